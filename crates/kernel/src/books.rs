@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The accounts in the kernel half: opened, bounded, read, closed.
+
+use std::os::fd::AsFd;
+
+use bursar_model::{AccountId, Pages, Uid};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle};
+
+use crate::abi::{self, account, account_flag, account_history, open_account_args, set_limit_args};
+use crate::mapped::Mapped;
+use crate::pins::Pins;
+use crate::{Error, call};
+
+/// Where an account lies in the kernel half.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Slot(pub(crate) u32);
+
+/// Bounds in whole pages.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PageBounds {
+    /// Above this the user is told.
+    pub notice: Option<Pages>,
+    /// Above this new requests are refused.
+    pub barrier: Option<Pages>,
+    /// Above this a process is killed.
+    pub limit: Option<Pages>,
+}
+
+/// What an account remembers beyond its processes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct History {
+    /// The most ever held.
+    pub maxheld: Pages,
+    /// Charges refused: requests denied and breaches answered by a kill.
+    pub failcnt: u64,
+    /// Processes killed because of it.
+    pub kills: u64,
+    /// Notices given.
+    pub notices: u64,
+}
+
+/// An account at some moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AccountReading {
+    /// Where it lies.
+    pub slot: Slot,
+    /// Whose it is.
+    pub id: AccountId,
+    /// Whether somebody may pay into it; otherwise it only waits for its last processes.
+    pub is_open: bool,
+    /// Whether the kernel half made it from the template.
+    pub is_default: bool,
+    /// Held by living processes.
+    pub held: Pages,
+    /// Held by processes already killed.
+    pub dying: Pages,
+    /// Address spaces charged to it, as of the last re-sum.
+    pub processes: u32,
+    /// Its bounds.
+    pub bounds: PageBounds,
+    /// What it remembers.
+    pub history: History,
+}
+
+/// The accounts of one kernel half.
+#[derive(Debug)]
+pub struct Books {
+    accounts: Mapped<account>,
+    high_water: Mapped<crate::abi::ledger_state>,
+    payers: MapHandle,
+    set_limit: ProgramHandle,
+    open_account: ProgramHandle,
+    close_account: ProgramHandle,
+}
+
+impl Slot {
+    /// What accounts of `default` are made from.
+    pub const TEMPLATE: Self = Self(0);
+}
+
+impl History {
+    fn new(raw: &account_history) -> Self {
+        Self {
+            maxheld: abi::count(raw.maxheld_pages),
+            failcnt: raw.failcnt,
+            kills: raw.kills,
+            notices: raw.notices,
+        }
+    }
+
+    fn to_raw(self) -> account_history {
+        account_history {
+            maxheld_pages: i64::try_from(self.maxheld.get()).unwrap_or(i64::MAX),
+            failcnt: self.failcnt,
+            kills: self.kills,
+            notices: self.notices,
+        }
+    }
+}
+
+impl AccountReading {
+    fn new(slot: u32, raw: &account) -> Self {
+        let has = |flag: account_flag| raw.flags & flag.0 != 0;
+        Self {
+            slot: Slot(slot),
+            id: AccountId::new(raw.id),
+            is_open: has(account_flag::ACCOUNT_USED),
+            is_default: has(account_flag::ACCOUNT_DEFAULT),
+            // Processes without a record of their own are counted by the re-sum.
+            held: abi::count(raw.held_pages.saturating_add(raw.unrecorded_pages)),
+            dying: abi::count(raw.dying_pages),
+            processes: raw.processes,
+            bounds: PageBounds {
+                notice: abi::bound_from_pages(raw.notice_pages),
+                barrier: abi::bound_from_pages(raw.barrier_pages),
+                limit: abi::bound_from_pages(raw.limit_pages),
+            },
+            history: History::new(&raw.history),
+        }
+    }
+}
+
+impl Books {
+    pub(crate) fn open(pins: &Pins) -> Result<Self, Error> {
+        let accounts = pins.map("accounts")?;
+        Ok(Self {
+            accounts: Mapped::new(&accounts)?,
+            high_water: Mapped::new(&pins.map("state")?)?,
+            payers: pins.map("payers")?,
+            set_limit: pins.program("set_limit")?,
+            open_account: pins.program("open_account")?,
+            close_account: pins.program("close_account")?,
+        })
+    }
+
+    /// How many accounts there is room for, the template included.
+    pub fn capacity(&self) -> usize {
+        self.accounts.len()
+    }
+
+    fn raw(&self) -> impl Iterator<Item = (u32, account)> + '_ {
+        let used = self
+            .high_water
+            .get(0)
+            .map_or(0, |state| state.account_high_water);
+        (1..used).map_while(|slot| Some((slot, self.accounts.get(slot as usize)?)))
+    }
+
+    /// All accounts that are open or still hold something.
+    pub fn accounts(&self) -> impl Iterator<Item = AccountReading> + '_ {
+        self.raw()
+            .map(|(slot, raw)| AccountReading::new(slot, &raw))
+            .filter(|account| account.is_open || account.held.get() + account.dying.get() > 0)
+    }
+
+    /// One account.
+    pub fn account(&self, slot: Slot) -> Option<AccountReading> {
+        self.accounts
+            .get(slot.0 as usize)
+            .map(|raw| AccountReading::new(slot.0, &raw))
+    }
+
+    /// The account of a uid, or a shared one, opened if there is none; its bounds are set apart. A
+    /// new one begins with `history`. A `paused` one is counted and never killed in, until
+    /// [`crate::KernelHalf::take_charge`].
+    ///
+    /// # Errors
+    /// [`Error::AccountsFull`].
+    pub fn open_account(
+        &self,
+        id: AccountId,
+        is_default: bool,
+        paused: bool,
+        history: History,
+    ) -> Result<Slot, Error> {
+        let is_shared = id.uid().is_none();
+        if is_shared && let Some(found) = self.accounts().find(|it| it.id == id && it.is_open) {
+            return Ok(found.slot);
+        }
+        let flags = [
+            (is_default, account_flag::ACCOUNT_DEFAULT),
+            (paused, account_flag::ACCOUNT_PAUSED),
+            (is_shared, account_flag::ACCOUNT_SHARED),
+        ];
+        let mut args = open_account_args {
+            id: id.get(),
+            flags: flags
+                .iter()
+                .filter(|(set, _)| *set)
+                .map(|(_, flag)| flag.0)
+                .sum(),
+            slot: self.closed_slot().unwrap_or(0),
+            opened: 0,
+            history: history.to_raw(),
+        };
+        let what = "open an account";
+        call::run(
+            self.open_account.as_fd(),
+            what,
+            abi::bytes_of_mut(&mut args),
+        )
+        .map_err(|error| match error {
+            Error::Io { ref source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+                Error::AccountsFull {
+                    max_accounts: self.capacity(),
+                }
+            }
+            error => error,
+        })?;
+        Ok(Slot(args.slot))
+    }
+
+    /// A slot given back whose processes are gone.
+    fn closed_slot(&self) -> Option<u32> {
+        let is_empty = |raw: &account| raw.held_pages == 0 && raw.dying_pages == 0;
+        self.raw()
+            .find(|(_, raw)| raw.flags == account_flag::ACCOUNT_CLOSED.0 && is_empty(raw))
+            .map(|(slot, _)| slot)
+    }
+
+    /// Sets an account's bounds; they hold when this returns.
+    ///
+    /// # Errors
+    /// When the program cannot be run.
+    pub fn set_bounds(&self, slot: Slot, bounds: PageBounds) -> Result<(), Error> {
+        self.write_bounds(slot, 0, bounds)
+    }
+
+    /// Sets what accounts of `default` are made from, or that none are made. Those already made
+    /// are the caller's to change.
+    ///
+    /// # Errors
+    /// When the program cannot be run.
+    pub fn set_template(&self, bounds: Option<PageBounds>, paused: bool) -> Result<(), Error> {
+        let flags = match (bounds, paused) {
+            (None, _) => 0,
+            (Some(_), false) => account_flag::ACCOUNT_USED.0,
+            (Some(_), true) => account_flag::ACCOUNT_USED.0 | account_flag::ACCOUNT_PAUSED.0,
+        };
+        self.write_bounds(Slot::TEMPLATE, flags, bounds.unwrap_or_default())
+    }
+
+    fn write_bounds(&self, slot: Slot, flags: u32, bounds: PageBounds) -> Result<(), Error> {
+        let mut args = set_limit_args {
+            slot: slot.0,
+            flags,
+            limit_pages: abi::bound_to_pages(bounds.limit),
+            barrier_pages: abi::bound_to_pages(bounds.barrier),
+            notice_pages: abi::bound_to_pages(bounds.notice),
+        };
+        call::run(
+            self.set_limit.as_fd(),
+            "set a limit",
+            abi::bytes_of_mut(&mut args),
+        )
+    }
+
+    /// Who pays into what.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn payers(&self) -> Result<Vec<(Uid, Slot)>, Error> {
+        let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_ne_bytes);
+        let mut found = Vec::new();
+        for key in self.payers.keys() {
+            let value = self
+                .payers
+                .lookup(&key, MapFlags::ANY)
+                .map_err(Error::io("read who pays"))?;
+            if let (Some(uid), Some(slot)) = (number(&key), value.as_deref().and_then(number)) {
+                found.push((Uid::new(uid), Slot(slot)));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Makes `uid` pay into a shared account. Takes effect at its processes' next event or re-sum
+    /// after [`Self::close_account`] or [`Self::open_account`] of anything.
+    ///
+    /// # Errors
+    /// When the table of payers is full.
+    pub fn let_pay(&self, uid: Uid, slot: Slot) -> Result<(), Error> {
+        self.payers
+            .update(
+                &uid.get().to_ne_bytes(),
+                &slot.0.to_ne_bytes(),
+                MapFlags::ANY,
+            )
+            .map_err(Error::io("write who pays"))
+    }
+
+    /// Makes `uid` pay nowhere.
+    ///
+    /// # Errors
+    /// When the map cannot be written.
+    pub fn let_go(&self, uid: Uid) -> Result<(), Error> {
+        match self.payers.delete(&uid.get().to_ne_bytes()) {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
+                Err(Error::io("write who pays")(error))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes an account away: nobody pays into it any more.
+    ///
+    /// # Errors
+    /// When a map cannot be written.
+    pub fn close_account(&self, slot: Slot) -> Result<(), Error> {
+        for (uid, paid) in self.payers()? {
+            if paid == slot {
+                self.let_go(uid)?;
+            }
+        }
+        let mut args = open_account_args {
+            slot: slot.0,
+            ..Default::default()
+        };
+        call::run(
+            self.close_account.as_fd(),
+            "close an account",
+            abi::bytes_of_mut(&mut args),
+        )
+    }
+}
+
+/// The history of every account of a kernel half of any version: struct account begins with
+/// struct account_history and an id in all of them (abi.h).
+pub(crate) fn read_histories(pins: &Pins) -> Vec<(AccountId, History)> {
+    #[derive(Clone, Copy)]
+    #[repr(C)]
+    struct Head {
+        history: account_history,
+        id: u32,
+        flags: u32,
+    }
+    // SAFETY: integers only.
+    unsafe impl abi::Plain for Head {}
+
+    let Ok(accounts) = pins.map("accounts") else {
+        return Vec::new();
+    };
+    (1..accounts.max_entries())
+        .filter_map(|slot| {
+            accounts
+                .lookup(&slot.to_ne_bytes(), MapFlags::ANY)
+                .ok()
+                .flatten()
+        })
+        .filter_map(|bytes| abi::read::<Head>(&bytes))
+        .filter(|head| head.flags & account_flag::ACCOUNT_USED.0 != 0)
+        .map(|head| (AccountId::new(head.id), History::new(&head.history)))
+        .collect()
+}

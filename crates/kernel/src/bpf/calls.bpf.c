@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * S1 4.1's three calls as programs that root runs through bpf(2): set a limit, read the limits (the
+ * accounts map itself, mapped read-only), run the killer. And the ledger's own preparation.
+ *
+ * Hooks:   SEC("syscall"), by BPF_PROG_TEST_RUN; in the caller's context.
+ */
+#include "resum.bpf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} probe SEC(".maps");
+
+__u64 as_number;	/* pointers become numbers by going through memory */
+
+/* Never read here: through these the constants of abi.h reach BTF, and so Rust. */
+enum abi_constant abi_constant;
+enum account_flag abi_account_flag;
+enum member abi_member;
+
+/* Learns where each CPU keeps its copy of a per-CPU allocation, from an allocation of our own: no
+ * kallsyms needed (research/beancounters.md 8.5). */
+SEC("syscall")
+int prepare(void *ctx)
+{
+	struct ledger_state *state = ledger_state();
+	__u64 base = 0, map;
+	__u32 cpu, zero = 0;
+	void *copy;
+
+	if (!state)
+		return -22;
+	*(volatile __u64 *)&as_number = (__u64)&probe;
+	map = *(volatile __u64 *)&as_number;
+	bpf_probe_read_kernel(&base, sizeof(base),
+			      (void *)(map + bpf_core_field_offset(struct bpf_array, pptrs)));
+	if (!base)
+		return -14;
+	for (cpu = 0; cpu < MAX_CPUS && cpu < possible_cpus; cpu++) {
+		copy = bpf_map_lookup_percpu_elem(&probe, &zero, cpu);
+		if (!copy)
+			return -34;
+		*(volatile __u64 *)&as_number = (__u64)copy;
+		state->cpu_offset[cpu] = *(volatile __u64 *)&as_number - base;
+	}
+	return 0;
+}
+
+/* The account of a uid, opened if it has none; without bounds until set_limit. A shared account has
+ * no uid: its members are let pay into it by the user half. */
+SEC("syscall")
+int open_account(struct open_account_args *args)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account;
+	__u32 id = args->id, slot = args->slot, *found = NULL;
+	bool shared = args->flags & ACCOUNT_SHARED;
+
+	args->opened = 0;
+	if (!state)
+		return -22;
+	if (!shared)
+		found = bpf_map_lookup_elem(&payers, &id);
+	if (found) {
+		slot = *found;
+		account = account_at(slot);
+		if (!account)
+			return -2;
+		if (!(account->flags & ACCOUNT_SHARED)) {
+			account->flags = args->flags | ACCOUNT_USED;
+			args->slot = slot;
+			return 0;
+		}
+		/* He leaves a shared account for one of his own. */
+		bpf_map_delete_elem(&payers, &id);
+		slot = args->slot;
+	}
+	account = slot ? account_at(slot) : NULL;
+	if (!account || !(account->flags & ACCOUNT_CLOSED)) {
+		slot = take_slot(state);
+		account = slot != NOBODY ? account_at(slot) : NULL;
+		if (!account)
+			return -28; /* ENOSPC */
+	}
+	account->history = args->history;
+	account->id = id;
+	account->limit_pages = NO_BOUND_PAGES;
+	account->barrier_pages = NO_BOUND_PAGES;
+	account->notice_pages = NO_BOUND_PAGES;
+	account->near_pages = NO_BOUND_PAGES;
+	account->noticed = 0;
+	account->flags = args->flags | ACCOUNT_USED;
+	if (!shared)
+		slot = let_pay(id, slot, account);
+	args->slot = slot;
+	args->opened = 1;
+	__sync_fetch_and_add(&state->payers_generation, 1);
+	__sync_fetch_and_add(&state->generation, 1);
+	return 0;
+}
+
+/* Nobody pays into it any more. What its processes hold is let go, or charged elsewhere, at their
+ * next event or re-sum. The user half takes the payers away first. */
+SEC("syscall")
+int close_account(struct open_account_args *args)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(args->slot);
+
+	if (!state || !account || !args->slot)
+		return -2;
+	account->limit_pages = NO_BOUND_PAGES;
+	account->barrier_pages = NO_BOUND_PAGES;
+	account->notice_pages = NO_BOUND_PAGES;
+	account->near_pages = NO_BOUND_PAGES;
+	account->near = 0;
+	account->flags = ACCOUNT_CLOSED;
+	__sync_fetch_and_add(&state->payers_generation, 1);
+	__sync_fetch_and_add(&state->generation, 1);
+	return 0;
+}
+
+/* S1's set_mm_limit. The bounds of an open account, all at once as far as a reader can tell: the
+ * limit goes last when it falls and first when it rises would matter to nobody, since each event
+ * compares them one by one. */
+SEC("syscall")
+int set_limit(struct set_limit_args *args)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(args->slot);
+
+	if (!state || !account)
+		return -2;
+	account->notice_pages = args->notice_pages;
+	account->barrier_pages = args->barrier_pages;
+	account->limit_pages = args->limit_pages;
+	if (!args->slot)
+		account->flags = args->flags;
+	account->noticed = 0;
+	account->no_settle_before_ns = 0;
+	place_near(state, account);
+	__sync_fetch_and_add(&state->generation, 1);
+	if (args->slot)
+		react(state, account, args->slot, account->held_pages, TRIGGER_NOTIFIER, 0);
+	return 0;
+}
+
+static long take_charge(__u32 slot, void *unused)
+{
+	struct account *account = account_at(slot);
+
+	if (!account)
+		return 1;
+	__sync_fetch_and_and(&account->flags, ~ACCOUNT_PAUSED);
+	return 0;
+}
+
+/* What can change while it runs; and, once all limits are set, that this kernel half decides. */
+SEC("syscall")
+int configure(struct configure_args *args)
+{
+	struct ledger_state *state = ledger_state();
+	int i;
+
+	if (!state)
+		return -22;
+	state->guardian_tgid = args->guardian_tgid;
+	state->uid_min = args->uid_min;
+	state->raised_adj = args->raised_adj;
+	for (i = 0; i < EXEMPT_RANGES; i++)
+		state->exempt[i] = args->exempt[i];
+	if (args->in_charge && !state->complete) {
+		bpf_loop(state->account_high_water, take_charge, NULL, 0);
+		state->complete = 1;
+	}
+	__sync_fetch_and_add(&state->generation, 1);
+	return 0;
+}
+
+static long settle_if_over(__u32 slot, __u32 *decisions)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(slot);
+
+	if (!account || !state)
+		return 1;
+	if (slot && (account->flags & ACCOUNT_USED) &&
+	    account->held_pages + account->unrecorded_pages > account->limit_pages)
+		*decisions += settle(state, slot, TRIGGER_NOTIFIER, 0);
+	return 0;
+}
+
+/* S1's run_oom_killer. */
+SEC("syscall")
+int run_oom_killer(struct run_killer_args *args)
+{
+	struct ledger_state *state = ledger_state();
+	__u32 decisions = 0;
+
+	if (!state)
+		return -22;
+	bpf_loop(state->account_high_water, settle_if_over, &decisions, 0);
+	args->decisions = decisions;
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

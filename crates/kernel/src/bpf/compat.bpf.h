@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Everything in which kernels differ, each difference with one accessor for the callers. No version
+ * numbers are asked for at run time: fields, types and kfuncs are.
+ *
+ * Two families of accessors: mm_*() take a BTF pointer the verifier knows (the event's argument) and
+ * compile to plain loads; far_*() and FAR_READ() take an address remembered earlier, which may be
+ * stale: what they read is checked (mm_ctx_id) or harmless.
+ */
+#ifndef BURSAR_COMPAT_BPF_H
+#define BURSAR_COMPAT_BPF_H
+
+#include "vmlinux.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include "abi.h"
+
+/* include/linux/sched.h, sched/signal.h, uapi signal.h, oom.h: macros, so not in BTF */
+enum {
+	PF_EXITING = 0x00000004,
+	PF_KTHREAD = 0x00200000,
+	SIGNAL_GROUP_EXIT = 0x00000004,
+	SIGKILL = 9,
+	OOM_SCORE_ADJ_MIN = -1000,
+};
+
+const volatile __u32 possible_cpus = 1;	/* CPUs that may ever be; bounds exact reads */
+const volatile __u32 page_shift = 12;	/* log2 of the page size in bytes */
+const volatile bool count_file = false;	/* S1's literal RSS: file pages count too */
+
+/* --- kfuncs: absent means an ability less, never a program less ---------------------------- */
+
+/* 6.2: 3f0e6f2b41d3 "bpf: Add bpf_task_from_pid() kfunc" */
+struct task_struct *bpf_task_from_pid(__s32 pid) __ksym __weak;
+void bpf_task_release(struct task_struct *p) __ksym __weak;
+/* 6.13: 6280cf718db0 "bpf: Implement bpf_send_signal_task() kfunc" */
+int bpf_send_signal_task(struct task_struct *task, int sig, enum pid_type type, __u64 value)
+	__ksym __weak;
+/* 6.7: c68a78ffe2cb "bpf: Introduce task open coded iterator kfuncs" */
+int bpf_iter_task_new(struct bpf_iter_task *it, struct task_struct *task, unsigned int flags)
+	__ksym __weak;
+struct task_struct *bpf_iter_task_next(struct bpf_iter_task *it) __ksym __weak;
+void bpf_iter_task_destroy(struct bpf_iter_task *it) __ksym __weak;
+/* 6.2: a35b9af4ec2c "bpf: Add a kfunc for generic type cast" */
+void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym __weak;
+/* 6.2: 9bb00b2895cb "bpf: Add kfunc bpf_rcu_read_lock/unlock()" */
+void bpf_rcu_read_lock(void) __ksym __weak;
+void bpf_rcu_read_unlock(void) __ksym __weak;
+
+static __always_inline bool can_signal_others(void)
+{
+	return bpf_ksym_exists(bpf_send_signal_task) && bpf_ksym_exists(bpf_task_from_pid);
+}
+
+/* One field at an address: a plain load that a fault turns into 0 where the kernel has
+ * bpf_rdonly_cast(), else the helper, which costs about ten nanoseconds more. */
+#define FAR_READ(address, type, field)                                                             \
+	({                                                                                         \
+		__u64 far_at = (__u64)(address);                                                   \
+		typeof(((type *)0)->field) far_value;                                              \
+		if (bpf_ksym_exists(bpf_rdonly_cast))                                              \
+			far_value = ((type *)bpf_rdonly_cast((void *)far_at,                       \
+							     bpf_core_type_id_kernel(type)))       \
+					    ->field;                                               \
+		else                                                                               \
+			bpf_core_read(&far_value, sizeof(far_value), &((type *)far_at)->field);    \
+		far_value;                                                                         \
+	})
+
+/* --- RSS counters ------------------------------------------------------------------------- */
+
+/* Before 6.2 (f1a7941243c1 "mm: convert mm's rss stats into percpu_counter"): one atomic a member,
+ * and up to 64 events kept back in each thread (SPLIT_RSS_COUNTING). */
+struct mm_rss_stat___atomic {
+	atomic_long_t count[4];
+} __attribute__((preserve_access_index));
+
+struct mm_struct___atomic {
+	struct mm_rss_stat___atomic rss_stat;
+} __attribute__((preserve_access_index));
+
+struct task_rss_stat___atomic {
+	int count[4];
+} __attribute__((preserve_access_index));
+
+struct task_struct___atomic {
+	struct task_rss_stat___atomic rss_stat;
+} __attribute__((preserve_access_index));
+
+static __always_inline bool rss_is_atomic(void)
+{
+	return bpf_core_field_exists(struct mm_rss_stat___atomic, count);
+}
+
+/* The part of a member that all CPUs share: one load; short of the truth by what CPUs keep back.
+ * Compared, never booked. */
+#define MM_COARSE(mm, member)                                                                      \
+	(rss_is_atomic() ? ((struct mm_struct___atomic *)(mm))->rss_stat.count[member].counter :   \
+			   (mm)->rss_stat[member].count)
+
+static __always_inline __s64 mm_coarse(struct mm_struct *mm, __u32 member)
+{
+	/* offsets into a BTF pointer must be constants */
+	switch (member) {
+	case MEMBER_ANON:
+		return MM_COARSE(mm, MEMBER_ANON);
+	case MEMBER_SWAP:
+		return MM_COARSE(mm, MEMBER_SWAP);
+	case MEMBER_SHMEM:
+		return MM_COARSE(mm, MEMBER_SHMEM);
+	default:
+		return MM_COARSE(mm, MEMBER_FILE);
+	}
+}
+
+static __always_inline __u64 far_counter(__u64 mm, __u32 member)
+{
+	if (rss_is_atomic())
+		return mm + bpf_core_field_offset(struct mm_struct___atomic, rss_stat.count) +
+		       member * sizeof(long);
+	return mm + bpf_core_field_offset(struct mm_struct, rss_stat) +
+	       member * bpf_core_type_size(struct percpu_counter);
+}
+
+/* Exact pages of one member: the shared part and every CPU's own (research/beancounters.md 8.5). */
+static __always_inline __s64 far_member(struct ledger_state *state, __u64 mm, __u32 member)
+{
+	__u64 counter = far_counter(mm, member), parts;
+	__s64 pages;
+	__u32 cpu;
+
+	if (rss_is_atomic()) {
+		bpf_probe_read_kernel(&pages, sizeof(pages), (void *)counter);
+		return pages;
+	}
+	pages = FAR_READ(counter, struct percpu_counter, count);
+	parts = (__u64)FAR_READ(counter, struct percpu_counter, counters);
+	if (!parts)
+		return pages;
+	for (cpu = 0; cpu < MAX_CPUS && cpu < possible_cpus; cpu++)
+		pages += FAR_READ(parts + state->cpu_offset[cpu], struct refcount_struct, refs.counter);
+	return pages;
+}
+
+/* What the running thread has not yet added to its mm (kernels with atomic counters only). */
+static __always_inline __s64 kept_back_by_current(struct mm_struct *mm, __u32 member)
+{
+	struct task_struct *me;
+	int kept = 0;
+
+	if (!rss_is_atomic() || !bpf_core_field_exists(struct task_struct___atomic, rss_stat) ||
+	    member >= MEMBER_PGTABLES)
+		return 0;
+	me = bpf_get_current_task_btf();
+	if (me->mm != mm)
+		return 0;
+	bpf_probe_read_kernel(&kept, sizeof(kept),
+			      (void *)((__u64)me +
+				       bpf_core_field_offset(struct task_struct___atomic, rss_stat.count) +
+				       member * sizeof(int)));
+	return kept;
+}
+
+/* --- identity of an address space ----------------------------------------------------------- */
+
+/* x86's mm->context.ctx_id is never given twice; elsewhere the address alone must do, and the end
+ * of an address space (tp_btf/exit_mmap) frees it for the next. */
+static __always_inline __u64 mm_ctx_id(struct mm_struct *mm)
+{
+	if (bpf_core_field_exists(mm->context.ctx_id))
+		return mm->context.ctx_id;
+	return 0;
+}
+
+static __always_inline __u64 far_ctx_id(__u64 mm)
+{
+	if (bpf_core_field_exists(((struct mm_struct *)0)->context.ctx_id))
+		return FAR_READ(mm, struct mm_struct, context.ctx_id);
+	return 0;
+}
+
+#endif /* BURSAR_COMPAT_BPF_H */

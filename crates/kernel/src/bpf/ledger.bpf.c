@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The ledger: every change of an address space's resident set is charged to the account that pays
+ * for it, and the change that crosses the limit kills (S1 3.2's fast trigger, moved to where S1's
+ * "trivial" killer sits).
+ *
+ * Hooks:   tp_btf/rss_stat, in the context that changes the set: a page fault with the page-table
+ *          lock held, fork, exec, exit, reclaim. No sleeping. tp_btf/exit_mmap, at the end.
+ * Cost:    away from a limit a handful of loads and compares; the books are opened when the shared
+ *          part of a counter moves (every `batch` pages of a CPU, lib/percpu_counter.c).
+ * Absent:  bursard falls back to the timer alone, or to the trace and poll triggers.
+ */
+#include "victim.bpf.h"
+
+enum verdict {
+	VERDICT_FAR = 1,	/* skip while the member's shared counter stands still */
+	VERDICT_NEAR = 2,	/* count every page */
+	VERDICT_NOBODY = 3,	/* nobody pays: skip */
+};
+
+/* What this CPU decided about the last address space it charged. Only hints: any mismatch leads to
+ * the books. Written by its own CPU with preemption off. One cache line. */
+struct seen {
+	__u64 mm;
+	__u64 ctx_id;
+	__u64 generation;
+	__u32 index;
+	__u32 verdict;
+	__s64 coarse[4];
+} __attribute__((aligned(64)));
+
+struct seen seen_on[MAX_CPUS];
+
+static __always_inline __u64 own_mm(void)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+
+	return (__u64)me->mm;
+}
+
+static __always_inline void remember(struct seen *seen, struct mm_struct *mm, __u64 ctx_id,
+				     __u64 generation, __u32 index, __u32 verdict)
+{
+	seen->mm = 0;
+	barrier();
+	seen->ctx_id = ctx_id;
+	seen->generation = generation;
+	seen->index = index;
+	seen->verdict = verdict;
+	barrier();
+	seen->mm = (__u64)mm;
+}
+
+/* The whole of it: find who pays, write down what the address space holds, act on it. */
+static __noinline int charge_in_full(struct ledger_state *state, struct seen *seen,
+					  struct mm_struct *mm, __u32 member, __u64 ctx_id)
+{
+	__u64 generation = *(volatile __u64 *)&state->generation;
+	struct mm_record *record;
+	struct account *account;
+	struct payer payer = {};
+	__u32 index, slot = NOBODY;
+	bool opened;
+
+	if (payer_of_task(mm->owner, &payer)) {
+		index = record_for(state, (__u64)mm, ctx_id, &payer, &slot, &opened);
+	} else {
+		/* Torn down, its owner gone: whoever paid so far gets it back. Without a record it
+		 * was never charged. */
+		index = find_record((__u64)mm);
+	}
+	record = index != NOBODY ? record_at(index) : NULL;
+	if (!record || record->ctx_id != ctx_id) {
+		/* Who changes uid without exec is found by the re-sum, which raises generation. */
+		if (slot == NOBODY)
+			remember(seen, mm, ctx_id, generation, 0, VERDICT_NOBODY);
+		return 0;
+	}
+	if (record->state == MM_MARKED)		/* by somebody who could not reach it: here it is */
+		retry_kills(state, TRIGGER_EVENT, own_mm());
+	slot = record->account;
+	account = account_at(slot);
+	if (!account)
+		return 0;
+	seen->mm = 0;
+	seen->coarse[MEMBER_FILE] = MM_COARSE(mm, MEMBER_FILE);
+	seen->coarse[MEMBER_ANON] = MM_COARSE(mm, MEMBER_ANON);
+	seen->coarse[MEMBER_SWAP] = MM_COARSE(mm, MEMBER_SWAP);
+	seen->coarse[MEMBER_SHMEM] = MM_COARSE(mm, MEMBER_SHMEM);
+	if (record->state == MM_DYING)
+		refresh_state(state, record, (__u64)mm->owner);
+	sync_far(state, record, (__u64)mm);
+	record->pages[member] += kept_back_by_current(mm, member);
+	react(state, account, slot, book(record, account), TRIGGER_EVENT, own_mm());
+	remember(seen, mm, ctx_id, generation, index, account->near ? VERDICT_NEAR : VERDICT_FAR);
+	return 0;
+}
+
+/* Same address space as last time: one member moved, so one member is written down. */
+static __noinline int charge_one_member(struct ledger_state *state, struct seen *seen,
+					     struct mm_struct *mm, __u32 member, __s64 coarse)
+{
+	struct mm_record *record = record_at(seen->index);
+	struct account *account;
+
+	if (!record || record->mm != (__u64)mm || record->ctx_id != seen->ctx_id ||
+	    record->state == MM_MARKED)
+		return -1;
+	account = account_at(record->account);
+	if (!account)
+		return -1;
+	if (record->state == MM_DYING)
+		refresh_state(state, record, (__u64)mm->owner);
+	record->pages[member] =
+		far_member(state, (__u64)mm, member) + kept_back_by_current(mm, member);
+	record->pages[MEMBER_PGTABLES] = mm->pgtables_bytes.counter >> page_shift;
+	seen->coarse[member] = coarse;
+	react(state, account, record->account, book(record, account), TRIGGER_EVENT, own_mm());
+	return 0;
+}
+
+static __always_inline int charge_rss(struct mm_struct *mm, __u32 member)
+{
+	struct ledger_state *state = ledger_state();
+	__u64 ctx_id = mm_ctx_id(mm);
+	struct seen *seen;
+
+	if (member >= MEMBER_PGTABLES || (member == MEMBER_FILE && !count_file) || !state)
+		return 0;
+	seen = &seen_on[bpf_get_smp_processor_id() & (MAX_CPUS - 1)];
+	if (seen->mm == (__u64)mm && seen->ctx_id == ctx_id &&
+	    seen->generation == *(volatile __u64 *)&state->generation) {
+		__s64 coarse = mm_coarse(mm, member);
+
+		if (seen->verdict == VERDICT_NOBODY)
+			return 0;
+		if (seen->verdict == VERDICT_FAR && seen->coarse[member] == coarse)
+			return 0;
+		if (!charge_one_member(state, seen, mm, member, coarse))
+			return 0;
+	}
+	if (state->kills_wanted && can_signal_others() &&
+	    bpf_ktime_get_ns() - state->last_retry_ns > RETRY_PAUSE_NS)
+		retry_kills(state, TRIGGER_EVENT, own_mm());
+	return charge_in_full(state, seen, mm, member, ctx_id);
+}
+
+SEC("tp_btf/rss_stat")
+int BPF_PROG(on_rss_stat, struct mm_struct *mm, int member)
+{
+	return charge_rss(mm, member);
+}
+
+static __always_inline int end_address_space(struct mm_struct *mm)
+{
+	struct ledger_state *state = ledger_state();
+	__u32 index = find_record((__u64)mm), trigger = TRIGGER_EVENT;
+	struct mm_record *record = index != NOBODY ? record_at(index) : NULL;
+	struct account *account;
+	struct walk *walk;
+
+	if (!state || !record || record->ctx_id != mm_ctx_id(mm))
+		return 0;
+	account = account_at(record->account);
+	walk = bpf_map_lookup_elem(&walks, &trigger);
+	if (record->state == MM_MARKED)
+		__sync_fetch_and_add(&state->kills_wanted, -1);
+	if (record->marked_ns && account && walk) {
+		struct event *event = &walk->event;
+
+		__builtin_memset(event, 0, sizeof(*event));
+		event->kind = EVENT_FREED;
+		event->time_ns = bpf_ktime_get_ns();
+		event->account = record->account;
+		event->account_id = account->id;
+		event->pid = record->pid;
+		event->uid = record->uid;
+		event->victim_pages = record->marked_pages;
+		event->latency_ns = event->time_ns - record->marked_ns;
+		close_record(index, record);
+		event->held_pages = account->held_pages;
+		event->dying_pages = account->dying_pages;
+		event->limit_pages = account->limit_pages;
+		emit(state, event);
+		return 0;
+	}
+	close_record(index, record);
+	return 0;
+}
+
+SEC("tp_btf/exit_mmap")
+int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
+{
+	return end_address_space(mm);
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The maps that several of our objects share. The ledger object makes and pins them; the others
+ * reuse them by file descriptor. Sizes marked (set) are chosen by the loader.
+ */
+#ifndef BURSAR_MAPS_BPF_H
+#define BURSAR_MAPS_BPF_H
+
+#include "compat.bpf.h"
+
+/* Slot 0 is the template of `default` accounts. Written by: the ledger and the re-sum (sums,
+ * decisions), calls (limits). Read by: all, the user half through mmap. Full: a new uid under
+ * `default` stays uncounted, accounts_full grows. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 2);	/* (set) */
+	__type(key, __u32);
+	__type(value, struct account);
+} accounts SEC(".maps");
+
+/* uid → slot of the account that pays for it. Written by the user half and, for `default`, by the
+ * ledger. Full: as for accounts. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 2);	/* (set) */
+	__type(key, __u32);
+	__type(value, __u32);
+} payers SEC(".maps");
+
+/* mm address → index of its record. Written by the ledger and the re-sum. Full: with mms. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 2);	/* (set) */
+	__type(key, __u64);
+	__type(value, __u32);
+} mm_index SEC(".maps");
+
+/* The records themselves, dense from 0 to state.mm_high_water so that a walk costs what lives and
+ * not what could. Full: the re-sum counts the process in unrecorded_pages, records_full grows. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);	/* (set) */
+	__type(key, __u32);
+	__type(value, struct mm_record);
+} mms SEC(".maps");
+
+/* Records given back, to be used before the high water rises. As large as mms: never full. */
+struct {
+	__uint(type, BPF_MAP_TYPE_QUEUE);
+	__uint(max_entries, 2);	/* (set) */
+	__type(value, __u32);
+} free_mms SEC(".maps");
+
+/* What happened, for the user half. Full: the event is dropped and events_lost grows; the decision
+ * it tells of stands. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);	/* (set), bytes */
+} events SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct ledger_state);
+} state_map SEC(".maps");
+
+static __always_inline struct ledger_state *ledger_state(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&state_map, &zero);
+}
+
+static __always_inline struct account *account_at(__u32 slot)
+{
+	return bpf_map_lookup_elem(&accounts, &slot);
+}
+
+static __always_inline struct mm_record *record_at(__u32 index)
+{
+	return bpf_map_lookup_elem(&mms, &index);
+}
+
+const volatile __u32 max_records = 0;	/* entries of mms */
+const volatile __u32 max_accounts = 0;	/* entries of accounts */
+
+#endif /* BURSAR_MAPS_BPF_H */

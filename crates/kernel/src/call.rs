@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Calls a `SEC("syscall")` program: the kernel half's system calls (S1 section 4.1).
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use libbpf_rs::libbpf_sys;
+
+use crate::Error;
+
+/// Runs the program with `context` as its argument, which it may change. Its return value is 0 or a
+/// negative errno.
+pub(crate) fn run(
+    program: BorrowedFd<'_>,
+    what: &'static str,
+    context: &mut [u8],
+) -> Result<(), Error> {
+    let failed = |source| Error::Io { what, source };
+    let mut options = libbpf_sys::bpf_test_run_opts {
+        sz: std::mem::size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    if !context.is_empty() {
+        options.ctx_in = context.as_ptr().cast();
+        options.ctx_size_in = u32::try_from(context.len()).unwrap_or(u32::MAX);
+    }
+    // SAFETY: `program` is a live fd, `options` outlives the call, and ctx_in points to
+    // ctx_size_in bytes that the kernel reads and, for syscall programs, writes back
+    // (net/bpf/test_run.c bpf_prog_test_run_syscall()).
+    let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) };
+    if result != 0 {
+        return Err(failed(io::Error::last_os_error()));
+    }
+    match options.retval.cast_signed() {
+        0 => Ok(()),
+        errno => Err(failed(io::Error::from_raw_os_error(errno.saturating_neg()))),
+    }
+}

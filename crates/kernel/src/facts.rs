@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the kernel half counted about itself, bad days above all.
+
+use bursar_model::{Nanos, Pages};
+
+use crate::abi::ledger_state;
+
+/// Counters since the kernel half was loaded; they only grow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Facts {
+    /// Whether the RSS event decides.
+    pub event_trigger: bool,
+    /// Whether the timer has been started.
+    pub timer_running: bool,
+    /// Exact re-sums made.
+    pub resums: u64,
+    /// What the last one took.
+    pub resum: Nanos,
+    /// What the longest one took.
+    pub resum_max: Nanos,
+    /// Processes that the last one met.
+    pub resum_processes: u64,
+    /// Decisions made (S1's runs of the killer).
+    pub decisions: u64,
+    /// What the longest one took.
+    pub decision_max: Nanos,
+    /// Differences between ledger and kernel that were repaired, absolute values added up.
+    pub drift_repaired: Pages,
+    /// How often.
+    pub drift_repairs: u64,
+    /// Processes whose end no event told.
+    pub stale_records: u64,
+    /// Processes whose beginning no event told: those before the ledger included.
+    pub missed_processes: u64,
+    /// Events that did not fit the ring buffer.
+    pub events_lost: u64,
+    /// Processes that did not fit the ledger.
+    pub records_full: u64,
+    /// Users under `default` that did not fit the accounts.
+    pub accounts_full: u64,
+    /// Kills sent at a second try.
+    pub kills_retried: u64,
+    /// Runs of the ledger's program that the kernel skipped (KERNEL.md "Skipped programs").
+    pub skipped_runs: u64,
+    /// Processes whose oom_score_adj is not what the last defence wants.
+    pub undefended: u32,
+}
+
+impl Facts {
+    pub(crate) fn new(state: &ledger_state, event_trigger: bool, skipped_runs: u64) -> Self {
+        Self {
+            event_trigger,
+            timer_running: state.timer_running != 0,
+            resums: state.resums,
+            resum: Nanos::new(state.resum_ns),
+            resum_max: Nanos::new(state.resum_max_ns),
+            resum_processes: state.resum_tasks,
+            decisions: state.settles,
+            decision_max: Nanos::new(state.settle_max_ns),
+            drift_repaired: Pages::new(state.drift_repaired_pages),
+            drift_repairs: state.drift_repairs,
+            stale_records: state.stale_records,
+            missed_processes: state.missed_processes,
+            events_lost: state.events_lost,
+            records_full: state.records_full,
+            accounts_full: state.accounts_full,
+            kills_retried: state.kills_retried,
+            skipped_runs,
+            undefended: state.undefended,
+        }
+    }
+}

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The running kernel half as the user half holds it: opened from its pins, started, taken over,
+//! released.
+
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use bursar_model::AccountId;
+use libbpf_rs::{Iter, MapHandle, ProgramHandle};
+
+use crate::abi::{self, abi_constant, configure_args, ledger_state, run_killer_args, uid_range};
+use crate::books::{self, Books, History};
+use crate::mapped::Mapped;
+use crate::pins::{self, Pins};
+use crate::{Error, Facts, Journal, Options, Settings, call, load, query};
+
+/// How [`KernelHalf::start`] came by it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Started {
+    /// It was loaded: there was none.
+    Loaded,
+    /// It was running: of this build, with these options.
+    Adopted,
+    /// It was loaded beside another one, which decides until [`KernelHalf::take_charge`].
+    Replacing,
+}
+
+/// A running kernel half.
+#[derive(Debug)]
+pub struct KernelHalf {
+    pins: Pins,
+    predecessors: Vec<Pins>,
+    books: Books,
+    events: MapHandle,
+    state: Mapped<ledger_state>,
+    configure: ProgramHandle,
+    run_oom_killer: ProgramHandle,
+    start_timer: ProgramHandle,
+    on_rss_stat: ProgramHandle,
+    has_timer: bool,
+}
+
+impl KernelHalf {
+    /// Takes over the kernel half below `root` if it is one of this build with these options, and
+    /// loads one otherwise. Limits of one taken over hold throughout; those of another one go on
+    /// holding until [`Self::take_charge`].
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where the kernel refuses, [`Error::Pins`] without a bpf file system.
+    pub fn start(root: &Path, options: &Options) -> Result<(Self, Started), Error> {
+        let own = Pins::new(root, &options.pin_name());
+        let (mut found, predecessors): (Vec<_>, Vec<_>) = pins::all(root)?
+            .into_iter()
+            .partition(|pins| pins.directory() == own.directory());
+        let (mut half, started) = match found.pop().and_then(|pins| Self::adopt(pins, options)) {
+            Some(half) => (half, Started::Adopted),
+            None => {
+                load::load(&own, options)?;
+                let half = Self::open(own, options)?;
+                (
+                    half,
+                    if predecessors.is_empty() {
+                        Started::Loaded
+                    } else {
+                        Started::Replacing
+                    },
+                )
+            }
+        };
+        half.predecessors = predecessors;
+        if started == Started::Adopted {
+            // A crash between taking charge and removing the one before leaves both.
+            half.remove_predecessors()?;
+        }
+        Ok((half, started))
+    }
+
+    fn adopt(pins: Pins, options: &Options) -> Option<Self> {
+        let path = pins.directory().display().to_string();
+        match Self::open(pins, options) {
+            Ok(half) if half.read_state().is_ok_and(|state| state.complete != 0) => Some(half),
+            Ok(_) => {
+                tracing::info!(
+                    pins = path,
+                    "replacing a kernel half that was never finished"
+                );
+                None
+            }
+            Err(error) => {
+                tracing::warn!(pins = path, %error, "replacing a kernel half that cannot be taken over");
+                None
+            }
+        }
+    }
+
+    fn open(pins: Pins, options: &Options) -> Result<Self, Error> {
+        let state = pins.map("state")?;
+        Ok(Self {
+            books: Books::open(&pins)?,
+            events: pins.map("events")?,
+            state: Mapped::new(&state)?,
+            configure: pins.program("configure")?,
+            run_oom_killer: pins.program("run_oom_killer")?,
+            start_timer: pins.program("start_timer")?,
+            on_rss_stat: pins.program("on_rss_stat")?,
+            has_timer: options.timer_trigger,
+            predecessors: Vec::new(),
+            pins,
+        })
+    }
+
+    /// Takes every kernel half below `root` away, whoever made it. Returns how many there were.
+    ///
+    /// # Errors
+    /// When a pin cannot be removed.
+    pub fn release(root: &Path) -> Result<usize, Error> {
+        let found = pins::all(root)?;
+        for pins in &found {
+            pins.remove()?;
+        }
+        // Ours only when nothing else is in it; a mount point or foreign pins stay.
+        let _ = std::fs::remove_dir(root);
+        Ok(found.len())
+    }
+
+    fn read_state(&self) -> Result<ledger_state, Error> {
+        self.state.get(0).ok_or(Error::Io {
+            what: "read the ledger's state",
+            source: std::io::ErrorKind::UnexpectedEof.into(),
+        })
+    }
+
+    /// The accounts.
+    pub const fn books(&self) -> &Books {
+        &self.books
+    }
+
+    /// Sets what can change while it runs, and that this process is its guardian.
+    ///
+    /// # Errors
+    /// When the program cannot be run.
+    pub fn configure(&self, settings: &Settings) -> Result<(), Error> {
+        self.run_configure(settings, false)
+    }
+
+    /// All limits are set: starts the timer, decides from now on, and sends any kernel half before
+    /// it away.
+    ///
+    /// # Errors
+    /// When a program cannot be run or an old pin cannot be removed.
+    pub fn take_charge(&mut self, settings: &Settings) -> Result<(), Error> {
+        self.resum_now()?;
+        if self.read_state()?.timer_walks_tasks == 0 {
+            self.walk_tasks()?;
+        }
+        self.run_configure(settings, true)?;
+        self.remove_predecessors()
+    }
+
+    fn run_configure(&self, settings: &Settings, in_charge: bool) -> Result<(), Error> {
+        let mut args = configure_args {
+            guardian_tgid: std::process::id(),
+            uid_min: settings.uid_min.get(),
+            raised_adj: settings.raised_adj.map_or(0, u32::from),
+            in_charge: in_charge.into(),
+            exempt: [uid_range { first: 1, last: 0 }; abi_constant::EXEMPT_RANGES.0 as usize],
+        };
+        for (range, &(first, last)) in args.exempt.iter_mut().zip(&settings.exempt) {
+            *range = uid_range {
+                first: first.get(),
+                last: last.get(),
+            };
+        }
+        let what = "configure the kernel half";
+        call::run(self.configure.as_fd(), what, abi::bytes_of_mut(&mut args))
+    }
+
+    fn remove_predecessors(&mut self) -> Result<(), Error> {
+        for old in std::mem::take(&mut self.predecessors) {
+            old.remove()?;
+        }
+        Ok(())
+    }
+
+    /// What accounts of the kernel halves being replaced remember.
+    pub fn inherited(&self) -> Vec<(AccountId, History)> {
+        self.predecessors
+            .iter()
+            .flat_map(books::read_histories)
+            .collect()
+    }
+
+    /// Makes a re-sum happen now and waits until one that began after this call is done.
+    ///
+    /// # Errors
+    /// When the timer cannot be armed, or does not answer within two seconds.
+    pub fn resum_now(&self) -> Result<(), Error> {
+        const PATIENCE: Duration = Duration::from_secs(2);
+        if !self.has_timer {
+            return self.walk_tasks();
+        }
+        let before = self.read_state()?;
+        let deadline = Instant::now() + PATIENCE;
+        if before.timer_running != 0 && before.timer_walks_tasks == 0 {
+            self.walk_tasks()?;
+        }
+        let what = "start the kernel half's timer";
+        call::run(self.start_timer.as_fd(), what, &mut [])?;
+        loop {
+            // The ticket is drawn when a re-sum begins and counted when it ends.
+            let now = self.read_state()?;
+            if now.ticket > before.ticket && now.resums > before.resums {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                return Err(Error::Io {
+                    what: "wait for the kernel half's timer",
+                    source: std::io::ErrorKind::TimedOut.into(),
+                });
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+
+    /// Meets every task of the machine once, in our own time: for kernels whose timer cannot.
+    fn walk_tasks(&self) -> Result<(), Error> {
+        let link = self.pins.link("link_discover")?;
+        let mut nothing = Vec::new();
+        Iter::new(&link)
+            .map_err(Error::io("walk all tasks"))?
+            .read_to_end(&mut nothing)
+            .map_err(|source| Error::Io {
+                what: "walk all tasks",
+                source,
+            })?;
+        Ok(())
+    }
+
+    /// S1's run_oom_killer: decides for every account that is over its limit. Returns how many
+    /// victims were chosen.
+    ///
+    /// # Errors
+    /// When the program cannot be run.
+    pub fn run_oom_killer(&self) -> Result<u32, Error> {
+        let mut args = run_killer_args::default();
+        call::run(
+            self.run_oom_killer.as_fd(),
+            "run the killer",
+            abi::bytes_of_mut(&mut args),
+        )?;
+        Ok(args.decisions)
+    }
+
+    /// The events, those that nobody has read yet included.
+    ///
+    /// # Errors
+    /// When the ring buffer cannot be mapped.
+    pub fn journal(&self) -> Result<Journal, Error> {
+        Journal::new(&self.events)
+    }
+
+    /// What it counted about itself.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn facts(&self) -> Result<Facts, Error> {
+        let has_event = self.pins.path("link_rss_stat").exists();
+        Ok(Facts::new(
+            &self.read_state()?,
+            has_event,
+            query::skipped_runs(&self.on_rss_stat),
+        ))
+    }
+}

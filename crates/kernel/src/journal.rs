@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The ring buffer of events, read.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::rc::Rc;
+
+use bursar_model::{AccountId, Nanos, Pages, Pid, Trigger, Uid};
+use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
+
+use crate::abi::{self, event, event_kind, trigger};
+use crate::{Error, Slot};
+
+/// A fact told by the kernel half.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// What kind.
+    pub kind: EntryKind,
+    /// Which trigger was at work.
+    pub trigger: Trigger,
+    /// CLOCK_MONOTONIC.
+    pub at: Nanos,
+    /// The account.
+    pub slot: Slot,
+    /// Whose account.
+    pub account: AccountId,
+    /// The process concerned.
+    pub pid: Pid,
+    /// Its user.
+    pub uid: Uid,
+    /// Its command name: bytes that its user chose.
+    pub comm: Vec<u8>,
+    /// Held by living processes when the decision was made, the victim included.
+    pub held: Pages,
+    /// Held by processes killed before.
+    pub dying: Pages,
+    /// The limit then.
+    pub limit: Option<Pages>,
+    /// The notice level then.
+    pub notice: Option<Pages>,
+    /// What the victim held.
+    pub victim: Pages,
+    /// Kill: from the trigger to the signal. Freed: from the signal to the end of the memory.
+    pub latency: Nanos,
+    /// How many processes were weighed.
+    pub candidates_met: u32,
+    /// The largest of them, largest first.
+    pub candidates: Vec<Weighed>,
+}
+
+/// A process that was weighed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Weighed {
+    /// It.
+    pub pid: Pid,
+    /// Its command name: bytes that its user chose.
+    pub comm: Vec<u8>,
+    /// What it held.
+    pub pages: Pages,
+}
+
+/// Kinds of [`Entry`] (abi.h enum event_kind).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EntryKind {
+    /// Held rose over the notice level.
+    Notice,
+    /// A victim was sent SIGKILL.
+    Kill,
+    /// A victim was chosen that the kernel half cannot signal from where it is: do it.
+    KillAsked,
+    /// Over the limit and nothing that may be killed.
+    NoVictim,
+    /// A killed process's address space is gone.
+    Freed,
+    /// Processes whose oom_score_adj is not what the last defence wants.
+    Undefended,
+}
+
+/// The events, as they come.
+pub struct Journal {
+    ring: RingBuffer<'static>,
+    arrived: Rc<RefCell<Vec<Entry>>>,
+}
+
+impl std::fmt::Debug for Journal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Journal").finish_non_exhaustive()
+    }
+}
+
+impl Journal {
+    pub(crate) fn new(events: &MapHandle) -> Result<Self, Error> {
+        let arrived = Rc::new(RefCell::new(Vec::new()));
+        let sink = Rc::clone(&arrived);
+        let mut builder = RingBufferBuilder::new();
+        builder
+            .add(events, move |bytes| {
+                if let Some(entry) = decode(bytes) {
+                    sink.borrow_mut().push(entry);
+                }
+                0
+            })
+            .map_err(Error::io("read the kernel half's events"))?;
+        let ring = builder
+            .build()
+            .map_err(Error::io("read the kernel half's events"))?;
+        Ok(Self { ring, arrived })
+    }
+
+    /// Everything that has arrived, oldest first.
+    ///
+    /// # Errors
+    /// When the ring buffer is broken.
+    pub fn drain(&self) -> Result<Vec<Entry>, Error> {
+        self.ring
+            .consume()
+            .map_err(Error::io("read the kernel half's events"))?;
+        Ok(self.arrived.take())
+    }
+}
+
+/// Readable when something has arrived.
+impl AsFd for Journal {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the epoll fd lives as long as the ring buffer, which the borrow keeps alive.
+        unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd().as_raw_fd()) }
+    }
+}
+
+fn text(raw: &[i8]) -> Vec<u8> {
+    raw.iter()
+        .map(|&byte| byte.cast_unsigned())
+        .take_while(|&byte| byte != 0)
+        .collect()
+}
+
+fn decode(bytes: &[u8]) -> Option<Entry> {
+    let raw: event = abi::read(bytes)?;
+    let kind = match raw.kind {
+        event_kind::EVENT_NOTICE => EntryKind::Notice,
+        event_kind::EVENT_KILL => EntryKind::Kill,
+        event_kind::EVENT_KILL_ASKED => EntryKind::KillAsked,
+        event_kind::EVENT_NO_VICTIM => EntryKind::NoVictim,
+        event_kind::EVENT_FREED => EntryKind::Freed,
+        event_kind::EVENT_UNDEFENDED => EntryKind::Undefended,
+        _ => return None,
+    };
+    let by = match raw.trigger {
+        trigger::TRIGGER_TIMER => Trigger::Timer,
+        trigger::TRIGGER_NOTIFIER => Trigger::Notifier,
+        _ => Trigger::Event,
+    };
+    Some(Entry {
+        kind,
+        trigger: by,
+        at: Nanos::new(raw.time_ns),
+        slot: Slot(raw.account),
+        account: AccountId::new(raw.account_id),
+        pid: Pid::new(raw.pid),
+        uid: Uid::new(raw.uid),
+        comm: text(&raw.comm),
+        held: abi::count(raw.held_pages),
+        dying: abi::count(raw.dying_pages),
+        limit: abi::bound_from_pages(raw.limit_pages),
+        notice: abi::bound_from_pages(raw.notice_pages),
+        victim: abi::count(raw.victim_pages),
+        latency: Nanos::new(raw.latency_ns),
+        candidates_met: raw.candidates_met,
+        candidates: raw
+            .candidates
+            .iter()
+            .take(raw.candidates_kept as usize)
+            .map(|it| Weighed {
+                pid: Pid::new(it.pid),
+                comm: text(&it.comm),
+                pages: abi::count(it.pages),
+            })
+            .collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_too_short_or_of_unknown_kind_is_none() {
+        assert_eq!(decode(&[0; 12]), None);
+        let raw = event {
+            kind: event_kind(99),
+            ..Default::default()
+        };
+        assert_eq!(decode(abi::bytes_of(&raw)), None);
+    }
+
+    #[test]
+    fn no_bound_arrives_as_none_and_text_ends_at_nul() {
+        let mut raw = event {
+            kind: event_kind::EVENT_KILL,
+            limit_pages: i64::MAX,
+            ..Default::default()
+        };
+        raw.comm[0] = b'a'.cast_signed();
+        raw.comm[1] = -1;
+        let entry = decode(abi::bytes_of(&raw)).unwrap();
+        assert_eq!((entry.limit, entry.comm), (None, vec![b'a', 0xff]));
+    }
+}

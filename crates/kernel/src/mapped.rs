@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! An array map seen through memory: reading a thousand accounts costs no system call.
+
+use std::io;
+use std::marker::PhantomData;
+use std::mem::size_of;
+use std::ptr::NonNull;
+
+use libbpf_rs::{MapCore, MapHandle};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use crate::Error;
+use crate::abi::Plain;
+
+/// A BPF_F_MMAPABLE array map of `T`, mapped read-only.
+#[derive(Debug)]
+pub(crate) struct Mapped<T> {
+    base: NonNull<T>,
+    entries: usize,
+    length: usize,
+    _values: PhantomData<T>,
+}
+
+impl<T: Plain> Mapped<T> {
+    /// Maps all values of `map`.
+    pub(crate) fn new(map: &MapHandle) -> Result<Self, Error> {
+        // kernel/bpf/arraymap.c: elements lie at multiples of their size rounded up to 8.
+        const { assert!(size_of::<T>().is_multiple_of(8)) };
+        const WHAT: &str = "map the ledger into memory";
+        if map.value_size() as usize != size_of::<T>() {
+            return Err(Error::Io {
+                what: WHAT,
+                source: io::ErrorKind::InvalidData.into(),
+            });
+        }
+        let entries = map.max_entries() as usize;
+        let length = (entries * size_of::<T>()).next_multiple_of(rustix::param::page_size());
+        // SAFETY: a fresh mapping chosen by the kernel; nothing of ours lies there.
+        let base = unsafe {
+            mmap(
+                std::ptr::null_mut(),
+                length,
+                ProtFlags::READ,
+                MapFlags::SHARED,
+                map,
+                0,
+            )
+        }
+        .map_err(|source| Error::Io {
+            what: WHAT,
+            source: source.into(),
+        })?;
+        let base = NonNull::new(base.cast::<T>()).ok_or(Error::Io {
+            what: WHAT,
+            source: io::ErrorKind::AddrNotAvailable.into(),
+        })?;
+        Ok(Self {
+            base,
+            entries,
+            length,
+            _values: PhantomData,
+        })
+    }
+
+    /// How many values there are.
+    pub(crate) const fn len(&self) -> usize {
+        self.entries
+    }
+
+    /// A copy of a value. The kernel half writes meanwhile: each field is whole, the value as a
+    /// whole may be from two moments.
+    pub(crate) fn get(&self, index: usize) -> Option<T> {
+        if index >= self.entries {
+            return None;
+        }
+        // SAFETY: within the mapping, aligned (checked in `new`), and T: Plain. Volatile because
+        // another writer exists; a torn read mixes two valid values of integers.
+        Some(unsafe { self.base.as_ptr().add(index).read_volatile() })
+    }
+}
+
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        // SAFETY: the mapping made in `new`, and no reference into it is ever given out.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.length) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+// SAFETY: read-only shared memory without thread affinity.
+unsafe impl<T: Plain + Send> Send for Mapped<T> {}

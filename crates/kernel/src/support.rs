@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What this kernel lets us do. Nothing is concluded from version numbers: BTF is asked for types
+//! and functions, and what only an attempt can tell is attempted.
+
+use std::fs;
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+use libbpf_rs::btf::Btf;
+use libbpf_rs::btf::types::{Func, Typedef};
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+
+use crate::skeleton::probe;
+
+/// Something a kernel may or may not give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ability {
+    /// Types of the kernel, without which no program can be loaded.
+    Btf,
+    /// The event that the ledger lives on: kmem:rss_stat.
+    RssEvent,
+    /// The end of an address space: exit_mmap.
+    ExitEvent,
+    /// Killing another process from the event (bpf_send_signal_task, 6.13).
+    SignalOthers,
+    /// Walking all tasks in the timer (bpf_iter_task_new, 6.7).
+    TaskIterator,
+    /// fentry, fmod_ret and LSM programs: what the gate is made of.
+    Trampolines,
+    /// `bpf` among the active security modules, without which LSM programs are never called.
+    BpfLsm,
+    /// process_mrelease(2), 5.15.
+    MemoryRelease,
+}
+
+/// What was found out about an ability.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Finding {
+    /// It is there.
+    Available,
+    /// It is not; the text says how that shows.
+    Missing(String),
+    /// It is there and refused to us; the text says by whom.
+    Refused(String),
+}
+
+/// What this kernel lets us do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Support {
+    findings: Vec<(Ability, Finding)>,
+}
+
+impl Finding {
+    /// Whether the ability can be used.
+    pub const fn is_available(&self) -> bool {
+        matches!(self, Self::Available)
+    }
+}
+
+impl Support {
+    /// Looks and tries. Needs root for the tries; without, they are refused and say so.
+    pub fn probe() -> Self {
+        let btf = Btf::from_vmlinux().ok();
+        let in_btf = |is_there: fn(&Btf<'_>) -> bool, what: &str| match &btf {
+            Some(btf) if is_there(btf) => Finding::Available,
+            Some(_) => Finding::Missing(format!("the kernel's BTF has no {what}")),
+            None => Finding::Missing("the kernel has no BTF".to_owned()),
+        };
+        let findings = vec![
+            (
+                Ability::Btf,
+                match btf {
+                    Some(_) => Finding::Available,
+                    None => Finding::Missing("/sys/kernel/btf/vmlinux cannot be read".to_owned()),
+                },
+            ),
+            (
+                Ability::RssEvent,
+                in_btf(|btf| has_tracepoint(btf, "rss_stat"), "tracepoint rss_stat"),
+            ),
+            (
+                Ability::ExitEvent,
+                in_btf(
+                    |btf| has_tracepoint(btf, "exit_mmap"),
+                    "tracepoint exit_mmap",
+                ),
+            ),
+            (
+                Ability::SignalOthers,
+                in_btf(
+                    |btf| has_function(btf, "bpf_send_signal_task"),
+                    "bpf_send_signal_task()",
+                ),
+            ),
+            (
+                Ability::TaskIterator,
+                in_btf(
+                    |btf| has_function(btf, "bpf_iter_task_new"),
+                    "bpf_iter_task_new()",
+                ),
+            ),
+            (Ability::Trampolines, try_trampoline()),
+            (
+                Ability::BpfLsm,
+                bpf_lsm(Path::new("/sys/kernel/security/lsm")),
+            ),
+            (
+                Ability::MemoryRelease,
+                in_btf(
+                    |btf| {
+                        has_function(btf, "__x64_sys_process_mrelease")
+                            || has_function(btf, "__arm64_sys_process_mrelease")
+                            || has_function(btf, "__do_sys_process_mrelease")
+                    },
+                    "process_mrelease(2)",
+                ),
+            ),
+        ];
+        Self { findings }
+    }
+
+    /// What was found out, in the order of [`Ability`].
+    pub fn findings(&self) -> &[(Ability, Finding)] {
+        &self.findings
+    }
+
+    /// What was found out about one ability.
+    pub fn of(&self, ability: Ability) -> Option<&Finding> {
+        self.findings
+            .iter()
+            .find(|(it, _)| *it == ability)
+            .map(|(_, finding)| finding)
+    }
+}
+
+fn has_function(btf: &Btf<'_>, name: &str) -> bool {
+    btf.type_by_name::<Func<'_>>(name).is_some()
+}
+
+fn has_tracepoint(btf: &Btf<'_>, name: &str) -> bool {
+    btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}"))
+        .is_some()
+}
+
+fn try_trampoline() -> Finding {
+    let attempt = || -> libbpf_rs::Result<()> {
+        let mut storage = MaybeUninit::uninit();
+        let loaded = probe::ProbeSkelBuilder::default()
+            .open(&mut storage)?
+            .load()?;
+        // Dropping the link detaches it again.
+        loaded.progs.probe_trampoline.attach().map(drop)
+    };
+    match attempt() {
+        Ok(()) => Finding::Available,
+        Err(error) if error.kind() == libbpf_rs::ErrorKind::PermissionDenied => {
+            Finding::Refused(format!("attaching one: {error}"))
+        }
+        Err(error) => Finding::Missing(format!("attaching one: {error}")),
+    }
+}
+
+fn bpf_lsm(list: &Path) -> Finding {
+    match fs::read_to_string(list) {
+        Ok(names) if names.trim().split(',').any(|name| name == "bpf") => Finding::Available,
+        Ok(names) => Finding::Missing(format!("active are: {}", names.trim())),
+        Err(error) => Finding::Missing(format!("{}: {error}", list.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bpf_is_looked_for_as_a_whole_name() {
+        let directory = std::env::temp_dir().join(format!("bursar-lsm-{}", std::process::id()));
+        for (text, expected) in [("lockdown,yama,bpf\n", true), ("lockdown,bpfx", false)] {
+            fs::write(&directory, text).unwrap();
+            assert_eq!(bpf_lsm(&directory).is_available(), expected, "{text}");
+        }
+        fs::remove_file(&directory).unwrap();
+        assert!(!bpf_lsm(&directory).is_available());
+    }
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What happened: one event for one fact (DESIGN.md "Contract", `bursar events --json`).
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Bytes, Nanos, Pid, Uid};
+
+/// What kind of fact an event tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventKind {
+    /// An account rose over its notice level.
+    Notice,
+    /// A request was refused at the barrier.
+    Refused,
+    /// A process was sent SIGKILL because its account was over its limit.
+    Kill,
+    /// A killed process's memory is back.
+    Reaped,
+    /// An account is over its limit and holds nothing that may be killed.
+    NoVictim,
+    /// A kill was decided and could not be carried out.
+    KillFailed,
+    /// Somebody changed a limit.
+    LimitChanged,
+    /// The kernel half was loaded or taken over.
+    Attached,
+    /// The kernel half was taken away.
+    Released,
+    /// The configuration was read again.
+    Reloaded,
+    /// Facts were lost: events, records, accounts (the reason says which and how many).
+    Lost,
+}
+
+/// Which trigger decided (DESIGN.md "Words").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Trigger {
+    /// The RSS event itself, in the kernel half.
+    Event,
+    /// The kernel half's 200 ms timer.
+    Timer,
+    /// The user half on an event of the kernel half, or on the trace pipe.
+    Notifier,
+    /// The user half's 200 ms scan of /proc.
+    Poll,
+}
+
+/// A process that was weighed when a victim was chosen.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Candidate {
+    /// The process.
+    pub pid: Pid,
+    /// Its command name, made printable.
+    pub comm: String,
+    /// What it held.
+    pub bytes: Bytes,
+}
+
+/// A fact. Fields that a kind does not have are absent from its JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// When, in RFC 3339 with microseconds, UTC.
+    pub time: String,
+    /// What kind of fact.
+    pub event: EventKind,
+    /// The account's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<String>,
+    /// The account's user, or the victim's where the account is shared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<Uid>,
+    /// The process concerned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid: Option<Pid>,
+    /// Its command name, made printable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub comm: Option<String>,
+    /// Who decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trigger: Option<Trigger>,
+    /// Held by the account at the moment, living processes only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Bytes>,
+    /// The account's limit at the moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Bytes>,
+    /// held − limit at the moment of a kill.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overcommit: Option<Bytes>,
+    /// What the victim held.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub victim_bytes: Option<Bytes>,
+    /// The largest processes weighed, largest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub candidates: Vec<Candidate>,
+    /// How many were weighed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub candidates_met: Option<u32>,
+    /// From the trigger to the signal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub latency_ns: Option<Nanos>,
+    /// Memory given back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub freed_bytes: Option<Bytes>,
+    /// From the signal to the memory being back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration_ns: Option<Nanos>,
+    /// freed_bytes over duration_ns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_per_second: Option<Bytes>,
+    /// How the memory came back: `exit`, `process_mrelease`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// In words, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl Event {
+    /// An event of which only the kind is known yet.
+    pub fn new(event: EventKind) -> Self {
+        Self {
+            time: String::new(),
+            event,
+            account: None,
+            uid: None,
+            pid: None,
+            comm: None,
+            trigger: None,
+            held: None,
+            limit: None,
+            overcommit: None,
+            victim_bytes: None,
+            candidates: Vec::new(),
+            candidates_met: None,
+            latency_ns: None,
+            freed_bytes: None,
+            duration_ns: None,
+            bytes_per_second: None,
+            method: None,
+            reason: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_shows_only_what_its_kind_has() {
+        let mut event = Event::new(EventKind::Notice);
+        event.time = "2026-11-21T05:00:00.000000Z".into();
+        event.account = Some("alice".into());
+        event.held = Some(Bytes::new(5));
+        let json = serde_json::to_string(&event).unwrap();
+        assert_eq!(
+            json,
+            r#"{"time":"2026-11-21T05:00:00.000000Z","event":"notice","account":"alice","held":5}"#
+        );
+        assert_eq!(serde_json::from_str::<Event>(&json).unwrap(), event);
+    }
+}

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From the limits as written to the accounts of this machine: who pays into what, with which
+//! bounds.
+//!
+//! A user pays into exactly one account. The most particular limit decides: his own, by name or
+//! number; else that of a shared account whose group he is in; else that for each member of a group
+//! he is in, the largest if there are several; else `default`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bursar_model::{AccountId, AccountKind, Bounds, BoundsSpec, Bytes, Gid, Uid, Who};
+
+/// One limit as written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Whose.
+    pub who: Who,
+    /// What.
+    pub memory: BoundsSpec,
+}
+
+/// Why a name stands for nobody at the moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NameError {
+    /// Nobody has it.
+    Unknown,
+    /// The directory did not answer: it may be right all the same.
+    Unreachable(String),
+}
+
+/// The names that were looked up, and what came of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Directory {
+    /// User names.
+    pub users: BTreeMap<String, Result<Uid, NameError>>,
+    /// Group names: number and members.
+    pub groups: BTreeMap<String, Result<(Gid, Vec<Uid>), NameError>>,
+}
+
+/// An account to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Planned {
+    /// Which limit it comes from.
+    pub who: Who,
+    /// What kind that is.
+    pub kind: AccountKind,
+    /// Its bounds.
+    pub bounds: Bounds,
+    /// Who pays into it: one user, or the members of a shared account.
+    pub payers: BTreeSet<Uid>,
+}
+
+/// All accounts to be.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// By the number they have in the kernel half.
+    pub accounts: BTreeMap<AccountId, Planned>,
+    /// The bounds of everybody else's account, if there are any.
+    pub default: Option<Bounds>,
+    /// What an administrator should know, by limit.
+    pub remarks: Vec<(Who, String)>,
+}
+
+impl Plan {
+    /// Whom a limit concerns: the accounts that come from it.
+    pub fn accounts_of<'a>(&'a self, who: &'a Who) -> impl Iterator<Item = AccountId> + 'a {
+        self.accounts
+            .iter()
+            .filter(move |(_, planned)| planned.who == *who)
+            .map(|(id, _)| *id)
+    }
+
+    fn claim(&mut self, uid: Uid, who: &Who, kind: AccountKind, bounds: Bounds) {
+        let payers = BTreeSet::from([uid]);
+        self.accounts.insert(
+            AccountId::of(uid),
+            Planned {
+                who: who.clone(),
+                kind,
+                bounds,
+                payers,
+            },
+        );
+    }
+}
+
+/// Works out the accounts. `ram` is what percentages are of.
+pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes) -> Plan {
+    let mut plan = Plan::default();
+    let mut remarks = Vec::new();
+    let mut resolved = Vec::new();
+    for entry in entries {
+        match entry.memory.resolve(ram) {
+            Ok(bounds) => {
+                if let Some(limit) = bounds.limit()
+                    && limit > ram
+                {
+                    let text =
+                        format!("the limit ({limit}) is above this machine's memory ({ram})");
+                    remarks.push((entry.who.clone(), text));
+                }
+                resolved.push((&entry.who, bounds));
+            }
+            Err(error) => remarks.push((entry.who.clone(), error.to_string())),
+        }
+    }
+    // From the least particular to the most: the later claim wins.
+    for (who, bounds) in &resolved {
+        match who {
+            Who::Default => plan.default = Some(*bounds),
+            Who::Group(name) => match lookup(&directory.groups, name) {
+                Ok((_, members)) => {
+                    for &uid in members {
+                        let id = AccountId::of(uid);
+                        let is_larger = plan.accounts.get(&id).is_none_or(|held| {
+                            limit_or_endless(*bounds) > limit_or_endless(held.bounds)
+                        });
+                        if is_larger {
+                            plan.claim(uid, who, AccountKind::Group, *bounds);
+                        }
+                    }
+                }
+                Err(error) => remarks.push(((*who).clone(), why_nobody("group", error))),
+            },
+            Who::Uid(_) | Who::User(_) | Who::Shared(_) => {}
+        }
+    }
+    for (who, bounds) in &resolved {
+        let Who::Shared(name) = who else { continue };
+        match lookup(&directory.groups, name) {
+            Ok((gid, members)) => {
+                for &uid in members {
+                    plan.accounts.remove(&AccountId::of(uid));
+                }
+                let id = AccountId::new(AccountId::FIRST_SHARED | gid.get());
+                let payers = members.iter().copied().collect();
+                let kind = AccountKind::Shared;
+                let planned = Planned {
+                    who: (*who).clone(),
+                    kind,
+                    bounds: *bounds,
+                    payers,
+                };
+                plan.accounts.insert(id, planned);
+            }
+            Err(error) => remarks.push(((*who).clone(), why_nobody("group", error))),
+        }
+    }
+    settle_shared_members(&mut plan);
+    for (who, bounds) in &resolved {
+        let uid = match who {
+            Who::Uid(uid) => *uid,
+            Who::User(name) => match lookup(&directory.users, name) {
+                Ok(uid) => *uid,
+                Err(error) => {
+                    remarks.push(((*who).clone(), why_nobody("user", error)));
+                    continue;
+                }
+            },
+            _ => continue,
+        };
+        for planned in plan.accounts.values_mut() {
+            if planned.kind == AccountKind::Shared {
+                planned.payers.remove(&uid);
+            }
+        }
+        if let Some(other) = plan.accounts.get(&AccountId::of(uid))
+            && other.kind == AccountKind::User
+        {
+            let text = format!(
+                "{} is the same user; this limit is the one that holds",
+                other.who
+            );
+            remarks.push(((*who).clone(), text));
+        }
+        plan.claim(uid, who, AccountKind::User, *bounds);
+    }
+    plan.remarks = remarks;
+    plan
+}
+
+fn why_nobody(what: &str, error: &NameError) -> String {
+    match error {
+        NameError::Unknown => format!("there is no {what} of this name; kept until there is"),
+        NameError::Unreachable(why) => {
+            format!("the {what} cannot be looked up ({why}); asked again on reload")
+        }
+    }
+}
+
+/// A user in the groups of two shared accounts pays into the one with the larger limit.
+fn settle_shared_members(plan: &mut Plan) {
+    let mut best: BTreeMap<Uid, (u64, AccountId)> = BTreeMap::new();
+    for (&id, planned) in &plan.accounts {
+        if planned.kind == AccountKind::Shared {
+            for &uid in &planned.payers {
+                let offer = (limit_or_endless(planned.bounds), id);
+                let kept = best.entry(uid).or_insert(offer);
+                *kept = (*kept).max(offer);
+            }
+        }
+    }
+    for (id, planned) in &mut plan.accounts {
+        if planned.kind == AccountKind::Shared {
+            planned
+                .payers
+                .retain(|uid| best.get(uid).is_none_or(|(_, winner)| winner == id));
+        }
+    }
+}
+
+fn limit_or_endless(bounds: Bounds) -> u64 {
+    bounds.limit().map_or(u64::MAX, Bytes::get)
+}
+
+fn lookup<'a, T>(
+    names: &'a BTreeMap<String, Result<T, NameError>>,
+    name: &str,
+) -> Result<&'a T, &'a NameError> {
+    names
+        .get(name)
+        .map_or(Err(&NameError::Unknown), Result::as_ref)
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_model::SizeSpec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const RAM: Bytes = Bytes::from_mib(1000);
+
+    fn entry(who: &str, limit: &str) -> Entry {
+        let limit: SizeSpec = limit.parse().unwrap();
+        Entry {
+            who: who.parse().unwrap(),
+            memory: BoundsSpec::of_limit(limit),
+        }
+    }
+
+    fn directory() -> Directory {
+        let uid = Uid::new;
+        Directory {
+            users: BTreeMap::from([
+                ("alice".into(), Ok(uid(1001))),
+                ("bob".into(), Ok(uid(1002))),
+                ("ghost".into(), Err(NameError::Unknown)),
+                (
+                    "far".into(),
+                    Err(NameError::Unreachable("connection refused".into())),
+                ),
+            ]),
+            groups: BTreeMap::from([
+                (
+                    "students".into(),
+                    Ok((Gid::new(500), vec![uid(1001), uid(1002), uid(1003)])),
+                ),
+                (
+                    "render".into(),
+                    Ok((Gid::new(501), vec![uid(1002), uid(1003)])),
+                ),
+                ("film".into(), Ok((Gid::new(502), vec![uid(1003)]))),
+            ]),
+        }
+    }
+
+    fn limit_of(plan: &Plan, id: u32) -> Option<Bytes> {
+        plan.accounts
+            .get(&AccountId::new(id))
+            .and_then(|planned| planned.bounds.limit())
+    }
+
+    #[test]
+    fn the_most_particular_limit_decides() {
+        let entries = [
+            entry("1001", "10M"),
+            entry("default", "50M"),
+            entry("@students", "20M"),
+            entry("=render", "30M"),
+        ];
+        let plan = plan(&entries, &directory(), RAM);
+        assert_eq!(limit_of(&plan, 1001), Some(Bytes::from_mib(10)));
+        assert_eq!(limit_of(&plan, 1002), None, "bob shares");
+        let shared = &plan.accounts[&AccountId::new(AccountId::FIRST_SHARED | 501)];
+        assert_eq!(
+            shared.payers,
+            BTreeSet::from([Uid::new(1002), Uid::new(1003)])
+        );
+        assert_eq!(plan.default.unwrap().limit(), Some(Bytes::from_mib(50)));
+    }
+
+    #[test]
+    fn of_several_groups_the_largest_limit_holds_whatever_their_order() {
+        for order in [["@students", "@film"], ["@film", "@students"]] {
+            let limit = |who: &str| if who == "@film" { "40M" } else { "20M" };
+            let entries = order.map(|who| entry(who, limit(who)));
+            assert_eq!(
+                limit_of(&plan(&entries, &directory(), RAM), 1003),
+                Some(Bytes::from_mib(40))
+            );
+        }
+    }
+
+    #[test]
+    fn a_limit_of_none_for_one_user_frees_him_from_the_default() {
+        let plan = plan(
+            &[entry("default", "50M"), entry("alice", "none")],
+            &directory(),
+            RAM,
+        );
+        let own = &plan.accounts[&AccountId::new(1001)];
+        assert_eq!(own.bounds, Bounds::NONE);
+    }
+
+    #[test]
+    fn unknown_names_are_kept_and_reported() {
+        let entries = [
+            entry("ghost", "1M"),
+            entry("far", "1M"),
+            entry("@nogroup", "1M"),
+        ];
+        let plan = plan(&entries, &directory(), RAM);
+        assert!(plan.accounts.is_empty());
+        let texts: Vec<_> = plan
+            .remarks
+            .iter()
+            .map(|(who, text)| format!("{who}: {text}"))
+            .collect();
+        assert_eq!(
+            texts,
+            [
+                "@nogroup: there is no group of this name; kept until there is",
+                "ghost: there is no user of this name; kept until there is",
+                "far: the user cannot be looked up (connection refused); asked again on reload",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_limit_above_ram_is_allowed_and_said() {
+        let plan = plan(&[entry("alice", "2000M")], &directory(), RAM);
+        assert_eq!(limit_of(&plan, 1001), Some(Bytes::from_mib(2000)));
+        assert!(plan.remarks[0].1.contains("above this machine's memory"));
+    }
+
+    proptest! {
+        #[test]
+        fn everybody_pays_into_one_account_at_most(picks in prop::collection::vec(0usize..7, 0..8)) {
+            let names = ["alice", "1002", "@students", "@film", "=render", "=film", "=students"];
+            let entries: Vec<_> = picks.iter().map(|&pick| entry(names[pick], "5M")).collect();
+            let plan = plan(&entries, &directory(), RAM);
+            let mut seen = BTreeSet::new();
+            for planned in plan.accounts.values() {
+                for uid in &planned.payers {
+                    prop_assert!(seen.insert(*uid), "{uid} pays twice");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who dies, where the kernel half does not decide: the trace and poll triggers. The same rules as
+//! `crates/kernel/src/bpf/victim.bpf.h` (S1 section 3.5).
+
+use bursar_model::{Bytes, Pid};
+
+/// A process of the account that is over its limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Weighed {
+    /// It.
+    pub pid: Pid,
+    /// What it holds.
+    pub held: Bytes,
+    /// Sent SIGKILL already, by whomever: its memory is on its way back.
+    pub is_dying: bool,
+    /// Never a victim: pid 1, kernel threads, oom_score_adj −1000, bursard.
+    pub is_protected: bool,
+}
+
+/// What follows for the account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Choice {
+    /// Without the dying it is within its limit.
+    Within,
+    /// This one dies.
+    Victim(Pid),
+    /// It is over and nothing of it may be killed.
+    Nobody,
+}
+
+/// Chooses for one account. Of equals the first one given dies.
+pub fn choose(processes: &[Weighed], limit: Bytes) -> Choice {
+    let living = processes.iter().filter(|process| !process.is_dying);
+    let held = living
+        .clone()
+        .fold(Bytes::ZERO, |sum, process| sum.saturating_add(process.held));
+    if held <= limit {
+        return Choice::Within;
+    }
+    let mut best: Option<&Weighed> = None;
+    for process in living.filter(|process| !process.is_protected) {
+        if best.is_none_or(|best| process.held > best.held) {
+            best = Some(process);
+        }
+    }
+    best.map_or(Choice::Nobody, |process| Choice::Victim(process.pid))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn process(pid: u32, mib: u64) -> Weighed {
+        Weighed {
+            pid: Pid::new(pid),
+            held: Bytes::from_mib(mib),
+            is_dying: false,
+            is_protected: false,
+        }
+    }
+
+    #[test]
+    fn the_largest_dies_and_only_above_the_limit() {
+        let processes = [process(10, 30), process(11, 40), process(12, 5)];
+        assert_eq!(choose(&processes, Bytes::from_mib(75)), Choice::Within);
+        assert_eq!(
+            choose(&processes, Bytes::from_mib(74)),
+            Choice::Victim(Pid::new(11))
+        );
+    }
+
+    #[test]
+    fn one_breach_has_one_victim() {
+        let mut processes = [process(10, 30), process(11, 40), process(12, 5)];
+        processes[1].is_dying = true;
+        assert_eq!(choose(&processes, Bytes::from_mib(40)), Choice::Within);
+    }
+
+    #[test]
+    fn the_protected_count_and_are_spared() {
+        let mut processes = [process(1, 90), process(11, 40)];
+        processes[0].is_protected = true;
+        assert_eq!(
+            choose(&processes, Bytes::from_mib(64)),
+            Choice::Victim(Pid::new(11))
+        );
+        processes[1].is_protected = true;
+        assert_eq!(choose(&processes, Bytes::from_mib(64)), Choice::Nobody);
+    }
+
+    proptest! {
+        #[test]
+        fn no_victim_is_smaller_than_another_that_may_die(
+            sizes in prop::collection::vec((0u64..100, any::<bool>(), any::<bool>()), 0..12),
+            limit in 0u64..400,
+        ) {
+            let processes: Vec<_> = sizes.iter().zip(2u32..).map(|(&(mib, is_dying, is_protected), pid)| {
+                Weighed { is_dying, is_protected, ..process(pid, mib) }
+            }).collect();
+            if let Choice::Victim(pid) = choose(&processes, Bytes::from_mib(limit)) {
+                let victim = processes.iter().find(|it| it.pid == pid).unwrap();
+                prop_assert!(!victim.is_dying && !victim.is_protected);
+                for other in processes.iter().filter(|it| !it.is_dying && !it.is_protected) {
+                    prop_assert!(other.held <= victim.held);
+                }
+            }
+        }
+    }
+}

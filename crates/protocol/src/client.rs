@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The asking side, blocking.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bursar_model::Event;
+
+use crate::{Ask, LineBuffer, MAX_REPLY, Reply, Request, VERSION};
+
+/// A daemon that does not answer within this is taken for dead.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A connection to a daemon.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    lines: LineBuffer,
+    path: PathBuf,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    /// Nobody listens there.
+    #[error(
+        "cannot reach bursard at {path:?}: {source}; is it running? (systemctl status bursard)"
+    )]
+    Unreachable {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It went away, or took too long.
+    #[error("bursard at {path:?} stopped answering: {source}")]
+    Broken {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It speaks another language.
+    #[error(
+        "bursard at {path:?} answered something else than bursar understands: {reason}; are bursar and bursard of the same version?"
+    )]
+    Foreign {
+        /// The socket.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl Client {
+    /// Connects to the daemon that listens at `path`.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreachable`].
+    pub fn connect(path: &Path) -> Result<Self, ClientError> {
+        let unreachable = |source| ClientError::Unreachable {
+            path: path.to_owned(),
+            source,
+        };
+        let stream = UnixStream::connect(path).map_err(unreachable)?;
+        stream
+            .set_read_timeout(Some(PATIENCE))
+            .map_err(unreachable)?;
+        stream
+            .set_write_timeout(Some(PATIENCE))
+            .map_err(unreachable)?;
+        Ok(Self {
+            stream,
+            lines: LineBuffer::new(MAX_REPLY),
+            path: path.to_owned(),
+        })
+    }
+
+    /// Asks and waits for the answer.
+    ///
+    /// # Errors
+    /// [`ClientError::Broken`], [`ClientError::Foreign`].
+    pub fn ask(&mut self, ask: Ask) -> Result<Reply, ClientError> {
+        let request = Request {
+            version: VERSION,
+            ask,
+        };
+        let mut line = serde_json::to_vec(&request).map_err(|error| self.foreign(&error))?;
+        line.push(b'\n');
+        // A daemon that refuses us at the door may have answered and closed before we wrote: its
+        // answer is worth more than our EPIPE.
+        let sent = self.stream.write_all(&line);
+        match (self.read_line(), sent) {
+            (Ok(Some(reply)), _) => {
+                serde_json::from_slice(&reply).map_err(|error| self.foreign(&error))
+            }
+            (Err(error), Ok(())) => Err(error),
+            (Ok(None), Ok(())) => Err(self.broken(io::ErrorKind::UnexpectedEof.into())),
+            (_, Err(source)) => Err(self.broken(source)),
+        }
+    }
+
+    /// The next event after `follow`; waits as long as it takes. `None` when the daemon closes.
+    ///
+    /// # Errors
+    /// [`ClientError::Broken`], [`ClientError::Foreign`].
+    pub fn next_event(&mut self) -> Result<Option<Event>, ClientError> {
+        self.stream
+            .set_read_timeout(None)
+            .map_err(|source| self.broken(source))?;
+        let Some(line) = self.read_line()? else {
+            return Ok(None);
+        };
+        serde_json::from_slice(&line)
+            .map(Some)
+            .map_err(|error| self.foreign(&error))
+    }
+
+    fn read_line(&mut self) -> Result<Option<Vec<u8>>, ClientError> {
+        let mut piece = [0; 16 << 10];
+        loop {
+            if let Some(line) = self
+                .lines
+                .next_line()
+                .map_err(|error| self.foreign(&error))?
+            {
+                return Ok(Some(line));
+            }
+            match self.stream.read(&mut piece) {
+                Ok(0) => return Ok(None),
+                Ok(count) => self.lines.push(piece.get(..count).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(self.broken(source)),
+            }
+        }
+    }
+
+    fn broken(&self, source: io::Error) -> ClientError {
+        ClientError::Broken {
+            path: self.path.clone(),
+            source,
+        }
+    }
+
+    fn foreign(&self, reason: &dyn std::fmt::Display) -> ClientError {
+        ClientError::Foreign {
+            path: self.path.clone(),
+            reason: reason.to_string(),
+        }
+    }
+}
