@@ -61,7 +61,6 @@ struct Shared {
     payers: MapHandle,
     mm_index: MapHandle,
     mms: MapHandle,
-    free_mms: MapHandle,
     events: MapHandle,
     state_map: MapHandle,
 }
@@ -92,7 +91,6 @@ fn load_into(pins: &Pins, options: &Options) -> Result<(), Error> {
         ),
         (&mut open.maps.mm_index, options.max_processes),
         (&mut open.maps.mms, options.max_processes),
-        (&mut open.maps.free_mms, options.max_processes),
         (&mut open.maps.events, options.events_bytes),
     ] {
         map.set_max_entries(entries)
@@ -105,7 +103,7 @@ fn load_into(pins: &Pins, options: &Options) -> Result<(), Error> {
             Shared { $($map: MapHandle::try_from(&ledger.maps.$map).map_err(Error::io("share a map"))?,)* }
         };
     }
-    let shared = shared!(accounts, payers, mm_index, mms, free_mms, events, state_map);
+    let shared = shared!(accounts, payers, mm_index, mms, events, state_map);
     write_first_state(&shared.state_map)?;
 
     let mut storage = MaybeUninit::uninit();
@@ -116,7 +114,7 @@ fn load_into(pins: &Pins, options: &Options) -> Result<(), Error> {
     share_maps!(
         open,
         shared,
-        [accounts, payers, mm_index, mms, free_mms, events, state_map]
+        [accounts, payers, mm_index, mms, events, state_map]
     );
     let mut calls = open.load().map_err(unsupported("calls"))?;
 
@@ -128,7 +126,7 @@ fn load_into(pins: &Pins, options: &Options) -> Result<(), Error> {
     share_maps!(
         open,
         shared,
-        [accounts, payers, mm_index, mms, free_mms, events, state_map]
+        [accounts, payers, mm_index, mms, events, state_map]
     );
     let mut resum = open.load().map_err(unsupported("resum"))?;
 
@@ -140,7 +138,7 @@ fn load_into(pins: &Pins, options: &Options) -> Result<(), Error> {
     share_maps!(
         open,
         shared,
-        [accounts, payers, mm_index, mms, free_mms, events, state_map]
+        [accounts, payers, mm_index, mms, events, state_map]
     );
     let discover = open.load().map_err(unsupported("discover"))?;
 

@@ -112,7 +112,7 @@ struct account {
 struct mm_record {
 	__u64 mm;		/* struct mm_struct *, 0: this record is free */
 	__u64 ctx_id;		/* unique for the life of the machine: tells a reused address */
-	__u32 account;		/* slot of who pays */
+	__u32 account;		/* slot of who pays; of a free record: the free one below it, plus 1 */
 	enum mm_state state;
 	__u32 uid;		/* of whom we last saw owning it */
 	__u32 pid;		/* process, once it is marked or dying */
@@ -136,6 +136,8 @@ struct ledger_state {
 	__u32 complete;		/* set last by the loader: limits hold */
 	__u64 generation;	/* raised whenever what a CPU remembers of an mm may be wrong */
 	__u64 payers_generation; /* raised whenever somebody else pays for a uid than before */
+	__u64 free_records;	/* stack of records given back: low half the top one plus 1, high
+				 * half a tag that tells an old top from the same one come back */
 	__u64 ticket;
 	__u32 mm_high_water;	/* records ever used: walks stop here */
 	__u32 account_high_water;
@@ -154,6 +156,7 @@ struct ledger_state {
 	/* facts of bad days; each only grows */
 	__u64 events_lost;	/* ring buffer full */
 	__u64 records_full;	/* no room for a process */
+	__u64 records_leaked;	/* records that could not be given back */
 	__u64 accounts_full;	/* no room for an account */
 	__u64 drift_repaired_pages;
 	__u64 drift_repairs;

@@ -93,27 +93,6 @@ static __always_inline bool rss_is_atomic(void)
 	return bpf_core_field_exists(struct mm_rss_stat___atomic, count);
 }
 
-/* The part of a member that all CPUs share: one load; short of the truth by what CPUs keep back.
- * Compared, never booked. */
-#define MM_COARSE(mm, member)                                                                      \
-	(rss_is_atomic() ? ((struct mm_struct___atomic *)(mm))->rss_stat.count[member].counter :   \
-			   (mm)->rss_stat[member].count)
-
-static __always_inline __s64 mm_coarse(struct mm_struct *mm, __u32 member)
-{
-	/* offsets into a BTF pointer must be constants */
-	switch (member) {
-	case MEMBER_ANON:
-		return MM_COARSE(mm, MEMBER_ANON);
-	case MEMBER_SWAP:
-		return MM_COARSE(mm, MEMBER_SWAP);
-	case MEMBER_SHMEM:
-		return MM_COARSE(mm, MEMBER_SHMEM);
-	default:
-		return MM_COARSE(mm, MEMBER_FILE);
-	}
-}
-
 static __always_inline __u64 far_counter(__u64 mm, __u32 member)
 {
 	if (rss_is_atomic())
@@ -121,6 +100,29 @@ static __always_inline __u64 far_counter(__u64 mm, __u32 member)
 		       member * sizeof(long);
 	return mm + bpf_core_field_offset(struct mm_struct, rss_stat) +
 	       member * bpf_core_type_size(struct percpu_counter);
+}
+
+/* The part of a member that all CPUs share: one load; short of the truth by what CPUs keep back.
+ * Compared, never booked. */
+static __always_inline __s64 mm_coarse(struct mm_struct *mm, __u32 member)
+{
+	__s64 count = 0;
+
+	if (rss_is_atomic()) {
+		bpf_probe_read_kernel(&count, sizeof(count), (void *)far_counter((__u64)mm, member));
+		return count;
+	}
+	/* offsets into a BTF pointer must be constants */
+	switch (member) {
+	case MEMBER_ANON:
+		return mm->rss_stat[MEMBER_ANON].count;
+	case MEMBER_SWAP:
+		return mm->rss_stat[MEMBER_SWAP].count;
+	case MEMBER_SHMEM:
+		return mm->rss_stat[MEMBER_SHMEM].count;
+	default:
+		return mm->rss_stat[MEMBER_FILE].count;
+	}
 }
 
 /* Exact pages of one member: the shared part and every CPU's own (research/beancounters.md 8.5). */

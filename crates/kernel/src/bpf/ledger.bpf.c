@@ -83,10 +83,10 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	if (!account)
 		return 0;
 	seen->mm = 0;
-	seen->coarse[MEMBER_FILE] = MM_COARSE(mm, MEMBER_FILE);
-	seen->coarse[MEMBER_ANON] = MM_COARSE(mm, MEMBER_ANON);
-	seen->coarse[MEMBER_SWAP] = MM_COARSE(mm, MEMBER_SWAP);
-	seen->coarse[MEMBER_SHMEM] = MM_COARSE(mm, MEMBER_SHMEM);
+	seen->coarse[MEMBER_FILE] = mm_coarse(mm, MEMBER_FILE);
+	seen->coarse[MEMBER_ANON] = mm_coarse(mm, MEMBER_ANON);
+	seen->coarse[MEMBER_SWAP] = mm_coarse(mm, MEMBER_SWAP);
+	seen->coarse[MEMBER_SHMEM] = mm_coarse(mm, MEMBER_SHMEM);
 	if (record->state == MM_DYING)
 		refresh_state(state, record, (__u64)mm->owner);
 	sync_far(state, record, (__u64)mm);
@@ -177,14 +177,14 @@ static __always_inline int end_address_space(struct mm_struct *mm)
 		event->uid = record->uid;
 		event->victim_pages = record->marked_pages;
 		event->latency_ns = event->time_ns - record->marked_ns;
-		close_record(index, record);
+		close_record(state, index, record);
 		event->held_pages = account->held_pages;
 		event->dying_pages = account->dying_pages;
 		event->limit_pages = account->limit_pages;
 		emit(state, event);
 		return 0;
 	}
-	close_record(index, record);
+	close_record(state, index, record);
 	return 0;
 }
 

@@ -45,13 +45,6 @@ struct {
 	__type(value, struct mm_record);
 } mms SEC(".maps");
 
-/* Records given back, to be used before the high water rises. As large as mms: never full. */
-struct {
-	__uint(type, BPF_MAP_TYPE_QUEUE);
-	__uint(max_entries, 2);	/* (set) */
-	__type(value, __u32);
-} free_mms SEC(".maps");
-
 /* What happened, for the user half. Full: the event is dropped and events_lost grows; the decision
  * it tells of stands. */
 struct {

@@ -63,6 +63,52 @@ static __always_inline void sync_far(struct ledger_state *state, struct mm_recor
 		FAR_READ(mm, struct mm_struct, pgtables_bytes.counter) >> page_shift;
 }
 
+/*
+ * Records given back lie on a stack, so that those in use stay dense. A map of type queue would do the
+ * same, but programs that may sleep cannot use one before 6.2. A lost race is tried again; who loses
+ * every time takes a fresh record (pop) or leaves one unused (push), counted in records_leaked.
+ */
+enum { STACK_TRIES = 32 };
+
+static __noinline __u32 pop_record(struct ledger_state *state)
+{
+	int i;
+
+	for (i = 0; i < STACK_TRIES; i++) {
+		__u64 top = *(volatile __u64 *)&state->free_records, next;
+		struct mm_record *record;
+
+		if (!(__u32)top)
+			return NOBODY;
+		record = record_at((__u32)top - 1);
+		if (!record)
+			return NOBODY;
+		next = ((top >> 32) + 1) << 32 | record->account;
+		if (__sync_val_compare_and_swap(&state->free_records, top, next) == top)
+			return (__u32)top - 1;
+	}
+	return NOBODY;
+}
+
+static __noinline int push_record(struct ledger_state *state, __u32 index)
+{
+	struct mm_record *record = record_at(index);
+	int i;
+
+	if (!record)
+		return 0;
+	for (i = 0; i < STACK_TRIES; i++) {
+		__u64 top = *(volatile __u64 *)&state->free_records, next;
+
+		record->account = (__u32)top;
+		next = ((top >> 32) + 1) << 32 | (index + 1);
+		if (__sync_val_compare_and_swap(&state->free_records, top, next) == top)
+			return 0;
+	}
+	__sync_fetch_and_add(&state->records_leaked, 1);
+	return 0;
+}
+
 static __always_inline __u32 find_record(__u64 mm)
 {
 	__u32 *index = bpf_map_lookup_elem(&mm_index, &mm);
@@ -71,7 +117,8 @@ static __always_inline __u32 find_record(__u64 mm)
 }
 
 /* Takes the record out of the books. The caller knows that the address space is gone or reused. */
-static __always_inline void close_record(__u32 index, struct mm_record *record)
+static __always_inline void close_record(struct ledger_state *state, __u32 index,
+					 struct mm_record *record)
 {
 	struct account *account = account_at(record->account);
 	__u64 mm = record->mm;
@@ -88,7 +135,7 @@ static __always_inline void close_record(__u32 index, struct mm_record *record)
 	was = __sync_lock_test_and_set(&record->booked_dying_pages, 0);
 	if (account && was)
 		__sync_fetch_and_add(&account->dying_pages, -was);
-	bpf_map_push_elem(&free_mms, &index, BPF_ANY);
+	push_record(state, index);
 }
 
 /* Opens a record; NOBODY when there is no room. Every field is set before the index shows it. */
@@ -97,7 +144,8 @@ static __noinline __u32 open_record(struct ledger_state *state, __u64 mm, __u64 
 	struct mm_record *record;
 	__u32 index, *found;
 
-	if (bpf_map_pop_elem(&free_mms, &index)) {
+	index = pop_record(state);
+	if (index == NOBODY) {
 		index = __sync_fetch_and_add(&state->mm_high_water, 1);
 		if (index >= max_records) {
 			__sync_fetch_and_add(&state->mm_high_water, -1);
@@ -123,7 +171,7 @@ static __noinline __u32 open_record(struct ledger_state *state, __u64 mm, __u64 
 	/* Another CPU opened it meanwhile (threads of one process), or there is no room. */
 	record->mm = 0;
 	record->state = MM_FREE;
-	bpf_map_push_elem(&free_mms, &index, BPF_ANY);
+	push_record(state, index);
 	found = bpf_map_lookup_elem(&mm_index, &mm);
 	if (found)
 		return *found;
@@ -162,7 +210,7 @@ static __always_inline __u32 record_for(struct ledger_state *state, __u64 mm, __
 
 	*missed = false;
 	if (record && record->ctx_id != ctx_id) { /* the address has a new tenant */
-		close_record(index, record);
+		close_record(state, index, record);
 		record = NULL;
 	}
 	payers_generation = *(volatile __u64 *)&state->payers_generation;
@@ -174,7 +222,7 @@ static __always_inline __u32 record_for(struct ledger_state *state, __u64 mm, __
 	*slot = account_of(state, payer->uid);
 	if (*slot == NOBODY) {
 		if (record)
-			close_record(index, record);
+			close_record(state, index, record);
 		return NOBODY;
 	}
 	if (!record) {

@@ -167,7 +167,7 @@ static long audit_record(__u32 index, struct resum *resum)
 			__sync_fetch_and_add(&state->stale_records, 1);
 			if (record->state == MM_MARKED)
 				__sync_fetch_and_add(&state->kills_wanted, -1);
-			close_record(index, record);
+			close_record(state, index, record);
 			return 0;
 		}
 		owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
