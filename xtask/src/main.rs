@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `cargo xtask`: the chores that are not the product.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(
+    name = "xtask",
+    bin_name = "cargo xtask",
+    about = "The project's chores"
+)]
+struct Xtask {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Guests: boot Debian's own kernels in QEMU and run programs in them
+    Vm(xtask::vm::Vm),
+}
+
+fn main() -> ExitCode {
+    let done = match Xtask::parse().chore {
+        Chore::Vm(vm) => vm.run(),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
+}
