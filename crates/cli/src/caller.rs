@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who asks, which daemon, and in which form they want the answer.
+
+use std::path::PathBuf;
+
+use bursar_protocol::{Ask, Client, Reply};
+use serde::Serialize;
+
+use crate::arguments::Globals;
+use crate::clock::Clock;
+use crate::failure::Failure;
+use crate::look::Look;
+use crate::output;
+
+/// Who asks.
+#[derive(Debug)]
+pub(crate) struct Caller {
+    pub(crate) socket: PathBuf,
+    pub(crate) form: Form,
+    pub(crate) look: Look,
+    pub(crate) clock: Clock,
+    pub(crate) role: Role,
+}
+
+/// For whom the answer is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Form {
+    People,
+    Json,
+}
+
+/// What the caller may do: only for the choice of words, the daemon asks the kernel itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Root,
+    User,
+}
+
+impl Caller {
+    /// The one who started this process.
+    pub(crate) fn here(globals: Globals) -> Self {
+        let is_root = rustix::process::geteuid().is_root();
+        Self {
+            socket: globals.socket,
+            form: if globals.json {
+                Form::Json
+            } else {
+                Form::People
+            },
+            look: Look::here(),
+            clock: Clock::here(),
+            role: if is_root { Role::Root } else { Role::User },
+        }
+    }
+
+    pub(crate) fn connect(&self) -> Result<Client, Failure> {
+        Ok(Client::connect(&self.socket)?)
+    }
+
+    /// The daemon's answer; its refusal is a failure.
+    pub(crate) fn ask(&self, ask: Ask) -> Result<Reply, Failure> {
+        heard(self.connect()?.ask(ask)?)
+    }
+
+    /// Says `value` as one line of JSON, or what `people` makes of it.
+    pub(crate) fn answer<T: Serialize>(
+        &self,
+        value: &T,
+        people: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        match self.form {
+            Form::People => output::say(&people(value)),
+            Form::Json => output::say(&json(value)?),
+        }
+    }
+}
+
+/// `reply`, unless it is a refusal.
+pub(crate) fn heard(reply: Reply) -> Result<Reply, Failure> {
+    match reply {
+        Reply::Refused(refusal) => Err(refusal.into()),
+        reply => Ok(reply),
+    }
+}
+
+/// `value` as one line.
+pub(crate) fn json<T: Serialize>(value: &T) -> Result<String, Failure> {
+    serde_json::to_string(value)
+        .map_err(|error| Failure::failed(format!("cannot write the answer as JSON: {error}")))
+}

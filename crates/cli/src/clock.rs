@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The caller's time: now, here.
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::look::Charset;
+
+/// What the time is and how it is written where the caller lives.
+#[derive(Debug, Clone)]
+pub(crate) struct Clock {
+    now: Timestamp,
+    zone: TimeZone,
+}
+
+impl Clock {
+    /// The machine's.
+    pub(crate) fn here() -> Self {
+        Self {
+            now: Timestamp::now(),
+            zone: TimeZone::system(),
+        }
+    }
+
+    /// One that stands still.
+    #[cfg(test)]
+    pub(crate) const fn stopped(now: Timestamp, zone: TimeZone) -> Self {
+        Self { now, zone }
+    }
+
+    pub(crate) const fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// For a log line: `2026-11-21 06:12:03.004`. What is no time appears as it is.
+    pub(crate) fn stamp(&self, rfc3339: &str, charset: Charset) -> String {
+        self.local(rfc3339, "%Y-%m-%d %H:%M:%S%.3f")
+            .unwrap_or_else(|| charset.shown(rfc3339))
+    }
+
+    /// For a sentence: `3 minutes ago (2026-11-21 06:12:03 CET)`.
+    pub(crate) fn told(&self, rfc3339: &str, charset: Charset) -> String {
+        match (
+            self.ago(rfc3339),
+            self.local(rfc3339, "%Y-%m-%d %H:%M:%S %Z"),
+        ) {
+            (Some(ago), Some(local)) => format!("{ago} ({local})"),
+            _ => charset.shown(rfc3339),
+        }
+    }
+
+    fn local(&self, rfc3339: &str, format: &str) -> Option<String> {
+        let time: Timestamp = rfc3339.parse().ok()?;
+        Some(
+            time.to_zoned(self.zone.clone())
+                .strftime(format)
+                .to_string(),
+        )
+    }
+
+    fn ago(&self, rfc3339: &str) -> Option<String> {
+        let time: Timestamp = rfc3339.parse().ok()?;
+        let seconds = self.now.duration_since(time).as_secs();
+        Some(match seconds {
+            // A clock that was set back since, or two machines' clocks.
+            ..0 => "in the future by this clock".into(),
+            0..2 => "just now".into(),
+            2..120 => format!("{seconds} seconds ago"),
+            120..7_200 => format!("{} minutes ago", seconds / 60),
+            7_200..172_800 => format!("{} hours ago", seconds / 3_600),
+            _ => format!("{} days ago", seconds / 86_400),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::tz::Offset;
+
+    use super::*;
+
+    fn told(time: &str) -> String {
+        let zone = TimeZone::fixed(Offset::constant(1));
+        let clock = Clock::stopped("2026-11-21T05:15:03Z".parse().unwrap(), zone);
+        clock.told(time, Charset::Unicode)
+    }
+
+    #[test]
+    fn a_time_is_told_from_now_and_from_here() {
+        let table = [
+            (
+                "2026-11-21T05:15:02.5Z",
+                "just now (2026-11-21 06:15:02 +01)",
+            ),
+            (
+                "2026-11-21T05:14:13Z",
+                "50 seconds ago (2026-11-21 06:14:13 +01)",
+            ),
+            (
+                "2026-11-21T05:12:02.999996Z",
+                "3 minutes ago (2026-11-21 06:12:02 +01)",
+            ),
+            (
+                "2026-11-20T23:12:03Z",
+                "6 hours ago (2026-11-21 00:12:03 +01)",
+            ),
+            (
+                "2026-10-01T05:12:03Z",
+                "51 days ago (2026-10-01 06:12:03 +01)",
+            ),
+            (
+                "2026-11-21T05:16:00Z",
+                "in the future by this clock (2026-11-21 06:16:00 +01)",
+            ),
+            ("yester\nday", r"yester\nday"),
+        ];
+        for (time, text) in table {
+            assert_eq!(told(time), text);
+        }
+    }
+}

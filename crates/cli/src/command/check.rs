@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `bursar check`: are the files right, before bursard reads them. Asks no daemon.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bursar_config::{Config, ConfigError, Finding, Limits, Severity};
+use bursar_model::Bytes;
+use clap::Args;
+use rustix::system::sysinfo;
+use serde::Serialize;
+
+use crate::caller::{Caller, Form};
+use crate::failure::{Code, Failure};
+use crate::output;
+use crate::view::words::count;
+
+/// Check the configuration and the limits, or one file
+///
+/// Without FILE: /etc/bursar/bursar.toml with its drop-ins, and the file of limits that it names.
+/// Errors are shown as file:line: key: what is wrong; what to do.
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// A file of limits, or a configuration (its drop-ins are read as well)
+    file: Option<PathBuf>,
+}
+
+/// What was found.
+#[derive(Debug, Default, Serialize)]
+struct Report {
+    /// The files that were read.
+    files: Vec<PathBuf>,
+    /// How many limits they hold.
+    limits: usize,
+    errors: Vec<Place>,
+    /// Worth knowing; each is one line.
+    remarks: Vec<String>,
+}
+
+/// One error.
+#[derive(Debug, Serialize)]
+struct Place {
+    file: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<usize>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    key: String,
+    message: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    remedy: String,
+    /// All of it, for people.
+    #[serde(skip)]
+    text: String,
+}
+
+impl Check {
+    pub(crate) fn run(self, caller: &Caller) -> Result<(), Failure> {
+        let mut report = Report::default();
+        match &self.file {
+            None => {
+                let config = report.configuration(None)?;
+                report.limits(&config.paths.limits)?;
+            }
+            Some(file) if is_limits(file)? => report.limits(file)?,
+            Some(file) => {
+                report.configuration(Some(file))?;
+            }
+        }
+        match caller.form {
+            Form::Json => caller.answer(&report, |_| String::new())?,
+            Form::People => {
+                let text = report.for_people();
+                let lines: Vec<String> = text.iter().map(|line| caller.look.shown(line)).collect();
+                output::say(&lines.join("\n"))?;
+            }
+        }
+        if report.errors.is_empty() {
+            Ok(())
+        } else {
+            Err(Failure::Answer(Code::Usage))
+        }
+    }
+}
+
+impl Report {
+    /// Reads a configuration; where it is wrong, what the defaults are, so that the rest is checked.
+    fn configuration(&mut self, path: Option<&Path>) -> Result<Config, Failure> {
+        let Some(loaded) = self.unless_invalid(Config::load(path))? else {
+            return Ok(Config::default());
+        };
+        self.files.extend(loaded.files);
+        self.remarks.extend(loaded.remarks);
+        Ok(loaded.config)
+    }
+
+    fn limits(&mut self, path: &Path) -> Result<(), Failure> {
+        let Some(limits) = self.unless_invalid(Limits::load(path))?.flatten() else {
+            return Ok(());
+        };
+        self.files.push(path.to_owned());
+        self.limits = limits.len();
+        for finding in bursar_config::check(&limits, ram()) {
+            match finding.severity {
+                Severity::Error => self.errors.push(Place::from(&finding)),
+                Severity::Remark => self.remarks.push(finding.to_string()),
+            }
+        }
+        Ok(())
+    }
+
+    /// What was read; `None` when what it says is wrong, which then is part of the report.
+    fn unless_invalid<T>(&mut self, read: Result<T, ConfigError>) -> Result<Option<T>, Failure> {
+        match read {
+            Ok(value) => Ok(Some(value)),
+            Err(ConfigError::Invalid(findings)) => {
+                self.errors.extend(findings.iter().map(Place::from));
+                Ok(None)
+            }
+            Err(error) => Err(unreadable(&error)),
+        }
+    }
+
+    fn for_people(&self) -> Vec<String> {
+        let mut lines: Vec<String> = self.errors.iter().map(|error| error.text.clone()).collect();
+        lines.extend(self.remarks.iter().map(|remark| format!("note: {remark}")));
+        let limits = count(self.limits as u64, "limit", "limits");
+        let files: Vec<String> = self
+            .files
+            .iter()
+            .map(|file| file.display().to_string())
+            .collect();
+        lines.push(match (self.errors.len(), files.as_slice()) {
+            (0, []) => "there is no file to check: everything is default".into(),
+            (0, files) => format!("{}: right, with {limits}", files.join(", ")),
+            (errors, _) => count(errors as u64, "error", "errors"),
+        });
+        lines
+    }
+}
+
+impl From<&Finding> for Place {
+    fn from(finding: &Finding) -> Self {
+        Self {
+            file: finding.path.clone(),
+            line: finding.line,
+            key: finding.key.clone(),
+            message: finding.message.clone(),
+            remedy: finding.remedy.clone(),
+            text: finding.to_string(),
+        }
+    }
+}
+
+/// Whether `file` holds limits rather than a configuration: by what it says, and where that is
+/// nothing yet, by its name.
+fn is_limits(file: &Path) -> Result<bool, Failure> {
+    // The crate that knows how refuses what is no file, or too large, before we look inside.
+    match Limits::load(file) {
+        Ok(Some(limits)) if !limits.is_empty() => return Ok(true),
+        Ok(Some(_)) | Err(ConfigError::Invalid(_)) => {}
+        Ok(None) => return Err(Failure::usage(format!("{file:?} does not exist"))),
+        Err(error) => return Err(unreadable(&error)),
+    }
+    let text = fs::read(file).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    let has_table = text.unwrap_or_default().lines().any(|line| {
+        let bare: String = line
+            .chars()
+            .filter(|character| !character.is_whitespace())
+            .collect();
+        ["[limits]", "[limits.", "limits.", "limits={"]
+            .iter()
+            .any(|start| bare.starts_with(start))
+    });
+    Ok(has_table || file.file_name().is_some_and(|name| name == "limits.toml"))
+}
+
+fn unreadable(error: &ConfigError) -> Failure {
+    let code = match error {
+        ConfigError::Unreadable { source, .. }
+            if source.kind() == io::ErrorKind::PermissionDenied =>
+        {
+            Code::NotPermitted
+        }
+        _ => Code::Usage,
+    };
+    Failure::Wrong(code, error.to_string())
+}
+
+/// The machine's memory, as MemTotal has it.
+fn ram() -> Bytes {
+    let info = sysinfo();
+    Bytes::new(info.totalram.saturating_mul(u64::from(info.mem_unit)))
+}

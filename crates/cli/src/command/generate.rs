@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `bursar generate`, for packagers and `make install`: man pages and completions out of the one
+//! definition of what can be typed.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Command, CommandFactory, Subcommand};
+use clap_complete::Shell;
+
+use crate::arguments::Arguments;
+use crate::failure::Failure;
+use crate::output;
+
+/// Generate man pages and shell completions
+#[derive(Debug, Args)]
+pub(crate) struct Generate {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Write bursar.1, bursar-status.1 and so on
+    Man {
+        /// The folder to write into; made where it is missing
+        folder: PathBuf,
+    },
+    /// Write a shell's completions to stdout
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+}
+
+impl Generate {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        match self.what {
+            What::Man { folder } => man_pages(&folder).map_err(|error| {
+                Failure::failed(format!("cannot write man pages to {folder:?}: {error}"))
+            }),
+            What::Completions { shell } => output::say(&completions(shell)),
+        }
+    }
+}
+
+/// The tree of commands as man pages and completions show it.
+fn tree() -> Command {
+    let mut tree = Arguments::command();
+    tree.build();
+    tree
+}
+
+fn man_pages(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    clap_mangen::generate_to(Arguments::command(), folder)
+}
+
+fn completions(shell: Shell) -> String {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut tree(), "bursar", &mut script);
+    String::from_utf8_lossy(&script).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commands() -> Vec<Command> {
+        fn collect(command: &Command, all: &mut Vec<Command>) {
+            all.push(command.clone());
+            for sub in command.get_subcommands() {
+                collect(sub, all);
+            }
+        }
+        let mut all = Vec::new();
+        collect(&tree(), &mut all);
+        all
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_every_argument_says_what_it_is_for() {
+        for command in commands() {
+            let name = command
+                .get_bin_name()
+                .unwrap_or_else(|| command.get_name())
+                .to_owned();
+            assert!(command.get_about().is_some(), "{name} has no about text");
+            for argument in command.get_arguments() {
+                assert!(
+                    argument.get_help().is_some(),
+                    "{name} {argument} has no help"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_help_of_every_command_fits_in_a_hundred_columns() {
+        for command in commands() {
+            let mut command = command.term_width(100);
+            for help in [command.render_help(), command.render_long_help()] {
+                for line in help.to_string().lines() {
+                    assert!(
+                        line.chars().count() <= 100,
+                        "{}: {line:?}",
+                        command.get_name()
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_visible_command_has_a_man_page() {
+        let folder = tempfile::tempdir().unwrap();
+        man_pages(folder.path()).unwrap();
+        for command in commands().iter().filter(|command| !command.is_hide_set()) {
+            let name = command.get_display_name().unwrap_or("bursar").to_owned();
+            if name.starts_with("bursar-generate") {
+                continue;
+            }
+            let page = fs::read_to_string(folder.path().join(format!("{name}.1"))).unwrap();
+            assert!(page.contains(".SH SYNOPSIS"), "{name}");
+        }
+    }
+
+    #[test]
+    fn completions_know_every_visible_command() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+            let script = completions(shell);
+            for name in [
+                "limit", "status", "quota", "events", "why", "doctor", "kill",
+            ] {
+                assert!(script.contains(name), "{shell}: {name}");
+            }
+        }
+    }
+}

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `bursar`, the command line: it asks bursard (or, for `check`, `doctor` and `kill`, this machine)
+//! and says what it heard. It decides nothing.
+//!
+//! - [`arguments`] what can be typed; [`command`] one file for each command: ask, answer, done
+//! - [`view`] from an answer to text for people; knows no socket and no clock of its own
+//! - [`caller`] who asks, where and in which form; [`look`] what their terminal can show;
+//!   [`clock`] and [`since`] their time; [`output`] the one way to stdout
+//! - [`failure`] everything that ends a command early, and its exit code
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)
+)]
+
+mod arguments;
+mod caller;
+mod clock;
+mod command;
+mod failure;
+mod look;
+mod output;
+mod since;
+mod view;
+
+#[cfg(test)]
+mod sample;
+
+use std::process::ExitCode;
+
+use crate::arguments::Arguments;
+use crate::caller::Caller;
+
+fn main() -> ExitCode {
+    let done = Arguments::typed().and_then(|arguments| {
+        let caller = Caller::here(arguments.globals);
+        arguments.command.run(&caller)
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The one way to stdout and the one to stderr. A reader that has read enough (`| head`) is no error.
+
+use std::io::{self, Write};
+use std::thread;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use crate::failure::Failure;
+use crate::look::Charset;
+
+/// Writes whole text, at once, and adds a newline where one is missing.
+pub(crate) fn say(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let ending = if text.ends_with('\n') { "" } else { "\n" };
+    let written = out
+        .write_all(text.as_bytes())
+        .and_then(|()| out.write_all(ending.as_bytes()))
+        .and_then(|()| out.flush());
+    written.map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => Failure::Answered,
+        _ => Failure::failed(format!("cannot write the answer: {error}")),
+    })
+}
+
+/// Tells on stderr what went wrong.
+pub(crate) fn complain(message: &str) {
+    let charset = Charset::of_locale();
+    let lines: Vec<String> = message.lines().map(|line| charset.shown(line)).collect();
+    // With stderr gone there is nobody left to tell.
+    let _ = writeln!(io::stderr(), "bursar: {}", lines.join("\n"));
+}
+
+/// From now on the program ends when nobody reads its output any more, also while it waits.
+///
+/// Without this `bursar events --follow | grep -m1 kill` would hang until the event after the one
+/// that was looked for: a closed pipe shows only at the next write.
+pub(crate) fn end_with_reader() {
+    // No thread, no watch: the next write notices as well, only later.
+    let _ = thread::Builder::new().name("reader".into()).spawn(|| {
+        let stdout = io::stdout();
+        let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
+        while matches!(poll(&mut watched, None), Err(Errno::INTR)) {}
+        if watched
+            .iter()
+            .any(|fd| fd.revents().intersects(PollFlags::ERR | PollFlags::HUP))
+        {
+            std::process::exit(0);
+        }
+    });
+}

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From an answer to text for people. Pure: what is shown depends on the answer, the [`crate::look`]
+//! and the [`crate::clock`] that are passed in, and the snapshots beside the tests say how.
+
+pub(crate) mod abilities;
+pub(crate) mod bar;
+pub(crate) mod event;
+pub(crate) mod limits;
+pub(crate) mod paragraph;
+pub(crate) mod quota;
+pub(crate) mod status;
+pub(crate) mod story;
+pub(crate) mod table;
+pub(crate) mod words;

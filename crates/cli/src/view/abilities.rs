@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `bursar doctor`: what is there, what is not, and what that costs.
+
+use serde::Serialize;
+
+use crate::look::{Look, Tone};
+use crate::view::paragraph::paragraph;
+
+/// Something bursar can make use of.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Ability {
+    /// What it is.
+    pub(crate) ability: String,
+    #[serde(flatten)]
+    pub(crate) state: State,
+    /// What bursar cannot do, or does worse, without it.
+    pub(crate) cost: String,
+    /// What to do about it, where something can be done.
+    pub(crate) remedy: Option<String>,
+}
+
+/// Whether it is there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", content = "reason", rename_all = "lowercase")]
+pub(crate) enum State {
+    Available,
+    /// How that shows.
+    Missing(String),
+    /// It exists, and by whom or why it is kept from us.
+    Refused(String),
+}
+
+impl State {
+    const fn name(&self) -> (&'static str, Tone) {
+        match self {
+            Self::Available => ("available", Tone::Good),
+            Self::Missing(_) => ("missing", Tone::Bad),
+            Self::Refused(_) => ("refused", Tone::Warning),
+        }
+    }
+}
+
+/// One line each; for what is not there also why, what it costs and what to do.
+pub(crate) fn abilities(abilities: &[Ability], look: &Look) -> String {
+    const STATE: usize = 9;
+    let mut text = String::new();
+    for ability in abilities {
+        let (state, tone) = ability.state.name();
+        let line = paragraph(
+            &" ".repeat(STATE + 2),
+            &look.shown(&ability.ability),
+            look.width,
+        );
+        // The state takes the place of the first line's blanks.
+        let rest = line.trim_start();
+        let blanks = " ".repeat(STATE.saturating_sub(state.len()) + 2);
+        text.push_str(&format!("{}{blanks}{rest}", look.painted(tone, state)));
+        let (State::Missing(reason) | State::Refused(reason)) = &ability.state else {
+            continue;
+        };
+        let remedy = ability.remedy.as_deref();
+        for (label, said) in [
+            ("why", Some(reason.as_str())),
+            ("cost", Some(&ability.cost)),
+            ("do", remedy),
+        ] {
+            if let Some(said) = said.filter(|said| !said.is_empty()) {
+                text.push_str(&paragraph(
+                    &format!("{:13}{label:<6}", ""),
+                    &look.shown(said),
+                    look.width,
+                ));
+            }
+        }
+    }
+    text.push_str(&format!("\n{}\n", summary(abilities)));
+    text
+}
+
+fn summary(abilities: &[Ability]) -> String {
+    let of = |wanted: &str| {
+        abilities
+            .iter()
+            .filter(|it| it.state.name().0 == wanted)
+            .count()
+    };
+    format!(
+        "{} available, {} missing, {} refused",
+        of("available"),
+        of("missing"),
+        of("refused")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+
+    use super::*;
+    use crate::sample::look;
+
+    fn sample() -> Vec<Ability> {
+        let ability = |name: &str, state, cost: &str, remedy: Option<&str>| Ability {
+            ability: name.into(),
+            state,
+            cost: cost.into(),
+            remedy: remedy.map(str::to_owned),
+        };
+        vec![
+            ability("bursard 0.1.0", State::Available, "everything", None),
+            ability(
+                "killing another process from the event (bpf_send_signal_task)",
+                State::Missing("the kernel's BTF has no bpf_send_signal_task()".into()),
+                "a victim that sleeps is killed by bursard instead, some milliseconds later",
+                Some("Linux 6.13 or newer"),
+            ),
+            ability(
+                "trampolines",
+                State::Refused("attaching one: Operation not permitted (os error 1)".into()),
+                "no graceful refusal at the barrier",
+                None,
+            ),
+        ]
+    }
+
+    #[test]
+    fn what_is_missing_says_what_it_costs() {
+        assert_snapshot!(
+            [80, 60]
+                .map(|width| abilities(&sample(), &look(width)))
+                .join("---\n")
+        );
+    }
+
+    #[test]
+    fn programs_read_the_same() {
+        insta::assert_json_snapshot!(sample());
+    }
+}

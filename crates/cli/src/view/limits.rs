@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `bursar limit`: limits as configured, and what a change did.
+
+use bursar_model::{BoundsSpec, DEFAULT_BARRIER, DEFAULT_NOTICE, SizeSpec, Who};
+use bursar_protocol::LimitEntry;
+
+use crate::caller::Role;
+use crate::look::Look;
+use crate::view::paragraph::paragraph;
+use crate::view::table::{Align, Cell, Table, cut};
+use crate::view::words::listed;
+
+/// The daemon names at most so many accounts of a limit.
+const MOST_NAMED: usize = 100;
+/// How many of them are shown before "and 97 more".
+const MOST_SHOWN: usize = 3;
+/// What the name of whom a limit is for may take of a terminal, columns.
+const WIDEST_WHO: usize = 24;
+
+/// `limit show`.
+pub(crate) fn limits(entries: &[LimitEntry], role: Role, look: &Look) -> String {
+    if entries.is_empty() {
+        let advice = match role {
+            Role::Root => "no limit is configured; set one: bursar limit set alice 8G",
+            Role::User => "no limit is configured for you",
+        };
+        return paragraph("", advice, look.width);
+    }
+    let heads = ["WHO", "LIMIT", "NOTICE", "BARRIER"].map(|head| {
+        (
+            head,
+            if head == "WHO" {
+                Align::Left
+            } else {
+                Align::Right
+            },
+        )
+    });
+    let mut table = Table::new(&heads);
+    for entry in entries {
+        table.push(vec![
+            Cell::new(cut(&look.shown(&entry.who.to_string()), WIDEST_WHO, look)),
+            Cell::new(entry.memory.limit.to_string()),
+            Cell::new(bound(entry.memory, entry.memory.notice, DEFAULT_NOTICE)),
+            Cell::new(bound(entry.memory, entry.memory.barrier, DEFAULT_BARRIER)),
+        ]);
+    }
+    let mut text = table.lines(2, look);
+    let notes: Vec<String> = entries
+        .iter()
+        .flat_map(|entry| notes(entry, look))
+        .collect();
+    if !notes.is_empty() {
+        text.push('\n');
+    }
+    for note in notes {
+        text.push_str(&paragraph("note: ", &note, look.width));
+    }
+    text
+}
+
+/// As written, or the default that holds for want of it.
+fn bound(spec: BoundsSpec, written: Option<SizeSpec>, default: SizeSpec) -> String {
+    match (written, spec.limit) {
+        (Some(written), _) => written.to_string(),
+        (None, SizeSpec::None) => "none".into(),
+        (None, SizeSpec::Bytes(_) | SizeSpec::Percent(_)) => default.to_string(),
+    }
+}
+
+fn notes(entry: &LimitEntry, look: &Look) -> Vec<String> {
+    let who = look.shown(&entry.who.to_string());
+    let mut notes = Vec::new();
+    let is_one = matches!(entry.who, Who::User(_) | Who::Uid(_) | Who::Shared(_));
+    match entry.accounts.as_slice() {
+        [] if entry.remark.is_none() && entry.memory.limit != SizeSpec::None => {
+            notes.push(format!("{who} concerns nobody now"))
+        }
+        [] => {}
+        [only]
+            if is_one
+                && (*only == entry.who.to_string() || matches!(entry.who, Who::Shared(_))) => {}
+        accounts => notes.push(format!("{who} concerns {}", concerned(accounts, look))),
+    }
+    notes.extend(
+        entry
+            .remark
+            .as_ref()
+            .map(|remark| format!("{who}: {}", look.shown(remark))),
+    );
+    notes
+}
+
+fn concerned(accounts: &[String], look: &Look) -> String {
+    let shown: Vec<String> = accounts
+        .iter()
+        .take(MOST_SHOWN)
+        .map(|name| look.shown(name))
+        .collect();
+    let more = accounts.len().saturating_sub(shown.len());
+    match more {
+        0 => listed(&shown),
+        // Cut short by the daemon: who knows how many.
+        _ if accounts.len() >= MOST_NAMED => {
+            format!("{} and at least {more} more", shown.join(", "))
+        }
+        _ => format!("{} and {more} more", shown.join(", ")),
+    }
+}
+
+/// `limit set`, done.
+pub(crate) fn set(who: &Who, memory: BoundsSpec, remarks: &[String], look: &Look) -> String {
+    let who = look.shown(&who.to_string());
+    let sentence = match memory.limit {
+        SizeSpec::None => format!("{who} has no limit from now on"),
+        SizeSpec::Bytes(_) | SizeSpec::Percent(_) => {
+            format!("{who} has a limit of {} from now on", of_ram(memory.limit))
+        }
+    };
+    let bounds = format!(
+        "notice {}, barrier {}",
+        bound(memory, memory.notice, DEFAULT_NOTICE),
+        bound(memory, memory.barrier, DEFAULT_BARRIER)
+    );
+    changed(&format!("{sentence} ({bounds})"), remarks, look)
+}
+
+fn of_ram(limit: SizeSpec) -> String {
+    match limit {
+        SizeSpec::Percent(percent) => format!("{percent} of RAM"),
+        SizeSpec::Bytes(_) | SizeSpec::None => limit.to_string(),
+    }
+}
+
+/// `limit clear`, done.
+pub(crate) fn cleared(who: &Who, remarks: &[String], look: &Look) -> String {
+    let who = look.shown(&who.to_string());
+    changed(&format!("the limit of {who} is cleared"), remarks, look)
+}
+
+fn changed(sentence: &str, remarks: &[String], look: &Look) -> String {
+    let mut text = paragraph("", sentence, look.width);
+    for remark in remarks {
+        text.push_str(&paragraph("note: ", &look.shown(remark), look.width));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+
+    use super::*;
+    use crate::sample::look;
+
+    fn size(text: &str) -> SizeSpec {
+        text.parse().unwrap()
+    }
+
+    fn entry(who: &str, limit: &str, accounts: &[&str], remark: Option<&str>) -> LimitEntry {
+        LimitEntry {
+            who: who.parse().unwrap(),
+            memory: BoundsSpec::of_limit(size(limit)),
+            accounts: accounts.iter().map(|&name| name.to_owned()).collect(),
+            remark: remark.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn limits_are_shown_as_written_with_whom_they_concern() {
+        let members: Vec<String> = (0..100).map(|number| format!("student{number}")).collect();
+        let members: Vec<&str> = members.iter().map(String::as_str).collect();
+        let mut entries = vec![
+            entry("alice", "512M", &["alice"], None),
+            entry("1007", "1536M", &["grace"], None),
+            entry("@students", "25%", &members, None),
+            entry("@staff", "12.5%", &["ann", "ben", "cid", "dan"], None),
+            entry("@few", "1G", &["ann", "ben"], None),
+            entry("=render", "8G", &["=render"], None),
+            entry("mallory", "1G", &[], Some("nobody has this name")),
+            entry("@empty", "1G", &[], None),
+            entry("default", "none", &[], None),
+        ];
+        entries[0].memory.notice = Some(size("80%"));
+        entries[0].memory.barrier = Some(size("500M"));
+        assert_snapshot!(limits(&entries, Role::Root, &look(60)));
+    }
+
+    #[test]
+    fn without_limits_it_says_what_to_do() {
+        assert_snapshot!(
+            [Role::Root, Role::User]
+                .map(|role| limits(&[], role, &look(80)))
+                .concat()
+        );
+    }
+
+    #[test]
+    fn a_change_is_told_with_what_it_means() {
+        let who = |text: &str| text.parse().unwrap();
+        let share = BoundsSpec {
+            notice: Some(size("10G")),
+            ..BoundsSpec::of_limit(size("120%"))
+        };
+        let remark = ["this is more than the machine has (24 GiB)".to_owned()];
+        let texts = [
+            set(
+                &who("alice"),
+                BoundsSpec::of_limit(size("512M")),
+                &[],
+                &look(80),
+            ),
+            set(&who("default"), share, &remark, &look(80)),
+            set(
+                &who("=render"),
+                BoundsSpec::of_limit(SizeSpec::None),
+                &[],
+                &look(80),
+            ),
+            cleared(
+                &who("@students"),
+                &["3 users have the default now".to_owned()],
+                &look(80),
+            ),
+        ];
+        assert_snapshot!(texts.concat());
+    }
+}

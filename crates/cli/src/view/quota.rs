@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `bursar quota`: an account to the one whose it is.
+
+use bursar_model::{AccountKind, AccountStatus, Bytes, Row};
+use bursar_protocol::Quota;
+
+use crate::look::Look;
+use crate::view::bar::{bar, percent, tone};
+use crate::view::paragraph::paragraph;
+use crate::view::status::memory;
+use crate::view::words::count;
+
+/// Columns of the bar.
+const BAR: usize = 30;
+
+/// A few lines.
+pub(crate) fn quota(quota: &Quota, look: &Look) -> String {
+    let Some(account) = &quota.account else {
+        return "no limit: bursar does not limit your memory\n".into();
+    };
+    let row = memory(account);
+    let mut text = paragraph("", &held(account, &row, look), look.width);
+    if row.limit.is_some() {
+        let line = format!("{}  {}", bar(&row, BAR, look.charset), percent(&row));
+        text.push_str(&look.toned(tone(&row), &line));
+        text.push('\n');
+    }
+    let sentences = [rules(&row), history(account, &row), exactness(quota)];
+    for sentence in sentences.iter().filter(|sentence| !sentence.is_empty()) {
+        text.push_str(&paragraph("", sentence, look.width));
+    }
+    text
+}
+
+fn held(account: &AccountStatus, row: &Row, look: &Look) -> String {
+    let name = look.shown(&account.account);
+    let holder = match account.kind {
+        AccountKind::Shared => format!("You and the others in the shared account {name} hold"),
+        AccountKind::User | AccountKind::Group | AccountKind::Default => "You hold".into(),
+    };
+    let processes = count(account.processes.into(), "process", "processes");
+    match row.limit {
+        None => format!("{holder} {} in {processes}; there is no limit.", row.held),
+        Some(limit) if row.held > limit => {
+            let over = row.held.saturating_sub(limit);
+            format!(
+                "{holder} {} in {processes}, {over} more than the limit of {limit}.",
+                row.held
+            )
+        }
+        Some(limit) => {
+            let left = limit.saturating_sub(row.held);
+            format!(
+                "{holder} {} of {limit} in {processes}; {left} left.",
+                row.held
+            )
+        }
+    }
+}
+
+// The barrier is left out: an answer does not tell whether this kernel half has a gate that refuses.
+fn rules(row: &Row) -> String {
+    let mut rules = Vec::new();
+    if let Some(notice) = row.notice {
+        rules.push(format!("Above {notice} you are told."));
+    }
+    if let Some(limit) = row.limit {
+        rules.push(format!("Above {limit} the largest process is killed."));
+    }
+    rules.join(" ")
+}
+
+fn history(account: &AccountStatus, row: &Row) -> String {
+    let killed = match account.kills {
+        0 => "nothing killed".into(),
+        kills => {
+            let killed = count(kills, "process", "processes");
+            format!("{killed} killed (bursar why tells the last one's story)")
+        }
+    };
+    let mut text = format!(
+        "The most ever held: {}. So far: {}, {}, {killed}.",
+        row.maxheld,
+        times("told", account.notices),
+        times("refused", row.failcnt),
+    );
+    if account.dying > Bytes::ZERO {
+        text.push_str(&format!(
+            " {} of killed processes is not back yet.",
+            account.dying
+        ));
+    }
+    text
+}
+
+fn times(what: &str, number: u64) -> String {
+    match number {
+        0 => format!("never {what}"),
+        1 => format!("{what} once"),
+        _ => format!("{what} {number} times"),
+    }
+}
+
+fn exactness(quota: &Quota) -> String {
+    match quota.error_bound_bytes {
+        Bytes::ZERO => String::new(),
+        bound => format!("What is held is right within {bound}."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use insta::assert_snapshot;
+
+    use super::*;
+    use crate::look::Charset;
+    use crate::sample::{account, look, with_history};
+
+    fn shown(account: Option<AccountStatus>, look: &Look) -> String {
+        quota(
+            &Quota {
+                account,
+                error_bound_bytes: Bytes::new(512 << 10),
+            },
+            look,
+        )
+    }
+
+    #[test]
+    fn an_account_is_told_to_its_owner() {
+        let shared = with_history(account("=render", 0, 7900, Some(8 << 10)), 3, 1);
+        let mut over = with_history(account("alice", 1000, 520, Some(512)), 12, 2);
+        over.processes = 1;
+        over.dying = Bytes::from_mib(301);
+        let accounts = [
+            Some(account("alice", 1000, 410, Some(512))),
+            Some(over),
+            Some(shared),
+            Some(account("bob", 1001, 90, None)),
+            None,
+        ];
+        let texts = accounts.map(|account| shown(account, &look(80)));
+        assert_snapshot!(texts.join("---\n"));
+    }
+
+    #[test]
+    fn an_ascii_terminal_of_sixty_columns_gets_what_it_can_show() {
+        let look = Look {
+            charset: Charset::Ascii,
+            ..look(60)
+        };
+        let text = shown(Some(account("alice", 1000, 410, Some(512))), &look);
+        assert!(text.is_ascii(), "{text}");
+        assert_snapshot!(text);
+    }
+}

@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What bursar makes of a daemon's answers: output, messages, exit codes.
+
+mod daemon;
+mod surroundings;
+
+use std::io::Write;
+use std::os::unix::net::UnixListener;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use bursar_model::{
+    BoundsSpec, Bytes, DaemonStatus, Event, EventKind, KernelHalfStatus, ReapStatus,
+};
+use bursar_protocol::{Ask, ErrorKind, LimitChange, LimitEntry, Quota, Refusal, Reply};
+use daemon::Daemon;
+use surroundings::bursar;
+
+fn stderr(output: &std::process::Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn stdout(output: &std::process::Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn no_accounts() -> DaemonStatus {
+    DaemonStatus {
+        version: "0.1.0".into(),
+        pid: 1,
+        kernel_half: KernelHalfStatus::default(),
+        error_bound_bytes: Bytes::ZERO,
+        ram_bytes: Bytes::from_mib(1),
+        reaps: ReapStatus::default(),
+        accounts: Vec::new(),
+        remarks: Vec::new(),
+    }
+}
+
+fn event(kind: EventKind) -> Event {
+    let mut event = Event::new(kind);
+    event.time = "2026-11-21T05:12:03.000004Z".into();
+    event.account = Some("alice".into());
+    event
+}
+
+#[test]
+fn every_refusal_has_its_exit_code_and_is_told_on_stderr() {
+    let table = [
+        (ErrorKind::BadRequest, 2),
+        (ErrorKind::NotPermitted, 3),
+        (ErrorKind::NotFound, 1),
+        (ErrorKind::Refused, 1),
+        (ErrorKind::Failed, 1),
+    ];
+    for (kind, code) in table {
+        let message = "cannot do it\u{1b}[2J".to_owned();
+        let daemon = Daemon::answering(&Reply::Refused(Refusal { kind, message }));
+        let output = daemon.bursar(&["status"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{kind:?}");
+        assert_eq!(stderr(&output), "bursar: cannot do it\\x1b[2J\n");
+        assert_eq!(stdout(&output), "");
+    }
+}
+
+#[test]
+fn an_absent_daemon_is_said_with_its_socket() {
+    let folder = tempfile::tempdir().unwrap();
+    let absent = folder.path().join("none.sock");
+    let dead = folder.path().join("dead.sock");
+    drop(UnixListener::bind(&dead).unwrap());
+    for socket in [absent, dead] {
+        let output = bursar()
+            .arg("--socket")
+            .arg(&socket)
+            .arg("quota")
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(4));
+        let message = stderr(&output);
+        assert!(
+            message.starts_with("bursar: cannot reach bursard at "),
+            "{message}"
+        );
+        assert!(message.contains(socket.to_str().unwrap()), "{message}");
+    }
+}
+
+#[test]
+fn a_daemon_that_closes_without_a_word_is_not_reachable() {
+    for daemon in [Daemon::closing(), Daemon::doing(|_| {})] {
+        let output = daemon.bursar(&["status"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(4));
+        assert!(
+            stderr(&output).contains("stopped answering"),
+            "{}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+fn an_answer_that_makes_no_sense_is_a_failure() {
+    let endless = |client: &mut std::os::unix::net::UnixStream| {
+        // The client hangs up at its bound.
+        let piece = vec![b' '; 1 << 20];
+        while client.write_all(&piece).is_ok() {}
+    };
+    let daemons = [
+        Daemon::doing(|client| {
+            client
+                .write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+                .unwrap()
+        }),
+        Daemon::doing(|client| client.write_all(b"\xff\xfe\n").unwrap()),
+        Daemon::doing(|client| client.write_all(b"{\"quota\":{}}\n").unwrap()),
+        Daemon::doing(endless),
+        Daemon::answering(&Reply::Changed {
+            remarks: Vec::new(),
+        }),
+    ];
+    for daemon in daemons {
+        let output = daemon.bursar(&["status"]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        assert!(
+            stderr(&output).contains("of the same version?"),
+            "{}",
+            stderr(&output)
+        );
+    }
+}
+
+#[test]
+fn a_change_that_was_not_answered_is_of_unknown_outcome() {
+    let daemon = Daemon::doing(|_| {});
+    let output = daemon
+        .bursar(&["limit", "set", "alice", "512M"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    assert!(stderr(&output).contains("whether the limit was changed is not known"));
+}
+
+#[test]
+fn limits_are_set_as_typed() {
+    let daemon = Daemon::answering(&Reply::Changed {
+        remarks: vec!["more than RAM".into()],
+    });
+    let typed = [
+        "limit",
+        "set",
+        "@students",
+        "25%",
+        "--notice",
+        "80%",
+        "--barrier",
+        "1G",
+        "--force",
+    ];
+    let output = daemon.bursar(&typed).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(
+        stdout(&output),
+        "@students has a limit of 25% of RAM from now on (notice 80%, barrier 1G)\nnote: more than RAM\n"
+    );
+    let size = |text: &str| text.parse().unwrap();
+    let memory = BoundsSpec {
+        limit: size("25%"),
+        notice: Some(size("80%")),
+        barrier: Some(size("1G")),
+    };
+    let who = "@students".parse().unwrap();
+    assert_eq!(
+        daemon.asked().ask,
+        Ask::SetLimit(LimitChange {
+            who,
+            memory,
+            force: true
+        })
+    );
+}
+
+#[test]
+fn limits_are_cleared_and_shown() {
+    let daemon = Daemon::answering(&Reply::Changed {
+        remarks: Vec::new(),
+    });
+    let output = daemon
+        .bursar(&["--json", "limit", "clear", "=render"])
+        .output()
+        .unwrap();
+    assert_eq!(stdout(&output), "{\"who\":\"=render\",\"remarks\":[]}\n");
+    assert_eq!(
+        daemon.asked().ask,
+        Ask::ClearLimit {
+            who: "=render".parse().unwrap()
+        }
+    );
+
+    let entry = LimitEntry {
+        who: "alice".parse().unwrap(),
+        memory: BoundsSpec::of_limit("512M".parse().unwrap()),
+        accounts: vec!["alice".into()],
+        remark: None,
+    };
+    let daemon = Daemon::answering(&Reply::Limits(vec![entry.clone()]));
+    let output = daemon
+        .bursar(&["limit", "show", "alice", "--json"])
+        .output()
+        .unwrap();
+    let shown: Vec<LimitEntry> = serde_json::from_str(&stdout(&output)).unwrap();
+    assert_eq!(shown, [entry]);
+    assert_eq!(
+        daemon.asked().ask,
+        Ask::Limits {
+            who: Some("alice".parse().unwrap())
+        }
+    );
+}
+
+#[test]
+fn status_and_quota_are_passed_on_as_json() {
+    let status = no_accounts();
+    let daemon = Daemon::answering(&Reply::Status(Box::new(status.clone())));
+    let output = daemon
+        .bursar(&["status", "alice", "--json"])
+        .output()
+        .unwrap();
+    assert_eq!(
+        serde_json::from_str::<DaemonStatus>(&stdout(&output)).unwrap(),
+        status
+    );
+    assert_eq!(
+        daemon.asked().ask,
+        Ask::Status {
+            who: Some("alice".parse().unwrap())
+        }
+    );
+
+    let quota = Quota {
+        account: None,
+        error_bound_bytes: Bytes::new(5),
+    };
+    let daemon = Daemon::answering(&Reply::Quota(Box::new(quota)));
+    let output = daemon.bursar(&["quota", "--json"]).output().unwrap();
+    assert_eq!(stdout(&output), "{\"error_bound_bytes\":5}\n");
+    assert_eq!(daemon.asked().ask, Ask::Quota);
+}
+
+#[test]
+fn events_are_passed_on_unchanged_one_a_line() {
+    let events = [event(EventKind::Notice), event(EventKind::Kill)];
+    let lines: Vec<String> = events
+        .iter()
+        .map(|event| serde_json::to_string(event).unwrap())
+        .collect();
+    let daemon = Daemon::answering(&Reply::Events(events.to_vec()));
+    let since = ["events", "--json", "--since", "2026-11-21T06:00:00+01:00"];
+    let output = daemon.bursar(&since).output().unwrap();
+    assert_eq!(stdout(&output), lines.join("\n") + "\n");
+    let since = Some("2026-11-21T05:00:00.000000Z".into());
+    assert_eq!(
+        daemon.asked().ask,
+        Ask::Events {
+            since,
+            follow: false
+        }
+    );
+}
+
+#[test]
+fn no_events_are_no_output() {
+    for form in [&["events"][..], &["events", "--json"]] {
+        let daemon = Daemon::answering(&Reply::Events(Vec::new()));
+        let output = daemon.bursar(form).output().unwrap();
+        assert_eq!(
+            (output.status.code(), stdout(&output).as_str()),
+            (Some(0), "")
+        );
+    }
+}
+
+/// A daemon that sends one past event and `coming` ones, then waits for its client to go.
+fn stream(coming: usize) -> Daemon {
+    Daemon::doing(move |client| {
+        let past = Reply::Events(vec![event(EventKind::Notice)]);
+        let next = serde_json::to_string(&event(EventKind::Kill)).unwrap() + "\n";
+        let text = serde_json::to_string(&past).unwrap() + "\n" + &next.repeat(coming);
+        client.write_all(text.as_bytes()).unwrap();
+        let _ = std::io::Read::read(client, &mut [0]);
+    })
+}
+
+fn wait(child: &mut std::process::Child) -> Option<i32> {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        assert!(Instant::now() < deadline, "bursar does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn follow(daemon: &Daemon) -> std::process::Child {
+    std::process::Command::new(env!("CARGO_BIN_EXE_bursar"))
+        .args(["events", "--follow", "--socket"])
+        .arg(daemon.socket())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+#[test]
+fn following_ends_with_its_reader_also_while_nothing_happens() {
+    use std::io::{BufRead, BufReader};
+    let daemon = stream(1);
+    let mut child = follow(&daemon);
+    let mut reader = BufReader::new(child.stdout.take().unwrap());
+    for kind in ["notice", "kill"] {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        assert!(line.contains(kind), "{line}");
+    }
+    drop(reader);
+    assert_eq!(wait(&mut child), Some(0));
+}
+
+#[test]
+fn following_begins_now_and_says_when_the_daemon_goes() {
+    let daemon = Daemon::answering(&Reply::Events(Vec::new()));
+    let output = daemon.bursar(&["events", "--follow"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    assert!(
+        stderr(&output).contains("closed the stream"),
+        "{}",
+        stderr(&output)
+    );
+    let Ask::Events {
+        since: Some(_),
+        follow: true,
+    } = daemon.asked().ask
+    else {
+        panic!()
+    };
+}
+
+#[test]
+fn a_reader_that_has_read_enough_is_no_error() {
+    let many = vec![event(EventKind::Kill); 20_000];
+    let daemon = Daemon::answering(&Reply::Events(many));
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_bursar"))
+        .args(["events", "--socket"])
+        .arg(daemon.socket())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert_eq!(wait(&mut child), Some(0));
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut said).unwrap();
+    assert_eq!(said, "");
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_a_failure() {
+    let daemon = Daemon::answering(&Reply::Status(Box::new(no_accounts())));
+    let full = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_bursar"))
+        .args(["status", "--socket"])
+        .arg(daemon.socket())
+        .stdout(full)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        stderr(&output).contains("cannot write the answer"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn why_asks_for_one_process_or_the_last() {
+    for (typed, pid) in [
+        (&["why"][..], None),
+        (&["why", "4242"], Some(bursar_model::Pid::new(4242))),
+    ] {
+        let daemon = Daemon::answering(&Reply::Why(Vec::new()));
+        let output = daemon.bursar(typed).output().unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        assert!(
+            stdout(&output).starts_with("no kill of") || stdout(&output).starts_with("no kill is")
+        );
+        assert_eq!(daemon.asked().ask, Ask::Why { pid });
+    }
+}
+
+#[test]
+fn doctor_answers_without_a_daemon() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("none.sock");
+    let output = bursar()
+        .args(["doctor", "--json", "--socket"])
+        .arg(&socket)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    let found: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let daemon = found
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|it| it["ability"] == "bursard")
+        .unwrap();
+    assert_eq!(daemon["state"], "missing");
+    assert!(
+        daemon["reason"].as_str().unwrap().contains("none.sock"),
+        "{daemon}"
+    );
+}

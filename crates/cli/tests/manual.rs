@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! docs/COMMANDS.md says what the program says.
+//!
+//! A block after `<!-- help: COMMAND -->` is the output of `bursar COMMAND -h`, one after
+//! `<!-- example: NAME -->` the snapshot NAME of a view. After a change of either:
+//! `BURSAR_UPDATE_MANUAL=1 cargo test -p bursar-cli --test manual`.
+
+mod surroundings;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use surroundings::bursar;
+
+fn manual() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/COMMANDS.md")
+}
+
+fn stdout(arguments: &[&str]) -> String {
+    String::from_utf8(bursar().args(arguments).output().unwrap().stdout).unwrap()
+}
+
+fn help(command: &str) -> String {
+    let words = command.split(' ').chain(["-h"]);
+    stdout(&words.collect::<Vec<_>>())
+}
+
+/// What follows the head of a snapshot file.
+fn example(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/view/snapshots");
+    let snapshot = fs::read_to_string(folder.join(format!("bursar__view__{name}.snap"))).unwrap();
+    snapshot.splitn(3, "---\n").nth(2).unwrap().to_owned()
+}
+
+/// The manual as it should be.
+fn right(manual: &str) -> String {
+    let mut lines = manual.lines();
+    let mut text = String::new();
+    while let Some(line) = lines.next() {
+        text.push_str(line);
+        text.push('\n');
+        let Some(mark) = line
+            .strip_prefix("<!-- ")
+            .and_then(|rest| rest.strip_suffix(" -->"))
+        else {
+            continue;
+        };
+        let block = match mark.split_once(": ") {
+            Some(("help", command)) => help(command),
+            Some(("example", name)) => example(name),
+            _ => panic!("{line}"),
+        };
+        assert_eq!(lines.next(), Some("```"), "{line}");
+        lines.by_ref().find(|line| *line == "```").unwrap();
+        text.push_str(&format!("```\n{}\n```\n", block.trim_end()));
+    }
+    text
+}
+
+#[test]
+fn the_manual_shows_what_the_program_prints() {
+    let written = fs::read_to_string(manual()).unwrap();
+    let right = right(&written);
+    if std::env::var_os("BURSAR_UPDATE_MANUAL").is_some() {
+        fs::write(manual(), &right).unwrap();
+        return;
+    }
+    assert!(
+        written == right,
+        "docs/COMMANDS.md is not up to date: BURSAR_UPDATE_MANUAL=1 cargo test -p bursar-cli --test manual"
+    );
+}
+
+#[test]
+fn the_manual_has_every_command() {
+    let written = fs::read_to_string(manual()).unwrap();
+    let help = stdout(&["-h"]);
+    let commands = help.lines().skip_while(|line| *line != "Commands:").skip(1);
+    let names: Vec<&str> = commands
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .collect();
+    assert!(names.len() >= 8, "{names:?}");
+    for name in names {
+        assert!(written.contains(&format!("\n## bursar {name}")), "{name}");
+    }
+}

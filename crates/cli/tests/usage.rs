@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is typed wrongly, and the commands that need no daemon.
+
+mod surroundings;
+
+use std::fs;
+use std::process::{Command, Output, Stdio};
+
+use surroundings::bursar;
+
+fn run(arguments: &[&str]) -> Output {
+    bursar().args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn what_is_typed_wrongly_is_said_and_exits_with_2() {
+    let table: [(&[&str], &str); 14] = [
+        (&[], "which command?"),
+        (&["frobnicate"], "frobnicate"),
+        (&["limit"], "which command?"),
+        (&["limit", "set", "alice"], "<SIZE>"),
+        (&["limit", "set", "alice", "12X"], "\"12X\" is no size"),
+        (&["limit", "set", "alice", "--", "-1"], "is negative"),
+        (&["limit", "set", "a b", "1G"], "\"a b\" is no name"),
+        (
+            &["limit", "set", "alice", "numproc=1:2"],
+            "has no resource \"numproc\"",
+        ),
+        (&["limit", "set", "alice", "memory=1G:2G"], "--barrier"),
+        (
+            &["limit", "set", "alice", "numproc=1:2", "numfile=1:2"],
+            "has no resource \"num",
+        ),
+        (&["limit", "set", "alice", "1G", "2G"], "one SIZE"),
+        (&["events", "--since", "yesterday"], "how long ago"),
+        (&["why", "0"], "0"),
+        (&["kill"], "<PID>"),
+    ];
+    for (arguments, message) in table {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let said = text(&output.stderr);
+        assert!(
+            said.starts_with("bursar: ") && said.contains(message),
+            "{arguments:?}: {said}"
+        );
+        assert_eq!(text(&output.stdout), "");
+    }
+}
+
+#[test]
+fn help_and_version_go_to_stdout() {
+    for arguments in [
+        &["--help"][..],
+        &["-h"],
+        &["limit", "set", "-h"],
+        &["--version"],
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert!(text(&output.stdout).contains("bursar"), "{arguments:?}");
+        assert_eq!(text(&output.stderr), "");
+    }
+}
+
+#[test]
+fn packagers_get_pages_and_completions() {
+    let folder = tempfile::tempdir().unwrap();
+    let man = folder.path().join("man");
+    let output = bursar()
+        .args(["generate", "man"])
+        .arg(&man)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(man.join("bursar-limit-set.1").exists());
+    let output = run(&["generate", "completions", "bash"]);
+    assert!(text(&output.stdout).contains("_bursar"));
+}
+
+fn check(name: &str, content: &str) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join(name), content).unwrap();
+    let output = bursar()
+        .current_dir(folder.path())
+        .args(["check", name])
+        .output()
+        .unwrap();
+    assert_eq!(text(&output.stderr), "");
+    (output.status.code(), text(&output.stdout))
+}
+
+#[test]
+fn files_that_are_right_are_said_to_be() {
+    let limits = "[limits]\nalice = { memory = \"512M\" }\n";
+    assert_eq!(
+        check("limits.toml", limits),
+        (Some(0), "limits.toml: right, with 1 limit\n".into())
+    );
+    assert_eq!(
+        check("other", limits),
+        (Some(0), "other: right, with 1 limit\n".into())
+    );
+    let (code, said) = check("bursar.toml", "");
+    assert!(
+        code == Some(0) && said.contains("bursar.toml: right"),
+        "{said}"
+    );
+}
+
+#[test]
+fn errors_in_files_are_said_with_their_line_and_exit_with_2() {
+    let limits = "[limits]\nalice = { memory = \"512M\" }\nbob = { memory = \"12X\" }\n";
+    let (code, said) = check("limits.toml", limits);
+    assert_eq!(code, Some(2));
+    assert!(
+        said.starts_with("limits.toml:3: limits.bob.memory: "),
+        "{said}"
+    );
+    assert!(said.ends_with("\n1 error\n"), "{said}");
+    let (code, said) = check("bursar.toml", "\n[paths]\nruntime = 5\n");
+    assert_eq!(code, Some(2));
+    assert!(said.starts_with("bursar.toml:3: paths.runtime: "), "{said}");
+    let (code, said) = check("half.toml", "[limits]\nalice = { memory");
+    assert_eq!(code, Some(2));
+    assert!(said.starts_with("half.toml:2: "), "{said}");
+}
+
+#[test]
+fn a_remark_is_no_error() {
+    let (code, said) = check("limits.toml", "[limits]\nalice = { memory = \"999T\" }\n");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.starts_with("note: limits.toml:2: limits.alice: "),
+        "{said}"
+    );
+    let (code, said) = check("bursar.toml", "nonsense = 1\n");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.starts_with("note: bursar.toml:1: nonsense: "),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there_exits_with_2() {
+    let output = run(&["check", "/nonexistent/limits.toml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output.stderr).contains("/nonexistent/limits.toml"),
+        "{}",
+        text(&output.stderr)
+    );
+}
+
+#[test]
+fn errors_in_files_are_there_for_programs_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("limits.toml");
+    fs::write(&file, "[limits]\nbob = { memory = \"12X\" }\n").unwrap();
+    let output = bursar()
+        .args(["check", "--json"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["errors"][0]["line"], 2);
+    assert_eq!(report["errors"][0]["key"], "limits.bob.memory");
+}
+
+#[test]
+fn processes_are_killed_and_waited_for() {
+    let sleeper = || {
+        Command::new("sleep")
+            .arg("600")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let mut children = [sleeper(), sleeper()];
+    let pids = children.each_ref().map(|child| child.id().to_string());
+    // Once for each, however often it is named.
+    let output = run(&["kill", &pids[0], &pids[1], &pids[0]]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    assert_eq!(said.lines().count(), 2, "{said}");
+    for (line, pid) in said.lines().zip(&pids) {
+        assert!(
+            line.starts_with(&format!("process {pid} (sleep): gone after ")),
+            "{line}"
+        );
+    }
+    for child in &mut children {
+        let status = child.wait().unwrap();
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&status),
+            Some(9)
+        );
+    }
+}
+
+#[test]
+fn one_that_cannot_be_killed_does_not_save_the_others() {
+    let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+    let output = run(&["kill", "1", &child.id().to_string(), "2147483647", "--json"]);
+    child.wait().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let outcomes: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let killed: Vec<_> = outcomes
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["killed"] == true)
+        .collect();
+    assert_eq!(killed, [false, true, false]);
+    assert!(outcomes[1]["duration_ns"].as_u64().is_some());
+    assert_eq!(outcomes[2]["reason"], "no such process");
+}
+
+#[test]
+fn one_that_has_ended_already_is_said_to_have() {
+    let mut child = Command::new("true").spawn().unwrap();
+    // Ended, not yet waited for.
+    let stat = format!("/proc/{}/stat", child.id());
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !fs::read_to_string(&stat).unwrap().contains(") Z ") {
+        assert!(std::time::Instant::now() < deadline);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let output = run(&["kill", &child.id().to_string()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("has ended already"),
+        "{}",
+        text(&output.stderr)
+    );
+    child.wait().unwrap();
+}
