@@ -12,6 +12,8 @@ pub struct Facts {
     pub event_trigger: bool,
     /// Whether the timer has been started.
     pub timer_running: bool,
+    /// Whether the RSS event itself can kill another process.
+    pub signals_others: bool,
     /// Exact re-sums made.
     pub resums: u64,
     /// What the last one took.
@@ -51,6 +53,7 @@ impl Facts {
         Self {
             event_trigger,
             timer_running: state.timer_running != 0,
+            signals_others: state.signals_others != 0,
             resums: state.resums,
             resum: Nanos::new(state.resum_ns),
             resum_max: Nanos::new(state.resum_max_ns),

@@ -30,6 +30,8 @@ pub struct Entry {
     pub uid: Uid,
     /// Its command name: bytes that its user chose.
     pub comm: Vec<u8>,
+    /// When the process began, CLOCK_BOOTTIME: tells it from a later one with the same pid.
+    pub started: Nanos,
     /// Held by living processes when the decision was made, the victim included.
     pub held: Pages,
     /// Held by processes killed before.
@@ -159,6 +161,7 @@ fn decode(bytes: &[u8]) -> Option<Entry> {
         pid: Pid::new(raw.pid),
         uid: Uid::new(raw.uid),
         comm: text(&raw.comm),
+        started: Nanos::new(raw.start_boottime_ns),
         held: abi::count(raw.held_pages),
         dying: abi::count(raw.dying_pages),
         limit: abi::bound_from_pages(raw.limit_pages),

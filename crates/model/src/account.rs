@@ -121,6 +121,9 @@ pub struct DaemonStatus {
     pub version: String,
     /// The daemon's process.
     pub pid: u32,
+    /// Whether it only says what it would do.
+    #[serde(default)]
+    pub dry_run: bool,
     /// The kernel half.
     pub kernel_half: KernelHalfStatus,
     /// Most by which held may be off, for one account near a limit.

@@ -15,6 +15,8 @@ pub enum EventKind {
     Refused,
     /// A process was sent SIGKILL because its account was over its limit.
     Kill,
+    /// A dry run would have sent a process SIGKILL.
+    WouldKill,
     /// A killed process's memory is back.
     Reaped,
     /// An account is over its limit and holds nothing that may be killed.

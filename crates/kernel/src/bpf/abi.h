@@ -121,7 +121,7 @@ struct mm_record {
 	__s64 booked_pages;	/* its part of account.held_pages */
 	__s64 booked_dying_pages; /* its part of account.dying_pages */
 	__u64 ticket;		/* last re-sum that met it */
-	__u64 marked_ns;
+	__u64 marked_ns;	/* when it was chosen; 0: never */
 	__s64 marked_pages;
 	__u64 payers_generation; /* as of which `account` is right */
 };
@@ -149,6 +149,8 @@ struct ledger_state {
 	__u32 undefended;	/* processes the last re-sum met with another one */
 	__u32 undefended_told;	/* as many of them the user half was told of */
 	__u32 timer_walks_tasks; /* the timer finds missed processes itself (from 6.7 on) */
+	__u32 signals_others;	/* the event itself can kill another process (from 6.13 on) */
+	__u32 pad;
 	__u64 undefended_ns;	/* when it was told */
 	__u64 last_retry_ns;
 	struct uid_range exempt[EXEMPT_RANGES];
@@ -190,6 +192,7 @@ struct event {
 	__u32 pid;
 	__u32 uid;
 	char comm[COMM_LEN];
+	__u64 start_boottime_ns; /* of the process: tells it from a later one of the same pid */
 	__s64 held_pages;	/* before the victim was taken off */
 	__s64 dying_pages;
 	__s64 limit_pages;

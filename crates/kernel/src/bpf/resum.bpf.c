@@ -77,6 +77,7 @@ int start_timer(void *ctx)
 			return err;
 		state->timer_running = 1;
 		state->timer_walks_tasks = bpf_ksym_exists(bpf_iter_task_new);
+		state->signals_others = can_signal_others();
 	}
 	return bpf_timer_start(&ticker->timer, 0, 0);
 }

@@ -186,6 +186,8 @@ static __always_inline void describe_victim(struct event *event, __u64 mm)
 	__u64 owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
 
 	event->pid = FAR_READ(owner, struct task_struct, tgid);
+	event->start_boottime_ns = FAR_READ(FAR_READ(owner, struct task_struct, group_leader),
+					    struct task_struct, start_boottime);
 	bpf_probe_read_kernel(&event->comm, COMM_LEN, &((struct task_struct *)owner)->comm);
 }
 

@@ -119,6 +119,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	struct task_struct *group_leader;
+	u64 start_boottime;
 	const struct cred *real_cred;
 	char comm[16];
 	struct signal_struct *signal;

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Why a file could not be used or written.
+
+use std::io;
+use std::path::PathBuf;
+
+use bursar_model::Who;
+
+use crate::Finding;
+
+/// Why a file could not be used or written. What was in force before stays.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// What it says is wrong: exit 2. All that was found, at least one.
+    #[error("{}", first_of(.0))]
+    Invalid(Vec<Finding>),
+    /// It cannot be read.
+    #[error("{}: cannot {action}: {source}; {remedy}", .path.display())]
+    Unreadable {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// Why it failed.
+        source: io::Error,
+        /// What to do.
+        remedy: &'static str,
+    },
+    /// It cannot be written; it is as it was before.
+    #[error("{}: cannot {action}: {source}; nothing was changed, see to the disk and the directory's \
+             permissions and try again", .path.display())]
+    Unwritable {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was tried.
+        action: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// Somebody wrote to it after it was read: writing now would undo that.
+    #[error("{}: was changed by somebody since it was read; nothing was changed, reload bursard \
+             (systemctl reload bursard) and try again", .path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// An entry is written in a way that cannot be changed without disturbing others.
+    #[error("{}: {who}: is written in a way that cannot be changed automatically; edit the file by hand",
+            .path.display())]
+    Uneditable {
+        /// The file.
+        path: PathBuf,
+        /// Whose entry.
+        who: Who,
+    },
+}
+
+impl ConfigError {
+    /// All that is wrong with what the file says; empty where the file itself is the trouble.
+    pub fn findings(&self) -> &[Finding] {
+        match self {
+            Self::Invalid(findings) => findings,
+            _ => &[],
+        }
+    }
+}
+
+fn first_of(findings: &[Finding]) -> String {
+    match findings {
+        [] => "the configuration is wrong".to_owned(),
+        [only] => only.to_string(),
+        [first, rest @ ..] => {
+            format!("{first} (and {} more: see `bursar check`)", rest.len())
+        }
+    }
+}

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the administrator wrote: `bursar.toml` with its drop-ins ([`Config`]) and `limits.toml`
+//! ([`Limits`]), as types of the model.
+//!
+//! Everything that is wrong is said as `path:line: key: message; remedy` ([`Finding`]). Nothing here
+//! asks the machine anything except for these files: names are not resolved and percentages stay
+//! percentages.
+
+#![forbid(unsafe_code)]
+
+mod check;
+mod config;
+mod edit;
+mod error;
+mod finding;
+mod limits;
+mod load;
+mod reference;
+mod schema;
+mod source;
+mod spelling;
+mod store;
+mod value;
+
+pub use check::check;
+pub use config::{
+    Accounts, Config, Count, Events, LastDefence, Ledger, Log, LogLevel, MAX_EXEMPT, OnExit, Paths,
+    Tell, TriggerChoice, Triggers, UidRange,
+};
+pub use error::ConfigError;
+pub use finding::{Finding, Severity};
+pub use limits::{Limit, Limits};
+pub use load::{DEFAULT_CONFIG, Loaded};
+pub use reference::{key_reference, shipped_file};
+pub use source::MAX_FILE;

@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `limits.toml`: who may hold how much.
+//!
+//! ```toml
+//! [limits]
+//! alice = { memory = "512M" }                      # a limit, with the default notice and barrier
+//! "@students" = { memory = { limit = "2G", notice = "80%", barrier = "95%" } }
+//! "=render" = { memory = "32G" }
+//! default = { memory = "25%" }
+//! ```
+//!
+//! Unlike in `bursar.toml` a key that nobody knows is an error: a slip must not take a limit away.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use bursar_model::{BoundsSpec, Resource, Who, WhoError};
+use toml_edit::{Document, DocumentMut, Item, TableLike};
+
+use crate::ConfigError;
+use crate::check::contradiction;
+use crate::finding::{Finding, Wrong};
+use crate::source::{Source, span_of};
+use crate::spelling::nearest;
+use crate::value::{kind_of_item, size};
+
+/// The table that everything stands in.
+pub(crate) const TABLE: &str = "limits";
+/// The keys of a row's long form.
+pub(crate) const BOUNDS: [&str; 3] = ["limit", "notice", "barrier"];
+
+/// One limit as written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limit {
+    /// Whose.
+    pub who: Who,
+    /// The bounds of the `memory` row.
+    pub memory: BoundsSpec,
+    /// The line it stands on, from 1.
+    pub line: usize,
+}
+
+/// All limits of one file, and the file's text with the administrator's comments.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    pub(crate) path: PathBuf,
+    pub(crate) document: DocumentMut,
+    pub(crate) entries: BTreeMap<Who, Limit>,
+    /// What the file said when it was read or last written; absent when it was not there.
+    pub(crate) on_disk: Option<String>,
+}
+
+impl Limits {
+    /// No limits yet, for a file at `path` that does not exist yet.
+    pub fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            document: DocumentMut::new(),
+            entries: BTreeMap::new(),
+            on_disk: None,
+        }
+    }
+
+    /// The limits in the file at `path`; `None` when there is no file.
+    ///
+    /// # Errors
+    /// [`ConfigError::Unreadable`]; [`ConfigError::Invalid`] with all that is wrong. Either way the
+    /// limits that were in force before should stay.
+    pub fn load(path: &Path) -> Result<Option<Self>, ConfigError> {
+        Source::read(path)?
+            .map(|source| Self::read(&source))
+            .transpose()
+    }
+
+    /// The limits in `text`, as if it stood in a file at `path`.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] with all that is wrong.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        Self::read(&Source::new(path, text.to_owned()))
+    }
+
+    /// The file they are from.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All of them, uids first, then users, groups and shared accounts by name, `default` last.
+    pub fn iter(&self) -> impl Iterator<Item = &Limit> {
+        self.entries.values()
+    }
+
+    /// The one for exactly this WHO.
+    pub fn get(&self, who: &Who) -> Option<&Limit> {
+        self.entries.get(who)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The file's text, as [`Self::store`] writes it.
+    pub fn to_text(&self) -> String {
+        self.document.to_string()
+    }
+
+    fn read(source: &Source) -> Result<Self, ConfigError> {
+        let document = source
+            .document()
+            .map_err(|finding| ConfigError::Invalid(vec![finding]))?;
+        let entries = entries_of(source, &document)?;
+        Ok(Self {
+            path: source.path().to_owned(),
+            document: document.into_mut(),
+            entries,
+            on_disk: Some(source.text().to_owned()),
+        })
+    }
+}
+
+/// Everything that `document` limits.
+pub(crate) fn entries_of(
+    source: &Source,
+    document: &Document<String>,
+) -> Result<BTreeMap<Who, Limit>, ConfigError> {
+    let mut reading = Reading {
+        source,
+        entries: BTreeMap::new(),
+        errors: Vec::new(),
+    };
+    for (key, item) in document.iter() {
+        match item.as_table_like() {
+            Some(table) if key == TABLE => reading.limits(table),
+            _ if key == TABLE => {
+                let message = format!("is {}, not a table", kind_of_item(item));
+                reading.blame(
+                    document.as_table(),
+                    key,
+                    key,
+                    Wrong::new(message, "write [limits]"),
+                );
+            }
+            _ => {
+                let wrong = Wrong::new("is unknown", "limits stand under [limits]");
+                reading.blame(document.as_table(), key, key, wrong);
+            }
+        }
+    }
+    if reading.errors.is_empty() {
+        Ok(reading.entries)
+    } else {
+        Err(ConfigError::Invalid(reading.errors))
+    }
+}
+
+/// What has been read so far.
+struct Reading<'a> {
+    source: &'a Source,
+    entries: BTreeMap<Who, Limit>,
+    errors: Vec<Finding>,
+}
+
+impl Reading<'_> {
+    fn limits(&mut self, table: &dyn TableLike) {
+        for (key, item) in table.iter() {
+            let dotted = format!("{TABLE}.{key}");
+            match self.entry(table, key, item, &dotted) {
+                Ok(limit) => self.add(table, key, limit),
+                Err(None) => {}
+                Err(Some(wrong)) => self.blame(table, key, &dotted, wrong),
+            }
+        }
+    }
+
+    /// Two spellings of the same WHO (`1000` and `01000`): TOML sees two keys.
+    fn add(&mut self, table: &dyn TableLike, key: &str, limit: Limit) {
+        if let Some(first) = self.entries.get(&limit.who) {
+            let message = format!("{} stands in line {} already", limit.who, first.line);
+            let wrong = Wrong::new(message, "remove one of the two");
+            self.blame(table, key, &format!("{TABLE}.{key}"), wrong);
+        } else {
+            self.entries.insert(limit.who.clone(), limit);
+        }
+    }
+
+    /// One WHO. `Err(None)`: what is wrong with it has been said already.
+    fn entry(
+        &mut self,
+        table: &dyn TableLike,
+        key: &str,
+        item: &Item,
+        dotted: &str,
+    ) -> Result<Limit, Option<Wrong>> {
+        let who: Who = key.parse().map_err(no_who)?;
+        let line = self.line(table, key).unwrap_or(1);
+        let Some(rows) = item.as_table_like() else {
+            let message = format!("is {}, not a table", kind_of_item(item));
+            return Err(Some(Wrong::new(
+                message,
+                format!("write {key} = {{ memory = \"512M\" }}"),
+            )));
+        };
+        let said = self.errors.len();
+        let mut memory = None;
+        for (name, row) in rows.iter() {
+            let dotted = format!("{dotted}.{name}");
+            if name == Resource::Memory.name() {
+                match self.bounds(row, &dotted) {
+                    Ok(spec) => memory = Some(spec),
+                    Err(Some(wrong)) => self.blame(rows, name, &dotted, wrong),
+                    Err(None) => {}
+                }
+            } else {
+                let wrong = Wrong::new("is no resource", "the only resource is memory");
+                self.blame(rows, name, &dotted, wrong);
+            }
+        }
+        match memory {
+            Some(memory) if self.errors.len() == said => Ok(Limit { who, memory, line }),
+            _ if self.errors.len() > said => Err(None),
+            _ => {
+                let remedy = format!("write {key} = {{ memory = \"512M\" }} or remove it");
+                Err(Some(Wrong::new("limits nothing", remedy)))
+            }
+        }
+    }
+
+    /// One row: `"512M"` or `{ limit = "2G", notice = "80%", barrier = "95%" }`.
+    fn bounds(&mut self, row: &Item, dotted: &str) -> Result<BoundsSpec, Option<Wrong>> {
+        let Some(table) = row.as_table_like() else {
+            let Some(value) = row.as_value() else {
+                let message = format!("is {}, not a size", kind_of_item(row));
+                return Err(Some(Wrong::new(message, "write memory = \"512M\"")));
+            };
+            return Ok(BoundsSpec::of_limit(size(value)?));
+        };
+        let said = self.errors.len();
+        let [mut limit, mut notice, mut barrier] = [None; 3];
+        for (name, item) in table.iter() {
+            let slot = match name {
+                "limit" => &mut limit,
+                "notice" => &mut notice,
+                "barrier" => &mut barrier,
+                _ => {
+                    let remedy = match nearest(name, BOUNDS.into_iter()) {
+                        Some(meant) => format!("did you mean {meant}?"),
+                        None => "write limit, notice or barrier".to_owned(),
+                    };
+                    let wrong = Wrong::new("is no bound", remedy);
+                    self.blame(table, name, &format!("{dotted}.{name}"), wrong);
+                    continue;
+                }
+            };
+            match item.as_value().map(size) {
+                Some(Ok(spec)) => *slot = Some(spec),
+                Some(Err(wrong)) => self.blame(table, name, &format!("{dotted}.{name}"), wrong),
+                None => {
+                    let message = format!("is {}, not a size", kind_of_item(item));
+                    let wrong = Wrong::new(message, format!("write {name} = \"512M\""));
+                    self.blame(table, name, &format!("{dotted}.{name}"), wrong);
+                }
+            }
+        }
+        if self.errors.len() > said {
+            return Err(None);
+        }
+        let Some(limit) = limit else {
+            let remedy =
+                "write limit = \"512M\", or limit = \"none\" for a notice or barrier alone";
+            return Err(Some(Wrong::new("has no limit", remedy)));
+        };
+        let spec = BoundsSpec {
+            limit,
+            notice,
+            barrier,
+        };
+        match contradiction(&spec) {
+            Some(wrong) => Err(Some(wrong)),
+            None => Ok(spec),
+        }
+    }
+
+    fn line(&self, table: &dyn TableLike, key: &str) -> Option<usize> {
+        let span = table.key(key).and_then(toml_edit::Key::span);
+        self.source
+            .line_of(span.or_else(|| table.get(key).and_then(span_of)))
+    }
+
+    fn blame(&mut self, table: &dyn TableLike, key: &str, dotted: &str, wrong: Wrong) {
+        let line = self.line(table, key);
+        self.errors.push(wrong.at(self.source.path(), line, dotted));
+    }
+}
+
+fn no_who(error: WhoError) -> Option<Wrong> {
+    const FORMS: &str = "write a user name, a uid, @group, =name or default";
+    Some(match error {
+        WhoError::Empty => Wrong::new("nobody is named", FORMS),
+        WhoError::Malformed(text) => Wrong::new(format!("{text:?} names nobody"), FORMS),
+        WhoError::UidTooLarge(text) => {
+            Wrong::new(format!("{text} is no uid"), "uids are 0 to 2147483647")
+        }
+    })
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Every key of `bursar.toml`, once: how it is read, its default, and what the shipped file and
+//! docs/CONFIGURATION.md say about it.
+
+use bursar_model::{Bytes, SizeSpec, Uid};
+use toml_edit::Value;
+
+use crate::finding::Wrong;
+use crate::value::{absolute_path, amount, boolean, integer, uid_ranges, word};
+use crate::{Config, Count, LogLevel, OnExit, TriggerChoice};
+
+/// One key.
+pub(crate) struct Key {
+    /// Its table; empty for the keys before the first table.
+    pub(crate) table: &'static str,
+    pub(crate) name: &'static str,
+    /// As TOML; empty where the absence of the key means something no value says.
+    pub(crate) default: &'static str,
+    /// What can be written, with unit and range.
+    pub(crate) values: &'static str,
+    /// What it does, in sentences.
+    pub(crate) about: &'static str,
+    pub(crate) set: fn(&mut Config, &Value) -> Result<(), Wrong>,
+}
+
+impl Key {
+    /// The name with its table: `ledger.max_processes`.
+    pub(crate) fn dotted(&self) -> String {
+        match self.table {
+            "" => self.name.to_owned(),
+            table => format!("{table}.{}", self.name),
+        }
+    }
+}
+
+/// The tables, in the order of the shipped file, and what each is about.
+pub(crate) const TABLES: [(&str, &str); 9] = [
+    ("", "What decides and what is counted."),
+    (
+        "paths",
+        "Where things are kept. Several bursards on one machine need four different ones each.",
+    ),
+    (
+        "triggers",
+        "Which triggers of the kernel half are on. Any one of them suffices; at least one must be on.",
+    ),
+    (
+        "ledger",
+        "The kernel half's memory. What does not fit is not limited, and `bursar status` says so.",
+    ),
+    (
+        "accounts",
+        "Whom the limit `default` concerns. A limit by name or by uid concerns anybody.",
+    ),
+    ("tell", "How users are told."),
+    (
+        "last_defence",
+        "When the machine as a whole runs out of memory, the kernel's own OOM killer chooses.",
+    ),
+    (
+        "events",
+        "The history behind `bursar events` and `bursar why`, in the state directory.",
+    ),
+    (
+        "log",
+        "What goes to the log (standard error, the journal under systemd).",
+    ),
+];
+
+/// A path that names a socket has to fit, with a NUL, into the 108 bytes of `sockaddr_un`.
+const LONGEST_RUNTIME: usize = 108 - "/bursar.sock\0".len();
+/// PATH_MAX without its NUL, and room for the names we append.
+const LONGEST_PATH: usize = 4095 - 255;
+
+/// Every key, in the order of the shipped file.
+pub(crate) const KEYS: [Key; 20] = [
+    Key {
+        table: "",
+        name: "trigger",
+        default: "\"auto\"",
+        values: "\"auto\", \"bpf\", \"trace\" or \"poll\"",
+        about: "Who decides that a limit is passed: bpf, the kernel half; trace, bursard reading the \
+                kernel's trace pipe; poll, bursard reading /proc every 200 ms. auto takes the first of \
+                them that works; the others make bursard refuse to start without it. `bursar doctor` \
+                says what each costs here.",
+        set: |config, value| {
+            let words = [
+                ("auto", TriggerChoice::Auto),
+                ("bpf", TriggerChoice::Bpf),
+                ("trace", TriggerChoice::Trace),
+                ("poll", TriggerChoice::Poll),
+            ];
+            word(value, &words).map(|choice| config.trigger = choice)
+        },
+    },
+    Key {
+        table: "",
+        name: "on_exit",
+        default: "\"keep\"",
+        values: "\"keep\" or \"release\"",
+        about: "What becomes of the kernel half when bursard is stopped: keep, limits go on holding \
+                without it; release, nothing is limited any more.",
+        set: |config, value| {
+            let words = [("keep", OnExit::Keep), ("release", OnExit::Release)];
+            word(value, &words).map(|choice| config.on_exit = choice)
+        },
+    },
+    Key {
+        table: "",
+        name: "count",
+        default: "\"memory\"",
+        values: "\"memory\" or \"rss\"",
+        about: "What a user holds: memory, anonymous and shared memory, swap and page tables, shared \
+                pages once; rss, plain resident memory with file pages and with shared pages once for \
+                each process, which overstates programs that fork.",
+        set: |config, value| {
+            let words = [("memory", Count::Memory), ("rss", Count::Rss)];
+            word(value, &words).map(|choice| config.count = choice)
+        },
+    },
+    Key {
+        table: "paths",
+        name: "limits",
+        default: "\"/etc/bursar/limits.toml\"",
+        values: "an absolute path",
+        about: "The limits. Written by `bursar limit`; may be edited by hand, then reload bursard.",
+        set: |config, value| {
+            absolute_path(value, LONGEST_PATH).map(|path| config.paths.limits = path)
+        },
+    },
+    Key {
+        table: "paths",
+        name: "runtime",
+        default: "\"/run/bursar\"",
+        values: "an absolute path of at most 95 bytes",
+        about: "The directory of the control socket, bursar.sock.",
+        set: |config, value| {
+            absolute_path(value, LONGEST_RUNTIME).map(|path| config.paths.runtime = path)
+        },
+    },
+    Key {
+        table: "paths",
+        name: "state",
+        default: "\"/var/lib/bursar\"",
+        values: "an absolute path",
+        about: "The directory of the stored events.",
+        set: |config, value| {
+            absolute_path(value, LONGEST_PATH).map(|path| config.paths.state = path)
+        },
+    },
+    Key {
+        table: "paths",
+        name: "pins",
+        default: "\"/sys/fs/bpf/bursar\"",
+        values: "an absolute path on a BPF file system",
+        about: "Where the kernel half is pinned, so that it outlives bursard.",
+        set: |config, value| {
+            absolute_path(value, LONGEST_PATH).map(|path| config.paths.pins = path)
+        },
+    },
+    Key {
+        table: "triggers",
+        name: "event",
+        default: "true",
+        values: "true or false",
+        about: "The memory event itself decides: within microseconds.",
+        set: |config, value| boolean(value).map(|on| config.triggers.event = on),
+    },
+    Key {
+        table: "triggers",
+        name: "timer",
+        default: "true",
+        values: "true or false",
+        about: "A timer in the kernel decides, every 200 ms; it also repairs the ledger.",
+        set: |config, value| boolean(value).map(|on| config.triggers.timer = on),
+    },
+    Key {
+        table: "triggers",
+        name: "notifier",
+        default: "true",
+        values: "true or false",
+        about: "bursard decides when the kernel half tells it: within milliseconds.",
+        set: |config, value| boolean(value).map(|on| config.triggers.notifier = on),
+    },
+    Key {
+        table: "ledger",
+        name: "max_processes",
+        default: "32768",
+        values: "64 to 1048576 processes",
+        about: "How many processes are counted. Takes effect when the kernel half is loaded anew.",
+        set: |config, value| {
+            integer(value, 64..=1_048_576).map(|count| config.ledger.max_processes = count)
+        },
+    },
+    Key {
+        table: "ledger",
+        name: "max_accounts",
+        default: "4096",
+        values: "2 to 65536 accounts",
+        about: "How many users and shared accounts are counted. Takes effect when the kernel half is \
+                loaded anew.",
+        set: |config, value| {
+            integer(value, 2..=65_536).map(|count| config.ledger.max_accounts = count)
+        },
+    },
+    Key {
+        table: "ledger",
+        name: "events_bytes",
+        default: "\"256K\"",
+        values: "a power of two from 4K to 64M, bytes",
+        about: "The buffer of events between the kernel half and bursard; at least one page. Events \
+                that do not fit are counted and lost, kills are not. Takes effect when the kernel half \
+                is loaded anew.",
+        set: |config, value| {
+            let bytes = amount(value, Bytes::new(4096), Some(Bytes::from_mib(64)))?;
+            if !bytes.get().is_power_of_two() {
+                let below = 1_u64 << bytes.get().ilog2();
+                let (below, above) = (size_text(below), size_text(below.saturating_mul(2)));
+                let message = format!("{} is no power of two", size_text(bytes.get()));
+                return Err(Wrong::new(
+                    message,
+                    format!("write \"{below}\" or \"{above}\""),
+                ));
+            }
+            config.ledger.events_bytes = bytes;
+            Ok(())
+        },
+    },
+    Key {
+        table: "accounts",
+        name: "uid_min",
+        default: "",
+        values: "0 to 2147483647, a uid",
+        about: "Where ordinary users begin: `default` concerns them from here on. Absent: UID_MIN of \
+                /etc/login.defs, or 1000.",
+        set: |config, value| {
+            let uid = integer(value, 0..=i32::MAX as u32)?;
+            config.accounts.uid_min = Some(Uid::new(uid));
+            Ok(())
+        },
+    },
+    Key {
+        table: "accounts",
+        name: "exempt",
+        default: "[\"61184-65535\"]",
+        values: "at most 8 uids or inclusive ranges of uids",
+        about: "Whom `default` leaves alone although they come after uid_min. 61184-65519 are handed \
+                out to services and taken back by systemd (DynamicUser=), 65534 is nobody.",
+        set: |config, value| uid_ranges(value).map(|ranges| config.accounts.exempt = ranges),
+    },
+    Key {
+        table: "tell",
+        name: "tty",
+        default: "true",
+        values: "true or false",
+        about: "Notices and kills are written to the terminals the user is logged in on.",
+        set: |config, value| boolean(value).map(|on| config.tell.tty = on),
+    },
+    Key {
+        table: "last_defence",
+        name: "enabled",
+        default: "true",
+        values: "true or false",
+        about: "It is made to choose among processes of limited users first.",
+        set: |config, value| boolean(value).map(|on| config.last_defence.enabled = on),
+    },
+    Key {
+        table: "last_defence",
+        name: "oom_score_adj",
+        default: "998",
+        values: "1 to 1000, parts per thousand of memory",
+        about: "How far in front they are put. A process that stands higher by itself stays there.",
+        set: |config, value| {
+            let score = integer(value, 1..=1000)?;
+            config.last_defence.oom_score_adj = i16::try_from(score).unwrap_or(1000);
+            Ok(())
+        },
+    },
+    Key {
+        table: "events",
+        name: "keep_bytes",
+        default: "\"16M\"",
+        values: "64K or more, bytes",
+        about: "The most that the stored events may take on disk, old files included; the oldest go \
+                first.",
+        set: |config, value| {
+            amount(value, Bytes::new(64 << 10), None).map(|bytes| config.events.keep_bytes = bytes)
+        },
+    },
+    Key {
+        table: "log",
+        name: "level",
+        default: "\"info\"",
+        values: "\"error\", \"warn\", \"info\" or \"debug\"",
+        about: "The least important line that is still logged.",
+        set: |config, value| {
+            let levels = [
+                LogLevel::Error,
+                LogLevel::Warn,
+                LogLevel::Info,
+                LogLevel::Debug,
+            ];
+            word(value, &levels.map(|level| (level.name(), level)))
+                .map(|level| config.log.level = level)
+        },
+    },
+];
+
+fn size_text(count: u64) -> String {
+    SizeSpec::Bytes(Bytes::new(count)).to_string()
+}
+
+/// Whether `name` is a table.
+pub(crate) fn is_table(name: &str) -> bool {
+    !name.is_empty() && TABLES.iter().any(|(table, _)| *table == name)
+}
+
+/// The key with this dotted name.
+pub(crate) fn key(dotted: &str) -> Option<&'static Key> {
+    KEYS.iter().find(|key| key.dotted() == dotted)
+}

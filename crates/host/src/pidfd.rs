@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A process that cannot be mistaken for another: pidfd_open(2), pidfd_send_signal(2).
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use bursar_model::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::mrelease::process_mrelease;
+use crate::{HostError, Proc, Release, StartTime};
+
+/// A hold on a process. Its number may go to another process; this stays with the one it was opened
+/// for.
+#[derive(Debug)]
+pub struct Pidfd {
+    pid: Pid,
+    fd: OwnedFd,
+}
+
+/// What became of a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// It is on its way.
+    Done,
+    /// The process is gone.
+    Gone,
+}
+
+impl Pidfd {
+    /// A hold on whatever process has this number now; `None` when none has (a thread that is not its
+    /// process's first is none).
+    ///
+    /// # Errors
+    /// [`HostError::Unsupported`] before 5.3, [`HostError::Failed`] when descriptors run out.
+    pub fn open(pid: Pid) -> Result<Option<Self>, HostError> {
+        let number = i32::try_from(pid.get())
+            .ok()
+            .and_then(rustix::process::Pid::from_raw);
+        let Some(number) = number else {
+            return Ok(None);
+        };
+        match pidfd_open(number, PidfdFlags::empty()) {
+            Ok(fd) => Ok(Some(Self { pid, fd })),
+            // EINVAL, since 6.15 ENOENT: a thread.
+            Err(Errno::SRCH | Errno::INVAL | Errno::NOENT) => Ok(None),
+            Err(errno) => Err(failed("open a pidfd for", pid, errno)),
+        }
+    }
+
+    /// A hold on the process with this number that began at `start`; `None` when that one has ended.
+    ///
+    /// Opened first and compared then: the number cannot have gone on to another process between the
+    /// comparison and the opening. One that ended and made room *before* the comparison is met by
+    /// looking whether the one we hold still runs.
+    ///
+    /// # Errors
+    /// As [`Self::open`], or when /proc/PID/stat cannot be read.
+    pub fn open_verified(
+        proc: &Proc,
+        pid: Pid,
+        start: StartTime,
+    ) -> Result<Option<Self>, HostError> {
+        // Twice: the first pidfd may be of the process that had the number before ours.
+        for _ in 0..2 {
+            let Some(pidfd) = Self::open(pid)? else {
+                return Ok(None);
+            };
+            match proc.stat(pid)? {
+                Some(stat) if stat.start == start => {}
+                _ => return Ok(None),
+            }
+            if !pidfd.wait_readable(Some(Duration::ZERO))? {
+                return Ok(Some(pidfd));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The number it had when it was opened.
+    pub const fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Sends a signal to the process as a whole.
+    ///
+    /// # Errors
+    /// [`HostError::Denied`] when we may not.
+    pub fn send(&self, signal: Signal) -> Result<Sent, HostError> {
+        match pidfd_send_signal(&self.fd, signal) {
+            Ok(()) => Ok(Sent::Done),
+            Err(Errno::SRCH) => Ok(Sent::Gone),
+            Err(errno) => Err(failed("signal", self.pid, errno)),
+        }
+    }
+
+    /// Takes back the memory of this process, which must have been sent SIGKILL.
+    ///
+    /// # Errors
+    /// What process_mrelease(2) does not list.
+    pub fn release_memory(&self) -> Result<Release, HostError> {
+        let failed = |errno| failed("release the memory of", self.pid, errno);
+        process_mrelease(self.fd.as_fd()).map_err(failed)
+    }
+
+    /// Waits until the process, all its threads, has ended; false when `timeout` came first. Without
+    /// `timeout` as long as it takes.
+    ///
+    /// # Errors
+    /// When the kernel is out of memory.
+    pub fn wait_readable(&self, timeout: Option<Duration>) -> Result<bool, HostError> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        loop {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            let left = left.and_then(|left| Timespec::try_from(left).ok());
+            let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+            match poll(&mut fds, left.as_ref()) {
+                Ok(ready) => return Ok(ready > 0),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(failed("wait for", self.pid, errno)),
+            }
+        }
+    }
+}
+
+/// Readable when the process has ended: for epoll.
+impl AsFd for Pidfd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn failed(action: &'static str, pid: Pid, errno: Errno) -> HostError {
+    HostError::new(action, &PathBuf::from(format!("process {pid}")), errno)
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Users and groups by name and number, remembered until told otherwise.
+
+use std::collections::{BTreeSet, HashMap};
+use std::hash::Hash;
+
+use bursar_model::{Gid, Uid};
+use rustix::io::Errno;
+
+use crate::nss::{Group, Lookup, User, each_user, group_by_name, user_by_name, user_by_uid};
+
+/// More members than this are left out and said, see [`Members::is_cut_off`].
+const MAX_MEMBERS: usize = 65_536;
+
+/// Asks the C library's sources of names (nsswitch.conf) and remembers the answers; also that nobody
+/// has a name, but never that a source did not answer.
+///
+/// A source may take its time (a directory server's timeout): not for the thread that must not wait.
+#[derive(Debug)]
+pub struct Users {
+    by_name: HashMap<String, Option<User>>,
+    by_uid: HashMap<Uid, Option<User>>,
+    capacity: usize,
+    dropped: u64,
+}
+
+/// Who belongs to a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Members {
+    /// The group.
+    pub gid: Gid,
+    /// Those listed in it and those whose primary group it is.
+    pub uids: BTreeSet<Uid>,
+    /// Names listed in it that no user has.
+    pub unknown: Vec<String>,
+    /// A source of names did not answer while they were gathered: there may be more.
+    pub incomplete: Option<Errno>,
+    /// There are more than 65,536; the others are left out.
+    pub is_cut_off: bool,
+}
+
+impl Users {
+    /// Remembers at most `capacity` answers by name and as many by number; then it starts over.
+    pub fn new(capacity: usize) -> Self {
+        Self {
+            by_name: HashMap::new(),
+            by_uid: HashMap::new(),
+            capacity,
+            dropped: 0,
+        }
+    }
+
+    /// The user with this name.
+    pub fn by_name(&mut self, name: &str) -> Lookup<User> {
+        if let Some(known) = self.by_name.get(name) {
+            return known.clone().map_or(Lookup::Absent, Lookup::Found);
+        }
+        let answer = user_by_name(name);
+        self.dropped += remember(&mut self.by_name, name.to_owned(), &answer, self.capacity);
+        answer
+    }
+
+    /// The user with this number.
+    pub fn by_uid(&mut self, uid: Uid) -> Lookup<User> {
+        if let Some(known) = self.by_uid.get(&uid) {
+            return known.clone().map_or(Lookup::Absent, Lookup::Found);
+        }
+        let answer = user_by_uid(uid);
+        self.dropped += remember(&mut self.by_uid, uid, &answer, self.capacity);
+        answer
+    }
+
+    /// The group with this name. Not remembered.
+    pub fn group(&self, name: &str) -> Lookup<Group> {
+        group_by_name(name)
+    }
+
+    /// Who belongs to the group with this name: those listed in it, and of the users that the sources
+    /// of names are willing to list, those whose primary group it is. A directory server that lists
+    /// nobody leaves the latter out: compare [`User::gid`] when such a user appears. Not remembered.
+    pub fn members(&mut self, name: &str) -> Lookup<Members> {
+        let group = match group_by_name(name) {
+            Lookup::Found(group) => group,
+            Lookup::Absent => return Lookup::Absent,
+            Lookup::Unavailable(errno) => return Lookup::Unavailable(errno),
+        };
+        let mut members = Members {
+            gid: group.gid,
+            uids: BTreeSet::new(),
+            unknown: Vec::new(),
+            incomplete: None,
+            is_cut_off: group.members.len() > MAX_MEMBERS,
+        };
+        for name in group.members.into_iter().take(MAX_MEMBERS) {
+            match self.by_name(&name) {
+                Lookup::Found(user) => drop(members.uids.insert(user.uid)),
+                Lookup::Absent => members.unknown.push(name),
+                Lookup::Unavailable(errno) => members.incomplete = Some(errno),
+            }
+        }
+        let listed = each_user(|user| {
+            if user.gid == group.gid && !members.uids.contains(&user.uid) {
+                if members.uids.len() >= MAX_MEMBERS {
+                    members.is_cut_off = true;
+                    return false;
+                }
+                members.uids.insert(user.uid);
+            }
+            true
+        });
+        members.incomplete = members.incomplete.or(listed.err());
+        Lookup::Found(members)
+    }
+
+    /// Forgets everything, so that the next question is asked anew (a reload).
+    pub fn forget(&mut self) {
+        self.by_name.clear();
+        self.by_uid.clear();
+    }
+
+    /// How many answers were forgotten because too many different ones were asked for.
+    pub const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+}
+
+/// Keeps an answer; returns how many others had to go for it. All of them: to know which is the oldest
+/// costs more than asking again.
+fn remember<K: Eq + Hash>(
+    known: &mut HashMap<K, Option<User>>,
+    key: K,
+    answer: &Lookup<User>,
+    capacity: usize,
+) -> u64 {
+    let value = match answer {
+        Lookup::Found(user) => Some(user.clone()),
+        Lookup::Absent => None,
+        Lookup::Unavailable(_) => return 0,
+    };
+    let mut gone = 0;
+    if known.len() >= capacity {
+        gone = known.len();
+        known.clear();
+    }
+    if capacity > 0 {
+        known.insert(key, value);
+    }
+    u64::try_from(gone).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_is_bounded_and_counted() {
+        let mut users = Users::new(3);
+        for uid in 60_990..60_997 {
+            users.by_uid(Uid::new(uid));
+        }
+        assert!(users.by_uid.len() <= 3);
+        assert_eq!(users.dropped(), 6);
+        users.forget();
+        assert!(users.by_uid.is_empty());
+        let mut none = Users::new(0);
+        none.by_uid(Uid::new(0));
+        assert!(none.by_uid.is_empty());
+    }
+
+    #[test]
+    fn a_source_that_does_not_answer_is_asked_again() {
+        let mut known = HashMap::new();
+        remember(&mut known, 1, &Lookup::Unavailable(Errno::IO), 3);
+        assert!(known.is_empty());
+        remember(&mut known, 1, &Lookup::Absent, 3);
+        assert_eq!(known.get(&1), Some(&None));
+    }
+}
