@@ -27,3 +27,15 @@ pub use half::{KernelHalf, Started};
 pub use journal::{Entry, EntryKind, Journal, Weighed};
 pub use options::{Options, Settings};
 pub use support::{Ability, Finding, Support};
+
+/// What libbpf has to say goes to `sink`, line by line, instead of to stderr.
+pub fn log_libbpf(sink: fn(&str)) {
+    static SINK: std::sync::OnceLock<fn(&str)> = std::sync::OnceLock::new();
+    let _ = SINK.set(sink);
+    let print = |_level, text: String| {
+        if let Some(sink) = SINK.get() {
+            text.lines().for_each(sink);
+        }
+    };
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Info, print)));
+}

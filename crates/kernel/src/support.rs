@@ -60,6 +60,8 @@ impl Finding {
 impl Support {
     /// Looks and tries. Needs root for the tries; without, they are refused and say so.
     pub fn probe() -> Self {
+        // The tries fail on purpose; what libbpf says of them is in the findings.
+        let talk = libbpf_rs::set_print(None);
         let btf = Btf::from_vmlinux().ok();
         let in_btf = |is_there: fn(&Btf<'_>) -> bool, what: &str| match &btf {
             Some(btf) if is_there(btf) => Finding::Available,
@@ -116,6 +118,7 @@ impl Support {
                 ),
             ),
         ];
+        libbpf_rs::set_print(talk);
         Self { findings }
     }
 

@@ -30,6 +30,7 @@ pub(crate) const fn kind(kind: EventKind) -> &'static str {
         EventKind::Notice => "notice",
         EventKind::Refused => "refused",
         EventKind::Kill => "kill",
+        EventKind::WouldKill => "would_kill",
         EventKind::Reaped => "reaped",
         EventKind::NoVictim => "no_victim",
         EventKind::KillFailed => "kill_failed",
@@ -43,7 +44,7 @@ pub(crate) const fn kind(kind: EventKind) -> &'static str {
 
 const fn tone(kind: EventKind) -> Option<Tone> {
     match kind {
-        EventKind::Notice | EventKind::Refused => Some(Tone::Warning),
+        EventKind::Notice | EventKind::Refused | EventKind::WouldKill => Some(Tone::Warning),
         EventKind::Kill | EventKind::NoVictim | EventKind::KillFailed | EventKind::Lost => {
             Some(Tone::Bad)
         }

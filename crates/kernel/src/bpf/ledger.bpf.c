@@ -15,7 +15,7 @@
 enum verdict {
 	VERDICT_FAR = 1,	/* skip while the member's shared counter stands still */
 	VERDICT_NEAR = 2,	/* count every page */
-	VERDICT_NOBODY = 3,	/* nobody pays: skip */
+	VERDICT_NOBODY = 3,	/* nobody pays: skip while the owner's credentials stand */
 };
 
 /* What this CPU decided about the last address space it charged. Only hints: any mismatch leads to
@@ -26,7 +26,10 @@ struct seen {
 	__u64 generation;
 	__u32 index;
 	__u32 verdict;
-	__s64 coarse[4];
+	union {
+		__s64 coarse[4];	/* VERDICT_FAR */
+		__u64 cred;		/* VERDICT_NOBODY */
+	};
 } __attribute__((aligned(64)));
 
 struct seen seen_on[MAX_CPUS];
@@ -36,6 +39,26 @@ static __always_inline __u64 own_mm(void)
 	struct task_struct *me = bpf_get_current_task_btf();
 
 	return (__u64)me->mm;
+}
+
+static __always_inline __u64 owner_cred(struct mm_struct *mm)
+{
+	struct task_struct *owner = mm->owner;
+
+	return owner ? (__u64)owner->real_cred : 0;
+}
+
+/* Whether who paid so far still does: a process may change its uid without exec. */
+static __always_inline bool still_pays(const struct mm_record *record, struct mm_struct *mm)
+{
+	struct task_struct *owner = mm->owner;
+	const struct cred *cred;
+
+	if (!owner)
+		return true;
+	cred = owner->real_cred;
+	return cred && (__u64)cred->user_ns == record->user_ns &&
+	       (cred->user_ns->level || cred->uid.val == record->uid);
 }
 
 static __always_inline void remember(struct seen *seen, struct mm_struct *mm, __u64 ctx_id,
@@ -71,9 +94,11 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	}
 	record = index != NOBODY ? record_at(index) : NULL;
 	if (!record || record->ctx_id != ctx_id) {
-		/* Who changes uid without exec is found by the re-sum, which raises generation. */
-		if (slot == NOBODY)
+		if (slot == NOBODY) {
+			seen->mm = 0;
+			seen->cred = owner_cred(mm);
 			remember(seen, mm, ctx_id, generation, 0, VERDICT_NOBODY);
+		}
 		return 0;
 	}
 	if (record->state == MM_MARKED)		/* by somebody who could not reach it: here it is */
@@ -104,7 +129,7 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 	struct account *account;
 
 	if (!record || record->mm != (__u64)mm || record->ctx_id != seen->ctx_id ||
-	    record->state == MM_MARKED)
+	    record->state == MM_MARKED || !still_pays(record, mm))
 		return -1;
 	account = account_at(record->account);
 	if (!account)
@@ -132,13 +157,17 @@ static __always_inline int charge_rss(struct mm_struct *mm, __u32 member)
 	    seen->generation == *(volatile __u64 *)&state->generation) {
 		__s64 coarse = mm_coarse(mm, member);
 
-		if (seen->verdict == VERDICT_NOBODY)
-			return 0;
+		if (seen->verdict == VERDICT_NOBODY) {
+			if (seen->cred == owner_cred(mm))
+				return 0;
+			goto in_full;
+		}
 		if (seen->verdict == VERDICT_FAR && seen->coarse[member] == coarse)
 			return 0;
 		if (!charge_one_member(state, seen, mm, member, coarse))
 			return 0;
 	}
+in_full:
 	if (state->kills_wanted && can_signal_others() &&
 	    bpf_ktime_get_ns() - state->last_retry_ns > RETRY_PAUSE_NS)
 		retry_kills(state, TRIGGER_EVENT, own_mm());

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The command line of bursard (DESIGN.md "Contract").
+
+use std::path::PathBuf;
+
+use bursar_config::TriggerChoice;
+use clap::{Parser, ValueEnum};
+
+/// Memory quotas for the users of this machine
+///
+/// Runs in the foreground, logs to stderr (or the journal) and says "bursard: ready" once limits are
+/// enforced. SIGTERM ends it and leaves the kernel half in charge, unless on_exit = "release"; SIGHUP
+/// reads the limits again.
+#[derive(Debug, Parser)]
+#[command(name = "bursard", version, max_term_width = 100)]
+pub(crate) struct Arguments {
+    /// The configuration [default: /etc/bursar/bursar.toml]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// What decides, whatever the configuration says
+    #[arg(long, value_enum)]
+    pub(crate) trigger: Option<Trigger>,
+    /// Kill nobody and load nothing into the kernel: say what would be killed
+    #[arg(long, alias = "dryrun")]
+    pub(crate) dry_run: bool,
+    /// Remove every trace of the kernel half and end
+    #[arg(long, conflicts_with_all = ["dry_run", "trigger"])]
+    pub(crate) release: bool,
+}
+
+/// What decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Trigger {
+    /// The best that this kernel gives
+    Auto,
+    /// The kernel half
+    Bpf,
+    /// The trace pipe of kmem:rss_stat
+    Trace,
+    /// A scan of /proc every 200 ms
+    Poll,
+}
+
+impl From<Trigger> for TriggerChoice {
+    fn from(trigger: Trigger) -> Self {
+        match trigger {
+            Trigger::Auto => Self::Auto,
+            Trigger::Bpf => Self::Bpf,
+            Trigger::Trace => Self::Trace,
+            Trigger::Poll => Self::Poll,
+        }
+    }
+}

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The accounts where no kernel half keeps them: read from /proc, decided by the same rules
+//! (bursar-policy), for the poll and trace triggers.
+//!
+//! What /proc cannot tell is not known here: two processes that share an address space (CLONE_VM)
+//! count twice, a dead first thread hides its process's memory, and what a process allocates between
+//! two scans is seen late.
+
+use std::collections::{BTreeMap, HashMap};
+
+use anyhow::{Context, Result};
+use bursar_host::{Proc, StartTime, clock};
+use bursar_model::{AccountId, Bounds, Bytes, Nanos, Pid, Trigger, Uid};
+use bursar_policy::{Choice, Crossing, Plan, Tally, Weighed, choose};
+
+use super::Reading;
+use crate::fact::{Fact, Level, Victim};
+use crate::scope::{Payers, Scope};
+
+/// As many as the kernel half keeps (abi.h CANDIDATES).
+const CANDIDATES: usize = 8;
+/// Linux begins counting start times in ticks of so many nanoseconds.
+const TICK_NS: u64 = 10_000_000;
+/// An account over its limit with nobody to kill is looked at again after this.
+const NO_VICTIM_PAUSE_NS: u64 = 1_000_000_000;
+
+/// One process seen by a scan.
+#[derive(Debug, Clone)]
+struct Seen {
+    uid: Uid,
+    pid: Pid,
+    start: StartTime,
+    comm: Vec<u8>,
+    held: Bytes,
+    is_dying: bool,
+    is_protected: bool,
+}
+
+#[derive(Debug, Default)]
+struct Account {
+    bounds: Bounds,
+    is_default: bool,
+    tally: Tally,
+    dying: Bytes,
+    processes: u32,
+    /// CLOCK_MONOTONIC, nanoseconds.
+    quiet_until: u64,
+}
+
+/// A process chosen by us and not gone yet.
+#[derive(Debug)]
+struct Condemned {
+    victim: Victim,
+    at: Nanos,
+}
+
+/// Accounts kept by scanning /proc.
+#[derive(Debug)]
+pub(super) struct Scan {
+    proc: Proc,
+    scope: Scope,
+    payers: Payers,
+    accounts: BTreeMap<AccountId, Account>,
+    condemned: HashMap<(Pid, StartTime), Condemned>,
+    counts_files: bool,
+    trigger: Trigger,
+    pub(super) scans: u64,
+    pub(super) scan_ns: u64,
+    pub(super) scan_max_ns: u64,
+    pub(super) processes: u64,
+}
+
+impl Scan {
+    pub(super) fn new(scope: Scope, counts_files: bool, trigger: Trigger) -> Result<Self> {
+        let proc = Proc::host().context("open /proc")?;
+        let payers = Payers::new(&Plan::default(), scope.clone());
+        Ok(Self {
+            proc,
+            scope,
+            payers,
+            accounts: BTreeMap::new(),
+            condemned: HashMap::new(),
+            counts_files,
+            trigger,
+            scans: 0,
+            scan_ns: 0,
+            scan_max_ns: 0,
+            processes: 0,
+        })
+    }
+
+    pub(super) fn apply(&mut self, plan: &Plan) {
+        self.payers = Payers::new(plan, self.scope.clone());
+        let covered = |id: &AccountId| id.uid().is_some_and(|uid| self.payers.of(uid).is_some());
+        self.accounts
+            .retain(|id, _| plan.accounts.contains_key(id) || covered(id));
+        for (id, account) in &mut self.accounts {
+            if let (false, Some(bounds)) = (plan.accounts.contains_key(id), plan.default) {
+                account.bounds = bounds;
+                account.is_default = true;
+            }
+        }
+        for (&id, planned) in &plan.accounts {
+            let account = self.accounts.entry(id).or_default();
+            account.bounds = planned.bounds;
+            account.is_default = false;
+        }
+    }
+
+    pub(super) fn payers(&self) -> &Payers {
+        &self.payers
+    }
+
+    pub(super) fn bounds_of(&self, id: AccountId) -> Bounds {
+        self.accounts
+            .get(&id)
+            .map_or(Bounds::NONE, |account| account.bounds)
+    }
+
+    pub(super) fn real_uid(&self, pid: Pid) -> Option<Uid> {
+        self.proc
+            .status(pid)
+            .ok()
+            .flatten()
+            .map(|status| status.uid)
+    }
+
+    /// S1's killer: sums up all processes of all accounts and decides for each.
+    pub(super) fn run(&mut self) -> Result<Vec<Fact>> {
+        let began = clock::monotonic();
+        let mut by_account: BTreeMap<AccountId, Vec<Seen>> = BTreeMap::new();
+        let mut processes = 0;
+        for pid in self.proc.pids().context("list /proc")? {
+            let Ok(pid) = pid else { continue };
+            if let Some((id, seen)) = self.look_at(pid) {
+                by_account.entry(id).or_default().push(seen);
+            }
+            processes += 1;
+        }
+        let mut facts = self.find_freed(&by_account);
+        for account in self.accounts.values_mut() {
+            account.processes = 0;
+            account.dying = Bytes::ZERO;
+        }
+        let known: Vec<AccountId> = self.accounts.keys().copied().collect();
+        for id in known {
+            by_account.entry(id).or_default();
+        }
+        for (id, seen) in by_account {
+            facts.extend(self.decide(id, &seen, began));
+        }
+        let spent = clock::monotonic().get().saturating_sub(began.get());
+        self.scans = self.scans.saturating_add(1);
+        self.scan_ns = spent;
+        self.scan_max_ns = self.scan_max_ns.max(spent);
+        self.processes = processes;
+        Ok(facts)
+    }
+
+    fn look_at(&self, pid: Pid) -> Option<(AccountId, Seen)> {
+        let status = self.proc.status(pid).ok().flatten()?;
+        let (id, _) = self.payers.of(status.uid)?;
+        let memory = status.memory?;
+        let stat = self.proc.stat(pid).ok().flatten()?;
+        let mut held = memory.rss_anon.saturating_add(memory.rss_shmem);
+        held = if self.counts_files {
+            memory.rss()
+        } else {
+            held.saturating_add(memory.swap)
+                .saturating_add(memory.page_tables)
+        };
+        let adj = self
+            .proc
+            .process(pid)
+            .ok()
+            .flatten()?
+            .oom_score_adj()
+            .ok()
+            .flatten()?;
+        let is_condemned = self.condemned.contains_key(&(pid, stat.start));
+        let seen = Seen {
+            uid: status.uid,
+            pid,
+            start: stat.start,
+            comm: stat.comm.as_bytes().to_vec(),
+            held,
+            is_dying: is_condemned || status.is_kill_pending || stat.state.is_dead(),
+            is_protected: pid.get() <= 1 || pid.get() == std::process::id() || adj <= -1000,
+        };
+        Some((id, seen))
+    }
+
+    fn decide(&mut self, id: AccountId, seen: &[Seen], now: Nanos) -> Vec<Fact> {
+        let mut facts = Vec::new();
+        let sum = |dying: bool| {
+            let some = seen.iter().filter(|it| it.is_dying == dying);
+            some.fold(Bytes::ZERO, |sum, it| sum.saturating_add(it.held))
+        };
+        let (held, dying) = (sum(false), sum(true));
+        let default = self.payers.of(id.uid().unwrap_or(Uid::new(0)));
+        let account = self.accounts.entry(id).or_insert_with(|| Account {
+            bounds: default.map_or(Bounds::NONE, |(_, bounds)| bounds),
+            is_default: true,
+            ..Account::default()
+        });
+        account.processes = u32::try_from(seen.len()).unwrap_or(u32::MAX);
+        account.dying = dying;
+        let level = Level {
+            at: now,
+            account: id,
+            trigger: self.trigger,
+            held,
+            limit: account.bounds.limit(),
+        };
+        match account.tally.read(held, &account.bounds) {
+            Crossing::None => {}
+            Crossing::Notice => facts.push(Fact::Notice(level)),
+            Crossing::Limit => facts.extend(self.answer_breach(level, seen)),
+        }
+        facts
+    }
+
+    fn answer_breach(&mut self, level: Level, seen: &[Seen]) -> Option<Fact> {
+        let limit = level.limit?;
+        let weighed: Vec<Weighed> = seen
+            .iter()
+            .map(|it| Weighed {
+                pid: it.pid,
+                held: it.held,
+                is_dying: it.is_dying,
+                is_protected: it.is_protected,
+            })
+            .collect();
+        let mut living: Vec<&Seen> = seen.iter().filter(|it| !it.is_dying).collect();
+        living.sort_by_key(|it| std::cmp::Reverse(it.held));
+        let candidates = living
+            .iter()
+            .take(CANDIDATES)
+            .map(|it| (it.pid, it.comm.clone(), it.held));
+        let account = self.accounts.get_mut(&level.account)?;
+        let mut victim = Victim {
+            pid: Pid::new(0),
+            uid: level.account.uid().unwrap_or(Uid::new(0)),
+            comm: Vec::new(),
+            started: Nanos::new(0),
+            held: Bytes::ZERO,
+            latency: Nanos::new(clock::monotonic().get().saturating_sub(level.at.get())),
+            candidates_met: u32::try_from(living.len()).unwrap_or(u32::MAX),
+            candidates: candidates.collect(),
+            level,
+        };
+        match choose(&weighed, limit) {
+            Choice::Within => None,
+            Choice::Nobody => {
+                let now = clock::monotonic().get();
+                if now < account.quiet_until {
+                    return None;
+                }
+                account.quiet_until = now.saturating_add(NO_VICTIM_PAUSE_NS);
+                account.tally.failcnt = account.tally.failcnt.saturating_add(1);
+                Some(Fact::NoVictim(victim))
+            }
+            Choice::Victim(pid) => {
+                let chosen = seen.iter().find(|it| it.pid == pid)?;
+                victim.pid = pid;
+                victim.uid = chosen.uid;
+                victim.comm.clone_from(&chosen.comm);
+                victim.started = Nanos::new(chosen.start.get().saturating_mul(TICK_NS));
+                victim.held = chosen.held;
+                account.tally.count_kill();
+                let condemned = Condemned {
+                    victim: victim.clone(),
+                    at: clock::monotonic(),
+                };
+                self.condemned.insert((pid, chosen.start), condemned);
+                Some(Fact::KillAsked(victim))
+            }
+        }
+    }
+
+    /// Victims that are no longer there.
+    fn find_freed(&mut self, by_account: &BTreeMap<AccountId, Vec<Seen>>) -> Vec<Fact> {
+        let is_there = |key: &(Pid, StartTime)| {
+            by_account
+                .values()
+                .flatten()
+                .any(|seen| (seen.pid, seen.start) == *key)
+        };
+        let gone: Vec<_> = self
+            .condemned
+            .keys()
+            .filter(|key| !is_there(key))
+            .copied()
+            .collect();
+        gone.iter()
+            .filter_map(|key| self.condemned.remove(key))
+            .map(|mut condemned| {
+                let now = clock::monotonic();
+                let duration = Nanos::new(now.get().saturating_sub(condemned.at.get()));
+                condemned.victim.level.at = now;
+                Fact::Freed(condemned.victim, duration)
+            })
+            .collect()
+    }
+
+    /// Whether a victim's end is still to be seen.
+    pub(super) fn awaits_ends(&self) -> bool {
+        !self.condemned.is_empty()
+    }
+
+    pub(super) fn readings(&self) -> Vec<Reading> {
+        self.accounts
+            .iter()
+            .map(|(&id, account)| Reading {
+                id,
+                is_default: account.is_default,
+                held: account.tally.held,
+                dying: account.dying,
+                maxheld: account.tally.maxheld,
+                processes: account.processes,
+                bounds: account.bounds,
+                failcnt: account.tally.failcnt,
+                kills: account.tally.kills,
+                notices: account.tally.notices,
+            })
+            .collect()
+    }
+
+    /// What a user's processes, or those of a shared account's users, hold now.
+    pub(super) fn measure(&self, users: &[Uid]) -> Result<Bytes> {
+        let mut held = Bytes::ZERO;
+        for pid in self
+            .proc
+            .pids()
+            .context("list /proc")?
+            .filter_map(Result::ok)
+        {
+            let Ok(Some(status)) = self.proc.status(pid) else {
+                continue;
+            };
+            if let (true, Some(memory)) = (users.contains(&status.uid), status.memory) {
+                let part = memory.rss_anon.saturating_add(memory.rss_shmem);
+                held = held.saturating_add(if self.counts_files {
+                    memory.rss()
+                } else {
+                    part
+                });
+            }
+        }
+        Ok(held)
+    }
+}

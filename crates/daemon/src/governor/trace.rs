@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The trace trigger: S1's notifier to the letter (section 4.2). It reads `kmem:rss_stat` from a trace
+//! pipe of its own, keeps one sum an account in O(1) an event, and above the soft limit runs the
+//! killer every tenth event (section 4.3).
+//!
+//! The pipe loses events when it is read too slowly (25–30 % of them at full speed, KERNEL.md), and
+//! each costs the kernel an exact sum over all CPUs: it exists for machines without BPF and as the
+//! comparison in the benchmarks. Sums only decide *when* the killer looks; it looks at /proc.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use bursar_model::{AccountId, Bytes, KernelHalfStatus, Pid, Trigger, TriggerKind, Uid};
+use bursar_policy::Plan;
+use bursar_protocol::LineBuffer;
+
+use super::scan::Scan;
+use super::{Governor, Reading};
+use crate::fact::Fact;
+use crate::scope::Scope;
+
+/// S1 section 4.2: the pid → uid cache is flushed, and limits are read again, every so many events.
+const FLUSH_EVERY: u64 = 10_000;
+/// S1 section 4.3: above the soft limit the killer runs every so many events.
+const KILLER_EVERY: u32 = 10;
+/// At most so much is read before control goes back to the daemon's loop.
+const BYTES_AT_ONCE: usize = 1 << 20;
+/// A line of the pipe is some 120 bytes.
+const LONGEST_LINE: usize = 4096;
+
+/// One line of the pipe.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct RssEvent {
+    pid: Pid,
+    mm_id: u64,
+    /// Whether the address space is the running process's own.
+    is_own: bool,
+    member: usize,
+    bytes: u64,
+}
+
+/// What is known of an address space.
+#[derive(Debug, Default)]
+struct Space {
+    account: Option<AccountId>,
+    members: [u64; 4],
+}
+
+#[derive(Debug, Default)]
+struct Sum {
+    bytes: u64,
+    events_above: u32,
+}
+
+/// A trace buffer of our own, removed with us.
+#[derive(Debug)]
+struct Instance(PathBuf);
+
+/// S1's notifier.
+#[derive(Debug)]
+pub(crate) struct TraceGovernor {
+    scan: Scan,
+    pipe: File,
+    /// After the pipe: what is open cannot be removed.
+    _instance: Instance,
+    lines: LineBuffer,
+    counts_files: bool,
+    spaces: HashMap<u64, Space>,
+    uids: HashMap<Pid, Option<Uid>>,
+    sums: HashMap<AccountId, Sum>,
+    events: u64,
+    lost: u64,
+}
+
+impl TraceGovernor {
+    /// Makes an instance of its own below `tracefs`, so that nobody else's tracing is disturbed.
+    pub(crate) fn start(scope: Scope, counts_files: bool, tracefs: &Path) -> Result<Self> {
+        let scan = Scan::new(scope, counts_files, Trigger::Notifier)?;
+        let instance = Instance::make(tracefs)?;
+        Ok(Self {
+            scan,
+            pipe: instance.open_pipe()?,
+            _instance: instance,
+            lines: LineBuffer::new(LONGEST_LINE),
+            counts_files,
+            spaces: HashMap::new(),
+            uids: HashMap::new(),
+            sums: HashMap::new(),
+            events: 0,
+            lost: 0,
+        })
+    }
+
+    fn take(&mut self, event: RssEvent, facts: &mut Vec<Fact>) -> Result<()> {
+        self.events = self.events.saturating_add(1);
+        if self.events.is_multiple_of(FLUSH_EVERY) {
+            self.uids.clear();
+        }
+        if event.member == 0 && !self.counts_files {
+            return Ok(());
+        }
+        let space = self.spaces.entry(event.mm_id).or_default();
+        if event.is_own {
+            let scan = &self.scan;
+            let uid = *self
+                .uids
+                .entry(event.pid)
+                .or_insert_with(|| scan.real_uid(event.pid));
+            let account = uid.and_then(|uid| scan.payers().of(uid)).map(|(id, _)| id);
+            if account != space.account {
+                let whole: u64 = space.members.iter().sum();
+                if let Some(sum) = space.account.and_then(|id| self.sums.get_mut(&id)) {
+                    sum.bytes = sum.bytes.saturating_sub(whole);
+                }
+                if let Some(id) = account {
+                    let sum = self.sums.entry(id).or_default();
+                    sum.bytes = sum.bytes.saturating_add(whole);
+                }
+                space.account = account;
+            }
+        }
+        let Some(member) = space.members.get_mut(event.member) else {
+            return Ok(());
+        };
+        let before = std::mem::replace(member, event.bytes);
+        let account = space.account;
+        if space.members.iter().all(|&bytes| bytes == 0) {
+            self.spaces.remove(&event.mm_id);
+        }
+        let Some(id) = account else { return Ok(()) };
+        let sum = self.sums.entry(id).or_default();
+        sum.bytes = sum.bytes.saturating_add(event.bytes).saturating_sub(before);
+        let soft = self.scan.bounds_of(id).notice();
+        if soft.is_none_or(|soft| Bytes::new(sum.bytes) < soft) {
+            sum.events_above = 0;
+            return Ok(());
+        }
+        sum.events_above += 1;
+        if sum.events_above.is_multiple_of(KILLER_EVERY) {
+            facts.extend(self.scan.run()?);
+            self.correct();
+        }
+        Ok(())
+    }
+
+    /// The killer has just counted everything: sums that lost events are right again.
+    fn correct(&mut self) {
+        for reading in self.scan.readings() {
+            if let Some(sum) = self.sums.get_mut(&reading.id) {
+                sum.bytes = reading.held.get();
+            }
+        }
+    }
+}
+
+/// `  comm-123  [001] ..... 12.345678: rss_stat: mm_id=12 curr=1 type=MM_ANONPAGES size=4096B`
+fn parse(line: &[u8]) -> Option<RssEvent> {
+    let line = str::from_utf8(line).ok()?;
+    // The comm may contain anything; what follows the last marker is the kernel's.
+    let (head, fields) = line.rsplit_once(": rss_stat: ")?;
+    let pid = head
+        .split(" [")
+        .next()?
+        .trim_end()
+        .rsplit_once('-')?
+        .1
+        .parse()
+        .ok()?;
+    let field = |name: &str| {
+        fields
+            .split(' ')
+            .find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+    };
+    let member = match field("type").or_else(|| field("member"))? {
+        "MM_FILEPAGES" | "0" => 0,
+        "MM_ANONPAGES" | "1" => 1,
+        "MM_SWAPENTS" | "2" => 2,
+        "MM_SHMEMPAGES" | "3" => 3,
+        _ => return None,
+    };
+    // A counter that other CPUs have not settled yet may be below zero for a moment.
+    let bytes: i64 = field("size")?.strip_suffix('B')?.parse().ok()?;
+    Some(RssEvent {
+        pid: Pid::new(pid),
+        mm_id: field("mm_id")?.parse().ok()?,
+        is_own: field("curr")? == "1",
+        member,
+        bytes: u64::try_from(bytes).unwrap_or(0),
+    })
+}
+
+/// `CPU:1 [LOST 123 EVENTS]`
+fn lost(line: &[u8]) -> Option<u64> {
+    let text = str::from_utf8(line).ok()?;
+    text.split_once("[LOST ")?
+        .1
+        .split_once(" EVENTS]")?
+        .0
+        .parse()
+        .ok()
+}
+
+impl Governor for TraceGovernor {
+    fn apply(&mut self, plan: &Plan) -> Result<()> {
+        self.scan.apply(plan);
+        // Who pays may have changed; sums begin anew from what is there.
+        self.spaces.clear();
+        self.sums.clear();
+        self.uids.clear();
+        Ok(())
+    }
+
+    fn wake(&self) -> BorrowedFd<'_> {
+        self.pipe.as_fd()
+    }
+
+    fn drain(&mut self) -> Result<Vec<Fact>> {
+        let mut facts = Vec::new();
+        let mut piece = [0; 64 << 10];
+        let mut taken = 0;
+        while taken < BYTES_AT_ONCE {
+            let count = match self.pipe.read(&mut piece) {
+                Ok(0) => break,
+                Ok(count) => count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error).context("read the trace pipe"),
+            };
+            taken += count;
+            self.lines.push(piece.get(..count).unwrap_or_default());
+            while let Some(line) = self.lines.next_line().context("read the trace pipe")? {
+                if let Some(event) = parse(&line) {
+                    self.take(event, &mut facts)?;
+                } else if let Some(count) = lost(&line) {
+                    self.lost = self.lost.saturating_add(count);
+                }
+            }
+        }
+        if self.scan.awaits_ends() {
+            facts.extend(self.scan.run()?);
+        }
+        Ok(facts)
+    }
+
+    fn readings(&self) -> Vec<Reading> {
+        self.scan.readings()
+    }
+
+    fn measure(&mut self, id: AccountId) -> Result<Bytes> {
+        let users = self.scan.payers().payers_of(id);
+        self.scan.measure(&users)
+    }
+
+    fn status(&self) -> KernelHalfStatus {
+        KernelHalfStatus {
+            trigger: Some(TriggerKind::Trace),
+            signals_others: true,
+            resums: self.scan.scans,
+            resum_ns: self.scan.scan_ns,
+            resum_max_ns: self.scan.scan_max_ns,
+            resum_processes: self.scan.processes,
+            events_lost: self.lost,
+            ..KernelHalfStatus::default()
+        }
+    }
+
+    fn error_bound(&self) -> Bytes {
+        // What is allocated between an event and its line being read is bounded by nothing.
+        Bytes::new(u64::MAX)
+    }
+
+    fn leave(&mut self, _release: bool) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl Instance {
+    fn make(tracefs: &Path) -> Result<Self> {
+        let path = tracefs
+            .join("instances")
+            .join(format!("bursar-{}", std::process::id()));
+        match fs::create_dir(&path) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error)
+                .with_context(|| format!("make the trace instance {path:?} (is tracefs mounted?)")),
+            _ => Ok(Self(path)),
+        }
+    }
+
+    fn open_pipe(&self) -> Result<File> {
+        let write = |name: &str, text: &str| {
+            let path = self.0.join(name);
+            fs::write(&path, text).with_context(|| format!("write {text:?} to {path:?}"))
+        };
+        write("buffer_size_kb", "4096")?;
+        write("events/kmem/rss_stat/enable", "1")?;
+        let path = self.0.join("trace_pipe");
+        File::options()
+            .read(true)
+            .custom_flags(libc::O_NONBLOCK)
+            .open(&path)
+            .with_context(|| format!("open {path:?}"))
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        let _ = fs::write(self.0.join("events/kmem/rss_stat/enable"), "0");
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_pipe_are_read_whatever_the_comm_says() {
+        let line = b"  a-b: rss_stat: -777   [001] .....    42.000001: rss_stat: mm_id=4294967295 curr=1 type=MM_ANONPAGES size=8192B";
+        assert_eq!(
+            parse(line),
+            Some(RssEvent {
+                pid: Pid::new(777),
+                mm_id: 4_294_967_295,
+                is_own: true,
+                member: 1,
+                bytes: 8192
+            })
+        );
+        assert_eq!(parse(b"# tracer: nop"), None);
+        assert_eq!(
+            parse(b"x-1 [000] .. 1.0: rss_stat: mm_id=1 curr=0 type=MM_ANONPAGES size=-4096B")
+                .unwrap()
+                .bytes,
+            0
+        );
+    }
+
+    #[test]
+    fn lost_events_are_counted() {
+        assert_eq!(lost(b"CPU:1 [LOST 123 EVENTS]"), Some(123));
+        assert_eq!(lost(b"x-1 [000] .. 1.0: rss_stat: mm_id=1"), None);
+    }
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! bursard: holds what the kernel half cannot — names, files, terminals, history — and reaps, tells
+//! and records. Limits hold without it.
+
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
+
+mod arguments;
+mod chores;
+mod control;
+mod defence;
+mod executioner;
+mod fact;
+mod governor;
+mod history;
+mod lock;
+mod log;
+mod reaper;
+mod recorder;
+mod requests;
+mod roster;
+mod scope;
+mod setup;
+mod signals;
+mod steward;
+mod watch;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use bursar_config::{Config, ConfigError, OnExit};
+use bursar_host::Proc;
+use bursar_kernel::KernelHalf;
+use bursar_model::EventKind;
+use clap::Parser;
+
+use crate::arguments::Arguments;
+use crate::chores::Chores;
+use crate::control::Control;
+use crate::history::History;
+use crate::lock::Lock;
+use crate::recorder::Recorder;
+use crate::roster::Roster;
+use crate::signals::Signals;
+use crate::steward::{Mandate, Steward};
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // One line a finding: an editor can jump there.
+            match error.downcast_ref::<ConfigError>() {
+                Some(config) if !config.findings().is_empty() => {
+                    config
+                        .findings()
+                        .iter()
+                        .for_each(|finding| eprintln!("bursard: {finding}"));
+                }
+                _ => eprintln!("bursard: {error:#}"),
+            }
+            // systemd's RestartPreventExitStatus=2: restarting does not mend a configuration.
+            ExitCode::from(if error.is::<ConfigError>() { 2 } else { 1 })
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> Result<()> {
+    let mut loaded = Config::load(arguments.config.as_deref())?;
+    let config = &mut loaded.config;
+    if let Some(trigger) = arguments.trigger {
+        config.trigger = trigger.into();
+    }
+    log::start(config.log.level);
+    loaded
+        .remarks
+        .iter()
+        .for_each(|remark| tracing::warn!("{remark}"));
+    if !rustix::process::geteuid().is_root() {
+        anyhow::bail!("bursard needs root: it counts, kills and reaps other users' processes");
+    }
+    if arguments.release {
+        return release(config);
+    }
+    let _runtime = Lock::on_runtime(&config.paths.runtime)?;
+    let signals = Signals::catch()?;
+    let proc = Proc::host().context("open /proc")?;
+    let ram = proc
+        .meminfo()
+        .context("read how much memory there is")?
+        .total;
+    std::fs::create_dir_all(&config.paths.state)
+        .with_context(|| format!("make the directory {:?}", config.paths.state))?;
+    let roster = Roster::load(&config.paths.limits, &config.paths.state, ram)?;
+    let (scope, remark) = setup::scope(config);
+    let chosen = setup::govern(config, &scope, arguments.dry_run)?;
+    let _pins = chosen.lock;
+    let mut remarks = std::mem::take(&mut loaded.remarks);
+    remarks.extend(remark);
+    remarks.extend(chosen.remarks);
+    let recorder = Recorder::new(History::open(&config.paths.state, config.events.keep_bytes));
+    let raised = Some(config.last_defence.oom_score_adj)
+        .filter(|_| config.last_defence.enabled && !arguments.dry_run);
+    let chores = Chores::start(config.tell.tty && !arguments.dry_run, raised)?;
+    let mandate = Mandate {
+        dry_run: arguments.dry_run,
+        notifier: config.triggers.notifier,
+    };
+    let mut steward = Steward::new(
+        roster,
+        chosen.governor,
+        recorder,
+        scope,
+        mandate,
+        chores,
+        remarks,
+    )?;
+    let plan = steward.roster.plan().clone();
+    steward
+        .governor
+        .apply(&plan)
+        .context("put the limits in force")?;
+    steward.limits_changed();
+    steward.note(
+        EventKind::Attached,
+        None,
+        format!(
+            "{}; {} limits in force",
+            chosen.how,
+            steward.roster.limits().len()
+        ),
+    );
+    for (who, text) in &plan.remarks {
+        tracing::warn!("{}: {who}: {text}", config.paths.limits.display());
+    }
+    let socket = config.paths.runtime.join("bursar.sock");
+    let mut control = Control::listen(&socket, watch::FIRST_CLIENT)?;
+    log::trim_memory();
+    eprintln!("bursard: ready");
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+
+    watch::watch(&mut steward, &mut control, &signals)?;
+
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
+    let releases = config.on_exit == OnExit::Release;
+    if releases {
+        steward.note(
+            EventKind::Released,
+            None,
+            "bursard ends with on_exit = \"release\"".to_owned(),
+        );
+    }
+    drop(control);
+    steward.leave(releases)
+}
+
+fn release(config: &Config) -> Result<()> {
+    let _runtime = Lock::on_runtime(&config.paths.runtime)?;
+    let count = KernelHalf::release(&config.paths.pins)?;
+    let raised = config.last_defence.oom_score_adj;
+    defence::Defence::new(raised).stand_down(&Proc::host().context("open /proc")?);
+    match count {
+        0 => eprintln!(
+            "bursard: no kernel half was pinned in {}",
+            config.paths.pins.display()
+        ),
+        _ => eprintln!("bursard: released; no limit is in force any more"),
+    }
+    Ok(())
+}

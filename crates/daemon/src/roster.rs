@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The limits as written, the names in them as looked up, and the accounts that follow.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use bursar_config::{ConfigError, Limits};
+use bursar_host::{Lookup, Users};
+use bursar_model::{AccountId, AccountKind, Bytes, Gid, Uid, Who};
+use bursar_policy::{Directory, Entry, NameError, Plan, plan};
+use serde::{Deserialize, Serialize};
+
+/// Names looked up at once are bounded by the limits file; names of uids in events by this.
+const REMEMBERED_NAMES: usize = 4096;
+
+/// What names stood for when they could last be looked up: used while the directory is down.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct LastKnown {
+    #[serde(default)]
+    users: BTreeMap<String, u32>,
+    #[serde(default)]
+    groups: BTreeMap<String, (u32, Vec<u32>)>,
+}
+
+/// The limits and what they mean here.
+#[derive(Debug)]
+pub(crate) struct Roster {
+    limits: Limits,
+    plan: Plan,
+    users: Users,
+    ram: Bytes,
+    last_known: LastKnown,
+    last_known_path: PathBuf,
+}
+
+impl Roster {
+    /// Reads the limits at `path`; no file is no limits. What names stood for is kept in `state`.
+    pub(crate) fn load(path: &Path, state: &Path, ram: Bytes) -> Result<Self, ConfigError> {
+        let limits = Limits::load(path)?.unwrap_or_else(|| Limits::new(path));
+        let last_known_path = state.join("names.toml");
+        let last_known = fs::read_to_string(&last_known_path)
+            .ok()
+            .and_then(|text| toml::from_str(&text).ok())
+            .unwrap_or_default();
+        let users = Users::new(REMEMBERED_NAMES);
+        let plan = Plan::default();
+        let mut roster = Self {
+            limits,
+            plan,
+            users,
+            ram,
+            last_known,
+            last_known_path,
+        };
+        roster.resolve();
+        Ok(roster)
+    }
+
+    /// Reads the limits again; the old ones stay when the new ones are wrong.
+    pub(crate) fn reload(&mut self) -> Result<(), ConfigError> {
+        let path = self.limits.path().to_owned();
+        self.limits = Limits::load(&path)?.unwrap_or_else(|| Limits::new(&path));
+        self.users.forget();
+        self.resolve();
+        Ok(())
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    pub(crate) fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    pub(crate) fn ram(&self) -> Bytes {
+        self.ram
+    }
+
+    /// The accounts as they would be with other limits.
+    pub(crate) fn plan_with(&mut self, limits: &Limits) -> Plan {
+        let entries: Vec<Entry> = limits
+            .iter()
+            .map(|limit| Entry {
+                who: limit.who.clone(),
+                memory: limit.memory,
+            })
+            .collect();
+        let directory = self.look_up(&entries);
+        plan(&entries, &directory, self.ram)
+    }
+
+    /// These are the limits from now on.
+    pub(crate) fn adopt(&mut self, limits: Limits, plan: Plan) {
+        self.limits = limits;
+        self.plan = plan;
+    }
+
+    fn resolve(&mut self) {
+        let limits = self.limits.clone();
+        self.plan = self.plan_with(&limits);
+        if let Err(error) = self.remember() {
+            tracing::warn!(path = %self.last_known_path.display(), %error, "names looked up could not be kept for when the directory is down");
+        }
+    }
+
+    fn remember(&self) -> io::Result<()> {
+        let text = toml::to_string(&self.last_known).map_err(io::Error::other)?;
+        let fresh = self.last_known_path.with_extension("toml.new");
+        fs::write(&fresh, text)?;
+        fs::rename(&fresh, &self.last_known_path)
+    }
+
+    fn look_up(&mut self, entries: &[Entry]) -> Directory {
+        let mut directory = Directory::default();
+        for entry in entries {
+            match &entry.who {
+                Who::User(name) => {
+                    let found = self.look_up_user(name);
+                    directory.users.insert(name.clone(), found);
+                }
+                Who::Group(name) | Who::Shared(name) => {
+                    let found = self.look_up_group(name);
+                    directory.groups.insert(name.clone(), found);
+                }
+                Who::Uid(_) | Who::Default => {}
+            }
+        }
+        directory
+    }
+
+    fn look_up_user(&mut self, name: &str) -> Result<Uid, NameError> {
+        match self.users.by_name(name) {
+            Lookup::Found(user) => {
+                self.last_known
+                    .users
+                    .insert(name.to_owned(), user.uid.get());
+                Ok(user.uid)
+            }
+            Lookup::Absent => {
+                self.last_known.users.remove(name);
+                Err(NameError::Unknown)
+            }
+            Lookup::Unavailable(errno) => match self.last_known.users.get(name) {
+                Some(&uid) => {
+                    tracing::warn!(name, %errno, uid, "the directory is down; the uid known from before stands");
+                    Ok(Uid::new(uid))
+                }
+                None => Err(NameError::Unreachable(errno.to_string())),
+            },
+        }
+    }
+
+    fn look_up_group(&mut self, name: &str) -> Result<(Gid, Vec<Uid>), NameError> {
+        match self.users.members(name) {
+            Lookup::Found(members) => {
+                let uids: Vec<Uid> = members.uids.iter().copied().collect();
+                if members.incomplete.is_none() {
+                    let numbers = uids.iter().map(|uid| uid.get()).collect();
+                    self.last_known
+                        .groups
+                        .insert(name.to_owned(), (members.gid.get(), numbers));
+                }
+                Ok((members.gid, uids))
+            }
+            Lookup::Absent => {
+                self.last_known.groups.remove(name);
+                Err(NameError::Unknown)
+            }
+            Lookup::Unavailable(errno) => match self.last_known.groups.get(name) {
+                Some((gid, uids)) => {
+                    tracing::warn!(name, %errno, "the directory is down; the members known from before stand");
+                    Ok((
+                        Gid::new(*gid),
+                        uids.iter().map(|&uid| Uid::new(uid)).collect(),
+                    ))
+                }
+                None => Err(NameError::Unreachable(errno.to_string())),
+            },
+        }
+    }
+
+    /// What an account is called and where its limit comes from.
+    pub(crate) fn name_of(&mut self, id: AccountId) -> (String, AccountKind) {
+        match self.plan.accounts.get(&id) {
+            Some(planned) if planned.kind == AccountKind::Shared => {
+                (planned.who.to_string(), planned.kind)
+            }
+            planned => {
+                let kind = planned.map_or(AccountKind::Default, |it| it.kind);
+                let name = match id.uid() {
+                    Some(uid) => self.user_name(uid),
+                    None => format!("={}", id.get() & !AccountId::FIRST_SHARED),
+                };
+                (name, kind)
+            }
+        }
+    }
+
+    /// A user's number.
+    pub(crate) fn uid_of(&mut self, name: &str) -> Option<Uid> {
+        self.look_up_user(name).ok()
+    }
+
+    /// A user's name, or his number when he has none or nobody answers.
+    pub(crate) fn user_name(&mut self, uid: Uid) -> String {
+        match self.users.by_uid(uid) {
+            Lookup::Found(user) => user.name,
+            Lookup::Absent | Lookup::Unavailable(_) => uid.to_string(),
+        }
+    }
+}
