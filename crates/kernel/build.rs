@@ -8,7 +8,10 @@ use std::path::PathBuf;
 
 use libbpf_cargo::SkeletonBuilder;
 
-const OBJECTS: [&str; 5] = ["ledger", "resum", "discover", "calls", "probe"];
+const OBJECTS: [&str; 15] = [
+    "ledger", "resum", "discover", "calls", "tmpfs", "survey", "watch", "entered", "dirty", "gate",
+    "blocks", "look", "bills", "probe", "stall",
+];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

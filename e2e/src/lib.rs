@@ -1,2 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the stories have in common.
+//! Whole-system stories: a real bursard, real programs of throw-away users, the running kernel.
+//!
+//! [`World`] is the stage: a daemon with paths of its own, and programs that are gone when the stage
+//! is, whatever happened on it.
+
+mod daemon;
+mod hog;
+mod household;
+mod length;
+mod proc;
+mod runner;
+mod signal;
+pub mod stories;
+mod table;
+mod wait;
+mod world;
+
+pub use daemon::Daemon;
+pub use hog::Hog;
+pub use length::tell_whole;
+pub use runner::{Place, Share, Story, run};
+pub use wait::{until, within};
+pub use world::{Binaries, World, sweep};

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The commands, one file each.
 
+mod beancounters;
 mod check;
+mod dirty;
 mod doctor;
 mod events;
+pub(crate) mod faults;
 mod generate;
 mod kill;
 mod limit;
+mod metrics;
+pub(crate) mod physpages;
 mod quota;
+mod run;
 mod status;
+mod watermarks;
 mod why;
 
 use clap::Subcommand;
@@ -22,12 +29,21 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Limit(limit::Limit),
     Status(status::Status),
+    Beancounters(beancounters::Beancounters),
     Quota(quota::Quota),
+    Physpages(physpages::Physpages),
+    Dirty(dirty::Dirty),
     Events(events::Events),
+    Metrics(metrics::Metrics),
     Why(why::Why),
     Check(check::Check),
     Doctor(doctor::Doctor),
+    #[command(subcommand)]
+    Watermarks(watermarks::Watermarks),
     Kill(kill::Kill),
+    Run(run::Run),
+    #[command(subcommand)]
+    Faults(faults::Faults),
     #[command(hide = true)]
     Generate(generate::Generate),
 }
@@ -38,12 +54,19 @@ impl Command {
         match self {
             Self::Limit(command) => command.run(caller),
             Self::Status(command) => command.run(caller),
+            Self::Beancounters(command) => command.run(caller),
             Self::Quota(command) => command.run(caller),
+            Self::Physpages(command) => command.run(caller),
+            Self::Dirty(command) => command.run(caller),
             Self::Events(command) => command.run(caller),
+            Self::Metrics(command) => command.run(caller),
             Self::Why(command) => command.run(caller),
             Self::Check(command) => command.run(caller),
             Self::Doctor(command) => command.run(caller),
+            Self::Watermarks(command) => command.run(caller),
             Self::Kill(command) => command.run(caller),
+            Self::Run(command) => command.run(caller),
+            Self::Faults(command) => command.run(caller),
             Self::Generate(command) => command.run(),
         }
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `bursar`, the command line: it asks bursard (or, for `check`, `doctor` and `kill`, this machine)
+//! `bursar`, the command line: it asks bursard (or, for `check`, `doctor`, `kill`, `run` and `faults`, this machine)
 //! and says what it heard. It decides nothing.
 //!
 //! - [`arguments`] what can be typed; [`command`] one file for each command: ask, answer, done
@@ -19,6 +19,7 @@ mod caller;
 mod clock;
 mod command;
 mod failure;
+mod launch;
 mod look;
 mod output;
 mod since;

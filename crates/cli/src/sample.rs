@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What tests show: accounts, events and a daemon as they may come over the socket.
 
-use std::collections::BTreeMap;
-
 use bursar_model::{
-    AccountKind, AccountStatus, Bytes, Candidate, DaemonStatus, Event, EventKind, KernelHalfStatus,
-    Nanos, Pid, ReapStatus, Resource, Row, Trigger, TriggerKind, Uid,
+    AccountKind, AccountStatus, Bytes, Candidate, DaemonStatus, Event, EventKind, GateMode,
+    GateStatus, KernelHalfStatus, Nanos, Pid, ReapStatus, Resource, Row, Trigger, TriggerKind, Uid,
 };
 use jiff::tz::{Offset, TimeZone};
 
@@ -40,6 +38,7 @@ pub(crate) fn account(name: &str, uid: u32, held: u64, limit: Option<u64>) -> Ac
         barrier: limit.map(|limit| limit.scaled(95, 100)),
         limit,
         failcnt: 0,
+        reserved: Bytes::ZERO,
     };
     AccountStatus {
         account: name.into(),
@@ -50,8 +49,13 @@ pub(crate) fn account(name: &str, uid: u32, held: u64, limit: Option<u64>) -> Ac
             AccountKind::User
         },
         processes: 3,
-        resources: BTreeMap::from([(Resource::Memory, row)]),
+        resources: [(Resource::Memory, row)].into(),
         dying: Bytes::ZERO,
+        committed: None,
+        unmapped: Bytes::ZERO,
+        stuck: Bytes::ZERO,
+        reserved: Bytes::ZERO,
+        correction: None,
         kills: 0,
         notices: 0,
     }
@@ -70,6 +74,7 @@ pub(crate) fn with_history(mut account: AccountStatus, failcnt: u64, kills: u64)
 /// A healthy daemon with `accounts`.
 pub(crate) fn daemon(accounts: Vec<AccountStatus>) -> DaemonStatus {
     DaemonStatus {
+        dry_run: false,
         version: "0.1.0".into(),
         pid: 812,
         kernel_half: KernelHalfStatus {
@@ -78,6 +83,11 @@ pub(crate) fn daemon(accounts: Vec<AccountStatus>) -> DaemonStatus {
             event_trigger: true,
             timer: true,
             signals_others: true,
+            gate: GateStatus {
+                mode: GateMode::Strict,
+                reason: None,
+                files: None,
+            },
             ..KernelHalfStatus::default()
         },
         error_bound_bytes: Bytes::new(512 << 10),

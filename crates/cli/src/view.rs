@@ -4,11 +4,19 @@
 
 pub(crate) mod abilities;
 pub(crate) mod bar;
+pub(crate) mod beancounters;
+pub(crate) mod commit;
+pub(crate) mod dirty;
 pub(crate) mod event;
+pub(crate) mod faults;
+pub(crate) mod ledger;
 pub(crate) mod limits;
+pub(crate) mod metrics;
 pub(crate) mod paragraph;
+pub(crate) mod physpages;
 pub(crate) mod quota;
 pub(crate) mod status;
 pub(crate) mod story;
 pub(crate) mod table;
+pub(crate) mod watermarks;
 pub(crate) mod words;

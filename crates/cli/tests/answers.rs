@@ -4,6 +4,7 @@
 mod daemon;
 mod surroundings;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::net::UnixListener;
 use std::process::Stdio;
@@ -26,6 +27,7 @@ fn stdout(output: &std::process::Output) -> String {
 
 fn no_accounts() -> DaemonStatus {
     DaemonStatus {
+        dry_run: false,
         version: "0.1.0".into(),
         pid: 1,
         kernel_half: KernelHalfStatus::default(),
@@ -200,6 +202,7 @@ fn limits_are_cleared_and_shown() {
     let entry = LimitEntry {
         who: "alice".parse().unwrap(),
         memory: BoundsSpec::of_limit("512M".parse().unwrap()),
+        rows: BTreeMap::new(),
         accounts: vec!["alice".into()],
         remark: None,
     };

@@ -18,22 +18,26 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn what_is_typed_wrongly_is_said_and_exits_with_2() {
-    let table: [(&[&str], &str); 14] = [
+    let table: [(&[&str], &str); 15] = [
         (&[], "which command?"),
         (&["frobnicate"], "frobnicate"),
         (&["limit"], "which command?"),
-        (&["limit", "set", "alice"], "<SIZE>"),
+        (&["limit", "set", "alice"], "<SIZE|RESOURCE=BARRIER:LIMIT>"),
         (&["limit", "set", "alice", "12X"], "\"12X\" is no size"),
         (&["limit", "set", "alice", "--", "-1"], "is negative"),
         (&["limit", "set", "a b", "1G"], "\"a b\" is no name"),
         (
-            &["limit", "set", "alice", "numproc=1:2"],
-            "has no resource \"numproc\"",
+            &["limit", "set", "alice", "numprocs=1:2"],
+            "has no resource \"numprocs\"",
         ),
         (&["limit", "set", "alice", "memory=1G:2G"], "--barrier"),
         (
-            &["limit", "set", "alice", "numproc=1:2", "numfile=1:2"],
-            "has no resource \"num",
+            &["limit", "set", "alice", "numproc=1:2", "numfile=2:1"],
+            "numfile: the barrier (2) lies above the limit (1)",
+        ),
+        (
+            &["limit", "set", "alice", "numproc=1", "--barrier", "80%"],
+            "belong to a SIZE",
         ),
         (&["limit", "set", "alice", "1G", "2G"], "one SIZE"),
         (&["events", "--since", "yesterday"], "how long ago"),

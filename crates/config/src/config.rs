@@ -4,7 +4,9 @@
 
 use std::path::PathBuf;
 
-use bursar_model::{Bytes, PageSize, Uid};
+use bursar_model::{Bytes, Measure, PageSize, Uid};
+
+use crate::Watermarks;
 
 /// At most so many ranges of uids can be exempt: the kernel half compares them one by one.
 pub const MAX_EXEMPT: usize = 8;
@@ -26,6 +28,8 @@ pub struct Config {
     pub ledger: Ledger,
     /// Whom limits can concern.
     pub accounts: Accounts,
+    /// What is refused at the barrier.
+    pub gate: Gate,
     /// How users are told.
     pub tell: Tell,
     /// What happens before the machine as a whole runs out.
@@ -34,6 +38,8 @@ pub struct Config {
     pub events: Events,
     /// What is logged.
     pub log: Log,
+    /// How watermarks are watched and moved.
+    pub watermarks: Watermarks,
 }
 
 /// Who decides that a limit is passed.
@@ -101,6 +107,8 @@ pub struct Ledger {
     pub max_processes: u32,
     /// Accounts, 2 to 65,536. Default: 4,096.
     pub max_accounts: u32,
+    /// Objects that beancounters are charged for, 1,024 to 16,777,216. Default: 262,144.
+    pub max_objects: u32,
     /// The ring buffer of events: a power of two from 4 KiB to 64 MiB. Default: 256 KiB.
     pub events_bytes: Bytes,
 }
@@ -119,6 +127,27 @@ pub struct Accounts {
 pub struct UidRange {
     first: Uid,
     last: Uid,
+}
+
+/// What is refused at the barrier.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gate {
+    /// Whether anything is. Default: [`GateChoice::Auto`].
+    pub mode: GateChoice,
+    /// What is compared with the barrier. Default: [`Measure::Resident`].
+    pub measure: Measure,
+    /// Users measured by what is committed all the same; at most [`MAX_EXEMPT`] ranges. Default: none.
+    pub committed: Vec<UidRange>,
+}
+
+/// Whether requests are refused.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum GateChoice {
+    /// As well as the kernel allows.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
 }
 
 /// How users are told.
@@ -198,6 +227,7 @@ impl Default for Ledger {
         Self {
             max_processes: 32_768,
             max_accounts: 4_096,
+            max_objects: 262_144,
             events_bytes: Bytes::new(256 << 10),
         }
     }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use bursar_model::{BoundsSpec, Resource, SizeSpec, Who};
+use bursar_model::{BoundsSpec, Resource, RowBounds, SizeSpec, Who};
 use toml_edit::{Decor, DocumentMut, InlineTable, Item, Key, RawString, Table, TableLike, Value};
 
 use crate::check::contradiction;
@@ -20,6 +20,9 @@ const HEADER: &str = "\
 # Who may hold how much memory. Written by `bursar limit`; after a change by hand:
 # systemctl reload bursard. `bursar check` says what is wrong with it.
 ";
+
+/// What an entry says.
+type Meaning = (BoundsSpec, BTreeMap<Resource, RowBounds>);
 
 impl Limits {
     /// Sets the memory bounds of `who`. The file changes only with [`Limits::store`].
@@ -35,22 +38,61 @@ impl Limits {
             let key = format!("{TABLE}.{who}");
             return Err(ConfigError::Invalid(vec![wrong.at(&self.path, None, &key)]));
         }
+        let rows = self.get(who).map(|limit| limit.rows.clone());
+        self.edit(who, memory, rows.unwrap_or_default())
+    }
+
+    /// Sets beancounters of `who`; others of his stay, and those that become unlimited go. The file
+    /// changes only with [`Limits::store`].
+    ///
+    /// # Errors
+    /// As [`Limits::set`]; [`ConfigError::Invalid`] also when that leaves nothing that is limited.
+    pub fn set_rows(
+        &mut self,
+        who: &Who,
+        rows: &BTreeMap<Resource, RowBounds>,
+    ) -> Result<(), ConfigError> {
+        let old = self.get(who);
+        let memory = old.map_or(BoundsSpec::of_limit(SizeSpec::None), |limit| limit.memory);
+        let mut all = old.map(|limit| limit.rows.clone()).unwrap_or_default();
+        all.extend(rows.iter().map(|(resource, bounds)| (*resource, *bounds)));
+        all.retain(|_, bounds| !bounds.is_unlimited());
+        if all.is_empty() && memory == BoundsSpec::of_limit(SizeSpec::None) {
+            if old.is_some() {
+                return self.clear(who).map(drop);
+            }
+            let wrong = Wrong::new("limits nothing", "give it a bound");
+            let key = format!("{TABLE}.{who}");
+            return Err(ConfigError::Invalid(vec![wrong.at(&self.path, None, &key)]));
+        }
+        self.edit(who, memory, all)
+    }
+
+    fn edit(
+        &mut self,
+        who: &Who,
+        memory: BoundsSpec,
+        rows: BTreeMap<Resource, RowBounds>,
+    ) -> Result<(), ConfigError> {
         let mut document = self.document.clone();
         let table = limits_table(&mut document).ok_or_else(|| self.uneditable(who))?;
         match spelling_of(table, who) {
             Some(key) => {
                 let entry = table.get_mut(&key).ok_or_else(|| self.uneditable(who))?;
                 change_entry(entry, &memory);
+                change_rows(entry, &rows);
             }
             None => {
-                table.insert(
-                    &who.to_string(),
-                    Item::Value(Value::InlineTable(new_entry(&memory))),
-                );
+                let mut entry = Item::Value(Value::InlineTable(new_entry(&memory, &rows)));
+                change_rows(&mut entry, &rows);
+                if let Some(inline) = entry.as_inline_table_mut() {
+                    space_out(inline);
+                }
+                table.insert(&who.to_string(), entry);
             }
         }
         let mut expected = self.meaning();
-        expected.insert(who.clone(), memory);
+        expected.insert(who.clone(), (memory, rows));
         self.adopt(&document, &expected, who)
     }
 
@@ -71,9 +113,9 @@ impl Limits {
         Ok(true)
     }
 
-    fn meaning(&self) -> BTreeMap<Who, BoundsSpec> {
+    fn meaning(&self) -> BTreeMap<Who, Meaning> {
         self.iter()
-            .map(|limit| (limit.who.clone(), limit.memory))
+            .map(|limit| (limit.who.clone(), (limit.memory, limit.rows.clone())))
             .collect()
     }
 
@@ -82,7 +124,7 @@ impl Limits {
     fn adopt(
         &mut self,
         document: &DocumentMut,
-        expected: &BTreeMap<Who, BoundsSpec>,
+        expected: &BTreeMap<Who, Meaning>,
         who: &Who,
     ) -> Result<(), ConfigError> {
         let source = Source::new(&self.path, document.to_string());
@@ -93,8 +135,13 @@ impl Limits {
         }
         let document = source.document().map_err(|_| self.uneditable(who))?;
         let entries = entries_of(&source, &document).map_err(|_| self.uneditable(who))?;
-        let says = entries.iter().map(|(who, limit)| (who, &limit.memory));
-        if !says.eq(expected) {
+        let says = entries
+            .iter()
+            .map(|(who, limit)| (who, (&limit.memory, &limit.rows)));
+        let meant = expected
+            .iter()
+            .map(|(who, (memory, rows))| (who, (memory, rows)));
+        if !says.eq(meant) {
             return Err(self.uneditable(who));
         }
         self.document = document.into_mut();
@@ -136,7 +183,10 @@ fn spelling_of(table: &dyn TableLike, who: &Who) -> Option<String> {
 }
 
 /// `{ memory = "512M" }`, or with the long form of the row.
-fn new_entry(memory: &BoundsSpec) -> InlineTable {
+fn new_entry(memory: &BoundsSpec, rows: &BTreeMap<Resource, RowBounds>) -> InlineTable {
+    if *memory == BoundsSpec::of_limit(SizeSpec::None) && !rows.is_empty() {
+        return InlineTable::new();
+    }
     let row = match memory {
         BoundsSpec {
             limit,
@@ -166,12 +216,61 @@ fn new_row(memory: &BoundsSpec) -> InlineTable {
         .collect()
 }
 
+/// Beancounters as they are to be; those that say it already stay as they were written.
+fn change_rows(entry: &mut Item, rows: &BTreeMap<Resource, RowBounds>) {
+    let Some(table) = entry.as_table_like_mut() else {
+        return;
+    };
+    let before = table.len();
+    for resource in Resource::BEANCOUNTERS {
+        let name = resource.name();
+        match (table.get_mut(name), rows.get(&resource)) {
+            (Some(item), Some(bounds)) => {
+                let text = match item.as_value() {
+                    Some(Value::String(text)) => text.value().clone(),
+                    Some(value) => value.to_string().trim().to_owned(),
+                    None => String::new(),
+                };
+                if RowBounds::parse(resource, &text) != Ok(*bounds) {
+                    replace(item, Value::from(bounds.to_string()));
+                }
+            }
+            (None, Some(bounds)) => {
+                table.insert(name, Item::Value(Value::from(bounds.to_string())));
+            }
+            (Some(_), None) => {
+                table.remove(name);
+            }
+            (None, None) => {}
+        }
+    }
+    let came_or_went = table.len() != before;
+    if let Some(inline) = entry.as_inline_table_mut()
+        && came_or_went
+    {
+        space_out(inline);
+    }
+}
+
 fn change_entry(entry: &mut Item, memory: &BoundsSpec) {
     let name = Resource::Memory.name();
-    let Some(row) = entry
-        .as_table_like_mut()
-        .and_then(|rows| rows.get_mut(name))
-    else {
+    let Some(rows) = entry.as_table_like_mut() else {
+        return;
+    };
+    if rows.get(name).is_none() {
+        if *memory != BoundsSpec::of_limit(SizeSpec::None) {
+            let inserted = match (memory.notice, memory.barrier) {
+                (None, None) => Value::from(memory.limit.to_string()),
+                _ => Value::InlineTable(new_row(memory)),
+            };
+            rows.insert(name, Item::Value(inserted));
+            if let Some(inline) = entry.as_inline_table_mut() {
+                space_out(inline);
+            }
+        }
+        return;
+    }
+    let Some(row) = rows.get_mut(name) else {
         return;
     };
     if let Some(table) = row.as_table_like_mut() {
@@ -217,7 +316,10 @@ fn change_bound(table: &mut dyn TableLike, name: &str, new: Option<SizeSpec>) {
 /// `{ a = 1, b = 2 }` again after a bound came or went: the space before the brace belongs to the last
 /// value. Tables with comments or line breaks inside stay as they are.
 fn space_out(table: &mut InlineTable) {
-    let text = table.to_string();
+    // What stands after the brace is not inside.
+    let mut bare = table.clone();
+    bare.decor_mut().clear();
+    let text = bare.to_string();
     if text.contains(['\n', '#']) {
         return;
     }

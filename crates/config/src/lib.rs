@@ -10,6 +10,7 @@
 
 mod check;
 mod config;
+mod consistency;
 mod edit;
 mod error;
 mod finding;
@@ -20,16 +21,21 @@ mod schema;
 mod source;
 mod spelling;
 mod store;
+mod sysctl;
 mod value;
+mod watermarks;
 
 pub use check::check;
 pub use config::{
-    Accounts, Config, Count, Events, LastDefence, Ledger, Log, LogLevel, MAX_EXEMPT, OnExit, Paths,
-    Tell, TriggerChoice, Triggers, UidRange,
+    Accounts, Config, Count, Events, Gate, GateChoice, LastDefence, Ledger, Log, LogLevel,
+    MAX_EXEMPT, OnExit, Paths, Tell, TriggerChoice, Triggers, UidRange,
 };
+pub use consistency::{Machine, consistency};
 pub use error::ConfigError;
 pub use finding::{Finding, Severity};
 pub use limits::{Limit, Limits};
 pub use load::{DEFAULT_CONFIG, Loaded};
 pub use reference::{key_reference, shipped_file};
 pub use source::MAX_FILE;
+pub use sysctl::Sysctl;
+pub use watermarks::{WatermarkMode, WatermarkModel, Watermarks};

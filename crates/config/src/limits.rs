@@ -7,6 +7,9 @@
 //! "@students" = { memory = { limit = "2G", notice = "80%", barrier = "95%" } }
 //! "=render" = { memory = "32G" }
 //! default = { memory = "25%" }
+//! carol = { memory = "4G", kill = "graceful" }     # over the notice her largest process gets SIGTERM
+//! "=batch" = { memory = "64G", granted = ["alice", "@staff"] }   # who may enter it: bursar run --account
+//! dave = { memory = "4G", numproc = "200:220", numfile = 4096 }  # beancounters: "BARRIER:LIMIT"
 //! ```
 //!
 //! Unlike in `bursar.toml` a key that nobody knows is an error: a slip must not take a limit away.
@@ -14,18 +17,24 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use bursar_model::{BoundsSpec, Resource, Who, WhoError};
-use toml_edit::{Document, DocumentMut, Item, TableLike};
+use bursar_model::{
+    BoundsSpec, KillManner, Resource, RowBounds, RowBoundsError, SizeSpec, Who, WhoError,
+};
+use toml_edit::{Document, DocumentMut, Item, TableLike, Value};
 
 use crate::ConfigError;
 use crate::check::contradiction;
 use crate::finding::{Finding, Wrong};
 use crate::source::{Source, span_of};
 use crate::spelling::nearest;
-use crate::value::{kind_of_item, size};
+use crate::value::{kind_of_item, size, word};
 
 /// The table that everything stands in.
 pub(crate) const TABLE: &str = "limits";
+/// The key that is no resource.
+const KILL: &str = "kill";
+/// The same: who may enter a shared account.
+const GRANTED: &str = "granted";
 /// The keys of a row's long form.
 pub(crate) const BOUNDS: [&str; 3] = ["limit", "notice", "barrier"];
 
@@ -34,8 +43,15 @@ pub(crate) const BOUNDS: [&str; 3] = ["limit", "notice", "barrier"];
 pub struct Limit {
     /// Whose.
     pub who: Who,
-    /// The bounds of the `memory` row.
+    /// The bounds of the `memory` row; no limit where the file says nothing of it.
     pub memory: BoundsSpec,
+    /// The bounds of beancounters.
+    pub rows: BTreeMap<Resource, RowBounds>,
+    /// Whether its largest process is asked to end when it is over its notice.
+    pub kill: KillManner,
+    /// Of a shared account: the users, and members of groups, who may enter it. `None`: nobody but root,
+    /// and it is one of a Unix group's members only; otherwise there need be no group of this name.
+    pub granted: Option<Vec<Who>>,
     /// The line it stands on, from 1.
     pub line: usize,
 }
@@ -208,6 +224,9 @@ impl Reading<'_> {
         };
         let said = self.errors.len();
         let mut memory = None;
+        let mut kill = KillManner::default();
+        let mut granted = None;
+        let mut beans = BTreeMap::new();
         for (name, row) in rows.iter() {
             let dotted = format!("{dotted}.{name}");
             if name == Resource::Memory.name() {
@@ -216,13 +235,52 @@ impl Reading<'_> {
                     Err(Some(wrong)) => self.blame(rows, name, &dotted, wrong),
                     Err(None) => {}
                 }
+            } else if name == KILL {
+                let words = [
+                    ("at_once", KillManner::AtOnce),
+                    ("graceful", KillManner::Graceful),
+                ];
+                match row.as_value().map(|value| word(value, &words)) {
+                    Some(Ok(manner)) => kill = manner,
+                    Some(Err(wrong)) => self.blame(rows, name, &dotted, wrong),
+                    None => {
+                        let wrong = Wrong::new("is no word", "write kill = \"graceful\"");
+                        self.blame(rows, name, &dotted, wrong);
+                    }
+                }
+            } else if name == GRANTED {
+                match grants(&who, row) {
+                    Ok(list) => granted = Some(list),
+                    Err(wrong) => self.blame(rows, name, &dotted, wrong),
+                }
+            } else if let Some(resource) = Resource::beancounter(name) {
+                match row_bounds(resource, row) {
+                    Ok(bounds) => {
+                        beans.insert(resource, bounds);
+                    }
+                    Err(wrong) => self.blame(rows, name, &dotted, wrong),
+                }
             } else {
-                let wrong = Wrong::new("is no resource", "the only resource is memory");
+                let names = Resource::BEANCOUNTERS.iter().map(|it| it.name());
+                let known = names.chain([Resource::Memory.name(), KILL, GRANTED]);
+                let remedy = match nearest(name, known) {
+                    Some(meant) => format!("did you mean {meant}?"),
+                    None => "write memory, or a beancounter (docs/BEANCOUNTERS.md)".to_owned(),
+                };
+                let wrong = Wrong::new("is no resource", remedy);
                 self.blame(rows, name, &dotted, wrong);
             }
         }
-        match memory {
-            Some(memory) if self.errors.len() == said => Ok(Limit { who, memory, line }),
+        let nothing = BoundsSpec::of_limit(SizeSpec::None);
+        match memory.or_else(|| (!beans.is_empty()).then_some(nothing)) {
+            Some(memory) if self.errors.len() == said => Ok(Limit {
+                who,
+                memory,
+                rows: beans,
+                kill,
+                granted,
+                line,
+            }),
             _ if self.errors.len() > said => Err(None),
             _ => {
                 let remedy = format!("write {key} = {{ memory = \"512M\" }} or remove it");
@@ -295,6 +353,67 @@ impl Reading<'_> {
     fn blame(&mut self, table: &dyn TableLike, key: &str, dotted: &str, wrong: Wrong) {
         let line = self.line(table, key);
         self.errors.push(wrong.at(self.source.path(), line, dotted));
+    }
+}
+
+/// Who may enter a shared account.
+fn grants(whose: &Who, item: &Item) -> Result<Vec<Who>, Wrong> {
+    const REMEDY: &str = "write granted = [\"alice\", \"@staff\"]";
+    if !matches!(whose, Who::Shared(_)) {
+        return Err(Wrong::new(
+            format!("makes no sense for {whose}: nobody enters another user's account"),
+            "grant a shared account (=name) instead",
+        ));
+    }
+    let Some(list) = item.as_array() else {
+        let message = format!("is {}, not a list of users and @groups", kind_of_item(item));
+        return Err(Wrong::new(message, REMEDY));
+    };
+    list.iter()
+        .map(|value| {
+            let text = value
+                .as_str()
+                .ok_or_else(|| Wrong::new("has something else than a name in it", REMEDY))?;
+            match text.parse() {
+                Ok(who @ (Who::User(_) | Who::Uid(_) | Who::Group(_))) => Ok(who),
+                _ => Err(Wrong::new(
+                    format!("{text:?} is no user and no @group"),
+                    REMEDY,
+                )),
+            }
+        })
+        .collect()
+}
+
+/// `"200:220"`, `"unlimited"`, or a bare number for both.
+fn row_bounds(resource: Resource, row: &Item) -> Result<RowBounds, Wrong> {
+    let text = match row.as_value() {
+        Some(Value::String(text)) => text.value().clone(),
+        Some(Value::Integer(number)) => number.value().to_string(),
+        _ => {
+            let message = format!("is {}, not a pair of bounds", kind_of_item(row));
+            let remedy = format!("write {} = \"200:220\"", resource.name());
+            return Err(Wrong::new(message, remedy));
+        }
+    };
+    RowBounds::parse(resource, &text).map_err(|error| no_bounds(&error))
+}
+
+/// The model's message ends with its remedy, after the last colon.
+pub(crate) fn no_bounds(error: &RowBoundsError) -> Wrong {
+    match error {
+        RowBoundsError::Malformed(text) => Wrong::new(
+            format!("{text:?} is no bound"),
+            "write \"BARRIER:LIMIT\", one number for both, or \"unlimited\"",
+        ),
+        RowBoundsError::UnitOfPieces(text) => Wrong::new(
+            format!("{text:?} has a unit, but these are counted in pieces"),
+            "write a bare number",
+        ),
+        RowBoundsError::BarrierTooHigh { barrier, limit } => Wrong::new(
+            format!("the barrier ({barrier}) lies above the limit ({limit})"),
+            "lower it or raise the limit",
+        ),
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use toml_edit::TableLike;
 
 use crate::finding::{Finding, Wrong};
-use crate::schema::{KEYS, is_table, key};
+use crate::schema::{is_table, key, keys};
 use crate::source::{Source, span_of};
 use crate::spelling::nearest;
 use crate::value::kind_of_item;
@@ -200,13 +200,11 @@ impl Reading {
 /// A key or table that nobody knows. Ignored, so that an older bursard reads a newer file; said, so
 /// that a slip is seen.
 fn unknown(dotted: &str, written: &str) -> Wrong {
-    let names: Vec<String> = KEYS.iter().map(crate::schema::Key::dotted).collect();
-    let tables = KEYS
-        .iter()
+    let names: Vec<String> = keys().map(crate::schema::Key::dotted).collect();
+    let tables = keys()
         .map(|key| key.table)
         .filter(|table| !table.is_empty());
-    let same_name = KEYS
-        .iter()
+    let same_name = keys()
         .find(|key| key.name == written)
         .map(crate::schema::Key::dotted);
     let close = nearest(dotted, names.iter().map(String::as_str).chain(tables)).map(str::to_owned);

@@ -2,13 +2,14 @@
 //! What is derived from the schema: the file we ship, and the table of keys in
 //! docs/CONFIGURATION.md. A test compares both with what is in the repository.
 
-use crate::schema::{KEYS, Key, TABLES};
+use crate::schema::{Key, TABLES, keys};
 
 /// `dist/bursar.toml`: every key with its default, and what it is for.
 pub fn shipped_file() -> String {
     let mut out = String::from(
-        "# What bursard can be told. Every key stands here with its default; a file that says less means\n\
-         # the same. After a change: systemctl reload bursard. Better than editing this file: put what\n\
+        "# SPDX-License-Identifier: Apache-2.0 OR MIT\n\
+         # What bursard can be told. Every key stands here with its default; a file that says less means\n\
+         # the same. After a change: systemctl restart bursard. Better than editing this file: put what\n\
          # differs into bursar.toml.d/50-local.toml, it wins key by key. Limits stand in limits.toml.\n\
          # This file is generated from crates/config/src/schema.rs.\n",
     );
@@ -61,7 +62,7 @@ pub fn key_reference() -> String {
 }
 
 fn keys_of(table: &'static str) -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().filter(move |key| key.table == table)
+    keys().filter(move |key| key.table == table)
 }
 
 /// Appends `text` as comment lines of at most 100 characters.

@@ -2,12 +2,12 @@
 //! Every key of `bursar.toml`, once: how it is read, its default, and what the shipped file and
 //! docs/CONFIGURATION.md say about it.
 
-use bursar_model::{Bytes, SizeSpec, Uid};
+use bursar_model::{Bytes, Measure, SizeSpec, Uid};
 use toml_edit::Value;
 
 use crate::finding::Wrong;
 use crate::value::{absolute_path, amount, boolean, integer, uid_ranges, word};
-use crate::{Config, Count, LogLevel, OnExit, TriggerChoice};
+use crate::{Config, Count, GateChoice, LogLevel, OnExit, TriggerChoice};
 
 /// One key.
 pub(crate) struct Key {
@@ -34,7 +34,7 @@ impl Key {
 }
 
 /// The tables, in the order of the shipped file, and what each is about.
-pub(crate) const TABLES: [(&str, &str); 9] = [
+pub(crate) const TABLES: [(&str, &str); 11] = [
     ("", "What decides and what is counted."),
     (
         "paths",
@@ -52,6 +52,10 @@ pub(crate) const TABLES: [(&str, &str); 9] = [
         "accounts",
         "Whom the limit `default` concerns. A limit by name or by uid concerns anybody.",
     ),
+    (
+        "gate",
+        "What is refused at the barrier, where the kernel lets the gate be put up (`bursar doctor`).",
+    ),
     ("tell", "How users are told."),
     (
         "last_defence",
@@ -65,6 +69,7 @@ pub(crate) const TABLES: [(&str, &str); 9] = [
         "log",
         "What goes to the log (standard error, the journal under systemd).",
     ),
+    crate::watermarks::TABLE,
 ];
 
 /// A path that names a socket has to fit, with a NUL, into the 108 bytes of `sockaddr_un`.
@@ -73,7 +78,12 @@ const LONGEST_RUNTIME: usize = 108 - "/bursar.sock\0".len();
 const LONGEST_PATH: usize = 4095 - 255;
 
 /// Every key, in the order of the shipped file.
-pub(crate) const KEYS: [Key; 20] = [
+pub(crate) fn keys() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().chain(&crate::watermarks::KEYS)
+}
+
+/// Those of the tables that have no file of their own.
+static KEYS: [Key; 24] = [
     Key {
         table: "",
         name: "trigger",
@@ -205,6 +215,18 @@ pub(crate) const KEYS: [Key; 20] = [
     },
     Key {
         table: "ledger",
+        name: "max_objects",
+        default: "262144",
+        values: "1024 to 16777216 objects",
+        about: "How many files, sockets, processes and other objects of accounts with limits on them \
+                (beancounters) are counted, of all accounts together. Takes effect when the kernel half \
+                is loaded anew.",
+        set: |config, value| {
+            integer(value, 1_024..=16_777_216).map(|count| config.ledger.max_objects = count)
+        },
+    },
+    Key {
+        table: "ledger",
         name: "events_bytes",
         default: "\"256K\"",
         values: "a power of two from 4K to 64M, bytes",
@@ -247,6 +269,43 @@ pub(crate) const KEYS: [Key; 20] = [
         about: "Whom `default` leaves alone although they come after uid_min. 61184-65519 are handed \
                 out to services and taken back by systemd (DynamicUser=), 65534 is nobody.",
         set: |config, value| uid_ranges(value).map(|ranges| config.accounts.exempt = ranges),
+    },
+    Key {
+        table: "gate",
+        name: "mode",
+        default: "\"auto\"",
+        values: "\"auto\" or \"off\"",
+        about: "auto, requests that would pass the barrier are refused as reliably as this kernel allows; \
+                off, nothing is refused and the notice is followed by the limit. Takes effect when bursard \
+                is restarted.",
+        set: |config, value| {
+            let words = [("auto", GateChoice::Auto), ("off", GateChoice::Off)];
+            word(value, &words).map(|choice| config.gate.mode = choice)
+        },
+    },
+    Key {
+        table: "gate",
+        name: "measure",
+        default: "\"resident\"",
+        values: "\"resident\" or \"committed\"",
+        about: "What must stay within the barrier: resident, what is held and reserved with the request on \
+                top, which leaves alone programs that map much and touch little; committed, all private \
+                writable memory, touched or not, so that nobody passes his limit and nobody is killed.",
+        set: |config, value| {
+            let words = [
+                ("resident", Measure::Resident),
+                ("committed", Measure::Committed),
+            ];
+            word(value, &words).map(|measure| config.gate.measure = measure)
+        },
+    },
+    Key {
+        table: "gate",
+        name: "committed",
+        default: "[]",
+        values: "at most 8 uids or inclusive ranges of uids",
+        about: "Whose accounts are measured by what is committed, whatever measure says.",
+        set: |config, value| uid_ranges(value).map(|ranges| config.gate.committed = ranges),
     },
     Key {
         table: "tell",
@@ -317,5 +376,5 @@ pub(crate) fn is_table(name: &str) -> bool {
 
 /// The key with this dotted name.
 pub(crate) fn key(dotted: &str) -> Option<&'static Key> {
-    KEYS.iter().find(|key| key.dotted() == dotted)
+    keys().find(|key| key.dotted() == dotted)
 }

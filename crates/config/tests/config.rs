@@ -37,6 +37,7 @@ fn every_key_is_read() {
         [ledger]
         max_processes = 64
         max_accounts = 65_536
+        max_objects = 16_777_216
         events_bytes = 4096
         [accounts]
         uid_min = 500
@@ -69,6 +70,7 @@ fn every_key_is_read() {
     );
     let ledger = config.ledger;
     assert_eq!((ledger.max_processes, ledger.max_accounts), (64, 65_536));
+    assert_eq!(ledger.max_objects, 16_777_216);
     assert_eq!(ledger.events_bytes, Bytes::new(4096));
     assert_eq!(config.accounts.uid_min, Some(Uid::new(500)));
     let range = |first, last| UidRange::new(Uid::new(first), Uid::new(last)).unwrap();

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use bursar_config::{ConfigError, Limits};
-use bursar_model::{BoundsSpec, Bytes, Percent, SizeSpec, Uid, Who};
+use bursar_model::{BoundsSpec, Bytes, Percent, Resource, RowBounds, SizeSpec, Uid, Who};
 use proptest::prelude::*;
 
 fn parse(text: &str) -> Limits {
@@ -49,6 +49,51 @@ alice = { memory = "512M" }
 "#
     );
     assert_eq!(limits.get(&who("alice")).unwrap().line, 4);
+}
+
+fn rows(text: &str) -> BTreeMap<Resource, RowBounds> {
+    text.split_whitespace()
+        .map(|row| {
+            let (name, bounds) = row.split_once('=').unwrap();
+            let resource = Resource::beancounter(name).unwrap();
+            (resource, RowBounds::parse(resource, bounds).unwrap())
+        })
+        .collect()
+}
+
+#[test]
+fn beancounters_come_and_go_beside_memory() {
+    let mut limits =
+        parse("[limits]\n# hers\nalice = { memory = \"512M\", numpty = 4 }  # since May\n");
+    limits
+        .set_rows(&who("alice"), &rows("numproc=200:220 numpty=4"))
+        .unwrap();
+    limits.set_rows(&who("bob"), &rows("shmpages=64M")).unwrap();
+    assert_eq!(
+        limits.to_text(),
+        "[limits]\n# hers\nalice = { memory = \"512M\", numpty = 4, numproc = \"200:220\" }  # since May\n\
+         bob = { shmpages = \"16384:16384\" }\n"
+    );
+    limits.set(&who("bob"), of("1G")).unwrap();
+    limits
+        .set_rows(&who("alice"), &rows("numproc=unlimited numpty=unlimited"))
+        .unwrap();
+    assert_eq!(
+        limits.to_text(),
+        "[limits]\n# hers\nalice = { memory = \"512M\" }  # since May\n\
+         bob = { shmpages = \"16384:16384\", memory = \"1G\" }\n"
+    );
+    limits.set(&who("bob"), of("none")).unwrap();
+    // Nothing is left of him that is limited.
+    limits
+        .set_rows(&who("bob"), &rows("shmpages=unlimited"))
+        .unwrap();
+    assert!(limits.get(&who("bob")).is_none());
+    assert!(
+        limits
+            .set_rows(&who("carol"), &rows("numproc=unlimited"))
+            .is_err()
+    );
 }
 
 const KEPT: &str = r#"# the lab's limits

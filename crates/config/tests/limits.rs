@@ -123,7 +123,7 @@ fn what_is_wrong_is_refused_with_its_place_and_a_remedy() {
         ),
         (
             "\n[limits.alice]\nmemori = \"512M\"",
-            "/l.toml:4: limits.alice.memori: is no resource; the only resource is memory",
+            "/l.toml:4: limits.alice.memori: is no resource; did you mean memory?",
         ),
         (
             "[limits.alice.memory]\nlimit = \"1G\"\n\nnotise = \"90%\"",
@@ -176,6 +176,22 @@ fn what_is_wrong_is_refused_with_its_place_and_a_remedy() {
         (
             "[[limits.alice]]\nmemory = \"2G\"",
             "/l.toml:2: limits.alice: is an array of tables, not a table; write alice = { memory = \"512M\" }",
+        ),
+        (
+            "alice = { numproc = \"3:2\" }",
+            "/l.toml:2: limits.alice.numproc: the barrier (3) lies above the limit (2); lower it or raise the limit",
+        ),
+        (
+            "alice = { numfile = \"1K\" }",
+            "/l.toml:2: limits.alice.numfile: \"1K\" has a unit, but these are counted in pieces; write a bare number",
+        ),
+        (
+            "alice = { numfile = true }",
+            "/l.toml:2: limits.alice.numfile: is a boolean, not a pair of bounds; write numfile = \"200:220\"",
+        ),
+        (
+            "alice = { frobs = 5 }",
+            "/l.toml:2: limits.alice.frobs: is no resource; write memory, or a beancounter (docs/BEANCOUNTERS.md)",
         ),
         (
             "[limit]\nalice = 1",
@@ -291,4 +307,52 @@ proptest! {
         std::fs::write(file.path(), &bytes).unwrap();
         let _ = Limits::load(file.path());
     }
+}
+
+#[test]
+fn a_shared_account_says_who_may_enter_it() {
+    let limits = parse(
+        "[limits]\n\"=batch\" = { memory = \"1G\", granted = [\"alice\", \"@staff\", \"1007\"] }\n\
+         \"=none\" = { memory = \"1G\", granted = [] }\n\"=group\" = { memory = \"1G\" }\n",
+    );
+    let granted = |text: &str| limits.get(&who(text)).unwrap().granted.clone();
+    let all = vec![who("alice"), who("@staff"), who("1007")];
+    assert_eq!(granted("=batch"), Some(all));
+    assert_eq!(granted("=none"), Some(Vec::new()));
+    assert_eq!(granted("=group"), None);
+    let table = [
+        (
+            "alice = { memory = \"1G\", granted = [\"bob\"] }",
+            "/l.toml:2: limits.alice.granted: makes no sense for alice: nobody enters another user's \
+             account; grant a shared account (=name) instead",
+        ),
+        (
+            "\"=x\" = { memory = \"1G\", granted = \"bob\" }",
+            "/l.toml:2: limits.=x.granted: is a string, not a list of users and @groups; write granted = \
+             [\"alice\", \"@staff\"]",
+        ),
+        (
+            "\"=x\" = { memory = \"1G\", granted = [\"default\"] }",
+            "/l.toml:2: limits.=x.granted: \"default\" is no user and no @group; write granted = \
+             [\"alice\", \"@staff\"]",
+        ),
+    ];
+    for (line, expected) in table {
+        assert_eq!(errors(&format!("[limits]\n{line}\n")), [expected]);
+    }
+}
+
+#[test]
+fn grants_stay_when_a_limit_is_changed() {
+    let mut limits =
+        parse("[limits]\n\"=x\" = { memory = \"1G\", granted = [\"alice\"] } # ours\n");
+    limits.set(&who("=x"), spec("2G", None, None)).unwrap();
+    assert_eq!(
+        limits.to_text(),
+        "[limits]\n\"=x\" = { memory = \"2G\", granted = [\"alice\"] } # ours\n"
+    );
+    assert_eq!(
+        limits.get(&who("=x")).unwrap().granted,
+        Some(vec![who("alice")])
+    );
 }

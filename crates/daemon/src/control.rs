@@ -14,14 +14,16 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use bursar_model::Uid;
+use bursar_model::{Pid, Uid};
 use bursar_protocol::{ErrorKind, LineBuffer, MAX_REQUEST, Refusal, Reply};
 use rustix::net::sockopt::socket_peercred;
 
 /// Connections of everybody together.
-const EVERYBODY: usize = 512;
-/// Connections of one user; root is not counted.
+const EVERYBODY: usize = 4096;
+/// Connections of one user that have nothing reserved; root is not counted.
 const PER_USER: usize = 16;
+/// Connections of one user that have: a process of his that uses tmalloc needs one all its life.
+const RESERVING_PER_USER: usize = 512;
 /// Bytes a client may leave unread before it is disconnected.
 const MAX_BACKLOG: usize = 16 << 20;
 
@@ -42,6 +44,8 @@ pub(crate) enum After {
 struct Client {
     stream: UnixStream,
     uid: Uid,
+    pid: Pid,
+    is_reserving: bool,
     lines: LineBuffer,
     unsent: Vec<u8>,
     is_following: bool,
@@ -64,6 +68,8 @@ pub(crate) struct Control {
 pub(crate) struct Asked {
     pub(crate) client: ClientId,
     pub(crate) uid: Uid,
+    /// Who connected; who inherited the connection is not told apart.
+    pub(crate) pid: Pid,
     pub(crate) line: Vec<u8>,
 }
 
@@ -135,12 +141,15 @@ impl Control {
                 continue;
             };
             let uid = Uid::new(credentials.uid.as_raw());
-            let own = self
-                .clients
-                .values()
-                .filter(|client| client.uid == uid)
-                .count();
-            let is_crowded = uid.get() != 0 && (own >= PER_USER || self.clients.len() >= EVERYBODY);
+            let number = u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0);
+            let own = |is_reserving: bool| {
+                let same = |it: &&Client| it.uid == uid && it.is_reserving == is_reserving;
+                self.clients.values().filter(same).count()
+            };
+            let is_crowded = uid.get() != 0
+                && (own(false) >= PER_USER
+                    || own(true) >= RESERVING_PER_USER
+                    || self.clients.len() >= EVERYBODY);
             if is_crowded || stream.set_nonblocking(true).is_err() {
                 self.turn_away(stream);
                 continue;
@@ -151,6 +160,8 @@ impl Control {
             let client = Client {
                 stream,
                 uid,
+                pid: Pid::new(number),
+                is_reserving: false,
                 lines,
                 unsent: Vec::new(),
                 is_following: false,
@@ -201,6 +212,7 @@ impl Control {
                     Ok(Some(line)) => asked.push(Asked {
                         client: id,
                         uid: client.uid,
+                        pid: client.pid,
                         line,
                     }),
                     Ok(None) => break,
@@ -217,6 +229,18 @@ impl Control {
                 }
             }
         }
+    }
+
+    /// Its process has something reserved: it counts apart from those that only ask.
+    pub(crate) fn set_reserving(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.is_reserving = true;
+        }
+    }
+
+    /// Ends a connection.
+    pub(crate) fn hang_up(&mut self, id: ClientId) {
+        self.clients.remove(&id);
     }
 
     /// Sends a reply, as far as the client takes it now.

@@ -5,10 +5,9 @@
 //! on the process with that pid *and* that start time, look once more whether it may be killed, and
 //! signal through the hold.
 
-use bursar_host::{HostError, Pidfd, Proc, Sent, Signal, StartTime};
+use bursar_host::{HostError, Pidfd, Proc, Sent, StartTime, clock};
 use bursar_model::{Nanos, Pid};
-
-use crate::fact::Victim;
+use rustix::process::Signal;
 
 /// /proc counts in hundredths of a second whatever the kernel's own HZ (include/linux/jiffies.h
 /// USER_HZ).
@@ -16,14 +15,24 @@ const TICK_NS: u64 = 10_000_000;
 const UNTOUCHABLE: i16 = -1000;
 
 /// What became of it.
-#[derive(Debug)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Execution {
-    /// The signal is on its way; the hold is for the reaper.
-    Done(Pidfd),
+    /// Its signal was sent, CLOCK_MONOTONIC.
+    Signalled(Nanos),
     /// It has ended by itself.
     Gone,
-    /// It must not be killed after all.
-    Spared(&'static str),
+    /// It must not be killed after all, or cannot be, and why.
+    Spared(String),
+}
+
+impl Execution {
+    /// When its signal was sent, if it was.
+    pub(crate) const fn signalled(&self) -> Option<Nanos> {
+        match self {
+            Self::Signalled(at) => Some(*at),
+            Self::Gone | Self::Spared(_) => None,
+        }
+    }
 }
 
 /// When a process began, in /proc's unit.
@@ -38,25 +47,39 @@ pub(crate) fn hold(proc: &Proc, pid: Pid, started: Nanos) -> Option<Pidfd> {
         .flatten()
 }
 
-/// Kills a victim.
-pub(crate) fn execute(proc: &Proc, victim: &Victim) -> Result<Execution, HostError> {
-    if victim.pid.get() <= 1 || victim.pid.get() == std::process::id() {
-        return Ok(Execution::Spared("it is pid 1 or bursard"));
+/// Kills the process behind a hold.
+pub(crate) fn execute(pidfd: &Pidfd) -> Execution {
+    let at = clock::monotonic();
+    match pidfd.send(Signal::KILL) {
+        Ok(Sent::Done) => Execution::Signalled(at),
+        Ok(Sent::Gone) => Execution::Gone,
+        Err(error) => Execution::Spared(error.to_string()),
     }
-    let start = start_time(victim.started);
-    let Some(pidfd) = Pidfd::open_verified(proc, victim.pid, start)? else {
-        return Ok(Execution::Gone);
+}
+
+/// Kills the process that was chosen; what it held is to be reaped through the hold.
+pub(crate) fn execute_chosen(proc: &Proc, pid: Pid, started: Nanos) -> (Execution, Option<Pidfd>) {
+    match seize(proc, pid, start_time(started)) {
+        Ok(Ok(pidfd)) => (execute(&pidfd), Some(pidfd)),
+        Ok(Err(execution)) => (execution, None),
+        Err(error) => (Execution::Spared(error.to_string()), None),
+    }
+}
+
+fn seize(proc: &Proc, pid: Pid, start: StartTime) -> Result<Result<Pidfd, Execution>, HostError> {
+    let spared = |why: &str| Ok(Err(Execution::Spared(why.to_owned())));
+    if pid.get() <= 1 || pid.get() == std::process::id() {
+        return spared("it is pid 1 or bursard");
+    }
+    let Some(pidfd) = Pidfd::open_verified(proc, pid, start)? else {
+        return Ok(Err(Execution::Gone));
     };
-    let Some(process) = proc.process_since(victim.pid, start)? else {
-        return Ok(Execution::Gone);
+    let Some(process) = proc.process_since(pid, start)? else {
+        return Ok(Err(Execution::Gone));
     };
     match process.oom_score_adj()? {
-        None => return Ok(Execution::Gone),
-        Some(UNTOUCHABLE) => return Ok(Execution::Spared("its oom_score_adj is -1000")),
-        Some(_) => {}
+        None => Ok(Err(Execution::Gone)),
+        Some(UNTOUCHABLE) => spared("its oom_score_adj is -1000"),
+        Some(_) => Ok(Ok(pidfd)),
     }
-    Ok(match pidfd.send(Signal::KILL)? {
-        Sent::Done => Execution::Done(pidfd),
-        Sent::Gone => Execution::Gone,
-    })
 }

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A fact, as a governor tells it: not yet named, timed for people, or written down.
 
-use bursar_model::{AccountId, Bytes, Nanos, PageSize, Pid, Trigger, Uid};
+use bursar_model::{
+    AccountId, Bytes, Measure, Nanos, PageSize, Pid, Request, RowRefusal, Trigger, Uid,
+};
+
+use crate::executioner::Execution;
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -12,10 +16,18 @@ pub(crate) enum Fact {
     Killed(Victim),
     /// A victim was chosen; it is for us to send the signal.
     KillAsked(Victim),
+    /// The same, and that was seen to already.
+    Executed(Victim, Execution),
     /// An account is over its limit and has nothing that may be killed.
     NoVictim(Victim),
+    /// An account is over its limit by files, so much of which no kill would free.
+    Files(Level, Bytes),
     /// A killed process's memory is back, so long after the signal.
     Freed(Victim, Nanos),
+    /// A request was refused at the barrier; one a second and account is told.
+    Refused(Level, Refused),
+    /// A beancounter refused a request; one a second, account and row is told.
+    RowRefused(Level, Box<RefusedRow>),
     /// Processes' oom_score_adj are not what the last defence wants.
     Undefended,
 }
@@ -30,6 +42,34 @@ pub(crate) struct Level {
     /// By living processes, the victim included.
     pub(crate) held: Bytes,
     pub(crate) limit: Option<Bytes>,
+}
+
+/// A request refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refused {
+    pub(crate) pid: Pid,
+    pub(crate) uid: Uid,
+    /// Bytes that its user chose.
+    pub(crate) comm: Vec<u8>,
+    pub(crate) request: Request,
+    pub(crate) size: Bytes,
+    pub(crate) barrier: Option<Bytes>,
+    /// What counted against the barrier.
+    pub(crate) level: Bytes,
+    /// This one and those that were not told before it.
+    pub(crate) count: u64,
+}
+
+/// A request that a beancounter refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RefusedRow {
+    pub(crate) pid: Pid,
+    pub(crate) uid: Uid,
+    /// Bytes that its user chose.
+    pub(crate) comm: Vec<u8>,
+    pub(crate) row: RowRefusal,
+    /// This one and those that were not told before it.
+    pub(crate) count: u64,
 }
 
 /// A process chosen, and how its account stood.
@@ -51,8 +91,8 @@ pub(crate) struct Victim {
 }
 
 impl Fact {
-    /// A fact of the kernel half.
-    pub(crate) fn from_entry(entry: bursar_kernel::Entry, page: PageSize) -> Self {
+    /// A fact of the kernel half; none where it asks the governor for something.
+    pub(crate) fn from_entry(entry: bursar_kernel::Entry, page: PageSize) -> Option<Self> {
         use bursar_kernel::EntryKind;
 
         let level = Level {
@@ -62,6 +102,40 @@ impl Fact {
             held: entry.held.to_bytes(page),
             limit: entry.limit.map(|pages| pages.to_bytes(page)),
         };
+        if let Some(refusal) = entry.refusal {
+            let level_pages = match refusal.measure {
+                Measure::Resident => entry.held,
+                Measure::Committed => entry.held.max(refusal.committed),
+            };
+            let refused = Refused {
+                pid: entry.pid,
+                uid: entry.uid,
+                comm: entry.comm,
+                request: refusal.request,
+                size: refusal.pages.to_bytes(page),
+                barrier: refusal.barrier.map(|pages| pages.to_bytes(page)),
+                level: level_pages
+                    .to_bytes(page)
+                    .saturating_add(refusal.reserved.to_bytes(page)),
+                count: refusal.count,
+            };
+            return Some(Self::Refused(level, refused));
+        }
+        if let Some(bill) = entry.bill {
+            let refused = RefusedRow {
+                pid: entry.pid,
+                uid: entry.uid,
+                comm: entry.comm,
+                row: RowRefusal {
+                    resource: bill.resource,
+                    held: bill.held,
+                    asked: bill.asked,
+                    barrier: bill.barrier,
+                },
+                count: bill.count,
+            };
+            return Some(Self::RowRefused(level, Box::new(refused)));
+        }
         let victim = |level| Victim {
             level,
             pid: entry.pid,
@@ -77,7 +151,7 @@ impl Fact {
                 .map(|it| (it.pid, it.comm, it.pages.to_bytes(page)))
                 .collect(),
         };
-        match entry.kind {
+        Some(match entry.kind {
             EntryKind::Notice => Self::Notice(level),
             EntryKind::Kill => Self::Killed(victim(level)),
             EntryKind::KillAsked => Self::KillAsked(victim(level)),
@@ -88,6 +162,12 @@ impl Fact {
                 Self::Freed(victim, duration)
             }
             EntryKind::Undefended => Self::Undefended,
-        }
+            EntryKind::Files => Self::Files(level, entry.victim.to_bytes(page)),
+            EntryKind::Refused
+            | EntryKind::Bill
+            | EntryKind::Unrecorded
+            | EntryKind::CountFiles
+            | EntryKind::Survey => return None,
+        })
     }
 }

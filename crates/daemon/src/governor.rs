@@ -3,29 +3,48 @@
 //! user-space triggers where there is none. The rest of the daemon does not care which.
 
 mod bpf;
+mod ledger;
 mod poll;
 mod scan;
+mod sentry;
+mod surveyor;
 mod trace;
 
+use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 
-use anyhow::Result;
-use bursar_model::{AccountId, Bounds, Bytes, KernelHalfStatus};
+use anyhow::{Result, bail};
+use bursar_kernel::{DirtyPages, Enforcement, Members, RowReading, Sight};
+use bursar_model::{AccountId, Bounds, Bytes, Correction, KernelHalfStatus, Resource};
 use bursar_policy::Plan;
 
-pub(crate) use bpf::BpfGovernor;
+pub(crate) use bpf::{BpfGovernor, Measures};
+pub(crate) use ledger::{Ledger, Sum};
 pub(crate) use poll::PollGovernor;
+pub(crate) use sentry::Powers;
 pub(crate) use trace::TraceGovernor;
 
 use crate::fact::Fact;
+use crate::reservations::Holdings;
+
+const NO_KERNEL_HALF: &str = "there is no kernel half";
 
 /// An account at some moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reading {
     pub(crate) id: AccountId,
     pub(crate) is_default: bool,
+    /// Pages that several of its processes map once, where that is known.
     pub(crate) held: Bytes,
+    /// What was taken off for that.
+    pub(crate) correction: Option<Correction>,
     pub(crate) dying: Bytes,
+    /// Where the gate measures it.
+    pub(crate) committed: Option<Bytes>,
+    /// Of held: in files beyond what processes map; and of those, what no kill would free.
+    pub(crate) unmapped: Bytes,
+    pub(crate) stuck: Bytes,
+    pub(crate) reserved: Bytes,
     pub(crate) maxheld: Bytes,
     pub(crate) processes: u32,
     pub(crate) bounds: Bounds,
@@ -34,7 +53,16 @@ pub(crate) struct Reading {
     pub(crate) notices: u64,
 }
 
-pub(crate) trait Governor {
+impl Reading {
+    /// Over its limit, and not for its processes.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.bounds
+            .limit()
+            .is_some_and(|limit| self.held > limit && self.held.saturating_sub(self.stuck) <= limit)
+    }
+}
+
+pub(crate) trait Governor: Holdings {
     /// Makes the accounts what the plan says. Bounds hold when this returns.
     fn apply(&mut self, plan: &Plan) -> Result<()>;
 
@@ -50,11 +78,61 @@ pub(crate) trait Governor {
     /// What an account holds now, exactly, opened for the question if need be.
     fn measure(&mut self, id: AccountId) -> Result<Bytes>;
 
+    /// Counts anew, now; what follows from it is for [`Self::drain`].
+    fn recount(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Who has entered which account; `None` where nobody can.
+    fn members(&self) -> Option<&Members> {
+        None
+    }
+
+    /// Dirty page cache by payer; counted from the first time somebody asks.
+    fn dirty_pages(&mut self) -> Result<&DirtyPages> {
+        anyhow::bail!("dirty pages are counted by the kernel half, and there is none here")
+    }
+
+    /// The same, where somebody has asked before.
+    fn dirty_pages_begun(&mut self) -> Result<Option<&DirtyPages>> {
+        Ok(None)
+    }
+
+    /// A second way to the kernel half's ledger; `None` where there is none.
+    fn ledger(&self) -> Result<Option<Ledger>> {
+        Ok(None)
+    }
+
     /// What decides here, and its bad days.
     fn status(&self) -> KernelHalfStatus;
 
     /// Most by which `held` may be off for an account near its limit.
     fn error_bound(&self) -> Bytes;
+
+    /// A look at all tasks and open files.
+    fn look(&mut self) -> Result<Sight> {
+        bail!("{NO_KERNEL_HALF}")
+    }
+
+    /// The rows of an account that are charged as they are used.
+    fn charged(&self, _id: AccountId) -> BTreeMap<Resource, RowReading> {
+        BTreeMap::new()
+    }
+
+    /// What becomes of a limit on a row.
+    fn enforcement(&self, _resource: Resource) -> Enforcement {
+        Enforcement::None(NO_KERNEL_HALF.to_owned())
+    }
+
+    /// Charges what slipped through, where anything can.
+    fn catch_up(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Charges that found no room in the kernel half.
+    fn unrecorded(&self) -> u64 {
+        0
+    }
 
     /// The daemon ends: what stays behind?
     fn leave(&mut self, release: bool) -> Result<()>;

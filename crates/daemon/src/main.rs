@@ -11,24 +11,33 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
 
 mod arguments;
+mod auditor;
+mod beancounters;
 mod chores;
 mod control;
+mod courtesy;
 mod defence;
+mod dirty;
+mod entering;
 mod executioner;
 mod fact;
 mod governor;
 mod history;
 mod lock;
 mod log;
+mod oom;
+mod physpages;
 mod reaper;
 mod recorder;
 mod requests;
+mod reservations;
 mod roster;
 mod scope;
 mod setup;
 mod signals;
 mod steward;
 mod watch;
+mod watermarks;
 
 use std::process::ExitCode;
 
@@ -44,10 +53,11 @@ use crate::chores::Chores;
 use crate::control::Control;
 use crate::history::History;
 use crate::lock::Lock;
+use crate::reaper::Reaper;
 use crate::recorder::Recorder;
 use crate::roster::Roster;
 use crate::signals::Signals;
-use crate::steward::{Mandate, Steward};
+use crate::steward::{Helpers, Mandate, Steward};
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -98,11 +108,21 @@ fn run(arguments: Arguments) -> Result<()> {
         .with_context(|| format!("make the directory {:?}", config.paths.state))?;
     let roster = Roster::load(&config.paths.limits, &config.paths.state, ram)?;
     let (scope, remark) = setup::scope(config);
-    let chosen = setup::govern(config, &scope, arguments.dry_run)?;
+    let reaper = Reaper::start()?;
+    let chosen = setup::govern(config, &scope, arguments.dry_run, &reaper)?;
     let _pins = chosen.lock;
     let mut remarks = std::mem::take(&mut loaded.remarks);
     remarks.extend(remark);
     remarks.extend(chosen.remarks);
+    let oom = match setup::oom_watch() {
+        Ok(oom) => Some(oom),
+        Err(error) => {
+            remarks.push(format!(
+                "victims of the kernel's OOM killer are not helped out: {error:#}"
+            ));
+            None
+        }
+    };
     let recorder = Recorder::new(History::open(&config.paths.state, config.events.keep_bytes));
     let raised = Some(config.last_defence.oom_score_adj)
         .filter(|_| config.last_defence.enabled && !arguments.dry_run);
@@ -117,7 +137,11 @@ fn run(arguments: Arguments) -> Result<()> {
         recorder,
         scope,
         mandate,
-        chores,
+        Helpers {
+            reaper,
+            chores,
+            oom,
+        },
         remarks,
     )?;
     let plan = steward.roster.plan().clone();
@@ -126,6 +150,7 @@ fn run(arguments: Arguments) -> Result<()> {
         .apply(&plan)
         .context("put the limits in force")?;
     steward.limits_changed();
+    steward.watermarks = watermarks::Watermarks::start(config, arguments.dry_run);
     steward.note(
         EventKind::Attached,
         None,
@@ -138,9 +163,11 @@ fn run(arguments: Arguments) -> Result<()> {
     for (who, text) in &plan.remarks {
         tracing::warn!("{}: {who}: {text}", config.paths.limits.display());
     }
+    setup::raise_descriptors();
     let socket = config.paths.runtime.join("bursar.sock");
     let mut control = Control::listen(&socket, watch::FIRST_CLIENT)?;
     log::trim_memory();
+    stay_in_memory();
     eprintln!("bursard: ready");
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
 
@@ -159,8 +186,23 @@ fn run(arguments: Arguments) -> Result<()> {
     steward.leave(releases)
 }
 
+/// Whoever takes memory back when there is none must not wait for his own. What is touched stays; what
+/// is not allowed is done without.
+fn stay_in_memory() {
+    use rustix::mm::{MlockAllFlags, mlockall};
+    let what = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    if let Err(error) = mlockall(what) {
+        tracing::debug!(%error, "bursard's own memory is not locked");
+    }
+}
+
 fn release(config: &Config) -> Result<()> {
     let _runtime = Lock::on_runtime(&config.paths.runtime)?;
+    // Not under a bursard that believes in it.
+    let _lock = match config.paths.pins.exists() {
+        true => Some(Lock::on_pins(&config.paths.pins)?),
+        false => None,
+    };
     let count = KernelHalf::release(&config.paths.pins)?;
     let raised = config.last_defence.oom_score_adj;
     defence::Defence::new(raised).stand_down(&Proc::host().context("open /proc")?);

@@ -1,108 +1,167 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Takes a killed process's memory back from a thread of its own (S2): the victim may sit throttled
-//! or starved somewhere, and the rest of the daemon must not wait for it either way.
+//! The daemon's crew of reapers (bursar-reap): what they tell arrives here.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 use anyhow::{Context, Result};
-use bursar_host::{Pidfd, Release};
-use bursar_model::Pid;
+use bursar_host::Pidfd;
+use bursar_model::{Bytes, Nanos, Pid};
+use bursar_reap::{Crew, Errand, Fate, Job, News, Priority, Report, Victim};
 use rustix::event::{EventfdFlags, eventfd};
 
-/// process_mrelease answers "busy" while the victim changes its own memory; that passes.
-const TRIES: u32 = 50;
-const BETWEEN_TRIES: Duration = Duration::from_millis(2);
+/// Reports not yet taken; a crew that is this far ahead of us waits.
+const UNREAD: usize = 4096;
 
-/// How a victim's memory came back.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Method {
-    /// We took it.
-    Released,
-    /// It went by itself, or was gone before we came.
-    Exit,
-}
-
-/// What the reaper did.
-#[derive(Debug)]
-pub(crate) struct Reaped {
-    pub(crate) pid: Pid,
-    pub(crate) method: Method,
-}
-
-/// The reaping thread.
+/// The crew and its news.
 #[derive(Debug)]
 pub(crate) struct Reaper {
-    jobs: Sender<Pidfd>,
-    done: Receiver<Reaped>,
-    bell: OwnedFd,
+    hand: Hand,
+    reports: Receiver<Report>,
+    bell: Arc<OwnedFd>,
+}
+
+/// A process that was sent SIGKILL.
+#[derive(Debug)]
+pub(crate) struct Dying {
+    pub(crate) pid: Pid,
+    /// The hold on it, if it was there to be held.
+    pub(crate) pidfd: Option<Pidfd>,
+    /// When, CLOCK_MONOTONIC.
+    pub(crate) signalled: Nanos,
+    /// What it had of its own then, as far as known.
+    pub(crate) private: Option<Bytes>,
+}
+
+/// Gives the crew something to do; from any thread.
+#[derive(Debug)]
+pub(crate) struct Hand {
+    crew: Crew,
+    outbox: SyncSender<Report>,
+    bell: Arc<OwnedFd>,
+}
+
+/// Which victim a report is about: its number. A pid cannot come round while its report is open: the
+/// crew holds the process by a pidfd, and a zombie keeps its number until its report is out, or it has
+/// ended and the report follows at once.
+const fn tag_of(pid: Pid) -> u64 {
+    pid.get() as u64
 }
 
 impl Reaper {
     pub(crate) fn start() -> Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .context("make an eventfd")?;
-        let ringer = bell.try_clone().context("share an eventfd")?;
-        let (jobs, inbox) = channel::<Pidfd>();
-        let (outbox, done) = channel();
-        std::thread::Builder::new()
-            .name("reaper".to_owned())
-            .spawn(move || {
-                for pidfd in inbox {
-                    let reaped = Reaped {
-                        pid: pidfd.pid(),
-                        method: reap(&pidfd),
-                    };
-                    if outbox.send(reaped).is_err() {
-                        return;
-                    }
-                    // A full counter is a bell already ringing.
-                    let _ = rustix::io::write(&ringer, &1u64.to_ne_bytes());
-                }
-            })
-            .context("start the reaper")?;
-        Ok(Self { jobs, done, bell })
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let bell = Arc::new(eventfd(0, flags).context("make an eventfd")?);
+        let (outbox, reports) = sync_channel(UNREAD);
+        let (ringer, sender) = (Arc::clone(&bell), outbox.clone());
+        let crew = Crew::start(move |news| {
+            // We send the signals ourselves: the other news is none.
+            if let News::Settled(report) = news {
+                // The main thread ends last.
+                let _ = sender.send(*report);
+                ring(&ringer);
+            }
+        })
+        .context("start the reapers")?;
+        let hand = Hand {
+            crew,
+            outbox,
+            bell: Arc::clone(&bell),
+        };
+        Ok(Self {
+            hand,
+            reports,
+            bell,
+        })
     }
 
-    /// Reaps the process behind `pidfd`, which was sent SIGKILL.
-    pub(crate) fn reap(&self, pidfd: Pidfd) {
-        // The thread ends only with us.
-        let _ = self.jobs.send(pidfd);
+    /// For another thread.
+    pub(crate) fn hand(&self) -> Hand {
+        Hand {
+            crew: self.hand.crew.another(),
+            outbox: self.hand.outbox.clone(),
+            bell: Arc::clone(&self.bell),
+        }
     }
 
-    /// What has been done since the last call.
-    pub(crate) fn drain(&self) -> Vec<Reaped> {
+    pub(crate) const fn priority(&self) -> Priority {
+        self.hand.crew.priority()
+    }
+
+    /// See [`Hand::reap`].
+    pub(crate) fn reap(&self, dying: Dying) {
+        self.hand.reap(dying);
+    }
+
+    /// What has been told since the last call.
+    pub(crate) fn drain(&self) -> Vec<Report> {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
-        let mut reaped = Vec::new();
+        let mut reports = Vec::new();
         loop {
-            match self.done.try_recv() {
-                Ok(one) => reaped.push(one),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return reaped,
+            match self.reports.try_recv() {
+                Ok(one) => reports.push(one),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return reports,
             }
         }
     }
+}
+
+impl Hand {
+    /// Takes the memory of a process; without a hold on it there is nothing to take, and that is the
+    /// report.
+    pub(crate) fn reap(&self, dying: Dying) {
+        let Dying {
+            pid,
+            pidfd,
+            signalled,
+            private,
+        } = dying;
+        match pidfd {
+            Some(pidfd) => {
+                let tag = tag_of(pidfd.pid());
+                let victims = vec![Victim {
+                    private,
+                    ..Victim::new(pidfd, signalled, tag)
+                }];
+                self.crew.hand(Job {
+                    errand: Errand::Reap,
+                    victims,
+                });
+            }
+            None => {
+                let report = Report {
+                    tag: tag_of(pid),
+                    pid,
+                    fate: Fate::Exited,
+                    signalled,
+                    took: Nanos::new(
+                        bursar_host::clock::monotonic()
+                            .get()
+                            .saturating_sub(signalled.get()),
+                    ),
+                    freed: private,
+                    stays: None,
+                    found: Vec::new(),
+                };
+                let _ = self.outbox.send(report);
+                ring(&self.bell);
+            }
+        }
+    }
+
+    pub(crate) const fn priority(&self) -> Priority {
+        self.crew.priority()
+    }
+}
+
+fn ring(bell: &OwnedFd) {
+    // A full counter is a bell already ringing.
+    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
 }
 
 impl AsFd for Reaper {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
-}
-
-fn reap(pidfd: &Pidfd) -> Method {
-    for _ in 0..TRIES {
-        match pidfd.release_memory() {
-            Ok(Release::Freed) => return Method::Released,
-            Ok(Release::Busy) => std::thread::sleep(BETWEEN_TRIES),
-            Ok(Release::Gone | Release::NotDying | Release::Unsupported | Release::Denied) => {
-                return Method::Exit;
-            }
-            Err(error) => {
-                tracing::warn!(pid = pidfd.pid().get(), %error, "a killed process's memory could not be taken back early");
-                return Method::Exit;
-            }
-        }
-    }
-    Method::Exit
 }

@@ -2,23 +2,35 @@
 //! What is asked over the control socket, answered. Who asks is known from the kernel; root may ask
 //! everything, others about themselves.
 
+mod beancounters;
+mod ledger;
+mod physpages;
+
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use bursar_config::ConfigError;
 use bursar_host::clock;
 use bursar_model::{
-    AccountId, AccountStatus, Bytes, DaemonStatus, Event, EventKind, Pid, Resource, Row, Uid, Who,
+    AccountId, AccountStatus, BoundsSpec, Bytes, DaemonStatus, Event, EventKind, Pid, Resource,
+    Row, RowBounds, Rows, Uid, Who,
 };
 use bursar_policy::Plan;
 use bursar_protocol::{
-    Ask, ErrorKind, LimitChange, LimitEntry, Quota, Refusal, Reply, Request, VERSION,
+    Ask, ErrorKind, Granted, LimitChange, LimitEntry, Quota, Refusal, Reply, Request, VERSION,
 };
 
+use crate::beancounters::Beancounters;
 use crate::control::After;
+use crate::dirty;
+use crate::entering;
 use crate::governor::Reading;
 use crate::recorder::Recorder;
+use crate::reservations::{Asker, Denied};
 use crate::scope::Payers;
 use crate::steward::Steward;
+
+pub(crate) use ledger::checked as ledger_checked;
 
 /// Names of one limit's accounts in a reply.
 const NAMES_SHOWN: usize = 100;
@@ -42,16 +54,15 @@ fn only_root(uid: Uid, what: &str) -> Result<(), Refusal> {
     ))
 }
 
-/// Answers one line. Events made on the way are left for the steward to publish.
-pub(crate) fn answer(steward: &mut Steward, uid: Uid, line: &[u8]) -> (Reply, After) {
+/// Answers one line; `None`: it will be answered later. Events made on the way are left for the steward
+/// to publish.
+pub(crate) fn answer(steward: &mut Steward, asker: Asker, line: &[u8]) -> Option<(Reply, After)> {
+    let refused = |refusal: Refusal| Some((Reply::Refused(refusal), After::Ask));
     let request = match serde_json::from_slice::<Request>(line) {
         Ok(request) => request,
         Err(error) => {
             let message = format!("this is no request: {error}");
-            return (
-                Reply::Refused(refusal(ErrorKind::BadRequest, message)),
-                After::Ask,
-            );
+            return refused(refusal(ErrorKind::BadRequest, message));
         }
     };
     if request.version != VERSION {
@@ -60,28 +71,111 @@ pub(crate) fn answer(steward: &mut Steward, uid: Uid, line: &[u8]) -> (Reply, Af
              bursar that belongs to it",
             request.version
         );
-        return (
-            Reply::Refused(refusal(ErrorKind::BadRequest, message)),
-            After::Ask,
-        );
+        return refused(refusal(ErrorKind::BadRequest, message));
     }
     let follows = matches!(request.ask, Ask::Events { follow: true, .. });
-    match dispatch(steward, uid, request.ask) {
-        Ok(reply) => (reply, if follows { After::Follow } else { After::Ask }),
-        Err(refusal) => (Reply::Refused(refusal), After::Ask),
+    match dispatch(steward, asker, request.ask) {
+        Ok(None) => None,
+        Ok(Some(reply)) => Some((reply, if follows { After::Follow } else { After::Ask })),
+        Err(refusal) => refused(refusal),
     }
 }
 
-fn dispatch(steward: &mut Steward, uid: Uid, ask: Ask) -> Answer {
-    match ask {
-        Ask::Status { who } => status(steward, uid, who.as_ref()),
-        Ask::Quota => quota(steward, uid),
+/// `None`: later.
+fn dispatch(steward: &mut Steward, asker: Asker, ask: Ask) -> Result<Option<Reply>, Refusal> {
+    let uid = asker.uid;
+    let answer = match ask {
+        Ask::Status { who } => status(steward, asker, who.as_ref()),
+        Ask::Quota => quota(steward, entering::payer_of(steward, asker)),
         Ask::Limits { who } => limits(steward, uid, who.as_ref()),
         Ask::SetLimit(change) => set_limit(steward, uid, change),
+        Ask::SetRows(change) => beancounters::set(steward, uid, change),
+        Ask::Beancounters { who } => beancounters::show(steward, asker, who.as_ref()),
         Ask::ClearLimit { who } => clear_limit(steward, uid, &who),
         Ask::Events { since, .. } => events(steward, uid, since.as_deref()),
         Ask::Why { pid } => why(steward, uid, pid),
+        Ask::Dirty => {
+            only_root(uid, "see who has dirtied the page cache")?;
+            let report = dirty::report(steward);
+            let report =
+                report.map_err(|error| refusal(ErrorKind::Failed, format!("{error:#}")))?;
+            Ok(Reply::Dirty(Box::new(report)))
+        }
+        Ask::Enter { account } => {
+            entering::enter(steward, asker, &account).map(|account| Reply::Entered { account })
+        }
+        Ask::Reserve(ask) => match steward.reserve(paying(steward, asker), &ask) {
+            Ok((pages, reserved)) => Ok(Reply::Granted(Granted { pages, reserved })),
+            Err(denied) => Err(denied_refusal(&denied)),
+        },
+        Ask::Commit { pages } => match steward.commit(paying(steward, asker), pages) {
+            Ok(reserved) => Ok(Reply::Granted(Granted { pages, reserved })),
+            Err(denied) => Err(denied_refusal(&denied)),
+        },
+        Ask::RunKiller => run_killer(steward, uid),
+        Ask::CheckLedger => return ledger::begin(steward, asker).map(|()| None),
+        Ask::Watermarks => watermarks(steward, uid),
+        Ask::RestoreWatermarks => restore_watermarks(steward, uid),
+        Ask::Physpages { who, ticket } => physpages::show(steward, asker, who.as_ref(), ticket),
+    };
+    answer.map(Some)
+}
+
+/// What the asker's process pays into.
+fn own_account(steward: &Steward, asker: Asker) -> Option<AccountId> {
+    let payer = entering::payer_of(steward, asker);
+    steward.payers().of(payer).map(|(id, _)| id)
+}
+
+/// The asker as who pays for him.
+fn paying(steward: &Steward, asker: Asker) -> Asker {
+    Asker {
+        uid: entering::payer_of(steward, asker),
+        ..asker
     }
+}
+
+fn watermarks(steward: &mut Steward, uid: Uid) -> Answer {
+    only_root(uid, "look at the watermarks")?;
+    match steward.watermarks_report() {
+        Some(report) => Ok(Reply::Watermarks(Box::new(report))),
+        None => Err(refusal(ErrorKind::NotFound, steward.watermarks.absence())),
+    }
+}
+
+fn restore_watermarks(steward: &mut Steward, uid: Uid) -> Answer {
+    only_root(uid, "put the watermarks back")?;
+    match steward.watermarks.restore() {
+        Some(report) => Ok(Reply::WatermarksRestored(report)),
+        None => Err(refusal(ErrorKind::NotFound, steward.watermarks.absence())),
+    }
+}
+
+fn denied_refusal(denied: &Denied) -> Refusal {
+    let kind = match denied {
+        Denied::Senseless(_) => ErrorKind::BadRequest,
+        Denied::Full { .. } => ErrorKind::Refused,
+        Denied::Gone(_) => ErrorKind::NotFound,
+        Denied::Failed(_) => ErrorKind::Failed,
+    };
+    refusal(kind, denied.to_string())
+}
+
+fn run_killer(steward: &mut Steward, uid: Uid) -> Answer {
+    only_root(uid, "run the killer out of turn")?;
+    let failed = |error: anyhow::Error| refusal(ErrorKind::Failed, format!("{error:#}"));
+    let killed = |steward: &Steward| {
+        let readings = steward.governor.readings();
+        readings
+            .iter()
+            .fold(0, |sum: u64, it| sum.saturating_add(it.kills))
+    };
+    let before = killed(steward);
+    steward.governor.recount().map_err(failed)?;
+    steward.attend().map_err(failed)?;
+    Ok(Reply::KillerRan {
+        kills: killed(steward).saturating_sub(before),
+    })
 }
 
 fn show(steward: &mut Steward, reading: &Reading) -> AccountStatus {
@@ -92,17 +186,42 @@ fn show(steward: &mut Steward, reading: &Reading) -> AccountStatus {
         notice: reading.bounds.notice(),
         barrier: reading.bounds.barrier(),
         limit: reading.bounds.limit(),
-        failcnt: reading.failcnt,
+        failcnt: reading
+            .failcnt
+            .saturating_add(steward.reservations.refused_in(reading.id, &steward.paying)),
+        reserved: steward
+            .reservations
+            .reserved_in(reading.id, &steward.paying),
     };
+    let mut resources = Rows::from([(Resource::Memory, row)]);
+    let bounds = rows_of(steward, reading.id);
+    resources.beans = Beancounters::limited_rows(reading.id, &bounds, &*steward.governor);
     AccountStatus {
         account,
         uid: reading.id.uid(),
         kind,
         processes: reading.processes,
-        resources: [(Resource::Memory, row)].into(),
+        resources,
         dying: reading.dying,
+        committed: reading.committed,
+        unmapped: reading.unmapped,
+        stuck: reading.stuck,
+        reserved: reading.reserved,
+        correction: reading.correction,
         kills: reading.kills,
         notices: reading.notices,
+    }
+}
+
+/// The bounds of an account's beancounters.
+fn rows_of(steward: &Steward, id: AccountId) -> BTreeMap<Resource, RowBounds> {
+    let plan = steward.roster.plan();
+    match plan.accounts.get(&id) {
+        Some(planned) => planned.rows.clone(),
+        None => match id.uid() {
+            Some(uid) if steward.scope.covers(uid) => plan.default_rows.clone(),
+            _ => BTreeMap::new(),
+        },
     }
 }
 
@@ -141,9 +260,10 @@ fn accounts_meant(steward: &mut Steward, who: &Who) -> Result<Vec<AccountId>, Re
     })
 }
 
-fn status(steward: &mut Steward, uid: Uid, who: Option<&Who>) -> Answer {
+fn status(steward: &mut Steward, asker: Asker, who: Option<&Who>) -> Answer {
+    let uid = asker.uid;
     let mut readings = steward.governor.readings();
-    let own = steward.payers().of(uid).map(|(id, _)| id);
+    let own = own_account(steward, asker);
     if let Some(who) = who {
         let meant = accounts_meant(steward, who)?;
         if uid.get() != 0 && meant.iter().any(|id| Some(*id) != own) {
@@ -191,7 +311,12 @@ fn quota(steward: &mut Steward, uid: Uid) -> Answer {
                 id,
                 is_default: true,
                 held: Bytes::ZERO,
+                correction: None,
                 dying: Bytes::ZERO,
+                committed: None,
+                unmapped: Bytes::ZERO,
+                stuck: Bytes::ZERO,
+                reserved: Bytes::ZERO,
                 maxheld: Bytes::ZERO,
                 processes: 0,
                 bounds,
@@ -221,7 +346,7 @@ fn limits(steward: &mut Steward, uid: Uid, who: Option<&Who>) -> Answer {
     {
         only_root(uid, "see other users' limits")?;
     }
-    let written: Vec<(Who, _)> = steward
+    let written: Vec<(Who, _, _)> = steward
         .roster
         .limits()
         .iter()
@@ -229,7 +354,7 @@ fn limits(steward: &mut Steward, uid: Uid, who: Option<&Who>) -> Answer {
             Some(who) => limit.who == *who,
             None => uid.get() == 0 || own_who.as_ref() == Some(&limit.who),
         })
-        .map(|limit| (limit.who.clone(), limit.memory))
+        .map(|limit| (limit.who.clone(), limit.memory, limit.rows.clone()))
         .collect();
     if let (Some(who), true) = (who, written.is_empty()) {
         return Err(refusal(
@@ -237,7 +362,7 @@ fn limits(steward: &mut Steward, uid: Uid, who: Option<&Who>) -> Answer {
             format!("no limit is set for {who}"),
         ));
     }
-    let entries = written.into_iter().map(|(who, memory)| {
+    let entries = written.into_iter().map(|(who, memory, rows)| {
         let ids: Vec<AccountId> = steward
             .roster
             .plan()
@@ -256,6 +381,7 @@ fn limits(steward: &mut Steward, uid: Uid, who: Option<&Who>) -> Answer {
         LimitEntry {
             who,
             memory,
+            rows,
             accounts,
             remark,
         }
@@ -388,17 +514,17 @@ fn put_in_force(
             .roster
             .limits()
             .iter()
-            .map(|it| (it.who.clone(), it.memory))
+            .map(|it| (it.who.clone(), it.memory, it.rows.clone()))
             .collect();
         let stray: Vec<Who> = old.iter().map(|it| it.who.clone()).collect();
         let undone = stray
             .iter()
-            .filter(|who| !wanted.iter().any(|(it, _)| it == *who))
+            .filter(|who| !wanted.iter().any(|(it, _, _)| it == *who))
             .try_for_each(|who| old.clear(who).map(drop))
             .and_then(|()| {
                 wanted
                     .iter()
-                    .try_for_each(|(who, spec)| old.set(who, *spec))
+                    .try_for_each(|(who, spec, rows)| put_back(&mut old, who, *spec, rows))
             })
             .and_then(|()| old.store(&path));
         let fate = match undone {
@@ -413,6 +539,29 @@ fn put_in_force(
     steward.roster.adopt(limits, plan);
     steward.limits_changed();
     Ok(())
+}
+
+/// An entry as it was.
+fn put_back(
+    limits: &mut bursar_config::Limits,
+    who: &Who,
+    memory: BoundsSpec,
+    rows: &BTreeMap<Resource, RowBounds>,
+) -> Result<(), ConfigError> {
+    // Rows that were not there go.
+    let mut all: BTreeMap<Resource, RowBounds> = limits
+        .get(who)
+        .map(|limit| limit.rows.keys().copied())
+        .into_iter()
+        .flatten()
+        .map(|resource| (resource, RowBounds::UNLIMITED))
+        .collect();
+    all.extend(rows);
+    limits.set(who, memory)?;
+    if all.is_empty() {
+        return Ok(());
+    }
+    limits.set_rows(who, &all)
 }
 
 /// What a user may see of the past.
@@ -463,7 +612,7 @@ fn why(steward: &mut Steward, uid: Uid, pid: Option<Pid>) -> Answer {
         matches!(
             event.event,
             EventKind::Kill | EventKind::KillFailed | EventKind::WouldKill
-        )
+        ) || (event.event == EventKind::NoVictim && event.files_bytes.is_some())
     };
     let own = own_account_name(steward, uid);
     let see = may_see(uid, own.as_deref());

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The limits as written, the names in them as looked up, and the accounts that follow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use bursar_config::{ConfigError, Limits};
 use bursar_host::{Lookup, Users};
-use bursar_model::{AccountId, AccountKind, Bytes, Gid, Uid, Who};
+use bursar_model::{AccountId, AccountKind, Bytes, Gid, KillManner, Uid, Who};
 use bursar_policy::{Directory, Entry, NameError, Plan, plan};
 use serde::{Deserialize, Serialize};
 
@@ -86,6 +86,8 @@ impl Roster {
             .map(|limit| Entry {
                 who: limit.who.clone(),
                 memory: limit.memory,
+                is_entered: limit.granted.is_some(),
+                rows: limit.rows.clone(),
             })
             .collect();
         let directory = self.look_up(&entries);
@@ -197,6 +199,37 @@ impl Roster {
                 (name, kind)
             }
         }
+    }
+
+    /// The users who may enter a shared account, besides root. `None`: there is no such account.
+    pub(crate) fn granted(&mut self, who: &Who) -> Option<BTreeSet<Uid>> {
+        let granted = self.limits.get(who)?.granted.clone().unwrap_or_default();
+        let mut users = BTreeSet::new();
+        for grant in granted {
+            match grant {
+                Who::Uid(uid) => users.extend([uid]),
+                Who::User(name) => users.extend(self.look_up_user(&name)),
+                Who::Group(name) => {
+                    let members = self.look_up_group(&name).map(|(_, members)| members);
+                    users.extend(members.unwrap_or_default());
+                }
+                Who::Shared(_) | Who::Default => {}
+            }
+        }
+        Some(users)
+    }
+
+    /// Whether the largest process of an account is to be asked before it is killed.
+    pub(crate) fn manner_of(&self, id: AccountId) -> KillManner {
+        let who = self
+            .plan
+            .accounts
+            .get(&id)
+            .map_or(&Who::Default, |it| &it.who);
+        self.limits
+            .get(who)
+            .map(|limit| limit.kill)
+            .unwrap_or_default()
     }
 
     /// A user's number.

@@ -34,6 +34,12 @@ pub(crate) struct Payers {
 
 impl Payers {
     pub(crate) fn new(plan: &Plan, scope: Scope) -> Self {
+        // Who has entered a shared account pays by its number, as if that were a uid.
+        let shared = plan
+            .accounts
+            .iter()
+            .filter(|(id, _)| id.uid().is_none())
+            .map(|(&id, planned)| (Uid::new(id.get()), (id, planned.bounds)));
         let accounts = plan
             .accounts
             .iter()
@@ -43,6 +49,7 @@ impl Payers {
                     .iter()
                     .map(move |&uid| (uid, (id, planned.bounds)))
             })
+            .chain(shared)
             .collect();
         Self {
             accounts,
@@ -60,6 +67,22 @@ impl Payers {
         Some((AccountId::of(uid), bounds))
     }
 
+    /// The account that stands for a user whether or not any limit concerns him.
+    pub(crate) fn account_of(&self, uid: Uid) -> AccountId {
+        self.of(uid).map_or(AccountId::of(uid), |(id, _)| id)
+    }
+
+    /// The same for ordinary users and whomever a limit concerns: all others are no account's.
+    pub(crate) fn billed(&self, uid: Uid) -> Option<AccountId> {
+        let is_billed = self.of(uid).is_some() || self.scope.covers(uid);
+        is_billed.then(|| self.account_of(uid))
+    }
+
+    /// Whether there is this shared account.
+    pub(crate) fn has(&self, id: AccountId) -> bool {
+        self.accounts.contains_key(&Uid::new(id.get()))
+    }
+
     /// Whether a user's programs can be killed because of a limit.
     pub(crate) fn is_limited(&self, uid: Uid) -> bool {
         self.of(uid)
@@ -71,7 +94,7 @@ impl Payers {
         let named: Vec<Uid> = self
             .accounts
             .iter()
-            .filter(|(_, (it, _))| *it == id)
+            .filter(|(uid, (it, _))| *it == id && uid.get() < AccountId::FIRST_SHARED)
             .map(|(&uid, _)| uid)
             .collect();
         if named.is_empty() {
@@ -79,5 +102,14 @@ impl Payers {
         } else {
             named
         }
+    }
+
+    /// The same, with the number by which those pay who have entered it.
+    pub(crate) fn charged_to(&self, id: AccountId) -> Vec<Uid> {
+        let mut all = self.payers_of(id);
+        if id.uid().is_none() {
+            all.push(Uid::new(id.get()));
+        }
+        all
     }
 }

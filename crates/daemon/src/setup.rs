@@ -4,18 +4,22 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use bursar_config::{Config, Count, TriggerChoice};
+use bursar_config::{Config, Count, GateChoice, TriggerChoice};
 use bursar_host::{Mounted, Mounts, Proc, machine, mount_bpffs, mount_tracefs, uid_min};
 use bursar_kernel::{Options, Settings, Started};
+use bursar_model::{GateMode, GateStatus};
 
-use crate::governor::{BpfGovernor, Governor, PollGovernor, TraceGovernor};
-use crate::lock::Lock;
+use crate::governor::{BpfGovernor, Governor, Measures, PollGovernor, Powers, TraceGovernor};
+use crate::lock::{Held, Lock};
+use crate::oom::OomWatch;
+use crate::reaper::Reaper;
 use crate::scope::Scope;
 
 const BPFFS: &str = "/sys/fs/bpf";
 const TRACEFS: &str = "/sys/kernel/tracing";
 /// S1 section 3.3.
 const POLL_MS: u64 = 200;
+const POLLING: &str = "scanning /proc every 200 ms";
 
 /// A governor, and how it came about.
 pub(crate) struct Chosen {
@@ -51,31 +55,24 @@ pub(crate) fn scope(config: &Config) -> (Scope, Option<String>) {
 }
 
 /// Starts the governor that was asked for, or the best there is.
-pub(crate) fn govern(config: &Config, scope: &Scope, dry_run: bool) -> Result<Chosen> {
+pub(crate) fn govern(
+    config: &Config,
+    scope: &Scope,
+    dry_run: bool,
+    reaper: &Reaper,
+) -> Result<Chosen> {
     if dry_run {
-        let how = "dry run: scanning /proc every 200 ms, killing nobody".to_owned();
-        return Ok(Chosen {
-            governor: poll(config, scope)?,
-            how,
-            remarks: Vec::new(),
-            lock: None,
-        });
+        let how = "dry run: scanning /proc every 200 ms, killing nobody";
+        return poll(config, scope, how);
     }
     match config.trigger {
-        TriggerChoice::Bpf => bpf(config, scope),
+        TriggerChoice::Bpf => bpf(config, scope, reaper),
         TriggerChoice::Trace => trace(config, scope),
-        TriggerChoice::Poll => {
-            let how = "scanning /proc every 200 ms".to_owned();
-            Ok(Chosen {
-                governor: poll(config, scope)?,
-                how,
-                remarks: Vec::new(),
-                lock: None,
-            })
-        }
+        TriggerChoice::Poll => poll(config, scope, POLLING),
         TriggerChoice::Auto => {
-            let no_bpf = match bpf(config, scope) {
+            let no_bpf = match bpf(config, scope, reaper) {
                 Ok(chosen) => return Ok(chosen),
+                Err(error) if error.is::<Held>() => return Err(error),
                 Err(error) => format!(
                     "no kernel half: {error:#}; limits hold only while bursard runs, and later than \
                      they should (see: bursar doctor)"
@@ -86,13 +83,7 @@ pub(crate) fn govern(config: &Config, scope: &Scope, dry_run: bool) -> Result<Ch
                 Ok(chosen) => chosen,
                 Err(error) => {
                     tracing::error!("no trace pipe either: {error:#}");
-                    let how = "scanning /proc every 200 ms".to_owned();
-                    Chosen {
-                        governor: poll(config, scope)?,
-                        how,
-                        remarks: Vec::new(),
-                        lock: None,
-                    }
+                    poll(config, scope, POLLING)?
                 }
             };
             chosen.remarks.push(no_bpf);
@@ -105,12 +96,14 @@ fn counts_files(config: &Config) -> bool {
     config.count == Count::Rss
 }
 
-fn poll(config: &Config, scope: &Scope) -> Result<Box<dyn Governor>> {
-    Ok(Box::new(PollGovernor::start(
-        scope.clone(),
-        counts_files(config),
-        POLL_MS,
-    )?))
+fn poll(config: &Config, scope: &Scope, how: &str) -> Result<Chosen> {
+    let governor = PollGovernor::start(scope.clone(), counts_files(config), POLL_MS)?;
+    Ok(Chosen {
+        governor: Box::new(governor),
+        how: how.to_owned(),
+        remarks: Vec::new(),
+        lock: None,
+    })
 }
 
 fn trace(config: &Config, scope: &Scope) -> Result<Chosen> {
@@ -128,7 +121,7 @@ fn trace(config: &Config, scope: &Scope) -> Result<Chosen> {
     })
 }
 
-fn bpf(config: &Config, scope: &Scope) -> Result<Chosen> {
+fn bpf(config: &Config, scope: &Scope, reaper: &Reaper) -> Result<Chosen> {
     provide_bpffs(&config.paths.pins)?;
     let lock = Lock::on_pins(&config.paths.pins)?;
     let page_size = machine::page_size();
@@ -136,12 +129,14 @@ fn bpf(config: &Config, scope: &Scope) -> Result<Chosen> {
     let options = Options {
         max_processes: config.ledger.max_processes,
         max_accounts: config.ledger.max_accounts,
+        max_objects: config.ledger.max_objects,
         events_bytes: u32::try_from(events_bytes).context("size the ring buffer")?,
         possible_cpus: machine::possible_cpus(Path::new("/sys"))?,
         page_size,
         count_file: counts_files(config),
         event_trigger: config.triggers.event,
         timer_trigger: config.triggers.timer,
+        gate: config.gate.mode == GateChoice::Auto,
     };
     let adj = u16::try_from(config.last_defence.oom_score_adj).ok();
     let settings = Settings {
@@ -149,19 +144,70 @@ fn bpf(config: &Config, scope: &Scope) -> Result<Chosen> {
         exempt: scope.exempt.clone(),
         raised_adj: adj.filter(|_| config.last_defence.enabled),
     };
-    let (governor, started) = BpfGovernor::start(&config.paths.pins, options, settings)?;
+    let measures = Measures {
+        usual: config.gate.measure,
+        committed: config
+            .gate
+            .committed
+            .iter()
+            .map(|range| (range.first(), range.last()))
+            .collect(),
+    };
+    let (governor, started) = BpfGovernor::start(
+        &config.paths.pins,
+        options,
+        settings,
+        measures,
+        Powers {
+            hand: reaper.hand(),
+            notifier: config.triggers.notifier,
+        },
+    )?;
     let how = match started {
         Started::Loaded => "kernel half loaded",
         Started::Adopted => "kernel half was running and is taken over",
         Started::Replacing => "kernel half of another version is being replaced",
     };
     let governor = Box::new(governor);
+    let remarks = gate_remarks(config, &governor.status().gate);
     Ok(Chosen {
         governor,
         how: how.to_owned(),
-        remarks: Vec::new(),
+        remarks,
         lock: Some(lock),
     })
+}
+
+/// Listens for the kernel's own OOM killer, where that can be had.
+pub(crate) fn oom_watch() -> Result<OomWatch> {
+    let tracefs = Path::new(TRACEFS);
+    if mount_tracefs(tracefs)? == Mounted::Now {
+        tracing::info!(path = TRACEFS, "mounted tracefs");
+    }
+    OomWatch::start(tracefs)
+}
+
+/// A rung of the ladder that was wanted and is missing is said aloud.
+fn gate_remarks(config: &Config, gate: &GateStatus) -> Vec<String> {
+    let why = gate.reason.as_deref().unwrap_or("for no known reason");
+    let remark = match gate.mode {
+        GateMode::Strict => None,
+        GateMode::BestEffort => Some(format!(
+            "the gate is best effort: a request may slip through where another was preempted ({why})"
+        )),
+        GateMode::None if config.gate.mode == GateChoice::Off => None,
+        GateMode::None => Some(format!(
+            "no gate: nothing is refused at the barrier, the notice is followed by the limit ({why})"
+        )),
+    };
+    let files = gate.files.as_ref().map(|why| {
+        format!("files in tmpfs may grow past the barrier: they are counted, not refused ({why})")
+    });
+    let remarks: Vec<String> = remark.into_iter().chain(files).collect();
+    for remark in &remarks {
+        tracing::warn!("{remark}");
+    }
+    remarks
 }
 
 /// Pins need a BPF file system; at its usual place it is mounted if need be, as systemd would.
@@ -180,4 +226,21 @@ fn provide_bpffs(pins: &Path) -> Result<()> {
         tracing::info!(path = BPFFS, "mounted the BPF file system");
     }
     Ok(())
+}
+
+/// Two descriptors for each process that has memory reserved; the usual 1,024 would be few.
+pub(crate) fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    const ENOUGH: u64 = 16 << 10;
+    let now = getrlimit(Resource::Nofile);
+    let wanted = now.maximum.map_or(ENOUGH, |most| most.min(ENOUGH));
+    if now.current.is_some_and(|current| current < wanted) {
+        let raised = Rlimit {
+            current: Some(wanted),
+            maximum: now.maximum,
+        };
+        if let Err(error) = setrlimit(Resource::Nofile, raised) {
+            tracing::warn!(%error, "cannot raise the number of descriptors: fewer processes can reserve");
+        }
+    }
 }

@@ -2,21 +2,39 @@
 //! The daemon's parts together, and what it does when something happens: observe (governor) → decide
 //! (already done, or bursar-policy) → act (executioner, reaper, chores) → record.
 
-use anyhow::Result;
-use bursar_host::Proc;
-use bursar_model::{AccountId, Event, EventKind, Trigger};
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
 
+use anyhow::Result;
+use bursar_host::{MemoryFiles, Proc, clock, machine};
+use bursar_model::{AccountId, Bytes, Event, EventKind, KillManner, Nanos, Pid, Trigger, Uid};
+use bursar_protocol::Reserve;
+
+use crate::auditor::{Auditor, News};
+use crate::beancounters::Beancounters;
 use crate::chores::Chores;
-use crate::executioner::{Execution, execute, hold};
-use crate::fact::{Fact, Victim};
+use crate::control::ClientId;
+use crate::courtesy::Courtesy;
+use crate::entering::Entered;
+use crate::executioner::{Execution, execute, execute_chosen};
+use crate::fact::{Fact, Level, Victim};
 use crate::governor::Governor;
-use crate::reaper::Reaper;
+use crate::oom::{self, OomWatch};
+use crate::physpages::{Counter, Finished, Order};
+use crate::reaper::{Dying, Reaper};
 use crate::recorder::{Message, Recorder};
+use crate::reservations::{Asker, Denied, Reservations};
 use crate::roster::Roster;
-use crate::scope::Scope;
+use crate::scope::{Payers, Scope};
+use crate::watermarks::Watermarks;
 
 /// Users of a shared account who are told; more would be a broadcast.
 const MOST_TOLD: usize = 64;
+/// Files named when they are what is over a limit, and how long they are looked for meanwhile.
+const FILES_NAMED: usize = 8;
+const FILES_PATIENCE: Duration = Duration::from_millis(100);
 
 /// What the daemon may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,22 +45,40 @@ pub(crate) struct Mandate {
     pub(crate) notifier: bool,
 }
 
+/// Who works for the steward.
+pub(crate) struct Helpers {
+    pub(crate) reaper: Reaper,
+    pub(crate) chores: Chores,
+    /// `None` where tracefs is not to be had.
+    pub(crate) oom: Option<OomWatch>,
+}
+
 /// All parts.
 pub(crate) struct Steward {
     pub(crate) roster: Roster,
     pub(crate) governor: Box<dyn Governor>,
     pub(crate) recorder: Recorder,
     pub(crate) scope: Scope,
+    pub(crate) reservations: Reservations,
+    /// Who pays into what, as of the last change: asked at every reservation.
+    pub(crate) paying: Payers,
+    pub(crate) watermarks: Watermarks,
+    pub(crate) beancounters: Beancounters,
     mandate: Mandate,
     proc: Proc,
     reaper: Reaper,
     chores: Chores,
+    oom: Option<OomWatch>,
+    /// Started by the first who asks.
+    counter: Option<Counter>,
+    courtesy: Courtesy,
+    auditor: Auditor,
     /// Recorded, and not yet sent to those who follow.
     fresh: Vec<Event>,
     /// Remarks on configuration and machine that hold until the next reload.
     standing_remarks: Vec<String>,
     /// Victims of a dry run already mentioned.
-    mentioned: Vec<(bursar_model::Pid, bursar_model::Nanos)>,
+    mentioned: Vec<(Pid, Nanos)>,
     lost_before: u64,
 }
 
@@ -53,24 +89,39 @@ impl Steward {
         recorder: Recorder,
         scope: Scope,
         mandate: Mandate,
-        chores: Chores,
+        helpers: Helpers,
         standing_remarks: Vec<String>,
     ) -> Result<Self> {
         let lost_before = governor.status().events_lost;
+        let paying = Payers::new(roster.plan(), scope.clone());
+        let mut recorder = recorder;
+        recorder.introduce_reapers(helpers.reaper.priority());
         Ok(Self {
+            reservations: Reservations::new(machine::page_size()),
+            paying,
             roster,
             governor,
             recorder,
             scope,
+            watermarks: Watermarks::default(),
+            beancounters: Beancounters::new()?,
             mandate,
             proc: Proc::host()?,
-            reaper: Reaper::start()?,
-            chores,
+            reaper: helpers.reaper,
+            chores: helpers.chores,
+            oom: helpers.oom,
+            counter: None,
+            courtesy: Courtesy::new()?,
+            auditor: Auditor::new()?,
             fresh: Vec::new(),
             standing_remarks,
             mentioned: Vec::new(),
             lost_before,
         })
+    }
+
+    pub(crate) const fn proc(&self) -> &Proc {
+        &self.proc
     }
 
     pub(crate) const fn is_dry_run(&self) -> bool {
@@ -104,40 +155,61 @@ impl Steward {
                 let (event, message) = self.recorder.notice(&level, &mut self.roster);
                 self.fresh.push(event);
                 self.tell(message);
+                self.ask_first(&level);
             }
-            Fact::Killed(victim) => {
-                self.killed(&victim, victim.level.trigger);
-                match hold(&self.proc, victim.pid, victim.started) {
-                    Some(pidfd) => self.reaper.reap(pidfd),
-                    None => self.settle_reaped(victim.pid, crate::reaper::Method::Exit),
-                }
-            }
-            Fact::KillAsked(victim) => self.carry_out(&victim),
+            // The sentry has set the reapers on it.
+            Fact::Killed(victim) => self.killed(&victim, victim.level.trigger, None),
+            Fact::KillAsked(victim) => self.carry_out(victim),
+            Fact::Executed(victim, execution) => self.executed(victim, execution, None),
             Fact::NoVictim(victim) => {
                 let event = self.recorder.no_victim(&victim, &mut self.roster);
                 self.fresh.push(event);
             }
+            Fact::Files(level, stuck) => self.tell_of_files(&level, stuck),
             Fact::Freed(victim, duration) => {
                 let event = self.recorder.freed(&victim, duration, &mut self.roster);
                 self.fresh.extend(event);
+            }
+            Fact::Refused(level, refused) => {
+                let event = self.recorder.refused(&level, &refused, &mut self.roster);
+                self.fresh.push(event);
+            }
+            Fact::RowRefused(level, refused) => {
+                let event = self
+                    .recorder
+                    .row_refused(&level, &refused, &mut self.roster);
+                self.fresh.push(event);
             }
             Fact::Undefended => self.chores.defend(self.payers()),
         }
     }
 
-    fn killed(&mut self, victim: &Victim, trigger: Trigger) {
-        let (event, message) = self.recorder.kill(victim, trigger, &mut self.roster);
+    fn killed(&mut self, victim: &Victim, trigger: Trigger, reason: Option<String>) {
+        let (event, message) = self
+            .recorder
+            .kill(victim, trigger, reason, &mut self.roster);
         self.fresh.push(event);
         self.tell(message);
     }
 
-    /// The kernel half chose and could not reach the victim, or a user-space trigger chose.
-    fn carry_out(&mut self, victim: &Victim) {
+    /// No kill would free them: their user is to remove them, so he is told which.
+    fn tell_of_files(&mut self, level: &Level, stuck: Bytes) {
+        let users: BTreeSet<Uid> = self.payers().payers_of(level.account).into_iter().collect();
+        let files = MemoryFiles::of(&self.proc, &users, FILES_NAMED, FILES_PATIENCE)
+            .inspect_err(|error| tracing::warn!(%error, "files in memory could not be looked for"))
+            .unwrap_or_default();
+        let (event, message) = self.recorder.files(level, stuck, &files, &mut self.roster);
+        self.fresh.push(event);
+        self.tell(message);
+    }
+
+    /// Somebody chose and left the signal to us.
+    fn carry_out(&mut self, victim: Victim) {
         if self.mandate.dry_run {
             let key = (victim.pid, victim.started);
             if !self.mentioned.contains(&key) {
                 self.mentioned.push(key);
-                let event = self.recorder.would_kill(victim, &mut self.roster);
+                let event = self.recorder.would_kill(&victim, &mut self.roster);
                 self.fresh.push(event);
             }
             return;
@@ -145,39 +217,229 @@ impl Steward {
         if !self.mandate.notifier {
             return;
         }
-        let trigger = match victim.level.trigger {
-            Trigger::Poll => Trigger::Poll,
-            Trigger::Event | Trigger::Timer | Trigger::Notifier => Trigger::Notifier,
-        };
-        let failed = match execute(&self.proc, victim) {
-            Ok(Execution::Done(pidfd)) => {
-                self.killed(victim, trigger);
-                self.reaper.reap(pidfd);
-                return;
-            }
-            // It ended by itself: the breach is over as far as this process goes.
-            Ok(Execution::Gone) => return,
-            Ok(Execution::Spared(why)) => why.to_owned(),
-            Err(error) => error.to_string(),
-        };
-        let event = self.recorder.kill_failed(victim, &failed, &mut self.roster);
-        self.fresh.push(event);
-    }
-
-    /// Takes the reaper's reports.
-    pub(crate) fn collect_reaped(&mut self) {
-        for reaped in self.reaper.drain() {
-            self.settle_reaped(reaped.pid, reaped.method);
+        let pid = victim.pid;
+        let (execution, pidfd) = execute_chosen(&self.proc, pid, victim.started);
+        let signalled = execution.signalled();
+        self.executed(victim, execution, None);
+        if let Some(at) = signalled {
+            self.reaper.reap(Dying {
+                pid,
+                pidfd,
+                signalled: at,
+                private: None,
+            });
         }
     }
 
-    fn settle_reaped(&mut self, pid: bursar_model::Pid, method: crate::reaper::Method) {
-        let event = self.recorder.reaped(pid, method);
-        self.fresh.extend(event);
+    fn executed(&mut self, mut victim: Victim, execution: Execution, reason: Option<String>) {
+        match execution {
+            Execution::Signalled(at) => {
+                let trigger = match victim.level.trigger {
+                    Trigger::Poll => Trigger::Poll,
+                    Trigger::Event | Trigger::Timer | Trigger::Notifier => Trigger::Notifier,
+                };
+                victim.latency = Nanos::new(at.get().saturating_sub(victim.level.at.get()));
+                self.killed(&victim, trigger, reason);
+            }
+            // The breach is over as far as this process goes.
+            Execution::Gone => {}
+            Execution::Spared(why) => {
+                let event = self.recorder.kill_failed(&victim, &why, &mut self.roster);
+                self.fresh.push(event);
+            }
+        }
     }
 
-    fn tell(&self, message: Message) {
+    /// Takes what the reapers tell.
+    pub(crate) fn collect_news(&mut self) -> Result<()> {
+        // What was killed was written down before the reapers were told: so it is read here.
+        self.attend()?;
+        for report in self.reaper.drain() {
+            let event = self.recorder.settled(&report);
+            self.fresh.extend(event);
+        }
+        Ok(())
+    }
+
+    /// Helps the kernel's OOM killer with victims of accounts that have a limit.
+    pub(crate) fn attend_oom(&mut self) {
+        let marked = self.oom.as_mut().map(OomWatch::drain).unwrap_or_default();
+        if marked.is_empty() {
+            return;
+        }
+        // All are held before anybody asks what they have entered.
+        let held: Vec<_> = marked
+            .into_iter()
+            .map(|it| (it, oom::hold(&self.proc, it.pid)))
+            .collect();
+        let payers = self.payers();
+        let entered = Entered::of(&*self.governor).ok();
+        for (oom::Marked { pid, uid, private }, hold) in held {
+            // Gone already: the kernel's word for whose it was.
+            let (pidfd, uid) = match hold {
+                Some((pidfd, uid)) => (Some(pidfd), Some(uid)),
+                None => (None, uid),
+            };
+            let Some(uid) = uid else {
+                tracing::info!(%pid, "the kernel's OOM killer took a process that was gone before it could be looked at");
+                continue;
+            };
+            // Of a number that may be another's by now nobody knows what it has entered.
+            let entered = entered
+                .as_ref()
+                .filter(|_| pidfd.is_some())
+                .and_then(|it| it.account_of(pid, &payers));
+            let own = || payers.of(uid).map(|(id, _)| id);
+            let Some(account) = entered.or_else(own) else {
+                continue;
+            };
+            if self.mandate.dry_run || self.recorder.awaits(pid) {
+                continue;
+            }
+            self.recorder
+                .expect_oom_victim(pid, uid, account, &mut self.roster);
+            self.reaper.reap(Dying {
+                pid,
+                pidfd,
+                signalled: clock::monotonic(),
+                private,
+            });
+        }
+    }
+
+    pub(crate) fn oom(&self) -> Option<BorrowedFd<'_>> {
+        self.oom.as_ref().map(AsFd::as_fd)
+    }
+
+    pub(crate) const fn courtesy(&self) -> &Courtesy {
+        &self.courtesy
+    }
+
+    /// Who checks the ledger when asked.
+    pub(crate) const fn auditor(&self) -> &Auditor {
+        &self.auditor
+    }
+
+    /// Has the ledger compared with /proc; `false` where there is no kernel half.
+    pub(crate) fn check_ledger(&mut self, client: ClientId) -> Result<bool> {
+        let Some(ledger) = self.governor.ledger()? else {
+            return Ok(false);
+        };
+        let payers = self.payers();
+        let entered = Entered::of(&*self.governor)?;
+        self.auditor.begin(client, ledger, payers, entered)?;
+        Ok(true)
+    }
+
+    /// What a check of the ledger has found.
+    pub(crate) fn ledger_checked(&mut self) -> Option<News> {
+        self.auditor.drain()
+    }
+
+    /// An account that wants it has its largest process asked to end.
+    fn ask_first(&mut self, level: &Level) {
+        let is_over = level.limit.is_some_and(|limit| level.held > limit);
+        if self.mandate.dry_run
+            || is_over
+            || self.roster.manner_of(level.account) != KillManner::Graceful
+        {
+            return;
+        }
+        let Some(notice) = self.notice_of(level.account) else {
+            return;
+        };
+        let entered = match Entered::of(&*self.governor) {
+            Ok(entered) => entered,
+            Err(error) => {
+                tracing::warn!("nobody was asked to end: {error:#}");
+                return;
+            }
+        };
+        let payers = self.payers();
+        let users = payers.payers_of(level.account);
+        let pays = |pid: Pid, uid: Uid| match entered.account_of(pid, &payers) {
+            Some(account) => account == level.account,
+            None => users.contains(&uid),
+        };
+        let asked = self.courtesy.ask(&self.proc, level.account, pays, notice);
+        let Some(asked) = asked else { return };
+        let (event, message) = self.recorder.asked(asked, level, &mut self.roster);
+        self.fresh.push(event);
+        self.tell(message);
+    }
+
+    fn notice_of(&self, account: AccountId) -> Option<Bytes> {
+        let readings = self.governor.readings();
+        readings
+            .into_iter()
+            .find(|it| it.id == account)?
+            .bounds
+            .notice()
+    }
+
+    /// Kills those who were asked, had their time, and are still in the way.
+    pub(crate) fn insist(&mut self) {
+        for asked in self.courtesy.overdue() {
+            let reading = self
+                .governor
+                .readings()
+                .into_iter()
+                .find(|it| it.id == asked.account);
+            let Some(reading) = reading else { continue };
+            if reading
+                .bounds
+                .notice()
+                .is_none_or(|notice| reading.held <= notice)
+            {
+                continue;
+            }
+            let level = Level {
+                at: clock::monotonic(),
+                account: asked.account,
+                trigger: Trigger::Notifier,
+                held: reading.held,
+                limit: reading.bounds.limit(),
+            };
+            let pid = asked.pidfd.pid();
+            let reason = format!(
+                "asked to end {} s ago; the account still holds {}, more than its notice",
+                crate::courtesy::GRACE.as_secs(),
+                reading.held
+            );
+            let victim = Victim {
+                level,
+                pid,
+                uid: asked.uid,
+                comm: asked.comm,
+                started: Nanos::new(0),
+                held: asked.held,
+                latency: Nanos::new(0),
+                candidates_met: 1,
+                candidates: Vec::new(),
+            };
+            let execution = execute(&asked.pidfd);
+            let signalled = execution.signalled();
+            self.executed(victim, execution, Some(reason));
+            if let Some(at) = signalled {
+                self.reaper.reap(Dying {
+                    pid,
+                    pidfd: Some(asked.pidfd),
+                    signalled: at,
+                    private: None,
+                });
+            }
+        }
+    }
+
+    fn tell(&mut self, message: Message) {
         let mut users = self.payers().payers_of(message.account);
+        if users.is_empty() {
+            // Nobody's but those who enter it.
+            let planned = self.roster.plan().accounts.get(&message.account);
+            let who = planned.map(|it| it.who.clone());
+            let granted = who.and_then(|who| self.roster.granted(&who));
+            users.extend(granted.unwrap_or_default());
+        }
         users.truncate(MOST_TOLD);
         self.chores.tell(users, message.text);
     }
@@ -194,8 +456,63 @@ impl Steward {
     }
 
     /// Others may pay now than before.
-    pub(crate) fn limits_changed(&self) {
+    pub(crate) fn limits_changed(&mut self) {
+        self.paying = self.payers();
         self.chores.defend(self.payers());
+        self.beancounters.watch(self.roster.plan());
+    }
+
+    /// Looks at what beancounters with a limit hold, as often as they are looked at.
+    pub(crate) fn look_at_beancounters(&mut self) {
+        let count = self.last_count();
+        if let Err(error) = self
+            .beancounters
+            .take_turn(&mut *self.governor, &self.paying, count)
+        {
+            tracing::warn!("beancounters were not looked at: {error:#}");
+        }
+    }
+
+    /// Reserves for a process; the pages granted and those it has reserved now.
+    pub(crate) fn reserve(&mut self, asker: Asker, ask: &Reserve) -> Result<(u64, u64), Denied> {
+        let ram = self.roster.ram();
+        let books = &mut *self.governor;
+        self.reservations
+            .reserve(asker, ask, &self.paying, ram, books)
+    }
+
+    /// Gives back; the pages that the process has still reserved.
+    pub(crate) fn commit(&mut self, asker: Asker, pages: u64) -> Result<u64, Denied> {
+        let books = &mut *self.governor;
+        self.reservations.commit(asker, pages, &self.paying, books)
+    }
+
+    /// A connection or its process has ended.
+    pub(crate) fn release(&mut self, client: ClientId) {
+        let books = &mut *self.governor;
+        if let Err(error) = self.reservations.release(client, &self.paying, books) {
+            tracing::warn!("a reservation was given back, and the kernel half not told: {error:#}");
+        }
+    }
+
+    /// Where counts of mapped pages are.
+    pub(crate) fn physpages_counted(&mut self) -> Result<&mut Counter> {
+        match &mut self.counter {
+            Some(counter) => Ok(counter),
+            none => Ok(none.insert(Counter::start()?)),
+        }
+    }
+
+    /// The last count of mapped pages, if there was one.
+    pub(crate) fn last_count(&self) -> Option<Arc<Finished>> {
+        self.counter.as_ref()?.latest()
+    }
+
+    /// Has mapped pages counted for whoever pays as of now; the count's ticket.
+    pub(crate) fn count_physpages(&mut self) -> Result<u64> {
+        let payers = self.payers();
+        let entered = Entered::of(&*self.governor)?;
+        self.physpages_counted()?.order(Order { payers, entered })
     }
 
     /// Reads the limits again; the old ones stay when the new ones are wrong.
@@ -214,8 +531,9 @@ impl Steward {
     }
 
     /// What an administrator should know.
-    pub(crate) fn remarks(&self) -> Vec<String> {
+    pub(crate) fn remarks(&mut self) -> Vec<String> {
         let mut remarks = self.standing_remarks.clone();
+        remarks.extend(self.watermarks.remark.clone());
         remarks.extend(
             self.roster
                 .plan()
@@ -223,7 +541,23 @@ impl Steward {
                 .iter()
                 .map(|(who, text)| format!("{who}: {text}")),
         );
+        remarks.extend(self.beancounters.remarks(&*self.governor, &self.roster));
         let status = self.governor.status();
+        if status.attached && status.timer && !status.counts_files {
+            remarks.push(
+                "files in tmpfs that no process maps do not count: the kernel half could not load what \
+                 counts them"
+                    .to_owned(),
+            );
+        }
+        let readings = self.governor.readings();
+        for reading in readings.iter().filter(|it| it.is_stuck()) {
+            let (name, _) = self.roster.name_of(reading.id);
+            remarks.push(format!(
+                "{name} holds {} in files that no kill would free (see: bursar why)",
+                reading.stuck
+            ));
+        }
         let history = self.recorder.history();
         let facts = [
             (
@@ -237,6 +571,10 @@ impl Steward {
             (
                 status.accounts_full,
                 "times a user did not fit the ledger (ledger.max_accounts)",
+            ),
+            (
+                status.members_lost,
+                "children could not be kept in the account their parents have entered",
             ),
             (
                 history.unwritten,
@@ -264,6 +602,7 @@ impl Steward {
 
     /// Ends. With `release` nothing of the kernel half stays, and nobody has a limit any more.
     pub(crate) fn leave(mut self, release: bool) -> Result<()> {
+        self.watermarks.finish();
         let left = self.governor.leave(release);
         if release {
             self.chores.stand_down();

@@ -9,9 +9,10 @@ use bursar_model::Uid;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 
-use crate::control::{ClientId, Control, to_line};
+use crate::control::{After, ClientId, Control, to_line};
 use crate::recorder::Recorder;
 use crate::requests;
+use crate::reservations::Asker;
 use crate::signals::{Signalled, Signals};
 use crate::steward::Steward;
 
@@ -19,8 +20,15 @@ const GOVERNOR: u64 = 0;
 const LISTENER: u64 = 1;
 const SIGNALS: u64 = 2;
 const REAPER: u64 = 3;
+const OOM: u64 = 4;
+const COURTESY: u64 = 5;
+const BEANCOUNTERS: u64 = 7;
+const AUDITOR: u64 = 6;
 /// Clients are numbered from here on.
 pub(crate) const FIRST_CLIENT: u64 = 16;
+
+/// With a client's number: the process behind that client, which has something reserved.
+const PROCESS: u64 = 1 << 63;
 
 /// Why the loop ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +59,13 @@ pub(crate) fn watch(
     watch.add(watch.control.listener(), LISTENER)?;
     watch.add(signals.as_fd(), SIGNALS)?;
     watch.add(watch.steward.reaper().as_fd(), REAPER)?;
+    watch.add(watch.steward.courtesy().as_fd(), COURTESY)?;
+    watch.add(watch.steward.auditor().as_fd(), AUDITOR)?;
+    watch.add(watch.steward.beancounters.as_fd(), BEANCOUNTERS)?;
+    if let Some(oom) = watch.steward.oom() {
+        epoll::add(&watch.epoll, oom, EventData::new_u64(OOM), EventFlags::IN)
+            .context("watch the OOM killer")?;
+    }
     // What happened before we looked.
     watch.steward.attend()?;
     watch.publish();
@@ -68,12 +83,19 @@ pub(crate) fn watch(
             match event.data.u64() {
                 GOVERNOR => watch.steward.attend()?,
                 LISTENER => watch.admit(),
-                REAPER => watch.steward.collect_reaped(),
+                REAPER => watch.steward.collect_news()?,
+                OOM => watch.steward.attend_oom(),
+                COURTESY => watch.steward.insist(),
+                BEANCOUNTERS => watch.steward.look_at_beancounters(),
+                AUDITOR => watch.answer_later(),
                 SIGNALS => match signals.take() {
                     Some(Signalled::End) => return Ok(Ended::Asked),
                     Some(Signalled::Reload) => watch.reload(),
                     None => {}
                 },
+                token if token & PROCESS != 0 => {
+                    watch.process_ended(ClientId::from_token(token & !PROCESS));
+                }
                 token => watch.serve(ClientId::from_token(token)),
             }
         }
@@ -103,18 +125,60 @@ impl Watch<'_> {
 
     fn serve(&mut self, id: ClientId) {
         let Some(asked) = self.control.read(id) else {
+            self.steward.release(id);
             return;
         };
+        let was_reserving = self.steward.reservations.process_of(id).is_some();
         for one in asked {
-            let (reply, after) = requests::answer(self.steward, one.uid, &one.line);
-            self.control.reply(one.client, &reply, after);
+            let asker = Asker {
+                client: one.client,
+                uid: one.uid,
+                pid: one.pid,
+            };
+            if let Some((reply, after)) = requests::answer(self.steward, asker, &one.line) {
+                self.control.reply(one.client, &reply, after);
+            }
+        }
+        if !was_reserving {
+            self.watch_process(id);
         }
         self.flush(id);
+    }
+
+    /// What could not be answered at once.
+    fn answer_later(&mut self) {
+        if let Some((client, found)) = self.steward.ledger_checked() {
+            let reply = requests::ledger_checked(self.steward, found);
+            self.control.reply(client, &reply, After::Ask);
+            self.flush(client);
+        }
+    }
+
+    /// A connection may outlive its process in a child's hands; the reservation must not.
+    fn watch_process(&mut self, id: ClientId) {
+        let Some(fd) = self.steward.reservations.process_of(id) else {
+            return;
+        };
+        let token = EventData::new_u64(id.to_token() | PROCESS);
+        let watched = epoll::add(&self.epoll, fd, token, EventFlags::IN);
+        if let Err(error) = watched {
+            tracing::warn!(%error, "a process with a reservation could not be watched");
+            self.steward.release(id);
+            self.control.hang_up(id);
+            return;
+        }
+        self.control.set_reserving(id);
+    }
+
+    fn process_ended(&mut self, id: ClientId) {
+        self.steward.release(id);
+        self.control.hang_up(id);
     }
 
     /// Writes what can be written, and waits for room only while there is something to write.
     fn flush(&mut self, id: ClientId) {
         if !self.control.flush(id) {
+            self.steward.release(id);
             return;
         }
         let Some(fd) = self.control.fd_of(id) else {

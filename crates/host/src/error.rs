@@ -85,6 +85,11 @@ impl HostError {
 }
 
 impl Malformed {
+    /// What a reader outside this crate found wrong with a file.
+    pub fn because(reason: impl Into<String>) -> Self {
+        Self::new(reason)
+    }
+
     pub(crate) fn new(reason: impl Into<String>) -> Self {
         Self(reason.into())
     }

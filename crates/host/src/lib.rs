@@ -9,10 +9,19 @@
 #![deny(unsafe_code)]
 
 mod bytes;
+mod cgroups;
 pub mod clock;
+#[expect(
+    unsafe_code,
+    reason = "prlimit without a new limit is in no safe library"
+)]
+mod data_limit;
 mod error;
+#[expect(unsafe_code, reason = "kcmp is in no safe library")]
+mod kcmp;
 mod login_defs;
 pub mod machine;
+mod memory_files;
 mod mounts;
 #[expect(unsafe_code, reason = "process_mrelease is in no safe library")]
 mod mrelease;
@@ -21,21 +30,36 @@ mod mrelease;
     reason = "safe libraries hide whether the source of names answered"
 )]
 mod nss;
+#[expect(unsafe_code, reason = "PAGEMAP_SCAN is in no safe library")]
+mod pagemap;
 mod pidfd;
 mod proc;
+#[expect(unsafe_code, reason = "sched_setscheduler is in no safe library")]
+pub mod sched;
 mod terminals;
+#[expect(unsafe_code, reason = "questions to namespaces are in no safe library")]
+mod user_namespaces;
 mod users;
+pub mod vm;
 
+pub use cgroups::{Cgroup, Cgroups, Controller};
+pub use data_limit::{DataLimit, Limited, data_limit, set_data_limit};
 pub use error::{HostError, Malformed};
+pub use kcmp::{order_of_memory, share_memory};
 pub use login_defs::{DEFAULT_UID_MIN, UidMin, uid_min};
+pub use memory_files::{MemoryFile, MemoryFiles};
 pub use mounts::{Mount, Mounted, Mounts, mount_bpffs, mount_tracefs};
 pub use mrelease::Release;
 pub use nss::{Group, Lookup, User};
+pub use pagemap::{MapCounts, PageEntry, Pagemap, Walked};
 pub use pidfd::{Pidfd, Sent};
 pub use proc::{
-    Adjusted, Comm, Device, MemInfo, Memory, Pids, Proc, Process, StartTime, Stat, State, Status,
+    Adjusted, Comm, Device, MemInfo, Memory, Pids, Proc, Process, Rollup, Segment, SharedMemory,
+    StartTime, Stat, State, Status,
 };
 pub use rustix::io::Errno;
 pub use rustix::process::Signal;
+pub use sched::Changed;
 pub use terminals::{MAX_TERMINALS, Terminals, Told};
+pub use user_namespaces::UserNamespaces;
 pub use users::{Members, Users};

@@ -2,6 +2,7 @@
 //! What does not change while the machine runs: kernel, CPUs, pages.
 
 use std::fs;
+use std::ops::RangeInclusive;
 use std::path::Path;
 
 use bursar_model::PageSize;
@@ -39,10 +40,30 @@ pub fn possible_cpus(sys: &Path) -> Result<u32, HostError> {
     count_cpus(&bytes).map_err(|malformed| malformed.at(&path))
 }
 
+/// The CPUs that are on. Under `sys`, usually `/sys`.
+///
+/// # Errors
+/// When the file cannot be read or understood.
+pub fn online_cpus(sys: &Path) -> Result<Vec<u32>, HostError> {
+    let path = sys.join("devices/system/cpu/online");
+    let bytes = fs::read(&path).map_err(|error| HostError::from_io("read", &path, &error))?;
+    let ranges = cpu_ranges(&bytes).map_err(|malformed| malformed.at(&path))?;
+    Ok(ranges.into_iter().flatten().collect())
+}
+
+/// How many CPUs are in a list like `0-3,8,10-11`.
+pub(crate) fn count_cpus(list: &[u8]) -> Result<u32, Malformed> {
+    let ranges = cpu_ranges(list)?.into_iter();
+    Ok(ranges.fold(0, |count: u32, range| {
+        let length = range.end().saturating_sub(*range.start());
+        count.saturating_add(length.saturating_add(1))
+    }))
+}
+
 /// The CPUs in a list like `0-3,8,10-11`.
-fn count_cpus(list: &[u8]) -> Result<u32, Malformed> {
+fn cpu_ranges(list: &[u8]) -> Result<Vec<RangeInclusive<u32>>, Malformed> {
     let malformed = || Malformed::new("no list of CPUs");
-    let mut count: u32 = 0;
+    let mut found = Vec::new();
     for range in list.trim_ascii().split(|&byte| byte == b',') {
         let mut ends = range.splitn(2, |&byte| byte == b'-');
         let first: u32 = ends.next().and_then(number).ok_or_else(malformed)?;
@@ -53,9 +74,9 @@ fn count_cpus(list: &[u8]) -> Result<u32, Malformed> {
         if first > last || last >= MAX_CPUS {
             return Err(malformed());
         }
-        count = count.saturating_add(last.saturating_sub(first).saturating_add(1));
+        found.push(first..=last);
     }
-    Ok(count)
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -125,7 +125,7 @@ fn mount(line: &[u8]) -> Option<Mount> {
 }
 
 /// Blanks, tabs, newlines and backslashes in paths are written as three octal digits.
-fn unescaped(text: &[u8]) -> Vec<u8> {
+pub(crate) fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     loop {

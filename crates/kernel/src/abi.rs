@@ -3,9 +3,19 @@
 
 use std::mem::{MaybeUninit, size_of};
 
+pub(crate) use crate::skeleton::tmpfs::types::count_files_args;
+
 pub(crate) use crate::skeleton::calls::types::{
     abi_constant, account, account_flag, account_history, configure_args, event, event_kind,
-    ledger_state, open_account_args, run_killer_args, set_limit_args, trigger, uid_range,
+    ledger_state, measure, open_account_args, request, reserve_args, run_killer_args,
+    set_limit_args, trigger, uid_range,
+};
+
+pub(crate) use crate::skeleton::dirty::types::{dirty_facts, dirty_sum};
+pub(crate) use crate::skeleton::entered::types::membership;
+
+pub(crate) use crate::skeleton::survey::types::{
+    begin_survey_args, end_survey_args, mm_record, sharer,
 };
 
 /// `NO_BOUND_PAGES` of abi.h: macros do not reach BTF.
@@ -47,7 +57,25 @@ unsafe impl Plain for open_account_args {}
 // SAFETY: as above.
 unsafe impl Plain for run_killer_args {}
 // SAFETY: as above.
+unsafe impl Plain for reserve_args {}
+// SAFETY: as above.
 unsafe impl Plain for configure_args {}
+// SAFETY: as above.
+unsafe impl Plain for count_files_args {}
+// SAFETY: as above.
+unsafe impl Plain for begin_survey_args {}
+// SAFETY: as above.
+unsafe impl Plain for end_survey_args {}
+// SAFETY: as above.
+unsafe impl Plain for sharer {}
+// SAFETY: as above.
+unsafe impl Plain for dirty_facts {}
+// SAFETY: as above.
+unsafe impl Plain for dirty_sum {}
+// SAFETY: as above.
+unsafe impl Plain for membership {}
+// SAFETY: as above.
+unsafe impl Plain for mm_record {}
 
 /// A copy of the value that `bytes` holds; `None` when they are too few.
 pub(crate) fn read<T: Plain>(bytes: &[u8]) -> Option<T> {

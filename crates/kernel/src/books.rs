@@ -3,10 +3,13 @@
 
 use std::os::fd::AsFd;
 
-use bursar_model::{AccountId, Pages, Uid};
+use bursar_model::{AccountId, Measure, Nanos, Pages, Pid, Uid};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle};
 
-use crate::abi::{self, account, account_flag, account_history, open_account_args, set_limit_args};
+use crate::abi::{
+    self, account, account_flag, account_history, measure, open_account_args, reserve_args,
+    set_limit_args,
+};
 use crate::mapped::Mapped;
 use crate::pins::Pins;
 use crate::{Error, call};
@@ -24,6 +27,8 @@ pub struct PageBounds {
     pub barrier: Option<Pages>,
     /// Above this a process is killed.
     pub limit: Option<Pages>,
+    /// What the gate compares with them.
+    pub measure: Measure,
 }
 
 /// What an account remembers beyond its processes.
@@ -50,16 +55,48 @@ pub struct AccountReading {
     pub is_open: bool,
     /// Whether the kernel half made it from the template.
     pub is_default: bool,
-    /// Held by living processes.
+    /// Held by living processes; pages that several of them map once, where that is known.
     pub held: Pages,
+    /// What has been taken off for that.
+    pub corrected: Option<Corrected>,
     /// Held by processes already killed.
     pub dying: Pages,
+    /// What could come to be held without asking again; kept where that is the measure.
+    pub committed: Pages,
+    /// Of `held`: in files of its users beyond what their processes map (docs/ACCOUNTING.md).
+    pub unmapped: Pages,
+    /// Of those: what no kill would free.
+    pub stuck: Pages,
+    /// Granted in advance (S1 section 5.2).
+    pub reserved: Pages,
     /// Address spaces charged to it, as of the last re-sum.
     pub processes: u32,
     /// Its bounds.
     pub bounds: PageBounds,
     /// What it remembers.
     pub history: History,
+}
+
+/// What the sum of an account's resident sets is corrected by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Corrected {
+    /// Counted more than once.
+    pub pages: Pages,
+    /// When that was found, CLOCK_MONOTONIC.
+    pub at: Nanos,
+    /// Until when it is good if nobody looks again.
+    pub until: Nanos,
+}
+
+impl Corrected {
+    fn new(raw: &account, now: Nanos) -> Option<Self> {
+        let is_in_force = raw.corrected_ns != 0 && now.get() < raw.correction_until_ns;
+        is_in_force.then(|| Self {
+            pages: abi::count(raw.correction_pages),
+            at: Nanos::new(raw.corrected_ns),
+            until: Nanos::new(raw.correction_until_ns),
+        })
+    }
 }
 
 /// The accounts of one kernel half.
@@ -71,6 +108,7 @@ pub struct Books {
     set_limit: ProgramHandle,
     open_account: ProgramHandle,
     close_account: ProgramHandle,
+    reserve: ProgramHandle,
 }
 
 impl Slot {
@@ -101,19 +139,35 @@ impl History {
 impl AccountReading {
     fn new(slot: u32, raw: &account) -> Self {
         let has = |flag: account_flag| raw.flags & flag.0 != 0;
+        let corrected = Corrected::new(raw, now());
+        let correction = corrected.map_or(0, |_| raw.correction_pages.max(0));
         Self {
             slot: Slot(slot),
             id: AccountId::new(raw.id),
             is_open: has(account_flag::ACCOUNT_USED),
             is_default: has(account_flag::ACCOUNT_DEFAULT),
             // Processes without a record of their own are counted by the re-sum.
-            held: abi::count(raw.held_pages.saturating_add(raw.unrecorded_pages)),
+            held: abi::count(
+                raw.held_pages
+                    .saturating_add(raw.unrecorded_pages)
+                    .saturating_sub(correction),
+            ),
+            corrected,
             dying: abi::count(raw.dying_pages),
-            processes: raw.processes,
+            committed: abi::count(raw.committed_pages),
+            unmapped: abi::count(raw.unmapped_pages),
+            stuck: abi::count(raw.stuck_pages),
+            reserved: abi::count(raw.reserved_pages),
+            processes: raw.processes.saturating_add(raw.unrecorded_processes),
             bounds: PageBounds {
                 notice: abi::bound_from_pages(raw.notice_pages),
                 barrier: abi::bound_from_pages(raw.barrier_pages),
                 limit: abi::bound_from_pages(raw.limit_pages),
+                measure: if raw.measure == measure::MEASURE_COMMITTED.0 {
+                    Measure::Committed
+                } else {
+                    Measure::Resident
+                },
             },
             history: History::new(&raw.history),
         }
@@ -130,6 +184,7 @@ impl Books {
             set_limit: pins.program("set_limit")?,
             open_account: pins.program("open_account")?,
             close_account: pins.program("close_account")?,
+            reserve: pins.program("reserve")?,
         })
     }
 
@@ -247,10 +302,48 @@ impl Books {
             limit_pages: abi::bound_to_pages(bounds.limit),
             barrier_pages: abi::bound_to_pages(bounds.barrier),
             notice_pages: abi::bound_to_pages(bounds.notice),
+            measure: match bounds.measure {
+                Measure::Resident => measure::MEASURE_RESIDENT.0,
+                Measure::Committed => measure::MEASURE_COMMITTED.0,
+            },
+            pad: 0,
         };
         call::run(
             self.set_limit.as_fd(),
             "set a limit",
+            abi::bytes_of_mut(&mut args),
+        )
+    }
+
+    /// S1 section 5.2's `transaction_reserve` for a process: `pages` more are its own until given back or
+    /// until it ends. Granted if held + reserved + `pages` stays within the limit.
+    ///
+    /// # Errors
+    /// With the errno of [`Error::Io`]: ENOMEM, it would pass the limit (counted in failcnt); ENXIO,
+    /// nobody pays for `uid`; ESRCH, `pid` is no process of his account; EINVAL, no pages, or more
+    /// than any machine has.
+    pub fn reserve(&self, uid: Uid, pid: Pid, pages: Pages) -> Result<(), Error> {
+        self.change_reservation(uid, pid, i64::try_from(pages.get()).unwrap_or(i64::MAX))
+    }
+
+    /// S1 section 5.2's `transaction_commit`: gives back what [`Self::reserve`] granted.
+    ///
+    /// # Errors
+    /// As there; EINVAL also where less is reserved.
+    pub fn commit(&self, uid: Uid, pid: Pid, pages: Pages) -> Result<(), Error> {
+        let pages = i64::try_from(pages.get()).unwrap_or(i64::MAX);
+        self.change_reservation(uid, pid, -pages)
+    }
+
+    fn change_reservation(&self, uid: Uid, pid: Pid, pages: i64) -> Result<(), Error> {
+        let mut args = reserve_args {
+            tgid: pid.get(),
+            uid: uid.get(),
+            pages,
+        };
+        call::run(
+            self.reserve.as_fd(),
+            "change a reservation",
             abi::bytes_of_mut(&mut args),
         )
     }
@@ -322,6 +415,16 @@ impl Books {
             abi::bytes_of_mut(&mut args),
         )
     }
+}
+
+fn now() -> Nanos {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let part = |number: i64| u64::try_from(number).unwrap_or(0);
+    Nanos::new(
+        part(time.tv_sec)
+            .saturating_mul(1_000_000_000)
+            .saturating_add(part(time.tv_nsec)),
+    )
 }
 
 /// The history of every account of a kernel half of any version: struct account begins with

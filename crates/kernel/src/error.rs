@@ -62,6 +62,25 @@ pub enum Error {
 }
 
 impl Error {
+    /// For a load or an attach that the kernel refused.
+    pub(crate) fn unsupported(object: &'static str) -> impl Fn(libbpf_rs::Error) -> Self + Copy {
+        move |error| {
+            let reason = into_io(&error);
+            if reason.kind() == io::ErrorKind::PermissionDenied
+                && !rustix::process::geteuid().is_root()
+            {
+                return Self::NotPermitted {
+                    what: "load BPF programs",
+                    reason: reason.to_string(),
+                };
+            }
+            Self::Unsupported {
+                object,
+                reason: reason.to_string(),
+            }
+        }
+    }
+
     pub(crate) fn io(what: &'static str) -> impl Fn(libbpf_rs::Error) -> Self {
         move |error| Self::Io {
             what,
@@ -71,7 +90,7 @@ impl Error {
 }
 
 /// libbpf-rs keeps the errno only as a kind and a text; both are kept.
-pub(crate) fn into_io(error: &libbpf_rs::Error) -> io::Error {
+fn into_io(error: &libbpf_rs::Error) -> io::Error {
     let kind = match error.kind() {
         libbpf_rs::ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
         libbpf_rs::ErrorKind::NotFound => io::ErrorKind::NotFound,

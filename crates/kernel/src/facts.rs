@@ -44,6 +44,20 @@ pub struct Facts {
     pub kills_retried: u64,
     /// Runs of the ledger's program that the kernel skipped (KERNEL.md "Skipped programs").
     pub skipped_runs: u64,
+    /// Whether files in tmpfs are counted.
+    pub counts_files: bool,
+    /// Inodes that the last count of files met.
+    pub files: u64,
+    /// What it took.
+    pub files_count: Nanos,
+    /// What the longest one took.
+    pub files_count_max: Nanos,
+    /// Counts that ended before the last file: the timer's beyond 8192 files, or where they changed
+    /// too fast.
+    pub files_skipped: u64,
+    /// Children that could not be made members of their parent's account: refused where the kernel
+    /// lets LSM programs be attached, lost to it elsewhere.
+    pub members_lost: u64,
     /// Processes whose oom_score_adj is not what the last defence wants.
     pub undefended: u32,
 }
@@ -69,6 +83,12 @@ impl Facts {
             accounts_full: state.accounts_full,
             kills_retried: state.kills_retried,
             skipped_runs,
+            counts_files: state.files_timer != 0,
+            files: state.files_met,
+            files_count: Nanos::new(state.files_ns),
+            files_count_max: Nanos::new(state.files_max_ns),
+            files_skipped: state.files_skipped,
+            members_lost: state.members_lost,
             undefended: state.undefended,
         }
     }

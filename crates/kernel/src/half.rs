@@ -3,18 +3,23 @@
 //! released.
 
 use std::io::Read;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bursar_model::AccountId;
+use bursar_model::{AccountId, GateMode};
 use libbpf_rs::{Iter, MapHandle, ProgramHandle};
 
-use crate::abi::{self, abi_constant, configure_args, ledger_state, run_killer_args, uid_range};
+use crate::abi::{
+    self, abi_constant, configure_args, count_files_args, ledger_state, run_killer_args, uid_range,
+};
 use crate::books::{self, Books, History};
 use crate::mapped::Mapped;
 use crate::pins::{self, Pins};
-use crate::{Error, Facts, Journal, Options, Settings, call, load, query};
+use crate::{
+    Bills, Error, Facts, Gate, Journal, JournalSource, Members, Options, Settings, Surveys, call,
+    load, query,
+};
 
 /// How [`KernelHalf::start`] came by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +45,9 @@ pub struct KernelHalf {
     start_timer: ProgramHandle,
     on_rss_stat: ProgramHandle,
     has_timer: bool,
+    count_files: Option<ProgramHandle>,
+    gate: Gate,
+    members: Option<Members>,
 }
 
 impl KernelHalf {
@@ -70,6 +78,8 @@ impl KernelHalf {
             }
         };
         half.predecessors = predecessors;
+        half.start_files()?;
+        half.gate = Gate::put_up(&half.pins, options, &half.books);
         if started == Started::Adopted {
             // A crash between taking charge and removing the one before leaves both.
             half.remove_predecessors()?;
@@ -106,9 +116,26 @@ impl KernelHalf {
             start_timer: pins.program("start_timer")?,
             on_rss_stat: pins.program("on_rss_stat")?,
             has_timer: options.timer_trigger,
+            count_files: pins.program("count_files").ok(),
+            gate: Gate {
+                mode: GateMode::None,
+                reason: None,
+                files: None,
+            },
             predecessors: Vec::new(),
+            members: Members::open(&pins)
+                .inspect_err(|error| tracing::debug!(%error, "nobody can enter an account"))
+                .ok(),
             pins,
         })
+    }
+
+    /// The same kernel half, opened once more from its pins: for another thread.
+    ///
+    /// # Errors
+    /// When a pin is gone or is another build's.
+    pub fn reopen(&self, options: &Options) -> Result<Self, Error> {
+        Self::open(self.pins.clone(), options)
     }
 
     /// Takes every kernel half below `root` away, whoever made it. Returns how many there were.
@@ -125,11 +152,25 @@ impl KernelHalf {
         Ok(found.len())
     }
 
+    pub(crate) const fn pins(&self) -> &Pins {
+        &self.pins
+    }
+
     fn read_state(&self) -> Result<ledger_state, Error> {
         self.state.get(0).ok_or(Error::Io {
             what: "read the ledger's state",
             source: std::io::ErrorKind::UnexpectedEof.into(),
         })
+    }
+
+    /// What refuses growth.
+    pub const fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Who has entered which account; `None` where nobody can.
+    pub const fn members(&self) -> Option<&Members> {
+        self.members.as_ref()
     }
 
     /// The accounts.
@@ -151,6 +192,11 @@ impl KernelHalf {
     /// # Errors
     /// When a program cannot be run or an old pin cannot be removed.
     pub fn take_charge(&mut self, settings: &Settings) -> Result<(), Error> {
+        if let Some(members) = &self.members {
+            for old in &self.predecessors {
+                members.take_over(old)?;
+            }
+        }
         self.resum_now()?;
         if self.read_state()?.timer_walks_tasks == 0 {
             self.walk_tasks()?;
@@ -209,9 +255,9 @@ impl KernelHalf {
         let what = "start the kernel half's timer";
         call::run(self.start_timer.as_fd(), what, &mut [])?;
         loop {
-            // The ticket is drawn when a re-sum begins and counted when it ends.
+            // The re-sum that begins takes the wish away, and says when it has ended.
             let now = self.read_state()?;
-            if now.ticket > before.ticket && now.resums > before.resums {
+            if now.walk_wanted == 0 && now.resuming_ns == 0 {
                 return Ok(());
             }
             if Instant::now() > deadline {
@@ -225,7 +271,10 @@ impl KernelHalf {
     }
 
     /// Meets every task of the machine once, in our own time: for kernels whose timer cannot.
-    fn walk_tasks(&self) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// When the iterator cannot be read.
+    pub fn walk_tasks(&self) -> Result<(), Error> {
         let link = self.pins.link("link_discover")?;
         let mut nothing = Vec::new();
         Iter::new(&link)
@@ -236,6 +285,45 @@ impl KernelHalf {
                 source,
             })?;
         Ok(())
+    }
+
+    /// Has a timer count files in tmpfs, where that could be loaded. tmpfs is found by a file of ours.
+    fn start_files(&self) -> Result<(), Error> {
+        let Ok(program) = self.pins.program("start_files") else {
+            return Ok(());
+        };
+        if !self.has_timer {
+            return Ok(()); // nobody would look at the numbers
+        }
+        let what = "have files in tmpfs counted";
+        let file = rustix::fs::memfd_create("bursar", rustix::fs::MemfdFlags::CLOEXEC);
+        let file = file.map_err(|errno| Error::Io {
+            what,
+            source: errno.into(),
+        })?;
+        let mut args = count_files_args {
+            fd: file.as_raw_fd(),
+            pad: 0,
+        };
+        call::run(program.as_fd(), what, abi::bytes_of_mut(&mut args))
+    }
+
+    /// Counts all files in tmpfs now, in our own time. Returns whether all were met: they may change
+    /// too fast, and beyond four million nobody looks.
+    ///
+    /// # Errors
+    /// When the program cannot be run.
+    pub fn count_files(&self) -> Result<bool, Error> {
+        let Some(program) = &self.count_files else {
+            return Ok(false);
+        };
+        match call::run(program.as_fd(), "count files in tmpfs", &mut []) {
+            Ok(()) => Ok(true),
+            Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::WouldBlock => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// S1's run_oom_killer: decides for every account that is over its limit. Returns how many
@@ -261,12 +349,33 @@ impl KernelHalf {
         Journal::new(&self.events)
     }
 
+    /// The same for another thread, which opens it there.
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub fn journal_source(&self) -> Result<JournalSource, Error> {
+        JournalSource::new(&self.events)
+    }
+
+    /// The beancounters of this kernel half.
+    pub fn bills(&self, options: &Options) -> Bills {
+        Bills::new(self.pins.clone(), options.clone())
+    }
+
+    /// The way to surveys, for the thread that makes them.
+    ///
+    /// # Errors
+    /// When a pin cannot be opened.
+    pub fn surveys(&self) -> Result<Surveys, Error> {
+        Surveys::open(&self.pins)
+    }
+
     /// What it counted about itself.
     ///
     /// # Errors
     /// When the map cannot be read.
     pub fn facts(&self) -> Result<Facts, Error> {
-        let has_event = self.pins.path("link_rss_stat").exists();
+        let has_event = self.pins.has_all(["link_rss_stat"]);
         Ok(Facts::new(
             &self.read_state()?,
             has_event,

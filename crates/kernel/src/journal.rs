@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::rc::Rc;
 
-use bursar_model::{AccountId, Nanos, Pages, Pid, Trigger, Uid};
+use bursar_model::{AccountId, Measure, Nanos, Pages, Pid, Request, Resource, Trigger, Uid};
 use libbpf_rs::{MapHandle, RingBuffer, RingBufferBuilder};
 
-use crate::abi::{self, event, event_kind, trigger};
+use crate::abi::{self, event, event_kind, measure, request, trigger};
 use crate::{Error, Slot};
 
 /// A fact told by the kernel half.
@@ -42,12 +42,52 @@ pub struct Entry {
     pub notice: Option<Pages>,
     /// What the victim held.
     pub victim: Pages,
+    /// Of that, anonymous memory and swap: what its end gives back.
+    pub victim_private: Pages,
     /// Kill: from the trigger to the signal. Freed: from the signal to the end of the memory.
     pub latency: Nanos,
     /// How many processes were weighed.
     pub candidates_met: u32,
     /// The largest of them, largest first.
     pub candidates: Vec<Weighed>,
+    /// What was refused.
+    pub refusal: Option<Refusal>,
+    /// What a beancounter refused.
+    pub bill: Option<BillRefusal>,
+}
+
+/// A request that a beancounter refused, in the row's own unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BillRefusal {
+    /// Which row.
+    pub resource: Resource,
+    /// Held then.
+    pub held: u64,
+    /// Asked for on top of it.
+    pub asked: u64,
+    /// The barrier then.
+    pub barrier: u64,
+    /// This refusal and those of the row since the last one told.
+    pub count: u64,
+}
+
+/// A request that the gate refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refusal {
+    /// What was asked for.
+    pub request: Request,
+    /// How much.
+    pub pages: Pages,
+    /// What was compared with the barrier.
+    pub measure: Measure,
+    /// The barrier then.
+    pub barrier: Option<Pages>,
+    /// Could be held without asking again then.
+    pub committed: Pages,
+    /// Granted in advance then.
+    pub reserved: Pages,
+    /// This refusal and those of the account since the last one told.
+    pub count: u64,
 }
 
 /// A process that was weighed.
@@ -76,12 +116,44 @@ pub enum EntryKind {
     Freed,
     /// Processes whose oom_score_adj is not what the last defence wants.
     Undefended,
+    /// A request was refused; one a second and account is told.
+    Refused,
+    /// Over the limit by files that no kill would free; `victim` is what they hold.
+    Files,
+    /// More files than a timer may count: count them.
+    CountFiles,
+    /// No room for a process, and a timer that cannot meet it: a walk over all tasks is asked for.
+    Unrecorded,
+    /// How much do the account's processes share? A survey is asked for.
+    Survey,
+    /// A beancounter refused; one a second, account and row is told.
+    Bill,
 }
 
 /// The events, as they come.
 pub struct Journal {
     ring: RingBuffer<'static>,
     arrived: Rc<RefCell<Vec<Entry>>>,
+}
+
+/// The way to a [`Journal`] that can be given to the thread that is to read it.
+#[derive(Debug)]
+pub struct JournalSource(MapHandle);
+
+impl JournalSource {
+    pub(crate) fn new(events: &MapHandle) -> Result<Self, Error> {
+        MapHandle::try_from(events)
+            .map(Self)
+            .map_err(Error::io("share the kernel half's events"))
+    }
+
+    /// The events, those that nobody has read yet included.
+    ///
+    /// # Errors
+    /// When the ring buffer cannot be mapped.
+    pub fn open(&self) -> Result<Journal, Error> {
+        Journal::new(&self.0)
+    }
 }
 
 impl std::fmt::Debug for Journal {
@@ -138,6 +210,9 @@ fn text(raw: &[i8]) -> Vec<u8> {
 
 fn decode(bytes: &[u8]) -> Option<Entry> {
     let raw: event = abi::read(bytes)?;
+    if raw.account_id == crate::gate::TESTER.get() {
+        return None; // our own self-test's
+    }
     let kind = match raw.kind {
         event_kind::EVENT_NOTICE => EntryKind::Notice,
         event_kind::EVENT_KILL => EntryKind::Kill,
@@ -145,11 +220,17 @@ fn decode(bytes: &[u8]) -> Option<Entry> {
         event_kind::EVENT_NO_VICTIM => EntryKind::NoVictim,
         event_kind::EVENT_FREED => EntryKind::Freed,
         event_kind::EVENT_UNDEFENDED => EntryKind::Undefended,
+        event_kind::EVENT_UNRECORDED => EntryKind::Unrecorded,
+        event_kind::EVENT_REFUSED => EntryKind::Refused,
+        event_kind::EVENT_FILES => EntryKind::Files,
+        event_kind::EVENT_COUNT_FILES => EntryKind::CountFiles,
+        event_kind::EVENT_SURVEY => EntryKind::Survey,
+        event_kind::EVENT_BILL => EntryKind::Bill,
         _ => return None,
     };
     let by = match raw.trigger {
         trigger::TRIGGER_TIMER => Trigger::Timer,
-        trigger::TRIGGER_NOTIFIER => Trigger::Notifier,
+        trigger::TRIGGER_NOTIFIER | trigger::TRIGGER_SURVEY => Trigger::Notifier,
         _ => Trigger::Event,
     };
     Some(Entry {
@@ -167,6 +248,7 @@ fn decode(bytes: &[u8]) -> Option<Entry> {
         limit: abi::bound_from_pages(raw.limit_pages),
         notice: abi::bound_from_pages(raw.notice_pages),
         victim: abi::count(raw.victim_pages),
+        victim_private: abi::count(raw.victim_private_pages),
         latency: Nanos::new(raw.latency_ns),
         candidates_met: raw.candidates_met,
         candidates: raw
@@ -179,7 +261,47 @@ fn decode(bytes: &[u8]) -> Option<Entry> {
                 pages: abi::count(it.pages),
             })
             .collect(),
+        refusal: (kind == EntryKind::Refused).then(|| refusal(&raw)),
+        bill: match kind {
+            EntryKind::Bill => Some(bill_refusal(&raw)?),
+            _ => None,
+        },
     })
+}
+
+fn bill_refusal(raw: &event) -> Option<BillRefusal> {
+    Some(BillRefusal {
+        resource: crate::bills::resource_of(raw.request)?,
+        held: abi::count(raw.held_pages).get(),
+        asked: abi::count(raw.request_pages).get(),
+        barrier: abi::count(raw.barrier_pages).get(),
+        count: raw.refusals,
+    })
+}
+
+fn refusal(raw: &event) -> Refusal {
+    Refusal {
+        request: match request(raw.request) {
+            request::REQUEST_BRK => Request::Brk,
+            request::REQUEST_MREMAP => Request::Mremap,
+            request::REQUEST_MPROTECT => Request::Mprotect,
+            request::REQUEST_FORK => Request::Fork,
+            request::REQUEST_EXEC => Request::Exec,
+            request::REQUEST_RESERVE => Request::Reserve,
+            request::REQUEST_FILE => Request::File,
+            _ => Request::Mmap,
+        },
+        pages: abi::count(raw.request_pages),
+        measure: if raw.measure == measure::MEASURE_COMMITTED.0 {
+            Measure::Committed
+        } else {
+            Measure::Resident
+        },
+        barrier: abi::bound_from_pages(raw.barrier_pages),
+        committed: abi::count(raw.committed_pages),
+        reserved: abi::count(raw.reserved_pages),
+        count: raw.refusals,
+    }
 }
 
 #[cfg(test)]

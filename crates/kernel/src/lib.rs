@@ -6,27 +6,42 @@
 //! always opened from its pins, so that one just loaded and one found running are the same thing.
 
 mod abi;
+mod bills;
+mod blocks;
 mod books;
 mod call;
+mod dirty;
 mod error;
 mod facts;
+mod gate;
 mod half;
 mod journal;
 mod load;
+mod look;
 mod mapped;
+mod members;
 mod options;
 mod pins;
 mod query;
 mod skeleton;
+mod stalls;
 mod support;
+mod survey;
 
-pub use books::{AccountReading, Books, History, PageBounds, Slot};
+pub use bills::{Bills, Enforcement, RowReading, Wanted};
+pub use books::{AccountReading, Books, Corrected, History, PageBounds, Slot};
+pub use dirty::{DirtyFacts, DirtyMode, DirtyPages, DirtySum};
 pub use error::Error;
 pub use facts::Facts;
+pub use gate::Gate;
 pub use half::{KernelHalf, Started};
-pub use journal::{Entry, EntryKind, Journal, Weighed};
+pub use journal::{BillRefusal, Entry, EntryKind, Journal, JournalSource, Refusal, Weighed};
+pub use look::{Look, SeenFile, SeenKind, SeenSpace, SeenTask, Sight};
+pub use members::{Members, MembersReader};
 pub use options::{Options, Settings};
+pub use stalls::{StallMeter, StallRow, StallTotal};
 pub use support::{Ability, Finding, Support};
+pub use survey::{Found, Outcome, Sharer, Survey, Surveys};
 
 /// What libbpf has to say goes to `sink`, line by line, instead of to stderr.
 pub fn log_libbpf(sink: fn(&str)) {

@@ -9,37 +9,19 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::abi::{self, abi_constant, ledger_state};
-use crate::error::into_io;
 use crate::pins::Pins;
-use crate::skeleton::{calls, discover, ledger, resum};
+use crate::skeleton::{calls, discover, entered, ledger, resum, survey, tmpfs, watch};
 use crate::{Error, Options};
-
-fn unsupported(object: &'static str) -> impl Fn(libbpf_rs::Error) -> Error {
-    move |error| {
-        let reason = into_io(&error);
-        if reason.kind() == std::io::ErrorKind::PermissionDenied
-            && !rustix::process::geteuid().is_root()
-        {
-            return Error::NotPermitted {
-                what: "load BPF programs",
-                reason: reason.to_string(),
-            };
-        }
-        Error::Unsupported {
-            object,
-            reason: reason.to_string(),
-        }
-    }
-}
 
 /// Writes the constants that a program's dead branches are cut by. Each object has those it uses.
 macro_rules! set_knobs {
     ($skel:expr, $object:literal, $options:expr, { $($field:ident: $value:expr),* $(,)? }) => {{
-        let rodata = $skel.maps.rodata_data.as_deref_mut().ok_or(Error::Unsupported {
+        let rodata = $skel.maps.rodata_data.as_deref_mut().ok_or($crate::Error::Unsupported {
             object: $object,
             reason: "its constants are missing".to_owned(),
         })?;
         rodata.possible_cpus = $options.possible_cpus;
+        rodata.counter_batch = $options.counter_batch();
         rodata.page_shift = $options.page_size.shift();
         rodata.count_file = $options.count_file.into();
         rodata.max_records = $options.max_processes;
@@ -47,6 +29,7 @@ macro_rules! set_knobs {
         $(rodata.$field = $value;)*
     }};
 }
+pub(crate) use set_knobs;
 
 /// Makes an open object use the ledger's maps instead of its own.
 macro_rules! share_maps {
@@ -54,6 +37,15 @@ macro_rules! share_maps {
         $($skel.maps.$map.reuse_fd($shared.$map.as_fd()).map_err(Error::io("share a map"))?;)*
     };
 }
+
+/// The same with maps that are pinned.
+macro_rules! share_pinned {
+    ($skel:expr, $pins:expr, { $($map:ident: $pin:literal),* $(,)? }) => {$(
+        let shared = $pins.map($pin)?;
+        $skel.maps.$map.reuse_fd(shared.as_fd()).map_err(Error::io("share a map"))?;
+    )*};
+}
+pub(crate) use share_pinned;
 
 /// The maps that the ledger object makes and the others reuse.
 struct Shared {
@@ -63,6 +55,8 @@ struct Shared {
     mms: MapHandle,
     events: MapHandle,
     state_map: MapHandle,
+    sharers: MapHandle,
+    members: MapHandle,
 }
 
 /// Loads, attaches and pins a kernel half in which nothing has a limit yet.
@@ -80,7 +74,7 @@ fn load_into(pins: &Pins, options: &Options) -> Result<(), Error> {
     let mut storage = MaybeUninit::uninit();
     let mut open = ledger::LedgerSkelBuilder::default()
         .open(&mut storage)
-        .map_err(unsupported("ledger"))?;
+        .map_err(Error::unsupported("ledger"))?;
     set_knobs!(open, "ledger", options, {});
     for (map, entries) in [
         (&mut open.maps.accounts, options.max_accounts),
@@ -96,51 +90,73 @@ fn load_into(pins: &Pins, options: &Options) -> Result<(), Error> {
         map.set_max_entries(entries)
             .map_err(Error::io("size a map"))?;
     }
-    let mut ledger = open.load().map_err(unsupported("ledger"))?;
+    let mut ledger = open.load().map_err(Error::unsupported("ledger"))?;
 
     macro_rules! shared {
         ($($map:ident),*) => {
             Shared { $($map: MapHandle::try_from(&ledger.maps.$map).map_err(Error::io("share a map"))?,)* }
         };
     }
-    let shared = shared!(accounts, payers, mm_index, mms, events, state_map);
+    let shared = shared!(
+        accounts, payers, mm_index, mms, events, state_map, sharers, members
+    );
     write_first_state(&shared.state_map)?;
 
     let mut storage = MaybeUninit::uninit();
     let mut open = calls::CallsSkelBuilder::default()
         .open(&mut storage)
-        .map_err(unsupported("calls"))?;
-    set_knobs!(open, "calls", options, { counter_batch: options.counter_batch() });
+        .map_err(Error::unsupported("calls"))?;
+    set_knobs!(open, "calls", options, {});
     share_maps!(
         open,
         shared,
-        [accounts, payers, mm_index, mms, events, state_map]
+        [
+            accounts, payers, mm_index, mms, events, state_map, sharers, members
+        ]
     );
-    let mut calls = open.load().map_err(unsupported("calls"))?;
+    let mut calls = open.load().map_err(Error::unsupported("calls"))?;
 
     let mut storage = MaybeUninit::uninit();
     let mut open = resum::ResumSkelBuilder::default()
         .open(&mut storage)
-        .map_err(unsupported("resum"))?;
-    set_knobs!(open, "resum", options, { counter_batch: options.counter_batch() });
+        .map_err(Error::unsupported("resum"))?;
+    set_knobs!(open, "resum", options, { has_event_trigger: options.event_trigger });
     share_maps!(
         open,
         shared,
-        [accounts, payers, mm_index, mms, events, state_map]
+        [
+            accounts, payers, mm_index, mms, events, state_map, sharers, members
+        ]
     );
-    let mut resum = open.load().map_err(unsupported("resum"))?;
+    let mut resum = open.load().map_err(Error::unsupported("resum"))?;
 
     let mut storage = MaybeUninit::uninit();
     let mut open = discover::DiscoverSkelBuilder::default()
         .open(&mut storage)
-        .map_err(unsupported("discover"))?;
+        .map_err(Error::unsupported("discover"))?;
     set_knobs!(open, "discover", options, {});
     share_maps!(
         open,
         shared,
-        [accounts, payers, mm_index, mms, events, state_map]
+        [
+            accounts, payers, mm_index, mms, events, state_map, sharers, members
+        ]
     );
-    let discover = open.load().map_err(unsupported("discover"))?;
+    let discover = open.load().map_err(Error::unsupported("discover"))?;
+
+    let mut storage = MaybeUninit::uninit();
+    let mut open = survey::SurveySkelBuilder::default()
+        .open(&mut storage)
+        .map_err(Error::unsupported("survey"))?;
+    set_knobs!(open, "survey", options, {});
+    share_maps!(
+        open,
+        shared,
+        [
+            accounts, payers, mm_index, mms, events, state_map, sharers, members
+        ]
+    );
+    let mut survey = open.load().map_err(Error::unsupported("survey"))?;
 
     crate::call::run(calls.progs.prepare.as_fd(), "prepare the ledger", &mut [])?;
 
@@ -152,30 +168,147 @@ fn load_into(pins: &Pins, options: &Options) -> Result<(), Error> {
     pin! {
         ledger.maps.accounts => "accounts",
         ledger.maps.payers => "payers",
+        ledger.maps.mm_index => "mm_index",
         ledger.maps.mms => "mms",
         ledger.maps.events => "events",
         ledger.maps.state_map => "state",
+        ledger.maps.sharers => "sharers",
+        ledger.maps.members => "members",
         resum.maps.tickers => "tickers",
         calls.progs.configure => "configure",
         calls.progs.open_account => "open_account",
         calls.progs.close_account => "close_account",
         calls.progs.set_limit => "set_limit",
+        calls.progs.reserve => "reserve",
         calls.progs.run_oom_killer => "run_oom_killer",
+        survey.progs.begin_survey => "begin_survey",
+        survey.progs.end_survey => "end_survey",
         resum.progs.start_timer => "start_timer",
         ledger.progs.on_rss_stat => "on_rss_stat",
     }
+    if let Err(error) = load_tmpfs(pins, options, &shared) {
+        tracing::warn!(%error, "files in tmpfs that nobody maps are not counted");
+    }
+    if let Err(error) = load_entered(pins, &shared) {
+        tracing::warn!(%error, "nobody can enter an account: children could not be kept in it");
+    }
     let attached = discover.progs.meet_every_task.attach();
-    let mut link = attached.map_err(unsupported("discover"))?;
+    let mut link = attached.map_err(Error::unsupported("discover"))?;
     pin! { link => "link_discover" }
     let attached = ledger.progs.on_exit_mmap.attach();
-    let mut link = attached.map_err(unsupported("ledger (exit_mmap)"))?;
+    let mut link = attached.map_err(Error::unsupported("ledger (exit_mmap)"))?;
     pin! { link => "link_exit_mmap" }
     if options.event_trigger {
         let attached = ledger.progs.on_rss_stat.attach();
-        let mut link = attached.map_err(unsupported("ledger (rss_stat)"))?;
+        let mut link = attached.map_err(Error::unsupported("ledger (rss_stat)"))?;
         pin! { link => "link_rss_stat" }
     }
+    if let Err(error) = load_watch(pins, options, &shared) {
+        tracing::info!(%error, "copies of shared pages are seen by surveys only");
+    }
     Ok(())
+}
+
+/// Not every kernel has the events that tell of a copy.
+fn load_watch(pins: &Pins, options: &Options, shared: &Shared) -> Result<(), Error> {
+    let mut storage = MaybeUninit::uninit();
+    let mut open = watch::WatchSkelBuilder::default()
+        .open(&mut storage)
+        .map_err(Error::unsupported("watch"))?;
+    set_knobs!(open, "watch", options, {});
+    share_maps!(
+        open,
+        shared,
+        [
+            accounts, payers, mm_index, mms, events, state_map, sharers, members
+        ]
+    );
+    let mut watch = open.load().map_err(Error::unsupported("watch"))?;
+    for (program, name) in [
+        (&mut watch.progs.on_user_fault, "on_user_fault"),
+        (&mut watch.progs.on_kernel_fault, "on_kernel_fault"),
+        (&mut watch.progs.on_page_alloc, "on_page_alloc"),
+    ] {
+        program
+            .pin(pins.path(name))
+            .map_err(Error::io("pin the kernel half"))?;
+    }
+    Ok(())
+}
+
+/// What makes children of members members. Without it nobody enters an account.
+fn load_entered(pins: &Pins, shared: &Shared) -> Result<(), Error> {
+    // Where LSM programs cannot be loaded at all, the other two are enough.
+    match load_heirs(pins, shared, true) {
+        Err(error @ Error::Unsupported { .. }) => {
+            tracing::info!(%error, "a child that cannot be kept in an account is not refused");
+            load_heirs(pins, shared, false)
+        }
+        done => done,
+    }
+}
+
+fn load_heirs(pins: &Pins, shared: &Shared, may_refuse: bool) -> Result<(), Error> {
+    let mut storage = MaybeUninit::uninit();
+    let mut open = entered::EnteredSkelBuilder::default()
+        .open(&mut storage)
+        .map_err(Error::unsupported("entered"))?;
+    share_maps!(
+        open,
+        shared,
+        [
+            accounts, payers, mm_index, mms, events, state_map, sharers, members
+        ]
+    );
+    open.progs.bear_member.set_autoload(may_refuse);
+    let mut entered = open.load().map_err(Error::unsupported("entered"))?;
+    // In the order in which nothing stays behind when one is not to be had.
+    let mut links = Vec::new();
+    if may_refuse {
+        let link = entered.progs.bear_member.attach();
+        links.push((link, "link_bear_member"));
+    }
+    links.push((entered.progs.member_born.attach(), "link_member_born"));
+    links.push((entered.progs.member_forked.attach(), "link_member_forked"));
+    for (link, name) in links {
+        let mut link = link.map_err(Error::unsupported("entered"))?;
+        link.pin(pins.path(name))
+            .map_err(Error::io("pin what keeps children in an account"))?;
+    }
+    // Last: where this one is, the others are.
+    entered
+        .progs
+        .note_entry
+        .pin(pins.path("note_entry"))
+        .map_err(Error::io("pin what keeps children in an account"))
+}
+
+/// What counts files that nobody maps. Without it everything else works.
+fn load_tmpfs(pins: &Pins, options: &Options, shared: &Shared) -> Result<(), Error> {
+    let mut storage = MaybeUninit::uninit();
+    let mut open = tmpfs::TmpfsSkelBuilder::default()
+        .open(&mut storage)
+        .map_err(Error::unsupported("tmpfs"))?;
+    set_knobs!(open, "tmpfs", options, {});
+    share_maps!(open, shared, [accounts, payers, events, state_map, members]);
+    let mut tmpfs = open.load().map_err(Error::unsupported("tmpfs"))?;
+    let failed = || Error::io("pin the count of files");
+    tmpfs
+        .maps
+        .files_tickers
+        .pin(pins.path("files_tickers"))
+        .map_err(failed())?;
+    tmpfs
+        .progs
+        .count_files
+        .pin(pins.path("count_files"))
+        .map_err(failed())?;
+    // Last: where this one is, the others are.
+    tmpfs
+        .progs
+        .start_files
+        .pin(pins.path("start_files"))
+        .map_err(failed())
 }
 
 fn write_first_state(map: &MapHandle) -> Result<(), Error> {

@@ -14,6 +14,8 @@ pub struct Options {
     pub max_processes: u32,
     /// Accounts it has room for, the template of `default` included.
     pub max_accounts: u32,
+    /// Objects that beancounters can be charged for at a time, over all accounts.
+    pub max_objects: u32,
     /// Room for events that nobody has read yet, bytes: a power of two, at least a page.
     pub events_bytes: u32,
     /// CPUs this machine may ever have.
@@ -26,6 +28,8 @@ pub struct Options {
     pub event_trigger: bool,
     /// Decide at the 200 ms timer.
     pub timer_trigger: bool,
+    /// Refuse what would pass the barrier, where the kernel lets us.
+    pub gate: bool,
 }
 
 /// Settings of a running kernel half, which can change at any time.
@@ -50,9 +54,10 @@ impl Options {
     pub(crate) fn pin_name(&self) -> String {
         let mut hasher = DefaultHasher::new();
         skeleton::FINGERPRINT.hash(&mut hasher);
-        (self.max_processes, self.max_accounts, self.events_bytes).hash(&mut hasher);
+        (self.max_processes, self.max_accounts).hash(&mut hasher);
+        (self.max_objects, self.events_bytes).hash(&mut hasher);
         (self.possible_cpus, self.page_size.shift(), self.count_file).hash(&mut hasher);
-        (self.event_trigger, self.timer_trigger).hash(&mut hasher);
+        (self.event_trigger, self.timer_trigger, self.gate).hash(&mut hasher);
         format!("half-{:016x}", hasher.finish())
     }
 }

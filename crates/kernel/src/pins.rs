@@ -53,6 +53,21 @@ impl Pins {
         }
     }
 
+    /// Whether all of these are there.
+    pub(crate) fn has_all<N: AsRef<Path>>(&self, names: impl IntoIterator<Item = N>) -> bool {
+        names
+            .into_iter()
+            .all(|name| self.directory.join(name).exists())
+    }
+
+    /// Takes these away, in this order. What is not there need not go, and what cannot be removed is
+    /// found there by the next look.
+    pub(crate) fn unlink<N: AsRef<Path>>(&self, names: impl IntoIterator<Item = N>) {
+        for name in names {
+            let _ = fs::remove_file(self.directory.join(name));
+        }
+    }
+
     /// Makes an empty directory for them; what a crash left there is removed first.
     pub(crate) fn create(&self) -> Result<(), Error> {
         self.remove()?;

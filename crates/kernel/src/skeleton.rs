@@ -22,7 +22,17 @@ object!(ledger);
 object!(resum);
 object!(discover);
 object!(calls);
+object!(tmpfs);
+object!(survey);
+object!(watch);
+object!(entered);
+object!(dirty);
+object!(gate);
+object!(blocks);
+object!(look);
+object!(bills);
 object!(probe);
+object!(stall);
 
 /// Differs when any object differs: pins of another build are not ours. From build.rs.
 pub(crate) const FINGERPRINT: &str = env!("BURSAR_KERNEL_FINGERPRINT");

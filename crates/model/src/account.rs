@@ -2,10 +2,14 @@
 //! An account as `bursar status --json` shows it (DESIGN.md "Contract").
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
 
-use serde::{Deserialize, Serialize};
+use serde::de::{MapAccess, Visitor};
+use serde::ser::SerializeMap;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{Bytes, Nanos, Resource, Row, Uid};
+use crate::{Bean, Bytes, GateStatus, ReapStatus, Resource, Row, Uid};
 
 /// Where an account's limit comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,6 +25,92 @@ pub enum AccountKind {
     Default,
 }
 
+/// How an account's processes are killed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KillManner {
+    /// Over the limit, at once, and not before.
+    #[default]
+    AtOnce,
+    /// Over the notice the largest process is asked to end (SIGTERM) and given some seconds; over the
+    /// limit as above.
+    Graceful,
+}
+
+/// An account's rows by name: memory, and those beancounters on which somebody has set a limit. One map
+/// to programs that read JSON.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rows {
+    rows: BTreeMap<Resource, Row>,
+    /// Rows with a limit.
+    pub beans: BTreeMap<Resource, Bean>,
+}
+
+impl Deref for Rows {
+    type Target = BTreeMap<Resource, Row>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.rows
+    }
+}
+
+impl DerefMut for Rows {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.rows
+    }
+}
+
+impl<const N: usize> From<[(Resource, Row); N]> for Rows {
+    fn from(rows: [(Resource, Row); N]) -> Self {
+        Self {
+            rows: rows.into(),
+            beans: BTreeMap::new(),
+        }
+    }
+}
+
+impl Serialize for Rows {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let count = self.rows.len().saturating_add(self.beans.len());
+        let mut map = serializer.serialize_map(Some(count))?;
+        for (resource, row) in &self.rows {
+            map.serialize_entry(resource, row)?;
+        }
+        for (resource, bean) in &self.beans {
+            map.serialize_entry(resource, bean)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for Rows {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct AnyRow;
+
+        impl<'de> Visitor<'de> for AnyRow {
+            type Value = Rows;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("rows by the names of their resources")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Rows, A::Error> {
+                let mut found = Rows::default();
+                while let Some(resource) = map.next_key::<Resource>()? {
+                    if resource == Resource::Memory {
+                        found.rows.insert(resource, map.next_value()?);
+                    } else {
+                        found.beans.insert(resource, map.next_value()?);
+                    }
+                }
+                Ok(found)
+            }
+        }
+
+        deserializer.deserialize_map(AnyRow)
+    }
+}
+
 /// One account.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountStatus {
@@ -34,13 +124,41 @@ pub struct AccountStatus {
     /// Address spaces charged to it.
     pub processes: u32,
     /// Its rows by name.
-    pub resources: BTreeMap<Resource, Row>,
+    pub resources: Rows,
     /// Memory of processes already killed that is not back yet; not part of held.
     pub dying: Bytes,
+    /// What could come to be held without asking again, where the gate measures that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub committed: Option<Bytes>,
+    /// Of held: in files of its users in tmpfs, memfd, System V segments beyond what their processes map.
+    #[serde(default)]
+    pub unmapped: Bytes,
+    /// Of those: what would stay if all of its processes were killed.
+    #[serde(default)]
+    pub stuck: Bytes,
+    /// Granted in advance and not yet held (S1 section 5.2).
+    #[serde(default)]
+    pub reserved: Bytes,
+    /// What was taken off held because several of its processes map the same pages; absent while nobody
+    /// has looked, and then each process counts in full.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correction: Option<Correction>,
     /// Processes killed because of it.
     pub kills: u64,
     /// Notices given.
     pub notices: u64,
+}
+
+/// What the sum of an account's resident sets counts more than once. It only sinks until it is renewed,
+/// and ends if it is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Correction {
+    /// Taken off the sum.
+    pub bytes: Bytes,
+    /// How long ago it was found, nanoseconds.
+    pub age_ns: u64,
+    /// How long it is good yet if nobody looks again, nanoseconds.
+    pub left_ns: u64,
 }
 
 /// What decides here.
@@ -79,8 +197,20 @@ pub struct KernelHalfStatus {
     pub resum_processes: u64,
     /// Time the longest decision took, nanoseconds.
     pub decision_max_ns: u64,
+    /// What held may be off by near a bound is counted from: CPUs that may keep part of a counter back …
+    #[serde(default)]
+    pub counter_cpus: u32,
+    /// … and so many pages each, at most.
+    #[serde(default)]
+    pub counter_batch_pages: u32,
+    /// A page, bytes.
+    #[serde(default)]
+    pub page_bytes: u64,
     /// Ledger differences found and repaired.
     pub drift_repaired_bytes: Bytes,
+    /// The same for each re-sum, on the average, rounded up.
+    #[serde(default)]
+    pub drift_repaired_bytes_per_resum: Bytes,
     /// How often.
     pub drift_repairs: u64,
     /// Processes whose end no event told.
@@ -97,21 +227,49 @@ pub struct KernelHalfStatus {
     pub kills_retried: u64,
     /// Runs of the ledger's programs that the kernel skipped.
     pub skipped_runs: u64,
+    /// Whether files in tmpfs count although nobody maps them.
+    #[serde(default)]
+    pub counts_files: bool,
+    /// How many files the last count met.
+    #[serde(default)]
+    pub files: u64,
+    /// Time it took, nanoseconds.
+    #[serde(default)]
+    pub files_count_ns: u64,
+    /// Time the longest one took, nanoseconds.
+    #[serde(default)]
+    pub files_count_max_ns: u64,
+    /// Counts that ended before the last file.
+    #[serde(default)]
+    pub files_skipped: u64,
+    /// Children that could not be kept in the account their parents have entered.
+    #[serde(default)]
+    pub members_lost: u64,
+    /// Looks at what processes share.
+    #[serde(default)]
+    pub surveys: SurveyStatus,
+    /// What refuses growth at the barrier.
+    #[serde(default)]
+    pub gate: GateStatus,
 }
 
-/// How fast killed processes' memory came back.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReapStatus {
-    /// Victims whose memory is back.
-    pub reaped: u64,
-    /// Memory that came back.
-    pub freed: Bytes,
-    /// The slowest, of those large enough to measure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub slowest_bytes_per_second: Option<Bytes>,
-    /// The longest wait.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub longest: Option<Nanos>,
+/// Surveys: looks at how much of an account several of its processes share, since bursard started.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SurveyStatus {
+    /// Made to their end.
+    pub made: u64,
+    /// That failed, or whose account had changed meanwhile: it counts in full.
+    pub failed: u64,
+    /// Time the last one took, nanoseconds.
+    pub last_ns: u64,
+    /// Time the longest one took, nanoseconds.
+    pub longest_ns: u64,
+    /// Time all of them took, nanoseconds.
+    pub spent_ns: u64,
+    /// Accounts that are surveyed again and again at the moment: near a bound, with shared pages.
+    pub accounts: u64,
+    /// Whether copies of shared pages are watched for at the moment.
+    pub watching: bool,
 }
 
 /// All of `bursar status --json`.

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, Nanos, Pid, Uid};
+use crate::{Bytes, Nanos, Pid, Request, Resource, Uid};
 
 /// What kind of fact an event tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -17,8 +17,10 @@ pub enum EventKind {
     Kill,
     /// A dry run would have sent a process SIGKILL.
     WouldKill,
-    /// A killed process's memory is back.
+    /// A killed process's memory is back, or will not come back soon (the reason says why).
     Reaped,
+    /// A process was asked to end (SIGTERM): its account is over its notice and wants to be asked first.
+    Asked,
     /// An account is over its limit and holds nothing that may be killed.
     NoVictim,
     /// A kill was decided and could not be carried out.
@@ -60,6 +62,28 @@ pub struct Candidate {
     pub bytes: Bytes,
 }
 
+/// A file in memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldFile {
+    /// Where it is, made printable: a path, `memfd:NAME (process N)`, `System V segment N`.
+    pub place: String,
+    /// What it holds.
+    pub bytes: Bytes,
+}
+
+/// A request that a beancounter refused; numbers are in the row's own unit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowRefusal {
+    /// Which row.
+    pub resource: Resource,
+    /// Held at the moment.
+    pub held: u64,
+    /// What was asked for on top of it.
+    pub asked: u64,
+    /// The bound that would have been passed.
+    pub barrier: u64,
+}
+
 /// A fact. Fields that a kind does not have are absent from its JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
@@ -88,6 +112,21 @@ pub struct Event {
     /// The account's limit at the moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Bytes>,
+    /// What a refused program asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<Request>,
+    /// How much it asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_bytes: Option<Bytes>,
+    /// Requests of the account refused since the last such event, this one included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusals: Option<u64>,
+    /// The account's barrier at the moment of a refusal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub barrier: Option<Bytes>,
+    /// What a beancounter refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub row: Option<RowRefusal>,
     /// held − limit at the moment of a kill.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overcommit: Option<Bytes>,
@@ -112,9 +151,24 @@ pub struct Event {
     /// freed_bytes over duration_ns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes_per_second: Option<Bytes>,
-    /// How the memory came back: `exit`, `process_mrelease`.
+    /// How the memory came back: `process_mrelease`, `exit`, `raised_exit`. Absent when it did not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
+    /// What was peculiar about the victim: `stopped`, `frozen`, `throttled` …
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub found: Vec<String>,
+    /// Shared memory of the victim that stays although it is dead, at most so much.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stays_bytes: Option<Bytes>,
+    /// Files that hold what no kill would free, all of them together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files_bytes: Option<Bytes>,
+    /// The largest of the account's files in memory, largest first, at most eight.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<HeldFile>,
+    /// Living processes that hold it, at most eight.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub holders: Vec<Pid>,
     /// In words, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -133,6 +187,11 @@ impl Event {
             trigger: None,
             held: None,
             limit: None,
+            request: None,
+            request_bytes: None,
+            refusals: None,
+            barrier: None,
+            row: None,
             overcommit: None,
             victim_bytes: None,
             candidates: Vec::new(),
@@ -142,6 +201,11 @@ impl Event {
             duration_ns: None,
             bytes_per_second: None,
             method: None,
+            found: Vec::new(),
+            stays_bytes: None,
+            files_bytes: None,
+            files: Vec::new(),
+            holders: Vec::new(),
             reason: None,
         }
     }

@@ -4,23 +4,30 @@
 #![forbid(unsafe_code)]
 
 mod account;
+mod beancounter;
 mod bounds;
 mod event;
+mod gate;
 mod id;
 mod quantity;
+mod reap;
 mod resource;
 mod size;
 mod text;
 mod who;
 
 pub use account::{
-    AccountKind, AccountStatus, DaemonStatus, KernelHalfStatus, ReapStatus, TriggerKind,
+    AccountKind, AccountStatus, Correction, DaemonStatus, KernelHalfStatus, KillManner, Rows,
+    SurveyStatus, TriggerKind,
 };
+pub use beancounter::{Bean, Bill, How, RowBounds, RowBoundsError};
 pub use bounds::{Bounds, BoundsError, BoundsSpec, DEFAULT_BARRIER, DEFAULT_NOTICE};
-pub use event::{Candidate, Event, EventKind, Trigger};
+pub use event::{Candidate, Event, EventKind, HeldFile, RowRefusal, Trigger};
+pub use gate::{GateMode, GateStatus, Measure, Request};
 pub use id::{AccountId, Gid, Nanos, Pid, Uid};
 pub use quantity::{Bytes, PageSize, Pages};
-pub use resource::{Resource, Row};
+pub use reap::{REAP_BUCKETS_MS, ReapBucket, ReapStatus};
+pub use resource::{Class, Resource, Row, Unit};
 pub use size::{Percent, SizeError, SizeSpec};
 pub use text::printable;
 pub use who::{Who, WhoError};

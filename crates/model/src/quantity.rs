@@ -25,6 +25,8 @@ pub struct PageSize {
 impl Bytes {
     /// Nothing.
     pub const ZERO: Self = Self(0);
+    /// More than there can be: where a bound is asked for, that there is none.
+    pub const MAX: Self = Self(u64::MAX);
 
     /// `count` bytes.
     pub const fn new(count: u64) -> Self {

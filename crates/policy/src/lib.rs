@@ -3,10 +3,23 @@
 
 #![forbid(unsafe_code)]
 
+mod agreement;
+mod beancounters;
+mod fractions;
 mod plan;
+mod reap;
 mod tally;
 mod victim;
+pub mod watermarks;
 
+pub use agreement::{Agreement, Span, agreement};
+pub use beancounters::{Objects, Utilisation, dcachesize, kmemsize};
+pub use fractions::{Fractions, Frame, Mapped, NoShare, Party, WHOLE_PAGE};
 pub use plan::{Directory, Entry, NameError, Plan, Planned, plan};
+pub use reap::{
+    Attempt, Doing, Freezer, MachineFacts, Mood, NextStep, Pace, Peculiarity, RAISED_AT_MOST,
+    RUN_UP, Raise, ReapPlan, Rhythm, SHARE_NICE, SLICE, Standing, TURN, VictimFacts, expected,
+    mood, next_step, reap_plan,
+};
 pub use tally::{Crossing, Tally};
 pub use victim::{Choice, Weighed, choose};

@@ -8,7 +8,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bursar_model::{AccountId, AccountKind, Bounds, BoundsSpec, Bytes, Gid, Uid, Who};
+use bursar_model::{
+    AccountId, AccountKind, Bounds, BoundsSpec, Bytes, Gid, Resource, RowBounds, Uid, Who,
+};
 
 /// One limit as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +19,10 @@ pub struct Entry {
     pub who: Who,
     /// What.
     pub memory: BoundsSpec,
+    /// Of a shared account: whether processes enter it, so that it needs no Unix group.
+    pub is_entered: bool,
+    /// The bounds of beancounters.
+    pub rows: BTreeMap<Resource, RowBounds>,
 }
 
 /// Why a name stands for nobody at the moment.
@@ -46,6 +52,8 @@ pub struct Planned {
     pub kind: AccountKind,
     /// Its bounds.
     pub bounds: Bounds,
+    /// The bounds of its beancounters.
+    pub rows: BTreeMap<Resource, RowBounds>,
     /// Who pays into it: one user, or the members of a shared account.
     pub payers: BTreeSet<Uid>,
 }
@@ -57,6 +65,8 @@ pub struct Plan {
     pub accounts: BTreeMap<AccountId, Planned>,
     /// The bounds of everybody else's account, if there are any.
     pub default: Option<Bounds>,
+    /// And of its beancounters.
+    pub default_rows: BTreeMap<Resource, RowBounds>,
     /// What an administrator should know, by limit.
     pub remarks: Vec<(Who, String)>,
 }
@@ -70,14 +80,15 @@ impl Plan {
             .map(|(id, _)| *id)
     }
 
-    fn claim(&mut self, uid: Uid, who: &Who, kind: AccountKind, bounds: Bounds) {
+    fn claim(&mut self, uid: Uid, entry: &Entry, kind: AccountKind, bounds: Bounds) {
         let payers = BTreeSet::from([uid]);
         self.accounts.insert(
             AccountId::of(uid),
             Planned {
-                who: who.clone(),
+                who: entry.who.clone(),
                 kind,
                 bounds,
+                rows: entry.rows.clone(),
                 payers,
             },
         );
@@ -89,6 +100,7 @@ pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes) -> Plan {
     let mut plan = Plan::default();
     let mut remarks = Vec::new();
     let mut resolved = Vec::new();
+    let mut entered = BTreeSet::new();
     for entry in entries {
         match entry.memory.resolve(ram) {
             Ok(bounds) => {
@@ -99,15 +111,22 @@ pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes) -> Plan {
                         format!("the limit ({limit}) is above this machine's memory ({ram})");
                     remarks.push((entry.who.clone(), text));
                 }
-                resolved.push((&entry.who, bounds));
+                resolved.push((entry, bounds));
+                if entry.is_entered {
+                    entered.insert(&entry.who);
+                }
             }
             Err(error) => remarks.push((entry.who.clone(), error.to_string())),
         }
     }
     // From the least particular to the most: the later claim wins.
-    for (who, bounds) in &resolved {
+    for (entry, bounds) in &resolved {
+        let who = &entry.who;
         match who {
-            Who::Default => plan.default = Some(*bounds),
+            Who::Default => {
+                plan.default = Some(*bounds);
+                plan.default_rows = entry.rows.clone();
+            }
             Who::Group(name) => match lookup(&directory.groups, name) {
                 Ok((_, members)) => {
                     for &uid in members {
@@ -116,16 +135,17 @@ pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes) -> Plan {
                             limit_or_endless(*bounds) > limit_or_endless(held.bounds)
                         });
                         if is_larger {
-                            plan.claim(uid, who, AccountKind::Group, *bounds);
+                            plan.claim(uid, entry, AccountKind::Group, *bounds);
                         }
                     }
                 }
-                Err(error) => remarks.push(((*who).clone(), why_nobody("group", error))),
+                Err(error) => remarks.push((who.clone(), why_nobody("group", error))),
             },
             Who::Uid(_) | Who::User(_) | Who::Shared(_) => {}
         }
     }
-    for (who, bounds) in &resolved {
+    for (entry, bounds) in &resolved {
+        let who = &entry.who;
         let Who::Shared(name) = who else { continue };
         match lookup(&directory.groups, name) {
             Ok((gid, members)) => {
@@ -136,24 +156,42 @@ pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes) -> Plan {
                 let payers = members.iter().copied().collect();
                 let kind = AccountKind::Shared;
                 let planned = Planned {
-                    who: (*who).clone(),
+                    who: who.clone(),
                     kind,
                     bounds: *bounds,
+                    rows: entry.rows.clone(),
                     payers,
                 };
                 plan.accounts.insert(id, planned);
             }
-            Err(error) => remarks.push(((*who).clone(), why_nobody("group", error))),
+            Err(NameError::Unknown) if entered.contains(who) => {
+                let id = number_of(name);
+                if let Some(other) = plan.accounts.get(&id) {
+                    let text = format!("has the same number as {}: choose another name", other.who);
+                    remarks.push((who.clone(), text));
+                    continue;
+                }
+                let planned = Planned {
+                    who: who.clone(),
+                    kind: AccountKind::Shared,
+                    bounds: *bounds,
+                    rows: entry.rows.clone(),
+                    payers: BTreeSet::new(),
+                };
+                plan.accounts.insert(id, planned);
+            }
+            Err(error) => remarks.push((who.clone(), why_nobody("group", error))),
         }
     }
     settle_shared_members(&mut plan);
-    for (who, bounds) in &resolved {
+    for (entry, bounds) in &resolved {
+        let who = &entry.who;
         let uid = match who {
             Who::Uid(uid) => *uid,
             Who::User(name) => match lookup(&directory.users, name) {
                 Ok(uid) => *uid,
                 Err(error) => {
-                    remarks.push(((*who).clone(), why_nobody("user", error)));
+                    remarks.push((who.clone(), why_nobody("user", error)));
                     continue;
                 }
             },
@@ -171,12 +209,22 @@ pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes) -> Plan {
                 "{} is the same user; this limit is the one that holds",
                 other.who
             );
-            remarks.push(((*who).clone(), text));
+            remarks.push((who.clone(), text));
         }
-        plan.claim(uid, who, AccountKind::User, *bounds);
+        plan.claim(uid, entry, AccountKind::User, *bounds);
     }
     plan.remarks = remarks;
     plan
+}
+
+/// The number of a shared account that belongs to no Unix group: its name's FNV-1a hash, so that it is
+/// the same after every restart, in the upper half of the numbers there are.
+fn number_of(name: &str) -> AccountId {
+    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    // 2^32 − 1 is no account's.
+    AccountId::new((AccountId::FIRST_SHARED | 1 << 30 | hash).min(u32::MAX - 1))
 }
 
 fn why_nobody(what: &str, error: &NameError) -> String {
@@ -236,6 +284,8 @@ mod tests {
         Entry {
             who: who.parse().unwrap(),
             memory: BoundsSpec::of_limit(limit),
+            is_entered: false,
+            rows: BTreeMap::new(),
         }
     }
 
@@ -334,6 +384,30 @@ mod tests {
                 "ghost: there is no user of this name; kept until there is",
                 "far: the user cannot be looked up (connection refused); asked again on reload",
             ]
+        );
+    }
+
+    #[test]
+    fn an_account_that_is_entered_needs_no_group_and_keeps_its_number() {
+        let entered = |who: &str| Entry {
+            is_entered: true,
+            ..entry(who, "5M")
+        };
+        let planned = plan(&[entered("=batch"), entered("=render")], &directory(), RAM);
+        let id_of = |who: &str| planned.accounts_of(&who.parse().unwrap()).next().unwrap();
+        // of the group, which there is
+        assert_eq!(
+            id_of("=render"),
+            AccountId::new(AccountId::FIRST_SHARED | 501)
+        );
+        let batch = id_of("=batch");
+        assert!(batch.uid().is_none() && planned.accounts[&batch].payers.is_empty());
+        let alone = plan(&[entered("=batch")], &directory(), RAM);
+        assert_eq!(alone.accounts.keys().collect::<Vec<_>>(), [&batch]);
+        assert!(
+            plan(&[entry("=batch", "5M")], &directory(), RAM)
+                .accounts
+                .is_empty()
         );
     }
 

@@ -78,6 +78,20 @@ impl Client {
         })
     }
 
+    /// The same, with a daemon taken for dead that does not answer within `patience`, above 0,
+    /// instead of half a minute.
+    ///
+    /// # Errors
+    /// [`ClientError::Broken`].
+    pub fn with_patience(self, patience: Duration) -> Result<Self, ClientError> {
+        let set = self
+            .stream
+            .set_read_timeout(Some(patience))
+            .and_then(|()| self.stream.set_write_timeout(Some(patience)));
+        set.map_err(|source| self.broken(source))?;
+        Ok(self)
+    }
+
     /// Asks and waits for the answer.
     ///
     /// # Errors

@@ -8,13 +8,24 @@
 
 #![forbid(unsafe_code)]
 
+mod check;
 mod client;
+mod dirty;
 mod line;
 mod message;
+mod physpages;
+mod watermarks;
 
+pub use check::{AccountCheck, LedgerCheck, Verdict};
 pub use client::{Client, ClientError};
+pub use dirty::{DirtyKnown, DirtyReport, DirtyRow};
 pub use line::{LineBuffer, LineTooLong};
 pub use message::{
-    Ask, ErrorKind, LimitChange, LimitEntry, MAX_REPLY, MAX_REQUEST, Quota, Refusal, Reply,
-    Request, VERSION,
+    Ask, Beancounters, ErrorKind, Granted, LimitChange, LimitEntry, MAX_REPLY, MAX_REQUEST, Quota,
+    Refusal, Reply, Request, Reserve, ReserveBound, RowsChange, UtilisationReport, VERSION,
+};
+pub use physpages::{PARTS_OF_A_PAGE, Physpages, PhyspagesMachine, PhyspagesReply, PhyspagesRow};
+pub use watermarks::{
+    DecisionReport, ForecastReport, NodeReport, RestoreReport, StallReport, StallTimes,
+    TurnedReport, UserStalls, WatermarksReport,
 };

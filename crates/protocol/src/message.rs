@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is asked and what is answered.
 
-use bursar_model::{AccountStatus, BoundsSpec, Bytes, DaemonStatus, Event, Pid, Who};
+use std::collections::BTreeMap;
+
+use bursar_model::{
+    AccountStatus, Bill, BoundsSpec, Bytes, DaemonStatus, Event, Pid, Resource, RowBounds, Who,
+};
 use serde::{Deserialize, Serialize};
+
+use crate::{DirtyReport, LedgerCheck, PhyspagesReply, RestoreReport, WatermarksReport};
 
 /// The language's version. A daemon refuses another one and names its own.
 pub const VERSION: u32 = 1;
@@ -41,6 +47,15 @@ pub enum Ask {
     },
     /// Sets a limit. Root.
     SetLimit(LimitChange),
+    /// Sets limits of beancounters. Root.
+    SetRows(RowsChange),
+    /// Bills: what accounts hold of each resource; with `who`, that account's only. An ordinary user
+    /// gets his own.
+    Beancounters {
+        /// Whom, or all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        who: Option<Who>,
+    },
     /// Takes a limit away. Root.
     ClearLimit {
         /// Whose.
@@ -62,6 +77,75 @@ pub enum Ask {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pid: Option<Pid>,
     },
+    /// Memory to be, for the asker's process (S1 section 5.2). Any user. It lasts until it is
+    /// committed, or the connection or the process ends, whichever comes first.
+    Reserve(Reserve),
+    /// Gives back what was reserved over this connection, once it is resident or not wanted. Any
+    /// user.
+    Commit {
+        /// How much, 1 ..= what is reserved.
+        pages: u64,
+    },
+    /// Counts anew and kills where a limit is passed (S1 section 4.1, `run_oom_killer`). Root.
+    RunKiller,
+    /// Compares the kernel half's ledger with /proc, account by account. Root. Answered when that is
+    /// done, after some seconds at most; one at a time.
+    CheckLedger,
+    /// What is known about the watermarks. Root.
+    Watermarks,
+    /// Puts back what was changed about them, and from now on only observes. Root.
+    RestoreWatermarks,
+    /// Who has dirtied how much of the page cache. Root; counted from the first time on.
+    Dirty,
+    /// Makes the asker's process, and all it begets, pay into a shared account; it never leaves it. Root,
+    /// and whom it is granted.
+    Enter {
+        /// Which: `=name`.
+        account: Who,
+    },
+    /// Who has which part of the pages that are mapped (S5 section 3.2). Counted when root asks; an
+    /// ordinary user gets his own part, as of a count that may be some seconds old.
+    Physpages {
+        /// Whom, or all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        who: Option<Who>,
+        /// The count that was promised; absent: begin one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ticket: Option<u64>,
+    },
+}
+
+/// A reservation asked for. Decided at once and as a whole: two who ask at the same time cannot both
+/// get the last page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reserve {
+    /// How much would be welcome, 1 or more.
+    pub pages: u64,
+    /// How little is enough; absent: all or nothing. With less than `pages` the daemon gives a share
+    /// of what is free, so that others who ask find something too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_least: Option<u64>,
+    /// Given back first, whatever becomes of the rest.
+    #[serde(default)]
+    pub commit: u64,
+    /// Up to where.
+    #[serde(default)]
+    pub bound: ReserveBound,
+    /// A refusal is not the last word: the asker frees what it can and asks once more. Not counted
+    /// in failcnt.
+    #[serde(default)]
+    pub tentative: bool,
+}
+
+/// Up to which bound of the account something is reserved.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ReserveBound {
+    /// Its limit.
+    #[default]
+    Limit,
+    /// Its barrier; where it has none, its limit.
+    Barrier,
 }
 
 /// A new limit.
@@ -74,6 +158,43 @@ pub struct LimitChange {
     /// Also when it lies below what is held, although somebody will be killed.
     #[serde(default)]
     pub force: bool,
+}
+
+/// New limits of beancounters. Those that are not named stay; an unlimited one goes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowsChange {
+    /// Whose.
+    pub who: Who,
+    /// What, in the unit of each.
+    pub rows: BTreeMap<Resource, RowBounds>,
+}
+
+/// What accounts hold of each resource.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beancounters {
+    /// By the account's number.
+    pub bills: Vec<Bill>,
+    /// Memory of the machine.
+    pub ram_bytes: Bytes,
+    /// Its swap.
+    pub swap_bytes: Bytes,
+    /// How much of the machine all of them use; absent where these are not all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub utilisation: Option<UtilisationReport>,
+    /// What is worth knowing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remarks: Vec<String>,
+}
+
+/// OpenVZ's shares (vzmemcheck), thousandths; kernel memory and buffers are in each.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UtilisationReport {
+    /// Resident, of memory.
+    pub ram_permille: u64,
+    /// Resident and swapped, of memory and swap.
+    pub memory_and_swap_permille: u64,
+    /// Private writable, touched or not, of memory and swap; above 1000 more was promised than there is.
+    pub allocated_permille: u64,
 }
 
 /// One reply.
@@ -91,12 +212,45 @@ pub enum Reply {
         /// A limit above RAM, an unknown user.
         remarks: Vec<String>,
     },
+    /// To `beancounters`.
+    Beancounters(Box<Beancounters>),
     /// To `events`.
     Events(Vec<Event>),
     /// To `why`: the kill and what followed it, oldest first; empty when there was none.
     Why(Vec<Event>),
+    /// To `reserve` and `commit`.
+    Granted(Granted),
+    /// To `run_killer`.
+    KillerRan {
+        /// Processes killed by it.
+        kills: u64,
+    },
+    /// To `check_ledger`.
+    LedgerChecked(Box<LedgerCheck>),
+    /// To `watermarks`.
+    Watermarks(Box<WatermarksReport>),
+    /// To `restore_watermarks`.
+    WatermarksRestored(RestoreReport),
+    /// To `dirty`.
+    Dirty(Box<DirtyReport>),
+    /// To `enter`: done.
+    Entered {
+        /// The account.
+        account: String,
+    },
+    /// To `physpages`.
+    Physpages(Box<PhyspagesReply>),
     /// It was not done.
     Refused(Refusal),
+}
+
+/// What is reserved now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Granted {
+    /// Granted by this request; of a commit, given back.
+    pub pages: u64,
+    /// Reserved over this connection now.
+    pub reserved: u64,
 }
 
 /// The asker's own account.
@@ -116,6 +270,9 @@ pub struct LimitEntry {
     pub who: Who,
     /// As written.
     pub memory: BoundsSpec,
+    /// Its beancounters as written.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rows: BTreeMap<Resource, RowBounds>,
     /// Whom it concerns now: names or uids, at most a hundred.
     pub accounts: Vec<String>,
     /// What is wrong with it: a name nobody has, an unreachable directory.

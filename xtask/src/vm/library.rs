@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -50,10 +50,24 @@ fn parse_ldd(text: &str) -> Result<Vec<PathBuf>> {
         };
         let path = path.split(" (0x").next().unwrap_or(path);
         if path.starts_with('/') {
-            libraries.push(PathBuf::from(path));
+            libraries.push(without_detours(Path::new(path)));
         }
     }
     Ok(libraries)
+}
+
+/// The same without `..`, as a RUNPATH of `$ORIGIN/../lib` leaves it.
+fn without_detours(path: &Path) -> PathBuf {
+    let mut straight = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                straight.pop();
+            }
+            part => straight.push(part),
+        }
+    }
+    straight
 }
 
 #[cfg(test)]
@@ -80,6 +94,12 @@ mod tests {
                 Path::new("/lib64/ld-linux-x86-64.so.2")
             ]
         );
+    }
+
+    #[test]
+    fn a_detour_is_not_taken() {
+        let found = parse_ldd("\tlibjli.so => /jvm/bin/../lib/libjli.so (0x00007f1)\n").unwrap();
+        assert_eq!(found, [Path::new("/jvm/lib/libjli.so")]);
     }
 
     #[test]

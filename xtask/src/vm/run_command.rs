@@ -41,7 +41,8 @@ pub(super) struct RunArgs {
     /// Pass although the kernel complained
     #[arg(long)]
     allow_kernel_warnings: bool,
-    /// The command, run as root in /root
+    /// The command, run as root in /root; {share} in it is replaced by what each guest is to do of what need
+    /// be done once: of three guests 0/3, 1/3 and 2/3
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<String>,
 }
@@ -107,12 +108,19 @@ impl GuestArgs {
 
 pub(super) fn run(cache: &Cache, args: &RunArgs) -> Result<ExitCode> {
     let mut guests = Vec::new();
-    for &suite in args.suite.as_slice() {
+    let suites = args.suite.as_slice();
+    for (index, &suite) in suites.iter().enumerate() {
+        let share = format!("{index}/{}", suites.len());
+        let command: Vec<String> = args
+            .command
+            .iter()
+            .map(|word| word.replace("{share}", &share))
+            .collect();
         let kernel = fetch(cache, suite, &Fetch::default())?;
         let mut guest = args
             .guest
             .guest(&kernel)
-            .command(&args.command)
+            .command(&command)
             .timeout(Duration::from_secs(args.timeout))
             .allow_kernel_warnings(args.allow_kernel_warnings);
         for (from, to) in &args.out {
@@ -121,11 +129,7 @@ pub(super) fn run(cache: &Cache, args: &RunArgs) -> Result<ExitCode> {
                 to.display().to_string().replace("{suite}", suite.name()),
             );
         }
-        guests.push(guest.run_printing(if args.suite.as_slice().len() > 1 {
-            suite.name()
-        } else {
-            ""
-        }));
+        guests.push(guest.run_printing(if suites.len() > 1 { suite.name() } else { "" }));
     }
     let reports = side_by_side(guests, args.jobs)?;
     let mut status = 0;

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bursar_config::{Config, ConfigError, Finding, Limits, Severity};
+use bursar_config::{Config, ConfigError, Finding, Limits, Machine, Severity};
 use bursar_model::Bytes;
 use clap::Args;
 use rustix::system::sysinfo;
@@ -100,7 +100,15 @@ impl Report {
         };
         self.files.push(path.to_owned());
         self.limits = limits.len();
-        for finding in bursar_config::check(&limits, ram()) {
+        let machine = Machine {
+            ram: ram(),
+            swap: swap(),
+            threads: number("/proc/sys/kernel/threads-max"),
+            files: number("/proc/sys/fs/file-max"),
+        };
+        let mut findings = bursar_config::check(&limits, machine.ram);
+        findings.extend(bursar_config::consistency(&limits, &machine));
+        for finding in findings {
             match finding.severity {
                 Severity::Error => self.errors.push(Place::from(&finding)),
                 Severity::Remark => self.remarks.push(finding.to_string()),
@@ -185,6 +193,16 @@ fn unreadable(error: &ConfigError) -> Failure {
         _ => Code::Usage,
     };
     Failure::Wrong(code, error.to_string())
+}
+
+fn swap() -> Bytes {
+    let info = sysinfo();
+    Bytes::new(info.totalswap.saturating_mul(u64::from(info.mem_unit)))
+}
+
+/// A sysctl; `None` where there is none.
+fn number(path: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 /// The machine's memory, as MemTotal has it.

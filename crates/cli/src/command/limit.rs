@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar limit`: set, show, clear.
 
-use std::convert::Infallible;
+use std::collections::BTreeMap;
 
-use bursar_model::{BoundsSpec, Resource, SizeError, SizeSpec, Who};
-use bursar_protocol::{Ask, LimitChange, Reply};
+use bursar_model::{BoundsSpec, Resource, RowBounds, RowBoundsError, SizeError, SizeSpec, Who};
+use bursar_protocol::{Ask, LimitChange, Reply, RowsChange};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -29,9 +29,10 @@ pub(crate) enum Limit {
 pub(crate) struct Set {
     /// Whose limit
     who: Who,
-    /// What may be held; above it the largest process is killed
-    #[arg(value_parser = limit_size)]
-    size: SizeSpec,
+    /// SIZE: what may be held; above it the largest process is killed. RESOURCE=BARRIER:LIMIT: a
+    /// beancounter, in its unit
+    #[arg(value_name = "SIZE|RESOURCE=BARRIER:LIMIT", required = true, value_parser = wanted)]
+    bounds: Vec<Wanted>,
     /// Above this the user is told; a percentage is of the limit [default: 90%]
     #[arg(long, value_name = "SIZE|PCT")]
     notice: Option<SizeSpec>,
@@ -42,9 +43,13 @@ pub(crate) struct Set {
     /// Also when more than that is held now, although somebody will be killed
     #[arg(long)]
     force: bool,
-    /// Rows of other resources, to come
-    #[arg(hide = true, value_parser = no_row)]
-    rows: Vec<Infallible>,
+}
+
+/// What a bound is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Wanted {
+    Memory(SizeSpec),
+    Row(Resource, RowBounds),
 }
 
 /// Show the limits as configured
@@ -75,9 +80,13 @@ const WHO_AND_SIZE: &str = concat!(
     who!(),
     "
 SIZE is bytes with K, M, G or T (1024), a percentage of RAM, or none.
+RESOURCE is a beancounter (bursar beancounters shows them all). Its bounds are counted in pieces
+(numproc=200:220), in pages of 4 KiB or with a unit (shmpages=64M), in bytes (kmemsize=32M:35M);
+one number is both, unlimited takes it away.
 
 Examples: bursar limit set alice 8G
-          bursar limit set default 25% --notice 80%"
+          bursar limit set default 25% --notice 80%
+          bursar limit set alice numproc=200 numfile=4096"
 );
 
 /// What a change did.
@@ -86,6 +95,8 @@ struct Done<'a> {
     who: &'a Who,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<BoundsSpec>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    rows: BTreeMap<Resource, RowBounds>,
     remarks: &'a [String],
 }
 
@@ -103,32 +114,59 @@ impl Set {
     fn run(self, caller: &Caller) -> Result<(), Failure> {
         let Self {
             who,
-            size,
+            bounds,
             notice,
             barrier,
             force,
-            rows: _,
         } = self;
-        let memory = BoundsSpec {
-            limit: size,
+        let mut size = None;
+        let mut rows = BTreeMap::new();
+        for wanted in bounds {
+            match wanted {
+                Wanted::Memory(_) if size.is_some() => {
+                    return Err(Failure::usage("one SIZE is enough"));
+                }
+                Wanted::Memory(limit) => size = Some(limit),
+                Wanted::Row(resource, bounds) => {
+                    rows.insert(resource, bounds);
+                }
+            }
+        }
+        if size.is_none() && (notice.is_some() || barrier.is_some() || force) {
+            let message = "--notice, --barrier and --force belong to a SIZE; a beancounter has its \
+                           barrier before the colon";
+            return Err(Failure::usage(message));
+        }
+        let memory = size.map(|limit| BoundsSpec {
+            limit,
             notice,
             barrier,
-        };
-        let remarks = change(
-            caller,
-            Ask::SetLimit(LimitChange {
+        });
+        let mut remarks = Vec::new();
+        if let Some(memory) = memory {
+            let ask = LimitChange {
                 who: who.clone(),
                 memory,
                 force,
-            }),
-        )?;
+            };
+            remarks.extend(change(caller, Ask::SetLimit(ask))?);
+        }
+        if !rows.is_empty() {
+            let ask = RowsChange {
+                who: who.clone(),
+                rows: rows.clone(),
+            };
+            remarks.extend(change(caller, Ask::SetRows(ask))?);
+        }
+        remarks.dedup();
         let done = Done {
             who: &who,
-            memory: Some(memory),
+            memory,
+            rows,
             remarks: &remarks,
         };
-        caller.answer(&done, |_| {
-            view::limits::set(&who, memory, &remarks, &caller.look)
+        caller.answer(&done, |done| {
+            view::limits::set(&who, memory, &done.rows, &remarks, &caller.look)
         })
     }
 }
@@ -144,6 +182,7 @@ impl Clear {
         let done = Done {
             who: &self.who,
             memory: None,
+            rows: BTreeMap::new(),
             remarks: &remarks,
         };
         caller.answer(&done, |_| {
@@ -176,24 +215,23 @@ fn change(caller: &Caller, ask: Ask) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// SIZE; rows of other resources (`numproc=100:120`) are named so that the refusal is understood.
-fn limit_size(text: &str) -> Result<SizeSpec, String> {
-    match text.split_once('=') {
-        None => text.parse().map_err(|error: SizeError| error.to_string()),
-        Some((resource, _)) if resource == Resource::Memory.name() => {
-            Err("write the limit as SIZE, and the barrier with --barrier".into())
-        }
-        Some((resource, _)) => Err(format!(
-            "this bursar has no resource {resource:?}; it has: {}",
-            Resource::Memory.name()
-        )),
+/// SIZE, or RESOURCE=BARRIER:LIMIT.
+fn wanted(text: &str) -> Result<Wanted, String> {
+    let Some((name, bounds)) = text.split_once('=') else {
+        let size = text.parse().map_err(|error: SizeError| error.to_string())?;
+        return Ok(Wanted::Memory(size));
+    };
+    if name == Resource::Memory.name() {
+        return Err("write the limit as SIZE, and the barrier with --barrier".into());
     }
-}
-
-/// What follows SIZE.
-fn no_row(text: &str) -> Result<Infallible, String> {
-    match limit_size(text) {
-        Err(reason) if text.contains('=') => Err(reason),
-        _ => Err("one SIZE is enough".into()),
-    }
+    let Some(resource) = Resource::beancounter(name) else {
+        let names: Vec<&str> = Resource::BEANCOUNTERS.iter().map(|it| it.name()).collect();
+        return Err(format!(
+            "this bursar has no resource {name:?}; it has: {}",
+            names.join(", ")
+        ));
+    };
+    let bounds = RowBounds::parse(resource, bounds)
+        .map_err(|error: RowBoundsError| format!("{name}: {error}"))?;
+    Ok(Wanted::Row(resource, bounds))
 }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar status`.
 
-use bursar_model::Who;
+use std::cell::RefCell;
+
+use bursar_host::Users;
+use bursar_model::{Uid, Who};
 use bursar_protocol::{Ask, Reply};
 use clap::Args;
 
-use crate::caller::Caller;
+use crate::caller::{Caller, Role};
 use crate::failure::Failure;
 use crate::view;
 
@@ -18,10 +21,16 @@ use crate::view;
 pub(crate) struct Status {
     /// Whose account; without it, all
     who: Option<Who>,
+    /// What each user's programs were promised (overcommit), against what the machine has
+    #[arg(long, conflicts_with = "who")]
+    commit: bool,
 }
 
 impl Status {
     pub(crate) fn run(self, caller: &Caller) -> Result<(), Failure> {
+        if self.commit {
+            return commit(caller);
+        }
         let Reply::Status(status) = caller.ask(Ask::Status {
             who: self.who.clone(),
         })?
@@ -32,4 +41,21 @@ impl Status {
             view::status::status(status, self.who.as_ref(), caller.role, &caller.look)
         })
     }
+}
+
+/// Asks this machine: no daemon is needed to see what was promised.
+fn commit(caller: &Caller) -> Result<(), Failure> {
+    let own = Uid::new(rustix::process::getuid().as_raw());
+    let survey = bursar_faults::commit::survey(match caller.role {
+        Role::Root => None,
+        Role::User => Some(own),
+    })?;
+    let users = RefCell::new(Users::new(1024));
+    let name = |uid: u32| {
+        let user = users.borrow_mut().by_uid(Uid::new(uid)).found();
+        user.map_or_else(|| uid.to_string(), |user| user.name)
+    };
+    caller.answer(&survey, |survey| {
+        view::commit::commit(survey, &name, &caller.look)
+    })
 }

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar doctor`: what is there, what is not, and what that costs.
 
+use bursar_protocol::LedgerCheck;
 use serde::Serialize;
 
 use crate::look::{Look, Tone};
+use crate::view::ledger;
 use crate::view::paragraph::paragraph;
 
 /// Something bursar can make use of.
@@ -17,6 +19,9 @@ pub(crate) struct Ability {
     pub(crate) cost: String,
     /// What to do about it, where something can be done.
     pub(crate) remedy: Option<String>,
+    /// Of the ledger: what was compared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) ledger: Option<Box<LedgerCheck>>,
 }
 
 /// Whether it is there.
@@ -28,6 +33,8 @@ pub(crate) enum State {
     Missing(String),
     /// It exists, and by whom or why it is kept from us.
     Refused(String),
+    /// It is there and does not do what it should.
+    Wrong(String),
 }
 
 impl State {
@@ -36,9 +43,13 @@ impl State {
             Self::Available => ("available", Tone::Good),
             Self::Missing(_) => ("missing", Tone::Bad),
             Self::Refused(_) => ("refused", Tone::Warning),
+            Self::Wrong(_) => ("wrong", Tone::Bad),
         }
     }
 }
+
+/// Where what is said of one begins.
+const INDENT: usize = 13;
 
 /// One line each; for what is not there also why, what it costs and what to do.
 pub(crate) fn abilities(abilities: &[Ability], look: &Look) -> String {
@@ -55,26 +66,34 @@ pub(crate) fn abilities(abilities: &[Ability], look: &Look) -> String {
         let rest = line.trim_start();
         let blanks = " ".repeat(STATE.saturating_sub(state.len()) + 2);
         text.push_str(&format!("{}{blanks}{rest}", look.painted(tone, state)));
-        let (State::Missing(reason) | State::Refused(reason)) = &ability.state else {
-            continue;
-        };
-        let remedy = ability.remedy.as_deref();
-        for (label, said) in [
-            ("why", Some(reason.as_str())),
-            ("cost", Some(&ability.cost)),
-            ("do", remedy),
-        ] {
-            if let Some(said) = said.filter(|said| !said.is_empty()) {
-                text.push_str(&paragraph(
-                    &format!("{:13}{label:<6}", ""),
-                    &look.shown(said),
-                    look.width,
-                ));
-            }
+        if let State::Missing(reason) | State::Refused(reason) | State::Wrong(reason) =
+            &ability.state
+        {
+            text.push_str(&troubles(ability, reason, look));
+        }
+        if let Some(check) = &ability.ledger {
+            text.push_str(&ledger::table(check, INDENT, look));
         }
     }
     text.push_str(&format!("\n{}\n", summary(abilities)));
     text
+}
+
+fn troubles(ability: &Ability, reason: &str, look: &Look) -> String {
+    let remedy = ability.remedy.as_deref();
+    let all = [
+        ("why", Some(reason)),
+        ("cost", Some(ability.cost.as_str())),
+        ("do", remedy),
+    ];
+    let said = all
+        .into_iter()
+        .filter_map(|(label, said)| Some((label, said.filter(|said| !said.is_empty())?)));
+    said.map(|(label, said)| {
+        let head = format!("{:INDENT$}{label:<6}", "");
+        paragraph(&head, &look.shown(said), look.width)
+    })
+    .collect()
 }
 
 fn summary(abilities: &[Ability]) -> String {
@@ -84,8 +103,12 @@ fn summary(abilities: &[Ability]) -> String {
             .filter(|it| it.state.name().0 == wanted)
             .count()
     };
+    let wrong = match of("wrong") {
+        0 => String::new(),
+        count => format!(", {count} wrong"),
+    };
     format!(
-        "{} available, {} missing, {} refused",
+        "{} available, {} missing, {} refused{wrong}",
         of("available"),
         of("missing"),
         of("refused")
@@ -105,6 +128,7 @@ mod tests {
             state,
             cost: cost.into(),
             remedy: remedy.map(str::to_owned),
+            ledger: None,
         };
         vec![
             ability("bursard 0.1.0", State::Available, "everything", None),

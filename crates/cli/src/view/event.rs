@@ -32,6 +32,7 @@ pub(crate) const fn kind(kind: EventKind) -> &'static str {
         EventKind::Kill => "kill",
         EventKind::WouldKill => "would_kill",
         EventKind::Reaped => "reaped",
+        EventKind::Asked => "asked",
         EventKind::NoVictim => "no_victim",
         EventKind::KillFailed => "kill_failed",
         EventKind::LimitChanged => "limit_changed",
@@ -44,7 +45,9 @@ pub(crate) const fn kind(kind: EventKind) -> &'static str {
 
 const fn tone(kind: EventKind) -> Option<Tone> {
     match kind {
-        EventKind::Notice | EventKind::Refused | EventKind::WouldKill => Some(Tone::Warning),
+        EventKind::Notice | EventKind::Refused | EventKind::WouldKill | EventKind::Asked => {
+            Some(Tone::Warning)
+        }
         EventKind::Kill | EventKind::NoVictim | EventKind::KillFailed | EventKind::Lost => {
             Some(Tone::Bad)
         }
@@ -85,6 +88,18 @@ fn facts(event: &Event, look: &Look) -> Vec<String> {
     }
     facts.extend(returned(event, look.charset));
     facts.extend(decided(event, look.charset));
+    if !event.found.is_empty() {
+        facts.push(look.shown(&event.found.join(", ").replace('_', " ")));
+    }
+    if let Some(bytes) = event.stays_bytes {
+        let holders: Vec<String> = event.holders.iter().map(ToString::to_string).collect();
+        let held = if holders.is_empty() {
+            String::new()
+        } else {
+            format!(", held by {}", holders.join(", "))
+        };
+        facts.push(format!("up to {bytes} stays{held}"));
+    }
     facts.extend(event.reason.as_ref().map(|reason| look.shown(reason)));
     facts
 }

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar limit`: limits as configured, and what a change did.
 
-use bursar_model::{BoundsSpec, DEFAULT_BARRIER, DEFAULT_NOTICE, SizeSpec, Who};
+use std::collections::BTreeMap;
+
+use bursar_model::{
+    BoundsSpec, DEFAULT_BARRIER, DEFAULT_NOTICE, Resource, RowBounds, SizeSpec, Who,
+};
 use bursar_protocol::LimitEntry;
 
 use crate::caller::Role;
@@ -71,6 +75,9 @@ fn bound(spec: BoundsSpec, written: Option<SizeSpec>, default: SizeSpec) -> Stri
 fn notes(entry: &LimitEntry, look: &Look) -> Vec<String> {
     let who = look.shown(&entry.who.to_string());
     let mut notes = Vec::new();
+    if !entry.rows.is_empty() {
+        notes.push(format!("{who} also has {}", listed_rows(&entry.rows)));
+    }
     let is_one = matches!(entry.who, Who::User(_) | Who::Uid(_) | Who::Shared(_));
     match entry.accounts.as_slice() {
         [] if entry.remark.is_none() && entry.memory.limit != SizeSpec::None => {
@@ -109,7 +116,45 @@ fn concerned(accounts: &[String], look: &Look) -> String {
 }
 
 /// `limit set`, done.
-pub(crate) fn set(who: &Who, memory: BoundsSpec, remarks: &[String], look: &Look) -> String {
+pub(crate) fn set(
+    who: &Who,
+    memory: Option<BoundsSpec>,
+    rows: &BTreeMap<Resource, RowBounds>,
+    remarks: &[String],
+    look: &Look,
+) -> String {
+    let mut sentences: Vec<String> = memory
+        .map(|memory| set_memory(who, memory, look))
+        .into_iter()
+        .collect();
+    if !rows.is_empty() {
+        let who = look.shown(&who.to_string());
+        sentences.push(format!(
+            "{who} is limited to {} from now on",
+            listed_rows(rows)
+        ));
+    }
+    changed(&sentences.join("; "), remarks, look)
+}
+
+/// `numproc 200:220, numfile unlimited`.
+fn listed_rows(rows: &BTreeMap<Resource, RowBounds>) -> String {
+    let said: Vec<String> = rows
+        .iter()
+        .map(
+            |(resource, bounds)| match (bounds.barrier(), bounds.limit()) {
+                (None, None) => format!("{} unlimited", resource.name()),
+                (Some(barrier), limit) if limit == Some(barrier) => {
+                    format!("{} {barrier}", resource.name())
+                }
+                _ => format!("{} {bounds}", resource.name()),
+            },
+        )
+        .collect();
+    said.join(", ")
+}
+
+fn set_memory(who: &Who, memory: BoundsSpec, look: &Look) -> String {
     let who = look.shown(&who.to_string());
     let sentence = match memory.limit {
         SizeSpec::None => format!("{who} has no limit from now on"),
@@ -122,7 +167,7 @@ pub(crate) fn set(who: &Who, memory: BoundsSpec, remarks: &[String], look: &Look
         bound(memory, memory.notice, DEFAULT_NOTICE),
         bound(memory, memory.barrier, DEFAULT_BARRIER)
     );
-    changed(&format!("{sentence} ({bounds})"), remarks, look)
+    format!("{sentence} ({bounds})")
 }
 
 fn of_ram(limit: SizeSpec) -> String {
@@ -161,6 +206,7 @@ mod tests {
         LimitEntry {
             who: who.parse().unwrap(),
             memory: BoundsSpec::of_limit(size(limit)),
+            rows: BTreeMap::new(),
             accounts: accounts.iter().map(|&name| name.to_owned()).collect(),
             remark: remark.map(str::to_owned),
         }
@@ -203,17 +249,27 @@ mod tests {
             ..BoundsSpec::of_limit(size("120%"))
         };
         let remark = ["this is more than the machine has (24 GiB)".to_owned()];
+        let none = BTreeMap::new();
+        let bounds = |resource, text| (resource, RowBounds::parse(resource, text).unwrap());
+        let rows = BTreeMap::from([
+            bounds(Resource::Numproc, "200"),
+            bounds(Resource::Kmemsize, "1M:2M"),
+            bounds(Resource::Numfile, "unlimited"),
+        ]);
         let texts = [
             set(
                 &who("alice"),
-                BoundsSpec::of_limit(size("512M")),
+                Some(BoundsSpec::of_limit(size("512M"))),
+                &none,
                 &[],
                 &look(80),
             ),
-            set(&who("default"), share, &remark, &look(80)),
+            set(&who("default"), Some(share), &none, &remark, &look(80)),
+            set(&who("bob"), None, &rows, &remark, &look(80)),
             set(
                 &who("=render"),
-                BoundsSpec::of_limit(SizeSpec::None),
+                Some(BoundsSpec::of_limit(SizeSpec::None)),
+                &none,
                 &[],
                 &look(80),
             ),

@@ -103,7 +103,7 @@ fn times(what: &str, number: u64) -> String {
 
 fn exactness(quota: &Quota) -> String {
     match quota.error_bound_bytes {
-        Bytes::ZERO => String::new(),
+        Bytes::ZERO | Bytes::MAX => String::new(),
         bound => format!("What is held is right within {bound}."),
     }
 }

@@ -2,7 +2,7 @@
 //! `bursar status`: the state in words, a table of accounts, what else to know.
 
 use bursar_model::{
-    AccountStatus, Bytes, DaemonStatus, KernelHalfStatus, Resource, Row, TriggerKind, Who,
+    AccountStatus, Bytes, DaemonStatus, GateMode, KernelHalfStatus, Resource, Row, TriggerKind, Who,
 };
 
 use crate::caller::Role;
@@ -48,12 +48,25 @@ pub(crate) fn memory(account: &AccountStatus) -> Row {
 /// Whether limits hold, by what, and how exactly.
 fn state(status: &DaemonStatus, look: &Look) -> String {
     let half = &status.kernel_half;
-    let (sentence, tone) = enforcement(half);
+    let (sentence, tone) = if status.dry_run {
+        let sentence =
+            "dry run: a scan of /proc every 200 ms says whom it would kill, and kills nobody";
+        (sentence, Some(Tone::Warning))
+    } else {
+        enforcement(half)
+    };
     let bound = match (status.error_bound_bytes, tone) {
-        (Bytes::ZERO, _) | (_, Some(Tone::Bad)) => String::new(),
+        // The trace pipe's is bounded by nothing; its sentence says that already.
+        (Bytes::ZERO | Bytes::MAX, _) | (_, Some(Tone::Bad)) => String::new(),
         (bound, _) => format!("; held is exact to {bound}"),
     };
-    let lines = paragraph("", &format!("{sentence}{bound}"), look.width);
+    let gate = match (half.attached, half.gate.mode) {
+        (false, _) => "",
+        (true, GateMode::Strict) => "; gate: strict",
+        (true, GateMode::BestEffort) => "; gate: best effort",
+        (true, GateMode::None) => "; gate: none",
+    };
+    let lines = paragraph("", &format!("{sentence}{bound}{gate}"), look.width);
     lines
         .lines()
         .map(|line| look.toned(tone, line) + "\n")
@@ -258,6 +271,12 @@ fn notes(status: &DaemonStatus, look: &Look) -> Vec<String> {
         }
         notes.push(note);
     }
+    if reaps.unreaped > 0 {
+        notes.push(format!(
+            "the memory of {} did not come back in time (bursar events says why)",
+            count(reaps.unreaped, "killed process", "killed processes")
+        ));
+    }
     notes.extend(status.remarks.iter().cloned());
     notes
 }
@@ -285,6 +304,7 @@ mod tests {
             freed: Bytes::from_mib(13_312),
             slowest_bytes_per_second: Some(Bytes::from_mib(2_150)),
             longest: Some(Nanos::new(8_100_000)),
+            ..ReapStatus::default()
         };
         status.remarks = vec![
             "limits.toml:7: nobody is called mallory; the limit is kept until somebody is".into(),

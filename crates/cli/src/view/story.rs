@@ -25,7 +25,13 @@ pub(crate) fn story(
     clock: &Clock,
     look: &Look,
 ) -> String {
-    let is_start = |event: &&Event| matches!(event.event, EventKind::Kill | EventKind::KillFailed);
+    let is_start = |event: &&Event| {
+        use EventKind::{Kill, KillFailed, NoVictim, WouldKill};
+        matches!(event.event, Kill | KillFailed | WouldKill | NoVictim)
+    };
+    if let Some(files) = events.iter().find(|it| it.event == EventKind::NoVictim) {
+        return held_by_files(files, clock, look);
+    }
     let Some(kill) = events.iter().find(is_start) else {
         return paragraph("", &nothing(which, role), look.width);
     };
@@ -40,6 +46,37 @@ pub(crate) fn story(
     for advice in advice(kill, role, look) {
         text.push_str(&paragraph("- ", &advice, look.width));
     }
+    text
+}
+
+/// Nobody was killed, for what is over are files.
+fn held_by_files(event: &Event, clock: &Clock, look: &Look) -> String {
+    let time = clock.told(&event.time, look.charset);
+    let of_them = event.files_bytes.map_or_else(String::new, |bytes| {
+        format!(" Of that {bytes} are files in memory (tmpfs, System V segments).")
+    });
+    let sentence = format!(
+        "Nobody was killed {time}: killing would not have helped. {}{of_them}",
+        breach(event, look)
+    );
+    let mut text = paragraph("", &sentence, look.width);
+    if !event.files.is_empty() {
+        let mut table = Table::new(&[("HELD", Align::Right), ("FILE", Align::Left)]);
+        for file in &event.files {
+            table.push(vec![
+                Cell::toned(narrow_size(file.bytes), None),
+                Cell::toned(look.shown(&file.place), None),
+            ]);
+        }
+        text.push_str(&format!("\n{}\n", table.indented_lines(4, 2, look)));
+    }
+    text.push_str("\nWhat can be done now:\n");
+    text.push_str(&paragraph(
+        "- ",
+        "remove files, or ask who made them to; until then processes may hold a sixteenth of the limit \
+         beside them, at least 8 MiB",
+        look.width,
+    ));
     text
 }
 
@@ -63,6 +100,9 @@ fn opening(kill: &Event, which: Which, clock: &Clock, look: &Look) -> String {
     let process = process(kill, look.charset);
     match (kill.event, which) {
         (EventKind::KillFailed, _) => format!("{process} was to be killed {time}, which failed."),
+        (EventKind::WouldKill, _) => {
+            format!("{process} would have been killed {time}, but bursard runs dry.")
+        }
         (_, Which::Last) => format!("The last to be killed was {process}, {time}."),
         (_, Which::Of(_)) => format!("{process} was killed {time}."),
     }
@@ -151,7 +191,7 @@ fn decision(kill: &Event, look: &Look) -> String {
         None => "Which trigger decided is not recorded",
     };
     let signal = match (kill.event, kill.latency_ns) {
-        (EventKind::KillFailed, _) | (_, None) => String::new(),
+        (EventKind::KillFailed | EventKind::WouldKill, _) | (_, None) => String::new(),
         (_, Some(latency)) => format!(
             "; the signal went out {} later",
             span(latency, look.charset)
@@ -165,7 +205,7 @@ fn decision(kill: &Event, look: &Look) -> String {
 }
 
 fn aftermath(kill: &Event, events: &[Event], look: &Look) -> String {
-    if kill.event == EventKind::KillFailed {
+    if matches!(kill.event, EventKind::KillFailed | EventKind::WouldKill) {
         return "Nothing was freed by it.".into();
     }
     let is_end = |event: &&Event| event.event == EventKind::Reaped && event.pid == kill.pid;

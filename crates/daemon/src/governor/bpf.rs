@@ -4,28 +4,68 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use bursar_host::clock;
 use bursar_kernel::{
-    AccountReading, History, Journal, KernelHalf, Options, PageBounds, Settings, Slot, Started,
+    AccountReading, Bills, DirtyPages, Enforcement, EntryKind, History, KernelHalf, Members,
+    Options, PageBounds, RowReading, Settings, Sight, Slot, Started, Wanted,
 };
-use bursar_model::{AccountId, Bounds, Bytes, KernelHalfStatus, PageSize, Pages, TriggerKind, Uid};
+use bursar_model::{
+    AccountId, Bounds, Bytes, Correction, GateStatus, KernelHalfStatus, Measure, PageSize, Pages,
+    Resource, TriggerKind, Uid,
+};
 use bursar_policy::Plan;
 
+use super::ledger::Ledger;
+use super::sentry::{Powers, Sentry, Tidings};
+use super::surveyor::{Method, Tally, send_out};
 use super::{Governor, Reading};
 use crate::fact::Fact;
+use crate::reservations::Holdings;
 
 /// The kernel half, its accounts and its events.
 #[derive(Debug)]
 pub(crate) struct BpfGovernor {
     half: KernelHalf,
-    journal: Journal,
+    bills: Bills,
+    sentry: Sentry,
     root: PathBuf,
     options: Options,
     settings: Settings,
+    measures: Measures,
+    surveys: Arc<Tally>,
     /// What the kernel half that is being replaced remembers; used once, at the first apply.
     inherited: HashMap<AccountId, History>,
     in_charge: bool,
+    /// Where accounts lay when they were last asked for; looked at before it is believed.
+    slots: HashMap<AccountId, Slot>,
+    /// From when somebody first asked.
+    dirty: Option<DirtyPages>,
+}
+
+/// What the gate measures, by account.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Measures {
+    pub(crate) usual: Measure,
+    /// Users measured by what is committed, first and last included, whatever is usual.
+    pub(crate) committed: Vec<(Uid, Uid)>,
+}
+
+impl Measures {
+    fn of(&self, id: AccountId) -> Measure {
+        let is_listed = |uid: Uid| {
+            self.committed
+                .iter()
+                .any(|&(first, last)| (first..=last).contains(&uid))
+        };
+        if id.uid().is_some_and(is_listed) {
+            Measure::Committed
+        } else {
+            self.usual
+        }
+    }
 }
 
 impl BpfGovernor {
@@ -33,34 +73,49 @@ impl BpfGovernor {
         root: &Path,
         options: Options,
         settings: Settings,
+        measures: Measures,
+        powers: Powers,
     ) -> Result<(Self, Started)> {
         let (half, started) = KernelHalf::start(root, &options)?;
         half.configure(&settings)?;
-        let journal = half.journal()?;
+        let method = Method {
+            page: options.page_size,
+            count_file: options.count_file,
+            priority: powers.hand.priority(),
+        };
+        let surveys = Arc::default();
+        let questions = send_out(half.surveys()?, method, Arc::clone(&surveys))?;
+        let sentry = Sentry::post(half.journal_source()?, powers, questions)?;
         let inherited = half.inherited().into_iter().collect();
         let in_charge = started == Started::Adopted;
         let root = root.to_owned();
         Ok((
             Self {
+                bills: half.bills(&options),
                 half,
-                journal,
+                sentry,
                 root,
                 options,
                 settings,
+                measures,
+                surveys,
                 inherited,
                 in_charge,
+                slots: HashMap::new(),
+                dirty: None,
             },
             started,
         ))
     }
 
     /// Whole pages, rounded down: a bound is never exceeded by rounding.
-    fn to_pages(&self, bounds: &Bounds) -> PageBounds {
+    fn to_pages(&self, bounds: &Bounds, measure: Measure) -> PageBounds {
         let pages = |bytes: Option<Bytes>| bytes.map(|it| self.options.page_size.pages_within(it));
         PageBounds {
             notice: pages(bounds.notice()),
             barrier: pages(bounds.barrier()),
             limit: pages(bounds.limit()),
+            measure,
         }
     }
 
@@ -84,7 +139,9 @@ impl BpfGovernor {
             match (plan.default, is_covered) {
                 (Some(bounds), true) => {
                     let slot = self.open(account.id, true)?;
-                    self.half.books().set_bounds(slot, self.to_pages(&bounds))?;
+                    let measure = self.measures.of(account.id);
+                    let pages = self.to_pages(&bounds, measure);
+                    self.half.books().set_bounds(slot, pages)?;
                 }
                 _ => self.half.books().close_account(account.slot)?,
             }
@@ -107,9 +164,12 @@ impl BpfGovernor {
             // Bounds first: nobody pays into a shared account before it has them.
             self.half
                 .books()
-                .set_bounds(slot, self.to_pages(&planned.bounds))?;
+                .set_bounds(slot, self.to_pages(&planned.bounds, self.measures.of(id)))?;
             if id.uid().is_none() {
-                self.admit_members(slot, &planned.payers)?;
+                // Who has entered it pays by its own number.
+                let mut payers = planned.payers.clone();
+                payers.insert(Uid::new(id.get()));
+                self.admit_members(slot, &payers)?;
             }
         }
         Ok(is_new)
@@ -151,7 +211,20 @@ impl BpfGovernor {
             id: account.id,
             is_default: account.is_default,
             held: account.held.to_bytes(page),
+            correction: account.corrected.map(|it| {
+                let now = clock::monotonic().get();
+                Correction {
+                    bytes: it.pages.to_bytes(page),
+                    age_ns: now.saturating_sub(it.at.get()),
+                    left_ns: it.until.get().saturating_sub(now),
+                }
+            }),
             dying: account.dying.to_bytes(page),
+            committed: (bounds.measure == Measure::Committed)
+                .then(|| account.committed.to_bytes(page)),
+            unmapped: account.unmapped.to_bytes(page),
+            stuck: account.stuck.to_bytes(page),
+            reserved: account.reserved.to_bytes(page),
             maxheld: account.history.maxheld.to_bytes(page),
             processes: account.processes,
             // They were checked on their way in; two writes apart they may disagree for a moment.
@@ -167,6 +240,26 @@ impl BpfGovernor {
         }
     }
 
+    /// Beancounters as the plan has them, of the accounts that are there by now.
+    fn apply_rows(&mut self, plan: &Plan) -> Result<()> {
+        let mut wanted = Wanted::new();
+        if !plan.default_rows.is_empty() {
+            wanted.insert(Slot::TEMPLATE, plan.default_rows.clone());
+        }
+        for account in self.half.books().accounts().filter(|it| it.is_open) {
+            let rows = match plan.accounts.get(&account.id) {
+                Some(planned) => &planned.rows,
+                None if account.is_default => &plan.default_rows,
+                None => continue,
+            };
+            if !rows.is_empty() {
+                wanted.insert(account.slot, rows.clone());
+            }
+        }
+        self.bills.apply(&wanted, self.half.books())?;
+        Ok(())
+    }
+
     fn page(&self) -> PageSize {
         self.options.page_size
     }
@@ -180,9 +273,34 @@ fn covers(settings: &Settings, uid: Uid) -> bool {
             .any(|&(first, last)| (first..=last).contains(&uid))
 }
 
+impl Holdings for BpfGovernor {
+    /// The ledger's word: exact near a bound (docs/design/6-far-and-near.md), and some way below it
+    /// short by less than the way to where it becomes exact.
+    fn held_now(&mut self, id: AccountId) -> Result<Bytes> {
+        let books = self.half.books();
+        let is_it = |account: &AccountReading| account.id == id && account.is_open;
+        let remembered = self.slots.get(&id).and_then(|&slot| books.account(slot));
+        let found = remembered
+            .filter(is_it)
+            .or_else(|| books.accounts().find(is_it));
+        let Some(account) = found else {
+            return self.measure(id);
+        };
+        self.slots.insert(id, account.slot);
+        Ok(account.held.to_bytes(self.page()))
+    }
+
+    fn slack(&self) -> Bytes {
+        self.error_bound()
+    }
+}
+
 impl Governor for BpfGovernor {
     fn apply(&mut self, plan: &Plan) -> Result<()> {
-        let template = plan.default.as_ref().map(|bounds| self.to_pages(bounds));
+        let template = plan
+            .default
+            .as_ref()
+            .map(|bounds| self.to_pages(bounds, self.measures.usual));
         self.half.books().set_template(template, !self.in_charge)?;
         let existing: Vec<_> = self.half.books().accounts().collect();
         self.retire(plan, &existing)?;
@@ -193,13 +311,19 @@ impl Governor for BpfGovernor {
             for id in heirs {
                 if id.uid().is_some_and(|uid| covers(&self.settings, uid)) {
                     let slot = self.open(id, true)?;
-                    self.half
-                        .books()
-                        .set_bounds(slot, template.unwrap_or_default())?;
+                    self.half.books().set_bounds(
+                        slot,
+                        PageBounds {
+                            measure: self.measures.of(id),
+                            ..template.unwrap_or_default()
+                        },
+                    )?;
                 }
             }
             is_new = true;
         }
+        // Who has left a shared account, or come into one, pays elsewhere from now on.
+        self.half.configure(&self.settings)?;
         self.inherited.clear();
         if !self.in_charge {
             self.half
@@ -210,20 +334,27 @@ impl Governor for BpfGovernor {
             // Finds the processes of whoever has just got an account.
             self.half.resum_now()?;
         }
-        Ok(())
+        self.apply_rows(plan)
     }
 
     fn wake(&self) -> BorrowedFd<'_> {
-        self.journal.as_fd()
+        self.sentry.as_fd()
     }
 
     fn drain(&mut self) -> Result<Vec<Fact>> {
         let page = self.page();
-        let entries = self.journal.drain()?;
-        Ok(entries
-            .into_iter()
-            .map(|entry| Fact::from_entry(entry, page))
-            .collect())
+        let all = self.sentry.drain();
+        if all.iter().any(|it| it.entry.kind == EntryKind::Unrecorded) {
+            self.half.walk_tasks()?;
+        }
+        if all.iter().any(|it| it.entry.kind == EntryKind::CountFiles) {
+            self.half.count_files()?;
+        }
+        let tell = |one: Tidings| match (Fact::from_entry(one.entry, page)?, one.execution) {
+            (Fact::KillAsked(victim), Some(execution)) => Some(Fact::Executed(victim, execution)),
+            (fact, _) => Some(fact),
+        };
+        Ok(all.into_iter().filter_map(tell).collect())
     }
 
     fn readings(&self) -> Vec<Reading> {
@@ -233,6 +364,11 @@ impl Governor for BpfGovernor {
             .filter(|it| it.is_open)
             .map(|it| self.to_reading(&it))
             .collect()
+    }
+
+    fn recount(&mut self) -> Result<()> {
+        self.half.resum_now()?;
+        Ok(())
     }
 
     fn measure(&mut self, id: AccountId) -> Result<Bytes> {
@@ -257,10 +393,41 @@ impl Governor for BpfGovernor {
         Ok(held)
     }
 
+    fn members(&self) -> Option<&Members> {
+        self.half.members()
+    }
+
+    fn dirty_pages(&mut self) -> Result<&DirtyPages> {
+        match &mut self.dirty {
+            Some(pages) => Ok(pages),
+            none => Ok(none.insert(self.half.dirty_pages(&self.options)?)),
+        }
+    }
+
+    fn dirty_pages_begun(&mut self) -> Result<Option<&DirtyPages>> {
+        if self.dirty.is_none() {
+            self.dirty = self.half.dirty_pages_begun()?;
+        }
+        Ok(self.dirty.as_ref())
+    }
+
+    fn ledger(&self) -> Result<Option<Ledger>> {
+        let batch = Pages::new(self.options.counter_batch().into());
+        Ok(Some(Ledger::new(
+            self.half.reopen(&self.options)?,
+            self.page(),
+            self.options.count_file,
+            self.options.possible_cpus,
+            batch.to_bytes(self.page()),
+            self.error_bound(),
+        )))
+    }
+
     fn status(&self) -> KernelHalfStatus {
         let Ok(facts) = self.half.facts() else {
             return KernelHalfStatus::default();
         };
+        let drift_repaired = facts.drift_repaired.to_bytes(self.page());
         KernelHalfStatus {
             attached: true,
             trigger: Some(TriggerKind::Bpf),
@@ -272,7 +439,13 @@ impl Governor for BpfGovernor {
             resum_max_ns: facts.resum_max.get(),
             resum_processes: facts.resum_processes,
             decision_max_ns: facts.decision_max.get(),
-            drift_repaired_bytes: facts.drift_repaired.to_bytes(self.page()),
+            counter_cpus: self.options.possible_cpus,
+            counter_batch_pages: self.options.counter_batch(),
+            page_bytes: Pages::new(1).to_bytes(self.page()).get(),
+            drift_repaired_bytes: drift_repaired,
+            drift_repaired_bytes_per_resum: Bytes::new(
+                drift_repaired.get().div_ceil(facts.resums.max(1)),
+            ),
             drift_repairs: facts.drift_repairs,
             stale_records: facts.stale_records,
             missed_processes: facts.missed_processes,
@@ -281,6 +454,18 @@ impl Governor for BpfGovernor {
             accounts_full: facts.accounts_full,
             kills_retried: facts.kills_retried,
             skipped_runs: facts.skipped_runs,
+            counts_files: facts.counts_files,
+            files: facts.files,
+            files_count_ns: facts.files_count.get(),
+            files_count_max_ns: facts.files_count_max.get(),
+            files_skipped: facts.files_skipped,
+            members_lost: facts.members_lost,
+            surveys: self.surveys.read(),
+            gate: GateStatus {
+                mode: self.half.gate().mode,
+                reason: self.half.gate().reason.clone(),
+                files: self.half.gate().files.clone(),
+            },
         }
     }
 
@@ -291,6 +476,33 @@ impl Governor for BpfGovernor {
         let pages = u64::from(self.options.possible_cpus)
             .saturating_mul(u64::from(self.options.counter_batch()));
         Pages::new(pages).to_bytes(self.page())
+    }
+
+    fn look(&mut self) -> Result<Sight> {
+        Ok(self.bills.look()?.look()?)
+    }
+
+    fn charged(&self, id: AccountId) -> BTreeMap<Resource, RowReading> {
+        let mut accounts = self.half.books().accounts();
+        let Some(account) = accounts.find(|it| it.id == id && it.is_open) else {
+            return BTreeMap::new();
+        };
+        self.bills.read(account.slot).unwrap_or_else(|error| {
+            tracing::warn!(%error, "beancounters could not be read");
+            BTreeMap::new()
+        })
+    }
+
+    fn enforcement(&self, resource: Resource) -> Enforcement {
+        self.bills.enforcement(resource)
+    }
+
+    fn catch_up(&self) -> Result<()> {
+        Ok(self.bills.meet_everybody()?)
+    }
+
+    fn unrecorded(&self) -> u64 {
+        self.bills.unrecorded().unwrap_or(0)
     }
 
     fn leave(&mut self, release: bool) -> Result<()> {

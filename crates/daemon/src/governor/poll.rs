@@ -15,6 +15,7 @@ use rustix::time::{
 use super::scan::Scan;
 use super::{Governor, Reading};
 use crate::fact::Fact;
+use crate::reservations::Holdings;
 use crate::scope::Scope;
 
 /// A scan of /proc every so many milliseconds.
@@ -50,6 +51,17 @@ impl PollGovernor {
     }
 }
 
+impl Holdings for PollGovernor {
+    /// The last look may be 200 ms old: a promise needs a look of its own.
+    fn held_now(&mut self, id: AccountId) -> Result<Bytes> {
+        self.measure(id)
+    }
+
+    fn slack(&self) -> Bytes {
+        Bytes::ZERO
+    }
+}
+
 impl Governor for PollGovernor {
     fn apply(&mut self, plan: &Plan) -> Result<()> {
         self.scan.apply(plan);
@@ -71,26 +83,19 @@ impl Governor for PollGovernor {
     }
 
     fn measure(&mut self, id: AccountId) -> Result<Bytes> {
-        let users = self.scan.payers().payers_of(id);
-        self.scan.measure(&users)
+        self.scan.measure(id)
     }
 
     fn status(&self) -> KernelHalfStatus {
         KernelHalfStatus {
-            trigger: Some(TriggerKind::Poll),
             timer: true,
-            signals_others: true,
-            resums: self.scan.scans,
-            resum_ns: self.scan.scan_ns,
-            resum_max_ns: self.scan.scan_max_ns,
-            resum_processes: self.scan.processes,
-            ..KernelHalfStatus::default()
+            ..self.scan.status(TriggerKind::Poll)
         }
     }
 
     fn error_bound(&self) -> Bytes {
         // Nothing bounds what is allocated between two looks but the speed of the machine.
-        Bytes::new(u64::MAX)
+        Bytes::MAX
     }
 
     fn leave(&mut self, _release: bool) -> Result<()> {

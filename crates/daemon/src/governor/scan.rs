@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use anyhow::{Context, Result};
 use bursar_host::{Proc, StartTime, clock};
-use bursar_model::{AccountId, Bounds, Bytes, Nanos, Pid, Trigger, Uid};
+use bursar_model::{
+    AccountId, Bounds, Bytes, KernelHalfStatus, Nanos, Pid, Trigger, TriggerKind, Uid,
+};
 use bursar_policy::{Choice, Crossing, Plan, Tally, Weighed, choose};
 
 use super::Reading;
@@ -64,10 +66,10 @@ pub(super) struct Scan {
     condemned: HashMap<(Pid, StartTime), Condemned>,
     counts_files: bool,
     trigger: Trigger,
-    pub(super) scans: u64,
-    pub(super) scan_ns: u64,
-    pub(super) scan_max_ns: u64,
-    pub(super) processes: u64,
+    scans: u64,
+    scan_ns: u64,
+    scan_max_ns: u64,
+    processes: u64,
 }
 
 impl Scan {
@@ -315,7 +317,12 @@ impl Scan {
                 id,
                 is_default: account.is_default,
                 held: account.tally.held,
+                correction: None,
                 dying: account.dying,
+                committed: None,
+                unmapped: Bytes::ZERO,
+                stuck: Bytes::ZERO,
+                reserved: Bytes::ZERO,
                 maxheld: account.tally.maxheld,
                 processes: account.processes,
                 bounds: account.bounds,
@@ -326,8 +333,22 @@ impl Scan {
             .collect()
     }
 
-    /// What a user's processes, or those of a shared account's users, hold now.
-    pub(super) fn measure(&self, users: &[Uid]) -> Result<Bytes> {
+    /// What is told of scanning; a kernel half that there is none of.
+    pub(super) fn status(&self, trigger: TriggerKind) -> KernelHalfStatus {
+        KernelHalfStatus {
+            trigger: Some(trigger),
+            signals_others: true,
+            resums: self.scans,
+            resum_ns: self.scan_ns,
+            resum_max_ns: self.scan_max_ns,
+            resum_processes: self.processes,
+            ..KernelHalfStatus::default()
+        }
+    }
+
+    /// What an account's processes hold now.
+    pub(super) fn measure(&self, id: AccountId) -> Result<Bytes> {
+        let users = self.payers.payers_of(id);
         let mut held = Bytes::ZERO;
         for pid in self
             .proc

@@ -22,6 +22,7 @@ use bursar_protocol::LineBuffer;
 use super::scan::Scan;
 use super::{Governor, Reading};
 use crate::fact::Fact;
+use crate::reservations::Holdings;
 use crate::scope::Scope;
 
 /// S1 section 4.2: the pid → uid cache is flushed, and limits are read again, every so many events.
@@ -48,6 +49,8 @@ struct RssEvent {
 #[derive(Debug, Default)]
 struct Space {
     account: Option<AccountId>,
+    /// A process of its own has had an event in it.
+    seen_own: bool,
     members: [u64; 4],
 }
 
@@ -75,6 +78,7 @@ pub(crate) struct TraceGovernor {
     sums: HashMap<AccountId, Sum>,
     events: u64,
     lost: u64,
+    must_scan: bool,
 }
 
 impl TraceGovernor {
@@ -93,19 +97,27 @@ impl TraceGovernor {
             sums: HashMap::new(),
             events: 0,
             lost: 0,
+            must_scan: false,
         })
     }
 
     fn take(&mut self, event: RssEvent, facts: &mut Vec<Fact>) -> Result<()> {
         self.events = self.events.saturating_add(1);
         if self.events.is_multiple_of(FLUSH_EVERY) {
+            // Lost events, and who became somebody else without an exec, are seen by counting again.
             self.uids.clear();
+            facts.extend(self.scan.run()?);
+            self.correct();
         }
         if event.member == 0 && !self.counts_files {
             return Ok(());
         }
         let space = self.spaces.entry(event.mm_id).or_default();
         if event.is_own {
+            if !std::mem::replace(&mut space.seen_own, true) {
+                // A fresh image: what the process was before its exec says nothing.
+                self.uids.remove(&event.pid);
+            }
             let scan = &self.scan;
             let uid = *self
                 .uids
@@ -141,7 +153,8 @@ impl TraceGovernor {
             return Ok(());
         }
         sum.events_above += 1;
-        if sum.events_above.is_multiple_of(KILLER_EVERY) {
+        // At once, too: huge pages cross in one event and send no nine others.
+        if sum.events_above % KILLER_EVERY == 1 {
             facts.extend(self.scan.run()?);
             self.correct();
         }
@@ -151,9 +164,7 @@ impl TraceGovernor {
     /// The killer has just counted everything: sums that lost events are right again.
     fn correct(&mut self) {
         for reading in self.scan.readings() {
-            if let Some(sum) = self.sums.get_mut(&reading.id) {
-                sum.bytes = reading.held.get();
-            }
+            self.sums.entry(reading.id).or_default().bytes = reading.held.get();
         }
     }
 }
@@ -164,8 +175,8 @@ fn parse(line: &[u8]) -> Option<RssEvent> {
     // The comm may contain anything; what follows the last marker is the kernel's.
     let (head, fields) = line.rsplit_once(": rss_stat: ")?;
     let pid = head
-        .split(" [")
-        .next()?
+        .rsplit_once(" [")?
+        .0
         .trim_end()
         .rsplit_once('-')?
         .1
@@ -205,6 +216,17 @@ fn lost(line: &[u8]) -> Option<u64> {
         .ok()
 }
 
+impl Holdings for TraceGovernor {
+    /// What the pipe has told is behind what happened: a promise needs a look of its own.
+    fn held_now(&mut self, id: AccountId) -> Result<Bytes> {
+        self.measure(id)
+    }
+
+    fn slack(&self) -> Bytes {
+        Bytes::ZERO
+    }
+}
+
 impl Governor for TraceGovernor {
     fn apply(&mut self, plan: &Plan) -> Result<()> {
         self.scan.apply(plan);
@@ -241,7 +263,7 @@ impl Governor for TraceGovernor {
                 }
             }
         }
-        if self.scan.awaits_ends() {
+        if std::mem::take(&mut self.must_scan) || self.scan.awaits_ends() {
             facts.extend(self.scan.run()?);
         }
         Ok(facts)
@@ -251,27 +273,25 @@ impl Governor for TraceGovernor {
         self.scan.readings()
     }
 
+    fn recount(&mut self) -> Result<()> {
+        self.must_scan = true;
+        Ok(())
+    }
+
     fn measure(&mut self, id: AccountId) -> Result<Bytes> {
-        let users = self.scan.payers().payers_of(id);
-        self.scan.measure(&users)
+        self.scan.measure(id)
     }
 
     fn status(&self) -> KernelHalfStatus {
         KernelHalfStatus {
-            trigger: Some(TriggerKind::Trace),
-            signals_others: true,
-            resums: self.scan.scans,
-            resum_ns: self.scan.scan_ns,
-            resum_max_ns: self.scan.scan_max_ns,
-            resum_processes: self.scan.processes,
             events_lost: self.lost,
-            ..KernelHalfStatus::default()
+            ..self.scan.status(TriggerKind::Trace)
         }
     }
 
     fn error_bound(&self) -> Bytes {
         // What is allocated between an event and its line being read is bounded by nothing.
-        Bytes::new(u64::MAX)
+        Bytes::MAX
     }
 
     fn leave(&mut self, _release: bool) -> Result<()> {
@@ -320,7 +340,7 @@ mod tests {
 
     #[test]
     fn lines_of_the_pipe_are_read_whatever_the_comm_says() {
-        let line = b"  a-b: rss_stat: -777   [001] .....    42.000001: rss_stat: mm_id=4294967295 curr=1 type=MM_ANONPAGES size=8192B";
+        let line = b"  a-1 [: rss_stat: -777   [001] .....    42.000001: rss_stat: mm_id=4294967295 curr=1 type=MM_ANONPAGES size=8192B";
         assert_eq!(
             parse(line),
             Some(RssEvent {

@@ -21,6 +21,10 @@ pub struct MemInfo {
     pub swap_free: Bytes,
     /// tmpfs, memfd and SysV shared memory, mapped or not.
     pub shmem: Bytes,
+    /// Page cache that has to be written.
+    pub dirty: Bytes,
+    /// All huge pages of the pools, used or not; 0 where the kernel does not say (before 4.20).
+    pub hugetlb: Bytes,
 }
 
 impl MemInfo {
@@ -37,6 +41,8 @@ impl MemInfo {
             swap_total: amount("SwapTotal")?,
             swap_free: amount("SwapFree")?,
             shmem: amount("Shmem")?,
+            dirty: amount("Dirty")?,
+            hugetlb: kilobytes_of(bytes, "Hugetlb")?.unwrap_or(Bytes::ZERO),
         })
     }
 }

@@ -3,6 +3,9 @@
 
 mod meminfo;
 mod process;
+mod rollup;
+mod segments;
+mod shared;
 mod stat;
 mod status;
 
@@ -15,11 +18,14 @@ use bursar_model::Pid;
 use rustix::fs::{Dir, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::bytes::number;
+use crate::bytes::{number, words};
 use crate::{HostError, Malformed};
 
 pub use meminfo::MemInfo;
 pub use process::{Adjusted, Comm, Process};
+pub use rollup::Rollup;
+pub use segments::Segment;
+pub use shared::SharedMemory;
 pub use stat::{Device, StartTime, Stat, State};
 pub use status::{Memory, Status};
 
@@ -82,6 +88,14 @@ impl Proc {
         self.parsed(&format!("{pid}/status"), Status::parse)
     }
 
+    /// What /proc/PID/smaps_rollup says; `None` also for a process without memory.
+    ///
+    /// # Errors
+    /// When it cannot be read or understood.
+    pub fn rollup(&self, pid: Pid) -> Result<Option<Rollup>, HostError> {
+        self.parsed(&format!("{pid}/smaps_rollup"), Rollup::parse)
+    }
+
     /// The command name, at most 64 bytes that the process chose.
     ///
     /// # Errors
@@ -111,6 +125,95 @@ impl Proc {
         Ok(stat.filter(|stat| stat.start == start).map(|_| process))
     }
 
+    /// The threads of a process, at most `most`; none when it is gone.
+    ///
+    /// # Errors
+    /// When the directory cannot be listed.
+    pub fn threads(&self, pid: Pid, most: usize) -> Result<Vec<Pid>, HostError> {
+        let path = self.root.join(format!("{pid}/task"));
+        let failed = |errno| HostError::new("list", &path, errno);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let name = format!("{pid}/task");
+        let directory = match rustix::fs::openat(&self.directory, name, flags, Mode::empty()) {
+            Ok(directory) => directory,
+            Err(Errno::NOENT | Errno::SRCH) => return Ok(Vec::new()),
+            Err(errno) => return Err(failed(errno)),
+        };
+        let entries = Dir::new(directory).map_err(failed)?;
+        let threads = entries.map_while(Result::ok).filter_map(|entry| {
+            number::<u32>(entry.file_name().to_bytes())
+                .filter(|&tid| tid > 0)
+                .map(Pid::new)
+        });
+        Ok(threads.take(most).collect())
+    }
+
+    /// The processes that the threads of `pid` have made and not waited for, and those left to it
+    /// (PR_SET_CHILD_SUBREAPER); none when it is gone. At most `most` of its threads are asked.
+    ///
+    /// `None` where the kernel keeps no such list (CONFIG_PROC_CHILDREN), or the process is gone.
+    ///
+    /// # Errors
+    /// When the list cannot be read or understood.
+    pub fn children(&self, pid: Pid, most: usize) -> Result<Option<Vec<Pid>>, HostError> {
+        let mut all = None;
+        for thread in self.threads(pid, most)? {
+            let name = format!("{pid}/task/{thread}/children");
+            let some = self.parsed(&name, |bytes| {
+                let numbers = bytes
+                    .split(u8::is_ascii_whitespace)
+                    .filter(|it| !it.is_empty());
+                numbers
+                    .map(|word| number(word).map(Pid::new))
+                    .collect::<Option<Vec<Pid>>>()
+                    .ok_or_else(|| Malformed::new("no list of processes"))
+            })?;
+            if let Some(some) = some {
+                all.get_or_insert_with(Vec::new).extend(some);
+            }
+        }
+        Ok(all)
+    }
+
+    /// The number given last to a process or thread: as long as it is the same, none was made.
+    ///
+    /// # Errors
+    /// When /proc/loadavg cannot be read or understood.
+    pub fn last_pid(&self) -> Result<Pid, HostError> {
+        let last = self.parsed("loadavg", |bytes| {
+            let word = words(bytes).nth(4).and_then(number);
+            word.map(Pid::new)
+                .ok_or_else(|| Malformed::new("no last process"))
+        })?;
+        last.ok_or_else(|| {
+            HostError::new("read", &self.root.join("loadavg"), rustix::io::Errno::NOENT)
+        })
+    }
+
+    /// The shared memory that a process maps, at most 64 pieces; `None` when it is gone.
+    ///
+    /// # Errors
+    /// When /proc/PID/maps cannot be read.
+    pub fn shared_memory(&self, pid: Pid) -> Result<Option<Vec<SharedMemory>>, HostError> {
+        self.parsed(&format!("{pid}/maps"), |bytes| Ok(shared::parse(bytes)))
+    }
+
+    /// How many threads run or want to run on this machine at this moment, ours included.
+    ///
+    /// # Errors
+    /// When /proc/loadavg cannot be read or understood.
+    pub fn runnable(&self) -> Result<u32, HostError> {
+        let found = self.parsed("loadavg", |bytes| {
+            let field = crate::bytes::words(bytes).nth(3);
+            let running = field.and_then(|it| it.split(|&byte| byte == b'/').next());
+            running
+                .and_then(number)
+                .ok_or_else(|| Malformed::new("no number of running threads"))
+        })?;
+        let missing = || HostError::new("read", &self.root.join("loadavg"), Errno::NOENT);
+        found.ok_or_else(missing)
+    }
+
     /// The machine's memory.
     ///
     /// # Errors
@@ -118,6 +221,15 @@ impl Proc {
     pub fn meminfo(&self) -> Result<MemInfo, HostError> {
         let missing = || HostError::new("read", &self.root.join("meminfo"), Errno::NOENT);
         self.parsed("meminfo", MemInfo::parse)?.ok_or_else(missing)
+    }
+
+    /// The System V shared memory segments of our IPC namespace; none where the kernel has no such thing.
+    ///
+    /// # Errors
+    /// When /proc/sysvipc/shm cannot be read.
+    pub fn segments(&self) -> Result<Vec<Segment>, HostError> {
+        let found = self.parsed("sysvipc/shm", |bytes| Ok(segments::parse(bytes)))?;
+        Ok(found.unwrap_or_default())
     }
 
     /// What names this boot, a UUID; `None` where the kernel does not say.
@@ -135,6 +247,14 @@ impl Proc {
                 Err(Malformed::new("no UUID"))
             }
         })
+    }
+
+    pub(crate) fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
     }
 
     /// What `parse` makes of a file; `None` when there is none.

@@ -6,6 +6,11 @@ use bursar_model::Pid;
 use crate::bytes::{number, words};
 use crate::{Comm, Malformed};
 
+/// include/linux/sched.h.
+const PF_KTHREAD: u32 = 0x0020_0000;
+const PF_EXITING: u32 = 0x0000_0004;
+const PF_SIGNALED: u32 = 0x0000_0400;
+
 /// A process as /proc/PID/stat shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stat {
@@ -20,6 +25,12 @@ pub struct Stat {
     pub session: Option<Pid>,
     /// Its controlling terminal.
     pub terminal: Option<Device>,
+    /// A thread of the kernel, which has no memory of its own and cannot be killed.
+    pub is_kernel_thread: bool,
+    /// Its first thread is on its way out.
+    pub is_exiting: bool,
+    /// A signal has put an end to it.
+    pub is_killed: bool,
     /// Minor faults: a page was mapped without reading a disk.
     pub minor_faults: u64,
     /// Major faults: a disk was read.
@@ -66,6 +77,17 @@ impl State {
     /// The kernel's letter: R, S, D, T, t, Z, X, I and what may come.
     pub const fn letter(self) -> char {
         self.0 as char
+    }
+
+    /// Whether it waits for something that not even SIGKILL interrupts (or is frozen by a cgroup of
+    /// version 1, which looks the same).
+    pub const fn is_uninterruptible(self) -> bool {
+        self.0 == b'D'
+    }
+
+    /// Whether a signal or a debugger has stopped it.
+    pub const fn is_stopped(self) -> bool {
+        matches!(self.0, b'T' | b't')
     }
 
     /// Whether it has ended and waits for its parent or for its threads.
@@ -135,6 +157,7 @@ impl Stat {
             [letter] if letter.is_ascii_alphabetic() => State(*letter),
             _ => return Err(Malformed::new("field 3 is no state")),
         };
+        let flags: u32;
         Ok(Self {
             comm: Comm::new(comm),
             state,
@@ -142,6 +165,12 @@ impl Stat {
             session: pid(fields.number(6)?),
             // Printed as a signed number.
             terminal: Device::decode(fields.number::<i32>(7)?.cast_unsigned()),
+            is_kernel_thread: {
+                flags = fields.number(9)?;
+                flags & PF_KTHREAD != 0
+            },
+            is_exiting: flags & PF_EXITING != 0,
+            is_killed: flags & PF_SIGNALED != 0,
             minor_faults: fields.number(10)?,
             major_faults: fields.number(12)?,
             user_ticks: fields.number(14)?,

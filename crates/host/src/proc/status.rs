@@ -5,6 +5,7 @@ use bursar_model::{Bytes, Pid, Uid};
 
 use crate::Malformed;
 use crate::bytes::{kilobytes_of, number, number_of, required, value_of, words};
+use crate::machine::count_cpus;
 
 /// Signal 9's bit in a mask of signals.
 const SIGKILL_BIT: u64 = 1 << 8;
@@ -18,9 +19,15 @@ pub struct Status {
     pub tgid: Pid,
     /// Its threads.
     pub threads: u32,
+    /// Whether it, or the thread asked for, has ended and is only waited for.
+    pub is_dead: bool,
     /// Its memory; `None` for kernel threads, for zombies, and for a first thread that has ended while
     /// others live (their memory is there, only not shown here).
     pub memory: Option<Memory>,
+    /// Who traces it.
+    pub tracer: Option<Pid>,
+    /// How many CPUs it may run on; `None` where the kernel does not say.
+    pub cpus: Option<u32>,
     /// Whether a core is being dumped: it holds its memory until that is done.
     pub is_dumping_core: bool,
     /// Whether SIGKILL has been sent and not arrived yet.
@@ -41,6 +48,12 @@ pub struct Memory {
     pub swap: Bytes,
     /// Page tables.
     pub page_tables: Bytes,
+    /// Pages of the hugetlb pool, in no other part.
+    pub hugetlb: Bytes,
+    /// Locked into memory (mlock), of any kind.
+    pub locked: Bytes,
+    /// Private and writable, resident or not, without stacks: what RLIMIT_DATA is compared with.
+    pub data: Bytes,
 }
 
 impl Status {
@@ -63,10 +76,16 @@ impl Status {
         }
         let is_dumping_core =
             number_of::<u8>(bytes, "CoreDumping")?.is_some_and(|value| value != 0);
+        let tracer = number_of::<u32>(bytes, "TracerPid")?.filter(|&pid| pid != 0);
+        let cpus = value_of(bytes, "Cpus_allowed_list").and_then(|list| count_cpus(list).ok());
+        let state = value_of(bytes, "State").and_then(|state| words(state).next());
         Ok(Self {
             uid,
             tgid,
             threads,
+            is_dead: matches!(state, Some(b"Z" | b"X")),
+            tracer: tracer.map(Pid::new),
+            cpus,
             memory: Memory::parse(bytes)?,
             is_dumping_core,
             is_kill_pending,
@@ -87,6 +106,9 @@ impl Memory {
             rss_shmem: part("RssShmem")?,
             swap: part("VmSwap")?,
             page_tables: part("VmPTE")?,
+            hugetlb: kilobytes_of(bytes, "HugetlbPages")?.unwrap_or_default(),
+            locked: kilobytes_of(bytes, "VmLck")?.unwrap_or_default(),
+            data: kilobytes_of(bytes, "VmData")?.unwrap_or_default(),
         }))
     }
 

@@ -6,6 +6,7 @@
  * Hooks:   SEC("syscall"), by BPF_PROG_TEST_RUN; in the caller's context.
  */
 #include "resum.bpf.h"
+#include "reservation.bpf.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -20,6 +21,9 @@ __u64 as_number;	/* pointers become numbers by going through memory */
 enum abi_constant abi_constant;
 enum account_flag abi_account_flag;
 enum member abi_member;
+enum measure abi_measure;
+enum request abi_request;
+enum gate_prctl abi_gate_prctl;
 
 /* Learns where each CPU keeps its copy of a per-CPU allocation, from an allocation of our own: no
  * kallsyms needed (research/beancounters.md 8.5). */
@@ -92,6 +96,28 @@ int open_account(struct open_account_args *args)
 	account->notice_pages = NO_BOUND_PAGES;
 	account->near_pages = NO_BOUND_PAGES;
 	account->noticed = 0;
+	account->measure = MEASURE_RESIDENT;
+	account->refused_told_ns = 0;	/* a former tenant's */
+	account->refused_untold = 0;
+	account->files_told_ns = 0;
+	account->files_pages = 0;
+	account->unmapped_pages = 0;
+	account->sure_pages = 0;
+	account->stuck_pages = 0;
+	account->counted_pages = 0;
+	account->unrecorded_pages = account->walked_pages;
+	account->files_kill_ns = 0;
+	account->correction_pages = 0;
+	account->correction_shmem_pages = 0;
+	account->correction_until_ns = 0;
+	account->corrected_ns = 0;
+	account->asked_ns = 0;
+	account->doubt_pages = 0;
+	account->doubted_pages = 0;
+	account->over_ns = 0;
+	account->no_survey_before_ns = 0;
+	account->survey_ns = 0;
+	account->surveying_ns = 0;
 	account->flags = args->flags | ACCOUNT_USED;
 	if (!shared)
 		slot = let_pay(id, slot, account);
@@ -134,11 +160,17 @@ int set_limit(struct set_limit_args *args)
 
 	if (!state || !account)
 		return -2;
+	if (!args->slot)
+		account->flags = args->flags;
+	/* The same again, for another account's sake: who has been told is not told twice. */
+	if (account->notice_pages == args->notice_pages &&
+	    account->barrier_pages == args->barrier_pages &&
+	    account->limit_pages == args->limit_pages && account->measure == args->measure)
+		return 0;
+	account->measure = args->measure;
 	account->notice_pages = args->notice_pages;
 	account->barrier_pages = args->barrier_pages;
 	account->limit_pages = args->limit_pages;
-	if (!args->slot)
-		account->flags = args->flags;
 	account->noticed = 0;
 	account->no_settle_before_ns = 0;
 	place_near(state, account);
@@ -158,7 +190,8 @@ static long take_charge(__u32 slot, void *unused)
 	return 0;
 }
 
-/* What can change while it runs; and, once all limits are set, that this kernel half decides. */
+/* What can change while it runs, who pays for whom included (the user half writes the payers map
+ * itself and calls this after); and, once all limits are set, that this kernel half decides. */
 SEC("syscall")
 int configure(struct configure_args *args)
 {
@@ -176,6 +209,7 @@ int configure(struct configure_args *args)
 		bpf_loop(state->account_high_water, take_charge, NULL, 0);
 		state->complete = 1;
 	}
+	__sync_fetch_and_add(&state->payers_generation, 1);
 	__sync_fetch_and_add(&state->generation, 1);
 	return 0;
 }
@@ -188,9 +222,53 @@ static long settle_if_over(__u32 slot, __u32 *decisions)
 	if (!account || !state)
 		return 1;
 	if (slot && (account->flags & ACCOUNT_USED) &&
-	    account->held_pages + account->unrecorded_pages > account->limit_pages)
-		*decisions += settle(state, slot, TRIGGER_NOTIFIER, 0);
+	    surely_held(account) > kill_above(account))
+		*decisions += settle(slot, TRIGGER_NOTIFIER, 0);
 	return 0;
+}
+
+struct search {
+	__u32 slot;
+	__u32 tgid;
+	__u32 found;
+};
+
+static long is_of_process(__u32 index, struct search *search)
+{
+	struct mm_record *record = record_at(index);
+	__u64 owner;
+
+	if (!record || !record->mm || record->account != search->slot)
+		return 0;
+	owner = (__u64)FAR_READ(record->mm, struct mm_struct, owner);
+	if ((__u32)FAR_READ(owner, struct task_struct, tgid) != search->tgid)
+		return 0;
+	search->found = index;
+	return 1;
+}
+
+/* S1 5.2's transaction_reserve and transaction_commit, on behalf of a process that asked the user half.
+ * Found by its record: only its account's are looked at. */
+SEC("syscall")
+int reserve(struct reserve_args *args)
+{
+	struct ledger_state *state = ledger_state();
+	struct search search = { .tgid = args->tgid, .found = NOBODY };
+	__u32 uid = args->uid, *slot = bpf_map_lookup_elem(&payers, &uid);
+	struct mm_record *record;
+	struct account *account;
+
+	if (!state)
+		return -22;
+	if (!slot)
+		return -6; /* ENXIO */
+	search.slot = *slot;
+	bpf_loop(state->mm_high_water, is_of_process, &search, 0);
+	record = search.found != NOBODY ? record_at(search.found) : NULL;
+	account = account_at(search.slot);
+	if (!record || !account)
+		return -3; /* ESRCH */
+	return change_reservation(state, account, search.slot, record, args->pages);
 }
 
 /* S1's run_oom_killer. */

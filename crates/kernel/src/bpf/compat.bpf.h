@@ -11,10 +11,12 @@
 #define BURSAR_COMPAT_BPF_H
 
 #include "vmlinux.h"
+#include "vmlinux_files.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 #include "abi.h"
+#include "far.bpf.h"
 
 /* include/linux/sched.h, sched/signal.h, uapi signal.h, oom.h: macros, so not in BTF */
 enum {
@@ -26,6 +28,7 @@ enum {
 };
 
 const volatile __u32 possible_cpus = 1;	/* CPUs that may ever be; bounds exact reads */
+const volatile __u32 counter_batch = 32; /* lib/percpu_counter.c: max(32, 2 × CPUs) */
 const volatile __u32 page_shift = 12;	/* log2 of the page size in bytes */
 const volatile bool count_file = false;	/* S1's literal RSS: file pages count too */
 
@@ -42,8 +45,6 @@ int bpf_iter_task_new(struct bpf_iter_task *it, struct task_struct *task, unsign
 	__ksym __weak;
 struct task_struct *bpf_iter_task_next(struct bpf_iter_task *it) __ksym __weak;
 void bpf_iter_task_destroy(struct bpf_iter_task *it) __ksym __weak;
-/* 6.2: a35b9af4ec2c "bpf: Add a kfunc for generic type cast" */
-void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym __weak;
 /* 6.2: 9bb00b2895cb "bpf: Add kfunc bpf_rcu_read_lock/unlock()" */
 void bpf_rcu_read_lock(void) __ksym __weak;
 void bpf_rcu_read_unlock(void) __ksym __weak;
@@ -52,21 +53,6 @@ static __always_inline bool can_signal_others(void)
 {
 	return bpf_ksym_exists(bpf_send_signal_task) && bpf_ksym_exists(bpf_task_from_pid);
 }
-
-/* One field at an address: a plain load that a fault turns into 0 where the kernel has
- * bpf_rdonly_cast(), else the helper, which costs about ten nanoseconds more. */
-#define FAR_READ(address, type, field)                                                             \
-	({                                                                                         \
-		__u64 far_at = (__u64)(address);                                                   \
-		typeof(((type *)0)->field) far_value;                                              \
-		if (bpf_ksym_exists(bpf_rdonly_cast))                                              \
-			far_value = ((type *)bpf_rdonly_cast((void *)far_at,                       \
-							     bpf_core_type_id_kernel(type)))       \
-					    ->field;                                               \
-		else                                                                               \
-			bpf_core_read(&far_value, sizeof(far_value), &((type *)far_at)->field);    \
-		far_value;                                                                         \
-	})
 
 /* --- RSS counters ------------------------------------------------------------------------- */
 
@@ -145,6 +131,14 @@ static __always_inline __s64 far_member(struct ledger_state *state, __u64 mm, __
 	return pages;
 }
 
+/* Pages of hugetlbfs that are mapped; CONFIG_HUGETLB_PAGE. */
+static __always_inline __s64 far_hugetlb(__u64 mm)
+{
+	if (!bpf_core_field_exists(((struct mm_struct *)0)->hugetlb_usage))
+		return 0;
+	return FAR_READ(mm, struct mm_struct, hugetlb_usage.counter);
+}
+
 /* What the running thread has not yet added to its mm (kernels with atomic counters only). */
 static __always_inline __s64 kept_back_by_current(struct mm_struct *mm, __u32 member)
 {
@@ -164,6 +158,20 @@ static __always_inline __s64 kept_back_by_current(struct mm_struct *mm, __u32 me
 	return kept;
 }
 
+/* --- names of inodes ----------------------------------------------------------------------- */
+
+/* 7.0 and later may have d_alias outside the union. */
+struct dentry___flat {
+	struct hlist_node d_alias;
+} __attribute__((preserve_access_index));
+
+static __always_inline __u64 far_alias_offset(void)
+{
+	if (bpf_core_field_exists(((struct dentry___flat *)0)->d_alias))
+		return bpf_core_field_offset(struct dentry___flat, d_alias);
+	return bpf_core_field_offset(struct dentry, d_u.d_alias);
+}
+
 /* --- identity of an address space ----------------------------------------------------------- */
 
 /* x86's mm->context.ctx_id is never given twice; elsewhere the address alone must do, and the end
@@ -180,6 +188,84 @@ static __always_inline __u64 far_ctx_id(__u64 mm)
 	if (bpf_core_field_exists(((struct mm_struct *)0)->context.ctx_id))
 		return FAR_READ(mm, struct mm_struct, context.ctx_id);
 	return 0;
+}
+
+/* --- the system call under way ------------------------------------------------------------- */
+
+enum system_call { CALL_OTHER, CALL_MMAP, CALL_BRK, CALL_MREMAP, CALL_MPROTECT };
+
+struct call {
+	enum system_call number;
+	__u64 argument[4];
+};
+
+/* arch/x86/entry/syscalls: the numbers, and where the arguments are. TS_COMPAT: int 0x80 and 32-bit
+ * programs. x32 has bit 30 set. Other machines: nobody has written it yet, the gate's self-test finds
+ * that nothing is refused. */
+static __always_inline void read_call(struct call *call)
+{
+	call->number = CALL_OTHER;
+#if defined(__TARGET_ARCH_x86)
+	enum { TS_COMPAT = 2, X32_BIT = 0x40000000 };
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(me);
+	__u64 number = regs->orig_ax;
+
+	if (me->thread_info.status & TS_COMPAT) {
+		call->argument[0] = (__u32)regs->bx;
+		call->argument[1] = (__u32)regs->cx;
+		call->argument[2] = (__u32)regs->dx;
+		call->argument[3] = (__u32)regs->si;
+		switch ((__u32)number) {
+		case 90: { /* old_mmap: the arguments lie in memory, which may not be touched here */
+			__u32 lying[4] = {};
+
+			if (bpf_probe_read_user(lying, sizeof(lying),
+						(void *)call->argument[0]))
+				return;
+			call->argument[0] = lying[0];
+			call->argument[1] = lying[1];
+			call->argument[2] = lying[2];
+			call->argument[3] = lying[3];
+			call->number = CALL_MMAP;
+			return;
+		}
+		case 192:
+			call->number = CALL_MMAP;
+			return;
+		case 45:
+			call->number = CALL_BRK;
+			return;
+		case 163:
+			call->number = CALL_MREMAP;
+			return;
+		case 125:
+		case 380:
+			call->number = CALL_MPROTECT;
+			return;
+		}
+		return;
+	}
+	call->argument[0] = regs->di;
+	call->argument[1] = regs->si;
+	call->argument[2] = regs->dx;
+	call->argument[3] = regs->r10;
+	switch ((__u32)number & ~X32_BIT) {
+	case 9:
+		call->number = CALL_MMAP;
+		return;
+	case 12:
+		call->number = CALL_BRK;
+		return;
+	case 25:
+		call->number = CALL_MREMAP;
+		return;
+	case 10:
+	case 329:
+		call->number = CALL_MPROTECT;
+		return;
+	}
+#endif
 }
 
 #endif /* BURSAR_COMPAT_BPF_H */

@@ -9,20 +9,34 @@
  */
 #include "resum.bpf.h"
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct resum);
+} walk_under_way SEC(".maps");	/* one reader at a time: bursard */
+
 SEC("iter/task")
 int meet_every_task(struct bpf_iter__task *ctx)
 {
 	struct ledger_state *state = ledger_state();
 	struct task_struct *task = ctx->task;
-	struct resum resum = { .trigger = TRIGGER_TIMER };
+	__u32 zero = 0;
+	struct resum *resum = bpf_map_lookup_elem(&walk_under_way, &zero);
 
-	if (!task || !state)
+	if (!resum || !state)
 		return 0;
-	resum.ticket = state->ticket;
-	meet_task(state, task, &resum);
-	if (resum.found) {
-		__sync_fetch_and_add(&state->missed_processes, 1);
-		__sync_fetch_and_add(&state->generation, 1);
+	if (!ctx->meta->seq_num) {
+		__builtin_memset(resum, 0, sizeof(*resum));
+		resum->trigger = TRIGGER_NOTIFIER;
+		begin_walk(state, resum, true);
+	}
+	if (task) {
+		meet_task(task, resum);
+	} else { /* after the last one */
+		struct resum end = *resum;
+
+		end_walk(state, &end);
 	}
 	return 0;
 }

@@ -10,12 +10,12 @@
  *          part of a counter moves (every `batch` pages of a CPU, lib/percpu_counter.c).
  * Absent:  bursard falls back to the timer alone, or to the trace and poll triggers.
  */
-#include "victim.bpf.h"
+#include "ask.bpf.h"
 
 enum verdict {
 	VERDICT_FAR = 1,	/* skip while the member's shared counter stands still */
 	VERDICT_NEAR = 2,	/* count every page */
-	VERDICT_NOBODY = 3,	/* nobody pays: skip while the owner's credentials stand */
+	VERDICT_NOBODY = 3,	/* nobody pays: skip while the running task's credentials stand */
 };
 
 /* What this CPU decided about the last address space it charged. Only hints: any mismatch leads to
@@ -34,18 +34,13 @@ struct seen {
 
 struct seen seen_on[MAX_CPUS];
 
-static __always_inline __u64 own_mm(void)
+/* A process without a payer gets one by changing its uid, and that replaces its credentials. The
+ * running task's, not the owner's: two loads less, and threads share them. */
+static __always_inline __u64 running_cred(void)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
 
-	return (__u64)me->mm;
-}
-
-static __always_inline __u64 owner_cred(struct mm_struct *mm)
-{
-	struct task_struct *owner = mm->owner;
-
-	return owner ? (__u64)owner->real_cred : 0;
+	return (__u64)me->real_cred;
 }
 
 /* Whether who paid so far still does: a process may change its uid without exec. */
@@ -57,8 +52,10 @@ static __always_inline bool still_pays(const struct mm_record *record, struct mm
 	if (!owner)
 		return true;
 	cred = owner->real_cred;
-	return cred && (__u64)cred->user_ns == record->user_ns &&
-	       (cred->user_ns->level || cred->uid.val == record->uid);
+	if (cred && (__u64)cred->user_ns == record->user_ns &&
+	    (cred->user_ns->level || cred->uid.val == record->uid))
+		return true;
+	return is_entered(record->user_ns);
 }
 
 static __always_inline void remember(struct seen *seen, struct mm_struct *mm, __u64 ctx_id,
@@ -83,10 +80,11 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	struct account *account;
 	struct payer payer = {};
 	__u32 index, slot = NOBODY;
+	enum ownership owned = payer_of_owner(state, mm->owner, &payer);
 	bool opened;
 
-	if (payer_of_task(mm->owner, &payer)) {
-		index = record_for(state, (__u64)mm, ctx_id, &payer, &slot, &opened);
+	if (owned == OWNER_FOUND) {
+		index = record_for((__u64)mm, ctx_id, &payer, &slot, &opened);
 	} else {
 		/* Torn down, its owner gone: whoever paid so far gets it back. Without a record it
 		 * was never charged. */
@@ -94,10 +92,14 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	}
 	record = index != NOBODY ? record_at(index) : NULL;
 	if (!record || record->ctx_id != ctx_id) {
-		if (slot == NOBODY) {
+		if (owned == OWNER_UNKNOWN) {
 			seen->mm = 0;
-			seen->cred = owner_cred(mm);
+		} else if (slot == NOBODY) {
+			seen->mm = 0;
+			seen->cred = running_cred();
 			remember(seen, mm, ctx_id, generation, 0, VERDICT_NOBODY);
+		} else if (!state->timer_walks_tasks) {
+			ask_for_a_walk(state, TRIGGER_EVENT);
 		}
 		return 0;
 	}
@@ -116,6 +118,8 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 		refresh_state(state, record, (__u64)mm->owner);
 	sync_far(state, record, (__u64)mm);
 	record->pages[member] += kept_back_by_current(mm, member);
+	if (own_mm() == (__u64)mm)
+		note_inherited(record);
 	react(state, account, slot, book(record, account), TRIGGER_EVENT, own_mm());
 	remember(seen, mm, ctx_id, generation, index, account->near ? VERDICT_NEAR : VERDICT_FAR);
 	return 0;
@@ -139,6 +143,8 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 	record->pages[member] =
 		far_member(state, (__u64)mm, member) + kept_back_by_current(mm, member);
 	record->pages[MEMBER_PGTABLES] = mm->pgtables_bytes.counter >> page_shift;
+	if (!(record->flags & RECORD_GREW) && own_mm() == (__u64)mm)
+		note_inherited(record);
 	seen->coarse[member] = coarse;
 	react(state, account, record->account, book(record, account), TRIGGER_EVENT, own_mm());
 	return 0;
@@ -155,13 +161,14 @@ static __always_inline int charge_rss(struct mm_struct *mm, __u32 member)
 	seen = &seen_on[bpf_get_smp_processor_id() & (MAX_CPUS - 1)];
 	if (seen->mm == (__u64)mm && seen->ctx_id == ctx_id &&
 	    seen->generation == *(volatile __u64 *)&state->generation) {
-		__s64 coarse = mm_coarse(mm, member);
+		__s64 coarse;
 
 		if (seen->verdict == VERDICT_NOBODY) {
-			if (seen->cred == owner_cred(mm))
+			if (seen->cred == running_cred())
 				return 0;
 			goto in_full;
 		}
+		coarse = mm_coarse(mm, member);
 		if (seen->verdict == VERDICT_FAR && seen->coarse[member] == coarse)
 			return 0;
 		if (!charge_one_member(state, seen, mm, member, coarse))
@@ -183,23 +190,26 @@ int BPF_PROG(on_rss_stat, struct mm_struct *mm, int member)
 static __always_inline int end_address_space(struct mm_struct *mm)
 {
 	struct ledger_state *state = ledger_state();
-	__u32 index = find_record((__u64)mm), trigger = TRIGGER_EVENT;
+	__u32 index = find_record((__u64)mm);
 	struct mm_record *record = index != NOBODY ? record_at(index) : NULL;
 	struct account *account;
-	struct walk *walk;
+	struct event *event;
 
 	if (!state || !record || record->ctx_id != mm_ctx_id(mm))
 		return 0;
 	account = account_at(record->account);
-	walk = bpf_map_lookup_elem(&walks, &trigger);
-	if (record->state == MM_MARKED)
-		__sync_fetch_and_add(&state->kills_wanted, -1);
-	if (record->marked_ns && account && walk) {
-		struct event *event = &walk->event;
+	if (record->state == MM_MARKED) {
+		struct task_struct *me = bpf_get_current_task_btf();
 
-		__builtin_memset(event, 0, sizeof(*event));
-		event->kind = EVENT_FREED;
-		event->time_ns = bpf_ktime_get_ns();
+		__sync_fetch_and_add(&state->kills_wanted, -1);
+		/* The user half killed it, and it ended before anybody looked again. */
+		if (account && is_dying((__u64)me->signal))
+			__sync_fetch_and_add(&account->history.kills, 1);
+	}
+	event = record->marked_ns ?
+			begin_event(EVENT_FREED, TRIGGER_EVENT, bpf_ktime_get_ns()) :
+			NULL;
+	if (event && account) {
 		event->account = record->account;
 		event->account_id = account->id;
 		event->pid = record->pid;
@@ -207,7 +217,7 @@ static __always_inline int end_address_space(struct mm_struct *mm)
 		event->victim_pages = record->marked_pages;
 		event->latency_ns = event->time_ns - record->marked_ns;
 		close_record(state, index, record);
-		event->held_pages = account->held_pages;
+		event->held_pages = level_from(account, account->held_pages);
 		event->dying_pages = account->dying_pages;
 		event->limit_pages = account->limit_pages;
 		emit(state, event);
@@ -220,6 +230,11 @@ static __always_inline int end_address_space(struct mm_struct *mm)
 SEC("tp_btf/exit_mmap")
 int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
 {
+	struct ledger_state *state = ledger_state();
+
+	/* Its own: who looks at a process that ends may be the one who has to take its memory apart. */
+	if (state && (__u64)mm == state->answering_mm)
+		state->answering_mm = 0;
 	return end_address_space(mm);
 }
 

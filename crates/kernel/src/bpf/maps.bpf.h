@@ -60,6 +60,16 @@ struct {
 	__type(value, struct ledger_state);
 } state_map SEC(".maps");
 
+/* The survey under way; one at a time. Written by begin_survey and the user half, read by end_survey.
+ * Bound: SHARERS. Full: the rest is not looked at and counts in full. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, SHARERS);
+	__type(key, __u32);
+	__type(value, struct sharer);
+} sharers SEC(".maps");
+
 static __always_inline struct ledger_state *ledger_state(void)
 {
 	__u32 zero = 0;
@@ -75,6 +85,19 @@ static __always_inline struct account *account_at(__u32 slot)
 static __always_inline struct mm_record *record_at(__u32 index)
 {
 	return bpf_map_lookup_elem(&mms, &index);
+}
+
+/* A maximum only ever rises; two CPUs may race, so try until ours is not the larger one. */
+static __always_inline void raise_to(__s64 *most, __s64 held)
+{
+	__s64 was;
+	int i;
+
+	for (i = 0; i < 4; i++) {
+		was = *(volatile __s64 *)most;
+		if (held <= was || __sync_val_compare_and_swap(most, was, held) == was)
+			return;
+	}
 }
 
 const volatile __u32 max_records = 0;	/* entries of mms */

@@ -9,7 +9,7 @@
 #ifndef BURSAR_PAYER_BPF_H
 #define BURSAR_PAYER_BPF_H
 
-#include "maps.bpf.h"
+#include "entered.bpf.h"
 
 enum {
 	NOBODY = 0xffffffffU,	/* no account pays: never counted, never killed */
@@ -18,33 +18,59 @@ enum {
 
 struct payer {
 	__u32 uid;
-	__u64 user_ns;
+	__u32 entered;	/* the account that he has entered; 0: none */
+	__u64 user_ns;	/* or that account: is_entered() */
 };
 
-static __always_inline bool payer_of_task(struct task_struct *owner, struct payer *payer)
+/* Who `uid` in `ns` is outside all namespaces: himself, or the owner of the outermost one. */
+static __always_inline __u32 payer_in(struct user_namespace *ns, __u32 uid)
 {
-	const struct cred *cred;
-	struct user_namespace *ns;
-	int level, i;
+	int level = ns ? ns->level : 0, i;
 
-	if (!owner)
-		return false;
-	cred = owner->real_cred;
-	if (!cred)
-		return false;
-	ns = cred->user_ns;
-	payer->uid = cred->uid.val;
-	payer->user_ns = (__u64)ns;
-	if (!ns)
-		return true;
-	level = ns->level;
 	for (i = 0; i < USERNS_DEPTH && level > 0; i++) {
-		payer->uid = ns->owner.val;
+		uid = ns->owner.val;
 		ns = ns->parent;
 		if (!ns)
 			break;
 		level = ns->level;
 	}
+	return uid;
+}
+
+/* The same for an address. */
+static __always_inline __u32 far_payer_in(__u64 ns, __u32 uid)
+{
+	int level = ns ? FAR_READ(ns, struct user_namespace, level) : 0, i;
+
+	for (i = 0; i < USERNS_DEPTH && level > 0; i++) {
+		uid = FAR_READ(ns, struct user_namespace, owner.val);
+		ns = (__u64)FAR_READ(ns, struct user_namespace, parent);
+		if (!ns)
+			break;
+		level = FAR_READ(ns, struct user_namespace, level);
+	}
+	return uid;
+}
+
+/* By credentials: a task's, or those a file was opened with. */
+static __always_inline bool uid_of_cred(const struct cred *cred, __u32 *uid)
+{
+	if (!cred)
+		return false;
+	*uid = payer_in(cred->user_ns, cred->uid.val);
+	return true;
+}
+
+static __always_inline bool payer_of_task(struct task_struct *owner, struct payer *payer)
+{
+	const struct cred *cred;
+
+	if (!owner)
+		return false;
+	cred = owner->real_cred;
+	if (!uid_of_cred(cred, &payer->uid))
+		return false;
+	payer->user_ns = (__u64)cred->user_ns;
 	return true;
 }
 
@@ -52,7 +78,6 @@ static __always_inline bool payer_of_task(struct task_struct *owner, struct paye
 static __always_inline bool payer_of_far_task(__u64 owner, struct payer *payer)
 {
 	__u64 cred, ns;
-	int level, i;
 
 	if (!owner)
 		return false;
@@ -60,19 +85,46 @@ static __always_inline bool payer_of_far_task(__u64 owner, struct payer *payer)
 	if (!cred)
 		return false;
 	ns = (__u64)FAR_READ(cred, struct cred, user_ns);
-	payer->uid = FAR_READ(cred, struct cred, uid.val);
+	payer->uid = far_payer_in(ns, FAR_READ(cred, struct cred, uid.val));
 	payer->user_ns = ns;
-	if (!ns)
-		return true;
-	level = FAR_READ(ns, struct user_namespace, level);
-	for (i = 0; i < USERNS_DEPTH && level > 0; i++) {
-		payer->uid = FAR_READ(ns, struct user_namespace, owner.val);
-		ns = (__u64)FAR_READ(ns, struct user_namespace, parent);
-		if (!ns)
-			break;
-		level = FAR_READ(ns, struct user_namespace, level);
-	}
 	return true;
+}
+
+/* Whom nothing is ever refused, whatever account he is in: kernel threads, init, bursard. */
+static __always_inline bool is_beyond_refusal(struct ledger_state *state, struct task_struct *task)
+{
+	return (task->flags & PF_KTHREAD) || task->tgid == 1 ||
+	       (__u32)task->tgid == state->guardian_tgid;
+}
+
+/* The number of an account entered, if there still is one: its processes pay for themselves when it is
+ * taken away. */
+static __always_inline void pay_into(struct payer *payer, __u32 account)
+{
+	if (account && bpf_map_lookup_elem(&payers, &account)) {
+		payer->entered = account;
+		payer->user_ns = account;
+	}
+}
+
+enum ownership { OWNER_GONE, OWNER_FOUND, OWNER_UNKNOWN };
+
+/* Who pays for what a task owns: the account that it has entered, else its user. Unknown: it may be a
+ * member of one, so nothing may be charged to its user; the next event is asked again. */
+static __always_inline enum ownership payer_of_owner(struct ledger_state *state,
+						     struct task_struct *owner, struct payer *payer)
+{
+	__u32 account;
+
+	if (!payer_of_task(owner, payer))
+		return OWNER_GONE;
+	if (!state->entered)
+		return OWNER_FOUND;
+	account = entered_by(owner);
+	if (account == MEMBERSHIP_UNKNOWN)
+		return OWNER_UNKNOWN;
+	pay_into(payer, account);
+	return OWNER_FOUND;
 }
 
 static __always_inline bool is_covered_by_default(struct ledger_state *state, __u32 uid)
@@ -127,6 +179,7 @@ static __noinline __u32 open_default_account(struct ledger_state *state, __u32 u
 	account->barrier_pages = template->barrier_pages;
 	account->notice_pages = template->notice_pages;
 	account->near_pages = template->near_pages;
+	account->measure = template->measure;
 	account->flags = template->flags | ACCOUNT_DEFAULT;
 	return let_pay(uid, slot, account);
 }
@@ -136,6 +189,16 @@ static __always_inline __u32 account_of(struct ledger_state *state, __u32 uid)
 	__u32 *slot = bpf_map_lookup_elem(&payers, &uid);
 
 	return slot ? *slot : open_default_account(state, uid);
+}
+
+static __always_inline __u32 account_of_payer(struct ledger_state *state, const struct payer *payer)
+{
+	__u32 entered = payer->entered, *slot;
+
+	if (!entered)
+		return account_of(state, payer->uid);
+	slot = bpf_map_lookup_elem(&payers, &entered);
+	return slot ? *slot : NOBODY;
 }
 
 #endif /* BURSAR_PAYER_BPF_H */

@@ -10,15 +10,31 @@
 #define BURSAR_RECORD_BPF_H
 
 #include "payer.bpf.h"
+#include "correction.bpf.h"
 
 static __always_inline __s64 recorded_pages(const struct mm_record *record)
 {
 	__s64 sum = record->pages[MEMBER_ANON] + record->pages[MEMBER_SWAP] +
-		    record->pages[MEMBER_SHMEM] + record->pages[MEMBER_PGTABLES];
+		    record->pages[MEMBER_SHMEM] + record->pages[MEMBER_PGTABLES] +
+		    record->pages[MEMBER_HUGETLB];
 
 	if (count_file)
 		sum += record->pages[MEMBER_FILE];
 	return sum > 0 ? sum : 0;
+}
+
+/*
+ * What of a dying address space no longer counts: what it had when it was killed. Somebody else may go
+ * on filling it (process_vm_writev, /proc/PID/mem), for the dead do not stop him: that counts, and makes
+ * him the next.
+ */
+enum { DYING_GROWTH_PAGES = 512 }; /* its own threads' last faults */
+
+static __always_inline __s64 dying_pages_of(const struct mm_record *record, __s64 pages)
+{
+	__s64 most = record->marked_pages + DYING_GROWTH_PAGES;
+
+	return record->marked_ns && pages > most ? most : pages;
 }
 
 /* Makes the account's sums agree with the record. Returns what is held now by the living. */
@@ -27,28 +43,21 @@ static __always_inline __s64 book(struct mm_record *record, struct account *acco
 	__s64 pages = recorded_pages(record), living, dying, was;
 	bool is_dying = record->state == MM_DYING;
 
-	living = is_dying ? 0 : pages;
-	dying = is_dying ? pages : 0;
+	dying = is_dying ? dying_pages_of(record, pages) : 0;
+	living = pages - dying;
 	if (dying != *(volatile __s64 *)&record->booked_dying_pages) {
 		was = __sync_lock_test_and_set(&record->booked_dying_pages, dying);
 		__sync_fetch_and_add(&account->dying_pages, dying - was);
 	}
 	was = __sync_lock_test_and_set(&record->booked_pages, living);
+	if (living < was)
+		give_up(record, account, was - living);
 	return __sync_fetch_and_add(&account->held_pages, living - was) + living - was;
 }
 
-/* maxheld only ever rises; two CPUs may race, so try until ours is not the larger one. */
 static __always_inline void raise_maxheld(struct account *account, __s64 held)
 {
-	int i;
-
-	for (i = 0; i < 4; i++) {
-		__s64 max = *(volatile __s64 *)&account->history.maxheld_pages;
-
-		if (held <= max ||
-		    __sync_val_compare_and_swap(&account->history.maxheld_pages, max, held) == max)
-			return;
-	}
+	raise_to(&account->history.maxheld_pages, held);
 }
 
 /* Exact, from an address: for walks, and whenever more than one member may have moved. */
@@ -61,6 +70,7 @@ static __always_inline void sync_far(struct ledger_state *state, struct mm_recor
 		record->pages[MEMBER_FILE] = far_member(state, mm, MEMBER_FILE);
 	record->pages[MEMBER_PGTABLES] =
 		FAR_READ(mm, struct mm_struct, pgtables_bytes.counter) >> page_shift;
+	record->pages[MEMBER_HUGETLB] = far_hugetlb(mm);
 }
 
 /*
@@ -112,8 +122,40 @@ static __noinline int push_record(struct ledger_state *state, __u32 index)
 static __always_inline __u32 find_record(__u64 mm)
 {
 	__u32 *index = bpf_map_lookup_elem(&mm_index, &mm);
+	struct mm_record *record = index ? record_at(*index) : NULL;
 
-	return index ? *index : NOBODY;
+	/* A delete may have failed (EBUSY) where it interrupted another: the record is somebody else's. */
+	return record && record->mm == mm ? *index : NOBODY;
+}
+
+/* What all CPUs together may keep back of one address space's counters. Each process that begins or
+ * ends moves its account's near zone by so much; the re-sum says exactly where it is. */
+static __always_inline __s64 kept_back_at_most(void)
+{
+	return (__s64)possible_cpus * counter_batch;
+}
+
+/* Leaves nothing, and says how much it was; most are nothing already. */
+static __always_inline __s64 take_all(__s64 *part)
+{
+	return *(volatile __s64 *)part ? __sync_lock_test_and_set(part, 0) : 0;
+}
+
+/* Takes a record's part out of an account's sum. */
+static __always_inline void unbook(__s64 *part, __s64 *sum)
+{
+	__s64 was = take_all(part);
+
+	if (was)
+		__sync_fetch_and_add(sum, -was);
+}
+
+static __always_inline void withdraw(struct mm_record *record, struct account *account)
+{
+	unbook(&record->booked_pages, &account->held_pages);
+	unbook(&record->booked_dying_pages, &account->dying_pages);
+	unbook(&record->committed_pages, &account->committed_pages);
+	unbook(&record->reserved_pages, &account->reserved_pages);
 }
 
 /* Takes the record out of the books. The caller knows that the address space is gone or reused. */
@@ -122,27 +164,39 @@ static __always_inline void close_record(struct ledger_state *state, __u32 index
 {
 	struct account *account = account_at(record->account);
 	__u64 mm = record->mm;
-	__s64 was;
 
 	/* Only one closer: exit_mmap and a re-sum may both find it gone. */
 	if (!mm || __sync_val_compare_and_swap(&record->mm, mm, 0) != mm)
 		return;
 	bpf_map_delete_elem(&mm_index, &mm);
-	record->state = MM_FREE;
-	was = __sync_lock_test_and_set(&record->booked_pages, 0);
-	if (account && was)
-		__sync_fetch_and_add(&account->held_pages, -was);
-	was = __sync_lock_test_and_set(&record->booked_dying_pages, 0);
-	if (account && was)
-		__sync_fetch_and_add(&account->dying_pages, -was);
+	/* The dying were left out by the last re-sum. */
+	if (__sync_lock_test_and_set(&record->state, MM_FREE) != MM_DYING && account &&
+	    account->processes) {
+		__sync_fetch_and_add(&account->processes, -1);
+		__sync_fetch_and_add(&account->near_pages, kept_back_at_most());
+	}
+	if (account) {
+		give_up_all(record, account);
+		withdraw(record, account);
+	}
 	push_record(state, index);
+}
+
+/* By who does not own the address space: it may have ended meanwhile, and what is written down after
+ * its record was closed would stay. */
+static __always_inline void book_far(struct mm_record *record, struct account *account, __u64 mm)
+{
+	book(record, account);
+	if (*(volatile __u64 *)&record->mm != mm)
+		withdraw(record, account);
 }
 
 /* Opens a record; NOBODY when there is no room. Every field is set before the index shows it. */
 static __noinline __u32 open_record(struct ledger_state *state, __u64 mm, __u64 ctx_id, __u32 slot)
 {
+	struct account *account = account_at(slot);
 	struct mm_record *record;
-	__u32 index, *found;
+	__u32 index;
 
 	index = pop_record(state);
 	if (index == NOBODY) {
@@ -162,19 +216,30 @@ static __noinline __u32 open_record(struct ledger_state *state, __u64 mm, __u64 
 	record->pid = 0;
 	record->booked_pages = 0;
 	record->booked_dying_pages = 0;
+	record->committed_pages = 0;
+	record->reserved_pages = 0;
 	record->ticket = state->ticket;
 	record->marked_ns = 0;
 	record->marked_pages = 0;
+	begin_sharing(record);
 	record->mm = mm;
-	if (!bpf_map_update_elem(&mm_index, &mm, &index, BPF_NOEXIST))
+	if (bpf_map_lookup_elem(&mm_index, &mm) && find_record(mm) == NOBODY)
+		bpf_map_delete_elem(&mm_index, &mm); /* a former tenant's */
+	if (!bpf_map_update_elem(&mm_index, &mm, &index, BPF_NOEXIST)) {
+		if (account) {
+			note_birth(record, account);
+			__sync_fetch_and_add(&account->processes, 1);
+			__sync_fetch_and_add(&account->near_pages, -kept_back_at_most());
+		}
 		return index;
+	}
 	/* Another CPU opened it meanwhile (threads of one process), or there is no room. */
 	record->mm = 0;
 	record->state = MM_FREE;
 	push_record(state, index);
-	found = bpf_map_lookup_elem(&mm_index, &mm);
-	if (found)
-		return *found;
+	index = find_record(mm);
+	if (index != NOBODY)
+		return index;
 	__sync_fetch_and_add(&state->records_full, 1);
 	return NOBODY;
 }
@@ -188,27 +253,62 @@ static __noinline int move_record(struct mm_record *record, __u32 slot)
 	if (!old || !new)
 		return -1;
 	record->account = slot;
-	was = __sync_lock_test_and_set(&record->booked_pages, 0);
-	if (was)
-		__sync_fetch_and_add(&old->held_pages, -was);
-	was = __sync_lock_test_and_set(&record->booked_dying_pages, 0);
-	if (was)
-		__sync_fetch_and_add(&old->dying_pages, -was);
+	give_up_all(record, old);
+	begin_sharing(record);
+	note_birth(record, new);
+	unbook(&record->booked_pages, &old->held_pages);
+	unbook(&record->booked_dying_pages, &old->dying_pages);
+	/* Nothing writes these two down anew by itself: they move, unchecked (S5). */
+	was = *(volatile __s64 *)&record->committed_pages;
+	if (was) {
+		__sync_fetch_and_add(&old->committed_pages, -was);
+		__sync_fetch_and_add(&new->committed_pages, was);
+	}
+	was = *(volatile __s64 *)&record->reserved_pages;
+	if (was) {
+		__sync_fetch_and_add(&old->reserved_pages, -was);
+		__sync_fetch_and_add(&new->reserved_pages, was);
+	}
 	return 0;
 }
 
-/*
- * The record of an address space that `payer` pays for, opened if need be; *missed tells that it had
- * none. NOBODY: nobody pays, or no room (then *slot is still the account).
- */
-static __always_inline __u32 record_for(struct ledger_state *state, __u64 mm, __u64 ctx_id,
-					const struct payer *payer, __u32 *slot, bool *missed)
+/* By who has only the owner's address. A record knows whether its owner is a member, and once he is he
+ * stays one. */
+static __always_inline bool payer_of_record(const struct mm_record *record, __u64 owner,
+					    struct payer *payer)
 {
-	__u32 index = find_record(mm);
-	struct mm_record *record = index != NOBODY ? record_at(index) : NULL;
-	__u64 payers_generation;
+	if (!payer_of_far_task(owner, payer))
+		return false;
+	if (is_entered(record->user_ns))
+		pay_into(payer, record->user_ns);
+	return true;
+}
 
-	*missed = false;
+/* For find_or_open(): what is looked for, and what was found. */
+struct charged {
+	__u64 mm, ctx_id;
+	struct payer payer;
+	__u32 slot;
+	__u32 missed;
+};
+
+/* Global, so that the verifier goes through it once and not once for each way that leads here. */
+__noinline __u32 find_or_open(struct charged *charged)
+{
+	struct ledger_state *state = ledger_state();
+	struct mm_record *record;
+	struct payer *payer;
+	__u64 mm, ctx_id, payers_generation;
+	__u32 *slot, index;
+
+	if (!charged || !state)
+		return NOBODY;
+	payer = &charged->payer;
+	slot = &charged->slot;
+	mm = charged->mm;
+	ctx_id = charged->ctx_id;
+	index = find_record(mm);
+	record = index != NOBODY ? record_at(index) : NULL;
 	if (record && record->ctx_id != ctx_id) { /* the address has a new tenant */
 		close_record(state, index, record);
 		record = NULL;
@@ -219,7 +319,7 @@ static __always_inline __u32 record_for(struct ledger_state *state, __u64 mm, __
 		*slot = record->account;
 		return index;
 	}
-	*slot = account_of(state, payer->uid);
+	*slot = account_of_payer(state, payer);
 	if (*slot == NOBODY) {
 		if (record)
 			close_record(state, index, record);
@@ -230,13 +330,28 @@ static __always_inline __u32 record_for(struct ledger_state *state, __u64 mm, __
 		record = index != NOBODY ? record_at(index) : NULL;
 		if (!record)
 			return NOBODY;
-		*missed = true;
+		charged->missed = 1;
 	} else if (record->account != *slot) {
 		move_record(record, *slot);
 	}
 	record->uid = payer->uid;
 	record->user_ns = payer->user_ns;
 	record->payers_generation = payers_generation;
+	return index;
+}
+
+/*
+ * The record of an address space that `payer` pays for, opened if need be; *missed tells that it had
+ * none. NOBODY: nobody pays, or no room (then *slot is still the account).
+ */
+static __always_inline __u32 record_for(__u64 mm, __u64 ctx_id, const struct payer *payer,
+					__u32 *slot, bool *missed)
+{
+	struct charged charged = { .mm = mm, .ctx_id = ctx_id, .payer = *payer, .slot = *slot };
+	__u32 index = find_or_open(&charged);
+
+	*slot = charged.slot;
+	*missed = charged.missed;
 	return index;
 }
 

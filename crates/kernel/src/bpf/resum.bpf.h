@@ -3,23 +3,54 @@
  * The exact re-sum (S1 3.3's interval trigger and 4.5's ticket): what the ledger says, compared with
  * what the kernel's own counters say, repaired where they differ.
  *
- * Three walks. Tasks: find processes whose beginning was missed. Records: find those whose end was
- * missed, re-read those the first walk did not meet. Accounts: compare held with the sum of its
- * records; act if over.
+ * The walk meets all tasks: it finds processes whose beginning was missed, and those for which the
+ * ledger has no room. The audit reads records anew, finds those whose end was missed, compares each
+ * account's held with the sum of its records, and acts where it is over.
+ *
+ * Both cost what they make the processor fetch: a dozen cache lines for a process that has not run.
+ * So each looks only at what may have changed as long as events tell of changes, and at everything by and
+ * by (docs/design/3-two-timers.md).
  */
 #ifndef BURSAR_RESUM_BPF_H
 #define BURSAR_RESUM_BPF_H
 
 #include "victim.bpf.h"
+#include "commitment.bpf.h"
 
-const volatile __u32 counter_batch = 32; /* lib/percpu_counter.c: max(32, 2 × CPUs) */
+/* A walk over all tasks is longer than an audit of the records, and little changes between two that
+ * events did not tell of: every fifth interval is a walk instead. */
+enum { WALK_EVERY = 5 };
+
+enum {
+	/* One walk in so many looks at all processes, the others at those that have begun since: on a small
+	 * machine each one, for only so somebody is noticed soon who comes to a limit by changing his uid
+	 * and then takes no page fault. */
+	THOROUGH_EVERY = 8,
+	WALK_AT_ONCE = 1024,
+	/* A process may have begun so long before others can see it. */
+	BIRTH_NS = 1000000000,
+	/* Of more records than these an audit reads a share anew, and sums up the others as they are;
+	 * those of accounts near a bound are always read. */
+	AUDIT_AT_ONCE = 256,
+	MOST_SHARES = 16,
+};
 
 struct resum {
 	__u64 ticket;
+	__u64 walk_ticket;
 	__u32 trigger;
 	__u32 found;		/* processes that had no record */
 	__u32 tasks;
 	__u32 undefended;
+	__u32 unrecorded;
+	bool is_thorough;
+	__u32 shares;		/* of the audit */
+	__u32 share;		/* whose turn it is */
+	__u64 task, mm;		/* whom the walk has come to, and his address space */
+	__u64 since_ns;		/* CLOCK_BOOTTIME, when the walk before this one began */
+	__u32 entered;		/* the account that he has entered */
+	__u32 pad;
+	__u64 own_mm;		/* whom a timer's tick interrupts can be signalled on any kernel */
 };
 
 static __always_inline void reset_sums(struct account *account, __u64 ticket)
@@ -29,23 +60,34 @@ static __always_inline void reset_sums(struct account *account, __u64 ticket)
 	account->sum_ticket = ticket;
 	account->sum_pages = 0;
 	account->sum_dying_pages = 0;
-	account->sum_unrecorded_pages = 0;
+	account->sum_committed_pages = 0;
+	account->sum_shmem_pages = 0;
 	account->sum_processes = 0;
+}
+
+static __always_inline void reset_unrecorded(struct account *account, __u64 ticket)
+{
+	if (account->walk_ticket == ticket)
+		return;
+	account->walk_ticket = ticket;
+	account->sum_unrecorded_pages = 0;
+	account->sum_unrecorded_processes = 0;
 }
 
 /* No room for its record: it is at least counted here, so that the limit sees it. */
 static __always_inline void count_unrecorded(struct ledger_state *state, __u32 slot, __u64 mm,
-					     __u64 ticket)
+					     struct resum *resum)
 {
 	struct account *account = account_at(slot);
 
 	if (!account)
 		return;
-	reset_sums(account, ticket);
+	resum->unrecorded++;
+	reset_unrecorded(account, resum->walk_ticket);
 	account->sum_unrecorded_pages += far_member(state, mm, MEMBER_ANON) +
 					 far_member(state, mm, MEMBER_SWAP) +
 					 far_member(state, mm, MEMBER_SHMEM);
-	account->sum_processes++;
+	account->sum_unrecorded_processes++;
 }
 
 /*
@@ -53,7 +95,7 @@ static __always_inline void count_unrecorded(struct ledger_state *state, __u32 s
  * with a limit first. Only user space can change oom_score_adj; here it is only looked at. Processes
  * without a limit that carry the raised value inherited it from somebody who had one.
  */
-static __always_inline bool is_defended(struct ledger_state *state, __u64 owner, __u32 slot)
+static __always_inline bool is_defended(struct ledger_state *state, __u64 task, __u32 slot)
 {
 	struct account *account = slot != NOBODY ? account_at(slot) : NULL;
 	bool has_limit = account && account->limit_pages != NO_BOUND_PAGES;
@@ -61,7 +103,8 @@ static __always_inline bool is_defended(struct ledger_state *state, __u64 owner,
 
 	if (!raised)
 		return true;
-	adj = FAR_READ(FAR_READ(owner, struct task_struct, signal), struct signal_struct, oom_score_adj);
+	adj = FAR_READ(FAR_READ(task, struct task_struct, signal), struct signal_struct,
+		       oom_score_adj);
 	if (has_limit)
 		return adj >= raised || adj <= OOM_SCORE_ADJ_MIN;
 	return adj != raised;
@@ -74,7 +117,7 @@ enum { UNDEFENDED_PAUSE_NS = 1000000000 };
 static __noinline int tell_undefended(struct ledger_state *state, __u32 count, __u32 trigger)
 {
 	__u64 now = bpf_ktime_get_ns();
-	struct walk *walk;
+	struct event *event;
 
 	state->undefended = count;
 	if (count < state->undefended_told)	/* it helped, or they ended: more would be news */
@@ -82,56 +125,87 @@ static __noinline int tell_undefended(struct ledger_state *state, __u32 count, _
 	if (count == state->undefended_told || now - state->undefended_ns < UNDEFENDED_PAUSE_NS)
 		return 0;
 	state->undefended_told = count;
-	if (trigger > TRIGGER_NOTIFIER)
-		trigger = TRIGGER_NOTIFIER;
-	walk = bpf_map_lookup_elem(&walks, &trigger);
-	if (!walk)
+	event = begin_event(EVENT_UNDEFENDED, trigger, now);
+	if (!event)
 		return 0;
 	state->undefended_ns = now;
-	__builtin_memset(&walk->event, 0, sizeof(walk->event));
-	walk->event.kind = EVENT_UNDEFENDED;
-	walk->event.trigger = trigger;
-	walk->event.time_ns = now;
-	walk->event.candidates_met = count;
-	emit(state, &walk->event);
+	event->candidates_met = count;
+	emit(state, event);
 	return 0;
 }
 
-/* One task met. Its mm is alive while we look: the task holds it. */
-static __always_inline void meet_task(struct ledger_state *state, struct task_struct *task,
-				      struct resum *resum)
+/* Whether the ledger knows it; the audit sees to the rest. */
+static __always_inline bool is_recorded(struct ledger_state *state, __u64 task, __u64 mm,
+				   struct resum *resum)
 {
-	struct mm_struct *mm = task->mm;
+	__u32 index = find_record(mm);
+	struct mm_record *record = index != NOBODY ? record_at(index) : NULL;
+
+	if (!record || record->ctx_id != far_ctx_id(mm))
+		return false;
+	resum->undefended += !is_defended(state, task, record->account);
+	return true;
+}
+
+/* One process met that may be new. A global function, so that the verifier looks at it once and not for
+ * every way in which a walk can have come here: with it inside the loop 6.12 gives up. */
+__noinline int meet(struct resum *resum)
+{
+	struct ledger_state *state = ledger_state();
+	__u64 task, mm, owner;
 	struct mm_record *record;
 	struct account *account;
 	struct payer payer = {};
 	__u32 index, slot = NOBODY;
 	bool missed = false;
-	__u64 owner;
 
-	if (!mm || (task->flags & PF_KTHREAD))
-		return;
-	resum->tasks++;
+	if (!state || !resum)
+		return 0;
+	task = resum->task;
+	mm = resum->mm;
 	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
-	if (!payer_of_far_task(owner, &payer))
-		return;
-	index = record_for(state, (__u64)mm, far_ctx_id((__u64)mm), &payer, &slot, &missed);
+	if (is_recorded(state, task, mm, resum) || !payer_of_far_task(owner, &payer))
+		return 0;
+	pay_into(&payer, resum->entered);
+	index = record_for(mm, far_ctx_id(mm), &payer, &slot, &missed);
 	resum->found += missed;
-	resum->undefended += !is_defended(state, owner, slot);
+	resum->undefended += !is_defended(state, task, slot);
 	record = index != NOBODY ? record_at(index) : NULL;
 	if (!record) {
 		if (slot != NOBODY)
-			count_unrecorded(state, slot, (__u64)mm, resum->ticket);
-		return;
+			count_unrecorded(state, slot, mm, resum);
+		return 0;
 	}
-	if (record->ticket == resum->ticket && !missed)
-		return; /* another process shares this address space */
-	record->ticket = resum->ticket;
+	if (!missed)
+		return 0; /* the audit's */
 	refresh_state(state, record, owner);
-	sync_far(state, record, (__u64)mm);
+	sync_far(state, record, mm);
 	account = account_at(record->account);
 	if (account)
 		book(record, account);
+	return 0;
+}
+
+/* 0 where nobody has entered anything, or nobody knows: then events tell. */
+static __always_inline __u32 entered_of_new(struct task_struct *task)
+{
+	struct ledger_state *state = ledger_state();
+
+	return state && state->entered ? membership_of(task) : 0;
+}
+
+/* One task met. Its mm is alive while we look: the task holds it. */
+static __always_inline void meet_task(struct task_struct *task, struct resum *resum)
+{
+	if (!task->mm || (task->flags & PF_KTHREAD))
+		return;
+	resum->tasks++;
+	if (resum->is_thorough || task->start_boottime + BIRTH_NS >= resum->since_ns) {
+		resum->task = (__u64)task;
+		resum->mm = (__u64)task->mm;
+		resum->entered = entered_of_new(task);
+		meet(resum);
+	}
 }
 
 /* The address space is gone although nobody told us. */
@@ -148,6 +222,17 @@ static __always_inline bool is_gone(struct mm_record *record, __u64 ticket)
 	return recorded_pages(record) == 0 && record->ticket + 2 < ticket;
 }
 
+/* Whether it is read anew: its turn, or what it holds decides soon, or it is about to go. */
+static __always_inline bool is_due(struct mm_record *record, __u32 index, struct resum *resum)
+{
+	struct account *account = account_at(record->account);
+
+	if (record->ticket == resum->ticket)	/* just begun */
+		return false;
+	return index % resum->shares == resum->share || record->state != MM_LIVING || !account ||
+	       account->near;
+}
+
 static long audit_record(__u32 index, struct resum *resum)
 {
 	struct ledger_state *state = ledger_state();
@@ -160,7 +245,7 @@ static long audit_record(__u32 index, struct resum *resum)
 
 	if (!record || !state || !record->mm)
 		return 0;
-	if (record->ticket != resum->ticket) {
+	if (is_due(record, index, resum)) {
 		__u64 ticket = record->ticket, mm = record->mm;
 
 		if (is_gone(record, resum->ticket)) {
@@ -171,15 +256,18 @@ static long audit_record(__u32 index, struct resum *resum)
 			return 0;
 		}
 		owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
-		if (payer_of_far_task(owner, &payer) &&
-		    record_for(state, mm, record->ctx_id, &payer, &slot, &missed) != index)
+		if (payer_of_record(record, owner, &payer) &&
+		    record_for(mm, record->ctx_id, &payer, &slot, &missed) != index)
 			return 0; /* nobody pays any more: closed */
 		refresh_state(state, record, owner);
 		sync_far(state, record, mm);
 		account = account_at(record->account);
-		if (account)
-			book(record, account);
-		if (owner && record->state == MM_LIVING)
+		if (account) {
+			sync_commitment_far(record, account, mm);
+			book_far(record, account, mm);
+		}
+		/* Where the timer cannot walk, those that have a record are looked at here. */
+		if (!bpf_ksym_exists(bpf_iter_task_new) && owner && record->state == MM_LIVING)
 			resum->undefended += !is_defended(state, owner, record->account);
 		if (recorded_pages(record))
 			record->ticket = resum->ticket;
@@ -192,6 +280,9 @@ static long audit_record(__u32 index, struct resum *resum)
 	reset_sums(account, resum->ticket);
 	account->sum_pages += record->booked_pages;
 	account->sum_dying_pages += record->booked_dying_pages;
+	account->sum_committed_pages += record->committed_pages;
+	if (record->pages[MEMBER_SHMEM] > 0)
+		account->sum_shmem_pages += record->pages[MEMBER_SHMEM];
 	if (record->state != MM_DYING)
 		account->sum_processes++;
 	return 0;
@@ -212,35 +303,104 @@ static __always_inline void repair(struct ledger_state *state, __s64 *ledger, __
 	*suspect = drift;
 }
 
-static __always_inline __s64 lowest_bound(const struct account *account)
+static long end_account_walk(__u32 slot, struct resum *resum)
 {
-	__s64 bound = account->limit_pages;
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(slot);
 
-	if (account->barrier_pages < bound)
-		bound = account->barrier_pages;
-	if (account->notice_pages < bound)
-		bound = account->notice_pages;
-	return bound;
+	if (!account || !state)
+		return 1;
+	if (!slot || !(account->flags & ACCOUNT_USED))
+		return 0;
+	reset_unrecorded(account, resum->walk_ticket);
+	account->walked_pages = account->sum_unrecorded_pages;
+	account->unrecorded_pages = account->walked_pages + account->unmapped_pages;
+	account->unrecorded_processes = account->sum_unrecorded_processes;
+	if (account->unrecorded_pages)
+		react(state, account, slot, account->held_pages, resum->trigger, resum->own_mm);
+	return 0;
 }
 
-/* From where on each event is counted exactly: early enough that what all CPUs keep back of all the
- * account's processes cannot hide the way from there to the first bound. */
-static __always_inline void place_near(struct ledger_state *state, struct account *account)
+static __always_inline void begin_walk(struct ledger_state *state, struct resum *resum, bool all)
 {
-	__s64 bound = lowest_bound(account), margin;
+	__u64 every = 1 + state->resum_tasks / WALK_AT_ONCE;
 
-	if (bound == NO_BOUND_PAGES) {
-		account->near_pages = NO_BOUND_PAGES;
-	} else {
-		margin = (bound >> 4) + 256 +
-			 (__s64)account->processes * possible_cpus * counter_batch;
-		account->near_pages = bound > margin ? bound - margin : 0;
-	}
-	if (account->near && account->held_pages + account->unrecorded_pages <
-				     account->near_pages - (account->near_pages >> 6)) {
-		account->near = 0;
+	if (every > THOROUGH_EVERY)
+		every = THOROUGH_EVERY;
+	resum->walk_ticket = __sync_fetch_and_add(&state->walk_ticket, 1) + 1;
+	resum->is_thorough = all || resum->walk_ticket % every == 0;
+	resum->undefended = resum->is_thorough ? 0 : state->undefended;
+	resum->since_ns = state->walk_boottime_ns;
+	state->walk_boottime_ns = bpf_ktime_get_boot_ns();
+}
+
+static __always_inline void end_walk(struct ledger_state *state, struct resum *resum)
+{
+	bpf_loop(state->account_high_water, end_account_walk, resum, 0);
+	if (resum->found) {
+		__sync_fetch_and_add(&state->missed_processes, resum->found);
 		__sync_fetch_and_add(&state->generation, 1);
 	}
+	state->unrecorded = resum->unrecorded;
+	state->resum_tasks = resum->tasks;
+	tell_undefended(state, resum->undefended, resum->trigger);
+}
+
+#define FILES_TOLD_PAUSE_NS 60000000000ULL	/* who does not remove them is told again after this */
+
+static __noinline int tell_of_files(struct ledger_state *state, struct account *account, __u32 slot,
+				    __u32 trigger)
+{
+	__s64 held = level_from(account, account->held_pages);
+	__u64 now = bpf_ktime_get_ns();
+	struct event *event;
+
+	if (held <= account->limit_pages || (account->flags & ACCOUNT_PAUSED) ||
+	    (account->files_told_ns && now - account->files_told_ns < FILES_TOLD_PAUSE_NS))
+		return 0;
+	/* Only where they are what is over: what processes hold beyond is a matter of kills. */
+	if (account->stuck_pages + files_reserve(account) <= account->limit_pages)
+		return 0;
+	account->files_told_ns = now;
+	__sync_fetch_and_add(&account->history.failcnt, 1);
+	event = begin_event(EVENT_FILES, trigger, now);
+	if (!event)
+		return 0;
+	event->account = slot;
+	event->account_id = account->id;
+	event->uid = account->id;
+	event->held_pages = held;
+	event->dying_pages = account->dying_pages;
+	event->limit_pages = account->limit_pages;
+	event->notice_pages = account->notice_pages;
+	event->victim_pages = account->stuck_pages;
+	emit(state, event);
+	return 0;
+}
+
+/*
+ * Files of the account's users count beyond what its processes map: max(files, RssShmem) in all, so a
+ * page counts once at least, and twice only where it is mapped more than once or is another's. Dying
+ * address spaces' RssShmem counts here too: what they map is still a file of somebody's.
+ */
+static __always_inline void settle_files(struct ledger_state *state, struct account *account,
+					 __u32 slot, __u32 trigger)
+{
+	__s64 unmapped = unmapped_pages(account, account->shmem_pages), sure = account->sure_pages;
+	__u64 counted = *(volatile __u64 *)&account->files_seen, now;
+
+	if (account->files_counted != counted) {
+		now = bpf_ktime_get_ns();
+		if (now - account->files_kill_ns > FILES_GRACE_NS)
+			sure = account->counted_pages;
+		account->counted_pages = unmapped;
+		account->files_counted = counted;
+		if (unmapped > sure)
+			state->files_wanted = 1;
+	}
+	set_unmapped(account, unmapped, sure);
+	if (account->stuck_pages)
+		tell_of_files(state, account, slot, trigger);
 }
 
 static long audit_account(__u32 slot, struct resum *resum)
@@ -256,30 +416,35 @@ static long audit_account(__u32 slot, struct resum *resum)
 	reset_sums(account, resum->ticket);
 	repair(state, &account->held_pages, &account->suspect_pages, account->sum_pages);
 	repair(state, &account->dying_pages, &account->suspect_dying_pages, account->sum_dying_pages);
-	account->unrecorded_pages = account->sum_unrecorded_pages;
+	repair(state, &account->committed_pages, &account->suspect_committed_pages,
+	       account->sum_committed_pages + account->forking_pages);
 	account->processes = account->sum_processes;
-	place_near(state, account);
+	account->shmem_pages = account->sum_shmem_pages;
+	settle_files(state, account, slot, resum->trigger);
 	held = account->held_pages;
-	if (account->noticed && held + account->unrecorded_pages <
-				       account->notice_pages - (account->notice_pages >> 4))
+	if (account->noticed &&
+	    level_from(account, held) < account->notice_pages - (account->notice_pages >> 4))
 		account->noticed = 0; /* far enough below to be told again */
-	raise_maxheld(account, held + account->unrecorded_pages);
-	react(state, account, slot, held, resum->trigger, 0);
+	place_near(state, account);
+	if (!(account->flags & ACCOUNT_PAUSED))
+		raise_maxheld(account, level_from(account, held));
+	react(state, account, slot, held, resum->trigger, resum->own_mm);
 	return 0;
 }
 
-static __always_inline void audit(struct ledger_state *state, struct resum *resum)
+static __always_inline void audit(struct ledger_state *state, struct resum *resum, bool all)
 {
+	resum->ticket = __sync_fetch_and_add(&state->ticket, 1) + 1;
+	resum->shares = all ? 1 : 1 + state->mm_high_water / AUDIT_AT_ONCE;
+	if (resum->shares > MOST_SHARES)
+		resum->shares = MOST_SHARES;
+	resum->share = resum->ticket % resum->shares;
 	bpf_loop(state->mm_high_water, audit_record, resum, 0);
 	if (state->kills_wanted)
-		retry_kills(state, resum->trigger, 0);
+		retry_kills(state, resum->trigger, resum->own_mm);
 	bpf_loop(state->account_high_water, audit_account, resum, 0);
-	if (resum->found) {
-		__sync_fetch_and_add(&state->missed_processes, resum->found);
-		__sync_fetch_and_add(&state->generation, 1);
-	}
-	state->resum_tasks = resum->tasks;
-	tell_undefended(state, resum->undefended, resum->trigger);
+	if (!bpf_ksym_exists(bpf_iter_task_new))
+		tell_undefended(state, resum->undefended, resum->trigger);
 }
 
 #endif /* BURSAR_RESUM_BPF_H */

@@ -11,12 +11,43 @@
 #define BURSAR_VICTIM_BPF_H
 
 #include "record.bpf.h"
+#include "tmpfs.bpf.h"
 
 enum {
 	SETTLE_STALE_NS = 1000000000,	/* a decision cannot take this long: its mark is a leftover */
 	NO_VICTIM_PAUSE_NS = 50000000,	/* nobody to kill: look again after this */
-	SIGNAL_GRACE_NS = 20000000,	/* a marked victim has this long before another way is tried */
+	SIGNAL_GRACE_NS = 20000000,	/* a marked victim has this long before another way is tried,
+					 * unless its siblings outrun it (SHORT_GRACE_SHIFT), … */
+	LONGEST_GRACE_NS = 200000000,	/* … or this long while its account hardly grows */
+	HELD_AT_EXIT_NS = 1000000000,
+	TASK_IS_TRACED = 8,		/* include/linux/sched.h __TASK_TRACED */
 };
+
+enum {
+	FILES_GRACE_NS = 1000000000,	/* a file's pages go that long after who kept it was killed */
+	KEPT_DESCRIPTORS = 16384,	/* looked at in one decision */
+	/* Where files that no kill would free leave less than a sixteenth of the limit (8 MiB at least),
+	 * processes may hold that all the same: somebody has to remove the files. */
+	FILES_RESERVE_SHIFT = 4,
+	FILES_RESERVE_BYTES_SHIFT = 23,
+};
+
+enum {
+	GRACE_SHIFT = 4,	/* hardly: by less than a sixteenth of its limit */
+	SHORT_GRACE_SHIFT = 1,	/* outrun: by a half, which several processes reach in milliseconds */
+	DOUBT_SHIFT = 5,	/* shared pages matter from a thirty-second of the limit on */
+	SURVEY_SHIFT = 2,	/* while a survey is waited for: at most a quarter of the limit more, … */
+	HARD_SURVEY_SHIFT = 3,	/* … and an eighth, with what comes between two looks, where
+				 * most of the doubt is about what was given up */
+	SURVEY_GRACE_NS = 100000000, /* for its beginning, and twice what the account's last one took … */
+	LONGEST_SURVEY_GRACE_NS = 500000000, /* … but not more */
+	SURVEY_LOOK_NS = 1000000, /* meanwhile it is looked at as often as this */
+};
+
+#define NO_SURVEY_PAUSE_NS 10000000000ULL /* the user half did not answer: without it for so long */
+/* An account is over its limit for what is in doubt this long at most, however often it is surveyed:
+ * children who come and go faster than surveys are never in one. */
+#define LONGEST_DOUBT_NS 2000000000ULL
 
 /* One walk's notes. Too large for the stack; one for each kind of context, so that a timer tick that
  * interrupts an event's walk on this CPU does not write over it. */
@@ -25,23 +56,120 @@ struct walk {
 	__u32 victim;		/* index of the record, NOBODY */
 	__u32 marked;		/* a victim is marked and alive */
 	__u32 own;		/* index of the record of the running process, NOBODY */
+	__u32 living;		/* address spaces of the account */
+	__u32 is_corrected;	/* what a survey found is in force */
+	__s64 soft_doubt;	/* see correction.bpf.h */
+	__s64 hard_doubt;
+	__s64 merged;		/* by KSM: part of the soft doubt */
+	__s64 largest;		/* of one address space: so much is there whatever is shared */
+	__s64 shmem;		/* RssShmem of all address spaces, the dying included */
 	__u64 marked_ns;
 	__s64 victim_pages;
+	__s64 victim_kept_pages; /* files it alone may keep */
 	__u64 own_mm;
+	__u32 counts_files;	/* it is files that are too many: who keeps them? */
+	__u32 descriptors;	/* that may still be looked at */
 	struct event event;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 3);	/* enum trigger */
+	__uint(max_entries, 4);	/* enum trigger */
 	__type(key, __u32);
 	__type(value, struct walk);
 } walks SEC(".maps");
+
+/* The notes of this kind of context. */
+static __always_inline struct walk *notes_of(__u32 trigger)
+{
+	if (trigger > TRIGGER_SURVEY)
+		trigger = TRIGGER_SURVEY;
+	return bpf_map_lookup_elem(&walks, &trigger);
+}
+
+/* An event begun in them, that tells of `kind` now. */
+static __always_inline struct event *begin_event(__u32 kind, __u32 trigger, __u64 now)
+{
+	struct walk *walk = notes_of(trigger);
+	struct event *event;
+
+	if (!walk)
+		return NULL;
+	event = &walk->event;
+	__builtin_memset(event, 0, sizeof(*event));
+	event->kind = kind;
+	event->trigger = trigger;
+	event->time_ns = now;
+	return event;
+}
+
+static __always_inline __s64 files_reserve(const struct account *account)
+{
+	__s64 share = account->limit_pages >> FILES_RESERVE_SHIFT;
+	__s64 least = 1LL << (FILES_RESERVE_BYTES_SHIFT - page_shift);
+
+	share = share > least ? share : least;
+	return share < account->limit_pages ? share : account->limit_pages;
+}
+
+/* Above this somebody is killed: the limit, unless files that no kill would free fill it. */
+static __always_inline __s64 kill_above(const struct account *account)
+{
+	__s64 stuck = account->stuck_pages, limit = account->limit_pages;
+
+	if (!stuck || limit == NO_BOUND_PAGES)
+		return limit;
+	stuck += files_reserve(account);
+	return stuck > limit ? stuck : limit;
+}
+
+/* What is held for certain: files are believed when counted twice. */
+static __always_inline __s64 surely_held(const struct account *account)
+{
+	return account->held_pages + account->walked_pages + account->sure_pages - correction_of(account);
+}
+
+static __always_inline void set_unmapped(struct account *account, __s64 unmapped, __s64 sure)
+{
+	account->sure_pages = sure < unmapped ? sure : unmapped;
+	account->stuck_pages =
+		account->staying_pages < account->sure_pages ? account->staying_pages : account->sure_pages;
+	account->unmapped_pages = unmapped;
+	account->unrecorded_pages = account->walked_pages + unmapped;
+}
+
+static __always_inline __u64 own_mm(void)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+
+	return (__u64)me->mm;
+}
+
+/* The same as a number, for what is verified without its callers. */
+static __always_inline __u64 far_own_mm(void)
+{
+	return (__u64)FAR_READ((__u64)bpf_get_current_task(), struct task_struct, mm);
+}
 
 static __always_inline void emit(struct ledger_state *state, struct event *event)
 {
 	if (bpf_ringbuf_output(&events, event, sizeof(*event), 0))
 		__sync_fetch_and_add(&state->events_lost, 1);
+}
+
+/*
+ * A kill's place in the ring is taken before its signal: the victim may be gone, and tell so from
+ * another CPU, before we have written down that it was killed. Readers wait for a place's writer.
+ */
+static __always_inline void tell_kill(struct ledger_state *state, struct event *place,
+				      const struct event *event)
+{
+	if (!place) {
+		__sync_fetch_and_add(&state->events_lost, 1);
+		return;
+	}
+	__builtin_memcpy(place, event, sizeof(*place));
+	bpf_ringbuf_submit(place, 0);
 }
 
 /* Dying by anybody's hand. A process dumping core is not: SIGKILL still ends it, and a slow dump
@@ -50,6 +178,15 @@ static __always_inline bool is_dying(__u64 signal)
 {
 	return (FAR_READ(signal, struct signal_struct, flags) & SIGNAL_GROUP_EXIT) &&
 	       !FAR_READ(signal, struct signal_struct, core_state);
+}
+
+/* Nor is one that its tracer holds at its exit (PTRACE_O_TRACEEXIT), with all its memory, for as long as
+ * he likes. A victim of ours has a second, in which the user half takes its memory all the same. */
+static __always_inline bool is_held_at_exit(const struct mm_record *record, __u64 owner)
+{
+	if (!(FAR_READ(owner, struct task_struct, __state) & TASK_IS_TRACED))
+		return false;
+	return !record->marked_ns || bpf_ktime_get_ns() - record->marked_ns > HELD_AT_EXIT_NS;
 }
 
 /*
@@ -63,7 +200,7 @@ static __always_inline bool refresh_state(struct ledger_state *state, struct mm_
 	__u64 signal = owner ? (__u64)FAR_READ(owner, struct task_struct, signal) : 0;
 	struct account *account;
 
-	if (signal && !is_dying(signal)) {
+	if (signal && (!is_dying(signal) || is_held_at_exit(record, owner))) {
 		if (record->state == MM_DYING)
 			record->state = MM_LIVING;
 		return false;
@@ -118,7 +255,7 @@ static long weigh(__u32 index, struct walk **of)
 	struct account *account;
 	__u64 mm, owner, signal;
 	bool is_gone;
-	__s64 pages;
+	__s64 pages, merged, kept;
 	__u32 pid;
 
 	if (!record || !state || !record->mm || record->account != walk->slot)
@@ -132,13 +269,24 @@ static long weigh(__u32 index, struct walk **of)
 	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
 	is_gone = refresh_state(state, record, owner);
 	sync_far(state, record, mm);
-	book(record, account);
+	book_far(record, account, mm);
+	walk->shmem += record->pages[MEMBER_SHMEM];
 	if (is_gone)
 		return 0;
 
 	signal = (__u64)FAR_READ(owner, struct task_struct, signal);
 	pid = FAR_READ(owner, struct task_struct, tgid);
 	pages = recorded_pages(record);
+	walk->living++;
+	merged = merged_pages(record, mm, walk->is_corrected);
+	walk->merged += merged;
+	walk->soft_doubt += soft_doubt(record, walk->is_corrected) + merged;
+	walk->hard_doubt += hard_doubt(record, walk->is_corrected);
+	if (pages - merged > walk->largest)
+		walk->largest = pages - merged;
+	pages = own_pages(record, pages, walk->is_corrected);
+	kept = walk->counts_files ? kept_by(state, owner, record->uid, &walk->descriptors) : 0;
+	pages += kept;
 	keep_candidate(&walk->event, owner, pid, record->uid, pages);
 	if (record->state == MM_MARKED) {
 		walk->marked++;
@@ -154,6 +302,7 @@ static long weigh(__u32 index, struct walk **of)
 		walk->own = index;
 	if (pages > walk->victim_pages) {
 		walk->victim_pages = pages;
+		walk->victim_kept_pages = kept;
 		walk->victim = index;
 	}
 	return 0;
@@ -181,6 +330,100 @@ static __always_inline int signal_victim(__u64 mm, __u64 own_mm)
 	return err;
 }
 
+/*
+ * Whether a marked victim's signal may still be on its way. Time alone does not say: a virtual machine
+ * that was not given its processors has slept through it, user half and grower alike.
+ */
+static __always_inline bool has_grace(const struct account *account, const struct walk *walk, __u64 now)
+{
+	__u64 waited = now - walk->marked_ns;
+	__s64 limit = walk->event.limit_pages;
+	__s64 over = surely_held(account) - kill_above(account) - account->marked_over_pages;
+
+	return (waited < SIGNAL_GRACE_NS && over < limit >> SHORT_GRACE_SHIFT) ||
+	       (waited < LONGEST_GRACE_NS && over < limit >> GRACE_SHIFT);
+}
+
+/* So long after a question somebody may answer yet: bursard that has begun to look is alive, however
+ * long locks and other people's work keep it. */
+static __always_inline __u64 survey_grace(const struct account *account, __u64 now)
+{
+	__u64 since = *(volatile __u64 *)&account->surveying_ns;
+	__u64 grace = SURVEY_GRACE_NS + 2 * account->survey_ns;
+
+	if (since && now - since < SURVEYING_GRACE_NS)
+		return SURVEYING_GRACE_NS;
+	return grace < LONGEST_SURVEY_GRACE_NS ? grace : LONGEST_SURVEY_GRACE_NS;
+}
+
+/*
+ * Whether an account that seems to be over its limit, or notice, may hold less than is counted: then
+ * the user half is asked to look at how much of it is shared, and for a while nothing is done. The while
+ * is short, ends at once when the account grows by what cannot be shared, and does not begin where even
+ * the most that could be shared changes nothing, or too little to care: so for one process, or several
+ * that have inherited little, there is none.
+ */
+static __noinline bool awaits_survey(struct ledger_state *state, struct account *account,
+				     struct walk *walk, __s64 level, __u64 now)
+{
+	__s64 limit = account->limit_pages, bound = limit, doubt, gauge, at_most, most;
+
+	if (!state->answering_mm) /* bursard is dead, or not there yet */
+		return false;
+	if (level <= limit && account->notice_pages < limit)
+		bound = account->notice_pages;
+	if (level <= bound && walk->is_corrected) /* the user half renews it by itself */
+		return false;
+	if (walk->is_corrected)
+		walk->soft_doubt += account->ended_pages;
+	doubt = walk->soft_doubt + walk->hard_doubt;
+	at_most = account->held_pages - walk->largest;
+	if (doubt > at_most)
+		doubt = at_most;
+	if ((walk->living < 2 && !walk->merged) || doubt <= bound >> DOUBT_SHIFT || level - doubt > bound ||
+	    now < account->no_survey_before_ns)
+		return false;
+	gauge = level - walk->soft_doubt;
+	most = walk->hard_doubt > walk->soft_doubt ?
+		       (limit >> HARD_SURVEY_SHIFT) - (limit >> DOUBT_SHIFT) :
+		       limit >> SURVEY_SHIFT;
+	if (level > limit) {
+		if (!account->over_ns)
+			account->over_ns = now;
+		else if (now - account->over_ns > LONGEST_DOUBT_NS)
+			return false;
+	}
+	account->doubt_pages = doubt;
+	account->doubted_pages = account->held_pages;
+	if (!account->asked_ns || now - account->asked_ns > NO_SURVEY_PAUSE_NS) {
+		/* What is in doubt may be part of the correction too: what the largest process has of
+		 * its own was there in any case. And what is over the limit already is growth. */
+		account->asked_pages = gauge > walk->largest ? gauge : walk->largest;
+		if (account->asked_pages > limit)
+			account->asked_pages = limit;
+		account->asked_ns = now;
+		walk->event.kind = EVENT_SURVEY;
+		emit(state, &walk->event);
+	} else if (now - account->asked_ns > survey_grace(account, now)) {
+		account->asked_ns = 0;
+		account->no_survey_before_ns = now + NO_SURVEY_PAUSE_NS;
+		return false;
+	} else if (gauge - account->asked_pages > most) {
+		return false;
+	}
+	account->wait_at_most_pages = level + account->asked_pages + most - gauge;
+	account->no_settle_before_ns = now + SURVEY_LOOK_NS;
+	return true;
+}
+
+/* While a question waits, growth is no reason to wait for the next look. */
+static __always_inline bool has_waited_enough(const struct account *account)
+{
+	__s64 most = *(volatile __s64 *)&account->wait_at_most_pages;
+
+	return most && level_from(account, account->held_pages) > most;
+}
+
 static __always_inline void describe_victim(struct event *event, __u64 mm)
 {
 	__u64 owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
@@ -195,15 +438,17 @@ static __noinline int kill_victim(struct ledger_state *state, struct account *ac
 				  struct walk *walk)
 {
 	struct mm_record *record = record_at(walk->victim);
-	struct event *event = &walk->event;
+	struct event *event = &walk->event, *place;
 	__u64 mm;
 	int err;
 
 	if (!record)
 		return 0;
 	mm = record->mm;
+	place = bpf_ringbuf_reserve(&events, sizeof(*place), 0);
 	event->uid = record->uid;
-	event->victim_pages = recorded_pages(record);
+	event->victim_pages = recorded_pages(record) + walk->victim_kept_pages;
+	event->victim_private_pages = private_pages(record);
 	describe_victim(event, mm);
 	record->pid = event->pid;
 	record->marked_pages = event->victim_pages;
@@ -211,6 +456,7 @@ static __noinline int kill_victim(struct ledger_state *state, struct account *ac
 	err = signal_victim(mm, walk->own_mm);
 	if (err) {
 		record->state = MM_MARKED;
+		account->marked_over_pages = surely_held(account) - kill_above(account);
 		__sync_fetch_and_add(&state->kills_wanted, 1);
 		__sync_fetch_and_add(&state->generation, 1);
 		event->kind = EVENT_KILL_ASKED;
@@ -220,34 +466,44 @@ static __noinline int kill_victim(struct ledger_state *state, struct account *ac
 		event->kind = EVENT_KILL;
 		__sync_fetch_and_add(&account->history.kills, 1);
 	}
+	if (walk->counts_files) {
+		/* They are on their way out; the count would see them still. */
+		account->files_kill_ns = event->time_ns;
+		account->sure_pages = account->sure_pages > walk->victim_kept_pages ?
+					      account->sure_pages - walk->victim_kept_pages :
+					      0;
+	}
 	__sync_fetch_and_add(&account->history.failcnt, 1);
 	event->latency_ns = bpf_ktime_get_ns() - event->time_ns;
-	emit(state, event);
+	tell_kill(state, place, event);
 	return 1;
 }
 
 /*
  * Decides for one account. At most one CPU at a time decides for it; the others go on, their growth
- * is part of the next decision. Returns the number of victims, 0 or 1.
+ * is part of the next decision. `is_own`: the running process is one that has grown, or may have.
+ * Returns the number of victims, 0 or 1. A global function: verified once, not at each of its callers,
+ * which 7.x could not finish.
  */
-static __noinline int settle(struct ledger_state *state, __u32 slot, __u32 trigger, __u64 own_mm)
+__noinline int settle(__u32 slot, __u32 trigger, __u32 is_own)
 {
+	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(slot);
 	__u64 now = bpf_ktime_get_ns(), since, spent;
 	struct walk *walk;
 	struct event *event;
+	__s64 unmapped;
 	int victims = 0;
 
-	if (!account || (account->flags & ACCOUNT_PAUSED) || now < account->no_settle_before_ns)
+	if (!state || !account || (account->flags & ACCOUNT_PAUSED) ||
+	    (now < account->no_settle_before_ns && !has_waited_enough(account)))
 		return 0;
 	since = *(volatile __u64 *)&account->settling_ns;
 	if (since && now - since < SETTLE_STALE_NS)
 		return 0;
 	if (__sync_val_compare_and_swap(&account->settling_ns, since, now) != since)
 		return 0;
-	if (trigger > TRIGGER_NOTIFIER)
-		trigger = TRIGGER_NOTIFIER;
-	walk = bpf_map_lookup_elem(&walks, &trigger);
+	walk = notes_of(trigger);
 	if (!walk)
 		goto out;
 	event = &walk->event;
@@ -255,25 +511,40 @@ static __noinline int settle(struct ledger_state *state, __u32 slot, __u32 trigg
 	walk->slot = slot;
 	walk->victim = NOBODY;
 	walk->own = NOBODY;
-	walk->own_mm = own_mm;
+	walk->own_mm = is_own ? far_own_mm() : 0;
 	event->time_ns = now;
 	event->trigger = trigger;
 	event->account = slot;
 	event->account_id = account->id;
+	walk->is_corrected = is_corrected(account, now);
+	walk->descriptors = KEPT_DESCRIPTORS;
+	walk->counts_files = account->sure_pages > account->stuck_pages &&
+			     account->held_pages + account->walked_pages - correction_of(account) <=
+				     account->limit_pages;
 	bpf_loop(state->mm_high_water, weigh, &walk, 0);
+	/* What has been mapped since the last re-sum is in both. */
+	unmapped = unmapped_pages(account, walk->shmem);
+	if (unmapped < account->unmapped_pages)
+		set_unmapped(account, unmapped, account->sure_pages);
 
-	event->held_pages = account->held_pages + account->unrecorded_pages;
+	event->held_pages = level_from(account, account->held_pages);
 	event->dying_pages = account->dying_pages;
 	event->limit_pages = account->limit_pages;
 	event->notice_pages = account->notice_pages;
-	if (event->held_pages <= account->limit_pages) /* drift, now repaired, or it shrank again */
+	account->wait_at_most_pages = 0;
+	if (!walk->marked && awaits_survey(state, account, walk, event->held_pages, now))
 		goto done;
+	if (event->held_pages <= account->limit_pages) { /* drift, now repaired, or it shrank again */
+		doubt_ends(account);
+		goto done;
+	}
 	raise_maxheld(account, event->held_pages);
+	if (surely_held(account) <= kill_above(account))
+		goto done;
 	if (walk->marked) {
 		/* One breach, one victim. But where nobody can be signalled from here and the user
 		 * half does not answer, the limit holds all the same: whoever grows next dies. */
-		if (can_signal_others() || walk->own == NOBODY ||
-		    now - walk->marked_ns < SIGNAL_GRACE_NS)
+		if (can_signal_others() || walk->own == NOBODY || has_grace(account, walk, now))
 			goto done;
 		walk->victim = walk->own;
 	}
@@ -304,51 +575,54 @@ static long retry_one(__u32 index, struct walk **of)
 	struct mm_record *record = record_at(index);
 	struct ledger_state *state = ledger_state();
 	struct account *account;
+	struct event *place;
 	__u64 now;
 
 	if (!record || !state || record->state != MM_MARKED)
 		return 0;
-	if (far_ctx_id(record->mm) != record->ctx_id)
+	account = account_at(record->account);
+	if (!account || far_ctx_id(record->mm) != record->ctx_id)
 		return 0;
-	if (signal_victim(record->mm, walk->own_mm))
+	place = bpf_ringbuf_reserve(&events, sizeof(*place), 0);
+	if (signal_victim(record->mm, walk->own_mm) ||
+	    __sync_val_compare_and_swap(&record->state, MM_MARKED, MM_DYING) != MM_MARKED) {
+		if (place)
+			bpf_ringbuf_discard(place, 0);
 		return 0;
+	}
 	now = bpf_ktime_get_ns();
-	if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_DYING) != MM_MARKED)
-		return 0;
 	__sync_fetch_and_add(&state->kills_wanted, -1);
 	__sync_fetch_and_add(&state->kills_retried, 1);
-	account = account_at(record->account);
-	if (!account)
-		return 0;
 	walk->event.kind = EVENT_KILL;
 	walk->event.time_ns = now;
 	walk->event.account = record->account;
 	walk->event.account_id = account->id;
 	walk->event.uid = record->uid;
-	walk->event.held_pages = account->held_pages + account->unrecorded_pages;
+	walk->event.held_pages = level_from(account, account->held_pages);
 	walk->event.dying_pages = account->dying_pages;
 	walk->event.limit_pages = account->limit_pages;
 	walk->event.notice_pages = account->notice_pages;
 	walk->event.victim_pages = record->marked_pages;
+	walk->event.victim_private_pages = private_pages(record);
 	walk->event.latency_ns = now - record->marked_ns;
 	describe_victim(&walk->event, record->mm);
 	__sync_fetch_and_add(&account->history.kills, 1);
 	book(record, account);
-	emit(state, &walk->event);
+	tell_kill(state, place, &walk->event);
 	return 0;
 }
 
 enum { RETRY_PAUSE_NS = 1000000 };	/* a try costs a walk */
 
-static __noinline int retry_kills(struct ledger_state *state, __u32 trigger, __u64 own_mm)
+/* Not every object that decides also has ticks or events to try again in. */
+static __noinline __attribute__((unused)) int retry_kills(struct ledger_state *state, __u32 trigger,
+							  __u64 own_mm)
 {
 	__u64 now = bpf_ktime_get_ns();
 	struct walk *walk;
 
 	state->last_retry_ns = now;
-	if (trigger > TRIGGER_NOTIFIER)
-		trigger = TRIGGER_NOTIFIER;
-	walk = bpf_map_lookup_elem(&walks, &trigger);
+	walk = notes_of(trigger);
 	if (!walk)
 		return 0;
 	__builtin_memset(walk, 0, sizeof(*walk));
@@ -367,7 +641,6 @@ static __noinline int give_notice(struct ledger_state *state, struct account *ac
 {
 	__u64 now = bpf_ktime_get_ns();
 	struct event *event;
-	struct walk *walk;
 
 	if ((account->flags & ACCOUNT_PAUSED) ||
 	    __sync_val_compare_and_swap(&account->noticed, 0, 1) != 0)
@@ -376,16 +649,9 @@ static __noinline int give_notice(struct ledger_state *state, struct account *ac
 		return 0;
 	account->noticed_ns = now;
 	__sync_fetch_and_add(&account->history.notices, 1);
-	if (trigger > TRIGGER_NOTIFIER)
-		trigger = TRIGGER_NOTIFIER;
-	walk = bpf_map_lookup_elem(&walks, &trigger);
-	if (!walk)
+	event = begin_event(EVENT_NOTICE, trigger, now);
+	if (!event)
 		return 0;
-	event = &walk->event;
-	__builtin_memset(event, 0, sizeof(*event));
-	event->kind = EVENT_NOTICE;
-	event->trigger = trigger;
-	event->time_ns = now;
 	event->account = slot;
 	event->account_id = account->id;
 	event->uid = account->id;
@@ -397,23 +663,73 @@ static __noinline int give_notice(struct ledger_state *state, struct account *ac
 	return 0;
 }
 
+/*
+ * From where on each event is counted exactly: early enough that what all CPUs keep back of all the
+ * account's processes cannot hide the way from there to the next bound. The notice is one until it has
+ * been given; the barrier is nobody's concern here.
+ */
+enum { NEAR_PAGES = 256 };
+
+static __always_inline void place_near(struct ledger_state *state, struct account *account)
+{
+	__s64 bound = account->limit_pages, margin;
+
+	if (account->notice_pages < bound && !account->noticed)
+		bound = account->notice_pages;
+	if (bound == NO_BOUND_PAGES) {
+		account->near_pages = NO_BOUND_PAGES;
+	} else {
+		margin = NEAR_PAGES + (__s64)account->processes * kept_back_at_most();
+		account->near_pages = bound > margin ? bound - margin : 0;
+	}
+	if (account->near && account->held_pages + account->unrecorded_pages <
+				     account->near_pages - (account->near_pages >> 6)) {
+		account->near = 0;
+		__sync_fetch_and_add(&state->generation, 1);
+	}
+}
+
 /* What an account's new level asks for. `held` is what this very booking produced. */
 static __always_inline void react(struct ledger_state *state, struct account *account, __u32 slot,
 				  __s64 held, __u32 trigger, __u64 own_mm)
 {
+	__s64 sum = held;
+
 	held += account->unrecorded_pages;
-	if (held < account->near_pages)
+	if (held < account->near_pages) {
+		doubt_ends(account);
 		return;
-	if (!account->near) {
-		account->near = 1;
-		__sync_fetch_and_add(&state->generation, 1);
 	}
-	if (held >= account->notice_pages && !account->noticed)
-		give_notice(state, account, slot, held, trigger);
-	if (held > account->limit_pages)
-		settle(state, slot, trigger, own_mm);
-	else
-		raise_maxheld(account, held);
+	/* Not in charge yet: another kernel half kills, and what it has killed is not known here. */
+	if (account->flags & ACCOUNT_PAUSED)
+		return;
+	if (!account->near && !__sync_lock_test_and_set(&account->near, 1)) {
+		/* From now on each event is counted exactly. What idle processes have kept back so
+		 * far no event will tell: read them all once. */
+		__sync_fetch_and_add(&state->generation, 1);
+		settle(slot, trigger, own_mm != 0);
+		sum = account->held_pages;
+	}
+	held = level_from(account, sum);
+	if (held >= account->notice_pages && !account->noticed) {
+		/* Told of what is held, not of what is counted twice. */
+		if (account->processes > 1 && held <= account->limit_pages)
+			settle(slot, trigger, own_mm != 0);
+		if (!is_asking(account, bpf_ktime_get_ns())) {
+			held = level_from(account, account->held_pages);
+			if (held >= account->notice_pages)
+				give_notice(state, account, slot, held, trigger);
+			place_near(state, account);
+		}
+	}
+	/* A decision knows better: some of it may be on its way out. */
+	if (held > account->limit_pages && surely_held(account) > kill_above(account)) {
+		settle(slot, trigger, own_mm != 0);
+		return;
+	}
+	raise_maxheld(account, held);
+	if (held <= account->limit_pages)
+		doubt_ends(account);
 }
 
 #endif /* BURSAR_VICTIM_BPF_H */

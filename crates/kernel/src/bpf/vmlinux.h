@@ -79,15 +79,27 @@ struct percpu_counter {
 	s32 *counters;
 };
 
+struct user_namespace;
+
+/* kernel/ucount.c: what the kernel itself counts for each user; enum rlimit_type says which is which */
+struct ucounts {
+	struct user_namespace *ns;
+	atomic_long_t rlimit[4];
+};
+
+enum rlimit_type { UCOUNT_RLIMIT_SIGPENDING = 2 };
+
 struct user_namespace {
 	struct user_namespace *parent;
 	int level;
 	kuid_t owner;
+	struct ucounts *ucounts;
 };
 
 struct cred {
 	kuid_t uid;
 	struct user_namespace *user_ns;
+	struct ucounts *ucounts;
 };
 
 struct core_state;
@@ -105,15 +117,56 @@ typedef struct {
 
 struct task_struct;
 
+struct rw_semaphore {
+	atomic_long_t count;
+	atomic_long_t owner;	/* not with CONFIG_PREEMPT_RT */
+};
+
 struct mm_struct {
 	atomic_t mm_users;
+	unsigned long data_vm;
+	unsigned long stack_vm;
+	unsigned long locked_vm;
+	atomic64_t pinned_vm;
+	int map_count;
+	unsigned long brk;
+	struct rw_semaphore mmap_lock;
 	atomic_long_t pgtables_bytes;
+	atomic_long_t hugetlb_usage;	/* CONFIG_HUGETLB_PAGE */
 	struct percpu_counter rss_stat[4];
 	mm_context_t context;
 	struct task_struct *owner;
+	unsigned long ksm_merging_pages;	/* CONFIG_KSM */
 };
 
+struct vm_area_struct {
+	unsigned long vm_start;
+	unsigned long vm_end;
+	struct mm_struct *vm_mm;
+	unsigned long vm_flags;
+};
+
+/* x86 */
+struct pt_regs {
+	unsigned long bx;
+	unsigned long r10;
+	unsigned long cx;
+	unsigned long dx;
+	unsigned long si;
+	unsigned long di;
+	unsigned long orig_ax;
+};
+
+struct thread_info {
+	u32 status;	/* x86 */
+};
+
+struct linux_binprm;
+struct files_struct;
+struct page;
+
 struct task_struct {
+	struct thread_info thread_info;
 	unsigned int flags;
 	struct mm_struct *mm;
 	int pid;
@@ -123,6 +176,8 @@ struct task_struct {
 	const struct cred *real_cred;
 	char comm[16];
 	struct signal_struct *signal;
+	struct files_struct *files;
+	unsigned int __state;
 };
 
 struct seq_file;

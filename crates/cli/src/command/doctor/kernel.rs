@@ -26,6 +26,7 @@ fn told(kernels: Kernels, finding: &Finding) -> Ability {
         state,
         cost: cost.into(),
         remedy: remedy.map(str::to_owned),
+        ledger: None,
     }
 }
 
@@ -60,14 +61,16 @@ const fn words(ability: Kernels) -> (&'static str, &'static str, Option<&'static
         ),
         Kernels::Trampolines => (
             "trampolines (fentry, fmod_ret)",
-            "nothing is refused at the barrier: the notice is followed by the limit",
+            "nothing is refused at the barrier: the notice is followed by the limit; beancounters are counted \
+             and nothing is refused at them",
             Some(
                 "a kernel with CONFIG_DYNAMIC_FTRACE_WITH_DIRECT_CALLS=y that lets root attach them",
             ),
         ),
         Kernels::BpfLsm => (
             "BPF security module",
-            "LSM programs load and are never called; the gate does without them, by fmod_ret",
+            "LSM programs attach and are never called; the gate is then best effort, by fmod_ret, and \
+             nothing is refused at beancounters",
             Some("add bpf to lsm= on the kernel's command line"),
         ),
         Kernels::MemoryRelease => (

@@ -3,12 +3,16 @@
 
 use std::path::Path;
 
+use bursar_model::{Bytes, DaemonStatus, GateMode, GateStatus, Resource};
 use bursar_protocol::{Ask, Client, ClientError, Reply};
 use rustix::fs::statfs;
 
 use crate::caller::{Caller, Role};
 use crate::view::abilities::{Ability, State};
 
+/// What one CPU can take at most, bytes a second: a page of 4 KiB in 1 us, some 2.5 times as fast as
+/// measured (KERNEL.md: 2,570 ns a fault).
+const FAULT_RATE: u64 = 4096 * 1_000_000;
 /// Where the BPF file system belongs.
 const BPFFS: &str = "/sys/fs/bpf";
 /// BPF_FS_MAGIC, include/uapi/linux/magic.h.
@@ -16,7 +20,14 @@ const BPF_FS_MAGIC: u64 = 0xcafe_4a11;
 
 /// Root, bursard, bpffs.
 pub(super) fn abilities(caller: &Caller) -> Vec<Ability> {
-    vec![root(caller.role), daemon(caller), bpffs(Path::new(BPFFS))]
+    let (daemon, status) = daemon(caller);
+    let mut abilities = vec![root(caller.role), daemon, bpffs(Path::new(BPFFS))];
+    // The gate as bursard found it: only its own self-test can tell.
+    let attached = status.as_ref().filter(|it| it.kernel_half.attached);
+    abilities.extend(attached.map(|it| gate(&it.kernel_half.gate)));
+    abilities.extend(attached.and_then(|it| gate_for_files(&it.kernel_half.gate)));
+    abilities.extend(status.map(|status| margin(&status)));
+    abilities
 }
 
 fn root(role: Role) -> Ability {
@@ -29,15 +40,21 @@ fn root(role: Role) -> Ability {
         state,
         cost: "what only an attempt can tell is shown as refused or missing below".into(),
         remedy: Some("sudo bursar doctor".into()),
+        ledger: None,
     }
 }
 
-fn daemon(caller: &Caller) -> Ability {
+fn daemon(caller: &Caller) -> (Ability, Option<Box<DaemonStatus>>) {
     let asked = Client::connect(&caller.socket)
         .and_then(|mut client| client.ask(Ask::Status { who: None }));
     let missing = |why: String| (State::Missing(why), None);
+    let mut known = None;
     let (state, version) = match asked {
-        Ok(Reply::Status(status)) => (State::Available, Some(status.version)),
+        Ok(Reply::Status(status)) => {
+            let version = status.version.clone();
+            known = Some(status);
+            (State::Available, Some(version))
+        }
         Ok(Reply::Refused(refusal)) => (State::Refused(refusal.message), None),
         Ok(_) => missing("it answered another question than was asked".into()),
         // The socket's permissions keep us out; whoever listens may be well.
@@ -66,7 +83,7 @@ fn daemon(caller: &Caller) -> Ability {
         }
         None => "bursard".into(),
     };
-    Ability {
+    let ability = Ability {
         ability: name,
         state,
         cost: "limits cannot be shown or changed, notices are not delivered, killed processes' memory \
@@ -74,7 +91,101 @@ fn daemon(caller: &Caller) -> Ability {
                loaded"
             .into(),
         remedy: Some("systemctl start bursard".into()),
+        ledger: None,
+    };
+    (ability, known)
+}
+
+/// S2: "a margin of free memory has to be maintained … the size of this margin depends on the minimum
+/// reclaim rate". The victim: the largest limit there is, or what was ever held. Meanwhile every CPU
+/// takes memory as fast as page faults go.
+fn margin(status: &DaemonStatus) -> Ability {
+    let rows = status
+        .accounts
+        .iter()
+        .filter_map(|it| it.resources.get(&Resource::Memory));
+    let victim = rows.map(|row| row.limit.unwrap_or(row.maxheld)).max();
+    let victim = victim.unwrap_or_default().min(status.ram_bytes);
+    let cpus = std::thread::available_parallelism().map_or(1, |it| it.get() as u64);
+    let growth = Bytes::new(FAULT_RATE.saturating_mul(cpus));
+    let reaps = &status.reaps;
+    let (state, ability) = match (reaps.margin(victim, growth), reaps.slowest_bytes_per_second) {
+        (Some(margin), Some(rate)) => {
+            let free = bursar_host::Proc::host().and_then(|it| it.meminfo());
+            let ability = format!(
+                "free memory for the time of a reap: {margin} (a victim of {victim} at the slowest rate \
+                 seen, {rate}/s, while {cpus} CPUs fault in {growth}/s)"
+            );
+            let state = match free {
+                Ok(info) if info.available < margin => State::Missing(format!(
+                    "only {} is available at the moment",
+                    info.available
+                )),
+                _ => State::Available,
+            };
+            (state, ability)
+        }
+        _ => (
+            State::Missing(
+                "nothing of 16 MiB or more has been reaped since bursard started".into(),
+            ),
+            "free memory for the time of a reap".into(),
+        ),
+    };
+    Ability {
+        ability,
+        state,
+        cost: "when less is free others may stall while a killed process's memory comes back"
+            .into(),
+        remedy: Some(
+            "lower the largest limit, or raise vm.min_free_kbytes by the difference".into(),
+        ),
+        ledger: None,
     }
+}
+
+fn gate(status: &GateStatus) -> Ability {
+    let why = || status.reason.clone().unwrap_or_default();
+    let (name, state) = match status.mode {
+        GateMode::Strict => ("gate: strict", State::Available),
+        GateMode::BestEffort => ("gate: best effort", State::Refused(why())),
+        GateMode::None => ("gate: none", State::Missing(why())),
+    };
+    let cost = match status.mode {
+        GateMode::Strict => "",
+        GateMode::BestEffort => {
+            "a request may pass the barrier where another one was preempted in the middle of its own"
+        }
+        GateMode::None => {
+            "nothing is refused at the barrier: the notice is followed by the limit, and a kill; \
+             `bursar run --gate -- CMD` refuses for one command and all it starts"
+        }
+    };
+    Ability {
+        ability: name.into(),
+        state,
+        cost: cost.into(),
+        remedy: Some(
+            "a kernel that lets root attach LSM programs, with bpf in lsm= on its command line"
+                .into(),
+        ),
+        ledger: None,
+    }
+}
+
+fn gate_for_files(status: &GateStatus) -> Option<Ability> {
+    let state = match (status.mode, &status.files) {
+        (GateMode::None, _) => return None, // said already
+        (_, None) => State::Available,
+        (_, Some(why)) => State::Refused(why.clone()),
+    };
+    Some(Ability {
+        ability: "gate for files in tmpfs".into(),
+        state,
+        cost: "writers are not refused at the barrier: their files count once written".into(),
+        remedy: Some("a kernel with BTF that lets root attach fentry and fmod_ret programs".into()),
+        ledger: None,
+    })
 }
 
 fn bpffs(path: &Path) -> Ability {
@@ -88,6 +199,7 @@ fn bpffs(path: &Path) -> Ability {
         state,
         cost: "the kernel half cannot be pinned: limits end when bursard does".into(),
         remedy: Some(format!("mount -t bpf bpf {BPFFS}")),
+        ledger: None,
     }
 }
 

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0 OR MIT
+# make demo    builds, and shows the whole thing on throw-away users
+# make test    everything that is tested: units, stories on this kernel, stories in guests
+# make build   what is installed
+# make bench   what it costs and how well it holds, on this machine
+# make install what a machine needs, below DESTDIR
+#
+# Each installs by apt what it needs and is missing, and says so (xtask/provide).
+
+CARGO      ?= cargo
+PREFIX     ?= /usr
+SYSCONFDIR ?= /etc
+UNITDIR    ?= /lib/systemd/system
+RELEASE    := target/release
+STAGE      := xtask/stage
+GUEST_JOBS ?= 2
+# Of the stories that are not about the kernel each guest tells a third; TOLD= has each tell all,
+# TOLD=--whole at full length.
+TOLD       ?= --share {share}
+
+.PHONY: build demo test units lint stories guests runtimes bench install uninstall clean
+
+build:
+	xtask/provide build
+	$(CARGO) build --release
+
+demo: build
+	xtask/provide demo
+	$(STAGE) $(RELEASE)/demo
+
+# One after the other: beside a build a guest is slow enough for its stories to tell of the build.
+test: stories guests units lint
+
+units: build
+	$(CARGO) test --release --workspace --quiet
+
+lint: build
+	$(CARGO) fmt --check
+	$(CARGO) clippy --release --workspace --all-targets --quiet -- -D warnings
+
+stories: build
+	xtask/provide demo
+	xtask/unpack $(RELEASE)/programs cron at sudo
+	$(STAGE) $(RELEASE)/stories
+
+# Debian's own kernels 6.1, 6.12 and 7.x in QEMU; one guest a processor, the slowest first.
+guests: build
+	xtask/provide guests
+	$(RELEASE)/xtask vm run --suite newest,bookworm,trixie --jobs $(GUEST_JOBS) --mem 1024 --timeout 1200 \
+		--bpffs --tracefs --module null_blk --module zram \
+		--file $(RELEASE)/stories:/opt/stories --file $(RELEASE)/hog:/opt/hog \
+		--file $(RELEASE)/spender:/opt/spender --file $(RELEASE)/grower:/opt/grower \
+		--file $(RELEASE)/libtmalloc.so:/opt/libtmalloc.so --file $(RELEASE)/libbursar.so:/opt/libbursar.so \
+		--file $(RELEASE)/bursard:/opt/bursard --file $(RELEASE)/bursar:/opt/bursar \
+		--file $(RELEASE)/faulter:/opt/faulter --file $(RELEASE)/flooder:/opt/flooder \
+		--file $(RELEASE)/libprefault.so:/opt/libprefault.so \
+		-- /opt/stories --guest $(TOLD)
+
+# A JDK and a Go program under the gate: not on every machine, so not part of `make test`.
+RUNTIMES := target/runtimes
+JDK      ?= $(patsubst %/bin/javac,%,$(realpath $(shell command -v javac)))
+runtimes: build
+	mkdir -p $(RUNTIMES)
+	javac --release 17 -d $(RUNTIMES) e2e/runtimes/Hoard.java
+	CGO_ENABLED=0 go build -o $(RUNTIMES)/hoard e2e/runtimes/hoard.go
+	LD_LIBRARY_PATH=$(JDK)/lib:$(JDK)/lib/server $(RELEASE)/xtask vm run --suite all --mem 3072 --timeout 900 --bpffs --tracefs \
+		--file $(RELEASE)/stories:/opt/stories --file $(RELEASE)/bursard:/opt/bursard \
+		--file $(RELEASE)/bursar:/opt/bursar --file $(RELEASE)/hog:/opt/hog \
+		--file $(RELEASE)/spender:/opt/spender --file $(RELEASE)/grower:/opt/grower \
+		--file $(RUNTIMES)/hoard:/opt/runtimes/hoard \
+		--file $(RUNTIMES)/Hoard.class:/opt/runtimes/Hoard.class \
+		--file $(JDK):/opt/runtimes/jdk \
+		-- /opt/stories --guest gate_lets_java_and_go_start_and_tells_them_no
+
+bench: build
+	$(STAGE) $(RELEASE)/bursar-bench all
+
+install: build
+	install -D -m 755 $(RELEASE)/bursard $(DESTDIR)$(PREFIX)/sbin/bursard
+	install -D -m 755 $(RELEASE)/bursar $(DESTDIR)$(PREFIX)/bin/bursar
+	install -D -m 644 $(RELEASE)/libtmalloc.so $(DESTDIR)$(PREFIX)/lib/libtmalloc.so
+	install -D -m 644 $(RELEASE)/libbursar.so $(DESTDIR)$(PREFIX)/lib/libbursar.so
+	install -D -m 644 crates/tmalloc/include/tmalloc.h $(DESTDIR)$(PREFIX)/include/tmalloc.h
+	install -D -m 644 crates/libbursar/include/bursar.h $(DESTDIR)$(PREFIX)/include/bursar.h
+	install -D -m 755 $(RELEASE)/libprefault.so $(DESTDIR)$(PREFIX)/lib/bursar/libprefault.so
+	install -D -m 644 crates/prefault/include/prefault.h $(DESTDIR)$(PREFIX)/include/prefault.h
+	install -D -m 644 dist/bursard.service $(DESTDIR)$(UNITDIR)/bursard.service
+	test -e $(DESTDIR)$(SYSCONFDIR)/bursar/bursar.toml || \
+		install -D -m 644 dist/bursar.toml $(DESTDIR)$(SYSCONFDIR)/bursar/bursar.toml
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/sbin/bursard $(DESTDIR)$(PREFIX)/bin/bursar \
+		$(DESTDIR)$(UNITDIR)/bursard.service \
+		$(DESTDIR)$(PREFIX)/lib/bursar/libprefault.so $(DESTDIR)$(PREFIX)/include/prefault.h \
+		$(DESTDIR)$(PREFIX)/lib/libtmalloc.so $(DESTDIR)$(PREFIX)/include/tmalloc.h \
+		$(DESTDIR)$(PREFIX)/lib/libbursar.so $(DESTDIR)$(PREFIX)/include/bursar.h
+
+clean:
+	$(CARGO) clean

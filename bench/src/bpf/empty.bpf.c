@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A program that does nothing: what it costs to be called at every RSS event. No ledger can be
+ * cheaper than this.
+ *
+ * Hooks:   tp_btf/rss_stat.
+ */
+#include "compat.bpf.h"
+
+SEC("tp_btf/rss_stat")
+int BPF_PROG(bench_empty, struct mm_struct *mm, int member)
+{
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

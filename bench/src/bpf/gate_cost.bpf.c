@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What the gate's decision costs where programs for its hooks cannot be loaded: the same code on the same
+ * system calls, run at their beginning instead. What it decides is dropped; what it charges stays.
+ *
+ * Hooks:   tp_btf/sys_enter.
+ * Cost:    every system call of the machine takes its slow way meanwhile: nothing_at_entry is the baseline.
+ */
+#include "gate.bpf.c"
+
+enum { NR_MMAP = 9, NR_BRK = 12, NR_PRCTL = 157 };	/* x86-64 */
+
+SEC("tp_btf/sys_enter")
+int BPF_PROG(nothing_at_entry, struct pt_regs *regs, long number)
+{
+	return 0;
+}
+
+SEC("tp_btf/sys_enter")
+int BPF_PROG(decide_at_entry, struct pt_regs *regs, long number)
+{
+	if (number == NR_MMAP || number == NR_BRK)
+		refuse_growth();
+	else if (number == NR_PRCTL && regs->di == GATE_PRCTL)
+		reserve_by_prctl(regs->si, regs->dx);
+	return 0;
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sums of many measurements. Floats are welcome here: nothing is decided by them.
+
+use serde::{Deserialize, Serialize};
+
+/// Mean, extremes and spread of a sample.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Spread {
+    pub(crate) count: usize,
+    pub(crate) mean: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    /// Standard deviation of the sample (n − 1).
+    pub(crate) deviation: f64,
+    pub(crate) median: f64,
+}
+
+/// An estimate with its 95 % confidence interval.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Estimate {
+    pub(crate) value: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+pub(crate) fn median(sample: &[f64]) -> f64 {
+    let mut sorted = sample.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        odd if odd % 2 == 1 => sorted[odd / 2],
+        even => f64::midpoint(sorted[even / 2 - 1], sorted[even / 2]),
+    }
+}
+
+impl Spread {
+    pub(crate) fn of(sample: &[f64]) -> Option<Self> {
+        if sample.is_empty() {
+            return None;
+        }
+        let count = sample.len();
+        let mean = sample.iter().sum::<f64>() / count as f64;
+        let squares: f64 = sample.iter().map(|it| (it - mean).powi(2)).sum();
+        Some(Self {
+            count,
+            mean,
+            min: sample.iter().copied().fold(f64::INFINITY, f64::min),
+            max: sample.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            deviation: if count > 1 {
+                (squares / (count - 1) as f64).sqrt()
+            } else {
+                0.0
+            },
+            median: median(sample),
+        })
+    }
+}
+
+/// A generator of its own, so that the same measurements always give the same interval
+/// (xorshift64*, Vigna 2016).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        let high = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33;
+        (high % bound as u64) as usize
+    }
+}
+
+const DRAWS: usize = 2000;
+
+/// `summary` of all rounds, and the 95 % interval that resampling the rounds gives (percentile
+/// bootstrap, Efron 1979). Rounds are what is drawn: figures of one round belong together.
+pub(crate) fn bootstrap(rounds: usize, summary: impl Fn(&[usize]) -> f64) -> Option<Estimate> {
+    if rounds == 0 {
+        return None;
+    }
+    let all: Vec<usize> = (0..rounds).collect();
+    let value = summary(&all);
+    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let mut draws: Vec<f64> = (0..DRAWS)
+        .map(|_| {
+            let drawn: Vec<usize> = (0..rounds).map(|_| dice.below(rounds)).collect();
+            summary(&drawn)
+        })
+        .filter(|it| it.is_finite())
+        .collect();
+    draws.sort_by(f64::total_cmp);
+    let at = |permille: usize| {
+        draws.get((draws.len() * permille / 1000).min(draws.len().saturating_sub(1)))
+    };
+    Some(Estimate {
+        value,
+        low: at(25).copied().unwrap_or(value),
+        high: at(975).copied().unwrap_or(value),
+    })
+}
+
+/// The median of a sample with its interval.
+pub(crate) fn median_estimate(sample: &[f64]) -> Option<Estimate> {
+    bootstrap(sample.len(), |drawn| {
+        median(&drawn.iter().map(|&index| sample[index]).collect::<Vec<_>>())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_spread_says_mean_extremes_and_deviation() {
+        let spread = Spread::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
+        assert_eq!(
+            (spread.mean, spread.min, spread.max, spread.median),
+            (5.0, 2.0, 9.0, 4.5)
+        );
+        assert!((spread.deviation - 2.138).abs() < 0.001);
+        assert_eq!(Spread::of(&[]), None);
+    }
+
+    #[test]
+    fn an_interval_holds_the_value_and_shrinks_with_agreement() {
+        let wide = median_estimate(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]).unwrap();
+        assert!(
+            wide.low < 4.0 && wide.high > 4.0 && wide.value == 4.0,
+            "{wide:?}"
+        );
+        let narrow = median_estimate(&[4.0; 7]).unwrap();
+        assert_eq!((narrow.low, narrow.high), (4.0, 4.0));
+    }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What bursar promises, held against what was measured.
+
+use crate::figures::Estimate;
+use crate::results::Results;
+use crate::table::gate::{Gate, Row};
+use crate::table::overcommit::Overcommit;
+use crate::table::scale::Scale;
+use crate::table::speed::Speed;
+
+/// One promise.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) promise: String,
+    pub(crate) found: String,
+    pub(crate) is_kept: bool,
+}
+
+const KIB: f64 = 1024.0;
+/// Below a page a mean is zero.
+const PAGE: f64 = 4096.0;
+
+pub(crate) fn claims(results: &Results) -> Vec<Claim> {
+    let mut claims = Vec::new();
+    if let Some(table) = &results.overcommit {
+        overcommit(table, &mut claims);
+    }
+    if let Some(table) = &results.speed {
+        speed(table, &mut claims);
+    }
+    if let Some(table) = &results.scale {
+        scale(table, &mut claims);
+    }
+    if let Some(table) = &results.gate {
+        gate(table, &mut claims);
+    }
+    claims
+}
+
+fn overcommit(table: &Overcommit, claims: &mut Vec<Claim>) {
+    let cases = |key: &str| {
+        let contender = table.contenders.iter().find(|it| it.key == key);
+        let cases = contender.map_or(&[][..], |it| it.cases.as_slice());
+        cases.iter().filter_map(|it| it.over).collect::<Vec<_>>()
+    };
+    let (event, cgroup) = (cases("event"), cases("cgroup"));
+    if event.is_empty() {
+        return;
+    }
+    let max = event
+        .iter()
+        .map(|it| it.max)
+        .fold(f64::NEG_INFINITY, f64::max);
+    claims.push(Claim {
+        promise: "event trigger: at most 512 KiB over the limit at a kill, in all four cases"
+            .into(),
+        found: format!("{:.0} KiB", max / KIB),
+        is_kept: max <= 512.0 * KIB,
+    });
+    if cgroup.len() == event.len() {
+        let pairs: Vec<_> = event.iter().zip(&cgroup).collect();
+        let texts: Vec<String> = pairs
+            .iter()
+            .map(|(own, other)| format!("{:.0} to {:.0}", own.mean / KIB, other.mean / KIB))
+            .collect();
+        claims.push(Claim {
+            promise: "event trigger: mean no higher than the cgroup limit's, case by case".into(),
+            found: format!("{} KiB", texts.join(", ")),
+            is_kept: pairs.iter().all(|(own, other)| own.mean <= other.mean),
+        });
+    }
+    for (key, name) in [
+        ("timer", "kernel half's 200 ms timer"),
+        ("poll-200ms", "200 ms poll"),
+    ] {
+        let slow = cases(key);
+        if slow.len() != event.len() {
+            continue;
+        }
+        let least = event
+            .iter()
+            .zip(&slow)
+            .map(|(own, slow)| slow.mean / own.mean.max(PAGE))
+            .fold(f64::INFINITY, f64::min);
+        claims.push(Claim {
+            promise: format!("event trigger: mean at least 100 times below the {name}'s"),
+            found: format!("{least:.0} times in the worst case (below a page counts as a page)"),
+            is_kept: least >= 100.0,
+        });
+    }
+}
+
+fn speed(table: &Speed, claims: &mut Vec<Claim>) {
+    let contender = |key: &str| table.contenders.iter().find(|it| it.key == key);
+    let mut claim = |promise: &str, found: Option<Estimate>, bound: f64| {
+        if let Some(it) = found {
+            claims.push(Claim {
+                promise: format!("{promise} ≤ {bound:.2} × the plain kernel"),
+                found: format!("{:.3} [{:.3} {:.3}]", it.value, it.low, it.high),
+                is_kept: it.value <= bound,
+            });
+        }
+    };
+    let far = contender("far");
+    claim(
+        "user with a limit: median of the eleven cases",
+        far.and_then(|it| it.ratio),
+        1.05,
+    );
+    let worst = far.and_then(|it| it.worst.as_ref().map(|it| it.0));
+    claim("user with a limit: worst of the eleven cases", worst, 1.08);
+    let unlimited = contender("unlimited").and_then(|it| it.ratio);
+    claim(
+        "user without a limit: median of the eleven cases",
+        unlimited,
+        1.03,
+    );
+}
+
+fn gate(table: &Gate, claims: &mut Vec<Claim>) {
+    let mut claim = |calls: &str, promise: &str, own: fn(&Row) -> f64, bound: f64| {
+        let rows = table.rows.iter().filter(|it| it.calls.starts_with(calls));
+        let costs = rows.map(|it| {
+            let [value, low, high] =
+                [it.decision.value, it.decision.low, it.decision.high].map(|ns| own(it) + ns);
+            Estimate { value, low, high }
+        });
+        if let Some(worst) = costs.max_by(|a, b| a.value.total_cmp(&b.value)) {
+            claims.push(Claim {
+                promise: format!("{promise} ≤ {bound:.0} ns"),
+                found: format!(
+                    "{:.0} [{:.0} {:.0}] ns, of the user whom it costs most",
+                    worst.value, worst.low, worst.high
+                ),
+                is_kept: worst.value <= bound,
+            });
+        }
+    };
+    claim(
+        "mmap",
+        "the gate's decision about mmap of 1 MiB, without calling its hook's program,",
+        |_| 0.0,
+        400.0,
+    );
+    claim(
+        "reserve",
+        "reserve and commit by prctl, the calls themselves included",
+        |it| it.plain.median,
+        1000.0,
+    );
+}
+
+fn scale(table: &Scale, claims: &mut Vec<Claim>) {
+    for (processes, bound) in [(1000, 0.5), (10_000, 5.0)] {
+        let rows = table.rows.iter().filter(|it| it.processes == processes);
+        let medians: Vec<f64> = rows.filter_map(|it| Some(it.resum?.median / 1e6)).collect();
+        let worst = medians.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        if worst.is_finite() {
+            claims.push(Claim {
+                promise: format!("re-sum of {processes} processes ≤ {bound} ms"),
+                found: format!(
+                    "{worst:.2} ms, median, with the number of accounts that suits it least"
+                ),
+                is_kept: worst <= bound,
+            });
+        }
+    }
+    let costs: Vec<f64> = table.rows.iter().filter_map(|it| it.event_ns).collect();
+    if let (Some(first), Some(last)) = (costs.first(), costs.last()) {
+        let all: Vec<String> = costs.iter().map(|it| format!("{it:.0}")).collect();
+        claims.push(Claim {
+            promise: "an event costs the same whatever the number of accounts and processes: with 10,000 \
+                      of 1,000 accounts at most 20 ns more than with 100 of one"
+                .into(),
+            found: format!("{} ns, in the order of the table", all.join(", ")),
+            is_kept: last - first <= 20.0,
+        });
+    }
+}

@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! S1 section 6.2: speed of memory allocation, against the plain kernel.
+//!
+//! In each round every contender runs every case once, the plain kernel before and after all others,
+//! so that what the machine does meanwhile (heat, neighbours) falls out of the ratio.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::allocator::Job;
+use crate::arguments;
+use crate::figures::{Estimate, Spread, bootstrap, median, median_estimate};
+use crate::load::{Load, Stage, User};
+use crate::lock::Lock;
+use crate::progress::Progress;
+
+/// One that is compared with the plain kernel.
+#[derive(Debug, Clone, Copy)]
+struct Entrant {
+    key: &'static str,
+    what: &'static str,
+    load: Load,
+    user: User,
+}
+
+/// In the order in which they are shown. Those of one load are measured together.
+const ENTRANTS: [Entrant; 7] = [
+    Entrant {
+        key: "empty",
+        what: "a BPF program that does nothing, at every RSS event",
+        load: Load::Empty,
+        user: User::Other,
+    },
+    Entrant {
+        key: "unlimited",
+        what: "bursar's kernel half, a user without a limit",
+        load: Load::Half,
+        user: User::Unlimited,
+    },
+    Entrant {
+        key: "far",
+        what: "bursar's kernel half, a user far below his limit",
+        load: Load::Half,
+        user: User::Far,
+    },
+    Entrant {
+        key: "near",
+        what: "bursar's kernel half, a user near a bound: every event counted exactly",
+        load: Load::Half,
+        user: User::Near,
+    },
+    Entrant {
+        key: "trace",
+        what: "bursard --trigger trace: S1's notifier at the trace pipe",
+        load: Load::Trace,
+        user: User::Other,
+    },
+    Entrant {
+        key: "trivial",
+        what: "S1's trivial killer: a scan of all processes at every RSS event",
+        load: Load::Trivial,
+        user: User::Other,
+    },
+    Entrant {
+        key: "cgroup",
+        what: "a memory cgroup with a limit",
+        load: Load::Cgroup,
+        user: User::Other,
+    },
+];
+
+/// S1's eleven cases: processes, megabytes of each, iterations.
+const CASES: [(u64, u64, u64); 11] = [
+    (1, 4, 100),
+    (1, 32, 50),
+    (1, 64, 20),
+    (1, 128, 10),
+    (4, 1, 100),
+    (4, 4, 50),
+    (4, 16, 20),
+    (4, 64, 10),
+    (8, 1, 50),
+    (8, 4, 20),
+    (8, 16, 10),
+];
+
+/// A slow contender does fewer iterations; the figure is of one iteration all the same.
+const SLICE: Duration = Duration::from_millis(350);
+
+/// The whole table.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Speed {
+    pub(crate) rounds: usize,
+    pub(crate) contenders: Vec<Contender>,
+    pub(crate) cases: Vec<Case>,
+    /// The plain kernel against itself, after and before the others: what is noise here.
+    pub(crate) noise: Option<Estimate>,
+    /// The plain kernel's minor fault, nanoseconds.
+    pub(crate) plain_fault_ns: Option<Estimate>,
+}
+
+/// One contender over all cases.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Contender {
+    pub(crate) key: String,
+    pub(crate) what: String,
+    /// Why there are no figures.
+    pub(crate) cannot: Option<String>,
+    /// Median of the eleven cases' ratios to the plain kernel.
+    pub(crate) ratio: Option<Estimate>,
+    /// The largest of the eleven, and its case.
+    pub(crate) worst: Option<(Estimate, String)>,
+    /// What a minor fault takes with it, nanoseconds.
+    pub(crate) fault_ns: Option<Estimate>,
+    /// And how much of it is the contender's, round by round.
+    pub(crate) added_ns: Option<Estimate>,
+}
+
+/// One of the eleven.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) processes: u64,
+    pub(crate) bytes: u64,
+    /// The plain kernel, microseconds an iteration.
+    pub(crate) plain: Spread,
+    pub(crate) figures: BTreeMap<String, Figure>,
+}
+
+/// One contender in one case.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Figure {
+    /// Microseconds of user and system time an iteration.
+    pub(crate) spent: Spread,
+    /// To the plain kernel in the same round.
+    pub(crate) ratio: Estimate,
+    /// All of them.
+    pub(crate) ratios: Vec<f64>,
+}
+
+/// What was measured: by contender (the plain kernel twice: "before", "after") and case, one figure
+/// a round.
+type Samples = BTreeMap<(&'static str, usize), Vec<f64>>;
+
+/// The case after the eleven: first touches alone.
+const FAULTS: usize = CASES.len();
+
+pub(crate) fn measure(
+    stage: &Stage,
+    rounds: usize,
+    is_quick: bool,
+    only: &arguments::Speed,
+    lock: &Lock,
+) -> Result<Speed> {
+    let entrants: Vec<Entrant> = ENTRANTS
+        .into_iter()
+        .filter(|it| only.only.is_empty() || only.only.iter().any(|key| key == it.key))
+        .collect();
+    let mut cannot: BTreeMap<&'static str, String> = BTreeMap::new();
+    let mut samples = Samples::new();
+    let chosen = |case: &usize| only.cases.is_empty() || only.cases.contains(&(case + 1));
+    let cases: Vec<usize> = (0..=FAULTS).filter(chosen).collect();
+    let mut progress = Progress::new("speed", rounds * cases.len());
+    for round in 0..rounds {
+        for &case in &cases {
+            lock.keep()?;
+            one_case(
+                stage,
+                round,
+                case,
+                is_quick,
+                &entrants,
+                &mut samples,
+                &mut cannot,
+            )?;
+            progress.step(&name_of(case));
+        }
+    }
+    Ok(sum_up(rounds, &entrants, &samples, &cannot))
+}
+
+/// Every contender once. Who comes first changes from round to round.
+fn one_case(
+    stage: &Stage,
+    round: usize,
+    case: usize,
+    is_quick: bool,
+    entrants: &[Entrant],
+    samples: &mut Samples,
+    cannot: &mut BTreeMap<&'static str, String>,
+) -> Result<()> {
+    let mut loads: Vec<Load> = Vec::new();
+    for entrant in entrants {
+        if !loads.contains(&entrant.load) && !cannot.contains_key(entrant.key) {
+            loads.push(entrant.load);
+        }
+    }
+    let count = loads.len().max(1);
+    loads.rotate_left(round % count);
+    let job = job_of(case, is_quick);
+    let plain = |key: &'static str, samples: &mut Samples| -> Result<()> {
+        let taken = job.run(stage, stage.uid(User::Other), None)?;
+        samples
+            .entry((key, case))
+            .or_default()
+            .push(figure_of(case, &taken));
+        Ok(())
+    };
+    // Warms caches and the allocator's free lists; not counted.
+    let warm = Job {
+        iterations: 1,
+        ..job
+    };
+    warm.run(stage, stage.uid(User::Other), None)?;
+    plain("before", samples)?;
+    for load in loads {
+        let raised = match load.raise(stage) {
+            Ok(raised) => raised,
+            Err(error) => {
+                for entrant in entrants.iter().filter(|it| it.load == load) {
+                    cannot.insert(entrant.key, format!("{error:#}"));
+                }
+                continue;
+            }
+        };
+        let mut of_load: Vec<&Entrant> = entrants.iter().filter(|it| it.load == load).collect();
+        let count = of_load.len().max(1);
+        of_load.rotate_left(round % count);
+        for entrant in of_load {
+            let entrance = raised.entrance();
+            let taken = job.run(stage, stage.uid(entrant.user), entrance.as_deref())?;
+            samples
+                .entry((entrant.key, case))
+                .or_default()
+                .push(figure_of(case, &taken));
+        }
+    }
+    plain("after", samples)
+}
+
+fn job_of(case: usize, is_quick: bool) -> Job {
+    let slice = if is_quick { SLICE / 4 } else { SLICE };
+    match CASES.get(case) {
+        Some(&(processes, megabytes, iterations)) => Job {
+            processes: Some(processes),
+            bytes: megabytes << 20,
+            iterations,
+            budget: slice,
+        },
+        None => Job {
+            processes: None,
+            bytes: 64 << 20,
+            iterations: 10,
+            budget: slice,
+        },
+    }
+}
+
+fn figure_of(case: usize, taken: &crate::allocator::Taken) -> f64 {
+    if case == FAULTS {
+        taken.fault_ns
+    } else {
+        taken.microseconds
+    }
+}
+
+fn name_of(case: usize) -> String {
+    match CASES.get(case) {
+        Some((processes, megabytes, iterations)) => {
+            format!("{processes} × {megabytes} MB × {iterations}")
+        }
+        None => "first touches".to_owned(),
+    }
+}
+
+/// Ratios of a contender to the plain kernel around it, one a round.
+fn ratios(samples: &Samples, key: &'static str, case: usize) -> Vec<f64> {
+    against_plain(samples, key, case, |own, plain| own / plain)
+}
+
+fn against_plain(
+    samples: &Samples,
+    key: &'static str,
+    case: usize,
+    compare: impl Fn(f64, f64) -> f64,
+) -> Vec<f64> {
+    let of = |key| samples.get(&(key, case)).map_or(&[][..], Vec::as_slice);
+    let plain = of("before")
+        .iter()
+        .zip(of("after"))
+        .map(|(a, b)| f64::midpoint(*a, *b));
+    of(key)
+        .iter()
+        .zip(plain)
+        .map(|(own, plain)| compare(*own, plain))
+        .collect()
+}
+
+fn sum_up(
+    rounds: usize,
+    entrants: &[Entrant],
+    samples: &Samples,
+    cannot: &BTreeMap<&'static str, String>,
+) -> Speed {
+    let cases = (0..FAULTS)
+        .filter_map(|case| {
+            let (processes, megabytes, _) = CASES[case];
+            let mut plain = samples.get(&("before", case))?.clone();
+            plain.extend(samples.get(&("after", case))?);
+            let figures = entrants
+                .iter()
+                .filter_map(|entrant| {
+                    let ratios = ratios(samples, entrant.key, case);
+                    let figure = Figure {
+                        spent: Spread::of(samples.get(&(entrant.key, case))?)?,
+                        ratio: median_estimate(&ratios)?,
+                        ratios,
+                    };
+                    Some((entrant.key.to_owned(), figure))
+                })
+                .collect();
+            Some(Case {
+                name: name_of(case),
+                processes,
+                bytes: megabytes << 20,
+                plain: Spread::of(&plain)?,
+                figures,
+            })
+        })
+        .collect::<Vec<_>>();
+    let contenders = entrants
+        .iter()
+        .map(|entrant| contender(rounds, *entrant, samples, &cases, cannot))
+        .collect();
+    let noise = over_cases(rounds, |case| {
+        let before = samples.get(&("before", case))?;
+        let after = samples.get(&("after", case))?;
+        Some(
+            after
+                .iter()
+                .zip(before)
+                .map(|(after, before)| after / before)
+                .collect(),
+        )
+    });
+    let mut faults = samples
+        .get(&("before", FAULTS))
+        .cloned()
+        .unwrap_or_default();
+    faults.extend(samples.get(&("after", FAULTS)).into_iter().flatten());
+    Speed {
+        rounds,
+        contenders,
+        cases,
+        noise,
+        plain_fault_ns: median_estimate(&faults),
+    }
+}
+
+/// The median over the cases of the medians over the rounds.
+fn over_cases(rounds: usize, of: impl Fn(usize) -> Option<Vec<f64>>) -> Option<Estimate> {
+    let all: Vec<Vec<f64>> = (0..FAULTS)
+        .filter_map(of)
+        .filter(|it| it.len() == rounds)
+        .collect();
+    if all.is_empty() {
+        return None;
+    }
+    bootstrap(rounds, |drawn| {
+        let medians: Vec<f64> = all
+            .iter()
+            .map(|case| median(&drawn.iter().map(|&round| case[round]).collect::<Vec<_>>()))
+            .collect();
+        median(&medians)
+    })
+}
+
+fn contender(
+    rounds: usize,
+    entrant: Entrant,
+    samples: &Samples,
+    cases: &[Case],
+    cannot: &BTreeMap<&'static str, String>,
+) -> Contender {
+    let worst = cases
+        .iter()
+        .filter_map(|case| Some((case.figures.get(entrant.key)?.ratio, case.name.clone())))
+        .max_by(|a, b| a.0.value.total_cmp(&b.0.value));
+    let faults = samples
+        .get(&(entrant.key, FAULTS))
+        .map_or(&[][..], Vec::as_slice);
+    Contender {
+        key: entrant.key.to_owned(),
+        what: entrant.what.to_owned(),
+        cannot: cannot.get(entrant.key).cloned(),
+        ratio: over_cases(rounds, |case| Some(ratios(samples, entrant.key, case))),
+        worst,
+        fault_ns: median_estimate(faults),
+        added_ns: median_estimate(&against_plain(
+            samples,
+            entrant.key,
+            FAULTS,
+            |own, plain| own - plain,
+        )),
+    }
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The scan of all page maps.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use bursar_host::{HostError, MapCounts, PageEntry, Pagemap, Proc, Walked};
+use bursar_model::{AccountId, Pid, Uid};
+use bursar_policy::{Fractions, Frame, Mapped, NoShare, Party, WHOLE_PAGE};
+
+use crate::frames::Frames;
+use crate::pace::{Clock, Pace};
+use crate::{Count, Facts, Holding};
+
+/// Shares of shared pages, at most: about 100 MB of ours when 4 GiB are shared.
+const MOST_SHARES: u32 = 1 << 20;
+/// Of an address space that has to be read from end to end: so many entries for each page that is
+/// there, and so many for nothing.
+const ENTRIES_A_PAGE: u64 = 64;
+const ENTRIES_FREE: u64 = 1 << 20;
+/// Entries between two looks at the clock.
+const TICK: u32 = 1024;
+/// Frames that are nobody's, remembered for a round; more are asked for again.
+const MOST_NOBODYS: usize = 1 << 16;
+/// Threads of a process whose first one is dead that are tried for its memory.
+const MOST_THREADS: usize = 64;
+
+/// A process to be counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Looked {
+    /// It.
+    pub pid: Pid,
+    /// Its real user.
+    pub uid: Uid,
+}
+
+/// What one party has met with in this round.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sum {
+    processes: u32,
+    resident: u64,
+    own: u64,
+    /// Whole pages beyond its own: crowded or unseen.
+    more: u64,
+}
+
+/// Counts, again and again: the rings of shared pages stay in between.
+#[derive(Debug)]
+pub struct Census {
+    proc: Arc<Proc>,
+    map_counts: Option<MapCounts>,
+    fractions: Fractions,
+    parties: HashMap<Option<AccountId>, Party>,
+    round: u32,
+    /// This round's:
+    sums: HashMap<Party, Sum>,
+    met: Frames,
+    nobodys: HashSet<u64>,
+    facts: Facts,
+}
+
+impl Census {
+    /// Of the machine that `proc` shows.
+    pub fn new(proc: Proc) -> Self {
+        Self {
+            map_counts: MapCounts::open(&proc).ok(),
+            proc: Arc::new(proc),
+            fractions: Fractions::new(MOST_SHARES),
+            parties: HashMap::new(),
+            round: 0,
+            sums: HashMap::new(),
+            met: Frames::default(),
+            nobodys: HashSet::new(),
+            facts: Facts::default(),
+        }
+    }
+
+    /// Looks at every process. `payer` says whose account pays for one.
+    ///
+    /// # Errors
+    /// When the processes cannot be listed.
+    pub fn count(
+        &mut self,
+        pace: Pace,
+        mut payer: impl FnMut(&Proc, Looked) -> Option<AccountId>,
+    ) -> Result<Count, HostError> {
+        let began = Instant::now();
+        let mut clock = Clock::start(pace);
+        self.round = self.round.wrapping_add(1);
+        self.sums.clear();
+        self.met.clear();
+        self.nobodys.clear();
+        self.facts = Facts {
+            nobodys_unknown: self.map_counts.is_none(),
+            ..Facts::default()
+        };
+        let pids: Vec<Pid> = self.proc.pids()?.filter_map(Result::ok).collect();
+        for pid in pids {
+            clock.tick();
+            self.look_at(pid, &mut clock, &mut payer);
+        }
+        self.fractions.forget_unseen(self.round);
+        Ok(self.sum_up(began, &clock))
+    }
+
+    fn look_at(
+        &mut self,
+        pid: Pid,
+        clock: &mut Clock,
+        payer: &mut impl FnMut(&Proc, Looked) -> Option<AccountId>,
+    ) {
+        let Some((tid, uid, resident)) = self.find_memory(pid) else {
+            return;
+        };
+        let map = match Pagemap::open(&self.proc, tid) {
+            Ok(Some(map)) => map,
+            Ok(None) => {
+                self.facts.vanished += 1;
+                return;
+            }
+            Err(_) => {
+                self.facts.refused += 1;
+                return;
+            }
+        };
+        let account = payer(&self.proc, Looked { pid, uid });
+        let Some(party) = self.party(account) else {
+            return;
+        };
+        self.facts.processes += 1;
+        let most = ENTRIES_FREE.saturating_add(resident.saturating_mul(ENTRIES_A_PAGE));
+        let mut found = 0u64;
+        let mut is_hidden = false;
+        let mut ticks = 0;
+        let proc = Arc::clone(&self.proc);
+        let walked = map.walk(&proc, most, |entry| {
+            ticks += 1;
+            if ticks % TICK == 0 {
+                clock.tick();
+            }
+            is_hidden |= entry.frame().is_none();
+            found += u64::from(self.meet(party, entry));
+        });
+        let mut unseen = 0;
+        match walked {
+            Ok(Walked::Whole) => {}
+            Ok(Walked::Gone) => self.facts.vanished += 1,
+            Ok(Walked::Cut) => unseen = resident.saturating_sub(found),
+            Err(_) => is_hidden = true,
+        }
+        self.facts.refused += u32::from(is_hidden);
+        self.facts.unseen_pages += unseen;
+        let sum = self.sums.entry(party).or_default();
+        sum.processes += u32::from(found > 0);
+        sum.resident += found + unseen;
+        sum.more += unseen;
+    }
+
+    /// A thread through which a process's memory can be seen, its user, and how much there is in pages.
+    fn find_memory(&self, pid: Pid) -> Option<(Pid, Uid, u64)> {
+        let page = bursar_host::machine::page_size();
+        let look = |tid: Pid| {
+            let status = self.proc.status(tid).ok().flatten()?;
+            Some((status.memory, status.uid, status.threads))
+        };
+        let (memory, uid, threads) = look(pid)?;
+        if let Some(memory) = memory {
+            return Some((pid, uid, page.pages_within(memory.rss()).get()));
+        }
+        // A kernel thread, a zombie, or one whose first thread is dead and whose others are not.
+        if threads < 2 {
+            return None;
+        }
+        let others = self.proc.threads(pid, MOST_THREADS).ok()?;
+        others.into_iter().find_map(|tid| {
+            let (memory, uid, _) = look(tid)?;
+            Some((tid, uid, page.pages_within(memory?.rss()).get()))
+        })
+    }
+
+    fn party(&mut self, account: Option<AccountId>) -> Option<Party> {
+        let next = u32::try_from(self.parties.len()).ok().and_then(Party::new);
+        match self.parties.get(&account) {
+            Some(&party) => Some(party),
+            None => {
+                let party = next?;
+                self.parties.insert(account, party);
+                Some(party)
+            }
+        }
+    }
+
+    /// One page of somebody's; false where it is no page.
+    fn meet(&mut self, party: Party, entry: PageEntry) -> bool {
+        let Some(frame) = entry.frame().and_then(Frame::new) else {
+            return false;
+        };
+        if entry.is_exclusive() {
+            if self.met.insert(frame.get()) {
+                self.sums.entry(party).or_default().own += 1;
+            } else {
+                // Two processes of one address space, or it has changed hands while we looked.
+                self.facts.moved_pages += 1;
+            }
+            return true;
+        }
+        if self.nobodys.contains(&frame.get()) {
+            self.facts.nobodys_entries += 1;
+            return false;
+        }
+        let is_new = !self.met.contains(frame.get());
+        let is_known = self.fractions.is_known(frame);
+        if is_new && !is_known && !entry.is_file() && self.is_nobodys(frame.get()) {
+            self.facts.nobodys_entries += 1;
+            return false;
+        }
+        if !is_new && !is_known {
+            // Somebody's alone a moment ago.
+            self.facts.moved_pages += 1;
+            return true;
+        }
+        match self.fractions.see(frame, party, self.round) {
+            Ok(Mapped::Alone | Mapped::Shared | Mapped::Already) => {
+                self.met.insert(frame.get());
+            }
+            Err(NoShare::Full(_)) => {
+                self.facts.crowded_pages += 1;
+                self.sums.entry(party).or_default().more += 1;
+            }
+        }
+        true
+    }
+
+    /// Whether an entry that is mapped elsewhere too is none: the zero page and devices' memory have no
+    /// count of mappings.
+    fn is_nobodys(&mut self, frame: u64) -> bool {
+        let Some(counts) = &self.map_counts else {
+            return false;
+        };
+        match counts.of(frame) {
+            Ok(Some(0) | None) => {}
+            Ok(Some(_)) | Err(_) => return false,
+        }
+        if self.nobodys.len() < MOST_NOBODYS {
+            self.nobodys.insert(frame);
+        }
+        true
+    }
+
+    fn sum_up(&self, began: Instant, clock: &Clock) -> Count {
+        let exact = self.fractions.exact();
+        let mut holdings: Vec<Holding> = self
+            .parties
+            .iter()
+            .filter_map(|(&account, party)| {
+                let sum = self.sums.get(party).copied().unwrap_or_default();
+                let whole = (sum.own + sum.more) * WHOLE_PAGE;
+                let holding = Holding {
+                    account,
+                    processes: sum.processes,
+                    resident_pages: sum.resident,
+                    own_pages: sum.own,
+                    exact_parts: whole + exact.get(party).copied().unwrap_or(0),
+                    shift_parts: whole + self.fractions.held(*party),
+                };
+                (sum.processes > 0).then_some(holding)
+            })
+            .collect();
+        holdings.sort_by_key(|it| (it.account.is_none(), it.account));
+        Count {
+            holdings,
+            mapped_pages: self.met.len(),
+            shared_pages: self.fractions.pages() as u64,
+            facts: self.facts,
+            took: began.elapsed(),
+            work: clock.worked(),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `--user` and `--group`: whose processes, and is that really meant.
+
+use std::io::{BufRead, IsTerminal};
+
+use bursar_host::{Lookup, Proc, Users};
+use bursar_model::{Bytes, Pid, Uid};
+
+use crate::failure::Failure;
+use crate::output;
+
+/// More users of one group are not looked up twice.
+const REMEMBERED: usize = 1024;
+
+/// The user with this name or number.
+pub(super) fn user(name: &str) -> Result<Vec<Uid>, Failure> {
+    match Users::new(REMEMBERED).by_name(name) {
+        Lookup::Found(user) => Ok(vec![user.uid]),
+        Lookup::Absent => match name.parse() {
+            Ok(number) => Ok(vec![Uid::new(number)]),
+            Err(_) => Err(Failure::usage(format!(
+                "there is no user {name:?}; give a name or a uid"
+            ))),
+        },
+        Lookup::Unavailable(errno) => Err(Failure::failed(format!(
+            "the user {name:?} cannot be looked up: {errno}; give the uid"
+        ))),
+    }
+}
+
+/// The members of the group with this name. One of whom not everybody is known is refused: to kill
+/// some is not what was asked for.
+pub(super) fn group(name: &str) -> Result<Vec<Uid>, Failure> {
+    let unavailable = |errno| {
+        Failure::failed(format!(
+            "the group {name:?} cannot be looked up: {errno}; name its users"
+        ))
+    };
+    match Users::new(REMEMBERED).members(name) {
+        Lookup::Found(members) => match members.incomplete {
+            Some(errno) => Err(unavailable(errno)),
+            None => Ok(members.uids.into_iter().collect()),
+        },
+        Lookup::Absent => Err(Failure::usage(format!("there is no group {name:?}"))),
+        Lookup::Unavailable(errno) => Err(unavailable(errno)),
+    }
+}
+
+/// One process of theirs.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Theirs {
+    pub(super) pid: Pid,
+    /// What comes back with it.
+    pub(super) private: Bytes,
+}
+
+/// What these users run now, without what has ended and is only waited for. Root's own processes are the
+/// machine: refused.
+pub(super) fn processes(proc: &Proc, uids: &[Uid]) -> Result<Vec<Theirs>, Failure> {
+    if uids.iter().any(|uid| uid.get() == 0) {
+        return Err(Failure::usage(
+            "root's processes are the machine; name those that are meant",
+        ));
+    }
+    let pids = proc
+        .pids()
+        .map_err(|error| Failure::failed(error.to_string()))?;
+    let others = pids
+        .filter_map(Result::ok)
+        .filter(|pid| pid.get() != std::process::id());
+    let theirs = others.filter_map(|pid| {
+        let status = proc.status(pid).ok().flatten()?;
+        let has_ended = status.is_dead && status.threads <= 1;
+        (uids.contains(&status.uid) && !has_ended).then(|| Theirs {
+            pid,
+            private: status
+                .memory
+                .map_or(Bytes::ZERO, |it| it.rss_anon.saturating_add(it.swap)),
+        })
+    });
+    Ok(theirs.collect())
+}
+
+/// Asks, on a terminal; elsewhere `--yes` has to be said.
+pub(super) fn confirm(whose: &str, theirs: &[Theirs]) -> Result<(), Failure> {
+    let private = theirs
+        .iter()
+        .fold(Bytes::ZERO, |sum, it| sum.saturating_add(it.private));
+    let what = match theirs.len() {
+        1 => format!("one process of {whose}, holding {private},"),
+        count => format!("{count} processes of {whose}, holding {private},"),
+    };
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::usage(format!(
+            "{what} would be killed; add --yes if that is meant"
+        )));
+    }
+    output::complain(&format!("{what} will be killed. Type yes to go on:"));
+    let mut line = String::new();
+    let _ = std::io::stdin().lock().read_line(&mut line);
+    if line.trim() == "yes" {
+        return Ok(());
+    }
+    Err(Failure::failed("nothing was killed"))
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A command about to be run. Each option of `bursar run` adds what it needs, before the command
+//! exists; then we become it, so that its pid, signals and exit code are its own. Only an usher
+//! (command/run/gate) has it as a child.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, ErrorKind};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+
+use bursar_model::printable;
+
+use crate::failure::Failure;
+
+/// A command about to be run.
+#[derive(Debug)]
+pub(crate) struct Launch {
+    command: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+}
+
+impl Launch {
+    /// Of what was typed behind `--`.
+    pub(crate) fn of(command: Vec<OsString>) -> Self {
+        Self {
+            command,
+            environment: Vec::new(),
+        }
+    }
+
+    /// The program's name as typed.
+    pub(crate) fn program(&self) -> &OsStr {
+        self.command
+            .first()
+            .map_or(OsStr::new(""), OsString::as_os_str)
+    }
+
+    /// Sets variables in its environment.
+    pub(crate) fn set(&mut self, variables: Vec<(OsString, OsString)>) {
+        self.environment.extend(variables);
+    }
+
+    /// Becomes it. Comes back only when that fails.
+    pub(crate) fn exec(self) -> Failure {
+        match self.command() {
+            Ok(mut command) => self.failed(&command.exec()),
+            Err(failure) => failure,
+        }
+    }
+
+    /// Starts it as a child, with our own standard streams.
+    pub(crate) fn spawn(&self) -> Result<Child, Failure> {
+        let mut command = self.command()?;
+        command.spawn().map_err(|error| self.failed(&error))
+    }
+
+    fn command(&self) -> Result<Command, Failure> {
+        let Some((program, arguments)) = self.command.split_first() else {
+            return Err(Failure::usage("run what? write the command behind --"));
+        };
+        let mut command = Command::new(program);
+        let environment = self.environment.iter().map(|(name, value)| (name, value));
+        command.args(arguments).envs(environment);
+        Ok(command)
+    }
+
+    fn failed(&self, error: &io::Error) -> Failure {
+        let name = printable(self.program().as_encoded_bytes(), 256);
+        match error.kind() {
+            ErrorKind::NotFound => Failure::failed(format!(
+                "cannot run {name:?}: there is no such program; is the name right?"
+            )),
+            _ => Failure::failed(format!("cannot run {name:?}: {error}")),
+        }
+    }
+}

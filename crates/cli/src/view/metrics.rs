@@ -1,0 +1,595 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The status as metrics: one table says what each is called, what it means and where it comes from, and
+//! both the exposition (OpenMetrics text, which Prometheus and node_exporter's textfile collector read)
+//! and the list in docs/COMMANDS.md are made from it.
+
+use std::fmt;
+
+use bursar_model::{AccountStatus, Bytes, DaemonStatus, GateMode, Resource, Row, TriggerKind};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+/// Only grows while the kernel half or bursard stays; or how much there is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Value {
+    Number(u64),
+    Seconds(f64),
+}
+
+/// Where it comes from; `None`: not now, or not here.
+enum Source {
+    Daemon(fn(&DaemonStatus) -> Option<Value>),
+    Account(fn(&AccountStatus) -> Option<Value>),
+    Row(fn(&Row) -> Option<Value>),
+}
+
+struct Metric {
+    /// Without `bursar_`, and without the `_total` that counters get.
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    source: Source,
+}
+
+const fn daemon(
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    of: fn(&DaemonStatus) -> Option<Value>,
+) -> Metric {
+    Metric {
+        name,
+        kind,
+        help,
+        source: Source::Daemon(of),
+    }
+}
+
+const fn account(
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    of: fn(&AccountStatus) -> Option<Value>,
+) -> Metric {
+    Metric {
+        name,
+        kind,
+        help,
+        source: Source::Account(of),
+    }
+}
+
+const fn row(
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    of: fn(&Row) -> Option<Value>,
+) -> Metric {
+    Metric {
+        name,
+        kind,
+        help,
+        source: Source::Row(of),
+    }
+}
+
+const fn number(count: u64) -> Option<Value> {
+    Some(Value::Number(count))
+}
+
+fn bytes(amount: Bytes) -> Option<Value> {
+    (amount < Bytes::MAX).then_some(Value::Number(amount.get()))
+}
+
+fn seconds(nanos: u64) -> Option<Value> {
+    Some(Value::Seconds(nanos as f64 / 1e9))
+}
+
+use Kind::{Counter, Gauge};
+
+const METRICS: &[Metric] = &[
+    row("held", Gauge, "Held now by living processes, bytes", |it| {
+        bytes(it.held)
+    }),
+    row("maxheld", Gauge, "The most ever held, bytes", |it| {
+        bytes(it.maxheld)
+    }),
+    row(
+        "notice",
+        Gauge,
+        "Above this the user is told, bytes; absent: never",
+        |it| bytes(it.notice?),
+    ),
+    row(
+        "barrier",
+        Gauge,
+        "Above this new requests are refused, bytes; absent: never",
+        |it| bytes(it.barrier?),
+    ),
+    row(
+        "limit",
+        Gauge,
+        "Above this a process is killed, bytes; absent: never",
+        |it| bytes(it.limit?),
+    ),
+    row(
+        "failcnt",
+        Counter,
+        "Charges refused: requests denied and breaches answered by a kill",
+        |it| number(it.failcnt),
+    ),
+    account(
+        "account_processes",
+        Gauge,
+        "Address spaces charged to the account",
+        |it| number(it.processes.into()),
+    ),
+    account(
+        "account_kills",
+        Counter,
+        "Processes killed because of the account",
+        |it| number(it.kills),
+    ),
+    account("account_notices", Counter, "Notices given", |it| {
+        number(it.notices)
+    }),
+    account(
+        "account_dying_bytes",
+        Gauge,
+        "Memory of processes already killed that is not back yet; not in held",
+        |it| bytes(it.dying),
+    ),
+    account(
+        "account_reserved_bytes",
+        Gauge,
+        "Granted in advance and not yet held",
+        |it| bytes(it.reserved),
+    ),
+    account(
+        "account_committed_bytes",
+        Gauge,
+        "What could come to be held without asking again, where the gate measures that",
+        |it| bytes(it.committed?),
+    ),
+    account(
+        "account_files_bytes",
+        Gauge,
+        "Of held: in files in memory beyond what processes map",
+        |it| bytes(it.unmapped),
+    ),
+    account(
+        "account_stuck_files_bytes",
+        Gauge,
+        "Of those: what no kill would free",
+        |it| bytes(it.stuck),
+    ),
+    account(
+        "account_correction_bytes",
+        Gauge,
+        "Taken off held because several processes map the same pages; absent: nobody has looked",
+        |it| bytes(it.correction?.bytes),
+    ),
+    account(
+        "account_correction_age_seconds",
+        Gauge,
+        "How long ago that was found",
+        |it| seconds(it.correction?.age_ns),
+    ),
+    account(
+        "account_correction_left_seconds",
+        Gauge,
+        "How long it is good yet if nobody looks again",
+        |it| seconds(it.correction?.left_ns),
+    ),
+    daemon(
+        "kernel_half_attached",
+        Gauge,
+        "1: the kernel half is there, and limits hold without bursard",
+        |it| number(it.kernel_half.attached.into()),
+    ),
+    daemon(
+        "event_trigger",
+        Gauge,
+        "1: an RSS event itself decides",
+        |it| number(it.kernel_half.event_trigger.into()),
+    ),
+    daemon("timer_trigger", Gauge, "1: the 200 ms timer runs", |it| {
+        number(it.kernel_half.timer.into())
+    }),
+    daemon("ram_bytes", Gauge, "Memory of the machine", |it| {
+        bytes(it.ram_bytes)
+    }),
+    daemon(
+        "error_bound_bytes",
+        Gauge,
+        "What held may be off by near a bound; absent: nothing bounds it",
+        |it| bytes(it.error_bound_bytes),
+    ),
+    daemon(
+        "counter_cpus",
+        Gauge,
+        "CPUs that may keep part of a counter back: error_bound_bytes is these times the batch",
+        |it| number(it.kernel_half.counter_cpus.into()),
+    ),
+    daemon(
+        "counter_batch_pages",
+        Gauge,
+        "Pages that each may keep back",
+        |it| number(it.kernel_half.counter_batch_pages.into()),
+    ),
+    daemon(
+        "drift_repaired_bytes",
+        Counter,
+        "Ledger differences found and repaired",
+        |it| bytes(it.kernel_half.drift_repaired_bytes),
+    ),
+    daemon(
+        "drift_repairs",
+        Counter,
+        "How often one was repaired",
+        |it| number(it.kernel_half.drift_repairs),
+    ),
+    daemon(
+        "drift_repaired_bytes_per_resum",
+        Gauge,
+        "Repaired by a re-sum on the average, rounded up",
+        |it| bytes(it.kernel_half.drift_repaired_bytes_per_resum),
+    ),
+    daemon("resums", Counter, "Exact re-sums made", |it| {
+        number(it.kernel_half.resums)
+    }),
+    daemon("resum_seconds", Gauge, "Time the last one took", |it| {
+        seconds(it.kernel_half.resum_ns)
+    }),
+    daemon(
+        "resum_longest_seconds",
+        Gauge,
+        "Time the longest one took",
+        |it| seconds(it.kernel_half.resum_max_ns),
+    ),
+    daemon(
+        "processes",
+        Gauge,
+        "Processes that the last walk met",
+        |it| number(it.kernel_half.resum_processes),
+    ),
+    daemon(
+        "decision_longest_seconds",
+        Gauge,
+        "Time the longest decision took",
+        |it| seconds(it.kernel_half.decision_max_ns),
+    ),
+    daemon(
+        "stale_records",
+        Counter,
+        "Processes whose end no event told",
+        |it| number(it.kernel_half.stale_records),
+    ),
+    daemon(
+        "missed_processes",
+        Counter,
+        "Processes whose beginning no event told; those before the kernel half included",
+        |it| number(it.kernel_half.missed_processes),
+    ),
+    daemon(
+        "events_lost",
+        Counter,
+        "Events that did not fit the ring buffer: they happened and are not recorded",
+        |it| number(it.kernel_half.events_lost),
+    ),
+    daemon(
+        "records_full",
+        Counter,
+        "Processes that did not fit the ledger",
+        |it| number(it.kernel_half.records_full),
+    ),
+    daemon(
+        "accounts_full",
+        Counter,
+        "Users that did not fit the ledger",
+        |it| number(it.kernel_half.accounts_full),
+    ),
+    daemon(
+        "kills_retried",
+        Counter,
+        "Kills sent at a second try",
+        |it| number(it.kernel_half.kills_retried),
+    ),
+    daemon(
+        "skipped_runs",
+        Counter,
+        "Runs of the ledger's programs that the kernel skipped",
+        |it| number(it.kernel_half.skipped_runs),
+    ),
+    daemon(
+        "files",
+        Gauge,
+        "Files in memory that the last count met",
+        |it| number(it.kernel_half.files),
+    ),
+    daemon("files_count_seconds", Gauge, "Time it took", |it| {
+        seconds(it.kernel_half.files_count_ns)
+    }),
+    daemon(
+        "files_count_longest_seconds",
+        Gauge,
+        "Time the longest one took",
+        |it| seconds(it.kernel_half.files_count_max_ns),
+    ),
+    daemon(
+        "files_counts_skipped",
+        Counter,
+        "Counts that ended before the last file",
+        |it| number(it.kernel_half.files_skipped),
+    ),
+    daemon(
+        "surveys",
+        Counter,
+        "Looks at what an account's processes share, made to their end",
+        |it| number(it.kernel_half.surveys.made),
+    ),
+    daemon(
+        "surveys_failed",
+        Counter,
+        "Those that were not: the account counts in full",
+        |it| number(it.kernel_half.surveys.failed),
+    ),
+    daemon("survey_seconds", Gauge, "Time the last one took", |it| {
+        seconds(it.kernel_half.surveys.last_ns)
+    }),
+    daemon(
+        "survey_longest_seconds",
+        Gauge,
+        "Time the longest one took",
+        |it| seconds(it.kernel_half.surveys.longest_ns),
+    ),
+    daemon(
+        "survey_spent_seconds",
+        Counter,
+        "Time all of them took",
+        |it| seconds(it.kernel_half.surveys.spent_ns),
+    ),
+    daemon(
+        "surveyed_accounts",
+        Gauge,
+        "Accounts that are surveyed again and again at the moment",
+        |it| number(it.kernel_half.surveys.accounts),
+    ),
+    daemon(
+        "copies_watched",
+        Gauge,
+        "1: copies of shared pages are watched for at the moment",
+        |it| number(it.kernel_half.surveys.watching.into()),
+    ),
+    daemon(
+        "reaped",
+        Counter,
+        "Killed processes whose memory is back",
+        |it| number(it.reaps.reaped),
+    ),
+    daemon("reaped_bytes", Counter, "Memory that came back", |it| {
+        bytes(it.reaps.freed)
+    }),
+    daemon(
+        "unreaped",
+        Counter,
+        "Killed processes whose memory did not come back while it was waited for",
+        |it| number(it.reaps.unreaped),
+    ),
+    daemon(
+        "reap_longest_seconds",
+        Gauge,
+        "The longest wait for a killed process's memory",
+        |it| seconds(it.reaps.longest?.get()),
+    ),
+    daemon(
+        "remarks",
+        Gauge,
+        "What an administrator should know (bursar status says what)",
+        |it| number(it.remarks.len() as u64),
+    ),
+];
+
+/// Labels as the format wants them: the library writes values as they are.
+type Labels = Vec<(&'static str, String)>;
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+fn labels_of(account: &AccountStatus) -> Labels {
+    let mut labels = vec![("account", escaped(&account.account))];
+    labels.extend(account.uid.map(|uid| ("uid", uid.to_string())));
+    labels
+}
+
+#[derive(Debug)]
+struct Exposition(DaemonStatus);
+
+impl Collector for Exposition {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.about(&mut encoder)?;
+        for metric in METRICS {
+            let values = self.values(metric);
+            if values.is_empty() {
+                continue;
+            }
+            let kind = match metric.kind {
+                Kind::Counter => MetricType::Counter,
+                Kind::Gauge => MetricType::Gauge,
+            };
+            let mut family = encoder.encode_descriptor(metric.name, metric.help, None, kind)?;
+            for (labels, value) in values {
+                if labels.is_empty() {
+                    write(&mut family, metric.kind, value)?;
+                } else {
+                    write(&mut family.encode_family(&labels)?, metric.kind, value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write(encoder: &mut MetricEncoder<'_>, kind: Kind, value: Value) -> fmt::Result {
+    match (kind, value) {
+        (Kind::Counter, Value::Number(number)) => {
+            encoder.encode_counter::<NoLabelSet, _, u64>(&number, None)
+        }
+        (Kind::Counter, Value::Seconds(number)) => {
+            encoder.encode_counter::<NoLabelSet, _, u64>(&number, None)
+        }
+        (Kind::Gauge, Value::Number(number)) => {
+            encoder.encode_gauge(&i64::try_from(number).unwrap_or(i64::MAX))
+        }
+        (Kind::Gauge, Value::Seconds(number)) => encoder.encode_gauge(&number),
+    }
+}
+
+impl Exposition {
+    /// Version, trigger and gate: words, so labels of a metric that is always 1.
+    fn about(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let half = &self.0.kernel_half;
+        let trigger = match half.trigger {
+            Some(TriggerKind::Bpf) => "bpf",
+            Some(TriggerKind::Trace) => "trace",
+            Some(TriggerKind::Poll) => "poll",
+            None => "none",
+        };
+        let gate = match half.gate.mode {
+            GateMode::Strict => "strict",
+            GateMode::BestEffort => "best_effort",
+            GateMode::None => "none",
+        };
+        let labels: Labels = vec![
+            ("version", escaped(&self.0.version)),
+            ("trigger", trigger.into()),
+            ("gate", gate.into()),
+        ];
+        let mut info = encoder.encode_descriptor(ABOUT, ABOUT_HELP, None, MetricType::Info)?;
+        info.encode_info(&labels)
+    }
+
+    fn values(&self, metric: &Metric) -> Vec<(Labels, Value)> {
+        let accounts = self.0.accounts.iter();
+        match metric.source {
+            Source::Daemon(of) => of(&self.0)
+                .map(|it| (Labels::new(), it))
+                .into_iter()
+                .collect(),
+            Source::Account(of) => accounts
+                .filter_map(|it| Some((labels_of(it), of(it)?)))
+                .collect(),
+            Source::Row(of) => accounts
+                .flat_map(|it| {
+                    let labelled = |resource: &Resource| {
+                        let mut labels = labels_of(it);
+                        labels.push(("resource", resource.name().to_owned()));
+                        labels
+                    };
+                    let rows = it.resources.iter();
+                    rows.filter_map(move |(name, row)| Some((labelled(name), of(row)?)))
+                })
+                .collect(),
+        }
+    }
+}
+
+const ABOUT: &str = "bursard";
+const ABOUT_HELP: &str = "Its version, what decides, and what refuses growth";
+
+/// The status as OpenMetrics text.
+pub(crate) fn exposition(status: &DaemonStatus) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("bursar");
+    registry.register_collector(Box::new(Exposition(status.clone())));
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+/// Every metric with its kind and meaning.
+pub(crate) fn list() -> String {
+    let named = METRICS.iter().map(|metric| {
+        let (ending, kind) = match metric.kind {
+            Kind::Counter => ("_total", "counter"),
+            Kind::Gauge => ("", "gauge"),
+        };
+        let labels = match metric.source {
+            Source::Daemon(_) => "",
+            Source::Account(_) => "{account,uid}",
+            Source::Row(_) => "{account,uid,resource}",
+        };
+        let name = format!("bursar_{}{ending}{labels}", metric.name);
+        format!("{name}\n    {kind}. {}\n", metric.help)
+    });
+    let about =
+        format!("bursar_{ABOUT}_info{{version,trigger,gate}}\n    always 1. {ABOUT_HELP}\n");
+    named.chain([about]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_model::{Correction, SurveyStatus};
+    use insta::assert_snapshot;
+
+    use super::*;
+    use crate::sample::{account, accounts, daemon};
+
+    #[test]
+    fn every_metric_says_what_it_is() {
+        assert_snapshot!(list());
+    }
+
+    #[test]
+    fn a_status_with_everything_in_it_has_every_metric() {
+        let mut status = daemon(accounts());
+        status.accounts[0].correction = Some(Correction {
+            bytes: Bytes::from_mib(300),
+            age_ns: 120_000_000,
+            left_ns: 80_000_000,
+        });
+        status.accounts[0].committed = Some(Bytes::from_mib(600));
+        status.reaps.longest = Some(bursar_model::Nanos::new(8_100_000));
+        status.kernel_half.surveys = SurveyStatus {
+            made: 12,
+            spent_ns: 1_500_000_000,
+            ..SurveyStatus::default()
+        };
+        let text = exposition(&status).unwrap();
+        for metric in METRICS {
+            let name = format!("\nbursar_{}", metric.name);
+            assert!(text.contains(&name), "{name} in {text}");
+        }
+        assert_snapshot!(text);
+    }
+
+    #[test]
+    fn a_name_cannot_end_its_label() {
+        let text = exposition(&daemon(vec![account("a\"} 1\nx\\", 1000, 1, Some(2))])).unwrap();
+        let held: Vec<&str> = text
+            .lines()
+            .filter(|line| line.starts_with("bursar_held{"))
+            .collect();
+        let expected = r#"bursar_held{account="a\"} 1\nx\\",uid="1000",resource="memory"} 1048576"#;
+        assert_eq!(held, [expected]);
+    }
+
+    #[test]
+    fn without_a_bound_there_is_none() {
+        let mut status = daemon(Vec::new());
+        status.error_bound_bytes = Bytes::MAX;
+        let text = exposition(&status).unwrap();
+        assert!(!text.contains("\nbursar_error_bound"), "{text}");
+    }
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Bills: what accounts hold of each resource. Rows with a limit are charged by the kernel half where it
+//! can; all the others are known from a look at all tasks and files, made when somebody asks (S5 4
+//! "on-demand accounting"), and every [`EVERY`] while there is a limit on one of them.
+
+mod look;
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bursar_kernel::Enforcement;
+use bursar_model::{AccountId, Bean, How, Resource, RowBounds, Unit};
+use bursar_policy::Plan;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use self::look::Look;
+use crate::governor::{Governor, Reading};
+use crate::physpages::Finished;
+use crate::roster::Roster;
+use crate::scope::Payers;
+
+/// Between two looks while somebody has a limit.
+pub(crate) const EVERY: Duration = Duration::from_secs(10);
+/// Accounts whose most is remembered although they have no limit.
+const REMEMBERED: usize = 4096;
+
+const NO_RULES: &str =
+    "rules of the packet filter belong to nobody, and making one needs CAP_NET_ADMIN";
+const A_GUARANTEE: &str =
+    "a guarantee: bursar check compares it with what the machine has, nothing here can grant it";
+const BY_THE_GATE: &str =
+    "account-only: what refuses is the barrier of memory, with gate.measure = \"committed\"";
+
+/// The bills and what is remembered of them.
+#[derive(Debug)]
+pub(crate) struct Beancounters {
+    timer: OwnedFd,
+    last: Option<Look>,
+    /// The most that was seen of a row, by account.
+    most: BTreeMap<AccountId, BTreeMap<Resource, u64>>,
+    /// Accounts with a limit on any row, and whether `default` has one.
+    limited: HashSet<AccountId>,
+    default_limited: bool,
+    /// Rows that somebody has limited.
+    rows: BTreeSet<Resource>,
+}
+
+impl Beancounters {
+    pub(crate) fn new() -> Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags).context("make a timer")?;
+        Ok(Self {
+            timer,
+            last: None,
+            most: BTreeMap::new(),
+            limited: HashSet::new(),
+            default_limited: false,
+            rows: BTreeSet::new(),
+        })
+    }
+
+    /// Looks now and then from now on while anybody has a limit; else nobody looks unless he is asked.
+    pub(crate) fn watch(&mut self, plan: &Plan) {
+        self.limited = plan
+            .accounts
+            .iter()
+            .filter(|(_, planned)| !planned.rows.is_empty())
+            .map(|(id, _)| *id)
+            .collect();
+        self.default_limited = !plan.default_rows.is_empty();
+        let all = plan.accounts.values().map(|planned| &planned.rows);
+        self.rows = all
+            .chain([&plan.default_rows])
+            .flat_map(|rows| rows.keys().copied())
+            .collect();
+        let is_needed = !self.limited.is_empty() || self.default_limited;
+        let span = |on: bool| Timespec {
+            tv_sec: if on {
+                i64::try_from(EVERY.as_secs()).unwrap_or(i64::MAX)
+            } else {
+                0
+            },
+            tv_nsec: 0,
+        };
+        let times = Itimerspec {
+            it_interval: span(is_needed),
+            it_value: span(is_needed),
+        };
+        if let Err(error) = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &times) {
+            tracing::warn!(%error, "beancounters are looked at only when somebody asks");
+        }
+    }
+
+    /// The look that is due.
+    pub(crate) fn take_turn(
+        &mut self,
+        governor: &mut dyn Governor,
+        payers: &Payers,
+        count: Option<Arc<Finished>>,
+    ) -> Result<()> {
+        let mut expirations = [0; 8];
+        // Only that it is not readable any more; how many times it was due does not matter.
+        let _ = rustix::io::read(&self.timer, &mut expirations);
+        governor.catch_up()?;
+        self.look(governor, payers, count)
+    }
+
+    /// Looks, unless somebody has just done so. `count` is the last one of mapped pages.
+    pub(crate) fn look(
+        &mut self,
+        governor: &mut dyn Governor,
+        payers: &Payers,
+        count: Option<Arc<Finished>>,
+    ) -> Result<()> {
+        let is_fresh = |look: &Look| look.is_fresh(count.as_ref());
+        if self.last.as_ref().is_some_and(is_fresh) {
+            return Ok(());
+        }
+        let look = Look::take(governor, payers, count)?;
+        for id in look.accounts() {
+            let is_known = self.most.contains_key(&id) || self.limited.contains(&id);
+            if !is_known && self.most.len() >= REMEMBERED {
+                continue;
+            }
+            let most = self.most.entry(id).or_default();
+            for resource in Resource::BEANCOUNTERS {
+                let row = most.entry(resource).or_default();
+                *row = (*row).max(look.held(id, resource));
+            }
+        }
+        self.last = Some(look);
+        Ok(())
+    }
+
+    /// The accounts that the last look met.
+    pub(crate) fn accounts(&self) -> impl Iterator<Item = AccountId> + '_ {
+        self.last.iter().flat_map(Look::accounts)
+    }
+
+    /// The last look did not see everything.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.last.as_ref().is_some_and(|look| look.is_cut)
+    }
+
+    /// All rows of an account, as of the last look; `reading` is what the governor knows of it.
+    pub(crate) fn rows(
+        &self,
+        id: AccountId,
+        bounds: &BTreeMap<Resource, RowBounds>,
+        reading: Option<&Reading>,
+        governor: &dyn Governor,
+    ) -> BTreeMap<Resource, Bean> {
+        let charged = match bounds.is_empty() {
+            true => BTreeMap::new(),
+            false => governor.charged(id),
+        };
+        let one = |resource: Resource| {
+            let mut bean = self.row(id, resource, !bounds.is_empty());
+            if let Some(row) = charged.get(&resource) {
+                // The kernel counts queued signals itself; no event tells of one that was taken.
+                if resource != Resource::Numsiginfo {
+                    bean.held = Some(row.held);
+                }
+                bean.maxheld = Some(row.maxheld);
+                bean.failcnt = row.failcnt;
+                bean.how = How::Exact;
+            }
+            match (resource, reading) {
+                (Resource::Oomguarpages, Some(reading)) => bean.failcnt = reading.kills,
+                (Resource::Privvmpages, Some(reading)) => {
+                    if let Some(committed) = reading.committed {
+                        bean.held = Some(committed.get() / Unit::PAGE_BYTES);
+                        bean.maxheld = bean.maxheld.max(bean.held);
+                        bean.how = How::Exact;
+                    }
+                }
+                _ => {}
+            }
+            if let Some(bounds) = bounds.get(&resource) {
+                bean.barrier = bounds.barrier();
+                bean.limit = bounds.limit();
+                bean.note = note_on(resource, &governor.enforcement(resource));
+            }
+            (resource, bean)
+        };
+        Resource::BEANCOUNTERS.into_iter().map(one).collect()
+    }
+
+    /// Those rows that are limited and charged as they are used: for `status`, which does not look.
+    pub(crate) fn limited_rows(
+        id: AccountId,
+        bounds: &BTreeMap<Resource, RowBounds>,
+        governor: &dyn Governor,
+    ) -> BTreeMap<Resource, Bean> {
+        if bounds.is_empty() {
+            return BTreeMap::new();
+        }
+        let charged = governor.charged(id);
+        let one = |(&resource, bounds): (&Resource, &RowBounds)| {
+            let row = charged.get(&resource);
+            let bean = Bean {
+                held: row
+                    .filter(|_| resource != Resource::Numsiginfo)
+                    .map(|row| row.held),
+                maxheld: row.map(|row| row.maxheld),
+                barrier: bounds.barrier(),
+                limit: bounds.limit(),
+                failcnt: row.map_or(0, |row| row.failcnt),
+                unit: resource.unit(),
+                how: match row {
+                    Some(_) => How::Exact,
+                    None => How::Sampled { every: sampling() },
+                },
+                note: note_on(resource, &governor.enforcement(resource)),
+            };
+            (resource, bean)
+        };
+        bounds.iter().map(one).collect()
+    }
+
+    fn row(&self, id: AccountId, resource: Resource, is_limited: bool) -> Bean {
+        let mut bean = Bean::unavailable(resource, NO_RULES);
+        let Some(look) = &self.last else {
+            return bean;
+        };
+        let held = look.held(id, resource);
+        let most = self.most.get(&id).and_then(|rows| rows.get(&resource));
+        bean.how = match resource {
+            Resource::Numiptent => return bean,
+            Resource::Vmguarpages => {
+                bean.held = Some(0);
+                bean.maxheld = Some(0);
+                bean.how = How::Exact;
+                return bean;
+            }
+            Resource::Kmemsize | Resource::Dcachesize => How::Modelled,
+            Resource::Physpages | Resource::Oomguarpages => look.how_of_pages(),
+            Resource::Dirtypages => look.how_of_dirty(),
+            _ => How::Sampled {
+                every: sampling().filter(|_| is_limited),
+            },
+        };
+        if !matches!(bean.how, How::Unavailable(_)) {
+            bean.held = Some(held);
+            bean.maxheld = Some(most.copied().unwrap_or(0).max(held));
+        }
+        bean
+    }
+
+    /// Limits that nothing enforces, and what was lost.
+    pub(crate) fn remarks(&self, governor: &dyn Governor, roster: &Roster) -> Vec<String> {
+        let mut remarks = Vec::new();
+        for &resource in &self.rows {
+            if let Some(note) = note_on(resource, &governor.enforcement(resource)) {
+                remarks.push(format!("limits on {}: {note}", resource.name()));
+            }
+        }
+        let unrecorded = governor.unrecorded();
+        if unrecorded > 0 && !roster.plan().accounts.is_empty() {
+            remarks.push(format!(
+                "{unrecorded} files, sockets or processes found no room in the beancounters and are not \
+                 counted: raise ledger.max_objects in bursar.toml"
+            ));
+        }
+        remarks
+    }
+}
+
+impl AsFd for Beancounters {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+}
+
+fn sampling() -> Option<u32> {
+    u32::try_from(EVERY.as_secs()).ok()
+}
+
+/// What should be known about a limit on this row; `None`: it is enforced.
+pub(crate) fn note_on(resource: Resource, enforcement: &Enforcement) -> Option<String> {
+    match (resource, enforcement) {
+        _ if resource.is_guarantee() => Some(A_GUARANTEE.to_owned()),
+        (Resource::Privvmpages, _) => Some(BY_THE_GATE.to_owned()),
+        (_, Enforcement::Strict) => None,
+        (_, Enforcement::BestEffort(why)) => Some(format!("best effort: {why}")),
+        (_, Enforcement::None(why)) => Some(format!("account-only, nothing is refused: {why}")),
+    }
+}

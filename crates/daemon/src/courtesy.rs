@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `kill = "graceful"`: an account over its notice has its largest process asked to end (SIGTERM), and
+//! killed some seconds later if the account is still over its notice then. Over the limit nobody is
+//! asked: the kernel half does not wait.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bursar_host::{Pidfd, Proc, Sent, Signal, clock};
+use bursar_model::{AccountId, Bytes, Nanos, Pid, Uid};
+use bursar_policy::{Choice, Weighed, choose};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+/// So long a process has to end after it was asked.
+pub(crate) const GRACE: Duration = Duration::from_secs(5);
+/// Processes asked at a time; one more is not asked.
+const MOST: usize = 256;
+const UNTOUCHABLE: i16 = -1000;
+
+/// A process that was asked.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) pidfd: Pidfd,
+    pub(crate) account: AccountId,
+    pub(crate) uid: Uid,
+    /// Bytes that its user chose.
+    pub(crate) comm: Vec<u8>,
+    pub(crate) held: Bytes,
+    /// CLOCK_MONOTONIC.
+    deadline: Nanos,
+}
+
+/// Who has been asked.
+#[derive(Debug)]
+pub(crate) struct Courtesy {
+    asked: Vec<Asked>,
+    timer: OwnedFd,
+}
+
+impl Courtesy {
+    pub(crate) fn new() -> Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, flags).context("make a timer")?;
+        Ok(Self {
+            asked: Vec::new(),
+            timer,
+        })
+    }
+
+    /// Asks the largest of the processes that pay, so that the account comes below `notice`. Returns
+    /// whom.
+    pub(crate) fn ask(
+        &mut self,
+        proc: &Proc,
+        account: AccountId,
+        pays: impl Fn(Pid, Uid) -> bool,
+        notice: Bytes,
+    ) -> Option<&Asked> {
+        self.asked.retain(|it| !has_ended(&it.pidfd));
+        // One at a time for each account: what it frees shows only when it has ended.
+        if self.asked.len() >= MOST || self.asked.iter().any(|it| it.account == account) {
+            return None;
+        }
+        let weighed: Vec<(Weighed, Uid)> = proc
+            .pids()
+            .ok()?
+            .filter_map(Result::ok)
+            .filter_map(|pid| weigh(proc, pid, &pays))
+            .collect();
+        let choices: Vec<Weighed> = weighed.iter().map(|(it, _)| it.clone()).collect();
+        let Choice::Victim(pid) = choose(&choices, notice) else {
+            return None;
+        };
+        let (of, uid) = weighed.iter().find(|(it, _)| it.pid == pid)?;
+        let start = proc.stat(pid).ok().flatten()?.start;
+        let pidfd = Pidfd::open_verified(proc, pid, start).ok().flatten()?;
+        let comm = proc.comm(pid).ok().flatten()?;
+        // Still his: between the look and the hold the number may have changed hands.
+        if proc.status(pid).ok().flatten()?.uid != *uid || has_ended(&pidfd) {
+            return None;
+        }
+        if !matches!(pidfd.send(Signal::TERM), Ok(Sent::Done)) {
+            return None;
+        }
+        let now = clock::monotonic().get();
+        let grace = u64::try_from(GRACE.as_nanos()).unwrap_or(u64::MAX);
+        self.asked.push(Asked {
+            pidfd,
+            account,
+            uid: *uid,
+            comm: comm.as_bytes().to_vec(),
+            held: of.held,
+            deadline: Nanos::new(now.saturating_add(grace)),
+        });
+        self.wind();
+        self.asked.last()
+    }
+
+    /// Those whose time is over and who are still there.
+    pub(crate) fn overdue(&mut self) -> Vec<Asked> {
+        let _ = rustix::io::read(&self.timer, &mut [0; 8]);
+        let now = clock::monotonic();
+        let mut overdue = Vec::new();
+        let mut left = Vec::new();
+        for asked in self.asked.drain(..) {
+            if has_ended(&asked.pidfd) {
+                continue;
+            }
+            if asked.deadline <= now {
+                overdue.push(asked);
+            } else {
+                left.push(asked);
+            }
+        }
+        self.asked = left;
+        self.wind();
+        overdue
+    }
+
+    /// Sets the timer to the next deadline.
+    fn wind(&self) {
+        let Some(next) = self.asked.iter().map(|it| it.deadline.get()).min() else {
+            return;
+        };
+        let at = Timespec {
+            tv_sec: i64::try_from(next / 1_000_000_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(next % 1_000_000_000).unwrap_or(0),
+        };
+        let never = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let schedule = Itimerspec {
+            it_interval: never,
+            it_value: at,
+        };
+        if let Err(error) = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &schedule) {
+            tracing::error!(%error, "a process that was asked to end will not be reminded");
+        }
+    }
+}
+
+fn has_ended(pidfd: &Pidfd) -> bool {
+    pidfd.wait_readable(Some(Duration::ZERO)).unwrap_or(true)
+}
+
+fn weigh(proc: &Proc, pid: Pid, pays: &impl Fn(Pid, Uid) -> bool) -> Option<(Weighed, Uid)> {
+    let status = proc.status(pid).ok().flatten()?;
+    if !pays(pid, status.uid) {
+        return None;
+    }
+    let memory = status.memory?;
+    let adj = proc
+        .process(pid)
+        .ok()
+        .flatten()?
+        .oom_score_adj()
+        .ok()
+        .flatten()?;
+    let held = memory.rss_anon.saturating_add(memory.rss_shmem);
+    let weighed = Weighed {
+        pid,
+        held: held
+            .saturating_add(memory.swap)
+            .saturating_add(memory.page_tables),
+        is_dying: status.is_kill_pending,
+        is_protected: pid.get() <= 1 || pid.get() == std::process::id() || adj <= UNTOUCHABLE,
+    };
+    Some((weighed, status.uid))
+}
+
+impl AsFd for Courtesy {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who enters a shared account, and who is in one: `bursar run --account =NAME`.
+
+use std::os::fd::AsFd;
+
+use bursar_host::Pidfd;
+use bursar_kernel::{Members, MembersReader};
+use bursar_model::{AccountId, Pid, Uid, Who};
+use bursar_protocol::{ErrorKind, Refusal};
+
+use crate::governor::Governor;
+use crate::reservations::Asker;
+use crate::scope::Payers;
+use crate::steward::Steward;
+
+/// Who has entered which account, to be read by another thread.
+#[derive(Debug)]
+pub(crate) struct Entered(Option<MembersReader>);
+
+impl Entered {
+    /// As of always; nobody has entered anything where nobody can.
+    pub(crate) fn of(governor: &dyn Governor) -> anyhow::Result<Self> {
+        let members = governor.members().map(Members::for_reading);
+        Ok(Self(members.transpose()?))
+    }
+
+    /// The account that this process has entered, if there still is one.
+    pub(crate) fn account_of(&self, pid: Pid, payers: &Payers) -> Option<AccountId> {
+        let members = self.0.as_ref()?;
+        let pidfd = Pidfd::open(pid).ok().flatten()?;
+        let account = members.of(pidfd.as_fd()).ok().flatten()?;
+        payers.has(account).then_some(account)
+    }
+}
+
+fn refusal(kind: ErrorKind, message: impl Into<String>) -> Refusal {
+    Refusal {
+        kind,
+        message: message.into(),
+    }
+}
+
+/// Makes the asker's process, and all it begets, pay into `who` for good.
+pub(crate) fn enter(steward: &mut Steward, asker: Asker, who: &Who) -> Result<String, Refusal> {
+    if !matches!(who, Who::Shared(_)) {
+        let message = format!("{who} cannot be entered: only shared accounts can, written =NAME");
+        return Err(refusal(ErrorKind::BadRequest, message));
+    }
+    let permitted = permission(steward, asker.uid, who)?;
+    let id = steward.roster.plan().accounts_of(who).next();
+    let id = id.ok_or_else(|| {
+        let message = format!(
+            "{who} is in limits.toml and no account: there is no Unix group of this name; add granted = [] \
+             to its entry, so that it needs none"
+        );
+        refusal(ErrorKind::NotFound, message)
+    })?;
+    let failed = |error: &dyn std::fmt::Display| {
+        let message = format!("process {} cannot enter {who}: {error}", asker.pid);
+        refusal(ErrorKind::Failed, message)
+    };
+    let pidfd = Pidfd::open(asker.pid).map_err(|error| failed(&error))?;
+    let pidfd = pidfd.ok_or_else(|| failed(&"it has ended"))?;
+    // The number may have changed hands since the connection was made; then to somebody else's, or to
+    // another process of the same user, who could have entered it himself.
+    if owner_of(steward, asker) != Some(asker.uid) {
+        let message = format!(
+            "process {} is not, or not only, a process of uid {}: only its own user can enter it",
+            asker.pid, asker.uid
+        );
+        return Err(refusal(ErrorKind::NotPermitted, message));
+    }
+    let members = steward.governor.members().ok_or_else(|| {
+        failed(
+            &"nothing here could keep its children in it: that takes the kernel half, and task storage (see: \
+             bursar doctor)",
+        )
+    })?;
+    match members.of(pidfd.as_fd()).map_err(|error| failed(&error))? {
+        Some(before) if before != id => {
+            let before = steward.roster.name_of(before).0;
+            let message = format!(
+                "process {} is in {before}, which nobody leaves: start it from a process that is not",
+                asker.pid
+            );
+            Err(refusal(ErrorKind::Refused, message))
+        }
+        Some(_) => Ok(permitted),
+        None => {
+            members
+                .enter(pidfd.as_fd(), id)
+                .map_err(|error| failed(&error))?;
+            tracing::info!(pid = asker.pid.get(), uid = asker.uid.get(), account = %who, "entered");
+            Ok(permitted)
+        }
+    }
+}
+
+/// The account's name, if this user may enter it.
+fn permission(steward: &mut Steward, uid: Uid, who: &Who) -> Result<String, Refusal> {
+    let is_root = uid.get() == 0;
+    match steward.roster.granted(who) {
+        Some(granted) if is_root || granted.contains(&uid) => Ok(who.to_string()),
+        // Whoever may not enter it need not know whether there is one.
+        None if is_root => {
+            let message = format!(
+                "there is no account {who}; in limits.toml, write: {:?} = {{ memory = \"8G\", granted = \
+                 [\"alice\"] }}",
+                who.to_string()
+            );
+            Err(refusal(ErrorKind::NotFound, message))
+        }
+        _ => {
+            let name = steward.roster.user_name(uid);
+            let message = format!(
+                "{name} may not enter {who}; root grants it with granted = [{name:?}] in the account's entry \
+                 in limits.toml"
+            );
+            Err(refusal(ErrorKind::NotPermitted, message))
+        }
+    }
+}
+
+fn owner_of(steward: &Steward, asker: Asker) -> Option<Uid> {
+    let status = steward.proc().status(asker.pid).ok().flatten()?;
+    Some(status.uid)
+}
+
+/// Who pays for the asker: his uid, or, where his process is in an account, its number, which pays as a
+/// uid does.
+pub(crate) fn payer_of(steward: &Steward, asker: Asker) -> Uid {
+    let members = steward.governor.members();
+    let entered = members.and_then(|members| {
+        let pidfd = Pidfd::open(asker.pid).ok().flatten()?;
+        members.of(pidfd.as_fd()).ok().flatten()
+    });
+    let is_open = |id: &AccountId| steward.roster.plan().accounts.contains_key(id);
+    // Who connected may have ended and left the connection to a child; then his number may be another's.
+    entered
+        .filter(is_open)
+        .filter(|_| owner_of(steward, asker) == Some(asker.uid))
+        .map_or(asker.uid, |id| Uid::new(id.get()))
+}

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Reads the kernel half's events the moment they come, from a thread that waits for nobody: a victim
+//! that is dying has to be held within microseconds or it is past holding, and one that the kernel half
+//! could not reach grows on. Both go to the reapers at once; everything else, and the news of these,
+//! goes on to the daemon's loop, in order.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+
+use anyhow::{Context, Result};
+use bursar_host::{Proc, machine};
+use bursar_kernel::{Entry, EntryKind, Journal, JournalSource};
+use bursar_model::Nanos;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::io::Errno;
+
+use super::surveyor::Questions;
+use crate::executioner::{Execution, execute_chosen, hold};
+use crate::reaper::{Dying, Hand};
+
+/// Events that the loop has not taken yet. When it is full the ring buffer fills, and what does not fit
+/// that is counted by the kernel half.
+const UNREAD: usize = 1024;
+
+/// What the thread may do by itself.
+#[derive(Debug)]
+pub(crate) struct Powers {
+    pub(crate) hand: Hand,
+    /// Kill when the kernel half asks (S1's second trigger).
+    pub(crate) notifier: bool,
+}
+
+/// An event, as the loop takes it.
+#[derive(Debug)]
+pub(super) struct Tidings {
+    pub(super) entry: Entry,
+    /// Where a kill was asked for and this thread may: what became of it.
+    pub(super) execution: Option<Execution>,
+}
+
+/// Nobody takes what we read: the daemon ends.
+struct LoopGone;
+
+/// The events that were read.
+#[derive(Debug)]
+pub(super) struct Sentry {
+    tidings: Receiver<Tidings>,
+    bell: Arc<OwnedFd>,
+    /// Gone with us: the thread ends.
+    _leash: OwnedFd,
+}
+
+impl Sentry {
+    pub(super) fn post(
+        source: JournalSource,
+        powers: Powers,
+        questions: Questions,
+    ) -> Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let bell = Arc::new(eventfd(0, flags).context("make an eventfd")?);
+        let (held, leash) =
+            rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
+        let (outbox, tidings) = sync_channel(UNREAD);
+        let ringer = Arc::clone(&bell);
+        std::thread::Builder::new()
+            .name("sentry".to_owned())
+            .spawn(move || match source.open() {
+                Ok(journal) => {
+                    powers.hand.priority().take();
+                    watch(&journal, &held, &powers, &questions, &outbox, &ringer);
+                }
+                Err(error) => tracing::error!(%error, "the kernel half's events cannot be read"),
+            })
+            .context("start the thread that reads the kernel half's events")?;
+        Ok(Self {
+            tidings,
+            bell,
+            _leash: leash,
+        })
+    }
+
+    pub(super) fn drain(&self) -> Vec<Tidings> {
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        let mut all = Vec::new();
+        loop {
+            match self.tidings.try_recv() {
+                Ok(one) => all.push(one),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return all,
+            }
+        }
+    }
+}
+
+impl AsFd for Sentry {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+/// First on its way to the loop, then to the reapers: so a kill is recorded before what follows from it.
+fn see_to(
+    entry: Entry,
+    proc: &Proc,
+    powers: &Powers,
+    questions: &Questions,
+    outbox: &SyncSender<Tidings>,
+) -> Result<(), LoopGone> {
+    if entry.kind == EntryKind::Survey {
+        // No room: it is asked again, and what is not answered is decided without.
+        let _ = questions.try_send(entry.slot);
+        return Ok(());
+    }
+    let pid = entry.pid;
+    let private = entry.victim_private.to_bytes(machine::page_size());
+    let (execution, pidfd, signalled) = match entry.kind {
+        EntryKind::Kill => {
+            let signalled = Nanos::new(entry.at.get().saturating_add(entry.latency.get()));
+            (None, hold(proc, pid, entry.started), Some(signalled))
+        }
+        EntryKind::KillAsked if powers.notifier => {
+            let (execution, pidfd) = execute_chosen(proc, pid, entry.started);
+            let signalled = execution.signalled();
+            (Some(execution), pidfd, signalled)
+        }
+        _ => (None, None, None),
+    };
+    outbox
+        .send(Tidings { entry, execution })
+        .map_err(|_| LoopGone)?;
+    if let Some(signalled) = signalled {
+        powers.hand.reap(Dying {
+            pid,
+            pidfd,
+            signalled,
+            private: Some(private),
+        });
+    }
+    Ok(())
+}
+
+fn watch(
+    journal: &Journal,
+    leash: &OwnedFd,
+    powers: &Powers,
+    questions: &Questions,
+    outbox: &SyncSender<Tidings>,
+    bell: &OwnedFd,
+) {
+    let Ok(proc) = Proc::host() else { return };
+    loop {
+        match journal.drain() {
+            Ok(entries) => {
+                for entry in entries {
+                    if see_to(entry, &proc, powers, questions, outbox).is_err() {
+                        return;
+                    }
+                }
+                let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+            }
+            Err(error) => tracing::error!(%error, "the kernel half's events could not be read"),
+        }
+        let mut fds = [
+            PollFd::new(journal, PollFlags::IN),
+            PollFd::new(leash, PollFlags::IN),
+        ];
+        match poll(&mut fds, None) {
+            Ok(_) if fds.iter().skip(1).any(|it| !it.revents().is_empty()) => return,
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => {
+                tracing::error!(%error, "the kernel half's events cannot be waited for");
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The thread that says how much of an account is counted more than once: on the kernel half's question,
+//! at once, and then again and again while the account stays near a bound.
+
+mod tally;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bursar_host::{Proc, Rollup};
+use bursar_kernel::{Found, Outcome, Sharer, Slot, Surveys};
+use bursar_model::{Bytes, PageSize, Pages};
+use bursar_reap::Priority;
+
+pub(super) use tally::Tally;
+
+/// Questions that wait. One that finds no room is asked again by the kernel half, later.
+const UNANSWERED: usize = 256;
+
+/// Renewals of all accounts together take at most one part in so many of a core's time …
+const RENEWAL_SHARE: u32 = 20;
+/// … but come no more often, and no more seldom, than this.
+const OFTEN: Duration = Duration::from_millis(50);
+const SELDOM: Duration = Duration::from_secs(1);
+/// Questions of one account are answered as often as they come, but after a survey that cost so much
+/// nobody looks at it for so many times as long …
+const ANSWER_SHARE: u32 = 2;
+/// … or this long: the kernel half waits 500 ms for a survey to begin (victim.bpf.h), and no longer.
+const LONGEST_REST: Duration = Duration::from_millis(300);
+/// One that keeps others waiting for longer than this: it is made no more often than renewals are, and
+/// meanwhile its account counts in full. At once where the processor time is spent (some five million
+/// mappings of pages); where the surveyor slept, on locks that a starved process holds or one that
+/// wants it so, when it comes again and again.
+const LONG: Duration = Duration::from_millis(100);
+/// Copies are watched for so long after the last correction.
+const LINGER: Duration = Duration::from_secs(5);
+/// What could not be done is tried again after this.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// What is surveyed, and how.
+#[derive(Debug)]
+pub(super) struct Method {
+    pub(super) page: PageSize,
+    /// S1's literal RSS: file pages count too.
+    pub(super) count_file: bool,
+    /// Answers have to come while memory grows.
+    pub(super) priority: Priority,
+}
+
+/// Where questions go.
+pub(super) type Questions = SyncSender<Slot>;
+
+/// Starts the thread. It ends when the last holder of [`Questions`] does.
+pub(super) fn send_out(surveys: Surveys, method: Method, tally: Arc<Tally>) -> Result<Questions> {
+    let proc = Proc::host()?;
+    let (questions, asked) = sync_channel(UNANSWERED);
+    std::thread::Builder::new()
+        .name("surveyor".to_owned())
+        .spawn(move || {
+            method.priority.take();
+            let mut surveyor = Surveyor {
+                surveys,
+                proc,
+                method,
+                tally,
+                accounts: BTreeMap::new(),
+                is_watching: false,
+                attaching: Cost::default(),
+            };
+            surveyor.work(&asked);
+        })
+        .context("start the thread that looks for shared pages")?;
+    Ok(questions)
+}
+
+/// An account that is near a bound and shares pages.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    due: Option<Instant>,
+    /// Before this not even on a question.
+    not_before: Instant,
+    /// Of its last survey.
+    cost: Cost,
+    /// Surveys in a row that slept for long.
+    sleeps: u32,
+    /// As of its last survey.
+    shares: bool,
+}
+
+/// What a survey took.
+#[derive(Debug, Clone, Copy, Default)]
+struct Cost {
+    /// Of a processor.
+    work: Duration,
+    /// In all.
+    wall: Duration,
+}
+
+struct Surveyor {
+    surveys: Surveys,
+    proc: Proc,
+    method: Method,
+    tally: Arc<Tally>,
+    accounts: BTreeMap<Slot, Round>,
+    is_watching: bool,
+    /// How much of the survey under way went to that.
+    attaching: Cost,
+}
+
+impl Surveyor {
+    fn work(&mut self, asked: &Receiver<Slot>) {
+        if let Err(error) = self.surveys.be_there() {
+            tracing::warn!(%error, "shared pages count in each process: the kernel half cannot ask");
+        }
+        loop {
+            let now = Instant::now();
+            self.accounts
+                .retain(|_, round| round.due.is_some() || round.not_before > now);
+            self.tally
+                .note_accounts(self.accounts.values().filter(|it| it.shares).count());
+            let next = self.accounts.values().filter_map(|it| it.due).min();
+            let heard = match next {
+                Some(due) => asked.recv_timeout(due.saturating_duration_since(Instant::now())),
+                None if self.is_watching => asked.recv_timeout(LINGER),
+                None => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            };
+            match heard {
+                Ok(slot) => {
+                    self.hear(slot);
+                    asked.try_iter().for_each(|slot| self.hear(slot));
+                }
+                Err(RecvTimeoutError::Timeout) if next.is_none() => self.watch(false),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            let now = Instant::now();
+            let due: Vec<Slot> = self
+                .accounts
+                .iter()
+                .filter(|(_, round)| round.due.is_some_and(|due| due <= now))
+                .map(|(&slot, _)| slot)
+                .collect();
+            for slot in due {
+                self.see_to(slot);
+            }
+        }
+    }
+
+    fn hear(&mut self, slot: Slot) {
+        tracing::debug!(?slot, "asked");
+        let now = Instant::now();
+        let round = self.accounts.entry(slot).or_insert(Round {
+            due: None,
+            not_before: now,
+            cost: Cost::default(),
+            sleeps: 0,
+            shares: false,
+        });
+        let soonest = round.not_before.max(now);
+        round.due = Some(round.due.map_or(soonest, |due| due.min(soonest)));
+    }
+
+    fn watch(&mut self, on: bool) {
+        if self.is_watching == on {
+            return;
+        }
+        let began = Stopwatch::start();
+        let outcome = self.surveys.watch(on);
+        let took = began.read();
+        if on {
+            self.attaching = took;
+        }
+        tracing::debug!(on, ?took, "watch for copies");
+        if let Err(error) = outcome {
+            tracing::warn!(%error, "copies of shared pages are seen by surveys only");
+        }
+        self.is_watching = on;
+        self.tally.note_watching(on);
+    }
+
+    fn see_to(&mut self, slot: Slot) {
+        let began = Stopwatch::start();
+        let interval = self.interval();
+        let last = self.accounts.get(&slot).copied();
+        // However long its next survey takes: as long as this one, probably.
+        let wall = last.map_or(Duration::ZERO, |it| it.cost.wall);
+        let outcome = self.survey(slot, 2 * (interval + wall) + AGAIN);
+        let cost = began.read().less(self.attaching);
+        self.attaching = Cost::default();
+        let now = Instant::now();
+        self.tally.count(cost.wall, matches!(outcome, Ok(Some(_))));
+        tracing::debug!(?slot, ?cost, ?outcome, "surveyed");
+        let sleeps = if cost.wall > LONG {
+            last.map_or(0, |it| it.sleeps).saturating_add(1)
+        } else {
+            0
+        };
+        let not_before = now + cost.rest(sleeps);
+        match outcome {
+            Ok(outcome) => {
+                // Where there is nothing to renew the kernel half asks when that may have changed.
+                let shares = outcome.is_some_and(|it| it.is_near && it.correction.get() > 0);
+                // To attach takes longer than to look, and somebody waits for the answer. What is
+                // copied meanwhile the next survey finds, during which the watch begins.
+                let pause = if self.is_watching {
+                    interval
+                } else {
+                    Duration::ZERO
+                };
+                let round = Round {
+                    due: shares.then(|| now + pause),
+                    not_before,
+                    cost: if shares { cost } else { Cost::default() },
+                    sleeps,
+                    shares,
+                };
+                self.accounts.insert(slot, round);
+            }
+            Err(error) => {
+                tracing::debug!(error = format!("{error:#}"), "a survey failed");
+                if let Some(round) = self.accounts.get_mut(&slot) {
+                    round.due = Some(now + AGAIN);
+                }
+            }
+        }
+    }
+
+    /// Between two surveys of an account.
+    fn interval(&self) -> Duration {
+        let cost: Duration = self.accounts.values().map(|it| it.cost.work).sum();
+        (RENEWAL_SHARE * cost).clamp(OFTEN, SELDOM)
+    }
+
+    fn survey(&mut self, slot: Slot, lifetime: Duration) -> Result<Option<Outcome>> {
+        let Some(survey) = self.surveys.begin(slot)? else {
+            return Ok(None);
+        };
+        // Within a survey, for the kernel half waits longer for one that has begun.
+        if self.accounts.get(&slot).is_some_and(|it| it.shares) {
+            self.watch(true);
+        }
+        for (index, sharer) in self.surveys.sharers(&survey) {
+            // One that cannot be read, or has just ended, counts in full.
+            let Ok(Some(rollup)) = self.proc.rollup(sharer.tid) else {
+                continue;
+            };
+            let found = self.method.weigh(&rollup, sharer);
+            self.surveys.note(index, found)?;
+        }
+        Ok(self.surveys.end(survey, lifetime)?)
+    }
+}
+
+/// Measures what a survey takes, of this thread.
+struct Stopwatch {
+    work: Duration,
+    wall: Instant,
+}
+
+impl Stopwatch {
+    fn start() -> Self {
+        Self {
+            work: own_work(),
+            wall: Instant::now(),
+        }
+    }
+
+    fn read(&self) -> Cost {
+        Cost {
+            work: own_work().saturating_sub(self.work),
+            wall: self.wall.elapsed(),
+        }
+    }
+}
+
+/// Processor time of this thread.
+fn own_work() -> Duration {
+    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(spent).unwrap_or_default()
+}
+
+impl Cost {
+    fn less(self, part: Self) -> Self {
+        Self {
+            work: self.work.saturating_sub(part.work),
+            wall: self.wall.saturating_sub(part.wall),
+        }
+    }
+
+    /// After this survey, the `sleeps`th in a row that took long.
+    fn rest(self, sleeps: u32) -> Duration {
+        if self.work > LONG {
+            RENEWAL_SHARE * self.work
+        } else if sleeps > 2 {
+            RENEWAL_SHARE * self.wall
+        } else {
+            (ANSWER_SHARE * self.work).min(LONGEST_REST)
+        }
+    }
+}
+
+impl Method {
+    /// How much of a process is counted elsewhere too. What it shares is at most twice that: of a page
+    /// with k users each user's part is 1 − 1/k too many.
+    fn weigh(&self, rollup: &Rollup, sharer: Sharer) -> Found {
+        let less = |full: Bytes, divided: Bytes| full.saturating_sub(divided);
+        let swapped = less(rollup.swap, rollup.swap_pss);
+        // Shared memory as the kernel half knows it: the kernel gives its sum only divided.
+        let shmem = less(sharer.shmem.to_bytes(self.page), rollup.pss_shmem);
+        let resident = if self.count_file {
+            less(rollup.rss, rollup.pss)
+        } else {
+            less(rollup.anonymous, rollup.pss_anon).saturating_add(shmem)
+        };
+        let once = if self.count_file {
+            rollup.pss
+        } else {
+            rollup.pss_anon.saturating_add(rollup.pss_shmem)
+        };
+        let duplicate = resident.saturating_add(swapped);
+        let twice = duplicate.saturating_add(duplicate);
+        let shared = rollup
+            .shared
+            .saturating_add(rollup.swap)
+            .min(twice)
+            .max(duplicate);
+        let pages = |bytes| self.page.pages_within(bytes);
+        // Rounded towards what keeps the limit.
+        let rounding = u64::from(duplicate.get() > 0);
+        Found {
+            shared: Pages::new(pages(shared).get().saturating_add(rounding)),
+            duplicate: pages(duplicate),
+            once: pages(once.saturating_add(rollup.swap_pss)),
+            // Rounded up: what is in doubt counts as a file.
+            duplicate_shmem: Pages::new(pages(shmem).get().saturating_add(rounding)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(work_ms: u64, wall_ms: u64) -> Cost {
+        Cost {
+            work: Duration::from_millis(work_ms),
+            wall: Duration::from_millis(wall_ms),
+        }
+    }
+
+    #[test]
+    fn what_costs_much_rests_long() {
+        assert_eq!(cost(3, 4).rest(0), Duration::from_millis(6));
+        assert_eq!(cost(99, 99).rest(0), Duration::from_millis(198));
+        assert_eq!(cost(200, 200).rest(1), Duration::from_secs(4));
+    }
+
+    #[test]
+    fn who_slept_on_a_lock_now_and_then_is_answered_and_who_does_it_always_is_not() {
+        assert_eq!(cost(3, 150).rest(1), Duration::from_millis(6));
+        assert_eq!(cost(3, 150).rest(2), Duration::from_millis(6));
+        assert_eq!(cost(3, 150).rest(3), Duration::from_secs(3));
+    }
+}

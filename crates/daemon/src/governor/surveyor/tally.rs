@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the surveyor says of its work to whoever asks for the status: numbers that one thread writes and
+//! another reads, each by itself.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bursar_model::SurveyStatus;
+
+/// Counters of surveys since the daemon started.
+#[derive(Debug, Default)]
+pub(in crate::governor) struct Tally {
+    made: AtomicU64,
+    failed: AtomicU64,
+    last_ns: AtomicU64,
+    longest_ns: AtomicU64,
+    spent_ns: AtomicU64,
+    accounts: AtomicU64,
+    watching: AtomicBool,
+}
+
+impl Tally {
+    pub(super) fn count(&self, cost: Duration, is_whole: bool) {
+        let cost = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
+        let counter = if is_whole { &self.made } else { &self.failed };
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.last_ns.store(cost, Ordering::Relaxed);
+        self.longest_ns.fetch_max(cost, Ordering::Relaxed);
+        self.spent_ns.fetch_add(cost, Ordering::Relaxed);
+    }
+
+    pub(super) fn note_accounts(&self, count: usize) {
+        self.accounts.store(count as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn note_watching(&self, on: bool) {
+        self.watching.store(on, Ordering::Relaxed);
+    }
+
+    /// As of now.
+    pub(in crate::governor) fn read(&self) -> SurveyStatus {
+        let number = |it: &AtomicU64| it.load(Ordering::Relaxed);
+        SurveyStatus {
+            made: number(&self.made),
+            failed: number(&self.failed),
+            last_ns: number(&self.last_ns),
+            longest_ns: number(&self.longest_ns),
+            spent_ns: number(&self.spent_ns),
+            accounts: number(&self.accounts),
+            watching: self.watching.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_and_failed_surveys_are_counted_apart_and_the_longest_is_kept() {
+        let tally = Tally::default();
+        tally.count(Duration::from_nanos(70), true);
+        tally.count(Duration::from_nanos(30), false);
+        tally.note_accounts(2);
+        tally.note_watching(true);
+        let expected = SurveyStatus {
+            made: 1,
+            failed: 1,
+            last_ns: 30,
+            longest_ns: 70,
+            spent_ns: 100,
+            accounts: 2,
+            watching: true,
+        };
+        assert_eq!(tally.read(), expected);
+    }
+}

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Counts of mapped pages, made by a thread of their own when somebody asks (bursar-census). Nothing
+//! is counted, and after a minute nothing remembered, while nobody does.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bursar_census::{Census, Count, Pace};
+use bursar_host::{Proc, UserNamespaces};
+
+use crate::entering::Entered;
+use crate::scope::Payers;
+
+/// The rings of shared pages are kept so long after a count.
+const KEPT: Duration = Duration::from_secs(60);
+/// An ordinary user is told what was found at most so long ago …
+const FRESH: Duration = Duration::from_secs(10);
+/// … or so many times as long as the count took: users who ask all the time take a twentieth of a core
+/// at most, for a count itself takes a quarter.
+const REST: u32 = 4;
+
+/// A count to be made: who pays for whom.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) payers: Payers,
+    pub(crate) entered: Entered,
+}
+
+/// A count that has been made.
+#[derive(Debug)]
+pub(crate) struct Finished {
+    pub(crate) count: Count,
+    pub(crate) at: Instant,
+}
+
+impl Finished {
+    /// Whether it is fresh enough for who may not have one made at any time.
+    pub(crate) fn is_recent(&self) -> bool {
+        let rest = self.count.took.saturating_mul(REST).max(FRESH);
+        self.at.elapsed() < rest
+    }
+}
+
+/// Where the counts are.
+#[derive(Debug, Default)]
+struct Board {
+    begun: u64,
+    finished: u64,
+    latest: Option<Arc<Finished>>,
+    /// Why the last one failed.
+    failure: Option<String>,
+}
+
+/// Has counts made.
+#[derive(Debug)]
+pub(crate) struct Counter {
+    orders: SyncSender<Order>,
+    board: Arc<Mutex<Board>>,
+    ordered: u64,
+}
+
+/// What there is for who holds a ticket.
+#[derive(Debug)]
+pub(crate) enum State {
+    /// It is under way, or about to be.
+    Counting(u64),
+    Counted(Arc<Finished>),
+    Failed(String),
+}
+
+fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
+    board.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Counter {
+    /// Starts the thread. It ends with the counter.
+    pub(crate) fn start() -> Result<Self> {
+        let (orders, received) = sync_channel(1);
+        let board = Arc::new(Mutex::new(Board::default()));
+        let shown = Arc::clone(&board);
+        std::thread::Builder::new()
+            .name("census".to_owned())
+            .spawn(move || work(&received, &shown))
+            .context("start the thread that counts mapped pages")?;
+        Ok(Self {
+            orders,
+            board,
+            ordered: 0,
+        })
+    }
+
+    /// A count that begins after now; its ticket. Of several who ask at the same time all get the same.
+    pub(crate) fn order(&mut self, order: Order) -> Result<u64> {
+        let begun = lock(&self.board).begun;
+        if self.ordered > begun {
+            return Ok(self.ordered);
+        }
+        match self.orders.try_send(order) {
+            Ok(()) => self.ordered = begun.saturating_add(1),
+            // One waits: it has just been taken up, or is about to be.
+            Err(TrySendError::Full(_)) => {}
+            Err(TrySendError::Disconnected(_)) => {
+                anyhow::bail!("the thread that counts mapped pages is gone")
+            }
+        }
+        Ok(self.ordered)
+    }
+
+    /// The last count.
+    pub(crate) fn latest(&self) -> Option<Arc<Finished>> {
+        lock(&self.board).latest.clone()
+    }
+
+    /// What has become of it.
+    pub(crate) fn state(&self, ticket: u64) -> State {
+        let board = lock(&self.board);
+        if board.finished < ticket.min(self.ordered) {
+            return State::Counting(ticket);
+        }
+        match (&board.latest, &board.failure) {
+            (_, Some(failure)) => State::Failed(failure.clone()),
+            (Some(latest), None) => State::Counted(Arc::clone(latest)),
+            (None, None) => State::Failed("nothing has been counted yet".to_owned()),
+        }
+    }
+}
+
+fn work(orders: &Receiver<Order>, board: &Mutex<Board>) {
+    let mut census = None;
+    loop {
+        let heard = match census {
+            Some(_) => orders.recv_timeout(KEPT),
+            None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
+        };
+        let order = match heard {
+            Ok(order) => order,
+            Err(RecvTimeoutError::Timeout) => {
+                census = None;
+                crate::log::trim_memory();
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        let ticket = {
+            let mut board = lock(board);
+            board.begun = board.begun.saturating_add(1);
+            board.begun
+        };
+        let made = count(&mut census, &order);
+        let mut board = lock(board);
+        board.finished = ticket;
+        match made {
+            Ok(count) => {
+                let at = Instant::now();
+                board.latest = Some(Arc::new(Finished { count, at }));
+                board.failure = None;
+            }
+            Err(error) => board.failure = Some(format!("{error:#}")),
+        }
+    }
+}
+
+fn count(census: &mut Option<Census>, order: &Order) -> Result<Count> {
+    let proc = Proc::host().context("open /proc")?;
+    // Who made a user namespace pays for what runs in it, as in the kernel half.
+    let mut namespaces = UserNamespaces::new(&proc)?;
+    let census = census.get_or_insert_with(|| Census::new(proc));
+    let count = census.count(Pace::QUARTER, |proc, process| {
+        let entered = order.entered.account_of(process.pid, &order.payers);
+        entered.or_else(|| {
+            let owner = namespaces.owner_of(proc, process.pid);
+            order.payers.billed(owner.unwrap_or(process.uid))
+        })
+    })?;
+    tracing::debug!(took = ?count.took, work = ?count.work, pages = count.mapped_pages, "counted mapped pages");
+    Ok(count)
+}

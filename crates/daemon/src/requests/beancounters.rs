@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Bills and the bounds on their rows, asked for and set.
+
+use std::collections::BTreeSet;
+
+use bursar_config::ConfigError;
+use bursar_model::{AccountId, Bill, Bytes, EventKind, Resource, SizeSpec, Uid, Who};
+use bursar_policy::Utilisation;
+use bursar_protocol::{ErrorKind, Refusal, Reply, RowsChange, UtilisationReport};
+
+use super::{
+    Answer, accounts_meant, config_refusal, only_root, put_in_force, refusal, remarks_on, rows_of,
+};
+use crate::beancounters::note_on;
+use crate::entering;
+use crate::reservations::Asker;
+use crate::steward::Steward;
+
+/// Bills need no limit: every user has an account, whether or not anything bounds it.
+pub(super) fn bills_meant(steward: &mut Steward, who: &Who) -> Result<Vec<AccountId>, Refusal> {
+    let of_uid = |steward: &Steward, uid: Uid| vec![steward.payers().account_of(uid)];
+    match who {
+        Who::Uid(uid) => Ok(of_uid(steward, *uid)),
+        Who::User(name) => match steward.roster.uid_of(name) {
+            Some(uid) => Ok(of_uid(steward, uid)),
+            None => Err(refusal(
+                ErrorKind::NotFound,
+                format!("there is no user {name:?}"),
+            )),
+        },
+        Who::Group(_) | Who::Shared(_) | Who::Default => accounts_meant(steward, who),
+    }
+}
+
+/// What the asker's process is billed to.
+pub(super) fn own_bill(steward: &Steward, asker: Asker) -> AccountId {
+    let payer = entering::payer_of(steward, asker);
+    steward.payers().account_of(payer)
+}
+
+/// The bills that the asker may see and asked for.
+pub(super) fn show(steward: &mut Steward, asker: Asker, who: Option<&Who>) -> Answer {
+    let uid = asker.uid;
+    let own = own_bill(steward, asker);
+    let meant = match who {
+        Some(who) => {
+            let meant = bills_meant(steward, who)?;
+            if uid.get() != 0 && meant.iter().any(|id| *id != own) {
+                only_root(uid, "see other users' bills")?;
+            }
+            Some(meant)
+        }
+        None if uid.get() != 0 => Some(vec![own]),
+        None => None,
+    };
+    let count = steward.last_count();
+    let looked = steward
+        .beancounters
+        .look(&mut *steward.governor, &steward.paying, count);
+    looked.map_err(|error| refusal(ErrorKind::Failed, format!("cannot look: {error:#}")))?;
+    let readings = steward.governor.readings();
+    let ids = meant.unwrap_or_else(|| {
+        let is_shown = |id: &AccountId| id.uid().is_none_or(|uid| steward.scope.covers(uid));
+        let met = steward.beancounters.accounts().filter(is_shown);
+        let known = readings.iter().map(|reading| reading.id);
+        met.chain(known)
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect()
+    });
+    let bills = ids.into_iter().map(|id| {
+        let bounds = rows_of(steward, id);
+        let reading = readings.iter().find(|reading| reading.id == id);
+        let resources = steward
+            .beancounters
+            .rows(id, &bounds, reading, &*steward.governor);
+        Bill {
+            account: steward.roster.name_of(id).0,
+            uid: id.uid(),
+            id: id.get(),
+            resources,
+        }
+    });
+    let bills: Vec<Bill> = bills.collect();
+    let ram = steward.roster.ram();
+    let info = bursar_host::Proc::host().and_then(|proc| proc.meminfo());
+    let swap = info.map_or(Bytes::ZERO, |info| info.swap_total);
+    let is_all = who.is_none() && uid.get() == 0;
+    let mut remarks = Vec::new();
+    if steward.beancounters.is_cut() {
+        remarks.push("there are more tasks or open files than a look takes in".to_owned());
+    }
+    if uid.get() == 0 {
+        remarks.extend(
+            steward
+                .beancounters
+                .remarks(&*steward.governor, &steward.roster),
+        );
+    }
+    Ok(Reply::Beancounters(Box::new(
+        bursar_protocol::Beancounters {
+            utilisation: is_all.then(|| utilisation(&bills, ram, swap)),
+            bills,
+            ram_bytes: ram,
+            swap_bytes: swap,
+            remarks,
+        },
+    )))
+}
+
+/// vzmemcheck's sums.
+fn utilisation(bills: &[Bill], ram: Bytes, swap: Bytes) -> UtilisationReport {
+    let sum = |resource: Resource| {
+        bills.iter().fold(0_u64, |sum, bill| {
+            let held = bill.resources.get(&resource).and_then(|bean| bean.held);
+            sum.saturating_add(held.unwrap_or(0))
+        })
+    };
+    let all = Utilisation {
+        kernel: Resource::KERNEL_MEMORY
+            .into_iter()
+            .fold(Bytes::ZERO, |bytes, resource| {
+                bytes.saturating_add(Bytes::new(sum(resource)))
+            }),
+        resident_pages: sum(Resource::Physpages),
+        kept_pages: sum(Resource::Oomguarpages),
+        private_pages: sum(Resource::Privvmpages),
+    };
+    let both = ram.saturating_add(swap);
+    UtilisationReport {
+        ram_permille: all.of_ram(ram),
+        memory_and_swap_permille: all.of_memory_and_swap(both),
+        allocated_permille: all.allocated(both),
+    }
+}
+
+/// Sets bounds on rows of a bill.
+pub(super) fn set(steward: &mut Steward, uid: Uid, change: RowsChange) -> Answer {
+    only_root(uid, "set limits")?;
+    let RowsChange { who, rows } = change;
+    if rows.is_empty() || rows.contains_key(&Resource::Memory) {
+        let message = "name beancounters and their bounds; memory is set by its SIZE";
+        return Err(refusal(ErrorKind::BadRequest, message));
+    }
+    let mut limits = steward.roster.limits().clone();
+    let mut remarks = Vec::new();
+    if limits.get(&who).is_none()
+        && let Some(less) = less_particular(steward, &who)
+    {
+        // From now on he has an entry of his own, and what was for many holds for him no more.
+        let refused = |error: ConfigError| config_refusal(&error);
+        if less.memory.limit != SizeSpec::None {
+            limits.set(&who, less.memory).map_err(refused)?;
+        }
+        if !less.rows.is_empty() {
+            limits.set_rows(&who, &less.rows).map_err(refused)?;
+        }
+        remarks.push(format!(
+            "{who} had the limits of {} and keeps them as his own: memory {}",
+            less.who, less.memory.limit
+        ));
+    }
+    limits
+        .set_rows(&who, &rows)
+        .map_err(|error| config_refusal(&error))?;
+    let plan = steward.roster.plan_with(&limits);
+    put_in_force(steward, limits, plan)?;
+    let said: Vec<String> = rows
+        .iter()
+        .map(|(resource, bounds)| format!("{} {bounds}", resource.name()))
+        .collect();
+    steward.note(
+        EventKind::LimitChanged,
+        Some(who.to_string()),
+        format!("limits {}", said.join(", ")),
+    );
+    remarks.extend(remarks_on(steward, &who));
+    for (&resource, bounds) in rows.iter().filter(|(_, bounds)| !bounds.is_unlimited()) {
+        if let Some(note) = note_on(resource, &steward.governor.enforcement(resource)) {
+            remarks.push(format!("{}={bounds}: {note}", resource.name()));
+        }
+    }
+    Ok(Reply::Changed { remarks })
+}
+
+/// The limit for many that has held for this one user until now.
+fn less_particular(steward: &mut Steward, who: &Who) -> Option<bursar_config::Limit> {
+    let uid = match who {
+        Who::Uid(uid) => *uid,
+        Who::User(name) => steward.roster.uid_of(name)?,
+        Who::Group(_) | Who::Shared(_) | Who::Default => return None,
+    };
+    let from = match steward.roster.plan().accounts.get(&AccountId::of(uid)) {
+        Some(planned) => planned.who.clone(),
+        None if steward.scope.covers(uid) => Who::Default,
+        None => return None,
+    };
+    steward.roster.limits().get(&from).cloned()
+}

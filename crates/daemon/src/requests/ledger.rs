@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The self-check of the ledger, asked for and answered: it takes its time, so the answer comes later.
+
+use bursar_policy::Agreement;
+use bursar_protocol::{AccountCheck, ErrorKind, LedgerCheck, Refusal, Reply, Verdict};
+
+use super::{only_root, refusal};
+use crate::auditor::{Compared, Findings};
+use crate::reservations::Asker;
+use crate::steward::Steward;
+
+/// Begins it; what it finds goes to [`checked`].
+pub(super) fn begin(steward: &mut Steward, asker: Asker) -> Result<(), Refusal> {
+    only_root(asker.uid, "have the ledger compared with /proc")?;
+    if steward.auditor().is_busy() {
+        let message = "the ledger is being compared with /proc already; try again in some seconds";
+        return Err(refusal(ErrorKind::Refused, message));
+    }
+    match steward.check_ledger(asker.client) {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            let message = "there is no kernel half here: what is held comes from /proc itself, and \
+                           there is nothing to compare it with";
+            Err(refusal(ErrorKind::NotFound, message))
+        }
+        Err(error) => Err(refusal(ErrorKind::Failed, format!("{error:#}"))),
+    }
+}
+
+/// What came of it, for who asked.
+pub(crate) fn checked(steward: &mut Steward, found: anyhow::Result<Findings>) -> Reply {
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => {
+            let message = format!("the ledger could not be compared with /proc: {error:#}");
+            return Reply::Refused(refusal(ErrorKind::Failed, message));
+        }
+    };
+    let mut accounts: Vec<AccountCheck> = found
+        .accounts
+        .iter()
+        .map(|it| account_check(steward, it))
+        .collect();
+    let rank = |it: &AccountCheck| match it.verdict {
+        Verdict::Out => 0,
+        Verdict::Unfinished => 1,
+        Verdict::Moving => 2,
+        Verdict::Within => 3,
+    };
+    accounts.sort_by(|a, b| (rank(a), &a.account).cmp(&(rank(b), &b.account)));
+    Reply::LedgerChecked(Box::new(LedgerCheck {
+        accounts,
+        processes: found.looked_at,
+        left: found.left,
+        rounds: found.rounds,
+        duration_ns: u64::try_from(found.duration.as_nanos()).unwrap_or(u64::MAX),
+        proc_is_exact: found.proc_is_exact,
+        unfit: found.unfit,
+    }))
+}
+
+fn account_check(steward: &mut Steward, compared: &Compared) -> AccountCheck {
+    let sum = &compared.sum;
+    AccountCheck {
+        account: steward.account_name(sum.id),
+        uid: sum.id.uid(),
+        verdict: match compared.agreement {
+            Some(Agreement::Within) => Verdict::Within,
+            Some(Agreement::Moving) => Verdict::Moving,
+            Some(Agreement::Out) => Verdict::Out,
+            None => Verdict::Unfinished,
+        },
+        held: sum.held,
+        held_by_proc: compared.by_proc,
+        correction: sum.correction,
+        unmapped: sum.unmapped,
+        bound: compared.bound,
+        apart: compared.apart,
+        moved: compared.moved,
+        processes: sum.processes,
+        processes_by_proc: compared.processes_by_proc,
+    }
+}

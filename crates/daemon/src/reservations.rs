@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory that processes were promised and do not have yet (S1 section 5.2): S1's "memory allocation
+//! coordinator".
+//!
+//! A reservation belongs to one process and lasts no longer than it. Its connection's end tells of its
+//! end, and so does a pidfd: a child that inherited the connection would otherwise keep its dead
+//! parent's reservation alive.
+//!
+//! Decided here, atomically because one thread decides: held + Σ reserved + N ≤ bound. Where the kernel
+//! half can hold reservations itself, [`Holdings`] is where it takes over.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use anyhow::Result;
+use bursar_host::Pidfd;
+use bursar_model::{AccountId, Bounds, Bytes, PageSize, Pages, Pid, Uid};
+use bursar_protocol::{Reserve, ReserveBound};
+
+use crate::control::ClientId;
+use crate::scope::Payers;
+
+/// Who gets less than he would like gets this share of what is free.
+const SHARE: u64 = 16;
+/// Users whose refusals are counted; more than a ledger has accounts.
+const MOST_USERS: usize = 1 << 16;
+
+/// What the coordinator needs of whoever keeps the books.
+pub(crate) trait Holdings {
+    /// What an account holds at this moment.
+    fn held_now(&mut self, id: AccountId) -> Result<Bytes>;
+
+    /// Most by which that may be short.
+    fn slack(&self) -> Bytes;
+
+    /// Told whenever the sum of an account's reservations has changed: a kernel half whose gate counts
+    /// them keeps it beside held.
+    fn reserved_now(&mut self, _id: AccountId, _reserved: Pages) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asker {
+    pub(crate) client: ClientId,
+    pub(crate) uid: Uid,
+    pub(crate) pid: Pid,
+}
+
+/// Why nothing was reserved.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Denied {
+    /// The request makes no sense.
+    #[error("{0}")]
+    Senseless(String),
+    /// There is no room.
+    #[error(
+        "no room for {wanted} more: the account holds {held}, {reserved} are reserved, its {bound} is {most}; free memory, or ask for less"
+    )]
+    Full {
+        wanted: Bytes,
+        held: Bytes,
+        reserved: Bytes,
+        bound: &'static str,
+        most: Bytes,
+    },
+    /// The asker has ended already.
+    #[error("process {0} has ended; a reservation lasts no longer than its process")]
+    Gone(Pid),
+    /// The machine could not.
+    #[error("{0:#}")]
+    Failed(anyhow::Error),
+}
+
+#[derive(Debug)]
+struct Reservation {
+    uid: Uid,
+    pages: u64,
+    /// Readable when the process has ended.
+    process: Pidfd,
+}
+
+/// All reservations.
+#[derive(Debug)]
+pub(crate) struct Reservations {
+    page_size: PageSize,
+    by_client: BTreeMap<ClientId, Reservation>,
+    /// Σ of `by_client`, in pages.
+    by_user: BTreeMap<Uid, u64>,
+    refused: BTreeMap<Uid, u64>,
+}
+
+/// Room below a bound.
+struct Room {
+    held: Bytes,
+    reserved: Bytes,
+    /// `None`: no bound.
+    most: Option<Bytes>,
+    bound: &'static str,
+}
+
+impl Room {
+    fn free(&self) -> Option<Bytes> {
+        let taken = self.held.saturating_add(self.reserved);
+        self.most.map(|most| most.saturating_sub(taken))
+    }
+}
+
+impl Reservations {
+    pub(crate) fn new(page_size: PageSize) -> Self {
+        Self {
+            page_size,
+            by_client: BTreeMap::new(),
+            by_user: BTreeMap::new(),
+            refused: BTreeMap::new(),
+        }
+    }
+
+    /// Reserves for the asker. Returns the pages granted and those reserved over this connection now.
+    pub(crate) fn reserve(
+        &mut self,
+        asker: Asker,
+        ask: &Reserve,
+        payers: &Payers,
+        ram: Bytes,
+        books: &mut (impl Holdings + ?Sized),
+    ) -> Result<(u64, u64), Denied> {
+        let least = ask.at_least.unwrap_or(ask.pages);
+        if ask.pages == 0 || least == 0 || least > ask.pages {
+            let text = format!(
+                "cannot reserve {} pages (at least {least}): ask for 1 page or more, and for no more than is wanted",
+                ask.pages
+            );
+            return Err(Denied::Senseless(text));
+        }
+        if ask.commit > 0 {
+            self.commit(asker, ask.commit, payers, books)?;
+        }
+        let account = payers.of(asker.uid);
+        let room = self
+            .room(asker.uid, ask.bound, payers, ram, books)
+            .map_err(Denied::Failed)?;
+        let free = room
+            .free()
+            .map_or(u64::MAX, |free| self.page_size.pages_within(free).get());
+        if free < least {
+            // It stays a client that reserves, whatever it got this time.
+            self.add(asker, 0)?;
+            if !ask.tentative {
+                self.count_refusal(asker.uid);
+            }
+            return Err(Denied::Full {
+                wanted: Pages::new(least).to_bytes(self.page_size),
+                held: room.held,
+                reserved: room.reserved,
+                bound: room.bound,
+                most: room.most.unwrap_or(Bytes::MAX),
+            });
+        }
+        let granted = ask.pages.min((free / SHARE).max(least));
+        self.add(asker, granted)?;
+        self.tell(account.map(|(id, _)| id), payers, books)?;
+        Ok((granted, self.reserved_by(asker.client)))
+    }
+
+    fn room(
+        &self,
+        uid: Uid,
+        bound: ReserveBound,
+        payers: &Payers,
+        ram: Bytes,
+        books: &mut (impl Holdings + ?Sized),
+    ) -> Result<Room> {
+        let limits = payers.of(uid).and_then(|(id, bounds): (_, Bounds)| {
+            let limit = bounds.limit().map(|it| ("limit", it));
+            let barrier = bounds.barrier().map(|it| ("barrier", it));
+            let chosen = match bound {
+                ReserveBound::Limit => limit.or(barrier),
+                ReserveBound::Barrier => barrier.or(limit),
+            };
+            chosen.map(|chosen| (id, chosen, bounds.limit()))
+        });
+        let Some((id, (bound, most), limit)) = limits else {
+            // Nobody limits him; no machine has more than its memory to give.
+            let reserved = self.by_user.get(&uid).copied().unwrap_or(0);
+            let reserved = Pages::new(reserved).to_bytes(self.page_size);
+            return Ok(Room {
+                held: Bytes::ZERO,
+                reserved,
+                most: Some(ram),
+                bound: "bound (this machine's memory)",
+            });
+        };
+        Ok(Room {
+            held: books.held_now(id)?,
+            reserved: self.reserved_in(id, payers),
+            // The limit is enforced to the page, held known to the error bound.
+            most: Some(limit.map_or(most, |limit| {
+                let slack = books.slack().min(limit.scaled(1, 64));
+                most.min(limit.saturating_sub(slack))
+            })),
+            bound,
+        })
+    }
+
+    fn add(&mut self, asker: Asker, pages: u64) -> Result<(), Denied> {
+        if let Some(reservation) = self.by_client.get_mut(&asker.client) {
+            reservation.pages = reservation.pages.saturating_add(pages);
+        } else {
+            let process = Pidfd::open(asker.pid)
+                .map_err(|error| Denied::Failed(error.into()))?
+                .ok_or(Denied::Gone(asker.pid))?;
+            let reservation = Reservation {
+                uid: asker.uid,
+                pages,
+                process,
+            };
+            self.by_client.insert(asker.client, reservation);
+        }
+        if pages > 0 {
+            let sum = self.by_user.entry(asker.uid).or_default();
+            *sum = sum.saturating_add(pages);
+        }
+        Ok(())
+    }
+
+    /// Gives back. Returns the pages still reserved over this connection.
+    pub(crate) fn commit(
+        &mut self,
+        asker: Asker,
+        pages: u64,
+        payers: &Payers,
+        books: &mut (impl Holdings + ?Sized),
+    ) -> Result<u64, Denied> {
+        let reserved = self.reserved_by(asker.client);
+        if pages == 0 || pages > reserved {
+            let text = format!(
+                "cannot commit {pages} pages: this process has {reserved} reserved; commit what was reserved, once"
+            );
+            return Err(Denied::Senseless(text));
+        }
+        if let Some(reservation) = self.by_client.get_mut(&asker.client) {
+            reservation.pages = reservation.pages.saturating_sub(pages);
+        }
+        self.subtract(asker.uid, pages);
+        self.tell(payers.of(asker.uid).map(|(id, _)| id), payers, books)?;
+        Ok(reserved.saturating_sub(pages))
+    }
+
+    /// A connection or its process has ended: nothing of it stays.
+    pub(crate) fn release(
+        &mut self,
+        client: ClientId,
+        payers: &Payers,
+        books: &mut (impl Holdings + ?Sized),
+    ) -> Result<()> {
+        let Some(gone) = self.by_client.remove(&client) else {
+            return Ok(());
+        };
+        self.subtract(gone.uid, gone.pages);
+        match payers.of(gone.uid) {
+            Some((id, _)) => {
+                let reserved = self.reserved_in(id, payers);
+                books.reserved_now(id, self.page_size.pages_within(reserved))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn subtract(&mut self, uid: Uid, pages: u64) {
+        if let Some(sum) = self.by_user.get_mut(&uid) {
+            *sum = sum.saturating_sub(pages);
+            if *sum == 0 {
+                self.by_user.remove(&uid);
+            }
+        }
+    }
+
+    fn tell(
+        &self,
+        id: Option<AccountId>,
+        payers: &Payers,
+        books: &mut (impl Holdings + ?Sized),
+    ) -> Result<(), Denied> {
+        let Some(id) = id else { return Ok(()) };
+        let reserved = self.page_size.pages_within(self.reserved_in(id, payers));
+        books.reserved_now(id, reserved).map_err(Denied::Failed)
+    }
+
+    fn count_refusal(&mut self, uid: Uid) {
+        if self.refused.len() < MOST_USERS || self.refused.contains_key(&uid) {
+            let count = self.refused.entry(uid).or_default();
+            *count = count.saturating_add(1);
+        }
+    }
+
+    fn sum_of(&self, table: &BTreeMap<Uid, u64>, id: AccountId, payers: &Payers) -> u64 {
+        let users = payers.charged_to(id);
+        let amounts = users.iter().filter_map(|uid| table.get(uid));
+        amounts.fold(0, |sum: u64, amount| sum.saturating_add(*amount))
+    }
+
+    /// Reserved in an account.
+    pub(crate) fn reserved_in(&self, id: AccountId, payers: &Payers) -> Bytes {
+        Pages::new(self.sum_of(&self.by_user, id, payers)).to_bytes(self.page_size)
+    }
+
+    /// Refusals that were somebody's last word, since the daemon began.
+    pub(crate) fn refused_in(&self, id: AccountId, payers: &Payers) -> u64 {
+        self.sum_of(&self.refused, id, payers)
+    }
+
+    fn reserved_by(&self, client: ClientId) -> u64 {
+        self.by_client.get(&client).map_or(0, |it| it.pages)
+    }
+
+    /// What tells of the end of a client's process, if it has ever reserved.
+    pub(crate) fn process_of(&self, client: ClientId) -> Option<BorrowedFd<'_>> {
+        self.by_client.get(&client).map(|it| it.process.as_fd())
+    }
+}

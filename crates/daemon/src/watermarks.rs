@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Starts the keeper of the watermarks. Limits do not depend on it: what goes wrong here is said, and
+//! bursard goes on.
+
+use bursar_config::{Config, WatermarkMode};
+use bursar_host::clock::monotonic;
+use bursar_protocol::{RestoreReport, UserStalls, WatermarksReport};
+use bursar_watermarks::{Engine, Keeper, Places, Restored, recover, restored};
+
+use crate::steward::Steward;
+
+/// The keeper, if there is one.
+#[derive(Debug, Default)]
+pub(crate) struct Watermarks {
+    keeper: Option<Keeper>,
+    /// Why there is none, or what it could not do.
+    pub(crate) remark: Option<String>,
+}
+
+impl Watermarks {
+    /// Puts back what an earlier bursard left turned, then does what the configuration says. A dry run
+    /// opens nothing for writing.
+    pub(crate) fn start(config: &Config, dry_run: bool) -> Self {
+        let places = Places::host(&config.paths.state);
+        let mut settings = config.watermarks.clone();
+        if dry_run {
+            if settings.mode == WatermarkMode::Act {
+                settings.mode = WatermarkMode::Observe;
+            }
+        } else {
+            match recover(&places) {
+                Ok(results) => tell(&results),
+                Err(error) => return Self::none(format!("watermarks: {error}")),
+            }
+        }
+        if settings.mode == WatermarkMode::Off {
+            return Self::default();
+        }
+        let proc = places.proc.clone();
+        let started = Engine::start(settings, places, monotonic())
+            .map_err(|error| error.to_string())
+            .and_then(|engine| {
+                Keeper::start(engine, proc).map_err(|error| format!("start a thread: {error}"))
+            });
+        match started {
+            Ok(keeper) => Self {
+                keeper: Some(keeper),
+                remark: None,
+            },
+            Err(error) => Self::none(format!("watermarks: {error}")),
+        }
+    }
+
+    fn none(remark: String) -> Self {
+        tracing::error!("{remark}");
+        Self {
+            keeper: None,
+            remark: Some(remark),
+        }
+    }
+
+    /// Why there is nothing to tell.
+    pub(crate) fn absence(&self) -> String {
+        self.remark.clone().unwrap_or_else(|| {
+            "watermarks are not watched: watermarks.mode = \"off\" in bursar.toml; set it to \"observe\" or \
+             \"act\" and restart bursard"
+                .to_owned()
+        })
+    }
+
+    /// What is known; `None` when there is no keeper, or it hangs.
+    pub(crate) fn report(&self) -> Option<WatermarksReport> {
+        self.keeper.as_ref()?.report()
+    }
+
+    /// Puts everything back.
+    pub(crate) fn restore(&self) -> Option<RestoreReport> {
+        self.keeper.as_ref()?.restore()
+    }
+
+    /// Ends: everything is put back.
+    pub(crate) fn finish(&mut self) {
+        if let Some(keeper) = self.keeper.take() {
+            tell(&keeper.finish());
+        }
+    }
+}
+
+fn tell(results: &[Restored]) {
+    for line in restored(results).lines {
+        tracing::info!("watermarks: {line}");
+    }
+}
+
+impl Steward {
+    /// The report, with the accounts that users pay into.
+    pub(crate) fn watermarks_report(&mut self) -> Option<WatermarksReport> {
+        let mut report = self.watermarks.report()?;
+        let payers = self.payers();
+        let name = |steward: &mut Self, row: &UserStalls| {
+            let (id, _) = payers.of(row.uid?)?;
+            Some(steward.account_name(id))
+        };
+        for row in &mut report.users {
+            row.account = name(self, row);
+        }
+        Some(report)
+    }
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The kernel's types as far as the fault watcher reads them and the kernel half's vmlinux.h does not
+ * have them. A struct that has some fields there gets the others as a flavour (___faults), which CO-RE
+ * relocates to the same struct.
+ */
+#ifndef BURSAR_FAULTS_TYPES_BPF_H
+#define BURSAR_FAULTS_TYPES_BPF_H
+
+/* The ledger's share of these two structures is another one; a flavour of the same type to CO-RE. */
+#define pt_regs pt_regs___ledger
+#define vm_area_struct vm_area_struct___ledger
+#include "vmlinux.h"
+#undef pt_regs
+#undef vm_area_struct
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include "faults.h"
+#include "far.bpf.h"
+
+enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
+enum { BPF_F_USER_STACK = 1U << 8 };
+
+/* include/linux/sched.h */
+enum { TASK_DEAD = 0x80 };
+
+/* include/linux/mm.h */
+enum { VM_READ = 1, VM_WRITE = 2, VM_EXEC = 4, VM_SHARED = 8, VM_GROWSDOWN = 0x100 };
+
+/* arch/x86/include/uapi/asm/ptrace.h; the layout is ABI */
+struct pt_regs {
+	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di;
+	unsigned long orig_ax, ip, cs, flags, sp, ss;
+};
+
+/* include/uapi/linux/bpf_perf_event.h; the layout is ABI */
+struct bpf_perf_event_data {
+	struct pt_regs regs;
+	__u64 sample_period;
+	__u64 addr;
+};
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct super_block {
+	u32 s_dev;
+};
+
+struct inode {
+	unsigned long i_ino;
+	struct super_block *i_sb;
+};
+
+struct qstr {
+	const unsigned char *name;
+};
+
+struct dentry {
+	struct qstr d_name;
+};
+
+struct path {
+	struct dentry *dentry;
+};
+
+struct file {
+	struct inode *f_inode;
+	struct path f_path;
+};
+
+struct vm_area_struct {
+	unsigned long vm_start;
+	unsigned long vm_end;
+	unsigned long vm_flags;
+	struct file *vm_file;
+};
+
+/* 6.14: eb449bd96954 "mm: convert mm_lock_seq to a proper seqcount" */
+typedef struct {
+	unsigned sequence;
+} seqcount_t;
+
+struct mm_struct___seqcount {
+	seqcount_t mm_lock_seq;
+};
+
+/* 6.4: 5e31275cc997 "mm: add per-VMA lock and helper functions to control it" */
+struct mm_struct___seq {
+	int mm_lock_seq;
+};
+
+struct mm_struct___faults {
+	unsigned long total_vm;
+	unsigned long start_brk, brk;
+	int map_count;
+};
+
+struct task_struct___faults {
+	unsigned long min_flt, maj_flt;
+};
+
+#pragma clang attribute pop
+
+/* The kernel's own counters of a thread: what getrusage() and /proc/PID/stat add up. */
+static __always_inline __u64 minor_faults(struct task_struct *task)
+{
+	return ((struct task_struct___faults *)task)->min_flt;
+}
+
+static __always_inline __u64 major_faults(struct task_struct *task)
+{
+	return ((struct task_struct___faults *)task)->maj_flt;
+}
+
+/*
+ * Something that differs once the mappings of the address space at `mm` have changed. Before 6.4 there
+ * is no counter of changes; the number and the size of mappings must do: an exchange that leaves both
+ * as they were goes unnoticed there until the thread faults elsewhere.
+ */
+static __always_inline __u64 mappings_generation(__u64 mm)
+{
+	if (bpf_core_field_exists(struct mm_struct___seqcount, mm_lock_seq.sequence))
+		return FAR_READ(mm, struct mm_struct___seqcount, mm_lock_seq.sequence);
+	if (bpf_core_field_exists(struct mm_struct___seq, mm_lock_seq))
+		return FAR_READ(mm, struct mm_struct___seq, mm_lock_seq);
+	return FAR_READ(mm, struct mm_struct___faults, total_vm) * 65536 +
+	       FAR_READ(mm, struct mm_struct___faults, map_count);
+}
+
+/* x86's number of an address space, which is never given twice (arch/x86/include/asm/mmu.h). */
+static __always_inline __u64 space_of(struct mm_struct *mm)
+{
+	return mm->context.ctx_id;
+}
+
+#endif /* BURSAR_FAULTS_TYPES_BPF_H */

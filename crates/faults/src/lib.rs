@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Page faults (S3): what they cost, who takes them, and how to keep them out of a program.
+
+mod booked;
+mod capacity;
+pub mod commit;
+mod error;
+mod held;
+mod histogram;
+mod lock;
+mod maps;
+pub mod measure;
+mod memory;
+mod perf;
+mod plain;
+pub mod program;
+mod rates;
+pub mod report;
+pub mod signals;
+mod skeleton;
+mod snapshot;
+mod timing;
+mod usage;
+mod watcher;
+mod window;
+
+pub use capacity::Capacity;
+pub use error::Error;
+pub use held::{Held, Output};
+pub use histogram::{Bucket, Histogram, bucket_of};
+pub use lock::LockRequest;
+pub use maps::Symbols;
+pub use rates::{Rates, check_target, faults_of, is_gone};
+pub use snapshot::{FaultRecord, Losses, Mapping, MappingKind, Site, Snapshot, WatchedProcess};
+pub use timing::Timing;
+pub use usage::Faults;
+pub use watcher::{Target, WatchOptions, Watcher};

@@ -1,0 +1,380 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From what was counted to what people and programs are told: who faults most, where, and what to do.
+//! Pure but for the names, which [`Symbols`] knows.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::{Bucket, Faults, Histogram, Losses, Mapping, MappingKind, Snapshot, maps::Symbols};
+
+/// One process's faults.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct ProcessReport {
+    /// Its number.
+    pub pid: u32,
+    /// Its real user.
+    pub uid: u32,
+    /// Its name, harmless.
+    pub comm: String,
+    /// Minor and major.
+    #[serde(flatten)]
+    pub faults: Faults,
+    /// Since the report before, faults per second.
+    pub per_second: u64,
+    /// Where, most first.
+    pub mappings: Vec<MappingReport>,
+}
+
+/// Faults in one mapping.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MappingReport {
+    /// What it is.
+    pub kind: MappingKind,
+    /// The file, or the kind's name.
+    pub name: String,
+    /// `rw-p` and the like; empty without a mapping.
+    pub permissions: String,
+    /// Its addresses, `None` without.
+    pub range: Option<(u64, u64)>,
+    /// Minor and major.
+    #[serde(flatten)]
+    pub faults: Faults,
+    /// Instructions that touched it, most first, of the faults that were timed.
+    pub sites: Vec<SiteReport>,
+    /// What to do about it.
+    pub advice: &'static str,
+}
+
+/// One instruction.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct SiteReport {
+    /// Function and file, or the address.
+    pub symbol: String,
+    /// Of the faults that were timed.
+    pub count: u64,
+}
+
+/// How long faults took.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct LatencyReport {
+    /// How many were timed.
+    pub timed: u64,
+    /// Nanoseconds, as are the following.
+    pub mean_ns: Option<u64>,
+    /// Half of them took no longer.
+    pub p50_ns: Option<u64>,
+    /// 99 of 100 took no longer.
+    pub p99_ns: Option<u64>,
+    /// The longest.
+    pub max_ns: Option<u64>,
+    /// All of it.
+    pub histogram: Vec<Bucket>,
+}
+
+/// A whole report.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// `kernel` (each fault seen) or `proc` (rates of /proc/PID/stat).
+    pub source: &'static str,
+    /// Since the watch began, nanoseconds.
+    pub elapsed_ns: u64,
+    /// Whether it is the last.
+    pub is_final: bool,
+    /// Of all that is watched.
+    #[serde(flatten)]
+    pub faults: Faults,
+    /// Since the report before, faults per second.
+    pub per_second: u64,
+    /// Worst first.
+    pub processes: Vec<ProcessReport>,
+    /// Of minor faults.
+    pub minor_latency: Option<LatencyReport>,
+    /// Of major faults.
+    pub major_latency: Option<LatencyReport>,
+    /// What could not be told apart.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub losses: Option<Losses>,
+}
+
+/// What to do about faults in a mapping (S3 "Preventing pagefaults").
+pub fn advice(kind: MappingKind, permissions: &str, faults: Faults) -> &'static str {
+    let is_written = permissions.contains('w');
+    match kind {
+        _ if faults.major > faults.minor / 4 && kind == MappingKind::File => {
+            "waits for the disk: read it ahead (MAP_POPULATE, madvise WILLNEED) or lock it"
+        }
+        _ if faults.major > 0 && kind != MappingKind::File => {
+            "comes back from swap: lock it (bursar run --lock) or give the machine more memory"
+        }
+        MappingKind::Stack => {
+            "prefault the stack before the work begins (bursar run --lock --stack)"
+        }
+        MappingKind::Heap => {
+            "prefault the heap and keep it (bursar run --lock --heap SIZE), or reuse memory from a pool"
+        }
+        MappingKind::Anon => {
+            "map it once and reuse it (a pool); MAP_POPULATE or --lock; huge pages if it is large"
+        }
+        MappingKind::File if is_written => {
+            "copied when first written: write to it during start, or lock (bursar run --lock)"
+        }
+        MappingKind::File => "mapped when first used: lock the program (bursar run --lock)",
+        MappingKind::ByKernel => {
+            "memory mapped or locked while working (populate, mlock): allocate during start"
+        }
+        MappingKind::Unknown | MappingKind::Overflow => "",
+    }
+}
+
+/// Sites named for a mapping.
+const SITES: usize = 3;
+
+impl LatencyReport {
+    fn of(histogram: &Histogram) -> Option<Self> {
+        (histogram.count() > 0).then(|| Self {
+            timed: histogram.count(),
+            mean_ns: histogram.mean_ns(),
+            p50_ns: histogram.quantile_ns(500),
+            p99_ns: histogram.quantile_ns(990),
+            max_ns: histogram.max_ns(),
+            histogram: histogram.buckets(),
+        })
+    }
+}
+
+impl MappingReport {
+    /// Of one mapping, without sites.
+    pub fn of(mapping: &Mapping, path: Option<String>) -> Self {
+        let faults = Faults {
+            minor: mapping.minor,
+            major: mapping.major,
+        };
+        let name = path.or_else(|| mapping.file.clone());
+        let is_mapping = mapping.end > 0;
+        Self {
+            kind: mapping.kind,
+            name: name.unwrap_or_else(|| mapping.kind.name().to_owned()),
+            permissions: if is_mapping {
+                mapping.permissions.clone()
+            } else {
+                String::new()
+            },
+            range: is_mapping.then_some((mapping.start, mapping.end)),
+            faults,
+            sites: Vec::new(),
+            advice: advice(mapping.kind, &mapping.permissions, faults),
+        }
+    }
+
+    /// `r-xp 7f00-7f10 /lib/x.so`.
+    pub fn place(&self) -> String {
+        match self.range {
+            Some((start, end)) => {
+                format!("{} {} {start:x}-{end:x}", self.name, self.permissions)
+            }
+            None => self.name.clone(),
+        }
+    }
+}
+
+/// Mappings of one process that belong together, as one each: anonymous memory grows downwards, and
+/// then begins elsewhere than when it was first met. With the indexes of its parts.
+pub fn merged(mappings: &[Mapping]) -> Vec<(Mapping, Vec<usize>)> {
+    let mut sorted: Vec<&Mapping> = mappings.iter().collect();
+    sorted.sort_by_key(|it| (it.process, it.kind, it.start));
+    let mut whole: Vec<(Mapping, Vec<usize>)> = Vec::new();
+    for mapping in sorted {
+        if let Some((last, parts)) = whole.last_mut()
+            && mapping.kind == MappingKind::Anon
+            && last.kind == MappingKind::Anon
+            && last.process == mapping.process
+            && last.permissions == mapping.permissions
+            && mapping.start <= last.end
+        {
+            last.end = last.end.max(mapping.end);
+            last.minor = last.minor.saturating_add(mapping.minor);
+            last.major = last.major.saturating_add(mapping.major);
+            parts.push(mapping.index);
+        } else {
+            whole.push((mapping.clone(), vec![mapping.index]));
+        }
+    }
+    whole
+}
+
+/// What came since an earlier snapshot, by index.
+pub fn since(later: &Snapshot, earlier: &Snapshot) -> Vec<Mapping> {
+    let before = |index: usize| {
+        earlier
+            .mappings
+            .get(index)
+            .map_or((0, 0), |mapping| (mapping.minor, mapping.major))
+    };
+    let grown = later.mappings.iter().map(|mapping| {
+        let (minor, major) = before(mapping.index);
+        let mut mapping = mapping.clone();
+        mapping.minor = mapping.minor.saturating_sub(minor);
+        mapping.major = mapping.major.saturating_sub(major);
+        mapping
+    });
+    grown.filter(|mapping| mapping.total() > 0).collect()
+}
+
+/// A report of a snapshot.
+pub fn report(
+    snapshot: &Snapshot,
+    before: &Snapshot,
+    elapsed_ns: u64,
+    span_ns: u64,
+    symbols: &mut Symbols,
+) -> Report {
+    let per_second = |count: u64| {
+        u64::try_from(u128::from(count) * 1_000_000_000 / u128::from(span_ns.max(1)))
+            .unwrap_or(u64::MAX)
+    };
+    let mut growth: BTreeMap<usize, u64> = BTreeMap::new();
+    for mapping in since(snapshot, before) {
+        let sum = growth.entry(mapping.process).or_default();
+        *sum = sum.saturating_add(mapping.total());
+    }
+    let mut mappings: BTreeMap<usize, Vec<(Mapping, Vec<usize>)>> = BTreeMap::new();
+    let met = snapshot
+        .mappings
+        .iter()
+        .filter(|mapping| mapping.total() > 0);
+    for (mapping, parts) in merged(&met.cloned().collect::<Vec<_>>()) {
+        mappings
+            .entry(mapping.process)
+            .or_default()
+            .push((mapping, parts));
+    }
+    let mut processes = Vec::new();
+    for (index, found) in mappings {
+        let Some(process) = snapshot.processes.get(index) else {
+            continue;
+        };
+        if growth.contains_key(&index) {
+            symbols.look_at(process.pid);
+        }
+        let mut reports: Vec<MappingReport> = found
+            .iter()
+            .map(|(mapping, parts)| {
+                let mut report =
+                    MappingReport::of(mapping, symbols.path(process.pid, mapping.inode));
+                let sites = snapshot
+                    .sites
+                    .iter()
+                    .filter(|site| parts.contains(&site.mapping));
+                report.sites = sites
+                    .take(SITES)
+                    .map(|site| SiteReport {
+                        symbol: symbols.name(process.pid, site.instruction),
+                        count: site.count,
+                    })
+                    .collect();
+                report
+            })
+            .collect();
+        reports.sort_by_key(|mapping| std::cmp::Reverse(mapping.faults.total()));
+        let sum = found
+            .iter()
+            .fold(Faults::default(), |sum, (mapping, _)| Faults {
+                minor: sum.minor.saturating_add(mapping.minor),
+                major: sum.major.saturating_add(mapping.major),
+            });
+        processes.push(ProcessReport {
+            pid: process.pid.get(),
+            uid: process.uid.get(),
+            comm: if index == 0 {
+                "(others)".to_owned()
+            } else {
+                process.comm.clone()
+            },
+            faults: sum,
+            per_second: per_second(growth.get(&index).copied().unwrap_or(0)),
+            mappings: reports,
+        });
+    }
+    processes
+        .sort_by_key(|process| std::cmp::Reverse((process.per_second, process.faults.total())));
+    let (minor, major) = snapshot.totals();
+    Report {
+        source: "kernel",
+        elapsed_ns,
+        is_final: false,
+        faults: Faults { minor, major },
+        per_second: per_second(growth.values().sum()),
+        processes,
+        minor_latency: LatencyReport::of(&snapshot.minor),
+        major_latency: LatencyReport::of(&snapshot.major),
+        losses: snapshot.losses.is_any().then_some(snapshot.losses),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn anon(index: usize, process: usize, start: u64, end: u64, minor: u64) -> Mapping {
+        Mapping {
+            index,
+            process,
+            kind: MappingKind::Anon,
+            start,
+            end,
+            permissions: "rw-p".to_owned(),
+            file: None,
+            inode: 0,
+            minor,
+            major: 1,
+        }
+    }
+
+    #[test]
+    fn memory_that_grew_downwards_is_one_mapping() {
+        let parts = [
+            anon(1, 1, 50, 90, 5),
+            anon(2, 1, 20, 90, 7),
+            anon(3, 1, 95, 99, 1),
+            anon(4, 2, 30, 60, 2),
+        ];
+        let whole = merged(&parts);
+        assert_eq!(whole.len(), 3);
+        assert_eq!(
+            (
+                whole[0].0.start,
+                whole[0].0.end,
+                whole[0].0.minor,
+                whole[0].0.major
+            ),
+            (20, 90, 12, 2)
+        );
+        assert_eq!(whole[0].1, [2, 1]);
+    }
+
+    #[test]
+    fn each_kind_of_fault_has_its_remedy() {
+        let minor = Faults {
+            minor: 1000,
+            major: 0,
+        };
+        let major = Faults {
+            minor: 10,
+            major: 10,
+        };
+        let table = [
+            (MappingKind::Stack, "rw-p", minor, "--stack"),
+            (MappingKind::Heap, "rw-p", minor, "--heap"),
+            (MappingKind::Anon, "rw-p", minor, "pool"),
+            (MappingKind::Anon, "rw-p", major, "swap"),
+            (MappingKind::File, "r--p", minor, "first used"),
+            (MappingKind::File, "rw-p", minor, "first written"),
+            (MappingKind::File, "r--p", major, "disk"),
+            (MappingKind::ByKernel, "", minor, "during start"),
+        ];
+        for (kind, permissions, faults, word) in table {
+            assert!(advice(kind, permissions, faults).contains(word), "{kind:?}");
+        }
+    }
+}

@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Files that hold memory, by name: so that a user who is over his limit because of them can be told
+//! which. What they hold in all is the kernel half's to say (it meets every inode); this only looks
+//! for names, as long as it may, and says when it stopped early.
+//!
+//! Places are chosen by users. No symbolic link is followed, nothing but tmpfs is walked, nothing is
+//! opened but directories of it, and nothing that a user's own file server answers is asked.
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use bursar_model::{Bytes, Pid, Uid};
+use rustix::fs::{AtFlags, Dir, FileType, MemfdFlags, Mode, OFlags, ResolveFlags, StatxFlags};
+
+use crate::bytes::{number, words};
+use crate::mounts::unescaped;
+use crate::{HostError, Proc};
+
+/// Directories below a mount that are followed down.
+const DEEPEST: usize = 32;
+/// Mount namespaces that are looked into.
+const MOST_NAMESPACES: usize = 64;
+/// Entries of one list of /proc, or of one directory, looked at between two looks at the clock.
+const STRIDE: usize = 64;
+
+/// A file that holds memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MemoryFile {
+    /// A path as seen in its mount namespace, `memfd:NAME (process N)`, `System V segment N`: bytes that
+    /// its user chose.
+    pub place: Vec<u8>,
+    /// What it holds, in memory or swapped out.
+    pub bytes: Bytes,
+}
+
+/// What was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MemoryFiles {
+    /// The largest, largest first.
+    pub largest: Vec<MemoryFile>,
+    /// What all that were found hold.
+    pub found: Bytes,
+    /// How many were found.
+    pub count: u64,
+    /// Whether time ran out before everything had been looked at.
+    pub is_partial: bool,
+}
+
+type Device = (u32, u32);
+
+struct Search<'a> {
+    proc: &'a Proc,
+    uids: &'a BTreeSet<Uid>,
+    keep: usize,
+    deadline: Instant,
+    looked: usize,
+    found: MemoryFiles,
+    devices: BTreeSet<Device>,
+    /// Device and inode of files without a name that were found already.
+    seen: BTreeSet<(Device, u64)>,
+}
+
+impl MemoryFiles {
+    /// Looks for files of these users for at most so long, and keeps the `keep` largest. With no tmpfs
+    /// at all nothing is found.
+    ///
+    /// # Errors
+    /// When /proc cannot be listed.
+    pub fn of(
+        proc: &Proc,
+        uids: &BTreeSet<Uid>,
+        keep: usize,
+        patience: Duration,
+    ) -> Result<Self, HostError> {
+        let mut search = Search {
+            proc,
+            uids,
+            keep,
+            deadline: Instant::now() + patience,
+            looked: 0,
+            found: Self::default(),
+            devices: BTreeSet::new(),
+            seen: BTreeSet::new(),
+        };
+        search.segments();
+        search.everywhere()?;
+        Ok(search.found)
+    }
+}
+
+impl Search<'_> {
+    /// One entry more was looked at. Once time has run out nothing more is.
+    fn may_go_on(&mut self) -> bool {
+        self.looked = self.looked.wrapping_add(1);
+        if self.looked.is_multiple_of(STRIDE) && Instant::now() > self.deadline {
+            self.found.is_partial = true;
+        }
+        !self.found.is_partial
+    }
+
+    fn text(&self, name: &str) -> Option<Vec<u8>> {
+        self.proc.parsed(name, |bytes| Ok(bytes.to_vec())).ok()?
+    }
+
+    fn add(&mut self, place: impl FnOnce() -> Vec<u8>, bytes: Bytes) {
+        if bytes == Bytes::ZERO {
+            return;
+        }
+        let found = &mut self.found;
+        found.count = found.count.saturating_add(1);
+        found.found = found.found.saturating_add(bytes);
+        let at = found.largest.partition_point(|it| it.bytes >= bytes);
+        if at < self.keep {
+            let place = place();
+            found.largest.insert(at, MemoryFile { place, bytes });
+            found.largest.truncate(self.keep);
+        }
+    }
+
+    /// System V segments: by who made them.
+    fn segments(&mut self) {
+        let Some(text) = self.text("sysvipc/shm") else {
+            return;
+        };
+        for line in text.split(|&byte| byte == b'\n').skip(1) {
+            let fields: Vec<&[u8]> = words(line).collect();
+            let field = |index: usize| fields.get(index).and_then(|text| number::<u64>(text));
+            // key shmid perms size cpid lpid nattch uid gid cuid cgid atime dtime ctime rss swap
+            let (Some(id), Some(maker), Some(rss), Some(swap)) =
+                (field(1), field(9), field(14), field(15))
+            else {
+                continue;
+            };
+            let is_his = u32::try_from(maker).is_ok_and(|uid| self.uids.contains(&Uid::new(uid)));
+            if is_his {
+                let place = || format!("System V segment {id} (ipcrm -m {id})").into_bytes();
+                self.add(place, Bytes::new(rss.saturating_add(swap)));
+            }
+        }
+    }
+
+    /// The tmpfs of every mount namespace, and what these users' processes have open without a name.
+    fn everywhere(&mut self) -> Result<(), HostError> {
+        // Where memfd and the like are: no mount shows it.
+        if let Ok(own) = rustix::fs::memfd_create("bursar", MemfdFlags::CLOEXEC)
+            && let Ok(stat) = rustix::fs::statx(&own, c"", AtFlags::EMPTY_PATH, StatxFlags::empty())
+        {
+            self.devices
+                .insert((stat.stx_dev_major, stat.stx_dev_minor));
+        }
+        let mut namespaces = BTreeSet::new();
+        let mut theirs = Vec::new();
+        self.mounts_of(Pid::new(std::process::id()), &mut namespaces);
+        for pid in self.proc.pids()?.flatten() {
+            if !self.may_go_on() {
+                return Ok(());
+            }
+            let owner = rustix::fs::stat(format!("/proc/{pid}"))
+                .ok()
+                .map(|stat| Uid::new(stat.st_uid));
+            if owner.is_some_and(|uid| self.uids.contains(&uid)) {
+                theirs.push(pid);
+            }
+            self.mounts_of(pid, &mut namespaces);
+        }
+        for pid in theirs {
+            self.descriptors(pid);
+        }
+        Ok(())
+    }
+
+    fn mounts_of(&mut self, pid: Pid, namespaces: &mut BTreeSet<Vec<u8>>) {
+        let Ok(namespace) = rustix::fs::readlink(format!("/proc/{pid}/ns/mnt"), Vec::new()) else {
+            return;
+        };
+        if namespaces.len() >= MOST_NAMESPACES || !namespaces.insert(namespace.into_bytes()) {
+            return;
+        }
+        let Some(text) = self.text(&format!("{pid}/mountinfo")) else {
+            return;
+        };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // The kernel's own link to the root of that namespace's process.
+        let Ok(root) = rustix::fs::open(format!("/proc/{pid}/root"), flags, Mode::empty()) else {
+            return;
+        };
+        for line in text.split(|&byte| byte == b'\n') {
+            if !self.may_go_on() {
+                return;
+            }
+            let Some((device, point)) = tmpfs_mount(line) else {
+                continue;
+            };
+            if self.devices.contains(&device) {
+                continue;
+            }
+            let resolve =
+                ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+            // Whatever lies on top may be a FUSE or a dead NFS: nothing is asked of it. The way to a
+            // mount point is in the cache.
+            let resolve = resolve | ResolveFlags::CACHED;
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let opened = rustix::fs::openat2(&root, &point[..], flags, Mode::empty(), resolve);
+            // Covered by another mount: then its files are found only by who has them open.
+            if let Ok(directory) = opened
+                && device_of(&directory) == Some(device)
+                && let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC
+                && let Ok(directory) = rustix::fs::openat(&directory, ".", flags, Mode::empty())
+            {
+                self.devices.insert(device);
+                self.walk(directory, device, &point, 0);
+            }
+        }
+    }
+
+    fn walk(&mut self, directory: OwnedFd, device: Device, path: &[u8], depth: usize) {
+        let Ok(entries) = Dir::read_from(&directory) else {
+            return;
+        };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            if name == c"." || name == c".." {
+                continue;
+            }
+            if !self.may_go_on() {
+                return;
+            }
+            let place = || [path, b"/", name.to_bytes()].concat();
+            match entry.file_type() {
+                FileType::Directory if depth < DEEPEST => {
+                    let flags =
+                        OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                    let resolve =
+                        ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
+                    let opened =
+                        rustix::fs::openat2(&directory, name, flags, Mode::empty(), resolve);
+                    if let Ok(below) = opened {
+                        self.walk(below, device, &place(), depth.saturating_add(1));
+                    }
+                }
+                FileType::RegularFile => {
+                    let wanted = StatxFlags::UID | StatxFlags::BLOCKS;
+                    let how = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
+                    let Ok(stat) = rustix::fs::statx(&directory, name, how, wanted) else {
+                        continue;
+                    };
+                    if (stat.stx_dev_major, stat.stx_dev_minor) == device
+                        && self.uids.contains(&Uid::new(stat.stx_uid))
+                    {
+                        self.add(place, held(stat.stx_blocks));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// memfd and unlinked files that a process has open.
+    fn descriptors(&mut self, pid: Pid) {
+        let Ok(list) = rustix::fs::open(
+            format!("/proc/{pid}/fd"),
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        ) else {
+            return;
+        };
+        let Ok(entries) = Dir::read_from(&list) else {
+            return;
+        };
+        for entry in entries.flatten() {
+            if !self.may_go_on() {
+                return;
+            }
+            let Ok(target) = rustix::fs::readlinkat(&list, entry.file_name(), Vec::new()) else {
+                continue;
+            };
+            let Some(name) = target.to_bytes().strip_suffix(b" (deleted)") else {
+                continue;
+            };
+            // What a user's own file server would be asked is known without it, or not at all.
+            let how = AtFlags::STATX_DONT_SYNC;
+            let wanted = StatxFlags::UID | StatxFlags::BLOCKS | StatxFlags::INO;
+            let Ok(stat) = rustix::fs::statx(&list, entry.file_name(), how, wanted) else {
+                continue;
+            };
+            let device = (stat.stx_dev_major, stat.stx_dev_minor);
+            if self.devices.contains(&device)
+                && self.uids.contains(&Uid::new(stat.stx_uid))
+                && self.seen.insert((device, stat.stx_ino))
+            {
+                let name = name.strip_prefix(b"/memfd").map_or_else(
+                    || [b"removed ", name].concat(),
+                    |rest| [b"memfd", rest].concat(),
+                );
+                let place = || [&name[..], format!(" (process {pid})").as_bytes()].concat();
+                self.add(place, held(stat.stx_blocks));
+            }
+        }
+    }
+}
+
+fn held(blocks: u64) -> Bytes {
+    Bytes::new(blocks.saturating_mul(512))
+}
+
+fn device_of(file: &OwnedFd) -> Option<Device> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(file, c"", flags, StatxFlags::empty()).ok()?;
+    Some((stat.stx_dev_major, stat.stx_dev_minor))
+}
+
+/// Device and mount point of a line of mountinfo that is a tmpfs, seen from its own root.
+fn tmpfs_mount(line: &[u8]) -> Option<(Device, Vec<u8>)> {
+    let fields: Vec<&[u8]> = words(line).collect();
+    let dash = fields.iter().position(|field| *field == b"-")?;
+    if *fields.get(dash.checked_add(1)?)? != b"tmpfs" || *fields.get(3)? != b"/" {
+        return None;
+    }
+    let device = fields.get(2)?;
+    let colon = device.iter().position(|&byte| byte == b':')?;
+    let (major, minor) = device.split_at_checked(colon)?;
+    Some((
+        (number(major)?, number(minor.get(1..)?)?),
+        unescaped(fields.get(4)?),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn only_tmpfs_seen_from_its_root_is_walked() {
+        let line = b"29 26 0:26 / /mnt/a\\040b rw,relatime shared:4 - tmpfs tmpfs rw";
+        assert_eq!(tmpfs_mount(line), Some(((0, 26), b"/mnt/a b".to_vec())));
+        for other in [
+            &b"29 26 0:26 /sub /mnt rw - tmpfs tmpfs rw"[..],
+            b"29 26 0:26 / /mnt rw - ext4 /dev/vda rw",
+            b"29 26 0 / /mnt rw - tmpfs tmpfs rw",
+            b"29 26 0:26 / /mnt rw",
+            b"",
+        ] {
+            assert_eq!(tmpfs_mount(other), None);
+        }
+    }
+
+    #[test]
+    fn a_file_without_a_name_is_found_by_who_has_it_open() {
+        let own = rustix::fs::memfd_create("found-by-test", MemfdFlags::CLOEXEC).unwrap();
+        let mut file = std::fs::File::from(own);
+        file.write_all(&vec![1; 3 << 20]).unwrap();
+        let uids = BTreeSet::from([Uid::new(rustix::process::getuid().as_raw())]);
+        let patience = Duration::from_secs(10);
+        let found = MemoryFiles::of(&Proc::host().unwrap(), &uids, 64, patience).unwrap();
+        let it = found
+            .largest
+            .iter()
+            .find(|it| it.place.starts_with(b"memfd:found-by-test"));
+        assert_eq!(it.map(|it| it.bytes), Some(Bytes::from_mib(3)), "{found:?}");
+    }
+
+    #[test]
+    fn time_that_ran_out_is_said() {
+        let uids = BTreeSet::from([Uid::new(0)]);
+        let mut search = Search {
+            proc: &Proc::host().unwrap(),
+            uids: &uids,
+            keep: 1,
+            deadline: Instant::now(),
+            looked: 0,
+            found: MemoryFiles::default(),
+            devices: BTreeSet::new(),
+            seen: BTreeSet::new(),
+        };
+        std::thread::sleep(Duration::from_millis(1));
+        while search.may_go_on() {}
+        assert!(search.found.is_partial && search.looked == STRIDE);
+    }
+}

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Charging a row of an account, and giving the charge back (S5 2.2). Nobody is charged who has no limit
+ * on a row: then nothing is looked up beyond his account.
+ */
+#ifndef BURSAR_BILLS_BPF_H
+#define BURSAR_BILLS_BPF_H
+
+#include "tell.bpf.h"
+#include "bills.h"
+
+enum { BILL_TOLD_PAUSE_NS = 1000000000 };	/* one row, one event a second: no flood */
+
+/* Key: slot of the account. Written by set_bill and here. Bound: accounts. Full: a new account of
+ * `default` has no rows of its own and is not charged. Slot 0: the template of `default`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 2);	/* (set) */
+	__type(key, __u32);
+	__type(value, struct bill);
+} bills SEC(".maps");
+
+/* Written and read here. Bound: ledger.max_objects. Full: the object is granted and not counted, and
+ * bill_facts.unrecorded grows: who has filled it has at most his own barriers, and is no reason to
+ * refuse others. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 2);	/* (set) */
+	__type(key, struct charge_key);
+	__type(value, struct charge);
+} charges SEC(".maps");
+
+/* Key: struct file *, through which locks were taken. As charges, and apart from them because these are
+ * counted anew. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 2);	/* (set) */
+	__type(key, __u64);
+	__type(value, struct charge);
+} locked_files SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bill_facts);
+} bill_facts SEC(".maps");
+
+static __always_inline struct row *row_of(__u32 slot, __u32 which)
+{
+	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
+
+	if (!bill || which >= BILL_ROWS)
+		return NULL;
+	return &bill->rows[which];
+}
+
+static __always_inline void count_unrecorded(void)
+{
+	__u32 zero = 0;
+	struct bill_facts *facts = bpf_map_lookup_elem(&bill_facts, &zero);
+
+	if (facts)
+		__sync_fetch_and_add(&facts->unrecorded, 1);
+}
+
+/* An account of `default` takes after the template when it is first charged. */
+static __noinline int adopt_template(__u32 slot)
+{
+	struct account *account = account_at(slot);
+	__u32 zero = 0;
+	struct bill *template, *own;
+
+	if (!account || !(account->flags & ACCOUNT_DEFAULT))
+		return 0;
+	template = bpf_map_lookup_elem(&bills, &zero);
+	if (!template)
+		return 0;
+	if (bpf_map_update_elem(&bills, &slot, template, BPF_NOEXIST))
+		return 0;
+	own = bpf_map_lookup_elem(&bills, &slot);
+	if (own)
+		own->account_id = account->id;
+	return 1;
+}
+
+/* The account's row, if it is charged at all. */
+static __always_inline struct row *counted_row(__u32 slot, __u32 which)
+{
+	struct row *row;
+
+	if (slot == NOBODY)
+		return NULL;
+	row = row_of(slot, which);
+	if (!row && adopt_template(slot))
+		row = row_of(slot, which);
+	return row && row->counted ? row : NULL;
+}
+
+/* The account of the running task, or NOBODY: root, bursard, kernel threads and whoever has no account
+ * are never refused anything. */
+static __always_inline __u32 slot_of_task(struct task_struct *task)
+{
+	struct ledger_state *state = ledger_state();
+	struct payer payer = {};
+
+	if (!state || !task || is_beyond_refusal(state, task) ||
+	    payer_of_owner(state, task, &payer) != OWNER_FOUND || (!payer.entered && !payer.uid))
+		return NOBODY;
+	return account_of_payer(state, &payer);
+}
+
+/* `asks`: the running task does; where a packet does nobody is named. */
+static __noinline int tell_bill(__u32 slot, __u32 which, __s64 amount, bool asks)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(slot);
+	struct row *row = row_of(slot, which);
+	__u64 now = bpf_ktime_get_ns();
+	struct event *event;
+
+	if (!row || !account || !state)
+		return 0;
+	__sync_fetch_and_add(&row->failcnt, 1);
+	__sync_fetch_and_add(&row->untold, 1);
+	if (!may_tell(&row->told_ns, BILL_TOLD_PAUSE_NS, now))
+		return 0;
+	event = reserve_event(state, EVENT_BILL, TRIGGER_EVENT, now);
+	if (!event)
+		return 0;
+	event->account = slot;
+	event->account_id = account->id;
+	if (asks)
+		name_asker(event);
+	event->held_pages = row->held;
+	event->limit_pages = row->limit;
+	event->barrier_pages = row->barrier;
+	event->request_pages = amount;
+	event->request = which;
+	event->refusals = __sync_lock_test_and_set(&row->untold, 0);
+	bpf_ringbuf_submit(event, 0);
+	return 0;
+}
+
+/* What was charged goes back to who paid, once. To be called before its record is deleted: a delete may
+ * fail where it interrupts another (gate.bpf.c end_birth()). */
+static __always_inline void refund(struct charge *charge, __u32 which)
+{
+	__s64 amount = __sync_lock_test_and_set(&charge->amount, 0);
+	struct row *row = row_of(charge->slot, which);
+
+	if (row && amount)
+		__sync_fetch_and_add(&row->held, -amount);
+}
+
+static __noinline int give_back(__u64 object, __u32 which)
+{
+	struct charge_key key = { .object = object, .row = which };
+	struct charge *charge = bpf_map_lookup_elem(&charges, &key);
+
+	if (!charge)
+		return 0;
+	refund(charge, which);
+	bpf_map_delete_elem(&charges, &key);
+	return 0;
+}
+
+/* Adds to held if the sum stays within the barrier. Add first, look then, take back if need be: the
+ * barrier is never passed, at worst two who race at its edge are both refused. */
+static __always_inline bool add_within(struct row *row, __s64 amount)
+{
+	__s64 held = __sync_fetch_and_add(&row->held, amount) + amount;
+
+	if (held > row->barrier) {
+		__sync_fetch_and_add(&row->held, -amount);
+		return false;
+	}
+	raise_to(&row->maxheld, held);
+	return true;
+}
+
+/* Returns 1 where the object is granted. `forced`: it is there already. */
+static __noinline int charge(__u32 slot, __u32 which, __u64 object, __s64 amount, bool forced)
+{
+	struct charge_key key = { .object = object, .row = which };
+	struct charge charge = { .amount = amount, .slot = slot };
+	struct row *row = counted_row(slot, which);
+
+	if (!row || amount <= 0)
+		return 1;
+	if (forced) {
+		if (bpf_map_update_elem(&charges, &key, &charge, BPF_NOEXIST))
+			return 1;	/* charged already, or no room */
+		raise_to(&row->maxheld, __sync_fetch_and_add(&row->held, amount) + amount);
+		return 1;
+	}
+	give_back(object, which);	/* of an earlier one at this address, whose record stayed */
+	if (!add_within(row, amount)) {
+		tell_bill(slot, which, amount, true);
+		return 0;
+	}
+	if (bpf_map_update_elem(&charges, &key, &charge, BPF_NOEXIST)) {
+		__sync_fetch_and_add(&row->held, -amount);
+		count_unrecorded();
+	}
+	return 1;
+}
+
+/* Whether so much more would be granted; a refusal is counted. */
+static __noinline int has_left(__u32 slot, __u32 which, __s64 amount, bool asks)
+{
+	struct row *row = counted_row(slot, which);
+
+	if (!row || *(volatile __s64 *)&row->held + amount <= row->barrier)
+		return 1;
+	tell_bill(slot, which, amount, asks);
+	return 0;
+}
+
+#endif /* BURSAR_BILLS_BPF_H */

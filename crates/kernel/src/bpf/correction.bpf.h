@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Pages that are counted more than once. Held is a sum of resident sets: a page that k processes of an
+ * account map is in it k times. How many there are too many only a look at the page tables says (PSS
+ * against RSS, by the user half: a survey). What it finds is the account's correction, and what decides
+ * is the level: held less the correction.
+ *
+ * A correction ages, always towards held:
+ *  - a mapping that a process gives up (unmaps, ends, takes along to another account) may have been one
+ *    of those counted too often: the correction sinks by as much as the process's sum does, until all
+ *    that the survey found shared in this process is gone;
+ *  - a write to a page that is present and not writable may copy it: the sum stays, the memory grows,
+ *    the correction sinks by a page (watch.bpf.c);
+ *  - it is not renewed: after its lifetime it is nothing.
+ * Each mapping given up undoes at most one duplicate, so between two surveys the level is never below
+ * the truth but for what docs/design/7-shared-pages.md lists.
+ */
+#ifndef BURSAR_CORRECTION_BPF_H
+#define BURSAR_CORRECTION_BPF_H
+
+#include "maps.bpf.h"
+
+#define ALL_PAGES (1LL << 60)	/* whatever it gives up counts */
+
+enum {
+	/* A survey cannot take this long: who began it is gone. */
+	SURVEY_STALE_NS = 2000000000,
+	SURVEYING_GRACE_NS = 1000000000, /* for its end, since it was asked for */
+};
+
+/* What a record keeps in 32 bits: enough for 16 TiB in one process. */
+static __always_inline __u32 small(__s64 pages)
+{
+	if (pages < 0)
+		return 0;
+	return pages > (__u32)-1 ? (__u32)-1 : pages;
+}
+
+static __always_inline bool is_surveyed_now(const struct account *account)
+{
+	return *(volatile __u64 *)&account->surveying_ns != 0;
+}
+
+/* `pages` of this address space's mappings are gone, or copied. */
+static __always_inline void give_up(struct mm_record *record, struct account *account, __s64 pages)
+{
+	__s64 shared = *(volatile __s64 *)&record->shared_pages, was;
+
+	if (!shared && !is_surveyed_now(account))
+		return;
+	__sync_fetch_and_add(&record->given_up_pages, pages);
+	if (!shared)
+		return;
+	was = __sync_fetch_and_add(&record->lost_pages, pages);
+	if (was >= shared)
+		return;
+	if (was + pages > shared)
+		pages = shared - was;
+	__sync_fetch_and_add(&account->correction_pages, -pages);
+	if (record->flags & RECORD_BORN)
+		__sync_fetch_and_add(&account->born_lost_pages, pages);
+}
+
+/* Its end, or its way to another account. The end of a survey does not meet it any more: what it has
+ * given up since the beginning, and now, counts like that of those born meanwhile. */
+static __always_inline void give_up_all(struct mm_record *record, struct account *account)
+{
+	__s64 pages = *(volatile __s64 *)&record->booked_pages;
+
+	if (is_surveyed_now(account) && !(record->flags & RECORD_BORN))
+		__sync_fetch_and_add(&account->born_lost_pages,
+				     *(volatile __s64 *)&record->given_up_pages +
+					     (pages > 0 ? pages : 0));
+	if (record->shared_pages && pages > 0)
+		give_up(record, account, pages);
+	record->shared_pages = 0;
+}
+
+/* A record that begins. What is born during a survey may be counted in what the survey finds of its
+ * parent, and is not looked at itself. */
+static __always_inline void begin_sharing(struct mm_record *record)
+{
+	record->inherited_pages = 0;
+	record->lost_pages = 0;
+	record->given_up_pages = 0;
+	record->duplicate_pages = 0;
+	record->known_shmem_pages = 0;
+	record->flags = 0;
+	record->shared_pages = 0;
+}
+
+/* To be called when a walk can meet it: then either the survey that begins lists it, or it is seen here
+ * that one has begun. */
+static __always_inline void note_birth(struct mm_record *record, struct account *account)
+{
+	if (!is_surveyed_now(account))
+		return;
+	record->shared_pages = ALL_PAGES;
+	__sync_fetch_and_or(&record->flags, RECORD_BORN);
+}
+
+/* A question that nobody answered is none. */
+static __always_inline bool is_asking(const struct account *account, __u64 now)
+{
+	__u64 since = *(volatile __u64 *)&account->asked_ns;
+
+	return since && now - since < SURVEYING_GRACE_NS;
+}
+
+/* So much may be counted twice, as far as a question under way says: nobody is refused for it. What was
+ * given up since it was asked counts as one of those, for good: what grows later is in no doubt. Who races
+ * with us takes off too much. */
+static __always_inline __s64 doubt_of(struct account *account)
+{
+	__s64 held = *(volatile __s64 *)&account->held_pages, pages = account->doubt_pages;
+
+	if (!is_asking(account, bpf_ktime_get_ns()))
+		return 0;
+	if (held < account->doubted_pages) {
+		pages -= account->doubted_pages - held;
+		account->doubt_pages = pages;
+		account->doubted_pages = held;
+	}
+	return pages > 0 ? pages : 0;
+}
+
+static __always_inline bool is_corrected(const struct account *account, __u64 now)
+{
+	return now < *(volatile __u64 *)&account->correction_until_ns;
+}
+
+static __always_inline __s64 correction_of(const struct account *account)
+{
+	__s64 pages = *(volatile __s64 *)&account->correction_pages;
+
+	if (pages <= 0 || !is_corrected(account, bpf_ktime_get_ns()))
+		return 0;
+	return pages;
+}
+
+/* What decides, of a sum of resident sets. */
+static __always_inline __s64 level_from(const struct account *account, __s64 held)
+{
+	return held + account->unrecorded_pages - correction_of(account);
+}
+
+/* What its files hold beyond what its processes map of such, a page at most as often as the level has
+ * it: what a correction takes off must not stand for another file's pages. `shmem`: their RssShmem. */
+static __always_inline __s64 unmapped_pages(const struct account *account, __s64 shmem)
+{
+	__s64 correction = correction_of(account), twice = account->correction_shmem_pages, pages;
+
+	pages = account->files_pages - shmem + (twice < correction ? twice : correction);
+	return pages > 0 ? pages : 0;
+}
+
+/* It is within its limit, whatever is counted twice: nothing over it has to be doubted any more. */
+static __always_inline void doubt_ends(struct account *account)
+{
+	if (account->over_ns)
+		account->over_ns = 0;
+}
+
+static __always_inline __s64 private_pages(const struct mm_record *record)
+{
+	return record->pages[MEMBER_ANON] + record->pages[MEMBER_SWAP];
+}
+
+/* An event caused by the process itself, whose pages are not written down anew yet: whatever it has
+ * so far was there before. */
+static __always_inline void note_inherited(struct mm_record *record)
+{
+	if (record->flags & RECORD_GREW)
+		return;
+	record->inherited_pages = small(private_pages(record));
+	__sync_fetch_and_or(&record->flags, RECORD_GREW);
+}
+
+/* Of its pages so many may be counted elsewhere too although no survey says so: what it inherited, and
+ * shared memory. `soft`: came without memory growing, or cannot be told from it. */
+static __always_inline __s64 soft_doubt(const struct mm_record *record, bool in_force)
+{
+	__s64 shmem = record->pages[MEMBER_SHMEM];
+
+	if (in_force && (record->flags & RECORD_SURVEYED)) {
+		shmem -= record->known_shmem_pages;
+		return shmem > 0 ? shmem : 0;
+	}
+	if (!(record->flags & RECORD_GREW))
+		return private_pages(record) + shmem;
+	return record->inherited_pages + shmem;
+}
+
+/* So many of its pages the kernel has merged with equal ones (KSM), its own or others'. A correction says
+ * how often they count too often; without one they are in doubt like what it inherited. */
+static __always_inline __s64 merged_pages(const struct mm_record *record, __u64 mm, bool in_force)
+{
+	if (!bpf_core_field_exists(struct mm_struct, ksm_merging_pages) ||
+	    (in_force && (record->flags & RECORD_SURVEYED)))
+		return 0;
+	return FAR_READ(mm, struct mm_struct, ksm_merging_pages);
+}
+
+/* And so many because they may have ceased to be shared since the survey, and may as well not have. */
+static __always_inline __s64 hard_doubt(const struct mm_record *record, bool in_force)
+{
+	__s64 lost = *(volatile __s64 *)&record->lost_pages;
+
+	if (!in_force || !(record->flags & RECORD_SURVEYED))
+		return 0;
+	return lost < record->shared_pages ? lost : record->shared_pages;
+}
+
+/* What would come back if it alone ended. */
+static __always_inline __s64 own_pages(const struct mm_record *record, __s64 pages, bool in_force)
+{
+	__s64 duplicate = (__s64)record->duplicate_pages - record->lost_pages;
+
+	if (!in_force || !(record->flags & RECORD_SURVEYED) || duplicate <= 0)
+		return pages;
+	return pages > duplicate ? pages - duplicate : 0;
+}
+
+#endif /* BURSAR_CORRECTION_BPF_H */

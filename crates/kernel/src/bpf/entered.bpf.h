@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Accounts that processes enter and never leave (S5 2.1: "once a task moves to a separate group it never
+ * comes back"). A process is a member by what is tied to its task: neither setuid nor setsid, exec or a
+ * namespace changes it, and it goes with the task.
+ *
+ * Looked at only where who pays is worked out anew, and only once somebody has entered anything
+ * (ledger_state.entered): for everybody else it costs a load and a compare there.
+ */
+#ifndef BURSAR_ENTERED_BPF_H
+#define BURSAR_ENTERED_BPF_H
+
+#include "maps.bpf.h"
+
+/* include/uapi/linux/bpf.h */
+enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
+
+/* Written by: bursard for who enters (through a pidfd), entered.bpf.c for who is born a member. Read by
+ * who charges. Bound: the tasks there are. Full: never; an allocation may fail, see entered.bpf.c. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct membership);
+} members SEC(".maps");
+
+/*
+ * Before 6.2 a look-up finds nothing while another one is under way on the same CPU (bpf_task_storage.c
+ * bpf_task_storage_trylock()): then nobody knows. Something that is surely there tells: where it is not
+ * found either, the look-up was one of those. Each object has its own; bound as above.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, __u32);
+} witness SEC(".maps");
+
+static __always_inline bool may_have_missed(struct task_struct *me)
+{
+	return rss_is_atomic() &&
+	       !bpf_task_storage_get(&witness, me, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+}
+
+/* A number of a shared account where a user namespace would stand: kernel addresses are larger. */
+static __always_inline bool is_entered(__u64 user_ns)
+{
+	return user_ns && !(user_ns >> 32);
+}
+
+/* The account a task is in; 0: none. Threads that were there before their process entered go by their
+ * leader. */
+static __always_inline __u32 membership_of(struct task_struct *task)
+{
+	struct membership *membership = bpf_task_storage_get(&members, task, 0, 0);
+	struct task_struct *leader;
+
+	if (membership)
+		return membership->account;
+	leader = task->group_leader;
+	if (!leader || leader == task)
+		return 0;
+	membership = bpf_task_storage_get(&members, leader, 0, 0);
+	return membership ? membership->account : 0;
+}
+
+enum { MEMBERSHIP_UNKNOWN = 0xffffffffU };
+
+/* The account that the owner of an address space is in. While it is being forked its owner is a task that
+ * is nobody yet: then it is its parent's, who runs. */
+static __noinline __u32 __attribute__((unused)) entered_by(struct task_struct *owner)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	__u32 account;
+
+	if (!owner)
+		return 0;
+	account = membership_of(owner);
+	if (!account && owner != me && owner->pid == me->pid)
+		account = membership_of(me);
+	if (!account && may_have_missed(me))
+		return MEMBERSHIP_UNKNOWN;
+	return account;
+}
+
+#endif /* BURSAR_ENTERED_BPF_H */

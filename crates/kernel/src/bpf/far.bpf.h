@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/* Reading at addresses that were remembered. */
+#ifndef BURSAR_FAR_BPF_H
+#define BURSAR_FAR_BPF_H
+
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+
+/* 6.2: a35b9af4ec2c "bpf: Add a kfunc for generic type cast" */
+void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym __weak;
+
+/* One field at an address: a plain load that a fault turns into 0 where the kernel has
+ * bpf_rdonly_cast(), else the helper, which costs about ten nanoseconds more. */
+#define FAR_READ(address, type, field)                                                             \
+	({                                                                                         \
+		__u64 far_at = (__u64)(address);                                                   \
+		typeof(((type *)0)->field) far_value;                                              \
+		if (bpf_ksym_exists(bpf_rdonly_cast))                                              \
+			far_value = ((type *)bpf_rdonly_cast((void *)far_at,                       \
+							     bpf_core_type_id_kernel(type)))       \
+					    ->field;                                               \
+		else                                                                               \
+			bpf_core_read(&far_value, sizeof(far_value), &((type *)far_at)->field);    \
+		far_value;                                                                         \
+	})
+
+#endif /* BURSAR_FAR_BPF_H */

@@ -1,0 +1,485 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The gate: growth that would pass the barrier is answered with ENOMEM or EAGAIN, before anything has
+ * to die (S5 2.2 "graceful reject").
+ *
+ * Hooks:   lsm/mmap_addr (mmap, brk, mremap; mm->mmap_lock held for writing, which is what makes a
+ *          charge free of races), lsm/file_mprotect (the same), lsm/task_alloc, lsm/task_free,
+ *          lsm/bprm_check_security, lsm/task_prctl, tp_btf/task_newtask. LSM programs and no others
+ *          decide: a tracing program is skipped where one was preempted, so it fails open, and
+ *          security_vm_enough_memory_mm() is not asked about MAP_NORESERVE.
+ * Cost:    docs/GATE.md.
+ * Absent:  the twins on fmod_ret try their best; without trampolines nothing is refused. Which of it is
+ *          so the loader finds by an attempt: where `bpf` is not among the security modules an attach
+ *          succeeds and nothing is ever called.
+ */
+#include "reservation.bpf.h"
+
+enum { PROT_WRITE = 2, MAP_SHARED = 1, MAP_ANONYMOUS = 0x20, VM_WRITE = 2, VM_SHARED = 8, CLONE_VM = 0x100 };
+
+/* A child that is being made: charged before its address space exists. */
+struct birth {
+	__u32 slot;
+	__u32 pad;
+	__s64 pages;
+};
+
+/* Key: struct task_struct * of the child. Written and read here only. Bound: (set), one for each fork
+ * under way. Full: the fork is refused. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 2);	/* (set) */
+	__type(key, __u64);
+	__type(value, struct birth);
+} births SEC(".maps");
+
+struct grower {
+	struct ledger_state *state;
+	struct account *account;
+	struct mm_record *record;
+	__u32 slot;
+};
+
+/* Who grows, and who pays for it. False: nobody does, or nothing bounds it. */
+static __always_inline bool find_grower(struct grower *grower, struct mm_struct *mm)
+{
+	struct ledger_state *state = ledger_state();
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct payer payer = {};
+	struct account *account;
+	__u32 index, slot = NOBODY;
+	bool missed;
+
+	if (!state || !mm || is_beyond_refusal(state, me))
+		return false;
+	if (payer_of_owner(state, mm->owner, &payer) != OWNER_FOUND &&
+	    payer_of_owner(state, me, &payer) != OWNER_FOUND)
+		return false;
+	index = record_for((__u64)mm, mm_ctx_id(mm), &payer, &slot, &missed);
+	account = slot != NOBODY ? account_at(slot) : NULL;
+	if (!account || !(account->flags & ACCOUNT_USED) || (account->flags & ACCOUNT_PAUSED) ||
+	    (account->barrier_pages == NO_BOUND_PAGES && account->limit_pages == NO_BOUND_PAGES))
+		return false;
+	grower->state = state;
+	grower->account = account;
+	grower->slot = slot;
+	/* No room for it: then it is held against the account all the same, by what is held. */
+	grower->record = index != NOBODY ? record_at(index) : NULL;
+	if (grower->record && missed) {
+		sync_far(state, grower->record, (__u64)mm);
+		book(grower->record, account);
+	}
+	return true;
+}
+
+static __always_inline __s64 take_charge(struct birth *birth, struct account *account)
+{
+	__s64 pages = take_all(&birth->pages);
+
+	if (pages)
+		__sync_fetch_and_add(&account->forking_pages, -pages);
+	return pages;
+}
+
+/*
+ * There is no child, or it is charged for itself by now. The charge is given back first: a delete may fail
+ * (EBUSY) where it interrupts another of the same map, as it does from RCU's softirq (kernel/bpf/hashtab.c
+ * htab_lock_bucket()). Then an entry without a charge stays until a child comes to lie at the same
+ * address.
+ */
+static __noinline int end_birth(__u64 task)
+{
+	struct birth *birth = bpf_map_lookup_elem(&births, &task);
+	struct account *account;
+
+	if (!birth)
+		return 0;
+	account = account_at(birth->slot);
+	if (account)
+		__sync_fetch_and_add(&account->committed_pages, -take_charge(birth, account));
+	bpf_map_delete_elem(&births, &task);
+	return 0;
+}
+
+/* S5's privvmpages: charged with the request, not when touched. Returns 1 where it passes. */
+static __noinline int commit(struct grower *grower, struct mm_struct *mm, __s64 pages, __s64 credit,
+			     __s64 top)
+{
+	struct mm_record *record = grower->record;
+	struct account *account = grower->account;
+
+	if (!record || !account)
+		return 0;
+	if (*(volatile __s64 *)&account->forking_pages)	/* ours, if nobody told of our beginning */
+		end_birth((__u64)bpf_get_current_task_btf());
+	/* What was unmapped since, and a first try of this very call (mremap asks twice), ends here. */
+	sync_commitment(record, account, far_commitment(record, (__u64)mm));
+	if (!try_charge(account, &account->committed_pages, pages, pages, credit, top)) {
+		if (!recount(grower->state, account, grower->slot) ||
+		    !try_charge(account, &account->committed_pages, pages, pages, credit, top))
+			return 0;
+	}
+	__sync_fetch_and_add(&record->committed_pages, pages);
+	return 1;
+}
+
+/* Returns 1 where the account, as it is, has room for so much. Nothing is charged. */
+static __noinline int has_room(struct grower *grower, struct mm_struct *mm, __s64 pages, __s64 credit,
+			       __s64 top)
+{
+	struct account *account = grower->account;
+	__s64 level, kept_back;
+
+	if (!account || !grower->state)
+		return 0;
+	level = level_of(account, pages, pages, credit, false);
+	kept_back = (account->processes + 1) * kept_back_at_most();
+	if (level + kept_back <= top)
+		return 1;
+	/* Near: what CPUs keep back matters. Our own part is cheap, the others' is not. */
+	if (grower->record) {
+		sync_far(grower->state, grower->record, (__u64)mm);
+		book(grower->record, account);
+	}
+	recount(grower->state, account, grower->slot);
+	return level_of(account, pages, pages, credit, false) <= top;
+}
+
+/* 0, or -error where the request is refused. `own_pages` is how large the caller is. */
+static __noinline int admit(struct mm_struct *mm, __s64 pages, __u32 request, bool is_private)
+{
+	struct grower grower = {};
+	struct mm_record *record;
+	struct account *account;
+	__s64 credit = 0, top, own;
+	int fits;
+
+	if (pages <= 0 || !mm || !find_grower(&grower, mm))
+		return 0;
+	account = grower.account;
+	record = grower.record;
+	if (!account)
+		return 0;
+	if (record) {
+		credit = *(volatile __s64 *)&record->reserved_pages;
+		if (credit < 0)
+			credit = 0;
+		if (credit > pages)
+			credit = pages;
+	}
+	top = account->barrier_pages;
+	own = (__s64)mm->data_vm + (__s64)mm->stack_vm;
+	if (credit == pages && account->limit_pages != NO_BOUND_PAGES) {
+		top = account->limit_pages;
+	} else if (own + (request == REQUEST_FORK ? 0 : pages) <= SMALL_PAGES) {
+		top = account->limit_pages;
+		if (top != NO_BOUND_PAGES)
+			top += RESERVE_PAGES;
+	}
+	if (top == NO_BOUND_PAGES)
+		return 0;
+	if (is_private && account->measure == MEASURE_COMMITTED && record)
+		fits = commit(&grower, mm, pages, credit, top);
+	else
+		fits = has_room(&grower, mm, pages, credit, top);
+	if (fits)
+		return 0;
+	tell_refusal(grower.state, account, grower.slot, request, pages);
+	return -ENOMEM;
+}
+
+static __always_inline __s64 pages_of(__u64 bytes)
+{
+	/* no overflow: the kernel refuses what is larger than an address space by itself */
+	if (bytes >> 62)
+		return 0;
+	return (bytes + (1ULL << page_shift) - 1) >> page_shift;
+}
+
+/* mmap, brk, mremap: who looks for a place in the address space wants to grow. */
+static __always_inline int refuse_growth(void)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct mm_struct *mm = me->mm;
+	struct call call;
+	__u64 brk;
+
+	if (!mm)
+		return 0;
+	read_call(&call);
+	switch (call.number) {
+	case CALL_MMAP:
+		/* A reservation of addresses: charged when it is made writable. */
+		if (!(call.argument[2] & PROT_WRITE))
+			return 0;
+		if (call.argument[3] & MAP_SHARED) {
+			if (!(call.argument[3] & MAP_ANONYMOUS))
+				return 0;
+			return admit(mm, pages_of(call.argument[1]), REQUEST_MMAP, false);
+		}
+		return admit(mm, pages_of(call.argument[1]), REQUEST_MMAP, true);
+	case CALL_BRK:
+		brk = mm->brk;
+		if (call.argument[0] <= brk)
+			return 0;
+		return admit(mm, pages_of(call.argument[0]) - pages_of(brk), REQUEST_BRK, true);
+	case CALL_MREMAP:
+		if (call.argument[2] <= call.argument[1])
+			return 0;
+		return admit(mm, pages_of(call.argument[2]) - pages_of(call.argument[1]),
+			     REQUEST_MREMAP, true);
+	default:
+		return 0;	/* exec's own mappings among them: up to where bprm_check lets it */
+	}
+}
+
+/* Private memory becomes writable: it counts from now on. Every time, for the kernel forgets that it
+ * had counted it when it is made read-only in between. */
+static __always_inline int refuse_writable(struct vm_area_struct *vma, unsigned long prot)
+{
+	__u64 first = vma->vm_start, end = vma->vm_end, flags = vma->vm_flags;
+	struct call call;
+
+	if (!(prot & PROT_WRITE) || (flags & (VM_WRITE | VM_SHARED)))
+		return 0;
+	read_call(&call);
+	if (call.number == CALL_MPROTECT) {
+		__u64 asked_end = call.argument[0] + call.argument[1];
+
+		if (call.argument[0] > first)
+			first = call.argument[0];
+		if (asked_end < end)
+			end = asked_end;
+	}
+	if (end <= first)
+		return 0;
+	return admit(vma->vm_mm, pages_of(end - first), REQUEST_MPROTECT, true);
+}
+
+/* What a child holds at once: its tables. Its parent's private memory it shares until one of them writes. */
+static __always_inline __s64 pages_of_tables(__u64 mm)
+{
+	return FAR_READ(mm, struct mm_struct, pgtables_bytes.counter) >> page_shift;
+}
+
+static __always_inline int refuse_fork(__u64 child, __u64 clone_flags)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct mm_struct *mm = me->mm;
+	struct grower grower = {};
+	struct birth birth = {};
+	struct account *account;
+	__s64 top;
+
+	if (!mm || (clone_flags & CLONE_VM))
+		return 0;
+	if (!find_grower(&grower, mm))
+		return 0;
+	account = grower.account;
+	if (!account)
+		return 0;
+	if (account->measure != MEASURE_COMMITTED)
+		return admit(mm, pages_of_tables((__u64)mm), REQUEST_FORK, false) ?
+			       -EAGAIN : 0;
+
+	birth.slot = grower.slot;
+	birth.pages = (__s64)mm->data_vm + (__s64)mm->stack_vm;
+	top = account->barrier_pages;
+	if (birth.pages <= SMALL_PAGES) {
+		top = account->limit_pages;
+		if (top != NO_BOUND_PAGES)
+			top += RESERVE_PAGES;
+	}
+	if (!try_charge(account, &account->committed_pages, birth.pages, 0, 0, top)) {
+		if (!recount(grower.state, account, grower.slot) ||
+		    !try_charge(account, &account->committed_pages, birth.pages, 0, 0, top)) {
+			tell_refusal(grower.state, account, grower.slot, REQUEST_FORK, birth.pages);
+			return -EAGAIN;
+		}
+	}
+	__sync_fetch_and_add(&account->forking_pages, birth.pages);
+	if (bpf_map_update_elem(&births, &child, &birth, BPF_ANY)) {
+		__sync_fetch_and_add(&account->forking_pages, -birth.pages);
+		__sync_fetch_and_add(&account->committed_pages, -birth.pages);
+		return -EAGAIN;
+	}
+	return 0;
+}
+
+/* The child's address space is whole: it is charged for itself from now on. At no time is it charged
+ * twice, which would be refused to others, or not at all. */
+static __always_inline int charge_child(struct task_struct *child)
+{
+	struct ledger_state *state = ledger_state();
+	struct mm_struct *mm = child->mm;
+	__u64 task = (__u64)child;
+	struct payer payer = {};
+	struct mm_record *record;
+	struct account *account;
+	__u32 index, slot = NOBODY;
+	struct birth *birth;
+	bool missed;
+
+	if (!state || !mm)
+		return 0;
+	birth = bpf_map_lookup_elem(&births, &task);
+	if (!birth)
+		return 0;
+	if (payer_of_owner(state, child, &payer) == OWNER_FOUND) {
+		index = record_for((__u64)mm, mm_ctx_id(mm), &payer, &slot, &missed);
+		record = index != NOBODY ? record_at(index) : NULL;
+		account = record ? account_at(record->account) : NULL;
+		if (record && account && record->account == birth->slot)
+			__sync_fetch_and_add(&record->committed_pages, take_charge(birth, account));
+		if (record && account && account->measure == MEASURE_COMMITTED)
+			sync_commitment(record, account, far_commitment(record, (__u64)mm));
+	}
+	return end_birth(task);
+}
+
+/* Beyond the limit and what is set aside for `kill`, a new program would only be killed. The old one
+ * goes on and can say so. */
+static __always_inline int refuse_exec(void)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct mm_struct *mm = me->mm;
+	struct grower grower = {};
+	struct account *account;
+	__s64 own = 0, top;
+
+	if (!mm || !find_grower(&grower, mm))
+		return 0;
+	account = grower.account;
+	if (!account || account->limit_pages == NO_BOUND_PAGES)
+		return 0;
+	top = account->limit_pages + RESERVE_PAGES;
+	/* What the caller has goes with its old image, unless he only borrows it (vfork). */
+	if (grower.record && mm->mm_users.counter == 1)
+		own = account->measure == MEASURE_COMMITTED ? grower.record->committed_pages :
+							      grower.record->booked_pages;
+	if (has_room(&grower, mm, -own, 0, top))
+		return 0;
+	tell_refusal(grower.state, account, grower.slot, REQUEST_EXEC, 0);
+	return -ENOMEM;
+}
+
+static __always_inline int answer_prctl(__u64 operation, __u64 pages, __s64 *change)
+{
+	if (operation == GATE_ASK)
+		return 0;
+	if ((operation != GATE_RESERVE && operation != GATE_COMMIT) || !pages || pages > MOST_PAGES)
+		return -EINVAL;
+	*change = operation == GATE_RESERVE ? (__s64)pages : -(__s64)pages;
+	return 0;
+}
+
+enum { EINPROGRESS = 115 };
+
+static __noinline int reserve_by_prctl(__u64 operation, __u64 pages)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct mm_struct *mm = me->mm;
+	struct grower grower = {};
+	__s64 change = 0;
+	int err;
+
+	if (!mm || !find_grower(&grower, mm))
+		return -ENXIO;
+	err = answer_prctl(operation, pages, &change);
+	if (err)
+		return err;
+	if (!change)
+		return -EINPROGRESS;
+	if (!grower.record || !grower.account)
+		return -ENOMEM;
+	err = change_reservation(grower.state, grower.account, grower.slot, grower.record, change);
+	return err ? err : -EINPROGRESS;
+}
+
+/* --- strict -------------------------------------------------------------------------------- */
+
+SEC("lsm/mmap_addr")
+int BPF_PROG(gate_growth, unsigned long addr, int ret)
+{
+	return ret ? ret : refuse_growth();
+}
+
+SEC("lsm/file_mprotect")
+int BPF_PROG(gate_writable, struct vm_area_struct *vma, unsigned long reqprot, unsigned long prot,
+	     int ret)
+{
+	return ret ? ret : refuse_writable(vma, prot);
+}
+
+SEC("lsm/task_alloc")
+int BPF_PROG(gate_fork, struct task_struct *child, unsigned long clone_flags, int ret)
+{
+	return ret ? ret : refuse_fork((__u64)child, clone_flags);
+}
+
+SEC("lsm/bprm_check_security")
+int BPF_PROG(gate_exec, struct linux_binprm *bprm, int ret)
+{
+	return ret ? ret : refuse_exec();
+}
+
+SEC("lsm/task_prctl")
+int BPF_PROG(gate_prctl, int option, unsigned long operation, unsigned long pages,
+	     unsigned long unused_1, unsigned long unused_2, int ret)
+{
+	if (ret || option != GATE_PRCTL)
+		return ret;
+	return reserve_by_prctl(operation, pages);
+}
+
+/* Called by RCU, whatever became of the child; never skipped. */
+SEC("lsm/task_free")
+int BPF_PROG(gate_task_free, struct task_struct *task)
+{
+	return end_birth((__u64)task);
+}
+
+SEC("tp_btf/task_newtask")
+int BPF_PROG(gate_child, struct task_struct *child, unsigned long clone_flags)
+{
+	return charge_child(child);
+}
+
+/* --- best effort: skipped where one of them was preempted --------------------------------- */
+
+/* fmod_ret programs see the arguments of the kernel's function, which here are those of the hook. */
+SEC("?fmod_ret/security_mmap_addr")
+int BPF_PROG(try_growth, unsigned long addr)
+{
+	return refuse_growth();
+}
+
+SEC("?fmod_ret/security_file_mprotect")
+int BPF_PROG(try_writable, struct vm_area_struct *vma, unsigned long reqprot, unsigned long prot)
+{
+	return refuse_writable(vma, prot);
+}
+
+SEC("?fmod_ret/security_task_alloc")
+int BPF_PROG(try_fork, struct task_struct *child, unsigned long clone_flags)
+{
+	return refuse_fork((__u64)child, clone_flags);
+}
+
+/* Never answers 0, which would let the kernel's own function answer. */
+SEC("?fmod_ret/security_task_prctl")
+int BPF_PROG(try_prctl, int option, unsigned long operation, unsigned long pages)
+{
+	if (option != GATE_PRCTL)
+		return 0;
+	return reserve_by_prctl(operation, pages);
+}
+
+SEC("?fentry/security_task_free")
+int BPF_PROG(try_task_free, struct task_struct *task)
+{
+	return end_birth((__u64)task);
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Reservations (S1 5.2): memory granted in advance, counted as if it were held until its process says
+ * that it is, or ends. It is kept with the address space's record and goes with it, however it ends.
+ */
+#ifndef BURSAR_RESERVATION_BPF_H
+#define BURSAR_RESERVATION_BPF_H
+
+#include "admission.bpf.h"
+
+enum { ENXIO = 6, EINVAL = 22 };
+
+#define MOST_PAGES (1LL << 40)	/* of one reservation; no machine has as many */
+
+/* Gives `pages` of it back. Two threads may commit at once: nobody gives back what is not there. */
+static __always_inline int give_back(struct account *account, struct mm_record *record, __s64 pages)
+{
+	__s64 left = __sync_fetch_and_add(&record->reserved_pages, -pages) - pages;
+
+	if (left < 0) {
+		__sync_fetch_and_add(&record->reserved_pages, pages);
+		return -EINVAL;
+	}
+	__sync_fetch_and_add(&account->reserved_pages, -pages);
+	return 0;
+}
+
+/* Reserves, or with negative `pages` gives back. 0 or a negative errno. */
+static __noinline int change_reservation(struct ledger_state *state, struct account *account,
+					 __u32 slot, struct mm_record *record, __s64 pages)
+{
+	__s64 limit;
+
+	if (!pages || pages > MOST_PAGES || pages < -MOST_PAGES)
+		return -EINVAL;
+	if (pages < 0)
+		return give_back(account, record, -pages);
+	/* Up to the limit, not the barrier (S1 5.2): what was reserved will not get anybody killed. */
+	limit = account->limit_pages;
+	if (limit == NO_BOUND_PAGES) {
+		__sync_fetch_and_add(&account->reserved_pages, pages);
+	} else if (!try_charge(account, &account->reserved_pages, pages, 0, 0, limit)) {
+		if (!recount(state, account, slot) ||
+		    !try_charge(account, &account->reserved_pages, pages, 0, 0, limit)) {
+			tell_refusal(state, account, slot, REQUEST_RESERVE, pages);
+			return -ENOMEM;
+		}
+	}
+	__sync_fetch_and_add(&record->reserved_pages, pages);
+	return 0;
+}
+
+#endif /* BURSAR_RESERVATION_BPF_H */

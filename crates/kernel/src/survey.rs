@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Surveys: how many pages of an account are counted more than once. The kernel half lists the
+//! processes, whoever reads /proc says what they share, and the kernel half takes that off, for a while,
+//! while it watches for copies being made (docs/design/7-shared-pages.md).
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::time::Duration;
+
+use bursar_model::{Pages, Pid};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle, libbpf_sys};
+
+use crate::abi::{self, begin_survey_args, end_survey_args, mm_record, sharer};
+use crate::mapped::Mapped;
+use crate::pins::Pins;
+use crate::{Error, Slot, call};
+
+/// Asks the kernel half for surveys and answers it; one at a time.
+#[derive(Debug)]
+pub struct Surveys {
+    begin: ProgramHandle,
+    end: ProgramHandle,
+    sharers: MapHandle,
+    records: MapHandle,
+    listed: Mapped<sharer>,
+    /// Where the kernel has such events.
+    watch: Vec<ProgramHandle>,
+    watching: Vec<OwnedFd>,
+}
+
+/// A survey under way.
+#[derive(Debug)]
+pub struct Survey {
+    slot: Slot,
+    began_ns: u64,
+    count: u32,
+}
+
+/// A process to be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sharer {
+    /// A thread of it that lives.
+    pub tid: Pid,
+    /// Shared memory that it maps, exactly, at the beginning of the survey or before.
+    pub shmem: Pages,
+}
+
+/// What was found of a process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Of its pages so many are mapped elsewhere too, at most.
+    pub shared: Pages,
+    /// Its RSS less its PSS.
+    pub duplicate: Pages,
+    /// Its PSS.
+    pub once: Pages,
+    /// Of the duplicates, what is shared memory.
+    pub duplicate_shmem: Pages,
+}
+
+/// What came of a survey.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Outcome {
+    /// Is taken off from now on.
+    pub correction: Pages,
+    /// The sum of the resident sets.
+    pub held: Pages,
+    /// Whether the account is near a bound still.
+    pub is_near: bool,
+}
+
+impl Surveys {
+    pub(crate) fn open(pins: &Pins) -> Result<Self, Error> {
+        let sharers = pins.map("sharers")?;
+        Ok(Self {
+            begin: pins.program("begin_survey")?,
+            end: pins.program("end_survey")?,
+            listed: Mapped::new(&sharers)?,
+            sharers,
+            records: pins.map("mms")?,
+            watch: ["on_user_fault", "on_kernel_fault", "on_page_alloc"]
+                .iter()
+                .filter(|name| pins.path(name).exists())
+                .map(|name| pins.program(name))
+                .collect::<Result<_, _>>()?,
+            watching: Vec::new(),
+        })
+    }
+
+    /// Whether copies of shared pages can be watched for at all.
+    pub const fn can_watch(&self) -> bool {
+        !self.watch.is_empty()
+    }
+
+    /// Has copies of shared pages counted from now on, or not any more.
+    ///
+    /// # Errors
+    /// When the kernel refuses to attach a program.
+    pub fn watch(&mut self, on: bool) -> Result<(), Error> {
+        if !on {
+            self.watching.clear();
+            return Ok(());
+        }
+        if !self.watching.is_empty() {
+            return Ok(());
+        }
+        for program in &self.watch {
+            // SAFETY: a live program; a tp_btf program knows its event itself and takes no name.
+            let fd = unsafe {
+                libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_fd().as_raw_fd())
+            };
+            if fd < 0 {
+                self.watching.clear();
+                return Err(Error::Io {
+                    what: "watch for copies of shared pages",
+                    source: io::Error::last_os_error(),
+                });
+            }
+            // SAFETY: a fresh descriptor that is nobody else's.
+            self.watching.push(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        Ok(())
+    }
+
+    /// Says that questions will be answered from now on, until this process ends.
+    ///
+    /// # Errors
+    /// When the program cannot be run.
+    pub fn be_there(&self) -> Result<(), Error> {
+        let nobody = self.begin(Slot(0))?;
+        debug_assert!(nobody.is_none());
+        Ok(())
+    }
+
+    /// Begins to look at an account. `None`: there is none there any more.
+    ///
+    /// # Errors
+    /// When the program cannot be run; EBUSY while another survey of this account is under way.
+    pub fn begin(&self, slot: Slot) -> Result<Option<Survey>, Error> {
+        let mut args = begin_survey_args {
+            slot: slot.0,
+            ..Default::default()
+        };
+        let what = "begin a survey";
+        match call::run(self.begin.as_fd(), what, abi::bytes_of_mut(&mut args)) {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+            Ok(()) => Ok(Some(Survey {
+                slot,
+                began_ns: args.began_ns,
+                count: args.count,
+            })),
+        }
+    }
+
+    /// The processes of a survey, and where to write down what is found of each.
+    pub fn sharers(&self, survey: &Survey) -> impl Iterator<Item = (u32, Sharer)> + '_ {
+        (0..survey.count).filter_map(|index| {
+            let raw = self.listed.get(index as usize)?;
+            let sharer = Sharer {
+                tid: Pid::new(raw.tid),
+                shmem: abi::count(raw.shmem_pages),
+            };
+            Some((index, sharer))
+        })
+    }
+
+    /// Writes down what was found of one. Of whom nothing is written down nothing is taken off.
+    ///
+    /// # Errors
+    /// When the map cannot be written.
+    pub fn note(&self, index: u32, found: Found) -> Result<(), Error> {
+        let Some(mut raw) = self.listed.get(index as usize) else {
+            return Ok(());
+        };
+        let pages = |count: Pages| i64::try_from(count.get()).unwrap_or(i64::MAX);
+        // What it gave up before it was looked at, others may have been found to share with it.
+        let given_up = self.given_up(raw.record)?;
+        raw.shared_pages = pages(found.shared).saturating_add(given_up);
+        raw.duplicate_pages = pages(found.duplicate);
+        raw.once_pages = pages(found.once);
+        raw.duplicate_shmem_pages = pages(found.duplicate_shmem);
+        self.sharers
+            .update(&index.to_ne_bytes(), abi::bytes_of(&raw), MapFlags::ANY)
+            .map_err(Error::io("write down a survey"))
+    }
+
+    /// What a process has given up since the survey listed it.
+    fn given_up(&self, record: u32) -> Result<i64, Error> {
+        let raw = self
+            .records
+            .lookup(&record.to_ne_bytes(), MapFlags::ANY)
+            .map_err(Error::io("read a process's record"))?;
+        let record: Option<mm_record> = raw.as_deref().and_then(abi::read);
+        Ok(record.map_or(0, |it| it.given_up_pages.max(0)))
+    }
+
+    /// Has what was found taken off for `lifetime` at most, and decides what waited for it. `None`: the
+    /// account is not what it was, or another survey of it has begun.
+    ///
+    /// # Errors
+    /// When the program cannot be run.
+    pub fn end(&self, survey: Survey, lifetime: Duration) -> Result<Option<Outcome>, Error> {
+        let mut args = end_survey_args {
+            slot: survey.slot.0,
+            count: survey.count,
+            began_ns: survey.began_ns,
+            lifetime_ns: u64::try_from(lifetime.as_nanos()).unwrap_or(u64::MAX),
+            ..Default::default()
+        };
+        let what = "end a survey";
+        match call::run(self.end.as_fd(), what, abi::bytes_of_mut(&mut args)) {
+            Err(Error::Io { source, .. })
+                if source.raw_os_error() == Some(libc::ESTALE)
+                    || source.kind() == io::ErrorKind::NotFound =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+            Ok(()) => Ok(Some(Outcome {
+                correction: abi::count(args.correction_pages),
+                held: abi::count(args.held_pages),
+                is_near: args.is_near != 0,
+            })),
+        }
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! S1 section 5.2: reserve and commit. The reservation lives as long as the line, and the line as long
+//! as the process: a forked child gets a line of its own when it asks for something.
+
+use std::cell::UnsafeCell;
+use std::ffi::{c_int, c_long};
+
+use bursar_reserve::{Ask, Bound, Line, Refused, socket_path};
+
+use crate::daemon::{Errno, to_c};
+
+/// A child is another process, and who becomes another user pays elsewhere from then on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Owner(libc::pid_t, libc::uid_t);
+
+/// The line and whose it is, under a lock that a fork handler can release in the child: one of std's
+/// would stay locked there for ever if another thread held it.
+struct Shared {
+    lock: UnsafeCell<libc::pthread_mutex_t>,
+    line: UnsafeCell<Option<(Line, Owner)>>,
+}
+
+// SAFETY: `line` is used under `lock` only; `lock` is made for being shared.
+unsafe impl Sync for Shared {}
+
+static SHARED: Shared = Shared {
+    lock: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
+    line: UnsafeCell::new(None),
+};
+
+extern "C" fn lock() {
+    // SAFETY: a statically initialised mutex.
+    unsafe { libc::pthread_mutex_lock(SHARED.lock.get()) };
+}
+
+extern "C" fn unlock() {
+    // SAFETY: locked by this thread, or, in a forked child, by the thread it was.
+    unsafe { libc::pthread_mutex_unlock(SHARED.lock.get()) };
+}
+
+extern "C" fn loaded() {
+    // SAFETY: functions that stay as long as the process (build.rs: nodelete).
+    unsafe { libc::pthread_atfork(Some(lock), Some(unlock), Some(unlock)) };
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOADED: extern "C" fn() = loaded;
+
+/// Asks over the process's line; opens it if there is none and `may_open`.
+fn ask(ask: Ask, may_open: bool) -> Result<u64, Refused> {
+    lock();
+    // SAFETY: under the lock.
+    let answer = ask_over(unsafe { &mut *SHARED.line.get() }, ask, may_open);
+    unlock();
+    answer
+}
+
+fn ask_over(held: &mut Option<(Line, Owner)>, ask: Ask, may_open: bool) -> Result<u64, Refused> {
+    // SAFETY: no arguments.
+    let own = Owner(unsafe { libc::getpid() }, unsafe { libc::geteuid() });
+    if held.as_ref().is_some_and(|(_, owner)| *owner != own)
+        && let Some((parents, _)) = held.take()
+    {
+        // Only our copy of the descriptor.
+        parents.close();
+    }
+    if held.is_none() {
+        if !may_open {
+            return Err(Refused::Senseless);
+        }
+        *held = Some((Line::connect(socket_path())?, own));
+    }
+    let Some((line, _)) = held.as_mut() else {
+        return Err(Refused::Foreign);
+    };
+    let answer = line.ask(ask);
+    if let Err(Refused::Silent(_) | Refused::Foreign) = answer
+        && let Some((broken, _)) = held.take()
+    {
+        // What was reserved went with the daemon; the next call finds the new one.
+        broken.close();
+    }
+    answer
+}
+
+fn pages_of(pages: c_long) -> Result<u64, Errno> {
+    let known = u64::try_from(pages).ok().filter(|&pages| pages > 0);
+    known.ok_or(Errno(libc::EINVAL))
+}
+
+/// Reserves; see bursar.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn transaction_reserve(pages: c_long) -> c_int {
+    to_c(|| {
+        let pages = pages_of(pages)?;
+        let whole = Ask::Reserve {
+            pages,
+            at_least: pages,
+            commit: 0,
+            bound: Bound::Limit,
+            tentative: false,
+        };
+        match ask(whole, true) {
+            Ok(_) => Ok(0),
+            Err(refused) => Err(Errno(refused.errno())),
+        }
+    })
+}
+
+/// Gives back; see bursar.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn transaction_commit(pages: c_long) -> c_int {
+    to_c(|| {
+        let pages = pages_of(pages)?;
+        match ask(Ask::Commit { pages }, false) {
+            Ok(_) => Ok(0),
+            Err(refused) => Err(Errno(refused.errno())),
+        }
+    })
+}

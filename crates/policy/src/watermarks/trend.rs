@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! S4's rule, done right: a line of least squares through the last eight samples of free memory, per
+//! node and order; kswapd's rate and compaction's beside it; act when memory runs out sooner than
+//! reclaim catches up.
+//!
+//! What the peer that ships this idea gets wrong (research/watermarks.md B1–B7) is right here: a
+//! monotonic clock in nanoseconds, rates that are not truncated, a reclaim verdict that is not thrown
+//! away by the compaction test, marks of the right node. The steps up and down are the peer's.
+
+use bursar_model::Nanos;
+
+use super::bounds::{ScaleBounds, highest_that_can_be_met};
+use super::change::Change;
+use super::line::Window;
+use super::sample::{Counters, ORDERS, Sample};
+use super::verdict::{Forecast, Reason, Verdict};
+
+/// Samples in the window (S4 "memoptimizer daemon").
+const WINDOW: usize = 8;
+/// Between two samples. The peer waits 15 to 60 s; a second is what its arithmetic would have stood.
+const EVERY_NS: u64 = 1_000_000_000;
+/// Reclaim may take this many times as long to catch up as memory takes to run out.
+const PATIENCE: f64 = 3.0;
+/// Nodes that are watched; those after are left to the kernel.
+const MAX_NODES: usize = 64;
+
+#[derive(Debug, Clone)]
+struct Node {
+    id: u16,
+    free: Window,
+    /// Free pages in blocks of at least an order.
+    usable: [Window; ORDERS],
+    /// Compacted last in this round.
+    compacted: Option<u64>,
+}
+
+/// The rule's memory.
+#[derive(Debug, Clone)]
+pub struct Trend {
+    bounds: ScaleBounds,
+    nodes: Vec<Node>,
+    last: Option<(u64, Counters)>,
+    /// What kswapd took back a second, when it last took anything.
+    reclaim_rate: f64,
+    round: u64,
+}
+
+impl Trend {
+    /// The rule, moving the factor within `bounds`.
+    pub const fn new(bounds: ScaleBounds) -> Self {
+        Self {
+            bounds,
+            nodes: Vec::new(),
+            last: None,
+            reclaim_rate: 0.0,
+            round: 0,
+        }
+    }
+
+    /// Other bounds from now on; what was learned stays.
+    pub fn rebound(&mut self, bounds: ScaleBounds) {
+        self.bounds = bounds;
+    }
+
+    /// Looks at a sample; those that come before a second is over are left out.
+    pub fn look(&mut self, sample: &Sample) -> Verdict {
+        let mut forecast = Forecast {
+            free: sample.free(),
+            low: sample.sum(|zone| zone.low),
+            ..Forecast::default()
+        };
+        if let Some((at, counters)) = self.last {
+            if sample.at.get().saturating_sub(at) < EVERY_NS {
+                return Verdict::leave(Reason::Enough, forecast);
+            }
+            if let Some(change) = Change::between((at, &counters), sample) {
+                forecast.stalls = change.stalls();
+                if change.steal_kswapd > 0 {
+                    self.reclaim_rate = change.steal_kswapd as f64 / change.seconds;
+                }
+            }
+        }
+        self.last = Some((sample.at.get(), sample.counters));
+        self.round = self.round.saturating_add(1);
+        self.record(sample);
+        self.decide(sample, forecast)
+    }
+
+    fn record(&mut self, sample: &Sample) {
+        for id in sample.nodes() {
+            let known = self.nodes.iter().position(|node| node.id == id);
+            let index = match known {
+                Some(index) => index,
+                None if self.nodes.len() < MAX_NODES => {
+                    self.nodes.push(Node {
+                        id,
+                        free: Window::new(WINDOW),
+                        usable: [Window::new(WINDOW); ORDERS],
+                        compacted: None,
+                    });
+                    self.nodes.len().saturating_sub(1)
+                }
+                None => continue,
+            };
+            let Some(node) = self.nodes.get_mut(index) else {
+                continue;
+            };
+            let at: Nanos = sample.at;
+            node.free
+                .push(at, sample.sum_of_node(id, |zone| zone.free) as f64);
+            for (order, usable) in node.usable.iter_mut().enumerate().skip(1) {
+                usable.push(
+                    at,
+                    sample.sum_of_node(id, |zone| zone.pages_from(order)) as f64,
+                );
+            }
+        }
+    }
+
+    fn decide(&mut self, sample: &Sample, mut forecast: Forecast) -> Verdict {
+        let mut raises = false;
+        let mut lowers = true;
+        let mut is_ready = false;
+        let mut compact = None;
+        forecast.supply = self.reclaim_rate;
+        for node in &mut self.nodes {
+            if !node.free.is_full() {
+                continue;
+            }
+            let Some(line) = node.free.least_squares() else {
+                continue;
+            };
+            is_ready = true;
+            let high = sample.sum_of_node(node.id, |zone| zone.high) as f64;
+            let reach = line.seconds_to(high);
+            if line.slope < 0.0 {
+                lowers = false;
+                forecast.demand -= line.slope;
+                let free = sample.sum_of_node(node.id, |zone| zone.free) as f64;
+                let until = reach.likely.unwrap_or(f64::INFINITY);
+                let catch_up = if self.reclaim_rate > 0.0 {
+                    (free - high).max(0.0) / self.reclaim_rate
+                } else {
+                    f64::INFINITY
+                };
+                // Where kswapd has not been seen yet there is no rate to compare with: then what
+                // happens within the window's own length counts.
+                let is_short = if self.reclaim_rate > 0.0 {
+                    until <= PATIENCE * catch_up
+                } else {
+                    until <= WINDOW as f64
+                };
+                raises |= free <= high || is_short;
+                forecast.soonest = earlier(forecast.soonest, reach.soonest);
+                forecast.likely = earlier(forecast.likely, reach.likely);
+            }
+            if let Some(order) = running_out(node, line.slope)
+                && node
+                    .compacted
+                    .is_none_or(|last| self.round.saturating_sub(last) > WINDOW as u64)
+            {
+                node.compacted = Some(self.round);
+                compact = compact.or(Some(node.id));
+                forecast.order = u8::try_from(order).ok();
+            }
+        }
+        if !is_ready {
+            return Verdict::leave(Reason::TooFewSamples, forecast);
+        }
+        let (scale, reason) = if raises {
+            (self.raised(sample), Reason::Ahead)
+        } else if lowers {
+            (self.lowered(sample), Reason::Calm)
+        } else {
+            (sample.scale, Reason::Enough)
+        };
+        let scale = self
+            .bounds
+            .clamp(scale.min(highest_that_can_be_met(sample)));
+        let reason = match compact {
+            Some(_) if scale == sample.scale => Reason::Fragmented,
+            _ => reason,
+        };
+        Verdict {
+            scale: Some(scale).filter(|&scale| scale != sample.scale),
+            compact,
+            reclaim: None,
+            reason,
+            forecast,
+        }
+    }
+
+    /// The peer's step up: half of what is not free, in ten-thousandths, rounded to tens; where that
+    /// is what there is already, a tenth more.
+    fn raised(&self, sample: &Sample) -> u32 {
+        let not_free = 1000_u64.saturating_sub(permille_free(sample));
+        let high = sample.sum(|zone| zone.high);
+        let is_plenty = sample.holdings.file > high.saturating_sub(sample.free());
+        let step = if sample.free() < high && is_plenty {
+            not_free / 10 * 10
+        } else {
+            not_free / 20 * 10
+        };
+        let step = u32::try_from(step).unwrap_or(u32::MAX);
+        if step > sample.scale {
+            step
+        } else {
+            sample.scale.saturating_mul(11) / 10
+        }
+    }
+
+    /// The peer's step down: a tenth less.
+    fn lowered(&self, sample: &Sample) -> u32 {
+        sample.scale.saturating_mul(9) / 10
+    }
+}
+
+fn permille_free(sample: &Sample) -> u64 {
+    let managed = sample.managed().max(1);
+    sample.free().saturating_mul(1000) / managed
+}
+
+fn earlier(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// The highest order whose blocks run out within the window's length although memory does not
+/// (S4 "Putting it all together - Actions").
+fn running_out(node: &Node, free_slope: f64) -> Option<usize> {
+    let orders = node.usable.iter().enumerate().skip(1).take(9).rev();
+    for (order, usable) in orders {
+        let Some(line) = usable.least_squares() else {
+            continue;
+        };
+        let ends = line.seconds_to((1_u64 << order) as f64);
+        let falls_by_itself = line.slope < 0.0 && line.slope < free_slope.min(0.0) * 1.5;
+        if falls_by_itself && ends.likely.is_some_and(|it| it <= WINDOW as f64) {
+            return Some(order);
+        }
+    }
+    None
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a crew is asked to do.
+
+use std::sync::Arc;
+
+use bursar_host::Pidfd;
+use bursar_model::{Bytes, Nanos};
+
+use crate::look::Seen;
+
+/// What is to be done with the victims of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Errand {
+    /// Send SIGKILL, then take their memory.
+    Kill,
+    /// SIGKILL has been sent: take their memory.
+    Reap,
+}
+
+/// One process. The pidfd was opened before it was decided that this process is the one.
+#[derive(Debug, Clone)]
+pub struct Victim {
+    /// It.
+    pub pidfd: Arc<Pidfd>,
+    /// What was seen of it before the signal; looked up by the crew where nobody has.
+    pub seen: Option<Seen>,
+    /// When SIGKILL was sent, CLOCK_MONOTONIC; of [`Errand::Kill`] the crew knows better.
+    pub signalled: Nanos,
+    /// Its anonymous memory and swap at the signal, where whoever sent it knows: a look afterwards can
+    /// find most of it gone.
+    pub private: Option<Bytes>,
+    /// For the caller to find its report by.
+    pub tag: u64,
+}
+
+/// Victims that are dealt with together: all are signalled before the first one's memory is taken, so
+/// that two who share one memory both are dying by then.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// What to do.
+    pub errand: Errand,
+    /// With whom.
+    pub victims: Vec<Victim>,
+}
+
+impl Victim {
+    /// One that nobody has looked at.
+    pub fn new(pidfd: Pidfd, signalled: Nanos, tag: u64) -> Self {
+        Self {
+            pidfd: Arc::new(pidfd),
+            seen: None,
+            signalled,
+            private: None,
+            tag,
+        }
+    }
+}

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The first reaper: does a job from plan to report.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use bursar_host::{Controller, HostError, Release, Sent, Signal, clock, sched};
+use bursar_model::{Bytes, Nanos, Pid};
+use bursar_policy::{
+    Attempt, Doing, MachineFacts, NextStep, Pace, Peculiarity, Raise, ReapPlan, next_step,
+    reap_plan,
+};
+
+use crate::clerk::{Clerk, Shared};
+use crate::hands;
+use crate::job::{Errand, Job, Victim};
+use crate::look::{Looker, Seen, unseen};
+use crate::mate::Mate;
+use crate::pacer::{Awaited, Pacer};
+use crate::report::{Fate, News, Report};
+use crate::twin;
+
+/// A victim that exits by itself is watched for so long.
+const PATIENCE_NS: u64 = 30_000_000_000;
+/// One that cannot run is not: it is in the hands of a device or of a debugger.
+const SHORT_PATIENCE_NS: u64 = 1_000_000_000;
+
+/// What the first reaper works with.
+pub(crate) struct Lead {
+    pub(crate) looker: Looker,
+    pub(crate) pacer: Arc<Pacer>,
+    pub(crate) mate: Option<Arc<Mate>>,
+    pub(crate) clerk: Clerk,
+}
+
+/// One victim on its way.
+struct Case {
+    victim: Victim,
+    seen: Option<Seen>,
+    plan: ReapPlan,
+    signalled: Nanos,
+    was_raised: bool,
+    /// Who had the same memory before the signal.
+    twin: Option<Pid>,
+}
+
+/// How taking one's memory went.
+enum Outcome {
+    Done(Fate),
+    MustExit,
+}
+
+impl Lead {
+    /// The thread.
+    pub(crate) fn run(mut self, jobs: &Receiver<Job>) {
+        let own = sched::own_thread();
+        for job in jobs {
+            self.work(job);
+            self.pacer.stand_by(own);
+        }
+    }
+
+    fn work(&mut self, mut job: Job) {
+        let own = sched::own_thread();
+        let machine = match job.errand {
+            Errand::Kill => {
+                // Looking takes as long as there are processes: not above everybody.
+                self.pacer.stand_down(own);
+                self.looker.machine()
+            }
+            Errand::Reap => MachineFacts {
+                cpus: self.looker.cpus,
+                runnable: self.looker.cpus,
+            },
+        };
+        if job.errand == Errand::Kill {
+            for victim in &mut job.victims {
+                if victim.seen.is_none() {
+                    victim.seen = self.looker.look(victim.pidfd.pid());
+                }
+            }
+        }
+        let job = Arc::new(job);
+        let mut cases: Vec<Case> = job
+            .victims
+            .iter()
+            .map(|victim| {
+                let facts = victim.seen.as_ref().map(|it| &it.facts);
+                let plan = match facts {
+                    Some(facts) => reap_plan(facts, machine),
+                    None => reap_plan(&unseen(machine.cpus), machine),
+                };
+                Case {
+                    victim: victim.clone(),
+                    seen: victim.seen.clone(),
+                    plan,
+                    signalled: victim.signalled,
+                    was_raised: false,
+                    // Afterwards it is too late to ask: a victim that leaves its memory to another is
+                    // gone in no time.
+                    twin: match job.errand {
+                        Errand::Kill => twin::find(&self.looker.proc, victim.pidfd.pid()),
+                        Errand::Reap => None,
+                    },
+                }
+            })
+            .collect();
+        // Of a victim that is dying already nothing is known yet, and there is no time to ask.
+        let is_urgent =
+            job.errand == Errand::Reap || cases.iter().any(|it| it.plan.pace == Pace::Urgent);
+        let pace = if is_urgent { Pace::Urgent } else { Pace::Calm };
+        let expected = cases
+            .iter()
+            .fold(0u64, |sum, it| sum.saturating_add(it.plan.expected.get()));
+        let expected = Nanos::new(expected);
+        let wants_mate = cases.iter().any(|it| it.plan.reapers > 1) || cases.len() > 1;
+        let mate = self.mate.clone().filter(|_| wants_mate);
+        // Both above everybody, to be on a CPU and ready before the signal: for half a millisecond at most.
+        self.pacer.stand_by(own);
+        let number = mate
+            .as_ref()
+            .map_or(0, |mate| mate.call(&job, pace, expected));
+        if let (Errand::Kill, Some(mate)) = (job.errand, &mate) {
+            mate.await_ready(number);
+        }
+        let ticket = self.pacer.begin(vec![own], pace, expected, None);
+        match job.errand {
+            Errand::Kill => {
+                cases.retain_mut(|case| self.signal(case));
+                if let Some(mate) = &mate {
+                    mate.go(number);
+                }
+            }
+            Errand::Reap => {
+                if let Some(mate) = &mate {
+                    mate.go(number);
+                }
+                for case in &mut cases {
+                    if case.seen.is_none() {
+                        // While the other one works already: what is seen now may be less than all.
+                        case.seen = self.looker.look(case.victim.pidfd.pid());
+                        if let Some(seen) = &mut case.seen {
+                            // By us.
+                            seen.facts.is_dying = false;
+                            case.plan = reap_plan(&seen.facts, machine);
+                        }
+                    }
+                }
+            }
+        }
+        for case in &mut cases {
+            if case.plan.raise == Raise::AtOnce {
+                self.raise(case, Pace::Urgent);
+            }
+        }
+        let outcomes: Vec<Outcome> = cases.iter_mut().map(|case| self.take(case)).collect();
+        let now = clock::monotonic();
+        self.pacer.end(ticket);
+        for (case, outcome) in cases.into_iter().zip(outcomes) {
+            self.conclude(case, outcome, now);
+        }
+    }
+
+    /// Sends SIGKILL and says so; false when there is nothing more to do, and that is reported.
+    fn signal(&self, case: &mut Case) -> bool {
+        case.signalled = clock::monotonic();
+        let fate = match case.victim.pidfd.send(Signal::KILL) {
+            Ok(Sent::Done) => {
+                self.clerk.tell(News::Signalled {
+                    tag: case.victim.tag,
+                    at: case.signalled,
+                });
+                return true;
+            }
+            Ok(Sent::Gone) => Fate::Gone,
+            Err(HostError::Denied { .. }) => Fate::Spared("not permitted".to_owned()),
+            Err(error) => Fate::Spared(error.to_string()),
+        };
+        self.clerk
+            .file(case.report(fate, Nanos::new(0), None), None);
+        false
+    }
+
+    /// Takes one victim's memory, step by step.
+    fn take(&self, case: &mut Case) -> Outcome {
+        for tries in 1u32.. {
+            let attempt = match case.victim.pidfd.release_memory() {
+                Ok(Release::Freed) => Attempt::Freed,
+                Ok(Release::Gone) => Attempt::Gone,
+                Ok(Release::NotDying) => Attempt::NotDying,
+                Ok(Release::Busy) => Attempt::Busy,
+                Ok(Release::Unsupported) => Attempt::Unsupported,
+                Ok(Release::Denied) | Err(_) => Attempt::Denied,
+            };
+            match next_step(attempt, tries) {
+                NextStep::Done => return Outcome::Done(Fate::Released),
+                NextStep::HelpItExit => return Outcome::MustExit,
+                NextStep::Again { after, raise } => {
+                    if raise && !case.was_raised {
+                        self.raise(case, Pace::Urgent);
+                    }
+                    std::thread::sleep(Duration::from_nanos(after.get()));
+                }
+                NextStep::FindTwin => {
+                    let pid = case.victim.pidfd.pid();
+                    let living = twin::find(&self.looker.proc, pid);
+                    if let Some(twin) = living.filter(|_| !hands::has_ended(&case.victim.pidfd)) {
+                        return Outcome::Done(Fate::Twin(twin));
+                    }
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            }
+        }
+        Outcome::MustExit
+    }
+
+    /// Puts the victim's own threads before others as `pace` says, and onto every CPU.
+    fn raise(&self, case: &mut Case, pace: Pace) {
+        // A group with a quota usually has no real-time runtime either: out of it first.
+        if case.plan.unthrottle {
+            let _ = hands::move_out(&self.looker, &case.victim.pidfd, Controller::Cpu);
+        }
+        let threads = hands::threads(&self.looker, &case.victim.pidfd);
+        if threads.is_empty() {
+            return;
+        }
+        hands::widen(&threads);
+        case.was_raised = pace == Pace::Urgent;
+        let pidfd = Some(Arc::clone(&case.victim.pidfd));
+        // Forgotten on purpose: the entry goes when the process does.
+        let _ = self.pacer.begin(threads, pace, case.plan.expected, pidfd);
+    }
+
+    fn conclude(&self, mut case: Case, outcome: Outcome, now: Nanos) {
+        let pidfd = Arc::clone(&case.victim.pidfd);
+        let twin = case.twin.filter(|&it| twin::lives(&self.looker.proc, it));
+        let outcome = match (outcome, twin) {
+            (Outcome::MustExit, Some(twin)) => Outcome::Done(Fate::Twin(twin)),
+            (outcome, _) => outcome,
+        };
+        let took = Nanos::new(now.get().saturating_sub(case.signalled.get()));
+        // Released or not, its shell has to leave.
+        if case.plan.thaw {
+            let _ = hands::move_out(&self.looker, &pidfd, Controller::Freezer);
+        }
+        let shared = case.seen.as_mut().map(|seen| Shared {
+            pieces: std::mem::take(&mut seen.shared),
+            bytes: seen.facts.shared,
+        });
+        let held = case
+            .seen
+            .as_ref()
+            .filter(|it| it.has_memory)
+            .map(|it| it.facts.private)
+            .max(case.victim.private);
+        match outcome {
+            Outcome::Done(fate) => {
+                // It may have begun to exit before it lost its CPU, with up to 40 MiB taken off its
+                // page tables and not given back yet (mmu_gather): seen as 736 ms of SCHED_IDLE.
+                if fate == Fate::Released && !case.was_raised && !hands::has_ended(&pidfd) {
+                    let pace = case.plan.help;
+                    self.raise(&mut case, pace);
+                }
+                let freed = match fate {
+                    Fate::Released => held.map(|held| held.saturating_sub(self.left(pidfd.pid()))),
+                    _ => None,
+                };
+                let mut report = case.report(fate, took, freed);
+                if matches!(report.fate, Fate::Twin(_)) {
+                    report.found.push(Peculiarity::Twin);
+                }
+                self.clerk.file(report, shared);
+            }
+            Outcome::MustExit => {
+                if !case.was_raised && !hands::has_ended(&pidfd) {
+                    let pace = case.plan.help;
+                    self.raise(&mut case, pace);
+                }
+                let facts = case.seen.as_ref().map(|it| &it.facts);
+                let cannot_run = facts.is_some_and(|it| it.doing == Doing::Uninterruptible);
+                let patience = if cannot_run {
+                    SHORT_PATIENCE_NS
+                } else {
+                    PATIENCE_NS
+                };
+                let report = case.report(Fate::Exited, took, held);
+                self.pacer.watch(
+                    Awaited {
+                        pidfd,
+                        report,
+                        shared,
+                        was_raised: case.was_raised,
+                        deadline: Nanos::new(now.get().saturating_add(patience)),
+                    },
+                    &self.clerk,
+                );
+            }
+        }
+    }
+
+    /// What a victim whose memory was taken still holds of it.
+    fn left(&self, pid: Pid) -> Bytes {
+        let status = self.looker.proc.status(pid).ok().flatten();
+        status
+            .and_then(|it| it.memory)
+            .map_or(Bytes::ZERO, |it| it.rss_anon.saturating_add(it.swap))
+    }
+}
+
+impl Case {
+    fn report(&self, fate: Fate, took: Nanos, freed: Option<Bytes>) -> Report {
+        let found = if self.seen.is_some() {
+            self.plan.found.clone()
+        } else {
+            Vec::new()
+        };
+        Report {
+            tag: self.victim.tag,
+            pid: self.victim.pidfd.pid(),
+            fate,
+            signalled: self.signalled,
+            took,
+            freed,
+            stays: None,
+            found,
+        }
+    }
+}

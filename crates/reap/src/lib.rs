@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Takes a killed process's memory back at once, wherever it was running (S2).
+//!
+//! [`look`] observes a victim, `bursar-policy` decides what to do about it, a [`Crew`] of reaper
+//! threads does it and tells in a [`Report`] what became of it. docs/REAP.md has the measurements.
+
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
+#![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
+
+mod clerk;
+mod crew;
+mod hands;
+mod job;
+mod lead;
+mod look;
+mod mate;
+mod pacer;
+mod report;
+mod twin;
+
+pub use crew::{Crew, CrewError, Priority};
+pub use job::{Errand, Job, Victim};
+pub use look::{Looker, Seen};
+pub use report::{Fate, News, Report, Stays};

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The second reaper. It is on a CPU and ready before the signal is sent (KERNEL.md: that, not its help
+//! as such, is what makes the difference), and begins with the last victim while the first reaper
+//! begins with the first.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bursar_host::{Release, sched};
+use bursar_model::Nanos;
+use bursar_policy::Pace;
+
+use crate::job::Job;
+use crate::pacer::Pacer;
+
+/// So long a reaper spins for the other one at most; on a machine that gives it no CPU it goes without.
+const PATIENCE: Duration = Duration::from_micros(500);
+/// Tries while the memory is being changed; the first reaper has more of them.
+const TRIES: u32 = 3;
+
+#[derive(Debug)]
+struct Call {
+    number: u64,
+    job: Arc<Job>,
+    pace: Pace,
+    expected: Nanos,
+}
+
+/// What both reapers know.
+#[derive(Debug, Default)]
+pub(crate) struct Mate {
+    call: Mutex<Option<Call>>,
+    bell: Condvar,
+    at_work: AtomicBool,
+    ready: AtomicU64,
+    go: AtomicU64,
+}
+
+impl Mate {
+    /// Calls the mate for a job and waits until it is ready, for a moment; 0 when it still has another.
+    pub(crate) fn call(&self, job: &Arc<Job>, pace: Pace, expected: Nanos) -> u64 {
+        if self.at_work.swap(true, Ordering::AcqRel) {
+            return 0;
+        }
+        let number = self.go.load(Ordering::Acquire).saturating_add(1);
+        let call = Call {
+            number,
+            job: Arc::clone(job),
+            pace,
+            expected,
+        };
+        *self.call.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
+        self.bell.notify_one();
+        number
+    }
+
+    /// Waits until it is ready, for a moment.
+    pub(crate) fn await_ready(&self, number: u64) {
+        let end = Instant::now() + PATIENCE;
+        while number != 0 && self.ready.load(Ordering::Acquire) < number && Instant::now() < end {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Sends it off.
+    pub(crate) fn go(&self, number: u64) {
+        if number != 0 {
+            self.go.store(number, Ordering::Release);
+        }
+    }
+
+    /// The thread.
+    pub(crate) fn run(&self, pacer: &Pacer) {
+        let own = sched::own_thread();
+        loop {
+            let call = {
+                let mut slot = self.call.lock().unwrap_or_else(PoisonError::into_inner);
+                loop {
+                    match slot.take() {
+                        Some(call) => break call,
+                        None => slot = self.bell.wait(slot).unwrap_or_else(PoisonError::into_inner),
+                    }
+                }
+            };
+            self.ready.store(call.number, Ordering::Release);
+            let end = Instant::now() + PATIENCE;
+            while self.go.load(Ordering::Acquire) < call.number {
+                if Instant::now() < end {
+                    std::hint::spin_loop();
+                } else {
+                    // The first reaper lost its CPU: do not keep this one.
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+            }
+            let ticket = pacer.begin(vec![own], call.pace, call.expected, None);
+            for victim in call.job.victims.iter().rev() {
+                for _ in 0..TRIES {
+                    match victim.pidfd.release_memory() {
+                        Ok(Release::Busy) => {}
+                        _ => break,
+                    }
+                }
+            }
+            pacer.end(ticket);
+            pacer.stand_by(own);
+            self.at_work.store(false, Ordering::Release);
+        }
+    }
+}

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Sees to it that the neighbours do not pay: raises reapers and victims in slices, lowers them for
+//! everybody else's turns (bursar-policy `Rhythm`), and watches victims that have to exit by themselves.
+//!
+//! process_mrelease is one system call however much it takes, so whoever is in it cannot make way by
+//! himself: this thread, one priority above, does it for him.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bursar_host::sched::{self, Changed, Class};
+use bursar_host::{Pidfd, clock};
+use bursar_model::{Nanos, Pid};
+use bursar_policy::{Mood, Pace, RAISED_AT_MOST, Rhythm, SHARE_NICE, mood};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+use crate::clerk::{Clerk, Shared};
+use crate::report::{Fate, Report};
+
+/// Victims whose end is awaited at a time; of more the oldest are reported as they are.
+const MOST_AWAITED: usize = 512;
+/// Raising and lowering a thread takes some 2 us: a victim with more of them has its share only.
+const MOST_IN_RHYTHM: usize = 4;
+/// Among everybody else.
+const AMONG: Class = Class::Brisk(SHARE_NICE);
+
+/// Whoever is raised in slices.
+#[derive(Debug)]
+struct Entry {
+    id: u64,
+    threads: Vec<Pid>,
+    pace: Pace,
+    expected: Nanos,
+    start: Nanos,
+    /// As last set.
+    class: Option<Class>,
+    /// Changing its class was refused: it is left alone.
+    is_fixed: bool,
+    /// A victim's; reapers have none.
+    victim: Option<Arc<Pidfd>>,
+}
+
+/// A victim that has to exit by itself.
+#[derive(Debug)]
+pub(crate) struct Awaited {
+    pub(crate) pidfd: Arc<Pidfd>,
+    /// All but `fate` and `took`.
+    pub(crate) report: Report,
+    pub(crate) shared: Option<Shared>,
+    pub(crate) was_raised: bool,
+    /// CLOCK_MONOTONIC.
+    pub(crate) deadline: Nanos,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    entries: Vec<Entry>,
+    awaited: VecDeque<Awaited>,
+    rhythm: Rhythm,
+    last_id: u64,
+}
+
+/// Shared by the crew.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    state: Mutex<State>,
+    bell: OwnedFd,
+    /// Reapers' class at rest and in a slice; `None` where we may not raise.
+    high: Option<u8>,
+}
+
+/// One entry's name.
+#[derive(Debug)]
+pub(crate) struct Ticket(u64);
+
+impl Pacer {
+    pub(crate) fn new(high: Option<u8>) -> Result<Self, rustix::io::Errno> {
+        Ok(Self {
+            state: Mutex::default(),
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            high,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self) {
+        // A full counter is a bell already ringing.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// From now on these threads compete as `pace` says.
+    pub(crate) fn begin(
+        &self,
+        threads: Vec<Pid>,
+        pace: Pace,
+        expected: Nanos,
+        victim: Option<Arc<Pidfd>>,
+    ) -> Ticket {
+        let now = clock::monotonic();
+        let mut state = self.lock();
+        state.last_id = state.last_id.wrapping_add(1);
+        let id = state.last_id;
+        state.entries.push(Entry {
+            id,
+            threads,
+            pace,
+            expected,
+            start: now,
+            class: None,
+            is_fixed: self.high.is_none(),
+            victim,
+        });
+        self.conduct(&mut state, now);
+        drop(state);
+        self.ring();
+        Ticket(id)
+    }
+
+    /// Lets a reaper wait above everybody: for the next job, to be on a CPU at once.
+    pub(crate) fn stand_by(&self, reaper: Pid) {
+        if let Some(high) = self.high {
+            let _ = sched::set_class(reaper, Class::RealTime(high));
+        }
+    }
+
+    /// Puts a reaper among everybody, for work that nobody waits for.
+    pub(crate) fn stand_down(&self, reaper: Pid) {
+        if self.high.is_some() {
+            let _ = sched::set_class(reaper, AMONG);
+        }
+    }
+
+    /// They are done, and among everybody.
+    pub(crate) fn end(&self, ticket: Ticket) {
+        let mut state = self.lock();
+        if let Some(index) = state.entries.iter().position(|it| it.id == ticket.0) {
+            let mut entry = state.entries.swap_remove(index);
+            entry.put(AMONG);
+        }
+        if state.entries.is_empty() {
+            state.rhythm.rest(clock::monotonic());
+        }
+    }
+
+    /// Reports a victim once it has exited, or when its deadline comes.
+    pub(crate) fn watch(&self, awaited: Awaited, clerk: &Clerk) {
+        let mut state = self.lock();
+        let oldest = if state.awaited.len() >= MOST_AWAITED {
+            state.awaited.pop_front()
+        } else {
+            None
+        };
+        state.awaited.push_back(awaited);
+        drop(state);
+        if let Some(oldest) = oldest {
+            oldest.give_up("too many are exiting at once", clerk);
+        }
+        self.ring();
+    }
+
+    /// The thread.
+    pub(crate) fn run(&self, clerk: &Clerk) {
+        loop {
+            let (watched, timeout) = {
+                let mut state = self.lock();
+                let now = clock::monotonic();
+                let ended = state.take_ended(now);
+                let due = self.conduct(&mut state, now);
+                let deadline = state.awaited.iter().map(|it| it.deadline).min();
+                let next = due.into_iter().chain(deadline).min();
+                let watched: Vec<_> = state
+                    .awaited
+                    .iter()
+                    .map(|it| Arc::clone(&it.pidfd))
+                    .collect();
+                drop(state);
+                let is_again = !ended.is_empty();
+                for (awaited, has_ended) in ended {
+                    if has_ended {
+                        awaited.finish(now, clerk);
+                    } else {
+                        awaited.give_up("it is still exiting", clerk);
+                    }
+                }
+                if is_again {
+                    continue;
+                }
+                let wait = next.map(|next| next.get().saturating_sub(clock::monotonic().get()));
+                (watched, wait)
+            };
+            let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN)];
+            fds.extend(
+                watched
+                    .iter()
+                    .map(|it| PollFd::from_borrowed_fd(it.as_fd(), PollFlags::IN)),
+            );
+            let timeout = timeout.map(|nanos| Timespec {
+                tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(1),
+                tv_nsec: i64::try_from(nanos % 1_000_000_000).unwrap_or(0),
+            });
+            let _ = poll(&mut fds, timeout.as_ref());
+            drop(fds);
+            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        }
+    }
+
+    /// Gives everybody the class that the moment asks for; until when that holds.
+    fn conduct(&self, state: &mut State, now: Nanos) -> Option<Nanos> {
+        state.entries.retain_mut(|entry| {
+            let Some(victim) = &entry.victim else {
+                return true;
+            };
+            let is_late = now.get().saturating_sub(entry.start.get()) > RAISED_AT_MOST.get();
+            let has_ended = crate::hands::has_ended(victim);
+            if is_late && !has_ended {
+                entry.put(AMONG);
+            }
+            !is_late && !has_ended
+        });
+        if state.entries.is_empty() {
+            state.rhythm.rest(now);
+            return None;
+        }
+        let high = self.high?;
+        let mut due: Option<u64> = None;
+        let mut until = |moment: u64| due = Some(due.map_or(moment, |it| it.min(moment)));
+        let mut slice = None;
+        for entry in &mut state.entries {
+            let since = Nanos::new(now.get().saturating_sub(entry.start.get()));
+            let mood = mood(entry.pace, entry.expected, since);
+            let (lasts, may_rise, low) = match (mood, entry.pace) {
+                (Mood::RunUp(lasts), Pace::Calm) => (Some(lasts), true, Class::Idle),
+                (Mood::RunUp(lasts), Pace::Urgent) => (Some(lasts), true, AMONG),
+                (Mood::Below(lasts), _) => (Some(lasts), false, Class::Idle),
+                (Mood::Among(lasts), _) => (Some(lasts), false, AMONG),
+                (Mood::Rhythmic, _) => (None, true, AMONG),
+            };
+            if let Some(lasts) = lasts {
+                until(now.get().saturating_add(lasts.get()));
+            }
+            // Nothing holds it back: it has its own priority until it is late.
+            if entry.victim.is_some() && entry.pace == Pace::Calm && mood != Mood::Rhythmic {
+                continue;
+            }
+            let mut class = low;
+            if may_rise && entry.threads.len() <= MOST_IN_RHYTHM {
+                let rhythm = &mut state.rhythm;
+                let (is_slice, end) = *slice.get_or_insert_with(|| rhythm.at(now));
+                until(end.get());
+                if is_slice {
+                    class = Class::RealTime(high);
+                }
+            }
+            entry.put(class);
+        }
+        if slice.is_none() {
+            state.rhythm.rest(now);
+        }
+        due.map(Nanos::new)
+    }
+}
+
+impl Entry {
+    /// Whether a number still names a thread of a victim: one that has ended while its process lives on
+    /// may have left it to somebody else, who must not be raised.
+    fn still_has(&self, thread: Pid) -> bool {
+        self.victim.as_ref().is_none_or(|victim| {
+            let pid = victim.pid();
+            pid == thread || Path::new(&format!("/proc/{pid}/task/{thread}")).exists()
+        })
+    }
+
+    fn put(&mut self, class: Class) {
+        if self.is_fixed || self.class == Some(class) {
+            return;
+        }
+        let mut is_any = false;
+        for &thread in &self.threads {
+            if !self.still_has(thread) {
+                continue;
+            }
+            match sched::set_class(thread, class) {
+                Changed::Denied => {
+                    // A group without real-time runtime: a share is the best there is.
+                    let _ = sched::set_class(thread, AMONG);
+                }
+                Changed::Done | Changed::Gone => is_any = true,
+            }
+        }
+        self.is_fixed = !is_any;
+        self.class = Some(class);
+    }
+}
+
+impl State {
+    /// Takes out whoever has ended (true) or whose deadline has come (false).
+    fn take_ended(&mut self, now: Nanos) -> Vec<(Awaited, bool)> {
+        let mut taken = Vec::new();
+        let mut left = VecDeque::new();
+        for awaited in self.awaited.drain(..) {
+            if crate::hands::has_ended(&awaited.pidfd) {
+                taken.push((awaited, true));
+            } else if awaited.deadline <= now {
+                taken.push((awaited, false));
+            } else {
+                left.push_back(awaited);
+            }
+        }
+        self.awaited = left;
+        taken
+    }
+}
+
+impl Awaited {
+    fn finish(mut self, now: Nanos, clerk: &Clerk) {
+        self.report.fate = if self.was_raised {
+            Fate::Raised
+        } else {
+            Fate::Exited
+        };
+        self.report.took = Nanos::new(now.get().saturating_sub(self.report.signalled.get()));
+        clerk.file(self.report, self.shared);
+    }
+
+    fn give_up(mut self, why: &str, clerk: &Clerk) {
+        let words: Vec<_> = self.report.found.iter().map(|it| it.word()).collect();
+        let state = if words.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", words.join(", "))
+        };
+        self.report.fate = Fate::Stuck(format!("{why}{state}"));
+        self.report.freed = None;
+        let now = clock::monotonic();
+        self.report.took = Nanos::new(now.get().saturating_sub(self.report.signalled.get()));
+        clerk.file(self.report, self.shared);
+    }
+}

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who keeps a dead process's memory: a living process with the same address space (vfork, CLONE_VM),
+//! and processes that map the same shared memory.
+
+use bursar_host::{Proc, SharedMemory, share_memory};
+use bursar_model::{Bytes, Pid, printable};
+
+use crate::report::Stays;
+
+/// More processes are not looked through.
+const MOST_PROCESSES: usize = 32_768;
+const MOST_NAMED: usize = 8;
+/// Names are as long as users like.
+const LONGEST_NAME: usize = 80;
+
+/// A living process with the same address space as `pid`.
+pub(crate) fn find(proc: &Proc, pid: Pid) -> Option<Pid> {
+    let others = proc.pids().ok()?.take(MOST_PROCESSES);
+    let mut others = others.filter_map(Result::ok).filter(|&it| it != pid);
+    // "The same" can be "none": threads of the kernel and those that have just let go.
+    others.find(|&other| share_memory(pid, other) == Some(true) && lives(proc, other))
+}
+
+/// Whether a process has memory and nobody has killed it.
+pub(crate) fn lives(proc: &Proc, pid: Pid) -> bool {
+    let status = proc.status(pid).ok().flatten();
+    let stat = proc.stat(pid).ok().flatten();
+    status.is_some_and(|it| it.memory.is_some() && !it.is_kill_pending)
+        && stat.is_some_and(|it| !it.is_exiting)
+}
+
+/// What of `shared` stays, of which the victim had touched `bytes`, and who maps it. What nobody else
+/// maps and no name keeps goes with its last process; `None` when all of it does.
+pub(crate) fn what_stays(
+    proc: &Proc,
+    shared: &[SharedMemory],
+    bytes: Bytes,
+    victim: Pid,
+) -> Option<Stays> {
+    let mut is_held: Vec<bool> = shared.iter().map(|it| it.is_named).collect();
+    let mut holders = Vec::new();
+    let pids = proc.pids().into_iter().flatten().filter_map(Result::ok);
+    for pid in pids.filter(|&pid| pid != victim).take(MOST_PROCESSES) {
+        let Ok(Some(maps)) = proc.shared_memory(pid) else {
+            continue;
+        };
+        let mut maps_some = false;
+        for (of, held) in shared.iter().zip(&mut is_held) {
+            if maps.iter().any(|it| it.id == of.id) {
+                *held = true;
+                maps_some = true;
+            }
+        }
+        if maps_some && holders.len() < MOST_NAMED {
+            holders.push(pid);
+        }
+    }
+    let held = shared.iter().zip(&is_held).filter(|(_, held)| **held);
+    let names: Vec<String> = held
+        .take(MOST_NAMED)
+        .map(|(it, _)| printable(&it.name, LONGEST_NAME))
+        .collect();
+    (!names.is_empty()).then_some(Stays {
+        bytes,
+        names,
+        holders,
+    })
+}

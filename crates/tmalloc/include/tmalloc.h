@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * tmalloc.h: transactional allocation (link with -ltmalloc, or start a program with
+ * LD_PRELOAD=libtmalloc.so or `bursar run --tmalloc -- CMD`).
+ *
+ * Blocks are reserved with bursard before they exist and resident when they are returned: what was
+ * granted will not get the process killed when it is used. A request that would take the caller's
+ * account over its barrier (without one: its limit) gets NULL and ENOMEM, and is counted in failcnt.
+ *
+ * The library also defines malloc's own names (malloc, calloc, realloc, reallocarray, memalign,
+ * aligned_alloc, posix_memalign, valloc, pvalloc), so that a program linked or started with it, and its
+ * libraries, allocate transactionally throughout. Blocks are glibc's: free(), malloc_usable_size() and
+ * tfree() work on blocks of either name.
+ *
+ * Threads: all functions may be called by all threads. Fork: a child keeps its blocks and has no
+ * reservation; it reserves for itself when it allocates. Signals: like malloc's, none of them may be
+ * called by a handler. errno is changed by failure only.
+ *
+ * Environment (not looked at by set-uid programs): BURSAR_SOCKET names bursard's socket. Where nobody
+ * answers there, the functions are malloc's, and the daemon is asked again after a second;
+ * TMALLOC_VERBOSE, set to anything, makes the library say so on stderr, once.
+ */
+#ifndef TMALLOC_H
+#define TMALLOC_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* `size` bytes; NULL and ENOMEM when refused or larger than PTRDIFF_MAX. */
+void *tmalloc(size_t size);
+/* The same, zeroed; ENOMEM also when count * size overflows. */
+void *tcalloc(size_t count, size_t size);
+/* Resizes; on NULL the old block is as it was. A size of 0 frees it. */
+void *trealloc(void *block, size_t size);
+/* The same with an overflow check (ENOMEM). */
+void *treallocarray(void *block, size_t count, size_t size);
+/* At a multiple of `alignment`, a power of two; EINVAL otherwise. */
+void *taligned_alloc(size_t alignment, size_t size);
+/* Gives a block of any of these, or of malloc's family, back. NULL is ignored. */
+void tfree(void *block);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! malloc's family, each under its own name and as t…: who links the library or is started with it in
+//! LD_PRELOAD allocates here. free, malloc_usable_size, malloc_trim and mallinfo stay glibc's own: the
+//! memory is glibc's, and what is freed needs no permission.
+//!
+//! Small blocks (less than a page) only cost a subtraction. They are resident when glibc returns them: it
+//! has written the header before the block and the one behind it, and a small block lies on no other page.
+
+use libc::{c_int, c_void, size_t};
+
+use bursar_reserve::set_errno;
+
+use crate::credit::{self, Taken};
+use crate::glibc::{
+    __libc_calloc, __libc_free, __libc_malloc, __libc_memalign, __libc_realloc, look,
+};
+use crate::resident::{self, PAGE};
+use crate::thread;
+
+/// Header and padding of a block at most, bytes.
+const OVERHEAD: usize = 32;
+/// Up to here a block is resident as soon as it is there: from the header before it to the one behind it
+/// are at most as many bytes as a page has.
+const SMALL: usize = PAGE - size_of::<usize>();
+/// From here on a block is paid for by itself and not from the thread's slice, which it would use up.
+const LARGE: usize = 128 << 10;
+
+/// Uses `cost` bytes of the thread's slice. False: it has not so much left.
+#[inline(always)]
+fn pay(cost: usize) -> bool {
+    let own = thread::own();
+    // SAFETY: the calling thread's own.
+    unsafe {
+        let left = (*own).left - cost.cast_signed();
+        (*own).left = left;
+        left >= 0
+    }
+}
+
+/// What a block of `size` bytes may make resident. Of blocks cut from a heap one after the other each
+/// shares its first and last page with its neighbours, and the page at the heap's end is among those
+/// that come with each reservation; a mapping has its own.
+fn cost_of(size: usize) -> usize {
+    match size {
+        0..LARGE => size + OVERHEAD,
+        _ => size.saturating_add(OVERHEAD + 2 * PAGE),
+    }
+}
+
+#[cold]
+fn no_memory() -> *mut c_void {
+    set_errno(libc::ENOMEM);
+    std::ptr::null_mut()
+}
+
+/// Gets leave for `size` bytes. The caller has not paid.
+fn admit(size: usize) -> bool {
+    let cost = cost_of(size);
+    if size < LARGE && pay(cost) {
+        return true;
+    }
+    credit::take(thread::own(), cost) == Taken::Granted
+}
+
+/// A block of `size` bytes by `allocate`, resident from `from` on.
+///
+/// # Safety
+/// `allocate` returns a fresh block of glibc's of at least `size` bytes, or NULL.
+unsafe fn obtain(size: usize, allocate: impl FnOnce() -> *mut c_void) -> *mut c_void {
+    if size > isize::MAX.unsigned_abs() || !admit(size) {
+        return no_memory();
+    }
+    let block = allocate();
+    if size > SMALL && !block.is_null() {
+        // SAFETY: fresh, of `size` bytes.
+        let known = unsafe { look(block) };
+        if known.is_mapped && size < LARGE {
+            // Where the program has lowered M_MMAP_THRESHOLD: late, and so the next one asks earlier.
+            pay(2 * PAGE);
+        }
+        // SAFETY: what is in it is undefined or zero.
+        unsafe { resident::make(block, 0, size, known) };
+    }
+    block
+}
+
+/// malloc(3).
+///
+/// # Safety
+/// None needed; C's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc(size: size_t) -> *mut c_void {
+    if size <= SMALL && pay(size + OVERHEAD) {
+        // SAFETY: no pointers.
+        return unsafe { __libc_malloc(size) };
+    }
+    // SAFETY: as ours.
+    unsafe { malloc_with_leave(size) }
+}
+
+/// The rest of malloc. A function of its own, which is jumped to: the fast way saves no register.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn malloc_with_leave(size: size_t) -> *mut c_void {
+    // SAFETY: a fresh block of glibc's.
+    unsafe { obtain(size, || __libc_malloc(size)) }
+}
+
+/// calloc(3).
+///
+/// # Safety
+/// None needed; C's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
+    if let Some(whole) = count.checked_mul(size)
+        && whole <= SMALL
+        && pay(whole + OVERHEAD)
+    {
+        // SAFETY: no pointers.
+        return unsafe { __libc_calloc(count, size) };
+    }
+    // SAFETY: as ours.
+    unsafe { calloc_with_leave(count, size) }
+}
+
+/// The rest of calloc, as of malloc.
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn calloc_with_leave(count: size_t, size: size_t) -> *mut c_void {
+    let Some(whole) = count.checked_mul(size) else {
+        return no_memory();
+    };
+    // SAFETY: a fresh block of glibc's.
+    unsafe { obtain(whole, || __libc_calloc(count, size)) }
+}
+
+/// realloc(3).
+///
+/// # Safety
+/// `block` is NULL or a live block of malloc's family.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_void {
+    if block.is_null() {
+        // SAFETY: as malloc.
+        return unsafe { malloc(size) };
+    }
+    // SAFETY: a live block of glibc's.
+    let old = unsafe { look(block) };
+    if size <= old.usable {
+        // SAFETY: as the caller's.
+        return unsafe { __libc_realloc(block, size) };
+    }
+    // A mapping is extended where it is or moved without being copied; another block may be copied,
+    // and is then there twice for a moment.
+    let growth = if old.is_mapped {
+        size - old.usable
+    } else {
+        size
+    };
+    if size > isize::MAX.unsigned_abs() || !admit(growth) {
+        return no_memory();
+    }
+    // SAFETY: as the caller's.
+    let moved = unsafe { __libc_realloc(block, size) };
+    if size > SMALL && !moved.is_null() {
+        // SAFETY: what was in the old block is kept; beyond it nothing is of value.
+        unsafe { resident::make(moved, old.usable, size, look(moved)) };
+    }
+    moved
+}
+
+/// reallocarray(3).
+///
+/// # Safety
+/// As [`realloc`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn reallocarray(
+    block: *mut c_void,
+    count: size_t,
+    size: size_t,
+) -> *mut c_void {
+    match count.checked_mul(size) {
+        // SAFETY: as the caller's.
+        Some(whole) => unsafe { realloc(block, whole) },
+        None => no_memory(),
+    }
+}
+
+/// memalign(3).
+///
+/// # Safety
+/// None needed; C's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn memalign(alignment: size_t, size: size_t) -> *mut c_void {
+    // What is in front of the block goes back to the heap; it may have become resident with a page.
+    let Some(whole) = size.checked_add(alignment.min(PAGE)) else {
+        return no_memory();
+    };
+    if whole > isize::MAX.unsigned_abs() || !admit(whole) {
+        return no_memory();
+    }
+    // SAFETY: no pointers.
+    let block = unsafe { __libc_memalign(alignment, size) };
+    if size > 0 && !block.is_null() {
+        // SAFETY: fresh, of `size` bytes.
+        unsafe { resident::make(block, 0, size, look(block)) };
+    }
+    block
+}
+
+/// aligned_alloc(3).
+///
+/// # Safety
+/// None needed; C's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn aligned_alloc(alignment: size_t, size: size_t) -> *mut c_void {
+    if !alignment.is_power_of_two() {
+        set_errno(libc::EINVAL);
+        return std::ptr::null_mut();
+    }
+    // SAFETY: no pointers.
+    unsafe { memalign(alignment, size) }
+}
+
+/// posix_memalign(3): EINVAL or ENOMEM as result; errno is left alone.
+///
+/// # Safety
+/// `result` can be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_memalign(
+    result: *mut *mut c_void,
+    alignment: size_t,
+    size: size_t,
+) -> c_int {
+    if !alignment.is_power_of_two() || !alignment.is_multiple_of(size_of::<usize>()) {
+        return libc::EINVAL;
+    }
+    let before = bursar_reserve::errno();
+    // SAFETY: no pointers.
+    let block = unsafe { memalign(alignment, size) };
+    set_errno(before);
+    if block.is_null() {
+        return libc::ENOMEM;
+    }
+    // SAFETY: the caller's word.
+    unsafe { result.write(block) };
+    0
+}
+
+/// valloc(3).
+///
+/// # Safety
+/// None needed; C's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn valloc(size: size_t) -> *mut c_void {
+    // SAFETY: no pointers.
+    unsafe { memalign(page(), size) }
+}
+
+/// pvalloc(3).
+///
+/// # Safety
+/// None needed; C's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pvalloc(size: size_t) -> *mut c_void {
+    match size.max(1).checked_next_multiple_of(page()) {
+        // SAFETY: no pointers.
+        Some(whole) => unsafe { memalign(page(), whole) },
+        None => no_memory(),
+    }
+}
+
+fn page() -> usize {
+    // SAFETY: no pointers.
+    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(PAGE)
+}
+
+/// [`malloc`], for programs that link the library and say what they want.
+///
+/// # Safety
+/// None needed; C's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tmalloc(size: size_t) -> *mut c_void {
+    // SAFETY: no pointers.
+    unsafe { malloc(size) }
+}
+
+/// [`calloc`].
+///
+/// # Safety
+/// None needed; C's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tcalloc(count: size_t, size: size_t) -> *mut c_void {
+    // SAFETY: no pointers.
+    unsafe { calloc(count, size) }
+}
+
+/// [`realloc`].
+///
+/// # Safety
+/// As [`realloc`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn trealloc(block: *mut c_void, size: size_t) -> *mut c_void {
+    // SAFETY: as the caller's.
+    unsafe { realloc(block, size) }
+}
+
+/// [`reallocarray`].
+///
+/// # Safety
+/// As [`realloc`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn treallocarray(
+    block: *mut c_void,
+    count: size_t,
+    size: size_t,
+) -> *mut c_void {
+    // SAFETY: as the caller's.
+    unsafe { reallocarray(block, count, size) }
+}
+
+/// [`aligned_alloc`].
+///
+/// # Safety
+/// None needed; C's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn taligned_alloc(alignment: size_t, size: size_t) -> *mut c_void {
+    // SAFETY: no pointers.
+    unsafe { aligned_alloc(alignment, size) }
+}
+
+/// free(3).
+///
+/// # Safety
+/// `block` is NULL or a live block of malloc's family.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tfree(block: *mut c_void) {
+    // SAFETY: as the caller's.
+    unsafe { __libc_free(block) };
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a thread has left of the credit that it took: the one thing that every malloc looks at.
+//!
+//! Rust's thread_local! in a shared library goes through __tls_get_addr, a call that costs as much as the
+//! rest of the fast path. On x86-64 the variable is therefore reached as the compiler reaches one that is
+//! there from the program's start ("initial exec": the offset from %fs is in a table). A library loaded
+//! later by dlopen gets its few bytes from glibc's reserve for such libraries.
+
+/// A thread's part.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Thread {
+    /// Bytes that it may still allocate before it has to ask.
+    pub(crate) left: isize,
+    /// Bytes that it took last, which other threads cannot take.
+    pub(crate) slice: usize,
+    /// Its page faults until then.
+    pub(crate) faults: u64,
+    /// Whether it is asking at the moment: what is allocated on the way is not counted.
+    pub(crate) is_asking: bool,
+    /// Whether its end will be noticed.
+    pub(crate) is_watched: bool,
+}
+
+#[cfg(target_arch = "x86_64")]
+std::arch::global_asm!(
+    ".pushsection .tbss,\"awT\",@nobits",
+    ".globl bursar_tmalloc_thread",
+    ".hidden bursar_tmalloc_thread",
+    ".type bursar_tmalloc_thread, @tls_object",
+    ".size bursar_tmalloc_thread, 48",
+    ".p2align 4",
+    "bursar_tmalloc_thread:",
+    ".zero 48",
+    ".popsection",
+);
+
+#[cfg(target_arch = "x86_64")]
+const _: () = assert!(size_of::<Thread>() <= 48 && align_of::<Thread>() <= 16);
+
+/// The calling thread's.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) fn own() -> *mut Thread {
+    let at: *mut Thread;
+    // SAFETY: reads %fs:0, the thread's own address (psABI), and a constant of the library.
+    unsafe {
+        std::arch::asm!(
+            "mov {at}, qword ptr fs:[0]",
+            "add {at}, qword ptr [rip + bursar_tmalloc_thread@GOTTPOFF]",
+            at = out(reg) at,
+            options(pure, readonly, nostack),
+        );
+    }
+    at
+}
+
+/// The calling thread's.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+pub(crate) fn own() -> *mut Thread {
+    use std::cell::UnsafeCell;
+    thread_local! {
+        static OWN: UnsafeCell<Thread> = const {
+            UnsafeCell::new(Thread { left: 0, slice: 0, faults: 0, is_asking: false, is_watched: false })
+        };
+    }
+    OWN.with(UnsafeCell::get)
+}

@@ -1,0 +1,633 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One tick: observe, decide, act, note. Whoever runs it gives it the time and asks when to come again.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use bursar_config::{WatermarkMode, WatermarkModel, Watermarks};
+use bursar_host::HostError;
+use bursar_kernel::{StallMeter, StallRow, StallTotal};
+use bursar_model::{Nanos, Uid};
+use bursar_policy::watermarks::{Model, ModelChoice, Reason, Sample, ScaleBounds, Verdict};
+
+use crate::compactor::Compactor;
+use crate::dentries;
+use crate::huge_pages::highest_scale;
+use crate::journal::{Act, Journal, Record, Tally, is_news};
+use crate::knob::Knob;
+use crate::originals::{Originals, OriginalsError, Restored};
+use crate::reclaimer::Reclaimer;
+use crate::{Measured, Observer, Places};
+use bursar_config::Sysctl;
+
+/// Between two samples while memory may run short.
+const CLOSE: Duration = Duration::from_millis(100);
+/// Between two samples otherwise: memory that would last longer at the largest rate a machine can ask
+/// for is looked at later, within these.
+const CALM: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
+/// That rate, bytes a second: what one node's memory bus lets be written.
+const FASTEST_DEMAND: u64 = 4 << 30;
+/// What changes slowly is looked at this often: huge pages, negative dentries.
+const SLOW_NS: u64 = 10_000_000_000;
+/// What is not done goes into the log this often.
+const TOLD_EVERY_NS: u64 = 60_000_000_000;
+/// A file that cannot be read is said once in so many failures.
+const FAILURES_SAID: u64 = 600;
+
+/// When to look again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pause {
+    /// After this, or when asked.
+    For(Duration),
+    /// When [`Engine::knock`] is readable, or when asked: nothing is changed here, so nothing is lost
+    /// by not looking while the kernel needs no room.
+    UntilKnock,
+}
+
+/// Whether we act, and if not, why.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// Only observing was asked for.
+    Observing,
+    /// What is decided is done.
+    Acting,
+    /// Somebody else sets the same value: it is left to them until bursard starts again.
+    GaveWay {
+        /// What was found.
+        found: u32,
+        /// What we had written.
+        written: u32,
+    },
+    /// The kernel, or what confines us, does not let us write.
+    Refused {
+        /// The knob's name.
+        knob: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// Originals were put back on request; observing until bursard starts again.
+    PutBack,
+}
+
+/// Stalls by user; `None` is the row of those who found no room of their own.
+pub type UserRows = Vec<(Option<Uid>, StallRow)>;
+
+/// How often the engine looked, and what that cost.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// Looks so far.
+    pub ticks: u64,
+    /// Looks that failed.
+    pub failures: u64,
+    /// Values written so far.
+    pub writes: u64,
+}
+
+/// Watermarks, watched and moved.
+#[derive(Debug)]
+pub struct Engine {
+    settings: Watermarks,
+    places: Places,
+    observer: Observer,
+    model: Model,
+    meter: Result<StallMeter, String>,
+    originals: Option<Originals>,
+    compactor: Option<Compactor>,
+    reclaimer: Option<Reclaimer>,
+    journal: Journal,
+    knob: Knob,
+    standing: Standing,
+    bounds: ScaleBounds,
+    /// The factor as we know it.
+    known_scale: u32,
+    huge_bytes: u64,
+    dentries: Option<u64>,
+    slow_at: u64,
+    tell_again_at: u64,
+    effort: Effort,
+    /// What an administrator should know, from the start.
+    remarks: Vec<String>,
+    last_failure: Option<String>,
+}
+
+/// Why the engine does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A file of /proc is missing or says nothing that can be understood.
+    #[error("cannot watch the watermarks: {0}")]
+    Blind(#[from] HostError),
+    /// Originals cannot be kept.
+    #[error("cannot move the watermarks: {0}")]
+    Originals(#[from] OriginalsError),
+}
+
+/// Puts back what an earlier run of this boot left turned. Touches nothing where there is nothing to do.
+///
+/// # Errors
+/// When the file of originals is in use or cannot be read or written.
+pub fn recover(places: &Places) -> Result<Vec<Restored>, OriginalsError> {
+    if !Originals::is_there(places) {
+        return Ok(Vec::new());
+    }
+    let mut originals = Originals::open(places)?;
+    Ok(originals.restore())
+}
+
+impl Engine {
+    /// Starts to watch, and in [`WatermarkMode::Act`] to move. An earlier run's originals should have
+    /// been put back before ([`recover`]).
+    ///
+    /// # Errors
+    /// When the machine cannot be watched, or moved although that was asked for.
+    pub fn start(settings: Watermarks, places: Places, now: Nanos) -> Result<Self, StartError> {
+        let mut observer = Observer::open(&places)?;
+        let scale = observer.look(now, Measured::default())?.scale;
+        let acts = settings.mode == WatermarkMode::Act;
+        let originals = if acts {
+            Some(Originals::open(&places)?)
+        } else {
+            None
+        };
+        let mut remarks = Vec::new();
+        let compactor = match acts && settings.compact {
+            true => Compactor::start(&places)
+                .map_err(|error| remarks.push(format!("nodes are not compacted: {error}")))
+                .ok(),
+            false => None,
+        };
+        let reclaimer = if acts && settings.reclaim {
+            let has_swap = observer
+                .memory()
+                .is_some_and(|memory| memory.swap_total.get() > 0);
+            Reclaimer::start(&places, has_swap).unwrap_or_else(|error| {
+                remarks.push(format!("nothing is reclaimed ahead: {error}"));
+                None
+            })
+        } else {
+            None
+        };
+        let meter = if settings.stall_time {
+            StallMeter::start().map_err(|error| error.to_string())
+        } else {
+            Err("watermarks.stall_time = false".to_owned())
+        };
+        let bounds = ScaleBounds::new(scale, settings.max_scale);
+        let mut engine = Self {
+            model: Model::new(choice(settings.model), bounds),
+            knob: Knob::scale(&places),
+            standing: if acts {
+                Standing::Acting
+            } else {
+                Standing::Observing
+            },
+            settings,
+            places,
+            observer,
+            meter,
+            originals,
+            compactor,
+            reclaimer,
+            journal: Journal::new(),
+            bounds,
+            known_scale: scale,
+            huge_bytes: 0,
+            dentries: None,
+            slow_at: 0,
+            tell_again_at: 0,
+            effort: Effort::default(),
+            remarks,
+            last_failure: None,
+        };
+        engine.model.set_prefrees(engine.reclaimer.is_some());
+        engine.set_sysctls();
+        Ok(engine)
+    }
+
+    /// Looks once, and does what follows from it. `now`: CLOCK_MONOTONIC.
+    pub fn tick(&mut self, now: Nanos) -> Pause {
+        self.effort.ticks = self.effort.ticks.saturating_add(1);
+        let measured = self.measured(now);
+        let sample = match self.observer.look(now, measured) {
+            Ok(sample) => sample,
+            Err(error) => {
+                self.fail(&error);
+                return Pause::For(CALM.1);
+            }
+        };
+        if sample.scale != self.known_scale {
+            let (found, written) = (sample.scale, self.known_scale);
+            self.give_way(found, written);
+        }
+        let sample = self.observer.sample();
+        let verdict = self.model.look(sample);
+        self.prefree(&verdict);
+        let sample = self.observer.sample();
+        let (scale_before, before) = (sample.scale, tally(sample));
+        let act = self.act(now, &verdict);
+        let record = Record {
+            at: now,
+            until: now,
+            times: 1,
+            scale_before,
+            verdict,
+            act,
+            before,
+            outcome: None,
+        };
+        if self.journal.note(record) {
+            self.tell(&record);
+        }
+        if now.get() >= self.slow_at {
+            self.slow_at = now.get().saturating_add(SLOW_NS);
+            self.look_at_slow_things();
+        }
+        self.pause(now)
+    }
+
+    fn pause(&self, now: Nanos) -> Pause {
+        if self.model.is_close(now.get()) {
+            return Pause::For(CLOSE);
+        }
+        let (shortest, longest) = CALM;
+        if self.standing == Standing::Acting {
+            let sample = self.observer.sample();
+            let low = sample.sum(|zone| zone.low);
+            let above = sample.free().saturating_sub(low);
+            let bytes = above << bursar_host::machine::page_size().shift();
+            let lasts = Duration::from_secs(bytes / FASTEST_DEMAND);
+            return Pause::For(lasts.clamp(shortest, longest));
+        }
+        match &self.meter {
+            Ok(meter) if meter.listen().is_ok() => Pause::UntilKnock,
+            _ => Pause::For(longest),
+        }
+    }
+
+    /// Readable when kswapd was woken, or somebody stalled, after [`Pause::UntilKnock`]; `None` where
+    /// nobody knocks.
+    pub fn knock(&self) -> Option<BorrowedFd<'_>> {
+        self.meter.as_ref().ok().map(AsFd::as_fd)
+    }
+
+    /// When it looked last.
+    pub fn looked_at(&self) -> Nanos {
+        self.observer.sample().at
+    }
+
+    fn measured(&self, now: Nanos) -> Measured {
+        match &self.meter {
+            Ok(meter) => {
+                let total = meter.total(now);
+                Measured {
+                    stall_ns: Some(total.all.time_ns()),
+                    reaction_ns: total.slow_reaction_ns,
+                }
+            }
+            Err(_) => Measured::default(),
+        }
+    }
+
+    fn fail(&mut self, error: &HostError) {
+        if self.effort.failures.is_multiple_of(FAILURES_SAID) {
+            tracing::warn!(%error, "the machine could not be looked at; the watermarks stay as they are");
+        }
+        self.effort.failures = self.effort.failures.saturating_add(1);
+        self.last_failure = Some(error.to_string());
+    }
+
+    /// Somebody else has set the factor. While we only observe that is nothing to us.
+    fn give_way(&mut self, found: u32, written: u32) {
+        self.known_scale = found;
+        if self.standing == Standing::Acting {
+            tracing::warn!(
+                found,
+                written,
+                "somebody else sets vm.watermark_scale_factor: it is left to them until bursard starts again"
+            );
+            if let Some(originals) = &mut self.originals {
+                originals.give_up(Sysctl::WatermarkScaleFactor);
+            }
+            self.standing = Standing::GaveWay { found, written };
+        }
+        let highest = self.bounds.highest();
+        self.bounds = ScaleBounds::new(found, highest.max(found));
+        self.model.rebound(self.bounds);
+    }
+
+    fn act(&mut self, now: Nanos, verdict: &Verdict) -> Act {
+        if !Act::is_wanted(verdict) {
+            return Act::Nothing;
+        }
+        if self.standing != Standing::Acting {
+            return Act::Withheld;
+        }
+        let mut act = Act::Nothing;
+        if let (Some(scale), Some(originals)) = (verdict.scale, &mut self.originals) {
+            let before = i64::from(self.known_scale);
+            match originals.turn(&self.knob, before, i64::from(scale)) {
+                Ok(()) => {
+                    self.known_scale = scale;
+                    self.effort.writes = self.effort.writes.saturating_add(1);
+                    act = Act::Done;
+                }
+                Err(error) => {
+                    let errno = error.raw_os_error().unwrap_or(0);
+                    self.refused(self.knob.name(), &error);
+                    return Act::Refused(errno);
+                }
+            }
+        }
+        if let (Some(node), Some(compactor)) = (verdict.compact, &mut self.compactor) {
+            let order = usize::from(verdict.forecast.order.unwrap_or(9));
+            let usable = self
+                .observer
+                .sample()
+                .sum_of_node(node, |zone| zone.pages_from(order));
+            match compactor.compact(node, usable, now.get()) {
+                Ok(true) => {
+                    self.effort.writes = self.effort.writes.saturating_add(1);
+                    act = Act::Done;
+                }
+                Ok(false) => {}
+                Err(errno) => return Act::Refused(errno),
+            }
+        }
+        act
+    }
+
+    /// Frees what the model wants in stock. No decision of its own: the factor says how much.
+    fn prefree(&mut self, verdict: &Verdict) {
+        let Some(reclaimer) = &mut self.reclaimer else {
+            return;
+        };
+        if self.standing != Standing::Acting || !reclaimer.is_useful() {
+            self.model.set_prefrees(false);
+            self.reclaimer = None;
+            return;
+        }
+        if let Some(pages) = verdict.reclaim {
+            reclaimer.reclaim(pages << bursar_host::machine::page_size().shift());
+        }
+    }
+
+    /// Bytes that were asked to be freed ahead so far.
+    pub fn prefreed_bytes(&self) -> u64 {
+        self.reclaimer.as_ref().map_or(0, |it| it.asked_bytes)
+    }
+
+    fn refused(&mut self, knob: &'static str, error: &std::io::Error) {
+        tracing::error!(
+            knob,
+            %error,
+            "the value cannot be written: from now on watermarks are only observed; is /proc/sys read-only?"
+        );
+        self.standing = Standing::Refused {
+            knob,
+            reason: error.to_string(),
+        };
+    }
+
+    /// Into the log: what was done; what would be done, or cannot be helped, once a minute.
+    fn tell(&mut self, record: &Record) {
+        let acted = matches!(record.act, Act::Done | Act::Refused(_));
+        if !acted {
+            let is_due = record.at.get() >= self.tell_again_at;
+            if !is_news(record.verdict.reason) || !is_due {
+                return;
+            }
+            self.tell_again_at = record.at.get().saturating_add(TOLD_EVERY_NS);
+        }
+        let page = 1_u64 << bursar_host::machine::page_size().shift();
+        let text = bursar_policy::watermarks::sentence(&record.verdict, record.scale_before, page);
+        match record.verdict.reason {
+            Reason::Overload | Reason::AtBound => tracing::warn!("watermarks: {text}"),
+            Reason::Stalled => tracing::info!("watermarks: {text}"),
+            _ => tracing::debug!("watermarks: {text}"),
+        }
+    }
+
+    /// Sysctls that are set once (S4 "Doing more").
+    fn set_sysctls(&mut self) {
+        let Some(originals) = &mut self.originals else {
+            return;
+        };
+        for (sysctl, value) in &self.settings.sysctls {
+            let knob = Knob::of(*sysctl, &self.places);
+            let done = match knob.read() {
+                Ok(Some(current)) if current == *value => Ok(()),
+                Ok(Some(current)) => originals.turn(&knob, current, *value),
+                Ok(None) => Err(std::io::Error::other("this kernel does not have it")),
+                Err(error) => Err(error),
+            };
+            match done {
+                Ok(()) => self.effort.writes = self.effort.writes.saturating_add(1),
+                Err(error) => {
+                    let remark = format!("{} could not be set to {value}: {error}", knob.name());
+                    tracing::warn!("{remark}");
+                    self.remarks.push(remark);
+                }
+            }
+        }
+    }
+
+    /// Huge pages and negative dentries.
+    fn look_at_slow_things(&mut self) {
+        let managed = self.observer.sample().managed();
+        let shift = bursar_host::machine::page_size().shift();
+        let huge = self.observer.memory().map_or(0, |it| it.hugetlb.get());
+        let has_changed = huge != self.huge_bytes;
+        if has_changed {
+            self.huge_bytes = huge;
+            let highest = highest_scale(self.settings.max_scale, managed, huge >> shift);
+            self.bounds = ScaleBounds::new(self.bounds.lowest(), highest);
+            self.model.rebound(self.bounds);
+            tracing::info!(
+                huge_bytes = huge,
+                max_scale = self.bounds.highest(),
+                "the number of huge pages changed"
+            );
+        }
+        if self.settings.negative_dentries_permille > 0 {
+            self.look_at_dentries(managed << shift, huge, has_changed);
+        }
+    }
+
+    fn look_at_dentries(&mut self, managed_bytes: u64, huge: u64, has_changed: bool) {
+        let share = self.settings.negative_dentries_permille;
+        self.dentries = dentries::negative(&self.places.proc);
+        if self.standing != Standing::Acting {
+            return;
+        }
+        let Some(originals) = &mut self.originals else {
+            return;
+        };
+        let limit = Knob::of(Sysctl::NegativeDentryLimit, &self.places);
+        if let Ok(Some(current)) = limit.read() {
+            let wanted = dentries::limit_permille(share, managed_bytes, huge);
+            let is_ours = originals.original_of(Sysctl::NegativeDentryLimit).is_some();
+            if current != wanted && (has_changed || !is_ours) {
+                self.effort.writes = self.effort.writes.saturating_add(1);
+                if let Err(error) = originals.turn(&limit, current, wanted) {
+                    self.refused(limit.name(), &error);
+                }
+            }
+            return;
+        }
+        // Mainline has no limit; 6.18 can forget a name together with its file.
+        let forget = Knob::of(Sysctl::DentryNegative, &self.places);
+        let (Some(count), Ok(Some(current))) = (self.dentries, forget.read()) else {
+            return;
+        };
+        let cap = dentries::cap(share, managed_bytes, huge);
+        let wanted = match () {
+            () if count > cap => 1,
+            () if count < cap / 2 => originals
+                .original_of(Sysctl::DentryNegative)
+                .unwrap_or(current),
+            () => current,
+        };
+        if wanted != current {
+            self.effort.writes = self.effort.writes.saturating_add(1);
+            if let Err(error) = originals.turn(&forget, current, wanted) {
+                self.refused(forget.name(), &error);
+            }
+        }
+    }
+
+    /// Puts everything back, and from now on only observes.
+    pub fn put_back(&mut self) -> Vec<Restored> {
+        let results = self.restore();
+        if self.standing == Standing::Acting {
+            self.standing = Standing::PutBack;
+        }
+        results
+    }
+
+    fn restore(&mut self) -> Vec<Restored> {
+        let results = match &mut self.originals {
+            Some(originals) => originals.restore(),
+            None => Vec::new(),
+        };
+        for result in &results {
+            match result {
+                Restored::Done {
+                    name: "vm.watermark_scale_factor",
+                    to,
+                    ..
+                } => self.known_scale = u32::try_from(*to).unwrap_or(self.known_scale),
+                Restored::Foreign {
+                    name,
+                    found,
+                    written,
+                } => {
+                    tracing::warn!(
+                        name,
+                        found,
+                        written,
+                        "somebody else has set it: it is left to them"
+                    );
+                }
+                Restored::Failed { name, to, reason } => {
+                    tracing::error!(name, to, reason, "the original value could not be put back");
+                }
+                Restored::Done { .. } | Restored::Unchanged { .. } => {}
+            }
+        }
+        results
+    }
+
+    /// Ends: everything is put back.
+    pub fn finish(mut self) -> Vec<Restored> {
+        self.compactor = None;
+        self.reclaimer = None;
+        self.restore()
+    }
+
+    /// Whether it acts.
+    pub const fn standing(&self) -> &Standing {
+        &self.standing
+    }
+
+    /// What was configured.
+    pub const fn settings(&self) -> &Watermarks {
+        &self.settings
+    }
+
+    /// The last sample.
+    pub fn sample(&self) -> &Sample {
+        self.observer.sample()
+    }
+
+    /// Between which values the factor may be moved; the lowest is its original.
+    pub const fn bounds(&self) -> ScaleBounds {
+        self.bounds
+    }
+
+    /// What was decided.
+    pub const fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// How often it looked.
+    pub const fn effort(&self) -> Effort {
+        self.effort
+    }
+
+    /// Knobs that are turned now, with their originals.
+    pub fn turned(&self) -> &[crate::originals::Turned] {
+        self.originals.as_ref().map_or(&[], Originals::turned)
+    }
+
+    /// Negative dentries when they were last looked at, and the most there should be.
+    pub fn negative_dentries(&self) -> Option<(u64, u64)> {
+        let shift = bursar_host::machine::page_size().shift();
+        let managed = self.observer.sample().managed() << shift;
+        let share = self.settings.negative_dentries_permille;
+        self.dentries
+            .map(|count| (count, dentries::cap(share, managed, self.huge_bytes)))
+    }
+
+    /// Stalls as the kernel half measured them; an error says why it does not.
+    ///
+    /// # Errors
+    /// Why stalls are not timed.
+    pub fn stalls(&self, now: Nanos) -> Result<(StallTotal, UserRows), &str> {
+        let meter = self.meter.as_ref().map_err(String::as_str)?;
+        Ok((meter.total(now), meter.users()))
+    }
+
+    /// What an administrator should know.
+    pub fn remarks(&self) -> Vec<String> {
+        let mut remarks = self.remarks.clone();
+        if let Some(failure) = &self.last_failure {
+            let count = self.effort.failures;
+            remarks.push(format!("{count} looks failed, the last one: {failure}"));
+        }
+        if let Some((count, cap)) = self.negative_dentries()
+            && count > cap
+        {
+            remarks.push(format!(
+                "{count} negative dentries are more than the {cap} of watermarks.negative_dentries_permille"
+            ));
+        }
+        remarks
+    }
+}
+
+const fn choice(model: WatermarkModel) -> ModelChoice {
+    match model {
+        WatermarkModel::Bursar => ModelChoice::Bursar,
+        WatermarkModel::Trend => ModelChoice::Trend,
+        WatermarkModel::Loop => ModelChoice::Loop,
+    }
+}
+
+const fn tally(sample: &Sample) -> Tally {
+    Tally {
+        stalls: sample.counters.stalls(),
+        stall_ns: match sample.counters.stall_ns {
+            Some(ns) => ns,
+            None => 0,
+        },
+    }
+}

@@ -1,0 +1,620 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A program that takes as much as it can get of what a kernel has: the witness of the beancounters'
+//! stories. Each argument is a step; steps that ask print `STEP: GOT` and, where something was refused,
+//! `STEP: GOT ERRNO×TIMES`. What was got is kept until `drop` or the end.
+//!
+//! | step | asks for |
+//! |---|---|
+//! | `uid=N` | becomes that user |
+//! | `as=N` | becomes that user and stays able to become another (saved uid 0) |
+//! | `fork=N` | processes that do nothing |
+//! | `thread=N` | threads that do nothing |
+//! | `bomb=SECONDS` | processes, again and again for so long |
+//! | `spin=SECONDS` | nothing, at full speed for so long |
+//! | `open=N` | open files |
+//! | `leak=N` | open files in a child each: descriptors of one open file count once |
+//! | `tcp=N`, `udp=N`, `unix=N` | sockets |
+//! | `pair=N` | pairs of local sockets |
+//! | `connect=N` | TCP connections to ourselves, both ends |
+//! | `send=BYTES` | so much queued in a local socket that nobody reads |
+//! | `flock=N` | flock(2) of as many files |
+//! | `range=N` | locks of as many bytes of one file |
+//! | `relock=N` | one lock, taken and given back as many times |
+//! | `pty=N` | pseudo terminals |
+//! | `signal=N` | signals queued to ourselves |
+//! | `mlock=PAGES`, `maplocked=PAGES` | locked memory by mlock(2), by mmap(MAP_LOCKED), a page at a time |
+//! | `shmget=PAGES`, `shared=PAGES` | shared memory: a System V segment, a shared anonymous mapping |
+//! | `userns` | a user namespace of our own |
+//! | `time=N` | nothing: prints the median nanoseconds of fork and wait, of N |
+//! | `bench=MILLISECONDS` | S5's tables: prints how often each test was done in so long |
+//! | `drop` | gives back files, terminals, sockets, segments, mappings and children |
+//! | `say=WORD` | prints WORD |
+//! | `wait` | waits for a line on stdin |
+
+use std::ffi::CString;
+use std::io::{BufRead, Write};
+use std::process::exit;
+use std::time::{Duration, Instant};
+
+#[derive(Default)]
+struct Kept {
+    files: Vec<i32>,
+    children: Vec<i32>,
+    segments: Vec<*mut libc::c_void>,
+    mappings: Vec<(*mut libc::c_void, usize)>,
+}
+
+fn say(text: &str) {
+    // One system call and no buffer: a forked child must not say again what its parent said.
+    let _ = std::io::stdout().write_all(format!("{text}\n").as_bytes());
+    let _ = std::io::stdout().flush();
+}
+
+fn errno() -> i32 {
+    std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
+}
+
+fn name(errno: i32) -> String {
+    let known = [
+        (libc::EAGAIN, "EAGAIN"),
+        (libc::ENOMEM, "ENOMEM"),
+        (libc::ENFILE, "ENFILE"),
+        (libc::EMFILE, "EMFILE"),
+        (libc::ENOBUFS, "ENOBUFS"),
+        (libc::ENOLCK, "ENOLCK"),
+        (libc::ENOSPC, "ENOSPC"),
+        (libc::EPERM, "EPERM"),
+        (libc::ETIMEDOUT, "ETIMEDOUT"),
+    ];
+    known
+        .iter()
+        .find(|(number, _)| *number == errno)
+        .map_or_else(|| format!("errno {errno}"), |(_, name)| (*name).to_owned())
+}
+
+/// Asks so many times and says how often it was granted.
+fn ask(step: &str, times: u64, mut once: impl FnMut() -> Result<(), i32>) {
+    let (mut got, mut refused, mut last) = (0_u64, 0_u64, 0);
+    for _ in 0..times {
+        match once() {
+            Ok(()) => got += 1,
+            Err(errno) => {
+                refused += 1;
+                last = errno;
+            }
+        }
+    }
+    match refused {
+        0 => say(&format!("{step}: {got}")),
+        _ => say(&format!("{step}: {got} {}×{refused}", name(last))),
+    }
+}
+
+fn or_errno(answer: i32) -> Result<i32, i32> {
+    if answer < 0 { Err(errno()) } else { Ok(answer) }
+}
+
+/// A child that does nothing until it is killed, or its parent is gone.
+fn idle_child() -> Result<i32, i32> {
+    // SAFETY: the child makes system calls only.
+    unsafe {
+        match libc::fork() {
+            0 => {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                loop {
+                    libc::pause();
+                }
+            }
+            child => or_errno(child),
+        }
+    }
+}
+
+fn wait_for(child: i32) {
+    let mut status = 0;
+    // SAFETY: our own child.
+    while unsafe { libc::waitpid(child, &mut status, 0) } < 0 && errno() == libc::EINTR {}
+}
+
+fn turn_into(uid: u32, keep_root: bool) {
+    let saved = if keep_root { 0 } else { uid };
+    // SAFETY: plain system calls on numbers.
+    let done = unsafe {
+        if keep_root {
+            // Back to root first: only root may become anybody.
+            libc::setresuid(0, 0, 0) == 0 && libc::setresuid(uid, uid, saved) == 0
+        } else {
+            libc::setgroups(0, std::ptr::null()) == 0
+                && libc::setresgid(uid, uid, uid) == 0
+                && libc::setresuid(uid, uid, saved) == 0
+        }
+    };
+    if !done {
+        say(&format!("cannot become {uid}: {}", name(errno())));
+        exit(3);
+    }
+}
+
+fn raise_limits() {
+    for resource in [
+        libc::RLIMIT_NOFILE,
+        libc::RLIMIT_NPROC,
+        libc::RLIMIT_SIGPENDING,
+        libc::RLIMIT_MEMLOCK,
+    ] {
+        let most = if resource == libc::RLIMIT_NOFILE {
+            60_000
+        } else {
+            libc::RLIM_INFINITY
+        };
+        let limit = libc::rlimit {
+            rlim_cur: most,
+            rlim_max: most,
+        };
+        // SAFETY: a live local. Where it is not allowed the old one holds.
+        unsafe { libc::setrlimit(resource, &limit) };
+    }
+}
+
+fn open(path: &str) -> Result<i32, i32> {
+    let path = CString::new(path).unwrap_or_default();
+    // SAFETY: a live string.
+    or_errno(unsafe {
+        libc::open(
+            path.as_ptr(),
+            libc::O_RDWR | libc::O_CLOEXEC | libc::O_CREAT,
+            0o600,
+        )
+    })
+}
+
+fn scratch(number: u64) -> String {
+    // SAFETY: no arguments.
+    let uid = unsafe { libc::getuid() };
+    format!("/tmp/bursar-flooder-{uid}-{}-{number}", std::process::id())
+}
+
+fn socket(family: i32, kind: i32) -> Result<i32, i32> {
+    // SAFETY: plain numbers.
+    or_errno(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, 0) })
+}
+
+/// A listener on the loopback and its address.
+fn listener() -> Result<(i32, libc::sockaddr_in), i32> {
+    let fd = socket(libc::AF_INET, libc::SOCK_STREAM)?;
+    // SAFETY: plain data; both calls get a live address and its size.
+    unsafe {
+        let mut address: libc::sockaddr_in = std::mem::zeroed();
+        address.sin_family = libc::AF_INET as u16;
+        address.sin_addr.s_addr = u32::to_be(0x7f00_0001);
+        let mut size = std::mem::size_of_val(&address) as libc::socklen_t;
+        or_errno(libc::bind(fd, (&raw const address).cast(), size))?;
+        or_errno(libc::listen(fd, 512))?;
+        or_errno(libc::getsockname(fd, (&raw mut address).cast(), &mut size))?;
+        Ok((fd, address))
+    }
+}
+
+fn connect(kept: &mut Kept, to: (i32, libc::sockaddr_in)) -> Result<(), i32> {
+    let fd = socket(libc::AF_INET, libc::SOCK_STREAM)?;
+    kept.files.push(fd);
+    // A dropped request is asked again for minutes; we have no such time.
+    let patience: libc::c_int = 1500;
+    // SAFETY: live locals and their sizes.
+    unsafe {
+        libc::setsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_USER_TIMEOUT,
+            (&raw const patience).cast(),
+            4,
+        );
+        let retries: libc::c_int = 1;
+        libc::setsockopt(
+            fd,
+            libc::IPPROTO_TCP,
+            libc::TCP_SYNCNT,
+            (&raw const retries).cast(),
+            4,
+        );
+        let size = std::mem::size_of_val(&to.1) as libc::socklen_t;
+        or_errno(libc::connect(fd, (&raw const to.1).cast(), size))?;
+        let accepted = or_errno(libc::accept(
+            to.0,
+            std::ptr::null_mut(),
+            std::ptr::null_mut(),
+        ))?;
+        kept.files.push(accepted);
+    }
+    Ok(())
+}
+
+fn send(kept: &mut Kept, bytes: usize) -> Result<(), i32> {
+    let mut pair = [0; 2];
+    // SAFETY: a live array of two, then a live buffer and its length.
+    unsafe {
+        or_errno(libc::socketpair(
+            libc::AF_UNIX,
+            libc::SOCK_STREAM | libc::SOCK_NONBLOCK,
+            0,
+            pair.as_mut_ptr(),
+        ))?;
+        kept.files.extend(pair);
+        let data = vec![1_u8; bytes];
+        match libc::write(pair[0], data.as_ptr().cast(), bytes) {
+            -1 => Err(errno()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn lock(fd: i32, from: i64, kind: i32) -> Result<(), i32> {
+    // SAFETY: plain data, a live local.
+    unsafe {
+        let mut lock: libc::flock = std::mem::zeroed();
+        lock.l_type = kind as i16;
+        lock.l_whence = libc::SEEK_SET as i16;
+        lock.l_start = from;
+        lock.l_len = 1;
+        or_errno(libc::fcntl(fd, libc::F_SETLK, &raw const lock)).map(drop)
+    }
+}
+
+fn terminal() -> Result<i32, i32> {
+    open("/dev/ptmx")
+}
+
+fn queue_signal() -> Result<(), i32> {
+    let value = libc::sigval {
+        sival_ptr: std::ptr::null_mut(),
+    };
+    // SAFETY: to ourselves, where it is blocked.
+    or_errno(unsafe { libc::sigqueue(libc::getpid(), libc::SIGRTMIN() + 1, value) }).map(drop)
+}
+
+fn map(kept: &mut Kept, pages: usize, flags: i32) -> Result<*mut libc::c_void, i32> {
+    // SAFETY: a fresh anonymous mapping.
+    unsafe {
+        let at = libc::mmap(
+            std::ptr::null_mut(),
+            pages * 4096,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_ANONYMOUS | flags,
+            -1,
+            0,
+        );
+        if at == libc::MAP_FAILED {
+            return Err(errno());
+        }
+        kept.mappings.push((at, pages * 4096));
+        Ok(at)
+    }
+}
+
+/// A child that ends at once.
+fn ending_child() -> Result<i32, i32> {
+    // SAFETY: the child makes one system call.
+    unsafe {
+        match libc::fork() {
+            0 => libc::_exit(0),
+            child => or_errno(child),
+        }
+    }
+}
+
+fn time_forks(times: usize) -> u128 {
+    let mut spans: Vec<u128> = (0..times)
+        .filter_map(|_| {
+            let began = Instant::now();
+            let child = ending_child().ok()?;
+            wait_for(child);
+            Some(began.elapsed().as_nanos())
+        })
+        .collect();
+    spans.sort_unstable();
+    spans.get(spans.len() / 2).copied().unwrap_or(0)
+}
+
+/// How often in so long.
+fn often(span: Duration, mut once: impl FnMut()) -> u64 {
+    let until = Instant::now() + span;
+    let mut times = 0;
+    while Instant::now() < until {
+        once();
+        times += 1;
+    }
+    times
+}
+
+fn run(command: &mut std::process::Command) {
+    let _ = command.stdin(std::process::Stdio::null()).status();
+}
+
+/// The six tests of S5's tables 2 and 3, and what this project adds: open and close, socket and close.
+fn bench(span: Duration) {
+    let mut pipe = [0; 2];
+    // SAFETY: a live array of two.
+    unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_CLOEXEC) };
+    let mut block = vec![1_u8; 4096];
+    let path = scratch(0);
+    let file = open(&path).unwrap_or(-1);
+    let _ = std::fs::remove_file(&path);
+    let results = [
+        (
+            "process",
+            often(span, || {
+                if let Ok(child) = ending_child() {
+                    wait_for(child);
+                }
+            }),
+        ),
+        (
+            "execl",
+            often(span, || run(&mut std::process::Command::new("/bin/true"))),
+        ),
+        (
+            "pipe",
+            often(span, || {
+                // SAFETY: a live buffer that is longer.
+                unsafe {
+                    libc::write(pipe[1], block.as_ptr().cast(), 512);
+                    libc::read(pipe[0], block.as_mut_ptr().cast(), 512);
+                }
+            }),
+        ),
+        (
+            "shell",
+            often(span, || {
+                let script = "echo a | cat | cat >/dev/null; :";
+                run(std::process::Command::new("/bin/sh").args(["-c", script]));
+            }),
+        ),
+        (
+            "write",
+            often(span, || {
+                // SAFETY: a live buffer of that length.
+                unsafe { libc::pwrite(file, block.as_ptr().cast(), 4096, 0) };
+            }),
+        ),
+        (
+            "read",
+            often(span, || {
+                // SAFETY: a live buffer of that length.
+                unsafe { libc::pread(file, block.as_mut_ptr().cast(), 4096, 0) };
+            }),
+        ),
+        (
+            "open",
+            often(span, || {
+                if let Ok(fd) = open("/dev/null") {
+                    // SAFETY: just opened.
+                    unsafe { libc::close(fd) };
+                }
+            }),
+        ),
+        (
+            "socket",
+            often(span, || {
+                if let Ok(fd) = socket(libc::AF_INET, libc::SOCK_DGRAM) {
+                    // SAFETY: just made.
+                    unsafe { libc::close(fd) };
+                }
+            }),
+        ),
+    ];
+    let said: Vec<String> = results
+        .iter()
+        .map(|(name, times)| format!("{name} {times}"))
+        .collect();
+    say(&said.join(" "));
+    for fd in [pipe[0], pipe[1], file] {
+        // SAFETY: ours.
+        unsafe { libc::close(fd) };
+    }
+}
+
+impl Kept {
+    fn drop_all(&mut self) {
+        // SAFETY: our own descriptors, segments, mappings and children.
+        unsafe {
+            for fd in self.files.drain(..) {
+                libc::close(fd);
+            }
+            for at in self.segments.drain(..) {
+                libc::shmdt(at);
+            }
+            for (at, length) in self.mappings.drain(..) {
+                libc::munmap(at, length);
+            }
+            for child in self.children.drain(..) {
+                // Another user's by now, if we have become somebody else since: nobody of his may
+                // signal them, root may.
+                let own = libc::geteuid();
+                let is_root = libc::seteuid(0) == 0;
+                let killed = libc::kill(child, libc::SIGKILL) == 0;
+                if is_root {
+                    libc::seteuid(own);
+                }
+                if killed {
+                    wait_for(child);
+                } else {
+                    say(&format!("cannot end a child: {}", name(errno())));
+                }
+            }
+        }
+    }
+}
+
+fn block_signals() {
+    // SAFETY: a live local; before there are threads, which would take the signals otherwise.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigaddset(&mut set, libc::SIGRTMIN() + 1);
+        libc::sigprocmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+    }
+}
+
+fn main() {
+    block_signals();
+    // SAFETY: plain numbers. What we inherited is nobody's business here.
+    unsafe { libc::close_range(3, u32::MAX, 0) };
+    let mut kept = Kept::default();
+    let mut locked = 0_u64;
+    for step in std::env::args().skip(1) {
+        let (what, value) = step.split_once('=').unwrap_or((&step, ""));
+        let number: u64 = value.parse().unwrap_or(0);
+        match what {
+            "uid" => {
+                raise_limits();
+                turn_into(number as u32, false);
+            }
+            "as" => turn_into(number as u32, true),
+            "fork" => ask(&step, number, || {
+                idle_child().map(|child| kept.children.push(child))
+            }),
+            "thread" => ask(&step, number, || {
+                std::thread::Builder::new()
+                    .stack_size(64 << 10)
+                    .spawn(|| {
+                        loop {
+                            std::thread::park();
+                        }
+                    })
+                    .map(drop)
+                    .map_err(|error| error.raw_os_error().unwrap_or(0))
+            }),
+            "bomb" => {
+                let (mut got, mut refused) = (0_u64, 0_u64);
+                let until = Instant::now() + Duration::from_secs(number);
+                while Instant::now() < until {
+                    match idle_child() {
+                        Ok(child) => {
+                            got += 1;
+                            kept.children.push(child);
+                        }
+                        Err(_) => refused += 1,
+                    }
+                }
+                say(&format!("bomb: {got} {refused}"));
+            }
+            "spin" => {
+                let until = Instant::now() + Duration::from_secs(number);
+                while Instant::now() < until {
+                    // SAFETY: no arguments.
+                    unsafe { libc::getppid() };
+                }
+            }
+            "open" => ask(&step, number, || {
+                open("/dev/null").map(|fd| kept.files.push(fd))
+            }),
+            "leak" => {
+                let fd = open("/dev/null").unwrap_or(-1);
+                kept.files.push(fd);
+                ask(&step, number, || {
+                    idle_child().map(|child| kept.children.push(child))
+                });
+            }
+            "tcp" => ask(&step, number, || {
+                socket(libc::AF_INET, libc::SOCK_STREAM).map(|fd| kept.files.push(fd))
+            }),
+            "udp" => ask(&step, number, || {
+                socket(libc::AF_INET, libc::SOCK_DGRAM).map(|fd| kept.files.push(fd))
+            }),
+            "unix" => ask(&step, number, || {
+                socket(libc::AF_UNIX, libc::SOCK_STREAM).map(|fd| kept.files.push(fd))
+            }),
+            "pair" => ask(&step, number, || {
+                let mut pair = [0; 2];
+                // SAFETY: a live array of two.
+                let made = unsafe {
+                    libc::socketpair(libc::AF_UNIX, libc::SOCK_DGRAM, 0, pair.as_mut_ptr())
+                };
+                or_errno(made).map(|_| kept.files.extend(pair))
+            }),
+            "connect" => match listener() {
+                Ok(to) => {
+                    kept.files.push(to.0);
+                    ask(&step, number, || connect(&mut kept, to));
+                }
+                Err(errno) => say(&format!("{step}: no listener, {}", name(errno))),
+            },
+            "send" => ask(&step, 1, || send(&mut kept, number as usize)),
+            "flock" => ask(&step, number, || {
+                locked += 1;
+                let path = scratch(locked);
+                let fd = open(&path)?;
+                let _ = std::fs::remove_file(&path);
+                kept.files.push(fd);
+                // SAFETY: a live descriptor.
+                or_errno(unsafe { libc::flock(fd, libc::LOCK_EX) }).map(drop)
+            }),
+            "range" | "relock" => {
+                let path = scratch(0);
+                let fd = open(&path).unwrap_or(-1);
+                let _ = std::fs::remove_file(&path);
+                kept.files.push(fd);
+                let mut at = 0;
+                ask(&step, number, || {
+                    if what == "relock" {
+                        lock(fd, 0, libc::F_WRLCK)?;
+                        return lock(fd, 0, libc::F_UNLCK);
+                    }
+                    at += 2; // neighbours would be joined
+                    lock(fd, at, libc::F_WRLCK)
+                });
+            }
+            "pty" => ask(&step, number, || terminal().map(|fd| kept.files.push(fd))),
+            "signal" => ask(&step, number, queue_signal),
+            "mlock" => ask(&step, number, || {
+                let at = map(&mut kept, 1, libc::MAP_PRIVATE)?;
+                // SAFETY: a page of ours.
+                or_errno(unsafe { libc::mlock(at, 4096) }).map(drop)
+            }),
+            "maplocked" => ask(&step, number, || {
+                map(&mut kept, 1, libc::MAP_PRIVATE | libc::MAP_LOCKED).map(drop)
+            }),
+            "shmget" => ask(&step, 1, || {
+                // SAFETY: plain numbers.
+                let made = unsafe {
+                    libc::shmget(
+                        libc::IPC_PRIVATE,
+                        number as usize * 4096,
+                        libc::IPC_CREAT | 0o600,
+                    )
+                };
+                let id = or_errno(made)?;
+                // It goes with us, however we end.
+                // SAFETY: a fresh segment, mapped where the kernel likes.
+                unsafe {
+                    let at = libc::shmat(id, std::ptr::null(), 0);
+                    libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut());
+                    kept.segments.push(at);
+                }
+                Ok(())
+            }),
+            "shared" => ask(&step, 1, || {
+                map(&mut kept, number as usize, libc::MAP_SHARED).map(drop)
+            }),
+            "userns" => ask(&step, 1, || {
+                // SAFETY: plain numbers; we have one thread.
+                or_errno(unsafe { libc::unshare(libc::CLONE_NEWUSER) }).map(drop)
+            }),
+            "time" => say(&format!("time: {}", time_forks(number as usize))),
+            "bench" => bench(Duration::from_millis(number)),
+            "drop" => {
+                kept.drop_all();
+                say("drop: done");
+            }
+            "say" => say(value),
+            "wait" => {
+                let mut line = String::new();
+                let _ = std::io::stdin().lock().read_line(&mut line);
+            }
+            _ => {
+                eprintln!("flooder: no such step: {step}");
+                exit(2);
+            }
+        }
+    }
+    kept.drop_all();
+}

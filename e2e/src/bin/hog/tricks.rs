@@ -1,0 +1,742 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Ways to hold memory that a plain sum of resident pages might miss: what `stories evasion` tries.
+//!
+//! | step | what it does |
+//! | --- | --- |
+//! | `file=PATH:SIZE` | writes so much into a file and closes it |
+//! | `files=DIRECTORY:N:SIZE` | writes so much into each of N files |
+//! | `remove=PATH` | removes a file |
+//! | `unlinked=SIZE` | writes so much into a file of /dev/shm that has no name any more |
+//! | `memfd=SIZE` | writes so much into a memfd |
+//! | `memfds=N:SIZE` | the same in N of them |
+//! | `parked=SIZE` | the same, with its only descriptor on its way through a socket |
+//! | `sysv=SIZE` | fills a System V segment and lets go of it |
+//! | `hidden=SIZE` | fills shared anonymous memory and unmaps its pages, not the memory |
+//! | `tmpfs=SIZE` | mounts a tmpfs in a mount namespace of its own and fills it (after `userns-root`) |
+//! | `ramfs=SIZE` | the same with ramfs, which has no bound of its own |
+//! | `mapped-file=PATH:SIZE` | makes a file, maps it and touches all of it |
+//! | `threads=N:SIZE` | N threads hold so much each, at once |
+//! | `vfork-hold=SIZE` | a child of vfork holds it in this one's memory |
+//! | `populate=SIZE` | one MAP_POPULATE |
+//! | `huge=SIZE` | touches memory that asked for huge pages |
+//! | `lockable` | may lock as much as it likes (before `uid`) |
+//! | `grow=SIZE` | mremap by mremap, moving it each time |
+//! | `lazy=SIZE` | touches it and gives it back with MADV_FREE, which nobody has to take |
+//! | `by-copy=SIZE` | a userfaultfd handler fills it with UFFDIO_COPY |
+//! | `write-child=SIZE` | fills the memory of a child that only waits, by process_vm_writev |
+//! | `write-child-at-once=SIZE` | the same in a single call, which a dead child does not end |
+//! | `poke-child=SIZE` | the same by /proc/PID/mem |
+//! | `traced=SIZE` | a child holds it and is stopped under ptrace |
+//! | `leaving=SIZE` | a child holds it, ends, and is held by its tracer at its exit |
+//! | `stop` | stops itself |
+//! | `detach` | double fork and setsid: the rest is done by a grandchild of nobody |
+//! | `userns-root` | moves into a user namespace where it is root, mapped |
+//! | `pidns` | the rest is done by pid 1 of a pid namespace (after `userns-root`) |
+//! | `uids=A:B` | becomes A in truth and B in effect, who may become B for good |
+//! | `unseen-uids=A:B` | says `ready`, waits for a line, does that by system calls alone, without a page fault, and waits for ever |
+//! | `zombies=N:SIZE` | N children hold so much and end; nobody waits for them |
+//! | `run=PATH` | the rest is done by that program |
+//! | `effective` | makes its effective uid its only one |
+//! | `sparse=SIZE` | reads one page in every 2 MiB of so much, which takes page tables only |
+//! | `hugetlb=SIZE` | touches pages of the pool of huge pages |
+//! | `swapped=SIZE` | touches it and has each MiB swapped out at once |
+//! | `pipes=SIZE` | fills pipes |
+//! | `sockets=SIZE` | fills socket buffers |
+//! | `gift=SIZE` | a page of each huge page goes into a pipe, and the memory away |
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::process::exit;
+
+use super::{fail, fork, map, number, perform, size, touch, unmap};
+
+const CHUNK: usize = 1 << 20;
+const HUGE: usize = 2 << 20;
+
+fn last(step: &str) -> ! {
+    fail(step, std::io::Error::last_os_error())
+}
+
+fn fill(step: &str, file: &mut File, length: usize) {
+    let chunk = vec![1_u8; CHUNK];
+    let mut left = length;
+    while left > 0 {
+        let part = left.min(CHUNK);
+        if let Err(why) = file.write_all(&chunk[..part]) {
+            fail(step, why);
+        }
+        left -= part;
+    }
+}
+
+fn memfd(step: &str) -> File {
+    // SAFETY: a NUL-terminated name.
+    let fd = unsafe { libc::memfd_create(c"hog".as_ptr(), 0) };
+    if fd < 0 {
+        last(step);
+    }
+    // SAFETY: fresh, and nobody else's.
+    unsafe { File::from_raw_fd(fd) }
+}
+
+fn split<'a>(step: &str, value: &'a str) -> (&'a str, &'a str) {
+    value
+        .rsplit_once(':')
+        .unwrap_or_else(|| fail(step, "PATH:SIZE"))
+}
+
+/// Real and effective uid, the latter saved too. Groups are left alone.
+fn take_uids(step: &str, value: &str) -> bool {
+    let (real, effective) = split(step, value);
+    let (real, effective) = (
+        number(step, real) as libc::uid_t,
+        number(step, effective) as libc::uid_t,
+    );
+    // SAFETY: a plain system call on numbers.
+    unsafe { libc::setresuid(real, effective, effective) == 0 }
+}
+
+fn create(step: &str, path: &str) -> File {
+    File::create(path).unwrap_or_else(|why| fail(step, why))
+}
+
+/// Keeps it open for as long as this process lives.
+fn keep(file: File) {
+    std::mem::forget(file);
+}
+
+fn park(step: &str, file: File) {
+    let mut pair = [0; 2];
+    // SAFETY: two descriptors are written.
+    if unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_DGRAM, 0, pair.as_mut_ptr()) } != 0 {
+        last(step);
+    }
+    let mut byte = [0_u8; 1];
+    let mut part = libc::iovec {
+        iov_base: byte.as_mut_ptr().cast(),
+        iov_len: 1,
+    };
+    let mut control = [0_u64; 4];
+    // SAFETY: zeroes are a message without anything.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    // SAFETY: arithmetic; and the header and its descriptor lie within `control`.
+    unsafe {
+        message.msg_controllen = libc::CMSG_SPACE(size_of::<RawFd>() as u32) as usize;
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize;
+        libc::CMSG_DATA(header)
+            .cast::<RawFd>()
+            .write_unaligned(file.as_raw_fd());
+        if libc::sendmsg(pair[0], &raw const message, 0) < 0 {
+            last(step);
+        }
+    }
+}
+
+fn forget_pages(at: *mut u8, length: usize) {
+    // SAFETY: a mapping of ours that holds nothing we need.
+    unsafe { libc::madvise(at.cast(), length, libc::MADV_DONTNEED) };
+}
+
+/// Touches it piece by piece, and never has more than a piece of it mapped.
+fn touch_hidden(at: *mut u8, length: usize) {
+    for offset in (0..length).step_by(CHUNK) {
+        let part = (length - offset).min(CHUNK);
+        // SAFETY: inside the mapping.
+        let piece = unsafe { at.add(offset) };
+        touch(piece, part);
+        forget_pages(piece, part);
+    }
+}
+
+fn must_map(step: &str, length: usize, flags: i32) -> *mut u8 {
+    map(length, flags).unwrap_or_else(|| last(step))
+}
+
+/// A child that only waits, with so much reserved; its pid and where.
+fn waiting_child(step: &str, length: usize) -> (i32, *mut u8) {
+    let at = must_map(step, length, libc::MAP_PRIVATE | libc::MAP_NORESERVE);
+    // Who has changed his uid is nobody's to look into, not even his own.
+    // SAFETY: a plain system call.
+    if unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1) } != 0 {
+        last(step);
+    }
+    match fork() {
+        0 => loop {
+            // SAFETY: waits for a signal.
+            unsafe { libc::pause() };
+        },
+        child => (child, at),
+    }
+}
+
+fn write_map(step: &str, what: &str, text: &str) {
+    if let Err(why) = std::fs::write(format!("/proc/self/{what}"), text) {
+        fail(step, why);
+    }
+}
+
+fn by_copy(step: &str, length: usize) {
+    const UFFD_USER_MODE_ONLY: libc::c_int = 1;
+    const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+    const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+    const UFFDIO_COPY: libc::c_ulong = 0xc028_aa03;
+    // SAFETY: a plain system call.
+    let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | UFFD_USER_MODE_ONLY) }
+        as RawFd;
+    if fd < 0 {
+        last(step);
+    }
+    // Touched first: the two may be neighbours, and one huge page would be in both.
+    let source = must_map(step, CHUNK, libc::MAP_PRIVATE);
+    touch(source, CHUNK);
+    let at = must_map(step, length, libc::MAP_PRIVATE);
+    // include/uapi/linux/userfaultfd.h: api, features, ioctls
+    let mut api = [0xaa_u64, 0, 0];
+    // start, len, mode (missing), ioctls
+    let mut register = [at as u64, length as u64, 1, 0];
+    // SAFETY: both are as long as the calls say.
+    unsafe {
+        if libc::ioctl(fd, UFFDIO_API, api.as_mut_ptr()) != 0
+            || libc::ioctl(fd, UFFDIO_REGISTER, register.as_mut_ptr()) != 0
+        {
+            last(step);
+        }
+    }
+    for offset in (0..length).step_by(CHUNK) {
+        // dst, src, len, mode, copied
+        let mut copy = [
+            (at as u64) + offset as u64,
+            source as u64,
+            CHUNK as u64,
+            0,
+            0,
+        ];
+        // SAFETY: inside the registered range.
+        if unsafe { libc::ioctl(fd, UFFDIO_COPY, copy.as_mut_ptr()) } != 0 {
+            last(step);
+        }
+    }
+}
+
+fn gift(step: &str, length: usize) {
+    let at = must_map(step, length + HUGE, libc::MAP_PRIVATE);
+    let first = (at as usize).next_multiple_of(HUGE) as *mut u8;
+    // SAFETY: inside the mapping.
+    unsafe { libc::madvise(first.cast(), length, libc::MADV_HUGEPAGE) };
+    let mut pipe = [0; 2];
+    let mut in_pipe = 16;
+    for offset in (0..length).step_by(HUGE) {
+        if in_pipe == 16 {
+            in_pipe = 0;
+            // SAFETY: two descriptors are written; those of a former pipe stay open on purpose.
+            if unsafe { libc::pipe(pipe.as_mut_ptr()) } != 0 {
+                last(step);
+            }
+        }
+        // SAFETY: inside the mapping.
+        let piece = unsafe { first.add(offset) };
+        touch(piece, HUGE);
+        let part = libc::iovec {
+            iov_base: piece.cast(),
+            iov_len: 4096,
+        };
+        // SAFETY: one page of ours.
+        if unsafe { libc::vmsplice(pipe[1], &raw const part, 1, 0) } != 4096 {
+            last(step);
+        }
+        in_pipe += 1;
+        unmap(piece, HUGE);
+    }
+}
+
+fn swapped_kib() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmSwap:"));
+    line.and_then(|it| it.split_whitespace().next()?.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Does `verb`; false if it is none of these.
+pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]) -> bool {
+    match verb {
+        "file" => {
+            let (path, length) = split(step, value);
+            fill(step, &mut create(step, path), size(step, length));
+        }
+        "files" => {
+            let (path, length) = split(step, value);
+            let (path, count) = split(step, path);
+            for index in 0..number(step, count) {
+                fill(
+                    step,
+                    &mut create(step, &format!("{path}/{index}")),
+                    size(step, length),
+                );
+            }
+        }
+        "remove" => {
+            if let Err(why) = std::fs::remove_file(value) {
+                fail(step, why);
+            }
+        }
+        "unlinked" => {
+            let path = format!("/dev/shm/hog-{}", std::process::id());
+            let mut file = create(step, &path);
+            let _ = std::fs::remove_file(path);
+            fill(step, &mut file, size(step, value));
+            keep(file);
+        }
+        "memfd" => {
+            let mut file = memfd(step);
+            fill(step, &mut file, size(step, value));
+            keep(file);
+        }
+        "memfds" => {
+            let (count, length) = split(step, value);
+            for _ in 0..number(step, count) {
+                let mut file = memfd(step);
+                fill(step, &mut file, size(step, length));
+                keep(file);
+            }
+        }
+        "parked" => {
+            let mut file = memfd(step);
+            fill(step, &mut file, CHUNK);
+            // The rest by another open file, so that nothing but the socket has it in the end.
+            let mut other = file.try_clone().unwrap_or_else(|why| fail(step, why));
+            park(step, file);
+            fill(step, &mut other, size(step, value) - CHUNK);
+        }
+        "sysv" => {
+            let length = size(step, value);
+            // SAFETY: a fresh segment, attached wherever the kernel likes.
+            let at = unsafe {
+                let id = libc::shmget(libc::IPC_PRIVATE, length, 0o600 | libc::IPC_CREAT);
+                if id < 0 {
+                    last(step);
+                }
+                libc::shmat(id, std::ptr::null(), 0)
+            };
+            if at as isize == -1 {
+                last(step);
+            }
+            touch_hidden(at.cast(), length);
+            // SAFETY: attached above, and not used any more.
+            unsafe { libc::shmdt(at) };
+        }
+        "hidden" => {
+            let length = size(step, value);
+            touch_hidden(must_map(step, length, libc::MAP_SHARED), length);
+        }
+        "tmpfs" | "ramfs" => {
+            let kind = if verb == "tmpfs" { c"tmpfs" } else { c"ramfs" };
+            // SAFETY: plain system calls; the strings end with NUL.
+            let failed = unsafe {
+                libc::unshare(libc::CLONE_NEWNS) != 0
+                    || libc::mount(
+                        c"none".as_ptr(),
+                        c"/tmp".as_ptr(),
+                        kind.as_ptr(),
+                        0,
+                        // ramfs takes whatever option it is given, and has no size.
+                        c"size=90%".as_ptr().cast(),
+                    ) != 0
+            };
+            if failed {
+                last(step);
+            }
+            fill(step, &mut create(step, "/tmp/hog"), size(step, value));
+        }
+        "mapped-file" => {
+            let (path, length) = split(step, value);
+            let file = File::options()
+                .create(true)
+                .truncate(true)
+                .read(true)
+                .write(true)
+                .open(path)
+                .unwrap_or_else(|why| fail(step, why));
+            let length = size(step, length);
+            if let Err(why) = file.set_len(length as u64) {
+                fail(step, why);
+            }
+            super::touch_file(step, &file, length);
+        }
+        "threads" => {
+            let (count, length) = split(step, value);
+            let length = size(step, length);
+            let workers: Vec<_> = (0..number(step, count))
+                .map(|_| {
+                    std::thread::spawn(move || {
+                        if let Some(at) = map(length, libc::MAP_PRIVATE) {
+                            touch(at, length);
+                        }
+                    })
+                })
+                .collect();
+            for worker in workers {
+                let _ = worker.join();
+            }
+        }
+        "vfork-hold" => {
+            let length = size(step, value);
+            let at = must_map(step, length, libc::MAP_PRIVATE);
+            // SAFETY: the child writes to a mapping that both have and waits for a signal.
+            if unsafe { libc::syscall(libc::SYS_vfork) } == 0 {
+                touch(at, length);
+                loop {
+                    // SAFETY: waits for a signal.
+                    unsafe { libc::syscall(libc::SYS_pause) };
+                }
+            }
+        }
+        "populate" => {
+            must_map(
+                step,
+                size(step, value),
+                libc::MAP_PRIVATE | libc::MAP_POPULATE,
+            );
+        }
+        "huge" => {
+            let length = size(step, value);
+            let at = must_map(step, length, libc::MAP_PRIVATE);
+            // SAFETY: a mapping of ours.
+            unsafe { libc::madvise(at.cast(), length, libc::MADV_HUGEPAGE) };
+            touch(at, length);
+        }
+        "lockable" => {
+            let limit = libc::rlimit {
+                rlim_cur: libc::RLIM_INFINITY,
+                rlim_max: libc::RLIM_INFINITY,
+            };
+            // SAFETY: a live local.
+            if unsafe { libc::setrlimit(libc::RLIMIT_MEMLOCK, &limit) } != 0 {
+                last(step);
+            }
+        }
+        "grow" => {
+            let mut length = CHUNK;
+            let mut at = must_map(step, length, libc::MAP_PRIVATE);
+            while length < size(step, value) {
+                touch(at, length);
+                let wall = must_map(step, 4096, libc::MAP_PRIVATE);
+                // SAFETY: our own mapping, which may move.
+                let moved = unsafe {
+                    libc::mremap(at.cast(), length, length + CHUNK, libc::MREMAP_MAYMOVE)
+                };
+                unmap(wall, 4096);
+                if moved == libc::MAP_FAILED {
+                    last(step);
+                }
+                at = moved.cast();
+                length += CHUNK;
+            }
+        }
+        "lazy" => {
+            let length = size(step, value);
+            let at = must_map(step, length, libc::MAP_PRIVATE);
+            for offset in (0..length).step_by(CHUNK) {
+                // SAFETY: inside the mapping.
+                let piece = unsafe { at.add(offset) };
+                touch(piece, CHUNK.min(length - offset));
+                // SAFETY: the same.
+                unsafe { libc::madvise(piece.cast(), CHUNK.min(length - offset), libc::MADV_FREE) };
+            }
+        }
+        "by-copy" => by_copy(step, size(step, value)),
+        "write-child" => {
+            let length = size(step, value);
+            let (child, at) = waiting_child(step, length);
+            let mut chunk = vec![1_u8; CHUNK];
+            for offset in (0..length).step_by(CHUNK) {
+                let from = libc::iovec {
+                    iov_base: chunk.as_mut_ptr().cast(),
+                    iov_len: CHUNK,
+                };
+                let to = libc::iovec {
+                    // SAFETY: inside the mapping, which the child has too.
+                    iov_base: unsafe { at.add(offset) }.cast(),
+                    iov_len: CHUNK,
+                };
+                // SAFETY: reads our chunk and writes to the child.
+                if unsafe { libc::process_vm_writev(child, &from, 1, &to, 1, 0) } < 0 {
+                    last(step);
+                }
+            }
+        }
+        "write-child-at-once" => {
+            let length = size(step, value);
+            let (child, at) = waiting_child(step, length);
+            let mut chunk = vec![1_u8; CHUNK];
+            let from: Vec<_> = (0..length.div_ceil(CHUNK))
+                .map(|_| libc::iovec {
+                    iov_base: chunk.as_mut_ptr().cast(),
+                    iov_len: CHUNK,
+                })
+                .collect();
+            let to = libc::iovec {
+                iov_base: at.cast(),
+                iov_len: length,
+            };
+            let count = from.len() as libc::c_ulong;
+            // SAFETY: reads our chunk many times and writes to the child.
+            match unsafe { libc::process_vm_writev(child, from.as_ptr(), count, &to, 1, 0) } {
+                ..0 => last(step),
+                put if put.cast_unsigned() == length => fail(step, "all of it was written"),
+                _ => {}
+            }
+        }
+        "poke-child" => {
+            use std::os::unix::fs::FileExt;
+            let length = size(step, value);
+            let (child, at) = waiting_child(step, length);
+            let memory = File::options()
+                .write(true)
+                .open(format!("/proc/{child}/mem"))
+                .unwrap_or_else(|why| fail(step, why));
+            let chunk = vec![1_u8; CHUNK];
+            for offset in (0..length).step_by(CHUNK) {
+                if let Err(why) = memory.write_all_at(&chunk, (at as usize + offset) as u64) {
+                    fail(step, why);
+                }
+            }
+        }
+        "leaving" => {
+            let length = size(step, value);
+            let child = fork();
+            if child == 0 {
+                // SAFETY: plain system calls; the parent says when to go on.
+                unsafe {
+                    libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
+                    libc::raise(libc::SIGSTOP);
+                }
+                touch(must_map(step, length, libc::MAP_PRIVATE), length);
+                exit(0);
+            }
+            let mut status = 0;
+            // SAFETY: our own child, stopped, and a live local.
+            unsafe {
+                libc::waitpid(child, &mut status, 0);
+                let options = libc::PTRACE_O_TRACEEXIT as usize;
+                libc::ptrace(libc::PTRACE_SETOPTIONS, child, 0usize, options);
+                libc::ptrace(libc::PTRACE_CONT, child, 0usize, 0usize);
+                libc::waitpid(child, &mut status, 0);
+            }
+            if status >> 16 != libc::PTRACE_EVENT_EXIT {
+                fail(step, "it is not held at its exit");
+            }
+        }
+        "traced" => {
+            let length = size(step, value);
+            let child = fork();
+            if child == 0 {
+                let at = must_map(step, length, libc::MAP_PRIVATE);
+                touch(at, length);
+                // SAFETY: plain system calls.
+                unsafe {
+                    libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0);
+                    libc::raise(libc::SIGSTOP);
+                    libc::_exit(0);
+                }
+            }
+            let mut status = 0;
+            // SAFETY: our own child and a live local.
+            unsafe { libc::waitpid(child, &mut status, 0) };
+            if !libc::WIFSTOPPED(status) {
+                fail(step, "it is not stopped");
+            }
+        }
+        "stop" => {
+            // SAFETY: stops this process.
+            unsafe { libc::raise(libc::SIGSTOP) };
+        }
+        "detach" => {
+            if fork() != 0 {
+                loop {
+                    // SAFETY: waits for a signal.
+                    unsafe { libc::pause() };
+                }
+            }
+            // SAFETY: this process leads no group.
+            unsafe { libc::setsid() };
+            let parent = std::process::id();
+            if fork() != 0 {
+                exit(0);
+            }
+            // Who is to die with his parent (step `uid`) means nobody's who has gone already.
+            while std::os::unix::process::parent_id() == parent {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            perform(rest);
+            exit(0)
+        }
+        "userns-root" => {
+            // SAFETY: plain system calls; this program has one thread.
+            let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
+            // SAFETY: the same.
+            if unsafe {
+                libc::prctl(libc::PR_SET_DUMPABLE, 1) != 0
+                    || libc::unshare(libc::CLONE_NEWUSER) != 0
+            } {
+                last(step);
+            }
+            write_map(step, "setgroups", "deny");
+            write_map(step, "uid_map", &format!("0 {uid} 1"));
+            write_map(step, "gid_map", &format!("0 {gid} 1"));
+        }
+        "pidns" => {
+            // SAFETY: a plain system call.
+            if unsafe { libc::unshare(libc::CLONE_NEWPID) } != 0 {
+                last(step);
+            }
+            let child = fork();
+            if child == 0 {
+                perform(rest);
+                exit(0);
+            }
+            // SAFETY: waits for our own child; no status is asked for.
+            unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+            exit(0)
+        }
+        "uids" => {
+            if !take_uids(step, value) {
+                last(step);
+            }
+            // SAFETY: a plain system call on numbers.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        }
+        "unseen-uids" => {
+            let (real, effective) = split(step, value);
+            let (real, effective) = (number(step, real), number(step, effective));
+            // SAFETY: takes and touches nothing; its code is there afterwards.
+            unsafe { libc::syscall(libc::SYS_getpid) };
+            println!("ready");
+            let _ = std::io::stdout().flush();
+            let mut line = [0_u8; 1];
+            // SAFETY: system calls on numbers and a live byte; they touch no other memory.
+            unsafe {
+                libc::syscall(libc::SYS_read, 0, line.as_mut_ptr(), 1);
+                libc::syscall(libc::SYS_setresuid, real, effective, effective);
+                loop {
+                    libc::syscall(libc::SYS_pause);
+                }
+            }
+        }
+        "zombies" => {
+            let (count, length) = split(step, value);
+            let length = size(step, length);
+            let be_one = || {
+                let child = fork();
+                if child == 0 {
+                    if let Some(at) = map(length, libc::MAP_PRIVATE) {
+                        touch(at, length);
+                    }
+                    exit(0);
+                }
+                child as libc::id_t
+            };
+            let children: Vec<_> = (0..number(step, count)).map(|_| be_one()).collect();
+            // Until all have ended, without taking their ends away.
+            for child in children {
+                // SAFETY: plain data that the call fills.
+                let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+                // SAFETY: a live local.
+                unsafe {
+                    libc::waitid(libc::P_PID, child, &mut info, libc::WEXITED | libc::WNOWAIT);
+                }
+            }
+        }
+        "run" => {
+            use std::os::unix::process::CommandExt;
+            let why = std::process::Command::new(value).args(rest).exec();
+            fail(step, why)
+        }
+        "effective" => {
+            // SAFETY: plain system calls on numbers.
+            let failed = unsafe {
+                let uid = libc::geteuid();
+                libc::setresuid(uid, uid, uid) != 0
+                    || libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) != 0
+            };
+            if failed {
+                last(step);
+            }
+        }
+        "sparse" => {
+            let length = size(step, value);
+            let at = must_map(step, length, libc::MAP_PRIVATE | libc::MAP_NORESERVE);
+            // SAFETY: a mapping of ours.
+            unsafe { libc::madvise(at.cast(), length, libc::MADV_NOHUGEPAGE) };
+            for offset in (0..length).step_by(HUGE) {
+                // SAFETY: inside the mapping.
+                unsafe { at.add(offset).read_volatile() };
+            }
+        }
+        "hugetlb" => {
+            let length = size(step, value);
+            let at = must_map(step, length, libc::MAP_PRIVATE | libc::MAP_HUGETLB);
+            touch(at, length);
+        }
+        "swapped" => {
+            let length = size(step, value);
+            let at = must_map(step, length, libc::MAP_PRIVATE);
+            // SAFETY: a mapping of ours. A huge page may be written out late.
+            unsafe { libc::madvise(at.cast(), length, libc::MADV_NOHUGEPAGE) };
+            for offset in (0..length).step_by(CHUNK) {
+                let part = (length - offset).min(CHUNK);
+                // SAFETY: inside the mapping.
+                let piece = unsafe { at.add(offset) };
+                touch(piece, part);
+                // SAFETY: the same.
+                if unsafe { libc::madvise(piece.cast(), part, libc::MADV_PAGEOUT) } != 0 {
+                    last(step);
+                }
+                if offset >= 8 * CHUNK && swapped_kib() * 2 < offset >> 10 {
+                    fail(step, "not even half of it was swapped out");
+                }
+            }
+        }
+        "pipes" => {
+            let chunk = vec![1_u8; 65536];
+            let mut written = 0;
+            while written < size(step, value) {
+                let mut pipe = [0; 2];
+                // SAFETY: two descriptors are written.
+                if unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_NONBLOCK) } != 0 {
+                    last(step);
+                }
+                // SAFETY: reads the chunk.
+                let put = unsafe { libc::write(pipe[1], chunk.as_ptr().cast(), chunk.len()) };
+                written += usize::try_from(put).unwrap_or(0).max(1);
+            }
+        }
+        "sockets" => {
+            let chunk = vec![1_u8; 32 << 10];
+            let mut written = 0;
+            while written < size(step, value) {
+                let mut pair = [0; 2];
+                let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK;
+                // SAFETY: two descriptors are written.
+                if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) } != 0 {
+                    last(step);
+                }
+                loop {
+                    // SAFETY: reads the chunk.
+                    let put = unsafe { libc::write(pair[0], chunk.as_ptr().cast(), chunk.len()) };
+                    let Ok(put) = usize::try_from(put) else { break };
+                    written += put;
+                }
+            }
+        }
+        "gift" => gift(step, size(step, value)),
+        _ => return false,
+    }
+    true
+}

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `reap-bench`: S2's table, normal kills against bursar's, for every state a victim can be in.
+//!
+//! ```text
+//! reap-bench table [--runs 15] [--size 512M] [--pages 4k|huge] [--state NAME]… [--method NAME]…
+//! reap-bench neighbours [--kills 20]
+//! ```
+//!
+//! Needs root: it makes control groups and real-time threads. Everything is gone afterwards.
+
+mod group;
+mod neighbours;
+mod probe;
+mod state;
+mod table;
+mod trial;
+mod victim;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// How fast a killed process's memory comes back
+    Table(table::Table),
+    /// What a reap costs everybody else
+    Neighbours(neighbours::Neighbours),
+    /// A process that holds memory (started by the others)
+    #[command(hide = true)]
+    Victim(victim::Hold),
+    /// A process that wants a CPU (started by the others)
+    #[command(hide = true)]
+    Loop { cpu: usize },
+}
+
+fn main() -> ExitCode {
+    let done: Result<()> = match Arguments::parse().what {
+        What::Table(table) => table.run(),
+        What::Neighbours(neighbours) => neighbours.run(),
+        What::Victim(hold) => hold.run(),
+        What::Loop { cpu } => victim::spin(cpu),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("reap-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a reap costs everybody else: how late ordinary threads wake up while memory comes back.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+
+use crate::probe::Probe;
+use crate::state::{Scene, State};
+use crate::trial::{Killer, Method, await_quiet};
+use crate::victim::PageKind;
+
+#[derive(Debug, Args)]
+pub(crate) struct Neighbours {
+    /// Pairs of kills for each state: one normal, one by bursar
+    #[arg(long, default_value_t = 30)]
+    kills: usize,
+    /// What a victim holds, MiB
+    #[arg(long, default_value_t = 512)]
+    mib: usize,
+    /// Ordinary threads that wake up
+    #[arg(long, default_value_t = 2)]
+    probes: usize,
+    /// Only these states
+    #[arg(long, value_enum)]
+    state: Vec<State>,
+    /// Before each kill, wait so many seconds at most for the rest of the machine to be quiet
+    #[arg(long, default_value_t = 0)]
+    quiet: u64,
+    /// No further pair of one state after so many seconds
+    #[arg(long, default_value_t = 40)]
+    seconds: u64,
+}
+
+/// So long the probes run before a kill: what the machine is like without one.
+const BEFORE_MS: u64 = 30;
+
+impl Neighbours {
+    pub(crate) fn run(self) -> Result<()> {
+        let some = [State::Free, State::Busy, State::Nice19];
+        let states = if self.state.is_empty() {
+            &some[..]
+        } else {
+            &self.state
+        };
+        let killer = Killer::new()?;
+        println!(
+            "wake-up latency of {} probes during a reap of {} MiB, us",
+            self.probes, self.mib
+        );
+        for &state in states {
+            let mut cells = [Cell::default(), Cell::default(), Cell::default()];
+            let end = Instant::now() + Duration::from_secs(self.seconds);
+            let mut pairs = 0;
+            while pairs < self.kills && (pairs == 0 || Instant::now() < end) {
+                // In turn, so that what else the machine does meets both alike.
+                for (&method, index) in Method::value_variants().iter().zip(1..) {
+                    let is_quiet = self.quiet == 0 || await_quiet(Duration::from_secs(self.quiet))?;
+                    let scene = Scene::set(state, self.mib, PageKind::Small)?;
+                    let probe = Probe::start(self.probes)?;
+                    std::thread::sleep(Duration::from_millis(BEFORE_MS));
+                    let trial = killer.kill(&scene, method)?;
+                    let (from, to) = (trial.window.0.get(), trial.window.1.get());
+                    let all = probe.finish();
+                    let inside = |&&(at, late): &&(u64, u64)| at + late >= from && at <= to;
+                    let before = |&&(at, late): &&(u64, u64)| at + late < from;
+                    let only_late = |it: &(u64, u64)| it.1;
+                    cells[0].add(all.iter().filter(before).map(only_late).collect(), is_quiet);
+                    let took = u64::try_from(trial.took.as_nanos()).unwrap_or(u64::MAX);
+                    cells[index].took.push(took);
+                    cells[index].took.sort_unstable();
+                    cells[index].add(all.iter().filter(inside).map(only_late).collect(), is_quiet);
+                }
+                pairs += 1;
+            }
+            for (name, cell) in ["before", "normal", "bursar"].iter().zip(&cells) {
+                println!("{:28} {name}: {}", state.words(), cell.words());
+            }
+            let ratio = |of: fn(&Cell) -> u64| of(&cells[2]) as f64 / of(&cells[1]).max(1) as f64;
+            println!(
+                "{:28} bursar / normal: p99 of all {:.2}, median kill's p99 {:.2}",
+                state.words(),
+                ratio(|it| it.of_all(990)),
+                ratio(Cell::median_p99),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// The wake-ups of one method's kills.
+#[derive(Debug, Default)]
+struct Cell {
+    all: Vec<u64>,
+    p99s: Vec<u64>,
+    disturbed: usize,
+    /// How long each kill took, ns.
+    took: Vec<u64>,
+}
+
+fn permille(sorted: &[u64], permille: usize) -> u64 {
+    let index = (sorted.len() * permille / 1000).min(sorted.len().saturating_sub(1));
+    sorted.get(index).copied().unwrap_or(0)
+}
+
+impl Cell {
+    fn add(&mut self, mut late: Vec<u64>, is_quiet: bool) {
+        late.sort_unstable();
+        self.p99s.push(permille(&late, 990));
+        self.p99s.sort_unstable();
+        self.all.extend(late);
+        self.all.sort_unstable();
+        self.disturbed += usize::from(!is_quiet);
+    }
+
+    fn of_all(&self, of: usize) -> u64 {
+        permille(&self.all, of)
+    }
+
+    fn median_p99(&self) -> u64 {
+        permille(&self.p99s, 500)
+    }
+
+    fn words(&self) -> String {
+        let us = |of| self.of_all(of) / 1000;
+        format!(
+            "p50 {} p90 {} p99 {} max {}, median kill's p99 {}; {} ms ({} wake-ups, {} kills, {} disturbed)",
+            us(500),
+            us(900),
+            us(990),
+            us(1000),
+            self.median_p99() / 1000,
+            permille(&self.took, 500) / 1_000_000,
+            self.all.len(),
+            self.p99s.len(),
+            self.disturbed,
+        )
+    }
+}

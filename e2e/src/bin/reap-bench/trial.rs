@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One kill, timed from the signal until 99 % of the memory is back: by the victim's own control group,
+//! which is charged exactly, not by what anybody says about it.
+
+use std::os::unix::fs::FileExt;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use bursar_host::{Pidfd, clock, sched};
+use bursar_model::{Nanos, Pid};
+use bursar_reap::{Crew, Errand, Job, News, Report, Victim};
+use clap::ValueEnum;
+
+use crate::state::Scene;
+
+/// How a victim is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Method {
+    /// SIGKILL.
+    Normal,
+    /// bursar's reapers.
+    Bursar,
+}
+
+/// Kills in either way.
+pub(crate) struct Killer {
+    crew: Crew,
+    reports: Mutex<Receiver<Report>>,
+}
+
+/// What one kill showed.
+#[derive(Debug, Clone)]
+pub(crate) struct Trial {
+    /// From the signal to 99 % of the memory being back.
+    pub(crate) took: Duration,
+    /// The window in which that was, CLOCK_MONOTONIC.
+    pub(crate) window: (Nanos, Nanos),
+    /// What bursar says about it.
+    pub(crate) reports: Vec<Report>,
+}
+
+/// Between two looks at the group.
+const LOOK_EVERY: Duration = Duration::from_micros(100);
+const PATIENCE: Duration = Duration::from_secs(300);
+
+impl Killer {
+    pub(crate) fn new() -> Result<Self> {
+        let (outbox, reports) = channel();
+        let outbox = Mutex::new(outbox);
+        let crew = Crew::start(move |news| {
+            if let (News::Settled(report), Ok(outbox)) = (news, outbox.lock()) {
+                let _ = outbox.send(*report);
+            }
+        })?;
+        Ok(Self {
+            crew,
+            reports: Mutex::new(reports),
+        })
+    }
+
+    pub(crate) fn kill(&self, scene: &Scene, method: Method) -> Result<Trial> {
+        let file = scene.group.held()?;
+        let held = || -> Result<u64> {
+            let mut text = [0_u8; 32];
+            let length = file.read_at(&mut text, 0)?;
+            let text = std::str::from_utf8(text.get(..length).unwrap_or_default())?;
+            text.trim().parse().context("the group's usage")
+        };
+        let all = held()?;
+        let enough = all / 100;
+        // Above everybody, also above reapers: a starved clock measures nothing.
+        sched::set_class(sched::own_thread(), sched::Class::RealTime(50));
+        let pids = scene.victim.all();
+        let mut victims = Vec::new();
+        for &pid in &pids {
+            let pidfd = Pidfd::open(Pid::new(pid))?.context("the victim is gone")?;
+            victims.push(Victim::new(pidfd, Nanos::new(0), 0));
+        }
+        let mut start = clock::monotonic();
+        match method {
+            Method::Normal => {
+                for victim in &victims {
+                    victim.pidfd.send(bursar_host::Signal::KILL)?;
+                }
+            }
+            Method::Bursar => self.crew.hand(Job {
+                errand: Errand::Kill,
+                victims,
+            }),
+        }
+        let deadline = Instant::now() + PATIENCE;
+        while held()? > enough {
+            std::thread::sleep(LOOK_EVERY);
+            if Instant::now() > deadline {
+                sched::set_class(sched::own_thread(), sched::Class::Fair(0));
+                // What is left is given back before anybody waits for it.
+                scene.group.let_go();
+                bail!("{} bytes are still held after {PATIENCE:?}", held()?);
+            }
+        }
+        let end = clock::monotonic();
+        sched::set_class(sched::own_thread(), sched::Class::Fair(0));
+        let mut said = Vec::new();
+        if method == Method::Bursar {
+            let reports = self
+                .reports
+                .lock()
+                .map_err(|_| anyhow::anyhow!("a reaper panicked"))?;
+            for _ in &pids {
+                said.push(
+                    reports
+                        .recv_timeout(Duration::from_secs(40))
+                        .context("a report")?,
+                );
+            }
+            start = said.iter().map(|it| it.signalled).min().unwrap_or(start);
+        }
+        let took = Duration::from_nanos(end.get().saturating_sub(start.get()));
+        Ok(Trial {
+            took,
+            window: (start, end),
+            reports: said,
+        })
+    }
+}
+
+/// Waits until the rest of the machine leaves nine tenths of its CPUs alone for a moment; false when it
+/// does not within `patience`.
+pub(crate) fn await_quiet(patience: Duration) -> Result<bool> {
+    let look = || -> Result<(u64, u64)> {
+        let text = std::fs::read_to_string("/proc/stat").context("read /proc/stat")?;
+        let line = text.lines().next().context("its first line")?;
+        let ticks: Vec<u64> = line
+            .split_whitespace()
+            .skip(1)
+            .filter_map(|it| it.parse().ok())
+            .collect();
+        Ok((
+            ticks.iter().take(8).sum(),
+            ticks.get(3).copied().unwrap_or(0),
+        ))
+    };
+    let deadline = Instant::now() + patience;
+    loop {
+        let before = look()?;
+        std::thread::sleep(Duration::from_millis(150));
+        let after = look()?;
+        let (all, idle) = (after.0 - before.0, after.1 - before.1);
+        if idle * 10 >= all * 9 {
+            return Ok(true);
+        }
+        if Instant::now() > deadline {
+            return Ok(false);
+        }
+    }
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `stories [--guest] [--whole] [--share I/N] [NAME…]`: tells the stories whose names contain one of these, or all, on the
+//! running kernel. Needs root; acts on uids 60000–60999 and on programs it started.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use bursar_e2e::{Binaries, Share, run, stories, sweep, tell_whole};
+use clap::Parser;
+
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// We are in a guest: stories that change the machine as a whole may be told
+    #[arg(long)]
+    guest: bool,
+    /// At the whole length that the issues ask for: longer than an everyday run
+    #[arg(long)]
+    whole: bool,
+    /// One of several that tell the stories together: I/N, the first is 0; what matters on every
+    /// kernel each tells
+    #[arg(long)]
+    share: Option<Share>,
+    /// Parts of names
+    names: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("stories: need root");
+        return ExitCode::from(2);
+    }
+    let binaries = match Binaries::beside_us() {
+        Ok(binaries) => binaries,
+        Err(error) => {
+            eprintln!("stories: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    if arguments.whole {
+        tell_whole();
+    }
+    // Two at once would set limits for the same users.
+    let _stage = match stage() {
+        Ok(stage) => stage,
+        Err(error) => {
+            eprintln!("stories: {error:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let failed = run(
+        &stories::all(),
+        &binaries,
+        arguments.guest,
+        &arguments.names,
+        arguments.share,
+        stories::EVERYWHERE,
+    );
+    if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// The uids, while the result lives; waits for whoever has them.
+fn stage() -> Result<File> {
+    use rustix::fs::{FlockOperation, flock};
+    let path = Path::new("/run/bursar-stories.lock");
+    let file = File::create(path).with_context(|| format!("open {path:?}"))?;
+    flock(&file, FlockOperation::LockExclusive).with_context(|| format!("lock {path:?}"))?;
+    sweep();
+    Ok(file)
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What /proc says, independently of what bursar reads there.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+
+/// A number of /proc/PID/status, in the file's unit.
+pub(crate) fn status_of(pid: u32, key: &str) -> Result<u64> {
+    let text =
+        fs::read_to_string(format!("/proc/{pid}/status")).context("read /proc/PID/status")?;
+    text.lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
+        .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
+        .with_context(|| format!("{key} in /proc/{pid}/status"))
+}
+
+/// Bytes that bursar should count for a process: anonymous, shared, swapped, page tables.
+pub(crate) fn counted_bytes(pid: u32) -> Result<u64> {
+    let keys = ["RssAnon", "RssShmem", "VmSwap", "VmPTE"];
+    keys.iter()
+        .try_fold(0, |sum, key| Ok(sum + status_of(pid, key)? * 1024))
+}
+
+/// What a user's processes have, as bursar should count it: each in full, and shared pages once.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Shares {
+    pub(crate) processes: u32,
+    pub(crate) in_full: u64,
+    pub(crate) once: u64,
+}
+
+/// Adds up all processes with this real uid, bytes. Those that end meanwhile are left out.
+pub(crate) fn shares_of(uid: u32) -> Result<Shares> {
+    let mut sum = Shares::default();
+    for pid in pids_of(uid)? {
+        let Ok(in_full) = counted_bytes(pid) else {
+            continue;
+        };
+        let Ok(text) = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) else {
+            continue;
+        };
+        let part = |key: &str| {
+            text.lines()
+                .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
+                .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok())
+                .unwrap_or(0)
+        };
+        let divided: u64 = ["Pss_Anon", "Pss_Shmem", "SwapPss"].map(part).iter().sum();
+        let tables = status_of(pid, "VmPTE").unwrap_or(0);
+        sum.processes += 1;
+        sum.in_full += in_full;
+        sum.once += (divided + tables) * 1024;
+    }
+    Ok(sum)
+}
+
+/// All processes with this real uid, for who asks why they are there.
+pub(crate) fn described_of(uid: u32) -> Result<Vec<String>> {
+    let mut described = Vec::new();
+    for pid in pids_of(uid)? {
+        let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let is_told = |line: &&str| {
+            [
+                "Name:", "State:", "Pid:", "PPid:", "Rss", "VmSwap:", "VmPTE:", "SigPnd:",
+                "ShdPnd:",
+            ]
+            .iter()
+            .any(|key| line.starts_with(key))
+        };
+        described.push(text.lines().filter(is_told).collect::<Vec<_>>().join(" "));
+    }
+    Ok(described)
+}
+
+/// All processes with this real uid.
+pub(crate) fn pids_of(uid: u32) -> Result<Vec<u32>> {
+    let mut pids = Vec::new();
+    for entry in fs::read_dir("/proc").context("list processes")? {
+        let name = entry?.file_name();
+        let pid = name.to_str().and_then(|name| name.parse::<u32>().ok());
+        pids.extend(
+            pid.filter(|&pid| matches!(status_of(pid, "Uid"), Ok(of) if of == u64::from(uid))),
+        );
+    }
+    Ok(pids)
+}
+
+/// How often all threads of a process went to sleep or were made to wait.
+pub(crate) fn context_switches(pid: u32) -> Result<u64> {
+    let mut sum = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).context("list threads")? {
+        let text =
+            fs::read_to_string(task?.path().join("status")).context("read a thread's status")?;
+        for line in text.lines() {
+            if let Some((key, value)) = line.split_once(':')
+                && key.ends_with("ctxt_switches")
+            {
+                sum += value
+                    .trim()
+                    .parse::<u64>()
+                    .context("parse context switches")?;
+            }
+        }
+    }
+    Ok(sum)
+}
+
+/// Open descriptors of a process.
+pub(crate) fn descriptors(pid: u32) -> Result<usize> {
+    Ok(fs::read_dir(format!("/proc/{pid}/fd"))
+        .context("list descriptors")?
+        .count())
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! All stories of the main job.
+
+mod bad_days;
+mod beancounters;
+mod check;
+mod cost;
+mod dirty;
+mod entered;
+mod evasion;
+mod faults;
+mod gate;
+mod growers;
+mod hostile;
+mod innocent;
+mod kill;
+mod limits;
+mod machine;
+mod payers;
+mod physpages;
+mod processes;
+mod reap;
+mod storm;
+mod survival;
+mod tmalloc;
+mod triggers;
+mod usher;
+
+use crate::runner::Story;
+
+/// Beginnings of the names of those that every kernel is to tell, however the others are shared out:
+/// what the kernel half does differently from one to the next.
+pub const EVERYWHERE: &[&str] = &[
+    "the_largest_is_killed_after",
+    "two_that_cross",
+    "a_breach_is_killed_while_bursard",
+    "another_version_takes_over",
+    "the_timer_alone_kills_without",
+    "held_is_what_proc_says",
+    "a_uid_change_moves",
+    "evasion_plainly",
+    "evasion_by_a_file_in_tmpfs",
+    "copies_of_shared_pages",
+    "without_bursard_a_correction",
+    "self_check_agrees",
+    "gate_says_what",
+    "gate_refuses_every_way",
+    "gate_is_never_passed",
+    "gate_takes_everything_back",
+    "when_the_machine_runs_out",
+    "verifier_cost",
+    "an_entered_account_cannot",
+    "dirty_pages_are",
+];
+
+/// In the order in which they are told.
+pub fn all() -> Vec<Story> {
+    [
+        kill::STORIES,
+        survival::STORIES,
+        limits::STORIES,
+        processes::STORIES,
+        payers::STORIES,
+        check::STORIES,
+        triggers::STORIES,
+        hostile::STORIES,
+        &evasion::stories(),
+        innocent::STORIES,
+        bad_days::STORIES,
+        gate::STORIES,
+        beancounters::STORIES,
+        cost::STORIES,
+        faults::STORIES,
+        storm::STORIES,
+        machine::STORIES,
+        physpages::STORIES,
+        entered::STORIES,
+        dirty::STORIES,
+        tmalloc::STORIES,
+        usher::STORIES,
+        reap::STORIES,
+    ]
+    .concat()
+}
+
+/// Throw-away users: nobody on any machine has these numbers.
+pub(crate) const ALICE: u32 = 60001;
+pub(crate) const BOB: u32 = 60002;
+
+/// The most by which an account may be over its limit at a kill, beside what one event can add at
+/// once: a page, or a huge page where the kernel makes them unasked.
+pub fn allowance() -> u64 {
+    (512 << 10) + unasked()
+}
+
+/// What one page fault may bring beyond a page, in bytes.
+pub fn unasked() -> u64 {
+    let enabled = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    let huge = enabled.is_ok_and(|text| text.contains("[always]"));
+    if huge { 2 << 20 } else { 0 }
+}
+
+/// In a guest without KVM.
+fn is_emulated() -> bool {
+    std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains("QEMU"))
+}
+
+fn median(mut figures: Vec<u64>) -> u64 {
+    figures.sort_unstable();
+    figures.get(figures.len() / 2).copied().unwrap_or(0)
+}

@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Bad input and bad days: each has a clear message or a counted fact, and loses nothing.
+
+use std::fs;
+use std::process::Stdio;
+
+use anyhow::{Context, Result, ensure};
+use bursar_model::EventKind;
+
+use crate::runner::{Place, Story};
+use crate::wait::until;
+use crate::world::{Binaries, World};
+
+pub(super) const STORIES: &[Story] = &[
+    Story {
+        name: "a_broken_limits_file_stops_the_start_with_file_and_line",
+        place: Place::Anywhere,
+        tell: broken_at_start,
+    },
+    Story {
+        name: "a_broken_limits_file_at_reload_leaves_the_old_limits",
+        place: Place::Anywhere,
+        tell: broken_at_reload,
+    },
+    Story {
+        name: "a_second_bursard_is_refused",
+        place: Place::Anywhere,
+        tell: second,
+    },
+    Story {
+        name: "a_full_ring_buffer_loses_events_and_counts_them",
+        place: Place::Anywhere,
+        tell: full_ring,
+    },
+    Story {
+        name: "more_processes_than_the_ledger_has_room_for_still_have_a_limit",
+        place: Place::Anywhere,
+        tell: full_ledger,
+    },
+    Story {
+        name: "more_users_than_the_ledger_has_room_for_are_counted",
+        place: Place::Anywhere,
+        tell: full_accounts,
+    },
+    Story {
+        name: "without_root_it_says_so",
+        place: Place::Anywhere,
+        tell: without_root,
+    },
+    Story {
+        name: "pins_outside_a_bpf_file_system_are_refused_with_a_remedy",
+        place: Place::Anywhere,
+        tell: no_bpffs,
+    },
+    Story {
+        name: "doctor_tells_what_this_kernel_gives",
+        place: Place::Anywhere,
+        tell: doctor,
+    },
+    Story {
+        name: "verifier_cost_of_each_program",
+        place: Place::Anywhere,
+        tell: verifier_cost,
+    },
+];
+
+/// Starts a bursard that should end at once; its exit code and what it said.
+fn start_in_vain(world: &World) -> Result<(i32, String)> {
+    let mut command = world.daemon.command()?;
+    let output = command
+        .stderr(Stdio::piped())
+        .output()
+        .context("run bursard")?;
+    Ok((
+        output.status.code().context("its exit code")?,
+        String::from_utf8(output.stderr)?,
+    ))
+}
+
+fn broken_at_start(binaries: &Binaries) -> Result<()> {
+    let world = World::new(binaries, "broken", "")?;
+    let path = world.daemon.limits_path();
+    for (text, line, word) in [
+        ("[limits]\nalice = { memory = \"-5M\" }\n", 2, "negative"),
+        ("[limits]\nbob = { memory = \"1G\"\n", 2, ""),
+        (
+            "[limits]\n\n60001 = { memory = \"99999999999T\" }\n",
+            3,
+            "too large",
+        ),
+        (
+            "[limits]\ncarol = { memory = { limit = \"1G\", notice = \"2G\" } }\n",
+            2,
+            "notice",
+        ),
+    ] {
+        fs::write(&path, text)?;
+        let (code, said) = start_in_vain(&world)?;
+        ensure!(code == 2, "ended with {code}: {said}");
+        let place = format!("{}:{line}:", path.display());
+        ensure!(
+            said.contains(&place) && said.contains(word),
+            "{place} {word} is not in: {said}"
+        );
+    }
+    Ok(())
+}
+
+fn broken_at_reload(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "reload", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let path = world.daemon.limits_path();
+    let good = fs::read_to_string(&path)?;
+    fs::write(&path, "[limits]\n60001 = { memo")?;
+    world.daemon.signal(libc::SIGHUP)?;
+    until("the complaint", || {
+        let log = world.daemon.log()?;
+        Ok(log.contains("the limits stay as they were").then_some(()))
+    })?;
+    world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+    // Nor does a change by command write over what the administrator has half written.
+    let reply = world.daemon.try_limit("60002", "1G", false)?;
+    ensure!(
+        matches!(reply, bursar_protocol::Reply::Refused(_)),
+        "{reply:?}"
+    );
+    ensure!(
+        fs::read_to_string(&path)?.ends_with("memo"),
+        "his text is gone"
+    );
+
+    fs::write(&path, good.replace("64M", "128M"))?;
+    world.daemon.signal(libc::SIGHUP)?;
+    until("the new limit", || {
+        let limit = world.daemon.memory("60001")?.limit;
+        Ok(limit.is_some_and(|it| it.get() == 128 << 20).then_some(()))
+    })
+}
+
+fn second(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "second", "")?;
+    world.daemon.start()?;
+    let (code, said) = start_in_vain(&world)?;
+    ensure!(code == 1, "ended with {code}: {said}");
+    let holder = format!("pid {}", world.daemon.pid()?);
+    ensure!(
+        said.contains("already running") && said.contains(&holder),
+        "{said}"
+    );
+    // Other runtime files, the same kernel half.
+    let own = fs::read_to_string(world.daemon.config_path())?;
+    let run = world.directory().join("run").display().to_string();
+    fs::write(
+        world.daemon.config_path(),
+        own.replace(&run, &format!("{run}2")),
+    )?;
+    let (code, said) = start_in_vain(&world)?;
+    ensure!(
+        code == 1 && said.contains("already running with the pins"),
+        "{code}: {said}"
+    );
+    fs::write(world.daemon.config_path(), own)?;
+    Ok(())
+}
+
+fn full_ring(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "ring", "[ledger]\nevents_bytes = \"4K\"\n")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "16M")?;
+    world.daemon.signal(libc::SIGSTOP)?;
+    for _ in 0..30 {
+        world.hog("uid=60001 hold=100M pause")?.expect_killed()?;
+    }
+    world.daemon.signal(libc::SIGCONT)?;
+    let account = world.daemon.account("60001")?.context("his account")?;
+    ensure!(account.kills == 30, "{} kills", account.kills);
+    let lost = until("the loss being told", || {
+        let lost = world.daemon.events_of(EventKind::Lost)?;
+        Ok(lost.into_iter().next())
+    })?;
+    let status = world.daemon.status()?;
+    // A notice now and then, a kill and an end each time: what is not there was counted.
+    let told: usize = [EventKind::Notice, EventKind::Kill, EventKind::Reaped]
+        .iter()
+        .map(|&kind| world.daemon.events_of(kind).map(|it| it.len()))
+        .sum::<Result<usize>>()?;
+    let lost_count = status.kernel_half.events_lost;
+    println!("        {told} events told, {lost_count} lost and counted");
+    ensure!(
+        lost_count > 0 && told as u64 + lost_count >= 60,
+        "{told} told, {lost_count} lost"
+    );
+    ensure!(
+        lost.reason.is_some_and(|it| it.contains("events_bytes")),
+        "no remedy"
+    );
+    ensure!(
+        status
+            .remarks
+            .iter()
+            .any(|it| it.contains("events did not fit")),
+        "{:?}",
+        status.remarks
+    );
+    Ok(())
+}
+
+fn full_ledger(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "full", "[ledger]\nmax_processes = 64\n")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "200M")?;
+    // He fills the ledger with small processes and hopes that the next one is not seen.
+    let mut crowd = world.hog("uid=60001 hold=64K fork=100 pause")?;
+    until("the ledger being full", || {
+        Ok((world.daemon.status()?.kernel_half.records_full > 0).then_some(()))
+    })?;
+    let mut hog = world.hog("uid=60001 hold=300M churn=60000")?;
+    until("somebody being killed for it", || {
+        Ok((!world.daemon.events_of(EventKind::Kill)?.is_empty()).then_some(()))
+    })?;
+    until("the account being within its limit again", || {
+        let row = world.daemon.memory("60001")?;
+        Ok((row.held <= row.limit.context("limit")?).then_some(()))
+    })?;
+    let said = world.daemon.status()?.remarks.join("\n");
+    ensure!(said.contains("max_processes"), "{said}");
+    crowd.finish()?;
+    hog.finish()
+}
+
+fn full_accounts(binaries: &Binaries) -> Result<()> {
+    let config = "[ledger]\nmax_accounts = 8\n[accounts]\nuid_min = 60000\n";
+    let mut world = World::new(binaries, "users", config)?;
+    world.daemon.start()?;
+    world.daemon.limit("default", "64M")?;
+    let mut hogs = Vec::new();
+    for uid in 60010..60030 {
+        let mut hog = world.hog(&format!("uid={uid} hold=1M say=there pause"))?;
+        hog.hear("there")?;
+        hogs.push(hog);
+    }
+    let status = world.daemon.status()?;
+    ensure!(
+        status.accounts.len() == 7,
+        "{} accounts",
+        status.accounts.len()
+    );
+    ensure!(status.kernel_half.accounts_full > 0, "not counted");
+    ensure!(
+        status.remarks.iter().any(|it| it.contains("max_accounts")),
+        "{:?}",
+        status.remarks
+    );
+    // An explicit limit that does not fit is an error, not a silence.
+    let reply = world.daemon.try_limit("60100", "1G", false)?;
+    let bursar_protocol::Reply::Refused(refusal) = reply else {
+        anyhow::bail!("{reply:?}")
+    };
+    ensure!(refusal.message.contains("max_accounts"), "{refusal:?}");
+    Ok(())
+}
+
+fn without_root(binaries: &Binaries) -> Result<()> {
+    use std::os::unix::process::CommandExt;
+
+    let world = World::new(binaries, "nonroot", "")?;
+    let mut command = world.daemon.command()?;
+    command.uid(60001).gid(60001).stderr(Stdio::piped());
+    let output = command.output().context("run bursard as a user")?;
+    let said = String::from_utf8(output.stderr)?;
+    ensure!(
+        output.status.code() == Some(1) && said.contains("needs root"),
+        "{said}"
+    );
+    Ok(())
+}
+
+fn no_bpffs(binaries: &Binaries) -> Result<()> {
+    let world = World::new(binaries, "nobpffs", "")?;
+    let own = fs::read_to_string(world.daemon.config_path())?;
+    let pins = world.pins().display().to_string();
+    let elsewhere = world.directory().join("pins").display().to_string();
+    let text = format!("trigger = \"bpf\"\n{}", own.replace(&pins, &elsewhere));
+    fs::write(world.daemon.config_path(), text)?;
+    let (code, said) = start_in_vain(&world)?;
+    ensure!(code == 1, "ended with {code}: {said}");
+    ensure!(
+        said.contains("BPF file system") && said.contains("mount -t bpf"),
+        "{said}"
+    );
+    fs::write(world.daemon.config_path(), own)?;
+    Ok(())
+}
+
+fn doctor(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "doctor", "")?;
+    world.daemon.start()?;
+    let output = world
+        .bursar(&["doctor"])
+        .output()
+        .context("run bursar doctor")?;
+    ensure!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout)?;
+    for line in text
+        .lines()
+        .filter(|line| !line.starts_with(' ') && !line.is_empty())
+    {
+        println!("        {line}");
+    }
+    let output = world.bursar(&["doctor", "--json"]).output()?;
+    serde_json::from_slice::<serde_json::Value>(&output.stdout).context("doctor --json")?;
+    Ok(())
+}
+
+fn verifier_cost(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "verifier", "")?;
+    world.daemon.start()?;
+    let ours = [
+        "on_rss_stat",
+        "on_exit_mmap",
+        "start_timer",
+        "meet_every_tas",
+        "set_limit",
+        "open_account",
+        "close_account",
+        "configure",
+        "run_oom_killer",
+    ];
+    let mut found = 0;
+    for program in libbpf_rs::query::ProgInfoIter::default() {
+        let name = program.name.to_string_lossy().into_owned();
+        if ours.iter().any(|it| name.starts_with(it)) {
+            found += 1;
+            println!(
+                "        {name:16} {:7} instructions verified",
+                program.verified_insns
+            );
+            // The verifier gives up at a million; far below it a load takes milliseconds.
+            ensure!(
+                program.verified_insns < 400_000,
+                "{name} costs {}",
+                program.verified_insns
+            );
+        }
+    }
+    ensure!(
+        found >= ours.len(),
+        "{found} of {} programs are loaded",
+        ours.len()
+    );
+    Ok(())
+}

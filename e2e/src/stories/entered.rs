@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Accounts that processes enter and never leave (S5 section 2.1).
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use bursar_model::{EventKind, Resource};
+
+use super::beancounters::bill_of;
+use crate::hog::Hog;
+use crate::runner::{Place, Story};
+use crate::wait::until;
+use crate::world::{Binaries, World};
+
+pub(super) const STORIES: &[Story] = &[
+    Story {
+        name: "an_entered_account_is_charged_for_its_processes_and_their_children",
+        place: Place::Anywhere,
+        tell: charged,
+    },
+    Story {
+        name: "an_entered_account_kills_its_own_largest_and_nobody_else",
+        place: Place::Anywhere,
+        tell: kills_inside,
+    },
+    Story {
+        name: "an_entered_account_cannot_be_left",
+        place: Place::Anywhere,
+        tell: escapes,
+    },
+    Story {
+        name: "an_entered_account_is_for_those_it_is_granted_to",
+        place: Place::Anywhere,
+        tell: granted_only,
+    },
+    Story {
+        name: "an_entered_account_has_room_for_what_its_members_reserve",
+        place: Place::Anywhere,
+        tell: reserved,
+    },
+    Story {
+        name: "an_entered_account_outlives_bursard",
+        place: Place::Anywhere,
+        tell: outlives,
+    },
+    Story {
+        // LSM programs.
+        name: "an_entered_account_has_the_gate_before_it",
+        place: Place::Guest,
+        tell: gate,
+    },
+    Story {
+        name: "an_entered_account_taken_away_leaves_its_processes_to_their_users",
+        place: Place::Anywhere,
+        tell: taken_away,
+    },
+];
+
+const ALICE: u32 = 60410;
+const BOB: u32 = 60411;
+const MALLORY: u32 = 60412;
+
+const LIMITS: &str = "[limits]\n\
+    \"=bursar-render\" = { memory = \"64M\", granted = [\"60410\"] }\n\
+    \"=bursar-other\" = { memory = \"64M\", granted = [\"60410\"] }\n\
+    60410 = { memory = \"900M\" }\n\
+    60411 = { memory = \"900M\" }\n";
+
+fn stage(binaries: &Binaries, name: &str, config: &str) -> Result<World> {
+    let mut world = World::new(binaries, name, config)?;
+    fs::write(world.daemon.limits_path(), LIMITS)?;
+    for path in [world.directory().to_owned(), world.directory().join("run")] {
+        fs::create_dir_all(&path)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    }
+    world.daemon.start()?;
+    Ok(world)
+}
+
+/// `bursar run --account ACCOUNT -- hog SCRIPT`, by that user.
+fn inside(world: &World, uid: u32, account: &str, script: &str) -> Command {
+    let hog = world.hog_command().get_program().to_owned();
+    let mut command = world.bursar(&["run", "--account", account, "--"]);
+    command.arg(hog).args(script.split_whitespace());
+    command.uid(uid).gid(uid);
+    command
+}
+
+fn enter(world: &World, uid: u32, script: &str) -> Result<Hog> {
+    Hog::spawn(&mut inside(world, uid, "=bursar-render", script))
+        .with_context(|| format!("enter an account and {script}"))
+}
+
+fn held(world: &World, account: &str) -> Result<u64> {
+    let account = world.daemon.account(account)?;
+    let rows = account.map(|it| it.resources).unwrap_or_default();
+    Ok(rows.values().map(|row| row.held.get()).sum())
+}
+
+fn kills(world: &World) -> Result<Vec<Option<String>>> {
+    let events = world.daemon.events_of(EventKind::Kill)?;
+    Ok(events.into_iter().map(|event| event.account).collect())
+}
+
+const MIB: u64 = 1 << 20;
+
+fn charged(binaries: &Binaries) -> Result<()> {
+    let world = stage(binaries, "entered", "")?;
+    let mut hog = enter(
+        &world,
+        ALICE,
+        "hold=20M say=there wait fork=2 hold=8M say=there pause",
+    )?;
+    hog.hear("there")?;
+    let is_about = |account: &str, mib: u64| {
+        until("what was entered being charged", || {
+            let held = held(&world, account)?;
+            Ok((held >= mib * MIB && held < (mib + 12) * MIB).then_some(()))
+        })
+        .with_context(|| format!("{account} holds {:?}", held(&world, account)))
+    };
+    is_about("=bursar-render", 20)?;
+    hog.go_on()?;
+    hog.hear("there")?;
+    hog.hear("there")?;
+    // The parent's 20 MiB are shared by three and counted once; near no limit each counts in full.
+    until("children being charged", || {
+        Ok((held(&world, "=bursar-render")? >= 36 * MIB).then_some(()))
+    })?;
+    ensure!(
+        held(&world, "60410")? < 4 * MIB,
+        "her own account pays as well"
+    );
+    let processes = |account: &str| {
+        let row = bill_of(&world, account)?.remove(&Resource::Numproc);
+        row.and_then(|it| it.held).context("how many processes")
+    };
+    until(
+        "all three being on the account's bill, and none on hers",
+        || {
+            let billed = (processes("=bursar-render")?, processes("60410")?);
+            Ok((billed == (3, 0)).then_some(()))
+        },
+    )?;
+    // What she starts elsewhere is her own.
+    let mut own = world.hog("uid=60410 hold=30M say=there pause")?;
+    own.hear("there")?;
+    is_about("60410", 30)?;
+    // She asks, inside, about her account: it is the one she is in.
+    let quota = world.bursar(&["quota", "--json"]);
+    let mut asking = world.bursar(&["run", "--account", "=bursar-render", "--"]);
+    asking.arg(quota.get_program()).args(quota.get_args());
+    let output = asking.uid(ALICE).gid(ALICE).stdin(Stdio::null()).output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(text.contains("\"=bursar-render\""), "{text}");
+    drop(hog);
+    until("everything being given back", || {
+        Ok((held(&world, "=bursar-render")? == 0).then_some(()))
+    })
+}
+
+fn kills_inside(binaries: &Binaries) -> Result<()> {
+    let world = stage(binaries, "inkill", "")?;
+    let mut outside = world.hog("uid=60410 hold=200M say=there pause")?;
+    outside.hear("there")?;
+    let mut small = enter(&world, ALICE, "hold=10M say=there pause")?;
+    small.hear("there")?;
+    let mut large = enter(&world, ALICE, "hold=20M say=there wait hold=200M pause")?;
+    large.hear("there")?;
+    large.go_on()?;
+    large.expect_killed()?;
+    small.expect_alive("the smaller one in the same account")?;
+    outside.expect_alive("her larger one outside")?;
+    until("the kill being told", || {
+        Ok((kills(&world)? == [Some("=bursar-render".to_owned())]).then_some(()))
+    })?;
+    let output = world.bursar(&["why"]).output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(text.contains("=bursar-render"), "{text}");
+    Ok(())
+}
+
+fn escapes(binaries: &Binaries) -> Result<()> {
+    let world = stage(binaries, "escapes", "")?;
+    let tricks = [
+        (ALICE, "fork=1"),
+        (ALICE, "detach"),
+        (ALICE, "exec detach exec"),
+        (ALICE, "userns-root pidns"),
+        (ALICE, "userns"),
+        (ALICE, "leader-exits"),
+        (ALICE, "twin"),
+        (0, "uid=60411"),
+        (0, "uid=60411 detach exec"),
+        (0, "detach uid=60412"),
+    ];
+    let mut expected = 0;
+    for (uid, trick) in tricks {
+        // Not for ever, should it get away.
+        let mut hog = enter(
+            &world,
+            uid,
+            &format!("{trick} hold=200M say=free sleep=20000"),
+        )?;
+        expected += 1;
+        until("who tries to leave being killed", || {
+            let killed = kills(&world)?;
+            ensure!(
+                killed
+                    .iter()
+                    .all(|it| it.as_deref() == Some("=bursar-render")),
+                "{trick}: killed in {killed:?}"
+            );
+            Ok((killed.len() >= expected).then_some(()))
+        })
+        .with_context(|| {
+            let status = world
+                .daemon
+                .status()
+                .map(|it| (it.accounts, it.kernel_half));
+            let last = world
+                .daemon
+                .events()
+                .map(|all| all.into_iter().rev().take(4).collect::<Vec<_>>());
+            format!("{trick} by {uid}: {status:?}, {last:?}")
+        })?;
+        expected = kills(&world)?.len();
+        hog.finish()?;
+    }
+    until("everything being given back", || {
+        Ok((held(&world, "=bursar-render")? == 0).then_some(()))
+    })
+}
+
+fn granted_only(binaries: &Binaries) -> Result<()> {
+    let world = stage(binaries, "granted", "")?;
+    let table = [
+        (MALLORY, "=bursar-render", 3, "may not enter"),
+        (BOB, "=bursar-render", 3, "may not enter"),
+        (MALLORY, "=bursar-none", 3, "may not enter"),
+        (0, "=bursar-none", 1, "there is no account"),
+        (ALICE, "60411", 2, "only shared accounts"),
+        (ALICE, "=bursar-render", 0, ""),
+        (0, "=bursar-render", 0, ""),
+    ];
+    for (uid, account, code, words) in table {
+        let mut command = inside(&world, uid, account, "sleep=1");
+        let output = command.stdin(Stdio::null()).output()?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(
+            output.status.code() == Some(code) && text.contains(words),
+            "{uid} into {account}: {:?}: {text}",
+            output.status
+        );
+    }
+    // Once in, no other: not even root.
+    for uid in [ALICE, 0] {
+        let again = inside(&world, uid, "=bursar-other", "sleep=1");
+        let mut command = world.bursar(&["run", "--account", "=bursar-render", "--"]);
+        command.arg(again.get_program()).args(again.get_args());
+        let output = command.uid(uid).gid(uid).stdin(Stdio::null()).output()?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(
+            output.status.code() == Some(1) && text.contains("which nobody leaves"),
+            "{:?}: {text}",
+            output.status
+        );
+    }
+    Ok(())
+}
+
+fn gate(binaries: &Binaries) -> Result<()> {
+    let config = "[gate]\nmode = \"auto\"\nmeasure = \"committed\"\n";
+    let world = stage(binaries, "ingate", config)?;
+    let grower = binaries.path("grower");
+    let mut command = world.bursar(&["run", "--account", "=bursar-render", "--"]);
+    command.arg(&grower).args([
+        // another user's, in a child
+        "forked=uid=60411+map=70M",
+        "map=40M",
+        "map=30M",
+        "drop",
+        "map=30M",
+    ]);
+    command.uid(0).current_dir("/").stdin(Stdio::null());
+    let output = command.output().context("run grower")?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let expected = "map=70M: ENOMEM\nmap=40M: ok\nmap=30M: ENOMEM\nmap=30M: ok\n";
+    ensure!(said == expected, "{said}");
+    // Outside it is another account's matter.
+    let outside = Command::new(&grower)
+        .args(["uid=60410", "map=200M"])
+        .current_dir("/")
+        .output()?;
+    let said = String::from_utf8_lossy(&outside.stderr).into_owned();
+    ensure!(said == "map=200M: ok\n", "{said}");
+    until("the refusal being told", || {
+        let events = world.daemon.events_of(EventKind::Refused)?;
+        let mut accounts = events.iter().map(|it| it.account.as_deref());
+        Ok(accounts
+            .any(|it| it == Some("=bursar-render"))
+            .then_some(()))
+    })
+}
+
+fn reserved(binaries: &Binaries) -> Result<()> {
+    let world = stage(binaries, "inreserve", "")?;
+    let library = binaries.path("libbursar.so");
+    let spender = |command: &mut Command| {
+        command.arg("transact").arg("60410").arg(&library);
+        command.env("BURSAR_SOCKET", world.daemon.socket());
+        let mut spender = Hog::spawn(command)?;
+        spender.hear("ready")?;
+        anyhow::Ok(spender)
+    };
+    // Root's, so that they may become hers.
+    let member = || {
+        let mut command = world.bursar(&["run", "--account", "=bursar-render", "--"]);
+        spender(command.arg(binaries.path("spender")))
+    };
+    let ask = |spender: &mut Hog, what: &str| -> Result<i32> {
+        spender.say(what)?;
+        spender
+            .next_line()?
+            .trim_end()
+            .parse()
+            .context(what.to_owned())
+    };
+    let promised =
+        |account: &str| -> Result<u64> { Ok(world.daemon.memory(account)?.reserved.get()) };
+    let (mut first, mut second) = (member()?, member()?);
+    let mut outside = spender(&mut Command::new(binaries.path("spender")))?;
+    // 40 MiB twice, of a barrier at 60.8.
+    ensure!(ask(&mut first, "reserve 10240")? == 0);
+    ensure!(promised("=bursar-render")? == 40 * MIB && promised("60410")? == 0);
+    let refused = ask(&mut second, "reserve 10240")?;
+    ensure!(refused == libc::ENOMEM, "{refused}");
+    ensure!(ask(&mut outside, "reserve 10240")? == 0);
+    ensure!(promised("60410")? == 40 * MIB);
+    first.finish()?;
+    until("a dead member's promise being given back", || {
+        Ok((ask(&mut second, "reserve 10240")? == 0).then_some(()))
+    })
+}
+
+fn outlives(binaries: &Binaries) -> Result<()> {
+    let mut world = stage(binaries, "outlives", "")?;
+    let script = "hold=10M say=there wait fork=1 hold=10M say=there wait fork=1 hold=200M pause";
+    let mut hog = enter(&world, ALICE, script)?;
+    hog.hear("there")?;
+    world.daemon.end(libc::SIGKILL)?;
+    // Born while nobody of ours is alive.
+    hog.go_on()?;
+    hog.hear("there")?;
+    world.daemon.start()?;
+    until("the account being known again", || {
+        Ok((held(&world, "=bursar-render")? >= 18 * MIB).then_some(()))
+    })?;
+    ensure!(held(&world, "60410")? < 4 * MIB, "her own account pays");
+    world.daemon.end(libc::SIGKILL)?;
+    let before = fs::read_to_string(format!("/proc/{}/stat", hog.pid()))?;
+    ensure!(!before.is_empty(), "it is gone already");
+    hog.go_on()?;
+    // Its grandchild is killed, whoever waited for it ends.
+    hog.end()?;
+    world.daemon.start()?;
+    until("the kill being told", || {
+        Ok((kills(&world)? == [Some("=bursar-render".to_owned())]).then_some(()))
+    })
+}
+
+fn taken_away(binaries: &Binaries) -> Result<()> {
+    let world = stage(binaries, "takenaway", "")?;
+    let mut hog = enter(
+        &world,
+        ALICE,
+        "hold=30M say=there wait hold=200M say=there pause",
+    )?;
+    hog.hear("there")?;
+    until("what was entered being charged", || {
+        Ok((held(&world, "=bursar-render")? >= 30 * MIB).then_some(()))
+    })?;
+    let output = world
+        .bursar(&["limit", "clear", "=bursar-render"])
+        .output()?;
+    ensure!(output.status.success(), "{output:?}");
+    until("her own account paying", || {
+        Ok((held(&world, "60410")? >= 30 * MIB).then_some(()))
+    })?;
+    hog.go_on()?;
+    hog.hear("there")?;
+    hog.expect_alive("one whose account is gone")
+}

@@ -1,0 +1,615 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Ways to hold more than the limit. Each is tried by a user who may hold 128 MiB (32 MiB in a small
+//! guest); each prints a line of the table: what was tried, what came of it, how far it went.
+
+use std::ffi::CStr;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bursar_model::{AccountStatus, Event, EventKind};
+
+use crate::hog::Hog;
+use crate::runner::{Place, Story};
+use crate::table;
+use crate::wait::until;
+use crate::world::{Binaries, World};
+
+/// What has to come of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// The page that is too many is answered by a kill.
+    KillAtOnce,
+    /// The same, where it was one of several processes, which go on meanwhile where the event cannot
+    /// signal another one (before 6.13).
+    KillAmongSeveral,
+    /// No event tells of it: it is counted, and answered by a kill, within a second.
+    KillWithinASecond,
+    /// It would outlive all processes: it counts, nobody is killed for it, its user and the
+    /// administrator are told which files it is, and his processes are kept to a sixteenth beside it.
+    Told,
+    /// Documented: it does not count, and docs/KERNEL.md says how much it can be.
+    NotCounted,
+}
+
+struct Way {
+    title: &'static str,
+    /// Scripts of hogs, each started when the one before is `there`. `{N}` is N thousand-and-twenty-
+    /// fourths of the limit.
+    scripts: &'static [&'static str],
+    answer: Answer,
+    config: &'static str,
+}
+
+/// Ways as stories: a story's function has no argument to tell it which way.
+macro_rules! ways {
+    ($($name:literal, $place:ident, $answer:ident, $title:literal, [$($script:literal),+] $(, $config:literal)?;)*) => {
+        const WAYS: &[Story] = &[$(Story {
+            name: concat!("evasion_", $name),
+            place: Place::$place,
+            tell: |binaries| tell(binaries, $name, &Way {
+                title: $title,
+                scripts: &[$($script),+],
+                answer: Answer::$answer,
+                config: concat!($($config)?),
+            }),
+        }),*];
+    };
+}
+
+// Those whose outcome hangs on the kernel's version are told in guests, too; the others there when named.
+ways! {
+    "plainly", Anywhere, KillAtOnce, "private memory, a page at a time", ["uid=60001 hold={1280} say=full pause"];
+    "by_a_file_in_tmpfs", Anywhere, Told, "a file in /dev/shm", ["uid=60001 file={shm}:{1280} say=full pause"];
+    "by_many_small_files", Host, Told, "1,280 files in /dev/shm", ["uid=60001 files={shm-dir}:1280:{1} say=full pause"];
+    "by_a_system_v_segment", Anywhere, Told, "a System V segment, filled and detached", ["uid=60001 sysv={1280} say=full pause"];
+    "by_a_removed_file", Host, KillWithinASecond, "a tmpfs file without a name", ["uid=60001 unlinked={1280} say=full pause"];
+    "by_a_memfd", Anywhere, KillWithinASecond, "a memfd, written", ["uid=60001 memfd={1280} say=full pause"];
+    "by_many_memfds", Host, KillWithinASecond, "650 memfds", ["uid=60001 memfds=650:{2} say=full pause"];
+    "by_a_memfd_in_a_socket", Host, KillWithinASecond, "a memfd whose only descriptor lies in a socket", ["uid=60001 parked={1280} say=full pause"];
+    "by_hidden_shared_memory", Host, KillWithinASecond, "shared anonymous memory, its pages unmapped", ["uid=60001 hidden={1280} say=full pause"];
+    "by_a_tmpfs_of_ones_own", Host, KillWithinASecond, "a tmpfs in a user and mount namespace", ["uid=60001 userns-root tmpfs={1280} say=full pause"];
+    "by_a_ramfs_of_ones_own", Anywhere, KillWithinASecond, "a ramfs in a user and mount namespace", ["uid=60001 userns-root ramfs={1280} say=full pause"];
+    "by_a_mapped_file", Host, KillAtOnce, "a tmpfs file, mapped and touched", ["uid=60001 mapped-file={shm}:{1280} say=full pause"];
+    "by_shared_memory", Anywhere, KillAtOnce, "MAP_SHARED|MAP_ANONYMOUS", ["uid=60001 shm={1280} say=full pause"];
+    "by_a_fork_tree", Host, KillAmongSeveral, "3 × 3 processes", ["uid=60001 fork=3 fork=3 hold={150} say=full pause"];
+    "by_hundreds_of_small_processes", Host, KillAmongSeveral, "400 processes of a hundredth each", ["uid=60001 fork=400 hold={3} pause"];
+    "by_threads", Host, KillAtOnce, "8 threads", ["uid=60001 threads=8:{160} say=full pause"];
+    "by_vfork", Anywhere, KillAtOnce, "a child of vfork in its parent's memory", ["uid=60001 vfork-hold={1280} say=full pause"];
+    "by_shared_address_space", Host, KillAtOnce, "two processes of one memory (CLONE_VM)", ["uid=60001 twin hold={1280} say=full pause"];
+    "by_populate", Host, KillAtOnce, "one mmap(MAP_POPULATE)", ["uid=60001 populate={1280} say=full pause"];
+    "by_huge_pages", Host, KillAtOnce, "transparent huge pages", ["uid=60001 huge={1280} say=full pause"];
+    "by_locked_memory", Guest, KillAtOnce, "mmap(MAP_LOCKED)", ["lockable uid=60001 lock={1280} say=full pause"];
+    "by_mremap", Host, KillAtOnce, "mremap by mremap, moving", ["uid=60001 grow={1280} say=full pause"];
+    "by_lazy_freeing", Host, KillAtOnce, "MADV_FREE on everything", ["uid=60001 lazy={1280} say=full pause"];
+    "by_userfaultfd", Host, KillAtOnce, "userfaultfd, UFFDIO_COPY", ["uid=60001 by-copy={1280} say=full pause"];
+    "by_writing_into_a_child", Host, KillAmongSeveral, "process_vm_writev into a child that waits", ["uid=60001 write-child={1280} say=full pause"];
+    "by_one_write_into_a_child", Anywhere, KillAmongSeveral, "the same in one call, which the child's death does not end", ["uid=60001 write-child-at-once={2560} say=full pause"];
+    "by_poking_a_child", Host, KillAmongSeveral, "/proc/PID/mem of a child", ["uid=60001 poke-child={1280} say=full pause"];
+    "by_a_traced_child", Anywhere, KillAmongSeveral, "a child stopped under ptrace holds most", ["uid=60001 traced={768} hold={600} say=full pause"];
+    "by_a_child_held_at_its_exit", Anywhere, KillAmongSeveral, "a child whose tracer holds it at its exit holds most", ["uid=60001 leaving={768} hold={600} say=full pause"];
+    "by_a_stopped_process", Host, KillAmongSeveral, "a stopped process holds most", ["uid=60001 hold={768} say=there stop pause", "uid=60001 hold={600} say=full pause"];
+    "by_a_dead_first_thread", Anywhere, KillAtOnce, "a zombie leader, live threads", ["uid=60001 leader-exits hold={1280} say=full pause"];
+    "by_detaching", Host, KillAmongSeveral, "double fork and setsid", ["uid=60001 detach hold={1280} say=full pause"];
+    "by_a_user_namespace", Anywhere, KillAtOnce, "in a user namespace, as its root", ["uid=60001 userns-root hold={1280} say=full pause"];
+    "by_a_pid_namespace", Host, KillAmongSeveral, "as pid 1 of a pid namespace", ["uid=60001 userns-root pidns hold={1280} say=full pause"];
+    "by_exec", Host, KillAtOnce, "fresh images, one after the other", ["uid=60001 hold={600} exec hold={600} exec hold={1280} say=full pause"];
+    "by_a_set_uid_program", Host, KillAtOnce, "a set-uid program: the real uid pays", ["uid=60001 run={helper} hold={1280} say=full pause"];
+    "by_changing_ones_uid", Anywhere, KillAtOnce, "a set-uid program that becomes its owner: the charge moves", ["uid=60001 run={helper} hold={600} effective hold={1280} say=full pause"];
+    "by_racing", Anywhere, KillAmongSeveral, "4 processes at once", ["uid=60001 fork=4 hold={400} pause"];
+    "by_filling_the_ledger", Host, KillWithinASecond, "more processes than the ledger has records", ["uid=60001 fork=90 hold={14} pause"], "[ledger]\nmax_processes = 64\n";
+    "by_page_tables", Anywhere, KillWithinASecond, "page tables of a sparse mapping", ["uid=60001 sparse={tables} say=full pause"];
+    "by_hugetlb", Guest, KillWithinASecond, "the pool of huge pages (hugetlb)", ["uid=60001 hold=1M hugetlb={1280} say=full pause"];
+    "by_swap", Named, KillAtOnce, "given to swap as soon as it is touched", ["uid=60001 swapped={1280} say=full pause"];
+    "by_pipes", Host, NotCounted, "pipe buffers", ["uid=60001 pipes=24M say=full pause"];
+    "by_socket_buffers", Host, NotCounted, "socket buffers", ["uid=60001 sockets=24M say=full pause"];
+    "by_pinned_pages", Anywhere, NotCounted, "a page of each huge page given to a pipe, the rest unmapped", ["uid=60001 gift=24M say=full pause"];
+}
+
+const COSTS: &[Story] = &[
+    Story {
+        name: "evasion_by_a_hundred_thousand_files_costs_us_little",
+        place: Place::Host,
+        tell: flood,
+    },
+    Story {
+        name: "who_removes_his_files_pays_no_more_and_files_of_others_are_theirs",
+        place: Place::Anywhere,
+        tell: ownership,
+    },
+];
+
+/// All of them.
+pub(super) fn stories() -> Vec<Story> {
+    [WAYS, COSTS].concat()
+}
+
+/// What a story's scripts leave outside processes.
+struct Leftovers {
+    file: String,
+    directory: String,
+    helper: std::path::PathBuf,
+    pool: Option<String>,
+    swap: Option<Swap>,
+}
+
+const POOL: &str = "/proc/sys/vm/nr_hugepages";
+
+impl Leftovers {
+    fn new(binaries: &Binaries, name: &str) -> Self {
+        let unique = format!("bursar-e2e-{}-{name}", std::process::id());
+        Self {
+            file: format!("/dev/shm/{unique}"),
+            directory: format!("/dev/shm/{unique}.d"),
+            // Not where the stage is: that may be a file system that lets nobody change his uid.
+            helper: binaries.path(&unique),
+            pool: None,
+            swap: None,
+        }
+    }
+
+    fn remove(&self) {
+        let _ = fs::remove_file(&self.file);
+        let _ = fs::remove_file(&self.helper);
+        let _ = fs::remove_dir_all(&self.directory);
+        let table = fs::read_to_string("/proc/sysvipc/shm").unwrap_or_default();
+        for line in table.lines().skip(1) {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            if let (Some(Ok(id)), Some(&"60001")) =
+                (fields.get(1).map(|it| it.parse()), fields.get(9))
+            {
+                // SAFETY: a throw-away user's segment; nothing is written.
+                unsafe { libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut()) };
+            }
+        }
+    }
+}
+
+impl Drop for Leftovers {
+    fn drop(&mut self) {
+        self.remove();
+        if let Some(pool) = &self.pool {
+            let _ = fs::write(POOL, pool);
+        }
+    }
+}
+
+/// Swap on a device in memory, on until this is dropped.
+struct Swap;
+
+const SWAP: &CStr = c"/dev/zram0";
+
+impl Swap {
+    fn on(bytes: u64) -> Result<Self> {
+        use std::os::unix::fs::FileExt;
+        let size = "/sys/block/zram0/disksize";
+        fs::write(size, bytes.to_string())
+            .with_context(|| format!("write {size}: is the module zram loaded?"))?;
+        // include/linux/swap.h union swap_header: version 1 and the last page; the magic ends the page.
+        let mut header = [0_u8; 4096];
+        header[1024..1028].copy_from_slice(&1_u32.to_ne_bytes());
+        let last = u32::try_from(bytes / 4096 - 1).context("a small swap")?;
+        header[1028..1032].copy_from_slice(&last.to_ne_bytes());
+        header[4086..].copy_from_slice(b"SWAPSPACE2");
+        let device = fs::File::options().write(true).open("/dev/zram0");
+        device
+            .and_then(|it| it.write_all_at(&header, 0).and_then(|()| it.sync_all()))
+            .context("write a swap header to /dev/zram0")?;
+        // SAFETY: a NUL-terminated path.
+        if unsafe { libc::swapon(SWAP.as_ptr(), 0) } != 0 {
+            return Err(std::io::Error::last_os_error()).context("turn swap on");
+        }
+        Ok(Self)
+    }
+}
+
+impl Drop for Swap {
+    fn drop(&mut self) {
+        // SAFETY: a NUL-terminated path.
+        unsafe { libc::swapoff(SWAP.as_ptr()) };
+        let _ = fs::write("/sys/block/zram0/reset", "1");
+    }
+}
+
+fn limit_bytes() -> Result<u64> {
+    let meminfo = fs::read_to_string("/proc/meminfo").context("read /proc/meminfo")?;
+    let total: u64 = meminfo
+        .split_whitespace()
+        .nth(1)
+        .and_then(|kib| kib.parse().ok())
+        .context("how much memory there is")?;
+    Ok(if total < 4 << 20 { 32 << 20 } else { 128 << 20 })
+}
+
+/// The script with its sizes and places.
+fn written_out(script: &str, limit: u64, leftovers: &Leftovers) -> String {
+    let mut text = script
+        .replace("{shm}", &leftovers.file)
+        .replace("{shm-dir}", &leftovers.directory)
+        .replace("{helper}", &leftovers.helper.display().to_string())
+        // A page of page table for each 2 MiB.
+        .replace("{tables}", &format!("{}K", limit / 1024 * 5 / 4 * 512));
+    while let Some((before, rest)) = text.split_once('{') {
+        let (parts, after) = rest.split_once('}').unwrap_or((rest, ""));
+        let kib = parts.parse::<u64>().unwrap_or(0) * limit / 1024 / 1024;
+        text = format!("{before}{kib}K{after}");
+    }
+    text
+}
+
+/// The set-uid program of another throw-away user.
+fn make_helper(binaries: &Binaries, helper: &Path) -> Result<()> {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    fs::copy(binaries.path("hog"), helper).context("copy hog")?;
+    chown(helper, Some(60002), Some(60002)).context("give it away")?;
+    fs::set_permissions(helper, fs::Permissions::from_mode(0o4755)).context("make it set-uid")?;
+    let place = rustix::fs::statvfs(helper).context("ask where it lies")?;
+    let is_idle = place.f_flag.contains(rustix::fs::StatVfsMountFlags::NOSUID);
+    ensure!(!is_idle, "{helper:?} lies on a file system without set-uid");
+    Ok(())
+}
+
+struct Attempt<'a> {
+    way: &'a Way,
+    world: World,
+    limit: u64,
+    bound: u64,
+    /// Whose limit is to hold.
+    payer: &'static str,
+    reaches_others: bool,
+}
+
+impl Attempt<'_> {
+    fn account(&self) -> Result<AccountStatus> {
+        self.world
+            .daemon
+            .account(self.payer)?
+            .context("its account")
+    }
+
+    fn held(&self) -> Result<(u64, u64)> {
+        let row = self.world.daemon.memory(self.payer)?;
+        Ok((row.held.get(), row.maxheld.get()))
+    }
+
+    fn row(&self, outcome: &str, most: u64) {
+        let beyond = (most as f64 - self.limit as f64) / f64::from(1 << 20);
+        table::add([
+            self.way.title.to_owned(),
+            outcome.to_owned(),
+            format!("{beyond:+.1} MiB"),
+        ]);
+    }
+
+    /// How far it may have gone.
+    fn slack(&self) -> u64 {
+        let huge = if self.way.title.contains("huge") {
+            2 << 20
+        } else {
+            0
+        };
+        super::allowance()
+            + self.bound
+            + huge
+            + match self.way.answer {
+                // Who was forked from one process shares its pages until he writes to them: while
+                // bursard is asked how many (docs/design/7-shared-pages.md "At a crossing"). And
+                // docs/KERNEL.md "Before 6.13". Where a processor is emulated bursard's answer takes as long
+                // as it takes others to grow by more.
+                Answer::KillAmongSeveral if self.reaches_others && !super::is_emulated() => {
+                    self.limit / 4
+                }
+                Answer::KillAmongSeveral => self.limit / 2,
+                // What the whole attempt is, and no more of it is held in the end.
+                Answer::KillWithinASecond => self.limit / 2,
+                _ => 0,
+            }
+    }
+
+    fn killed(&self, hogs: &mut [Hog]) -> Result<()> {
+        let is_timed = self.way.answer == Answer::KillWithinASecond;
+        let begun = Instant::now();
+        // It says so where it has got all that it wanted, and nothing where it was killed before.
+        let full = is_timed
+            && self
+                .way
+                .scripts
+                .last()
+                .is_some_and(|it| it.contains("say=full"))
+            && hogs.last_mut().is_some_and(|hog| hog.hear("full").is_ok());
+        let since = if full { Instant::now() } else { begun };
+        until("a kill", || Ok((self.account()?.kills > 0).then_some(())))?;
+        let waited = since.elapsed();
+        if self.way.title.contains("one call") {
+            // The child first; and then who goes on filling it, unless the kernel ends his call: what
+            // is reaped takes no pages any more.
+            let writer = hogs.last_mut().context("the writer")?;
+            if writer.hear("full").is_err() {
+                writer.expect_killed()?;
+            }
+        }
+        until("held being within the limit", || {
+            Ok((self.held()?.0 <= self.limit).then_some(()))
+        })?;
+        // It stays so: nothing is held that was only forgotten.
+        let calm = Instant::now();
+        while calm.elapsed() < Duration::from_millis(300) {
+            let (held, _) = self.held()?;
+            ensure!(held <= self.limit + self.slack(), "{held} bytes again");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let (_, most) = self.held()?;
+        ensure!(
+            most <= self.limit + self.slack(),
+            "{} KiB over the limit",
+            (most - self.limit) >> 10
+        );
+        let kill = self
+            .world
+            .daemon
+            .events_of(EventKind::Kill)?
+            .into_iter()
+            .next()
+            .context("a kill event")?;
+        if full {
+            // An emulated guest's second is a long one.
+            let second = if super::is_emulated() { 6 } else { 1 };
+            ensure!(
+                waited < Duration::from_millis(second * 1200),
+                "only after {waited:?}"
+            );
+            self.row(&format!("killed {} ms after", waited.as_millis()), most);
+        } else {
+            let trigger = kill.trigger.map_or("?", |it| match it {
+                bursar_model::Trigger::Event => "at the event",
+                bursar_model::Trigger::Timer => "by the timer",
+                bursar_model::Trigger::Notifier => "by bursard",
+                bursar_model::Trigger::Poll => "by a scan",
+            });
+            self.row(&format!("killed {trigger}"), most);
+        }
+        Ok(())
+    }
+
+    fn told(&self, hogs: &mut [Hog], leftovers: &Leftovers) -> Result<()> {
+        let hog = hogs.last_mut().context("somebody")?;
+        hog.hear("full")?;
+        let size = self.limit / 1024 * 1280;
+        let full = Instant::now();
+        let held = until("the files being counted", || {
+            let (held, _) = self.held()?;
+            Ok((held + self.bound >= size).then_some(held))
+        })?;
+        let noticed = full.elapsed();
+        let second = if super::is_emulated() { 6 } else { 1 };
+        ensure!(
+            noticed < Duration::from_secs(second),
+            "only after {noticed:?}"
+        );
+        ensure!(held < size + (4 << 20), "{held} bytes for {size}");
+        let event = until("being told which", || {
+            let told = self.world.daemon.events_of(EventKind::NoVictim)?;
+            Ok(told.into_iter().find(|it: &Event| it.files_bytes.is_some()))
+        })?;
+        let largest = event.files.first().context("the largest file")?;
+        ensure!(
+            largest.place.starts_with(&leftovers.file)
+                || largest.place.starts_with(&leftovers.directory)
+                || largest.place.starts_with("System V segment"),
+            "{largest:?}"
+        );
+        let status = self.world.daemon.status()?;
+        ensure!(
+            status
+                .remarks
+                .iter()
+                .any(|it| it.contains("no kill would free")),
+            "{:?}",
+            status.remarks
+        );
+        let why = self
+            .world
+            .bursar(&["why"])
+            .output()
+            .context("run bursar why")?;
+        let why = String::from_utf8_lossy(&why.stdout).replace('\n', " ");
+        ensure!(why.contains("Nobody was killed"), "{why}");
+        hog.expect_alive("who filled them")?;
+        // A shell to clean up with is possible, a second limit is not.
+        let mut modest = self.world.hog("uid=60001 hold=100K say=there pause")?;
+        modest.hear("there")?;
+        let mut greedy = self
+            .world
+            .hog(&format!("uid=60001 hold={}K pause", self.limit / 2048))?;
+        greedy.expect_killed()?;
+        modest.expect_alive("a small process beside the files")?;
+        hog.expect_alive("who filled them")?;
+        let (_, most) = self.held()?;
+        leftovers.remove();
+        until("held being next to nothing", || {
+            Ok((self.held()?.0 < 8 << 20).then_some(()))
+        })?;
+        self.row(
+            &format!(
+                "counted {} ms after, told, nobody killed",
+                noticed.as_millis()
+            ),
+            most,
+        );
+        Ok(())
+    }
+
+    fn not_counted(&self, hogs: &mut [Hog]) -> Result<()> {
+        let hog = hogs.last_mut().context("somebody")?;
+        hog.hear("full")?;
+        std::thread::sleep(Duration::from_millis(600));
+        hog.expect_alive("who holds what does not count")?;
+        let (held, most) = self.held()?;
+        ensure!(
+            held < 8 << 20,
+            "{held} bytes: it counts, and docs/KERNEL.md says that it does not"
+        );
+        self.row("does not count (documented)", most);
+        Ok(())
+    }
+}
+
+fn tell(binaries: &Binaries, name: &str, way: &Way) -> Result<()> {
+    let limit = limit_bytes()?;
+    let mut leftovers = Leftovers::new(binaries, name);
+    leftovers.remove();
+    if name.contains("many_small_files") {
+        use std::os::unix::fs::chown;
+        fs::create_dir(&leftovers.directory).context("make a directory in /dev/shm")?;
+        chown(&leftovers.directory, Some(60001), Some(60001)).context("give it away")?;
+    }
+    if name == "by_swap" {
+        leftovers.swap = Some(Swap::on(limit * 2)?);
+    }
+    if name == "by_hugetlb" {
+        leftovers.pool = Some(fs::read_to_string(POOL).context("read the pool's size")?);
+        fs::write(POOL, "24").context("make a pool of huge pages")?;
+    }
+    let mut world = World::new(binaries, name, way.config)?;
+    if way.scripts.iter().any(|it| it.contains("{helper}")) {
+        make_helper(binaries, &leftovers.helper)?;
+    }
+    world.daemon.start()?;
+    for user in ["60001", "60002"] {
+        world.daemon.limit(user, &format!("{}M", limit >> 20))?;
+    }
+    let status = world.daemon.status()?;
+    ensure!(
+        status.kernel_half.counts_files,
+        "files are not counted here"
+    );
+    let attempt = Attempt {
+        way,
+        reaches_others: status.kernel_half.signals_others,
+        limit,
+        bound: status.error_bound_bytes.get(),
+        payer: if way.title.contains("becomes its owner") {
+            "60002"
+        } else {
+            "60001"
+        },
+        world,
+    };
+    let mut hogs = Vec::new();
+    for script in way.scripts {
+        if let Some(before) = hogs.last_mut() {
+            Hog::hear(before, "there")?;
+        }
+        let script = written_out(script, limit, &leftovers);
+        hogs.push(attempt.world.hog(&script)?);
+    }
+    let outcome = match way.answer {
+        Answer::Told => attempt.told(&mut hogs, &leftovers),
+        Answer::NotCounted => attempt.not_counted(&mut hogs),
+        Answer::KillAtOnce | Answer::KillAmongSeveral | Answer::KillWithinASecond => {
+            attempt.killed(&mut hogs)
+        }
+    };
+    if outcome.is_err() {
+        let (held, most) = attempt.held().unwrap_or_default();
+        attempt.row("FAILED", most);
+        println!("        held {held}, at most {most}, of {limit}");
+        if let Ok(account) = attempt.account() {
+            println!("        {account:?}");
+        }
+        for event in attempt.world.daemon.events().unwrap_or_default() {
+            let event = serde_json::to_string(&event).unwrap_or_default();
+            println!("        {event}");
+        }
+    }
+    outcome
+}
+
+/// More files than a timer may count are counted by bursard, and all of them.
+fn flood(binaries: &Binaries) -> Result<()> {
+    use std::os::unix::fs::chown;
+
+    let leftovers = Leftovers::new(binaries, "flood");
+    leftovers.remove();
+    fs::create_dir(&leftovers.directory).context("make a directory in /dev/shm")?;
+    chown(&leftovers.directory, Some(60001), Some(60001)).context("give it away")?;
+    let mut world = World::new(binaries, "flood", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "1G")?;
+    for count in [5_000_u64, 100_000] {
+        let directory = format!("{}/{count}", leftovers.directory);
+        fs::create_dir(&directory)?;
+        chown(&directory, Some(60001), Some(60001))?;
+        world
+            .hog(&format!("uid=60001 files={directory}:{count}:4K"))?
+            .end()?;
+        let written = Instant::now();
+        until("all of them being counted", || {
+            let held = world.daemon.memory("60001")?.held.get();
+            Ok((held >= count * 4096).then_some(()))
+        })?;
+        let noticed = written.elapsed();
+        ensure!(noticed < Duration::from_millis(2500), "after {noticed:?}");
+        let half = world.daemon.status()?.kernel_half;
+        println!(
+            "        {count} files: counted {} ms after the last, a count of {} inodes takes {} µs, at most {} µs",
+            noticed.as_millis(),
+            half.files,
+            half.files_count_ns / 1000,
+            half.files_count_max_ns / 1000
+        );
+        ensure!(
+            half.files_count_max_ns < 500_000_000,
+            "a count of {} ns",
+            half.files_count_max_ns
+        );
+    }
+    Ok(())
+}
+
+/// Whose a file is decides who pays, not who has it mapped or open.
+fn ownership(binaries: &Binaries) -> Result<()> {
+    let leftovers = Leftovers::new(binaries, "owner");
+    leftovers.remove();
+    let mut world = World::new(binaries, "owner", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    world.daemon.limit("60002", "64M")?;
+    let file = &leftovers.file;
+    world.hog(&format!("uid=60001 file={file}:20M"))?.end()?;
+    let held = |user: &str| -> Result<u64> { Ok(world.daemon.memory(user)?.held.get()) };
+    until("his file being counted", || {
+        Ok((held("60001")? >= 20 << 20).then_some(()))
+    })?;
+    // Mapped by its owner: still once. By another: the owner's all the same, and his RSS.
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(file, fs::Permissions::from_mode(0o666))?;
+    let mut own = world.hog(&format!("uid=60001 map={file} say=there pause"))?;
+    own.hear("there")?;
+    let mut other = world.hog(&format!("uid=60002 map={file} say=there pause"))?;
+    other.hear("there")?;
+    std::thread::sleep(Duration::from_millis(1200));
+    let bytes = held("60001")?;
+    ensure!(
+        (20 << 20..26 << 20).contains(&bytes),
+        "{bytes} for one file of 20 MiB"
+    );
+    ensure!(held("60002")? >= 20 << 20, "what he maps is his RSS");
+    other.finish()?;
+    until("the other one paying nothing any more", || {
+        Ok((held("60002")? < 1 << 20).then_some(()))
+    })?;
+    fs::remove_file(file)?;
+    std::thread::sleep(Duration::from_millis(600));
+    ensure!(held("60001")? >= 20 << 20, "it is mapped still");
+    own.finish()?;
+    // What it mapped goes at once, the file with the next count: in between it counts once more.
+    let account = until("nobody paying any more", || {
+        let account = world.daemon.account("60001")?.context("his account")?;
+        let is_over = held("60001")? < 1 << 20 && account.unmapped.get() == 0;
+        Ok(is_over.then_some(account))
+    })?;
+    ensure!(account.kills == 0, "{account:?}");
+    Ok(())
+}

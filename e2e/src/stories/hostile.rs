@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Users who try to forge, to hide, to flood.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use anyhow::{Context, Result, ensure};
+use bursar_model::EventKind;
+
+use crate::runner::{Place, Story};
+use crate::wait::until;
+use crate::world::{Binaries, World};
+
+pub(super) const STORIES: &[Story] = &[
+    Story {
+        name: "a_hostile_name_forges_nothing",
+        place: Place::Anywhere,
+        tell: names,
+    },
+    Story {
+        name: "an_ordinary_user_sees_and_changes_nothing_of_others",
+        place: Place::Anywhere,
+        tell: other_users,
+    },
+    Story {
+        name: "a_flood_on_the_socket_keeps_nobody_out",
+        place: Place::Anywhere,
+        tell: socket_flood,
+    },
+    Story {
+        name: "who_is_first_at_bursards_places_keeps_it_from_nothing",
+        place: Place::Anywhere,
+        tell: squatter,
+    },
+    Story {
+        name: "a_user_who_breaches_all_the_time_harms_only_himself",
+        place: Place::Anywhere,
+        tell: breach_loop,
+    },
+];
+
+fn names(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "names", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let forged = "x\\nkilled:sshd";
+    for name in [forged, "\\x1b[2Jhi", "a\"b\\\\c", "\u{202e}txt", "(x) R 1"] {
+        let mut hog = Command::hog(&world, name)?;
+        hog.expect_killed()?;
+        world.daemon.await_event(EventKind::Reaped, hog.pid())?;
+    }
+    let log = world.daemon.log()?;
+    ensure!(
+        !log.lines().any(|line| line.starts_with("killed:")),
+        "a line was forged:\n{log}"
+    );
+    ensure!(
+        log.chars().all(|c| c == '\n' || !c.is_control()),
+        "controls in the log"
+    );
+    for arguments in [
+        ["events", "--json"].as_slice(),
+        &["events"],
+        &["why"],
+        &["status"],
+    ] {
+        let output = world.bursar(arguments).output().context("run bursar")?;
+        ensure!(output.status.success(), "{arguments:?}: {output:?}");
+        let text = String::from_utf8(output.stdout).context("its output is UTF-8")?;
+        ensure!(
+            text.chars().all(|c| c == '\n' || !c.is_control()),
+            "{arguments:?}: {text:?}"
+        );
+        ensure!(!text.contains('\u{202e}'), "{arguments:?}: {text:?}");
+    }
+    let json = world.bursar(&["events", "--json"]).output()?.stdout;
+    for line in json
+        .split(|&byte| byte == b'\n')
+        .filter(|line| !line.is_empty())
+    {
+        serde_json::from_slice::<bursar_model::Event>(line).context("an event a line")?;
+    }
+    Ok(())
+}
+
+/// Starts hogs whose names have blanks, which scripts cannot.
+struct Command;
+
+impl Command {
+    fn hog(world: &World, name: &str) -> Result<crate::Hog> {
+        let mut command = world.hog_command();
+        command
+            .arg("uid=60001")
+            .arg(format!("name={name}"))
+            .arg("hold=200M")
+            .arg("pause");
+        crate::Hog::spawn(&mut command)
+    }
+}
+
+fn other_users(binaries: &Binaries) -> Result<()> {
+    use std::os::unix::process::CommandExt;
+
+    let mut world = World::new(binaries, "others", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    world.daemon.limit("60002", "64M")?;
+    world
+        .hog("uid=60001 name=secret hold=200M pause")?
+        .expect_killed()?;
+    let as_bob = |arguments: &[&str]| -> Result<(i32, String)> {
+        let mut command = world.bursar(arguments);
+        command.uid(60002).gid(60002);
+        let output = command.output().context("run bursar as bob")?;
+        let text = [output.stdout, output.stderr].concat();
+        Ok((
+            output.status.code().context("its exit code")?,
+            String::from_utf8(text)?,
+        ))
+    };
+    for arguments in [
+        ["limit", "set", "60002", "1G"].as_slice(),
+        &["limit", "clear", "60002"],
+        &["status", "60001"],
+        &["limit", "show", "60001"],
+    ] {
+        let (code, text) = as_bob(arguments)?;
+        ensure!(code == 3, "{arguments:?} ended with {code}: {text}");
+    }
+    for arguments in [
+        ["status", "--json"].as_slice(),
+        &["events", "--json"],
+        &["why", "--json"],
+        &["quota"],
+    ] {
+        let (code, text) = as_bob(arguments)?;
+        ensure!(
+            code == 0 || arguments[0] == "why",
+            "{arguments:?} ended with {code}: {text}"
+        );
+        ensure!(
+            !text.contains("secret") && !text.contains("60001"),
+            "{arguments:?} tells: {text}"
+        );
+    }
+    Ok(())
+}
+
+fn socket_flood(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "flood", "")?;
+    world.daemon.start()?;
+    let socket = world.daemon.socket();
+    let descriptors = || crate::proc::descriptors(world.daemon.pid()?);
+    let at_rest = descriptors()?;
+    // As root every one of these is let in, so that each is really read.
+    let mut silent: Vec<UnixStream> = Vec::new();
+    for _ in 0..200 {
+        silent.push(UnixStream::connect(&socket)?);
+    }
+    for (index, stream) in silent.iter_mut().enumerate() {
+        let garbage: &[u8] = match index % 4 {
+            0 => b"{\"version\":1,",
+            1 => b"\xff\xfe\n",
+            2 => b"{\"version\":99,\"ask\":\"quota\"}\n",
+            _ => b"[[[[[[[[[[[[[[[[[[[[[[[[\n",
+        };
+        stream.write_all(garbage)?;
+    }
+    let mut endless = UnixStream::connect(&socket)?;
+    // The daemon hangs up in the middle: that is the point.
+    let _ = endless.write_all(&vec![b'x'; 1 << 20]);
+    let mut answer = String::new();
+    let _ = endless.read_to_string(&mut answer);
+    ensure!(world.daemon.status().is_ok(), "it does not answer any more");
+    world.daemon.limit("60001", "64M")?;
+    world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+    let before = crate::proc::status_of(world.daemon.pid()?, "VmRSS")?;
+    drop(silent);
+    until("the connections being closed", || {
+        Ok((descriptors()? < at_rest + 10).then_some(()))
+    })?;
+    ensure!(before < 64 << 10, "{before} KiB resident");
+
+    // One user has his share of connections and no more.
+    let script = "import socket,sys\nn=0\nkeep=[]\nfor i in range(64):\n s=socket.socket(socket.AF_UNIX)\n s.connect(sys.argv[1])\n keep.append(s)\n s.settimeout(0.3)\n try:\n  if s.recv(1): n+=1\n except TimeoutError: pass\nprint(n)\n";
+    if std::path::Path::new("/usr/bin/python3").exists() {
+        use std::os::unix::process::CommandExt;
+        let mut python = std::process::Command::new("/usr/bin/python3");
+        python
+            .args(["-c", script])
+            .arg(&socket)
+            .uid(60002)
+            .gid(60002);
+        let output = python.output().context("run python3")?;
+        let refused: u32 = String::from_utf8(output.stdout)?
+            .trim()
+            .parse()
+            .context("its count")?;
+        ensure!(refused == 48, "{refused} of 64 connections were refused");
+    }
+    Ok(())
+}
+
+fn breach_loop(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "loop", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "32M")?;
+    world.daemon.limit("60002", "64M")?;
+    let mut honest = world.hog("uid=60002 hold=40M say=there pause")?;
+    honest.hear("there")?;
+    for _ in 0..30 {
+        world.hog("uid=60001 hold=100M pause")?.expect_killed()?;
+    }
+    honest.expect_alive("the honest neighbour")?;
+    let account = world.daemon.account("60001")?.context("his account")?;
+    ensure!(
+        account.kills == 30,
+        "{} kills for 30 breaches",
+        account.kills
+    );
+    ensure!(world.daemon.memory("60001")?.failcnt == 30);
+    // Told once a second at most, however often he comes near.
+    let notices = world.daemon.events_of(EventKind::Notice)?.len();
+    ensure!(notices < 30, "{notices} notices");
+    Ok(())
+}
+
+/// Where everybody may write to the BPF file system somebody may be there first, and own what root
+/// pins; and a lock file that everybody may open, everybody may lock.
+fn squatter(binaries: &Binaries) -> Result<()> {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+
+    let mut world = World::new(binaries, "squat", "")?;
+    let theirs = world.pins().join("half-0000000000000000");
+    std::fs::create_dir_all(&theirs)?;
+    for path in [world.pins(), &theirs] {
+        chown(path, Some(60002), Some(60002)).with_context(|| format!("give {path:?} away"))?;
+    }
+    world.daemon.start()?;
+    let pins = std::fs::metadata(world.pins())?;
+    ensure!(pins.uid() == 0, "they are still his");
+    ensure!(pins.permissions().mode() & 0o077 == 0, "he still gets in");
+    ensure!(!theirs.exists(), "what he put there is still there");
+    ensure!(world.daemon.log()?.contains("taken from him"), "not said");
+    let lock = world.directory().join("run/bursard.lock");
+    ensure!(std::fs::metadata(&lock)?.permissions().mode() & 0o077 == 0);
+    world.daemon.limit("60001", "64M")?;
+    world.hog("uid=60001 hold=200M pause")?.expect_killed()
+}

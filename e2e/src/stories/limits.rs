@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Setting, changing and taking away limits; for whom they are.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bursar_model::{AccountKind, EventKind};
+use bursar_protocol::{Ask, ErrorKind, Reply};
+
+use crate::runner::{Place, Story};
+use crate::wait::until;
+use crate::world::{Binaries, World};
+
+pub(super) const STORIES: &[Story] = &[
+    Story {
+        name: "a_limit_change_takes_effect_at_once",
+        place: Place::Host,
+        tell: at_once,
+    },
+    Story {
+        name: "a_limit_below_what_is_held_is_refused_with_the_facts_unless_forced",
+        place: Place::Anywhere,
+        tell: below_held,
+    },
+    Story {
+        name: "processes_older_than_the_limit_count",
+        place: Place::Anywhere,
+        tell: older_processes,
+    },
+    Story {
+        name: "default_covers_ordinary_users_and_nobody_else",
+        place: Place::Anywhere,
+        tell: default_covers,
+    },
+    Story {
+        name: "a_shared_account_counts_its_members_together",
+        place: Place::Anywhere,
+        tell: shared,
+    },
+    Story {
+        name: "each_member_of_a_group_has_the_groups_limit_by_himself",
+        place: Place::Anywhere,
+        tell: group,
+    },
+    Story {
+        name: "unknown_users_and_limits_above_ram_are_kept_and_said",
+        place: Place::Anywhere,
+        tell: remarks,
+    },
+    Story {
+        name: "a_limit_taken_away_restores_what_was_changed",
+        place: Place::Anywhere,
+        tell: cleared,
+    },
+];
+
+fn at_once(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "once", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "100M")?;
+    // Asked, decided, written to disk, in force: the answer comes when it holds. The slowest of them
+    // belongs to whatever else this machine does.
+    let timed = |changes: usize, who: &dyn Fn(usize) -> (String, String)| -> Result<()> {
+        let mut spent = Vec::new();
+        for round in 0..changes {
+            let (who, size) = who(round);
+            let began = Instant::now();
+            world.daemon.limit(&who, &size)?;
+            spent.push(began.elapsed());
+        }
+        spent.sort_unstable();
+        let median = spent.get(changes / 2).copied().unwrap_or_default();
+        let slowest = spent.last().copied().unwrap_or_default();
+        println!("        {changes} changes: median {median:?}, slowest {slowest:?}");
+        ensure!(
+            median < Duration::from_millis(10),
+            "a change took {median:?}"
+        );
+        Ok(())
+    };
+    timed(100, &|round| {
+        ("60001".into(), format!("{}M", 64 + round % 2))
+    })?;
+    timed(11, &|round| ((60100 + round).to_string(), "50M".into()))?;
+    world.daemon.limit("60003", "50M")?;
+    world.hog("uid=60003 hold=200M pause")?.expect_killed()?;
+    Ok(())
+}
+
+fn below_held(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "below", "")?;
+    world.daemon.start()?;
+    let mut hog = world.hog("uid=60001 hold=80M say=there pause")?;
+    hog.hear("there")?;
+    // Once for a user who has no limit yet and once for one who has.
+    for _ in 0..2 {
+        let Reply::Refused(refusal) = world.daemon.try_limit("60001", "50M", false)? else {
+            bail!("it was not refused")
+        };
+        ensure!(refusal.kind == ErrorKind::Refused, "{refusal:?}");
+        for fact in ["60001", " holds 8", "50 MiB", "--force"] {
+            ensure!(
+                refusal.message.contains(fact),
+                "{fact} is not in: {}",
+                refusal.message
+            );
+        }
+        hog.expect_alive("one whose limit was refused")?;
+        world.daemon.limit("60001", "100M")?;
+    }
+    let reply = world.daemon.try_limit("60001", "50M", true)?;
+    ensure!(matches!(reply, Reply::Changed { .. }), "{reply:?}");
+    hog.expect_killed()
+}
+
+fn older_processes(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "older", "")?;
+    let mut old = world.hog("uid=60001 hold=40M say=there wait hold=60M pause")?;
+    old.hear("there")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let held = world.daemon.memory("60001")?.held.get();
+    ensure!(held >= 40 << 20, "only {held} bytes are seen");
+    old.go_on()?;
+    old.expect_killed()
+}
+
+fn default_covers(binaries: &Binaries) -> Result<()> {
+    let config = "[accounts]\nuid_min = 60000\nexempt = [\"60005-60006\"]\n";
+    let mut world = World::new(binaries, "default", config)?;
+    let mut old = world.hog("uid=60001 hold=30M say=there pause")?;
+    old.hear("there")?;
+    world.daemon.start()?;
+    world.daemon.limit("60004", "none")?;
+    world.daemon.limit("default", "64M")?;
+    world.hog("uid=60002 hold=200M pause")?.expect_killed()?;
+    for (uid, why) in [
+        (59_999, "below uid_min"),
+        (60_005, "exempt"),
+        (60_004, "limit none"),
+    ] {
+        let mut free = world.hog(&format!("uid={uid} hold=80M say=there pause"))?;
+        free.hear("there").with_context(|| why.to_owned())?;
+        free.expect_alive(why)?;
+    }
+    let account = world
+        .daemon
+        .account("60001")?
+        .context("the account of one who was there before")?;
+    ensure!(account.kind == AccountKind::Default, "{account:?}");
+    ensure!(world.daemon.memory("60001")?.held.get() >= 30 << 20);
+    // Raised for all of them at once, then taken away.
+    world.daemon.limit("default", "300M")?;
+    let mut fits = world.hog("uid=60002 hold=200M say=there pause")?;
+    fits.hear("there")?;
+    let reply = world.daemon.ask(Ask::ClearLimit {
+        who: "default".parse()?,
+    })?;
+    ensure!(matches!(reply, Reply::Changed { .. }), "{reply:?}");
+    ensure!(
+        world.daemon.account("60002")?.is_none(),
+        "it is still there"
+    );
+    Ok(())
+}
+
+/// Runs the daemon with users and groups of the story's own: /etc/passwd and /etc/group are covered
+/// in a mount namespace that only it sees.
+fn start_with_groups(world: &mut World) -> Result<()> {
+    let directory = world.directory().to_owned();
+    let passwd = "root:x:0:0::/root:/bin/sh\nalice:x:60001:60001::/:/bin/sh\nbob:x:60002:60002::/:/bin/sh\ncarol:x:60003:60100::/:/bin/sh\n";
+    fs::write(directory.join("passwd"), passwd)?;
+    fs::write(
+        directory.join("group"),
+        "root:x:0:\nfilm:x:60100:alice,bob\n",
+    )?;
+    fs::write(
+        directory.join("nsswitch.conf"),
+        "passwd: files\ngroup: files\n",
+    )?;
+    let mut command = world.daemon.command()?;
+    cover_etc(&mut command, &directory);
+    world.daemon.start_as(&mut command)
+}
+
+/// Makes a command see its own /etc/passwd, /etc/group and /etc/nsswitch.conf.
+pub(super) fn cover_etc(command: &mut Command, directory: &std::path::Path) {
+    let directory = directory.to_owned();
+    let cover = move || -> std::io::Result<()> {
+        use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+        // SAFETY: unshares what only this process, which has one thread, sees.
+        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS)? };
+        mount_change(
+            "/",
+            MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
+        )?;
+        for name in ["passwd", "group", "nsswitch.conf"] {
+            let target = std::path::Path::new("/etc").join(name);
+            if !target.exists() {
+                continue;
+            }
+            mount_bind(directory.join(name), &target)?;
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec only system calls and reading of memory that is ours.
+    unsafe { command.pre_exec(cover) };
+}
+
+fn shared(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "shared", "")?;
+    start_with_groups(&mut world)?;
+    world.daemon.limit("=film", "100M")?;
+    let mut alice = world.hog("uid=60001 hold=20M say=there pause")?;
+    alice.hear("there")?;
+    let mut carol = world.hog("uid=60003 hold=15M say=there pause")?;
+    carol.hear("there")?;
+    let account = world
+        .daemon
+        .account("=film")?
+        .context("the shared account")?;
+    ensure!(
+        account.kind == AccountKind::Shared && account.uid.is_none(),
+        "{account:?}"
+    );
+    let mut bob = world.hog("uid=60002 hold=90M pause")?;
+    bob.expect_killed()?;
+    alice.expect_alive("a member")?;
+    carol.expect_alive("a member by primary group")?;
+    let kill = world.daemon.await_event(EventKind::Kill, bob.pid())?;
+    ensure!(kill.account.as_deref() == Some("=film"), "{kill:?}");
+    ensure!(kill.uid.is_some_and(|uid| uid.get() == 60002), "{kill:?}");
+    ensure!(kill.candidates_met == Some(3), "{kill:?}");
+    // A limit of one's own leaves the shared account.
+    world.daemon.limit("bob", "150M")?;
+    let mut bob = world.hog("uid=60002 hold=100M say=there pause")?;
+    bob.hear("there")?;
+    ensure!(world.daemon.memory("bob")?.held.get() >= 100 << 20);
+    let row = world.daemon.memory("=film")?;
+    ensure!(row.held.get() < 80 << 20, "bob still counts: {}", row.held);
+    Ok(())
+}
+
+fn group(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "group", "")?;
+    start_with_groups(&mut world)?;
+    world.daemon.limit("@film", "64M")?;
+    let mut hogs = Vec::new();
+    for uid in [60001, 60002, 60003] {
+        let mut hog = world.hog(&format!("uid={uid} hold=40M say=there pause"))?;
+        hog.hear("there")?;
+        hogs.push(hog);
+    }
+    for hog in &mut hogs {
+        hog.expect_alive("a member within his own limit")?;
+    }
+    for name in ["alice", "bob", "carol"] {
+        ensure!(
+            world
+                .daemon
+                .account(name)?
+                .is_some_and(|it| it.kind == AccountKind::Group),
+            "{name}"
+        );
+    }
+    world.hog("uid=60002 hold=200M pause")?.expect_killed()
+}
+
+fn remarks(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "remarks", "")?;
+    fs::write(
+        world.daemon.limits_path(),
+        "[limits]\nnobodyhere = { memory = \"1G\" }\n60001 = { memory = \"64M\" }\n",
+    )?;
+    world.daemon.start()?;
+    let said = world.daemon.status()?.remarks.join("\n");
+    ensure!(
+        said.contains("nobodyhere") && said.contains("no user"),
+        "{said}"
+    );
+    world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+    let remarks = world.daemon.limit("60002", "8T")?;
+    ensure!(
+        remarks
+            .iter()
+            .any(|it| it.contains("above this machine's memory")),
+        "{remarks:?}"
+    );
+    let kept = fs::read_to_string(world.daemon.limits_path())?;
+    ensure!(kept.contains("nobodyhere"), "{kept}");
+    Ok(())
+}
+
+fn cleared(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "cleared", "")?;
+    let mut hog = world.hog("uid=60001 hold=30M say=there wait hold=100M say=more pause")?;
+    hog.hear("there")?;
+    let adj = || -> Result<String> {
+        Ok(
+            fs::read_to_string(format!("/proc/{}/oom_score_adj", hog.pid()))?
+                .trim()
+                .to_owned(),
+        )
+    };
+    let before = adj()?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    until("oom_score_adj being raised", || {
+        Ok((adj()? == "998").then_some(()))
+    })?;
+    let reply = world.daemon.ask(Ask::ClearLimit {
+        who: "60001".parse()?,
+    })?;
+    ensure!(matches!(reply, Reply::Changed { .. }), "{reply:?}");
+    until("oom_score_adj being restored", || {
+        Ok((adj()? == before).then_some(()))
+    })?;
+    hog.go_on()?;
+    hog.hear("more")?;
+    let again = world.daemon.ask(Ask::ClearLimit {
+        who: "60001".parse()?,
+    })?;
+    ensure!(
+        matches!(again, Reply::Refused(ref it) if it.kind == ErrorKind::NotFound),
+        "{again:?}"
+    );
+    Ok(())
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who pays: the real user, whatever program he came through; the owner of the outermost user namespace;
+//! and nobody for what is dead. How soon a change of user moves the charge.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use bursar_model::{Event, EventKind};
+
+use crate::hog::Hog;
+use crate::household::{ANN, BEN, Household};
+use crate::proc::status_of;
+use crate::runner::{Place, Story};
+use crate::wait::{until, within};
+use crate::world::{Binaries, World};
+
+pub(super) const STORIES: &[Story] = &[
+    Story {
+        name: "who_pays_after_su_the_user_become",
+        place: Place::Host,
+        tell: su,
+    },
+    Story {
+        name: "who_pays_after_sudo_the_user_become",
+        place: Place::Host,
+        tell: sudo,
+    },
+    Story {
+        name: "who_pays_for_what_cron_starts_the_owner_of_the_crontab",
+        place: Place::Host,
+        tell: cron,
+    },
+    Story {
+        name: "who_pays_for_what_at_starts_the_owner_of_the_job",
+        place: Place::Host,
+        tell: at,
+    },
+    Story {
+        name: "who_pays_in_a_rootless_container_its_owner_whatever_uid_is_taken",
+        place: Place::Anywhere,
+        tell: container,
+    },
+    Story {
+        name: "who_pays_for_zombies_nobody",
+        place: Place::Anywhere,
+        tell: zombies,
+    },
+    Story {
+        name: "who_pays_after_a_change_of_uid_is_seen_without_a_page_fault",
+        place: Place::Host,
+        tell: unseen,
+    },
+];
+
+const SIZE: u64 = 30 << 20;
+/// Holds that much, waits, and tries more than anybody here may have.
+const GROW: &str = "hold=30M say=there wait hold=200M pause";
+
+fn stage(binaries: &Binaries, name: &str) -> Result<(World, Household)> {
+    let mut world = World::new(binaries, name, "")?;
+    // Ann's programs are found through it.
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(world.directory(), open).context("open the stage")?;
+    let household = Household::furnish(binaries, world.directory())?;
+    world.daemon.start()?;
+    for uid in [ANN, BEN] {
+        world.daemon.limit(&uid.to_string(), "100M")?;
+    }
+    Ok((world, household))
+}
+
+fn held(world: &World, uid: u32) -> Result<u64> {
+    Ok(world.daemon.memory(&uid.to_string())?.held.get())
+}
+
+fn await_held(world: &World, uid: u32) -> Result<()> {
+    until("the payer being charged", || {
+        Ok((held(world, uid)? >= SIZE).then_some(()))
+    })
+}
+
+/// The kill of a hog that this user pays for.
+fn await_kill(world: &World, uid: u32) -> Result<Event> {
+    until("a kill", || {
+        let kills = world.daemon.events_of(EventKind::Kill)?;
+        Ok(kills
+            .into_iter()
+            .find(|it| it.uid.is_some_and(|it| it.get() == uid)))
+    })
+}
+
+fn expect_killed(world: &World, hog: &mut Hog, uid: u32) -> Result<()> {
+    hog.go_on()?;
+    let kill = await_kill(world, uid)?;
+    ensure!(kill.comm.as_deref() == Some("hog"), "{kill:?}");
+    Ok(())
+}
+
+fn hog(binaries: &Binaries, script: &str) -> String {
+    format!("{} {script}", binaries.path("hog").display())
+}
+
+fn su(binaries: &Binaries) -> Result<()> {
+    let (world, household) = stage(binaries, "su")?;
+    let mut su = household.start(&["su", "ann", "-c", &hog(binaries, GROW)])?;
+    su.hear("there")?;
+    await_held(&world, ANN)?;
+    expect_killed(&world, &mut su, ANN)?;
+    // su itself, still root, waits for its child: not hers.
+    println!("        Ann pays for what su starts; what su has itself is root's");
+    until("su's end", || Ok((!su.is_alive()?).then_some(())))
+}
+
+fn sudo(binaries: &Binaries) -> Result<()> {
+    let (world, household) = stage(binaries, "sudo")?;
+    let sudo = household.program("sudo", "usr/bin/sudo");
+    let as_ben = format!("exec {sudo} -u ben {}", hog(binaries, GROW));
+    let mut as_ben = household.start(&["su", "ann", "-c", &as_ben])?;
+    as_ben.hear("there")?;
+    await_held(&world, BEN)?;
+    let hers = held(&world, ANN)?;
+    ensure!(hers < SIZE / 2, "she pays {hers} for his");
+    expect_killed(&world, &mut as_ben, BEN)?;
+    // Who may become root has root's limit: none.
+    let as_root = format!("exec {sudo} {}", hog(binaries, "hold=150M say=there pause"));
+    let mut as_root = household.start(&["su", "ann", "-c", &as_root])?;
+    as_root.hear("there")?;
+    let hers = held(&world, ANN)?;
+    ensure!(hers < SIZE / 2, "she pays {hers} for root's");
+    as_root.expect_alive("root's")?;
+    println!(
+        "        Ben pays after sudo -u ben, root after sudo; Ann for {hers} bytes of her own"
+    );
+    Ok(())
+}
+
+fn cron(binaries: &Binaries) -> Result<()> {
+    let (world, household) = stage(binaries, "cron")?;
+    // Of cron's entries the one that needs nobody to wait for a full minute.
+    household.write_crontab(&format!(
+        "@reboot {}\n",
+        hog(binaries, "hold=30M sleep=1500 hold=200M pause")
+    ))?;
+    let mut cron = household.start(&[&household.program("cron", "usr/sbin/cron"), "-f"])?;
+    await_held(&world, ANN)?;
+    let kill = await_kill(&world, ANN)?;
+    ensure!(kill.comm.as_deref() == Some("hog"), "{kill:?}");
+    cron.expect_alive("cron")?;
+    println!("        Ann pays for the job of her crontab; cron lives");
+    Ok(())
+}
+
+fn at(binaries: &Binaries) -> Result<()> {
+    let (world, household) = stage(binaries, "at")?;
+    let script = format!(
+        "{} -f & while ! [ -e /run/atd.pid ]; do sleep 0.1; done; \
+         su ann -c \"echo '{}' | {} now\" 2>&1; wait",
+        household.program("at", "usr/sbin/atd"),
+        hog(binaries, "hold=30M sleep=1500 hold=200M pause"),
+        household.program("at", "usr/bin/at"),
+    );
+    let mut atd = household.start(&["/bin/sh", "-c", &script])?;
+    await_held(&world, ANN)?;
+    let kill = await_kill(&world, ANN)?;
+    ensure!(kill.comm.as_deref() == Some("hog"), "{kill:?}");
+    atd.expect_alive("atd")?;
+    println!("        Ann pays for her job; atd lives");
+    Ok(())
+}
+
+/// As newuidmap would: uid 0 inside is the owner, the others are of a range that is his.
+fn map_users(pid: u32, owner: u32, range: u32) -> Result<()> {
+    for map in ["uid_map", "gid_map"] {
+        let text = format!("0 {owner} 1\n1 {range} 50\n");
+        fs::write(format!("/proc/{pid}/{map}"), text).context("map users of a namespace")?;
+    }
+    Ok(())
+}
+
+fn container(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "container", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60511", "100M")?;
+    // Whose uid is used inside, and who never did anything.
+    world.daemon.limit("60557", "100M")?;
+    let mut hog = world.hog(
+        "uid=60511 userns say=there wait uid=8 hold=30M say=inside wait userns hold=30M say=deeper \
+         wait hold=200M pause",
+    )?;
+    hog.hear("there")?;
+    map_users(hog.pid(), 60511, 60550)?;
+    hog.go_on()?;
+    hog.hear("inside")?;
+    let seen = status_of(hog.pid(), "Uid")?;
+    ensure!(seen == 60557, "it is uid {seen} outside");
+    until("the owner being charged", || {
+        Ok((held(&world, 60511)? >= SIZE).then_some(()))
+    })?;
+    ensure!(held(&world, 60557)? == 0, "the uid inside is charged");
+    hog.go_on()?;
+    hog.hear("deeper")?;
+    until("the owner of the outermost namespace being charged", || {
+        Ok((held(&world, 60511)? >= 2 * SIZE).then_some(()))
+    })?;
+    ensure!(
+        held(&world, 60557)? == 0,
+        "the owner of the inner namespace is charged"
+    );
+    hog.go_on()?;
+    hog.expect_killed()
+}
+
+fn zombies(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "zombies", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60512", "500M")?;
+    let mut hog = world.hog("uid=60512 zombies=40:4M say=there pause")?;
+    hog.hear("there")?;
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", hog.pid()))
+        .context("its children")?;
+    ensure!(children.split_whitespace().count() == 40, "{children:?}");
+    until("the parent alone being charged", || {
+        let account = world.daemon.account("60512")?.context("the account")?;
+        let held = world.daemon.memory("60512")?.held.get();
+        let is_alone = account.processes == 1 && account.dying.get() == 0 && held < 4 << 20;
+        Ok(is_alone.then_some(()))
+    })?;
+    Ok(())
+}
+
+/// Page faults of a process so far.
+fn faults(pid: u32) -> Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).context("read /proc/PID/stat")?;
+    let fields = text.rsplit_once(')').context("a comm")?.1;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    number(7)
+        .zip(number(9))
+        .map(|(minor, major)| minor + major)
+        .context("page faults")
+}
+
+/// How long after a change of uid the charge has moved to `uid`.
+fn time_move(world: &World, hog: &mut Hog, uid: u32) -> Result<Duration> {
+    // Its last page faults are those on its way into the wait.
+    until("it waiting", || {
+        let text = fs::read_to_string(format!("/proc/{}/syscall", hog.pid()));
+        let is_reading = text.is_ok_and(|it| it.starts_with(&format!("{} 0x0 ", libc::SYS_read)));
+        Ok(is_reading.then_some(()))
+    })?;
+    let before = faults(hog.pid())?;
+    hog.go_on()?;
+    within(Duration::from_secs(5), "the change of uid", || {
+        Ok((status_of(hog.pid(), "Uid")? == u64::from(uid)).then_some(()))
+    })?;
+    let changed = Instant::now();
+    within(Duration::from_secs(12), "the charge moving", || {
+        Ok((held(world, uid)? >= SIZE).then_some(()))
+    })?;
+    let took = changed.elapsed();
+    let taken = faults(hog.pid())? - before;
+    if taken > 0 {
+        bail!("{taken} page faults told of the change; the story wants none");
+    }
+    Ok(took)
+}
+
+fn unseen(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "unseen", "")?;
+    world.daemon.start()?;
+    for uid in ["60513", "60514"] {
+        world.daemon.limit(uid, "100M")?;
+    }
+    let (mut entered, mut moved) = (Vec::new(), Vec::new());
+    for _ in 0..5 {
+        // Root's so far, whom nobody counts: only a walk over all tasks can find it.
+        let mut hog = world.hog("hold=30M unseen-uids=60513:60513 pause")?;
+        hog.hear("ready")?;
+        ensure!(held(&world, 60513)? == 0);
+        entered.push(time_move(&world, &mut hog, 60513)?);
+        hog.finish()?;
+        // Counted already: the audit of what is recorded sees it.
+        let mut hog = world.hog("uids=60513:60514 hold=30M unseen-uids=60514:60514 pause")?;
+        hog.hear("ready")?;
+        until("the first user being charged", || {
+            Ok((held(&world, 60513)? >= SIZE).then_some(()))
+        })?;
+        moved.push(time_move(&world, &mut hog, 60514)?);
+        hog.finish()?;
+        until("nobody being charged", || {
+            Ok((held(&world, 60513)? + held(&world, 60514)? == 0).then_some(()))
+        })?;
+    }
+    let longest = |all: &[Duration]| all.iter().max().copied().unwrap_or_default();
+    println!(
+        "        without a page fault: from nobody to a user in {entered:.0?}, from user to user in {moved:.0?}"
+    );
+    ensure!(
+        longest(&entered) < Duration::from_millis(1300),
+        "{entered:?}"
+    );
+    ensure!(longest(&moved) < Duration::from_millis(700), "{moved:?}");
+    Ok(())
+}

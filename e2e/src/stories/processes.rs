@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The ledger keeps up with what processes do: fork, exec, exit, threads, shared address spaces, uid
+//! changes, user namespaces.
+
+use anyhow::{Result, ensure};
+use bursar_model::EventKind;
+
+use crate::hog::Hog;
+use crate::proc::counted_bytes;
+use crate::runner::{Place, Story};
+use crate::wait::until;
+use crate::world::{Binaries, World};
+
+pub(super) const STORIES: &[Story] = &[
+    Story {
+        name: "held_is_what_proc_says",
+        place: Place::Anywhere,
+        tell: as_proc_says,
+    },
+    Story {
+        name: "held_follows_fork_exec_and_exit_and_ends_at_nothing",
+        place: Place::Anywhere,
+        tell: ends_at_nothing,
+    },
+    Story {
+        name: "a_uid_change_moves_the_charge",
+        place: Place::Anywhere,
+        tell: uid_change,
+    },
+    Story {
+        name: "a_user_namespace_is_charged_to_its_owner",
+        place: Place::Anywhere,
+        tell: user_namespace,
+    },
+    Story {
+        name: "a_dead_first_thread_does_not_hide_its_process",
+        place: Place::Anywhere,
+        tell: dead_leader,
+    },
+    Story {
+        name: "processes_sharing_one_memory_do_not_outlive_its_limit",
+        place: Place::Anywhere,
+        tell: twins,
+    },
+    Story {
+        // Needs CAP_SYS_RESOURCE, which not every root has.
+        name: "exempt_processes_count_and_are_spared",
+        place: Place::Guest,
+        tell: exempt,
+    },
+];
+
+fn there(world: &World, script: &str) -> Result<Hog> {
+    let mut hog = world.hog(script)?;
+    hog.hear("there")?;
+    Ok(hog)
+}
+
+fn as_proc_says(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "proc", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "500M")?;
+    let hogs = [
+        there(&world, "uid=60001 hold=37M say=there pause")?,
+        there(&world, "uid=60001 hold=5M shm=11M say=there pause")?,
+        there(&world, "uid=60001 reserve=10G hold=1M say=there pause")?,
+        there(&world, "uid=60001 hold=20M drop hold=3M say=there pause")?,
+        there(&world, "uid=60001 hold=8M exec hold=2M say=there pause")?,
+    ];
+    let expected = hogs
+        .iter()
+        .try_fold(0, |sum, hog| anyhow::Ok(sum + counted_bytes(hog.pid())?))?;
+    let bound = world.daemon.status()?.error_bound_bytes.get();
+    // Before 6.16 /proc itself shows what CPUs have not kept back only (5898aa8f9a0b).
+    let slack = bound * hogs.len() as u64;
+    until("held being what /proc says", || {
+        let held = world.daemon.memory("60001")?.held.get();
+        Ok((held.abs_diff(expected) <= slack).then_some(()))
+    })?;
+    until("five processes being counted", || {
+        Ok(world
+            .daemon
+            .account("60001")?
+            .filter(|it| it.processes == 5)
+            .map(drop))
+    })
+}
+
+fn ends_at_nothing(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "nothing", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "500M")?;
+    world
+        .hog("uid=60001 hold=3M fork=4 forks=2000 exec hold=1M fork=2 churn=1000")?
+        .end()?;
+    world.daemon.until_empty(60001)?;
+    let half = world.daemon.status()?.kernel_half;
+    println!(
+        "        drift repaired {} in {} repairs, {} ends and {} beginnings missed, {} runs skipped",
+        half.drift_repaired_bytes,
+        half.drift_repairs,
+        half.stale_records,
+        half.missed_processes,
+        half.skipped_runs
+    );
+    Ok(())
+}
+
+fn uid_change(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "uid", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    // Root's so far, and nobody's business; then Alice's, without exec.
+    let mut hog = there(
+        &world,
+        "hold=30M say=there wait uid=60001 hold=2M say=hers wait hold=60M pause",
+    )?;
+    ensure!(world.daemon.memory("60001")?.held.get() == 0);
+    hog.go_on()?;
+    hog.hear("hers")?;
+    until("the charge being hers", || {
+        Ok((world.daemon.memory("60001")?.held.get() >= 32 << 20).then_some(()))
+    })?;
+    hog.go_on()?;
+    hog.expect_killed()
+}
+
+fn user_namespace(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "userns", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let mut hog = there(
+        &world,
+        "uid=60001 userns hold=20M say=there wait hold=100M pause",
+    )?;
+    until("the owner being charged", || {
+        Ok((world.daemon.memory("60001")?.held.get() >= 20 << 20).then_some(()))
+    })?;
+    hog.go_on()?;
+    hog.expect_killed()
+}
+
+fn dead_leader(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "leader", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let mut hog = there(
+        &world,
+        "uid=60001 leader-exits hold=20M say=there wait hold=100M pause",
+    )?;
+    let held = world.daemon.memory("60001")?.held.get();
+    ensure!(held >= 20 << 20, "{held} bytes");
+    hog.go_on()?;
+    hog.expect_killed()?;
+    let kill = world.daemon.await_event(EventKind::Kill, hog.pid())?;
+    ensure!(
+        kill.overcommit
+            .is_some_and(|it| it.get() <= super::allowance()),
+        "{kill:?}"
+    );
+    Ok(())
+}
+
+fn twins(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "twins", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    // Counted once, although two processes have it.
+    let mut hog = there(
+        &world,
+        "uid=60001 twin hold=40M say=there wait hold=100M pause",
+    )?;
+    let held = world.daemon.memory("60001")?.held.get();
+    ensure!(
+        (40 << 20..60 << 20).contains(&held),
+        "{held} bytes for one memory of 40 MiB"
+    );
+    hog.go_on()?;
+    // Whichever is chosen first, the other one goes on with the memory and is next.
+    until("the memory being given back", || {
+        Ok((world.daemon.memory("60001")?.held.get() < 1 << 20).then_some(()))
+    })?;
+    Ok(())
+}
+
+fn exempt(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "exempt", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "100M")?;
+    let mut exempt = there(&world, "untouchable uid=60001 hold=70M say=there pause")?;
+    let mut other = world.hog("uid=60001 hold=60M pause")?;
+    other.expect_killed()?;
+    exempt.expect_alive("the exempt one")?;
+    Ok(())
+}

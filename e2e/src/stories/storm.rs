@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Two thousand processes of two hundred users, all forking and faulting.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use crate::daemon::is_empty;
+use crate::length::whole;
+use crate::runner::{Place, Story};
+use crate::wait::until;
+use crate::world::{Binaries, World};
+
+pub(super) const STORIES: &[Story] = &[Story {
+    name: "two_thousand_processes_fork_and_fault_and_the_ledger_ends_at_nothing",
+    place: Place::Host,
+    tell: storm,
+}];
+
+const USERS: u32 = 200;
+const PROCESSES_EACH: u32 = 10;
+
+fn storm(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "storm", "")?;
+    world.daemon.start()?;
+    for user in 0..USERS {
+        world.daemon.limit(&(60000 + user).to_string(), "64M")?;
+    }
+    let length = Duration::from_secs(whole(60).or(12));
+    let milliseconds = length.as_millis();
+    let mut jobs = Vec::new();
+    for user in 0..USERS {
+        // Nine fork children that fault, one faults itself.
+        let forkers = PROCESSES_EACH - 1;
+        let uid = 60000 + user;
+        jobs.push(world.hog(&format!(
+            "uid={uid} wait fork={forkers} forks={milliseconds}"
+        ))?);
+        jobs.push(world.hog(&format!("uid={uid} wait churn={milliseconds}"))?);
+    }
+    // All at once: on a slow machine the first would be done before the last had begun.
+    for job in &mut jobs {
+        job.go_on()?;
+    }
+    let began = Instant::now();
+    let mut most = 0;
+    while began.elapsed() < length {
+        std::thread::sleep(Duration::from_secs(5));
+        let status = world.daemon.status()?;
+        most = most.max(status.accounts.iter().map(|it| it.processes).sum::<u32>());
+    }
+    for job in &mut jobs {
+        job.finish()?;
+    }
+    until("held being nothing everywhere", || {
+        let accounts = world.daemon.status()?.accounts;
+        let is_done = accounts.iter().all(is_empty);
+        Ok((accounts.len() == USERS as usize && is_done).then_some(()))
+    })?;
+    let half = world.daemon.status()?.kernel_half;
+    println!(
+        "        up to {most} address spaces, {} re-sums, the longest {} µs; drift repaired {} in {} \
+         repairs; {} ends and {} beginnings missed; {} runs skipped; {} events lost",
+        half.resums,
+        half.resum_max_ns / 1000,
+        half.drift_repaired_bytes,
+        half.drift_repairs,
+        half.stale_records,
+        half.missed_processes,
+        half.skipped_runs,
+        half.events_lost,
+    );
+    ensure!(most >= 2000, "only {most} address spaces at a time");
+    ensure!(
+        half.records_full == 0 && half.accounts_full == 0,
+        "{half:?}"
+    );
+    let kills = world
+        .daemon
+        .status()?
+        .accounts
+        .iter()
+        .map(|it| it.kills)
+        .sum::<u64>();
+    ensure!(
+        kills == 0,
+        "{kills} kills although everybody was within his limit"
+    );
+    Ok(())
+}

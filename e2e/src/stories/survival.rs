@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Limits hold whatever becomes of bursard.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bursar_model::EventKind;
+use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter};
+
+use super::allowance;
+use crate::length::whole;
+use crate::proc::{descriptors, status_of};
+use crate::runner::{Place, Story};
+use crate::wait::until;
+use crate::world::{Binaries, World};
+
+pub(super) const STORIES: &[Story] = &[
+    Story {
+        name: "a_breach_is_killed_while_bursard_is_dead",
+        place: Place::Anywhere,
+        tell: holds_without_bursard,
+    },
+    Story {
+        name: "limits_maxheld_and_failcnt_continue_after_a_restart",
+        place: Place::Anywhere,
+        tell: continues,
+    },
+    Story {
+        name: "another_version_takes_over_and_nothing_is_forgotten",
+        place: Place::Anywhere,
+        tell: replaced,
+    },
+    Story {
+        name: "restarts_under_load_leak_nothing",
+        place: Place::Host,
+        tell: restarts,
+    },
+    Story {
+        name: "release_leaves_no_trace",
+        place: Place::Anywhere,
+        tell: no_trace,
+    },
+    Story {
+        name: "a_kernel_half_that_was_never_finished_is_replaced",
+        place: Place::Anywhere,
+        tell: unfinished,
+    },
+];
+
+fn holds_without_bursard(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "orphan", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let mut neighbour = world.hog("uid=60001 name=neighbour hold=2M say=there pause")?;
+    neighbour.hear("there")?;
+    world.daemon.end(libc::SIGKILL)?;
+
+    for _ in 0..3 {
+        let mut hog = world.hog("uid=60001 name=hog hold=300M pause")?;
+        hog.expect_killed()?;
+    }
+    neighbour.expect_alive("the neighbour")?;
+
+    // What happened meanwhile is told by the next one.
+    world.daemon.start()?;
+    let kills = until("the kills of the time without bursard", || {
+        let kills = world.daemon.events_of(EventKind::Kill)?;
+        Ok((kills.len() >= 3).then_some(kills))
+    })?;
+    for kill in kills {
+        let over = kill.overcommit.context("overcommit")?.get();
+        ensure!(over <= allowance(), "{over} bytes over the limit");
+    }
+    Ok(())
+}
+
+fn continues(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "restart", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+    let mut holder = world.hog("uid=60001 hold=20M say=there pause")?;
+    holder.hear("there")?;
+    until("the victim's memory being back", || {
+        Ok((world.daemon.memory("60001")?.held.get() < 30 << 20).then_some(()))
+    })?;
+    let before = world.daemon.memory("60001")?;
+    for signal in [libc::SIGKILL, libc::SIGTERM] {
+        world.daemon.end(signal)?;
+        world.daemon.start()?;
+        let after = world.daemon.memory("60001")?;
+        ensure!(
+            after.limit == before.limit,
+            "limit {:?} became {:?}",
+            before.limit,
+            after.limit
+        );
+        ensure!(
+            after.maxheld == before.maxheld,
+            "maxheld {} became {}",
+            before.maxheld,
+            after.maxheld
+        );
+        ensure!(after.failcnt == 1, "failcnt {}", after.failcnt);
+        ensure!(after.held.get() >= 20 << 20, "held {}", after.held);
+    }
+    let kills = world.daemon.events_of(EventKind::Kill)?;
+    ensure!(
+        kills.len() == 1,
+        "one kill is remembered {} times",
+        kills.len()
+    );
+    Ok(())
+}
+
+fn replaced(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "replace", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    world.daemon.limit("default", "200M")?;
+    world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+    let mut holder = world.hog("uid=60001 hold=20M say=there pause")?;
+    holder.hear("there")?;
+    // A user whom only the default covers has a history, too.
+    let mut other = world.hog("uid=60005 hold=30M say=there pause")?;
+    other.hear("there")?;
+    let half_before = halves(&world)?;
+    let before = world.daemon.memory("60001")?;
+
+    // Other options make another kernel half, as another version does. While it takes over, the old
+    // one decides: a hog that comes at just that moment is killed by the one or the other.
+    world.configure("[ledger]\nmax_processes = 2048\n")?;
+    world.daemon.end(libc::SIGTERM)?;
+    let mut command = world.daemon.command()?;
+    let mut starting = command.spawn().context("start bursard")?;
+    // One after the other: of many at once the holder may be the largest.
+    let began = Instant::now();
+    while began.elapsed().as_millis() < 1500 {
+        world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+    }
+    until("the new bursard's answer", || {
+        Ok(world.daemon.status().ok())
+    })?;
+    starting.kill()?;
+    starting.wait()?;
+    world.daemon.start()?;
+
+    let half_after = halves(&world)?;
+    ensure!(
+        half_after.len() == 1,
+        "{} kernel halves are pinned",
+        half_after.len()
+    );
+    ensure!(half_after != half_before, "the kernel half is the old one");
+    let after = world.daemon.memory("60001")?;
+    ensure!(after.limit == before.limit, "limit {:?}", after.limit);
+    ensure!(
+        after.failcnt >= 2,
+        "failcnt {} does not continue from {}",
+        after.failcnt,
+        before.failcnt
+    );
+    ensure!(
+        after.maxheld >= before.maxheld,
+        "maxheld {} < {}",
+        after.maxheld,
+        before.maxheld
+    );
+    ensure!(
+        after.maxheld.get() <= (64 << 20) + allowance(),
+        "held up to {}",
+        after.maxheld
+    );
+    holder.expect_alive("the one within its limit")?;
+    ensure!(
+        after.held.get() >= 20 << 20,
+        "held {}: {:?}",
+        after.held,
+        world.daemon.status()?
+    );
+    let other = world.daemon.memory("60005")?;
+    ensure!(
+        other.held.get() >= 30 << 20,
+        "the default user holds {}",
+        other.held
+    );
+    Ok(())
+}
+
+fn halves(world: &World) -> Result<Vec<String>> {
+    let entries = fs::read_dir(world.pins()).context("list the pins")?;
+    entries
+        .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+        .collect()
+}
+
+/// What the kernel has loaded of BPF: maps, programs, links.
+fn loaded() -> (usize, usize, usize) {
+    (
+        MapInfoIter::default().count(),
+        ProgInfoIter::default().count(),
+        LinkInfoIter::default().count(),
+    )
+}
+
+/// The same once it stands still: what is given up goes when a grace period is over.
+fn settled() -> Result<(usize, usize, usize)> {
+    let mut last = loaded();
+    let mut since = Instant::now();
+    until("BPF objects standing still", || {
+        let now = loaded();
+        if now != last {
+            (last, since) = (now, Instant::now());
+        }
+        Ok((since.elapsed() > Duration::from_millis(500)).then_some(last))
+    })
+}
+
+fn restarts(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "thousand", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let mut load = world.hog("uid=60001 fork=2 forks=120000")?;
+    let mut holder = world.hog("uid=60001 hold=30M say=there pause")?;
+    holder.hear("there")?;
+    world.daemon.end(libc::SIGKILL)?;
+    world.daemon.start()?;
+    let before = settled()?;
+    let descriptors_before = descriptors(world.daemon.pid()?)?;
+    for round in 0..whole(1000).or(100) {
+        // Sometimes it is asked, mostly it is not.
+        let signal = if round % 4 == 0 {
+            libc::SIGTERM
+        } else {
+            libc::SIGKILL
+        };
+        world.daemon.end(signal)?;
+        world.daemon.start()?;
+    }
+    let after = settled()?;
+    ensure!(
+        after == before,
+        "maps, programs, links: {before:?} became {after:?}"
+    );
+    ensure!(halves(&world)?.len() == 1, "{:?}", halves(&world)?);
+    let descriptors_after = descriptors(world.daemon.pid()?)?;
+    ensure!(
+        descriptors_after == descriptors_before,
+        "{descriptors_before} descriptors became {descriptors_after}"
+    );
+    let row = world.daemon.memory("60001")?;
+    ensure!(
+        row.limit.is_some_and(|it| it.get() == 64 << 20),
+        "{:?}",
+        row.limit
+    );
+    ensure!(row.held.get() >= 30 << 20, "held {}", row.held);
+    load.finish()?;
+    holder.expect_alive("the one within its limit")?;
+    Ok(())
+}
+
+fn no_trace(binaries: &Binaries) -> Result<()> {
+    let before = settled()?;
+    let mut world = World::new(binaries, "trace", "on_exit = \"release\"\n")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let mut hog = world.hog("uid=60001 hold=10M say=there pause")?;
+    hog.hear("there")?;
+    let adj = || -> Result<String> {
+        Ok(
+            fs::read_to_string(format!("/proc/{}/oom_score_adj", hog.pid()))?
+                .trim()
+                .to_owned(),
+        )
+    };
+    until("the last defence", || Ok((adj()? == "998").then_some(())))?;
+    ensure!(status_of(hog.pid(), "Threads")? == 1);
+    world.daemon.end(libc::SIGTERM)?;
+    ensure!(adj()? == "0", "oom_score_adj is {} after all", adj()?);
+    ensure!(!world.pins().exists(), "{:?} is still there", world.pins());
+    // Programs and maps go when the last grace period is over.
+    until("everything being unloaded", || {
+        Ok((loaded() == before).then_some(()))
+    })?;
+    let mut free = world.hog("uid=60001 hold=80M say=there")?;
+    free.hear("there")?;
+    Ok(())
+}
+
+fn unfinished(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "unfinished", "")?;
+    world.daemon.start()?;
+    world.daemon.end(libc::SIGKILL)?;
+    // As if it had died while it pinned: something is missing.
+    let half = fs::read_dir(world.pins())?
+        .next()
+        .context("the kernel half")??
+        .path();
+    fs::remove_file(half.join("set_limit")).context("break the pins")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+    ensure!(
+        world.daemon.log()?.contains("cannot be taken over"),
+        "nothing was said of it"
+    );
+    Ok(())
+}

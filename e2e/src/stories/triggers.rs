@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Each of S1's triggers alone, and the rehearsal.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bursar_model::{EventKind, Trigger, TriggerKind};
+
+use crate::runner::{Place, Story};
+use crate::wait::until;
+use crate::world::{Binaries, World};
+
+pub(super) const STORIES: &[Story] = &[
+    Story {
+        name: "the_timer_alone_kills_within_a_quarter_second",
+        place: Place::Host,
+        tell: timer_alone,
+    },
+    Story {
+        name: "the_timer_alone_kills_without_bursard",
+        place: Place::Anywhere,
+        tell: timer_without_bursard,
+    },
+    Story {
+        name: "the_trace_trigger_works",
+        place: Place::Anywhere,
+        tell: trace,
+    },
+    Story {
+        name: "the_poll_trigger_works",
+        place: Place::Anywhere,
+        tell: poll,
+    },
+    Story {
+        name: "a_dry_run_kills_nobody_and_says_whom",
+        place: Place::Anywhere,
+        tell: dry_run,
+    },
+];
+
+fn timer_alone(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "timer", "[triggers]\nevent = false\n")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let mut slowest = Duration::ZERO;
+    for _ in 0..10 {
+        // Crosses in one step of a few milliseconds, then stays.
+        let mut hog = world.hog("uid=60001 hold=50M say=there wait hold=30M pause")?;
+        hog.hear("there")?;
+        // It crosses a little after this: what is measured is an upper bound.
+        let crossed = Instant::now();
+        hog.go_on()?;
+        hog.expect_killed()?;
+        slowest = slowest.max(crossed.elapsed());
+        let kill = world.daemon.await_event(EventKind::Kill, hog.pid())?;
+        ensure!(
+            matches!(kill.trigger, Some(Trigger::Timer | Trigger::Notifier)),
+            "killed by {:?}",
+            kill.trigger
+        );
+        world.daemon.until_empty(60001)?;
+    }
+    println!("        the slowest of 10 died {slowest:?} after the crossing");
+    ensure!(
+        slowest <= Duration::from_millis(250),
+        "{slowest:?} after the crossing"
+    );
+    Ok(())
+}
+
+fn timer_without_bursard(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "timer2", "[triggers]\nevent = false\n")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    if !kernel_is_at_least(6, 7)? {
+        // Nothing tells the timer of a process that begins after bursard's end: of this one it knows.
+        let mut hog = world.hog("uid=60001 hold=20M say=there wait hold=60M churn=30000 pause")?;
+        hog.hear("there")?;
+        until("its being known", || {
+            Ok((world.daemon.memory("60001")?.held.get() > 0).then_some(()))
+        })?;
+        world.daemon.end(libc::SIGKILL)?;
+        hog.go_on()?;
+        return hog.expect_killed();
+    }
+    world.daemon.end(libc::SIGKILL)?;
+    // It keeps touching its memory: a CPU that idles gives the timer nobody to signal from.
+    world
+        .hog("uid=60001 hold=80M churn=30000 pause")?
+        .expect_killed()
+}
+
+fn user_space(binaries: &Binaries, trigger: &str, kind: TriggerKind, by: Trigger) -> Result<()> {
+    let mut world = World::new(binaries, trigger, "")?;
+    world.daemon.with_arguments(&["--trigger", trigger]);
+    world.daemon.start()?;
+    let status = world.daemon.status()?;
+    ensure!(
+        status.kernel_half.trigger == Some(kind),
+        "{:?}",
+        status.kernel_half
+    );
+    ensure!(!status.kernel_half.attached, "{:?}", status.kernel_half);
+    world.daemon.limit("60001", "64M")?;
+    let mut small = world.hog("uid=60001 exec name=small hold=10M say=there pause")?;
+    small.hear("there")?;
+    let mut stranger = world.hog("uid=60002 exec hold=100M say=there pause")?;
+    stranger.hear("there")?;
+    // As a login does it: the exec tells the trace trigger who it is now.
+    let mut hog =
+        world.hog("uid=60001 exec name=hog hold=48M say=near wait hold=250M churn=60000")?;
+    hog.hear("near")?;
+    until("the notice", || {
+        Ok((!world.daemon.events_of(EventKind::Notice)?.is_empty()).then_some(()))
+    })?;
+    hog.go_on()?;
+    hog.expect_killed()?;
+    let kill = world.daemon.await_event(EventKind::Kill, hog.pid())?;
+    ensure!(kill.trigger == Some(by), "killed by {:?}", kill.trigger);
+    println!(
+        "        {} over the limit at the kill",
+        kill.overcommit.context("overcommit")?
+    );
+    world.daemon.await_event(EventKind::Reaped, hog.pid())?;
+    small.expect_alive("the small one")?;
+    stranger.expect_alive("another user's")?;
+    ensure!(
+        world
+            .daemon
+            .account("60001")?
+            .is_some_and(|it| it.kills == 1)
+    );
+    Ok(())
+}
+
+fn trace(binaries: &Binaries) -> Result<()> {
+    user_space(binaries, "trace", TriggerKind::Trace, Trigger::Notifier)?;
+    let left = std::fs::read_dir("/sys/kernel/tracing/instances")?
+        .filter_map(Result::ok)
+        .filter(|it| it.file_name().to_string_lossy().starts_with("bursar-"))
+        .count();
+    ensure!(left == 0, "{left} trace instances are left");
+    Ok(())
+}
+
+fn poll(binaries: &Binaries) -> Result<()> {
+    user_space(binaries, "poll", TriggerKind::Poll, Trigger::Poll)
+}
+
+fn dry_run(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "dry", "")?;
+    world.daemon.with_arguments(&["--dry-run"]);
+    world.daemon.start()?;
+    ensure!(world.daemon.status()?.dry_run);
+    world.daemon.limit("60001", "64M")?;
+    let mut hog = world.hog("uid=60001 hold=90M say=there pause")?;
+    hog.hear("there")?;
+    let event = world.daemon.await_event(EventKind::WouldKill, hog.pid())?;
+    ensure!(
+        event.victim_bytes.is_some_and(|it| it.get() > 64 << 20),
+        "{event:?}"
+    );
+    std::thread::sleep(Duration::from_millis(500));
+    hog.expect_alive("the one that would be killed")?;
+    let said = world.daemon.events_of(EventKind::WouldKill)?.len();
+    ensure!(said == 1, "said {said} times");
+    ensure!(!world.pins().exists(), "something was pinned");
+    Ok(())
+}
+
+fn kernel_is_at_least(major: u32, minor: u32) -> Result<bool> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(str::parse::<u32>);
+    let mut next = || {
+        numbers
+            .next()
+            .context("a kernel's number")?
+            .context("a kernel's number")
+    };
+    Ok((next()?, next()?) >= (major, minor))
+}

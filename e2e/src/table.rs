@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Rows that stories leave for a table, which the runner prints when all are told.
+
+use std::sync::Mutex;
+
+static ROWS: Mutex<Vec<[String; 3]>> = Mutex::new(Vec::new());
+
+/// Remembers what was tried, what came of it and how far it went, and says so at once.
+pub(crate) fn add(row: [String; 3]) {
+    println!("        {}", row.join(" | "));
+    if let Ok(mut rows) = ROWS.lock() {
+        rows.push(row);
+    }
+}
+
+/// The rows so far as a table; nothing where there are none.
+pub(crate) fn print() {
+    let rows = ROWS.lock().map(|rows| rows.clone()).unwrap_or_default();
+    if rows.is_empty() {
+        return;
+    }
+    let heading = ["way", "what came of it", "held at most, beyond the limit"].map(str::to_owned);
+    let all = || std::iter::once(&heading).chain(&rows);
+    let [first, second, third] = [0, 1, 2].map(|column| {
+        all()
+            .map(|row| row[column].chars().count())
+            .max()
+            .unwrap_or(0)
+    });
+    println!("\n{} ways to hold more than the limit:", rows.len());
+    for (index, [way, outcome, most]) in all().enumerate() {
+        println!("| {way:first$} | {outcome:second$} | {most:>third$} |");
+        if index == 0 {
+            println!("|-{:-<first$}-|-{:-<second$}-|-{:->third$}:|", "", "", "");
+        }
+    }
+    println!();
+}
