@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `vm run`: one command in one guest, or in a guest of every kernel.
 
+use std::collections::VecDeque;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -46,6 +47,11 @@ pub(super) struct RunArgs {
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<String>,
 }
+
+/// So many lines of a guest that failed are printed again, behind everything.
+const LAST_LINES: usize = 24;
+/// So much of each, in bytes.
+const LAST_LINE_LEN: usize = 600;
 
 /// What a command and a shell have in common.
 #[derive(Args)]
@@ -131,9 +137,9 @@ pub(super) fn run(cache: &Cache, args: &RunArgs) -> Result<ExitCode> {
         }
         guests.push(guest.run_printing(if suites.len() > 1 { suite.name() } else { "" }));
     }
-    let reports = side_by_side(guests, args.jobs)?;
+    let runs = side_by_side(guests, args.jobs)?;
     let mut status = 0;
-    for report in &reports {
+    for (report, _) in &runs {
         for line in report.story() {
             eprintln!("vm: {line}");
         }
@@ -141,22 +147,50 @@ pub(super) fn run(cache: &Cache, args: &RunArgs) -> Result<ExitCode> {
             status = report.status();
         }
     }
+    // Who reads only the end of a log, as CI's readers do, finds there why it failed.
+    for (report, last) in runs.iter().filter(|(report, _)| report.status() != 0) {
+        eprintln!("vm: the last lines of {}:", report.suite);
+        for line in last {
+            eprintln!("vm: | {}", String::from_utf8_lossy(line));
+        }
+    }
     Ok(ExitCode::from(status))
 }
 
 impl Guest {
-    /// A run whose output is ours, behind its name if it has one.
-    fn run_printing<'a>(self, name: &'a str) -> impl FnOnce() -> Result<Report> + Send + 'a {
+    /// A run whose output is ours, behind its name if it has one, in which case its last lines come with
+    /// the report: alone it has the end of the log to itself.
+    fn run_printing<'a>(
+        self,
+        name: &'a str,
+    ) -> impl FnOnce() -> Result<(Report, VecDeque<Vec<u8>>)> + Send + 'a {
         move || {
-            self.run(&mut |stream, line| {
+            let mut last = VecDeque::new();
+            let report = self.run(&mut |stream, line| {
+                if !name.is_empty() {
+                    keep(&mut last, line);
+                }
                 // Who reads us may have gone; the guest runs on, its status counts.
                 let _ = match stream {
                     Stream::Out => print(&mut std::io::stdout().lock(), name, line),
                     Stream::Err => print(&mut std::io::stderr().lock(), name, line),
                 };
-            })
+            })?;
+            Ok((report, last))
         }
     }
+}
+
+/// One more of the last lines, and the first of them gone when they are too many.
+fn keep(last: &mut VecDeque<Vec<u8>>, line: &[u8]) {
+    let line = line.trim_ascii_end();
+    if line.is_empty() {
+        return;
+    }
+    if last.len() == LAST_LINES {
+        last.pop_front();
+    }
+    last.push_back(line[..line.len().min(LAST_LINE_LEN)].to_vec());
 }
 
 fn print(to: &mut impl Write, name: &str, line: &[u8]) -> std::io::Result<()> {
@@ -218,6 +252,19 @@ mod tests {
                 "{jobs} jobs"
             );
         }
+    }
+
+    #[test]
+    fn the_last_lines_are_kept_and_cut() {
+        let mut last = VecDeque::new();
+        for number in 0..LAST_LINES + 5 {
+            keep(&mut last, format!("{number}\n").as_bytes());
+        }
+        keep(&mut last, b"\n");
+        keep(&mut last, &[b'x'; LAST_LINE_LEN + 1]);
+        assert_eq!(last.len(), LAST_LINES);
+        assert_eq!(last[0], b"6");
+        assert_eq!(last[LAST_LINES - 1], [b'x'; LAST_LINE_LEN]);
     }
 
     #[test]
