@@ -23,6 +23,7 @@ mod executioner;
 mod fact;
 mod governor;
 mod history;
+mod lately;
 mod lock;
 mod log;
 mod oom;

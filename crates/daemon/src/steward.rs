@@ -21,6 +21,7 @@ use crate::entering::Entered;
 use crate::executioner::{Execution, execute, execute_chosen};
 use crate::fact::{Fact, Level, Victim};
 use crate::governor::Governor;
+use crate::lately::Lately;
 use crate::oom::{self, OomWatch};
 use crate::physpages::{Counter, Finished, Order};
 use crate::reaper::{Dying, Reaper};
@@ -78,7 +79,9 @@ pub(crate) struct Steward {
     /// Remarks on configuration and machine that hold until the next reload.
     standing_remarks: Vec<String>,
     /// Victims of a dry run already mentioned.
-    mentioned: Vec<(Pid, Nanos)>,
+    mentioned: Lately,
+    /// Kills already told.
+    killed: Lately,
     lost_before: u64,
 }
 
@@ -115,7 +118,8 @@ impl Steward {
             auditor: Auditor::new()?,
             fresh: Vec::new(),
             standing_remarks,
-            mentioned: Vec::new(),
+            mentioned: Lately::default(),
+            killed: Lately::default(),
             lost_before,
         })
     }
@@ -184,7 +188,13 @@ impl Steward {
         }
     }
 
+    /// Where the kernel half reaches its victim only at the victim's own next event, that event and
+    /// bursard, who was asked meanwhile, may both have sent the signal: who tells first is believed.
     fn killed(&mut self, victim: &Victim, trigger: Trigger, reason: Option<String>) {
+        if !self.killed.is_new(victim.pid, victim.started) {
+            tracing::debug!(pid = %victim.pid, ?trigger, "killed twice; told once");
+            return;
+        }
         let (event, message) = self
             .recorder
             .kill(victim, trigger, reason, &mut self.roster);
@@ -206,9 +216,7 @@ impl Steward {
     /// Somebody chose and left the signal to us.
     fn carry_out(&mut self, victim: Victim) {
         if self.mandate.dry_run {
-            let key = (victim.pid, victim.started);
-            if !self.mentioned.contains(&key) {
-                self.mentioned.push(key);
+            if self.mentioned.is_new(victim.pid, victim.started) {
                 let event = self.recorder.would_kill(&victim, &mut self.roster);
                 self.fresh.push(event);
             }

@@ -143,7 +143,7 @@ fn one_breach_one_victim(binaries: &Binaries) -> Result<()> {
     one.hear("done")?;
     one.expect_alive("the smaller one")?;
     let kills = world.daemon.events_of(EventKind::Kill)?;
-    ensure!(kills.len() == 1, "{} kills", kills.len());
+    ensure!(kills.len() == 1, "{} kills: {kills:?}", kills.len());
     Ok(())
 }
 

@@ -583,6 +583,9 @@ static long retry_one(__u32 index, struct walk **of)
 	account = account_at(record->account);
 	if (!account || far_ctx_id(record->mm) != record->ctx_id)
 		return 0;
+	/* Who was asked has killed it, and tells. */
+	if (refresh_state(state, record, (__u64)FAR_READ(record->mm, struct mm_struct, owner)))
+		return 0;
 	place = bpf_ringbuf_reserve(&events, sizeof(*place), 0);
 	if (signal_victim(record->mm, walk->own_mm) ||
 	    __sync_val_compare_and_swap(&record->state, MM_MARKED, MM_DYING) != MM_MARKED) {
