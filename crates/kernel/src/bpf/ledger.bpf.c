@@ -15,7 +15,7 @@
 enum verdict {
 	VERDICT_FAR = 1,	/* skip while the member's shared counter stands still */
 	VERDICT_NEAR = 2,	/* count every page */
-	VERDICT_NOBODY = 3,	/* nobody pays: skip while the running task's credentials stand */
+	VERDICT_NOBODY = 3,	/* nobody pays: skip until the next tick */
 };
 
 /* What this CPU decided about the last address space it charged. Only hints: any mismatch leads to
@@ -28,7 +28,10 @@ struct seen {
 	__u32 verdict;
 	union {
 		__s64 coarse[4];	/* VERDICT_FAR */
-		__u64 cred;		/* VERDICT_NOBODY */
+		struct {		/* VERDICT_NOBODY */
+			__u64 tick;
+			__u64 cred;	/* whose must stand; 0: he is not one who becomes others */
+		};
 	};
 } __attribute__((aligned(64)));
 
@@ -96,7 +99,8 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 			seen->mm = 0;
 		} else if (slot == NOBODY) {
 			seen->mm = 0;
-			seen->cred = running_cred();
+			seen->tick = bpf_jiffies64();
+			seen->cred = payer.uid ? 0 : running_cred();
 			remember(seen, mm, ctx_id, generation, 0, VERDICT_NOBODY);
 		} else if (!state->timer_walks_tasks) {
 			ask_for_a_walk(state, TRIGGER_EVENT);
@@ -152,29 +156,30 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 
 static __always_inline int charge_rss(struct mm_struct *mm, __u32 member)
 {
-	struct ledger_state *state = ledger_state();
-	__u64 ctx_id = mm_ctx_id(mm);
-	struct seen *seen;
+	struct seen *seen = &seen_on[bpf_get_smp_processor_id() & (MAX_CPUS - 1)];
+	struct ledger_state *state;
+	__u64 ctx_id;
 
+	/* Most users of most machines have no limit, and a page that was just cleared has driven out of the
+	 * cache what could be compared: ctx_id, generation, credentials but for root, who logs others
+	 * in. A tick later all is asked again, and what was missed until then is in the absolute figures
+	 * that are read then. */
+	if (seen->mm == (__u64)mm && seen->verdict == VERDICT_NOBODY &&
+	    seen->tick == bpf_jiffies64() && (!seen->cred || seen->cred == running_cred()))
+		return 0;
+	state = ledger_state();
 	if (member >= MEMBER_PGTABLES || (member == MEMBER_FILE && !count_file) || !state)
 		return 0;
-	seen = &seen_on[bpf_get_smp_processor_id() & (MAX_CPUS - 1)];
-	if (seen->mm == (__u64)mm && seen->ctx_id == ctx_id &&
+	ctx_id = mm_ctx_id(mm);
+	if (seen->mm == (__u64)mm && seen->verdict != VERDICT_NOBODY && seen->ctx_id == ctx_id &&
 	    seen->generation == *(volatile __u64 *)&state->generation) {
-		__s64 coarse;
+		__s64 coarse = mm_coarse(mm, member);
 
-		if (seen->verdict == VERDICT_NOBODY) {
-			if (seen->cred == running_cred())
-				return 0;
-			goto in_full;
-		}
-		coarse = mm_coarse(mm, member);
 		if (seen->verdict == VERDICT_FAR && seen->coarse[member] == coarse)
 			return 0;
 		if (!charge_one_member(state, seen, mm, member, coarse))
 			return 0;
 	}
-in_full:
 	if (state->kills_wanted && can_signal_others() &&
 	    bpf_ktime_get_ns() - state->last_retry_ns > RETRY_PAUSE_NS)
 		retry_kills(state, TRIGGER_EVENT, own_mm());
