@@ -50,7 +50,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let failed = run(
+    let is_well = run(
         &stories::all(),
         &binaries,
         arguments.guest,
@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         arguments.share,
         stories::EVERYWHERE,
     );
-    if failed == 0 {
+    if is_well {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
