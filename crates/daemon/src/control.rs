@@ -48,6 +48,8 @@ struct Client {
     is_reserving: bool,
     lines: LineBuffer,
     unsent: Vec<u8>,
+    /// It is waited for until it takes more.
+    is_backlogged: bool,
     is_following: bool,
     is_closing: bool,
 }
@@ -117,11 +119,12 @@ impl Control {
         self.clients.get(&id).map(|client| client.stream.as_fd())
     }
 
-    /// Whether the connection waits to be writable.
-    pub(crate) fn is_backlogged(&self, id: ClientId) -> bool {
-        self.clients
-            .get(&id)
-            .is_some_and(|client| !client.unsent.is_empty())
+    /// Whether the connection waits to be writable, if that is not as it was when this was asked last.
+    pub(crate) fn backlog_changed(&mut self, id: ClientId) -> Option<bool> {
+        let client = self.clients.get_mut(&id)?;
+        let is_backlogged = !client.unsent.is_empty();
+        let was = std::mem::replace(&mut client.is_backlogged, is_backlogged);
+        (was != is_backlogged).then_some(is_backlogged)
     }
 
     /// Lets in whoever waits at the door; returns the new connections.
@@ -164,6 +167,7 @@ impl Control {
                 is_reserving: false,
                 lines,
                 unsent: Vec::new(),
+                is_backlogged: false,
                 is_following: false,
                 is_closing: false,
             };
@@ -189,7 +193,10 @@ impl Control {
         let mut asked = Vec::new();
         let mut piece = [0; 8 << 10];
         loop {
-            match client.stream.read(&mut piece) {
+            let read = client.stream.read(&mut piece);
+            // What fits is all there was: what comes later wakes us again.
+            let is_all = matches!(read, Ok(count) if count < piece.len());
+            match read {
                 Ok(0) => {
                     // It will hear what is still unsent; then the connection ends.
                     if asked.is_empty() && client.unsent.is_empty() {
@@ -227,6 +234,9 @@ impl Control {
                         return Some(asked);
                     }
                 }
+            }
+            if is_all {
+                return Some(asked);
             }
         }
     }

@@ -129,7 +129,7 @@ fn owner_of(steward: &Steward, asker: Asker) -> Option<Uid> {
 /// Who pays for the asker: his uid, or, where his process is in an account, its number, which pays as a
 /// uid does.
 pub(crate) fn payer_of(steward: &Steward, asker: Asker) -> Uid {
-    let members = steward.governor.members();
+    let members = steward.governor.members_if_any();
     let entered = members.and_then(|members| {
         let pidfd = Pidfd::open(asker.pid).ok().flatten()?;
         members.of(pidfd.as_fd()).ok().flatten()

@@ -88,6 +88,11 @@ pub(crate) trait Governor: Holdings {
         None
     }
 
+    /// The same; `None` too while nobody has entered anything.
+    fn members_if_any(&self) -> Option<&Members> {
+        None
+    }
+
     /// Dirty page cache by payer; counted from the first time somebody asks.
     fn dirty_pages(&mut self) -> Result<&DirtyPages> {
         anyhow::bail!("dirty pages are counted by the kernel half, and there is none here")

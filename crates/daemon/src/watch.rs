@@ -181,11 +181,14 @@ impl Watch<'_> {
             self.steward.release(id);
             return;
         }
+        let Some(is_backlogged) = self.control.backlog_changed(id) else {
+            return;
+        };
         let Some(fd) = self.control.fd_of(id) else {
             return;
         };
         let mut interest = EventFlags::IN | EventFlags::RDHUP;
-        if self.control.is_backlogged(id) {
+        if is_backlogged {
             interest |= EventFlags::OUT;
         }
         // A closed descriptor leaves the epoll by itself.

@@ -173,6 +173,12 @@ impl KernelHalf {
         self.members.as_ref()
     }
 
+    /// The same; `None` too while nobody has entered anything, so that nobody need be looked up.
+    pub fn members_if_any(&self) -> Option<&Members> {
+        let is_entered = self.read_state().map_or(true, |state| state.entered != 0);
+        self.members.as_ref().filter(|_| is_entered)
+    }
+
     /// The accounts.
     pub const fn books(&self) -> &Books {
         &self.books

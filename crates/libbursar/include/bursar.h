@@ -62,7 +62,7 @@ int transaction_reserve(long pages);
 
 /*
  * Gives back `pages` of what is reserved: call it once the memory is resident (touched), when held
- * speaks for it.
+ * speaks for it. Does not wait for bursard, which reads it before anything that is asked later.
  *   EINVAL  pages is less than 1, or more than this process has reserved (never reserved, committed
  *           already); nothing is given back
  */

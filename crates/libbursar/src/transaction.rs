@@ -47,16 +47,23 @@ extern "C" fn loaded() {
 #[unsafe(link_section = ".init_array")]
 static LOADED: extern "C" fn() = loaded;
 
-/// Asks over the process's line; opens it if there is none and `may_open`.
-fn ask(ask: Ask, may_open: bool) -> Result<u64, Refused> {
+/// Talks over the process's line; opens it if there is none and `may_open`.
+fn talk<T>(
+    may_open: bool,
+    say: impl FnOnce(&mut Line) -> Result<T, Refused>,
+) -> Result<T, Refused> {
     lock();
     // SAFETY: under the lock.
-    let answer = ask_over(unsafe { &mut *SHARED.line.get() }, ask, may_open);
+    let answer = talk_over(unsafe { &mut *SHARED.line.get() }, may_open, say);
     unlock();
     answer
 }
 
-fn ask_over(held: &mut Option<(Line, Owner)>, ask: Ask, may_open: bool) -> Result<u64, Refused> {
+fn talk_over<T>(
+    held: &mut Option<(Line, Owner)>,
+    may_open: bool,
+    say: impl FnOnce(&mut Line) -> Result<T, Refused>,
+) -> Result<T, Refused> {
     // SAFETY: no arguments.
     let own = Owner(unsafe { libc::getpid() }, unsafe { libc::geteuid() });
     if held.as_ref().is_some_and(|(_, owner)| *owner != own)
@@ -74,7 +81,7 @@ fn ask_over(held: &mut Option<(Line, Owner)>, ask: Ask, may_open: bool) -> Resul
     let Some((line, _)) = held.as_mut() else {
         return Err(Refused::Foreign);
     };
-    let answer = line.ask(ask);
+    let answer = say(line);
     if let Err(Refused::Silent(_) | Refused::Foreign) = answer
         && let Some((broken, _)) = held.take()
     {
@@ -101,7 +108,7 @@ pub extern "C" fn transaction_reserve(pages: c_long) -> c_int {
             bound: Bound::Limit,
             tentative: false,
         };
-        match ask(whole, true) {
+        match talk(true, |line| line.ask(whole)) {
             Ok(_) => Ok(0),
             Err(refused) => Err(Errno(refused.errno())),
         }
@@ -113,8 +120,8 @@ pub extern "C" fn transaction_reserve(pages: c_long) -> c_int {
 pub extern "C" fn transaction_commit(pages: c_long) -> c_int {
     to_c(|| {
         let pages = pages_of(pages)?;
-        match ask(Ask::Commit { pages }, false) {
-            Ok(_) => Ok(0),
+        match talk(false, |line| line.give_back(pages)) {
+            Ok(()) => Ok(0),
             Err(refused) => Err(Errno(refused.errno())),
         }
     })

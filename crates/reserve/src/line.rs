@@ -17,6 +17,8 @@ const PATIENCE_S: i64 = 2;
 const LOWEST_FD: i32 = 200;
 /// Where the daemon listens unless `BURSAR_SOCKET` says otherwise.
 const DEFAULT_SOCKET: &[u8] = b"/run/bursar/bursar.sock";
+/// How long a reply is waited for awake, ns. It is usually there after half of it.
+const SPIN_NS: u64 = 50_000;
 /// A reply is read as far as this; what a refusal says beyond it is for people.
 const LONGEST_REPLY: usize = 512;
 
@@ -25,6 +27,12 @@ const LONGEST_REPLY: usize = 512;
 pub struct Line {
     fd: i32,
     cookie: u64,
+    /// Pages granted and not given back.
+    reserved: u64,
+    /// The reply to what was given back is not read yet.
+    has_unread: bool,
+    /// There is another processor for the daemon to answer on meanwhile.
+    may_spin: bool,
 }
 
 /// Where the daemon listens: `BURSAR_SOCKET`, which set-uid programs do not look at.
@@ -96,7 +104,14 @@ impl Line {
             close(fd);
             return Err(Refused::Silent(libc::ENOPROTOOPT));
         };
-        Ok(Self { fd, cookie })
+        Ok(Self {
+            fd,
+            cookie,
+            reserved: 0,
+            has_unread: false,
+            // SAFETY: no pointers.
+            may_spin: unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) } > 1,
+        })
     }
 
     /// Asks and waits for the answer: the pages granted or given back.
@@ -105,14 +120,51 @@ impl Line {
     /// See [`Refused`]. After [`Refused::Silent`] and [`Refused::Foreign`] the connection is of no use
     /// any more, and nothing is reserved.
     pub fn ask(&mut self, ask: Ask) -> Result<u64, Refused> {
+        self.say(ask)?;
+        let mut inbox = Inbox::new();
+        self.hear_what_is_unread(&mut inbox)?;
+        let pages = self.hear(&mut inbox)?;
+        self.reserved = match ask {
+            Ask::Reserve { commit, .. } => self.reserved.saturating_sub(commit) + pages,
+            Ask::Commit { .. } => self.reserved.saturating_sub(pages),
+        };
+        Ok(pages)
+    }
+
+    /// Gives back what was granted, and does not wait for the answer: there is only one, and the daemon
+    /// reads this before anything that is said later.
+    ///
+    /// # Errors
+    /// [`Refused::Senseless`] for nothing, and for more than is reserved; else as [`Line::ask`].
+    pub fn give_back(&mut self, pages: u64) -> Result<(), Refused> {
+        if pages == 0 || pages > self.reserved {
+            return Err(Refused::Senseless);
+        }
+        self.hear_what_is_unread(&mut Inbox::new())?;
+        self.say(Ask::Commit { pages })?;
+        self.has_unread = true;
+        self.reserved -= pages;
+        Ok(())
+    }
+
+    fn hear_what_is_unread(&mut self, inbox: &mut Inbox) -> Result<(), Refused> {
+        if !self.has_unread {
+            return Ok(());
+        }
+        self.has_unread = false;
+        match self.hear(inbox) {
+            Ok(_) => Ok(()),
+            Err(Refused::Silent(errno)) => Err(Refused::Silent(errno)),
+            // It was reserved, by our own books: a daemon that says no has others.
+            Err(_) => Err(Refused::Foreign),
+        }
+    }
+
+    fn say(&self, ask: Ask) -> Result<(), Refused> {
         if cookie_of(self.fd) != Some(self.cookie) {
             return Err(Refused::Silent(libc::EBADF));
         }
-        let text = ask.to_text();
-        self.send(text.as_bytes())?;
-        let mut reply = [0; LONGEST_REPLY];
-        let length = self.receive(&mut reply)?;
-        read_reply(reply.get(..length).unwrap_or_default())
+        self.send(ask.to_text().as_bytes())
     }
 
     fn send(&self, mut bytes: &[u8]) -> Result<(), Refused> {
@@ -135,30 +187,26 @@ impl Line {
         Ok(())
     }
 
-    /// Reads a line; what does not fit is read and dropped.
-    fn receive(&self, reply: &mut [u8; LONGEST_REPLY]) -> Result<usize, Refused> {
-        let mut length = 0;
-        let mut spill = [0u8; LONGEST_REPLY];
+    /// The next reply.
+    fn hear(&self, inbox: &mut Inbox) -> Result<u64, Refused> {
+        let mut spinning = Spinning::new(if self.may_spin { SPIN_NS } else { 0 });
         loop {
-            let is_full = length == reply.len();
-            let room = match reply.get_mut(length..) {
-                Some(room) if !is_full => room,
-                _ => &mut spill[..],
+            if let Some(answer) = inbox.take_line(read_reply) {
+                return answer;
+            }
+            let flags = if spinning.goes_on() {
+                libc::MSG_DONTWAIT
+            } else {
+                0
             };
+            let room = inbox.room();
             // SAFETY: a live buffer and its length.
-            let got = unsafe { libc::recv(self.fd, room.as_mut_ptr().cast(), room.len(), 0) };
+            let got = unsafe { libc::recv(self.fd, room.as_mut_ptr().cast(), room.len(), flags) };
             match usize::try_from(got) {
                 Ok(0) => return Err(Refused::Silent(libc::ECONNRESET)),
-                Ok(count) => {
-                    let ends = room.get(..count).is_some_and(|it| it.contains(&b'\n'));
-                    if !is_full {
-                        length += count;
-                    }
-                    if ends {
-                        return Ok(length);
-                    }
-                }
+                Ok(count) => inbox.filled += count,
                 Err(_) if errno() == libc::EINTR => {}
+                Err(_) if errno() == libc::EAGAIN && flags != 0 => {}
                 Err(_) => return Err(Refused::Silent(errno())),
             }
         }
@@ -170,6 +218,69 @@ impl Line {
             close(self.fd);
         }
     }
+}
+
+/// What has come of replies and is not yet read. Empty between two questions: nothing comes unasked.
+struct Inbox {
+    bytes: [u8; 2 * LONGEST_REPLY],
+    filled: usize,
+}
+
+impl Inbox {
+    const fn new() -> Self {
+        Self {
+            bytes: [0; 2 * LONGEST_REPLY],
+            filled: 0,
+        }
+    }
+
+    /// Reads the first line, if it has come as a whole, and drops it.
+    fn take_line<T>(&mut self, read: impl FnOnce(&[u8]) -> T) -> Option<T> {
+        let known = self.bytes.get(..self.filled)?;
+        let end = known.iter().position(|&byte| byte == b'\n')?;
+        let answer = read(known.get(..end.min(LONGEST_REPLY))?);
+        self.bytes.copy_within(end + 1..self.filled, 0);
+        self.filled -= end + 1;
+        Some(answer)
+    }
+
+    /// Where more is put. The end of a line that is too long is dropped.
+    fn room(&mut self) -> &mut [u8] {
+        if self.filled == self.bytes.len() {
+            self.filled = LONGEST_REPLY;
+        }
+        self.bytes.get_mut(self.filled..).unwrap_or_default()
+    }
+}
+
+/// Asking again and again for a short while: on a machine that is not busy the daemon answers sooner than
+/// this process could fall asleep and be woken, which on a virtual machine is most of the way.
+struct Spinning {
+    until_ns: Option<u64>,
+}
+
+impl Spinning {
+    fn new(patience_ns: u64) -> Self {
+        let until_ns = (patience_ns > 0).then(|| now_ns() + patience_ns);
+        Self { until_ns }
+    }
+
+    fn goes_on(&mut self) -> bool {
+        if self.until_ns.is_some_and(|until| now_ns() >= until) {
+            self.until_ns = None;
+        }
+        self.until_ns.is_some()
+    }
+}
+
+fn now_ns() -> u64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: a timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
 }
 
 fn close(fd: i32) {
@@ -192,4 +303,41 @@ fn cookie_of(fd: i32) -> Option<u64> {
         )
     };
     (got == 0).then_some(cookie)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn put(inbox: &mut Inbox, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = inbox.room();
+            let count = bytes.len().min(room.len());
+            room[..count].copy_from_slice(&bytes[..count]);
+            inbox.filled += count;
+            bytes = &bytes[count..];
+        }
+    }
+
+    #[test]
+    fn lines_come_one_by_one_however_they_were_received() {
+        let mut inbox = Inbox::new();
+        put(&mut inbox, b"first\nsec");
+        assert_eq!(inbox.take_line(<[u8]>::to_vec), Some(b"first".to_vec()));
+        assert_eq!(inbox.take_line(<[u8]>::to_vec), None);
+        put(&mut inbox, b"ond\n");
+        assert_eq!(inbox.take_line(<[u8]>::to_vec), Some(b"second".to_vec()));
+        assert_eq!(inbox.filled, 0);
+    }
+
+    #[test]
+    fn of_a_line_that_is_too_long_the_head_is_read() {
+        let mut inbox = Inbox::new();
+        let mut line = vec![b'x'; 5 * LONGEST_REPLY];
+        line.extend(b"\nnext\n");
+        put(&mut inbox, &line);
+        let head = inbox.take_line(<[u8]>::to_vec).unwrap();
+        assert_eq!(head, [b'x'; LONGEST_REPLY]);
+        assert_eq!(inbox.take_line(<[u8]>::to_vec), Some(b"next".to_vec()));
+    }
 }

@@ -397,6 +397,10 @@ impl Governor for BpfGovernor {
         self.half.members()
     }
 
+    fn members_if_any(&self) -> Option<&Members> {
+        self.half.members_if_any()
+    }
+
     fn dirty_pages(&mut self) -> Result<&DirtyPages> {
         match &mut self.dirty {
             Some(pages) => Ok(pages),
