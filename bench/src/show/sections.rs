@@ -68,9 +68,11 @@ pub(crate) fn sections(results: &Results) -> Vec<Section> {
             title: "The gate",
             about: "User and system time of a pair of calls. The gate's own hooks cannot be used on every \
                     machine, so the code that decides runs at the beginning of the same system calls \
-                    (tp_btf/sys_enter), and what a program costs that does nothing there is taken off, \
-                    within each round: medians with 95 % intervals. Left out is what a kernel spends on \
-                    calling the program of a hook. All are far below their barriers.",
+                    (tp_btf/sys_enter): alone (what a program costs that does nothing there is taken off) \
+                    and together with that. The latter is taken for an upper bound of what the hook and its \
+                    program cost: every call of the pair pays for it, munmap too, which the gate does not \
+                    hook, and leaves the short way into the kernel for it. Differences within each round: \
+                    medians with 95 % intervals. All are far below their barriers.",
             pictures: &[],
             grids: gate(table),
         });
