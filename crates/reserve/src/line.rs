@@ -123,12 +123,19 @@ impl Line {
         self.say(ask)?;
         let mut inbox = Inbox::new();
         self.hear_what_is_unread(&mut inbox)?;
-        let pages = self.hear(&mut inbox)?;
-        self.reserved = match ask {
-            Ask::Reserve { commit, .. } => self.reserved.saturating_sub(commit) + pages,
-            Ask::Commit { .. } => self.reserved.saturating_sub(pages),
-        };
-        Ok(pages)
+        let answer = self.hear(&mut inbox);
+        match (ask, answer) {
+            (Ask::Reserve { commit, .. }, Ok(pages)) => {
+                self.reserved = self.reserved.saturating_sub(commit).saturating_add(pages);
+            }
+            // What was to be given back first has been.
+            (Ask::Reserve { commit, .. }, Err(Refused::Full)) => {
+                self.reserved = self.reserved.saturating_sub(commit);
+            }
+            (Ask::Commit { .. }, Ok(pages)) => self.reserved = self.reserved.saturating_sub(pages),
+            (_, Err(_)) => {}
+        }
+        answer
     }
 
     /// Gives back what was granted, and does not wait for the answer: there is only one, and the daemon
