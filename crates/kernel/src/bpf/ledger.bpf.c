@@ -18,7 +18,7 @@ enum verdict {
 	VERDICT_NOBODY = 3,	/* nobody pays: skip until the next tick */
 };
 
-/* What this CPU decided about an address space that it charged lately. Only hints: any mismatch leads to
+/* What this CPU decided about the last address space it charged. Only hints: any mismatch leads to
  * the books. Written by its own CPU with preemption off. One cache line. */
 struct seen {
 	__u64 mm;
@@ -35,19 +35,7 @@ struct seen {
 	};
 } __attribute__((aligned(64)));
 
-/* Fork and exec charge two address spaces in turns, and programs that call each other run so. */
-enum { SEEN_EACH = 4 };
-
-struct seen seen_on[MAX_CPUS * SEEN_EACH];
-
-/* Neighbours in a slab of mm_structs fall into different places: they are 1 to 1.5 KiB apart. */
-static __always_inline struct seen *seen_of(struct mm_struct *mm)
-{
-	__u32 cpu = bpf_get_smp_processor_id() & (MAX_CPUS - 1);
-	__u32 place = (__u64)mm >> 9 & (SEEN_EACH - 1);
-
-	return &seen_on[cpu * SEEN_EACH + place];
-}
+struct seen seen_on[MAX_CPUS];
 
 /* A process without a payer gets one by changing its uid, and that replaces its credentials. The
  * running task's, not the owner's: two loads less, and threads share them. */
@@ -168,7 +156,7 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 
 static __always_inline int charge_rss(struct mm_struct *mm, __u32 member)
 {
-	struct seen *seen = seen_of(mm);
+	struct seen *seen = &seen_on[bpf_get_smp_processor_id() & (MAX_CPUS - 1)];
 	struct ledger_state *state;
 	__u64 ctx_id;
 
