@@ -648,7 +648,7 @@ fn refuses_files(binaries: &Binaries) -> Result<()> {
 fn writers(binaries: &Binaries) -> Result<()> {
     let world = start(binaries, "gate-writers", "")?;
     let barrier = limited_to_34(&world)?;
-    let seconds = whole(60).or(6);
+    let seconds = whole(60).or(12);
     let writers = Growers::start(binaries, ALICE, &format!("scribble={seconds}"))?;
     let (mut most, mut most_files) = (0, 0);
     let looking = Duration::from_secs(seconds.saturating_sub(3));
