@@ -23,6 +23,14 @@ pub(crate) struct Estimate {
     pub(crate) high: f64,
 }
 
+impl Estimate {
+    /// `1.03 [1.01 1.05]` with so many decimals.
+    pub(crate) fn to_text(self, decimals: usize) -> String {
+        let Self { value, low, high } = self;
+        format!("{value:.decimals$} [{low:.decimals$} {high:.decimals$}]")
+    }
+}
+
 pub(crate) fn median(sample: &[f64]) -> f64 {
     let mut sorted = sample.to_vec();
     sorted.sort_by(f64::total_cmp);

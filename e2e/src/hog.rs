@@ -13,6 +13,11 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::signal::send_to_group;
 use crate::wait::until;
 
+/// Somebody is dead who should live.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct WrongDeath(pub(crate) String);
+
 /// A running program. It and all its descendants are killed when it is dropped: they are a process
 /// group of their own.
 #[derive(Debug)]
@@ -207,11 +212,12 @@ impl Hog {
         if self.is_alive()? {
             return Ok(());
         }
-        bail!(
+        Err(WrongDeath(format!(
             "{who} (pid {}) should live and has ended: {:?}",
             self.pid(),
             self.ended
-        )
+        ))
+        .into())
     }
 
     /// Kills it and everything it started, and waits.

@@ -96,7 +96,7 @@ fn speed(table: &Speed, claims: &mut Vec<Claim>) {
         if let Some(it) = found {
             claims.push(Claim {
                 promise: format!("{promise} ≤ {bound:.2} × the plain kernel"),
-                found: format!("{:.3} [{:.3} {:.3}]", it.value, it.low, it.high),
+                found: it.to_text(3),
                 is_kept: it.value <= bound,
             });
         }
@@ -128,10 +128,7 @@ fn gate(table: &Gate, claims: &mut Vec<Claim>) {
         if let Some(worst) = costs.max_by(|a, b| a.value.total_cmp(&b.value)) {
             claims.push(Claim {
                 promise: format!("{promise} ≤ {bound:.0} ns"),
-                found: format!(
-                    "{:.0} [{:.0} {:.0}] ns, of the user whom it costs most",
-                    worst.value, worst.low, worst.high
-                ),
+                found: format!("{} ns, of the user whom it costs most", worst.to_text(0)),
                 is_kept: worst.value <= bound,
             });
         }

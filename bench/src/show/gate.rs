@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the gate's decision costs.
 
-use crate::figures::Estimate;
 use crate::table::gate::Gate;
 
 use super::Grid;
@@ -16,15 +15,14 @@ pub(crate) fn gate(table: &Gate) -> Vec<Grid> {
         "both, more than plain",
     ])
     .with_text_columns(2);
-    let estimate = |it: &Estimate| format!("{:.0} [{:.0} {:.0}]", it.value, it.low, it.high);
     for row in &table.rows {
         grid.row(vec![
             row.calls.clone(),
             row.user.clone(),
             format!("{:.0}", row.plain.median),
             format!("{:.0}", row.nothing.median),
-            estimate(&row.decision),
-            estimate(&row.whole),
+            row.decision.to_text(0),
+            row.whole.to_text(0),
         ]);
     }
     vec![grid]

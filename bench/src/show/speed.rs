@@ -7,15 +7,11 @@ use crate::table::speed::Speed;
 use super::Grid;
 
 fn ratio(it: Option<Estimate>) -> String {
-    it.map_or_else(String::new, |it| {
-        format!("{:.3} [{:.3} {:.3}]", it.value, it.low, it.high)
-    })
+    it.map_or_else(String::new, |it| it.to_text(3))
 }
 
 fn nanoseconds(it: Option<Estimate>) -> String {
-    it.map_or_else(String::new, |it| {
-        format!("{:.0} [{:.0} {:.0}]", it.value, it.low, it.high)
-    })
+    it.map_or_else(String::new, |it| it.to_text(0))
 }
 
 /// The summary, and the eleven cases.
@@ -61,15 +57,7 @@ pub(crate) fn speed(table: &Speed) -> Vec<Grid> {
         let mut row = vec![case.name.clone(), format!("{:.0}", case.plain.median)];
         row.extend(table.contenders.iter().map(|contender| {
             let figure = case.figures.get(&contender.key);
-            figure.map_or_else(
-                || "–".to_owned(),
-                |it| {
-                    format!(
-                        "{:.3} [{:.3} {:.3}]",
-                        it.ratio.value, it.ratio.low, it.ratio.high
-                    )
-                },
-            )
+            figure.map_or_else(|| "–".to_owned(), |it| it.ratio.to_text(3))
         }));
         cases.row(row);
     }

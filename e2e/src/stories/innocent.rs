@@ -423,6 +423,18 @@ struct Storm {
     shared: u64,
 }
 
+impl Storm {
+    /// Of four processes that share 60 MiB.
+    const fn of_four(name: &'static str, script: &'static str) -> Self {
+        Self {
+            name,
+            script,
+            ups: 4,
+            shared: 60 * MIB,
+        }
+    }
+}
+
 /// What was seen of one.
 struct Seen {
     /// Bytes over the limit by the kernel half's own count when it chose the first victim, at most.
@@ -514,32 +526,26 @@ fn raise_bounded(binaries: &Binaries, storm: &Storm, times: u32, underway: u64) 
 
 /// Four processes that share 60 MiB and at once make them their own, 300 MiB in all.
 fn storm_of_copies(binaries: &Binaries) -> Result<()> {
-    let storm = Storm {
-        name: "copies",
-        script: "hold=60M tally=TALLY fork=4 say=up await=GO spoil pause",
-        ups: 4,
-        shared: 60 * MIB,
-    };
+    let storm = Storm::of_four(
+        "copies",
+        "hold=60M tally=TALLY fork=4 say=up await=GO spoil pause",
+    );
     raise_bounded(binaries, &storm, 5, 0)
 }
 
 fn copies_without_faults(binaries: &Binaries) -> Result<()> {
-    let storm = Storm {
-        name: "populated",
-        script: "hold=60M tally=TALLY fork=4 say=up await=GO spoil-unseen pause",
-        ups: 4,
-        shared: 60 * MIB,
-    };
+    let storm = Storm::of_four(
+        "populated",
+        "hold=60M tally=TALLY fork=4 say=up await=GO spoil-unseen pause",
+    );
     raise_bounded(binaries, &storm, 5, 4 * 2 * MIB)
 }
 
 fn huge_copies(binaries: &Binaries) -> Result<()> {
-    let storm = Storm {
-        name: "collapsed",
-        script: "hold=60M tally=TALLY fork=4 say=up await=GO spoil-huge pause",
-        ups: 4,
-        shared: 60 * MIB,
-    };
+    let storm = Storm::of_four(
+        "collapsed",
+        "hold=60M tally=TALLY fork=4 say=up await=GO spoil-huge pause",
+    );
     // Four are at work on a huge page each, which is told of before it is done.
     raise_bounded(binaries, &storm, 3, 4 * 2 * MIB)
 }

@@ -2,7 +2,7 @@
 //! /proc/buddyinfo: free blocks of each zone by order.
 
 use super::MAX_ZONES;
-use super::zone::{ZoneKind, header};
+use super::zone::{ZoneKind, zone_lines};
 use crate::Malformed;
 use crate::bytes::{number, words};
 
@@ -53,12 +53,8 @@ impl BuddyInfo {
     /// When it has no zones, or a line that is none.
     pub fn read(&mut self, text: &[u8]) -> Result<(), Malformed> {
         self.zones.clear();
-        for line in text.split(|&byte| byte == b'\n') {
-            if line.trim_ascii().is_empty() {
-                continue;
-            }
-            let (node, kind, counts) =
-                header(line)?.ok_or_else(|| Malformed::new("a line does not begin with Node"))?;
+        for line in zone_lines(text) {
+            let (node, kind, counts) = line?;
             let mut zone = FreeBlocks {
                 node,
                 kind,

@@ -5,7 +5,7 @@
 
 use super::MAX_ZONES;
 use super::buddyinfo::MAX_ORDERS;
-use super::zone::{ZoneKind, header};
+use super::zone::{ZoneKind, zone_lines};
 use crate::Malformed;
 use crate::bytes::{number, words};
 
@@ -47,12 +47,8 @@ impl Extfrag {
     /// When a line is no zone with its indices.
     pub fn read(&mut self, text: &[u8]) -> Result<(), Malformed> {
         self.zones.clear();
-        for line in text.split(|&byte| byte == b'\n') {
-            if line.trim_ascii().is_empty() {
-                continue;
-            }
-            let (node, kind, indices) =
-                header(line)?.ok_or_else(|| Malformed::new("a line does not begin with Node"))?;
+        for line in zone_lines(text) {
+            let (node, kind, indices) = line?;
             let mut zone = ExtfragZone {
                 node,
                 kind,

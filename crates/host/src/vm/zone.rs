@@ -61,6 +61,13 @@ impl fmt::Display for ZoneKind {
 /// Node, zone, and the rest of the line.
 type Header<'a> = (u16, ZoneKind, &'a [u8]);
 
+/// The lines of a file in which each line is a zone.
+pub(super) fn zone_lines(text: &[u8]) -> impl Iterator<Item = Result<Header<'_>, Malformed>> {
+    text.split(|&byte| byte == b'\n')
+        .filter(|line| !line.trim_ascii().is_empty())
+        .map(|line| header(line)?.ok_or_else(|| Malformed::new("a line does not begin with Node")))
+}
+
 /// The beginning `Node 0, zone   Normal` of a line, and what comes after it; `None` when the line does
 /// not begin with `Node`.
 pub(super) fn header(line: &[u8]) -> Result<Option<Header<'_>>, Malformed> {

@@ -92,12 +92,8 @@ static __noinline int tell_refusal(struct ledger_state *state, struct account *a
 	if (!event)
 		return 0;
 	event->account = slot;
-	event->account_id = account->id;
 	name_asker(event);
-	event->held_pages = level_from(account, account->held_pages);
-	event->dying_pages = account->dying_pages;
-	event->limit_pages = account->limit_pages;
-	event->notice_pages = account->notice_pages;
+	tell_levels(event, account, level_from(account, account->held_pages));
 	event->barrier_pages = account->barrier_pages;
 	event->reserved_pages = account->reserved_pages;
 	event->committed_pages = account->committed_pages;

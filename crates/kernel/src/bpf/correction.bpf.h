@@ -144,6 +144,16 @@ static __always_inline __s64 level_from(const struct account *account, __s64 hel
 	return held + account->unrecorded_pages - correction_of(account);
 }
 
+/* How the account stands. `held`: what decides. */
+static __always_inline void tell_levels(struct event *event, const struct account *account, __s64 held)
+{
+	event->account_id = account->id;
+	event->held_pages = held;
+	event->dying_pages = account->dying_pages;
+	event->limit_pages = account->limit_pages;
+	event->notice_pages = account->notice_pages;
+}
+
 /* What its files hold beyond what its processes map of such, a page at most as often as the level has
  * it: what a correction takes off must not stand for another file's pages. `shmem`: their RssShmem. */
 static __always_inline __s64 unmapped_pages(const struct account *account, __s64 shmem)

@@ -367,12 +367,8 @@ static __noinline int tell_of_files(struct ledger_state *state, struct account *
 	if (!event)
 		return 0;
 	event->account = slot;
-	event->account_id = account->id;
 	event->uid = account->id;
-	event->held_pages = held;
-	event->dying_pages = account->dying_pages;
-	event->limit_pages = account->limit_pages;
-	event->notice_pages = account->notice_pages;
+	tell_levels(event, account, held);
 	event->victim_pages = account->stuck_pages;
 	emit(state, event);
 	return 0;

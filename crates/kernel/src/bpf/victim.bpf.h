@@ -515,7 +515,6 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 is_own)
 	event->time_ns = now;
 	event->trigger = trigger;
 	event->account = slot;
-	event->account_id = account->id;
 	walk->is_corrected = is_corrected(account, now);
 	walk->descriptors = KEPT_DESCRIPTORS;
 	walk->counts_files = account->sure_pages > account->stuck_pages &&
@@ -527,10 +526,7 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 is_own)
 	if (unmapped < account->unmapped_pages)
 		set_unmapped(account, unmapped, account->sure_pages);
 
-	event->held_pages = level_from(account, account->held_pages);
-	event->dying_pages = account->dying_pages;
-	event->limit_pages = account->limit_pages;
-	event->notice_pages = account->notice_pages;
+	tell_levels(event, account, level_from(account, account->held_pages));
 	account->wait_at_most_pages = 0;
 	if (!walk->marked && awaits_survey(state, account, walk, event->held_pages, now))
 		goto done;
@@ -599,12 +595,8 @@ static long retry_one(__u32 index, struct walk **of)
 	walk->event.kind = EVENT_KILL;
 	walk->event.time_ns = now;
 	walk->event.account = record->account;
-	walk->event.account_id = account->id;
 	walk->event.uid = record->uid;
-	walk->event.held_pages = level_from(account, account->held_pages);
-	walk->event.dying_pages = account->dying_pages;
-	walk->event.limit_pages = account->limit_pages;
-	walk->event.notice_pages = account->notice_pages;
+	tell_levels(&walk->event, account, level_from(account, account->held_pages));
 	walk->event.victim_pages = record->marked_pages;
 	walk->event.victim_private_pages = private_pages(record);
 	walk->event.latency_ns = now - record->marked_ns;
@@ -656,12 +648,8 @@ static __noinline int give_notice(struct ledger_state *state, struct account *ac
 	if (!event)
 		return 0;
 	event->account = slot;
-	event->account_id = account->id;
 	event->uid = account->id;
-	event->held_pages = held;
-	event->dying_pages = account->dying_pages;
-	event->limit_pages = account->limit_pages;
-	event->notice_pages = account->notice_pages;
+	tell_levels(event, account, held);
 	emit(state, event);
 	return 0;
 }
