@@ -52,6 +52,46 @@ fn balance_one(
     }
 }
 
+/// Shares out minor faults that nobody saw (`is_unseen`) among the other mappings of their process, as
+/// those that were seen; where none was they stay. Returns how many were shared out. After [`balance`].
+pub(crate) fn spread(
+    booked: &mut [Booked],
+    process_of: impl Fn(usize) -> u32,
+    is_unseen: impl Fn(usize) -> bool,
+) -> u64 {
+    let mut shared_out: u64 = 0;
+    for index in 0..booked.len() {
+        let unseen = booked.get(index).map_or(0, |it| it.minor.max(0));
+        if unseen == 0 || !is_unseen(index) {
+            continue;
+        }
+        let is_kin = |other: usize| process_of(other) == process_of(index) && !is_unseen(other);
+        let kin = booked
+            .iter()
+            .enumerate()
+            .filter(|(other, _)| is_kin(*other));
+        let seen: i128 = kin.map(|(_, it)| i128::from(it.minor)).sum();
+        if seen <= 0 {
+            continue;
+        }
+        // Each part is what is due up to here less what was given up to here: so they add up.
+        let (mut up_to, mut given) = (0i128, 0i128);
+        for (other, it) in booked.iter_mut().enumerate() {
+            if is_kin(other) {
+                up_to += i128::from(it.minor);
+                let due = i128::from(unseen) * up_to / seen;
+                it.minor += i64::try_from(due - given).unwrap_or(0);
+                given = due;
+            }
+        }
+        if let Some(it) = booked.get_mut(index) {
+            it.minor = 0;
+        }
+        shared_out = shared_out.saturating_add(unseen.unsigned_abs());
+    }
+    shared_out
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -70,7 +110,30 @@ mod tests {
         );
     }
 
+    #[test]
+    fn what_nobody_saw_is_shared_out_as_what_was_seen() {
+        let minor = |minor| Booked { minor, major: 0 };
+        let is_unseen = |index| index == 1 || index == 5;
+        let process_of = |index| u32::from(index >= 4);
+        // The second process was never seen.
+        let mut booked = [10, 1000, 90, 0, 0, 7].map(minor);
+        assert_eq!(spread(&mut booked, process_of, is_unseen), 1000);
+        assert_eq!(booked, [110, 0, 990, 0, 0, 7].map(minor));
+    }
+
     proptest! {
+        #[test]
+        fn sharing_out_keeps_sums(counts in prop::collection::vec(0i64..i64::MAX / 64, 4..40)) {
+            let mut booked: Vec<Booked> =
+                counts.iter().map(|&minor| Booked { minor, major: 0 }).collect();
+            let all = |booked: &[Booked]| booked.iter().map(|it| it.minor).sum::<i64>();
+            let (before, first) = (all(&booked), counts[0]);
+            spread(&mut booked, |_| 0, |index| index == 0);
+            prop_assert_eq!(all(&booked), before);
+            prop_assert!(booked[0].minor == 0 || booked[0].minor == first);
+            prop_assert!(booked.iter().zip(&counts).skip(1).all(|(it, was)| it.minor >= *was));
+        }
+
         #[test]
         fn sums_stay_and_nothing_is_negative(
             counts in prop::collection::vec((-50i64..500, -5i64..50), 1..40),

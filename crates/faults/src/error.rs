@@ -66,3 +66,20 @@ impl Error {
         Self::io(what)(io::Error::last_os_error())
     }
 }
+
+/// What libbpf refused, for people.
+pub(crate) fn refused(what: &'static str) -> impl Fn(libbpf_rs::Error) -> Error {
+    move |error| {
+        let reason = std::error::Error::source(&error)
+            .map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
+        if error.kind() == libbpf_rs::ErrorKind::PermissionDenied
+            && !rustix::process::geteuid().is_root()
+        {
+            return Error::NotPermitted {
+                what: what.to_owned(),
+                reason: format!("{reason}; run as root"),
+            };
+        }
+        Error::Unsupported { what, reason }
+    }
+}

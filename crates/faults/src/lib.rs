@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Page faults (S3): what they cost, who takes them, and how to keep them out of a program.
 
+mod begins;
 mod booked;
 mod capacity;
 pub mod commit;
@@ -19,8 +20,10 @@ pub mod report;
 pub mod signals;
 mod skeleton;
 mod snapshot;
+mod switches;
 mod timing;
 mod usage;
+mod walk;
 mod watcher;
 mod window;
 

@@ -183,6 +183,7 @@ impl Rates {
             is_final: false,
             faults: sum,
             per_second: all,
+            shared_out: 0,
             processes,
             minor_latency: None,
             major_latency: None,

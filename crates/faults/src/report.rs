@@ -75,7 +75,7 @@ pub struct LatencyReport {
 /// A whole report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// `kernel` (each fault seen) or `proc` (rates of /proc/PID/stat).
+    /// `kernel` (faults seen one by one) or `proc` (rates of /proc/PID/stat).
     pub source: &'static str,
     /// Since the watch began, nanoseconds.
     pub elapsed_ns: u64,
@@ -86,6 +86,9 @@ pub struct Report {
     pub faults: Faults,
     /// Since the report before, faults per second.
     pub per_second: u64,
+    /// Minor faults of a flood that nobody saw one by one: counted, and shared out among their process'
+    /// mappings as those that were seen.
+    pub shared_out: u64,
     /// Worst first.
     pub processes: Vec<ProcessReport>,
     /// Of minor faults.
@@ -123,7 +126,7 @@ pub fn advice(kind: MappingKind, permissions: &str, faults: Faults) -> &'static 
         MappingKind::ByKernel => {
             "memory mapped or locked while working (populate, mlock): allocate during start"
         }
-        MappingKind::Unknown | MappingKind::Overflow => "",
+        MappingKind::Unknown | MappingKind::Overflow | MappingKind::Unseen => "",
     }
 }
 
@@ -305,6 +308,7 @@ pub fn report(
         is_final: false,
         faults: Faults { minor, major },
         per_second: per_second(growth.values().sum()),
+        shared_out: snapshot.shared_out,
         processes,
         minor_latency: LatencyReport::of(&snapshot.minor),
         major_latency: LatencyReport::of(&snapshot.major),

@@ -14,6 +14,9 @@ pub struct Snapshot {
     pub processes: Vec<WatchedProcess>,
     /// By index; the first stands for those that found no room.
     pub mappings: Vec<Mapping>,
+    /// Minor faults of a flood whose mapping nobody saw: shared out among their process' mappings as those
+    /// that were seen.
+    pub shared_out: u64,
     /// How long minor faults took that were timed.
     pub minor: Histogram,
     /// How long major faults took.
@@ -55,6 +58,8 @@ pub enum MappingKind {
     Unknown,
     /// More mappings than a watch tells apart.
     Overflow,
+    /// Nobody looked: of a process that lived in a flood only.
+    Unseen,
 }
 
 /// Faults in one mapping of one process.
@@ -172,6 +177,7 @@ impl MappingKind {
             mapping_kind::MAPPING_FILE => Self::File,
             mapping_kind::MAPPING_ANON => Self::Anon,
             mapping_kind::MAPPING_OVERFLOW => Self::Overflow,
+            mapping_kind::MAPPING_UNSEEN => Self::Unseen,
             _ => Self::Unknown,
         }
     }
@@ -186,6 +192,7 @@ impl MappingKind {
             Self::Anon => "anon",
             Self::Unknown => "(unknown)",
             Self::Overflow => "(others)",
+            Self::Unseen => "(not looked at)",
         }
     }
 }

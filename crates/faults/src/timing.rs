@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Opens and closes the windows in which the end of faults is watched: a thread of its own, which
-//! ends with the watch.
+//! Opens and closes the windows in which faults are watched: a thread of its own, which ends with the
+//! watch.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -8,16 +8,17 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 
 use bursar_host::machine;
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::Error;
+use crate::begins::Begins;
 use crate::perf::{self, Event};
-use crate::window::Window;
+use crate::switches::Switches;
+use crate::window::{Rhythm, Window};
 
 /// How closely the end of faults is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timing {
-    /// Each fault while they are few, a sample of a storm.
+    /// Each fault while they are few, a sample of a storm; of a flood only a part is seen at all.
     Sampled,
     /// Each fault, whatever it costs.
     Each,
@@ -28,67 +29,76 @@ pub enum Timing {
 pub(crate) struct Timer {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
-    _open: Option<Switch>,
+    /// Without a thread: what stays open.
+    open: Option<Ends>,
     /// Of major faults, which tell the counts which ones they are: there all the time. Minor faults do
     /// not notice.
     _majors: Vec<OwnedFd>,
 }
 
 impl Timer {
-    /// Begins. `programs` see the ends of minor and of major faults; `flag` is their `timing_window`.
+    /// Begins. `programs` see the ends of minor and of major faults, `begins` their beginnings.
     pub(crate) fn start(
         timing: Timing,
         programs: [OwnedFd; 2],
-        flag: MapHandle,
+        begins: Begins,
+        switches: Switches,
     ) -> Result<Self, Error> {
         let cpus = machine::online_cpus(Path::new("/sys"))?;
         let [minor, major] = programs;
         let mut idle = Self {
             stop: None,
             thread: None,
-            _open: None,
+            open: None,
             _majors: watch_ends(Event::Major, &cpus, major.as_fd())?,
         };
-        let mut switch = Switch {
+        let mut ends = Ends {
             program: minor,
             cpus,
-            flag,
+            begins,
+            switches,
             window: 0,
             events: Vec::new(),
         };
         // The first time shows whether it can be done at all.
-        switch.open()?;
+        ends.open()?;
         if timing == Timing::Each {
-            idle._open = Some(switch);
+            idle.open = Some(ends);
             return Ok(idle);
         }
         let (stop, stopped) = channel::<()>();
         let thread = std::thread::Builder::new()
             .name("fault-timing".into())
             .spawn(move || {
-                let mut window = Window::FIRST;
+                let mut rhythm = Rhythm::FIRST;
                 let mut before = 0;
-                while stopped.recv_timeout(window.length()) == Err(RecvTimeoutError::Timeout) {
-                    let now = switch.count();
-                    let next = window.next(now.saturating_sub(before));
+                while stopped.recv_timeout(rhythm.window().length())
+                    == Err(RecvTimeoutError::Timeout)
+                {
+                    let now = ends.count();
+                    let last = rhythm.window();
+                    rhythm.step(now.saturating_sub(before));
                     before = now;
-                    match (window, next) {
-                        (Window::Open(_), Window::Closed(_)) => switch.close(),
-                        (Window::Closed(_), Window::Open(_)) => {
-                            // What failed once may work the next time; until then none is timed.
-                            let _ = switch.open();
-                            before = 0;
-                        }
-                        _ => {}
+                    // What failed once may work the next time; until then none is timed, or all are seen.
+                    let _ = ends.turn(last, rhythm.window());
+                    if !matches!(last, Window::Open(_)) {
+                        before = 0;
                     }
-                    window = next;
                 }
-                switch.close();
+                ends.close();
             })
             .map_err(Error::io("start the timing thread"))?;
         idle.stop = Some(stop);
         idle.thread = Some(thread);
         Ok(idle)
+    }
+
+    /// From now on faults are recorded whole. Only with [`Timing::Each`]: the windows of a sample have
+    /// their own mind.
+    pub(crate) fn record(&mut self) -> Result<(), Error> {
+        self.open
+            .as_mut()
+            .map_or(Ok(()), |ends| ends.switches.record())
     }
 }
 
@@ -99,16 +109,6 @@ impl Drop for Timer {
             let _ = thread.join();
         }
     }
-}
-
-/// Writes the programs' switches, which lie one behind the other in a section of their own.
-pub(crate) fn set_switches(map: &MapHandle, window: u32, is_recording: u32) -> Result<(), Error> {
-    let mut bytes = [0u8; 8];
-    let (timing, recording) = bytes.split_at_mut(4);
-    timing.copy_from_slice(&window.to_ne_bytes());
-    recording.copy_from_slice(&is_recording.to_ne_bytes());
-    map.update(&0u32.to_ne_bytes(), &bytes, MapFlags::ANY)
-        .map_err(|error| Error::io("switch the programs")(std::io::Error::other(error)))
 }
 
 /// The event on each CPU, seen by `program` from now on.
@@ -129,18 +129,35 @@ fn watch_ends(event: Event, cpus: &[u32], program: BorrowedFd<'_>) -> Result<Vec
 }
 
 /// The events of minor faults on all CPUs, there only while a window is open: an event that is merely
-/// disabled still costs each fault of the machine some 40 ns, for the kernel looks for it.
+/// disabled still costs each fault of the machine some 40 ns, for the kernel looks for it. And the hooks at
+/// which faults begin, there but for a part of a flood.
 #[derive(Debug)]
-struct Switch {
+struct Ends {
     program: OwnedFd,
     cpus: Vec<u32>,
-    flag: MapHandle,
+    begins: Begins,
+    switches: Switches,
     /// The number of the window that is or was open; from 1.
     window: u32,
     events: Vec<OwnedFd>,
 }
 
-impl Switch {
+impl Ends {
+    fn turn(&mut self, from: Window, to: Window) -> Result<(), Error> {
+        if let Window::Away(_) = from {
+            self.begins.set_away(false, &mut self.switches)?;
+        }
+        match (from, to) {
+            (Window::Open(_), Window::Closed(_) | Window::Away(_)) => self.close(),
+            (Window::Closed(_) | Window::Away(_), Window::Open(_)) => self.open()?,
+            _ => {}
+        }
+        if let Window::Away(_) = to {
+            self.begins.set_away(true, &mut self.switches)?;
+        }
+        Ok(())
+    }
+
     fn open(&mut self) -> Result<(), Error> {
         self.window = self.window.wrapping_add(1).max(1);
         self.set(self.window);
@@ -153,9 +170,9 @@ impl Switch {
         self.set(0);
     }
 
-    fn set(&self, window: u32) {
+    fn set(&mut self, window: u32) {
         // Without it ends would be met whose begin was not timed: they are passed over.
-        let _ = set_switches(&self.flag, window, 0);
+        let _ = self.switches.set_window(window);
     }
 
     /// Faults met since the window opened.

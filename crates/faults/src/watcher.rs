@@ -3,26 +3,31 @@
 //! and reads what it counted. Nothing is pinned: with the watcher gone, all of it is gone.
 
 use std::fmt;
-use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
+use std::sync::PoisonError;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use bursar_host::machine;
 use bursar_model::{Pid, Uid};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Iter, Link, MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
 
-use crate::booked::{Booked, balance};
+use crate::begins::{Begins, Edge};
+use crate::booked::{Booked, balance, spread};
+use crate::error::refused;
 use crate::plain::{self, Plain};
 use crate::skeleton::types::{
-    counts, fault_record, histograms, seen, site_key, target, target_kind, thread_state, unbooked,
+    counting, counts, fault_record, histograms, mapping_kind, seen, site_key, target, target_kind,
+    thread_state, unbooked,
 };
 use crate::skeleton::{FaultsSkel, FaultsSkelBuilder};
 use crate::snapshot::{FaultRecord, Losses, Mapping, Site, Snapshot, WatchedProcess};
-use crate::timing::{Timer, set_switches};
+use crate::switches::Switches;
+use crate::timing::Timer;
+use crate::walk::walk;
 use crate::{Error, Histogram, Timing};
 
 /// What to watch, and how closely.
@@ -50,29 +55,14 @@ pub enum Target {
 /// A watch that is going on.
 pub struct Watcher {
     /// Dropped in this order: first nobody times, then nobody counts.
-    _timer: Timer,
-    _faults: Vec<Link>,
+    timer: Timer,
     _life: Vec<Link>,
     skel: FaultsSkel<'static>,
     peek: Link,
+    /// Held while the hooks at which faults begin come and go.
+    edge: Edge,
     records: RingBuffer<'static>,
     inbox: Receiver<FaultRecord>,
-}
-
-fn refused(what: &'static str) -> impl Fn(libbpf_rs::Error) -> Error {
-    move |error| {
-        let reason = std::error::Error::source(&error)
-            .map_or_else(|| error.to_string(), |source| format!("{error}: {source}"));
-        if error.kind() == libbpf_rs::ErrorKind::PermissionDenied
-            && !rustix::process::geteuid().is_root()
-        {
-            return Error::NotPermitted {
-                what: what.to_owned(),
-                reason: format!("{reason}; run as root"),
-            };
-        }
-        Error::Unsupported { what, reason }
-    }
 }
 
 const LOAD: &str = "load the programs that watch page faults";
@@ -139,12 +129,21 @@ impl Watcher {
             progs.on_switch.attach().map_err(&attach)?,
         ];
         let peek = progs.peek_threads.attach().map_err(&attach)?;
-        let faults = vec![
-            progs.on_user_fault.attach().map_err(&attach)?,
-            progs.on_kernel_fault.attach().map_err(&attach)?,
-        ];
+        let own = |fd: BorrowedFd<'_>| {
+            fd.try_clone_to_owned()
+                .map_err(Error::io("keep a program at hand"))
+        };
+        let edge = Edge::default();
+        let begins = Begins::attach(
+            vec![
+                own(progs.on_user_fault.as_fd())?,
+                own(progs.on_kernel_fault.as_fd())?,
+            ],
+            progs.settle_threads.attach().map_err(&attach)?,
+            Edge::clone(&edge),
+        )?;
         if !options.targets.is_empty() {
-            read_all(&progs.meet_threads.attach().map_err(&attach)?)?;
+            walk(&progs.meet_threads.attach().map_err(&attach)?)?;
         }
 
         let (outbox, inbox) = channel();
@@ -159,22 +158,18 @@ impl Watcher {
             })
             .map_err(&attach)?;
         let records = builder.build().map_err(&attach)?;
-        let own = |fd: BorrowedFd<'_>| {
-            fd.try_clone_to_owned()
-                .map_err(Error::io("keep a program at hand"))
-        };
         let ends = [
             own(progs.on_minor_end.as_fd())?,
             own(progs.on_major_end.as_fd())?,
         ];
-        let flag = MapHandle::try_from(&skel.maps.data_timing).map_err(&attach)?;
-        let timer = Timer::start(options.timing, ends, flag)?;
+        let switches = MapHandle::try_from(&skel.maps.data_switches).map_err(&attach)?;
+        let timer = Timer::start(options.timing, ends, begins, Switches::new(switches))?;
         Ok(Self {
-            _timer: timer,
-            _faults: faults,
+            timer,
             skel,
             _life: life,
             peek,
+            edge,
             records,
             inbox,
         })
@@ -213,7 +208,7 @@ impl Watcher {
 
     /// What threads have not booked yet.
     fn unbooked(&self) -> Result<Vec<unbooked>, Error> {
-        let bytes = read_all(&self.peek)?;
+        let bytes = walk(&self.peek)?;
         Ok(bytes
             .chunks(size_of::<unbooked>())
             .filter_map(plain::read)
@@ -234,14 +229,12 @@ impl Watcher {
             .collect())
     }
 
-    /// From now on faults are recorded whole, as many as were asked for. Only with [`Timing::Each`]: the
-    /// windows of a sample have their own mind.
+    /// From now on faults are recorded whole, as many as were asked for. Only with [`Timing::Each`].
     ///
     /// # Errors
     /// When the programs cannot be told.
-    pub fn record(&self) -> Result<(), Error> {
-        let map = MapHandle::try_from(&self.skel.maps.data_timing).map_err(refused(ATTACH))?;
-        set_switches(&map, 1, 1)
+    pub fn record(&mut self) -> Result<(), Error> {
+        self.timer.record()
     }
 
     /// Faults recorded whole since the last call.
@@ -260,6 +253,7 @@ impl Watcher {
     /// # Errors
     /// When the maps cannot be read.
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
+        let _edge = self.edge.lock().unwrap_or_else(PoisonError::into_inner);
         let state = self.state().unwrap_or_default();
         let Some(bss) = self.skel.maps.bss_data.as_deref() else {
             return Err(Error::Unsupported {
@@ -295,9 +289,13 @@ impl Watcher {
                 sum.add(rest.minor, rest.major);
             }
         }
-        balance(&mut booked, |index| {
-            bss.slots.get(index).map_or(0, |slot| slot.process)
-        });
+        let process_of = |index: usize| bss.slots.get(index).map_or(0, |slot| slot.process);
+        let is_unseen = |index: usize| {
+            let kind = bss.slots.get(index).map(|slot| slot.kind);
+            kind == Some(mapping_kind::MAPPING_UNSEEN)
+        };
+        balance(&mut booked, process_of);
+        let shared_out = spread(&mut booked, process_of, is_unseen);
         let mappings = bss
             .slots
             .iter()
@@ -314,6 +312,7 @@ impl Watcher {
         Ok(Snapshot {
             processes,
             mappings,
+            shared_out,
             minor: minor.done(),
             major: major.done(),
             sites: self.sites(),
@@ -352,7 +351,7 @@ impl fmt::Debug for Watcher {
 /// Takes a process among the watched threads with all that it has counted so far.
 fn adopt(skel: &mut FaultsSkel<'static>, pidfd: BorrowedFd<'_>) -> Result<(), Error> {
     let state = thread_state {
-        is_counted: 1,
+        counting: counting::COUNTING,
         ..thread_state::default()
     };
     if let Some(data) = skel.maps.data_data.as_deref_mut() {
@@ -378,16 +377,6 @@ fn percpu<T: Plain>(map: &impl MapCore, key: &[u8]) -> Result<Vec<T>, Error> {
         .flatten()
         .filter_map(|bytes| plain::read(bytes))
         .collect())
-}
-
-/// All that a BPF iterator writes.
-fn read_all(iterator: &Link) -> Result<Vec<u8>, Error> {
-    let mut bytes = Vec::new();
-    Iter::new(iterator)
-        .map_err(refused("walk all threads"))?
-        .read_to_end(&mut bytes)
-        .map_err(Error::io("walk all threads"))?;
-    Ok(bytes)
 }
 
 #[derive(Debug, Default)]

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `faulter known PAGES | storm ROUNDS | churn`: takes page faults in a known way
+//! `faulter known PAGES | storm ROUNDS | mixed ROUNDS | churn`: takes page faults in a known way
 //! and says what getrusage counted.
 
 use std::io::Write;
@@ -23,15 +23,18 @@ fn processor_ns() -> i64 {
 }
 
 fn touch_new(pages: usize) {
+    touch(pages, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
+}
+
+fn touch(pages: usize, flags: i32, file: i32) {
     // SAFETY: a fresh mapping, touched inside, given back.
     unsafe {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
         let base = libc::mmap(
             null_mut(),
             pages * PAGE,
             libc::PROT_READ | libc::PROT_WRITE,
             flags,
-            -1,
+            file,
             0,
         );
         assert!(base != libc::MAP_FAILED);
@@ -75,6 +78,20 @@ fn main() {
                 }
                 println!("{}", (processor_ns() - began) / (8 * 2048));
             }
+        }
+        // Three of four faults in anonymous memory, one in a file's.
+        Some("mixed") => {
+            const PAGES: usize = 1024;
+            // SAFETY: a name that lives; touched inside its size.
+            let file = unsafe { libc::memfd_create(c"mixed".as_ptr(), 0) };
+            // SAFETY: as above.
+            assert!(file >= 0 && unsafe { libc::ftruncate(file, (PAGES * PAGE) as i64) } == 0);
+            for _ in 0..number() {
+                touch_new(3 * PAGES);
+                touch(PAGES, libc::MAP_PRIVATE, file);
+            }
+            let (minor, major) = faults();
+            println!("own {minor} {major}");
         }
         // A control loop that allocates: malloc maps and unmaps 40 MiB each time, 200 pages touched.
         Some("churn") => {

@@ -152,6 +152,13 @@ pub(crate) fn summary(report: &Report, look: &Look) -> String {
             text.push_str(&bars(latency, look.charset));
         }
     }
+    if report.shared_out > 0 {
+        text.push_str(&format!(
+            "a flood: where {} of the minor faults came from was not looked at one by one, they are shared \
+             out as the others were (--time-each looks at each)\n",
+            report.shared_out
+        ));
+    }
     if let Some(losses) = &report.losses {
         text.push_str(&format!(
             "not told apart: {} processes, {} mappings, {} look-ups, {} instructions, {} records; {} \

@@ -13,6 +13,8 @@
  *          MAPPING_BY_KERNEL at first: faults without an address (get_user_pages: populate, mlock,
  *          ptrace). A fault that began in a mapping moves one from there to the mapping, a major one's
  *          end moves it to the mapping's major ones. Moves add up to nothing.
+ * Storms:  the user half takes the first two hooks away for a part of the time. What counters grow by
+ *          meanwhile is booked as MAPPING_UNSEEN instead: it settles all threads on both edges.
  * Seen:    each CPU remembers the mapping of its last fault while one thread runs there, and counts
  *          the faults that begin in it. Another one costs two comparisons and no call: on a processor
  *          with return thunks (SRSO) each call is some 10 ns of the 1,700 that a fault takes.
@@ -31,9 +33,7 @@ const volatile __u32 own_tgid = 0;	/* who watches is not watched */
 
 /* index 0 of both stands for those that found no room */
 struct watch_state state = { .processes = 1, .slots = 1 };
-/* The window in which faults are timed, 0: none is; apart, because it is written as a whole. */
-__u32 timing_window SEC(".data.timing") = 0;
-__u32 is_recording SEC(".data.timing") = 0;
+struct switches switches SEC(".data.switches"); /* apart, because it is written as a whole */
 struct slot slots[MAX_SLOTS];
 struct process processes[MAX_PROCESSES];
 /* BTF has types only that something uses */
@@ -172,6 +172,8 @@ static __always_inline void meet(struct thread_state *thread, struct task_struct
 	key.process = process_of(task);
 	key.kind = MAPPING_BY_KERNEL;
 	thread->kernel_slot = slot_of(&key, &like);
+	key.kind = MAPPING_UNSEEN;
+	thread->unseen_slot = slot_of(&key, &like);
 	thread->process = key.process + 1;
 }
 
@@ -263,14 +265,32 @@ static __always_inline void book(__u32 slot, __u64 minor, __u64 major)
 		__sync_fetch_and_add(&counts->major, major);
 }
 
-/* Books by how much the thread's own counters have grown since we last did. */
+/* Where a fault belongs that nobody saw begin. */
+static __always_inline __u32 slot_of_rest(const struct thread_state *thread)
+{
+	return switches.is_away ? thread->unseen_slot : thread->kernel_slot;
+}
+
+/* Books by how much the thread's own counters have grown since we last did, once and for all. */
 static __always_inline void settle(struct thread_state *thread, struct task_struct *task)
 {
 	__u64 minor = minor_faults(task), major = major_faults(task);
 
-	book(thread->kernel_slot, minor - thread->minor, major - thread->major);
-	thread->minor = minor;
-	thread->major = major;
+	minor -= __sync_lock_test_and_set(&thread->minor, minor);
+	major -= __sync_lock_test_and_set(&thread->major, major);
+	book(slot_of_rest(thread), minor, major);
+}
+
+/* The same from outside. The thread itself may settle at that moment, for the last time: then it has. */
+static __always_inline void settle_other(struct thread_state *thread, struct task_struct *task)
+{
+	__u64 minor_then = thread->minor, major_then = thread->major;
+	__u64 minor = minor_faults(task), major = major_faults(task);
+
+	if (__sync_val_compare_and_swap(&thread->minor, minor_then, minor) == minor_then)
+		book(slot_of_rest(thread), minor - minor_then, 0);
+	if (__sync_val_compare_and_swap(&thread->major, major_then, major) == major_then)
+		book(slot_of_rest(thread), 0, major - major_then);
 }
 
 /* Moves the faults that began in a mapping to it, and forgets it. */
@@ -302,11 +322,13 @@ static __always_inline bool is_target(struct task_struct *task)
 /* The walk and the thread's own first fault may both come here; one of them counts. */
 static __always_inline void from_now_on(struct thread_state *thread, struct task_struct *task)
 {
-	if (__sync_lock_test_and_set(&thread->is_counted, 1))
+	if (__sync_val_compare_and_swap(&thread->counting, COUNTING_NOT, COUNTING_SOON) != COUNTING_NOT)
 		return;
 	__sync_fetch_and_add(&state.threads_alive, 1);
 	thread->minor = minor_faults(task);
 	thread->major = major_faults(task);
+	barrier();
+	thread->counting = COUNTING;
 }
 
 /* A thread that becomes one to watch now, if it does. */
@@ -370,8 +392,8 @@ static __noinline int turn(struct seen *seen, __u64 address)
 		seen->kernel_slot = thread->kernel_slot;
 	}
 	seen->entries++;
-	thread->window = timing_window;
-	thread->begin_ns = timing_window ? bpf_ktime_get_ns() : 0;
+	thread->window = switches.window;
+	thread->begin_ns = switches.window ? bpf_ktime_get_ns() : 0;
 	return 0;
 }
 
@@ -382,7 +404,7 @@ static __always_inline int begin(__u64 address)
 	if (!seen)
 		return 0;
 	/* The way of a storm: nothing but this. */
-	if (!timing_window && is_seen(seen, address)) {
+	if (!switches.window && is_seen(seen, address)) {
 		seen->entries++;
 		return 0;
 	}
@@ -467,11 +489,13 @@ static __always_inline int end(struct bpf_perf_event_data *ctx, bool is_major)
 		return 0;
 	if (is_major) {
 		/* Where it began may have been another CPU, which alone knows that. */
-		book(find_mapping(thread, ctx->addr), -1, 1);
-		book(thread->kernel_slot, 1, -1);
+		__u64 has_begun = switches.is_away ? 0 : 1;
+
+		book(find_mapping(thread, ctx->addr), -has_begun, 1);
+		book(slot_of_rest(thread), has_begun, -1);
 	}
 	/* Of another window: a fault that was never served, or the beginning of this one was not timed. */
-	if (!timing_window || thread->window != timing_window || !thread->begin_ns)
+	if (!switches.window || thread->window != switches.window || !thread->begin_ns)
 		return 0;
 	now = bpf_ktime_get_ns();
 	latency = now - thread->begin_ns;
@@ -484,7 +508,7 @@ static __always_inline int end(struct bpf_perf_event_data *ctx, bool is_major)
 		__sync_fetch_and_add(count, 1);
 	else if (bpf_map_update_elem(&sites, &key, &one, BPF_NOEXIST))
 		__sync_fetch_and_add(&state.sites_lost, 1);
-	if (is_recording)
+	if (switches.is_recording)
 		record(ctx, task, key.slot, now, latency, is_major);
 	return 0;
 }
@@ -519,8 +543,9 @@ SEC("tp_btf/sched_process_fork")
 int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 {
 	struct thread_state *thread = bpf_task_storage_get(&threads, parent, NULL, 0);
+	bool is_one = thread && (follow_children || child->tgid == parent->tgid);
 
-	if (!thread || (!follow_children && child->tgid != parent->tgid))
+	if (!is_one && !is_target(child))
 		return 0;
 	thread = bpf_task_storage_get(&threads, child, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!thread) {
@@ -541,6 +566,8 @@ int BPF_PROG(on_exec, struct task_struct *task)
 
 	if (seen)
 		flush(seen);
+	if (!thread && has_targets)
+		thread = new_thread();
 	if (!thread || !thread->process)
 		return 0;
 	/* Masked instead of compared: verifiers before 6.18 follow only that. */
@@ -570,7 +597,7 @@ int BPF_PROG(on_switch, bool is_preempted, struct task_struct *task)
 	if (!thread->process)
 		meet(thread, task);
 	settle(thread, task);
-	if (__sync_lock_test_and_set(&thread->is_counted, 0))
+	if (__sync_lock_test_and_set(&thread->counting, COUNTING_NOT) != COUNTING_NOT)
 		__sync_fetch_and_sub(&state.threads_alive, 1);
 	return 0;
 }
@@ -592,6 +619,24 @@ int meet_threads(struct bpf_iter__task *ctx)
 	return 0;
 }
 
+/* Books what living threads have not, before nobody looks any more and before somebody does again. */
+SEC("iter/task")
+int settle_threads(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+	struct thread_state *thread;
+
+	if (!task)
+		return 0;
+	thread = bpf_task_storage_get(&threads, task, NULL, 0);
+	if (!thread || thread->counting != COUNTING)
+		return 0;
+	if (!thread->process)
+		meet(thread, task);
+	settle_other(thread, task);
+	return 0;
+}
+
 /* What living threads have not booked yet. */
 SEC("iter/task")
 int peek_threads(struct bpf_iter__task *ctx)
@@ -603,11 +648,11 @@ int peek_threads(struct bpf_iter__task *ctx)
 	if (!task)
 		return 0;
 	thread = bpf_task_storage_get(&threads, task, NULL, 0);
-	if (!thread || !thread->is_counted)
+	if (!thread || thread->counting != COUNTING)
 		return 0;
 	if (!thread->process)
 		meet(thread, task);
-	unbooked.slot = thread->kernel_slot;
+	unbooked.slot = slot_of_rest(thread);
 	unbooked.minor = minor_faults(task) - thread->minor;
 	unbooked.major = major_faults(task) - thread->major;
 	bpf_seq_write(ctx->meta->seq, &unbooked, sizeof(unbooked));

@@ -26,6 +26,14 @@ enum mapping_kind {
 	MAPPING_ANON = 4,
 	MAPPING_UNKNOWN = 5,	/* the mapping could not be looked up */
 	MAPPING_OVERFLOW = 6,	/* more mappings than MAX_SLOTS */
+	MAPPING_UNSEEN = 7,	/* nobody looked: a part of a storm */
+};
+
+/* Whether a thread's faults are counted. */
+enum counting {
+	COUNTING_NOT = 0,
+	COUNTING_SOON = 1,	/* somebody is about to note where its counters stand */
+	COUNTING = 2,
 };
 
 enum target_kind {
@@ -38,6 +46,13 @@ struct target {
 	__u32 id;
 };
 
+/* What the user half switches while a watch goes on; written as a whole. */
+struct switches {
+	__u32 window;		/* in which faults are timed, a number; 0: none is */
+	__u32 is_recording;
+	__u32 is_away;		/* nobody sees where faults begin */
+};
+
 /* One thread that is watched. Written by itself, in its own faults; read by anybody. */
 struct thread_state {
 	__u64 minor, major;	/* the kernel's counters when we last booked */
@@ -48,9 +63,9 @@ struct thread_state {
 	__u32 slot;		/* and its slot */
 	__u32 process;		/* index, plus 1; 0: not yet met */
 	__u32 kernel_slot;	/* for faults without an address */
-	__u32 is_counted;	/* among threads_alive */
-	__u32 window;		/* timing_window at begin_ns */
-	__u32 pad;
+	__u32 unseen_slot;	/* for those of spans in which nobody looks */
+	enum counting counting;	/* if at all, among threads_alive */
+	__u32 window;		/* switches.window at begin_ns */
 };
 
 /* The mapping of a CPU's last fault, until another thread runs there. */

@@ -147,7 +147,7 @@ impl Verify {
 
         let mut symbols = Symbols::default();
         symbols.look_at(pid);
-        if let Some(watcher) = &watcher {
+        if let Some(watcher) = &mut watcher {
             watcher.record()?;
         }
         let before = Count::take(watcher.as_ref(), pid)?.ok_or(Error::NoProcess(pid))?;

@@ -21,8 +21,8 @@ use crate::view;
 
 /// Show live who takes page faults, how long they take, and where
 ///
-/// Names processes, an account or a command with what it starts. As root each fault is seen: per mapping,
-/// with latencies. Without, or where the kernel does not let us, one's own processes are shown with the
+/// Names processes, an account or a command with what it starts. As root faults are seen one by one: per
+/// mapping, with latencies. Without, or where the kernel does not let us, one's own processes are shown with the
 /// rates of /proc/PID/stat. Ends with the command or the processes, after --for, or at Ctrl-C, with a
 /// summary.
 #[derive(Debug, Args)]
@@ -42,7 +42,7 @@ pub(crate) struct Watch {
     /// Only the summary at the end
     #[arg(long)]
     quiet: bool,
-    /// Time each fault, also in a storm, whatever it costs
+    /// See and time each fault, also in a storm, whatever it costs
     #[arg(long)]
     time_each: bool,
     /// A command, watched from its first instruction with all that it starts

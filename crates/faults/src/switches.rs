@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the programs are told while a watch goes on.
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+
+use crate::Error;
+use crate::plain::{Plain, bytes_of};
+use crate::skeleton::types::switches;
+
+/// The programs' switches, and how they stand.
+#[derive(Debug)]
+pub(crate) struct Switches {
+    map: MapHandle,
+    now: switches,
+}
+
+impl Switches {
+    /// All off, as the programs are loaded.
+    pub(crate) fn new(map: MapHandle) -> Self {
+        Self {
+            map,
+            now: switches::default(),
+        }
+    }
+
+    /// The number of the window in which faults are timed; 0: none is.
+    pub(crate) fn set_window(&mut self, window: u32) -> Result<(), Error> {
+        self.now.window = window;
+        self.write()
+    }
+
+    /// Whether nobody sees where faults begin.
+    pub(crate) fn set_away(&mut self, is_away: bool) -> Result<(), Error> {
+        self.now.is_away = u32::from(is_away);
+        self.write()
+    }
+
+    /// Faults that are timed are recorded whole from now on.
+    pub(crate) fn record(&mut self) -> Result<(), Error> {
+        self.now.is_recording = 1;
+        self.write()
+    }
+
+    fn write(&self) -> Result<(), Error> {
+        self.map
+            .update(&0u32.to_ne_bytes(), bytes_of(&self.now), MapFlags::ANY)
+            .map_err(|error| Error::io("switch the programs")(std::io::Error::other(error)))
+    }
+}
+
+// SAFETY: integers, see faults.h.
+unsafe impl Plain for switches {}
