@@ -26,6 +26,8 @@ use results::Results;
 
 fn main() -> Result<()> {
     let arguments = Arguments::parse();
+    // What cannot be loaded is a line of a table, with the reason.
+    libbpf_rs::set_print(None);
     let how = &arguments.how;
     let name = match &arguments.table {
         Table::All => "results",

@@ -34,8 +34,9 @@ pub(crate) fn sections(results: &Results) -> Vec<Section> {
             title: "Speed of allocation (S1 section 6.2)",
             about: "Each iteration starts the processes of the case; each allocates with malloc, fills with \
                     memset, frees and exits. Compared is user and system time as time(1) counts it, in rounds in \
-                    which every contender runs between two runs of the plain kernel: medians of the ratios, with \
-                    95 % intervals (bootstrap over rounds). `empty` is a BPF program that does nothing: the \
+                    which contenders run between two runs of the plain kernel: medians of the ratios, with 95 % \
+                    intervals (bootstrap over rounds). `unlimited` and `far` take part in all rounds, `empty` \
+                    and `near` in half of them, the others in a quarter. `empty` is a BPF program that does nothing: the \
                     floor of anything that listens to RSS events. Nanoseconds are those of a first touch alone.",
             pictures: &["speed-one-process", "speed-many-processes"],
             grids: speed(table),

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! S1 section 6.2: speed of memory allocation, against the plain kernel.
 //!
-//! In each round every contender runs every case once, the plain kernel before and after all others,
-//! so that what the machine does meanwhile (heat, neighbours) falls out of the ratio.
+//! In each round a contender runs every case once, the plain kernel before and after all others, so that
+//! what the machine does meanwhile (heat, neighbours) falls out of the ratio. Those that are compared
+//! with a bound take part in all rounds, others in each second or fourth.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,6 +25,18 @@ struct Entrant {
     what: &'static str,
     load: Load,
     user: User,
+    /// Takes part in each so manieth round: what is compared with a bound in all of them.
+    every: usize,
+}
+
+impl Entrant {
+    const fn takes_part(&self, round: usize) -> bool {
+        round.is_multiple_of(self.every)
+    }
+
+    fn rounds_of(&self, rounds: usize) -> usize {
+        (0..rounds).filter(|&round| self.takes_part(round)).count()
+    }
 }
 
 /// In the order in which they are shown. Those of one load are measured together.
@@ -33,42 +46,49 @@ const ENTRANTS: [Entrant; 7] = [
         what: "a BPF program that does nothing, at every RSS event",
         load: Load::Empty,
         user: User::Other,
+        every: 2,
     },
     Entrant {
         key: "unlimited",
         what: "bursar's kernel half, a user without a limit",
         load: Load::Half,
         user: User::Unlimited,
+        every: 1,
     },
     Entrant {
         key: "far",
         what: "bursar's kernel half, a user far below his limit",
         load: Load::Half,
         user: User::Far,
+        every: 1,
     },
     Entrant {
         key: "near",
         what: "bursar's kernel half, a user near a bound: every event counted exactly",
         load: Load::Half,
         user: User::Near,
+        every: 2,
     },
     Entrant {
         key: "trace",
         what: "bursard --trigger trace: S1's notifier at the trace pipe",
         load: Load::Trace,
         user: User::Other,
+        every: 4,
     },
     Entrant {
         key: "trivial",
         what: "S1's trivial killer: a scan of all processes at every RSS event",
         load: Load::Trivial,
         user: User::Other,
+        every: 4,
     },
     Entrant {
         key: "cgroup",
         what: "a memory cgroup with a limit",
         load: Load::Cgroup,
         user: User::Other,
+        every: 4,
     },
 ];
 
@@ -141,9 +161,8 @@ pub(crate) struct Figure {
     pub(crate) ratios: Vec<f64>,
 }
 
-/// What was measured: by contender (the plain kernel twice: "before", "after") and case, one figure
-/// a round.
-type Samples = BTreeMap<(&'static str, usize), Vec<f64>>;
+/// What was measured: by contender (the plain kernel twice: "before", "after") and case, by round.
+type Samples = BTreeMap<(&'static str, usize), BTreeMap<usize, f64>>;
 
 /// The case after the eleven: first touches alone.
 const FAULTS: usize = CASES.len();
@@ -193,7 +212,8 @@ fn one_case(
     cannot: &mut BTreeMap<&'static str, String>,
 ) -> Result<()> {
     let mut loads: Vec<Load> = Vec::new();
-    for entrant in entrants {
+    let entrants: Vec<&Entrant> = entrants.iter().filter(|it| it.takes_part(round)).collect();
+    for entrant in &entrants {
         if !loads.contains(&entrant.load) && !cannot.contains_key(entrant.key) {
             loads.push(entrant.load);
         }
@@ -206,7 +226,7 @@ fn one_case(
         samples
             .entry((key, case))
             .or_default()
-            .push(figure_of(case, &taken));
+            .insert(round, figure_of(case, &taken));
         Ok(())
     };
     // Warms caches and the allocator's free lists; not counted.
@@ -226,7 +246,8 @@ fn one_case(
                 continue;
             }
         };
-        let mut of_load: Vec<&Entrant> = entrants.iter().filter(|it| it.load == load).collect();
+        let here = entrants.iter().copied();
+        let mut of_load: Vec<&Entrant> = here.filter(|it| it.load == load).collect();
         let count = of_load.len().max(1);
         of_load.rotate_left(round % count);
         for entrant in of_load {
@@ -235,7 +256,7 @@ fn one_case(
             samples
                 .entry((entrant.key, case))
                 .or_default()
-                .push(figure_of(case, &taken));
+                .insert(round, figure_of(case, &taken));
         }
     }
     plain("after", samples)
@@ -287,15 +308,13 @@ fn against_plain(
     case: usize,
     compare: impl Fn(f64, f64) -> f64,
 ) -> Vec<f64> {
-    let of = |key| samples.get(&(key, case)).map_or(&[][..], Vec::as_slice);
-    let plain = of("before")
-        .iter()
+    let of = |key| samples.get(&(key, case)).into_iter().flatten();
+    let plain: BTreeMap<usize, f64> = of("before")
         .zip(of("after"))
-        .map(|(a, b)| f64::midpoint(*a, *b));
+        .map(|((round, a), (_, b))| (*round, f64::midpoint(*a, *b)))
+        .collect();
     of(key)
-        .iter()
-        .zip(plain)
-        .map(|(own, plain)| compare(*own, plain))
+        .filter_map(|(round, own)| Some(compare(*own, *plain.get(round)?)))
         .collect()
 }
 
@@ -308,14 +327,14 @@ fn sum_up(
     let cases = (0..FAULTS)
         .filter_map(|case| {
             let (processes, megabytes, _) = CASES[case];
-            let mut plain = samples.get(&("before", case))?.clone();
-            plain.extend(samples.get(&("after", case))?);
+            let mut plain = figures(samples, "before", case);
+            plain.extend(figures(samples, "after", case));
             let figures = entrants
                 .iter()
                 .filter_map(|entrant| {
                     let ratios = ratios(samples, entrant.key, case);
                     let figure = Figure {
-                        spent: Spread::of(samples.get(&(entrant.key, case))?)?,
+                        spent: Spread::of(&figures(samples, entrant.key, case))?,
                         ratio: median_estimate(&ratios)?,
                         ratios,
                     };
@@ -336,21 +355,13 @@ fn sum_up(
         .map(|entrant| contender(rounds, *entrant, samples, &cases, cannot))
         .collect();
     let noise = over_cases(rounds, |case| {
-        let before = samples.get(&("before", case))?;
-        let after = samples.get(&("after", case))?;
-        Some(
-            after
-                .iter()
-                .zip(before)
-                .map(|(after, before)| after / before)
-                .collect(),
-        )
+        let before = figures(samples, "before", case);
+        let after = figures(samples, "after", case);
+        let pairs = after.iter().zip(before);
+        Some(pairs.map(|(after, before)| after / before).collect())
     });
-    let mut faults = samples
-        .get(&("before", FAULTS))
-        .cloned()
-        .unwrap_or_default();
-    faults.extend(samples.get(&("after", FAULTS)).into_iter().flatten());
+    let mut faults = figures(samples, "before", FAULTS);
+    faults.extend(figures(samples, "after", FAULTS));
     Speed {
         rounds,
         contenders,
@@ -358,6 +369,12 @@ fn sum_up(
         noise,
         plain_fault_ns: median_estimate(&faults),
     }
+}
+
+/// One a round.
+fn figures(samples: &Samples, key: &'static str, case: usize) -> Vec<f64> {
+    let found = samples.get(&(key, case)).into_iter();
+    found.flat_map(BTreeMap::values).copied().collect()
 }
 
 /// The median over the cases of the medians over the rounds.
@@ -389,16 +406,15 @@ fn contender(
         .iter()
         .filter_map(|case| Some((case.figures.get(entrant.key)?.ratio, case.name.clone())))
         .max_by(|a, b| a.0.value.total_cmp(&b.0.value));
-    let faults = samples
-        .get(&(entrant.key, FAULTS))
-        .map_or(&[][..], Vec::as_slice);
     Contender {
         key: entrant.key.to_owned(),
         what: entrant.what.to_owned(),
         cannot: cannot.get(entrant.key).cloned(),
-        ratio: over_cases(rounds, |case| Some(ratios(samples, entrant.key, case))),
+        ratio: over_cases(entrant.rounds_of(rounds), |case| {
+            Some(ratios(samples, entrant.key, case))
+        }),
         worst,
-        fault_ns: median_estimate(faults),
+        fault_ns: median_estimate(&figures(samples, entrant.key, FAULTS)),
         added_ns: median_estimate(&against_plain(
             samples,
             entrant.key,
