@@ -38,7 +38,7 @@ const TRUSTED: f64 = 0.6;
 /// Runs of kswapd without a stall until supply and reaction are trusted as measured.
 const TRIALS: f64 = 20.0;
 /// More than was ever seen, to be on the safe side.
-const MARGIN: f64 = 1.1;
+const MARGIN: f64 = 1.2;
 /// Act when the low mark may be reached within this, seconds.
 const HORIZON: f64 = 10.0;
 /// Look closely when it may be reached within this, seconds.
@@ -276,10 +276,9 @@ impl Stock {
         let nodes = self.nodes.len().max(1) as f64;
         let supply = self.supply.rate() * relied_on / nodes;
         let peaks = node.demand.peaks();
-        let shortest = WINDOWS_MS.first().map_or(1.0, |&ms| ms as f64 / 1e3);
-        let [first, ..] = peaks;
-        // Within the shortest window demand is taken for even.
-        let at_once = first * (reaction / shortest).min(1.0);
+        // What is asked for within the shortest window is asked for at once: nobody is sure to have run in
+        // it, however soon he mostly does.
+        let [at_once, ..] = peaks;
         let spans = peaks.iter().zip(WINDOWS_MS);
         spans
             .map(|(peak, window)| (peak, window as f64 / 1e3))
