@@ -314,6 +314,21 @@ impl Engine {
         self.model.rebound(self.bounds);
     }
 
+    /// Whether nobody else has set the factor since it was looked at; gives way otherwise.
+    fn is_still_ours(&mut self) -> bool {
+        match self.observer.scale_now() {
+            Ok(found) if found == self.known_scale => true,
+            Ok(found) => {
+                self.give_way(found, self.known_scale);
+                false
+            }
+            Err(error) => {
+                self.fail(&error);
+                false
+            }
+        }
+    }
+
     fn act(&mut self, now: Nanos, verdict: &Verdict) -> Act {
         if !Act::is_wanted(verdict) {
             return Act::Nothing;
@@ -322,11 +337,15 @@ impl Engine {
             return Act::Withheld;
         }
         let mut act = Act::Nothing;
+        if verdict.scale.is_some() && !self.is_still_ours() {
+            return Act::Withheld;
+        }
         if let (Some(scale), Some(originals)) = (verdict.scale, &mut self.originals) {
             let before = i64::from(self.known_scale);
             match originals.turn(&self.knob, before, i64::from(scale)) {
                 Ok(()) => {
                     self.known_scale = scale;
+                    self.observer.forget();
                     self.effort.writes = self.effort.writes.saturating_add(1);
                     act = Act::Done;
                 }
@@ -504,6 +523,7 @@ impl Engine {
     }
 
     fn restore(&mut self) -> Vec<Restored> {
+        self.observer.forget();
         let results = match &mut self.originals {
             Some(originals) => originals.restore(),
             None => Vec::new(),

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Takes samples: three files of /proc and one of /proc/sys, through descriptors that stay open, into
-//! one [`Sample`] that is filled again. About 50 µs, nothing allocated after the first.
+//! Takes samples: files of /proc and one of /proc/sys, through descriptors that stay open, into one
+//! [`Sample`] that is filled again; nothing is allocated after the first. What changes all the time is in
+//! buddyinfo and vmstat; zoneinfo, which costs more than both, has the marks, which change when somebody
+//! sets them.
 
 use std::path::Path;
 
@@ -11,8 +13,9 @@ use bursar_policy::watermarks::{Counters, Holdings, ORDERS, Sample, Zone};
 
 use crate::Places;
 
-/// Swap's room and huge pages are looked at this often: both change slowly.
-const MEMORY_EVERY_NS: u64 = 1_000_000_000;
+/// The zones' marks and sizes, the factor, swap's room and huge pages are looked at this often: all change
+/// slowly.
+const SLOW_EVERY_NS: u64 = 1_000_000_000;
 
 /// What only the kernel half can say; all `None` where it does not run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,7 +37,9 @@ pub struct Observer {
     zones: ZoneInfo,
     blocks: BuddyInfo,
     sample: Sample,
-    memory: Option<(Nanos, MemInfo)>,
+    memory: Option<MemInfo>,
+    /// When what changes slowly was looked at; `None`: it has to be looked at again.
+    slow_at: Option<Nanos>,
     page_shift: u32,
 }
 
@@ -62,6 +67,7 @@ impl Observer {
             blocks: BuddyInfo::default(),
             sample: Sample::default(),
             memory: None,
+            slow_at: None,
             page_shift: bursar_host::machine::page_size().shift(),
         })
     }
@@ -73,7 +79,7 @@ impl Observer {
 
     /// /proc/meminfo as it was a second ago at most; `None` before the first look.
     pub fn memory(&self) -> Option<&MemInfo> {
-        self.memory.as_ref().map(|(_, memory)| memory)
+        self.memory.as_ref()
     }
 
     /// The last sample.
@@ -87,9 +93,12 @@ impl Observer {
     /// When a file cannot be read or understood; the sample is then the old one or partly new, and
     /// must not be used.
     pub fn look(&mut self, now: Nanos, measured: Measured) -> Result<&Sample, HostError> {
-        let text = self.zoneinfo.read()?;
-        if let Err(source) = self.zones.read(text) {
-            return Err(at(self.zoneinfo.path())(source));
+        let is_due = self
+            .slow_at
+            .is_none_or(|seen| now.get().saturating_sub(seen.get()) >= SLOW_EVERY_NS);
+        if is_due {
+            self.look_at_slow_things()?;
+            self.slow_at = Some(now);
         }
         let text = self.buddyinfo.read()?;
         if let Err(source) = self.blocks.read(text) {
@@ -99,29 +108,43 @@ impl Observer {
             Ok(vmstat) => vmstat,
             Err(source) => return Err(at(self.vmstat.path())(source)),
         };
-        let scale = parse_number(self.scale.read()?);
-        let scale = scale.ok_or_else(|| {
-            at(self.scale.path())(Malformed::because("its content is no number that fits"))
-        })?;
-        let is_due = self
-            .memory
-            .as_ref()
-            .is_none_or(|(seen, _)| now.get().saturating_sub(seen.get()) >= MEMORY_EVERY_NS);
-        if is_due {
-            let memory = match MemInfo::parse(self.meminfo.read()?) {
-                Ok(memory) => memory,
-                Err(source) => return Err(at(self.meminfo.path())(source)),
-            };
-            self.memory = Some((now, memory));
-        }
-        self.fill(now, &vmstat, scale, measured);
+        self.fill(now, &vmstat, measured);
         Ok(&self.sample)
     }
 
-    fn fill(&mut self, now: Nanos, vmstat: &VmStat, scale: u32, measured: Measured) {
+    fn look_at_slow_things(&mut self) -> Result<(), HostError> {
+        let text = self.zoneinfo.read()?;
+        if let Err(source) = self.zones.read(text) {
+            return Err(at(self.zoneinfo.path())(source));
+        }
+        let memory = match MemInfo::parse(self.meminfo.read()?) {
+            Ok(memory) => memory,
+            Err(source) => return Err(at(self.meminfo.path())(source)),
+        };
+        self.memory = Some(memory);
+        self.sample.scale = self.scale_now()?;
+        Ok(())
+    }
+
+    /// The factor as it stands at this moment.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn scale_now(&mut self) -> Result<u32, HostError> {
+        let scale = parse_number(self.scale.read()?);
+        scale.ok_or_else(|| {
+            at(self.scale.path())(Malformed::because("its content is no number that fits"))
+        })
+    }
+
+    /// The next look takes nothing for known: marks are about to change.
+    pub fn forget(&mut self) {
+        self.slow_at = None;
+    }
+
+    fn fill(&mut self, now: Nanos, vmstat: &VmStat, measured: Measured) {
         let sample = &mut self.sample;
         sample.at = now;
-        sample.scale = scale;
         sample.counters = Counters {
             steal_kswapd: vmstat.steal_kswapd,
             steal_direct: vmstat.steal_direct,
@@ -143,7 +166,7 @@ impl Observer {
             swap_free: self
                 .memory
                 .as_ref()
-                .map_or(0, |(_, memory)| memory.swap_free.get() >> self.page_shift),
+                .map_or(0, |memory| memory.swap_free.get() >> self.page_shift),
         };
         sample.zones.clear();
         for zone in self.zones.zones() {
@@ -155,18 +178,20 @@ impl Observer {
             }
             let marks = zone.marks();
             let mut blocks = [0; ORDERS];
+            let mut free = zone.free;
             let found = self.blocks.zones().iter();
-            if let Some(free) = found
+            if let Some(now) = found
                 .into_iter()
                 .find(|it| it.node == zone.node && it.kind == zone.kind)
             {
-                for (room, count) in blocks.iter_mut().zip(free.blocks()) {
+                for (room, count) in blocks.iter_mut().zip(now.blocks()) {
                     *room = *count;
                 }
+                free = now.pages_from(0);
             }
             sample.zones.push(Zone {
                 node: zone.node,
-                free: zone.free,
+                free,
                 min: marks.min,
                 low: marks.low,
                 high: marks.high,

@@ -2,6 +2,7 @@
 //! `watermarks`: the experiments behind docs/WATERMARKS.md. `study` plays them in guests, one after
 //! the other and interleaved; the other commands are what runs inside.
 
+mod cost;
 mod guest;
 mod load;
 mod stall_time;
@@ -16,6 +17,8 @@ use clap::Parser;
 
 #[derive(Debug, Parser)]
 enum Arguments {
+    /// What looking ten times a second costs on this machine, which is not touched
+    Cost(cost::Cost),
     /// The workload alone
     Load(load::Load),
     /// One run inside a guest
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
             println!("{}", serde_json::to_string(&done)?);
             Ok(())
         }),
+        Arguments::Cost(cost) => cost::run(&cost),
         Arguments::Guest(run) => guest::run(&run),
         Arguments::Study(study) => study::run(&study),
         Arguments::Survive(survive) => survive::run(&survive),
