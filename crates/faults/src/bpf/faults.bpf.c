@@ -619,21 +619,27 @@ int meet_threads(struct bpf_iter__task *ctx)
 	return 0;
 }
 
+/* A thread's state, if its faults are counted. */
+static __always_inline struct thread_state *counted(struct task_struct *task)
+{
+	struct thread_state *thread = bpf_task_storage_get(&threads, task, NULL, 0);
+
+	if (!thread || thread->counting != COUNTING)
+		return NULL;
+	if (!thread->process)
+		meet(thread, task);
+	return thread;
+}
+
 /* Books what living threads have not, before nobody looks any more and before somebody does again. */
 SEC("iter/task")
 int settle_threads(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
-	struct thread_state *thread;
+	struct thread_state *thread = task ? counted(task) : NULL;
 
-	if (!task)
-		return 0;
-	thread = bpf_task_storage_get(&threads, task, NULL, 0);
-	if (!thread || thread->counting != COUNTING)
-		return 0;
-	if (!thread->process)
-		meet(thread, task);
-	settle_other(thread, task);
+	if (thread)
+		settle_other(thread, task);
 	return 0;
 }
 
@@ -642,16 +648,11 @@ SEC("iter/task")
 int peek_threads(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
-	struct thread_state *thread;
+	struct thread_state *thread = task ? counted(task) : NULL;
 	struct unbooked unbooked = {};
 
-	if (!task)
+	if (!thread)
 		return 0;
-	thread = bpf_task_storage_get(&threads, task, NULL, 0);
-	if (!thread || thread->counting != COUNTING)
-		return 0;
-	if (!thread->process)
-		meet(thread, task);
 	unbooked.slot = slot_of_rest(thread);
 	unbooked.minor = minor_faults(task) - thread->minor;
 	unbooked.major = major_faults(task) - thread->major;
