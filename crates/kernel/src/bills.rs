@@ -15,10 +15,11 @@ use crate::abi::{self, Plain};
 use crate::books::{Books, History, Slot};
 use crate::gate::{TESTER, ask_as_tester};
 use crate::load::{set_knobs, share_pinned};
+use crate::mapped::Mapped;
 use crate::pins::Pins;
 use crate::skeleton::bills;
 use crate::skeleton::bills::types::{
-    bill, bill_facts, bill_row, forget_bill_args, row, set_bill_args,
+    bill, bill_facts, bill_row, bill_state, forget_bill_args, row, set_bill_args,
 };
 use crate::{Error, Look, Options, call};
 
@@ -303,12 +304,7 @@ impl Bills {
         let recount = self.pins.program("recount_bill")?;
         let what = "count file locks";
         call::run(recount.as_fd(), what, abi::bytes_of_mut(&mut args))?;
-        let found = self
-            .pins
-            .map("bills")?
-            .lookup(&slot.0.to_ne_bytes(), MapFlags::ANY)
-            .map_err(Error::io("read a bill"))?;
-        let Some(raw) = found.as_deref().and_then(abi::read::<bill>) else {
+        let Some(raw) = made(&self.mapped()?, slot.0) else {
             return Ok(BTreeMap::new());
         };
         let rows = ROWS.iter().filter_map(|(resource, index)| {
@@ -462,16 +458,14 @@ impl Bills {
     /// Rows as wanted, and none beside them.
     fn write(&self, wanted: &Wanted, books: &Books) -> Result<(), Error> {
         let set = self.pins.program("set_bill")?;
-        let map = self.pins.map("bills")?;
-        for key in map.keys() {
-            let slot = <[u8; 4]>::try_from(key.as_slice()).map(u32::from_ne_bytes);
-            let Ok(slot) = slot else { continue };
-            let found = map
-                .lookup(&key, MapFlags::ANY)
-                .map_err(Error::io("read a bill"))?;
-            let whose = found.as_deref().and_then(abi::read::<bill>);
+        let bills = self.mapped()?;
+        // No account has a slot beyond.
+        for slot in 0..books.slots() {
+            let Some(bill) = made(&bills, slot) else {
+                continue;
+            };
             // A slot is given to somebody else once its account is closed.
-            let is_his = whose.is_some_and(|bill| bill.account_id == id_of(books, Slot(slot)));
+            let is_his = bill.account_id == id_of(books, Slot(slot));
             if !is_his || !wanted.contains_key(&Slot(slot)) {
                 self.forget(slot, bill_row::BILL_ROWS.0)?;
             }
@@ -497,6 +491,10 @@ impl Bills {
             }
         }
         Ok(())
+    }
+
+    fn mapped(&self) -> Result<Mapped<bill>, Error> {
+        Mapped::new(&self.pins.map("bills")?)
     }
 
     fn forget(&self, slot: u32, row: u32) -> Result<(), Error> {
@@ -548,6 +546,12 @@ impl Bills {
         books.close_account(slot)?;
         refused
     }
+}
+
+/// The bill of the account in a slot, if it has one.
+fn made(bills: &Mapped<bill>, slot: u32) -> Option<bill> {
+    let found = bills.get(usize::try_from(slot).ok()?);
+    found.filter(|it| it.state == bill_state::BILL_MADE)
 }
 
 impl RowReading {

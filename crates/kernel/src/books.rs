@@ -193,12 +193,14 @@ impl Books {
         self.accounts.len()
     }
 
+    /// Slots up to here are or were some account's; that of the template is the first.
+    pub(crate) fn slots(&self) -> u32 {
+        let state = self.high_water.get(0);
+        state.map_or(1, |state| state.account_high_water)
+    }
+
     fn raw(&self) -> impl Iterator<Item = (u32, account)> + '_ {
-        let used = self
-            .high_water
-            .get(0)
-            .map_or(0, |state| state.account_high_water);
-        (1..used).map_while(|slot| Some((slot, self.accounts.get(slot as usize)?)))
+        (1..self.slots()).map_while(|slot| Some((slot, self.accounts.get(slot as usize)?)))
     }
 
     /// All accounts that are open or still hold something.

@@ -308,12 +308,20 @@ fn ten_quiet_minutes_bring_our_model_back_to_the_original() {
         _ => 1500,
     };
     live(&mut model, &mut machine, 1200, 100, storm, 9000);
-    assert!(machine.sample.scale > 100, "{}", machine.sample.scale);
+    // What it learns from that is for storms.
+    machine.sample.counters.alloc_stalls += 7;
+    live(&mut model, &mut machine, 20, 100, storm, 9000);
+    let learned = machine.sample.scale;
+    assert!(learned > 100, "{learned}");
     let verdicts = live(&mut model, &mut machine, 600, 1000, |_| 0, 9000);
     assert_eq!(machine.sample.scale, 10);
     let late = verdicts.iter().skip(300);
     assert!(late.clone().all(|it| it.scale.is_none()));
     assert!(late.clone().all(|it| it.reason == Reason::Quiet));
+    // The next one finds it as it was, less what is forgotten in ten minutes.
+    live(&mut model, &mut machine, 20, 100, storm, 9000);
+    let again = machine.sample.scale;
+    assert!(again >= learned / 3, "{learned} {again}");
 }
 
 #[test]

@@ -18,6 +18,7 @@
 enum {
 	EAGAIN = 11,
 	ENOMEM = 12,
+	EINVAL = 22,
 	ENFILE = 23,
 	ENOSPC = 28,
 	ENOLCK = 37,
@@ -79,14 +80,16 @@ int BPF_PROG(bill_setuid, struct cred *new, const struct cred *old, int flags, i
 SEC("?fentry/release_task")
 int BPF_PROG(bill_task_gone, struct task_struct *task)
 {
-	return give_back((__u64)task, BILL_NUMPROC);
+	give_back((__u64)task, BILL_NUMPROC);
+	return 0;
 }
 
 /* Never skipped. */
 SEC("?lsm/task_free")
 int BPF_PROG(bill_task_free, struct task_struct *task)
 {
-	return give_back((__u64)task, BILL_NUMPROC);
+	give_back((__u64)task, BILL_NUMPROC);
+	return 0;
 }
 
 /* --- numfile, numpty, numflock -------------------------------------------------------------- */
@@ -120,14 +123,23 @@ int BPF_PROG(bill_open, struct file *file, int ret)
 	return charge(slot_of_task(me()), BILL_NUMPTY, (__u64)file, 1, false) ? 0 : -ENOSPC;
 }
 
+static __always_inline void note_locked_file(__s64 more)
+{
+	struct bill_facts *known = facts();
+
+	if (known)
+		__sync_fetch_and_add(&known->locked_files, more);
+}
+
 static __noinline int give_back_locks(__u64 file)
 {
 	struct charge *charge = bpf_map_lookup_elem(&locked_files, &file);
 
 	if (!charge)
 		return 0;
-	refund(charge, BILL_NUMFLOCK);
-	bpf_map_delete_elem(&locked_files, &file);
+	refund(charge);
+	if (!bpf_map_delete_elem(&locked_files, &file))
+		note_locked_file(-1);
 	return 0;
 }
 
@@ -156,11 +168,10 @@ static long recount_locked_file(struct bpf_map *map, __u64 *file, struct charge 
 
 static __noinline int recount_locks(__u32 slot)
 {
-	__u32 zero = 0;
-	struct bill_facts *facts = bpf_map_lookup_elem(&bill_facts, &zero);
+	struct bill_facts *known = facts();
 
-	if (facts)
-		__sync_fetch_and_add(&facts->recounts, 1);
+	if (known)
+		__sync_fetch_and_add(&known->recounts, 1);
 	bpf_for_each_map_elem(&locked_files, recount_locked_file, &slot, 0);
 	return 0;
 }
@@ -169,7 +180,7 @@ static __noinline int bill_new_lock(__u64 file)
 {
 	__u32 slot = slot_of_task(me());
 	struct row *row = counted_row(slot, BILL_NUMFLOCK);
-	struct charge *charge, first = { .slot = slot };
+	struct charge *charge, first = { .slot = slot, .row = BILL_NUMFLOCK };
 
 	if (!row)
 		return 0;
@@ -177,6 +188,8 @@ static __noinline int bill_new_lock(__u64 file)
 	if (!charge) {
 		if (bpf_map_update_elem(&locked_files, &file, &first, BPF_NOEXIST))
 			count_unrecorded();
+		else
+			note_locked_file(1);
 		charge = bpf_map_lookup_elem(&locked_files, &file);
 		if (!charge)
 			return 0;
@@ -209,11 +222,15 @@ int BPF_PROG(bill_lock, struct file *file, unsigned int command, int ret)
 SEC("?lsm/file_free_security")
 int BPF_PROG(bill_file_free, struct file *file)
 {
+	struct bill_facts *known = facts();
 	__u64 address = (__u64)file;
 
 	give_back(address, BILL_NUMFILE);
-	give_back(address, BILL_NUMPTY);
-	return give_back_locks(address);
+	if (known && known->terminals)
+		give_back(address, BILL_NUMPTY);
+	if (known && known->locked_files)
+		give_back_locks(address);
+	return 0;
 }
 
 /* --- sockets -------------------------------------------------------------------------------- */
@@ -238,10 +255,10 @@ int BPF_PROG(bill_socket, struct socket *socket, int family, int type, int proto
  * came in at. */
 static __noinline __u32 slot_of_listener(__u64 listener, __u32 which)
 {
-	struct charge_key key = { .object = listener, .row = which };
+	struct charge_key key = key_of(listener, which);
 	struct charge *charge = bpf_map_lookup_elem(&charges, &key);
 
-	return charge ? charge->slot : NOBODY;
+	return charge && charge->row == which ? charge->slot : NOBODY;
 }
 
 /* A packet that asks for a connection; refused it is dropped, as where the backlog is full. */
@@ -280,15 +297,16 @@ int BPF_PROG(bill_unix_accepted, struct sock *sk, struct sock *listener, struct 
 SEC("?fentry/sk_common_release")
 int BPF_PROG(bill_socket_gone, struct sock *sk)
 {
-	return give_back((__u64)sk, BILL_NUMOTHERSOCK);
+	give_back((__u64)sk, BILL_NUMOTHERSOCK);
+	return 0;
 }
 
 /* Never skipped. */
 SEC("?lsm/sk_free_security")
 int BPF_PROG(bill_socket_free, struct sock *sk)
 {
-	give_back((__u64)sk, BILL_NUMTCPSOCK);
-	return give_back((__u64)sk, BILL_NUMOTHERSOCK);
+	give_back((__u64)sk, BILL_NUMOTHERSOCK);
+	return 0;
 }
 
 /* --- numsiginfo ----------------------------------------------------------------------------- */
@@ -396,7 +414,8 @@ int BPF_PROG(bill_shared, struct inode *inode, int ret)
 SEC("?lsm/inode_free_security")
 int BPF_PROG(bill_shared_free, struct inode *inode)
 {
-	return give_back((__u64)inode, BILL_SHMPAGES);
+	give_back((__u64)inode, BILL_SHMPAGES);
+	return 0;
 }
 
 /* --- lockedpages ---------------------------------------------------------------------------- */
@@ -524,40 +543,49 @@ int meet_locks(struct bpf_iter__task_file *ctx)
 	struct file *file = ctx->file;
 	__u32 slot = slot_of_file(file, ctx->task);
 	struct row *row = counted_row(slot, BILL_NUMFLOCK);
-	struct charge first = { .slot = slot };
+	struct charge first = { .slot = slot, .row = BILL_NUMFLOCK };
 	__u64 address = (__u64)file;
 
 	if (!row || bpf_map_lookup_elem(&locked_files, &address))
 		return 0;
 	first.amount = locks_through(lock_context_of(address), address);
-	if (first.amount && !bpf_map_update_elem(&locked_files, &address, &first, BPF_NOEXIST))
-		raise_to(&row->maxheld, __sync_fetch_and_add(&row->held, first.amount) + first.amount);
+	if (!first.amount || bpf_map_update_elem(&locked_files, &address, &first, BPF_NOEXIST))
+		return 0;
+	note_locked_file(1);
+	raise_to(&row->maxheld, __sync_fetch_and_add(&row->held, first.amount) + first.amount);
 	return 0;
 }
 
 /* --- calls of the user half ------------------------------------------------------------------- */
 
+static __always_inline void clear_rows(struct bill *bill)
+{
+	static const struct row empty;
+	int i;
+
+	for (i = 0; i < BILL_ROWS; i++)
+		bill->rows[i] = empty;
+}
+
 SEC("syscall")
 int set_bill(struct set_bill_args *args)
 {
-	static const struct bill empty;
-	struct bill *bill;
 	__u32 slot = args->slot, which = args->row;
+	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
 	struct row *row;
 
-	if (which >= BILL_ROWS)
-		return -22;
-	row = row_of(slot, which);
-	if (!row) {
+	if (!bill || which >= BILL_ROWS)
+		return -EINVAL;
+	if (bill->state != BILL_MADE) {
 		if (!args->counted)
 			return 0;
-		bpf_map_update_elem(&bills, &slot, &empty, BPF_NOEXIST);
-		row = row_of(slot, which);
-		bill = bpf_map_lookup_elem(&bills, &slot);
-		if (!row || !bill)
-			return -ENOSPC;
+		if (!begin_bill(bill))
+			return -EAGAIN;	/* an account of `default` is taking after the template */
+		clear_rows(bill);	/* again: who was charging while they were forgotten */
 		bill->account_id = args->account_id;
+		bill->state = BILL_MADE;
 	}
+	row = &bill->rows[which];
 	row->barrier = args->barrier;
 	row->limit = args->limit;
 	row->counted = args->counted;
@@ -572,15 +600,18 @@ struct forgetting {
 static long forget_charge(struct bpf_map *map, struct charge_key *key, struct charge *charge,
 			  struct forgetting *what)
 {
-	if (charge->slot == what->slot && (what->row == BILL_ROWS || key->row == what->row))
-		bpf_map_delete_elem(map, key);
+	__u32 which = charge->row;
+
+	if (charge->slot == what->slot && (what->row == BILL_ROWS || which == what->row) &&
+	    !bpf_map_delete_elem(map, key))
+		note_record(which, -1);
 	return 0;
 }
 
 static long forget_locks(struct bpf_map *map, __u64 *key, struct charge *charge, struct forgetting *what)
 {
-	if (charge->slot == what->slot)
-		bpf_map_delete_elem(map, key);
+	if (charge->slot == what->slot && !bpf_map_delete_elem(map, key))
+		note_locked_file(-1);
 	return 0;
 }
 
@@ -589,15 +620,17 @@ SEC("syscall")
 int forget_bill(struct forget_bill_args *args)
 {
 	struct forgetting what = { .slot = args->slot, .row = args->row };
+	struct bill *bill = bpf_map_lookup_elem(&bills, &what.slot);
 	struct row *row;
 
-	if (what.row > BILL_ROWS)
-		return -22;
+	if (!bill || what.row > BILL_ROWS)
+		return -EINVAL;
 	bpf_for_each_map_elem(&charges, forget_charge, &what, 0);
 	if (what.row == BILL_ROWS || what.row == BILL_NUMFLOCK)
 		bpf_for_each_map_elem(&locked_files, forget_locks, &what, 0);
 	if (what.row == BILL_ROWS) {
-		bpf_map_delete_elem(&bills, &what.slot);
+		bill->state = BILL_NONE;
+		clear_rows(bill);
 		return 0;
 	}
 	row = row_of(what.slot, what.row);

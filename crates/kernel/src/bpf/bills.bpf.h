@@ -11,11 +11,11 @@
 
 enum { BILL_TOLD_PAUSE_NS = 1000000000 };	/* one row, one event a second: no flood */
 
-/* Key: slot of the account. Written by set_bill and here. Bound: accounts. Full: a new account of
- * `default` has no rows of its own and is not charged. Slot 0: the template of `default`. */
+/* Index: slot of the account. Written by set_bill and here; read by the user half through mmap. Slot 0:
+ * the template of `default`. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 2);	/* (set) */
 	__type(key, __u32);
 	__type(value, struct bill);
@@ -53,37 +53,55 @@ static __always_inline struct row *row_of(__u32 slot, __u32 which)
 {
 	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
 
-	if (!bill || which >= BILL_ROWS)
+	if (!bill || bill->state != BILL_MADE)
+		return NULL;
+	barrier_var(which);	/* what is compared is what is used: verifiers before 6.18 */
+	if (which >= BILL_ROWS)
 		return NULL;
 	return &bill->rows[which];
 }
 
-static __always_inline void count_unrecorded(void)
+/* Whether the bill is now the caller's to write. */
+static __always_inline bool begin_bill(struct bill *bill)
 {
-	__u32 zero = 0;
-	struct bill_facts *facts = bpf_map_lookup_elem(&bill_facts, &zero);
-
-	if (facts)
-		__sync_fetch_and_add(&facts->unrecorded, 1);
+	return __sync_val_compare_and_swap(&bill->state, BILL_NONE, BILL_BEGUN) == BILL_NONE;
 }
 
-/* An account of `default` takes after the template when it is first charged. */
+static __always_inline struct bill_facts *facts(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&bill_facts, &zero);
+}
+
+static __always_inline void count_unrecorded(void)
+{
+	struct bill_facts *known = facts();
+
+	if (known)
+		__sync_fetch_and_add(&known->unrecorded, 1);
+}
+
+/* An account of `default` takes after the template when it is first charged. Who comes while another copies
+ * goes uncharged, as an object does that there was before: the next look finds it. */
 static __noinline int adopt_template(__u32 slot)
 {
 	struct account *account = account_at(slot);
 	__u32 zero = 0;
 	struct bill *template, *own;
+	int i;
 
 	if (!account || !(account->flags & ACCOUNT_DEFAULT))
 		return 0;
 	template = bpf_map_lookup_elem(&bills, &zero);
-	if (!template)
-		return 0;
-	if (bpf_map_update_elem(&bills, &slot, template, BPF_NOEXIST))
-		return 0;
 	own = bpf_map_lookup_elem(&bills, &slot);
-	if (own)
-		own->account_id = account->id;
+	if (!template || template->state != BILL_MADE || !own || !begin_bill(own))
+		return 0;
+	for (i = 0; i < BILL_ROWS; i++)
+		own->rows[i] = template->rows[i];
+	own->account_id = account->id;
+	barrier();
+	own->state = BILL_MADE;
 	return 1;
 }
 
@@ -147,25 +165,46 @@ static __noinline int tell_bill(__u32 slot, __u32 which, __s64 amount, bool asks
 
 /* What was charged goes back to who paid, once. To be called before its record is deleted: a delete may
  * fail where it interrupts another (gate.bpf.c end_birth()). */
-static __always_inline void refund(struct charge *charge, __u32 which)
+static __always_inline void refund(struct charge *charge)
 {
 	__s64 amount = __sync_lock_test_and_set(&charge->amount, 0);
-	struct row *row = row_of(charge->slot, which);
+	struct row *row = row_of(charge->slot, charge->row);
 
 	if (row && amount)
 		__sync_fetch_and_add(&row->held, -amount);
 }
 
+static __always_inline struct charge_key key_of(__u64 object, __u32 which)
+{
+	struct charge_key key = {
+		.object = object,
+		.row = which == BILL_NUMOTHERSOCK ? BILL_NUMTCPSOCK : which,
+	};
+
+	return key;
+}
+
+/* One more or fewer of what few objects have. */
+static __always_inline void note_record(__u32 which, __s64 more)
+{
+	struct bill_facts *known = which == BILL_NUMPTY ? facts() : NULL;
+
+	if (known)
+		__sync_fetch_and_add(&known->terminals, more);
+}
+
+/* Returns 1 where something was given back. */
 static __noinline int give_back(__u64 object, __u32 which)
 {
-	struct charge_key key = { .object = object, .row = which };
+	struct charge_key key = key_of(object, which);
 	struct charge *charge = bpf_map_lookup_elem(&charges, &key);
 
 	if (!charge)
 		return 0;
-	refund(charge, which);
-	bpf_map_delete_elem(&charges, &key);
-	return 0;
+	refund(charge);
+	if (!bpf_map_delete_elem(&charges, &key))
+		note_record(which, -1);
+	return 1;
 }
 
 /* Adds to held if the sum stays within the barrier. Add first, look then, take back if need be: the
@@ -182,30 +221,38 @@ static __always_inline bool add_within(struct row *row, __s64 amount)
 	return true;
 }
 
+/* Remembers who pays for an object; 0 where there is a record already, or no room. */
+static __always_inline int record_charge(struct charge_key *key, struct charge *charge)
+{
+	if (bpf_map_update_elem(&charges, key, charge, BPF_NOEXIST))
+		return 0;
+	note_record(charge->row, 1);
+	return 1;
+}
+
 /* Returns 1 where the object is granted. `forced`: it is there already. */
 static __noinline int charge(__u32 slot, __u32 which, __u64 object, __s64 amount, bool forced)
 {
-	struct charge_key key = { .object = object, .row = which };
-	struct charge charge = { .amount = amount, .slot = slot };
+	struct charge_key key = key_of(object, which);
+	struct charge charge = { .amount = amount, .slot = slot, .row = which };
 	struct row *row = counted_row(slot, which);
 
 	if (!row || amount <= 0)
 		return 1;
 	if (forced) {
-		if (bpf_map_update_elem(&charges, &key, &charge, BPF_NOEXIST))
-			return 1;	/* charged already, or no room */
-		raise_to(&row->maxheld, __sync_fetch_and_add(&row->held, amount) + amount);
+		if (record_charge(&key, &charge))
+			raise_to(&row->maxheld, __sync_fetch_and_add(&row->held, amount) + amount);
 		return 1;
 	}
-	give_back(object, which);	/* of an earlier one at this address, whose record stayed */
-	if (!add_within(row, amount)) {
+	/* An earlier object at this address may have left its record: then that is given back first. */
+	if (!add_within(row, amount) && !(give_back(object, which) && add_within(row, amount))) {
 		tell_bill(slot, which, amount, true);
 		return 0;
 	}
-	if (bpf_map_update_elem(&charges, &key, &charge, BPF_NOEXIST)) {
-		__sync_fetch_and_add(&row->held, -amount);
-		count_unrecorded();
-	}
+	if (record_charge(&key, &charge) || (give_back(object, which) && record_charge(&key, &charge)))
+		return 1;
+	__sync_fetch_and_add(&row->held, -amount);
+	count_unrecorded();
 	return 1;
 }
 

@@ -39,13 +39,21 @@ struct row {
 	__u32 pad;
 };
 
+enum bill_state {
+	BILL_NONE = 0,
+	BILL_BEGUN = 1,		/* somebody is about to write it */
+	BILL_MADE = 2,
+};
+
 struct bill {
 	struct row rows[BILL_ROWS];
 	__u32 account_id;	/* whose: slots are given to others */
-	__u32 pad[15];
+	enum bill_state state;
+	__u32 pad[14];
 };
 
-/* What was charged for an object, and to whom: it goes back there whoever lets go of the object. */
+/* What was charged for an object, and to whom: it goes back there whoever lets go of the object. A socket
+ * is one or the other of two rows, and is looked for once: as BILL_NUMTCPSOCK. */
 struct charge_key {
 	__u64 object;		/* address of the task, file, sock, inode, segment */
 	__u32 row;
@@ -55,13 +63,16 @@ struct charge_key {
 struct charge {
 	__s64 amount;
 	__u32 slot;
-	__u32 pad;
+	__u32 row;		/* that paid */
 };
 
-/* Facts of bad days; each only grows. */
 struct bill_facts {
+	/* of bad days; each only grows */
 	__u64 unrecorded;	/* charges that found no room: granted and not counted */
 	__u64 recounts;		/* file locks counted anew */
+	/* records that there are, or more: nobody looks for what there is none of */
+	__s64 terminals;	/* charges of BILL_NUMPTY */
+	__s64 locked_files;
 };
 
 struct set_bill_args {

@@ -289,12 +289,20 @@ impl Stock {
 
     fn decide(&mut self, sample: &Sample, mut forecast: Forecast) -> Verdict {
         let at = sample.at.get();
+        let is_active = self
+            .active_at
+            .is_some_and(|then| at.saturating_sub(then) < ACTIVE_NS);
         let mut target = self.bounds.lowest();
         let mut soonest = f64::INFINITY;
         for node in &self.nodes {
-            let stock = (self.stock_of(node, sample.reaction_ns) * MARGIN).max(self.floor);
+            let untouched = gap_of_node(sample, node.id, self.bounds.lowest()) as f64;
+            let mut stock = self.stock_of(node, sample.reaction_ns) * MARGIN;
+            // What a storm taught is for storms: a quiet machine gets its values back.
+            if is_active || stock > untouched {
+                stock = stock.max(self.floor);
+            }
             forecast.needed = forecast.needed.saturating_add(stock as u64);
-            if stock > gap_of_node(sample, node.id, self.bounds.lowest()) as f64 {
+            if stock > untouched {
                 let gap = (stock / self.gaps()) as u64;
                 target = target.max(scale_for_gap(sample, node.id, gap));
             }
@@ -316,9 +324,6 @@ impl Stock {
             let above = forecast.free.saturating_sub(forecast.low) as f64;
             forecast.likely = Some(above / forecast.demand);
         }
-        let is_active = self
-            .active_at
-            .is_some_and(|then| at.saturating_sub(then) < ACTIVE_NS);
         let wanted = self
             .bounds
             .clamp(target.min(highest_that_can_be_met(sample)));
