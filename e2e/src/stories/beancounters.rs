@@ -1089,6 +1089,7 @@ fn largest_bounds(binaries: &Binaries) -> Result<()> {
 /// limits on all of them, and by a neighbour of his. The best of some rounds, taken in turn.
 fn cost(binaries: &Binaries) -> Result<()> {
     const ROUNDS: usize = 5;
+    const SETTLED: Duration = Duration::from_secs(3);
     let world = world(binaries, "beans-cost")?;
     let alice = ALICE.to_string();
     let unlimited: String = ROOMY
@@ -1105,6 +1106,8 @@ fn cost(binaries: &Binaries) -> Result<()> {
             } else {
                 limit(&world, &alice, ROOMY)?;
             }
+            // What attaching and detaching leave to be done later is nobody's cost.
+            std::thread::sleep(SETTLED);
             let said = answers(binaries, &format!("uid={uid} bench=400"))?;
             let words: Vec<&str> = said.first().context("figures")?.split(' ').collect();
             for pair in words.chunks_exact(2) {

@@ -388,12 +388,15 @@ int BPF_PROG(bill_segment_ask, struct kern_ipc_perm *segment, int ret)
 	return has_left(slot_of_task(me()), BILL_SHMPAGES, pages_of(bytes), true) ? 0 : -ENOMEM;
 }
 
-SEC("?lsm/mmap_addr")
-int BPF_PROG(bill_shared_ask, unsigned long addr, int ret)
+/* Of each mapping the flags are looked at and no more. */
+SEC("?lsm/mmap_file")
+int BPF_PROG(bill_shared_ask, struct file *file, unsigned long reqprot, unsigned long prot,
+	     unsigned long flags, int ret)
 {
 	__u64 bytes = 0;
 
-	if (ret || shared_call(&bytes) != SHARED_MAP)
+	if (ret || !(flags & MAP_SHARED) || !(flags & MAP_ANONYMOUS) ||
+	    shared_call(&bytes) != SHARED_MAP)
 		return ret;
 	return has_left(slot_of_task(me()), BILL_SHMPAGES, pages_of(bytes), true) ? 0 : -ENOMEM;
 }
