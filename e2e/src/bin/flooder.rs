@@ -26,7 +26,7 @@
 //! | `shmget=PAGES`, `shared=PAGES` | shared memory: a System V segment, a shared anonymous mapping |
 //! | `userns` | a user namespace of our own |
 //! | `time=N` | nothing: prints the median nanoseconds of fork and wait, of N |
-//! | `bench=MILLISECONDS` | S5's tables: prints how often each test was done in so long |
+//! | `bench=MILLISECONDS` | S5's tables: each test for so long; prints how often a second each was done |
 //! | `drop` | gives back files, terminals, sockets, segments, mappings and children |
 //! | `say=WORD` | prints WORD |
 //! | `wait` | waits for a line on stdin |
@@ -315,15 +315,15 @@ fn time_forks(times: usize) -> u128 {
     spans.get(spans.len() / 2).copied().unwrap_or(0)
 }
 
-/// How often in so long.
-fn often(span: Duration, mut once: impl FnMut()) -> u64 {
-    let until = Instant::now() + span;
-    let mut times = 0;
-    while Instant::now() < until {
+/// How often a second, begun in so long.
+fn often(span: Duration, mut once: impl FnMut()) -> f64 {
+    let began = Instant::now();
+    let mut times = 0_u32;
+    while began.elapsed() < span {
         once();
         times += 1;
     }
-    times
+    f64::from(times) / began.elapsed().as_secs_f64()
 }
 
 fn run(command: &mut std::process::Command) {
@@ -404,7 +404,7 @@ fn bench(span: Duration) {
     ];
     let said: Vec<String> = results
         .iter()
-        .map(|(name, times)| format!("{name} {times}"))
+        .map(|(name, times)| format!("{name} {times:.2}"))
         .collect();
     say(&said.join(" "));
     for fd in [pipe[0], pipe[1], file] {

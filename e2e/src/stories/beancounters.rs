@@ -1085,7 +1085,7 @@ fn largest_bounds(binaries: &Binaries) -> Result<()> {
     Ok(())
 }
 
-/// S5's tables 2 and 3: how often each test is done in a while without any limit on a row, by a user with
+/// S5's tables 2 and 3: how often a second each test is done without any limit on a row, by a user with
 /// limits on all of them, and by a neighbour of his. The best of some rounds, taken in turn.
 fn cost(binaries: &Binaries) -> Result<()> {
     const ROUNDS: usize = 5;
@@ -1097,7 +1097,7 @@ fn cost(binaries: &Binaries) -> Result<()> {
         .filter_map(|row| row.split('=').next())
         .map(|name| format!("{name}=unlimited "))
         .collect();
-    let mut best: [BTreeMap<String, u64>; 3] = Default::default();
+    let mut best: [BTreeMap<String, f64>; 3] = Default::default();
     for _ in 0..ROUNDS {
         for (setting, uid) in [(0, ALICE), (1, ALICE), (2, BOB)] {
             if setting == 0 {
@@ -1111,18 +1111,18 @@ fn cost(binaries: &Binaries) -> Result<()> {
             let said = answers(binaries, &format!("uid={uid} bench=400"))?;
             let words: Vec<&str> = said.first().context("figures")?.split(' ').collect();
             for pair in words.chunks_exact(2) {
-                let times = pair[1].parse()?;
+                let a_second: f64 = pair[1].parse()?;
                 let kept = best[setting].entry(pair[0].to_owned()).or_default();
-                *kept = (*kept).max(times);
+                *kept = kept.max(a_second);
             }
         }
     }
-    println!("        test       no rows   all rows        %   neighbour        %");
+    println!("        a second   no rows   all rows        %   neighbour        %");
     for (test, &plain) in &best[0] {
-        let of = |setting: usize| best[setting].get(test).copied().unwrap_or(0);
-        let percent = |times: u64| times as f64 * 100.0 / plain.max(1) as f64;
+        let of = |setting: usize| best[setting].get(test).copied().unwrap_or(0.0);
+        let percent = |a_second: f64| a_second * 100.0 / plain;
         println!(
-            "        {test:<8} {plain:>9} {:>10} {:>8.1} {:>11} {:>8.1}",
+            "        {test:<8} {plain:>9.1} {:>10.1} {:>8.1} {:>11.1} {:>8.1}",
             of(1),
             percent(of(1)),
             of(2),
