@@ -8,6 +8,7 @@ use libbpf_rs::Link;
 use libbpf_rs::libbpf_sys::bpf_raw_tracepoint_open;
 
 use crate::Error;
+use crate::error::{ATTACH, refused};
 use crate::switches::Switches;
 use crate::walk::walk;
 
@@ -38,16 +39,16 @@ impl Begins {
     }
 
     fn hook(&mut self) -> Result<(), Error> {
+        if !self.hooks.is_empty() {
+            return Ok(());
+        }
         for program in &self.programs {
             // SAFETY: no name, which a program for BTF's tracepoints has itself, and a live descriptor.
             let fd =
                 unsafe { bpf_raw_tracepoint_open(std::ptr::null(), program.as_fd().as_raw_fd()) };
             if fd < 0 {
                 self.hooks.clear();
-                return Err(Error::Unsupported {
-                    what: "attach the programs that watch page faults",
-                    reason: std::io::Error::from_raw_os_error(-fd).to_string(),
-                });
+                return Err(refused(ATTACH)(libbpf_rs::Error::from_raw_os_error(-fd)));
             }
             // SAFETY: a file descriptor that the kernel just gave us and nobody else has.
             self.hooks.push(unsafe { OwnedFd::from_raw_fd(fd) });
@@ -55,13 +56,15 @@ impl Begins {
         Ok(())
     }
 
-    /// Takes the hooks away, or puts them back. In both orders a few faults are seen whose growth is booked
+    /// Takes the hooks away, or puts them back, unless they are. In both orders a few faults are seen whose growth is booked
     /// as unseen: what is booked to their mapping is then taken from its process' others.
     ///
     /// # Errors
-    /// When threads cannot be walked or hooks be attached: then nothing has changed, but that hooks may be
-    /// away while their absence is known.
+    /// When threads cannot be walked or hooks be attached: it can be tried again.
     pub(crate) fn set_away(&mut self, is_away: bool, switches: &mut Switches) -> Result<(), Error> {
+        if is_away == switches.is_away() {
+            return Ok(());
+        }
         let edge = Arc::clone(&self.edge);
         let _edge = edge.lock().unwrap_or_else(PoisonError::into_inner);
         if !is_away {

@@ -2,6 +2,8 @@
 //! What the programs have booked for each mapping: a thread's whole growth for the kernel, and from
 //! there moved to the mappings in which its faults began (bpf/faults.bpf.c "Counts").
 
+use std::collections::BTreeMap;
+
 /// Faults of one mapping. Negative while a move is half seen, and where a fault began that was not
 /// served (SIGSEGV, one tried again after a signal).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -52,6 +54,16 @@ fn balance_one(
     }
 }
 
+/// One process' faults while they are shared out.
+#[derive(Default)]
+struct Share {
+    unseen: i128,
+    seen: i128,
+    /// Of those seen, the mappings met so far, and what they were given.
+    up_to: i128,
+    given: i128,
+}
+
 /// Shares out minor faults that nobody saw (`is_unseen`) among the other mappings of their process, as
 /// those that were seen; where none was they stay. Returns how many were shared out. After [`balance`].
 pub(crate) fn spread(
@@ -59,37 +71,32 @@ pub(crate) fn spread(
     process_of: impl Fn(usize) -> u32,
     is_unseen: impl Fn(usize) -> bool,
 ) -> u64 {
-    let mut shared_out: u64 = 0;
-    for index in 0..booked.len() {
-        let unseen = booked.get(index).map_or(0, |it| it.minor.max(0));
-        if unseen == 0 || !is_unseen(index) {
-            continue;
+    let mut shares: BTreeMap<u32, Share> = BTreeMap::new();
+    for (index, it) in booked.iter().enumerate() {
+        let share = shares.entry(process_of(index)).or_default();
+        if is_unseen(index) {
+            share.unseen += i128::from(it.minor);
+        } else {
+            share.seen += i128::from(it.minor);
         }
-        let is_kin = |other: usize| process_of(other) == process_of(index) && !is_unseen(other);
-        let kin = booked
-            .iter()
-            .enumerate()
-            .filter(|(other, _)| is_kin(*other));
-        let seen: i128 = kin.map(|(_, it)| i128::from(it.minor)).sum();
-        if seen <= 0 {
-            continue;
-        }
-        // Each part is what is due up to here less what was given up to here: so they add up.
-        let (mut up_to, mut given) = (0i128, 0i128);
-        for (other, it) in booked.iter_mut().enumerate() {
-            if is_kin(other) {
-                up_to += i128::from(it.minor);
-                let due = i128::from(unseen) * up_to / seen;
-                it.minor += i64::try_from(due - given).unwrap_or(0);
-                given = due;
-            }
-        }
-        if let Some(it) = booked.get_mut(index) {
-            it.minor = 0;
-        }
-        shared_out = shared_out.saturating_add(unseen.unsigned_abs());
     }
-    shared_out
+    shares.retain(|_, share| share.unseen > 0 && share.seen > 0);
+    for (index, it) in booked.iter_mut().enumerate() {
+        let Some(share) = shares.get_mut(&process_of(index)) else {
+            continue;
+        };
+        if is_unseen(index) {
+            it.minor = 0;
+            continue;
+        }
+        // What is due up to here less what was given up to here: so the parts add up.
+        share.up_to += i128::from(it.minor);
+        let due = share.unseen * share.up_to / share.seen;
+        it.minor += i64::try_from(due - share.given).unwrap_or(0);
+        share.given = due;
+    }
+    let sum: i128 = shares.values().map(|share| share.unseen).sum();
+    u64::try_from(sum).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -67,6 +67,8 @@ impl Error {
     }
 }
 
+pub(crate) const ATTACH: &str = "attach the programs that watch page faults";
+
 /// What libbpf refused, for people.
 pub(crate) fn refused(what: &'static str) -> impl Fn(libbpf_rs::Error) -> Error {
     move |error| {

@@ -30,9 +30,15 @@ impl Switches {
     }
 
     /// Whether nobody sees where faults begin.
+    pub(crate) const fn is_away(&self) -> bool {
+        self.now.is_away != 0
+    }
+
+    /// From now on nobody does, or somebody again.
     pub(crate) fn set_away(&mut self, is_away: bool) -> Result<(), Error> {
+        let was = self.now;
         self.now.is_away = u32::from(is_away);
-        self.write()
+        self.write().inspect_err(|_| self.now = was)
     }
 
     /// Faults that are timed are recorded whole from now on.

@@ -80,7 +80,7 @@ impl Timer {
                     rhythm.step(now.saturating_sub(before));
                     before = now;
                     // What failed once may work the next time; until then none is timed, or all are seen.
-                    let _ = ends.turn(last, rhythm.window());
+                    let _ = ends.turn_to(rhythm.window());
                     if !matches!(last, Window::Open(_)) {
                         before = 0;
                     }
@@ -143,17 +143,14 @@ struct Ends {
 }
 
 impl Ends {
-    fn turn(&mut self, from: Window, to: Window) -> Result<(), Error> {
-        if let Window::Away(_) = from {
-            self.begins.set_away(false, &mut self.switches)?;
-        }
-        match (from, to) {
-            (Window::Open(_), Window::Closed(_) | Window::Away(_)) => self.close(),
-            (Window::Closed(_) | Window::Away(_), Window::Open(_)) => self.open()?,
-            _ => {}
-        }
-        if let Window::Away(_) = to {
-            self.begins.set_away(true, &mut self.switches)?;
+    /// By what is, not by what was meant to be: what failed is tried again.
+    fn turn_to(&mut self, window: Window) -> Result<(), Error> {
+        let is_away = matches!(window, Window::Away(_));
+        self.begins.set_away(is_away, &mut self.switches)?;
+        match window {
+            Window::Open(_) if self.events.is_empty() => self.open()?,
+            Window::Open(_) => {}
+            Window::Closed(_) | Window::Away(_) => self.close(),
         }
         Ok(())
     }
@@ -161,13 +158,19 @@ impl Ends {
     fn open(&mut self) -> Result<(), Error> {
         self.window = self.window.wrapping_add(1).max(1);
         self.set(self.window);
-        self.events = watch_ends(Event::Minor, &self.cpus, self.program.as_fd())?;
+        let events = watch_ends(Event::Minor, &self.cpus, self.program.as_fd());
+        if events.is_err() {
+            self.set(0);
+        }
+        self.events = events?;
         Ok(())
     }
 
     fn close(&mut self) {
-        self.events.clear();
-        self.set(0);
+        if !self.events.is_empty() {
+            self.events.clear();
+            self.set(0);
+        }
     }
 
     fn set(&mut self, window: u32) {

@@ -17,7 +17,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilde
 
 use crate::begins::{Begins, Edge};
 use crate::booked::{Booked, balance, spread};
-use crate::error::refused;
+use crate::error::{ATTACH, refused};
 use crate::plain::{self, Plain};
 use crate::skeleton::types::{
     counting, counts, fault_record, histograms, mapping_kind, seen, site_key, target, target_kind,
@@ -66,7 +66,6 @@ pub struct Watcher {
 }
 
 const LOAD: &str = "load the programs that watch page faults";
-const ATTACH: &str = "attach the programs that watch page faults";
 
 impl Watcher {
     /// Loads and attaches. From here on faults of the targets are counted, and those of `newborn`, a

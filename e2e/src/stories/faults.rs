@@ -171,22 +171,28 @@ fn measure(binaries: &Binaries) -> Result<()> {
     Ok(())
 }
 
+/// What a faulter counted itself, and the report of who watched it, which says the same.
+fn watched_faulter(binaries: &Binaries, words: [&str; 2]) -> Result<(u64, Value)> {
+    let output = faults(binaries, &["watch", "--quiet", "--json", "--"])
+        .arg(binaries.path("faulter"))
+        .args(words)
+        .output()?;
+    ensure!(output.status.success(), "{}", text(&output));
+    let own = own_count(&String::from_utf8_lossy(&output.stderr))?;
+    let report = answer(&output)?;
+    let seen = number(&report, "minor")? + number(&report, "major")?;
+    // What follows its own look: the end of the program, which touches what it has not before.
+    ensure!(
+        seen >= own && seen - own < 40,
+        "{seen} seen, {own} counted by itself"
+    );
+    Ok((own, report))
+}
+
 fn watch_is_exact(binaries: &Binaries) -> Result<()> {
     let faulter = binaries.path("faulter");
     for pages in ["1", "500", "20000"] {
-        let output = faults(binaries, &["watch", "--quiet", "--json", "--"])
-            .arg(&faulter)
-            .args(["known", pages])
-            .output()?;
-        ensure!(output.status.success(), "{}", text(&output));
-        let own = own_count(&String::from_utf8_lossy(&output.stderr))?;
-        let report = answer(&output)?;
-        let seen = number(&report, "minor")? + number(&report, "major")?;
-        // What follows its own look: the end of the program, which touches what it has not before.
-        ensure!(
-            seen >= own && seen - own < 40,
-            "{seen} seen, {own} counted by itself"
-        );
+        let (_, report) = watched_faulter(binaries, ["known", pages])?;
         let told = faults(binaries, &["watch", "--quiet", "--"])
             .arg(&faulter)
             .args(["known", pages])
@@ -228,18 +234,7 @@ fn watch_is_exact(binaries: &Binaries) -> Result<()> {
 
 /// Three of four faults in anonymous memory, for a few seconds, of which a part is seen.
 fn watch_flood(binaries: &Binaries) -> Result<()> {
-    let output = faults(binaries, &["watch", "--quiet", "--json", "--"])
-        .arg(binaries.path("faulter"))
-        .args(["mixed", "500"])
-        .output()?;
-    ensure!(output.status.success(), "{}", text(&output));
-    let own = own_count(&String::from_utf8_lossy(&output.stderr))?;
-    let report = answer(&output)?;
-    let seen = number(&report, "minor")? + number(&report, "major")?;
-    ensure!(
-        seen >= own && seen - own < 40,
-        "{seen} seen, {own} counted by itself"
-    );
+    let (own, report) = watched_faulter(binaries, ["mixed", "500"])?;
     let mappings = report["processes"][0]["mappings"]
         .as_array()
         .context("mappings")?;
