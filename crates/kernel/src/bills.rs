@@ -160,13 +160,13 @@ fn programs_of(resource: Resource) -> &'static [(&'static [&'static str], Enforc
             &[
                 "bill_shared_free",
                 "bill_shared",
-                "bill_shared_ask",
+                "bill_mapping",
                 "bill_segment_ask",
             ],
             Strict,
         )],
         Resource::Lockedpages => &[(
-            &["bill_locked"],
+            &["bill_mapping"],
             BestEffort(
                 "mmap(MAP_LOCKED) is refused; mlock(2) asks nobody but RLIMIT_MEMLOCK, which holds for \
                  each process by itself",

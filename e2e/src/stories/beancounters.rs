@@ -1087,6 +1087,9 @@ fn largest_bounds(binaries: &Binaries) -> Result<()> {
 
 /// S5's tables 2 and 3: how often a second each test is done without any limit on a row, by a user with
 /// limits on all of them, and by a neighbour of his. The best of some rounds, taken in turn.
+/// Those of S5's Tables 2 and 3.
+const S5_TESTS: [&str; 6] = ["execl", "pipe", "process", "read", "shell", "write"];
+
 fn cost(binaries: &Binaries) -> Result<()> {
     const ROUNDS: usize = 5;
     const SETTLED: Duration = Duration::from_secs(3);
@@ -1109,6 +1112,13 @@ fn cost(binaries: &Binaries) -> Result<()> {
             // What attaching and detaching leave to be done later is nobody's cost.
             std::thread::sleep(SETTLED);
             let said = answers(binaries, &format!("uid={uid} bench=400"))?;
+            if setting == 1 {
+                let charged = bill(&world, ALICE)?;
+                for row in [Resource::Numproc, Resource::Numfile, Resource::Numothersock] {
+                    let how = charged.get(&row).map(|bean| &bean.how);
+                    ensure!(how == Some(&How::Exact), "{row:?} is not charged: {how:?}");
+                }
+            }
             let words: Vec<&str> = said.first().context("figures")?.split(' ').collect();
             for pair in words.chunks_exact(2) {
                 let a_second: f64 = pair[1].parse()?;
@@ -1118,6 +1128,7 @@ fn cost(binaries: &Binaries) -> Result<()> {
         }
     }
     println!("        a second   no rows   all rows        %   neighbour        %");
+    let mut missed = Vec::new();
     for (test, &plain) in &best[0] {
         let of = |setting: usize| best[setting].get(test).copied().unwrap_or(0.0);
         let percent = |a_second: f64| a_second * 100.0 / plain;
@@ -1128,6 +1139,13 @@ fn cost(binaries: &Binaries) -> Result<()> {
             of(2),
             percent(of(2))
         );
+        if S5_TESTS.contains(&test.as_str()) && percent(of(1)) < 97.0 {
+            missed.push(test);
+        }
     }
+    ensure!(
+        missed.is_empty(),
+        "less than 97 % of what there is without rows: {missed:?}"
+    );
     Ok(())
 }

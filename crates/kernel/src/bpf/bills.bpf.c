@@ -255,7 +255,7 @@ int BPF_PROG(bill_socket, struct socket *socket, int family, int type, int proto
  * came in at. */
 static __noinline __u32 slot_of_listener(__u64 listener, __u32 which)
 {
-	struct charge_key key = key_of(listener, which);
+	__u64 key = key_of(listener, which);
 	struct charge *charge = bpf_map_lookup_elem(&charges, &key);
 
 	return charge && charge->row == which ? charge->slot : NOBODY;
@@ -376,27 +376,14 @@ static __always_inline enum shared_call shared_call(__u64 *bytes)
 	return SHARED_OTHER;
 }
 
-/* These two answer ENOMEM before anything is made; what decides is the inode, whose refusal would be told
- * as ENOSPC. */
+/* This and bill_mapping answer ENOMEM before anything is made; what decides is the inode, whose refusal
+ * would be told as ENOSPC. */
 SEC("?lsm/shm_alloc_security")
 int BPF_PROG(bill_segment_ask, struct kern_ipc_perm *segment, int ret)
 {
 	__u64 bytes = 0;
 
 	if (ret || shared_call(&bytes) != SHARED_GET)
-		return ret;
-	return has_left(slot_of_task(me()), BILL_SHMPAGES, pages_of(bytes), true) ? 0 : -ENOMEM;
-}
-
-/* Of each mapping the flags are looked at and no more. */
-SEC("?lsm/mmap_file")
-int BPF_PROG(bill_shared_ask, struct file *file, unsigned long reqprot, unsigned long prot,
-	     unsigned long flags, int ret)
-{
-	__u64 bytes = 0;
-
-	if (ret || !(flags & MAP_SHARED) || !(flags & MAP_ANONYMOUS) ||
-	    shared_call(&bytes) != SHARED_MAP)
 		return ret;
 	return has_left(slot_of_task(me()), BILL_SHMPAGES, pages_of(bytes), true) ? 0 : -ENOMEM;
 }
@@ -417,7 +404,10 @@ int BPF_PROG(bill_shared, struct inode *inode, int ret)
 SEC("?lsm/inode_free_security")
 int BPF_PROG(bill_shared_free, struct inode *inode)
 {
-	give_back((__u64)inode, BILL_SHMPAGES);
+	struct bill_facts *known = facts();
+
+	if (known && known->segments)
+		give_back((__u64)inode, BILL_SHMPAGES);
 	return 0;
 }
 
@@ -477,19 +467,38 @@ static __noinline int may_lock(__u32 slot, __s64 pages)
 	return 1;
 }
 
-/* mlock(2) asks no security module, only RLIMIT_MEMLOCK, process by process. */
-SEC("?lsm/mmap_file")
-int BPF_PROG(bill_locked, struct file *file, unsigned long reqprot, unsigned long prot,
-	     unsigned long flags, int ret)
+/* --- mappings: shmpages and lockedpages ------------------------------------------------------- */
+
+static __noinline int may_map_shared(void)
+{
+	__u64 bytes = 0;
+
+	return shared_call(&bytes) != SHARED_MAP ||
+	       has_left(slot_of_task(me()), BILL_SHMPAGES, pages_of(bytes), true);
+}
+
+static __noinline int may_map_locked(void)
 {
 	struct call call;
 
-	if (ret || !(flags & MAP_LOCKED))
-		return ret;
 	read_call(&call);
-	if (call.number != CALL_MMAP)
-		return 0;
-	return may_lock(slot_of_task(me()), pages_of(call.argument[1])) ? 0 : -EAGAIN;
+	return call.number != CALL_MMAP ||
+	       may_lock(slot_of_task(me()), pages_of(call.argument[1]));
+}
+
+/* One program for two rows: of each mapping the flags are looked at, mostly no more. mlock(2) asks no
+ * security module, only RLIMIT_MEMLOCK, process by process. */
+SEC("?lsm/mmap_file")
+int BPF_PROG(bill_mapping, struct file *file, unsigned long reqprot, unsigned long prot,
+	     unsigned long flags, int ret)
+{
+	if (ret || !(flags & (MAP_LOCKED | MAP_ANONYMOUS)))
+		return ret;
+	if ((flags & MAP_LOCKED) && !may_map_locked())
+		return -EAGAIN;
+	if ((flags & MAP_SHARED) && (flags & MAP_ANONYMOUS) && !may_map_shared())
+		return -ENOMEM;
+	return 0;
 }
 
 /* --- what was there before the limit ---------------------------------------------------------- */
@@ -600,7 +609,7 @@ struct forgetting {
 	__u32 row;
 };
 
-static long forget_charge(struct bpf_map *map, struct charge_key *key, struct charge *charge,
+static long forget_charge(struct bpf_map *map, __u64 *key, struct charge *charge,
 			  struct forgetting *what)
 {
 	__u32 which = charge->row;

@@ -21,14 +21,14 @@ struct {
 	__type(value, struct bill);
 } bills SEC(".maps");
 
-/* Written and read here. Bound: ledger.max_objects. Full: the object is granted and not counted, and
+/* Key: key_of(). Written and read here. Bound: ledger.max_objects. Full: the object is granted and not counted, and
  * bill_facts.unrecorded grows: who has filled it has at most his own barriers, and is no reason to
  * refuse others. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 2);	/* (set) */
-	__type(key, struct charge_key);
+	__type(key, __u64);
 	__type(value, struct charge);
 } charges SEC(".maps");
 
@@ -174,29 +174,32 @@ static __always_inline void refund(struct charge *charge)
 		__sync_fetch_and_add(&row->held, -amount);
 }
 
-static __always_inline struct charge_key key_of(__u64 object, __u32 which)
+/* An object is charged for at most once a row: its address, and the row in the bits that the alignment of
+ * what the kernel allocates leaves; added, for verifiers let nothing else be done to an address. A socket
+ * is one or the other of two rows, and is looked for once. */
+static __always_inline __u64 key_of(__u64 object, __u32 which)
 {
-	struct charge_key key = {
-		.object = object,
-		.row = which == BILL_NUMOTHERSOCK ? BILL_NUMTCPSOCK : which,
-	};
-
-	return key;
+	return object + (which == BILL_NUMOTHERSOCK ? BILL_NUMTCPSOCK : which);
 }
+
+_Static_assert((BILL_NUMPROC | BILL_NUMFILE | BILL_NUMTCPSOCK | BILL_NUMPTY | BILL_SHMPAGES) < 8,
+	       "rows with records fit into the bits of key_of()");
 
 /* One more or fewer of what few objects have. */
 static __always_inline void note_record(__u32 which, __s64 more)
 {
-	struct bill_facts *known = which == BILL_NUMPTY ? facts() : NULL;
+	bool is_counted = which == BILL_NUMPTY || which == BILL_SHMPAGES;
+	struct bill_facts *known = is_counted ? facts() : NULL;
 
 	if (known)
-		__sync_fetch_and_add(&known->terminals, more);
+		__sync_fetch_and_add(which == BILL_NUMPTY ? &known->terminals : &known->segments,
+				     more);
 }
 
 /* Returns 1 where something was given back. */
 static __noinline int give_back(__u64 object, __u32 which)
 {
-	struct charge_key key = key_of(object, which);
+	__u64 key = key_of(object, which);
 	struct charge *charge = bpf_map_lookup_elem(&charges, &key);
 
 	if (!charge)
@@ -222,7 +225,7 @@ static __always_inline bool add_within(struct row *row, __s64 amount)
 }
 
 /* Remembers who pays for an object; 0 where there is a record already, or no room. */
-static __always_inline int record_charge(struct charge_key *key, struct charge *charge)
+static __always_inline int record_charge(__u64 *key, struct charge *charge)
 {
 	if (bpf_map_update_elem(&charges, key, charge, BPF_NOEXIST))
 		return 0;
@@ -233,7 +236,7 @@ static __always_inline int record_charge(struct charge_key *key, struct charge *
 /* Returns 1 where the object is granted. `forced`: it is there already. */
 static __noinline int charge(__u32 slot, __u32 which, __u64 object, __s64 amount, bool forced)
 {
-	struct charge_key key = key_of(object, which);
+	__u64 key = key_of(object, which);
 	struct charge charge = { .amount = amount, .slot = slot, .row = which };
 	struct row *row = counted_row(slot, which);
 

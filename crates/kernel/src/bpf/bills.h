@@ -52,14 +52,7 @@ struct bill {
 	__u32 pad[14];
 };
 
-/* What was charged for an object, and to whom: it goes back there whoever lets go of the object. A socket
- * is one or the other of two rows, and is looked for once: as BILL_NUMTCPSOCK. */
-struct charge_key {
-	__u64 object;		/* address of the task, file, sock, inode, segment */
-	__u32 row;
-	__u32 pad;
-};
-
+/* What was charged for an object, and to whom: it goes back there whoever lets go of the object. */
 struct charge {
 	__s64 amount;
 	__u32 slot;
@@ -72,6 +65,7 @@ struct bill_facts {
 	__u64 recounts;		/* file locks counted anew */
 	/* records that there are, or more: nobody looks for what there is none of */
 	__s64 terminals;	/* charges of BILL_NUMPTY */
+	__s64 segments;		/* charges of BILL_SHMPAGES */
 	__s64 locked_files;
 };
 
