@@ -192,8 +192,9 @@ pub const SLICE: Nanos = Nanos::new(100_000);
 /// So long is that turn, in which it has a fair share: a quarter of each core is a reaper's at least,
 /// and whoever wakes up waits a third longer than without it, and a slice.
 pub const TURN: Nanos = Nanos::new(300_000);
-/// A reaper starts above everybody for so long, to be on a CPU when the victim begins to die.
-pub const RUN_UP: Nanos = Nanos::new(100_000);
+/// A calm reaper starts among everybody: the kernel takes a CPU on which one below everybody runs for idle,
+/// and would wake the victim there.
+const RUN_UP: Nanos = Nanos::new(100_000);
 /// An urgent one has this nice value then: two thirds of a core against one who always wants it too.
 pub const SHARE_NICE: i8 = -3;
 /// The pacer wakes so often meanwhile, if only to have the kernel choose anew who runs: where the tick is
@@ -208,9 +209,11 @@ pub fn reap_plan(victim: &VictimFacts, machine: MachineFacts) -> ReapPlan {
         || has(Peculiarity::Starved)
         || has(Peculiarity::Confined)
         || machine.is_busy();
+    let is_held_back = has_to_wait || has(Peculiarity::Frozen);
     let is_many = victim.threads > 1;
     ReapPlan {
-        reapers: if victim.private >= WORTH_TWO && machine.cpus > 1 {
+        // One beside a victim that can exit by itself: two leave no CPU to whoever wakes up.
+        reapers: if victim.private >= WORTH_TWO && machine.cpus > 1 && is_held_back {
             2
         } else {
             1
@@ -336,8 +339,6 @@ pub fn next_step(attempt: Attempt, tries: u32) -> NextStep {
 /// How a reaper competes at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mood {
-    /// Above everybody, to get going, as far as the [`Rhythm`] allows that; so long.
-    RunUp(Nanos),
     /// Below everybody; so long.
     Below(Nanos),
     /// Among everybody at [`SHARE_NICE`]; so long, then ask again.
@@ -356,7 +357,7 @@ pub fn mood(pace: Pace, expected: Nanos, since_start: Nanos) -> Mood {
     let patience = expected.get().saturating_mul(3) / 2;
     let until = |end: u64| Nanos::new(end.saturating_sub(elapsed));
     match pace {
-        _ if elapsed < RUN_UP.get() => Mood::RunUp(until(RUN_UP.get())),
+        Pace::Calm if elapsed < RUN_UP.get() => Mood::Among(until(RUN_UP.get())),
         Pace::Calm if elapsed < patience => Mood::Below(until(patience)),
         Pace::Urgent if elapsed < expected.get() => Mood::Among(until(expected.get()).min(BEAT)),
         Pace::Calm | Pace::Urgent => Mood::Rhythmic,
@@ -531,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn one_cpu_has_one_reaper_and_a_small_victim_too() {
+    fn two_reapers_are_for_large_victims_that_cannot_exit_by_themselves_and_two_cpus() {
         let alone = MachineFacts {
             cpus: 1,
             runnable: 0,
@@ -542,7 +543,14 @@ mod tests {
             ..usual()
         };
         assert_eq!(reap_plan(&small, CALM).reapers, 1);
-        assert_eq!(reap_plan(&usual(), CALM).reapers, 2);
+        assert_eq!(reap_plan(&usual(), CALM).reapers, 1);
+        assert_eq!(reap_plan(&usual(), BUSY).reapers, 2);
+        let frozen = VictimFacts {
+            freezer: Some(Freezer::HoldsTheDying),
+            ..usual()
+        };
+        assert_eq!(reap_plan(&frozen, CALM).reapers, 2);
+        assert_eq!(reap_plan(&frozen, alone).reapers, 1);
     }
 
     #[test]
@@ -572,7 +580,7 @@ mod tests {
     fn a_calm_reaper_makes_way_and_does_not_stay_calm_for_ever() {
         let expected = Nanos::new(20_000_000);
         let calm = |at: u64| mood(Pace::Calm, expected, Nanos::new(at));
-        assert_eq!(calm(0), Mood::RunUp(RUN_UP));
+        assert_eq!(calm(0), Mood::Among(RUN_UP));
         assert_eq!(calm(1_000_000), Mood::Below(Nanos::new(29_000_000)));
         assert_eq!(calm(30_000_000), Mood::Rhythmic);
     }
@@ -581,7 +589,6 @@ mod tests {
     fn an_urgent_reaper_is_among_the_others_until_it_is_late() {
         let expected = Nanos::new(20_000_000);
         let urgent = |at: u64| mood(Pace::Urgent, expected, Nanos::new(at));
-        assert_eq!(urgent(0), Mood::RunUp(RUN_UP));
         assert_eq!(urgent(1_000_000), Mood::Among(BEAT));
         assert_eq!(urgent(19_999_999), Mood::Among(Nanos::new(1)));
         assert_eq!(urgent(20_000_000), Mood::Rhythmic);

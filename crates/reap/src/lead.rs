@@ -116,7 +116,8 @@ impl Lead {
         let expected = Nanos::new(expected);
         let wants_mate = cases.iter().any(|it| it.plan.reapers > 1) || cases.len() > 1;
         let mate = self.mate.clone().filter(|_| wants_mate);
-        // Both above everybody, to be on a CPU and ready before the signal: for half a millisecond at most.
+        // Both above everybody, to be on a CPU and ready before the signal: until then, for half a
+        // millisecond at most.
         self.pacer.stand_by(own);
         let number = mate
             .as_ref()

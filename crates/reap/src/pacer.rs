@@ -233,12 +233,10 @@ impl Pacer {
         for entry in &mut state.entries {
             let since = Nanos::new(now.get().saturating_sub(entry.start.get()));
             let mood = mood(entry.pace, entry.expected, since);
-            let (lasts, may_rise, low) = match (mood, entry.pace) {
-                (Mood::RunUp(lasts), Pace::Calm) => (Some(lasts), true, Class::Idle),
-                (Mood::RunUp(lasts), Pace::Urgent) => (Some(lasts), true, AMONG),
-                (Mood::Below(lasts), _) => (Some(lasts), false, Class::Idle),
-                (Mood::Among(lasts), _) => (Some(lasts), false, AMONG),
-                (Mood::Rhythmic, _) => (None, true, AMONG),
+            let (lasts, may_rise, low) = match mood {
+                Mood::Below(lasts) => (Some(lasts), false, Class::Idle),
+                Mood::Among(lasts) => (Some(lasts), false, AMONG),
+                Mood::Rhythmic => (None, true, AMONG),
             };
             if let Some(lasts) = lasts {
                 until(now.get().saturating_add(lasts.get()));
