@@ -31,7 +31,7 @@ enum {
 	BIRTH_NS = 1000000000,
 	/* Of more records than these an audit reads a share anew, and sums up the others as they are;
 	 * those of accounts near a bound are always read. */
-	AUDIT_AT_ONCE = 256,
+	AUDIT_AT_ONCE = 128,
 	MOST_SHARES = 16,
 };
 
