@@ -275,16 +275,16 @@ impl Engine {
     }
 
     fn measured(&self, now: Nanos) -> Measured {
-        match &self.meter {
-            Ok(meter) => {
-                let total = meter.total(now);
-                Measured {
-                    stall_ns: Some(total.all.time_ns()),
-                    reaction_ns: total.slow_reaction_ns,
-                }
-            }
-            Err(_) => Measured::default(),
+        let mut measured = Measured {
+            prefree_rate: self.reclaimer.as_ref().and_then(Reclaimer::take_rate),
+            ..Measured::default()
+        };
+        if let Ok(meter) = &self.meter {
+            let total = meter.total(now);
+            measured.stall_ns = Some(total.all.time_ns());
+            measured.reaction_ns = total.slow_reaction_ns;
         }
+        measured
     }
 
     fn fail(&mut self, error: &HostError) {

@@ -13,17 +13,21 @@ use bursar_policy::watermarks::{Counters, Holdings, ORDERS, Sample, Zone};
 
 use crate::Places;
 
-/// The zones' marks and sizes, the factor, swap's room and huge pages are looked at this often: all change
-/// slowly.
+/// The factor, swap's room and huge pages are looked at this often: all change slowly.
 const SLOW_EVERY_NS: u64 = 1_000_000_000;
+/// The zones' marks and sizes: they change with the factor, and otherwise when somebody sets
+/// `min_free_kbytes` or plugs memory.
+const ZONES_EVERY_NS: u64 = 10_000_000_000;
 
-/// What only the kernel half can say; all `None` where it does not run.
+/// What no file says: `None` where the kernel half does not run, and where nothing is freed ahead.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Measured {
     /// Time that allocations spent reclaiming and compacting by themselves, nanoseconds.
     pub stall_ns: Option<u64>,
     /// How slowly kswapd reacts in a bad moment, nanoseconds.
     pub reaction_ns: Option<u64>,
+    /// How fast memory was given back at our word, bytes a second.
+    pub prefree_rate: Option<u64>,
 }
 
 /// The open files and what they said last.
@@ -40,6 +44,8 @@ pub struct Observer {
     memory: Option<MemInfo>,
     /// When what changes slowly was looked at; `None`: it has to be looked at again.
     slow_at: Option<Nanos>,
+    /// The same of the zones.
+    zones_at: Option<Nanos>,
     page_shift: u32,
 }
 
@@ -68,6 +74,7 @@ impl Observer {
             sample: Sample::default(),
             memory: None,
             slow_at: None,
+            zones_at: None,
             page_shift: bursar_host::machine::page_size().shift(),
         })
     }
@@ -93,12 +100,19 @@ impl Observer {
     /// When a file cannot be read or understood; the sample is then the old one or partly new, and
     /// must not be used.
     pub fn look(&mut self, now: Nanos, measured: Measured) -> Result<&Sample, HostError> {
-        let is_due = self
-            .slow_at
-            .is_none_or(|seen| now.get().saturating_sub(seen.get()) >= SLOW_EVERY_NS);
-        if is_due {
+        let is_due = |seen: Option<Nanos>, every_ns: u64| {
+            seen.is_none_or(|seen| now.get().saturating_sub(seen.get()) >= every_ns)
+        };
+        if is_due(self.slow_at, SLOW_EVERY_NS) {
             self.look_at_slow_things()?;
             self.slow_at = Some(now);
+        }
+        if is_due(self.zones_at, ZONES_EVERY_NS) {
+            let text = self.zoneinfo.read()?;
+            if let Err(source) = self.zones.read(text) {
+                return Err(at(self.zoneinfo.path())(source));
+            }
+            self.zones_at = Some(now);
         }
         let text = self.buddyinfo.read()?;
         if let Err(source) = self.blocks.read(text) {
@@ -113,16 +127,16 @@ impl Observer {
     }
 
     fn look_at_slow_things(&mut self) -> Result<(), HostError> {
-        let text = self.zoneinfo.read()?;
-        if let Err(source) = self.zones.read(text) {
-            return Err(at(self.zoneinfo.path())(source));
-        }
         let memory = match MemInfo::parse(self.meminfo.read()?) {
             Ok(memory) => memory,
             Err(source) => return Err(at(self.meminfo.path())(source)),
         };
         self.memory = Some(memory);
-        self.sample.scale = self.scale_now()?;
+        let scale = self.scale_now()?;
+        if scale != self.sample.scale {
+            self.zones_at = None;
+        }
+        self.sample.scale = scale;
         Ok(())
     }
 
@@ -140,6 +154,7 @@ impl Observer {
     /// The next look takes nothing for known: marks are about to change.
     pub fn forget(&mut self) {
         self.slow_at = None;
+        self.zones_at = None;
     }
 
     fn fill(&mut self, now: Nanos, vmstat: &VmStat, measured: Measured) {
@@ -159,6 +174,7 @@ impl Observer {
             stall_ns: measured.stall_ns,
         };
         sample.reaction_ns = measured.reaction_ns;
+        sample.prefree_rate = measured.prefree_rate.map(|rate| rate >> self.page_shift);
         sample.holdings = Holdings {
             file: vmstat.file,
             anon: vmstat.anon,

@@ -10,9 +10,10 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use rustix::io::Errno;
 
@@ -27,13 +28,22 @@ const MOUNTS: [&str; 2] = [
 /// So many failures in a row end it: there is nothing to be had this way.
 const PATIENCE: u32 = 50;
 
+/// What the thread says of itself.
+#[derive(Debug, Default)]
+struct Shared {
+    is_busy: AtomicBool,
+    /// In a row.
+    failures: AtomicU32,
+    /// The fastest order since somebody asked, bytes a second; 0: none was carried out.
+    rate: AtomicU64,
+}
+
 /// The thread.
 #[derive(Debug)]
 pub(crate) struct Reclaimer {
     orders: Option<SyncSender<u64>>,
     thread: Option<JoinHandle<()>>,
-    is_busy: Arc<AtomicBool>,
-    failures: Arc<AtomicU32>,
+    shared: Arc<Shared>,
     /// Bytes asked for so far.
     pub(crate) asked_bytes: u64,
 }
@@ -47,31 +57,27 @@ impl Reclaimer {
             return Ok(None);
         };
         let (orders, inbox) = sync_channel(1);
-        let (is_busy, failures) = (
-            Arc::new(AtomicBool::new(false)),
-            Arc::new(AtomicU32::new(0)),
-        );
-        let (busy, failed) = (is_busy.clone(), failures.clone());
+        let shared = Arc::new(Shared::default());
+        let theirs = shared.clone();
         let thread = std::thread::Builder::new()
             .name("reclaimer".to_owned())
-            .spawn(move || work(&inbox, &path, has_swap, &busy, &failed))?;
+            .spawn(move || work(&inbox, &path, has_swap, &theirs))?;
         Ok(Some(Self {
             orders: Some(orders),
             thread: Some(thread),
-            is_busy,
-            failures,
+            shared,
             asked_bytes: 0,
         }))
     }
 
     /// Whether it still gets anything.
     pub(crate) fn is_useful(&self) -> bool {
-        self.failures.load(Ordering::Acquire) < PATIENCE
+        self.shared.failures.load(Ordering::Acquire) < PATIENCE
     }
 
     /// Asks for so much; `false`: not now, the last order is still being carried out.
     pub(crate) fn reclaim(&mut self, bytes: u64) -> bool {
-        if self.is_busy.swap(true, Ordering::AcqRel) {
+        if self.shared.is_busy.swap(true, Ordering::AcqRel) {
             return false;
         }
         let is_taken = self
@@ -81,9 +87,14 @@ impl Reclaimer {
         if is_taken {
             self.asked_bytes = self.asked_bytes.saturating_add(bytes);
         } else {
-            self.is_busy.store(false, Ordering::Release);
+            self.shared.is_busy.store(false, Ordering::Release);
         }
         is_taken
+    }
+
+    /// How fast memory came, in the fastest order since this was asked last, bytes a second.
+    pub(crate) fn take_rate(&self) -> Option<u64> {
+        Some(self.shared.rate.swap(0, Ordering::AcqRel)).filter(|&rate| rate > 0)
     }
 }
 
@@ -96,9 +107,10 @@ impl Drop for Reclaimer {
     }
 }
 
-fn work(inbox: &Receiver<u64>, path: &Path, has_swap: bool, busy: &AtomicBool, failed: &AtomicU32) {
+fn work(inbox: &Receiver<u64>, path: &Path, has_swap: bool, shared: &Shared) {
     let mut spares_anonymous = true;
     for bytes in inbox {
+        let began = Instant::now();
         let mut done = ask(path, bytes, spares_anonymous);
         if spares_anonymous && !has_swap && is_errno(&done, Errno::INVAL) {
             spares_anonymous = false;
@@ -106,11 +118,17 @@ fn work(inbox: &Receiver<u64>, path: &Path, has_swap: bool, busy: &AtomicBool, f
         }
         // EAGAIN: something was freed, though not all of it.
         if done.is_ok() || is_errno(&done, Errno::AGAIN) {
-            failed.store(0, Ordering::Release);
+            shared.failures.store(0, Ordering::Release);
         } else {
-            failed.fetch_add(1, Ordering::AcqRel);
+            shared.failures.fetch_add(1, Ordering::AcqRel);
         }
-        busy.store(false, Ordering::Release);
+        if done.is_ok() {
+            let nanoseconds = began.elapsed().as_nanos().max(1);
+            let rate = u128::from(bytes) * 1_000_000_000 / nanoseconds;
+            let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+            shared.rate.fetch_max(rate, Ordering::AcqRel);
+        }
+        shared.is_busy.store(false, Ordering::Release);
     }
 }
 

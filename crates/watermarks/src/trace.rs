@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Samples as lines of JSON, so that a forecast can be judged again later by what then happened: one
-//! array of numbers a line, `[at_ns, scale, counters[12], holdings[4], zones[[node, free, min, low,
+//! array of numbers a line, `[at_ns, scale, counters[13], holdings[4], zones[[node, free, min, low,
 //! high, managed, blocks…]]]`.
 
 use std::io::{self, BufRead, Write};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 const MAX_ZONES: usize = 6 * 1024;
 
 #[derive(Serialize, Deserialize)]
-struct Line(u64, u32, [i64; 12], [u64; 4], Vec<Vec<u64>>);
+struct Line(u64, u32, [i64; 13], [u64; 4], Vec<Vec<u64>>);
 
 /// Writes one sample.
 ///
@@ -51,6 +51,7 @@ pub fn write(out: &mut impl Write, sample: &Sample) -> io::Result<()> {
             counters.stall_ns.map_or(-1, whole),
             whole(counters.kswapd_runs),
             sample.reaction_ns.map_or(-1, whole),
+            sample.prefree_rate.map_or(-1, whole),
         ],
         [
             sample.holdings.file,
@@ -128,6 +129,7 @@ fn sample(line: &Line) -> Option<Sample> {
             kswapd_runs: count(10)?,
         },
         reaction_ns: count(11),
+        prefree_rate: count(12),
         holdings: Holdings {
             file,
             anon,

@@ -434,7 +434,7 @@ fn files_that_make_no_sense_are_survived_and_told() {
         "Node 0, zone Normal\n  pages free",
         "Node 0, zone Normal\n  pages free -1\n",
     ] {
-        machine.now += 1_000_000_000;
+        machine.now += 10_000_000_000;
         machine.set("proc/zoneinfo", text);
         engine.tick(Nanos::new(machine.now));
     }

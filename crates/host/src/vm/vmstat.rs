@@ -56,11 +56,15 @@ impl VmStat {
     pub fn parse(text: &[u8]) -> Result<Self, Malformed> {
         let mut stat = Self::default();
         let mut free = None;
-        for line in text.split(|&byte| byte == b'\n') {
-            let Some(space) = line.iter().position(|&byte| byte == b' ') else {
-                if line.is_empty() {
-                    continue;
-                }
+        let mut rest = text;
+        while !rest.is_empty() {
+            let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
+            let (line, behind) = rest.split_at(end);
+            rest = behind.get(1..).unwrap_or_default();
+            if line.is_empty() {
+                continue;
+            }
+            let Some(space) = memchr::memchr(b' ', line) else {
                 return Err(Malformed::new("a line is no key and value"));
             };
             let (key, value) = line.split_at(space);

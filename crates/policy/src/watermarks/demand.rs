@@ -8,6 +8,8 @@
 
 /// Lengths of the windows, milliseconds.
 pub const WINDOWS_MS: [u64; 6] = [100, 200, 400, 800, 1600, 3200];
+/// The most within each window, pages.
+pub(super) type Curve = [f64; WINDOWS_MS.len()];
 /// Samples that are kept: 3.2 s at ten a second, and as many again for faster ones.
 const KEPT: usize = 64;
 /// Largest rises are remembered in so many blocks …
@@ -23,7 +25,7 @@ pub struct Demand {
     next: usize,
     count: usize,
     total: f64,
-    recent: [f64; WINDOWS_MS.len()],
+    recent: Curve,
     peaks: [[f64; BLOCKS]; WINDOWS_MS.len()],
     block: u64,
 }
@@ -46,14 +48,11 @@ impl Demand {
     pub fn add(&mut self, at_ns: u64, net: f64) {
         self.turn_to(at_ns / BLOCK_NS);
         self.total += net;
-        for (index, window) in WINDOWS_MS.iter().enumerate() {
-            let rise = self.rise_within(at_ns, window.saturating_mul(1_000_000));
-            if let Some(recent) = self.recent.get_mut(index) {
-                *recent = rise;
-            }
-            let slot = (self.block % BLOCKS as u64) as usize;
-            if let Some(peak) = self.peaks.get_mut(index).and_then(|it| it.get_mut(slot)) {
-                *peak = peak.max(rise);
+        self.recent = self.rises(at_ns);
+        let slot = (self.block % BLOCKS as u64) as usize;
+        for (peaks, rise) in self.peaks.iter_mut().zip(&self.recent) {
+            if let Some(peak) = peaks.get_mut(slot) {
+                *peak = peak.max(*rise);
             }
         }
         if let Some(room) = self.course.get_mut(self.next) {
@@ -77,31 +76,42 @@ impl Demand {
         self.block = block;
     }
 
-    /// The largest rise that ends now and began at most `window` ago. A sample that is a third late
-    /// still counts; where samples are further apart the last one does, for all may have been asked
-    /// for in its last moment.
-    fn rise_within(&self, at_ns: u64, window_ns: u64) -> f64 {
-        let reach = window_ns.saturating_add(window_ns / 3);
+    /// The largest rise that ends now and began within each window. A sample that is a third late still
+    /// counts; where samples are further apart a window has its part of what was asked for in between, and
+    /// those as long as the gap have all of it.
+    fn rises(&self, at_ns: u64) -> Curve {
+        let mut rises = Curve::default();
+        let mut windows = rises.iter_mut().zip(WINDOWS_MS).peekable();
         let mut least = f64::INFINITY;
+        let rise = |least: f64| (self.total - least).max(0.0);
+        let reach_ns = |window: u64| window * 1_000_000 * 4 / 3;
         for back in 1..=self.count {
-            let index = (self.next + KEPT - back) % KEPT;
-            let Some(&(then, total)) = self.course.get(index) else {
+            let Some(&(then, total)) = self.course.get((self.next + KEPT - back) % KEPT) else {
                 break;
             };
-            if back > 1 && at_ns.saturating_sub(then) > reach {
+            let age_ns = at_ns.saturating_sub(then);
+            while let Some((room, window)) =
+                windows.next_if(|(_, window)| age_ns > reach_ns(*window))
+            {
+                *room = if back == 1 {
+                    rise(total) * (window * 1_000_000) as f64 / age_ns as f64
+                } else {
+                    rise(least)
+                };
+            }
+            if windows.peek().is_none() {
                 break;
             }
             least = least.min(total);
         }
-        if least.is_finite() {
-            (self.total - least).max(0.0)
-        } else {
-            0.0
+        for (room, _) in windows {
+            *room = rise(least);
         }
+        rises
     }
 
     /// The largest rise of the last two minutes within each window.
-    pub fn peaks(&self) -> [f64; WINDOWS_MS.len()] {
+    pub(super) fn peaks(&self) -> Curve {
         let mut peaks = [0.0; WINDOWS_MS.len()];
         for (peak, blocks) in peaks.iter_mut().zip(&self.peaks) {
             *peak = blocks.iter().copied().fold(0.0, f64::max);
@@ -109,8 +119,29 @@ impl Demand {
         peaks
     }
 
+    /// The most that may be asked for within each window that begins now, while demand keeps to `margin`
+    /// times what it ever came to in the last two minutes. A burst that has begun is part of a longer
+    /// window's largest rise and has used up its part of it, until it gives back (Cruz, A Calculus for
+    /// Network Delay, 1991: traffic within an arrival curve, its past known).
+    pub(super) fn ahead(&self, margin: f64) -> Curve {
+        let peaks = self.peaks().map(|peak| peak * margin);
+        let mut ahead = peaks;
+        // Backwards: what bounds a longer window bounds the shorter ones in it.
+        let mut least = f64::INFINITY;
+        for window in (0..WINDOWS_MS.len()).rev() {
+            // `window` from now on and `window` before now are within the next one, twice as long.
+            if let (Some(longer), Some(begun)) = (peaks.get(window + 1), self.recent.get(window)) {
+                least = least.min((longer - begun).max(0.0));
+            }
+            if let Some(most) = ahead.get_mut(window) {
+                *most = most.min(least);
+            }
+        }
+        ahead
+    }
+
     /// The rise within each window that ends now.
-    pub const fn recent(&self) -> &[f64; WINDOWS_MS.len()] {
+    pub(super) const fn recent(&self) -> &Curve {
         &self.recent
     }
 
@@ -126,7 +157,9 @@ impl Default for Demand {
     }
 }
 
-/// What kswapd can take back while it works: the largest rate of a sample in the last two minutes.
+/// What kswapd can take back while it works: the largest rate of a sample in the last two minutes. Where
+/// memory is freed ahead kswapd has little to do and shows little; that hand reclaims by the same code in
+/// the kernel and shows it then.
 /// Remembered across quiet spells, for it is a property of the machine.
 #[derive(Debug, Clone, Default)]
 pub struct Supply {
@@ -148,9 +181,13 @@ impl Supply {
     /// Adds what was taken back in `seconds`.
     pub fn add(&mut self, at_ns: u64, pages: u64, seconds: f64) {
         // A shorter sample says how the counters of CPUs are flushed, not how fast kswapd is.
-        if pages == 0 || seconds < 0.05 {
-            return;
+        if pages > 0 && seconds >= 0.05 {
+            self.add_rate(at_ns, pages as f64 / seconds);
         }
+    }
+
+    /// Adds a rate that was measured while memory was taken back, pages a second.
+    pub fn add_rate(&mut self, at_ns: u64, pages_a_second: f64) {
         let block = at_ns / BLOCK_NS;
         let passed = block.saturating_sub(self.block).min(BLOCKS as u64);
         for back in 0..passed {
@@ -162,7 +199,7 @@ impl Supply {
         self.block = block;
         let slot = (block % BLOCKS as u64) as usize;
         if let Some(rate) = self.blocks.get_mut(slot) {
-            *rate = rate.max(pages as f64 / seconds);
+            *rate = rate.max(pages_a_second);
         }
         self.remembered = self.blocks.iter().copied().fold(0.0, f64::max);
     }

@@ -83,6 +83,9 @@ pub struct Sample {
     /// slowest reactions of the last spans of ten seconds. `None` where nobody measures it or it was
     /// not woken.
     pub reaction_ns: Option<u64>,
+    /// How fast memory was given back at our word since the last sample, pages a second; `None` where
+    /// nothing was asked for.
+    pub prefree_rate: Option<u64>,
 }
 
 impl Zone {
@@ -104,6 +107,7 @@ impl Default for Sample {
             holdings: Holdings::default(),
             scale: 0,
             reaction_ns: None,
+            prefree_rate: None,
         }
     }
 }

@@ -9,13 +9,15 @@
 //! teach a floor that is forgotten slowly.
 //!
 //! kswapd fills up to the high mark, two gaps above min, and then sleeps until free memory has fallen by
-//! one: it keeps one and a half gaps on average to have one in stock. Where somebody else can free memory
-//! at our word, free memory is held just above the high mark instead, and half the gap gives the same
-//! stock ([`Stock::set_prefrees`]).
+//! one: it keeps one and a half gaps on average to have one in stock, and knows nothing of what is yet to
+//! come. Where somebody else can free memory at our word ([`Stock::set_prefrees`]) the stock is held by
+//! that hand, and the gap only has to wake kswapd in time. What is held is then what may *still* come: a
+//! burst that has begun can only go on to what bursts ever came to ([`Demand::ahead`]), and what it took
+//! need not be made free a second time before it is given back.
 
 use super::bounds::{ScaleBounds, gap_of_node, highest_that_can_be_met, scale_for_gap};
 use super::change::Change;
-use super::demand::{Demand, Supply, WINDOWS_MS};
+use super::demand::{Curve, Demand, Supply, WINDOWS_MS};
 use super::line::Window;
 use super::sample::{Counters, Sample};
 use super::verdict::{Forecast, Reason, Verdict};
@@ -37,8 +39,9 @@ const RELIED_ON: f64 = 0.5;
 const TRUSTED: f64 = 0.6;
 /// Runs of kswapd without a stall until supply and reaction are trusted as measured.
 const TRIALS: f64 = 20.0;
-/// More than was ever seen, to be on the safe side.
-const MARGIN: f64 = 1.2;
+/// Gaps in a stock that is held by prefreeing: kswapd fills up to two of them, so less than half of what
+/// is wanted is woken for, and none of it more than is wanted.
+const HELD_GAPS: f64 = 4.0;
 /// Act when the low mark may be reached within this, seconds.
 const HORIZON: f64 = 10.0;
 /// Look closely when it may be reached within this, seconds.
@@ -76,6 +79,11 @@ struct Node {
     demand: Demand,
 }
 
+/// A twentieth more is not worth a write.
+const fn is_worth_raising(current: u32, wanted: u32) -> bool {
+    wanted > current.saturating_add(current / 20)
+}
+
 /// The model's memory.
 #[derive(Debug, Clone)]
 pub struct Stock {
@@ -92,6 +100,8 @@ pub struct Stock {
     /// The stock that was too small, and a little more, pages of the largest node; 0 when none was.
     floor: f64,
     floor_at: u64,
+    /// What was wanted last, pages of the node that wanted most.
+    wanted: f64,
     /// 0 to 1: how far supply and reaction are believed.
     trust: f64,
     lowered_at: u64,
@@ -117,6 +127,7 @@ impl Stock {
             samples: 0,
             floor: 0.0,
             floor_at: 0,
+            wanted: 0.0,
             trust: 0.0,
             lowered_at: 0,
             active_at: None,
@@ -131,9 +142,9 @@ impl Stock {
         self.prefrees = prefrees;
     }
 
-    /// What is in stock at a gap, in gaps: with prefreeing free memory is held at the high mark.
+    /// The stock in gaps: with prefreeing kswapd is the second hand, not the only one.
     const fn gaps(&self) -> f64 {
-        if self.prefrees { 2.0 } else { 1.0 }
+        if self.prefrees { HELD_GAPS } else { 1.0 }
     }
 
     /// Other bounds from now on; what was learned stays.
@@ -192,6 +203,9 @@ impl Stock {
         self.meet_nodes(sample);
         let at = sample.at.get();
         self.supply.add(at, change.steal_kswapd, change.seconds);
+        if let Some(rate) = sample.prefree_rate {
+            self.supply.add_rate(at, rate as f64);
+        }
         let managed = sample.managed().max(1) as f64;
         let mut total = 0.0;
         for node in &mut self.nodes {
@@ -223,8 +237,8 @@ impl Stock {
         if has_waited {
             self.trust *= DOUBT;
             if (self.floor == 0.0 || since >= LEARN_EVERY_NS) && !self.is_overloaded(sample) {
-                let stock = self.widest_gap(sample) as f64 * self.gaps();
-                self.floor = self.floor.max(stock * LEARN);
+                let stock = self.wanted.max(self.widest_gap(sample) as f64);
+                self.floor = self.floor.max(stock.min(self.most(sample)) * LEARN);
                 self.floor_at = at;
             }
             return;
@@ -247,6 +261,14 @@ impl Stock {
             .unwrap_or(0)
     }
 
+    /// The largest stock that the highest factor stands for.
+    fn most(&self, sample: &Sample) -> f64 {
+        let top = self.highest(sample);
+        let gaps = self.nodes.iter();
+        let widest = gaps.map(|node| gap_of_node(sample, node.id, top)).max();
+        widest.unwrap_or(0) as f64 * self.gaps()
+    }
+
     fn widest_base_gap(&self, sample: &Sample) -> u64 {
         let gaps = self.nodes.iter();
         gaps.map(|node| gap_of_node(sample, node.id, self.bounds.lowest()))
@@ -257,33 +279,37 @@ impl Stock {
     /// Somebody stalled in most of the last seconds although there is as much room as can be had.
     fn is_overloaded(&self, sample: &Sample) -> bool {
         let recent = self.stalled_seconds & ((1 << OVERLOAD_SECONDS) - 1);
-        let top = self.bounds.highest().min(highest_that_can_be_met(sample));
-        recent.count_ones() >= OVERLOAD_STALLED && sample.scale.saturating_add(1) >= top
+        recent.count_ones() >= OVERLOAD_STALLED
+            && !is_worth_raising(sample.scale, self.highest(sample))
     }
 
-    /// What the gap of a node has to cover, pages: cautiously while supply and reaction are guesses,
-    /// as measured once they have been tried.
-    fn stock_of(&self, node: &Node, reaction_ns: Option<u64>) -> f64 {
+    /// The highest factor that may be set and can be kept.
+    fn highest(&self, sample: &Sample) -> u32 {
+        self.bounds.highest().min(highest_that_can_be_met(sample))
+    }
+
+    /// What has to be free, pages, for `asked` within each window: cautiously while supply and reaction
+    /// are guesses, as measured once they have been tried.
+    fn cover(&self, asked: &Curve, reaction_ns: Option<u64>) -> f64 {
         let measured = reaction_ns.map(|ns| (ns as f64 / 1e9 * SLOWER).min(REACTION));
-        let cautious = self.uncovered(node, REACTION, RELIED_ON);
-        let trusting = self.uncovered(node, measured.unwrap_or(UNMEASURED_REACTION), TRUSTED);
+        let cautious = self.uncovered(asked, REACTION, RELIED_ON);
+        let trusting = self.uncovered(asked, measured.unwrap_or(UNMEASURED_REACTION), TRUSTED);
         cautious + (trusting - cautious).min(0.0) * self.trust
     }
 
-    /// The most that is asked for in any span before kswapd, coming `reaction` seconds late, has made
-    /// room for it.
-    fn uncovered(&self, node: &Node, reaction: f64, relied_on: f64) -> f64 {
+    /// The most of it that is asked for in any span before kswapd, coming `reaction` seconds late, has
+    /// made room for it.
+    fn uncovered(&self, asked: &Curve, reaction: f64, relied_on: f64) -> f64 {
         let nodes = self.nodes.len().max(1) as f64;
         let supply = self.supply.rate() * relied_on / nodes;
-        let peaks = node.demand.peaks();
         // What is asked for within the shortest window is asked for at once: nobody is sure to have run in
         // it, however soon he mostly does.
-        let [at_once, ..] = peaks;
-        let spans = peaks.iter().zip(WINDOWS_MS);
+        let [at_once, ..] = *asked;
+        let spans = asked.iter().zip(WINDOWS_MS);
         spans
-            .map(|(peak, window)| (peak, window as f64 / 1e3))
+            .map(|(most, window)| (most, window as f64 / 1e3))
             .filter(|(_, window)| *window >= reaction)
-            .map(|(peak, window)| peak - supply * (window - reaction))
+            .map(|(most, window)| most - supply * (window - reaction))
             .fold(at_once, f64::max)
     }
 
@@ -293,15 +319,27 @@ impl Stock {
             .active_at
             .is_some_and(|then| at.saturating_sub(then) < ACTIVE_NS);
         let mut target = self.bounds.lowest();
+        let top = self.highest(sample);
+        self.wanted = 0.0;
+        // Free memory that what may come from now on asks for.
+        let mut held = 0_u64;
         let mut soonest = f64::INFINITY;
         for node in &self.nodes {
             let untouched = gap_of_node(sample, node.id, self.bounds.lowest()) as f64;
-            let mut stock = self.stock_of(node, sample.reaction_ns) * MARGIN;
+            let seen = self.cover(&node.demand.peaks(), sample.reaction_ns);
+            let mut stock = seen;
             // What a storm taught is for storms: a quiet machine gets its values back.
             if is_active || stock > untouched {
                 stock = stock.max(self.floor);
             }
             forecast.needed = forecast.needed.saturating_add(stock as u64);
+            self.wanted = self.wanted.max(stock);
+            let margin = if seen > 0.0 { stock / seen } else { 1.0 };
+            let ahead = self.cover(&node.demand.ahead(margin), sample.reaction_ns);
+            // Not even so does more lie idle than kswapd itself would hold at the bound.
+            let most = gap_of_node(sample, node.id, top).saturating_mul(2);
+            let min = sample.sum_of_node(node.id, |zone| zone.min);
+            held = held.saturating_add(min).saturating_add((ahead as u64).min(most));
             if stock > untouched {
                 let gap = (stock / self.gaps()) as u64;
                 target = target.max(scale_for_gap(sample, node.id, gap));
@@ -313,8 +351,7 @@ impl Stock {
                 .peaks()
                 .last()
                 .map_or(0.0, |peak| peak / LONGEST);
-            let min = sample.sum_of_node(node.id, |zone| zone.min) as f64;
-            let above = node.free as f64 - min - stock;
+            let above = node.free as f64 - min as f64 - stock;
             if fastest > 0.0 {
                 soonest = soonest.min((above / fastest).max(0.0));
             }
@@ -324,20 +361,17 @@ impl Stock {
             let above = forecast.free.saturating_sub(forecast.low) as f64;
             forecast.likely = Some(above / forecast.demand);
         }
-        let wanted = self
-            .bounds
-            .clamp(target.min(highest_that_can_be_met(sample)));
+        let wanted = self.bounds.clamp(target.min(top));
         let current = sample.scale;
         let mut verdict = Verdict::leave(Reason::Enough, forecast);
         if self.prefrees && current > self.bounds.lowest() && is_active {
-            verdict.reclaim = self.short_of_stock(sample);
+            verdict.reclaim = self.short_of(held, sample);
         }
         if self.is_overloaded(sample) {
             verdict.reason = Reason::Overload;
             return verdict;
         }
-        // A twentieth more is not worth a write.
-        if wanted > current.saturating_add(current / 20) {
+        if is_worth_raising(current, wanted) {
             if forecast.stalls > 0 {
                 verdict.reason = Reason::Stalled;
             } else if is_active || soonest <= HORIZON {
@@ -362,17 +396,9 @@ impl Stock {
         verdict
     }
 
-    /// What is missing to free memory just above the high mark; what kswapd gives in a tenth of a
-    /// second at most.
-    fn short_of_stock(&self, sample: &Sample) -> Option<u64> {
-        let wanted = self.nodes.iter().map(|node| {
-            let min = sample.sum_of_node(node.id, |zone| zone.min);
-            let gap = gap_of_node(sample, node.id, sample.scale);
-            min.saturating_add(gap.saturating_mul(2))
-                .saturating_add(gap / 8)
-        });
-        let wanted = wanted.fold(0, u64::saturating_add);
-        let short = wanted.saturating_sub(sample.free());
+    /// What is missing to `held` pages free; what kswapd gives in a tenth of a second at most.
+    fn short_of(&self, held: u64, sample: &Sample) -> Option<u64> {
+        let short = held.saturating_sub(sample.free());
         let most = (self.supply.rate() / 10.0) as u64;
         Some(short.min(most.max(LEAST_RECLAIM))).filter(|&short| short >= LEAST_RECLAIM)
     }
