@@ -12,6 +12,7 @@ mod proc;
 mod runner;
 mod signal;
 pub mod stories;
+pub mod swap;
 mod table;
 mod wait;
 mod world;

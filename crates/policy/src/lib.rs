@@ -18,8 +18,8 @@ pub use fractions::{Fractions, Frame, Mapped, NoShare, Party, WHOLE_PAGE};
 pub use plan::{Directory, Entry, NameError, Plan, Planned, plan};
 pub use reap::{
     Attempt, Doing, Freezer, MachineFacts, Mood, NextStep, Pace, Peculiarity, RAISED_AT_MOST,
-    Raise, ReapPlan, Rhythm, SHARE_NICE, SLICE, Standing, TURN, VictimFacts, expected,
-    mood, next_step, reap_plan,
+    Raise, ReapPlan, Rhythm, SHARE_NICE, SLICE, Standing, TURN, VictimFacts, expected, mood,
+    next_step, reap_plan,
 };
 pub use tally::{Crossing, Tally};
 pub use victim::{Choice, Weighed, choose};

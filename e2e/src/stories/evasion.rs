@@ -2,7 +2,6 @@
 //! Ways to hold more than the limit. Each is tried by a user who may hold 128 MiB (32 MiB in a small
 //! guest); each prints a line of the table: what was tried, what came of it, how far it went.
 
-use std::ffi::CStr;
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use bursar_model::{AccountStatus, Event, EventKind};
 
 use crate::hog::Hog;
 use crate::runner::{Place, Story};
+use crate::swap::Swap;
 use crate::table;
 use crate::wait::until;
 use crate::world::{Binaries, World};
@@ -172,43 +172,6 @@ impl Drop for Leftovers {
         if let Some(pool) = &self.pool {
             let _ = fs::write(POOL, pool);
         }
-    }
-}
-
-/// Swap on a device in memory, on until this is dropped.
-struct Swap;
-
-const SWAP: &CStr = c"/dev/zram0";
-
-impl Swap {
-    fn on(bytes: u64) -> Result<Self> {
-        use std::os::unix::fs::FileExt;
-        let size = "/sys/block/zram0/disksize";
-        fs::write(size, bytes.to_string())
-            .with_context(|| format!("write {size}: is the module zram loaded?"))?;
-        // include/linux/swap.h union swap_header: version 1 and the last page; the magic ends the page.
-        let mut header = [0_u8; 4096];
-        header[1024..1028].copy_from_slice(&1_u32.to_ne_bytes());
-        let last = u32::try_from(bytes / 4096 - 1).context("a small swap")?;
-        header[1028..1032].copy_from_slice(&last.to_ne_bytes());
-        header[4086..].copy_from_slice(b"SWAPSPACE2");
-        let device = fs::File::options().write(true).open("/dev/zram0");
-        device
-            .and_then(|it| it.write_all_at(&header, 0).and_then(|()| it.sync_all()))
-            .context("write a swap header to /dev/zram0")?;
-        // SAFETY: a NUL-terminated path.
-        if unsafe { libc::swapon(SWAP.as_ptr(), 0) } != 0 {
-            return Err(std::io::Error::last_os_error()).context("turn swap on");
-        }
-        Ok(Self)
-    }
-}
-
-impl Drop for Swap {
-    fn drop(&mut self) {
-        // SAFETY: a NUL-terminated path.
-        unsafe { libc::swapoff(SWAP.as_ptr()) };
-        let _ = fs::write("/sys/block/zram0/reset", "1");
     }
 }
 

@@ -55,6 +55,8 @@ const LOWER_EVERY_NS: u64 = 5_000_000_000;
 const LOWER_PERCENT: u32 = 15;
 /// The longest window of [`WINDOWS_MS`], seconds.
 const LONGEST: f64 = 3.2;
+/// Looks that are further apart are not of those that come quickly, seconds.
+const QUICK: f64 = 0.5;
 /// A stall raises the floor at most this often.
 const LEARN_EVERY_NS: u64 = 500_000_000;
 /// By how much a stall raises it.
@@ -77,6 +79,22 @@ struct Node {
     id: u16,
     free: u64,
     demand: Demand,
+}
+
+/// The most within `seconds`, by a straight line between the windows on both sides of it; in the shortest
+/// one it may come all at once.
+fn within(asked: &Curve, seconds: f64) -> f64 {
+    let windows = WINDOWS_MS.map(|window| window as f64 / 1e3);
+    let points = windows.iter().zip(asked);
+    let mut sides = points.clone().zip(points.skip(1));
+    let between = sides.find(|((_, _), (end, _))| seconds < **end);
+    match between {
+        Some(((start, less), (end, more))) if seconds > *start => {
+            less + (more - less) * (seconds - start) / (end - start)
+        }
+        Some(((_, less), _)) => *less,
+        None => asked.last().copied().unwrap_or(0.0),
+    }
 }
 
 /// A twentieth more is not worth a write.
@@ -108,6 +126,8 @@ pub struct Stock {
     active_at: Option<u64>,
     /// Whether memory is freed at our word.
     prefrees: bool,
+    /// Between two looks while they come quickly, seconds, a moving mean: on a busy machine they are late.
+    pause: f64,
     /// One bit a second: whether somebody stalled.
     stalled_seconds: u32,
     second: u64,
@@ -132,6 +152,7 @@ impl Stock {
             lowered_at: 0,
             active_at: None,
             prefrees: false,
+            pause: 0.0,
             stalled_seconds: 0,
             second: 0,
         }
@@ -202,6 +223,9 @@ impl Stock {
     fn observe(&mut self, sample: &Sample, change: &Change) {
         self.meet_nodes(sample);
         let at = sample.at.get();
+        if change.seconds < QUICK {
+            self.pause += (change.seconds - self.pause) / 32.0;
+        }
         self.supply.add(at, change.steal_kswapd, change.seconds);
         if let Some(rate) = sample.prefree_rate {
             self.supply.add_rate(at, rate as f64);
@@ -302,9 +326,9 @@ impl Stock {
     fn uncovered(&self, asked: &Curve, reaction: f64, relied_on: f64) -> f64 {
         let nodes = self.nodes.len().max(1) as f64;
         let supply = self.supply.rate() * relied_on / nodes;
-        // What is asked for within the shortest window is asked for at once: nobody is sure to have run in
-        // it, however soon he mostly does.
-        let [at_once, ..] = *asked;
+        // What is asked for between two looks is asked for at once: nobody is sure to have run in between,
+        // however soon he mostly does.
+        let at_once = within(asked, self.pause);
         let spans = asked.iter().zip(WINDOWS_MS);
         spans
             .map(|(most, window)| (most, window as f64 / 1e3))
@@ -321,8 +345,8 @@ impl Stock {
         let mut target = self.bounds.lowest();
         let top = self.highest(sample);
         self.wanted = 0.0;
-        // Free memory that what may come from now on asks for.
-        let mut held = 0_u64;
+        // Free memory that what may come from now on asks for, and whether it is more than there would be.
+        let (mut held, mut is_more) = (0_u64, false);
         let mut soonest = f64::INFINITY;
         for node in &self.nodes {
             let untouched = gap_of_node(sample, node.id, self.bounds.lowest()) as f64;
@@ -334,12 +358,16 @@ impl Stock {
             }
             forecast.needed = forecast.needed.saturating_add(stock as u64);
             self.wanted = self.wanted.max(stock);
-            let margin = if seen > 0.0 { stock / seen } else { 1.0 };
-            let ahead = self.cover(&node.demand.ahead(margin), sample.reaction_ns);
+            is_more |= stock > untouched;
+            // A floor stands for as many times the demand that was seen.
+            let times = if seen > 0.0 { stock / seen } else { 1.0 };
+            let ahead = self.cover(&node.demand.ahead(times), sample.reaction_ns);
             // Not even so does more lie idle than kswapd itself would hold at the bound.
             let most = gap_of_node(sample, node.id, top).saturating_mul(2);
             let min = sample.sum_of_node(node.id, |zone| zone.min);
-            held = held.saturating_add(min).saturating_add((ahead as u64).min(most));
+            held = held
+                .saturating_add(min)
+                .saturating_add((ahead as u64).min(most));
             if stock > untouched {
                 let gap = (stock / self.gaps()) as u64;
                 target = target.max(scale_for_gap(sample, node.id, gap));
@@ -364,7 +392,7 @@ impl Stock {
         let wanted = self.bounds.clamp(target.min(top));
         let current = sample.scale;
         let mut verdict = Verdict::leave(Reason::Enough, forecast);
-        if self.prefrees && current > self.bounds.lowest() && is_active {
+        if self.prefrees && is_more && is_active {
             verdict.reclaim = self.short_of(held, sample);
         }
         if self.is_overloaded(sample) {
@@ -443,5 +471,27 @@ impl Stock {
             rate > 0.0 && (node.free as f64) / rate < CLOSE
         });
         is_at_work || recently
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn demand_between_two_looks_lies_between_the_windows_on_both_sides() {
+        let asked = [100.0, 160.0, 200.0, 200.0, 200.0, 300.0];
+        let table = [
+            (0.0, 100.0),
+            (0.1, 100.0),
+            (0.15, 130.0),
+            (0.2, 160.0),
+            (0.3, 180.0),
+            (9.0, 300.0),
+        ];
+        for (seconds, most) in table {
+            let found = within(&asked, seconds);
+            assert!((found - most).abs() < 1e-9, "{seconds}: {found}");
+        }
     }
 }

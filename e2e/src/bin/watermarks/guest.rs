@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use bursar_e2e::swap::Swap;
 use bursar_host::vm::VmStat;
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -31,6 +32,9 @@ pub(crate) struct Run {
     /// Quiet seconds at the end, without workload
     #[arg(long, default_value_t = 0)]
     quiet: u64,
+    /// Swap in compressed memory, MiB
+    #[arg(long, default_value_t = 0)]
+    swap_mib: u64,
     /// Break memory up first
     #[arg(long)]
     break_up: bool,
@@ -263,6 +267,9 @@ pub(crate) fn run(run: &Run) -> Result<()> {
     let _devices: Vec<File> = (0..4)
         .map(|number| File::open(format!("/dev/nullb{number}")).context("open a null_blk device"))
         .collect::<Result<_>>()?;
+    let _swap = (run.swap_mib > 0)
+        .then(|| Swap::on(run.swap_mib << 20))
+        .transpose()?;
     let places = bursar_watermarks::Places::host(std::path::Path::new("/root"));
     let mut observer = bursar_watermarks::Observer::open(&places)?;
     let high = observer

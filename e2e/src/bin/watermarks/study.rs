@@ -99,25 +99,24 @@ pub(crate) const WORKLOADS: [Workload; 5] = [
     },
     Workload {
         name: "overload",
-        about: "More than kswapd can take back, 6.12, 3 GiB: three streams of 50 MiB/s, four processes \
-                whose children fill 320 MiB, hardly resting.",
+        about: "More than kswapd can take back, 6.12, 1 GiB: four processes whose children fill 320 MiB, \
+                hardly resting, so that most of it goes through compressed swap and back; two streams of \
+                30 MiB/s.",
         suite: Suite::Trixie,
-        memory_mib: 3072,
+        memory_mib: 1024,
         huge_pages: "never",
         seconds: 300,
         arguments: &[
             "--segments",
             "60,60",
-            "--readers",
-            "3",
-            "--reader-mib",
-            "50",
             "--bursters",
             "4",
             "--burst-mib",
             "320",
             "--gap-ms",
             "300",
+            "--swap-mib",
+            "1024",
         ],
     },
 ];
@@ -172,6 +171,7 @@ fn play(cache: &Cache, load: &Workload, arm: &str, study: &Study, to: &Path) -> 
         .accelerator(Accelerator::TcgParallel)
         .append(format!("transparent_hugepage={}", load.huge_pages))
         .module(NULL_BLK)
+        .module("zram")
         .mount_tracefs(true)
         .file(std::env::current_exe()?, "/usr/local/bin/watermarks")
         .out("/root/result.json", &raw)

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use bursar_config::{WatermarkMode, WatermarkModel, Watermarks};
 use bursar_host::clock::monotonic;
-use bursar_policy::watermarks::sentence;
+use bursar_policy::watermarks::{Reason, sentence};
 use bursar_watermarks::{Act, Engine, Pause, Places, trace};
 use clap::Args;
 
@@ -77,7 +77,7 @@ fn told(engine: &Engine) -> serde_json::Value {
     let done = engine
         .journal()
         .records()
-        .filter(|it| it.act == Act::Done)
+        .filter(|it| it.act == Act::Done || it.verdict.reason == Reason::Overload)
         .map(|it| {
             let seconds = it.at.get() as f64 / 1e9;
             format!(
