@@ -81,7 +81,7 @@ pub fn set_class(thread: Pid, class: Class) -> Changed {
 }
 
 /// Nanoseconds; fair threads can ask for 0.1 to 100 ms (kernel/sched/syscalls.c).
-const SHORT_SLICE: u64 = 100_000;
+const SHORT_SLICE: u64 = 300_000;
 
 /// struct sched_attr, include/uapi/linux/sched/types.h, as of its first version.
 #[repr(C)]

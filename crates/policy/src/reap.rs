@@ -180,6 +180,10 @@ pub enum Pace {
     /// There is none: a larger share than anybody's; then, should a crowd make that share small, real-time
     /// priority in short slices.
     Urgent,
+    /// It is dying already, its account may be growing, or the machine be out of memory: the same, and a
+    /// slice at the start. What a reaper has taken off a memory's page tables and not given back is
+    /// nobody's; who is out of memory looks for the next victim meanwhile.
+    Pressing,
 }
 
 /// A second reaper buys nothing below this: waking it costs more than it saves.
@@ -192,8 +196,8 @@ pub const SLICE: Nanos = Nanos::new(100_000);
 /// So long is that turn, in which it has a fair share: a quarter of each core is a reaper's at least,
 /// and whoever wakes up waits a third longer than without it, and a slice.
 pub const TURN: Nanos = Nanos::new(300_000);
-/// A calm reaper starts among everybody: the kernel takes a CPU on which one below everybody runs for idle,
-/// and would wake the victim there.
+/// A start is different for so long. A calm reaper starts among everybody: the kernel takes a CPU on which
+/// only somebody below everybody runs for idle, and would wake the victim there.
 const RUN_UP: Nanos = Nanos::new(100_000);
 /// An urgent one has this nice value then: two thirds of a core against one who always wants it too.
 pub const SHARE_NICE: i8 = -3;
@@ -339,6 +343,8 @@ pub fn next_step(attempt: Attempt, tries: u32) -> NextStep {
 /// How a reaper competes at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mood {
+    /// Above everybody, to get going, as far as the [`Rhythm`] allows that; so long.
+    RunUp(Nanos),
     /// Below everybody; so long.
     Below(Nanos),
     /// Among everybody at [`SHARE_NICE`]; so long, then ask again.
@@ -357,10 +363,13 @@ pub fn mood(pace: Pace, expected: Nanos, since_start: Nanos) -> Mood {
     let patience = expected.get().saturating_mul(3) / 2;
     let until = |end: u64| Nanos::new(end.saturating_sub(elapsed));
     match pace {
+        Pace::Pressing if elapsed < RUN_UP.get() => Mood::RunUp(until(RUN_UP.get())),
         Pace::Calm if elapsed < RUN_UP.get() => Mood::Among(until(RUN_UP.get())),
         Pace::Calm if elapsed < patience => Mood::Below(until(patience)),
-        Pace::Urgent if elapsed < expected.get() => Mood::Among(until(expected.get()).min(BEAT)),
-        Pace::Calm | Pace::Urgent => Mood::Rhythmic,
+        Pace::Urgent | Pace::Pressing if elapsed < expected.get() => {
+            Mood::Among(until(expected.get()).min(BEAT))
+        }
+        Pace::Calm | Pace::Urgent | Pace::Pressing => Mood::Rhythmic,
     }
 }
 
@@ -589,7 +598,11 @@ mod tests {
     fn an_urgent_reaper_is_among_the_others_until_it_is_late() {
         let expected = Nanos::new(20_000_000);
         let urgent = |at: u64| mood(Pace::Urgent, expected, Nanos::new(at));
+        assert_eq!(urgent(0), Mood::Among(BEAT));
         assert_eq!(urgent(1_000_000), Mood::Among(BEAT));
+        let pressing = |at: u64| mood(Pace::Pressing, expected, Nanos::new(at));
+        assert_eq!(pressing(0), Mood::RunUp(RUN_UP));
+        assert_eq!(pressing(1_000_000), Mood::Among(BEAT));
         assert_eq!(urgent(19_999_999), Mood::Among(Nanos::new(1)));
         assert_eq!(urgent(20_000_000), Mood::Rhythmic);
     }

@@ -41,6 +41,8 @@ struct Case {
     plan: ReapPlan,
     signalled: Nanos,
     was_raised: bool,
+    /// It was dying before anybody was ready: see [`Pace::Pressing`].
+    is_pressing: bool,
     /// Who had the same memory before the signal.
     twin: Option<Pid>,
 }
@@ -97,6 +99,7 @@ impl Lead {
                     plan,
                     signalled: victim.signalled,
                     was_raised: false,
+                    is_pressing: job.errand == Errand::Reap,
                     // Afterwards it is too late to ask: a victim that leaves its memory to another is
                     // gone in no time.
                     twin: match job.errand {
@@ -107,9 +110,13 @@ impl Lead {
             })
             .collect();
         // Of a victim that is dying already nothing is known yet, and there is no time to ask.
-        let is_urgent =
-            job.errand == Errand::Reap || cases.iter().any(|it| it.plan.pace == Pace::Urgent);
-        let pace = if is_urgent { Pace::Urgent } else { Pace::Calm };
+        let pace = if job.errand == Errand::Reap {
+            Pace::Pressing
+        } else if cases.iter().any(|it| it.plan.pace == Pace::Urgent) {
+            Pace::Urgent
+        } else {
+            Pace::Calm
+        };
         let expected = cases
             .iter()
             .fold(0u64, |sum, it| sum.saturating_add(it.plan.expected.get()));
@@ -228,6 +235,10 @@ impl Lead {
         }
         hands::widen(&threads);
         case.was_raised = pace == Pace::Urgent;
+        let pace = match pace {
+            Pace::Urgent if case.is_pressing => Pace::Pressing,
+            pace => pace,
+        };
         let pidfd = Some(Arc::clone(&case.victim.pidfd));
         // Forgotten on purpose: the entry goes when the process does.
         let _ = self.pacer.begin(threads, pace, case.plan.expected, pidfd);

@@ -234,6 +234,7 @@ impl Pacer {
             let since = Nanos::new(now.get().saturating_sub(entry.start.get()));
             let mood = mood(entry.pace, entry.expected, since);
             let (lasts, may_rise, low) = match mood {
+                Mood::RunUp(lasts) => (Some(lasts), true, AMONG),
                 Mood::Below(lasts) => (Some(lasts), false, Class::Idle),
                 Mood::Among(lasts) => (Some(lasts), false, AMONG),
                 Mood::Rhythmic => (None, true, AMONG),
