@@ -56,8 +56,8 @@ impl Begins {
         Ok(())
     }
 
-    /// Takes the hooks away, or puts them back, unless they are. In both orders a few faults are seen whose growth is booked
-    /// as unseen: what is booked to their mapping is then taken from its process' others.
+    /// Takes the hooks away, or puts them back, unless they are. In both orders a few faults are seen whose
+    /// growth is booked as unseen: what is booked to their mapping is then taken from its process' others.
     ///
     /// # Errors
     /// When threads cannot be walked or hooks be attached: it can be tried again.

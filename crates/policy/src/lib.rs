@@ -6,6 +6,7 @@
 mod agreement;
 mod beancounters;
 mod fractions;
+mod pace;
 mod plan;
 mod reap;
 mod tally;
@@ -15,11 +16,11 @@ pub mod watermarks;
 pub use agreement::{Agreement, Span, agreement};
 pub use beancounters::{Objects, Utilisation, dcachesize, kmemsize};
 pub use fractions::{Fractions, Frame, Mapped, NoShare, Party, WHOLE_PAGE};
+pub use pace::{Mood, Pace, RAISED_AT_MOST, Rhythm, SHARE_NICE, SLICE, TURN, mood};
 pub use plan::{Directory, Entry, NameError, Plan, Planned, plan};
 pub use reap::{
-    Attempt, Doing, Freezer, MachineFacts, Mood, NextStep, Pace, Peculiarity, RAISED_AT_MOST,
-    Raise, ReapPlan, Rhythm, SHARE_NICE, SLICE, Standing, TURN, VictimFacts, expected, mood,
-    next_step, reap_plan,
+    Attempt, Doing, Freezer, MachineFacts, NextStep, Peculiarity, Raise, ReapPlan, Standing,
+    VictimFacts, expected, next_step, reap_plan,
 };
 pub use tally::{Crossing, Tally};
 pub use victim::{Choice, Weighed, choose};

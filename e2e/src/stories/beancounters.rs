@@ -1085,11 +1085,11 @@ fn largest_bounds(binaries: &Binaries) -> Result<()> {
     Ok(())
 }
 
-/// S5's tables 2 and 3: how often a second each test is done without any limit on a row, by a user with
-/// limits on all of them, and by a neighbour of his. The best of some rounds, taken in turn.
-/// Those of S5's Tables 2 and 3.
+/// Those of S5's Tables 2 and 3; the others are ours.
 const S5_TESTS: [&str; 6] = ["execl", "pipe", "process", "read", "shell", "write"];
 
+/// S5's tables 2 and 3: how often a second each test is done without any limit on a row, by a user with
+/// limits on all of them, and by a neighbour of his. The best of some rounds, taken in turn.
 fn cost(binaries: &Binaries) -> Result<()> {
     const ROUNDS: usize = 5;
     const SETTLED: Duration = Duration::from_secs(3);

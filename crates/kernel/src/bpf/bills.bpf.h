@@ -21,9 +21,9 @@ struct {
 	__type(value, struct bill);
 } bills SEC(".maps");
 
-/* Key: key_of(). Written and read here. Bound: ledger.max_objects. Full: the object is granted and not counted, and
- * bill_facts.unrecorded grows: who has filled it has at most his own barriers, and is no reason to
- * refuse others. */
+/* Key: key_of(). Written and read here. Bound: ledger.max_objects. Full: the object is granted and not
+ * counted, and bill_facts.unrecorded grows: who has filled it has at most his own barriers, and is no
+ * reason to refuse others. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

@@ -17,6 +17,41 @@ const BLOCKS: usize = 12;
 /// … of this length, together two minutes.
 const BLOCK_NS: u64 = 10_000_000_000;
 
+/// The largest of what was added in the last two minutes; it is forgotten when something is added.
+#[derive(Debug, Clone)]
+struct Largest {
+    blocks: [f64; BLOCKS],
+    block: u64,
+}
+
+impl Largest {
+    const fn new() -> Self {
+        Self {
+            blocks: [0.0; BLOCKS],
+            block: 0,
+        }
+    }
+
+    fn add(&mut self, at_ns: u64, value: f64) {
+        let block = at_ns / BLOCK_NS;
+        let passed = block.saturating_sub(self.block).min(BLOCKS as u64);
+        for back in 0..passed {
+            *self.room(block.saturating_sub(back)) = 0.0;
+        }
+        self.block = block;
+        let room = self.room(block);
+        *room = room.max(value);
+    }
+
+    fn room(&mut self, block: u64) -> &mut f64 {
+        &mut self.blocks[(block % BLOCKS as u64) as usize]
+    }
+
+    fn get(&self) -> f64 {
+        self.blocks.iter().copied().fold(0.0, f64::max)
+    }
+}
+
 /// Net demand of one node.
 #[derive(Debug, Clone)]
 pub struct Demand {
@@ -26,8 +61,7 @@ pub struct Demand {
     count: usize,
     total: f64,
     recent: Curve,
-    peaks: [[f64; BLOCKS]; WINDOWS_MS.len()],
-    block: u64,
+    peaks: [Largest; WINDOWS_MS.len()],
 }
 
 impl Demand {
@@ -39,41 +73,22 @@ impl Demand {
             count: 0,
             total: 0.0,
             recent: [0.0; WINDOWS_MS.len()],
-            peaks: [[0.0; BLOCKS]; WINDOWS_MS.len()],
-            block: 0,
+            peaks: [const { Largest::new() }; WINDOWS_MS.len()],
         }
     }
 
     /// Adds what was asked for, less what was given back by itself, since the last sample, pages.
     pub fn add(&mut self, at_ns: u64, net: f64) {
-        self.turn_to(at_ns / BLOCK_NS);
         self.total += net;
         self.recent = self.rises(at_ns);
-        let slot = (self.block % BLOCKS as u64) as usize;
-        for (peaks, rise) in self.peaks.iter_mut().zip(&self.recent) {
-            if let Some(peak) = peaks.get_mut(slot) {
-                *peak = peak.max(*rise);
-            }
+        for (peak, rise) in self.peaks.iter_mut().zip(self.recent) {
+            peak.add(at_ns, rise);
         }
         if let Some(room) = self.course.get_mut(self.next) {
             *room = (at_ns, self.total);
         }
         self.next = (self.next + 1) % KEPT;
         self.count = self.count.saturating_add(1).min(KEPT);
-    }
-
-    /// Empties the blocks that have passed.
-    fn turn_to(&mut self, block: u64) {
-        let passed = block.saturating_sub(self.block).min(BLOCKS as u64);
-        for back in 0..passed {
-            let slot = (block.saturating_sub(back) % BLOCKS as u64) as usize;
-            for peaks in &mut self.peaks {
-                if let Some(peak) = peaks.get_mut(slot) {
-                    *peak = 0.0;
-                }
-            }
-        }
-        self.block = block;
     }
 
     /// The largest rise that ends now and began within each window. A sample that is a third late still
@@ -112,20 +127,15 @@ impl Demand {
 
     /// The largest rise of the last two minutes within each window.
     pub(super) fn peaks(&self) -> Curve {
-        let mut peaks = [0.0; WINDOWS_MS.len()];
-        for (peak, blocks) in peaks.iter_mut().zip(&self.peaks) {
-            *peak = blocks.iter().copied().fold(0.0, f64::max);
-        }
-        peaks
+        self.peaks.each_ref().map(Largest::get)
     }
 
-    /// The most that may be asked for within each window that begins now, while demand keeps to `times` what
-    /// it ever came to in the last two minutes. A burst that has begun is part of a longer window's largest
-    /// rise and has used up its part of it, until it gives back (Cruz, A Calculus for Network Delay, 1991:
-    /// traffic within an arrival curve, its past known).
-    pub(super) fn ahead(&self, times: f64) -> Curve {
-        let peaks = self.peaks().map(|peak| peak * times);
-        let mut ahead = peaks;
+    /// The most that may be asked for within each window that begins now, while demand keeps to `peaks`. A
+    /// burst that has begun is part of a longer window's largest rise and has used up its part of it, until
+    /// it gives back (Cruz, A Calculus for Network Delay, 1991: traffic within an arrival curve, its past
+    /// known).
+    pub(super) fn ahead(&self, peaks: &Curve) -> Curve {
+        let mut ahead = *peaks;
         // Backwards: what bounds a longer window bounds the shorter ones in it.
         let mut least = f64::INFINITY;
         for window in (0..WINDOWS_MS.len()).rev() {
@@ -159,22 +169,17 @@ impl Default for Demand {
 
 /// What kswapd can take back while it works: the largest rate of a sample in the last two minutes. Where
 /// memory is freed ahead kswapd has little to do and shows little; that hand reclaims by the same code in
-/// the kernel and shows it then.
-/// Remembered across quiet spells, for it is a property of the machine.
-#[derive(Debug, Clone, Default)]
+/// the kernel and shows it then. Remembered across quiet spells, for it is a property of the machine.
+#[derive(Debug, Clone)]
 pub struct Supply {
-    blocks: [f64; BLOCKS],
-    block: u64,
-    remembered: f64,
+    fastest: Largest,
 }
 
 impl Supply {
     /// kswapd has not been seen yet.
     pub const fn nothing_seen() -> Self {
         Self {
-            blocks: [0.0; BLOCKS],
-            block: 0,
-            remembered: 0.0,
+            fastest: Largest::new(),
         }
     }
 
@@ -188,25 +193,12 @@ impl Supply {
 
     /// Adds a rate that was measured while memory was taken back, pages a second.
     pub fn add_rate(&mut self, at_ns: u64, pages_a_second: f64) {
-        let block = at_ns / BLOCK_NS;
-        let passed = block.saturating_sub(self.block).min(BLOCKS as u64);
-        for back in 0..passed {
-            let slot = (block.saturating_sub(back) % BLOCKS as u64) as usize;
-            if let Some(rate) = self.blocks.get_mut(slot) {
-                *rate = 0.0;
-            }
-        }
-        self.block = block;
-        let slot = (block % BLOCKS as u64) as usize;
-        if let Some(rate) = self.blocks.get_mut(slot) {
-            *rate = rate.max(pages_a_second);
-        }
-        self.remembered = self.blocks.iter().copied().fold(0.0, f64::max);
+        self.fastest.add(at_ns, pages_a_second);
     }
 
     /// Pages a second; 0 until kswapd was seen working.
-    pub const fn rate(&self) -> f64 {
-        self.remembered
+    pub fn rate(&self) -> f64 {
+        self.fastest.get()
     }
 }
 
@@ -233,7 +225,7 @@ mod tests {
                 if step < period.len() * 2 {
                     continue;
                 }
-                let ahead = demand.ahead(1.0);
+                let ahead = demand.ahead(&demand.peaks());
                 for (most, window) in ahead.iter().zip(WINDOWS_MS) {
                     let (mut rise, mut largest) = (0.0, 0.0_f64);
                     for net in nets.iter().skip(step + 1).take((window / 100) as usize) {
@@ -258,7 +250,7 @@ mod tests {
         for (step, net) in (1..).zip(nets) {
             demand.add(step * STEP_NS, *net);
         }
-        let [at_once, soon, ..] = demand.ahead(1.0);
+        let [at_once, soon, ..] = demand.ahead(&demand.peaks());
         assert_eq!((at_once, soon), (0.0, 0.0));
         let [at_once, ..] = demand.peaks();
         assert_eq!(at_once, 900.0);

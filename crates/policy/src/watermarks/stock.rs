@@ -261,8 +261,9 @@ impl Stock {
         if has_waited {
             self.trust *= DOUBT;
             if (self.floor == 0.0 || since >= LEARN_EVERY_NS) && !self.is_overloaded(sample) {
-                let stock = self.wanted.max(self.widest_gap(sample) as f64);
-                self.floor = self.floor.max(stock.min(self.most(sample)) * LEARN);
+                let stock = self.wanted.max(self.widest_gap(sample, sample.scale));
+                let most = self.widest_gap(sample, self.highest(sample)) * self.gaps();
+                self.floor = self.floor.max(stock.min(most) * LEARN);
                 self.floor_at = at;
             }
             return;
@@ -271,33 +272,17 @@ impl Stock {
         if self.floor > 0.0 && since >= ACTIVE_NS {
             self.floor *= FORGET_A_MINUTE;
             self.floor_at = at;
-            if self.floor < self.widest_base_gap(sample) as f64 {
+            if self.floor < self.widest_gap(sample, self.bounds.lowest()) {
                 self.floor = 0.0;
             }
         }
     }
 
-    /// The gap of the largest node as it stands.
-    fn widest_gap(&self, sample: &Sample) -> u64 {
+    /// The gap of the largest node at a factor, pages.
+    fn widest_gap(&self, sample: &Sample, scale: u32) -> f64 {
         let gaps = self.nodes.iter();
-        gaps.map(|node| gap_of_node(sample, node.id, sample.scale))
-            .max()
-            .unwrap_or(0)
-    }
-
-    /// The largest stock that the highest factor stands for.
-    fn most(&self, sample: &Sample) -> f64 {
-        let top = self.highest(sample);
-        let gaps = self.nodes.iter();
-        let widest = gaps.map(|node| gap_of_node(sample, node.id, top)).max();
-        widest.unwrap_or(0) as f64 * self.gaps()
-    }
-
-    fn widest_base_gap(&self, sample: &Sample) -> u64 {
-        let gaps = self.nodes.iter();
-        gaps.map(|node| gap_of_node(sample, node.id, self.bounds.lowest()))
-            .max()
-            .unwrap_or(0)
+        let widest = gaps.map(|node| gap_of_node(sample, node.id, scale)).max();
+        widest.unwrap_or(0) as f64
     }
 
     /// Somebody stalled in most of the last seconds although there is as much room as can be had.
@@ -350,7 +335,8 @@ impl Stock {
         let mut soonest = f64::INFINITY;
         for node in &self.nodes {
             let untouched = gap_of_node(sample, node.id, self.bounds.lowest()) as f64;
-            let seen = self.cover(&node.demand.peaks(), sample.reaction_ns);
+            let peaks = node.demand.peaks();
+            let seen = self.cover(&peaks, sample.reaction_ns);
             let mut stock = seen;
             // What a storm taught is for storms: a quiet machine gets its values back.
             if is_active || stock > untouched {
@@ -361,7 +347,8 @@ impl Stock {
             is_more |= stock > untouched;
             // A floor stands for as many times the demand that was seen.
             let times = if seen > 0.0 { stock / seen } else { 1.0 };
-            let ahead = self.cover(&node.demand.ahead(times), sample.reaction_ns);
+            let bound = peaks.map(|peak| peak * times);
+            let ahead = self.cover(&node.demand.ahead(&bound), sample.reaction_ns);
             // Not even so does more lie idle than kswapd itself would hold at the bound.
             let most = gap_of_node(sample, node.id, top).saturating_mul(2);
             let min = sample.sum_of_node(node.id, |zone| zone.min);
@@ -374,11 +361,7 @@ impl Stock {
             }
             // The fastest that was seen, for as long as it lasts: pessimistic on purpose, for a
             // raised mark costs nothing while memory is plentiful.
-            let fastest = node
-                .demand
-                .peaks()
-                .last()
-                .map_or(0.0, |peak| peak / LONGEST);
+            let fastest = peaks.last().map_or(0.0, |peak| peak / LONGEST);
             let above = node.free as f64 - min as f64 - stock;
             if fastest > 0.0 {
                 soonest = soonest.min((above / fastest).max(0.0));
