@@ -107,6 +107,38 @@ pub(crate) fn bootstrap(rounds: usize, summary: impl Fn(&[usize]) -> f64) -> Opt
     })
 }
 
+/// Splits that are averaged over.
+const SPLITS: usize = 500;
+
+/// The largest of several medians is larger than what it is the median of: it was chosen for its noise too.
+/// So the case is chosen in one half of the rounds, drawn at random, and measured in the other, and the
+/// other way round (cross-fitting); the mean over many such splits. `None` where a case lacks rounds.
+pub(crate) fn largest_unchosen(cases: &[&[f64]]) -> Option<f64> {
+    let rounds = cases.first()?.len();
+    if rounds < 2 || cases.iter().any(|it| it.len() != rounds) {
+        return None;
+    }
+    let of = |case: &[f64], half: &[usize]| {
+        median(&half.iter().map(|&index| case[index]).collect::<Vec<_>>())
+    };
+    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let mut order: Vec<usize> = (0..rounds).collect();
+    let mut sum = 0.0;
+    for _ in 0..SPLITS {
+        for index in (1..rounds).rev() {
+            order.swap(index, dice.below(index + 1));
+        }
+        let (one, other) = order.split_at(rounds / 2);
+        for (choosing, measuring) in [(one, other), (other, one)] {
+            let worst = cases
+                .iter()
+                .max_by(|a, b| of(a, choosing).total_cmp(&of(b, choosing)))?;
+            sum += of(worst, measuring);
+        }
+    }
+    Some(sum / (2 * SPLITS) as f64)
+}
+
 /// The median of a sample with its interval.
 pub(crate) fn median_estimate(sample: &[f64]) -> Option<Estimate> {
     bootstrap(sample.len(), |drawn| {
@@ -117,6 +149,28 @@ pub(crate) fn median_estimate(sample: &[f64]) -> Option<Estimate> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn noise_does_not_make_a_case_the_worst_and_a_real_difference_does() {
+        let mut dice = Dice(7);
+        let mut noisy = |level: f64| -> Vec<f64> {
+            let rounds = (0..22).map(|_| level + dice.below(2001) as f64 / 1e4 - 0.1);
+            rounds.collect()
+        };
+        let equal: Vec<Vec<f64>> = (0..11).map(|_| noisy(1.03)).collect();
+        let equal: Vec<&[f64]> = equal.iter().map(Vec::as_slice).collect();
+        let chosen = equal.iter().map(|it| median(it)).fold(0.0, f64::max);
+        let unchosen = largest_unchosen(&equal).unwrap();
+        assert!(chosen > 1.045, "{chosen}");
+        assert!((unchosen - 1.03).abs() < 0.02, "{unchosen}");
+        let worse = noisy(1.3);
+        let mut unequal = equal.clone();
+        unequal.push(&worse);
+        let found = largest_unchosen(&unequal).unwrap();
+        assert!((found - 1.3).abs() < 0.02, "{found}");
+        assert_eq!(largest_unchosen(&[]), None);
+        assert_eq!(largest_unchosen(&[&[1.0]]), None);
+    }
 
     #[test]
     fn a_spread_says_mean_extremes_and_deviation() {

@@ -30,11 +30,12 @@ pub const TURN: Nanos = Nanos::new(300_000);
 /// A start is different for so long. A calm reaper starts among everybody: the kernel takes a CPU on which
 /// only somebody below everybody runs for idle, and would wake the victim there.
 const RUN_UP: Nanos = Nanos::new(100_000);
-/// An urgent one has this nice value then: two thirds of a core against one who always wants it too.
-pub const SHARE_NICE: i8 = -3;
-/// The pacer wakes so often meanwhile, if only to have the kernel choose anew who runs: where the tick is
-/// all that does, whoever is not chosen at his wake-up waits for it, 4 ms and more (docs/REAP.md).
-const BEAT: Nanos = Nanos::new(100_000);
+/// An urgent one has this nice value and the next lower one in turn: four fifths of a core against one who
+/// always wants it too.
+pub const SHARE_NICE: i8 = -6;
+/// The turns' length: each change has the kernel choose anew who runs. Where the tick is all that does,
+/// whoever is not chosen at his wake-up waits for it, 4 ms and more (docs/REAP.md).
+const BEAT: Nanos = Nanos::new(200_000);
 
 /// How a reaper competes at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -25,6 +25,9 @@ const MOST_AWAITED: usize = 512;
 const MOST_IN_RHYTHM: usize = 4;
 /// Among everybody else.
 const AMONG: Class = Class::Brisk(SHARE_NICE);
+/// The same, in turn with it: a change is what has the kernel choose anew who runs on the CPU that the reaper
+/// is on; this thread's wake-ups do that on its own CPU only, and the tick every 4 ms.
+const AMONG_TOO: Class = Class::Brisk(SHARE_NICE - 1);
 
 /// Whoever is raised in slices.
 #[derive(Debug)]
@@ -247,7 +250,11 @@ impl Pacer {
                 continue;
             }
             let mut class = low;
-            if may_rise && entry.threads.len() <= MOST_IN_RHYTHM {
+            let is_small = entry.threads.len() <= MOST_IN_RHYTHM;
+            if matches!(mood, Mood::Among(_)) && is_small && entry.class == Some(AMONG) {
+                class = AMONG_TOO;
+            }
+            if may_rise && is_small {
                 let rhythm = &mut state.rhythm;
                 let (is_slice, end) = *slice.get_or_insert_with(|| rhythm.at(now));
                 until(end.get());

@@ -39,9 +39,9 @@ const RELIED_ON: f64 = 0.5;
 const TRUSTED: f64 = 0.6;
 /// Runs of kswapd without a stall until supply and reaction are trusted as measured.
 const TRIALS: f64 = 20.0;
-/// Gaps in a stock that is held by prefreeing: kswapd fills up to two of them, so it wakes when a quarter of
-/// the stock is left, and leaves half of it to the hand that knows what is yet to come.
-const HELD_GAPS: f64 = 4.0;
+/// Gaps in a stock that is held by prefreeing: kswapd fills up to two of them, so it wakes when a third of
+/// the stock is left, and leaves another third to the hand that knows what is yet to come.
+const HELD_GAPS: f64 = 3.0;
 /// Act when the low mark may be reached within this, seconds.
 const HORIZON: f64 = 10.0;
 /// Look closely when it may be reached within this, seconds.

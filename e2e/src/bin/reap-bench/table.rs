@@ -31,7 +31,7 @@ pub(crate) struct Table {
     /// Before each kill, wait so many seconds at most for the rest of the machine to be quiet
     #[arg(long, default_value_t = 0)]
     quiet: u64,
-    /// No further kill of one state and method after so many seconds
+    /// No further kill of one state and method after so many seconds with it
     #[arg(long, default_value_t = 40)]
     seconds: u64,
     /// One JSON object for each row instead
@@ -39,16 +39,38 @@ pub(crate) struct Table {
     json: bool,
 }
 
-/// One cell's kills.
-#[derive(Debug, Default)]
+/// The kills of one state by one method.
+#[derive(Debug)]
 struct Cell {
+    state: State,
+    method: Method,
     times: Vec<Duration>,
     methods: BTreeMap<String, usize>,
     /// Kills that began while others were busy.
     disturbed: usize,
+    /// Setting scenes included.
+    spent: Duration,
 }
 
 impl Cell {
+    const fn new(state: State, method: Method) -> Self {
+        Self {
+            state,
+            method,
+            times: Vec::new(),
+            methods: BTreeMap::new(),
+            disturbed: 0,
+            spent: Duration::ZERO,
+        }
+    }
+
+    const fn name(&self) -> &'static str {
+        match self.method {
+            Method::Normal => "normal",
+            Method::Bursar => "bursar",
+        }
+    }
+
     fn median(&self) -> Duration {
         self.times
             .get(self.times.len() / 2)
@@ -78,89 +100,111 @@ impl Table {
         } else {
             &self.method
         };
-        let killer = Killer::new()?;
-        let mut minima: BTreeMap<&str, f64> = BTreeMap::new();
-        if !self.json {
-            println!(
-                "{} MiB of {} pages; MB/s, median (minimum); ms, median (maximum)",
-                self.mib,
-                if self.pages == PageKind::Huge {
-                    "huge"
-                } else {
-                    "4 KiB"
-                }
-            );
+        let cells = self.measure(states, methods)?;
+        if self.json {
+            for cell in &cells {
+                println!("{}", self.object(cell));
+            }
+            return Ok(());
         }
+        println!(
+            "{} MiB of {} pages; MB/s, median (minimum); ms, median (maximum); of the free core's median",
+            self.mib,
+            if self.pages == PageKind::Huge {
+                "huge"
+            } else {
+                "4 KiB"
+            }
+        );
         for &state in states {
-            let mut line = format!("{:36}", state.words());
-            for &method in methods {
-                let cell = self.measure(&killer, state, method)?;
-                let name = if method == Method::Normal {
-                    "normal"
-                } else {
-                    "bursar"
-                };
-                let (median, slowest) =
-                    (rate(self.mib, cell.median()), rate(self.mib, cell.worst()));
-                let least = minima.entry(name).or_insert(f64::MAX);
-                *least = least.min(slowest);
-                if self.json {
-                    println!(
-                        "{}",
-                        serde_json::json!({
-                            "state": state.words(), "method": name, "mib": self.mib,
-                            "pages": format!("{:?}", self.pages), "runs": cell.times.len(),
-                            "median_ns": cell.median().as_nanos() as u64,
-                            "max_ns": cell.worst().as_nanos() as u64,
-                            "median_mb_s": median, "min_mb_s": slowest, "methods": cell.methods, "disturbed": cell.disturbed,
-                        })
-                    );
-                }
-                line += &format!(
-                    " | {name} {median:8.0} ({slowest:8.0}) MB/s {:9.1} ({:9.1}) ms n={:<2} d={}",
-                    cell.median().as_secs_f64() * 1e3,
-                    cell.worst().as_secs_f64() * 1e3,
-                    cell.times.len(),
-                    cell.disturbed,
-                );
-                if method == Method::Bursar {
-                    line += &format!(" {:?}", cell.methods);
-                }
-            }
-            if !self.json {
-                println!("{line}");
-            }
-        }
-        if !self.json {
-            let said: Vec<_> = minima
+            let line: String = cells
                 .iter()
-                .rev()
-                .map(|(name, rate)| format!("{name} {rate:.0} MB/s"))
+                .filter(|cell| cell.state == state)
+                .map(|cell| self.words(cell, &cells))
                 .collect();
-            println!("min reclaim speed: {}", said.join(" | "));
+            println!("{:36}{line}", state.words());
         }
+        let said: Vec<_> = methods
+            .iter()
+            .filter_map(|&method| {
+                let cells = cells.iter().filter(|cell| cell.method == method);
+                let slowest = cells.max_by_key(|cell| cell.worst())?;
+                let least = rate(self.mib, slowest.worst());
+                Some(format!("{} {least:.0} MB/s", slowest.name()))
+            })
+            .collect();
+        println!("min reclaim speed: {}", said.join(" | "));
         Ok(())
     }
 
-    fn measure(&self, killer: &Killer, state: State, method: Method) -> Result<Cell> {
-        let mut cell = Cell::default();
-        let end = Instant::now() + Duration::from_secs(self.seconds);
-        while cell.times.len() < self.runs && (cell.times.is_empty() || Instant::now() < end) {
-            if self.quiet > 0 && !await_quiet(Duration::from_secs(self.quiet))? {
-                cell.disturbed += 1;
-            }
-            let scene = Scene::set(state, self.mib, self.pages)?;
-            let trial = killer.kill(&scene, method)?;
-            cell.times.push(trial.took);
-            for report in trial.reports {
-                let how = report
-                    .fate
-                    .method()
-                    .map_or_else(|| format!("{:?}", report.fate), str::to_owned);
-                *cell.methods.entry(how).or_default() += 1;
+    fn object(&self, cell: &Cell) -> serde_json::Value {
+        serde_json::json!({
+            "state": cell.state.words(), "method": cell.name(), "mib": self.mib,
+            "pages": format!("{:?}", self.pages), "runs": cell.times.len(),
+            "median_ns": cell.median().as_nanos() as u64,
+            "max_ns": cell.worst().as_nanos() as u64,
+            "median_mb_s": rate(self.mib, cell.median()),
+            "min_mb_s": rate(self.mib, cell.worst()),
+            "methods": cell.methods, "disturbed": cell.disturbed,
+        })
+    }
+
+    fn words(&self, cell: &Cell, cells: &[Cell]) -> String {
+        let mut words = format!(
+            " | {} {:8.0} ({:8.0}) MB/s {:9.1} ({:9.1}) ms n={:<2} d={}",
+            cell.name(),
+            rate(self.mib, cell.median()),
+            rate(self.mib, cell.worst()),
+            cell.median().as_secs_f64() * 1e3,
+            cell.worst().as_secs_f64() * 1e3,
+            cell.times.len(),
+            cell.disturbed,
+        );
+        let is_free = |it: &&Cell| it.state == State::Free && it.method == cell.method;
+        if let Some(free) = cells.iter().find(is_free) {
+            let part = free.median().as_secs_f64() / cell.median().as_secs_f64();
+            words += &format!(" {part:.2}");
+        }
+        if cell.method == Method::Bursar {
+            words += &format!(" {:?}", cell.methods);
+        }
+        words
+    }
+
+    /// One kill of each in turn, so that the machine's slow hours are everybody's.
+    fn measure(&self, states: &[State], methods: &[Method]) -> Result<Vec<Cell>> {
+        let killer = Killer::new()?;
+        let each = states.iter().flat_map(|&state| {
+            let cells = methods.iter();
+            cells.map(move |&method| Cell::new(state, method))
+        });
+        let mut cells: Vec<Cell> = each.collect();
+        let most = Duration::from_secs(self.seconds);
+        for _ in 0..self.runs {
+            for cell in cells.iter_mut().filter(|cell| cell.spent < most) {
+                let began = Instant::now();
+                self.add(&killer, cell)?;
+                cell.spent += began.elapsed();
             }
         }
-        cell.times.sort();
-        Ok(cell)
+        for cell in &mut cells {
+            cell.times.sort();
+        }
+        Ok(cells)
+    }
+
+    fn add(&self, killer: &Killer, cell: &mut Cell) -> Result<()> {
+        if self.quiet > 0 && !await_quiet(Duration::from_secs(self.quiet))? {
+            cell.disturbed += 1;
+        }
+        let scene = Scene::set(cell.state, self.mib, self.pages)?;
+        let trial = killer.kill(&scene, cell.method)?;
+        cell.times.push(trial.took);
+        for report in trial.reports {
+            let method = report.fate.method();
+            let how = method.map_or_else(|| format!("{:?}", report.fate), str::to_owned);
+            *cell.methods.entry(how).or_default() += 1;
+        }
+        Ok(())
     }
 }

@@ -41,8 +41,8 @@ pub(crate) struct Trial {
     pub(crate) reports: Vec<Report>,
 }
 
-/// Between two looks at the group.
-const LOOK_EVERY: Duration = Duration::from_micros(100);
+/// Between two looks at the group, at least and at most.
+const LOOK_AFTER: (Duration, Duration) = (Duration::from_micros(100), Duration::from_millis(20));
 const PATIENCE: Duration = Duration::from_secs(300);
 
 impl Killer {
@@ -91,14 +91,19 @@ impl Killer {
             }),
         }
         let deadline = Instant::now() + PATIENCE;
-        while held()? > enough {
-            std::thread::sleep(LOOK_EVERY);
+        loop {
+            let left = held()?;
+            if left <= enough {
+                break;
+            }
             if Instant::now() > deadline {
                 sched::set_class(sched::own_thread(), sched::Class::Fair(0));
                 // What is left is given back before anybody waits for it.
                 scene.group.let_go();
-                bail!("{} bytes are still held after {PATIENCE:?}", held()?);
+                bail!("{left} bytes are still held after {PATIENCE:?}");
             }
+            let since = clock::monotonic().get().saturating_sub(start.get());
+            std::thread::sleep(until_half(all, left, since));
         }
         let end = clock::monotonic();
         sched::set_class(sched::own_thread(), sched::Class::Fair(0));
@@ -124,6 +129,17 @@ impl Killer {
             reports: said,
         })
     }
+}
+
+/// How long half of what is left takes at the rate so far, which may change: an eighth of the time that has
+/// passed at most. Whoever looks ten times a millisecond, above everybody, takes a part of a CPU: from the
+/// reapers where they want all of them, from nobody where a victim exits beside an idle one.
+fn until_half(all: u64, left: u64, since_ns: u64) -> Duration {
+    let gone = all.saturating_sub(left).max(1);
+    let half = u128::from(since_ns) * u128::from(left) / u128::from(gone) / 2;
+    let wait = half.min(u128::from(since_ns / 8));
+    let (least, most) = LOOK_AFTER;
+    Duration::from_nanos(u64::try_from(wait).unwrap_or(u64::MAX)).clamp(least, most)
 }
 
 /// Waits until the rest of the machine leaves nine tenths of its CPUs alone for a moment; false when it
