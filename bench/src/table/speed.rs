@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::allocator::Job;
 use crate::arguments;
-use crate::figures::{Estimate, Spread, bootstrap, median, median_estimate};
+use crate::figures::{Estimate, Spread, bootstrap, median, median_estimate, median_of};
 use crate::load::{Load, Stage, User};
 use crate::lock::Lock;
 use crate::progress::Progress;
@@ -397,10 +397,7 @@ fn over_cases(rounds: usize, of: impl Fn(usize) -> Option<Vec<f64>>) -> Option<E
         return None;
     }
     bootstrap(rounds, |drawn| {
-        let medians: Vec<f64> = all
-            .iter()
-            .map(|case| median(&drawn.iter().map(|&round| case[round]).collect::<Vec<_>>()))
-            .collect();
+        let medians: Vec<f64> = all.iter().map(|case| median_of(case, drawn)).collect();
         median(&medians)
     })
 }

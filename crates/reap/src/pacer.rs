@@ -21,7 +21,7 @@ use crate::report::{Fate, Report};
 
 /// Victims whose end is awaited at a time; of more the oldest are reported as they are.
 const MOST_AWAITED: usize = 512;
-/// Raising and lowering a thread takes some 2 us: a victim with more of them has its share only.
+/// Changing a thread's class takes some 2 us: a victim with more of them has its share only.
 const MOST_IN_RHYTHM: usize = 4;
 /// Among everybody else.
 const AMONG: Class = Class::Brisk(SHARE_NICE);
@@ -239,7 +239,7 @@ impl Pacer {
             let (lasts, may_rise, low) = match mood {
                 Mood::RunUp(lasts) => (Some(lasts), true, AMONG),
                 Mood::Below(lasts) => (Some(lasts), false, Class::Idle),
-                Mood::Among(lasts) => (Some(lasts), false, AMONG),
+                Mood::Among(lasts) => (Some(lasts), false, entry.among()),
                 Mood::Rhythmic => (None, true, AMONG),
             };
             if let Some(lasts) = lasts {
@@ -250,11 +250,7 @@ impl Pacer {
                 continue;
             }
             let mut class = low;
-            let is_small = entry.threads.len() <= MOST_IN_RHYTHM;
-            if matches!(mood, Mood::Among(_)) && is_small && entry.class == Some(AMONG) {
-                class = AMONG_TOO;
-            }
-            if may_rise && is_small {
+            if may_rise && entry.is_small() {
                 let rhythm = &mut state.rhythm;
                 let (is_slice, end) = *slice.get_or_insert_with(|| rhythm.at(now));
                 until(end.get());
@@ -279,6 +275,18 @@ impl Entry {
             let pid = victim.pid();
             pid == thread || Path::new(&format!("/proc/{pid}/task/{thread}")).exists()
         })
+    }
+
+    const fn is_small(&self) -> bool {
+        self.threads.len() <= MOST_IN_RHYTHM
+    }
+
+    /// Among everybody, by the one class and the other in turn.
+    fn among(&self) -> Class {
+        match self.class {
+            Some(AMONG) if self.is_small() => AMONG_TOO,
+            _ => AMONG,
+        }
     }
 
     fn put(&mut self, class: Class) {

@@ -181,7 +181,8 @@ impl Table {
         let mut cells: Vec<Cell> = each.collect();
         let most = Duration::from_secs(self.seconds);
         for _ in 0..self.runs {
-            for cell in cells.iter_mut().filter(|cell| cell.spent < most) {
+            let is_due = |cell: &&mut Cell| cell.times.is_empty() || cell.spent < most;
+            for cell in cells.iter_mut().filter(is_due) {
                 let began = Instant::now();
                 self.add(&killer, cell)?;
                 cell.spent += began.elapsed();
