@@ -5,7 +5,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use bursar_host::vm::{BuddyInfo, Extfrag, Marks, Pressure, VmStat, ZoneInfo, ZoneKind};
+use bursar_host::vm::{
+    BuddyInfo, Extfrag, Marks, Pressure, VmStat, VmStatReader, ZoneInfo, ZoneKind,
+};
 use proptest::prelude::*;
 
 /// Fixtures with their numbers of nodes.
@@ -149,16 +151,12 @@ fn counters_are_read_on_every_kernel() {
     for (machine, _) in MACHINES {
         let stat = VmStat::parse(&fixture(machine, "vmstat").unwrap()).unwrap();
         assert!(stat.free > 0 && stat.anon > 0, "{machine} {stat:?}");
-        assert_eq!(
-            stat.free_in_blocks.is_some(),
-            machine >= "6.18",
-            "{machine}"
-        );
+        assert_eq!(stat.free_in_blocks > 0, machine >= "6.18", "{machine}");
     }
     let stat = VmStat::parse(&fixture("4.14-2-nodes", "vmstat").unwrap()).unwrap();
     let expected = VmStat {
         free: 734_975,
-        free_in_blocks: None,
+        free_in_blocks: 0,
         file: 185_273_796,
         anon: 684_856,
         slab_reclaimable: 1_622_446,
@@ -193,6 +191,44 @@ fn counters_by_zone_of_kernels_before_4_8_are_added_up() {
         ),
         (7, 21, 30, 4)
     );
+}
+
+#[test]
+fn counters_are_found_again_also_where_the_lines_have_moved() {
+    let mut reader = VmStatReader::default();
+    let text = |machine| fixture(machine, "vmstat").unwrap();
+    for (machine, _) in MACHINES.iter().chain(MACHINES.iter().rev()) {
+        let text = text(machine);
+        let once = VmStat::parse(&text).unwrap();
+        assert_eq!(reader.read(&text).unwrap(), once, "{machine}");
+        assert_eq!(reader.read(&text).unwrap(), once, "{machine} again");
+    }
+    // The same lines with other numbers, cut short, with one too few, with nonsense at the end.
+    reader
+        .read(b"nr_free_pages 5\nnr_mlock 3\npgsteal_kswapd 7\n")
+        .unwrap();
+    let table: [(&[u8], Option<(u64, u64)>); 6] = [
+        (
+            b"nr_free_pages 6\nnr_mlock 4\npgsteal_kswapd 70\n",
+            Some((6, 70)),
+        ),
+        (
+            b"nr_free_pages 6\nnr_mlock 4\npgsteal_kswapd 7",
+            Some((6, 7)),
+        ),
+        (b"nr_free_pages 6\npgsteal_kswapd 71\n", Some((6, 71))),
+        (b"nr_free_pages 6\nnr_mlock 4\npgsteal_kswapd x\n", None),
+        (
+            b"nr_free_pages 6\nnr_mlock 4\npgsteal_kswapd 72\nnumb 1\n",
+            Some((6, 72)),
+        ),
+        (b"nr_mlock 4\npgsteal_kswapd 72\n", None),
+    ];
+    for (text, expected) in table {
+        let found = reader.read(text).ok();
+        let found = found.map(|stat| (stat.free, stat.steal_kswapd));
+        assert_eq!(found, expected, "{}", text.escape_ascii());
+    }
 }
 
 #[test]

@@ -4,6 +4,8 @@
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bursar_model::{Nanos, Uid};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
@@ -69,6 +71,8 @@ pub struct StallMeter {
     users: MapHandle,
     listening: MapHandle,
     knocks: RingBuffer<'static>,
+    /// The programs have been told to knock, and have not done so yet as far as we know.
+    is_listening: Arc<AtomicBool>,
     _links: Vec<Link>,
 }
 
@@ -114,9 +118,15 @@ impl StallMeter {
         let users = MapHandle::try_from(&skel.maps.users).map_err(&shared)?;
         let listening = MapHandle::try_from(&skel.maps.listening).map_err(&shared)?;
         let mut builder = RingBufferBuilder::new();
-        // That it came is all there is to it.
+        let is_listening = Arc::new(AtomicBool::new(false));
+        let ear = Arc::clone(&is_listening);
+        // That it came is all there is to it: who knocks no longer listens.
+        let heard = move |_: &[u8]| {
+            ear.store(false, Ordering::Relaxed);
+            0
+        };
         builder
-            .add(&skel.maps.knocks, |_| 0)
+            .add(&skel.maps.knocks, heard)
             .map_err(Error::io("listen for stalls"))?;
         let knocks = builder.build().map_err(Error::io("listen for stalls"))?;
         // The row of those who find no room must itself have room.
@@ -140,6 +150,7 @@ impl StallMeter {
             users,
             listening,
             knocks,
+            is_listening,
             _links: links.map_err(unsupported)?,
         })
     }
@@ -167,7 +178,8 @@ impl StallMeter {
     }
 
     /// From now on the next stall, or the next time kswapd is woken, makes [`AsFd::as_fd`] readable,
-    /// once. What was heard before is forgotten.
+    /// once. What was heard before is forgotten. No system call where nothing was heard since it was
+    /// called last.
     ///
     /// # Errors
     /// When the kernel refuses.
@@ -175,9 +187,14 @@ impl StallMeter {
         self.knocks
             .consume()
             .map_err(Error::io("listen for stalls"))?;
+        if self.is_listening.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         self.listening
             .update(&0_u32.to_ne_bytes(), &1_u32.to_ne_bytes(), MapFlags::ANY)
-            .map_err(Error::io("listen for stalls"))
+            .map_err(Error::io("listen for stalls"))?;
+        self.is_listening.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// The rows of all users that have one; `None` is the row of those who found no room.

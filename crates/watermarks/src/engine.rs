@@ -17,7 +17,7 @@ use crate::journal::{Act, Journal, Record, Tally, is_news};
 use crate::knob::Knob;
 use crate::originals::{Originals, OriginalsError, Restored};
 use crate::reclaimer::Reclaimer;
-use crate::{Measured, Observer, Places};
+use crate::{Detail, Measured, Observer, Places};
 use bursar_config::Sysctl;
 
 /// Between two samples while memory may run short.
@@ -140,7 +140,11 @@ impl Engine {
     /// # Errors
     /// When the machine cannot be watched, or moved although that was asked for.
     pub fn start(settings: Watermarks, places: Places, now: Nanos) -> Result<Self, StartError> {
-        let mut observer = Observer::open(&places)?;
+        let detail = match settings.model {
+            WatermarkModel::Bursar | WatermarkModel::Loop => Detail::Sums,
+            WatermarkModel::Trend => Detail::Orders,
+        };
+        let mut observer = Observer::open(&places, detail)?;
         let scale = observer.look(now, Measured::default())?.scale;
         let acts = settings.mode == WatermarkMode::Act;
         let originals = if acts {

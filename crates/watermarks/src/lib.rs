@@ -22,7 +22,7 @@ pub use engine::{Effort, Engine, Pause, Standing, StartError, UserRows, recover}
 pub use journal::{Act, Journal, Record, Tally};
 pub use keeper::Keeper;
 pub use knob::Knob;
-pub use observer::{Measured, Observer};
+pub use observer::{Detail, Measured, Observer};
 pub use originals::{Originals, OriginalsError, Restored, Turned};
 pub use places::Places;
 pub use report::{report, restored};

@@ -2,19 +2,24 @@
 //! Takes samples: files of /proc and one of /proc/sys, through descriptors that stay open, into one
 //! [`Sample`] that is filled again; nothing is allocated after the first. What changes all the time is in
 //! buddyinfo and vmstat; zoneinfo, which costs more than both, has the marks, which change when somebody
-//! sets them.
+//! sets them. Where there is one node and nobody asks for free blocks by order ([`Detail::Sums`]), vmstat
+//! alone is enough.
 
 use std::path::Path;
 
-use bursar_host::vm::{BuddyInfo, KeptFile, VmStat, ZoneInfo, ZoneKind};
+use bursar_host::vm::{BuddyInfo, KeptFile, VmStat, VmStatReader, ZoneInfo, ZoneKind};
 use bursar_host::{HostError, Malformed, MemInfo};
 use bursar_model::Nanos;
 use bursar_policy::watermarks::{Counters, Holdings, ORDERS, Sample, Zone};
 
 use crate::Places;
 
-/// The factor, swap's room and huge pages are looked at this often: all change slowly.
-const SLOW_EVERY_NS: u64 = 1_000_000_000;
+/// The factor, which somebody else may set, is looked at this often.
+const SCALE_EVERY_NS: u64 = 1_000_000_000;
+/// Swap's room and huge pages: both change slowly, and meminfo costs more than the files that do not.
+const MEMORY_EVERY_NS: u64 = 5_000_000_000;
+/// Free blocks by order, where nobody decides on them.
+const BLOCKS_EVERY_NS: u64 = 1_000_000_000;
 /// The zones' marks and sizes: they change with the factor, and otherwise when somebody sets
 /// `min_free_kbytes` or plugs memory.
 const ZONES_EVERY_NS: u64 = 10_000_000_000;
@@ -30,9 +35,20 @@ pub struct Measured {
     pub prefree_rate: Option<u64>,
 }
 
+/// What a sample says of free memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// Free blocks of each order, now.
+    Orders,
+    /// Free memory of each node, now; free blocks of each order, and to which zone of a node what changed
+    /// belongs, as of a second ago at most.
+    Sums,
+}
+
 /// The open files and what they said last.
 #[derive(Debug)]
 pub struct Observer {
+    detail: Detail,
     zoneinfo: KeptFile,
     buddyinfo: KeptFile,
     vmstat: KeptFile,
@@ -40,11 +56,18 @@ pub struct Observer {
     scale: KeptFile,
     zones: ZoneInfo,
     blocks: BuddyInfo,
+    counters: VmStatReader,
     sample: Sample,
+    /// Free pages of the machine, of which the sample's zones know.
+    free_seen: u64,
     memory: Option<MemInfo>,
-    /// When what changes slowly was looked at; `None`: it has to be looked at again.
-    slow_at: Option<Nanos>,
-    /// The same of the zones.
+    /// When the factor was looked at; `None`: it has to be looked at again.
+    scale_at: Option<Nanos>,
+    /// The same of `memory`, and of the zones.
+    memory_at: Option<Nanos>,
+    /// See `memory_at`.
+    blocks_at: Option<Nanos>,
+    /// See `memory_at`.
     zones_at: Option<Nanos>,
     page_shift: u32,
 }
@@ -61,9 +84,10 @@ impl Observer {
     ///
     /// # Errors
     /// When one of them is not there: a kernel without /proc/zoneinfo cannot be watched.
-    pub fn open(places: &Places) -> Result<Self, HostError> {
+    pub fn open(places: &Places, detail: Detail) -> Result<Self, HostError> {
         let open = |name: &str| KeptFile::open(&places.proc.join(name));
         Ok(Self {
+            detail,
             zoneinfo: open("zoneinfo")?,
             buddyinfo: open("buddyinfo")?,
             vmstat: open("vmstat")?,
@@ -71,9 +95,13 @@ impl Observer {
             scale: open("sys/vm/watermark_scale_factor")?,
             zones: ZoneInfo::default(),
             blocks: BuddyInfo::default(),
+            counters: VmStatReader::default(),
             sample: Sample::default(),
             memory: None,
-            slow_at: None,
+            scale_at: None,
+            memory_at: None,
+            blocks_at: None,
+            free_seen: 0,
             zones_at: None,
             page_shift: bursar_host::machine::page_size().shift(),
         })
@@ -84,7 +112,7 @@ impl Observer {
         &self.zones
     }
 
-    /// /proc/meminfo as it was a second ago at most; `None` before the first look.
+    /// /proc/meminfo as it was five seconds ago at most; `None` before the first look.
     pub fn memory(&self) -> Option<&MemInfo> {
         self.memory.as_ref()
     }
@@ -103,9 +131,20 @@ impl Observer {
         let is_due = |seen: Option<Nanos>, every_ns: u64| {
             seen.is_none_or(|seen| now.get().saturating_sub(seen.get()) >= every_ns)
         };
-        if is_due(self.slow_at, SLOW_EVERY_NS) {
-            self.look_at_slow_things()?;
-            self.slow_at = Some(now);
+        if is_due(self.memory_at, MEMORY_EVERY_NS) {
+            match MemInfo::parse(self.meminfo.read()?) {
+                Ok(memory) => self.memory = Some(memory),
+                Err(source) => return Err(at(self.meminfo.path())(source)),
+            }
+            self.memory_at = Some(now);
+        }
+        if is_due(self.scale_at, SCALE_EVERY_NS) {
+            let scale = self.scale_now()?;
+            if scale != self.sample.scale {
+                self.zones_at = None;
+            }
+            self.sample.scale = scale;
+            self.scale_at = Some(now);
         }
         if is_due(self.zones_at, ZONES_EVERY_NS) {
             let text = self.zoneinfo.read()?;
@@ -113,31 +152,26 @@ impl Observer {
                 return Err(at(self.zoneinfo.path())(source));
             }
             self.zones_at = Some(now);
+            self.blocks_at = None;
         }
-        let text = self.buddyinfo.read()?;
-        if let Err(source) = self.blocks.read(text) {
-            return Err(at(self.buddyinfo.path())(source));
+        let is_one_node = self.sample.nodes().nth(1).is_none();
+        let are_sums_enough = self.detail == Detail::Sums && is_one_node;
+        let are_blocks_due = !are_sums_enough || is_due(self.blocks_at, BLOCKS_EVERY_NS);
+        if are_blocks_due {
+            let text = self.buddyinfo.read()?;
+            if let Err(source) = self.blocks.read(text) {
+                return Err(at(self.buddyinfo.path())(source));
+            }
+            self.blocks_at = Some(now);
+            self.fill_zones();
         }
-        let vmstat = match VmStat::parse(self.vmstat.read()?) {
-            Ok(vmstat) => vmstat,
-            Err(source) => return Err(at(self.vmstat.path())(source)),
-        };
+        let vmstat = self.counters.look(&mut self.vmstat)?;
+        if !are_blocks_due {
+            self.move_free(vmstat.free);
+        }
+        self.free_seen = vmstat.free;
         self.fill(now, &vmstat, measured);
         Ok(&self.sample)
-    }
-
-    fn look_at_slow_things(&mut self) -> Result<(), HostError> {
-        let memory = match MemInfo::parse(self.meminfo.read()?) {
-            Ok(memory) => memory,
-            Err(source) => return Err(at(self.meminfo.path())(source)),
-        };
-        self.memory = Some(memory);
-        let scale = self.scale_now()?;
-        if scale != self.sample.scale {
-            self.zones_at = None;
-        }
-        self.sample.scale = scale;
-        Ok(())
     }
 
     /// The factor as it stands at this moment.
@@ -153,7 +187,7 @@ impl Observer {
 
     /// The next look takes nothing for known: marks are about to change.
     pub fn forget(&mut self) {
-        self.slow_at = None;
+        self.scale_at = None;
         self.zones_at = None;
     }
 
@@ -184,6 +218,24 @@ impl Observer {
                 .as_ref()
                 .map_or(0, |memory| memory.swap_free.get() >> self.page_shift),
         };
+    }
+
+    /// Free memory of the only node is `free` pages now, those that nobody ordinary gets included. What
+    /// came or went is the highest zone's, as far as it has as much.
+    fn move_free(&mut self, free: u64) {
+        let mut moved = free
+            .cast_signed()
+            .saturating_sub(self.free_seen.cast_signed());
+        for zone in self.sample.zones.iter_mut().rev() {
+            let before = zone.free;
+            zone.free = before.saturating_add_signed(moved);
+            moved =
+                moved.saturating_sub(zone.free.cast_signed().saturating_sub(before.cast_signed()));
+        }
+    }
+
+    fn fill_zones(&mut self) {
+        let sample = &mut self.sample;
         sample.zones.clear();
         for zone in self.zones.zones() {
             // DMA is a reserve that nobody ordinary gets, Device is not given out at all; a 4 GiB

@@ -39,6 +39,19 @@ impl KeptFile {
         &self.path
     }
 
+    /// Reads its first `length` bytes, or fewer: what comes behind them is not even written by the kernel.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read_beginning(&mut self, length: usize) -> Result<&[u8], HostError> {
+        let length = length.min(self.buffer.len());
+        let room = self.buffer.get_mut(..length).unwrap_or_default();
+        match self.file.read_at(room, 0) {
+            Ok(count) => Ok(self.buffer.get(..count).unwrap_or_default()),
+            Err(error) => Err(HostError::from_io("read", &self.path, &error)),
+        }
+    }
+
     /// Reads the whole file from its beginning. Allocates only when it has grown past the buffer.
     ///
     /// # Errors
@@ -80,8 +93,10 @@ mod tests {
         let long = vec![b'x'; FIRST_SIZE + 7];
         std::fs::write(&path, &long).unwrap();
         assert_eq!(kept.read().unwrap(), long);
+        assert_eq!(kept.read_beginning(9).unwrap(), b"xxxxxxxxx");
         std::fs::write(&path, "").unwrap();
         assert_eq!(kept.read().unwrap(), b"");
+        assert_eq!(kept.read_beginning(9).unwrap(), b"");
     }
 
     #[test]

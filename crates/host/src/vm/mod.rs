@@ -18,7 +18,7 @@ pub use buddyinfo::{BuddyInfo, FreeBlocks, MAX_ORDERS};
 pub use extfrag::{Extfrag, ExtfragZone};
 pub use kept::KeptFile;
 pub use pressure::{Pressure, PressureLine};
-pub use vmstat::VmStat;
+pub use vmstat::{VmStat, VmStatReader};
 pub use zone::ZoneKind;
 pub use zoneinfo::{Marks, NodeStats, Zone, ZoneInfo};
 

@@ -67,7 +67,7 @@ const DOUBT: f64 = 0.75;
 const FORGET_A_MINUTE: f64 = 0.9;
 /// The line through demand is drawn this often: it costs as much as reading a file, and nothing is
 /// decided on it.
-const TREND_EVERY_NS: u64 = 500_000_000;
+const TREND_EVERY_NS: u64 = 1_000_000_000;
 /// Less is not worth asking for, pages.
 const LEAST_RECLAIM: u64 = 256;
 /// The last seconds in which stalls are counted, and in how many there must be one for an overload.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use bursar_e2e::swap::Swap;
 use bursar_host::vm::VmStat;
+use bursar_watermarks::{Detail, Observer};
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
@@ -271,7 +272,7 @@ pub(crate) fn run(run: &Run) -> Result<()> {
         .then(|| Swap::on(run.swap_mib << 20))
         .transpose()?;
     let places = bursar_watermarks::Places::host(std::path::Path::new("/root"));
-    let mut observer = bursar_watermarks::Observer::open(&places)?;
+    let mut observer = Observer::open(&places, Detail::Orders)?;
     let high = observer
         .look(bursar_host::clock::monotonic(), Default::default())?
         .sum(|zone| zone.high);
