@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! S1 section 6.2: speed of memory allocation, against the plain kernel.
 //!
-//! In each round a contender runs every case once, the plain kernel before and after all others, so that
-//! what the machine does meanwhile (heat, neighbours) falls out of the ratio. Those that are compared
-//! with a bound take part in all rounds, others in each second or fourth.
+//! In each round a contender runs every case once, for a tenth of a second, and the plain kernel before and
+//! after it, so that what the machine does meanwhile (heat, neighbours) falls out of the ratio: on a shared
+//! host its speed half a second later is another one, so many short rounds say more than a few long ones.
+//! Those that are compared with a bound take part in all rounds, others in each second or eighth.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -74,21 +75,21 @@ const ENTRANTS: [Entrant; 7] = [
         what: "bursard --trigger trace: S1's notifier at the trace pipe",
         load: Load::Trace,
         user: User::Other,
-        every: 4,
+        every: 8,
     },
     Entrant {
         key: "trivial",
         what: "S1's trivial killer: a scan of all processes at every RSS event",
         load: Load::Trivial,
         user: User::Other,
-        every: 4,
+        every: 8,
     },
     Entrant {
         key: "cgroup",
         what: "a memory cgroup with a limit",
         load: Load::Cgroup,
         user: User::Other,
-        every: 4,
+        every: 8,
     },
 ];
 
@@ -107,14 +108,8 @@ const CASES: [(u64, u64, u64); 11] = [
     (8, 16, 10),
 ];
 
-/// Cases of so few megabytes in all are over in an eighth of a second …
-const SHORT_MEGABYTES: u64 = 8;
-/// … so that whatever else the machine does in it weighs as much as what is measured: they are played more
-/// often at a stretch.
-const SHORT_TIMES: u64 = 3;
-
 /// A slow contender does fewer iterations; the figure is of one iteration all the same.
-const SLICE: Duration = Duration::from_millis(350);
+const SLICE: Duration = Duration::from_millis(100);
 
 /// The whole table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -167,8 +162,18 @@ pub(crate) struct Figure {
     pub(crate) ratios: Vec<f64>,
 }
 
-/// What was measured: by contender (the plain kernel twice: "before", "after") and case, by round.
-type Samples = BTreeMap<(&'static str, usize), BTreeMap<usize, f64>>;
+/// A contender in one round, and the plain kernel around it; of the plain kernel, itself and before that.
+#[derive(Debug, Clone, Copy)]
+struct Sample {
+    own: f64,
+    plain: f64,
+}
+
+/// What was measured: by contender ([`PLAIN`] is one) and case, by round.
+type Samples = BTreeMap<(&'static str, usize), BTreeMap<usize, Sample>>;
+
+/// The plain kernel's key.
+const PLAIN: &str = "plain";
 
 /// The case after the eleven: first touches alone.
 const FAULTS: usize = CASES.len();
@@ -227,13 +232,13 @@ fn one_case(
     let count = loads.len().max(1);
     loads.rotate_left(round % count);
     let job = job_of(case, is_quick);
-    let plain = |key: &'static str, samples: &mut Samples| -> Result<()> {
+    let plain = || -> Result<f64> {
         let taken = job.run(stage, stage.uid(User::Other), None)?;
-        samples
-            .entry((key, case))
-            .or_default()
-            .insert(round, figure_of(case, &taken));
-        Ok(())
+        Ok(figure_of(case, &taken))
+    };
+    let mut keep = |key: &'static str, sample: Sample| {
+        let rounds = samples.entry((key, case)).or_default();
+        rounds.entry(round).or_insert(sample);
     };
     // Warms caches and the allocator's free lists; not counted.
     let warm = Job {
@@ -241,7 +246,7 @@ fn one_case(
         ..job
     };
     warm.run(stage, stage.uid(User::Other), None)?;
-    plain("before", samples)?;
+    let mut before = plain()?;
     for load in loads {
         let raised = match load.raise(stage) {
             Ok(raised) => raised,
@@ -256,16 +261,26 @@ fn one_case(
         let mut of_load: Vec<&Entrant> = here.filter(|it| it.load == load).collect();
         let count = of_load.len().max(1);
         of_load.rotate_left(round % count);
+        let mut taken = Vec::new();
         for entrant in of_load {
             let entrance = raised.entrance();
-            let taken = job.run(stage, stage.uid(entrant.user), entrance.as_deref())?;
-            samples
-                .entry((entrant.key, case))
-                .or_default()
-                .insert(round, figure_of(case, &taken));
+            let own = job.run(stage, stage.uid(entrant.user), entrance.as_deref())?;
+            taken.push((entrant.key, figure_of(case, &own)));
         }
+        drop(raised);
+        let after = plain()?;
+        for (key, own) in taken {
+            let plain = f64::midpoint(before, after);
+            keep(key, Sample { own, plain });
+        }
+        let again = Sample {
+            own: after,
+            plain: before,
+        };
+        keep(PLAIN, again);
+        before = after;
     }
-    plain("after", samples)
+    Ok(())
 }
 
 fn job_of(case: usize, is_quick: bool) -> Job {
@@ -274,11 +289,7 @@ fn job_of(case: usize, is_quick: bool) -> Job {
         Some(&(processes, megabytes, iterations)) => Job {
             processes: Some(processes),
             bytes: megabytes << 20,
-            iterations: if processes * megabytes <= SHORT_MEGABYTES {
-                iterations * SHORT_TIMES
-            } else {
-                iterations
-            },
+            iterations,
             budget: slice,
         },
         None => Job {
@@ -307,25 +318,24 @@ fn name_of(case: usize) -> String {
     }
 }
 
-/// Ratios of a contender to the plain kernel around it, one a round.
-fn ratios(samples: &Samples, key: &'static str, case: usize) -> Vec<f64> {
-    against_plain(samples, key, case, |own, plain| own / plain)
-}
-
+/// A contender against the plain kernel around it, one a round.
 fn against_plain(
     samples: &Samples,
     key: &'static str,
     case: usize,
     compare: impl Fn(f64, f64) -> f64,
 ) -> Vec<f64> {
-    let of = |key| samples.get(&(key, case)).into_iter().flatten();
-    let plain: BTreeMap<usize, f64> = of("before")
-        .zip(of("after"))
-        .map(|((round, a), (_, b))| (*round, f64::midpoint(*a, *b)))
-        .collect();
-    of(key)
-        .filter_map(|(round, own)| Some(compare(*own, *plain.get(round)?)))
-        .collect()
+    let rounds = samples.get(&(key, case)).into_iter();
+    let all = rounds.flat_map(BTreeMap::values);
+    all.map(|it| compare(it.own, it.plain)).collect()
+}
+
+fn ratios(samples: &Samples, key: &'static str, case: usize) -> Vec<f64> {
+    against_plain(samples, key, case, |own, plain| own / plain)
+}
+
+fn figures(samples: &Samples, key: &'static str, case: usize) -> Vec<f64> {
+    against_plain(samples, key, case, |own, _| own)
 }
 
 fn sum_up(
@@ -337,9 +347,7 @@ fn sum_up(
     let cases = (0..FAULTS)
         .filter_map(|case| {
             let (processes, megabytes, _) = CASES[case];
-            let mut plain = figures(samples, "before", case);
-            plain.extend(figures(samples, "after", case));
-            let figures = entrants
+            let of_entrants = entrants
                 .iter()
                 .filter_map(|entrant| {
                     let ratios = ratios(samples, entrant.key, case);
@@ -355,8 +363,8 @@ fn sum_up(
                 name: name_of(case),
                 processes,
                 bytes: megabytes << 20,
-                plain: Spread::of(&plain)?,
-                figures,
+                plain: Spread::of(&figures(samples, PLAIN, case))?,
+                figures: of_entrants,
             })
         })
         .collect::<Vec<_>>();
@@ -364,27 +372,14 @@ fn sum_up(
         .iter()
         .map(|entrant| contender(rounds, *entrant, samples, &cases, cannot))
         .collect();
-    let noise = over_cases(rounds, |case| {
-        let before = figures(samples, "before", case);
-        let after = figures(samples, "after", case);
-        let pairs = after.iter().zip(before);
-        Some(pairs.map(|(after, before)| after / before).collect())
-    });
-    let mut faults = figures(samples, "before", FAULTS);
-    faults.extend(figures(samples, "after", FAULTS));
+    let noise = over_cases(rounds, |case| Some(ratios(samples, PLAIN, case)));
     Speed {
         rounds,
         contenders,
         cases,
         noise,
-        plain_fault_ns: median_estimate(&faults),
+        plain_fault_ns: median_estimate(&figures(samples, PLAIN, FAULTS)),
     }
-}
-
-/// One a round.
-fn figures(samples: &Samples, key: &'static str, case: usize) -> Vec<f64> {
-    let found = samples.get(&(key, case)).into_iter();
-    found.flat_map(BTreeMap::values).copied().collect()
 }
 
 /// The median over the cases of the medians over the rounds.

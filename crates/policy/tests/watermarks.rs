@@ -284,6 +284,40 @@ fn bursts_seen_while_memory_is_plentiful_raise_the_marks_before_it_is_low() {
     assert_eq!(machine.sample.counters.alloc_stalls, 0);
 }
 
+/// Free memory shows nothing of a process that fills huge pages and ends between two looks; the next one
+/// needs them all the same, and in whole blocks.
+#[test]
+fn huge_pages_that_came_and_went_between_two_looks_are_held_ready_in_whole_blocks() {
+    let asked = 24 << 9;
+    let play = |huge_each_second: u64, blocks_of: usize| {
+        let mut machine = Machine::new(30_000);
+        let mut model = model(ModelChoice::Bursar);
+        model.set_prefrees(true);
+        let mut last = Verdict::default();
+        for tick in 0..600 {
+            machine.wait(100);
+            let counters = &mut machine.sample.counters;
+            counters.steal_kswapd += 100;
+            if tick % 10 == 0 {
+                counters.thp_faults += huge_each_second;
+            }
+            let zone = &mut machine.sample.zones[0];
+            zone.blocks = Default::default();
+            zone.blocks[blocks_of] = zone.free >> blocks_of;
+            last = model.look(&machine.sample);
+        }
+        last
+    };
+    let quiet = play(0, 9);
+    let whole = play(24, 9);
+    assert!(quiet.forecast.needed < asked / 2, "{quiet:?}");
+    assert!(whole.forecast.needed >= asked, "{whole:?}");
+    assert_eq!((quiet.reclaim, whole.reclaim), (None, None));
+    let in_pieces = play(24, 8);
+    assert!(in_pieces.reclaim.is_some(), "{in_pieces:?}");
+    assert_eq!(play(0, 8).reclaim, None);
+}
+
 #[test]
 fn a_machine_that_only_reads_slowly_is_left_alone_until_memory_is_near_its_end() {
     let mut machine = Machine::new(220_000);

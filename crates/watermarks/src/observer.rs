@@ -20,6 +20,10 @@ const SCALE_EVERY_NS: u64 = 1_000_000_000;
 const MEMORY_EVERY_NS: u64 = 5_000_000_000;
 /// Free blocks by order, where nobody decides on them.
 const BLOCKS_EVERY_NS: u64 = 1_000_000_000;
+/// Somebody decides on them for so long after page faults asked for this many huge pages between two
+/// looks; fewer there mostly are.
+const HUGE_FOR_NS: u64 = 60_000_000_000;
+const MANY_HUGE: u64 = 8;
 /// The zones' marks and sizes: they change with the factor, and otherwise when somebody sets
 /// `min_free_kbytes` or plugs memory.
 const ZONES_EVERY_NS: u64 = 10_000_000_000;
@@ -41,7 +45,7 @@ pub enum Detail {
     /// Free blocks of each order, now.
     Orders,
     /// Free memory of each node, now; free blocks of each order, and to which zone of a node what changed
-    /// belongs, as of a second ago at most.
+    /// belongs, as of a second ago at most, as long as nobody asks for many huge pages.
     Sums,
 }
 
@@ -58,6 +62,8 @@ pub struct Observer {
     blocks: BuddyInfo,
     counters: VmStatReader,
     sample: Sample,
+    /// When page faults asked for many huge pages.
+    huge_at: Option<Nanos>,
     /// Free pages of the machine, of which the sample's zones know.
     free_seen: u64,
     memory: Option<MemInfo>,
@@ -101,6 +107,7 @@ impl Observer {
             scale_at: None,
             memory_at: None,
             blocks_at: None,
+            huge_at: None,
             free_seen: 0,
             zones_at: None,
             page_shift: bursar_host::machine::page_size().shift(),
@@ -155,7 +162,8 @@ impl Observer {
             self.blocks_at = None;
         }
         let is_one_node = self.sample.nodes().nth(1).is_none();
-        let are_sums_enough = self.detail == Detail::Sums && is_one_node;
+        let are_huge_asked = !is_due(self.huge_at, HUGE_FOR_NS);
+        let are_sums_enough = self.detail == Detail::Sums && is_one_node && !are_huge_asked;
         let are_blocks_due = !are_sums_enough || is_due(self.blocks_at, BLOCKS_EVERY_NS);
         if are_blocks_due {
             let text = self.buddyinfo.read()?;
@@ -170,6 +178,12 @@ impl Observer {
             self.move_free(vmstat.free);
         }
         self.free_seen = vmstat.free;
+        let before = &self.sample.counters;
+        let asked = vmstat.thp_faults.saturating_add(vmstat.thp_fallbacks);
+        let asked_before = before.thp_faults.saturating_add(before.thp_fallbacks);
+        if asked.saturating_sub(asked_before) >= MANY_HUGE && asked_before > 0 {
+            self.huge_at = Some(now);
+        }
         self.fill(now, &vmstat, measured);
         Ok(&self.sample)
     }

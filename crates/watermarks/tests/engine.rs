@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 
 use bursar_config::{Sysctl, WatermarkMode, Watermarks};
 use bursar_model::Nanos;
-use bursar_watermarks::{Act, Engine, Originals, Places, Restored, Standing, recover, restored};
+use bursar_watermarks::{
+    Act, Detail, Engine, Measured, Observer, Originals, Places, Restored, Standing, recover,
+    restored,
+};
 use tempfile::TempDir;
 
 /// A machine of 1 GiB, made of files.
@@ -487,4 +490,55 @@ fn knobs_are_written_down_before_they_are_turned() {
         text.ends_with("vm.watermark_scale_factor 10 500 ."),
         "{text:?}"
     );
+}
+
+#[test]
+fn on_one_node_free_memory_is_known_each_time_although_free_blocks_are_looked_at_once_a_second() {
+    let mut machine = Machine::new();
+    let mut sums = Observer::open(&machine.places(), Detail::Sums).unwrap();
+    let mut orders = Observer::open(&machine.places(), Detail::Orders).unwrap();
+    let mut look = |machine: &Machine, after: u64| {
+        machine.show();
+        let now = Nanos::new(machine.now + after * 1_000_000);
+        let of = |observer: &mut Observer| {
+            let sample = observer.look(now, Measured::default()).unwrap();
+            (sample.free(), sample.zones[0].blocks[0])
+        };
+        (of(&mut sums), of(&mut orders))
+    };
+    assert_eq!(look(&machine, 0), ((60_000, 60_000), (60_000, 60_000)));
+    machine.free = 9_000;
+    assert_eq!(look(&machine, 100), ((9_000, 60_000), (9_000, 9_000)));
+    machine.free = 70_000;
+    assert_eq!(look(&machine, 900), ((70_000, 60_000), (70_000, 70_000)));
+    assert_eq!(look(&machine, 1000), ((70_000, 70_000), (70_000, 70_000)));
+}
+
+#[test]
+fn on_two_nodes_free_blocks_say_whose_memory_is_free() {
+    let machine = Machine::new();
+    let show = |first: u64, second: u64| {
+        machine.show();
+        let zones = |of: fn(u64, u64) -> String| of(0, first) + &of(1, second);
+        machine.set(
+            "proc/buddyinfo",
+            &zones(|node, free| format!("Node {node}, zone Normal {free} 0 0 0 0 0 0 0 0 0 0\n")),
+        );
+        machine.set(
+            "proc/zoneinfo",
+            &zones(|node, free| {
+                format!(
+                    "Node {node}, zone Normal\n  pages free     {free}\n        min      970\n        low      1212\n        high     1454\n        spanned  258000\n        present  258000\n        managed  243234\n        protection: (0, 0)\n"
+                )
+            }),
+        );
+    };
+    let mut observer = Observer::open(&machine.places(), Detail::Sums).unwrap();
+    for (step, (first, second)) in (0..).zip([(50_000, 40_000), (30_000, 60_000)]) {
+        show(first, second);
+        let now = Nanos::new(machine.now + step * 100_000_000);
+        let sample = observer.look(now, Measured::default()).unwrap();
+        let free = |node| sample.sum_of_node(node, |zone| zone.free);
+        assert_eq!((free(0), free(1)), (first, second));
+    }
 }

@@ -62,6 +62,8 @@ pub struct Demand {
     total: f64,
     recent: Curve,
     peaks: [Largest; WINDOWS_MS.len()],
+    /// What came and may have gone again between two looks.
+    passing: Largest,
 }
 
 impl Demand {
@@ -74,7 +76,19 @@ impl Demand {
             total: 0.0,
             recent: [0.0; WINDOWS_MS.len()],
             peaks: [const { Largest::new() }; WINDOWS_MS.len()],
+            passing: Largest::new(),
         }
+    }
+
+    /// Adds what is known to have been given out since the last sample, pages, whether or not it came back
+    /// before now: free memory does not show a process that came and went between two looks.
+    pub fn add_passing(&mut self, at_ns: u64, pages: f64) {
+        self.passing.add(at_ns, pages);
+    }
+
+    /// The most of it between two looks of the last two minutes.
+    pub(super) fn passing(&self) -> f64 {
+        self.passing.get()
     }
 
     /// Adds what was asked for, less what was given back by itself, since the last sample, pages.
@@ -127,7 +141,8 @@ impl Demand {
 
     /// The largest rise of the last two minutes within each window.
     pub(super) fn peaks(&self) -> Curve {
-        self.peaks.each_ref().map(Largest::get)
+        let passing = self.passing();
+        self.peaks.each_ref().map(|peak| peak.get().max(passing))
     }
 
     /// The most that may be asked for within each window that begins now, while demand keeps to `peaks`. A

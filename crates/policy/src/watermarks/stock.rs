@@ -55,6 +55,13 @@ const LOWER_EVERY_NS: u64 = 5_000_000_000;
 const LOWER_PERCENT: u32 = 15;
 /// The longest window of [`WINDOWS_MS`], seconds.
 const LONGEST: f64 = 3.2;
+/// A huge page has two to this many pages, where a page has 4 KiB.
+const HUGE_ORDER: usize = 9;
+/// What was given out in so many seconds may have been out all at once.
+const QUICKLY: f64 = 0.15;
+/// Who fills huge pages has them in an instant, and two who do so seldom do it in the same one: what came
+/// at once so far is no bound for what may. Where pieces have to be put together, want is dear.
+const TOGETHER: f64 = 1.5;
 /// Looks that are further apart are not of those that come quickly, seconds.
 const QUICK: f64 = 0.5;
 /// A stall raises the floor at most this often.
@@ -238,6 +245,10 @@ impl Stock {
             let net = node.free as f64 - free as f64 + change.steal as f64 * part;
             node.free = free;
             node.demand.add(at, net);
+            let huge = change.huge_asked.saturating_mul(1 << HUGE_ORDER) as f64;
+            let at_once = (QUICKLY / change.seconds).min(1.0);
+            node.demand
+                .add_passing(at, huge * part * at_once * TOGETHER);
             total += node.demand.total();
         }
         self.course.push(sample.at, total);
@@ -332,6 +343,8 @@ impl Stock {
         self.wanted = 0.0;
         // Free memory that what may come from now on asks for, and whether it is more than there would be.
         let (mut held, mut is_more) = (0_u64, false);
+        // Of it, what has to lie in blocks of huge pages and does not.
+        let mut in_pieces = 0_u64;
         let mut soonest = f64::INFINITY;
         for node in &self.nodes {
             let untouched = gap_of_node(sample, node.id, self.bounds.lowest()) as f64;
@@ -352,9 +365,14 @@ impl Stock {
             // Not even so does more lie idle than kswapd itself would hold at the bound.
             let most = gap_of_node(sample, node.id, top).saturating_mul(2);
             let min = sample.sum_of_node(node.id, |zone| zone.min);
-            held = held
-                .saturating_add(min)
-                .saturating_add((ahead as u64).min(most));
+            let ahead = (ahead as u64).min(most);
+            held = held.saturating_add(min).saturating_add(ahead);
+            let huge = ahead.min((node.demand.passing() * times) as u64);
+            let whole = sample.sum_of_node(node.id, |zone| zone.pages_from(HUGE_ORDER));
+            // More room than kswapd would make at the bound does not make blocks of pieces.
+            if node.free < most.saturating_add(min) {
+                in_pieces = in_pieces.saturating_add(huge.saturating_sub(whole));
+            }
             if stock > untouched {
                 let gap = (stock / self.gaps()) as u64;
                 target = target.max(scale_for_gap(sample, node.id, gap));
@@ -376,7 +394,8 @@ impl Stock {
         let current = sample.scale;
         let mut verdict = Verdict::leave(Reason::Enough, forecast);
         if self.prefrees && is_more && is_active {
-            verdict.reclaim = self.short_of(held, sample);
+            let short = held.saturating_sub(sample.free()).max(in_pieces);
+            verdict.reclaim = self.at_once(short);
         }
         if self.is_overloaded(sample) {
             verdict.reason = Reason::Overload;
@@ -407,9 +426,8 @@ impl Stock {
         verdict
     }
 
-    /// What is missing to `held` pages free; what kswapd gives in a tenth of a second at most.
-    fn short_of(&self, held: u64, sample: &Sample) -> Option<u64> {
-        let short = held.saturating_sub(sample.free());
+    /// Of what is missing, what kswapd gives in a tenth of a second at most.
+    fn at_once(&self, short: u64) -> Option<u64> {
         let most = (self.supply.rate() / 10.0) as u64;
         Some(short.min(most.max(LEAST_RECLAIM))).filter(|&short| short >= LEAST_RECLAIM)
     }
