@@ -15,7 +15,7 @@ use crate::show;
 use crate::table::{gate, overcommit, peers, scale, speed, system};
 
 /// How often each table repeats: (quick, whole).
-const SPEED_ROUNDS: (usize, usize) = (6, 64);
+const SPEED_ROUNDS: (usize, usize) = (6, 115);
 const OVERCOMMIT_RUNS: (usize, usize) = (3, 10);
 const SCALE_ROUNDS: (usize, usize) = (1, 3);
 const SYSTEM_ROUNDS: (usize, usize) = (2, 6);

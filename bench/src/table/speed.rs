@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! S1 section 6.2: speed of memory allocation, against the plain kernel.
 //!
-//! In each round a contender runs every case once, for a tenth of a second, and the plain kernel before and
+//! In each round a contender runs every case once, for a moment, and the plain kernel does so before and
 //! after it, so that what the machine does meanwhile (heat, neighbours) falls out of the ratio: on a shared
-//! host its speed half a second later is another one, so many short rounds say more than a few long ones.
-//! Those that are compared with a bound take part in all rounds, others in each second or eighth.
+//! host a third of a second later is another time, so many short rounds say more than a few long ones. Those
+//! that are compared with a bound take part in all rounds, others in each second or eighth.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -109,7 +110,7 @@ const CASES: [(u64, u64, u64); 11] = [
 ];
 
 /// A slow contender does fewer iterations; the figure is of one iteration all the same.
-const SLICE: Duration = Duration::from_millis(100);
+const SLICE: Duration = Duration::from_millis(60);
 
 /// The whole table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -189,98 +190,101 @@ pub(crate) fn measure(
         .into_iter()
         .filter(|it| only.only.is_empty() || only.only.iter().any(|key| key == it.key))
         .collect();
-    let mut cannot: BTreeMap<&'static str, String> = BTreeMap::new();
+    let mut cannot = BTreeMap::new();
     let mut samples = Samples::new();
     let chosen = |case: &usize| only.cases.is_empty() || only.cases.contains(&(case + 1));
     let cases: Vec<usize> = (0..=FAULTS).filter(chosen).collect();
-    let mut progress = Progress::new("speed", rounds * cases.len());
-    for round in 0..rounds {
-        for &case in &cases {
-            lock.keep()?;
-            one_case(
-                stage,
-                round,
-                case,
-                is_quick,
-                &entrants,
-                &mut samples,
-                &mut cannot,
-            )?;
-            progress.step(&name_of(case));
-        }
-    }
-    Ok(sum_up(rounds, &entrants, &samples, &cannot))
-}
-
-/// Every contender once. Who comes first changes from round to round.
-fn one_case(
-    stage: &Stage,
-    round: usize,
-    case: usize,
-    is_quick: bool,
-    entrants: &[Entrant],
-    samples: &mut Samples,
-    cannot: &mut BTreeMap<&'static str, String>,
-) -> Result<()> {
-    let mut loads: Vec<Load> = Vec::new();
-    let entrants: Vec<&Entrant> = entrants.iter().filter(|it| it.takes_part(round)).collect();
-    for entrant in &entrants {
-        if !loads.contains(&entrant.load) && !cannot.contains_key(entrant.key) {
-            loads.push(entrant.load);
-        }
-    }
-    let count = loads.len().max(1);
-    loads.rotate_left(round % count);
-    let job = job_of(case, is_quick);
-    let plain = || -> Result<f64> {
-        let taken = job.run(stage, stage.uid(User::Other), None)?;
-        Ok(figure_of(case, &taken))
-    };
-    let mut keep = |key: &'static str, sample: Sample| {
-        let rounds = samples.entry((key, case)).or_default();
-        rounds.entry(round).or_insert(sample);
+    let plan = Plan {
+        stage,
+        cases,
+        is_quick,
+        entrants,
     };
     // Warms caches and the allocator's free lists; not counted.
-    let warm = Job {
-        iterations: 1,
-        ..job
-    };
-    warm.run(stage, stage.uid(User::Other), None)?;
-    let mut before = plain()?;
-    for load in loads {
-        let raised = match load.raise(stage) {
-            Ok(raised) => raised,
-            Err(error) => {
-                for entrant in entrants.iter().filter(|it| it.load == load) {
-                    cannot.insert(entrant.key, format!("{error:#}"));
-                }
-                continue;
+    plan.pass(User::Other, None)?;
+    let mut progress = Progress::new("speed", rounds);
+    for round in 0..rounds {
+        lock.keep()?;
+        plan.round(round, &mut samples, &mut cannot)?;
+        progress.step(&format!("round {}", round + 1));
+    }
+    Ok(sum_up(rounds, &plan.entrants, &samples, &cannot))
+}
+
+/// Who runs what.
+struct Plan<'a> {
+    stage: &'a Stage,
+    cases: Vec<usize>,
+    is_quick: bool,
+    entrants: Vec<Entrant>,
+}
+
+impl Plan<'_> {
+    /// Every case once; a figure of each.
+    fn pass(&self, user: User, entrance: Option<&Path>) -> Result<Vec<f64>> {
+        let cases = self.cases.iter();
+        cases
+            .map(|&case| {
+                let job = job_of(case, self.is_quick);
+                let taken = job.run(self.stage, self.stage.uid(user), entrance)?;
+                Ok(figure_of(case, &taken))
+            })
+            .collect()
+    }
+
+    /// Every contender once, each load between two passes of the plain kernel. Who comes first changes from
+    /// round to round.
+    fn round(
+        &self,
+        round: usize,
+        samples: &mut Samples,
+        cannot: &mut BTreeMap<&'static str, String>,
+    ) -> Result<()> {
+        let mut loads: Vec<Load> = Vec::new();
+        let here = || self.entrants.iter().filter(|it| it.takes_part(round));
+        for entrant in here() {
+            if !loads.contains(&entrant.load) && !cannot.contains_key(entrant.key) {
+                loads.push(entrant.load);
+            }
+        }
+        let count = loads.len().max(1);
+        loads.rotate_left(round % count);
+        let mut keep = |key: &'static str, own: &[f64], plain: &dyn Fn(usize) -> f64| {
+            for ((index, &case), &own) in self.cases.iter().enumerate().zip(own) {
+                let plain = plain(index);
+                let of_case = samples.entry((key, case)).or_default();
+                of_case.entry(round).or_insert(Sample { own, plain });
             }
         };
-        let here = entrants.iter().copied();
-        let mut of_load: Vec<&Entrant> = here.filter(|it| it.load == load).collect();
-        let count = of_load.len().max(1);
-        of_load.rotate_left(round % count);
-        let mut taken = Vec::new();
-        for entrant in of_load {
+        let mut before = self.pass(User::Other, None)?;
+        for load in loads {
+            let raised = match load.raise(self.stage) {
+                Ok(raised) => raised,
+                Err(error) => {
+                    for entrant in here().filter(|it| it.load == load) {
+                        cannot.insert(entrant.key, format!("{error:#}"));
+                    }
+                    continue;
+                }
+            };
+            let mut of_load: Vec<&Entrant> = here().filter(|it| it.load == load).collect();
+            let count = of_load.len().max(1);
+            of_load.rotate_left(round % count);
             let entrance = raised.entrance();
-            let own = job.run(stage, stage.uid(entrant.user), entrance.as_deref())?;
-            taken.push((entrant.key, figure_of(case, &own)));
+            let passes: Result<Vec<_>> = of_load
+                .iter()
+                .map(|it| Ok((it.key, self.pass(it.user, entrance.as_deref())?)))
+                .collect();
+            drop(raised);
+            let after = self.pass(User::Other, None)?;
+            for (key, own) in passes? {
+                keep(key, &own, &|case| f64::midpoint(before[case], after[case]));
+            }
+            keep(PLAIN, &after, &|case| before[case]);
+            before = after;
         }
-        drop(raised);
-        let after = plain()?;
-        for (key, own) in taken {
-            let plain = f64::midpoint(before, after);
-            keep(key, Sample { own, plain });
-        }
-        let again = Sample {
-            own: after,
-            plain: before,
-        };
-        keep(PLAIN, again);
-        before = after;
+        Ok(())
     }
-    Ok(())
 }
 
 fn job_of(case: usize, is_quick: bool) -> Job {
