@@ -249,9 +249,8 @@ impl Plan<'_> {
         }
         let count = loads.len().max(1);
         loads.rotate_left(round % count);
-        let mut keep = |key: &'static str, own: &[f64], plain: &dyn Fn(usize) -> f64| {
-            for ((index, &case), &own) in self.cases.iter().enumerate().zip(own) {
-                let plain = plain(index);
+        let mut keep = |key: &'static str, own: &[f64], plain: &[f64]| {
+            for ((&case, &own), &plain) in self.cases.iter().zip(own).zip(plain) {
                 let of_case = samples.entry((key, case)).or_default();
                 of_case.entry(round).or_insert(Sample { own, plain });
             }
@@ -277,10 +276,12 @@ impl Plan<'_> {
                 .collect();
             drop(raised);
             let after = self.pass(User::Other, None)?;
+            let both = before.iter().zip(&after);
+            let around: Vec<f64> = both.map(|(a, b)| f64::midpoint(*a, *b)).collect();
             for (key, own) in passes? {
-                keep(key, &own, &|case| f64::midpoint(before[case], after[case]));
+                keep(key, &own, &around);
             }
-            keep(PLAIN, &after, &|case| before[case]);
+            keep(PLAIN, &after, &before);
             before = after;
         }
         Ok(())

@@ -33,8 +33,8 @@ const RUN_UP: Nanos = Nanos::new(100_000);
 /// An urgent one has this nice value and the next lower one in turn: four fifths of a core against one who
 /// always wants it too.
 pub const SHARE_NICE: i8 = -6;
-/// So long it has the one, then the other: each change has the kernel choose anew who runs. Where the tick is all that does,
-/// whoever is not chosen at his wake-up waits for it, 4 ms and more (docs/REAP.md).
+/// So long it has the one, then the other: each change has the kernel choose anew who runs. Where the tick
+/// is all that does, whoever is not chosen at his wake-up waits for it, 4 ms and more (docs/REAP.md).
 const BEAT: Nanos = Nanos::new(200_000);
 
 /// How a reaper competes at a moment.

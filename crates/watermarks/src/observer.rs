@@ -178,13 +178,12 @@ impl Observer {
             self.move_free(vmstat.free);
         }
         self.free_seen = vmstat.free;
-        let before = &self.sample.counters;
-        let asked = vmstat.thp_faults.saturating_add(vmstat.thp_fallbacks);
-        let asked_before = before.thp_faults.saturating_add(before.thp_fallbacks);
+        let asked_before = self.sample.counters.huge_asked();
+        self.fill(now, &vmstat, measured);
+        let asked = self.sample.counters.huge_asked();
         if asked.saturating_sub(asked_before) >= MANY_HUGE && asked_before > 0 {
             self.huge_at = Some(now);
         }
-        self.fill(now, &vmstat, measured);
         Ok(&self.sample)
     }
 

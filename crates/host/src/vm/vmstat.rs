@@ -130,15 +130,8 @@ impl VmStatReader {
     }
 
     fn learn(&mut self, text: &[u8]) -> Result<VmStat, Malformed> {
-        self.wanted.clear();
-        let learned = self.learn_lines(text);
-        if learned.is_err() {
-            self.wanted.clear();
-        }
-        learned
-    }
-
-    fn learn_lines(&mut self, text: &[u8]) -> Result<VmStat, Malformed> {
+        let mut wanted = Vec::new();
+        let mut reached = 0;
         let mut stat = VmStat::default();
         let mut free = None;
         let mut skipped = 0;
@@ -155,19 +148,20 @@ impl VmStatReader {
                 continue;
             };
             let count = count(key, value)?;
-            self.reached = end;
+            reached = end;
             if key == b"nr_free_pages" {
                 free = Some(count);
             }
             let sum = room(&mut stat);
             *sum = sum.saturating_add(count);
-            self.wanted.push(Wanted {
+            wanted.push(Wanted {
                 skipped: std::mem::take(&mut skipped),
                 key: key.into(),
                 room,
             });
         }
         required(free, "nr_free_pages")?;
+        *self = Self { wanted, reached };
         Ok(stat)
     }
 }

@@ -35,7 +35,6 @@ impl Change {
         let (at, old) = before;
         let nanos = now.at.get().checked_sub(at).filter(|&nanos| nanos > 0)?;
         let new = &now.counters;
-        let thp = |counters: &Counters| counters.thp_faults.saturating_add(counters.thp_fallbacks);
         Some(Self {
             seconds: nanos as f64 / 1e9,
             steal_kswapd: new.steal_kswapd.saturating_sub(old.steal_kswapd),
@@ -43,7 +42,7 @@ impl Change {
             kswapd_runs: new.kswapd_runs.saturating_sub(old.kswapd_runs),
             alloc_stalls: new.alloc_stalls.saturating_sub(old.alloc_stalls),
             compact_stalls: new.compact_stalls.saturating_sub(old.compact_stalls),
-            huge_asked: thp(new).saturating_sub(thp(old)),
+            huge_asked: new.huge_asked().saturating_sub(old.huge_asked()),
             huge_failed: new.thp_fallbacks.saturating_sub(old.thp_fallbacks),
             refaults: new.refaults.saturating_sub(old.refaults),
             stall_ns: match (new.stall_ns, old.stall_ns) {

@@ -168,6 +168,11 @@ impl Counters {
             .saturating_add(self.steal_other)
     }
 
+    /// Huge pages that page faults asked for, whether they got them or not.
+    pub const fn huge_asked(&self) -> u64 {
+        self.thp_faults.saturating_add(self.thp_fallbacks)
+    }
+
     /// Allocations that had to wait, for reclaim or for compaction.
     pub const fn stalls(&self) -> u64 {
         self.alloc_stalls.saturating_add(self.compact_stalls)
