@@ -17,6 +17,7 @@ pub mod clock;
 )]
 mod data_limit;
 mod error;
+mod heir;
 #[expect(unsafe_code, reason = "kcmp is in no safe library")]
 mod kcmp;
 mod login_defs;
@@ -45,6 +46,7 @@ pub mod vm;
 pub use cgroups::{Cgroup, Cgroups, Controller};
 pub use data_limit::{DataLimit, Limited, data_limit, set_data_limit};
 pub use error::{HostError, Malformed};
+pub use heir::{HeirGuard, HeirMutex};
 pub use kcmp::{order_of_memory, share_memory};
 pub use login_defs::{DEFAULT_UID_MIN, UidMin, uid_min};
 pub use memory_files::{MemoryFile, MemoryFiles};

@@ -15,9 +15,9 @@ pub enum Class {
     RealTime(u8),
     /// Fair, by nice value, −20 to 19 (SCHED_OTHER).
     Fair(i8),
-    /// Fair, by nice value, and content with short slices (300 us, Linux 6.12 and later): has its share in
-    /// small pieces, and whoever wakes up beside it does not wait long.
-    Brisk(i8),
+    /// Fair, by nice value, and content to wait for its share (slices of 100 ms, Linux 6.12 and later): whoever
+    /// wakes up beside it with an ordinary slice goes first.
+    Patient(i8),
     /// Runs when nobody else wants to (SCHED_IDLE).
     Idle,
     /// Anything else: batch, round robin, deadline, what may come.
@@ -66,7 +66,7 @@ pub fn set_class(thread: Pid, class: Class) -> Changed {
         Class::RealTime(priority) => (libc::SCHED_FIFO, i32::from(priority)),
         Class::Fair(_) => (libc::SCHED_OTHER, 0),
         Class::Idle => (libc::SCHED_IDLE, 0),
-        Class::Brisk(nice) => return set_brisk(tid, nice),
+        Class::Patient(nice) => return set_patient(tid, nice),
         Class::Other => return Changed::Done,
     };
     let parameter = libc::sched_param {
@@ -81,7 +81,7 @@ pub fn set_class(thread: Pid, class: Class) -> Changed {
 }
 
 /// Nanoseconds; fair threads can ask for 0.1 to 100 ms (kernel/sched/syscalls.c).
-const SHORT_SLICE: u64 = 300_000;
+const LONG_SLICE: u64 = 100_000_000;
 
 /// struct sched_attr, include/uapi/linux/sched/types.h, as of its first version.
 #[repr(C)]
@@ -96,7 +96,7 @@ struct Attributes {
     period: u64,
 }
 
-fn set_brisk(tid: libc::pid_t, nice: i8) -> Changed {
+fn set_patient(tid: libc::pid_t, nice: i8) -> Changed {
     let attributes = Attributes {
         size: 48,
         policy: libc::SCHED_OTHER.unsigned_abs(),
@@ -104,7 +104,7 @@ fn set_brisk(tid: libc::pid_t, nice: i8) -> Changed {
         nice: i32::from(nice),
         priority: 0,
         // Before 6.12 nobody looks at it.
-        runtime: SHORT_SLICE,
+        runtime: LONG_SLICE,
         deadline: 0,
         period: 0,
     };
@@ -152,16 +152,35 @@ pub fn class(thread: Pid) -> Option<Class> {
     })
 }
 
+/// The CPU that the calling thread is on; it may be on another one by now.
+pub fn own_cpu() -> usize {
+    rustix::thread::sched_getcpu()
+}
+
 /// Lets a thread run on every CPU that its cpuset allows.
 pub fn allow_all_cpus(thread: Pid) -> Changed {
+    allow_cpus(thread, |_| true)
+}
+
+/// Lets a thread run on every CPU that its cpuset allows but one. Refused where that one is all there is.
+pub fn allow_all_cpus_but(thread: Pid, not: usize) -> Changed {
+    allow_cpus(thread, |cpu| cpu != not)
+}
+
+/// Lets a thread run on one CPU only.
+pub fn allow_cpu(thread: Pid, only: usize) -> Changed {
+    allow_cpus(thread, |cpu| cpu == only)
+}
+
+fn allow_cpus(thread: Pid, may: impl Fn(usize) -> bool) -> Changed {
     let Some(pid) = raw(thread).and_then(rustix::process::Pid::from_raw) else {
         return Changed::Gone;
     };
-    let mut all = CpuSet::new();
-    for cpu in 0..CpuSet::MAX_CPU {
-        all.set(cpu);
+    let mut allowed = CpuSet::new();
+    for cpu in (0..CpuSet::MAX_CPU).filter(|&cpu| may(cpu)) {
+        allowed.set(cpu);
     }
-    match sched_setaffinity(Some(pid), &all) {
+    match sched_setaffinity(Some(pid), &allowed) {
         Ok(()) => Changed::Done,
         Err(Errno::SRCH) => Changed::Gone,
         Err(_) => Changed::Denied,
@@ -179,7 +198,7 @@ mod tests {
             assert!(matches!(class(own), Some(Class::Fair(_))));
             assert_eq!(set_class(own, Class::Idle), Changed::Done);
             assert_eq!(class(own), Some(Class::Idle));
-            assert_eq!(set_class(own, Class::Brisk(-5)), Changed::Done);
+            assert_eq!(set_class(own, Class::Patient(-5)), Changed::Done);
             assert_eq!(class(own), Some(Class::Fair(-5)));
             assert_eq!(allow_all_cpus(own), Changed::Done);
         })

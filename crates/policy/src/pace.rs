@@ -27,15 +27,15 @@ pub const SLICE: Nanos = Nanos::new(100_000);
 /// So long is that turn, in which it has a fair share: a quarter of each core is a reaper's at least,
 /// and whoever wakes up waits a third longer than without it, and a slice.
 pub const TURN: Nanos = Nanos::new(300_000);
-/// A start is different for so long. A calm reaper starts among everybody: the kernel takes a CPU on which
-/// only somebody below everybody runs for idle, and would wake the victim there.
+/// So long a start is above everybody, as far as the [`Rhythm`] allows that: a calm reaper has to be in the
+/// kernel before its victim has let go of its memory, and whoever is told of the signal would come first.
 const RUN_UP: Nanos = Nanos::new(100_000);
-/// An urgent one has this nice value and the next lower one in turn: four fifths of a core against one who
+/// An urgent one has this nice value and the next lower one in turn: five sixths of a core against one who
 /// always wants it too.
-pub const SHARE_NICE: i8 = -6;
+pub const SHARE_NICE: i8 = -7;
 /// So long it has the one, then the other: each change has the kernel choose anew who runs. Where the tick
 /// is all that does, whoever is not chosen at his wake-up waits for it, 4 ms and more (docs/REAP.md).
-const BEAT: Nanos = Nanos::new(200_000);
+const BEAT: Nanos = Nanos::new(150_000);
 
 /// How a reaper competes at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,8 +60,7 @@ pub fn mood(pace: Pace, expected: Nanos, since_start: Nanos) -> Mood {
     let patience = expected.get().saturating_mul(3) / 2;
     let until = |end: u64| Nanos::new(end.saturating_sub(elapsed));
     match pace {
-        Pace::Pressing if elapsed < RUN_UP.get() => Mood::RunUp(until(RUN_UP.get())),
-        Pace::Calm if elapsed < RUN_UP.get() => Mood::Among(until(RUN_UP.get())),
+        Pace::Calm | Pace::Pressing if elapsed < RUN_UP.get() => Mood::RunUp(until(RUN_UP.get())),
         Pace::Calm if elapsed < patience => Mood::Below(until(patience)),
         Pace::Urgent | Pace::Pressing if elapsed < expected.get() => {
             Mood::Among(until(expected.get()).min(BEAT))
@@ -116,7 +115,7 @@ mod tests {
     fn a_calm_reaper_makes_way_and_does_not_stay_calm_for_ever() {
         let expected = Nanos::new(20_000_000);
         let calm = |at: u64| mood(Pace::Calm, expected, Nanos::new(at));
-        assert_eq!(calm(0), Mood::Among(RUN_UP));
+        assert_eq!(calm(0), Mood::RunUp(RUN_UP));
         assert_eq!(calm(1_000_000), Mood::Below(Nanos::new(29_000_000)));
         assert_eq!(calm(30_000_000), Mood::Rhythmic);
     }

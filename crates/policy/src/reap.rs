@@ -163,8 +163,8 @@ pub struct ReapPlan {
     pub thaw: bool,
     /// Move it out of the cgroup whose CPU quota holds it back, if it has to run at all.
     pub unthrottle: bool,
-    /// Let it run on every CPU.
-    pub widen: bool,
+    /// Keep it off the reaper's CPU, so that it gives its memory back on another one meanwhile.
+    pub part: bool,
     /// How long taking the memory should take.
     pub expected: Nanos,
     /// What is worth knowing about it.
@@ -210,7 +210,7 @@ pub fn reap_plan(victim: &VictimFacts, machine: MachineFacts) -> ReapPlan {
         },
         thaw: victim.freezer == Some(Freezer::HoldsTheDying),
         unthrottle: has(Peculiarity::Throttled),
-        widen: has(Peculiarity::Confined),
+        part: machine.cpus > 1 && !is_held_back,
         expected: expected(victim.private),
         found,
     }
@@ -346,11 +346,12 @@ mod tests {
         type Row = (&'static str, Change, MachineFacts, Pace, Raise, [bool; 3]);
         let (calm, urgent) = (Pace::Calm, Pace::Urgent);
         let (once, needed) = (Raise::AtOnce, Raise::WhenNeeded);
-        // thaw, unthrottle, widen
+        // thaw, unthrottle, part
+        const PART: [bool; 3] = [false, false, true];
         let table: [Row; 13] = [
-            ("", |_| {}, CALM, calm, needed, [false; 3]),
+            ("", |_| {}, CALM, calm, needed, PART),
             ("", |_| {}, BUSY, urgent, needed, [false; 3]),
-            ("", |it| it.threads = 8, CALM, calm, needed, [false; 3]),
+            ("", |it| it.threads = 8, CALM, calm, needed, PART),
             ("", |it| it.threads = 8, BUSY, urgent, once, [false; 3]),
             (
                 "starved",
@@ -374,7 +375,7 @@ mod tests {
                 CALM,
                 calm,
                 needed,
-                [false; 3],
+                PART,
             ),
             (
                 "confined",
@@ -382,7 +383,7 @@ mod tests {
                 BUSY,
                 urgent,
                 needed,
-                [false, false, true],
+                [false; 3],
             ),
             (
                 "frozen",
@@ -406,7 +407,7 @@ mod tests {
                 CALM,
                 calm,
                 needed,
-                [false; 3],
+                PART,
             ),
             (
                 "dying_already",
@@ -414,7 +415,7 @@ mod tests {
                 CALM,
                 calm,
                 needed,
-                [false; 3],
+                PART,
             ),
             (
                 "zombie",
@@ -422,10 +423,10 @@ mod tests {
                 CALM,
                 calm,
                 needed,
-                [false; 3],
+                PART,
             ),
         ];
-        for (found, change, machine, pace, raise, [thaw, unthrottle, widen]) in table {
+        for (found, change, machine, pace, raise, [thaw, unthrottle, part]) in table {
             let mut victim = usual();
             change(&mut victim);
             let plan = reap_plan(&victim, machine);
@@ -433,8 +434,8 @@ mod tests {
             assert_eq!(words.join(" "), found);
             assert_eq!((plan.pace, plan.raise), (pace, raise), "{victim:?}");
             assert_eq!(
-                (plan.thaw, plan.unthrottle, plan.widen),
-                (thaw, unthrottle, widen),
+                (plan.thaw, plan.unthrottle, plan.part),
+                (thaw, unthrottle, part),
                 "{victim:?}"
             );
         }

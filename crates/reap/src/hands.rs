@@ -34,6 +34,15 @@ pub(crate) fn widen(threads: &[Pid]) {
     }
 }
 
+/// Lets them run on every CPU but the calling thread's. The kernel wakes a thread where it slept or where it
+/// is woken from, and leaves it there beside whoever runs there, for milliseconds, though another CPU is idle.
+pub(crate) fn send_elsewhere(threads: &[Pid]) {
+    let here = sched::own_cpu();
+    for &thread in threads {
+        let _ = sched::allow_all_cpus_but(thread, here);
+    }
+}
+
 /// Moves a process out of the group that holds it back, to ours, or to the topmost one.
 pub(crate) fn move_out(looker: &Looker, pidfd: &Pidfd, controller: Controller) -> Changed {
     let holds_back = |group: &Cgroup| match controller {

@@ -109,6 +109,10 @@ impl Lead {
                 }
             })
             .collect();
+        if let [_, _, ..] = cases[..] {
+            // There are two reapers for them, on as many CPUs as there may be.
+            cases.iter_mut().for_each(|case| case.plan.part = false);
+        }
         // Of a victim that is dying already nothing is known yet, and there is no time to ask.
         let pace = if job.errand == Errand::Reap {
             Pace::Pressing
@@ -126,6 +130,7 @@ impl Lead {
         // Both above everybody, to be on a CPU and ready before the signal: until then, for half a
         // millisecond at most.
         self.pacer.stand_by(own);
+        self.pacer.settle(own);
         let number = mate
             .as_ref()
             .map_or(0, |mate| mate.call(&job, pace, expected));
@@ -135,15 +140,23 @@ impl Lead {
         let ticket = self.pacer.begin(vec![own], pace, expected, None);
         match job.errand {
             Errand::Kill => {
+                // The pacer wakes up before a victim that is on its way at once, not between signal and reaping;
+                // and before many, which take longer to signal than a slice. On a busy machine only afterwards:
+                // whoever is lowered before has others run first.
+                if mate.is_none() || cases.len() > 1 {
+                    self.pacer.ring();
+                }
                 cases.retain_mut(|case| self.signal(case));
                 if let Some(mate) = &mate {
                     mate.go(number);
+                    self.pacer.ring();
                 }
             }
             Errand::Reap => {
                 if let Some(mate) = &mate {
                     mate.go(number);
                 }
+                self.pacer.ring();
                 for case in &mut cases {
                     if case.seen.is_none() {
                         // While the other one works already: what is seen now may be less than all.
@@ -172,6 +185,12 @@ impl Lead {
 
     /// Sends SIGKILL and says so; false when there is nothing more to do, and that is reported.
     fn signal(&self, case: &mut Case) -> bool {
+        let parted = if case.plan.part {
+            hands::threads(&self.looker, &case.victim.pidfd)
+        } else {
+            Vec::new()
+        };
+        hands::send_elsewhere(&parted);
         case.signalled = clock::monotonic();
         let fate = match case.victim.pidfd.send(Signal::KILL) {
             Ok(Sent::Done) => {
@@ -185,6 +204,7 @@ impl Lead {
             Err(HostError::Denied { .. }) => Fate::Spared("not permitted".to_owned()),
             Err(error) => Fate::Spared(error.to_string()),
         };
+        hands::widen(&parted);
         self.clerk
             .file(case.report(fate, Nanos::new(0), None), None);
         false
@@ -242,6 +262,7 @@ impl Lead {
         let pidfd = Some(Arc::clone(&case.victim.pidfd));
         // Forgotten on purpose: the entry goes when the process does.
         let _ = self.pacer.begin(threads, pace, case.plan.expected, pidfd);
+        self.pacer.ring();
     }
 
     fn conclude(&self, mut case: Case, outcome: Outcome, now: Nanos) {

@@ -83,6 +83,7 @@ impl Mate {
                     }
                 }
             };
+            pacer.settle(own);
             self.ready.store(call.number, Ordering::Release);
             let end = Instant::now() + PATIENCE;
             while self.go.load(Ordering::Acquire) < call.number {
@@ -94,6 +95,7 @@ impl Mate {
                 }
             }
             let ticket = pacer.begin(vec![own], call.pace, call.expected, None);
+            pacer.ring();
             for victim in call.job.victims.iter().rev() {
                 for _ in 0..TRIES {
                     match victim.pidfd.release_memory() {

@@ -8,10 +8,10 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bursar_host::sched::{self, Changed, Class};
-use bursar_host::{Pidfd, clock};
+use bursar_host::{HeirGuard, HeirMutex, Pidfd, clock};
 use bursar_model::{Nanos, Pid};
 use bursar_policy::{Mood, Pace, RAISED_AT_MOST, Rhythm, SHARE_NICE, mood};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -24,10 +24,14 @@ const MOST_AWAITED: usize = 512;
 /// Changing a thread's class takes some 2 us: a victim with more of them has its share only.
 const MOST_IN_RHYTHM: usize = 4;
 /// Among everybody else.
-const AMONG: Class = Class::Brisk(SHARE_NICE);
+const AMONG: Class = Class::Patient(SHARE_NICE);
 /// The same, in turn with it: a change is what has the kernel choose anew who runs on the CPU that the reaper
 /// is on; this thread's wake-ups do that on its own CPU only, and the tick every 4 ms.
-const AMONG_TOO: Class = Class::Brisk(SHARE_NICE - 1);
+const AMONG_TOO: Class = Class::Patient(SHARE_NICE - 1);
+/// On the way down from above everybody to [`AMONG`]: the kernel remembers what a thread was owed when it was last
+/// among others (EEVDF's lag) and has everybody else pay it, many times over to one who weighs much: neighbours
+/// waited for 20 ms. Taken on by a light one the debt is light, and stays so.
+const BETWEEN: Class = Class::Patient(19);
 
 /// Whoever is raised in slices.
 #[derive(Debug)]
@@ -43,6 +47,8 @@ struct Entry {
     is_fixed: bool,
     /// A victim's; reapers have none.
     victim: Option<Arc<Pidfd>>,
+    /// It is confined to the CPU on which it was ready ([`Pacer::settle`]).
+    is_settled: bool,
 }
 
 /// A victim that has to exit by itself.
@@ -68,7 +74,8 @@ struct State {
 /// Shared by the crew.
 #[derive(Debug)]
 pub(crate) struct Pacer {
-    state: Mutex<State>,
+    /// Whoever holds it may be raised above others, or lowered below them, by the very thread that wants it.
+    state: HeirMutex<State>,
     bell: OwnedFd,
     /// Reapers' class at rest and in a slice; `None` where we may not raise.
     high: Option<u8>,
@@ -81,22 +88,24 @@ pub(crate) struct Ticket(u64);
 impl Pacer {
     pub(crate) fn new(high: Option<u8>) -> Result<Self, rustix::io::Errno> {
         Ok(Self {
-            state: Mutex::default(),
+            state: HeirMutex::default(),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             high,
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> HeirGuard<'_, State> {
+        self.state.lock()
     }
 
-    fn ring(&self) {
+    /// Has the thread look again: to be done after [`Pacer::begin`], as soon as its waking up does not disturb.
+    pub(crate) fn ring(&self) {
         // A full counter is a bell already ringing.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    /// From now on these threads compete as `pace` says.
+    /// From now on these threads compete as `pace` says. Nothing changes before the bell rings: only the thread
+    /// gives classes, for whoever raised another on his own CPU might not get it back to see to the end of that.
     pub(crate) fn begin(
         &self,
         threads: Vec<Pid>,
@@ -105,6 +114,7 @@ impl Pacer {
         victim: Option<Arc<Pidfd>>,
     ) -> Ticket {
         let now = clock::monotonic();
+        let reaper = victim.is_none();
         let mut state = self.lock();
         state.last_id = state.last_id.wrapping_add(1);
         let id = state.last_id;
@@ -114,14 +124,18 @@ impl Pacer {
             pace,
             expected,
             start: now,
-            class: None,
+            class: self.high.filter(|_| reaper).map(Class::RealTime),
             is_fixed: self.high.is_none(),
+            is_settled: reaper,
             victim,
         });
-        self.conduct(&mut state, now);
-        drop(state);
-        self.ring();
         Ticket(id)
+    }
+
+    /// Has a reaper stay on the CPU that it is on until it is lowered: the kernel moves a real-time thread when a
+    /// higher one wants its CPU, and it would meet its mate or its victim on the other.
+    pub(crate) fn settle(&self, reaper: Pid) {
+        let _ = sched::allow_cpu(reaper, sched::own_cpu());
     }
 
     /// Lets a reaper wait above everybody: for the next job, to be on a CPU at once.
@@ -143,6 +157,7 @@ impl Pacer {
         let mut state = self.lock();
         if let Some(index) = state.entries.iter().position(|it| it.id == ticket.0) {
             let mut entry = state.entries.swap_remove(index);
+            entry.let_go();
             entry.put(AMONG);
         }
         if state.entries.is_empty() {
@@ -245,6 +260,9 @@ impl Pacer {
             if let Some(lasts) = lasts {
                 until(now.get().saturating_add(lasts.get()));
             }
+            if !matches!(mood, Mood::RunUp(_)) {
+                entry.let_go();
+            }
             // Nothing holds it back: it has its own priority until it is late.
             if entry.victim.is_some() && entry.pace == Pace::Calm && mood != Mood::Rhythmic {
                 continue;
@@ -289,6 +307,20 @@ impl Entry {
         }
     }
 
+    /// Onto every CPU again.
+    fn let_go(&mut self) {
+        if std::mem::take(&mut self.is_settled) {
+            for &thread in &self.threads {
+                let _ = sched::allow_all_cpus(thread);
+            }
+        }
+    }
+
+    /// Whether this leads from above everybody to among everybody.
+    const fn comes_down(&self, class: Class) -> bool {
+        matches!(self.class, Some(Class::RealTime(_))) && matches!(class, Class::Patient(_))
+    }
+
     fn put(&mut self, class: Class) {
         if self.is_fixed || self.class == Some(class) {
             return;
@@ -297,6 +329,9 @@ impl Entry {
         for &thread in &self.threads {
             if !self.still_has(thread) {
                 continue;
+            }
+            if self.comes_down(class) && thread != sched::own_thread() {
+                let _ = sched::set_class(thread, BETWEEN);
             }
             match sched::set_class(thread, class) {
                 Changed::Denied => {

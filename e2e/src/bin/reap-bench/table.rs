@@ -72,14 +72,13 @@ impl Cell {
     }
 
     fn median(&self) -> Duration {
-        self.times
-            .get(self.times.len() / 2)
-            .copied()
-            .unwrap_or_default()
+        let mut times = self.times.clone();
+        times.sort();
+        times.get(times.len() / 2).copied().unwrap_or_default()
     }
 
     fn worst(&self) -> Duration {
-        self.times.last().copied().unwrap_or_default()
+        self.times.iter().max().copied().unwrap_or_default()
     }
 }
 
@@ -145,6 +144,7 @@ impl Table {
             "max_ns": cell.worst().as_nanos() as u64,
             "median_mb_s": rate(self.mib, cell.median()),
             "min_mb_s": rate(self.mib, cell.worst()),
+            "times_ns": cell.times.iter().map(|it| it.as_nanos() as u64).collect::<Vec<_>>(),
             "methods": cell.methods, "disturbed": cell.disturbed,
         })
     }
@@ -187,9 +187,6 @@ impl Table {
                 self.add(&killer, cell)?;
                 cell.spent += began.elapsed();
             }
-        }
-        for cell in &mut cells {
-            cell.times.sort();
         }
         Ok(cells)
     }
