@@ -43,6 +43,8 @@ struct Case {
     was_raised: bool,
     /// It was dying before anybody was ready: see [`Pace::Pressing`].
     is_pressing: bool,
+    /// Its threads that were sent off the reaper's CPU.
+    parted: Vec<Pid>,
     /// Who had the same memory before the signal.
     twin: Option<Pid>,
 }
@@ -100,6 +102,7 @@ impl Lead {
                     signalled: victim.signalled,
                     was_raised: false,
                     is_pressing: job.errand == Errand::Reap,
+                    parted: Vec::new(),
                     // Afterwards it is too late to ask: a victim that leaves its memory to another is
                     // gone in no time.
                     twin: match job.errand {
@@ -109,10 +112,6 @@ impl Lead {
                 }
             })
             .collect();
-        if let [_, _, ..] = cases[..] {
-            // There are two reapers for them, on as many CPUs as there may be.
-            cases.iter_mut().for_each(|case| case.plan.part = false);
-        }
         // Of a victim that is dying already nothing is known yet, and there is no time to ask.
         let pace = if job.errand == Errand::Reap {
             Pace::Pressing
@@ -131,6 +130,13 @@ impl Lead {
         // millisecond at most.
         self.pacer.stand_by(own);
         self.pacer.settle(own);
+        // Of many victims there are two reapers, on as many CPUs as there may be.
+        if let [case] = &mut cases[..]
+            && case.plan.part
+        {
+            case.parted = hands::threads(&self.looker, &case.victim.pidfd);
+            hands::send_elsewhere(&case.parted);
+        }
         let number = mate
             .as_ref()
             .map_or(0, |mate| mate.call(&job, pace, expected));
@@ -185,12 +191,6 @@ impl Lead {
 
     /// Sends SIGKILL and says so; false when there is nothing more to do, and that is reported.
     fn signal(&self, case: &mut Case) -> bool {
-        let parted = if case.plan.part {
-            hands::threads(&self.looker, &case.victim.pidfd)
-        } else {
-            Vec::new()
-        };
-        hands::send_elsewhere(&parted);
         case.signalled = clock::monotonic();
         let fate = match case.victim.pidfd.send(Signal::KILL) {
             Ok(Sent::Done) => {
@@ -204,7 +204,7 @@ impl Lead {
             Err(HostError::Denied { .. }) => Fate::Spared("not permitted".to_owned()),
             Err(error) => Fate::Spared(error.to_string()),
         };
-        hands::widen(&parted);
+        hands::widen(&case.parted);
         self.clerk
             .file(case.report(fate, Nanos::new(0), None), None);
         false
