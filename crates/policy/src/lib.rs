@@ -16,7 +16,7 @@ pub mod watermarks;
 pub use agreement::{Agreement, Span, agreement};
 pub use beancounters::{Objects, Utilisation, dcachesize, kmemsize};
 pub use fractions::{Fractions, Frame, Mapped, NoShare, Party, WHOLE_PAGE};
-pub use pace::{Mood, Pace, RAISED_AT_MOST, Rhythm, SHARE_NICE, SLICE, TURN, mood};
+pub use pace::{BEAT, Mood, Pace, RAISED_AT_MOST, Rhythm, SHARE_NICE, SLICE, TURN, mood};
 pub use plan::{Directory, Entry, NameError, Plan, Planned, plan};
 pub use reap::{
     Attempt, Doing, Freezer, MachineFacts, NextStep, Peculiarity, Raise, ReapPlan, Standing,

@@ -30,12 +30,12 @@ pub const TURN: Nanos = Nanos::new(300_000);
 /// So long a start is above everybody, as far as the [`Rhythm`] allows that: a calm reaper has to be in the
 /// kernel before its victim has let go of its memory, and whoever is told of the signal would come first.
 const RUN_UP: Nanos = Nanos::new(100_000);
-/// An urgent one has this nice value and the next lower one in turn: five sixths of a core against one who
-/// always wants it too.
+/// An urgent one has this nice value: five sixths of a core against one who always wants it too.
 pub const SHARE_NICE: i8 = -7;
-/// So long it has the one, then the other: each change has the kernel choose anew who runs. Where the tick
-/// is all that does, whoever is not chosen at his wake-up waits for it, 4 ms and more (docs/REAP.md).
-const BEAT: Nanos = Nanos::new(150_000);
+/// So often the kernel is made to choose anew who runs on an urgent one's CPU. Where the tick is all that does,
+/// whoever is not chosen at his wake-up waits for it, 4 ms and more; half as long costs a third of the speed
+/// (docs/REAP.md).
+pub const BEAT: Nanos = Nanos::new(150_000);
 
 /// How a reaper competes at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub fn mood(pace: Pace, expected: Nanos, since_start: Nanos) -> Mood {
         Pace::Calm | Pace::Pressing if elapsed < RUN_UP.get() => Mood::RunUp(until(RUN_UP.get())),
         Pace::Calm if elapsed < patience => Mood::Below(until(patience)),
         Pace::Urgent | Pace::Pressing if elapsed < expected.get() => {
-            Mood::Among(until(expected.get()).min(BEAT))
+            Mood::Among(until(expected.get()))
         }
         Pace::Calm | Pace::Urgent | Pace::Pressing => Mood::Rhythmic,
     }
@@ -124,11 +124,11 @@ mod tests {
     fn an_urgent_reaper_is_among_the_others_until_it_is_late() {
         let expected = Nanos::new(20_000_000);
         let urgent = |at: u64| mood(Pace::Urgent, expected, Nanos::new(at));
-        assert_eq!(urgent(0), Mood::Among(BEAT));
-        assert_eq!(urgent(1_000_000), Mood::Among(BEAT));
+        assert_eq!(urgent(0), Mood::Among(expected));
+        assert_eq!(urgent(1_000_000), Mood::Among(Nanos::new(19_000_000)));
         let pressing = |at: u64| mood(Pace::Pressing, expected, Nanos::new(at));
         assert_eq!(pressing(0), Mood::RunUp(RUN_UP));
-        assert_eq!(pressing(1_000_000), Mood::Among(BEAT));
+        assert_eq!(pressing(1_000_000), Mood::Among(Nanos::new(19_000_000)));
         assert_eq!(urgent(19_999_999), Mood::Among(Nanos::new(1)));
         assert_eq!(urgent(20_000_000), Mood::Rhythmic);
     }

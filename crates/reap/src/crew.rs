@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The threads that reap: one or two reapers, a pacer one priority above them, a clerk.
+//! The threads that reap: one or two reapers, a ticker for each and a pacer one priority above them, a clerk.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -14,6 +14,7 @@ use crate::look::Looker;
 use crate::mate::Mate;
 use crate::pacer::Pacer;
 use crate::report::News;
+use crate::ticker::Ticker;
 
 /// Reapers' real-time priority, the pacer's is one more: above every ordinary program, below the
 /// machine's own real-time threads (interrupt threads have 50).
@@ -66,7 +67,10 @@ impl Crew {
         let mate = if looker.cpus > 1 {
             let mate = Arc::new(Mate::default());
             let (own, its_pacer) = (Arc::clone(&mate), Arc::clone(&pacer));
-            start("reaper-2", priority, 0, move || own.run(&its_pacer))?;
+            let its_ticker = ticker("reap-tick-2", priority)?;
+            start("reaper-2", priority, 0, move || {
+                own.run(&its_pacer, &its_ticker);
+            })?;
             Some(mate)
         } else {
             None
@@ -77,6 +81,7 @@ impl Crew {
             pacer,
             mate,
             clerk,
+            ticker: ticker("reap-tick-1", priority)?,
         };
         start("reaper-1", priority, 0, move || lead.run(&inbox))?;
         Ok(Self { jobs, priority })
@@ -147,6 +152,13 @@ fn possible_priority() -> Result<Priority, std::io::Error> {
         .name("reap-try".to_owned())
         .spawn(try_them)?;
     Ok(thread.join().unwrap_or(Priority::Ordinary))
+}
+
+fn ticker(name: &str, priority: Priority) -> Result<Arc<Ticker>, std::io::Error> {
+    let ticker = Arc::new(Ticker::default());
+    let own = Arc::clone(&ticker);
+    start(name, priority, 1, move || own.run())?;
+    Ok(ticker)
 }
 
 fn start(

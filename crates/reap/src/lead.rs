@@ -19,6 +19,7 @@ use crate::look::{Looker, Seen, unseen};
 use crate::mate::Mate;
 use crate::pacer::{Awaited, Pacer};
 use crate::report::{Fate, News, Report};
+use crate::ticker::Ticker;
 use crate::twin;
 
 /// A victim that exits by itself is watched for so long.
@@ -32,6 +33,7 @@ pub(crate) struct Lead {
     pub(crate) pacer: Arc<Pacer>,
     pub(crate) mate: Option<Arc<Mate>>,
     pub(crate) clerk: Clerk,
+    pub(crate) ticker: Arc<Ticker>,
 }
 
 /// One victim on its way.
@@ -143,6 +145,9 @@ impl Lead {
         if let (Errand::Kill, Some(mate)) = (job.errand, &mate) {
             mate.await_ready(number);
         }
+        if pace != Pace::Calm {
+            self.ticker.start();
+        }
         let ticket = self.pacer.begin(vec![own], pace, expected, None);
         match job.errand {
             Errand::Kill => {
@@ -183,6 +188,7 @@ impl Lead {
         }
         let outcomes: Vec<Outcome> = cases.iter_mut().map(|case| self.take(case)).collect();
         let now = clock::monotonic();
+        self.ticker.stop();
         self.pacer.end(ticket);
         for (case, outcome) in cases.into_iter().zip(outcomes) {
             self.conclude(case, outcome, now);

@@ -22,6 +22,7 @@ mod look;
 mod mate;
 mod pacer;
 mod report;
+mod ticker;
 mod twin;
 
 pub use crew::{Crew, CrewError, Priority};

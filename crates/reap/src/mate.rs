@@ -13,6 +13,7 @@ use bursar_policy::Pace;
 
 use crate::job::Job;
 use crate::pacer::Pacer;
+use crate::ticker::Ticker;
 
 /// So long a reaper spins for the other one at most; on a machine that gives it no CPU it goes without.
 const PATIENCE: Duration = Duration::from_micros(500);
@@ -71,7 +72,7 @@ impl Mate {
     }
 
     /// The thread.
-    pub(crate) fn run(&self, pacer: &Pacer) {
+    pub(crate) fn run(&self, pacer: &Pacer, ticker: &Ticker) {
         let own = sched::own_thread();
         loop {
             let call = {
@@ -94,6 +95,9 @@ impl Mate {
                     std::thread::sleep(Duration::from_micros(100));
                 }
             }
+            if call.pace != Pace::Calm {
+                ticker.start();
+            }
             let ticket = pacer.begin(vec![own], call.pace, call.expected, None);
             pacer.ring();
             for victim in call.job.victims.iter().rev() {
@@ -104,6 +108,7 @@ impl Mate {
                     }
                 }
             }
+            ticker.stop();
             pacer.end(ticket);
             pacer.stand_by(own);
             self.at_work.store(false, Ordering::Release);

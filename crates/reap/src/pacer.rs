@@ -25,9 +25,6 @@ const MOST_AWAITED: usize = 512;
 const MOST_IN_RHYTHM: usize = 4;
 /// Among everybody else.
 const AMONG: Class = Class::Patient(SHARE_NICE);
-/// The same, in turn with it: a change is what has the kernel choose anew who runs on the CPU that the reaper
-/// is on; this thread's wake-ups do that on its own CPU only, and the tick every 4 ms.
-const AMONG_TOO: Class = Class::Patient(SHARE_NICE - 1);
 /// On the way down from above everybody to [`AMONG`]: the kernel remembers what a thread was owed when it was last
 /// among others (EEVDF's lag) and has everybody else pay it, many times over to one who weighs much: neighbours
 /// waited for 20 ms. Taken on by a light one the debt is light, and stays so.
@@ -254,13 +251,13 @@ impl Pacer {
             let (lasts, may_rise, low) = match mood {
                 Mood::RunUp(lasts) => (Some(lasts), true, AMONG),
                 Mood::Below(lasts) => (Some(lasts), false, Class::Idle),
-                Mood::Among(lasts) => (Some(lasts), false, entry.among()),
+                Mood::Among(lasts) => (Some(lasts), false, AMONG),
                 Mood::Rhythmic => (None, true, AMONG),
             };
             if let Some(lasts) = lasts {
                 until(now.get().saturating_add(lasts.get()));
             }
-            if !matches!(mood, Mood::RunUp(_)) {
+            if matches!(mood, Mood::Below(_) | Mood::Rhythmic) {
                 entry.let_go();
             }
             // Nothing holds it back: it has its own priority until it is late.
@@ -297,14 +294,6 @@ impl Entry {
 
     const fn is_small(&self) -> bool {
         self.threads.len() <= MOST_IN_RHYTHM
-    }
-
-    /// Among everybody, by the one class and the other in turn.
-    fn among(&self) -> Class {
-        match self.class {
-            Some(AMONG) if self.is_small() => AMONG_TOO,
-            _ => AMONG,
-        }
     }
 
     /// Onto every CPU again.
