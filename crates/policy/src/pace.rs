@@ -30,8 +30,8 @@ pub const TURN: Nanos = Nanos::new(300_000);
 /// So long a start is above everybody, as far as the [`Rhythm`] allows that: a calm reaper has to be in the
 /// kernel before its victim has let go of its memory, and whoever is told of the signal would come first.
 const RUN_UP: Nanos = Nanos::new(100_000);
-/// An urgent one has this nice value: five sixths of a core against one who always wants it too.
-pub const SHARE_NICE: i8 = -7;
+/// An urgent one has this nice value: six sevenths of a core against one who always wants it too.
+pub const SHARE_NICE: i8 = -8;
 /// So often the kernel is made to choose anew who runs on an urgent one's CPU. Where the tick is all that does,
 /// whoever is not chosen at his wake-up waits for it, 4 ms and more; half as long costs a third of the speed
 /// (docs/REAP.md).
