@@ -21,7 +21,7 @@ pub struct Stat {
     pub state: State,
     /// Its parent; `None` for those the kernel began.
     pub parent: Option<Pid>,
-    /// The session it belongs to; `None` for kernel threads.
+    /// The session it belongs to; `None` for kernel threads, and for a process that is just gone.
     pub session: Option<Pid>,
     /// Its controlling terminal.
     pub terminal: Option<Device>,
@@ -162,7 +162,8 @@ impl Stat {
             comm: Comm::new(comm),
             state,
             parent: pid(fields.number(4)?),
-            session: pid(fields.number(6)?),
+            // −1 for a process that is being forgotten while we look (fs/proc/array.c, do_task_stat).
+            session: u32::try_from(fields.number::<i32>(6)?).ok().and_then(pid),
             // Printed as a signed number.
             terminal: Device::decode(fields.number::<i32>(7)?.cast_unsigned()),
             is_kernel_thread: {
@@ -220,6 +221,14 @@ mod tests {
             b") S 1 812 800 34817 812 4194304 100 7 5 8 11 12 0 0 20 0 3 0 375454 3133440 380 18446744073709551615",
         );
         line
+    }
+
+    #[test]
+    fn a_process_that_is_being_forgotten_has_no_session() {
+        let text = String::from_utf8(line(b"bash")).unwrap();
+        let gone = text.replacen(" 800 ", " -1 ", 1);
+        assert_ne!(text, gone);
+        assert_eq!(Stat::parse(gone.as_bytes()).unwrap().session, None);
     }
 
     #[test]
