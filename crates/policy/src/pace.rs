@@ -32,9 +32,9 @@ pub const TURN: Nanos = Nanos::new(300_000);
 const RUN_UP: Nanos = Nanos::new(100_000);
 /// An urgent one has this nice value: six sevenths of a core against one who always wants it too.
 pub const SHARE_NICE: i8 = -8;
-/// So often the kernel is made to choose anew who runs on an urgent one's CPU. Where the tick is all that does,
-/// whoever is not chosen at his wake-up waits for it, 4 ms and more; half as long costs a third of the speed
-/// (docs/REAP.md).
+/// So often the kernel is made to choose anew who runs on an urgent one's CPU, and to give pages back in smaller
+/// batches. Where the tick is all that does, whoever is not chosen at his wake-up waits for it, 4 ms and more; half
+/// as long costs a third of the speed (docs/REAP.md).
 pub const BEAT: Nanos = Nanos::new(150_000);
 
 /// How a reaper competes at a moment.
@@ -50,11 +50,11 @@ pub enum Mood {
     Rhythmic,
 }
 
-/// A calm reaper is below everybody once it runs, an urgent one among everybody. Either is raised when it
-/// takes longer than it should: it may sit on the memory's lock, unable to go on, and the victim behind
-/// it. `since_start` counts from the beginning of the job.
+/// Either starts above everybody where that matters; then a calm reaper is below everybody, an urgent one among
+/// everybody. Either is raised when it takes longer than it should: it may sit on the memory's lock, unable to go
+/// on, and the victim behind it. `since_start` counts from the beginning of the job.
 ///
-/// Real-time slices from the beginning were measured: neighbours woke up late by whole turns (docs/REAP.md).
+/// What else was measured, slices throughout among it, stands in docs/REAP.md.
 pub fn mood(pace: Pace, expected: Nanos, since_start: Nanos) -> Mood {
     let elapsed = since_start.get();
     let patience = expected.get().saturating_mul(3) / 2;

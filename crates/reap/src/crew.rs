@@ -6,6 +6,7 @@ use std::sync::mpsc::{Sender, channel};
 
 use bursar_host::HostError;
 use bursar_host::sched::{self, Changed, Class};
+use bursar_model::Pid;
 
 use crate::clerk::Clerk;
 use crate::job::Job;
@@ -14,7 +15,7 @@ use crate::look::Looker;
 use crate::mate::Mate;
 use crate::pacer::Pacer;
 use crate::report::News;
-use crate::ticker::Ticker;
+use crate::seat::Seat;
 
 /// Reapers' real-time priority, the pacer's is one more: above every ordinary program, below the
 /// machine's own real-time threads (interrupt threads have 50).
@@ -67,23 +68,24 @@ impl Crew {
         let mate = if looker.cpus > 1 {
             let mate = Arc::new(Mate::default());
             let (own, its_pacer) = (Arc::clone(&mate), Arc::clone(&pacer));
-            let its_ticker = ticker("reap-tick-2", priority)?;
-            start("reaper-2", priority, 0, move || {
-                own.run(&its_pacer, &its_ticker);
-            })?;
+            let seat = Arc::clone(&mate.seat);
+            let reaper = start("reaper-2", priority, 0, move || own.run(&its_pacer))?;
+            seat.give(reaper, start_ticker("reap-tick-2", priority, &seat)?);
             Some(mate)
         } else {
             None
         };
         let (jobs, inbox) = channel();
+        let seat = Arc::new(Seat::default());
         let lead = Lead {
             looker,
             pacer,
             mate,
             clerk,
-            ticker: ticker("reap-tick-1", priority)?,
+            seat: Arc::clone(&seat),
         };
-        start("reaper-1", priority, 0, move || lead.run(&inbox))?;
+        let reaper = start("reaper-1", priority, 0, move || lead.run(&inbox))?;
+        seat.give(reaper, start_ticker("reap-tick-1", priority, &seat)?);
         Ok(Self { jobs, priority })
     }
 
@@ -154,20 +156,20 @@ fn possible_priority() -> Result<Priority, std::io::Error> {
     Ok(thread.join().unwrap_or(Priority::Ordinary))
 }
 
-fn ticker(name: &str, priority: Priority) -> Result<Arc<Ticker>, std::io::Error> {
-    let ticker = Arc::new(Ticker::default());
-    let own = Arc::clone(&ticker);
-    start(name, priority, 1, move || own.run())?;
-    Ok(ticker)
+fn start_ticker(name: &str, priority: Priority, seat: &Arc<Seat>) -> Result<Pid, std::io::Error> {
+    let seat = Arc::clone(seat);
+    start(name, priority, 1, move || seat.ticker.run())
 }
 
+/// Starts a thread; its number.
 fn start(
     name: &str,
     priority: Priority,
     above: u8,
     work: impl FnOnce() + Send + 'static,
-) -> Result<(), std::io::Error> {
+) -> Result<Pid, std::io::Error> {
     let class = priority.class(above);
+    let (number, its_number) = channel();
     std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(move || {
@@ -176,7 +178,8 @@ fn start(
             if let Some(class) = class {
                 let _ = sched::set_class(own, class);
             }
+            let _ = number.send(own);
             work();
         })?;
-    Ok(())
+    its_number.recv().map_err(std::io::Error::other)
 }

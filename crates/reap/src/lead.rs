@@ -19,7 +19,7 @@ use crate::look::{Looker, Seen, unseen};
 use crate::mate::Mate;
 use crate::pacer::{Awaited, Pacer};
 use crate::report::{Fate, News, Report};
-use crate::ticker::Ticker;
+use crate::seat::Seat;
 use crate::twin;
 
 /// A victim that exits by itself is watched for so long.
@@ -33,7 +33,7 @@ pub(crate) struct Lead {
     pub(crate) pacer: Arc<Pacer>,
     pub(crate) mate: Option<Arc<Mate>>,
     pub(crate) clerk: Clerk,
-    pub(crate) ticker: Arc<Ticker>,
+    pub(crate) seat: Arc<Seat>,
 }
 
 /// One victim on its way.
@@ -131,7 +131,7 @@ impl Lead {
         // Both above everybody, to be on a CPU and ready before the signal: until then, for half a
         // millisecond at most.
         self.pacer.stand_by(own);
-        self.pacer.settle(own);
+        self.seat.take();
         // Of many victims there are two reapers, on as many CPUs as there may be.
         if let [case] = &mut cases[..]
             && case.plan.part
@@ -139,16 +139,14 @@ impl Lead {
             case.parted = hands::threads(&self.looker, &case.victim.pidfd);
             hands::send_elsewhere(&case.parted);
         }
-        let number = mate
-            .as_ref()
-            .map_or(0, |mate| mate.call(&job, pace, expected));
+        let number = mate.as_ref().map_or(0, |mate| mate.call(&job));
         if let (Errand::Kill, Some(mate)) = (job.errand, &mate) {
             mate.await_ready(number);
         }
-        if pace != Pace::Calm {
-            self.ticker.start();
+        self.pacer.begin(&self.seat, pace, expected);
+        if let Some(mate) = mate.as_ref().filter(|_| number != 0) {
+            self.pacer.begin(&mate.seat, pace, expected);
         }
-        let ticket = self.pacer.begin(vec![own], pace, expected, None);
         match job.errand {
             Errand::Kill => {
                 // The pacer wakes up before a victim that is on its way at once, not between signal and reaping;
@@ -188,8 +186,7 @@ impl Lead {
         }
         let outcomes: Vec<Outcome> = cases.iter_mut().map(|case| self.take(case)).collect();
         let now = clock::monotonic();
-        self.ticker.stop();
-        self.pacer.end(ticket);
+        self.pacer.end(&self.seat);
         for (case, outcome) in cases.into_iter().zip(outcomes) {
             self.conclude(case, outcome, now);
         }
@@ -265,9 +262,8 @@ impl Lead {
             Pace::Urgent if case.is_pressing => Pace::Pressing,
             pace => pace,
         };
-        let pidfd = Some(Arc::clone(&case.victim.pidfd));
-        // Forgotten on purpose: the entry goes when the process does.
-        let _ = self.pacer.begin(threads, pace, case.plan.expected, pidfd);
+        let pidfd = Arc::clone(&case.victim.pidfd);
+        self.pacer.raise(pidfd, threads, pace, case.plan.expected);
         self.pacer.ring();
     }
 

@@ -22,6 +22,7 @@ mod look;
 mod mate;
 mod pacer;
 mod report;
+mod seat;
 mod ticker;
 mod twin;
 

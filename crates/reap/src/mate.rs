@@ -8,12 +8,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bursar_host::{Release, sched};
-use bursar_model::Nanos;
-use bursar_policy::Pace;
 
 use crate::job::Job;
 use crate::pacer::Pacer;
-use crate::ticker::Ticker;
+use crate::seat::Seat;
 
 /// So long a reaper spins for the other one at most; on a machine that gives it no CPU it goes without.
 const PATIENCE: Duration = Duration::from_micros(500);
@@ -24,13 +22,12 @@ const TRIES: u32 = 3;
 struct Call {
     number: u64,
     job: Arc<Job>,
-    pace: Pace,
-    expected: Nanos,
 }
 
 /// What both reapers know.
 #[derive(Debug, Default)]
 pub(crate) struct Mate {
+    pub(crate) seat: Arc<Seat>,
     call: Mutex<Option<Call>>,
     bell: Condvar,
     at_work: AtomicBool,
@@ -40,7 +37,7 @@ pub(crate) struct Mate {
 
 impl Mate {
     /// Calls the mate for a job and waits until it is ready, for a moment; 0 when it still has another.
-    pub(crate) fn call(&self, job: &Arc<Job>, pace: Pace, expected: Nanos) -> u64 {
+    pub(crate) fn call(&self, job: &Arc<Job>) -> u64 {
         if self.at_work.swap(true, Ordering::AcqRel) {
             return 0;
         }
@@ -48,8 +45,6 @@ impl Mate {
         let call = Call {
             number,
             job: Arc::clone(job),
-            pace,
-            expected,
         };
         *self.call.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
         self.bell.notify_one();
@@ -64,7 +59,7 @@ impl Mate {
         }
     }
 
-    /// Sends it off.
+    /// Sends it off; whoever does has entered it with the pacer ([`Pacer::begin`]).
     pub(crate) fn go(&self, number: u64) {
         if number != 0 {
             self.go.store(number, Ordering::Release);
@@ -72,8 +67,7 @@ impl Mate {
     }
 
     /// The thread.
-    pub(crate) fn run(&self, pacer: &Pacer, ticker: &Ticker) {
-        let own = sched::own_thread();
+    pub(crate) fn run(&self, pacer: &Pacer) {
         loop {
             let call = {
                 let mut slot = self.call.lock().unwrap_or_else(PoisonError::into_inner);
@@ -84,7 +78,7 @@ impl Mate {
                     }
                 }
             };
-            pacer.settle(own);
+            self.seat.take();
             self.ready.store(call.number, Ordering::Release);
             let end = Instant::now() + PATIENCE;
             while self.go.load(Ordering::Acquire) < call.number {
@@ -95,11 +89,6 @@ impl Mate {
                     std::thread::sleep(Duration::from_micros(100));
                 }
             }
-            if call.pace != Pace::Calm {
-                ticker.start();
-            }
-            let ticket = pacer.begin(vec![own], call.pace, call.expected, None);
-            pacer.ring();
             for victim in call.job.victims.iter().rev() {
                 for _ in 0..TRIES {
                     match victim.pidfd.release_memory() {
@@ -108,9 +97,8 @@ impl Mate {
                     }
                 }
             }
-            ticker.stop();
-            pacer.end(ticket);
-            pacer.stand_by(own);
+            pacer.end(&self.seat);
+            pacer.stand_by(sched::own_thread());
             self.at_work.store(false, Ordering::Release);
         }
     }

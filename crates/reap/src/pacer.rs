@@ -11,13 +11,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bursar_host::sched::{self, Changed, Class};
-use bursar_host::{HeirGuard, HeirMutex, Pidfd, clock};
+use bursar_host::{HeirMutex, Pidfd, clock};
 use bursar_model::{Nanos, Pid};
 use bursar_policy::{Mood, Pace, RAISED_AT_MOST, Rhythm, SHARE_NICE, mood};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use crate::clerk::{Clerk, Shared};
 use crate::report::{Fate, Report};
+use crate::seat::Seat;
 
 /// Victims whose end is awaited at a time; of more the oldest are reported as they are.
 const MOST_AWAITED: usize = 512;
@@ -30,10 +31,10 @@ const AMONG: Class = Class::Patient(SHARE_NICE);
 /// waited for 20 ms. Taken on by a light one the debt is light, and stays so.
 const BETWEEN: Class = Class::Patient(19);
 
-/// Whoever is raised in slices.
+/// Whoever competes at a pace.
 #[derive(Debug)]
 struct Entry {
-    id: u64,
+    who: Who,
     threads: Vec<Pid>,
     pace: Pace,
     expected: Nanos,
@@ -42,10 +43,14 @@ struct Entry {
     class: Option<Class>,
     /// Changing its class was refused: it is left alone.
     is_fixed: bool,
-    /// A victim's; reapers have none.
-    victim: Option<Arc<Pidfd>>,
-    /// It is confined to the CPU on which it was ready ([`Pacer::settle`]).
-    is_settled: bool,
+    /// A reaper that is confined to its seat.
+    is_seated: bool,
+}
+
+#[derive(Debug)]
+enum Who {
+    Reaper(Arc<Seat>),
+    Victim(Arc<Pidfd>),
 }
 
 /// A victim that has to exit by itself.
@@ -65,7 +70,6 @@ struct State {
     entries: Vec<Entry>,
     awaited: VecDeque<Awaited>,
     rhythm: Rhythm,
-    last_id: u64,
 }
 
 /// Shared by the crew.
@@ -78,10 +82,6 @@ pub(crate) struct Pacer {
     high: Option<u8>,
 }
 
-/// One entry's name.
-#[derive(Debug)]
-pub(crate) struct Ticket(u64);
-
 impl Pacer {
     pub(crate) fn new(high: Option<u8>) -> Result<Self, rustix::io::Errno> {
         Ok(Self {
@@ -91,48 +91,48 @@ impl Pacer {
         })
     }
 
-    fn lock(&self) -> HeirGuard<'_, State> {
-        self.state.lock()
-    }
-
-    /// Has the thread look again: to be done after [`Pacer::begin`], as soon as its waking up does not disturb.
+    /// Has the thread look again: to be done after [`Pacer::begin`] and [`Pacer::raise`], as soon as its waking up
+    /// does not disturb.
     pub(crate) fn ring(&self) {
         // A full counter is a bell already ringing.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    /// From now on these threads compete as `pace` says. Nothing changes before the bell rings: only the thread
-    /// gives classes, for whoever raised another on his own CPU might not get it back to see to the end of that.
-    pub(crate) fn begin(
-        &self,
-        threads: Vec<Pid>,
-        pace: Pace,
-        expected: Nanos,
-        victim: Option<Arc<Pidfd>>,
-    ) -> Ticket {
-        let now = clock::monotonic();
-        let reaper = victim.is_none();
-        let mut state = self.lock();
-        state.last_id = state.last_id.wrapping_add(1);
-        let id = state.last_id;
-        state.entries.push(Entry {
-            id,
+    /// From now on a reaper, which is in its seat above everybody, competes as `pace` says. Nothing changes before
+    /// the bell rings: only the thread gives classes, for whoever raised another on his own CPU might not get it
+    /// back to see to the end of that.
+    pub(crate) fn begin(&self, seat: &Arc<Seat>, pace: Pace, expected: Nanos) {
+        let Some(reaper) = seat.reaper() else {
+            return;
+        };
+        self.enter(Entry {
+            who: Who::Reaper(Arc::clone(seat)),
+            threads: vec![reaper],
+            pace,
+            expected,
+            start: clock::monotonic(),
+            class: self.high.map(Class::RealTime),
+            is_fixed: self.high.is_none(),
+            is_seated: true,
+        });
+    }
+
+    /// From now on these threads of a victim compete as `pace` says, until it has ended: as [`Pacer::begin`].
+    pub(crate) fn raise(&self, victim: Arc<Pidfd>, threads: Vec<Pid>, pace: Pace, expected: Nanos) {
+        self.enter(Entry {
+            who: Who::Victim(victim),
             threads,
             pace,
             expected,
-            start: now,
-            class: self.high.filter(|_| reaper).map(Class::RealTime),
+            start: clock::monotonic(),
+            class: None,
             is_fixed: self.high.is_none(),
-            is_settled: reaper,
-            victim,
+            is_seated: false,
         });
-        Ticket(id)
     }
 
-    /// Has a reaper stay on the CPU that it is on until it is lowered: the kernel moves a real-time thread when a
-    /// higher one wants its CPU, and it would meet its mate or its victim on the other.
-    pub(crate) fn settle(&self, reaper: Pid) {
-        let _ = sched::allow_cpu(reaper, sched::own_cpu());
+    fn enter(&self, entry: Entry) {
+        self.state.lock().entries.push(entry);
     }
 
     /// Lets a reaper wait above everybody: for the next job, to be on a CPU at once.
@@ -149,13 +149,14 @@ impl Pacer {
         }
     }
 
-    /// They are done, and among everybody.
-    pub(crate) fn end(&self, ticket: Ticket) {
-        let mut state = self.lock();
-        if let Some(index) = state.entries.iter().position(|it| it.id == ticket.0) {
-            let mut entry = state.entries.swap_remove(index);
-            entry.let_go();
-            entry.put(AMONG);
+    /// A reaper is done, and among everybody.
+    pub(crate) fn end(&self, seat: &Arc<Seat>) {
+        let mut state = self.state.lock();
+        seat.ticker.stop();
+        seat.leave();
+        let is_its = |entry: &Entry| matches!(&entry.who, Who::Reaper(it) if Arc::ptr_eq(it, seat));
+        if let Some(index) = state.entries.iter().position(is_its) {
+            state.entries.swap_remove(index).put(AMONG);
         }
         if state.entries.is_empty() {
             state.rhythm.rest(clock::monotonic());
@@ -164,7 +165,7 @@ impl Pacer {
 
     /// Reports a victim once it has exited, or when its deadline comes.
     pub(crate) fn watch(&self, awaited: Awaited, clerk: &Clerk) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let oldest = if state.awaited.len() >= MOST_AWAITED {
             state.awaited.pop_front()
         } else {
@@ -182,7 +183,7 @@ impl Pacer {
     pub(crate) fn run(&self, clerk: &Clerk) {
         loop {
             let (watched, timeout) = {
-                let mut state = self.lock();
+                let mut state = self.state.lock();
                 let now = clock::monotonic();
                 let ended = state.take_ended(now);
                 let due = self.conduct(&mut state, now);
@@ -227,7 +228,7 @@ impl Pacer {
     /// Gives everybody the class that the moment asks for; until when that holds.
     fn conduct(&self, state: &mut State, now: Nanos) -> Option<Nanos> {
         state.entries.retain_mut(|entry| {
-            let Some(victim) = &entry.victim else {
+            let Who::Victim(victim) = &entry.who else {
                 return true;
             };
             let is_late = now.get().saturating_sub(entry.start.get()) > RAISED_AT_MOST.get();
@@ -258,10 +259,13 @@ impl Pacer {
                 until(now.get().saturating_add(lasts.get()));
             }
             if matches!(mood, Mood::Below(_) | Mood::Rhythmic) {
-                entry.let_go();
+                entry.leave_seat();
             }
             // Nothing holds it back: it has its own priority until it is late.
-            if entry.victim.is_some() && entry.pace == Pace::Calm && mood != Mood::Rhythmic {
+            if matches!(entry.who, Who::Victim(_))
+                && entry.pace == Pace::Calm
+                && mood != Mood::Rhythmic
+            {
                 continue;
             }
             let mut class = low;
@@ -274,6 +278,9 @@ impl Pacer {
                 }
             }
             entry.put(class);
+            if let (Who::Reaper(seat), Pace::Urgent | Pace::Pressing) = (&entry.who, entry.pace) {
+                seat.ticker.start();
+            }
         }
         if slice.is_none() {
             state.rhythm.rest(now);
@@ -286,22 +293,24 @@ impl Entry {
     /// Whether a number still names a thread of a victim: one that has ended while its process lives on
     /// may have left it to somebody else, who must not be raised.
     fn still_has(&self, thread: Pid) -> bool {
-        self.victim.as_ref().is_none_or(|victim| {
-            let pid = victim.pid();
-            pid == thread || Path::new(&format!("/proc/{pid}/task/{thread}")).exists()
-        })
+        match &self.who {
+            Who::Reaper(_) => true,
+            Who::Victim(victim) => {
+                let pid = victim.pid();
+                pid == thread || Path::new(&format!("/proc/{pid}/task/{thread}")).exists()
+            }
+        }
     }
 
     const fn is_small(&self) -> bool {
         self.threads.len() <= MOST_IN_RHYTHM
     }
 
-    /// Onto every CPU again.
-    fn let_go(&mut self) {
-        if std::mem::take(&mut self.is_settled) {
-            for &thread in &self.threads {
-                let _ = sched::allow_all_cpus(thread);
-            }
+    fn leave_seat(&mut self) {
+        if let Who::Reaper(seat) = &self.who
+            && std::mem::take(&mut self.is_seated)
+        {
+            seat.leave();
         }
     }
 
