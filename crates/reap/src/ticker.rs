@@ -84,3 +84,34 @@ fn take_pages(file: &File) -> bool {
     }
     start.elapsed() < TOO_LONG
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pages that the machine has handed out so far, all zones (/proc/vmstat).
+    fn handed_out() -> u64 {
+        let text = std::fs::read_to_string("/proc/vmstat").unwrap();
+        let counts = text.lines().filter_map(|line| {
+            let (name, count) = line.split_once(' ')?;
+            name.starts_with("pgalloc_")
+                .then(|| count.parse::<u64>().unwrap())
+        });
+        counts.sum()
+    }
+
+    #[test]
+    fn a_beat_takes_pages_from_the_machine() {
+        const BEATS: u64 = 10_000;
+        let file = File::open(TAKES_A_PAGE).unwrap();
+        let before = handed_out();
+        let start = Instant::now();
+        for _ in 0..BEATS {
+            take_pages(&file);
+        }
+        let taken = handed_out().saturating_sub(before);
+        let each = start.elapsed() / BEATS as u32;
+        assert!(taken >= BEATS * u64::from(PAGES), "{taken}");
+        assert!(each < TOO_LONG / 10, "{each:?}");
+    }
+}
