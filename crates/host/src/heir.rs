@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn a_holder_has_the_priority_of_who_waits() {
         let here = sched::own_cpu();
-        let urgent = |class| {
+        let run_here_as = |class| {
             let own = sched::own_thread();
             assert_eq!(sched::allow_cpu(own, here), Changed::Done);
             sched::set_class(own, class)
@@ -132,7 +132,7 @@ mod tests {
         let (is_held, is_over) = (AtomicU32::new(0), AtomicU32::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                assert_eq!(urgent(Class::Idle), Changed::Done);
+                assert_eq!(run_here_as(Class::Idle), Changed::Done);
                 let held = mutex.lock();
                 is_held.store(1, Ordering::Release);
                 // Until somebody in between has the CPU, and for a while of this thread's own time after that.
@@ -145,14 +145,14 @@ mod tests {
                 std::thread::yield_now();
             }
             let between = scope.spawn(|| {
-                let done = urgent(Class::Fair(0));
+                let done = run_here_as(Class::Fair(0));
                 while is_over.load(Ordering::Acquire) == 0 {
                     std::hint::spin_loop();
                 }
                 done
             });
             let waiter = scope.spawn(|| {
-                if urgent(Class::RealTime(1)) != Changed::Done {
+                if run_here_as(Class::RealTime(1)) != Changed::Done {
                     // Without CAP_SYS_NICE there is nothing to be lent.
                     is_held.store(2, Ordering::Release);
                     is_over.store(1, Ordering::Release);

@@ -34,7 +34,7 @@ const RUN_UP: Nanos = Nanos::new(100_000);
 pub const SHARE_NICE: i8 = -8;
 /// So often the kernel is made to choose anew who runs on an urgent one's CPU, and to give pages back in smaller
 /// batches. Where the tick is all that does, whoever is not chosen at his wake-up waits for it, 4 ms and more; half
-/// as long costs a third of the speed (docs/REAP.md).
+/// as long costs a fifth of the speed (docs/REAP.md).
 pub const BEAT: Nanos = Nanos::new(150_000);
 
 /// How a reaper competes at a moment.

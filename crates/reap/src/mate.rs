@@ -36,7 +36,7 @@ pub(crate) struct Mate {
 }
 
 impl Mate {
-    /// Calls the mate for a job and waits until it is ready, for a moment; 0 when it still has another.
+    /// Calls the mate for a job; the call's number, or 0 when it still has another.
     pub(crate) fn call(&self, job: &Arc<Job>) -> u64 {
         if self.at_work.swap(true, Ordering::AcqRel) {
             return 0;

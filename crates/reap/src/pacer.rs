@@ -105,33 +105,27 @@ impl Pacer {
         let Some(reaper) = seat.reaper() else {
             return;
         };
-        self.enter(Entry {
-            who: Who::Reaper(Arc::clone(seat)),
-            threads: vec![reaper],
-            pace,
-            expected,
-            start: clock::monotonic(),
-            class: self.high.map(Class::RealTime),
-            is_fixed: self.high.is_none(),
-            is_seated: true,
-        });
+        let who = Who::Reaper(Arc::clone(seat));
+        self.enter(who, vec![reaper], pace, expected);
     }
 
     /// From now on these threads of a victim compete as `pace` says, until it has ended: as [`Pacer::begin`].
     pub(crate) fn raise(&self, victim: Arc<Pidfd>, threads: Vec<Pid>, pace: Pace, expected: Nanos) {
-        self.enter(Entry {
-            who: Who::Victim(victim),
+        self.enter(Who::Victim(victim), threads, pace, expected);
+    }
+
+    fn enter(&self, who: Who, threads: Vec<Pid>, pace: Pace, expected: Nanos) {
+        let is_reaper = matches!(who, Who::Reaper(_));
+        let entry = Entry {
+            who,
             threads,
             pace,
             expected,
             start: clock::monotonic(),
-            class: None,
+            class: self.high.filter(|_| is_reaper).map(Class::RealTime),
             is_fixed: self.high.is_none(),
-            is_seated: false,
-        });
-    }
-
-    fn enter(&self, entry: Entry) {
+            is_seated: is_reaper,
+        };
         self.state.lock().entries.push(entry);
     }
 

@@ -15,7 +15,7 @@ pub(crate) struct Seat {
     reaper: OnceLock<Pid>,
     /// The ticker's thread.
     ticking: OnceLock<Pid>,
-    /// The ticker's, plus one; 0: it may be on any.
+    /// To which the ticker is confined, plus one; 0 before the first job.
     ticker_cpu: AtomicUsize,
     pub(crate) ticker: Ticker,
 }

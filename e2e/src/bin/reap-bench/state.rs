@@ -2,7 +2,7 @@
 //! The states that a victim is killed in.
 
 use anyhow::{Result, ensure};
-use bursar_host::sched::{self, Class};
+use bursar_host::sched::{self, Changed, Class};
 use bursar_model::Pid;
 use clap::ValueEnum;
 
@@ -100,10 +100,8 @@ impl Scene {
             }
         }
         if state == State::Pinned {
-            let mut set = rustix::thread::CpuSet::new();
-            set.set(0);
-            let pid = rustix::process::Pid::from_raw(i32::try_from(pid)?);
-            rustix::thread::sched_setaffinity(pid, &set)?;
+            let pinned = sched::allow_cpu(Pid::new(pid), 0);
+            ensure!(pinned == Changed::Done, "cannot pin the victim");
         }
         match state {
             State::Quota10 => group.limit_cpu(10)?,

@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use bursar_host::sched::{self, Changed};
 use clap::{Args, ValueEnum};
 
 use crate::group::Group;
@@ -122,9 +123,8 @@ impl Hold {
 
 /// Wants one CPU for itself, for ever.
 pub(crate) fn spin(cpu: usize) -> Result<()> {
-    let mut set = rustix::thread::CpuSet::new();
-    set.set(cpu);
-    rustix::thread::sched_setaffinity(None, &set)?;
+    let pinned = sched::allow_cpu(sched::own_thread(), cpu);
+    ensure!(pinned == Changed::Done, "cannot stay on CPU {cpu}");
     loop {
         std::hint::spin_loop();
     }

@@ -12,7 +12,6 @@ use bursar_host::clock::monotonic;
 use bursar_host::sched::{self, Changed, Class};
 use bursar_watermarks::{Engine, Places};
 use clap::Args;
-use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
 /// The measurement.
@@ -107,9 +106,8 @@ pub(crate) fn run(cost: &Cost) -> Result<()> {
         ..Watermarks::default()
     };
     // The load has to be where the engine is; threads inherit it.
-    let mut here = CpuSet::new();
-    here.set(rustix::thread::sched_getcpu());
-    sched_setaffinity(None, &here)?;
+    let confined = sched::allow_cpu(sched::own_thread(), sched::own_cpu());
+    ensure!(confined == Changed::Done, "cannot stay on one CPU");
     let mut engine = Engine::start(settings, Places::host(&folder), monotonic())?;
     let began = Instant::now();
     let (mut working, mut halting) = (Spent::default(), Spent::default());
