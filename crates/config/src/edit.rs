@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use bursar_model::{BoundsSpec, Resource, RowBounds, SizeSpec, Who};
+use bursar_model::{BoundsSpec, KillManner, Resource, RowBounds, SizeSpec, Who};
 use toml_edit::{Decor, DocumentMut, InlineTable, Item, Key, RawString, Table, TableLike, Value};
 
 use crate::check::contradiction;
@@ -14,15 +14,21 @@ use crate::finding::Wrong;
 use crate::limits::{BOUNDS, TABLE, entries_of};
 use crate::source::Source;
 use crate::value::size;
-use crate::{ConfigError, Limits, MAX_FILE};
+use crate::{ConfigError, Limit, Limits, MAX_FILE};
 
 const HEADER: &str = "\
 # Who may hold how much memory. Written by `bursar limit`; after a change by hand:
 # systemctl reload bursard. `bursar check` says what is wrong with it.
 ";
 
-/// What an entry says.
-type Meaning = (BoundsSpec, BTreeMap<Resource, RowBounds>);
+/// What entries say, wherever they stand.
+fn meaning(entries: &BTreeMap<Who, Limit>) -> BTreeMap<Who, Limit> {
+    let mut all = entries.clone();
+    for limit in all.values_mut() {
+        limit.line = 0;
+    }
+    all
+}
 
 impl Limits {
     /// Sets the memory bounds of `who`. The file changes only with [`Limits::store`].
@@ -91,8 +97,17 @@ impl Limits {
                 table.insert(&who.to_string(), entry);
             }
         }
-        let mut expected = self.meaning();
-        expected.insert(who.clone(), (memory, rows));
+        let mut expected = meaning(&self.entries);
+        let limit = expected.entry(who.clone()).or_insert_with(|| Limit {
+            who: who.clone(),
+            memory,
+            rows: BTreeMap::new(),
+            kill: KillManner::default(),
+            granted: None,
+            line: 0,
+        });
+        limit.memory = memory;
+        limit.rows = rows;
         self.adopt(&document, &expected, who)
     }
 
@@ -107,16 +122,10 @@ impl Limits {
         }
         let mut document = self.document.clone();
         remove_entry(&mut document, who).ok_or_else(|| self.uneditable(who))?;
-        let mut expected = self.meaning();
+        let mut expected = meaning(&self.entries);
         expected.remove(who);
         self.adopt(&document, &expected, who)?;
         Ok(true)
-    }
-
-    fn meaning(&self) -> BTreeMap<Who, Meaning> {
-        self.iter()
-            .map(|limit| (limit.who.clone(), (limit.memory, limit.rows.clone())))
-            .collect()
     }
 
     /// Takes an edited document if it says what it should: a limit must not get lost because somebody
@@ -124,7 +133,7 @@ impl Limits {
     fn adopt(
         &mut self,
         document: &DocumentMut,
-        expected: &BTreeMap<Who, Meaning>,
+        expected: &BTreeMap<Who, Limit>,
         who: &Who,
     ) -> Result<(), ConfigError> {
         let source = Source::new(&self.path, document.to_string());
@@ -135,13 +144,7 @@ impl Limits {
         }
         let document = source.document().map_err(|_| self.uneditable(who))?;
         let entries = entries_of(&source, &document).map_err(|_| self.uneditable(who))?;
-        let says = entries
-            .iter()
-            .map(|(who, limit)| (who, (&limit.memory, &limit.rows)));
-        let meant = expected
-            .iter()
-            .map(|(who, (memory, rows))| (who, (memory, rows)));
-        if !says.eq(meant) {
+        if meaning(&entries) != *expected {
             return Err(self.uneditable(who));
         }
         self.document = document.into_mut();

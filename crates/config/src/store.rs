@@ -42,6 +42,16 @@ impl Limits {
         self.on_disk = Some(text);
         Ok(())
     }
+
+    /// Writes these limits over `later` ones, which were stored and cannot be put in force. Where there
+    /// was no file there is an empty one.
+    ///
+    /// # Errors
+    /// As [`Limits::store`].
+    pub fn store_over(&mut self, later: &Self) -> Result<(), ConfigError> {
+        self.on_disk.clone_from(&later.on_disk);
+        self.store(&later.path)
+    }
 }
 
 /// The file's text; `None` when there is none. Text that is no TOML counts as a change by somebody.

@@ -306,6 +306,39 @@ fn what_was_stored_is_loaded_and_nothing_else_is_left_there() {
 }
 
 #[test]
+fn limits_that_cannot_be_put_in_force_give_the_file_its_old_text_back() {
+    let place = Place::new();
+    let written = "[limits]\nbob = { memory = \"1G\", kill = \"graceful\" } # his\n";
+    fs::write(place.file(), written).unwrap();
+    let mut old = Limits::load(&place.file()).unwrap().unwrap();
+    let mut new = old.clone();
+    new.clear(&who("bob")).unwrap();
+    new.set(&who("alice"), of("512M")).unwrap();
+    new.store(&place.file()).unwrap();
+
+    old.store_over(&new).unwrap();
+    assert_eq!(fs::read_to_string(place.file()).unwrap(), written);
+    // They go on from there; what somebody wrote meanwhile is still not overwritten.
+    old.set(&who("bob"), of("2G")).unwrap();
+    old.store(&place.file()).unwrap();
+    let error = old.store_over(&new).unwrap_err();
+    assert!(matches!(error, ConfigError::Changed { .. }), "{error}");
+}
+
+#[test]
+fn the_first_limits_that_cannot_be_put_in_force_leave_an_empty_file() {
+    let place = Place::new();
+    let mut old = Limits::new(&place.file());
+    let mut new = old.clone();
+    new.set(&who("alice"), of("512M")).unwrap();
+    new.store(&place.file()).unwrap();
+    old.store_over(&new).unwrap();
+    assert_eq!(fs::read_to_string(place.file()).unwrap(), "");
+    old.set(&who("alice"), of("1G")).unwrap();
+    old.store(&place.file()).unwrap();
+}
+
+#[test]
 fn an_edit_that_nobody_has_read_is_not_overwritten() {
     let place = Place::new();
     let mut limits = Limits::new(&place.file());

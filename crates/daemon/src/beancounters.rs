@@ -6,18 +6,15 @@
 mod look;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use bursar_host::Timer;
 use bursar_kernel::Enforcement;
 use bursar_model::{AccountId, Bean, How, Resource, RowBounds, Unit};
 use bursar_policy::Plan;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
 
 use self::look::Look;
 use crate::governor::{Governor, Reading};
@@ -40,7 +37,7 @@ const BY_THE_GATE: &str =
 /// The bills and what is remembered of them.
 #[derive(Debug)]
 pub(crate) struct Beancounters {
-    timer: OwnedFd,
+    timer: Timer,
     last: Option<Look>,
     /// The most that was seen of a row, by account.
     most: BTreeMap<AccountId, BTreeMap<Resource, u64>>,
@@ -53,10 +50,8 @@ pub(crate) struct Beancounters {
 
 impl Beancounters {
     pub(crate) fn new() -> Result<Self> {
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, flags).context("make a timer")?;
         Ok(Self {
-            timer,
+            timer: Timer::polled().context("make a timer")?,
             last: None,
             most: BTreeMap::new(),
             limited: HashSet::new(),
@@ -80,19 +75,8 @@ impl Beancounters {
             .flat_map(|rows| rows.keys().copied())
             .collect();
         let is_needed = !self.limited.is_empty() || self.default_limited;
-        let span = |on: bool| Timespec {
-            tv_sec: if on {
-                i64::try_from(EVERY.as_secs()).unwrap_or(i64::MAX)
-            } else {
-                0
-            },
-            tv_nsec: 0,
-        };
-        let times = Itimerspec {
-            it_interval: span(is_needed),
-            it_value: span(is_needed),
-        };
-        if let Err(error) = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &times) {
+        let span = if is_needed { EVERY } else { Duration::ZERO };
+        if let Err(error) = self.timer.set(span, span) {
             tracing::warn!(%error, "beancounters are looked at only when somebody asks");
         }
     }
@@ -104,9 +88,8 @@ impl Beancounters {
         payers: &Payers,
         count: Option<Arc<Finished>>,
     ) -> Result<()> {
-        let mut expirations = [0; 8];
         // Only that it is not readable any more; how many times it was due does not matter.
-        let _ = rustix::io::read(&self.timer, &mut expirations);
+        let _ = self.timer.take_expiry();
         governor.catch_up()?;
         self.look(governor, payers, count)
     }

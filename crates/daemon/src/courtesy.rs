@@ -3,17 +3,13 @@
 //! killed some seconds later if the account is still over its notice then. Over the limit nobody is
 //! asked: the kernel half does not wait.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bursar_host::{Pidfd, Proc, Sent, Signal, clock};
+use bursar_host::{Pidfd, Proc, Sent, Signal, Timer, clock};
 use bursar_model::{AccountId, Bytes, Nanos, Pid, Uid};
 use bursar_policy::{Choice, Weighed, choose};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
 
 /// So long a process has to end after it was asked.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
@@ -38,16 +34,14 @@ pub(crate) struct Asked {
 #[derive(Debug)]
 pub(crate) struct Courtesy {
     asked: Vec<Asked>,
-    timer: OwnedFd,
+    timer: Timer,
 }
 
 impl Courtesy {
     pub(crate) fn new() -> Result<Self> {
-        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let timer = timerfd_create(TimerfdClockId::Monotonic, flags).context("make a timer")?;
         Ok(Self {
             asked: Vec::new(),
-            timer,
+            timer: Timer::polled().context("make a timer")?,
         })
     }
 
@@ -102,7 +96,7 @@ impl Courtesy {
 
     /// Those whose time is over and who are still there.
     pub(crate) fn overdue(&mut self) -> Vec<Asked> {
-        let _ = rustix::io::read(&self.timer, &mut [0; 8]);
+        let _ = self.timer.take_expiry();
         let now = clock::monotonic();
         let mut overdue = Vec::new();
         let mut left = Vec::new();
@@ -123,22 +117,10 @@ impl Courtesy {
 
     /// Sets the timer to the next deadline.
     fn wind(&self) {
-        let Some(next) = self.asked.iter().map(|it| it.deadline.get()).min() else {
+        let Some(next) = self.asked.iter().map(|it| it.deadline).min() else {
             return;
         };
-        let at = Timespec {
-            tv_sec: i64::try_from(next / 1_000_000_000).unwrap_or(i64::MAX),
-            tv_nsec: i64::try_from(next % 1_000_000_000).unwrap_or(0),
-        };
-        let never = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
-        let schedule = Itimerspec {
-            it_interval: never,
-            it_value: at,
-        };
-        if let Err(error) = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &schedule) {
+        if let Err(error) = self.timer.set_at(next) {
             tracing::error!(%error, "a process that was asked to end will not be reminded");
         }
     }

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 use anyhow::{Context, Result};
-use bursar_host::Pidfd;
+use bursar_host::{Pidfd, sched};
 use bursar_model::{Bytes, Nanos, Pid};
+use bursar_policy::SHARE_NICE;
 use bursar_reap::{Crew, Errand, Fate, Job, News, Priority, Report, Victim};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -51,6 +52,10 @@ const fn tag_of(pid: Pid) -> u64 {
 
 impl Reaper {
     pub(crate) fn start() -> Result<Self> {
+        // Reapers have this nice value among our threads; among other sessions it is our session's that counts.
+        if let Err(error) = sched::weigh_own_session(SHARE_NICE) {
+            tracing::info!(%error, "reapers share CPUs with other sessions as one session among many");
+        }
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = Arc::new(eventfd(0, flags).context("make an eventfd")?);
         let (outbox, reports) = sync_channel(UNREAD);

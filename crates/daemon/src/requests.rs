@@ -3,37 +3,28 @@
 //! everything, others about themselves.
 
 mod beancounters;
+mod history;
 mod ledger;
+mod limits;
 mod physpages;
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
 
-use bursar_config::ConfigError;
-use bursar_host::clock;
 use bursar_model::{
-    AccountId, AccountStatus, BoundsSpec, Bytes, DaemonStatus, Event, EventKind, Pid, Resource,
-    Row, RowBounds, Rows, Uid, Who,
+    AccountId, AccountStatus, Bytes, DaemonStatus, Resource, Row, RowBounds, Rows, Uid, Who,
 };
-use bursar_policy::Plan;
-use bursar_protocol::{
-    Ask, ErrorKind, Granted, LimitChange, LimitEntry, Quota, Refusal, Reply, Request, VERSION,
-};
+use bursar_protocol::{Ask, ErrorKind, Granted, Quota, Refusal, Reply, Request, VERSION};
 
 use crate::beancounters::Beancounters;
 use crate::control::After;
 use crate::dirty;
 use crate::entering;
 use crate::governor::Reading;
-use crate::recorder::Recorder;
 use crate::reservations::{Asker, Denied};
 use crate::scope::Payers;
 use crate::steward::Steward;
 
 pub(crate) use ledger::checked as ledger_checked;
-
-/// Names of one limit's accounts in a reply.
-const NAMES_SHOWN: usize = 100;
 
 type Answer = Result<Reply, Refusal>;
 
@@ -87,13 +78,13 @@ fn dispatch(steward: &mut Steward, asker: Asker, ask: Ask) -> Result<Option<Repl
     let answer = match ask {
         Ask::Status { who } => status(steward, asker, who.as_ref()),
         Ask::Quota => quota(steward, entering::payer_of(steward, asker)),
-        Ask::Limits { who } => limits(steward, uid, who.as_ref()),
-        Ask::SetLimit(change) => set_limit(steward, uid, change),
+        Ask::Limits { who } => limits::show(steward, uid, who.as_ref()),
+        Ask::SetLimit(change) => limits::set(steward, uid, change),
         Ask::SetRows(change) => beancounters::set(steward, uid, change),
         Ask::Beancounters { who } => beancounters::show(steward, asker, who.as_ref()),
-        Ask::ClearLimit { who } => clear_limit(steward, uid, &who),
-        Ask::Events { since, .. } => events(steward, uid, since.as_deref()),
-        Ask::Why { pid } => why(steward, uid, pid),
+        Ask::ClearLimit { who } => limits::clear(steward, uid, &who),
+        Ask::Events { since, .. } => history::events(steward, uid, since.as_deref()),
+        Ask::Why { pid } => history::why(steward, uid, pid),
         Ask::Dirty => {
             only_root(uid, "see who has dirtied the page cache")?;
             let report = dirty::report(steward);
@@ -301,11 +292,7 @@ fn quota(steward: &mut Steward, uid: Uid) -> Answer {
     let account = match own {
         None => None,
         Some((id, bounds)) => {
-            let known = steward
-                .governor
-                .readings()
-                .into_iter()
-                .find(|it| it.id == id);
+            let known = steward.reading_of(id);
             // Covered by `default` and nothing of his has run yet.
             let reading = known.unwrap_or(Reading {
                 id,
@@ -332,304 +319,6 @@ fn quota(steward: &mut Steward, uid: Uid) -> Answer {
         account,
         error_bound_bytes,
     })))
-}
-
-fn limits(steward: &mut Steward, uid: Uid, who: Option<&Who>) -> Answer {
-    let own = steward.payers().of(uid).map(|(id, _)| id);
-    let own_who = own.and_then(|id| match steward.roster.plan().accounts.get(&id) {
-        Some(planned) => Some(planned.who.clone()),
-        None => steward.roster.plan().default.map(|_| Who::Default),
-    });
-    if let Some(who) = who
-        && uid.get() != 0
-        && own_who.as_ref() != Some(who)
-    {
-        only_root(uid, "see other users' limits")?;
-    }
-    let written: Vec<(Who, _, _)> = steward
-        .roster
-        .limits()
-        .iter()
-        .filter(|limit| match who {
-            Some(who) => limit.who == *who,
-            None => uid.get() == 0 || own_who.as_ref() == Some(&limit.who),
-        })
-        .map(|limit| (limit.who.clone(), limit.memory, limit.rows.clone()))
-        .collect();
-    if let (Some(who), true) = (who, written.is_empty()) {
-        return Err(refusal(
-            ErrorKind::NotFound,
-            format!("no limit is set for {who}"),
-        ));
-    }
-    let entries = written.into_iter().map(|(who, memory, rows)| {
-        let ids: Vec<AccountId> = steward
-            .roster
-            .plan()
-            .accounts_of(&who)
-            .take(NAMES_SHOWN)
-            .collect();
-        let accounts = ids
-            .into_iter()
-            .map(|id| steward.roster.name_of(id).0)
-            .collect();
-        let remarks = &steward.roster.plan().remarks;
-        let remark = remarks
-            .iter()
-            .find(|(it, _)| *it == who)
-            .map(|(_, text)| text.clone());
-        LimitEntry {
-            who,
-            memory,
-            rows,
-            accounts,
-            remark,
-        }
-    });
-    Ok(Reply::Limits(entries.collect()))
-}
-
-fn config_refusal(error: &ConfigError) -> Refusal {
-    let kind = match error {
-        ConfigError::Invalid(_) => ErrorKind::BadRequest,
-        _ => ErrorKind::Failed,
-    };
-    refusal(kind, error.to_string())
-}
-
-/// What a changed plan would put below what is held: account, held, new limit.
-fn too_low(steward: &mut Steward, new: &Plan) -> Result<Vec<(AccountId, Bytes, Bytes)>, Refusal> {
-    let mut found = Vec::new();
-    let old = steward.roster.plan().clone();
-    let failed = |error: anyhow::Error| refusal(ErrorKind::Failed, format!("{error:#}"));
-    for (&id, planned) in &new.accounts {
-        let Some(limit) = planned.bounds.limit() else {
-            continue;
-        };
-        let before = old.accounts.get(&id);
-        if before.is_some_and(|it| it.bounds == planned.bounds && it.payers == planned.payers) {
-            continue;
-        }
-        let held = steward.governor.measure(id).map_err(failed)?;
-        if held > limit {
-            found.push((id, held, limit));
-        }
-    }
-    if new.default != old.default
-        && let Some(limit) = new.default.and_then(|bounds| bounds.limit())
-    {
-        let readings = steward.governor.readings();
-        let over = readings
-            .iter()
-            .filter(|it| it.is_default && it.held > limit);
-        found.extend(over.map(|it| (it.id, it.held, limit)));
-    }
-    Ok(found)
-}
-
-fn set_limit(steward: &mut Steward, uid: Uid, change: LimitChange) -> Answer {
-    only_root(uid, "set limits")?;
-    let LimitChange { who, memory, force } = change;
-    let bounds = memory
-        .resolve(steward.roster.ram())
-        .map_err(|error| refusal(ErrorKind::BadRequest, format!("limit for {who}: {error}")))?;
-    let mut limits = steward.roster.limits().clone();
-    limits
-        .set(&who, memory)
-        .map_err(|error| config_refusal(&error))?;
-    let plan = steward.roster.plan_with(&limits);
-    let over = if force {
-        Vec::new()
-    } else {
-        too_low(steward, &plan)?
-    };
-    if let Some(&(id, held, limit)) = over.first() {
-        let name = steward.roster.name_of(id).0;
-        let others = match over.len() {
-            1 => String::new(),
-            count => format!(", and {} more accounts are over it", count - 1),
-        };
-        let message = format!(
-            "{name} holds {held} now, more than the new limit of {limit}{others}: setting it would kill \
-             at once; wait, choose a larger limit, or add --force"
-        );
-        return Err(refusal(ErrorKind::Refused, message));
-    }
-    put_in_force(steward, limits, plan)?;
-    let limit = bounds
-        .limit()
-        .map_or_else(|| "none".to_owned(), |limit| limit.to_string());
-    steward.note(
-        EventKind::LimitChanged,
-        Some(who.to_string()),
-        format!("memory limit {limit} ({})", memory.limit),
-    );
-    Ok(Reply::Changed {
-        remarks: remarks_on(steward, &who),
-    })
-}
-
-fn clear_limit(steward: &mut Steward, uid: Uid, who: &Who) -> Answer {
-    only_root(uid, "clear limits")?;
-    let mut limits = steward.roster.limits().clone();
-    if !limits.clear(who).map_err(|error| config_refusal(&error))? {
-        return Err(refusal(
-            ErrorKind::NotFound,
-            format!("no limit is set for {who}"),
-        ));
-    }
-    let plan = steward.roster.plan_with(&limits);
-    put_in_force(steward, limits, plan)?;
-    steward.note(
-        EventKind::LimitChanged,
-        Some(who.to_string()),
-        "limit cleared".to_owned(),
-    );
-    Ok(Reply::Changed {
-        remarks: Vec::new(),
-    })
-}
-
-fn remarks_on(steward: &Steward, who: &Who) -> Vec<String> {
-    let remarks = steward.roster.plan().remarks.iter();
-    remarks
-        .filter(|(it, _)| it == who)
-        .map(|(who, text)| format!("{who}: {text}"))
-        .collect()
-}
-
-/// Written down first, in force then; if it cannot be put in force the file gets its old text back.
-fn put_in_force(
-    steward: &mut Steward,
-    mut limits: bursar_config::Limits,
-    plan: Plan,
-) -> Result<(), Refusal> {
-    let path = limits.path().to_owned();
-    limits
-        .store(&path)
-        .map_err(|error| config_refusal(&error))?;
-    if let Err(error) = steward.governor.apply(&plan) {
-        let mut old = limits;
-        let wanted: Vec<_> = steward
-            .roster
-            .limits()
-            .iter()
-            .map(|it| (it.who.clone(), it.memory, it.rows.clone()))
-            .collect();
-        let stray: Vec<Who> = old.iter().map(|it| it.who.clone()).collect();
-        let undone = stray
-            .iter()
-            .filter(|who| !wanted.iter().any(|(it, _, _)| it == *who))
-            .try_for_each(|who| old.clear(who).map(drop))
-            .and_then(|()| {
-                wanted
-                    .iter()
-                    .try_for_each(|(who, spec, rows)| put_back(&mut old, who, *spec, rows))
-            })
-            .and_then(|()| old.store(&path));
-        let fate = match undone {
-            Ok(()) => "nothing was changed".to_owned(),
-            Err(other) => format!("{path:?} could not be put back either: {other}"),
-        };
-        return Err(refusal(
-            ErrorKind::Failed,
-            format!("cannot put the limit in force: {error:#}; {fate}"),
-        ));
-    }
-    steward.roster.adopt(limits, plan);
-    steward.limits_changed();
-    Ok(())
-}
-
-/// An entry as it was.
-fn put_back(
-    limits: &mut bursar_config::Limits,
-    who: &Who,
-    memory: BoundsSpec,
-    rows: &BTreeMap<Resource, RowBounds>,
-) -> Result<(), ConfigError> {
-    // Rows that were not there go.
-    let mut all: BTreeMap<Resource, RowBounds> = limits
-        .get(who)
-        .map(|limit| limit.rows.keys().copied())
-        .into_iter()
-        .flatten()
-        .map(|resource| (resource, RowBounds::UNLIMITED))
-        .collect();
-    all.extend(rows);
-    limits.set(who, memory)?;
-    if all.is_empty() {
-        return Ok(());
-    }
-    limits.set_rows(who, &all)
-}
-
-/// What a user may see of the past.
-fn may_see<'a>(uid: Uid, account: Option<&'a str>) -> impl Fn(&Event) -> bool + 'a {
-    move |event| uid.get() == 0 || Recorder::concerns(event, uid, account)
-}
-
-fn own_account_name(steward: &mut Steward, uid: Uid) -> Option<String> {
-    let (id, _) = steward.payers().of(uid)?;
-    Some(steward.roster.name_of(id).0)
-}
-
-fn events(steward: &mut Steward, uid: Uid, since: Option<&str>) -> Answer {
-    let own = own_account_name(steward, uid);
-    let see = may_see(uid, own.as_deref());
-    let history = steward.recorder.history();
-    let Some(since) = since else {
-        return Ok(Reply::Events(
-            history
-                .recent()
-                .filter(|event| see(event))
-                .cloned()
-                .collect(),
-        ));
-    };
-    let moment = clock::parse_since(since, SystemTime::now())
-        .map_err(|error| refusal(ErrorKind::BadRequest, error.to_string()))?;
-    let since = clock::rfc3339(moment);
-    let is_remembered = history
-        .recent()
-        .next()
-        .is_some_and(|oldest| oldest.time <= since);
-    // Reading the files takes long: for root, when memory does not reach back far enough.
-    let found: Vec<Event> = if uid.get() == 0 && !is_remembered {
-        history.all_since(&since)
-    } else {
-        history
-            .recent()
-            .filter(|event| event.time >= since && see(event))
-            .cloned()
-            .collect()
-    };
-    Ok(Reply::Events(found))
-}
-
-fn why(steward: &mut Steward, uid: Uid, pid: Option<Pid>) -> Answer {
-    let is_kill = |event: &Event| {
-        matches!(
-            event.event,
-            EventKind::Kill | EventKind::KillFailed | EventKind::WouldKill
-        ) || (event.event == EventKind::NoVictim && event.files_bytes.is_some())
-    };
-    let own = own_account_name(steward, uid);
-    let see = may_see(uid, own.as_deref());
-    let history = steward.recorder.history();
-    let mut story: Vec<Event> = Vec::new();
-    for event in history.recent().filter(|event| see(event)) {
-        if is_kill(event) && pid.is_none_or(|pid| event.pid == Some(pid)) {
-            story = vec![event.clone()];
-        } else if let Some(kill) = story.first()
-            && event.event == EventKind::Reaped
-            && event.pid == kill.pid
-            && story.len() == 1
-        {
-            story.push(event.clone());
-        }
-    }
-    Ok(Reply::Why(story))
 }
 
 impl Steward {

@@ -45,26 +45,26 @@ impl Roster {
             .and_then(|text| toml::from_str(&text).ok())
             .unwrap_or_default();
         let users = Users::new(REMEMBERED_NAMES);
-        let plan = Plan::default();
         let mut roster = Self {
-            limits,
-            plan,
+            limits: Limits::new(path),
+            plan: Plan::default(),
             users,
             ram,
             last_known,
             last_known_path,
         };
-        roster.resolve();
+        let plan = roster.plan_with(&limits);
+        roster.adopt(limits, plan);
         Ok(roster)
     }
 
-    /// Reads the limits again; the old ones stay when the new ones are wrong.
-    pub(crate) fn reload(&mut self) -> Result<(), ConfigError> {
-        let path = self.limits.path().to_owned();
-        self.limits = Limits::load(&path)?.unwrap_or_else(|| Limits::new(&path));
+    /// The limits as they are written now, and what they mean; those before stay until they are adopted.
+    pub(crate) fn read_again(&mut self) -> Result<(Limits, Plan), ConfigError> {
+        let path = self.limits.path();
+        let limits = Limits::load(path)?.unwrap_or_else(|| Limits::new(path));
         self.users.forget();
-        self.resolve();
-        Ok(())
+        let plan = self.plan_with(&limits);
+        Ok((limits, plan))
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -98,14 +98,14 @@ impl Roster {
     pub(crate) fn adopt(&mut self, limits: Limits, plan: Plan) {
         self.limits = limits;
         self.plan = plan;
-    }
-
-    fn resolve(&mut self) {
-        let limits = self.limits.clone();
-        self.plan = self.plan_with(&limits);
         if let Err(error) = self.remember() {
             tracing::warn!(path = %self.last_known_path.display(), %error, "names looked up could not be kept for when the directory is down");
         }
+    }
+
+    /// Later limits were written down and cannot be put in force: the file says again what it said.
+    pub(crate) fn write_over(&mut self, later: &Limits) -> Result<(), ConfigError> {
+        self.limits.store_over(later)
     }
 
     fn remember(&self) -> io::Result<()> {

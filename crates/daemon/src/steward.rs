@@ -2,14 +2,19 @@
 //! The daemon's parts together, and what it does when something happens: observe (governor) → decide
 //! (already done, or bursar-policy) → act (executioner, reaper, chores) → record.
 
+mod remarks;
+mod victims;
+
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use bursar_host::{MemoryFiles, Proc, clock, machine};
-use bursar_model::{AccountId, Bytes, Event, EventKind, KillManner, Nanos, Pid, Trigger, Uid};
+use bursar_config::Limits;
+use bursar_host::{MemoryFiles, Proc, machine};
+use bursar_model::{AccountId, Bytes, Event, EventKind, Uid};
+use bursar_policy::Plan;
 use bursar_protocol::Reserve;
 
 use crate::auditor::{Auditor, News};
@@ -18,13 +23,12 @@ use crate::chores::Chores;
 use crate::control::ClientId;
 use crate::courtesy::Courtesy;
 use crate::entering::Entered;
-use crate::executioner::{Execution, execute, execute_chosen};
-use crate::fact::{Fact, Level, Victim};
-use crate::governor::Governor;
+use crate::fact::{Fact, Level};
+use crate::governor::{Governor, Reading};
 use crate::lately::Lately;
-use crate::oom::{self, OomWatch};
+use crate::oom::OomWatch;
 use crate::physpages::{Counter, Finished, Order};
-use crate::reaper::{Dying, Reaper};
+use crate::reaper::Reaper;
 use crate::recorder::{Message, Recorder};
 use crate::reservations::{Asker, Denied, Reservations};
 use crate::roster::Roster;
@@ -188,20 +192,6 @@ impl Steward {
         }
     }
 
-    /// Where the kernel half reaches its victim only at the victim's own next event, that event and
-    /// bursard, who was asked meanwhile, may both have sent the signal: who tells first is believed.
-    fn killed(&mut self, victim: &Victim, trigger: Trigger, reason: Option<String>) {
-        if !self.killed.is_new(victim.pid, victim.started) {
-            tracing::debug!(pid = %victim.pid, ?trigger, "killed twice; told once");
-            return;
-        }
-        let (event, message) = self
-            .recorder
-            .kill(victim, trigger, reason, &mut self.roster);
-        self.fresh.push(event);
-        self.tell(message);
-    }
-
     /// No kill would free them: their user is to remove them, so he is told which.
     fn tell_of_files(&mut self, level: &Level, stuck: Bytes) {
         let users: BTreeSet<Uid> = self.payers().payers_of(level.account).into_iter().collect();
@@ -213,51 +203,6 @@ impl Steward {
         self.tell(message);
     }
 
-    /// Somebody chose and left the signal to us.
-    fn carry_out(&mut self, victim: Victim) {
-        if self.mandate.dry_run {
-            if self.mentioned.is_new(victim.pid, victim.started) {
-                let event = self.recorder.would_kill(&victim, &mut self.roster);
-                self.fresh.push(event);
-            }
-            return;
-        }
-        if !self.mandate.notifier {
-            return;
-        }
-        let pid = victim.pid;
-        let (execution, pidfd) = execute_chosen(&self.proc, pid, victim.started);
-        let signalled = execution.signalled();
-        self.executed(victim, execution, None);
-        if let Some(at) = signalled {
-            self.reaper.reap(Dying {
-                pid,
-                pidfd,
-                signalled: at,
-                private: None,
-            });
-        }
-    }
-
-    fn executed(&mut self, mut victim: Victim, execution: Execution, reason: Option<String>) {
-        match execution {
-            Execution::Signalled(at) => {
-                let trigger = match victim.level.trigger {
-                    Trigger::Poll => Trigger::Poll,
-                    Trigger::Event | Trigger::Timer | Trigger::Notifier => Trigger::Notifier,
-                };
-                victim.latency = Nanos::new(at.get().saturating_sub(victim.level.at.get()));
-                self.killed(&victim, trigger, reason);
-            }
-            // The breach is over as far as this process goes.
-            Execution::Gone => {}
-            Execution::Spared(why) => {
-                let event = self.recorder.kill_failed(&victim, &why, &mut self.roster);
-                self.fresh.push(event);
-            }
-        }
-    }
-
     /// Takes what the reapers tell.
     pub(crate) fn collect_news(&mut self) -> Result<()> {
         // What was killed was written down before the reapers were told: so it is read here.
@@ -267,52 +212,6 @@ impl Steward {
             self.fresh.extend(event);
         }
         Ok(())
-    }
-
-    /// Helps the kernel's OOM killer with victims of accounts that have a limit.
-    pub(crate) fn attend_oom(&mut self) {
-        let marked = self.oom.as_mut().map(OomWatch::drain).unwrap_or_default();
-        if marked.is_empty() {
-            return;
-        }
-        // All are held before anybody asks what they have entered.
-        let held: Vec<_> = marked
-            .into_iter()
-            .map(|it| (it, oom::hold(&self.proc, it.pid)))
-            .collect();
-        let payers = self.payers();
-        let entered = Entered::of(&*self.governor).ok();
-        for (oom::Marked { pid, uid, private }, hold) in held {
-            // Gone already: the kernel's word for whose it was.
-            let (pidfd, uid) = match hold {
-                Some((pidfd, uid)) => (Some(pidfd), Some(uid)),
-                None => (None, uid),
-            };
-            let Some(uid) = uid else {
-                tracing::info!(%pid, "the kernel's OOM killer took a process that was gone before it could be looked at");
-                continue;
-            };
-            // Of a number that may be another's by now nobody knows what it has entered.
-            let entered = entered
-                .as_ref()
-                .filter(|_| pidfd.is_some())
-                .and_then(|it| it.account_of(pid, &payers));
-            let own = || payers.of(uid).map(|(id, _)| id);
-            let Some(account) = entered.or_else(own) else {
-                continue;
-            };
-            if self.mandate.dry_run || self.recorder.awaits(pid) {
-                continue;
-            }
-            self.recorder
-                .expect_oom_victim(pid, uid, account, &mut self.roster);
-            self.reaper.reap(Dying {
-                pid,
-                pidfd,
-                signalled: clock::monotonic(),
-                private,
-            });
-        }
     }
 
     pub(crate) fn oom(&self) -> Option<BorrowedFd<'_>> {
@@ -342,101 +241,6 @@ impl Steward {
     /// What a check of the ledger has found.
     pub(crate) fn ledger_checked(&mut self) -> Option<News> {
         self.auditor.drain()
-    }
-
-    /// An account that wants it has its largest process asked to end.
-    fn ask_first(&mut self, level: &Level) {
-        let is_over = level.limit.is_some_and(|limit| level.held > limit);
-        if self.mandate.dry_run
-            || is_over
-            || self.roster.manner_of(level.account) != KillManner::Graceful
-        {
-            return;
-        }
-        let Some(notice) = self.notice_of(level.account) else {
-            return;
-        };
-        let entered = match Entered::of(&*self.governor) {
-            Ok(entered) => entered,
-            Err(error) => {
-                tracing::warn!("nobody was asked to end: {error:#}");
-                return;
-            }
-        };
-        let payers = self.payers();
-        let users = payers.payers_of(level.account);
-        let pays = |pid: Pid, uid: Uid| match entered.account_of(pid, &payers) {
-            Some(account) => account == level.account,
-            None => users.contains(&uid),
-        };
-        let asked = self.courtesy.ask(&self.proc, level.account, pays, notice);
-        let Some(asked) = asked else { return };
-        let (event, message) = self.recorder.asked(asked, level, &mut self.roster);
-        self.fresh.push(event);
-        self.tell(message);
-    }
-
-    fn notice_of(&self, account: AccountId) -> Option<Bytes> {
-        let readings = self.governor.readings();
-        readings
-            .into_iter()
-            .find(|it| it.id == account)?
-            .bounds
-            .notice()
-    }
-
-    /// Kills those who were asked, had their time, and are still in the way.
-    pub(crate) fn insist(&mut self) {
-        for asked in self.courtesy.overdue() {
-            let reading = self
-                .governor
-                .readings()
-                .into_iter()
-                .find(|it| it.id == asked.account);
-            let Some(reading) = reading else { continue };
-            if reading
-                .bounds
-                .notice()
-                .is_none_or(|notice| reading.held <= notice)
-            {
-                continue;
-            }
-            let level = Level {
-                at: clock::monotonic(),
-                account: asked.account,
-                trigger: Trigger::Notifier,
-                held: reading.held,
-                limit: reading.bounds.limit(),
-            };
-            let pid = asked.pidfd.pid();
-            let reason = format!(
-                "asked to end {} s ago; the account still holds {}, more than its notice",
-                crate::courtesy::GRACE.as_secs(),
-                reading.held
-            );
-            let victim = Victim {
-                level,
-                pid,
-                uid: asked.uid,
-                comm: asked.comm,
-                started: Nanos::new(0),
-                held: asked.held,
-                latency: Nanos::new(0),
-                candidates_met: 1,
-                candidates: Vec::new(),
-            };
-            let execution = execute(&asked.pidfd);
-            let signalled = execution.signalled();
-            self.executed(victim, execution, Some(reason));
-            if let Some(at) = signalled {
-                self.reaper.reap(Dying {
-                    pid,
-                    pidfd: Some(asked.pidfd),
-                    signalled: at,
-                    private: None,
-                });
-            }
-        }
     }
 
     fn tell(&mut self, message: Message) {
@@ -523,12 +327,10 @@ impl Steward {
         self.physpages_counted()?.order(Order { payers, entered })
     }
 
-    /// Reads the limits again; the old ones stay when the new ones are wrong.
+    /// Reads the limits again; the old ones stay when the new ones are wrong or do not fit.
     pub(crate) fn reload(&mut self) -> Result<()> {
-        self.roster.reload()?;
-        let plan = self.roster.plan().clone();
-        self.governor.apply(&plan)?;
-        self.limits_changed();
+        let (limits, plan) = self.roster.read_again()?;
+        self.adopt(limits, plan)?;
         let count = self.roster.limits().len();
         self.note(
             EventKind::Reloaded,
@@ -538,69 +340,25 @@ impl Steward {
         Ok(())
     }
 
-    /// What an administrator should know.
-    pub(crate) fn remarks(&mut self) -> Vec<String> {
-        let mut remarks = self.standing_remarks.clone();
-        remarks.extend(self.watermarks.remark.clone());
-        remarks.extend(
-            self.roster
-                .plan()
-                .remarks
-                .iter()
-                .map(|(who, text)| format!("{who}: {text}")),
-        );
-        remarks.extend(self.beancounters.remarks(&*self.governor, &self.roster));
-        let status = self.governor.status();
-        if status.attached && status.timer && !status.counts_files {
-            remarks.push(
-                "files in tmpfs that no process maps do not count: the kernel half could not load what \
-                 counts them"
-                    .to_owned(),
-            );
+    /// Puts other limits in force; those before hold again when that fails half-way.
+    pub(crate) fn adopt(&mut self, limits: Limits, plan: Plan) -> Result<()> {
+        if let Err(error) = self.governor.apply(&plan) {
+            return Err(match self.governor.apply(self.roster.plan()) {
+                Ok(()) => error,
+                Err(other) => error.context(format!(
+                    "the limits before could not be put back in force either, restart bursard: {other:#}"
+                )),
+            });
         }
+        self.roster.adopt(limits, plan);
+        self.limits_changed();
+        Ok(())
+    }
+
+    /// How an account stands; `None` where there is no such account yet.
+    pub(crate) fn reading_of(&self, id: AccountId) -> Option<Reading> {
         let readings = self.governor.readings();
-        for reading in readings.iter().filter(|it| it.is_stuck()) {
-            let (name, _) = self.roster.name_of(reading.id);
-            remarks.push(format!(
-                "{name} holds {} in files that no kill would free (see: bursar why)",
-                reading.stuck
-            ));
-        }
-        let history = self.recorder.history();
-        let facts = [
-            (
-                status.events_lost,
-                "events did not fit the ring buffer (ledger.events_bytes)",
-            ),
-            (
-                status.records_full,
-                "times a process did not fit the ledger (ledger.max_processes)",
-            ),
-            (
-                status.accounts_full,
-                "times a user did not fit the ledger (ledger.max_accounts)",
-            ),
-            (
-                status.members_lost,
-                "children could not be kept in the account their parents have entered",
-            ),
-            (
-                history.unwritten,
-                "events could not be written to the history",
-            ),
-            (history.unreadable, "lines of the history were no events"),
-            (
-                self.chores.dropped(),
-                "messages to users or reviews of the last defence did not fit",
-            ),
-        ];
-        remarks.extend(
-            facts
-                .iter()
-                .filter(|(count, _)| *count > 0)
-                .map(|(count, what)| format!("{count} {what}")),
-        );
-        remarks
+        readings.into_iter().find(|it| it.id == id)
     }
 
     /// The account a name in an event stands for is compared by name; who may see it by user.

@@ -38,6 +38,7 @@ mod proc;
 #[expect(unsafe_code, reason = "sched_setscheduler is in no safe library")]
 pub mod sched;
 mod terminals;
+mod timer;
 #[expect(unsafe_code, reason = "questions to namespaces are in no safe library")]
 mod user_namespaces;
 mod users;
@@ -63,5 +64,6 @@ pub use rustix::io::Errno;
 pub use rustix::process::Signal;
 pub use sched::Changed;
 pub use terminals::{MAX_TERMINALS, Terminals, Told};
+pub use timer::Timer;
 pub use user_namespaces::UserNamespaces;
 pub use users::{Members, Users};

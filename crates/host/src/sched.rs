@@ -4,6 +4,8 @@
 //! A thread is named by its number; whoever calls holds a pidfd of its process and asks it afterwards
 //! whether the number can have changed hands.
 
+use std::{fs, io};
+
 use bursar_model::Pid;
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
@@ -184,6 +186,22 @@ fn allow_cpus(thread: Pid, may: impl Fn(usize) -> bool) -> Changed {
         Ok(()) => Changed::Done,
         Err(Errno::SRCH) => Changed::Gone,
         Err(_) => Changed::Denied,
+    }
+}
+
+/// Gives the session that the caller leads this nice value among all sessions (sched(7) "The autogroup feature"):
+/// where the kernel shares CPUs by sessions, a thread's own counts among those of its session only. Nothing where
+/// there are no autogroups, or the caller's session is somebody else's.
+///
+/// # Errors
+/// EPERM without CAP_SYS_NICE for less than 0; EAGAIN when it was changed a moment ago and the caller has none.
+pub fn weigh_own_session(nice: i8) -> io::Result<()> {
+    if rustix::process::getsid(None)? != rustix::process::getpid() {
+        return Ok(());
+    }
+    match fs::write("/proc/self/autogroup", nice.to_string()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
     }
 }
 

@@ -8,6 +8,7 @@ use bursar_host::HostError;
 use bursar_host::sched::{self, Changed, Class};
 use bursar_model::Pid;
 
+use crate::beats::Beats;
 use crate::clerk::Clerk;
 use crate::job::Job;
 use crate::lead::Lead;
@@ -158,7 +159,8 @@ fn possible_priority() -> Result<Priority, std::io::Error> {
 
 fn start_ticker(name: &str, priority: Priority, seat: &Arc<Seat>) -> Result<Pid, std::io::Error> {
     let seat = Arc::clone(seat);
-    start(name, priority, 1, move || seat.ticker.run())
+    let beats = Beats::new()?;
+    start(name, priority, 1, move || seat.ticker.run(beats))
 }
 
 /// Starts a thread; its number.

@@ -91,28 +91,7 @@ impl Lead {
         let mut cases: Vec<Case> = job
             .victims
             .iter()
-            .map(|victim| {
-                let facts = victim.seen.as_ref().map(|it| &it.facts);
-                let plan = match facts {
-                    Some(facts) => reap_plan(facts, machine),
-                    None => reap_plan(&unseen(machine.cpus), machine),
-                };
-                Case {
-                    victim: victim.clone(),
-                    seen: victim.seen.clone(),
-                    plan,
-                    signalled: victim.signalled,
-                    was_raised: false,
-                    is_pressing: job.errand == Errand::Reap,
-                    parted: Vec::new(),
-                    // Afterwards it is too late to ask: a victim that leaves its memory to another is
-                    // gone in no time.
-                    twin: match job.errand {
-                        Errand::Kill => twin::find(&self.looker.proc, victim.pidfd.pid()),
-                        Errand::Reap => None,
-                    },
-                }
-            })
+            .map(|victim| self.open(victim, job.errand, machine))
             .collect();
         // Of a victim that is dying already nothing is known yet, and there is no time to ask.
         let pace = if job.errand == Errand::Reap {
@@ -139,14 +118,19 @@ impl Lead {
             case.parted = hands::threads(&self.looker, &case.victim.pidfd);
             hands::send_elsewhere(&case.parted);
         }
-        let number = mate.as_ref().map_or(0, |mate| mate.call(&job));
-        if let (Errand::Kill, Some(mate)) = (job.errand, &mate) {
-            mate.await_ready(number);
+        let called = mate.as_ref().and_then(|mate| mate.call(&job));
+        if let (Errand::Kill, Some(called)) = (job.errand, &called) {
+            called.await_ready();
         }
         self.pacer.begin(&self.seat, pace, expected);
-        if let Some(mate) = mate.as_ref().filter(|_| number != 0) {
-            self.pacer.begin(&mate.seat, pace, expected);
+        if let Some(called) = &called {
+            self.pacer.begin(called.seat(), pace, expected);
         }
+        let send_off = || {
+            if let Some(called) = &called {
+                called.go();
+            }
+        };
         match job.errand {
             Errand::Kill => {
                 // The pacer wakes up before a victim that is on its way at once, not between signal and reaping;
@@ -156,15 +140,13 @@ impl Lead {
                     self.pacer.ring();
                 }
                 cases.retain_mut(|case| self.signal(case));
-                if let Some(mate) = &mate {
-                    mate.go(number);
+                send_off();
+                if mate.is_some() {
                     self.pacer.ring();
                 }
             }
             Errand::Reap => {
-                if let Some(mate) = &mate {
-                    mate.go(number);
-                }
+                send_off();
                 self.pacer.ring();
                 for case in &mut cases {
                     if case.seen.is_none() {
@@ -189,6 +171,28 @@ impl Lead {
         self.pacer.end(&self.seat);
         for (case, outcome) in cases.into_iter().zip(outcomes) {
             self.conclude(case, outcome, now);
+        }
+    }
+
+    fn open(&self, victim: &Victim, errand: Errand, machine: MachineFacts) -> Case {
+        let plan = match &victim.seen {
+            Some(seen) => reap_plan(&seen.facts, machine),
+            None => reap_plan(&unseen(machine.cpus), machine),
+        };
+        Case {
+            victim: victim.clone(),
+            seen: victim.seen.clone(),
+            plan,
+            signalled: victim.signalled,
+            was_raised: false,
+            is_pressing: errand == Errand::Reap,
+            parted: Vec::new(),
+            // Afterwards it is too late to ask: a victim that leaves its memory to another is gone in no
+            // time.
+            twin: match errand {
+                Errand::Kill => twin::find(&self.looker.proc, victim.pidfd.pid()),
+                Errand::Reap => None,
+            },
         }
     }
 

@@ -13,6 +13,7 @@
 )]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
 
+mod beats;
 mod clerk;
 mod crew;
 mod hands;

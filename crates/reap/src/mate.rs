@@ -35,11 +35,37 @@ pub(crate) struct Mate {
     go: AtomicU64,
 }
 
+/// It has heard of a job, and waits for the word.
+pub(crate) struct Called<'a> {
+    mate: &'a Mate,
+    number: u64,
+}
+
+impl Called<'_> {
+    /// Waits until it is ready, for a moment.
+    pub(crate) fn await_ready(&self) {
+        let end = Instant::now() + PATIENCE;
+        while self.mate.ready.load(Ordering::Acquire) < self.number && Instant::now() < end {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Its seat.
+    pub(crate) const fn seat(&self) -> &Arc<Seat> {
+        &self.mate.seat
+    }
+
+    /// Sends it off; whoever does has entered it with the pacer ([`Pacer::begin`]).
+    pub(crate) fn go(&self) {
+        self.mate.go.store(self.number, Ordering::Release);
+    }
+}
+
 impl Mate {
-    /// Calls the mate for a job; the call's number, or 0 when it still has another.
-    pub(crate) fn call(&self, job: &Arc<Job>) -> u64 {
+    /// Calls the mate for a job; `None` while it still has another.
+    pub(crate) fn call(&self, job: &Arc<Job>) -> Option<Called<'_>> {
         if self.at_work.swap(true, Ordering::AcqRel) {
-            return 0;
+            return None;
         }
         let number = self.go.load(Ordering::Acquire).saturating_add(1);
         let call = Call {
@@ -48,22 +74,7 @@ impl Mate {
         };
         *self.call.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
         self.bell.notify_one();
-        number
-    }
-
-    /// Waits until it is ready, for a moment.
-    pub(crate) fn await_ready(&self, number: u64) {
-        let end = Instant::now() + PATIENCE;
-        while number != 0 && self.ready.load(Ordering::Acquire) < number && Instant::now() < end {
-            std::hint::spin_loop();
-        }
-    }
-
-    /// Sends it off; whoever does has entered it with the pacer ([`Pacer::begin`]).
-    pub(crate) fn go(&self, number: u64) {
-        if number != 0 {
-            self.go.store(number, Ordering::Release);
-        }
+        Some(Called { mate: self, number })
     }
 
     /// The thread.

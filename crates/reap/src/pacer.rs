@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bursar_host::sched::{self, Changed, Class};
 use bursar_host::{HeirMutex, Pidfd, clock};
@@ -24,12 +25,10 @@ use crate::seat::Seat;
 const MOST_AWAITED: usize = 512;
 /// Changing a thread's class takes some 2 us: a victim with more of them has its share only.
 const MOST_IN_RHYTHM: usize = 4;
-/// Among everybody else.
+/// Among everybody else. Whoever is put above others and back many times a second has one weight only: with two the
+/// kernel multiplies what the thread's whole control group owes others by each change (a group's lag in EEVDF), and
+/// everybody in it, root's shell beside `bursar kill`, waits for seconds (docs/REAP.md).
 const AMONG: Class = Class::Patient(SHARE_NICE);
-/// On the way down from above everybody to [`AMONG`]: the kernel remembers what a thread was owed when it was last
-/// among others (EEVDF's lag) and has everybody else pay it, many times over to one who weighs much: neighbours
-/// waited for 20 ms. Taken on by a light one the debt is light, and stays so.
-const BETWEEN: Class = Class::Patient(19);
 
 /// Whoever competes at a pace.
 #[derive(Debug)]
@@ -209,10 +208,8 @@ impl Pacer {
                     .iter()
                     .map(|it| PollFd::from_borrowed_fd(it.as_fd(), PollFlags::IN)),
             );
-            let timeout = timeout.map(|nanos| Timespec {
-                tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(1),
-                tv_nsec: i64::try_from(nanos % 1_000_000_000).unwrap_or(0),
-            });
+            let timeout = timeout.map(Duration::from_nanos);
+            let timeout = timeout.and_then(|left| Timespec::try_from(left).ok());
             let _ = poll(&mut fds, timeout.as_ref());
             drop(fds);
             let _ = rustix::io::read(&self.bell, &mut [0; 8]);
@@ -308,11 +305,6 @@ impl Entry {
         }
     }
 
-    /// Whether this leads from above everybody to among everybody.
-    const fn comes_down(&self, class: Class) -> bool {
-        matches!(self.class, Some(Class::RealTime(_))) && matches!(class, Class::Patient(_))
-    }
-
     fn put(&mut self, class: Class) {
         if self.is_fixed || self.class == Some(class) {
             return;
@@ -321,9 +313,6 @@ impl Entry {
         for &thread in &self.threads {
             if !self.still_has(thread) {
                 continue;
-            }
-            if self.comes_down(class) && thread != sched::own_thread() {
-                let _ = sched::set_class(thread, BETWEEN);
             }
             match sched::set_class(thread, class) {
                 Changed::Denied => {

@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 use bursar_policy::BEAT;
 
+use crate::beats::Beats;
+
 /// Reading it takes a page and gives it back (fs/proc/base.c, get_mm_cmdline()).
 const TAKES_A_PAGE: &str = "/proc/self/cmdline";
 /// So many a beat: an eighth is left of a batch.
@@ -53,7 +55,7 @@ impl Ticker {
     }
 
     /// The thread.
-    pub(crate) fn run(&self) {
+    pub(crate) fn run(&self, mut beats: Beats) {
         // Without it, beats only.
         let file = File::open(TAKES_A_PAGE).ok();
         loop {
@@ -65,11 +67,22 @@ impl Ticker {
                     .unwrap_or_else(PoisonError::into_inner);
             }
             drop(is_wanted);
-            let mut pages = file.as_ref();
-            while *self.lock() {
-                std::thread::sleep(Duration::from_nanos(BEAT.get()));
-                pages = pages.filter(|it| take_pages(it));
+            // Whatever fails, it does not go on without sleeping.
+            if let Err(error) = self.beat(&mut beats, file.as_ref()) {
+                tracing::warn!(%error, "a reaper's CPU was not kept open to others");
+                self.stop();
             }
+        }
+    }
+
+    fn beat(&self, beats: &mut Beats, mut pages: Option<&File>) -> std::io::Result<()> {
+        beats.start(Duration::from_nanos(BEAT.get()))?;
+        loop {
+            beats.wait()?;
+            if !*self.lock() {
+                return beats.stop();
+            }
+            pages = pages.filter(|it| take_pages(it));
         }
     }
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One tick: observe, decide, act, note. Whoever runs it gives it the time and asks when to come again.
 
+mod slow;
+
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -11,8 +13,6 @@ use bursar_model::{Nanos, Uid};
 use bursar_policy::watermarks::{Model, ModelChoice, Reason, Sample, ScaleBounds, Verdict};
 
 use crate::compactor::Compactor;
-use crate::dentries;
-use crate::huge_pages::highest_scale;
 use crate::journal::{Act, Journal, Record, Tally, is_news};
 use crate::knob::Knob;
 use crate::originals::{Originals, OriginalsError, Restored};
@@ -27,7 +27,7 @@ const CLOSE: Duration = Duration::from_millis(100);
 const CALM: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 /// That rate, bytes a second: what one node's memory bus lets be written.
 const FASTEST_DEMAND: u64 = 4 << 30;
-/// What changes slowly is looked at this often: huge pages, negative dentries.
+/// What changes slowly is looked at this often.
 const SLOW_NS: u64 = 10_000_000_000;
 /// What is not done goes into the log this often.
 const TOLD_EVERY_NS: u64 = 60_000_000_000;
@@ -429,94 +429,6 @@ impl Engine {
         }
     }
 
-    /// Sysctls that are set once (S4 "Doing more").
-    fn set_sysctls(&mut self) {
-        let Some(originals) = &mut self.originals else {
-            return;
-        };
-        for (sysctl, value) in &self.settings.sysctls {
-            let knob = Knob::of(*sysctl, &self.places);
-            let done = match knob.read() {
-                Ok(Some(current)) if current == *value => Ok(()),
-                Ok(Some(current)) => originals.turn(&knob, current, *value),
-                Ok(None) => Err(std::io::Error::other("this kernel does not have it")),
-                Err(error) => Err(error),
-            };
-            match done {
-                Ok(()) => self.effort.writes = self.effort.writes.saturating_add(1),
-                Err(error) => {
-                    let remark = format!("{} could not be set to {value}: {error}", knob.name());
-                    tracing::warn!("{remark}");
-                    self.remarks.push(remark);
-                }
-            }
-        }
-    }
-
-    /// Huge pages and negative dentries.
-    fn look_at_slow_things(&mut self) {
-        let managed = self.observer.sample().managed();
-        let shift = bursar_host::machine::page_size().shift();
-        let huge = self.observer.memory().map_or(0, |it| it.hugetlb.get());
-        let has_changed = huge != self.huge_bytes;
-        if has_changed {
-            self.huge_bytes = huge;
-            let highest = highest_scale(self.settings.max_scale, managed, huge >> shift);
-            self.bounds = ScaleBounds::new(self.bounds.lowest(), highest);
-            self.model.rebound(self.bounds);
-            tracing::info!(
-                huge_bytes = huge,
-                max_scale = self.bounds.highest(),
-                "the number of huge pages changed"
-            );
-        }
-        if self.settings.negative_dentries_permille > 0 {
-            self.look_at_dentries(managed << shift, huge, has_changed);
-        }
-    }
-
-    fn look_at_dentries(&mut self, managed_bytes: u64, huge: u64, has_changed: bool) {
-        let share = self.settings.negative_dentries_permille;
-        self.dentries = dentries::negative(&self.places.proc);
-        if self.standing != Standing::Acting {
-            return;
-        }
-        let Some(originals) = &mut self.originals else {
-            return;
-        };
-        let limit = Knob::of(Sysctl::NegativeDentryLimit, &self.places);
-        if let Ok(Some(current)) = limit.read() {
-            let wanted = dentries::limit_permille(share, managed_bytes, huge);
-            let is_ours = originals.original_of(Sysctl::NegativeDentryLimit).is_some();
-            if current != wanted && (has_changed || !is_ours) {
-                self.effort.writes = self.effort.writes.saturating_add(1);
-                if let Err(error) = originals.turn(&limit, current, wanted) {
-                    self.refused(limit.name(), &error);
-                }
-            }
-            return;
-        }
-        // Mainline has no limit; 6.18 can forget a name together with its file.
-        let forget = Knob::of(Sysctl::DentryNegative, &self.places);
-        let (Some(count), Ok(Some(current))) = (self.dentries, forget.read()) else {
-            return;
-        };
-        let cap = dentries::cap(share, managed_bytes, huge);
-        let wanted = match () {
-            () if count > cap => 1,
-            () if count < cap / 2 => originals
-                .original_of(Sysctl::DentryNegative)
-                .unwrap_or(current),
-            () => current,
-        };
-        if wanted != current {
-            self.effort.writes = self.effort.writes.saturating_add(1);
-            if let Err(error) = originals.turn(&forget, current, wanted) {
-                self.refused(forget.name(), &error);
-            }
-        }
-    }
-
     /// Puts everything back, and from now on only observes.
     pub fn put_back(&mut self) -> Vec<Restored> {
         let results = self.restore();
@@ -600,15 +512,6 @@ impl Engine {
     /// Knobs that are turned now, with their originals.
     pub fn turned(&self) -> &[crate::originals::Turned] {
         self.originals.as_ref().map_or(&[], Originals::turned)
-    }
-
-    /// Negative dentries when they were last looked at, and the most there should be.
-    pub fn negative_dentries(&self) -> Option<(u64, u64)> {
-        let shift = bursar_host::machine::page_size().shift();
-        let managed = self.observer.sample().managed() << shift;
-        let share = self.settings.negative_dentries_permille;
-        self.dentries
-            .map(|count| (count, dentries::cap(share, managed, self.huge_bytes)))
     }
 
     /// Stalls as the kernel half measured them; an error says why it does not.

@@ -43,6 +43,8 @@
 //! | `await=PATH` | waits until there is such a file |
 //! | `leave=N` | as `fork`, but the parent does the rest and the children wait for ever |
 //! | `deaf` | ignores SIGTERM |
+//! | `session` | the rest is done by a child in a session of its own, which is, where the kernel has them, an autogroup |
+//! | `spin` | wants a CPU, for ever |
 //! | `repeat=N` | the rest is done by N children, one after the other |
 //! | `forks-checked=MS` | forks children for so long; exits with 9 if one was signalled |
 //! | `exec` | the rest is done by a fresh image of this program |
@@ -325,6 +327,13 @@ fn become_twins(rest: &[String]) -> ! {
     }
 }
 
+/// Ends when they have ended: whoever ends us before ends our process group.
+fn outlive_children() -> ! {
+    // SAFETY: waits for our own children; no status is asked for.
+    while unsafe { libc::wait(std::ptr::null_mut()) } > 0 {}
+    exit(0)
+}
+
 fn perform(steps: &[String]) {
     let mut held: Vec<(*mut u8, usize)> = Vec::new();
     let mut small: Vec<Box<[u8; 48]>> = Vec::new();
@@ -516,6 +525,20 @@ fn perform(steps: &[String]) {
                     }
                 }
             }
+            "session" => {
+                if fork() > 0 {
+                    outlive_children()
+                }
+                // Whoever ends us ends our group, which it leaves.
+                // SAFETY: a plain system call about this process.
+                unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+                if let Err(error) = rustix::process::setsid() {
+                    fail(step, error);
+                }
+            }
+            "spin" => loop {
+                std::hint::spin_loop();
+            },
             "deaf" => {
                 // SAFETY: no handler of ours is installed.
                 unsafe { libc::signal(libc::SIGTERM, libc::SIG_IGN) };
@@ -588,9 +611,7 @@ fn perform(steps: &[String]) {
                 // `take_while` ends at once in a child, whose fork() returned 0.
                 let count = children.count() as u64;
                 if count == number(step, value) {
-                    // SAFETY: waits for our own children; no status is asked for.
-                    while unsafe { libc::wait(std::ptr::null_mut()) } > 0 {}
-                    exit(0)
+                    outlive_children()
                 }
             }
             "twin" => become_twins(&steps[index + 1..]),

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Stdio;
 
 use anyhow::{Context, Result, ensure};
-use bursar_model::EventKind;
+use bursar_model::{AccountStatus, EventKind};
 
 use crate::runner::{Place, Story};
 use crate::wait::until;
@@ -41,6 +41,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "more_users_than_the_ledger_has_room_for_are_counted",
         place: Place::Anywhere,
         tell: full_accounts,
+    },
+    Story {
+        name: "limits_that_do_not_fit_change_neither_the_file_nor_the_accounts",
+        place: Place::Anywhere,
+        tell: limits_that_do_not_fit,
     },
     Story {
         name: "without_root_it_says_so",
@@ -259,6 +264,65 @@ fn full_accounts(binaries: &Binaries) -> Result<()> {
     };
     ensure!(refusal.message.contains("max_accounts"), "{refusal:?}");
     Ok(())
+}
+
+fn limits_that_do_not_fit(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "nofit", "[ledger]\nmax_accounts = 4\n")?;
+    let path = world.daemon.limits_path();
+    let written = "\
+# as the administrator likes it
+[limits]
+60001 = { memory = \"64M\" } # his thesis
+\"=hall\" = { memory = \"1G\", kill = \"graceful\", granted = [\"60002\"] }
+";
+    fs::write(&path, written)?;
+    world.daemon.start()?;
+    let is_as_before = |world: &World, mib: u64| -> Result<()> {
+        let accounts = world.daemon.status()?.accounts;
+        // Some machines have a name for the number.
+        let name = |it: &AccountStatus| it.uid.map_or(it.account.clone(), |uid| uid.to_string());
+        let mut names: Vec<_> = accounts.iter().map(name).collect();
+        names.sort();
+        ensure!(names == ["60001", "=hall"], "{names:?}");
+        let found = world.daemon.memory("60001")?.limit;
+        ensure!(found.is_some_and(|it| it.get() == mib << 20), "{found:?}");
+        Ok(())
+    };
+
+    world.daemon.limit("60003", "1G")?;
+    let fits = fs::read_to_string(&path)?;
+    // By whoever is careful it is refused before it is written, otherwise put back.
+    for force in [false, true] {
+        let reply = world.daemon.try_limit("60004", "1G", force)?;
+        let bursar_protocol::Reply::Refused(refusal) = reply else {
+            anyhow::bail!("{reply:?}")
+        };
+        let says = |word: &str| refusal.message.contains(word);
+        ensure!(says("max_accounts"), "{refusal:?}");
+        ensure!(says("the old limits stay") == force, "{refusal:?}");
+    }
+    ensure!(fs::read_to_string(&path)? == fits, "the file is another");
+    // And goes on from there.
+    let cleared = world.bursar(&["limit", "clear", "60003"]).output()?;
+    ensure!(cleared.status.success(), "{cleared:?}");
+    ensure!(fs::read_to_string(&path)? == written, "the file is another");
+    is_as_before(&world, 64)?;
+
+    // The same by hand, with a change that would fit among those that do not.
+    let many: String = (60010..60020)
+        .map(|uid| format!("{uid} = {{ memory = \"1G\" }}\n"))
+        .collect();
+    fs::write(&path, format!("{}{many}", written.replace("64M", "96M")))?;
+    world.daemon.signal(libc::SIGHUP)?;
+    until("the complaint", || {
+        let log = world.daemon.log()?;
+        Ok(log.contains("the limits stay as they were").then_some(()))
+    })?;
+    is_as_before(&world, 64)?;
+    world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+    fs::write(&path, written.replace("64M", "96M"))?;
+    world.daemon.signal(libc::SIGHUP)?;
+    until("the new limit", || Ok(is_as_before(&world, 96).ok()))
 }
 
 fn without_root(binaries: &Binaries) -> Result<()> {

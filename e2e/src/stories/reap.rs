@@ -3,8 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bursar_model::EventKind;
@@ -113,6 +115,16 @@ pub(super) const STORIES: &[Story] = &[
         name: "one_cpu_is_enough_to_reap",
         place: Place::Guest,
         tell: one_cpu,
+    },
+    Story {
+        name: "kill_beside_busy_sessions_leaves_its_own_session_its_share",
+        place: Place::Anywhere,
+        tell: beside_busy_sessions,
+    },
+    Story {
+        name: "bursard_weighs_the_session_that_it_leads_and_no_other",
+        place: Place::Anywhere,
+        tell: own_session,
     },
 ];
 
@@ -671,4 +683,64 @@ fn one_cpu(binaries: &Binaries) -> Result<()> {
     ensure!(code == 0, "{said}");
     expect_back(&said, 48, "starved")?;
     last.expect_killed()
+}
+
+/// Where other sessions want every CPU the kernel shares by sessions (autogroups): what a reaper does to its own
+/// group's account there everybody in it pays, root's shell and these stories among them.
+fn beside_busy_sessions(binaries: &Binaries) -> Result<()> {
+    const KILLS: usize = 8;
+    const PATIENCE: Duration = Duration::from_secs(4);
+    let world = World::new(binaries, "rsessions", "")?;
+    let cpus = std::thread::available_parallelism()?.get();
+    let mut loops = Vec::new();
+    for uid in 60010..60010 + 2 * cpus {
+        let mut hog = world.hog(&format!("uid={uid} session say=there spin"))?;
+        hog.hear("there")?;
+        loops.push(hog);
+    }
+    let mut longest = Duration::ZERO;
+    for _ in 0..KILLS {
+        let mut hog = there(&world, &format!("uid={USER} hold=128M say=there pause"))?;
+        let start = Instant::now();
+        let (code, said) = kill_one(&world, hog.pid())?;
+        ensure!(code == 0, "{said}");
+        hog.expect_killed()?;
+        // Who sleeps and wakes up in our group has his turns as well.
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        longest = longest.max(start.elapsed());
+    }
+    println!(
+        "        {KILLS} kills beside {} loops, the longest {longest:?}",
+        loops.len()
+    );
+    ensure!(
+        longest < PATIENCE,
+        "a kill and what followed took {longest:?}"
+    );
+    Ok(())
+}
+
+fn own_session(binaries: &Binaries) -> Result<()> {
+    let weight_of = |pid: u32| fs::read_to_string(format!("/proc/{pid}/autogroup"));
+    let mut world = World::new(binaries, "rweight", "")?;
+    let Ok(ours) = weight_of(std::process::id()) else {
+        println!("        no autogroups here");
+        return Ok(());
+    };
+    world.daemon.start()?;
+    ensure!(
+        weight_of(world.daemon.pid()?)? == ours,
+        "another's was changed"
+    );
+    world.daemon.end(libc::SIGTERM)?;
+
+    let mut command = world.daemon.command()?;
+    // SAFETY: one system call between fork and exec.
+    unsafe { command.pre_exec(|| Ok(rustix::process::setsid().map(drop)?)) };
+    world.daemon.start_as(&mut command)?;
+    let weight = weight_of(world.daemon.pid()?)?;
+    ensure!(weight.trim_end().ends_with(" nice -8"), "{weight}");
+    Ok(())
 }

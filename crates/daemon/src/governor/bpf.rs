@@ -381,7 +381,7 @@ impl Governor for BpfGovernor {
             Some(account) => account.slot,
             None => self.open(id, false)?,
         };
-        self.half.resum_now()?;
+        let counted = self.half.resum_now();
         let held = self
             .half
             .books()
@@ -390,6 +390,7 @@ impl Governor for BpfGovernor {
         if known.is_none() {
             self.half.books().close_account(slot)?;
         }
+        counted?;
         Ok(held)
     }
 

@@ -2,15 +2,13 @@
 //! The poll trigger: a look at all of /proc every 200 ms. It exists for machines without BPF and as
 //! the comparison in the benchmarks: what S1 section 2.2 says of it holds.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
+use bursar_host::Timer;
 use bursar_model::{AccountId, Bytes, KernelHalfStatus, Trigger, TriggerKind};
 use bursar_policy::Plan;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
 
 use super::scan::Scan;
 use super::{Governor, Reading};
@@ -22,32 +20,16 @@ use crate::scope::Scope;
 #[derive(Debug)]
 pub(crate) struct PollGovernor {
     scan: Scan,
-    timer: OwnedFd,
-}
-
-/// A timer that fires every `milliseconds`.
-pub(super) fn ticking(milliseconds: u64) -> Result<OwnedFd> {
-    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-    let timer = timerfd_create(TimerfdClockId::Monotonic, flags).context("make a timer")?;
-    let every = Timespec {
-        tv_sec: i64::try_from(milliseconds / 1000).unwrap_or(1),
-        tv_nsec: i64::try_from(milliseconds % 1000).unwrap_or(0) * 1_000_000,
-    };
-    let schedule = Itimerspec {
-        it_interval: every,
-        it_value: every,
-    };
-    timerfd_settime(&timer, TimerfdTimerFlags::empty(), &schedule).context("set a timer")?;
-    Ok(timer)
+    timer: Timer,
 }
 
 impl PollGovernor {
     pub(crate) fn start(scope: Scope, counts_files: bool, milliseconds: u64) -> Result<Self> {
         let scan = Scan::new(scope, counts_files, Trigger::Poll)?;
-        Ok(Self {
-            scan,
-            timer: ticking(milliseconds)?,
-        })
+        let timer = Timer::polled().context("make a timer")?;
+        let every = Duration::from_millis(milliseconds);
+        timer.set(every, every).context("set a timer")?;
+        Ok(Self { scan, timer })
     }
 }
 
@@ -74,7 +56,7 @@ impl Governor for PollGovernor {
 
     fn drain(&mut self) -> Result<Vec<Fact>> {
         // Several ticks missed are one scan.
-        let _ = rustix::io::read(&self.timer, &mut [0; 8]);
+        let _ = self.timer.take_expiry();
         self.scan.run()
     }
 

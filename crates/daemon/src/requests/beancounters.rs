@@ -8,9 +8,8 @@ use bursar_model::{AccountId, Bill, Bytes, EventKind, Resource, SizeSpec, Uid, W
 use bursar_policy::Utilisation;
 use bursar_protocol::{ErrorKind, Refusal, Reply, RowsChange, UtilisationReport};
 
-use super::{
-    Answer, accounts_meant, config_refusal, only_root, put_in_force, refusal, remarks_on, rows_of,
-};
+use super::limits::{config_refusal, put_in_force, remarks_on};
+use super::{Answer, accounts_meant, only_root, refusal, rows_of};
 use crate::beancounters::note_on;
 use crate::entering;
 use crate::reservations::Asker;

@@ -2,8 +2,8 @@
 //! `reap-bench`: S2's table, normal kills against bursar's, for every state a victim can be in.
 //!
 //! ```text
-//! reap-bench table [--runs 15] [--size 512M] [--pages 4k|huge] [--state NAME]… [--method NAME]…
-//! reap-bench neighbours [--kills 20]
+//! reap-bench table [--runs 15] [--size 512M] [--pages 4k|huge] [--state NAME]… [--method NAME]… [--apart]
+//! reap-bench neighbours [--kills 20] [--apart]
 //! ```
 //!
 //! Needs root: it makes control groups and real-time threads. Everything is gone afterwards.
@@ -38,7 +38,11 @@ enum What {
     Victim(victim::Hold),
     /// A process that wants a CPU (started by the others)
     #[command(hide = true)]
-    Loop { cpu: usize },
+    Loop {
+        cpu: usize,
+        #[arg(long)]
+        apart: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -46,7 +50,7 @@ fn main() -> ExitCode {
         What::Table(table) => table.run(),
         What::Neighbours(neighbours) => neighbours.run(),
         What::Victim(hold) => hold.run(),
-        What::Loop { cpu } => victim::spin(cpu),
+        What::Loop { cpu, apart } => victim::spin(cpu, apart),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -25,6 +25,9 @@ pub(crate) struct Neighbours {
     /// Only these states
     #[arg(long, value_enum)]
     state: Vec<State>,
+    /// Victims and busy loops each in a session of their own, as other users' are
+    #[arg(long)]
+    apart: bool,
     /// Before each kill, wait so many seconds at most for the rest of the machine to be quiet
     #[arg(long, default_value_t = 0)]
     quiet: u64,
@@ -57,7 +60,7 @@ impl Neighbours {
                 // In turn, so that what else the machine does meets both alike.
                 for (&method, index) in Method::value_variants().iter().zip(1..) {
                     let is_quiet = self.quiet == 0 || await_quiet(Duration::from_secs(self.quiet))?;
-                    let scene = Scene::set(state, self.mib, PageKind::Small)?;
+                    let scene = Scene::set(state, self.mib, PageKind::Small, self.apart)?;
                     let probe = Probe::start(self.probes)?;
                     std::thread::sleep(Duration::from_millis(BEFORE_MS));
                     let trial = killer.kill(&scene, method)?;

@@ -70,7 +70,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    pub(crate) fn set(state: State, mib: usize, pages: PageKind) -> Result<Self> {
+    pub(crate) fn set(state: State, mib: usize, pages: PageKind, apart: bool) -> Result<Self> {
         let throttled = matches!(state, State::Quota10 | State::Quota5);
         let group = Group::new("victim", throttled)?;
         let hold = Hold {
@@ -83,6 +83,7 @@ impl Scene {
             },
             threads: if state == State::Threads { 8 } else { 0 },
             twins: if state == State::Twins { 2 } else { 0 },
+            apart,
         };
         let victim = Process::victim(hold, &group, throttled)?;
         let pid = victim.pid();
@@ -116,7 +117,9 @@ impl Scene {
         }
         let cpus = std::thread::available_parallelism()?.get();
         let loops = if state.has_loops() {
-            (0..cpus).map(Process::busy).collect::<Result<_>>()?
+            (0..cpus)
+                .map(|cpu| Process::busy(cpu, apart))
+                .collect::<Result<_>>()?
         } else {
             Vec::new()
         };

@@ -28,6 +28,9 @@ pub(crate) struct Table {
     /// Only these methods
     #[arg(long, value_enum)]
     method: Vec<Method>,
+    /// Victims and busy loops each in a session of their own, as other users' are
+    #[arg(long)]
+    apart: bool,
     /// Before each kill, wait so many seconds at most for the rest of the machine to be quiet
     #[arg(long, default_value_t = 0)]
     quiet: u64,
@@ -195,7 +198,7 @@ impl Table {
         if self.quiet > 0 && !await_quiet(Duration::from_secs(self.quiet))? {
             cell.disturbed += 1;
         }
-        let scene = Scene::set(cell.state, self.mib, self.pages)?;
+        let scene = Scene::set(cell.state, self.mib, self.pages, self.apart)?;
         let trial = killer.kill(&scene, cell.method)?;
         cell.times.push(trial.took);
         for report in trial.reports {

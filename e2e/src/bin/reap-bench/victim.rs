@@ -43,6 +43,9 @@ pub(crate) struct Hold {
     /// More processes that share the memory
     #[arg(long, default_value_t = 0)]
     pub(crate) twins: usize,
+    /// In a session of its own
+    #[arg(long)]
+    pub(crate) apart: bool,
 }
 
 fn idle() -> ! {
@@ -59,6 +62,9 @@ extern "C" fn be_twin(_: *mut libc::c_void) -> libc::c_int {
 impl Hold {
     /// Waits for a line, maps and touches, says so, waits to be killed.
     pub(crate) fn run(self) -> Result<()> {
+        if self.apart {
+            part()?;
+        }
         let mut line = String::new();
         std::io::stdin().lock().read_line(&mut line)?;
         const HUGE: usize = 2 << 20;
@@ -121,8 +127,17 @@ impl Hold {
     }
 }
 
+/// Into a session of its own: where the kernel has autogroups, it shares CPUs with others as a group.
+fn part() -> Result<()> {
+    rustix::process::setsid().context("begin a session")?;
+    Ok(())
+}
+
 /// Wants one CPU for itself, for ever.
-pub(crate) fn spin(cpu: usize) -> Result<()> {
+pub(crate) fn spin(cpu: usize, apart: bool) -> Result<()> {
+    if apart {
+        part()?;
+    }
     let pinned = sched::allow_cpu(sched::own_thread(), cpu);
     ensure!(pinned == Changed::Done, "cannot stay on CPU {cpu}");
     loop {
@@ -156,6 +171,7 @@ impl Process {
                 "--twins",
                 &hold.twins.to_string(),
             ])
+            .args(hold.apart.then_some("--apart"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -181,10 +197,11 @@ impl Process {
         }
     }
 
-    pub(crate) fn busy(cpu: usize) -> Result<Self> {
+    pub(crate) fn busy(cpu: usize, apart: bool) -> Result<Self> {
         let me = std::env::current_exe()?;
         let child = Command::new(me)
             .args(["loop", &cpu.to_string()])
+            .args(apart.then_some("--apart"))
             .spawn()
             .context("start a loop")?;
         Ok(Self {

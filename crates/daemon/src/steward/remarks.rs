@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What an administrator should know.
+
+use super::Steward;
+
+impl Steward {
+    /// What an administrator should know.
+    pub(crate) fn remarks(&mut self) -> Vec<String> {
+        let mut remarks = self.standing_remarks.clone();
+        remarks.extend(self.watermarks.remark.clone());
+        remarks.extend(
+            self.roster
+                .plan()
+                .remarks
+                .iter()
+                .map(|(who, text)| format!("{who}: {text}")),
+        );
+        remarks.extend(self.beancounters.remarks(&*self.governor, &self.roster));
+        let status = self.governor.status();
+        if status.attached && status.timer && !status.counts_files {
+            remarks.push(
+                "files in tmpfs that no process maps do not count: the kernel half could not load what \
+                 counts them"
+                    .to_owned(),
+            );
+        }
+        let readings = self.governor.readings();
+        for reading in readings.iter().filter(|it| it.is_stuck()) {
+            let (name, _) = self.roster.name_of(reading.id);
+            remarks.push(format!(
+                "{name} holds {} in files that no kill would free (see: bursar why)",
+                reading.stuck
+            ));
+        }
+        let history = self.recorder.history();
+        let facts = [
+            (
+                status.events_lost,
+                "events did not fit the ring buffer (ledger.events_bytes)",
+            ),
+            (
+                status.records_full,
+                "times a process did not fit the ledger (ledger.max_processes)",
+            ),
+            (
+                status.accounts_full,
+                "times a user did not fit the ledger (ledger.max_accounts)",
+            ),
+            (
+                status.members_lost,
+                "children could not be kept in the account their parents have entered",
+            ),
+            (
+                history.unwritten,
+                "events could not be written to the history",
+            ),
+            (history.unreadable, "lines of the history were no events"),
+            (
+                self.chores.dropped(),
+                "messages to users or reviews of the last defence did not fit",
+            ),
+        ];
+        remarks.extend(
+            facts
+                .iter()
+                .filter(|(count, _)| *count > 0)
+                .map(|(count, what)| format!("{count} {what}")),
+        );
+        remarks
+    }
+}

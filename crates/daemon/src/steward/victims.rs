@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Victims: of the kernel half, of its requests, of courtesy that did not help, of the kernel's OOM killer.
+
+use bursar_host::clock;
+use bursar_model::{KillManner, Nanos, Pid, Trigger, Uid};
+
+use super::Steward;
+use crate::courtesy::GRACE;
+use crate::entering::Entered;
+use crate::executioner::{Execution, execute, execute_chosen};
+use crate::fact::{Level, Victim};
+use crate::oom::{self, OomWatch};
+use crate::reaper::Dying;
+
+impl Steward {
+    /// Where the kernel half reaches its victim only at the victim's own next event, that event and
+    /// bursard, who was asked meanwhile, may both have sent the signal: who tells first is believed.
+    pub(super) fn killed(&mut self, victim: &Victim, trigger: Trigger, reason: Option<String>) {
+        if !self.killed.is_new(victim.pid, victim.started) {
+            tracing::debug!(pid = %victim.pid, ?trigger, "killed twice; told once");
+            return;
+        }
+        let (event, message) = self
+            .recorder
+            .kill(victim, trigger, reason, &mut self.roster);
+        self.fresh.push(event);
+        self.tell(message);
+    }
+
+    /// Somebody chose and left the signal to us.
+    pub(super) fn carry_out(&mut self, victim: Victim) {
+        if self.mandate.dry_run {
+            if self.mentioned.is_new(victim.pid, victim.started) {
+                let event = self.recorder.would_kill(&victim, &mut self.roster);
+                self.fresh.push(event);
+            }
+            return;
+        }
+        if !self.mandate.notifier {
+            return;
+        }
+        let pid = victim.pid;
+        let (execution, pidfd) = execute_chosen(&self.proc, pid, victim.started);
+        let signalled = execution.signalled();
+        self.executed(victim, execution, None);
+        if let Some(at) = signalled {
+            self.reaper.reap(Dying {
+                pid,
+                pidfd,
+                signalled: at,
+                private: None,
+            });
+        }
+    }
+
+    pub(super) fn executed(
+        &mut self,
+        mut victim: Victim,
+        execution: Execution,
+        reason: Option<String>,
+    ) {
+        match execution {
+            Execution::Signalled(at) => {
+                let trigger = match victim.level.trigger {
+                    Trigger::Poll => Trigger::Poll,
+                    Trigger::Event | Trigger::Timer | Trigger::Notifier => Trigger::Notifier,
+                };
+                victim.latency = Nanos::new(at.get().saturating_sub(victim.level.at.get()));
+                self.killed(&victim, trigger, reason);
+            }
+            // The breach is over as far as this process goes.
+            Execution::Gone => {}
+            Execution::Spared(why) => {
+                let event = self.recorder.kill_failed(&victim, &why, &mut self.roster);
+                self.fresh.push(event);
+            }
+        }
+    }
+
+    /// Helps the kernel's OOM killer with victims of accounts that have a limit.
+    pub(crate) fn attend_oom(&mut self) {
+        let marked = self.oom.as_mut().map(OomWatch::drain).unwrap_or_default();
+        if marked.is_empty() {
+            return;
+        }
+        // All are held before anybody asks what they have entered.
+        let held: Vec<_> = marked
+            .into_iter()
+            .map(|it| (it, oom::hold(&self.proc, it.pid)))
+            .collect();
+        let payers = self.payers();
+        let entered = Entered::of(&*self.governor).ok();
+        for (oom::Marked { pid, uid, private }, hold) in held {
+            // Gone already: the kernel's word for whose it was.
+            let (pidfd, uid) = match hold {
+                Some((pidfd, uid)) => (Some(pidfd), Some(uid)),
+                None => (None, uid),
+            };
+            let Some(uid) = uid else {
+                tracing::info!(%pid, "the kernel's OOM killer took a process that was gone before it could be looked at");
+                continue;
+            };
+            // Of a number that may be another's by now nobody knows what it has entered.
+            let entered = entered
+                .as_ref()
+                .filter(|_| pidfd.is_some())
+                .and_then(|it| it.account_of(pid, &payers));
+            let own = || payers.of(uid).map(|(id, _)| id);
+            let Some(account) = entered.or_else(own) else {
+                continue;
+            };
+            if self.mandate.dry_run || self.recorder.awaits(pid) {
+                continue;
+            }
+            self.recorder
+                .expect_oom_victim(pid, uid, account, &mut self.roster);
+            self.reaper.reap(Dying {
+                pid,
+                pidfd,
+                signalled: clock::monotonic(),
+                private,
+            });
+        }
+    }
+
+    /// An account that wants it has its largest process asked to end.
+    pub(super) fn ask_first(&mut self, level: &Level) {
+        let is_over = level.limit.is_some_and(|limit| level.held > limit);
+        if self.mandate.dry_run
+            || is_over
+            || self.roster.manner_of(level.account) != KillManner::Graceful
+        {
+            return;
+        }
+        let reading = self.reading_of(level.account);
+        let Some(notice) = reading.and_then(|it| it.bounds.notice()) else {
+            return;
+        };
+        let entered = match Entered::of(&*self.governor) {
+            Ok(entered) => entered,
+            Err(error) => {
+                tracing::warn!("nobody was asked to end: {error:#}");
+                return;
+            }
+        };
+        let payers = self.payers();
+        let users = payers.payers_of(level.account);
+        let pays = |pid: Pid, uid: Uid| match entered.account_of(pid, &payers) {
+            Some(account) => account == level.account,
+            None => users.contains(&uid),
+        };
+        let asked = self.courtesy.ask(&self.proc, level.account, pays, notice);
+        let Some(asked) = asked else { return };
+        let (event, message) = self.recorder.asked(asked, level, &mut self.roster);
+        self.fresh.push(event);
+        self.tell(message);
+    }
+
+    /// Kills those who were asked, had their time, and are still in the way.
+    pub(crate) fn insist(&mut self) {
+        for asked in self.courtesy.overdue() {
+            let Some(reading) = self.reading_of(asked.account) else {
+                continue;
+            };
+            if reading
+                .bounds
+                .notice()
+                .is_none_or(|notice| reading.held <= notice)
+            {
+                continue;
+            }
+            let level = Level {
+                at: clock::monotonic(),
+                account: asked.account,
+                trigger: Trigger::Notifier,
+                held: reading.held,
+                limit: reading.bounds.limit(),
+            };
+            let pid = asked.pidfd.pid();
+            let reason = format!(
+                "asked to end {} s ago; the account still holds {}, more than its notice",
+                GRACE.as_secs(),
+                reading.held
+            );
+            let victim = Victim {
+                level,
+                pid,
+                uid: asked.uid,
+                comm: asked.comm,
+                started: Nanos::new(0),
+                held: asked.held,
+                latency: Nanos::new(0),
+                candidates_met: 1,
+                candidates: Vec::new(),
+            };
+            let execution = execute(&asked.pidfd);
+            let signalled = execution.signalled();
+            self.executed(victim, execution, Some(reason));
+            if let Some(at) = signalled {
+                self.reaper.reap(Dying {
+                    pid,
+                    pidfd: Some(asked.pidfd),
+                    signalled: at,
+                    private: None,
+                });
+            }
+        }
+    }
+}
