@@ -7,10 +7,10 @@
 //! |---|---|
 //! | `uid=N` | becomes that user |
 //! | `as=N` | becomes that user and stays able to become another (saved uid 0) |
+//! | `nproc=N` | nothing: lowers RLIMIT_NPROC, as `ulimit -u` does |
 //! | `fork=N` | processes that do nothing |
 //! | `thread=N` | threads that do nothing |
 //! | `bomb=SECONDS` | processes, again and again for so long |
-//! | `spin=SECONDS` | nothing, at full speed for so long |
 //! | `open=N` | open files |
 //! | `leak=N` | open files in a child each: descriptors of one open file count once |
 //! | `tcp=N`, `udp=N`, `unix=N` | sockets |
@@ -147,13 +147,18 @@ fn raise_limits() {
         } else {
             libc::RLIM_INFINITY
         };
-        let limit = libc::rlimit {
-            rlim_cur: most,
-            rlim_max: most,
-        };
-        // SAFETY: a live local. Where it is not allowed the old one holds.
-        unsafe { libc::setrlimit(resource, &limit) };
+        // Where it is not allowed the old one holds.
+        set_limit(resource, most);
     }
+}
+
+fn set_limit(resource: libc::__rlimit_resource_t, most: u64) {
+    let limit = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: most,
+    };
+    // SAFETY: a live local.
+    unsafe { libc::setrlimit(resource, &limit) };
 }
 
 fn open(path: &str) -> Result<i32, i32> {
@@ -469,6 +474,7 @@ fn main() {
                 turn_into(number as u32, false);
             }
             "as" => turn_into(number as u32, true),
+            "nproc" => set_limit(libc::RLIMIT_NPROC, number),
             "fork" => ask(&step, number, || {
                 idle_child().map(|child| kept.children.push(child))
             }),
@@ -496,13 +502,6 @@ fn main() {
                     }
                 }
                 say(&format!("bomb: {got} {refused}"));
-            }
-            "spin" => {
-                let until = Instant::now() + Duration::from_secs(number);
-                while Instant::now() < until {
-                    // SAFETY: no arguments.
-                    unsafe { libc::getppid() };
-                }
             }
             "open" => ask(&step, number, || {
                 open("/dev/null").map(|fd| kept.files.push(fd))
