@@ -2,6 +2,7 @@
 //! What /proc says, independently of what bursar reads there.
 
 use std::fs;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -111,4 +112,14 @@ pub(crate) fn descriptors(pid: u32) -> Result<usize> {
     Ok(fs::read_dir(format!("/proc/{pid}/fd"))
         .context("list descriptors")?
         .count())
+}
+
+/// Time on a CPU of all its threads so far, those that have ended included, to the tick of 10 ms.
+pub(crate) fn cpu_time(pid: u32) -> Result<Duration> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).context("read /proc/PID/stat")?;
+    let fields = text.rsplit_once(')').context("a comm")?.1;
+    let fields: Vec<&str> = fields.split_whitespace().collect();
+    let ticks = |index: usize| fields.get(index)?.parse::<u64>().ok();
+    let sum = ticks(11).zip(ticks(12)).map(|(user, system)| user + system);
+    Ok(Duration::from_millis(sum.context("its times")? * 10))
 }

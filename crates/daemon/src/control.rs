@@ -1,22 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The control socket: connections, their lines, their limits. What is asked is answered elsewhere
-//! (requests.rs).
+//! The control socket: who is connected, whose request is next and what he may cost. What is asked is
+//! answered elsewhere (requests.rs).
 //!
-//! A client costs at most [`MAX_REQUEST`] bytes on its way in and [`MAX_BACKLOG`] on its way out;
-//! one user has at most [`PER_USER`] connections, so that he cannot keep the others out.
+//! A client costs at most [`MAX_REQUEST`](bursar_protocol::MAX_REQUEST) bytes on its way in and one answer
+//! on its way out (client.rs); one user has at most [`PER_USER`] connections and a share of our time
+//! (turns.rs), so that he cannot keep the others out, or us from our work.
+
+mod client;
+mod door;
+mod turns;
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io::{self, Read, Write};
+use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_model::{Pid, Uid};
-use bursar_protocol::{ErrorKind, LineBuffer, MAX_REQUEST, Refusal, Reply};
-use rustix::net::sockopt::socket_peercred;
+use bursar_protocol::{ErrorKind, Refusal, Reply, root_socket};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+use self::client::{Client, Fate};
+use self::door::{Door, Visitor};
+use self::turns::Turns;
 
 /// Connections of everybody together.
 const EVERYBODY: usize = 4096;
@@ -24,12 +33,27 @@ const EVERYBODY: usize = 4096;
 const PER_USER: usize = 16;
 /// Connections of one user that have: a process of his that uses tmalloc needs one all its life.
 const RESERVING_PER_USER: usize = 512;
-/// Bytes a client may leave unread before it is disconnected.
-const MAX_BACKLOG: usize = 16 << 20;
+
+/// Connections let in before we look what else there is.
+const AT_ONCE: usize = 32;
+/// One connection is answered for so long before others are.
+const TURN: Duration = Duration::from_micros(100);
+/// What letting somebody in costs, and hearing from him: so much is counted as his. An answer is measured.
+const VISIT: Duration = Duration::from_micros(20);
+const READ: Duration = Duration::from_micros(4);
+/// How long nobody is let in when most of those had no business here: 8,000 a second may come.
+const PRESSED: Duration = Duration::from_millis(4);
+/// The same when nobody can be let in, for want of descriptors or memory.
+const FAILED: Duration = Duration::from_millis(100);
 
 /// Names a connection for as long as it lasts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClientId(u64);
+
+/// With a client's number: the process behind that client, which has something reserved.
+const PROCESS: u64 = 1 << 63;
+/// Numbers that are no client's: everybody's door, and root's.
+const DOORS: u64 = 2;
 
 /// What becomes of a connection after a line was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,140 +64,156 @@ pub(crate) enum After {
     Follow,
 }
 
-#[derive(Debug)]
-struct Client {
-    stream: UnixStream,
-    uid: Uid,
-    pid: Pid,
-    is_reserving: bool,
-    lines: LineBuffer,
-    unsent: Vec<u8>,
-    /// It is waited for until it takes more.
-    is_backlogged: bool,
-    is_following: bool,
-    is_closing: bool,
+/// What became of those who ask for more than is theirs.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Crowd {
+    /// Connections refused or cut because of a bound.
+    pub(crate) cut: u64,
+    /// Requests that had to wait until their user had time of ours again.
+    pub(crate) delayed: u64,
 }
 
 /// The socket and its connections.
 #[derive(Debug)]
 pub(crate) struct Control {
-    path: PathBuf,
-    listener: UnixListener,
+    doors: [Door; DOORS as usize],
+    epoll: rustix::fd::OwnedFd,
     clients: BTreeMap<ClientId, Client>,
     next: u64,
-    /// Connections refused or cut because of a bound.
-    pub(crate) cut: u64,
+    turns: Turns,
+    cut: u64,
+    /// Who has gone since this was asked for last.
+    gone: Vec<ClientId>,
 }
 
-/// A whole line that somebody sent.
+/// A connection's turn: its lines are answered until [`TURN`] is over.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Turn {
     pub(crate) client: ClientId,
     pub(crate) uid: Uid,
     /// Who connected; who inherited the connection is not told apart.
     pub(crate) pid: Pid,
-    pub(crate) line: Vec<u8>,
+    /// Our processor time when it began.
+    began: Duration,
+    ends: Duration,
 }
 
 impl ClientId {
-    pub(crate) const fn to_token(self) -> u64 {
+    const fn to_token(self) -> u64 {
         self.0
     }
 
-    pub(crate) const fn from_token(token: u64) -> Self {
+    const fn from_token(token: u64) -> Self {
         Self(token)
     }
 }
 
 impl Control {
-    /// Listens at `path`; a socket that a dead daemon left there is replaced (the caller holds the
-    /// lock that says it is dead). Client ids begin at `first`.
-    pub(crate) fn listen(path: &Path, first: u64) -> Result<Self> {
-        match fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(error).with_context(|| format!("remove the old socket {path:?}"));
-            }
-            _ => {}
-        }
-        let listener = UnixListener::bind(path).with_context(|| format!("listen at {path:?}"))?;
-        listener
-            .set_nonblocking(true)
-            .context("make the socket non-blocking")?;
+    /// Listens at `path`, and for root beside it, as [`Door::open`] says.
+    pub(crate) fn listen(path: &Path) -> Result<Self> {
         // Anybody may ask about himself; who asks is known from the kernel.
-        fs::set_permissions(path, fs::Permissions::from_mode(0o666))
-            .with_context(|| format!("open {path:?} to all users"))?;
+        let doors = [
+            Door::open(path, 0o666)?,
+            Door::open(&root_socket(path), 0o600)?,
+        ];
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("make an epoll")?;
+        for (token, door) in (0..DOORS).zip(&doors) {
+            epoll::add(&epoll, door, EventData::new_u64(token), EventFlags::IN)
+                .context("watch a socket")?;
+        }
         Ok(Self {
-            path: path.to_owned(),
-            listener,
+            doors,
+            epoll,
             clients: BTreeMap::new(),
-            next: first,
+            next: DOORS,
+            turns: Turns::default(),
             cut: 0,
+            gone: Vec::new(),
         })
     }
 
-    pub(crate) fn listener(&self) -> BorrowedFd<'_> {
-        self.listener.as_fd()
-    }
-
-    pub(crate) fn fd_of(&self, id: ClientId) -> Option<BorrowedFd<'_>> {
-        self.clients.get(&id).map(|client| client.stream.as_fd())
-    }
-
-    /// Whether the connection waits to be writable, if that is not as it was when this was asked last.
-    pub(crate) fn backlog_changed(&mut self, id: ClientId) -> Option<bool> {
-        let client = self.clients.get_mut(&id)?;
-        let is_backlogged = !client.unsent.is_empty();
-        let was = std::mem::replace(&mut client.is_backlogged, is_backlogged);
-        (was != is_backlogged).then_some(is_backlogged)
-    }
-
-    /// Lets in whoever waits at the door; returns the new connections.
-    pub(crate) fn accept(&mut self) -> Vec<ClientId> {
-        let mut admitted = Vec::new();
-        loop {
-            let stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return admitted,
-                Err(error) => {
-                    tracing::warn!(%error, "a client could not be let in");
-                    return admitted;
+    /// Hears what clients have sent, lets in whoever is at the door, and writes where there is room.
+    pub(crate) fn hear(&mut self) {
+        let mut happened = [epoll::Event {
+            flags: EventFlags::empty(),
+            data: EventData::new_u64(0),
+        }; 64];
+        let count = epoll::wait(&self.epoll, &mut happened, Some(&Timespec::default()));
+        for event in happened.iter().take(count.unwrap_or(0)) {
+            match event.data.u64() {
+                token @ 0..DOORS => self.let_in(token as usize),
+                token if token & PROCESS != 0 => {
+                    self.end(ClientId::from_token(token & !PROCESS));
                 }
-            };
-            let Ok(credentials) = socket_peercred(&stream) else {
-                continue;
-            };
-            let uid = Uid::new(credentials.uid.as_raw());
-            let number = u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0);
-            let own = |is_reserving: bool| {
-                let same = |it: &&Client| it.uid == uid && it.is_reserving == is_reserving;
-                self.clients.values().filter(same).count()
-            };
-            let is_crowded = uid.get() != 0
-                && (own(false) >= PER_USER
-                    || own(true) >= RESERVING_PER_USER
-                    || self.clients.len() >= EVERYBODY);
-            if is_crowded || stream.set_nonblocking(true).is_err() {
-                self.turn_away(stream);
-                continue;
+                token => self.attend(ClientId::from_token(token), event.flags),
             }
-            let id = ClientId(self.next);
-            self.next = self.next.saturating_add(1);
-            let lines = LineBuffer::new(MAX_REQUEST);
-            let client = Client {
-                stream,
-                uid,
-                pid: Pid::new(number),
-                is_reserving: false,
-                lines,
-                unsent: Vec::new(),
-                is_backlogged: false,
-                is_following: false,
-                is_closing: false,
-            };
-            self.clients.insert(id, client);
-            admitted.push(id);
         }
+    }
+
+    /// Lets in who waits at the door; never all of them, for they may come as fast as they are let in.
+    fn let_in(&mut self, which: usize) {
+        let mut unwelcome = 0_usize;
+        for _ in 0..AT_ONCE {
+            match self.doors.get(which).map(Door::next) {
+                Some(Ok(Some(visitor))) => {
+                    let uid = visitor.uid;
+                    let now = moment();
+                    let is_unwelcome = self.turns.is_spent(uid, now) | !self.admit(visitor);
+                    unwelcome = unwelcome.saturating_add(is_unwelcome.into());
+                    self.turns.charge(uid, VISIT, now);
+                }
+                Some(Ok(None)) | None => break,
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "a client could not be let in");
+                    return self.shut(which, FAILED);
+                }
+            }
+        }
+        if unwelcome > AT_ONCE / 2 {
+            self.shut(which, PRESSED);
+        }
+    }
+
+    fn shut(&mut self, which: usize, pause: Duration) {
+        if let Some(door) = self.doors.get_mut(which) {
+            door.shut(moment().saturating_add(pause));
+            watch_door(&self.epoll, which, door, EventFlags::empty());
+        }
+    }
+
+    /// Opens what was shut for long enough.
+    fn open_doors(&mut self) {
+        for (which, door) in self.doors.iter_mut().enumerate() {
+            if door.opens(moment()) {
+                watch_door(&self.epoll, which, door, EventFlags::IN);
+            }
+        }
+    }
+
+    /// Whether there is room for him.
+    fn admit(&mut self, visitor: Visitor) -> bool {
+        let Visitor { stream, uid, pid } = visitor;
+        let own = |is_reserving: bool| {
+            let same = |it: &&Client| it.uid == uid && it.is_reserving == is_reserving;
+            self.clients.values().filter(same).count()
+        };
+        let is_crowded = uid.get() != 0
+            && (own(false) >= PER_USER
+                || own(true) >= RESERVING_PER_USER
+                || self.clients.len() >= EVERYBODY);
+        if is_crowded {
+            self.turn_away(stream);
+            return false;
+        }
+        let id = ClientId(self.next);
+        self.next = self.next.saturating_add(1);
+        let token = EventData::new_u64(id.to_token());
+        if let Err(error) = epoll::add(&self.epoll, &stream, token, EventFlags::IN) {
+            tracing::warn!(%error, "a client could not be watched");
+            return false;
+        }
+        self.clients.insert(id, Client::new(stream, uid, pid));
+        true
     }
 
     fn turn_away(&mut self, mut stream: UnixStream) {
@@ -187,128 +227,152 @@ impl Control {
         let _ = stream.write_all(&to_line(&Reply::Refused(refusal)));
     }
 
-    /// Reads what a client has sent. `None`: it is gone.
-    pub(crate) fn read(&mut self, id: ClientId) -> Option<Vec<Asked>> {
-        let client = self.clients.get_mut(&id)?;
-        let mut asked = Vec::new();
-        let mut piece = [0; 8 << 10];
-        loop {
-            let read = client.stream.read(&mut piece);
-            // What fits is all there was: what comes later wakes us again.
-            let is_all = matches!(read, Ok(count) if count < piece.len());
-            match read {
-                Ok(0) => {
-                    // It will hear what is still unsent; then the connection ends.
-                    if asked.is_empty() && client.unsent.is_empty() {
-                        self.clients.remove(&id);
-                        return None;
-                    }
-                    client.is_closing = true;
-                    return Some(asked);
-                }
-                Ok(count) => client.lines.push(piece.get(..count).unwrap_or_default()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Some(asked),
-                Err(_) => {
-                    self.clients.remove(&id);
-                    return None;
-                }
-            }
-            loop {
-                match client.lines.next_line() {
-                    Ok(Some(line)) => asked.push(Asked {
-                        client: id,
-                        uid: client.uid,
-                        pid: client.pid,
-                        line,
-                    }),
-                    Ok(None) => break,
-                    Err(error) => {
-                        let refusal = Refusal {
-                            kind: ErrorKind::BadRequest,
-                            message: error.to_string(),
-                        };
-                        client.unsent.extend(to_line(&Reply::Refused(refusal)));
-                        client.is_closing = true;
-                        self.cut = self.cut.saturating_add(1);
-                        return Some(asked);
-                    }
-                }
-            }
-            if is_all {
-                return Some(asked);
-            }
-        }
-    }
-
-    /// Its process has something reserved: it counts apart from those that only ask.
-    pub(crate) fn set_reserving(&mut self, id: ClientId) {
-        if let Some(client) = self.clients.get_mut(&id) {
-            client.is_reserving = true;
-        }
-    }
-
-    /// Ends a connection.
-    pub(crate) fn hang_up(&mut self, id: ClientId) {
-        self.clients.remove(&id);
-    }
-
-    /// Sends a reply, as far as the client takes it now.
-    pub(crate) fn reply(&mut self, id: ClientId, reply: &Reply, after: After) {
-        if let Some(client) = self.clients.get_mut(&id) {
-            client.unsent.extend(to_line(reply));
-            client.is_following |= after == After::Follow;
-        }
-    }
-
-    /// Sends an event to whoever follows and may see it. Returns those now waiting to be writable.
-    pub(crate) fn publish(&mut self, line: &[u8], may_see: impl Fn(Uid) -> bool) -> Vec<ClientId> {
-        let mut waiting = Vec::new();
-        for (&id, client) in &mut self.clients {
-            if client.is_following && may_see(client.uid) {
-                client.unsent.extend_from_slice(line);
-                waiting.push(id);
-            }
-        }
-        waiting
-    }
-
-    /// Writes what a client can take. `false`: it is gone.
-    pub(crate) fn flush(&mut self, id: ClientId) -> bool {
+    /// Something has become of a connection.
+    fn attend(&mut self, id: ClientId, flags: EventFlags) {
         let Some(client) = self.clients.get_mut(&id) else {
-            return false;
+            return;
         };
-        let mut sent = 0;
-        let is_alive = loop {
-            let rest = client.unsent.get(sent..).unwrap_or_default();
-            if rest.is_empty() {
-                break !client.is_closing;
-            }
-            match client.stream.write(rest) {
-                Ok(0) => break false,
-                Ok(count) => sent = sent.saturating_add(count),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break true,
-                Err(_) => break false,
-            }
-        };
-        client.unsent.drain(..sent.min(client.unsent.len()));
-        if client.unsent.is_empty() {
-            client.unsent.shrink_to(4 << 10);
+        let (uid, now) = (client.uid, moment());
+        self.turns.charge(uid, READ, now);
+        if flags.contains(EventFlags::HUP) && client.is_waiting && self.turns.is_spent(uid, now) {
+            // Nobody is there any more to take the answer, and it would be told of until then.
+            return self.end(id);
         }
-        if client.unsent.len() > MAX_BACKLOG {
+        if client.read() {
             self.cut = self.cut.saturating_add(1);
-            tracing::warn!(
-                uid = client.uid.get(),
-                "a client that does not read was disconnected"
-            );
-            self.clients.remove(&id);
-            return false;
         }
-        if !is_alive {
-            self.clients.remove(&id);
+        self.flush(id);
+    }
+
+    /// Whose turn it is.
+    pub(crate) fn next(&mut self) -> Option<Turn> {
+        self.open_doors();
+        let now = moment();
+        let id = self.turns.next(now)?;
+        let client = self.clients.get_mut(&id)?;
+        client.is_waiting = false;
+        Some(Turn {
+            client: id,
+            uid: client.uid,
+            pid: client.pid,
+            began: own_time(),
+            ends: now.saturating_add(TURN),
+        })
+    }
+
+    /// The line that is to be answered now.
+    pub(crate) fn line_of(&mut self, turn: &Turn) -> Option<Vec<u8>> {
+        let client = self.clients.get_mut(&turn.client)?;
+        if moment() > turn.ends || client.has_much_to_say() {
+            return None;
         }
-        is_alive
+        let (line, is_cut) = client.take_line()?;
+        self.cut = self.cut.saturating_add(u64::from(is_cut));
+        Some(line)
+    }
+
+    /// What is answered; no reply: it comes later.
+    pub(crate) fn answer(&mut self, turn: &Turn, reply: Option<(Reply, After)>) {
+        if let Some((reply, after)) = reply
+            && let Some(client) = self.clients.get_mut(&turn.client)
+        {
+            client.is_following |= after == After::Follow;
+            client.send(&to_line(&reply));
+        }
+    }
+
+    /// Sends the answers, and charges the user for them.
+    pub(crate) fn end_turn(&mut self, turn: &Turn) {
+        self.flush(turn.client);
+        let spent = own_time().saturating_sub(turn.began);
+        self.turns.charge(turn.uid, spent, moment());
+    }
+
+    /// Sends a reply that could not be given at once.
+    pub(crate) fn reply(&mut self, id: ClientId, reply: &Reply) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            client.send(&to_line(reply));
+        }
+        self.flush(id);
+    }
+
+    /// How long there is nothing to do unless something happens; `None`: nobody waits.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        let now = moment();
+        let doors = self.doors.iter().filter_map(|door| door.patience(now));
+        self.turns.patience(now).into_iter().chain(doors).min()
+    }
+
+    /// Its process has something reserved: it counts apart from those that only ask. A connection may
+    /// outlive its process in a child's hands; it ends with the process that `process` becomes readable
+    /// for.
+    pub(crate) fn set_reserving(&mut self, id: ClientId, process: BorrowedFd<'_>) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        client.is_reserving = true;
+        let token = EventData::new_u64(id.to_token() | PROCESS);
+        if let Err(error) = epoll::add(&self.epoll, process, token, EventFlags::IN) {
+            tracing::warn!(%error, "a process with a reservation could not be watched");
+            self.end(id);
+        }
+    }
+
+    /// Whether its process is known to have something reserved.
+    pub(crate) fn is_reserving(&self, id: ClientId) -> bool {
+        self.clients.get(&id).is_some_and(|it| it.is_reserving)
+    }
+
+    fn end(&mut self, id: ClientId) {
+        // A closed descriptor leaves the epoll by itself.
+        if let Some(client) = self.clients.remove(&id) {
+            self.turns.leave(client.uid, id);
+            self.gone.push(id);
+        }
+    }
+
+    /// Who has gone since this was asked for last.
+    pub(crate) fn take_gone(&mut self) -> Vec<ClientId> {
+        std::mem::take(&mut self.gone)
+    }
+
+    /// Sends an event to whoever follows and may see it.
+    pub(crate) fn publish(&mut self, line: &[u8], may_see: impl Fn(Uid) -> bool) {
+        let follows = |client: &Client| client.is_following && may_see(client.uid);
+        let told: Vec<ClientId> = self
+            .clients
+            .iter()
+            .filter_map(|(&id, client)| follows(client).then_some(id))
+            .collect();
+        for id in told {
+            if self.clients.get_mut(&id).is_some_and(|it| it.tell(line)) {
+                self.cut = self.cut.saturating_add(1);
+                self.end(id);
+            } else {
+                self.flush(id);
+            }
+        }
+    }
+
+    /// Writes what a client can take, and sees to it that it is heard and answered next.
+    fn flush(&mut self, id: ClientId) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        if client.flush() == Fate::Ends {
+            return self.end(id);
+        }
+        if client.is_ready() && !client.is_waiting {
+            client.is_waiting = true;
+            self.turns.line_up(client.uid, id);
+        }
+        if let Some(interest) = client.watch_for() {
+            let token = EventData::new_u64(id.to_token());
+            if let Err(error) = epoll::modify(&self.epoll, client.fd(), token, interest) {
+                tracing::warn!(%error, "a client could not be watched");
+                self.end(id);
+            }
+        }
     }
 
     /// The users who follow events.
@@ -323,12 +387,41 @@ impl Control {
         users.dedup();
         users
     }
+
+    pub(crate) fn crowd(&self) -> Crowd {
+        Crowd {
+            cut: self.cut,
+            delayed: self.turns.delayed,
+        }
+    }
 }
 
-impl Drop for Control {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+impl AsFd for Control {
+    /// Readable when [`Control::hear`] is to be called.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
+}
+
+fn watch_door(epoll: impl AsFd, which: usize, door: &Door, interest: EventFlags) {
+    let token = EventData::new_u64(which as u64);
+    if let Err(error) = epoll::modify(epoll, door, token, interest) {
+        tracing::error!(%error, "a control socket cannot be watched any more");
+    }
+}
+
+/// Time on a clock that nobody sets.
+fn moment() -> Duration {
+    time(ClockId::Monotonic)
+}
+
+/// Processor time of this thread: who asks pays for what we do, not for what the machine does beside.
+fn own_time() -> Duration {
+    time(ClockId::ThreadCPUTime)
+}
+
+fn time(clock: ClockId) -> Duration {
+    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
 }
 
 /// A reply as it goes over the wire.

@@ -28,6 +28,8 @@ pub(crate) enum Fact {
     Refused(Level, Refused),
     /// A beancounter refused a request; one a second, account and row is told.
     RowRefused(Level, Box<RefusedRow>),
+    /// So many events of a kernel half that was replaced are of another version.
+    Unreadable(u64),
     /// Processes' oom_score_adj are not what the last defence wants.
     Undefended,
 }

@@ -166,7 +166,7 @@ fn run(arguments: Arguments) -> Result<()> {
     }
     setup::raise_descriptors();
     let socket = config.paths.runtime.join("bursar.sock");
-    let mut control = Control::listen(&socket, watch::FIRST_CLIENT)?;
+    let mut control = Control::listen(&socket)?;
     log::trim_memory();
     stay_in_memory();
     eprintln!("bursard: ready");

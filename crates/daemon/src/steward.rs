@@ -20,7 +20,7 @@ use bursar_protocol::Reserve;
 use crate::auditor::{Auditor, News};
 use crate::beancounters::Beancounters;
 use crate::chores::Chores;
-use crate::control::ClientId;
+use crate::control::{ClientId, Crowd};
 use crate::courtesy::Courtesy;
 use crate::entering::Entered;
 use crate::fact::{Fact, Level};
@@ -69,6 +69,8 @@ pub(crate) struct Steward {
     pub(crate) paying: Payers,
     pub(crate) watermarks: Watermarks,
     pub(crate) beancounters: Beancounters,
+    /// As of the last request.
+    pub(crate) crowd: Crowd,
     mandate: Mandate,
     proc: Proc,
     reaper: Reaper,
@@ -112,6 +114,7 @@ impl Steward {
             scope,
             watermarks: Watermarks::default(),
             beancounters: Beancounters::new()?,
+            crowd: Crowd::default(),
             mandate,
             proc: Proc::host()?,
             reaper: helpers.reaper,
@@ -187,6 +190,13 @@ impl Steward {
                     .recorder
                     .row_refused(&level, &refused, &mut self.roster);
                 self.fresh.push(event);
+            }
+            Fact::Unreadable(count) => {
+                let reason = format!(
+                    "{count} events of the kernel half before are of a version that this bursard cannot read: \
+                     they happened and are not recorded"
+                );
+                self.note(EventKind::Lost, None, reason);
             }
             Fact::Undefended => self.chores.defend(self.payers()),
         }

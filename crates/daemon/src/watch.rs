@@ -3,13 +3,15 @@
 //! nothing happens.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_model::Uid;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
+use rustix::time::Timespec;
 
-use crate::control::{After, ClientId, Control, to_line};
+use crate::control::{Control, to_line};
 use crate::recorder::Recorder;
 use crate::requests;
 use crate::reservations::Asker;
@@ -17,18 +19,13 @@ use crate::signals::{Signalled, Signals};
 use crate::steward::Steward;
 
 const GOVERNOR: u64 = 0;
-const LISTENER: u64 = 1;
+const CLIENTS: u64 = 1;
 const SIGNALS: u64 = 2;
 const REAPER: u64 = 3;
 const OOM: u64 = 4;
 const COURTESY: u64 = 5;
-const BEANCOUNTERS: u64 = 7;
 const AUDITOR: u64 = 6;
-/// Clients are numbered from here on.
-pub(crate) const FIRST_CLIENT: u64 = 16;
-
-/// With a client's number: the process behind that client, which has something reserved.
-const PROCESS: u64 = 1 << 63;
+const BEANCOUNTERS: u64 = 7;
 
 /// Why the loop ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +53,7 @@ pub(crate) fn watch(
         control,
     };
     watch.add(watch.steward.governor.wake(), GOVERNOR)?;
-    watch.add(watch.control.listener(), LISTENER)?;
+    watch.add(watch.control.as_fd(), CLIENTS)?;
     watch.add(signals.as_fd(), SIGNALS)?;
     watch.add(watch.steward.reaper().as_fd(), REAPER)?;
     watch.add(watch.steward.courtesy().as_fd(), COURTESY)?;
@@ -72,9 +69,11 @@ pub(crate) fn watch(
     let mut happened = [epoll::Event {
         flags: EventFlags::empty(),
         data: EventData::new_u64(0),
-    }; 64];
+    }; 16];
     loop {
-        let count = match epoll::wait(&watch.epoll, &mut happened, None) {
+        // Nobody's request keeps us from what happens: between any two of them we look.
+        let patience = watch.control.patience().map(to_timespec);
+        let count = match epoll::wait(&watch.epoll, &mut happened, patience.as_ref()) {
             Ok(count) => count,
             Err(Errno::INTR) => continue,
             Err(error) => return Err(error).context("wait for events"),
@@ -82,7 +81,7 @@ pub(crate) fn watch(
         for event in happened.iter().take(count) {
             match event.data.u64() {
                 GOVERNOR => watch.steward.attend()?,
-                LISTENER => watch.admit(),
+                CLIENTS => watch.control.hear(),
                 REAPER => watch.steward.collect_news()?,
                 OOM => watch.steward.attend_oom(),
                 COURTESY => watch.steward.insist(),
@@ -93,14 +92,18 @@ pub(crate) fn watch(
                     Some(Signalled::Reload) => watch.reload(),
                     None => {}
                 },
-                token if token & PROCESS != 0 => {
-                    watch.process_ended(ClientId::from_token(token & !PROCESS));
-                }
-                token => watch.serve(ClientId::from_token(token)),
+                _ => {}
             }
         }
+        watch.release_gone();
+        watch.serve();
         watch.publish();
+        watch.release_gone();
     }
+}
+
+fn to_timespec(patience: Duration) -> Timespec {
+    Timespec::try_from(patience).unwrap_or_default()
 }
 
 impl Watch<'_> {
@@ -109,90 +112,42 @@ impl Watch<'_> {
             .context("watch a descriptor")
     }
 
-    fn admit(&mut self) {
-        for id in self.control.accept() {
-            let Some(fd) = self.control.fd_of(id) else {
-                continue;
-            };
-            let interest = EventFlags::IN | EventFlags::RDHUP;
-            if let Err(error) =
-                epoll::add(&self.epoll, fd, EventData::new_u64(id.to_token()), interest)
-            {
-                tracing::warn!(%error, "a client could not be watched");
-            }
-        }
-    }
-
-    fn serve(&mut self, id: ClientId) {
-        let Some(asked) = self.control.read(id) else {
-            self.steward.release(id);
+    /// Answers whose turn it is.
+    fn serve(&mut self) {
+        let Some(turn) = self.control.next() else {
             return;
         };
-        let was_reserving = self.steward.reservations.process_of(id).is_some();
-        for one in asked {
-            let asker = Asker {
-                client: one.client,
-                uid: one.uid,
-                pid: one.pid,
-            };
-            if let Some((reply, after)) = requests::answer(self.steward, asker, &one.line) {
-                self.control.reply(one.client, &reply, after);
+        self.steward.crowd = self.control.crowd();
+        let asker = Asker {
+            client: turn.client,
+            uid: turn.uid,
+            pid: turn.pid,
+        };
+        while let Some(line) = self.control.line_of(&turn) {
+            let reply = requests::answer(self.steward, asker, &line);
+            self.control.answer(&turn, reply);
+            if !self.control.is_reserving(turn.client)
+                && let Some(process) = self.steward.reservations.process_of(turn.client)
+            {
+                self.control.set_reserving(turn.client, process);
             }
         }
-        if !was_reserving {
-            self.watch_process(id);
+        self.control.end_turn(&turn);
+    }
+
+    /// What clients had reserved goes with them.
+    fn release_gone(&mut self) {
+        for gone in self.control.take_gone() {
+            self.steward.release(gone);
         }
-        self.flush(id);
     }
 
     /// What could not be answered at once.
     fn answer_later(&mut self) {
         if let Some((client, found)) = self.steward.ledger_checked() {
             let reply = requests::ledger_checked(self.steward, found);
-            self.control.reply(client, &reply, After::Ask);
-            self.flush(client);
+            self.control.reply(client, &reply);
         }
-    }
-
-    /// A connection may outlive its process in a child's hands; the reservation must not.
-    fn watch_process(&mut self, id: ClientId) {
-        let Some(fd) = self.steward.reservations.process_of(id) else {
-            return;
-        };
-        let token = EventData::new_u64(id.to_token() | PROCESS);
-        let watched = epoll::add(&self.epoll, fd, token, EventFlags::IN);
-        if let Err(error) = watched {
-            tracing::warn!(%error, "a process with a reservation could not be watched");
-            self.steward.release(id);
-            self.control.hang_up(id);
-            return;
-        }
-        self.control.set_reserving(id);
-    }
-
-    fn process_ended(&mut self, id: ClientId) {
-        self.steward.release(id);
-        self.control.hang_up(id);
-    }
-
-    /// Writes what can be written, and waits for room only while there is something to write.
-    fn flush(&mut self, id: ClientId) {
-        if !self.control.flush(id) {
-            self.steward.release(id);
-            return;
-        }
-        let Some(is_backlogged) = self.control.backlog_changed(id) else {
-            return;
-        };
-        let Some(fd) = self.control.fd_of(id) else {
-            return;
-        };
-        let mut interest = EventFlags::IN | EventFlags::RDHUP;
-        if is_backlogged {
-            interest |= EventFlags::OUT;
-        }
-        // A closed descriptor leaves the epoll by itself.
-        let _ = epoll::modify(&self.epoll, fd, EventData::new_u64(id.to_token()), interest);
     }
 
     /// Sends fresh events to those who follow.
@@ -212,9 +167,7 @@ impl Watch<'_> {
                     .and_then(|(_, own)| own.as_deref());
                 uid.get() == 0 || Recorder::concerns(&event, uid, own)
             };
-            for id in self.control.publish(&line, may_see) {
-                self.flush(id);
-            }
+            self.control.publish(&line, may_see);
         }
     }
 

@@ -14,6 +14,7 @@ use crate::abi::{
     self, abi_constant, configure_args, count_files_args, ledger_state, run_killer_args, uid_range,
 };
 use crate::books::{self, Books, History};
+use crate::last_words::LastWords;
 use crate::mapped::Mapped;
 use crate::pins::{self, Pins};
 use crate::{
@@ -37,6 +38,7 @@ pub enum Started {
 pub struct KernelHalf {
     pins: Pins,
     predecessors: Vec<Pins>,
+    last_words: LastWords,
     books: Books,
     events: MapHandle,
     state: Mapped<ledger_state>,
@@ -123,6 +125,7 @@ impl KernelHalf {
                 files: None,
             },
             predecessors: Vec::new(),
+            last_words: LastWords::default(),
             members: Members::open(&pins)
                 .inspect_err(|error| tracing::debug!(%error, "nobody can enter an account"))
                 .ok(),
@@ -231,9 +234,14 @@ impl KernelHalf {
 
     fn remove_predecessors(&mut self) -> Result<(), Error> {
         for old in std::mem::take(&mut self.predecessors) {
-            old.remove()?;
+            self.last_words.of(&old)?;
         }
         Ok(())
+    }
+
+    /// What the kernel halves that were sent away had told and nobody had read yet. Given once.
+    pub fn take_last_words(&mut self) -> LastWords {
+        std::mem::take(&mut self.last_words)
     }
 
     /// What accounts of the kernel halves being replaced remember.

@@ -208,7 +208,7 @@ fn text(raw: &[i8]) -> Vec<u8> {
         .collect()
 }
 
-fn decode(bytes: &[u8]) -> Option<Entry> {
+pub(crate) fn decode(bytes: &[u8]) -> Option<Entry> {
     let raw: event = abi::read(bytes)?;
     if raw.account_id == crate::gate::TESTER.get() {
         return None; // our own self-test's

@@ -13,6 +13,11 @@ use crate::{Ask, LineBuffer, MAX_REPLY, Reply, Request, VERSION};
 /// A daemon that does not answer within this is taken for dead.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Where only root may connect, beside the socket of everybody: no crowd that presses there is in his way.
+pub fn root_socket(everybodys: &Path) -> PathBuf {
+    everybodys.with_file_name("root.sock")
+}
+
 /// A connection to a daemon.
 #[derive(Debug)]
 pub struct Client {
@@ -55,7 +60,7 @@ pub enum ClientError {
 }
 
 impl Client {
-    /// Connects to the daemon that listens at `path`.
+    /// Connects to the daemon that listens at `path`; root by [`root_socket`], if that is there.
     ///
     /// # Errors
     /// [`ClientError::Unreachable`].
@@ -64,7 +69,9 @@ impl Client {
             path: path.to_owned(),
             source,
         };
-        let stream = UnixStream::connect(path).map_err(unreachable)?;
+        let stream = UnixStream::connect(root_socket(path))
+            .or_else(|_| UnixStream::connect(path))
+            .map_err(unreachable)?;
         stream
             .set_read_timeout(Some(PATIENCE))
             .map_err(unreachable)?;

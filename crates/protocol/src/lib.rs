@@ -17,7 +17,7 @@ mod physpages;
 mod watermarks;
 
 pub use check::{AccountCheck, LedgerCheck, Verdict};
-pub use client::{Client, ClientError};
+pub use client::{Client, ClientError, root_socket};
 pub use dirty::{DirtyKnown, DirtyReport, DirtyRow};
 pub use line::{LineBuffer, LineTooLong};
 pub use message::{

@@ -27,9 +27,13 @@
 //! | `userns` | a user namespace of our own |
 //! | `time=N` | nothing: prints the median nanoseconds of fork and wait, of N |
 //! | `bench=MILLISECONDS` | S5's tables: each test for so long; prints how often a second each was done |
+//! | `harass=SOCKET` | bursard's attention: all the connections one may have, each asking without end |
 //! | `drop` | gives back files, terminals, sockets, segments, mappings and children |
 //! | `say=WORD` | prints WORD |
 //! | `wait` | waits for a line on stdin |
+
+#[path = "flooder/harass.rs"]
+mod harass;
 
 use std::ffi::CString;
 use std::io::{BufRead, Write};
@@ -513,6 +517,7 @@ fn main() {
                     idle_child().map(|child| kept.children.push(child))
                 });
             }
+            "harass" => harass::harass(value),
             "tcp" => ask(&step, number, || {
                 socket(libc::AF_INET, libc::SOCK_STREAM).map(|fd| kept.files.push(fd))
             }),

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What it costs while nothing happens.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use bursar_protocol::Verdict;
 
 use crate::length::whole;
-use crate::proc::{context_switches, status_of};
+use crate::proc::{context_switches, cpu_time, status_of};
 use crate::runner::{Place, Story};
 use crate::wait::within;
 use crate::world::{Binaries, World};
@@ -45,16 +44,6 @@ fn idle(binaries: &Binaries) -> Result<()> {
     ensure!(woken == 0, "woken {woken} times");
     ensure!(resident <= 16 << 10, "{resident} KiB resident");
     Ok(())
-}
-
-/// Time on a CPU of all its threads so far, those that have ended included, to the tick of 10 ms.
-fn cpu_time(pid: u32) -> Result<Duration> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).context("read /proc/PID/stat")?;
-    let fields = text.rsplit_once(')').context("a comm")?.1;
-    let fields: Vec<&str> = fields.split_whitespace().collect();
-    let ticks = |index: usize| fields.get(index)?.parse::<u64>().ok();
-    let sum = ticks(11).zip(ticks(12)).map(|(user, system)| user + system);
-    Ok(Duration::from_millis(sum.context("its times")? * 10))
 }
 
 const CROWD: u32 = 10_000;

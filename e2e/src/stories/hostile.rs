@@ -2,11 +2,17 @@
 //! Users who try to forge, to hide, to flood.
 
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::process;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result, ensure};
-use bursar_model::EventKind;
+use bursar_host::clock;
+use bursar_model::{Event, EventKind};
 
+use crate::hog::Hog;
+use crate::proc::{cpu_time, status_of};
 use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::{Binaries, World};
@@ -26,6 +32,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "a_flood_on_the_socket_keeps_nobody_out",
         place: Place::Anywhere,
         tell: socket_flood,
+    },
+    Story {
+        name: "a_flood_of_requests_keeps_bursard_from_no_work",
+        place: Place::Anywhere,
+        tell: request_flood,
     },
     Story {
         name: "who_is_first_at_bursards_places_keeps_it_from_nothing",
@@ -174,7 +185,7 @@ fn socket_flood(binaries: &Binaries) -> Result<()> {
     ensure!(world.daemon.status().is_ok(), "it does not answer any more");
     world.daemon.limit("60001", "64M")?;
     world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
-    let before = crate::proc::status_of(world.daemon.pid()?, "VmRSS")?;
+    let before = status_of(world.daemon.pid()?, "VmRSS")?;
     drop(silent);
     until("the connections being closed", || {
         Ok((descriptors()? < at_rest + 10).then_some(()))
@@ -185,7 +196,7 @@ fn socket_flood(binaries: &Binaries) -> Result<()> {
     let script = "import socket,sys\nn=0\nkeep=[]\nfor i in range(64):\n s=socket.socket(socket.AF_UNIX)\n s.connect(sys.argv[1])\n keep.append(s)\n s.settimeout(0.3)\n try:\n  if s.recv(1): n+=1\n except TimeoutError: pass\nprint(n)\n";
     if std::path::Path::new("/usr/bin/python3").exists() {
         use std::os::unix::process::CommandExt;
-        let mut python = std::process::Command::new("/usr/bin/python3");
+        let mut python = process::Command::new("/usr/bin/python3");
         python
             .args(["-c", script])
             .arg(&socket)
@@ -199,6 +210,90 @@ fn socket_flood(binaries: &Binaries) -> Result<()> {
         ensure!(refused == 48, "{refused} of 64 connections were refused");
     }
     Ok(())
+}
+
+/// Two users ask without end over every connection they may have.
+fn request_flood(binaries: &Binaries) -> Result<()> {
+    /// How long what it costs is watched.
+    const WATCHED: Duration = Duration::from_secs(5);
+    let mut world = World::new(binaries, "harassed", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let roots = world.daemon.socket().with_file_name("root.sock");
+    let mode = std::fs::metadata(&roots)?.permissions().mode();
+    ensure!(mode & 0o077 == 0, "{roots:?} has mode {mode:o}");
+    let quiet = work(&world)?;
+    let harassers: Vec<Hog> = [60002, 60003]
+        .iter()
+        .map(|uid| {
+            let mut harasser = process::Command::new(binaries.path("flooder"));
+            harasser.args([
+                format!("uid={uid}"),
+                "say=begins".to_owned(),
+                format!("harass={}", world.daemon.socket().display()),
+            ]);
+            let mut harasser = Hog::spawn(&mut harasser)?;
+            harasser.hear("begins")?;
+            Ok(harasser)
+        })
+        .collect::<Result<_>>()?;
+    until("their requests to wait", || {
+        let remarks = world.daemon.status()?.remarks;
+        let waits = remarks.iter().any(|it| it.contains("had to wait"));
+        Ok(waits.then_some(()))
+    })?;
+    let pid = world.daemon.pid()?;
+    let before = cpu_time(pid)?;
+    let began = Instant::now();
+    std::thread::sleep(WATCHED);
+    let cost = (cpu_time(pid)? - before).as_secs_f64() / began.elapsed().as_secs_f64();
+    let harassed = work(&world)?;
+    let resident = status_of(pid, "VmRSS")?;
+    drop(harassers);
+    println!(
+        "        bursard harassed by two users: {:.0} % of a processor, {resident} KiB; an answer for root {:?} \
+         (left alone {:?}), from kill to reaped {:?} ({:?})",
+        cost * 100.0,
+        harassed.answer,
+        quiet.answer,
+        harassed.reaped,
+        quiet.reaped
+    );
+    // A tenth each, and the door, which nobody pays for before he is in.
+    ensure!(cost < 0.5, "{cost} of a processor");
+    ensure!(resident < 64 << 10, "{resident} KiB resident");
+    let most = Duration::from_millis(200);
+    ensure!(harassed.answer < most, "{:?}", harassed.answer);
+    ensure!(harassed.reaped < most, "{:?}", harassed.reaped);
+    Ok(())
+}
+
+/// What bursard needs for its work, in the middle of some.
+struct Work {
+    answer: Duration,
+    reaped: Duration,
+}
+
+fn work(world: &World) -> Result<Work> {
+    const TIMES: usize = 7;
+    let (mut answers, mut reaps) = (Vec::new(), Vec::new());
+    for _ in 0..TIMES {
+        let began = Instant::now();
+        world.daemon.status()?;
+        answers.push(began.elapsed());
+        let mut hog = world.hog("uid=60001 hold=100M pause")?;
+        hog.expect_killed()?;
+        let kill = world.daemon.await_event(EventKind::Kill, hog.pid())?;
+        let reaped = world.daemon.await_event(EventKind::Reaped, hog.pid())?;
+        let at = |event: &Event| clock::parse_since(&event.time, SystemTime::now());
+        reaps.push(at(&reaped)?.duration_since(at(&kill)?).unwrap_or_default());
+    }
+    answers.sort();
+    reaps.sort();
+    Ok(Work {
+        answer: answers[TIMES / 2],
+        reaped: reaps[TIMES / 2],
+    })
 }
 
 fn breach_loop(binaries: &Binaries) -> Result<()> {
@@ -228,7 +323,7 @@ fn breach_loop(binaries: &Binaries) -> Result<()> {
 /// Where everybody may write to the BPF file system somebody may be there first, and own what root
 /// pins; and a lock file that everybody may open, everybody may lock.
 fn squatter(binaries: &Binaries) -> Result<()> {
-    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    use std::os::unix::fs::{MetadataExt, chown};
 
     let mut world = World::new(binaries, "squat", "")?;
     let theirs = world.pins().join("half-0000000000000000");

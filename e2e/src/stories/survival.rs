@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use bursar_model::EventKind;
 use libbpf_rs::query::{LinkInfoIter, MapInfoIter, ProgInfoIter};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use super::allowance;
 use crate::length::whole;
@@ -30,6 +31,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "another_version_takes_over_and_nothing_is_forgotten",
         place: Place::Anywhere,
         tell: replaced,
+    },
+    Story {
+        name: "events_of_another_version_are_counted",
+        place: Place::Anywhere,
+        tell: of_another_version,
     },
     Story {
         name: "restarts_under_load_leak_nothing",
@@ -129,15 +135,23 @@ fn replaced(binaries: &Binaries) -> Result<()> {
     let before = world.daemon.memory("60001")?;
 
     // Other options make another kernel half, as another version does. While it takes over, the old
-    // one decides: a hog that comes at just that moment is killed by the one or the other.
+    // one decides: a hog that comes at just that moment is killed by the one or the other, and told of,
+    // as is one that came while there was no bursard.
     world.configure("[ledger]\nmax_processes = 2048\n")?;
     world.daemon.end(libc::SIGTERM)?;
+    let mut killed = Vec::new();
+    let mut kill_one = || {
+        let mut hog = world.hog("uid=60001 hold=200M pause")?;
+        killed.push(hog.pid());
+        hog.expect_killed()
+    };
+    kill_one()?;
     let mut command = world.daemon.command()?;
     let mut starting = command.spawn().context("start bursard")?;
     // One after the other: of many at once the holder may be the largest.
     let began = Instant::now();
     while began.elapsed().as_millis() < 1500 {
-        world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+        kill_one()?;
     }
     until("the new bursard's answer", || {
         Ok(world.daemon.status().ok())
@@ -145,6 +159,15 @@ fn replaced(binaries: &Binaries) -> Result<()> {
     starting.kill()?;
     starting.wait()?;
     world.daemon.start()?;
+
+    until("the kills of all that time", || {
+        let told = world.daemon.events_of(EventKind::Kill)?;
+        let is_told = |pid: &u32| {
+            told.iter()
+                .any(|kill| kill.pid.is_some_and(|it| it.get() == *pid))
+        };
+        Ok(killed.iter().all(is_told).then_some(()))
+    })?;
 
     let half_after = halves(&world)?;
     ensure!(
@@ -215,6 +238,39 @@ fn settled() -> Result<(usize, usize, usize)> {
         }
         Ok((since.elapsed() > Duration::from_millis(500)).then_some(last))
     })
+}
+
+/// What a later version reads of an earlier one's state is its number, and that is what is changed here.
+fn of_another_version(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "version", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    world.daemon.end(libc::SIGKILL)?;
+    let mut hog = world.hog("uid=60001 hold=200M pause")?;
+    hog.expect_killed()?;
+    for half in halves(&world)? {
+        let state = MapHandle::from_pinned_path(world.pins().join(half).join("state"))
+            .context("open its state")?;
+        let key = 0u32.to_ne_bytes();
+        let mut value = state.lookup(&key, MapFlags::ANY)?.context("its state")?;
+        value[..4].copy_from_slice(&u32::MAX.to_ne_bytes());
+        state.update(&key, &value, MapFlags::ANY)?;
+    }
+    world.configure("[ledger]\nmax_processes = 2048\n")?;
+    world.daemon.start()?;
+    let lost = until("the events of another version", || {
+        Ok(world.daemon.events_of(EventKind::Lost)?.pop())
+    })?;
+    let reason = lost.reason.unwrap_or_default();
+    let count = reason.split(' ').next().and_then(|it| it.parse().ok());
+    ensure!(
+        count.is_some_and(|it: u64| it >= 1)
+            && reason.contains("of a version that this bursard cannot read"),
+        "{reason}"
+    );
+    let told = world.daemon.events_of(EventKind::Kill)?;
+    ensure!(told.is_empty(), "{told:?}");
+    world.hog("uid=60001 hold=200M pause")?.expect_killed()
 }
 
 fn restarts(binaries: &Binaries) -> Result<()> {

@@ -59,6 +59,14 @@ impl Steward {
                 self.chores.dropped(),
                 "messages to users or reviews of the last defence did not fit",
             ),
+            (
+                self.crowd.cut,
+                "connections to bursard were refused or cut (more than a user may have, or events unread)",
+            ),
+            (
+                self.crowd.delayed,
+                "requests had to wait, for their user had asked for more than a tenth of a processor",
+            ),
         ];
         remarks.extend(
             facts

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! One connection: a line comes in, its answer goes out, and only then comes the next line. What its
+//! owner does not read he has to wait for; he costs us no more than one answer.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use bursar_model::{Pid, Uid};
+use bursar_protocol::{ErrorKind, LineBuffer, MAX_REQUEST, Refusal, Reply};
+use rustix::event::epoll::EventFlags;
+
+use super::to_line;
+
+/// Bytes of events a client may leave unread before it is disconnected.
+const MAX_BACKLOG: usize = 1 << 20;
+
+/// Bytes of answers after which a turn ends.
+const TURN_BYTES: usize = 64 << 10;
+
+/// What is to become of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Stays,
+    Ends,
+}
+
+#[derive(Debug)]
+pub(super) struct Client {
+    stream: UnixStream,
+    pub(super) uid: Uid,
+    /// Who connected; who inherited the connection is not told apart.
+    pub(super) pid: Pid,
+    pub(super) is_reserving: bool,
+    pub(super) is_following: bool,
+    lines: LineBuffer,
+    /// The line to be answered next.
+    line: Option<Vec<u8>>,
+    /// There is more to read, for when that has been answered.
+    has_more: bool,
+    /// It is in the queue of those who wait for an answer.
+    pub(super) is_waiting: bool,
+    unsent: Vec<u8>,
+    /// Bytes of events among what has been unsent without a break.
+    backlog: usize,
+    /// What the epoll waits for.
+    watched: EventFlags,
+    /// Nothing more will come in.
+    is_closing: bool,
+}
+
+impl Client {
+    pub(super) fn new(stream: UnixStream, uid: Uid, pid: Pid) -> Self {
+        Self {
+            stream,
+            uid,
+            pid,
+            is_reserving: false,
+            is_following: false,
+            lines: LineBuffer::new(MAX_REQUEST),
+            line: None,
+            has_more: false,
+            is_waiting: false,
+            unsent: Vec::new(),
+            backlog: 0,
+            watched: EventFlags::IN,
+            is_closing: false,
+        }
+    }
+
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    /// Takes in what has come, a piece at most. Returns whether it was cut for asking too much.
+    pub(super) fn read(&mut self) -> bool {
+        self.has_more = self.line.is_some();
+        if self.is_closing || self.has_more {
+            return false;
+        }
+        let mut piece = [0; 8 << 10];
+        match self.stream.read(&mut piece) {
+            Ok(0) => self.is_closing = true,
+            Ok(count) => self.lines.push(piece.get(..count).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => {
+                self.is_closing = true;
+                self.unsent.clear();
+            }
+        }
+        self.find_line()
+    }
+
+    fn find_line(&mut self) -> bool {
+        match self.lines.next_line() {
+            Ok(line) => self.line = line,
+            Err(error) => {
+                let refusal = Refusal {
+                    kind: ErrorKind::BadRequest,
+                    message: error.to_string(),
+                };
+                self.send(&to_line(&Reply::Refused(refusal)));
+                self.lines = LineBuffer::new(MAX_REQUEST);
+                self.is_closing = true;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether it has something to be answered, and has taken every answer so far.
+    pub(super) fn is_ready(&self) -> bool {
+        self.line.is_some() && self.unsent.is_empty()
+    }
+
+    /// The line to be answered now. Returns whether it was cut for what came after it, too.
+    pub(super) fn take_line(&mut self) -> Option<(Vec<u8>, bool)> {
+        let line = self.line.take()?;
+        self.has_more = false;
+        Some((line, self.find_line()))
+    }
+
+    pub(super) fn send(&mut self, line: &[u8]) {
+        self.unsent.extend_from_slice(line);
+    }
+
+    /// Whether what is to be sent to it is enough for one turn.
+    pub(super) fn has_much_to_say(&self) -> bool {
+        self.unsent.len() > TURN_BYTES
+    }
+
+    /// Sends an event. Returns whether its owner has left more of them unread than are kept for him.
+    pub(super) fn tell(&mut self, event: &[u8]) -> bool {
+        self.send(event);
+        self.backlog = self.backlog.saturating_add(event.len());
+        self.backlog > MAX_BACKLOG
+    }
+
+    /// Writes what it can take.
+    pub(super) fn flush(&mut self) -> Fate {
+        let mut sent = 0;
+        let is_gone = loop {
+            let rest = self.unsent.get(sent..).unwrap_or_default();
+            if rest.is_empty() {
+                break false;
+            }
+            match self.stream.write(rest) {
+                Ok(0) => break true,
+                Ok(count) => sent = sent.saturating_add(count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break false,
+                Err(_) => break true,
+            }
+        };
+        self.unsent.drain(..sent.min(self.unsent.len()));
+        if self.unsent.is_empty() {
+            self.unsent.shrink_to(4 << 10);
+            self.backlog = 0;
+        }
+        if is_gone || (self.is_closing && self.line.is_none() && self.unsent.is_empty()) {
+            Fate::Ends
+        } else {
+            Fate::Stays
+        }
+    }
+
+    /// What the epoll is to wait for, if that has changed: room for what is unsent, or else another line,
+    /// unless there is one already. Its end is told of in any case.
+    pub(super) fn watch_for(&mut self) -> Option<EventFlags> {
+        let wanted = if !self.unsent.is_empty() {
+            EventFlags::OUT
+        } else if self.has_more || self.is_closing {
+            EventFlags::empty()
+        } else {
+            EventFlags::IN
+        };
+        (std::mem::replace(&mut self.watched, wanted) != wanted).then_some(wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair() -> (Client, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        (Client::new(ours, Uid::new(60001), Pid::new(7)), theirs)
+    }
+
+    #[test]
+    fn lines_come_one_by_one_however_many_were_sent() {
+        let (mut client, mut theirs) = pair();
+        theirs.write_all(b"one\ntwo\nth").unwrap();
+        assert!(!client.read());
+        assert_eq!(client.take_line(), Some((b"one".to_vec(), false)));
+        assert_eq!(client.take_line(), Some((b"two".to_vec(), false)));
+        assert_eq!(client.take_line(), None);
+        theirs.write_all(b"ree\n").unwrap();
+        assert!(!client.read());
+        assert_eq!(client.take_line(), Some((b"three".to_vec(), false)));
+    }
+
+    #[test]
+    fn no_more_is_read_while_a_line_waits() {
+        let (mut client, mut theirs) = pair();
+        theirs.write_all(b"one\n").unwrap();
+        client.read();
+        assert_eq!(client.watch_for(), None);
+        theirs.write_all(b"two\n").unwrap();
+        client.read();
+        assert_eq!(client.watch_for(), Some(EventFlags::empty()));
+        assert_eq!(client.take_line(), Some((b"one".to_vec(), false)));
+        assert_eq!(client.watch_for(), Some(EventFlags::IN));
+        client.read();
+        assert_eq!(client.take_line(), Some((b"two".to_vec(), false)));
+    }
+
+    #[test]
+    fn who_leaves_an_answer_unread_is_not_ready_for_the_next() {
+        let (mut client, mut theirs) = pair();
+        theirs.write_all(b"one\n").unwrap();
+        client.read();
+        client.send(&vec![b'x'; 4 << 20]);
+        assert_eq!(client.flush(), Fate::Stays);
+        assert!(!client.is_ready());
+        assert_eq!(client.watch_for(), Some(EventFlags::OUT));
+        theirs.set_nonblocking(true).unwrap();
+        let mut piece = vec![0; 1 << 20];
+        while !client.is_ready() {
+            while theirs.read(&mut piece).is_ok() {}
+            assert_eq!(client.flush(), Fate::Stays);
+        }
+        assert_eq!(client.watch_for(), Some(EventFlags::IN));
+    }
+
+    #[test]
+    fn a_line_too_long_is_refused_and_ends_it() {
+        let (mut client, mut theirs) = pair();
+        let mut is_cut = false;
+        for _ in 0..=MAX_REQUEST / (8 << 10) {
+            theirs.write_all(&[b'x'; 8 << 10]).unwrap();
+            is_cut |= client.read();
+        }
+        assert!(is_cut);
+        assert_eq!(client.flush(), Fate::Ends);
+        let mut answer = [0; 64];
+        assert!(theirs.read(&mut answer).unwrap() > 0);
+        assert!(answer.starts_with(b"{\"refused\""));
+    }
+
+    #[test]
+    fn who_hangs_up_is_answered_what_he_asked_before() {
+        let (mut client, mut theirs) = pair();
+        theirs.write_all(b"one\n").unwrap();
+        theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        client.read();
+        assert_eq!(client.take_line(), Some((b"one".to_vec(), false)));
+        client.read();
+        client.send(b"answer\n");
+        assert_eq!(client.flush(), Fate::Ends);
+        let mut answer = String::new();
+        drop(client);
+        theirs.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "answer\n");
+    }
+
+    #[test]
+    fn events_that_nobody_reads_are_kept_up_to_a_bound() {
+        let (mut client, _theirs) = pair();
+        let event = [b'x'; 1 << 10];
+        let told = (0..10_000).position(|_| {
+            let is_behind = client.tell(&event);
+            client.flush();
+            is_behind
+        });
+        let kept = told.unwrap() << 10;
+        assert!((MAX_BACKLOG..2 * MAX_BACKLOG).contains(&kept), "{kept}");
+    }
+}

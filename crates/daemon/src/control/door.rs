@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Where clients come in. Who comes costs us something before he can be told from others, so that the
+//! door is shut for a moment when most of those who come have no business here.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bursar_model::{Pid, Uid};
+use rustix::net::sockopt::socket_peercred;
+
+/// Who came: the kernel's word.
+#[derive(Debug)]
+pub(super) struct Visitor {
+    pub(super) stream: UnixStream,
+    pub(super) uid: Uid,
+    pub(super) pid: Pid,
+}
+
+#[derive(Debug)]
+pub(super) struct Door {
+    path: PathBuf,
+    listener: UnixListener,
+    shut_until: Option<Duration>,
+}
+
+impl Door {
+    /// Listens at `path`, for those whom `mode` lets in; a socket that a dead daemon left there is
+    /// replaced (the caller holds the lock that says it is dead).
+    pub(super) fn open(path: &Path, mode: u32) -> Result<Self> {
+        match fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("remove the old socket {path:?}"));
+            }
+            _ => {}
+        }
+        let listener = UnixListener::bind(path).with_context(|| format!("listen at {path:?}"))?;
+        listener
+            .set_nonblocking(true)
+            .context("make the socket non-blocking")?;
+        fs::set_permissions(path, fs::Permissions::from_mode(mode))
+            .with_context(|| format!("say who may connect to {path:?}"))?;
+        Ok(Self {
+            path: path.to_owned(),
+            listener,
+            shut_until: None,
+        })
+    }
+
+    /// Who is next; `None`: nobody waits.
+    pub(super) fn next(&self) -> io::Result<Option<Visitor>> {
+        let stream = match self.listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let credentials = socket_peercred(&stream)?;
+        stream.set_nonblocking(true)?;
+        let pid = u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0);
+        Ok(Some(Visitor {
+            stream,
+            uid: Uid::new(credentials.uid.as_raw()),
+            pid: Pid::new(pid),
+        }))
+    }
+
+    /// Nobody is let in before that moment.
+    pub(super) fn shut(&mut self, until: Duration) {
+        self.shut_until = Some(until);
+    }
+
+    /// Whether it was shut and need not be any more.
+    pub(super) fn opens(&mut self, now: Duration) -> bool {
+        self.shut_until.take_if(|until| *until <= now).is_some()
+    }
+
+    /// How long until it opens; `None`: it is not shut.
+    pub(super) fn patience(&self, now: Duration) -> Option<Duration> {
+        self.shut_until.map(|until| until.saturating_sub(now))
+    }
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}

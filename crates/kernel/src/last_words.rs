@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a kernel half that was replaced had told and nobody had read yet.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use libbpf_rs::{MapCore, MapFlags, RingBufferBuilder};
+
+use crate::abi::abi_constant;
+use crate::journal::{Entry, EntryKind, decode};
+use crate::pins::Pins;
+use crate::{Error, Slot};
+
+/// The events of kernel halves that are gone.
+#[derive(Debug, Default)]
+pub struct LastWords {
+    /// Oldest first. What they ask for is not among them: the kernel half that decides now asks itself.
+    pub entries: Vec<Entry>,
+    /// Events of another version, which this one cannot read.
+    pub unreadable: u64,
+}
+
+impl LastWords {
+    /// Sends a kernel half away and keeps what it had to tell. Nothing comes after its programs are
+    /// detached, so that its ring is read then.
+    pub(crate) fn of(&mut self, old: &Pins) -> Result<(), Error> {
+        let events = old.map("events");
+        let is_ours = has_our_abi(old);
+        old.remove()?;
+        // Of a version that had none, or never finished.
+        let Ok(events) = events else { return Ok(()) };
+        let entries = Rc::new(RefCell::new(Vec::new()));
+        let unreadable = Rc::new(Cell::new(0_u64));
+        let (read, unread) = (Rc::clone(&entries), Rc::clone(&unreadable));
+        let mut builder = RingBufferBuilder::new();
+        let failed = || Error::io("read the last events of the kernel half before");
+        builder
+            .add(&events, move |bytes| {
+                if is_ours {
+                    read.borrow_mut().extend(decode(bytes));
+                } else {
+                    unread.set(unread.get().saturating_add(1));
+                }
+                0
+            })
+            .map_err(failed())?;
+        builder
+            .build()
+            .and_then(|ring| ring.consume())
+            .map_err(failed())?;
+        let told = entries.take().into_iter().filter(|it| !asks(it.kind));
+        // Its accounts lay elsewhere.
+        self.entries.extend(told.map(|entry| Entry {
+            slot: Slot::TEMPLATE,
+            ..entry
+        }));
+        self.unreadable = self.unreadable.saturating_add(unreadable.get());
+        Ok(())
+    }
+}
+
+/// Every version's state begins with its number (abi.h).
+fn has_our_abi(pins: &Pins) -> bool {
+    let Ok(state) = pins.map("state") else {
+        return false;
+    };
+    let found = state.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+    found
+        .ok()
+        .flatten()
+        .and_then(|bytes| bytes.first_chunk().copied().map(u32::from_ne_bytes))
+        == Some(abi_constant::ABI_VERSION.0)
+}
+
+/// Whether it asks the user half for something instead of telling what happened.
+fn asks(kind: EntryKind) -> bool {
+    match kind {
+        EntryKind::KillAsked
+        | EntryKind::Undefended
+        | EntryKind::CountFiles
+        | EntryKind::Unrecorded
+        | EntryKind::Survey => true,
+        EntryKind::Notice
+        | EntryKind::Kill
+        | EntryKind::NoVictim
+        | EntryKind::Freed
+        | EntryKind::Refused
+        | EntryKind::Files
+        | EntryKind::Bill => false,
+    }
+}
