@@ -38,12 +38,9 @@ const RESERVING_PER_USER: usize = 512;
 const AT_ONCE: usize = 32;
 /// One connection is answered for so long before others are.
 const TURN: Duration = Duration::from_micros(100);
-/// What letting somebody in costs, and hearing from him: so much is counted as his. An answer is measured.
-const VISIT: Duration = Duration::from_micros(20);
-const READ: Duration = Duration::from_micros(4);
-/// How long nobody is let in when most of those had no business here: 8,000 a second may come.
-const PRESSED: Duration = Duration::from_millis(4);
-/// The same when nobody can be let in, for want of descriptors or memory.
+/// When most of those had no business here, letting people in takes one part in so many of a processor.
+const DOOR_PART: u32 = 10;
+/// How long nobody is let in when nobody can be let in, for want of descriptors or memory.
 const FAILED: Duration = Duration::from_millis(100);
 
 /// Names a connection for as long as it lasts.
@@ -139,38 +136,61 @@ impl Control {
             data: EventData::new_u64(0),
         }; 64];
         let count = epoll::wait(&self.epoll, &mut happened, Some(&Timespec::default()));
+        let began = own_time();
+        let mut heard = Vec::new();
+        let mut pressed = Vec::new();
         for event in happened.iter().take(count.unwrap_or(0)) {
             match event.data.u64() {
-                token @ 0..DOORS => self.let_in(token as usize),
+                token @ 0..DOORS => pressed.push(token as usize),
                 token if token & PROCESS != 0 => {
                     self.end(ClientId::from_token(token & !PROCESS));
                 }
-                token => self.attend(ClientId::from_token(token), event.flags),
+                token => heard.extend(self.attend(ClientId::from_token(token), event.flags)),
             }
         }
+        self.charge(&heard, began);
+        for which in pressed {
+            self.let_in(which);
+        }
+    }
+
+    /// What was done since then was done for these.
+    fn charge(&mut self, uids: &[Uid], began: Duration) -> Duration {
+        let spent = own_time().saturating_sub(began);
+        let now = moment();
+        let each = u32::try_from(uids.len())
+            .ok()
+            .and_then(|count| spent.checked_div(count));
+        for &uid in uids {
+            self.turns.charge(uid, each.unwrap_or(spent), now);
+        }
+        spent
     }
 
     /// Lets in who waits at the door; never all of them, for they may come as fast as they are let in.
     fn let_in(&mut self, which: usize) {
+        let began = own_time();
+        let mut visitors = Vec::new();
         let mut unwelcome = 0_usize;
         for _ in 0..AT_ONCE {
             match self.doors.get(which).map(Door::next) {
                 Some(Ok(Some(visitor))) => {
-                    let uid = visitor.uid;
-                    let now = moment();
-                    let is_unwelcome = self.turns.is_spent(uid, now) | !self.admit(visitor);
+                    visitors.push(visitor.uid);
+                    let is_spent = self.turns.is_spent(visitor.uid, moment());
+                    let is_unwelcome = !self.admit(visitor) || is_spent;
                     unwelcome = unwelcome.saturating_add(is_unwelcome.into());
-                    self.turns.charge(uid, VISIT, now);
                 }
                 Some(Ok(None)) | None => break,
                 Some(Err(error)) => {
                     tracing::warn!(%error, "a client could not be let in");
-                    return self.shut(which, FAILED);
+                    self.shut(which, FAILED);
+                    break;
                 }
             }
         }
+        let spent = self.charge(&visitors, began);
         if unwelcome > AT_ONCE / 2 {
-            self.shut(which, PRESSED);
+            self.shut(which, spent * (DOOR_PART - 1));
         }
     }
 
@@ -227,21 +247,20 @@ impl Control {
         let _ = stream.write_all(&to_line(&Reply::Refused(refusal)));
     }
 
-    /// Something has become of a connection.
-    fn attend(&mut self, id: ClientId, flags: EventFlags) {
-        let Some(client) = self.clients.get_mut(&id) else {
-            return;
-        };
-        let (uid, now) = (client.uid, moment());
-        self.turns.charge(uid, READ, now);
-        if flags.contains(EventFlags::HUP) && client.is_waiting && self.turns.is_spent(uid, now) {
-            // Nobody is there any more to take the answer, and it would be told of until then.
-            return self.end(id);
-        }
-        if client.read() {
-            self.cut = self.cut.saturating_add(1);
+    /// Something has become of a connection. Returns whose it is.
+    fn attend(&mut self, id: ClientId, flags: EventFlags) -> Option<Uid> {
+        let client = self.clients.get_mut(&id)?;
+        let uid = client.uid;
+        if !self.turns.is_spent(uid, moment()) {
+            self.cut = self.cut.saturating_add(client.read().into());
+        } else if flags.contains(EventFlags::HUP) {
+            // Nobody is there any more to take an answer, and it would be told of until then.
+            self.end(id);
+        } else {
+            client.put_off();
         }
         self.flush(id);
+        Some(uid)
     }
 
     /// Whose turn it is.
@@ -266,9 +285,9 @@ impl Control {
         if moment() > turn.ends || client.has_much_to_say() {
             return None;
         }
-        let (line, is_cut) = client.take_line()?;
-        self.cut = self.cut.saturating_add(u64::from(is_cut));
-        Some(line)
+        let (line, is_cut) = client.take_line();
+        self.cut = self.cut.saturating_add(is_cut.into());
+        line
     }
 
     /// What is answered; no reply: it comes later.
@@ -284,8 +303,7 @@ impl Control {
     /// Sends the answers, and charges the user for them.
     pub(crate) fn end_turn(&mut self, turn: &Turn) {
         self.flush(turn.client);
-        let spent = own_time().saturating_sub(turn.began);
-        self.turns.charge(turn.uid, spent, moment());
+        self.charge(&[turn.uid], turn.began);
     }
 
     /// Sends a reply that could not be given at once.

@@ -36,7 +36,7 @@ pub(super) struct Client {
     lines: LineBuffer,
     /// The line to be answered next.
     line: Option<Vec<u8>>,
-    /// There is more to read, for when that has been answered.
+    /// There is more to read, for later.
     has_more: bool,
     /// It is in the queue of those who wait for an answer.
     pub(super) is_waiting: bool,
@@ -109,16 +109,23 @@ impl Client {
         false
     }
 
-    /// Whether it has something to be answered, and has taken every answer so far.
-    pub(super) fn is_ready(&self) -> bool {
-        self.line.is_some() && self.unsent.is_empty()
+    /// What has come is for when it is its turn.
+    pub(super) fn put_off(&mut self) {
+        self.has_more = true;
     }
 
-    /// The line to be answered now. Returns whether it was cut for what came after it, too.
-    pub(super) fn take_line(&mut self) -> Option<(Vec<u8>, bool)> {
-        let line = self.line.take()?;
+    /// Whether there is something to do for it, and it has taken every answer so far.
+    pub(super) fn is_ready(&self) -> bool {
+        (self.line.is_some() || self.has_more) && self.unsent.is_empty()
+    }
+
+    /// The line to be answered now; and whether it was cut for asking too much.
+    pub(super) fn take_line(&mut self) -> (Option<Vec<u8>>, bool) {
+        let is_cut = self.line.is_none() && self.has_more && self.read();
         self.has_more = false;
-        Some((line, self.find_line()))
+        let line = self.line.take();
+        let is_cut = is_cut || (line.is_some() && self.find_line());
+        (line, is_cut)
     }
 
     pub(super) fn send(&mut self, line: &[u8]) {
@@ -194,12 +201,12 @@ mod tests {
         let (mut client, mut theirs) = pair();
         theirs.write_all(b"one\ntwo\nth").unwrap();
         assert!(!client.read());
-        assert_eq!(client.take_line(), Some((b"one".to_vec(), false)));
-        assert_eq!(client.take_line(), Some((b"two".to_vec(), false)));
-        assert_eq!(client.take_line(), None);
+        assert_eq!(client.take_line(), (Some(b"one".to_vec()), false));
+        assert_eq!(client.take_line(), (Some(b"two".to_vec()), false));
+        assert_eq!(client.take_line(), (None, false));
         theirs.write_all(b"ree\n").unwrap();
         assert!(!client.read());
-        assert_eq!(client.take_line(), Some((b"three".to_vec(), false)));
+        assert_eq!(client.take_line(), (Some(b"three".to_vec()), false));
     }
 
     #[test]
@@ -211,10 +218,25 @@ mod tests {
         theirs.write_all(b"two\n").unwrap();
         client.read();
         assert_eq!(client.watch_for(), Some(EventFlags::empty()));
-        assert_eq!(client.take_line(), Some((b"one".to_vec(), false)));
+        assert_eq!(client.take_line(), (Some(b"one".to_vec()), false));
         assert_eq!(client.watch_for(), Some(EventFlags::IN));
         client.read();
-        assert_eq!(client.take_line(), Some((b"two".to_vec(), false)));
+        assert_eq!(client.take_line(), (Some(b"two".to_vec()), false));
+    }
+
+    #[test]
+    fn what_was_put_off_is_read_when_it_is_its_turn() {
+        let (mut client, mut theirs) = pair();
+        theirs.write_all(b"on").unwrap();
+        client.put_off();
+        assert!(client.is_ready());
+        assert_eq!(client.watch_for(), Some(EventFlags::empty()));
+        assert_eq!(client.take_line(), (None, false));
+        assert!(!client.is_ready());
+        assert_eq!(client.watch_for(), Some(EventFlags::IN));
+        theirs.write_all(b"e\n").unwrap();
+        client.put_off();
+        assert_eq!(client.take_line(), (Some(b"one".to_vec()), false));
     }
 
     #[test]
@@ -256,7 +278,7 @@ mod tests {
         theirs.write_all(b"one\n").unwrap();
         theirs.shutdown(std::net::Shutdown::Write).unwrap();
         client.read();
-        assert_eq!(client.take_line(), Some((b"one".to_vec(), false)));
+        assert_eq!(client.take_line(), (Some(b"one".to_vec()), false));
         client.read();
         client.send(b"answer\n");
         assert_eq!(client.flush(), Fate::Ends);

@@ -26,7 +26,7 @@ pub(crate) fn harass(socket: &str) {
 
 fn pester(socket: &str, index: usize) -> std::io::Result<()> {
     let mut stream = UnixStream::connect(socket)?;
-    let lines = match index % 4 {
+    let lines = match index % 5 {
         // Nothing but ends of lines, and no answer is read.
         0 => vec![b'\n'; 64 << 10],
         // Questions, and no answer is read.
@@ -43,6 +43,8 @@ fn pester(socket: &str, index: usize) -> std::io::Result<()> {
             let _ = reader.join();
             return Ok(());
         }
+        // Byte by byte, and never an end of a line.
+        3 => vec![b' '],
         // Comes and goes.
         _ => {
             stream.write_all(&questions()?)?;
