@@ -28,8 +28,12 @@ demo: build
 	xtask/provide demo
 	$(STAGE) $(RELEASE)/demo
 
-# One after the other: beside a build a guest is slow enough for its stories to tell of the build.
-test: stories guests units lint
+# One after the other: beside a build a guest is slow enough for its stories to tell of the build. What units
+# and lint need is built in the time that the guests leave, but for the tests that build `bursar` anew.
+test: stories
+	$(MAKE) guests MEANWHILE="xtask/meanwhile '$(CARGO) clippy --release --workspace --all-targets --quiet -- -D warnings; \
+		$(CARGO) test --release --workspace --exclude bursar-cli --no-run --quiet'"
+	$(MAKE) units lint
 
 units: build
 	$(CARGO) test --release --workspace --quiet
@@ -46,7 +50,7 @@ stories: build
 # Debian's own kernels 6.1, 6.12 and 7.x in QEMU; one guest a processor, the slowest first.
 guests: build
 	xtask/provide guests
-	$(RELEASE)/xtask vm run --suite newest,bookworm,trixie --jobs $(GUEST_JOBS) --mem 1024 --timeout 1200 \
+	$(MEANWHILE) $(RELEASE)/xtask vm run --suite newest,bookworm,trixie --jobs $(GUEST_JOBS) --mem 1024 --timeout 1200 \
 		--bpffs --tracefs --module null_blk --module zram \
 		--file $(RELEASE)/stories:/opt/stories --file $(RELEASE)/hog:/opt/hog \
 		--file $(RELEASE)/spender:/opt/spender --file $(RELEASE)/grower:/opt/grower \
