@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Victims: of the kernel half, of its requests, of courtesy that did not help, of the kernel's OOM killer.
 
-use bursar_host::clock;
+use bursar_host::{Pidfd, clock};
 use bursar_model::{KillManner, Nanos, Pid, Trigger, Uid};
 
 use super::Steward;
@@ -39,10 +39,21 @@ impl Steward {
         if !self.mandate.notifier {
             return;
         }
+        let (execution, pidfd) = execute_chosen(&self.proc, victim.pid, victim.started);
+        self.follow_up(victim, execution, pidfd, None);
+    }
+
+    /// We have sent the signal, or not: tells it, and takes the memory.
+    fn follow_up(
+        &mut self,
+        victim: Victim,
+        execution: Execution,
+        pidfd: Option<Pidfd>,
+        reason: Option<String>,
+    ) {
         let pid = victim.pid;
-        let (execution, pidfd) = execute_chosen(&self.proc, pid, victim.started);
         let signalled = execution.signalled();
-        self.executed(victim, execution, None);
+        self.executed(victim, execution, reason);
         if let Some(at) = signalled {
             self.reaper.reap(Dying {
                 pid,
@@ -194,16 +205,7 @@ impl Steward {
                 candidates: Vec::new(),
             };
             let execution = execute(&asked.pidfd);
-            let signalled = execution.signalled();
-            self.executed(victim, execution, Some(reason));
-            if let Some(at) = signalled {
-                self.reaper.reap(Dying {
-                    pid,
-                    pidfd: Some(asked.pidfd),
-                    signalled: at,
-                    private: None,
-                });
-            }
+            self.follow_up(victim, execution, Some(asked.pidfd), Some(reason));
         }
     }
 }

@@ -53,10 +53,11 @@ impl Neighbours {
             self.probes, self.mib
         );
         for &state in states {
-            let mut cells = [Cell::default(), Cell::default(), Cell::default()];
+            let mut cells: [Cell; 4] = Default::default();
             let end = Instant::now() + Duration::from_secs(self.seconds);
             let mut pairs = 0;
             while pairs < self.kills && (pairs == 0 || Instant::now() < end) {
+                let mut usual = Duration::ZERO;
                 // In turn, so that what else the machine does meets both alike.
                 for (&method, index) in Method::value_variants().iter().zip(1..) {
                     let is_quiet = self.quiet == 0 || await_quiet(Duration::from_secs(self.quiet))?;
@@ -65,28 +66,49 @@ impl Neighbours {
                     std::thread::sleep(Duration::from_millis(BEFORE_MS));
                     let trial = killer.kill(&scene, method)?;
                     let (from, to) = (trial.window.0.get(), trial.window.1.get());
+                    if method == Method::Normal {
+                        usual = trial.took;
+                    }
+                    // What a neighbour meets in the time that a normal kill takes.
+                    let span = from + u64::try_from(usual.as_nanos())?;
+                    std::thread::sleep(usual.saturating_sub(trial.took));
                     let all = probe.finish();
-                    let inside = |&&(at, late): &&(u64, u64)| at + late >= from && at <= to;
-                    let before = |&&(at, late): &&(u64, u64)| at + late < from;
+                    let within = |to: u64| {
+                        move |&&(at, late): &&(u64, u64)| at + late >= from && at <= to
+                    };
+                    let earlier = |&&(at, late): &&(u64, u64)| at + late < from;
                     let only_late = |it: &(u64, u64)| it.1;
-                    cells[0].add(all.iter().filter(before).map(only_late).collect(), is_quiet);
-                    let took = u64::try_from(trial.took.as_nanos()).unwrap_or(u64::MAX);
-                    cells[index].took.push(took);
-                    cells[index].took.sort_unstable();
-                    cells[index].add(all.iter().filter(inside).map(only_late).collect(), is_quiet);
+                    let before: Vec<_> = all.iter().filter(earlier).map(only_late).collect();
+                    cells[0].add(before, Duration::from_millis(BEFORE_MS), is_quiet);
+                    let inside = all.iter().filter(within(to)).map(only_late).collect();
+                    cells[index].add(inside, trial.took, is_quiet);
+                    if method == Method::Bursar {
+                        let meanwhile = all.iter().filter(within(to.max(span)));
+                        let meanwhile = meanwhile.map(only_late).collect();
+                        cells[3].add(meanwhile, usual.max(trial.took), is_quiet);
+                    }
                 }
                 pairs += 1;
             }
-            for (name, cell) in ["before", "normal", "bursar"].iter().zip(&cells) {
+            let names = [
+                "before",
+                "normal",
+                "bursar",
+                "bursar, for as long as the normal kill took",
+            ];
+            for (name, cell) in names.iter().zip(&cells) {
                 println!("{:28} {name}: {}", state.words(), cell.words());
             }
-            let ratio = |of: fn(&Cell) -> u64| of(&cells[2]) as f64 / of(&cells[1]).max(1) as f64;
-            println!(
-                "{:28} bursar / normal: p99 of all {:.2}, median kill's p99 {:.2}",
-                state.words(),
-                ratio(|it| it.of_all(990)),
-                ratio(Cell::median_p99),
-            );
+            for (cell, name) in [(2, ""), (3, ", for as long as the normal kill took")] {
+                let ratio =
+                    |of: fn(&Cell) -> u64| of(&cells[cell]) as f64 / of(&cells[1]).max(1) as f64;
+                println!(
+                    "{:28} bursar / normal{name}: p99 of all {:.2}, median kill's p99 {:.2}",
+                    state.words(),
+                    ratio(|it| it.of_all(990)),
+                    ratio(Cell::median_p99),
+                );
+            }
         }
         Ok(())
     }
@@ -98,8 +120,8 @@ struct Cell {
     all: Vec<u64>,
     p99s: Vec<u64>,
     disturbed: usize,
-    /// How long each kill took, ns.
-    took: Vec<u64>,
+    /// How long each was looked at.
+    took: Vec<Duration>,
 }
 
 fn permille(sorted: &[u64], permille: usize) -> u64 {
@@ -108,7 +130,9 @@ fn permille(sorted: &[u64], permille: usize) -> u64 {
 }
 
 impl Cell {
-    fn add(&mut self, mut late: Vec<u64>, is_quiet: bool) {
+    fn add(&mut self, mut late: Vec<u64>, took: Duration, is_quiet: bool) {
+        self.took.push(took);
+        self.took.sort_unstable();
         late.sort_unstable();
         self.p99s.push(permille(&late, 990));
         self.p99s.sort_unstable();
@@ -134,7 +158,7 @@ impl Cell {
             us(990),
             us(1000),
             self.median_p99() / 1000,
-            permille(&self.took, 500) / 1_000_000,
+            self.took.get(self.took.len() / 2).map_or(0, Duration::as_millis),
             self.all.len(),
             self.p99s.len(),
             self.disturbed,
