@@ -8,12 +8,12 @@
 
 mod client;
 mod door;
+mod graves;
 mod turns;
 
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 use self::client::{Client, Fate};
 use self::door::{Door, Visitor};
+use self::graves::Graves;
 use self::turns::Turns;
 
 /// Connections of everybody together.
@@ -32,12 +33,18 @@ const EVERYBODY: usize = 4096;
 /// Connections of one user that have nothing reserved; root is not counted.
 const PER_USER: usize = 16;
 /// Connections of one user that have: a process of his that uses tmalloc needs one all its life.
-const RESERVING_PER_USER: usize = 512;
+pub(crate) const RESERVING_PER_USER: usize = 512;
 
+/// Bytes of answers that a user may leave unread over all his connections, and everybody together; root is
+/// not counted.
+const UNREAD_PER_USER: usize = 4 << 20;
+const UNREAD: usize = 64 << 20;
 /// Connections let in before we look what else there is.
 const AT_ONCE: usize = 32;
 /// One connection is answered for so long before others are.
 const TURN: Duration = Duration::from_micros(100);
+/// A turn that lasts longer has waited, and not for a processor.
+const LONG: Duration = Duration::from_millis(10);
 /// When most of those had no business here, letting people in takes one part in so many of a processor.
 const DOOR_PART: u32 = 10;
 /// How long nobody is let in when nobody can be let in, for want of descriptors or memory.
@@ -68,6 +75,8 @@ pub(crate) struct Crowd {
     pub(crate) cut: u64,
     /// Requests that had to wait until their user had time of ours again.
     pub(crate) delayed: u64,
+    /// Whether one more connection of this user may have something reserved.
+    pub(crate) may_reserve: bool,
 }
 
 /// The socket and its connections.
@@ -76,6 +85,9 @@ pub(crate) struct Control {
     doors: [Door; DOORS as usize],
     epoll: rustix::fd::OwnedFd,
     clients: BTreeMap<ClientId, Client>,
+    graves: Graves,
+    /// Connections that have something reserved.
+    reserving: BTreeMap<Uid, usize>,
     next: u64,
     turns: Turns,
     cut: u64,
@@ -92,7 +104,7 @@ pub(crate) struct Turn {
     pub(crate) pid: Pid,
     /// Our processor time when it began.
     began: Duration,
-    ends: Duration,
+    since: Duration,
 }
 
 impl ClientId {
@@ -122,6 +134,8 @@ impl Control {
             doors,
             epoll,
             clients: BTreeMap::new(),
+            graves: Graves::new(),
+            reserving: BTreeMap::new(),
             next: DOORS,
             turns: Turns::default(),
             cut: 0,
@@ -189,7 +203,7 @@ impl Control {
             }
         }
         let spent = self.charge(&visitors, began);
-        if unwelcome > AT_ONCE / 2 {
+        if unwelcome > visitors.len() / 2 {
             self.shut(which, spent * (DOOR_PART - 1));
         }
     }
@@ -212,50 +226,55 @@ impl Control {
 
     /// Whether there is room for him.
     fn admit(&mut self, visitor: Visitor) -> bool {
-        let Visitor { stream, uid, pid } = visitor;
-        let own = |is_reserving: bool| {
-            let same = |it: &&Client| it.uid == uid && it.is_reserving == is_reserving;
-            self.clients.values().filter(same).count()
-        };
-        let is_crowded = uid.get() != 0
-            && (own(false) >= PER_USER
-                || own(true) >= RESERVING_PER_USER
-                || self.clients.len() >= EVERYBODY);
-        if is_crowded {
-            self.turn_away(stream);
+        if visitor.uid.get() != 0 && self.is_crowded(visitor.uid) {
+            self.turn_away(visitor);
             return false;
         }
         let id = ClientId(self.next);
         self.next = self.next.saturating_add(1);
         let token = EventData::new_u64(id.to_token());
-        if let Err(error) = epoll::add(&self.epoll, &stream, token, EventFlags::IN) {
+        if let Err(error) = epoll::add(&self.epoll, &visitor.stream, token, EventFlags::IN) {
             tracing::warn!(%error, "a client could not be watched");
+            self.turn_away(visitor);
             return false;
         }
-        self.clients.insert(id, Client::new(stream, uid, pid));
+        self.clients.insert(id, Client::new(visitor));
         true
     }
 
-    fn turn_away(&mut self, mut stream: UnixStream) {
+    fn is_crowded(&mut self, uid: Uid) -> bool {
+        let asking = |it: &&Client| it.uid == uid && !it.is_reserving;
+        let own = self.clients.values().filter(asking).count();
+        let closing = self.graves.of(uid);
+        own.saturating_add(closing) >= PER_USER
+            || self.clients.len().saturating_add(self.graves.len()) >= EVERYBODY
+    }
+
+    fn turn_away(&mut self, visitor: Visitor) {
         self.cut = self.cut.saturating_add(1);
-        let message = "too many connections of this user are open; close one and try again";
         let refusal = Refusal {
             kind: ErrorKind::Failed,
-            message: message.to_owned(),
+            message: "too many connections are open; close one of yours, or try again later"
+                .to_owned(),
         };
+        let mut stream = visitor.stream;
         // A courtesy: it fits the socket's buffer, and if it does not arrive nothing is lost.
         let _ = stream.write_all(&to_line(&Reply::Refused(refusal)));
+        if visitor.takes_descriptors {
+            self.graves.close(stream, visitor.uid);
+        }
     }
 
     /// Something has become of a connection. Returns whose it is.
     fn attend(&mut self, id: ClientId, flags: EventFlags) -> Option<Uid> {
         let client = self.clients.get_mut(&id)?;
         let uid = client.uid;
-        if !self.turns.is_spent(uid, moment()) {
-            self.cut = self.cut.saturating_add(client.read().into());
-        } else if flags.contains(EventFlags::HUP) {
+        let is_spent = self.turns.is_spent(uid, moment());
+        if flags.contains(EventFlags::HUP) && (is_spent || client.is_owed) {
             // Nobody is there any more to take an answer, and it would be told of until then.
             self.end(id);
+        } else if !is_spent {
+            self.cut = self.cut.saturating_add(client.read().into());
         } else {
             client.put_off();
         }
@@ -275,14 +294,14 @@ impl Control {
             uid: client.uid,
             pid: client.pid,
             began: own_time(),
-            ends: now.saturating_add(TURN),
+            since: now,
         })
     }
 
     /// The line that is to be answered now.
     pub(crate) fn line_of(&mut self, turn: &Turn) -> Option<Vec<u8>> {
         let client = self.clients.get_mut(&turn.client)?;
-        if moment() > turn.ends || client.has_much_to_say() {
+        if moment().saturating_sub(turn.since) > TURN || client.has_much_to_say() {
             return None;
         }
         let (line, is_cut) = client.take_line();
@@ -292,11 +311,15 @@ impl Control {
 
     /// What is answered; no reply: it comes later.
     pub(crate) fn answer(&mut self, turn: &Turn, reply: Option<(Reply, After)>) {
-        if let Some((reply, after)) = reply
-            && let Some(client) = self.clients.get_mut(&turn.client)
-        {
-            client.is_following |= after == After::Follow;
-            client.send(&to_line(&reply));
+        let Some(client) = self.clients.get_mut(&turn.client) else {
+            return;
+        };
+        match reply {
+            Some((reply, after)) => {
+                client.is_following |= after == After::Follow;
+                client.send(&to_line(&reply));
+            }
+            None => client.is_owed = true,
         }
     }
 
@@ -304,11 +327,15 @@ impl Control {
     pub(crate) fn end_turn(&mut self, turn: &Turn) {
         self.flush(turn.client);
         self.charge(&[turn.uid], turn.began);
+        // Who has us wait for somebody else pays for that, too.
+        let waited = moment().saturating_sub(turn.since).saturating_sub(LONG);
+        self.turns.charge(turn.uid, waited, moment());
     }
 
     /// Sends a reply that could not be given at once.
     pub(crate) fn reply(&mut self, id: ClientId, reply: &Reply) {
         if let Some(client) = self.clients.get_mut(&id) {
+            client.is_owed = false;
             client.send(&to_line(reply));
         }
         self.flush(id);
@@ -329,6 +356,8 @@ impl Control {
             return;
         };
         client.is_reserving = true;
+        let count = self.reserving.entry(client.uid).or_default();
+        *count = count.saturating_add(1);
         let token = EventData::new_u64(id.to_token() | PROCESS);
         if let Err(error) = epoll::add(&self.epoll, process, token, EventFlags::IN) {
             tracing::warn!(%error, "a process with a reservation could not be watched");
@@ -342,10 +371,20 @@ impl Control {
     }
 
     fn end(&mut self, id: ClientId) {
-        // A closed descriptor leaves the epoll by itself.
         if let Some(client) = self.clients.remove(&id) {
-            self.turns.leave(client.uid, id);
+            let uid = client.uid;
+            self.turns.leave(uid, id);
             self.gone.push(id);
+            if client.is_reserving
+                && let Some(count) = self.reserving.get_mut(&uid)
+            {
+                *count = count.saturating_sub(1);
+                self.reserving.retain(|_, count| *count > 0);
+            }
+            let _ = epoll::delete(&self.epoll, client.fd());
+            if let Some(stream) = client.into_stream() {
+                self.graves.close(stream, uid);
+            }
         }
     }
 
@@ -362,7 +401,10 @@ impl Control {
             .iter()
             .filter_map(|(&id, client)| follows(client).then_some(id))
             .collect();
+        let began = own_time();
+        let mut heard = Vec::new();
         for id in told {
+            heard.extend(self.clients.get(&id).map(|client| client.uid));
             if self.clients.get_mut(&id).is_some_and(|it| it.tell(line)) {
                 self.cut = self.cut.saturating_add(1);
                 self.end(id);
@@ -370,6 +412,7 @@ impl Control {
                 self.flush(id);
             }
         }
+        self.charge(&heard, began);
     }
 
     /// Writes what a client can take, and sees to it that it is heard and answered next.
@@ -377,9 +420,17 @@ impl Control {
         let Some(client) = self.clients.get_mut(&id) else {
             return;
         };
+        let uid = client.uid;
         if client.flush() == Fate::Ends {
             return self.end(id);
         }
+        if client.unread() > 0 && uid.get() != 0 && self.is_full_of(uid) {
+            self.cut = self.cut.saturating_add(1);
+            return self.end(id);
+        }
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
         if client.is_ready() && !client.is_waiting {
             client.is_waiting = true;
             self.turns.line_up(client.uid, id);
@@ -391,6 +442,15 @@ impl Control {
                 self.end(id);
             }
         }
+    }
+
+    /// Whether more is kept for a user, or for everybody, than may be.
+    fn is_full_of(&self, uid: Uid) -> bool {
+        let mine = |it: &&Client| it.uid == uid;
+        let users = self.clients.values().filter(|it| it.uid.get() != 0);
+        let all: usize = users.clone().map(Client::unread).sum();
+        let own: usize = users.filter(mine).map(Client::unread).sum();
+        own > UNREAD_PER_USER || all > UNREAD
     }
 
     /// The users who follow events.
@@ -406,8 +466,13 @@ impl Control {
         users
     }
 
-    pub(crate) fn crowd(&self) -> Crowd {
+    /// How it stands, and stands for whose turn it is.
+    pub(crate) fn crowd(&self, turn: &Turn) -> Crowd {
+        let reserving = self.reserving.get(&turn.uid).copied().unwrap_or(0);
         Crowd {
+            may_reserve: turn.uid.get() == 0
+                || reserving < RESERVING_PER_USER
+                || self.is_reserving(turn.client),
             cut: self.cut,
             delayed: self.turns.delayed,
         }

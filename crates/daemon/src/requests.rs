@@ -16,7 +16,7 @@ use bursar_model::{
 use bursar_protocol::{Ask, ErrorKind, Granted, Quota, Refusal, Reply, Request, VERSION};
 
 use crate::beancounters::Beancounters;
-use crate::control::After;
+use crate::control::{After, RESERVING_PER_USER};
 use crate::dirty;
 use crate::entering;
 use crate::governor::Reading;
@@ -95,6 +95,13 @@ fn dispatch(steward: &mut Steward, asker: Asker, ask: Ask) -> Result<Option<Repl
         Ask::Enter { account } => {
             entering::enter(steward, asker, &account).map(|account| Reply::Entered { account })
         }
+        Ask::Reserve(_) if !steward.crowd.may_reserve => Err(refusal(
+            ErrorKind::Refused,
+            format!(
+                "{RESERVING_PER_USER} connections of this user have memory reserved already, which is all that \
+                 one may have"
+            ),
+        )),
         Ask::Reserve(ask) => match steward.reserve(paying(steward, asker), &ask) {
             Ok((pages, reserved)) => Ok(Reply::Granted(Granted { pages, reserved })),
             Err(denied) => Err(denied_refusal(&denied)),
@@ -216,6 +223,28 @@ fn rows_of(steward: &Steward, id: AccountId) -> BTreeMap<Resource, RowBounds> {
     }
 }
 
+/// Whether somebody may ask about WHO: root about all, others about themselves. Before anything is looked
+/// up: a name that a user thinks of is no question that we put to a directory for him.
+fn permit(
+    steward: &mut Steward,
+    asker: Asker,
+    own: Option<AccountId>,
+    who: &Who,
+    what: &str,
+) -> Result<(), Refusal> {
+    let uid = asker.uid;
+    let is_own = match who {
+        Who::Uid(it) => *it == uid,
+        Who::User(name) => steward.roster.user_name(uid) == *name,
+        Who::Group(_) | Who::Shared(_) | Who::Default => false,
+    };
+    let mut accounts = steward.roster.plan().accounts_of(who);
+    if is_own || accounts.any(|id| Some(id) == own) {
+        return Ok(());
+    }
+    only_root(uid, what)
+}
+
 /// The accounts that WHO means now.
 fn accounts_meant(steward: &mut Steward, who: &Who) -> Result<Vec<AccountId>, Refusal> {
     let from_plan: Vec<AccountId> = steward.roster.plan().accounts_of(who).collect();
@@ -256,6 +285,7 @@ fn status(steward: &mut Steward, asker: Asker, who: Option<&Who>) -> Answer {
     let mut readings = steward.governor.readings();
     let own = own_account(steward, asker);
     if let Some(who) = who {
+        permit(steward, asker, own, who, "see other users' accounts")?;
         let meant = accounts_meant(steward, who)?;
         if uid.get() != 0 && meant.iter().any(|id| Some(*id) != own) {
             only_root(uid, "see other users' accounts")?;

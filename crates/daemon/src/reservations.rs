@@ -134,6 +134,7 @@ impl Reservations {
             );
             return Err(Denied::Senseless(text));
         }
+        self.follow(asker, payers, books)?;
         if ask.commit > 0 {
             self.commit(asker, ask.commit, payers, books)?;
         }
@@ -233,6 +234,7 @@ impl Reservations {
         payers: &Payers,
         books: &mut (impl Holdings + ?Sized),
     ) -> Result<u64, Denied> {
+        self.follow(asker, payers, books)?;
         let reserved = self.reserved_by(asker.client);
         if pages == 0 || pages > reserved {
             let text = format!(
@@ -266,6 +268,31 @@ impl Reservations {
             }
             None => Ok(()),
         }
+    }
+
+    /// Who pays for a process may change while it has something reserved: it enters an account, or the
+    /// limits change. Then that goes along.
+    fn follow(
+        &mut self,
+        asker: Asker,
+        payers: &Payers,
+        books: &mut (impl Holdings + ?Sized),
+    ) -> Result<(), Denied> {
+        let Some(reservation) = self.by_client.get_mut(&asker.client) else {
+            return Ok(());
+        };
+        let before = std::mem::replace(&mut reservation.uid, asker.uid);
+        let pages = reservation.pages;
+        if before == asker.uid || pages == 0 {
+            return Ok(());
+        }
+        self.subtract(before, pages);
+        let sum = self.by_user.entry(asker.uid).or_default();
+        *sum = sum.saturating_add(pages);
+        for uid in [before, asker.uid] {
+            self.tell(payers.of(uid).map(|(id, _)| id), payers, books)?;
+        }
+        Ok(())
     }
 
     fn subtract(&mut self, uid: Uid, pages: u64) {

@@ -29,6 +29,9 @@ struct LastKnown {
 pub(crate) struct Roster {
     limits: Limits,
     plan: Plan,
+    /// Who may enter which account, as far as it was asked for since the limits were read: anybody may
+    /// ask, and a directory may take long to answer.
+    granted: BTreeMap<Who, BTreeSet<Uid>>,
     users: Users,
     ram: Bytes,
     last_known: LastKnown,
@@ -48,6 +51,7 @@ impl Roster {
         let mut roster = Self {
             limits: Limits::new(path),
             plan: Plan::default(),
+            granted: BTreeMap::new(),
             users,
             ram,
             last_known,
@@ -98,6 +102,7 @@ impl Roster {
     pub(crate) fn adopt(&mut self, limits: Limits, plan: Plan) {
         self.limits = limits;
         self.plan = plan;
+        self.granted.clear();
         if let Err(error) = self.remember() {
             tracing::warn!(path = %self.last_known_path.display(), %error, "names looked up could not be kept for when the directory is down");
         }
@@ -203,18 +208,28 @@ impl Roster {
 
     /// The users who may enter a shared account, besides root. `None`: there is no such account.
     pub(crate) fn granted(&mut self, who: &Who) -> Option<BTreeSet<Uid>> {
+        if let Some(known) = self.granted.get(who) {
+            return Some(known.clone());
+        }
         let granted = self.limits.get(who)?.granted.clone().unwrap_or_default();
         let mut users = BTreeSet::new();
+        let mut is_whole = true;
         for grant in granted {
             match grant {
                 Who::Uid(uid) => users.extend([uid]),
-                Who::User(name) => users.extend(self.look_up_user(&name)),
-                Who::Group(name) => {
-                    let members = self.look_up_group(&name).map(|(_, members)| members);
-                    users.extend(members.unwrap_or_default());
-                }
+                Who::User(name) => match self.look_up_user(&name) {
+                    Ok(uid) => users.extend([uid]),
+                    Err(_) => is_whole = false,
+                },
+                Who::Group(name) => match self.look_up_group(&name) {
+                    Ok((_, members)) => users.extend(members),
+                    Err(_) => is_whole = false,
+                },
                 Who::Shared(_) | Who::Default => {}
             }
+        }
+        if is_whole {
+            self.granted.insert(who.clone(), users.clone());
         }
         Some(users)
     }

@@ -233,13 +233,22 @@ pub(crate) fn raise_descriptors() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     const ENOUGH: u64 = 16 << 10;
     let now = getrlimit(Resource::Nofile);
-    let wanted = now.maximum.map_or(ENOUGH, |most| most.min(ENOUGH));
-    if now.current.is_some_and(|current| current < wanted) {
-        let raised = Rlimit {
-            current: Some(wanted),
-            maximum: now.maximum,
-        };
-        if let Err(error) = setrlimit(Resource::Nofile, raised) {
+    if now.current.is_none_or(|current| current >= ENOUGH) {
+        return;
+    }
+    let all = Rlimit {
+        current: Some(ENOUGH),
+        maximum: now.maximum.map(|most| most.max(ENOUGH)),
+    };
+    // Beyond its hard limit root gets only with CAP_SYS_RESOURCE.
+    let some = Rlimit {
+        current: now.maximum,
+        ..now
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, all) {
+        let is_less = setrlimit(Resource::Nofile, some).is_err()
+            || some.current.is_some_and(|most| most < ENOUGH);
+        if is_less {
             tracing::warn!(%error, "cannot raise the number of descriptors: fewer processes can reserve");
         }
     }

@@ -96,6 +96,8 @@ pub(crate) fn watch(
             }
         }
         watch.release_gone();
+        // Before somebody new follows: what has happened by now he is answered.
+        watch.publish();
         watch.serve();
         watch.publish();
         watch.release_gone();
@@ -117,7 +119,7 @@ impl Watch<'_> {
         let Some(turn) = self.control.next() else {
             return;
         };
-        self.steward.crowd = self.control.crowd();
+        self.steward.crowd = self.control.crowd(&turn);
         let asker = Asker {
             client: turn.client,
             uid: turn.uid,

@@ -33,6 +33,8 @@ mod mrelease;
 mod nss;
 #[expect(unsafe_code, reason = "PAGEMAP_SCAN is in no safe library")]
 mod pagemap;
+#[expect(unsafe_code, reason = "SO_PASSRIGHTS is in no safe library")]
+mod passed;
 mod pidfd;
 mod proc;
 #[expect(unsafe_code, reason = "sched_setscheduler is in no safe library")]
@@ -55,6 +57,7 @@ pub use mounts::{Mount, Mounted, Mounts, mount_bpffs, mount_tracefs};
 pub use mrelease::Release;
 pub use nss::{Group, Lookup, User};
 pub use pagemap::{MapCounts, PageEntry, Pagemap, Walked};
+pub use passed::{peek, refuse_passed};
 pub use pidfd::{Pidfd, Sent};
 pub use proc::{
     Adjusted, Comm, Device, MemInfo, Memory, Pids, Proc, Process, Rollup, Segment, SharedMemory,

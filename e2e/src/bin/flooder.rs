@@ -28,12 +28,15 @@
 //! | `time=N` | nothing: prints the median nanoseconds of fork and wait, of N |
 //! | `bench=MILLISECONDS` | S5's tables: each test for so long; prints how often a second each was done |
 //! | `harass=SOCKET` | bursard's attention: all the connections one may have, each asking without end |
+//! | `pass=SOCKET` | bursard's patience: descriptors passed to it that take long to close; prints how many went |
 //! | `drop` | gives back files, terminals, sockets, segments, mappings and children |
 //! | `say=WORD` | prints WORD |
 //! | `wait` | waits for a line on stdin |
 
 #[path = "flooder/harass.rs"]
 mod harass;
+#[path = "flooder/passing.rs"]
+mod passing;
 
 use std::ffi::CString;
 use std::io::{BufRead, Write};
@@ -517,6 +520,13 @@ fn main() {
                     idle_child().map(|child| kept.children.push(child))
                 });
             }
+            "pass" => match passing::pass(value) {
+                Ok((passed, kept)) => {
+                    say(&format!("pass: {passed}"));
+                    std::mem::forget(kept);
+                }
+                Err(error) => say(&format!("pass: {error}")),
+            },
             "harass" => harass::harass(value),
             "tcp" => ask(&step, number, || {
                 socket(libc::AF_INET, libc::SOCK_STREAM).map(|fd| kept.files.push(fd))

@@ -39,6 +39,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: request_flood,
     },
     Story {
+        name: "descriptors_passed_to_bursard_do_not_stop_it",
+        place: Place::Anywhere,
+        tell: passed_descriptors,
+    },
+    Story {
         name: "who_is_first_at_bursards_places_keeps_it_from_nothing",
         place: Place::Anywhere,
         tell: squatter,
@@ -267,6 +272,42 @@ fn request_flood(binaries: &Binaries) -> Result<()> {
     ensure!(harassed.answer < most, "{:?}", harassed.answer);
     ensure!(harassed.reaped < most, "{:?}", harassed.reaped);
     Ok(())
+}
+
+fn passed_descriptors(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "passed", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let mut passing = process::Command::new(binaries.path("flooder"));
+    let socket = world.daemon.socket();
+    passing.args([
+        "uid=60002".to_owned(),
+        format!("pass={}", socket.display()),
+        "say=done".to_owned(),
+        "wait".to_owned(),
+    ]);
+    let mut passing = Hog::spawn(&mut passing)?;
+    passing.hear("done")?;
+    let after = work(&world)?;
+    let most = Duration::from_millis(200);
+    ensure!(after.answer < most, "{:?}", after.answer);
+    ensure!(after.reaped < most, "{:?}", after.reaped);
+    // Once more; kernels from 6.16 on refuse it to him.
+    let mut again = process::Command::new(binaries.path("flooder"));
+    again.args(["uid=60002".to_owned(), format!("pass={}", socket.display())]);
+    let said = again.output().context("run flooder")?.stdout;
+    println!(
+        "        descriptors passed, of 20: {}; an answer for root {:?}, from kill to reaped {:?}",
+        String::from_utf8_lossy(&said).trim(),
+        after.answer,
+        after.reaped
+    );
+    world.daemon.status()?;
+    drop(passing);
+    let pid = world.daemon.pid()?;
+    until("nothing to be left of them", || {
+        Ok((crate::proc::descriptors(pid)? < 100).then_some(()))
+    })
 }
 
 /// What bursard needs for its work, in the middle of some.

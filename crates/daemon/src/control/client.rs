@@ -6,10 +6,12 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
+use bursar_host::peek;
 use bursar_model::{Pid, Uid};
 use bursar_protocol::{ErrorKind, LineBuffer, MAX_REQUEST, Refusal, Reply};
 use rustix::event::epoll::EventFlags;
 
+use super::door::Visitor;
 use super::to_line;
 
 /// Bytes of events a client may leave unread before it is disconnected.
@@ -28,6 +30,7 @@ pub(super) enum Fate {
 #[derive(Debug)]
 pub(super) struct Client {
     stream: UnixStream,
+    takes_descriptors: bool,
     pub(super) uid: Uid,
     /// Who connected; who inherited the connection is not told apart.
     pub(super) pid: Pid,
@@ -45,16 +48,19 @@ pub(super) struct Client {
     backlog: usize,
     /// What the epoll waits for.
     watched: EventFlags,
+    /// An answer comes later.
+    pub(super) is_owed: bool,
     /// Nothing more will come in.
     is_closing: bool,
 }
 
 impl Client {
-    pub(super) fn new(stream: UnixStream, uid: Uid, pid: Pid) -> Self {
+    pub(super) fn new(visitor: Visitor) -> Self {
         Self {
-            stream,
-            uid,
-            pid,
+            stream: visitor.stream,
+            takes_descriptors: visitor.takes_descriptors,
+            uid: visitor.uid,
+            pid: visitor.pid,
             is_reserving: false,
             is_following: false,
             lines: LineBuffer::new(MAX_REQUEST),
@@ -64,12 +70,18 @@ impl Client {
             unsent: Vec::new(),
             backlog: 0,
             watched: EventFlags::IN,
+            is_owed: false,
             is_closing: false,
         }
     }
 
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
+    }
+
+    /// The connection, if closing it may take long.
+    pub(super) fn into_stream(self) -> Option<UnixStream> {
+        self.takes_descriptors.then_some(self.stream)
     }
 
     /// Takes in what has come, a piece at most. Returns whether it was cut for asking too much.
@@ -79,7 +91,21 @@ impl Client {
             return false;
         }
         let mut piece = [0; 8 << 10];
-        match self.stream.read(&mut piece) {
+        let mut room = piece.len();
+        if self.takes_descriptors {
+            // What is read comes with its descriptors, and closing those may take long (graves.rs).
+            match peek(&self.stream, &mut piece) {
+                Ok((_, true)) => {
+                    self.unsent.clear();
+                    self.is_closing = true;
+                    return true;
+                }
+                Ok((count, false)) => room = count,
+                // The read says what is the matter.
+                Err(_) => {}
+            }
+        }
+        match self.stream.read(piece.get_mut(..room).unwrap_or_default()) {
             Ok(0) => self.is_closing = true,
             Ok(count) => self.lines.push(piece.get(..count).unwrap_or_default()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -116,7 +142,7 @@ impl Client {
 
     /// Whether there is something to do for it, and it has taken every answer so far.
     pub(super) fn is_ready(&self) -> bool {
-        (self.line.is_some() || self.has_more) && self.unsent.is_empty()
+        (self.line.is_some() || self.has_more) && self.unsent.is_empty() && !self.is_owed
     }
 
     /// The line to be answered now; and whether it was cut for asking too much.
@@ -135,6 +161,11 @@ impl Client {
     /// Whether what is to be sent to it is enough for one turn.
     pub(super) fn has_much_to_say(&self) -> bool {
         self.unsent.len() > TURN_BYTES
+    }
+
+    /// Bytes that its owner has not read yet.
+    pub(super) fn unread(&self) -> usize {
+        self.unsent.len()
     }
 
     /// Sends an event. Returns whether its owner has left more of them unread than are kept for him.
@@ -161,11 +192,12 @@ impl Client {
             }
         };
         self.unsent.drain(..sent.min(self.unsent.len()));
+        self.backlog = self.backlog.min(self.unsent.len());
         if self.unsent.is_empty() {
             self.unsent.shrink_to(4 << 10);
-            self.backlog = 0;
         }
-        if is_gone || (self.is_closing && self.line.is_none() && self.unsent.is_empty()) {
+        let has_ended = self.is_closing && self.line.is_none() && !self.is_owed;
+        if is_gone || (has_ended && self.unsent.is_empty()) {
             Fate::Ends
         } else {
             Fate::Stays
@@ -193,7 +225,13 @@ mod tests {
     fn pair() -> (Client, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        (Client::new(ours, Uid::new(60001), Pid::new(7)), theirs)
+        let visitor = Visitor {
+            stream: ours,
+            takes_descriptors: true,
+            uid: Uid::new(60001),
+            pid: Pid::new(7),
+        };
+        (Client::new(visitor), theirs)
     }
 
     #[test]

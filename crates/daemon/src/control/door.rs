@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use bursar_host::refuse_passed;
 use bursar_model::{Pid, Uid};
 use rustix::net::sockopt::socket_peercred;
 
@@ -18,6 +19,7 @@ use rustix::net::sockopt::socket_peercred;
 #[derive(Debug)]
 pub(super) struct Visitor {
     pub(super) stream: UnixStream,
+    pub(super) takes_descriptors: bool,
     pub(super) uid: Uid,
     pub(super) pid: Pid,
 }
@@ -27,6 +29,8 @@ pub(super) struct Door {
     path: PathBuf,
     listener: UnixListener,
     shut_until: Option<Duration>,
+    /// Whether clients can pass descriptors to us, who want none.
+    takes_descriptors: bool,
 }
 
 impl Door {
@@ -43,12 +47,15 @@ impl Door {
         listener
             .set_nonblocking(true)
             .context("make the socket non-blocking")?;
+        // Before anybody can connect: it is handed on to what is accepted.
+        let takes_descriptors = !refuse_passed(&listener);
         fs::set_permissions(path, fs::Permissions::from_mode(mode))
             .with_context(|| format!("say who may connect to {path:?}"))?;
         Ok(Self {
             path: path.to_owned(),
             listener,
             shut_until: None,
+            takes_descriptors,
         })
     }
 
@@ -64,6 +71,7 @@ impl Door {
         let pid = u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0);
         Ok(Some(Visitor {
             stream,
+            takes_descriptors: self.takes_descriptors,
             uid: Uid::new(credentials.uid.as_raw()),
             pid: Pid::new(pid),
         }))

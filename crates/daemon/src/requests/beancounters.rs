@@ -9,7 +9,7 @@ use bursar_policy::Utilisation;
 use bursar_protocol::{ErrorKind, Refusal, Reply, RowsChange, UtilisationReport};
 
 use super::limits::{config_refusal, put_in_force, remarks_on};
-use super::{Answer, accounts_meant, only_root, refusal, rows_of};
+use super::{Answer, accounts_meant, only_root, permit, refusal, rows_of};
 use crate::beancounters::note_on;
 use crate::entering;
 use crate::reservations::Asker;
@@ -43,6 +43,7 @@ pub(super) fn show(steward: &mut Steward, asker: Asker, who: Option<&Who>) -> An
     let own = own_bill(steward, asker);
     let meant = match who {
         Some(who) => {
+            permit(steward, asker, Some(own), who, "see other users' bills")?;
             let meant = bills_meant(steward, who)?;
             if uid.get() != 0 && meant.iter().any(|id| *id != own) {
                 only_root(uid, "see other users' bills")?;

@@ -11,7 +11,7 @@ use bursar_protocol::{
 };
 
 use super::beancounters::{bills_meant, own_bill};
-use super::{Answer, only_root, refusal};
+use super::{Answer, only_root, permit, refusal};
 use crate::physpages::{Finished, State};
 use crate::reservations::Asker;
 use crate::steward::Steward;
@@ -26,7 +26,10 @@ pub(super) fn show(
     let is_root = asker.uid.get() == 0;
     let own = own_bill(steward, asker);
     let meant = match who {
-        Some(who) => Some(bills_meant(steward, who)?),
+        Some(who) => {
+            permit(steward, asker, Some(own), who, "see other users' pages")?;
+            Some(bills_meant(steward, who)?)
+        }
         None if is_root => None,
         None => Some(vec![own]),
     };

@@ -73,9 +73,8 @@ impl Neighbours {
                     let span = from + u64::try_from(usual.as_nanos())?;
                     std::thread::sleep(usual.saturating_sub(trial.took));
                     let all = probe.finish();
-                    let within = |to: u64| {
-                        move |&&(at, late): &&(u64, u64)| at + late >= from && at <= to
-                    };
+                    let within =
+                        |to: u64| move |&&(at, late): &&(u64, u64)| at + late >= from && at <= to;
                     let earlier = |&&(at, late): &&(u64, u64)| at + late < from;
                     let only_late = |it: &(u64, u64)| it.1;
                     let before: Vec<_> = all.iter().filter(earlier).map(only_late).collect();
@@ -158,7 +157,9 @@ impl Cell {
             us(990),
             us(1000),
             self.median_p99() / 1000,
-            self.took.get(self.took.len() / 2).map_or(0, Duration::as_millis),
+            self.took
+                .get(self.took.len() / 2)
+                .map_or(0, Duration::as_millis),
             self.all.len(),
             self.p99s.len(),
             self.disturbed,

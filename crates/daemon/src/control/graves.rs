@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Connections closed. A client may pass descriptors over its connection (SCM_RIGHTS), and closing those
+//! can take as long as he likes: kernels from 6.16 on let us refuse them; before, who passes any is closed
+//! by a thread of his own, and counts as connected until that is done.
+
+use std::collections::BTreeMap;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use bursar_host::peek;
+use bursar_model::Uid;
+
+type Grave = Arc<Mutex<Option<UnixStream>>>;
+
+/// Closes connections, without waiting for any.
+#[derive(Debug)]
+pub(super) struct Graves {
+    tell: Sender<Uid>,
+    told: Receiver<Uid>,
+    /// Connections whose closing takes its time.
+    open: BTreeMap<Uid, usize>,
+    /// Those for which there was no thread: left open rather than waited for.
+    given_up: Vec<Grave>,
+}
+
+impl Graves {
+    pub(super) fn new() -> Self {
+        let (tell, told) = channel();
+        Self {
+            tell,
+            told,
+            open: BTreeMap::new(),
+            given_up: Vec::new(),
+        }
+    }
+
+    /// Closes a connection over which descriptors may have been passed.
+    pub(super) fn close(&mut self, stream: UnixStream, uid: Uid) {
+        // From here on nothing can be added to what is to be looked through.
+        let _ = stream.shutdown(Shutdown::Both);
+        if !has_descriptors(&stream) {
+            return;
+        }
+        tracing::debug!(
+            uid = uid.get(),
+            "descriptors were passed to bursard; closed aside"
+        );
+        *self.open.entry(uid).or_default() += 1;
+        let grave: Grave = Arc::new(Mutex::new(Some(stream)));
+        let (theirs, tell) = (Arc::clone(&grave), self.tell.clone());
+        let digger = thread::Builder::new()
+            .name("closer".to_owned())
+            .stack_size(64 << 10)
+            .spawn(move || {
+                let stream = theirs.lock().unwrap_or_else(PoisonError::into_inner).take();
+                drop(stream);
+                let _ = tell.send(uid);
+            });
+        if let Err(error) = digger {
+            tracing::warn!(%error, "a connection over which descriptors were passed stays open");
+            self.given_up.push(grave);
+        }
+    }
+
+    /// A user's connections that are not closed yet.
+    pub(super) fn of(&mut self, uid: Uid) -> usize {
+        for done in self.told.try_iter() {
+            if let Some(count) = self.open.get_mut(&done) {
+                *count = count.saturating_sub(1);
+            }
+        }
+        self.open.retain(|_, count| *count > 0);
+        self.open.get(&uid).copied().unwrap_or(0)
+    }
+
+    /// Everybody's.
+    pub(super) fn len(&self) -> usize {
+        self.open.values().sum()
+    }
+}
+
+fn has_descriptors(stream: &UnixStream) -> bool {
+    let unread = rustix::io::ioctl_fionread(stream).unwrap_or(0);
+    let Ok(unread @ 1..) = usize::try_from(unread) else {
+        return false;
+    };
+    peek(stream, &mut vec![0; unread]).is_ok_and(|(_, passed)| passed)
+}
