@@ -90,6 +90,10 @@ pub(crate) fn enter(steward: &mut Steward, asker: Asker, who: &Who) -> Result<St
             members
                 .enter(pidfd.as_fd(), id)
                 .map_err(|error| failed(&error))?;
+            // He is in it whatever becomes of this: the next look would charge him as well.
+            if let Err(error) = steward.governor.catch_up() {
+                tracing::warn!(%error, account = %who, "who has entered is not on the account's bill yet");
+            }
             tracing::info!(pid = asker.pid.get(), uid = asker.uid.get(), account = %who, "entered");
             Ok(permitted)
         }

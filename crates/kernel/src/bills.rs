@@ -409,6 +409,7 @@ impl Bills {
             mms: "mms",
             events: "events",
             state_map: "state",
+            members: "members",
         });
         if !core {
             share_pinned!(open, self.pins, {

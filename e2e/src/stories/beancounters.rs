@@ -138,7 +138,7 @@ fn world(binaries: &Binaries, name: &str) -> Result<World> {
     Ok(world)
 }
 
-fn limit(world: &World, who: &str, rows: &str) -> Result<Vec<String>> {
+pub(super) fn limit(world: &World, who: &str, rows: &str) -> Result<Vec<String>> {
     let rows: BTreeMap<Resource, RowBounds> = rows
         .split_whitespace()
         .map(|row| {

@@ -7,9 +7,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use bursar_model::{EventKind, Resource};
+use bursar_model::{EventKind, How, Resource};
 
-use super::beancounters::bill_of;
+use super::beancounters::{bill_of, limit};
 use crate::hog::Hog;
 use crate::runner::{Place, Story};
 use crate::wait::until;
@@ -53,6 +53,12 @@ pub(super) const STORIES: &[Story] = &[
         tell: gate,
     },
     Story {
+        // As above.
+        name: "an_entered_account_has_beancounters_that_refuse",
+        place: Place::Guest,
+        tell: bills,
+    },
+    Story {
         name: "an_entered_account_taken_away_leaves_its_processes_to_their_users",
         place: Place::Anywhere,
         tell: taken_away,
@@ -87,6 +93,15 @@ fn inside(world: &World, uid: u32, account: &str, script: &str) -> Command {
     command.arg(hog).args(script.split_whitespace());
     command.uid(uid).gid(uid);
     command
+}
+
+/// `bursar run --account =bursar-render -- flooder STEPS`, by alice.
+fn flood(binaries: &Binaries, world: &World, steps: &str) -> Result<Hog> {
+    let mut command = world.bursar(&["run", "--account", "=bursar-render", "--"]);
+    command.arg(binaries.path("flooder"));
+    command.args(steps.split_whitespace());
+    Hog::spawn(command.uid(ALICE).gid(ALICE).current_dir("/"))
+        .with_context(|| format!("enter an account and {steps}"))
 }
 
 fn enter(world: &World, uid: u32, script: &str) -> Result<Hog> {
@@ -303,6 +318,130 @@ fn gate(binaries: &Binaries) -> Result<()> {
         Ok(accounts
             .any(|it| it == Some("=bursar-render"))
             .then_some(()))
+    })
+}
+
+/// What is charged of these rows.
+fn expect_rows(world: &World, account: &str, rows: &[(Resource, u64)]) -> Result<()> {
+    let charged = || -> Result<Vec<(Resource, Option<u64>)>> {
+        let bill = bill_of(world, account)?;
+        let one = |&(resource, _): &(Resource, u64)| {
+            let bean = bill.get(&resource).filter(|bean| bean.how == How::Exact);
+            (resource, bean.and_then(|bean| bean.held))
+        };
+        Ok(rows.iter().map(one).collect())
+    };
+    until("rows to be what is expected", || {
+        let is_it = charged()?
+            .iter()
+            .zip(rows)
+            .all(|(found, expected)| found.1 == Some(expected.1));
+        Ok(is_it.then_some(()))
+    })
+    .with_context(|| format!("{account}: expected {rows:?}, found {:?}", charged()))
+}
+
+fn bills(binaries: &Binaries) -> Result<()> {
+    use Resource::{Numfile, Numflock, Numothersock, Numproc};
+    let world = stage(binaries, "inbills", "")?;
+    let (shared, own) = ("=bursar-render", "60410");
+    let mut before = flood(
+        binaries,
+        &world,
+        "fork=1 open=2 flock=1 udp=1 say=ready wait",
+    )?;
+    before.hear("ready")?;
+    // Hers first: what a member has is not hers, whoever has a limit.
+    limit(&world, own, "numproc=10 numfile=20")?;
+    limit(
+        &world,
+        shared,
+        "numproc=6 numfile=30 numflock=3 numothersock=4",
+    )?;
+    let there = [(Numproc, 2), (Numfile, 4), (Numflock, 1), (Numothersock, 1)];
+    expect_rows(&world, shared, &there)?;
+    expect_rows(&world, own, &[(Numproc, 0), (Numfile, 0)])?;
+    // The process that enters is hers, as she has paid for it; what it makes inside is the account's.
+    let mut member = flood(
+        binaries,
+        &world,
+        "fork=10 flock=9 udp=9 open=40 say=ready wait",
+    )?;
+    for expected in [
+        "fork=10: 4 EAGAIN×6",
+        "flock=9: 2 ENOLCK×7",
+        "udp=9: 3 ENOBUFS×6",
+    ] {
+        let said = member.next_line()?;
+        ensure!(said.trim_end() == expected, "{expected}: {said}");
+    }
+    member.hear("ready")?;
+    let full = [
+        (Numproc, 6),
+        (Numfile, 30),
+        (Numflock, 3),
+        (Numothersock, 4),
+    ];
+    expect_rows(&world, shared, &full)?;
+    expect_rows(&world, own, &[(Numproc, 1), (Numfile, 0)])?;
+    for (resource, bean) in bill_of(&world, shared)? {
+        let is_refused = full.iter().any(|(it, _)| *it == resource);
+        ensure!(
+            !is_refused || (bean.failcnt > 0 && bean.maxheld == bean.barrier),
+            "{resource:?}: {bean:?}"
+        );
+    }
+    drop(member);
+    expect_rows(&world, shared, &there)?;
+    expect_rows(&world, own, &[(Numproc, 0), (Numfile, 0)])?;
+    // What she has paid for before she enters goes back to her, closed inside.
+    let inside = world.bursar(&["run", "--account", shared, "--"]);
+    let mut command = Command::new("sh");
+    command
+        .arg("-c")
+        .arg(
+            "exec 3</dev/null 4</dev/null 5</dev/null; \
+             exec \"$@\" sh -c 'echo there; read x; exec 3<&- 4<&- 5<&-; echo closed; read x'",
+        )
+        .arg("sh")
+        .arg(inside.get_program())
+        .args(inside.get_args());
+    for (name, value) in inside.get_envs() {
+        if let Some(value) = value {
+            command.env(name, value);
+        }
+    }
+    let mut opener = Hog::spawn(command.uid(ALICE).gid(ALICE).current_dir("/"))?;
+    opener.hear("there")?;
+    expect_rows(&world, own, &[(Numproc, 1), (Numfile, 3)])?;
+    opener.go_on()?;
+    opener.hear("closed")?;
+    expect_rows(&world, own, &[(Numproc, 1), (Numfile, 0)])?;
+    drop(opener);
+    expect_rows(&world, shared, &there)?;
+    expect_rows(&world, own, &[(Numproc, 0), (Numfile, 0)])?;
+    // A row below nothing would grant more than its barrier.
+    let mut outside = Command::new(binaries.path("flooder"));
+    outside.args(["uid=60410", "fork=20", "open=30"]);
+    let output = outside.current_dir("/").output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let expected = "fork=20: 9 EAGAIN×11\nopen=30: 20 ENFILE×10\n";
+    ensure!(said == expected, "{said}");
+    // Whom nobody has paid for is the account's from the moment he enters.
+    limit(&world, own, "numproc=unlimited numfile=unlimited")?;
+    let mut member = flood(binaries, &world, "fork=10 say=ready wait")?;
+    let said = member.next_line()?;
+    ensure!(said.trim_end() == "fork=10: 3 EAGAIN×7", "{said}");
+    member.hear("ready")?;
+    expect_rows(&world, shared, &[(Numproc, 6)])?;
+    drop(member);
+    drop(before);
+    let nothing = there.map(|(resource, _)| (resource, 0));
+    expect_rows(&world, shared, &nothing)?;
+    until("the refusals being told", || {
+        let events = world.daemon.events_of(EventKind::Refused)?;
+        let mut accounts = events.iter().map(|it| it.account.as_deref());
+        Ok(accounts.any(|it| it == Some(shared)).then_some(()))
     })
 }
 

@@ -514,16 +514,25 @@ int meet_tasks(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* The account that opened a file, or NOBODY. */
-static __always_inline __u32 slot_of_file(struct file *file, struct task_struct *task)
+/* The account that pays for a file which `task` has open, or NOBODY: the one that who opened it is in. No
+ * file says whether its user had entered an account by then; what he has open in there counts as opened
+ * in there. */
+static __noinline __u32 slot_of_file(struct file *file, struct task_struct *task)
 {
 	struct ledger_state *state = ledger_state();
+	struct payer holder = {};
 	__u32 uid = 0;
 
 	if (!file || !state || !task || (task->flags & PF_KTHREAD) ||
-	    (__u32)task->tgid == state->guardian_tgid || !uid_of_cred(file->f_cred, &uid) || !uid)
+	    (__u32)task->tgid == state->guardian_tgid || !uid_of_cred(file->f_cred, &uid))
 		return NOBODY;
-	return account_of(state, uid);
+	if (state->entered) {
+		if (payer_of_owner(state, task, &holder) != OWNER_FOUND)
+			return NOBODY;
+		if (holder.entered && holder.uid == uid)
+			return account_of_payer(state, &holder);
+	}
+	return uid ? account_of(state, uid) : NOBODY;
 }
 
 SEC("iter/task_file")

@@ -118,8 +118,9 @@ static __always_inline struct row *counted_row(__u32 slot, __u32 which)
 	return row && row->counted ? row : NULL;
 }
 
-/* The account of the running task, or NOBODY: root, bursard, kernel threads and whoever has no account
- * are never refused anything. */
+/* The account of a task, the one that it has entered before its user's; or NOBODY: root, bursard, kernel
+ * threads and whoever has no account are never refused anything. Of whom it is not known (entered.bpf.h)
+ * nobody is charged either: the next look asks again. */
 static __always_inline __u32 slot_of_task(struct task_struct *task)
 {
 	struct ledger_state *state = ledger_state();
