@@ -116,6 +116,7 @@ impl Half {
         Settings {
             uid_min: Uid::new(u32::MAX - 1),
             exempt: Vec::new(),
+            committed: Vec::new(),
             raised_adj: None,
         }
     }

@@ -18,7 +18,7 @@ use bursar_kernel::{DirtyPages, Enforcement, Members, RowReading, Sight};
 use bursar_model::{AccountId, Bounds, Bytes, Correction, KernelHalfStatus, Resource};
 use bursar_policy::Plan;
 
-pub(crate) use bpf::{BpfGovernor, Measures};
+pub(crate) use bpf::BpfGovernor;
 pub(crate) use ledger::{Ledger, Sum};
 pub(crate) use poll::PollGovernor;
 pub(crate) use sentry::Powers;

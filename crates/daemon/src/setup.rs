@@ -9,7 +9,7 @@ use bursar_host::{Mounted, Mounts, Proc, machine, mount_bpffs, mount_tracefs, ui
 use bursar_kernel::{Options, Settings, Started};
 use bursar_model::{GateMode, GateStatus};
 
-use crate::governor::{BpfGovernor, Governor, Measures, PollGovernor, Powers, TraceGovernor};
+use crate::governor::{BpfGovernor, Governor, PollGovernor, Powers, TraceGovernor};
 use crate::lock::{Held, Lock};
 use crate::oom::OomWatch;
 use crate::reaper::Reaper;
@@ -142,22 +142,19 @@ fn bpf(config: &Config, scope: &Scope, reaper: &Reaper) -> Result<Chosen> {
     let settings = Settings {
         uid_min: scope.uid_min,
         exempt: scope.exempt.clone(),
-        raised_adj: adj.filter(|_| config.last_defence.enabled),
-    };
-    let measures = Measures {
-        usual: config.gate.measure,
         committed: config
             .gate
             .committed
             .iter()
             .map(|range| (range.first(), range.last()))
             .collect(),
+        raised_adj: adj.filter(|_| config.last_defence.enabled),
     };
     let (governor, started) = BpfGovernor::start(
         &config.paths.pins,
         options,
         settings,
-        measures,
+        config.gate.measure,
         Powers {
             hand: reaper.hand(),
             notifier: config.triggers.notifier,

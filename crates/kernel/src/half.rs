@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bursar_model::{AccountId, GateMode};
+use bursar_model::{AccountId, GateMode, Uid};
 use libbpf_rs::{Iter, MapHandle, ProgramHandle};
 
 use crate::abi::{
-    self, abi_constant, configure_args, count_files_args, ledger_state, run_killer_args, uid_range,
+    self, configure_args, count_files_args, ledger_state, run_killer_args, uid_range,
 };
 use crate::books::{self, Books, History};
 use crate::last_words::LastWords;
@@ -220,14 +220,9 @@ impl KernelHalf {
             uid_min: settings.uid_min.get(),
             raised_adj: settings.raised_adj.map_or(0, u32::from),
             in_charge: in_charge.into(),
-            exempt: [uid_range { first: 1, last: 0 }; abi_constant::EXEMPT_RANGES.0 as usize],
+            exempt: to_kernel(&settings.exempt),
+            committed: to_kernel(&settings.committed),
         };
-        for (range, &(first, last)) in args.exempt.iter_mut().zip(&settings.exempt) {
-            *range = uid_range {
-                first: first.get(),
-                last: last.get(),
-            };
-        }
         let what = "configure the kernel half";
         call::run(self.configure.as_fd(), what, abi::bytes_of_mut(&mut args))
     }
@@ -396,4 +391,16 @@ impl KernelHalf {
             query::skipped_runs(&self.on_rss_stat),
         ))
     }
+}
+
+/// What there is less of than the kernel half has room for is empty.
+fn to_kernel<const ROOM: usize>(ranges: &[(Uid, Uid)]) -> [uid_range; ROOM] {
+    let mut all = [uid_range { first: 1, last: 0 }; ROOM];
+    for (range, &(first, last)) in all.iter_mut().zip(ranges) {
+        *range = uid_range {
+            first: first.get(),
+            last: last.get(),
+        };
+    }
+    all
 }

@@ -78,6 +78,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: refuses_files,
     },
     Story {
+        name: "gate_measures_a_user_of_default_as_listed_from_his_first_process_on",
+        place: Place::Guest,
+        tell: measures_as_listed,
+    },
+    Story {
         name: "gate_holds_four_writers_of_files",
         place: Place::Guest,
         tell: writers,
@@ -312,6 +317,20 @@ fn refuses_resident(binaries: &Binaries) -> Result<()> {
 fn refuses_committed(binaries: &Binaries) -> Result<()> {
     let world = start(binaries, "gate-committed", COMMITTED)?;
     refuses(binaries, &world, "map=40M", "EAGAIN")
+}
+
+/// Nothing is applied after his account has come into being: the kernel half made it so.
+fn measures_as_listed(binaries: &Binaries) -> Result<()> {
+    let config = format!("committed = [\"60101-60199\", \"{ALICE}\"]\n");
+    let world = start(binaries, "gate-listed", &config)?;
+    world.daemon.limit("default", "64M")?;
+    let steps = "map=40M|map=30M";
+    let said = answers(binaries, ALICE, steps)?;
+    expect(&said, &["map=40M: ok", "map=30M: ENOMEM"])?;
+    let said = answers(binaries, BOB, steps)?;
+    expect(&said, &["map=40M: ok", "map=30M: ok"])?;
+    ensure!(alice(&world)?.committed.is_some(), "{:?}", alice(&world)?);
+    expect_empty(&world)
 }
 
 /// There are enough in the pool: what is refused, the gate refuses.

@@ -34,7 +34,7 @@ pub(crate) struct BpfGovernor {
     root: PathBuf,
     options: Options,
     settings: Settings,
-    measures: Measures,
+    usual: Measure,
     surveys: Arc<Tally>,
     /// What the kernel half that is being replaced remembers; used once, at the first apply.
     inherited: HashMap<AccountId, History>,
@@ -45,35 +45,12 @@ pub(crate) struct BpfGovernor {
     dirty: Option<DirtyPages>,
 }
 
-/// What the gate measures, by account.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Measures {
-    pub(crate) usual: Measure,
-    /// Users measured by what is committed, first and last included, whatever is usual.
-    pub(crate) committed: Vec<(Uid, Uid)>,
-}
-
-impl Measures {
-    fn of(&self, id: AccountId) -> Measure {
-        let is_listed = |uid: Uid| {
-            self.committed
-                .iter()
-                .any(|&(first, last)| (first..=last).contains(&uid))
-        };
-        if id.uid().is_some_and(is_listed) {
-            Measure::Committed
-        } else {
-            self.usual
-        }
-    }
-}
-
 impl BpfGovernor {
     pub(crate) fn start(
         root: &Path,
         options: Options,
         settings: Settings,
-        measures: Measures,
+        usual: Measure,
         powers: Powers,
     ) -> Result<(Self, Started)> {
         let (half, started) = KernelHalf::start(root, &options)?;
@@ -97,7 +74,7 @@ impl BpfGovernor {
                 root,
                 options,
                 settings,
-                measures,
+                usual,
                 surveys,
                 inherited,
                 in_charge,
@@ -116,6 +93,15 @@ impl BpfGovernor {
             barrier: pages(bounds.barrier()),
             limit: pages(bounds.limit()),
             measure,
+        }
+    }
+
+    /// What the gate measures of an account; the kernel half opens those of `default` by the same rule.
+    fn measure_of(&self, id: AccountId) -> Measure {
+        let is_listed = |uid: Uid| is_in(&self.settings.committed, uid);
+        match id.uid().is_some_and(is_listed) {
+            true => Measure::Committed,
+            false => self.usual,
         }
     }
 
@@ -139,7 +125,7 @@ impl BpfGovernor {
             match (plan.default, is_covered) {
                 (Some(bounds), true) => {
                     let slot = self.open(account.id, true)?;
-                    let measure = self.measures.of(account.id);
+                    let measure = self.measure_of(account.id);
                     let pages = self.to_pages(&bounds, measure);
                     self.half.books().set_bounds(slot, pages)?;
                 }
@@ -164,7 +150,7 @@ impl BpfGovernor {
             // Bounds first: nobody pays into a shared account before it has them.
             self.half
                 .books()
-                .set_bounds(slot, self.to_pages(&planned.bounds, self.measures.of(id)))?;
+                .set_bounds(slot, self.to_pages(&planned.bounds, self.measure_of(id)))?;
             if id.uid().is_none() {
                 // Who has entered it pays by its own number.
                 let mut payers = planned.payers.clone();
@@ -266,11 +252,13 @@ impl BpfGovernor {
 }
 
 fn covers(settings: &Settings, uid: Uid) -> bool {
-    uid >= settings.uid_min
-        && !settings
-            .exempt
-            .iter()
-            .any(|&(first, last)| (first..=last).contains(&uid))
+    uid >= settings.uid_min && !is_in(&settings.exempt, uid)
+}
+
+fn is_in(ranges: &[(Uid, Uid)], uid: Uid) -> bool {
+    ranges
+        .iter()
+        .any(|&(first, last)| (first..=last).contains(&uid))
 }
 
 impl Holdings for BpfGovernor {
@@ -300,7 +288,7 @@ impl Governor for BpfGovernor {
         let template = plan
             .default
             .as_ref()
-            .map(|bounds| self.to_pages(bounds, self.measures.usual));
+            .map(|bounds| self.to_pages(bounds, self.usual));
         self.half.books().set_template(template, !self.in_charge)?;
         let existing: Vec<_> = self.half.books().accounts().collect();
         self.retire(plan, &existing)?;
@@ -314,7 +302,7 @@ impl Governor for BpfGovernor {
                     self.half.books().set_bounds(
                         slot,
                         PageBounds {
-                            measure: self.measures.of(id),
+                            measure: self.measure_of(id),
                             ..template.unwrap_or_default()
                         },
                     )?;

@@ -15,7 +15,7 @@ enum abi_constant {
 	MAX_CPUS = 512,		/* CPUs whose part of a counter is read exactly */
 	CANDIDATES = 8,		/* largest processes remembered with a kill, for `bursar why` */
 	COMM_LEN = 16,		/* TASK_COMM_LEN */
-	EXEMPT_RANGES = 8,	/* uid ranges that `default` does not cover */
+	EXEMPT_RANGES = 8,	/* uid ranges that `default` does not cover; as many measured otherwise */
 	RESUM_INTERVAL_MS = 200, /* S1 3.3 */
 	SHARERS = 4096,		/* processes of one account that a survey looks at */
 };
@@ -317,6 +317,7 @@ struct ledger_state {
 	__u64 answering_mm;	/* of who is there to be asked for surveys; 0: nobody */
 	__u64 last_retry_ns;
 	struct uid_range exempt[EXEMPT_RANGES];
+	struct uid_range committed[EXEMPT_RANGES]; /* measured so, whatever the template says */
 
 	/* facts of bad days; each only grows */
 	__u64 events_lost;	/* ring buffer full */
@@ -448,6 +449,7 @@ struct configure_args {
 	__u32 raised_adj;
 	__u32 in_charge;	/* decide from now on; until then accounts may be paused */
 	struct uid_range exempt[EXEMPT_RANGES];
+	struct uid_range committed[EXEMPT_RANGES];
 };
 
 _Static_assert(sizeof(struct account_history) == 32, "frozen: other versions read it");

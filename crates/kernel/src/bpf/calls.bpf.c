@@ -203,8 +203,10 @@ int configure(struct configure_args *args)
 	state->guardian_tgid = args->guardian_tgid;
 	state->uid_min = args->uid_min;
 	state->raised_adj = args->raised_adj;
-	for (i = 0; i < EXEMPT_RANGES; i++)
+	for (i = 0; i < EXEMPT_RANGES; i++) {
 		state->exempt[i] = args->exempt[i];
+		state->committed[i] = args->committed[i];
+	}
 	if (args->in_charge && !state->complete) {
 		bpf_loop(state->account_high_water, take_charge, NULL, 0);
 		state->complete = 1;

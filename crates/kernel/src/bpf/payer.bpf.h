@@ -127,16 +127,19 @@ static __always_inline enum ownership payer_of_owner(struct ledger_state *state,
 	return OWNER_FOUND;
 }
 
-static __always_inline bool is_covered_by_default(struct ledger_state *state, __u32 uid)
+static __always_inline bool is_in(const struct uid_range *ranges, __u32 uid)
 {
 	int i;
 
-	if (uid < state->uid_min)
-		return false;
 	for (i = 0; i < EXEMPT_RANGES; i++)
-		if (uid >= state->exempt[i].first && uid <= state->exempt[i].last)
-			return false;
-	return true;
+		if (uid >= ranges[i].first && uid <= ranges[i].last)
+			return true;
+	return false;
+}
+
+static __always_inline bool is_covered_by_default(struct ledger_state *state, __u32 uid)
+{
+	return uid >= state->uid_min && !is_in(state->exempt, uid);
 }
 
 /* Makes `uid` pay into a new account in `slot`; another CPU may have been first: then into that one. */
@@ -179,7 +182,7 @@ static __noinline __u32 open_default_account(struct ledger_state *state, __u32 u
 	account->barrier_pages = template->barrier_pages;
 	account->notice_pages = template->notice_pages;
 	account->near_pages = template->near_pages;
-	account->measure = template->measure;
+	account->measure = is_in(state->committed, uid) ? MEASURE_COMMITTED : template->measure;
 	account->flags = template->flags | ACCOUNT_DEFAULT;
 	return let_pay(uid, slot, account);
 }
