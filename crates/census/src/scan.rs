@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use bursar_host::{HostError, MapCounts, PageEntry, Pagemap, Proc, Walked};
+use bursar_host::{HostError, MapCounts, PageEntry, Pagemap, Proc, Walked, expect_frames};
 use bursar_model::{AccountId, Pid, Uid};
 use bursar_policy::{Fractions, Frame, Mapped, NoShare, Party, WHOLE_PAGE};
 
@@ -79,12 +79,14 @@ impl Census {
     /// Looks at every process. `payer` says whose account pays for one.
     ///
     /// # Errors
-    /// When the processes cannot be listed.
+    /// When the processes cannot be listed, or the kernel hides from us which frames they map: all would be
+    /// found to have nothing.
     pub fn count(
         &mut self,
         pace: Pace,
         mut payer: impl FnMut(&Proc, Looked) -> Option<AccountId>,
     ) -> Result<Count, HostError> {
+        expect_frames(&self.proc)?;
         let began = Instant::now();
         let mut clock = Clock::start(pace);
         self.round = self.round.wrapping_add(1);

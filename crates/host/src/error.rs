@@ -28,6 +28,15 @@ pub enum HostError {
         /// ENOSYS, ENODEV or EOPNOTSUPP.
         source: Errno,
     },
+    /// The kernel answers, and leaves out which page frames are meant.
+    #[error(
+        "{path:?} says everything but the numbers of page frames: those take CAP_SYS_ADMIN in the first user \
+         namespace; give it that (for bursard under systemd, a drop-in with CapabilityBoundingSet=CAP_SYS_ADMIN)"
+    )]
+    FramesHidden {
+        /// The page map that was tried.
+        path: PathBuf,
+    },
     /// Anything else.
     #[error("cannot {action} {path:?}: {source}")]
     Failed {

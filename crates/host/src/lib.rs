@@ -56,7 +56,7 @@ pub use memory_files::{MemoryFile, MemoryFiles};
 pub use mounts::{Mount, Mounted, Mounts, mount_bpffs, mount_tracefs};
 pub use mrelease::Release;
 pub use nss::{Group, Lookup, User};
-pub use pagemap::{MapCounts, PageEntry, Pagemap, Walked};
+pub use pagemap::{MapCounts, PageEntry, Pagemap, Walked, expect_frames};
 pub use passed::{peek, refuse_passed};
 pub use pidfd::{Pidfd, Sent};
 pub use proc::{

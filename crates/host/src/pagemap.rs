@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which pages a process maps: /proc/PID/pagemap (Documentation/admin-guide/mm/pagemap.rst), and how
-//! often a page is mapped at all: /proc/kpagecount. Frame numbers are told to CAP_SYS_ADMIN only.
+//! often a page is mapped at all: /proc/kpagecount. Frame numbers are told to CAP_SYS_ADMIN only; others read
+//! 0 where they stand ([`expect_frames`]).
 //!
 //! An address space may be large and empty: PAGEMAP_SCAN (6.7) finds what is in it without looking at
 //! the rest. Before, every mapping is read from end to end, and whoever made that endless is not looked
@@ -268,6 +269,26 @@ impl Pagemap {
             let error = std::io::Error::last_os_error();
             Errno::from_io_error(&error).unwrap_or(Errno::IO)
         })
+    }
+}
+
+/// Asks for a frame number that surely is one: that of a page of our own, which we have just written to.
+///
+/// # Errors
+/// [`HostError::FramesHidden`] without CAP_SYS_ADMIN.
+pub fn expect_frames(proc: &Proc) -> Result<(), HostError> {
+    let path = proc.path("self/pagemap");
+    let failed = |error: std::io::Error| HostError::from_io("read", &path, &error);
+    let file = File::open(&path).map_err(failed)?;
+    let mut entry = [0; 8];
+    let here = std::ptr::from_mut(&mut entry).addr() as u64;
+    let page = here >> crate::machine::page_size().shift();
+    file.read_exact_at(&mut entry, page * ENTRY)
+        .map_err(failed)?;
+    let entry = PageEntry(u64::from_ne_bytes(entry));
+    match entry.frame() {
+        None if entry.is_present() => Err(HostError::FramesHidden { path }),
+        _ => Ok(()),
     }
 }
 

@@ -13,6 +13,10 @@ use bursar_model::{How, Resource};
 use bursar_protocol::{Ask, PARTS_OF_A_PAGE, Physpages, PhyspagesReply, Reply};
 
 use super::beancounters::bill_of;
+use rustix::thread::{
+    CapabilitySet, capabilities, remove_capability_from_bounding_set, set_capabilities,
+};
+
 use crate::hog::Hog;
 use crate::runner::{Place, Story};
 use crate::signal::send_to_group;
@@ -30,6 +34,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "physpages_of_everybody_are_the_pages_mapped_on_the_machine",
         place: Place::Guest,
         tell: whole_machine,
+    },
+    Story {
+        name: "physpages_say_so_where_frame_numbers_are_hidden_and_bills_are_modelled",
+        place: Place::Anywhere,
+        tell: hidden,
     },
     Story {
         name: "an_ordinary_user_sees_his_own_physpages_only",
@@ -345,6 +354,44 @@ fn whole_machine(binaries: &Binaries) -> Result<()> {
         seen.push((before, machine.mapped_pages, after, machine.moved_pages));
     }
     bail!("pages mapped by kpagecount, as counted, by kpagecount, moved: {seen:?}")
+}
+
+/// As under the unit that is shipped.
+fn without_sys_admin() -> std::io::Result<()> {
+    remove_capability_from_bounding_set(CapabilitySet::SYS_ADMIN)?;
+    let mut own = capabilities(None)?;
+    own.inheritable.remove(CapabilitySet::SYS_ADMIN);
+    Ok(set_capabilities(None, own)?)
+}
+
+fn hidden(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "hidden", "")?;
+    let mut command = world.daemon.command()?;
+    // SAFETY: system calls only, before exec.
+    unsafe { command.pre_exec(without_sys_admin) };
+    world.daemon.start_as(&mut command)?;
+    let mut hog = world.hog("uid=60401 hold=4M say=there pause")?;
+    hog.hear("there")?;
+    let output = world.bursar(&["physpages"]).output()?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    ensure!(
+        output.status.code() == Some(1) && text.contains("CapabilityBoundingSet=CAP_SYS_ADMIN"),
+        "{}: {text}",
+        output.status
+    );
+    // It asks for a count first, too.
+    let output = world.bursar(&["beancounters", "60401"]).output()?;
+    ensure!(output.status.success(), "{output:?}");
+    let bill = bill_of(&world, "60401")?;
+    for resource in [Resource::Physpages, Resource::Oomguarpages] {
+        let bean = bill.get(&resource).context("a row")?;
+        ensure!(
+            bean.how == How::Modelled && bean.held >= Some(1024),
+            "{bean:?}"
+        );
+    }
+    Ok(())
 }
 
 fn own_only(binaries: &Binaries) -> Result<()> {

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who may not know which frames are mapped hears so, instead of that nothing is. Needs root.
+
+use std::thread;
+
+use bursar_census::{Census, Count, Pace};
+use bursar_host::{HostError, Proc};
+use bursar_model::AccountId;
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+fn count() -> Result<Count, HostError> {
+    let mut census = Census::new(Proc::host().unwrap());
+    census.count(Pace::QUARTER, |_, process| Some(AccountId::of(process.uid)))
+}
+
+/// Capabilities are each thread's own.
+fn count_without_sys_admin() -> Result<Count, HostError> {
+    let mut own = capabilities(None).unwrap();
+    own.effective.remove(CapabilitySet::SYS_ADMIN);
+    set_capabilities(None, own).unwrap();
+    count()
+}
+
+#[test]
+fn hidden_frame_numbers_are_an_error_and_not_an_empty_machine() {
+    assert!(count().unwrap().mapped_pages > 0);
+    let hidden = thread::spawn(count_without_sys_admin).join().unwrap();
+    let error = hidden.unwrap_err();
+    assert!(matches!(error, HostError::FramesHidden { .. }), "{error:?}");
+    assert!(error.to_string().contains("CAP_SYS_ADMIN"), "{error}");
+}
