@@ -100,6 +100,8 @@ pub(crate) struct Control {
 pub(crate) struct Turn {
     pub(crate) client: ClientId,
     pub(crate) uid: Uid,
+    /// As whom its owner is counted and charged.
+    pub(crate) counts_as: Uid,
     /// Who connected; who inherited the connection is not told apart.
     pub(crate) pid: Pid,
     /// Our processor time when it began.
@@ -114,6 +116,11 @@ impl ClientId {
 
     const fn from_token(token: u64) -> Self {
         Self(token)
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn first() -> Self {
+        Self(DOORS)
     }
 }
 
@@ -189,8 +196,8 @@ impl Control {
         for _ in 0..AT_ONCE {
             match self.doors.get(which).map(Door::next) {
                 Some(Ok(Some(visitor))) => {
-                    visitors.push(visitor.uid);
-                    let is_spent = self.turns.is_spent(visitor.uid, moment());
+                    visitors.push(visitor.counts_as);
+                    let is_spent = self.turns.is_spent(visitor.counts_as, moment());
                     let is_unwelcome = !self.admit(visitor) || is_spent;
                     unwelcome = unwelcome.saturating_add(is_unwelcome.into());
                 }
@@ -226,7 +233,7 @@ impl Control {
 
     /// Whether there is room for him.
     fn admit(&mut self, visitor: Visitor) -> bool {
-        if visitor.uid.get() != 0 && self.is_crowded(visitor.uid) {
+        if visitor.uid.get() != 0 && self.is_crowded(visitor.counts_as) {
             self.turn_away(visitor);
             return false;
         }
@@ -243,7 +250,7 @@ impl Control {
     }
 
     fn is_crowded(&mut self, uid: Uid) -> bool {
-        let asking = |it: &&Client| it.uid == uid && !it.is_reserving;
+        let asking = |it: &&Client| it.counts_as == uid && !it.is_reserving;
         let own = self.clients.values().filter(asking).count();
         let closing = self.graves.of(uid);
         own.saturating_add(closing) >= PER_USER
@@ -261,14 +268,14 @@ impl Control {
         // A courtesy: it fits the socket's buffer, and if it does not arrive nothing is lost.
         let _ = stream.write_all(&to_line(&Reply::Refused(refusal)));
         if visitor.takes_descriptors {
-            self.graves.close(stream, visitor.uid);
+            self.graves.close(stream, visitor.counts_as);
         }
     }
 
     /// Something has become of a connection. Returns whose it is.
     fn attend(&mut self, id: ClientId, flags: EventFlags) -> Option<Uid> {
         let client = self.clients.get_mut(&id)?;
-        let uid = client.uid;
+        let uid = client.counts_as;
         let is_spent = self.turns.is_spent(uid, moment());
         if flags.contains(EventFlags::HUP) && (is_spent || client.is_owed) {
             // Nobody is there any more to take an answer, and it would be told of until then.
@@ -292,6 +299,7 @@ impl Control {
         Some(Turn {
             client: id,
             uid: client.uid,
+            counts_as: client.counts_as,
             pid: client.pid,
             began: own_time(),
             since: now,
@@ -326,10 +334,10 @@ impl Control {
     /// Sends the answers, and charges the user for them.
     pub(crate) fn end_turn(&mut self, turn: &Turn) {
         self.flush(turn.client);
-        self.charge(&[turn.uid], turn.began);
+        self.charge(&[turn.counts_as], turn.began);
         // Who has us wait for somebody else pays for that, too.
         let waited = moment().saturating_sub(turn.since).saturating_sub(LONG);
-        self.turns.charge(turn.uid, waited, moment());
+        self.turns.charge(turn.counts_as, waited, moment());
     }
 
     /// Sends a reply that could not be given at once.
@@ -356,7 +364,7 @@ impl Control {
             return;
         };
         client.is_reserving = true;
-        let count = self.reserving.entry(client.uid).or_default();
+        let count = self.reserving.entry(client.counts_as).or_default();
         *count = count.saturating_add(1);
         let token = EventData::new_u64(id.to_token() | PROCESS);
         if let Err(error) = epoll::add(&self.epoll, process, token, EventFlags::IN) {
@@ -372,7 +380,7 @@ impl Control {
 
     fn end(&mut self, id: ClientId) {
         if let Some(client) = self.clients.remove(&id) {
-            let uid = client.uid;
+            let uid = client.counts_as;
             self.turns.leave(uid, id);
             self.gone.push(id);
             if client.is_reserving
@@ -404,7 +412,7 @@ impl Control {
         let began = own_time();
         let mut heard = Vec::new();
         for id in told {
-            heard.extend(self.clients.get(&id).map(|client| client.uid));
+            heard.extend(self.clients.get(&id).map(|client| client.counts_as));
             if self.clients.get_mut(&id).is_some_and(|it| it.tell(line)) {
                 self.cut = self.cut.saturating_add(1);
                 self.end(id);
@@ -420,7 +428,7 @@ impl Control {
         let Some(client) = self.clients.get_mut(&id) else {
             return;
         };
-        let uid = client.uid;
+        let uid = client.counts_as;
         if client.flush() == Fate::Ends {
             return self.end(id);
         }
@@ -433,7 +441,7 @@ impl Control {
         };
         if client.is_ready() && !client.is_waiting {
             client.is_waiting = true;
-            self.turns.line_up(client.uid, id);
+            self.turns.line_up(client.counts_as, id);
         }
         if let Some(interest) = client.watch_for() {
             let token = EventData::new_u64(id.to_token());
@@ -446,7 +454,7 @@ impl Control {
 
     /// Whether more is kept for a user, or for everybody, than may be.
     fn is_full_of(&self, uid: Uid) -> bool {
-        let mine = |it: &&Client| it.uid == uid;
+        let mine = |it: &&Client| it.counts_as == uid;
         let users = self.clients.values().filter(|it| it.uid.get() != 0);
         let all: usize = users.clone().map(Client::unread).sum();
         let own: usize = users.filter(mine).map(Client::unread).sum();
@@ -468,7 +476,7 @@ impl Control {
 
     /// How it stands, and stands for whose turn it is.
     pub(crate) fn crowd(&self, turn: &Turn) -> Crowd {
-        let reserving = self.reserving.get(&turn.uid).copied().unwrap_or(0);
+        let reserving = self.reserving.get(&turn.counts_as).copied().unwrap_or(0);
         Crowd {
             may_reserve: turn.uid.get() == 0
                 || reserving < RESERVING_PER_USER

@@ -130,7 +130,7 @@ fn owner_of(steward: &Steward, asker: Asker) -> Option<Uid> {
     Some(status.uid)
 }
 
-/// Who pays for the asker: his uid, or, where his process is in an account, its number, which pays as a
+/// Who pays for the asker: his uid, in a user namespace its owner, or, where his process is in an account, its number, which pays as a
 /// uid does.
 pub(crate) fn payer_of(steward: &Steward, asker: Asker) -> Uid {
     let members = steward.governor.members_if_any();
@@ -143,5 +143,5 @@ pub(crate) fn payer_of(steward: &Steward, asker: Asker) -> Uid {
     entered
         .filter(is_open)
         .filter(|_| owner_of(steward, asker) == Some(asker.uid))
-        .map_or(asker.uid, |id| Uid::new(id.get()))
+        .map_or(asker.counts_as, |id| Uid::new(id.get()))
 }

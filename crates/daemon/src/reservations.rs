@@ -46,6 +46,8 @@ pub(crate) struct Asker {
     pub(crate) client: ClientId,
     pub(crate) uid: Uid,
     pub(crate) pid: Pid,
+    /// Himself, or the owner of the outermost user namespace that he is in, who pays for him.
+    pub(crate) counts_as: Uid,
 }
 
 /// Why nothing was reserved.
@@ -345,5 +347,77 @@ impl Reservations {
     /// What tells of the end of a client's process, if it has ever reserved.
     pub(crate) fn process_of(&self, client: ClientId) -> Option<BorrowedFd<'_>> {
         self.by_client.get(&client).map(|it| it.process.as_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_host::machine;
+    use bursar_policy::Plan;
+
+    use super::*;
+    use crate::scope::Scope;
+
+    struct Nothing;
+
+    impl Holdings for Nothing {
+        fn held_now(&mut self, _id: AccountId) -> Result<Bytes> {
+            Ok(Bytes::ZERO)
+        }
+
+        fn slack(&self) -> Bytes {
+            Bytes::ZERO
+        }
+    }
+
+    fn payers() -> Payers {
+        let scope = Scope {
+            uid_min: Uid::new(1000),
+            exempt: Vec::new(),
+        };
+        Payers::new(&Plan::default(), scope)
+    }
+
+    fn asker(uid: u32) -> Asker {
+        Asker {
+            client: ClientId::first(),
+            uid: Uid::new(uid),
+            pid: Pid::new(std::process::id()),
+            counts_as: Uid::new(uid),
+        }
+    }
+
+    fn ask(pages: u64) -> Reserve {
+        Reserve {
+            pages,
+            at_least: None,
+            commit: 0,
+            bound: ReserveBound::Limit,
+            tentative: false,
+        }
+    }
+
+    /// It enters an account, say.
+    #[test]
+    fn what_is_reserved_follows_who_pays() {
+        let mut reservations = Reservations::new(machine::page_size());
+        let (payers, ram) = (payers(), Bytes::new(1 << 40));
+        let mut reserve = |reservations: &mut Reservations, uid, pages| {
+            reservations
+                .reserve(asker(uid), &ask(pages), &payers, ram, &mut Nothing)
+                .unwrap()
+        };
+        assert_eq!(reserve(&mut reservations, 60001, 10), (10, 10));
+        assert_eq!(reserve(&mut reservations, 60002, 5), (5, 15));
+        assert_eq!(
+            reservations.by_user,
+            BTreeMap::from([(Uid::new(60002), 15)])
+        );
+        let left = reservations.commit(asker(60003), 6, &payers, &mut Nothing);
+        assert_eq!(left.unwrap(), 9);
+        assert_eq!(reservations.by_user, BTreeMap::from([(Uid::new(60003), 9)]));
+        let released = reservations.release(ClientId::first(), &payers, &mut Nothing);
+        released.unwrap();
+        assert!(reservations.by_user.is_empty());
     }
 }

@@ -124,6 +124,7 @@ impl Watch<'_> {
             client: turn.client,
             uid: turn.uid,
             pid: turn.pid,
+            counts_as: turn.counts_as,
         };
         while let Some(line) = self.control.line_of(&turn) {
             let reply = requests::answer(self.steward, asker, &line);

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use bursar_host::clock;
 use bursar_model::{Event, EventKind};
 
+use super::payers::map_users;
 use crate::hog::Hog;
 use crate::proc::{cpu_time, status_of};
 use crate::runner::{Place, Story};
@@ -42,6 +43,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "descriptors_passed_to_bursard_do_not_stop_it",
         place: Place::Anywhere,
         tell: passed_descriptors,
+    },
+    Story {
+        name: "subordinate_users_are_no_users_more_to_bursard",
+        place: Place::Anywhere,
+        tell: subordinates,
     },
     Story {
         name: "who_is_first_at_bursards_places_keeps_it_from_nothing",
@@ -308,6 +314,28 @@ fn passed_descriptors(binaries: &Binaries) -> Result<()> {
     until("nothing to be left of them", || {
         Ok((crate::proc::descriptors(pid)? < 100).then_some(()))
     })
+}
+
+fn subordinates(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "subordinate", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60511", "100M")?;
+    let socket = world.daemon.socket();
+    let cling = format!("cling={}", socket.display());
+    let mut inside = world.hog(&format!(
+        "uid=60511 userns say=there wait uid=8 {cling} say=clings wait"
+    ))?;
+    inside.hear("there")?;
+    map_users(inside.pid(), 60511, 60550)?;
+    inside.go_on()?;
+    inside.hear("cling: 16 of 20")?;
+    inside.hear("pays into: 60511")?;
+    // They were all his.
+    let mut outside = world.hog(&format!("uid=60511 {cling} say=clings wait"))?;
+    outside.hear("cling: 0 of 20")?;
+    // And nobody else's.
+    let mut other = world.hog(&format!("uid=60557 {cling} say=clings wait"))?;
+    other.hear("cling: 16 of 20")
 }
 
 /// What bursard needs for its work, in the middle of some.

@@ -170,7 +170,7 @@ fn at(binaries: &Binaries) -> Result<()> {
 }
 
 /// As newuidmap would: uid 0 inside is the owner, the others are of a range that is his.
-fn map_users(pid: u32, owner: u32, range: u32) -> Result<()> {
+pub(super) fn map_users(pid: u32, owner: u32, range: u32) -> Result<()> {
     for map in ["uid_map", "gid_map"] {
         let text = format!("0 {owner} 1\n1 {range} 50\n");
         fs::write(format!("/proc/{pid}/{map}"), text).context("map users of a namespace")?;

@@ -34,6 +34,8 @@ pub(super) struct Client {
     pub(super) uid: Uid,
     /// Who connected; who inherited the connection is not told apart.
     pub(super) pid: Pid,
+    /// As whom its owner is counted (door.rs).
+    pub(super) counts_as: Uid,
     pub(super) is_reserving: bool,
     pub(super) is_following: bool,
     lines: LineBuffer,
@@ -61,6 +63,7 @@ impl Client {
             takes_descriptors: visitor.takes_descriptors,
             uid: visitor.uid,
             pid: visitor.pid,
+            counts_as: visitor.counts_as,
             is_reserving: false,
             is_following: false,
             lines: LineBuffer::new(MAX_REQUEST),
@@ -230,6 +233,7 @@ mod tests {
             takes_descriptors: true,
             uid: Uid::new(60001),
             pid: Pid::new(7),
+            counts_as: Uid::new(60001),
         };
         (Client::new(visitor), theirs)
     }

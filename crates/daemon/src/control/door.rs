@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bursar_host::refuse_passed;
+use bursar_host::{Proc, UserNamespaces, refuse_passed};
 use bursar_model::{Pid, Uid};
 use rustix::net::sockopt::socket_peercred;
 
@@ -22,12 +22,16 @@ pub(super) struct Visitor {
     pub(super) takes_descriptors: bool,
     pub(super) uid: Uid,
     pub(super) pid: Pid,
+    /// As whom he is counted: himself, or the owner of the outermost user namespace that he is in, as in
+    /// the ledger; one user may have 65,536 others in there.
+    pub(super) counts_as: Uid,
 }
 
 #[derive(Debug)]
 pub(super) struct Door {
     path: PathBuf,
     listener: UnixListener,
+    proc: Proc,
     shut_until: Option<Duration>,
     /// Whether clients can pass descriptors to us, who want none.
     takes_descriptors: bool,
@@ -54,6 +58,7 @@ impl Door {
         Ok(Self {
             path: path.to_owned(),
             listener,
+            proc: Proc::host()?,
             shut_until: None,
             takes_descriptors,
         })
@@ -69,12 +74,26 @@ impl Door {
         let credentials = socket_peercred(&stream)?;
         stream.set_nonblocking(true)?;
         let pid = u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0);
+        let (uid, pid) = (Uid::new(credentials.uid.as_raw()), Pid::new(pid));
         Ok(Some(Visitor {
             stream,
             takes_descriptors: self.takes_descriptors,
-            uid: Uid::new(credentials.uid.as_raw()),
-            pid: Pid::new(pid),
+            uid,
+            pid,
+            counts_as: self.counts_as(uid, pid),
         }))
+    }
+
+    fn counts_as(&self, uid: Uid, pid: Pid) -> Uid {
+        if uid.get() == 0 {
+            return uid;
+        }
+        // Numbers of namespaces come again, so nothing is remembered.
+        let owner = UserNamespaces::new(&self.proc)
+            .ok()
+            .and_then(|mut namespaces| namespaces.owner_of(&self.proc, pid));
+        // What root's containers have inside is not root.
+        owner.filter(|it| it.get() != 0).unwrap_or(uid)
     }
 
     /// Nobody is let in before that moment.

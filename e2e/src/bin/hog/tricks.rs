@@ -42,11 +42,13 @@
 //! | `swapped=SIZE` | touches it and has each MiB swapped out at once |
 //! | `pipes=SIZE` | fills pipes |
 //! | `sockets=SIZE` | fills socket buffers |
+//! | `cling=SOCKET` | keeps twenty connections to bursard; says how many it let in, and its own account |
 //! | `gift=SIZE` | a page of each huge page goes into a pipe, and the memory away |
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::process::exit;
 
 use super::{fail, fork, map, number, perform, size, touch, unmap};
@@ -281,6 +283,7 @@ pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]
                 );
             }
         }
+        "cling" => cling(step, value),
         "remove" => {
             if let Err(why) = std::fs::remove_file(value) {
                 fail(step, why);
@@ -739,4 +742,29 @@ pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]
         _ => return false,
     }
     true
+}
+
+/// Keeps twenty connections to bursard, and says how many it let in, and what this process pays into.
+fn cling(step: &str, socket: &str) {
+    let mut payer = None;
+    let mut got = 0;
+    for _ in 0..20 {
+        let asked = UnixStream::connect(socket).and_then(|mut stream| {
+            // Who is turned away may be so before he has asked.
+            let _ = stream.write_all(b"{\"version\":1,\"ask\":\"quota\"}\n");
+            let mut reply = String::new();
+            BufReader::new(&stream).read_line(&mut reply)?;
+            Ok((stream, reply))
+        });
+        let (stream, reply) = asked.unwrap_or_else(|why| fail(step, why));
+        if reply.starts_with("{\"quota\"") {
+            got += 1;
+            std::mem::forget(stream);
+            let after = reply.split_once("\"account\":\"").map(|(_, it)| it);
+            payer = after.and_then(|it| Some(it.split_once('"')?.0.to_owned()));
+        }
+    }
+    println!("cling: {got} of 20");
+    println!("pays into: {}", payer.as_deref().unwrap_or("nobody"));
+    let _ = std::io::stdout().flush();
 }
