@@ -402,7 +402,7 @@ mod tests {
     fn what_is_reserved_follows_who_pays() {
         let mut reservations = Reservations::new(machine::page_size());
         let (payers, ram) = (payers(), Bytes::new(1 << 40));
-        let mut reserve = |reservations: &mut Reservations, uid, pages| {
+        let reserve = |reservations: &mut Reservations, uid, pages| {
             reservations
                 .reserve(asker(uid), &ask(pages), &payers, ram, &mut Nothing)
                 .unwrap()
