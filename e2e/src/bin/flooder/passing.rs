@@ -39,7 +39,6 @@ pub(crate) fn pass(socket: &str) -> io::Result<(usize, impl Sized)> {
             SendFlags::NOSIGNAL,
         );
         passed += usize::from(sent.is_ok());
-        drop(ancillary);
         // Who lets go of it last has to wait: bursard may have closed it before us.
         thread::spawn(move || drop(full));
         if index % 3 > 0 {
