@@ -245,6 +245,13 @@ impl Attempt<'_> {
         ]);
     }
 
+    /// Hundreds of processes: their survey takes bursard longer than one of a few, and meanwhile all of them
+    /// want the processors that it needs.
+    fn is_crowd(&self) -> bool {
+        let is_crowd = |script: &&str| script.contains("fork=400");
+        self.way.scripts.iter().any(is_crowd)
+    }
+
     /// How far it may have gone.
     fn slack(&self) -> u64 {
         let huge = if self.way.title.contains("huge") {
@@ -260,9 +267,12 @@ impl Attempt<'_> {
                 // bursard is asked how many (docs/design/7-shared-pages.md "At a crossing"). And
                 // docs/KERNEL.md "Before 6.13". Where a processor is emulated bursard's answer takes as long
                 // as it takes others to grow by more.
-                Answer::KillAmongSeveral if self.reaches_others && !super::is_emulated() => {
+                Answer::KillAmongSeveral
+                    if self.reaches_others && !super::is_emulated() && !self.is_crowd() =>
+                {
                     self.limit / 4
                 }
+                // Beyond that nobody is waited for (crates/kernel/src/bpf/victim.bpf.h).
                 Answer::KillAmongSeveral => self.limit / 2,
                 // What the whole attempt is, and no more of it is held in the end.
                 Answer::KillWithinASecond => self.limit / 2,
