@@ -9,6 +9,7 @@
 mod client;
 mod door;
 mod graves;
+mod heads;
 mod turns;
 
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 use self::client::{Client, Fate};
 use self::door::{Door, Visitor};
 use self::graves::Graves;
+use self::heads::Heads;
 use self::turns::Turns;
 
 /// Connections of everybody together.
@@ -87,7 +89,7 @@ pub(crate) struct Control {
     clients: BTreeMap<ClientId, Client>,
     graves: Graves,
     /// Connections that have something reserved.
-    reserving: BTreeMap<Uid, usize>,
+    reserving: Heads,
     next: u64,
     turns: Turns,
     cut: u64,
@@ -95,15 +97,21 @@ pub(crate) struct Control {
     gone: Vec<ClientId>,
 }
 
+/// Who asks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Asker {
+    pub(crate) client: ClientId,
+    pub(crate) uid: Uid,
+    /// Who connected; who inherited the connection is not told apart.
+    pub(crate) pid: Pid,
+    /// Himself, or the owner of the outermost user namespace that he is in, who pays for him.
+    pub(crate) counts_as: Uid,
+}
+
 /// A connection's turn: its lines are answered until [`TURN`] is over.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    pub(crate) client: ClientId,
-    pub(crate) uid: Uid,
-    /// As whom its owner is counted and charged.
-    pub(crate) counts_as: Uid,
-    /// Who connected; who inherited the connection is not told apart.
-    pub(crate) pid: Pid,
+    pub(crate) asker: Asker,
     /// Our processor time when it began.
     began: Duration,
     since: Duration,
@@ -142,7 +150,7 @@ impl Control {
             epoll,
             clients: BTreeMap::new(),
             graves: Graves::new(),
-            reserving: BTreeMap::new(),
+            reserving: Heads::default(),
             next: DOORS,
             turns: Turns::default(),
             cut: 0,
@@ -297,10 +305,12 @@ impl Control {
         let client = self.clients.get_mut(&id)?;
         client.is_waiting = false;
         Some(Turn {
-            client: id,
-            uid: client.uid,
-            counts_as: client.counts_as,
-            pid: client.pid,
+            asker: Asker {
+                client: id,
+                uid: client.uid,
+                pid: client.pid,
+                counts_as: client.counts_as,
+            },
             began: own_time(),
             since: now,
         })
@@ -308,7 +318,7 @@ impl Control {
 
     /// The line that is to be answered now.
     pub(crate) fn line_of(&mut self, turn: &Turn) -> Option<Vec<u8>> {
-        let client = self.clients.get_mut(&turn.client)?;
+        let client = self.clients.get_mut(&turn.asker.client)?;
         if moment().saturating_sub(turn.since) > TURN || client.has_much_to_say() {
             return None;
         }
@@ -319,7 +329,7 @@ impl Control {
 
     /// What is answered; no reply: it comes later.
     pub(crate) fn answer(&mut self, turn: &Turn, reply: Option<(Reply, After)>) {
-        let Some(client) = self.clients.get_mut(&turn.client) else {
+        let Some(client) = self.clients.get_mut(&turn.asker.client) else {
             return;
         };
         match reply {
@@ -333,11 +343,14 @@ impl Control {
 
     /// Sends the answers, and charges the user for them.
     pub(crate) fn end_turn(&mut self, turn: &Turn) {
-        self.flush(turn.client);
-        self.charge(&[turn.counts_as], turn.began);
+        let Asker {
+            client, counts_as, ..
+        } = turn.asker;
+        self.flush(client);
+        self.charge(&[counts_as], turn.began);
         // Who has us wait for somebody else pays for that, too.
         let waited = moment().saturating_sub(turn.since).saturating_sub(LONG);
-        self.turns.charge(turn.counts_as, waited, moment());
+        self.turns.charge(counts_as, waited, moment());
     }
 
     /// Sends a reply that could not be given at once.
@@ -364,8 +377,7 @@ impl Control {
             return;
         };
         client.is_reserving = true;
-        let count = self.reserving.entry(client.counts_as).or_default();
-        *count = count.saturating_add(1);
+        self.reserving.add(client.counts_as);
         let token = EventData::new_u64(id.to_token() | PROCESS);
         if let Err(error) = epoll::add(&self.epoll, process, token, EventFlags::IN) {
             tracing::warn!(%error, "a process with a reservation could not be watched");
@@ -383,11 +395,8 @@ impl Control {
             let uid = client.counts_as;
             self.turns.leave(uid, id);
             self.gone.push(id);
-            if client.is_reserving
-                && let Some(count) = self.reserving.get_mut(&uid)
-            {
-                *count = count.saturating_sub(1);
-                self.reserving.retain(|_, count| *count > 0);
+            if client.is_reserving {
+                self.reserving.take(uid);
             }
             let _ = epoll::delete(&self.epoll, client.fd());
             if let Some(stream) = client.into_stream() {
@@ -409,6 +418,9 @@ impl Control {
             .iter()
             .filter_map(|(&id, client)| follows(client).then_some(id))
             .collect();
+        if told.is_empty() {
+            return;
+        }
         let began = own_time();
         let mut heard = Vec::new();
         for id in told {
@@ -476,11 +488,13 @@ impl Control {
 
     /// How it stands, and stands for whose turn it is.
     pub(crate) fn crowd(&self, turn: &Turn) -> Crowd {
-        let reserving = self.reserving.get(&turn.counts_as).copied().unwrap_or(0);
+        let Asker {
+            client, counts_as, ..
+        } = turn.asker;
         Crowd {
-            may_reserve: turn.uid.get() == 0
-                || reserving < RESERVING_PER_USER
-                || self.is_reserving(turn.client),
+            may_reserve: counts_as.get() == 0
+                || self.reserving.of(counts_as) < RESERVING_PER_USER
+                || self.is_reserving(client),
             cut: self.cut,
             delayed: self.turns.delayed,
         }

@@ -8,8 +8,8 @@ use bursar_kernel::{Members, MembersReader};
 use bursar_model::{AccountId, Pid, Uid, Who};
 use bursar_protocol::{ErrorKind, Refusal};
 
+use crate::control::Asker;
 use crate::governor::Governor;
-use crate::reservations::Asker;
 use crate::scope::Payers;
 use crate::steward::Steward;
 

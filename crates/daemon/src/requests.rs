@@ -16,11 +16,11 @@ use bursar_model::{
 use bursar_protocol::{Ask, ErrorKind, Granted, Quota, Refusal, Reply, Request, VERSION};
 
 use crate::beancounters::Beancounters;
-use crate::control::{After, RESERVING_PER_USER};
+use crate::control::{After, Asker, RESERVING_PER_USER};
 use crate::dirty;
 use crate::entering;
 use crate::governor::Reading;
-use crate::reservations::{Asker, Denied};
+use crate::reservations::Denied;
 use crate::scope::Payers;
 use crate::steward::Steward;
 

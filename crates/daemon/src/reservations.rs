@@ -17,7 +17,7 @@ use bursar_host::Pidfd;
 use bursar_model::{AccountId, Bounds, Bytes, PageSize, Pages, Pid, Uid};
 use bursar_protocol::{Reserve, ReserveBound};
 
-use crate::control::ClientId;
+use crate::control::{Asker, ClientId};
 use crate::scope::Payers;
 
 /// Who gets less than he would like gets this share of what is free.
@@ -38,16 +38,6 @@ pub(crate) trait Holdings {
     fn reserved_now(&mut self, _id: AccountId, _reserved: Pages) -> Result<()> {
         Ok(())
     }
-}
-
-/// Who asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Asker {
-    pub(crate) client: ClientId,
-    pub(crate) uid: Uid,
-    pub(crate) pid: Pid,
-    /// Himself, or the owner of the outermost user namespace that he is in, who pays for him.
-    pub(crate) counts_as: Uid,
 }
 
 /// Why nothing was reserved.

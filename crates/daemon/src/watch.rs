@@ -14,7 +14,6 @@ use rustix::time::Timespec;
 use crate::control::{Control, to_line};
 use crate::recorder::Recorder;
 use crate::requests;
-use crate::reservations::Asker;
 use crate::signals::{Signalled, Signals};
 use crate::steward::Steward;
 
@@ -120,19 +119,14 @@ impl Watch<'_> {
             return;
         };
         self.steward.crowd = self.control.crowd(&turn);
-        let asker = Asker {
-            client: turn.client,
-            uid: turn.uid,
-            pid: turn.pid,
-            counts_as: turn.counts_as,
-        };
+        let asker = turn.asker;
         while let Some(line) = self.control.line_of(&turn) {
             let reply = requests::answer(self.steward, asker, &line);
             self.control.answer(&turn, reply);
-            if !self.control.is_reserving(turn.client)
-                && let Some(process) = self.steward.reservations.process_of(turn.client)
+            if !self.control.is_reserving(asker.client)
+                && let Some(process) = self.steward.reservations.process_of(asker.client)
             {
-                self.control.set_reserving(turn.client, process);
+                self.control.set_reserving(asker.client, process);
             }
         }
         self.control.end_turn(&turn);

@@ -166,18 +166,7 @@ impl Journal {
     pub(crate) fn new(events: &MapHandle) -> Result<Self, Error> {
         let arrived = Rc::new(RefCell::new(Vec::new()));
         let sink = Rc::clone(&arrived);
-        let mut builder = RingBufferBuilder::new();
-        builder
-            .add(events, move |bytes| {
-                if let Some(entry) = decode(bytes) {
-                    sink.borrow_mut().push(entry);
-                }
-                0
-            })
-            .map_err(Error::io("read the kernel half's events"))?;
-        let ring = builder
-            .build()
-            .map_err(Error::io("read the kernel half's events"))?;
+        let ring = ring(events, move |bytes| sink.borrow_mut().extend(decode(bytes)))?;
         Ok(Self { ring, arrived })
     }
 
@@ -201,6 +190,22 @@ impl AsFd for Journal {
     }
 }
 
+/// A kernel half's events, each given to `each` as it lies there.
+pub(crate) fn ring(
+    events: &MapHandle,
+    mut each: impl FnMut(&[u8]) + 'static,
+) -> Result<RingBuffer<'static>, Error> {
+    let failed = || Error::io("read the kernel half's events");
+    let mut builder = RingBufferBuilder::new();
+    builder
+        .add(events, move |bytes| {
+            each(bytes);
+            0
+        })
+        .map_err(failed())?;
+    builder.build().map_err(failed())
+}
+
 fn text(raw: &[i8]) -> Vec<u8> {
     raw.iter()
         .map(|&byte| byte.cast_unsigned())
@@ -208,7 +213,7 @@ fn text(raw: &[i8]) -> Vec<u8> {
         .collect()
 }
 
-pub(crate) fn decode(bytes: &[u8]) -> Option<Entry> {
+fn decode(bytes: &[u8]) -> Option<Entry> {
     let raw: event = abi::read(bytes)?;
     if raw.account_id == crate::gate::TESTER.get() {
         return None; // our own self-test's

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a kernel half that was replaced had told and nobody had read yet.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 
-use libbpf_rs::{MapCore, MapFlags, RingBufferBuilder};
+use libbpf_rs::{MapCore, MapFlags};
 
 use crate::abi::abi_constant;
-use crate::journal::{Entry, EntryKind, decode};
+use crate::journal::{Entry, EntryKind, Journal, ring};
 use crate::pins::Pins;
 use crate::{Error, Slot};
 
@@ -29,32 +29,24 @@ impl LastWords {
         old.remove()?;
         // Of a version that had none, or never finished.
         let Ok(events) = events else { return Ok(()) };
-        let entries = Rc::new(RefCell::new(Vec::new()));
-        let unreadable = Rc::new(Cell::new(0_u64));
-        let (read, unread) = (Rc::clone(&entries), Rc::clone(&unreadable));
-        let mut builder = RingBufferBuilder::new();
-        let failed = || Error::io("read the last events of the kernel half before");
-        builder
-            .add(&events, move |bytes| {
-                if is_ours {
-                    read.borrow_mut().extend(decode(bytes));
-                } else {
-                    unread.set(unread.get().saturating_add(1));
-                }
-                0
-            })
-            .map_err(failed())?;
-        builder
-            .build()
-            .and_then(|ring| ring.consume())
-            .map_err(failed())?;
-        let told = entries.take().into_iter().filter(|it| !asks(it.kind));
+        if !is_ours {
+            let count = Rc::new(Cell::new(0_u64));
+            let counted = Rc::clone(&count);
+            ring(&events, move |_| {
+                counted.set(counted.get().saturating_add(1))
+            })?
+            .consume()
+            .map_err(Error::io("count the last events of the kernel half before"))?;
+            self.unreadable = self.unreadable.saturating_add(count.get());
+            return Ok(());
+        }
+        let entries = Journal::new(&events)?.drain()?.into_iter();
+        let told = entries.filter(|it| !asks(it.kind));
         // Its accounts lay elsewhere.
         self.entries.extend(told.map(|entry| Entry {
             slot: Slot::TEMPLATE,
             ..entry
         }));
-        self.unreadable = self.unreadable.saturating_add(unreadable.get());
         Ok(())
     }
 }

@@ -104,8 +104,14 @@ impl Client {
                     return true;
                 }
                 Ok((count, false)) => room = count,
-                // The read says what is the matter.
-                Err(_) => {}
+                // What comes between this and a read would not have been looked at.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
+                // What is left is looked through when it is closed.
+                Err(_) => {
+                    self.unsent.clear();
+                    self.is_closing = true;
+                    return false;
+                }
             }
         }
         match self.stream.read(piece.get_mut(..room).unwrap_or_default()) {

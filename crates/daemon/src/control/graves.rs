@@ -3,7 +3,6 @@
 //! can take as long as he likes: kernels from 6.16 on let us refuse them; before, who passes any is closed
 //! by a thread of his own, and counts as connected until that is done.
 
-use std::collections::BTreeMap;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,6 +12,8 @@ use std::thread;
 use bursar_host::peek;
 use bursar_model::Uid;
 
+use super::heads::Heads;
+
 type Grave = Arc<Mutex<Option<UnixStream>>>;
 
 /// Closes connections, without waiting for any.
@@ -21,7 +22,7 @@ pub(super) struct Graves {
     tell: Sender<Uid>,
     told: Receiver<Uid>,
     /// Connections whose closing takes its time.
-    open: BTreeMap<Uid, usize>,
+    open: Heads,
     /// Those for which there was no thread: left open rather than waited for.
     given_up: Vec<Grave>,
 }
@@ -32,7 +33,7 @@ impl Graves {
         Self {
             tell,
             told,
-            open: BTreeMap::new(),
+            open: Heads::default(),
             given_up: Vec::new(),
         }
     }
@@ -48,7 +49,7 @@ impl Graves {
             uid = uid.get(),
             "descriptors were passed to bursard; closed aside"
         );
-        *self.open.entry(uid).or_default() += 1;
+        self.open.add(uid);
         let grave: Grave = Arc::new(Mutex::new(Some(stream)));
         let (theirs, tell) = (Arc::clone(&grave), self.tell.clone());
         let digger = thread::Builder::new()
@@ -68,17 +69,14 @@ impl Graves {
     /// A user's connections that are not closed yet.
     pub(super) fn of(&mut self, uid: Uid) -> usize {
         for done in self.told.try_iter() {
-            if let Some(count) = self.open.get_mut(&done) {
-                *count = count.saturating_sub(1);
-            }
+            self.open.take(done);
         }
-        self.open.retain(|_, count| *count > 0);
-        self.open.get(&uid).copied().unwrap_or(0)
+        self.open.of(uid)
     }
 
     /// Everybody's.
     pub(super) fn len(&self) -> usize {
-        self.open.values().sum()
+        self.open.sum()
     }
 }
 

@@ -11,8 +11,8 @@ use bursar_protocol::{ErrorKind, Refusal, Reply, RowsChange, UtilisationReport};
 use super::limits::{config_refusal, put_in_force, remarks_on};
 use super::{Answer, accounts_meant, only_root, permit, refusal, rows_of};
 use crate::beancounters::note_on;
+use crate::control::Asker;
 use crate::entering;
-use crate::reservations::Asker;
 use crate::steward::Steward;
 
 /// Bills need no limit: every user has an account, whether or not anything bounds it.

@@ -6,7 +6,7 @@ use bursar_protocol::{AccountCheck, ErrorKind, LedgerCheck, Refusal, Reply, Verd
 
 use super::{only_root, refusal};
 use crate::auditor::{Compared, Findings};
-use crate::reservations::Asker;
+use crate::control::Asker;
 use crate::steward::Steward;
 
 /// Begins it; what it finds goes to [`checked`].

@@ -12,8 +12,8 @@ use bursar_protocol::{
 
 use super::beancounters::{bills_meant, own_bill};
 use super::{Answer, only_root, permit, refusal};
+use crate::control::Asker;
 use crate::physpages::{Finished, State};
-use crate::reservations::Asker;
 use crate::steward::Steward;
 
 /// Root has a count made; others hear of one that may be a little older, and of their own part.
