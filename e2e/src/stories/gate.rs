@@ -529,6 +529,28 @@ fn reservations(binaries: &Binaries) -> Result<()> {
     )?;
     let said = answers(binaries, BOB, "reserve=1|commit=1")?;
     expect(&said, &["reserve=1: ENXIO", "commit=1: ENXIO"])?;
+    // A barrier alone is what a promise stays below: no sum of them is so large that it is nothing again.
+    let user = BOB.to_string();
+    let set = world
+        .bursar(&["limit", "set", &user, "none", "--barrier", "64M"])
+        .output()?;
+    ensure!(set.status.success(), "{set:?}");
+    let most = 1u64 << 40;
+    let said = answers(
+        binaries,
+        BOB,
+        &format!("reserve=10000|reserve=10000|reserve={most}|map=40M|commit=10000"),
+    )?;
+    expect(
+        &said,
+        &[
+            "reserve=10000: EINPROGRESS",
+            "reserve=10000: ENOMEM",
+            &format!("reserve={most}: EINVAL"),
+            "map=40M: ok",
+            "commit=10000: EINPROGRESS",
+        ],
+    )?;
     expect_empty(&world)
 }
 

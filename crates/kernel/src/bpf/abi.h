@@ -154,6 +154,8 @@ struct account {
 	__u32 pad;
 	__s64 sum_committed_pages; /* by the re-sum, as sum_pages */
 	__s64 suspect_committed_pages;
+	__s64 sum_reserved_pages;
+	__s64 suspect_reserved_pages;
 
 	/* written at every charge: keep apart from what is only read */
 	__s64 held_pages __attribute__((aligned(64)));

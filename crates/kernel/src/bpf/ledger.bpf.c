@@ -192,6 +192,16 @@ int BPF_PROG(on_rss_stat, struct mm_struct *mm, int member)
 	return charge_rss(mm, member);
 }
 
+static __always_inline void end_record(struct ledger_state *state, __u32 index, struct mm_record *record,
+				       struct account *account)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+
+	/* The user half killed it, and it ended before anybody looked again. */
+	if (close_record(state, index, record) == MM_MARKED && account && is_dying((__u64)me->signal))
+		__sync_fetch_and_add(&account->history.kills, 1);
+}
+
 static __always_inline int end_address_space(struct mm_struct *mm)
 {
 	struct ledger_state *state = ledger_state();
@@ -203,14 +213,6 @@ static __always_inline int end_address_space(struct mm_struct *mm)
 	if (!state || !record || record->ctx_id != mm_ctx_id(mm))
 		return 0;
 	account = account_at(record->account);
-	if (record->state == MM_MARKED) {
-		struct task_struct *me = bpf_get_current_task_btf();
-
-		__sync_fetch_and_add(&state->kills_wanted, -1);
-		/* The user half killed it, and it ended before anybody looked again. */
-		if (account && is_dying((__u64)me->signal))
-			__sync_fetch_and_add(&account->history.kills, 1);
-	}
 	event = record->marked_ns ?
 			begin_event(EVENT_FREED, TRIGGER_EVENT, bpf_ktime_get_ns()) :
 			NULL;
@@ -221,14 +223,14 @@ static __always_inline int end_address_space(struct mm_struct *mm)
 		event->uid = record->uid;
 		event->victim_pages = record->marked_pages;
 		event->latency_ns = event->time_ns - record->marked_ns;
-		close_record(state, index, record);
+		end_record(state, index, record, account);
 		event->held_pages = level_from(account, account->held_pages);
 		event->dying_pages = account->dying_pages;
 		event->limit_pages = account->limit_pages;
 		emit(state, event);
 		return 0;
 	}
-	close_record(state, index, record);
+	end_record(state, index, record, account);
 	return 0;
 }
 

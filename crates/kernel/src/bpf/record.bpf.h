@@ -158,28 +158,48 @@ static __always_inline void withdraw(struct mm_record *record, struct account *a
 	unbook(&record->reserved_pages, &account->reserved_pages);
 }
 
-/* Takes the record out of the books. The caller knows that the address space is gone or reused. */
-static __always_inline void close_record(struct ledger_state *state, __u32 index,
-					 struct mm_record *record)
+/* It is nobody's from now on. Returns what it was; whoever was marked is not waited for any more. */
+static __always_inline enum mm_state free_state(struct ledger_state *state, struct mm_record *record)
+{
+	enum mm_state was = __sync_lock_test_and_set(&record->state, MM_FREE);
+
+	if (was == MM_MARKED)
+		__sync_fetch_and_add(&state->kills_wanted, -1);
+	return was;
+}
+
+/* One process more or less that may keep something back. */
+static __always_inline void move_near(struct account *account, __s64 pages)
+{
+	if (account->near_pages != NO_BOUND_PAGES)
+		__sync_fetch_and_add(&account->near_pages, pages);
+}
+
+/* Takes the record out of the books. The caller knows that the address space is gone or reused. Returns what it
+ * was; MM_FREE: somebody else has done it. */
+static __always_inline enum mm_state close_record(struct ledger_state *state, __u32 index,
+						  struct mm_record *record)
 {
 	struct account *account = account_at(record->account);
 	__u64 mm = record->mm;
+	enum mm_state was;
 
 	/* Only one closer: exit_mmap and a re-sum may both find it gone. */
 	if (!mm || __sync_val_compare_and_swap(&record->mm, mm, 0) != mm)
-		return;
+		return MM_FREE;
 	bpf_map_delete_elem(&mm_index, &mm);
+	was = free_state(state, record);
 	/* The dying were left out by the last re-sum. */
-	if (__sync_lock_test_and_set(&record->state, MM_FREE) != MM_DYING && account &&
-	    account->processes) {
+	if (was != MM_DYING && account && account->processes) {
 		__sync_fetch_and_add(&account->processes, -1);
-		__sync_fetch_and_add(&account->near_pages, kept_back_at_most());
+		move_near(account, kept_back_at_most());
 	}
 	if (account) {
 		give_up_all(record, account);
 		withdraw(record, account);
 	}
 	push_record(state, index);
+	return was;
 }
 
 /* By who does not own the address space: it may have ended meanwhile, and what is written down after
@@ -229,13 +249,13 @@ static __noinline __u32 open_record(struct ledger_state *state, __u64 mm, __u64 
 		if (account) {
 			note_birth(record, account);
 			__sync_fetch_and_add(&account->processes, 1);
-			__sync_fetch_and_add(&account->near_pages, -kept_back_at_most());
+			move_near(account, -kept_back_at_most());
 		}
 		return index;
 	}
 	/* Another CPU opened it meanwhile (threads of one process), or there is no room. */
 	record->mm = 0;
-	record->state = MM_FREE;
+	free_state(state, record);
 	push_record(state, index);
 	index = find_record(mm);
 	if (index != NOBODY)
@@ -244,11 +264,22 @@ static __noinline __u32 open_record(struct ledger_state *state, __u64 mm, __u64 
 	return NOBODY;
 }
 
+/* Moves a record's part from one account's sum to another's, once: two CPUs may move it at a time. */
+static __always_inline void carry(__s64 *part, __s64 *from, __s64 *to)
+{
+	__s64 was = take_all(part);
+
+	if (!was)
+		return;
+	__sync_fetch_and_add(from, -was);
+	__sync_fetch_and_add(to, was);
+	__sync_fetch_and_add(part, was);
+}
+
 /* A process changed its uid: its whole charge moves to who pays from now on. */
 static __noinline int move_record(struct mm_record *record, __u32 slot)
 {
 	struct account *old = account_at(record->account), *new = account_at(slot);
-	__s64 was;
 
 	if (!old || !new)
 		return -1;
@@ -259,16 +290,8 @@ static __noinline int move_record(struct mm_record *record, __u32 slot)
 	unbook(&record->booked_pages, &old->held_pages);
 	unbook(&record->booked_dying_pages, &old->dying_pages);
 	/* Nothing writes these two down anew by itself: they move, unchecked (S5). */
-	was = *(volatile __s64 *)&record->committed_pages;
-	if (was) {
-		__sync_fetch_and_add(&old->committed_pages, -was);
-		__sync_fetch_and_add(&new->committed_pages, was);
-	}
-	was = *(volatile __s64 *)&record->reserved_pages;
-	if (was) {
-		__sync_fetch_and_add(&old->reserved_pages, -was);
-		__sync_fetch_and_add(&new->reserved_pages, was);
-	}
+	carry(&record->committed_pages, &old->committed_pages, &new->committed_pages);
+	carry(&record->reserved_pages, &old->reserved_pages, &new->reserved_pages);
 	return 0;
 }
 

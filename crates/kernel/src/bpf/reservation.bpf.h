@@ -10,7 +10,7 @@
 
 enum { ENXIO = 6, EINVAL = 22 };
 
-#define MOST_PAGES (1LL << 40)	/* of one reservation; no machine has as many */
+#define MOST_PAGES (1LL << 40)	/* of one process; no machine has as many, and no sum of them wraps */
 
 /* Gives `pages` of it back. Two threads may commit at once: nobody gives back what is not there. */
 static __always_inline int give_back(struct account *account, struct mm_record *record, __s64 pages)
@@ -37,6 +37,10 @@ static __noinline int change_reservation(struct ledger_state *state, struct acco
 		return give_back(account, record, -pages);
 	/* Up to the limit, not the barrier (S1 5.2): what was reserved will not get anybody killed. */
 	limit = account->limit_pages;
+	if (limit == NO_BOUND_PAGES)
+		limit = account->barrier_pages;
+	if (*(volatile __s64 *)&record->reserved_pages + pages > MOST_PAGES)
+		return -EINVAL;
 	if (limit == NO_BOUND_PAGES) {
 		__sync_fetch_and_add(&account->reserved_pages, pages);
 	} else if (!try_charge(account, &account->reserved_pages, pages, 0, 0, limit)) {

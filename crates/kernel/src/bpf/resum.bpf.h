@@ -61,6 +61,7 @@ static __always_inline void reset_sums(struct account *account, __u64 ticket)
 	account->sum_pages = 0;
 	account->sum_dying_pages = 0;
 	account->sum_committed_pages = 0;
+	account->sum_reserved_pages = 0;
 	account->sum_shmem_pages = 0;
 	account->sum_processes = 0;
 }
@@ -250,8 +251,6 @@ static long audit_record(__u32 index, struct resum *resum)
 
 		if (is_gone(record, resum->ticket)) {
 			__sync_fetch_and_add(&state->stale_records, 1);
-			if (record->state == MM_MARKED)
-				__sync_fetch_and_add(&state->kills_wanted, -1);
 			close_record(state, index, record);
 			return 0;
 		}
@@ -281,6 +280,7 @@ static long audit_record(__u32 index, struct resum *resum)
 	account->sum_pages += record->booked_pages;
 	account->sum_dying_pages += record->booked_dying_pages;
 	account->sum_committed_pages += record->committed_pages;
+	account->sum_reserved_pages += record->reserved_pages;
 	if (record->pages[MEMBER_SHMEM] > 0)
 		account->sum_shmem_pages += record->pages[MEMBER_SHMEM];
 	if (record->state != MM_DYING)
@@ -414,6 +414,8 @@ static long audit_account(__u32 slot, struct resum *resum)
 	repair(state, &account->dying_pages, &account->suspect_dying_pages, account->sum_dying_pages);
 	repair(state, &account->committed_pages, &account->suspect_committed_pages,
 	       account->sum_committed_pages + account->forking_pages);
+	repair(state, &account->reserved_pages, &account->suspect_reserved_pages,
+	       account->sum_reserved_pages);
 	account->processes = account->sum_processes;
 	account->shmem_pages = account->sum_shmem_pages;
 	settle_files(state, account, slot, resum->trigger);

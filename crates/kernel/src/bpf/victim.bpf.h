@@ -49,23 +49,32 @@ enum {
  * children who come and go faster than surveys are never in one. */
 #define LONGEST_DOUBT_NS 2000000000ULL
 
+/* Who may be chosen. His record alone does not say who he is: he may end while the others are weighed, and it be
+ * somebody else's then. */
+struct chosen {
+	__u32 record;		/* NOBODY: nobody */
+	__u32 pad;
+	__u64 mm;
+	__u64 ctx_id;
+	__s64 pages;
+	__s64 kept_pages;	/* files he alone may keep */
+};
+
 /* One walk's notes. Too large for the stack; one for each kind of context, so that a timer tick that
  * interrupts an event's walk on this CPU does not write over it. */
 struct walk {
 	__u32 slot;
-	__u32 victim;		/* index of the record, NOBODY */
 	__u32 marked;		/* a victim is marked and alive */
-	__u32 own;		/* index of the record of the running process, NOBODY */
 	__u32 living;		/* address spaces of the account */
 	__u32 is_corrected;	/* what a survey found is in force */
+	struct chosen victim;
+	struct chosen own;	/* the running process */
 	__s64 soft_doubt;	/* see correction.bpf.h */
 	__s64 hard_doubt;
 	__s64 merged;		/* by KSM: part of the soft doubt */
 	__s64 largest;		/* of one address space: so much is there whatever is shared */
 	__s64 shmem;		/* RssShmem of all address spaces, the dying included */
 	__u64 marked_ns;
-	__s64 victim_pages;
-	__s64 victim_kept_pages; /* files it alone may keep */
 	__u64 own_mm;
 	__u32 counts_files;	/* it is files that are too many: who keeps them? */
 	__u32 descriptors;	/* that may still be looked at */
@@ -202,7 +211,7 @@ static __always_inline bool refresh_state(struct ledger_state *state, struct mm_
 
 	if (signal && (!is_dying(signal) || is_held_at_exit(record, owner))) {
 		if (record->state == MM_DYING)
-			record->state = MM_LIVING;
+			__sync_val_compare_and_swap(&record->state, MM_DYING, MM_LIVING);
 		return false;
 	}
 	/* No owner: being torn down. */
@@ -247,24 +256,37 @@ static __always_inline void keep_candidate(struct event *event, __u64 owner, __u
 		event->candidates_kept++;
 }
 
+static __always_inline void choose(struct chosen *chosen, __u32 record, __u64 mm, __u64 ctx_id, __s64 pages,
+				   __s64 kept)
+{
+	chosen->record = record;
+	chosen->mm = mm;
+	chosen->ctx_id = ctx_id;
+	chosen->pages = pages;
+	chosen->kept_pages = kept;
+}
+
 static long weigh(__u32 index, struct walk **of)
 {
 	struct walk *walk = *of;
 	struct ledger_state *state = ledger_state();
 	struct mm_record *record = record_at(index);
 	struct account *account;
-	__u64 mm, owner, signal;
+	__u64 mm, ctx_id, owner, signal;
 	bool is_gone;
 	__s64 pages, merged, kept;
 	__u32 pid;
 
-	if (!record || !state || !record->mm || record->account != walk->slot)
+	if (!record || !state)
+		return 0;
+	mm = *(volatile __u64 *)&record->mm;
+	ctx_id = record->ctx_id;
+	if (!mm || record->account != walk->slot)
 		return 0;
 	account = account_at(walk->slot);
 	if (!account)
 		return 1;
-	mm = record->mm;
-	if (far_ctx_id(mm) != record->ctx_id)	/* its end was missed: the re-sum closes it */
+	if (far_ctx_id(mm) != ctx_id)	/* its end was missed: the re-sum closes it */
 		return 0;
 	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
 	is_gone = refresh_state(state, record, owner);
@@ -299,21 +321,20 @@ static long weigh(__u32 index, struct walk **of)
 	    FAR_READ(signal, struct signal_struct, oom_score_adj) <= OOM_SCORE_ADJ_MIN)
 		return 0;
 	if (mm == walk->own_mm)
-		walk->own = index;
-	if (pages > walk->victim_pages) {
-		walk->victim_pages = pages;
-		walk->victim_kept_pages = kept;
-		walk->victim = index;
-	}
+		choose(&walk->own, index, mm, ctx_id, pages, kept);
+	if (pages > walk->victim.pages)
+		choose(&walk->victim, index, mm, ctx_id, pages, kept);
 	return 0;
 }
 
 /* 0: the signal is on its way; otherwise why not. */
-static __always_inline int signal_victim(__u64 mm, __u64 own_mm)
+static __always_inline int signal_victim(__u64 mm, __u64 ctx_id, __u64 own_mm)
 {
 	struct task_struct *task;
 	int pid, err = -11; /* EAGAIN: not from here */
 
+	if (!mm)
+		return -3; /* ESRCH */
 	if (mm == own_mm)
 		return bpf_send_signal(SIGKILL);
 	if (!can_signal_others())
@@ -323,8 +344,8 @@ static __always_inline int signal_victim(__u64 mm, __u64 own_mm)
 	task = bpf_task_from_pid(pid);
 	if (!task)
 		return -3; /* ESRCH */
-	/* Between the walk and here the pid may have changed hands: only who has this mm dies. */
-	if ((__u64)task->mm == mm)
+	/* Between the walk and here the pid may have changed hands, and the address: only who has this mm dies. */
+	if ((__u64)task->mm == mm && far_ctx_id(mm) == ctx_id)
 		err = bpf_send_signal_task(task, SIGKILL, PIDTYPE_TGID, 0);
 	bpf_task_release(task);
 	return err;
@@ -434,43 +455,75 @@ static __always_inline void describe_victim(struct event *event, __u64 mm)
 	bpf_probe_read_kernel(&event->comm, COMM_LEN, &((struct task_struct *)owner)->comm);
 }
 
+static __always_inline bool is_his(const struct mm_record *record, const struct chosen *chosen, __u32 slot)
+{
+	return *(volatile __u64 *)&record->mm == chosen->mm &&
+	       *(volatile __u64 *)&record->ctx_id == chosen->ctx_id &&
+	       *(volatile __u32 *)&record->account == slot;
+}
+
+/* From living only. False: it is somebody else's record by now, who is left as he was. */
+static __always_inline bool set_fate(struct ledger_state *state, struct mm_record *record,
+				     const struct chosen *victim, __u32 slot, __u32 fate)
+{
+	bool is_marked = fate == MM_MARKED;
+
+	/* First, so that nobody takes off what is not there. */
+	if (is_marked)
+		__sync_fetch_and_add(&state->kills_wanted, 1);
+	if (__sync_val_compare_and_swap(&record->state, MM_LIVING, fate) != MM_LIVING && is_marked)
+		__sync_fetch_and_add(&state->kills_wanted, -1);
+	if (is_his(record, victim, slot))
+		return true;
+	if (__sync_val_compare_and_swap(&record->state, fate, MM_LIVING) == fate && is_marked)
+		__sync_fetch_and_add(&state->kills_wanted, -1);
+	record->pid = 0;
+	record->marked_pages = 0;
+	record->marked_ns = 0;
+	return false;
+}
+
 static __noinline int kill_victim(struct ledger_state *state, struct account *account,
 				  struct walk *walk)
 {
-	struct mm_record *record = record_at(walk->victim);
+	struct chosen *victim = &walk->victim;
+	struct mm_record *record = record_at(victim->record);
 	struct event *event = &walk->event, *place;
-	__u64 mm;
+	bool is_there;
 	int err;
 
-	if (!record)
+	if (!record || !is_his(record, victim, walk->slot))
 		return 0;
-	mm = record->mm;
 	place = bpf_ringbuf_reserve(&events, sizeof(*place), 0);
 	event->uid = record->uid;
-	event->victim_pages = recorded_pages(record) + walk->victim_kept_pages;
+	event->victim_pages = recorded_pages(record) + victim->kept_pages;
 	event->victim_private_pages = private_pages(record);
-	describe_victim(event, mm);
+	describe_victim(event, victim->mm);
 	record->pid = event->pid;
 	record->marked_pages = event->victim_pages;
 	record->marked_ns = event->time_ns;
-	err = signal_victim(mm, walk->own_mm);
+	err = signal_victim(victim->mm, victim->ctx_id, walk->own_mm);
+	is_there = set_fate(state, record, victim, walk->slot, err ? MM_MARKED : MM_DYING);
 	if (err) {
-		record->state = MM_MARKED;
+		if (!is_there) {
+			if (place)
+				bpf_ringbuf_discard(place, 0);
+			return 0;
+		}
 		account->marked_over_pages = surely_held(account) - kill_above(account);
-		__sync_fetch_and_add(&state->kills_wanted, 1);
 		__sync_fetch_and_add(&state->generation, 1);
 		event->kind = EVENT_KILL_ASKED;
 	} else {
-		record->state = MM_DYING;
-		book(record, account);
+		if (is_there)
+			book_far(record, account, victim->mm);
 		event->kind = EVENT_KILL;
 		__sync_fetch_and_add(&account->history.kills, 1);
 	}
 	if (walk->counts_files) {
 		/* They are on their way out; the count would see them still. */
 		account->files_kill_ns = event->time_ns;
-		account->sure_pages = account->sure_pages > walk->victim_kept_pages ?
-					      account->sure_pages - walk->victim_kept_pages :
+		account->sure_pages = account->sure_pages > victim->kept_pages ?
+					      account->sure_pages - victim->kept_pages :
 					      0;
 	}
 	__sync_fetch_and_add(&account->history.failcnt, 1);
@@ -509,8 +562,8 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 is_own)
 	event = &walk->event;
 	__builtin_memset(walk, 0, sizeof(*walk));
 	walk->slot = slot;
-	walk->victim = NOBODY;
-	walk->own = NOBODY;
+	walk->victim.record = NOBODY;
+	walk->own.record = NOBODY;
 	walk->own_mm = is_own ? far_own_mm() : 0;
 	event->time_ns = now;
 	event->trigger = trigger;
@@ -540,11 +593,11 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 is_own)
 	if (walk->marked) {
 		/* One breach, one victim. But where nobody can be signalled from here and the user
 		 * half does not answer, the limit holds all the same: whoever grows next dies. */
-		if (can_signal_others() || walk->own == NOBODY || has_grace(account, walk, now))
+		if (can_signal_others() || walk->own.record == NOBODY || has_grace(account, walk, now))
 			goto done;
 		walk->victim = walk->own;
 	}
-	if (walk->victim == NOBODY) {
+	if (walk->victim.record == NOBODY) {
 		account->no_settle_before_ns = now + NO_VICTIM_PAUSE_NS;
 		event->kind = EVENT_NO_VICTIM;
 		event->latency_ns = bpf_ktime_get_ns() - now;
@@ -572,18 +625,29 @@ static long retry_one(__u32 index, struct walk **of)
 	struct ledger_state *state = ledger_state();
 	struct account *account;
 	struct event *place;
-	__u64 now;
+	__u64 mm, ctx_id, owner, now;
 
-	if (!record || !state || record->state != MM_MARKED)
+	if (!record || !state)
+		return 0;
+	mm = *(volatile __u64 *)&record->mm;
+	ctx_id = *(volatile __u64 *)&record->ctx_id;
+	if (!mm || *(volatile __u32 *)&record->state != MM_MARKED)
 		return 0;
 	account = account_at(record->account);
-	if (!account || far_ctx_id(record->mm) != record->ctx_id)
+	if (!account || far_ctx_id(mm) != ctx_id)
 		return 0;
+	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
 	/* Who was asked has killed it, and tells. */
-	if (refresh_state(state, record, (__u64)FAR_READ(record->mm, struct mm_struct, owner)))
+	if (refresh_state(state, record, owner))
 		return 0;
+	/* Not whom the mark was for: he has ended, and left his memory or his record to somebody else. */
+	if ((__u32)FAR_READ(owner, struct task_struct, tgid) != record->pid) {
+		if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_LIVING) == MM_MARKED)
+			__sync_fetch_and_add(&state->kills_wanted, -1);
+		return 0;
+	}
 	place = bpf_ringbuf_reserve(&events, sizeof(*place), 0);
-	if (signal_victim(record->mm, walk->own_mm) ||
+	if (signal_victim(mm, ctx_id, walk->own_mm) ||
 	    __sync_val_compare_and_swap(&record->state, MM_MARKED, MM_DYING) != MM_MARKED) {
 		if (place)
 			bpf_ringbuf_discard(place, 0);
@@ -600,9 +664,9 @@ static long retry_one(__u32 index, struct walk **of)
 	walk->event.victim_pages = record->marked_pages;
 	walk->event.victim_private_pages = private_pages(record);
 	walk->event.latency_ns = now - record->marked_ns;
-	describe_victim(&walk->event, record->mm);
+	describe_victim(&walk->event, mm);
 	__sync_fetch_and_add(&account->history.kills, 1);
-	book(record, account);
+	book_far(record, account, mm);
 	tell_kill(state, place, &walk->event);
 	return 0;
 }
