@@ -5,6 +5,7 @@
 //! is, whatever happened on it.
 
 mod daemon;
+mod freezer;
 mod hog;
 mod household;
 mod length;

@@ -15,6 +15,7 @@ mod hostile;
 mod innocent;
 mod kill;
 mod limits;
+mod lingering;
 mod machine;
 mod payers;
 mod physpages;
@@ -60,6 +61,7 @@ pub fn all() -> Vec<Story> {
         survival::STORIES,
         limits::STORIES,
         processes::STORIES,
+        lingering::STORIES,
         payers::STORIES,
         check::STORIES,
         triggers::STORIES,

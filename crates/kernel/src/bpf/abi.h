@@ -103,7 +103,8 @@ enum mm_state {
 	MM_FREE = 0,
 	MM_LIVING = 1,
 	MM_MARKED = 2,		/* chosen; SIGKILL not yet delivered */
-	MM_DYING = 3,		/* SIGKILL delivered, by us or by anybody */
+	MM_DYING = 3,		/* SIGKILL delivered, by us or by anybody: does not count */
+	MM_STUCK = 4,		/* the same, and it gives nothing back: counts, and is nobody to kill */
 };
 
 /*
@@ -154,6 +155,8 @@ struct account {
 	__u32 pad;
 	__s64 sum_committed_pages; /* by the re-sum, as sum_pages */
 	__s64 suspect_committed_pages;
+	__s64 lingering_pages;	/* of records that are stuck */
+	__s64 sum_lingering_pages;
 	__s64 sum_reserved_pages;
 	__s64 suspect_reserved_pages;
 
@@ -226,10 +229,12 @@ struct mm_record {
 	__s64 pages[MEMBERS];
 	__s64 booked_pages;	/* its part of account.held_pages */
 	__s64 booked_dying_pages; /* its part of account.dying_pages */
-	__u64 ticket;		/* last re-sum that met it */
+	__u32 ticket;		/* last re-sum that met it */
+	__u32 payers_generation; /* as of which `account` is right */
 	__u64 marked_ns;	/* when it was chosen; 0: never */
 	__s64 marked_pages;
-	__u64 payers_generation; /* as of which `account` is right */
+	__u32 fading_ms;	/* when one that is dying last had less; 0: it is not dying */
+	__u32 fading_pages;	/* what it had then */
 	__s64 committed_pages;	/* its part of account.committed_pages */
 	__s64 reserved_pages;	/* its part of account.reserved_pages: gone when it is */
 

@@ -118,10 +118,10 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	seen->coarse[MEMBER_ANON] = mm_coarse(mm, MEMBER_ANON);
 	seen->coarse[MEMBER_SWAP] = mm_coarse(mm, MEMBER_SWAP);
 	seen->coarse[MEMBER_SHMEM] = mm_coarse(mm, MEMBER_SHMEM);
-	if (record->state == MM_DYING)
-		refresh_state(state, record, (__u64)mm->owner);
 	sync_far(state, record, (__u64)mm);
 	record->pages[member] += kept_back_by_current(mm, member);
+	if (record->state >= MM_DYING)
+		refresh_state(state, record, (__u64)mm->owner);
 	if (own_mm() == (__u64)mm)
 		note_inherited(record);
 	react(state, account, slot, book(record, account), TRIGGER_EVENT, own_mm());
@@ -142,11 +142,11 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 	account = account_at(record->account);
 	if (!account)
 		return -1;
-	if (record->state == MM_DYING)
-		refresh_state(state, record, (__u64)mm->owner);
 	record->pages[member] =
 		far_member(state, (__u64)mm, member) + kept_back_by_current(mm, member);
 	record->pages[MEMBER_PGTABLES] = mm->pgtables_bytes.counter >> page_shift;
+	if (record->state >= MM_DYING)
+		refresh_state(state, record, (__u64)mm->owner);
 	if (!(record->flags & RECORD_GREW) && own_mm() == (__u64)mm)
 		note_inherited(record);
 	seen->coarse[member] = coarse;

@@ -23,18 +23,43 @@ static __always_inline __s64 recorded_pages(const struct mm_record *record)
 	return sum > 0 ? sum : 0;
 }
 
+enum {
+	DYING_GROWTH_PAGES = 512,	/* its own threads' last faults */
+	FADING_PAGES = 64,		/* so much less is less */
+	STUCK_AFTER_MS = 1000,
+};
+
+static __always_inline void begin_fading(struct mm_record *record)
+{
+	__u32 now = bpf_ktime_get_ns() / 1000000;
+
+	record->fading_pages = small(recorded_pages(record));
+	record->fading_ms = now ? now : 1;
+}
+
+/* Whether one that is dying goes on giving back. One that waits for a device, or for a file system of its
+ * user's own making, is told to die and holds what it has for as long as that takes. */
+static __always_inline bool is_fading(struct mm_record *record)
+{
+	__u32 now = bpf_ktime_get_ns() / 1000000;
+
+	if (!record->fading_ms || recorded_pages(record) + FADING_PAGES <= record->fading_pages) {
+		begin_fading(record);
+		return true;
+	}
+	return now - record->fading_ms <= STUCK_AFTER_MS;
+}
+
 /*
- * What of a dying address space no longer counts: what it had when it was killed. Somebody else may go
- * on filling it (process_vm_writev, /proc/PID/mem), for the dead do not stop him: that counts, and makes
+ * What of a dying address space no longer counts: what it had last. Somebody else may go on filling it
+ * (process_vm_writev, /proc/PID/mem, who shares it), for the dead do not stop him: that counts, and makes
  * him the next.
  */
-enum { DYING_GROWTH_PAGES = 512 }; /* its own threads' last faults */
-
 static __always_inline __s64 dying_pages_of(const struct mm_record *record, __s64 pages)
 {
-	__s64 most = record->marked_pages + DYING_GROWTH_PAGES;
+	__s64 most = (__s64)record->fading_pages + DYING_GROWTH_PAGES;
 
-	return record->marked_ns && pages > most ? most : pages;
+	return record->fading_ms && pages > most ? most : pages;
 }
 
 /* Makes the account's sums agree with the record. Returns what is held now by the living. */
@@ -239,6 +264,7 @@ static __noinline __u32 open_record(struct ledger_state *state, __u64 mm, __u64 
 	record->committed_pages = 0;
 	record->reserved_pages = 0;
 	record->ticket = state->ticket;
+	record->fading_ms = 0;
 	record->marked_ns = 0;
 	record->marked_pages = 0;
 	begin_sharing(record);
@@ -321,7 +347,8 @@ __noinline __u32 find_or_open(struct charged *charged)
 	struct ledger_state *state = ledger_state();
 	struct mm_record *record;
 	struct payer *payer;
-	__u64 mm, ctx_id, payers_generation;
+	__u32 payers_generation;
+	__u64 mm, ctx_id;
 	__u32 *slot, index;
 
 	if (!charged || !state)
@@ -336,7 +363,7 @@ __noinline __u32 find_or_open(struct charged *charged)
 		close_record(state, index, record);
 		record = NULL;
 	}
-	payers_generation = *(volatile __u64 *)&state->payers_generation;
+	payers_generation = (__u32)*(volatile __u64 *)&state->payers_generation;
 	if (record && record->uid == payer->uid && record->user_ns == payer->user_ns &&
 	    record->payers_generation == payers_generation) {
 		*slot = record->account;

@@ -62,6 +62,7 @@ static __always_inline void reset_sums(struct account *account, __u64 ticket)
 	account->sum_dying_pages = 0;
 	account->sum_committed_pages = 0;
 	account->sum_reserved_pages = 0;
+	account->sum_lingering_pages = 0;
 	account->sum_shmem_pages = 0;
 	account->sum_processes = 0;
 }
@@ -179,8 +180,8 @@ __noinline int meet(struct resum *resum)
 	}
 	if (!missed)
 		return 0; /* the audit's */
-	refresh_state(state, record, owner);
 	sync_far(state, record, mm);
+	refresh_state(state, record, owner);
 	account = account_at(record->account);
 	if (account)
 		book(record, account);
@@ -210,7 +211,7 @@ static __always_inline void meet_task(struct task_struct *task, struct resum *re
 }
 
 /* The address space is gone although nobody told us. */
-static __always_inline bool is_gone(struct mm_record *record, __u64 ticket)
+static __always_inline bool is_gone(struct mm_record *record, __u32 ticket)
 {
 	__u64 mm = record->mm;
 
@@ -220,7 +221,7 @@ static __always_inline bool is_gone(struct mm_record *record, __u64 ticket)
 		return false;
 	if (!rss_is_atomic() && !FAR_READ(far_counter(mm, 0), struct percpu_counter, counters))
 		return true; /* __mmdrop() has freed the counters */
-	return recorded_pages(record) == 0 && record->ticket + 2 < ticket;
+	return recorded_pages(record) == 0 && ticket - record->ticket > 2;
 }
 
 /* Whether it is read anew: its turn, or what it holds decides soon, or it is about to go. */
@@ -228,7 +229,7 @@ static __always_inline bool is_due(struct mm_record *record, __u32 index, struct
 {
 	struct account *account = account_at(record->account);
 
-	if (record->ticket == resum->ticket)	/* just begun */
+	if (record->ticket == (__u32)resum->ticket)	/* just begun */
 		return false;
 	return index % resum->shares == resum->share || record->state != MM_LIVING || !account ||
 	       account->near;
@@ -247,7 +248,7 @@ static long audit_record(__u32 index, struct resum *resum)
 	if (!record || !state || !record->mm)
 		return 0;
 	if (is_due(record, index, resum)) {
-		__u64 ticket = record->ticket, mm = record->mm;
+		__u64 mm = record->mm;
 
 		if (is_gone(record, resum->ticket)) {
 			__sync_fetch_and_add(&state->stale_records, 1);
@@ -258,8 +259,8 @@ static long audit_record(__u32 index, struct resum *resum)
 		if (payer_of_record(record, owner, &payer) &&
 		    record_for(mm, record->ctx_id, &payer, &slot, &missed) != index)
 			return 0; /* nobody pays any more: closed */
-		refresh_state(state, record, owner);
 		sync_far(state, record, mm);
+		refresh_state(state, record, owner);
 		account = account_at(record->account);
 		if (account) {
 			sync_commitment_far(record, account, mm);
@@ -268,10 +269,8 @@ static long audit_record(__u32 index, struct resum *resum)
 		/* Where the timer cannot walk, those that have a record are looked at here. */
 		if (!bpf_ksym_exists(bpf_iter_task_new) && owner && record->state == MM_LIVING)
 			resum->undefended += !is_defended(state, owner, record->account);
-		if (recorded_pages(record))
+		if (recorded_pages(record)) /* otherwise it grows old: see is_gone() */
 			record->ticket = resum->ticket;
-		else
-			record->ticket = ticket; /* grows old: see is_gone() */
 	}
 	account = account_at(record->account);
 	if (!account)
@@ -285,6 +284,8 @@ static long audit_record(__u32 index, struct resum *resum)
 		account->sum_shmem_pages += record->pages[MEMBER_SHMEM];
 	if (record->state != MM_DYING)
 		account->sum_processes++;
+	if (record->state == MM_STUCK)
+		account->sum_lingering_pages += record->booked_pages;
 	return 0;
 }
 
@@ -417,6 +418,7 @@ static long audit_account(__u32 slot, struct resum *resum)
 	repair(state, &account->reserved_pages, &account->suspect_reserved_pages,
 	       account->sum_reserved_pages);
 	account->processes = account->sum_processes;
+	account->lingering_pages = account->sum_lingering_pages;
 	account->shmem_pages = account->sum_shmem_pages;
 	settle_files(state, account, slot, resum->trigger);
 	held = account->held_pages;

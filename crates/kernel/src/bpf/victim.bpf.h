@@ -20,14 +20,18 @@ enum {
 					 * unless its siblings outrun it (SHORT_GRACE_SHIFT), … */
 	LONGEST_GRACE_NS = 200000000,	/* … or this long while its account hardly grows */
 	HELD_AT_EXIT_NS = 1000000000,
+	/* What is stuck raises what is held at most to a quarter beyond the limit: it is no way to hold ever
+	 * more. */
+	LINGERING_SHIFT = 2,
 	TASK_IS_TRACED = 8,		/* include/linux/sched.h __TASK_TRACED */
 };
 
 enum {
 	FILES_GRACE_NS = 1000000000,	/* a file's pages go that long after who kept it was killed */
 	KEPT_DESCRIPTORS = 16384,	/* looked at in one decision */
-	/* Where files that no kill would free leave less than a sixteenth of the limit (8 MiB at least),
-	 * processes may hold that all the same: somebody has to remove the files. */
+	/* Where what no kill would free leaves less than a sixteenth of the limit (8 MiB at least),
+	 * processes may hold that all the same: somebody has to remove the files, or to find out what the
+	 * dying wait for. */
 	FILES_RESERVE_SHIFT = 4,
 	FILES_RESERVE_BYTES_SHIFT = 23,
 };
@@ -71,6 +75,7 @@ struct walk {
 	struct chosen own;	/* the running process */
 	__s64 soft_doubt;	/* see correction.bpf.h */
 	__s64 hard_doubt;
+	__s64 lingering;	/* of the dying, what is stuck */
 	__s64 merged;		/* by KSM: part of the soft doubt */
 	__s64 largest;		/* of one address space: so much is there whatever is shared */
 	__s64 shmem;		/* RssShmem of all address spaces, the dying included */
@@ -121,14 +126,17 @@ static __always_inline __s64 files_reserve(const struct account *account)
 	return share < account->limit_pages ? share : account->limit_pages;
 }
 
-/* Above this somebody is killed: the limit, unless files that no kill would free fill it. */
+/* Above this somebody is killed: the limit, unless what no kill would free fills it. */
 static __always_inline __s64 kill_above(const struct account *account)
 {
-	__s64 stuck = account->stuck_pages, limit = account->limit_pages;
+	__s64 stuck = account->stuck_pages, lingering = account->lingering_pages;
+	__s64 limit = account->limit_pages, reserve, most;
 
-	if (!stuck || limit == NO_BOUND_PAGES)
+	if ((!stuck && !lingering) || limit == NO_BOUND_PAGES)
 		return limit;
-	stuck += files_reserve(account);
+	reserve = files_reserve(account);
+	most = limit + (limit >> LINGERING_SHIFT) - reserve;
+	stuck += (lingering < most ? lingering : most) + reserve;
 	return stuck > limit ? stuck : limit;
 }
 
@@ -199,25 +207,29 @@ static __always_inline bool is_held_at_exit(const struct mm_record *record, __u6
 }
 
 /*
- * A record is living, marked or dying as its owner is: asked anew each time, for "dying" may be taken
- * back. Of two processes that share an address space (CLONE_VM) one may die and leave the memory to
+ * A record is living, marked or dying as its owner is, to be asked anew each time its pages were read, for
+ * "dying" may be taken back. Of two processes that share an address space (CLONE_VM) one may die and leave the memory to
  * the other, which then owns it and counts.
  */
 static __always_inline bool refresh_state(struct ledger_state *state, struct mm_record *record,
 					  __u64 owner)
 {
 	__u64 signal = owner ? (__u64)FAR_READ(owner, struct task_struct, signal) : 0;
+	__u32 was = *(volatile __u32 *)&record->state, is;
 	struct account *account;
 
 	if (signal && (!is_dying(signal) || is_held_at_exit(record, owner))) {
-		if (record->state == MM_DYING)
-			__sync_val_compare_and_swap(&record->state, MM_DYING, MM_LIVING);
+		if (was >= MM_DYING) {
+			record->fading_ms = 0;
+			__sync_val_compare_and_swap(&record->state, was, MM_LIVING);
+		}
 		return false;
 	}
 	/* No owner: being torn down. */
-	if (record->state == MM_DYING)
+	is = !signal || is_fading(record) ? MM_DYING : MM_STUCK;
+	if (was == is)
 		return true;
-	if (__sync_lock_test_and_set(&record->state, MM_DYING) == MM_MARKED) {
+	if (__sync_lock_test_and_set(&record->state, is) == MM_MARKED) {
 		/* The user half, or anybody, was faster. */
 		__sync_fetch_and_add(&state->kills_wanted, -1);
 		account = account_at(record->account);
@@ -256,6 +268,12 @@ static __always_inline void keep_candidate(struct event *event, __u64 owner, __u
 		event->candidates_kept++;
 }
 
+/* Whether the running process goes on: the owner of the memory that it has may be another, who is dying. */
+static __always_inline bool survives(void)
+{
+	return !is_dying((__u64)FAR_READ((__u64)bpf_get_current_task(), struct task_struct, signal));
+}
+
 static __always_inline void choose(struct chosen *chosen, __u32 record, __u64 mm, __u64 ctx_id, __s64 pages,
 				   __s64 kept)
 {
@@ -289,11 +307,13 @@ static long weigh(__u32 index, struct walk **of)
 	if (far_ctx_id(mm) != ctx_id)	/* its end was missed: the re-sum closes it */
 		return 0;
 	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
-	is_gone = refresh_state(state, record, owner);
 	sync_far(state, record, mm);
+	is_gone = refresh_state(state, record, owner);
 	book_far(record, account, mm);
 	walk->shmem += record->pages[MEMBER_SHMEM];
-	if (is_gone)
+	if (record->state == MM_STUCK)
+		walk->lingering += recorded_pages(record);
+	if (is_gone && (!owner || mm != walk->own_mm || !survives()))
 		return 0;
 
 	signal = (__u64)FAR_READ(owner, struct task_struct, signal);
@@ -445,14 +465,12 @@ static __always_inline bool has_waited_enough(const struct account *account)
 	return most && level_from(account, account->held_pages) > most;
 }
 
-static __always_inline void describe_victim(struct event *event, __u64 mm)
+static __always_inline void describe_victim(struct event *event, __u64 task)
 {
-	__u64 owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
-
-	event->pid = FAR_READ(owner, struct task_struct, tgid);
-	event->start_boottime_ns = FAR_READ(FAR_READ(owner, struct task_struct, group_leader),
+	event->pid = FAR_READ(task, struct task_struct, tgid);
+	event->start_boottime_ns = FAR_READ(FAR_READ(task, struct task_struct, group_leader),
 					    struct task_struct, start_boottime);
-	bpf_probe_read_kernel(&event->comm, COMM_LEN, &((struct task_struct *)owner)->comm);
+	bpf_probe_read_kernel(&event->comm, COMM_LEN, &((struct task_struct *)task)->comm);
 }
 
 static __always_inline bool is_his(const struct mm_record *record, const struct chosen *chosen, __u32 slot)
@@ -489,16 +507,20 @@ static __noinline int kill_victim(struct ledger_state *state, struct account *ac
 	struct chosen *victim = &walk->victim;
 	struct mm_record *record = record_at(victim->record);
 	struct event *event = &walk->event, *place;
+	__u64 task;
 	bool is_there;
 	int err;
 
 	if (!record || !is_his(record, victim, walk->slot))
 		return 0;
+	/* Its owner, or who has it with him and goes on. */
+	task = record->state >= MM_DYING ? (__u64)bpf_get_current_task() :
+					   (__u64)FAR_READ(victim->mm, struct mm_struct, owner);
 	place = bpf_ringbuf_reserve(&events, sizeof(*place), 0);
 	event->uid = record->uid;
 	event->victim_pages = recorded_pages(record) + victim->kept_pages;
 	event->victim_private_pages = private_pages(record);
-	describe_victim(event, victim->mm);
+	describe_victim(event, task);
 	record->pid = event->pid;
 	record->marked_pages = event->victim_pages;
 	record->marked_ns = event->time_ns;
@@ -514,8 +536,10 @@ static __noinline int kill_victim(struct ledger_state *state, struct account *ac
 		__sync_fetch_and_add(&state->generation, 1);
 		event->kind = EVENT_KILL_ASKED;
 	} else {
-		if (is_there)
+		if (is_there) {
+			begin_fading(record);
 			book_far(record, account, victim->mm);
+		}
 		event->kind = EVENT_KILL;
 		__sync_fetch_and_add(&account->history.kills, 1);
 	}
@@ -574,6 +598,7 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 is_own)
 			     account->held_pages + account->walked_pages - correction_of(account) <=
 				     account->limit_pages;
 	bpf_loop(state->mm_high_water, weigh, &walk, 0);
+	account->lingering_pages = walk->lingering;
 	/* What has been mapped since the last re-sum is in both. */
 	unmapped = unmapped_pages(account, walk->shmem);
 	if (unmapped < account->unmapped_pages)
@@ -637,6 +662,7 @@ static long retry_one(__u32 index, struct walk **of)
 	if (!account || far_ctx_id(mm) != ctx_id)
 		return 0;
 	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
+	sync_far(state, record, mm);
 	/* Who was asked has killed it, and tells. */
 	if (refresh_state(state, record, owner))
 		return 0;
@@ -664,8 +690,9 @@ static long retry_one(__u32 index, struct walk **of)
 	walk->event.victim_pages = record->marked_pages;
 	walk->event.victim_private_pages = private_pages(record);
 	walk->event.latency_ns = now - record->marked_ns;
-	describe_victim(&walk->event, mm);
+	describe_victim(&walk->event, owner);
 	__sync_fetch_and_add(&account->history.kills, 1);
+	begin_fading(record);
 	book_far(record, account, mm);
 	tell_kill(state, place, &walk->event);
 	return 0;

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Processes that have been told to die and hold on to what they have: they wait for a device, a file system, a
+//! freezer. What they hold is held.
+
+use anyhow::{Result, ensure};
+use bursar_model::EventKind;
+
+use crate::freezer::Freezer;
+use crate::proc::status_of;
+use crate::runner::{Place, Story};
+use crate::signal::send;
+use crate::wait::until;
+use crate::world::{Binaries, World};
+
+// A freezer of cgroup version 2 lets the dying go.
+pub(super) const STORIES: &[Story] = &[
+    Story {
+        name: "who_is_dying_and_gives_nothing_back_counts_again",
+        place: Place::Host,
+        tell: counts_again,
+    },
+    Story {
+        name: "who_shares_the_memory_of_one_that_is_dying_has_it_not_for_nothing",
+        place: Place::Host,
+        tell: heir,
+    },
+];
+
+const MIB: u64 = 1 << 20;
+
+fn counts_again(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "linger", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "128M")?;
+    let mut dying = world.hog("uid=60001 hold=100M say=there pause")?;
+    dying.hear("there")?;
+    // After it, so that it is thawed before it is waited for.
+    let freezer = Freezer::new()?;
+    freezer.freeze(dying.pid())?;
+    send(dying.pid(), libc::SIGKILL)?;
+    let held = |world: &World| Ok::<u64, anyhow::Error>(world.daemon.memory("60001")?.held.get());
+    until("its counting as dying", || {
+        Ok((held(&world)? < 10 * MIB).then_some(()))
+    })?;
+    until("its counting again", || {
+        Ok((held(&world)? >= 100 * MIB).then_some(()))
+    })?;
+    // There is room for 28 MiB beside it.
+    let mut small = world.hog("uid=60001 hold=10M say=there pause")?;
+    small.hear("there")?;
+    world.hog("uid=60001 hold=100M pause")?.expect_killed()?;
+    small.expect_alive("one that is within the limit")?;
+    drop(small);
+    drop(freezer);
+    dying.expect_killed()?;
+    until("nothing held", || Ok((held(&world)? < MIB).then_some(())))
+}
+
+fn heir(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "heir", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let mut twins = world.hog("uid=60001 twin hold=40M say=there wait hold=300M say=done pause")?;
+    twins.hear("there")?;
+    let owner = twins.pid();
+    let freezer = Freezer::new()?;
+    freezer.freeze(owner)?;
+    send(owner, libc::SIGKILL)?;
+    until("its counting as dying", || {
+        Ok((world.daemon.memory("60001")?.held.get() < 10 * MIB).then_some(()))
+    })?;
+    twins.go_on()?;
+    let kill = until("the other one's kill", || {
+        let kills = world.daemon.events_of(EventKind::Kill)?;
+        Ok(kills.into_iter().next())
+    })?;
+    ensure!(
+        kill.pid.is_some_and(|pid| pid.get() != owner),
+        "it tells of who was dying already: {kill:?}"
+    );
+    // What was there when it was told to die, and the limit beyond that.
+    let most = status_of(owner, "VmHWM")? / 1024;
+    println!("        {most} MiB of 340 MiB, limit 64 MiB");
+    ensure!(most < 116);
+    drop(freezer);
+    until("nothing held", || {
+        Ok((world.daemon.memory("60001")?.held.get() < MIB).then_some(()))
+    })
+}
