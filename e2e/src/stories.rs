@@ -3,6 +3,7 @@
 
 mod bad_days;
 mod beancounters;
+mod callers;
 mod check;
 mod cost;
 mod dirty;
@@ -79,6 +80,7 @@ pub fn all() -> Vec<Story> {
         entered::STORIES,
         dirty::STORIES,
         tmalloc::STORIES,
+        callers::STORIES,
         usher::STORIES,
         reap::STORIES,
     ]

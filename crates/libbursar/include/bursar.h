@@ -3,7 +3,7 @@
  * bursar.h: per-user memory limits and reservations (link with -lbursar).
  *
  * All functions return 0 or more when done and -1 with errno otherwise. All may be called by any
- * thread; none by a signal handler. They talk to bursard over the Unix socket that BURSAR_SOCKET names,
+ * thread; none by a signal handler. None is a cancellation point (pthread_cancel(3)). They talk to bursard over the Unix socket that BURSAR_SOCKET names,
  * or /run/bursar/bursar.sock, and wait at most 30 s (reservations: 2 s) for its answer. Errno values
  * that every function can yield:
  *

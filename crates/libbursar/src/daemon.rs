@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use bursar_protocol::{Ask, Client, ClientError, ErrorKind, Refusal, Reply};
-use bursar_reserve::{set_errno, socket_path};
+use bursar_reserve::{set_errno, socket_path, uncancelled};
 
 /// Why a function returns -1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,9 +46,10 @@ fn of_error(error: &ClientError) -> Errno {
     })
 }
 
-/// C's way to say it. Nothing unwinds into C.
+/// C's way to say it. Nothing unwinds into C, and nothing is left halfway by pthread_cancel(3), which
+/// glibc does by an unwinding that may not be caught.
 pub(crate) fn to_c(act: impl FnOnce() -> Result<c_int, Errno>) -> c_int {
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(act));
+    let result = uncancelled(|| std::panic::catch_unwind(std::panic::AssertUnwindSafe(act)));
     match result.unwrap_or(Err(Errno(libc::EIO))) {
         Ok(value) => value,
         Err(Errno(errno)) => {

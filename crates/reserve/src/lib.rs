@@ -4,15 +4,18 @@
 //!
 //! - [`Line`] the connection that a process keeps open: its reservation lasts as long
 //! - [`Ask`], [`Refused`] what is asked and why it was not done, as errno
+//! - [`uncancelled`] for who holds a lock meanwhile
 //!
 //! The language is crates/protocol's; it is written and read by hand here because serde_json allocates.
 
 mod ask;
 mod line;
 mod text;
+mod uncancelled;
 
 pub use ask::{Ask, Bound, Refused};
 pub use line::{Line, socket_path, variable};
+pub use uncancelled::uncancelled;
 
 /// errno, which Rust has no safe name for.
 pub fn errno() -> i32 {

@@ -12,7 +12,7 @@
  * libraries, allocate transactionally throughout. Blocks are glibc's: free(), malloc_usable_size() and
  * tfree() work on blocks of either name.
  *
- * Threads: all functions may be called by all threads. Fork: a child keeps its blocks and has no
+ * Threads: all functions may be called by all threads; like malloc, none is a cancellation point. Fork: a child keeps its blocks and has no
  * reservation; it reserves for itself when it allocates. Signals: like malloc's, none of them may be
  * called by a handler. errno is changed by failure only.
  *

@@ -15,7 +15,7 @@
 
 use std::cell::UnsafeCell;
 
-use bursar_reserve::{Ask, Bound, Line, Refused, errno, set_errno, socket_path};
+use bursar_reserve::{Ask, Bound, Line, Refused, errno, set_errno, socket_path, uncancelled};
 
 use crate::glibc;
 use crate::resident::{self, PAGE};
@@ -110,10 +110,13 @@ fn unlock() {
 /// With the process's credit, under its lock. errno stays as it was: a malloc that succeeds leaves it.
 fn with<T>(act: impl FnOnce(&mut Credit) -> T) -> T {
     let before = errno();
-    lock();
-    // SAFETY: under the lock, and nothing called from `act` comes back here (`is_asking`).
-    let result = act(unsafe { &mut *SHARED.credit.get() });
-    unlock();
+    let result = uncancelled(|| {
+        lock();
+        // SAFETY: under the lock, and nothing called from `act` comes back here (`is_asking`).
+        let result = act(unsafe { &mut *SHARED.credit.get() });
+        unlock();
+        result
+    });
     set_errno(before);
     result
 }

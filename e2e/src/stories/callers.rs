@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Programs that call malloc and libbursar where it is awkward to be called: what their threads, signals
+//! and other libraries may do, they still may with ours. In C, as such programs are.
+
+use std::env;
+use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use crate::runner::{Place, Story};
+use crate::signal::send_to_group;
+use crate::wait::until;
+use crate::world::{Binaries, World};
+
+pub(super) const STORIES: &[Story] = &[Story {
+    name: "a_thread_cancelled_while_it_asks_for_memory_is_answered_and_leaves_nothing_locked",
+    place: Place::Host,
+    tell: cancelled,
+}];
+
+/// Nobody listens there.
+const NOBODY: &str = "/nonexistent/sock";
+
+/// Where programs are built, and how they are run.
+struct Workshop<'a> {
+    world: World,
+    binaries: &'a Binaries,
+}
+
+impl<'a> Workshop<'a> {
+    fn new(binaries: &'a Binaries, name: &str) -> Result<Self> {
+        let world = World::new(binaries, name, "")?;
+        Ok(Self { world, binaries })
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.world.directory().join(name)
+    }
+
+    /// Compiles C.
+    fn build(&self, name: &str, source: &str, arguments: &[&Path]) -> Result<PathBuf> {
+        let (code, result) = (self.path(&format!("{name}.c")), self.path(name));
+        std::fs::write(&code, source).context("write a program")?;
+        let includes = ["libbursar", "prefault"].map(|library| {
+            format!(
+                "-I{}/../crates/{library}/include",
+                env!("CARGO_MANIFEST_DIR")
+            )
+        });
+        let built = Command::new("cc")
+            .args(["-Wall", "-Wextra", "-Werror", "-O1"])
+            .args(includes)
+            .arg("-o")
+            .args([&result, &code])
+            .args(arguments)
+            .output()
+            .context("run cc")?;
+        ensure!(
+            built.status.success(),
+            "{}",
+            String::from_utf8_lossy(&built.stderr)
+        );
+        Ok(result)
+    }
+
+    /// A socket at which nobody ever answers. Nobody accepts, either: the kernel lets some wait.
+    fn silence(&self) -> Result<(UnixListener, String)> {
+        let path = self.path("silent.sock");
+        let listener = UnixListener::bind(&path).context("listen")?;
+        Ok((listener, path.display().to_string()))
+    }
+
+    /// One of them, with tmalloc.
+    fn command(&self, program: &Path, socket: &str) -> Result<Command> {
+        let library = self.binaries.path("libtmalloc.so");
+        let beside = library.parent().context("its directory")?;
+        let libraries = env::join_paths([beside, self.world.directory()])?;
+        let mut command = Command::new(program);
+        command
+            .env("LD_LIBRARY_PATH", libraries)
+            .env("LD_PRELOAD", &library)
+            .env("BURSAR_SOCKET", socket);
+        Ok(command)
+    }
+
+    /// Runs it until it ends by itself, at the latest by its alarm(2), and its children with it.
+    fn run(&self, program: &Path, way: &str, socket: &str) -> Result<()> {
+        let mut command = self.command(program, socket)?;
+        let mut child = command
+            .arg(way)
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("start {program:?}"))?;
+        let pid = Pid::from_child(&child);
+        let ended = until("a program to end", || {
+            let leave = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+            Ok(waitid(WaitId::Pid(pid), leave)?)
+        });
+        // Before it is waited for, while the group's number is surely its own.
+        send_to_group(child.id(), libc::SIGKILL)?;
+        let status = child.wait()?;
+        ended?;
+        ensure!(status.success(), "{program:?} {way}: {status}");
+        Ok(())
+    }
+}
+
+fn cancelled(binaries: &Binaries) -> Result<()> {
+    let workshop = Workshop::new(binaries, "cancelled")?;
+    let program = workshop.build(
+        "cancelled",
+        include_str!("callers/cancelled.c"),
+        &[&binaries.path("libbursar.so")],
+    )?;
+    let (_listener, silence) = workshop.silence()?;
+    workshop.run(&program, "malloc", &silence)?;
+    workshop.run(&program, "reserve", &silence)?;
+    // Waits half a minute for an answer; connecting is a cancellation point as well.
+    workshop.run(&program, "account", NOBODY)
+}

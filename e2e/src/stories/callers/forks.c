@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * fork(2) where somebody is asking for memory: `handlers` other libraries' fork handlers, `meanwhile`
+ * another thread, `malloc` and `reserve` this very thread, whom a signal handler interrupted.
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "bursar.h"
+
+extern pthread_t worker;
+extern atomic_int has_worker, is_to_end;
+
+static pid_t parent;
+static volatile pid_t ender, goer;
+
+static int allocates(void)
+{
+	void *volatile block = malloc(3 << 20);
+	int is_there = block != NULL;
+
+	free(block);
+	return is_there;
+}
+
+static int ends_well(pid_t child)
+{
+	int status;
+
+	return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) &&
+	       WEXITSTATUS(status) == 0;
+}
+
+/* Until a thread waits for bursard's answer. */
+static void await_receiving(pid_t thread)
+{
+	char path[64], text[64];
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/syscall", thread);
+	for (;;) {
+		int fd = open(path, O_RDONLY);
+		ssize_t got = read(fd, text, sizeof(text) - 1);
+
+		close(fd);
+		text[got > 0 ? got : 0] = 0;
+		if (got > 0 && text[0] != 'r' && atoi(text) == SYS_recvfrom)
+			return;
+		usleep(1000);
+	}
+}
+
+static void *allocate_at_the_end(void *unused)
+{
+	allocates();
+	while (!is_to_end)
+		usleep(1000);
+	allocates();
+	return unused;
+}
+
+static void *allocate_once(void *tid)
+{
+	*(atomic_int *)tid = gettid();
+	allocates();
+	return NULL;
+}
+
+static void *signal_it(void *unused)
+{
+	await_receiving(parent);
+	kill(parent, SIGUSR1);
+	return unused;
+}
+
+/* One child ends here; the other goes on with what was interrupted. */
+static void fork_twice(int unused)
+{
+	(void)unused;
+	ender = fork();
+	if (ender == 0)
+		_exit(0);
+	goer = fork();
+	if (goer == 0)
+		alarm(20);
+}
+
+int main(int argc, char **argv)
+{
+	const char *way = argc > 1 ? argv[1] : "";
+	pthread_t other;
+	pid_t child;
+
+	alarm(25);
+	parent = getpid();
+	if (!strcmp(way, "handlers")) {
+		pthread_create(&worker, NULL, allocate_at_the_end, NULL);
+		has_worker = 1;
+		child = fork();
+		if (child == 0)
+			_exit(!allocates());
+		return !ends_well(child) || !allocates();
+	}
+	if (!strcmp(way, "meanwhile")) {
+		static atomic_int tid;
+
+		pthread_create(&other, NULL, allocate_once, &tid);
+		while (!tid)
+			usleep(1000);
+		await_receiving(tid);
+		child = fork();
+		if (child == 0)
+			_exit(!allocates());
+		return !ends_well(child);
+	}
+	signal(SIGUSR1, fork_twice);
+	pthread_create(&other, NULL, signal_it, NULL);
+	if (!strcmp(way, "reserve")) {
+		transaction_reserve(1);
+		/* Nothing is left locked. */
+		transaction_reserve(1);
+	} else if (!allocates() || !allocates()) {
+		return 3;
+	}
+	if (getpid() != parent)
+		_exit(0);
+	pthread_join(other, NULL);
+	return !ends_well(ender) || !ends_well(goer);
+}
