@@ -13,8 +13,8 @@ use crate::daemon::{Errno, to_c};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Owner(libc::pid_t, libc::uid_t);
 
-/// The line and whose it is, under a lock that a fork handler can release in the child: one of std's
-/// would stay locked there for ever if another thread held it.
+/// The line and whose it is, under a lock that can be released in a forked child: one of std's would stay
+/// locked there for ever if another thread held it.
 struct Shared {
     lock: UnsafeCell<libc::pthread_mutex_t>,
     line: UnsafeCell<Option<(Line, Owner)>>,
@@ -28,19 +28,28 @@ static SHARED: Shared = Shared {
     line: UnsafeCell::new(None),
 };
 
-extern "C" fn lock() {
+fn lock() {
     // SAFETY: a statically initialised mutex.
     unsafe { libc::pthread_mutex_lock(SHARED.lock.get()) };
 }
 
-extern "C" fn unlock() {
-    // SAFETY: locked by this thread, or, in a forked child, by the thread it was.
+fn unlock() {
+    // SAFETY: locked by this thread; where a signal handler forked meanwhile, unlocked by `in_child`, which
+    // is nothing to a mutex of the default kind in glibc.
     unsafe { libc::pthread_mutex_unlock(SHARED.lock.get()) };
 }
 
+/// The lock is not held across fork(2): a signal handler may fork while this very thread has it. A line
+/// that the child finds, written whole or half, is its parent's, and is closed only if its cookie says that
+/// it is one.
+extern "C" fn in_child() {
+    // SAFETY: of the child's only thread.
+    unsafe { SHARED.lock.get().write(libc::PTHREAD_MUTEX_INITIALIZER) };
+}
+
 extern "C" fn loaded() {
-    // SAFETY: functions that stay as long as the process (build.rs: nodelete).
-    unsafe { libc::pthread_atfork(Some(lock), Some(unlock), Some(unlock)) };
+    // SAFETY: a function that stays as long as the process (build.rs: nodelete).
+    unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
 }
 
 #[used]

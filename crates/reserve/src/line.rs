@@ -27,6 +27,8 @@ const LONGEST_REPLY: usize = 512;
 pub struct Line {
     fd: i32,
     cookie: u64,
+    /// The process that opened it.
+    owner: libc::pid_t,
     /// Pages granted and not given back.
     reserved: u64,
     /// The reply to what was given back is not read yet.
@@ -107,6 +109,8 @@ impl Line {
         Ok(Self {
             fd,
             cookie,
+            // SAFETY: no arguments.
+            owner: unsafe { libc::getpid() },
             reserved: 0,
             has_unread: false,
             // SAFETY: no pointers.
@@ -212,7 +216,9 @@ impl Line {
             match usize::try_from(got) {
                 Ok(0) => return Err(Refused::Silent(libc::ECONNRESET)),
                 Ok(count) => inbox.filled += count,
-                Err(_) if errno() == libc::EINTR => {}
+                // A child that a signal handler made meanwhile must not read its parent's answer.
+                // SAFETY: no arguments.
+                Err(_) if errno() == libc::EINTR && unsafe { libc::getpid() } == self.owner => {}
                 Err(_) if errno() == libc::EAGAIN && flags != 0 => {}
                 Err(_) => return Err(Refused::Silent(errno())),
             }

@@ -14,6 +14,7 @@
 //! it down, because another process may have been promised it since.
 
 use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
 use bursar_reserve::{Ask, Bound, Line, Refused, errno, set_errno, socket_path, uncancelled};
 
@@ -65,7 +66,6 @@ struct Credit {
     /// for each CPU (lib/percpu_counter.c): much, where little is left.
     is_scarce: bool,
     trimmed_at: u64,
-    owner: i32,
     /// The user for whom we asked: a program that becomes another's pays elsewhere from then on.
     user: libc::uid_t,
     key: libc::pthread_key_t,
@@ -91,11 +91,24 @@ static SHARED: Shared = Shared {
         taken: 0,
         is_scarce: false,
         trimmed_at: 0,
-        owner: 0,
         user: 0,
         key: 0,
     }),
 };
+
+/// Whose credit it is; 0 until it is begun. Looked at without the lock, which in a child stays locked until
+/// [`in_child`] has run if another thread of the parent's was asking.
+static OWNER: AtomicI32 = AtomicI32::new(0);
+/// The process was made by a signal handler while its thread was asking: what it was made with is its
+/// parent's.
+static IS_PARENTS: AtomicBool = AtomicBool::new(false);
+
+/// Not before our constructor, nor in a child made by bare clone or vfork: its parent's credit is not its
+/// own, and its memory may be its parent's.
+fn is_ours() -> bool {
+    // SAFETY: no arguments.
+    OWNER.load(Ordering::Relaxed) == unsafe { libc::getpid() }
+}
 
 fn lock() {
     // SAFETY: a statically initialised mutex.
@@ -103,18 +116,25 @@ fn lock() {
 }
 
 fn unlock() {
-    // SAFETY: locked by this thread, or, in a forked child, by the thread it was.
+    // SAFETY: locked by this thread; where a signal handler forked meanwhile, unlocked by `in_child`, which
+    // is nothing to a mutex of the default kind in glibc.
     unsafe { libc::pthread_mutex_unlock(SHARED.lock.get()) };
 }
 
 /// With the process's credit, under its lock. errno stays as it was: a malloc that succeeds leaves it.
 fn with<T>(act: impl FnOnce(&mut Credit) -> T) -> T {
     let before = errno();
+    let own = thread::own();
     let result = uncancelled(|| {
+        // From before the lock until after it: a signal handler may fork at any time.
+        // SAFETY: the calling thread's own.
+        unsafe { (*own).is_asking = true };
         lock();
         // SAFETY: under the lock, and nothing called from `act` comes back here (`is_asking`).
         let result = act(unsafe { &mut *SHARED.credit.get() });
         unlock();
+        // SAFETY: as above.
+        unsafe { (*own).is_asking = false };
         result
     });
     set_errno(before);
@@ -280,6 +300,16 @@ impl Credit {
         }
     }
 
+    /// Nothing is reserved nor known.
+    fn begin_anew(&mut self) {
+        self.hang_up();
+        self.forget();
+        self.slices = 0;
+        self.taken = 0;
+        self.settled = usize::MAX;
+        self.next = FIRST;
+    }
+
     /// Nothing is reserved. What threads hold is theirs all the same, until they have used it.
     fn forget(&mut self) {
         self.reserved = 0;
@@ -303,9 +333,9 @@ pub(crate) enum Taken {
 /// Takes a new slice for the calling thread, of which `cost` bytes are used at once.
 #[cold]
 #[inline(never)]
-pub(crate) fn take(own: *mut Thread, cost: usize) -> Taken {
+pub(crate) fn take(thread: *mut Thread, cost: usize) -> Taken {
     // SAFETY: the calling thread's own, which nobody else uses.
-    let own = unsafe { &mut *own };
+    let own = unsafe { &mut *thread };
     let spared = |own: &mut Thread| {
         own.left = UNCOUNTED.cast_signed();
         Taken::Granted
@@ -313,19 +343,19 @@ pub(crate) fn take(own: *mut Thread, cost: usize) -> Taken {
     if own.is_asking {
         return Taken::Granted;
     }
+    if !is_ours() {
+        return spared(own);
+    }
     // Nothing of it has become resident: it is whole again.
     if cost < own.slice && resident::faults() == own.faults {
         own.left = (own.slice - cost).cast_signed();
         return Taken::Granted;
     }
-    own.is_asking = true;
-    let taken = with(|credit| {
-        // SAFETY: no arguments.
-        let is_ours = credit.owner != 0 && unsafe { libc::getpid() } == credit.owner;
-        if !is_ours {
-            // Before our constructor, or a child made by bare clone or vfork: its parent's credit is
-            // not its own, and its memory may be its parent's.
-            return spared(own);
+    with(|credit| {
+        // SAFETY: the calling thread's own; the borrow above is over.
+        let own = unsafe { &mut *thread };
+        if IS_PARENTS.swap(false, Ordering::Relaxed) {
+            credit.begin_anew();
         }
         watch(own, credit.key);
         // The slice is used up: what came of it is resident.
@@ -357,9 +387,7 @@ pub(crate) fn take(own: *mut Thread, cost: usize) -> Taken {
             Err(Refused::Full) => Taken::Refused,
             Err(_) => spared(own),
         }
-    });
-    own.is_asking = false;
-    taken
+    })
 }
 
 /// A thread's end gives its slice back.
@@ -373,38 +401,43 @@ fn watch(own: &mut Thread, key: libc::pthread_key_t) {
 
 extern "C" fn thread_ends(_: *mut libc::c_void) {
     // SAFETY: the ending thread's own.
+    let slice = unsafe { (*thread::own()).slice };
+    if is_ours() {
+        with(|credit| credit.slices = credit.slices.saturating_sub(slice));
+    }
+    // SAFETY: as above.
     let own = unsafe { &mut *thread::own() };
-    with(|credit| credit.slices = credit.slices.saturating_sub(own.slice));
     own.slice = 0;
     own.left = 0;
     // What its later destructors allocate makes it take again, and be watched again.
     own.is_watched = false;
 }
 
-extern "C" fn before_fork() {
-    lock();
-}
-
-extern "C" fn after_fork() {
-    unlock();
-}
-
 /// The child has no reservation: it asks for its own, over a line of its own.
+///
+/// The lock is not held across fork(2), as is usual: other libraries' handlers allocate between ours, or
+/// wait for threads that do, and a signal handler forks while this very thread has the lock. What the child
+/// finds may therefore be half written by a thread that it has not. All of it is written anew, and a line
+/// is closed only if its cookie says that it is one.
 extern "C" fn in_child() {
-    // SAFETY: the only thread there is; the lock was taken before the fork.
-    let credit = unsafe { &mut *SHARED.credit.get() };
-    credit.hang_up();
-    credit.forget();
-    credit.slices = 0;
-    credit.settled = usize::MAX;
-    credit.next = FIRST;
-    // SAFETY: no arguments.
-    credit.owner = unsafe { libc::getpid() };
+    // SAFETY: of the child's only thread; see `unlock` for where it is inside `with`.
+    unsafe { SHARED.lock.get().write(libc::PTHREAD_MUTEX_INITIALIZER) };
+    let own = thread::own();
     // SAFETY: the only thread's own.
-    let own = unsafe { &mut *thread::own() };
-    own.left = 0;
-    own.slice = 0;
-    unlock();
+    if unsafe { (*own).is_asking } {
+        // Further up the stack somebody works with the credit.
+        IS_PARENTS.store(true, Ordering::Relaxed);
+    } else {
+        IS_PARENTS.store(false, Ordering::Relaxed);
+        with(Credit::begin_anew);
+    }
+    // SAFETY: as above.
+    unsafe {
+        (*own).left = 0;
+        (*own).slice = 0;
+    }
+    // SAFETY: no arguments.
+    OWNER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
 }
 
 /// Once, when the library is loaded. Until then, and if it fails, everything is plain malloc.
@@ -414,7 +447,7 @@ pub(crate) fn begin() {
     // with -z nodelete by build.rs).
     let failed = unsafe {
         libc::pthread_key_create(&raw mut key, Some(thread_ends)) != 0
-            || libc::pthread_atfork(Some(before_fork), Some(after_fork), Some(in_child)) != 0
+            || libc::pthread_atfork(None, None, Some(in_child)) != 0
     };
     if failed {
         return;
@@ -422,9 +455,9 @@ pub(crate) fn begin() {
     with(|credit| {
         credit.key = key;
         credit.settled = usize::MAX;
-        // SAFETY: no arguments.
-        credit.owner = unsafe { libc::getpid() };
     });
+    // SAFETY: no arguments.
+    OWNER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
     // What was allocated before us is as it is; from now on it counts.
     // SAFETY: the calling thread's own.
     unsafe { (*thread::own()).left = 0 };

@@ -16,11 +16,18 @@ use crate::signal::send_to_group;
 use crate::wait::until;
 use crate::world::{Binaries, World};
 
-pub(super) const STORIES: &[Story] = &[Story {
-    name: "a_thread_cancelled_while_it_asks_for_memory_is_answered_and_leaves_nothing_locked",
-    place: Place::Host,
-    tell: cancelled,
-}];
+pub(super) const STORIES: &[Story] = &[
+    Story {
+        name: "a_thread_cancelled_while_it_asks_for_memory_is_answered_and_leaves_nothing_locked",
+        place: Place::Host,
+        tell: cancelled,
+    },
+    Story {
+        name: "whoever_forks_while_somebody_asks_for_memory_waits_for_nobody",
+        place: Place::Host,
+        tell: forks,
+    },
+];
 
 /// Nobody listens there.
 const NOBODY: &str = "/nonexistent/sock";
@@ -67,11 +74,18 @@ impl<'a> Workshop<'a> {
         Ok(result)
     }
 
-    /// A socket at which nobody ever answers. Nobody accepts, either: the kernel lets some wait.
-    fn silence(&self) -> Result<(UnixListener, String)> {
+    /// A socket at which nobody ever answers.
+    fn silence(&self) -> Result<String> {
         let path = self.path("silent.sock");
         let listener = UnixListener::bind(&path).context("listen")?;
-        Ok((listener, path.display().to_string()))
+        // Ends with us: stories are not many.
+        std::thread::spawn(move || {
+            let mut open = Vec::new();
+            while let Ok(client) = listener.accept() {
+                open.push(client);
+            }
+        });
+        Ok(path.display().to_string())
     }
 
     /// One of them, with tmalloc.
@@ -116,9 +130,30 @@ fn cancelled(binaries: &Binaries) -> Result<()> {
         include_str!("callers/cancelled.c"),
         &[&binaries.path("libbursar.so")],
     )?;
-    let (_listener, silence) = workshop.silence()?;
+    let silence = workshop.silence()?;
     workshop.run(&program, "malloc", &silence)?;
     workshop.run(&program, "reserve", &silence)?;
     // Waits half a minute for an answer; connecting is a cancellation point as well.
     workshop.run(&program, "account", NOBODY)
+}
+
+fn forks(binaries: &Binaries) -> Result<()> {
+    let workshop = Workshop::new(binaries, "forks")?;
+    let shared = ["-shared", "-fPIC"].map(Path::new);
+    let handlers = workshop.build(
+        "libhandlers.so",
+        include_str!("callers/handlers.c"),
+        &shared,
+    )?;
+    let program = workshop.build(
+        "forks",
+        include_str!("callers/forks.c"),
+        &[&handlers, &binaries.path("libbursar.so")],
+    )?;
+    workshop.run(&program, "handlers", NOBODY)?;
+    let silence = workshop.silence()?;
+    for way in ["meanwhile", "malloc", "reserve"] {
+        workshop.run(&program, way, &silence)?;
+    }
+    Ok(())
 }

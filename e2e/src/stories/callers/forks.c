@@ -31,6 +31,14 @@ static int allocates(void)
 	return is_there;
 }
 
+static void ask(const char *way)
+{
+	if (!strcmp(way, "reserve"))
+		transaction_reserve(1);
+	else if (!allocates())
+		_exit(3);
+}
+
 static int ends_well(pid_t child)
 {
 	int status;
@@ -66,10 +74,12 @@ static void *allocate_at_the_end(void *unused)
 	return unused;
 }
 
-static void *allocate_once(void *tid)
+/* Again and again: for a second after it has not answered bursard is not asked. */
+static void *allocate_all_the_time(void *tid)
 {
 	*(atomic_int *)tid = gettid();
-	allocates();
+	for (;;)
+		allocates();
 	return NULL;
 }
 
@@ -111,7 +121,7 @@ int main(int argc, char **argv)
 	if (!strcmp(way, "meanwhile")) {
 		static atomic_int tid;
 
-		pthread_create(&other, NULL, allocate_once, &tid);
+		pthread_create(&other, NULL, allocate_all_the_time, &tid);
 		while (!tid)
 			usleep(1000);
 		await_receiving(tid);
@@ -122,13 +132,10 @@ int main(int argc, char **argv)
 	}
 	signal(SIGUSR1, fork_twice);
 	pthread_create(&other, NULL, signal_it, NULL);
-	if (!strcmp(way, "reserve")) {
-		transaction_reserve(1);
-		/* Nothing is left locked. */
-		transaction_reserve(1);
-	} else if (!allocates() || !allocates()) {
-		return 3;
-	}
+	while (!goer && getpid() == parent)
+		ask(way);
+	/* Nothing is left locked. */
+	ask(way);
 	if (getpid() != parent)
 		_exit(0);
 	pthread_join(other, NULL);
