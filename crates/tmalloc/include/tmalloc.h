@@ -8,9 +8,9 @@
  * account over its barrier (without one: its limit) gets NULL and ENOMEM, and is counted in failcnt.
  *
  * The library also defines malloc's own names (malloc, calloc, realloc, reallocarray, memalign,
- * aligned_alloc, posix_memalign, valloc, pvalloc), so that a program linked or started with it, and its
- * libraries, allocate transactionally throughout. Blocks are glibc's: free(), malloc_usable_size() and
- * tfree() work on blocks of either name.
+ * aligned_alloc, posix_memalign, valloc, pvalloc, free, malloc_usable_size), so that a program linked or
+ * started with it, and its libraries, allocate transactionally throughout. Blocks are glibc's: free(),
+ * malloc_usable_size() and tfree() work on blocks of either name.
  *
  * Threads: all functions may be called by all threads; like malloc, none is a cancellation point. Fork: a child keeps its blocks and has no
  * reservation; it reserves for itself when it allocates. Signals: like malloc's, none of them may be

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! malloc's family, each under its own name and as t…: who links the library or is started with it in
-//! LD_PRELOAD allocates here. free, malloc_usable_size, malloc_trim and mallinfo stay glibc's own: the
-//! memory is glibc's, and what is freed needs no permission.
+//! LD_PRELOAD allocates here. The memory is glibc's, and what is freed needs no permission; free and
+//! malloc_usable_size are defined all the same, because a program linked with another allocator (jemalloc's
+//! library, say) would give that one's free blocks of ours. malloc_trim and mallinfo stay glibc's own.
 //!
 //! Small blocks (less than a page) only cost a subtraction. They are resident when glibc returns them: it
 //! has written the header before the block and the one behind it, and a small block lies on no other page.
@@ -270,6 +271,29 @@ pub unsafe extern "C" fn pvalloc(size: size_t) -> *mut c_void {
     }
 }
 
+/// free(3): a jump to glibc's.
+///
+/// # Safety
+/// `block` is NULL or a live block of malloc's family.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(block: *mut c_void) {
+    // SAFETY: as the caller's.
+    unsafe { __libc_free(block) };
+}
+
+/// malloc_usable_size(3).
+///
+/// # Safety
+/// As [`free`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> size_t {
+    if block.is_null() {
+        return 0;
+    }
+    // SAFETY: as the caller's.
+    unsafe { look(block) }.usable
+}
+
 fn page() -> usize {
     // SAFETY: no pointers.
     usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(PAGE)
@@ -329,10 +353,10 @@ pub unsafe extern "C" fn taligned_alloc(alignment: size_t, size: size_t) -> *mut
     unsafe { aligned_alloc(alignment, size) }
 }
 
-/// free(3).
+/// [`free`].
 ///
 /// # Safety
-/// `block` is NULL or a live block of malloc's family.
+/// As [`free`].
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tfree(block: *mut c_void) {
     // SAFETY: as the caller's.

@@ -27,6 +27,11 @@ pub(super) const STORIES: &[Story] = &[
         place: Place::Host,
         tell: forks,
     },
+    Story {
+        name: "a_program_linked_with_another_allocator_allocates_by_tmalloc",
+        place: Place::Host,
+        tell: other_allocator,
+    },
 ];
 
 /// Nobody listens there.
@@ -156,4 +161,26 @@ fn forks(binaries: &Binaries) -> Result<()> {
         workshop.run(&program, way, &silence)?;
     }
     Ok(())
+}
+
+fn other_allocator(binaries: &Binaries) -> Result<()> {
+    let workshop = Workshop::new(binaries, "allocator")?;
+    // Or the compiler, who knows what malloc does, makes calloc a call of itself.
+    let as_written = ["-shared", "-fPIC", "-fno-builtin"].map(Path::new);
+    let allocator = workshop.build(
+        "liballocator.so",
+        include_str!("callers/allocator.c"),
+        &as_written,
+    )?;
+    let program = workshop.build(
+        "allocates",
+        include_str!("callers/allocates.c"),
+        &[Path::new("-fno-builtin"), &allocator],
+    )?;
+    let alone = workshop
+        .command(&program, NOBODY)?
+        .env_remove("LD_PRELOAD")
+        .status()?;
+    ensure!(alone.success(), "with its own allocator: {alone}");
+    workshop.run(&program, "", NOBODY)
 }
