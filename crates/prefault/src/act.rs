@@ -116,9 +116,10 @@ pub(crate) fn lock(options: &Options) -> Result<(), Refusal> {
 
 /// S3's third condition: no page is given back. glibc trims the heap's top and unmaps large blocks.
 fn keep_freed_memory() {
-    // SAFETY: plain numbers; refused ones change nothing.
+    // SAFETY: plain numbers; refused ones change nothing. A threshold of -1 is never reached; the largest int
+    // is by a heap of 2 GiB (mallopt(3)).
     unsafe {
-        libc::mallopt(libc::M_TRIM_THRESHOLD, c_int::MAX);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, -1);
         libc::mallopt(libc::M_MMAP_MAX, 0);
         libc::mallopt(libc::M_ARENA_MAX, 1);
     }

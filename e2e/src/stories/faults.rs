@@ -69,6 +69,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: own_lock,
     },
     Story {
+        name: "a_locked_heap_of_more_than_two_gib_is_kept_when_it_is_freed",
+        place: Place::Host,
+        tell: large_heap,
+    },
+    Story {
         name: "locked_on_fault_memory_is_resident_once_touched_and_not_before",
         place: Place::Host,
         tell: on_fault,
@@ -541,13 +546,39 @@ int main(int argc, char **argv)
 }
 "#;
 
-fn own_lock(binaries: &Binaries) -> Result<()> {
-    let world = World::new(binaries, "own-lock", "")?;
+/// More than 2 GiB, locked as it is touched, which is never.
+const LARGE_HEAP: &str = r#"
+#include <stdlib.h>
+#include <unistd.h>
+#include "prefault.h"
+
+int main(void)
+{
+	struct prefault_options options = PREFAULT_OPTIONS_INIT;
+	size_t size = ((size_t)2 << 30) + (64 << 20);
+	char *before, *end;
+	void *volatile block;
+
+	options.flags = PREFAULT_ONFAULT;
+	if (prefault_lock(&options))
+		return 3;
+	before = sbrk(0);
+	block = malloc(size);
+	end = sbrk(0);
+	if (!block || end < before + size)
+		return 4;
+	free(block);
+	return sbrk(0) == end ? 0 : 5;
+}
+"#;
+
+/// A C program that uses libprefault.
+fn build(world: &World, binaries: &Binaries, code: &str) -> Result<PathBuf> {
     let (source, program) = (
         world.directory().join("own.c"),
         world.directory().join("own"),
     );
-    fs::write(&source, OWN_LOCK)?;
+    fs::write(&source, code)?;
     let library = binaries.path("libprefault.so");
     let beside = library.parent().context("its directory")?;
     let built = Command::new("cc")
@@ -562,6 +593,19 @@ fn own_lock(binaries: &Binaries) -> Result<()> {
         .arg(format!("-Wl,-rpath,{}", beside.display()))
         .output()?;
     ensure!(built.status.success(), "{}", text(&built));
+    Ok(program)
+}
+
+fn large_heap(binaries: &Binaries) -> Result<()> {
+    let world = World::new(binaries, "large-heap", "")?;
+    let ended = Command::new(build(&world, binaries, LARGE_HEAP)?).status()?;
+    ensure!(ended.success(), "{ended}");
+    Ok(())
+}
+
+fn own_lock(binaries: &Binaries) -> Result<()> {
+    let world = World::new(binaries, "own-lock", "")?;
+    let program = build(&world, binaries, OWN_LOCK)?;
     let alone = Command::new(&program).arg("alone").output()?;
     ensure!(
         alone.status.success(),
