@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use bursar_model::Bytes;
 
-use crate::program::{check_preloadable, find};
+use crate::program::{Obstacle, check_preloadable, find};
 use crate::{Capacity, Error};
 
 /// Where distributions put it, after the folder of our own program.
@@ -45,7 +45,7 @@ impl LockRequest {
             program: PathBuf::from(program),
             reason: "there is no such program in PATH".to_owned(),
         })?;
-        check_preloadable(&path)?;
+        check_preloadable(&path).map_err(unsuitable)?;
         self.check(&Capacity::ours()?)?;
         let mut preload = library()?.into_os_string();
         if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
@@ -94,6 +94,24 @@ impl LockRequest {
             ))),
             _ => Ok(()),
         }
+    }
+}
+
+fn unsuitable((program, obstacle): (PathBuf, Obstacle)) -> Error {
+    let instead = match obstacle {
+        Obstacle::OthersRights | Obstacle::Capabilities => "; let it lock itself with prefault.h",
+        Obstacle::Musl | Obstacle::Static => {
+            "; let it lock itself with prefault.h and libprefault.a"
+        }
+        Obstacle::Unreadable(_)
+        | Obstacle::NoProgram
+        | Obstacle::Foreign
+        | Obstacle::Unknown
+        | Obstacle::Circle => "",
+    };
+    Error::Unsuitable {
+        program,
+        reason: format!("{obstacle}{instead}"),
     }
 }
 

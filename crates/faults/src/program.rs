@@ -5,12 +5,42 @@
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::Error;
+/// Why a preload library would not be loaded into a program.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Obstacle {
+    /// It cannot be looked at.
+    #[error("{0}; is the name right?")]
+    Unreadable(String),
+    /// No file, or one that the kernel would not start.
+    #[error("it is no program")]
+    NoProgram,
+    /// Of another user or group (AT_SECURE, ld.so(8)).
+    #[error("it runs with its owner's rights (setuid), and such programs load no library of ours")]
+    OthersRights,
+    /// AT_SECURE as well.
+    #[error("it has capabilities of its own, so the loader ignores LD_PRELOAD")]
+    Capabilities,
+    /// Another C library.
+    #[error("it is linked with musl, and our library with glibc")]
+    Musl,
+    /// No loader.
+    #[error("it is statically linked, so nothing can be loaded before its main()")]
+    Static,
+    /// Another architecture.
+    #[error("it is made for another kind of processor")]
+    Foreign,
+    /// The kernel may know it, we do not.
+    #[error("it is neither an ELF program nor a script with #!")]
+    Unknown,
+    /// Of scripts.
+    #[error("its #! lines lead in a circle")]
+    Circle,
+}
 
 /// How many `#!` lines are followed, as many as the kernel does (fs/exec.c).
 const MAX_SCRIPTS: u32 = 5;
@@ -35,64 +65,79 @@ pub fn find(name: &OsStr) -> Option<PathBuf> {
 /// Checks that a preload library would be loaded into what `program` starts.
 ///
 /// # Errors
-/// When it would not: a static program, one with other rights, of another loader or architecture.
-pub fn check_preloadable(program: &Path) -> Result<(), Error> {
+/// When it would not: the program that stands in the way (`program`, or who runs it as a script), and why.
+pub fn check_preloadable(program: &Path) -> Result<(), (PathBuf, Obstacle)> {
     let mut path = program.to_owned();
     for _ in 0..=MAX_SCRIPTS {
-        let unsuitable = |reason: &str| Error::Unsuitable {
-            program: path.clone(),
-            reason: reason.to_owned(),
-        };
-        let file = File::options()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open(&path)
-            .map_err(|error| unsuitable(&format!("{error}; is the name right?")))?;
-        let metadata = file
-            .metadata()
-            .map_err(Error::io(format!("look at {path:?}")))?;
-        if !metadata.is_file() {
-            return Err(unsuitable("it is no program"));
-        }
-        if metadata.mode() & 0o6000 != 0 {
-            return Err(unsuitable(
-                "it runs with its owner's rights (setuid), and such programs load no library of ours; \
-                 let it lock itself with prefault.h",
-            ));
-        }
-        let mut head = Vec::new();
-        file.take(HEAD)
-            .read_to_end(&mut head)
-            .map_err(Error::io(format!("read {path:?}")))?;
-        match kind(&head) {
-            Kind::Script(interpreter) => path = interpreter,
-            Kind::Dynamic(loader) if loader.windows(7).any(|part| part == b"ld-musl") => {
-                return Err(unsuitable(
-                    "it is linked with musl, and libprefault.so with glibc; let it lock itself with \
-                     prefault.h and libprefault.a",
-                ));
-            }
-            Kind::Dynamic(_) => return Ok(()),
-            Kind::Static => {
-                return Err(unsuitable(
-                    "it is statically linked, so nothing can be loaded before its main(); let it lock \
-                     itself with prefault.h and libprefault.a",
-                ));
-            }
-            Kind::Foreign => {
-                return Err(unsuitable("it is made for another kind of processor"));
-            }
-            Kind::Unknown => {
-                return Err(unsuitable(
-                    "it is neither an ELF program nor a script with #!",
-                ));
-            }
+        match look(&path) {
+            Ok(None) => return Ok(()),
+            Ok(Some(interpreter)) => path = interpreter,
+            Err(obstacle) => return Err((path, obstacle)),
         }
     }
-    Err(Error::Unsuitable {
-        program: program.to_owned(),
-        reason: "its #! lines lead in a circle".to_owned(),
-    })
+    Err((program.to_owned(), Obstacle::Circle))
+}
+
+/// Looks at one file: who runs it, if it is a script.
+fn look(path: &Path) -> Result<Option<PathBuf>, Obstacle> {
+    let unreadable = |error: io::Error| Obstacle::Unreadable(error.to_string());
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(path)
+        .map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    if !metadata.is_file() {
+        return Err(Obstacle::NoProgram);
+    }
+    let has_capabilities =
+        rustix::fs::fgetxattr(&file, c"security.capability", &mut [0u8; 64][..]).is_ok();
+    let rights = Rights {
+        mode: metadata.mode(),
+        owner: (metadata.uid(), metadata.gid()),
+        has_capabilities,
+    };
+    let mut head = Vec::new();
+    file.take(HEAD).read_to_end(&mut head).map_err(unreadable)?;
+    match kind(&head) {
+        Kind::Script(interpreter) => Ok(Some(interpreter)),
+        Kind::Dynamic(loader) if loader.windows(7).any(|part| part == b"ld-musl") => {
+            Err(Obstacle::Musl)
+        }
+        Kind::Dynamic(_) => {
+            use rustix::process::{getgid, getuid};
+            let caller = (getuid().as_raw(), getgid().as_raw());
+            rights.gained_by(caller).map_or(Ok(None), Err)
+        }
+        Kind::Static => Err(Obstacle::Static),
+        Kind::Foreign => Err(Obstacle::Foreign),
+        Kind::Unknown => Err(Obstacle::Unknown),
+    }
+}
+
+/// What a program's file gives to who runs it.
+#[derive(Debug, Clone, Copy)]
+struct Rights {
+    mode: u32,
+    owner: (u32, u32),
+    has_capabilities: bool,
+}
+
+impl Rights {
+    /// What makes the kernel say AT_SECURE (security/commoncap.c, cap_bprm_creds_from_file), after which
+    /// ld.so loads nothing of the caller's: another user or group, or capabilities, which root has anyway.
+    fn gained_by(self, (uid, gid): (u32, u32)) -> Option<Obstacle> {
+        const SETUID: u32 = 0o4000;
+        // Without the group's x it is no set-gid program (fs/exec.c, bprm_fill_uid).
+        const SETGID: u32 = 0o2010;
+        let is_user_changed = self.mode & SETUID == SETUID && self.owner.0 != uid;
+        let is_group_changed = self.mode & SETGID == SETGID && self.owner.1 != gid;
+        if is_user_changed || is_group_changed {
+            Some(Obstacle::OthersRights)
+        } else {
+            (self.has_capabilities && uid != 0).then_some(Obstacle::Capabilities)
+        }
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -201,25 +246,39 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a");
         std::fs::write(&path, b"#!/nonexistent\n").unwrap();
-        assert!(
-            check_preloadable(&path)
-                .unwrap_err()
-                .to_string()
-                .contains("/nonexistent")
-        );
+        let (program, obstacle) = check_preloadable(&path).unwrap_err();
+        assert_eq!(program, Path::new("/nonexistent"));
+        assert!(matches!(obstacle, Obstacle::Unreadable(_)));
         std::fs::write(&path, format!("#!{}\n", path.display())).unwrap();
-        assert!(
-            check_preloadable(&path)
-                .unwrap_err()
-                .to_string()
-                .contains("circle")
+        assert_eq!(check_preloadable(&path), Err((path, Obstacle::Circle)));
+        assert_eq!(
+            check_preloadable(folder.path()),
+            Err((folder.path().to_owned(), Obstacle::NoProgram))
         );
-        assert!(
-            check_preloadable(folder.path())
-                .unwrap_err()
-                .to_string()
-                .contains("no program")
-        );
+    }
+
+    #[test]
+    fn rights_are_gained_by_whom_they_change() {
+        let (root, alice) = ((0, 0), (60001, 60001));
+        let others = Some(Obstacle::OthersRights);
+        let table = [
+            (0o755, root, false, alice, None),
+            (0o4755, root, false, alice, others),
+            (0o4755, root, false, root, None),
+            (0o4755, alice, false, root, Some(Obstacle::OthersRights)),
+            (0o2755, root, false, alice, Some(Obstacle::OthersRights)),
+            (0o2745, root, false, alice, None),
+            (0o755, root, true, alice, Some(Obstacle::Capabilities)),
+            (0o755, root, true, root, None),
+        ];
+        for (mode, owner, has_capabilities, caller, expected) in table {
+            let rights = Rights {
+                mode,
+                owner,
+                has_capabilities,
+            };
+            assert_eq!(rights.gained_by(caller), expected, "{rights:?} {caller:?}");
+        }
     }
 
     proptest! {

@@ -3,16 +3,20 @@
 //! and other libraries may do, they still may with ours. In C, as such programs are.
 
 use std::env;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+use rustix::fs::{XattrFlags, setxattr};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::runner::{Place, Story};
 use crate::signal::send_to_group;
+use crate::stories::ALICE;
 use crate::wait::until;
 use crate::world::{Binaries, World};
 
@@ -31,6 +35,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "a_program_linked_with_another_allocator_allocates_by_tmalloc",
         place: Place::Host,
         tell: other_allocator,
+    },
+    Story {
+        name: "a_program_with_rights_of_its_own_is_refused_what_a_preloaded_library_does",
+        place: Place::Host,
+        tell: own_rights,
     },
 ];
 
@@ -56,7 +65,7 @@ impl<'a> Workshop<'a> {
     /// Compiles C.
     fn build(&self, name: &str, source: &str, arguments: &[&Path]) -> Result<PathBuf> {
         let (code, result) = (self.path(&format!("{name}.c")), self.path(name));
-        std::fs::write(&code, source).context("write a program")?;
+        fs::write(&code, source).context("write a program")?;
         let includes = ["libbursar", "prefault"].map(|library| {
             format!(
                 "-I{}/../crates/{library}/include",
@@ -183,4 +192,51 @@ fn other_allocator(binaries: &Binaries) -> Result<()> {
         .status()?;
     ensure!(alone.success(), "with its own allocator: {alone}");
     workshop.run(&program, "", NOBODY)
+}
+
+fn own_rights(binaries: &Binaries) -> Result<()> {
+    /// capabilities(7), struct vfs_cap_data: revision 2, effective, cap_net_bind_service permitted.
+    const MAY_BIND: [u8; 20] = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let workshop = Workshop::new(binaries, "rights")?;
+    let copy = |name: &str| -> Result<PathBuf> {
+        let path = workshop.path(name);
+        fs::copy("/bin/true", &path).context("copy true")?;
+        Ok(path)
+    };
+    let (plain, setuid, capable) = (copy("plain")?, copy("setuid")?, copy("capable")?);
+    fs::set_permissions(&setuid, Permissions::from_mode(0o4755))?;
+    setxattr(
+        &capable,
+        c"security.capability",
+        &MAY_BIND,
+        XattrFlags::empty(),
+    )
+    .context("give it a capability")?;
+    let table = [
+        (&plain, ALICE, None),
+        (&setuid, ALICE, Some("with its owner's rights")),
+        (&setuid, 0, None),
+        (&capable, ALICE, Some("it has capabilities of its own")),
+        (&capable, 0, None),
+    ];
+    for (program, uid, refusal) in table {
+        for words in [&["faults", "lock", "--dry-run"][..], &["run", "--tmalloc"]] {
+            let done = workshop
+                .world
+                .bursar(words)
+                .arg("--")
+                .arg(program)
+                .uid(uid)
+                .gid(uid)
+                .output()?;
+            let said = String::from_utf8_lossy(&done.stderr);
+            ensure!(
+                done.status.success() == refusal.is_none()
+                    && said.contains(refusal.unwrap_or_default()),
+                "{words:?} {program:?} by {uid}: {} {said}",
+                done.status
+            );
+        }
+    }
+    Ok(())
 }

@@ -35,7 +35,8 @@ pub(crate) struct Run {
     #[command(flatten)]
     locking: LockOptions,
     /// Make its malloc answer NULL before the account's barrier is passed; not with --lock, whose
-    /// library keeps the C library's malloc from giving memory back
+    /// library keeps the C library's malloc from giving memory back. Programs that load no library of
+    /// ours (static, setuid, with capabilities) are refused
     #[arg(long, conflicts_with = "lock")]
     tmalloc: bool,
     /// Refuse growth of it and its children at the account's barrier, also where the kernel has no

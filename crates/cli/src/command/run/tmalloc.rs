@@ -2,8 +2,11 @@
 //! `bursar run --tmalloc`: the command's malloc is libtmalloc's (crates/tmalloc/include/tmalloc.h).
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+
+use bursar_faults::program::{self, Obstacle};
+use bursar_model::printable;
 
 use crate::caller::Caller;
 use crate::failure::Failure;
@@ -13,6 +16,7 @@ const LIBRARY: &str = "libtmalloc.so";
 
 /// Adds the library to what the command is loaded with, before what the user loads himself.
 pub(crate) fn prepare(launch: &mut Launch, caller: &Caller) -> Result<(), Failure> {
+    check(launch.program())?;
     let library = find()?;
     let mut preload = library.into_os_string();
     if let Some(others) = env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
@@ -24,6 +28,22 @@ pub(crate) fn prepare(launch: &mut Launch, caller: &Caller) -> Result<(), Failur
         ("BURSAR_SOCKET".into(), OsString::from(&caller.socket)),
     ]);
     Ok(())
+}
+
+/// Refuses a program that would run with plain malloc, without a word. One that cannot be found or looked at
+/// is left to execve(2), which may know it and says it best.
+fn check(program: &OsStr) -> Result<(), Failure> {
+    let Some(path) = program::find(program) else {
+        return Ok(());
+    };
+    match program::check_preloadable(&path) {
+        Ok(()) | Err((_, Obstacle::Unreadable(_))) => Ok(()),
+        Err((program, obstacle)) => Err(Failure::failed(format!(
+            "cannot make {:?} allocate by tmalloc: {obstacle}; run it without --tmalloc, or let it reserve over \
+             bursard's socket (bursar.h)",
+            printable(program.as_os_str().as_encoded_bytes(), 256)
+        ))),
+    }
 }
 
 /// Beside us (a build), below our prefix, or where the loader finds it.
