@@ -406,6 +406,33 @@ fn the_trend_acts_when_the_line_reaches_the_mark_before_reclaim_catches_up() {
 }
 
 #[test]
+fn nodes_that_run_out_of_an_order_together_are_compacted_one_after_the_other() {
+    let mut machine = Machine::new(100_000);
+    let mut model = model(ModelChoice::Trend);
+    let other = Zone {
+        node: 1,
+        ..machine.sample.zones[0]
+    };
+    machine.sample.zones.push(other);
+    let mut compacted = Vec::new();
+    for round in 0..12 {
+        machine.wait(1000);
+        // Free memory stays as it is, its large blocks go: of order 3 on one node, 5 on the other.
+        for (zone, order) in machine.sample.zones.iter_mut().zip([3, 5]) {
+            let large = 8000 - 700 * round;
+            zone.blocks = Default::default();
+            zone.blocks[order] = large >> order;
+            zone.blocks[0] = zone.free - (zone.blocks[order] << order);
+        }
+        let verdict = model.look(&machine.sample);
+        if let Some(node) = verdict.compact {
+            compacted.push((node, verdict.forecast.order));
+        }
+    }
+    assert_eq!(compacted, [(0, Some(3)), (1, Some(5))]);
+}
+
+#[test]
 fn more_than_can_be_taken_back_is_said_and_not_climbed_after() {
     let mut machine = Machine::new(60_000);
     let mut model = model(ModelChoice::Bursar);

@@ -154,13 +154,15 @@ impl Trend {
                 forecast.soonest = earlier(forecast.soonest, reach.soonest);
                 forecast.likely = earlier(forecast.likely, reach.likely);
             }
-            if let Some(order) = running_out(node, line.slope)
+            // One node a round: another's turn is in the next.
+            if compact.is_none()
+                && let Some(order) = running_out(node, line.slope)
                 && node
                     .compacted
                     .is_none_or(|last| self.round.saturating_sub(last) > WINDOW as u64)
             {
                 node.compacted = Some(self.round);
-                compact = compact.or(Some(node.id));
+                compact = Some(node.id);
                 forecast.order = u8::try_from(order).ok();
             }
         }
