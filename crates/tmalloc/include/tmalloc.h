@@ -16,7 +16,7 @@
  * reservation; it reserves for itself when it allocates. Signals: like malloc's, none of them may be
  * called by a handler. errno is changed by failure only.
  *
- * Environment (not looked at by set-uid programs): BURSAR_SOCKET names bursard's socket. Where nobody
+ * Environment (looked at when the library is loaded, and not in set-uid programs): BURSAR_SOCKET names bursard's socket. Where nobody
  * answers there, the functions are malloc's, and the daemon is asked again after a second;
  * TMALLOC_VERBOSE, set to anything, makes the library say so on stderr, once.
  */

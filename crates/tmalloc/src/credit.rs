@@ -16,8 +16,9 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
-use bursar_reserve::{Ask, Bound, Line, Refused, errno, set_errno, socket_path, uncancelled};
+use bursar_reserve::{Ask, Bound, Line, Refused, errno, set_errno, uncancelled};
 
+use crate::environment;
 use crate::glibc;
 use crate::resident::{self, PAGE};
 use crate::thread::{self, Thread};
@@ -281,7 +282,7 @@ impl Credit {
             Daemon::Silent(until) if now_ns() < until => return Err(Refused::Silent(libc::EAGAIN)),
             Daemon::Silent(_) | Daemon::Unknown => {}
         }
-        match Line::connect(socket_path()) {
+        match Line::connect(environment::socket_path()) {
             Ok(line) => {
                 self.daemon = Daemon::Answers(line);
                 Ok(())
@@ -442,6 +443,7 @@ extern "C" fn in_child() {
 
 /// Once, when the library is loaded. Until then, and if it fails, everything is plain malloc.
 pub(crate) fn begin() {
+    environment::look();
     let mut key = 0;
     // SAFETY: a key of our own and functions that stay as long as the process (the library is linked
     // with -z nodelete by build.rs).

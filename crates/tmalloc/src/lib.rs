@@ -8,11 +8,13 @@
 //! - [`thread`] what a thread has left, the only thing looked at by a small malloc
 //! - [`credit`] what the process has reserved, and asking for more
 //! - [`resident`] making granted memory resident, counting what is
+//! - [`environment`] what the environment said at the start
 //! - [`glibc`] the malloc underneath; [`verbose`] one sentence on stderr
 //!
 //! Nothing here allocates: what is called on the way is libc, system calls, and bursar-reserve.
 
 mod credit;
+mod environment;
 pub mod family;
 mod glibc;
 mod resident;

@@ -3,12 +3,13 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::environment;
+
 static SAID: AtomicBool = AtomicBool::new(false);
 
 /// Says on stderr, once a process and only if `TMALLOC_VERBOSE` is set, that nobody answers.
 pub(crate) fn say_once(errno: i32) {
-    if bursar_reserve::variable(c"TMALLOC_VERBOSE").is_none() || SAID.swap(true, Ordering::Relaxed)
-    {
+    if !environment::is_verbose() || SAID.swap(true, Ordering::Relaxed) {
         return;
     }
     let text: &[u8] = match errno {

@@ -41,6 +41,11 @@ pub(super) const STORIES: &[Story] = &[
         place: Place::Host,
         tell: own_rights,
     },
+    Story {
+        name: "tmalloc_asks_whom_the_environment_named_at_the_start_whatever_became_of_it",
+        place: Place::Host,
+        tell: cleared,
+    },
 ];
 
 /// Nobody listens there.
@@ -238,5 +243,24 @@ fn own_rights(binaries: &Binaries) -> Result<()> {
             );
         }
     }
+    Ok(())
+}
+
+fn cleared(binaries: &Binaries) -> Result<()> {
+    let workshop = Workshop::new(binaries, "cleared")?;
+    let program = workshop.build("clears", include_str!("callers/clears.c"), &[])?;
+    let path = workshop.path("heard.sock");
+    let listener = UnixListener::bind(&path).context("listen")?;
+    listener.set_nonblocking(true)?;
+    workshop.run(&program, "", &path.display().to_string())?;
+    listener
+        .accept()
+        .context("hear from a program that has cleared its environment")?;
+    let told = workshop
+        .command(&program, NOBODY)?
+        .env("TMALLOC_VERBOSE", "1")
+        .output()?;
+    let told = String::from_utf8_lossy(&told.stderr);
+    ensure!(told.contains("bursard does not run"), "said {told:?}");
     Ok(())
 }
