@@ -11,6 +11,7 @@ use bursar_protocol::{Ask, Client, LimitChange, Reply};
 
 use crate::proc;
 use crate::signal::send;
+use crate::unit;
 use crate::wait::until;
 
 /// A running bursard.
@@ -20,12 +21,15 @@ pub struct Daemon {
     binary: PathBuf,
     directory: PathBuf,
     arguments: Vec<String>,
+    under_unit: bool,
 }
 
 impl Daemon {
-    pub(crate) fn new(binary: &Path, directory: &Path) -> Self {
+    /// `under_unit`: with what the unit that is shipped leaves it.
+    pub(crate) fn new(binary: &Path, directory: &Path, under_unit: bool) -> Self {
         Self {
             child: None,
+            under_unit,
             binary: binary.to_owned(),
             directory: directory.to_owned(),
             arguments: Vec::new(),
@@ -100,6 +104,9 @@ impl Daemon {
     pub fn start_as(&mut self, command: &mut Command) -> Result<()> {
         let ready = |log: &str| log.matches("bursard: ready").count();
         let before = self.log().map_or(0, |log| ready(&log));
+        if self.under_unit {
+            unit::confine(command)?;
+        }
         let mut child = command.spawn().context("start bursard")?;
         let started = until("bursard: ready", || {
             if let Some(status) = child.try_wait()? {

@@ -46,6 +46,8 @@ pub const EVERYWHERE: &[&str] = &[
     "without_bursard_a_correction",
     "self_check_agrees",
     "gate_says_what",
+    "gate_under_the_unit",
+    "beancounters_under_the_unit",
     "gate_refuses_every_way",
     "gate_is_never_passed",
     "gate_takes_everything_back",

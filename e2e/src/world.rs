@@ -14,6 +14,7 @@ use crate::hog::Hog;
 #[derive(Debug, Clone)]
 pub struct Binaries {
     directory: PathBuf,
+    under_unit: bool,
 }
 
 impl Binaries {
@@ -24,7 +25,19 @@ impl Binaries {
     pub fn beside_us() -> Result<Self> {
         let own = std::env::current_exe().context("find our own program")?;
         let directory = own.parent().context("find our own directory")?.to_owned();
-        Ok(Self { directory })
+        Ok(Self {
+            directory,
+            under_unit: false,
+        })
+    }
+
+    /// The same, and every bursard has only the capabilities that the unit that is shipped leaves it.
+    #[must_use]
+    pub fn under_unit(&self) -> Self {
+        Self {
+            under_unit: true,
+            ..self.clone()
+        }
     }
 
     /// One of them.
@@ -82,7 +95,7 @@ impl World {
         let _ = fs::remove_dir_all(&directory);
         fs::create_dir_all(&directory).with_context(|| format!("make {directory:?}"))?;
         let pins = Path::new(BPFFS).join(&unique);
-        let daemon = Daemon::new(&binaries.path("bursard"), &directory);
+        let daemon = Daemon::new(&binaries.path("bursard"), &directory, binaries.under_unit);
         let places = Places { directory, pins };
         let world = Self {
             daemon,

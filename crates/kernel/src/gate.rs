@@ -270,26 +270,50 @@ pub(crate) fn ask_as_tester(ask: fn() -> Result<bool, i32>) -> Result<bool, Erro
     if !libc::WIFEXITED(status) {
         return Err(failed(io::Error::other("the child was killed")));
     }
-    match libc::WEXITSTATUS(status) {
-        0 => Ok(true),
-        1 => Ok(false),
-        errno => Err(failed(io::Error::from_raw_os_error(errno))),
+    said_by(libc::WEXITSTATUS(status)).map_err(failed)
+}
+
+/// What the child exits with. Errnos come last: the largest is 133, a status 255.
+const REFUSED: i32 = 0;
+const GRANTED: i32 = 1;
+const MAY_NOT_BECOME: i32 = 2;
+const ERRNO_0: i32 = 3;
+
+const fn status_of(answer: Result<bool, i32>) -> i32 {
+    match answer {
+        Ok(true) => REFUSED,
+        Ok(false) => GRANTED,
+        Err(errno) => ERRNO_0.saturating_add(errno),
     }
 }
 
-/// In the child: exits with 0 refused, 1 granted, else why it could not ask.
+fn said_by(status: i32) -> io::Result<bool> {
+    match status {
+        REFUSED => Ok(true),
+        GRANTED => Ok(false),
+        MAY_NOT_BECOME => Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it may not become another user; does bursard have CAP_SETUID?",
+        )),
+        status => Err(io::Error::from_raw_os_error(status.saturating_sub(ERRNO_0))),
+    }
+}
+
+/// In the child.
 fn be_tester(ask: fn() -> Result<bool, i32>) -> ! {
     let uid = TESTER.get();
     // SAFETY: plain system calls on numbers. The raw setresuid, for libc's would signal threads that a
     // forked child does not have.
     unsafe {
-        if libc::syscall(libc::SYS_setresuid, uid, uid, uid) != 0 {
-            libc::_exit((*libc::__errno_location()).max(2));
-        }
-        libc::_exit(match ask() {
-            Ok(refused) => i32::from(!refused),
-            Err(errno) => errno.max(2),
-        })
+        let status = if libc::syscall(libc::SYS_setresuid, uid, uid, uid) == 0 {
+            status_of(ask())
+        } else {
+            match *libc::__errno_location() {
+                libc::EPERM => MAY_NOT_BECOME,
+                errno => status_of(Err(errno)),
+            }
+        };
+        libc::_exit(status)
     }
 }
 
@@ -306,4 +330,36 @@ fn be_mapping_tester() -> Result<bool, i32> {
         )
     };
     Ok(at == libc::MAP_FAILED)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
+
+    use super::*;
+
+    #[test]
+    fn what_the_child_meets_arrives_as_it_is() {
+        for refused in [true, false] {
+            assert_eq!(said_by(status_of(Ok(refused))).unwrap(), refused);
+        }
+        for errno in 1..=libc::EHWPOISON {
+            let status = status_of(Err(errno));
+            assert!(status <= 255, "{errno} does not fit");
+            assert_eq!(said_by(status).unwrap_err().raw_os_error(), Some(errno));
+        }
+    }
+
+    #[test]
+    fn a_child_that_may_not_become_another_user_says_what_is_missing() {
+        // A thread's capabilities are its own, and its children's.
+        let asking = std::thread::spawn(|| {
+            let mut own = capabilities(None).unwrap();
+            own.effective.remove(CapabilitySet::SETUID);
+            set_capabilities(None, own).unwrap();
+            ask_as_tester(|| Ok(true))
+        });
+        let error = asking.join().unwrap().unwrap_err().to_string();
+        assert!(error.contains("CAP_SETUID"), "{error}");
+    }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `stories [--guest] [--whole] [--share I/N] [NAME…]`: tells the stories whose names contain one of these, or all, on the
-//! running kernel. Needs root; acts on uids 60000–60999 and on programs it started.
+//! `stories [--guest] [--whole] [--unit] [--share I/N] [NAME…]`: tells the stories whose names contain one of
+//! these, or all, on the running kernel. Needs root; acts on uids 60000–60999 and on programs it started.
 
 use std::fs::File;
 use std::path::Path;
@@ -18,6 +18,9 @@ struct Arguments {
     /// At the whole length that the issues ask for: longer than an everyday run
     #[arg(long)]
     whole: bool,
+    /// Every bursard has only the capabilities that dist/bursard.service leaves it
+    #[arg(long)]
+    unit: bool,
     /// One of several that tell the stories together: I/N, the first is 0; what matters on every
     /// kernel each tells
     #[arg(long)]
@@ -38,6 +41,11 @@ fn main() -> ExitCode {
             eprintln!("stories: {error:#}");
             return ExitCode::FAILURE;
         }
+    };
+    let binaries = if arguments.unit {
+        binaries.under_unit()
+    } else {
+        binaries
     };
     if arguments.whole {
         tell_whole();

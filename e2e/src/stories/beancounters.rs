@@ -71,6 +71,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: survive,
     },
     Story {
+        name: "beancounters_under_the_unit_that_is_shipped_refuse_and_are_found_again",
+        place: Place::Guest,
+        tell: under_unit,
+    },
+    Story {
         name: "beancounters_never_refuse_root_or_who_has_no_limit",
         place: Place::Guest,
         tell: others,
@@ -929,6 +934,11 @@ fn survive(binaries: &Binaries) -> Result<()> {
         .collect();
     ensure!(left.is_empty(), "{left:?}");
     Ok(())
+}
+
+/// As [`survive`] has it: the self-test's child can become somebody else there too.
+fn under_unit(binaries: &Binaries) -> Result<()> {
+    survive(&binaries.under_unit())
 }
 
 fn walk(directory: &std::path::Path) -> Result<Vec<String>> {

@@ -28,6 +28,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: refuses_resident,
     },
     Story {
+        name: "gate_under_the_unit_that_is_shipped_is_tried_and_strict",
+        place: Place::Guest,
+        tell: under_unit,
+    },
+    Story {
         name: "gate_refuses_every_way_to_grow_by_what_is_committed",
         place: Place::Guest,
         tell: refuses_committed,
@@ -312,6 +317,11 @@ fn refuses_resident(binaries: &Binaries) -> Result<()> {
         ],
     )?;
     expect_empty(&world)
+}
+
+/// The self-test's child becomes somebody else, and says why it could not.
+fn under_unit(binaries: &Binaries) -> Result<()> {
+    refuses_files(&binaries.under_unit())
 }
 
 fn refuses_committed(binaries: &Binaries) -> Result<()> {

@@ -13,10 +13,6 @@ use bursar_model::{How, Resource};
 use bursar_protocol::{Ask, PARTS_OF_A_PAGE, Physpages, PhyspagesReply, Reply};
 
 use super::beancounters::bill_of;
-use rustix::thread::{
-    CapabilitySet, capabilities, remove_capability_from_bounding_set, set_capabilities,
-};
-
 use crate::hog::Hog;
 use crate::runner::{Place, Story};
 use crate::signal::send_to_group;
@@ -356,20 +352,10 @@ fn whole_machine(binaries: &Binaries) -> Result<()> {
     bail!("pages mapped by kpagecount, as counted, by kpagecount, moved: {seen:?}")
 }
 
-/// As under the unit that is shipped.
-fn without_sys_admin() -> std::io::Result<()> {
-    remove_capability_from_bounding_set(CapabilitySet::SYS_ADMIN)?;
-    let mut own = capabilities(None)?;
-    own.inheritable.remove(CapabilitySet::SYS_ADMIN);
-    Ok(set_capabilities(None, own)?)
-}
-
+/// The unit that is shipped gives no CAP_SYS_ADMIN.
 fn hidden(binaries: &Binaries) -> Result<()> {
-    let mut world = World::new(binaries, "hidden", "")?;
-    let mut command = world.daemon.command()?;
-    // SAFETY: system calls only, before exec.
-    unsafe { command.pre_exec(without_sys_admin) };
-    world.daemon.start_as(&mut command)?;
+    let mut world = World::new(&binaries.under_unit(), "hidden", "")?;
+    world.daemon.start()?;
     let mut hog = world.hog("uid=60401 hold=4M say=there pause")?;
     hog.hear("there")?;
     let output = world.bursar(&["physpages"]).output()?;
