@@ -2,6 +2,7 @@
 //! Beancounters that refuse (`bpf/bills.bpf.c`): loaded and attached when the first account gets a limit
 //! on a row, taken away with the last, tried with a real child as the gate is.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::mem::MaybeUninit;
@@ -40,7 +41,7 @@ pub enum Enforcement {
     /// No request passes the barrier unseen.
     Strict,
     /// Requests are refused, and some may slip through; the text says which.
-    BestEffort(&'static str),
+    BestEffort(Cow<'static, str>),
     /// Nothing is refused; the text says why.
     None(String),
 }
@@ -56,8 +57,17 @@ pub struct Bills {
     look: Option<Look>,
     /// What became of the rows that somebody has limited.
     rows: BTreeMap<Resource, Enforcement>,
-    /// What the child of the self-test saw; nobody has asked while it is absent.
-    works: Option<Result<(), String>>,
+    /// Nobody has asked while it is absent.
+    trial: Option<Trial>,
+}
+
+/// What the child of the self-test saw.
+#[derive(Debug)]
+enum Trial {
+    Refused,
+    Granted,
+    /// There was none, and why.
+    Failed(String),
 }
 
 // SAFETY: integers only (bills.h).
@@ -124,10 +134,10 @@ fn programs_of(resource: Resource) -> &'static [(&'static [&'static str], Enforc
             (&["bill_file_free", "bill_file"], Strict),
             (
                 &["bill_file_free", "bill_file_try"],
-                BestEffort(
+                BestEffort(Cow::Borrowed(
                     "a file may slip through where another call was preempted; it is counted at the \
                      next look",
-                ),
+                )),
             ),
         ],
         Resource::Numpty => &[(&["bill_file_free", "bill_open"], Strict)],
@@ -167,10 +177,10 @@ fn programs_of(resource: Resource) -> &'static [(&'static [&'static str], Enforc
         )],
         Resource::Lockedpages => &[(
             &["bill_mapping"],
-            BestEffort(
+            BestEffort(Cow::Borrowed(
                 "mmap(MAP_LOCKED) is refused; mlock(2) asks nobody but RLIMIT_MEMLOCK, which holds for \
                  each process by itself",
-            ),
+            )),
         )],
         _ => &[],
     }
@@ -187,7 +197,7 @@ impl Bills {
             options,
             look: None,
             rows: BTreeMap::new(),
-            works: None,
+            trial: None,
         }
     }
 
@@ -253,11 +263,25 @@ impl Bills {
         if !needed.is_empty() {
             self.try_once(books);
         }
-        if let Some(Err(reason)) = &self.works {
-            for enforcement in self.rows.values_mut() {
-                *enforcement = Enforcement::None(reason.clone());
+        match &self.trial {
+            None | Some(Trial::Refused) => {}
+            Some(Trial::Granted) => {
+                for enforcement in self.rows.values_mut() {
+                    *enforcement = Enforcement::None(NOT_CALLED.to_owned());
+                }
+                self.detach_all_but(&BTreeSet::new());
             }
-            self.detach_all_but(&BTreeSet::new());
+            // They may well work, and may be in force since before us; nobody can promise it.
+            Some(Trial::Failed(why)) => {
+                for enforcement in self.rows.values_mut() {
+                    let known = match enforcement {
+                        Enforcement::None(_) => continue,
+                        Enforcement::Strict => why.clone(),
+                        Enforcement::BestEffort(known) => format!("{known}; {why}"),
+                    };
+                    *enforcement = Enforcement::BestEffort(known.into());
+                }
+            }
         }
         self.write(wanted, books)?;
         self.meet_everybody()
@@ -510,7 +534,7 @@ impl Bills {
 
     /// An attach that succeeds proves nothing (gate.rs): a child that may hold no process makes one.
     fn try_once(&mut self, books: &Books) {
-        if self.works.is_some() {
+        if matches!(self.trial, Some(Trial::Refused | Trial::Granted)) {
             return;
         }
         // Any LSM program of ours will do; this one is put up for the test where nobody wants it.
@@ -523,11 +547,11 @@ impl Bills {
             .load(&fresh, false)
             .and_then(|()| self.fork_as_tester(books));
         self.pins.unlink(fresh.into_iter().rev().map(link));
-        self.works = match outcome {
-            Ok(true) => Some(Ok(())),
-            Ok(false) => Some(Err(NOT_CALLED.to_owned())),
-            Err(error) => Some(Err(format!("beancounters could not be tried: {error}"))),
-        };
+        self.trial = Some(match outcome {
+            Ok(true) => Trial::Refused,
+            Ok(false) => Trial::Granted,
+            Err(error) => Trial::Failed(format!("beancounters could not be tried: {error}")),
+        });
     }
 
     fn fork_as_tester(&self, books: &Books) -> Result<bool, Error> {

@@ -5,12 +5,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bursar_model::{Bean, EventKind, How, Resource, RowBounds};
 use bursar_protocol::{Ask, Reply, RowsChange};
+use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
 
 use crate::hog::Hog;
 use crate::proc::status_of;
@@ -74,6 +76,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "beancounters_under_the_unit_that_is_shipped_refuse_and_are_found_again",
         place: Place::Guest,
         tell: under_unit,
+    },
+    Story {
+        name: "beancounters_that_could_not_be_tried_refuse_all_the_same_and_say_so",
+        place: Place::Guest,
+        tell: untried,
     },
     Story {
         name: "beancounters_never_refuse_root_or_who_has_no_limit",
@@ -939,6 +946,27 @@ fn survive(binaries: &Binaries) -> Result<()> {
 /// As [`survive`] has it: the self-test's child can become somebody else there too.
 fn under_unit(binaries: &Binaries) -> Result<()> {
     survive(&binaries.under_unit())
+}
+
+/// Without CAP_SETUID, as under a unit of somebody's own.
+fn untried(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "beans-untried", "")?;
+    let mut command = world.daemon.command()?;
+    let confine = || Ok(remove_capability_from_bounding_set(CapabilitySet::SETUID)?);
+    // SAFETY: one system call between fork and exec.
+    unsafe { command.pre_exec(confine) };
+    world.daemon.start_as(&mut command)?;
+    let remarks = limit(&world, &ALICE.to_string(), "numproc=10 numfile=20")?;
+    ensure!(remarks.len() >= 2, "{remarks:?}");
+    for remark in &remarks {
+        let says_so = remark.contains("best effort") && remark.contains("CAP_SETUID");
+        ensure!(says_so, "{remark}");
+    }
+    let said = answers(binaries, &format!("uid={ALICE} open=30"))?;
+    ensure!(said == ["open=30: 20 ENFILE×10"], "{said:?}");
+    let files = row(&world, ALICE, Resource::Numfile)?;
+    ensure!(files.failcnt == 10, "{files:?}");
+    Ok(())
 }
 
 fn walk(directory: &std::path::Path) -> Result<Vec<String>> {
