@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The status as metrics: one table says what each is called, what it means and where it comes from, and
-//! both the exposition (OpenMetrics text, which Prometheus and node_exporter's textfile collector read)
-//! and the list in docs/COMMANDS.md are made from it.
+//! both the exposition and the list in docs/COMMANDS.md are made from it.
+//!
+//! The exposition is Prometheus's text format 0.0.4, not OpenMetrics: node_exporter's textfile collector reads
+//! no other and rejects a file with one line that it does not know (`info`); Prometheus reads it too.
 
-use std::fmt;
+use std::fmt::{self, Display, Write};
 
 use bursar_model::{AccountStatus, Bytes, DaemonStatus, GateMode, Resource, Row, TriggerKind};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Registry;
 
 /// Only grows while the kernel half or bursard stays; or how much there is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,6 +20,24 @@ enum Kind {
 enum Value {
     Number(u64),
     Seconds(f64),
+}
+
+impl Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+        })
+    }
+}
+
+impl Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Seconds(number) => number.fmt(f),
+        }
+    }
 }
 
 /// Where it comes from; `None`: not now, or not here.
@@ -399,92 +414,28 @@ const METRICS: &[Metric] = &[
     ),
 ];
 
-/// Labels as the format wants them: the library writes values as they are.
 type Labels = Vec<(&'static str, String)>;
 
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
-}
-
 fn labels_of(account: &AccountStatus) -> Labels {
-    let mut labels = vec![("account", escaped(&account.account))];
+    let mut labels = vec![("account", account.account.clone())];
     labels.extend(account.uid.map(|uid| ("uid", uid.to_string())));
     labels
 }
 
-#[derive(Debug)]
-struct Exposition(DaemonStatus);
-
-impl Collector for Exposition {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        self.about(&mut encoder)?;
-        for metric in METRICS {
-            let values = self.values(metric);
-            if values.is_empty() {
-                continue;
-            }
-            let kind = match metric.kind {
-                Kind::Counter => MetricType::Counter,
-                Kind::Gauge => MetricType::Gauge,
-            };
-            let mut family = encoder.encode_descriptor(metric.name, metric.help, None, kind)?;
-            for (labels, value) in values {
-                if labels.is_empty() {
-                    write(&mut family, metric.kind, value)?;
-                } else {
-                    write(&mut family.encode_family(&labels)?, metric.kind, value)?;
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-fn write(encoder: &mut MetricEncoder<'_>, kind: Kind, value: Value) -> fmt::Result {
-    match (kind, value) {
-        (Kind::Counter, Value::Number(number)) => {
-            encoder.encode_counter::<NoLabelSet, _, u64>(&number, None)
-        }
-        (Kind::Counter, Value::Seconds(number)) => {
-            encoder.encode_counter::<NoLabelSet, _, u64>(&number, None)
-        }
-        (Kind::Gauge, Value::Number(number)) => {
-            encoder.encode_gauge(&i64::try_from(number).unwrap_or(i64::MAX))
-        }
-        (Kind::Gauge, Value::Seconds(number)) => encoder.encode_gauge(&number),
-    }
-}
-
-impl Exposition {
-    /// Version, trigger and gate: words, so labels of a metric that is always 1.
-    fn about(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let half = &self.0.kernel_half;
-        let trigger = match half.trigger {
-            Some(TriggerKind::Bpf) => "bpf",
-            Some(TriggerKind::Trace) => "trace",
-            Some(TriggerKind::Poll) => "poll",
-            None => "none",
+impl Metric {
+    /// As its samples are called.
+    fn full_name(&self) -> String {
+        let ending = match self.kind {
+            Kind::Counter => "_total",
+            Kind::Gauge => "",
         };
-        let gate = match half.gate.mode {
-            GateMode::Strict => "strict",
-            GateMode::BestEffort => "best_effort",
-            GateMode::None => "none",
-        };
-        let labels: Labels = vec![
-            ("version", escaped(&self.0.version)),
-            ("trigger", trigger.into()),
-            ("gate", gate.into()),
-        ];
-        let mut info = encoder.encode_descriptor(ABOUT, ABOUT_HELP, None, MetricType::Info)?;
-        info.encode_info(&labels)
+        format!("bursar_{}{ending}", self.name)
     }
 
-    fn values(&self, metric: &Metric) -> Vec<(Labels, Value)> {
-        let accounts = self.0.accounts.iter();
-        match metric.source {
-            Source::Daemon(of) => of(&self.0)
+    fn samples(&self, status: &DaemonStatus) -> Vec<(Labels, Value)> {
+        let accounts = status.accounts.iter();
+        match self.source {
+            Source::Daemon(of) => of(status)
                 .map(|it| (Labels::new(), it))
                 .into_iter()
                 .collect(),
@@ -506,35 +457,88 @@ impl Exposition {
     }
 }
 
-const ABOUT: &str = "bursard";
+/// The value of a label, between its quotes.
+fn quotable(text: &str) -> String {
+    text.replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+/// What it means, how it is counted, and every sample of one metric.
+fn write_metric(
+    text: &mut String,
+    name: &str,
+    kind: Kind,
+    help: &str,
+    samples: &[(Labels, Value)],
+) -> fmt::Result {
+    // Our own words: one line each, without a backslash.
+    writeln!(text, "# HELP {name} {help}")?;
+    writeln!(text, "# TYPE {name} {kind}")?;
+    for (labels, value) in samples {
+        let labels: Vec<String> = labels
+            .iter()
+            .map(|(name, value)| format!("{name}=\"{}\"", quotable(value)))
+            .collect();
+        match labels.as_slice() {
+            [] => writeln!(text, "{name} {value}")?,
+            labels => writeln!(text, "{name}{{{}}} {value}", labels.join(","))?,
+        }
+    }
+    Ok(())
+}
+
+const ABOUT: &str = "bursar_bursard_info";
 const ABOUT_HELP: &str = "Its version, what decides, and what refuses growth";
 
-/// The status as OpenMetrics text.
+/// Version, trigger and gate: words, so labels of a metric that is always 1.
+fn about(status: &DaemonStatus) -> Labels {
+    let half = &status.kernel_half;
+    let trigger = match half.trigger {
+        Some(TriggerKind::Bpf) => "bpf",
+        Some(TriggerKind::Trace) => "trace",
+        Some(TriggerKind::Poll) => "poll",
+        None => "none",
+    };
+    let gate = match half.gate.mode {
+        GateMode::Strict => "strict",
+        GateMode::BestEffort => "best_effort",
+        GateMode::None => "none",
+    };
+    vec![
+        ("version", status.version.clone()),
+        ("trigger", trigger.into()),
+        ("gate", gate.into()),
+    ]
+}
+
+/// The status in text format 0.0.4.
 pub(crate) fn exposition(status: &DaemonStatus) -> Result<String, fmt::Error> {
-    let mut registry = Registry::with_prefix("bursar");
-    registry.register_collector(Box::new(Exposition(status.clone())));
     let mut text = String::new();
-    encode(&mut text, &registry)?;
+    let always = [(about(status), Value::Number(1))];
+    write_metric(&mut text, ABOUT, Gauge, ABOUT_HELP, &always)?;
+    for metric in METRICS {
+        let samples = metric.samples(status);
+        if !samples.is_empty() {
+            let name = metric.full_name();
+            write_metric(&mut text, &name, metric.kind, metric.help, &samples)?;
+        }
+    }
     Ok(text)
 }
 
 /// Every metric with its kind and meaning.
 pub(crate) fn list() -> String {
     let named = METRICS.iter().map(|metric| {
-        let (ending, kind) = match metric.kind {
-            Kind::Counter => ("_total", "counter"),
-            Kind::Gauge => ("", "gauge"),
-        };
         let labels = match metric.source {
             Source::Daemon(_) => "",
             Source::Account(_) => "{account,uid}",
             Source::Row(_) => "{account,uid,resource}",
         };
-        let name = format!("bursar_{}{ending}{labels}", metric.name);
-        format!("{name}\n    {kind}. {}\n", metric.help)
+        let Metric { kind, help, .. } = metric;
+        format!("{}{labels}\n    {kind}. {help}\n", metric.full_name())
     });
-    let about =
-        format!("bursar_{ABOUT}_info{{version,trigger,gate}}\n    always 1. {ABOUT_HELP}\n");
+    let about = format!("{ABOUT}{{version,trigger,gate}}\n    always 1. {ABOUT_HELP}\n");
     named.chain([about]).collect()
 }
 
@@ -568,10 +572,39 @@ mod tests {
         };
         let text = exposition(&status).unwrap();
         for metric in METRICS {
-            let name = format!("\nbursar_{}", metric.name);
+            let name = format!("\n{}", metric.full_name());
             assert!(text.contains(&name), "{name} in {text}");
         }
+        assert_understood(&text);
         assert_snapshot!(text);
+    }
+
+    /// As node_exporter's textfile collector does (prometheus/common expfmt, text format 0.0.4): of other types
+    /// it rejects the whole file, and what is said of another name than the samples' is lost.
+    fn assert_understood(text: &str) {
+        let mut told = std::collections::BTreeSet::new();
+        let mut lines = text.lines().peekable();
+        while let Some(line) = lines.next() {
+            let (name, help) = line
+                .strip_prefix("# HELP ")
+                .and_then(|rest| rest.split_once(' '))
+                .unwrap_or_else(|| panic!("not what it means: {line}"));
+            assert!(!help.contains('\\'), "{line}");
+            assert!(told.insert(name), "{name} comes twice");
+            let line = lines.next().unwrap();
+            let kind = line.strip_prefix(&format!("# TYPE {name} ")).unwrap();
+            assert!(["counter", "gauge"].contains(&kind), "{line}");
+            let mut samples = 0;
+            while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
+                let end = line.find(['{', ' ']).unwrap();
+                assert_eq!(&line[..end], name, "{line}");
+                let (_, value) = line.rsplit_once(' ').unwrap();
+                assert!(value.parse::<f64>().is_ok(), "{line}");
+                samples += 1;
+            }
+            assert!(samples > 0, "{name} has no sample");
+        }
+        assert!(text.ends_with('\n'));
     }
 
     #[test]
@@ -591,5 +624,6 @@ mod tests {
         status.error_bound_bytes = Bytes::MAX;
         let text = exposition(&status).unwrap();
         assert!(!text.contains("\nbursar_error_bound"), "{text}");
+        assert_understood(&text);
     }
 }
