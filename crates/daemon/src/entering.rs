@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd;
 
-use bursar_host::Pidfd;
+use bursar_host::{Pidfd, Status};
 use bursar_kernel::{Members, MembersReader};
 use bursar_model::{AccountId, Pid, Uid, Who};
 use bursar_protocol::{ErrorKind, Refusal};
@@ -61,9 +61,10 @@ pub(crate) fn enter(steward: &mut Steward, asker: Asker, who: &Who) -> Result<St
     };
     let pidfd = Pidfd::open(asker.pid).map_err(|error| failed(&error))?;
     let pidfd = pidfd.ok_or_else(|| failed(&"it has ended"))?;
+    let status = steward.proc().status(asker.pid).ok().flatten();
     // The number may have changed hands since the connection was made; then to somebody else's, or to
     // another process of the same user, who could have entered it himself.
-    if owner_of(steward, asker) != Some(asker.uid) {
+    if status.as_ref().map(|it| it.uid) != Some(asker.uid) {
         let message = format!(
             "process {} is not, or not only, a process of uid {}: only its own user can enter it",
             asker.pid, asker.uid
@@ -86,10 +87,21 @@ pub(crate) fn enter(steward: &mut Steward, asker: Asker, who: &Who) -> Result<St
             Err(refusal(ErrorKind::Refused, message))
         }
         Some(_) => Ok(permitted),
+        None if !is_alone(status.as_ref()) => Err(has_threads(asker, who)),
         None => {
             members
                 .enter(pidfd.as_fd(), id)
                 .map_err(|error| failed(&error))?;
+            // In this order: a thread that executed since has become the leader before it is alone.
+            let status = steward.proc().status(asker.pid).ok().flatten();
+            let is_in = is_alone(status.as_ref())
+                && matches!(members.of(pidfd.as_fd()), Ok(Some(now)) if now == id);
+            if !is_in {
+                members
+                    .take_back(pidfd.as_fd())
+                    .map_err(|error| failed(&error))?;
+                return Err(has_threads(asker, who));
+            }
             // He is in it whatever becomes of this: the next look would charge him as well.
             if let Err(error) = steward.governor.catch_up() {
                 tracing::warn!(%error, account = %who, "who has entered is not on the account's bill yet");
@@ -98,6 +110,21 @@ pub(crate) fn enter(steward: &mut Steward, asker: Asker, who: &Who) -> Result<St
             Ok(permitted)
         }
     }
+}
+
+fn is_alone(status: Option<&Status>) -> bool {
+    status.is_some_and(|it| it.threads == 1)
+}
+
+/// A membership is its first thread's, and the others' only as long as he is the first (entered.bpf.h): one
+/// that executes takes his place and would be outside. Threads made inside are members by themselves.
+fn has_threads(asker: Asker, who: &Who) -> Refusal {
+    let message = format!(
+        "process {} cannot enter {who}: it has more than one thread, or had a moment ago; start the program \
+         inside, with bursar run --account {who} -- CMD",
+        asker.pid
+    );
+    refusal(ErrorKind::Refused, message)
 }
 
 /// The account's name, if this user may enter it.

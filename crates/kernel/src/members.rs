@@ -63,6 +63,28 @@ impl Members {
         )
     }
 
+    /// Takes back an entry that is not to be. Whom the process has begotten since, threads too,
+    /// stays in the account.
+    ///
+    /// # Errors
+    /// When the map cannot be written. Who is in no account, or has ended, is none.
+    pub fn take_back(&self, pidfd: BorrowedFd<'_>) -> Result<(), Error> {
+        let key = pidfd.as_raw_fd().to_ne_bytes();
+        match self.map.delete(&key) {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
+                return Err(Error::io("take back that a process entered an account")(
+                    error,
+                ));
+            }
+            _ => {}
+        }
+        call::run(
+            self.note_entry.as_fd(),
+            "take back that a process entered an account",
+            &mut [],
+        )
+    }
+
     fn write(&self, pidfd: BorrowedFd<'_>, account: AccountId) -> Result<(), Error> {
         let value = membership {
             account: account.get(),

@@ -32,6 +32,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: escapes,
     },
     Story {
+        name: "an_entered_account_cannot_be_left_by_a_thread_that_was_there_before",
+        place: Place::Anywhere,
+        tell: threads,
+    },
+    Story {
         name: "an_entered_account_is_for_those_it_is_granted_to",
         place: Place::Anywhere,
         tell: granted_only,
@@ -248,6 +253,45 @@ fn escapes(binaries: &Binaries) -> Result<()> {
     until("everything being given back", || {
         Ok((held(&world, "=bursar-render")? == 0).then_some(()))
     })
+}
+
+/// Who was let in is inside, whichever of his threads executes and makes the first one give way.
+fn threads(binaries: &Binaries) -> Result<()> {
+    let world = stage(binaries, "threads", "")?;
+    let socket = world.daemon.socket().display().to_string();
+    let ask = |trick: &str| -> Result<bool> {
+        let steps = format!("uid={ALICE} {trick}={socket}:=bursar-render hold=20M say=there pause");
+        let mut hog = world.hog(&steps)?;
+        let answer = hog.next_line()?;
+        hog.hear("there")?;
+        let is_in = answer.starts_with("{\"entered\"");
+        ensure!(
+            is_in || answer.contains("bursar run --account =bursar-render"),
+            "{answer}"
+        );
+        let charged = || anyhow::Ok((held(&world, "=bursar-render")?, held(&world, "60410")?));
+        until("who executed being charged", || {
+            let (inside, outside) = charged()?;
+            // A thread born while its process was in for a moment is in, though its process is not.
+            let may_be_outside = !is_in && outside >= 20 * MIB;
+            let may_be_inside = is_in || trick == "thread-asking";
+            let is_inside = may_be_inside && inside >= 20 * MIB;
+            Ok((is_inside || may_be_outside).then_some(()))
+        })
+        .with_context(|| answer.clone())?;
+        hog.finish()?;
+        until("everything being given back", || {
+            Ok((charged()? == (0, 0)).then_some(()))
+        })?;
+        Ok(is_in)
+    };
+    ensure!(!ask("thread-asked")?, "two threads were let in");
+    let mut let_in = 0;
+    for _ in 0..20 {
+        let_in += u32::from(ask("thread-asking")?);
+    }
+    println!("        with a thread made behind the question {let_in} of 20 were let in");
+    Ok(())
 }
 
 fn granted_only(binaries: &Binaries) -> Result<()> {

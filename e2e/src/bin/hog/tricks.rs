@@ -43,6 +43,9 @@
 //! | `pipes=SIZE` | fills pipes |
 //! | `sockets=SIZE` | fills socket buffers |
 //! | `cling=SOCKET` | keeps twenty connections to bursard; says how many it let in, and its own account |
+//! | `thread-asked=SOCKET:ACCOUNT` | asks to be let into an account while there is a second thread, which then does the rest in a fresh image |
+//! | `thread-asking=SOCKET:ACCOUNT` | the same, and the thread is made behind the question and waits for no answer |
+//! | `answer=FD` | prints the line that comes from a descriptor |
 //! | `gift=SIZE` | a page of each huge page goes into a pipe, and the memory away |
 
 use std::fs::File;
@@ -284,6 +287,18 @@ pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]
             }
         }
         "cling" => cling(step, value),
+        "thread-asked" => ask_beside_a_thread(step, value, rest, true),
+        "thread-asking" => ask_beside_a_thread(step, value, rest, false),
+        "answer" => {
+            // SAFETY: a descriptor that nobody else in this image knows.
+            let stream = unsafe { UnixStream::from_raw_fd(number(step, value) as RawFd) };
+            let mut answer = String::new();
+            if let Err(why) = BufReader::new(stream).read_line(&mut answer) {
+                fail(step, why);
+            }
+            print!("{answer}");
+            let _ = std::io::stdout().flush();
+        }
         "remove" => {
             if let Err(why) = std::fs::remove_file(value) {
                 fail(step, why);
@@ -767,4 +782,46 @@ fn cling(step: &str, socket: &str) {
     println!("cling: {got} of 20");
     println!("pays into: {}", payer.as_deref().unwrap_or("nobody"));
     let _ = std::io::stdout().flush();
+}
+
+/// The leader asks and the other thread executes, which makes it the leader.
+fn ask_beside_a_thread(step: &str, value: &str, rest: &[String], is_first: bool) -> ! {
+    use std::os::unix::process::CommandExt;
+
+    let (socket, account) = split(step, value);
+    let mut stream = UnixStream::connect(socket).unwrap_or_else(|why| fail(step, why));
+    // SAFETY: a flag of a descriptor of ours: the fresh image is to have it.
+    unsafe { libc::fcntl(stream.as_raw_fd(), libc::F_SETFD, 0) };
+    let mut steps = vec![format!("answer={}", stream.as_raw_fd())];
+    steps.extend_from_slice(rest);
+    let (tell, told) = std::sync::mpsc::channel();
+    let execute = move || {
+        let _ = told.recv();
+        let me = std::env::current_exe().unwrap_or_else(|why| fail("exec", why));
+        let why = std::process::Command::new(me).args(&steps).exec();
+        fail("exec", why)
+    };
+    let question = format!("{{\"version\":1,\"ask\":\"enter\",\"account\":\"{account}\"}}\n");
+    let mut ask = || {
+        if let Err(why) = stream.write_all(question.as_bytes()) {
+            fail(step, why);
+        }
+    };
+    if is_first {
+        std::thread::spawn(execute);
+        ask();
+        let mut byte = 0_u8;
+        // SAFETY: a byte of ours; it stays to be read.
+        unsafe {
+            let byte = (&raw mut byte).cast();
+            libc::recv(stream.as_raw_fd(), byte, 1, libc::MSG_PEEK)
+        };
+    } else {
+        ask();
+        std::thread::spawn(execute);
+    }
+    let _ = tell.send(());
+    loop {
+        std::thread::park();
+    }
 }
