@@ -195,7 +195,22 @@ fn limits_are_cleared_and_shown() {
     assert_eq!(
         daemon.asked().ask,
         Ask::ClearLimit {
-            who: "=render".parse().unwrap()
+            who: "=render".parse().unwrap(),
+            force: false
+        }
+    );
+    let daemon = Daemon::answering(&Reply::Changed {
+        remarks: Vec::new(),
+    });
+    let forced = daemon
+        .bursar(&["limit", "clear", "=render", "--force"])
+        .output();
+    assert!(forced.unwrap().status.success());
+    assert_eq!(
+        daemon.asked().ask,
+        Ask::ClearLimit {
+            who: "=render".parse().unwrap(),
+            force: true
         }
     );
 

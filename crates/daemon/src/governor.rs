@@ -5,17 +5,18 @@
 mod bpf;
 mod ledger;
 mod poll;
+mod prospect;
 mod scan;
 mod sentry;
 mod surveyor;
 mod trace;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 
 use anyhow::{Result, bail};
 use bursar_kernel::{DirtyPages, Enforcement, Members, RowReading, Sight};
-use bursar_model::{AccountId, Bounds, Bytes, Correction, KernelHalfStatus, Resource};
+use bursar_model::{AccountId, Bounds, Bytes, Correction, KernelHalfStatus, Resource, Uid};
 use bursar_policy::Plan;
 
 pub(crate) use bpf::BpfGovernor;
@@ -75,8 +76,12 @@ pub(crate) trait Governor: Holdings {
     /// All accounts.
     fn readings(&self) -> Vec<Reading>;
 
-    /// What an account holds now, exactly, opened for the question if need be.
-    fn measure(&mut self, id: AccountId) -> Result<Bytes>;
+    /// What accounts would hold now, exactly, if these users paid into them and nobody else. Whatever has
+    /// to be opened for the question is closed again.
+    fn measure(
+        &mut self,
+        prospects: &BTreeMap<AccountId, BTreeSet<Uid>>,
+    ) -> Result<BTreeMap<AccountId, Bytes>>;
 
     /// Counts anew, now; what follows from it is for [`Self::drain`].
     fn recount(&mut self) -> Result<()> {

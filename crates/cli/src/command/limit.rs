@@ -66,6 +66,9 @@ pub(crate) struct Show {
 pub(crate) struct Clear {
     /// Whose limit
     who: Who,
+    /// Also when somebody falls back to a limit below what he holds, and will be killed for it
+    #[arg(long)]
+    force: bool,
 }
 
 macro_rules! who {
@@ -177,6 +180,7 @@ impl Clear {
             caller,
             Ask::ClearLimit {
                 who: self.who.clone(),
+                force: self.force,
             },
         )?;
         let done = Done {

@@ -19,6 +19,7 @@ use bursar_model::{
 use bursar_policy::Plan;
 
 use super::ledger::Ledger;
+use super::prospect::Prospects;
 use super::sentry::{Powers, Sentry, Tidings};
 use super::surveyor::{Method, Tally, send_out};
 use super::{Governor, Reading};
@@ -114,6 +115,7 @@ impl BpfGovernor {
     /// Accounts that the plan does not have: `default` keeps or takes over those of single users,
     /// the others are closed.
     fn retire(&mut self, plan: &Plan, existing: &[AccountReading]) -> Result<()> {
+        let mut closed = BTreeSet::new();
         for account in existing.iter().filter(|it| it.is_open) {
             if plan.accounts.contains_key(&account.id) {
                 continue;
@@ -129,10 +131,12 @@ impl BpfGovernor {
                     let pages = self.to_pages(&bounds, measure);
                     self.half.books().set_bounds(slot, pages)?;
                 }
-                _ => self.half.books().close_account(account.slot)?,
+                _ => {
+                    closed.insert(account.slot);
+                }
             }
         }
-        Ok(())
+        Ok(self.half.books().close_accounts(&closed)?)
     }
 
     fn establish(&mut self, plan: &Plan) -> Result<bool> {
@@ -187,6 +191,42 @@ impl BpfGovernor {
             }
         }
         Ok(())
+    }
+
+    /// The kernel half gives accounts that it opens itself a slot that was nobody's before: few are used up
+    /// for a question.
+    fn spare_slots(&self) -> usize {
+        (self.half.books().capacity() / 16).max(1)
+    }
+
+    /// What those hold who pay into nothing, by accounts opened for the question.
+    fn count_apart(&self, ids: &[AccountId]) -> Result<BTreeMap<AccountId, Pages>> {
+        let books = self.half.books();
+        let mut opened = BTreeMap::new();
+        let laid = ids.iter().try_for_each(|&id| {
+            let slot = books.open_account(id, false, !self.in_charge, History::default())?;
+            opened.insert(id, slot);
+            if id.uid().is_none() {
+                books.let_pay(Uid::new(id.get()), slot)?;
+            }
+            Ok(())
+        });
+        let counted = laid.and_then(|()| {
+            // First, for the re-sum takes over what was counted. Where it cannot be done, or not to the end,
+            // what processes map counts, as ever.
+            let _ = self.half.count_files();
+            self.half.resum_now()
+        });
+        let held = |slot: Slot| books.account(slot).map(|it| it.held);
+        let found = opened
+            .iter()
+            .filter_map(|(&id, &slot)| Some((id, held(slot)?)));
+        let found = found.collect();
+        books.close_accounts(&opened.into_values().collect())?;
+        // A slot is free for another when nothing is charged to it any more.
+        self.half.resum_now()?;
+        counted?;
+        Ok(found)
     }
 
     fn to_reading(&self, account: &AccountReading) -> Reading {
@@ -272,7 +312,8 @@ impl Holdings for BpfGovernor {
             .filter(is_it)
             .or_else(|| books.accounts().find(is_it));
         let Some(account) = found else {
-            return self.measure(id);
+            let alone = BTreeMap::from([(id, id.uid().into_iter().collect())]);
+            return Ok(self.measure(&alone)?.remove(&id).unwrap_or_default());
         };
         self.slots.insert(id, account.slot);
         Ok(account.held.to_bytes(self.page()))
@@ -366,27 +407,21 @@ impl Governor for BpfGovernor {
         Ok(())
     }
 
-    fn measure(&mut self, id: AccountId) -> Result<Bytes> {
-        let known = self
-            .half
-            .books()
-            .accounts()
-            .find(|it| it.id == id && it.is_open);
-        let slot = match known {
-            Some(account) => account.slot,
-            None => self.open(id, false)?,
-        };
-        let counted = self.half.resum_now();
-        let held = self
-            .half
-            .books()
-            .account(slot)
-            .map_or(Bytes::ZERO, |it| it.held.to_bytes(self.page()));
-        if known.is_none() {
-            self.half.books().close_account(slot)?;
+    fn measure(
+        &mut self,
+        prospects: &BTreeMap<AccountId, BTreeSet<Uid>>,
+    ) -> Result<BTreeMap<AccountId, Bytes>> {
+        let found = Prospects::find(self.half.books(), prospects)?;
+        let mut counted = BTreeMap::new();
+        for some in found.uncounted().chunks(self.spare_slots()) {
+            counted.extend(self.count_apart(some)?);
         }
-        counted?;
-        Ok(held)
+        if counted.is_empty() {
+            self.half.resum_now()?;
+        }
+        let page = self.page();
+        let held = found.held(self.half.books(), &counted)?.into_iter();
+        Ok(held.map(|(id, pages)| (id, pages.to_bytes(page))).collect())
     }
 
     fn members(&self) -> Option<&Members> {

@@ -2,12 +2,13 @@
 //! The poll trigger: a look at all of /proc every 200 ms. It exists for machines without BPF and as
 //! the comparison in the benchmarks: what S1 section 2.2 says of it holds.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_host::Timer;
-use bursar_model::{AccountId, Bytes, KernelHalfStatus, Trigger, TriggerKind};
+use bursar_model::{AccountId, Bytes, KernelHalfStatus, Trigger, TriggerKind, Uid};
 use bursar_policy::Plan;
 
 use super::scan::Scan;
@@ -36,7 +37,7 @@ impl PollGovernor {
 impl Holdings for PollGovernor {
     /// The last look may be 200 ms old: a promise needs a look of its own.
     fn held_now(&mut self, id: AccountId) -> Result<Bytes> {
-        self.measure(id)
+        self.scan.held_of(id)
     }
 
     fn slack(&self) -> Bytes {
@@ -64,8 +65,11 @@ impl Governor for PollGovernor {
         self.scan.readings()
     }
 
-    fn measure(&mut self, id: AccountId) -> Result<Bytes> {
-        self.scan.measure(id)
+    fn measure(
+        &mut self,
+        prospects: &BTreeMap<AccountId, BTreeSet<Uid>>,
+    ) -> Result<BTreeMap<AccountId, Bytes>> {
+        self.scan.measure(prospects)
     }
 
     fn status(&self) -> KernelHalfStatus {

@@ -6,10 +6,10 @@
 //! count twice, a dead first thread hides its process's memory, and what a process allocates between
 //! two scans is seen late.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use anyhow::{Context, Result};
-use bursar_host::{Proc, StartTime, clock};
+use bursar_host::{Memory, Proc, StartTime, clock};
 use bursar_model::{
     AccountId, Bounds, Bytes, KernelHalfStatus, Nanos, Pid, Trigger, TriggerKind, Uid,
 };
@@ -164,13 +164,6 @@ impl Scan {
         let (id, _) = self.payers.of(status.uid)?;
         let memory = status.memory?;
         let stat = self.proc.stat(pid).ok().flatten()?;
-        let mut held = memory.rss_anon.saturating_add(memory.rss_shmem);
-        held = if self.counts_files {
-            memory.rss()
-        } else {
-            held.saturating_add(memory.swap)
-                .saturating_add(memory.page_tables)
-        };
         let adj = self
             .proc
             .process(pid)
@@ -185,7 +178,7 @@ impl Scan {
             pid,
             start: stat.start,
             comm: stat.comm.as_bytes().to_vec(),
-            held,
+            held: self.counted(&memory),
             is_dying: is_condemned || status.is_kill_pending || stat.state.is_dead(),
             is_protected: pid.get() <= 1 || pid.get() == std::process::id() || adj <= -1000,
         };
@@ -347,27 +340,48 @@ impl Scan {
     }
 
     /// What an account's processes hold now.
-    pub(super) fn measure(&self, id: AccountId) -> Result<Bytes> {
-        let users = self.payers.payers_of(id);
-        let mut held = Bytes::ZERO;
-        for pid in self
-            .proc
-            .pids()
-            .context("list /proc")?
-            .filter_map(Result::ok)
-        {
+    pub(super) fn held_of(&self, id: AccountId) -> Result<Bytes> {
+        let users = self.payers.payers_of(id).into_iter().collect();
+        let held = self.measure(&BTreeMap::from([(id, users)]))?;
+        Ok(held.get(&id).copied().unwrap_or_default())
+    }
+
+    /// What the processes of each of these sets of users hold now.
+    pub(super) fn measure(
+        &self,
+        prospects: &BTreeMap<AccountId, BTreeSet<Uid>>,
+    ) -> Result<BTreeMap<AccountId, Bytes>> {
+        let mut by_user: BTreeMap<Uid, Bytes> = BTreeMap::new();
+        let pids = self.proc.pids().context("list /proc")?;
+        for pid in pids.filter_map(Result::ok) {
             let Ok(Some(status)) = self.proc.status(pid) else {
                 continue;
             };
-            if let (true, Some(memory)) = (users.contains(&status.uid), status.memory) {
-                let part = memory.rss_anon.saturating_add(memory.rss_shmem);
-                held = held.saturating_add(if self.counts_files {
-                    memory.rss()
-                } else {
-                    part
-                });
+            let is_dying = status.is_kill_pending || status.is_dead;
+            if let (Some(memory), false) = (status.memory, is_dying) {
+                let held = by_user.entry(status.uid).or_default();
+                *held = held.saturating_add(self.counted(&memory));
             }
         }
-        Ok(held)
+        let sum = |users: &BTreeSet<Uid>| {
+            let held = users.iter().filter_map(|uid| by_user.get(uid));
+            held.fold(Bytes::ZERO, |sum, held| sum.saturating_add(*held))
+        };
+        Ok(prospects
+            .iter()
+            .map(|(&id, users)| (id, sum(users)))
+            .collect())
+    }
+
+    /// What of a process's memory counts.
+    fn counted(&self, memory: &Memory) -> Bytes {
+        if self.counts_files {
+            return memory.rss();
+        }
+        memory
+            .rss_anon
+            .saturating_add(memory.rss_shmem)
+            .saturating_add(memory.swap)
+            .saturating_add(memory.page_tables)
     }
 }

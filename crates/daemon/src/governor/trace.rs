@@ -7,7 +7,7 @@
 //! each costs the kernel an exact sum over all CPUs: it exists for machines without BPF and as the
 //! comparison in the benchmarks. Sums only decide *when* the killer looks; it looks at /proc.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -219,7 +219,7 @@ fn lost(line: &[u8]) -> Option<u64> {
 impl Holdings for TraceGovernor {
     /// What the pipe has told is behind what happened: a promise needs a look of its own.
     fn held_now(&mut self, id: AccountId) -> Result<Bytes> {
-        self.measure(id)
+        self.scan.held_of(id)
     }
 
     fn slack(&self) -> Bytes {
@@ -278,8 +278,11 @@ impl Governor for TraceGovernor {
         Ok(())
     }
 
-    fn measure(&mut self, id: AccountId) -> Result<Bytes> {
-        self.scan.measure(id)
+    fn measure(
+        &mut self,
+        prospects: &BTreeMap<AccountId, BTreeSet<Uid>>,
+    ) -> Result<BTreeMap<AccountId, Bytes>> {
+        self.scan.measure(prospects)
     }
 
     fn status(&self) -> KernelHalfStatus {

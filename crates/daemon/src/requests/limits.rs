@@ -7,6 +7,7 @@ use bursar_policy::Plan;
 use bursar_protocol::{ErrorKind, LimitChange, LimitEntry, Refusal, Reply};
 
 use super::{Answer, only_root, refusal};
+use crate::scope::present;
 use crate::steward::Steward;
 
 /// Names of one limit's accounts in a reply.
@@ -75,34 +76,66 @@ pub(super) fn config_refusal(error: &ConfigError) -> Refusal {
     refusal(kind, error.to_string())
 }
 
-/// What a changed plan would put below what is held: account, held, new limit.
-fn too_low(steward: &mut Steward, new: &Plan) -> Result<Vec<(AccountId, Bytes, Bytes)>, Refusal> {
-    let mut found = Vec::new();
-    let old = steward.roster.plan().clone();
+/// An account that a changed plan would put over its limit.
+struct Over {
+    name: String,
+    held: Bytes,
+    limit: Bytes,
+    /// Further ones.
+    others: usize,
+}
+
+impl Over {
+    fn others(&self) -> String {
+        match self.others {
+            0 => String::new(),
+            1 => ", and one more account is over its".to_owned(),
+            count => format!(", and {count} more accounts are over theirs"),
+        }
+    }
+}
+
+/// Who would have somebody killed at once if this plan were put in force: whose account it makes tighter,
+/// with what is held now by all who will pay into it.
+fn too_low(steward: &mut Steward, new: &Plan) -> Result<Option<Over>, Refusal> {
     let failed = |error: anyhow::Error| refusal(ErrorKind::Failed, format!("{error:#}"));
-    for (&id, planned) in &new.accounts {
-        let Some(limit) = planned.bounds.limit() else {
-            continue;
-        };
-        let before = old.accounts.get(&id);
-        if before.is_some_and(|it| it.bounds == planned.bounds && it.payers == planned.payers) {
-            continue;
-        }
-        let held = steward.governor.measure(id).map_err(failed)?;
-        if held > limit {
-            found.push((id, held, limit));
-        }
+    let old = steward.roster.plan();
+    let mut ordinary = old.payers();
+    if new.lowers_default(old) {
+        ordinary.extend(present(steward.proc()).map_err(|error| failed(error.into()))?);
     }
-    if new.default != old.default
-        && let Some(limit) = new.default.and_then(|bounds| bounds.limit())
-    {
-        let readings = steward.governor.readings();
-        let over = readings
-            .iter()
-            .filter(|it| it.is_default && it.held > limit);
-        found.extend(over.map(|it| (it.id, it.held, limit)));
+    ordinary.retain(|&uid| steward.scope.covers(uid));
+    let tightened = new.tightened(old, &ordinary);
+    if tightened.is_empty() {
+        return Ok(None);
     }
-    Ok(found)
+    let prospects = tightened
+        .iter()
+        .map(|(&id, it)| (id, it.payers.clone()))
+        .collect();
+    let held = steward.governor.measure(&prospects).map_err(failed)?;
+    let over: Vec<(AccountId, Bytes, Bytes)> = held
+        .into_iter()
+        .filter_map(|(id, held)| {
+            let limit = tightened.get(&id)?.limit;
+            (held > limit).then_some((id, held, limit))
+        })
+        .collect();
+    // The one that is furthest over, for that is what has to be chosen anew.
+    let worst = over.iter().max_by_key(|(_, held, _)| *held);
+    let Some(&(id, held, limit)) = worst else {
+        return Ok(None);
+    };
+    let name = match new.accounts.get(&id) {
+        Some(planned) if id.uid().is_none() => planned.who.to_string(),
+        _ => steward.roster.name_of(id).0,
+    };
+    Ok(Some(Over {
+        name,
+        held,
+        limit,
+        others: over.len().saturating_sub(1),
+    }))
 }
 
 pub(super) fn set(steward: &mut Steward, uid: Uid, change: LimitChange) -> Answer {
@@ -116,20 +149,14 @@ pub(super) fn set(steward: &mut Steward, uid: Uid, change: LimitChange) -> Answe
         .set(&who, memory)
         .map_err(|error| config_refusal(&error))?;
     let plan = steward.roster.plan_with(&limits);
-    let over = if force {
-        Vec::new()
-    } else {
-        too_low(steward, &plan)?
-    };
-    if let Some(&(id, held, limit)) = over.first() {
-        let name = steward.roster.name_of(id).0;
-        let others = match over.len() {
-            1 => String::new(),
-            count => format!(", and {} more accounts are over it", count - 1),
-        };
+    if !force && let Some(over) = too_low(steward, &plan)? {
+        let Over {
+            name, held, limit, ..
+        } = &over;
         let message = format!(
-            "{name} holds {held} now, more than the new limit of {limit}{others}: setting it would kill \
-             at once; wait, choose a larger limit, or add --force"
+            "{name} holds {held} now, more than the new limit of {limit}{}: setting it would kill at once; \
+             wait, choose a larger limit, or add --force",
+            over.others()
         );
         return Err(refusal(ErrorKind::Refused, message));
     }
@@ -147,7 +174,7 @@ pub(super) fn set(steward: &mut Steward, uid: Uid, change: LimitChange) -> Answe
     })
 }
 
-pub(super) fn clear(steward: &mut Steward, uid: Uid, who: &Who) -> Answer {
+pub(super) fn clear(steward: &mut Steward, uid: Uid, who: &Who, force: bool) -> Answer {
     only_root(uid, "clear limits")?;
     let mut limits = steward.roster.limits().clone();
     if !limits.clear(who).map_err(|error| config_refusal(&error))? {
@@ -157,6 +184,17 @@ pub(super) fn clear(steward: &mut Steward, uid: Uid, who: &Who) -> Answer {
         ));
     }
     let plan = steward.roster.plan_with(&limits);
+    if !force && let Some(over) = too_low(steward, &plan)? {
+        let Over {
+            name, held, limit, ..
+        } = &over;
+        let message = format!(
+            "{name} holds {held} now, more than the limit of {limit} that holds without this one{}: \
+             clearing it would kill at once; wait, raise the other limit first, or add --force",
+            over.others()
+        );
+        return Err(refusal(ErrorKind::Refused, message));
+    }
     put_in_force(steward, limits, plan)?;
     steward.note(
         EventKind::LimitChanged,

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What accounts would hold if others paid into them than do: asked of the kernel half before a limit is
+//! set that would kill at once.
+//!
+//! Nobody's account changes for it. Who has one of his own is read there; of who pays into a shared one his
+//! part is read, by his processes' records. Who pays into none is counted nowhere yet: for him the governor
+//! opens an account without bounds and closes it again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bursar_kernel::{Books, Error, Slot};
+use bursar_model::{AccountId, Pages, Uid};
+
+/// Where a prospect's parts lie.
+#[derive(Debug, Default)]
+struct Parts {
+    whole: BTreeSet<Slot>,
+    /// Of shared accounts.
+    members: BTreeSet<(Slot, Uid)>,
+    /// Of its own account, who would not pay into it any more.
+    leavers: BTreeSet<(Slot, Uid)>,
+    /// Accounts that there are none of yet.
+    uncounted: BTreeSet<AccountId>,
+}
+
+/// Accounts as they would be.
+#[derive(Debug)]
+pub(super) struct Prospects(BTreeMap<AccountId, Parts>);
+
+impl Prospects {
+    /// Finds where everybody is counted who would pay into these.
+    pub(super) fn find(
+        books: &Books,
+        prospects: &BTreeMap<AccountId, BTreeSet<Uid>>,
+    ) -> Result<Self, Error> {
+        let paying: BTreeMap<Uid, Slot> = books.payers()?.into_iter().collect();
+        let found = prospects
+            .iter()
+            .map(|(&id, users)| (id, Parts::find(books, &paying, id, users)));
+        Ok(Self(found.collect()))
+    }
+
+    pub(super) fn uncounted(&self) -> Vec<AccountId> {
+        let all = self.0.values().flat_map(|it| &it.uncounted);
+        all.copied().collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// What each of them holds by now; `counted`: those that were uncounted.
+    pub(super) fn held(
+        &self,
+        books: &Books,
+        counted: &BTreeMap<AccountId, Pages>,
+    ) -> Result<BTreeMap<AccountId, Pages>, Error> {
+        let shared = self.0.values().flat_map(|it| it.members.union(&it.leavers));
+        let held_in = books.parts(&shared.map(|&(slot, _)| slot).collect())?;
+        let held = self.0.iter().map(|(&id, parts)| {
+            let accounts = parts.whole.iter().filter_map(|&slot| books.account(slot));
+            let whole = accounts.map(|it| it.held);
+            let members = parts
+                .members
+                .iter()
+                .filter_map(|it| held_in.get(it))
+                .copied();
+            let apart = parts
+                .uncounted
+                .iter()
+                .filter_map(|it| counted.get(it))
+                .copied();
+            let leavers = parts
+                .leavers
+                .iter()
+                .filter_map(|it| held_in.get(it))
+                .copied();
+            let all = sum(whole.chain(members).chain(apart));
+            (id, Pages::new(all.saturating_sub(sum(leavers))))
+        });
+        Ok(held.collect())
+    }
+}
+
+impl Parts {
+    fn find(
+        books: &Books,
+        paying: &BTreeMap<Uid, Slot>,
+        id: AccountId,
+        users: &BTreeSet<Uid>,
+    ) -> Self {
+        let paid_by = |uid: Uid| {
+            let slot = *paying.get(&uid)?;
+            Some((slot, books.account(slot)?.id))
+        };
+        let mut parts = Self::default();
+        // Who has entered a shared account pays by its number, as if that were a uid.
+        let number = Uid::new(id.get());
+        let own = paid_by(number).filter(|&(_, whose)| whose == id);
+        let own = own.map(|(slot, _)| slot);
+        parts.whole.extend(own);
+        if own.is_none() && id.uid().is_none() {
+            // Its processes may have entered it before it was taken away.
+            parts.uncounted.insert(id);
+        }
+        let leaves = |uid: &Uid| *uid != number && !users.contains(uid);
+        let members = paying.iter().filter(|(_, slot)| Some(**slot) == own);
+        let leavers = members.filter(|(uid, _)| leaves(uid));
+        parts.leavers = leavers.map(|(&uid, &slot)| (slot, uid)).collect();
+        for &uid in users {
+            match paid_by(uid) {
+                Some((slot, _)) if Some(slot) == own => {}
+                Some((slot, whose)) if whose == AccountId::of(uid) => {
+                    parts.whole.insert(slot);
+                }
+                Some((slot, _)) => {
+                    parts.members.insert((slot, uid));
+                }
+                None => {
+                    parts.uncounted.insert(AccountId::of(uid));
+                }
+            }
+        }
+        parts
+    }
+}
+
+fn sum(some: impl Iterator<Item = Pages>) -> u64 {
+    some.fold(0, |sum: u64, pages| sum.saturating_add(pages.get()))
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which accounts a change of limits makes tighter, so that somebody could be over his limit the moment it
+//! holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bursar_model::{AccountId, Bounds, Bytes, Uid};
+
+use crate::Plan;
+
+/// An account that may hold less than before, or that others pay into besides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tightened {
+    /// Its limit from now on.
+    pub limit: Bytes,
+    /// Who pays into it from now on.
+    pub payers: BTreeSet<Uid>,
+}
+
+impl Plan {
+    /// Whether `default` leaves less to each than it did: then it concerns everybody it covers, and not
+    /// only those whom the change is about.
+    pub fn lowers_default(&self, old: &Self) -> bool {
+        is_tighter(self.default, old.default)
+    }
+
+    /// Who paid into accounts of his own or with others.
+    pub fn payers(&self) -> BTreeSet<Uid> {
+        let accounts = self.accounts.values();
+        accounts.flat_map(|it| it.payers.iter().copied()).collect()
+    }
+
+    /// The accounts that this plan makes tighter than `old` did. `ordinary`: whom `default` covers, as far
+    /// as they could be concerned.
+    pub fn tightened(
+        &self,
+        old: &Self,
+        ordinary: &BTreeSet<Uid>,
+    ) -> BTreeMap<AccountId, Tightened> {
+        let (old_payers, payers) = (old.payers(), self.payers());
+        let before = |id: AccountId| match old.accounts.get(&id) {
+            Some(planned) => Some((planned.bounds, planned.payers.clone())),
+            None => {
+                let uid = id.uid().filter(|uid| !old_payers.contains(uid))?;
+                let bounds = old.default.filter(|_| ordinary.contains(&uid))?;
+                Some((bounds, BTreeSet::from([uid])))
+            }
+        };
+        let planned = self
+            .accounts
+            .iter()
+            .map(|(&id, it)| (id, it.bounds, it.payers.clone()));
+        let by_default = self.default.into_iter().flat_map(|bounds| {
+            let others = ordinary.difference(&payers);
+            others.map(move |&uid| (AccountId::of(uid), bounds, BTreeSet::from([uid])))
+        });
+        let tighter = planned
+            .chain(by_default)
+            .filter_map(|(id, bounds, payers)| {
+                let limit = bounds.limit()?;
+                let is_as_before = before(id).is_some_and(|(before, paid)| {
+                    !is_tighter(Some(bounds), Some(before)) && payers.is_subset(&paid)
+                });
+                (!is_as_before).then_some((id, Tightened { limit, payers }))
+            });
+        tighter.collect()
+    }
+}
+
+fn is_tighter(new: Option<Bounds>, old: Option<Bounds>) -> bool {
+    let limit = |bounds: Option<Bounds>| bounds.and_then(|it| it.limit());
+    match (limit(new), limit(old)) {
+        (None, _) => false,
+        (Some(_), None) => true,
+        (Some(new), Some(old)) => new < old,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_model::{BoundsSpec, Gid};
+
+    use super::*;
+    use crate::{Directory, Entry, plan};
+
+    const RAM: Bytes = Bytes::from_mib(1000);
+    const FILM: u32 = 500;
+
+    fn plan_of(limits: &[(&str, &str)]) -> Plan {
+        let uids = [1001, 1002].map(Uid::new).to_vec();
+        let directory = Directory {
+            users: BTreeMap::new(),
+            groups: BTreeMap::from([("film".into(), Ok((Gid::new(FILM), uids)))]),
+        };
+        let entries: Vec<Entry> = limits
+            .iter()
+            .map(|(who, limit)| Entry {
+                who: who.parse().unwrap(),
+                memory: BoundsSpec::of_limit(limit.parse().unwrap()),
+                is_entered: false,
+                rows: BTreeMap::new(),
+            })
+            .collect();
+        plan(&entries, &directory, RAM)
+    }
+
+    /// Whose accounts are tighter: their numbers, limits in MiB and payers.
+    fn tightened(
+        old: &[(&str, &str)],
+        new: &[(&str, &str)],
+        ordinary: &[u32],
+    ) -> Vec<(u32, u64, Vec<u32>)> {
+        let ordinary = ordinary.iter().copied().map(Uid::new).collect();
+        let found = plan_of(new).tightened(&plan_of(old), &ordinary);
+        found
+            .into_iter()
+            .map(|(id, it)| {
+                let payers = it.payers.iter().map(|uid| uid.get()).collect();
+                (
+                    id.get() & !AccountId::FIRST_SHARED,
+                    it.limit.get() >> 20,
+                    payers,
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_first_default_concerns_everybody_it_covers() {
+        let (none, default) = (&[][..], &[("default", "50M")][..]);
+        assert!(plan_of(default).lowers_default(&plan_of(none)));
+        let found = tightened(none, default, &[1001, 1003]);
+        assert_eq!(found, [(1001, 50, vec![1001]), (1003, 50, vec![1003])]);
+        let spared = [("default", "50M"), ("1003", "none")];
+        let found = tightened(none, &spared, &[1001, 1003]);
+        assert_eq!(found, [(1001, 50, vec![1001])]);
+    }
+
+    #[test]
+    fn a_limit_raised_or_left_alone_concerns_nobody() {
+        let old = [("default", "50M"), ("1001", "60M"), ("=film", "70M")];
+        let new = [("default", "55M"), ("1001", "60M"), ("=film", "90M")];
+        assert!(!plan_of(&new).lowers_default(&plan_of(&old)));
+        assert_eq!(tightened(&old, &new, &[1001, 1003]), []);
+        // more than default gave him
+        assert_eq!(
+            tightened(
+                &[("default", "50M")],
+                &[("default", "50M"), ("1003", "60M")],
+                &[1003]
+            ),
+            []
+        );
+    }
+
+    #[test]
+    fn a_shared_account_is_tighter_for_who_comes_and_not_for_who_goes() {
+        let film = [(FILM, 70, vec![1001, 1002])];
+        let shared = [("=film", "70M")];
+        let (none, of_one) = (&[][..], &[("=film", "70M"), ("1001", "none")][..]);
+        assert_eq!(tightened(none, &shared, &[]), film);
+        // a limit of his own is cleared, and he comes back
+        assert_eq!(tightened(of_one, &shared, &[]), film);
+        assert_eq!(tightened(&shared, of_one, &[]), []);
+        // a lower one of his own
+        let own = [("=film", "70M"), ("1001", "80M")];
+        assert_eq!(tightened(&shared, &own, &[]), [(1001, 80, vec![1001])]);
+    }
+
+    #[test]
+    fn who_falls_back_to_a_lower_default_is_concerned() {
+        let old = [("default", "50M"), ("1003", "60M"), ("1004", "40M")];
+        let new = [("default", "50M"), ("1004", "40M")];
+        let cleared = tightened(&old, &new, &[1003, 1004]);
+        assert_eq!(cleared, [(1003, 50, vec![1003])]);
+        assert_eq!(tightened(&old, &new, &[1004]), [], "exempt");
+        // to a higher one
+        let new = [("default", "50M"), ("1003", "60M")];
+        assert_eq!(tightened(&old, &new, &[1003, 1004]), []);
+    }
+}
