@@ -7,8 +7,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use bursar_model::{AccountKind, EventKind};
-use bursar_protocol::{Ask, ErrorKind, Reply};
+use bursar_model::{AccountKind, EventKind, Resource, RowBounds};
+use bursar_protocol::{Ask, ErrorKind, Reply, RowsChange};
 
 use crate::runner::{Place, Story};
 use crate::wait::until;
@@ -44,6 +44,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "a_limit_is_not_cleared_onto_a_stricter_default",
         place: Place::Anywhere,
         tell: cleared_below_held,
+    },
+    Story {
+        name: "a_row_alone_takes_nobody_out_of_a_shared_account",
+        place: Place::Anywhere,
+        tell: row_of_a_member,
     },
     Story {
         name: "processes_older_than_the_limit_count",
@@ -277,6 +282,40 @@ fn cleared_below_held(binaries: &Binaries) -> Result<()> {
         Reply::Changed { .. }
     ));
     hog.expect_killed()
+}
+
+/// Neither with a default, whose limit she would get instead, nor without, when she would have none.
+fn row_of_a_member(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "member", ORDINARY)?;
+    start_with_groups(&mut world)?;
+    world.daemon.limit("=film", "64M")?;
+    let set = |who: &str, world: &World| {
+        let rows = [(
+            Resource::Numproc,
+            RowBounds::parse(Resource::Numproc, "200")?,
+        )]
+        .into();
+        let who = who.parse()?;
+        world.daemon.ask(Ask::SetRows(RowsChange { who, rows }))
+    };
+    for _ in 0..2 {
+        for who in ["alice", "60001"] {
+            let Reply::Refused(refusal) = set(who, &world)? else {
+                bail!("it was not refused")
+            };
+            ensure!(refusal.kind == ErrorKind::Refused, "{refusal:?}");
+            ensure!(refusal.message.contains("pays into =film"), "{refusal:?}");
+        }
+        world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+        world.daemon.limit("default", "300M")?;
+    }
+    // There it may stand, and so may hers with a limit of her own.
+    ensure!(matches!(set("=film", &world)?, Reply::Changed { .. }));
+    world.daemon.limit("alice", "100M")?;
+    ensure!(matches!(set("alice", &world)?, Reply::Changed { .. }));
+    let limit = world.daemon.memory("alice")?.limit;
+    ensure!(limit.is_some_and(|it| it.get() == 100 << 20), "{limit:?}");
+    Ok(())
 }
 
 fn older_processes(binaries: &Binaries) -> Result<()> {

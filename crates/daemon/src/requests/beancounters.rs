@@ -145,6 +145,17 @@ pub(super) fn set(steward: &mut Steward, uid: Uid, change: RowsChange) -> Answer
     let mut limits = steward.roster.limits().clone();
     let mut remarks = Vec::new();
     if limits.get(&who).is_none()
+        && let Some(shared) = shared_with_others(steward, &who)
+    {
+        // An entry of rows only would take him out of it, and leave him without its memory limit.
+        let message = format!(
+            "{who} pays into {shared}, whose rows are for all its members together: set the row there \
+             (bursar limit set {shared} …), or give {who} a SIZE of his own first (bursar limit set {who} \
+             SIZE), with which he leaves it"
+        );
+        return Err(refusal(ErrorKind::Refused, message));
+    }
+    if limits.get(&who).is_none()
         && let Some(less) = less_particular(steward, &who)
     {
         // From now on he has an entry of his own, and what was for many holds for him no more.
@@ -183,13 +194,27 @@ pub(super) fn set(steward: &mut Steward, uid: Uid, change: RowsChange) -> Answer
     Ok(Reply::Changed { remarks })
 }
 
+/// The one user that is meant, if it is one.
+fn user_meant(steward: &mut Steward, who: &Who) -> Option<Uid> {
+    match who {
+        Who::Uid(uid) => Some(*uid),
+        Who::User(name) => steward.roster.uid_of(name),
+        Who::Group(_) | Who::Shared(_) | Who::Default => None,
+    }
+}
+
+/// The shared account that this one user is in.
+fn shared_with_others(steward: &mut Steward, who: &Who) -> Option<Who> {
+    let uid = user_meant(steward, who)?;
+    let accounts = steward.roster.plan().accounts.iter();
+    let mut shared = accounts.filter(|(id, _)| id.uid().is_none());
+    let (_, planned) = shared.find(|(_, planned)| planned.payers.contains(&uid))?;
+    Some(planned.who.clone())
+}
+
 /// The limit for many that has held for this one user until now.
 fn less_particular(steward: &mut Steward, who: &Who) -> Option<bursar_config::Limit> {
-    let uid = match who {
-        Who::Uid(uid) => *uid,
-        Who::User(name) => steward.roster.uid_of(name)?,
-        Who::Group(_) | Who::Shared(_) | Who::Default => return None,
-    };
+    let uid = user_meant(steward, who)?;
     let from = match steward.roster.plan().accounts.get(&AccountId::of(uid)) {
         Some(planned) => planned.who.clone(),
         None if steward.scope.covers(uid) => Who::Default,
