@@ -150,6 +150,15 @@ fn run(arguments: Arguments) -> Result<()> {
         .governor
         .apply(&plan)
         .context("put the limits in force")?;
+    if let Some(superseded) = chosen.superseded {
+        let told = superseded.dismiss()?;
+        let reason = format!(
+            "the kernel half that was left in force is sent away: {} decides from now on",
+            chosen.how
+        );
+        steward.hear(told);
+        steward.note(EventKind::Released, None, reason);
+    }
     steward.limits_changed();
     steward.watermarks = watermarks::Watermarks::start(config, arguments.dry_run);
     steward.note(
@@ -176,7 +185,8 @@ fn run(arguments: Arguments) -> Result<()> {
 
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
     let releases = config.on_exit == OnExit::Release;
-    if releases {
+    // Where there is no kernel half limits end with bursard whatever is configured.
+    if releases && steward.governor.status().attached {
         steward.note(
             EventKind::Released,
             None,

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From the configuration to a governor that fits this machine.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use bursar_config::{Config, Count, GateChoice, TriggerChoice};
 use bursar_host::{Mounted, Mounts, Proc, machine, mount_bpffs, mount_tracefs, uid_min};
-use bursar_kernel::{Options, Settings, Started};
+use bursar_kernel::{KernelHalf, Options, Settings, Started};
 use bursar_model::{GateMode, GateStatus};
 
+use crate::fact::Fact;
 use crate::governor::{BpfGovernor, Governor, PollGovernor, Powers, TraceGovernor};
 use crate::lock::{Held, Lock};
 use crate::oom::OomWatch;
@@ -29,6 +30,44 @@ pub(crate) struct Chosen {
     pub(crate) remarks: Vec<String>,
     /// That nobody else governs the same kernel half.
     pub(crate) lock: Option<Lock>,
+    /// To be sent away when the governor has the limits.
+    pub(crate) superseded: Option<Superseded>,
+}
+
+/// A kernel half that was left in force, where something else is to govern now.
+///
+/// It goes by the limits of then, and nobody can tell it others or hears what it does: it would go on
+/// killing who has a larger limit by now. So it is sent away, also where it is only because its successor
+/// cannot be loaded that there is none: a limit that is enforced later than it should be does less harm
+/// than one that is not true any more. What it still had to tell is told.
+pub(crate) struct Superseded {
+    pins: PathBuf,
+    _lock: Lock,
+}
+
+impl Superseded {
+    fn find(pins: &Path) -> Result<Option<Self>> {
+        if !KernelHalf::is_pinned(pins)? {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            _lock: Lock::on_pins(pins)?,
+            pins: pins.to_owned(),
+        }))
+    }
+
+    /// Sends it away; what it had told and nobody had read.
+    pub(crate) fn dismiss(self) -> Result<Vec<Fact>> {
+        let context = || format!("remove the kernel half pinned in {:?}", self.pins);
+        let words = KernelHalf::dismiss(&self.pins).with_context(context)?;
+        let page = machine::page_size();
+        let told = words.entries.into_iter();
+        let unreadable = (words.unreadable > 0).then_some(Fact::Unreadable(words.unreadable));
+        Ok(told
+            .filter_map(|entry| Fact::from_entry(entry, page))
+            .chain(unreadable)
+            .collect())
+    }
 }
 
 /// Who is an ordinary user here.
@@ -65,10 +104,17 @@ pub(crate) fn govern(
         let how = "dry run: scanning /proc every 200 ms, killing nobody";
         return poll(config, scope, how);
     }
+    let alone = |chosen: Result<Chosen>| -> Result<Chosen> {
+        let superseded = Superseded::find(&config.paths.pins)?;
+        Ok(Chosen {
+            superseded,
+            ..chosen?
+        })
+    };
     match config.trigger {
         TriggerChoice::Bpf => bpf(config, scope, reaper),
-        TriggerChoice::Trace => trace(config, scope),
-        TriggerChoice::Poll => poll(config, scope, POLLING),
+        TriggerChoice::Trace => alone(trace(config, scope)),
+        TriggerChoice::Poll => alone(poll(config, scope, POLLING)),
         TriggerChoice::Auto => {
             let no_bpf = match bpf(config, scope, reaper) {
                 Ok(chosen) => return Ok(chosen),
@@ -79,13 +125,15 @@ pub(crate) fn govern(
                 ),
             };
             tracing::error!("{no_bpf}");
-            let mut chosen = match trace(config, scope) {
-                Ok(chosen) => chosen,
-                Err(error) => {
-                    tracing::error!("no trace pipe either: {error:#}");
-                    poll(config, scope, POLLING)?
-                }
-            };
+            let mut chosen = alone(trace(config, scope).or_else(|error| {
+                tracing::error!("no trace pipe either: {error:#}");
+                poll(config, scope, POLLING)
+            }))?;
+            if chosen.superseded.is_some() {
+                tracing::error!(
+                    "the kernel half that was left in force goes: nobody could tell it other limits"
+                );
+            }
             chosen.remarks.push(no_bpf);
             Ok(chosen)
         }
@@ -103,6 +151,7 @@ fn poll(config: &Config, scope: &Scope, how: &str) -> Result<Chosen> {
         how: how.to_owned(),
         remarks: Vec::new(),
         lock: None,
+        superseded: None,
     })
 }
 
@@ -118,6 +167,7 @@ fn trace(config: &Config, scope: &Scope) -> Result<Chosen> {
         how,
         remarks: Vec::new(),
         lock: None,
+        superseded: None,
     })
 }
 
@@ -172,6 +222,7 @@ fn bpf(config: &Config, scope: &Scope, reaper: &Reaper) -> Result<Chosen> {
         how: how.to_owned(),
         remarks,
         lock: Some(lock),
+        superseded: None,
     })
 }
 

@@ -145,9 +145,8 @@ impl Steward {
 
     /// Does what the governor has for us.
     pub(crate) fn attend(&mut self) -> Result<()> {
-        for fact in self.governor.drain()? {
-            self.handle(fact);
-        }
+        let facts = self.governor.drain()?;
+        self.hear(facts);
         let lost = self.governor.status().events_lost;
         if lost > self.lost_before {
             let count = lost - self.lost_before;
@@ -158,6 +157,13 @@ impl Steward {
             self.note(EventKind::Lost, None, reason);
         }
         Ok(())
+    }
+
+    /// Follows up what happened.
+    pub(crate) fn hear(&mut self, facts: Vec<Fact>) {
+        for fact in facts {
+            self.handle(fact);
+        }
     }
 
     fn handle(&mut self, fact: Fact) {

@@ -155,6 +155,34 @@ impl KernelHalf {
         Ok(found.len())
     }
 
+    /// Whether any kernel half is below `root`, whoever made it.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn is_pinned(root: &Path) -> Result<bool, Error> {
+        Ok(!pins::all(root)?.is_empty())
+    }
+
+    /// Takes them all away as [`Self::release`] does, for one that goes on by other means: what they had
+    /// told and nobody had read yet is kept.
+    ///
+    /// # Errors
+    /// When a pin cannot be removed.
+    pub fn dismiss(root: &Path) -> Result<LastWords, Error> {
+        let mut words = LastWords::default();
+        for pins in &pins::all(root)? {
+            match words.of(pins) {
+                Err(error) if pins.directory().exists() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, "what the kernel half before had to tell is lost");
+                }
+                Ok(()) => {}
+            }
+        }
+        let _ = std::fs::remove_dir(root);
+        Ok(words)
+    }
+
     pub(crate) const fn pins(&self) -> &Pins {
         &self.pins
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Each of S1's triggers alone, and the rehearsal.
 
+use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -30,6 +31,16 @@ pub(super) const STORIES: &[Story] = &[
         name: "the_poll_trigger_works",
         place: Place::Anywhere,
         tell: poll,
+    },
+    Story {
+        name: "another_trigger_sends_the_kernel_half_away",
+        place: Place::Anywhere,
+        tell: superseded,
+    },
+    Story {
+        name: "a_kernel_half_whose_successor_cannot_be_loaded_is_sent_away",
+        place: Place::Anywhere,
+        tell: no_successor,
     },
     Story {
         name: "a_dry_run_kills_nobody_and_says_whom",
@@ -145,6 +156,93 @@ fn trace(binaries: &Binaries) -> Result<()> {
 
 fn poll(binaries: &Binaries) -> Result<()> {
     user_space(binaries, "poll", TriggerKind::Poll, Trigger::Poll)
+}
+
+/// A kernel half with a limit of 64 MiB, left in force; one that it killed since. That one's number.
+fn leave_in_force(world: &mut World) -> Result<u32> {
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    world.daemon.end(libc::SIGTERM)?;
+    let mut hog = world.hog("uid=60001 hold=100M pause")?;
+    hog.expect_killed()?;
+    Ok(hog.pid())
+}
+
+/// It is gone, and what it did is told; a limit raised since is the one that holds.
+fn expect_sent_away(world: &World, killed: u32, by: Trigger) -> Result<()> {
+    ensure!(!world.pins().exists(), "{:?} is still there", world.pins());
+    world.daemon.await_event(EventKind::Kill, killed)?;
+    let released = world.daemon.events_of(EventKind::Released)?;
+    ensure!(released.len() == 1, "{released:?}");
+    let limit = world.daemon.memory("60001")?.limit;
+    ensure!(limit.is_some_and(|it| it.get() == 64 << 20), "{limit:?}");
+    world.daemon.limit("60001", "200M")?;
+    let mut fits = world.hog("uid=60001 hold=100M say=there pause")?;
+    fits.hear("there")?;
+    fits.expect_alive("one within the limit of now")?;
+    let mut hog = world.hog("uid=60001 exec hold=300M churn=60000")?;
+    hog.expect_killed()?;
+    let kill = world.daemon.await_event(EventKind::Kill, hog.pid())?;
+    ensure!(kill.trigger == Some(by), "killed by {:?}", kill.trigger);
+    fits.expect_alive("the smaller one")
+}
+
+fn superseded(binaries: &Binaries) -> Result<()> {
+    for (trigger, by) in [("poll", Trigger::Poll), ("trace", Trigger::Notifier)] {
+        let mut world = World::new(binaries, "superseded", "on_exit = \"keep\"\n")?;
+        let killed = leave_in_force(&mut world)?;
+        // A rehearsal changes nothing.
+        world.daemon.with_arguments(&["--dry-run"]);
+        world.daemon.start()?;
+        ensure!(world.pins().exists(), "a dry run has sent it away");
+        world.daemon.end(libc::SIGTERM)?;
+        world.daemon.with_arguments(&["--trigger", trigger]);
+        world.daemon.start()?;
+        expect_sent_away(&world, killed, by)?;
+        // There is nothing that could be released now, so that nothing is said of it.
+        world.configure("on_exit = \"release\"\n")?;
+        world.daemon.end(libc::SIGTERM)?;
+        world.daemon.start()?;
+        world.daemon.end(libc::SIGTERM)?;
+        world.daemon.start()?;
+        let released = world.daemon.events_of(EventKind::Released)?.len();
+        ensure!(released == 1, "{released} times something was released");
+    }
+    Ok(())
+}
+
+/// linux/capability.h
+const CAP_SYS_ADMIN: libc::c_ulong = 21;
+const CAP_PERFMON: libc::c_ulong = 38;
+const CAP_BPF: libc::c_ulong = 39;
+
+/// As after a boot into a kernel that refuses, or in a container: the new one cannot be loaded.
+fn no_successor(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "successor", "")?;
+    let killed = leave_in_force(&mut world)?;
+    world.configure("[ledger]\nmax_processes = 2048\n")?;
+    let mut command = world.daemon.command()?;
+    let give_up = || -> std::io::Result<()> {
+        for capability in [CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF] {
+            // SAFETY: takes numbers only, and concerns this process.
+            if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } != 0 {
+                return Err(std::io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec only system calls.
+    unsafe { command.pre_exec(give_up) };
+    world.daemon.start_as(&mut command)?;
+    let log = world.daemon.log()?;
+    ensure!(log.contains("no kernel half"), "it was loaded");
+    let said = "the kernel half that was left in force goes";
+    ensure!(log.contains(said), "nothing was said of it: {log}");
+    let by = match world.daemon.status()?.kernel_half.trigger {
+        Some(TriggerKind::Trace) => Trigger::Notifier,
+        _ => Trigger::Poll,
+    };
+    expect_sent_away(&world, killed, by)
 }
 
 fn dry_run(binaries: &Binaries) -> Result<()> {
