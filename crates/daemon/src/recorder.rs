@@ -97,15 +97,8 @@ impl Recorder {
     pub(crate) fn notice(&mut self, level: &Level, roster: &mut Roster) -> (Event, Message) {
         let mut event = about(EventKind::Notice, level, roster);
         event.uid = level.account.uid();
-        let limit = level
-            .limit
-            .map_or_else(|| "no limit".to_owned(), |limit| limit.to_string());
-        let text = format!(
-            "bursar: your programs hold {} of memory, your limit is {limit}; above it the largest of \
-             them is killed (see: bursar quota)",
-            level.held
-        );
-        event.reason = Some(format!("holds {} of {limit}", level.held));
+        let (reason, text) = words_of_notice(level.held, level.limit);
+        event.reason = Some(reason);
         (
             self.record(event, level.at),
             Message {
@@ -257,10 +250,7 @@ impl Recorder {
         event.reason = Some(format!(
             "over its limit by files in memory, which no kill would free; {largest}"
         ));
-        let text = format!(
-            "bursar: you hold {}, your limit is {limit}; {stuck} of it are files in memory: remove some              ({largest})",
-            level.held
-        );
+        let text = words_of_files(level.held, limit, stuck, &largest);
         let message = Message {
             account: level.account,
             text,
@@ -447,6 +437,30 @@ impl Recorder {
     }
 }
 
+/// For the log, and for the user. A notice needs no limit.
+fn words_of_notice(held: Bytes, limit: Option<Bytes>) -> (String, String) {
+    let told = format!("bursar: your programs hold {held} of memory");
+    match limit {
+        Some(limit) => (
+            format!("holds {held} of {limit}"),
+            format!(
+                "{told}, your limit is {limit}; above it the largest of them is killed (see: bursar quota)"
+            ),
+        ),
+        None => (
+            format!("holds {held}, more than its notice; it has no limit"),
+            format!("{told}, more than your notice; no limit ends them (see: bursar quota)"),
+        ),
+    }
+}
+
+fn words_of_files(held: Bytes, limit: Bytes, stuck: Bytes, largest: &str) -> String {
+    format!(
+        "bursar: you hold {held}, your limit is {limit}; {stuck} of it are files in memory: remove some \
+         ({largest})"
+    )
+}
+
 fn add_reason(event: &mut Event, text: String) {
     event.reason = Some(match event.reason.take() {
         Some(reason) => format!("{reason}; {text}"),
@@ -545,5 +559,38 @@ impl Recorder {
     /// Whether a user may see an event: his own account's or his own process's.
     pub(crate) fn concerns(event: &Event, uid: Uid, account: Option<&str>) -> bool {
         event.uid == Some(uid) || (account.is_some() && event.account.as_deref() == account)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_without_a_limit_threatens_nobody() {
+        let (held, limit) = (Bytes::from_mib(950), Bytes::from_mib(1000));
+        let (reason, text) = words_of_notice(held, Some(limit));
+        assert_eq!(reason, "holds 950 MiB of 1000 MiB");
+        assert!(text.contains("your limit is 1000 MiB; above it the largest of them is killed"));
+        let (reason, text) = words_of_notice(held, None);
+        assert_eq!(
+            reason,
+            "holds 950 MiB, more than its notice; it has no limit"
+        );
+        assert_eq!(
+            text,
+            "bursar: your programs hold 950 MiB of memory, more than your notice; no limit ends them \
+             (see: bursar quota)"
+        );
+    }
+
+    #[test]
+    fn who_is_to_remove_files_is_told_in_one_line() {
+        let [held, limit, stuck] = [120, 100, 90].map(Bytes::from_mib);
+        assert_eq!(
+            words_of_files(held, limit, stuck, "the largest: /dev/shm/a (90 MiB)"),
+            "bursar: you hold 120 MiB, your limit is 100 MiB; 90 MiB of it are files in memory: remove some \
+             (the largest: /dev/shm/a (90 MiB))"
+        );
     }
 }
