@@ -186,7 +186,7 @@ fn show(steward: &mut Steward, reading: &Reading) -> AccountStatus {
         limit: reading.bounds.limit(),
         failcnt: reading
             .failcnt
-            .saturating_add(steward.reservations.refused_in(reading.id, &steward.paying)),
+            .saturating_add(steward.reservations.refused_in(reading.id)),
         reserved: steward
             .reservations
             .reserved_in(reading.id, &steward.paying),

@@ -22,8 +22,8 @@ use crate::scope::Payers;
 
 /// Who gets less than he would like gets this share of what is free.
 const SHARE: u64 = 16;
-/// Users whose refusals are counted; more than a ledger has accounts.
-const MOST_USERS: usize = 1 << 16;
+/// Accounts whose refusals are counted; more than a ledger has.
+const MOST_ACCOUNTS: usize = 1 << 16;
 
 /// What the coordinator needs of whoever keeps the books.
 pub(crate) trait Holdings {
@@ -37,6 +37,12 @@ pub(crate) trait Holdings {
     /// them keeps it beside held.
     fn reserved_now(&mut self, _id: AccountId, _reserved: Pages) -> Result<()> {
         Ok(())
+    }
+
+    /// Told of each refusal that was somebody's last word. Whether it is kept with the account's failcnt;
+    /// where nobody keeps that beyond bursard's end, the coordinator remembers it.
+    fn keep_refusal(&mut self, _id: AccountId) -> Result<bool> {
+        Ok(false)
     }
 }
 
@@ -80,7 +86,8 @@ pub(crate) struct Reservations {
     by_client: BTreeMap<ClientId, Reservation>,
     /// Σ of `by_client`, in pages.
     by_user: BTreeMap<Uid, u64>,
-    refused: BTreeMap<Uid, u64>,
+    /// Those that are kept nowhere else.
+    refused: BTreeMap<AccountId, u64>,
 }
 
 /// Room below a bound.
@@ -140,8 +147,8 @@ impl Reservations {
         if free < least {
             // It stays a client that reserves, whatever it got this time.
             self.add(asker, 0)?;
-            if !ask.tentative {
-                self.count_refusal(asker.uid);
+            if let (false, Some((id, _))) = (ask.tentative, account) {
+                self.count_refusal(id, books);
             }
             return Err(Denied::Full {
                 wanted: Pages::new(least).to_bytes(self.page_size),
@@ -307,9 +314,13 @@ impl Reservations {
         books.reserved_now(id, reserved).map_err(Denied::Failed)
     }
 
-    fn count_refusal(&mut self, uid: Uid) {
-        if self.refused.len() < MOST_USERS || self.refused.contains_key(&uid) {
-            let count = self.refused.entry(uid).or_default();
+    fn count_refusal(&mut self, id: AccountId, books: &mut (impl Holdings + ?Sized)) {
+        let is_kept = books.keep_refusal(id).unwrap_or_else(|error| {
+            tracing::warn!("a refusal is counted until bursard's end only: {error:#}");
+            false
+        });
+        if !is_kept && (self.refused.len() < MOST_ACCOUNTS || self.refused.contains_key(&id)) {
+            let count = self.refused.entry(id).or_default();
             *count = count.saturating_add(1);
         }
     }
@@ -325,9 +336,9 @@ impl Reservations {
         Pages::new(self.sum_of(&self.by_user, id, payers)).to_bytes(self.page_size)
     }
 
-    /// Refusals that were somebody's last word, since the daemon began.
-    pub(crate) fn refused_in(&self, id: AccountId, payers: &Payers) -> u64 {
-        self.sum_of(&self.refused, id, payers)
+    /// Refusals that were somebody's last word, as far as nobody else keeps them.
+    pub(crate) fn refused_in(&self, id: AccountId) -> u64 {
+        self.refused.get(&id).copied().unwrap_or(0)
     }
 
     fn reserved_by(&self, client: ClientId) -> u64 {
@@ -343,7 +354,8 @@ impl Reservations {
 #[cfg(test)]
 mod tests {
     use bursar_host::machine;
-    use bursar_policy::Plan;
+    use bursar_model::{AccountKind, BoundsSpec, SizeSpec};
+    use bursar_policy::{Plan, Planned};
 
     use super::*;
     use crate::scope::Scope;
@@ -360,12 +372,33 @@ mod tests {
         }
     }
 
-    fn payers() -> Payers {
-        let scope = Scope {
+    /// As the kernel half does.
+    struct Keeping(u64);
+
+    impl Holdings for Keeping {
+        fn held_now(&mut self, _id: AccountId) -> Result<Bytes> {
+            Ok(Bytes::ZERO)
+        }
+
+        fn slack(&self) -> Bytes {
+            Bytes::ZERO
+        }
+
+        fn keep_refusal(&mut self, _id: AccountId) -> Result<bool> {
+            self.0 += 1;
+            Ok(true)
+        }
+    }
+
+    fn payers_scope() -> Scope {
+        Scope {
             uid_min: Uid::new(1000),
             exempt: Vec::new(),
-        };
-        Payers::new(&Plan::default(), scope)
+        }
+    }
+
+    fn payers() -> Payers {
+        Payers::new(&Plan::default(), payers_scope())
     }
 
     fn asker(uid: u32) -> Asker {
@@ -409,5 +442,49 @@ mod tests {
         let released = reservations.release(ClientId::first(), &payers, &mut Nothing);
         released.unwrap();
         assert!(reservations.by_user.is_empty());
+    }
+
+    fn in_an_account_of(users: &[u32]) -> (AccountId, Payers) {
+        let id = AccountId::new(AccountId::FIRST_SHARED | 7);
+        let limit = SizeSpec::Bytes(Bytes::from_mib(1));
+        let planned = Planned {
+            who: "=film".parse().unwrap(),
+            kind: AccountKind::Shared,
+            bounds: BoundsSpec::of_limit(limit).resolve(Bytes::MAX).unwrap(),
+            rows: BTreeMap::new(),
+            payers: users.iter().copied().map(Uid::new).collect(),
+        };
+        let plan = Plan {
+            accounts: BTreeMap::from([(id, planned)]),
+            ..Plan::default()
+        };
+        (id, Payers::new(&plan, payers_scope()))
+    }
+
+    /// Prometheus takes a counter that sinks for one that began anew.
+    #[test]
+    fn refusals_stay_with_the_account_whoever_leaves_it() {
+        let mut reservations = Reservations::new(machine::page_size());
+        let ram = Bytes::new(1 << 40);
+        let (id, both) = in_an_account_of(&[60001, 60002]);
+        for uid in [60001, 60002] {
+            let denied = reservations.reserve(asker(uid), &ask(1 << 20), &both, ram, &mut Nothing);
+            assert!(matches!(denied, Err(Denied::Full { .. })), "{denied:?}");
+        }
+        assert_eq!(reservations.refused_in(id), 2);
+        let (_, one) = in_an_account_of(&[60002]);
+        let denied = reservations.reserve(asker(60002), &ask(1 << 20), &one, ram, &mut Nothing);
+        assert!(denied.is_err());
+        assert_eq!(reservations.refused_in(id), 3);
+    }
+
+    #[test]
+    fn a_refusal_is_counted_in_one_place() {
+        let mut reservations = Reservations::new(machine::page_size());
+        let (id, payers) = in_an_account_of(&[60001]);
+        let (ram, mut books) = (Bytes::new(1 << 40), Keeping(0));
+        let denied = reservations.reserve(asker(60001), &ask(1 << 20), &payers, ram, &mut books);
+        assert!(denied.is_err());
+        assert_eq!((books.0, reservations.refused_in(id)), (1, 0));
     }
 }

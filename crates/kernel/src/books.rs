@@ -2,6 +2,7 @@
 //! The accounts in the kernel half: opened, bounded, read, closed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem::{offset_of, size_of};
 use std::os::fd::AsFd;
 
 use bursar_model::{AccountId, Measure, Nanos, Pages, Pid, Uid};
@@ -11,7 +12,7 @@ use crate::abi::{
     self, account, account_flag, account_history, measure, mm_record, open_account_args,
     reserve_args, set_limit_args,
 };
-use crate::mapped::Mapped;
+use crate::mapped::{self, Mapped};
 use crate::pins::Pins;
 use crate::{Error, call};
 
@@ -104,6 +105,7 @@ impl Corrected {
 #[derive(Debug)]
 pub struct Books {
     accounts: Mapped<account>,
+    map: MapHandle,
     high_water: Mapped<crate::abi::ledger_state>,
     payers: MapHandle,
     records: MapHandle,
@@ -181,6 +183,7 @@ impl Books {
         let accounts = pins.map("accounts")?;
         Ok(Self {
             accounts: Mapped::new(&accounts)?,
+            map: accounts,
             high_water: Mapped::new(&pins.map("state")?)?,
             payers: pins.map("payers")?,
             records: pins.map("mms")?,
@@ -318,6 +321,17 @@ impl Books {
             "set a limit",
             abi::bytes_of_mut(&mut args),
         )
+    }
+
+    /// Counts a request that the user half has refused where those of the kernel half are counted, so that
+    /// there is one failcnt, which outlives both.
+    ///
+    /// # Errors
+    /// When the map cannot be mapped.
+    pub fn count_refusal(&self, slot: Slot) -> Result<(), Error> {
+        const FAILCNT: usize = offset_of!(account, history) + offset_of!(account_history, failcnt);
+        let at = slot.0 as usize * size_of::<account>() + FAILCNT;
+        mapped::count_one(&self.map, at)
     }
 
     /// S1 section 5.2's `transaction_reserve` for a process: `pages` more are its own until given back or

@@ -5,6 +5,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::mem::size_of;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use libbpf_rs::{MapCore, MapHandle};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -77,6 +78,39 @@ impl<T: Plain> Mapped<T> {
         // another writer exists; a torn read mixes two valid values of integers.
         Some(unsafe { self.base.as_ptr().add(index).read_volatile() })
     }
+}
+
+/// Adds one to a 64-bit counter `at` so many bytes into a BPF_F_MMAPABLE array map that the kernel half
+/// counts in as well. Mapped for this moment only: nothing else of ours can write there.
+pub(crate) fn count_one(map: &MapHandle, at: usize) -> Result<(), Error> {
+    const { assert!(size_of::<AtomicU64>() == 8) };
+    let failed = |source: io::Error| Error::Io {
+        what: "count in the ledger",
+        source,
+    };
+    let page = rustix::param::page_size();
+    let size = map.value_size().next_multiple_of(8) as usize * map.max_entries() as usize;
+    if !at.is_multiple_of(8) || at >= size {
+        return Err(failed(io::ErrorKind::InvalidInput.into()));
+    }
+    // SAFETY: a fresh mapping chosen by the kernel; nothing of ours lies there.
+    let base = unsafe {
+        mmap(
+            std::ptr::null_mut(),
+            page,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED,
+            map,
+            (at - at % page) as u64,
+        )
+    }
+    .map_err(|source| failed(source.into()))?;
+    // SAFETY: within the page, aligned, and written atomically by all: the kernel half by
+    // __sync_fetch_and_add, which is the same instruction.
+    let counter = unsafe { AtomicU64::from_ptr(base.byte_add(at % page).cast()) };
+    counter.fetch_add(1, Ordering::Relaxed);
+    // SAFETY: the mapping made above; `counter` is not used any more.
+    unsafe { munmap(base, page) }.map_err(|source| failed(source.into()))
 }
 
 impl<T> Drop for Mapped<T> {

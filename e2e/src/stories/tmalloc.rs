@@ -176,7 +176,7 @@ fn nothing_reserved(world: &World, who: &str) -> Result<()> {
 
 /// S1 figure 6 in units of 64 pages, since real programs hold some pages for themselves.
 fn figure_six(binaries: &Binaries) -> Result<()> {
-    let world = world(binaries, "six", &[(CAROL, "110M")])?;
+    let mut world = world(binaries, "six", &[(CAROL, "110M")])?;
     let (two_hundred, one_hundred) = (200 * 64, 100 * 64);
     let mut first = transact(&world, binaries, CAROL)?;
     let mut second = transact(&world, binaries, CAROL)?;
@@ -195,7 +195,17 @@ fn figure_six(binaries: &Binaries) -> Result<()> {
     ensure!(second.ask(&format!("hold {two_hundred}"))? == 0);
     ensure!(second.ask(&format!("commit {two_hundred}"))? == 0);
     unharmed(&world, CAROL)?;
-    nothing_reserved(&world, CAROL)
+    nothing_reserved(&world, CAROL)?;
+    // Counted where those of the kernel half are: a counter never goes back.
+    let before = world.daemon.memory(CAROL)?.failcnt;
+    ensure!(before >= 2, "{before} refusals");
+    for signal in [libc::SIGKILL, libc::SIGTERM] {
+        world.daemon.end(signal)?;
+        world.daemon.start()?;
+        let after = world.daemon.memory(CAROL)?.failcnt;
+        ensure!(after == before, "{before} refusals became {after}");
+    }
+    Ok(())
 }
 
 fn sixteen(binaries: &Binaries) -> Result<()> {

@@ -286,6 +286,17 @@ impl BpfGovernor {
         Ok(())
     }
 
+    /// An account that is open.
+    fn find(&mut self, id: AccountId) -> Option<AccountReading> {
+        let books = self.half.books();
+        let is_it = |account: &AccountReading| account.id == id && account.is_open;
+        let remembered = self.slots.get(&id).and_then(|&slot| books.account(slot));
+        let found = remembered.filter(is_it);
+        let account = found.or_else(|| books.accounts().find(is_it))?;
+        self.slots.insert(id, account.slot);
+        Some(account)
+    }
+
     fn page(&self) -> PageSize {
         self.options.page_size
     }
@@ -305,22 +316,23 @@ impl Holdings for BpfGovernor {
     /// The ledger's word: exact near a bound (docs/design/6-far-and-near.md), and some way below it
     /// short by less than the way to where it becomes exact.
     fn held_now(&mut self, id: AccountId) -> Result<Bytes> {
-        let books = self.half.books();
-        let is_it = |account: &AccountReading| account.id == id && account.is_open;
-        let remembered = self.slots.get(&id).and_then(|&slot| books.account(slot));
-        let found = remembered
-            .filter(is_it)
-            .or_else(|| books.accounts().find(is_it));
-        let Some(account) = found else {
+        let Some(account) = self.find(id) else {
             let alone = BTreeMap::from([(id, id.uid().into_iter().collect())]);
             return Ok(self.measure(&alone)?.remove(&id).unwrap_or_default());
         };
-        self.slots.insert(id, account.slot);
         Ok(account.held.to_bytes(self.page()))
     }
 
     fn slack(&self) -> Bytes {
         self.error_bound()
+    }
+
+    fn keep_refusal(&mut self, id: AccountId) -> Result<bool> {
+        // Who has no account yet is not counted.
+        if let Some(account) = self.find(id) {
+            self.half.books().count_refusal(account.slot)?;
+        }
+        Ok(true)
     }
 }
 

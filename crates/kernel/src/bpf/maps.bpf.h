@@ -9,8 +9,8 @@
 #include "compat.bpf.h"
 
 /* Slot 0 is the template of `default` accounts. Written by: the ledger and the re-sum (sums,
- * decisions), calls (limits). Read by: all, the user half through mmap. Full: a new uid under
- * `default` stays uncounted, accounts_full grows. */
+ * decisions), calls (limits), the user half (failcnt). Read by: all, the user half through mmap.
+ * Full: a new uid under `default` stays uncounted, accounts_full grows. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
