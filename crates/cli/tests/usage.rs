@@ -151,6 +151,29 @@ fn a_remark_is_no_error() {
 }
 
 #[test]
+fn a_configuration_that_names_no_file_of_limits_is_an_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let limits = folder.path().join("limits.tmol");
+    let config = format!("[paths]\nlimits = {limits:?}\n");
+    let (code, said) = check("bursar.toml", &config);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(
+        said.contains("limits.tmol: the file that paths.limits names does not exist"),
+        "{said}"
+    );
+    assert!(said.ends_with("\n1 error\n"), "{said}");
+    // A link to what is not mounted.
+    std::os::unix::fs::symlink("nowhere", &limits).unwrap();
+    assert_eq!(check("bursar.toml", &config).0, Some(2));
+    fs::remove_file(&limits).unwrap();
+    fs::write(&limits, "").unwrap();
+    assert_eq!(
+        check("bursar.toml", &config),
+        (Some(0), "bursar.toml: right\n".into())
+    );
+}
+
+#[test]
 fn a_file_that_is_not_there_exits_with_2() {
     let output = run(&["check", "/nonexistent/limits.toml"]);
     assert_eq!(output.status.code(), Some(2));

@@ -44,6 +44,14 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
     },
+    /// It is not there, although limits that came from it are in force.
+    #[error("{}: does not exist, and limits are in force, which stay: put it back (if paths.limits in \
+             bursar.toml names another file than before, correct that); to clear all limits leave an empty \
+             file there", .path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
     /// An entry is written in a way that cannot be changed without disturbing others.
     #[error("{}: {who}: is written in a way that cannot be changed automatically; edit the file by hand",
             .path.display())]

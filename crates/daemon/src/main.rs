@@ -107,7 +107,8 @@ fn run(arguments: Arguments) -> Result<()> {
         .total;
     std::fs::create_dir_all(&config.paths.state)
         .with_context(|| format!("make the directory {:?}", config.paths.state))?;
-    let roster = Roster::load(&config.paths.limits, &config.paths.state, ram)?;
+    let are_in_force = setup::limits_are_in_force(config, arguments.dry_run)?;
+    let roster = Roster::load(&config.paths.limits, &config.paths.state, ram, are_in_force)?;
     let (scope, remark) = setup::scope(config);
     let reaper = Reaper::start()?;
     let chosen = setup::govern(config, &scope, arguments.dry_run, &reaper)?;

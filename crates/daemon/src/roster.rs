@@ -39,9 +39,16 @@ pub(crate) struct Roster {
 }
 
 impl Roster {
-    /// Reads the limits at `path`; no file is no limits. What names stood for is kept in `state`.
-    pub(crate) fn load(path: &Path, state: &Path, ram: Bytes) -> Result<Self, ConfigError> {
-        let limits = Limits::load(path)?.unwrap_or_else(|| Limits::new(path));
+    /// Reads the limits at `path`. No file is no limits, and an error where `are_in_force`: others hold
+    /// already, and whoever takes a file away has not said that they shall not. What names stood for is
+    /// kept in `state`.
+    pub(crate) fn load(
+        path: &Path,
+        state: &Path,
+        ram: Bytes,
+        are_in_force: bool,
+    ) -> Result<Self, ConfigError> {
+        let limits = limits_at(path, are_in_force)?;
         let last_known_path = state.join("names.toml");
         let last_known = fs::read_to_string(&last_known_path)
             .ok()
@@ -65,7 +72,7 @@ impl Roster {
     /// The limits as they are written now, and what they mean; those before stay until they are adopted.
     pub(crate) fn read_again(&mut self) -> Result<(Limits, Plan), ConfigError> {
         let path = self.limits.path();
-        let limits = Limits::load(path)?.unwrap_or_else(|| Limits::new(path));
+        let limits = limits_at(path, !self.limits.is_empty())?;
         self.users.forget();
         let plan = self.plan_with(&limits);
         Ok((limits, plan))
@@ -258,5 +265,81 @@ impl Roster {
             Lookup::Found(user) => user.name,
             Lookup::Absent | Lookup::Unavailable(_) => uid.to_string(),
         }
+    }
+}
+
+/// No file is no limits where none are in force: so a fresh installation begins.
+fn limits_at(path: &Path, are_in_force: bool) -> Result<Limits, ConfigError> {
+    match Limits::load(path)? {
+        Some(limits) => Ok(limits),
+        None if are_in_force => Err(ConfigError::Missing {
+            path: path.to_owned(),
+        }),
+        None => {
+            tracing::warn!(path = %path.display(), "there is no file of limits: nobody has a limit");
+            Ok(Limits::new(path))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RAM: Bytes = Bytes::from_mib(1000);
+
+    /// A roster of the limits in `text`, or of no file.
+    fn roster(folder: &Path, text: Option<&str>) -> Roster {
+        let path = folder.join("limits.toml");
+        if let Some(text) = text {
+            fs::write(&path, text).unwrap();
+        }
+        Roster::load(&path, folder, RAM, false).unwrap()
+    }
+
+    #[test]
+    fn a_file_that_has_gone_takes_no_limit_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut roster = roster(
+            folder.path(),
+            Some("[limits]\n60001 = { memory = \"64M\" }\n"),
+        );
+        let path = roster.limits().path().to_owned();
+        fs::remove_file(&path).unwrap();
+        let error = roster.read_again().unwrap_err();
+        assert!(matches!(error, ConfigError::Missing { .. }), "{error}");
+        assert!(error.to_string().contains("leave an empty file"), "{error}");
+        assert_eq!(roster.limits().len(), 1);
+        // A link to nowhere is no better; an empty file is somebody's word.
+        std::os::unix::fs::symlink("nowhere", &path).unwrap();
+        assert!(roster.read_again().is_err());
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "").unwrap();
+        assert!(roster.read_again().unwrap().0.is_empty());
+    }
+
+    #[test]
+    fn without_limits_in_force_no_file_is_no_limits() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut roster = roster(folder.path(), None);
+        assert!(roster.read_again().unwrap().0.is_empty());
+        let path = folder.path().join("limits.toml");
+        let error = Roster::load(&path, folder.path(), RAM, true).unwrap_err();
+        assert!(matches!(error, ConfigError::Missing { .. }), "{error}");
+    }
+
+    #[test]
+    fn the_last_limit_cleared_leaves_an_empty_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut roster = roster(
+            folder.path(),
+            Some("[limits]\n60001 = { memory = \"64M\" }\n"),
+        );
+        let mut limits = roster.limits().clone();
+        assert!(limits.clear(&"60001".parse().unwrap()).unwrap());
+        let path = limits.path().to_owned();
+        limits.store(&path).unwrap();
+        assert!(path.exists());
+        assert!(roster.read_again().unwrap().0.is_empty());
     }
 }

@@ -93,6 +93,15 @@ pub(crate) fn scope(config: &Config) -> (Scope, Option<String>) {
     }
 }
 
+/// Whether a kernel half that is left from before, and would be taken over, enforces limits.
+pub(crate) fn limits_are_in_force(config: &Config, dry_run: bool) -> Result<bool> {
+    let is_taken_over = match config.trigger {
+        TriggerChoice::Auto | TriggerChoice::Bpf => !dry_run,
+        TriggerChoice::Trace | TriggerChoice::Poll => false,
+    };
+    Ok(is_taken_over && KernelHalf::enforces_below(&config.paths.pins)?)
+}
+
 /// Starts the governor that was asked for, or the best there is.
 pub(crate) fn govern(
     config: &Config,

@@ -493,31 +493,46 @@ fn now() -> Nanos {
     )
 }
 
-/// The history of every account of a kernel half of any version: struct account begins with
-/// struct account_history and an id in all of them (abi.h).
-pub(crate) fn read_histories(pins: &Pins) -> Vec<(AccountId, History)> {
-    #[derive(Clone, Copy)]
-    #[repr(C)]
-    struct Head {
-        history: account_history,
-        id: u32,
-        flags: u32,
-    }
-    // SAFETY: integers only.
-    unsafe impl abi::Plain for Head {}
+/// What struct account begins with in all versions (abi.h).
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Head {
+    history: account_history,
+    id: u32,
+    flags: u32,
+}
+// SAFETY: integers only.
+unsafe impl abi::Plain for Head {}
 
-    let Ok(accounts) = pins.map("accounts") else {
-        return Vec::new();
-    };
-    (1..accounts.max_entries())
-        .filter_map(|slot| {
-            accounts
-                .lookup(&slot.to_ne_bytes(), MapFlags::ANY)
-                .ok()
-                .flatten()
-        })
-        .filter_map(|bytes| abi::read::<Head>(&bytes))
-        .filter(|head| head.flags & account_flag::ACCOUNT_USED.0 != 0)
+impl Head {
+    const fn has(&self, flag: account_flag) -> bool {
+        self.flags & flag.0 != 0
+    }
+}
+
+/// The accounts of a kernel half of any version, that of the template first.
+fn heads(pins: &Pins) -> impl Iterator<Item = Head> {
+    let accounts = pins.map("accounts").ok();
+    let slots = accounts.as_ref().map_or(0, MapCore::max_entries);
+    (0..slots).filter_map(move |slot| {
+        let found = accounts
+            .as_ref()?
+            .lookup(&slot.to_ne_bytes(), MapFlags::ANY);
+        abi::read::<Head>(&found.ok().flatten()?)
+    })
+}
+
+/// The history of every account of a kernel half of any version.
+pub(crate) fn read_histories(pins: &Pins) -> Vec<(AccountId, History)> {
+    heads(pins)
+        .skip(1)
+        .filter(|head| head.has(account_flag::ACCOUNT_USED))
         .map(|head| (AccountId::new(head.id), History::new(&head.history)))
         .collect()
+}
+
+/// Whether a kernel half of any version decides about any account; not while another one is in charge.
+pub(crate) fn has_accounts_in_force(pins: &Pins) -> bool {
+    heads(pins)
+        .any(|head| head.has(account_flag::ACCOUNT_USED) && !head.has(account_flag::ACCOUNT_PAUSED))
 }

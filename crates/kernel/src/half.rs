@@ -141,6 +141,15 @@ impl KernelHalf {
         Self::open(self.pins.clone(), options)
     }
 
+    /// Whether any kernel half below `root`, whoever made it, has an account that it decides about, or
+    /// would open one for users of `default`.
+    ///
+    /// # Errors
+    /// When `root` cannot be listed.
+    pub fn enforces_below(root: &Path) -> Result<bool, Error> {
+        Ok(pins::all(root)?.iter().any(books::has_accounts_in_force))
+    }
+
     /// Takes every kernel half below `root` away, whoever made it. Returns how many there were.
     ///
     /// # Errors

@@ -23,6 +23,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: broken_at_reload,
     },
     Story {
+        name: "a_limits_file_that_has_gone_takes_no_limit_away",
+        place: Place::Anywhere,
+        tell: limits_file_gone,
+    },
+    Story {
         name: "a_second_bursard_is_refused",
         place: Place::Anywhere,
         tell: second,
@@ -109,6 +114,52 @@ fn broken_at_start(binaries: &Binaries) -> Result<()> {
         );
     }
     Ok(())
+}
+
+fn limits_file_gone(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "gone", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let path = world.daemon.limits_path();
+    fs::remove_file(&path)?;
+    world.daemon.signal(libc::SIGHUP)?;
+    until("the complaint", || {
+        let log = world.daemon.log()?;
+        let is_said = log.contains("the limits stay as they were") && log.contains("empty file");
+        Ok(is_said.then_some(()))
+    })?;
+    world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+    // The kernel half enforces what a new bursard knows nothing of: it leaves it alone.
+    world.daemon.end(libc::SIGTERM)?;
+    let (code, said) = start_in_vain(&world)?;
+    ensure!(
+        code == 2 && said.contains("does not exist"),
+        "ended with {code}: {said}"
+    );
+    world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+    // The same where it is of another build or has other options, and would be replaced.
+    world.configure("[ledger]\nmax_processes = 1000\n")?;
+    let (code, said) = start_in_vain(&world)?;
+    ensure!(code == 2, "ended with {code}: {said}");
+    world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+    // An empty file is an administrator's word.
+    fs::write(&path, "")?;
+    world.daemon.start()?;
+    ensure!(
+        world.daemon.account("60001")?.is_none(),
+        "the limit is still there"
+    );
+    // What clears the last limit leaves such a file.
+    world.daemon.limit("60001", "64M")?;
+    let reply = world.daemon.ask(bursar_protocol::Ask::ClearLimit {
+        who: "60001".parse()?,
+    })?;
+    ensure!(
+        matches!(reply, bursar_protocol::Reply::Changed { .. }),
+        "{reply:?}"
+    );
+    world.daemon.end(libc::SIGTERM)?;
+    world.daemon.start()
 }
 
 fn broken_at_reload(binaries: &Binaries) -> Result<()> {

@@ -31,8 +31,9 @@ pub(crate) struct Check {
 struct Report {
     /// The files that were read.
     files: Vec<PathBuf>,
-    /// How many limits they hold.
-    limits: usize,
+    /// How many limits they hold; absent where no file of limits was read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limits: Option<usize>,
     errors: Vec<Place>,
     /// Worth knowing; each is one line.
     remarks: Vec<String>,
@@ -60,11 +61,14 @@ impl Check {
         match &self.file {
             None => {
                 let config = report.configuration(None)?;
-                report.limits(&config.paths.limits)?;
+                if !report.misses_limits(&config) {
+                    report.limits(&config.paths.limits)?;
+                }
             }
             Some(file) if is_limits(file)? => report.limits(file)?,
             Some(file) => {
-                report.configuration(Some(file))?;
+                let config = report.configuration(Some(file))?;
+                report.misses_limits(&config);
             }
         }
         match caller.form {
@@ -94,12 +98,43 @@ impl Report {
         Ok(loaded.config)
     }
 
+    /// Whether the file of limits that the configuration names is not there, and says so. At the usual
+    /// place it comes into being with the first limit; another place was named by somebody, and where
+    /// he has made a slip every limit is gone.
+    fn misses_limits(&mut self, config: &Config) -> bool {
+        let path = &config.paths.limits;
+        let is_missing =
+            fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        if !is_missing {
+            return false;
+        }
+        let is_usual = *path == Config::default().paths.limits;
+        let finding = Finding {
+            severity: if is_usual {
+                Severity::Remark
+            } else {
+                Severity::Error
+            },
+            path: path.clone(),
+            line: None,
+            key: String::new(),
+            message: "the file that paths.limits names does not exist: nobody has a limit".into(),
+            remedy: if is_usual {
+                "`bursar limit set` makes it".into()
+            } else {
+                "correct paths.limits in bursar.toml, or make an empty file there".into()
+            },
+        };
+        self.add(&finding);
+        true
+    }
+
     fn limits(&mut self, path: &Path) -> Result<(), Failure> {
         let Some(limits) = self.unless_invalid(Limits::load(path))?.flatten() else {
             return Ok(());
         };
         self.files.push(path.to_owned());
-        self.limits = limits.len();
+        self.limits = Some(limits.len());
         let machine = Machine {
             ram: ram(),
             swap: swap(),
@@ -108,13 +143,15 @@ impl Report {
         };
         let mut findings = bursar_config::check(&limits, machine.ram);
         findings.extend(bursar_config::consistency(&limits, &machine));
-        for finding in findings {
-            match finding.severity {
-                Severity::Error => self.errors.push(Place::from(&finding)),
-                Severity::Remark => self.remarks.push(finding.to_string()),
-            }
-        }
+        findings.iter().for_each(|finding| self.add(finding));
         Ok(())
+    }
+
+    fn add(&mut self, finding: &Finding) {
+        match finding.severity {
+            Severity::Error => self.errors.push(Place::from(finding)),
+            Severity::Remark => self.remarks.push(finding.to_string()),
+        }
     }
 
     /// What was read; `None` when what it says is wrong, which then is part of the report.
@@ -132,7 +169,9 @@ impl Report {
     fn for_people(&self) -> Vec<String> {
         let mut lines: Vec<String> = self.errors.iter().map(|error| error.text.clone()).collect();
         lines.extend(self.remarks.iter().map(|remark| format!("note: {remark}")));
-        let limits = count(self.limits as u64, "limit", "limits");
+        let limits = self.limits.map_or_else(String::new, |limits| {
+            format!(", with {}", count(limits as u64, "limit", "limits"))
+        });
         let files: Vec<String> = self
             .files
             .iter()
@@ -140,7 +179,7 @@ impl Report {
             .collect();
         lines.push(match (self.errors.len(), files.as_slice()) {
             (0, []) => "there is no file to check: everything is default".into(),
-            (0, files) => format!("{}: right, with {limits}", files.join(", ")),
+            (0, files) => format!("{}: right{limits}", files.join(", ")),
             (errors, _) => count(errors as u64, "error", "errors"),
         });
         lines
