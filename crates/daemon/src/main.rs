@@ -23,6 +23,7 @@ mod executioner;
 mod fact;
 mod governor;
 mod history;
+mod last_known;
 mod lately;
 mod lock;
 mod log;

@@ -2,27 +2,17 @@
 //! The limits as written, the names in them as looked up, and the accounts that follow.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use bursar_config::{ConfigError, Limits};
 use bursar_host::{Lookup, Users};
 use bursar_model::{AccountId, AccountKind, Bytes, Gid, KillManner, Uid, Who};
-use bursar_policy::{Directory, Entry, NameError, Plan, plan};
-use serde::{Deserialize, Serialize};
+use bursar_policy::{Directory, Entry, Plan, plan};
+
+use crate::last_known::{LastKnown, Settled};
 
 /// Names looked up at once are bounded by the limits file; names of uids in events by this.
 const REMEMBERED_NAMES: usize = 4096;
-
-/// What names stood for when they could last be looked up: used while the directory is down.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct LastKnown {
-    #[serde(default)]
-    users: BTreeMap<String, u32>,
-    #[serde(default)]
-    groups: BTreeMap<String, (u32, Vec<u32>)>,
-}
 
 /// The limits and what they mean here.
 #[derive(Debug)]
@@ -50,10 +40,7 @@ impl Roster {
     ) -> Result<Self, ConfigError> {
         let limits = limits_at(path, are_in_force)?;
         let last_known_path = state.join("names.toml");
-        let last_known = fs::read_to_string(&last_known_path)
-            .ok()
-            .and_then(|text| toml::from_str(&text).ok())
-            .unwrap_or_default();
+        let last_known = LastKnown::load(&last_known_path);
         let users = Users::new(REMEMBERED_NAMES);
         let mut roster = Self {
             limits: Limits::new(path),
@@ -101,8 +88,10 @@ impl Roster {
                 rows: limit.rows.clone(),
             })
             .collect();
-        let directory = self.look_up(&entries);
-        plan(&entries, &directory, self.ram)
+        let (directory, remarks) = self.look_up(&entries);
+        let mut plan = plan(&entries, &directory, self.ram);
+        plan.remarks.extend(remarks);
+        plan
     }
 
     /// These are the limits from now on.
@@ -110,7 +99,7 @@ impl Roster {
         self.limits = limits;
         self.plan = plan;
         self.granted.clear();
-        if let Err(error) = self.remember() {
+        if let Err(error) = self.last_known.store(&self.last_known_path) {
             tracing::warn!(path = %self.last_known_path.display(), %error, "names looked up could not be kept for when the directory is down");
         }
     }
@@ -120,80 +109,37 @@ impl Roster {
         self.limits.store_over(later)
     }
 
-    fn remember(&self) -> io::Result<()> {
-        let text = toml::to_string(&self.last_known).map_err(io::Error::other)?;
-        let fresh = self.last_known_path.with_extension("toml.new");
-        fs::write(&fresh, text)?;
-        fs::rename(&fresh, &self.last_known_path)
-    }
-
-    fn look_up(&mut self, entries: &[Entry]) -> Directory {
+    /// What names stand for, and what is to be known about each.
+    fn look_up(&mut self, entries: &[Entry]) -> (Directory, Vec<(Who, String)>) {
         let mut directory = Directory::default();
+        let mut all = Vec::new();
         for entry in entries {
-            match &entry.who {
+            let remarks = match &entry.who {
                 Who::User(name) => {
-                    let found = self.look_up_user(name);
-                    directory.users.insert(name.clone(), found);
+                    let Settled { answer, remarks } = self.look_up_user(name);
+                    directory.users.insert(name.clone(), answer);
+                    remarks
                 }
                 Who::Group(name) | Who::Shared(name) => {
-                    let found = self.look_up_group(name);
-                    directory.groups.insert(name.clone(), found);
+                    let Settled { answer, remarks } = self.look_up_group(name);
+                    directory.groups.insert(name.clone(), answer);
+                    remarks
                 }
-                Who::Uid(_) | Who::Default => {}
-            }
+                Who::Uid(_) | Who::Default => Vec::new(),
+            };
+            all.extend(remarks.into_iter().map(|text| (entry.who.clone(), text)));
         }
-        directory
+        (directory, all)
     }
 
-    fn look_up_user(&mut self, name: &str) -> Result<Uid, NameError> {
-        match self.users.by_name(name) {
-            Lookup::Found(user) => {
-                self.last_known
-                    .users
-                    .insert(name.to_owned(), user.uid.get());
-                Ok(user.uid)
-            }
-            Lookup::Absent => {
-                self.last_known.users.remove(name);
-                Err(NameError::Unknown)
-            }
-            Lookup::Unavailable(errno) => match self.last_known.users.get(name) {
-                Some(&uid) => {
-                    tracing::warn!(name, %errno, uid, "the directory is down; the uid known from before stands");
-                    Ok(Uid::new(uid))
-                }
-                None => Err(NameError::Unreachable(errno.to_string())),
-            },
-        }
+    fn look_up_user(&mut self, name: &str) -> Settled<Uid> {
+        let found = self.users.by_name(name);
+        self.last_known.user(name, found)
     }
 
-    fn look_up_group(&mut self, name: &str) -> Result<(Gid, Vec<Uid>), NameError> {
-        match self.users.members(name) {
-            Lookup::Found(members) => {
-                let uids: Vec<Uid> = members.uids.iter().copied().collect();
-                if members.incomplete.is_none() {
-                    let numbers = uids.iter().map(|uid| uid.get()).collect();
-                    self.last_known
-                        .groups
-                        .insert(name.to_owned(), (members.gid.get(), numbers));
-                }
-                Ok((members.gid, uids))
-            }
-            Lookup::Absent => {
-                self.last_known.groups.remove(name);
-                Err(NameError::Unknown)
-            }
-            Lookup::Unavailable(errno) => match self.last_known.groups.get(name) {
-                Some((gid, uids)) => {
-                    tracing::warn!(name, %errno, "the directory is down; the members known from before stand");
-                    Ok((
-                        Gid::new(*gid),
-                        uids.iter().map(|&uid| Uid::new(uid)).collect(),
-                    ))
-                }
-                None => Err(NameError::Unreachable(errno.to_string())),
-            },
-        }
+    fn look_up_group(&mut self, name: &str) -> Settled<(Gid, Vec<Uid>)> {
+        let found = self.users.members(name);
+        self.last_known.group(name, found)
     }
 
     /// What an account is called and where its limit comes from.
@@ -224,11 +170,11 @@ impl Roster {
         for grant in granted {
             match grant {
                 Who::Uid(uid) => users.extend([uid]),
-                Who::User(name) => match self.look_up_user(&name) {
+                Who::User(name) => match self.look_up_user(&name).answer {
                     Ok(uid) => users.extend([uid]),
                     Err(_) => is_whole = false,
                 },
-                Who::Group(name) => match self.look_up_group(&name) {
+                Who::Group(name) => match self.look_up_group(&name).answer {
                     Ok((_, members)) => users.extend(members),
                     Err(_) => is_whole = false,
                 },
@@ -256,7 +202,7 @@ impl Roster {
 
     /// A user's number.
     pub(crate) fn uid_of(&mut self, name: &str) -> Option<Uid> {
-        self.look_up_user(name).ok()
+        self.look_up_user(name).answer.ok()
     }
 
     /// A user's name, or his number when he has none or nobody answers.
@@ -284,6 +230,8 @@ fn limits_at(path: &Path, are_in_force: bool) -> Result<Limits, ConfigError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const RAM: Bytes = Bytes::from_mib(1000);

@@ -71,6 +71,12 @@ pub(super) const STORIES: &[Story] = &[
         tell: group,
     },
     Story {
+        // Needs a source of names that can be named and does not answer: glibc's hesiod, unconfigured.
+        name: "members_keep_their_groups_limit_while_the_directory_is_down",
+        place: Place::Host,
+        tell: directory_down,
+    },
+    Story {
         name: "unknown_users_and_limits_above_ram_are_kept_and_said",
         place: Place::Anywhere,
         tell: remarks,
@@ -384,8 +390,13 @@ fn start_with_groups(world: &mut World) -> Result<()> {
         directory.join("nsswitch.conf"),
         "passwd: files\ngroup: files\n",
     )?;
+    start_covered(world)
+}
+
+/// The same with the files as they are now.
+fn start_covered(world: &mut World) -> Result<()> {
     let mut command = world.daemon.command()?;
-    cover_etc(&mut command, &directory);
+    cover_etc(&mut command, world.directory());
     world.daemon.start_as(&mut command)
 }
 
@@ -470,6 +481,41 @@ fn group(binaries: &Binaries) -> Result<()> {
         );
     }
     world.hog("uid=60002 hold=200M pause")?.expect_killed()
+}
+
+fn directory_down(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "down", "")?;
+    start_with_groups(&mut world)?;
+    world.daemon.limit("@film", "64M")?;
+    // The group is a local one; bob is in a directory, which goes away.
+    let directory = world.directory().to_owned();
+    let passwd = fs::read_to_string(directory.join("passwd"))?;
+    let here: Vec<&str> = passwd
+        .lines()
+        .filter(|line| !line.starts_with("bob:"))
+        .collect();
+    fs::write(directory.join("passwd"), here.join("\n") + "\n")?;
+    fs::write(
+        directory.join("nsswitch.conf"),
+        "passwd: files hesiod\ngroup: files\n",
+    )?;
+    let reloads = || -> Result<usize> { Ok(world.daemon.events_of(EventKind::Reloaded)?.len()) };
+    let before = reloads()?;
+    world.daemon.signal(libc::SIGHUP)?;
+    until("the reload", || Ok((reloads()? > before).then_some(())))?;
+    for restarted in [false, true] {
+        if restarted {
+            world.daemon.end(libc::SIGTERM)?;
+            start_covered(&mut world)?;
+        }
+        let said = world.daemon.status()?.remarks.join("\n");
+        ensure!(
+            said.contains("@film") && said.contains("known from before stand as well"),
+            "{said}"
+        );
+        world.hog("uid=60002 hold=200M pause")?.expect_killed()?;
+    }
+    Ok(())
 }
 
 fn remarks(binaries: &Binaries) -> Result<()> {
