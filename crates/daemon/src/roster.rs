@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The limits as written, the names in them as looked up, and the accounts that follow.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bursar_config::{ConfigError, Limits};
 use bursar_host::{Lookup, Users};
@@ -14,14 +15,15 @@ use crate::last_known::{LastKnown, Settled};
 /// Names looked up at once are bounded by the limits file; names of uids in events by this.
 const REMEMBERED_NAMES: usize = 4096;
 
+/// A directory that does not answer is waited for so long while the limits are worked out, and by one
+/// time-out of its own more.
+const PATIENCE: Duration = Duration::from_secs(5);
+
 /// The limits and what they mean here.
 #[derive(Debug)]
 pub(crate) struct Roster {
     limits: Limits,
     plan: Plan,
-    /// Who may enter which account, as far as it was asked for since the limits were read: anybody may
-    /// ask, and a directory may take long to answer.
-    granted: BTreeMap<Who, BTreeSet<Uid>>,
     users: Users,
     ram: Bytes,
     last_known: LastKnown,
@@ -41,11 +43,10 @@ impl Roster {
         let limits = limits_at(path, are_in_force)?;
         let last_known_path = state.join("names.toml");
         let last_known = LastKnown::load(&last_known_path);
-        let users = Users::new(REMEMBERED_NAMES);
+        let users = Users::new(REMEMBERED_NAMES).with_patience(PATIENCE);
         let mut roster = Self {
             limits: Limits::new(path),
             plan: Plan::default(),
-            granted: BTreeMap::new(),
             users,
             ram,
             last_known,
@@ -60,7 +61,6 @@ impl Roster {
     pub(crate) fn read_again(&mut self) -> Result<(Limits, Plan), ConfigError> {
         let path = self.limits.path();
         let limits = limits_at(path, !self.limits.is_empty())?;
-        self.users.forget();
         let plan = self.plan_with(&limits);
         Ok((limits, plan))
     }
@@ -77,14 +77,17 @@ impl Roster {
         self.ram
     }
 
-    /// The accounts as they would be with other limits.
+    /// The accounts as they would be with other limits. Names are asked for anew each time: a user may
+    /// have come, or another have his name. This is the one place where the loop waits for a directory,
+    /// and [`PATIENCE`] bounds that.
     pub(crate) fn plan_with(&mut self, limits: &Limits) -> Plan {
+        self.users.forget();
         let entries: Vec<Entry> = limits
             .iter()
             .map(|limit| Entry {
                 who: limit.who.clone(),
                 memory: limit.memory,
-                is_entered: limit.granted.is_some(),
+                granted: limit.granted.clone(),
                 rows: limit.rows.clone(),
             })
             .collect();
@@ -98,7 +101,6 @@ impl Roster {
     pub(crate) fn adopt(&mut self, limits: Limits, plan: Plan) {
         self.limits = limits;
         self.plan = plan;
-        self.granted.clear();
         if let Err(error) = self.last_known.store(&self.last_known_path) {
             tracing::warn!(path = %self.last_known_path.display(), %error, "names looked up could not be kept for when the directory is down");
         }
@@ -114,22 +116,29 @@ impl Roster {
         let mut directory = Directory::default();
         let mut all = Vec::new();
         for entry in entries {
-            let remarks = match &entry.who {
-                Who::User(name) => {
-                    let Settled { answer, remarks } = self.look_up_user(name);
-                    directory.users.insert(name.clone(), answer);
-                    remarks
-                }
-                Who::Group(name) | Who::Shared(name) => {
-                    let Settled { answer, remarks } = self.look_up_group(name);
-                    directory.groups.insert(name.clone(), answer);
-                    remarks
-                }
-                Who::Uid(_) | Who::Default => Vec::new(),
-            };
-            all.extend(remarks.into_iter().map(|text| (entry.who.clone(), text)));
+            let granted = entry.granted.iter().flatten();
+            for who in std::iter::once(&entry.who).chain(granted) {
+                let remarks = self.look_up_one(who, &mut directory);
+                all.extend(remarks.into_iter().map(|text| (entry.who.clone(), text)));
+            }
         }
         (directory, all)
+    }
+
+    fn look_up_one(&mut self, who: &Who, directory: &mut Directory) -> Vec<String> {
+        match who {
+            Who::User(name) => {
+                let Settled { answer, remarks } = self.look_up_user(name);
+                directory.users.insert(name.clone(), answer);
+                remarks
+            }
+            Who::Group(name) | Who::Shared(name) => {
+                let Settled { answer, remarks } = self.look_up_group(name);
+                directory.groups.insert(name.clone(), answer);
+                remarks
+            }
+            Who::Uid(_) | Who::Default => Vec::new(),
+        }
     }
 
     fn look_up_user(&mut self, name: &str) -> Settled<Uid> {
@@ -160,31 +169,9 @@ impl Roster {
     }
 
     /// The users who may enter a shared account, besides root. `None`: there is no such account.
-    pub(crate) fn granted(&mut self, who: &Who) -> Option<BTreeSet<Uid>> {
-        if let Some(known) = self.granted.get(who) {
-            return Some(known.clone());
-        }
-        let granted = self.limits.get(who)?.granted.clone().unwrap_or_default();
-        let mut users = BTreeSet::new();
-        let mut is_whole = true;
-        for grant in granted {
-            match grant {
-                Who::Uid(uid) => users.extend([uid]),
-                Who::User(name) => match self.look_up_user(&name).answer {
-                    Ok(uid) => users.extend([uid]),
-                    Err(_) => is_whole = false,
-                },
-                Who::Group(name) => match self.look_up_group(&name).answer {
-                    Ok((_, members)) => users.extend(members),
-                    Err(_) => is_whole = false,
-                },
-                Who::Shared(_) | Who::Default => {}
-            }
-        }
-        if is_whole {
-            self.granted.insert(who.clone(), users.clone());
-        }
-        Some(users)
+    pub(crate) fn granted(&self, who: &Who) -> Option<BTreeSet<Uid>> {
+        self.limits.get(who)?;
+        Some(self.plan.granted.get(who).cloned().unwrap_or_default())
     }
 
     /// Whether the largest process of an account is to be asked before it is killed.

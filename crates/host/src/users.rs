@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
+use std::time::{Duration, Instant};
 
 use bursar_model::{Gid, Uid};
 use rustix::io::Errno;
@@ -22,6 +23,15 @@ pub struct Users {
     by_uid: HashMap<Uid, Option<User>>,
     capacity: usize,
     dropped: u64,
+    waiting: Waiting,
+}
+
+/// How long sources that did not answer have been waited for.
+#[derive(Debug, Default)]
+struct Waiting {
+    patience: Option<Duration>,
+    spent: Duration,
+    given_up: Option<Errno>,
 }
 
 /// Who belongs to a group.
@@ -47,7 +57,16 @@ impl Users {
             by_uid: HashMap::new(),
             capacity,
             dropped: 0,
+            waiting: Waiting::default(),
         }
+    }
+
+    /// Asks for nothing more, until told to forget, once sources that did not answer have taken this
+    /// long: a directory server times out anew for every name.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.waiting.patience = Some(patience);
+        self
     }
 
     /// The user with this name.
@@ -55,7 +74,7 @@ impl Users {
         if let Some(known) = self.by_name.get(name) {
             return known.clone().map_or(Lookup::Absent, Lookup::Found);
         }
-        let answer = user_by_name(name);
+        let answer = self.waiting.ask(|| user_by_name(name));
         self.dropped += remember(&mut self.by_name, name.to_owned(), &answer, self.capacity);
         answer
     }
@@ -65,7 +84,7 @@ impl Users {
         if let Some(known) = self.by_uid.get(&uid) {
             return known.clone().map_or(Lookup::Absent, Lookup::Found);
         }
-        let answer = user_by_uid(uid);
+        let answer = self.waiting.ask(|| user_by_uid(uid));
         self.dropped += remember(&mut self.by_uid, uid, &answer, self.capacity);
         answer
     }
@@ -79,7 +98,7 @@ impl Users {
     /// of names are willing to list, those whose primary group it is. A directory server that lists
     /// nobody leaves the latter out: compare [`User::gid`] when such a user appears. Not remembered.
     pub fn members(&mut self, name: &str) -> Lookup<Members> {
-        let group = match group_by_name(name) {
+        let group = match self.waiting.ask(|| group_by_name(name)) {
             Lookup::Found(group) => group,
             Lookup::Absent => return Lookup::Absent,
             Lookup::Unavailable(errno) => return Lookup::Unavailable(errno),
@@ -98,7 +117,7 @@ impl Users {
                 Lookup::Unavailable(errno) => members.incomplete = Some(errno),
             }
         }
-        let listed = each_user(|user| {
+        let add = |user: &User| {
             if user.gid == group.gid && !members.uids.contains(&user.uid) {
                 if members.uids.len() >= MAX_MEMBERS {
                     members.is_cut_off = true;
@@ -107,20 +126,44 @@ impl Users {
                 members.uids.insert(user.uid);
             }
             true
+        };
+        let listed = self.waiting.ask(|| match each_user(add) {
+            Ok(()) => Lookup::Found(()),
+            Err(errno) => Lookup::Unavailable(errno),
         });
-        members.incomplete = members.incomplete.or(listed.err());
+        if let Lookup::Unavailable(errno) = listed {
+            members.incomplete = members.incomplete.or(Some(errno));
+        }
         Lookup::Found(members)
     }
 
-    /// Forgets everything, so that the next question is asked anew (a reload).
+    /// Forgets everything, so that the next question is asked anew.
     pub fn forget(&mut self) {
         self.by_name.clear();
         self.by_uid.clear();
+        self.waiting.spent = Duration::ZERO;
+        self.waiting.given_up = None;
     }
 
     /// How many answers were forgotten because too many different ones were asked for.
     pub const fn dropped(&self) -> u64 {
         self.dropped
+    }
+}
+
+impl Waiting {
+    fn ask<T>(&mut self, question: impl FnOnce() -> Lookup<T>) -> Lookup<T> {
+        if let Some(errno) = self.given_up {
+            return Lookup::Unavailable(errno);
+        }
+        let begun = Instant::now();
+        let answer = question();
+        if let Lookup::Unavailable(errno) = &answer {
+            self.spent = self.spent.saturating_add(begun.elapsed());
+            let is_over = self.patience.is_some_and(|it| self.spent > it);
+            self.given_up = is_over.then_some(*errno);
+        }
+        answer
     }
 }
 
@@ -165,6 +208,27 @@ mod tests {
         let mut none = Users::new(0);
         none.by_uid(Uid::new(0));
         assert!(none.by_uid.is_empty());
+    }
+
+    #[test]
+    fn who_has_waited_long_enough_asks_no_more_until_told_to_forget() {
+        let mut users = Users::new(3).with_patience(Duration::ZERO);
+        let times_out = || {
+            std::thread::sleep(Duration::from_millis(1));
+            Lookup::<()>::Unavailable(Errno::TIMEDOUT)
+        };
+        assert_eq!(users.waiting.ask(|| Lookup::Found(1)), Lookup::Found(1));
+        users.waiting.ask(times_out);
+        let root = Uid::new(0);
+        assert_eq!(users.by_uid(root), Lookup::Unavailable(Errno::TIMEDOUT));
+        let members = users.members("root");
+        assert_eq!(members, Lookup::Unavailable(Errno::TIMEDOUT));
+        users.forget();
+        assert!(matches!(users.by_uid(root), Lookup::Found(_)));
+        // Whoever has said nothing of patience waits.
+        let mut patient = Users::new(3);
+        patient.waiting.ask(times_out);
+        assert!(matches!(patient.by_uid(root), Lookup::Found(_)));
     }
 
     #[test]

@@ -19,8 +19,8 @@ pub struct Entry {
     pub who: Who,
     /// What.
     pub memory: BoundsSpec,
-    /// Of a shared account: whether processes enter it, so that it needs no Unix group.
-    pub is_entered: bool,
+    /// Of a shared account that processes enter, so that it needs no Unix group: who may, besides root.
+    pub granted: Option<Vec<Who>>,
     /// The bounds of beancounters.
     pub rows: BTreeMap<Resource, RowBounds>,
 }
@@ -67,6 +67,8 @@ pub struct Plan {
     pub default: Option<Bounds>,
     /// And of its beancounters.
     pub default_rows: BTreeMap<Resource, RowBounds>,
+    /// Who may enter which shared account, besides root.
+    pub granted: BTreeMap<Who, BTreeSet<Uid>>,
     /// What an administrator should know, by limit.
     pub remarks: Vec<(Who, String)>,
 }
@@ -102,6 +104,10 @@ pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes) -> Plan {
     let mut resolved = Vec::new();
     let mut entered = BTreeSet::new();
     for entry in entries {
+        if let Some(list) = &entry.granted {
+            let users = grantees(&entry.who, list, directory, &mut remarks);
+            plan.granted.insert(entry.who.clone(), users);
+        }
         match entry.memory.resolve(ram) {
             Ok(bounds) => {
                 if let Some(limit) = bounds.limit()
@@ -112,7 +118,7 @@ pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes) -> Plan {
                     remarks.push((entry.who.clone(), text));
                 }
                 resolved.push((entry, bounds));
-                if entry.is_entered {
+                if entry.granted.is_some() {
                     entered.insert(&entry.who);
                 }
             }
@@ -227,6 +233,33 @@ fn number_of(name: &str) -> AccountId {
     AccountId::new((AccountId::FIRST_SHARED | 1 << 30 | hash).min(u32::MAX - 1))
 }
 
+/// The users in a list of those an account is granted to.
+fn grantees(
+    whose: &Who,
+    list: &[Who],
+    directory: &Directory,
+    remarks: &mut Vec<(Who, String)>,
+) -> BTreeSet<Uid> {
+    let mut users = BTreeSet::new();
+    for grant in list {
+        let found = match grant {
+            Who::Uid(uid) => Ok(vec![*uid]),
+            Who::User(name) => lookup(&directory.users, name)
+                .map(|uid| vec![*uid])
+                .map_err(|error| why_nobody("user", error)),
+            Who::Group(name) => lookup(&directory.groups, name)
+                .map(|(_, members)| members.clone())
+                .map_err(|error| why_nobody("group", error)),
+            Who::Shared(_) | Who::Default => Ok(Vec::new()),
+        };
+        match found {
+            Ok(found) => users.extend(found),
+            Err(why) => remarks.push((whose.clone(), format!("granted to {grant}: {why}"))),
+        }
+    }
+    users
+}
+
 fn why_nobody(what: &str, error: &NameError) -> String {
     match error {
         NameError::Unknown => format!("there is no {what} of this name; kept until there is"),
@@ -284,7 +317,7 @@ mod tests {
         Entry {
             who: who.parse().unwrap(),
             memory: BoundsSpec::of_limit(limit),
-            is_entered: false,
+            granted: None,
             rows: BTreeMap::new(),
         }
     }
@@ -390,7 +423,7 @@ mod tests {
     #[test]
     fn an_account_that_is_entered_needs_no_group_and_keeps_its_number() {
         let entered = |who: &str| Entry {
-            is_entered: true,
+            granted: Some(Vec::new()),
             ..entry(who, "5M")
         };
         let planned = plan(&[entered("=batch"), entered("=render")], &directory(), RAM);
@@ -408,6 +441,29 @@ mod tests {
             plan(&[entry("=batch", "5M")], &directory(), RAM)
                 .accounts
                 .is_empty()
+        );
+    }
+
+    #[test]
+    fn an_account_is_granted_to_users_and_members_and_unknown_names_are_said() {
+        let grants = ["1009", "alice", "@film", "ghost", "@nogroup"];
+        let batch = Entry {
+            granted: Some(grants.map(|who| who.parse().unwrap()).into()),
+            ..entry("=batch", "5M")
+        };
+        let plan = plan(&[batch], &directory(), RAM);
+        let uids: Vec<u32> = plan.granted[&"=batch".parse().unwrap()]
+            .iter()
+            .map(|uid| uid.get())
+            .collect();
+        assert_eq!(uids, [1001, 1003, 1009]);
+        let texts: Vec<_> = plan.remarks.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(
+            texts,
+            [
+                "granted to ghost: there is no user of this name; kept until there is",
+                "granted to @nogroup: there is no group of this name; kept until there is",
+            ]
         );
     }
 

@@ -71,6 +71,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: group,
     },
     Story {
+        name: "names_are_looked_up_anew_when_a_limit_changes",
+        place: Place::Anywhere,
+        tell: looked_up_anew,
+    },
+    Story {
         // Needs a source of names that can be named and does not answer: glibc's hesiod, unconfigured.
         name: "members_keep_their_groups_limit_while_the_directory_is_down",
         place: Place::Host,
@@ -481,6 +486,28 @@ fn group(binaries: &Binaries) -> Result<()> {
         );
     }
     world.hog("uid=60002 hold=200M pause")?.expect_killed()
+}
+
+fn looked_up_anew(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "anew", "")?;
+    start_with_groups(&mut world)?;
+    let remarks = world.daemon.limit("zoe", "1G")?.join("\n");
+    ensure!(remarks.contains("no user of this name"), "{remarks}");
+    world.daemon.limit("bob", "1G")?;
+    // useradd zoe; userdel bob; useradd bob
+    let file = world.directory().join("passwd");
+    let passwd = fs::read_to_string(&file)?.replace("bob:x:60002:60002:", "bob:x:60005:60005:");
+    fs::write(&file, passwd + "zoe:x:60004:60004::/:/bin/sh\n")?;
+    for (who, uid) in [("zoe", 60004), ("bob", 60005)] {
+        let remarks = world.daemon.limit(who, "64M")?;
+        ensure!(remarks.is_empty(), "{remarks:?}");
+        world
+            .hog(&format!("uid={uid} hold=200M pause"))?
+            .expect_killed()?;
+    }
+    let mut free = world.hog("uid=60002 hold=100M say=there pause")?;
+    free.hear("there")?;
+    free.expect_alive("who had bob's number before")
 }
 
 fn directory_down(binaries: &Binaries) -> Result<()> {
