@@ -30,6 +30,27 @@ pub(crate) struct Settled<T> {
     pub(crate) answer: Result<T, NameError>,
     /// What an administrator should know of it, one line each.
     pub(crate) remarks: Vec<String>,
+    /// A source of names did not answer, or not for all.
+    is_open: bool,
+}
+
+/// Whether asking led to anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answered {
+    Yes,
+    /// Nobody has the name.
+    Nobody,
+    No,
+}
+
+impl<T> Settled<T> {
+    pub(crate) fn answered(&self) -> Answered {
+        match self.answer {
+            Ok(_) if !self.is_open => Answered::Yes,
+            Err(NameError::Unknown) => Answered::Nobody,
+            Ok(_) | Err(NameError::Unreachable(_)) => Answered::No,
+        }
+    }
 }
 
 impl<T> From<Result<T, NameError>> for Settled<T> {
@@ -37,6 +58,7 @@ impl<T> From<Result<T, NameError>> for Settled<T> {
         Self {
             answer,
             remarks: Vec::new(),
+            is_open: false,
         }
     }
 }
@@ -54,6 +76,18 @@ impl LastKnown {
         let fresh = path.with_extension("toml.new");
         fs::write(&fresh, text)?;
         fs::rename(&fresh, path)
+    }
+
+    /// Whom a user's name stood for.
+    pub(crate) fn uid_of(&self, name: &str) -> Option<Uid> {
+        self.users.get(name).copied().map(Uid::new)
+    }
+
+    /// The name that stood for this user.
+    pub(crate) fn name_of(&self, uid: Uid) -> Option<&str> {
+        let mut users = self.users.iter();
+        let found = users.find(|(_, it)| **it == uid.get());
+        found.map(|(name, _)| name.as_str())
     }
 
     /// Whom a user's name stands for.
@@ -75,6 +109,7 @@ impl LastKnown {
                         remarks: vec![format!(
                             "the directory does not answer ({errno}): the uid known from before, {uid}, stands"
                         )],
+                        is_open: true,
                     }
                 }
                 None => Err(NameError::Unreachable(errno.to_string())).into(),
@@ -101,6 +136,7 @@ impl LastKnown {
                     remarks: vec![format!(
                         "the directory does not answer ({errno}): the members known from before stand"
                     )],
+                    is_open: true,
                 };
             }
         };
@@ -125,7 +161,7 @@ impl LastKnown {
                     tracing::warn!(name, %errno, "the directory did not answer for all members; the others have no limit of this group");
                     format!(
                         "the directory does not answer for all members ({errno}): the limit concerns those \
-                         found, asked again on reload"
+                         found; asked again every few minutes"
                     )
                 }
             }),
@@ -133,6 +169,7 @@ impl LastKnown {
         Settled {
             answer: Ok((gid, uids.into_iter().collect())),
             remarks,
+            is_open: members.incomplete.is_some(),
         }
     }
 }
@@ -194,11 +231,13 @@ mod tests {
         for _ in 0..2 {
             let down = known.group("film", members(&[1001, 1003], Some(Errno::IO)));
             assert_eq!(uids(&down), [1001, 1002, 1003]);
+            assert_eq!(down.answered(), Answered::No);
             assert!(down.remarks[0].contains("known from before"), "{down:?}");
         }
         // Up again, and he has left: who is a member is what the directory says.
         let up = known.group("film", members(&[1001], None));
         assert_eq!((uids(&up).as_slice(), up.remarks.len()), (&[1001][..], 0));
+        assert_eq!(up.answered(), Answered::Yes);
     }
 
     #[test]
@@ -240,11 +279,12 @@ mod tests {
         let unreachable = known.user("bob", down()).answer.unwrap_err();
         assert!(matches!(unreachable, NameError::Unreachable(_)));
         known.user("bob", Lookup::Found(bob));
-        assert_eq!(known.user("bob", down()).answer, Ok(Uid::new(1002)));
-        assert_eq!(
-            known.user("bob", Lookup::Absent).answer,
-            Err(NameError::Unknown)
-        );
+        let stands = known.user("bob", down());
+        assert_eq!(stands.answer, Ok(Uid::new(1002)));
+        assert_eq!(stands.answered(), Answered::No);
+        let absent = known.user("bob", Lookup::Absent);
+        assert_eq!(absent.answer, Err(NameError::Unknown));
+        assert_eq!(absent.answered(), Answered::Nobody);
         assert!(known.users.is_empty());
     }
 }

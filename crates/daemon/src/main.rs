@@ -27,6 +27,7 @@ mod last_known;
 mod lately;
 mod lock;
 mod log;
+mod names;
 mod oom;
 mod physpages;
 mod reaper;
@@ -55,6 +56,7 @@ use crate::chores::Chores;
 use crate::control::Control;
 use crate::history::History;
 use crate::lock::Lock;
+use crate::names::Names;
 use crate::reaper::Reaper;
 use crate::recorder::Recorder;
 use crate::roster::Roster;
@@ -109,7 +111,13 @@ fn run(arguments: Arguments) -> Result<()> {
     std::fs::create_dir_all(&config.paths.state)
         .with_context(|| format!("make the directory {:?}", config.paths.state))?;
     let are_in_force = setup::limits_are_in_force(config, arguments.dry_run)?;
-    let roster = Roster::load(&config.paths.limits, &config.paths.state, ram, are_in_force)?;
+    let roster = Roster::load(
+        &config.paths.limits,
+        &config.paths.state,
+        ram,
+        are_in_force,
+        Names::start()?,
+    )?;
     let (scope, remark) = setup::scope(config);
     let reaper = Reaper::start()?;
     let chosen = setup::govern(config, &scope, arguments.dry_run, &reaper)?;

@@ -558,7 +558,10 @@ fn log(event: &Event) {
 impl Recorder {
     /// Whether a user may see an event: his own account's or his own process's.
     pub(crate) fn concerns(event: &Event, uid: Uid, account: Option<&str>) -> bool {
-        event.uid == Some(uid) || (account.is_some() && event.account.as_deref() == account)
+        let told_of = event.account.as_deref();
+        // By his number where his name was not known at the time.
+        let is_his = || told_of.is_some_and(|it| it.parse() == Ok(uid.get()));
+        event.uid == Some(uid) || (account.is_some() && told_of == account) || is_his()
     }
 }
 

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use bursar_model::{
     AccountId, AccountStatus, Bytes, DaemonStatus, Resource, Row, RowBounds, Rows, Uid, Who,
 };
+use bursar_policy::NameError;
 use bursar_protocol::{Ask, ErrorKind, Granted, Quota, Refusal, Reply, Request, VERSION};
 
 use crate::beancounters::Beancounters;
@@ -245,8 +246,30 @@ fn permit(
     only_root(uid, what)
 }
 
+/// The user that a name means. Whoever is not root was permitted to ask for he means himself, and has
+/// nobody looked up.
+fn uid_meant(steward: &mut Steward, asker: Asker, name: &str) -> Result<Uid, Refusal> {
+    if let Some(uid) = steward.roster.uid_in_plan(name) {
+        return Ok(uid);
+    }
+    if asker.uid.get() != 0 {
+        return Ok(asker.uid);
+    }
+    steward.roster.uid_of(name).map_err(|error| match error {
+        NameError::Unknown => refusal(ErrorKind::NotFound, format!("there is no user {name:?}")),
+        NameError::Unreachable(why) => refusal(
+            ErrorKind::Failed,
+            format!("the user {name:?} cannot be looked up now ({why}): ask again, or by uid"),
+        ),
+    })
+}
+
 /// The accounts that WHO means now.
-fn accounts_meant(steward: &mut Steward, who: &Who) -> Result<Vec<AccountId>, Refusal> {
+fn accounts_meant(
+    steward: &mut Steward,
+    asker: Asker,
+    who: &Who,
+) -> Result<Vec<AccountId>, Refusal> {
     let from_plan: Vec<AccountId> = steward.roster.plan().accounts_of(who).collect();
     if !from_plan.is_empty() {
         return Ok(from_plan);
@@ -255,15 +278,7 @@ fn accounts_meant(steward: &mut Steward, who: &Who) -> Result<Vec<AccountId>, Re
     let of_uid = |uid: Uid| payers.of(uid).map(|(id, _)| vec![id]);
     let found = match who {
         Who::Uid(uid) => of_uid(*uid),
-        Who::User(name) => match steward.roster.uid_of(name) {
-            Some(uid) => of_uid(uid),
-            None => {
-                return Err(refusal(
-                    ErrorKind::NotFound,
-                    format!("there is no user {name:?}"),
-                ));
-            }
-        },
+        Who::User(name) => of_uid(uid_meant(steward, asker, name)?),
         Who::Default => {
             let defaults = steward
                 .governor
@@ -286,7 +301,7 @@ fn status(steward: &mut Steward, asker: Asker, who: Option<&Who>) -> Answer {
     let own = own_account(steward, asker);
     if let Some(who) = who {
         permit(steward, asker, own, who, "see other users' accounts")?;
-        let meant = accounts_meant(steward, who)?;
+        let meant = accounts_meant(steward, asker, who)?;
         if uid.get() != 0 && meant.iter().any(|id| Some(*id) != own) {
             only_root(uid, "see other users' accounts")?;
         }

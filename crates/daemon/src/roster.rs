@@ -8,11 +8,12 @@ use std::time::Duration;
 use bursar_config::{ConfigError, Limits};
 use bursar_host::{Lookup, Users};
 use bursar_model::{AccountId, AccountKind, Bytes, Gid, KillManner, Uid, Who};
-use bursar_policy::{Directory, Entry, Plan, plan};
+use bursar_policy::{Directory, Entry, NameError, Plan, plan};
 
-use crate::last_known::{LastKnown, Settled};
+use crate::last_known::{Answered, LastKnown, Settled};
+use crate::names::{Name, Names, Watched};
 
-/// Names looked up at once are bounded by the limits file; names of uids in events by this.
+/// Names looked up for one set of limits and remembered meanwhile.
 const REMEMBERED_NAMES: usize = 4096;
 
 /// A directory that does not answer is waited for so long while the limits are worked out, and by one
@@ -25,7 +26,10 @@ pub(crate) struct Roster {
     limits: Limits,
     plan: Plan,
     users: Users,
+    names: Names,
     ram: Bytes,
+    /// Names in the limits last worked out that nobody had, or nobody could look up.
+    unanswered: Vec<Watched>,
     last_known: LastKnown,
     last_known_path: PathBuf,
 }
@@ -39,6 +43,7 @@ impl Roster {
         state: &Path,
         ram: Bytes,
         are_in_force: bool,
+        names: Names,
     ) -> Result<Self, ConfigError> {
         let limits = limits_at(path, are_in_force)?;
         let last_known_path = state.join("names.toml");
@@ -48,7 +53,9 @@ impl Roster {
             limits: Limits::new(path),
             plan: Plan::default(),
             users,
+            names,
             ram,
+            unanswered: Vec::new(),
             last_known,
             last_known_path,
         };
@@ -62,6 +69,7 @@ impl Roster {
         let path = self.limits.path();
         let limits = limits_at(path, !self.limits.is_empty())?;
         let plan = self.plan_with(&limits);
+        self.names.refresh();
         Ok((limits, plan))
     }
 
@@ -82,6 +90,7 @@ impl Roster {
     /// and [`PATIENCE`] bounds that.
     pub(crate) fn plan_with(&mut self, limits: &Limits) -> Plan {
         self.users.forget();
+        self.unanswered.clear();
         let entries: Vec<Entry> = limits
             .iter()
             .map(|limit| Entry {
@@ -101,9 +110,25 @@ impl Roster {
     pub(crate) fn adopt(&mut self, limits: Limits, plan: Plan) {
         self.limits = limits;
         self.plan = plan;
+        let unnamed = self.plan.accounts.iter().filter_map(|(id, planned)| {
+            let is_named = matches!(planned.who, Who::User(_));
+            id.uid().filter(|_| !is_named)
+        });
+        unnamed.for_each(|uid| self.names.expect(uid));
+        self.watch_names();
         if let Err(error) = self.last_known.store(&self.last_known_path) {
             tracing::warn!(path = %self.last_known_path.display(), %error, "names looked up could not be kept for when the directory is down");
         }
+    }
+
+    /// Has names without an answer asked for again, until there is one.
+    pub(crate) fn watch_names(&mut self) {
+        self.names.watch(std::mem::take(&mut self.unanswered));
+    }
+
+    /// Readable when one has an answer.
+    pub(crate) const fn names(&self) -> &Names {
+        &self.names
     }
 
     /// Later limits were written down and cannot be put in force: the file says again what it said.
@@ -118,26 +143,35 @@ impl Roster {
         for entry in entries {
             let granted = entry.granted.iter().flatten();
             for who in std::iter::once(&entry.who).chain(granted) {
-                let remarks = self.look_up_one(who, &mut directory);
+                let (remarks, answered) = self.look_up_one(who, &mut directory);
                 all.extend(remarks.into_iter().map(|text| (entry.who.clone(), text)));
+                // An account that is entered needs no group.
+                let is_needed = *who != entry.who || entry.granted.is_none();
+                let is_unknown = answered == Answered::Nobody;
+                if answered == Answered::No || (is_unknown && is_needed) {
+                    let who = who.clone();
+                    self.unanswered.push(Watched { who, is_unknown });
+                }
             }
         }
         (directory, all)
     }
 
-    fn look_up_one(&mut self, who: &Who, directory: &mut Directory) -> Vec<String> {
+    fn look_up_one(&mut self, who: &Who, directory: &mut Directory) -> (Vec<String>, Answered) {
         match who {
             Who::User(name) => {
-                let Settled { answer, remarks } = self.look_up_user(name);
-                directory.users.insert(name.clone(), answer);
-                remarks
+                let settled = self.look_up_user(name);
+                let answered = settled.answered();
+                directory.users.insert(name.clone(), settled.answer);
+                (settled.remarks, answered)
             }
             Who::Group(name) | Who::Shared(name) => {
-                let Settled { answer, remarks } = self.look_up_group(name);
-                directory.groups.insert(name.clone(), answer);
-                remarks
+                let settled = self.look_up_group(name);
+                let answered = settled.answered();
+                directory.groups.insert(name.clone(), settled.answer);
+                (settled.remarks, answered)
             }
-            Who::Uid(_) | Who::Default => Vec::new(),
+            Who::Uid(_) | Who::Default => (Vec::new(), Answered::Yes),
         }
     }
 
@@ -151,21 +185,20 @@ impl Roster {
         self.last_known.group(name, found)
     }
 
-    /// What an account is called and where its limit comes from.
+    /// What an account is called and where its limit comes from: by the name that its limit is written
+    /// with, whatever the directory says today.
     pub(crate) fn name_of(&mut self, id: AccountId) -> (String, AccountKind) {
-        match self.plan.accounts.get(&id) {
-            Some(planned) if planned.kind == AccountKind::Shared => {
-                (planned.who.to_string(), planned.kind)
-            }
-            planned => {
-                let kind = planned.map_or(AccountKind::Default, |it| it.kind);
-                let name = match id.uid() {
-                    Some(uid) => self.user_name(uid),
-                    None => format!("={}", id.get() & !AccountId::FIRST_SHARED),
-                };
-                (name, kind)
-            }
-        }
+        let planned = self.plan.accounts.get(&id);
+        let kind = planned.map_or(AccountKind::Default, |it| it.kind);
+        let name = match planned.map(|it| &it.who) {
+            Some(who @ Who::Shared(_)) => who.to_string(),
+            Some(Who::User(name)) => name.clone(),
+            _ => match id.uid() {
+                Some(uid) => self.user_name(uid),
+                None => format!("={}", id.get() & !AccountId::FIRST_SHARED),
+            },
+        };
+        (name, kind)
     }
 
     /// The users who may enter a shared account, besides root. `None`: there is no such account.
@@ -187,16 +220,36 @@ impl Roster {
             .unwrap_or_default()
     }
 
-    /// A user's number.
-    pub(crate) fn uid_of(&mut self, name: &str) -> Option<Uid> {
-        self.look_up_user(name).answer.ok()
+    /// The number of a user whose limit is written with his name.
+    pub(crate) fn uid_in_plan(&self, name: &str) -> Option<Uid> {
+        let who = Who::User(name.to_owned());
+        self.plan.accounts_of(&who).find_map(AccountId::uid)
+    }
+
+    /// A user's number, for root, who waits for it.
+    pub(crate) fn uid_of(&mut self, name: &str) -> Result<Uid, NameError> {
+        if let Some(uid) = self.uid_in_plan(name) {
+            return Ok(uid);
+        }
+        match self.names.user(name) {
+            Lookup::Found(uid) => Ok(uid),
+            Lookup::Absent => Err(NameError::Unknown),
+            Lookup::Unavailable(errno) => {
+                let before = self.last_known.uid_of(name);
+                before.ok_or_else(|| NameError::Unreachable(errno.to_string()))
+            }
+        }
     }
 
     /// A user's name, or his number when he has none or nobody answers.
     pub(crate) fn user_name(&mut self, uid: Uid) -> String {
-        match self.users.by_uid(uid) {
-            Lookup::Found(user) => user.name,
-            Lookup::Absent | Lookup::Unavailable(_) => uid.to_string(),
+        match self.names.of_user(uid) {
+            Name::Is(name) => name,
+            Name::Nobodys => uid.to_string(),
+            Name::NotYet => {
+                let before = self.last_known.name_of(uid).map(str::to_owned);
+                before.unwrap_or_else(|| uid.to_string())
+            }
         }
     }
 }
@@ -229,7 +282,23 @@ mod tests {
         if let Some(text) = text {
             fs::write(&path, text).unwrap();
         }
-        Roster::load(&path, folder, RAM, false).unwrap()
+        Roster::load(&path, folder, RAM, false, Names::start().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn an_account_goes_by_the_name_its_limit_is_written_with() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("names.toml"), "[users]\ncarol = 60998\n").unwrap();
+        let limits = "[limits]\nroot = { memory = \"1G\" }\n60997 = { memory = \"1G\" }\n";
+        let mut roster = roster(folder.path(), Some(limits));
+        let id = AccountId::of(Uid::new(0));
+        // Whoever has the number, and whether or not anybody answers.
+        roster.plan.accounts.get_mut(&id).unwrap().who = "toor".parse().unwrap();
+        assert_eq!(roster.name_of(id).0, "toor");
+        assert_eq!(roster.uid_of("toor"), Ok(Uid::new(0)));
+        let nobodys = AccountId::of(Uid::new(60997));
+        assert_eq!(roster.name_of(nobodys).0, "60997");
+        assert_eq!(roster.last_known.name_of(Uid::new(60998)), Some("carol"));
     }
 
     #[test]
@@ -259,7 +328,8 @@ mod tests {
         let mut roster = roster(folder.path(), None);
         assert!(roster.read_again().unwrap().0.is_empty());
         let path = folder.path().join("limits.toml");
-        let error = Roster::load(&path, folder.path(), RAM, true).unwrap_err();
+        let error =
+            Roster::load(&path, folder.path(), RAM, true, Names::start().unwrap()).unwrap_err();
         assert!(matches!(error, ConfigError::Missing { .. }), "{error}");
     }
 

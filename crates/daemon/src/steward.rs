@@ -356,6 +356,29 @@ impl Steward {
         Ok(())
     }
 
+    /// A name in the limits that nobody had, or that could not be looked up, has an answer.
+    pub(crate) fn names_answered(&mut self) {
+        if !self.roster.names().take_news() {
+            return;
+        }
+        let limits = self.roster.limits().clone();
+        let plan = self.roster.plan_with(&limits);
+        let is_other = plan != *self.roster.plan();
+        let count = limits.len();
+        match self.adopt(limits, plan) {
+            Ok(()) if is_other => self.note(
+                EventKind::Reloaded,
+                None,
+                format!("names in the limits can be looked up now; {count} limits in force"),
+            ),
+            Ok(()) => {}
+            Err(error) => {
+                tracing::error!("the limits stay as they were: {error:#}");
+                self.roster.watch_names();
+            }
+        }
+    }
+
     /// Puts other limits in force; those before hold again when that fails half-way.
     pub(crate) fn adopt(&mut self, limits: Limits, plan: Plan) -> Result<()> {
         if let Err(error) = self.governor.apply(&plan) {

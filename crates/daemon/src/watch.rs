@@ -25,6 +25,7 @@ const OOM: u64 = 4;
 const COURTESY: u64 = 5;
 const AUDITOR: u64 = 6;
 const BEANCOUNTERS: u64 = 7;
+const NAMES: u64 = 8;
 
 /// Why the loop ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,6 +59,7 @@ pub(crate) fn watch(
     watch.add(watch.steward.courtesy().as_fd(), COURTESY)?;
     watch.add(watch.steward.auditor().as_fd(), AUDITOR)?;
     watch.add(watch.steward.beancounters.as_fd(), BEANCOUNTERS)?;
+    watch.add(watch.steward.roster.names().as_fd(), NAMES)?;
     if let Some(oom) = watch.steward.oom() {
         epoll::add(&watch.epoll, oom, EventData::new_u64(OOM), EventFlags::IN)
             .context("watch the OOM killer")?;
@@ -85,6 +87,7 @@ pub(crate) fn watch(
                 OOM => watch.steward.attend_oom(),
                 COURTESY => watch.steward.insist(),
                 BEANCOUNTERS => watch.steward.look_at_beancounters(),
+                NAMES => watch.steward.names_answered(),
                 AUDITOR => watch.answer_later(),
                 SIGNALS => match signals.take() {
                     Some(Signalled::End) => return Ok(Ended::Asked),

@@ -264,7 +264,7 @@ fn why_nobody(what: &str, error: &NameError) -> String {
     match error {
         NameError::Unknown => format!("there is no {what} of this name; kept until there is"),
         NameError::Unreachable(why) => {
-            format!("the {what} cannot be looked up ({why}); asked again on reload")
+            format!("the {what} cannot be looked up ({why}); asked again every few minutes")
         }
     }
 }
@@ -415,7 +415,7 @@ mod tests {
             [
                 "@nogroup: there is no group of this name; kept until there is",
                 "ghost: there is no user of this name; kept until there is",
-                "far: the user cannot be looked up (connection refused); asked again on reload",
+                "far: the user cannot be looked up (connection refused); asked again every few minutes",
             ]
         );
     }

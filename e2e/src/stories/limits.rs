@@ -507,7 +507,15 @@ fn looked_up_anew(binaries: &Binaries) -> Result<()> {
     }
     let mut free = world.hog("uid=60002 hold=100M say=there pause")?;
     free.hear("there")?;
-    free.expect_alive("who had bob's number before")
+    free.expect_alive("who had bob's number before")?;
+    // Nobody need set a limit again, nor reload, for a user who comes after his limit.
+    world.daemon.limit("yan", "64M")?;
+    let passwd = fs::read_to_string(&file)?;
+    fs::write(&file, passwd + "yan:x:60006:60006::/:/bin/sh\n")?;
+    until("yan's account", || {
+        Ok(world.daemon.account("yan")?.map(drop))
+    })?;
+    world.hog("uid=60006 hold=200M pause")?.expect_killed()
 }
 
 fn directory_down(binaries: &Binaries) -> Result<()> {

@@ -9,25 +9,23 @@ use bursar_policy::Utilisation;
 use bursar_protocol::{ErrorKind, Refusal, Reply, RowsChange, UtilisationReport};
 
 use super::limits::{config_refusal, put_in_force, remarks_on};
-use super::{Answer, accounts_meant, only_root, permit, refusal, rows_of};
+use super::{Answer, accounts_meant, only_root, permit, refusal, rows_of, uid_meant};
 use crate::beancounters::note_on;
 use crate::control::Asker;
 use crate::entering;
 use crate::steward::Steward;
 
 /// Bills need no limit: every user has an account, whether or not anything bounds it.
-pub(super) fn bills_meant(steward: &mut Steward, who: &Who) -> Result<Vec<AccountId>, Refusal> {
+pub(super) fn bills_meant(
+    steward: &mut Steward,
+    asker: Asker,
+    who: &Who,
+) -> Result<Vec<AccountId>, Refusal> {
     let of_uid = |steward: &Steward, uid: Uid| vec![steward.payers().account_of(uid)];
     match who {
         Who::Uid(uid) => Ok(of_uid(steward, *uid)),
-        Who::User(name) => match steward.roster.uid_of(name) {
-            Some(uid) => Ok(of_uid(steward, uid)),
-            None => Err(refusal(
-                ErrorKind::NotFound,
-                format!("there is no user {name:?}"),
-            )),
-        },
-        Who::Group(_) | Who::Shared(_) | Who::Default => accounts_meant(steward, who),
+        Who::User(name) => uid_meant(steward, asker, name).map(|uid| of_uid(steward, uid)),
+        Who::Group(_) | Who::Shared(_) | Who::Default => accounts_meant(steward, asker, who),
     }
 }
 
@@ -44,7 +42,7 @@ pub(super) fn show(steward: &mut Steward, asker: Asker, who: Option<&Who>) -> An
     let meant = match who {
         Some(who) => {
             permit(steward, asker, Some(own), who, "see other users' bills")?;
-            let meant = bills_meant(steward, who)?;
+            let meant = bills_meant(steward, asker, who)?;
             if uid.get() != 0 && meant.iter().any(|id| *id != own) {
                 only_root(uid, "see other users' bills")?;
             }
@@ -198,7 +196,7 @@ pub(super) fn set(steward: &mut Steward, uid: Uid, change: RowsChange) -> Answer
 fn user_meant(steward: &mut Steward, who: &Who) -> Option<Uid> {
     match who {
         Who::Uid(uid) => Some(*uid),
-        Who::User(name) => steward.roster.uid_of(name),
+        Who::User(name) => steward.roster.uid_of(name).ok(),
         Who::Group(_) | Who::Shared(_) | Who::Default => None,
     }
 }

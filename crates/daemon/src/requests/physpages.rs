@@ -28,7 +28,7 @@ pub(super) fn show(
     let meant = match who {
         Some(who) => {
             permit(steward, asker, Some(own), who, "see other users' pages")?;
-            Some(bills_meant(steward, who)?)
+            Some(bills_meant(steward, asker, who)?)
         }
         None if is_root => None,
         None => Some(vec![own]),

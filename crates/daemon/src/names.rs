@@ -1,0 +1,513 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Users' names for what is shown and told, asked for by a thread of its own: a directory may take a
+//! time-out for each name, and the loop has kills and notices to attend to. Until there is an answer a
+//! user goes by his number. Not for limits: what names in them stand for is looked up when they change
+//! (`roster.rs`), and here only watched where nobody had the answer.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use bursar_host::{Lookup, User, Users};
+use bursar_model::{Uid, Who};
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+/// Names remembered, and questions that may wait.
+const REMEMBERED: usize = 4096;
+/// An answer is good for so long; then it is shown until there is another.
+const FRESH: Duration = Duration::from_secs(600);
+/// A source that did not answer is asked again after this.
+const REST: Duration = Duration::from_secs(60);
+/// The loop waits so long for names never heard of, in all, within [`SPAN`]: most sources are files, or
+/// as fast, and a kill is better told by name.
+const PATIENCE: Duration = Duration::from_millis(100);
+const SPAN: Duration = Duration::from_secs(10);
+/// Root asks for a name that no limit has, and waits himself.
+const ROOTS_PATIENCE: Duration = Duration::from_secs(1);
+/// Names in limits that nobody had, or nobody could look up, are asked for after so long: who sets a
+/// limit before he makes the user is about to make him. Then after twice as long each time, up to …
+const WATCH: Duration = Duration::from_secs(2);
+const LONGEST_WATCH: Duration = Duration::from_secs(300);
+/// What one round of them may take of sources that do not answer: other questions wait meanwhile.
+const WATCH_PATIENCE: Duration = Duration::from_secs(5);
+
+/// A user's name, as far as it is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Name {
+    Is(String),
+    /// Nobody has the number.
+    Nobodys,
+    NotYet,
+}
+
+/// A name in a limit to be asked for until there is an answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Watched {
+    /// A user or a group.
+    pub(crate) who: Who,
+    /// Nobody had it; otherwise a source did not answer.
+    pub(crate) is_unknown: bool,
+}
+
+/// Who knows names.
+trait Source: Send + 'static {
+    fn name_of(&mut self, uid: Uid) -> Lookup<User>;
+    fn user(&mut self, name: &str) -> Lookup<User>;
+    /// Whether all members of a group can be looked up.
+    fn group(&mut self, name: &str) -> Lookup<()>;
+    /// What follows is asked anew.
+    fn begin(&mut self);
+}
+
+impl Source for Users {
+    fn name_of(&mut self, uid: Uid) -> Lookup<User> {
+        self.by_uid(uid)
+    }
+
+    fn user(&mut self, name: &str) -> Lookup<User> {
+        self.by_name(name)
+    }
+
+    fn group(&mut self, name: &str) -> Lookup<()> {
+        match self.members(name) {
+            Lookup::Found(members) => match members.incomplete {
+                Some(errno) => Lookup::Unavailable(errno),
+                None => Lookup::Found(()),
+            },
+            Lookup::Absent => Lookup::Absent,
+            Lookup::Unavailable(errno) => Lookup::Unavailable(errno),
+        }
+    }
+
+    fn begin(&mut self) {
+        self.forget();
+    }
+}
+
+#[derive(Debug)]
+enum Question {
+    Name(Uid),
+    User(String),
+    /// Instead of those before.
+    Watch(Vec<Watched>),
+}
+
+#[derive(Debug)]
+enum Answer {
+    Name(Uid, Lookup<User>),
+    User(String, Lookup<User>),
+}
+
+#[derive(Debug)]
+struct Known {
+    name: Name,
+    is_asked: bool,
+    ask_again: Instant,
+}
+
+/// What is known, and the way to the thread that asks.
+#[derive(Debug)]
+pub(crate) struct Names {
+    known: HashMap<Uid, Known>,
+    questions: SyncSender<Question>,
+    answers: Receiver<Answer>,
+    /// Rung when a watched name has an answer.
+    bell: Arc<OwnedFd>,
+    waited: Duration,
+    waited_since: Instant,
+}
+
+impl Names {
+    /// Starts the thread. Nobody waits for its end: it may be waiting for a directory.
+    pub(crate) fn start() -> Result<Self> {
+        Self::of(Users::new(REMEMBERED).with_patience(WATCH_PATIENCE), WATCH)
+    }
+
+    fn of(mut source: impl Source, first: Duration) -> Result<Self> {
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let bell = Arc::new(eventfd(0, flags).context("make an eventfd")?);
+        let (questions, asked) = sync_channel(REMEMBERED);
+        // Bounded by the questions: each is asked once until it is answered.
+        let (outbox, answers) = channel();
+        let ringer = Arc::clone(&bell);
+        std::thread::Builder::new()
+            .name("names".to_owned())
+            .spawn(move || work(&asked, &outbox, &ringer, &mut source, first))
+            .context("start the thread that asks for names")?;
+        Ok(Self {
+            known: HashMap::new(),
+            questions,
+            answers,
+            bell,
+            waited: Duration::ZERO,
+            waited_since: Instant::now(),
+        })
+    }
+
+    /// A user's name.
+    pub(crate) fn of_user(&mut self, uid: Uid) -> Name {
+        self.collect();
+        if !self.is_fresh(uid) {
+            self.ask(uid);
+            let is_there = |names: &Self| names.known.get(&uid).is_none_or(|it| !it.is_asked);
+            if self.name(uid) == Name::NotYet && !is_there(self) {
+                let left = self.patience_left();
+                let begun = Instant::now();
+                self.wait(left, |_| {}, is_there);
+                self.waited = self.waited.saturating_add(begun.elapsed());
+            }
+        }
+        self.name(uid)
+    }
+
+    /// Has it asked for before anybody wants it.
+    pub(crate) fn expect(&mut self, uid: Uid) {
+        if !self.known.contains_key(&uid) {
+            self.ask(uid);
+        }
+    }
+
+    /// The user with a name; for root, who waits for it.
+    pub(crate) fn user(&mut self, name: &str) -> Lookup<Uid> {
+        self.collect();
+        let is_it = |known: &Known| matches!(&known.name, Name::Is(it) if it == name);
+        if let Some((&uid, _)) = self.known.iter().find(|(_, known)| is_it(known)) {
+            return Lookup::Found(uid);
+        }
+        let not_yet = Lookup::Unavailable(Errno::TIMEDOUT);
+        let question = Question::User(name.to_owned());
+        if self.questions.try_send(question).is_err() {
+            return not_yet;
+        }
+        let found = std::cell::RefCell::new(None);
+        let hear = |answer: &Answer| {
+            if let Answer::User(of, lookup) = answer
+                && of == name
+            {
+                *found.borrow_mut() = Some(lookup.clone());
+            }
+        };
+        self.wait(ROOTS_PATIENCE, hear, |_| found.borrow().is_some());
+        let found = found.into_inner();
+        found.map_or(not_yet, |lookup| lookup.map(|user| user.uid))
+    }
+
+    /// What is known is shown until there is another answer, which is asked for at the next occasion.
+    pub(crate) fn refresh(&mut self) {
+        let now = Instant::now();
+        self.known
+            .values_mut()
+            .for_each(|known| known.ask_again = now);
+    }
+
+    /// These names are asked for now and then, instead of those before, until one has an answer.
+    pub(crate) fn watch(&self, watched: Vec<Watched>) {
+        if self.questions.try_send(Question::Watch(watched)).is_err() {
+            tracing::warn!(
+                "too many names are asked for: those of limits will not be asked for again"
+            );
+        }
+    }
+
+    /// Whether a watched name has got an answer since the last call.
+    pub(crate) fn take_news(&self) -> bool {
+        rustix::io::read(&self.bell, &mut [0; 8]).is_ok()
+    }
+
+    fn name(&self, uid: Uid) -> Name {
+        self.known
+            .get(&uid)
+            .map_or(Name::NotYet, |known| known.name.clone())
+    }
+
+    fn is_fresh(&self, uid: Uid) -> bool {
+        self.known
+            .get(&uid)
+            .is_some_and(|known| !known.is_asked && Instant::now() < known.ask_again)
+    }
+
+    fn ask(&mut self, uid: Uid) {
+        if self.known.get(&uid).is_some_and(|known| known.is_asked) {
+            return;
+        }
+        if self.known.len() >= REMEMBERED && !self.known.contains_key(&uid) {
+            self.known.retain(|_, known| known.is_asked);
+        }
+        let has_room = self.known.len() < REMEMBERED || self.known.contains_key(&uid);
+        if !has_room || self.questions.try_send(Question::Name(uid)).is_err() {
+            return;
+        }
+        let known = self.known.entry(uid).or_insert(Known {
+            name: Name::NotYet,
+            is_asked: true,
+            ask_again: Instant::now(),
+        });
+        known.is_asked = true;
+    }
+
+    fn collect(&mut self) {
+        while let Ok(answer) = self.answers.try_recv() {
+            self.take(answer);
+        }
+    }
+
+    /// Takes answers until it is enough, or time is over; each is shown to `hear`.
+    fn wait(
+        &mut self,
+        patience: Duration,
+        hear: impl Fn(&Answer),
+        is_enough: impl Fn(&Self) -> bool,
+    ) {
+        let begun = Instant::now();
+        while !is_enough(self) {
+            let left = patience.saturating_sub(begun.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            let Ok(answer) = self.answers.recv_timeout(left) else {
+                return;
+            };
+            hear(&answer);
+            self.take(answer);
+        }
+    }
+
+    fn patience_left(&mut self) -> Duration {
+        if self.waited_since.elapsed() > SPAN {
+            self.waited = Duration::ZERO;
+            self.waited_since = Instant::now();
+        }
+        PATIENCE.saturating_sub(self.waited)
+    }
+
+    fn take(&mut self, answer: Answer) {
+        let (uid, name, good_for) = match answer {
+            Answer::Name(uid, Lookup::Found(user)) => (uid, Some(Name::Is(user.name)), FRESH),
+            Answer::Name(uid, Lookup::Absent) => (uid, Some(Name::Nobodys), FRESH),
+            // A name once heard is kept: it is the same account.
+            Answer::Name(uid, Lookup::Unavailable(_)) => (uid, None, REST),
+            Answer::User(..) => return,
+        };
+        let Some(known) = self.known.get_mut(&uid) else {
+            return;
+        };
+        known.is_asked = false;
+        known.ask_again = Instant::now() + good_for;
+        if let Some(name) = name {
+            known.name = name;
+        }
+    }
+}
+
+impl AsFd for Names {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+}
+
+fn work(
+    questions: &Receiver<Question>,
+    answers: &Sender<Answer>,
+    bell: &OwnedFd,
+    source: &mut impl Source,
+    first: Duration,
+) {
+    let mut watched: Vec<Watched> = Vec::new();
+    let mut pause = first;
+    let mut next = Instant::now();
+    loop {
+        let question = if watched.is_empty() {
+            questions.recv().map_err(|_| RecvTimeoutError::Disconnected)
+        } else {
+            questions.recv_timeout(next.saturating_duration_since(Instant::now()))
+        };
+        source.begin();
+        let answer = match question {
+            Ok(Question::Name(uid)) => Answer::Name(uid, source.name_of(uid)),
+            Ok(Question::User(name)) => {
+                let found = source.user(&name);
+                Answer::User(name, found)
+            }
+            Ok(Question::Watch(list)) => {
+                watched = list;
+                pause = first;
+                next = Instant::now() + pause;
+                continue;
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                if watched.iter().any(|it| has_answer(it, source)) {
+                    // What follows from it may be another list.
+                    watched.clear();
+                    let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+                }
+                pause = pause.saturating_mul(2).min(LONGEST_WATCH);
+                next = Instant::now() + pause;
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => return,
+        };
+        if answers.send(answer).is_err() {
+            return;
+        }
+    }
+}
+
+fn has_answer(watched: &Watched, source: &mut impl Source) -> bool {
+    let found = match &watched.who {
+        Who::User(name) => source.user(name).map(drop),
+        Who::Group(name) | Who::Shared(name) => source.group(name),
+        Who::Uid(_) | Who::Default => return false,
+    };
+    match found {
+        Lookup::Found(()) => true,
+        Lookup::Absent => !watched.is_unknown,
+        Lookup::Unavailable(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use bursar_model::Gid;
+
+    use super::*;
+
+    /// A directory that knows alice, 1001; each question waits for its gate, and `is_down` says that
+    /// there is no answer.
+    #[derive(Clone, Default)]
+    struct Slow {
+        gate: Arc<Mutex<()>>,
+        is_down: Arc<Mutex<bool>>,
+        asked: Arc<AtomicU32>,
+    }
+
+    impl Slow {
+        fn answer(&self, is_alice: bool) -> Lookup<User> {
+            let _open = self.gate.lock().unwrap();
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            match (*self.is_down.lock().unwrap(), is_alice) {
+                (true, _) => Lookup::Unavailable(Errno::TIMEDOUT),
+                (false, false) => Lookup::Absent,
+                (false, true) => Lookup::Found(User {
+                    name: "alice".to_owned(),
+                    uid: ALICE,
+                    gid: Gid::new(100),
+                }),
+            }
+        }
+    }
+
+    impl Source for Slow {
+        fn name_of(&mut self, uid: Uid) -> Lookup<User> {
+            self.answer(uid == ALICE)
+        }
+
+        fn user(&mut self, name: &str) -> Lookup<User> {
+            self.answer(name == "alice")
+        }
+
+        fn group(&mut self, name: &str) -> Lookup<()> {
+            self.answer(name == "alice").map(drop)
+        }
+
+        fn begin(&mut self) {}
+    }
+
+    const ALICE: Uid = Uid::new(1001);
+
+    fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+        let begun = Instant::now();
+        while !is_so() {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn alice() -> Name {
+        Name::Is("alice".to_owned())
+    }
+
+    #[test]
+    fn two_hundred_names_of_a_directory_that_hangs_cost_the_loop_its_patience_once() {
+        let source = Slow::default();
+        let mut names = Names::of(source.clone(), LONGEST_WATCH).unwrap();
+        let begun = Instant::now();
+        let shut = source.gate.lock().unwrap();
+        for uid in 1001..1201 {
+            assert_eq!(names.of_user(Uid::new(uid)), Name::NotYet);
+        }
+        let took = begun.elapsed();
+        // Two hundred waits would be twenty seconds.
+        assert!(took < Duration::from_secs(8), "{took:?}");
+        drop(shut);
+        until("the answers", || names.of_user(ALICE) == alice());
+        until("the last of them", || {
+            names.of_user(Uid::new(1200)) == Name::Nobodys
+        });
+        assert_eq!(source.asked.load(Ordering::Relaxed), 200);
+    }
+
+    #[test]
+    fn no_answer_is_remembered_for_a_while_and_takes_no_name_away() {
+        let source = Slow::default();
+        let mut names = Names::of(source.clone(), LONGEST_WATCH).unwrap();
+        until("her name", || names.of_user(ALICE) == alice());
+        *source.is_down.lock().unwrap() = true;
+        names.refresh();
+        let other = Uid::new(1002);
+        until("the questions", || {
+            names.of_user(ALICE);
+            names.of_user(other);
+            source.asked.load(Ordering::Relaxed) == 3
+        });
+        until("the answers", || {
+            names.collect();
+            names.known.values().all(|known| !known.is_asked)
+        });
+        for _ in 0..10 {
+            assert_eq!(names.of_user(ALICE), alice());
+            assert_eq!(names.of_user(other), Name::NotYet);
+        }
+        assert_eq!(source.asked.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn a_user_who_is_asked_for_by_name_is_never_remembered_as_absent() {
+        let source = Slow::default();
+        let mut names = Names::of(source.clone(), LONGEST_WATCH).unwrap();
+        assert_eq!(names.user("alice"), Lookup::Found(ALICE));
+        for count in 2..4 {
+            assert_eq!(names.user("zoe"), Lookup::Absent);
+            assert_eq!(source.asked.load(Ordering::Relaxed), count);
+        }
+        let _shut = source.gate.lock().unwrap();
+        let late = names.user("zoe");
+        assert_eq!(late, Lookup::Unavailable(Errno::TIMEDOUT));
+    }
+
+    #[test]
+    fn a_watched_name_that_gets_an_answer_is_news_once() {
+        let source = Slow::default();
+        *source.is_down.lock().unwrap() = true;
+        let names = Names::of(source.clone(), Duration::from_millis(5)).unwrap();
+        let watched = |who: &str, is_unknown| Watched {
+            who: who.parse().unwrap(),
+            is_unknown,
+        };
+        names.watch(vec![watched("zoe", true), watched("alice", true)]);
+        until("some rounds", || source.asked.load(Ordering::Relaxed) > 6);
+        assert!(!names.take_news());
+        *source.is_down.lock().unwrap() = false;
+        until("alice", || names.take_news());
+        assert!(!names.take_news());
+        // That nobody has a name is an answer where there was none.
+        names.watch(vec![watched("@zoe", false)]);
+        until("the group", || names.take_news());
+    }
+}
