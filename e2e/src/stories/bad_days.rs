@@ -153,6 +153,7 @@ fn limits_file_gone(binaries: &Binaries) -> Result<()> {
     world.daemon.limit("60001", "64M")?;
     let reply = world.daemon.ask(bursar_protocol::Ask::ClearLimit {
         who: "60001".parse()?,
+        force: false,
     })?;
     ensure!(
         matches!(reply, bursar_protocol::Reply::Changed { .. }),
