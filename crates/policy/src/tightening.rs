@@ -97,7 +97,7 @@ mod tests {
             .map(|(who, limit)| Entry {
                 who: who.parse().unwrap(),
                 memory: BoundsSpec::of_limit(limit.parse().unwrap()),
-                is_entered: false,
+                granted: None,
                 rows: BTreeMap::new(),
             })
             .collect();
