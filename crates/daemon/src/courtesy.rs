@@ -45,14 +45,14 @@ impl Courtesy {
         })
     }
 
-    /// Asks the largest of the processes that pay, so that the account comes below `notice`. Returns
-    /// whom.
+    /// Asks the largest of the processes that pay. Returns whom. That the account is over its notice the caller
+    /// knows from the ledger: what /proc says of a process that grows is some pages behind, and at the
+    /// crossing that decides.
     pub(crate) fn ask(
         &mut self,
         proc: &Proc,
         account: AccountId,
         pays: impl Fn(Pid, Uid) -> bool,
-        notice: Bytes,
     ) -> Option<&Asked> {
         self.asked.retain(|it| !has_ended(&it.pidfd));
         // One at a time for each account: what it frees shows only when it has ended.
@@ -66,7 +66,7 @@ impl Courtesy {
             .filter_map(|pid| weigh(proc, pid, &pays))
             .collect();
         let choices: Vec<Weighed> = weighed.iter().map(|(it, _)| it.clone()).collect();
-        let Choice::Victim(pid) = choose(&choices, notice) else {
+        let Choice::Victim(pid) = choose(&choices, Bytes::ZERO) else {
             return None;
         };
         let (of, uid) = weighed.iter().find(|(it, _)| it.pid == pid)?;

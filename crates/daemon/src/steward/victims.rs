@@ -144,9 +144,10 @@ impl Steward {
             return;
         }
         let reading = self.reading_of(level.account);
-        let Some(notice) = reading.and_then(|it| it.bounds.notice()) else {
+        // Some of it may be gone by now.
+        if !reading.is_some_and(|it| it.bounds.notice().is_some_and(|notice| it.held > notice)) {
             return;
-        };
+        }
         let entered = match Entered::of(&*self.governor) {
             Ok(entered) => entered,
             Err(error) => {
@@ -160,7 +161,7 @@ impl Steward {
             Some(account) => account == level.account,
             None => users.contains(&uid),
         };
-        let asked = self.courtesy.ask(&self.proc, level.account, pays, notice);
+        let asked = self.courtesy.ask(&self.proc, level.account, pays);
         let Some(asked) = asked else { return };
         let (event, message) = self.recorder.asked(asked, level, &mut self.roster);
         self.fresh.push(event);
