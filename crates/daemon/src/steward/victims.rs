@@ -145,7 +145,8 @@ impl Steward {
         }
         let reading = self.reading_of(level.account);
         // Some of it may be gone by now.
-        if !reading.is_some_and(|it| it.bounds.notice().is_some_and(|notice| it.held > notice)) {
+        let notice = reading.as_ref().and_then(|it| it.bounds.notice());
+        if reading.is_none_or(|it| notice.is_none_or(|notice| it.held <= notice)) {
             return;
         }
         let entered = match Entered::of(&*self.governor) {
