@@ -513,9 +513,12 @@ static __noinline int kill_victim(struct ledger_state *state, struct account *ac
 
 	if (!record || !is_his(record, victim, walk->slot))
 		return 0;
-	/* Its owner, or who has it with him and goes on. */
-	task = record->state >= MM_DYING ? (__u64)bpf_get_current_task() :
-					   (__u64)FAR_READ(victim->mm, struct mm_struct, owner);
+	/* Its owner; or who runs in it and goes on while that one is dying. Not so of somebody else's memory, whose
+	 * owner may have been told to die since he was weighed. */
+	if (victim->mm == walk->own_mm && record->state >= MM_DYING)
+		task = (__u64)bpf_get_current_task();
+	else
+		task = (__u64)FAR_READ(victim->mm, struct mm_struct, owner);
 	place = bpf_ringbuf_reserve(&events, sizeof(*place), 0);
 	event->uid = record->uid;
 	event->victim_pages = recorded_pages(record) + victim->kept_pages;
