@@ -114,6 +114,17 @@ pub(crate) fn descriptors(pid: u32) -> Result<usize> {
         .count())
 }
 
+/// The system calls in which a process's threads sleep.
+pub(crate) fn calls_asleep(pid: u32) -> Result<Vec<i64>> {
+    let mut calls = Vec::new();
+    for task in fs::read_dir(format!("/proc/{pid}/task")).context("list threads")? {
+        // One may end meanwhile; who is awake is "running".
+        let text = fs::read_to_string(task?.path().join("syscall")).unwrap_or_default();
+        calls.extend(text.split(' ').next().and_then(|it| it.parse::<i64>().ok()));
+    }
+    Ok(calls)
+}
+
 /// Time on a CPU of all its threads so far, those that have ended included, to the tick of 10 ms.
 pub(crate) fn cpu_time(pid: u32) -> Result<Duration> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).context("read /proc/PID/stat")?;

@@ -17,6 +17,7 @@ mod innocent;
 mod kill;
 mod limits;
 mod lingering;
+mod locked;
 mod machine;
 mod payers;
 mod physpages;
@@ -69,6 +70,7 @@ pub fn all() -> Vec<Story> {
         check::STORIES,
         triggers::STORIES,
         hostile::STORIES,
+        locked::STORIES,
         &evasion::stories(),
         innocent::STORIES,
         bad_days::STORIES,

@@ -7,9 +7,9 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 use anyhow::{Context, Result};
 use bursar_host::{Pidfd, sched};
-use bursar_model::{Bytes, Nanos, Pid};
+use bursar_model::{Bytes, Nanos, Pid, ReapStatus};
 use bursar_policy::SHARE_NICE;
-use bursar_reap::{Crew, Errand, Fate, Job, News, Priority, Report, Victim};
+use bursar_reap::{Barred, Crew, Errand, Fate, Job, News, Priority, Report, Victim};
 use rustix::event::{EventfdFlags, eventfd};
 
 /// Reports not yet taken; a crew that is this far ahead of us waits.
@@ -90,8 +90,17 @@ impl Reaper {
         }
     }
 
-    pub(crate) const fn priority(&self) -> Priority {
+    pub(crate) fn priority(&self) -> Priority {
         self.hand.crew.priority()
+    }
+
+    /// What hostile processes have cost the crew.
+    pub(crate) fn note_losses(&self, status: &mut ReapStatus) {
+        let crew = &self.hand.crew;
+        status.threads_away = crew.barred().away();
+        status.threads_lost = crew.barred().ever();
+        status.left_alone = crew.barred().left_alone();
+        status.turned_away = crew.turned_away();
     }
 
     /// See [`Hand::reap`].
@@ -155,8 +164,13 @@ impl Hand {
         }
     }
 
-    pub(crate) const fn priority(&self) -> Priority {
+    pub(crate) fn priority(&self) -> Priority {
         self.crew.priority()
+    }
+
+    /// Whom nobody is to ask for his memory.
+    pub(crate) fn barred(&self) -> &Arc<Barred> {
+        self.crew.barred()
     }
 }
 

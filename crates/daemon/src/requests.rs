@@ -319,6 +319,8 @@ fn status(steward: &mut Steward, asker: Asker, who: Option<&Who>) -> Answer {
     } else {
         Vec::new()
     };
+    let mut reaps = steward.recorder.reaps().clone();
+    steward.reaper().note_losses(&mut reaps);
     Ok(Reply::Status(Box::new(DaemonStatus {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -326,7 +328,7 @@ fn status(steward: &mut Steward, asker: Asker, who: Option<&Who>) -> Answer {
         kernel_half: steward.governor.status(),
         error_bound_bytes: steward.governor.error_bound(),
         ram_bytes: steward.roster.ram(),
-        reaps: steward.recorder.reaps().clone(),
+        reaps,
         accounts,
         remarks,
     })))

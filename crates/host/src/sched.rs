@@ -6,7 +6,7 @@
 
 use std::{fs, io};
 
-use bursar_model::Pid;
+use bursar_model::{Nanos, Pid};
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
@@ -154,6 +154,27 @@ pub fn class(thread: Pid) -> Option<Class> {
     })
 }
 
+/// The processor time that a thread of our own process has had; `None` when it is gone.
+pub fn work_of(thread: Pid) -> Option<Nanos> {
+    // What is left of a larger number would name another clock.
+    let tid = raw(thread).filter(|&it| it < 1 << 28)?;
+    // MAKE_THREAD_CPUCLOCK(tid, CPUCLOCK_SCHED), include/linux/posix-timers.h.
+    let clock: libc::clockid_t = (!tid << 3) | 6;
+    let mut spent = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the time lives across the call, which writes it.
+    let done = unsafe { libc::clock_gettime(clock, &raw mut spent) };
+    if done != 0 {
+        return None;
+    }
+    let seconds = u64::try_from(spent.tv_sec).ok()?;
+    let part = u64::try_from(spent.tv_nsec).ok()?;
+    let whole = seconds.saturating_mul(1_000_000_000);
+    Some(Nanos::new(whole.saturating_add(part)))
+}
+
 /// The CPU that the calling thread is on; it may be on another one by now.
 pub fn own_cpu() -> usize {
     rustix::thread::sched_getcpu()
@@ -225,11 +246,43 @@ mod tests {
     }
 
     #[test]
+    fn a_thread_that_works_is_seen_to_and_one_that_sleeps_is_not() {
+        let (said, heard) = std::sync::mpsc::channel();
+        let (go_on, told) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            said.send(own_thread()).unwrap();
+            told.recv().unwrap();
+            let start = std::time::Instant::now();
+            while start.elapsed() < std::time::Duration::from_millis(50) {
+                std::hint::spin_loop();
+            }
+            said.send(own_thread()).unwrap();
+            let _ = told.recv();
+        });
+        let thread_number = heard.recv().unwrap();
+        let await_sleep = || {
+            let stat = || fs::read_to_string(format!("/proc/{thread_number}/stat")).unwrap();
+            while !stat().contains(") S ") {
+                std::thread::yield_now();
+            }
+            work_of(thread_number).unwrap()
+        };
+        let asleep = await_sleep();
+        assert_eq!(work_of(thread_number), Some(asleep));
+        go_on.send(()).unwrap();
+        heard.recv().unwrap();
+        assert!(await_sleep() > asleep);
+        drop(go_on);
+        thread.join().unwrap();
+    }
+
+    #[test]
     fn who_is_not_there_is_gone() {
         for nobody in [0, i32::MAX as u32, u32::MAX] {
             let nobody = Pid::new(nobody);
             assert_eq!(set_class(nobody, Class::Idle), Changed::Gone);
             assert_eq!(class(nobody), None);
+            assert_eq!(work_of(nobody), None);
             assert_eq!(allow_all_cpus(nobody), Changed::Gone);
         }
     }

@@ -110,6 +110,9 @@ mod tests {
             None
         );
         assert_eq!(namespaces.owner_of(&proc, Pid::new(1 << 30)), None);
+        let of_our_own = proc.has_our_users(Pid::new(std::process::id()));
+        assert_eq!(of_our_own.unwrap(), Some(true));
+        assert_eq!(proc.has_our_users(Pid::new(1 << 30)).unwrap(), None);
         assert!(namespaces.owners.is_empty());
     }
 
@@ -129,6 +132,7 @@ mod tests {
             }
             std::thread::sleep(std::time::Duration::from_millis(5));
         };
+        assert_eq!(proc.has_our_users(pid).unwrap(), Some(false));
         let _ = child.kill();
         child.wait().unwrap();
         let own = Uid::new(rustix::process::getuid().as_raw());

@@ -43,7 +43,7 @@ pub use members::{Members, MembersReader};
 pub use options::{Options, Settings};
 pub use stalls::{StallMeter, StallRow, StallTotal};
 pub use support::{Ability, Finding, Support};
-pub use survey::{Found, Outcome, Sharer, Survey, Surveys};
+pub use survey::{Found, Notebook, Outcome, Sharer, Survey, Surveys};
 
 /// What libbpf has to say goes to `sink`, line by line, instead of to stderr.
 pub fn log_libbpf(sink: fn(&str)) {

@@ -28,6 +28,14 @@ pub struct Surveys {
     watching: Vec<OwnedFd>,
 }
 
+/// Where what a survey finds is written down; by whoever looks.
+#[derive(Debug)]
+pub struct Notebook {
+    sharers: MapHandle,
+    records: MapHandle,
+    listed: Mapped<sharer>,
+}
+
 /// A survey under way.
 #[derive(Debug)]
 pub struct Survey {
@@ -153,7 +161,7 @@ impl Surveys {
         }
     }
 
-    /// The processes of a survey, and where to write down what is found of each.
+    /// The processes of a survey, and where in a [`Notebook`] what is found of each is written down.
     pub fn sharers(&self, survey: &Survey) -> impl Iterator<Item = (u32, Sharer)> + '_ {
         (0..survey.count).filter_map(|index| {
             let raw = self.listed.get(index as usize)?;
@@ -165,34 +173,19 @@ impl Surveys {
         })
     }
 
-    /// Writes down what was found of one. Of whom nothing is written down nothing is taken off.
+    /// For another thread, which looks.
     ///
     /// # Errors
-    /// When the map cannot be written.
-    pub fn note(&self, index: u32, found: Found) -> Result<(), Error> {
-        let Some(mut raw) = self.listed.get(index as usize) else {
-            return Ok(());
-        };
-        let pages = |count: Pages| i64::try_from(count.get()).unwrap_or(i64::MAX);
-        // What it gave up before it was looked at, others may have been found to share with it.
-        let given_up = self.given_up(raw.record)?;
-        raw.shared_pages = pages(found.shared).saturating_add(given_up);
-        raw.duplicate_pages = pages(found.duplicate);
-        raw.once_pages = pages(found.once);
-        raw.duplicate_shmem_pages = pages(found.duplicate_shmem);
-        self.sharers
-            .update(&index.to_ne_bytes(), abi::bytes_of(&raw), MapFlags::ANY)
-            .map_err(Error::io("write down a survey"))
-    }
-
-    /// What a process has given up since the survey listed it.
-    fn given_up(&self, record: u32) -> Result<i64, Error> {
-        let raw = self
-            .records
-            .lookup(&record.to_ne_bytes(), MapFlags::ANY)
-            .map_err(Error::io("read a process's record"))?;
-        let record: Option<mm_record> = raw.as_deref().and_then(abi::read);
-        Ok(record.map_or(0, |it| it.given_up_pages.max(0)))
+    /// When descriptors run out.
+    pub fn notebook(&self) -> Result<Notebook, Error> {
+        let copied =
+            |map: &MapHandle| MapHandle::try_from(map).map_err(Error::io("open a survey's notes"));
+        let sharers = copied(&self.sharers)?;
+        Ok(Notebook {
+            listed: Mapped::new(&sharers)?,
+            sharers,
+            records: copied(&self.records)?,
+        })
     }
 
     /// Has what was found taken off for `lifetime` at most, and decides what waited for it. `None`: the
@@ -223,5 +216,37 @@ impl Surveys {
                 is_near: args.is_near != 0,
             })),
         }
+    }
+}
+
+impl Notebook {
+    /// Writes down what was found of one. Of whom nothing is written down nothing is taken off.
+    ///
+    /// # Errors
+    /// When the map cannot be written.
+    pub fn note(&self, index: u32, found: Found) -> Result<(), Error> {
+        let Some(mut raw) = self.listed.get(index as usize) else {
+            return Ok(());
+        };
+        let pages = |count: Pages| i64::try_from(count.get()).unwrap_or(i64::MAX);
+        // What it gave up before it was looked at, others may have been found to share with it.
+        let given_up = self.given_up(raw.record)?;
+        raw.shared_pages = pages(found.shared).saturating_add(given_up);
+        raw.duplicate_pages = pages(found.duplicate);
+        raw.once_pages = pages(found.once);
+        raw.duplicate_shmem_pages = pages(found.duplicate_shmem);
+        self.sharers
+            .update(&index.to_ne_bytes(), abi::bytes_of(&raw), MapFlags::ANY)
+            .map_err(Error::io("write down a survey"))
+    }
+
+    /// What a process has given up since the survey listed it.
+    fn given_up(&self, record: u32) -> Result<i64, Error> {
+        let raw = self
+            .records
+            .lookup(&record.to_ne_bytes(), MapFlags::ANY)
+            .map_err(Error::io("read a process's record"))?;
+        let record: Option<mm_record> = raw.as_deref().and_then(abi::read);
+        Ok(record.map_or(0, |it| it.given_up_pages.max(0)))
     }
 }

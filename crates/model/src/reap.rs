@@ -49,6 +49,23 @@ pub struct ReapStatus {
     /// How the reapers compete for a CPU: `real_time`, `nice`, `ordinary`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<String>,
+    /// Threads of bursard's that wait for the memory of a process that keeps its lock, and that others have replaced.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub threads_away: u64,
+    /// The same, those that have come back included.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub threads_lost: u64,
+    /// How often nobody asked for a process's memory because of that.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub left_alone: u64,
+    /// Victims that were only watched, because the reapers were behind.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub turned_away: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+const fn is_none(count: &u64) -> bool {
+    *count == 0
 }
 
 impl ReapStatus {

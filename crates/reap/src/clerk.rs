@@ -2,12 +2,15 @@
 //! Finishes reports at leisure: who holds the shared memory that a victim left behind takes a look at
 //! every process. A thread of its own at normal priority.
 
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use bursar_host::{Proc, SharedMemory};
-use bursar_model::Bytes;
+use bursar_host::{Proc, SharedMemory, sched};
+use bursar_model::{Bytes, Pid};
 
+use crate::barred::{Asker, Barred};
+use crate::bell::Bell;
+use crate::post::Lost;
 use crate::report::{News, Report};
 use crate::twin;
 
@@ -17,6 +20,7 @@ const WORTH_A_LOOK: Bytes = Bytes::from_mib(1);
 const WAITING: usize = 256;
 
 pub(crate) type Outbox = Arc<dyn Fn(News) + Send + Sync>;
+type Desk = Arc<Mutex<Receiver<(Report, Shared)>>>;
 
 /// What a report may still lack.
 #[derive(Debug)]
@@ -28,18 +32,58 @@ pub(crate) struct Shared {
 /// Where reports go.
 #[derive(Clone)]
 pub(crate) struct Clerk {
-    desk: SyncSender<(Report, Shared)>,
+    sender: SyncSender<(Report, Shared)>,
+    desk: Desk,
     outbox: Outbox,
+    bell: Bell,
+}
+
+/// One thread at the desk.
+#[derive(Debug)]
+pub(crate) struct Scribe {
+    pub(crate) asker: Asker,
+    /// As it is now, while the thread looks for what it lacks.
+    report: Mutex<Option<Report>>,
 }
 
 impl Clerk {
-    pub(crate) fn start(outbox: Outbox) -> std::io::Result<Self> {
-        let (desk, inbox) = sync_channel(WAITING);
-        let out = Arc::clone(&outbox);
+    pub(crate) fn new(outbox: Outbox, bell: Bell) -> Self {
+        let (sender, desk) = sync_channel(WAITING);
+        Self {
+            sender,
+            desk: Arc::new(Mutex::new(desk)),
+            outbox,
+            bell,
+        }
+    }
+
+    /// Has a thread sit down; its number.
+    pub(crate) fn seat(&self, barred: &Arc<Barred>) -> std::io::Result<(Arc<Scribe>, Pid)> {
+        let scribe = Arc::new(Scribe {
+            asker: Asker::new(Arc::clone(barred)),
+            report: Mutex::default(),
+        });
+        let (own, desk, outbox) = (
+            Arc::clone(&scribe),
+            Arc::clone(&self.desk),
+            Arc::clone(&self.outbox),
+        );
+        let (number, its_number) = std::sync::mpsc::channel();
         std::thread::Builder::new()
             .name("reap-clerk".to_owned())
-            .spawn(move || work(&inbox, &out))?;
-        Ok(Self { desk, outbox })
+            .spawn(move || {
+                let thread = sched::own_thread();
+                // Who has a lost one's place taken is the pacer.
+                if let Some(sched::Class::RealTime(_)) = sched::class(thread) {
+                    let _ = sched::set_class(thread, sched::Class::Fair(0));
+                }
+                let _ = number.send(thread);
+                if let Err(Lost) = own.work(&desk, &outbox) {
+                    own.asker.be_back();
+                }
+            })?;
+        let thread = its_number.recv().map_err(std::io::Error::other)?;
+        Ok((scribe, thread))
     }
 
     pub(crate) fn tell(&self, news: News) {
@@ -49,23 +93,54 @@ impl Clerk {
     pub(crate) fn file(&self, report: Report, shared: Option<Shared>) {
         match shared.filter(|it| it.bytes >= WORTH_A_LOOK) {
             Some(shared) => {
-                if let Err(error) = self.desk.try_send((report, shared)) {
+                if let Err(error) = self.sender.try_send((report, shared)) {
                     let (std::sync::mpsc::TrySendError::Full((report, _))
                     | std::sync::mpsc::TrySendError::Disconnected((report, _))) = error;
                     self.tell(News::Settled(Box::new(report)));
                 }
+                // Whoever keeps watch is to look at the clerk, too.
+                self.bell.ring();
             }
             None => self.tell(News::Settled(Box::new(report))),
         }
     }
 }
 
-fn work(inbox: &Receiver<(Report, Shared)>, outbox: &Outbox) {
-    let proc = Proc::host().ok();
-    for (mut report, shared) in inbox {
-        if let Some(proc) = &proc {
-            report.stays = twin::what_stays(proc, &shared.pieces, shared.bytes, report.pid);
+impl Scribe {
+    fn work(&self, desk: &Mutex<Receiver<(Report, Shared)>>, outbox: &Outbox) -> Result<(), Lost> {
+        let proc = Proc::host().ok();
+        loop {
+            let next = desk.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let Ok((report, shared)) = next else {
+                return Ok(());
+            };
+            let victim = report.pid;
+            self.put(Some(report));
+            let stays = match &proc {
+                Some(proc) => {
+                    twin::what_stays(proc, &shared.pieces, shared.bytes, victim, &self.asker)?
+                }
+                None => None,
+            };
+            if let Some(mut report) = self.put(None) {
+                report.stays = stays;
+                outbox(News::Settled(Box::new(report)));
+            }
         }
-        outbox(News::Settled(Box::new(report)));
+    }
+
+    /// Takes the report off a lost one's hands.
+    pub(crate) fn take(&self) -> Option<Report> {
+        self.put(None)
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        let report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        report.is_some()
+    }
+
+    fn put(&self, report: Option<Report>) -> Option<Report> {
+        let mut own = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut own, report)
     }
 }

@@ -1,22 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The threads that reap: one or two reapers, a ticker for each and a pacer one priority above them, a clerk.
 
-use std::sync::Arc;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use bursar_host::HostError;
 use bursar_host::sched::{self, Changed, Class};
-use bursar_model::Pid;
+use bursar_host::{HostError, Proc, clock};
+use bursar_model::{Nanos, Pid};
 
+use crate::barred::{Asker, Barred};
 use crate::beats::Beats;
-use crate::clerk::Clerk;
-use crate::job::Job;
-use crate::lead::Lead;
+use crate::bell::Bell;
+use crate::clerk::{Clerk, Scribe};
+use crate::job::{Errand, Job};
+use crate::lead::{Lead, PATIENCE_NS};
 use crate::look::Looker;
 use crate::mate::Mate;
-use crate::pacer::Pacer;
-use crate::report::News;
+use crate::overseer::{Hired, Overseer};
+use crate::pacer::{Awaited, Pacer};
+use crate::post::Vigil;
+use crate::report::{Fate, News, Report};
 use crate::seat::Seat;
+
+/// Jobs that wait. The victims of one that finds no room are only watched.
+const WAITING: usize = 256;
 
 /// Reapers' real-time priority, the pacer's is one more: above every ordinary program, below the
 /// machine's own real-time threads (interrupt threads have 50).
@@ -47,8 +55,21 @@ pub enum CrewError {
 /// Reapers, waiting. They end with the process.
 #[derive(Debug)]
 pub struct Crew {
-    jobs: Sender<Job>,
+    jobs: SyncSender<Job>,
+    parts: Arc<Parts>,
+}
+
+/// What a crew is made of, and made again of when threads are lost.
+pub(crate) struct Parts {
+    pub(crate) looker: Arc<Looker>,
+    pub(crate) pacer: Arc<Pacer>,
+    pub(crate) clerk: Clerk,
+    pub(crate) barred: Arc<Barred>,
+    pub(crate) has_mate: bool,
+    mate: Arc<Mutex<Option<Arc<Mate>>>>,
+    inbox: Arc<Mutex<Receiver<Job>>>,
     priority: Priority,
+    turned_away: AtomicU64,
 }
 
 impl Crew {
@@ -58,42 +79,48 @@ impl Crew {
     /// # Errors
     /// [`CrewError`].
     pub fn start(outbox: impl Fn(News) + Send + Sync + 'static) -> Result<Self, CrewError> {
-        let looker = Looker::new()?;
+        let looker = Arc::new(Looker::new()?);
         let priority = possible_priority()?;
         let high = (priority == Priority::RealTime).then_some(HIGH);
-        let clerk = Clerk::start(Arc::new(outbox))?;
-        let pacer = Pacer::new(high).map_err(std::io::Error::from)?;
-        let pacer = Arc::new(pacer);
-        let (own, its_clerk) = (Arc::clone(&pacer), clerk.clone());
-        start("reap-pacer", priority, 1, move || own.run(&its_clerk))?;
-        let mate = if looker.cpus > 1 {
-            let mate = Arc::new(Mate::default());
-            let (own, its_pacer) = (Arc::clone(&mate), Arc::clone(&pacer));
-            let seat = Arc::clone(&mate.seat);
-            let reaper = start("reaper-2", priority, 0, move || own.run(&its_pacer))?;
-            seat.give(reaper, start_ticker("reap-tick-2", priority, &seat)?);
-            Some(mate)
-        } else {
-            None
-        };
-        let (jobs, inbox) = channel();
-        let seat = Arc::new(Seat::default());
-        let lead = Lead {
+        let bell = Bell::new().map_err(std::io::Error::from)?;
+        let (jobs, inbox) = sync_channel(WAITING);
+        let parts = Arc::new(Parts {
+            has_mate: looker.cpus > 1,
             looker,
-            pacer,
+            pacer: Arc::new(Pacer::new(high, bell.clone())),
+            clerk: Clerk::new(Arc::new(outbox), bell),
+            barred: Arc::default(),
+            mate: Arc::default(),
+            inbox: Arc::new(Mutex::new(inbox)),
+            priority,
+            turned_away: AtomicU64::new(0),
+        });
+        let mate = parts.has_mate.then(|| parts.hire_mate()).transpose()?;
+        let lead = parts.hire_lead(None).map_err(|(error, _)| error)?;
+        let mut overseer = Overseer {
+            proc: Proc::host()?,
+            lead: Some(lead),
+            left: None,
             mate,
-            clerk,
-            seat: Arc::clone(&seat),
+            scribe: Some(parts.hire_scribe()?),
+            parts: Arc::clone(&parts),
         };
-        let reaper = start("reaper-1", priority, 0, move || lead.run(&inbox))?;
-        seat.give(reaper, start_ticker("reap-tick-1", priority, &seat)?);
-        Ok(Self { jobs, priority })
+        let (pacer, clerk) = (Arc::clone(&parts.pacer), parts.clerk.clone());
+        start("reap-pacer", priority, 1, move || {
+            pacer.run(&clerk, &mut overseer);
+        })?;
+        Ok(Self { jobs, parts })
     }
 
-    /// Has a job done. Jobs are done one after the other.
+    /// Has a job done. Jobs are done one after the other; the victims of one for which there is no room, because the
+    /// reapers are behind, are watched until they have ended, and that is counted.
     pub fn hand(&self, job: Job) {
         // The threads end only with us.
-        let _ = self.jobs.send(job);
+        if let Err(TrySendError::Full(job) | TrySendError::Disconnected(job)) =
+            self.jobs.try_send(job)
+        {
+            self.parts.turn_away(job);
+        }
     }
 
     /// Another hand for the same crew.
@@ -101,13 +128,141 @@ impl Crew {
     pub fn another(&self) -> Self {
         Self {
             jobs: self.jobs.clone(),
-            priority: self.priority,
+            parts: Arc::clone(&self.parts),
         }
     }
 
     /// How it may compete here.
-    pub const fn priority(&self) -> Priority {
-        self.priority
+    pub fn priority(&self) -> Priority {
+        self.parts.priority
+    }
+
+    /// Whom nobody is to ask for his memory: for others who would.
+    pub fn barred(&self) -> &Arc<Barred> {
+        &self.parts.barred
+    }
+
+    /// Victims for whom there was no room among the jobs that wait.
+    pub fn turned_away(&self) -> u64 {
+        self.parts.turned_away.load(Ordering::Relaxed)
+    }
+}
+
+impl Parts {
+    /// Starts a first reaper, which begins with `left`.
+    pub(crate) fn hire_lead(
+        &self,
+        left: Option<Job>,
+    ) -> Result<Hired<Lead>, (std::io::Error, Option<Job>)> {
+        let lead = Arc::new(Lead {
+            looker: Arc::clone(&self.looker),
+            pacer: Arc::clone(&self.pacer),
+            mate: Arc::clone(&self.mate),
+            clerk: self.clerk.clone(),
+            seat: Arc::default(),
+            asker: Asker::new(Arc::clone(&self.barred)),
+            left: Mutex::new(left),
+            docket: Mutex::default(),
+        });
+        let (own, jobs) = (Arc::clone(&lead), Arc::clone(&self.inbox));
+        let names = ["reaper-1", "reap-tick-1"];
+        match self.seat(names, &lead.seat, move || own.run(&jobs)) {
+            Ok(thread) => Ok(Hired {
+                worker: lead,
+                vigil: Vigil::over(thread),
+            }),
+            Err(error) => Err((error, lead.take_left())),
+        }
+    }
+
+    /// Starts a second reaper, for the next job that wants one.
+    pub(crate) fn hire_mate(&self) -> std::io::Result<Hired<Mate>> {
+        let mate = Arc::new(Mate::new(Asker::new(Arc::clone(&self.barred))));
+        let (own, looker, pacer) = (
+            Arc::clone(&mate),
+            Arc::clone(&self.looker),
+            Arc::clone(&self.pacer),
+        );
+        let names = ["reaper-2", "reap-tick-2"];
+        let thread = self.seat(names, &mate.seat, move || own.run(&looker.proc, &pacer))?;
+        *self.mate.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&mate));
+        Ok(Hired {
+            worker: mate,
+            vigil: Vigil::over(thread),
+        })
+    }
+
+    pub(crate) fn hire_scribe(&self) -> std::io::Result<Hired<Scribe>> {
+        let (worker, thread) = self.clerk.seat(&self.barred)?;
+        Ok(Hired {
+            worker,
+            vigil: Vigil::over(thread),
+        })
+    }
+
+    /// Starts a reaper with its ticker.
+    fn seat(
+        &self,
+        [reaper, ticker]: [&str; 2],
+        seat: &Arc<Seat>,
+        work: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<Pid> {
+        let ticking = start_ticker(ticker, self.priority, seat)?;
+        let own = Arc::clone(seat);
+        let started = start(reaper, self.priority, 0, move || {
+            own.give(sched::own_thread(), ticking);
+            work();
+        });
+        if started.is_err() {
+            seat.ticker.end();
+        }
+        started
+    }
+
+    /// A reaper is lost at `pid`.
+    pub(crate) fn dismiss(&self, asker: &Asker, seat: &Arc<Seat>, pid: Pid, proc: &Proc) {
+        self.barred.bar(proc, asker.post(), pid);
+        self.pacer.end(seat);
+        seat.ticker.end();
+    }
+
+    fn turn_away(&self, job: Job) {
+        let now = clock::monotonic();
+        for victim in job.victims {
+            self.turned_away.fetch_add(1, Ordering::Relaxed);
+            let mut report = Report {
+                tag: victim.tag,
+                pid: victim.pidfd.pid(),
+                fate: Fate::Exited,
+                signalled: victim.signalled,
+                took: Nanos::new(0),
+                freed: victim.private,
+                stays: None,
+                found: Vec::new(),
+            };
+            if job.errand == Errand::Kill {
+                report.fate = Fate::Spared("the reapers are behind".to_owned());
+                self.clerk.file(report, None);
+                continue;
+            }
+            let awaited = Awaited {
+                pidfd: victim.pidfd,
+                report,
+                shared: None,
+                was_raised: false,
+                why: "the reapers are behind, and it is still exiting",
+                deadline: Nanos::new(now.get().saturating_add(PATIENCE_NS)),
+            };
+            self.pacer.watch(awaited, &self.clerk);
+        }
+    }
+}
+
+impl std::fmt::Debug for Parts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("Parts");
+        shown.field("priority", &self.priority);
+        shown.field("barred", &self.barred).finish_non_exhaustive()
     }
 }
 

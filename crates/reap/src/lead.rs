@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The first reaper: does a job from plan to report.
 
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bursar_host::{Controller, HostError, Release, Sent, Signal, clock, sched};
@@ -12,32 +12,47 @@ use bursar_policy::{
     reap_plan,
 };
 
+use crate::barred::Asker;
 use crate::clerk::{Clerk, Shared};
+use crate::docket::Docket;
 use crate::hands;
 use crate::job::{Errand, Job, Victim};
 use crate::look::{Looker, Seen, unseen};
 use crate::mate::Mate;
 use crate::pacer::{Awaited, Pacer};
+use crate::post::Lost;
 use crate::report::{Fate, News, Report};
 use crate::seat::Seat;
 use crate::twin;
 
 /// A victim that exits by itself is watched for so long.
-const PATIENCE_NS: u64 = 30_000_000_000;
+pub(crate) const PATIENCE_NS: u64 = 30_000_000_000;
 /// One that cannot run is not: it is in the hands of a device or of a debugger.
-const SHORT_PATIENCE_NS: u64 = 1_000_000_000;
+pub(crate) const SHORT_PATIENCE_NS: u64 = 1_000_000_000;
+
+/// Why a victim is not back that nobody asks for its memory.
+pub(crate) const BARRED: &str =
+    "somebody holds its memory's lock, and whoever wants it waits for him";
 
 /// What the first reaper works with.
 pub(crate) struct Lead {
-    pub(crate) looker: Looker,
+    pub(crate) looker: Arc<Looker>,
     pub(crate) pacer: Arc<Pacer>,
-    pub(crate) mate: Option<Arc<Mate>>,
+    /// Who is the mate now.
+    pub(crate) mate: Arc<Mutex<Option<Arc<Mate>>>>,
     pub(crate) clerk: Clerk,
     pub(crate) seat: Arc<Seat>,
+    pub(crate) asker: Asker,
+    /// What one that was lost has left.
+    pub(crate) left: Mutex<Option<Job>>,
+    /// The job under way: for who takes over.
+    pub(crate) docket: Mutex<Option<Arc<Docket>>>,
 }
 
 /// One victim on its way.
 struct Case {
+    /// Its place in the job.
+    index: usize,
     victim: Victim,
     seen: Option<Seen>,
     plan: ReapPlan,
@@ -47,8 +62,10 @@ struct Case {
     is_pressing: bool,
     /// Its threads that were sent off the reaper's CPU.
     parted: Vec<Pid>,
-    /// Who had the same memory before the signal.
+    /// Who had the same memory before the signal; afterwards, if he lives.
     twin: Option<Pid>,
+    /// Nobody asks for its memory.
+    is_barred: bool,
 }
 
 /// How taking one's memory went.
@@ -58,21 +75,32 @@ enum Outcome {
 }
 
 impl Lead {
-    /// The thread.
-    pub(crate) fn run(mut self, jobs: &Receiver<Job>) {
+    /// The thread. Who takes a lost one's place begins with what that one has left.
+    pub(crate) fn run(&self, jobs: &Mutex<Receiver<Job>>) {
         let own = sched::own_thread();
-        for job in jobs {
-            self.work(job);
+        loop {
+            let received = || jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let Some(job) = self.take_left().or_else(|| received().ok()) else {
+                return;
+            };
+            if let Err(Lost) = self.work(job) {
+                // Whoever has taken over has seen to the rest.
+                self.asker.be_back();
+                return;
+            }
             self.pacer.stand_by(own);
         }
     }
 
-    fn work(&mut self, mut job: Job) {
+    fn work(&self, mut job: Job) -> Result<(), Lost> {
         let own = sched::own_thread();
         let machine = match job.errand {
             Errand::Kill => {
                 // Looking takes as long as there are processes: not above everybody.
                 self.pacer.stand_down(own);
+                // And it can last for ever: who keeps watch is to look.
+                self.take_up(&Arc::new(Docket::of(Arc::new(job.clone()))));
+                self.pacer.ring();
                 self.looker.machine()
             }
             Errand::Reap => MachineFacts {
@@ -83,16 +111,17 @@ impl Lead {
         if job.errand == Errand::Kill {
             for victim in &mut job.victims {
                 if victim.seen.is_none() {
-                    victim.seen = self.looker.look(victim.pidfd.pid());
+                    victim.seen = self.look(victim.pidfd.pid())?;
                 }
             }
         }
         let job = Arc::new(job);
-        let mut cases: Vec<Case> = job
-            .victims
-            .iter()
-            .map(|victim| self.open(victim, job.errand, machine))
-            .collect();
+        let mut cases: Vec<Case> = Vec::with_capacity(job.victims.len());
+        for (index, victim) in job.victims.iter().enumerate() {
+            cases.push(self.open(index, victim, job.errand, machine)?);
+        }
+        let docket = Arc::new(Docket::of(Arc::clone(&job)));
+        self.take_up(&docket);
         // Of a victim that is dying already nothing is known yet, and there is no time to ask.
         let pace = if job.errand == Errand::Reap {
             Pace::Pressing
@@ -106,7 +135,7 @@ impl Lead {
             .fold(0u64, |sum, it| sum.saturating_add(it.plan.expected.get()));
         let expected = Nanos::new(expected);
         let wants_mate = cases.iter().any(|it| it.plan.reapers > 1) || cases.len() > 1;
-        let mate = self.mate.clone().filter(|_| wants_mate);
+        let mate = self.own_mate().filter(|_| wants_mate);
         // Both above everybody, to be on a CPU and ready before the signal: until then, for half a
         // millisecond at most.
         self.pacer.stand_by(own);
@@ -139,7 +168,7 @@ impl Lead {
                 if mate.is_none() || cases.len() > 1 {
                     self.pacer.ring();
                 }
-                cases.retain_mut(|case| self.signal(case));
+                cases.retain_mut(|case| self.signal(case, &docket));
                 send_off();
                 if mate.is_some() {
                     self.pacer.ring();
@@ -151,7 +180,7 @@ impl Lead {
                 for case in &mut cases {
                     if case.seen.is_none() {
                         // While the other one works already: what is seen now may be less than all.
-                        case.seen = self.looker.look(case.victim.pidfd.pid());
+                        case.seen = self.look(case.victim.pidfd.pid())?;
                         if let Some(seen) = &mut case.seen {
                             // By us.
                             seen.facts.is_dying = false;
@@ -166,20 +195,75 @@ impl Lead {
                 self.raise(case, Pace::Urgent);
             }
         }
-        let outcomes: Vec<Outcome> = cases.iter_mut().map(|case| self.take(case)).collect();
+        let mut outcomes = Vec::with_capacity(cases.len());
+        for case in &mut cases {
+            outcomes.push(self.take(case)?);
+            if let Some(twin) = case.twin {
+                let lives = || twin::lives(&self.looker.proc, twin);
+                let lives = self.asker.ask(&self.looker.proc, twin, lives)?;
+                case.twin = Some(twin).filter(|_| lives == Some(true));
+            }
+        }
         let now = clock::monotonic();
         self.pacer.end(&self.seat);
         for (case, outcome) in cases.into_iter().zip(outcomes) {
+            docket.settle(case.index);
             self.conclude(case, outcome, now);
         }
+        *self.own_docket() = None;
+        Ok(())
     }
 
-    fn open(&self, victim: &Victim, errand: Errand, machine: MachineFacts) -> Case {
+    /// This is what it is at from now on.
+    fn take_up(&self, docket: &Arc<Docket>) {
+        *self.own_docket() = Some(Arc::clone(docket));
+    }
+
+    fn own_docket(&self) -> MutexGuard<'_, Option<Arc<Docket>>> {
+        self.docket.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn own_mate(&self) -> Option<Arc<Mate>> {
+        let mate = self.mate.lock().unwrap_or_else(PoisonError::into_inner);
+        mate.clone()
+    }
+
+    /// What it is to begin with.
+    pub(crate) fn take_left(&self) -> Option<Job> {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.take()
+    }
+
+    /// Whether it has a job.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.own_docket().is_some()
+    }
+
+    /// Of a lost one: what is left of its job.
+    pub(crate) fn rest(&self) -> Option<Job> {
+        let rest = self.own_docket().take()?.rest();
+        (!rest.victims.is_empty()).then_some(rest)
+    }
+
+    /// Nothing is seen of whom nobody is to ask.
+    fn look(&self, pid: Pid) -> Result<Option<Seen>, Lost> {
+        let look = || self.looker.look(pid);
+        Ok(self.asker.ask(&self.looker.proc, pid, look)?.flatten())
+    }
+
+    fn open(
+        &self,
+        index: usize,
+        victim: &Victim,
+        errand: Errand,
+        machine: MachineFacts,
+    ) -> Result<Case, Lost> {
         let plan = match &victim.seen {
             Some(seen) => reap_plan(&seen.facts, machine),
             None => reap_plan(&unseen(machine.cpus), machine),
         };
-        Case {
+        Ok(Case {
+            index,
             victim: victim.clone(),
             seen: victim.seen.clone(),
             plan,
@@ -190,17 +274,19 @@ impl Lead {
             // Afterwards it is too late to ask: a victim that leaves its memory to another is gone in no
             // time.
             twin: match errand {
-                Errand::Kill => twin::find(&self.looker.proc, victim.pidfd.pid()),
+                Errand::Kill => twin::find(&self.looker.proc, victim.pidfd.pid(), &self.asker)?,
                 Errand::Reap => None,
             },
-        }
+            is_barred: false,
+        })
     }
 
     /// Sends SIGKILL and says so; false when there is nothing more to do, and that is reported.
-    fn signal(&self, case: &mut Case) -> bool {
+    fn signal(&self, case: &mut Case, docket: &Docket) -> bool {
         case.signalled = clock::monotonic();
         let fate = match case.victim.pidfd.send(Signal::KILL) {
             Ok(Sent::Done) => {
+                docket.signalled(case.index, case.signalled);
                 self.clerk.tell(News::Signalled {
                     tag: case.victim.tag,
                     at: case.signalled,
@@ -212,15 +298,22 @@ impl Lead {
             Err(error) => Fate::Spared(error.to_string()),
         };
         hands::widen(&case.parted);
+        docket.settle(case.index);
         self.clerk
             .file(case.report(fate, Nanos::new(0), None), None);
         false
     }
 
     /// Takes one victim's memory, step by step.
-    fn take(&self, case: &mut Case) -> Outcome {
+    fn take(&self, case: &mut Case) -> Result<Outcome, Lost> {
+        let pid = case.victim.pidfd.pid();
         for tries in 1u32.. {
-            let attempt = match case.victim.pidfd.release_memory() {
+            let release = || case.victim.pidfd.release_memory();
+            let Some(released) = self.asker.ask(&self.looker.proc, pid, release)? else {
+                case.is_barred = true;
+                return Ok(Outcome::MustExit);
+            };
+            let attempt = match released {
                 Ok(Release::Freed) => Attempt::Freed,
                 Ok(Release::Gone) => Attempt::Gone,
                 Ok(Release::NotDying) => Attempt::NotDying,
@@ -229,8 +322,8 @@ impl Lead {
                 Ok(Release::Denied) | Err(_) => Attempt::Denied,
             };
             match next_step(attempt, tries) {
-                NextStep::Done => return Outcome::Done(Fate::Released),
-                NextStep::HelpItExit => return Outcome::MustExit,
+                NextStep::Done => return Ok(Outcome::Done(Fate::Released)),
+                NextStep::HelpItExit => return Ok(Outcome::MustExit),
                 NextStep::Again { after, raise } => {
                     if raise && !case.was_raised {
                         self.raise(case, Pace::Urgent);
@@ -238,16 +331,15 @@ impl Lead {
                     std::thread::sleep(Duration::from_nanos(after.get()));
                 }
                 NextStep::FindTwin => {
-                    let pid = case.victim.pidfd.pid();
-                    let living = twin::find(&self.looker.proc, pid);
+                    let living = twin::find(&self.looker.proc, pid, &self.asker)?;
                     if let Some(twin) = living.filter(|_| !hands::has_ended(&case.victim.pidfd)) {
-                        return Outcome::Done(Fate::Twin(twin));
+                        return Ok(Outcome::Done(Fate::Twin(twin)));
                     }
                     std::thread::sleep(Duration::from_millis(1));
                 }
             }
         }
-        Outcome::MustExit
+        Ok(Outcome::MustExit)
     }
 
     /// Puts the victim's own threads before others as `pace` says, and onto every CPU.
@@ -273,8 +365,7 @@ impl Lead {
 
     fn conclude(&self, mut case: Case, outcome: Outcome, now: Nanos) {
         let pidfd = Arc::clone(&case.victim.pidfd);
-        let twin = case.twin.filter(|&it| twin::lives(&self.looker.proc, it));
-        let outcome = match (outcome, twin) {
+        let outcome = match (outcome, case.twin) {
             (Outcome::MustExit, Some(twin)) => Outcome::Done(Fate::Twin(twin)),
             (outcome, _) => outcome,
         };
@@ -330,6 +421,11 @@ impl Lead {
                         report,
                         shared,
                         was_raised: case.was_raised,
+                        why: if case.is_barred {
+                            BARRED
+                        } else {
+                            "it is still exiting"
+                        },
                         deadline: Nanos::new(now.get().saturating_add(patience)),
                     },
                     &self.clerk,

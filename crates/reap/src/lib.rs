@@ -13,21 +13,28 @@
 )]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
 
+mod barred;
 mod beats;
+mod bell;
 mod clerk;
 mod crew;
+mod docket;
 mod hands;
 mod job;
 mod lead;
 mod look;
 mod mate;
+mod overseer;
 mod pacer;
+mod post;
 mod report;
 mod seat;
 mod ticker;
 mod twin;
 
+pub use barred::{Asker, Barred};
 pub use crew::{Crew, CrewError, Priority};
 pub use job::{Errand, Job, Victim};
 pub use look::{Looker, Seen};
+pub use post::{Lost, Post, Sight, Vigil};
 pub use report::{Fate, News, Report, Stays};

@@ -7,10 +7,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use bursar_host::{Release, sched};
+use bursar_host::{Proc, Release, sched};
 
+use crate::barred::Asker;
 use crate::job::Job;
 use crate::pacer::Pacer;
+use crate::post::Lost;
 use crate::seat::Seat;
 
 /// So long a reaper spins for the other one at most; on a machine that gives it no CPU it goes without.
@@ -28,6 +30,7 @@ struct Call {
 #[derive(Debug, Default)]
 pub(crate) struct Mate {
     pub(crate) seat: Arc<Seat>,
+    pub(crate) asker: Asker,
     call: Mutex<Option<Call>>,
     bell: Condvar,
     at_work: AtomicBool,
@@ -77,8 +80,25 @@ impl Mate {
         Some(Called { mate: self, number })
     }
 
+    pub(crate) fn new(asker: Asker) -> Self {
+        Self {
+            asker,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn is_at_work(&self) -> bool {
+        self.at_work.load(Ordering::Acquire)
+    }
+
     /// The thread.
-    pub(crate) fn run(&self, pacer: &Pacer) {
+    pub(crate) fn run(&self, proc: &Proc, pacer: &Pacer) {
+        if let Err(Lost) = self.work(proc, pacer) {
+            self.asker.be_back();
+        }
+    }
+
+    fn work(&self, proc: &Proc, pacer: &Pacer) -> Result<(), Lost> {
         loop {
             let call = {
                 let mut slot = self.call.lock().unwrap_or_else(PoisonError::into_inner);
@@ -102,8 +122,9 @@ impl Mate {
             }
             for victim in call.job.victims.iter().rev() {
                 for _ in 0..TRIES {
-                    match victim.pidfd.release_memory() {
-                        Ok(Release::Busy) => {}
+                    let release = || victim.pidfd.release_memory();
+                    match self.asker.ask(proc, victim.pidfd.pid(), release)? {
+                        Some(Ok(Release::Busy)) => {}
                         _ => break,
                     }
                 }

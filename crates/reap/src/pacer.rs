@@ -6,7 +6,7 @@
 //! himself: this thread, one priority above, does it for him.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,11 @@ use bursar_host::sched::{self, Changed, Class};
 use bursar_host::{HeirMutex, Pidfd, clock};
 use bursar_model::{Nanos, Pid};
 use bursar_policy::{Mood, Pace, RAISED_AT_MOST, Rhythm, SHARE_NICE, mood};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::bell::Bell;
 use crate::clerk::{Clerk, Shared};
+use crate::overseer::Overseer;
 use crate::report::{Fate, Report};
 use crate::seat::Seat;
 
@@ -60,6 +62,8 @@ pub(crate) struct Awaited {
     pub(crate) report: Report,
     pub(crate) shared: Option<Shared>,
     pub(crate) was_raised: bool,
+    /// What is said when it is not waited for any longer.
+    pub(crate) why: &'static str,
     /// CLOCK_MONOTONIC.
     pub(crate) deadline: Nanos,
 }
@@ -76,25 +80,24 @@ struct State {
 pub(crate) struct Pacer {
     /// Whoever holds it may be raised above others, or lowered below them, by the very thread that wants it.
     state: HeirMutex<State>,
-    bell: OwnedFd,
+    bell: Bell,
     /// Reapers' class at rest and in a slice; `None` where we may not raise.
     high: Option<u8>,
 }
 
 impl Pacer {
-    pub(crate) fn new(high: Option<u8>) -> Result<Self, rustix::io::Errno> {
-        Ok(Self {
+    pub(crate) fn new(high: Option<u8>, bell: Bell) -> Self {
+        Self {
             state: HeirMutex::default(),
-            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+            bell,
             high,
-        })
+        }
     }
 
     /// Has the thread look again: to be done after [`Pacer::begin`] and [`Pacer::raise`], as soon as its waking up
     /// does not disturb.
     pub(crate) fn ring(&self) {
-        // A full counter is a bell already ringing.
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        self.bell.ring();
     }
 
     /// From now on a reaper, which is in its seat above everybody, competes as `pace` says. Nothing changes before
@@ -172,8 +175,8 @@ impl Pacer {
         self.ring();
     }
 
-    /// The thread.
-    pub(crate) fn run(&self, clerk: &Clerk) {
+    /// The thread. It also sees to it that the others get on.
+    pub(crate) fn run(&self, clerk: &Clerk, overseer: &mut Overseer) {
         loop {
             let (watched, timeout) = {
                 let mut state = self.state.lock();
@@ -193,7 +196,8 @@ impl Pacer {
                     if has_ended {
                         awaited.finish(now, clerk);
                     } else {
-                        awaited.give_up("it is still exiting", clerk);
+                        let why = awaited.why;
+                        awaited.give_up(why, clerk);
                     }
                 }
                 if is_again {
@@ -202,17 +206,19 @@ impl Pacer {
                 let wait = next.map(|next| next.get().saturating_sub(clock::monotonic().get()));
                 (watched, wait)
             };
-            let mut fds = vec![PollFd::new(&self.bell, PollFlags::IN)];
+            let next_look = overseer.look();
+            let mut fds = vec![PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)];
             fds.extend(
                 watched
                     .iter()
                     .map(|it| PollFd::from_borrowed_fd(it.as_fd(), PollFlags::IN)),
             );
             let timeout = timeout.map(Duration::from_nanos);
+            let timeout = timeout.into_iter().chain(next_look).min();
             let timeout = timeout.and_then(|left| Timespec::try_from(left).ok());
             let _ = poll(&mut fds, timeout.as_ref());
             drop(fds);
-            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+            self.bell.hear();
         }
     }
 

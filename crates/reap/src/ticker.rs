@@ -30,28 +30,45 @@ const TOO_LONG: Duration = Duration::from_millis(1);
 /// One CPU's at a time; shared with its thread, which is confined to that CPU.
 #[derive(Debug, Default)]
 pub(crate) struct Ticker {
-    is_wanted: Mutex<bool>,
+    wish: Mutex<Wish>,
     bell: Condvar,
+}
+
+/// What its thread is to do.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum Wish {
+    #[default]
+    Rest,
+    Beat,
+    /// Its reaper is lost.
+    End,
 }
 
 impl Ticker {
     pub(crate) fn start(&self) {
-        let mut is_wanted = self.lock();
-        if !*is_wanted {
-            *is_wanted = true;
+        let mut wish = self.lock();
+        if *wish == Wish::Rest {
+            *wish = Wish::Beat;
             self.bell.notify_one();
         }
     }
 
     /// It ends with the beat that it is in.
     pub(crate) fn stop(&self) {
-        *self.lock() = false;
+        let mut wish = self.lock();
+        if *wish == Wish::Beat {
+            *wish = Wish::Rest;
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.is_wanted
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+    /// Ends its thread.
+    pub(crate) fn end(&self) {
+        *self.lock() = Wish::End;
+        self.bell.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Wish> {
+        self.wish.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The thread.
@@ -59,14 +76,14 @@ impl Ticker {
         // Without it, beats only.
         let file = File::open(TAKES_A_PAGE).ok();
         loop {
-            let mut is_wanted = self.lock();
-            while !*is_wanted {
-                is_wanted = self
-                    .bell
-                    .wait(is_wanted)
-                    .unwrap_or_else(PoisonError::into_inner);
+            let mut wish = self.lock();
+            while *wish == Wish::Rest {
+                wish = self.bell.wait(wish).unwrap_or_else(PoisonError::into_inner);
             }
-            drop(is_wanted);
+            if *wish == Wish::End {
+                return;
+            }
+            drop(wish);
             // Whatever fails, it does not go on without sleeping.
             if let Err(error) = self.beat(&mut beats, file.as_ref()) {
                 tracing::warn!(%error, "a reaper's CPU was not kept open to others");
@@ -79,7 +96,7 @@ impl Ticker {
         beats.start(Duration::from_nanos(BEAT.get()))?;
         loop {
             beats.wait()?;
-            if !*self.lock() {
+            if *self.lock() != Wish::Beat {
                 return beats.stop();
             }
             pages = pages.filter(|it| take_pages(it));
@@ -111,6 +128,18 @@ mod tests {
                 .then(|| count.parse::<u64>().unwrap())
         });
         counts.sum()
+    }
+
+    #[test]
+    fn one_whose_reaper_is_lost_ends_and_does_not_begin_again() {
+        let ticker = std::sync::Arc::new(Ticker::default());
+        let own = std::sync::Arc::clone(&ticker);
+        let thread = std::thread::spawn(move || own.run(Beats::new().unwrap()));
+        ticker.start();
+        ticker.end();
+        ticker.stop();
+        ticker.start();
+        thread.join().unwrap();
     }
 
     #[test]

@@ -5,6 +5,8 @@
 use bursar_host::{Proc, SharedMemory, share_memory};
 use bursar_model::{Bytes, Pid, printable};
 
+use crate::barred::Asker;
+use crate::post::Lost;
 use crate::report::Stays;
 
 /// More processes are not looked through.
@@ -14,11 +16,20 @@ const MOST_NAMED: usize = 8;
 const LONGEST_NAME: usize = 80;
 
 /// A living process with the same address space as `pid`.
-pub(crate) fn find(proc: &Proc, pid: Pid) -> Option<Pid> {
-    let others = proc.pids().ok()?.take(MOST_PROCESSES);
-    let mut others = others.filter_map(Result::ok).filter(|&it| it != pid);
-    // "The same" can be "none": threads of the kernel and those that have just let go.
-    others.find(|&other| share_memory(pid, other) == Some(true) && lives(proc, other))
+///
+/// # Errors
+/// [`Lost`].
+pub(crate) fn find(proc: &Proc, pid: Pid, asker: &Asker) -> Result<Option<Pid>, Lost> {
+    let others = proc.pids().into_iter().flatten().take(MOST_PROCESSES);
+    for other in others.filter_map(Result::ok).filter(|&it| it != pid) {
+        // kcmp waits for whoever is in the middle of an execve, which may wait for his old memory; so does his stat.
+        // "The same" can be "none": threads of the kernel and those that have just let go.
+        let is_it = || share_memory(pid, other) == Some(true) && lives(proc, other);
+        if asker.ask(proc, other, is_it)? == Some(true) {
+            return Ok(Some(other));
+        }
+    }
+    Ok(None)
 }
 
 /// Whether a process has memory and nobody has killed it.
@@ -31,17 +42,22 @@ pub(crate) fn lives(proc: &Proc, pid: Pid) -> bool {
 
 /// What of `shared` stays, of which the victim had touched `bytes`, and who maps it. What nobody else
 /// maps and no name keeps goes with its last process; `None` when all of it does.
+///
+/// # Errors
+/// [`Lost`].
 pub(crate) fn what_stays(
     proc: &Proc,
     shared: &[SharedMemory],
     bytes: Bytes,
     victim: Pid,
-) -> Option<Stays> {
+    asker: &Asker,
+) -> Result<Option<Stays>, Lost> {
     let mut is_held: Vec<bool> = shared.iter().map(|it| it.is_named).collect();
     let mut holders = Vec::new();
     let pids = proc.pids().into_iter().flatten().filter_map(Result::ok);
     for pid in pids.filter(|&pid| pid != victim).take(MOST_PROCESSES) {
-        let Ok(Some(maps)) = proc.shared_memory(pid) else {
+        let maps = asker.ask(proc, pid, || proc.shared_memory(pid))?;
+        let Some(Ok(Some(maps))) = maps else {
             continue;
         };
         let mut maps_some = false;
@@ -60,9 +76,9 @@ pub(crate) fn what_stays(
         .take(MOST_NAMED)
         .map(|(it, _)| printable(&it.name, LONGEST_NAME))
         .collect();
-    (!names.is_empty()).then_some(Stays {
+    Ok((!names.is_empty()).then_some(Stays {
         bytes,
         names,
         holders,
-    })
+    }))
 }

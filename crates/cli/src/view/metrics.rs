@@ -407,6 +407,30 @@ const METRICS: &[Metric] = &[
         |it| seconds(it.reaps.longest?.get()),
     ),
     daemon(
+        "threads_away",
+        Gauge,
+        "Threads of bursard's that wait for a process's memory and were replaced",
+        |it| number(it.reaps.threads_away),
+    ),
+    daemon(
+        "threads_lost",
+        Counter,
+        "Threads of bursard's that were replaced, because a process kept its memory's lock",
+        |it| number(it.reaps.threads_lost),
+    ),
+    daemon(
+        "left_alone",
+        Counter,
+        "How often nobody asked for a process's memory, because threads had been lost",
+        |it| number(it.reaps.left_alone),
+    ),
+    daemon(
+        "turned_away",
+        Counter,
+        "Killed processes that were only watched, because the reapers were behind",
+        |it| number(it.reaps.turned_away),
+    ),
+    daemon(
         "remarks",
         Gauge,
         "What an administrator should know (bursar status says what)",

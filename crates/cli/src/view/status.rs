@@ -277,6 +277,19 @@ fn notes(status: &DaemonStatus, look: &Look) -> Vec<String> {
             count(reaps.unreaped, "killed process", "killed processes")
         ));
     }
+    if reaps.threads_lost > 0 {
+        notes.push(format!(
+            "{} of bursard lost so far to processes that keep their memory's lock, {} still wait there (its log says at which)",
+            count(reaps.threads_lost, "thread", "threads"),
+            reaps.threads_away
+        ));
+    }
+    if reaps.turned_away > 0 {
+        notes.push(format!(
+            "{} not taken care of, because the reapers were behind",
+            count(reaps.turned_away, "killed process", "killed processes")
+        ));
+    }
     notes.extend(status.remarks.iter().cloned());
     notes
 }

@@ -60,6 +60,7 @@ impl BpfGovernor {
             page: options.page_size,
             count_file: options.count_file,
             priority: powers.hand.priority(),
+            barred: Arc::clone(powers.hand.barred()),
         };
         let surveys = Arc::default();
         let questions = send_out(half.surveys()?, method, Arc::clone(&surveys))?;

@@ -2,6 +2,7 @@
 //! The thread that says how much of an account is counted more than once: on the kernel half's question,
 //! at once, and then again and again while the account stays near a bound.
 
+mod reader;
 mod tally;
 
 use std::collections::BTreeMap;
@@ -10,11 +11,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bursar_host::{Proc, Rollup};
+use bursar_host::Rollup;
 use bursar_kernel::{Found, Outcome, Sharer, Slot, Surveys};
 use bursar_model::{Bytes, PageSize, Pages};
-use bursar_reap::Priority;
+use bursar_reap::{Barred, Priority};
 
+use reader::{Heard, Order, Reader};
 pub(super) use tally::Tally;
 
 /// Questions that wait. One that finds no room is asked again by the kernel half, later.
@@ -35,8 +37,15 @@ const LONGEST_REST: Duration = Duration::from_millis(300);
 /// mappings of pages); where the surveyor slept, on locks that a starved process holds or one that
 /// wants it so, when it comes again and again.
 const LONG: Duration = Duration::from_millis(100);
+/// So many surveys in a row that slept for long are no accident.
+const ALWAYS: u32 = 3;
 /// Copies are watched for so long after the last correction.
 const LINGER: Duration = Duration::from_secs(5);
+/// Whoever reads what one process shares, and sleeps in that for so long without a moment of work, is lost there: the
+/// kernel half waits for a second. While others wait for a survey [`LONG`] is enough.
+const PATIENCE: Duration = Duration::from_millis(400);
+/// Between two looks at him.
+const LOOK: Duration = Duration::from_millis(20);
 /// What could not be done is tried again after this.
 const AGAIN: Duration = Duration::from_millis(100);
 
@@ -48,6 +57,8 @@ pub(super) struct Method {
     pub(super) count_file: bool,
     /// Answers have to come while memory grows.
     pub(super) priority: Priority,
+    /// Whom nobody is to ask for his memory.
+    pub(super) barred: Arc<Barred>,
 }
 
 /// Where questions go.
@@ -55,7 +66,8 @@ pub(super) type Questions = SyncSender<Slot>;
 
 /// Starts the thread. It ends when the last holder of [`Questions`] does.
 pub(super) fn send_out(surveys: Surveys, method: Method, tally: Arc<Tally>) -> Result<Questions> {
-    let proc = Proc::host()?;
+    let method = Arc::new(method);
+    let reader = Reader::start(&surveys, &method)?;
     let (questions, asked) = sync_channel(UNANSWERED);
     std::thread::Builder::new()
         .name("surveyor".to_owned())
@@ -63,14 +75,17 @@ pub(super) fn send_out(surveys: Surveys, method: Method, tally: Arc<Tally>) -> R
             method.priority.take();
             let mut surveyor = Surveyor {
                 surveys,
-                proc,
+                asked,
+                reader: Some(reader),
                 method,
                 tally,
                 accounts: BTreeMap::new(),
                 is_watching: false,
                 attaching: Cost::default(),
+                reading: Duration::ZERO,
+                has_lost: false,
             };
-            surveyor.work(&asked);
+            surveyor.work();
         })
         .context("start the thread that looks for shared pages")?;
     Ok(questions)
@@ -101,17 +116,23 @@ struct Cost {
 
 struct Surveyor {
     surveys: Surveys,
-    proc: Proc,
-    method: Method,
+    asked: Receiver<Slot>,
+    /// None where the last one was lost and no other could be had.
+    reader: Option<Reader>,
+    method: Arc<Method>,
     tally: Arc<Tally>,
     accounts: BTreeMap<Slot, Round>,
     is_watching: bool,
     /// How much of the survey under way went to that.
     attaching: Cost,
+    /// The reader's processor time for the survey under way.
+    reading: Duration,
+    /// Whether the survey under way has cost us a reader.
+    has_lost: bool,
 }
 
 impl Surveyor {
-    fn work(&mut self, asked: &Receiver<Slot>) {
+    fn work(&mut self) {
         if let Err(error) = self.surveys.be_there() {
             tracing::warn!(%error, "shared pages count in each process: the kernel half cannot ask");
         }
@@ -123,14 +144,19 @@ impl Surveyor {
                 .note_accounts(self.accounts.values().filter(|it| it.shares).count());
             let next = self.accounts.values().filter_map(|it| it.due).min();
             let heard = match next {
-                Some(due) => asked.recv_timeout(due.saturating_duration_since(Instant::now())),
-                None if self.is_watching => asked.recv_timeout(LINGER),
-                None => asked.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(due) => self
+                    .asked
+                    .recv_timeout(due.saturating_duration_since(Instant::now())),
+                None if self.is_watching => self.asked.recv_timeout(LINGER),
+                None => self
+                    .asked
+                    .recv()
+                    .map_err(|_| RecvTimeoutError::Disconnected),
             };
             match heard {
                 Ok(slot) => {
                     self.hear(slot);
-                    asked.try_iter().for_each(|slot| self.hear(slot));
+                    self.hear_others();
                 }
                 Err(RecvTimeoutError::Timeout) if next.is_none() => self.watch(false),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -163,6 +189,20 @@ impl Surveyor {
         round.due = Some(round.due.map_or(soonest, |due| due.min(soonest)));
     }
 
+    fn hear_others(&mut self) {
+        while let Ok(slot) = self.asked.try_recv() {
+            self.hear(slot);
+        }
+    }
+
+    /// Whether a survey of another account is due.
+    fn others_wait(&mut self, slot: Slot) -> bool {
+        self.hear_others();
+        let now = Instant::now();
+        let mut others = self.accounts.iter().filter(|&(&other, _)| other != slot);
+        others.any(|(_, round)| round.due.is_some_and(|due| due <= now))
+    }
+
     fn watch(&mut self, on: bool) {
         if self.is_watching == on {
             return;
@@ -188,12 +228,16 @@ impl Surveyor {
         // However long its next survey takes: as long as this one, probably.
         let wall = last.map_or(Duration::ZERO, |it| it.cost.wall);
         let outcome = self.survey(slot, 2 * (interval + wall) + AGAIN);
-        let cost = began.read().less(self.attaching);
+        let mut cost = began.read().less(self.attaching);
         self.attaching = Cost::default();
+        cost.work += std::mem::take(&mut self.reading);
+        let has_lost = std::mem::take(&mut self.has_lost);
         let now = Instant::now();
         self.tally.count(cost.wall, matches!(outcome, Ok(Some(_))));
         tracing::debug!(?slot, ?cost, ?outcome, "surveyed");
-        let sleeps = if cost.wall > LONG {
+        let sleeps = if has_lost {
+            ALWAYS
+        } else if cost.wall > LONG {
             last.map_or(0, |it| it.sleeps).saturating_add(1)
         } else {
             0
@@ -210,8 +254,10 @@ impl Surveyor {
                 } else {
                     Duration::ZERO
                 };
+                // Whoever costs us readers is looked at no more often than he may ask.
+                let soonest = if has_lost { not_before } else { now + pause };
                 let round = Round {
-                    due: shares.then(|| now + pause),
+                    due: shares.then_some(soonest),
                     not_before,
                     cost: if shares { cost } else { Cost::default() },
                     sleeps,
@@ -242,15 +288,40 @@ impl Surveyor {
         if self.accounts.get(&slot).is_some_and(|it| it.shares) {
             self.watch(true);
         }
-        for (index, sharer) in self.surveys.sharers(&survey) {
-            // One that cannot be read, or has just ended, counts in full.
-            let Ok(Some(rollup)) = self.proc.rollup(sharer.tid) else {
-                continue;
-            };
-            let found = self.method.weigh(&rollup, sharer);
-            self.surveys.note(index, found)?;
+        let mut order = Some(Order::of(self.surveys.sharers(&survey)));
+        while let Some(some) = order {
+            order = self.read(slot, &Arc::new(some))?;
         }
         Ok(self.surveys.end(survey, lifetime)?)
+    }
+
+    /// Has the processes read; what is left of them when the reader was lost at one.
+    fn read(&mut self, slot: Slot, order: &Arc<Order>) -> Result<Option<Order>> {
+        let mut reader = match self.reader.take() {
+            Some(reader) => reader,
+            None => Reader::start(&self.surveys, &self.method)?,
+        };
+        reader.take(order)?;
+        loop {
+            let patience = if self.others_wait(slot) {
+                LONG
+            } else {
+                PATIENCE
+            };
+            match reader.wait(LOOK, patience)? {
+                Heard::Nothing => {}
+                Heard::Done(done) => {
+                    self.reading += done.work;
+                    self.reader = Some(reader);
+                    return done.outcome.map(|()| None);
+                }
+                // It counts in full.
+                Heard::Lost => {
+                    self.has_lost = true;
+                    return Ok(order.rest());
+                }
+            }
+        }
     }
 }
 
@@ -294,7 +365,7 @@ impl Cost {
     fn rest(self, sleeps: u32) -> Duration {
         if self.work > LONG {
             RENEWAL_SHARE * self.work
-        } else if sleeps > 2 {
+        } else if sleeps >= ALWAYS {
             RENEWAL_SHARE * self.wall
         } else {
             (ANSWER_SHARE * self.work).min(LONGEST_REST)

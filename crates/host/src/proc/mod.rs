@@ -88,6 +88,17 @@ impl Proc {
         self.parsed(&format!("{pid}/status"), Status::parse)
     }
 
+    /// Whether a process's users have the numbers that they have here: it is in no user namespace with a map of its
+    /// own. `None` when it is gone. Nothing that a process does keeps this waiting.
+    ///
+    /// # Errors
+    /// When /proc/PID/uid_map cannot be read.
+    pub fn has_our_users(&self, pid: Pid) -> Result<Option<bool>, HostError> {
+        let map = |of: &str| self.parsed(&format!("{of}/uid_map"), |bytes| Ok(bytes.to_vec()));
+        let (own, its) = (map("self")?, map(&pid.to_string())?);
+        Ok(its.map(|its| own == Some(its)))
+    }
+
     /// What /proc/PID/smaps_rollup says; `None` also for a process without memory.
     ///
     /// # Errors

@@ -47,6 +47,8 @@
 //! | `thread-asking=SOCKET:ACCOUNT` | the same, and the thread is made behind the question and waits for no answer |
 //! | `answer=FD` | prints the line that comes from a descriptor |
 //! | `gift=SIZE` | a page of each huge page goes into a pipe, and the memory away |
+//! | `keep-lock=PATH` | from now on nobody gets at its memory (maps, process_mrelease), if PATH is a file of `mute`'s |
+//! | `keep-lock-in-exec=PATH` | the same, and a child is in the middle of an execve, for which it wants that lock: who asks whether two processes have one memory waits for it |
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -551,6 +553,8 @@ pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]
                 fail(step, "it is not held at its exit");
             }
         }
+        "keep-lock" => keep_lock(step, value, false),
+        "keep-lock-in-exec" => keep_lock(step, value, true),
         "traced" => {
             let length = size(step, value);
             let child = fork();
@@ -823,5 +827,110 @@ fn ask_beside_a_thread(step: &str, value: &str, rest: &[String], is_first: bool)
     let _ = tell.send(());
     loop {
         std::thread::park();
+    }
+}
+
+/// One thread reads our own memory where a file is mapped that nobody answers for: it holds the lock of our memory
+/// and waits, for it may not let go of it meanwhile (access_remote_vm). Others want to change something, not to be
+/// interrupted: whoever comes after them waits, too.
+fn keep_lock(step: &str, path: &str, in_exec: bool) {
+    use std::os::unix::fs::FileExt;
+
+    let file = File::open(path).unwrap_or_else(|why| fail(step, why));
+    // Its size is to be known.
+    if file.metadata().is_ok_and(|it| it.len() == 0) {
+        fail(step, "the file is empty");
+    }
+    // SAFETY: a fresh mapping of an open file, wherever the kernel likes.
+    let at = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            4096,
+            libc::PROT_READ,
+            libc::MAP_SHARED,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if at == libc::MAP_FAILED {
+        last(step);
+    }
+    keep(file);
+    // SAFETY: a plain system call on numbers; a change of uid has made us private.
+    unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
+    let own = File::open("/proc/self/mem").unwrap_or_else(|why| fail(step, why));
+    // All are there, with all that they need, before the lock is taken: it takes that to make a thread.
+    let (say, heard) = std::sync::mpsc::channel();
+    let address = at as u64;
+    let reader = std::thread::spawn(move || {
+        // SAFETY: takes nothing, returns a number.
+        let _ = say.send(unsafe { libc::gettid() });
+        std::thread::park();
+        let _ = own.read_at(&mut [0], address);
+    });
+    let call_of = |thread: i32| {
+        let place = format!("/proc/self/task/{thread}/syscall");
+        File::open(place).unwrap_or_else(|why| fail(step, why))
+    };
+    let reading = heard.recv().unwrap_or(0);
+    let (one, other) = (call_of(reading), call_of(reading));
+    // What there is of the two: NUMA, memory protection keys.
+    let (ready, there) = std::sync::mpsc::channel();
+    let its = ready.clone();
+    std::thread::spawn(move || {
+        // SAFETY: takes nothing, returns a number.
+        let _ = its.send(unsafe { libc::gettid() });
+        until_asleep_in(&one, libc::SYS_pread64);
+        // SAFETY: changes no mapping: there is none at 0.
+        unsafe { libc::syscall(libc::SYS_mbind, 0, 4096, 0, 0, 0, 0) };
+    });
+    std::thread::spawn(move || {
+        // SAFETY: takes nothing, returns a number.
+        let _ = ready.send(unsafe { libc::gettid() });
+        until_asleep_in(&other, libc::SYS_pread64);
+        // SAFETY: takes numbers only.
+        unsafe { libc::syscall(libc::SYS_pkey_alloc, 0, 0) };
+    });
+    // What they have sent they have allocated: each has its heap.
+    let writers = [there.recv(), there.recv()].map(|it| call_of(it.unwrap_or(0)));
+    let mut stack = vec![1_u8; 1 << 16];
+    reader.thread().unpark();
+    if in_exec {
+        while !writers
+            .iter()
+            .any(|it| is_asleep_in(it, libc::SYS_mbind) || is_asleep_in(it, libc::SYS_pkey_alloc))
+        {
+            std::thread::yield_now();
+        }
+        extern "C" fn execute(_: *mut libc::c_void) -> libc::c_int {
+            let arguments = [c"/bin/true".as_ptr(), std::ptr::null()];
+            // SAFETY: ends this child's use of our memory, or the child.
+            unsafe { libc::execve(arguments[0], arguments.as_ptr(), arguments[1..].as_ptr()) };
+            1
+        }
+        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        // SAFETY: a stack that outlives the child's use of our memory: this thread waits for its end.
+        unsafe {
+            let top = stack.as_mut_ptr().add(stack.len()).cast();
+            libc::clone(execute, top, flags, std::ptr::null_mut());
+        }
+    }
+}
+
+fn is_asleep_in(place: &File, call: libc::c_long) -> bool {
+    use std::os::unix::fs::FileExt;
+
+    let mut text = [0; 256];
+    // "running" while it does not sleep.
+    let length = place.read_at(&mut text, 0).unwrap_or(0);
+    let number = text[..length].split(|&it| it == b' ').next();
+    let number = number.and_then(|it| str::from_utf8(it).ok());
+    number.and_then(|it| it.parse::<libc::c_long>().ok()) == Some(call)
+}
+
+/// Without taking memory.
+fn until_asleep_in(place: &File, call: libc::c_long) {
+    while !is_asleep_in(place, call) {
+        std::thread::yield_now();
     }
 }

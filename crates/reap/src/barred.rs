@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Processes at which threads of ours were lost: nobody else asks for their memory until those are back.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bursar_host::Proc;
+use bursar_model::{Pid, Uid};
+
+use crate::post::{Lost, Post};
+
+/// Threads that one party may keep away: two reapers and two others. Beyond, nobody asks for the memory of any process
+/// of its.
+const OF_A_PARTY: usize = 4;
+/// That all together may. Beyond, nobody asks for anybody's.
+const OF_ALL: usize = 64;
+
+/// Whom a thread that is away counts against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Party {
+    User(Uid),
+    /// All in user namespaces: whoever has subordinate users there has thousands.
+    Namespaces,
+    /// Its process is gone.
+    Nobody,
+}
+
+#[derive(Debug)]
+struct Entry {
+    post: Arc<Post>,
+    pid: Pid,
+    party: Party,
+}
+
+/// Shared by all who ask for processes' memory.
+#[derive(Debug, Default)]
+pub struct Barred {
+    entries: Mutex<Vec<Entry>>,
+    /// How many: nothing is locked while there are none.
+    away: AtomicUsize,
+    ever: AtomicU64,
+    left_alone: AtomicU64,
+}
+
+/// A thread that asks for processes' memory.
+#[derive(Debug, Default)]
+pub struct Asker {
+    pub(crate) post: Arc<Post>,
+    pub(crate) barred: Arc<Barred>,
+}
+
+impl Barred {
+    /// Whether somebody may ask for the memory of this process, or thread of one. Counted where not.
+    pub fn may_ask(&self, proc: &Proc, pid: Pid) -> bool {
+        if self.away.load(Ordering::Acquire) == 0 {
+            return true;
+        }
+        let may = self.lets(proc, pid);
+        if !may {
+            self.left_alone.fetch_add(1, Ordering::Relaxed);
+        }
+        may
+    }
+
+    fn lets(&self, proc: &Proc, pid: Pid) -> bool {
+        let entries = self.lock();
+        if entries.len() >= OF_ALL {
+            return false;
+        }
+        if entries.iter().any(|it| it.pid == pid) {
+            return false;
+        }
+        let of = |party| entries.iter().filter(|it| it.party == party).count();
+        // Nobody is looked up while no party has as many as it may.
+        if !entries.iter().any(|it| of(it.party) >= OF_A_PARTY) {
+            return true;
+        }
+        of(party_of(proc, pid)) < OF_A_PARTY
+    }
+
+    /// The thread at `post` was lost at this process.
+    pub fn bar(&self, proc: &Proc, post: &Arc<Post>, pid: Pid) {
+        let party = party_of(proc, pid);
+        tracing::warn!(%pid, ?party, "a thread of ours waits for this process's memory; another one has taken over");
+        self.ever.fetch_add(1, Ordering::Relaxed);
+        let mut entries = self.lock();
+        // Back before this was written down: then it does not come here again.
+        if !post.is_lost() {
+            return;
+        }
+        entries.push(Entry {
+            post: Arc::clone(post),
+            pid,
+            party,
+        });
+        self.away.store(entries.len(), Ordering::Release);
+    }
+
+    /// It is back.
+    pub fn back(&self, post: &Arc<Post>) {
+        let mut entries = self.lock();
+        entries.retain(|it| !Arc::ptr_eq(&it.post, post));
+        self.away.store(entries.len(), Ordering::Release);
+    }
+
+    /// Threads that are away.
+    pub fn away(&self) -> u64 {
+        self.away.load(Ordering::Relaxed) as u64
+    }
+
+    /// Threads that were lost, back or not.
+    pub fn ever(&self) -> u64 {
+        self.ever.load(Ordering::Relaxed)
+    }
+
+    /// How often nobody asked because of this.
+    pub fn left_alone(&self) -> u64 {
+        self.left_alone.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Asker {
+    /// One that nobody has met yet.
+    pub fn new(barred: Arc<Barred>) -> Self {
+        Self {
+            post: Arc::default(),
+            barred,
+        }
+    }
+
+    /// Where a [`crate::Vigil`] sees it.
+    pub const fn post(&self) -> &Arc<Post> {
+        &self.post
+    }
+
+    /// Does something that asks for the memory of `pid`; `None` where nobody is to.
+    ///
+    /// # Errors
+    /// As [`Post::ask`].
+    pub fn ask<T>(
+        &self,
+        proc: &Proc,
+        pid: Pid,
+        call: impl FnOnce() -> T,
+    ) -> Result<Option<T>, Lost> {
+        if !self.barred.may_ask(proc, pid) {
+            return Ok(None);
+        }
+        self.post.ask(pid, call).map(Some)
+    }
+
+    /// It was lost, and is back: the last thing its thread does.
+    pub fn be_back(&self) {
+        self.barred.back(&self.post);
+    }
+}
+
+/// By its status and its map of users alone: its stat and its namespaces wait for one in the middle of an execve
+/// (exec_update_lock), so they are not asked when it began, nor who owns the user namespace that it is in.
+fn party_of(proc: &Proc, pid: Pid) -> Party {
+    match proc.has_our_users(pid) {
+        Ok(Some(true)) => {}
+        Ok(Some(false)) => return Party::Namespaces,
+        Ok(None) | Err(_) => return Party::Nobody,
+    }
+    let status = proc.status(pid).ok().flatten();
+    status.map_or(Party::Nobody, |it| Party::User(it.uid))
+}

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Threads of ours that do not come back, on this machine.
+
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bursar_host::{Proc, sched};
+use bursar_model::Pid;
+use bursar_reap::{Barred, Lost, Post, Sight, Vigil};
+
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// A thread in a call, and the vigil over it.
+struct Watched {
+    post: Arc<Post>,
+    vigil: Vigil,
+    thread: JoinHandle<Result<(), Lost>>,
+}
+
+impl Watched {
+    fn at(what: impl FnOnce() + Send + 'static) -> Self {
+        let post = Arc::new(Post::default());
+        let (own, its_post) = (Pid::new(std::process::id()), Arc::clone(&post));
+        let (said, heard) = channel();
+        let thread = std::thread::spawn(move || {
+            said.send(sched::own_thread()).unwrap();
+            its_post.ask(own, what)
+        });
+        Self {
+            post,
+            vigil: Vigil::over(heard.recv().unwrap()),
+            thread,
+        }
+    }
+
+    /// What twenty times our patience show.
+    fn look(&mut self) -> Sight {
+        let proc = Proc::host().unwrap();
+        let deadline = Instant::now() + PATIENCE * 20;
+        loop {
+            let sight = self.vigil.look(&proc, &self.post, PATIENCE);
+            if matches!(sight, Sight::Lost(_)) || Instant::now() > deadline {
+                return sight;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Waits, for no signal but SIGKILL, until a child has ended, as the kernel waits for a process's memory; the child
+/// ends when something can be read.
+fn sleep_soundly(reader: PipeReader) {
+    let flags = libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: a child with a copy of our memory, which only reads and ends.
+    let child = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    if child == 0 {
+        let mut byte = 0u8;
+        // SAFETY: writes a live local.
+        unsafe { libc::read(reader.as_raw_fd(), (&raw mut byte).cast(), 1) };
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(0) };
+    }
+    assert!(child > 0);
+    let mut status = 0;
+    // SAFETY: our own child; writes a live local.
+    unsafe { libc::waitpid(child as i32, &mut status, 0) };
+}
+
+fn lost() -> (Watched, PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut watched = Watched::at(move || sleep_soundly(reader));
+    assert_eq!(watched.look(), Sight::Lost(Pid::new(std::process::id())));
+    (watched, writer)
+}
+
+#[test]
+fn who_works_is_not_lost_however_long_it_takes() {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let its = Arc::clone(&is_over);
+    let spin = move || {
+        while !its.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+    };
+    let mut watched = Watched::at(spin);
+    let sight = watched.look();
+    assert!(matches!(sight, Sight::Asking(_)), "{sight:?}");
+    is_over.store(true, Ordering::Relaxed);
+    assert_eq!(watched.thread.join().unwrap(), Ok(()));
+}
+
+#[test]
+fn who_can_be_woken_is_not_lost() {
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let mut watched = Watched::at(move || drop(reader.read(&mut [0])));
+    let sight = watched.look();
+    assert!(matches!(sight, Sight::Asking(_)), "{sight:?}");
+    drop(writer);
+    assert_eq!(watched.thread.join().unwrap(), Ok(()));
+}
+
+#[test]
+fn who_sleeps_for_no_signal_is_lost_and_is_told_so() {
+    let (watched, mut writer) = lost();
+    writer.write_all(&[0]).unwrap();
+    assert_eq!(watched.thread.join().unwrap(), Err(Lost));
+}
+
+#[test]
+fn between_calls_nobody_is_lost() {
+    let proc = Proc::host().unwrap();
+    let post = Post::default();
+    let mut vigil = Vigil::over(sched::own_thread());
+    assert_eq!(vigil.look(&proc, &post, Duration::ZERO), Sight::Free);
+    assert_eq!(post.ask(Pid::new(1), || 7), Ok(7));
+    assert_eq!(vigil.look(&proc, &post, Duration::ZERO), Sight::Free);
+}
+
+#[test]
+fn a_process_is_barred_until_the_thread_is_back_and_its_user_when_there_are_many() {
+    let proc = Proc::host().unwrap();
+    let barred = Barred::default();
+    let child = || {
+        let mut command = std::process::Command::new("sleep");
+        command.arg("60").spawn().unwrap()
+    };
+    let mut children = [child(), child()];
+    let [own, another] = [&children[0], &children[1]].map(|it| Pid::new(it.id()));
+    let mut away: Vec<(Watched, PipeWriter)> = (0..4).map(|_| lost()).collect();
+    assert!(barred.may_ask(&proc, own));
+    let mut bar = |index: usize| barred.bar(&proc, &away[index].0.post, own);
+    bar(0);
+    assert!(!barred.may_ask(&proc, own));
+    assert!(barred.may_ask(&proc, another));
+    (1..4).for_each(&mut bar);
+    assert!(!barred.may_ask(&proc, another), "of the same user");
+    assert_eq!(
+        (barred.away(), barred.ever(), barred.left_alone()),
+        (4, 4, 2)
+    );
+    let mut come_back = |index: usize| {
+        let (watched, mut writer) = away.swap_remove(index);
+        writer.write_all(&[0]).unwrap();
+        assert_eq!(watched.thread.join().unwrap(), Err(Lost));
+        barred.back(&watched.post);
+        watched.post
+    };
+    let post = come_back(2);
+    assert!(barred.may_ask(&proc, another));
+    assert!(!barred.may_ask(&proc, own));
+    // Too late: it is back already.
+    barred.bar(&proc, &post, another);
+    assert!(barred.may_ask(&proc, another));
+    (0..3).for_each(|_| drop(come_back(0)));
+    assert!(barred.may_ask(&proc, own));
+    assert_eq!(barred.away(), 0);
+    for child in &mut children {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+#[test]
+fn all_in_user_namespaces_are_one_party() {
+    let proc = Proc::host().unwrap();
+    let barred = Barred::default();
+    let start = |program: &str, arguments: &[&str]| {
+        let mut command = std::process::Command::new(program);
+        command.args(arguments).spawn().unwrap()
+    };
+    let inside = |user: &str| {
+        start(
+            "setpriv",
+            &[
+                &format!("--reuid={user}"),
+                "--clear-groups",
+                "unshare",
+                "--user",
+                "sleep",
+                "60",
+            ],
+        )
+    };
+    let mut children = [inside("60001"), inside("60002"), start("sleep", &["60"])];
+    let [one, another, outside] = [0, 1, 2].map(|index: usize| Pid::new(children[index].id()));
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let is_inside = |pid| proc.has_our_users(pid).unwrap() == Some(false);
+    while !(is_inside(one) && is_inside(another)) {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let away: Vec<(Watched, PipeWriter)> = (0..4).map(|_| lost()).collect();
+    for (watched, _) in &away {
+        barred.bar(&proc, &watched.post, one);
+    }
+    assert!(!barred.may_ask(&proc, another), "with another number");
+    assert!(barred.may_ask(&proc, outside));
+    for (watched, mut writer) in away {
+        writer.write_all(&[0]).unwrap();
+        assert_eq!(watched.thread.join().unwrap(), Err(Lost));
+    }
+    for child in &mut children {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
