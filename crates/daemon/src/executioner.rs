@@ -2,8 +2,11 @@
 //! Sends SIGKILL where the kernel half asks us to, or where there is none.
 //!
 //! Somebody chose a victim a moment ago; it may be gone and its pid another's by now. So: take a hold
-//! on the process with that pid *and* that start time, look once more whether it may be killed, and
-//! signal through the hold.
+//! on the process with that pid *and* that number in pidfs, or that start time, look once more whether it
+//! may be killed, and signal through the hold.
+
+use std::num::NonZeroU64;
+use std::time::Duration;
 
 use bursar_host::{HostError, Pidfd, Proc, Sent, StartTime, clock};
 use bursar_model::{Nanos, Pid};
@@ -13,6 +16,17 @@ use rustix::process::Signal;
 /// USER_HZ).
 const TICK_NS: u64 = 10_000_000;
 const UNTOUCHABLE: i16 = -1000;
+
+/// A process that somebody chose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    pub(crate) pid: Pid,
+    /// When it began, CLOCK_BOOTTIME.
+    pub(crate) started: Nanos,
+    /// In pidfs. Where there is none its /proc/PID/stat has to be read, which waits for who is in the middle of an
+    /// execve and lets it last (exec_update_lock).
+    pub(crate) number: Option<NonZeroU64>,
+}
 
 /// What became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,16 +49,23 @@ impl Execution {
     }
 }
 
-/// When a process began, in /proc's unit.
-pub(crate) fn start_time(started: Nanos) -> StartTime {
-    StartTime::new(started.get() / TICK_NS)
+impl Chosen {
+    /// A hold on it; `None` when it has ended.
+    fn open(self, proc: &Proc) -> Result<Option<Pidfd>, HostError> {
+        if let Some(number) = self.number {
+            match Pidfd::open_numbered(self.pid, number) {
+                Err(HostError::Unsupported { .. }) => {}
+                held => return held,
+            }
+        }
+        let start = StartTime::new(self.started.get() / TICK_NS);
+        Pidfd::open_verified(proc, self.pid, start)
+    }
 }
 
 /// A hold on a process that was killed already, if it is still there.
-pub(crate) fn hold(proc: &Proc, pid: Pid, started: Nanos) -> Option<Pidfd> {
-    Pidfd::open_verified(proc, pid, start_time(started))
-        .ok()
-        .flatten()
+pub(crate) fn hold(proc: &Proc, killed: Chosen) -> Option<Pidfd> {
+    killed.open(proc).ok().flatten()
 }
 
 /// Kills the process behind a hold.
@@ -58,26 +79,30 @@ pub(crate) fn execute(pidfd: &Pidfd) -> Execution {
 }
 
 /// Kills the process that was chosen; what it held is to be reaped through the hold.
-pub(crate) fn execute_chosen(proc: &Proc, pid: Pid, started: Nanos) -> (Execution, Option<Pidfd>) {
-    match seize(proc, pid, start_time(started)) {
+pub(crate) fn execute_chosen(proc: &Proc, chosen: Chosen) -> (Execution, Option<Pidfd>) {
+    match seize(proc, chosen) {
         Ok(Ok(pidfd)) => (execute(&pidfd), Some(pidfd)),
         Ok(Err(execution)) => (execution, None),
         Err(error) => (Execution::Spared(error.to_string()), None),
     }
 }
 
-fn seize(proc: &Proc, pid: Pid, start: StartTime) -> Result<Result<Pidfd, Execution>, HostError> {
+fn seize(proc: &Proc, chosen: Chosen) -> Result<Result<Pidfd, Execution>, HostError> {
     let spared = |why: &str| Ok(Err(Execution::Spared(why.to_owned())));
+    let pid = chosen.pid;
     if pid.get() <= 1 || pid.get() == std::process::id() {
         return spared("it is pid 1 or bursard");
     }
-    let Some(pidfd) = Pidfd::open_verified(proc, pid, start)? else {
+    let Some(pidfd) = chosen.open(proc)? else {
         return Ok(Err(Execution::Gone));
     };
-    let Some(process) = proc.process_since(pid, start)? else {
+    let process = proc.process(pid)?;
+    let adjusted = process.map(|it| it.oom_score_adj()).transpose()?.flatten();
+    // As long as ours has not ended nobody else had its number.
+    if pidfd.wait_readable(Some(Duration::ZERO))? {
         return Ok(Err(Execution::Gone));
-    };
-    match process.oom_score_adj()? {
+    }
+    match adjusted {
         None => Ok(Err(Execution::Gone)),
         Some(UNTOUCHABLE) => spared("its oom_score_adj is -1000"),
         Some(_) => Ok(Ok(pidfd)),

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A process that cannot be mistaken for another: pidfd_open(2), pidfd_send_signal(2).
 
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bursar_model::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{fstat, fstatfs};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::mrelease::process_mrelease;
 use crate::{HostError, Proc, Release, StartTime};
+
+/// include/uapi/linux/magic.h
+const PID_FS_MAGIC: rustix::fs::FsWord = 0x5049_4446;
 
 /// A hold on a process. Its number may go to another process; this stays with the one it was opened
 /// for.
@@ -78,6 +83,38 @@ impl Pidfd {
             }
         }
         Ok(None)
+    }
+
+    /// A hold on the process with this pid and this number in pidfs (6.9: cb12fd8e0dab "pidfd: add pidfs"), which is
+    /// given to nobody else until the next boot; `None` when that one has ended. Unlike [`Self::open_verified`] it
+    /// reads nothing of the process's, so no process can keep it waiting.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; [`HostError::Unsupported`] also where pidfds have no numbers.
+    pub fn open_numbered(pid: Pid, number: NonZeroU64) -> Result<Option<Self>, HostError> {
+        let Some(pidfd) = Self::open(pid)? else {
+            return Ok(None);
+        };
+        let found = pidfd.number()?;
+        if found != Some(number) {
+            return match found {
+                Some(_) => Ok(None),
+                None => Err(failed("ask for the number of", pid, Errno::OPNOTSUPP)),
+            };
+        }
+        Ok(Some(pidfd).filter(|it| it.wait_readable(Some(Duration::ZERO)) != Ok(true)))
+    }
+
+    /// Its number in pidfs; `None` where pidfds are anonymous files.
+    ///
+    /// # Errors
+    /// What fstat(2) and fstatfs(2) do not list for a pidfd.
+    pub fn number(&self) -> Result<Option<NonZeroU64>, HostError> {
+        let failed = |errno| failed("ask for the number of", self.pid, errno);
+        if fstatfs(&self.fd).map_err(failed)?.f_type != PID_FS_MAGIC {
+            return Ok(None);
+        }
+        Ok(NonZeroU64::new(fstat(&self.fd).map_err(failed)?.st_ino))
     }
 
     /// The number it had when it was opened.

@@ -5,11 +5,14 @@ mod children;
 
 use std::ffi::OsStr;
 use std::fs;
+use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::time::Duration;
 
-use bursar_host::{Adjusted, Lookup, Pidfd, Proc, Release, Sent, Signal, StartTime, Users};
+use bursar_host::{
+    Adjusted, HostError, Lookup, Pidfd, Proc, Release, Sent, Signal, StartTime, Users,
+};
 use bursar_model::{Bytes, Gid, Pid, Uid};
 use children::{Forked, Spawned, pause, until};
 
@@ -163,6 +166,30 @@ fn a_process_is_verified_by_when_it_began() {
             .unwrap()
             .is_none()
     });
+}
+
+#[test]
+fn a_process_is_known_by_its_number_in_pidfs() {
+    let child = sleeper();
+    let pid = child.pid();
+    let held = Pidfd::open(pid).unwrap().unwrap();
+    let Some(number) = held.number().unwrap() else {
+        let number = NonZeroU64::MIN;
+        let refused = Pidfd::open_numbered(pid, number).unwrap_err();
+        assert!(
+            matches!(refused, HostError::Unsupported { .. }),
+            "{refused}"
+        );
+        return;
+    };
+    let open = |number| Pidfd::open_numbered(pid, number).unwrap();
+    assert!(open(number).is_some());
+    assert!(open(number.checked_add(1).unwrap()).is_none());
+    let own = Pid::new(std::process::id());
+    assert!(Pidfd::open_numbered(own, number).unwrap().is_none());
+    // One that has ended counts as gone, also before it is reaped.
+    held.send(Signal::KILL).unwrap();
+    until(|| open(number).is_none());
 }
 
 #[test]

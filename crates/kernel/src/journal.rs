@@ -2,6 +2,7 @@
 //! The ring buffer of events, read.
 
 use std::cell::RefCell;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::rc::Rc;
 
@@ -32,6 +33,8 @@ pub struct Entry {
     pub comm: Vec<u8>,
     /// When the process began, CLOCK_BOOTTIME: tells it from a later one with the same pid.
     pub started: Nanos,
+    /// Its number in pidfs (6.9 and later), which no other process has until the next boot.
+    pub number: Option<NonZeroU64>,
     /// Held by living processes when the decision was made, the victim included.
     pub held: Pages,
     /// Held by processes killed before.
@@ -248,6 +251,7 @@ fn decode(bytes: &[u8]) -> Option<Entry> {
         uid: Uid::new(raw.uid),
         comm: text(&raw.comm),
         started: Nanos::new(raw.start_boottime_ns),
+        number: NonZeroU64::new(raw.pidfs_number),
         held: abi::count(raw.held_pages),
         dying: abi::count(raw.dying_pages),
         limit: abi::bound_from_pages(raw.limit_pages),

@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
 use super::surveyor::Questions;
-use crate::executioner::{Execution, execute_chosen, hold};
+use crate::executioner::{Chosen, Execution, execute_chosen, hold};
 use crate::reaper::{Dying, Hand};
 
 /// Events that the loop has not taken yet. When it is full the ring buffer fills, and what does not fit
@@ -112,14 +112,19 @@ fn see_to(
         return Ok(());
     }
     let pid = entry.pid;
+    let chosen = Chosen {
+        pid,
+        started: entry.started,
+        number: entry.number,
+    };
     let private = entry.victim_private.to_bytes(machine::page_size());
     let (execution, pidfd, signalled) = match entry.kind {
         EntryKind::Kill => {
             let signalled = Nanos::new(entry.at.get().saturating_add(entry.latency.get()));
-            (None, hold(proc, pid, entry.started), Some(signalled))
+            (None, hold(proc, chosen), Some(signalled))
         }
         EntryKind::KillAsked if powers.notifier => {
-            let (execution, pidfd) = execute_chosen(proc, pid, entry.started);
+            let (execution, pidfd) = execute_chosen(proc, chosen);
             let signalled = execution.signalled();
             (Some(execution), pidfd, signalled)
         }

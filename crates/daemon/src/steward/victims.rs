@@ -7,7 +7,7 @@ use bursar_model::{KillManner, Nanos, Pid, Trigger, Uid};
 use super::Steward;
 use crate::courtesy::GRACE;
 use crate::entering::Entered;
-use crate::executioner::{Execution, execute, execute_chosen};
+use crate::executioner::{Chosen, Execution, execute, execute_chosen};
 use crate::fact::{Level, Victim};
 use crate::oom::{self, OomWatch};
 use crate::reaper::Dying;
@@ -39,7 +39,12 @@ impl Steward {
         if !self.mandate.notifier {
             return;
         }
-        let (execution, pidfd) = execute_chosen(&self.proc, victim.pid, victim.started);
+        let chosen = Chosen {
+            pid: victim.pid,
+            started: victim.started,
+            number: None,
+        };
+        let (execution, pidfd) = execute_chosen(&self.proc, chosen);
         self.follow_up(victim, execution, pidfd, None);
     }
 

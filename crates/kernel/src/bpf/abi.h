@@ -11,7 +11,7 @@
 /* Raised whenever a struct here changes its meaning: pins of another version are replaced, not
  * adopted. struct account_history must keep its layout for ever, see there. */
 enum abi_constant {
-	ABI_VERSION = 4,
+	ABI_VERSION = 5,
 	MAX_CPUS = 512,		/* CPUs whose part of a counter is read exactly */
 	CANDIDATES = 8,		/* largest processes remembered with a kill, for `bursar why` */
 	COMM_LEN = 16,		/* TASK_COMM_LEN */
@@ -381,6 +381,7 @@ struct event {
 	__u32 uid;
 	char comm[COMM_LEN];
 	__u64 start_boottime_ns; /* of the process: tells it from a later one of the same pid */
+	__u64 pidfs_number;	/* so does this, which its pidfd has too; 0 where there is none */
 	__s64 held_pages;	/* before the victim was taken off */
 	__s64 dying_pages;
 	__s64 limit_pages;

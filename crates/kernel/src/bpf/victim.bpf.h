@@ -465,11 +465,30 @@ static __always_inline bool has_waited_enough(const struct account *account)
 	return most && level_from(account, account->held_pages) > most;
 }
 
+/* 6.9: cb12fd8e0dab "pidfd: add pidfs". Each struct pid has a number that is not given twice, its pidfd's inode's. */
+struct pid___numbered {
+	__u64 ino;
+} __attribute__((preserve_access_index));
+
+struct task_struct___numbered {
+	struct pid___numbered *thread_pid;
+} __attribute__((preserve_access_index));
+
+static __always_inline __u64 pidfs_number(__u64 task)
+{
+	if (!bpf_core_field_exists(((struct pid___numbered *)0)->ino))
+		return 0;
+	return FAR_READ(FAR_READ(task, struct task_struct___numbered, thread_pid), struct pid___numbered,
+			ino);
+}
+
 static __always_inline void describe_victim(struct event *event, __u64 task)
 {
+	__u64 leader = (__u64)FAR_READ(task, struct task_struct, group_leader);
+
 	event->pid = FAR_READ(task, struct task_struct, tgid);
-	event->start_boottime_ns = FAR_READ(FAR_READ(task, struct task_struct, group_leader),
-					    struct task_struct, start_boottime);
+	event->start_boottime_ns = FAR_READ(leader, struct task_struct, start_boottime);
+	event->pidfs_number = pidfs_number(leader);
 	bpf_probe_read_kernel(&event->comm, COMM_LEN, &((struct task_struct *)task)->comm);
 }
 
