@@ -172,4 +172,14 @@ impl Fact {
             | EntryKind::Survey => return None,
         })
     }
+    /// What a kernel half that is gone had told.
+    pub(crate) fn from_last_words(
+        words: bursar_kernel::LastWords,
+        page: PageSize,
+    ) -> impl Iterator<Item = Self> {
+        let told = words.entries.into_iter();
+        let unreadable = (words.unreadable > 0).then_some(Self::Unreadable(words.unreadable));
+        told.filter_map(move |entry| Self::from_entry(entry, page))
+            .chain(unreadable)
+    }
 }

@@ -60,13 +60,7 @@ impl Superseded {
     pub(crate) fn dismiss(self) -> Result<Vec<Fact>> {
         let context = || format!("remove the kernel half pinned in {:?}", self.pins);
         let words = KernelHalf::dismiss(&self.pins).with_context(context)?;
-        let page = machine::page_size();
-        let told = words.entries.into_iter();
-        let unreadable = (words.unreadable > 0).then_some(Fact::Unreadable(words.unreadable));
-        Ok(told
-            .filter_map(|entry| Fact::from_entry(entry, page))
-            .chain(unreadable)
-            .collect())
+        Ok(Fact::from_last_words(words, machine::page_size()).collect())
     }
 }
 

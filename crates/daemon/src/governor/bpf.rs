@@ -396,14 +396,8 @@ impl Governor for BpfGovernor {
             (Fact::KillAsked(victim), Some(execution)) => Some(Fact::Executed(victim, execution)),
             (fact, _) => Some(fact),
         };
-        let before = self.half.take_last_words();
-        let unreadable = (before.unreadable > 0).then_some(Fact::Unreadable(before.unreadable));
-        let last_words = before.entries.into_iter();
-        let told = last_words.filter_map(|entry| Fact::from_entry(entry, page));
-        Ok(told
-            .chain(unreadable)
-            .chain(all.into_iter().filter_map(tell))
-            .collect())
+        let before = Fact::from_last_words(self.half.take_last_words(), page);
+        Ok(before.chain(all.into_iter().filter_map(tell)).collect())
     }
 
     fn readings(&self) -> Vec<Reading> {
