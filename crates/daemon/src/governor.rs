@@ -55,6 +55,11 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
+    pub(crate) fn is_over_notice(&self) -> bool {
+        let notice = self.bounds.notice();
+        notice.is_some_and(|notice| self.held > notice)
+    }
+
     /// Over its limit, and not for its processes.
     pub(crate) fn is_stuck(&self) -> bool {
         self.bounds

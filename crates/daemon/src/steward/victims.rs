@@ -148,10 +148,9 @@ impl Steward {
         {
             return;
         }
-        let reading = self.reading_of(level.account);
         // Some of it may be gone by now.
-        let notice = reading.as_ref().and_then(|it| it.bounds.notice());
-        if reading.is_none_or(|it| notice.is_none_or(|notice| it.held <= notice)) {
+        let reading = self.reading_of(level.account);
+        if reading.is_none_or(|it| !it.is_over_notice()) {
             return;
         }
         let entered = match Entered::of(&*self.governor) {
@@ -180,11 +179,7 @@ impl Steward {
             let Some(reading) = self.reading_of(asked.account) else {
                 continue;
             };
-            if reading
-                .bounds
-                .notice()
-                .is_none_or(|notice| reading.held <= notice)
-            {
+            if !reading.is_over_notice() {
                 continue;
             }
             let level = Level {
