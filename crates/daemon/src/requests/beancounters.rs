@@ -204,10 +204,9 @@ fn user_meant(steward: &mut Steward, who: &Who) -> Option<Uid> {
 /// The shared account that this one user is in.
 fn shared_with_others(steward: &mut Steward, who: &Who) -> Option<Who> {
     let uid = user_meant(steward, who)?;
-    let accounts = steward.roster.plan().accounts.iter();
-    let mut shared = accounts.filter(|(id, _)| id.uid().is_none());
-    let (_, planned) = shared.find(|(_, planned)| planned.payers.contains(&uid))?;
-    Some(planned.who.clone())
+    let (id, _) = steward.payers().of(uid)?;
+    let planned = steward.roster.plan().accounts.get(&id)?;
+    id.uid().is_none().then(|| planned.who.clone())
 }
 
 /// The limit for many that has held for this one user until now.
