@@ -61,10 +61,10 @@ pub(crate) fn enter(steward: &mut Steward, asker: Asker, who: &Who) -> Result<St
     };
     let pidfd = Pidfd::open(asker.pid).map_err(|error| failed(&error))?;
     let pidfd = pidfd.ok_or_else(|| failed(&"it has ended"))?;
-    let status = steward.proc().status(asker.pid).ok().flatten();
+    let status = status_of(steward, asker);
     // The number may have changed hands since the connection was made; then to somebody else's, or to
     // another process of the same user, who could have entered it himself.
-    if status.as_ref().map(|it| it.uid) != Some(asker.uid) {
+    if status.as_ref().is_none_or(|it| it.uid != asker.uid) {
         let message = format!(
             "process {} is not, or not only, a process of uid {}: only its own user can enter it",
             asker.pid, asker.uid
@@ -93,7 +93,7 @@ pub(crate) fn enter(steward: &mut Steward, asker: Asker, who: &Who) -> Result<St
                 .enter(pidfd.as_fd(), id)
                 .map_err(|error| failed(&error))?;
             // In this order: a thread that executed since has become the leader before it is alone.
-            let status = steward.proc().status(asker.pid).ok().flatten();
+            let status = status_of(steward, asker);
             let is_in = is_alone(status.as_ref())
                 && matches!(members.of(pidfd.as_fd()), Ok(Some(now)) if now == id);
             if !is_in {
@@ -152,13 +152,13 @@ fn permission(steward: &mut Steward, uid: Uid, who: &Who) -> Result<String, Refu
     }
 }
 
-fn owner_of(steward: &Steward, asker: Asker) -> Option<Uid> {
-    let status = steward.proc().status(asker.pid).ok().flatten()?;
-    Some(status.uid)
+/// Of whatever process has the asker's number by now.
+fn status_of(steward: &Steward, asker: Asker) -> Option<Status> {
+    steward.proc().status(asker.pid).ok().flatten()
 }
 
-/// Who pays for the asker: his uid, in a user namespace its owner, or, where his process is in an account, its number, which pays as a
-/// uid does.
+/// Who pays for the asker: his uid, in a user namespace its owner, or, where his process is in an account,
+/// its number, which pays as a uid does.
 pub(crate) fn payer_of(steward: &Steward, asker: Asker) -> Uid {
     let members = steward.governor.members_if_any();
     let entered = members.and_then(|members| {
@@ -169,6 +169,6 @@ pub(crate) fn payer_of(steward: &Steward, asker: Asker) -> Uid {
     // Who connected may have ended and left the connection to a child; then his number may be another's.
     entered
         .filter(is_open)
-        .filter(|_| owner_of(steward, asker) == Some(asker.uid))
+        .filter(|_| status_of(steward, asker).is_some_and(|it| it.uid == asker.uid))
         .map_or(asker.counts_as, |id| Uid::new(id.get()))
 }
