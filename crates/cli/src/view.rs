@@ -8,6 +8,7 @@ pub(crate) mod beancounters;
 pub(crate) mod commit;
 pub(crate) mod dirty;
 pub(crate) mod event;
+pub(crate) mod exposition;
 pub(crate) mod faults;
 pub(crate) mod ledger;
 pub(crate) mod limits;

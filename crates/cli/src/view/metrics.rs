@@ -1,44 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The status as metrics: one table says what each is called, what it means and where it comes from, and
 //! both the exposition and the list in docs/COMMANDS.md are made from it.
-//!
-//! The exposition is Prometheus's text format 0.0.4, not OpenMetrics: node_exporter's textfile collector reads
-//! no other and rejects a file with one line that it does not know (`info`); Prometheus reads it too.
 
-use std::fmt::{self, Display, Write};
+use std::fmt;
 
 use bursar_model::{AccountStatus, Bytes, DaemonStatus, GateMode, Resource, Row, TriggerKind};
 
-/// Only grows while the kernel half or bursard stays; or how much there is now.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Counter,
-    Gauge,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Value {
-    Number(u64),
-    Seconds(f64),
-}
-
-impl Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-        })
-    }
-}
-
-impl Display for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Number(number) => number.fmt(f),
-            Self::Seconds(number) => number.fmt(f),
-        }
-    }
-}
+use super::exposition::{Kind, Labels, Value, write_metric};
 
 /// Where it comes from; `None`: not now, or not here.
 enum Source {
@@ -438,8 +406,6 @@ const METRICS: &[Metric] = &[
     ),
 ];
 
-type Labels = Vec<(&'static str, String)>;
-
 fn labels_of(account: &AccountStatus) -> Labels {
     let mut labels = vec![("account", account.account.clone())];
     labels.extend(account.uid.map(|uid| ("uid", uid.to_string())));
@@ -481,37 +447,6 @@ impl Metric {
     }
 }
 
-/// The value of a label, between its quotes.
-fn quotable(text: &str) -> String {
-    text.replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
-}
-
-/// What it means, how it is counted, and every sample of one metric.
-fn write_metric(
-    text: &mut String,
-    name: &str,
-    kind: Kind,
-    help: &str,
-    samples: &[(Labels, Value)],
-) -> fmt::Result {
-    // Our own words: one line each, without a backslash.
-    writeln!(text, "# HELP {name} {help}")?;
-    writeln!(text, "# TYPE {name} {kind}")?;
-    for (labels, value) in samples {
-        let labels: Vec<String> = labels
-            .iter()
-            .map(|(name, value)| format!("{name}=\"{}\"", quotable(value)))
-            .collect();
-        match labels.as_slice() {
-            [] => writeln!(text, "{name} {value}")?,
-            labels => writeln!(text, "{name}{{{}}} {value}", labels.join(","))?,
-        }
-    }
-    Ok(())
-}
-
 const ABOUT: &str = "bursar_bursard_info";
 const ABOUT_HELP: &str = "Its version, what decides, and what refuses growth";
 
@@ -536,7 +471,7 @@ fn about(status: &DaemonStatus) -> Labels {
     ]
 }
 
-/// The status in text format 0.0.4.
+/// The status as an exposition.
 pub(crate) fn exposition(status: &DaemonStatus) -> Result<String, fmt::Error> {
     let mut text = String::new();
     let always = [(about(status), Value::Number(1))];
@@ -573,6 +508,7 @@ mod tests {
 
     use super::*;
     use crate::sample::{account, accounts, daemon};
+    use crate::view::exposition::tests::assert_understood;
 
     #[test]
     fn every_metric_says_what_it_is() {
@@ -601,34 +537,6 @@ mod tests {
         }
         assert_understood(&text);
         assert_snapshot!(text);
-    }
-
-    /// As node_exporter's textfile collector does (prometheus/common expfmt, text format 0.0.4): of other types
-    /// it rejects the whole file, and what is said of another name than the samples' is lost.
-    fn assert_understood(text: &str) {
-        let mut told = std::collections::BTreeSet::new();
-        let mut lines = text.lines().peekable();
-        while let Some(line) = lines.next() {
-            let (name, help) = line
-                .strip_prefix("# HELP ")
-                .and_then(|rest| rest.split_once(' '))
-                .unwrap_or_else(|| panic!("not what it means: {line}"));
-            assert!(!help.contains('\\'), "{line}");
-            assert!(told.insert(name), "{name} comes twice");
-            let line = lines.next().unwrap();
-            let kind = line.strip_prefix(&format!("# TYPE {name} ")).unwrap();
-            assert!(["counter", "gauge"].contains(&kind), "{line}");
-            let mut samples = 0;
-            while let Some(line) = lines.next_if(|line| !line.starts_with('#')) {
-                let end = line.find(['{', ' ']).unwrap();
-                assert_eq!(&line[..end], name, "{line}");
-                let (_, value) = line.rsplit_once(' ').unwrap();
-                assert!(value.parse::<f64>().is_ok(), "{line}");
-                samples += 1;
-            }
-            assert!(samples > 0, "{name} has no sample");
-        }
-        assert!(text.ends_with('\n'));
     }
 
     #[test]
