@@ -18,7 +18,7 @@
 #ifndef BURSAR_CORRECTION_BPF_H
 #define BURSAR_CORRECTION_BPF_H
 
-#include "maps.bpf.h"
+#include "pages.bpf.h"
 
 #define ALL_PAGES (1LL << 60)	/* whatever it gives up counts */
 
@@ -27,14 +27,6 @@ enum {
 	SURVEY_STALE_NS = 2000000000,
 	SURVEYING_GRACE_NS = 1000000000, /* for its end, since it was asked for */
 };
-
-/* What a record keeps in 32 bits: enough for 16 TiB in one process. */
-static __always_inline __u32 small(__s64 pages)
-{
-	if (pages < 0)
-		return 0;
-	return pages > (__u32)-1 ? (__u32)-1 : pages;
-}
 
 static __always_inline bool is_surveyed_now(const struct account *account)
 {
@@ -169,11 +161,6 @@ static __always_inline void doubt_ends(struct account *account)
 {
 	if (account->over_ns)
 		account->over_ns = 0;
-}
-
-static __always_inline __s64 private_pages(const struct mm_record *record)
-{
-	return record->pages[MEMBER_ANON] + record->pages[MEMBER_SWAP];
 }
 
 /* An event caused by the process itself, whose pages are not written down anew yet: whatever it has

@@ -120,7 +120,7 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	seen->coarse[MEMBER_SHMEM] = mm_coarse(mm, MEMBER_SHMEM);
 	sync_far(state, record, (__u64)mm);
 	record->pages[member] += kept_back_by_current(mm, member);
-	if (record->state >= MM_DYING)
+	if (means_dying(record->state))
 		refresh_state(state, record, (__u64)mm->owner);
 	if (own_mm() == (__u64)mm)
 		note_inherited(record);
@@ -145,7 +145,7 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 	record->pages[member] =
 		far_member(state, (__u64)mm, member) + kept_back_by_current(mm, member);
 	record->pages[MEMBER_PGTABLES] = mm->pgtables_bytes.counter >> page_shift;
-	if (record->state >= MM_DYING)
+	if (means_dying(record->state))
 		refresh_state(state, record, (__u64)mm->owner);
 	if (!(record->flags & RECORD_GREW) && own_mm() == (__u64)mm)
 		note_inherited(record);

@@ -11,56 +11,7 @@
 
 #include "payer.bpf.h"
 #include "correction.bpf.h"
-
-static __always_inline __s64 recorded_pages(const struct mm_record *record)
-{
-	__s64 sum = record->pages[MEMBER_ANON] + record->pages[MEMBER_SWAP] +
-		    record->pages[MEMBER_SHMEM] + record->pages[MEMBER_PGTABLES] +
-		    record->pages[MEMBER_HUGETLB];
-
-	if (count_file)
-		sum += record->pages[MEMBER_FILE];
-	return sum > 0 ? sum : 0;
-}
-
-enum {
-	DYING_GROWTH_PAGES = 512,	/* its own threads' last faults */
-	FADING_PAGES = 64,		/* so much less is less */
-	STUCK_AFTER_MS = 1000,
-};
-
-static __always_inline void begin_fading(struct mm_record *record)
-{
-	__u32 now = bpf_ktime_get_ns() / 1000000;
-
-	record->fading_pages = small(recorded_pages(record));
-	record->fading_ms = now ? now : 1;
-}
-
-/* Whether one that is dying goes on giving back. One that waits for a device, or for a file system of its
- * user's own making, is told to die and holds what it has for as long as that takes. */
-static __always_inline bool is_fading(struct mm_record *record)
-{
-	__u32 now = bpf_ktime_get_ns() / 1000000;
-
-	if (!record->fading_ms || recorded_pages(record) + FADING_PAGES <= record->fading_pages) {
-		begin_fading(record);
-		return true;
-	}
-	return now - record->fading_ms <= STUCK_AFTER_MS;
-}
-
-/*
- * What of a dying address space no longer counts: what it had last. Somebody else may go on filling it
- * (process_vm_writev, /proc/PID/mem, who shares it), for the dead do not stop him: that counts, and makes
- * him the next.
- */
-static __always_inline __s64 dying_pages_of(const struct mm_record *record, __s64 pages)
-{
-	__s64 most = (__s64)record->fading_pages + DYING_GROWTH_PAGES;
-
-	return record->fading_ms && pages > most ? most : pages;
-}
+#include "dying.bpf.h"
 
 /* Makes the account's sums agree with the record. Returns what is held now by the living. */
 static __always_inline __s64 book(struct mm_record *record, struct account *account)
@@ -83,19 +34,6 @@ static __always_inline __s64 book(struct mm_record *record, struct account *acco
 static __always_inline void raise_maxheld(struct account *account, __s64 held)
 {
 	raise_to(&account->history.maxheld_pages, held);
-}
-
-/* Exact, from an address: for walks, and whenever more than one member may have moved. */
-static __always_inline void sync_far(struct ledger_state *state, struct mm_record *record, __u64 mm)
-{
-	record->pages[MEMBER_ANON] = far_member(state, mm, MEMBER_ANON);
-	record->pages[MEMBER_SWAP] = far_member(state, mm, MEMBER_SWAP);
-	record->pages[MEMBER_SHMEM] = far_member(state, mm, MEMBER_SHMEM);
-	if (count_file)
-		record->pages[MEMBER_FILE] = far_member(state, mm, MEMBER_FILE);
-	record->pages[MEMBER_PGTABLES] =
-		FAR_READ(mm, struct mm_struct, pgtables_bytes.counter) >> page_shift;
-	record->pages[MEMBER_HUGETLB] = far_hugetlb(mm);
 }
 
 /*

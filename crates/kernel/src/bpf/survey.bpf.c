@@ -23,7 +23,7 @@ static long list_one(__u32 index, struct listing *listing)
 	struct sharer *sharer;
 	__u64 mm, owner;
 
-	if (!record || !state || !account || record->account != listing->slot || record->state >= MM_DYING)
+	if (!record || !state || !account || record->account != listing->slot || means_dying(record->state))
 		return 0;
 	mm = *(volatile __u64 *)&record->mm;
 	if (!mm || far_ctx_id(mm) != record->ctx_id)
@@ -138,7 +138,7 @@ static long reckon_one(__u32 index, struct reckoning *reckoning)
 	record->shared_pages = shared;
 out:
 	reckoning->lost_pages += lost;
-	if (record->state >= MM_DYING)
+	if (means_dying(record->state))
 		reckoning->ended_pages += lost;
 	return 0;
 }

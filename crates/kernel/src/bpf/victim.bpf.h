@@ -19,11 +19,9 @@ enum {
 	SIGNAL_GRACE_NS = 20000000,	/* a marked victim has this long before another way is tried,
 					 * unless its siblings outrun it (SHORT_GRACE_SHIFT), … */
 	LONGEST_GRACE_NS = 200000000,	/* … or this long while its account hardly grows */
-	HELD_AT_EXIT_NS = 1000000000,
 	/* What is stuck raises what is held at most to a quarter beyond the limit: it is no way to hold ever
 	 * more. */
 	LINGERING_SHIFT = 2,
-	TASK_IS_TRACED = 8,		/* include/linux/sched.h __TASK_TRACED */
 };
 
 enum {
@@ -187,56 +185,6 @@ static __always_inline void tell_kill(struct ledger_state *state, struct event *
 	}
 	__builtin_memcpy(place, event, sizeof(*place));
 	bpf_ringbuf_submit(place, 0);
-}
-
-/* Dying by anybody's hand. A process dumping core is not: SIGKILL still ends it, and a slow dump
- * would otherwise hold memory that does not count. */
-static __always_inline bool is_dying(__u64 signal)
-{
-	return (FAR_READ(signal, struct signal_struct, flags) & SIGNAL_GROUP_EXIT) &&
-	       !FAR_READ(signal, struct signal_struct, core_state);
-}
-
-/* Nor is one that its tracer holds at its exit (PTRACE_O_TRACEEXIT), with all its memory, for as long as
- * he likes. A victim of ours has a second, in which the user half takes its memory all the same. */
-static __always_inline bool is_held_at_exit(const struct mm_record *record, __u64 owner)
-{
-	if (!(FAR_READ(owner, struct task_struct, __state) & TASK_IS_TRACED))
-		return false;
-	return !record->marked_ns || bpf_ktime_get_ns() - record->marked_ns > HELD_AT_EXIT_NS;
-}
-
-/*
- * A record is living, marked or dying as its owner is, to be asked anew each time its pages were read, for
- * "dying" may be taken back. Of two processes that share an address space (CLONE_VM) one may die and leave the memory to
- * the other, which then owns it and counts.
- */
-static __always_inline bool refresh_state(struct ledger_state *state, struct mm_record *record,
-					  __u64 owner)
-{
-	__u64 signal = owner ? (__u64)FAR_READ(owner, struct task_struct, signal) : 0;
-	__u32 was = *(volatile __u32 *)&record->state, is;
-	struct account *account;
-
-	if (signal && (!is_dying(signal) || is_held_at_exit(record, owner))) {
-		if (was >= MM_DYING) {
-			record->fading_ms = 0;
-			__sync_val_compare_and_swap(&record->state, was, MM_LIVING);
-		}
-		return false;
-	}
-	/* No owner: being torn down. */
-	is = !signal || is_fading(record) ? MM_DYING : MM_STUCK;
-	if (was == is)
-		return true;
-	if (__sync_lock_test_and_set(&record->state, is) == MM_MARKED) {
-		/* The user half, or anybody, was faster. */
-		__sync_fetch_and_add(&state->kills_wanted, -1);
-		account = account_at(record->account);
-		if (account)
-			__sync_fetch_and_add(&account->history.kills, 1);
-	}
-	return true;
 }
 
 static __always_inline void keep_candidate(struct event *event, __u64 owner, __u32 pid, __u32 uid,
@@ -534,7 +482,7 @@ static __noinline int kill_victim(struct ledger_state *state, struct account *ac
 		return 0;
 	/* Its owner; or who runs in it and goes on while that one is dying. Not so of somebody else's memory, whose
 	 * owner may have been told to die since he was weighed. */
-	if (victim->mm == walk->own_mm && record->state >= MM_DYING)
+	if (victim->mm == walk->own_mm && means_dying(record->state))
 		task = (__u64)bpf_get_current_task();
 	else
 		task = (__u64)FAR_READ(victim->mm, struct mm_struct, owner);
