@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Who dies, where the kernel half does not decide: the trace and poll triggers. The same rules as
-//! `crates/kernel/src/bpf/victim.bpf.h` (S1 section 3.5).
+//! `crates/kernel/src/bpf/weigh.bpf.h` (S1 section 3.5).
 
 use bursar_model::{Bytes, Pid};
 

@@ -5,7 +5,7 @@
 #ifndef BURSAR_ASK_BPF_H
 #define BURSAR_ASK_BPF_H
 
-#include "victim.bpf.h"
+#include "walk.bpf.h"
 
 /* There may be processes without a record, and the timer cannot meet them (before 6.7): the user half
  * is to walk, as often as the timer would. */

@@ -11,6 +11,7 @@
  * Absent:  bursard falls back to the timer alone, or to the trace and poll triggers.
  */
 #include "ask.bpf.h"
+#include "react.bpf.h"
 
 enum verdict {
 	VERDICT_FAR = 1,	/* skip while the member's shared counter stands still */

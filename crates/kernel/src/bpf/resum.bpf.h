@@ -14,7 +14,7 @@
 #ifndef BURSAR_RESUM_BPF_H
 #define BURSAR_RESUM_BPF_H
 
-#include "victim.bpf.h"
+#include "react.bpf.h"
 #include "commitment.bpf.h"
 
 /* A walk over all tasks is longer than an audit of the records, and little changes between two that

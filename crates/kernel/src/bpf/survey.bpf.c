@@ -7,7 +7,7 @@
  * Cost:    a walk over the records each.
  * Absent:  held counts shared pages in each process.
  */
-#include "victim.bpf.h"
+#include "react.bpf.h"
 
 struct listing {
 	__u32 slot;

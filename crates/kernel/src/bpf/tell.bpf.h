@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Events that are made where they are told, in the ring buffer itself. (Decisions make theirs in the
- * notes of their walk: victim.bpf.h begin_event().)
+ * notes of their walk: walk.bpf.h begin_event().)
  */
 #ifndef BURSAR_TELL_BPF_H
 #define BURSAR_TELL_BPF_H

@@ -14,7 +14,7 @@
  * Absent:  other machines than x86; and what one process writes into another (process_vm_writev, ptrace)
  *          or khugepaged copies: the next survey finds it.
  */
-#include "victim.bpf.h"
+#include "react.bpf.h"
 
 /* arch/x86/include/asm/trap_pf.h: X86_PF_PROT, X86_PF_WRITE */
 enum { COPIES = 1 | 2 };

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The kill: from who was chosen to the signal, or to the mark where none can be sent from here.
+ */
+#ifndef BURSAR_KILL_BPF_H
+#define BURSAR_KILL_BPF_H
+
+#include "walk.bpf.h"
+#include "stuck.bpf.h"
+
+/*
+ * A kill's place in the ring is taken before its signal: the victim may be gone, and tell so from
+ * another CPU, before we have written down that it was killed. Readers wait for a place's writer.
+ */
+static __always_inline void tell_kill(struct ledger_state *state, struct event *place,
+				      const struct event *event)
+{
+	if (!place) {
+		__sync_fetch_and_add(&state->events_lost, 1);
+		return;
+	}
+	__builtin_memcpy(place, event, sizeof(*place));
+	bpf_ringbuf_submit(place, 0);
+}
+
+/* 0: the signal is on its way; otherwise why not. */
+static __always_inline int signal_victim(__u64 mm, __u64 ctx_id, __u64 own_mm)
+{
+	struct task_struct *task;
+	int pid, err = -11; /* EAGAIN: not from here */
+
+	if (!mm)
+		return -3; /* ESRCH */
+	if (mm == own_mm)
+		return bpf_send_signal(SIGKILL);
+	if (!can_signal_others())
+		return err;
+	/* The thread, not its group's leader: a dead leader has no address space any more. */
+	pid = FAR_READ(FAR_READ(mm, struct mm_struct, owner), struct task_struct, pid);
+	task = bpf_task_from_pid(pid);
+	if (!task)
+		return -3; /* ESRCH */
+	/* Between the walk and here the pid may have changed hands, and the address: only who has this mm dies. */
+	if ((__u64)task->mm == mm && far_ctx_id(mm) == ctx_id)
+		err = bpf_send_signal_task(task, SIGKILL, PIDTYPE_TGID, 0);
+	bpf_task_release(task);
+	return err;
+}
+
+/* 6.9: cb12fd8e0dab "pidfd: add pidfs". Each struct pid has a number that is not given twice, its pidfd's inode's. */
+struct pid___numbered {
+	__u64 ino;
+} __attribute__((preserve_access_index));
+
+struct task_struct___numbered {
+	struct pid___numbered *thread_pid;
+} __attribute__((preserve_access_index));
+
+static __always_inline __u64 pidfs_number(__u64 task)
+{
+	if (!bpf_core_field_exists(((struct pid___numbered *)0)->ino))
+		return 0;
+	return FAR_READ(FAR_READ(task, struct task_struct___numbered, thread_pid), struct pid___numbered,
+			ino);
+}
+
+static __always_inline void describe_victim(struct event *event, __u64 task)
+{
+	__u64 leader = (__u64)FAR_READ(task, struct task_struct, group_leader);
+
+	event->pid = FAR_READ(task, struct task_struct, tgid);
+	event->start_boottime_ns = FAR_READ(leader, struct task_struct, start_boottime);
+	event->pidfs_number = pidfs_number(leader);
+	bpf_probe_read_kernel(&event->comm, COMM_LEN, &((struct task_struct *)task)->comm);
+}
+
+static __always_inline bool is_his(const struct mm_record *record, const struct chosen *chosen, __u32 slot)
+{
+	return *(volatile __u64 *)&record->mm == chosen->mm &&
+	       *(volatile __u64 *)&record->ctx_id == chosen->ctx_id &&
+	       *(volatile __u32 *)&record->account == slot;
+}
+
+/* From living only. False: it is somebody else's record by now, who is left as he was. */
+static __always_inline bool set_fate(struct ledger_state *state, struct mm_record *record,
+				     const struct chosen *victim, __u32 slot, __u32 fate)
+{
+	bool is_marked = fate == MM_MARKED;
+
+	/* First, so that nobody takes off what is not there. */
+	if (is_marked)
+		__sync_fetch_and_add(&state->kills_wanted, 1);
+	if (__sync_val_compare_and_swap(&record->state, MM_LIVING, fate) != MM_LIVING && is_marked)
+		__sync_fetch_and_add(&state->kills_wanted, -1);
+	if (is_his(record, victim, slot))
+		return true;
+	if (__sync_val_compare_and_swap(&record->state, fate, MM_LIVING) == fate && is_marked)
+		__sync_fetch_and_add(&state->kills_wanted, -1);
+	record->pid = 0;
+	record->marked_pages = 0;
+	record->marked_ns = 0;
+	return false;
+}
+
+static __noinline int kill_victim(struct ledger_state *state, struct account *account,
+				  struct walk *walk)
+{
+	struct chosen *victim = &walk->victim;
+	struct mm_record *record = record_at(victim->record);
+	struct event *event = &walk->event, *place;
+	__u64 task;
+	bool is_there;
+	int err;
+
+	if (!record || !is_his(record, victim, walk->slot))
+		return 0;
+	/* Its owner; or who runs in it and goes on while that one is dying. Not so of somebody else's memory, whose
+	 * owner may have been told to die since he was weighed. */
+	if (victim->mm == walk->own_mm && means_dying(record->state))
+		task = (__u64)bpf_get_current_task();
+	else
+		task = (__u64)FAR_READ(victim->mm, struct mm_struct, owner);
+	place = bpf_ringbuf_reserve(&events, sizeof(*place), 0);
+	event->uid = record->uid;
+	event->victim_pages = recorded_pages(record) + victim->kept_pages;
+	event->victim_private_pages = private_pages(record);
+	describe_victim(event, task);
+	record->pid = event->pid;
+	record->marked_pages = event->victim_pages;
+	record->marked_ns = event->time_ns;
+	err = signal_victim(victim->mm, victim->ctx_id, walk->own_mm);
+	is_there = set_fate(state, record, victim, walk->slot, err ? MM_MARKED : MM_DYING);
+	if (err) {
+		if (!is_there) {
+			if (place)
+				bpf_ringbuf_discard(place, 0);
+			return 0;
+		}
+		account->marked_over_pages = surely_held(account) - kill_above(account);
+		__sync_fetch_and_add(&state->generation, 1);
+		event->kind = EVENT_KILL_ASKED;
+	} else {
+		if (is_there) {
+			begin_fading(record);
+			book_far(record, account, victim->mm);
+		}
+		event->kind = EVENT_KILL;
+		__sync_fetch_and_add(&account->history.kills, 1);
+	}
+	if (walk->counts_files) {
+		/* They are on their way out; the count would see them still. */
+		account->files_kill_ns = event->time_ns;
+		account->sure_pages = account->sure_pages > victim->kept_pages ?
+					      account->sure_pages - victim->kept_pages :
+					      0;
+	}
+	__sync_fetch_and_add(&account->history.failcnt, 1);
+	event->latency_ns = bpf_ktime_get_ns() - event->time_ns;
+	tell_kill(state, place, event);
+	return 1;
+}
+
+/* --- those whose signal could not be sent where they were chosen --------------------------- */
+
+static long retry_one(__u32 index, struct walk **of)
+{
+	struct walk *walk = *of;
+	struct mm_record *record = record_at(index);
+	struct ledger_state *state = ledger_state();
+	struct account *account;
+	struct event *place;
+	__u64 mm, ctx_id, owner, now;
+
+	if (!record || !state)
+		return 0;
+	mm = *(volatile __u64 *)&record->mm;
+	ctx_id = *(volatile __u64 *)&record->ctx_id;
+	if (!mm || *(volatile __u32 *)&record->state != MM_MARKED)
+		return 0;
+	account = account_at(record->account);
+	if (!account || far_ctx_id(mm) != ctx_id)
+		return 0;
+	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
+	sync_far(state, record, mm);
+	/* Who was asked has killed it, and tells. */
+	if (refresh_state(state, record, owner))
+		return 0;
+	/* Not whom the mark was for: he has ended, and left his memory or his record to somebody else. */
+	if ((__u32)FAR_READ(owner, struct task_struct, tgid) != record->pid) {
+		if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_LIVING) == MM_MARKED)
+			__sync_fetch_and_add(&state->kills_wanted, -1);
+		return 0;
+	}
+	place = bpf_ringbuf_reserve(&events, sizeof(*place), 0);
+	if (signal_victim(mm, ctx_id, walk->own_mm) ||
+	    __sync_val_compare_and_swap(&record->state, MM_MARKED, MM_DYING) != MM_MARKED) {
+		if (place)
+			bpf_ringbuf_discard(place, 0);
+		return 0;
+	}
+	now = bpf_ktime_get_ns();
+	__sync_fetch_and_add(&state->kills_wanted, -1);
+	__sync_fetch_and_add(&state->kills_retried, 1);
+	walk->event.kind = EVENT_KILL;
+	walk->event.time_ns = now;
+	walk->event.account = record->account;
+	walk->event.uid = record->uid;
+	tell_levels(&walk->event, account, level_from(account, account->held_pages));
+	walk->event.victim_pages = record->marked_pages;
+	walk->event.victim_private_pages = private_pages(record);
+	walk->event.latency_ns = now - record->marked_ns;
+	describe_victim(&walk->event, owner);
+	__sync_fetch_and_add(&account->history.kills, 1);
+	begin_fading(record);
+	book_far(record, account, mm);
+	tell_kill(state, place, &walk->event);
+	return 0;
+}
+
+enum { RETRY_PAUSE_NS = 1000000 };	/* a try costs a walk */
+
+/* Not every object that decides also has ticks or events to try again in. */
+static __noinline __attribute__((unused)) int retry_kills(struct ledger_state *state, __u32 trigger,
+							  __u64 own_mm)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct walk *walk;
+
+	state->last_retry_ns = now;
+	walk = notes_of(trigger);
+	if (!walk)
+		return 0;
+	__builtin_memset(walk, 0, sizeof(*walk));
+	walk->own_mm = own_mm;
+	walk->event.trigger = trigger;
+	bpf_loop(state->mm_high_water, retry_one, &walk, 0);
+	return 0;
+}
+
+#endif /* BURSAR_KILL_BPF_H */

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What an account's new level asks for: to be counted more exactly, a notice, a decision.
+ */
+#ifndef BURSAR_REACT_BPF_H
+#define BURSAR_REACT_BPF_H
+
+#include "victim.bpf.h"
+
+enum { NOTICE_PAUSE_NS = 1000000000 };	/* one account, one notice a second: no flood */
+
+static __noinline int give_notice(struct ledger_state *state, struct account *account, __u32 slot,
+				  __s64 held, __u32 trigger)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct event *event;
+
+	if ((account->flags & ACCOUNT_PAUSED) ||
+	    __sync_val_compare_and_swap(&account->noticed, 0, 1) != 0)
+		return 0;
+	if (account->noticed_ns && now - account->noticed_ns < NOTICE_PAUSE_NS)
+		return 0;
+	account->noticed_ns = now;
+	__sync_fetch_and_add(&account->history.notices, 1);
+	event = begin_event(EVENT_NOTICE, trigger, now);
+	if (!event)
+		return 0;
+	event->account = slot;
+	event->uid = account->id;
+	tell_levels(event, account, held);
+	emit(state, event);
+	return 0;
+}
+
+/*
+ * From where on each event is counted exactly: early enough that what all CPUs keep back of all the
+ * account's processes cannot hide the way from there to the next bound. The notice is one until it has
+ * been given; the barrier is nobody's concern here.
+ */
+enum { NEAR_PAGES = 256 };
+
+static __always_inline void place_near(struct ledger_state *state, struct account *account)
+{
+	__s64 bound = account->limit_pages, margin;
+
+	if (account->notice_pages < bound && !account->noticed)
+		bound = account->notice_pages;
+	if (bound == NO_BOUND_PAGES) {
+		account->near_pages = NO_BOUND_PAGES;
+	} else {
+		margin = NEAR_PAGES + (__s64)account->processes * kept_back_at_most();
+		account->near_pages = bound > margin ? bound - margin : 0;
+	}
+	if (account->near && account->held_pages + account->unrecorded_pages <
+				     account->near_pages - (account->near_pages >> 6)) {
+		account->near = 0;
+		__sync_fetch_and_add(&state->generation, 1);
+	}
+}
+
+/* What an account's new level asks for. `held` is what this very booking produced. */
+static __always_inline void react(struct ledger_state *state, struct account *account, __u32 slot,
+				  __s64 held, __u32 trigger, __u64 own_mm)
+{
+	__s64 sum = held;
+
+	held += account->unrecorded_pages;
+	if (held < account->near_pages) {
+		doubt_ends(account);
+		return;
+	}
+	/* Not in charge yet: another kernel half kills, and what it has killed is not known here. */
+	if (account->flags & ACCOUNT_PAUSED)
+		return;
+	if (!account->near && !__sync_lock_test_and_set(&account->near, 1)) {
+		/* From now on each event is counted exactly. What idle processes have kept back so
+		 * far no event will tell: read them all once. */
+		__sync_fetch_and_add(&state->generation, 1);
+		settle(slot, trigger, own_mm != 0);
+		sum = account->held_pages;
+	}
+	held = level_from(account, sum);
+	if (held >= account->notice_pages && !account->noticed) {
+		/* Told of what is held, not of what is counted twice. */
+		if (account->processes > 1 && held <= account->limit_pages)
+			settle(slot, trigger, own_mm != 0);
+		if (!is_asking(account, bpf_ktime_get_ns())) {
+			held = level_from(account, account->held_pages);
+			if (held >= account->notice_pages)
+				give_notice(state, account, slot, held, trigger);
+			place_near(state, account);
+		}
+	}
+	/* A decision knows better: some of it may be on its way out. */
+	if (held > account->limit_pages && surely_held(account) > kill_above(account)) {
+		settle(slot, trigger, own_mm != 0);
+		return;
+	}
+	raise_maxheld(account, held);
+	if (held <= account->limit_pages)
+		doubt_ends(account);
+}
+
+#endif /* BURSAR_REACT_BPF_H */

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Who of an account may be killed, and what its processes hold, exactly: what is drift, what CPUs keep
+ * back and what the dying hold decides nothing. Cost: a few nanoseconds for each record of the machine,
+ * ~100 ns for each of the account.
+ */
+#ifndef BURSAR_WEIGH_BPF_H
+#define BURSAR_WEIGH_BPF_H
+
+#include "walk.bpf.h"
+#include "tmpfs.bpf.h"
+
+static __always_inline void keep_candidate(struct event *event, __u64 owner, __u32 pid, __u32 uid,
+					   __s64 pages)
+{
+	int i, place = CANDIDATES;
+
+	event->candidates_met++;
+	for (i = CANDIDATES - 1; i >= 0; i--) {
+		if (event->candidates[i].pid && event->candidates[i].pages >= pages)
+			break;
+		if (i < CANDIDATES - 1)
+			event->candidates[i + 1] = event->candidates[i];
+		place = i;
+	}
+	if (place >= CANDIDATES)
+		return;
+	/* written out: the verifier of 6.1 does not follow a variable index into a map value here */
+	for (i = 0; i < CANDIDATES; i++) {
+		if (i != place)
+			continue;
+		event->candidates[i].pid = pid;
+		event->candidates[i].uid = uid;
+		event->candidates[i].pages = pages;
+		bpf_probe_read_kernel(&event->candidates[i].comm, COMM_LEN,
+				      &((struct task_struct *)owner)->comm);
+	}
+	if (event->candidates_kept < CANDIDATES)
+		event->candidates_kept++;
+}
+
+/* Whether the running process goes on: the owner of the memory that it has may be another, who is dying. */
+static __always_inline bool survives(void)
+{
+	return !is_dying((__u64)FAR_READ((__u64)bpf_get_current_task(), struct task_struct, signal));
+}
+
+static __always_inline void choose(struct chosen *chosen, __u32 record, __u64 mm, __u64 ctx_id, __s64 pages,
+				   __s64 kept)
+{
+	chosen->record = record;
+	chosen->mm = mm;
+	chosen->ctx_id = ctx_id;
+	chosen->pages = pages;
+	chosen->kept_pages = kept;
+}
+
+static long weigh(__u32 index, struct walk **of)
+{
+	struct walk *walk = *of;
+	struct ledger_state *state = ledger_state();
+	struct mm_record *record = record_at(index);
+	struct account *account;
+	__u64 mm, ctx_id, owner, signal;
+	bool is_gone;
+	__s64 pages, merged, kept;
+	__u32 pid;
+
+	if (!record || !state)
+		return 0;
+	mm = *(volatile __u64 *)&record->mm;
+	ctx_id = record->ctx_id;
+	if (!mm || record->account != walk->slot)
+		return 0;
+	account = account_at(walk->slot);
+	if (!account)
+		return 1;
+	if (far_ctx_id(mm) != ctx_id)	/* its end was missed: the re-sum closes it */
+		return 0;
+	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
+	sync_far(state, record, mm);
+	is_gone = refresh_state(state, record, owner);
+	book_far(record, account, mm);
+	walk->shmem += record->pages[MEMBER_SHMEM];
+	if (record->state == MM_STUCK)
+		walk->lingering += recorded_pages(record);
+	if (is_gone && (!owner || mm != walk->own_mm || !survives()))
+		return 0;
+
+	signal = (__u64)FAR_READ(owner, struct task_struct, signal);
+	pid = FAR_READ(owner, struct task_struct, tgid);
+	pages = recorded_pages(record);
+	walk->living++;
+	merged = merged_pages(record, mm, walk->is_corrected);
+	walk->merged += merged;
+	walk->soft_doubt += soft_doubt(record, walk->is_corrected) + merged;
+	walk->hard_doubt += hard_doubt(record, walk->is_corrected);
+	if (pages - merged > walk->largest)
+		walk->largest = pages - merged;
+	pages = own_pages(record, pages, walk->is_corrected);
+	kept = walk->counts_files ? kept_by(state, owner, record->uid, &walk->descriptors) : 0;
+	pages += kept;
+	keep_candidate(&walk->event, owner, pid, record->uid, pages);
+	if (record->state == MM_MARKED) {
+		walk->marked++;
+		if (record->marked_ns > walk->marked_ns)
+			walk->marked_ns = record->marked_ns;
+		return 0;
+	}
+	if (pid == 1 || pid == state->guardian_tgid ||
+	    (FAR_READ(owner, struct task_struct, flags) & PF_KTHREAD) ||
+	    FAR_READ(signal, struct signal_struct, oom_score_adj) <= OOM_SCORE_ADJ_MIN)
+		return 0;
+	if (mm == walk->own_mm)
+		choose(&walk->own, index, mm, ctx_id, pages, kept);
+	if (pages > walk->victim.pages)
+		choose(&walk->victim, index, mm, ctx_id, pages, kept);
+	return 0;
+}
+
+#endif /* BURSAR_WEIGH_BPF_H */
