@@ -2,6 +2,7 @@
 //! Honest programs whose resident sets sum to more than they hold, and dishonest ones that would like to
 //! be taken for such.
 
+use std::fmt::{self, Display};
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -254,6 +255,18 @@ struct Row {
     correction: Option<u64>,
 }
 
+impl Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} MiB in full, {} MiB once, {} MiB held",
+            self.shares.in_full / MIB,
+            self.shares.once / MIB,
+            self.held / MIB
+        )
+    }
+}
+
 fn innocent(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "innocent", "[log]\nlevel = \"debug\"\n")?;
     let props = Props::new(world.directory())?;
@@ -347,6 +360,15 @@ fn settled(world: &World, user: &str) -> Result<Row> {
     found.with_context(|| last)
 }
 
+/// What is held once a program is up, which it may take so long for, and nobody has been killed.
+fn up(world: &World, program: &mut Hog, patience: Duration) -> Result<Row> {
+    let heard = program.hear_within("up", patience);
+    let kills = world.daemon.events_of(EventKind::Kill)?;
+    ensure!(kills.is_empty(), "killed: {kills:#?}");
+    heard?;
+    settled(world, &ALICE.to_string())
+}
+
 /// The real thing: CPython's own processes, sharing an array by fork.
 fn python_pool(binaries: &Binaries) -> Result<()> {
     const PROGRAM: &str = "
@@ -372,18 +394,8 @@ if __name__ == '__main__':
         .args(["/usr/bin/python3", "-c", PROGRAM])
         .current_dir("/");
     let mut pool = Hog::spawn(&mut command)?;
-    let heard = pool.hear_within("up", Duration::from_secs(30));
-    let kills = world.daemon.events_of(EventKind::Kill)?;
-    ensure!(kills.is_empty(), "killed: {kills:#?}");
-    heard?;
-    let row = settled(&world, &ALICE.to_string())?;
-    println!(
-        "        {} processes, {} MiB in full, {} MiB once, {} MiB held",
-        row.shares.processes,
-        row.shares.in_full / MIB,
-        row.shares.once / MIB,
-        row.held / MIB
-    );
+    let row = up(&world, &mut pool, Duration::from_secs(30))?;
+    println!("        {} processes, {row}", row.shares.processes);
     Ok(())
 }
 
@@ -596,12 +608,7 @@ fn merged(binaries: &Binaries) -> Result<()> {
         fs::write(&go, "")?;
         one.hear_within("up", Duration::from_secs(20))?;
         let row = settled(&world, &user)?;
-        println!(
-            "        one process: {} MiB in full, {} MiB once, {} MiB held",
-            row.shares.in_full / MIB,
-            row.shares.once / MIB,
-            row.held / MIB
-        );
+        println!("        one process: {row}");
         one.finish()?;
         world.daemon.until_empty(ALICE)?;
         let mut several = Vec::new();
@@ -614,13 +621,7 @@ fn merged(binaries: &Binaries) -> Result<()> {
             several.push(hog);
         }
         let row = settled(&world, &user)?;
-        println!(
-            "        {} processes: {} MiB in full, {} MiB once, {} MiB held",
-            row.shares.processes,
-            row.shares.in_full / MIB,
-            row.shares.once / MIB,
-            row.held / MIB
-        );
+        println!("        {} processes: {row}", row.shares.processes);
         let kills = world.daemon.events_of(EventKind::Kill)?;
         ensure!(kills.is_empty(), "killed: {kills:#?}");
         several.iter_mut().try_for_each(Hog::finish)
@@ -639,11 +640,7 @@ fn ten_minutes(binaries: &Binaries) -> Result<()> {
         "uid={ALICE} hold=124M churn={} say=up pause",
         MINUTES * 60_000
     ))?;
-    let heard = hog.hear_within("up", Duration::from_secs(MINUTES * 60 + 60));
-    let kills = world.daemon.events_of(EventKind::Kill)?;
-    ensure!(kills.is_empty(), "killed: {kills:#?}");
-    heard?;
-    let row = settled(&world, &ALICE.to_string())?;
+    let row = up(&world, &mut hog, Duration::from_secs(MINUTES * 60 + 60))?;
     println!(
         "        {MINUTES} minutes, {} KiB held at the end, limit {} KiB",
         row.held >> 10,
@@ -724,18 +721,8 @@ kill -INT $S
         .env("B", &place)
         .current_dir("/");
     let mut server = Hog::spawn(&mut command)?;
-    let heard = server.hear_within("up", Duration::from_secs(60));
-    let kills = world.daemon.events_of(EventKind::Kill)?;
-    ensure!(kills.is_empty(), "killed: {kills:#?}");
-    heard?;
-    let row = settled(&world, &ALICE.to_string())?;
-    println!(
-        "        {} processes, {} MiB in full, {} MiB once, {} MiB held",
-        row.shares.processes,
-        row.shares.in_full / MIB,
-        row.shares.once / MIB,
-        row.held / MIB
-    );
+    let row = up(&world, &mut server, Duration::from_secs(60))?;
+    println!("        {} processes, {row}", row.shares.processes);
     Ok(())
 }
 
