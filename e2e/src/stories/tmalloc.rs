@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reserving before allocating (S1 section 5): nobody dies, and everybody is told in time.
 
-use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use bursar_model::{Bytes, Row};
 use bursar_protocol::{Ask, Client, Reply, Reserve, ReserveBound};
 
+use crate::hog::Hog;
 use crate::length::whole;
 use crate::runner::{Place, Story};
-use crate::signal::{send, send_to_group};
+use crate::signal::send;
 use crate::wait::until;
 use crate::world::{Binaries, World};
 
@@ -68,53 +68,29 @@ const CAROL: &str = "60451";
 const DAVE: &str = "60452";
 
 /// A running spender and what it says.
-struct Spender {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
+struct Spender(Hog);
 
 impl Spender {
     fn start(command: &mut Command) -> Result<Self> {
-        let mut child = command
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("start {:?}", command.get_program()))?;
-        let input = child.stdin.take().context("take its stdin")?;
-        let output = BufReader::new(child.stdout.take().context("take its stdout")?);
-        let mut spender = Self {
-            child,
-            input,
-            output,
-        };
+        let mut spender = Self(Hog::spawn(command)?);
         ensure!(spender.hear()? == "ready", "it did not begin");
         Ok(spender)
     }
 
     fn hear(&mut self) -> Result<String> {
-        let mut line = String::new();
-        self.output.read_line(&mut line).context("listen to it")?;
-        ensure!(
-            !line.is_empty(),
-            "it ended instead of answering: {:?}",
-            self.child.wait()?
-        );
+        let line = self.0.next_line()?;
+        if line.is_empty() {
+            let signal = self.0.end()?;
+            let code = self.0.exit_code();
+            bail!("it ended instead of answering: signal {signal:?}, code {code:?}");
+        }
         Ok(line.trim_end().to_owned())
     }
 
     /// Says what to do, and hears 0 or an errno.
     fn ask(&mut self, what: &str) -> Result<i32> {
-        writeln!(self.input, "{what}").context("talk to it")?;
+        self.0.say(what)?;
         self.hear()?.parse().context("its answer")
-    }
-}
-
-impl Drop for Spender {
-    fn drop(&mut self) {
-        let _ = send_to_group(self.child.id(), libc::SIGKILL);
-        let _ = self.child.wait();
     }
 }
 
@@ -222,7 +198,7 @@ fn sixteen(binaries: &Binaries) -> Result<()> {
         spenders.push(spender);
     }
     for spender in &mut spenders {
-        writeln!(spender.input).context("let it begin")?;
+        spender.0.go_on()?;
     }
     let (mut granted, mut nulls) = (0u64, 0u64);
     for spender in &mut spenders {
@@ -276,7 +252,7 @@ fn dies_with_process(binaries: &Binaries) -> Result<()> {
     ensure!(world.daemon.memory(CAROL)?.reserved == Bytes::new(8000 * 4096));
     // The child has none of it, and a copy of every descriptor.
     ensure!(parent.ask("fork 8000")? == libc::EINVAL);
-    send(parent.child.id(), libc::SIGKILL)?;
+    send(parent.0.pid(), libc::SIGKILL)?;
     nothing_reserved(&world, CAROL)?;
     let mut next = transact(&world, binaries, CAROL)?;
     ensure!(next.ask("reserve 12000")? == 0);
@@ -334,7 +310,7 @@ fn flood(binaries: &Binaries) -> Result<()> {
         // Forty that reserve all they can, in one-page steps, and never stop.
         let mut spender = transact(&world, binaries, CAROL)?;
         ensure!(spender.ask("reserve 1")? == 0, "connection {seed}");
-        writeln!(spender.input, "time 1000000")?;
+        spender.0.say("time 1000000")?;
         spenders.push(spender);
     }
     let mut other = transact(&world, binaries, DAVE)?;
