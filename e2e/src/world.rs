@@ -146,6 +146,16 @@ impl World {
         Hog::start(&self.binaries.path("hog"), script)
     }
 
+    /// The same of one with the step `say=there`, which has said so.
+    ///
+    /// # Errors
+    /// When it cannot be started, or ends before.
+    pub fn there(&self, script: &str) -> Result<Hog> {
+        let mut hog = self.hog(script)?;
+        hog.hear("there")?;
+        Ok(hog)
+    }
+
     /// A `hog` whose steps may contain blanks.
     pub fn hog_command(&self) -> Command {
         Command::new(self.binaries.path("hog"))

@@ -299,9 +299,7 @@ fn full_accounts(binaries: &Binaries) -> Result<()> {
     world.daemon.limit("default", "64M")?;
     let mut hogs = Vec::new();
     for uid in 60010..60030 {
-        let mut hog = world.hog(&format!("uid={uid} hold=1M say=there pause"))?;
-        hog.hear("there")?;
-        hogs.push(hog);
+        hogs.push(world.there(&format!("uid={uid} hold=1M say=there pause"))?);
     }
     let status = world.daemon.status()?;
     ensure!(

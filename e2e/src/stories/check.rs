@@ -7,7 +7,6 @@ use anyhow::{Context, Result, bail, ensure};
 use bursar_protocol::{AccountCheck, Ask, LedgerCheck, Reply, Verdict};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
-use crate::hog::Hog;
 use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::{Binaries, World};
@@ -92,9 +91,7 @@ fn agrees(binaries: &Binaries) -> Result<()> {
     ];
     let mut hogs = Vec::new();
     for script in scripts {
-        let mut hog: Hog = world.hog(script)?;
-        hog.hear("there")?;
-        hogs.push(hog);
+        hogs.push(world.there(script)?);
     }
     until("the files being counted", || {
         let account = world.daemon.account("60541")?;
@@ -150,9 +147,7 @@ fn moving(binaries: &Binaries) -> Result<()> {
     ];
     let mut hogs = Vec::new();
     for script in scripts {
-        let mut hog: Hog = world.hog(script)?;
-        hog.hear("there")?;
-        hogs.push(hog);
+        hogs.push(world.there(script)?);
     }
     let mut verdicts = Vec::new();
     for _ in 0..5 {
@@ -201,9 +196,7 @@ fn out(binaries: &Binaries) -> Result<()> {
     }
     let mut hogs = Vec::new();
     for uid in [60545, 60546] {
-        let mut hog = world.hog(&format!("uid={uid} hold=40M say=there pause"))?;
-        hog.hear("there")?;
-        hogs.push(hog);
+        hogs.push(world.there(&format!("uid={uid} hold=40M say=there pause"))?);
     }
     let before = check(&world)?;
     for uid in ["60545", "60546"] {
@@ -246,8 +239,7 @@ fn refused(binaries: &Binaries) -> Result<()> {
         bail!("a check without a kernel half");
     };
     ensure!(refusal.message.contains("no kernel half"), "{refusal:?}");
-    let mut hog = world.hog("uid=60547 say=there pause")?;
-    hog.hear("there")?;
+    let _hog = world.there("uid=60547 say=there pause")?;
     // As that user, over the same socket.
     use std::os::unix::process::CommandExt;
     let mut command = world.bursar(&["doctor", "--json"]);
@@ -269,8 +261,7 @@ fn metrics(binaries: &Binaries) -> Result<()> {
     world.daemon.start()?;
     world.daemon.limit("60548", "320M")?;
     // Near its notice, with pages that several have: surveyed and corrected.
-    let mut hog = world.hog("uid=60548 hold=90M leave=2 memfd=24M say=there pause")?;
-    hog.hear("there")?;
+    let _hog = world.there("uid=60548 hold=90M leave=2 memfd=24M say=there pause")?;
     until("a correction, and the files being counted", || {
         let account = world.daemon.account("60548")?;
         let is_it = |it: &bursar_model::AccountStatus| {

@@ -31,8 +31,7 @@ fn idle(binaries: &Binaries) -> Result<()> {
     for uid in 60000..60100 {
         world.daemon.limit(&uid.to_string(), "1G")?;
     }
-    let mut hog = world.hog("uid=60001 hold=1M say=there churn=60000")?;
-    hog.hear("there")?;
+    let _hog = world.there("uid=60001 hold=1M say=there churn=60000")?;
     // The last defence raises the hog once; then there is nothing to do.
     std::thread::sleep(Duration::from_secs(2));
     let pid = world.daemon.pid()?;

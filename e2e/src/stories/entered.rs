@@ -166,8 +166,7 @@ fn charged(binaries: &Binaries) -> Result<()> {
         },
     )?;
     // What she starts elsewhere is her own.
-    let mut own = world.hog("uid=60410 hold=30M say=there pause")?;
-    own.hear("there")?;
+    let _own = world.there("uid=60410 hold=30M say=there pause")?;
     is_about("60410", 30)?;
     // She asks, inside, about her account: it is the one she is in.
     let quota = world.bursar(&["quota", "--json"]);
@@ -184,8 +183,7 @@ fn charged(binaries: &Binaries) -> Result<()> {
 
 fn kills_inside(binaries: &Binaries) -> Result<()> {
     let world = stage(binaries, "inkill", "")?;
-    let mut outside = world.hog("uid=60410 hold=200M say=there pause")?;
-    outside.hear("there")?;
+    let mut outside = world.there("uid=60410 hold=200M say=there pause")?;
     let mut small = enter(&world, ALICE, "hold=10M say=there pause")?;
     small.hear("there")?;
     let mut large = enter(&world, ALICE, "hold=20M say=there wait hold=200M pause")?;

@@ -390,8 +390,7 @@ impl Attempt<'_> {
         ensure!(why.contains("Nobody was killed"), "{why}");
         hog.expect_alive("who filled them")?;
         // A shell to clean up with is possible, a second limit is not.
-        let mut modest = self.world.hog("uid=60001 hold=100K say=there pause")?;
-        modest.hear("there")?;
+        let mut modest = self.world.there("uid=60001 hold=100K say=there pause")?;
         let mut greedy = self
             .world
             .hog(&format!("uid=60001 hold={}K pause", self.limit / 2048))?;
@@ -558,10 +557,8 @@ fn ownership(binaries: &Binaries) -> Result<()> {
     // Mapped by its owner: still once. By another: the owner's all the same, and his RSS.
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(file, fs::Permissions::from_mode(0o666))?;
-    let mut own = world.hog(&format!("uid=60001 map={file} say=there pause"))?;
-    own.hear("there")?;
-    let mut other = world.hog(&format!("uid=60002 map={file} say=there pause"))?;
-    other.hear("there")?;
+    let mut own = world.there(&format!("uid=60001 map={file} say=there pause"))?;
+    let mut other = world.there(&format!("uid=60002 map={file} say=there pause"))?;
     std::thread::sleep(Duration::from_millis(1200));
     let bytes = held("60001")?;
     ensure!(

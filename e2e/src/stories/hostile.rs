@@ -322,10 +322,9 @@ fn subordinates(binaries: &Binaries) -> Result<()> {
     world.daemon.limit("60511", "100M")?;
     let socket = world.daemon.socket();
     let cling = format!("cling={}", socket.display());
-    let mut inside = world.hog(&format!(
+    let mut inside = world.there(&format!(
         "uid=60511 userns say=there wait uid=8 {cling} say=clings wait"
     ))?;
-    inside.hear("there")?;
     map_users(inside.pid(), 60511, 60550)?;
     inside.go_on()?;
     inside.hear("cling: 16 of 20")?;
@@ -371,8 +370,7 @@ fn breach_loop(binaries: &Binaries) -> Result<()> {
     world.daemon.start()?;
     world.daemon.limit("60001", "32M")?;
     world.daemon.limit("60002", "64M")?;
-    let mut honest = world.hog("uid=60002 hold=40M say=there pause")?;
-    honest.hear("there")?;
+    let mut honest = world.there("uid=60002 hold=40M say=there pause")?;
     for _ in 0..30 {
         world.hog("uid=60001 hold=100M pause")?.expect_killed()?;
     }

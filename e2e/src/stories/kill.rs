@@ -41,12 +41,9 @@ fn largest_dies(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "kill", "")?;
     world.daemon.start()?;
     world.daemon.limit("60001", "128M")?;
-    let mut second = world.hog("uid=60001 name=second hold=30M say=there pause")?;
-    second.hear("there")?;
-    let mut small = world.hog("uid=60001 name=small hold=2M say=there pause")?;
-    small.hear("there")?;
-    let mut stranger = world.hog("uid=60002 name=stranger hold=150M say=there pause")?;
-    stranger.hear("there")?;
+    let mut second = world.there("uid=60001 name=second hold=30M say=there pause")?;
+    let mut small = world.there("uid=60001 name=small hold=2M say=there pause")?;
+    let mut stranger = world.there("uid=60002 name=stranger hold=150M say=there pause")?;
     let mut grower = world.hog("uid=60001 name=grower hold=400M pause")?;
 
     grower.expect_killed()?;
@@ -105,8 +102,7 @@ fn sleeper_dies(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "sleeper", "")?;
     world.daemon.start()?;
     world.daemon.limit("60001", "100M")?;
-    let mut sleeper = world.hog("uid=60001 name=sleeper hold=70M say=there pause")?;
-    sleeper.hear("there")?;
+    let mut sleeper = world.there("uid=60001 name=sleeper hold=70M say=there pause")?;
     // In steps: where the kernel half cannot signal a sleeper it asks bursard, which takes a moment.
     let mut grower = world.hog("uid=60001 name=grower hold=31M sleep=3000 say=there pause")?;
     sleeper.expect_killed()?;

@@ -129,8 +129,7 @@ fn at_once(binaries: &Binaries) -> Result<()> {
 fn below_held(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "below", "")?;
     world.daemon.start()?;
-    let mut hog = world.hog("uid=60001 hold=80M say=there pause")?;
-    hog.hear("there")?;
+    let mut hog = world.there("uid=60001 hold=80M say=there pause")?;
     // Once for a user who has no limit yet and once for one who has.
     for _ in 0..2 {
         let Reply::Refused(refusal) = world.daemon.try_limit("60001", "50M", false)? else {
@@ -178,10 +177,8 @@ fn first_default(binaries: &Binaries) -> Result<()> {
         let mut world = World::new(binaries, "first", ORDINARY)?;
         world.daemon.with_arguments(&["--trigger", trigger]);
         world.daemon.start()?;
-        let mut hog = world.hog("uid=60001 hold=80M say=there pause")?;
-        hog.hear("there")?;
-        let mut other = world.hog("uid=60002 hold=70M say=there pause")?;
-        other.hear("there")?;
+        let mut hog = world.there("uid=60001 hold=80M say=there pause")?;
+        let mut other = world.there("uid=60002 hold=70M say=there pause")?;
         let refused = world.daemon.try_limit("default", "50M", false)?;
         let facts = ["60001", " holds 8", "50 MiB", "one more account"];
         expect_refused(&refused, &facts)?;
@@ -235,14 +232,11 @@ fn many_at_first(binaries: &Binaries) -> Result<()> {
 fn shared_below_held(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "together", "")?;
     start_with_groups(&mut world)?;
-    let mut alice = world.hog("uid=60001 hold=40M say=there pause")?;
-    alice.hear("there")?;
-    let mut bob = world.hog("uid=60002 hold=41M say=there pause")?;
-    bob.hear("there")?;
+    let mut alice = world.there("uid=60001 hold=40M say=there pause")?;
+    let mut bob = world.there("uid=60002 hold=41M say=there pause")?;
     // One of them has an account of his own already, the other none at all.
     world.daemon.limit("bob", "100M")?;
-    let mut carol = world.hog("uid=60003 hold=60M say=there pause")?;
-    carol.hear("there")?;
+    let mut carol = world.there("uid=60003 hold=60M say=there pause")?;
     world.daemon.limit("carol", "100M")?;
     let refused = world.daemon.try_limit("=film", "30M", false)?;
     expect_refused(&refused, &["=film holds 4", "30 MiB"])?;
@@ -281,8 +275,7 @@ fn cleared_below_held(binaries: &Binaries) -> Result<()> {
     world.daemon.start()?;
     world.daemon.limit("60001", "200M")?;
     world.daemon.limit("default", "50M")?;
-    let mut hog = world.hog("uid=60001 hold=80M say=there pause")?;
-    hog.hear("there")?;
+    let mut hog = world.there("uid=60001 hold=80M say=there pause")?;
     let refused = clear(&world, "60001", false)?;
     expect_refused(&refused, &["60001", " holds 8", "50 MiB"])?;
     hog.expect_alive("one whose limit was not cleared")?;
@@ -331,8 +324,7 @@ fn row_of_a_member(binaries: &Binaries) -> Result<()> {
 
 fn older_processes(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "older", "")?;
-    let mut old = world.hog("uid=60001 hold=40M say=there wait hold=60M pause")?;
-    old.hear("there")?;
+    let mut old = world.there("uid=60001 hold=40M say=there wait hold=60M pause")?;
     world.daemon.start()?;
     world.daemon.limit("60001", "64M")?;
     let held = world.daemon.memory("60001")?.held.get();
@@ -344,8 +336,7 @@ fn older_processes(binaries: &Binaries) -> Result<()> {
 fn default_covers(binaries: &Binaries) -> Result<()> {
     let config = "[accounts]\nuid_min = 60000\nexempt = [\"60005-60006\"]\n";
     let mut world = World::new(binaries, "default", config)?;
-    let mut old = world.hog("uid=60001 hold=30M say=there pause")?;
-    old.hear("there")?;
+    let _old = world.there("uid=60001 hold=30M say=there pause")?;
     world.daemon.start()?;
     world.daemon.limit("60004", "none")?;
     world.daemon.limit("default", "64M")?;
@@ -355,8 +346,9 @@ fn default_covers(binaries: &Binaries) -> Result<()> {
         (60_005, "exempt"),
         (60_004, "limit none"),
     ] {
-        let mut free = world.hog(&format!("uid={uid} hold=80M say=there pause"))?;
-        free.hear("there").with_context(|| why.to_owned())?;
+        let mut free = world
+            .there(&format!("uid={uid} hold=80M say=there pause"))
+            .with_context(|| why.to_owned())?;
         free.expect_alive(why)?;
     }
     let account = world
@@ -367,8 +359,7 @@ fn default_covers(binaries: &Binaries) -> Result<()> {
     ensure!(world.daemon.memory("60001")?.held.get() >= 30 << 20);
     // Raised for all of them at once, then taken away.
     world.daemon.limit("default", "300M")?;
-    let mut fits = world.hog("uid=60002 hold=200M say=there pause")?;
-    fits.hear("there")?;
+    let _fits = world.there("uid=60002 hold=200M say=there pause")?;
     let reply = world.daemon.ask(Ask::ClearLimit {
         who: "default".parse()?,
         force: false,
@@ -433,10 +424,8 @@ fn shared(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "shared", "")?;
     start_with_groups(&mut world)?;
     world.daemon.limit("=film", "100M")?;
-    let mut alice = world.hog("uid=60001 hold=20M say=there pause")?;
-    alice.hear("there")?;
-    let mut carol = world.hog("uid=60003 hold=15M say=there pause")?;
-    carol.hear("there")?;
+    let mut alice = world.there("uid=60001 hold=20M say=there pause")?;
+    let mut carol = world.there("uid=60003 hold=15M say=there pause")?;
     let account = world
         .daemon
         .account("=film")?
@@ -455,8 +444,7 @@ fn shared(binaries: &Binaries) -> Result<()> {
     ensure!(kill.candidates_met == Some(3), "{kill:?}");
     // A limit of one's own leaves the shared account.
     world.daemon.limit("bob", "150M")?;
-    let mut bob = world.hog("uid=60002 hold=100M say=there pause")?;
-    bob.hear("there")?;
+    let _bob = world.there("uid=60002 hold=100M say=there pause")?;
     ensure!(world.daemon.memory("bob")?.held.get() >= 100 << 20);
     let row = world.daemon.memory("=film")?;
     ensure!(row.held.get() < 80 << 20, "bob still counts: {}", row.held);
@@ -469,9 +457,7 @@ fn group(binaries: &Binaries) -> Result<()> {
     world.daemon.limit("@film", "64M")?;
     let mut hogs = Vec::new();
     for uid in [60001, 60002, 60003] {
-        let mut hog = world.hog(&format!("uid={uid} hold=40M say=there pause"))?;
-        hog.hear("there")?;
-        hogs.push(hog);
+        hogs.push(world.there(&format!("uid={uid} hold=40M say=there pause"))?);
     }
     for hog in &mut hogs {
         hog.expect_alive("a member within his own limit")?;
@@ -505,8 +491,7 @@ fn looked_up_anew(binaries: &Binaries) -> Result<()> {
             .hog(&format!("uid={uid} hold=200M pause"))?
             .expect_killed()?;
     }
-    let mut free = world.hog("uid=60002 hold=100M say=there pause")?;
-    free.hear("there")?;
+    let mut free = world.there("uid=60002 hold=100M say=there pause")?;
     free.expect_alive("who had bob's number before")?;
     // Nobody need set a limit again, nor reload, for a user who comes after his limit.
     world.daemon.limit("yan", "64M")?;
@@ -580,8 +565,7 @@ fn remarks(binaries: &Binaries) -> Result<()> {
 
 fn cleared(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "cleared", "")?;
-    let mut hog = world.hog("uid=60001 hold=30M say=there wait hold=100M say=more pause")?;
-    hog.hear("there")?;
+    let mut hog = world.there("uid=60001 hold=30M say=there wait hold=100M say=more pause")?;
     let adj = || -> Result<String> {
         Ok(
             fs::read_to_string(format!("/proc/{}/oom_score_adj", hog.pid()))?

@@ -32,8 +32,7 @@ fn counts_again(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "linger", "")?;
     world.daemon.start()?;
     world.daemon.limit("60001", "128M")?;
-    let mut dying = world.hog("uid=60001 hold=100M say=there pause")?;
-    dying.hear("there")?;
+    let mut dying = world.there("uid=60001 hold=100M say=there pause")?;
     // After it, so that it is thawed before it is waited for.
     let freezer = Freezer::new()?;
     freezer.freeze(dying.pid())?;
@@ -46,8 +45,7 @@ fn counts_again(binaries: &Binaries) -> Result<()> {
         Ok((held(&world)? >= 100 * MIB).then_some(()))
     })?;
     // There is room for 28 MiB beside it.
-    let mut small = world.hog("uid=60001 hold=10M say=there pause")?;
-    small.hear("there")?;
+    let mut small = world.there("uid=60001 hold=10M say=there pause")?;
     world.hog("uid=60001 hold=100M pause")?.expect_killed()?;
     small.expect_alive("one that is within the limit")?;
     drop(small);
@@ -60,8 +58,8 @@ fn heir(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "heir", "")?;
     world.daemon.start()?;
     world.daemon.limit("60001", "64M")?;
-    let mut twins = world.hog("uid=60001 twin hold=40M say=there wait hold=300M say=done pause")?;
-    twins.hear("there")?;
+    let mut twins =
+        world.there("uid=60001 twin hold=40M say=there wait hold=300M say=done pause")?;
     let owner = twins.pid();
     let freezer = Freezer::new()?;
     freezer.freeze(owner)?;

@@ -259,8 +259,7 @@ fn by_hand(binaries: &Binaries) -> Result<()> {
     let world = World::new(binaries, "lockkill", "")?;
     let mut stage = Stage::set(binaries, &world)?;
     let victim = stage.keep(&world, "hold=40M")?;
-    let mut other = world.hog(&format!("uid={HOSTILE} hold=40M say=there pause"))?;
-    other.hear("there")?;
+    let mut other = world.there(&format!("uid={HOSTILE} hold=40M say=there pause"))?;
     let began = Instant::now();
     let pids = [victim, other.pid()].map(|it| it.to_string());
     let output = world
@@ -287,8 +286,7 @@ fn beside_exec(binaries: &Binaries) -> Result<()> {
         let is_it = |pid: u32| pid != hostile && status(pid).is_ok_and(|it| it.contains("\tD "));
         Ok(pids_of(HOSTILE)?.into_iter().any(is_it).then_some(()))
     })?;
-    let mut other = world.hog(&format!("uid={NEIGHBOUR} hold=40M say=there pause"))?;
-    other.hear("there")?;
+    let mut other = world.there(&format!("uid={NEIGHBOUR} hold=40M say=there pause"))?;
     let began = Instant::now();
     let pid = other.pid().to_string();
     let output = world.bursar(&["kill", &pid, "--json"]).output()?;

@@ -64,8 +64,7 @@ fn run_out(binaries: &Binaries) -> Result<bool> {
         .context("MemAvailable")?;
     let mib = available >> 10;
     world.daemon.limit("60001", "4G")?;
-    let mut limited = world.hog("uid=60001 name=limited hold=200M say=there pause")?;
-    limited.hear("there")?;
+    let mut limited = world.there("uid=60001 name=limited hold=200M say=there pause")?;
     let adj = || -> Result<String> {
         Ok(
             fs::read_to_string(format!("/proc/{}/oom_score_adj", limited.pid()))?
@@ -76,18 +75,16 @@ fn run_out(binaries: &Binaries) -> Result<bool> {
     until("the last defence", || Ok((adj()? == "998").then_some(())))?;
     // Larger by far, and without a limit.
     let large = mib.saturating_sub(200) * 3 / 5;
-    let mut free = world.hog(&format!(
+    let mut free = world.there(&format!(
         "uid=60002 name=free hold={large}M say=there pause"
     ))?;
-    free.hear("there")?;
     // One more takes what is left and then more, step by step until somebody dies, for what counts as
     // available is a guess.
     let last = mib.saturating_sub(200 + large + 60);
     let steps = "wait hold=10M say=step ".repeat(30);
-    let mut last = world.hog(&format!(
+    let mut last = world.there(&format!(
         "uid=60003 name=last hold={last}M say=there {steps} pause"
     ))?;
-    last.hear("there")?;
     for _ in 0..30 {
         if !limited.is_alive()? {
             break;

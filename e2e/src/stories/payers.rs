@@ -184,11 +184,10 @@ fn container(binaries: &Binaries) -> Result<()> {
     world.daemon.limit("60511", "100M")?;
     // Whose uid is used inside, and who never did anything.
     world.daemon.limit("60557", "100M")?;
-    let mut hog = world.hog(
+    let mut hog = world.there(
         "uid=60511 userns say=there wait uid=8 hold=30M say=inside wait userns hold=30M say=deeper \
          wait hold=200M pause",
     )?;
-    hog.hear("there")?;
     map_users(hog.pid(), 60511, 60550)?;
     hog.go_on()?;
     hog.hear("inside")?;
@@ -215,8 +214,7 @@ fn zombies(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "zombies", "")?;
     world.daemon.start()?;
     world.daemon.limit("60512", "500M")?;
-    let mut hog = world.hog("uid=60512 zombies=40:4M say=there pause")?;
-    hog.hear("there")?;
+    let hog = world.there("uid=60512 zombies=40:4M say=there pause")?;
     let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", hog.pid()))
         .context("its children")?;
     ensure!(children.split_whitespace().count() == 40, "{children:?}");

@@ -356,8 +356,7 @@ fn whole_machine(binaries: &Binaries) -> Result<()> {
 fn hidden(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(&binaries.under_unit(), "hidden", "")?;
     world.daemon.start()?;
-    let mut hog = world.hog("uid=60401 hold=4M say=there pause")?;
-    hog.hear("there")?;
+    let _hog = world.there("uid=60401 hold=4M say=there pause")?;
     let output = world.bursar(&["physpages"]).output()?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text);
@@ -384,8 +383,7 @@ fn own_only(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "ownpages", "")?;
     start(&mut world)?;
     fs::set_permissions(world.directory(), fs::Permissions::from_mode(0o755))?;
-    let mut hog = world.hog("uid=60401 hold=4M say=there pause")?;
-    hog.hear("there")?;
+    let _hog = world.there("uid=60401 hold=4M say=there pause")?;
     let as_user = |arguments: &[&str]| -> Result<(i32, String)> {
         let output = world
             .bursar(arguments)

@@ -5,7 +5,6 @@
 use anyhow::{Result, ensure};
 use bursar_model::EventKind;
 
-use crate::hog::Hog;
 use crate::proc::counted_bytes;
 use crate::runner::{Place, Story};
 use crate::wait::until;
@@ -50,22 +49,16 @@ pub(super) const STORIES: &[Story] = &[
     },
 ];
 
-fn there(world: &World, script: &str) -> Result<Hog> {
-    let mut hog = world.hog(script)?;
-    hog.hear("there")?;
-    Ok(hog)
-}
-
 fn as_proc_says(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "proc", "")?;
     world.daemon.start()?;
     world.daemon.limit("60001", "500M")?;
     let hogs = [
-        there(&world, "uid=60001 hold=37M say=there pause")?,
-        there(&world, "uid=60001 hold=5M shm=11M say=there pause")?,
-        there(&world, "uid=60001 reserve=10G hold=1M say=there pause")?,
-        there(&world, "uid=60001 hold=20M drop hold=3M say=there pause")?,
-        there(&world, "uid=60001 hold=8M exec hold=2M say=there pause")?,
+        world.there("uid=60001 hold=37M say=there pause")?,
+        world.there("uid=60001 hold=5M shm=11M say=there pause")?,
+        world.there("uid=60001 reserve=10G hold=1M say=there pause")?,
+        world.there("uid=60001 hold=20M drop hold=3M say=there pause")?,
+        world.there("uid=60001 hold=8M exec hold=2M say=there pause")?,
     ];
     let expected = hogs
         .iter()
@@ -111,10 +104,8 @@ fn uid_change(binaries: &Binaries) -> Result<()> {
     world.daemon.start()?;
     world.daemon.limit("60001", "64M")?;
     // Root's so far, and nobody's business; then Alice's, without exec.
-    let mut hog = there(
-        &world,
-        "hold=30M say=there wait uid=60001 hold=2M say=hers wait hold=60M pause",
-    )?;
+    let mut hog =
+        world.there("hold=30M say=there wait uid=60001 hold=2M say=hers wait hold=60M pause")?;
     ensure!(world.daemon.memory("60001")?.held.get() == 0);
     hog.go_on()?;
     hog.hear("hers")?;
@@ -129,10 +120,7 @@ fn user_namespace(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "userns", "")?;
     world.daemon.start()?;
     world.daemon.limit("60001", "64M")?;
-    let mut hog = there(
-        &world,
-        "uid=60001 userns hold=20M say=there wait hold=100M pause",
-    )?;
+    let mut hog = world.there("uid=60001 userns hold=20M say=there wait hold=100M pause")?;
     until("the owner being charged", || {
         Ok((world.daemon.memory("60001")?.held.get() >= 20 << 20).then_some(()))
     })?;
@@ -144,10 +132,7 @@ fn dead_leader(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "leader", "")?;
     world.daemon.start()?;
     world.daemon.limit("60001", "64M")?;
-    let mut hog = there(
-        &world,
-        "uid=60001 leader-exits hold=20M say=there wait hold=100M pause",
-    )?;
+    let mut hog = world.there("uid=60001 leader-exits hold=20M say=there wait hold=100M pause")?;
     let held = world.daemon.memory("60001")?.held.get();
     ensure!(held >= 20 << 20, "{held} bytes");
     hog.go_on()?;
@@ -166,10 +151,7 @@ fn twins(binaries: &Binaries) -> Result<()> {
     world.daemon.start()?;
     world.daemon.limit("60001", "64M")?;
     // Counted once, although two processes have it.
-    let mut hog = there(
-        &world,
-        "uid=60001 twin hold=40M say=there wait hold=100M pause",
-    )?;
+    let mut hog = world.there("uid=60001 twin hold=40M say=there wait hold=100M pause")?;
     let held = world.daemon.memory("60001")?.held.get();
     ensure!(
         (40 << 20..60 << 20).contains(&held),
@@ -187,7 +169,7 @@ fn exempt(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "exempt", "")?;
     world.daemon.start()?;
     world.daemon.limit("60001", "100M")?;
-    let mut exempt = there(&world, "untouchable uid=60001 hold=70M say=there pause")?;
+    let mut exempt = world.there("untouchable uid=60001 hold=70M say=there pause")?;
     let mut other = world.hog("uid=60001 hold=60M pause")?;
     other.expect_killed()?;
     exempt.expect_alive("the exempt one")?;

@@ -154,12 +154,6 @@ fn kill_one(world: &World, pid: u32) -> Result<(i32, Value)> {
     Ok((code, one))
 }
 
-fn there(world: &World, script: &str) -> Result<Hog> {
-    let mut hog = world.hog(script)?;
-    hog.hear("there")?;
-    Ok(hog)
-}
-
 /// It is said to be dead, at least so many MiB are back, and this was found.
 fn expect_back(said: &Value, mib: u64, found: &str) -> Result<()> {
     ensure!(said["killed"] == true, "{said}");
@@ -175,7 +169,7 @@ fn expect_back(said: &Value, mib: u64, found: &str) -> Result<()> {
 
 fn plain(binaries: &Binaries) -> Result<()> {
     let world = World::new(binaries, "rplain", "")?;
-    let mut hog = there(&world, &format!("uid={USER} hold=64M say=there pause"))?;
+    let mut hog = world.there(&format!("uid={USER} hold=64M say=there pause"))?;
     let (code, said) = kill_one(&world, hog.pid())?;
     ensure!(code == 0, "{said}");
     expect_back(&said, 64, "")?;
@@ -188,7 +182,7 @@ fn plain(binaries: &Binaries) -> Result<()> {
 
 fn stopped(binaries: &Binaries) -> Result<()> {
     let world = World::new(binaries, "rstop", "")?;
-    let mut hog = there(&world, &format!("uid={USER} hold=64M say=there pause"))?;
+    let mut hog = world.there(&format!("uid={USER} hold=64M say=there pause"))?;
     let pid = hog.pid();
     send(pid, libc::SIGSTOP)?;
     until("its being stopped", || {
@@ -205,7 +199,7 @@ fn stopped(binaries: &Binaries) -> Result<()> {
 fn frozen(binaries: &Binaries) -> Result<()> {
     let world = World::new(binaries, "rfrozen", "")?;
     let freezer = Freezer::new()?;
-    let mut hog = there(&world, &format!("uid={USER} hold=64M say=there pause"))?;
+    let mut hog = world.there(&format!("uid={USER} hold=64M say=there pause"))?;
     freezer.freeze(hog.pid())?;
     let (code, said) = kill_one(&world, hog.pid())?;
     ensure!(code == 0, "{said}");
@@ -216,7 +210,7 @@ fn frozen(binaries: &Binaries) -> Result<()> {
 
 fn locked(binaries: &Binaries) -> Result<()> {
     let world = World::new(binaries, "rlock", "")?;
-    let mut hog = there(&world, &format!("lock=64M uid={USER} say=there pause"))?;
+    let mut hog = world.there(&format!("lock=64M uid={USER} say=there pause"))?;
     let (code, said) = kill_one(&world, hog.pid())?;
     ensure!(code == 0, "{said}");
     expect_back(&said, 64, "mlocked")?;
@@ -247,7 +241,7 @@ impl Drop for Seized {
 /// One that would stop at its exit with all its memory.
 fn traced(binaries: &Binaries) -> Result<()> {
     let world = World::new(binaries, "rtrace", "")?;
-    let mut hog = there(&world, &format!("uid={USER} hold=64M say=there pause"))?;
+    let mut hog = world.there(&format!("uid={USER} hold=64M say=there pause"))?;
     let seized = Seized::new(hog.pid())?;
     let (code, said) = kill_one(&world, hog.pid())?;
     drop(seized);
@@ -259,7 +253,7 @@ fn traced(binaries: &Binaries) -> Result<()> {
 /// One whose exit a debugger holds: its memory is back, itself not gone.
 fn dying(binaries: &Binaries) -> Result<()> {
     let world = World::new(binaries, "rdying", "")?;
-    let mut hog = there(&world, &format!("uid={USER} hold=64M say=there pause"))?;
+    let mut hog = world.there(&format!("uid={USER} hold=64M say=there pause"))?;
     let seized = Seized::new(hog.pid())?;
     let first = kill_one(&world, hog.pid());
     let again = kill_one(&world, hog.pid());
@@ -278,10 +272,7 @@ fn dying(binaries: &Binaries) -> Result<()> {
 
 fn dead_leader(binaries: &Binaries) -> Result<()> {
     let world = World::new(binaries, "rleader", "")?;
-    let mut hog = there(
-        &world,
-        &format!("uid={USER} leader-exits hold=64M say=there pause"),
-    )?;
+    let mut hog = world.there(&format!("uid={USER} leader-exits hold=64M say=there pause"))?;
     let (code, said) = kill_one(&world, hog.pid())?;
     ensure!(code == 0, "{said}");
     expect_back(&said, 64, "dead_leader")?;
@@ -314,23 +305,22 @@ fn twin_named(world: &World, hog: &Hog) -> Result<()> {
 
 fn twin(binaries: &Binaries) -> Result<()> {
     let world = World::new(binaries, "rtwin", "")?;
-    let hog = there(&world, &format!("uid={USER} hold=64M twin say=there pause"))?;
+    let hog = world.there(&format!("uid={USER} hold=64M twin say=there pause"))?;
     twin_named(&world, &hog)
 }
 
 fn vfork(binaries: &Binaries) -> Result<()> {
     let world = World::new(binaries, "rvfork", "")?;
-    let hog = there(&world, &format!("uid={USER} hold=64M say=there vfork-wait"))?;
+    let hog = world.there(&format!("uid={USER} hold=64M say=there vfork-wait"))?;
     twin_named(&world, &hog)
 }
 
 fn shared(binaries: &Binaries) -> Result<()> {
     let world = World::new(binaries, "rshm", "")?;
     // The child maps what its parent mapped.
-    let hog = there(
-        &world,
-        &format!("uid={USER} hold=20M shm=32M fork=1 say=there pause"),
-    )?;
+    let hog = world.there(&format!(
+        "uid={USER} hold=20M shm=32M fork=1 say=there pause"
+    ))?;
     let child = until("its child", || Ok(children_of(hog.pid())?.first().copied()))?;
     let (code, said) = kill_one(&world, child)?;
     ensure!(code == 0, "{said}");
@@ -340,18 +330,15 @@ fn shared(binaries: &Binaries) -> Result<()> {
     );
     // A forked child has not touched it: so its parent is next, whose memory nobody else has then.
     let pids = format!("uid={USER} shm=32M twin say=there pause");
-    let two = there(&world, &pids)?;
+    let two = world.there(&pids)?;
     drop(two);
     let segment = Path::new("/dev/shm").join(format!("bursar-e2e-{}", std::process::id()));
     fs::write(&segment, vec![1_u8; 16 << 20])?;
     let map = |name: &str| {
-        there(
-            &world,
-            &format!(
-                "map={} name={name} uid={USER} say=there pause",
-                segment.display()
-            ),
-        )
+        world.there(&format!(
+            "map={} name={name} uid={USER} say=there pause",
+            segment.display()
+        ))
     };
     let (victim, holder) = (map("victim")?, map("holder")?);
     let outcome = kill_one(&world, victim.pid());
@@ -384,11 +371,11 @@ fn zombie(binaries: &Binaries) -> Result<()> {
 
 fn graceful(binaries: &Binaries) -> Result<()> {
     let world = World::new(binaries, "rgrace", "")?;
-    let mut polite = there(&world, &format!("uid={USER} hold=32M say=there pause"))?;
+    let mut polite = world.there(&format!("uid={USER} hold=32M say=there pause"))?;
     let (code, said) = kill(&world, &["--graceful", "5s", &polite.pid().to_string()])?;
     ensure!(code == 0 && said[0]["method"] == "sigterm", "{said:?}");
     ensure!(polite.end()? == Some(libc::SIGTERM));
-    let mut deaf = there(&world, &format!("uid={USER} deaf hold=32M say=there pause"))?;
+    let mut deaf = world.there(&format!("uid={USER} deaf hold=32M say=there pause"))?;
     let (code, said) = kill(&world, &["--graceful", "200ms", &deaf.pid().to_string()])?;
     ensure!(code == 0 && said[0]["method"] != "sigterm", "{said:?}");
     deaf.expect_killed()
@@ -398,10 +385,10 @@ fn of_user(binaries: &Binaries) -> Result<()> {
     let world = World::new(binaries, "ruser", "")?;
     let user = USER + 5;
     let mut own = [
-        there(&world, &format!("uid={user} hold=8M say=there pause"))?,
-        there(&world, &format!("uid={user} hold=8M say=there pause"))?,
+        world.there(&format!("uid={user} hold=8M say=there pause"))?,
+        world.there(&format!("uid={user} hold=8M say=there pause"))?,
     ];
-    let mut other = there(&world, &format!("uid={} hold=8M say=there pause", USER + 6))?;
+    let mut other = world.there(&format!("uid={} hold=8M say=there pause", USER + 6))?;
     let mut unsure = world.bursar(&["kill", "--user", &user.to_string()]);
     let refused = unsure.stdin(std::process::Stdio::null()).output()?;
     ensure!(
@@ -460,7 +447,7 @@ fn graceful_account(binaries: &Binaries) -> Result<()> {
         ),
     )?;
     world.daemon.start()?;
-    let mut small = there(&world, &format!("uid={user} hold=10M say=there pause"))?;
+    let mut small = world.there(&format!("uid={user} hold=10M say=there pause"))?;
     let mut polite = world.hog(&format!("uid={user} hold=60M pause"))?;
     ensure!(
         polite.end()? == Some(libc::SIGTERM),
@@ -501,8 +488,7 @@ fn oom_victim(binaries: &Binaries) -> Result<()> {
     let group = Path::new(root).join(format!("bursar-oom-{}", std::process::id()));
     fs::create_dir_all(&group)?;
     fs::write(group.join(limit), "32M")?;
-    let mut hog = world.hog(&format!("uid={USER} say=there wait hold=100M pause"))?;
-    hog.hear("there")?;
+    let mut hog = world.there(&format!("uid={USER} say=there wait hold=100M pause"))?;
     fs::write(group.join("cgroup.procs"), hog.pid().to_string())?;
     hog.go_on()?;
     let outcome = hog
@@ -552,10 +538,7 @@ fn uninterruptible(binaries: &Binaries) -> Result<()> {
         .into_iter()
         .find(|path| Path::new(path).exists())
         .context("the slow device has no file in /dev")?;
-    let mut hog = there(
-        &world,
-        &format!("hold=64M say=there read-device={device} pause"),
-    )?;
+    let mut hog = world.there(&format!("hold=64M say=there read-device={device} pause"))?;
     until("its sleep", || {
         Ok(fs::read_to_string(format!("/proc/{}/stat", hog.pid()))?
             .contains(") D ")
@@ -622,10 +605,7 @@ fn one_cpu(binaries: &Binaries) -> Result<()> {
     world.daemon.await_event(EventKind::Reaped, hog.pid())?;
     // Beside one who always wants the only CPU.
     let _busy = world.hog("uid=60502 churn=60000")?;
-    let mut last = there(
-        &world,
-        &format!("uid={} hold=48M say=there pause", USER + 3),
-    )?;
+    let mut last = world.there(&format!("uid={} hold=48M say=there pause", USER + 3))?;
     let put = bursar_host::sched::set_class(
         bursar_model::Pid::new(last.pid()),
         bursar_host::sched::Class::Idle,
@@ -646,13 +626,11 @@ fn beside_busy_sessions(binaries: &Binaries) -> Result<()> {
     let cpus = std::thread::available_parallelism()?.get();
     let mut loops = Vec::new();
     for uid in 60010..60010 + 2 * cpus {
-        let mut hog = world.hog(&format!("uid={uid} session say=there spin"))?;
-        hog.hear("there")?;
-        loops.push(hog);
+        loops.push(world.there(&format!("uid={uid} session say=there spin"))?);
     }
     let mut longest = Duration::ZERO;
     for _ in 0..KILLS {
-        let mut hog = there(&world, &format!("uid={USER} hold=128M say=there pause"))?;
+        let mut hog = world.there(&format!("uid={USER} hold=128M say=there pause"))?;
         let start = Instant::now();
         let (code, said) = kill_one(&world, hog.pid())?;
         ensure!(code == 0, "{said}");

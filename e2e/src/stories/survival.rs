@@ -58,8 +58,7 @@ fn holds_without_bursard(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "orphan", "")?;
     world.daemon.start()?;
     world.daemon.limit("60001", "64M")?;
-    let mut neighbour = world.hog("uid=60001 name=neighbour hold=2M say=there pause")?;
-    neighbour.hear("there")?;
+    let mut neighbour = world.there("uid=60001 name=neighbour hold=2M say=there pause")?;
     world.daemon.end(libc::SIGKILL)?;
 
     for _ in 0..3 {
@@ -86,8 +85,7 @@ fn continues(binaries: &Binaries) -> Result<()> {
     world.daemon.start()?;
     world.daemon.limit("60001", "64M")?;
     world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
-    let mut holder = world.hog("uid=60001 hold=20M say=there pause")?;
-    holder.hear("there")?;
+    let _holder = world.there("uid=60001 hold=20M say=there pause")?;
     until("the victim's memory being back", || {
         Ok((world.daemon.memory("60001")?.held.get() < 30 << 20).then_some(()))
     })?;
@@ -126,11 +124,9 @@ fn replaced(binaries: &Binaries) -> Result<()> {
     world.daemon.limit("60001", "64M")?;
     world.daemon.limit("default", "200M")?;
     world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
-    let mut holder = world.hog("uid=60001 hold=20M say=there pause")?;
-    holder.hear("there")?;
+    let mut holder = world.there("uid=60001 hold=20M say=there pause")?;
     // A user whom only the default covers has a history, too.
-    let mut other = world.hog("uid=60005 hold=30M say=there pause")?;
-    other.hear("there")?;
+    let _other = world.there("uid=60005 hold=30M say=there pause")?;
     let half_before = halves(&world)?;
     let before = world.daemon.memory("60001")?;
 
@@ -278,8 +274,7 @@ fn restarts(binaries: &Binaries) -> Result<()> {
     world.daemon.start()?;
     world.daemon.limit("60001", "64M")?;
     let mut load = world.hog("uid=60001 fork=2 forks=120000")?;
-    let mut holder = world.hog("uid=60001 hold=30M say=there pause")?;
-    holder.hear("there")?;
+    let mut holder = world.there("uid=60001 hold=30M say=there pause")?;
     world.daemon.end(libc::SIGKILL)?;
     world.daemon.start()?;
     let before = settled()?;
@@ -322,8 +317,7 @@ fn no_trace(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "trace", "on_exit = \"release\"\n")?;
     world.daemon.start()?;
     world.daemon.limit("60001", "64M")?;
-    let mut hog = world.hog("uid=60001 hold=10M say=there pause")?;
-    hog.hear("there")?;
+    let hog = world.there("uid=60001 hold=10M say=there pause")?;
     let adj = || -> Result<String> {
         Ok(
             fs::read_to_string(format!("/proc/{}/oom_score_adj", hog.pid()))?
@@ -340,8 +334,7 @@ fn no_trace(binaries: &Binaries) -> Result<()> {
     until("everything being unloaded", || {
         Ok((loaded() == before).then_some(()))
     })?;
-    let mut free = world.hog("uid=60001 hold=80M say=there")?;
-    free.hear("there")?;
+    world.there("uid=60001 hold=80M say=there")?;
     Ok(())
 }
 

@@ -56,8 +56,7 @@ fn timer_alone(binaries: &Binaries) -> Result<()> {
     let mut slowest = Duration::ZERO;
     for _ in 0..10 {
         // Crosses in one step of a few milliseconds, then stays.
-        let mut hog = world.hog("uid=60001 hold=50M say=there wait hold=30M pause")?;
-        hog.hear("there")?;
+        let mut hog = world.there("uid=60001 hold=50M say=there wait hold=30M pause")?;
         // It crosses a little after this: what is measured is an upper bound.
         let crossed = Instant::now();
         hog.go_on()?;
@@ -85,8 +84,8 @@ fn timer_without_bursard(binaries: &Binaries) -> Result<()> {
     world.daemon.limit("60001", "64M")?;
     if !kernel_is_at_least(6, 7)? {
         // Nothing tells the timer of a process that begins after bursard's end: of this one it knows.
-        let mut hog = world.hog("uid=60001 hold=20M say=there wait hold=60M churn=30000 pause")?;
-        hog.hear("there")?;
+        let mut hog =
+            world.there("uid=60001 hold=20M say=there wait hold=60M churn=30000 pause")?;
         until("its being known", || {
             Ok((world.daemon.memory("60001")?.held.get() > 0).then_some(()))
         })?;
@@ -113,10 +112,8 @@ fn user_space(binaries: &Binaries, trigger: &str, kind: TriggerKind, by: Trigger
     );
     ensure!(!status.kernel_half.attached, "{:?}", status.kernel_half);
     world.daemon.limit("60001", "64M")?;
-    let mut small = world.hog("uid=60001 exec name=small hold=10M say=there pause")?;
-    small.hear("there")?;
-    let mut stranger = world.hog("uid=60002 exec hold=100M say=there pause")?;
-    stranger.hear("there")?;
+    let mut small = world.there("uid=60001 exec name=small hold=10M say=there pause")?;
+    let mut stranger = world.there("uid=60002 exec hold=100M say=there pause")?;
     // As a login does it: the exec tells the trace trigger who it is now.
     let mut hog =
         world.hog("uid=60001 exec name=hog hold=48M say=near wait hold=250M churn=60000")?;
@@ -178,8 +175,7 @@ fn expect_sent_away(world: &World, killed: u32, by: Trigger) -> Result<()> {
     ensure!(limit.is_some_and(|it| it.get() == 64 << 20), "{limit:?}");
     world.daemon.limit("60001", "200M")?;
     // Less than half of it: the other one is the larger when they cross.
-    let mut fits = world.hog("uid=60001 hold=70M say=there pause")?;
-    fits.hear("there")?;
+    let mut fits = world.there("uid=60001 hold=70M say=there pause")?;
     fits.expect_alive("one within the limit of now")?;
     let mut hog = world.hog("uid=60001 exec hold=300M churn=60000")?;
     hog.expect_killed()?;
@@ -252,8 +248,7 @@ fn dry_run(binaries: &Binaries) -> Result<()> {
     world.daemon.start()?;
     ensure!(world.daemon.status()?.dry_run);
     world.daemon.limit("60001", "64M")?;
-    let mut hog = world.hog("uid=60001 hold=90M say=there pause")?;
-    hog.hear("there")?;
+    let mut hog = world.there("uid=60001 hold=90M say=there pause")?;
     let event = world.daemon.await_event(EventKind::WouldKill, hog.pid())?;
     ensure!(
         event.victim_bytes.is_some_and(|it| it.get() > 64 << 20),
