@@ -136,13 +136,7 @@ fn weigh(proc: &Proc, pid: Pid, pays: &impl Fn(Pid, Uid) -> bool) -> Option<(Wei
         return None;
     }
     let memory = status.memory?;
-    let adj = proc
-        .process(pid)
-        .ok()
-        .flatten()?
-        .oom_score_adj()
-        .ok()
-        .flatten()?;
+    let adj = proc.oom_score_adj(pid).ok().flatten()?;
     let held = memory.rss_anon.saturating_add(memory.rss_shmem);
     let weighed = Weighed {
         pid,

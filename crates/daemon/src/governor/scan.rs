@@ -164,14 +164,7 @@ impl Scan {
         let (id, _) = self.payers.of(status.uid)?;
         let memory = status.memory?;
         let stat = self.proc.stat(pid).ok().flatten()?;
-        let adj = self
-            .proc
-            .process(pid)
-            .ok()
-            .flatten()?
-            .oom_score_adj()
-            .ok()
-            .flatten()?;
+        let adj = self.proc.oom_score_adj(pid).ok().flatten()?;
         let is_condemned = self.condemned.contains_key(&(pid, stat.start));
         let seen = Seen {
             uid: status.uid,

@@ -115,6 +115,15 @@ impl Proc {
         self.parsed(&format!("{pid}/comm"), |bytes| Ok(Comm::from_file(bytes)))
     }
 
+    /// How the kernel's OOM killer prefers it, −1000 (never) to 1000 (first).
+    ///
+    /// # Errors
+    /// When it cannot be read or understood.
+    pub fn oom_score_adj(&self, pid: Pid) -> Result<Option<i16>, HostError> {
+        self.process(pid)?
+            .map_or(Ok(None), |process| process.oom_score_adj())
+    }
+
     /// A hold on a process's directory: what is read or written through it concerns that process even
     /// when its number has gone to another one.
     ///
