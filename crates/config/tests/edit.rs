@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `limits.toml` changed and written: nothing is lost but what was to go.
 
+mod written;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File, FileTimes};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -10,23 +12,7 @@ use std::time::{Duration, SystemTime};
 use bursar_config::{ConfigError, Limits};
 use bursar_model::{BoundsSpec, Bytes, Percent, Resource, RowBounds, SizeSpec, Uid, Who};
 use proptest::prelude::*;
-
-fn parse(text: &str) -> Limits {
-    Limits::parse(text, Path::new("/l.toml")).unwrap()
-}
-
-fn who(text: &str) -> Who {
-    text.parse().unwrap()
-}
-
-fn spec(limit: &str, notice: Option<&str>, barrier: Option<&str>) -> BoundsSpec {
-    let size = |text: &str| text.parse().unwrap();
-    BoundsSpec {
-        limit: size(limit),
-        notice: notice.map(size),
-        barrier: barrier.map(size),
-    }
-}
+use written::{parse, spec, who};
 
 fn of(limit: &str) -> BoundsSpec {
     spec(limit, None, None)

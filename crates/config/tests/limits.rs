@@ -1,33 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `limits.toml` read: what it means, what is refused and with which words, what `bursar check` says.
 
+mod written;
+
 use std::path::Path;
 
 use bursar_config::{ConfigError, Limits, Severity, check};
-use bursar_model::{BoundsSpec, Bytes, Who};
+use bursar_model::Bytes;
 use proptest::prelude::*;
-
-fn parse(text: &str) -> Limits {
-    Limits::parse(text, Path::new("/l.toml")).unwrap()
-}
+use written::{parse, spec, who};
 
 fn errors(text: &str) -> Vec<String> {
     match Limits::parse(text, Path::new("/l.toml")).unwrap_err() {
         ConfigError::Invalid(findings) => findings.iter().map(ToString::to_string).collect(),
         other => panic!("{other}"),
-    }
-}
-
-fn who(text: &str) -> Who {
-    text.parse().unwrap()
-}
-
-fn spec(limit: &str, notice: Option<&str>, barrier: Option<&str>) -> BoundsSpec {
-    let size = |text: &str| text.parse().unwrap();
-    BoundsSpec {
-        limit: size(limit),
-        notice: notice.map(size),
-        barrier: barrier.map(size),
     }
 }
 
