@@ -40,11 +40,7 @@ impl Feedback {
 
     /// Looks at a sample.
     pub fn look(&mut self, sample: &Sample) -> Verdict {
-        let mut forecast = Forecast {
-            free: sample.free(),
-            low: sample.sum(|zone| zone.low),
-            ..Forecast::default()
-        };
+        let mut forecast = Forecast::begun(sample);
         let Some((at, counters)) = self.last else {
             self.last = Some((sample.at.get(), sample.counters));
             return Verdict::leave(Reason::TooFewSamples, forecast);

@@ -183,11 +183,7 @@ impl Stock {
     /// Looks at a sample.
     pub fn look(&mut self, sample: &Sample) -> Verdict {
         let at = sample.at.get();
-        let mut forecast = Forecast {
-            free: sample.free(),
-            low: sample.sum(|zone| zone.low),
-            ..Forecast::default()
-        };
+        let mut forecast = Forecast::begun(sample);
         let change = self
             .last
             .and_then(|(at, counters)| Change::between((at, &counters), sample));

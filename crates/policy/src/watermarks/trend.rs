@@ -64,11 +64,7 @@ impl Trend {
 
     /// Looks at a sample; those that come before a second is over are left out.
     pub fn look(&mut self, sample: &Sample) -> Verdict {
-        let mut forecast = Forecast {
-            free: sample.free(),
-            low: sample.sum(|zone| zone.low),
-            ..Forecast::default()
-        };
+        let mut forecast = Forecast::begun(sample);
         if let Some((at, counters)) = self.last {
             if sample.at.get().saturating_sub(at) < EVERY_NS {
                 return Verdict::leave(Reason::Enough, forecast);

@@ -2,6 +2,8 @@
 //! What a model says: what to do, why, and what it expects. Numbers only, so that nothing is allocated
 //! where decisions are made; words come later (words.rs).
 
+use super::sample::Sample;
+
 /// What a model wants of the machine.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Verdict {
@@ -62,6 +64,17 @@ pub struct Forecast {
     pub stalls: u64,
     /// The order that is running out, where one is.
     pub order: Option<u8>,
+}
+
+impl Forecast {
+    /// What a sample says by itself; what is expected is still to come.
+    pub(super) fn begun(sample: &Sample) -> Self {
+        Self {
+            free: sample.free(),
+            low: sample.sum(|zone| zone.low),
+            ..Self::default()
+        }
+    }
 }
 
 impl Verdict {
