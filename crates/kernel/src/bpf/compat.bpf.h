@@ -268,4 +268,22 @@ static __always_inline void read_call(struct call *call)
 #endif
 }
 
+/* 6.9: cb12fd8e0dab "pidfd: add pidfs". Each struct pid has a number that is not given twice, its pidfd's
+ * inode's. */
+struct pid___numbered {
+	__u64 ino;
+} __attribute__((preserve_access_index));
+
+struct task_struct___numbered {
+	struct pid___numbered *thread_pid;
+} __attribute__((preserve_access_index));
+
+static __always_inline __u64 pidfs_number(__u64 task)
+{
+	if (!bpf_core_field_exists(((struct pid___numbered *)0)->ino))
+		return 0;
+	return FAR_READ(FAR_READ(task, struct task_struct___numbered, thread_pid), struct pid___numbered,
+			ino);
+}
+
 #endif /* BURSAR_COMPAT_BPF_H */
