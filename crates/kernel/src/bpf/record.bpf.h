@@ -166,12 +166,15 @@ static __always_inline enum mm_state close_record(struct ledger_state *state, __
 }
 
 /* By who does not own the address space: it may have ended meanwhile, and what is written down after
- * its record was closed would stay. */
-static __always_inline void book_far(struct mm_record *record, struct account *account, __u64 mm)
+ * its record was closed would stay. A global function: verified once, not in each state of its callers. */
+__noinline int book_far(struct mm_record *record, struct account *account, __u64 mm)
 {
+	if (!record || !account)
+		return 0;
 	book(record, account);
 	if (*(volatile __u64 *)&record->mm != mm)
 		withdraw(record, account);
+	return 0;
 }
 
 /* Opens a record; NOBODY when there is no room. Every field is set before the index shows it. */

@@ -35,6 +35,7 @@ struct walk {
 	__s64 shmem;		/* RssShmem of all address spaces, the dying included */
 	__u64 marked_ns;
 	__u64 own_mm;
+	__u64 owner;		/* of the memory that is being weighed */
 	__u32 counts_files;	/* it is files that are too many: who keeps them? */
 	__u32 descriptors;	/* that may still be looked at */
 	struct event event;
