@@ -81,12 +81,19 @@ pub(crate) trait Governor: Holdings {
     /// All accounts.
     fn readings(&self) -> Vec<Reading>;
 
-    /// What accounts would hold now, exactly, if these users paid into them and nobody else. Whatever has
-    /// to be opened for the question is closed again.
+    /// What accounts would hold now, exactly, if these users paid into them and nobody else, with what
+    /// theirs hold who have entered an account that is `closing`. Whatever has to be opened for the question
+    /// is closed again.
     fn measure(
         &mut self,
         prospects: &BTreeMap<AccountId, BTreeSet<Uid>>,
+        closing: &BTreeSet<AccountId>,
     ) -> Result<BTreeMap<AccountId, Bytes>>;
+
+    /// The users whose processes have entered these accounts.
+    fn entrants(&mut self, _accounts: &BTreeSet<AccountId>) -> Result<BTreeSet<Uid>> {
+        Ok(BTreeSet::new())
+    }
 
     /// Counts anew, now; what follows from it is for [`Self::drain`].
     fn recount(&mut self) -> Result<()> {

@@ -91,6 +91,11 @@ impl Recorder {
         let mut event = Event::new(kind);
         event.account = account;
         event.reason = Some(reason);
+        self.tell(event)
+    }
+
+    /// An event of this moment.
+    pub(crate) fn tell(&mut self, event: Event) -> Event {
         self.record(event, clock::monotonic())
     }
 
@@ -550,6 +555,14 @@ fn log(event: &Event) {
             "refused: {reason}"
         ),
         EventKind::Notice => tracing::info!(account, uid, "notice: {reason}"),
+        EventKind::LimitChanged if event.overcommit.is_some() => tracing::warn!(
+            account,
+            uid,
+            held = event.held.map(Bytes::get),
+            limit = event.limit.map(Bytes::get),
+            "{account} is over by {}: {reason}",
+            event.overcommit.unwrap_or_default()
+        ),
         kind => tracing::info!(account, event = ?kind, "{reason}"),
     }
 }

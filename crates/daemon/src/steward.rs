@@ -2,6 +2,7 @@
 //! The daemon's parts together, and what it does when something happens: observe (governor) → decide
 //! (already done, or bursar-policy) → act (executioner, reaper, chores) → record.
 
+mod over;
 mod remarks;
 mod victims;
 
@@ -34,6 +35,8 @@ use crate::reservations::{Denied, Reservations};
 use crate::roster::Roster;
 use crate::scope::{Payers, Scope};
 use crate::watermarks::Watermarks;
+
+pub(crate) use over::Over;
 
 /// Users of a shared account who are told; more would be a broadcast.
 const MOST_TOLD: usize = 64;
@@ -343,9 +346,11 @@ impl Steward {
         self.physpages_counted()?.order(Order { payers, entered })
     }
 
-    /// Reads the limits again; the old ones stay when the new ones are wrong or do not fit.
+    /// Reads the limits again; the old ones stay when the new ones are wrong or do not fit. Whoever wrote
+    /// them down cannot be asked whether he means it, so they are put in force.
     pub(crate) fn reload(&mut self) -> Result<()> {
         let (limits, plan) = self.roster.read_again()?;
+        self.announce(&plan);
         self.adopt(limits, plan)?;
         let count = self.roster.limits().len();
         self.note(
@@ -365,6 +370,7 @@ impl Steward {
         let plan = self.roster.plan_with(&limits);
         let is_other = plan != *self.roster.plan();
         let count = limits.len();
+        self.announce(&plan);
         match self.adopt(limits, plan) {
             Ok(()) if is_other => self.note(
                 EventKind::Reloaded,

@@ -33,6 +33,15 @@ pub struct PageBounds {
     pub measure: Measure,
 }
 
+/// Whose a part of what an account holds is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Part {
+    /// A user's who pays into it.
+    Of(Uid),
+    /// A user's, in processes that have entered it.
+    Entered(Uid),
+}
+
 /// What an account remembers beyond its processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct History {
@@ -449,13 +458,12 @@ impl Books {
         self.close_accounts(&BTreeSet::from([slot]))
     }
 
-    /// What each user's living processes hold of some accounts, as of their last event or re-sum; who has
-    /// entered one has its number.
+    /// What each user's living processes hold of some accounts, as of their last event or re-sum.
     ///
     /// # Errors
     /// When the map cannot be read.
-    pub fn parts(&self, slots: &BTreeSet<Slot>) -> Result<BTreeMap<(Slot, Uid), Pages>, Error> {
-        let mut parts: BTreeMap<(Slot, Uid), i64> = BTreeMap::new();
+    pub fn parts(&self, slots: &BTreeSet<Slot>) -> Result<BTreeMap<(Slot, Part), Pages>, Error> {
+        let mut parts: BTreeMap<(Slot, Part), i64> = BTreeMap::new();
         let high_water = self.high_water.get(0).map_or(0, |it| it.mm_high_water);
         for index in (0..high_water).take_while(|_| !slots.is_empty()) {
             let value = self
@@ -470,10 +478,13 @@ impl Books {
                 continue;
             }
             // payer.bpf.h: in place of a namespace's address, the number of the account entered.
-            let entered = u32::try_from(record.user_ns).ok().filter(|&it| it != 0);
-            let part = parts
-                .entry((slot, Uid::new(entered.unwrap_or(record.uid))))
-                .or_default();
+            let has_entered = u32::try_from(record.user_ns).is_ok_and(|it| it != 0);
+            let user = Uid::new(record.uid);
+            let whose = match has_entered {
+                true => Part::Entered(user),
+                false => Part::Of(user),
+            };
+            let part = parts.entry((slot, whose)).or_default();
             *part = part.saturating_add(record.booked_pages);
         }
         Ok(parts

@@ -30,7 +30,7 @@ mod support;
 mod survey;
 
 pub use bills::{Bills, Enforcement, RowReading, Wanted};
-pub use books::{AccountReading, Books, Corrected, History, PageBounds, Slot};
+pub use books::{AccountReading, Books, Corrected, History, PageBounds, Part, Slot};
 pub use dirty::{DirtyFacts, DirtyMode, DirtyPages, DirtySum};
 pub use error::Error;
 pub use facts::Facts;

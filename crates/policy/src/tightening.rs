@@ -30,12 +30,20 @@ impl Plan {
         accounts.flat_map(|it| it.payers.iter().copied()).collect()
     }
 
+    /// The shared accounts of `old` that are none here: whoever has entered one pays for himself again.
+    pub fn closes(&self, old: &Self) -> BTreeSet<AccountId> {
+        let shared = old.accounts.keys().filter(|id| id.uid().is_none());
+        let gone = shared.filter(|id| !self.accounts.contains_key(id));
+        gone.copied().collect()
+    }
+
     /// The accounts that this plan makes tighter than `old` did. `ordinary`: whom `default` covers, as far
-    /// as they could be concerned.
+    /// as they could be concerned. `returning`: whose processes have entered an account that closes.
     pub fn tightened(
         &self,
         old: &Self,
         ordinary: &BTreeSet<Uid>,
+        returning: &BTreeSet<Uid>,
     ) -> BTreeMap<AccountId, Tightened> {
         let (old_payers, payers) = (old.payers(), self.payers());
         let before = |id: AccountId| match old.accounts.get(&id) {
@@ -59,7 +67,9 @@ impl Plan {
             .filter_map(|(id, bounds, payers)| {
                 let limit = bounds.limit()?;
                 let is_as_before = before(id).is_some_and(|(before, paid)| {
-                    !is_tighter(Some(bounds), Some(before)) && payers.is_subset(&paid)
+                    !is_tighter(Some(bounds), Some(before))
+                        && payers.is_subset(&paid)
+                        && payers.is_disjoint(returning)
                 });
                 (!is_as_before).then_some((id, Tightened { limit, payers }))
             });
@@ -110,8 +120,18 @@ mod tests {
         new: &[(&str, &str)],
         ordinary: &[u32],
     ) -> Vec<(u32, u64, Vec<u32>)> {
-        let ordinary = ordinary.iter().copied().map(Uid::new).collect();
-        let found = plan_of(new).tightened(&plan_of(old), &ordinary);
+        tightened_by(old, new, ordinary, &[])
+    }
+
+    /// The same where some have processes in an account that goes.
+    fn tightened_by(
+        old: &[(&str, &str)],
+        new: &[(&str, &str)],
+        ordinary: &[u32],
+        returning: &[u32],
+    ) -> Vec<(u32, u64, Vec<u32>)> {
+        let uids = |some: &[u32]| some.iter().copied().map(Uid::new).collect();
+        let found = plan_of(new).tightened(&plan_of(old), &uids(ordinary), &uids(returning));
         found
             .into_iter()
             .map(|(id, it)| {
@@ -177,5 +197,18 @@ mod tests {
         // to a higher one
         let new = [("default", "50M"), ("1003", "60M")];
         assert_eq!(tightened(&old, &new, &[1003, 1004]), []);
+    }
+
+    #[test]
+    fn an_account_that_goes_sends_whoever_entered_it_home() {
+        let own = [("default", "50M"), ("1001", "60M")];
+        let film = [&own[..], &[("=film", "70M")]].concat();
+        let gone = plan_of(&own).closes(&plan_of(&film));
+        let shared = AccountId::new(AccountId::FIRST_SHARED | FILM);
+        assert_eq!(gone, BTreeSet::from([shared]));
+        assert_eq!(plan_of(&film).closes(&plan_of(&film)), BTreeSet::new());
+        // By his own limit, by default's, and exempt from it.
+        let found = tightened_by(&film, &own, &[1001, 1003], &[1001, 1003, 1004]);
+        assert_eq!(found, [(1001, 60, vec![1001]), (1003, 50, vec![1003])]);
     }
 }

@@ -170,6 +170,9 @@ pub struct RowsChange {
     pub who: Who,
     /// What, in the unit of each.
     pub rows: BTreeMap<Resource, RowBounds>,
+    /// Also when a limit on memory then lies below what is held, although somebody will be killed.
+    #[serde(default)]
+    pub force: bool,
 }
 
 /// What accounts hold of each resource.

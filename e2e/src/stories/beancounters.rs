@@ -160,7 +160,11 @@ pub(super) fn limit(world: &World, who: &str, rows: &str) -> Result<Vec<String>>
         })
         .collect::<Result<_>>()?;
     let who = who.parse()?;
-    match world.daemon.ask(Ask::SetRows(RowsChange { who, rows }))? {
+    match world.daemon.ask(Ask::SetRows(RowsChange {
+        who,
+        rows,
+        force: false,
+    }))? {
         Reply::Changed { remarks } => Ok(remarks),
         other => bail!("limit set answered {other:?}"),
     }

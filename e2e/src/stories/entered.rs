@@ -8,8 +8,10 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use bursar_model::{EventKind, How, Resource};
+use bursar_protocol::Reply;
 
 use super::beancounters::{bill_of, limit};
+use super::limits::{ORDINARY, clear, expect_refused};
 use crate::hog::Hog;
 use crate::runner::{Place, Story};
 use crate::wait::until;
@@ -67,6 +69,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "an_entered_account_taken_away_leaves_its_processes_to_their_users",
         place: Place::Anywhere,
         tell: taken_away,
+    },
+    Story {
+        name: "an_entered_account_is_not_taken_away_onto_a_stricter_limit",
+        place: Place::Anywhere,
+        tell: taken_away_below_held,
     },
 ];
 
@@ -574,4 +581,46 @@ fn taken_away(binaries: &Binaries) -> Result<()> {
     hog.go_on()?;
     hog.hear("there")?;
     hog.expect_alive("one whose account is gone")
+}
+
+/// By a limit of her own, by default's where she has an account, and where nothing of hers runs outside.
+fn taken_away_below_held(binaries: &Binaries) -> Result<()> {
+    let shared = "=bursar-render";
+    for (name, who, runs_outside) in [
+        ("own", "60410", false),
+        ("bydefault", "default", true),
+        ("inonly", "default", false),
+    ] {
+        let world = stage(binaries, name, ORDINARY)?;
+        if who == "default" {
+            ensure!(matches!(
+                clear(&world, "60410", false)?,
+                Reply::Changed { .. }
+            ));
+        }
+        world.daemon.limit(who, "40M")?;
+        let mut outside = None;
+        if runs_outside {
+            let mut hog = world.hog("uid=60410 hold=20M say=there pause")?;
+            hog.hear("there")?;
+            outside = Some(hog);
+        }
+        let inside = if runs_outside { 30 } else { 50 };
+        let mut hog = enter(&world, ALICE, &format!("hold={inside}M say=there pause"))?;
+        hog.hear("there")?;
+        until("what was entered being charged", || {
+            Ok((held(&world, shared)? >= inside * MIB).then_some(()))
+        })?;
+        let refused = clear(&world, shared, false)?;
+        expect_refused(&refused, &[" holds 5", "40 MiB"]).context(name)?;
+        hog.expect_alive("one whose account was not taken away")?;
+        ensure!(held(&world, shared)? >= inside * MIB, "it is gone");
+        let reply = clear(&world, shared, true)?;
+        ensure!(matches!(reply, Reply::Changed { .. }), "{reply:?}");
+        hog.expect_killed()?;
+        if let Some(mut outside) = outside {
+            outside.expect_alive("her smaller one")?;
+        }
+    }
+    Ok(())
 }

@@ -46,6 +46,16 @@ pub(super) const STORIES: &[Story] = &[
         tell: cleared_below_held,
     },
     Story {
+        name: "a_row_is_not_taken_away_onto_a_stricter_default",
+        place: Place::Anywhere,
+        tell: row_below_held,
+    },
+    Story {
+        name: "limits_read_again_are_put_in_force_and_who_is_over_them_is_told_first",
+        place: Place::Anywhere,
+        tell: read_again,
+    },
+    Story {
         name: "a_row_alone_takes_nobody_out_of_a_shared_account",
         place: Place::Anywhere,
         tell: row_of_a_member,
@@ -152,7 +162,7 @@ fn below_held(binaries: &Binaries) -> Result<()> {
 }
 
 /// Refused because somebody would be killed at once, with these facts.
-fn expect_refused(reply: &Reply, facts: &[&str]) -> Result<()> {
+pub(super) fn expect_refused(reply: &Reply, facts: &[&str]) -> Result<()> {
     let Reply::Refused(refusal) = reply else {
         bail!("it was not refused: {reply:?}")
     };
@@ -164,13 +174,13 @@ fn expect_refused(reply: &Reply, facts: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn clear(world: &World, who: &str, force: bool) -> Result<Reply> {
+pub(super) fn clear(world: &World, who: &str, force: bool) -> Result<Reply> {
     let who = who.parse()?;
     world.daemon.ask(Ask::ClearLimit { who, force })
 }
 
 /// Of the story's users only, whoever else is at work on this machine.
-const ORDINARY: &str = "[accounts]\nuid_min = 60000\nexempt = [\"60700-2147483647\"]\n";
+pub(super) const ORDINARY: &str = "[accounts]\nuid_min = 60000\nexempt = [\"60700-2147483647\"]\n";
 
 fn first_default(binaries: &Binaries) -> Result<()> {
     for trigger in ["bpf", "poll"] {
@@ -288,20 +298,92 @@ fn cleared_below_held(binaries: &Binaries) -> Result<()> {
     hog.expect_killed()
 }
 
+fn set_processes(world: &World, who: &str, bounds: &str, force: bool) -> Result<Reply> {
+    let bounds = RowBounds::parse(Resource::Numproc, bounds)?;
+    let rows = [(Resource::Numproc, bounds)].into();
+    let who = who.parse()?;
+    world
+        .daemon
+        .ask(Ask::SetRows(RowsChange { who, rows, force }))
+}
+
+/// With its last row an entry goes, and its users pay elsewhere.
+fn row_below_held(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "row", ORDINARY)?;
+    start_with_groups(&mut world)?;
+    world.daemon.limit("default", "50M")?;
+    let is_set = |reply: Reply| matches!(reply, Reply::Changed { .. });
+    ensure!(is_set(set_processes(&world, "=film", "200", false)?));
+    let mut hog = world.hog("uid=60001 hold=80M say=there pause")?;
+    hog.hear("there")?;
+    let refused = set_processes(&world, "=film", "unlimited", false)?;
+    expect_refused(&refused, &["alice holds 8", "50 MiB"])?;
+    hog.expect_alive("one whose row was not taken away")?;
+    ensure!(is_set(set_processes(&world, "=film", "unlimited", true)?));
+    hog.expect_killed()
+}
+
+/// Whoever edits the file is not asked whether he means it; what follows is told before it happens.
+fn read_again(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "again", ORDINARY)?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "100M")?;
+    world.daemon.limit("60002", "100M")?;
+    let holding = |uid: u32, size: &str| -> Result<crate::hog::Hog> {
+        let mut hog = world.hog(&format!("uid={uid} hold={size} say=there pause"))?;
+        hog.hear("there")?;
+        Ok(hog)
+    };
+    let (mut over, mut within) = (holding(60001, "80M")?, holding(60002, "20M")?);
+    let mut by_default = holding(60003, "60M")?;
+    let limits = "[limits]\n60001 = { memory = \"50M\" }\n60002 = { memory = \"50M\" }\n\
+                  default = { memory = \"40M\" }\n";
+    fs::write(world.daemon.limits_path(), limits)?;
+    world.daemon.signal(libc::SIGHUP)?;
+    over.expect_killed()?;
+    by_default.expect_killed()?;
+    within.expect_alive("one within his new limit")?;
+    for (uid, least, limit) in [(60001, 80, 50), (60003, 60, 40)] {
+        let pid = if uid == 60001 {
+            over.pid()
+        } else {
+            by_default.pid()
+        };
+        world.daemon.await_event(EventKind::Kill, pid)?;
+        let events = world.daemon.events()?;
+        let is_told = |event: &bursar_model::Event| {
+            let by = event.overcommit.map_or(0, |it| it.get() >> 20);
+            event.event == EventKind::LimitChanged
+                && event.uid.is_some_and(|it| it.get() == uid)
+                && event.held.is_some_and(|it| it.get() >= least << 20)
+                && event.limit.is_some_and(|it| it.get() == limit << 20)
+                && (least - limit..least - limit + 8).contains(&by)
+        };
+        let is_kill = |event: &bursar_model::Event| {
+            event.event == EventKind::Kill && event.pid.is_some_and(|it| it.get() == pid)
+        };
+        let told = events.iter().position(is_told);
+        let killed = events.iter().position(is_kill);
+        ensure!(
+            told.is_some() && told < killed,
+            "{uid}: told {told:?}, killed {killed:?}: {events:#?}"
+        );
+    }
+    let told_of = |event: &bursar_model::Event| {
+        event.overcommit.is_some() && event.uid.is_some_and(|it| it.get() == 60002)
+    };
+    ensure!(!world.daemon.events()?.iter().any(told_of), "who is within");
+    let log = world.daemon.log()?;
+    ensure!(log.contains("60001 is over by 3"), "{log}");
+    Ok(())
+}
+
 /// Neither with a default, whose limit she would get instead, nor without, when she would have none.
 fn row_of_a_member(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "member", ORDINARY)?;
     start_with_groups(&mut world)?;
     world.daemon.limit("=film", "64M")?;
-    let set = |who: &str, world: &World| {
-        let rows = [(
-            Resource::Numproc,
-            RowBounds::parse(Resource::Numproc, "200")?,
-        )]
-        .into();
-        let who = who.parse()?;
-        world.daemon.ask(Ask::SetRows(RowsChange { who, rows }))
-    };
+    let set = |who: &str, world: &World| set_processes(world, who, "200", false);
     for _ in 0..2 {
         for who in ["alice", "60001"] {
             let Reply::Refused(refusal) = set(who, &world)? else {

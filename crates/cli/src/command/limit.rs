@@ -135,9 +135,9 @@ impl Set {
                 }
             }
         }
-        if size.is_none() && (notice.is_some() || barrier.is_some() || force) {
-            let message = "--notice, --barrier and --force belong to a SIZE; a beancounter has its \
-                           barrier before the colon";
+        if size.is_none() && (notice.is_some() || barrier.is_some()) {
+            let message = "--notice and --barrier belong to a SIZE; a beancounter has its barrier before \
+                           the colon";
             return Err(Failure::usage(message));
         }
         let memory = size.map(|limit| BoundsSpec {
@@ -158,6 +158,7 @@ impl Set {
             let ask = RowsChange {
                 who: who.clone(),
                 rows: rows.clone(),
+                force,
             };
             remarks.extend(change(caller, Ask::SetRows(ask))?);
         }

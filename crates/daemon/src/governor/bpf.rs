@@ -19,7 +19,7 @@ use bursar_model::{
 use bursar_policy::Plan;
 
 use super::ledger::Ledger;
-use super::prospect::Prospects;
+use super::prospect::{self, Prospects};
 use super::sentry::{Powers, Sentry, Tidings};
 use super::surveyor::{Method, Tally, send_out};
 use super::{Governor, Reading};
@@ -319,7 +319,8 @@ impl Holdings for BpfGovernor {
     fn held_now(&mut self, id: AccountId) -> Result<Bytes> {
         let Some(account) = self.find(id) else {
             let alone = BTreeMap::from([(id, id.uid().into_iter().collect())]);
-            return Ok(self.measure(&alone)?.remove(&id).unwrap_or_default());
+            let mut found = self.measure(&alone, &BTreeSet::new())?;
+            return Ok(found.remove(&id).unwrap_or_default());
         };
         Ok(account.held.to_bytes(self.page()))
     }
@@ -417,8 +418,9 @@ impl Governor for BpfGovernor {
     fn measure(
         &mut self,
         prospects: &BTreeMap<AccountId, BTreeSet<Uid>>,
+        closing: &BTreeSet<AccountId>,
     ) -> Result<BTreeMap<AccountId, Bytes>> {
-        let found = Prospects::find(self.half.books(), prospects)?;
+        let found = Prospects::find(self.half.books(), prospects, closing)?;
         let mut counted = BTreeMap::new();
         for some in found.uncounted().chunks(self.spare_slots()) {
             counted.extend(self.count_apart(some)?);
@@ -429,6 +431,15 @@ impl Governor for BpfGovernor {
         let page = self.page();
         let held = found.held(self.half.books(), &counted)?.into_iter();
         Ok(held.map(|(id, pages)| (id, pages.to_bytes(page))).collect())
+    }
+
+    fn entrants(&mut self, accounts: &BTreeSet<AccountId>) -> Result<BTreeSet<Uid>> {
+        if accounts.is_empty() || self.members_if_any().is_none() {
+            return Ok(BTreeSet::new());
+        }
+        // Whoever has entered since his last event is charged to it then.
+        self.half.resum_now()?;
+        Ok(prospect::entrants(self.half.books(), accounts)?)
     }
 
     fn members(&self) -> Option<&Members> {

@@ -68,6 +68,7 @@ impl Governor for PollGovernor {
     fn measure(
         &mut self,
         prospects: &BTreeMap<AccountId, BTreeSet<Uid>>,
+        _closing: &BTreeSet<AccountId>,
     ) -> Result<BTreeMap<AccountId, Bytes>> {
         self.scan.measure(prospects)
     }

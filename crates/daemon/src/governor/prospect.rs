@@ -4,11 +4,12 @@
 //!
 //! Nobody's account changes for it. Who has one of his own is read there; of who pays into a shared one his
 //! part is read, by his processes' records. Who pays into none is counted nowhere yet: for him the governor
-//! opens an account without bounds and closes it again.
+//! opens an account without bounds and closes it again. When an account goes, whoever has entered it pays
+//! where his user does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bursar_kernel::{Books, Error, Slot};
+use bursar_kernel::{Books, Error, Part, Slot};
 use bursar_model::{AccountId, Pages, Uid};
 
 /// Where a prospect's parts lie.
@@ -16,9 +17,9 @@ use bursar_model::{AccountId, Pages, Uid};
 struct Parts {
     whole: BTreeSet<Slot>,
     /// Of shared accounts.
-    members: BTreeSet<(Slot, Uid)>,
+    members: BTreeSet<(Slot, Part)>,
     /// Of its own account, who would not pay into it any more.
-    leavers: BTreeSet<(Slot, Uid)>,
+    leavers: BTreeSet<(Slot, Part)>,
     /// Accounts that there are none of yet.
     uncounted: BTreeSet<AccountId>,
 }
@@ -32,11 +33,18 @@ impl Prospects {
     pub(super) fn find(
         books: &Books,
         prospects: &BTreeMap<AccountId, BTreeSet<Uid>>,
+        closing: &BTreeSet<AccountId>,
     ) -> Result<Self, Error> {
         let paying: BTreeMap<Uid, Slot> = books.payers()?.into_iter().collect();
-        let found = prospects
-            .iter()
-            .map(|(&id, users)| (id, Parts::find(books, &paying, id, users)));
+        let closing = slots_of(books, closing);
+        let found = prospects.iter().map(|(&id, users)| {
+            let mut parts = Parts::find(books, &paying, id, users);
+            let entered = closing
+                .iter()
+                .flat_map(|&slot| users.iter().map(move |&uid| (slot, Part::Entered(uid))));
+            parts.members.extend(entered);
+            (id, parts)
+        });
         Ok(Self(found.collect()))
     }
 
@@ -102,7 +110,7 @@ impl Parts {
         let leaves = |uid: &Uid| *uid != number && !users.contains(uid);
         let members = paying.iter().filter(|(_, slot)| Some(**slot) == own);
         let leavers = members.filter(|(uid, _)| leaves(uid));
-        parts.leavers = leavers.map(|(&uid, &slot)| (slot, uid)).collect();
+        parts.leavers = leavers.map(|(&uid, &slot)| (slot, Part::Of(uid))).collect();
         for &uid in users {
             match paid_by(uid) {
                 Some((slot, _)) if Some(slot) == own => {}
@@ -110,7 +118,7 @@ impl Parts {
                     parts.whole.insert(slot);
                 }
                 Some((slot, _)) => {
-                    parts.members.insert((slot, uid));
+                    parts.members.insert((slot, Part::Of(uid)));
                 }
                 None => {
                     parts.uncounted.insert(AccountId::of(uid));
@@ -119,6 +127,29 @@ impl Parts {
         }
         parts
     }
+}
+
+/// Whose processes have entered these accounts.
+pub(super) fn entrants(
+    books: &Books,
+    accounts: &BTreeSet<AccountId>,
+) -> Result<BTreeSet<Uid>, Error> {
+    let parts = books.parts(&slots_of(books, accounts))?;
+    let entrants = parts.into_keys().filter_map(|(_, part)| match part {
+        Part::Entered(uid) => Some(uid),
+        Part::Of(_) => None,
+    });
+    Ok(entrants.collect())
+}
+
+fn slots_of(books: &Books, accounts: &BTreeSet<AccountId>) -> BTreeSet<Slot> {
+    if accounts.is_empty() {
+        return BTreeSet::new();
+    }
+    let open = books
+        .accounts()
+        .filter(|it| it.is_open && accounts.contains(&it.id));
+    open.map(|it| it.slot).collect()
 }
 
 fn sum(some: impl Iterator<Item = Pages>) -> u64 {

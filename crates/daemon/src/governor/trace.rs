@@ -281,6 +281,7 @@ impl Governor for TraceGovernor {
     fn measure(
         &mut self,
         prospects: &BTreeMap<AccountId, BTreeSet<Uid>>,
+        _closing: &BTreeSet<AccountId>,
     ) -> Result<BTreeMap<AccountId, Bytes>> {
         self.scan.measure(prospects)
     }

@@ -8,7 +8,7 @@ use bursar_model::{AccountId, Bill, Bytes, EventKind, Resource, SizeSpec, Uid, W
 use bursar_policy::Utilisation;
 use bursar_protocol::{ErrorKind, Refusal, Reply, RowsChange, UtilisationReport};
 
-use super::limits::{config_refusal, put_in_force, remarks_on};
+use super::limits::{config_refusal, put_in_force, remarks_on, unless_over};
 use super::{Answer, accounts_meant, only_root, permit, refusal, rows_of, uid_meant};
 use crate::beancounters::note_on;
 use crate::control::Asker;
@@ -135,7 +135,7 @@ fn utilisation(bills: &[Bill], ram: Bytes, swap: Bytes) -> UtilisationReport {
 /// Sets bounds on rows of a bill.
 pub(super) fn set(steward: &mut Steward, uid: Uid, change: RowsChange) -> Answer {
     only_root(uid, "set limits")?;
-    let RowsChange { who, rows } = change;
+    let RowsChange { who, rows, force } = change;
     if rows.is_empty() || rows.contains_key(&Resource::Memory) {
         let message = "name beancounters and their bounds; memory is set by its SIZE";
         return Err(refusal(ErrorKind::BadRequest, message));
@@ -173,6 +173,14 @@ pub(super) fn set(steward: &mut Steward, uid: Uid, change: RowsChange) -> Answer
         .set_rows(&who, &rows)
         .map_err(|error| config_refusal(&error))?;
     let plan = steward.roster.plan_with(&limits);
+    if !force {
+        // An entry that comes or goes with its rows moves its users to another limit on memory.
+        unless_over(steward, &plan, |limit| {
+            let remedy = "it would kill at once; wait, raise that limit first";
+            let what = format!("the limit on memory of {limit} that holds with this change");
+            (what, remedy)
+        })?;
+    }
     put_in_force(steward, limits, plan)?;
     let said: Vec<String> = rows
         .iter()

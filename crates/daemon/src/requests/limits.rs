@@ -7,8 +7,7 @@ use bursar_policy::Plan;
 use bursar_protocol::{ErrorKind, LimitChange, LimitEntry, Refusal, Reply};
 
 use super::{Answer, only_root, refusal};
-use crate::scope::present;
-use crate::steward::Steward;
+use crate::steward::{Over, Steward};
 
 /// Names of one limit's accounts in a reply.
 const NAMES_SHOWN: usize = 100;
@@ -76,66 +75,32 @@ pub(super) fn config_refusal(error: &ConfigError) -> Refusal {
     refusal(kind, error.to_string())
 }
 
-/// An account that a changed plan would put over its limit.
-struct Over {
-    name: String,
-    held: Bytes,
-    limit: Bytes,
-    /// Further ones.
-    others: usize,
-}
-
-impl Over {
-    fn others(&self) -> String {
-        match self.others {
-            0 => String::new(),
-            1 => ", and one more account is over its".to_owned(),
-            count => format!(", and {count} more accounts are over theirs"),
-        }
-    }
-}
-
-/// Who would have somebody killed at once if this plan were put in force: whose account it makes tighter,
-/// with what is held now by all who will pay into it.
-fn too_low(steward: &mut Steward, new: &Plan) -> Result<Option<Over>, Refusal> {
+/// A plan that would have somebody killed at once is refused; `words`: what is too low, and what to do.
+pub(super) fn unless_over(
+    steward: &mut Steward,
+    plan: &Plan,
+    words: impl Fn(Bytes) -> (String, &'static str),
+) -> Result<(), Refusal> {
     let failed = |error: anyhow::Error| refusal(ErrorKind::Failed, format!("{error:#}"));
-    let old = steward.roster.plan();
-    let mut ordinary = old.payers();
-    if new.lowers_default(old) {
-        ordinary.extend(present(steward.proc()).map_err(|error| failed(error.into()))?);
-    }
-    ordinary.retain(|&uid| steward.scope.covers(uid));
-    let tightened = new.tightened(old, &ordinary);
-    if tightened.is_empty() {
-        return Ok(None);
-    }
-    let prospects = tightened
-        .iter()
-        .map(|(&id, it)| (id, it.payers.clone()))
-        .collect();
-    let held = steward.governor.measure(&prospects).map_err(failed)?;
-    let over: Vec<(AccountId, Bytes, Bytes)> = held
-        .into_iter()
-        .filter_map(|(id, held)| {
-            let limit = tightened.get(&id)?.limit;
-            (held > limit).then_some((id, held, limit))
-        })
-        .collect();
-    // The one that is furthest over, for that is what has to be chosen anew.
-    let worst = over.iter().max_by_key(|(_, held, _)| *held);
-    let Some(&(id, held, limit)) = worst else {
-        return Ok(None);
+    let over = steward.over_at_once(plan).map_err(failed)?;
+    let Some(Over {
+        name, held, limit, ..
+    }) = over.first()
+    else {
+        return Ok(());
     };
-    let name = match new.accounts.get(&id) {
-        Some(planned) if id.uid().is_none() => planned.who.to_string(),
-        _ => steward.roster.name_of(id).0,
+    let others = match over.len() {
+        1 => String::new(),
+        2 => ", and one more account is over its".to_owned(),
+        count => format!(
+            ", and {} more accounts are over theirs",
+            count.saturating_sub(1)
+        ),
     };
-    Ok(Some(Over {
-        name,
-        held,
-        limit,
-        others: over.len().saturating_sub(1),
-    }))
+    let (what, remedy) = words(*limit);
+    let message =
+        format!("{name} holds {held} now, more than {what}{others}: {remedy}, or add --force");
+    Err(refusal(ErrorKind::Refused, message))
 }
 
 pub(super) fn set(steward: &mut Steward, uid: Uid, change: LimitChange) -> Answer {
@@ -149,16 +114,11 @@ pub(super) fn set(steward: &mut Steward, uid: Uid, change: LimitChange) -> Answe
         .set(&who, memory)
         .map_err(|error| config_refusal(&error))?;
     let plan = steward.roster.plan_with(&limits);
-    if !force && let Some(over) = too_low(steward, &plan)? {
-        let Over {
-            name, held, limit, ..
-        } = &over;
-        let message = format!(
-            "{name} holds {held} now, more than the new limit of {limit}{}: setting it would kill at once; \
-             wait, choose a larger limit, or add --force",
-            over.others()
-        );
-        return Err(refusal(ErrorKind::Refused, message));
+    if !force {
+        unless_over(steward, &plan, |limit| {
+            let remedy = "setting it would kill at once; wait, choose a larger limit";
+            (format!("the new limit of {limit}"), remedy)
+        })?;
     }
     put_in_force(steward, limits, plan)?;
     let limit = bounds
@@ -184,16 +144,12 @@ pub(super) fn clear(steward: &mut Steward, uid: Uid, who: &Who, force: bool) -> 
         ));
     }
     let plan = steward.roster.plan_with(&limits);
-    if !force && let Some(over) = too_low(steward, &plan)? {
-        let Over {
-            name, held, limit, ..
-        } = &over;
-        let message = format!(
-            "{name} holds {held} now, more than the limit of {limit} that holds without this one{}: \
-             clearing it would kill at once; wait, raise the other limit first, or add --force",
-            over.others()
-        );
-        return Err(refusal(ErrorKind::Refused, message));
+    if !force {
+        unless_over(steward, &plan, |limit| {
+            let remedy = "clearing it would kill at once; wait, raise the other limit first";
+            let what = format!("the limit of {limit} that holds without this one");
+            (what, remedy)
+        })?;
     }
     put_in_force(steward, limits, plan)?;
     steward.note(
