@@ -217,6 +217,7 @@ fn limits_are_cleared_and_shown() {
     let entry = LimitEntry {
         who: "alice".parse().unwrap(),
         memory: BoundsSpec::of_limit("512M".parse().unwrap()),
+        is_silent: false,
         rows: BTreeMap::new(),
         accounts: vec!["alice".into()],
         remark: None,

@@ -26,8 +26,8 @@ pub fn check(limits: &Limits, ram: Bytes) -> Vec<Finding> {
 fn check_one(limits: &Limits, limit: &Limit, ram: Bytes) -> Vec<Finding> {
     let key = format!("limits.{}", limit.who);
     let remark = |wrong: Wrong| wrong.remark_at(limits.path(), Some(limit.line), &key);
-    let bounds = match limit.memory.resolve(ram) {
-        Ok(bounds) => bounds,
+    let bounds = match limit.memory.map(|it| it.resolve(ram)).transpose() {
+        Ok(bounds) => bounds.unwrap_or_default(),
         Err(error) => {
             // The model's message ends with its remedy, after the last colon.
             let text = error.to_string();

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use bursar_model::{BoundsSpec, KillManner, Resource, RowBounds, SizeSpec, Who};
+use bursar_model::{BoundsSpec, Resource, RowBounds, SizeSpec, Who};
 use toml_edit::{Decor, DocumentMut, InlineTable, Item, Key, RawString, Table, TableLike, Value};
 
 use crate::check::contradiction;
@@ -37,7 +37,10 @@ impl Limits {
     /// [`ConfigError::Invalid`] when the bounds contradict each other on every machine or the file
     /// would become larger than [`MAX_FILE`]; [`ConfigError::Uneditable`]. Nothing has changed then.
     pub fn set(&mut self, who: &Who, memory: BoundsSpec) -> Result<(), ConfigError> {
-        if self.get(who).is_some_and(|limit| limit.memory == memory) {
+        if self
+            .get(who)
+            .is_some_and(|limit| limit.memory == Some(memory))
+        {
             return Ok(());
         }
         if let Some(wrong) = contradiction(&memory) {
@@ -45,7 +48,7 @@ impl Limits {
             return Err(ConfigError::Invalid(vec![wrong.at(&self.path, None, &key)]));
         }
         let rows = self.get(who).map(|limit| limit.rows.clone());
-        self.edit(who, memory, rows.unwrap_or_default())
+        self.edit(who, Some(memory), rows.unwrap_or_default())
     }
 
     /// Sets beancounters of `who`; others of his stay, and those that become unlimited go. The file
@@ -59,11 +62,11 @@ impl Limits {
         rows: &BTreeMap<Resource, RowBounds>,
     ) -> Result<(), ConfigError> {
         let old = self.get(who);
-        let memory = old.map_or(BoundsSpec::of_limit(SizeSpec::None), |limit| limit.memory);
+        let memory = old.and_then(|limit| limit.memory);
         let mut all = old.map(|limit| limit.rows.clone()).unwrap_or_default();
         all.extend(rows.iter().map(|(resource, bounds)| (*resource, *bounds)));
         all.retain(|_, bounds| !bounds.is_unlimited());
-        if all.is_empty() && memory == BoundsSpec::of_limit(SizeSpec::None) {
+        if all.is_empty() && memory.is_none() {
             if old.is_some() {
                 return self.clear(who).map(drop);
             }
@@ -77,7 +80,7 @@ impl Limits {
     fn edit(
         &mut self,
         who: &Who,
-        memory: BoundsSpec,
+        memory: Option<BoundsSpec>,
         rows: BTreeMap<Resource, RowBounds>,
     ) -> Result<(), ConfigError> {
         let mut document = self.document.clone();
@@ -85,11 +88,13 @@ impl Limits {
         match spelling_of(table, who) {
             Some(key) => {
                 let entry = table.get_mut(&key).ok_or_else(|| self.uneditable(who))?;
-                change_entry(entry, &memory);
+                if let Some(memory) = &memory {
+                    change_entry(entry, memory);
+                }
                 change_rows(entry, &rows);
             }
             None => {
-                let mut entry = Item::Value(Value::InlineTable(new_entry(&memory, &rows)));
+                let mut entry = Item::Value(Value::InlineTable(new_entry(memory.as_ref())));
                 change_rows(&mut entry, &rows);
                 if let Some(inline) = entry.as_inline_table_mut() {
                     space_out(inline);
@@ -102,7 +107,7 @@ impl Limits {
             who: who.clone(),
             memory,
             rows: BTreeMap::new(),
-            kill: KillManner::default(),
+            kill: None,
             granted: None,
             line: 0,
         });
@@ -185,11 +190,11 @@ fn spelling_of(table: &dyn TableLike, who: &Who) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// `{ memory = "512M" }`, or with the long form of the row.
-fn new_entry(memory: &BoundsSpec, rows: &BTreeMap<Resource, RowBounds>) -> InlineTable {
-    if *memory == BoundsSpec::of_limit(SizeSpec::None) && !rows.is_empty() {
+/// `{ memory = "512M" }`, or with the long form of the row; empty where nothing is said of it.
+fn new_entry(memory: Option<&BoundsSpec>) -> InlineTable {
+    let Some(memory) = memory else {
         return InlineTable::new();
-    }
+    };
     let row = match memory {
         BoundsSpec {
             limit,
@@ -261,15 +266,13 @@ fn change_entry(entry: &mut Item, memory: &BoundsSpec) {
         return;
     };
     if rows.get(name).is_none() {
-        if *memory != BoundsSpec::of_limit(SizeSpec::None) {
-            let inserted = match (memory.notice, memory.barrier) {
-                (None, None) => Value::from(memory.limit.to_string()),
-                _ => Value::InlineTable(new_row(memory)),
-            };
-            rows.insert(name, Item::Value(inserted));
-            if let Some(inline) = entry.as_inline_table_mut() {
-                space_out(inline);
-            }
+        let inserted = match (memory.notice, memory.barrier) {
+            (None, None) => Value::from(memory.limit.to_string()),
+            _ => Value::InlineTable(new_row(memory)),
+        };
+        rows.insert(name, Item::Value(inserted));
+        if let Some(inline) = entry.as_inline_table_mut() {
+            space_out(inline);
         }
         return;
     }

@@ -17,9 +17,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use bursar_model::{
-    BoundsSpec, KillManner, Resource, RowBounds, RowBoundsError, SizeSpec, Who, WhoError,
-};
+use bursar_model::{BoundsSpec, KillManner, Resource, RowBounds, RowBoundsError, Who, WhoError};
 use toml_edit::{Document, DocumentMut, Item, TableLike, Value};
 
 use crate::ConfigError;
@@ -43,12 +41,12 @@ pub(crate) const BOUNDS: [&str; 3] = ["limit", "notice", "barrier"];
 pub struct Limit {
     /// Whose.
     pub who: Who,
-    /// The bounds of the `memory` row; no limit where the file says nothing of it.
-    pub memory: BoundsSpec,
+    /// The bounds of the `memory` row. `None`: the file says nothing of it, and another limit holds.
+    pub memory: Option<BoundsSpec>,
     /// The bounds of beancounters.
     pub rows: BTreeMap<Resource, RowBounds>,
-    /// Whether its largest process is asked to end when it is over its notice.
-    pub kill: KillManner,
+    /// Whether its largest process is asked to end when it is over its notice; as a rule not.
+    pub kill: Option<KillManner>,
     /// Of a shared account: the users, and members of groups, who may enter it. `None`: nobody but root,
     /// and it is one of a Unix group's members only; otherwise there need be no group of this name.
     pub granted: Option<Vec<Who>>,
@@ -224,7 +222,7 @@ impl Reading<'_> {
         };
         let said = self.errors.len();
         let mut memory = None;
-        let mut kill = KillManner::default();
+        let mut kill = None;
         let mut granted = None;
         let mut beans = BTreeMap::new();
         for (name, row) in rows.iter() {
@@ -241,7 +239,7 @@ impl Reading<'_> {
                     ("graceful", KillManner::Graceful),
                 ];
                 match row.as_value().map(|value| word(value, &words)) {
-                    Some(Ok(manner)) => kill = manner,
+                    Some(Ok(manner)) => kill = Some(manner),
                     Some(Err(wrong)) => self.blame(rows, name, &dotted, wrong),
                     None => {
                         let wrong = Wrong::new("is no word", "write kill = \"graceful\"");
@@ -271,9 +269,9 @@ impl Reading<'_> {
                 self.blame(rows, name, &dotted, wrong);
             }
         }
-        let nothing = BoundsSpec::of_limit(SizeSpec::None);
-        match memory.or_else(|| (!beans.is_empty()).then_some(nothing)) {
-            Some(memory) if self.errors.len() == said => Ok(Limit {
+        let is_something = memory.is_some() || !beans.is_empty();
+        match is_something {
+            true if self.errors.len() == said => Ok(Limit {
                 who,
                 memory,
                 rows: beans,

@@ -70,11 +70,22 @@ fn beancounters_come_and_go_beside_memory() {
          bob = { shmpages = \"16384:16384\", memory = \"1G\" }\n"
     );
     limits.set(&who("bob"), of("none")).unwrap();
-    // Nothing is left of him that is limited.
+    // That he has no limit on memory was said, and is no row's business.
     limits
         .set_rows(&who("bob"), &rows("shmpages=unlimited"))
         .unwrap();
-    assert!(limits.get(&who("bob")).is_none());
+    assert_eq!(limits.get(&who("bob")).unwrap().memory, Some(of("none")));
+    // Nothing is left of her that is limited.
+    limits.set_rows(&who("dora"), &rows("numpty=4")).unwrap();
+    assert_eq!(limits.get(&who("dora")).unwrap().memory, None);
+    limits
+        .set_rows(&who("dora"), &rows("numpty=unlimited"))
+        .unwrap();
+    assert!(limits.get(&who("dora")).is_none());
+    // Whom default has left alone is freed from it by a word.
+    limits.set_rows(&who("dora"), &rows("numpty=4")).unwrap();
+    limits.set(&who("dora"), of("none")).unwrap();
+    assert_eq!(limits.get(&who("dora")).unwrap().memory, Some(of("none")));
     assert!(
         limits
             .set_rows(&who("carol"), &rows("numproc=unlimited"))
@@ -283,7 +294,7 @@ fn what_was_stored_is_loaded_and_nothing_else_is_left_there() {
     limits.store(&path).unwrap();
 
     let loaded = Limits::load(&path).unwrap().unwrap();
-    assert_eq!(loaded.get(&who("alice")).unwrap().memory, of("1G"));
+    assert_eq!(loaded.get(&who("alice")).unwrap().memory, Some(of("1G")));
     assert_eq!(
         fs::metadata(&path).unwrap().permissions().mode() & 0o7777,
         0o644
@@ -519,7 +530,7 @@ proptest! {
                 }
             }
             let says: BTreeMap<_, _> =
-                limits.iter().map(|limit| (limit.who.clone(), limit.memory)).collect();
+                limits.iter().map(|limit| (limit.who.clone(), limit.memory.unwrap())).collect();
             prop_assert_eq!(&says, &map);
             for limit in limits.iter() {
                 let text = limits.to_text();
@@ -554,10 +565,10 @@ proptest! {
         }
         let again = parse(&text);
         for other in whos.iter().filter(|other| *other != who) {
-            prop_assert_eq!(again.get(other).unwrap().memory, of("1G"));
+            prop_assert_eq!(again.get(other).unwrap().memory, Some(of("1G")));
         }
         if done {
-            prop_assert_eq!(again.get(who).map(|limit| limit.memory), change);
+            prop_assert_eq!(again.get(who).map(|limit| limit.memory), change.map(Some));
         }
     }
 }

@@ -50,7 +50,7 @@ limit = "3G"
     assert_eq!(limits.len(), table.len());
     for (name, memory, line) in table {
         let limit = limits.get(&who(name)).unwrap();
-        assert_eq!((limit.memory, limit.line), (memory, line), "{name}");
+        assert_eq!((limit.memory, limit.line), (Some(memory), line), "{name}");
     }
 }
 

@@ -111,14 +111,15 @@ fn run(arguments: Arguments) -> Result<()> {
     std::fs::create_dir_all(&config.paths.state)
         .with_context(|| format!("make the directory {:?}", config.paths.state))?;
     let are_in_force = setup::limits_are_in_force(config, arguments.dry_run)?;
+    let (scope, remark) = setup::scope(config);
     let roster = Roster::load(
         &config.paths.limits,
         &config.paths.state,
         ram,
+        scope.clone(),
         are_in_force,
         Names::start()?,
     )?;
-    let (scope, remark) = setup::scope(config);
     let reaper = Reaper::start()?;
     let chosen = setup::govern(config, &scope, arguments.dry_run, &reaper)?;
     let _pins = chosen.lock;

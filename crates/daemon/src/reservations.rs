@@ -449,6 +449,7 @@ mod tests {
         let limit = SizeSpec::Bytes(Bytes::from_mib(1));
         let planned = Planned {
             who: "=film".parse().unwrap(),
+            memory_of: "=film".parse().unwrap(),
             kind: AccountKind::Shared,
             bounds: BoundsSpec::of_limit(limit).resolve(Bytes::MAX).unwrap(),
             rows: BTreeMap::new(),

@@ -12,6 +12,7 @@ use bursar_policy::{Directory, Entry, NameError, Plan, plan};
 
 use crate::last_known::{Answered, LastKnown, Settled};
 use crate::names::{Name, Names, Watched};
+use crate::scope::Scope;
 
 /// Names looked up for one set of limits and remembered meanwhile.
 const REMEMBERED_NAMES: usize = 4096;
@@ -28,6 +29,7 @@ pub(crate) struct Roster {
     users: Users,
     names: Names,
     ram: Bytes,
+    scope: Scope,
     /// Names in the limits last worked out that nobody had, or nobody could look up.
     unanswered: Vec<Watched>,
     last_known: LastKnown,
@@ -42,6 +44,7 @@ impl Roster {
         path: &Path,
         state: &Path,
         ram: Bytes,
+        scope: Scope,
         are_in_force: bool,
         names: Names,
     ) -> Result<Self, ConfigError> {
@@ -55,6 +58,7 @@ impl Roster {
             users,
             names,
             ram,
+            scope,
             unanswered: Vec::new(),
             last_known,
             last_known_path,
@@ -101,7 +105,7 @@ impl Roster {
             })
             .collect();
         let (directory, remarks) = self.look_up(&entries);
-        let mut plan = plan(&entries, &directory, self.ram);
+        let mut plan = plan(&entries, &directory, self.ram, &self.scope);
         plan.remarks.extend(remarks);
         plan
     }
@@ -209,15 +213,11 @@ impl Roster {
 
     /// Whether the largest process of an account is to be asked before it is killed.
     pub(crate) fn manner_of(&self, id: AccountId) -> KillManner {
-        let who = self
-            .plan
-            .accounts
-            .get(&id)
-            .map_or(&Who::Default, |it| &it.who);
-        self.limits
-            .get(who)
-            .map(|limit| limit.kill)
-            .unwrap_or_default()
+        let planned = self.plan.accounts.get(&id);
+        let own = planned.map_or(&Who::Default, |it| &it.who);
+        let memory_of = planned.map_or(&Who::Default, |it| &it.memory_of);
+        let said = |who: &Who| self.limits.get(who)?.kill;
+        said(own).or_else(|| said(memory_of)).unwrap_or_default()
     }
 
     /// The number of a user whose limit is written with his name.
@@ -276,13 +276,20 @@ mod tests {
 
     const RAM: Bytes = Bytes::from_mib(1000);
 
+    fn scope() -> Scope {
+        Scope {
+            uid_min: Uid::new(1000),
+            exempt: Vec::new(),
+        }
+    }
+
     /// A roster of the limits in `text`, or of no file.
     fn roster(folder: &Path, text: Option<&str>) -> Roster {
         let path = folder.join("limits.toml");
         if let Some(text) = text {
             fs::write(&path, text).unwrap();
         }
-        Roster::load(&path, folder, RAM, false, Names::start().unwrap()).unwrap()
+        Roster::load(&path, folder, RAM, scope(), false, Names::start().unwrap()).unwrap()
     }
 
     #[test]
@@ -328,8 +335,15 @@ mod tests {
         let mut roster = roster(folder.path(), None);
         assert!(roster.read_again().unwrap().0.is_empty());
         let path = folder.path().join("limits.toml");
-        let error =
-            Roster::load(&path, folder.path(), RAM, true, Names::start().unwrap()).unwrap_err();
+        let error = Roster::load(
+            &path,
+            folder.path(),
+            RAM,
+            scope(),
+            true,
+            Names::start().unwrap(),
+        )
+        .unwrap_err();
         assert!(matches!(error, ConfigError::Missing { .. }), "{error}");
     }
 

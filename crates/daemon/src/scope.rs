@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Whom limits concern: who is an ordinary user, and which of them has a limit now.
+//! Whom limits concern: which users are here, and which of them has a limit now.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,23 +7,7 @@ use bursar_host::{HostError, Proc, UserNamespaces};
 use bursar_model::{AccountId, Bounds, Uid};
 use bursar_policy::Plan;
 
-/// Whom `default` covers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Scope {
-    pub(crate) uid_min: Uid,
-    /// First and last, both included.
-    pub(crate) exempt: Vec<(Uid, Uid)>,
-}
-
-impl Scope {
-    pub(crate) fn covers(&self, uid: Uid) -> bool {
-        uid >= self.uid_min
-            && !self
-                .exempt
-                .iter()
-                .any(|&(first, last)| (first..=last).contains(&uid))
-    }
-}
+pub(crate) use bursar_policy::Scope;
 
 /// The users who have processes now; of those in a user namespace its owner, who pays for them. It takes
 /// some 30 µs a process.

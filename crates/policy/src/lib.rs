@@ -9,6 +9,7 @@ mod fractions;
 mod pace;
 mod plan;
 mod reap;
+mod scope;
 mod tally;
 mod tightening;
 mod victim;
@@ -23,6 +24,7 @@ pub use reap::{
     Attempt, Doing, Freezer, MachineFacts, NextStep, Peculiarity, Raise, ReapPlan, Standing,
     VictimFacts, expected, next_step, reap_plan,
 };
+pub use scope::Scope;
 pub use tally::{Crossing, Tally};
 pub use tightening::Tightened;
 pub use victim::{Choice, Weighed, choose};

@@ -5,6 +5,9 @@
 //! A user pays into exactly one account. The most particular limit decides: his own, by name or
 //! number; else that of a shared account whose group he is in; else that for each member of a group
 //! he is in, the largest if there are several; else `default`.
+//!
+//! An entry may be silent: have beancounters and say nothing of memory. Then who it is for keeps the limit
+//! on memory that he has without it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,13 +15,15 @@ use bursar_model::{
     AccountId, AccountKind, Bounds, BoundsSpec, Bytes, Gid, Resource, RowBounds, Uid, Who,
 };
 
+use crate::Scope;
+
 /// One limit as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// Whose.
     pub who: Who,
-    /// What.
-    pub memory: BoundsSpec,
+    /// What; `None`: it is silent.
+    pub memory: Option<BoundsSpec>,
     /// Of a shared account that processes enter, so that it needs no Unix group: who may, besides root.
     pub granted: Option<Vec<Who>>,
     /// The bounds of beancounters.
@@ -48,6 +53,8 @@ pub struct Directory {
 pub struct Planned {
     /// Which limit it comes from.
     pub who: Who,
+    /// Which limit its bounds come from: another one where that is silent.
+    pub memory_of: Who,
     /// What kind that is.
     pub kind: AccountKind,
     /// Its bounds.
@@ -83,22 +90,55 @@ impl Plan {
     }
 
     fn claim(&mut self, uid: Uid, entry: &Entry, kind: AccountKind, bounds: Bounds) {
-        let payers = BTreeSet::from([uid]);
+        let planned = Planned::new(entry, kind, bounds, BTreeSet::from([uid]));
+        self.accounts.insert(AccountId::of(uid), planned);
+    }
+
+    /// For a silent entry: the bounds on memory that the user has without it.
+    fn claim_rows(&mut self, uid: Uid, entry: &Entry, kind: AccountKind, scope: &Scope) {
+        let id = AccountId::of(uid);
+        let (bounds, memory_of) = match self.accounts.get(&id) {
+            Some(planned) => (planned.bounds, planned.memory_of.clone()),
+            None => {
+                let default = self.default.filter(|_| scope.covers(uid));
+                (default.unwrap_or_default(), Who::Default)
+            }
+        };
+        let planned = Planned::new(entry, kind, bounds, BTreeSet::from([uid]));
         self.accounts.insert(
-            AccountId::of(uid),
+            id,
             Planned {
-                who: entry.who.clone(),
-                kind,
-                bounds,
-                rows: entry.rows.clone(),
-                payers,
+                memory_of,
+                ..planned
             },
         );
     }
+
+    /// The shared account that a user pays into.
+    fn shared_by(&self, uid: Uid) -> Option<&Planned> {
+        let mut shared = self
+            .accounts
+            .values()
+            .filter(|it| it.kind == AccountKind::Shared);
+        shared.find(|it| it.payers.contains(&uid))
+    }
 }
 
-/// Works out the accounts. `ram` is what percentages are of.
-pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes) -> Plan {
+impl Planned {
+    fn new(entry: &Entry, kind: AccountKind, bounds: Bounds, payers: BTreeSet<Uid>) -> Self {
+        Self {
+            who: entry.who.clone(),
+            memory_of: entry.who.clone(),
+            kind,
+            bounds,
+            rows: entry.rows.clone(),
+            payers,
+        }
+    }
+}
+
+/// Works out the accounts. `ram` is what percentages are of, `scope` whom `default` covers.
+pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes, scope: &Scope) -> Plan {
     let mut plan = Plan::default();
     let mut remarks = Vec::new();
     let mut resolved = Vec::new();
@@ -108,9 +148,9 @@ pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes) -> Plan {
             let users = grantees(&entry.who, list, directory, &mut remarks);
             plan.granted.insert(entry.who.clone(), users);
         }
-        match entry.memory.resolve(ram) {
+        match entry.memory.map(|it| it.resolve(ram)).transpose() {
             Ok(bounds) => {
-                if let Some(limit) = bounds.limit()
+                if let Some(limit) = bounds.and_then(|it| it.limit())
                     && limit > ram
                 {
                     let text =
@@ -127,29 +167,34 @@ pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes) -> Plan {
     }
     // From the least particular to the most: the later claim wins.
     for (entry, bounds) in &resolved {
-        let who = &entry.who;
-        match who {
-            Who::Default => {
-                plan.default = Some(*bounds);
-                plan.default_rows = entry.rows.clone();
-            }
-            Who::Group(name) => match lookup(&directory.groups, name) {
-                Ok((_, members)) => {
-                    for &uid in members {
-                        let id = AccountId::of(uid);
-                        let is_larger = plan.accounts.get(&id).is_none_or(|held| {
-                            limit_or_endless(*bounds) > limit_or_endless(held.bounds)
-                        });
-                        if is_larger {
-                            plan.claim(uid, entry, AccountKind::Group, *bounds);
-                        }
-                    }
-                }
-                Err(error) => remarks.push((who.clone(), why_nobody("group", error))),
-            },
-            Who::Uid(_) | Who::User(_) | Who::Shared(_) => {}
+        if entry.who == Who::Default {
+            plan.default = Some(bounds.unwrap_or_default());
+            plan.default_rows = entry.rows.clone();
         }
     }
+    // Those of silent groups add to what the limits on memory have decided.
+    let mut silent = Vec::new();
+    for (entry, bounds) in &resolved {
+        let who = &entry.who;
+        let Who::Group(name) = who else { continue };
+        match (lookup(&directory.groups, name), bounds) {
+            (Ok((_, members)), Some(bounds)) => {
+                for &uid in members {
+                    let id = AccountId::of(uid);
+                    let is_larger = plan.accounts.get(&id).is_none_or(|held| {
+                        limit_or_endless(*bounds) > limit_or_endless(held.bounds)
+                    });
+                    if is_larger {
+                        plan.claim(uid, entry, AccountKind::Group, *bounds);
+                    }
+                }
+            }
+            (Ok((_, members)), None) => silent.push((*entry, members)),
+            (Err(error), _) => remarks.push((who.clone(), why_nobody("group", error))),
+        }
+    }
+    add_rows(&mut plan, &silent, scope);
+    let mut unbounded = BTreeSet::new();
     for (entry, bounds) in &resolved {
         let who = &entry.who;
         let Who::Shared(name) = who else { continue };
@@ -160,14 +205,16 @@ pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes) -> Plan {
                 }
                 let id = AccountId::new(AccountId::FIRST_SHARED | gid.get());
                 let payers = members.iter().copied().collect();
-                let kind = AccountKind::Shared;
-                let planned = Planned {
-                    who: who.clone(),
-                    kind,
-                    bounds: *bounds,
-                    rows: entry.rows.clone(),
-                    payers,
-                };
+                if bounds.is_none() {
+                    unbounded.insert(id);
+                    if plan.default.is_some_and(|it| it.limit().is_some()) {
+                        let text = "says nothing of memory, and no other limit on memory holds for its \
+                                    members: write memory = \"none\" if that is meant";
+                        remarks.push((who.clone(), text.to_owned()));
+                    }
+                }
+                let bounds = bounds.unwrap_or_default();
+                let planned = Planned::new(entry, AccountKind::Shared, bounds, payers);
                 plan.accounts.insert(id, planned);
             }
             Err(NameError::Unknown) if entered.contains(who) => {
@@ -177,19 +224,14 @@ pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes) -> Plan {
                     remarks.push((who.clone(), text));
                     continue;
                 }
-                let planned = Planned {
-                    who: who.clone(),
-                    kind: AccountKind::Shared,
-                    bounds: *bounds,
-                    rows: entry.rows.clone(),
-                    payers: BTreeSet::new(),
-                };
+                let bounds = bounds.unwrap_or_default();
+                let planned = Planned::new(entry, AccountKind::Shared, bounds, BTreeSet::new());
                 plan.accounts.insert(id, planned);
             }
             Err(error) => remarks.push((who.clone(), why_nobody("group", error))),
         }
     }
-    settle_shared_members(&mut plan);
+    settle_shared_members(&mut plan, &unbounded);
     for (entry, bounds) in &resolved {
         let who = &entry.who;
         let uid = match who {
@@ -203,6 +245,17 @@ pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes) -> Plan {
             },
             _ => continue,
         };
+        if bounds.is_none()
+            && let Some(shared) = plan.shared_by(uid)
+        {
+            let text = format!(
+                "pays into {}, whose rows are for all its members together: these hold only with a limit \
+                 on memory beside them",
+                shared.who
+            );
+            remarks.push((who.clone(), text));
+            continue;
+        }
         for planned in plan.accounts.values_mut() {
             if planned.kind == AccountKind::Shared {
                 planned.payers.remove(&uid);
@@ -217,7 +270,10 @@ pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes) -> Plan {
             );
             remarks.push((who.clone(), text));
         }
-        plan.claim(uid, entry, AccountKind::User, *bounds);
+        match bounds {
+            Some(bounds) => plan.claim(uid, entry, AccountKind::User, *bounds),
+            None => plan.claim_rows(uid, entry, AccountKind::User, scope),
+        }
     }
     plan.remarks = remarks;
     plan
@@ -269,13 +325,58 @@ fn why_nobody(what: &str, error: &NameError) -> String {
     }
 }
 
-/// A user in the groups of two shared accounts pays into the one with the larger limit.
-fn settle_shared_members(plan: &mut Plan) {
+/// Rows of groups that say nothing of memory, for each member: of several that name a row the largest
+/// bound, and none that his limit on memory comes with.
+fn add_rows(plan: &mut Plan, silent: &[(&Entry, &Vec<Uid>)], scope: &Scope) {
+    let mut found: BTreeMap<Uid, (&Entry, BTreeMap<Resource, RowBounds>)> = BTreeMap::new();
+    for &(entry, members) in silent {
+        for &uid in members {
+            let (_, rows) = found.entry(uid).or_insert((entry, BTreeMap::new()));
+            for (&resource, &bounds) in &entry.rows {
+                let kept = rows.entry(resource).or_insert(bounds);
+                if size(bounds) > size(*kept) {
+                    *kept = bounds;
+                }
+            }
+        }
+    }
+    for (uid, (entry, rows)) in found {
+        let id = AccountId::of(uid);
+        if !plan.accounts.contains_key(&id) {
+            plan.claim_rows(uid, entry, AccountKind::Group, scope);
+        }
+        if let Some(planned) = plan.accounts.get_mut(&id) {
+            let is_silent = planned.memory_of != planned.who;
+            for (resource, bounds) in rows {
+                match planned.rows.get_mut(&resource) {
+                    Some(kept) if is_silent => *kept = bounds,
+                    Some(_) => {}
+                    None => {
+                        planned.rows.insert(resource, bounds);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn size(bounds: RowBounds) -> (u64, u64) {
+    let endless = |bound: Option<u64>| bound.unwrap_or(u64::MAX);
+    (endless(bounds.barrier()), endless(bounds.limit()))
+}
+
+/// A user in the groups of two shared accounts pays into the one with the larger limit; before one that
+/// says nothing of memory into any other.
+fn settle_shared_members(plan: &mut Plan, unbounded: &BTreeSet<AccountId>) {
     let mut best: BTreeMap<Uid, (u64, AccountId)> = BTreeMap::new();
     for (&id, planned) in &plan.accounts {
         if planned.kind == AccountKind::Shared {
             for &uid in &planned.payers {
-                let offer = (limit_or_endless(planned.bounds), id);
+                let size = match unbounded.contains(&id) {
+                    true => 0,
+                    false => limit_or_endless(planned.bounds),
+                };
+                let offer = (size, id);
                 let kept = best.entry(uid).or_insert(offer);
                 *kept = (*kept).max(offer);
             }
@@ -316,10 +417,31 @@ mod tests {
         let limit: SizeSpec = limit.parse().unwrap();
         Entry {
             who: who.parse().unwrap(),
-            memory: BoundsSpec::of_limit(limit),
+            memory: Some(BoundsSpec::of_limit(limit)),
             granted: None,
             rows: BTreeMap::new(),
         }
+    }
+
+    /// One that says nothing of memory.
+    fn silent(who: &str, rows: &[(Resource, u64)]) -> Entry {
+        let bounds = |number| RowBounds::new(Some(number), Some(number)).unwrap();
+        Entry {
+            memory: None,
+            rows: rows
+                .iter()
+                .map(|&(row, number)| (row, bounds(number)))
+                .collect(),
+            ..entry(who, "none")
+        }
+    }
+
+    fn plan(entries: &[Entry], directory: &Directory, ram: Bytes) -> Plan {
+        let scope = Scope {
+            uid_min: Uid::new(1000),
+            exempt: vec![(Uid::new(1003), Uid::new(1003))],
+        };
+        super::plan(entries, directory, ram, &scope)
     }
 
     fn directory() -> Directory {
@@ -394,6 +516,102 @@ mod tests {
         );
         let own = &plan.accounts[&AccountId::new(1001)];
         assert_eq!(own.bounds, Bounds::NONE);
+    }
+
+    #[test]
+    fn rows_alone_leave_memory_to_whichever_limit_has_it() {
+        use Resource::{Numfile, Numproc};
+        let rows = [(Numproc, 200)];
+        let has = |plan: &Plan, id: u32| -> (Option<u64>, Who, Vec<(Resource, u64)>) {
+            let planned = &plan.accounts[&AccountId::new(id)];
+            let rows = planned.rows.iter();
+            let rows = rows.map(|(&row, bounds)| (row, bounds.barrier().unwrap()));
+            let limit = planned.bounds.limit().map(|it| it.get() >> 20);
+            (limit, planned.memory_of.clone(), rows.collect())
+        };
+        // Whom default does not cover it does not reach by a group either.
+        let default = entry("default", "50M");
+        let found = plan(
+            &[default.clone(), silent("@students", &rows)],
+            &directory(),
+            RAM,
+        );
+        assert_eq!(has(&found, 1001), (Some(50), Who::Default, rows.to_vec()));
+        assert_eq!(has(&found, 1003), (None, Who::Default, rows.to_vec()));
+        // Another group's limit on memory stays, and so do the rows beside it.
+        let mut students = entry("@students", "20M");
+        students.rows = silent("x", &[(Numfile, 7)]).rows;
+        let more = silent("@render", &[(Numfile, 9), (Numproc, 200)]);
+        for order in [[0, 1, 2], [2, 1, 0]] {
+            let all = [default.clone(), students.clone(), more.clone()];
+            let found = plan(&order.map(|at| all[at].clone()), &directory(), RAM);
+            let both = vec![(Numproc, 200), (Numfile, 7)];
+            let (limit, of, mut rows) = has(&found, 1002);
+            rows.sort();
+            let mut expected = both;
+            expected.sort();
+            assert_eq!((limit, of), (Some(20), students.who.clone()));
+            assert_eq!(rows, expected);
+        }
+        // Of two that are silent the larger bound.
+        let two = [
+            silent("@students", &rows),
+            silent("@render", &[(Numproc, 300)]),
+        ];
+        let found = plan(&two, &directory(), RAM);
+        assert_eq!(has(&found, 1002).2, [(Numproc, 300)]);
+        assert_eq!(has(&found, 1001).2, [(Numproc, 200)]);
+        // A user's own decide about his rows, and his group's or default's about his memory.
+        let found = plan(
+            &[
+                default.clone(),
+                students.clone(),
+                silent("alice", &rows),
+                silent("1004", &rows),
+            ],
+            &directory(),
+            RAM,
+        );
+        assert_eq!(
+            has(&found, 1001),
+            (Some(20), students.who.clone(), rows.to_vec())
+        );
+        assert_eq!(has(&found, 1004), (Some(50), Who::Default, rows.to_vec()));
+        let free = Entry {
+            memory: Some(BoundsSpec::of_limit(SizeSpec::None)),
+            ..silent("alice", &rows)
+        };
+        let found = plan(&[default, free.clone()], &directory(), RAM);
+        assert_eq!(has(&found, 1001), (None, free.who, rows.to_vec()));
+    }
+
+    #[test]
+    fn rows_alone_take_nobody_out_of_a_shared_account_with_a_limit_on_memory() {
+        let rows = [(Resource::Numproc, 200)];
+        let render = AccountId::new(AccountId::FIRST_SHARED | 501);
+        let entries = [
+            entry("default", "50M"),
+            silent("bob", &rows),
+            entry("=render", "30M"),
+            silent("=students", &rows),
+        ];
+        let plan = plan(&entries, &directory(), RAM);
+        let payers = BTreeSet::from([Uid::new(1002), Uid::new(1003)]);
+        assert_eq!(plan.accounts[&render].payers, payers);
+        let said = |who: &str| {
+            let who: Who = who.parse().unwrap();
+            let mut texts = plan.remarks.iter().filter(|(it, _)| *it == who);
+            texts
+                .next()
+                .map(|(_, text)| text.clone())
+                .unwrap_or_default()
+        };
+        assert!(
+            said("bob").starts_with("pays into =render"),
+            "{}",
+            said("bob")
+        );
+        assert!(said("=students").contains("says nothing of memory"));
     }
 
     #[test]

@@ -91,7 +91,7 @@ mod tests {
     use bursar_model::{BoundsSpec, Gid};
 
     use super::*;
-    use crate::{Directory, Entry, plan};
+    use crate::{Directory, Entry, Scope, plan};
 
     const RAM: Bytes = Bytes::from_mib(1000);
     const FILM: u32 = 500;
@@ -106,12 +106,16 @@ mod tests {
             .iter()
             .map(|(who, limit)| Entry {
                 who: who.parse().unwrap(),
-                memory: BoundsSpec::of_limit(limit.parse().unwrap()),
+                memory: Some(BoundsSpec::of_limit(limit.parse().unwrap())),
                 granted: None,
                 rows: BTreeMap::new(),
             })
             .collect();
-        plan(&entries, &directory, RAM)
+        let scope = Scope {
+            uid_min: Uid::new(1000),
+            exempt: Vec::new(),
+        };
+        plan(&entries, &directory, RAM, &scope)
     }
 
     /// Whose accounts are tighter: their numbers, limits in MiB and payers.

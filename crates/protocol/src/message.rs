@@ -274,8 +274,11 @@ pub struct Quota {
 pub struct LimitEntry {
     /// Whose.
     pub who: Who,
-    /// As written.
+    /// As written; no limit where it is silent.
     pub memory: BoundsSpec,
+    /// It says nothing of memory: whom it concerns keeps the limit on memory that he has without it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_silent: bool,
     /// Its beancounters as written.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rows: BTreeMap<Resource, RowBounds>,
@@ -309,4 +312,9 @@ pub enum ErrorKind {
     Refused,
     /// The daemon could not: exit 1.
     Failed,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_false(value: &bool) -> bool {
+    !value
 }

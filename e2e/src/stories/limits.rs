@@ -61,6 +61,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: row_of_a_member,
     },
     Story {
+        name: "a_groups_rows_alone_leave_its_members_under_the_default",
+        place: Place::Anywhere,
+        tell: rows_of_a_group,
+    },
+    Story {
         name: "processes_older_than_the_limit_count",
         place: Place::Anywhere,
         tell: older_processes,
@@ -402,6 +407,32 @@ fn row_of_a_member(binaries: &Binaries) -> Result<()> {
     let limit = world.daemon.memory("alice")?.limit;
     ensure!(limit.is_some_and(|it| it.get() == 100 << 20), "{limit:?}");
     Ok(())
+}
+
+fn rows_of_a_group(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "grouprows", ORDINARY)?;
+    let limits = "[limits]\n\"@film\" = { numproc = 200 }\nbob = { numproc = 100 }\n\
+                  carol = { memory = \"none\", numproc = 100 }\ndefault = { memory = \"64M\" }\n";
+    fs::write(world.daemon.limits_path(), limits)?;
+    start_with_groups(&mut world)?;
+    for (uid, who) in [(60001, "alice"), (60002, "bob")] {
+        world
+            .hog(&format!("uid={uid} hold=200M pause"))?
+            .expect_killed()?;
+        let limit = world.daemon.memory(who)?.limit;
+        ensure!(limit.is_some_and(|it| it.get() == 64 << 20), "{limit:?}");
+    }
+    // That she has no limit on memory is written.
+    let mut carol = world.hog("uid=60003 hold=200M say=there pause")?;
+    carol.hear("there")?;
+    carol.expect_alive("one with a limit of none")?;
+    // By command, too; and a change of the default reaches them.
+    world.daemon.limit("default", "300M")?;
+    let mut alice = world.hog("uid=60001 hold=200M say=there pause")?;
+    alice.hear("there")?;
+    let refused = world.daemon.try_limit("default", "100M", false)?;
+    expect_refused(&refused, &["alice holds 20", "100 MiB"])?;
+    alice.expect_alive("one within the default")
 }
 
 fn older_processes(binaries: &Binaries) -> Result<()> {

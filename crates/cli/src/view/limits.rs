@@ -42,12 +42,16 @@ pub(crate) fn limits(entries: &[LimitEntry], role: Role, look: &Look) -> String 
     });
     let mut table = Table::new(&heads);
     for entry in entries {
-        table.push(vec![
-            Cell::new(cut(&look.shown(&entry.who.to_string()), WIDEST_WHO, look)),
-            Cell::new(entry.memory.limit.to_string()),
-            Cell::new(bound(entry.memory, entry.memory.notice, DEFAULT_NOTICE)),
-            Cell::new(bound(entry.memory, entry.memory.barrier, DEFAULT_BARRIER)),
-        ]);
+        let bounds = match entry.is_silent {
+            true => ["-", "-", "-"].map(str::to_owned),
+            false => [
+                entry.memory.limit.to_string(),
+                bound(entry.memory, entry.memory.notice, DEFAULT_NOTICE),
+                bound(entry.memory, entry.memory.barrier, DEFAULT_BARRIER),
+            ],
+        };
+        let who = cut(&look.shown(&entry.who.to_string()), WIDEST_WHO, look);
+        table.push([who].into_iter().chain(bounds).map(Cell::new).collect());
     }
     let mut text = table.lines(2, look);
     let notes: Vec<String> = entries
@@ -76,7 +80,8 @@ fn notes(entry: &LimitEntry, look: &Look) -> Vec<String> {
     let who = look.shown(&entry.who.to_string());
     let mut notes = Vec::new();
     if !entry.rows.is_empty() {
-        notes.push(format!("{who} also has {}", listed_rows(&entry.rows)));
+        let has = if entry.is_silent { "has" } else { "also has" };
+        notes.push(format!("{who} {has} {}", listed_rows(&entry.rows)));
     }
     let is_one = matches!(entry.who, Who::User(_) | Who::Uid(_) | Who::Shared(_));
     match entry.accounts.as_slice() {
@@ -206,6 +211,7 @@ mod tests {
         LimitEntry {
             who: who.parse().unwrap(),
             memory: BoundsSpec::of_limit(size(limit)),
+            is_silent: false,
             rows: BTreeMap::new(),
             accounts: accounts.iter().map(|&name| name.to_owned()).collect(),
             remark: remark.map(str::to_owned),
@@ -230,6 +236,23 @@ mod tests {
         entries[0].memory.notice = Some(size("80%"));
         entries[0].memory.barrier = Some(size("500M"));
         assert_snapshot!(limits(&entries, Role::Root, &look(60)));
+    }
+
+    #[test]
+    fn what_is_not_said_of_memory_is_not_shown_as_no_limit() {
+        let bounds = RowBounds::new(Some(200), Some(200)).unwrap();
+        let silent = LimitEntry {
+            is_silent: true,
+            rows: [(Resource::Numproc, bounds)].into(),
+            ..entry("@staff", "none", &[], None)
+        };
+        let text = limits(&[silent], Role::Root, &look(80));
+        let row = text.lines().nth(1).unwrap();
+        assert_eq!(
+            row.split_whitespace().collect::<Vec<_>>(),
+            ["@staff", "-", "-", "-"]
+        );
+        assert!(text.contains("note: @staff has numproc 200"), "{text}");
     }
 
     #[test]

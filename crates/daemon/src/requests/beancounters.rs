@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use bursar_config::ConfigError;
-use bursar_model::{AccountId, Bill, Bytes, EventKind, Resource, SizeSpec, Uid, Who};
+use bursar_model::{AccountId, Bill, Bytes, EventKind, Resource, Uid, Who};
 use bursar_policy::Utilisation;
 use bursar_protocol::{ErrorKind, Refusal, Reply, RowsChange, UtilisationReport};
 
@@ -158,16 +158,22 @@ pub(super) fn set(steward: &mut Steward, uid: Uid, change: RowsChange) -> Answer
     {
         // From now on he has an entry of his own, and what was for many holds for him no more.
         let refused = |error: ConfigError| config_refusal(&error);
-        if less.memory.limit != SizeSpec::None {
-            limits.set(&who, less.memory).map_err(refused)?;
+        if let Some(memory) = less.memory {
+            limits.set(&who, memory).map_err(refused)?;
         }
         if !less.rows.is_empty() {
             limits.set_rows(&who, &less.rows).map_err(refused)?;
         }
-        remarks.push(format!(
-            "{who} had the limits of {} and keeps them as his own: memory {}",
-            less.who, less.memory.limit
-        ));
+        remarks.push(match less.memory {
+            Some(memory) => format!(
+                "{who} had the limits of {} and keeps them as his own: memory {}",
+                less.who, memory.limit
+            ),
+            None => format!(
+                "{who} had the rows of {} and keeps them as his own",
+                less.who
+            ),
+        });
     }
     limits
         .set_rows(&who, &rows)
@@ -220,10 +226,16 @@ fn shared_with_others(steward: &mut Steward, who: &Who) -> Option<Who> {
 /// The limit for many that has held for this one user until now.
 fn less_particular(steward: &mut Steward, who: &Who) -> Option<bursar_config::Limit> {
     let uid = user_meant(steward, who)?;
-    let from = match steward.roster.plan().accounts.get(&AccountId::of(uid)) {
-        Some(planned) => planned.who.clone(),
-        None if steward.scope.covers(uid) => Who::Default,
+    let plan = steward.roster.plan();
+    // Rows may be of several groups.
+    let (from, rows) = match plan.accounts.get(&AccountId::of(uid)) {
+        Some(planned) => (&planned.who, &planned.rows),
+        None if steward.scope.covers(uid) => (&Who::Default, &plan.default_rows),
         None => return None,
     };
-    steward.roster.limits().get(&from).cloned()
+    let limit = steward.roster.limits().get(from)?.clone();
+    Some(bursar_config::Limit {
+        rows: rows.clone(),
+        ..limit
+    })
 }

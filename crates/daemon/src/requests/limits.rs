@@ -2,7 +2,7 @@
 //! Limits shown, set and cleared.
 
 use bursar_config::{ConfigError, Limits};
-use bursar_model::{AccountId, Bytes, EventKind, Uid, Who};
+use bursar_model::{AccountId, BoundsSpec, Bytes, EventKind, SizeSpec, Uid, Who};
 use bursar_policy::Plan;
 use bursar_protocol::{ErrorKind, LimitChange, LimitEntry, Refusal, Reply};
 
@@ -58,7 +58,8 @@ pub(super) fn show(steward: &mut Steward, uid: Uid, who: Option<&Who>) -> Answer
             .map(|(_, text)| text.clone());
         LimitEntry {
             who,
-            memory,
+            memory: memory.unwrap_or(BoundsSpec::of_limit(SizeSpec::None)),
+            is_silent: memory.is_none(),
             rows,
             accounts,
             remark,
