@@ -40,6 +40,8 @@ pub(crate) struct Reading {
     /// What was taken off for that.
     pub(crate) correction: Option<Correction>,
     pub(crate) dying: Bytes,
+    /// Of held: of processes already killed that give nothing back.
+    pub(crate) lingering: Bytes,
     /// Where the gate measures it.
     pub(crate) committed: Option<Bytes>,
     /// Of held: in files beyond what processes map; and of those, what no kill would free.

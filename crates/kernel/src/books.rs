@@ -72,6 +72,8 @@ pub struct AccountReading {
     pub corrected: Option<Corrected>,
     /// Held by processes already killed.
     pub dying: Pages,
+    /// Of `held`: by processes already killed that give nothing back.
+    pub lingering: Pages,
     /// What could come to be held without asking again; kept where that is the measure.
     pub committed: Pages,
     /// Of `held`: in files of its users beyond what their processes map (docs/ACCOUNTING.md).
@@ -167,6 +169,7 @@ impl AccountReading {
             ),
             corrected,
             dying: abi::count(raw.dying_pages),
+            lingering: abi::count(raw.lingering_pages),
             committed: abi::count(raw.committed_pages),
             unmapped: abi::count(raw.unmapped_pages),
             stuck: abi::count(raw.stuck_pages),

@@ -2,7 +2,7 @@
 //! Processes that have been told to die and hold on to what they have: they wait for a device, a file system, a
 //! freezer. What they hold is held.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use bursar_model::EventKind;
 
 use crate::freezer::Freezer;
@@ -44,6 +44,16 @@ fn counts_again(binaries: &Binaries) -> Result<()> {
     until("its counting again", || {
         Ok((held(&world)? >= 100 * MIB).then_some(()))
     })?;
+    let lingering = || -> Result<u64> {
+        let account = world.daemon.account("60001")?.context("the account")?;
+        Ok(account.lingering.get())
+    };
+    until("its being told apart", || {
+        Ok((lingering()? >= 100 * MIB).then_some(()))
+    })?;
+    let output = world.bursar(&["status"]).output()?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    ensure!(said.contains("give nothing back"), "{said}");
     // There is room for 28 MiB beside it.
     let mut small = world.there("uid=60001 hold=10M say=there pause")?;
     world.hog("uid=60001 hold=100M pause")?.expect_killed()?;
@@ -51,7 +61,10 @@ fn counts_again(binaries: &Binaries) -> Result<()> {
     drop(small);
     drop(freezer);
     dying.expect_killed()?;
-    until("nothing held", || Ok((held(&world)? < MIB).then_some(())))
+    until("nothing held", || {
+        let account = world.daemon.account("60001")?.context("the account")?;
+        Ok((held(&world)? < MIB && account.lingering.get() == 0).then_some(()))
+    })
 }
 
 fn heir(binaries: &Binaries) -> Result<()> {

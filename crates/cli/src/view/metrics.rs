@@ -132,6 +132,12 @@ const METRICS: &[Metric] = &[
         |it| bytes(it.dying),
     ),
     account(
+        "account_lingering_bytes",
+        Gauge,
+        "Of held: of processes already killed that have given nothing back for a second",
+        |it| bytes(it.lingering),
+    ),
+    account(
         "account_reserved_bytes",
         Gauge,
         "Granted in advance and not yet held",

@@ -252,6 +252,13 @@ fn notes(status: &DaemonStatus, look: &Look) -> Vec<String> {
                 account.dying, account.account
             ));
         }
+        if account.lingering > Bytes::ZERO {
+            notes.push(format!(
+                "{} of what {} holds is of processes already killed that give nothing back (they wait for \
+                 a device, a file system, a freezer); no kill frees it",
+                account.lingering, account.account
+            ));
+        }
     }
     let reaps = &status.reaps;
     if reaps.reaped > 0 {
@@ -324,6 +331,17 @@ mod tests {
             format!("12 events did not fit the ring buffer, the last of {HOSTILE}"),
         ];
         status
+    }
+
+    #[test]
+    fn memory_that_killed_processes_keep_is_told_apart() {
+        let mut status = daemon(accounts());
+        assert!(!shown(&status, &look(200)).contains("give nothing back"));
+        status.accounts[1].lingering = Bytes::from_mib(64);
+        let note =
+            "note: 64 MiB of what bob holds is of processes already killed that give nothing back";
+        let text = shown(&status, &look(200));
+        assert!(text.contains(note), "{text}");
     }
 
     #[test]

@@ -308,6 +308,8 @@ impl Scan {
                 committed: None,
                 unmapped: Bytes::ZERO,
                 stuck: Bytes::ZERO,
+                // Who is dying does not count here, however long that takes.
+                lingering: Bytes::ZERO,
                 reserved: Bytes::ZERO,
                 maxheld: account.tally.maxheld,
                 processes: account.processes,
