@@ -13,6 +13,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::signal::send_to_group;
 use crate::wait::until;
 
+/// Nothing that goes well takes so long, emulated machines included: a story fails and says what it waited
+/// for, where it would wait for ever.
+const LONGEST: Duration = Duration::from_secs(120);
+
 /// Somebody is dead who should live.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -66,63 +70,65 @@ impl Hog {
     /// then nobody closes what we read from.
     ///
     /// # Errors
-    /// When it is not said in time.
+    /// When it is not said in time, or whoever could say it has ended.
     pub fn hear_within(&mut self, word: &str, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
-        loop {
-            if self.output.buffer().is_empty() {
-                let left = deadline.saturating_duration_since(Instant::now());
-                let left = rustix::time::Timespec::try_from(left).context("a time to wait")?;
-                let mut fds = [PollFd::new(self.output.get_ref(), PollFlags::IN)];
-                if poll(&mut fds, Some(&left)).context("wait for a program")? == 0 {
-                    bail!("nobody said {word:?} within {limit:?}");
-                }
-            }
-            let mut line = String::new();
-            let read = self.output.read_line(&mut line);
-            if read.context("listen to a program")? == 0 {
-                bail!("program {} ended without saying {word:?}", self.pid());
-            }
+        let mut last = None;
+        while let Some(line) = self.line_until(deadline)? {
             if line.trim_end() == word {
                 return Ok(());
             }
+            if line.is_empty() {
+                let pid = self.pid();
+                let end = self
+                    .end()
+                    .map_or_else(|why| format!("{why:#}"), |by| format!("{by:?}"));
+                bail!("program {pid} ended before it said {word:?}: {end}");
+            }
+            last = Some(line.trim_end().to_owned());
         }
+        let state = match self.is_alive()? {
+            true => "lives".to_owned(),
+            false => format!("has ended ({:?})", self.ended),
+        };
+        bail!(
+            "nobody said {word:?} within {limit:?}; program {} {state}, its last words: {last:?}",
+            self.pid()
+        )
     }
 
     /// Waits for a line that it says.
     ///
     /// # Errors
-    /// When it ends without saying it.
+    /// When it ends without saying it, or does neither for [`LONGEST`].
     pub fn hear(&mut self, word: &str) -> Result<()> {
-        loop {
-            let mut line = String::new();
-            if self
-                .output
-                .read_line(&mut line)
-                .context("listen to a program")?
-                == 0
-            {
-                bail!(
-                    "program {} ended before it said {word:?}: {:?}",
-                    self.pid(),
-                    self.end()?
-                );
-            }
-            if line.trim_end() == word {
-                return Ok(());
-            }
-        }
+        self.hear_within(word, LONGEST)
     }
 
-    /// The next line that it says, with its end.
+    /// The next line that it says, with its end; empty where nobody can say anything any more.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When it cannot be read, or does not come for [`LONGEST`].
     pub fn next_line(&mut self) -> Result<String> {
+        let line = self.line_until(Instant::now() + LONGEST)?;
+        let pid = self.pid();
+        line.with_context(|| format!("program {pid} has said nothing for {LONGEST:?}"))
+    }
+
+    /// `None`: it does not come in time. Lines are written as a whole.
+    fn line_until(&mut self, deadline: Instant) -> Result<Option<String>> {
+        if self.output.buffer().is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left = rustix::time::Timespec::try_from(left).context("a time to wait")?;
+            let mut fds = [PollFd::new(self.output.get_ref(), PollFlags::IN)];
+            if poll(&mut fds, Some(&left)).context("wait for a program")? == 0 {
+                return Ok(None);
+            }
+        }
         let mut line = String::new();
         let read = self.output.read_line(&mut line);
         read.context("listen to a program")?;
-        Ok(line)
+        Ok(Some(line))
     }
 
     /// Lets a waiting one go on.
@@ -237,5 +243,46 @@ impl Hog {
 impl Drop for Hog {
     fn drop(&mut self) {
         let _ = self.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Hog {
+        Hog::spawn(Command::new("sh").args(["-c", script])).unwrap()
+    }
+
+    #[test]
+    fn who_never_says_it_is_not_waited_for_for_ever() {
+        let mut hog = shell("echo; echo other; sleep 60");
+        let why = hog.hear_within("word", Duration::from_millis(500));
+        let why = why.unwrap_err().to_string();
+        assert!(why.contains("\"word\" within 500ms"), "{why}");
+        assert!(
+            why.contains("lives") && why.contains("Some(\"other\")"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn who_ends_before_he_says_it_is_told_with_his_end() {
+        for wait in [Hog::hear, |hog: &mut Hog, word: &str| {
+            hog.hear_within(word, LONGEST)
+        }] {
+            let mut hog = shell("echo other; kill -KILL $$");
+            let why = wait(&mut hog, "word").unwrap_err().to_string();
+            assert!(why.contains("ended before it said \"word\""), "{why}");
+            assert!(why.ends_with("Some(9)"), "{why}");
+        }
+    }
+
+    #[test]
+    fn what_is_said_is_heard() {
+        let mut hog = shell("echo one; echo two; echo three");
+        hog.hear("two").unwrap();
+        assert_eq!(hog.next_line().unwrap(), "three\n");
+        assert_eq!(hog.next_line().unwrap(), "");
     }
 }
