@@ -67,7 +67,7 @@ impl KernelHalf {
         let (mut half, started) = match found.pop().and_then(|pins| Self::adopt(pins, options)) {
             Some(half) => (half, Started::Adopted),
             None => {
-                load::load(&own, options)?;
+                load::load(&own, options, &predecessors)?;
                 let half = Self::open(own, options)?;
                 (
                     half,

@@ -9,6 +9,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::abi::{self, abi_constant, ledger_state};
+use crate::members;
 use crate::pins::Pins;
 use crate::skeleton::{calls, discover, entered, ledger, resum, survey, tmpfs, watch};
 use crate::{Error, Options};
@@ -59,10 +60,11 @@ struct Shared {
     members: MapHandle,
 }
 
-/// Loads, attaches and pins a kernel half in which nothing has a limit yet.
-pub(crate) fn load(pins: &Pins, options: &Options) -> Result<(), Error> {
+/// Loads, attaches and pins a kernel half in which nothing has a limit yet. `before`: those that it is to
+/// replace.
+pub(crate) fn load(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Error> {
     pins.create()?;
-    let loaded = load_into(pins, options);
+    let loaded = load_into(pins, options, before);
     if loaded.is_err() {
         // The first error is the one that matters; a leftover directory is removed by the next.
         let _ = pins.remove();
@@ -70,7 +72,7 @@ pub(crate) fn load(pins: &Pins, options: &Options) -> Result<(), Error> {
     loaded
 }
 
-fn load_into(pins: &Pins, options: &Options) -> Result<(), Error> {
+fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Error> {
     let mut storage = MaybeUninit::uninit();
     let mut open = ledger::LedgerSkelBuilder::default()
         .open(&mut storage)
@@ -89,6 +91,10 @@ fn load_into(pins: &Pins, options: &Options) -> Result<(), Error> {
     ] {
         map.set_max_entries(entries)
             .map_err(Error::io("size a map"))?;
+    }
+    if let Some(members) = members::handed_on(before) {
+        let shared = open.maps.members.reuse_fd(members.as_fd());
+        shared.map_err(Error::io("share who has entered an account"))?;
     }
     let mut ledger = open.load().map_err(Error::unsupported("ledger"))?;
 

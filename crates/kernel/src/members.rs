@@ -2,19 +2,14 @@
 //! Accounts that processes enter and never leave (S5 section 2.1): who is in which. A membership is tied
 //! to a task in the kernel (`bpf/entered.bpf.h`); here it is written for who enters, and read.
 
-use std::fs;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use bursar_model::AccountId;
-use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ProgramHandle};
 
-use crate::abi::{self, membership};
+use crate::abi::{self, abi_constant, ledger_state, membership};
 use crate::pins::Pins;
 use crate::{Error, call};
-
-/// Memberships are copied until no process is met that was not there before, but not for ever.
-const MOST_ROUNDS: usize = 16;
 
 /// Who is in which account.
 #[derive(Debug)]
@@ -96,48 +91,48 @@ impl Members {
             .map_err(Error::io("let a process enter an account"))
     }
 
-    /// Members of the kernel half that this one replaces stay what they are. Children that are born
-    /// meanwhile are their parents' children here too, or met by the next round.
+    /// Members of the kernel half that this one replaces stay what they are: their map is ours as well
+    /// ([`handed_on`]), and is looked at from now on.
     pub(crate) fn take_over(&self, old: &Pins) -> Result<(), Error> {
-        let Ok(before) = old.map("members") else {
-            return Ok(()); // of a version in which nobody could enter anything
-        };
-        for _ in 0..MOST_ROUNDS {
-            if !self.copy(&before)? {
-                return Ok(());
-            }
+        if has_entered(old) {
+            let what = "take over who has entered an account";
+            call::run(self.note_entry.as_fd(), what, &mut [])?;
         }
         Ok(())
     }
+}
 
-    /// Whether anybody was met whom we did not know.
-    fn copy(&self, before: &MapHandle) -> Result<bool, Error> {
-        let processes = fs::read_dir("/proc").map_err(|source| Error::Io {
-            what: "list processes",
-            source,
-        })?;
-        let mut is_new = false;
-        for entry in processes.flatten() {
-            let pid = entry
-                .file_name()
-                .to_str()
-                .and_then(|name| name.parse().ok());
-            let Some(pid) = pid.and_then(Pid::from_raw) else {
-                continue;
-            };
-            let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else {
-                continue; // it has ended
-            };
-            let Some(account) = look_up(before, pidfd.as_fd())? else {
-                continue;
-            };
-            if self.of(pidfd.as_fd())?.is_none() {
-                self.enter(pidfd.as_fd(), account)?;
-                is_new = true;
-            }
-        }
-        Ok(is_new)
+/// The memberships of a kernel half that is to be replaced. Its successor has the same map: a copy would be
+/// of processes only, for no pidfd reaches other threads before 6.9, and late for whoever is born meanwhile.
+pub(crate) fn handed_on(before: &[Pins]) -> Option<MapHandle> {
+    let map = before
+        .iter()
+        .find(|old| has_entered(old))?
+        .map("members")
+        .inspect_err(|error| tracing::warn!(%error, "who has entered an account is in it no more"))
+        .ok()?;
+    // It has been so in all versions (abi.h struct membership).
+    let is_ours = map.map_type() == MapType::TaskStorage
+        && map.key_size() as usize == size_of::<i32>()
+        && map.value_size() as usize == size_of::<membership>();
+    if !is_ours {
+        tracing::warn!("who has entered an account is in it no more: it is written down otherwise");
     }
+    is_ours.then_some(map)
+}
+
+/// Whether somebody may have entered an account there.
+fn has_entered(pins: &Pins) -> bool {
+    let Ok(state) = pins.map("state") else {
+        return false; // never finished
+    };
+    let found = state.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+    let state = found
+        .ok()
+        .flatten()
+        .and_then(|bytes| abi::read::<ledger_state>(&bytes));
+    // Every version's begins with its number; what of another's says it nobody knows.
+    state.is_none_or(|it| it.abi_version != abi_constant::ABI_VERSION.0 || it.entered != 0)
 }
 
 /// Who is in which account, to be read only.

@@ -637,7 +637,9 @@ fn perform(steps: &[String]) {
             }
             "exec" => {
                 use std::os::unix::process::CommandExt;
-                let me = std::env::current_exe().unwrap_or_else(|why| fail(step, why));
+                // Of the process nothing is told once its first thread has ended.
+                let me = std::fs::read_link("/proc/thread-self/exe");
+                let me = me.unwrap_or_else(|why| fail(step, why));
                 let why = std::process::Command::new(me)
                     .args(&steps[index + 1..])
                     .exec();

@@ -12,6 +12,7 @@ use bursar_protocol::Reply;
 
 use super::beancounters::{bill_of, limit};
 use super::limits::{ORDINARY, clear, expect_refused};
+use super::survival::halves;
 use crate::hog::Hog;
 use crate::runner::{Place, Story};
 use crate::wait::until;
@@ -52,6 +53,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "an_entered_account_outlives_bursard",
         place: Place::Anywhere,
         tell: outlives,
+    },
+    Story {
+        name: "an_entered_account_keeps_its_threads_when_the_kernel_half_is_replaced",
+        place: Place::Anywhere,
+        tell: replaced,
     },
     Story {
         // LSM programs.
@@ -558,6 +564,43 @@ fn outlives(binaries: &Binaries) -> Result<()> {
     until("the kill being told", || {
         Ok((kills(&world)? == [Some("=bursar-render".to_owned())]).then_some(()))
     })
+}
+
+/// Whichever of its threads executes afterwards and takes the first one's place, or has lost it already; and
+/// who is born while nobody of ours is alive.
+fn replaced(binaries: &Binaries) -> Result<()> {
+    let mut world = stage(binaries, "rethreads", "")?;
+    let mut hogs = Vec::new();
+    for script in [
+        "leader-exits say=there wait exec hold=20M say=there pause",
+        "leader-exits say=there wait hold=20M say=there pause",
+        "say=there wait fork=1 hold=10M say=there pause",
+    ] {
+        let mut hog = enter(&world, ALICE, script)?;
+        hog.hear("there")?;
+        hogs.push(hog);
+    }
+    let before = halves(&world)?;
+    world.configure("[ledger]\nmax_processes = 2048\n")?;
+    world.daemon.end(libc::SIGTERM)?;
+    world.daemon.start()?;
+    let after = halves(&world)?;
+    ensure!(after.len() == 1 && after != before, "{before:?}, {after:?}");
+    for hog in &mut hogs {
+        hog.go_on()?;
+    }
+    for hog in &mut hogs {
+        hog.hear("there")?;
+    }
+    until("all of them being charged", || {
+        Ok((held(&world, "=bursar-render")? >= 50 * MIB).then_some(()))
+    })
+    .with_context(|| {
+        let (inside, outside) = (held(&world, "=bursar-render"), held(&world, "60410"));
+        format!("inside {inside:?}, outside {outside:?}")
+    })?;
+    ensure!(held(&world, "60410")? < 4 * MIB, "somebody has left");
+    Ok(())
 }
 
 fn taken_away(binaries: &Binaries) -> Result<()> {

@@ -207,7 +207,7 @@ fn replaced(binaries: &Binaries) -> Result<()> {
     Ok(())
 }
 
-fn halves(world: &World) -> Result<Vec<String>> {
+pub(super) fn halves(world: &World) -> Result<Vec<String>> {
     let entries = fs::read_dir(world.pins()).context("list the pins")?;
     entries
         .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
