@@ -13,7 +13,6 @@ mod maps;
 pub mod measure;
 mod memory;
 mod perf;
-mod plain;
 pub mod program;
 mod rates;
 pub mod report;

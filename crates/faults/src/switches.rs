@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the programs are told while a watch goes on.
 
+use bursar_plain::{Plain, bytes_of};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::Error;
-use crate::plain::{Plain, bytes_of};
 use crate::skeleton::types::switches;
 
 /// The programs' switches, and how they stand.

@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use bursar_host::machine;
 use bursar_model::{Pid, Uid};
+use bursar_plain::{self as plain, Plain};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
 
 use crate::begins::{Begins, Edge};
 use crate::booked::{Booked, balance, spread};
 use crate::error::{ATTACH, refused};
-use crate::plain::{self, Plain};
 use crate::skeleton::types::{
     counting, counts, fault_record, histograms, mapping_kind, seen, site_key, target, target_kind,
     thread_state, unbooked,

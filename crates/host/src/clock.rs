@@ -24,6 +24,11 @@ pub fn self_cpu_time() -> Nanos {
     nanos(clock_gettime(ClockId::ProcessCPUTime))
 }
 
+/// The time on a CPU that the calling thread has used so far: what others take from it meanwhile is not in it.
+pub fn thread_cpu_time() -> Nanos {
+    nanos(clock_gettime(ClockId::ThreadCPUTime))
+}
+
 fn nanos(time: Timespec) -> Nanos {
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let rest = u64::try_from(time.tv_nsec).unwrap_or(0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The types of `bpf/abi.h`, as BTF carried them over, and how their bytes are read.
 
-use std::mem::{MaybeUninit, size_of};
+pub(crate) use bursar_plain::{Plain, bytes_of, bytes_of_mut, read};
 
 pub(crate) use crate::skeleton::tmpfs::types::count_files_args;
 
@@ -38,13 +38,7 @@ pub(crate) fn count(pages: i64) -> bursar_model::Pages {
     bursar_model::Pages::new(u64::try_from(pages).unwrap_or(0))
 }
 
-/// Plain C data: every bit pattern is a value.
-///
-/// # Safety
-/// Implement it for `repr(C)` types of integers only.
-pub(crate) unsafe trait Plain: Copy {}
-
-// SAFETY: integers and arrays of integers, see abi.h.
+// SAFETY: integers and arrays of integers, padding made explicit (abi.h).
 unsafe impl Plain for account {}
 // SAFETY: as above.
 unsafe impl Plain for event {}
@@ -76,33 +70,3 @@ unsafe impl Plain for dirty_sum {}
 unsafe impl Plain for membership {}
 // SAFETY: as above.
 unsafe impl Plain for mm_record {}
-
-/// A copy of the value that `bytes` holds; `None` when they are too few.
-pub(crate) fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
-    if bytes.len() < size_of::<T>() {
-        return None;
-    }
-    let mut value = MaybeUninit::<T>::uninit();
-    // SAFETY: `bytes` has at least that many bytes, the two do not overlap, and T: Plain.
-    unsafe {
-        value
-            .as_mut_ptr()
-            .cast::<u8>()
-            .copy_from_nonoverlapping(bytes.as_ptr(), size_of::<T>());
-        Some(value.assume_init())
-    }
-}
-
-/// The bytes of a value.
-pub(crate) fn bytes_of<T: Plain>(value: &T) -> &[u8] {
-    // SAFETY: T: Plain, and the types of abi.h have explicit padding only.
-    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast::<u8>(), size_of::<T>()) }
-}
-
-/// The bytes of a value, to be written.
-pub(crate) fn bytes_of_mut<T: Plain>(value: &mut T) -> &mut [u8] {
-    // SAFETY: T: Plain, so whatever is written is a value.
-    unsafe {
-        std::slice::from_raw_parts_mut(std::ptr::from_mut(value).cast::<u8>(), size_of::<T>())
-    }
-}

@@ -9,11 +9,10 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use bursar_host::clock::monotonic;
-use bursar_model::Nanos;
+use bursar_host::clock::{monotonic, thread_cpu_time};
 use bursar_protocol::{RestoreReport, WatermarksReport};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::Timespec;
 
 use crate::engine::{Engine, Pause};
 use crate::originals::Restored;
@@ -120,7 +119,7 @@ fn work(
                         engine.tick(monotonic());
                     }
                     // Who asked may have gone; then nobody needs it.
-                    let _ = reply.try_send(report(&engine, proc, monotonic(), own_cpu_time()));
+                    let _ = reply.try_send(report(&engine, proc, monotonic(), thread_cpu_time()));
                 }
                 Ok(Ask::Restore(reply)) => {
                     let _ = reply.try_send(restored(&engine.put_back()));
@@ -175,12 +174,4 @@ fn wait(engine: &Engine, bell: &OwnedFd, until: Option<u64>) -> Woken {
             }
         }
     }
-}
-
-/// Processor time of this thread.
-fn own_cpu_time() -> Nanos {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    let rest = u64::try_from(time.tv_nsec).unwrap_or(0);
-    Nanos::new(seconds.saturating_mul(1_000_000_000).saturating_add(rest))
 }

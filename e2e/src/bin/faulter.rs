@@ -6,6 +6,8 @@ use std::io::Write;
 use std::ptr::null_mut;
 use std::time::Duration;
 
+use bursar_host::clock::thread_cpu_time;
+
 const PAGE: usize = 4096;
 
 fn faults() -> (i64, i64) {
@@ -14,12 +16,6 @@ fn faults() -> (i64, i64) {
     // SAFETY: a pointer to a live local.
     unsafe { libc::getrusage(libc::RUSAGE_SELF, &mut usage) };
     (usage.ru_minflt, usage.ru_majflt)
-}
-
-/// The processor time of this thread: what others take from it in between is not in it.
-fn processor_ns() -> i64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    time.tv_sec * 1_000_000_000 + time.tv_nsec
 }
 
 fn touch_new(pages: usize) {
@@ -72,11 +68,11 @@ fn main() {
         // Maps, touches, gives back: nanoseconds of processor time per page for each round.
         Some("storm") => {
             for _ in 0..number() {
-                let began = processor_ns();
+                let began = thread_cpu_time().get();
                 for _ in 0..8 {
                     touch_new(2048);
                 }
-                println!("{}", (processor_ns() - began) / (8 * 2048));
+                println!("{}", (thread_cpu_time().get() - began) / (8 * 2048));
             }
         }
         // Three of four faults in anonymous memory, one in a file's.

@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bursar_config::{WatermarkMode, Watermarks};
-use bursar_host::clock::monotonic;
+use bursar_host::clock::{monotonic, thread_cpu_time};
 use bursar_host::sched::{self, Changed, Class};
 use bursar_watermarks::{Engine, Places};
 use clap::Args;
-use rustix::time::{ClockId, clock_gettime};
 
 /// The measurement.
 #[derive(Debug, Args)]
@@ -63,8 +62,7 @@ impl Spent {
 
 /// The processor time of this thread.
 fn spent() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+    Duration::from_nanos(thread_cpu_time().get())
 }
 
 fn look(engine: &mut Engine, sum: &mut Spent) {
