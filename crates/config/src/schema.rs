@@ -50,7 +50,8 @@ pub(crate) const TABLES: [(&str, &str); 11] = [
     ),
     (
         "accounts",
-        "Whom the limit `default` concerns. A limit by name or by uid concerns anybody.",
+        "Whom the limit `default` concerns. A limit by name or by uid concerns anybody. Uids that \
+         containers of root's have by the range (systemd-nspawn -U) it leaves alone by itself.",
     ),
     (
         "gate",

@@ -263,8 +263,8 @@ impl Audit {
         let id = match self.entered.account_of(pid, &self.payers) {
             Some(entered) => entered,
             None => {
-                let owner = self.namespaces.owner_of(&self.proc, holder);
-                self.payers.of(owner.unwrap_or(status.uid))?.0
+                let answer = self.namespaces.answer(&self.proc, holder, status.uid);
+                self.payers.of(self.payers.payer(answer))?.0
             }
         };
         let seen = Seen {

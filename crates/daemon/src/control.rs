@@ -104,7 +104,7 @@ pub(crate) struct Asker {
     pub(crate) uid: Uid,
     /// Who connected; who inherited the connection is not told apart.
     pub(crate) pid: Pid,
-    /// Himself, or the owner of the outermost user namespace that he is in, who pays for him.
+    /// Who answers for the user namespace that he is in and pays for him; else himself.
     pub(crate) counts_as: Uid,
 }
 

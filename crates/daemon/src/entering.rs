@@ -157,8 +157,8 @@ fn status_of(steward: &Steward, asker: Asker) -> Option<Status> {
     steward.proc().status(asker.pid).ok().flatten()
 }
 
-/// Who pays for the asker: his uid, in a user namespace its owner, or, where his process is in an account,
-/// its number, which pays as a uid does.
+/// Who pays for the asker: his uid, in a user namespace who answers for it, or, where his process is in an
+/// account, its number, which pays as a uid does.
 pub(crate) fn payer_of(steward: &Steward, asker: Asker) -> Uid {
     let members = steward.governor.members_if_any();
     let entered = members.and_then(|members| {

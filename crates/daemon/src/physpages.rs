@@ -164,14 +164,14 @@ fn work(orders: &Receiver<Order>, board: &Mutex<Board>) {
 
 fn count(census: &mut Option<Census>, order: &Order) -> Result<Count> {
     let proc = Proc::host().context("open /proc")?;
-    // Who made a user namespace pays for what runs in it, as in the kernel half.
+    // Who answers for what runs in a user namespace pays for it, as in the kernel half.
     let mut namespaces = UserNamespaces::new(&proc)?;
     let census = census.get_or_insert_with(|| Census::new(proc));
     let count = census.count(Pace::QUARTER, |proc, process| {
         let entered = order.entered.account_of(process.pid, &order.payers);
         entered.or_else(|| {
-            let owner = namespaces.owner_of(proc, process.pid);
-            order.payers.billed(owner.unwrap_or(process.uid))
+            let answer = namespaces.answer(proc, process.pid, process.uid);
+            order.payers.billed(order.payers.payer(answer))
         })
     })?;
     tracing::debug!(took = ?count.took, work = ?count.work, pages = count.mapped_pages, "counted mapped pages");

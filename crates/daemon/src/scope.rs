@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bursar_host::{HostError, Proc, UserNamespaces};
+use bursar_host::{Answer, HostError, Proc, UserNamespaces};
 use bursar_model::{AccountId, Bounds, Uid};
 use bursar_policy::Plan;
 
 pub(crate) use bursar_policy::Scope;
 
-/// The users who have processes now; of those in a user namespace its owner, who pays for them. It takes
-/// some 30 µs a process.
+/// The users who have processes now; of those in a user namespace who answers for them. It takes some
+/// 30 µs a process.
 pub(crate) fn present(proc: &Proc) -> Result<BTreeSet<Uid>, HostError> {
     let mut namespaces = UserNamespaces::new(proc)?;
     let mut users = BTreeSet::new();
@@ -18,7 +18,10 @@ pub(crate) fn present(proc: &Proc) -> Result<BTreeSet<Uid>, HostError> {
         let Ok(Some(status)) = proc.status(pid) else {
             continue;
         };
-        users.insert(namespaces.owner_of(proc, pid).unwrap_or(status.uid));
+        let answer = namespaces.answer(proc, pid, status.uid);
+        if !answer.is_shifted {
+            users.insert(answer.uid);
+        }
     }
     Ok(users)
 }
@@ -66,6 +69,15 @@ impl Payers {
         Some((AccountId::of(uid), bounds))
     }
 
+    /// Who pays for a process, as in the kernel half: root does for uids that he has shifted, unless they
+    /// are named in particular.
+    pub(crate) fn payer(&self, answer: Answer) -> Uid {
+        if answer.is_shifted && !self.accounts.contains_key(&answer.uid) {
+            return Uid::new(0);
+        }
+        answer.uid
+    }
+
     /// The account that stands for a user whether or not any limit concerns him.
     pub(crate) fn account_of(&self, uid: Uid) -> AccountId {
         self.of(uid).map_or(AccountId::of(uid), |(id, _)| id)
@@ -110,5 +122,48 @@ impl Payers {
             all.push(Uid::new(id.get()));
         }
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_model::{AccountKind, BoundsSpec, Bytes, SizeSpec};
+    use bursar_policy::Planned;
+
+    use super::*;
+
+    #[test]
+    fn root_answers_for_whom_he_has_shifted_unless_he_is_named() {
+        let named = Uid::new(524_293);
+        let limit = SizeSpec::Bytes(Bytes::from_mib(1));
+        let bounds = BoundsSpec::of_limit(limit).resolve(Bytes::MAX).unwrap();
+        let planned = Planned {
+            who: "524293".parse().unwrap(),
+            kind: AccountKind::User,
+            memory_of: "524293".parse().unwrap(),
+            bounds,
+            rows: BTreeMap::new(),
+            payers: BTreeSet::from([named]),
+        };
+        let plan = Plan {
+            accounts: BTreeMap::from([(AccountId::of(named), planned)]),
+            default: Some(bounds),
+            ..Plan::default()
+        };
+        let scope = Scope {
+            uid_min: Uid::new(1000),
+            exempt: Vec::new(),
+        };
+        let payers = Payers::new(&plan, scope);
+        let of = |uid: u32, is_shifted: bool| {
+            let uid = Uid::new(uid);
+            payers
+                .of(payers.payer(Answer { uid, is_shifted }))
+                .is_some()
+        };
+        assert!(of(524_293, true));
+        assert!(!of(524_294, true));
+        assert!(of(524_294, false), "then default concerns him");
+        assert!(!of(0, false));
     }
 }

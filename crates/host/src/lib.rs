@@ -68,5 +68,5 @@ pub use rustix::process::Signal;
 pub use sched::Changed;
 pub use terminals::{MAX_TERMINALS, Terminals, Told};
 pub use timer::Timer;
-pub use user_namespaces::UserNamespaces;
+pub use user_namespaces::{Answer, UserNamespaces};
 pub use users::{Members, Users};

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who answers for a process in a user namespace: the owner of the outermost one below ours
-//! (ioctl_ns(2)). A rootless container's 65,536 users are one to the machine.
+//! Who answers for a process in a user namespace, as the kernel half has it (its answer.bpf.h): the owner
+//! of the first namespace below ours, from outside in, that is not root's (ioctl_ns(2)); in root's own he
+//! himself. A rootless container's 65,536 users are one to the machine.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use bursar_model::{Pid, Uid};
-use rustix::fs::{AtFlags, Mode, OFlags, fstat, statat};
+use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
 
+use crate::proc::UidMap;
 use crate::{HostError, Proc};
 
 /// include/uapi/linux/nsfs.h: _IO(0xb7, 2) and _IO(0xb7, 4).
@@ -17,11 +19,31 @@ const NS_GET_OWNER_UID: libc::c_ulong = 0xb704;
 /// kernel/user_namespace.c refuses deeper nesting than 32.
 const DEEPEST: usize = 33;
 
-/// Owners of namespaces by inode. For one look at the machine: numbers come again.
+/// Who answers for a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Answer {
+    /// His uid outside.
+    pub uid: Uid,
+    /// One of a range that a namespace of root's shows as others: nobody has it outside.
+    pub is_shifted: bool,
+}
+
+/// What a namespace says about those in it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Around {
+    /// Who made the outermost that is not root's; `None`: they are all root's.
+    owner: Option<Uid>,
+    /// The innermost of root's around who answers.
+    home: Option<u64>,
+}
+
+/// Namespaces by inode. For one look at the machine: numbers come again.
 #[derive(Debug)]
 pub struct UserNamespaces {
     own: u64,
-    owners: BTreeMap<u64, Option<Uid>>,
+    known: BTreeMap<u64, Around>,
+    /// `None`: nobody is in there by whom its map could be read.
+    maps: BTreeMap<u64, Option<UidMap>>,
 }
 
 impl UserNamespaces {
@@ -35,42 +57,94 @@ impl UserNamespaces {
             .map_err(|errno| HostError::new("look at", &proc.path(name), errno))?;
         Ok(Self {
             own: own.st_ino,
-            owners: BTreeMap::new(),
+            known: BTreeMap::new(),
+            maps: BTreeMap::new(),
         })
     }
 
-    /// Who owns the outermost user namespace that `pid` is in, below ours. `None`: it is in ours, or
-    /// gone, or the kernel does not say.
+    /// Who answers for `pid`, whose uid outside is `uid`. Who is gone, or of whom the kernel does not say
+    /// where he is, answers for himself.
+    pub fn answer(&mut self, proc: &Proc, pid: Pid, uid: Uid) -> Answer {
+        let around = self.around(proc, pid);
+        let uid = around.owner.unwrap_or(uid);
+        let is_shifted = around
+            .home
+            .is_some_and(|home| self.is_shifted(proc, home, pid, uid));
+        Answer { uid, is_shifted }
+    }
+
+    /// Who owns the first user namespace around `pid` that is not root's. `None`: there is none below
+    /// ours, or he is gone, or the kernel does not say.
     pub fn owner_of(&mut self, proc: &Proc, pid: Pid) -> Option<Uid> {
-        let name = format!("{pid}/ns/user");
-        let inode = statat(proc.directory(), &name, AtFlags::empty())
-            .ok()?
-            .st_ino;
-        if inode == self.own {
-            return None;
-        }
-        if let Some(known) = self.owners.get(&inode) {
+        self.around(proc, pid).owner
+    }
+
+    fn around(&mut self, proc: &Proc, pid: Pid) -> Around {
+        let Some(inode) = inode_of(proc, pid).filter(|&it| it != self.own) else {
+            return Around::default();
+        };
+        if let Some(known) = self.known.get(&inode) {
             return *known;
         }
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let namespace = rustix::fs::openat(proc.directory(), &name, flags, Mode::empty()).ok()?;
+        let name = format!("{pid}/ns/user");
+        let opened = openat(proc.directory(), &name, flags, Mode::empty());
         // It may have moved on between the two.
-        let inode = fstat(&namespace).ok()?.st_ino;
-        let owner = self.outermost(namespace);
-        self.owners.insert(inode, owner);
-        owner
+        let Some((namespace, inode)) = opened.ok().and_then(|it| {
+            let inode = fstat(&it).ok()?.st_ino;
+            Some((it, inode))
+        }) else {
+            return Around::default();
+        };
+        let around = self.look_outwards(namespace).unwrap_or_default();
+        self.known.insert(inode, around);
+        around
     }
 
-    fn outermost(&self, mut namespace: OwnedFd) -> Option<Uid> {
+    fn look_outwards(&self, mut namespace: OwnedFd) -> Option<Around> {
+        let mut inode = fstat(&namespace).ok()?.st_ino;
+        let mut around = Around {
+            owner: None,
+            home: Some(inode),
+        };
         for _ in 0..DEEPEST {
-            let parent = parent_of(&namespace).ok()?;
-            if fstat(&parent).ok()?.st_ino == self.own {
-                return owner_of(&namespace);
+            let owner = owner_of(&namespace)?;
+            namespace = parent_of(&namespace).ok()?;
+            inode = fstat(&namespace).ok()?.st_ino;
+            if owner.get() != 0 {
+                around.owner = Some(owner);
+                around.home = Some(inode);
             }
-            namespace = parent;
+            if inode == self.own {
+                around.home = around.home.filter(|&home| home != self.own);
+                return Some(around);
+            }
         }
         None
     }
+
+    fn is_shifted(&mut self, proc: &Proc, home: u64, pid: Pid, uid: Uid) -> bool {
+        let map = self.maps.entry(home).or_insert_with(|| {
+            let others = || proc.pids().into_iter().flatten().filter_map(Result::ok);
+            std::iter::once(pid)
+                .chain(others())
+                .find_map(|pid| map_of(proc, pid, home))
+        });
+        map.as_ref().is_some_and(|map| map.shifts(uid))
+    }
+}
+
+fn inode_of(proc: &Proc, pid: Pid) -> Option<u64> {
+    let name = format!("{pid}/ns/user");
+    let found = statat(proc.directory(), &name, AtFlags::empty()).ok()?;
+    Some(found.st_ino)
+}
+
+/// The map of the namespace `inode`, if `pid` is in that.
+fn map_of(proc: &Proc, pid: Pid, inode: u64) -> Option<UidMap> {
+    let is_there = || inode_of(proc, pid) == Some(inode);
+    let map = is_there().then(|| proc.uid_map(pid).ok().flatten())??;
+    is_there().then_some(map)
 }
 
 fn parent_of(namespace: &OwnedFd) -> Result<OwnedFd, Errno> {
@@ -99,43 +173,80 @@ fn owner_of(namespace: &OwnedFd) -> Option<Uid> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Child, Command};
+    use std::time::{Duration, Instant};
+
     use super::*;
+
+    const SOMEBODY: Uid = Uid::new(60_001);
+
+    /// Ended with the test.
+    struct Unshared(Child);
+
+    impl Drop for Unshared {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
+
+    impl Unshared {
+        fn new(arguments: &[&str]) -> Self {
+            let mut command = Command::new("unshare");
+            command.args(arguments).args(["--user", "sleep", "60"]);
+            Self(command.spawn().unwrap())
+        }
+
+        /// Once it is in there.
+        fn answer(&self, proc: &Proc) -> Answer {
+            let pid = Pid::new(self.0.id());
+            let own = UserNamespaces::new(proc).unwrap().own;
+            let deadline = Instant::now() + Duration::from_secs(5);
+            let is_in = || {
+                let comm = proc.comm(pid).unwrap().unwrap();
+                comm.as_bytes() == b"sleep" && inode_of(proc, pid) != Some(own)
+            };
+            while !is_in() {
+                assert!(Instant::now() < deadline);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            UserNamespaces::new(proc)
+                .unwrap()
+                .answer(proc, pid, SOMEBODY)
+        }
+    }
+
+    fn himself() -> Answer {
+        Answer {
+            uid: SOMEBODY,
+            is_shifted: false,
+        }
+    }
 
     #[test]
     fn our_own_namespace_has_no_owner_to_speak_of() {
         let proc = Proc::host().unwrap();
         let mut namespaces = UserNamespaces::new(&proc).unwrap();
-        assert_eq!(
-            namespaces.owner_of(&proc, Pid::new(std::process::id())),
-            None
-        );
-        assert_eq!(namespaces.owner_of(&proc, Pid::new(1 << 30)), None);
+        for pid in [std::process::id(), 1 << 30] {
+            let pid = Pid::new(pid);
+            assert_eq!(namespaces.owner_of(&proc, pid), None);
+            assert_eq!(namespaces.answer(&proc, pid, SOMEBODY), himself());
+        }
         let of_our_own = proc.has_our_users(Pid::new(std::process::id()));
         assert_eq!(of_our_own.unwrap(), Some(true));
         assert_eq!(proc.has_our_users(Pid::new(1 << 30)).unwrap(), None);
-        assert!(namespaces.owners.is_empty());
+        assert!(namespaces.known.is_empty());
     }
 
     #[test]
-    fn a_namespace_of_ours_is_ours() {
-        let mut child = std::process::Command::new("unshare")
-            .args(["--user", "sleep", "60"])
-            .spawn()
-            .unwrap();
+    fn a_namespace_of_ours_is_ours_and_in_roots_everybody_answers_for_himself() {
         let proc = Proc::host().unwrap();
-        let pid = Pid::new(child.id());
-        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(5);
-        let owner = loop {
-            let found = UserNamespaces::new(&proc).unwrap().owner_of(&proc, pid);
-            if found.is_some() || std::time::Instant::now() > deadline {
-                break found;
-            }
-            std::thread::sleep(std::time::Duration::from_millis(5));
-        };
-        assert_eq!(proc.has_our_users(pid).unwrap(), Some(false));
-        let _ = child.kill();
-        child.wait().unwrap();
+        let child = Unshared::new(&[]);
         let own = Uid::new(rustix::process::getuid().as_raw());
-        assert_eq!(owner, Some(own));
+        let expected = if own.get() == 0 { SOMEBODY } else { own };
+        let answer = child.answer(&proc);
+        assert_eq!((answer.uid, answer.is_shifted), (expected, false));
+        let pid = Pid::new(child.0.id());
+        assert_eq!(proc.has_our_users(pid).unwrap(), Some(false));
     }
 }

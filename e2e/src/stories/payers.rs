@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who pays: the real user, whatever program he came through; the owner of the outermost user namespace;
-//! and nobody for what is dead. How soon a change of user moves the charge.
+//! Who pays: the real user, whatever program he came through; the owner of the outermost user namespace
+//! that is not root's; and nobody for what is dead. How soon a change of user moves the charge.
 
 use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bursar_model::{Event, EventKind};
+use bursar_protocol::{Ask, Reply};
 
 use crate::hog::Hog;
 use crate::household::{ANN, BEN, Household};
@@ -40,6 +41,26 @@ pub(super) const STORIES: &[Story] = &[
         name: "who_pays_in_a_rootless_container_its_owner_whatever_uid_is_taken",
         place: Place::Anywhere,
         tell: container,
+    },
+    Story {
+        name: "who_pays_in_a_user_namespace_of_roots_everybody_for_himself",
+        place: Place::Anywhere,
+        tell: roots_namespace,
+    },
+    Story {
+        name: "who_pays_in_ones_own_namespace_inside_roots_its_owner",
+        place: Place::Anywhere,
+        tell: inside_roots,
+    },
+    Story {
+        name: "who_pays_for_a_uid_that_root_has_shifted_root_unless_it_is_named",
+        place: Place::Anywhere,
+        tell: shifted,
+    },
+    Story {
+        name: "who_pays_for_files_in_a_user_namespace_of_roots_their_owners",
+        place: Place::Anywhere,
+        tell: files_in_roots,
     },
     Story {
         name: "who_pays_for_zombies_nobody",
@@ -208,6 +229,167 @@ fn container(binaries: &Binaries) -> Result<()> {
     );
     hog.go_on()?;
     hog.expect_killed()
+}
+
+/// `default` is to concern nobody but ours.
+const ORDINARY: &str = "[accounts]\nuid_min = 60000\n";
+/// As `unshare` and PrivateUsers=full map it.
+const EVERYBODY: &str = "0-0-4294967295";
+
+/// What firejail --noroot and bubblewrap with the set-uid bit do, and services with PrivateUsers=.
+fn roots_namespace(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "roots", ORDINARY)?;
+    world.daemon.start()?;
+    for who in ["60515", "default"] {
+        world.daemon.limit(who, "100M")?;
+        for (map, inside) in [
+            (EVERYBODY, 60515),
+            ("0-0-1,60515-60515-1", 60515),
+            ("0-60515-1", 0),
+        ] {
+            let mut hog = world.hog(&format!("userns-for=0:{map} uid={inside} {GROW}"))?;
+            hog.hear("there")?;
+            ensure!(status_of(hog.pid(), "Uid")? == 60515, "{map}");
+            await_held(&world, 60515)?;
+            until("it alone being counted", || {
+                let account = world.daemon.account("60515")?.context("his account")?;
+                Ok((account.processes == 1).then_some(()))
+            })?;
+            hog.go_on()?;
+            hog.expect_killed()?;
+            let kill = world.daemon.await_event(EventKind::Kill, hog.pid())?;
+            ensure!(kill.uid.is_some_and(|it| it.get() == 60515), "{kill:?}");
+        }
+        let reply = world.daemon.ask(Ask::ClearLimit {
+            who: who.parse()?,
+            force: false,
+        })?;
+        ensure!(matches!(reply, Reply::Changed { .. }), "{reply:?}");
+    }
+    // In there, too, another user is another payer.
+    for uid in ["60515", "60516"] {
+        world.daemon.limit(uid, "100M")?;
+    }
+    let mut hog = world.hog(&format!(
+        "userns-for=0:{EVERYBODY} uids=60515:60516 hold=30M say=there wait uids=60516:60516 hold=1M \
+         say=moved pause"
+    ))?;
+    hog.hear("there")?;
+    await_held(&world, 60515)?;
+    hog.go_on()?;
+    hog.hear("moved")?;
+    await_held(&world, 60516)?;
+    until("the first one being free of it", || {
+        Ok((held(&world, 60515)? == 0).then_some(()))
+    })
+}
+
+/// A map of many extents.
+fn extents(
+    first: &str,
+    others: impl Iterator<Item = u32>,
+    extent: impl Fn(u32) -> (u32, u32, u32),
+) -> String {
+    others
+        .map(extent)
+        .fold(first.to_owned(), |map, (inside, outside, count)| {
+            format!("{map},{inside}-{outside}-{count}")
+        })
+}
+
+/// A rootless container in a sandbox that root has made.
+fn inside_roots(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "insideroots", "")?;
+    world.daemon.start()?;
+    for uid in ["60515", "60557"] {
+        world.daemon.limit(uid, "100M")?;
+    }
+    for around in [
+        EVERYBODY.to_owned(),
+        // More than a map holds by itself: the rest lies elsewhere, in the order of the uids outside.
+        extents("0-0-1", (60_510..60_570).step_by(10), |uid| (uid, uid, 10)),
+    ] {
+        let mut hog = world.hog(&format!(
+            "userns-for=0:{around} userns-for=60515:0-60515-1,1-60550-9 uid=8 {GROW}"
+        ))?;
+        hog.hear("there")?;
+        ensure!(status_of(hog.pid(), "Uid")? == 60557);
+        await_held(&world, 60515)?;
+        ensure!(held(&world, 60557)? == 0, "the uid inside is charged");
+        hog.go_on()?;
+        hog.expect_killed()?;
+    }
+    Ok(())
+}
+
+/// systemd-nspawn -U: uids that nobody has outside, however many there are.
+fn shifted(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "shifted", ORDINARY)?;
+    world.daemon.start()?;
+    let scripts = [
+        "userns-for=0:0-60700-100 uid=5".to_owned(),
+        // As another one inside, where the owner is as little anybody's.
+        "userns-for=0:0-60700-100 userns-for=5:0-5-1,1-50-9 uid=4".to_owned(),
+        format!(
+            "userns-for=0:{} uid=5",
+            extents("0-60700-2", (2..20).step_by(2), |uid| (
+                uid,
+                60_700 + uid,
+                2
+            ))
+        ),
+    ];
+    let expect_nobody = |world: &World| -> Result<()> {
+        for script in &scripts {
+            let mut hog = world.hog(&format!("{script} hold=80M say=there pause"))?;
+            hog.hear("there")?;
+            let uid = status_of(hog.pid(), "Uid")?;
+            ensure!((60_700..60_800).contains(&uid), "{script}: {uid}");
+            // Two walks over all processes.
+            std::thread::sleep(Duration::from_millis(2_500));
+            hog.expect_alive(script)?;
+            let accounts = world.daemon.status()?.accounts;
+            let theirs = accounts
+                .iter()
+                .find(|it| it.uid.is_some_and(|it| it.get() >= 60_700));
+            ensure!(theirs.is_none(), "{script}: {theirs:?}");
+            hog.finish()?;
+        }
+        Ok(())
+    };
+    expect_nobody(&world)?;
+    world.daemon.limit("default", "64M")?;
+    expect_nobody(&world)?;
+    // By his number, whether or not somebody has it: then as any other.
+    let mut named = world.hog(&format!(
+        "{} hold=30M say=there wait hold=100M pause",
+        scripts[0]
+    ))?;
+    named.hear("there")?;
+    world.daemon.limit("60705", "64M")?;
+    await_held(&world, 60705)?;
+    named.go_on()?;
+    named.expect_killed()?;
+    let mut inside = world.hog(&format!("{} {GROW}", scripts[1]))?;
+    inside.hear("there")?;
+    await_held(&world, 60705)?;
+    inside.go_on()?;
+    inside.expect_killed()
+}
+
+fn files_in_roots(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "rootsfiles", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60515", "100M")?;
+    let mut hog = world.hog(&format!(
+        "userns-for=0:{EVERYBODY} tmpfs=4K uid=60515 file=/tmp/his:30M say=there pause"
+    ))?;
+    hog.hear("there")?;
+    until("the file being counted", || {
+        let account = world.daemon.account("60515")?.context("his account")?;
+        // Less what is mapped: in a guest programs lie in a tmpfs themselves.
+        Ok((account.unmapped.get() >= SIZE / 2).then_some(()))
+    })
 }
 
 fn zombies(binaries: &Binaries) -> Result<()> {

@@ -22,8 +22,8 @@ pub(super) struct Visitor {
     pub(super) takes_descriptors: bool,
     pub(super) uid: Uid,
     pub(super) pid: Pid,
-    /// As whom he is counted: himself, or the owner of the outermost user namespace that he is in, as in
-    /// the ledger; one user may have 65,536 others in there.
+    /// As whom he is counted: who answers for the user namespace that he is in, as in the ledger, for one
+    /// user may have 65,536 others in there; else himself.
     pub(super) counts_as: Uid,
 }
 
@@ -88,12 +88,12 @@ impl Door {
         if uid.get() == 0 {
             return uid;
         }
-        // Numbers of namespaces come again, so nothing is remembered.
+        // Numbers of namespaces come again, so nothing is remembered. Nor is it asked whether root has
+        // shifted him, who would answer then: root is let in beyond all bounds.
         let owner = UserNamespaces::new(&self.proc)
             .ok()
             .and_then(|mut namespaces| namespaces.owner_of(&self.proc, pid));
-        // What root's containers have inside is not root.
-        owner.filter(|it| it.get() != 0).unwrap_or(uid)
+        owner.unwrap_or(uid)
     }
 
     /// Nobody is let in before that moment.

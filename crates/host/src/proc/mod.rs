@@ -8,6 +8,7 @@ mod segments;
 mod shared;
 mod stat;
 mod status;
+mod uid_map;
 
 use std::fs::File;
 use std::io::Read;
@@ -28,6 +29,7 @@ pub use segments::Segment;
 pub use shared::SharedMemory;
 pub use stat::{Device, StartTime, Stat, State};
 pub use status::{Memory, Status};
+pub(crate) use uid_map::UidMap;
 
 /// /proc, or a directory that looks like it.
 #[derive(Debug)]
@@ -267,6 +269,11 @@ impl Proc {
                 Err(Malformed::new("no UUID"))
             }
         })
+    }
+
+    /// What uids the user namespace of `pid` shows as which.
+    pub(crate) fn uid_map(&self, pid: Pid) -> Result<Option<UidMap>, HostError> {
+        self.parsed(&format!("{pid}/uid_map"), UidMap::parse)
     }
 
     pub(crate) fn directory(&self) -> BorrowedFd<'_> {

@@ -23,8 +23,9 @@ struct count {
 	__u64 at;		/* list_head of the inode we stand on */
 	__u64 node;		/* of the next superblock, in its type's list */
 	__u64 ticket;
-	__u32 sb_uid;		/* who pays for all of it, where it is a user namespace's */
-	__u32 sb_level;
+	__u64 sb_ns;
+	__u32 sb_level;		/* of that namespace */
+	__u32 sb_uid;		/* who pays for all of it; NOBODY: each file's owner */
 	__u32 uid;		/* of the last file, and the account of that */
 	__u32 slot;
 	__u32 met;
@@ -59,7 +60,9 @@ __noinline int enter_superblock(struct count *count)
 	count->at = (__u64)FAR_READ(count->sb, struct super_block, s_inodes.next);
 	ns = (__u64)FAR_READ(count->sb, struct super_block, s_user_ns);
 	count->sb_level = ns ? FAR_READ(ns, struct user_namespace, level) : 0;
-	count->sb_uid = far_payer_in(ns, NOBODY);
+	count->sb_uid = far_payer_in(ns, count->sb_level, NOBODY);
+	count->sb_ns = ns;
+	count->uid = NOBODY;
 	return 0;
 }
 
@@ -93,10 +96,10 @@ static __always_inline void add_file(struct ledger_state *state, struct count *c
 
 	if (pages <= 0)
 		return;
-	uid = count->sb_level ? count->sb_uid : FAR_READ(inode, struct inode, i_uid.val);
+	uid = count->sb_uid != NOBODY ? count->sb_uid : FAR_READ(inode, struct inode, i_uid.val);
 	if (uid != count->uid) {
 		count->uid = uid;
-		count->slot = account_of(state, uid);
+		count->slot = account_of(state, far_payer_in(count->sb_ns, count->sb_level, uid));
 	}
 	account = count->slot != NOBODY ? account_at(count->slot) : NULL;
 	if (!account)
@@ -107,7 +110,7 @@ static __always_inline void add_file(struct ledger_state *state, struct count *c
 		account->sum_staying_pages = 0;
 	}
 	account->sum_files_pages += pages;
-	if (outlives_processes(inode, count->sb_level))
+	if (outlives_processes(inode, count->sb_uid != NOBODY))
 		account->sum_staying_pages += pages;
 }
 

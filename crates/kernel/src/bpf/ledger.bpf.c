@@ -57,7 +57,8 @@ static __always_inline bool still_pays(const struct mm_record *record, struct mm
 		return true;
 	cred = owner->real_cred;
 	if (cred && (__u64)cred->user_ns == record->user_ns &&
-	    (cred->user_ns->level || cred->uid.val == record->uid))
+	    (cred->uid.val == record->uid ||
+	     payer_in(cred->user_ns, cred->uid.val) == record->uid))
 		return true;
 	return is_entered(record->user_ns);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Who pays for an address space: the real uid of the task that owns it, or, inside user namespaces,
- * the owner of the outermost one (rootless containers map 65,536 uids: each would be a fresh limit).
+ * Who pays for an address space: the real uid of the task that owns it, or, inside user namespaces, who
+ * answers for what is in there (answer.bpf.h).
  *
  * The owner, not `current`: reclaim, khugepaged, process_mrelease, ptrace and exec change foreign
  * address spaces.
@@ -10,10 +10,10 @@
 #define BURSAR_PAYER_BPF_H
 
 #include "entered.bpf.h"
+#include "answer.bpf.h"
 
 enum {
 	NOBODY = 0xffffffffU,	/* no account pays: never counted, never killed */
-	USERNS_DEPTH = 33,	/* kernel/user_namespace.c refuses deeper nesting than 32 */
 };
 
 struct payer {
@@ -22,34 +22,35 @@ struct payer {
 	__u64 user_ns;	/* or that account: is_entered() */
 };
 
-/* Who `uid` in `ns` is outside all namespaces: himself, or the owner of the outermost one. */
-static __always_inline __u32 payer_in(struct user_namespace *ns, __u32 uid)
+/* Whether limits.toml has something for him in particular. */
+static __always_inline bool is_named(__u32 uid)
 {
-	int level = ns ? ns->level : 0, i;
+	__u32 *slot = bpf_map_lookup_elem(&payers, &uid);
+	struct account *account = slot ? account_at(*slot) : NULL;
 
-	for (i = 0; i < USERNS_DEPTH && level > 0; i++) {
-		uid = ns->owner.val;
-		ns = ns->parent;
-		if (!ns)
-			break;
-		level = ns->level;
-	}
-	return uid;
+	return account && !(account->flags & ACCOUNT_DEFAULT);
 }
 
-/* The same for an address. */
-static __always_inline __u32 far_payer_in(__u64 ns, __u32 uid)
+/* Global as find_answer() is. Root answers for a uid that he has shifted, unless it is named. */
+__noinline __u32 payer_below(struct answer *answer)
 {
-	int level = ns ? FAR_READ(ns, struct user_namespace, level) : 0, i;
+	if (!answer)
+		return NOBODY;
+	find_answer(answer);
+	return answer->is_shifted && !is_named(answer->uid) ? 0 : answer->uid;
+}
 
-	for (i = 0; i < USERNS_DEPTH && level > 0; i++) {
-		uid = FAR_READ(ns, struct user_namespace, owner.val);
-		ns = (__u64)FAR_READ(ns, struct user_namespace, parent);
-		if (!ns)
-			break;
-		level = FAR_READ(ns, struct user_namespace, level);
-	}
-	return uid;
+/* Who pays for `uid` in a namespace at an address, `level` below the initial one. */
+static __always_inline __u32 far_payer_in(__u64 ns, int level, __u32 uid)
+{
+	struct answer answer = { .ns = ns, .uid = uid };
+
+	return level > 0 ? payer_below(&answer) : uid;
+}
+
+static __always_inline __u32 payer_in(struct user_namespace *ns, __u32 uid)
+{
+	return ns ? far_payer_in((__u64)ns, ns->level, uid) : uid;
 }
 
 /* By credentials: a task's, or those a file was opened with. */
@@ -85,7 +86,8 @@ static __always_inline bool payer_of_far_task(__u64 owner, struct payer *payer)
 	if (!cred)
 		return false;
 	ns = (__u64)FAR_READ(cred, struct cred, user_ns);
-	payer->uid = far_payer_in(ns, FAR_READ(cred, struct cred, uid.val));
+	payer->uid = far_payer_in(ns, ns ? FAR_READ(ns, struct user_namespace, level) : 0,
+				  FAR_READ(cred, struct cred, uid.val));
 	payer->user_ns = ns;
 	return true;
 }

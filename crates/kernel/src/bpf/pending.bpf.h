@@ -6,12 +6,12 @@
 #include "payer.bpf.h"
 
 /* Queued signals of the user who pays for `task`: inc_rlimit_ucounts() counts in every namespace up to
- * the outermost one, whose count is the one we want. */
+ * the outermost one, and the outermost of those is the one we want that is his (answer.bpf.h). */
 static __always_inline __s64 pending_signals_of(struct task_struct *task)
 {
 	const struct cred *cred = task->real_cred;
+	struct ucounts *counts, *his;
 	struct user_namespace *ns;
-	struct ucounts *counts;
 	__s64 pending = 0;
 	int level, i;
 
@@ -20,17 +20,20 @@ static __always_inline __s64 pending_signals_of(struct task_struct *task)
 	counts = cred->ucounts;
 	if (!counts)
 		return 0;
+	his = counts;
 	ns = counts->ns;
 	level = ns ? ns->level : 0;
 	for (i = 0; i < USERNS_DEPTH && level > 0; i++) {
 		counts = ns->ucounts;
 		if (!counts)
 			return 0;
+		if (ns->owner.val)
+			his = counts;
 		ns = counts->ns;
 		level = ns ? ns->level : 0;
 	}
 	/* an element of an array of these: no plain load in 6.1's verifier */
-	bpf_core_read(&pending, sizeof(pending), &counts->rlimit[UCOUNT_RLIMIT_SIGPENDING].counter);
+	bpf_core_read(&pending, sizeof(pending), &his->rlimit[UCOUNT_RLIMIT_SIGPENDING].counter);
 	return pending;
 }
 

@@ -14,11 +14,11 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
+#include "answer.bpf.h"
 #include "stall.h"
 
 enum {
 	PF_KTHREAD = 0x00200000, /* include/linux/sched.h, a macro */
-	USERNS_DEPTH = 33,	 /* as in payer.bpf.h */
 };
 
 #define SPAN_NS 10000000000ULL
@@ -104,31 +104,22 @@ static __always_inline bool is_kernel_thread(void)
 	return me->flags & PF_KTHREAD;
 }
 
-/* Whom the running task belongs to: its real uid, inside user namespaces the owner of the outermost
- * (the same rule as payer_of_task()). */
+/* Whom the running task belongs to: its real uid, inside user namespaces who answers. Who pays knows
+ * limits.toml, too (payer_below()); no account is needed here. */
 static __always_inline __u32 current_payer(void)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
 	const struct cred *cred = me->real_cred;
-	struct user_namespace *ns;
-	__u32 uid;
-	int i, level;
+	struct answer answer = {};
 
 	if (!cred)
 		return STALL_OTHERS;
-	uid = cred->uid.val;
-	ns = cred->user_ns;
-	if (!ns)
-		return uid;
-	level = ns->level;
-	for (i = 0; i < USERNS_DEPTH && level > 0; i++) {
-		uid = ns->owner.val;
-		ns = ns->parent;
-		if (!ns)
-			break;
-		level = ns->level;
-	}
-	return uid;
+	answer.uid = cred->uid.val;
+	answer.ns = (__u64)cred->user_ns;
+	if (!answer.ns || !cred->user_ns->level)
+		return answer.uid;
+	find_answer(&answer);
+	return answer.is_shifted ? 0 : answer.uid;
 }
 
 static __always_inline struct stall_row *row_of(struct stall_total *sum, __u32 uid)

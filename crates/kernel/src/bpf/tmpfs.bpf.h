@@ -63,11 +63,11 @@ static __always_inline bool is_sysv(__u64 inode)
 	return name[0] == 'S' && name[1] == 'Y' && name[2] == 'S' && name[3] == 'V';
 }
 
-/* Would it be there after all of its user's processes? In a file system of a user namespace nothing
+/* Would it be there after all of its user's processes? In a file system of a user namespace of his nothing
  * is: the namespace's last process takes it along. */
-static __always_inline bool outlives_processes(__u64 inode, __u32 ns_level)
+static __always_inline bool outlives_processes(__u64 inode, bool in_own_ns)
 {
-	if (ns_level)
+	if (in_own_ns)
 		return false;
 	return FAR_READ(inode, struct inode, i_nlink) || is_sysv(inode);
 }

@@ -89,7 +89,20 @@ struct ucounts {
 
 enum rlimit_type { UCOUNT_RLIMIT_SIGPENDING = 2 };
 
+struct uid_gid_extent {
+	u32 first;
+	u32 lower_first;
+	u32 count;
+};
+
+struct uid_gid_map {
+	u32 nr_extents;
+	struct uid_gid_extent extent[5];
+	struct uid_gid_extent *reverse;
+};
+
 struct user_namespace {
+	struct uid_gid_map uid_map;
 	struct user_namespace *parent;
 	int level;
 	kuid_t owner;

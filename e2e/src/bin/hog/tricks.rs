@@ -31,6 +31,7 @@
 //! | `stop` | stops itself |
 //! | `detach` | double fork and setsid: the rest is done by a grandchild of nobody |
 //! | `userns-root` | moves into a user namespace where it is root, mapped |
+//! | `userns-for=UID:MAP` | becomes that user and moves into a user namespace of his; who he was before maps it: `FIRST-LOWER-COUNT,…` |
 //! | `pidns` | the rest is done by pid 1 of a pid namespace (after `userns-root`) |
 //! | `uids=A:B` | becomes A in truth and B in effect, who may become B for good |
 //! | `unseen-uids=A:B` | says `ready`, waits for a line, does that by system calls alone, without a page fault, and waits for ever |
@@ -51,12 +52,12 @@
 //! | `keep-lock-in-exec=PATH` | the same, and a child is in the middle of an execve, for which it wants that lock: who asks whether two processes have one memory waits for it |
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::exit;
 
-use super::{fail, fork, map, number, perform, size, touch, unmap};
+use super::{become_user, fail, fork, map, number, perform, size, touch, unmap};
 
 const CHUNK: usize = 1 << 20;
 const HUGE: usize = 2 << 20;
@@ -186,6 +187,34 @@ fn waiting_child(step: &str, length: usize) -> (i32, *mut u8) {
 fn write_map(step: &str, what: &str, text: &str) {
     if let Err(why) = std::fs::write(format!("/proc/self/{what}"), text) {
         fail(step, why);
+    }
+}
+
+/// As newuidmap does it: a child that stays outside, and who we are now, writes the map.
+fn move_mapped(step: &str, uid: u32, map: &str) {
+    let map = map.replace('-', " ").replace(',', "\n") + "\n";
+    let Ok((mut ready, mut here)) = UnixStream::pair() else {
+        last(step)
+    };
+    let us = std::process::id();
+    let child = fork();
+    if child == 0 {
+        drop(here);
+        let is_mapped = ready.read_exact(&mut [0]).is_ok()
+            && ["uid_map", "gid_map"]
+                .iter()
+                .all(|what| std::fs::write(format!("/proc/{us}/{what}"), &map).is_ok());
+        exit(i32::from(!is_mapped));
+    }
+    become_user(step, uid);
+    // SAFETY: a plain system call; this program has one thread.
+    if unsafe { libc::unshare(libc::CLONE_NEWUSER) } != 0 || here.write_all(&[0]).is_err() {
+        last(step);
+    }
+    let mut status = 0;
+    // SAFETY: waits for our own child; the status is a live local.
+    if unsafe { libc::waitpid(child, &raw mut status, 0) } != child || status != 0 {
+        fail(step, "the map was not written");
     }
 }
 
@@ -612,6 +641,10 @@ pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]
             write_map(step, "setgroups", "deny");
             write_map(step, "uid_map", &format!("0 {uid} 1"));
             write_map(step, "gid_map", &format!("0 {gid} 1"));
+        }
+        "userns-for" => {
+            let (uid, map) = split(step, value);
+            move_mapped(step, number(step, uid) as u32, map);
         }
         "pidns" => {
             // SAFETY: a plain system call.
