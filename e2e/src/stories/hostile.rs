@@ -50,6 +50,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: subordinates,
     },
     Story {
+        name: "files_of_subordinate_users_fill_no_table",
+        place: Place::Anywhere,
+        tell: subordinate_files,
+    },
+    Story {
         name: "who_is_first_at_bursards_places_keeps_it_from_nothing",
         place: Place::Anywhere,
         tell: squatter,
@@ -335,6 +340,32 @@ fn subordinates(binaries: &Binaries) -> Result<()> {
     // And nobody else's.
     let mut other = world.hog(&format!("uid=60557 {cling} say=clings wait"))?;
     other.hear("cling: 16 of 20")
+}
+
+fn subordinate_files(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "subfiles", "[accounts]\nuid_min = 60000\n")?;
+    world.daemon.start()?;
+    world.daemon.limit("default", "100M")?;
+    let mut inside = world
+        .hog("userns-for=60511:0-60511-1,1-60850-50 memfd=20M uid=8 memfd=20M say=there pause")?;
+    inside.hear("there")?;
+    until("files being counted", || {
+        let account = world.daemon.account("60511")?;
+        Ok(account.filter(|it| it.unmapped.get() >= 10 << 20).map(drop))
+    })?;
+    // And once more.
+    std::thread::sleep(Duration::from_millis(1_500));
+    let accounts = world.daemon.status()?.accounts;
+    let mut others = accounts.iter();
+    let other = others.find(|it| it.uid.is_some_and(|it| it.get() >= 60_850));
+    ensure!(other.is_none(), "{other:?}");
+    // Who has a process has an account, and his files are in it.
+    let mut outside = world.hog("uid=60857 say=there pause")?;
+    outside.hear("there")?;
+    until("his file being counted", || {
+        let account = world.daemon.account("60857")?;
+        Ok(account.filter(|it| it.unmapped.get() >= 10 << 20).map(drop))
+    })
 }
 
 /// What bursard needs for its work, in the middle of some.

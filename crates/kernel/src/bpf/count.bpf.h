@@ -88,7 +88,7 @@ static __always_inline long begin_anew(struct ledger_state *state, struct count 
 	return 0;
 }
 
-static __always_inline void add_file(struct ledger_state *state, struct count *count, __u64 inode)
+static __always_inline void add_file(struct count *count, __u64 inode)
 {
 	__s64 pages = far_file_pages(inode, count->is_ramfs);
 	struct account *account;
@@ -99,7 +99,7 @@ static __always_inline void add_file(struct ledger_state *state, struct count *c
 	uid = count->sb_uid != NOBODY ? count->sb_uid : FAR_READ(inode, struct inode, i_uid.val);
 	if (uid != count->uid) {
 		count->uid = uid;
-		count->slot = account_of(state, far_payer_in(count->sb_ns, count->sb_level, uid));
+		count->slot = account_of_file(count->sb_ns, count->sb_level, uid);
 	}
 	account = count->slot != NOBODY ? account_at(count->slot) : NULL;
 	if (!account)
@@ -135,7 +135,7 @@ static long meet_file(__u32 index, struct count **of)
 	if (!next || next == at || (__u64)FAR_READ(inode, struct inode, i_sb) != sb)
 		return begin_anew(state, count);
 	count->met++;
-	add_file(state, count, inode);
+	add_file(count, inode);
 	count->at = next;
 	return 0;
 }

@@ -189,11 +189,26 @@ static __noinline __u32 open_default_account(struct ledger_state *state, __u32 u
 	return let_pay(uid, slot, account);
 }
 
-static __always_inline __u32 account_of(struct ledger_state *state, __u32 uid)
+/* The account that he has already, or NOBODY. */
+static __always_inline __u32 open_account_of(__u32 uid)
 {
 	__u32 *slot = bpf_map_lookup_elem(&payers, &uid);
 
-	return slot ? *slot : open_default_account(state, uid);
+	return slot ? *slot : NOBODY;
+}
+
+static __always_inline __u32 account_of(struct ledger_state *state, __u32 uid)
+{
+	__u32 slot = open_account_of(uid);
+
+	return slot != NOBODY ? slot : open_default_account(state, uid);
+}
+
+/* Of a file in a file system of a namespace. `default` opens accounts for processes only: anybody could give
+ * files to each of his 65,536 subordinate uids. */
+static __always_inline __u32 account_of_file(__u64 ns, int level, __u32 uid)
+{
+	return open_account_of(far_payer_in(ns, level, uid));
 }
 
 static __always_inline __u32 account_of_payer(struct ledger_state *state, const struct payer *payer)
