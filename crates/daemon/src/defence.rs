@@ -8,8 +8,8 @@
 
 use std::collections::HashMap;
 
-use bursar_host::{Adjusted, Proc, StartTime};
-use bursar_model::Pid;
+use bursar_host::{Adjusted, Proc, StartTime, UserNamespaces};
+use bursar_model::{Pid, Uid};
 
 use crate::scope::Payers;
 
@@ -34,15 +34,23 @@ impl Defence {
 
     /// Looks at every process of the machine. Returns how many could not be helped.
     pub(crate) fn review(&mut self, proc: &Proc, payers: &Payers) -> u32 {
-        self.visit(proc, |uid| payers.is_limited(uid))
+        // By who pays, as the kernel half does that says who is not covered.
+        let mut namespaces = UserNamespaces::new(proc).ok();
+        self.visit(proc, |pid, uid| {
+            let payer = namespaces.as_mut().map_or(uid, |it| {
+                let answer = it.answer(proc, pid, uid);
+                payers.payer(answer)
+            });
+            payers.is_limited(payer)
+        })
     }
 
     /// Nobody has a limit any more.
     pub(crate) fn stand_down(&mut self, proc: &Proc) {
-        self.visit(proc, |_| false);
+        self.visit(proc, |_, _| false);
     }
 
-    fn visit(&mut self, proc: &Proc, is_limited: impl Fn(bursar_model::Uid) -> bool) -> u32 {
+    fn visit(&mut self, proc: &Proc, mut is_limited: impl FnMut(Pid, Uid) -> bool) -> u32 {
         let mut helpless = 0;
         let mut seen = HashMap::new();
         let Ok(pids) = proc.pids() else { return 0 };
@@ -67,7 +75,7 @@ impl Defence {
                 continue;
             };
             let key = (pid, stat.start);
-            let wanted = match is_limited(status.uid) {
+            let wanted = match is_limited(pid, status.uid) {
                 true if now < self.raised && now > UNTOUCHABLE => self.raised,
                 // Ours, or inherited from one of ours: nobody else uses this value.
                 false if now == self.raised => self.original.get(&key).copied().unwrap_or(0),

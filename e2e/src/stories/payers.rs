@@ -63,6 +63,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: files_in_roots,
     },
     Story {
+        name: "who_pays_is_whom_the_last_defence_goes_by",
+        place: Place::Anywhere,
+        tell: defended,
+    },
+    Story {
         name: "who_pays_for_zombies_nobody",
         place: Place::Anywhere,
         tell: zombies,
@@ -390,6 +395,35 @@ fn files_in_roots(binaries: &Binaries) -> Result<()> {
         // Less what is mapped: in a guest programs lie in a tmpfs themselves.
         Ok((account.unmapped.get() >= SIZE / 2).then_some(()))
     })
+}
+
+fn defended(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "defended", ORDINARY)?;
+    let there = |script: &str| -> Result<Hog> {
+        let mut hog = world.hog(&format!("{script} hold=4M say=there pause"))?;
+        hog.hear("there")?;
+        Ok(hog)
+    };
+    let rootless = there("userns-for=60511:0-60511-1,1-60550-50 uid=8")?;
+    let shifted = there("userns-for=0:0-60700-100 uid=5")?;
+    let outside = there("uid=60516")?;
+    let adj = |hog: &Hog| -> Result<String> {
+        let text = fs::read_to_string(format!("/proc/{}/oom_score_adj", hog.pid()))?;
+        Ok(text.trim().to_owned())
+    };
+    let before = adj(&shifted)?;
+    world.daemon.start()?;
+    world.daemon.limit("60511", "100M")?;
+    until("a rootless container being raised", || {
+        Ok((adj(&rootless)? == "998").then_some(()))
+    })?;
+    world.daemon.limit("default", "100M")?;
+    until("who is covered by default being raised", || {
+        Ok((adj(&outside)? == "998").then_some(()))
+    })?;
+    // Nobody of default's, and whoever was looked at before the other.
+    ensure!(adj(&shifted)? == before, "{}", adj(&shifted)?);
+    Ok(())
 }
 
 fn zombies(binaries: &Binaries) -> Result<()> {
