@@ -360,7 +360,7 @@ fn subordinate_files(binaries: &Binaries) -> Result<()> {
     let other = others.find(|it| it.uid.is_some_and(|it| it.get() >= 60_850));
     ensure!(other.is_none(), "{other:?}");
     // Who has a process has an account, and his files are in it.
-    let mut outside = world.hog("uid=60857 say=there pause")?;
+    let mut outside = world.hog("uid=60857 hold=1M say=there pause")?;
     outside.hear("there")?;
     until("his file being counted", || {
         let account = world.daemon.account("60857")?;
