@@ -57,6 +57,12 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
+    /// As the kernel half has it, which tells of the page that reaches it and of none after that.
+    pub(crate) fn has_reached_notice(&self) -> bool {
+        let notice = self.bounds.notice();
+        notice.is_some_and(|notice| self.held >= notice)
+    }
+
     pub(crate) fn is_over_notice(&self) -> bool {
         let notice = self.bounds.notice();
         notice.is_some_and(|notice| self.held > notice)

@@ -150,7 +150,7 @@ impl Steward {
         }
         // Some of it may be gone by now.
         let reading = self.reading_of(level.account);
-        if reading.is_none_or(|it| !it.is_over_notice()) {
+        if reading.is_none_or(|it| !it.has_reached_notice()) {
             return;
         }
         let entered = match Entered::of(&*self.governor) {
