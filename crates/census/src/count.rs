@@ -45,7 +45,7 @@ pub struct Facts {
     pub processes: u32,
     /// Processes that ended or began another program meanwhile; what was seen of them counts.
     pub vanished: u32,
-    /// Processes whose page map we may not read: their pages are missing.
+    /// Processes whose page map we may not read, or that keep us waiting for it: their pages are missing, or some.
     pub refused: u32,
     /// Pages for which there was no room among the shared ones: they count whole for everybody who was
     /// met with them.

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use bursar_host::{HostError, MapCounts, PageEntry, Pagemap, Proc, Walked, expect_frames};
+use bursar_host::{Ask, HostError, MapCounts, PageEntry, Pagemap, Proc, Walked, expect_frames};
 use bursar_model::{AccountId, Pid, Uid};
 use bursar_policy::{Fractions, Frame, Mapped, NoShare, Party, WHOLE_PAGE};
 
@@ -20,7 +20,9 @@ const MOST_SHARES: u32 = 1 << 20;
 const ENTRIES_A_PAGE: u64 = 64;
 const ENTRIES_FREE: u64 = 1 << 20;
 /// Entries between two looks at the clock.
-const TICK: u32 = 1024;
+const TICK: usize = 1024;
+/// Entries read at a time.
+const PART: u64 = 1 << 16;
 /// Frames that are nobody's, remembered for a round; more are asked for again.
 const MOST_NOBODYS: usize = 1 << 16;
 /// Threads of a process whose first one is dead that are tried for its memory.
@@ -48,7 +50,7 @@ struct Sum {
 /// Counts, again and again: the rings of shared pages stay in between.
 #[derive(Debug)]
 pub struct Census {
-    proc: Arc<Proc>,
+    proc: Proc,
     map_counts: Option<MapCounts>,
     fractions: Fractions,
     parties: HashMap<Option<AccountId>, Party>,
@@ -65,7 +67,7 @@ impl Census {
     pub fn new(proc: Proc) -> Self {
         Self {
             map_counts: MapCounts::open(&proc).ok(),
-            proc: Arc::new(proc),
+            proc,
             fractions: Fractions::new(MOST_SHARES),
             parties: HashMap::new(),
             round: 0,
@@ -76,15 +78,16 @@ impl Census {
         }
     }
 
-    /// Looks at every process. `payer` says whose account pays for one.
+    /// Looks at every process, by whom `ask` sends. `payer` says whose account pays for one.
     ///
     /// # Errors
     /// When the processes cannot be listed, or the kernel hides from us which frames they map: all would be
     /// found to have nothing.
-    pub fn count(
+    pub fn count<A: Ask>(
         &mut self,
         pace: Pace,
-        mut payer: impl FnMut(&Proc, Looked) -> Option<AccountId>,
+        ask: &mut A,
+        mut payer: impl FnMut(&mut A, Looked) -> Option<AccountId>,
     ) -> Result<Count, HostError> {
         expect_frames(&self.proc)?;
         let began = Instant::now();
@@ -100,56 +103,74 @@ impl Census {
         let pids: Vec<Pid> = self.proc.pids()?.filter_map(Result::ok).collect();
         for pid in pids {
             clock.tick();
-            self.look_at(pid, &mut clock, &mut payer);
+            self.look_at(pid, &mut clock, ask, &mut payer);
         }
         self.fractions.forget_unseen(self.round);
         Ok(self.sum_up(began, &clock))
     }
 
-    fn look_at(
+    fn look_at<A: Ask>(
         &mut self,
         pid: Pid,
         clock: &mut Clock,
-        payer: &mut impl FnMut(&Proc, Looked) -> Option<AccountId>,
+        ask: &mut A,
+        payer: &mut impl FnMut(&mut A, Looked) -> Option<AccountId>,
     ) {
         let Some((tid, uid, resident)) = self.find_memory(pid) else {
             return;
         };
-        let map = match Pagemap::open(&self.proc, tid) {
-            Ok(Some(map)) => map,
-            Ok(None) => {
+        let map = match ask.ask(tid, Pagemap::open) {
+            Some(Ok(Some(map))) => Arc::new(map),
+            Some(Ok(None)) => {
                 self.facts.vanished += 1;
                 return;
             }
-            Err(_) => {
+            Some(Err(_)) | None => {
                 self.facts.refused += 1;
                 return;
             }
         };
-        let account = payer(&self.proc, Looked { pid, uid });
+        let account = payer(ask, Looked { pid, uid });
         let Some(party) = self.party(account) else {
             return;
         };
         self.facts.processes += 1;
-        let most = ENTRIES_FREE.saturating_add(resident.saturating_mul(ENTRIES_A_PAGE));
-        let mut found = 0u64;
+        let mut left = ENTRIES_FREE.saturating_add(resident.saturating_mul(ENTRIES_A_PAGE));
+        let (mut from, mut found, mut unseen) = (0, 0u64, 0);
         let mut is_hidden = false;
-        let mut ticks = 0;
-        let proc = Arc::clone(&self.proc);
-        let walked = map.walk(&proc, most, |entry| {
-            ticks += 1;
-            if ticks % TICK == 0 {
+        while left > 0 {
+            clock.tick();
+            let (its, most) = (Arc::clone(&map), left.min(PART));
+            let part = ask.ask(tid, move |proc, _| read(&its, proc, from, most));
+            let Some((entries, walked)) = part else {
+                is_hidden = true;
+                break;
+            };
+            for some in entries.chunks(TICK) {
+                for &entry in some {
+                    is_hidden |= entry.frame().is_none();
+                    found += u64::from(self.meet(party, entry));
+                }
                 clock.tick();
             }
-            is_hidden |= entry.frame().is_none();
-            found += u64::from(self.meet(party, entry));
-        });
-        let mut unseen = 0;
-        match walked {
-            Ok(Walked::Whole) => {}
-            Ok(Walked::Gone) => self.facts.vanished += 1,
-            Ok(Walked::Cut) => unseen = resident.saturating_sub(found),
-            Err(_) => is_hidden = true,
+            match walked {
+                Ok(Walked::Whole) => break,
+                Ok(Walked::Gone) => {
+                    self.facts.vanished += 1;
+                    break;
+                }
+                Ok(Walked::Cut(at)) => {
+                    from = at;
+                    left -= most;
+                    if left == 0 {
+                        unseen = resident.saturating_sub(found);
+                    }
+                }
+                Err(_) => {
+                    is_hidden = true;
+                    break;
+                }
+            }
         }
         self.facts.refused += u32::from(is_hidden);
         self.facts.unseen_pages += unseen;
@@ -279,4 +300,16 @@ impl Census {
             work: clock.worked(),
         }
     }
+}
+
+/// Part of a page map: what is present, and how far it was read.
+fn read(
+    map: &Pagemap,
+    proc: &Proc,
+    from: u64,
+    most: u64,
+) -> (Vec<PageEntry>, Result<Walked, HostError>) {
+    let mut entries = Vec::new();
+    let walked = map.walk(proc, from, most, |entry| entries.push(entry));
+    (entries, walked)
 }

@@ -4,13 +4,16 @@
 use std::thread;
 
 use bursar_census::{Census, Count, Pace};
-use bursar_host::{HostError, Proc};
+use bursar_host::{HostError, Patient, Proc};
 use bursar_model::AccountId;
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 fn count() -> Result<Count, HostError> {
+    let proc = Proc::host().unwrap();
     let mut census = Census::new(Proc::host().unwrap());
-    census.count(Pace::QUARTER, |_, process| Some(AccountId::of(process.uid)))
+    census.count(Pace::QUARTER, &mut Patient(&proc), |_, process| {
+        Some(AccountId::of(process.uid))
+    })
 }
 
 /// Capabilities are each thread's own.

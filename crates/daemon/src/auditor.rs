@@ -6,6 +6,7 @@
 //! and read again and again between, and what it was then bounds what /proc may say. What is out is
 //! looked at again; only what is out each time, while the ledger stood still, is said to be.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -13,9 +14,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bursar_host::{Memory, Proc, UserNamespaces, order_of_memory};
+use bursar_host::{Ask, Memory, Proc, UserNamespaces, order_of_memory};
 use bursar_model::{AccountId, Bytes, Pid};
 use bursar_policy::{Agreement, Span, agreement};
+use bursar_reap::{Barred, Envoy};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::control::ClientId;
@@ -100,13 +102,16 @@ impl Auditor {
         ledger: Ledger,
         payers: Payers,
         entered: Entered,
+        barred: Arc<Barred>,
     ) -> Result<()> {
         let proc = Proc::host()?;
+        let envoy = Envoy::new("audit-envoy", barred)?;
         let (outbox, bell) = (self.outbox.clone(), Arc::clone(&self.bell));
         std::thread::Builder::new()
             .name("auditor".to_owned())
             .spawn(move || {
-                let found = Audit::new(ledger, payers, entered, proc).and_then(|mut it| it.look());
+                let audit = Audit::new(ledger, payers, entered, proc, envoy);
+                let found = audit.and_then(|mut it| it.look());
                 // The daemon ends: nobody waits for it any more.
                 let _ = outbox.send((client, found));
                 let _ = rustix::io::write(&bell, &1_u64.to_ne_bytes());
@@ -153,6 +158,7 @@ struct Audit {
     entered: Entered,
     proc: Proc,
     namespaces: UserNamespaces,
+    envoy: Envoy,
     /// Whether /proc was exact, of those looked at for that.
     exact: Vec<bool>,
     looked_at: u64,
@@ -160,7 +166,13 @@ struct Audit {
 }
 
 impl Audit {
-    fn new(ledger: Ledger, payers: Payers, entered: Entered, proc: Proc) -> Result<Self> {
+    fn new(
+        ledger: Ledger,
+        payers: Payers,
+        entered: Entered,
+        proc: Proc,
+        envoy: Envoy,
+    ) -> Result<Self> {
         let namespaces = UserNamespaces::new(&proc)?;
         Ok(Self {
             ledger,
@@ -168,6 +180,7 @@ impl Audit {
             entered,
             proc,
             namespaces,
+            envoy,
             exact: Vec::new(),
             looked_at: 0,
             left: 0,
@@ -263,7 +276,8 @@ impl Audit {
         let id = match self.entered.account_of(pid, &self.payers) {
             Some(entered) => entered,
             None => {
-                let answer = self.namespaces.answer(&self.proc, holder, status.uid);
+                let answer =
+                    (self.namespaces).answer(&self.proc, holder, status.uid, &mut self.envoy);
                 self.payers.of(self.payers.payer(answer))?.0
             }
         };
@@ -280,7 +294,7 @@ impl Audit {
     fn sample(&mut self, pid: Pid, memory: &Memory) {
         if self.exact.len() < SAMPLES
             && memory.rss_anon <= LARGEST_SAMPLE
-            && let Ok(Some(rollup)) = self.proc.rollup(pid)
+            && let Some(Ok(Some(rollup))) = self.envoy.ask(pid, Proc::rollup)
         {
             self.exact.push(rollup.anonymous == memory.rss_anon);
         }
@@ -294,14 +308,14 @@ impl Audit {
     }
 
     /// `None` where neither has anything.
-    fn compare(&self, id: AccountId, track: &mut Track) -> Option<Compared> {
+    fn compare(&mut self, id: AccountId, track: &mut Track) -> Option<Compared> {
         let (ledger, sum) = track
             .ledger
             .unwrap_or_else(|| (Span::new(Bytes::ZERO), Sum::nothing(id)));
         let bound = self.bound(&track.processes);
         let mut proc = self.add_up(&track.processes);
         if agreement(&ledger, &proc, bound) != Agreement::Within && proc.least() > ledger.most() {
-            drop_twins(&mut track.processes);
+            drop_twins(&mut track.processes, &mut self.envoy);
             proc = self.add_up(&track.processes);
         }
         if ledger.most() == Bytes::ZERO && proc.most() == Bytes::ZERO {
@@ -379,15 +393,27 @@ fn track(tracks: &mut BTreeMap<AccountId, Track>, id: AccountId) -> &mut Track {
 
 /// Of processes that share one address space (vfork, CLONE_VM) one is left: the ledger has it once. Who
 /// cannot be compared stays.
-fn drop_twins(processes: &mut Vec<Seen>) {
+fn drop_twins(processes: &mut Vec<Seen>, ask: &mut impl Ask) {
     let mut known: Vec<Seen> = Vec::with_capacity(processes.len());
+    let mut silent = Vec::new();
     for one in processes.drain(..) {
+        // Who does not answer would not when others are compared with him, either.
+        if ask
+            .ask(one.pid, |_, pid| order_of_memory(pid, pid))
+            .is_none()
+        {
+            silent.push(one);
+            continue;
+        }
         let place = known.binary_search_by(|other| {
-            order_of_memory(other.pid, one.pid).unwrap_or(std::cmp::Ordering::Less)
+            let other = other.pid;
+            let order = ask.ask(one.pid, move |_, pid| order_of_memory(other, pid));
+            order.flatten().unwrap_or(Ordering::Less)
         });
         if let Err(place) = place {
             known.insert(place, one);
         }
     }
+    known.extend(silent);
     *processes = known;
 }

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use anyhow::{Context, Result};
 use bursar_host::{Proc, Terminals};
 use bursar_model::Uid;
+use bursar_reap::{Barred, Envoy};
 
 use crate::defence::Defence;
 use crate::scope::Payers;
@@ -35,12 +36,14 @@ pub(crate) struct Chores {
 
 impl Chores {
     /// `tells`: write to terminals. `raised`: the oom_score_adj of the last defence, if there is one.
-    pub(crate) fn start(tells: bool, raised: Option<i16>) -> Result<Self> {
+    pub(crate) fn start(tells: bool, raised: Option<i16>, barred: Arc<Barred>) -> Result<Self> {
         let (list, inbox) = sync_channel(WAITING);
         let proc = Proc::host().context("open /proc")?;
+        let envoy = Envoy::new("chores-envoy", barred).context("open /proc")?;
+        let envoy = envoy.ready().context("start the thread that asks for it")?;
         let thread = std::thread::Builder::new()
             .name("chores".to_owned())
-            .spawn(move || work(&inbox, &proc, raised.map(Defence::new)))
+            .spawn(move || work(&inbox, &proc, envoy, raised.map(Defence::new)))
             .context("start the thread for chores")?;
         let dropped = Arc::default();
         Ok(Self {
@@ -92,13 +95,13 @@ impl Chores {
     }
 }
 
-fn work(inbox: &Receiver<Chore>, proc: &Proc, mut defence: Option<Defence>) {
+fn work(inbox: &Receiver<Chore>, proc: &Proc, mut envoy: Envoy, mut defence: Option<Defence>) {
     let terminals = Terminals::host(proc);
     for chore in inbox {
         match chore {
             Chore::Tell { uids, text } => {
                 for uid in uids {
-                    match terminals.tell(uid, &text) {
+                    match terminals.tell(uid, &text, &mut envoy) {
                         Ok(told) => tracing::debug!(
                             uid = uid.get(),
                             written = told.written,
@@ -113,7 +116,7 @@ fn work(inbox: &Receiver<Chore>, proc: &Proc, mut defence: Option<Defence>) {
             }
             Chore::Defend(payers) => {
                 if let Some(defence) = &mut defence {
-                    let helpless = defence.review(proc, &payers);
+                    let helpless = defence.review(proc, &payers, &mut envoy);
                     if helpless > 0 {
                         tracing::warn!(
                             processes = helpless,
@@ -124,7 +127,7 @@ fn work(inbox: &Receiver<Chore>, proc: &Proc, mut defence: Option<Defence>) {
             }
             Chore::StandDown => {
                 if let Some(defence) = &mut defence {
-                    defence.stand_down(proc);
+                    defence.stand_down(proc, &mut envoy);
                 }
             }
         }

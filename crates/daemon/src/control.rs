@@ -21,6 +21,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bursar_model::{Pid, Uid};
 use bursar_protocol::{ErrorKind, Refusal, Reply, root_socket};
+use bursar_reap::Envoy;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -134,11 +135,11 @@ impl ClientId {
 
 impl Control {
     /// Listens at `path`, and for root beside it, as [`Door::open`] says.
-    pub(crate) fn listen(path: &Path) -> Result<Self> {
+    pub(crate) fn listen(path: &Path, envoy: impl Fn() -> Result<Envoy>) -> Result<Self> {
         // Anybody may ask about himself; who asks is known from the kernel.
         let doors = [
-            Door::open(path, 0o666)?,
-            Door::open(&root_socket(path), 0o600)?,
+            Door::open(path, 0o666, envoy()?)?,
+            Door::open(&root_socket(path), 0o600, envoy()?)?,
         ];
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("make an epoll")?;
         for (token, door) in (0..DOORS).zip(&doors) {
@@ -202,7 +203,7 @@ impl Control {
         let mut visitors = Vec::new();
         let mut unwelcome = 0_usize;
         for _ in 0..AT_ONCE {
-            match self.doors.get(which).map(Door::next) {
+            match self.doors.get_mut(which).map(Door::next) {
                 Some(Ok(Some(visitor))) => {
                     visitors.push(visitor.counts_as);
                     let is_spent = self.turns.is_spent(visitor.counts_as, moment());

@@ -59,22 +59,24 @@ impl Courtesy {
         if self.asked.len() >= MOST || self.asked.iter().any(|it| it.account == account) {
             return None;
         }
-        let weighed: Vec<(Weighed, Uid)> = proc
+        let mut choices: Vec<Weighed> = proc
             .pids()
             .ok()?
             .filter_map(Result::ok)
             .filter_map(|pid| weigh(proc, pid, &pays))
+            .map(|(it, _)| it)
             .collect();
-        let choices: Vec<Weighed> = weighed.iter().map(|(it, _)| it.clone()).collect();
         let Choice::Victim(pid) = choose(&choices, Bytes::ZERO) else {
             return None;
         };
-        let (of, uid) = weighed.iter().find(|(it, _)| it.pid == pid)?;
-        let start = proc.stat(pid).ok().flatten()?.start;
-        let pidfd = Pidfd::open_verified(proc, pid, start).ok().flatten()?;
+        let pidfd = Pidfd::open(pid).ok().flatten()?;
+        // Between the look and the hold the number may have changed hands: it is weighed again. By its stat it would
+        // be told, too, but not while it is in the middle of an execve.
+        let (of, uid) = weigh(proc, pid, &pays)?;
         let comm = proc.comm(pid).ok().flatten()?;
-        // Still his: between the look and the hold the number may have changed hands.
-        if proc.status(pid).ok().flatten()?.uid != *uid || has_ended(&pidfd) {
+        let chosen = choices.iter_mut().find(|it| it.pid == pid)?;
+        chosen.clone_from(&of);
+        if choose(&choices, Bytes::ZERO) != Choice::Victim(pid) || has_ended(&pidfd) {
             return None;
         }
         if !matches!(pidfd.send(Signal::TERM), Ok(Sent::Done)) {
@@ -85,7 +87,7 @@ impl Courtesy {
         self.asked.push(Asked {
             pidfd,
             account,
-            uid: *uid,
+            uid,
             comm: comm.as_bytes().to_vec(),
             held: of.held,
             deadline: Nanos::new(now.saturating_add(grace)),

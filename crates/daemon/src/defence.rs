@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use bursar_host::{Adjusted, Proc, StartTime, UserNamespaces};
+use bursar_host::{Adjusted, Ask, Proc, StartTime, UserNamespaces};
 use bursar_model::{Pid, Uid};
 
 use crate::scope::Payers;
@@ -20,8 +20,15 @@ const UNTOUCHABLE: i16 = -1000;
 #[derive(Debug)]
 pub(crate) struct Defence {
     raised: i16,
-    /// What processes had before, as far as we raised them ourselves.
-    original: HashMap<(Pid, StartTime), i16>,
+    /// What processes had before, as far as we raised them ourselves, and it was not 0.
+    original: HashMap<Pid, Original>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Original {
+    /// Of the process that had it.
+    start: StartTime,
+    score: i16,
 }
 
 impl Defence {
@@ -33,24 +40,30 @@ impl Defence {
     }
 
     /// Looks at every process of the machine. Returns how many could not be helped.
-    pub(crate) fn review(&mut self, proc: &Proc, payers: &Payers) -> u32 {
+    pub(crate) fn review(&mut self, proc: &Proc, payers: &Payers, ask: &mut impl Ask) -> u32 {
         // By who pays, as the kernel half does that says who is not covered.
         let mut namespaces = UserNamespaces::new(proc).ok();
-        self.visit(proc, |pid, uid| {
+        let is_limited = |pid, uid, ask: &mut _| {
             let payer = namespaces.as_mut().map_or(uid, |it| {
-                let answer = it.answer(proc, pid, uid);
+                let answer = it.answer(proc, pid, uid, ask);
                 payers.payer(answer)
             });
             payers.is_limited(payer)
-        })
+        };
+        self.visit(proc, is_limited, ask)
     }
 
     /// Nobody has a limit any more.
-    pub(crate) fn stand_down(&mut self, proc: &Proc) {
-        self.visit(proc, |_, _| false);
+    pub(crate) fn stand_down(&mut self, proc: &Proc, ask: &mut impl Ask) {
+        self.visit(proc, |_, _, _| false, ask);
     }
 
-    fn visit(&mut self, proc: &Proc, mut is_limited: impl FnMut(Pid, Uid) -> bool) -> u32 {
+    fn visit<A: Ask>(
+        &mut self,
+        proc: &Proc,
+        mut is_limited: impl FnMut(Pid, Uid, &mut A) -> bool,
+        ask: &mut A,
+    ) -> u32 {
         let mut helpless = 0;
         let mut seen = HashMap::new();
         let Ok(pids) = proc.pids() else { return 0 };
@@ -58,13 +71,14 @@ impl Defence {
             if pid.get() == 1 || pid.get() == std::process::id() {
                 continue;
             }
-            let Ok(Some(stat)) = proc.stat(pid) else {
+            // Bound to this very process: what we read and write cannot hit a later one of the same pid, and while
+            // it is there the pid is its own.
+            let Ok(Some(process)) = proc.process(pid) else {
                 continue;
             };
-            // Bound to this very process: what we write cannot hit a later one of the same pid.
-            let Ok(Some(process)) = proc.process_since(pid, stat.start) else {
-                continue;
-            };
+            // Who does not say since when he is there may be the one we know.
+            let known = self.original.get(&pid).copied();
+            let known = known.filter(|it| start_of(pid, ask).is_none_or(|start| start == it.start));
             let Ok(Some(status)) = process.status() else {
                 continue;
             };
@@ -74,19 +88,22 @@ impl Defence {
             let Ok(Some(now)) = process.oom_score_adj() else {
                 continue;
             };
-            let key = (pid, stat.start);
-            let wanted = match is_limited(pid, status.uid) {
+            let wanted = match is_limited(pid, status.uid, ask) {
                 true if now < self.raised && now > UNTOUCHABLE => self.raised,
                 // Ours, or inherited from one of ours: nobody else uses this value.
-                false if now == self.raised => self.original.get(&key).copied().unwrap_or(0),
+                false if now == self.raised => known.map_or(0, |it| it.score),
                 _ => {
-                    self.keep(&mut seen, key);
+                    seen.extend(known.map(|it| (pid, it)));
                     continue;
                 }
             };
+            let original = match now {
+                0 => None,
+                score => start_of(pid, ask).map(|start| Original { start, score }),
+            };
             match process.set_oom_score_adj(wanted) {
                 Ok(Adjusted::Done) if wanted == self.raised => {
-                    seen.insert(key, now);
+                    seen.extend(original.map(|it| (pid, it)));
                 }
                 Ok(Adjusted::Done | Adjusted::Gone) => {}
                 Ok(Adjusted::Denied) | Err(_) => helpless += 1,
@@ -96,10 +113,10 @@ impl Defence {
         self.original = seen;
         helpless
     }
+}
 
-    fn keep(&self, seen: &mut HashMap<(Pid, StartTime), i16>, key: (Pid, StartTime)) {
-        if let Some(&original) = self.original.get(&key) {
-            seen.insert(key, original);
-        }
-    }
+/// When a process began, if it says so.
+fn start_of(pid: Pid, ask: &mut impl Ask) -> Option<StartTime> {
+    let stat = ask.ask(pid, Proc::stat)?;
+    Some(stat.ok()??.start)
 }

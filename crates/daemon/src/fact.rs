@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A fact, as a governor tells it: not yet named, timed for people, or written down.
 
+use std::num::NonZeroU64;
+
 use bursar_model::{
     AccountId, Bytes, Measure, Nanos, PageSize, Pid, Request, RowRefusal, Trigger, Uid,
 };
@@ -84,6 +86,8 @@ pub(crate) struct Victim {
     pub(crate) comm: Vec<u8>,
     /// When it began, CLOCK_BOOTTIME.
     pub(crate) started: Nanos,
+    /// Its number in pidfs, where there are such.
+    pub(crate) number: Option<NonZeroU64>,
     pub(crate) held: Bytes,
     /// From the trigger to the signal.
     pub(crate) latency: Nanos,
@@ -144,6 +148,7 @@ impl Fact {
             uid: entry.uid,
             comm: entry.comm,
             started: entry.started,
+            number: entry.number,
             held: entry.victim.to_bytes(page),
             latency: entry.latency,
             candidates_met: entry.candidates_met,

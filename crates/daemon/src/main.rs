@@ -43,12 +43,14 @@ mod watch;
 mod watermarks;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use bursar_config::{Config, ConfigError, OnExit};
 use bursar_host::Proc;
 use bursar_kernel::KernelHalf;
 use bursar_model::EventKind;
+use bursar_reap::Envoy;
 use clap::Parser;
 
 use crate::arguments::Arguments;
@@ -138,7 +140,8 @@ fn run(arguments: Arguments) -> Result<()> {
     let recorder = Recorder::new(History::open(&config.paths.state, config.events.keep_bytes));
     let raised = Some(config.last_defence.oom_score_adj)
         .filter(|_| config.last_defence.enabled && !arguments.dry_run);
-    let chores = Chores::start(config.tell.tty && !arguments.dry_run, raised)?;
+    let tells = config.tell.tty && !arguments.dry_run;
+    let chores = Chores::start(tells, raised, Arc::clone(reaper.barred()))?;
     let mandate = Mandate {
         dry_run: arguments.dry_run,
         notifier: config.triggers.notifier,
@@ -186,7 +189,7 @@ fn run(arguments: Arguments) -> Result<()> {
     }
     setup::raise_descriptors();
     let socket = config.paths.runtime.join("bursar.sock");
-    let mut control = Control::listen(&socket)?;
+    let mut control = Control::listen(&socket, || steward.reaper().envoy())?;
     log::trim_memory();
     stay_in_memory();
     eprintln!("bursard: ready");
@@ -227,7 +230,9 @@ fn release(config: &Config) -> Result<()> {
     };
     let count = KernelHalf::release(&config.paths.pins)?;
     let raised = config.last_defence.oom_score_adj;
-    defence::Defence::new(raised).stand_down(&Proc::host().context("open /proc")?);
+    let proc = Proc::host().context("open /proc")?;
+    let mut envoy = Envoy::new("envoy", Arc::default()).context("open /proc")?;
+    defence::Defence::new(raised).stand_down(&proc, &mut envoy);
     match count {
         0 => eprintln!(
             "bursard: no kernel half was pinned in {}",

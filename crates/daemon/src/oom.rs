@@ -151,10 +151,10 @@ fn number(text: &[u8]) -> Option<u64> {
 /// A hold on a marked process, if it really is dying: its number may be another's by now.
 pub(crate) fn hold(proc: &Proc, pid: Pid) -> Option<(Pidfd, Uid)> {
     let pidfd = Pidfd::open(pid).ok().flatten()?;
+    // Not by its stat, for which one in the middle of an execve may have us wait.
     let status = proc.status(pid).ok().flatten()?;
-    let stat = proc.stat(pid).ok().flatten()?;
-    let is_dying = status.is_kill_pending || stat.is_exiting || stat.state.is_dead();
-    // Both were read of the process we hold: its number has not been free meanwhile.
+    let is_dying = status.is_kill_pending || status.is_dead || status.memory.is_none();
+    // It was read of the process we hold: its number has not been free meanwhile.
     let is_there = !pidfd.wait_readable(Some(std::time::Duration::ZERO)).ok()?;
     (is_dying && is_there).then_some((pidfd, status.uid))
 }

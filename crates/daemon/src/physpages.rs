@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use bursar_census::{Census, Count, Pace};
 use bursar_host::{Proc, UserNamespaces};
+use bursar_reap::{Barred, Envoy};
 
 use crate::entering::Entered;
 use crate::scope::Payers;
@@ -76,13 +77,14 @@ fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
 
 impl Counter {
     /// Starts the thread. It ends with the counter.
-    pub(crate) fn start() -> Result<Self> {
+    pub(crate) fn start(barred: Arc<Barred>) -> Result<Self> {
+        let envoy = Envoy::new("census-envoy", barred).context("open /proc")?;
         let (orders, received) = sync_channel(1);
         let board = Arc::new(Mutex::new(Board::default()));
         let shown = Arc::clone(&board);
         std::thread::Builder::new()
             .name("census".to_owned())
-            .spawn(move || work(&received, &shown))
+            .spawn(move || work(&received, &shown, envoy))
             .context("start the thread that counts mapped pages")?;
         Ok(Self {
             orders,
@@ -127,7 +129,7 @@ impl Counter {
     }
 }
 
-fn work(orders: &Receiver<Order>, board: &Mutex<Board>) {
+fn work(orders: &Receiver<Order>, board: &Mutex<Board>, mut envoy: Envoy) {
     let mut census = None;
     loop {
         let heard = match census {
@@ -148,7 +150,7 @@ fn work(orders: &Receiver<Order>, board: &Mutex<Board>) {
             board.begun = board.begun.saturating_add(1);
             board.begun
         };
-        let made = count(&mut census, &order);
+        let made = count(&mut census, &order, &mut envoy);
         let mut board = lock(board);
         board.finished = ticket;
         match made {
@@ -162,15 +164,18 @@ fn work(orders: &Receiver<Order>, board: &Mutex<Board>) {
     }
 }
 
-fn count(census: &mut Option<Census>, order: &Order) -> Result<Count> {
+fn count(census: &mut Option<Census>, order: &Order, envoy: &mut Envoy) -> Result<Count> {
     let proc = Proc::host().context("open /proc")?;
     // Who answers for what runs in a user namespace pays for it, as in the kernel half.
     let mut namespaces = UserNamespaces::new(&proc)?;
-    let census = census.get_or_insert_with(|| Census::new(proc));
-    let count = census.count(Pace::QUARTER, |proc, process| {
+    let census = match census {
+        Some(census) => census,
+        none => none.insert(Census::new(Proc::host().context("open /proc")?)),
+    };
+    let count = census.count(Pace::QUARTER, envoy, |envoy, process| {
         let entered = order.entered.account_of(process.pid, &order.payers);
         entered.or_else(|| {
-            let answer = namespaces.answer(proc, process.pid, process.uid);
+            let answer = namespaces.answer(&proc, process.pid, process.uid, envoy);
             order.payers.billed(order.payers.payer(answer))
         })
     })?;

@@ -4,14 +4,17 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_host::{Pidfd, sched};
 use bursar_model::{Bytes, Nanos, Pid, ReapStatus};
 use bursar_policy::SHARE_NICE;
-use bursar_reap::{Barred, Crew, Errand, Fate, Job, News, Priority, Report, Victim};
+use bursar_reap::{Barred, Crew, Envoy, Errand, Fate, Job, News, Priority, Report, Victim};
 use rustix::event::{EventfdFlags, eventfd};
 
+/// How long the main thread waits for one process.
+const SHORT: Duration = Duration::from_millis(100);
 /// Reports not yet taken; a crew that is this far ahead of us waits.
 const UNREAD: usize = 4096;
 
@@ -94,7 +97,18 @@ impl Reaper {
         self.hand.crew.priority()
     }
 
-    /// What hostile processes have cost the crew.
+    /// Whom nobody is to ask for his memory.
+    pub(crate) fn barred(&self) -> &Arc<Barred> {
+        self.hand.barred()
+    }
+
+    /// Asks for the main thread, which everybody waits for.
+    pub(crate) fn envoy(&self) -> Result<Envoy> {
+        let envoy = Envoy::new("envoy", Arc::clone(self.barred())).context("open /proc")?;
+        Ok(envoy.within(SHORT))
+    }
+
+    /// What hostile processes have cost us.
     pub(crate) fn note_losses(&self, status: &mut ReapStatus) {
         let crew = &self.hand.crew;
         status.threads_away = crew.barred().away();

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bursar_host::{Answer, HostError, Proc, UserNamespaces};
+use bursar_host::{Answer, Ask, HostError, Proc, UserNamespaces};
 use bursar_model::{AccountId, Bounds, Uid};
 use bursar_policy::Plan;
 
@@ -11,14 +11,14 @@ pub(crate) use bursar_policy::Scope;
 
 /// The users who have processes now; of those in a user namespace who answers for them. It takes some
 /// 30 µs a process.
-pub(crate) fn present(proc: &Proc) -> Result<BTreeSet<Uid>, HostError> {
+pub(crate) fn present(proc: &Proc, ask: &mut impl Ask) -> Result<BTreeSet<Uid>, HostError> {
     let mut namespaces = UserNamespaces::new(proc)?;
     let mut users = BTreeSet::new();
     for pid in proc.pids()?.filter_map(Result::ok) {
         let Ok(Some(status)) = proc.status(pid) else {
             continue;
         };
-        let answer = namespaces.answer(proc, pid, status.uid);
+        let answer = namespaces.answer(proc, pid, status.uid, ask);
         if !answer.is_shifted {
             users.insert(answer.uid);
         }

@@ -105,7 +105,7 @@ pub(crate) fn govern(
 ) -> Result<Chosen> {
     if dry_run {
         let how = "dry run: scanning /proc every 200 ms, killing nobody";
-        return poll(config, scope, how);
+        return poll(config, scope, how, reaper);
     }
     let alone = |chosen: Result<Chosen>| -> Result<Chosen> {
         let superseded = Superseded::find(&config.paths.pins)?;
@@ -116,8 +116,8 @@ pub(crate) fn govern(
     };
     match config.trigger {
         TriggerChoice::Bpf => bpf(config, scope, reaper),
-        TriggerChoice::Trace => alone(trace(config, scope)),
-        TriggerChoice::Poll => alone(poll(config, scope, POLLING)),
+        TriggerChoice::Trace => alone(trace(config, scope, reaper)),
+        TriggerChoice::Poll => alone(poll(config, scope, POLLING, reaper)),
         TriggerChoice::Auto => {
             let no_bpf = match bpf(config, scope, reaper) {
                 Ok(chosen) => return Ok(chosen),
@@ -128,9 +128,9 @@ pub(crate) fn govern(
                 ),
             };
             tracing::error!("{no_bpf}");
-            let mut chosen = alone(trace(config, scope).or_else(|error| {
+            let mut chosen = alone(trace(config, scope, reaper).or_else(|error| {
                 tracing::error!("no trace pipe either: {error:#}");
-                poll(config, scope, POLLING)
+                poll(config, scope, POLLING, reaper)
             }))?;
             if chosen.superseded.is_some() {
                 tracing::error!(
@@ -147,8 +147,9 @@ fn counts_files(config: &Config) -> bool {
     config.count == Count::Rss
 }
 
-fn poll(config: &Config, scope: &Scope, how: &str) -> Result<Chosen> {
-    let governor = PollGovernor::start(scope.clone(), counts_files(config), POLL_MS)?;
+fn poll(config: &Config, scope: &Scope, how: &str, reaper: &Reaper) -> Result<Chosen> {
+    let (files, envoy) = (counts_files(config), reaper.envoy()?);
+    let governor = PollGovernor::start(scope.clone(), files, POLL_MS, envoy)?;
     Ok(Chosen {
         governor: Box::new(governor),
         how: how.to_owned(),
@@ -158,12 +159,13 @@ fn poll(config: &Config, scope: &Scope, how: &str) -> Result<Chosen> {
     })
 }
 
-fn trace(config: &Config, scope: &Scope) -> Result<Chosen> {
+fn trace(config: &Config, scope: &Scope, reaper: &Reaper) -> Result<Chosen> {
     let tracefs = Path::new(TRACEFS);
     if mount_tracefs(tracefs)? == Mounted::Now {
         tracing::info!(path = TRACEFS, "mounted tracefs");
     }
-    let governor = TraceGovernor::start(scope.clone(), counts_files(config), tracefs)?;
+    let (files, envoy) = (counts_files(config), reaper.envoy()?);
+    let governor = TraceGovernor::start(scope.clone(), files, tracefs, envoy)?;
     let how = "reading the trace pipe of kmem:rss_stat".to_owned();
     Ok(Chosen {
         governor: Box::new(governor),

@@ -17,6 +17,7 @@ use bursar_host::{MemoryFiles, Proc, machine};
 use bursar_model::{AccountId, Bytes, Event, EventKind, Uid};
 use bursar_policy::Plan;
 use bursar_protocol::Reserve;
+use bursar_reap::Envoy;
 
 use crate::auditor::{Auditor, News};
 use crate::beancounters::Beancounters;
@@ -76,6 +77,7 @@ pub(crate) struct Steward {
     pub(crate) crowd: Crowd,
     mandate: Mandate,
     proc: Proc,
+    envoy: Envoy,
     reaper: Reaper,
     chores: Chores,
     oom: Option<OomWatch>,
@@ -104,6 +106,7 @@ impl Steward {
         helpers: Helpers,
         standing_remarks: Vec<String>,
     ) -> Result<Self> {
+        let envoy = helpers.reaper.envoy()?;
         let lost_before = governor.status().events_lost;
         let paying = Payers::new(roster.plan(), scope.clone());
         let mut recorder = recorder;
@@ -120,6 +123,7 @@ impl Steward {
             crowd: Crowd::default(),
             mandate,
             proc: Proc::host()?,
+            envoy,
             reaper: helpers.reaper,
             chores: helpers.chores,
             oom: helpers.oom,
@@ -214,7 +218,8 @@ impl Steward {
     /// No kill would free them: their user is to remove them, so he is told which.
     fn tell_of_files(&mut self, level: &Level, stuck: Bytes) {
         let users: BTreeSet<Uid> = self.payers().payers_of(level.account).into_iter().collect();
-        let files = MemoryFiles::of(&self.proc, &users, FILES_NAMED, FILES_PATIENCE)
+        let (proc, envoy) = (&self.proc, &mut self.envoy);
+        let files = MemoryFiles::of(proc, &users, FILES_NAMED, FILES_PATIENCE, envoy)
             .inspect_err(|error| tracing::warn!(%error, "files in memory could not be looked for"))
             .unwrap_or_default();
         let (event, message) = self.recorder.files(level, stuck, &files, &mut self.roster);
@@ -253,7 +258,9 @@ impl Steward {
         };
         let payers = self.payers();
         let entered = Entered::of(&*self.governor)?;
-        self.auditor.begin(client, ledger, payers, entered)?;
+        let barred = Arc::clone(self.reaper.barred());
+        self.auditor
+            .begin(client, ledger, payers, entered, barred)?;
         Ok(true)
     }
 
@@ -330,7 +337,7 @@ impl Steward {
     pub(crate) fn physpages_counted(&mut self) -> Result<&mut Counter> {
         match &mut self.counter {
             Some(counter) => Ok(counter),
-            none => Ok(none.insert(Counter::start()?)),
+            none => Ok(none.insert(Counter::start(Arc::clone(self.reaper.barred()))?)),
         }
     }
 

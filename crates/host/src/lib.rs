@@ -8,6 +8,7 @@
 
 #![deny(unsafe_code)]
 
+mod ask;
 mod bytes;
 mod cgroups;
 pub mod clock;
@@ -46,6 +47,7 @@ mod user_namespaces;
 mod users;
 pub mod vm;
 
+pub use ask::{Ask, Patient};
 pub use cgroups::{Cgroup, Cgroups, Controller};
 pub use data_limit::{DataLimit, Limited, data_limit, set_data_limit};
 pub use error::{HostError, Malformed};

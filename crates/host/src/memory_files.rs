@@ -7,6 +7,7 @@
 //! opened but directories of it, and nothing that a user's own file server answers is asked.
 
 use std::collections::BTreeSet;
+use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -15,7 +16,7 @@ use rustix::fs::{AtFlags, Dir, FileType, MemfdFlags, Mode, OFlags, ResolveFlags,
 
 use crate::bytes::{number, words};
 use crate::mounts::unescaped;
-use crate::{HostError, Proc};
+use crate::{Ask, HostError, Proc};
 
 /// Directories below a mount that are followed down.
 const DEEPEST: usize = 32;
@@ -61,6 +62,15 @@ struct Search<'a> {
     seen: BTreeSet<(Device, u64)>,
 }
 
+/// One that a process has open and no directory has.
+struct Unnamed {
+    name: Vec<u8>,
+    device: Device,
+    inode: u64,
+    owner: Uid,
+    bytes: Bytes,
+}
+
 impl MemoryFiles {
     /// Looks for files of these users for at most so long, and keeps the `keep` largest. With no tmpfs
     /// at all nothing is found.
@@ -72,6 +82,7 @@ impl MemoryFiles {
         uids: &BTreeSet<Uid>,
         keep: usize,
         patience: Duration,
+        ask: &mut impl Ask,
     ) -> Result<Self, HostError> {
         let mut search = Search {
             proc,
@@ -84,7 +95,7 @@ impl MemoryFiles {
             seen: BTreeSet::new(),
         };
         search.segments();
-        search.everywhere()?;
+        search.everywhere(ask)?;
         Ok(search.found)
     }
 }
@@ -141,7 +152,7 @@ impl Search<'_> {
     }
 
     /// The tmpfs of every mount namespace, and what these users' processes have open without a name.
-    fn everywhere(&mut self) -> Result<(), HostError> {
+    fn everywhere(&mut self, ask: &mut impl Ask) -> Result<(), HostError> {
         // Where memfd and the like are: no mount shows it.
         if let Ok(own) = rustix::fs::memfd_create("bursar", MemfdFlags::CLOEXEC)
             && let Ok(stat) = rustix::fs::statx(&own, c"", AtFlags::EMPTY_PATH, StatxFlags::empty())
@@ -149,42 +160,54 @@ impl Search<'_> {
             self.devices
                 .insert((stat.stx_dev_major, stat.stx_dev_minor));
         }
-        let mut namespaces = BTreeSet::new();
-        let mut theirs = Vec::new();
-        self.mounts_of(Pid::new(std::process::id()), &mut namespaces);
+        let (mut theirs, mut others) = (Vec::new(), Vec::new());
         for pid in self.proc.pids()?.flatten() {
             if !self.may_go_on() {
                 return Ok(());
             }
-            let owner = rustix::fs::stat(format!("/proc/{pid}"))
-                .ok()
-                .map(|stat| Uid::new(stat.st_uid));
+            let name = pid.to_string();
+            let stat = rustix::fs::statat(self.proc.directory(), name, AtFlags::empty());
+            let owner = stat.ok().map(|stat| Uid::new(stat.st_uid));
             if owner.is_some_and(|uid| self.uids.contains(&uid)) {
                 theirs.push(pid);
+            } else {
+                others.push(pid);
             }
-            self.mounts_of(pid, &mut namespaces);
         }
+        // Ours and theirs first: others may take as long as there is time.
+        let mut namespaces = BTreeSet::new();
+        let own = Pid::new(std::process::id());
+        let first = [&[own], &theirs[..]].concat();
+        self.namespaces(first, &mut namespaces, ask);
+        let deadline = self.deadline;
         for pid in theirs {
-            self.descriptors(pid);
+            if !self.may_go_on() {
+                return Ok(());
+            }
+            let files = ask.ask(pid, move |proc, pid| unnamed(proc, pid, deadline));
+            for file in files.into_iter().flatten() {
+                self.add_unnamed(pid, &file);
+            }
         }
+        self.namespaces(others, &mut namespaces, ask);
         Ok(())
     }
 
-    fn mounts_of(&mut self, pid: Pid, namespaces: &mut BTreeSet<Vec<u8>>) {
-        let Ok(namespace) = rustix::fs::readlink(format!("/proc/{pid}/ns/mnt"), Vec::new()) else {
-            return;
-        };
-        if namespaces.len() >= MOST_NAMESPACES || !namespaces.insert(namespace.into_bytes()) {
-            return;
+    /// Those that these processes are in and nobody has been met in.
+    fn namespaces(&mut self, pids: Vec<Pid>, known: &mut BTreeSet<Vec<u8>>, ask: &mut impl Ask) {
+        let deadline = self.deadline;
+        for (pid, namespace) in ask.ask_each(pids, move |proc, pid| namespace(proc, pid, deadline))
+        {
+            if namespace.is_some_and(|it| known.len() < MOST_NAMESPACES && known.insert(it))
+                && let Some(Some((text, root))) = ask.ask(pid, mounts)
+            {
+                self.mounts(&text, &root);
+            }
         }
-        let Some(text) = self.text(&format!("{pid}/mountinfo")) else {
-            return;
-        };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // The kernel's own link to the root of that namespace's process.
-        let Ok(root) = rustix::fs::open(format!("/proc/{pid}/root"), flags, Mode::empty()) else {
-            return;
-        };
+    }
+
+    /// What is mounted in a namespace, and its root.
+    fn mounts(&mut self, text: &[u8], root: &OwnedFd) {
         for line in text.split(|&byte| byte == b'\n') {
             if !self.may_go_on() {
                 return;
@@ -201,7 +224,7 @@ impl Search<'_> {
             // mount point is in the cache.
             let resolve = resolve | ResolveFlags::CACHED;
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let opened = rustix::fs::openat2(&root, &point[..], flags, Mode::empty(), resolve);
+            let opened = rustix::fs::openat2(root, &point[..], flags, Mode::empty(), resolve);
             // Covered by another mount: then its files are found only by who has them open.
             if let Ok(directory) = opened
                 && device_of(&directory) == Some(device)
@@ -256,48 +279,69 @@ impl Search<'_> {
         }
     }
 
-    /// memfd and unlinked files that a process has open.
-    fn descriptors(&mut self, pid: Pid) {
-        let Ok(list) = rustix::fs::open(
-            format!("/proc/{pid}/fd"),
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        ) else {
-            return;
-        };
-        let Ok(entries) = Dir::read_from(&list) else {
-            return;
-        };
-        for entry in entries.flatten() {
-            if !self.may_go_on() {
-                return;
-            }
-            let Ok(target) = rustix::fs::readlinkat(&list, entry.file_name(), Vec::new()) else {
-                continue;
-            };
-            let Some(name) = target.to_bytes().strip_suffix(b" (deleted)") else {
-                continue;
-            };
-            // What a user's own file server would be asked is known without it, or not at all.
-            let how = AtFlags::STATX_DONT_SYNC;
-            let wanted = StatxFlags::UID | StatxFlags::BLOCKS | StatxFlags::INO;
-            let Ok(stat) = rustix::fs::statx(&list, entry.file_name(), how, wanted) else {
-                continue;
-            };
-            let device = (stat.stx_dev_major, stat.stx_dev_minor);
-            if self.devices.contains(&device)
-                && self.uids.contains(&Uid::new(stat.stx_uid))
-                && self.seen.insert((device, stat.stx_ino))
-            {
-                let name = name.strip_prefix(b"/memfd").map_or_else(
-                    || [b"removed ", name].concat(),
-                    |rest| [b"memfd", rest].concat(),
-                );
-                let place = || [&name[..], format!(" (process {pid})").as_bytes()].concat();
-                self.add(place, held(stat.stx_blocks));
-            }
+    fn add_unnamed(&mut self, pid: Pid, file: &Unnamed) {
+        if self.devices.contains(&file.device)
+            && self.uids.contains(&file.owner)
+            && self.seen.insert((file.device, file.inode))
+        {
+            let name = file.name.strip_prefix(b"/memfd").map_or_else(
+                || [b"removed ", &file.name[..]].concat(),
+                |rest| [b"memfd", rest].concat(),
+            );
+            let place = || [&name[..], format!(" (process {pid})").as_bytes()].concat();
+            self.add(place, file.bytes);
         }
     }
+}
+
+/// Which mount namespace a process is in; `None` when it is gone, or time has run out.
+fn namespace(proc: &Proc, pid: Pid, deadline: Instant) -> Option<Vec<u8>> {
+    if Instant::now() > deadline {
+        return None;
+    }
+    let name = format!("{pid}/ns/mnt");
+    let link = rustix::fs::readlinkat(proc.directory(), name, Vec::new());
+    link.ok().map(CString::into_bytes)
+}
+
+/// The mounts that a process sees, and the kernel's own link to its root.
+fn mounts(proc: &Proc, pid: Pid) -> Option<(Vec<u8>, OwnedFd)> {
+    let text = proc.parsed(&format!("{pid}/mountinfo"), |bytes| Ok(bytes.to_vec()));
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let name = format!("{pid}/root");
+    let root = rustix::fs::openat(proc.directory(), name, flags, Mode::empty());
+    Some((text.ok()??, root.ok()?))
+}
+
+/// memfd and unlinked files that a process has open, as far as time allows.
+fn unnamed(proc: &Proc, pid: Pid, deadline: Instant) -> Vec<Unnamed> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let name = format!("{pid}/fd");
+    let Ok(list) = rustix::fs::openat(proc.directory(), name, flags, Mode::empty()) else {
+        return Vec::new();
+    };
+    let Ok(entries) = Dir::read_from(&list) else {
+        return Vec::new();
+    };
+    let in_time = entries.flatten().enumerate().map_while(|(place, entry)| {
+        (place % STRIDE != 0 || Instant::now() <= deadline).then_some(entry)
+    });
+    let look = |entry: rustix::fs::DirEntry| {
+        let target = rustix::fs::readlinkat(&list, entry.file_name(), Vec::new()).ok()?;
+        let name = target.to_bytes().strip_suffix(b" (deleted)")?;
+        // What a user's own file server would be asked is known without it, or not at all.
+        let how = AtFlags::STATX_DONT_SYNC;
+        let wanted = StatxFlags::UID | StatxFlags::BLOCKS | StatxFlags::INO;
+        let stat = rustix::fs::statx(&list, entry.file_name(), how, wanted).ok()?;
+        Some(Unnamed {
+            name: name.to_vec(),
+            device: (stat.stx_dev_major, stat.stx_dev_minor),
+            inode: stat.stx_ino,
+            owner: Uid::new(stat.stx_uid),
+            bytes: held(stat.stx_blocks),
+        })
+    };
+    in_time.filter_map(look).collect()
 }
 
 fn held(blocks: u64) -> Bytes {
@@ -331,6 +375,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+    use crate::Patient;
 
     #[test]
     fn only_tmpfs_seen_from_its_root_is_walked() {
@@ -354,7 +399,8 @@ mod tests {
         file.write_all(&vec![1; 3 << 20]).unwrap();
         let uids = BTreeSet::from([Uid::new(rustix::process::getuid().as_raw())]);
         let patience = Duration::from_secs(10);
-        let found = MemoryFiles::of(&Proc::host().unwrap(), &uids, 64, patience).unwrap();
+        let proc = Proc::host().unwrap();
+        let found = MemoryFiles::of(&proc, &uids, 64, patience, &mut Patient(&proc)).unwrap();
         let it = found
             .largest
             .iter()

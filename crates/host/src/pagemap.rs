@@ -11,6 +11,7 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 
 use bursar_model::Pid;
 use rustix::fs::{Mode, OFlags};
@@ -65,8 +66,8 @@ pub struct PageEntry(u64);
 pub enum Walked {
     /// At its end.
     Whole,
-    /// As many entries were read as the caller allowed; there may be more.
-    Cut,
+    /// As many entries were read as the caller allowed; there may be more, from this address on.
+    Cut(u64),
     /// The process ended meanwhile, or exec took its address space away.
     Gone,
 }
@@ -77,6 +78,17 @@ pub struct Pagemap {
     file: File,
     tid: Pid,
     path: PathBuf,
+    /// Found at the first walk.
+    way: OnceLock<Way>,
+}
+
+/// Where pages are to be looked for.
+#[derive(Debug)]
+enum Way {
+    /// By PAGEMAP_SCAN, up to this address.
+    Scan(u64),
+    /// In these mappings: start and end.
+    Mappings(Vec<(u64, u64)>),
 }
 
 impl PageEntry {
@@ -125,53 +137,57 @@ impl Pagemap {
                 file: file.into(),
                 tid,
                 path,
+                way: OnceLock::new(),
             })),
             Err(Errno::NOENT | Errno::SRCH) => Ok(None),
             Err(errno) => Err(HostError::new("open", &path, errno)),
         }
     }
 
-    /// Shows every page that is present, in the order of addresses. Of a kernel without PAGEMAP_SCAN at
-    /// most `most` entries are read, those of empty places included.
+    /// Shows every page that is present from an address on, in the order of addresses. At most `most` entries are
+    /// read: of a kernel without PAGEMAP_SCAN those of empty places, too.
     ///
     /// # Errors
     /// When the map cannot be read.
     pub fn walk(
         &self,
         proc: &Proc,
+        from: u64,
         most: u64,
         mut visit: impl FnMut(PageEntry),
     ) -> Result<Walked, HostError> {
         let page = 1u64 << crate::machine::page_size().shift();
         let mut left = most;
-        let mut read = |start: u64, end: u64, left: &mut u64| {
-            self.read(start / page, end / page, left, &mut visit)
+        let mut read = |start: u64, end: u64| {
+            self.read(start / page, end / page, &mut left, &mut visit)
+                .map(|walked| match walked {
+                    Walked::Cut(at) => Walked::Cut(at * page),
+                    other => other,
+                })
+        };
+        let last = match self.way(proc, page)? {
+            None => return Ok(Walked::Gone),
+            Some(Way::Scan(last)) => *last,
+            Some(Way::Mappings(mappings)) => {
+                for &(start, end) in mappings.iter().filter(|(_, end)| *end > from) {
+                    match read(start.max(from), end)? {
+                        Walked::Whole => {}
+                        other => return Ok(other),
+                    }
+                }
+                return Ok(Walked::Whole);
+            }
         };
         let mut regions = vec![Region::default(); REGIONS];
-        let Some(last) = self.last_address(page)? else {
-            let Some(mappings) = proc.mappings(self.tid)? else {
-                return Ok(Walked::Gone);
-            };
-            for (start, end) in mappings {
-                match read(start, end, &mut left)? {
-                    Walked::Whole => {}
-                    other => return Ok(other),
-                }
-            }
-            return Ok(Walked::Whole);
-        };
-        if last == 0 {
-            return Ok(Walked::Gone);
-        }
-        let mut start = 0;
-        let mut endless = u64::MAX;
+        let mut start = from;
         while start < last {
             let Some((count, walked)) = self.scan(start, last, &mut regions)? else {
                 return Ok(Walked::Gone);
             };
             for region in regions.iter().take(count) {
-                if read(region.start, region.end, &mut endless)? == Walked::Gone {
-                    return Ok(Walked::Gone);
+                match read(region.start, region.end)? {
+                    Walked::Whole => {}
+                    other => return Ok(other),
                 }
             }
             if walked <= start {
@@ -182,7 +198,23 @@ impl Pagemap {
         Ok(Walked::Whole)
     }
 
-    /// Reads entries `first` up to, not including, `end`.
+    /// `None` when the process is gone.
+    fn way(&self, proc: &Proc, page: u64) -> Result<Option<&Way>, HostError> {
+        if let Some(known) = self.way.get() {
+            return Ok(Some(known));
+        }
+        let way = match self.last_address(page)? {
+            Some(0) => return Ok(None),
+            Some(last) => Way::Scan(last),
+            None => match proc.mappings(self.tid)? {
+                Some(mappings) => Way::Mappings(mappings),
+                None => return Ok(None),
+            },
+        };
+        Ok(Some(self.way.get_or_init(|| way)))
+    }
+
+    /// Reads entries `first` up to, not including, `end`; where it is cut, an entry's number.
     fn read(
         &self,
         first: u64,
@@ -194,12 +226,12 @@ impl Pagemap {
         let mut at = first;
         while at < end {
             if *left == 0 {
-                return Ok(Walked::Cut);
+                return Ok(Walked::Cut(at));
             }
             let wanted = (end - at).min(ENTRIES as u64).min(*left);
             let length = usize::try_from(wanted * ENTRY).unwrap_or(bytes.len());
             let Some(room) = bytes.get_mut(..length) else {
-                return Ok(Walked::Cut);
+                return Ok(Walked::Cut(at));
             };
             let count = match self.file.read_at(room, at * ENTRY) {
                 Ok(0) => return Ok(Walked::Gone),

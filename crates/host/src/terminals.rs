@@ -10,7 +10,7 @@ use bursar_model::{Uid, printable};
 use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::bytes::words;
-use crate::{Device, HostError, Proc};
+use crate::{Ask, Device, HostError, Proc};
 
 /// A user with more terminals is told on so many of them only.
 pub const MAX_TERMINALS: usize = 64;
@@ -56,8 +56,8 @@ impl<'a> Terminals<'a> {
     ///
     /// # Errors
     /// When /proc cannot be listed. What cannot be read about one process concerns only that one.
-    pub fn of(&self, uid: Uid) -> Result<Vec<PathBuf>, HostError> {
-        let devices = self.devices_of(uid)?;
+    pub fn of(&self, uid: Uid, ask: &mut impl Ask) -> Result<Vec<PathBuf>, HostError> {
+        let devices = self.devices_of(uid, ask)?;
         Ok(devices
             .into_iter()
             .filter_map(|device| self.path_of(device))
@@ -65,14 +65,14 @@ impl<'a> Terminals<'a> {
     }
 
     /// Writes one line to each of those terminals that `uid` owns: on a line of its own, without
-    /// anything that a terminal would obey, at most 400 characters. Never waits.
+    /// anything that a terminal would obey, at most 400 characters. Waits for none of them.
     ///
     /// # Errors
     /// When /proc cannot be listed.
-    pub fn tell(&self, uid: Uid, text: &str) -> Result<Told, HostError> {
+    pub fn tell(&self, uid: Uid, text: &str, ask: &mut impl Ask) -> Result<Told, HostError> {
         let line = format!("\r\n{}\r\n", harmless(text));
         let mut told = Told::default();
-        for device in self.devices_of(uid)? {
+        for device in self.devices_of(uid, ask)? {
             let opened = self
                 .path_of(device)
                 .and_then(|path| open_if_owned(&path, device, uid));
@@ -88,28 +88,20 @@ impl<'a> Terminals<'a> {
         Ok(told)
     }
 
-    fn devices_of(&self, uid: Uid) -> Result<BTreeSet<Device>, HostError> {
-        let mut devices = BTreeSet::new();
+    fn devices_of(&self, uid: Uid, ask: &mut impl Ask) -> Result<BTreeSet<Device>, HostError> {
+        let mut his = Vec::new();
         for pid in self.proc.pids()? {
             let pid = pid?;
-            // The cheap and rarely true question first: most processes have no terminal.
-            let Ok(Some(stat)) = self.proc.stat(pid) else {
-                continue;
-            };
-            let Some(device) = stat.terminal.filter(|device| !devices.contains(device)) else {
-                continue;
-            };
-            let Ok(Some(status)) = self.proc.status(pid) else {
-                continue;
-            };
-            if status.uid == uid {
-                devices.insert(device);
-            }
-            if devices.len() >= MAX_TERMINALS {
-                break;
+            // Whose it is nobody delays; so whom he is told by is his own affair.
+            let status = self.proc.status(pid).ok().flatten();
+            if status.is_some_and(|it| it.uid == uid) {
+                his.push(pid);
             }
         }
-        Ok(devices)
+        let of = |proc: &Proc, pid| proc.stat(pid).ok().flatten()?.terminal;
+        let found = ask.ask_each(his, of);
+        let devices: BTreeSet<Device> = found.into_iter().filter_map(|(_, it)| it).collect();
+        Ok(devices.into_iter().take(MAX_TERMINALS).collect())
     }
 
     /// Where a terminal is (Documentation/admin-guide/devices.txt). `None` when nobody names it.

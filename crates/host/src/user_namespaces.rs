@@ -9,10 +9,13 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use bursar_model::{Pid, Uid};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, statat};
 use rustix::io::Errno;
+use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::proc::UidMap;
-use crate::{HostError, Proc};
+use crate::{Ask, HostError, Proc};
 
+/// include/uapi/linux/pidfd.h, since 6.11: _IO(0xff, 9).
+const PIDFD_GET_USER_NAMESPACE: libc::c_ulong = 0xff09;
 /// include/uapi/linux/nsfs.h: _IO(0xb7, 2) and _IO(0xb7, 4).
 const NS_GET_PARENT: libc::c_ulong = 0xb702;
 const NS_GET_OWNER_UID: libc::c_ulong = 0xb704;
@@ -62,40 +65,33 @@ impl UserNamespaces {
         })
     }
 
-    /// Who answers for `pid`, whose uid outside is `uid`. Who is gone, or of whom the kernel does not say
-    /// where he is, answers for himself.
-    pub fn answer(&mut self, proc: &Proc, pid: Pid, uid: Uid) -> Answer {
-        let around = self.around(proc, pid);
+    /// Who answers for `pid`, or a thread, whose uid outside is `uid`. Who is gone, or of whom the kernel does not
+    /// say where he is, answers for himself. From 6.11 on nobody has to be asked.
+    pub fn answer(&mut self, proc: &Proc, pid: Pid, uid: Uid, ask: &mut impl Ask) -> Answer {
+        let around = self.around(pid, ask);
         let uid = around.owner.unwrap_or(uid);
         let is_shifted = around
             .home
-            .is_some_and(|home| self.is_shifted(proc, home, pid, uid));
+            .is_some_and(|home| self.is_shifted(proc, home, pid, uid, ask));
         Answer { uid, is_shifted }
     }
 
     /// Who owns the first user namespace around `pid` that is not root's. `None`: there is none below
     /// ours, or he is gone, or the kernel does not say.
-    pub fn owner_of(&mut self, proc: &Proc, pid: Pid) -> Option<Uid> {
-        self.around(proc, pid).owner
+    pub fn owner_of(&mut self, pid: Pid, ask: &mut impl Ask) -> Option<Uid> {
+        self.around(pid, ask).owner
     }
 
-    fn around(&mut self, proc: &Proc, pid: Pid) -> Around {
-        let Some(inode) = inode_of(proc, pid).filter(|&it| it != self.own) else {
+    fn around(&mut self, pid: Pid, ask: &mut impl Ask) -> Around {
+        let namespace = namespace_of(pid, ask);
+        let inode = namespace.as_ref().and_then(|it| fstat(it).ok());
+        let inode = inode.map(|it| it.st_ino).filter(|&it| it != self.own);
+        let (Some(namespace), Some(inode)) = (namespace, inode) else {
             return Around::default();
         };
         if let Some(known) = self.known.get(&inode) {
             return *known;
         }
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-        let name = format!("{pid}/ns/user");
-        let opened = openat(proc.directory(), &name, flags, Mode::empty());
-        // It may have moved on between the two.
-        let Some((namespace, inode)) = opened.ok().and_then(|it| {
-            let inode = fstat(&it).ok()?.st_ino;
-            Some((it, inode))
-        }) else {
-            return Around::default();
-        };
         let around = self.look_outwards(namespace).unwrap_or_default();
         self.known.insert(inode, around);
         around
@@ -123,39 +119,72 @@ impl UserNamespaces {
         None
     }
 
-    fn is_shifted(&mut self, proc: &Proc, home: u64, pid: Pid, uid: Uid) -> bool {
+    fn is_shifted(
+        &mut self,
+        proc: &Proc,
+        home: u64,
+        pid: Pid,
+        uid: Uid,
+        ask: &mut impl Ask,
+    ) -> bool {
         let map = self.maps.entry(home).or_insert_with(|| {
             let others = || proc.pids().into_iter().flatten().filter_map(Result::ok);
             std::iter::once(pid)
                 .chain(others())
-                .find_map(|pid| map_of(proc, pid, home))
+                .find_map(|pid| map_of(proc, pid, home, ask))
         });
         map.as_ref().is_some_and(|map| map.shifts(uid))
     }
 }
 
-fn inode_of(proc: &Proc, pid: Pid) -> Option<u64> {
-    let name = format!("{pid}/ns/user");
-    let found = statat(proc.directory(), &name, AtFlags::empty()).ok()?;
-    Some(found.st_ino)
+fn inode_of(pid: Pid, ask: &mut impl Ask) -> Option<u64> {
+    Some(fstat(namespace_of(pid, ask)?).ok()?.st_ino)
 }
 
 /// The map of the namespace `inode`, if `pid` is in that.
-fn map_of(proc: &Proc, pid: Pid, inode: u64) -> Option<UidMap> {
-    let is_there = || inode_of(proc, pid) == Some(inode);
+fn map_of(proc: &Proc, pid: Pid, inode: u64, ask: &mut impl Ask) -> Option<UidMap> {
+    let mut is_there = || inode_of(pid, ask) == Some(inode);
     let map = is_there().then(|| proc.uid_map(pid).ok().flatten())??;
     is_there().then_some(map)
 }
 
-fn parent_of(namespace: &OwnedFd) -> Result<OwnedFd, Errno> {
+fn namespace_of(pid: Pid, ask: &mut impl Ask) -> Option<OwnedFd> {
+    match by_pidfd(pid) {
+        Err(Errno::NOTTY | Errno::INVAL | Errno::OPNOTSUPP) => ask.ask(pid, by_link)?.ok(),
+        found => found.ok(),
+    }
+}
+
+/// Unlike a link of /proc it does not wait for one in the middle of an execve.
+fn by_pidfd(pid: Pid) -> Result<OwnedFd, Errno> {
+    let number = i32::try_from(pid.get())
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
+    // PIDFD_THREAD, since 6.9, which is O_EXCL: a first thread may have ended before the others.
+    let flags = PidfdFlags::from_bits_retain(OFlags::EXCL.bits());
+    let pidfd = pidfd_open(number.ok_or(Errno::SRCH)?, flags)?;
     // SAFETY: takes no argument and returns a descriptor or -1.
-    let fd = unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_PARENT) };
+    opened(unsafe { libc::ioctl(pidfd.as_raw_fd(), PIDFD_GET_USER_NAMESPACE, 0) })
+}
+
+fn by_link(proc: &Proc, pid: Pid) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let name = format!("{pid}/ns/user");
+    openat(proc.directory(), name, flags, Mode::empty())
+}
+
+fn opened(fd: libc::c_int) -> Result<OwnedFd, Errno> {
     if fd < 0 {
         let error = std::io::Error::last_os_error();
         return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
     }
     // SAFETY: fresh, and nobody else's.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn parent_of(namespace: &OwnedFd) -> Result<OwnedFd, Errno> {
+    // SAFETY: takes no argument and returns a descriptor or -1.
+    opened(unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_PARENT) })
 }
 
 fn owner_of(namespace: &OwnedFd) -> Option<Uid> {
@@ -177,6 +206,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::Patient;
 
     const SOMEBODY: Uid = Uid::new(60_001);
 
@@ -204,7 +234,7 @@ mod tests {
             let deadline = Instant::now() + Duration::from_secs(5);
             let is_in = || {
                 let comm = proc.comm(pid).unwrap().unwrap();
-                comm.as_bytes() == b"sleep" && inode_of(proc, pid) != Some(own)
+                comm.as_bytes() == b"sleep" && inode_of(pid, &mut Patient(proc)) != Some(own)
             };
             while !is_in() {
                 assert!(Instant::now() < deadline);
@@ -212,7 +242,7 @@ mod tests {
             }
             UserNamespaces::new(proc)
                 .unwrap()
-                .answer(proc, pid, SOMEBODY)
+                .answer(proc, pid, SOMEBODY, &mut Patient(proc))
         }
     }
 
@@ -229,8 +259,10 @@ mod tests {
         let mut namespaces = UserNamespaces::new(&proc).unwrap();
         for pid in [std::process::id(), 1 << 30] {
             let pid = Pid::new(pid);
-            assert_eq!(namespaces.owner_of(&proc, pid), None);
-            assert_eq!(namespaces.answer(&proc, pid, SOMEBODY), himself());
+            let mut ask = Patient(&proc);
+            assert_eq!(namespaces.owner_of(pid, &mut ask), None);
+            let answer = namespaces.answer(&proc, pid, SOMEBODY, &mut ask);
+            assert_eq!(answer, himself());
         }
         let of_our_own = proc.has_our_users(Pid::new(std::process::id()));
         assert_eq!(of_our_own.unwrap(), Some(true));
@@ -248,5 +280,10 @@ mod tests {
         assert_eq!((answer.uid, answer.is_shifted), (expected, false));
         let pid = Pid::new(child.0.id());
         assert_eq!(proc.has_our_users(pid).unwrap(), Some(false));
+        let inode = |it: Result<OwnedFd, Errno>| fstat(it.unwrap()).unwrap().st_ino;
+        let namespace = by_pidfd(pid);
+        if !matches!(namespace, Err(Errno::NOTTY | Errno::INVAL)) {
+            assert_eq!(inode(namespace), inode(by_link(&proc, pid)));
+        }
     }
 }

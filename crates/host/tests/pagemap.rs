@@ -19,7 +19,7 @@ fn what_was_touched_is_mapped_here_and_only_here() {
     let seen = || {
         let map = Pagemap::open(&proc, own()).unwrap().unwrap();
         let (mut exclusive, mut frames) = (0usize, Vec::new());
-        let walked = map.walk(&proc, u64::MAX, |entry| {
+        let walked = map.walk(&proc, 0, u64::MAX, |entry| {
             exclusive += usize::from(entry.is_exclusive());
             frames.extend(entry.frame().filter(|_| entry.is_exclusive()));
         });
@@ -39,15 +39,27 @@ fn what_was_touched_is_mapped_here_and_only_here() {
 }
 
 #[test]
-fn a_walk_that_may_not_read_all_says_so_where_it_reads_all() {
+fn a_walk_that_may_not_read_all_says_where_it_can_go_on() {
     let proc = Proc::host().unwrap();
-    let map = Pagemap::open(&proc, own()).unwrap().unwrap();
-    let mut found = 0;
-    let walked = map.walk(&proc, 1, |_| found += 1).unwrap();
-    assert!(
-        walked == Walked::Whole || (walked == Walked::Cut && found <= 1),
-        "{walked:?}"
-    );
+    let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = Pid::new(child.id());
+    let sleeps = || proc.stat(pid).unwrap().unwrap().state.letter() == 'S';
+    while !sleeps() {
+        std::thread::yield_now();
+    }
+    let map = Pagemap::open(&proc, pid).unwrap().unwrap();
+    let mut whole = Vec::new();
+    let walked = map.walk(&proc, 0, u64::MAX, |entry| whole.push(entry));
+    assert_eq!(walked.unwrap(), Walked::Whole);
+    let (mut parts, mut from, mut cuts) = (Vec::new(), 0, 0);
+    while let Walked::Cut(at) = map.walk(&proc, from, 7, |it| parts.push(it)).unwrap() {
+        assert!(at > from);
+        (from, cuts) = (at, cuts + 1);
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(cuts >= whole.len() / 7, "{cuts} for {}", whole.len());
+    assert!(!whole.is_empty() && parts == whole);
 }
 
 #[test]
@@ -63,7 +75,7 @@ fn nobody_is_there_any_more() {
     child.kill().unwrap();
     child.wait().unwrap();
     let mut found = 0;
-    let walked = map.walk(&proc, u64::MAX, |_| found += 1).unwrap();
+    let walked = map.walk(&proc, 0, u64::MAX, |_| found += 1).unwrap();
     assert!(matches!(walked, Walked::Whole | Walked::Gone));
     assert_eq!(found, 0);
     assert!(Pagemap::open(&proc, pid).unwrap().is_none());

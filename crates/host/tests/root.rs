@@ -13,8 +13,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use bursar_host::{
-    Adjusted, Errno, HostError, Lookup, Mounted, Mounts, Pidfd, Proc, Signal, Terminals, Told,
-    Users, mount_bpffs, mount_tracefs,
+    Adjusted, Errno, HostError, Lookup, Mounted, Mounts, Patient, Pidfd, Proc, Signal, Terminals,
+    Told, Users, mount_bpffs, mount_tracefs,
 };
 use bursar_model::{Pid, Uid};
 use children::{Forked, Spawned};
@@ -88,13 +88,17 @@ fn a_user_is_told_on_each_terminal_once_and_commanded_nothing() {
     let mut second = Session::new(60_001, 60_001);
     let mut other = Session::new(60_002, 60_002);
     let terminals = Terminals::host(&proc);
-    let mut found = terminals.of(Uid::new(60_001)).unwrap();
+    let mut found = terminals.of(Uid::new(60_001), &mut Patient(&proc)).unwrap();
     found.sort();
     let mut expected = vec![first.path.clone(), second.path.clone()];
     expected.sort();
     assert_eq!(found, expected);
 
-    let done = terminals.tell(Uid::new(60_001), "bursar: killed \"x\x1b[2J\n\"");
+    let done = terminals.tell(
+        Uid::new(60_001),
+        "bursar: killed \"x\x1b[2J\n\"",
+        &mut Patient(&proc),
+    );
 
     assert_eq!(done, Ok(told(2, 0)));
     for session in [&mut first, &mut second] {
@@ -114,11 +118,17 @@ fn nobody_is_told_on_somebody_elses_terminal() {
     let mut session = Session::new(60_003, 60_004);
     let terminals = Terminals::host(&proc);
     assert_eq!(
-        terminals.of(Uid::new(60_003)).unwrap(),
+        terminals.of(Uid::new(60_003), &mut Patient(&proc)).unwrap(),
         [session.path.clone()]
     );
-    assert_eq!(terminals.tell(Uid::new(60_003), "secret"), Ok(told(0, 1)));
-    assert_eq!(terminals.tell(Uid::new(60_004), "secret"), Ok(told(0, 0)));
+    assert_eq!(
+        terminals.tell(Uid::new(60_003), "secret", &mut Patient(&proc)),
+        Ok(told(0, 1))
+    );
+    assert_eq!(
+        terminals.tell(Uid::new(60_004), "secret", &mut Patient(&proc)),
+        Ok(told(0, 0))
+    );
     assert_eq!(session.seen(), "");
 }
 
@@ -130,7 +140,9 @@ fn a_stopped_terminal_is_not_waited_for() {
     let mut done = told(1, 0);
     // Nobody reads: after some lines the terminal is full.
     for _ in 0..10_000 {
-        done = terminals.tell(Uid::new(60_005), &"x".repeat(400)).unwrap();
+        done = terminals
+            .tell(Uid::new(60_005), &"x".repeat(400), &mut Patient(&proc))
+            .unwrap();
         if done.failed > 0 {
             break;
         }
@@ -180,8 +192,17 @@ fn what_stands_in_a_terminals_place_is_not_written_to() {
     }
     let proc = Proc::at(&directory.path().join("proc")).unwrap();
     let terminals = Terminals::at(&proc, &directory.path().join("dev"), Path::new("/sys"));
-    assert_eq!(terminals.of(Uid::new(60_006)).unwrap().len(), 5);
-    assert_eq!(terminals.tell(Uid::new(60_006), "x"), Ok(told(0, 5)));
+    assert_eq!(
+        terminals
+            .of(Uid::new(60_006), &mut Patient(&proc))
+            .unwrap()
+            .len(),
+        5
+    );
+    assert_eq!(
+        terminals.tell(Uid::new(60_006), "x", &mut Patient(&proc)),
+        Ok(told(0, 5))
+    );
     assert_eq!(fs::read(pts.join("0")).unwrap(), b"");
 }
 

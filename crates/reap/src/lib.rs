@@ -19,6 +19,7 @@ mod bell;
 mod clerk;
 mod crew;
 mod docket;
+mod envoy;
 mod hands;
 mod job;
 mod lead;
@@ -34,6 +35,7 @@ mod twin;
 
 pub use barred::{Asker, Barred};
 pub use crew::{Crew, CrewError, Priority};
+pub use envoy::Envoy;
 pub use job::{Errand, Job, Victim};
 pub use look::{Looker, Seen};
 pub use post::{Lost, Post, Sight, Vigil};

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Threads of ours that do not come back, on this machine.
 
-use std::io::{PipeReader, PipeWriter, Read, Write};
-use std::os::fd::AsRawFd;
+mod asleep;
+
+use std::io::{PipeWriter, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 use bursar_host::{Proc, sched};
 use bursar_model::Pid;
 use bursar_reap::{Barred, Lost, Post, Sight, Vigil};
+
+use asleep::sleep_soundly;
 
 const PATIENCE: Duration = Duration::from_millis(50);
 
@@ -50,25 +53,6 @@ impl Watched {
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-}
-
-/// Waits, for no signal but SIGKILL, until a child has ended, as the kernel waits for a process's memory; the child
-/// ends when something can be read.
-fn sleep_soundly(reader: PipeReader) {
-    let flags = libc::CLONE_VFORK | libc::SIGCHLD;
-    // SAFETY: a child with a copy of our memory, which only reads and ends.
-    let child = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
-    if child == 0 {
-        let mut byte = 0u8;
-        // SAFETY: writes a live local.
-        unsafe { libc::read(reader.as_raw_fd(), (&raw mut byte).cast(), 1) };
-        // SAFETY: ends the child at once.
-        unsafe { libc::_exit(0) };
-    }
-    assert!(child > 0);
-    let mut status = 0;
-    // SAFETY: our own child; writes a live local.
-    unsafe { libc::waitpid(child as i32, &mut status, 0) };
 }
 
 fn lost() -> (Watched, PipeWriter) {

@@ -5,15 +5,19 @@
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bursar_model::{Event, EventKind};
+use bursar_protocol::{Ask, PARTS_OF_A_PAGE, Physpages};
 
+use super::check::check;
+use super::physpages::counted;
 use crate::hog::Hog;
 use crate::proc::{calls_asleep, descriptors, pids_of};
 use crate::runner::{Place, Story};
+use crate::signal::send;
 use crate::wait::{until, within};
 use crate::world::{Binaries, World};
 
@@ -38,8 +42,52 @@ pub(super) const STORIES: &[Story] = &[
         place: Place::Host,
         tell: beside_exec,
     },
+    Story {
+        name: "bursard_starts_and_ends_beside_processes_that_answer_nobody",
+        place: Place::Host,
+        tell: comes_and_goes,
+    },
+    Story {
+        name: "who_connects_and_answers_nobody_holds_up_no_request",
+        place: Place::Host,
+        tell: connects,
+    },
+    Story {
+        name: "a_limit_for_everybody_is_set_beside_processes_that_answer_nobody",
+        place: Place::Host,
+        tell: for_everybody,
+    },
+    Story {
+        name: "a_graceful_account_asks_beside_one_whose_process_answers_nobody",
+        place: Place::Host,
+        tell: asks,
+    },
+    Story {
+        name: "the_last_defence_covers_others_beside_processes_that_answer_nobody",
+        place: Place::Host,
+        tell: defends,
+    },
+    Story {
+        name: "counts_and_checks_end_beside_processes_that_answer_nobody",
+        place: Place::Host,
+        tell: counts,
+    },
+    Story {
+        name: "files_over_a_limit_are_named_beside_processes_that_answer_nobody",
+        place: Place::Host,
+        tell: names_files,
+    },
+    Story {
+        name: "scans_kill_others_beside_processes_that_answer_nobody",
+        place: Place::Host,
+        tell: scans,
+    },
 ];
 
+/// Who asks is answered within this.
+const PROMPT: Duration = Duration::from_secs(2);
+/// And who is to end has ended.
+const SOON: Duration = Duration::from_secs(5);
 const HOSTILE: u32 = 60001;
 const NEIGHBOUR: u32 = 60002;
 
@@ -97,6 +145,29 @@ impl Stage {
             Ok(calls_asleep(pid)?.iter().any(wanted).then_some(()))
         })?;
         Ok(pid)
+    }
+
+    /// One of hers is in the middle of an execve from now on: not even its stat can be read. Its pid.
+    fn park(&mut self, world: &World, before: &str) -> Result<u32> {
+        let parent = self.start(world, &format!("{before} keep-lock-in-exec"))?;
+        until("an execve that wants the lock", || {
+            ensure!(self.is_alive(parent)?, "it has ended");
+            // Its calls would wait, too.
+            let status = |pid: u32| fs::read_to_string(format!("/proc/{pid}/status"));
+            let is_it = |pid: &u32| {
+                let its = format!("\nPPid:\t{parent}\n");
+                status(*pid).is_ok_and(|it| it.contains("\tD ") && it.contains(&its))
+            };
+            Ok(pids_of(HOSTILE)?.into_iter().find(is_it))
+        })
+    }
+
+    /// Both of them.
+    fn full(binaries: &Binaries, world: &World) -> Result<Self> {
+        let mut stage = Self::set(binaries, world)?;
+        stage.keep(world, "hold=1M")?;
+        stage.park(world, "hold=1M")?;
+        Ok(stage)
     }
 
     /// Starts one whose last step takes our file.
@@ -279,13 +350,7 @@ fn by_hand(binaries: &Binaries) -> Result<()> {
 fn beside_exec(binaries: &Binaries) -> Result<()> {
     let world = World::new(binaries, "lockexec", "")?;
     let mut stage = Stage::set(binaries, &world)?;
-    let hostile = stage.start(&world, "keep-lock-in-exec")?;
-    until("an execve that wants the lock", || {
-        // Its stat and its calls would wait, too.
-        let status = |pid: u32| fs::read_to_string(format!("/proc/{pid}/status"));
-        let is_it = |pid: u32| pid != hostile && status(pid).is_ok_and(|it| it.contains("\tD "));
-        Ok(pids_of(HOSTILE)?.into_iter().any(is_it).then_some(()))
-    })?;
+    stage.park(&world, "hold=1M")?;
     let mut other = world.there(&format!("uid={NEIGHBOUR} hold=40M say=there pause"))?;
     let began = Instant::now();
     let pid = other.pid().to_string();
@@ -297,4 +362,220 @@ fn beside_exec(binaries: &Binaries) -> Result<()> {
     );
     other.expect_killed()?;
     stage.leave(&[])
+}
+
+/// What bursar says in time.
+fn answer(world: &World, arguments: &[&str]) -> Result<String> {
+    let mut command = world.bursar(arguments);
+    let began = Instant::now();
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let ended = within(PROMPT, "an answer", || Ok(child.try_wait()?));
+    if ended.is_err() {
+        child.kill()?;
+    }
+    let output = child.wait_with_output()?;
+    let ended = ended.with_context(|| format!("bursar {arguments:?}"))?;
+    ensure!(ended.success(), "bursar {arguments:?}: {ended}");
+    println!(
+        "        bursar {} answered after {:.0?}",
+        arguments.join(" "),
+        began.elapsed()
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Has bursard end, at once.
+fn end(world: &mut World) -> Result<()> {
+    let began = Instant::now();
+    let status = world.daemon.end(libc::SIGTERM)?;
+    let took = began.elapsed();
+    ensure!(status.success(), "{status}: {}", world.daemon.log()?);
+    ensure!(took < SOON, "it took {took:?}");
+    Ok(())
+}
+
+fn comes_and_goes(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "lockstart", "")?;
+    let stage = Stage::full(binaries, &world)?;
+    // Twice: the second one finds the kernel half, and limits.
+    for limit in ["64M", "48M"] {
+        let began = Instant::now();
+        world.daemon.start()?;
+        let took = began.elapsed();
+        ensure!(took < Duration::from_secs(10), "ready after {took:?}");
+        answer(&world, &["status"])?;
+        for uid in [HOSTILE, NEIGHBOUR] {
+            answer(&world, &["limit", "set", &uid.to_string(), limit])?;
+        }
+        breach(&world, NEIGHBOUR)?;
+        end(&mut world)?;
+    }
+    let mut release = world.daemon.command()?;
+    let began = Instant::now();
+    let mut release = release.arg("--release").spawn()?;
+    let status = within(SOON, "the end of bursard --release", || {
+        Ok(release.try_wait()?)
+    });
+    if status.is_err() {
+        release.kill()?;
+        release.wait()?;
+    }
+    ensure!(status?.success(), "{}", world.daemon.log()?);
+    println!("        released after {:.0?}", began.elapsed());
+    stage.leave(&[])
+}
+
+fn connects(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "lockconnect", "")?;
+    world.daemon.start()?;
+    let mut stage = Stage::set(binaries, &world)?;
+    // Who connects is let in when it answers nobody any more.
+    world.daemon.signal(libc::SIGSTOP)?;
+    let caller = format!("caller={}", world.daemon.socket().display());
+    let parked = stage.park(&world, &caller);
+    world.daemon.signal(libc::SIGCONT)?;
+    parked?;
+    answer(&world, &["status"])?;
+    answer(&world, &["limit", "set", &NEIGHBOUR.to_string(), "64M"])?;
+    stage.leave(&[])?;
+    end(&mut world)
+}
+
+fn for_everybody(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "lockdefault", "")?;
+    world.daemon.start()?;
+    let stage = Stage::full(binaries, &world)?;
+    let mut modest = world.hog(&format!("uid={NEIGHBOUR} hold=1M say=there pause"))?;
+    modest.hear("there")?;
+    answer(&world, &["limit", "set", "default", "8G"])?;
+    // Who would be over a lower one is found.
+    answer(&world, &["limit", "set", "default", "7G"])?;
+    let account = world.daemon.account(&NEIGHBOUR.to_string())?;
+    ensure!(account.is_some(), "no account for whom it covers");
+    modest.expect_alive("the neighbour")?;
+    stage.leave(&[])?;
+    end(&mut world)
+}
+
+fn asks(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "lockask", "")?;
+    let entry = "{ memory = { limit = \"200M\", notice = \"50M\" }, kill = \"graceful\" }";
+    let limits = format!("[limits]\n{HOSTILE} = {entry}\n{NEIGHBOUR} = {entry}\n");
+    fs::write(world.daemon.limits_path(), limits)?;
+    world.daemon.start()?;
+    let mut stage = Stage::set(binaries, &world)?;
+    let parked = stage.park(&world, "hold=40M")?;
+    // Of two of one size it is to be the one in the execve: the other one is dying, which takes it so long that it counts
+    // again.
+    let parent = stage.hogs.last().context("its parent")?.pid();
+    send(parent, libc::SIGKILL)?;
+    until("a dying process counting again", || {
+        let held = world.daemon.memory(&HOSTILE.to_string())?.held;
+        Ok((held.get() >= 40 << 20).then_some(()))
+    })?;
+    let mut other = world.hog(&format!("uid={HOSTILE} hold=30M pause"))?;
+    world.daemon.await_event(EventKind::Asked, parked)?;
+    let mut polite = world.hog(&format!("uid={NEIGHBOUR} hold=60M pause"))?;
+    ensure!(polite.end()? == Some(libc::SIGTERM), "not asked");
+    world.daemon.await_event(EventKind::Asked, polite.pid())?;
+    answer(&world, &["status"])?;
+    other.finish()?;
+    stage.leave(&[])?;
+    end(&mut world)
+}
+
+fn defends(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "lockdefend", "")?;
+    let stage = Stage::full(binaries, &world)?;
+    let mut hog = world.hog(&format!("uid={NEIGHBOUR} hold=1M say=there pause"))?;
+    hog.hear("there")?;
+    let score = format!("/proc/{}/oom_score_adj", hog.pid());
+    fs::write(&score, "77")?;
+    let is = |expected: &str| Ok((fs::read_to_string(&score)?.trim() == expected).then_some(()));
+    world.daemon.start()?;
+    world.daemon.limit(&HOSTILE.to_string(), "64M")?;
+    world.daemon.limit(&NEIGHBOUR.to_string(), "64M")?;
+    until("oom_score_adj being raised", || is("998"))?;
+    let who = NEIGHBOUR.to_string().parse()?;
+    world.daemon.ask(Ask::ClearLimit { who, force: false })?;
+    until("oom_score_adj being restored", || is("77"))?;
+    hog.expect_alive("the neighbour")?;
+    stage.leave(&[])?;
+    end(&mut world)
+}
+
+fn counts(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "lockcount", "")?;
+    world.daemon.start()?;
+    world.daemon.limit(&NEIGHBOUR.to_string(), "64M")?;
+    let stage = Stage::full(binaries, &world)?;
+    let mut hog = world.hog(&format!("uid={NEIGHBOUR} hold=20M say=there pause"))?;
+    hog.hear("there")?;
+    world.daemon.ask(Ask::RunKiller)?;
+    let pages = |found: &Physpages| {
+        let mut accounts = found.accounts.iter();
+        let its = accounts.find(|it| it.uid.is_some_and(|it| it.get() == NEIGHBOUR));
+        its.map_or(0, |it| it.exact_parts / PARTS_OF_A_PAGE)
+    };
+    // The second one is made by whom the first has cost nobody.
+    let mut took = Vec::new();
+    for _ in 0..2 {
+        let began = Instant::now();
+        let found = counted(&world)?;
+        took.push(began.elapsed());
+        ensure!(pages(&found) >= 20 << 8, "{found:?}");
+        let refused = found.machine.as_ref().map(|it| it.refused);
+        ensure!(refused > Some(0), "everybody was looked at: {found:?}");
+    }
+    let began = Instant::now();
+    let checked = check(&world)?;
+    println!(
+        "        counts took {took:.1?}, the self-check {:.1?}",
+        began.elapsed()
+    );
+    ensure!(checked.left == 0, "{checked:?}");
+    ensure!(
+        world.daemon.status()?.reaps.threads_lost > 0,
+        "nobody waited"
+    );
+    stage.leave(&[])?;
+    end(&mut world)
+}
+
+fn names_files(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "lockfiles", "")?;
+    world.daemon.start()?;
+    world.daemon.limit(&NEIGHBOUR.to_string(), "64M")?;
+    let stage = Stage::full(binaries, &world)?;
+    let file = format!("/dev/shm/bursar-e2e-{}", std::process::id());
+    let mut hog = world.hog(&format!("uid={NEIGHBOUR} file={file}:80M say=full pause"))?;
+    hog.hear("full")?;
+    let told = until("being told which", || {
+        let told = world.daemon.events_of(EventKind::NoVictim)?;
+        Ok(told.into_iter().find(|it: &Event| it.files_bytes.is_some()))
+    });
+    let _ = fs::remove_file(&file);
+    let told = told?;
+    let largest = told.files.first().context("the largest file")?;
+    ensure!(largest.place == file, "{told:?}");
+    answer(&world, &["status"])?;
+    hog.finish()?;
+    stage.leave(&[])?;
+    end(&mut world)
+}
+
+fn scans(binaries: &Binaries) -> Result<()> {
+    for trigger in ["poll", "trace"] {
+        let mut world = World::new(binaries, "lockscan", "")?;
+        world.daemon.with_arguments(&["--trigger", trigger]);
+        world.daemon.start()?;
+        world.daemon.limit(&HOSTILE.to_string(), "64M")?;
+        world.daemon.limit(&NEIGHBOUR.to_string(), "64M")?;
+        let stage = Stage::full(binaries, &world)?;
+        breach(&world, NEIGHBOUR)?;
+        answer(&world, &["status"])?;
+        stage.leave(&[])?;
+        end(&mut world)?;
+    }
+    Ok(())
 }

@@ -238,7 +238,7 @@ fn naive() -> Result<BTreeMap<Option<u32>, u64>> {
     Ok(parts)
 }
 
-fn counted(world: &World) -> Result<Physpages> {
+pub(super) fn counted(world: &World) -> Result<Physpages> {
     let mut ticket = None;
     until("a count of mapped pages", || {
         let reply = world.daemon.ask(Ask::Physpages { who: None, ticket })?;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bursar_host::{Proc, UserNamespaces, refuse_passed};
 use bursar_model::{Pid, Uid};
+use bursar_reap::Envoy;
 use rustix::net::sockopt::socket_peercred;
 
 /// Who came: the kernel's word.
@@ -32,6 +33,7 @@ pub(super) struct Door {
     path: PathBuf,
     listener: UnixListener,
     proc: Proc,
+    envoy: Envoy,
     shut_until: Option<Duration>,
     /// Whether clients can pass descriptors to us, who want none.
     takes_descriptors: bool,
@@ -40,7 +42,7 @@ pub(super) struct Door {
 impl Door {
     /// Listens at `path`, for those whom `mode` lets in; a socket that a dead daemon left there is
     /// replaced (the caller holds the lock that says it is dead).
-    pub(super) fn open(path: &Path, mode: u32) -> Result<Self> {
+    pub(super) fn open(path: &Path, mode: u32, envoy: Envoy) -> Result<Self> {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(error).with_context(|| format!("remove the old socket {path:?}"));
@@ -59,13 +61,14 @@ impl Door {
             path: path.to_owned(),
             listener,
             proc: Proc::host()?,
+            envoy,
             shut_until: None,
             takes_descriptors,
         })
     }
 
     /// Who is next; `None`: nobody waits.
-    pub(super) fn next(&self) -> io::Result<Option<Visitor>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<Visitor>> {
         let stream = match self.listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
@@ -84,7 +87,7 @@ impl Door {
         }))
     }
 
-    fn counts_as(&self, uid: Uid, pid: Pid) -> Uid {
+    fn counts_as(&mut self, uid: Uid, pid: Pid) -> Uid {
         if uid.get() == 0 {
             return uid;
         }
@@ -92,7 +95,7 @@ impl Door {
         // shifted him, who would answer then: root is let in beyond all bounds.
         let owner = UserNamespaces::new(&self.proc)
             .ok()
-            .and_then(|mut namespaces| namespaces.owner_of(&self.proc, pid));
+            .and_then(|mut namespaces| namespaces.owner_of(pid, &mut self.envoy));
         owner.unwrap_or(uid)
     }
 

@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use bursar_host::Timer;
 use bursar_model::{AccountId, Bytes, KernelHalfStatus, Trigger, TriggerKind, Uid};
 use bursar_policy::Plan;
+use bursar_reap::Envoy;
 
 use super::scan::Scan;
 use super::{Governor, Reading};
@@ -25,8 +26,13 @@ pub(crate) struct PollGovernor {
 }
 
 impl PollGovernor {
-    pub(crate) fn start(scope: Scope, counts_files: bool, milliseconds: u64) -> Result<Self> {
-        let scan = Scan::new(scope, counts_files, Trigger::Poll)?;
+    pub(crate) fn start(
+        scope: Scope,
+        counts_files: bool,
+        milliseconds: u64,
+        envoy: Envoy,
+    ) -> Result<Self> {
+        let scan = Scan::new(scope, counts_files, Trigger::Poll, envoy)?;
         let timer = Timer::polled().context("make a timer")?;
         let every = Duration::from_millis(milliseconds);
         timer.set(every, every).context("set a timer")?;

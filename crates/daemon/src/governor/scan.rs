@@ -7,13 +7,16 @@
 //! two scans is seen late.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::num::NonZeroU64;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bursar_host::{Memory, Proc, StartTime, clock};
+use bursar_host::{Ask, Memory, Pidfd, Proc, StartTime, clock};
 use bursar_model::{
     AccountId, Bounds, Bytes, KernelHalfStatus, Nanos, Pid, Trigger, TriggerKind, Uid,
 };
 use bursar_policy::{Choice, Crossing, Plan, Tally, Weighed, choose};
+use bursar_reap::Envoy;
 
 use super::Reading;
 use crate::fact::{Fact, Level, Victim};
@@ -31,7 +34,6 @@ const NO_VICTIM_PAUSE_NS: u64 = 1_000_000_000;
 struct Seen {
     uid: Uid,
     pid: Pid,
-    start: StartTime,
     comm: Vec<u8>,
     held: Bytes,
     is_dying: bool,
@@ -52,18 +54,50 @@ struct Account {
 /// A process chosen by us and not gone yet.
 #[derive(Debug)]
 struct Condemned {
+    pidfd: Pidfd,
     victim: Victim,
     at: Nanos,
+}
+
+/// What was found of a process that is to be killed.
+enum Hold {
+    /// It, and its number in pidfs or when it began.
+    Held(Pidfd, Option<NonZeroU64>, StartTime),
+    /// It has ended, or is another one than before.
+    Gone,
+    /// It has no number and does not say since when it is there: nobody could be sure of killing the right one.
+    Silent,
+}
+
+impl Seen {
+    fn weigh(&self) -> Weighed {
+        Weighed {
+            pid: self.pid,
+            held: self.held,
+            is_dying: self.is_dying,
+            is_protected: self.is_protected,
+        }
+    }
+}
+
+impl Condemned {
+    fn is_there(&self) -> bool {
+        !self
+            .pidfd
+            .wait_readable(Some(Duration::ZERO))
+            .unwrap_or(true)
+    }
 }
 
 /// Accounts kept by scanning /proc.
 #[derive(Debug)]
 pub(super) struct Scan {
     proc: Proc,
+    envoy: Envoy,
     scope: Scope,
     payers: Payers,
     accounts: BTreeMap<AccountId, Account>,
-    condemned: HashMap<(Pid, StartTime), Condemned>,
+    condemned: HashMap<Pid, Condemned>,
     counts_files: bool,
     trigger: Trigger,
     scans: u64,
@@ -73,11 +107,17 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    pub(super) fn new(scope: Scope, counts_files: bool, trigger: Trigger) -> Result<Self> {
+    pub(super) fn new(
+        scope: Scope,
+        counts_files: bool,
+        trigger: Trigger,
+        envoy: Envoy,
+    ) -> Result<Self> {
         let proc = Proc::host().context("open /proc")?;
         let payers = Payers::new(&Plan::default(), scope.clone());
         Ok(Self {
             proc,
+            envoy,
             scope,
             payers,
             accounts: BTreeMap::new(),
@@ -163,16 +203,15 @@ impl Scan {
         let status = self.proc.status(pid).ok().flatten()?;
         let (id, _) = self.payers.of(status.uid)?;
         let memory = status.memory?;
-        let stat = self.proc.stat(pid).ok().flatten()?;
+        let comm = self.proc.comm(pid).ok().flatten()?;
         let adj = self.proc.oom_score_adj(pid).ok().flatten()?;
-        let is_condemned = self.condemned.contains_key(&(pid, stat.start));
+        let is_condemned = self.condemned.get(&pid).is_some_and(Condemned::is_there);
         let seen = Seen {
             uid: status.uid,
             pid,
-            start: stat.start,
-            comm: stat.comm.as_bytes().to_vec(),
+            comm: comm.as_bytes().to_vec(),
             held: self.counted(&memory),
-            is_dying: is_condemned || status.is_kill_pending || stat.state.is_dead(),
+            is_dying: is_condemned || status.is_kill_pending || status.is_dead,
             is_protected: pid.get() <= 1 || pid.get() == std::process::id() || adj <= -1000,
         };
         Some((id, seen))
@@ -209,76 +248,95 @@ impl Scan {
     }
 
     fn answer_breach(&mut self, level: Level, seen: &[Seen]) -> Option<Fact> {
-        let limit = level.limit?;
-        let weighed: Vec<Weighed> = seen
-            .iter()
-            .map(|it| Weighed {
-                pid: it.pid,
-                held: it.held,
-                is_dying: it.is_dying,
-                is_protected: it.is_protected,
-            })
-            .collect();
+        let (id, limit) = (level.account, level.limit?);
+        let mut weighed: Vec<Weighed> = seen.iter().map(Seen::weigh).collect();
         let mut living: Vec<&Seen> = seen.iter().filter(|it| !it.is_dying).collect();
         living.sort_by_key(|it| std::cmp::Reverse(it.held));
         let candidates = living
             .iter()
             .take(CANDIDATES)
             .map(|it| (it.pid, it.comm.clone(), it.held));
-        let account = self.accounts.get_mut(&level.account)?;
         let mut victim = Victim {
             pid: Pid::new(0),
             uid: level.account.uid().unwrap_or(Uid::new(0)),
             comm: Vec::new(),
             started: Nanos::new(0),
+            number: None,
             held: Bytes::ZERO,
             latency: Nanos::new(clock::monotonic().get().saturating_sub(level.at.get())),
             candidates_met: u32::try_from(living.len()).unwrap_or(u32::MAX),
             candidates: candidates.collect(),
             level,
         };
-        match choose(&weighed, limit) {
-            Choice::Within => None,
-            Choice::Nobody => {
-                let now = clock::monotonic().get();
-                if now < account.quiet_until {
-                    return None;
+        loop {
+            match choose(&weighed, limit) {
+                Choice::Within => return None,
+                Choice::Nobody => {
+                    let account = self.accounts.get_mut(&id)?;
+                    let now = clock::monotonic().get();
+                    if now < account.quiet_until {
+                        return None;
+                    }
+                    account.quiet_until = now.saturating_add(NO_VICTIM_PAUSE_NS);
+                    account.tally.failcnt = account.tally.failcnt.saturating_add(1);
+                    return Some(Fact::NoVictim(victim));
                 }
-                account.quiet_until = now.saturating_add(NO_VICTIM_PAUSE_NS);
-                account.tally.failcnt = account.tally.failcnt.saturating_add(1);
-                Some(Fact::NoVictim(victim))
+                Choice::Victim(pid) => {
+                    let chosen = weighed.iter_mut().find(|it| it.pid == pid)?;
+                    let (pidfd, number, start) = match self.hold(pid) {
+                        Hold::Held(pidfd, number, start) => (pidfd, number, start),
+                        Hold::Gone => return None,
+                        Hold::Silent => {
+                            chosen.is_protected = true;
+                            continue;
+                        }
+                    };
+                    // Weighed again, now that its number stays its own.
+                    let (pays_for, fresh) = self.look_at(pid)?;
+                    chosen.clone_from(&fresh.weigh());
+                    if pays_for != id || choose(&weighed, limit) != Choice::Victim(pid) {
+                        return None;
+                    }
+                    victim.pid = pid;
+                    victim.uid = fresh.uid;
+                    victim.comm = fresh.comm;
+                    victim.started = Nanos::new(start.get().saturating_mul(TICK_NS));
+                    victim.number = number;
+                    victim.held = fresh.held;
+                    let account = self.accounts.get_mut(&id)?;
+                    account.tally.count_kill();
+                    let condemned = Condemned {
+                        pidfd,
+                        victim: victim.clone(),
+                        at: clock::monotonic(),
+                    };
+                    self.condemned.insert(pid, condemned);
+                    return Some(Fact::KillAsked(victim));
+                }
             }
-            Choice::Victim(pid) => {
-                let chosen = seen.iter().find(|it| it.pid == pid)?;
-                victim.pid = pid;
-                victim.uid = chosen.uid;
-                victim.comm.clone_from(&chosen.comm);
-                victim.started = Nanos::new(chosen.start.get().saturating_mul(TICK_NS));
-                victim.held = chosen.held;
-                account.tally.count_kill();
-                let condemned = Condemned {
-                    victim: victim.clone(),
-                    at: clock::monotonic(),
-                };
-                self.condemned.insert((pid, chosen.start), condemned);
-                Some(Fact::KillAsked(victim))
-            }
+        }
+    }
+
+    fn hold(&mut self, pid: Pid) -> Hold {
+        let Ok(Some(pidfd)) = Pidfd::open(pid) else {
+            return Hold::Gone;
+        };
+        let number = pidfd.number().ok().flatten();
+        match self.envoy.ask(pid, Proc::stat) {
+            Some(Ok(Some(stat))) => Hold::Held(pidfd, number, stat.start),
+            Some(_) => Hold::Gone,
+            None if number.is_some() => Hold::Held(pidfd, number, StartTime::new(0)),
+            None => Hold::Silent,
         }
     }
 
     /// Victims that are no longer there.
     fn find_freed(&mut self, by_account: &BTreeMap<AccountId, Vec<Seen>>) -> Vec<Fact> {
-        let is_there = |key: &(Pid, StartTime)| {
-            by_account
-                .values()
-                .flatten()
-                .any(|seen| (seen.pid, seen.start) == *key)
-        };
-        let gone: Vec<_> = self
-            .condemned
-            .keys()
-            .filter(|key| !is_there(key))
-            .copied()
+        let is_seen = |pid: Pid| by_account.values().flatten().any(|seen| seen.pid == pid);
+        let condemned = self.condemned.iter();
+        let gone: Vec<Pid> = condemned
+            .filter(|(pid, it)| !it.is_there() || !is_seen(**pid))
+            .map(|(&pid, _)| pid)
             .collect();
         gone.iter()
             .filter_map(|key| self.condemned.remove(key))

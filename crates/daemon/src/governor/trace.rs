@@ -18,6 +18,7 @@ use anyhow::{Context, Result};
 use bursar_model::{AccountId, Bytes, KernelHalfStatus, Pid, Trigger, TriggerKind, Uid};
 use bursar_policy::Plan;
 use bursar_protocol::LineBuffer;
+use bursar_reap::Envoy;
 
 use super::scan::Scan;
 use super::{Governor, Reading};
@@ -83,8 +84,13 @@ pub(crate) struct TraceGovernor {
 
 impl TraceGovernor {
     /// Makes an instance of its own below `tracefs`, so that nobody else's tracing is disturbed.
-    pub(crate) fn start(scope: Scope, counts_files: bool, tracefs: &Path) -> Result<Self> {
-        let scan = Scan::new(scope, counts_files, Trigger::Notifier)?;
+    pub(crate) fn start(
+        scope: Scope,
+        counts_files: bool,
+        tracefs: &Path,
+        envoy: Envoy,
+    ) -> Result<Self> {
+        let scan = Scan::new(scope, counts_files, Trigger::Notifier, envoy)?;
         let instance = Instance::make(tracefs)?;
         Ok(Self {
             scan,

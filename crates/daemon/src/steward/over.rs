@@ -34,7 +34,7 @@ impl Steward {
         let closing = new.closes(old);
         let mut ordinary = old.payers();
         if new.lowers_default(old) {
-            ordinary.extend(present(&self.proc)?);
+            ordinary.extend(present(&self.proc, &mut self.envoy)?);
         }
         let returning = self.governor.entrants(&closing)?;
         ordinary.extend(&returning);

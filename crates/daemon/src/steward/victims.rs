@@ -42,7 +42,7 @@ impl Steward {
         let chosen = Chosen {
             pid: victim.pid,
             started: victim.started,
-            number: None,
+            number: victim.number,
         };
         let (execution, pidfd) = execute_chosen(&self.proc, chosen);
         self.follow_up(victim, execution, pidfd, None);
@@ -201,6 +201,7 @@ impl Steward {
                 uid: asked.uid,
                 comm: asked.comm,
                 started: Nanos::new(0),
+                number: None,
                 held: asked.held,
                 latency: Nanos::new(0),
                 candidates_met: 1,

@@ -50,12 +50,15 @@
 //! | `gift=SIZE` | a page of each huge page goes into a pipe, and the memory away |
 //! | `keep-lock=PATH` | from now on nobody gets at its memory (maps, process_mrelease), if PATH is a file of `mute`'s |
 //! | `keep-lock-in-exec=PATH` | the same, and a child is in the middle of an execve, for which it wants that lock: who asks whether two processes have one memory waits for it |
+//! | `caller=SOCKET` | whoever is in the middle of an execve from then on has connected to this socket before |
 
+use std::ffi::{CStr, CString};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::exit;
+use std::sync::OnceLock;
 
 use super::{become_user, fail, fork, map, number, perform, size, touch, unmap};
 
@@ -582,6 +585,9 @@ pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]
                 fail(step, "it is not held at its exit");
             }
         }
+        "caller" => {
+            let _ = CALLED.set(CString::new(value).unwrap_or_default());
+        }
         "keep-lock" => keep_lock(step, value, false),
         "keep-lock-in-exec" => keep_lock(step, value, true),
         "traced" => {
@@ -866,6 +872,25 @@ fn ask_beside_a_thread(step: &str, value: &str, rest: &[String], is_first: bool)
 /// One thread reads our own memory where a file is mapped that nobody answers for: it holds the lock of our memory
 /// and waits, for it may not let go of it meanwhile (access_remote_vm). Others want to change something, not to be
 /// interrupted: whoever comes after them waits, too.
+/// Where whoever executes has connected to.
+static CALLED: OnceLock<CString> = OnceLock::new();
+
+/// Takes no memory.
+fn connect(place: &CStr) -> bool {
+    // SAFETY: zeroes are an address of nothing.
+    let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
+    address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+    for (to, from) in address.sun_path.iter_mut().zip(place.to_bytes()) {
+        *to = from.cast_signed();
+    }
+    // SAFETY: an address that lives across the call; the socket stays until the process ends.
+    unsafe {
+        let socket = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0);
+        let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+        libc::connect(socket, (&raw const address).cast(), length) == 0
+    }
+}
+
 fn keep_lock(step: &str, path: &str, in_exec: bool) {
     use std::os::unix::fs::FileExt;
 
@@ -936,6 +961,9 @@ fn keep_lock(step: &str, path: &str, in_exec: bool) {
             std::thread::yield_now();
         }
         extern "C" fn execute(_: *mut libc::c_void) -> libc::c_int {
+            if CALLED.get().is_some_and(|it| !connect(it)) {
+                return 1;
+            }
             let arguments = [c"/bin/true".as_ptr(), std::ptr::null()];
             // SAFETY: ends this child's use of our memory, or the child.
             unsafe { libc::execve(arguments[0], arguments.as_ptr(), arguments[1..].as_ptr()) };

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Processes that keep whoever asks them waiting, on this machine.
+
+mod asleep;
+
+use std::io::{PipeWriter, Write};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bursar_host::Ask;
+use bursar_model::Pid;
+use bursar_reap::{Barred, Envoy};
+
+use asleep::sleep_soundly;
+
+const PATIENCE: Duration = Duration::from_millis(50);
+
+struct Children(Vec<Child>);
+
+impl Children {
+    fn start(count: usize) -> Self {
+        let child = |_| Command::new("sleep").arg("60").spawn().unwrap();
+        Self((0..count).map(child).collect())
+    }
+
+    fn pids(&self) -> Vec<Pid> {
+        self.0.iter().map(|it| Pid::new(it.id())).collect()
+    }
+}
+
+impl Drop for Children {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn envoy(barred: &Arc<Barred>) -> Envoy {
+    let envoy = Envoy::new("test-envoy", Arc::clone(barred)).unwrap();
+    envoy.within(PATIENCE)
+}
+
+/// A question to which these do not answer before something is written; a byte for each answer.
+fn silent(which: Vec<Pid>) -> (impl Fn(Pid) -> u32 + Send + Sync + 'static, PipeWriter) {
+    let (reader, writer) = std::io::pipe().unwrap();
+    let question = move |pid: Pid| {
+        if which.contains(&pid) {
+            sleep_soundly(reader.try_clone().unwrap());
+        }
+        pid.get()
+    };
+    (question, writer)
+}
+
+fn until(mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !is_so() {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn who_does_not_answer_keeps_nobody_else_from_being_asked() {
+    let barred = Arc::new(Barred::default());
+    let children = Children::start(4);
+    let pids = children.pids();
+    let (question, mut writer) = silent(vec![pids[1], pids[2]]);
+    let asked = Arc::new(AtomicUsize::new(0));
+    let its = Arc::clone(&asked);
+    let mut envoy = envoy(&barred);
+    let ask = |envoy: &mut Envoy, question: Arc<dyn Fn(Pid) -> u32 + Send + Sync>| {
+        let its = Arc::clone(&its);
+        envoy.ask_each(pids.clone(), move |_, pid| {
+            its.fetch_add(1, Ordering::Relaxed);
+            question(pid)
+        })
+    };
+    let question: Arc<dyn Fn(Pid) -> u32 + Send + Sync> = Arc::new(question);
+    let began = Instant::now();
+    let answers = ask(&mut envoy, Arc::clone(&question));
+    assert!(began.elapsed() < PATIENCE * 20, "{:?}", began.elapsed());
+    let expected = [pids[0], pids[3]].map(|it| (it, it.get()));
+    assert_eq!(answers, expected);
+    assert_eq!((barred.away(), barred.ever()), (2, 2));
+    // They are known now: nobody is lost a second time.
+    assert_eq!(ask(&mut envoy, Arc::clone(&question)), expected);
+    assert_eq!((barred.away(), barred.ever()), (2, 2));
+    assert_eq!(asked.load(Ordering::Relaxed), 6);
+    writer.write_all(&[0; 16]).unwrap();
+    until(|| barred.away() == 0);
+    let all = ask(&mut envoy, question);
+    assert_eq!(all.len(), 4);
+    assert_eq!(barred.ever(), 2);
+}
+
+#[test]
+fn one_that_is_asked_alone_answers_or_does_not() {
+    let barred = Arc::new(Barred::default());
+    let children = Children::start(2);
+    let pids = children.pids();
+    let (question, mut writer) = silent(vec![pids[1]]);
+    let question = Arc::new(question);
+    let mut envoy = envoy(&barred);
+    let mut ask = |pid: Pid| {
+        let question = Arc::clone(&question);
+        envoy.ask(pid, move |_, pid| question(pid))
+    };
+    assert_eq!(ask(pids[0]), Some(pids[0].get()));
+    assert_eq!(ask(pids[1]), None);
+    assert_eq!(ask(pids[0]), Some(pids[0].get()));
+    writer.write_all(&[0; 16]).unwrap();
+    until(|| barred.away() == 0);
+    assert_eq!(ask(pids[1]), Some(pids[1].get()));
+}
+
+#[test]
+fn its_threads_end_with_it() {
+    let threads = || {
+        let all = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+        let name = |it: std::fs::DirEntry| std::fs::read_to_string(it.path().join("comm"));
+        all.filter_map(|it| name(it).ok())
+            .filter(|it| it.trim() == "ending-envoy")
+            .count()
+    };
+    let mut envoy = Envoy::new("ending-envoy", Arc::default()).unwrap();
+    assert_eq!(threads(), 0);
+    let own = Pid::new(std::process::id());
+    assert_eq!(envoy.ask(own, |_, pid| pid), Some(own));
+    assert_eq!(threads(), 1);
+    drop(envoy);
+    until(|| threads() == 0);
+}
