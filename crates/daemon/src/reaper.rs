@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_host::{Pidfd, sched};
-use bursar_model::{Bytes, Nanos, Pid, ReapStatus};
+use bursar_model::{Bytes, Nanos, Pid, ReapStatus, Uid};
 use bursar_policy::SHARE_NICE;
-use bursar_reap::{Barred, Crew, Envoy, Errand, Fate, Job, News, Priority, Report, Victim};
+use bursar_reap::{Barred, Crew, Envoy, Errand, Fate, Job, News, Payer, Priority, Report, Victim};
 use rustix::event::{EventfdFlags, eventfd};
 
 /// How long the main thread waits for one process.
@@ -30,6 +30,8 @@ pub(crate) struct Reaper {
 #[derive(Debug)]
 pub(crate) struct Dying {
     pub(crate) pid: Pid,
+    /// Who pays for it.
+    pub(crate) uid: Uid,
     /// The hold on it, if it was there to be held.
     pub(crate) pidfd: Option<Pidfd>,
     /// When, CLOCK_MONOTONIC.
@@ -141,6 +143,7 @@ impl Hand {
     pub(crate) fn reap(&self, dying: Dying) {
         let Dying {
             pid,
+            uid,
             pidfd,
             signalled,
             private,
@@ -149,6 +152,7 @@ impl Hand {
             Some(pidfd) => {
                 let tag = tag_of(pidfd.pid());
                 let victims = vec![Victim {
+                    payer: Some(Payer::User(uid)),
                     private,
                     ..Victim::new(pidfd, signalled, tag)
                 }];

@@ -5,6 +5,7 @@
 //!
 //! It observes, and does what it is told; it decides nothing. Readers of /proc, /sys and /dev take a
 //! root path, so that tests can bring their own. A process that has vanished is `None`, never an error.
+//! What a process can keep us waiting with is asked by whom the caller sends ([`Ask`]).
 
 #![deny(unsafe_code)]
 

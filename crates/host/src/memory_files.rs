@@ -181,7 +181,9 @@ impl Search<'_> {
         self.namespaces(first, &mut namespaces, ask);
         let deadline = self.deadline;
         for pid in theirs {
-            if !self.may_go_on() {
+            // Each may keep us for as long as there is patience with one.
+            self.found.is_partial |= Instant::now() > self.deadline;
+            if self.found.is_partial {
                 return Ok(());
             }
             let files = ask.ask(pid, move |proc, pid| unnamed(proc, pid, deadline));

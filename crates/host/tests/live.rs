@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::num::NonZeroU64;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::process::Command;
 use std::time::Duration;
 
@@ -45,7 +46,8 @@ fn a_name_with_newlines_and_parentheses_forges_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let name = OsStr::from_bytes(b"x) R 1\n(\xff\x1b[2J");
     let program = directory.path().join(name);
-    fs::copy(which("sleep"), &program).unwrap();
+    // Not a copy: a child that another test begins meanwhile has that open for writing until its exec (ETXTBSY).
+    symlink(which("sleep"), &program).unwrap();
     let child = Spawned::of(Command::new(&program).arg("1000"));
     let proc = Proc::host().unwrap();
     // exec lets the parent go on before it has given the child its new name.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Our own page map, read as root: what we have touched is there, what we have not is not.
 
+use std::fs;
 use std::process::{Command, Stdio};
 
 use bursar_host::{MapCounts, Pagemap, Proc, Walked};
@@ -43,7 +44,10 @@ fn a_walk_that_may_not_read_all_says_where_it_can_go_on() {
     let proc = Proc::host().unwrap();
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
     let pid = Pid::new(child.id());
-    let sleeps = || proc.stat(pid).unwrap().unwrap().state.letter() == 'S';
+    // In its own call: on its way there it sleeps for pages, which it then has more of.
+    let call = format!("{} ", libc::SYS_clock_nanosleep);
+    let sleeps =
+        || fs::read_to_string(format!("/proc/{pid}/syscall")).is_ok_and(|it| it.starts_with(&call));
     while !sleeps() {
         std::thread::yield_now();
     }
@@ -58,7 +62,9 @@ fn a_walk_that_may_not_read_all_says_where_it_can_go_on() {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(cuts >= whole.len() / 7, "{cuts} for {}", whole.len());
+    // One that ends with its seventh is not cut.
+    let least = whole.len().saturating_sub(1) / 7;
+    assert!(cuts >= least, "{cuts} for {}", whole.len());
     assert!(!whole.is_empty() && parts == whole);
 }
 

@@ -20,6 +20,13 @@ use crate::{Error, call};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub(crate) u32);
 
+impl Slot {
+    /// Its number, the same for as long as the account is there.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
 /// Bounds in whole pages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PageBounds {

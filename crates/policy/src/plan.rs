@@ -200,14 +200,16 @@ pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes, scope: &Scope)
         let Who::Shared(name) = who else { continue };
         match lookup(&directory.groups, name) {
             Ok((gid, members)) => {
+                let mut had_limit = plan.default.is_some_and(|it| it.limit().is_some());
                 for &uid in members {
-                    plan.accounts.remove(&AccountId::of(uid));
+                    let own = plan.accounts.remove(&AccountId::of(uid));
+                    had_limit |= own.is_some_and(|it| it.bounds.limit().is_some());
                 }
                 let id = AccountId::new(AccountId::FIRST_SHARED | gid.get());
                 let payers = members.iter().copied().collect();
                 if bounds.is_none() {
                     unbounded.insert(id);
-                    if plan.default.is_some_and(|it| it.limit().is_some()) {
+                    if had_limit {
                         let text = "says nothing of memory, and no other limit on memory holds for its \
                                     members: write memory = \"none\" if that is meant";
                         remarks.push((who.clone(), text.to_owned()));

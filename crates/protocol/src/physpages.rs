@@ -74,7 +74,7 @@ pub struct PhyspagesMachine {
     pub processes: u32,
     /// Processes that ended, or began another program, while they were looked at.
     pub vanished: u32,
-    /// Processes whose pages may not be looked at.
+    /// Processes whose pages may not be looked at, or that keep us waiting for them.
     pub refused: u32,
     /// Pages that count whole for more than one: there was no room to split them.
     pub crowded_pages: u64,

@@ -12,12 +12,24 @@ use crate::post::{Lost, Post};
 /// Threads that one party may keep away: two reapers and two others. Beyond, nobody asks for the memory of any process
 /// of its.
 const OF_A_PARTY: usize = 4;
-/// That all together may. Beyond, nobody asks for anybody's.
+/// That all together may who are known beforehand, and as many those who are not. Beyond, nobody asks for the memory
+/// of any of these.
 const OF_ALL: usize = 64;
+
+/// Who pays for a process, where whoever asks knows: a thread that is lost counts against nobody else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Payer {
+    /// This user.
+    User(Uid),
+    /// This account, by its number in the kernel half.
+    Account(u32),
+}
 
 /// Whom a thread that is away counts against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Party {
+    Known(Payer),
+    /// By a look at the process, when the thread was lost already.
     User(Uid),
     /// All in user namespaces: whoever has subordinate users there has thousands.
     Namespaces,
@@ -51,36 +63,43 @@ pub struct Asker {
 
 impl Barred {
     /// Whether somebody may ask for the memory of this process, or thread of one. Counted where not.
-    pub fn may_ask(&self, proc: &Proc, pid: Pid) -> bool {
+    pub fn may_ask(&self, proc: &Proc, pid: Pid, payer: Option<Payer>) -> bool {
         if self.away.load(Ordering::Acquire) == 0 {
             return true;
         }
-        let may = self.lets(proc, pid);
+        let may = self.lets(proc, pid, payer);
         if !may {
             self.left_alone.fetch_add(1, Ordering::Relaxed);
         }
         may
     }
 
-    fn lets(&self, proc: &Proc, pid: Pid) -> bool {
+    fn lets(&self, proc: &Proc, pid: Pid, payer: Option<Payer>) -> bool {
         let entries = self.lock();
-        if entries.len() >= OF_ALL {
-            return false;
-        }
         if entries.iter().any(|it| it.pid == pid) {
             return false;
         }
-        let of = |party| entries.iter().filter(|it| it.party == party).count();
+        // Of whom nobody knows whose he is, many count as one, or as nobody: that costs no one who is known.
+        let alike = || {
+            let mut all = entries.iter();
+            std::iter::from_fn(move || all.find(|it| it.party.is_known() == payer.is_some()))
+        };
+        if alike().count() >= OF_ALL {
+            return false;
+        }
+        let of = |party| alike().filter(|it| it.party == party).count();
         // Nobody is looked up while no party has as many as it may.
-        if !entries.iter().any(|it| of(it.party) >= OF_A_PARTY) {
+        if !alike().any(|it| of(it.party) >= OF_A_PARTY) {
             return true;
         }
-        of(party_of(proc, pid)) < OF_A_PARTY
+        let party = payer.map_or_else(|| party_of(proc, pid), Party::Known);
+        of(party) < OF_A_PARTY
     }
 
     /// The thread at `post` was lost at this process.
     pub fn bar(&self, proc: &Proc, post: &Arc<Post>, pid: Pid) {
-        let party = party_of(proc, pid);
+        let known = post.payer().map(Party::Known);
+        let party = known.unwrap_or_else(|| party_of(proc, pid));
         tracing::warn!(%pid, ?party, "a thread of ours waits for this process's memory; another one has taken over");
         self.ever.fetch_add(1, Ordering::Relaxed);
         let mut entries = self.lock();
@@ -123,6 +142,35 @@ impl Barred {
     }
 }
 
+impl Party {
+    const fn is_known(self) -> bool {
+        matches!(self, Self::Known(_))
+    }
+}
+
+impl Payer {
+    const ACCOUNT: u64 = 2 << 32;
+    const USER: u64 = 1 << 32;
+
+    /// As a number that is not 0.
+    pub(crate) fn to_number(self) -> u64 {
+        match self {
+            Self::User(uid) => Self::USER | u64::from(uid.get()),
+            Self::Account(slot) => Self::ACCOUNT | u64::from(slot),
+        }
+    }
+
+    /// `None` for 0.
+    pub(crate) fn from_number(number: u64) -> Option<Self> {
+        let low = u32::try_from(number & u64::from(u32::MAX)).ok()?;
+        match number - u64::from(low) {
+            Self::USER => Some(Self::User(Uid::new(low))),
+            Self::ACCOUNT => Some(Self::Account(low)),
+            _ => None,
+        }
+    }
+}
+
 impl Asker {
     /// One that nobody has met yet.
     pub fn new(barred: Arc<Barred>) -> Self {
@@ -147,9 +195,24 @@ impl Asker {
         pid: Pid,
         call: impl FnOnce() -> T,
     ) -> Result<Option<T>, Lost> {
-        if !self.barred.may_ask(proc, pid) {
+        self.ask_of(proc, pid, None, call)
+    }
+
+    /// The same where it is known who pays for the process.
+    ///
+    /// # Errors
+    /// As [`Post::ask`].
+    pub fn ask_of<T>(
+        &self,
+        proc: &Proc,
+        pid: Pid,
+        payer: Option<Payer>,
+        call: impl FnOnce() -> T,
+    ) -> Result<Option<T>, Lost> {
+        if !self.barred.may_ask(proc, pid, payer) {
             return Ok(None);
         }
+        self.post.say(payer);
         self.post.ask(pid, call).map(Some)
     }
 

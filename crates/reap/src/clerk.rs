@@ -42,6 +42,8 @@ pub(crate) struct Clerk {
 #[derive(Debug)]
 pub(crate) struct Scribe {
     pub(crate) asker: Asker,
+    /// Who keeps watch hears from it: to look at the clerk, too.
+    bell: Bell,
     /// As it is now, while the thread looks for what it lacks.
     report: Mutex<Option<Report>>,
 }
@@ -61,6 +63,7 @@ impl Clerk {
     pub(crate) fn seat(&self, barred: &Arc<Barred>) -> std::io::Result<(Arc<Scribe>, Pid)> {
         let scribe = Arc::new(Scribe {
             asker: Asker::new(Arc::clone(barred)),
+            bell: self.bell.clone(),
             report: Mutex::default(),
         });
         let (own, desk, outbox) = (
@@ -98,8 +101,6 @@ impl Clerk {
                     | std::sync::mpsc::TrySendError::Disconnected((report, _))) = error;
                     self.tell(News::Settled(Box::new(report)));
                 }
-                // Whoever keeps watch is to look at the clerk, too.
-                self.bell.ring();
             }
             None => self.tell(News::Settled(Box::new(report))),
         }
@@ -116,6 +117,7 @@ impl Scribe {
             };
             let victim = report.pid;
             self.put(Some(report));
+            self.bell.ring();
             let stays = match &proc {
                 Some(proc) => {
                     twin::what_stays(proc, &shared.pieces, shared.bytes, victim, &self.asker)?

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bursar_host::Pidfd;
 use bursar_model::{Bytes, Nanos};
 
+use crate::barred::Payer;
 use crate::look::Seen;
 
 /// What is to be done with the victims of a job.
@@ -22,6 +23,8 @@ pub enum Errand {
 pub struct Victim {
     /// It.
     pub pidfd: Arc<Pidfd>,
+    /// Who pays for it, where that is known.
+    pub payer: Option<Payer>,
     /// What was seen of it before the signal; looked up by the crew where nobody has.
     pub seen: Option<Seen>,
     /// When SIGKILL was sent, CLOCK_MONOTONIC; of [`Errand::Kill`] the crew knows better.
@@ -48,6 +51,7 @@ impl Victim {
     pub fn new(pidfd: Pidfd, signalled: Nanos, tag: u64) -> Self {
         Self {
             pidfd: Arc::new(pidfd),
+            payer: None,
             seen: None,
             signalled,
             private: None,

@@ -111,7 +111,7 @@ impl Lead {
         if job.errand == Errand::Kill {
             for victim in &mut job.victims {
                 if victim.seen.is_none() {
-                    victim.seen = self.look(victim.pidfd.pid())?;
+                    victim.seen = self.look(victim)?;
                 }
             }
         }
@@ -180,7 +180,7 @@ impl Lead {
                 for case in &mut cases {
                     if case.seen.is_none() {
                         // While the other one works already: what is seen now may be less than all.
-                        case.seen = self.look(case.victim.pidfd.pid())?;
+                        case.seen = self.look(&case.victim)?;
                         if let Some(seen) = &mut case.seen {
                             // By us.
                             seen.facts.is_dying = false;
@@ -246,9 +246,13 @@ impl Lead {
     }
 
     /// Nothing is seen of whom nobody is to ask.
-    fn look(&self, pid: Pid) -> Result<Option<Seen>, Lost> {
+    fn look(&self, victim: &Victim) -> Result<Option<Seen>, Lost> {
+        let pid = victim.pidfd.pid();
         let look = || self.looker.look(pid);
-        Ok(self.asker.ask(&self.looker.proc, pid, look)?.flatten())
+        let seen = self
+            .asker
+            .ask_of(&self.looker.proc, pid, victim.payer, look)?;
+        Ok(seen.flatten())
     }
 
     fn open(
@@ -274,7 +278,7 @@ impl Lead {
             // Afterwards it is too late to ask: a victim that leaves its memory to another is gone in no
             // time.
             twin: match errand {
-                Errand::Kill => twin::find(&self.looker.proc, victim.pidfd.pid(), &self.asker)?,
+                Errand::Kill => twin::find(&self.looker.proc, victim, &self.asker)?,
                 Errand::Reap => None,
             },
             is_barred: false,
@@ -309,7 +313,9 @@ impl Lead {
         let pid = case.victim.pidfd.pid();
         for tries in 1u32.. {
             let release = || case.victim.pidfd.release_memory();
-            let Some(released) = self.asker.ask(&self.looker.proc, pid, release)? else {
+            let payer = case.victim.payer;
+            let asked = self.asker.ask_of(&self.looker.proc, pid, payer, release)?;
+            let Some(released) = asked else {
                 case.is_barred = true;
                 return Ok(Outcome::MustExit);
             };
@@ -331,7 +337,7 @@ impl Lead {
                     std::thread::sleep(Duration::from_nanos(after.get()));
                 }
                 NextStep::FindTwin => {
-                    let living = twin::find(&self.looker.proc, pid, &self.asker)?;
+                    let living = twin::find(&self.looker.proc, &case.victim, &self.asker)?;
                     if let Some(twin) = living.filter(|_| !hands::has_ended(&case.victim.pidfd)) {
                         return Ok(Outcome::Done(Fate::Twin(twin)));
                     }

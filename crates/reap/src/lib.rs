@@ -2,7 +2,9 @@
 //! Takes a killed process's memory back at once, wherever it was running (S2).
 //!
 //! [`look`] observes a victim, `bursar-policy` decides what to do about it, a [`Crew`] of reaper
-//! threads does it and tells in a [`Report`] what became of it. docs/REAP.md has the measurements.
+//! threads does it and tells in a [`Report`] what became of it. Processes can keep whoever asks them waiting for
+//! ever: an [`Envoy`] asks for others, and who is lost so is given up ([`Vigil`], [`Barred`]). docs/REAP.md has the
+//! measurements.
 
 #![forbid(unsafe_code)]
 #![deny(
@@ -33,7 +35,7 @@ mod seat;
 mod ticker;
 mod twin;
 
-pub use barred::{Asker, Barred};
+pub use barred::{Asker, Barred, Payer};
 pub use crew::{Crew, CrewError, Priority};
 pub use envoy::Envoy;
 pub use job::{Errand, Job, Victim};

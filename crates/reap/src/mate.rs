@@ -123,7 +123,8 @@ impl Mate {
             for victim in call.job.victims.iter().rev() {
                 for _ in 0..TRIES {
                     let release = || victim.pidfd.release_memory();
-                    match self.asker.ask(proc, victim.pidfd.pid(), release)? {
+                    let pid = victim.pidfd.pid();
+                    match self.asker.ask_of(proc, pid, victim.payer, release)? {
                         Some(Ok(Release::Busy)) => {}
                         _ => break,
                     }

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 use bursar_host::{Proc, sched};
 use bursar_model::{Nanos, Pid};
 
+use crate::barred::Payer;
+
 const LOST: u64 = 1 << 32;
 const NUMBER_SHIFT: u32 = 33;
 
@@ -20,6 +22,8 @@ const NUMBER_SHIFT: u32 = 33;
 pub struct Post {
     /// The number of the call, whether its thread was given up, and whose memory it asks for: 0 between calls.
     at: AtomicU64,
+    /// Who pays for that process, if that is known.
+    payer: AtomicU64,
 }
 
 /// The thread was given up: another one has its place and has seen to its work.
@@ -64,6 +68,16 @@ impl Post {
         } else {
             Err(Lost)
         }
+    }
+
+    /// Who pays for the process of the next call: read by who finds the thread lost in it.
+    pub fn say(&self, payer: Option<Payer>) {
+        let number = payer.map_or(0, Payer::to_number);
+        self.payer.store(number, Ordering::Relaxed);
+    }
+
+    pub(crate) fn payer(&self) -> Option<Payer> {
+        Payer::from_number(self.payer.load(Ordering::Relaxed))
     }
 
     pub(crate) fn is_lost(&self) -> bool {

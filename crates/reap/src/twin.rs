@@ -6,6 +6,7 @@ use bursar_host::{Proc, SharedMemory, share_memory};
 use bursar_model::{Bytes, Pid, printable};
 
 use crate::barred::Asker;
+use crate::job::Victim;
 use crate::post::Lost;
 use crate::report::Stays;
 
@@ -15,11 +16,17 @@ const MOST_NAMED: usize = 8;
 /// Names are as long as users like.
 const LONGEST_NAME: usize = 80;
 
-/// A living process with the same address space as `pid`.
+/// A living process with the same address space as a victim.
 ///
 /// # Errors
 /// [`Lost`].
-pub(crate) fn find(proc: &Proc, pid: Pid, asker: &Asker) -> Result<Option<Pid>, Lost> {
+pub(crate) fn find(proc: &Proc, victim: &Victim, asker: &Asker) -> Result<Option<Pid>, Lost> {
+    let pid = victim.pidfd.pid();
+    // Whether it is the victim itself that kcmp waits for: else whoever it is compared with would be taken for that.
+    let itself = || share_memory(pid, pid);
+    if asker.ask_of(proc, pid, victim.payer, itself)?.is_none() {
+        return Ok(None);
+    }
     let others = proc.pids().into_iter().flatten().take(MOST_PROCESSES);
     for other in others.filter_map(Result::ok).filter(|&it| it != pid) {
         // kcmp waits for whoever is in the middle of an execve, which may wait for his old memory; so does his stat.

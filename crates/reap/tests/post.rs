@@ -11,8 +11,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bursar_host::{Proc, sched};
-use bursar_model::Pid;
-use bursar_reap::{Barred, Lost, Post, Sight, Vigil};
+use bursar_model::{Pid, Uid};
+use bursar_reap::{Barred, Lost, Payer, Post, Sight, Vigil};
 
 use asleep::sleep_soundly;
 
@@ -116,13 +116,13 @@ fn a_process_is_barred_until_the_thread_is_back_and_its_user_when_there_are_many
     let mut children = [child(), child()];
     let [own, another] = [&children[0], &children[1]].map(|it| Pid::new(it.id()));
     let mut away: Vec<(Watched, PipeWriter)> = (0..4).map(|_| lost()).collect();
-    assert!(barred.may_ask(&proc, own));
+    assert!(barred.may_ask(&proc, own, None));
     let mut bar = |index: usize| barred.bar(&proc, &away[index].0.post, own);
     bar(0);
-    assert!(!barred.may_ask(&proc, own));
-    assert!(barred.may_ask(&proc, another));
+    assert!(!barred.may_ask(&proc, own, None));
+    assert!(barred.may_ask(&proc, another, None));
     (1..4).for_each(&mut bar);
-    assert!(!barred.may_ask(&proc, another), "of the same user");
+    assert!(!barred.may_ask(&proc, another, None), "of the same user");
     assert_eq!(
         (barred.away(), barred.ever(), barred.left_alone()),
         (4, 4, 2)
@@ -135,13 +135,13 @@ fn a_process_is_barred_until_the_thread_is_back_and_its_user_when_there_are_many
         watched.post
     };
     let post = come_back(2);
-    assert!(barred.may_ask(&proc, another));
-    assert!(!barred.may_ask(&proc, own));
+    assert!(barred.may_ask(&proc, another, None));
+    assert!(!barred.may_ask(&proc, own, None));
     // Too late: it is back already.
     barred.bar(&proc, &post, another);
-    assert!(barred.may_ask(&proc, another));
+    assert!(barred.may_ask(&proc, another, None));
     (0..3).for_each(|_| drop(come_back(0)));
-    assert!(barred.may_ask(&proc, own));
+    assert!(barred.may_ask(&proc, own, None));
     assert_eq!(barred.away(), 0);
     for child in &mut children {
         child.kill().unwrap();
@@ -182,8 +182,8 @@ fn all_in_user_namespaces_are_one_party() {
     for (watched, _) in &away {
         barred.bar(&proc, &watched.post, one);
     }
-    assert!(!barred.may_ask(&proc, another), "with another number");
-    assert!(barred.may_ask(&proc, outside));
+    assert!(!barred.may_ask(&proc, another, None), "with another number");
+    assert!(barred.may_ask(&proc, outside, None));
     for (watched, mut writer) in away {
         writer.write_all(&[0]).unwrap();
         assert_eq!(watched.thread.join().unwrap(), Err(Lost));
@@ -192,4 +192,33 @@ fn all_in_user_namespaces_are_one_party() {
         child.kill().unwrap();
         child.wait().unwrap();
     }
+}
+
+#[test]
+fn a_thread_lost_at_whose_payer_is_known_costs_nobody_else() {
+    let proc = Proc::host().unwrap();
+    let barred = Barred::default();
+    let mut child = std::process::Command::new("sleep")
+        .arg("60")
+        .spawn()
+        .unwrap();
+    let another = Pid::new(child.id());
+    let own = Pid::new(std::process::id());
+    let [she, he] = [60001, 60002].map(|it| Some(Payer::User(Uid::new(it))));
+    let away: Vec<(Watched, PipeWriter)> = (0..4).map(|_| lost()).collect();
+    for (watched, _) in &away {
+        watched.post.say(she);
+        barred.bar(&proc, &watched.post, own);
+    }
+    assert!(!barred.may_ask(&proc, another, she));
+    assert!(barred.may_ask(&proc, another, he));
+    assert!(barred.may_ask(&proc, another, Some(Payer::Account(60001))));
+    assert!(barred.may_ask(&proc, another, None));
+    assert!(!barred.may_ask(&proc, own, he), "that very process");
+    for (watched, mut writer) in away {
+        writer.write_all(&[0]).unwrap();
+        assert_eq!(watched.thread.join().unwrap(), Err(Lost));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
 }

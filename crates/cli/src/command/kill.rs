@@ -5,13 +5,13 @@ mod target;
 mod whom;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bursar_host::{Proc, Sent, Signal};
 use bursar_model::{Bytes, Nanos, Pid, Uid};
-use bursar_reap::{Crew, Errand, Fate, Job, Looker, News, Report, Victim};
+use bursar_reap::{Crew, Envoy, Errand, Fate, Job, News, Payer, Report, Victim};
 use clap::Args;
 use serde::Serialize;
 
@@ -113,21 +113,21 @@ impl Kill {
     pub(crate) fn run(self, caller: &Caller) -> Result<(), Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
         let proc = Proc::host().map_err(|error| failed(&error))?;
-        let looker = Looker::new().map_err(|error| failed(&error))?;
+        let mut envoy = Envoy::new("kill-look", Arc::default()).map_err(|error| failed(&error))?;
         let whose = match (&self.user, &self.group) {
             (Some(name), _) => Some((format!("user {name}"), whom::user(name)?)),
             (None, Some(name)) => Some((format!("group {name}"), whom::group(name)?)),
             (None, None) => None,
         };
         let (outcomes, left) = match &whose {
-            Some((name, uids)) => self.kill_theirs(&looker, &proc, name, uids)?,
+            Some((name, uids)) => self.kill_theirs(&mut envoy, &proc, name, uids)?,
             None => {
                 // Who names one twice does not want to hear that it has ended already.
                 let mut seen = BTreeSet::new();
                 let named = self.pids.iter().filter(|pid| seen.insert(**pid));
                 let open = |&pid: &u32| {
                     let pid = Pid::new(pid);
-                    (pid, Target::open(&looker, &proc, pid, None))
+                    (pid, Target::open(&mut envoy, &proc, pid, None))
                 };
                 (kill(named.map(open).collect(), self.graceful)?, 0)
             }
@@ -155,7 +155,7 @@ impl Kill {
     /// Who goes by himself is no failure here.
     fn kill_theirs(
         &self,
-        looker: &Looker,
+        envoy: &mut Envoy,
         proc: &Proc,
         name: &str,
         uids: &[Uid],
@@ -169,7 +169,7 @@ impl Kill {
         }
         let mut told: Vec<Outcome> = Vec::new();
         for _ in 0..ROUNDS {
-            let open = |it: &whom::Theirs| (it.pid, Target::open(looker, proc, it.pid, Some(uids)));
+            let open = |it: &whom::Theirs| (it.pid, Target::open(envoy, proc, it.pid, Some(uids)));
             let outcomes = kill(theirs.iter().map(open).collect(), self.graceful)?;
             told.extend(outcomes.into_iter().filter(|it| !it.was_gone));
             theirs = whom::processes(proc, uids)?;
@@ -268,7 +268,8 @@ fn reap(targets: Vec<Target>) -> Result<Vec<Report>, Failure> {
     let victims: Vec<Victim> = targets
         .into_iter()
         .map(|target| Victim {
-            seen: target.seen,
+            payer: target.uid.map(Payer::User),
+            private: target.private,
             ..Victim::new(target.pidfd, Nanos::new(0), 0)
         })
         .collect();
@@ -295,7 +296,7 @@ impl Outcome {
             pid: target.pidfd.pid().get(),
             comm: Some(target.comm.clone()).filter(|comm| !comm.is_empty()),
             killed: true,
-            freed_bytes: target.seen.as_ref().map(|it| it.facts.private),
+            freed_bytes: target.private,
             duration_ns: Some(Nanos::new(
                 u64::try_from(took.as_nanos()).unwrap_or(u64::MAX),
             )),

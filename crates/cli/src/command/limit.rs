@@ -40,7 +40,7 @@ pub(crate) struct Set {
     /// [default: 95%]
     #[arg(long, value_name = "SIZE|PCT")]
     barrier: Option<SizeSpec>,
-    /// Also when more than that is held now, although somebody will be killed
+    /// Also when more is held now than is allowed then: somebody is killed
     #[arg(long)]
     force: bool,
 }

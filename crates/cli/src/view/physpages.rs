@@ -56,7 +56,7 @@ pub(crate) fn physpages(found: &Physpages, rule: Rule, look: &Look) -> String {
             ),
             (
                 u64::from(machine.refused),
-                "processes may not be looked at: their pages are missing",
+                "processes could not be looked at: their pages are missing",
             ),
             (
                 machine.crowded_pages,

@@ -111,7 +111,7 @@ fn see_to(
         let _ = questions.try_send(entry.slot);
         return Ok(());
     }
-    let pid = entry.pid;
+    let (pid, uid) = (entry.pid, entry.uid);
     let chosen = Chosen {
         pid,
         started: entry.started,
@@ -136,6 +136,7 @@ fn see_to(
     if let Some(signalled) = signalled {
         powers.hand.reap(Dying {
             pid,
+            uid,
             pidfd,
             signalled,
             private: Some(private),

@@ -288,7 +288,7 @@ impl Surveyor {
         if self.accounts.get(&slot).is_some_and(|it| it.shares) {
             self.watch(true);
         }
-        let mut order = Some(Order::of(self.surveys.sharers(&survey)));
+        let mut order = Some(Order::of(slot, self.surveys.sharers(&survey)));
         while let Some(some) = order {
             order = self.read(slot, &Arc::new(some))?;
         }

@@ -56,12 +56,13 @@ impl Steward {
         pidfd: Option<Pidfd>,
         reason: Option<String>,
     ) {
-        let pid = victim.pid;
+        let (pid, uid) = (victim.pid, victim.uid);
         let signalled = execution.signalled();
         self.executed(victim, execution, reason);
         if let Some(at) = signalled {
             self.reaper.reap(Dying {
                 pid,
+                uid,
                 pidfd,
                 signalled: at,
                 private: None,
@@ -132,6 +133,7 @@ impl Steward {
                 .expect_oom_victim(pid, uid, account, &mut self.roster);
             self.reaper.reap(Dying {
                 pid,
+                uid,
                 pidfd,
                 signalled: clock::monotonic(),
                 private,

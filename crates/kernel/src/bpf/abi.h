@@ -9,7 +9,8 @@
 #define BURSAR_ABI_H
 
 /* Raised whenever a struct here changes its meaning: pins of another version are replaced, not
- * adopted. struct account_history must keep its layout for ever, see there. */
+ * adopted. struct account_history must keep its layout for ever, see there; so must struct membership,
+ * and abi_version its place. */
 enum abi_constant {
 	ABI_VERSION = 5,
 	MAX_CPUS = 512,		/* CPUs whose part of a counter is read exactly */
@@ -262,7 +263,7 @@ struct sharer {
 	__s64 duplicate_shmem_pages; /* found: of the duplicates, what is shared memory */
 };
 
-/* Of a task: the account it has entered, or was born in. */
+/* Of a task: the account it has entered, or was born in. The next version takes the map as it is. */
 struct membership {
 	__u32 account;		/* its number: AccountId, from 2^31 on */
 	__u32 pad;

@@ -7,9 +7,8 @@
 
 use std::time::Duration;
 
-use bursar_host::{HostError, Pidfd, Proc};
-use bursar_model::{Pid, Uid};
-use bursar_reap::{Looker, Seen};
+use bursar_host::{Ask, HostError, Pidfd, Proc};
+use bursar_model::{Bytes, Pid, Uid};
 
 use crate::failure::Code;
 
@@ -19,7 +18,10 @@ pub(super) struct Target {
     pub(super) pidfd: Pidfd,
     /// Made printable; empty where it could not be read.
     pub(super) comm: String,
-    pub(super) seen: Option<Seen>,
+    /// Whose it is.
+    pub(super) uid: Option<Uid>,
+    /// What it had of its own.
+    pub(super) private: Option<Bytes>,
 }
 
 /// One that is not killed.
@@ -57,7 +59,7 @@ impl Denied {
 impl Target {
     /// The process with this number. With `uids`: only if it is one of theirs.
     pub(super) fn open(
-        looker: &Looker,
+        ask: &mut impl Ask,
         proc: &Proc,
         pid: Pid,
         uids: Option<&[Uid]>,
@@ -83,9 +85,12 @@ impl Target {
                 Denied::gone("no such process")
             });
         };
-        let stat = proc.stat(pid).ok().flatten();
-        let uid = proc.status(pid).ok().flatten().map(|it| it.uid);
-        let seen = looker.look(pid);
+        // Its stat it can delay. What else the reapers want to know they ask themselves.
+        let stat = ask.ask(pid, |proc, pid| proc.stat(pid).ok().flatten());
+        let status = proc.status(pid).ok().flatten();
+        let comm = proc.comm(pid).ok().flatten();
+        let uid = status.as_ref().map(|it| it.uid);
+        let memory = status.and_then(|it| it.memory);
         if pidfd
             .wait_readable(Some(Duration::ZERO))
             .map_err(|error| Denied::of_host(&error))?
@@ -98,11 +103,8 @@ impl Target {
             return Err(Denied::gone("is not theirs any more"));
         }
         // Without facts (hidepid, no /proc) the kernel's own permission check decides.
-        let comm = stat
-            .as_ref()
-            .map(|it| it.comm.to_printable())
-            .unwrap_or_default();
-        if stat.is_some_and(|it| it.is_kernel_thread) {
+        let comm = comm.map(|it| it.to_printable()).unwrap_or_default();
+        if stat.flatten().is_some_and(|it| it.is_kernel_thread) {
             return Err(Denied {
                 comm: Some(comm),
                 ..Denied::new(
@@ -111,7 +113,12 @@ impl Target {
                 )
             });
         }
-        Ok(Self { pidfd, comm, seen })
+        Ok(Self {
+            pidfd,
+            comm,
+            uid,
+            private: memory.map(|it| it.rss_anon.saturating_add(it.swap)),
+        })
     }
 
     /// Why a signal could not be sent.
@@ -131,11 +138,13 @@ impl Target {
 
 #[cfg(test)]
 mod tests {
+    use bursar_host::Patient;
+
     use super::*;
 
     fn denied(pid: u32) -> (Code, String) {
-        let (looker, proc) = (Looker::new().unwrap(), Proc::host().unwrap());
-        let denied = Target::open(&looker, &proc, Pid::new(pid), None).unwrap_err();
+        let proc = Proc::host().unwrap();
+        let denied = Target::open(&mut Patient(&proc), &proc, Pid::new(pid), None).unwrap_err();
         (denied.code, denied.reason)
     }
 

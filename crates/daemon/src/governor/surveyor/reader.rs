@@ -9,14 +9,16 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use bursar_host::{Proc, sched};
-use bursar_kernel::{Notebook, Sharer, Surveys};
-use bursar_reap::{Asker, Lost, Post, Sight, Vigil};
+use bursar_kernel::{Notebook, Sharer, Slot, Surveys};
+use bursar_reap::{Asker, Lost, Payer, Post, Sight, Vigil};
 
 use super::{Method, own_work};
 
 /// The processes of a survey.
 #[derive(Debug)]
 pub(super) struct Order {
+    /// Whose they are.
+    payer: Payer,
     sharers: Vec<(u32, Sharer)>,
     /// How many of them have been begun with.
     begun: AtomicUsize,
@@ -50,8 +52,13 @@ pub(super) struct Reader {
 }
 
 impl Order {
-    pub(super) fn of(sharers: impl Iterator<Item = (u32, Sharer)>) -> Self {
+    pub(super) fn of(slot: Slot, sharers: impl Iterator<Item = (u32, Sharer)>) -> Self {
+        Self::with(Payer::Account(slot.number()), sharers)
+    }
+
+    fn with(payer: Payer, sharers: impl Iterator<Item = (u32, Sharer)>) -> Self {
         Self {
+            payer,
             sharers: sharers.collect(),
             begun: AtomicUsize::new(0),
         }
@@ -61,7 +68,7 @@ impl Order {
     pub(super) fn rest(&self) -> Option<Self> {
         let begun = self.begun.load(Ordering::Acquire);
         let rest = self.sharers.get(begun..).filter(|it| !it.is_empty())?;
-        Some(Self::of(rest.iter().copied()))
+        Some(Self::with(self.payer, rest.iter().copied()))
     }
 }
 
@@ -144,7 +151,10 @@ impl Thread {
                 .store(place.saturating_add(1), Ordering::Release);
             let read = || self.proc.rollup(sharer.tid);
             // One that cannot be read, or has just ended, or must not be asked, counts in full.
-            let Some(Ok(Some(rollup))) = self.asker.ask(&self.proc, sharer.tid, read)? else {
+            let asked = self
+                .asker
+                .ask_of(&self.proc, sharer.tid, Some(order.payer), read)?;
+            let Some(Ok(Some(rollup))) = asked else {
                 continue;
             };
             let found = self.method.weigh(&rollup, sharer);
