@@ -19,11 +19,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use bursar_host::clock;
 use bursar_model::{Pid, Uid};
 use bursar_protocol::{ErrorKind, Refusal, Reply, root_socket};
 use bursar_reap::Envoy;
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::time::{ClockId, Timespec, clock_gettime};
+use rustix::time::Timespec;
 
 use self::client::{Client, Fate};
 use self::door::{Door, Visitor};
@@ -518,16 +519,12 @@ fn watch_door(epoll: impl AsFd, which: usize, door: &Door, interest: EventFlags)
 
 /// Time on a clock that nobody sets.
 fn moment() -> Duration {
-    time(ClockId::Monotonic)
+    Duration::from_nanos(clock::monotonic().get())
 }
 
 /// Processor time of this thread: who asks pays for what we do, not for what the machine does beside.
 fn own_time() -> Duration {
-    time(ClockId::ThreadCPUTime)
-}
-
-fn time(clock: ClockId) -> Duration {
-    Duration::try_from(clock_gettime(clock)).unwrap_or_default()
+    Duration::from_nanos(clock::thread_cpu_time().get())
 }
 
 /// A reply as it goes over the wire.

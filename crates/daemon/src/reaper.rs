@@ -151,14 +151,12 @@ impl Hand {
         match pidfd {
             Some(pidfd) => {
                 let tag = tag_of(pidfd.pid());
-                let victims = vec![Victim {
-                    payer: Some(Payer::User(uid)),
-                    private,
-                    ..Victim::new(pidfd, signalled, tag)
-                }];
+                let mut victim = Victim::new(pidfd, signalled, tag);
+                victim.payer = Some(Payer::User(uid));
+                victim.private = private;
                 self.crew.hand(Job {
                     errand: Errand::Reap,
-                    victims,
+                    victims: vec![victim],
                 });
             }
             None => {

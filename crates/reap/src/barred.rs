@@ -75,25 +75,22 @@ impl Barred {
     }
 
     fn lets(&self, proc: &Proc, pid: Pid, payer: Option<Payer>) -> bool {
-        let entries = self.lock();
-        if entries.iter().any(|it| it.pid == pid) {
-            return false;
-        }
         // Of whom nobody knows whose he is, many count as one, or as nobody: that costs no one who is known.
-        let alike = || {
-            let mut all = entries.iter();
-            std::iter::from_fn(move || all.find(|it| it.party.is_known() == payer.is_some()))
+        let alike: Vec<Party> = {
+            let entries = self.lock();
+            if entries.iter().any(|it| it.pid == pid) {
+                return false;
+            }
+            let parties = entries.iter().map(|it| it.party);
+            parties
+                .filter(|it| it.is_known() == payer.is_some())
+                .collect()
         };
-        if alike().count() >= OF_ALL {
-            return false;
-        }
-        let of = |party| alike().filter(|it| it.party == party).count();
+        let is_full = |party| alike.iter().filter(|&&it| it == party).count() >= OF_A_PARTY;
         // Nobody is looked up while no party has as many as it may.
-        if !alike().any(|it| of(it.party) >= OF_A_PARTY) {
-            return true;
-        }
-        let party = payer.map_or_else(|| party_of(proc, pid), Party::Known);
-        of(party) < OF_A_PARTY
+        alike.len() < OF_ALL
+            && (!alike.iter().any(|&it| is_full(it))
+                || !is_full(payer.map_or_else(|| party_of(proc, pid), Party::Known)))
     }
 
     /// The thread at `post` was lost at this process.
@@ -163,7 +160,7 @@ impl Payer {
     /// `None` for 0.
     pub(crate) fn from_number(number: u64) -> Option<Self> {
         let low = u32::try_from(number & u64::from(u32::MAX)).ok()?;
-        match number - u64::from(low) {
+        match number & !u64::from(u32::MAX) {
             Self::USER => Some(Self::User(Uid::new(low))),
             Self::ACCOUNT => Some(Self::Account(low)),
             _ => None,

@@ -10,6 +10,7 @@ use bursar_model::{Bytes, Pid};
 
 use crate::barred::{Asker, Barred};
 use crate::bell::Bell;
+use crate::overseer::Worker;
 use crate::post::Lost;
 use crate::report::{News, Report};
 use crate::twin;
@@ -136,13 +137,19 @@ impl Scribe {
         self.put(None)
     }
 
-    pub(crate) fn is_busy(&self) -> bool {
-        let report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
-        report.is_some()
-    }
-
     fn put(&self, report: Option<Report>) -> Option<Report> {
         let mut own = self.report.lock().unwrap_or_else(PoisonError::into_inner);
         std::mem::replace(&mut own, report)
+    }
+}
+
+impl Worker for Scribe {
+    fn asker(&self) -> &Asker {
+        &self.asker
+    }
+
+    fn is_busy(&self) -> bool {
+        let report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
+        report.is_some()
     }
 }

@@ -13,14 +13,14 @@ use crate::barred::{Asker, Barred};
 use crate::beats::Beats;
 use crate::bell::Bell;
 use crate::clerk::{Clerk, Scribe};
-use crate::job::{Errand, Job};
+use crate::job::{Errand, Job, Victim};
 use crate::lead::{Lead, PATIENCE_NS};
 use crate::look::Looker;
 use crate::mate::Mate;
 use crate::overseer::{Hired, Overseer};
 use crate::pacer::{Awaited, Pacer};
 use crate::post::Vigil;
-use crate::report::{Fate, News, Report};
+use crate::report::{Fate, News};
 use crate::seat::Seat;
 
 /// Jobs that wait. The victims of one that finds no room are only watched.
@@ -227,34 +227,33 @@ impl Parts {
     }
 
     fn turn_away(&self, job: Job) {
-        let now = clock::monotonic();
         for victim in job.victims {
             self.turned_away.fetch_add(1, Ordering::Relaxed);
-            let mut report = Report {
-                tag: victim.tag,
-                pid: victim.pidfd.pid(),
-                fate: Fate::Exited,
-                signalled: victim.signalled,
-                took: Nanos::new(0),
-                freed: victim.private,
-                stays: None,
-                found: Vec::new(),
-            };
-            if job.errand == Errand::Kill {
-                report.fate = Fate::Spared("the reapers are behind".to_owned());
-                self.clerk.file(report, None);
-                continue;
+            match job.errand {
+                Errand::Kill => {
+                    let fate = Fate::Spared("the reapers are behind".to_owned());
+                    self.clerk.file(victim.report(fate), None);
+                }
+                Errand::Reap => {
+                    let why = "the reapers are behind, and it is still exiting";
+                    self.watch(victim, why, PATIENCE_NS);
+                }
             }
-            let awaited = Awaited {
-                pidfd: victim.pidfd,
-                report,
-                shared: None,
-                was_raised: false,
-                why: "the reapers are behind, and it is still exiting",
-                deadline: Nanos::new(now.get().saturating_add(PATIENCE_NS)),
-            };
-            self.pacer.watch(awaited, &self.clerk);
         }
+    }
+
+    /// Has a victim that nobody reaps watched until it has ended, or for so long: then `why` is said.
+    pub(crate) fn watch(&self, victim: Victim, why: &'static str, patience: u64) {
+        let now = clock::monotonic();
+        let awaited = Awaited {
+            report: victim.report(Fate::Exited),
+            pidfd: victim.pidfd,
+            shared: None,
+            was_raised: false,
+            why,
+            deadline: Nanos::new(now.get().saturating_add(patience)),
+        };
+        self.pacer.watch(awaited, &self.clerk);
     }
 }
 

@@ -3,15 +3,15 @@
 //! process is given up, and another one goes on with the next process.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bursar_host::{Ask, HostError, Proc, sched};
+use bursar_host::{Ask, HostError, Proc};
 use bursar_model::Pid;
 
 use crate::barred::{Asker, Barred};
-use crate::post::{Lost, Post, Sight, Vigil};
+use crate::courier::{Courier, Heard};
+use crate::post::Lost;
 
 /// Whoever sleeps so long at one process, without a moment of work and for no signal, is lost there.
 const PATIENCE: Duration = Duration::from_millis(400);
@@ -26,16 +26,8 @@ pub struct Envoy {
     name: &'static str,
     patience: Duration,
     barred: Arc<Barred>,
-    proc: Proc,
-    thread: Option<Thread>,
-}
-
-#[derive(Debug)]
-struct Thread {
-    errands: SyncSender<Errand>,
-    done: Receiver<()>,
-    post: Arc<Post>,
-    vigil: Vigil,
+    proc: Arc<Proc>,
+    thread: Option<Courier<Errand, ()>>,
 }
 
 /// One question to many.
@@ -45,14 +37,6 @@ struct Round<T, Q> {
     /// How many of them have been begun with.
     begun: AtomicUsize,
     answers: Mutex<Vec<(Pid, T)>>,
-}
-
-/// How an errand ended.
-enum End {
-    Done,
-    Lost(Pid),
-    /// It has panicked.
-    Broken,
 }
 
 impl Envoy {
@@ -65,7 +49,7 @@ impl Envoy {
             name,
             patience: PATIENCE,
             barred,
-            proc: Proc::host()?,
+            proc: Arc::new(Proc::host()?),
             thread: None,
         })
     }
@@ -86,34 +70,10 @@ impl Envoy {
         Ok(self)
     }
 
-    fn start(&self) -> std::io::Result<Thread> {
-        let asker = Asker::new(Arc::clone(&self.barred));
-        let post = Arc::clone(asker.post());
-        let (errands, received) = sync_channel::<Errand>(1);
-        let (sender, done) = sync_channel(1);
-        let (number, its_number) = sync_channel(1);
-        let proc = Proc::host().map_err(std::io::Error::other)?;
-        std::thread::Builder::new()
-            .name(self.name.to_owned())
-            .spawn(move || {
-                let _ = number.send(sched::own_thread());
-                for errand in received {
-                    if errand(&proc, &asker).is_err() {
-                        asker.be_back();
-                        return;
-                    }
-                    if sender.send(()).is_err() {
-                        return;
-                    }
-                }
-            })?;
-        let number = its_number.recv().map_err(std::io::Error::other)?;
-        Ok(Thread {
-            errands,
-            done,
-            post,
-            vigil: Vigil::over(number),
-        })
+    fn start(&self) -> std::io::Result<Courier<Errand, ()>> {
+        let proc = Arc::clone(&self.proc);
+        let carry_out = move |errand: Errand, asker: &Asker| errand(&proc, asker);
+        Courier::start(self.name, &self.barred, || {}, carry_out)
     }
 }
 
@@ -139,30 +99,21 @@ impl Ask for Envoy {
             };
             let its = Arc::clone(&round);
             let errand: Errand = Box::new(move |proc, asker| its.go_on(proc, asker));
-            if thread.errands.send(errand).is_err() {
-                continue;
-            }
-            match thread.wait(&self.proc, self.patience) {
-                End::Done => self.thread = Some(thread),
-                End::Lost(pid) => self.barred.bar(&self.proc, &thread.post, pid),
-                End::Broken => {}
+            // Lost or broken it is not sent again.
+            if thread.send(errand) && is_back(&mut thread, self.patience) {
+                self.thread = Some(thread);
             }
         }
         std::mem::take(&mut round.answers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Thread {
-    fn wait(&mut self, proc: &Proc, patience: Duration) -> End {
-        loop {
-            match self.done.recv_timeout(LOOK) {
-                Ok(()) => return End::Done,
-                Err(RecvTimeoutError::Disconnected) => return End::Broken,
-                Err(RecvTimeoutError::Timeout) => {}
-            }
-            if let Sight::Lost(pid) = self.vigil.look(proc, &self.post, patience) {
-                return End::Lost(pid);
-            }
+fn is_back(thread: &mut Courier<Errand, ()>, patience: Duration) -> bool {
+    loop {
+        match thread.hear(LOOK, patience) {
+            Heard::Nothing => {}
+            Heard::Done(()) => return true,
+            Heard::Lost(_) | Heard::Broken => return false,
         }
     }
 }

@@ -8,6 +8,7 @@ use bursar_model::{Bytes, Nanos};
 
 use crate::barred::Payer;
 use crate::look::Seen;
+use crate::report::{Fate, Report};
 
 /// What is to be done with the victims of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,8 +26,8 @@ pub struct Victim {
     pub pidfd: Arc<Pidfd>,
     /// Who pays for it, where that is known.
     pub payer: Option<Payer>,
-    /// What was seen of it before the signal; looked up by the crew where nobody has.
-    pub seen: Option<Seen>,
+    /// What the crew saw of it before the signal.
+    pub(crate) seen: Option<Seen>,
     /// When SIGKILL was sent, CLOCK_MONOTONIC; of [`Errand::Kill`] the crew knows better.
     pub signalled: Nanos,
     /// Its anonymous memory and swap at the signal, where whoever sent it knows: a look afterwards can
@@ -56,6 +57,20 @@ impl Victim {
             signalled,
             private: None,
             tag,
+        }
+    }
+
+    /// Of one that nobody has reaped or looked at.
+    pub(crate) fn report(&self, fate: Fate) -> Report {
+        Report {
+            tag: self.tag,
+            pid: self.pidfd.pid(),
+            fate,
+            signalled: self.signalled,
+            took: Nanos::new(0),
+            freed: self.private,
+            stays: None,
+            found: Vec::new(),
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::hands;
 use crate::job::{Errand, Job, Victim};
 use crate::look::{Looker, Seen, unseen};
 use crate::mate::Mate;
+use crate::overseer::Worker;
 use crate::pacer::{Awaited, Pacer};
 use crate::post::Lost;
 use crate::report::{Fate, News, Report};
@@ -234,11 +235,6 @@ impl Lead {
         left.take()
     }
 
-    /// Whether it has a job.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.own_docket().is_some()
-    }
-
     /// Of a lost one: what is left of its job.
     pub(crate) fn rest(&self) -> Option<Job> {
         let rest = self.own_docket().take()?.rest();
@@ -449,6 +445,16 @@ impl Lead {
     }
 }
 
+impl Worker for Lead {
+    fn asker(&self) -> &Asker {
+        &self.asker
+    }
+
+    fn is_busy(&self) -> bool {
+        self.own_docket().is_some()
+    }
+}
+
 impl Case {
     fn report(&self, fate: Fate, took: Nanos, freed: Option<Bytes>) -> Report {
         let found = if self.seen.is_some() {
@@ -457,14 +463,11 @@ impl Case {
             Vec::new()
         };
         Report {
-            tag: self.victim.tag,
-            pid: self.victim.pidfd.pid(),
-            fate,
             signalled: self.signalled,
             took,
             freed,
-            stays: None,
             found,
+            ..self.victim.report(fate)
         }
     }
 }

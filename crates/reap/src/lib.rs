@@ -19,6 +19,7 @@ mod barred;
 mod beats;
 mod bell;
 mod clerk;
+mod courier;
 mod crew;
 mod docket;
 mod envoy;
@@ -36,9 +37,9 @@ mod ticker;
 mod twin;
 
 pub use barred::{Asker, Barred, Payer};
+pub use courier::{Courier, Heard};
 pub use crew::{Crew, CrewError, Priority};
 pub use envoy::Envoy;
 pub use job::{Errand, Job, Victim};
-pub use look::{Looker, Seen};
 pub use post::{Lost, Post, Sight, Vigil};
 pub use report::{Fate, News, Report, Stays};

@@ -7,18 +7,18 @@ use bursar_policy::{Doing, Freezer, MachineFacts, Standing, VictimFacts};
 
 /// What was seen of a victim.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// For the plan.
-    pub facts: VictimFacts,
+    pub(crate) facts: VictimFacts,
     /// The shared memory it maps, if it has touched any.
-    pub shared: Vec<SharedMemory>,
+    pub(crate) shared: Vec<SharedMemory>,
     /// Whether it had memory of its own when it was looked at.
-    pub has_memory: bool,
+    pub(crate) has_memory: bool,
 }
 
 /// Looks at processes and at the machine.
 #[derive(Debug)]
-pub struct Looker {
+pub(crate) struct Looker {
     pub(crate) proc: Proc,
     pub(crate) cgroups: Cgroups,
     pub(crate) cpus: u32,
@@ -29,7 +29,7 @@ impl Looker {
     ///
     /// # Errors
     /// When /proc cannot be opened.
-    pub fn new() -> Result<Self, HostError> {
+    pub(crate) fn new() -> Result<Self, HostError> {
         let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Ok(Self {
             proc: Proc::host()?,
@@ -41,7 +41,7 @@ impl Looker {
 
     /// A process as it is now; `None` when it is gone. Whoever asks holds its pidfd and asks that
     /// afterwards whether the process still lived: then it was this one that was looked at.
-    pub fn look(&self, pid: Pid) -> Option<Seen> {
+    pub(crate) fn look(&self, pid: Pid) -> Option<Seen> {
         let stat = self.proc.stat(pid).ok().flatten()?;
         let status = self.proc.status(pid).ok().flatten()?;
         let memory = status
@@ -110,7 +110,7 @@ impl Looker {
     }
 
     /// The machine as it is now. `runnable` leaves out the asking thread.
-    pub fn machine(&self) -> MachineFacts {
+    pub(crate) fn machine(&self) -> MachineFacts {
         let runnable = self.proc.runnable().unwrap_or(0).saturating_sub(1);
         MachineFacts {
             cpus: self.cpus,

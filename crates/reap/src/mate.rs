@@ -11,6 +11,7 @@ use bursar_host::{Proc, Release, sched};
 
 use crate::barred::Asker;
 use crate::job::Job;
+use crate::overseer::Worker;
 use crate::pacer::Pacer;
 use crate::post::Lost;
 use crate::seat::Seat;
@@ -87,10 +88,6 @@ impl Mate {
         }
     }
 
-    pub(crate) fn is_at_work(&self) -> bool {
-        self.at_work.load(Ordering::Acquire)
-    }
-
     /// The thread.
     pub(crate) fn run(&self, proc: &Proc, pacer: &Pacer) {
         if let Err(Lost) = self.work(proc, pacer) {
@@ -134,5 +131,15 @@ impl Mate {
             pacer.stand_by(sched::own_thread());
             self.at_work.store(false, Ordering::Release);
         }
+    }
+}
+
+impl Worker for Mate {
+    fn asker(&self) -> &Asker {
+        &self.asker
+    }
+
+    fn is_busy(&self) -> bool {
+        self.at_work.load(Ordering::Acquire)
     }
 }

@@ -5,18 +5,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bursar_host::{Proc, clock};
-use bursar_model::{Nanos, Pid};
+use bursar_host::Proc;
+use bursar_model::Pid;
 
+use crate::barred::Asker;
 use crate::clerk::Scribe;
 use crate::crew::Parts;
 use crate::hands;
 use crate::job::{Errand, Job, Victim};
 use crate::lead::{BARRED, Lead, SHORT_PATIENCE_NS};
 use crate::mate::Mate;
-use crate::pacer::Awaited;
 use crate::post::{Sight, Vigil};
-use crate::report::{Fate, News, Report};
+use crate::report::News;
 
 /// Who sleeps so long in the kernel, in one call and without a moment of work, is lost: 2 GiB come back in 0.2 s, and
 /// whoever takes more works.
@@ -26,11 +26,55 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// A thread that could not be started is tried again after this.
 const AGAIN: Duration = Duration::from_millis(100);
 
+/// Somebody of the crew who asks for processes' memory.
+pub(crate) trait Worker {
+    /// What it asks by.
+    fn asker(&self) -> &Asker;
+    /// Whether it has something to do.
+    fn is_busy(&self) -> bool;
+}
+
 /// A worker of the crew, and the vigil over its thread.
 #[derive(Debug)]
 pub(crate) struct Hired<T> {
     pub(crate) worker: Arc<T>,
     pub(crate) vigil: Vigil,
+}
+
+/// What becomes of a place in the crew.
+enum Place {
+    /// To be looked at again after so long, if at all.
+    Kept(Option<Duration>),
+    /// Nobody has it: its thread was lost at this process, or no other could be had before.
+    Empty(Option<Pid>),
+}
+
+impl Place {
+    fn of<T: Worker>(hired: Option<&mut Hired<T>>, proc: &Proc) -> Self {
+        let Some(hired) = hired else {
+            return Self::Empty(None);
+        };
+        if !hired.worker.is_busy() {
+            return Self::Kept(None);
+        }
+        let post = hired.worker.asker().post();
+        match hired.vigil.look(proc, post, PATIENCE) {
+            Sight::Lost(pid) => Self::Empty(Some(pid)),
+            Sight::Asking(left) => Self::Kept(Some(left.min(INTERVAL))),
+            Sight::Free => Self::Kept(Some(INTERVAL)),
+        }
+    }
+}
+
+/// After how long to look again once a place is to be taken, `soon` if it is.
+fn taken(hired: std::io::Result<()>, whose: &str, soon: Option<Duration>) -> Option<Duration> {
+    match hired {
+        Ok(()) => soon,
+        Err(error) => {
+            tracing::error!(%error, "no thread takes a lost {whose}'s place");
+            Some(AGAIN)
+        }
+    }
 }
 
 /// Done by the pacer.
@@ -56,38 +100,22 @@ impl Overseer {
     }
 
     fn look_at_lead(&mut self) -> Option<Duration> {
-        let Some(lead) = &mut self.lead else {
-            return self.hire_lead();
+        let lost = match Place::of(self.lead.as_mut(), &self.proc) {
+            Place::Kept(again) => return again,
+            Place::Empty(lost) => lost,
         };
-        if !lead.worker.is_busy() {
-            return None;
+        if let (Some(pid), Some(lead)) = (lost, self.lead.take()) {
+            let lead = lead.worker;
+            self.parts.dismiss(&lead.asker, &lead.seat, pid, &self.proc);
+            self.left = lead.rest().map(|rest| self.part_with(rest, pid));
         }
-        let pid = match lead
-            .vigil
-            .look(&self.proc, lead.worker.asker.post(), PATIENCE)
-        {
-            Sight::Lost(pid) => pid,
-            sight => return Some(sight.next()),
-        };
-        let lost = self.lead.take()?;
-        self.parts
-            .dismiss(&lost.worker.asker, &lost.worker.seat, pid, &self.proc);
-        self.left = lost.worker.rest().map(|rest| self.part_with(rest, pid));
-        self.hire_lead()
-    }
-
-    fn hire_lead(&mut self) -> Option<Duration> {
-        match self.parts.hire_lead(self.left.take()) {
-            Ok(lead) => {
-                self.lead = Some(lead);
-                Some(INTERVAL)
-            }
-            Err((error, left)) => {
-                tracing::error!(%error, "no thread takes a lost reaper's place");
-                self.left = left;
-                Some(AGAIN)
-            }
-        }
+        let hired = self.parts.hire_lead(self.left.take());
+        let hired = hired.map(|lead| self.lead = Some(lead));
+        let hired = hired.map_err(|(error, left)| {
+            self.left = left;
+            error
+        });
+        taken(hired, "reaper", Some(INTERVAL))
     }
 
     /// The victim at which a reaper was lost is watched for a while and not waited for; the job without it.
@@ -105,103 +133,40 @@ impl Overseer {
     fn watch(&self, victim: Victim) {
         let threads = hands::threads(&self.parts.looker, &victim.pidfd);
         hands::widen(&threads);
-        let now = clock::monotonic();
-        let report = Report {
-            tag: victim.tag,
-            pid: victim.pidfd.pid(),
-            fate: Fate::Exited,
-            signalled: victim.signalled,
-            took: Nanos::new(0),
-            freed: victim.private,
-            stays: None,
-            found: Vec::new(),
-        };
-        self.parts.pacer.watch(
-            Awaited {
-                pidfd: victim.pidfd,
-                report,
-                shared: None,
-                was_raised: false,
-                why: BARRED,
-                deadline: Nanos::new(now.get().saturating_add(SHORT_PATIENCE_NS)),
-            },
-            &self.parts.clerk,
-        );
+        self.parts.watch(victim, BARRED, SHORT_PATIENCE_NS);
     }
 
     fn look_at_mate(&mut self) -> Option<Duration> {
         if !self.parts.has_mate {
             return None;
         }
-        let lost = match &mut self.mate {
-            Some(mate) if !mate.worker.is_at_work() => return None,
-            Some(mate) => match mate
-                .vigil
-                .look(&self.proc, mate.worker.asker.post(), PATIENCE)
-            {
-                Sight::Lost(pid) => Some(pid),
-                sight => return Some(sight.next()),
-            },
-            None => None,
+        let lost = match Place::of(self.mate.as_mut(), &self.proc) {
+            Place::Kept(again) => return again,
+            Place::Empty(lost) => lost,
         };
         if let (Some(pid), Some(mate)) = (lost, self.mate.take()) {
-            self.parts
-                .dismiss(&mate.worker.asker, &mate.worker.seat, pid, &self.proc);
+            let mate = mate.worker;
+            self.parts.dismiss(&mate.asker, &mate.seat, pid, &self.proc);
         }
-        match self.parts.hire_mate() {
-            Ok(mate) => {
-                self.mate = Some(mate);
-                None
-            }
-            Err(error) => {
-                tracing::error!(%error, "no thread takes a lost reaper's place");
-                Some(AGAIN)
-            }
-        }
+        let hired = self.parts.hire_mate();
+        taken(hired.map(|mate| self.mate = Some(mate)), "reaper", None)
     }
 
     fn look_at_scribe(&mut self) -> Option<Duration> {
-        let lost = match &mut self.scribe {
-            Some(scribe) if !scribe.worker.is_busy() => return None,
-            Some(scribe) => {
-                match scribe
-                    .vigil
-                    .look(&self.proc, scribe.worker.asker.post(), PATIENCE)
-                {
-                    Sight::Lost(pid) => Some(pid),
-                    sight => return Some(sight.next()),
-                }
-            }
-            None => None,
+        let lost = match Place::of(self.scribe.as_mut(), &self.proc) {
+            Place::Kept(again) => return again,
+            Place::Empty(lost) => lost,
         };
         if let (Some(pid), Some(scribe)) = (lost, self.scribe.take()) {
-            self.parts
-                .barred
-                .bar(&self.proc, scribe.worker.asker.post(), pid);
+            let scribe = scribe.worker;
+            self.parts.barred.bar(&self.proc, scribe.asker.post(), pid);
             // Without what it still lacks.
-            if let Some(report) = scribe.worker.take() {
+            if let Some(report) = scribe.take() {
                 self.parts.clerk.tell(News::Settled(Box::new(report)));
             }
         }
-        match self.parts.hire_scribe() {
-            Ok(scribe) => {
-                self.scribe = Some(scribe);
-                Some(INTERVAL)
-            }
-            Err(error) => {
-                tracing::error!(%error, "no thread takes a lost clerk's place");
-                Some(AGAIN)
-            }
-        }
-    }
-}
-
-impl Sight {
-    /// After how long to look again at who is at work.
-    fn next(self) -> Duration {
-        match self {
-            Self::Asking(left) => left.min(INTERVAL),
-            Self::Free | Self::Lost(_) => INTERVAL,
-        }
+        let hired = self.parts.hire_scribe();
+        let hired = hired.map(|scribe| self.scribe = Some(scribe));
+        taken(hired, "clerk", Some(INTERVAL))
     }
 }

@@ -62,6 +62,13 @@ fn lost() -> (Watched, PipeWriter) {
     (watched, writer)
 }
 
+/// Lets one go that was lost, and finds itself so.
+fn come_back((watched, mut writer): (Watched, PipeWriter)) -> Arc<Post> {
+    writer.write_all(&[0]).unwrap();
+    assert_eq!(watched.thread.join().unwrap(), Err(Lost));
+    watched.post
+}
+
 #[test]
 fn who_works_is_not_lost_however_long_it_takes() {
     let is_over = Arc::new(AtomicBool::new(false));
@@ -90,9 +97,7 @@ fn who_can_be_woken_is_not_lost() {
 
 #[test]
 fn who_sleeps_for_no_signal_is_lost_and_is_told_so() {
-    let (watched, mut writer) = lost();
-    writer.write_all(&[0]).unwrap();
-    assert_eq!(watched.thread.join().unwrap(), Err(Lost));
+    come_back(lost());
 }
 
 #[test]
@@ -128,11 +133,9 @@ fn a_process_is_barred_until_the_thread_is_back_and_its_user_when_there_are_many
         (4, 4, 2)
     );
     let mut come_back = |index: usize| {
-        let (watched, mut writer) = away.swap_remove(index);
-        writer.write_all(&[0]).unwrap();
-        assert_eq!(watched.thread.join().unwrap(), Err(Lost));
-        barred.back(&watched.post);
-        watched.post
+        let post = come_back(away.swap_remove(index));
+        barred.back(&post);
+        post
     };
     let post = come_back(2);
     assert!(barred.may_ask(&proc, another, None));
@@ -184,10 +187,7 @@ fn all_in_user_namespaces_are_one_party() {
     }
     assert!(!barred.may_ask(&proc, another, None), "with another number");
     assert!(barred.may_ask(&proc, outside, None));
-    for (watched, mut writer) in away {
-        writer.write_all(&[0]).unwrap();
-        assert_eq!(watched.thread.join().unwrap(), Err(Lost));
-    }
+    away.into_iter().for_each(|it| drop(come_back(it)));
     for child in &mut children {
         child.kill().unwrap();
         child.wait().unwrap();
@@ -215,10 +215,7 @@ fn a_thread_lost_at_whose_payer_is_known_costs_nobody_else() {
     assert!(barred.may_ask(&proc, another, Some(Payer::Account(60001))));
     assert!(barred.may_ask(&proc, another, None));
     assert!(!barred.may_ask(&proc, own, he), "that very process");
-    for (watched, mut writer) in away {
-        writer.write_all(&[0]).unwrap();
-        assert_eq!(watched.thread.join().unwrap(), Err(Lost));
-    }
+    away.into_iter().for_each(|it| drop(come_back(it)));
     child.kill().unwrap();
     child.wait().unwrap();
 }

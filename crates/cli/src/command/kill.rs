@@ -267,10 +267,11 @@ fn reap(targets: Vec<Target>) -> Result<Vec<Report>, Failure> {
     let crew = crew.map_err(|error| Failure::failed(error.to_string()))?;
     let victims: Vec<Victim> = targets
         .into_iter()
-        .map(|target| Victim {
-            payer: target.uid.map(Payer::User),
-            private: target.private,
-            ..Victim::new(target.pidfd, Nanos::new(0), 0)
+        .map(|target| {
+            let mut victim = Victim::new(target.pidfd, Nanos::new(0), 0);
+            victim.payer = target.uid.map(Payer::User);
+            victim.private = target.private;
+            victim
         })
         .collect();
     let count = victims.len();

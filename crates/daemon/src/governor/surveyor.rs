@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use bursar_host::Rollup;
+use anyhow::{Context, Result, bail};
+use bursar_host::{Rollup, clock};
 use bursar_kernel::{Found, Outcome, Sharer, Slot, Surveys};
 use bursar_model::{Bytes, PageSize, Pages};
-use bursar_reap::{Barred, Priority};
+use bursar_reap::{Barred, Heard, Priority};
 
-use reader::{Heard, Order, Reader};
+use reader::{Order, Reader};
 pub(super) use tally::Tally;
 
 /// Questions that wait. One that finds no room is asked again by the kernel half, later.
@@ -67,7 +67,7 @@ pub(super) type Questions = SyncSender<Slot>;
 /// Starts the thread. It ends when the last holder of [`Questions`] does.
 pub(super) fn send_out(surveys: Surveys, method: Method, tally: Arc<Tally>) -> Result<Questions> {
     let method = Arc::new(method);
-    let reader = Reader::start(&surveys, &method)?;
+    let reader = reader::start(&surveys, &method)?;
     let (questions, asked) = sync_channel(UNANSWERED);
     std::thread::Builder::new()
         .name("surveyor".to_owned())
@@ -299,16 +299,16 @@ impl Surveyor {
     fn read(&mut self, slot: Slot, order: &Arc<Order>) -> Result<Option<Order>> {
         let mut reader = match self.reader.take() {
             Some(reader) => reader,
-            None => Reader::start(&self.surveys, &self.method)?,
+            None => reader::start(&self.surveys, &self.method)?,
         };
-        reader.take(order)?;
+        reader.send(Arc::clone(order));
         loop {
             let patience = if self.others_wait(slot) {
                 LONG
             } else {
                 PATIENCE
             };
-            match reader.wait(LOOK, patience)? {
+            match reader.hear(LOOK, patience) {
                 Heard::Nothing => {}
                 Heard::Done(done) => {
                     self.reading += done.work;
@@ -316,10 +316,11 @@ impl Surveyor {
                     return done.outcome.map(|()| None);
                 }
                 // It counts in full.
-                Heard::Lost => {
+                Heard::Lost(_) => {
                     self.has_lost = true;
                     return Ok(order.rest());
                 }
+                Heard::Broken => bail!("the reader of a survey is gone"),
             }
         }
     }
@@ -349,8 +350,7 @@ impl Stopwatch {
 
 /// Processor time of this thread.
 fn own_work() -> Duration {
-    let spent = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-    Duration::try_from(spent).unwrap_or_default()
+    Duration::from_nanos(clock::thread_cpu_time().get())
 }
 
 impl Cost {

@@ -8,7 +8,7 @@ use bursar_model::{AccountId, Bill, Bytes, EventKind, Resource, Uid, Who};
 use bursar_policy::Utilisation;
 use bursar_protocol::{ErrorKind, Refusal, Reply, RowsChange, UtilisationReport};
 
-use super::limits::{config_refusal, put_in_force, remarks_on, unless_over};
+use super::limits::{change_limits, config_refusal, remarks_on};
 use super::{Answer, accounts_meant, only_root, permit, refusal, rows_of, uid_meant};
 use crate::beancounters::note_on;
 use crate::control::Asker;
@@ -178,16 +178,12 @@ pub(super) fn set(steward: &mut Steward, uid: Uid, change: RowsChange) -> Answer
     limits
         .set_rows(&who, &rows)
         .map_err(|error| config_refusal(&error))?;
-    let plan = steward.roster.plan_with(&limits);
-    if !force {
-        // An entry that comes or goes with its rows moves its users to another limit on memory.
-        unless_over(steward, &plan, |limit| {
-            let remedy = "it would kill at once; wait, raise that limit first";
-            let what = format!("the limit on memory of {limit} that holds with this change");
-            (what, remedy)
-        })?;
-    }
-    put_in_force(steward, limits, plan)?;
+    // An entry that comes or goes with its rows moves its users to another limit on memory.
+    change_limits(steward, limits, force, |limit| {
+        let remedy = "it would kill at once; wait, raise that limit first";
+        let what = format!("the limit on memory of {limit} that holds with this change");
+        (what, remedy)
+    })?;
     let said: Vec<String> = rows
         .iter()
         .map(|(resource, bounds)| format!("{} {bounds}", resource.name()))

@@ -76,8 +76,22 @@ pub(super) fn config_refusal(error: &ConfigError) -> Refusal {
     refusal(kind, error.to_string())
 }
 
+/// Puts limits in force, unless somebody would be killed at once and that is not forced: as [`unless_over`].
+pub(super) fn change_limits(
+    steward: &mut Steward,
+    limits: Limits,
+    force: bool,
+    words: impl Fn(Bytes) -> (String, &'static str),
+) -> Result<(), Refusal> {
+    let plan = steward.roster.plan_with(&limits);
+    if !force {
+        unless_over(steward, &plan, words)?;
+    }
+    put_in_force(steward, limits, plan)
+}
+
 /// A plan that would have somebody killed at once is refused; `words`: what is too low, and what to do.
-pub(super) fn unless_over(
+fn unless_over(
     steward: &mut Steward,
     plan: &Plan,
     words: impl Fn(Bytes) -> (String, &'static str),
@@ -114,14 +128,10 @@ pub(super) fn set(steward: &mut Steward, uid: Uid, change: LimitChange) -> Answe
     limits
         .set(&who, memory)
         .map_err(|error| config_refusal(&error))?;
-    let plan = steward.roster.plan_with(&limits);
-    if !force {
-        unless_over(steward, &plan, |limit| {
-            let remedy = "setting it would kill at once; wait, choose a larger limit";
-            (format!("the new limit of {limit}"), remedy)
-        })?;
-    }
-    put_in_force(steward, limits, plan)?;
+    change_limits(steward, limits, force, |limit| {
+        let remedy = "setting it would kill at once; wait, choose a larger limit";
+        (format!("the new limit of {limit}"), remedy)
+    })?;
     let limit = bounds
         .limit()
         .map_or_else(|| "none".to_owned(), |limit| limit.to_string());
@@ -144,15 +154,11 @@ pub(super) fn clear(steward: &mut Steward, uid: Uid, who: &Who, force: bool) -> 
             format!("no limit is set for {who}"),
         ));
     }
-    let plan = steward.roster.plan_with(&limits);
-    if !force {
-        unless_over(steward, &plan, |limit| {
-            let remedy = "clearing it would kill at once; wait, raise the other limit first";
-            let what = format!("the limit of {limit} that holds without this one");
-            (what, remedy)
-        })?;
-    }
-    put_in_force(steward, limits, plan)?;
+    change_limits(steward, limits, force, |limit| {
+        let remedy = "clearing it would kill at once; wait, raise the other limit first";
+        let what = format!("the limit of {limit} that holds without this one");
+        (what, remedy)
+    })?;
     steward.note(
         EventKind::LimitChanged,
         Some(who.to_string()),
@@ -172,11 +178,7 @@ pub(super) fn remarks_on(steward: &Steward, who: &Who) -> Vec<String> {
 }
 
 /// Written down first, in force then; if it cannot be put in force the file gets its old text back.
-pub(super) fn put_in_force(
-    steward: &mut Steward,
-    mut limits: Limits,
-    plan: Plan,
-) -> Result<(), Refusal> {
+fn put_in_force(steward: &mut Steward, mut limits: Limits, plan: Plan) -> Result<(), Refusal> {
     let path = limits.path().to_owned();
     limits
         .store(&path)

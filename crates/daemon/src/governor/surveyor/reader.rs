@@ -4,15 +4,17 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
-use bursar_host::{Proc, sched};
+use anyhow::{Context, Result};
+use bursar_host::Proc;
 use bursar_kernel::{Notebook, Sharer, Slot, Surveys};
-use bursar_reap::{Asker, Lost, Payer, Post, Sight, Vigil};
+use bursar_reap::{Asker, Courier, Lost, Payer};
 
 use super::{Method, own_work};
+
+/// It, as the surveyor has it.
+pub(super) type Reader = Courier<Arc<Order>, Done>;
 
 /// The processes of a survey.
 #[derive(Debug)]
@@ -30,25 +32,6 @@ pub(super) struct Done {
     /// Processor time.
     pub(super) work: Duration,
     pub(super) outcome: Result<()>,
-}
-
-/// What was heard of the reader.
-#[derive(Debug)]
-pub(super) enum Heard {
-    Nothing,
-    Done(Done),
-    Lost,
-}
-
-/// It, as the surveyor has it.
-#[derive(Debug)]
-pub(super) struct Reader {
-    orders: SyncSender<Arc<Order>>,
-    answers: Receiver<Done>,
-    post: Arc<Post>,
-    vigil: Vigil,
-    method: Arc<Method>,
-    proc: Proc,
 }
 
 impl Order {
@@ -72,88 +55,43 @@ impl Order {
     }
 }
 
-impl Reader {
-    pub(super) fn start(surveys: &Surveys, method: &Arc<Method>) -> Result<Self> {
-        let asker = Asker::new(Arc::clone(&method.barred));
-        let post = Arc::clone(asker.post());
-        let (orders, received) = sync_channel::<Arc<Order>>(1);
-        let (sender, answers) = sync_channel(1);
-        let (number, its_number) = sync_channel(1);
-        let thread = Thread {
-            proc: Proc::host()?,
-            notebook: surveys.notebook()?,
-            method: Arc::clone(method),
-            asker,
-        };
-        std::thread::Builder::new()
-            .name("survey-reader".to_owned())
-            .spawn(move || {
-                thread.method.priority.take();
-                let _ = number.send(sched::own_thread());
-                for order in received {
-                    let before = own_work();
-                    let Ok(outcome) = thread.carry_out(&order) else {
-                        thread.asker.be_back();
-                        return;
-                    };
-                    let work = own_work().saturating_sub(before);
-                    if sender.send(Done { work, outcome }).is_err() {
-                        return;
-                    }
-                }
-            })
-            .context("start the thread that reads what processes share")?;
-        let number = its_number.recv().context("start a thread")?;
-        Ok(Self {
-            orders,
-            answers,
-            post,
-            vigil: Vigil::over(number),
-            method: Arc::clone(method),
-            proc: Proc::host()?,
-        })
-    }
-
-    pub(super) fn take(&self, order: &Arc<Order>) -> Result<()> {
-        let sent = self.orders.send(Arc::clone(order));
-        sent.context("order a survey")
-    }
-
-    /// Waits for `span`; whoever sleeps at one process for `patience` is lost.
-    pub(super) fn wait(&mut self, span: Duration, patience: Duration) -> Result<Heard> {
-        match self.answers.recv_timeout(span) {
-            Ok(done) => return Ok(Heard::Done(done)),
-            Err(RecvTimeoutError::Disconnected) => bail!("the reader of a survey is gone"),
-            Err(RecvTimeoutError::Timeout) => {}
-        }
-        match self.vigil.look(&self.proc, &self.post, patience) {
-            Sight::Lost(pid) => {
-                self.method.barred.bar(&self.proc, &self.post, pid);
-                Ok(Heard::Lost)
-            }
-            Sight::Free | Sight::Asking(_) => Ok(Heard::Nothing),
-        }
-    }
+pub(super) fn start(surveys: &Surveys, method: &Arc<Method>) -> Result<Reader> {
+    let thread = Thread {
+        proc: Proc::host()?,
+        notebook: surveys.notebook()?,
+        method: Arc::clone(method),
+    };
+    let priority = method.priority;
+    let carry_out = move |order: Arc<Order>, asker: &Asker| {
+        let before = own_work();
+        let outcome = thread.carry_out(&order, asker)?;
+        let work = own_work().saturating_sub(before);
+        Ok(Done { work, outcome })
+    };
+    Courier::start(
+        "survey-reader",
+        &method.barred,
+        move || priority.take(),
+        carry_out,
+    )
+    .context("start the thread that reads what processes share")
 }
 
 struct Thread {
     proc: Proc,
     notebook: Notebook,
     method: Arc<Method>,
-    asker: Asker,
 }
 
 impl Thread {
-    fn carry_out(&self, order: &Order) -> Result<Result<()>, Lost> {
+    fn carry_out(&self, order: &Order, asker: &Asker) -> Result<Result<()>, Lost> {
         for (place, &(index, sharer)) in order.sharers.iter().enumerate() {
             order
                 .begun
                 .store(place.saturating_add(1), Ordering::Release);
             let read = || self.proc.rollup(sharer.tid);
             // One that cannot be read, or has just ended, or must not be asked, counts in full.
-            let asked = self
-                .asker
-                .ask_of(&self.proc, sharer.tid, Some(order.payer), read)?;
+            let asked = asker.ask_of(&self.proc, sharer.tid, Some(order.payer), read)?;
             let Some(Ok(Some(rollup))) = asked else {
                 continue;
             };
