@@ -14,8 +14,8 @@ UNITDIR    ?= /lib/systemd/system
 RELEASE    := target/release
 STAGE      := xtask/stage
 GUEST_JOBS ?= 2
-# Of the stories that are not about the kernel each guest tells a third; TOLD= has each tell all,
-# TOLD=--whole at full length.
+# Of the stories that are not about the kernel each guest tells a part, newest the largest: the other two
+# run one after the other beside it. TOLD= has each tell all, TOLD=--whole at full length.
 TOLD       ?= --share {share}
 
 .PHONY: build demo test units lint stories guests runtimes bench install uninstall clean
@@ -50,7 +50,7 @@ stories: build
 # Debian's own kernels 6.1, 6.12 and 7.x in QEMU; one guest a processor, the slowest first.
 guests: build
 	xtask/provide guests
-	$(MEANWHILE) $(RELEASE)/xtask vm run --suite newest,bookworm,trixie --jobs $(GUEST_JOBS) --mem 1024 --timeout 1200 \
+	$(MEANWHILE) $(RELEASE)/xtask vm run --suite newest,bookworm,trixie --shares 7,5,4 --jobs $(GUEST_JOBS) --mem 1024 --timeout 1200 \
 		--bpffs --tracefs --module null_blk --module zram \
 		--file $(RELEASE)/stories:/opt/stories --file $(RELEASE)/hog:/opt/hog \
 		--file $(RELEASE)/spender:/opt/spender --file $(RELEASE)/grower:/opt/grower \

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Runs stories one after the other and says how each ended.
 
+use std::ops::Range;
 use std::str::FromStr;
 use std::time::Instant;
 
@@ -36,22 +37,32 @@ pub struct Story {
 }
 
 /// One guest's part of the stories that several guests tell together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Share {
-    /// Which of them, from 0.
-    pub own: usize,
-    /// How many there are.
-    pub of: usize,
+    /// Which of every `of` stories, from 0.
+    own: Range<usize>,
+    of: usize,
+}
+
+impl Share {
+    fn has(&self, index: usize) -> bool {
+        self.own.contains(&(index % self.of))
+    }
 }
 
 impl FromStr for Share {
     type Err = anyhow::Error;
 
-    /// `1/3`: the second of three.
+    /// `1..3/8`: the second and third of every eight.
     fn from_str(text: &str) -> Result<Self> {
-        let (own, of) = text.split_once('/').context("a share is like 1/3")?;
-        let (own, of) = (own.parse()?, of.parse()?);
-        ensure!(own < of, "there are {of} shares, the first is 0");
+        let parts = text.split_once('/');
+        let parts = parts.and_then(|(own, of)| Some((own.split_once("..")?, of)));
+        let ((from, to), of) = parts.context("a share is like 1..3/8")?;
+        let (own, of) = (from.parse()?..to.parse()?, of.parse()?);
+        ensure!(
+            own.start < own.end && own.end <= of,
+            "a share is like 1..3/8, the second and third of every eight"
+        );
         Ok(Self { own, of })
     }
 }
@@ -69,7 +80,7 @@ pub fn run(
     binaries: &Binaries,
     is_guest: bool,
     filter: &[String],
-    share: Option<Share>,
+    share: Option<&Share>,
     everywhere: &[&str],
 ) -> bool {
     let mut failed = Vec::new();
@@ -94,7 +105,7 @@ pub fn run(
         }
         if !everywhere.iter().any(|part| story.name.starts_with(part)) {
             shared += 1;
-            if share.is_some_and(|it| (shared - 1) % it.of != it.own) {
+            if share.is_some_and(|it| !it.has(shared - 1)) {
                 others += 1;
                 continue;
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `stories [--guest] [--whole] [--unit] [--share I/N] [NAME…]`: tells the stories whose names contain one of
+//! `stories [--guest] [--whole] [--unit] [--share FROM..TO/OF] [NAME…]`: tells the stories whose names contain one of
 //! these, or all, on the running kernel. Needs root; acts on uids 60000–60999 and on programs it started.
 
 use std::fs::File;
@@ -21,8 +21,8 @@ struct Arguments {
     /// Every bursard has only the capabilities that dist/bursard.service leaves it
     #[arg(long)]
     unit: bool,
-    /// One of several that tell the stories together: I/N, the first is 0; what matters on every
-    /// kernel each tells
+    /// One of several that tell the stories together: 1..3/8 is the second and third of every
+    /// eight; what matters on every kernel each tells
     #[arg(long)]
     share: Option<Share>,
     /// Parts of names
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         &binaries,
         arguments.guest,
         &arguments.names,
-        arguments.share,
+        arguments.share.as_ref(),
         stories::EVERYWHERE,
     );
     if is_well {

@@ -10,7 +10,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::fs::{XattrFlags, setxattr};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
@@ -140,6 +140,16 @@ impl<'a> Workshop<'a> {
         ensure!(status.success(), "{program:?} {way}: {status}");
         Ok(())
     }
+
+    /// The same for each way and its socket, at once: most of it is waiting.
+    fn run_side_by_side(&self, program: &Path, ways: &[(&str, &str)]) -> Result<()> {
+        std::thread::scope(|scope| {
+            let start = |&(way, socket)| scope.spawn(move || self.run(program, way, socket));
+            let running: Vec<_> = ways.iter().map(start).collect();
+            let mut ends = running.into_iter().map(|it| it.join());
+            ends.try_for_each(|it| it.unwrap_or_else(|_| bail!("a thread has panicked")))
+        })
+    }
 }
 
 fn cancelled(binaries: &Binaries) -> Result<()> {
@@ -150,10 +160,13 @@ fn cancelled(binaries: &Binaries) -> Result<()> {
         &[&binaries.path("libbursar.so")],
     )?;
     let silence = workshop.silence()?;
-    workshop.run(&program, "malloc", &silence)?;
-    workshop.run(&program, "reserve", &silence)?;
     // Waits half a minute for an answer; connecting is a cancellation point as well.
-    workshop.run(&program, "account", NOBODY)
+    let ways = [
+        ("malloc", &*silence),
+        ("reserve", &silence),
+        ("account", NOBODY),
+    ];
+    workshop.run_side_by_side(&program, &ways)
 }
 
 fn forks(binaries: &Binaries) -> Result<()> {
@@ -171,10 +184,8 @@ fn forks(binaries: &Binaries) -> Result<()> {
     )?;
     workshop.run(&program, "handlers", NOBODY)?;
     let silence = workshop.silence()?;
-    for way in ["meanwhile", "malloc", "reserve"] {
-        workshop.run(&program, way, &silence)?;
-    }
-    Ok(())
+    let ways = ["meanwhile", "malloc", "reserve"].map(|way| (way, &*silence));
+    workshop.run_side_by_side(&program, &ways)
 }
 
 fn other_allocator(binaries: &Binaries) -> Result<()> {

@@ -15,6 +15,7 @@ use bursar_protocol::{Ask, PARTS_OF_A_PAGE, Physpages};
 use super::check::check;
 use super::physpages::counted;
 use crate::hog::Hog;
+use crate::length::whole;
 use crate::proc::{calls_asleep, descriptors, pids_of};
 use crate::runner::{Place, Story};
 use crate::signal::send;
@@ -259,6 +260,8 @@ fn reaps(binaries: &Binaries) -> Result<()> {
         ensure!(second < usual + Duration::from_secs(1), "{told:?}");
         kept.push(victim);
     }
+    // Those that nobody asks at all are told of half a minute after.
+    let awaited = usize::try_from(whole(5).or(2))?;
     let patience = Duration::from_secs(40);
     let reported = within(patience, "the reports of her victims", || {
         let reaped = world.daemon.events_of(EventKind::Reaped)?;
@@ -268,7 +271,7 @@ fn reaps(binaries: &Binaries) -> Result<()> {
                 .find(|it| it.pid.is_some_and(|it| it.get() == pid))
                 .cloned()
         };
-        let found = kept.iter().map(|&pid| of(pid));
+        let found = kept.iter().take(awaited).map(|&pid| of(pid));
         Ok(found.collect::<Option<Vec<Event>>>())
     })?;
     for event in &reported {

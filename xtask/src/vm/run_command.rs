@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::Args;
 
 use super::argument::{env_argument, file_argument, out_argument};
@@ -42,8 +42,11 @@ pub(super) struct RunArgs {
     /// Pass although the kernel complained
     #[arg(long)]
     allow_kernel_warnings: bool,
+    /// How much each suite's guest is to do of what need be done once, in their order; alike otherwise
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    shares: Vec<u32>,
     /// The command, run as root in /root; {share} in it is replaced by what each guest is to do of what need
-    /// be done once: of three guests 0/3, 1/3 and 2/3
+    /// be done once: of three guests 0..1/3, 1..2/3 and 2..3/3, with --shares 2,1,1 0..2/4, 2..3/4 and 3..4/4
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<String>,
 }
@@ -115,12 +118,12 @@ impl GuestArgs {
 pub(super) fn run(cache: &Cache, args: &RunArgs) -> Result<ExitCode> {
     let mut guests = Vec::new();
     let suites = args.suite.as_slice();
-    for (index, &suite) in suites.iter().enumerate() {
-        let share = format!("{index}/{}", suites.len());
+    let shares = shares(suites.len(), &args.shares)?;
+    for (&suite, share) in suites.iter().zip(&shares) {
         let command: Vec<String> = args
             .command
             .iter()
-            .map(|word| word.replace("{share}", &share))
+            .map(|word| word.replace("{share}", share))
             .collect();
         let kernel = fetch(cache, suite, &Fetch::default())?;
         let mut guest = args
@@ -155,6 +158,28 @@ pub(super) fn run(cache: &Cache, args: &RunArgs) -> Result<ExitCode> {
         }
     }
     Ok(ExitCode::from(status))
+}
+
+/// Each guest's part of everything, as a half-open range of so many.
+fn shares(guests: usize, sizes: &[u32]) -> Result<Vec<String>> {
+    let sizes = if sizes.is_empty() {
+        vec![1; guests]
+    } else {
+        sizes.to_vec()
+    };
+    ensure!(
+        sizes.len() == guests,
+        "--shares has {} numbers for {guests} suites; write one for each",
+        sizes.len()
+    );
+    let total: u32 = sizes.iter().sum();
+    let mut from = 0;
+    let share = |size| {
+        let part = format!("{from}..{}/{total}", from + size);
+        from += size;
+        part
+    };
+    Ok(sizes.into_iter().map(share).collect())
 }
 
 impl Guest {
