@@ -21,8 +21,8 @@ const UNTOUCHABLE: i16 = -1000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Chosen {
     pub(crate) pid: Pid,
-    /// When it began, CLOCK_BOOTTIME.
-    pub(crate) started: Nanos,
+    /// When it began, CLOCK_BOOTTIME; `None` where nobody could look, and then it has a number.
+    pub(crate) started: Option<Nanos>,
     /// In pidfs. Where there is none its /proc/PID/stat has to be read, which waits for who is in the middle of an
     /// execve and lets it last (exec_update_lock).
     pub(crate) number: Option<NonZeroU64>,
@@ -58,8 +58,20 @@ impl Chosen {
                 held => return held,
             }
         }
-        let start = StartTime::new(self.started.get() / TICK_NS);
+        let Some(started) = self.started else {
+            return Ok(None);
+        };
+        let start = StartTime::new(started.get() / TICK_NS);
         Pidfd::open_verified(proc, self.pid, start)
+    }
+
+    /// Whether it is surely the same: pids come again, and of another process is said rather too much than nothing.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        let alike = match (self.number, other.number) {
+            (Some(own), Some(its)) => own == its,
+            _ => self.started.is_some() && self.started == other.started,
+        };
+        alike && self.pid == other.pid
     }
 }
 

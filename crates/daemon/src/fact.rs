@@ -7,7 +7,7 @@ use bursar_model::{
     AccountId, Bytes, Measure, Nanos, PageSize, Pid, Request, RowRefusal, Trigger, Uid,
 };
 
-use crate::executioner::Execution;
+use crate::executioner::{Chosen, Execution};
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,8 +84,8 @@ pub(crate) struct Victim {
     pub(crate) uid: Uid,
     /// Bytes that its user chose.
     pub(crate) comm: Vec<u8>,
-    /// When it began, CLOCK_BOOTTIME.
-    pub(crate) started: Nanos,
+    /// When it began, CLOCK_BOOTTIME, where somebody could look.
+    pub(crate) started: Option<Nanos>,
     /// Its number in pidfs, where there are such.
     pub(crate) number: Option<NonZeroU64>,
     pub(crate) held: Bytes,
@@ -94,6 +94,17 @@ pub(crate) struct Victim {
     pub(crate) candidates_met: u32,
     /// Largest first: process, comm, bytes.
     pub(crate) candidates: Vec<(Pid, Vec<u8>, Bytes)>,
+}
+
+impl Victim {
+    /// Which process it is.
+    pub(crate) const fn process(&self) -> Chosen {
+        Chosen {
+            pid: self.pid,
+            started: self.started,
+            number: self.number,
+        }
+    }
 }
 
 impl Fact {
@@ -147,7 +158,7 @@ impl Fact {
             pid: entry.pid,
             uid: entry.uid,
             comm: entry.comm,
-            started: entry.started,
+            started: Some(entry.started),
             number: entry.number,
             held: entry.victim.to_bytes(page),
             latency: entry.latency,

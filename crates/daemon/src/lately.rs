@@ -3,20 +3,18 @@
 
 use std::collections::VecDeque;
 
-use bursar_model::{Nanos, Pid};
+use crate::executioner::Chosen;
 
 /// More than are told of while one of them is still there; the oldest are forgotten.
 const KEPT: usize = 1024;
 
-/// A process is its pid and when it began: pids come again.
 #[derive(Debug, Default)]
-pub(crate) struct Lately(VecDeque<(Pid, Nanos)>);
+pub(crate) struct Lately(VecDeque<Chosen>);
 
 impl Lately {
     /// Whether it is new; it is not, from now on.
-    pub(crate) fn is_new(&mut self, pid: Pid, started: Nanos) -> bool {
-        let process = (pid, started);
-        if self.0.contains(&process) {
+    pub(crate) fn is_new(&mut self, process: Chosen) -> bool {
+        if self.0.iter().any(|it| it.is(&process)) {
             return false;
         }
         if self.0.len() == KEPT {
@@ -29,24 +27,51 @@ impl Lately {
 
 #[cfg(test)]
 mod tests {
+    use std::num::NonZeroU64;
+
+    use bursar_model::{Nanos, Pid};
+
     use super::*;
+
+    fn process(started: u64, number: u64) -> Chosen {
+        Chosen {
+            pid: Pid::new(7),
+            started: (started > 0).then_some(Nanos::new(started)),
+            number: NonZeroU64::new(number),
+        }
+    }
 
     #[test]
     fn a_process_is_new_once_and_its_pid_with_another_beginning_again() {
-        let pid = Pid::new(7);
         let mut lately = Lately::default();
-        assert!(lately.is_new(pid, Nanos::new(1)));
-        assert!(!lately.is_new(pid, Nanos::new(1)));
-        assert!(lately.is_new(pid, Nanos::new(2)));
+        assert!(lately.is_new(process(1, 0)));
+        assert!(!lately.is_new(process(1, 0)));
+        assert!(lately.is_new(process(2, 0)));
+    }
+
+    #[test]
+    fn a_number_in_pidfs_says_more_than_a_beginning() {
+        let mut lately = Lately::default();
+        assert!(lately.is_new(process(1, 5)));
+        assert!(!lately.is_new(process(0, 5)));
+        assert!(lately.is_new(process(1, 6)));
+    }
+
+    #[test]
+    fn whoever_may_be_another_is_new() {
+        let mut lately = Lately::default();
+        assert!(lately.is_new(process(0, 0)));
+        assert!(lately.is_new(process(0, 0)));
+        assert!(lately.is_new(process(1, 0)));
     }
 
     #[test]
     fn it_stays_small() {
         let mut lately = Lately::default();
-        for started in 0..3 * KEPT as u64 {
-            assert!(lately.is_new(Pid::new(7), Nanos::new(started)));
+        for started in 1..3 * KEPT as u64 {
+            assert!(lately.is_new(process(started, 0)));
         }
         assert_eq!(lately.0.len(), KEPT);
-        assert!(!lately.is_new(Pid::new(7), Nanos::new(3 * KEPT as u64 - 1)));
+        assert!(!lately.is_new(process(3 * KEPT as u64 - 1, 0)));
     }
 }

@@ -62,7 +62,7 @@ struct Condemned {
 /// What was found of a process that is to be killed.
 enum Hold {
     /// It, and its number in pidfs or when it began.
-    Held(Pidfd, Option<NonZeroU64>, StartTime),
+    Held(Pidfd, Option<NonZeroU64>, Option<StartTime>),
     /// It has ended, or is another one than before.
     Gone,
     /// It has no number and does not say since when it is there: nobody could be sure of killing the right one.
@@ -260,7 +260,7 @@ impl Scan {
             pid: Pid::new(0),
             uid: level.account.uid().unwrap_or(Uid::new(0)),
             comm: Vec::new(),
-            started: Nanos::new(0),
+            started: None,
             number: None,
             held: Bytes::ZERO,
             latency: Nanos::new(clock::monotonic().get().saturating_sub(level.at.get())),
@@ -300,7 +300,7 @@ impl Scan {
                     victim.pid = pid;
                     victim.uid = fresh.uid;
                     victim.comm = fresh.comm;
-                    victim.started = Nanos::new(start.get().saturating_mul(TICK_NS));
+                    victim.started = start.map(|it| Nanos::new(it.get().saturating_mul(TICK_NS)));
                     victim.number = number;
                     victim.held = fresh.held;
                     let account = self.accounts.get_mut(&id)?;
@@ -323,9 +323,9 @@ impl Scan {
         };
         let number = pidfd.number().ok().flatten();
         match self.envoy.ask(pid, Proc::stat) {
-            Some(Ok(Some(stat))) => Hold::Held(pidfd, number, stat.start),
+            Some(Ok(Some(stat))) => Hold::Held(pidfd, number, Some(stat.start)),
             Some(_) => Hold::Gone,
-            None if number.is_some() => Hold::Held(pidfd, number, StartTime::new(0)),
+            None if number.is_some() => Hold::Held(pidfd, number, None),
             None => Hold::Silent,
         }
     }

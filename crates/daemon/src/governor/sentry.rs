@@ -114,7 +114,7 @@ fn see_to(
     let (pid, uid) = (entry.pid, entry.uid);
     let chosen = Chosen {
         pid,
-        started: entry.started,
+        started: Some(entry.started),
         number: entry.number,
     };
     let private = entry.victim_private.to_bytes(machine::page_size());

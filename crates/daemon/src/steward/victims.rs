@@ -7,7 +7,7 @@ use bursar_model::{KillManner, Nanos, Pid, Trigger, Uid};
 use super::Steward;
 use crate::courtesy::GRACE;
 use crate::entering::Entered;
-use crate::executioner::{Chosen, Execution, execute, execute_chosen};
+use crate::executioner::{Execution, execute, execute_chosen};
 use crate::fact::{Level, Victim};
 use crate::oom::{self, OomWatch};
 use crate::reaper::Dying;
@@ -16,7 +16,7 @@ impl Steward {
     /// Where the kernel half reaches its victim only at the victim's own next event, that event and
     /// bursard, who was asked meanwhile, may both have sent the signal: who tells first is believed.
     pub(super) fn killed(&mut self, victim: &Victim, trigger: Trigger, reason: Option<String>) {
-        if !self.killed.is_new(victim.pid, victim.started) {
+        if !self.killed.is_new(victim.process()) {
             tracing::debug!(pid = %victim.pid, ?trigger, "killed twice; told once");
             return;
         }
@@ -30,7 +30,7 @@ impl Steward {
     /// Somebody chose and left the signal to us.
     pub(super) fn carry_out(&mut self, victim: Victim) {
         if self.mandate.dry_run {
-            if self.mentioned.is_new(victim.pid, victim.started) {
+            if self.mentioned.is_new(victim.process()) {
                 let event = self.recorder.would_kill(&victim, &mut self.roster);
                 self.fresh.push(event);
             }
@@ -39,12 +39,7 @@ impl Steward {
         if !self.mandate.notifier {
             return;
         }
-        let chosen = Chosen {
-            pid: victim.pid,
-            started: victim.started,
-            number: victim.number,
-        };
-        let (execution, pidfd) = execute_chosen(&self.proc, chosen);
+        let (execution, pidfd) = execute_chosen(&self.proc, victim.process());
         self.follow_up(victim, execution, pidfd, None);
     }
 
@@ -202,8 +197,8 @@ impl Steward {
                 pid,
                 uid: asked.uid,
                 comm: asked.comm,
-                started: Nanos::new(0),
-                number: None,
+                started: None,
+                number: asked.pidfd.number().ok().flatten(),
                 held: asked.held,
                 latency: Nanos::new(0),
                 candidates_met: 1,
