@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bursar_host::{Ask, Memory, Proc, UserNamespaces, order_of_memory};
+use bursar_host::{Answer, Ask, Memory, Proc, UserNamespaces, order_of_memory};
 use bursar_model::{AccountId, Bytes, Pid};
 use bursar_policy::{Agreement, Span, agreement};
 use bursar_reap::{Barred, Envoy};
@@ -278,6 +278,7 @@ impl Audit {
             None => {
                 let answer =
                     (self.namespaces).answer(&self.proc, holder, status.uid, &mut self.envoy);
+                let answer = answer.unwrap_or(Answer::himself(status.uid));
                 self.payers.of(self.payers.payer(answer))?.0
             }
         };

@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use bursar_host::{Adjusted, Ask, Proc, StartTime, UserNamespaces};
+use bursar_host::{Adjusted, Answer, Ask, Proc, StartTime, UserNamespaces};
 use bursar_model::{Pid, Uid};
 
 use crate::scope::Payers;
@@ -44,24 +44,24 @@ impl Defence {
         // By who pays, as the kernel half does that says who is not covered.
         let mut namespaces = UserNamespaces::new(proc).ok();
         let is_limited = |pid, uid, ask: &mut _| {
-            let payer = namespaces.as_mut().map_or(uid, |it| {
-                let answer = it.answer(proc, pid, uid, ask);
-                payers.payer(answer)
-            });
-            payers.is_limited(payer)
+            let answer = match &mut namespaces {
+                Some(it) => it.answer(proc, pid, uid, ask).ok()?,
+                None => Answer::himself(uid),
+            };
+            Some(payers.is_limited(payers.payer(answer)))
         };
         self.visit(proc, is_limited, ask)
     }
 
     /// Nobody has a limit any more.
     pub(crate) fn stand_down(&mut self, proc: &Proc, ask: &mut impl Ask) {
-        self.visit(proc, |_, _, _| false, ask);
+        self.visit(proc, |_, _, _| Some(false), ask);
     }
 
     fn visit<A: Ask>(
         &mut self,
         proc: &Proc,
-        mut is_limited: impl FnMut(Pid, Uid, &mut A) -> bool,
+        mut is_limited: impl FnMut(Pid, Uid, &mut A) -> Option<bool>,
         ask: &mut A,
     ) -> u32 {
         let mut helpless = 0;
@@ -89,9 +89,10 @@ impl Defence {
                 continue;
             };
             let wanted = match is_limited(pid, status.uid, ask) {
-                true if now < self.raised && now > UNTOUCHABLE => self.raised,
+                Some(true) if now < self.raised && now > UNTOUCHABLE => self.raised,
                 // Ours, or inherited from one of ours: nobody else uses this value.
-                false if now == self.raised => known.map_or(0, |it| it.score),
+                Some(false) if now == self.raised => known.map_or(0, |it| it.score),
+                // Also who cannot be asked who pays for it: it keeps what it has.
                 _ => {
                     seen.extend(known.map(|it| (pid, it)));
                     continue;

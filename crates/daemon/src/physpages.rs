@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bursar_census::{Census, Count, Pace};
-use bursar_host::{Proc, UserNamespaces};
+use bursar_host::{Answer, Proc, UserNamespaces};
 use bursar_reap::{Barred, Envoy};
 
 use crate::entering::Entered;
@@ -176,6 +176,7 @@ fn count(census: &mut Option<Census>, order: &Order, envoy: &mut Envoy) -> Resul
         let entered = order.entered.account_of(process.pid, &order.payers);
         entered.or_else(|| {
             let answer = namespaces.answer(&proc, process.pid, process.uid, envoy);
+            let answer = answer.unwrap_or(Answer::himself(process.uid));
             order.payers.billed(order.payers.payer(answer))
         })
     })?;

@@ -19,6 +19,7 @@ pub(crate) fn present(proc: &Proc, ask: &mut impl Ask) -> Result<BTreeSet<Uid>, 
             continue;
         };
         let answer = namespaces.answer(proc, pid, status.uid, ask);
+        let answer = answer.unwrap_or(Answer::himself(status.uid));
         if !answer.is_shifted {
             users.insert(answer.uid);
         }

@@ -71,5 +71,5 @@ pub use rustix::process::Signal;
 pub use sched::Changed;
 pub use terminals::{MAX_TERMINALS, Terminals, Told};
 pub use timer::Timer;
-pub use user_namespaces::{Answer, UserNamespaces};
+pub use user_namespaces::{Answer, Silent, UserNamespaces};
 pub use users::{Members, Users};

@@ -31,6 +31,20 @@ pub struct Answer {
     pub is_shifted: bool,
 }
 
+impl Answer {
+    /// Nobody else answers for him.
+    pub const fn himself(uid: Uid) -> Self {
+        Self {
+            uid,
+            is_shifted: false,
+        }
+    }
+}
+
+/// It was asked where it is, before 6.11, and has not said so in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Silent;
+
 /// What a namespace says about those in it.
 #[derive(Debug, Clone, Copy, Default)]
 struct Around {
@@ -67,34 +81,46 @@ impl UserNamespaces {
 
     /// Who answers for `pid`, or a thread, whose uid outside is `uid`. Who is gone, or of whom the kernel does not
     /// say where he is, answers for himself. From 6.11 on nobody has to be asked.
-    pub fn answer(&mut self, proc: &Proc, pid: Pid, uid: Uid, ask: &mut impl Ask) -> Answer {
-        let around = self.around(pid, ask);
+    ///
+    /// # Errors
+    /// [`Silent`].
+    pub fn answer(
+        &mut self,
+        proc: &Proc,
+        pid: Pid,
+        uid: Uid,
+        ask: &mut impl Ask,
+    ) -> Result<Answer, Silent> {
+        let around = self.around(pid, ask)?;
         let uid = around.owner.unwrap_or(uid);
         let is_shifted = around
             .home
             .is_some_and(|home| self.is_shifted(proc, home, pid, uid, ask));
-        Answer { uid, is_shifted }
+        Ok(Answer { uid, is_shifted })
     }
 
     /// Who owns the first user namespace around `pid` that is not root's. `None`: there is none below
     /// ours, or he is gone, or the kernel does not say.
-    pub fn owner_of(&mut self, pid: Pid, ask: &mut impl Ask) -> Option<Uid> {
-        self.around(pid, ask).owner
+    ///
+    /// # Errors
+    /// [`Silent`].
+    pub fn owner_of(&mut self, pid: Pid, ask: &mut impl Ask) -> Result<Option<Uid>, Silent> {
+        Ok(self.around(pid, ask)?.owner)
     }
 
-    fn around(&mut self, pid: Pid, ask: &mut impl Ask) -> Around {
-        let namespace = namespace_of(pid, ask);
+    fn around(&mut self, pid: Pid, ask: &mut impl Ask) -> Result<Around, Silent> {
+        let namespace = namespace_of(pid, ask)?;
         let inode = namespace.as_ref().and_then(|it| fstat(it).ok());
         let inode = inode.map(|it| it.st_ino).filter(|&it| it != self.own);
         let (Some(namespace), Some(inode)) = (namespace, inode) else {
-            return Around::default();
+            return Ok(Around::default());
         };
         if let Some(known) = self.known.get(&inode) {
-            return *known;
+            return Ok(*known);
         }
         let around = self.look_outwards(namespace).unwrap_or_default();
         self.known.insert(inode, around);
-        around
+        Ok(around)
     }
 
     fn look_outwards(&self, mut namespace: OwnedFd) -> Option<Around> {
@@ -138,7 +164,8 @@ impl UserNamespaces {
 }
 
 fn inode_of(pid: Pid, ask: &mut impl Ask) -> Option<u64> {
-    Some(fstat(namespace_of(pid, ask)?).ok()?.st_ino)
+    let namespace = namespace_of(pid, ask).ok()??;
+    Some(fstat(namespace).ok()?.st_ino)
 }
 
 /// The map of the namespace `inode`, if `pid` is in that.
@@ -148,10 +175,22 @@ fn map_of(proc: &Proc, pid: Pid, inode: u64, ask: &mut impl Ask) -> Option<UidMa
     is_there().then_some(map)
 }
 
-fn namespace_of(pid: Pid, ask: &mut impl Ask) -> Option<OwnedFd> {
-    match by_pidfd(pid) {
-        Err(Errno::NOTTY | Errno::INVAL | Errno::OPNOTSUPP) => ask.ask(pid, by_link)?.ok(),
-        found => found.ok(),
+/// `None`: it is gone.
+fn namespace_of(pid: Pid, ask: &mut impl Ask) -> Result<Option<OwnedFd>, Silent> {
+    or_by_link(by_pidfd(pid), pid, ask)
+}
+
+fn or_by_link(
+    found: Result<OwnedFd, Errno>,
+    pid: Pid,
+    ask: &mut impl Ask,
+) -> Result<Option<OwnedFd>, Silent> {
+    match found {
+        Err(Errno::NOTTY | Errno::INVAL | Errno::OPNOTSUPP) => {
+            let found = ask.ask(pid, by_link).ok_or(Silent)?;
+            Ok(found.ok())
+        }
+        found => Ok(found.ok()),
     }
 }
 
@@ -243,14 +282,38 @@ mod tests {
             UserNamespaces::new(proc)
                 .unwrap()
                 .answer(proc, pid, SOMEBODY, &mut Patient(proc))
+                .unwrap()
         }
     }
 
-    fn himself() -> Answer {
-        Answer {
-            uid: SOMEBODY,
-            is_shifted: false,
+    /// Nobody answers him.
+    struct Unheard;
+
+    impl Ask for Unheard {
+        fn ask_each<T, Q>(&mut self, _: Vec<Pid>, _: Q) -> Vec<(Pid, T)>
+        where
+            T: Send + 'static,
+            Q: Fn(&Proc, Pid) -> T + Send + Sync + 'static,
+        {
+            Vec::new()
         }
+    }
+
+    #[test]
+    fn who_does_not_say_where_he_is_is_not_taken_for_one_who_is_gone() {
+        let own = Pid::new(std::process::id());
+        let before_6_11 = || Err(Errno::NOTTY);
+        let silent = or_by_link(before_6_11(), own, &mut Unheard);
+        assert_eq!(silent.map(|_| ()), Err(Silent));
+        let proc = Proc::host().unwrap();
+        let of = |pid| or_by_link(before_6_11(), pid, &mut Patient(&proc)).unwrap();
+        assert!(of(own).is_some());
+        assert!(of(Pid::new(1 << 30)).is_none());
+        assert!(
+            or_by_link(Err(Errno::SRCH), own, &mut Unheard)
+                .unwrap()
+                .is_none()
+        );
     }
 
     #[test]
@@ -260,9 +323,9 @@ mod tests {
         for pid in [std::process::id(), 1 << 30] {
             let pid = Pid::new(pid);
             let mut ask = Patient(&proc);
-            assert_eq!(namespaces.owner_of(pid, &mut ask), None);
+            assert_eq!(namespaces.owner_of(pid, &mut ask), Ok(None));
             let answer = namespaces.answer(&proc, pid, SOMEBODY, &mut ask);
-            assert_eq!(answer, himself());
+            assert_eq!(answer, Ok(Answer::himself(SOMEBODY)));
         }
         let of_our_own = proc.has_our_users(Pid::new(std::process::id()));
         assert_eq!(of_our_own.unwrap(), Some(true));

@@ -11,10 +11,13 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bursar_host::{Proc, UserNamespaces, refuse_passed};
+use bursar_host::{Proc, Silent, UserNamespaces, refuse_passed};
 use bursar_model::{Pid, Uid};
 use bursar_reap::Envoy;
 use rustix::net::sockopt::socket_peercred;
+
+/// As whom those count together who do not say where they are; no user has this number (setresuid(2)).
+const WHOEVER_IS_SILENT: Uid = Uid::new(u32::MAX);
 
 /// Who came: the kernel's word.
 #[derive(Debug)]
@@ -24,7 +27,7 @@ pub(super) struct Visitor {
     pub(super) uid: Uid,
     pub(super) pid: Pid,
     /// As whom he is counted: who answers for the user namespace that he is in, as in the ledger, for one
-    /// user may have 65,536 others in there; else himself.
+    /// user may have 65,536 others in there; else himself, or whoever is silent.
     pub(super) counts_as: Uid,
 }
 
@@ -93,10 +96,14 @@ impl Door {
         }
         // Numbers of namespaces come again, so nothing is remembered. Nor is it asked whether root has
         // shifted him, who would answer then: root is let in beyond all bounds.
-        let owner = UserNamespaces::new(&self.proc)
-            .ok()
-            .and_then(|mut namespaces| namespaces.owner_of(pid, &mut self.envoy));
-        owner.unwrap_or(uid)
+        let Ok(mut namespaces) = UserNamespaces::new(&self.proc) else {
+            return uid;
+        };
+        match namespaces.owner_of(pid, &mut self.envoy) {
+            Ok(owner) => owner.unwrap_or(uid),
+            // One who has 65,536 uids in a container of his would count as each of them.
+            Err(Silent) => WHOEVER_IS_SILENT,
+        }
     }
 
     /// Nobody is let in before that moment.
