@@ -93,6 +93,11 @@ impl Barred {
                 || !is_full(payer.map_or_else(|| party_of(proc, pid), Party::Known)))
     }
 
+    /// Whether a thread of ours waits at this very process.
+    pub(crate) fn has_one_at(&self, pid: Pid) -> bool {
+        self.lock().iter().any(|it| it.pid == pid)
+    }
+
     /// The thread at `post` was lost at this process.
     pub fn bar(&self, proc: &Proc, post: &Arc<Post>, pid: Pid) {
         let known = post.payer().map(Party::Known);

@@ -411,7 +411,9 @@ impl Lead {
                 }
                 let facts = case.seen.as_ref().map(|it| &it.facts);
                 let cannot_run = facts.is_some_and(|it| it.doing == Doing::Uninterruptible);
-                let patience = if cannot_run {
+                // One that nobody asks because of others of its user may well end by itself.
+                let keeps_us = case.is_barred && self.asker.barred.has_one_at(pidfd.pid());
+                let patience = if cannot_run || keeps_us {
                     SHORT_PATIENCE_NS
                 } else {
                     PATIENCE_NS

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use bursar_model::{Event, EventKind};
 use bursar_protocol::{Ask, PARTS_OF_A_PAGE, Physpages};
+use serde_json::Value;
 
 use super::check::check;
 use super::physpages::counted;
@@ -42,6 +43,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "bursar_kill_is_held_up_by_nobody_who_keeps_his_lock_in_an_execve",
         place: Place::Host,
         tell: beside_exec,
+    },
+    Story {
+        name: "bursar_kill_gives_up_on_a_victim_in_the_middle_of_an_execve",
+        place: Place::Host,
+        tell: of_exec,
     },
     Story {
         name: "bursard_starts_and_ends_beside_processes_that_answer_nobody",
@@ -364,6 +370,38 @@ fn beside_exec(binaries: &Binaries) -> Result<()> {
         "{took:?}: {said}"
     );
     other.expect_killed()?;
+    stage.leave(&[])
+}
+
+/// The victim itself is that one, and after it comes one that shares memory with others.
+fn of_exec(binaries: &Binaries) -> Result<()> {
+    let world = World::new(binaries, "lockown", "")?;
+    let mut stage = Stage::set(binaries, &world)?;
+    let parked = stage.park(&world, "hold=1M")?;
+    let mut other = world.there(&format!("uid={NEIGHBOUR} hold=40M say=there pause"))?;
+    let mut sharing = world.there(&format!(
+        "uid={NEIGHBOUR} shm=20M hold=20M fork=2 say=there pause"
+    ))?;
+    let began = Instant::now();
+    let pids = [parked, sharing.pid(), other.pid()].map(|it| it.to_string());
+    let output = world
+        .bursar(&["kill", &pids[0], &pids[1], &pids[2], "--json"])
+        .output()?;
+    let (took, said) = (began.elapsed(), String::from_utf8_lossy(&output.stdout));
+    ensure!(took < Duration::from_secs(15), "{took:?}: {said}");
+    let told: Vec<Value> = serde_json::from_str(&said)?;
+    let of = |pid: &String| {
+        let mut told = told.iter();
+        let line = told.find(|it| it["pid"].to_string() == *pid);
+        line.with_context(|| format!("{pid} is missing: {said}"))
+    };
+    ensure!(of(&pids[0])?["killed"] == false, "{said}");
+    let why = of(&pids[0])?["reason"].as_str().unwrap_or_default();
+    ensure!(why.contains("lock"), "it does not say why: {said}");
+    ensure!(of(&pids[1])?["stays_bytes"] == 20 << 20, "{said}");
+    ensure!(of(&pids[2])?["killed"] == true, "{said}");
+    other.expect_killed()?;
+    sharing.expect_killed()?;
     stage.leave(&[])
 }
 
