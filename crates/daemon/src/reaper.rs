@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -15,8 +15,6 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// How long the main thread waits for one process.
 const SHORT: Duration = Duration::from_millis(100);
-/// Reports not yet taken; a crew that is this far ahead of us waits.
-const UNREAD: usize = 4096;
 
 /// The crew and its news.
 #[derive(Debug)]
@@ -44,7 +42,7 @@ pub(crate) struct Dying {
 #[derive(Debug)]
 pub(crate) struct Hand {
     crew: Crew,
-    outbox: SyncSender<Report>,
+    outbox: Sender<Report>,
     bell: Arc<OwnedFd>,
 }
 
@@ -63,7 +61,9 @@ impl Reaper {
         }
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = Arc::new(eventfd(0, flags).context("make an eventfd")?);
-        let (outbox, reports) = sync_channel(UNREAD);
+        // Without a bound, for the main thread, which alone takes reports, hands over victims as well and would wait
+        // for itself. There are no more than victims, and the sentry, from whom those come, waits for the main thread.
+        let (outbox, reports) = channel();
         let (ringer, sender) = (Arc::clone(&bell), outbox.clone());
         let crew = Crew::start(move |news| {
             // We send the signals ourselves: the other news is none.
