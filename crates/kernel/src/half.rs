@@ -253,9 +253,9 @@ impl KernelHalf {
 
     fn run_configure(&self, settings: &Settings, in_charge: bool) -> Result<(), Error> {
         let mut args = configure_args {
-            guardian_tgid: std::process::id(),
             uid_min: settings.uid_min.get(),
             raised_adj: settings.raised_adj.map_or(0, u32::from),
+            pad: 0,
             in_charge: in_charge.into(),
             exempt: to_kernel(&settings.exempt),
             committed: to_kernel(&settings.committed),

@@ -23,6 +23,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: holds_without_bursard,
     },
     Story {
+        name: "who_gets_a_dead_bursards_number_has_a_limit",
+        place: Place::Anywhere,
+        tell: its_number,
+    },
+    Story {
         name: "limits_maxheld_and_failcnt_continue_after_a_restart",
         place: Place::Anywhere,
         tell: continues,
@@ -116,6 +121,17 @@ fn continues(binaries: &Binaries) -> Result<()> {
         kills.len()
     );
     Ok(())
+}
+
+/// bursard is never a victim, but pids come again.
+fn its_number(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "number", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let number = world.daemon.pid()?;
+    world.daemon.end(libc::SIGKILL)?;
+    let mut hog = world.hog(&format!("numbered={number} uid=60001 hold=200M pause"))?;
+    hog.expect_killed()
 }
 
 fn replaced(binaries: &Binaries) -> Result<()> {

@@ -12,7 +12,7 @@
  * adopted. struct account_history must keep its layout for ever, see there; so must struct membership,
  * and abi_version its place. */
 enum abi_constant {
-	ABI_VERSION = 5,
+	ABI_VERSION = 6,
 	MAX_CPUS = 512,		/* CPUs whose part of a counter is read exactly */
 	CANDIDATES = 8,		/* largest processes remembered with a kill, for `bursar why` */
 	COMM_LEN = 16,		/* TASK_COMM_LEN */
@@ -309,7 +309,7 @@ struct ledger_state {
 	__u32 account_high_water;
 	__u32 kills_wanted;	/* victims marked whose signal could not be sent */
 	__u32 timer_running;
-	__u32 guardian_tgid;	/* bursard; never a victim */
+	__u32 guardian_tgid;	/* bursard, never a victim: is_guardian(); when it is dead its number is another's */
 	__u32 entered;		/* somebody has entered an account: memberships are looked at */
 	__u32 uid_min;		/* `default` starts here */
 	__u32 raised_adj;	/* oom_score_adj of processes with a limit (S1 3.4); 0: left alone */
@@ -322,6 +322,7 @@ struct ledger_state {
 	__u64 unrecorded_told_ns; /* when the user half was asked to walk */
 	__u64 resummed_ns;	/* when the last re-sum began */
 	__u64 undefended_ns;	/* when it was told */
+	__u64 guardian_start_ns; /* when bursard began, CLOCK_BOOTTIME */
 	__u64 answering_mm;	/* of who is there to be asked for surveys; 0: nobody */
 	__u64 last_retry_ns;
 	struct uid_range exempt[EXEMPT_RANGES];
@@ -453,9 +454,9 @@ struct end_survey_args {
 };
 
 struct configure_args {
-	__u32 guardian_tgid;
 	__u32 uid_min;
 	__u32 raised_adj;
+	__u32 pad;
 	__u32 in_charge;	/* decide from now on; until then accounts may be paused */
 	struct uid_range exempt[EXEMPT_RANGES];
 	struct uid_range committed[EXEMPT_RANGES];

@@ -67,8 +67,7 @@ int BPF_PROG(bill_setuid, struct cred *new, const struct cred *old, int flags, i
 	struct task_struct *task = me();
 	__u32 uid = 0;
 
-	if (ret || !state || (__u32)task->tgid == state->guardian_tgid || !uid_of_cred(new, &uid) ||
-	    !uid)
+	if (ret || !state || is_guardian(state, task) || !uid_of_cred(new, &uid) || !uid)
 		return ret;
 	if (state->entered && membership_of(task))	/* whoever it becomes, its account pays */
 		return ret;
@@ -524,7 +523,7 @@ static __noinline __u32 slot_of_file(struct file *file, struct task_struct *task
 	__u32 uid = 0;
 
 	if (!file || !state || !task || (task->flags & PF_KTHREAD) ||
-	    (__u32)task->tgid == state->guardian_tgid || !uid_of_cred(file->f_cred, &uid))
+	    is_guardian(state, task) || !uid_of_cred(file->f_cred, &uid))
 		return NOBODY;
 	if (state->entered) {
 		if (payer_of_owner(state, task, &holder) != OWNER_FOUND)

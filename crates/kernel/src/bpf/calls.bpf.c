@@ -196,11 +196,13 @@ SEC("syscall")
 int configure(struct configure_args *args)
 {
 	struct ledger_state *state = ledger_state();
+	struct task_struct *me = bpf_get_current_task_btf();
 	int i;
 
 	if (!state)
 		return -22;
-	state->guardian_tgid = args->guardian_tgid;
+	state->guardian_tgid = me->tgid;
+	state->guardian_start_ns = me->group_leader->start_boottime;
 	state->uid_min = args->uid_min;
 	state->raised_adj = args->raised_adj;
 	for (i = 0; i < EXEMPT_RANGES; i++) {

@@ -92,11 +92,26 @@ static __always_inline bool payer_of_far_task(__u64 owner, struct payer *payer)
 	return true;
 }
 
+/* bursard, and not who has got its number since it died. */
+static __always_inline bool is_guardian(struct ledger_state *state, struct task_struct *task)
+{
+	return (__u32)task->tgid == state->guardian_tgid &&
+	       task->group_leader->start_boottime == state->guardian_start_ns;
+}
+
+/* The same of a task at a remembered address. */
+static __always_inline bool is_far_guardian(struct ledger_state *state, __u64 task)
+{
+	__u64 leader = (__u64)FAR_READ(task, struct task_struct, group_leader);
+
+	return (__u32)FAR_READ(task, struct task_struct, tgid) == state->guardian_tgid &&
+	       FAR_READ(leader, struct task_struct, start_boottime) == state->guardian_start_ns;
+}
+
 /* Whom nothing is ever refused, whatever account he is in: kernel threads, init, bursard. */
 static __always_inline bool is_beyond_refusal(struct ledger_state *state, struct task_struct *task)
 {
-	return (task->flags & PF_KTHREAD) || task->tgid == 1 ||
-	       (__u32)task->tgid == state->guardian_tgid;
+	return (task->flags & PF_KTHREAD) || task->tgid == 1 || is_guardian(state, task);
 }
 
 /* The number of an account entered, if there still is one: its processes pay for themselves when it is

@@ -113,7 +113,7 @@ static long weigh(__u32 index, struct walk **of)
 			walk->marked_ns = record->marked_ns;
 		return 0;
 	}
-	if (pid == 1 || pid == state->guardian_tgid ||
+	if (pid == 1 || is_far_guardian(state, owner) ||
 	    (FAR_READ(owner, struct task_struct, flags) & PF_KTHREAD) ||
 	    FAR_READ(signal, struct signal_struct, oom_score_adj) <= OOM_SCORE_ADJ_MIN)
 		return 0;

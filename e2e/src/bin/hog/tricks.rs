@@ -33,6 +33,7 @@
 //! | `userns-root` | moves into a user namespace where it is root, mapped |
 //! | `userns-for=UID:MAP` | becomes that user and moves into a user namespace of his; who he was before maps it: `FIRST-LOWER-COUNT,…` |
 //! | `pidns` | the rest is done by pid 1 of a pid namespace (after `userns-root`) |
+//! | `numbered=PID` | the rest is done by a child with this number, which nobody has; killed, it takes this one along |
 //! | `uids=A:B` | becomes A in truth and B in effect, who may become B for good |
 //! | `unseen-uids=A:B` | says `ready`, waits for a line, does that by system calls alone, without a page fault, and waits for ever |
 //! | `zombies=N:SIZE` | N children hold so much and end; nobody waits for them |
@@ -98,6 +99,17 @@ fn split<'a>(step: &str, value: &'a str) -> (&'a str, &'a str) {
 }
 
 /// Real and effective uid, the latter saved too. Groups are left alone.
+/// fork(2) of a child with this number: clone3(2) set_tid, 5.5.
+fn fork_numbered(number: libc::pid_t) -> i64 {
+    // SAFETY: a structure of numbers.
+    let mut how: libc::clone_args = unsafe { std::mem::zeroed() };
+    how.exit_signal = libc::SIGCHLD as u64;
+    how.set_tid = std::ptr::from_ref(&number) as u64;
+    how.set_tid_size = 1;
+    // SAFETY: both live until the call returns; this program has one thread.
+    unsafe { libc::syscall(libc::SYS_clone3, &raw mut how, size_of_val(&how)) }
+}
+
 fn take_uids(step: &str, value: &str) -> bool {
     let (real, effective) = split(step, value);
     let (real, effective) = (
@@ -664,6 +676,25 @@ pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]
             }
             // SAFETY: waits for our own child; no status is asked for.
             unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+            exit(0)
+        }
+        "numbered" => {
+            let number = number(step, value) as libc::pid_t;
+            let child = fork_numbered(number);
+            if child == 0 {
+                perform(rest);
+                exit(0);
+            }
+            let mut status = 0;
+            // SAFETY: waits for our own child, whose status goes into a live local.
+            let ended = unsafe { libc::waitpid(number, &raw mut status, 0) };
+            if i64::from(number) != child || ended != number {
+                last(step);
+            }
+            if libc::WIFSIGNALED(status) {
+                // SAFETY: a signal to ourselves.
+                unsafe { libc::raise(libc::WTERMSIG(status)) };
+            }
             exit(0)
         }
         "uids" => {
