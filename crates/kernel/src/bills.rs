@@ -4,17 +4,16 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read};
+use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 
-use bursar_model::{AccountId, PageSize, Resource, RowBounds};
+use bursar_model::{PageSize, Resource, RowBounds};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{Iter, MapCore, MapFlags};
+use libbpf_rs::{Iter, MapCore, MapFlags, ProgramHandle};
 
 use crate::abi::{self, Plain};
-use crate::books::{Books, History, Slot};
-use crate::gate::{TESTER, ask_as_tester};
+use crate::books::{Books, Slot};
 use crate::load::{set_knobs, share_pinned};
 use crate::mapped::Mapped;
 use crate::pins::Pins;
@@ -22,6 +21,7 @@ use crate::skeleton::bills;
 use crate::skeleton::bills::types::{
     bill, bill_facts, bill_row, bill_state, forget_bill_args, row, set_bill_args,
 };
+use crate::tester::{self, TESTER};
 use crate::{Error, Look, Options, call};
 
 /// A row as the kernel half has it, in the resource's unit.
@@ -84,9 +84,6 @@ const WALKS: [&str; 3] = ["meet_tasks", "meet_locks", "meet_files"];
 /// Of so many objects one may be a file that is locked.
 const OBJECTS_A_LOCKED_FILE: u32 = 8;
 const MAPS: [&str; 4] = ["bills", "charges", "locked_files", "bill_facts"];
-
-const NOT_CALLED: &str =
-    "LSM programs attach and are never called: is bpf in /sys/kernel/security/lsm?";
 
 /// The rows that the kernel half can refuse.
 const ROWS: [(Resource, bill_row); 9] = [
@@ -267,7 +264,7 @@ impl Bills {
             None | Some(Trial::Refused) => {}
             Some(Trial::Granted) => {
                 for enforcement in self.rows.values_mut() {
-                    *enforcement = Enforcement::None(NOT_CALLED.to_owned());
+                    *enforcement = Enforcement::None(tester::NOT_CALLED.to_owned());
                 }
                 self.detach_all_but(&BTreeSet::new());
             }
@@ -500,16 +497,16 @@ impl Bills {
             for (resource, index) in ROWS {
                 let bounds = rows.get(&resource).copied().unwrap_or_default();
                 let is_kept = !matches!(self.enforcement(resource), Enforcement::None(_));
-                let mut args = set_bill_args {
+                let is_counted = !bounds.is_unlimited() && is_kept;
+                let args = set_bill_args {
                     slot: slot.0,
                     row: index.0,
-                    counted: (!bounds.is_unlimited() && is_kept).into(),
+                    counted: is_counted.into(),
                     account_id: id_of(books, *slot),
                     barrier: to_kernel(resource, bounds.barrier(), page),
                     limit: to_kernel(resource, bounds.limit(), page),
                 };
-                let is_counted = args.counted != 0;
-                call::run(set.as_fd(), "set a row", abi::bytes_of_mut(&mut args))?;
+                set_row(&set, args)?;
                 if !is_counted {
                     self.forget(slot.0, index.0)?;
                 }
@@ -532,7 +529,7 @@ impl Bills {
         )
     }
 
-    /// An attach that succeeds proves nothing (gate.rs): a child that may hold no process makes one.
+    /// An attach that succeeds proves nothing (tester.rs): a child that may hold no process makes one.
     fn try_once(&mut self, books: &Books) {
         if matches!(self.trial, Some(Trial::Refused | Trial::Granted)) {
             return;
@@ -555,22 +552,25 @@ impl Bills {
     }
 
     fn fork_as_tester(&self, books: &Books) -> Result<bool, Error> {
-        let slot = books.open_account(AccountId::of(TESTER), false, false, History::default())?;
         let set = self.pins.program("set_bill")?;
-        let mut args = set_bill_args {
-            slot: slot.0,
-            row: bill_row::BILL_NUMPROC.0,
-            counted: 1,
-            account_id: TESTER.get(),
-            barrier: 0,
-            limit: 0,
-        };
-        let refused = call::run(set.as_fd(), "set a row", abi::bytes_of_mut(&mut args))
-            .and_then(|()| ask_as_tester(be_forking_tester));
-        self.forget(slot.0, bill_row::BILL_ROWS.0)?;
-        books.close_account(slot)?;
-        refused
+        tester::with_account(books, |slot| {
+            let none = set_bill_args {
+                slot: slot.0,
+                row: bill_row::BILL_NUMPROC.0,
+                counted: 1,
+                account_id: TESTER.get(),
+                barrier: 0,
+                limit: 0,
+            };
+            let refused = set_row(&set, none).and_then(|()| tester::is_refused(be_forking_tester));
+            self.forget(slot.0, bill_row::BILL_ROWS.0)?;
+            refused
+        })
     }
+}
+
+fn set_row(program: &ProgramHandle, mut args: set_bill_args) -> Result<(), Error> {
+    call::run(program.as_fd(), "set a row", abi::bytes_of_mut(&mut args))
 }
 
 /// The bill of the account in a slot, if it has one.
@@ -616,14 +616,10 @@ fn be_forking_tester() -> Result<bool, i32> {
     unsafe {
         match libc::fork() {
             0 => libc::_exit(0),
-            -1 => {
-                let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
-                if errno == libc::EAGAIN {
-                    Ok(true)
-                } else {
-                    Err(errno)
-                }
-            }
+            -1 => match *libc::__errno_location() {
+                libc::EAGAIN => Ok(true),
+                errno => Err(errno),
+            },
             child => {
                 let mut status = 0;
                 libc::waitpid(child, &mut status, 0);

@@ -8,11 +8,10 @@ use std::os::fd::AsFd;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::books::Books;
-use crate::gate::{as_tester, ask_as_tester};
 use crate::load::{set_knobs, share_pinned};
 use crate::pins::Pins;
 use crate::skeleton::blocks;
-use crate::{Error, Options};
+use crate::{Error, Options, tester};
 
 /// What decides comes last: the others tell it whose file it is.
 const LINKS: [&str; 3] = [
@@ -32,7 +31,7 @@ pub(crate) fn put_up(pins: &Pins, options: &Options, books: &Books) -> Option<St
             return Some(error.to_string());
         }
     }
-    match as_tester(books, || ask_as_tester(be_writing_tester)) {
+    match tester::is_refused_at_barrier(books, be_writing_tester) {
         Ok(true) => None,
         Ok(false) => {
             take_down(pins);

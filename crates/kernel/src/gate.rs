@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The gate: loaded beside the ledger, tried with a real child, kept if it refuses.
-//!
-//! An attach that succeeds proves nothing: where `bpf` is not among the active security modules LSM
-//! programs attach and are never called. So a child in a tiny account asks for memory.
+//! The gate: loaded beside the ledger, tried with a real child (tester.rs), kept if it refuses.
 
-use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 
-use bursar_model::{AccountId, GateMode, Pages, Uid};
+use bursar_model::GateMode;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
-use crate::blocks;
-use crate::books::{Books, History, PageBounds};
+use crate::books::Books;
 use crate::load::{set_knobs, share_pinned};
 use crate::pins::Pins;
 use crate::skeleton::gate;
-use crate::{Error, Options};
+use crate::{Error, Options, blocks, tester};
 
 /// What the gate of a kernel half does, found by trying.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,10 +34,7 @@ enum Flavour {
     BestEffort,
 }
 
-/// Whom the child of the self-test is made: nobody on any machine has this uid. Shared accounts begin at
-/// 2^31.
-pub(crate) const TESTER: Uid = Uid::new(2_147_483_632);
-/// What it asks for.
+/// What the tester asks for.
 const TEST_BYTES: usize = 64 << 20;
 
 impl Flavour {
@@ -56,9 +48,7 @@ impl Flavour {
     /// What is said where it does not work.
     const fn refuses_nothing(self) -> &'static str {
         match self {
-            Self::Strict => {
-                "LSM programs attach and are never called: is bpf in /sys/kernel/security/lsm?"
-            }
+            Self::Strict => tester::NOT_CALLED,
             Self::BestEffort => "fmod_ret programs attach and refuse nothing",
         }
     }
@@ -134,7 +124,7 @@ fn put_up_best(pins: &Pins, options: &Options, books: &Books) -> (GateMode, Vec<
                 continue;
             }
         }
-        match as_tester(books, || ask_as_tester(be_mapping_tester)) {
+        match tester::is_refused_at_barrier(books, be_mapping_tester) {
             Ok(true) => return (flavour.mode(), reasons),
             Ok(false) => {
                 flavour.unpin(pins);
@@ -226,97 +216,6 @@ fn load(flavour: Flavour, pins: &Pins, options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// Asks while the tester has an account with a barrier of one page.
-pub(crate) fn as_tester<T>(
-    books: &Books,
-    ask: impl FnOnce() -> Result<T, Error>,
-) -> Result<T, Error> {
-    let id = AccountId::of(TESTER);
-    let slot = books.open_account(id, false, false, History::default())?;
-    let bounds = PageBounds {
-        barrier: Some(Pages::new(1)),
-        ..PageBounds::default()
-    };
-    let seen = books.set_bounds(slot, bounds).and_then(|()| ask());
-    books.close_account(slot)?;
-    seen
-}
-
-/// Has a child of ours, who is the tester, ask for something; whether it was refused. The child makes
-/// system calls only; an error is its errno.
-pub(crate) fn ask_as_tester(ask: fn() -> Result<bool, i32>) -> Result<bool, Error> {
-    const WHAT: &str = "try the gate with a child";
-    let failed = |source| Error::Io { what: WHAT, source };
-    // SAFETY: the child makes system calls only, then ends without unwinding or exit handlers: nothing
-    // another thread may have been holding at the fork is touched.
-    let child = unsafe {
-        let child = libc::fork();
-        if child == 0 {
-            be_tester(ask);
-        }
-        child
-    };
-    if child < 0 {
-        return Err(failed(io::Error::last_os_error()));
-    }
-    let mut status = 0;
-    // SAFETY: waits for our own child; `status` is ours to write.
-    while unsafe { libc::waitpid(child, &mut status, 0) } < 0 {
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(failed(error));
-        }
-    }
-    if !libc::WIFEXITED(status) {
-        return Err(failed(io::Error::other("the child was killed")));
-    }
-    said_by(libc::WEXITSTATUS(status)).map_err(failed)
-}
-
-/// What the child exits with. Errnos come last: the largest is 133, a status 255.
-const REFUSED: i32 = 0;
-const GRANTED: i32 = 1;
-const MAY_NOT_BECOME: i32 = 2;
-const ERRNO_0: i32 = 3;
-
-const fn status_of(answer: Result<bool, i32>) -> i32 {
-    match answer {
-        Ok(true) => REFUSED,
-        Ok(false) => GRANTED,
-        Err(errno) => ERRNO_0.saturating_add(errno),
-    }
-}
-
-fn said_by(status: i32) -> io::Result<bool> {
-    match status {
-        REFUSED => Ok(true),
-        GRANTED => Ok(false),
-        MAY_NOT_BECOME => Err(io::Error::new(
-            io::ErrorKind::PermissionDenied,
-            "it may not become another user; does bursard have CAP_SETUID?",
-        )),
-        status => Err(io::Error::from_raw_os_error(status.saturating_sub(ERRNO_0))),
-    }
-}
-
-/// In the child.
-fn be_tester(ask: fn() -> Result<bool, i32>) -> ! {
-    let uid = TESTER.get();
-    // SAFETY: plain system calls on numbers. The raw setresuid, for libc's would signal threads that a
-    // forked child does not have.
-    unsafe {
-        let status = if libc::syscall(libc::SYS_setresuid, uid, uid, uid) == 0 {
-            status_of(ask())
-        } else {
-            match *libc::__errno_location() {
-                libc::EPERM => MAY_NOT_BECOME,
-                errno => status_of(Err(errno)),
-            }
-        };
-        libc::_exit(status)
-    }
-}
-
 fn be_mapping_tester() -> Result<bool, i32> {
     // SAFETY: the mapping is fresh and never touched.
     let at = unsafe {
@@ -330,36 +229,4 @@ fn be_mapping_tester() -> Result<bool, i32> {
         )
     };
     Ok(at == libc::MAP_FAILED)
-}
-
-#[cfg(test)]
-mod tests {
-    use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-
-    use super::*;
-
-    #[test]
-    fn what_the_child_meets_arrives_as_it_is() {
-        for refused in [true, false] {
-            assert_eq!(said_by(status_of(Ok(refused))).unwrap(), refused);
-        }
-        for errno in 1..=libc::EHWPOISON {
-            let status = status_of(Err(errno));
-            assert!(status <= 255, "{errno} does not fit");
-            assert_eq!(said_by(status).unwrap_err().raw_os_error(), Some(errno));
-        }
-    }
-
-    #[test]
-    fn a_child_that_may_not_become_another_user_says_what_is_missing() {
-        // A thread's capabilities are its own, and its children's.
-        let asking = std::thread::spawn(|| {
-            let mut own = capabilities(None).unwrap();
-            own.effective.remove(CapabilitySet::SETUID);
-            set_capabilities(None, own).unwrap();
-            ask_as_tester(|| Ok(true))
-        });
-        let error = asking.join().unwrap().unwrap_err().to_string();
-        assert!(error.contains("CAP_SETUID"), "{error}");
-    }
 }

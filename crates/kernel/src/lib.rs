@@ -28,6 +28,7 @@ mod skeleton;
 mod stalls;
 mod support;
 mod survey;
+mod tester;
 
 pub use bills::{Bills, Enforcement, RowReading, Wanted};
 pub use books::{AccountReading, Books, Corrected, History, PageBounds, Part, Slot};
