@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Calls a `SEC("syscall")` program: the kernel half's system calls (S1 section 4.1).
+//! Runs programs of the kernel half when we want it: `SEC("syscall")` ones, which are its system calls
+//! (S1 section 4.1), and iterators.
 
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use libbpf_rs::libbpf_sys;
+use libbpf_rs::{Iter, Link, libbpf_sys};
 
 use crate::Error;
 
@@ -35,4 +36,14 @@ pub(crate) fn run(
         0 => Ok(()),
         errno => Err(failed(io::Error::from_raw_os_error(errno.saturating_neg()))),
     }
+}
+
+/// Has an iterator that writes nothing meet all there is.
+pub(crate) fn walk(iterator: &Link, what: &'static str) -> Result<(), Error> {
+    let mut nothing = Vec::new();
+    Iter::new(iterator)
+        .map_err(Error::io(what))?
+        .read_to_end(&mut nothing)
+        .map_err(|source| Error::Io { what, source })?;
+    Ok(())
 }

@@ -2,13 +2,12 @@
 //! The running kernel half as the user half holds it: opened from its pins, started, taken over,
 //! released.
 
-use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bursar_model::{AccountId, GateMode, Uid};
-use libbpf_rs::{Iter, MapHandle, ProgramHandle};
+use libbpf_rs::{MapHandle, ProgramHandle};
 
 use crate::abi::{
     self, configure_args, count_files_args, ledger_state, run_killer_args, uid_range,
@@ -321,16 +320,7 @@ impl KernelHalf {
     /// # Errors
     /// When the iterator cannot be read.
     pub fn walk_tasks(&self) -> Result<(), Error> {
-        let link = self.pins.link("link_discover")?;
-        let mut nothing = Vec::new();
-        Iter::new(&link)
-            .map_err(Error::io("walk all tasks"))?
-            .read_to_end(&mut nothing)
-            .map_err(|source| Error::Io {
-                what: "walk all tasks",
-                source,
-            })?;
-        Ok(())
+        call::walk(&self.pins.link("link_discover")?, "walk all tasks")
     }
 
     /// Has a timer count files in tmpfs, where that could be loaded. tmpfs is found by a file of ours.

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The rows that the kernel half can refuse, and the programs that refuse each.
+
+use std::borrow::Cow;
+
+use bursar_model::Resource;
+
+use self::Enforcement::{BestEffort, Strict};
+use crate::skeleton::bills::types::{bill_row, row};
+
+/// A row as the kernel half has it, in the resource's unit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RowReading {
+    /// Charged now.
+    pub held: u64,
+    /// The most ever charged.
+    pub maxheld: u64,
+    /// Requests refused.
+    pub failcnt: u64,
+}
+
+impl RowReading {
+    pub(super) fn new(raw: &row) -> Self {
+        let count = |number: i64| u64::try_from(number).unwrap_or(0);
+        Self {
+            held: count(raw.held),
+            maxheld: count(raw.maxheld),
+            failcnt: raw.failcnt,
+        }
+    }
+}
+
+/// What becomes of a limit on a row here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Enforcement {
+    /// No request passes the barrier unseen.
+    Strict,
+    /// Requests are refused, and some may slip through; the text says which.
+    BestEffort(Cow<'static, str>),
+    /// Nothing is refused; the text says why.
+    None(String),
+}
+
+impl Enforcement {
+    /// Whether anything is refused, and so charged.
+    pub(super) const fn refuses(&self) -> bool {
+        !matches!(self, Self::None(_))
+    }
+}
+
+/// A row that the kernel half can refuse.
+pub(super) struct Row {
+    pub(super) resource: Resource,
+    /// Which of a bill's rows it is.
+    pub(super) index: bill_row,
+    /// Its programs, in the order of attaching: what ends a charge before what makes one. The first set that
+    /// this kernel takes is used.
+    pub(super) sets: &'static [(&'static [&'static str], Enforcement)],
+}
+
+pub(super) static ROWS: [Row; 9] = [
+    Row {
+        resource: Resource::Numproc,
+        index: bill_row::BILL_NUMPROC,
+        sets: &[
+            (
+                &[
+                    "bill_task_free",
+                    "bill_task_gone",
+                    "bill_fork",
+                    "bill_setuid",
+                ],
+                Strict,
+            ),
+            (&["bill_task_free", "bill_fork", "bill_setuid"], Strict),
+        ],
+    },
+    Row {
+        resource: Resource::Numfile,
+        index: bill_row::BILL_NUMFILE,
+        sets: &[
+            (&["bill_file_free", "bill_file"], Strict),
+            (
+                &["bill_file_free", "bill_file_try"],
+                BestEffort(Cow::Borrowed(
+                    "a file may slip through where another call was preempted; it is counted at the \
+                     next look",
+                )),
+            ),
+        ],
+    },
+    Row {
+        resource: Resource::Numtcpsock,
+        index: bill_row::BILL_NUMTCPSOCK,
+        sets: SOCKETS,
+    },
+    Row {
+        resource: Resource::Numothersock,
+        index: bill_row::BILL_NUMOTHERSOCK,
+        sets: SOCKETS,
+    },
+    Row {
+        resource: Resource::Numflock,
+        index: bill_row::BILL_NUMFLOCK,
+        sets: &[(&["bill_file_free", "bill_lock"], Strict)],
+    },
+    Row {
+        resource: Resource::Numpty,
+        index: bill_row::BILL_NUMPTY,
+        sets: &[(&["bill_file_free", "bill_open"], Strict)],
+    },
+    Row {
+        resource: Resource::Numsiginfo,
+        index: bill_row::BILL_NUMSIGINFO,
+        sets: &[(&["bill_signal"], Strict)],
+    },
+    Row {
+        resource: Resource::Shmpages,
+        index: bill_row::BILL_SHMPAGES,
+        sets: &[(
+            &[
+                "bill_shared_free",
+                "bill_shared",
+                "bill_mapping",
+                "bill_segment_ask",
+            ],
+            Strict,
+        )],
+    },
+    Row {
+        resource: Resource::Lockedpages,
+        index: bill_row::BILL_LOCKEDPAGES,
+        sets: &[(
+            &["bill_mapping"],
+            BestEffort(Cow::Borrowed(
+                "mmap(MAP_LOCKED) is refused; mlock(2) asks nobody but RLIMIT_MEMLOCK, which holds for \
+                 each process by itself",
+            )),
+        )],
+    },
+];
+
+const SOCKETS: &[(&[&str], Enforcement)] = &[
+    (
+        &[
+            "bill_socket_free",
+            "bill_socket_gone",
+            "bill_accepted",
+            "bill_socket",
+            "bill_connection",
+            "bill_unix_accepted",
+        ],
+        Strict,
+    ),
+    (
+        &[
+            "bill_socket_free",
+            "bill_accepted",
+            "bill_socket",
+            "bill_connection",
+            "bill_unix_accepted",
+        ],
+        Strict,
+    ),
+];
+
+pub(super) fn row_of(resource: Resource) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.resource == resource)
+}
+
+/// Which resource a row of the kernel half is.
+pub(crate) fn resource_of(index: u32) -> Option<Resource> {
+    let found = ROWS.iter().find(|row| row.index.0 == index)?;
+    Some(found.resource)
+}
