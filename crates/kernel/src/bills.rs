@@ -16,7 +16,8 @@ pub(crate) use self::row::resource_of;
 pub use self::row::{Enforcement, RowReading};
 use self::row::{ROWS, Row, row_of};
 use crate::abi::{self, Plain};
-use crate::books::{Books, Slot};
+use crate::account::Slot;
+use crate::books::Books;
 use crate::mapped::Mapped;
 use crate::pins::Pins;
 use crate::skeleton::bills::types::{

@@ -5,40 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::{offset_of, size_of};
 use std::os::fd::AsFd;
 
-use bursar_model::{AccountId, Measure, Nanos, Pages, Pid, Uid};
+use bursar_model::{AccountId, Measure, Pages, Pid, Uid};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle};
 
 use crate::abi::{
-    self, account, account_flag, account_history, measure, mm_record, open_account_args,
-    reserve_args, set_limit_args,
+    self, account, account_flag, account_history, ledger_state, measure, mm_record,
+    open_account_args, reserve_args, set_limit_args,
 };
+use crate::account::{AccountReading, History, PageBounds, Slot};
 use crate::mapped::{self, Mapped};
 use crate::pins::Pins;
 use crate::{Error, call};
-
-/// Where an account lies in the kernel half.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Slot(pub(crate) u32);
-
-impl Slot {
-    /// Its number, the same for as long as the account is there.
-    pub const fn number(self) -> u32 {
-        self.0
-    }
-}
-
-/// Bounds in whole pages.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct PageBounds {
-    /// Above this the user is told.
-    pub notice: Option<Pages>,
-    /// Above this new requests are refused.
-    pub barrier: Option<Pages>,
-    /// Above this a process is killed.
-    pub limit: Option<Pages>,
-    /// What the gate compares with them.
-    pub measure: Measure,
-}
 
 /// Whose a part of what an account holds is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,152 +26,18 @@ pub enum Part {
     Entered(Uid),
 }
 
-/// What an account remembers beyond its processes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct History {
-    /// The most ever held.
-    pub maxheld: Pages,
-    /// Charges refused: requests denied and breaches answered by a kill.
-    pub failcnt: u64,
-    /// Processes killed because of it.
-    pub kills: u64,
-    /// Notices given.
-    pub notices: u64,
-}
-
-/// An account at some moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AccountReading {
-    /// Where it lies.
-    pub slot: Slot,
-    /// Whose it is.
-    pub id: AccountId,
-    /// Whether somebody may pay into it; otherwise it only waits for its last processes.
-    pub is_open: bool,
-    /// Whether the kernel half made it from the template.
-    pub is_default: bool,
-    /// Held by living processes; pages that several of them map once, where that is known.
-    pub held: Pages,
-    /// What has been taken off for that.
-    pub corrected: Option<Corrected>,
-    /// Held by processes already killed.
-    pub dying: Pages,
-    /// Of `held`: by processes already killed that give nothing back.
-    pub lingering: Pages,
-    /// What could come to be held without asking again; kept where that is the measure.
-    pub committed: Pages,
-    /// Of `held`: in files of its users beyond what their processes map (docs/ACCOUNTING.md).
-    pub unmapped: Pages,
-    /// Of those: what no kill would free.
-    pub stuck: Pages,
-    /// Granted in advance (S1 section 5.2).
-    pub reserved: Pages,
-    /// Address spaces charged to it, as of the last re-sum.
-    pub processes: u32,
-    /// Its bounds.
-    pub bounds: PageBounds,
-    /// What it remembers.
-    pub history: History,
-}
-
-/// What the sum of an account's resident sets is corrected by.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Corrected {
-    /// Counted more than once.
-    pub pages: Pages,
-    /// When that was found, CLOCK_MONOTONIC.
-    pub at: Nanos,
-    /// Until when it is good if nobody looks again.
-    pub until: Nanos,
-}
-
-impl Corrected {
-    fn new(raw: &account, now: Nanos) -> Option<Self> {
-        let is_in_force = raw.corrected_ns != 0 && now.get() < raw.correction_until_ns;
-        is_in_force.then(|| Self {
-            pages: abi::count(raw.correction_pages),
-            at: Nanos::new(raw.corrected_ns),
-            until: Nanos::new(raw.correction_until_ns),
-        })
-    }
-}
-
 /// The accounts of one kernel half.
 #[derive(Debug)]
 pub struct Books {
     accounts: Mapped<account>,
     map: MapHandle,
-    high_water: Mapped<crate::abi::ledger_state>,
+    high_water: Mapped<ledger_state>,
     payers: MapHandle,
     records: MapHandle,
     set_limit: ProgramHandle,
     open_account: ProgramHandle,
     close_account: ProgramHandle,
     reserve: ProgramHandle,
-}
-
-impl Slot {
-    /// What accounts of `default` are made from.
-    pub const TEMPLATE: Self = Self(0);
-}
-
-impl History {
-    fn new(raw: &account_history) -> Self {
-        Self {
-            maxheld: abi::count(raw.maxheld_pages),
-            failcnt: raw.failcnt,
-            kills: raw.kills,
-            notices: raw.notices,
-        }
-    }
-
-    fn to_raw(self) -> account_history {
-        account_history {
-            maxheld_pages: i64::try_from(self.maxheld.get()).unwrap_or(i64::MAX),
-            failcnt: self.failcnt,
-            kills: self.kills,
-            notices: self.notices,
-        }
-    }
-}
-
-impl AccountReading {
-    fn new(slot: u32, raw: &account) -> Self {
-        let has = |flag: account_flag| raw.flags & flag.0 != 0;
-        let corrected = Corrected::new(raw, now());
-        let correction = corrected.map_or(0, |_| raw.correction_pages.max(0));
-        Self {
-            slot: Slot(slot),
-            id: AccountId::new(raw.id),
-            is_open: has(account_flag::ACCOUNT_USED),
-            is_default: has(account_flag::ACCOUNT_DEFAULT),
-            // Processes without a record of their own are counted by the re-sum.
-            held: abi::count(
-                raw.held_pages
-                    .saturating_add(raw.unrecorded_pages)
-                    .saturating_sub(correction),
-            ),
-            corrected,
-            dying: abi::count(raw.dying_pages),
-            lingering: abi::count(raw.lingering_pages),
-            committed: abi::count(raw.committed_pages),
-            unmapped: abi::count(raw.unmapped_pages),
-            stuck: abi::count(raw.stuck_pages),
-            reserved: abi::count(raw.reserved_pages),
-            processes: raw.processes.saturating_add(raw.unrecorded_processes),
-            bounds: PageBounds {
-                notice: abi::bound_from_pages(raw.notice_pages),
-                barrier: abi::bound_from_pages(raw.barrier_pages),
-                limit: abi::bound_from_pages(raw.limit_pages),
-                measure: if raw.measure == measure::MEASURE_COMMITTED.0 {
-                    Measure::Committed
-                } else {
-                    Measure::Resident
-                },
-            },
-            history: History::new(&raw.history),
-        }
-    }
 }
 
 impl Books {
@@ -502,58 +345,4 @@ impl Books {
             .map(|(key, pages)| (key, abi::count(pages)))
             .collect())
     }
-}
-
-fn now() -> Nanos {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let part = |number: i64| u64::try_from(number).unwrap_or(0);
-    Nanos::new(
-        part(time.tv_sec)
-            .saturating_mul(1_000_000_000)
-            .saturating_add(part(time.tv_nsec)),
-    )
-}
-
-/// What struct account begins with in all versions (abi.h).
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Head {
-    history: account_history,
-    id: u32,
-    flags: u32,
-}
-// SAFETY: integers only.
-unsafe impl abi::Plain for Head {}
-
-impl Head {
-    const fn has(&self, flag: account_flag) -> bool {
-        self.flags & flag.0 != 0
-    }
-}
-
-/// The accounts of a kernel half of any version, that of the template first.
-fn heads(pins: &Pins) -> impl Iterator<Item = Head> {
-    let accounts = pins.map("accounts").ok();
-    let slots = accounts.as_ref().map_or(0, MapCore::max_entries);
-    (0..slots).filter_map(move |slot| {
-        let found = accounts
-            .as_ref()?
-            .lookup(&slot.to_ne_bytes(), MapFlags::ANY);
-        abi::read::<Head>(&found.ok().flatten()?)
-    })
-}
-
-/// The history of every account of a kernel half of any version.
-pub(crate) fn read_histories(pins: &Pins) -> Vec<(AccountId, History)> {
-    heads(pins)
-        .skip(1)
-        .filter(|head| head.has(account_flag::ACCOUNT_USED))
-        .map(|head| (AccountId::new(head.id), History::new(&head.history)))
-        .collect()
-}
-
-/// Whether a kernel half of any version decides about any account; not while another one is in charge.
-pub(crate) fn has_accounts_in_force(pins: &Pins) -> bool {
-    heads(pins)
-        .any(|head| head.has(account_flag::ACCOUNT_USED) && !head.has(account_flag::ACCOUNT_PAUSED))
 }

@@ -12,13 +12,14 @@ use libbpf_rs::{MapHandle, ProgramHandle};
 use crate::abi::{
     self, configure_args, count_files_args, ledger_state, run_killer_args, uid_range,
 };
-use crate::books::{self, Books, History};
+use crate::account::History;
+use crate::books::Books;
 use crate::last_words::LastWords;
 use crate::mapped::Mapped;
 use crate::pins::{self, Pins};
 use crate::{
     Bills, Error, Facts, Gate, Journal, JournalSource, Members, Options, Settings, Surveys, call,
-    load, query,
+    load, predecessor, query,
 };
 
 /// How [`KernelHalf::start`] came by it.
@@ -146,7 +147,9 @@ impl KernelHalf {
     /// # Errors
     /// When `root` cannot be listed.
     pub fn enforces_below(root: &Path) -> Result<bool, Error> {
-        Ok(pins::all(root)?.iter().any(books::has_accounts_in_force))
+        Ok(pins::all(root)?
+            .iter()
+            .any(predecessor::has_accounts_in_force))
     }
 
     /// Takes every kernel half below `root` away, whoever made it. Returns how many there were.
@@ -279,7 +282,7 @@ impl KernelHalf {
     pub fn inherited(&self) -> Vec<(AccountId, History)> {
         self.predecessors
             .iter()
-            .flat_map(books::read_histories)
+            .flat_map(predecessor::read_histories)
             .collect()
     }
 

@@ -4,12 +4,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use libbpf_rs::{MapCore, MapFlags};
-
-use crate::abi::abi_constant;
 use crate::journal::{Entry, EntryKind, Journal, ring};
 use crate::pins::Pins;
-use crate::{Error, Slot};
+use crate::{Error, Slot, predecessor};
 
 /// The events of kernel halves that are gone.
 #[derive(Debug, Default)]
@@ -25,7 +22,7 @@ impl LastWords {
     /// detached, so that its ring is read then.
     pub(crate) fn of(&mut self, old: &Pins) -> Result<(), Error> {
         let events = old.map("events");
-        let is_ours = has_our_abi(old);
+        let is_ours = predecessor::has_our_abi(old);
         old.remove()?;
         // Of a version that had none, or never finished.
         let Ok(events) = events else { return Ok(()) };
@@ -49,19 +46,6 @@ impl LastWords {
         }));
         Ok(())
     }
-}
-
-/// Every version's state begins with its number (abi.h).
-fn has_our_abi(pins: &Pins) -> bool {
-    let Ok(state) = pins.map("state") else {
-        return false;
-    };
-    let found = state.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
-    found
-        .ok()
-        .flatten()
-        .and_then(|bytes| bytes.first_chunk().copied().map(u32::from_ne_bytes))
-        == Some(abi_constant::ABI_VERSION.0)
 }
 
 /// Whether it asks the user half for something instead of telling what happened.

@@ -6,6 +6,7 @@
 //! always opened from its pins, so that one just loaded and one found running are the same thing.
 
 mod abi;
+mod account;
 mod bills;
 mod blocks;
 mod books;
@@ -23,6 +24,7 @@ mod mapped;
 mod members;
 mod options;
 mod pins;
+mod predecessor;
 mod query;
 mod skeleton;
 mod stalls;
@@ -30,8 +32,9 @@ mod support;
 mod survey;
 mod tester;
 
+pub use account::{AccountReading, Corrected, History, PageBounds, Slot};
 pub use bills::{Bills, Enforcement, RowReading, Wanted};
-pub use books::{AccountReading, Books, Corrected, History, PageBounds, Part, Slot};
+pub use books::{Books, Part};
 pub use dirty::{DirtyFacts, DirtyMode, DirtyPages, DirtySum};
 pub use error::Error;
 pub use facts::Facts;

@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use bursar_model::AccountId;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ProgramHandle};
 
-use crate::abi::{self, abi_constant, ledger_state, membership};
+use crate::abi::{self, membership};
 use crate::pins::Pins;
-use crate::{Error, call};
+use crate::{Error, call, predecessor};
 
 /// Who is in which account.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl Members {
     /// Members of the kernel half that this one replaces stay what they are: their map is ours as well
     /// ([`handed_on`]), and is looked at from now on.
     pub(crate) fn take_over(&self, old: &Pins) -> Result<(), Error> {
-        if has_entered(old) {
+        if predecessor::may_have_members(old) {
             let what = "take over who has entered an account";
             call::run(self.note_entry.as_fd(), what, &mut [])?;
         }
@@ -107,7 +107,7 @@ impl Members {
 pub(crate) fn handed_on(before: &[Pins]) -> Option<MapHandle> {
     let map = before
         .iter()
-        .find(|old| has_entered(old))?
+        .find(|old| predecessor::may_have_members(old))?
         .map("members")
         .inspect_err(|error| tracing::warn!(%error, "who has entered an account is in it no more"))
         .ok()?;
@@ -119,20 +119,6 @@ pub(crate) fn handed_on(before: &[Pins]) -> Option<MapHandle> {
         tracing::warn!("who has entered an account is in it no more: it is written down otherwise");
     }
     is_ours.then_some(map)
-}
-
-/// Whether somebody may have entered an account there.
-fn has_entered(pins: &Pins) -> bool {
-    let Ok(state) = pins.map("state") else {
-        return false; // never finished
-    };
-    let found = state.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
-    let state = found
-        .ok()
-        .flatten()
-        .and_then(|bytes| abi::read::<ledger_state>(&bytes));
-    // Every version's begins with its number; what of another's says it nobody knows.
-    state.is_none_or(|it| it.abi_version != abi_constant::ABI_VERSION.0 || it.entered != 0)
 }
 
 /// Who is in which account, to be read only.

@@ -9,7 +9,8 @@ use std::io;
 use bursar_model::{AccountId, Pages, Uid};
 
 use crate::Error;
-use crate::books::{Books, History, PageBounds, Slot};
+use crate::account::{History, PageBounds, Slot};
+use crate::books::Books;
 
 /// Whom the child is made: nobody on any machine has this uid. Shared accounts begin at 2^31.
 pub(crate) const TESTER: Uid = Uid::new(2_147_483_632);

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A kernel half that may be of another version: what can be known of it all the same.
+
+use bursar_model::AccountId;
+use libbpf_rs::{MapCore, MapFlags};
+
+use crate::abi::{self, abi_constant, account_flag, account_history, ledger_state};
+use crate::account::History;
+use crate::pins::Pins;
+
+/// Its state, if it was ever finished.
+fn state(pins: &Pins) -> Option<Vec<u8>> {
+    let found = pins
+        .map("state")
+        .ok()?
+        .lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+    Some(found.ok().flatten().unwrap_or_default())
+}
+
+/// Whether it tells events as we do. Every version's state begins with its number (abi.h).
+pub(crate) fn has_our_abi(pins: &Pins) -> bool {
+    let version = state(pins).and_then(|bytes| bytes.first_chunk().copied());
+    version.map(u32::from_ne_bytes) == Some(abi_constant::ABI_VERSION.0)
+}
+
+/// Whether somebody may have entered an account there; what of another version's state says it nobody knows.
+pub(crate) fn may_have_members(pins: &Pins) -> bool {
+    state(pins).is_some_and(|bytes| {
+        let state = abi::read::<ledger_state>(&bytes);
+        state.is_none_or(|it| it.abi_version != abi_constant::ABI_VERSION.0 || it.entered != 0)
+    })
+}
+
+/// What struct account begins with in all versions (abi.h).
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Head {
+    history: account_history,
+    id: u32,
+    flags: u32,
+}
+// SAFETY: integers only.
+unsafe impl abi::Plain for Head {}
+
+impl Head {
+    const fn has(&self, flag: account_flag) -> bool {
+        self.flags & flag.0 != 0
+    }
+}
+
+/// The accounts of a kernel half of any version, that of the template first.
+fn heads(pins: &Pins) -> impl Iterator<Item = Head> {
+    let accounts = pins.map("accounts").ok();
+    let slots = accounts.as_ref().map_or(0, MapCore::max_entries);
+    (0..slots).filter_map(move |slot| {
+        let found = accounts
+            .as_ref()?
+            .lookup(&slot.to_ne_bytes(), MapFlags::ANY);
+        abi::read::<Head>(&found.ok().flatten()?)
+    })
+}
+
+/// The history of every account of a kernel half of any version.
+pub(crate) fn read_histories(pins: &Pins) -> Vec<(AccountId, History)> {
+    heads(pins)
+        .skip(1)
+        .filter(|head| head.has(account_flag::ACCOUNT_USED))
+        .map(|head| (AccountId::new(head.id), History::new(&head.history)))
+        .collect()
+}
+
+/// Whether a kernel half of any version decides about any account; not while another one is in charge.
+pub(crate) fn has_accounts_in_force(pins: &Pins) -> bool {
+    heads(pins)
+        .any(|head| head.has(account_flag::ACCOUNT_USED) && !head.has(account_flag::ACCOUNT_PAUSED))
+}
