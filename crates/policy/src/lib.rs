@@ -5,6 +5,7 @@
 
 mod agreement;
 mod beancounters;
+mod directory;
 mod fractions;
 mod pace;
 mod plan;
@@ -17,9 +18,10 @@ pub mod watermarks;
 
 pub use agreement::{Agreement, Span, agreement};
 pub use beancounters::{Objects, Utilisation, dcachesize, kmemsize};
+pub use directory::{Directory, NameError};
 pub use fractions::{Fractions, Frame, Mapped, NoShare, Party, WHOLE_PAGE};
 pub use pace::{BEAT, Mood, Pace, RAISED_AT_MOST, Rhythm, SHARE_NICE, SLICE, TURN, mood};
-pub use plan::{Directory, Entry, NameError, Plan, Planned, plan};
+pub use plan::{Entry, Plan, Planned, plan};
 pub use reap::{
     Attempt, Doing, Freezer, MachineFacts, NextStep, Peculiarity, Raise, ReapPlan, Standing,
     VictimFacts, expected, next_step, reap_plan,

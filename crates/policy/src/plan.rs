@@ -9,13 +9,15 @@
 //! An entry may be silent: have beancounters and say nothing of memory. Then who it is for keeps the limit
 //! on memory that he has without it.
 
+mod shared;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bursar_model::{
-    AccountId, AccountKind, Bounds, BoundsSpec, Bytes, Gid, Resource, RowBounds, Uid, Who,
+    AccountId, AccountKind, Bounds, BoundsSpec, Bytes, Resource, RowBounds, Uid, Who,
 };
 
-use crate::Scope;
+use crate::{Directory, Scope};
 
 /// One limit as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,24 +30,6 @@ pub struct Entry {
     pub granted: Option<Vec<Who>>,
     /// The bounds of beancounters.
     pub rows: BTreeMap<Resource, RowBounds>,
-}
-
-/// Why a name stands for nobody at the moment.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NameError {
-    /// Nobody has it.
-    Unknown,
-    /// The directory did not answer: it may be right all the same.
-    Unreachable(String),
-}
-
-/// The names that were looked up, and what came of it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Directory {
-    /// User names.
-    pub users: BTreeMap<String, Result<Uid, NameError>>,
-    /// Group names: number and members.
-    pub groups: BTreeMap<String, Result<(Gid, Vec<Uid>), NameError>>,
 }
 
 /// An account to be.
@@ -80,6 +64,9 @@ pub struct Plan {
     pub remarks: Vec<(Who, String)>,
 }
 
+/// An entry, and its bounds on memory; `None`: it is silent.
+type Written<'a> = (&'a Entry, Option<Bounds>);
+
 impl Plan {
     /// Whom a limit concerns: the accounts that come from it.
     pub fn accounts_of<'a>(&'a self, who: &'a Who) -> impl Iterator<Item = AccountId> + 'a {
@@ -89,38 +76,195 @@ impl Plan {
             .map(|(id, _)| *id)
     }
 
-    fn claim(&mut self, uid: Uid, entry: &Entry, kind: AccountKind, bounds: Bounds) {
-        let planned = Planned::new(entry, kind, bounds, BTreeSet::from([uid]));
-        self.accounts.insert(AccountId::of(uid), planned);
+    fn remark(&mut self, who: &Who, text: String) {
+        self.remarks.push((who.clone(), text));
     }
 
-    /// For a silent entry: the bounds on memory that the user has without it.
-    fn claim_rows(&mut self, uid: Uid, entry: &Entry, kind: AccountKind, scope: &Scope) {
+    /// Who may enter which account, and bounds on memory for a machine with so much.
+    fn resolve<'a>(
+        &mut self,
+        entries: &'a [Entry],
+        directory: &Directory,
+        ram: Bytes,
+    ) -> Vec<Written<'a>> {
+        let mut written = Vec::new();
+        for entry in entries {
+            if let Some(list) = &entry.granted {
+                let users = self.grantees(&entry.who, list, directory);
+                self.granted.insert(entry.who.clone(), users);
+            }
+            match entry.memory.map(|it| it.resolve(ram)).transpose() {
+                Ok(bounds) => {
+                    if let Some(limit) = bounds.and_then(|it| it.limit())
+                        && limit > ram
+                    {
+                        let text =
+                            format!("the limit ({limit}) is above this machine's memory ({ram})");
+                        self.remark(&entry.who, text);
+                    }
+                    written.push((entry, bounds));
+                }
+                Err(error) => self.remark(&entry.who, error.to_string()),
+            }
+        }
+        written
+    }
+
+    /// The users in a list of those an account is granted to.
+    fn grantees(&mut self, whose: &Who, list: &[Who], directory: &Directory) -> BTreeSet<Uid> {
+        let mut users = BTreeSet::new();
+        for grant in list {
+            let found = match grant {
+                Who::Uid(uid) => Ok(vec![*uid]),
+                Who::User(name) => match directory.user(name) {
+                    Ok(uid) => Ok(vec![uid]),
+                    Err(error) => Err(error.of("user")),
+                },
+                Who::Group(name) => match directory.group(name) {
+                    Ok((_, members)) => Ok(members.to_vec()),
+                    Err(error) => Err(error.of("group")),
+                },
+                Who::Shared(_) | Who::Default => Ok(Vec::new()),
+            };
+            match found {
+                Ok(found) => users.extend(found),
+                Err(why) => self.remark(whose, format!("granted to {grant}: {why}")),
+            }
+        }
+        users
+    }
+
+    fn claim_default(&mut self, written: &[Written]) {
+        for (entry, bounds) in written {
+            if entry.who == Who::Default {
+                self.default = Some(bounds.unwrap_or_default());
+                self.default_rows = entry.rows.clone();
+            }
+        }
+    }
+
+    /// Those of silent groups add to what the limits on memory have decided.
+    fn claim_for_groups(&mut self, written: &[Written], directory: &Directory, scope: &Scope) {
+        let mut silent = Vec::new();
+        for &(entry, bounds) in written {
+            let Who::Group(name) = &entry.who else {
+                continue;
+            };
+            match (directory.group(name), bounds) {
+                (Ok((_, members)), Some(bounds)) => {
+                    for &uid in members {
+                        let held = self.accounts.get(&AccountId::of(uid));
+                        let is_larger = held.is_none_or(|held| {
+                            limit_or_endless(bounds) > limit_or_endless(held.bounds)
+                        });
+                        if is_larger {
+                            self.claim(uid, entry, AccountKind::Group, Some(bounds), scope);
+                        }
+                    }
+                }
+                (Ok((_, members)), None) => silent.push((entry, members)),
+                (Err(error), _) => self.remark(&entry.who, error.of("group")),
+            }
+        }
+        self.add_rows(&silent, scope);
+    }
+
+    /// Rows of groups that say nothing of memory, for each member: of several that name a row the largest
+    /// bound, and none that his limit on memory comes with.
+    fn add_rows(&mut self, silent: &[(&Entry, &[Uid])], scope: &Scope) {
+        let mut found: BTreeMap<Uid, (&Entry, BTreeMap<Resource, RowBounds>)> = BTreeMap::new();
+        for &(entry, members) in silent {
+            for &uid in members {
+                let (_, rows) = found.entry(uid).or_insert((entry, BTreeMap::new()));
+                for (&resource, &bounds) in &entry.rows {
+                    let kept = rows.entry(resource).or_insert(bounds);
+                    if size(bounds) > size(*kept) {
+                        *kept = bounds;
+                    }
+                }
+            }
+        }
+        for (uid, (entry, rows)) in found {
+            let id = AccountId::of(uid);
+            if !self.accounts.contains_key(&id) {
+                self.claim(uid, entry, AccountKind::Group, None, scope);
+            }
+            if let Some(planned) = self.accounts.get_mut(&id) {
+                let is_silent = planned.memory_of != planned.who;
+                for (resource, bounds) in rows {
+                    match planned.rows.get_mut(&resource) {
+                        Some(kept) if is_silent => *kept = bounds,
+                        Some(_) => {}
+                        None => {
+                            planned.rows.insert(resource, bounds);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn claim_for_users(&mut self, written: &[Written], directory: &Directory, scope: &Scope) {
+        for &(entry, bounds) in written {
+            let who = &entry.who;
+            let uid = match who {
+                Who::Uid(uid) => *uid,
+                Who::User(name) => match directory.user(name) {
+                    Ok(uid) => uid,
+                    Err(error) => {
+                        self.remark(who, error.of("user"));
+                        continue;
+                    }
+                },
+                Who::Group(_) | Who::Shared(_) | Who::Default => continue,
+            };
+            if bounds.is_none()
+                && let Some(shared) = self.shared_by(uid)
+            {
+                let text = format!(
+                    "pays into {}, whose rows are for all its members together: these hold only with a limit \
+                     on memory beside them",
+                    shared.who
+                );
+                self.remark(who, text);
+                continue;
+            }
+            self.leave_shared(uid);
+            if let Some(other) = self.accounts.get(&AccountId::of(uid))
+                && other.kind == AccountKind::User
+            {
+                let other = &other.who;
+                let text = format!("{other} is the same user; this limit is the one that holds");
+                self.remark(who, text);
+            }
+            self.claim(uid, entry, AccountKind::User, bounds, scope);
+        }
+    }
+
+    /// Makes an account a user's own; where the entry is silent, with the bounds on memory that he has
+    /// without it.
+    fn claim(
+        &mut self,
+        uid: Uid,
+        entry: &Entry,
+        kind: AccountKind,
+        bounds: Option<Bounds>,
+        scope: &Scope,
+    ) {
         let id = AccountId::of(uid);
-        let (bounds, memory_of) = match self.accounts.get(&id) {
-            Some(planned) => (planned.bounds, planned.memory_of.clone()),
-            None => {
+        let (bounds, memory_of) = match (bounds, self.accounts.get(&id)) {
+            (Some(bounds), _) => (bounds, entry.who.clone()),
+            (None, Some(before)) => (before.bounds, before.memory_of.clone()),
+            (None, None) => {
                 let default = self.default.filter(|_| scope.covers(uid));
                 (default.unwrap_or_default(), Who::Default)
             }
         };
-        let planned = Planned::new(entry, kind, bounds, BTreeSet::from([uid]));
-        self.accounts.insert(
-            id,
-            Planned {
-                memory_of,
-                ..planned
-            },
-        );
-    }
-
-    /// The shared account that a user pays into.
-    fn shared_by(&self, uid: Uid) -> Option<&Planned> {
-        let mut shared = self
-            .accounts
-            .values()
-            .filter(|it| it.kind == AccountKind::Shared);
-        shared.find(|it| it.payers.contains(&uid))
+        let planned = Planned {
+            memory_of,
+            ..Planned::new(entry, kind, bounds, BTreeSet::from([uid]))
+        };
+        self.accounts.insert(id, planned);
     }
 }
 
@@ -140,226 +284,13 @@ impl Planned {
 /// Works out the accounts. `ram` is what percentages are of, `scope` whom `default` covers.
 pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes, scope: &Scope) -> Plan {
     let mut plan = Plan::default();
-    let mut remarks = Vec::new();
-    let mut resolved = Vec::new();
-    let mut entered = BTreeSet::new();
-    for entry in entries {
-        if let Some(list) = &entry.granted {
-            let users = grantees(&entry.who, list, directory, &mut remarks);
-            plan.granted.insert(entry.who.clone(), users);
-        }
-        match entry.memory.map(|it| it.resolve(ram)).transpose() {
-            Ok(bounds) => {
-                if let Some(limit) = bounds.and_then(|it| it.limit())
-                    && limit > ram
-                {
-                    let text =
-                        format!("the limit ({limit}) is above this machine's memory ({ram})");
-                    remarks.push((entry.who.clone(), text));
-                }
-                resolved.push((entry, bounds));
-                if entry.granted.is_some() {
-                    entered.insert(&entry.who);
-                }
-            }
-            Err(error) => remarks.push((entry.who.clone(), error.to_string())),
-        }
-    }
+    let written = plan.resolve(entries, directory, ram);
     // From the least particular to the most: the later claim wins.
-    for (entry, bounds) in &resolved {
-        if entry.who == Who::Default {
-            plan.default = Some(bounds.unwrap_or_default());
-            plan.default_rows = entry.rows.clone();
-        }
-    }
-    // Those of silent groups add to what the limits on memory have decided.
-    let mut silent = Vec::new();
-    for (entry, bounds) in &resolved {
-        let who = &entry.who;
-        let Who::Group(name) = who else { continue };
-        match (lookup(&directory.groups, name), bounds) {
-            (Ok((_, members)), Some(bounds)) => {
-                for &uid in members {
-                    let id = AccountId::of(uid);
-                    let is_larger = plan.accounts.get(&id).is_none_or(|held| {
-                        limit_or_endless(*bounds) > limit_or_endless(held.bounds)
-                    });
-                    if is_larger {
-                        plan.claim(uid, entry, AccountKind::Group, *bounds);
-                    }
-                }
-            }
-            (Ok((_, members)), None) => silent.push((*entry, members)),
-            (Err(error), _) => remarks.push((who.clone(), why_nobody("group", error))),
-        }
-    }
-    add_rows(&mut plan, &silent, scope);
-    let mut unbounded = BTreeSet::new();
-    for (entry, bounds) in &resolved {
-        let who = &entry.who;
-        let Who::Shared(name) = who else { continue };
-        match lookup(&directory.groups, name) {
-            Ok((gid, members)) => {
-                let mut had_limit = plan.default.is_some_and(|it| it.limit().is_some());
-                for &uid in members {
-                    let own = plan.accounts.remove(&AccountId::of(uid));
-                    had_limit |= own.is_some_and(|it| it.bounds.limit().is_some());
-                }
-                let id = AccountId::new(AccountId::FIRST_SHARED | gid.get());
-                let payers = members.iter().copied().collect();
-                if bounds.is_none() {
-                    unbounded.insert(id);
-                    if had_limit {
-                        let text = "says nothing of memory, and no other limit on memory holds for its \
-                                    members: write memory = \"none\" if that is meant";
-                        remarks.push((who.clone(), text.to_owned()));
-                    }
-                }
-                let bounds = bounds.unwrap_or_default();
-                let planned = Planned::new(entry, AccountKind::Shared, bounds, payers);
-                plan.accounts.insert(id, planned);
-            }
-            Err(NameError::Unknown) if entered.contains(who) => {
-                let id = number_of(name);
-                if let Some(other) = plan.accounts.get(&id) {
-                    let text = format!("has the same number as {}: choose another name", other.who);
-                    remarks.push((who.clone(), text));
-                    continue;
-                }
-                let bounds = bounds.unwrap_or_default();
-                let planned = Planned::new(entry, AccountKind::Shared, bounds, BTreeSet::new());
-                plan.accounts.insert(id, planned);
-            }
-            Err(error) => remarks.push((who.clone(), why_nobody("group", error))),
-        }
-    }
-    settle_shared_members(&mut plan, &unbounded);
-    for (entry, bounds) in &resolved {
-        let who = &entry.who;
-        let uid = match who {
-            Who::Uid(uid) => *uid,
-            Who::User(name) => match lookup(&directory.users, name) {
-                Ok(uid) => *uid,
-                Err(error) => {
-                    remarks.push((who.clone(), why_nobody("user", error)));
-                    continue;
-                }
-            },
-            _ => continue,
-        };
-        if bounds.is_none()
-            && let Some(shared) = plan.shared_by(uid)
-        {
-            let text = format!(
-                "pays into {}, whose rows are for all its members together: these hold only with a limit \
-                 on memory beside them",
-                shared.who
-            );
-            remarks.push((who.clone(), text));
-            continue;
-        }
-        for planned in plan.accounts.values_mut() {
-            if planned.kind == AccountKind::Shared {
-                planned.payers.remove(&uid);
-            }
-        }
-        if let Some(other) = plan.accounts.get(&AccountId::of(uid))
-            && other.kind == AccountKind::User
-        {
-            let text = format!(
-                "{} is the same user; this limit is the one that holds",
-                other.who
-            );
-            remarks.push((who.clone(), text));
-        }
-        match bounds {
-            Some(bounds) => plan.claim(uid, entry, AccountKind::User, *bounds),
-            None => plan.claim_rows(uid, entry, AccountKind::User, scope),
-        }
-    }
-    plan.remarks = remarks;
+    plan.claim_default(&written);
+    plan.claim_for_groups(&written, directory, scope);
+    plan.claim_shared(&written, directory);
+    plan.claim_for_users(&written, directory, scope);
     plan
-}
-
-/// The number of a shared account that belongs to no Unix group: its name's FNV-1a hash, so that it is
-/// the same after every restart, in the upper half of the numbers there are.
-fn number_of(name: &str) -> AccountId {
-    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    });
-    // 2^32 − 1 is no account's.
-    AccountId::new((AccountId::FIRST_SHARED | 1 << 30 | hash).min(u32::MAX - 1))
-}
-
-/// The users in a list of those an account is granted to.
-fn grantees(
-    whose: &Who,
-    list: &[Who],
-    directory: &Directory,
-    remarks: &mut Vec<(Who, String)>,
-) -> BTreeSet<Uid> {
-    let mut users = BTreeSet::new();
-    for grant in list {
-        let found = match grant {
-            Who::Uid(uid) => Ok(vec![*uid]),
-            Who::User(name) => lookup(&directory.users, name)
-                .map(|uid| vec![*uid])
-                .map_err(|error| why_nobody("user", error)),
-            Who::Group(name) => lookup(&directory.groups, name)
-                .map(|(_, members)| members.clone())
-                .map_err(|error| why_nobody("group", error)),
-            Who::Shared(_) | Who::Default => Ok(Vec::new()),
-        };
-        match found {
-            Ok(found) => users.extend(found),
-            Err(why) => remarks.push((whose.clone(), format!("granted to {grant}: {why}"))),
-        }
-    }
-    users
-}
-
-fn why_nobody(what: &str, error: &NameError) -> String {
-    match error {
-        NameError::Unknown => format!("there is no {what} of this name; kept until there is"),
-        NameError::Unreachable(why) => {
-            format!("the {what} cannot be looked up ({why}); asked again every few minutes")
-        }
-    }
-}
-
-/// Rows of groups that say nothing of memory, for each member: of several that name a row the largest
-/// bound, and none that his limit on memory comes with.
-fn add_rows(plan: &mut Plan, silent: &[(&Entry, &Vec<Uid>)], scope: &Scope) {
-    let mut found: BTreeMap<Uid, (&Entry, BTreeMap<Resource, RowBounds>)> = BTreeMap::new();
-    for &(entry, members) in silent {
-        for &uid in members {
-            let (_, rows) = found.entry(uid).or_insert((entry, BTreeMap::new()));
-            for (&resource, &bounds) in &entry.rows {
-                let kept = rows.entry(resource).or_insert(bounds);
-                if size(bounds) > size(*kept) {
-                    *kept = bounds;
-                }
-            }
-        }
-    }
-    for (uid, (entry, rows)) in found {
-        let id = AccountId::of(uid);
-        if !plan.accounts.contains_key(&id) {
-            plan.claim_rows(uid, entry, AccountKind::Group, scope);
-        }
-        if let Some(planned) = plan.accounts.get_mut(&id) {
-            let is_silent = planned.memory_of != planned.who;
-            for (resource, bounds) in rows {
-                match planned.rows.get_mut(&resource) {
-                    Some(kept) if is_silent => *kept = bounds,
-                    Some(_) => {}
-                    None => {
-                        planned.rows.insert(resource, bounds);
-                    }
-                }
-            }
-        }
-    }
 }
 
 fn size(bounds: RowBounds) -> (u64, u64) {
@@ -367,51 +298,17 @@ fn size(bounds: RowBounds) -> (u64, u64) {
     (endless(bounds.barrier()), endless(bounds.limit()))
 }
 
-/// A user in the groups of two shared accounts pays into the one with the larger limit; before one that
-/// says nothing of memory into any other.
-fn settle_shared_members(plan: &mut Plan, unbounded: &BTreeSet<AccountId>) {
-    let mut best: BTreeMap<Uid, (u64, AccountId)> = BTreeMap::new();
-    for (&id, planned) in &plan.accounts {
-        if planned.kind == AccountKind::Shared {
-            for &uid in &planned.payers {
-                let size = match unbounded.contains(&id) {
-                    true => 0,
-                    false => limit_or_endless(planned.bounds),
-                };
-                let offer = (size, id);
-                let kept = best.entry(uid).or_insert(offer);
-                *kept = (*kept).max(offer);
-            }
-        }
-    }
-    for (id, planned) in &mut plan.accounts {
-        if planned.kind == AccountKind::Shared {
-            planned
-                .payers
-                .retain(|uid| best.get(uid).is_none_or(|(_, winner)| winner == id));
-        }
-    }
-}
-
 fn limit_or_endless(bounds: Bounds) -> u64 {
     bounds.limit().map_or(u64::MAX, Bytes::get)
 }
 
-fn lookup<'a, T>(
-    names: &'a BTreeMap<String, Result<T, NameError>>,
-    name: &str,
-) -> Result<&'a T, &'a NameError> {
-    names
-        .get(name)
-        .map_or(Err(&NameError::Unknown), Result::as_ref)
-}
-
 #[cfg(test)]
 mod tests {
-    use bursar_model::SizeSpec;
+    use bursar_model::{Gid, SizeSpec};
     use proptest::prelude::*;
 
     use super::*;
+    use crate::NameError;
 
     const RAM: Bytes = Bytes::from_mib(1000);
 
