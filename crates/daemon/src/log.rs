@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Where log lines go, and what the log does not show: memory given back after start.
+//! Where log lines go, what an event's says, and what the log does not show: memory given back after start.
 
 use bursar_config::LogLevel;
+use bursar_model::{Bytes, Event, EventKind, Nanos, Pid, Uid};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -32,6 +33,63 @@ pub(crate) fn start(level: LogLevel) {
 
 fn libbpf_quiet() {
     bursar_kernel::log_libbpf(|line| tracing::debug!(target: "libbpf", "{line}"));
+}
+
+/// One line a fact. Everything in it that a user chose has been made printable.
+pub(crate) fn event(event: &Event) {
+    let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let account = text(&event.account);
+    let reason = text(&event.reason);
+    let pid = event.pid.map(Pid::get);
+    let uid = event.uid.map(Uid::get);
+    match event.event {
+        EventKind::Kill => tracing::warn!(
+            account,
+            uid,
+            pid,
+            comm = text(&event.comm),
+            victim_bytes = event.victim_bytes.map(Bytes::get),
+            held = event.held.map(Bytes::get),
+            limit = event.limit.map(Bytes::get),
+            latency_ns = event.latency_ns.map(Nanos::get),
+            "killed: {reason}"
+        ),
+        EventKind::Reaped => tracing::info!(
+            account,
+            uid,
+            pid,
+            freed_bytes = event.freed_bytes.map(Bytes::get),
+            duration_ns = event.duration_ns.map(Nanos::get),
+            method = text(&event.method),
+            found = event.found.join(" "),
+            "{}",
+            match (&event.method, reason.as_str()) {
+                (Some(_), "") => "memory is back",
+                (_, reason) => reason,
+            }
+        ),
+        EventKind::KillFailed | EventKind::NoVictim | EventKind::Lost => {
+            tracing::error!(account, uid, pid, event = ?event.event, "{reason}");
+        }
+        EventKind::Refused => tracing::info!(
+            account,
+            uid,
+            pid,
+            comm = text(&event.comm),
+            refusals = event.refusals,
+            "refused: {reason}"
+        ),
+        EventKind::Notice => tracing::info!(account, uid, "notice: {reason}"),
+        EventKind::LimitChanged if event.overcommit.is_some() => tracing::warn!(
+            account,
+            uid,
+            held = event.held.map(Bytes::get),
+            limit = event.limit.map(Bytes::get),
+            "{account} is over by {}: {reason}",
+            event.overcommit.unwrap_or_default()
+        ),
+        kind => tracing::info!(account, event = ?kind, "{reason}"),
+    }
 }
 
 /// Loading parses megabytes of BTF; glibc keeps the room for more of the same, which never comes.

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From facts to events: named, timed, logged, stored, sent to who follows, told to who is concerned.
 
-use std::collections::{HashMap, HashSet};
+mod reaps;
 
 use bursar_host::{MemoryFiles, clock};
 use bursar_model::{
     AccountId, Bytes, Candidate, Event, EventKind, HeldFile, Nanos, Pid, ReapStatus, Trigger, Uid,
     printable,
 };
-use bursar_reap::{Fate, Priority, Report};
+use bursar_reap::{Priority, Report};
 
+use self::reaps::{Reaps, reaped_event};
 use crate::courtesy::{Asked, GRACE};
 use crate::fact::{Level, Refused, RefusedRow, Victim};
 use crate::history::History;
+use crate::log;
 use crate::roster::Roster;
 
 /// A comm has at most 15 bytes; escapes make it longer.
@@ -21,9 +23,6 @@ const COMM_WIDTH: usize = 64;
 const PLACE_WIDTH: usize = 256;
 /// Files named in a sentence.
 const FILES_IN_WORDS: usize = 3;
-/// Victims whose end is awaited; more is a fork storm of kills, and the oldest are given up.
-const AWAITED: usize = 4096;
-
 /// Something to be told on a user's terminals.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Message {
@@ -35,33 +34,14 @@ pub(crate) struct Message {
 #[derive(Debug)]
 pub(crate) struct Recorder {
     history: History,
-    reaps: ReapStatus,
-    /// Victims that the reapers have not reported on yet.
-    awaited: HashMap<Pid, Awaited>,
-    /// Victims that they have reported on before the kernel half did.
-    settled: HashSet<Pid>,
-}
-
-/// A victim whose reapers have not reported yet.
-#[derive(Debug)]
-struct Awaited {
-    /// Whose it is; the rest follows.
-    event: Event,
-    /// What it held when it was chosen.
-    held: Bytes,
-    /// When the kernel half saw its memory go, and how long after the signal.
-    freed: Option<(Nanos, Nanos)>,
-    /// Why it was killed, where that is not written in a kill event.
-    reason: Option<&'static str>,
+    reaps: Reaps,
 }
 
 impl Recorder {
     pub(crate) fn new(history: History) -> Self {
         Self {
             history,
-            reaps: ReapStatus::default(),
-            awaited: HashMap::new(),
-            settled: HashSet::new(),
+            reaps: Reaps::default(),
         }
     }
 
@@ -70,13 +50,13 @@ impl Recorder {
     }
 
     pub(crate) fn reaps(&self) -> &ReapStatus {
-        &self.reaps
+        self.reaps.status()
     }
 
     /// Completes an event with the time, logs it and stores it. Returns it as others may see it.
     pub(crate) fn record(&mut self, mut event: Event, at: Nanos) -> Event {
         event.time = clock::rfc3339(clock::to_wall(at));
-        log(&event);
+        log::event(&event);
         self.history.add(event.clone());
         event
     }
@@ -138,7 +118,7 @@ impl Recorder {
             level.held,
         );
         let awaited = reaped_event(victim.pid, victim.uid, level.account, roster);
-        self.expect(victim.pid, awaited, victim.held, None);
+        self.reaps.expect(victim.pid, awaited, victim.held, None);
         (
             self.record(event, level.at),
             Message {
@@ -156,9 +136,7 @@ impl Recorder {
     ) -> Event {
         let mut event = about(EventKind::Refused, level, roster);
         event.trigger = None;
-        event.uid = Some(refused.uid);
-        event.pid = Some(refused.pid);
-        event.comm = Some(printable(&refused.comm, COMM_WIDTH));
+        name(&mut event, refused.uid, refused.pid, &refused.comm);
         event.request = Some(refused.request);
         event.request_bytes = Some(refused.size);
         event.refusals = Some(refused.count);
@@ -189,9 +167,7 @@ impl Recorder {
         event.limit = None;
         // Nobody asked where a connection came in.
         if refused.pid.get() != 0 {
-            event.uid = Some(refused.uid);
-            event.pid = Some(refused.pid);
-            event.comm = Some(printable(&refused.comm, COMM_WIDTH));
+            name(&mut event, refused.uid, refused.pid, &refused.comm);
         }
         event.refusals = Some(refused.count);
         let row = &refused.row;
@@ -277,25 +253,12 @@ impl Recorder {
 
     /// How the reapers compete here.
     pub(crate) fn introduce_reapers(&mut self, priority: Priority) {
-        self.reaps.priority = Some(priority.word().to_owned());
-    }
-
-    fn expect(&mut self, pid: Pid, event: Event, held: Bytes, reason: Option<&'static str>) {
-        if self.awaited.len() >= AWAITED {
-            self.awaited.clear();
-        }
-        let awaited = Awaited {
-            event,
-            held,
-            freed: None,
-            reason,
-        };
-        self.awaited.insert(pid, awaited);
+        self.reaps.introduce(priority);
     }
 
     /// Whether a victim's end is still to be reported.
     pub(crate) fn awaits(&self, pid: Pid) -> bool {
-        self.awaited.contains_key(&pid)
+        self.reaps.awaits(pid)
     }
 
     /// The kernel's OOM killer chose somebody of an account with a limit.
@@ -307,12 +270,8 @@ impl Recorder {
         roster: &mut Roster,
     ) {
         let event = reaped_event(pid, uid, account, roster);
-        self.expect(
-            pid,
-            event,
-            Bytes::ZERO,
-            Some("killed by the kernel's OOM killer"),
-        );
+        let reason = "killed by the kernel's OOM killer";
+        self.reaps.expect(pid, event, Bytes::ZERO, Some(reason));
     }
 
     /// A process was asked to end.
@@ -323,9 +282,7 @@ impl Recorder {
         roster: &mut Roster,
     ) -> (Event, Message) {
         let mut event = about(EventKind::Asked, level, roster);
-        event.uid = Some(asked.uid);
-        event.pid = Some(asked.pidfd.pid());
-        event.comm = Some(printable(&asked.comm, COMM_WIDTH));
+        name(&mut event, asked.uid, asked.pidfd.pid(), &asked.comm);
         event.victim_bytes = Some(asked.held);
         let seconds = GRACE.as_secs();
         event.reason = Some(format!(
@@ -346,99 +303,21 @@ impl Recorder {
         (self.record(event, clock::monotonic()), message)
     }
 
-    /// The kernel half, or a scan, says that a victim's memory is gone. The event follows when the
-    /// reapers say how; where they have, or nobody reaps it, there is nothing to wait for.
+    /// The kernel half, or a scan, says that a victim's memory is gone.
     pub(crate) fn freed(
         &mut self,
         victim: &Victim,
         duration: Nanos,
         roster: &mut Roster,
     ) -> Option<Event> {
-        let at = victim.level.at;
-        if let Some(awaited) = self.awaited.get_mut(&victim.pid) {
-            awaited.freed = Some((at, duration));
-            return None;
-        }
-        if self.settled.remove(&victim.pid) {
-            return None;
-        }
-        // Killed before we were there.
-        let event = reaped_event(victim.pid, victim.uid, victim.level.account, roster);
-        Some(self.complete(event, victim.held, at, duration, "exit"))
+        let (event, at) = self.reaps.freed(victim, duration, roster)?;
+        Some(self.record(event, at))
     }
 
     /// The reapers are done with a victim.
     pub(crate) fn settled(&mut self, report: &Report) -> Option<Event> {
-        let Awaited {
-            mut event,
-            held,
-            freed,
-            reason,
-        } = self.awaited.remove(&report.pid)?;
-        event.found = report.found.iter().map(|it| it.word().to_owned()).collect();
-        event.reason = reason.map(str::to_owned);
-        if let Some(stays) = &report.stays {
-            event.stays_bytes = Some(stays.bytes);
-            event.holders.clone_from(&stays.holders);
-            let mut text = format!(
-                "up to {} of shared memory stays ({})",
-                stays.bytes,
-                stays.names.join(", ")
-            );
-            if stays.holders.is_empty() {
-                text.push_str("; no process maps it: remove the file or segment to free it");
-            }
-            add_reason(&mut event, text);
-        }
-        let end = Nanos::new(report.signalled.get().saturating_add(report.took.get()));
-        let Some(method) = report.fate.method() else {
-            let why = match &report.fate {
-                Fate::Twin(pid) => {
-                    format!("its memory stays: process {pid} has the same and lives")
-                }
-                Fate::Stuck(why) | Fate::Spared(why) => format!("its memory is not back: {why}"),
-                Fate::Released | Fate::Exited | Fate::Raised | Fate::Gone => String::new(),
-            };
-            add_reason(&mut event, why);
-            event.duration_ns = Some(report.took);
-            event.freed_bytes = Some(Bytes::ZERO);
-            self.reaps.unreaped = self.reaps.unreaped.saturating_add(1);
-            return Some(self.record(event, end));
-        };
-        if freed.is_none() {
-            // The kernel half will tell when its shell is gone, too: nothing new.
-            if self.settled.len() >= AWAITED {
-                self.settled.clear();
-            }
-            self.settled.insert(report.pid);
-        }
-        // The kernel half saw the very moment. Of what it counted as held, shared memory stays.
-        let (at, took) = match (&report.fate, freed) {
-            (Fate::Released, _) | (_, None) => (end, report.took),
-            (_, Some(freed)) => freed,
-        };
-        let stays = report.stays.as_ref().map_or(Bytes::ZERO, |it| it.bytes);
-        let amount = match report.freed {
-            Some(amount) => amount,
-            None => held.saturating_sub(stays),
-        };
-        Some(self.complete(event, amount, at, took, method))
-    }
-
-    fn complete(
-        &mut self,
-        mut event: Event,
-        freed: Bytes,
-        at: Nanos,
-        took: Nanos,
-        method: &str,
-    ) -> Event {
-        event.freed_bytes = Some(freed);
-        event.duration_ns = Some(took);
-        event.bytes_per_second = Some(freed.scaled(1_000_000_000, took.get().max(1)));
-        event.method = Some(method.to_owned());
-        self.reaps.count(freed, took, method);
-        self.record(event, at)
+        let (event, at) = self.reaps.settled(report)?;
+        Some(self.record(event, at))
     }
 }
 
@@ -466,21 +345,6 @@ fn words_of_files(held: Bytes, limit: Bytes, stuck: Bytes, largest: &str) -> Str
     )
 }
 
-fn add_reason(event: &mut Event, text: String) {
-    event.reason = Some(match event.reason.take() {
-        Some(reason) => format!("{reason}; {text}"),
-        None => text,
-    });
-}
-
-fn reaped_event(pid: Pid, uid: Uid, account: AccountId, roster: &mut Roster) -> Event {
-    let mut event = Event::new(EventKind::Reaped);
-    event.account = Some(roster.name_of(account).0);
-    event.uid = Some(uid);
-    event.pid = Some(pid);
-    event
-}
-
 fn about(kind: EventKind, level: &Level, roster: &mut Roster) -> Event {
     let mut event = Event::new(kind);
     event.account = Some(roster.name_of(level.account).0);
@@ -490,11 +354,16 @@ fn about(kind: EventKind, level: &Level, roster: &mut Roster) -> Event {
     event
 }
 
+/// Whose process an event is about.
+fn name(event: &mut Event, uid: Uid, pid: Pid, comm: &[u8]) {
+    event.uid = Some(uid);
+    event.pid = Some(pid);
+    event.comm = Some(printable(comm, COMM_WIDTH));
+}
+
 fn describe(kind: EventKind, victim: &Victim, roster: &mut Roster) -> Event {
     let mut event = about(kind, &victim.level, roster);
-    event.uid = Some(victim.uid);
-    event.pid = Some(victim.pid);
-    event.comm = Some(printable(&victim.comm, COMM_WIDTH));
+    name(&mut event, victim.uid, victim.pid, &victim.comm);
     event.victim_bytes = Some(victim.held);
     event.latency_ns = Some(victim.latency);
     event.candidates_met = Some(victim.candidates_met);
@@ -508,74 +377,6 @@ fn describe(kind: EventKind, victim: &Victim, roster: &mut Roster) -> Event {
         })
         .collect();
     event
-}
-
-/// One line a fact. Everything in it that a user chose has been made printable.
-fn log(event: &Event) {
-    let text = |value: &Option<String>| value.clone().unwrap_or_default();
-    let account = text(&event.account);
-    let reason = text(&event.reason);
-    let pid = event.pid.map(Pid::get);
-    let uid = event.uid.map(Uid::get);
-    match event.event {
-        EventKind::Kill => tracing::warn!(
-            account,
-            uid,
-            pid,
-            comm = text(&event.comm),
-            victim_bytes = event.victim_bytes.map(Bytes::get),
-            held = event.held.map(Bytes::get),
-            limit = event.limit.map(Bytes::get),
-            latency_ns = event.latency_ns.map(Nanos::get),
-            "killed: {reason}"
-        ),
-        EventKind::Reaped => tracing::info!(
-            account,
-            uid,
-            pid,
-            freed_bytes = event.freed_bytes.map(Bytes::get),
-            duration_ns = event.duration_ns.map(Nanos::get),
-            method = text(&event.method),
-            found = event.found.join(" "),
-            "{}",
-            match (&event.method, reason.as_str()) {
-                (Some(_), "") => "memory is back",
-                (_, reason) => reason,
-            }
-        ),
-        EventKind::KillFailed | EventKind::NoVictim | EventKind::Lost => {
-            tracing::error!(account, uid, pid, event = ?event.event, "{reason}");
-        }
-        EventKind::Refused => tracing::info!(
-            account,
-            uid,
-            pid,
-            comm = text(&event.comm),
-            refusals = event.refusals,
-            "refused: {reason}"
-        ),
-        EventKind::Notice => tracing::info!(account, uid, "notice: {reason}"),
-        EventKind::LimitChanged if event.overcommit.is_some() => tracing::warn!(
-            account,
-            uid,
-            held = event.held.map(Bytes::get),
-            limit = event.limit.map(Bytes::get),
-            "{account} is over by {}: {reason}",
-            event.overcommit.unwrap_or_default()
-        ),
-        kind => tracing::info!(account, event = ?kind, "{reason}"),
-    }
-}
-
-/// The numbers of a status line that a recorder knows.
-impl Recorder {
-    /// Whether a user may see an event: his own account's or his own process's.
-    pub(crate) fn concerns(event: &Event, uid: Uid, account: Option<&str>) -> bool {
-        let told_of = event.account.as_deref();
-        // By his number where his name was not known at the time.
-        let is_his = || told_of.is_some_and(|it| it.parse() == Ok(uid.get()));
-        event.uid == Some(uid) || (account.is_some() && told_of == account) || is_his()
-    }
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use crate::reservations::Denied;
 use crate::scope::Payers;
 use crate::steward::Steward;
 
+pub(crate) use history::may_see;
 pub(crate) use ledger::checked as ledger_checked;
 
 type Answer = Result<Reply, Refusal>;

@@ -12,7 +12,6 @@ use rustix::io::Errno;
 use rustix::time::Timespec;
 
 use crate::control::{Control, to_line};
-use crate::recorder::Recorder;
 use crate::requests;
 use crate::signals::{Signalled, Signals};
 use crate::steward::Steward;
@@ -165,7 +164,7 @@ impl Watch<'_> {
                     .iter()
                     .find(|(it, _)| *it == uid)
                     .and_then(|(_, own)| own.as_deref());
-                uid.get() == 0 || Recorder::concerns(&event, uid, own)
+                requests::may_see(&event, uid, own)
             };
             self.control.publish(&line, may_see);
         }

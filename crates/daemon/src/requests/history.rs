@@ -8,12 +8,15 @@ use bursar_model::{Event, EventKind, Pid, Uid};
 use bursar_protocol::{ErrorKind, Reply};
 
 use super::{Answer, refusal};
-use crate::recorder::Recorder;
 use crate::steward::Steward;
 
-/// What a user may see of the past.
-fn may_see<'a>(uid: Uid, account: Option<&'a str>) -> impl Fn(&Event) -> bool + 'a {
-    move |event| uid.get() == 0 || Recorder::concerns(event, uid, account)
+/// Whether a user may see an event: root all, others those of their own account and their own processes.
+pub(crate) fn may_see(event: &Event, uid: Uid, account: Option<&str>) -> bool {
+    let told_of = event.account.as_deref();
+    // By his number where his name was not known at the time.
+    let is_his = || told_of.is_some_and(|it| it.parse() == Ok(uid.get()));
+    let is_of_account = account.is_some() && told_of == account;
+    uid.get() == 0 || event.uid == Some(uid) || is_of_account || is_his()
 }
 
 fn own_account_name(steward: &mut Steward, uid: Uid) -> Option<String> {
@@ -23,7 +26,7 @@ fn own_account_name(steward: &mut Steward, uid: Uid) -> Option<String> {
 
 pub(super) fn events(steward: &mut Steward, uid: Uid, since: Option<&str>) -> Answer {
     let own = own_account_name(steward, uid);
-    let see = may_see(uid, own.as_deref());
+    let see = |event: &Event| may_see(event, uid, own.as_deref());
     let history = steward.recorder.history();
     let Some(since) = since else {
         return Ok(Reply::Events(
@@ -62,7 +65,7 @@ pub(super) fn why(steward: &mut Steward, uid: Uid, pid: Option<Pid>) -> Answer {
         ) || (event.event == EventKind::NoVictim && event.files_bytes.is_some())
     };
     let own = own_account_name(steward, uid);
-    let see = may_see(uid, own.as_deref());
+    let see = |event: &Event| may_see(event, uid, own.as_deref());
     let history = steward.recorder.history();
     let mut story: Vec<Event> = Vec::new();
     for event in history.recent().filter(|event| see(event)) {

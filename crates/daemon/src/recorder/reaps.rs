@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The ends of victims. The kernel half says when a victim's memory is gone, the reapers how, in any order:
+//! one event tells both.
+
+use std::collections::{HashMap, HashSet};
+
+use bursar_model::{AccountId, Bytes, Event, EventKind, Nanos, Pid, ReapStatus, Uid};
+use bursar_reap::{Fate, Priority, Report, Stays};
+
+use crate::fact::Victim;
+use crate::roster::Roster;
+
+/// Victims whose end is awaited; with more, a fork storm of kills, all of them are given up.
+const AWAITED: usize = 4096;
+
+/// Victims' ends that are still to be told, and those that were, added up.
+#[derive(Debug, Default)]
+pub(super) struct Reaps {
+    status: ReapStatus,
+    /// Victims that the reapers have not reported on yet.
+    awaited: HashMap<Pid, Awaited>,
+    /// Victims that they have reported on before the kernel half did.
+    settled: HashSet<Pid>,
+}
+
+/// A victim whose reapers have not reported yet.
+#[derive(Debug)]
+struct Awaited {
+    /// Whose it is; the rest follows.
+    event: Event,
+    /// What it held when it was chosen.
+    held: Bytes,
+    /// When the kernel half saw its memory go, and how long after the signal.
+    freed: Option<(Nanos, Nanos)>,
+    /// Why it was killed, where that is not written in a kill event.
+    reason: Option<&'static str>,
+}
+
+/// An event, and when what it tells was.
+type End = (Event, Nanos);
+
+impl Reaps {
+    pub(super) fn status(&self) -> &ReapStatus {
+        &self.status
+    }
+
+    /// How the reapers compete here.
+    pub(super) fn introduce(&mut self, priority: Priority) {
+        self.status.priority = Some(priority.word().to_owned());
+    }
+
+    pub(super) fn expect(
+        &mut self,
+        pid: Pid,
+        event: Event,
+        held: Bytes,
+        reason: Option<&'static str>,
+    ) {
+        if self.awaited.len() >= AWAITED {
+            self.awaited.clear();
+        }
+        let awaited = Awaited {
+            event,
+            held,
+            freed: None,
+            reason,
+        };
+        self.awaited.insert(pid, awaited);
+    }
+
+    pub(super) fn awaits(&self, pid: Pid) -> bool {
+        self.awaited.contains_key(&pid)
+    }
+
+    /// A victim's memory is gone. The event follows when the reapers say how; where they have, or nobody
+    /// reaps it, there is nothing to wait for.
+    pub(super) fn freed(
+        &mut self,
+        victim: &Victim,
+        duration: Nanos,
+        roster: &mut Roster,
+    ) -> Option<End> {
+        let at = victim.level.at;
+        if let Some(awaited) = self.awaited.get_mut(&victim.pid) {
+            awaited.freed = Some((at, duration));
+            return None;
+        }
+        if self.settled.remove(&victim.pid) {
+            return None;
+        }
+        // Killed before we were there.
+        let event = reaped_event(victim.pid, victim.uid, victim.level.account, roster);
+        let event = self.complete(event, victim.held, duration, "exit");
+        Some((event, at))
+    }
+
+    /// The reapers are done with a victim.
+    pub(super) fn settled(&mut self, report: &Report) -> Option<End> {
+        let Awaited {
+            mut event,
+            held,
+            freed,
+            reason,
+        } = self.awaited.remove(&report.pid)?;
+        event.found = report.found.iter().map(|it| it.word().to_owned()).collect();
+        event.reason = reason.map(str::to_owned);
+        if let Some(stays) = &report.stays {
+            tell_what_stays(&mut event, stays);
+        }
+        let end = Nanos::new(report.signalled.get().saturating_add(report.took.get()));
+        let Some(method) = report.fate.method() else {
+            add_reason(&mut event, why_unreaped(&report.fate));
+            event.duration_ns = Some(report.took);
+            event.freed_bytes = Some(Bytes::ZERO);
+            self.status.unreaped = self.status.unreaped.saturating_add(1);
+            return Some((event, end));
+        };
+        if freed.is_none() {
+            // The kernel half will tell when its shell is gone, too: nothing new.
+            if self.settled.len() >= AWAITED {
+                self.settled.clear();
+            }
+            self.settled.insert(report.pid);
+        }
+        // The kernel half saw the very moment. Of what it counted as held, shared memory stays.
+        let (at, took) = match (&report.fate, freed) {
+            (Fate::Released, _) | (_, None) => (end, report.took),
+            (_, Some(freed)) => freed,
+        };
+        let stays = report.stays.as_ref().map_or(Bytes::ZERO, |it| it.bytes);
+        let amount = report.freed.unwrap_or(held.saturating_sub(stays));
+        Some((self.complete(event, amount, took, method), at))
+    }
+
+    fn complete(&mut self, mut event: Event, freed: Bytes, took: Nanos, method: &str) -> Event {
+        event.freed_bytes = Some(freed);
+        event.duration_ns = Some(took);
+        event.bytes_per_second = Some(freed.scaled(1_000_000_000, took.get().max(1)));
+        event.method = Some(method.to_owned());
+        self.status.count(freed, took, method);
+        event
+    }
+}
+
+/// What is known of a victim before its end.
+pub(super) fn reaped_event(pid: Pid, uid: Uid, account: AccountId, roster: &mut Roster) -> Event {
+    let mut event = Event::new(EventKind::Reaped);
+    event.account = Some(roster.name_of(account).0);
+    event.uid = Some(uid);
+    event.pid = Some(pid);
+    event
+}
+
+fn tell_what_stays(event: &mut Event, stays: &Stays) {
+    event.stays_bytes = Some(stays.bytes);
+    event.holders.clone_from(&stays.holders);
+    let mut text = format!(
+        "up to {} of shared memory stays ({})",
+        stays.bytes,
+        stays.names.join(", ")
+    );
+    if stays.holders.is_empty() {
+        text.push_str("; no process maps it: remove the file or segment to free it");
+    }
+    add_reason(event, text);
+}
+
+fn why_unreaped(fate: &Fate) -> String {
+    match fate {
+        Fate::Twin(pid) => format!("its memory stays: process {pid} has the same and lives"),
+        Fate::Stuck(why) | Fate::Spared(why) => format!("its memory is not back: {why}"),
+        Fate::Released | Fate::Exited | Fate::Raised | Fate::Gone => String::new(),
+    }
+}
+
+fn add_reason(event: &mut Event, text: String) {
+    event.reason = Some(match event.reason.take() {
+        Some(reason) => format!("{reason}; {text}"),
+        None => text,
+    });
+}
