@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel half as a governor: it decides alone, we hand it accounts and read its events.
 
+mod apply;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use bursar_host::clock;
 use bursar_kernel::{
     AccountReading, Bills, DirtyPages, Enforcement, EntryKind, History, KernelHalf, Members,
-    Options, PageBounds, RowReading, Settings, Sight, Slot, Started, Wanted,
+    Options, RowReading, Settings, Sight, Slot, Started,
 };
 use bursar_model::{
     AccountId, Bounds, Bytes, Correction, GateStatus, KernelHalfStatus, Measure, PageSize, Pages,
     Resource, TriggerKind, Uid,
 };
-use bursar_policy::Plan;
+use bursar_policy::{Plan, Scope};
 
 use super::ledger::Ledger;
 use super::prospect::{self, Prospects};
@@ -35,6 +37,8 @@ pub(crate) struct BpfGovernor {
     root: PathBuf,
     options: Options,
     settings: Settings,
+    /// Whom `default` covers.
+    scope: Scope,
     usual: Measure,
     surveys: Arc<Tally>,
     /// What the kernel half that is being replaced remembers; used once, at the first apply.
@@ -67,15 +71,19 @@ impl BpfGovernor {
         let sentry = Sentry::post(half.journal_source()?, powers, questions)?;
         let inherited = half.inherited().into_iter().collect();
         let in_charge = started == Started::Adopted;
-        let root = root.to_owned();
+        let scope = Scope {
+            uid_min: settings.uid_min,
+            exempt: settings.exempt.clone(),
+        };
         Ok((
             Self {
                 bills: half.bills(&options),
                 half,
                 sentry,
-                root,
+                root: root.to_owned(),
                 options,
                 settings,
+                scope,
                 usual,
                 surveys,
                 inherited,
@@ -85,113 +93,6 @@ impl BpfGovernor {
             },
             started,
         ))
-    }
-
-    /// Whole pages, rounded down: a bound is never exceeded by rounding.
-    fn to_pages(&self, bounds: &Bounds, measure: Measure) -> PageBounds {
-        let pages = |bytes: Option<Bytes>| bytes.map(|it| self.options.page_size.pages_within(it));
-        PageBounds {
-            notice: pages(bounds.notice()),
-            barrier: pages(bounds.barrier()),
-            limit: pages(bounds.limit()),
-            measure,
-        }
-    }
-
-    /// What the gate measures of an account; the kernel half opens those of `default` by the same rule.
-    fn measure_of(&self, id: AccountId) -> Measure {
-        let is_listed = |uid: Uid| is_in(&self.settings.committed, uid);
-        match id.uid().is_some_and(is_listed) {
-            true => Measure::Committed,
-            false => self.usual,
-        }
-    }
-
-    fn open(&mut self, id: AccountId, is_default: bool) -> Result<Slot> {
-        let history = self.inherited.remove(&id).unwrap_or_default();
-        let books = self.half.books();
-        Ok(books.open_account(id, is_default, !self.in_charge, history)?)
-    }
-
-    /// Accounts that the plan does not have: `default` keeps or takes over those of single users,
-    /// the others are closed.
-    fn retire(&mut self, plan: &Plan, existing: &[AccountReading]) -> Result<()> {
-        let mut closed = BTreeSet::new();
-        for account in existing.iter().filter(|it| it.is_open) {
-            if plan.accounts.contains_key(&account.id) {
-                continue;
-            }
-            let is_covered = account
-                .id
-                .uid()
-                .is_some_and(|uid| covers(&self.settings, uid));
-            match (plan.default, is_covered) {
-                (Some(bounds), true) => {
-                    let slot = self.open(account.id, true)?;
-                    let measure = self.measure_of(account.id);
-                    let pages = self.to_pages(&bounds, measure);
-                    self.half.books().set_bounds(slot, pages)?;
-                }
-                _ => {
-                    closed.insert(account.slot);
-                }
-            }
-        }
-        Ok(self.half.books().close_accounts(&closed)?)
-    }
-
-    fn establish(&mut self, plan: &Plan) -> Result<bool> {
-        let mut is_new = false;
-        let before: BTreeSet<AccountId> = self
-            .half
-            .books()
-            .accounts()
-            .filter(|it| it.is_open)
-            .map(|it| it.id)
-            .collect();
-        for (&id, planned) in &plan.accounts {
-            is_new |= !before.contains(&id);
-            let slot = self.open(id, false)?;
-            // Bounds first: nobody pays into a shared account before it has them.
-            self.half
-                .books()
-                .set_bounds(slot, self.to_pages(&planned.bounds, self.measure_of(id)))?;
-            if id.uid().is_none() {
-                // Who has entered it pays by its own number.
-                let mut payers = planned.payers.clone();
-                payers.insert(Uid::new(id.get()));
-                self.admit_members(slot, &payers)?;
-            }
-        }
-        Ok(is_new)
-    }
-
-    fn admit_members(&self, slot: Slot, members: &BTreeSet<Uid>) -> Result<()> {
-        let books = self.half.books();
-        let paying: BTreeMap<Uid, Slot> = books.payers()?.into_iter().collect();
-        for (&uid, _) in paying
-            .iter()
-            .filter(|(uid, to)| **to == slot && !members.contains(uid))
-        {
-            books.let_go(uid)?;
-        }
-        for &uid in members {
-            match paying.get(&uid) {
-                Some(&to) if to == slot => {}
-                Some(&own) => {
-                    // His own account goes when he shares one; what it held moves along.
-                    if books
-                        .account(own)
-                        .is_some_and(|it| it.id == AccountId::of(uid))
-                    {
-                        books.close_account(own)?;
-                    }
-                    books.let_pay(uid, slot)?;
-                }
-                None => books.let_pay(uid, slot)?,
-            }
-        }
-        Ok(())
     }
 
     /// The kernel half gives accounts that it opens itself a slot that was nobody's before: few are used up
@@ -231,7 +132,7 @@ impl BpfGovernor {
     }
 
     fn to_reading(&self, account: &AccountReading) -> Reading {
-        let page = self.options.page_size;
+        let page = self.page();
         let bytes = |pages: Option<Pages>| pages.map(|it| it.to_bytes(page));
         let bounds = &account.bounds;
         Reading {
@@ -268,26 +169,6 @@ impl BpfGovernor {
         }
     }
 
-    /// Beancounters as the plan has them, of the accounts that are there by now.
-    fn apply_rows(&mut self, plan: &Plan) -> Result<()> {
-        let mut wanted = Wanted::new();
-        if !plan.default_rows.is_empty() {
-            wanted.insert(Slot::TEMPLATE, plan.default_rows.clone());
-        }
-        for account in self.half.books().accounts().filter(|it| it.is_open) {
-            let rows = match plan.accounts.get(&account.id) {
-                Some(planned) => &planned.rows,
-                None if account.is_default => &plan.default_rows,
-                None => continue,
-            };
-            if !rows.is_empty() {
-                wanted.insert(account.slot, rows.clone());
-            }
-        }
-        self.bills.apply(&wanted, self.half.books())?;
-        Ok(())
-    }
-
     /// An account that is open.
     fn find(&mut self, id: AccountId) -> Option<AccountReading> {
         let books = self.half.books();
@@ -302,16 +183,6 @@ impl BpfGovernor {
     fn page(&self) -> PageSize {
         self.options.page_size
     }
-}
-
-fn covers(settings: &Settings, uid: Uid) -> bool {
-    uid >= settings.uid_min && !is_in(&settings.exempt, uid)
-}
-
-fn is_in(ranges: &[(Uid, Uid)], uid: Uid) -> bool {
-    ranges
-        .iter()
-        .any(|&(first, last)| (first..=last).contains(&uid))
 }
 
 impl Holdings for BpfGovernor {
@@ -341,44 +212,7 @@ impl Holdings for BpfGovernor {
 
 impl Governor for BpfGovernor {
     fn apply(&mut self, plan: &Plan) -> Result<()> {
-        let template = plan
-            .default
-            .as_ref()
-            .map(|bounds| self.to_pages(bounds, self.usual));
-        self.half.books().set_template(template, !self.in_charge)?;
-        let existing: Vec<_> = self.half.books().accounts().collect();
-        self.retire(plan, &existing)?;
-        let mut is_new = self.establish(plan)?;
-        if plan.default.is_some() {
-            // Histories of users that only `default` covers live on in accounts of their own.
-            let heirs: Vec<_> = self.inherited.keys().copied().collect();
-            for id in heirs {
-                if id.uid().is_some_and(|uid| covers(&self.settings, uid)) {
-                    let slot = self.open(id, true)?;
-                    self.half.books().set_bounds(
-                        slot,
-                        PageBounds {
-                            measure: self.measure_of(id),
-                            ..template.unwrap_or_default()
-                        },
-                    )?;
-                }
-            }
-            is_new = true;
-        }
-        // Who has left a shared account, or come into one, pays elsewhere from now on.
-        self.half.configure(&self.settings)?;
-        self.inherited.clear();
-        if !self.in_charge {
-            self.half
-                .take_charge(&self.settings)
-                .context("put the kernel half in charge")?;
-            self.in_charge = true;
-        } else if is_new || !existing.is_empty() {
-            // Finds the processes of whoever has just got an account.
-            self.half.resum_now()?;
-        }
-        self.apply_rows(plan)
+        self.put_in_force(plan)
     }
 
     fn wake(&self) -> BorrowedFd<'_> {
@@ -481,6 +315,7 @@ impl Governor for BpfGovernor {
         let Ok(facts) = self.half.facts() else {
             return KernelHalfStatus::default();
         };
+        let gate = self.half.gate();
         let drift_repaired = facts.drift_repaired.to_bytes(self.page());
         KernelHalfStatus {
             attached: true,
@@ -516,9 +351,9 @@ impl Governor for BpfGovernor {
             members_lost: facts.members_lost,
             surveys: self.surveys.read(),
             gate: GateStatus {
-                mode: self.half.gate().mode,
-                reason: self.half.gate().reason.clone(),
-                files: self.half.gate().files.clone(),
+                mode: gate.mode,
+                reason: gate.reason.clone(),
+                files: gate.files.clone(),
             },
         }
     }

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Makes the kernel half's accounts what a plan says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+use bursar_kernel::{AccountReading, PageBounds, Slot, Wanted};
+use bursar_model::{AccountId, Bounds, Bytes, Measure, Uid};
+use bursar_policy::Plan;
+
+use super::BpfGovernor;
+
+impl BpfGovernor {
+    pub(super) fn put_in_force(&mut self, plan: &Plan) -> Result<()> {
+        let books = self.half.books();
+        let template = plan.default.map(|it| self.to_pages(&it, self.usual));
+        books.set_template(template, !self.in_charge)?;
+        let existing: Vec<_> = books.accounts().collect();
+        self.retire(plan, &existing)?;
+        self.establish(plan)?;
+        if let Some(bounds) = &plan.default {
+            self.settle_heirs(bounds)?;
+        }
+        // Who has left a shared account, or come into one, pays elsewhere from now on.
+        self.half.configure(&self.settings)?;
+        self.inherited.clear();
+        let has_accounts = !plan.accounts.is_empty() || plan.default.is_some();
+        if !self.in_charge {
+            self.half
+                .take_charge(&self.settings)
+                .context("put the kernel half in charge")?;
+            self.in_charge = true;
+        } else if has_accounts || !existing.is_empty() {
+            // Finds the processes of whoever has just got an account.
+            self.half.resum_now()?;
+        }
+        self.apply_rows(plan)
+    }
+
+    /// Accounts that the plan does not have: `default` keeps or takes over those of single users,
+    /// the others are closed.
+    fn retire(&mut self, plan: &Plan, existing: &[AccountReading]) -> Result<()> {
+        let mut closed = BTreeSet::new();
+        for account in existing.iter().filter(|it| it.is_open) {
+            if plan.accounts.contains_key(&account.id) {
+                continue;
+            }
+            match &plan.default {
+                Some(bounds) if self.is_ordinary(account.id) => self.cover(account.id, bounds)?,
+                _ => {
+                    closed.insert(account.slot);
+                }
+            }
+        }
+        Ok(self.half.books().close_accounts(&closed)?)
+    }
+
+    fn establish(&mut self, plan: &Plan) -> Result<()> {
+        for (&id, planned) in &plan.accounts {
+            let slot = self.open(id, false)?;
+            // Bounds first: nobody pays into a shared account before it has them.
+            let pages = self.to_pages(&planned.bounds, self.measure_of(id));
+            self.half.books().set_bounds(slot, pages)?;
+            if id.uid().is_none() {
+                // Who has entered it pays by its own number.
+                let mut payers = planned.payers.clone();
+                payers.insert(Uid::new(id.get()));
+                self.admit_members(slot, &payers)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn admit_members(&self, slot: Slot, members: &BTreeSet<Uid>) -> Result<()> {
+        let books = self.half.books();
+        let paying: BTreeMap<Uid, Slot> = books.payers()?.into_iter().collect();
+        for (&uid, _) in paying
+            .iter()
+            .filter(|(uid, to)| **to == slot && !members.contains(uid))
+        {
+            books.let_go(uid)?;
+        }
+        for &uid in members {
+            match paying.get(&uid) {
+                Some(&to) if to == slot => {}
+                Some(&own) => {
+                    // His own account goes when he shares one; what it held moves along.
+                    if books
+                        .account(own)
+                        .is_some_and(|it| it.id == AccountId::of(uid))
+                    {
+                        books.close_account(own)?;
+                    }
+                    books.let_pay(uid, slot)?;
+                }
+                None => books.let_pay(uid, slot)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Histories of users that only `default` covers live on in accounts of their own.
+    fn settle_heirs(&mut self, bounds: &Bounds) -> Result<()> {
+        let heirs = self.inherited.keys().copied();
+        let ordinary: Vec<_> = heirs.filter(|&id| self.is_ordinary(id)).collect();
+        ordinary
+            .into_iter()
+            .try_for_each(|id| self.cover(id, bounds))
+    }
+
+    /// Gives a user whom `default` covers an account of his own.
+    fn cover(&mut self, id: AccountId, bounds: &Bounds) -> Result<()> {
+        let slot = self.open(id, true)?;
+        let pages = self.to_pages(bounds, self.measure_of(id));
+        Ok(self.half.books().set_bounds(slot, pages)?)
+    }
+
+    fn open(&mut self, id: AccountId, is_default: bool) -> Result<Slot> {
+        let history = self.inherited.remove(&id).unwrap_or_default();
+        let books = self.half.books();
+        Ok(books.open_account(id, is_default, !self.in_charge, history)?)
+    }
+
+    fn is_ordinary(&self, id: AccountId) -> bool {
+        id.uid().is_some_and(|uid| self.scope.covers(uid))
+    }
+
+    /// What the gate measures of an account; the kernel half opens those of `default` by the same rule.
+    fn measure_of(&self, id: AccountId) -> Measure {
+        let mut committed = self.settings.committed.iter();
+        let is_listed = |uid: Uid| committed.any(|&(first, last)| (first..=last).contains(&uid));
+        match id.uid().is_some_and(is_listed) {
+            true => Measure::Committed,
+            false => self.usual,
+        }
+    }
+
+    /// Whole pages, rounded down: a bound is never exceeded by rounding.
+    fn to_pages(&self, bounds: &Bounds, measure: Measure) -> PageBounds {
+        let pages = |bytes: Option<Bytes>| bytes.map(|it| self.page().pages_within(it));
+        PageBounds {
+            notice: pages(bounds.notice()),
+            barrier: pages(bounds.barrier()),
+            limit: pages(bounds.limit()),
+            measure,
+        }
+    }
+
+    /// Beancounters as the plan has them, of the accounts that are there by now.
+    fn apply_rows(&mut self, plan: &Plan) -> Result<()> {
+        let mut wanted = Wanted::new();
+        if !plan.default_rows.is_empty() {
+            wanted.insert(Slot::TEMPLATE, plan.default_rows.clone());
+        }
+        for account in self.half.books().accounts().filter(|it| it.is_open) {
+            let rows = match plan.accounts.get(&account.id) {
+                Some(planned) => &planned.rows,
+                None if account.is_default => &plan.default_rows,
+                None => continue,
+            };
+            if !rows.is_empty() {
+                wanted.insert(account.slot, rows.clone());
+            }
+        }
+        self.bills.apply(&wanted, self.half.books())?;
+        Ok(())
+    }
+}
