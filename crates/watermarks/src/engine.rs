@@ -6,10 +6,11 @@ mod slow;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use bursar_config::{WatermarkMode, WatermarkModel, Watermarks};
+use bursar_config::{Sysctl, WatermarkMode, WatermarkModel, Watermarks};
 use bursar_host::HostError;
+use bursar_host::machine::page_size;
 use bursar_kernel::{StallMeter, StallRow, StallTotal};
-use bursar_model::{Nanos, Uid};
+use bursar_model::{Nanos, Pages, Uid};
 use bursar_policy::watermarks::{Model, ModelChoice, Reason, Sample, ScaleBounds, Verdict};
 
 use crate::compactor::Compactor;
@@ -18,7 +19,6 @@ use crate::knob::Knob;
 use crate::originals::{Originals, OriginalsError, Restored};
 use crate::reclaimer::Reclaimer;
 use crate::{Detail, Measured, Observer, Places};
-use bursar_config::Sysctl;
 
 /// Between two samples while memory may run short.
 const CLOSE: Duration = Duration::from_millis(100);
@@ -147,11 +147,7 @@ impl Engine {
         let mut observer = Observer::open(&places, detail)?;
         let scale = observer.look(now, Measured::default())?.scale;
         let acts = settings.mode == WatermarkMode::Act;
-        let originals = if acts {
-            Some(Originals::open(&places)?)
-        } else {
-            None
-        };
+        let originals = acts.then(|| Originals::open(&places)).transpose()?;
         let mut remarks = Vec::new();
         let compactor = match acts && settings.compact {
             true => Compactor::start(&places)
@@ -223,10 +219,9 @@ impl Engine {
             self.give_way(found, written);
         }
         let sample = self.observer.sample();
+        let (scale_before, before) = (sample.scale, tally(sample));
         let verdict = self.model.look(sample);
         self.prefree(&verdict);
-        let sample = self.observer.sample();
-        let (scale_before, before) = (sample.scale, tally(sample));
         let act = self.act(now, &verdict);
         let record = Record {
             at: now,
@@ -256,9 +251,8 @@ impl Engine {
         if self.standing == Standing::Acting {
             let sample = self.observer.sample();
             let low = sample.sum(|zone| zone.low);
-            let above = sample.free().saturating_sub(low);
-            let bytes = above << bursar_host::machine::page_size().shift();
-            let lasts = Duration::from_secs(bytes / FASTEST_DEMAND);
+            let above = Pages::new(sample.free().saturating_sub(low)).to_bytes(page_size());
+            let lasts = Duration::from_secs(above.get() / FASTEST_DEMAND);
             return Pause::For(lasts.clamp(shortest, longest));
         }
         match &self.meter {
@@ -389,7 +383,7 @@ impl Engine {
             return;
         }
         if let Some(pages) = verdict.reclaim {
-            reclaimer.reclaim(pages << bursar_host::machine::page_size().shift());
+            reclaimer.reclaim(Pages::new(pages).to_bytes(page_size()).get());
         }
     }
 
@@ -420,8 +414,7 @@ impl Engine {
             }
             self.tell_again_at = record.at.get().saturating_add(TOLD_EVERY_NS);
         }
-        let page = 1_u64 << bursar_host::machine::page_size().shift();
-        let text = bursar_policy::watermarks::sentence(&record.verdict, record.scale_before, page);
+        let text = record.words();
         match record.verdict.reason {
             Reason::Overload | Reason::AtBound => tracing::warn!("watermarks: {text}"),
             Reason::Stalled => tracing::info!("watermarks: {text}"),

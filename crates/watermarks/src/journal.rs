@@ -4,8 +4,9 @@
 
 use std::collections::VecDeque;
 
-use bursar_model::Nanos;
-use bursar_policy::watermarks::{Reason, Verdict};
+use bursar_host::machine::page_size;
+use bursar_model::{Nanos, Pages};
+use bursar_policy::watermarks::{Reason, Verdict, sentence};
 
 /// Decisions that are kept.
 pub(crate) const KEPT: usize = 256;
@@ -53,6 +54,14 @@ pub struct Record {
     pub before: Tally,
     /// What happened in the minute after it; `None` while that is not over.
     pub outcome: Option<Tally>,
+}
+
+impl Record {
+    /// For people.
+    pub(crate) fn words(&self) -> String {
+        let page = Pages::new(1).to_bytes(page_size());
+        sentence(&self.verdict, self.scale_before, page.get())
+    }
 }
 
 /// The decisions.

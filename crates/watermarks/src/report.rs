@@ -6,8 +6,8 @@ use bursar_host::clock::{rfc3339, to_wall};
 use bursar_host::machine::page_size;
 use bursar_host::vm::Pressure;
 use bursar_kernel::StallRow;
-use bursar_model::{Bytes, Nanos, Uid};
-use bursar_policy::watermarks::{Forecast, Reason, Sample, sentence, unusable_permille};
+use bursar_model::{Bytes, Nanos, Pages, Uid};
+use bursar_policy::watermarks::{Forecast, Reason, Sample, unusable_permille};
 use bursar_protocol::{
     DecisionReport, ForecastReport, NodeReport, RestoreReport, StallReport, StallTimes,
     TurnedReport, UserStalls, WatermarksReport,
@@ -21,8 +21,7 @@ use crate::originals::Restored;
 const USERS_TOLD: usize = 100;
 
 fn bytes(pages: u64) -> Bytes {
-    let size = 1_u64 << page_size().shift();
-    Bytes::new(pages.saturating_mul(size))
+    Pages::new(pages).to_bytes(page_size())
 }
 
 fn bytes_of_rate(pages: f64) -> Bytes {
@@ -123,14 +122,6 @@ const fn reason_name(reason: Reason) -> &'static str {
     }
 }
 
-fn words(record: &Record) -> String {
-    sentence(
-        &record.verdict,
-        record.scale_before,
-        1_u64 << page_size().shift(),
-    )
-}
-
 fn forecast(record: &Record) -> ForecastReport {
     let Forecast {
         demand,
@@ -142,7 +133,7 @@ fn forecast(record: &Record) -> ForecastReport {
     } = record.verdict.forecast;
     ForecastReport {
         reason: reason_name(record.verdict.reason).to_owned(),
-        text: words(record),
+        text: record.words(),
         demand: bytes_of_rate(demand),
         supply: bytes_of_rate(supply),
         needed: bytes(needed),
@@ -158,7 +149,7 @@ fn decision(record: &Record) -> DecisionReport {
         until: wall(record.until),
         times: record.times,
         reason: reason_name(record.verdict.reason).to_owned(),
-        text: words(record),
+        text: record.words(),
         act: match record.act {
             Act::Nothing => "nothing to do".to_owned(),
             Act::Done => "done".to_owned(),

@@ -2,6 +2,7 @@
 //! What is set once or looked at rarely: other sysctls, huge pages, negative dentries.
 
 use bursar_config::Sysctl;
+use bursar_host::machine::page_size;
 use bursar_policy::watermarks::ScaleBounds;
 
 use super::{Engine, Standing};
@@ -37,7 +38,7 @@ impl Engine {
     /// Huge pages and negative dentries.
     pub(super) fn look_at_slow_things(&mut self) {
         let managed = self.observer.sample().managed();
-        let shift = bursar_host::machine::page_size().shift();
+        let shift = page_size().shift();
         let huge = self.observer.memory().map_or(0, |it| it.hugetlb.get());
         let has_changed = huge != self.huge_bytes;
         if has_changed {
@@ -100,7 +101,7 @@ impl Engine {
 
     /// Negative dentries when they were last looked at, and the most there should be.
     pub fn negative_dentries(&self) -> Option<(u64, u64)> {
-        let shift = bursar_host::machine::page_size().shift();
+        let shift = page_size().shift();
         let managed = self.observer.sample().managed() << shift;
         let share = self.settings.negative_dentries_permille;
         self.dentries
