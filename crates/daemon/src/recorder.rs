@@ -103,20 +103,12 @@ impl Recorder {
         let mut event = describe(EventKind::Kill, victim, roster);
         event.trigger = Some(trigger);
         let level = &victim.level;
-        let limit = level.limit.unwrap_or_default();
-        event.overcommit = Some(level.held.saturating_sub(limit));
+        event.overcommit = overcommit(level);
         event.reason = Some(reason.unwrap_or_else(|| match victim.candidates_met {
             0 | 1 => "the account's only process".to_owned(),
             several => format!("the largest of the account's {several} processes"),
         }));
-        let text = format!(
-            "bursar: killed your program {} (pid {}, {}): your programs held {}, your limit is {limit} \
-             (see: bursar why)",
-            printable(&victim.comm, COMM_WIDTH),
-            victim.pid,
-            victim.held,
-            level.held,
-        );
+        let text = words_of_kill(victim);
         let awaited = reaped_event(victim.pid, victim.uid, level.account, roster);
         self.reaps.expect(victim.pid, awaited, victim.held, None);
         (
@@ -338,6 +330,25 @@ fn words_of_notice(held: Bytes, limit: Option<Bytes>) -> (String, String) {
     }
 }
 
+/// Who was asked before may be killed without a limit: for the notice.
+fn overcommit(level: &Level) -> Option<Bytes> {
+    level.limit.map(|limit| level.held.saturating_sub(limit))
+}
+
+fn words_of_kill(victim: &Victim) -> String {
+    let bound = match victim.level.limit {
+        Some(limit) => format!("your limit is {limit}"),
+        None => "more than your notice".to_owned(),
+    };
+    format!(
+        "bursar: killed your program {} (pid {}, {}): your programs held {}, {bound} (see: bursar why)",
+        printable(&victim.comm, COMM_WIDTH),
+        victim.pid,
+        victim.held,
+        victim.level.held,
+    )
+}
+
 fn words_of_files(held: Bytes, limit: Bytes, stuck: Bytes, largest: &str) -> String {
     format!(
         "bursar: you hold {held}, your limit is {limit}; {stuck} of it are files in memory: remove some \
@@ -399,6 +410,41 @@ mod tests {
             "bursar: your programs hold 950 MiB of memory, more than your notice; no limit ends them \
              (see: bursar quota)"
         );
+    }
+
+    #[test]
+    fn a_kill_without_a_limit_names_none() {
+        let (held, limit) = (Bytes::from_mib(950), Bytes::from_mib(1000));
+        let victim = |limit| Victim {
+            level: Level {
+                at: Nanos::new(0),
+                account: AccountId::new(60001),
+                trigger: Trigger::Notifier,
+                held,
+                limit,
+            },
+            pid: Pid::new(7),
+            uid: Uid::new(60001),
+            comm: b"python".to_vec(),
+            started: None,
+            number: None,
+            held: Bytes::from_mib(900),
+            latency: Nanos::new(0),
+            candidates_met: 1,
+            candidates: Vec::new(),
+        };
+        let killed =
+            "bursar: killed your program python (pid 7, 900 MiB): your programs held 950 MiB";
+        assert_eq!(
+            words_of_kill(&victim(Some(limit))),
+            format!("{killed}, your limit is 1000 MiB (see: bursar why)")
+        );
+        assert_eq!(overcommit(&victim(Some(limit)).level), Some(Bytes::ZERO));
+        assert_eq!(
+            words_of_kill(&victim(None)),
+            format!("{killed}, more than your notice (see: bursar why)")
+        );
+        assert_eq!(overcommit(&victim(None).level), None);
     }
 
     #[test]
