@@ -383,23 +383,24 @@ fn of_exec(binaries: &Binaries) -> Result<()> {
         "uid={NEIGHBOUR} shm=20M hold=20M fork=2 say=there pause"
     ))?;
     let began = Instant::now();
-    let pids = [parked, sharing.pid(), other.pid()].map(|it| it.to_string());
+    let pids = [parked, sharing.pid(), other.pid()];
+    let words = pids.map(|it| it.to_string());
     let output = world
-        .bursar(&["kill", &pids[0], &pids[1], &pids[2], "--json"])
+        .bursar(&["kill", &words[0], &words[1], &words[2], "--json"])
         .output()?;
     let (took, said) = (began.elapsed(), String::from_utf8_lossy(&output.stdout));
     ensure!(took < Duration::from_secs(15), "{took:?}: {said}");
     let told: Vec<Value> = serde_json::from_str(&said)?;
-    let of = |pid: &String| {
+    let of = |pid: u32| {
         let mut told = told.iter();
-        let line = told.find(|it| it["pid"].to_string() == *pid);
+        let line = told.find(|it| it["pid"] == pid);
         line.with_context(|| format!("{pid} is missing: {said}"))
     };
-    ensure!(of(&pids[0])?["killed"] == false, "{said}");
-    let why = of(&pids[0])?["reason"].as_str().unwrap_or_default();
+    ensure!(of(pids[0])?["killed"] == false, "{said}");
+    let why = of(pids[0])?["reason"].as_str().unwrap_or_default();
     ensure!(why.contains("lock"), "it does not say why: {said}");
-    ensure!(of(&pids[1])?["stays_bytes"] == 20 << 20, "{said}");
-    ensure!(of(&pids[2])?["killed"] == true, "{said}");
+    ensure!(of(pids[1])?["stays_bytes"] == 20 << 20, "{said}");
+    ensure!(of(pids[2])?["killed"] == true, "{said}");
     other.expect_killed()?;
     sharing.expect_killed()?;
     stage.leave(&[])
