@@ -11,7 +11,8 @@ mod physpages;
 use std::collections::BTreeMap;
 
 use bursar_model::{
-    AccountId, AccountStatus, Bytes, DaemonStatus, Resource, Row, RowBounds, Rows, Uid, Who,
+    AccountId, AccountStatus, Bytes, DaemonStatus, ReapStatus, Resource, Row, RowBounds, Rows, Uid,
+    Who,
 };
 use bursar_policy::NameError;
 use bursar_protocol::{Ask, ErrorKind, Granted, Quota, Refusal, Reply, Request, VERSION};
@@ -316,13 +317,14 @@ fn status(steward: &mut Steward, asker: Asker, who: Option<&Who>) -> Answer {
         .map(|reading| show(steward, reading))
         .collect();
     accounts.sort_by(|a, b| a.account.cmp(&b.account));
-    let remarks = if uid.get() == 0 {
-        steward.remarks()
+    // Of reaps of others' programs, too: two looks would tell him what another one's held, and when it died.
+    let (remarks, reaps) = if uid.get() == 0 {
+        let mut reaps = steward.recorder.reaps().clone();
+        steward.reaper().note_losses(&mut reaps);
+        (steward.remarks(), reaps)
     } else {
-        Vec::new()
+        (Vec::new(), ReapStatus::default())
     };
-    let mut reaps = steward.recorder.reaps().clone();
-    steward.reaper().note_losses(&mut reaps);
     Ok(Reply::Status(Box::new(DaemonStatus {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),

@@ -132,9 +132,9 @@ fn other_users(binaries: &Binaries) -> Result<()> {
     world.daemon.start()?;
     world.daemon.limit("60001", "64M")?;
     world.daemon.limit("60002", "64M")?;
-    world
-        .hog("uid=60001 name=secret hold=200M pause")?
-        .expect_killed()?;
+    let mut secret = world.hog("uid=60001 name=secret hold=200M pause")?;
+    secret.expect_killed()?;
+    world.daemon.await_event(EventKind::Reaped, secret.pid())?;
     let as_bob = |arguments: &[&str]| -> Result<(i32, String)> {
         let mut command = world.bursar(arguments);
         command.uid(60002).gid(60002);
@@ -170,6 +170,12 @@ fn other_users(binaries: &Binaries) -> Result<()> {
             "{arguments:?} tells: {text}"
         );
     }
+    // Nor what came back of others' programs.
+    let (_, text) = as_bob(&["status", "--json"])?;
+    let status: serde_json::Value = serde_json::from_str(&text)?;
+    let told = status.pointer("/reaps/reaped").context("reaps")?;
+    ensure!(*told == 0, "{text}");
+    ensure!(world.daemon.status()?.reaps.reaped > 0, "root is told");
     Ok(())
 }
 

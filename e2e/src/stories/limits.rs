@@ -665,6 +665,8 @@ fn remarks(binaries: &Binaries) -> Result<()> {
         "{said}"
     );
     world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+    let remarks = world.daemon.limit("60003", "1M")?.join("\n");
+    ensure!(remarks.contains("less than a login needs"), "{remarks}");
     let remarks = world.daemon.limit("60002", "8T")?;
     ensure!(
         remarks

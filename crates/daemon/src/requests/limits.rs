@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Limits shown, set and cleared.
 
-use bursar_config::{ConfigError, Limits};
+use bursar_config::{ConfigError, Limits, check};
 use bursar_model::{AccountId, BoundsSpec, Bytes, EventKind, SizeSpec, Uid, Who};
 use bursar_policy::Plan;
 use bursar_protocol::{ErrorKind, LimitChange, LimitEntry, Refusal, Reply};
@@ -169,11 +169,21 @@ pub(super) fn clear(steward: &mut Steward, uid: Uid, who: &Who, force: bool) -> 
     })
 }
 
+/// What an administrator should know of a limit: what came of its names; else what `bursar check` says of it.
 pub(super) fn remarks_on(steward: &Steward, who: &Who) -> Vec<String> {
-    let remarks = steward.roster.plan().remarks.iter();
-    remarks
-        .filter(|(it, _)| it == who)
+    let roster = &steward.roster;
+    let of_plan = roster.plan().remarks.iter().filter(|(it, _)| it == who);
+    let of_plan: Vec<String> = of_plan
         .map(|(who, text)| format!("{who}: {text}"))
+        .collect();
+    if !of_plan.is_empty() {
+        return of_plan;
+    }
+    let key = format!("limits.{who}");
+    let of_check = check(roster.limits(), roster.ram()).into_iter();
+    of_check
+        .filter(|it| it.key == key)
+        .map(|it| format!("{who}: {}; {}", it.message, it.remedy))
         .collect()
 }
 
