@@ -89,6 +89,7 @@ pub(crate) struct Steward {
     fresh: Vec<Event>,
     /// Remarks on configuration and machine that hold until the next reload.
     standing_remarks: Vec<String>,
+    not_in_force: Option<String>,
     /// Victims of a dry run already mentioned.
     mentioned: Lately,
     /// Kills already told.
@@ -132,6 +133,7 @@ impl Steward {
             auditor: Auditor::new()?,
             fresh: Vec::new(),
             standing_remarks,
+            not_in_force: None,
             mentioned: Lately::default(),
             killed: Lately::default(),
             lost_before,
@@ -356,6 +358,17 @@ impl Steward {
     /// Reads the limits again; the old ones stay when the new ones are wrong or do not fit. Whoever wrote
     /// them down cannot be asked whether he means it, so they are put in force.
     pub(crate) fn reload(&mut self) -> Result<()> {
+        let done = self.read_again();
+        self.not_in_force = done.as_ref().err().map(|error| format!("{error:#}"));
+        done
+    }
+
+    /// Why the limits as they are written now are not in force, if bursard was to read them and could not.
+    pub(crate) fn not_in_force(&self) -> Option<&str> {
+        self.not_in_force.as_deref()
+    }
+
+    fn read_again(&mut self) -> Result<()> {
         let (limits, plan) = self.roster.read_again()?;
         self.announce(&plan);
         self.adopt(limits, plan)?;

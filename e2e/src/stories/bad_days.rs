@@ -180,12 +180,19 @@ fn broken_at_reload(binaries: &Binaries) -> Result<()> {
     // Nor does a change by command write over what the administrator has half written.
     let reply = world.daemon.try_limit("60002", "1G", false)?;
     ensure!(
-        matches!(reply, bursar_protocol::Reply::Refused(_)),
-        "{reply:?}"
+        matches!(&reply, bursar_protocol::Reply::Refused(it) if it.message.contains("limits.toml:2")),
+        "it does not say where the text is broken: {reply:?}"
     );
     ensure!(
         fs::read_to_string(&path)?.ends_with("memo"),
         "his text is gone"
+    );
+    let remarks =
+        |world: &World| -> Result<String> { Ok(world.daemon.status()?.remarks.join("\n")) };
+    let said = remarks(&world)?;
+    ensure!(
+        said.contains("not in force as they are written") && said.contains("limits.toml:2"),
+        "{said}"
     );
 
     fs::write(&path, good.replace("64M", "128M"))?;
@@ -193,7 +200,10 @@ fn broken_at_reload(binaries: &Binaries) -> Result<()> {
     until("the new limit", || {
         let limit = world.daemon.memory("60001")?.limit;
         Ok(limit.is_some_and(|it| it.get() == 128 << 20).then_some(()))
-    })
+    })?;
+    let said = remarks(&world)?;
+    ensure!(!said.contains("not in force"), "{said}");
+    Ok(())
 }
 
 fn second(binaries: &Binaries) -> Result<()> {

@@ -190,9 +190,17 @@ pub(super) fn remarks_on(steward: &Steward, who: &Who) -> Vec<String> {
 /// Written down first, in force then; if it cannot be put in force the file gets its old text back.
 fn put_in_force(steward: &mut Steward, mut limits: Limits, plan: Plan) -> Result<(), Refusal> {
     let path = limits.path().to_owned();
-    limits
-        .store(&path)
-        .map_err(|error| config_refusal(&error))?;
+    limits.store(&path).map_err(|error| {
+        let refused = config_refusal(&error);
+        match (error, steward.not_in_force()) {
+            // Reading it again, as that says, would come to the same.
+            (ConfigError::Changed { .. }, Some(why)) => {
+                let message = format!("the limits as they are written could not be read: {why}");
+                refusal(refused.kind, message)
+            }
+            _ => refused,
+        }
+    })?;
     let stored = limits.clone();
     let Err(error) = steward.adopt(limits, plan) else {
         return Ok(());

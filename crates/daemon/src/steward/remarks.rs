@@ -7,6 +7,10 @@ impl Steward {
     /// What an administrator should know.
     pub(crate) fn remarks(&mut self) -> Vec<String> {
         let mut remarks = self.standing_remarks.clone();
+        let unread = self.not_in_force();
+        remarks.extend(
+            unread.map(|why| format!("limits are not in force as they are written: {why}")),
+        );
         remarks.extend(self.watermarks.remark.clone());
         remarks.extend(
             self.roster
