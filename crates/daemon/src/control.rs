@@ -107,6 +107,8 @@ pub(crate) struct Asker {
     /// Who connected; who inherited the connection is not told apart.
     pub(crate) pid: Pid,
     /// Who answers for the user namespace that he is in and pays for him; else himself.
+    pub(crate) payer: Uid,
+    /// As whom he is counted (door.rs).
     pub(crate) counts_as: Uid,
 }
 
@@ -311,6 +313,7 @@ impl Control {
                 client: id,
                 uid: client.uid,
                 pid: client.pid,
+                payer: client.payer,
                 counts_as: client.counts_as,
             },
             began: own_time(),

@@ -170,5 +170,5 @@ pub(crate) fn payer_of(steward: &Steward, asker: Asker) -> Uid {
     entered
         .filter(is_open)
         .filter(|_| status_of(steward, asker).is_some_and(|it| it.uid == asker.uid))
-        .map_or(asker.counts_as, |id| Uid::new(id.get()))
+        .map_or(asker.payer, |id| Uid::new(id.get()))
 }

@@ -406,6 +406,7 @@ mod tests {
             client: ClientId::first(),
             uid: Uid::new(uid),
             pid: Pid::new(std::process::id()),
+            payer: Uid::new(uid),
             counts_as: Uid::new(uid),
         }
     }

@@ -37,6 +37,8 @@ mod nss;
 mod pagemap;
 #[expect(unsafe_code, reason = "SO_PASSRIGHTS is in no safe library")]
 mod passed;
+#[expect(unsafe_code, reason = "SO_PEERPIDFD is in no safe library")]
+mod peer;
 mod pidfd;
 mod proc;
 #[expect(unsafe_code, reason = "sched_setscheduler is in no safe library")]
@@ -61,6 +63,7 @@ pub use mrelease::Release;
 pub use nss::{Group, Lookup, User};
 pub use pagemap::{MapCounts, PageEntry, Pagemap, Walked, expect_frames};
 pub use passed::{peek, refuse_passed};
+pub use peer::Peer;
 pub use pidfd::{Pidfd, Sent};
 pub use proc::{
     Adjusted, Comm, Device, MemInfo, Memory, Pids, Proc, Process, Rollup, Segment, SharedMemory,
@@ -71,5 +74,5 @@ pub use rustix::process::Signal;
 pub use sched::Changed;
 pub use terminals::{MAX_TERMINALS, Terminals, Told};
 pub use timer::Timer;
-pub use user_namespaces::{Answer, Silent, UserNamespaces};
+pub use user_namespaces::{Answer, Owner, Silent, UserNamespaces};
 pub use users::{Members, Users};

@@ -4,7 +4,7 @@
 //! himself. A rootless container's 65,536 users are one to the machine.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use bursar_model::{Pid, Uid};
 use rustix::fs::{AtFlags, Mode, OFlags, fstat, openat, statat};
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::proc::UidMap;
-use crate::{Ask, HostError, Proc};
+use crate::{Ask, HostError, Peer, Proc};
 
 /// include/uapi/linux/pidfd.h, since 6.11: _IO(0xff, 9).
 const PIDFD_GET_USER_NAMESPACE: libc::c_ulong = 0xff09;
@@ -44,6 +44,17 @@ impl Answer {
 /// It was asked where it is, before 6.11, and has not said so in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Silent;
+
+/// Who owns the first user namespace around somebody that is not root's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owner {
+    /// This user.
+    User(Uid),
+    /// There is none below ours, or the kernel does not say.
+    Nobody,
+    /// It cannot be known any more: he has ended.
+    Gone,
+}
 
 /// What a namespace says about those in it.
 #[derive(Debug, Clone, Copy, Default)]
@@ -99,28 +110,40 @@ impl UserNamespaces {
         Ok(Answer { uid, is_shifted })
     }
 
-    /// Who owns the first user namespace around `pid` that is not root's. `None`: there is none below
-    /// ours, or he is gone, or the kernel does not say.
+    /// Who owns the first user namespace around who connected that is not root's.
     ///
     /// # Errors
     /// [`Silent`].
-    pub fn owner_of(&mut self, pid: Pid, ask: &mut impl Ask) -> Result<Option<Uid>, Silent> {
-        Ok(self.around(pid, ask)?.owner)
+    pub fn owner_of(
+        &mut self,
+        proc: &Proc,
+        peer: &Peer,
+        ask: &mut impl Ask,
+    ) -> Result<Owner, Silent> {
+        let Some(namespace) = namespace_of_peer(proc, peer, ask)? else {
+            return Ok(Owner::Gone);
+        };
+        let owner = self.around_namespace(Some(namespace)).owner;
+        Ok(owner.map_or(Owner::Nobody, Owner::User))
     }
 
     fn around(&mut self, pid: Pid, ask: &mut impl Ask) -> Result<Around, Silent> {
         let namespace = namespace_of(pid, ask)?;
+        Ok(self.around_namespace(namespace))
+    }
+
+    fn around_namespace(&mut self, namespace: Option<OwnedFd>) -> Around {
         let inode = namespace.as_ref().and_then(|it| fstat(it).ok());
         let inode = inode.map(|it| it.st_ino).filter(|&it| it != self.own);
         let (Some(namespace), Some(inode)) = (namespace, inode) else {
-            return Ok(Around::default());
+            return Around::default();
         };
         if let Some(known) = self.known.get(&inode) {
-            return Ok(*known);
+            return *known;
         }
         let around = self.look_outwards(namespace).unwrap_or_default();
         self.known.insert(inode, around);
-        Ok(around)
+        around
     }
 
     fn look_outwards(&self, mut namespace: OwnedFd) -> Option<Around> {
@@ -180,6 +203,21 @@ fn namespace_of(pid: Pid, ask: &mut impl Ask) -> Result<Option<OwnedFd>, Silent>
     or_by_link(by_pidfd(pid), pid, ask)
 }
 
+/// `None`: he is gone. Unlike by a number, nobody else is asked in his place.
+fn namespace_of_peer(
+    proc: &Proc,
+    peer: &Peer,
+    ask: &mut impl Ask,
+) -> Result<Option<OwnedFd>, Silent> {
+    let found = match peer.pidfd() {
+        Ok(Some(pidfd)) => ask_pidfd(pidfd),
+        Ok(None) => by_pidfd(peer.pid()),
+        Err(errno) => Err(errno),
+    };
+    let namespace = or_by_link(found, peer.pid(), ask)?;
+    Ok(namespace.filter(|_| peer.has_his_number(proc)))
+}
+
 fn or_by_link(
     found: Result<OwnedFd, Errno>,
     pid: Pid,
@@ -202,6 +240,10 @@ fn by_pidfd(pid: Pid) -> Result<OwnedFd, Errno> {
     // PIDFD_THREAD, since 6.9, which is O_EXCL: a first thread may have ended before the others.
     let flags = PidfdFlags::from_bits_retain(OFlags::EXCL.bits());
     let pidfd = pidfd_open(number.ok_or(Errno::SRCH)?, flags)?;
+    ask_pidfd(pidfd.as_fd())
+}
+
+fn ask_pidfd(pidfd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     // SAFETY: takes no argument and returns a descriptor or -1.
     opened(unsafe { libc::ioctl(pidfd.as_raw_fd(), PIDFD_GET_USER_NAMESPACE, 0) })
 }
@@ -246,6 +288,7 @@ mod tests {
 
     use super::*;
     use crate::Patient;
+    use crate::peer::tests::made_by_a_child;
 
     const SOMEBODY: Uid = Uid::new(60_001);
 
@@ -323,7 +366,6 @@ mod tests {
         for pid in [std::process::id(), 1 << 30] {
             let pid = Pid::new(pid);
             let mut ask = Patient(&proc);
-            assert_eq!(namespaces.owner_of(pid, &mut ask), Ok(None));
             let answer = namespaces.answer(&proc, pid, SOMEBODY, &mut ask);
             assert_eq!(answer, Ok(Answer::himself(SOMEBODY)));
         }
@@ -331,6 +373,21 @@ mod tests {
         assert_eq!(of_our_own.unwrap(), Some(true));
         assert_eq!(proc.has_our_users(Pid::new(1 << 30)).unwrap(), None);
         assert!(namespaces.known.is_empty());
+    }
+
+    #[test]
+    fn who_connected_and_is_gone_is_not_taken_for_one_in_no_namespace() {
+        let proc = Proc::host().unwrap();
+        let mut ask = Patient(&proc);
+        let mut namespaces = UserNamespaces::new(&proc).unwrap();
+        let (stream, _theirs, mut child) = made_by_a_child("owner", &["sleep", "60"]);
+        let before = Peer::of(&stream).unwrap();
+        let mut owner_of = |peer| namespaces.owner_of(&proc, peer, &mut ask);
+        assert_eq!(owner_of(&before), Ok(Owner::Nobody));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(owner_of(&before), Ok(Owner::Gone));
+        assert_eq!(owner_of(&Peer::of(&stream).unwrap()), Ok(Owner::Gone));
     }
 
     #[test]

@@ -50,6 +50,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: subordinates,
     },
     Story {
+        name: "processes_that_have_ended_are_no_users_more_to_bursard",
+        place: Place::Anywhere,
+        tell: orphans,
+    },
+    Story {
         name: "files_of_subordinate_users_fill_no_table",
         place: Place::Anywhere,
         tell: subordinate_files,
@@ -346,6 +351,42 @@ fn subordinates(binaries: &Binaries) -> Result<()> {
     // And nobody else's.
     let mut other = world.hog(&format!("uid=60557 {cling} say=clings wait"))?;
     other.hear("cling: 16 of 20")
+}
+
+/// Each of his subordinate uids connects by a process that is gone when bursard lets it in.
+fn orphans(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "orphans", "")?;
+    world.daemon.start()?;
+    for who in ["60511", "60512"] {
+        world.daemon.limit(who, "100M")?;
+    }
+    let socket = world.daemon.socket().display().to_string();
+    let mut inside = world.there(&format!(
+        "uid=60511 userns say=there wait orphans=1-3:{socket} say=clings wait"
+    ))?;
+    map_users(inside.pid(), 60511, 60550)?;
+    world.daemon.signal(libc::SIGSTOP)?;
+    inside.go_on()?;
+    let_orphans_in(&world, &mut inside, 60)?;
+    // Nobody who is there is turned away for them.
+    let mut other = world.hog(&format!("uid=60557 cling={socket} say=clings wait"))?;
+    other.hear("cling: 16 of 20")?;
+    drop((inside, other));
+    // Who leaves his connection to another is served, where there is room for such.
+    let _ = world.daemon.end(libc::SIGTERM)?;
+    world.daemon.start()?;
+    world.daemon.signal(libc::SIGSTOP)?;
+    let steps = format!("uid=60512 orphans=60512-1:{socket} say=clings wait");
+    let mut innocent = world.hog(&steps)?;
+    let_orphans_in(&world, &mut innocent, 20)?;
+    innocent.hear("pays into: 60512")
+}
+
+fn let_orphans_in(world: &World, hog: &mut Hog, all: usize) -> Result<()> {
+    hog.hear(&format!("orphans: {all}"))?;
+    world.daemon.signal(libc::SIGCONT)?;
+    hog.go_on()?;
+    hog.hear(&format!("orphans: 16 of {all}"))
 }
 
 fn subordinate_files(binaries: &Binaries) -> Result<()> {

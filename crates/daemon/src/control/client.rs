@@ -34,7 +34,8 @@ pub(super) struct Client {
     pub(super) uid: Uid,
     /// Who connected; who inherited the connection is not told apart.
     pub(super) pid: Pid,
-    /// As whom its owner is counted (door.rs).
+    /// Who pays for its owner, and as whom he is counted (door.rs).
+    pub(super) payer: Uid,
     pub(super) counts_as: Uid,
     pub(super) is_reserving: bool,
     pub(super) is_following: bool,
@@ -63,6 +64,7 @@ impl Client {
             takes_descriptors: visitor.takes_descriptors,
             uid: visitor.uid,
             pid: visitor.pid,
+            payer: visitor.payer,
             counts_as: visitor.counts_as,
             is_reserving: false,
             is_following: false,
@@ -239,6 +241,7 @@ mod tests {
             takes_descriptors: true,
             uid: Uid::new(60001),
             pid: Pid::new(7),
+            payer: Uid::new(60001),
             counts_as: Uid::new(60001),
         };
         (Client::new(visitor), theirs)

@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bursar_host::{Proc, Silent, UserNamespaces, refuse_passed};
+use bursar_host::{Owner, Peer, Proc, Silent, UserNamespaces, refuse_passed};
 use bursar_model::{Pid, Uid};
 use bursar_reap::Envoy;
-use rustix::net::sockopt::socket_peercred;
 
-/// As whom those count together who do not say where they are; no user has this number (setresuid(2)).
+/// As whom those count together of whom it is not known where they are: one who has 65,536 uids in a
+/// container of his would count as each of them. No user has this number (setresuid(2)).
 const WHOEVER_IS_SILENT: Uid = Uid::new(u32::MAX);
 
 /// Who came: the kernel's word.
@@ -26,8 +26,10 @@ pub(super) struct Visitor {
     pub(super) takes_descriptors: bool,
     pub(super) uid: Uid,
     pub(super) pid: Pid,
-    /// As whom he is counted: who answers for the user namespace that he is in, as in the ledger, for one
-    /// user may have 65,536 others in there; else himself, or whoever is silent.
+    /// Who answers for the user namespace that he is in, as in the ledger; else himself.
+    pub(super) payer: Uid,
+    /// As whom he is counted: who answers for him, for one user may have 65,536 others in there; or
+    /// whoever is silent.
     pub(super) counts_as: Uid,
 }
 
@@ -77,33 +79,37 @@ impl Door {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
             Err(error) => return Err(error),
         };
-        let credentials = socket_peercred(&stream)?;
+        let peer = Peer::of(&stream)?;
         stream.set_nonblocking(true)?;
-        let pid = u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0);
-        let (uid, pid) = (Uid::new(credentials.uid.as_raw()), Pid::new(pid));
+        let owner = self.owner_of(&peer);
         Ok(Some(Visitor {
             stream,
             takes_descriptors: self.takes_descriptors,
-            uid,
-            pid,
-            counts_as: self.counts_as(uid, pid),
+            uid: peer.uid(),
+            pid: peer.pid(),
+            payer: match owner {
+                Ok(Owner::User(owner)) => owner,
+                Ok(Owner::Nobody | Owner::Gone) | Err(Silent) => peer.uid(),
+            },
+            counts_as: match owner {
+                Ok(Owner::User(owner)) => owner,
+                Ok(Owner::Nobody) => peer.uid(),
+                // Gone: a child of each of somebody's subordinate uids may have connected, and ended.
+                Ok(Owner::Gone) | Err(Silent) => WHOEVER_IS_SILENT,
+            },
         }))
     }
 
-    fn counts_as(&mut self, uid: Uid, pid: Pid) -> Uid {
-        if uid.get() == 0 {
-            return uid;
+    fn owner_of(&mut self, peer: &Peer) -> Result<Owner, Silent> {
+        if peer.uid().get() == 0 {
+            return Ok(Owner::Nobody);
         }
         // Numbers of namespaces come again, so nothing is remembered. Nor is it asked whether root has
         // shifted him, who would answer then: root is let in beyond all bounds.
         let Ok(mut namespaces) = UserNamespaces::new(&self.proc) else {
-            return uid;
+            return Ok(Owner::Nobody);
         };
-        match namespaces.owner_of(pid, &mut self.envoy) {
-            Ok(owner) => owner.unwrap_or(uid),
-            // One who has 65,536 uids in a container of his would count as each of them.
-            Err(Silent) => WHOEVER_IS_SILENT,
-        }
+        namespaces.owner_of(&self.proc, peer, &mut self.envoy)
     }
 
     /// Nobody is let in before that moment.

@@ -44,6 +44,7 @@
 //! | `swapped=SIZE` | touches it and has each MiB swapped out at once |
 //! | `pipes=SIZE` | fills pipes |
 //! | `sockets=SIZE` | fills socket buffers |
+//! | `orphans=FIRST-COUNT:SOCKET` | keeps twenty connections to bursard for each of those uids, made by children that have ended; says so, waits for a line, and says how many it let in, and the account of one |
 //! | `cling=SOCKET` | keeps twenty connections to bursard; says how many it let in, and its own account |
 //! | `thread-asked=SOCKET:ACCOUNT` | asks to be let into an account while there is a second thread, which then does the rest in a fresh image |
 //! | `thread-asking=SOCKET:ACCOUNT` | the same, and the thread is made behind the question and waits for no answer |
@@ -60,6 +61,8 @@ use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::exit;
 use std::sync::OnceLock;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
 use super::{become_user, fail, fork, map, number, perform, size, touch, unmap};
 
@@ -333,6 +336,7 @@ pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]
             }
         }
         "cling" => cling(step, value),
+        "orphans" => orphans(step, value),
         "thread-asked" => ask_beside_a_thread(step, value, rest, true),
         "thread-asking" => ask_beside_a_thread(step, value, rest, false),
         "answer" => {
@@ -835,17 +839,56 @@ pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]
 
 /// Keeps twenty connections to bursard, and says how many it let in, and what this process pays into.
 fn cling(step: &str, socket: &str) {
+    let connect = || UnixStream::connect(socket).unwrap_or_else(|why| fail(step, why));
+    keep_asked(step, (0..20).map(|_| connect()));
+}
+
+/// They are gone before bursard has let them in, if it is held up until we are told to go on.
+fn orphans(step: &str, value: &str) {
+    let (uids, socket) = split(step, value);
+    let (first, count) = uids
+        .split_once('-')
+        .unwrap_or_else(|| fail(step, "no uids"));
+    let (first, count) = (number(step, first) as u32, number(step, count) as u32);
+    let address = SocketAddrUnix::new(socket).unwrap_or_else(|why| fail(step, why));
+    let mut connections = Vec::new();
+    for uid in (first..first + count).flat_map(|uid| [uid; 20]) {
+        let shared = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)
+            .unwrap_or_else(|why| fail(step, why));
+        let child = fork();
+        if child == 0 {
+            // SAFETY: numbers.
+            let is_he = unsafe { libc::setresuid(uid, uid, uid) } == 0;
+            let is_connected = is_he && rustix::net::connect(&shared, &address).is_ok();
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(i32::from(!is_connected)) };
+        }
+        let mut status = 0;
+        // SAFETY: our own child and a live local.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        if status != 0 {
+            fail(step, "a child did not connect");
+        }
+        connections.push(UnixStream::from(shared));
+    }
+    println!("orphans: {}", connections.len());
+    let _ = std::io::stdout().flush();
+    let _ = std::io::stdin().lock().read_line(&mut String::new());
+    keep_asked(step, connections.into_iter());
+}
+
+/// Keeps those that bursard answers, asked for the quota one after the other.
+fn keep_asked(step: &str, connections: impl ExactSizeIterator<Item = UnixStream>) {
+    let all = connections.len();
+    let verb = step.split('=').next().unwrap_or(step);
     let mut payer = None;
     let mut got = 0;
-    for _ in 0..20 {
-        let asked = UnixStream::connect(socket).and_then(|mut stream| {
-            // Who is turned away may be so before he has asked.
-            let _ = stream.write_all(b"{\"version\":1,\"ask\":\"quota\"}\n");
-            let mut reply = String::new();
-            BufReader::new(&stream).read_line(&mut reply)?;
-            Ok((stream, reply))
-        });
-        let (stream, reply) = asked.unwrap_or_else(|why| fail(step, why));
+    for mut stream in connections {
+        // Who is turned away may be so before he has asked.
+        let _ = stream.write_all(b"{\"version\":1,\"ask\":\"quota\"}\n");
+        let mut reply = String::new();
+        let read = BufReader::new(&stream).read_line(&mut reply);
+        read.unwrap_or_else(|why| fail(step, why));
         if reply.starts_with("{\"quota\"") {
             got += 1;
             std::mem::forget(stream);
@@ -853,7 +896,7 @@ fn cling(step: &str, socket: &str) {
             payer = after.and_then(|it| Some(it.split_once('"')?.0.to_owned()));
         }
     }
-    println!("cling: {got} of 20");
+    println!("{verb}: {got} of {all}");
     println!("pays into: {}", payer.as_deref().unwrap_or("nobody"));
     let _ = std::io::stdout().flush();
 }
