@@ -11,6 +11,7 @@
 //! | `readonly` | mprotect of the last mapping to readable |
 //! | `compat=SIZE` | mmap2 by int 0x80 |
 //! | `grow=SIZE` | mremap of the last mapping to that size |
+//! | `leave` | mremap of the last mapping to another place that leaves the old one mapped (MREMAP_DONTUNMAP) |
 //! | `brk=SIZE` | sbrk |
 //! | `malloc=SIZE` | malloc |
 //! | `arenas=N` | N threads, each mallocs 1 MiB until NULL; prints how much all got, in MiB |
@@ -130,6 +131,21 @@ fn grow((at, length): Mapping, to: usize) -> Result<Mapping, i32> {
         Err(errno())
     } else {
         Ok((moved.cast(), to))
+    }
+}
+
+/// The old mapping stays.
+fn leave((at, length): Mapping) -> Result<Mapping, i32> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_DONTUNMAP;
+    // SAFETY: a mapping of ours; what was in it is in the new one, wherever the kernel likes.
+    let moved = unsafe {
+        let anywhere = std::ptr::null_mut::<libc::c_void>();
+        libc::mremap(at.cast(), length, length, flags, anywhere)
+    };
+    if moved == libc::MAP_FAILED {
+        Err(errno())
+    } else {
+        Ok((moved.cast(), length))
     }
 }
 
@@ -593,6 +609,10 @@ fn perform(steps: &[String]) {
                         held.push(it);
                     }),
                 );
+            }
+            "leave" => {
+                let got = last.map_or(Err(libc::EINVAL), leave);
+                answer(step, got.map(|it| held.push(it)));
             }
             "brk" => {
                 // SAFETY: the heap's end; nothing below it changes.

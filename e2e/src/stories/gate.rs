@@ -249,7 +249,7 @@ fn says_its_mode(binaries: &Binaries) -> Result<()> {
 fn refuses(binaries: &Binaries, world: &World, first: &str, fork: &str) -> Result<()> {
     world.daemon.limit(&ALICE.to_string(), "64M")?;
     let steps = format!(
-        "{first}|map=30M|noreserve=30M|shared=30M|none=200M|writable|drop|map=10M|grow=30M|brk=30M|\
+        "{first}|map=30M|leave|noreserve=30M|shared=30M|none=200M|writable|drop|map=10M|grow=30M|brk=30M|\
          malloc=30M|thread|fork|compat=30M|run=ls / >/dev/null|map=1M|malloc=64K"
     );
     let said = answers(binaries, ALICE, &steps)?;
@@ -258,6 +258,7 @@ fn refuses(binaries: &Binaries, world: &World, first: &str, fork: &str) -> Resul
         &[
             "map=40M: ok",
             "map=30M: ENOMEM",
+            "leave: ENOMEM",
             "noreserve=30M: ENOMEM",
             "shared=30M: ENOMEM",
             "none=200M: ok",

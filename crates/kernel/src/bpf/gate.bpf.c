@@ -15,7 +15,8 @@
  */
 #include "reservation.bpf.h"
 
-enum { PROT_WRITE = 2, MAP_SHARED = 1, MAP_ANONYMOUS = 0x20, VM_WRITE = 2, VM_SHARED = 8, CLONE_VM = 0x100 };
+enum { PROT_WRITE = 2, MAP_SHARED = 1, MAP_ANONYMOUS = 0x20, VM_WRITE = 2, VM_SHARED = 8, CLONE_VM = 0x100,
+       MREMAP_DONTUNMAP = 4 };
 
 /* A child that is being made: charged before its address space exists. */
 struct birth {
@@ -225,6 +226,9 @@ static __always_inline int refuse_growth(void)
 			return 0;
 		return admit(mm, pages_of(call.argument[0]) - pages_of(brk), REQUEST_BRK, true);
 	case CALL_MREMAP:
+		/* The old mapping stays: as much again, though no length changes. */
+		if (call.argument[3] & MREMAP_DONTUNMAP)
+			return admit(mm, pages_of(call.argument[2]), REQUEST_MREMAP, true);
 		if (call.argument[2] <= call.argument[1])
 			return 0;
 		return admit(mm, pages_of(call.argument[2]) - pages_of(call.argument[1]),
