@@ -22,6 +22,7 @@
 //! | `relock=N` | one lock, taken and given back as many times |
 //! | `pty=N` | pseudo terminals |
 //! | `signal=N` | signals queued to ourselves |
+//! | `own=N` | signals that only the C library sends, to our own thread |
 //! | `mlock=PAGES`, `maplocked=PAGES` | locked memory by mlock(2), by mmap(MAP_LOCKED), a page at a time |
 //! | `shmget=PAGES`, `shared=PAGES` | shared memory: a System V segment, a shared anonymous mapping |
 //! | `userns` | a user namespace of our own |
@@ -282,6 +283,20 @@ fn queue_signal() -> Result<(), i32> {
     };
     // SAFETY: to ourselves, where it is blocked.
     or_errno(unsafe { libc::sigqueue(libc::getpid(), libc::SIGRTMIN() + 1, value) }).map(drop)
+}
+
+/// SIGSETXID of glibc and musl's alike, in which setuid(2) reaches a thread. Blocked, so that they queue.
+fn signal_as_libc() -> Result<(), i32> {
+    const SIGSETXID: i32 = 33;
+    let blocked: u64 = 1 << (SIGSETXID - 1);
+    // SAFETY: a live set of the kernel's size; then plain numbers, to ourselves.
+    unsafe {
+        let how = libc::SIG_BLOCK;
+        let none = std::ptr::null_mut::<u64>();
+        libc::syscall(libc::SYS_rt_sigprocmask, how, &raw const blocked, none, 8);
+        let (pid, thread) = (libc::getpid(), libc::gettid());
+        or_errno(libc::syscall(libc::SYS_tgkill, pid, thread, SIGSETXID) as i32).map(drop)
+    }
 }
 
 fn map(kept: &mut Kept, pages: usize, flags: i32) -> Result<*mut libc::c_void, i32> {
@@ -579,6 +594,7 @@ fn main() {
             }
             "pty" => ask(&step, number, || terminal().map(|fd| kept.files.push(fd))),
             "signal" => ask(&step, number, queue_signal),
+            "own" => ask(&step, number, signal_as_libc),
             "mlock" => ask(&step, number, || {
                 let at = map(&mut kept, 1, libc::MAP_PRIVATE)?;
                 // SAFETY: a page of ours.

@@ -1003,7 +1003,16 @@ fn others(binaries: &Binaries) -> Result<()> {
         bill(&world, BOB)?.values().all(|bean| bean.failcnt == 0),
         "bob was charged"
     );
-    Ok(())
+    // What root tells her program arrives, however many she has queued for it; and so does what her C library
+    // tells her threads.
+    let steps = format!("uid={ALICE} signal=10 own=2 say=ready wait");
+    let mut program = Hog::spawn(&mut flooder(binaries, &steps))?;
+    for expected in ["signal=10: 3 EAGAIN×7", "own=2: 2", "ready"] {
+        program.hear(expected)?;
+    }
+    let sent = send(program.pid(), libc::SIGRTMIN() + 1);
+    sent.context("root's signal was refused")?;
+    expect_held(&world, ALICE, Resource::Numsiginfo, 6)
 }
 
 fn churn(binaries: &Binaries) -> Result<()> {

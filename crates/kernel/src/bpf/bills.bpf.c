@@ -25,6 +25,7 @@ enum {
 	ENOBUFS = 105,
 	F_UNLCK = 2,
 	SIGRTMIN = 32,
+	SIGSETXID = 33,	/* the C library's own last one */
 	TMPFS_MAGIC = 0x01021994,
 	PROT_WRITE = 2,
 	MAP_SHARED = 1,
@@ -310,6 +311,22 @@ int BPF_PROG(bill_socket_free, struct sock *sk)
 
 /* --- numsiginfo ----------------------------------------------------------------------------- */
 
+/* What root, init and bursard send is charged and never refused: root's word to a program must not depend
+ * on how many its user has queued for it. Nor is what the C library sends to its own threads (pthread_cancel,
+ * setuid): refused, a thread would keep the uid that its process has given up. The hook's `cred` is not asked:
+ * it is NULL nearly always, and verifiers (7.2) take it for never NULL and drop the comparison, an oops. */
+static __always_inline bool is_signal_beyond_refusal(int signal)
+{
+	struct ledger_state *state = ledger_state();
+	struct task_struct *sender = me();
+	__u32 uid = 0;
+
+	if (signal <= SIGSETXID)
+		return true;
+	return (state && is_beyond_refusal(state, sender)) ||
+	       (uid_of_cred(sender->real_cred, &uid) && !uid);
+}
+
 /* The kernel counts these itself, for each user; a queued signal is paid for by who is to get it. Those
  * below SIGRTMIN are not queued twice, and SIGKILL is among them. */
 SEC("?lsm/task_kill")
@@ -327,7 +344,7 @@ int BPF_PROG(bill_signal, struct task_struct *target, struct kernel_siginfo *inf
 	if (!row)
 		return 0;
 	held = pending_signals_of(target);
-	if (held + 1 > row->barrier) {
+	if (held + 1 > row->barrier && !is_signal_beyond_refusal(signal)) {
 		row->held = held;
 		tell_bill(slot, BILL_NUMSIGINFO, 1, true);
 		return -EAGAIN;
