@@ -186,13 +186,14 @@ static __noinline int bill_new_lock(__u64 file)
 		return 0;
 	charge = bpf_map_lookup_elem(&locked_files, &file);
 	if (!charge) {
-		if (bpf_map_update_elem(&locked_files, &file, &first, BPF_NOEXIST))
-			count_unrecorded();
-		else
+		if (!bpf_map_update_elem(&locked_files, &file, &first, BPF_NOEXIST))
 			note_locked_file(1);
+		/* Of two threads that lock one new file at once both find the record of the first. */
 		charge = bpf_map_lookup_elem(&locked_files, &file);
-		if (!charge)
+		if (!charge) {
+			count_unrecorded();
 			return 0;
+		}
 	}
 	if (charge->slot != slot) {	/* opened by one account, locked by another: the first pays */
 		slot = charge->slot;
