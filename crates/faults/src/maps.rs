@@ -4,30 +4,35 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
 
 use bursar_model::{Pid, printable};
 
+use crate::mapped_file;
 use crate::program::number;
+use crate::signals;
 
 /// A process with more mappings is looked at only so far.
 const MAX_MAPS_BYTES: u64 = 8 << 20;
-/// A larger program file is not searched for symbols, bytes.
-const MAX_FILE_BYTES: u64 = 256 << 20;
 /// Symbols kept of one file.
 const MAX_SYMBOLS: usize = 1 << 18;
+/// Entries of symbol tables looked at in one file, whether they are kept or not: the file is the user's,
+/// and all its sections may be the same hundreds of megabytes.
+const MAX_ENTRIES: u64 = 1 << 22;
+/// Entries between two looks at whether somebody wants an end.
+const STEP: u64 = 1 << 14;
 /// Files whose symbols are kept.
 const MAX_FILES: usize = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Mapped {
-    start: u64,
-    end: u64,
+pub(crate) struct Mapped {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
     offset: u64,
-    inode: u64,
+    /// Of its file system, `8:1`, as in mountinfo.
+    pub(crate) device: String,
+    pub(crate) inode: u64,
     /// As the kernel prints it, which is harmless (`\012` for a newline), or `[heap]` and the like.
-    name: String,
+    pub(crate) name: String,
 }
 
 /// Where files are mapped in processes, and their symbols.
@@ -35,6 +40,8 @@ struct Mapped {
 pub struct Symbols {
     processes: HashMap<Pid, Vec<Mapped>>,
     files: HashMap<(Pid, u64), Option<Table>>,
+    /// Somebody did not want to wait for what a file says: none is read any more.
+    is_stopped: bool,
 }
 
 #[derive(Debug)]
@@ -50,13 +57,14 @@ fn parse(line: &str) -> Option<Mapped> {
     let (start, end) = words.next()?.split_once('-')?;
     let _permissions = words.next()?;
     let offset = words.next()?;
-    let _device = words.next()?;
+    let (major, minor) = words.next()?.split_once(':')?;
     let inode = words.next()?;
     let hex = |text| u64::from_str_radix(text, 16).ok();
     Some(Mapped {
         start: hex(start)?,
         end: hex(end)?,
         offset: hex(offset)?,
+        device: format!("{}:{}", hex(major)?, hex(minor)?),
         inode: inode.parse().ok()?,
         name: words.next().unwrap_or_default().trim_start().to_owned(),
     })
@@ -118,40 +126,28 @@ impl Symbols {
             return None;
         }
         let key = (pid, mapped.inode);
-        if self.files.len() >= MAX_FILES && !self.files.contains_key(&key) {
-            return None;
+        if !self.files.contains_key(&key) {
+            if self.files.len() >= MAX_FILES || self.is_stopped {
+                return None;
+            }
+            // A signal that came before has ended the watch, and its last report wants names.
+            let before = signals::interruptions();
+            let stops = || signals::interruptions() != before;
+            let table =
+                mapped_file::read(pid, mapped, &stops).and_then(|it| Table::parse(&it, &stops));
+            self.is_stopped = stops();
+            self.files.insert(key, table);
         }
-        self.files
-            .entry(key)
-            .or_insert_with(|| read(pid, mapped))
-            .as_ref()
+        self.files.get(&key)?.as_ref()
     }
-}
-
-/// The symbols of a mapped file, found in the process's own tree of files (it may be in a container).
-fn read(pid: Pid, mapped: &Mapped) -> Option<Table> {
-    // The name may by now be a pipe or another file: never wait, and compare the inode.
-    let open = |path: PathBuf| {
-        File::options()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open(path)
-            .ok()
-    };
-    let file = open(PathBuf::from(format!("/proc/{pid}/root{}", mapped.name)))
-        .or_else(|| open(PathBuf::from(&mapped.name)))?;
-    let metadata = file.metadata().ok()?;
-    if !metadata.is_file() || metadata.ino() != mapped.inode || metadata.len() > MAX_FILE_BYTES {
-        return None;
-    }
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
-    Table::parse(&bytes)
 }
 
 impl Table {
-    /// Of a 64-bit little-endian ELF file (elf(5)).
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    /// Of a 64-bit little-endian ELF file (elf(5)), unless `stops` says so meanwhile.
+    fn parse(bytes: &[u8], stops: &dyn Fn() -> bool) -> Option<Self> {
+        /// e_phentsize and e_shentsize of such files; others no program is started from.
+        const SEGMENT: u64 = 56;
+        const SECTION: u64 = 64;
         if !bytes.starts_with(b"\x7fELF\x02\x01") {
             return None;
         }
@@ -162,6 +158,9 @@ impl Table {
             number(bytes, 54, 2)?,
             number(bytes, 56, 2)?,
         );
+        if count > 0 && size != SEGMENT {
+            return None;
+        }
         for each in 0..count {
             let at = index(offset.checked_add(each * size)?)?;
             if number(bytes, at, 4)? == 1 {
@@ -174,11 +173,15 @@ impl Table {
             number(bytes, 58, 2)?,
             number(bytes, 60, 2)?,
         );
+        if count > 0 && size != SECTION {
+            return None;
+        }
         let section = |each: u64, field: usize, length: usize| {
             let at = index(offset.checked_add(each.checked_mul(size)?)?)?;
             number(bytes, at.checked_add(field)?, length)
         };
         let mut symbols = Vec::new();
+        let mut looked_at = 0;
         for each in 0..count {
             // SHT_SYMTAB, SHT_DYNSYM
             if !matches!(section(each, 4, 4), Some(2 | 11)) {
@@ -189,6 +192,13 @@ impl Table {
             let end = at.checked_add(length)?;
             let mut at = at;
             while at.checked_add(24)? <= end && symbols.len() < MAX_SYMBOLS {
+                if looked_at % STEP == 0 && stops() {
+                    return None;
+                }
+                if looked_at == MAX_ENTRIES {
+                    break;
+                }
+                looked_at += 1;
                 let entry = index(at)?;
                 at += 24;
                 let Some(info) = number(bytes, entry + 4, 1) else {
@@ -230,6 +240,10 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::os::unix::fs::MetadataExt;
+    use std::path::{Path, PathBuf};
+
     use proptest::prelude::*;
 
     use super::*;
@@ -258,10 +272,124 @@ mod tests {
             (0x7f1c_2000, 0x7f1c_4000, 0x26000, 1311)
         );
         assert_eq!(mapped.name, "/lib/x y.so (deleted)");
+        assert_eq!(mapped.device, "253:1");
         assert_eq!(
             parse("7ffc1-7ffc2 rw-p 0 00:00 0 [stack]").unwrap().name,
             "[stack]"
         );
+    }
+
+    /// An ELF file whose sections are all the same symbol table of empty entries.
+    fn elf_of_the_same(sections: u16, section_size: u16, entries: u64) -> Vec<u8> {
+        let mut elf = b"\x7fELF\x02\x01".to_vec();
+        elf.resize(64, 0);
+        elf[40..48].copy_from_slice(&64_u64.to_le_bytes());
+        elf[58..60].copy_from_slice(&section_size.to_le_bytes());
+        elf[60..62].copy_from_slice(&sections.to_le_bytes());
+        let headers = usize::from(sections) * usize::from(section_size);
+        let table = 64 + headers.max(64) as u64;
+        let mut header = [0_u8; 64];
+        header[4] = 2;
+        header[24..32].copy_from_slice(&table.to_le_bytes());
+        header[32..40].copy_from_slice(&(entries * 24).to_le_bytes());
+        let count = (headers / 64).max(1);
+        (0..count).for_each(|_| elf.extend(header));
+        elf.resize((table + entries * 24) as usize, 0);
+        elf
+    }
+
+    #[test]
+    fn a_file_whose_sections_are_all_the_same_is_looked_at_only_so_far() {
+        let asked = Cell::new(0);
+        let stops = || {
+            asked.set(asked.get() + 1);
+            false
+        };
+        let elf = elf_of_the_same(u16::MAX, 64, 1 << 12);
+        assert!(Table::parse(&elf, &stops).unwrap().symbols.is_empty());
+        // One look a section is left once the bound is reached: each begins and is given up.
+        let bound = MAX_ENTRIES / STEP + u64::from(u16::MAX);
+        assert!((1..=bound).contains(&asked.get()), "{}", asked.get());
+    }
+
+    #[test]
+    fn headers_of_another_size_are_no_elf_file() {
+        let elf = elf_of_the_same(u16::MAX, 0, 1 << 12);
+        assert!(Table::parse(&elf, &|| false).is_none());
+    }
+
+    #[test]
+    fn who_wants_an_end_need_not_wait_for_a_file() {
+        let elf = elf_of_the_same(1, 64, MAX_ENTRIES);
+        let asked = Cell::new(0);
+        let stops = || {
+            asked.set(asked.get() + 1);
+            asked.get() == 2
+        };
+        assert!(Table::parse(&elf, &stops).is_none());
+        assert_eq!(asked.get(), 2);
+    }
+
+    /// A copy of this program, mapped executable into us; its name, where it lies, and its length.
+    fn mapped_copy(folder: &Path) -> (PathBuf, usize, usize) {
+        use rustix::mm::{MapFlags, ProtFlags, mmap};
+        let program = folder.join("prog");
+        std::fs::copy("/proc/self/exe", &program).unwrap();
+        let file = File::open(&program).unwrap();
+        let length = file.metadata().unwrap().len() as usize;
+        let (rights, flags) = (ProtFlags::READ | ProtFlags::EXEC, MapFlags::PRIVATE);
+        // SAFETY: a new mapping where the kernel likes; nothing of it is used but its address.
+        let at = unsafe { mmap(std::ptr::null_mut(), length, rights, flags, &file, 0) };
+        (program, at.unwrap() as usize, length)
+    }
+
+    #[test]
+    fn a_link_in_place_of_a_deleted_program_is_not_opened() {
+        use rustix::fs::inotify;
+        let folder = tempfile::tempdir().unwrap();
+        let (program, start, length) = mapped_copy(folder.path());
+        let secret = folder.path().join("secret");
+        std::fs::write(&secret, "of nobody's business").unwrap();
+        std::fs::remove_file(&program).unwrap();
+        std::os::unix::fs::symlink(&secret, folder.path().join("prog (deleted)")).unwrap();
+        let watch = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+        inotify::add_watch(&watch, &secret, inotify::WatchFlags::OPEN).unwrap();
+
+        let mut symbols = Symbols::default();
+        let pid = Pid::new(std::process::id());
+        symbols.look_at(pid);
+        symbols.name(pid, start as u64 + 0x1000);
+
+        let opened = rustix::io::read(&watch, &mut [0_u8; 512]);
+        assert_eq!(opened, Err(rustix::io::Errno::AGAIN), "it was opened");
+        // The mapping itself still leads to the deleted program, for whom the kernel lets follow it.
+        let end = start + length.next_multiple_of(rustix::param::page_size());
+        let may = File::open(format!("/proc/self/map_files/{start:x}-{end:x}")).is_ok();
+        let is_read = symbols.files.values().any(Option::is_some);
+        assert_eq!(is_read, may);
+    }
+
+    #[test]
+    fn what_has_another_device_is_not_the_file_of_that_name() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("prog");
+        std::fs::copy("/proc/self/exe", &path).unwrap();
+        let proc = bursar_host::Proc::host().unwrap();
+        let mounts = bursar_host::Mounts::read(&proc).unwrap();
+        let real = folder.path().canonicalize().unwrap();
+        let mut mapped = Mapped {
+            start: 0,
+            end: 0,
+            offset: 0,
+            device: mounts.containing(&real).unwrap().device.clone(),
+            inode: path.metadata().unwrap().ino(),
+            name: real.join("prog").to_str().unwrap().to_owned(),
+        };
+        // Of a process that has ended: its name in our own tree is all there is.
+        let gone = Pid::new(u32::MAX >> 2);
+        assert!(mapped_file::read(gone, &mapped, &|| false).is_some());
+        mapped.device = "7:77".to_owned();
+        assert!(mapped_file::read(gone, &mapped, &|| false).is_none());
     }
 
     proptest! {
@@ -270,7 +398,7 @@ mod tests {
             let _ = parse(&line);
             let mut elf = b"\x7fELF\x02\x01".to_vec();
             elf.extend(bytes);
-            if let Some(table) = Table::parse(&elf) {
+            if let Some(table) = Table::parse(&elf, &|| false) {
                 let _ = table.at(0);
             }
         }

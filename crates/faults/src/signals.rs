@@ -1,24 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Signals that end a watch or a start phase, as flags to look at.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static INTERRUPTIONS: AtomicUsize = AtomicUsize::new(0);
 static STARTED: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn note(signal: libc::c_int) {
-    let flag = if signal == libc::SIGUSR1 {
-        &STARTED
+    if signal == libc::SIGUSR1 {
+        STARTED.store(true, Ordering::SeqCst);
     } else {
-        &INTERRUPTED
-    };
-    flag.store(true, Ordering::SeqCst);
+        INTERRUPTIONS.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 /// From now on SIGINT, SIGTERM and SIGUSR1 are noted instead of ending us.
 pub fn note_signals() {
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGUSR1] {
-        // SAFETY: the handler stores to an atomic only; zeroed is an empty mask and no flags.
+        // SAFETY: the handler changes an atomic only; zeroed is an empty mask and no flags.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = note as extern "C" fn(libc::c_int) as libc::sighandler_t;
@@ -30,7 +29,12 @@ pub fn note_signals() {
 
 /// Whether SIGINT or SIGTERM has come.
 pub fn is_interrupted() -> bool {
-    INTERRUPTED.load(Ordering::SeqCst)
+    interruptions() > 0
+}
+
+/// How often one of them has come: who sends another while the last report is made wants no report.
+pub(crate) fn interruptions() -> usize {
+    INTERRUPTIONS.load(Ordering::SeqCst)
 }
 
 /// Whether SIGUSR1 has come: a verified program says that its start phase is over.

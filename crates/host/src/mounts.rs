@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use bursar_model::Pid;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
@@ -24,6 +25,8 @@ pub struct Mounts(Vec<Mount>);
 pub struct Mount {
     id: u32,
     parent: u32,
+    /// The file system's device, `8:1`; of all its mounts the same.
+    pub device: String,
     /// Where.
     pub point: PathBuf,
     /// The file system's type: `bpf`, `tracefs`, `ext4`.
@@ -64,6 +67,22 @@ impl Mounts {
             mount(line).ok_or_else(|| Malformed::new(format!("line {line_number} is no mount")))
         });
         mounts.collect::<Result<_, _>>().map(Self)
+    }
+
+    /// The mount with this number (statx(2), `stx_mnt_id`) in a process's mount namespace.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn find_of(proc: &Proc, pid: Pid, id: u64) -> Result<Option<Mount>, HostError> {
+        let start = format!("{id} ");
+        let find = |bytes: &[u8]| {
+            let mut lines = bytes.split(|&byte| byte == b'\n');
+            let line = lines.find(|line| line.starts_with(start.as_bytes()));
+            Ok::<_, Malformed>(line.and_then(mount))
+        };
+        Ok(proc
+            .parsed(&format!("{pid}/mountinfo"), find)?
+            .unwrap_or_default())
     }
 
     /// All of them, those covered by others included.
@@ -111,14 +130,16 @@ fn mount(line: &[u8]) -> Option<Mount> {
     let mut fields = words(line);
     let id = number(fields.next()?)?;
     let parent = number(fields.next()?)?;
-    // Device, root within the file system.
-    let point = unescaped(fields.nth(2)?);
+    let device = String::from_utf8_lossy(fields.next()?).into_owned();
+    // Root within the file system.
+    let point = unescaped(fields.nth(1)?);
     // Options, optional fields, a dash.
     fields.find(|field| *field == b"-")?;
     let filesystem = String::from_utf8_lossy(fields.next()?).into_owned();
     Some(Mount {
         id,
         parent,
+        device,
         point: PathBuf::from(OsString::from_vec(point)),
         filesystem,
     })
@@ -248,13 +269,12 @@ mod tests {
     fn this_machine_has_a_root() {
         let mounts = Mounts::read(&Proc::host().unwrap()).unwrap();
         assert!(mounts.at(Path::new("/")).is_some());
-        assert_eq!(
-            mounts
-                .containing(Path::new("/proc/self"))
-                .unwrap()
-                .filesystem,
-            "proc"
-        );
+        let found = mounts.containing(Path::new("/proc/self")).unwrap();
+        assert_eq!(found.filesystem, "proc");
+        let (proc, pid) = (Proc::host().unwrap(), Pid::new(std::process::id()));
+        let again = Mounts::find_of(&proc, pid, u64::from(found.id)).unwrap();
+        assert_eq!(again.as_ref(), Some(found));
+        assert_eq!(Mounts::find_of(&proc, pid, u64::MAX).unwrap(), None);
     }
 
     proptest! {
