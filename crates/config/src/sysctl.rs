@@ -31,6 +31,23 @@ pub enum Sysctl {
     DentryNegative,
 }
 
+/// A sysctl that is set to 0 when another one is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Twin {
+    /// As sysctl(8) calls it.
+    pub name: &'static str,
+    /// Its file below /proc/sys.
+    pub path: &'static str,
+}
+
+impl Twin {
+    /// Why the other one is not written while this one has a value.
+    pub fn obstacle(self, value: i64) -> String {
+        let Self { name, .. } = self;
+        format!("{name} is {value}, and the kernel would make that 0; keep one of the two")
+    }
+}
+
 impl Sysctl {
     /// All of them.
     pub const ALL: [Self; 12] = [
@@ -84,6 +101,41 @@ impl Sysctl {
         }
     }
 
+    /// The sysctl that says the same in bytes. The kernel keeps one of the two (mm/page-writeback.c): the
+    /// other reads 0, and who writes it sets this one to 0.
+    pub const fn twin(self) -> Option<Twin> {
+        match self {
+            Self::DirtyRatio => Some(Twin {
+                name: "vm.dirty_bytes",
+                path: "vm/dirty_bytes",
+            }),
+            Self::DirtyBackgroundRatio => Some(Twin {
+                name: "vm.dirty_background_bytes",
+                path: "vm/dirty_background_bytes",
+            }),
+            _ => None,
+        }
+    }
+
+    /// Whether it may be set to a value.
+    pub fn takes(self, value: i64) -> bool {
+        let (least, most) = self.bounds();
+        let is_hole = self == Self::PercpuPagelistHighFraction && (1..8).contains(&value);
+        (least..=most).contains(&value) && !is_hole
+    }
+
+    /// What it may be set to, in words.
+    pub fn values(self) -> String {
+        let (least, most) = self.bounds();
+        match self {
+            // MIN_PERCPU_PAGELIST_HIGH_FRACTION (mm/page_alloc.c)
+            Self::PercpuPagelistHighFraction => {
+                format!("0, or a whole number from 8 to {most}")
+            }
+            _ => format!("a whole number from {least} to {most}"),
+        }
+    }
+
     /// The least and the most it may be set to. `min_free_kbytes` above 4 GiB, or 0, has stopped
     /// machines; the kernel takes both.
     pub const fn bounds(self) -> (i64, i64) {
@@ -91,9 +143,9 @@ impl Sysctl {
             Self::WatermarkScaleFactor => (1, 3000),
             Self::WatermarkBoostFactor => (0, 100_000),
             Self::MinFreeKbytes => (128, 4 << 20),
-            Self::CompactionProactiveness | Self::DirtyRatio | Self::DirtyBackgroundRatio => {
-                (0, 100)
-            }
+            Self::CompactionProactiveness => (0, 100),
+            // 0 is what is read while the twin is set; written, it throttles every writer.
+            Self::DirtyRatio | Self::DirtyBackgroundRatio => (1, 100),
             Self::Swappiness => (0, 200),
             Self::VfsCachePressure => (1, 1000),
             Self::DefragMode | Self::DentryNegative => (0, 1),
@@ -105,5 +157,30 @@ impl Sysctl {
     /// The one with this name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|it| it.name() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_kernel_takes_is_taken() {
+        use Sysctl::{DirtyBackgroundRatio, DirtyRatio, PercpuPagelistHighFraction, Swappiness};
+        let table = [
+            (Swappiness, -1, false),
+            (Swappiness, 0, true),
+            (Swappiness, 201, false),
+            (PercpuPagelistHighFraction, 0, true),
+            (PercpuPagelistHighFraction, 1, false),
+            (PercpuPagelistHighFraction, 7, false),
+            (PercpuPagelistHighFraction, 8, true),
+            (DirtyRatio, 0, false),
+            (DirtyRatio, 10, true),
+            (DirtyBackgroundRatio, 0, false),
+        ];
+        for (sysctl, value, expected) in table {
+            assert_eq!(sysctl.takes(value), expected, "{} {value}", sysctl.name());
+        }
     }
 }

@@ -227,13 +227,12 @@ fn setting(text: &str) -> Result<(Sysctl, i64), Wrong> {
             "set the value to begin with in /etc/sysctl.d, and watermarks.max_scale here",
         ));
     }
-    let (least, most) = sysctl.bounds();
     let value = number.trim().parse::<i64>().ok();
-    match value.filter(|value| (least..=most).contains(value)) {
+    match value.filter(|value| sysctl.takes(*value)) {
         Some(value) => Ok((sysctl, value)),
         None => Err(Wrong::new(
             format!("{:?} is no value for {name}", number.trim()),
-            format!("write a whole number from {least} to {most}"),
+            format!("write {}", sysctl.values()),
         )),
     }
 }

@@ -5,7 +5,7 @@
 use std::fs::OpenOptions;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use bursar_config::Sysctl;
 
@@ -50,6 +50,18 @@ impl Knob {
         Self { sysctl, path }
     }
 
+    /// Why it is not to be turned: its twin has a value, which the kernel would forget.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn obstacle(&self, places: &Places) -> io::Result<Option<String>> {
+        let Some(twin) = self.sysctl.twin() else {
+            return Ok(None);
+        };
+        let value = number_in(&places.proc.join("sys").join(twin.path), twin.name)?;
+        Ok(value.filter(|it| *it != 0).map(|it| twin.obstacle(it)))
+    }
+
     /// `vm.watermark_scale_factor`.
     pub fn scale(places: &Places) -> Self {
         Self::of(Sysctl::WatermarkScaleFactor, places)
@@ -70,21 +82,7 @@ impl Knob {
     /// # Errors
     /// When it cannot be read, or is no number.
     pub fn read(&self) -> io::Result<Option<i64>> {
-        let mut file = match OpenOptions::new().read(true).open(&self.path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let mut text = [0; 64];
-        let count = file.read(&mut text)?;
-        let text = str::from_utf8(text.get(..count).unwrap_or_default()).unwrap_or_default();
-        let value = text.trim().parse();
-        value.map(Some).map_err(|_| {
-            io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("{} holds no number", self.name()),
-            )
-        })
+        number_in(&self.path, self.name())
     }
 
     /// Turns it. Opened for this write only: who does not write holds nothing open for writing. One
@@ -105,6 +103,22 @@ impl Knob {
         }
         Ok(())
     }
+}
+
+fn number_in(path: &Path, name: &str) -> io::Result<Option<i64>> {
+    let mut file = match OpenOptions::new().read(true).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let mut text = [0; 64];
+    let count = file.read(&mut text)?;
+    let text = str::from_utf8(text.get(..count).unwrap_or_default()).unwrap_or_default();
+    let value = text.trim().parse();
+    value.map(Some).map_err(|_| {
+        let what = format!("{name} holds no number");
+        io::Error::new(io::ErrorKind::InvalidData, what)
+    })
 }
 
 #[cfg(test)]

@@ -224,7 +224,11 @@ impl Originals {
         let before = self.turned.get(index).map_or(current, |it| it.written);
         self.set_written(index, value);
         let done = self.write_line(index).and_then(|()| knob.write(value));
-        if done.is_err() {
+        if done.is_err() && known.is_none() && stands_at(knob, current) {
+            // The kernel would not have it: there is nothing to put back.
+            self.turned.pop();
+            self.store();
+        } else if done.is_err() {
             self.set_written(index, before);
             // The file is one step ahead of the kernel at most; what cannot be put right in it now
             // shows at the next start as a value that is not ours.
@@ -269,6 +273,14 @@ impl Originals {
         if let Err(error) = stored {
             tracing::warn!(path = %self.path.display(), %error, "the file of original values could not be written");
         }
+    }
+}
+
+/// Whether a knob is as it was, or is not there at all.
+fn stands_at(knob: &Knob, value: i64) -> bool {
+    match knob.read() {
+        Ok(found) => found.is_none_or(|found| found == value),
+        Err(_) => false,
     }
 }
 

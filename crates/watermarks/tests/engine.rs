@@ -379,6 +379,53 @@ fn listed_sysctls_are_set_at_start_and_put_back_at_the_end() {
     assert_eq!(machine.get("proc/sys/vm/swappiness"), "60");
 }
 
+/// The kernel keeps the ratio or the bytes, and forgets the one when the other is written.
+#[test]
+fn a_ratio_is_left_alone_while_its_twin_in_bytes_is_set() {
+    let ratios = [
+        (Sysctl::DirtyRatio, "dirty_ratio", "dirty_bytes"),
+        (
+            Sysctl::DirtyBackgroundRatio,
+            "dirty_background_ratio",
+            "dirty_background_bytes",
+        ),
+    ];
+    for (sysctl, ratio, bytes) in ratios {
+        let file = |name: &str| format!("proc/sys/vm/{name}");
+        // (the ratio and the bytes before, the ratio while we act)
+        for (before, twin, acting) in [("0", "268435456", "0"), ("20", "0", "10")] {
+            let machine = Machine::new();
+            machine.set(&file(ratio), before);
+            machine.set(&file(bytes), twin);
+            let settings = Watermarks {
+                sysctls: vec![(sysctl, 10)],
+                ..Machine::settings(WatermarkMode::Act)
+            };
+            let engine = Engine::start(settings, machine.places(), Nanos::new(1)).unwrap();
+            assert_eq!(machine.get(&file(ratio)), acting, "{ratio}");
+            let is_said = engine
+                .remarks()
+                .iter()
+                .any(|it| it.contains(&format!("vm.{bytes} is 268435456")));
+            assert_eq!(is_said, twin != "0", "{:?}", engine.remarks());
+            engine.finish();
+            assert_eq!(machine.get(&file(ratio)), before, "{ratio}");
+            assert_eq!(machine.get(&file(bytes)), twin, "{bytes}");
+        }
+    }
+}
+
+#[test]
+fn a_knob_that_was_refused_is_no_original() {
+    let machine = Machine::new();
+    let mut originals = Originals::open(&machine.places()).unwrap();
+    let knob = bursar_watermarks::Knob::of(Sysctl::DefragMode, &machine.places());
+    assert!(originals.turn(&knob, 0, 1).is_err());
+    assert_eq!(originals.turned(), []);
+    let text = machine.get("state/watermarks.originals");
+    assert_eq!(text.lines().count(), 1, "{text:?}");
+}
+
 #[test]
 fn huge_pages_lower_the_bound_and_give_it_back() {
     let mut machine = Machine::new();

@@ -95,6 +95,8 @@ impl Report {
         };
         self.files.extend(loaded.files);
         self.remarks.extend(loaded.remarks);
+        let sysctl = |path: &str| number(&format!("/proc/sys/{path}"));
+        self.remarks.extend(twins(&loaded.config, sysctl));
         Ok(loaded.config)
     }
 
@@ -244,8 +246,45 @@ fn number(path: &str) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
+/// Settings of `watermarks.sysctls` that bursard will not make, because their twin is set.
+fn twins(config: &Config, sysctl: impl Fn(&str) -> Option<u64>) -> Vec<String> {
+    let settings = config.watermarks.sysctls.iter();
+    let remarks = settings.filter_map(|(it, _)| {
+        let twin = it.twin()?;
+        let value = sysctl(twin.path).filter(|value| *value != 0)?;
+        let obstacle = twin.obstacle(i64::try_from(value).unwrap_or(i64::MAX));
+        Some(format!(
+            "watermarks.sysctls: {} will not be set: {obstacle}",
+            it.name()
+        ))
+    });
+    remarks.collect()
+}
+
 /// The machine's memory, as MemTotal has it.
 fn ram() -> Bytes {
     let info = sysinfo();
     Bytes::new(info.totalram.saturating_mul(u64::from(info.mem_unit)))
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_config::Sysctl;
+
+    use super::*;
+
+    #[test]
+    fn a_ratio_whose_twin_is_set_is_remarked() {
+        let mut config = Config::default();
+        config.watermarks.sysctls = vec![(Sysctl::DirtyRatio, 10), (Sysctl::Swappiness, 10)];
+        let remarks = twins(&config, |path| (path == "vm/dirty_bytes").then_some(4096));
+        assert_eq!(
+            remarks,
+            [
+                "watermarks.sysctls: vm.dirty_ratio will not be set: vm.dirty_bytes is 4096, and the kernel \
+                 would make that 0; keep one of the two"
+            ]
+        );
+        assert!(twins(&config, |_| Some(0)).is_empty());
+    }
 }

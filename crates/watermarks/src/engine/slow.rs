@@ -20,7 +20,11 @@ impl Engine {
             let knob = Knob::of(*sysctl, &self.places);
             let done = match knob.read() {
                 Ok(Some(current)) if current == *value => Ok(()),
-                Ok(Some(current)) => originals.turn(&knob, current, *value),
+                Ok(Some(current)) => match knob.obstacle(&self.places) {
+                    Ok(None) => originals.turn(&knob, current, *value),
+                    Ok(Some(obstacle)) => Err(std::io::Error::other(obstacle)),
+                    Err(error) => Err(error),
+                },
                 Ok(None) => Err(std::io::Error::other("this kernel does not have it")),
                 Err(error) => Err(error),
             };
