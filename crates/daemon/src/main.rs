@@ -51,6 +51,7 @@ use bursar_host::Proc;
 use bursar_kernel::KernelHalf;
 use bursar_model::EventKind;
 use bursar_reap::Envoy;
+use bursar_watermarks::Places;
 use clap::Parser;
 
 use crate::arguments::Arguments;
@@ -240,5 +241,5 @@ fn release(config: &Config) -> Result<()> {
         ),
         _ => eprintln!("bursard: released; no limit is in force any more"),
     }
-    Ok(())
+    watermarks::release(&Places::host(&config.paths.state))
 }

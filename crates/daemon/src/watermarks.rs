@@ -2,6 +2,7 @@
 //! Starts the keeper of the watermarks. Limits do not depend on it: what goes wrong here is said, and
 //! bursard goes on.
 
+use anyhow::{Result, bail};
 use bursar_config::{Config, WatermarkMode};
 use bursar_host::clock::monotonic;
 use bursar_protocol::{RestoreReport, UserStalls, WatermarksReport};
@@ -83,6 +84,21 @@ impl Watermarks {
         if let Some(keeper) = self.keeper.take() {
             tell(&keeper.finish());
         }
+    }
+}
+
+/// Puts back what a bursard that was killed left turned; a line each.
+///
+/// # Errors
+/// When a value could not be put back.
+pub(crate) fn release(places: &Places) -> Result<()> {
+    let report = restored(&recover(places)?);
+    for line in &report.lines {
+        eprintln!("bursard: watermarks: {line}");
+    }
+    match report.failed {
+        0 => Ok(()),
+        failed => bail!("{failed} values of the watermarks could not be put back"),
     }
 }
 

@@ -53,6 +53,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: no_trace,
     },
     Story {
+        name: "release_puts_back_what_a_killed_bursard_had_turned",
+        place: Place::Anywhere,
+        tell: puts_back,
+    },
+    Story {
         name: "a_kernel_half_that_was_never_finished_is_replaced",
         place: Place::Anywhere,
         tell: unfinished,
@@ -351,6 +356,39 @@ fn no_trace(binaries: &Binaries) -> Result<()> {
         Ok((loaded() == before).then_some(()))
     })?;
     world.there("uid=60001 hold=80M say=there")?;
+    Ok(())
+}
+
+/// The machine's own sysctls are not touched: what was turned stands at its original already, or is not there.
+fn puts_back(binaries: &Binaries) -> Result<()> {
+    const SCALE: &str = "/proc/sys/vm/watermark_scale_factor";
+    let world = World::new(binaries, "putback", "")?;
+    let state = world.directory().join("state");
+    fs::create_dir_all(&state)?;
+    let file = state.join("watermarks.originals");
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    let head = format!("bursar watermarks 1 {}\n", boot.trim());
+    let left = |line: &str| fs::write(&file, format!("{head}{line:95}\n"));
+
+    let scale: u32 = fs::read_to_string(SCALE)?.trim().parse()?;
+    left(&format!(
+        "vm.watermark_scale_factor {scale} {} .",
+        scale + 1
+    ))?;
+    world.daemon.release()?;
+    let text = fs::read_to_string(&file)?;
+    ensure!(text == head, "{text:?} is left");
+
+    // Oracle's kernels have it, which no story is told on.
+    left("fs.negative-dentry-limit 1 2 .")?;
+    let released = world.daemon.release();
+    let text = fs::read_to_string(&file)?;
+    fs::remove_file(&file)?;
+    ensure!(
+        released.is_err(),
+        "it was not said that a value could not be put back"
+    );
+    ensure!(text.contains("negative-dentry-limit"), "{text:?} is left");
     Ok(())
 }
 
