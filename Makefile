@@ -92,7 +92,11 @@ install: build
 	test -e $(DESTDIR)$(SYSCONFDIR)/bursar/bursar.toml || \
 		install -D -m 644 dist/bursar.toml $(DESTDIR)$(SYSCONFDIR)/bursar/bursar.toml
 
+# Without bursard nobody could take away limits that are in force.
+PINS       ?= /sys/fs/bpf/bursar
 uninstall:
+	@test -n "$(DESTDIR)" || ! ls -d $(PINS)/half-* >/dev/null 2>&1 || { \
+		echo "limits are in force ($(PINS)); first: systemctl disable --now bursard && bursard --release" >&2; exit 1; }
 	rm -f $(DESTDIR)$(PREFIX)/sbin/bursard $(DESTDIR)$(PREFIX)/bin/bursar \
 		$(DESTDIR)$(UNITDIR)/bursard.service \
 		$(DESTDIR)$(PREFIX)/lib/bursar/libprefault.so $(DESTDIR)$(PREFIX)/include/prefault.h \
