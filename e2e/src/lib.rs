@@ -15,6 +15,7 @@ mod signal;
 pub mod stories;
 pub mod swap;
 mod table;
+mod terminal;
 mod unit;
 mod wait;
 mod world;

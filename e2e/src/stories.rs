@@ -25,6 +25,7 @@ mod processes;
 mod reap;
 mod storm;
 mod survival;
+mod telling;
 mod tmalloc;
 mod triggers;
 mod usher;
@@ -82,6 +83,7 @@ pub fn all() -> Vec<Story> {
         machine::STORIES,
         physpages::STORIES,
         entered::STORIES,
+        telling::STORIES,
         dirty::STORIES,
         tmalloc::STORIES,
         callers::STORIES,

@@ -24,12 +24,26 @@ impl Entered {
         Ok(Self(members.transpose()?))
     }
 
+    /// The same; nobody is looked up while nobody has.
+    pub(crate) fn if_any(governor: &dyn Governor) -> anyhow::Result<Self> {
+        let members = governor.members_if_any().map(Members::for_reading);
+        Ok(Self(members.transpose()?))
+    }
+
+    /// Whether this process has entered that account.
+    pub(crate) fn is_in(&self, pid: Pid, account: AccountId) -> bool {
+        self.entered_by(pid) == Some(account)
+    }
+
     /// The account that this process has entered, if there still is one.
     pub(crate) fn account_of(&self, pid: Pid, payers: &Payers) -> Option<AccountId> {
+        self.entered_by(pid).filter(|&it| payers.has(it))
+    }
+
+    fn entered_by(&self, pid: Pid) -> Option<AccountId> {
         let members = self.0.as_ref()?;
         let pidfd = Pidfd::open(pid).ok().flatten()?;
-        let account = members.of(pidfd.as_fd()).ok().flatten()?;
-        payers.has(account).then_some(account)
+        members.of(pidfd.as_fd()).ok().flatten()
     }
 }
 

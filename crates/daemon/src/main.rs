@@ -27,6 +27,7 @@ mod last_known;
 mod lately;
 mod lock;
 mod log;
+mod message;
 mod names;
 mod oom;
 mod physpages;

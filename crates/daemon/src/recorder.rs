@@ -15,6 +15,7 @@ use crate::courtesy::{Asked, GRACE};
 use crate::fact::{Level, Refused, RefusedRow, Victim};
 use crate::history::History;
 use crate::log;
+use crate::message::{Message, Reader, Subject};
 use crate::roster::Roster;
 
 /// A comm has at most 15 bytes; escapes make it longer.
@@ -23,12 +24,6 @@ const COMM_WIDTH: usize = 64;
 const PLACE_WIDTH: usize = 256;
 /// Files named in a sentence.
 const FILES_IN_WORDS: usize = 3;
-/// Something to be told on a user's terminals.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Message {
-    pub(crate) account: AccountId,
-    pub(crate) text: String,
-}
 
 /// Writes down what happened.
 #[derive(Debug)]
@@ -82,15 +77,10 @@ impl Recorder {
     pub(crate) fn notice(&mut self, level: &Level, roster: &mut Roster) -> (Event, Message) {
         let mut event = about(EventKind::Notice, level, roster);
         event.uid = level.account.uid();
-        let (reason, text) = words_of_notice(level.held, level.limit);
-        event.reason = Some(reason);
-        (
-            self.record(event, level.at),
-            Message {
-                account: level.account,
-                text,
-            },
-        )
+        event.reason = Some(words_of_notice(level.held, level.limit));
+        let name = shared_name(&event, level);
+        let message = Message::notice(level.account, Reader(name), level.held, level.limit);
+        (self.record(event, level.at), message)
     }
 
     pub(crate) fn kill(
@@ -108,16 +98,17 @@ impl Recorder {
             0 | 1 => "the account's only process".to_owned(),
             several => format!("the largest of the account's {several} processes"),
         }));
-        let text = words_of_kill(victim);
+        let subject = Subject {
+            owner: victim.uid,
+            pid: victim.pid,
+            comm: &printable(&victim.comm, COMM_WIDTH),
+            held: victim.held,
+        };
+        let reader = Reader(shared_name(&event, level));
+        let message = Message::kill(level.account, reader, &subject, level.held, level.limit);
         let awaited = reaped_event(victim.pid, victim.uid, level.account, roster);
         self.reaps.expect(victim.pid, awaited, victim.held, None);
-        (
-            self.record(event, level.at),
-            Message {
-                account: level.account,
-                text,
-            },
-        )
+        (self.record(event, level.at), message)
     }
 
     pub(crate) fn refused(
@@ -223,11 +214,9 @@ impl Recorder {
         event.reason = Some(format!(
             "over its limit by files in memory, which no kill would free; {largest}"
         ));
-        let text = words_of_files(level.held, limit, stuck, &largest);
-        let message = Message {
-            account: level.account,
-            text,
-        };
+        let reader = Reader(shared_name(&event, level));
+        let sizes = [level.held, limit, stuck];
+        let message = Message::files(level.account, reader, sizes, &largest);
         (self.record(event, level.at), message)
     }
 
@@ -280,18 +269,14 @@ impl Recorder {
         event.reason = Some(format!(
             "the account is over its notice; killed in {seconds} s unless it is below it then"
         ));
-        let text = format!(
-            "bursar: asked your program {} (pid {}, {}) to end: your programs hold {}; it is killed in \
-             {seconds} s unless they hold less then",
-            printable(&asked.comm, COMM_WIDTH),
-            asked.pidfd.pid(),
-            asked.held,
-            level.held,
-        );
-        let message = Message {
-            account: level.account,
-            text,
+        let subject = Subject {
+            owner: asked.uid,
+            pid: asked.pidfd.pid(),
+            comm: &printable(&asked.comm, COMM_WIDTH),
+            held: asked.held,
         };
+        let reader = Reader(shared_name(&event, level));
+        let message = Message::asked(level.account, reader, &subject, level.held, seconds);
         (self.record(event, clock::monotonic()), message)
     }
 
@@ -313,47 +298,23 @@ impl Recorder {
     }
 }
 
-/// For the log, and for the user. A notice needs no limit.
-fn words_of_notice(held: Bytes, limit: Option<Bytes>) -> (String, String) {
-    let told = format!("bursar: your programs hold {held} of memory");
+/// A notice needs no limit.
+fn words_of_notice(held: Bytes, limit: Option<Bytes>) -> String {
     match limit {
-        Some(limit) => (
-            format!("holds {held} of {limit}"),
-            format!(
-                "{told}, your limit is {limit}; above it the largest of them is killed (see: bursar quota)"
-            ),
-        ),
-        None => (
-            format!("holds {held}, more than its notice; it has no limit"),
-            format!("{told}, more than your notice; no limit ends them (see: bursar quota)"),
-        ),
+        Some(limit) => format!("holds {held} of {limit}"),
+        None => format!("holds {held}, more than its notice; it has no limit"),
     }
+}
+
+/// The account's name, where it is nobody's alone.
+fn shared_name<'a>(event: &'a Event, level: &Level) -> Option<&'a str> {
+    let is_shared = level.account.uid().is_none();
+    event.account.as_deref().filter(|_| is_shared)
 }
 
 /// Who was asked before may be killed without a limit: for the notice.
 fn overcommit(level: &Level) -> Option<Bytes> {
     level.limit.map(|limit| level.held.saturating_sub(limit))
-}
-
-fn words_of_kill(victim: &Victim) -> String {
-    let bound = match victim.level.limit {
-        Some(limit) => format!("your limit is {limit}"),
-        None => "more than your notice".to_owned(),
-    };
-    format!(
-        "bursar: killed your program {} (pid {}, {}): your programs held {}, {bound} (see: bursar why)",
-        printable(&victim.comm, COMM_WIDTH),
-        victim.pid,
-        victim.held,
-        victim.level.held,
-    )
-}
-
-fn words_of_files(held: Bytes, limit: Bytes, stuck: Bytes, largest: &str) -> String {
-    format!(
-        "bursar: you hold {held}, your limit is {limit}; {stuck} of it are files in memory: remove some \
-         ({largest})"
-    )
 }
 
 fn about(kind: EventKind, level: &Level, roster: &mut Roster) -> Event {
@@ -395,65 +356,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_notice_without_a_limit_threatens_nobody() {
+    fn a_notice_is_written_down_with_and_without_a_limit() {
         let (held, limit) = (Bytes::from_mib(950), Bytes::from_mib(1000));
-        let (reason, text) = words_of_notice(held, Some(limit));
-        assert_eq!(reason, "holds 950 MiB of 1000 MiB");
-        assert!(text.contains("your limit is 1000 MiB; above it the largest of them is killed"));
-        let (reason, text) = words_of_notice(held, None);
         assert_eq!(
-            reason,
+            words_of_notice(held, Some(limit)),
+            "holds 950 MiB of 1000 MiB"
+        );
+        assert_eq!(
+            words_of_notice(held, None),
             "holds 950 MiB, more than its notice; it has no limit"
         );
-        assert_eq!(
-            text,
-            "bursar: your programs hold 950 MiB of memory, more than your notice; no limit ends them \
-             (see: bursar quota)"
-        );
     }
 
     #[test]
-    fn a_kill_without_a_limit_names_none() {
-        let (held, limit) = (Bytes::from_mib(950), Bytes::from_mib(1000));
-        let victim = |limit| Victim {
-            level: Level {
-                at: Nanos::new(0),
-                account: AccountId::new(60001),
-                trigger: Trigger::Notifier,
-                held,
-                limit,
-            },
-            pid: Pid::new(7),
-            uid: Uid::new(60001),
-            comm: b"python".to_vec(),
-            started: None,
-            number: None,
-            held: Bytes::from_mib(900),
-            latency: Nanos::new(0),
-            candidates_met: 1,
-            candidates: Vec::new(),
+    fn nobody_is_over_a_limit_that_there_is_not() {
+        let level = |limit| Level {
+            at: Nanos::new(0),
+            account: AccountId::new(60001),
+            trigger: Trigger::Notifier,
+            held: Bytes::from_mib(950),
+            limit,
         };
-        let killed =
-            "bursar: killed your program python (pid 7, 900 MiB): your programs held 950 MiB";
         assert_eq!(
-            words_of_kill(&victim(Some(limit))),
-            format!("{killed}, your limit is 1000 MiB (see: bursar why)")
+            overcommit(&level(Some(Bytes::from_mib(1000)))),
+            Some(Bytes::ZERO)
         );
-        assert_eq!(overcommit(&victim(Some(limit)).level), Some(Bytes::ZERO));
-        assert_eq!(
-            words_of_kill(&victim(None)),
-            format!("{killed}, more than your notice (see: bursar why)")
-        );
-        assert_eq!(overcommit(&victim(None).level), None);
-    }
-
-    #[test]
-    fn who_is_to_remove_files_is_told_in_one_line() {
-        let [held, limit, stuck] = [120, 100, 90].map(Bytes::from_mib);
-        assert_eq!(
-            words_of_files(held, limit, stuck, "the largest: /dev/shm/a (90 MiB)"),
-            "bursar: you hold 120 MiB, your limit is 100 MiB; 90 MiB of it are files in memory: remove some \
-             (the largest: /dev/shm/a (90 MiB))"
-        );
+        assert_eq!(overcommit(&level(None)), None);
     }
 }

@@ -21,17 +21,18 @@ use bursar_reap::Envoy;
 
 use crate::auditor::{Auditor, News};
 use crate::beancounters::Beancounters;
-use crate::chores::Chores;
+use crate::chores::{Chores, Company};
 use crate::control::{Asker, ClientId, Crowd};
 use crate::courtesy::Courtesy;
 use crate::entering::Entered;
 use crate::fact::{Fact, Level};
 use crate::governor::{Governor, Reading};
 use crate::lately::Lately;
+use crate::message::Message;
 use crate::oom::OomWatch;
 use crate::physpages::{Counter, Finished, Order};
 use crate::reaper::Reaper;
-use crate::recorder::{Message, Recorder};
+use crate::recorder::Recorder;
 use crate::reservations::{Denied, Reservations};
 use crate::roster::Roster;
 use crate::scope::{Payers, Scope};
@@ -39,8 +40,6 @@ use crate::watermarks::Watermarks;
 
 pub(crate) use over::Over;
 
-/// Users of a shared account who are told; more would be a broadcast.
-const MOST_TOLD: usize = 64;
 /// Files named when they are what is over a limit, and how long they are looked for meanwhile.
 const FILES_NAMED: usize = 8;
 const FILES_PATIENCE: Duration = Duration::from_millis(100);
@@ -271,17 +270,34 @@ impl Steward {
         self.auditor.drain()
     }
 
-    fn tell(&mut self, message: Message) {
-        let mut users = self.payers().payers_of(message.account);
-        if users.is_empty() {
-            // Nobody's but those who enter it.
-            let planned = self.roster.plan().accounts.get(&message.account);
-            let who = planned.map(|it| it.who.clone());
-            let granted = who.and_then(|who| self.roster.granted(&who));
-            users.extend(granted.unwrap_or_default());
+    fn tell(&self, message: Message) {
+        if self.chores.tells() {
+            let company = self.company_of(message.account);
+            self.chores.tell(message, company);
         }
-        users.truncate(MOST_TOLD);
-        self.chores.tell(users, message.text);
+    }
+
+    /// Who may be told of an account.
+    fn company_of(&self, account: AccountId) -> Company {
+        let payers = self.paying.payers_of(account).into_iter().collect();
+        if account.uid().is_some() {
+            return Company {
+                payers,
+                ..Company::default()
+            };
+        }
+        let planned = self.roster.plan().accounts.get(&account);
+        let granted = planned.and_then(|it| self.roster.granted(&it.who));
+        let entered = Entered::if_any(&*self.governor)
+            .inspect_err(|error| {
+                tracing::warn!("who has entered an account is not told: {error:#}")
+            })
+            .ok();
+        Company {
+            payers,
+            granted: granted.unwrap_or_default(),
+            entered,
+        }
     }
 
     /// Records a fact about ourselves.

@@ -72,7 +72,7 @@ pub use proc::{
 pub use rustix::io::Errno;
 pub use rustix::process::Signal;
 pub use sched::Changed;
-pub use terminals::{MAX_TERMINALS, Terminals, Told};
+pub use terminals::{MAX_TERMINALS, MAX_TOLD_TEXT, Seat, Terminals, Told};
 pub use timer::Timer;
 pub use user_namespaces::{Answer, Owner, Silent, UserNamespaces};
 pub use users::{Members, Users};

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The terminals a user sits at, and one line of text to each of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use bursar_model::{Uid, printable};
+use bursar_model::{Pid, Uid, printable};
 use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::bytes::words;
@@ -16,7 +16,7 @@ use crate::{Ask, Device, HostError, Proc};
 pub const MAX_TERMINALS: usize = 64;
 
 /// The most that is written to a terminal, characters.
-const MAX_TEXT: usize = 400;
+pub const MAX_TOLD_TEXT: usize = 400;
 
 /// The terminals of this machine.
 #[derive(Debug)]
@@ -24,6 +24,15 @@ pub struct Terminals<'a> {
     proc: &'a Proc,
     dev: PathBuf,
     sys: PathBuf,
+}
+
+/// What a user runs, and where he sits.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Seat {
+    /// All of his processes.
+    pub processes: Vec<Pid>,
+    /// Their controlling terminals, at most [`MAX_TERMINALS`].
+    pub terminals: BTreeSet<Device>,
 }
 
 /// How telling a user went.
@@ -51,28 +60,48 @@ impl<'a> Terminals<'a> {
         Self::at(proc, Path::new("/dev"), Path::new("/sys"))
     }
 
-    /// The controlling terminals of the processes whose real user is `uid`, by device; at most
-    /// [`MAX_TERMINALS`]. Whether they are really his is asked when one is opened.
+    /// What these users run and the controlling terminals of it, by one look at all processes; who has none is left
+    /// out. Whose a process is says its real user, whether a terminal is his is asked when it is opened.
     ///
     /// # Errors
     /// When /proc cannot be listed. What cannot be read about one process concerns only that one.
-    pub fn of(&self, uid: Uid, ask: &mut impl Ask) -> Result<Vec<PathBuf>, HostError> {
-        let devices = self.devices_of(uid, ask)?;
-        Ok(devices
-            .into_iter()
-            .filter_map(|device| self.path_of(device))
-            .collect())
+    pub fn seats(
+        &self,
+        users: &BTreeSet<Uid>,
+        ask: &mut impl Ask,
+    ) -> Result<BTreeMap<Uid, Seat>, HostError> {
+        let mut seats: BTreeMap<Uid, Seat> = BTreeMap::new();
+        let mut owners = BTreeMap::new();
+        for pid in self.proc.pids()? {
+            let pid = pid?;
+            // Whose it is nobody delays; so whom he is told by is his own affair.
+            let Ok(Some(status)) = self.proc.status(pid) else {
+                continue;
+            };
+            if users.contains(&status.uid) {
+                seats.entry(status.uid).or_default().processes.push(pid);
+                owners.insert(pid, status.uid);
+            }
+        }
+        let of = |proc: &Proc, pid| proc.stat(pid).ok().flatten()?.terminal;
+        let all = owners.keys().copied().collect();
+        for (pid, terminal) in ask.ask_each(all, of) {
+            let seat = owners.get(&pid).and_then(|uid| seats.get_mut(uid));
+            if let (Some(seat), Some(terminal)) = (seat, terminal)
+                && seat.terminals.len() < MAX_TERMINALS
+            {
+                seat.terminals.insert(terminal);
+            }
+        }
+        Ok(seats)
     }
 
-    /// Writes one line to each of those terminals that `uid` owns: on a line of its own, without
-    /// anything that a terminal would obey, at most 400 characters. Waits for none of them.
-    ///
-    /// # Errors
-    /// When /proc cannot be listed.
-    pub fn tell(&self, uid: Uid, text: &str, ask: &mut impl Ask) -> Result<Told, HostError> {
+    /// Writes one line to each of his terminals that `uid` owns: on a line of its own, without anything that a
+    /// terminal would obey, at most [`MAX_TOLD_TEXT`] characters. Waits for none of them.
+    pub fn tell(&self, uid: Uid, seat: &Seat, text: &str) -> Told {
         let line = format!("\r\n{}\r\n", harmless(text));
         let mut told = Told::default();
-        for device in self.devices_of(uid, ask)? {
+        for &device in &seat.terminals {
             let opened = self
                 .path_of(device)
                 .and_then(|path| open_if_owned(&path, device, uid));
@@ -85,27 +114,11 @@ impl<'a> Terminals<'a> {
                 told.failed = told.failed.saturating_add(1);
             }
         }
-        Ok(told)
-    }
-
-    fn devices_of(&self, uid: Uid, ask: &mut impl Ask) -> Result<BTreeSet<Device>, HostError> {
-        let mut his = Vec::new();
-        for pid in self.proc.pids()? {
-            let pid = pid?;
-            // Whose it is nobody delays; so whom he is told by is his own affair.
-            let status = self.proc.status(pid).ok().flatten();
-            if status.is_some_and(|it| it.uid == uid) {
-                his.push(pid);
-            }
-        }
-        let of = |proc: &Proc, pid| proc.stat(pid).ok().flatten()?.terminal;
-        let found = ask.ask_each(his, of);
-        let devices: BTreeSet<Device> = found.into_iter().filter_map(|(_, it)| it).collect();
-        Ok(devices.into_iter().take(MAX_TERMINALS).collect())
+        told
     }
 
     /// Where a terminal is (Documentation/admin-guide/devices.txt). `None` when nobody names it.
-    fn path_of(&self, device: Device) -> Option<PathBuf> {
+    pub fn path_of(&self, device: Device) -> Option<PathBuf> {
         let name = match (device.major(), device.minor()) {
             (136..=143, minor) => {
                 let number = (device.major() - 136)
@@ -153,9 +166,9 @@ fn open_if_owned(path: &Path, device: Device, uid: Uid) -> Option<OwnedFd> {
 /// One line without anything that a terminal would obey. Backslashes stay single: most of the text has
 /// passed the model's door before.
 fn harmless(text: &str) -> String {
-    let cut: String = text.chars().take(MAX_TEXT).collect();
+    let cut: String = text.chars().take(MAX_TOLD_TEXT).collect();
     cut.split('\\')
-        .map(|part| printable(part.as_bytes(), MAX_TEXT))
+        .map(|part| printable(part.as_bytes(), MAX_TOLD_TEXT))
         .collect::<Vec<_>>()
         .join("\\")
 }
@@ -207,6 +220,6 @@ mod tests {
             harmless("killed \"a\\x1b\"\x1b[2J\nroot# "),
             r#"killed "a\x1b"\x1b[2J\nroot# "#
         );
-        assert_eq!(harmless(&"x".repeat(1000)).len(), MAX_TEXT);
+        assert_eq!(harmless(&"x".repeat(1000)).len(), MAX_TOLD_TEXT);
     }
 }

@@ -4,6 +4,7 @@
 
 mod children;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -88,19 +89,28 @@ fn a_user_is_told_on_each_terminal_once_and_commanded_nothing() {
     let mut second = Session::new(60_001, 60_001);
     let mut other = Session::new(60_002, 60_002);
     let terminals = Terminals::host(&proc);
-    let mut found = terminals.of(Uid::new(60_001), &mut Patient(&proc)).unwrap();
-    found.sort();
-    let mut expected = vec![first.path.clone(), second.path.clone()];
-    expected.sort();
-    assert_eq!(found, expected);
+    let users = BTreeSet::from([60_001, 60_002].map(Uid::new));
+    // One look for all of them.
+    let seats = terminals.seats(&users, &mut Patient(&proc)).unwrap();
+    let paths = |uid: u32| -> BTreeSet<PathBuf> {
+        let devices = &seats[&Uid::new(uid)].terminals;
+        devices
+            .iter()
+            .filter_map(|&it| terminals.path_of(it))
+            .collect()
+    };
+    let expected = [first.path.clone(), second.path.clone()];
+    assert_eq!(paths(60_001), BTreeSet::from(expected));
+    assert_eq!(paths(60_002), BTreeSet::from([other.path.clone()]));
+    assert_eq!(seats[&Uid::new(60_001)].processes.len(), 2);
 
     let done = terminals.tell(
         Uid::new(60_001),
+        &seats[&Uid::new(60_001)],
         "bursar: killed \"x\x1b[2J\n\"",
-        &mut Patient(&proc),
     );
 
-    assert_eq!(done, Ok(told(2, 0)));
+    assert_eq!(done, told(2, 0));
     for session in [&mut first, &mut second] {
         // The terminal itself turns \n into \r\n.
         assert_eq!(
@@ -117,18 +127,17 @@ fn nobody_is_told_on_somebody_elses_terminal() {
     // As after `su`: the process is his, the terminal is not.
     let mut session = Session::new(60_003, 60_004);
     let terminals = Terminals::host(&proc);
-    assert_eq!(
-        terminals.of(Uid::new(60_003), &mut Patient(&proc)).unwrap(),
-        [session.path.clone()]
-    );
-    assert_eq!(
-        terminals.tell(Uid::new(60_003), "secret", &mut Patient(&proc)),
-        Ok(told(0, 1))
-    );
-    assert_eq!(
-        terminals.tell(Uid::new(60_004), "secret", &mut Patient(&proc)),
-        Ok(told(0, 0))
-    );
+    let users = BTreeSet::from([60_003, 60_004].map(Uid::new));
+    let seats = terminals.seats(&users, &mut Patient(&proc)).unwrap();
+    let his = &seats[&Uid::new(60_003)];
+    let paths: Vec<PathBuf> = his
+        .terminals
+        .iter()
+        .filter_map(|&it| terminals.path_of(it))
+        .collect();
+    assert_eq!(paths, [session.path.clone()]);
+    assert_eq!(terminals.tell(Uid::new(60_003), his, "secret"), told(0, 1));
+    assert_eq!(seats.get(&Uid::new(60_004)), None);
     assert_eq!(session.seen(), "");
 }
 
@@ -137,12 +146,13 @@ fn a_stopped_terminal_is_not_waited_for() {
     let proc = Proc::host().unwrap();
     let session = Session::new(60_005, 60_005);
     let terminals = Terminals::host(&proc);
+    let user = Uid::new(60_005);
+    let seats = terminals.seats(&BTreeSet::from([user]), &mut Patient(&proc));
+    let seat = &seats.unwrap()[&user];
     let mut done = told(1, 0);
     // Nobody reads: after some lines the terminal is full.
     for _ in 0..10_000 {
-        done = terminals
-            .tell(Uid::new(60_005), &"x".repeat(400), &mut Patient(&proc))
-            .unwrap();
+        done = terminals.tell(user, seat, &"x".repeat(400));
         if done.failed > 0 {
             break;
         }
@@ -192,17 +202,11 @@ fn what_stands_in_a_terminals_place_is_not_written_to() {
     }
     let proc = Proc::at(&directory.path().join("proc")).unwrap();
     let terminals = Terminals::at(&proc, &directory.path().join("dev"), Path::new("/sys"));
-    assert_eq!(
-        terminals
-            .of(Uid::new(60_006), &mut Patient(&proc))
-            .unwrap()
-            .len(),
-        5
-    );
-    assert_eq!(
-        terminals.tell(Uid::new(60_006), "x", &mut Patient(&proc)),
-        Ok(told(0, 5))
-    );
+    let user = Uid::new(60_006);
+    let seats = terminals.seats(&BTreeSet::from([user]), &mut Patient(&proc));
+    let seat = &seats.unwrap()[&user];
+    assert_eq!(seat.terminals.len(), 5);
+    assert_eq!(terminals.tell(user, seat, "x"), told(0, 5));
     assert_eq!(fs::read(pts.join("0")).unwrap(), b"");
 }
 

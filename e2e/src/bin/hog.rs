@@ -44,6 +44,7 @@
 //! | `leave=N` | as `fork`, but the parent does the rest and the children wait for ever |
 //! | `deaf` | ignores SIGTERM |
 //! | `session` | the rest is done by a child in a session of its own, which is, where the kernel has them, an autogroup |
+//! | `terminal=PATH` | after `session`: sits at that terminal |
 //! | `spin` | wants a CPU, for ever |
 //! | `repeat=N` | the rest is done by N children, one after the other |
 //! | `forks-checked=MS` | forks children for so long; exits with 9 if one was signalled |
@@ -535,6 +536,12 @@ fn perform(steps: &[String]) {
                 if let Err(error) = rustix::process::setsid() {
                     fail(step, error);
                 }
+            }
+            "terminal" => {
+                // The first that the first of a session opens is the session's.
+                let opened = std::fs::File::options().read(true).write(true).open(value);
+                let terminal = opened.unwrap_or_else(|error| fail(step, error));
+                std::mem::forget(terminal);
             }
             "spin" => loop {
                 std::hint::spin_loop();

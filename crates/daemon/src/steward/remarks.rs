@@ -60,8 +60,8 @@ impl Steward {
             ),
             (history.unreadable, "lines of the history were no events"),
             (
-                self.chores.dropped(),
-                "messages to users or reviews of the last defence did not fit",
+                self.chores.untold(),
+                "readers of a message were left out (64 users of a shared account are told at a time)",
             ),
             (
                 self.crowd.cut,

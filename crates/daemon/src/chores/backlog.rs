@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What waits to be told: of each account the newest message and how many it stands for. So its size goes by
+//! accounts, not by how often somebody has his processes killed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bursar_host::{MAX_TOLD_TEXT, Seat};
+use bursar_model::{AccountId, Pid, Uid};
+
+use crate::entering::Entered;
+use crate::message::Message;
+
+/// Users of an account who are told at a time; more would be a broadcast.
+pub(super) const MOST_TOLD: usize = 64;
+
+/// Who may be told of an account.
+#[derive(Debug, Default)]
+pub(crate) struct Company {
+    /// Whose programs pay into it.
+    pub(crate) payers: BTreeSet<Uid>,
+    /// Those of whom only what has entered it does.
+    pub(crate) granted: BTreeSet<Uid>,
+    pub(crate) entered: Option<Entered>,
+}
+
+/// What waits, by account.
+#[derive(Debug, Default)]
+pub(super) struct Backlog(BTreeMap<AccountId, Pending>);
+
+/// What is to be told of one account.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) company: Company,
+    /// To whom nothing of his own has happened.
+    newest: String,
+    /// The newest about a process of theirs: it is not lost among others'.
+    own: BTreeMap<Uid, String>,
+    /// Messages that this one stands for, itself included.
+    count: u64,
+}
+
+impl Backlog {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns whether its owner reads it as his own; there is no room for any number of owners.
+    pub(super) fn add(&mut self, message: Message, company: Company) -> bool {
+        let pending = self.0.entry(message.account).or_insert_with(|| Pending {
+            company: Company::default(),
+            newest: String::new(),
+            own: BTreeMap::new(),
+            count: 0,
+        });
+        pending.company = company;
+        pending.newest = message.to_others;
+        pending.count = pending.count.saturating_add(1);
+        let Some(owner) = message.owner else {
+            return true;
+        };
+        let has_room = pending.own.len() < MOST_TOLD || pending.own.contains_key(&owner);
+        if has_room {
+            pending.own.insert(owner, message.to_owner);
+        }
+        has_room
+    }
+
+    pub(super) fn take(&mut self) -> BTreeMap<AccountId, Pending> {
+        std::mem::take(&mut self.0)
+    }
+
+    /// Forgets all; how many messages that were.
+    pub(super) fn discard(&mut self) -> u64 {
+        self.take()
+            .into_values()
+            .fold(0, |sum, it| sum.saturating_add(it.count))
+    }
+}
+
+impl Pending {
+    /// Whoever could be told.
+    pub(super) fn users(&self) -> impl Iterator<Item = Uid> {
+        let Company {
+            payers, granted, ..
+        } = &self.company;
+        self.own.keys().chain(payers).chain(granted).copied()
+    }
+
+    /// Those who are told, the owners of processes it is about first, and how many more sit at terminals. Of those
+    /// who may enter the account whoever has.
+    pub(super) fn readers(
+        &self,
+        seats: &BTreeMap<Uid, Seat>,
+        is_inside: impl Fn(Pid) -> bool,
+    ) -> (Vec<Uid>, u64) {
+        let sits = |uid: &Uid| seats.get(uid).is_some_and(|it| !it.terminals.is_empty());
+        let has_entered = |uid: &Uid| {
+            let its = seats.get(uid).map(|it| it.processes.as_slice());
+            its.unwrap_or_default().iter().any(|&pid| is_inside(pid))
+        };
+        let Company {
+            payers, granted, ..
+        } = &self.company;
+        let is_told = |uid: &&Uid| self.own.contains_key(uid) || payers.contains(uid);
+        let entered = granted
+            .iter()
+            .filter(|uid| !is_told(uid) && sits(uid) && has_entered(uid));
+        let others = payers.iter().filter(|uid| !self.own.contains_key(uid));
+        let mut readers: Vec<Uid> = self
+            .own
+            .keys()
+            .chain(others)
+            .filter(|uid| sits(uid))
+            .chain(entered)
+            .copied()
+            .collect();
+        let beyond = readers.len().saturating_sub(MOST_TOLD);
+        readers.truncate(MOST_TOLD);
+        (readers, u64::try_from(beyond).unwrap_or(u64::MAX))
+    }
+
+    /// What a user reads.
+    pub(super) fn text_for(&self, uid: Uid) -> String {
+        let text = self.own.get(&uid).unwrap_or(&self.newest);
+        let more = match self.count.saturating_sub(1) {
+            0 => return text.clone(),
+            1 => "; and 1 more message".to_owned(),
+            count => format!("; and {count} more messages"),
+        };
+        // It is not the number that is cut off.
+        let room = MAX_TOLD_TEXT.saturating_sub(more.len());
+        text.chars().take(room).chain(more.chars()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_host::Device;
+
+    use super::*;
+
+    const RENDER: AccountId = AccountId::new(AccountId::FIRST_SHARED | 1);
+
+    fn uid(number: u32) -> Uid {
+        Uid::new(number)
+    }
+
+    fn killed(account: AccountId, owner: Option<u32>, number: u64) -> Message {
+        Message {
+            account,
+            owner: owner.map(uid),
+            to_owner: format!("yours {number}"),
+            to_others: format!("somebody's {number}"),
+        }
+    }
+
+    fn company(payers: &[u32], granted: &[u32]) -> Company {
+        Company {
+            payers: payers.iter().copied().map(uid).collect(),
+            granted: granted.iter().copied().map(uid).collect(),
+            entered: None,
+        }
+    }
+
+    fn seat(pid: u32) -> Seat {
+        Seat {
+            processes: vec![Pid::new(pid)],
+            terminals: [Device::new(136, pid)].into(),
+        }
+    }
+
+    fn only(backlog: &mut Backlog) -> Pending {
+        let mut all = backlog.take();
+        assert_eq!(all.len(), 1);
+        all.pop_first().unwrap().1
+    }
+
+    #[test]
+    fn a_storm_of_kills_is_one_message_that_says_how_many_and_crowds_nobody_out() {
+        let (storm, calm) = (AccountId::of(uid(60_801)), AccountId::of(uid(60_802)));
+        let mut backlog = Backlog::default();
+        for number in 0..1876 {
+            backlog.add(killed(storm, Some(60_801), number), company(&[60_801], &[]));
+        }
+        backlog.add(killed(calm, None, 1), company(&[60_802], &[]));
+
+        let told = backlog.take();
+
+        assert_eq!(told.len(), 2);
+        assert_eq!(
+            told[&storm].text_for(uid(60_801)),
+            "yours 1875; and 1875 more messages"
+        );
+        assert_eq!(told[&calm].text_for(uid(60_802)), "somebody's 1");
+        assert!(backlog.is_empty());
+    }
+
+    #[test]
+    fn the_number_of_messages_is_not_cut_off_by_a_long_one() {
+        let mut backlog = Backlog::default();
+        for _ in 0..2 {
+            let mut message = killed(RENDER, None, 0);
+            message.to_others = "x".repeat(1000);
+            backlog.add(message, company(&[1], &[]));
+        }
+        let text = only(&mut backlog).text_for(uid(1));
+        assert_eq!(text.chars().count(), MAX_TOLD_TEXT);
+        assert!(text.ends_with("x; and 1 more message"), "{text}");
+    }
+
+    #[test]
+    fn what_is_discarded_is_counted() {
+        let mut backlog = Backlog::default();
+        for number in 0..3 {
+            backlog.add(killed(RENDER, Some(1), number), Company::default());
+        }
+        backlog.add(killed(AccountId::of(uid(2)), None, 0), Company::default());
+        assert_eq!(backlog.discard(), 4);
+        assert_eq!(backlog.discard(), 0);
+    }
+
+    #[test]
+    fn an_owner_reads_of_his_own_process_whoever_elses_is_killed_after_it() {
+        let mut backlog = Backlog::default();
+        backlog.add(killed(RENDER, Some(60_870), 1), Company::default());
+        backlog.add(killed(RENDER, Some(60_801), 2), Company::default());
+        backlog.add(killed(RENDER, None, 3), Company::default());
+        let pending = only(&mut backlog);
+        let reads = |number| pending.text_for(uid(number));
+        assert_eq!(reads(60_870), "yours 1; and 2 more messages");
+        assert_eq!(reads(60_801), "yours 2; and 2 more messages");
+        assert_eq!(reads(60_802), "somebody's 3; and 2 more messages");
+    }
+
+    #[test]
+    fn owners_beyond_the_bound_are_said_to_be() {
+        let mut backlog = Backlog::default();
+        let most = u32::try_from(MOST_TOLD).unwrap();
+        for owner in 0..most {
+            assert!(backlog.add(killed(RENDER, Some(owner), 0), Company::default()));
+        }
+        assert!(!backlog.add(killed(RENDER, Some(most), 1), Company::default()));
+        assert!(backlog.add(killed(RENDER, Some(0), 2), Company::default()));
+        let text = only(&mut backlog).text_for(uid(0));
+        assert!(text.starts_with("yours 2"), "{text}");
+    }
+
+    #[test]
+    fn the_owner_is_told_first_and_of_the_others_who_has_processes_there() {
+        let granted: Vec<u32> = (60_801..=60_870).collect();
+        let mut backlog = Backlog::default();
+        backlog.add(
+            killed(RENDER, Some(60_870), 1),
+            company(&[60_900], &granted),
+        );
+        let pending = only(&mut backlog);
+        // All sit at terminals, two have entered the account.
+        let seats = |range: std::ops::RangeInclusive<u32>| {
+            range.map(|number| (uid(number), seat(number))).collect()
+        };
+        let inside = |pid: Pid| [60_850, 60_870].contains(&pid.get());
+        let (readers, beyond) = pending.readers(&seats(60_801..=60_900), inside);
+        assert_eq!(readers, [60_870, 60_900, 60_850].map(uid));
+        assert_eq!(beyond, 0);
+        // Also where nothing of his is left there.
+        let (readers, _) = pending.readers(&seats(60_801..=60_870), |_| false);
+        assert_eq!(readers, [uid(60_870)]);
+        let (readers, _) = pending.readers(&BTreeMap::new(), |_| true);
+        assert_eq!(readers, [], "nobody sits anywhere");
+        // The bound leaves out others.
+        let (readers, beyond) = pending.readers(&seats(60_801..=60_900), |_| true);
+        assert_eq!((readers.len(), beyond), (MOST_TOLD, 7));
+        assert_eq!(readers[0], uid(60_870));
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What users read on their terminals, and that nobody is kept from it.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::hog::Hog;
+use crate::runner::{Place, Story};
+use crate::terminal::Terminal;
+use crate::wait::until;
+use crate::world::{Binaries, World};
+
+pub(super) const STORIES: &[Story] = &[
+    Story {
+        // Kills as fast as these come take a machine.
+        name: "a_storm_of_kills_keeps_no_message_back_and_bursards_end_waits_for_none",
+        place: Place::Host,
+        tell: storm,
+    },
+    Story {
+        name: "in_a_shared_account_the_owner_is_told_and_others_only_that_it_was_a_program",
+        place: Place::Anywhere,
+        tell: shared,
+    },
+];
+
+const STORMY: u32 = 60430;
+const CALM: u32 = 60431;
+const CROWD: u32 = 60432;
+/// Each makes a look at /proc longer.
+const CROWDED: u32 = 1500;
+/// What waited once was 256; a look took some 70 ms, and kills come every 8.
+const ENOUGH: u64 = 600;
+/// A look at /proc and a rest take a few hundred milliseconds, 256 looks took 20 s.
+const SOON: Duration = Duration::from_secs(8);
+
+fn storm(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "telling", "on_exit = \"release\"\n")?;
+    world.daemon.start()?;
+    world.daemon.limit(&STORMY.to_string(), "16M")?;
+    world.daemon.limit(&CALM.to_string(), "64M")?;
+    let _crowd = world.hog(&format!("uid={CROWD} fork={CROWDED} pause"))?;
+    let sleeper = world.there(&format!("uid={STORMY} say=there pause"))?;
+    let score = || {
+        let text = fs::read_to_string(format!("/proc/{}/oom_score_adj", sleeper.pid()))?;
+        Ok::<_, anyhow::Error>(text.trim_end().to_owned())
+    };
+    until("oom_score_adj being raised", || {
+        Ok((score()? == "998").then_some(()))
+    })?;
+    let (mut stormy, mut calm) = (Terminal::of(STORMY)?, Terminal::of(CALM)?);
+    let (at_stormy, at_calm) = (stormy.path().display(), calm.path().display());
+    let mut neighbour = world.there(&format!(
+        "uid={CALM} session terminal={at_calm} say=there wait hold=60M pause"
+    ))?;
+    let _storm = world.hog(&format!(
+        "uid={STORMY} session terminal={at_stormy} repeat=1000000 hold=20M"
+    ))?;
+    until("many kills", || {
+        let account = world.daemon.account(&STORMY.to_string())?;
+        Ok(account.filter(|it| it.kills >= ENOUGH))
+    })?;
+
+    neighbour.go_on()?;
+    calm.shows("bursar: your programs hold", SOON)?;
+    ensure!(!calm.seen().contains("more message"), "{}", calm.seen());
+    stormy.shows(" more messages", SOON)?;
+    stormy.shows("bursar: killed your program hog", SOON)?;
+    let remarks = world.daemon.status()?.remarks;
+    let is_complaint = |it: &String| it.contains("did not fit") || it.contains("left out");
+    ensure!(!remarks.iter().any(is_complaint), "{remarks:?}");
+
+    let began = Instant::now();
+    let status = world.daemon.end(libc::SIGTERM)?;
+    let took = began.elapsed();
+    ensure!(status.success(), "{status}");
+    ensure!(took < SOON, "its end took {took:?}");
+    ensure!(score()? == "0", "oom_score_adj stayed {}", score()?);
+    Ok(())
+}
+
+/// Those whom the account is granted to, so many that not all could be told.
+const GRANTED: std::ops::RangeInclusive<u32> = 60433..=60502;
+
+fn shared(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "told", "")?;
+    let granted: Vec<String> = GRANTED.map(|it| it.to_string()).collect();
+    fs::write(
+        world.daemon.limits_path(),
+        format!("[limits]\n\"=bursar-render\" = {{ memory = \"64M\", granted = {granted:?} }}\n"),
+    )?;
+    for path in [world.directory().to_owned(), world.directory().join("run")] {
+        fs::create_dir_all(&path)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    }
+    world.daemon.start()?;
+    let (first, last) = (*GRANTED.start(), *GRANTED.end());
+    let (bystander, insider, owner) = (first, first + 1, last);
+    let [apart, beside, his] = [bystander, insider, owner].map(Terminal::of);
+    let (mut apart, mut beside, mut his) = (apart?, beside?, his?);
+    // As after a login; nothing of them is in the account.
+    let sits = |uid: u32, terminal: &Terminal| {
+        let at = terminal.path().display();
+        world.there(&format!("uid={uid} session terminal={at} say=there pause"))
+    };
+    let _logins = [
+        sits(bystander, &apart)?,
+        sits(insider, &beside)?,
+        sits(owner, &his)?,
+    ];
+    let enter = |uid: u32, script: &str| -> Result<Hog> {
+        let mut command = world.bursar(&["run", "--account", "=bursar-render", "--"]);
+        command
+            .arg(binaries.path("hog"))
+            .args(script.split_whitespace());
+        Hog::spawn(command.uid(uid).gid(uid).current_dir("/")).context("enter the account")
+    };
+    let mut small = enter(insider, "hold=2M say=there pause")?;
+    small.hear("there")?;
+    let _large = enter(owner, "name=painter hold=200M pause")?;
+
+    let patience = Duration::from_secs(30);
+    his.shows("bursar: killed your program painter", patience)?;
+    beside.shows(
+        "bursar: killed a program of the shared account =bursar-render",
+        patience,
+    )?;
+    for text in ["your program", "painter"] {
+        ensure!(!beside.seen().contains(text), "{}", beside.seen());
+    }
+    // Of one account all are told at once.
+    ensure!(apart.seen().is_empty(), "{}", apart.seen());
+    Ok(())
+}
