@@ -340,11 +340,12 @@ static KEYS: [Key; 24] = [
         table: "events",
         name: "keep_bytes",
         default: "\"16M\"",
-        values: "64K or more, bytes",
+        values: "64K to 32M, bytes",
         about: "The most that the stored events may take on disk, old files included; the oldest go \
-                first.",
+                first. bursar events --since answers with all of it at once, hence the bound.",
         set: |config, value| {
-            amount(value, Bytes::new(64 << 10), None).map(|bytes| config.events.keep_bytes = bytes)
+            amount(value, Bytes::new(64 << 10), Some(Bytes::from_mib(32)))
+                .map(|bytes| config.events.keep_bytes = bytes)
         },
     },
     Key {

@@ -134,7 +134,11 @@ fn a_wrong_value_is_refused_with_its_place_and_a_remedy() {
         ),
         (
             "events.keep_bytes = \"50%\"",
-            "/b.toml:1: events.keep_bytes: \"50%\" is no amount; write a size of 64K or more",
+            "/b.toml:1: events.keep_bytes: \"50%\" is no amount; write a size from 64K to 32M",
+        ),
+        (
+            "events.keep_bytes = \"128M\"",
+            "/b.toml:1: events.keep_bytes: 128M is out of range; write a size from 64K to 32M",
         ),
         (
             "events.keep_bytes = -5",
