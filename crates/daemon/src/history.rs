@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Past events: a bounded file that survives us, and the newest of them in memory for those who ask.
+//! Past events: bounded files that survive us, and the newest of them in memory for those who ask.
 
-use std::collections::VecDeque;
+mod ration;
+mod remembered;
+
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use bursar_model::{Bytes, Event};
+use bursar_model::{Bytes, Event, Nanos};
 
-/// Events kept in memory; with candidates about half a kilobyte each.
-const REMEMBERED: usize = 2048;
+use ration::Ration;
+use remembered::Remembered;
+
+pub(crate) use remembered::is_kill;
 
 /// Past events.
 #[derive(Debug)]
@@ -21,7 +25,10 @@ pub(crate) struct History {
     written: u64,
     /// The current file is set aside when it is this large: two of them are the bound.
     half: u64,
-    recent: VecDeque<Event>,
+    recent: Remembered,
+    ration: Ration,
+    /// The last event could not be written.
+    is_failing: bool,
     /// Events that could not be written.
     pub(crate) unwritten: u64,
     /// Lines of the file that were no events: a crash in the middle of one, an editor.
@@ -38,7 +45,9 @@ impl History {
             file: None,
             written: 0,
             half: (bound.get() / 2).max(1),
-            recent: VecDeque::new(),
+            recent: Remembered::default(),
+            ration: Ration::default(),
+            is_failing: false,
             unwritten: 0,
             unreadable: 0,
         };
@@ -52,15 +61,28 @@ impl History {
     }
 
     fn remember_file(&mut self, path: &Path) {
-        let Ok(file) = File::open(path) else { return };
-        for line in BufReader::new(file).split(b'\n') {
-            let Ok(line) = line else { return };
+        let Ok(lines) = self.lines_of(path) else {
+            return;
+        };
+        for line in lines {
             match serde_json::from_slice(&line) {
-                Ok(event) => self.remember(event),
+                Ok(event) => self.recent.take(event),
                 Err(_) if line.is_empty() => {}
                 Err(_) => self.unreadable = self.unreadable.saturating_add(1),
             }
         }
+    }
+
+    /// Of a file from a time with a larger bound only what would be kept now: whoever asks for all gets
+    /// it in one piece.
+    fn lines_of(&self, path: &Path) -> io::Result<impl Iterator<Item = Vec<u8>> + use<>> {
+        let mut file = File::open(path)?;
+        let start = file.metadata()?.len().saturating_sub(self.half);
+        file.seek(SeekFrom::Start(start))?;
+        // What it begins with then is the rest of a line.
+        let is_cut = start > 0;
+        let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
+        Ok(lines.skip(usize::from(is_cut)))
     }
 
     fn open_file(&mut self) -> io::Result<()> {
@@ -80,22 +102,32 @@ impl History {
         Ok(())
     }
 
-    fn remember(&mut self, event: Event) {
-        if self.recent.len() >= REMEMBERED {
-            self.recent.pop_front();
+    /// Adds an event. What one account has too many of is counted in the files, not written each.
+    pub(crate) fn add(&mut self, event: Event, now: Nanos) {
+        for due in self.ration.admit(event.clone(), now) {
+            self.store(&due);
         }
-        self.recent.push_back(event);
+        self.recent.take(event);
     }
 
-    /// Adds an event.
-    pub(crate) fn add(&mut self, event: Event) {
-        if let Err(error) = self.write(&event) {
-            if self.unwritten == 0 {
-                tracing::error!(path = %self.current.display(), %error, "an event could not be written");
+    fn store(&mut self, event: &Event) {
+        let outcome = self.write(event);
+        let path = self.current.display();
+        match outcome {
+            Ok(()) if self.is_failing => {
+                self.is_failing = false;
+                tracing::warn!(%path, lost = self.unwritten, "events are written again");
             }
-            self.unwritten = self.unwritten.saturating_add(1);
+            Ok(()) => {}
+            Err(error) => {
+                if !self.is_failing {
+                    tracing::error!(%path, %error, "an event could not be written");
+                }
+                self.is_failing = true;
+                let count = event.more.unwrap_or(0).saturating_add(1);
+                self.unwritten = self.unwritten.saturating_add(count);
+            }
         }
-        self.remember(event);
     }
 
     fn write(&mut self, event: &Event) -> io::Result<()> {
@@ -114,38 +146,61 @@ impl History {
         let Some(file) = &mut self.file else {
             return Err(io::ErrorKind::NotFound.into());
         };
-        // One write for one line: readers never see half of it, and a full disk loses whole ones.
-        file.write_all(&line)?;
+        // One write for one line, so that readers never see half of it.
+        if let Err(error) = file.write_all(&line) {
+            // A full disk takes half a line. The next one must not be glued to it.
+            let length = file.metadata().map_or(self.written, |it| it.len());
+            if file.set_len(length.min(self.written)).is_err() {
+                self.file = None;
+            }
+            return Err(error);
+        }
         self.written = self.written.saturating_add(line.len() as u64);
         Ok(())
     }
 
-    /// Remembered events, oldest first.
+    /// Remembered events, in the order in which they came.
     pub(crate) fn recent(&self) -> impl DoubleEndedIterator<Item = &Event> {
         self.recent.iter()
     }
 
-    /// All events of the files not older than `since`, for root, who may wait.
-    pub(crate) fn all_since(&self, since: &str) -> Vec<Event> {
-        let mut found = Vec::new();
-        for path in [&self.previous, &self.current] {
-            let Ok(file) = File::open(path) else { continue };
-            for line in BufReader::new(file).split(b'\n').map_while(Result::ok) {
-                // RFC 3339 in UTC with a fixed number of digits sorts as text.
-                if let Ok(event) = serde_json::from_slice::<Event>(&line)
-                    && event.time.as_str() >= since
-                {
-                    found.push(event);
-                }
-            }
-        }
+    /// Whether everything that happened since then is remembered.
+    pub(crate) fn remembers(&self, since: &str) -> bool {
+        self.recent.reaches_back_to(since)
+    }
+
+    /// What the files have and what waits to be written of all that is `wanted`, by its time. For root,
+    /// who may wait.
+    pub(crate) fn stored(&self, wanted: impl Fn(&Event) -> bool) -> Vec<Event> {
+        let files = [&self.previous, &self.current];
+        let lines = files
+            .iter()
+            .filter_map(|path| self.lines_of(path).ok())
+            .flatten();
+        let mut found: Vec<Event> = lines
+            .filter_map(|line| serde_json::from_slice(&line).ok())
+            .filter(&wanted)
+            .collect();
+        found.extend(self.ration.waiting().filter(|it| wanted(it)).cloned());
+        // RFC 3339 in UTC with a fixed number of digits sorts as text.
+        found.sort_by(|one, other| one.time.cmp(&other.time));
         found
+    }
+}
+
+impl Drop for History {
+    fn drop(&mut self) {
+        let waiting: Vec<Event> = self.ration.waiting().cloned().collect();
+        waiting.iter().for_each(|event| self.store(event));
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use bursar_model::EventKind;
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
     use super::*;
 
@@ -155,11 +210,21 @@ mod tests {
         event
     }
 
+    const NOW: Nanos = Nanos::new(1 << 40);
+
+    fn kill(account: &str, number: u64) -> Event {
+        Event {
+            event: EventKind::Kill,
+            account: Some(account.to_owned()),
+            ..event(number)
+        }
+    }
+
     #[test]
     fn history_survives_us_and_half_a_line() {
         let directory = tempfile::tempdir().unwrap();
         let open = || History::open(directory.path(), Bytes::from_mib(1));
-        open().add(event(1));
+        open().add(event(1), NOW);
         let path = directory.path().join("events.jsonl");
         OpenOptions::new()
             .append(true)
@@ -167,7 +232,7 @@ mod tests {
             .unwrap()
             .write_all(b"{\"time\":\"2")
             .unwrap();
-        open().add(event(2));
+        open().add(event(2), NOW);
         let history = open();
         assert_eq!(
             history
@@ -184,20 +249,120 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let bound = 4096;
         let mut history = History::open(directory.path(), Bytes::new(bound));
-        (0..500).for_each(|number| history.add(event(number)));
+        (0..500).for_each(|number| history.add(event(number), NOW));
         let size: u64 = fs::read_dir(directory.path())
             .unwrap()
             .map(|entry| entry.unwrap().metadata().unwrap().len())
             .sum();
         assert!(size <= bound, "{size}");
-        let newest = history.all_since(&event(490).time);
+        let newest = history.stored(|it| it.time >= event(490).time);
         assert_eq!(newest.len(), 10);
     }
 
     #[test]
     fn a_directory_that_cannot_be_written_costs_the_file_and_not_the_events() {
         let mut history = History::open(Path::new("/proc/nowhere"), Bytes::from_mib(1));
-        history.add(event(1));
+        history.add(event(1), NOW);
         assert_eq!((history.recent().count(), history.unwritten), (1, 1));
+    }
+
+    #[test]
+    fn a_day_of_one_account_s_kills_leaves_the_others_events_in_the_files() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || History::open(directory.path(), Bytes::new(64 << 10));
+        let mut history = open();
+        let mut change = event(0);
+        change.event = EventKind::LimitChanged;
+        history.add(change, NOW);
+        history.add(kill("alice", 1), NOW);
+        let minute = 60_000_000_000;
+        for number in 2..20_000 {
+            let now = Nanos::new(NOW.get() + number * minute / 200);
+            history.add(kill("mallory", number), now);
+        }
+        let count = |history: &History| {
+            let all = history.stored(|it| it.account.as_deref() == Some("mallory"));
+            all.iter().map(|it| 1 + it.more.unwrap_or(0)).sum::<u64>()
+        };
+        assert_eq!(count(&history), 19_998);
+        drop(history);
+        let history = open();
+        assert_eq!(count(&history), 19_998);
+        let kinds: Vec<_> = history.recent().take(2).map(|it| it.event).collect();
+        assert_eq!(kinds, [EventKind::LimitChanged, EventKind::Kill]);
+        assert_eq!(
+            history.recent().next_back().unwrap().time,
+            kill("", 19_999).time
+        );
+    }
+
+    #[test]
+    fn files_of_a_larger_bound_are_read_up_to_this_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = |bound| History::open(directory.path(), Bytes::new(bound));
+        let mut large = open(1 << 20);
+        (0..500).for_each(|number| large.add(event(number), NOW));
+        assert_eq!(large.stored(|_| true).len(), 500);
+        let line = serde_json::to_vec(&event(1)).unwrap().len() as u64 + 1;
+        for (half, whole) in [(10 * line, 10), (10 * line + 1, 10), (11 * line - 1, 10)] {
+            let small = open(2 * half);
+            // Opening has put an end of line after the last.
+            let newest = small.stored(|_| true);
+            assert!(
+                (whole - 1..=whole).contains(&newest.len()),
+                "{}",
+                newest.len()
+            );
+            assert_eq!(newest.last().unwrap().time, event(499).time);
+            assert_eq!(small.unreadable, 0);
+        }
+    }
+
+    /// Where the test below is to work: a process of its own, for only that may be held so short.
+    const FULL_DISK: &str = "BURSAR_TEST_FULL_DISK";
+
+    #[test]
+    fn a_full_disk_loses_whole_lines_and_what_comes_after_is_written() {
+        let Some(directory) = std::env::var_os(FULL_DISK).map(PathBuf::from) else {
+            let directory = tempfile::tempdir().unwrap();
+            let name =
+                "history::tests::a_full_disk_loses_whole_lines_and_what_comes_after_is_written";
+            // The signal that comes with the error would end it.
+            let said = Command::new("sh")
+                .args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"])
+                .arg(std::env::current_exe().unwrap())
+                .args(["--exact", name])
+                .env(FULL_DISK, directory.path())
+                .output()
+                .unwrap();
+            let text = String::from_utf8_lossy(&said.stdout);
+            assert!(said.status.success() && text.contains("1 passed"), "{text}");
+            return;
+        };
+        let allow = |length: Option<u64>| {
+            let limit = Rlimit {
+                current: length,
+                maximum: getrlimit(Resource::Fsize).maximum,
+            };
+            setrlimit(Resource::Fsize, limit).unwrap();
+        };
+        let mut history = History::open(&directory, Bytes::from_mib(1));
+        let length = |history: &History| fs::metadata(&history.current).unwrap().len();
+        history.add(event(1), NOW);
+        for (round, number) in [(1, 2), (2, 4)] {
+            let before = length(&history);
+            allow(Some(before + 20));
+            history.add(event(number), NOW);
+            assert_eq!(length(&history), before);
+            assert_eq!((history.unwritten, history.is_failing), (round, true));
+            allow(None);
+            history.add(event(number + 1), NOW);
+            assert!(!history.is_failing);
+        }
+        drop(history);
+        let history = History::open(&directory, Bytes::from_mib(1));
+        let times: Vec<_> = history.recent().map(|it| it.time.clone()).collect();
+        assert_eq!(times, [1, 3, 5].map(|number| event(number).time));
+        assert_eq!(history.unreadable, 0);
     }
 }

@@ -52,7 +52,7 @@ impl Recorder {
     pub(crate) fn record(&mut self, mut event: Event, at: Nanos) -> Event {
         event.time = clock::rfc3339(clock::to_wall(at));
         log::event(&event);
-        self.history.add(event.clone());
+        self.history.add(event.clone(), clock::monotonic());
         event
     }
 

@@ -169,6 +169,9 @@ pub struct Event {
     /// Living processes that hold it, at most eight.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holders: Vec<Pid>,
+    /// Stored events only: so many before it, of the same account and kind, were left out of the files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub more: Option<u64>,
     /// In words, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -206,6 +209,7 @@ impl Event {
             files_bytes: None,
             files: Vec::new(),
             holders: Vec::new(),
+            more: None,
             reason: None,
         }
     }
