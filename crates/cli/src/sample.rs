@@ -164,6 +164,18 @@ pub(crate) fn reaped() -> Event {
     }
 }
 
+/// It is not.
+pub(crate) fn unreaped() -> Event {
+    Event {
+        freed_bytes: Some(Bytes::ZERO),
+        duration_ns: Some(Nanos::new(2_000_000_000)),
+        bytes_per_second: None,
+        method: None,
+        reason: Some("somebody holds its memory's lock".into()),
+        ..reaped()
+    }
+}
+
 /// One event of every kind.
 pub(crate) fn events() -> Vec<Event> {
     let alice = |seconds, kind| Event {

@@ -101,15 +101,25 @@ fn facts(event: &Event, look: &Look) -> Vec<String> {
         facts.push(format!("up to {bytes} stays{held}"));
     }
     facts.extend(event.reason.as_ref().map(|reason| look.shown(reason)));
+    if let Some(more) = event.more {
+        facts.push(format!("and {more} more since the last one stored"));
+    }
     facts
 }
 
-/// How the memory came back.
+/// How the memory came back, or that it did not.
 fn returned(event: &Event, charset: Charset) -> Option<String> {
-    let mut text = match (event.freed_bytes, event.duration_ns) {
-        (Some(freed), Some(duration)) => format!("{freed} back in {}", span(duration, charset)),
+    let duration = event.duration_ns.map(|it| span(it, charset));
+    if event.event == EventKind::Reaped && event.method.is_none() {
+        return Some(duration.map_or_else(
+            || "not back".to_owned(),
+            |duration| format!("not back after {duration}"),
+        ));
+    }
+    let mut text = match (event.freed_bytes, duration) {
+        (Some(freed), Some(duration)) => format!("{freed} back in {duration}"),
         (Some(freed), None) => format!("{freed} back"),
-        (None, Some(duration)) => format!("back in {}", span(duration, charset)),
+        (None, Some(duration)) => format!("back in {duration}"),
         (None, None) => return None,
     };
     if let Some(rate) = event.bytes_per_second {
@@ -178,6 +188,20 @@ mod tests {
     #[test]
     fn every_kind_of_event_is_one_line() {
         assert_snapshot!(lines(&look(80)));
+    }
+
+    #[test]
+    fn memory_that_is_not_back_is_not_told_to_be_back() {
+        let mut event = sample::unreaped();
+        event.more = Some(300);
+        let line = event_line(&event, &clock(), &look(80));
+        assert!(
+            line.ends_with(
+                "  python3[4242]; not back after 2 s; somebody holds its memory's lock; and 300 more since \
+                 the last one stored"
+            ),
+            "{line}"
+        );
     }
 
     #[test]

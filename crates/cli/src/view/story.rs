@@ -88,10 +88,17 @@ fn nothing(which: Which, role: Role) -> String {
     match role {
         Role::Root => format!("{what}; bursar events shows all that is"),
         // He cannot tell "none" from "not yours", and neither should an answer pretend to.
-        Role::User => format!(
-            "{what} for you; when a program of yours vanished all the same, somebody or something else \
-             ended it (see dmesg, journalctl)"
-        ),
+        Role::User => match which {
+            Which::Last => format!(
+                "{what} for you; when a program of yours vanished all the same, somebody or something \
+                 else ended it (see dmesg, journalctl)"
+            ),
+            // The last kill is always remembered, one before it need not be.
+            Which::Of(_) => format!(
+                "{what} for you among what is remembered; an administrator can ask for what is older. \
+                 Or somebody or something else ended it (see dmesg, journalctl)"
+            ),
+        },
     }
 }
 
@@ -212,24 +219,28 @@ fn aftermath(kill: &Event, events: &[Event], look: &Look) -> String {
     let Some(reaped) = events.iter().find(is_end) else {
         return "That its memory is back is not recorded (yet).".into();
     };
+    let took = reaped.duration_ns.map(|it| span(it, look.charset));
+    let reason = reaped.reason.as_ref().map(|reason| look.shown(reason));
+    let Some(method) = reaped.method.as_deref() else {
+        let after = took.map_or_else(String::new, |took| format!(" after {took}"));
+        let reason = reason.unwrap_or_else(|| "why is not recorded".into());
+        return format!("Its memory was not back{after}: {reason}.");
+    };
+    let after = took.map_or_else(String::new, |took| format!(" {took} after the signal"));
     let freed = match reaped.freed_bytes {
         Some(freed) => format!("Its memory, {freed}, was back"),
         None => "Its memory was back".into(),
     };
-    let after = match reaped.duration_ns {
-        Some(duration) => format!(" {} after the signal", span(duration, look.charset)),
-        None => String::new(),
-    };
-    let method = match reaped.method.as_deref() {
-        Some("exit") => ", given back by its own exit".into(),
-        Some(method) => format!(", taken back by {}", look.shown(method)),
-        None => String::new(),
+    let method = match method {
+        "exit" => ", given back by its own exit".into(),
+        method => format!(", taken back by {}", look.shown(method)),
     };
     let rate = match reaped.bytes_per_second {
         Some(rate) if rate > Bytes::ZERO => format!(" ({rate} a second)"),
         _ => String::new(),
     };
-    format!("{freed}{after}{method}{rate}.")
+    let reason = reason.map_or_else(String::new, |reason| format!("; {reason}"));
+    format!("{freed}{after}{method}{rate}{reason}.")
 }
 
 fn advice(kill: &Event, role: Role, look: &Look) -> Vec<String> {
@@ -258,7 +269,7 @@ mod tests {
 
     use super::*;
     use crate::look::Paint;
-    use crate::sample::{HOSTILE, clock, kill, look, reaped};
+    use crate::sample::{HOSTILE, clock, kill, look, reaped, unreaped};
 
     fn told(events: &[Event], which: Which, role: Role) -> String {
         story(events, which, role, &clock(), &look(80))
@@ -278,6 +289,23 @@ mod tests {
         let mut back = reaped();
         back.method = Some("exit".into());
         assert_snapshot!(told(&[event, back], Which::Of(Pid::new(4242)), Role::Root));
+    }
+
+    #[test]
+    fn memory_that_is_not_back_is_not_told_to_be_back() {
+        let stuck = unreaped();
+        let told = told(&[kill("alice"), stuck], Which::Last, Role::User).replace('\n', " ");
+        let sentence = "Its memory was not back after 2 s: somebody holds its memory's lock.";
+        assert!(told.contains(sentence), "{told}");
+    }
+
+    #[test]
+    fn what_stays_of_memory_that_is_back_is_told() {
+        let mut back = reaped();
+        back.reason = Some("up to 5 MiB of shared memory stays (/dev/shm/a)".into());
+        let told = told(&[kill("alice"), back], Which::Last, Role::User).replace('\n', " ");
+        let end = "a second); up to 5 MiB of shared memory stays (/dev/shm/a).";
+        assert!(told.contains(end), "{told}");
     }
 
     #[test]
@@ -305,6 +333,7 @@ mod tests {
             told(&[], Which::Last, Role::Root),
             told(&[], pid, Role::Root),
             told(&[], Which::Last, Role::User),
+            told(&[], pid, Role::User),
         ];
         assert_snapshot!(texts.join("---\n"));
     }
