@@ -64,8 +64,9 @@ pub(crate) fn event(event: &Event) {
             found = event.found.join(" "),
             "{}",
             match (&event.method, reason.as_str()) {
-                (Some(_), "") => "memory is back",
-                (_, reason) => reason,
+                (Some(_), "") => "memory is back".to_owned(),
+                (Some(_), reason) => reason.to_owned(),
+                (None, reason) => format!("memory is not back: {reason}"),
             }
         ),
         EventKind::KillFailed | EventKind::NoVictim | EventKind::Lost => {

@@ -109,7 +109,9 @@ impl Reaps {
         }
         let end = Nanos::new(report.signalled.get().saturating_add(report.took.get()));
         let Some(method) = report.fate.method() else {
-            add_reason(&mut event, why_unreaped(&report.fate));
+            // First why it is not back, then what else there is to say.
+            let other = event.reason.replace(why_unreaped(&report.fate));
+            other.into_iter().for_each(|it| add_reason(&mut event, it));
             event.duration_ns = Some(report.took);
             event.freed_bytes = Some(Bytes::ZERO);
             self.status.unreaped = self.status.unreaped.saturating_add(1);
@@ -167,8 +169,8 @@ fn tell_what_stays(event: &mut Event, stays: &Stays) {
 
 fn why_unreaped(fate: &Fate) -> String {
     match fate {
-        Fate::Twin(pid) => format!("its memory stays: process {pid} has the same and lives"),
-        Fate::Stuck(why) | Fate::Spared(why) => format!("its memory is not back: {why}"),
+        Fate::Twin(pid) => format!("process {pid} has the same and lives"),
+        Fate::Stuck(why) | Fate::Spared(why) => why.clone(),
         Fate::Released | Fate::Exited | Fate::Raised | Fate::Gone => String::new(),
     }
 }
