@@ -4,6 +4,7 @@
 
 use std::io::{self, Read};
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
 
 use libbpf_rs::{Iter, Link, libbpf_sys};
 
@@ -38,12 +39,26 @@ pub(crate) fn run(
     }
 }
 
-/// Has an iterator that writes nothing meet all there is.
-pub(crate) fn walk(iterator: &Link, what: &'static str) -> Result<(), Error> {
-    let mut nothing = Vec::new();
-    Iter::new(iterator)
-        .map_err(Error::io(what))?
-        .read_to_end(&mut nothing)
-        .map_err(|source| Error::Io { what, source })?;
-    Ok(())
+/// Has an iterator that writes nothing meet all there is: how much that is others choose.
+///
+/// # Errors
+/// When it cannot be read, or has not met everything within `patience`.
+pub(crate) fn walk(iterator: &Link, what: &'static str, patience: Duration) -> Result<(), Error> {
+    let failed = |source| Error::Io { what, source };
+    let began = Instant::now();
+    let mut iterator = Iter::new(iterator).map_err(Error::io(what))?;
+    loop {
+        match iterator.read(&mut [0; 64]) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            // A million objects met and nothing written: it goes on where it was (kernel/bpf/bpf_iter.c
+            // bpf_seq_read()).
+            Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(failed(error)),
+        }
+        if began.elapsed() > patience {
+            return Err(failed(io::ErrorKind::TimedOut.into()));
+        }
+    }
 }

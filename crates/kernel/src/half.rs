@@ -323,7 +323,9 @@ impl KernelHalf {
     /// # Errors
     /// When the iterator cannot be read.
     pub fn walk_tasks(&self) -> Result<(), Error> {
-        call::walk(&self.pins.link("link_discover")?, "walk all tasks")
+        const PATIENCE: Duration = Duration::from_secs(10);
+        let link = self.pins.link("link_discover")?;
+        call::walk(&link, "walk all tasks", PATIENCE)
     }
 
     /// Has a timer count files in tmpfs, where that could be loaded. tmpfs is found by a file of ours.

@@ -18,6 +18,7 @@
 //! | `connect=N` | TCP connections to ourselves, both ends |
 //! | `send=BYTES` | so much queued in a local socket that nobody reads |
 //! | `flock=N` | flock(2) of as many files |
+//! | `share=N` | processes that do nothing and share our table of files |
 //! | `range=N` | locks of as many bytes of one file |
 //! | `relock=N` | one lock, taken and given back as many times |
 //! | `pty=N` | pseudo terminals |
@@ -114,6 +115,23 @@ fn idle_child() -> Result<i32, i32> {
                 }
             }
             child => or_errno(child),
+        }
+    }
+}
+
+/// The same with our table of files.
+fn sharing_child() -> Result<i32, i32> {
+    let flags = libc::CLONE_FILES | libc::SIGCHLD;
+    // SAFETY: as fork(2); the child makes system calls only.
+    unsafe {
+        match libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) {
+            0 => {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                loop {
+                    libc::pause();
+                }
+            }
+            child => or_errno(child as i32),
         }
     }
 }
@@ -527,6 +545,9 @@ fn main() {
             }
             "open" => ask(&step, number, || {
                 open("/dev/null").map(|fd| kept.files.push(fd))
+            }),
+            "share" => ask(&step, number, || {
+                sharing_child().map(|child| kept.children.push(child))
             }),
             "leak" => {
                 let fd = open("/dev/null").unwrap_or(-1);

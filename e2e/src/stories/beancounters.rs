@@ -33,6 +33,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: shown_as_openvz,
     },
     Story {
+        name: "beancounters_of_others_hold_beside_a_million_descriptors",
+        place: Place::Guest,
+        tell: crowd,
+    },
+    Story {
         name: "beancounters_say_where_nothing_is_refused",
         place: Place::Host,
         tell: say_what_they_cannot,
@@ -408,6 +413,19 @@ fn shown_as_openvz(binaries: &Binaries) -> Result<()> {
         "{text}"
     );
     Ok(())
+}
+
+/// More descriptors than one read of an iterator meets (kernel/bpf/bpf_iter.c MAX_ITER_OBJECTS).
+fn crowd(binaries: &Binaries) -> Result<()> {
+    let mut world = world(binaries, "beans-crowd")?;
+    let steps = format!("uid={ALICE} open=18000 share=60 say=ready wait");
+    let mut program = Hog::spawn(&mut flooder(binaries, &steps))?;
+    program.hear_within("ready", Duration::from_secs(120))?;
+    limit(&world, &BOB.to_string(), "numproc=50")?;
+    world.daemon.end(libc::SIGKILL)?;
+    world.daemon.start()?;
+    limit(&world, &BOB.to_string(), "numproc=40")?;
+    program.finish()
 }
 
 fn say_what_they_cannot(binaries: &Binaries) -> Result<()> {

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 
@@ -18,6 +19,8 @@ const MAPS: [&str; 4] = ["bills", "charges", "locked_files", "bill_facts"];
 const CALLS: [&str; 3] = ["set_bill", "forget_bill", "recount_bill"];
 const WALKS: [&str; 3] = ["meet_tasks", "meet_locks", "meet_files"];
 
+/// What one walk may take; bursard waits for it.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Of so many objects one may be a file that is locked.
 const OBJECTS_A_LOCKED_FILE: u32 = 8;
 
@@ -50,15 +53,14 @@ impl Programs {
         self.load(&names)
     }
 
-    /// Has the walks meet everything there is.
+    /// Has the walks meet everything there is, each by itself.
     pub(super) fn walk(&self) -> Result<(), Error> {
-        for walk in WALKS {
-            call::walk(
-                &self.pins.link(&link(walk))?,
-                "charge what is there already",
-            )?;
-        }
-        Ok(())
+        let meet = |walk: &str| {
+            let link = self.pins.link(&link(walk))?;
+            call::walk(&link, "charge what is there already", PATIENCE)
+        };
+        let ends: Vec<_> = WALKS.into_iter().map(meet).collect();
+        ends.into_iter().collect()
     }
 
     /// The best that this kernel allows for a row; `needed` grows by its programs.
