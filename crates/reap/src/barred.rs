@@ -95,7 +95,7 @@ impl Barred {
 
     /// Whether a thread of ours waits at this very process.
     pub(crate) fn has_one_at(&self, pid: Pid) -> bool {
-        self.lock().iter().any(|it| it.pid == pid)
+        self.away() > 0 && self.lock().iter().any(|it| it.pid == pid)
     }
 
     /// The thread at `post` was lost at this process.

@@ -67,6 +67,8 @@ struct Case {
     twin: Option<Pid>,
     /// Nobody asks for its memory.
     is_barred: bool,
+    /// For a thread of ours that waits at it, not at others of its user's: those may well end by themselves.
+    keeps_us: bool,
 }
 
 /// How taking one's memory went.
@@ -278,6 +280,7 @@ impl Lead {
                 Errand::Reap => None,
             },
             is_barred: false,
+            keeps_us: false,
         })
     }
 
@@ -310,9 +313,12 @@ impl Lead {
         for tries in 1u32.. {
             let release = || case.victim.pidfd.release_memory();
             let payer = case.victim.payer;
+            // Before: the signal may free whoever waits there, and the victim stay all the same.
+            let keeps_us = self.asker.barred.has_one_at(pid);
             let asked = self.asker.ask_of(&self.looker.proc, pid, payer, release)?;
             let Some(released) = asked else {
                 case.is_barred = true;
+                case.keeps_us = keeps_us;
                 return Ok(Outcome::MustExit);
             };
             let attempt = match released {
@@ -411,9 +417,7 @@ impl Lead {
                 }
                 let facts = case.seen.as_ref().map(|it| &it.facts);
                 let cannot_run = facts.is_some_and(|it| it.doing == Doing::Uninterruptible);
-                // One that nobody asks because of others of its user may well end by itself.
-                let keeps_us = case.is_barred && self.asker.barred.has_one_at(pidfd.pid());
-                let patience = if cannot_run || keeps_us {
+                let patience = if cannot_run || case.keeps_us {
                     SHORT_PATIENCE_NS
                 } else {
                     PATIENCE_NS

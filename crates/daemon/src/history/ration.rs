@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use bursar_model::{Event, EventKind, Nanos};
 
 /// Events of one account and kind that are written as they come,
-const AT_ONCE: u32 = 30;
+const AT_ONCE: u32 = 300;
 /// and one more after each of these.
 const PAUSE: Nanos = Nanos::new(60_000_000_000);
 /// How often it is looked who waited long enough.
@@ -157,7 +157,7 @@ mod tests {
             let kill = event(EventKind::Kill, "mallory");
             written.extend(ration.admit(kill, Nanos::new(tenth * 100_000_000)));
         }
-        assert!(written.len() <= 33, "{}", written.len());
+        assert!(written.len() <= AT_ONCE as usize + 3, "{}", written.len());
         written.extend(ration.admit(event(EventKind::Attached, "x"), seconds(600)));
         assert_eq!(written.pop().unwrap().event, EventKind::Attached);
         let sum: u64 = written.iter().map(|it| 1 + it.more.unwrap_or(0)).sum();
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn each_account_and_kind_has_its_own_and_changes_of_limits_are_always_written() {
         let mut ration = Ration::default();
-        for _ in 0..100 {
+        for _ in 0..=AT_ONCE {
             ration.admit(event(EventKind::Kill, "mallory"), seconds(1));
         }
         for (kind, account) in [(EventKind::Kill, "alice"), (EventKind::Reaped, "mallory")] {
