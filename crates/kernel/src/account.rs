@@ -120,7 +120,7 @@ impl AccountReading {
             dying: abi::count(raw.dying_pages),
             lingering: abi::count(raw.lingering_pages),
             committed: abi::count(raw.committed_pages),
-            unmapped: abi::count(raw.unmapped_pages),
+            unmapped: abi::count(raw.sure_pages),
             stuck: abi::count(raw.stuck_pages),
             reserved: abi::count(raw.reserved_pages),
             processes: raw.processes.saturating_add(raw.unrecorded_processes),

@@ -74,6 +74,9 @@ impl<'a> Demo<'a> {
         let mut world = World::new(&Binaries::beside_us()?, "demo", "")?;
         title("A daemon, and a limit of 256 MiB for one user");
         world.daemon.start()?;
+        // First: of what a process has at that moment nobody knows yet whether it shares it, and a
+        // crossing then waits for a look at it.
+        say(&world, &["limit", "set", &ALICE.to_string(), LIMIT])?;
         let demo = Self {
             interrupted,
             neighbour: python(
@@ -86,7 +89,6 @@ impl<'a> Demo<'a> {
             )?,
             world,
         };
-        demo.say(&["limit", "set", &ALICE.to_string(), LIMIT])?;
         until("the neighbours' memory", || {
             Ok((demo.world.daemon.memory("60001")?.held.get() > 20 << 20).then_some(()))
         })?;
@@ -155,8 +157,8 @@ impl<'a> Demo<'a> {
             kill.pid.map(|pid| pid.get()) == Some(lists.pid()),
             "{kill:?}"
         );
-        self.say(&["status"])?;
-        self.say(&["why"])?;
+        say(&self.world, &["status"])?;
+        say(&self.world, &["why"])?;
 
         title("What has to be true");
         self.check()
@@ -216,21 +218,6 @@ impl<'a> Demo<'a> {
         Ok(())
     }
 
-    fn say(&self, arguments: &[&str]) -> Result<()> {
-        println!("$ bursar {}", arguments.join(" "));
-        let status = self
-            .world
-            .bursar(arguments)
-            .status()
-            .context("run bursar")?;
-        ensure!(
-            status.success(),
-            "bursar {} ended with {status}",
-            arguments.join(" ")
-        );
-        Ok(())
-    }
-
     fn check(&mut self) -> Result<()> {
         self.neighbour.expect_alive("alice's small program")?;
         println!("    alice's small program lives");
@@ -259,6 +246,17 @@ impl<'a> Demo<'a> {
         println!("    4 crossings, 4 kills");
         Ok(())
     }
+}
+
+fn say(world: &World, arguments: &[&str]) -> Result<()> {
+    println!("$ bursar {}", arguments.join(" "));
+    let status = world.bursar(arguments).status().context("run bursar")?;
+    ensure!(
+        status.success(),
+        "bursar {} ended with {status}",
+        arguments.join(" ")
+    );
+    Ok(())
 }
 
 fn title(text: &str) {

@@ -574,7 +574,6 @@ fn ownership(binaries: &Binaries) -> Result<()> {
     std::thread::sleep(Duration::from_millis(600));
     ensure!(held("60001")? >= 20 << 20, "it is mapped still");
     own.finish()?;
-    // What it mapped goes at once, the file with the next count: in between it counts once more.
     let account = until("nobody paying any more", || {
         let account = world.daemon.account("60001")?.context("his account")?;
         let is_over = held("60001")? < 1 << 20 && account.unmapped.get() == 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Notice, breach, one victim, neighbours alive, memory back.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use bursar_model::{EventKind, Trigger};
 
@@ -34,6 +36,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "overcommit_by_peak_rss_stays_below_512_kib_when_rss_is_counted",
         place: Place::Host,
         tell: overcommit_by_peak_rss,
+    },
+    Story {
+        name: "shared_memory_that_went_with_its_process_is_not_in_what_is_told_of_the_next_kill",
+        place: Place::Anywhere,
+        tell: gone_with_its_process,
     },
 ];
 
@@ -214,4 +221,31 @@ fn peak_rss_of_victim(world: &World) -> Result<u64> {
     let script = format!("uid={BOB} hold=1G pause");
     let hog = world.hog(&script)?;
     hog.into_peak_rss()
+}
+
+/// Files are counted once a second at least; what the last count met may be gone since.
+fn gone_with_its_process(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "gone", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    // That nobody maps it any more is noticed by another timer: in some of these first.
+    for round in 0..10 {
+        let mut sharer = world.there("uid=60001 shm=20M say=there pause")?;
+        std::thread::sleep(Duration::from_millis(500 + 40 * round));
+        sharer.finish()?;
+        std::thread::sleep(Duration::from_millis(100));
+        let mut grower = world.hog("uid=60001 hold=1G pause")?;
+        grower.expect_killed()?;
+        let kill = world.daemon.await_event(EventKind::Kill, grower.pid())?;
+        let over = kill.overcommit.context("overcommit")?.get();
+        ensure!(over <= allowance(), "{over} bytes over: {kill:?}");
+        let own = kill.victim_bytes.context("what it had")?.get();
+        ensure!(own > 60 << 20, "killed for what was gone: {kill:?}");
+    }
+    let maxheld = world.daemon.memory("60001")?.maxheld.get();
+    ensure!(
+        maxheld <= (64 << 20) + allowance(),
+        "{maxheld} held at most"
+    );
+    Ok(())
 }

@@ -148,7 +148,7 @@ struct account {
 	/* written by the walk over all tasks only */
 	__u64 walk_ticket;
 	__s64 unrecorded_pages;	/* held, in no record: of processes for which the ledger had no
-				 * room, and unmapped_pages */
+				 * room, and sure_pages */
 	__s64 sum_unrecorded_pages;
 	__u32 unrecorded_processes;
 	__u32 sum_unrecorded_processes;
@@ -182,10 +182,10 @@ struct account {
 	/* by the audit: */
 	__s64 sum_shmem_pages;
 	__s64 shmem_pages;	/* RssShmem of all its address spaces, the dying included */
-	__s64 unmapped_pages;	/* what files_pages exceeds shmem_pages by: part of unrecorded_pages */
-	__s64 stuck_pages;	/* of those, what no kill would free */
-	__s64 sure_pages;	/* of unmapped_pages, what two counts in a row have found: only for
-				 * these anybody is killed */
+	__s64 unmapped_pages;	/* what files_pages exceeds shmem_pages by */
+	__s64 stuck_pages;	/* of sure_pages, what no kill would free */
+	__s64 sure_pages;	/* of unmapped_pages, what two counts in a row have found: part of
+				 * unrecorded_pages */
 	__s64 counted_pages;	/* unmapped_pages as of the last count */
 	__u64 files_counted;	/* which that was */
 	__u64 files_seen;	/* the last count that met all its files, or more than the one before */

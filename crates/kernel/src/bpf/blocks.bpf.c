@@ -141,8 +141,7 @@ static __always_inline __s64 level_with_files(struct account *account, struct gr
 	for (i = 0; i < GROWTHS; i++)
 		if (*(volatile __u64 *)&growths->of[i].ticket >= seen)
 			pages += *(volatile __s64 *)&growths->of[i].pages;
-	return level_from(account, *(volatile __s64 *)&account->held_pages) -
-	       account->unmapped_pages + unmapped_pages(account, account->shmem_pages - pages) +
+	return level_now(account) - account->sure_pages + unmapped_pages(account, account->shmem_pages - pages) +
 	       *(volatile __s64 *)&account->reserved_pages - doubt_of(account);
 }
 

@@ -226,7 +226,7 @@ static long settle_if_over(__u32 slot, __u32 *decisions)
 	if (!account || !state)
 		return 1;
 	if (slot && (account->flags & ACCOUNT_USED) &&
-	    surely_held(account) > kill_above(account))
+	    level_now(account) > kill_above(account))
 		*decisions += settle(slot, TRIGGER_NOTIFIER, 0);
 	return 0;
 }

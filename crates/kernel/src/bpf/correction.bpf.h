@@ -136,6 +136,11 @@ static __always_inline __s64 level_from(const struct account *account, __s64 hel
 	return held + account->unrecorded_pages - correction_of(account);
 }
 
+static __always_inline __s64 level_now(const struct account *account)
+{
+	return level_from(account, *(volatile __s64 *)&account->held_pages);
+}
+
 /* How the account stands. `held`: what decides. */
 static __always_inline void tell_levels(struct event *event, const struct account *account, __s64 held)
 {

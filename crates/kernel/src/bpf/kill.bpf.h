@@ -119,7 +119,7 @@ static __noinline int kill_victim(struct ledger_state *state, struct account *ac
 				bpf_ringbuf_discard(place, 0);
 			return 0;
 		}
-		account->marked_over_pages = surely_held(account) - kill_above(account);
+		account->marked_over_pages = level_now(account) - kill_above(account);
 		__sync_fetch_and_add(&state->generation, 1);
 		event->kind = EVENT_KILL_ASKED;
 	} else {
@@ -133,9 +133,10 @@ static __noinline int kill_victim(struct ledger_state *state, struct account *ac
 	if (walk->counts_files) {
 		/* They are on their way out; the count would see them still. */
 		account->files_kill_ns = event->time_ns;
-		account->sure_pages = account->sure_pages > victim->kept_pages ?
-					      account->sure_pages - victim->kept_pages :
-					      0;
+		set_unmapped(account, account->unmapped_pages,
+			     account->sure_pages > victim->kept_pages ?
+				     account->sure_pages - victim->kept_pages :
+				     0);
 	}
 	__sync_fetch_and_add(&account->history.failcnt, 1);
 	event->latency_ns = bpf_ktime_get_ns() - event->time_ns;
@@ -188,7 +189,7 @@ static long retry_one(__u32 index, struct walk **of)
 	walk->event.time_ns = now;
 	walk->event.account = record->account;
 	walk->event.uid = record->uid;
-	tell_levels(&walk->event, account, level_from(account, account->held_pages));
+	tell_levels(&walk->event, account, level_now(account));
 	walk->event.victim_pages = record->marked_pages;
 	walk->event.victim_private_pages = private_pages(record);
 	walk->event.latency_ns = now - record->marked_ns;

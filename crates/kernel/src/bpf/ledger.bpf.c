@@ -226,7 +226,7 @@ static __always_inline int end_address_space(struct mm_struct *mm)
 		event->victim_pages = record->marked_pages;
 		event->latency_ns = event->time_ns - record->marked_ns;
 		end_record(state, index, record, account);
-		event->held_pages = level_from(account, account->held_pages);
+		event->held_pages = level_now(account);
 		event->dying_pages = account->dying_pages;
 		event->limit_pages = account->limit_pages;
 		emit(state, event);

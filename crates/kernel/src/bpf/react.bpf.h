@@ -85,14 +85,14 @@ static __always_inline void react(struct ledger_state *state, struct account *ac
 		if (account->processes > 1 && held <= account->limit_pages)
 			settle(slot, trigger, own_mm != 0);
 		if (!is_asking(account, bpf_ktime_get_ns())) {
-			held = level_from(account, account->held_pages);
+			held = level_now(account);
 			if (held >= account->notice_pages)
 				give_notice(state, account, slot, held, trigger);
 			place_near(state, account);
 		}
 	}
 	/* A decision knows better: some of it may be on its way out. */
-	if (held > account->limit_pages && surely_held(account) > kill_above(account)) {
+	if (held > kill_above(account)) {
 		settle(slot, trigger, own_mm != 0);
 		return;
 	}

@@ -315,7 +315,7 @@ static long end_account_walk(__u32 slot, struct resum *resum)
 		return 0;
 	reset_unrecorded(account, resum->walk_ticket);
 	account->walked_pages = account->sum_unrecorded_pages;
-	account->unrecorded_pages = account->walked_pages + account->unmapped_pages;
+	account->unrecorded_pages = account->walked_pages + account->sure_pages;
 	account->unrecorded_processes = account->sum_unrecorded_processes;
 	if (account->unrecorded_pages)
 		react(state, account, slot, account->held_pages, resum->trigger, resum->own_mm);
@@ -352,7 +352,7 @@ static __always_inline void end_walk(struct ledger_state *state, struct resum *r
 static __noinline int tell_of_files(struct ledger_state *state, struct account *account, __u32 slot,
 				    __u32 trigger)
 {
-	__s64 held = level_from(account, account->held_pages);
+	__s64 held = level_now(account);
 	__u64 now = bpf_ktime_get_ns();
 	struct event *event;
 

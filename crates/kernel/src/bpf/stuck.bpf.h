@@ -43,19 +43,14 @@ static __always_inline __s64 kill_above(const struct account *account)
 	return stuck > limit ? stuck : limit;
 }
 
-/* What is held for certain: files are believed when counted twice. */
-static __always_inline __s64 surely_held(const struct account *account)
-{
-	return account->held_pages + account->walked_pages + account->sure_pages - correction_of(account);
-}
-
+/* Files are believed when counted twice: what a process has kept may be on its way out with it. */
 static __always_inline void set_unmapped(struct account *account, __s64 unmapped, __s64 sure)
 {
 	account->sure_pages = sure < unmapped ? sure : unmapped;
 	account->stuck_pages =
 		account->staying_pages < account->sure_pages ? account->staying_pages : account->sure_pages;
 	account->unmapped_pages = unmapped;
-	account->unrecorded_pages = account->walked_pages + unmapped;
+	account->unrecorded_pages = account->walked_pages + account->sure_pages;
 }
 
 #endif /* BURSAR_STUCK_BPF_H */

@@ -43,7 +43,7 @@ static __always_inline bool has_grace(const struct account *account, const struc
 {
 	__u64 waited = now - walk->marked_ns;
 	__s64 limit = walk->event.limit_pages;
-	__s64 over = surely_held(account) - kill_above(account) - account->marked_over_pages;
+	__s64 over = level_now(account) - kill_above(account) - account->marked_over_pages;
 
 	return (waited < SIGNAL_GRACE_NS && over < limit >> SHORT_GRACE_SHIFT) ||
 	       (waited < LONGEST_GRACE_NS && over < limit >> GRACE_SHIFT);
@@ -126,7 +126,7 @@ static __always_inline bool has_waited_enough(const struct account *account)
 {
 	__s64 most = *(volatile __s64 *)&account->wait_at_most_pages;
 
-	return most && level_from(account, account->held_pages) > most;
+	return most && level_now(account) > most;
 }
 
 /*
@@ -177,7 +177,7 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 is_own)
 	if (unmapped < account->unmapped_pages)
 		set_unmapped(account, unmapped, account->sure_pages);
 
-	tell_levels(event, account, level_from(account, account->held_pages));
+	tell_levels(event, account, level_now(account));
 	account->wait_at_most_pages = 0;
 	if (!walk->marked && awaits_survey(state, account, walk, event->held_pages, now))
 		goto done;
@@ -186,7 +186,7 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 is_own)
 		goto done;
 	}
 	raise_maxheld(account, event->held_pages);
-	if (surely_held(account) <= kill_above(account))
+	if (event->held_pages <= kill_above(account))
 		goto done;
 	if (walk->marked) {
 		/* One breach, one victim. But where nobody can be signalled from here and the user
