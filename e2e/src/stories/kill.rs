@@ -234,7 +234,7 @@ fn gone_with_its_process(binaries: &Binaries) -> Result<()> {
         std::thread::sleep(Duration::from_millis(500 + 40 * round));
         sharer.finish()?;
         std::thread::sleep(Duration::from_millis(100));
-        let mut grower = world.hog("uid=60001 hold=1G pause")?;
+        let mut grower = world.hog("uid=60001 hold=400M pause")?;
         grower.expect_killed()?;
         let kill = world.daemon.await_event(EventKind::Kill, grower.pid())?;
         let over = kill.overcommit.context("overcommit")?.get();
