@@ -33,10 +33,15 @@ pub(crate) trait Holdings {
     /// Most by which that may be short.
     fn slack(&self) -> Bytes;
 
-    /// Told whenever the sum of an account's reservations has changed: a kernel half whose gate counts
-    /// them keeps it beside held.
+    /// Told whenever the sum of an account's reservations has changed: a kernel half that reserves, too,
+    /// leaves room for it.
     fn reserved_now(&mut self, _id: AccountId, _reserved: Pages) -> Result<()> {
         Ok(())
+    }
+
+    /// What the kernel half has reserved at this moment, by the gate's prctl (docs/GATE.md).
+    fn reserved_elsewhere(&mut self, _id: AccountId) -> Bytes {
+        Bytes::ZERO
     }
 
     /// Told of each refusal that was somebody's last word. Whether it is kept with the account's failcnt;
@@ -93,7 +98,10 @@ pub(crate) struct Reservations {
 /// Room below a bound.
 struct Room {
     held: Bytes,
+    /// By us and the kernel half.
     reserved: Bytes,
+    /// By the kernel half.
+    elsewhere: Bytes,
     /// `None`: no bound.
     most: Option<Bytes>,
     bound: &'static str,
@@ -141,27 +149,44 @@ impl Reservations {
         let room = self
             .room(asker.uid, ask.bound, payers, ram, books)
             .map_err(Denied::Failed)?;
+        let id = account.map(|(id, _)| id);
         let free = room
             .free()
             .map_or(u64::MAX, |free| self.page_size.pages_within(free).get());
         if free < least {
             // It stays a client that reserves, whatever it got this time.
             self.add(asker, 0)?;
-            if let (false, Some((id, _))) = (ask.tentative, account) {
-                self.count_refusal(id, books);
-            }
-            return Err(Denied::Full {
-                wanted: Pages::new(least).to_bytes(self.page_size),
-                held: room.held,
-                reserved: room.reserved,
-                bound: room.bound,
-                most: room.most.unwrap_or(Bytes::MAX),
-            });
+            return Err(self.refuse(ask, least, &room, id, books));
         }
         let granted = ask.pages.min((free / SHARE).max(least));
         self.add(asker, granted)?;
-        self.tell(account.map(|(id, _)| id), payers, books)?;
+        self.tell(id, payers, books)?;
+        // Whoever reserves of the kernel half in this moment sees what we promise, or we see him.
+        if id.is_some_and(|id| books.reserved_elsewhere(id) > room.elsewhere) {
+            self.commit(asker, granted, payers, books)?;
+            return Err(self.refuse(ask, least, &room, id, books));
+        }
         Ok((granted, self.reserved_by(asker.client)))
+    }
+
+    fn refuse(
+        &mut self,
+        ask: &Reserve,
+        least: u64,
+        room: &Room,
+        id: Option<AccountId>,
+        books: &mut (impl Holdings + ?Sized),
+    ) -> Denied {
+        if let (false, Some(id)) = (ask.tentative, id) {
+            self.count_refusal(id, books);
+        }
+        Denied::Full {
+            wanted: Pages::new(least).to_bytes(self.page_size),
+            held: room.held,
+            reserved: room.reserved,
+            bound: room.bound,
+            most: room.most.unwrap_or(Bytes::MAX),
+        }
     }
 
     fn room(
@@ -188,13 +213,16 @@ impl Reservations {
             return Ok(Room {
                 held: Bytes::ZERO,
                 reserved,
+                elsewhere: Bytes::ZERO,
                 most: Some(ram),
                 bound: "bound (this machine's memory)",
             });
         };
+        let elsewhere = books.reserved_elsewhere(id);
         Ok(Room {
             held: books.held_now(id)?,
-            reserved: self.reserved_in(id, payers),
+            reserved: self.reserved_in(id, payers).saturating_add(elsewhere),
+            elsewhere,
             // The limit is enforced to the page, held known to the error bound.
             most: Some(limit.map_or(most, |limit| {
                 let slack = books.slack().min(limit.scaled(1, 64));
@@ -267,6 +295,18 @@ impl Reservations {
             }
             None => Ok(()),
         }
+    }
+
+    /// Limits have changed: accounts may be new, or others'.
+    pub(crate) fn tell_all(
+        &self,
+        payers: &Payers,
+        books: &mut (impl Holdings + ?Sized),
+    ) -> Result<(), Denied> {
+        for &uid in self.by_user.keys() {
+            self.tell(payers.of(uid).map(|(id, _)| id), payers, books)?;
+        }
+        Ok(())
     }
 
     /// Who pays for a process may change while it has something reserved: it enters an account, or the

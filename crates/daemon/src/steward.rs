@@ -314,6 +314,10 @@ impl Steward {
     /// Others may pay now than before.
     pub(crate) fn limits_changed(&mut self) {
         self.paying = self.payers();
+        let books = &mut *self.governor;
+        if let Err(error) = self.reservations.tell_all(&self.paying, books) {
+            tracing::warn!("the kernel half was not told what is reserved: {error:#}");
+        }
         self.chores.defend(self.payers());
         self.beancounters.watch(self.roster.plan());
     }

@@ -7,7 +7,7 @@ pub(crate) use crate::skeleton::tmpfs::types::count_files_args;
 
 pub(crate) use crate::skeleton::calls::types::{
     abi_constant, account, account_flag, account_history, configure_args, event, event_kind,
-    ledger_state, measure, open_account_args, request, reserve_args, run_killer_args,
+    ledger_state, measure, open_account_args, promise_args, request, run_killer_args,
     set_limit_args, trigger, uid_range,
 };
 
@@ -51,7 +51,7 @@ unsafe impl Plain for open_account_args {}
 // SAFETY: as above.
 unsafe impl Plain for run_killer_args {}
 // SAFETY: as above.
-unsafe impl Plain for reserve_args {}
+unsafe impl Plain for promise_args {}
 // SAFETY: as above.
 unsafe impl Plain for configure_args {}
 // SAFETY: as above.

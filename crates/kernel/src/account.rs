@@ -110,10 +110,11 @@ impl AccountReading {
             id: AccountId::new(raw.id),
             is_open: has(account_flag::ACCOUNT_USED),
             is_default: has(account_flag::ACCOUNT_DEFAULT),
-            // Processes without a record of their own are counted by the re-sum.
+            // Files, and processes without a record of their own, are counted apart.
             held: abi::count(
                 raw.held_pages
-                    .saturating_add(raw.unrecorded_pages)
+                    .saturating_add(raw.walked_pages)
+                    .saturating_add(raw.sure_pages)
                     .saturating_sub(correction),
             ),
             corrected,

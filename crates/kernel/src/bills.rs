@@ -111,9 +111,15 @@ impl Bills {
             return Ok(());
         }
         let mut needed = BTreeSet::new();
+        // Once the child was granted what they refuse, there is no need to load them for each change.
+        let is_in_vain = matches!(self.trial, Some(Trial::Granted));
+        let mut provide = |row| match is_in_vain {
+            true => Enforcement::None(tester::NOT_CALLED.to_owned()),
+            false => self.programs.provide(row, &mut needed),
+        };
         self.rows = limited
             .into_iter()
-            .map(|(resource, row)| (resource, self.programs.provide(row, &mut needed)))
+            .map(|(resource, row)| (resource, provide(row)))
             .collect();
         self.programs.detach_all_but(&needed);
         if !self.programs.has_core() {

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem::{offset_of, size_of};
 use std::os::fd::AsFd;
 
-use bursar_model::{AccountId, Measure, Pages, Pid, Uid};
+use bursar_model::{AccountId, Measure, Pages, Uid};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle};
 
 use crate::abi::{
     self, account, account_flag, account_history, ledger_state, measure, mm_record,
-    open_account_args, reserve_args, set_limit_args,
+    open_account_args, promise_args, set_limit_args,
 };
 use crate::account::{AccountReading, History, PageBounds, Slot};
 use crate::mapped::{self, Mapped};
@@ -37,7 +37,7 @@ pub struct Books {
     set_limit: ProgramHandle,
     open_account: ProgramHandle,
     close_account: ProgramHandle,
-    reserve: ProgramHandle,
+    promise: ProgramHandle,
 }
 
 impl Books {
@@ -52,7 +52,7 @@ impl Books {
             set_limit: pins.program("set_limit")?,
             open_account: pins.program("open_account")?,
             close_account: pins.program("close_account")?,
-            reserve: pins.program("reserve")?,
+            promise: pins.program("promise")?,
         })
     }
 
@@ -196,35 +196,20 @@ impl Books {
         mapped::count_one(&self.map, at)
     }
 
-    /// S1 section 5.2's `transaction_reserve` for a process: `pages` more are its own until given back or
-    /// until it ends. Granted if held + reserved + `pages` stays within the limit.
+    /// Says how much of an account is reserved over bursard's socket, in all: S1 section 5.2's `reserve` by the
+    /// gate's prctl leaves room for it from now on. Ends with the bursard that has said it.
     ///
     /// # Errors
-    /// With the errno of [`Error::Io`]: ENOMEM, it would pass the limit (counted in failcnt); ENXIO,
-    /// nobody pays for `uid`; ESRCH, `pid` is no process of his account; EINVAL, no pages, or more
-    /// than any machine has.
-    pub fn reserve(&self, uid: Uid, pid: Pid, pages: Pages) -> Result<(), Error> {
-        self.change_reservation(uid, pid, i64::try_from(pages.get()).unwrap_or(i64::MAX))
-    }
-
-    /// S1 section 5.2's `transaction_commit`: gives back what [`Self::reserve`] granted.
-    ///
-    /// # Errors
-    /// As there; EINVAL also where less is reserved.
-    pub fn commit(&self, uid: Uid, pid: Pid, pages: Pages) -> Result<(), Error> {
-        let pages = i64::try_from(pages.get()).unwrap_or(i64::MAX);
-        self.change_reservation(uid, pid, -pages)
-    }
-
-    fn change_reservation(&self, uid: Uid, pid: Pid, pages: i64) -> Result<(), Error> {
-        let mut args = reserve_args {
-            tgid: pid.get(),
-            uid: uid.get(),
-            pages,
+    /// When the program cannot be run.
+    pub fn promise(&self, slot: Slot, pages: Pages) -> Result<(), Error> {
+        let mut args = promise_args {
+            slot: slot.0,
+            pad: 0,
+            pages: i64::try_from(pages.get()).unwrap_or(i64::MAX),
         };
         call::run(
-            self.reserve.as_fd(),
-            "change a reservation",
+            self.promise.as_fd(),
+            "say what is reserved",
             abi::bytes_of_mut(&mut args),
         )
     }

@@ -185,7 +185,7 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         calls.progs.open_account => "open_account",
         calls.progs.close_account => "close_account",
         calls.progs.set_limit => "set_limit",
-        calls.progs.reserve => "reserve",
+        calls.progs.promise => "promise",
         calls.progs.run_oom_killer => "run_oom_killer",
         survey.progs.begin_survey => "begin_survey",
         survey.progs.end_survey => "end_survey",

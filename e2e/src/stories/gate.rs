@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use bursar_model::{AccountStatus, EventKind, GateMode, Request};
 
 use super::growers::{Committed, Growers, grower};
+use super::tmalloc::transact;
 use super::{ALICE, BOB};
 use crate::length::whole;
 use crate::runner::{Place, Story};
@@ -71,6 +72,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "gate_grants_reservations_that_die_with_their_process",
         place: Place::Guest,
         tell: reservations,
+    },
+    Story {
+        name: "gate_and_bursard_promise_nothing_twice",
+        place: Place::Guest,
+        tell: promises,
     },
     Story {
         name: "gate_is_never_passed_by_four_hammers",
@@ -562,6 +568,46 @@ fn reservations(binaries: &Binaries) -> Result<()> {
             "commit=10000: EINPROGRESS",
         ],
     )?;
+    expect_empty(&world)
+}
+
+/// The same memory reserved of bursard, over its socket, and of the kernel half, by prctl.
+fn promises(binaries: &Binaries) -> Result<()> {
+    const ROOM: i32 = 0;
+    let mut world = start(binaries, "gate-promises", "")?;
+    let user = ALICE.to_string();
+    world.daemon.limit(&user, "64M")?;
+    let refused = ["reserve=9000: ENOMEM"];
+    let granted = ["reserve=9000: EINPROGRESS"];
+
+    let mut asking = transact(&world, binaries, &user)?;
+    ensure!(asking.ask("reserve 9000")? == ROOM, "no room at first");
+    expect(&answers(binaries, ALICE, "reserve=9000")?, &refused)?;
+    ensure!(asking.ask("commit 9000")? == ROOM, "not given back");
+    expect(&answers(binaries, ALICE, "reserve=9000")?, &granted)?;
+
+    let mut keeping = grower(binaries, ALICE, "reserve=9000|wait")
+        .stdin(Stdio::piped())
+        .spawn()?;
+    until("the kernel half's reservation", || {
+        Ok((alice(&world)?.reserved.get() > 0).then_some(()))
+    })?;
+    let answer = asking.ask("reserve 9000")?;
+    ensure!(answer == libc::ENOMEM, "{answer} beside the kernel half's");
+    drop(keeping.stdin.take());
+    said_by(keeping)?;
+    ensure!(asking.ask("reserve 9000")? == ROOM, "what has ended stays");
+
+    // An account that is new has its users' reservations, and those of a bursard that is dead are void.
+    let cleared = world.bursar(&["limit", "clear", &user]).output()?;
+    ensure!(cleared.status.success(), "{cleared:?}");
+    world.daemon.limit(&user, "64M")?;
+    expect(&answers(binaries, ALICE, "reserve=9000")?, &refused)?;
+    world.daemon.end(libc::SIGKILL)?;
+    expect(&answers(binaries, ALICE, "reserve=9000")?, &granted)?;
+    world.daemon.start()?;
+    expect(&answers(binaries, ALICE, "reserve=9000")?, &granted)?;
+    drop(asking);
     expect_empty(&world)
 }
 

@@ -68,7 +68,7 @@ const CAROL: &str = "60451";
 const DAVE: &str = "60452";
 
 /// A running spender and what it says.
-struct Spender(Hog);
+pub(super) struct Spender(Hog);
 
 impl Spender {
     fn start(command: &mut Command) -> Result<Self> {
@@ -88,7 +88,7 @@ impl Spender {
     }
 
     /// Says what to do, and hears 0 or an errno.
-    fn ask(&mut self, what: &str) -> Result<i32> {
+    pub(super) fn ask(&mut self, what: &str) -> Result<i32> {
         self.0.say(what)?;
         self.hear()?.parse().context("its answer")
     }
@@ -129,7 +129,7 @@ fn with_tmalloc(world: &World, binaries: &Binaries, arguments: &[&str]) -> Comma
     command
 }
 
-fn transact(world: &World, binaries: &Binaries, uid: &str) -> Result<Spender> {
+pub(super) fn transact(world: &World, binaries: &Binaries, uid: &str) -> Result<Spender> {
     let library = binaries.path("libbursar.so").display().to_string();
     Spender::start(&mut plain(world, binaries, &["transact", uid, &library]))
 }

@@ -201,6 +201,19 @@ impl Holdings for BpfGovernor {
         self.error_bound()
     }
 
+    fn reserved_now(&mut self, id: AccountId, reserved: Pages) -> Result<()> {
+        match self.find(id) {
+            Some(account) => Ok(self.half.books().promise(account.slot, reserved)?),
+            // Nobody reserves there of the kernel half, either.
+            None => Ok(()),
+        }
+    }
+
+    fn reserved_elsewhere(&mut self, id: AccountId) -> Bytes {
+        self.find(id)
+            .map_or(Bytes::ZERO, |it| it.reserved.to_bytes(self.page()))
+    }
+
     fn keep_refusal(&mut self, id: AccountId) -> Result<bool> {
         // Who has no account yet is not counted.
         if let Some(account) = self.find(id) {

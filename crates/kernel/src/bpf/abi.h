@@ -147,8 +147,7 @@ struct account {
 
 	/* written by the walk over all tasks only */
 	__u64 walk_ticket;
-	__s64 unrecorded_pages;	/* held, in no record: of processes for which the ledger had no
-				 * room, and sure_pages */
+	__s64 walked_pages;	/* held, in no record: of processes for which the ledger had no room */
 	__s64 sum_unrecorded_pages;
 	__u32 unrecorded_processes;
 	__u32 sum_unrecorded_processes;
@@ -169,6 +168,7 @@ struct account {
 	__s64 committed_pages;	/* of its records and of children being made; MEASURE_COMMITTED only */
 	__s64 forking_pages;	/* of it the children's: in no record yet */
 	__s64 reserved_pages;	/* sum of its records' reserved_pages */
+	__s64 promised_pages;	/* reserved of the user half; void where that has died */
 	__u64 recounted_ns;	/* when a request near the barrier last read all records */
 	__u64 refused_told_ns;	/* last refusal told */
 	__u64 refused_untold;	/* refusals since then */
@@ -184,12 +184,11 @@ struct account {
 	__s64 shmem_pages;	/* RssShmem of all its address spaces, the dying included */
 	__s64 unmapped_pages;	/* what files_pages exceeds shmem_pages by */
 	__s64 stuck_pages;	/* of sure_pages, what no kill would free */
-	__s64 sure_pages;	/* of unmapped_pages, what two counts in a row have found: part of
-				 * unrecorded_pages */
+	__s64 sure_pages;	/* of unmapped_pages, what two counts in a row have found: held,
+				 * in no record */
 	__s64 counted_pages;	/* unmapped_pages as of the last count */
 	__u64 files_counted;	/* which that was */
 	__u64 files_seen;	/* the last count that met all its files, or more than the one before */
-	__s64 walked_pages;	/* of unrecorded_pages: the processes' */
 	/* by decisions: */
 	__u64 files_kill_ns;	/* last kill for files: what it frees takes its time to go */
 	__u64 files_told_ns;	/* last EVENT_FILES */
@@ -425,10 +424,10 @@ struct run_killer_args {
 	__u32 decisions;	/* out */
 };
 
-struct reserve_args {
-	__u32 tgid;		/* whose reservation it is; it goes with its address space */
-	__u32 uid;		/* of its account, checked: the pid may have changed hands */
-	__s64 pages;		/* to reserve; negative: to give back */
+struct promise_args {
+	__u32 slot;
+	__u32 pad;
+	__s64 pages;
 };
 
 struct count_files_args {

@@ -6,7 +6,6 @@
  * Hooks:   SEC("syscall"), by BPF_PROG_TEST_RUN; in the caller's context.
  */
 #include "resum.bpf.h"
-#include "reservation.bpf.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -105,8 +104,8 @@ int open_account(struct open_account_args *args)
 	account->sure_pages = 0;
 	account->stuck_pages = 0;
 	account->counted_pages = 0;
-	account->unrecorded_pages = account->walked_pages;
 	account->files_kill_ns = 0;
+	account->promised_pages = 0;
 	account->correction_pages = 0;
 	account->correction_shmem_pages = 0;
 	account->correction_until_ns = 0;
@@ -190,6 +189,16 @@ static long take_charge(__u32 slot, void *unused)
 	return 0;
 }
 
+static long forget_promise(__u32 slot, void *unused)
+{
+	struct account *account = account_at(slot);
+
+	if (!account)
+		return 1;
+	account->promised_pages = 0;
+	return 0;
+}
+
 /* What can change while it runs, who pays for whom included (the user half writes the payers map
  * itself and calls this after); and, once all limits are set, that this kernel half decides. */
 SEC("syscall")
@@ -201,6 +210,9 @@ int configure(struct configure_args *args)
 
 	if (!state)
 		return -22;
+	/* What a bursard before has promised ended with it. */
+	if (state->guardian_start_ns != me->group_leader->start_boottime)
+		bpf_loop(state->account_high_water, forget_promise, NULL, 0);
 	state->guardian_tgid = me->tgid;
 	state->guardian_start_ns = me->group_leader->start_boottime;
 	state->uid_min = args->uid_min;
@@ -231,48 +243,17 @@ static long settle_if_over(__u32 slot, __u32 *decisions)
 	return 0;
 }
 
-struct search {
-	__u32 slot;
-	__u32 tgid;
-	__u32 found;
-};
-
-static long is_of_process(__u32 index, struct search *search)
-{
-	struct mm_record *record = record_at(index);
-	__u64 owner;
-
-	if (!record || !record->mm || record->account != search->slot)
-		return 0;
-	owner = (__u64)FAR_READ(record->mm, struct mm_struct, owner);
-	if ((__u32)FAR_READ(owner, struct task_struct, tgid) != search->tgid)
-		return 0;
-	search->found = index;
-	return 1;
-}
-
-/* S1 5.2's transaction_reserve and transaction_commit, on behalf of a process that asked the user half.
- * Found by its record: only its account's are looked at. */
+/* So much of an account the user half has promised to processes that reserve over its socket. */
 SEC("syscall")
-int reserve(struct reserve_args *args)
+int promise(struct promise_args *args)
 {
-	struct ledger_state *state = ledger_state();
-	struct search search = { .tgid = args->tgid, .found = NOBODY };
-	__u32 uid = args->uid, *slot = bpf_map_lookup_elem(&payers, &uid);
-	struct mm_record *record;
-	struct account *account;
+	struct account *account = account_at(args->slot);
 
-	if (!state)
-		return -22;
-	if (!slot)
-		return -6; /* ENXIO */
-	search.slot = *slot;
-	bpf_loop(state->mm_high_water, is_of_process, &search, 0);
-	record = search.found != NOBODY ? record_at(search.found) : NULL;
-	account = account_at(search.slot);
-	if (!record || !account)
-		return -3; /* ESRCH */
-	return change_reservation(state, account, search.slot, record, args->pages);
+	if (!account || !args->slot)
+		return -2;
+	/* A full barrier: who promises looks at reserved_pages next (admission.bpf.h try_charge()). */
+	__sync_lock_test_and_set(&account->promised_pages, args->pages);
+	return 0;
 }
 
 /* S1's run_oom_killer. */

@@ -130,10 +130,16 @@ static __always_inline __s64 correction_of(const struct account *account)
 	return pages;
 }
 
+/* Held by no address space that has a record: files, and processes for which there was no room. */
+static __always_inline __s64 beyond_records(const struct account *account)
+{
+	return account->walked_pages + account->sure_pages;
+}
+
 /* What decides, of a sum of resident sets. */
 static __always_inline __s64 level_from(const struct account *account, __s64 held)
 {
-	return held + account->unrecorded_pages - correction_of(account);
+	return held + beyond_records(account) - correction_of(account);
 }
 
 static __always_inline __s64 level_now(const struct account *account)

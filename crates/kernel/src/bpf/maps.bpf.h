@@ -37,7 +37,7 @@ struct {
 } mm_index SEC(".maps");
 
 /* The records themselves, dense from 0 to state.mm_high_water so that a walk costs what lives and
- * not what could. Full: the re-sum counts the process in unrecorded_pages, records_full grows. */
+ * not what could. Full: the re-sum counts the process in walked_pages, records_full grows. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2);	/* (set) */

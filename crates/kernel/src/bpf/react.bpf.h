@@ -51,7 +51,7 @@ static __always_inline void place_near(struct ledger_state *state, struct accoun
 		margin = NEAR_PAGES + (__s64)account->processes * kept_back_at_most();
 		account->near_pages = bound > margin ? bound - margin : 0;
 	}
-	if (account->near && account->held_pages + account->unrecorded_pages <
+	if (account->near && account->held_pages + beyond_records(account) <
 				     account->near_pages - (account->near_pages >> 6)) {
 		account->near = 0;
 		__sync_fetch_and_add(&state->generation, 1);
@@ -64,7 +64,7 @@ static __always_inline void react(struct ledger_state *state, struct account *ac
 {
 	__s64 sum = held;
 
-	held += account->unrecorded_pages;
+	held += beyond_records(account);
 	if (held < account->near_pages) {
 		doubt_ends(account);
 		return;

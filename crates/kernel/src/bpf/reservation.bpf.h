@@ -25,6 +25,23 @@ static __always_inline int give_back(struct account *account, struct mm_record *
 	return 0;
 }
 
+/* Add first, look then (admission.bpf.h try_charge()). A promise is given on no doubt, nor of what the
+ * user half has promised; with its end that is void. */
+static __always_inline bool try_promise(struct ledger_state *state, struct account *account,
+					__s64 pages, __s64 limit)
+{
+	__s64 level;
+
+	__sync_fetch_and_add(&account->reserved_pages, pages);
+	level = level_of(account, 0, 0, 0, true);
+	if (state->answering_mm)
+		level += *(volatile __s64 *)&account->promised_pages;
+	if (level <= limit)
+		return true;
+	__sync_fetch_and_add(&account->reserved_pages, -pages);
+	return false;
+}
+
 /* Reserves, or with negative `pages` gives back. 0 or a negative errno. */
 static __noinline int change_reservation(struct ledger_state *state, struct account *account,
 					 __u32 slot, struct mm_record *record, __s64 pages)
@@ -43,9 +60,9 @@ static __noinline int change_reservation(struct ledger_state *state, struct acco
 		return -EINVAL;
 	if (limit == NO_BOUND_PAGES) {
 		__sync_fetch_and_add(&account->reserved_pages, pages);
-	} else if (!try_charge(account, &account->reserved_pages, pages, 0, 0, limit)) {
+	} else if (!try_promise(state, account, pages, limit)) {
 		if (!recount(state, account, slot) ||
-		    !try_charge(account, &account->reserved_pages, pages, 0, 0, limit)) {
+		    !try_promise(state, account, pages, limit)) {
 			tell_refusal(state, account, slot, REQUEST_RESERVE, pages);
 			return -ENOMEM;
 		}

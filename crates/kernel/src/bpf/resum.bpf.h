@@ -315,9 +315,8 @@ static long end_account_walk(__u32 slot, struct resum *resum)
 		return 0;
 	reset_unrecorded(account, resum->walk_ticket);
 	account->walked_pages = account->sum_unrecorded_pages;
-	account->unrecorded_pages = account->walked_pages + account->sure_pages;
 	account->unrecorded_processes = account->sum_unrecorded_processes;
-	if (account->unrecorded_pages)
+	if (beyond_records(account))
 		react(state, account, slot, account->held_pages, resum->trigger, resum->own_mm);
 	return 0;
 }

@@ -50,7 +50,6 @@ static __always_inline void set_unmapped(struct account *account, __s64 unmapped
 	account->stuck_pages =
 		account->staying_pages < account->sure_pages ? account->staying_pages : account->sure_pages;
 	account->unmapped_pages = unmapped;
-	account->unrecorded_pages = account->walked_pages + account->sure_pages;
 }
 
 #endif /* BURSAR_STUCK_BPF_H */

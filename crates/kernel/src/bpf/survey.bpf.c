@@ -180,7 +180,7 @@ int end_survey(struct end_survey_args *args)
 	account->no_settle_before_ns = 0;
 	args->is_near = account->near;
 	args->correction_pages = correction;
-	args->held_pages = account->held_pages + account->unrecorded_pages;
+	args->held_pages = account->held_pages + beyond_records(account);
 	react(state, account, args->slot, account->held_pages, TRIGGER_SURVEY, 0);
 	return 0;
 }
