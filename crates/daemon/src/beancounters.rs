@@ -4,6 +4,7 @@
 //! "on-demand accounting"), and every [`EVERY`] while there is a limit on one of them.
 
 mod look;
+mod onlooker;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,6 +18,7 @@ use bursar_model::{AccountId, Bean, How, Resource, RowBounds, Unit};
 use bursar_policy::Plan;
 
 use self::look::Look;
+use self::onlooker::Onlooker;
 use crate::governor::{Governor, Reading};
 use crate::physpages::Finished;
 use crate::roster::Roster;
@@ -24,11 +26,14 @@ use crate::scope::Payers;
 
 /// Between two looks while somebody has a limit.
 pub(crate) const EVERY: Duration = Duration::from_secs(10);
+/// So long the loop waits for a look; most are made by then.
+const PATIENCE: Duration = Duration::from_millis(50);
 /// Accounts whose most is remembered although they have no limit.
 const REMEMBERED: usize = 4096;
 
 const NO_RULES: &str =
     "rules of the packet filter belong to nobody, and making one needs CAP_NET_ADMIN";
+const FIRST_LOOK: &str = "the first look is still under way: ask again";
 const A_GUARANTEE: &str =
     "a guarantee: bursar check compares it with what the machine has, nothing here can grant it";
 const BY_THE_GATE: &str =
@@ -38,6 +43,7 @@ const BY_THE_GATE: &str =
 #[derive(Debug)]
 pub(crate) struct Beancounters {
     timer: Timer,
+    onlooker: Onlooker,
     last: Option<Look>,
     /// The most that was seen of a row, by account.
     most: BTreeMap<AccountId, BTreeMap<Resource, u64>>,
@@ -52,6 +58,7 @@ impl Beancounters {
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
             timer: Timer::polled().context("make a timer")?,
+            onlooker: Onlooker::start()?,
             last: None,
             most: BTreeMap::new(),
             limited: HashSet::new(),
@@ -93,21 +100,45 @@ impl Beancounters {
         if let Err(error) = governor.catch_up() {
             tracing::warn!("not all that slipped through is charged: {error:#}");
         }
-        self.look(governor, payers, count)
+        self.look(governor, payers, count)?;
+        Ok(())
     }
 
-    /// Looks, unless somebody has just done so. `count` is the last one of mapped pages.
+    /// Looks, unless somebody has just done so. `count` is the last one of mapped pages. Returns whether what
+    /// is known is of an older look, or of none, because this one takes its time.
     pub(crate) fn look(
         &mut self,
         governor: &mut dyn Governor,
         payers: &Payers,
         count: Option<Arc<Finished>>,
-    ) -> Result<()> {
-        let is_fresh = |look: &Look| look.is_fresh(count.as_ref());
-        if self.last.as_ref().is_some_and(is_fresh) {
-            return Ok(());
+    ) -> Result<bool> {
+        // One that nobody has waited for may be done, and old by now.
+        if let Some(found) = self.onlooker.take(Duration::ZERO) {
+            let look = Look::of(Arc::new(found?), governor, payers, count.clone())?;
+            self.remember(look);
         }
-        let look = Look::take(governor, payers, count)?;
+        let fresh = self.last.as_ref().filter(|look| look.tally().is_fresh());
+        let tally = match fresh {
+            Some(look) if look.is_by(count.as_ref()) => return Ok(false),
+            Some(look) => Arc::clone(look.tally()),
+            None => {
+                // Of one look the loop waits for the beginning only, however many ask meanwhile.
+                let patience = match self.onlooker.begin(governor.look()?, payers)? {
+                    true => PATIENCE,
+                    false => Duration::ZERO,
+                };
+                match self.onlooker.take(patience) {
+                    Some(found) => Arc::new(found?),
+                    None => return Ok(true),
+                }
+            }
+        };
+        let look = Look::of(tally, governor, payers, count)?;
+        self.remember(look);
+        Ok(false)
+    }
+
+    fn remember(&mut self, look: Look) {
         for id in look.accounts() {
             let is_known = self.most.contains_key(&id) || self.limited.contains(&id);
             if !is_known && self.most.len() >= REMEMBERED {
@@ -120,7 +151,6 @@ impl Beancounters {
             }
         }
         self.last = Some(look);
-        Ok(())
     }
 
     /// The accounts that the last look met.
@@ -130,7 +160,7 @@ impl Beancounters {
 
     /// The last look did not see everything.
     pub(crate) fn is_cut(&self) -> bool {
-        self.last.as_ref().is_some_and(|look| look.is_cut)
+        self.last.as_ref().is_some_and(Look::is_cut)
     }
 
     /// All rows of an account, as of the last look; `reading` is what the governor knows of it.
@@ -210,10 +240,10 @@ impl Beancounters {
     }
 
     fn row(&self, id: AccountId, resource: Resource, is_limited: bool) -> Bean {
-        let mut bean = Bean::unavailable(resource, NO_RULES);
         let Some(look) = &self.last else {
-            return bean;
+            return Bean::unavailable(resource, FIRST_LOOK);
         };
+        let mut bean = Bean::unavailable(resource, NO_RULES);
         let held = look.held(id, resource);
         let most = self.most.get(&id).and_then(|rows| rows.get(&resource));
         bean.how = match resource {

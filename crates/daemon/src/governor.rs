@@ -13,9 +13,10 @@ mod trace;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use bursar_kernel::{DirtyPages, Enforcement, Members, RowReading, Sight};
+use bursar_kernel::{DirtyPages, Enforcement, Look, Members, RowReading};
 use bursar_model::{AccountId, Bounds, Bytes, Correction, KernelHalfStatus, Resource, Uid};
 use bursar_policy::Plan;
 
@@ -139,8 +140,8 @@ pub(crate) trait Governor: Holdings {
     /// Most by which `held` may be off for an account near its limit.
     fn error_bound(&self) -> Bytes;
 
-    /// A look at all tasks and open files.
-    fn look(&mut self) -> Result<Sight> {
+    /// What looks at all tasks and open files, for the thread that does.
+    fn look(&mut self) -> Result<Arc<Look>> {
         bail!("{NO_KERNEL_HALF}")
     }
 

@@ -7,6 +7,7 @@ mod row;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use bursar_model::{Bytes, PageSize, Pages, Resource, RowBounds, Unit};
 use libbpf_rs::{MapCore, MapFlags, ProgramHandle};
@@ -33,7 +34,7 @@ pub type Wanted = BTreeMap<Slot, BTreeMap<Resource, RowBounds>>;
 #[derive(Debug)]
 pub struct Bills {
     programs: Programs,
-    look: Option<Look>,
+    look: Option<Arc<Look>>,
     /// What became of the rows that somebody has limited.
     rows: BTreeMap<Resource, Enforcement>,
     /// Nobody has asked while it is absent.
@@ -72,11 +73,14 @@ impl Bills {
     ///
     /// # Errors
     /// Where the kernel does not let us.
-    pub fn look(&mut self) -> Result<&Look, Error> {
+    pub fn look(&mut self) -> Result<Arc<Look>, Error> {
         let Programs { pins, options } = &self.programs;
         match &mut self.look {
-            Some(look) => Ok(look),
-            none => Ok(none.insert(Look::load(pins, options)?)),
+            Some(look) => Ok(Arc::clone(look)),
+            none => {
+                let look = none.insert(Arc::new(Look::load(pins, options)?));
+                Ok(Arc::clone(look))
+            }
         }
     }
 

@@ -10,6 +10,9 @@ use libbpf_rs::{Iter, Link, libbpf_sys};
 
 use crate::Error;
 
+/// One read of an iterator, bytes: what the kernel has room for at once.
+const A_READ: usize = 32 << 10;
+
 /// Runs the program with `context` as its argument, which it may change. Its return value is 0 or a
 /// negative errno.
 pub(crate) fn run(
@@ -44,21 +47,41 @@ pub(crate) fn run(
 /// # Errors
 /// When it cannot be read, or has not met everything within `patience`.
 pub(crate) fn walk(iterator: &Link, what: &'static str, patience: Duration) -> Result<(), Error> {
-    let failed = |source| Error::Io { what, source };
     let began = Instant::now();
+    match read(iterator, what, || began.elapsed() > patience, |_| {})? {
+        true => Ok(()),
+        false => Err(Error::Io {
+            what,
+            source: io::ErrorKind::TimedOut.into(),
+        }),
+    }
+}
+
+/// Reads an iterator to its end, or until `is_late`, which is asked after each part; `take` is given what was
+/// written. Returns whether that was all.
+///
+/// # Errors
+/// When it cannot be read.
+pub(crate) fn read(
+    iterator: &Link,
+    what: &'static str,
+    is_late: impl Fn() -> bool,
+    mut take: impl FnMut(&[u8]),
+) -> Result<bool, Error> {
+    let mut buffer = vec![0; A_READ];
     let mut iterator = Iter::new(iterator).map_err(Error::io(what))?;
     loop {
-        match iterator.read(&mut [0; 64]) {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
+        match iterator.read(&mut buffer) {
+            Ok(0) => return Ok(true),
+            Ok(length) => take(buffer.get(..length).unwrap_or_default()),
             // A million objects met and nothing written: it goes on where it was (kernel/bpf/bpf_iter.c
             // bpf_seq_read()).
             Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(failed(error)),
+            Err(source) => return Err(Error::Io { what, source }),
         }
-        if began.elapsed() > patience {
-            return Err(failed(io::ErrorKind::TimedOut.into()));
+        if is_late() {
+            return Ok(false);
         }
     }
 }

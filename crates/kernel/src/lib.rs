@@ -42,7 +42,7 @@ pub use gate::Gate;
 pub use half::{KernelHalf, Started};
 pub use journal::{BillRefusal, Entry, EntryKind, Journal, JournalSource, Refusal, Weighed};
 pub use last_words::LastWords;
-pub use look::{Look, SeenFile, SeenKind, SeenSpace, SeenTask, Sight};
+pub use look::{Look, Seen, SeenFile, SeenKind, SeenSpace, SeenTask};
 pub use members::{Members, MembersReader};
 pub use options::{Options, Settings};
 pub use stalls::{StallMeter, StallRow, StallTotal};

@@ -2,24 +2,20 @@
 //! A look at the machine: every task and every open file with what is on somebody's bill
 //! (`bpf/look.bpf.c`). Nothing runs between two looks.
 
-use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
+use std::time::Instant;
 
 use bursar_model::{Bytes, Pages, Pid, Uid};
+use libbpf_rs::Link;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{Iter, Link};
 
 use crate::abi::{self, Plain};
 use crate::load::{set_knobs, share_pinned};
 use crate::pins::Pins;
 use crate::skeleton::look;
 use crate::skeleton::look::types::{seen_file, seen_kind, seen_task};
-use crate::{Error, Options};
-
-/// What one look may bring into memory, bytes: five million open files. What lies beyond is not seen, and
-/// the answer says so.
-const MOST: u64 = 256 << 20;
+use crate::{Error, Options, call};
 
 /// A task. What is said of its address space is said by each of the tasks that share it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +64,8 @@ pub struct SeenFile {
     pub kind: SeenKind,
     /// File locks taken through it.
     pub locks: u64,
+    /// Its inode has more locks than were counted.
+    pub is_cut: bool,
     /// In its socket's send buffers.
     pub sending: Bytes,
     /// In its socket's receive buffers.
@@ -91,15 +89,13 @@ pub enum SeenKind {
     Pipe,
 }
 
-/// What a look saw.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sight {
-    /// All tasks but the kernel's own.
-    pub tasks: Vec<SeenTask>,
-    /// All open files.
-    pub files: Vec<SeenFile>,
-    /// There was more than could be taken in.
-    pub is_cut: bool,
+/// Something that a look meets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen {
+    /// A task, none of the kernel's own; all of them before any file.
+    Task(SeenTask),
+    /// An open file.
+    File(SeenFile),
 }
 
 /// Looks.
@@ -135,31 +131,38 @@ impl Look {
         })
     }
 
-    /// Looks, in our own time: about 2 µs a task and an open file.
+    /// Looks, in our own time: about 2 µs a task and an open file; `see` is told what is met. Returns
+    /// whether it was `until` before everything was met. One look at a time.
     ///
     /// # Errors
     /// When an iterator cannot be read.
-    pub fn look(&self) -> Result<Sight, Error> {
-        let (tasks, tasks_cut) = read_all::<seen_task>(&self.tasks, "look at all tasks")?;
-        let (files, files_cut) = read_all::<seen_file>(&self.files, "look at all open files")?;
-        Ok(Sight {
-            tasks: tasks.iter().map(SeenTask::new).collect(),
-            files: files.iter().map(SeenFile::new).collect(),
-            is_cut: tasks_cut || files_cut,
-        })
+    pub fn look(&self, until: Instant, mut see: impl FnMut(Seen)) -> Result<bool, Error> {
+        let task = |raw: &seen_task| see(Seen::Task(SeenTask::new(raw)));
+        let tasks_whole = read_all(&self.tasks, "look at all tasks", until, task)?;
+        let file = |raw: &seen_file| see(Seen::File(SeenFile::new(raw)));
+        let files_whole = read_all(&self.files, "look at all open files", until, file)?;
+        Ok(!tasks_whole || !files_whole)
     }
 }
 
-fn read_all<T: Plain>(link: &Link, what: &'static str) -> Result<(Vec<T>, bool), Error> {
-    let mut bytes = Vec::new();
-    Iter::new(link)
-        .map_err(Error::io(what))?
-        .take(MOST)
-        .read_to_end(&mut bytes)
-        .map_err(|source| Error::Io { what, source })?;
-    let is_cut = u64::try_from(bytes.len()).unwrap_or(u64::MAX) >= MOST;
-    let all = bytes.chunks_exact(size_of::<T>()).filter_map(abi::read);
-    Ok((all.collect(), is_cut))
+/// Returns whether it came to the end.
+fn read_all<T: Plain>(
+    link: &Link,
+    what: &'static str,
+    until: Instant,
+    mut take: impl FnMut(&T),
+) -> Result<bool, Error> {
+    // What is left of a record whose rest the next read brings.
+    let mut rest = Vec::new();
+    let is_late = || Instant::now() >= until;
+    call::read(link, what, is_late, |bytes| {
+        rest.extend_from_slice(bytes);
+        let mut records = rest.chunks_exact(size_of::<T>());
+        for record in records.by_ref().filter_map(abi::read) {
+            take(&record);
+        }
+        rest = records.remainder().to_vec();
+    })
 }
 
 fn count(number: i64) -> u64 {
@@ -200,7 +203,7 @@ impl SeenFile {
             mark: raw.file,
             inode: raw.inode,
             payer: payer(raw.uid, raw.entered),
-            kind: match seen_kind(raw.kind) {
+            kind: match seen_kind(raw.kind.into()) {
                 seen_kind::SEEN_TCP => SeenKind::Tcp,
                 seen_kind::SEEN_DATAGRAM => SeenKind::Datagram,
                 seen_kind::SEEN_SOCKET => SeenKind::Socket,
@@ -209,6 +212,7 @@ impl SeenFile {
                 _ => SeenKind::Other,
             },
             locks: u64::from(raw.locks),
+            is_cut: raw.is_cut != 0,
             sending: Bytes::new(count(raw.send_bytes)),
             received: Bytes::new(count(raw.receive_bytes)),
         }

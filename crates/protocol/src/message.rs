@@ -187,6 +187,9 @@ pub struct Beancounters {
     /// How much of the machine all of them use; absent where these are not all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilisation: Option<UtilisationReport>,
+    /// A look is under way that takes its time: these are of the one before, if there was any. Ask again.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_looking: bool,
     /// What is worth knowing.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,

@@ -18,6 +18,7 @@
 //! | `connect=N` | TCP connections to ourselves, both ends |
 //! | `send=BYTES` | so much queued in a local socket that nobody reads |
 //! | `flock=N` | flock(2) of as many files |
+//! | `crowd=N` | one file opened N times, with as many locks |
 //! | `share=N` | processes that do nothing and share our table of files |
 //! | `range=N` | locks of as many bytes of one file |
 //! | `relock=N` | one lock, taken and given back as many times |
@@ -598,6 +599,16 @@ fn main() {
                 // SAFETY: a live descriptor.
                 or_errno(unsafe { libc::flock(fd, libc::LOCK_EX) }).map(drop)
             }),
+            "crowd" => {
+                let path = scratch(0);
+                ask(&step, number, || {
+                    let fd = open(&path)?;
+                    kept.files.push(fd);
+                    // SAFETY: a live descriptor.
+                    or_errno(unsafe { libc::flock(fd, libc::LOCK_SH) }).map(drop)
+                });
+                let _ = std::fs::remove_file(&path);
+            }
             "range" | "relock" => {
                 let path = scratch(0);
                 let fd = open(&path).unwrap_or(-1);

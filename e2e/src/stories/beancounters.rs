@@ -38,6 +38,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: crowd,
     },
     Story {
+        name: "beancounters_keep_nobody_waiting_for_who_has_ten_thousand_locks",
+        place: Place::Anywhere,
+        tell: locks_of_one_file,
+    },
+    Story {
         name: "beancounters_say_where_nothing_is_refused",
         place: Place::Host,
         tell: say_what_they_cannot,
@@ -182,13 +187,17 @@ fn bill(world: &World, uid: u32) -> Result<BTreeMap<Resource, Bean>> {
 /// The rows of one account.
 pub(super) fn bill_of(world: &World, who: &str) -> Result<BTreeMap<Resource, Bean>> {
     let who = Some(who.parse()?);
-    match world.daemon.ask(Ask::Beancounters { who })? {
-        Reply::Beancounters(found) => {
-            let bill = found.bills.into_iter().next().context("a bill")?;
-            Ok(bill.resources)
+    until("a look", || {
+        let who = who.clone();
+        match world.daemon.ask(Ask::Beancounters { who })? {
+            Reply::Beancounters(found) if found.is_looking => Ok(None),
+            Reply::Beancounters(found) => {
+                let bill = found.bills.into_iter().next().context("a bill")?;
+                Ok(Some(bill.resources))
+            }
+            other => bail!("beancounters answered {other:?}"),
         }
-        other => bail!("beancounters answered {other:?}"),
-    }
+    })
 }
 
 fn row(world: &World, uid: u32, resource: Resource) -> Result<Bean> {
@@ -425,6 +434,46 @@ fn crowd(binaries: &Binaries) -> Result<()> {
     world.daemon.end(libc::SIGKILL)?;
     world.daemon.start()?;
     limit(&world, &BOB.to_string(), "numproc=40")?;
+    program.finish()
+}
+
+/// One file with many descriptors and as many locks, in a table that many processes share: what a look costs
+/// and needs is not their product.
+fn locks_of_one_file(binaries: &Binaries) -> Result<()> {
+    const LOCKS: u64 = 12_000;
+    const SHARERS: u64 = 100;
+    const MOST_KIB: u64 = 32 << 10;
+    let world = world(binaries, "beans-locks")?;
+    let bursard = world.daemon.pid()?;
+    expect_held(&world, ALICE, Resource::Numflock, 0)?;
+    let before = status_of(bursard, "VmHWM")?;
+    let steps = format!("uid={ALICE} crowd={LOCKS} share={SHARERS} say=ready wait");
+    let mut program = Hog::spawn(&mut flooder(binaries, &steps))?;
+    program.hear_within("ready", Duration::from_secs(120))?;
+
+    let mut longest = Duration::ZERO;
+    until("her locks to be seen", || {
+        let asked = Instant::now();
+        let who = Some(ALICE.to_string().parse()?);
+        let Reply::Beancounters(found) = world.daemon.ask(Ask::Beancounters { who })? else {
+            bail!("no beancounters");
+        };
+        world.daemon.status()?;
+        longest = longest.max(asked.elapsed());
+        let bill = found.bills.first().context("a bill")?;
+        let locks = &bill.resources[&Resource::Numflock];
+        Ok((locks.held == Some(LOCKS)).then_some(()))
+    })?;
+    println!("        who asked something else waited for {longest:?}");
+    ensure!(
+        longest < Duration::from_secs(1),
+        "others waited for {longest:?}"
+    );
+    let files = held(&world, ALICE, Resource::Numfile)?;
+    ensure!((LOCKS..LOCKS + 50).contains(&files), "{files} files");
+    let more = status_of(bursard, "VmHWM")?.saturating_sub(before);
+    println!("        bursard took {more} KiB more");
+    ensure!(more < MOST_KIB, "bursard took {more} KiB more");
     program.finish()
 }
 

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar beancounters`.
 
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
 use bursar_model::Who;
 use bursar_protocol::{Ask, Reply};
 use clap::{Args, ValueEnum};
@@ -10,6 +13,10 @@ use crate::command::physpages;
 use crate::failure::Failure;
 use crate::output;
 use crate::view;
+
+/// So long a look may take before an older one is shown, and so often is asked.
+const PATIENCE: Duration = Duration::from_secs(20);
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// Show what an account holds of each kernel resource: its whole bill
 ///
@@ -39,8 +46,16 @@ impl Beancounters {
     pub(crate) fn run(self, caller: &Caller) -> Result<(), Failure> {
         // Pages that cannot be counted are worked out; the bill says which.
         let _ = physpages::count(caller, self.who.as_ref());
-        let Reply::Beancounters(found) = caller.ask(Ask::Beancounters { who: self.who })? else {
-            return Err(Failure::off_topic());
+        let begun = Instant::now();
+        let found = loop {
+            let who = self.who.clone();
+            let Reply::Beancounters(found) = caller.ask(Ask::Beancounters { who })? else {
+                return Err(Failure::off_topic());
+            };
+            if !found.is_looking || begun.elapsed() > PATIENCE {
+                break found;
+            }
+            sleep(AGAIN);
         };
         let format = match caller.form {
             Form::Json => Format::Json,

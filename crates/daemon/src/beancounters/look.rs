@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One look: what of everything that runs, is open, mapped or dirty is on whose bill.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use bursar_host::Proc;
-use bursar_kernel::{DirtyMode, SeenFile, SeenKind, SeenTask, Sight};
-use bursar_model::{AccountId, How, Resource, Uid, Unit};
+use bursar_kernel::{DirtyMode, SeenFile, SeenKind, SeenTask};
+use bursar_model::{AccountId, How, Resource, Unit};
 use bursar_policy::{Objects, dcachesize, kmemsize};
 
+use super::onlooker::Tally;
 use crate::dirty;
 use crate::governor::Governor;
 use crate::physpages::Finished;
 use crate::scope::Payers;
 
-/// A look so young is as good as another one: who asks in a loop does not keep us looking.
-const FRESH: Duration = Duration::from_secs(1);
 const NOBODY_ASKED: &str =
     "dirty pages are counted from the moment somebody first asks for them: bursar dirty";
 const CLEANING_UNSEEN: &str =
@@ -25,7 +22,7 @@ const CLEANING_UNSEEN: &str =
 
 /// What an account holds as of a look.
 #[derive(Debug, Clone, Default)]
-struct Held {
+pub(super) struct Held {
     objects: Objects,
     /// Resident pages, each mapping in full, and swapped ones.
     resident: u64,
@@ -36,10 +33,9 @@ struct Held {
 /// A look, by account.
 #[derive(Debug)]
 pub(super) struct Look {
-    at: Instant,
+    tally: Arc<Tally>,
+    /// With what the count of mapped pages adds.
     accounts: BTreeMap<AccountId, Held>,
-    /// It did not see everything.
-    pub(super) is_cut: bool,
     /// The last count of mapped pages before it.
     count: Option<Arc<Finished>>,
     /// Whether shared pages are split as that count found them.
@@ -49,42 +45,30 @@ pub(super) struct Look {
 }
 
 impl Held {
-    fn add(&mut self, resource: Resource, more: u64) {
+    pub(super) fn add(&mut self, resource: Resource, more: u64) {
         let row = self.rows.entry(resource).or_default();
         *row = row.saturating_add(more);
     }
 }
 
 impl Look {
-    /// Looks. `count` is the last one of mapped pages.
-    pub(super) fn take(
+    /// Of what was found. `count` is the last one of mapped pages.
+    pub(super) fn of(
+        tally: Arc<Tally>,
         governor: &mut dyn Governor,
         payers: &Payers,
         count: Option<Arc<Finished>>,
     ) -> Result<Self> {
-        let sight = governor.look()?;
         let mut look = Self {
-            at: Instant::now(),
-            accounts: BTreeMap::new(),
-            is_cut: sight.is_cut,
+            accounts: tally.accounts.clone(),
             is_counted: count.as_ref().is_some_and(|it| it.is_recent()),
+            tally,
             count,
             dirty_unknown: None,
         };
-        look.add_tasks(&sight, payers);
-        look.add_files(&sight, payers);
-        for segment in Proc::host()?.segments()? {
-            let pages = segment.size.get().div_ceil(Unit::PAGE_BYTES);
-            let held = look.of(segment.creator, payers);
-            held.add(Resource::Shmpages, pages);
-        }
         look.split_pages();
         look.add_dirty(governor, payers)?;
         Ok(look)
-    }
-
-    fn of(&mut self, uid: Uid, payers: &Payers) -> &mut Held {
-        self.accounts.entry(payers.account_of(uid)).or_default()
     }
 
     /// Of pages that others map as well an account has what the last count gave it, or, where that was
@@ -122,40 +106,23 @@ impl Look {
         Ok(())
     }
 
-    fn add_tasks(&mut self, sight: &Sight, payers: &Payers) {
-        let mut spaces = HashSet::new();
-        let mut users = HashSet::new();
-        for task in &sight.tasks {
-            let is_new = |mark: u64| spaces.insert(mark);
-            self.of(task.payer, payers).add_task(task, is_new);
-            if users.insert(task.uid) {
-                // The kernel counts these by user, whoever of his processes is asked.
-                let held = self.of(task.uid, payers);
-                held.add(Resource::Numsiginfo, task.pending_signals);
-            }
-        }
+    /// What was found.
+    pub(super) fn tally(&self) -> &Arc<Tally> {
+        &self.tally
     }
 
-    fn add_files(&mut self, sight: &Sight, payers: &Payers) {
-        let mut files = HashSet::new();
-        let mut inodes = HashSet::new();
-        for file in &sight.files {
-            // One open file may have many descriptors, in many processes.
-            if files.insert(file.mark) {
-                let is_new = |inode: u64| inode != 0 && inodes.insert(inode);
-                self.of(file.payer, payers).add_file(file, is_new);
-            }
-        }
-    }
-
-    /// Whether another one would hardly find anything else; `count` is the last one of mapped pages.
-    pub(super) fn is_fresh(&self, count: Option<&Arc<Finished>>) -> bool {
-        let is_same_count = match (&self.count, count) {
+    /// Whether it went by this count of mapped pages.
+    pub(super) fn is_by(&self, count: Option<&Arc<Finished>>) -> bool {
+        match (&self.count, count) {
             (Some(own), Some(last)) => Arc::ptr_eq(own, last),
             (None, None) => true,
             _ => false,
-        };
-        self.at.elapsed() < FRESH && is_same_count
+        }
+    }
+
+    /// It did not see everything.
+    pub(super) fn is_cut(&self) -> bool {
+        self.tally.is_cut
     }
 
     /// The accounts that it met.
@@ -193,10 +160,11 @@ impl Look {
 }
 
 impl Held {
-    fn add_task(&mut self, task: &SeenTask, is_new: impl FnOnce(u64) -> bool) {
+    /// `is_new`: nobody has told of its address space yet.
+    pub(super) fn add_task(&mut self, task: &SeenTask, is_new: bool) {
         self.add(Resource::Numproc, 1);
         self.objects.tasks = self.objects.tasks.saturating_add(1);
-        let Some(space) = task.space.filter(|space| is_new(space.mark)) else {
+        let Some(space) = task.space.filter(|_| is_new) else {
             return;
         };
         self.resident = self.resident.saturating_add(space.resident.get());
@@ -209,7 +177,8 @@ impl Held {
         objects.tables = objects.tables.saturating_add(space.tables);
     }
 
-    fn add_file(&mut self, file: &SeenFile, is_new: impl FnOnce(u64) -> bool) {
+    /// `is_new`: it is the first file of its inode.
+    pub(super) fn add_file(&mut self, file: &SeenFile, is_new: bool) {
         self.add(Resource::Numfile, 1);
         self.add(Resource::Numflock, file.locks);
         let (sending, received) = (file.sending.get(), file.received.get());
@@ -238,7 +207,7 @@ impl Held {
             SeenKind::Terminal | SeenKind::Other => &mut objects.files,
         };
         *count = count.saturating_add(1);
-        if is_new(file.inode) {
+        if is_new {
             objects.inodes = objects.inodes.saturating_add(1);
         }
     }

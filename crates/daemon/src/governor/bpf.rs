@@ -11,8 +11,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use bursar_host::clock;
 use bursar_kernel::{
-    AccountReading, Bills, DirtyPages, Enforcement, EntryKind, History, KernelHalf, Members,
-    Options, RowReading, Settings, Sight, Slot, Started,
+    AccountReading, Bills, DirtyPages, Enforcement, EntryKind, History, KernelHalf, Look, Members,
+    Options, RowReading, Settings, Slot, Started,
 };
 use bursar_model::{
     AccountId, Bounds, Bytes, Correction, GateStatus, KernelHalfStatus, Measure, PageSize, Pages,
@@ -380,8 +380,8 @@ impl Governor for BpfGovernor {
         Pages::new(pages).to_bytes(self.page())
     }
 
-    fn look(&mut self) -> Result<Sight> {
-        Ok(self.bills.look()?.look()?)
+    fn look(&mut self) -> Result<Arc<Look>> {
+        Ok(self.bills.look()?)
     }
 
     fn charged(&self, id: AccountId) -> BTreeMap<Resource, RowReading> {

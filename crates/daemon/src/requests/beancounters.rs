@@ -55,7 +55,8 @@ pub(super) fn show(steward: &mut Steward, asker: Asker, who: Option<&Who>) -> An
     let looked = steward
         .beancounters
         .look(&mut *steward.governor, &steward.paying, count);
-    looked.map_err(|error| refusal(ErrorKind::Failed, format!("cannot look: {error:#}")))?;
+    let is_looking =
+        looked.map_err(|error| refusal(ErrorKind::Failed, format!("cannot look: {error:#}")))?;
     let readings = steward.governor.readings();
     let ids = meant.unwrap_or_else(|| {
         let is_shown = |id: &AccountId| id.uid().is_none_or(|uid| steward.scope.covers(uid));
@@ -85,8 +86,15 @@ pub(super) fn show(steward: &mut Steward, asker: Asker, who: Option<&Who>) -> An
     let swap = info.map_or(Bytes::ZERO, |info| info.swap_total);
     let is_all = who.is_none() && uid.get() == 0;
     let mut remarks = Vec::new();
+    if is_looking {
+        remarks.push(
+            "a look at tasks and open files is still under way: these are of the one before"
+                .to_owned(),
+        );
+    }
     if steward.beancounters.is_cut() {
-        remarks.push("there are more tasks or open files than a look takes in".to_owned());
+        remarks
+            .push("there are more tasks, open files or file locks than a look takes in".to_owned());
     }
     if uid.get() == 0 {
         remarks.extend(
@@ -101,6 +109,7 @@ pub(super) fn show(steward: &mut Steward, asker: Asker, who: Option<&Who>) -> An
             bills,
             ram_bytes: ram,
             swap_bytes: swap,
+            is_looking,
             remarks,
         },
     )))

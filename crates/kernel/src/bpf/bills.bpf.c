@@ -12,7 +12,7 @@
  */
 #include "bills.bpf.h"
 #include "pending.bpf.h"
-#include "locks.bpf.h"
+#include "lock_count.bpf.h"
 #include "objects.bpf.h"
 
 enum {

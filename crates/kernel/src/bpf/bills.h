@@ -110,7 +110,8 @@ struct seen_file {
 	__u64 file;
 	__u64 inode;
 	__u32 uid;		/* who opened it */
-	__u32 kind;		/* enum seen_kind */
+	__u16 kind;		/* enum seen_kind */
+	__u16 is_cut;		/* it may have more locks */
 	__u32 locks;		/* file locks taken through it */
 	__u32 entered;		/* the account that who has it open has entered; 0: none */
 	__s64 send_bytes, receive_bytes;

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Looks at all tasks and open files, made by a thread of their own when somebody asks: how long one takes is
+//! for users to say, and nobody else waits for it. Nothing runs while nobody asks.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use bursar_host::Proc;
+use bursar_kernel::{Look, Seen, SeenFile, SeenTask};
+use bursar_model::{AccountId, Resource, Uid, Unit};
+
+use super::look::Held;
+use crate::scope::Payers;
+
+/// A look so young is as good as another one: who asks in a loop does not keep us looking …
+const FRESH: Duration = Duration::from_secs(1);
+/// … or so many times as long as it took: a fifth of a processor at most, whoever asks and how often.
+const REST: u32 = 4;
+/// So long a look goes on: some millions of open files.
+const MOST_TIME: Duration = Duration::from_secs(10);
+/// So many files, and as many inodes, are told apart: what a look needs of memory.
+const MOST_FILES: usize = 1 << 20;
+
+/// What a look found.
+#[derive(Debug)]
+pub(super) struct Tally {
+    pub(super) accounts: BTreeMap<AccountId, Held>,
+    /// It did not see everything.
+    pub(super) is_cut: bool,
+    at: Instant,
+    took: Duration,
+}
+
+impl Tally {
+    /// Whether another one would hardly find anything else, or cost too much.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.at.elapsed() < self.took.saturating_mul(REST).max(FRESH)
+    }
+}
+
+#[derive(Debug)]
+struct Order {
+    look: Arc<Look>,
+    payers: Payers,
+}
+
+#[derive(Debug, Default)]
+struct Board {
+    is_looking: bool,
+    found: Option<Result<Tally>>,
+}
+
+#[derive(Debug, Default)]
+struct Shown {
+    board: Mutex<Board>,
+    changed: Condvar,
+}
+
+/// Has looks made.
+#[derive(Debug)]
+pub(super) struct Onlooker {
+    orders: SyncSender<Order>,
+    shown: Arc<Shown>,
+}
+
+impl Shown {
+    fn lock(&self) -> MutexGuard<'_, Board> {
+        self.board.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Onlooker {
+    /// Starts the thread. It ends with this.
+    pub(super) fn start() -> Result<Self> {
+        let (orders, received) = sync_channel(1);
+        let shown = Arc::new(Shown::default());
+        let ours = Arc::clone(&shown);
+        std::thread::Builder::new()
+            .name("onlooker".to_owned())
+            .spawn(move || work(&received, &ours))
+            .context("start the thread that looks at tasks and files")?;
+        Ok(Self { orders, shown })
+    }
+
+    /// Begins a look, unless one is under way or its finding has not been taken; returns whether it has.
+    pub(super) fn begin(&self, look: Arc<Look>, payers: &Payers) -> Result<bool> {
+        let mut board = self.shown.lock();
+        if board.is_looking || board.found.is_some() {
+            return Ok(false);
+        }
+        let payers = payers.clone();
+        match self.orders.try_send(Order { look, payers }) {
+            Ok(()) => board.is_looking = true,
+            Err(TrySendError::Full(_)) => {}
+            Err(TrySendError::Disconnected(_)) => {
+                return Err(anyhow!("the thread that looks at tasks and files is gone"));
+            }
+        }
+        Ok(board.is_looking)
+    }
+
+    /// What was found and not yet taken; of a look under way that ends within `patience`, too.
+    pub(super) fn take(&self, patience: Duration) -> Option<Result<Tally>> {
+        let board = self.shown.lock();
+        let waited = self
+            .shown
+            .changed
+            .wait_timeout_while(board, patience, |board| board.is_looking);
+        let (mut board, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        board.found.take()
+    }
+}
+
+fn work(orders: &Receiver<Order>, shown: &Shown) {
+    while let Ok(order) = orders.recv() {
+        let found = look(&order);
+        crate::log::trim_memory();
+        let mut board = shown.lock();
+        board.is_looking = false;
+        board.found = Some(found);
+        drop(board);
+        shown.changed.notify_all();
+    }
+}
+
+/// What was met so far.
+struct Meeting<'a> {
+    payers: &'a Payers,
+    accounts: BTreeMap<AccountId, Held>,
+    spaces: HashSet<u64>,
+    users: HashSet<Uid>,
+    files: HashSet<u64>,
+    inodes: HashSet<u64>,
+    is_cut: bool,
+}
+
+impl Meeting<'_> {
+    fn of(&mut self, uid: Uid) -> &mut Held {
+        let account = self.payers.account_of(uid);
+        self.accounts.entry(account).or_default()
+    }
+
+    fn meet_task(&mut self, task: &SeenTask) {
+        let is_new = task
+            .space
+            .is_some_and(|space| self.spaces.insert(space.mark));
+        self.of(task.payer).add_task(task, is_new);
+        if self.users.insert(task.uid) {
+            // The kernel counts these by user, whoever of his processes is asked.
+            let held = self.of(task.uid);
+            held.add(Resource::Numsiginfo, task.pending_signals);
+        }
+    }
+
+    fn meet_file(&mut self, file: &SeenFile) {
+        self.is_cut |= file.is_cut;
+        // One open file may have many descriptors, in many processes.
+        if self.files.contains(&file.mark) {
+            return;
+        }
+        if self.files.len() >= MOST_FILES {
+            self.is_cut = true;
+            return;
+        }
+        self.files.insert(file.mark);
+        let is_new = file.inode != 0 && self.inodes.insert(file.inode);
+        self.of(file.payer).add_file(file, is_new);
+    }
+}
+
+fn look(order: &Order) -> Result<Tally> {
+    let began = Instant::now();
+    let mut meeting = Meeting {
+        payers: &order.payers,
+        accounts: BTreeMap::new(),
+        spaces: HashSet::new(),
+        users: HashSet::new(),
+        files: HashSet::new(),
+        inodes: HashSet::new(),
+        is_cut: false,
+    };
+    let until = began.checked_add(MOST_TIME).unwrap_or(began);
+    let is_late = order.look.look(until, |seen| match seen {
+        Seen::Task(task) => meeting.meet_task(&task),
+        Seen::File(file) => meeting.meet_file(&file),
+    })?;
+    for segment in Proc::host()?.segments()? {
+        let pages = segment.size.get().div_ceil(Unit::PAGE_BYTES);
+        meeting.of(segment.creator).add(Resource::Shmpages, pages);
+    }
+    Ok(Tally {
+        accounts: meeting.accounts,
+        is_cut: meeting.is_cut || is_late,
+        at: Instant::now(),
+        took: began.elapsed(),
+    })
+}
