@@ -43,6 +43,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: locks_of_one_file,
     },
     Story {
+        name: "beancounters_with_limits_keep_nobody_waiting_for_who_has_thousands_of_locks",
+        place: Place::Guest,
+        tell: charged_locks_of_one_file,
+    },
+    Story {
         name: "beancounters_say_where_nothing_is_refused",
         place: Place::Host,
         tell: say_what_they_cannot,
@@ -474,6 +479,28 @@ fn locks_of_one_file(binaries: &Binaries) -> Result<()> {
     let more = status_of(bursard, "VmHWM")?.saturating_sub(before);
     println!("        bursard took {more} KiB more");
     ensure!(more < MOST_KIB, "bursard took {more} KiB more");
+    program.finish()
+}
+
+/// The same where locks are charged: those that were there before the limit, and what is shown of them.
+fn charged_locks_of_one_file(binaries: &Binaries) -> Result<()> {
+    const LOCKS: u64 = 6000;
+    const MOST: Duration = Duration::from_secs(3);
+    let world = world(binaries, "beans-charged-locks")?;
+    let steps = format!("uid={ALICE} crowd={LOCKS} say=ready wait");
+    let mut program = Hog::spawn(&mut flooder(binaries, &steps))?;
+    program.hear_within("ready", Duration::from_secs(120))?;
+    let asked = Instant::now();
+    limit(&world, &ALICE.to_string(), "numflock=20000")?;
+    let set = asked.elapsed();
+    let asked = Instant::now();
+    world.daemon.status()?;
+    let shown = asked.elapsed();
+    println!("        a limit took {set:?}, the status {shown:?}");
+    ensure!(set < MOST && shown < MOST, "{set:?}, {shown:?}");
+    expect_held(&world, ALICE, Resource::Numflock, LOCKS)?;
+    let how = row(&world, ALICE, Resource::Numflock)?.how;
+    ensure!(how == How::Exact, "{how:?}");
     program.finish()
 }
 

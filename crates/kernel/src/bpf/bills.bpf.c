@@ -13,6 +13,7 @@
 #include "bills.bpf.h"
 #include "pending.bpf.h"
 #include "lock_count.bpf.h"
+#include "lock_notes.bpf.h"
 #include "objects.bpf.h"
 
 enum {
@@ -151,28 +152,39 @@ static __always_inline __u64 lock_context_of(__u64 file)
 }
 
 /* No event tells of a lock's end: closing a descriptor is one, and so is a lock over others. So what a
- * request added is an upper bound, and where it meets the barrier the lists are read. */
-static long recount_locked_file(struct bpf_map *map, __u64 *file, struct charge *charge, __u32 *slot)
+ * request added is an upper bound, and where it meets the barrier the lists are read: all of them, in the
+ * time of who asks for a lock. Who only looks (bursard) reads LOCKS_A_RECOUNT; the upper bound stays for what
+ * lies beyond. */
+struct recount {
+	__u32 slot;
+	__u32 is_look;
+};
+
+static long recount_locked_file(struct bpf_map *map, __u64 *file, struct charge *charge,
+				struct recount *recount)
 {
 	__s64 now, was = *(volatile __s64 *)&charge->amount;
 	struct row *row;
 
-	if (charge->slot != *slot || !was)
+	if (charge->slot != recount->slot || !was)
 		return 0;
+	if (recount->is_look && locks_met >= LOCKS_A_RECOUNT)
+		return 1;
 	now = locks_through(lock_context_of(*file), *file);
-	row = row_of(*slot, BILL_NUMFLOCK);
+	row = row_of(recount->slot, BILL_NUMFLOCK);
 	if (row && now != was && __sync_val_compare_and_swap(&charge->amount, was, now) == was)
 		__sync_fetch_and_add(&row->held, now - was);
 	return 0;
 }
 
-static __noinline int recount_locks(__u32 slot)
+static __noinline int recount_locks(__u32 slot, bool is_look)
 {
+	struct recount recount = { .slot = slot, .is_look = is_look };
 	struct bill_facts *known = facts();
 
 	if (known)
 		__sync_fetch_and_add(&known->recounts, 1);
-	bpf_for_each_map_elem(&locked_files, recount_locked_file, &slot, 0);
+	bpf_for_each_map_elem(&locked_files, recount_locked_file, &recount, 0);
 	return 0;
 }
 
@@ -202,7 +214,7 @@ static __noinline int bill_new_lock(__u64 file)
 			return 0;
 	}
 	if (!add_within(row, 1)) {
-		recount_locks(slot);
+		recount_locks(slot, false);
 		if (!add_within(row, 1)) {
 			tell_bill(slot, BILL_NUMFLOCK, 1, true);
 			return -ENOLCK;
@@ -586,7 +598,8 @@ int meet_locks(struct bpf_iter__task_file *ctx)
 
 	if (!row || bpf_map_lookup_elem(&locked_files, &address))
 		return 0;
-	first.amount = locks_through(lock_context_of(address), address);
+	first.amount = noted_locks(lock_context_of(address), address, ctx->meta->session_id) &
+		       LOCKS_NUMBER;
 	if (!first.amount || bpf_map_update_elem(&locked_files, &address, &first, BPF_NOEXIST))
 		return 0;
 	note_locked_file(1);
@@ -684,8 +697,10 @@ int recount_bill(struct forget_bill_args *args)
 	__u32 slot = args->slot;
 	struct row *row;
 
-	if (counted_row(slot, BILL_NUMFLOCK))
-		recount_locks(slot);
+	if (counted_row(slot, BILL_NUMFLOCK)) {
+		locks_met = 0;
+		recount_locks(slot, true);
+	}
 	row = counted_row(slot, BILL_LOCKEDPAGES);
 	if (row) {
 		row->held = count_locked(slot, 0);

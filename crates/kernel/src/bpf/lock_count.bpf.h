@@ -8,13 +8,19 @@
 
 #include "locks.bpf.h"
 
+enum { LOCKS_A_RECOUNT = 65536 /* some 4 ms */ };
+
 struct lock_walk {
 	__u64 at;		/* a struct list_head * */
 	__u64 head;
 	__u64 file;
 	__u32 count;
-	__u32 pad;
+	__u32 met;		/* of other files as well */
 };
+
+/* Elements of lists met so far; who bounds his own part of it sets it to 0. Of several at once each may
+ * have less. */
+__u64 locks_met;
 
 static long count_lock(__u32 index, struct lock_walk *walk)
 {
@@ -24,6 +30,7 @@ static long count_lock(__u32 index, struct lock_walk *walk)
 		return 1;
 	if (file_of_lock(walk->at) == walk->file)
 		walk->count++;
+	walk->met++;
 	bpf_probe_read_kernel(&next, sizeof(next), (void *)walk->at);
 	walk->at = next;
 	return 0;
@@ -32,13 +39,15 @@ static long count_lock(__u32 index, struct lock_walk *walk)
 static __always_inline __u32 count_list(__u64 head, __u64 file)
 {
 	struct lock_walk walk = { .head = head, .file = file };
-	__u32 count = 0;
+	__u32 count = 0, met = 0;
 
 	bpf_probe_read_kernel(&walk.at, sizeof(walk.at), (void *)head);
 	bpf_loop(LOCKS_LOOKED_AT, count_lock, &walk, 0);
 	/* A number the verifier knows nothing of: else it follows a caller's `if (count)` through every
 	 * turn of the loop, and from 6.12 on gives up. */
 	bpf_probe_read_kernel(&count, sizeof(count), &walk.count);
+	bpf_probe_read_kernel(&met, sizeof(met), &walk.met);
+	__sync_fetch_and_add(&locks_met, met);
 	return count;
 }
 
