@@ -43,6 +43,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: locks_of_one_file,
     },
     Story {
+        name: "beancounters_say_that_there_are_more_locks_than_a_look_takes_in",
+        place: Place::Anywhere,
+        tell: more_locks_than_seen,
+    },
+    Story {
         name: "beancounters_with_limits_keep_nobody_waiting_for_who_has_thousands_of_locks",
         place: Place::Guest,
         tell: charged_locks_of_one_file,
@@ -482,7 +487,23 @@ fn locks_of_one_file(binaries: &Binaries) -> Result<()> {
     program.finish()
 }
 
-/// The same where locks are charged: those that were there before the limit, and what is shown of them.
+fn more_locks_than_seen(binaries: &Binaries) -> Result<()> {
+    const SEEN: u64 = 16_384;
+    let world = world(binaries, "beans-more-locks")?;
+    let steps = format!("uid={ALICE} range={} say=ready wait", SEEN + 16);
+    let mut program = Hog::spawn(&mut flooder(binaries, &steps))?;
+    program.hear_within("ready", Duration::from_secs(120))?;
+    expect_held(&world, ALICE, Resource::Numflock, SEEN)?;
+    let who = Some(ALICE.to_string().parse()?);
+    let Reply::Beancounters(found) = world.daemon.ask(Ask::Beancounters { who })? else {
+        bail!("no beancounters");
+    };
+    let is_said = |remark: &String| remark.contains("file locks than a look takes in");
+    ensure!(found.remarks.iter().any(is_said), "{:?}", found.remarks);
+    program.finish()
+}
+
+/// A file with many descriptors and locks where locks are charged: those that were there before the limit, and what is shown of them.
 fn charged_locks_of_one_file(binaries: &Binaries) -> Result<()> {
     const LOCKS: u64 = 6000;
     const MOST: Duration = Duration::from_secs(3);
