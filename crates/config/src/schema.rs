@@ -68,7 +68,8 @@ pub(crate) const TABLES: [(&str, &str); 11] = [
     ),
     (
         "log",
-        "What goes to the log (standard error, the journal under systemd).",
+        "What goes to the log (standard error, the journal under systemd). bursard does not wait for who \
+         reads it: lines that find no room are counted, and the log says how many were lost.",
     ),
     crate::watermarks::TABLE,
 ];

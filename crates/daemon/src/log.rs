@@ -1,34 +1,179 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where log lines go, what an event's says, and what the log does not show: memory given back after start.
 
+mod journal;
+mod writer;
+
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::io::{self, Write};
+use std::os::unix::net::UnixDatagram;
+use std::panic::PanicHookInfo;
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
 use bursar_config::LogLevel;
 use bursar_model::{Bytes, Event, EventKind, Nanos, Pid, Uid};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use tracing::Level;
 use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::format::Writer as TextWriter;
+use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-/// Starts logging: to the journal with fields when stderr is connected to it, else to stderr.
-pub(crate) fn start(level: LogLevel) {
+use self::journal::Journal;
+use self::writer::{Entry, Writer};
+
+/// Where the journal takes entries.
+const JOURNAL: &str = "/run/systemd/journal/socket";
+/// So long we stay for those who read the log, at our end.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// The name of the thread that writes.
+const THREAD: &str = "log";
+
+static WRITER: OnceLock<Writer> = OnceLock::new();
+
+/// Starts logging: to the journal with fields when stderr is connected to it, else to stderr. From then
+/// on nobody of us waits for who reads it, panics included.
+pub(crate) fn start(level: LogLevel) -> Result<()> {
     let level = match level {
         LogLevel::Error => LevelFilter::ERROR,
         LogLevel::Warn => LevelFilter::WARN,
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Debug => LevelFilter::DEBUG,
     };
+    let journal = std::env::var_os("JOURNAL_STREAM").and_then(|_| {
+        let socket = UnixDatagram::unbound().ok()?;
+        // The journal throws an empty one away; where it is not there this fails.
+        socket.send_to(&[], JOURNAL).ok()?;
+        Some(socket)
+    });
+    let has_journal = journal.is_some();
+    let writer =
+        WRITER.get_or_init(|| Writer::new(if has_journal { lost_entry } else { lost_line }));
+    thread::Builder::new()
+        .name(THREAD.to_owned())
+        .spawn(move || writer.write(|entry| write(entry, journal.as_ref())))
+        .context("start the thread that writes the log")?;
+    let direct = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        match thread::current().name() == Some(THREAD) {
+            true => direct(panic),
+            false => say(&panic_text(panic)),
+        }
+        finish();
+    }));
     // libbpf's own words reach the log only when somebody looks for them.
     libbpf_quiet();
     let registry = tracing_subscriber::registry().with(level);
-    if std::env::var_os("JOURNAL_STREAM").is_some()
-        && let Ok(journal) = tracing_journald::layer()
-    {
-        registry.with(journal).init();
-        return;
+    if has_journal {
+        let leave = |entry| writer_leave(Entry::Journal(entry));
+        registry.with(Journal(leave)).init();
+        return Ok(());
     }
     let stderr = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
+        .with_writer(|| Lines)
         .with_target(false)
         .with_ansi(false);
     registry.with(stderr).init();
+    Ok(())
+}
+
+/// Says a line on stderr, whatever is logged and wherever.
+pub(crate) fn say(line: &str) {
+    match WRITER.get() {
+        Some(writer) => writer.leave_last(Entry::Text(format!("{line}\n").into_bytes())),
+        None => eprintln!("{line}"),
+    }
+}
+
+/// At our end: what waits is written, as far as somebody takes it within a second.
+pub(crate) fn finish() {
+    if let Some(writer) = WRITER.get() {
+        writer.finish(LAST_WORDS);
+    }
+}
+
+/// What the log's lines are left with: each comes in one piece.
+struct Lines;
+
+impl Write for Lines {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        writer_leave(Entry::Text(line.to_vec()));
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn writer_leave(entry: Entry) {
+    if let Some(writer) = WRITER.get() {
+        writer.leave(entry);
+    }
+}
+
+/// Waits for whoever reads. With the reader gone there is nobody left to tell.
+fn write(entry: &Entry, journal: Option<&UnixDatagram>) {
+    match (entry, journal) {
+        (Entry::Text(text), _) => {
+            let _ = write_text(text);
+        }
+        (Entry::Journal(entry), Some(journal)) => {
+            let _ = journal.send_to(entry, JOURNAL);
+        }
+        (Entry::Journal(_), None) => {}
+    }
+}
+
+/// Past std's lock of stderr, which a full pipe would keep for ever.
+fn write_text(mut text: &[u8]) -> rustix::io::Result<()> {
+    let stderr = rustix::stdio::stderr();
+    while !text.is_empty() {
+        match rustix::io::write(stderr, text) {
+            Ok(written) => text = text.get(written..).unwrap_or_default(),
+            Err(Errno::INTR) => {}
+            // Somebody who has it, too, wants not to wait.
+            Err(Errno::AGAIN) => {
+                poll(&mut [PollFd::new(&stderr, PollFlags::OUT)], None)?;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn lost_text(count: u64) -> String {
+    let lines = if count == 1 { "line" } else { "lines" };
+    let were = if count == 1 { "was" } else { "were" };
+    format!("{count} {lines} of the log {were} lost: whoever reads it did not keep up")
+}
+
+fn lost_line(count: u64) -> Entry {
+    let mut line = String::new();
+    let _ = SystemTime.format_time(&mut TextWriter::new(&mut line));
+    line.push_str(" ERROR ");
+    line.push_str(&lost_text(count));
+    line.push('\n');
+    Entry::Text(line.into_bytes())
+}
+
+fn lost_entry(count: u64) -> Entry {
+    Entry::Journal(journal::message(Level::ERROR, &lost_text(count)))
+}
+
+fn panic_text(panic: &PanicHookInfo<'_>) -> String {
+    let thread = thread::current();
+    let name = thread.name().unwrap_or("<unnamed>");
+    let backtrace = Backtrace::capture();
+    match backtrace.status() {
+        BacktraceStatus::Captured => format!("\nthread '{name}' {panic}\n{backtrace}"),
+        _ => format!("\nthread '{name}' {panic}"),
+    }
 }
 
 fn libbpf_quiet() {
@@ -97,4 +242,49 @@ pub(crate) fn event(event: &Event) {
 pub(crate) fn trim_memory() {
     // SAFETY: takes a number and touches only the allocator's own free lists.
     unsafe { libc::malloc_trim(0) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    const IN_CHILD: &str = "BURSARD_TEST_PANICS";
+
+    /// Alone in a process of its own: the log and what is done at a panic are the whole process's.
+    #[test]
+    fn a_panic_is_printed_after_what_was_logged_before() {
+        if std::env::var_os(IN_CHILD).is_some() {
+            start(LogLevel::Info).unwrap();
+            tracing::info!("logged before");
+            panic!("this is the panic");
+        }
+        let name = "log::tests::a_panic_is_printed_after_what_was_logged_before";
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(IN_CHILD, "1")
+            .env_remove("JOURNAL_STREAM")
+            .output()
+            .unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        let logged = said.find(" INFO logged before\n").unwrap();
+        let panicked = said.find("panicked at crates/daemon/src/log.rs:").unwrap();
+        let told = said.find("this is the panic").unwrap();
+        assert!(logged < panicked && panicked < told, "{said}");
+    }
+
+    #[test]
+    fn what_was_lost_is_said_as_a_line_of_the_log() {
+        let Entry::Text(line) = lost_line(2) else {
+            panic!("not a line");
+        };
+        let line = String::from_utf8(line).unwrap();
+        assert!(
+            line.ends_with(
+                "Z ERROR 2 lines of the log were lost: whoever reads it did not keep up\n"
+            ),
+            "{line}"
+        );
+    }
 }

@@ -8,7 +8,10 @@
     clippy::panic,
     clippy::indexing_slicing
 )]
-#![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
+#![cfg_attr(
+    test,
+    allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)
+)]
 
 mod arguments;
 mod auditor;
@@ -69,7 +72,7 @@ use crate::steward::{Helpers, Mandate, Steward};
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    match run(arguments) {
+    let code = match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // One line a finding: an editor can jump there.
@@ -78,14 +81,16 @@ fn main() -> ExitCode {
                     config
                         .findings()
                         .iter()
-                        .for_each(|finding| eprintln!("bursard: {finding}"));
+                        .for_each(|finding| log::say(&format!("bursard: {finding}")));
                 }
-                _ => eprintln!("bursard: {error:#}"),
+                _ => log::say(&format!("bursard: {error:#}")),
             }
             // systemd's RestartPreventExitStatus=2: restarting does not mend a configuration.
             ExitCode::from(if error.is::<ConfigError>() { 2 } else { 1 })
         }
-    }
+    };
+    log::finish();
+    code
 }
 
 fn run(arguments: Arguments) -> Result<()> {
@@ -94,7 +99,7 @@ fn run(arguments: Arguments) -> Result<()> {
     if let Some(trigger) = arguments.trigger {
         config.trigger = trigger.into();
     }
-    log::start(config.log.level);
+    log::start(config.log.level)?;
     loaded
         .remarks
         .iter()
@@ -194,7 +199,7 @@ fn run(arguments: Arguments) -> Result<()> {
     let mut control = Control::listen(&socket, || steward.reaper().envoy())?;
     log::trim_memory();
     stay_in_memory();
-    eprintln!("bursard: ready");
+    log::say("bursard: ready");
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
 
     watch::watch(&mut steward, &mut control, &signals)?;
@@ -236,11 +241,11 @@ fn release(config: &Config) -> Result<()> {
     let mut envoy = Envoy::new("envoy", Arc::default()).context("open /proc")?;
     defence::Defence::new(raised).stand_down(&proc, &mut envoy);
     match count {
-        0 => eprintln!(
+        0 => log::say(&format!(
             "bursard: no kernel half was pinned in {}",
             config.paths.pins.display()
-        ),
-        _ => eprintln!("bursard: released; no limit is in force any more"),
+        )),
+        _ => log::say("bursard: released; no limit is in force any more"),
     }
     watermarks::release(&Places::host(&config.paths.state))
 }

@@ -8,6 +8,7 @@ use bursar_host::clock::monotonic;
 use bursar_protocol::{RestoreReport, UserStalls, WatermarksReport};
 use bursar_watermarks::{Engine, Keeper, Places, Restored, recover, restored};
 
+use crate::log;
 use crate::steward::Steward;
 
 /// The keeper, if there is one.
@@ -94,7 +95,7 @@ impl Watermarks {
 pub(crate) fn release(places: &Places) -> Result<()> {
     let report = restored(&recover(places)?);
     for line in &report.lines {
-        eprintln!("bursard: watermarks: {line}");
+        log::say(&format!("bursard: watermarks: {line}"));
     }
     match report.failed {
         0 => Ok(()),

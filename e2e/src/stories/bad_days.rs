@@ -2,13 +2,16 @@
 //! Bad input and bad days: each has a clear message or a counted fact, and loses nothing.
 
 use std::fs;
-use std::process::Stdio;
+use std::io::{PipeReader, Read, pipe};
+use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use bursar_model::{AccountStatus, EventKind};
+use rustix::pipe::fcntl_setpipe_size;
 
 use crate::proc::pids_of;
 use crate::runner::{Place, Story};
+use crate::signal::send;
 use crate::wait::until;
 use crate::world::{Binaries, World};
 
@@ -52,6 +55,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "limits_that_do_not_fit_change_neither_the_file_nor_the_accounts",
         place: Place::Anywhere,
         tell: limits_that_do_not_fit,
+    },
+    Story {
+        name: "a_log_that_nobody_reads_keeps_bursard_from_nothing",
+        place: Place::Anywhere,
+        tell: unread_log,
     },
     Story {
         name: "without_root_it_says_so",
@@ -479,5 +487,67 @@ fn verifier_cost(binaries: &Binaries) -> Result<()> {
         "{found} of {} programs are loaded",
         ours.len()
     );
+    Ok(())
+}
+
+/// More lines than a pipe of one page has room for.
+const MANY_LINES: u64 = 200;
+
+/// A bursard that nobody hears.
+struct Unheard(Child);
+
+impl Unheard {
+    fn end(&mut self) -> Result<()> {
+        let status = until("bursard's end", || Ok(self.0.try_wait()?))?;
+        ensure!(status.success(), "ended with {status}");
+        Ok(())
+    }
+}
+
+impl Drop for Unheard {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A bursard whose stderr is a pipe of one page, filled.
+fn with_a_full_log(world: &World) -> Result<(Unheard, PipeReader)> {
+    let (reader, writer) = pipe()?;
+    fcntl_setpipe_size(&reader, 4096)?;
+    let mut command = world.daemon.command()?;
+    let child = command.stderr(writer).spawn().context("start bursard")?;
+    let child = Unheard(child);
+    // With the command goes the pipe's other end.
+    drop(command);
+    until("an answer", || Ok(world.daemon.status().ok()))?;
+    for number in 0..MANY_LINES {
+        world.daemon.limit("60001", &format!("{}M", 64 + number))?;
+    }
+    world.daemon.status().context("with a full log")?;
+    Ok((child, reader))
+}
+
+fn unread_log(binaries: &Binaries) -> Result<()> {
+    let world = World::new(binaries, "unread", "")?;
+    let (mut unheard, reader) = with_a_full_log(&world)?;
+    let mut hog = world.hog("uid=60001 hold=600M pause")?;
+    hog.expect_killed()?;
+    world.daemon.await_event(EventKind::Reaped, hog.pid())?;
+    send(unheard.0.id(), libc::SIGTERM)?;
+    unheard.end()?;
+    drop(reader);
+
+    // Whoever reads it later reads all of it.
+    let (mut unheard, mut reader) = with_a_full_log(&world)?;
+    send(unheard.0.id(), libc::SIGTERM)?;
+    let mut log = String::new();
+    reader.read_to_string(&mut log)?;
+    unheard.end()?;
+    for number in 0..MANY_LINES {
+        let line = format!("({}M)", 64 + number);
+        ensure!(log.contains(&line), "{line} is not in: {log}");
+    }
+    ensure!(log.contains("bursard: ready"), "it was never ready: {log}");
     Ok(())
 }

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The one thread that waits for whoever reads the log. Everybody else leaves an entry and goes on: a full
+//! pipe that nobody reads, or a journal that hangs, would hold up kills and answers alike.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Entries that wait at most, and their bytes; as many again for last words.
+const ENTRIES_WAIT: usize = 1024;
+const BYTES_WAIT: usize = 512 << 10;
+
+/// Something to write.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Entry {
+    /// Text for stderr, its line end included.
+    Text(Vec<u8>),
+    /// A datagram for the journal.
+    Journal(Vec<u8>),
+}
+
+impl Entry {
+    fn len(&self) -> usize {
+        match self {
+            Self::Text(bytes) | Self::Journal(bytes) => bytes.len(),
+        }
+    }
+}
+
+/// What waits to be written.
+#[derive(Debug, Default)]
+struct Queue {
+    entries: VecDeque<Entry>,
+    bytes: usize,
+    /// How many found no room since that was last said.
+    lost: u64,
+    /// One that is not here any more is not written yet.
+    is_writing: bool,
+}
+
+impl Queue {
+    fn has_room(&self, more: usize, share: usize) -> bool {
+        self.entries.len() < ENTRIES_WAIT * share
+            && self.bytes.saturating_add(more) <= BYTES_WAIT * share
+    }
+
+    fn add(&mut self, entry: Entry) {
+        self.bytes = self.bytes.saturating_add(entry.len());
+        self.entries.push_back(entry);
+    }
+
+    fn take(&mut self) -> Option<Entry> {
+        let entry = self.entries.pop_front()?;
+        self.bytes = self.bytes.saturating_sub(entry.len());
+        Some(entry)
+    }
+
+    fn is_written(&self) -> bool {
+        self.entries.is_empty() && self.lost == 0 && !self.is_writing
+    }
+}
+
+/// The entries that wait, and how it is said that so many others were lost.
+#[derive(Debug)]
+pub(super) struct Writer {
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    lost: fn(u64) -> Entry,
+}
+
+impl Writer {
+    pub(super) fn new(lost: fn(u64) -> Entry) -> Self {
+        Self {
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+            lost,
+        }
+    }
+
+    /// Leaves an entry; where there is no room it is counted instead.
+    pub(super) fn leave(&self, entry: Entry) {
+        self.leave_within(entry, 1);
+    }
+
+    /// Leaves a last word, for which there is room where there is none for others.
+    pub(super) fn leave_last(&self, entry: Entry) {
+        self.leave_within(entry, 2);
+    }
+
+    fn leave_within(&self, entry: Entry, share: usize) {
+        let mut queue = self.lock();
+        if !queue.has_room(entry.len(), share) {
+            queue.lost = queue.lost.saturating_add(1);
+            return;
+        }
+        // Said where they are missing.
+        self.say_lost(&mut queue);
+        queue.add(entry);
+        drop(queue);
+        self.changed.notify_all();
+    }
+
+    fn say_lost(&self, queue: &mut Queue) {
+        if queue.lost > 0 {
+            let lost = (self.lost)(std::mem::take(&mut queue.lost));
+            queue.add(lost);
+        }
+    }
+
+    /// Waits until everything is written, so long at most; whether it is.
+    pub(super) fn finish(&self, within: Duration) -> bool {
+        let start = Instant::now();
+        let mut queue = self.lock();
+        while !queue.is_written() {
+            let Some(left) = within.checked_sub(start.elapsed()) else {
+                return false;
+            };
+            let (next, _) = self
+                .changed
+                .wait_timeout(queue, left)
+                .unwrap_or_else(PoisonError::into_inner);
+            queue = next;
+        }
+        true
+    }
+
+    /// Writes whatever comes, for ever.
+    pub(super) fn write(&self, to: impl Fn(&Entry)) -> ! {
+        let mut queue = self.lock();
+        loop {
+            if queue.entries.is_empty() {
+                self.say_lost(&mut queue);
+            }
+            let Some(entry) = queue.take() else {
+                queue = self
+                    .changed
+                    .wait(queue)
+                    .unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            queue.is_writing = true;
+            drop(queue);
+            to(&entry);
+            queue = self.lock();
+            queue.is_writing = false;
+            self.changed.notify_all();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+
+    fn text(text: &str) -> Entry {
+        Entry::Text(text.into())
+    }
+
+    fn lost(count: u64) -> Entry {
+        text(&format!("{count} lost"))
+    }
+
+    /// One whose reader takes an entry for each word that it is given.
+    fn read_by_hand() -> (Arc<Writer>, Sender<()>, Receiver<Vec<u8>>) {
+        let writer = Arc::new(Writer::new(lost));
+        let (go, may) = channel();
+        let (said, heard) = channel();
+        let may = Mutex::new(may);
+        let thread = Arc::clone(&writer);
+        std::thread::spawn(move || {
+            thread.write(|entry| {
+                let _ = may.lock().unwrap().recv();
+                let Entry::Text(bytes) = entry else { return };
+                let _ = said.send(bytes.clone());
+            })
+        });
+        (writer, go, heard)
+    }
+
+    #[test]
+    fn nobody_waits_for_a_log_that_nobody_reads_and_what_is_lost_is_said_in_its_place() {
+        let (writer, go, heard) = read_by_hand();
+        // How many the thread has taken by then is its affair: one at most.
+        let sent = ENTRIES_WAIT * 3;
+        for number in 0..sent {
+            writer.leave(text(&number.to_string()));
+        }
+        assert!(!writer.finish(Duration::from_millis(10)));
+
+        drop(go);
+        assert!(writer.finish(Duration::from_secs(20)));
+        writer.leave(text("after"));
+        assert!(writer.finish(Duration::from_secs(20)));
+
+        let read: Vec<String> = heard
+            .try_iter()
+            .map(|bytes| String::from_utf8(bytes).unwrap())
+            .collect();
+        let kept = read.len() - 2;
+        assert!((ENTRIES_WAIT..=ENTRIES_WAIT + 1).contains(&kept), "{kept}");
+        let numbers: Vec<String> = (0..kept).map(|number| number.to_string()).collect();
+        assert_eq!(read[..kept], numbers);
+        assert_eq!(
+            read[kept..],
+            [format!("{} lost", sent - kept), "after".to_owned()]
+        );
+    }
+
+    #[test]
+    fn long_lines_are_bounded_by_their_bytes() {
+        let writer = Writer::new(lost);
+        let long = "x".repeat(BYTES_WAIT / 2);
+        for _ in 0..5 {
+            writer.leave(text(&long));
+        }
+        let queue = writer.lock();
+        assert_eq!((queue.entries.len(), queue.lost), (2, 3));
+    }
+
+    #[test]
+    fn a_last_word_has_room_where_others_have_none() {
+        let writer = Writer::new(lost);
+        for _ in 0..=ENTRIES_WAIT {
+            writer.leave(text("line"));
+        }
+        writer.leave_last(text("last word"));
+        let queue = writer.lock();
+        let end: Vec<&Entry> = queue.entries.iter().skip(ENTRIES_WAIT).collect();
+        assert_eq!(end, [&lost(1), &text("last word")]);
+    }
+}
