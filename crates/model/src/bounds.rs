@@ -170,6 +170,33 @@ impl BoundsSpec {
         }
         Bounds::new(notice, barrier, limit)
     }
+
+    /// The same with what holds where nothing is written, in the words of what was: a default, or the
+    /// bound that it yields to on a machine with `ram` bytes of memory. What contradicts itself stays as
+    /// it is.
+    pub fn spelled_out(&self, ram: Bytes) -> Self {
+        let Ok(bounds) = self.resolve(ram) else {
+            return *self;
+        };
+        let held = |default: SizeSpec, is: Option<Bytes>, yields_to: Option<SizeSpec>| match bounds
+            .limit
+        {
+            None => SizeSpec::None,
+            Some(limit) if default.resolve(limit) == is => default,
+            Some(_) => yields_to.unwrap_or(default),
+        };
+        let barrier = self
+            .barrier
+            .unwrap_or_else(|| held(DEFAULT_BARRIER, bounds.barrier, self.notice));
+        let notice = self
+            .notice
+            .unwrap_or_else(|| held(DEFAULT_NOTICE, bounds.notice, Some(barrier)));
+        Self {
+            limit: self.limit,
+            notice: Some(notice),
+            barrier: Some(barrier),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -215,6 +242,28 @@ mod tests {
         assert_eq!(low_barrier.notice(), mib(50));
         let high_notice = spec("100M", Some("99M"), None).resolve(RAM).unwrap();
         assert_eq!(high_notice.barrier(), mib(99));
+    }
+
+    #[test]
+    fn what_holds_is_spelled_as_what_it_comes_from() {
+        for (written, notice, barrier) in [
+            (spec("100M", None, None), "90%", "95%"),
+            (spec("100M", None, Some("50%")), "50%", "50%"),
+            (spec("100M", None, Some("50M")), "50M", "50M"),
+            (spec("100M", None, Some("93M")), "90%", "93M"),
+            // 100M of 1000M.
+            (spec("10%", None, Some("80M")), "80M", "80M"),
+            (spec("100M", Some("97%"), None), "97%", "97%"),
+            (spec("100M", Some("80%"), None), "80%", "95%"),
+            (spec("100M", None, Some("none")), "90%", "none"),
+            (spec("none", None, None), "none", "none"),
+            (spec("none", Some("10M"), None), "10M", "none"),
+        ] {
+            let held = written.spelled_out(RAM);
+            let said = [held.notice, held.barrier].map(|it| it.unwrap().to_string());
+            assert_eq!(said, [notice, barrier], "{written:?}");
+            assert_eq!(held.resolve(RAM), written.resolve(RAM), "{written:?}");
+        }
     }
 
     #[test]

@@ -261,8 +261,8 @@ fn twins(config: &Config, sysctl: impl Fn(&str) -> Option<u64>) -> Vec<String> {
     remarks.collect()
 }
 
-/// The machine's memory, as MemTotal has it.
-fn ram() -> Bytes {
+/// The machine's memory, as MemTotal has it and bursard reckons shares of it.
+pub(crate) fn ram() -> Bytes {
     let info = sysinfo();
     Bytes::new(info.totalram.saturating_mul(u64::from(info.mem_unit)))
 }

@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use crate::caller::{Caller, heard};
+use crate::command::check::ram;
 use crate::failure::Failure;
 use crate::view;
 
@@ -170,7 +171,7 @@ impl Set {
             remarks: &remarks,
         };
         caller.answer(&done, |done| {
-            view::limits::set(&who, memory, &done.rows, &remarks, &caller.look)
+            view::limits::set(&who, memory, &done.rows, &remarks, ram(), &caller.look)
         })
     }
 }
@@ -202,7 +203,7 @@ impl Show {
             return Err(Failure::off_topic());
         };
         caller.answer(&entries, |entries| {
-            view::limits::limits(entries, caller.role, &caller.look)
+            view::limits::limits(entries, caller.role, ram(), &caller.look)
         })
     }
 }

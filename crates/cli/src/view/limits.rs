@@ -3,9 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use bursar_model::{
-    BoundsSpec, DEFAULT_BARRIER, DEFAULT_NOTICE, Resource, RowBounds, SizeSpec, Who,
-};
+use bursar_model::{BoundsSpec, Bytes, Resource, RowBounds, SizeSpec, Who};
 use bursar_protocol::LimitEntry;
 
 use crate::caller::Role;
@@ -21,8 +19,8 @@ const MOST_SHOWN: usize = 3;
 /// What the name of whom a limit is for may take of a terminal, columns.
 const WIDEST_WHO: usize = 24;
 
-/// `limit show`.
-pub(crate) fn limits(entries: &[LimitEntry], role: Role, look: &Look) -> String {
+/// `limit show`, on a machine with `ram` bytes of memory.
+pub(crate) fn limits(entries: &[LimitEntry], role: Role, ram: Bytes, look: &Look) -> String {
     if entries.is_empty() {
         let advice = match role {
             Role::Root => "no limit is configured; set one: bursar limit set alice 8G",
@@ -44,11 +42,14 @@ pub(crate) fn limits(entries: &[LimitEntry], role: Role, look: &Look) -> String 
     for entry in entries {
         let bounds = match entry.is_silent {
             true => ["-", "-", "-"].map(str::to_owned),
-            false => [
-                entry.memory.limit.to_string(),
-                bound(entry.memory, entry.memory.notice, DEFAULT_NOTICE),
-                bound(entry.memory, entry.memory.barrier, DEFAULT_BARRIER),
-            ],
+            false => {
+                let held = entry.memory.spelled_out(ram);
+                [
+                    held.limit.to_string(),
+                    bound(held.notice),
+                    bound(held.barrier),
+                ]
+            }
         };
         let who = cut(&look.shown(&entry.who.to_string()), WIDEST_WHO, look);
         table.push([who].into_iter().chain(bounds).map(Cell::new).collect());
@@ -67,13 +68,8 @@ pub(crate) fn limits(entries: &[LimitEntry], role: Role, look: &Look) -> String 
     text
 }
 
-/// As written, or the default that holds for want of it.
-fn bound(spec: BoundsSpec, written: Option<SizeSpec>, default: SizeSpec) -> String {
-    match (written, spec.limit) {
-        (Some(written), _) => written.to_string(),
-        (None, SizeSpec::None) => "none".into(),
-        (None, SizeSpec::Bytes(_) | SizeSpec::Percent(_)) => default.to_string(),
-    }
+fn bound(spelled_out: Option<SizeSpec>) -> String {
+    spelled_out.unwrap_or(SizeSpec::None).to_string()
 }
 
 fn notes(entry: &LimitEntry, look: &Look) -> Vec<String> {
@@ -120,16 +116,17 @@ fn concerned(accounts: &[String], look: &Look) -> String {
     }
 }
 
-/// `limit set`, done.
+/// `limit set`, done, on a machine with `ram` bytes of memory.
 pub(crate) fn set(
     who: &Who,
     memory: Option<BoundsSpec>,
     rows: &BTreeMap<Resource, RowBounds>,
     remarks: &[String],
+    ram: Bytes,
     look: &Look,
 ) -> String {
     let mut sentences: Vec<String> = memory
-        .map(|memory| set_memory(who, memory, look))
+        .map(|memory| set_memory(who, memory.spelled_out(ram), look))
         .into_iter()
         .collect();
     if !rows.is_empty() {
@@ -169,8 +166,8 @@ fn set_memory(who: &Who, memory: BoundsSpec, look: &Look) -> String {
     };
     let bounds = format!(
         "notice {}, barrier {}",
-        bound(memory, memory.notice, DEFAULT_NOTICE),
-        bound(memory, memory.barrier, DEFAULT_BARRIER)
+        bound(memory.notice),
+        bound(memory.barrier)
     );
     format!("{sentence} ({bounds})")
 }
@@ -202,6 +199,8 @@ mod tests {
 
     use super::*;
     use crate::sample::look;
+
+    const RAM: Bytes = Bytes::from_mib(24 << 10);
 
     fn size(text: &str) -> SizeSpec {
         text.parse().unwrap()
@@ -235,7 +234,7 @@ mod tests {
         ];
         entries[0].memory.notice = Some(size("80%"));
         entries[0].memory.barrier = Some(size("500M"));
-        assert_snapshot!(limits(&entries, Role::Root, &look(60)));
+        assert_snapshot!(limits(&entries, Role::Root, RAM, &look(60)));
     }
 
     #[test]
@@ -246,7 +245,7 @@ mod tests {
             rows: [(Resource::Numproc, bounds)].into(),
             ..entry("@staff", "none", &[], None)
         };
-        let text = limits(&[silent], Role::Root, &look(80));
+        let text = limits(&[silent], Role::Root, RAM, &look(80));
         let row = text.lines().nth(1).unwrap();
         assert_eq!(
             row.split_whitespace().collect::<Vec<_>>(),
@@ -256,10 +255,24 @@ mod tests {
     }
 
     #[test]
+    fn a_notice_is_said_as_low_as_the_barrier_has_it() {
+        let mut low = entry("alice", "1G", &["alice"], None);
+        low.memory.barrier = Some(size("50%"));
+        let text = limits(std::slice::from_ref(&low), Role::Root, RAM, &look(80));
+        let row = text.lines().nth(1).unwrap();
+        assert_eq!(
+            row.split_whitespace().collect::<Vec<_>>(),
+            ["alice", "1G", "50%", "50%"]
+        );
+        let text = set(&low.who, Some(low.memory), &low.rows, &[], RAM, &look(80));
+        assert!(text.ends_with("(notice 50%, barrier 50%)\n"), "{text}");
+    }
+
+    #[test]
     fn without_limits_it_says_what_to_do() {
         assert_snapshot!(
             [Role::Root, Role::User]
-                .map(|role| limits(&[], role, &look(80)))
+                .map(|role| limits(&[], role, RAM, &look(80)))
                 .concat()
         );
     }
@@ -285,15 +298,17 @@ mod tests {
                 Some(BoundsSpec::of_limit(size("512M"))),
                 &none,
                 &[],
+                RAM,
                 &look(80),
             ),
-            set(&who("default"), Some(share), &none, &remark, &look(80)),
-            set(&who("bob"), None, &rows, &remark, &look(80)),
+            set(&who("default"), Some(share), &none, &remark, RAM, &look(80)),
+            set(&who("bob"), None, &rows, &remark, RAM, &look(80)),
             set(
                 &who("=render"),
                 Some(BoundsSpec::of_limit(SizeSpec::None)),
                 &none,
                 &[],
+                RAM,
                 &look(80),
             ),
             cleared(
