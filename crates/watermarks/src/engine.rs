@@ -49,6 +49,8 @@ pub enum Pause {
 pub enum Standing {
     /// Only observing was asked for.
     Observing,
+    /// A rehearsal: nothing is changed, whatever this mode would have us do.
+    Rehearsing(WatermarkMode),
     /// What is decided is done.
     Acting,
     /// Somebody else sets the same value: it is left to them until bursard starts again.
@@ -200,6 +202,26 @@ impl Engine {
         };
         engine.model.set_prefrees(engine.reclaimer.is_some());
         engine.set_sysctls();
+        Ok(engine)
+    }
+
+    /// Watches, opens nothing for writing whatever `settings` say, and decides as they would have it.
+    ///
+    /// # Errors
+    /// When the machine cannot be watched.
+    pub fn rehearse(settings: Watermarks, places: Places, now: Nanos) -> Result<Self, StartError> {
+        let mode = settings.mode;
+        // The hand that frees memory ahead leaves the factor less to do.
+        let prefrees =
+            mode == WatermarkMode::Act && settings.reclaim && Reclaimer::file(&places).is_some();
+        let observing = Watermarks {
+            mode: WatermarkMode::Observe,
+            ..settings
+        };
+        let mut engine = Self::start(observing, places, now)?;
+        engine.settings.mode = mode;
+        engine.standing = Standing::Rehearsing(mode);
+        engine.model.set_prefrees(prefrees);
         Ok(engine)
     }
 

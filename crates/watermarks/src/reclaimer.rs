@@ -8,7 +8,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -49,11 +49,16 @@ pub(crate) struct Reclaimer {
 }
 
 impl Reclaimer {
+    /// The file that it writes to; `None` where the kernel has none.
+    pub(crate) fn file(places: &Places) -> Option<PathBuf> {
+        let mut paths = MOUNTS.iter().map(|it| places.sys.join(it));
+        paths.find(|path| path.exists())
+    }
+
     /// Starts the thread; it sleeps until it is asked. `None` where the kernel has no such file, or
     /// might swap instead.
     pub(crate) fn start(places: &Places, has_swap: bool) -> io::Result<Option<Self>> {
-        let path = MOUNTS.iter().map(|it| places.sys.join(it));
-        let Some(path) = path.into_iter().find(|path| path.exists()) else {
+        let Some(path) = Self::file(places) else {
             return Ok(None);
         };
         let (orders, inbox) = sync_channel(1);

@@ -224,6 +224,20 @@ fn standing(standing: &Standing) -> String {
         Standing::Observing => {
             "observing: nothing is changed (watermarks.mode = \"observe\")".to_owned()
         }
+        Standing::Rehearsing(WatermarkMode::Act) => {
+            "a rehearsal, nothing is changed: bursard would do what would be done \
+             (watermarks.mode = \"act\")"
+                .to_owned()
+        }
+        Standing::Rehearsing(WatermarkMode::Observe) => {
+            "a rehearsal: bursard would say what would be done and change nothing either \
+             (watermarks.mode = \"observe\")"
+                .to_owned()
+        }
+        Standing::Rehearsing(WatermarkMode::Off) => {
+            "a rehearsal, nothing is changed: bursard would not even look (watermarks.mode = \"off\")"
+                .to_owned()
+        }
         Standing::Acting => "acting".to_owned(),
         Standing::GaveWay { found, written } => format!(
             "gave way: somebody else set vm.watermark_scale_factor to {found} where bursar had set {written}; \

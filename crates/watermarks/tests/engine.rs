@@ -10,7 +10,7 @@ use bursar_config::{Sysctl, WatermarkMode, Watermarks};
 use bursar_model::Nanos;
 use bursar_watermarks::{
     Act, Detail, Engine, Measured, Observer, Originals, Places, Restored, Standing, recover,
-    restored,
+    report, restored,
 };
 use tempfile::TempDir;
 
@@ -170,7 +170,33 @@ fn a_stall_raises_the_factor_and_the_end_puts_it_back() {
 #[test]
 fn observing_writes_nothing_and_says_what_would_be_done() {
     let mut machine = Machine::new();
-    let mut engine = machine.engine(WatermarkMode::Observe);
+    let engine = machine.engine(WatermarkMode::Observe);
+    changes_nothing(&mut machine, engine);
+}
+
+#[test]
+fn a_rehearsal_changes_nothing_and_says_what_the_configured_mode_would() {
+    for (mode, name, said) in [
+        (
+            WatermarkMode::Act,
+            "act",
+            "bursard would do what would be done",
+        ),
+        (WatermarkMode::Observe, "observe", "change nothing either"),
+        (WatermarkMode::Off, "off", "bursard would not even look"),
+    ] {
+        let mut machine = Machine::new();
+        let now = Nanos::new(machine.now);
+        let engine = Engine::rehearse(Machine::settings(mode), machine.places(), now).unwrap();
+        let told = report(&engine, &machine.at("proc"), now, Nanos::new(0));
+        assert_eq!((told.mode.as_str(), told.is_acting), (name, false));
+        assert!(told.standing.contains(said), "{}", told.standing);
+        changes_nothing(&mut machine, engine);
+    }
+}
+
+/// Whatever is seen; what would be done is said.
+fn changes_nothing(machine: &mut Machine, mut engine: Engine) {
     machine.tick(&mut engine, 10);
     let mut before = files(machine.folder.path());
     machine.stalls += 5;

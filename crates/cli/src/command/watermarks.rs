@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use bursar_config::{Config, WatermarkMode};
+use bursar_config::Config;
 use bursar_host::clock::{monotonic, self_cpu_time};
 use bursar_protocol::{Ask, Client, ClientError, Reply, RestoreReport, WatermarksReport};
 use bursar_watermarks::{Engine, Pause, Places, recover, report, restored};
@@ -115,13 +115,11 @@ fn places(config: Option<&Path>) -> Result<(Config, Places), Failure> {
     Ok((loaded.config, places))
 }
 
-/// Looks by itself, with an engine that only observes.
+/// Looks by itself, with an engine that only rehearses what is configured.
 fn looked_at(config: Option<&Path>, seconds: u64) -> Result<WatermarksReport, Failure> {
     let (config, places) = places(config)?;
-    let mut settings = config.watermarks;
-    settings.mode = WatermarkMode::Observe;
     let proc = places.proc.clone();
-    let mut engine = Engine::start(settings, places, monotonic())
+    let mut engine = Engine::rehearse(config.watermarks, places, monotonic())
         .map_err(|error| Failure::failed(error.to_string()))?;
     let end = Instant::now() + Duration::from_secs(seconds);
     loop {
