@@ -141,7 +141,7 @@ impl Limits {
         expected: &BTreeMap<Who, Limit>,
         who: &Who,
     ) -> Result<(), ConfigError> {
-        let source = Source::new(&self.path, document.to_string());
+        let source = Source::new(&self.path, self.text_of(document));
         if u64::try_from(source.text().len()).unwrap_or(u64::MAX) > MAX_FILE {
             let message = format!("would become larger than {} MiB", MAX_FILE >> 20);
             let wrong = Wrong::new(message, "limit groups or default instead of single users");

@@ -121,7 +121,19 @@ impl Limits {
 
     /// The file's text, as [`Self::store`] writes it.
     pub fn to_text(&self) -> String {
-        self.document.to_string()
+        self.text_of(&self.document)
+    }
+
+    /// The text of an edited document, with the line ends that the file has: toml_edit writes LF.
+    pub(crate) fn text_of(&self, document: &DocumentMut) -> String {
+        let text = document.to_string();
+        let mut lines = self.on_disk.iter().flat_map(|it| it.split_inclusive('\n'));
+        let has_crlf = lines.next().is_some_and(|line| line.ends_with("\r\n"))
+            && lines.all(|line| line.ends_with("\r\n") || !line.ends_with('\n'));
+        match has_crlf {
+            true => text.replace("\r\n", "\n").replace('\n', "\r\n"),
+            false => text,
+        }
     }
 
     fn read(source: &Source) -> Result<Self, ConfigError> {

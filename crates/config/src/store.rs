@@ -15,6 +15,8 @@ use crate::{ConfigError, Limits};
 /// A temporary file older than this was left by a crash: writing one takes milliseconds.
 const LEFT_BEHIND: Duration = Duration::from_secs(600);
 const TEMP_SUFFIX: &str = ".bursar-new";
+/// The kernel follows as many.
+const MOST_LINKS: u32 = 40;
 
 impl Limits {
     /// Writes the limits to `path`, for everybody to read and its owner to write; a mode that is
@@ -27,8 +29,7 @@ impl Limits {
     /// as it was before, except that after a failure to flush the directory it may already be the new
     /// one.
     pub fn store(&mut self, path: &Path) -> Result<(), ConfigError> {
-        // An administrator who keeps his files elsewhere linked this one: write there.
-        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let target = target_of(path)?;
         if let Some(now) = now_on_disk(&target)?
             && self.on_disk.as_deref() != Some(now.as_str())
         {
@@ -51,6 +52,41 @@ impl Limits {
     pub fn store_over(&mut self, later: &Self) -> Result<(), ConfigError> {
         self.on_disk.clone_from(&later.on_disk);
         self.store(&later.path)
+    }
+}
+
+/// An administrator who keeps his files elsewhere linked this one: write there, also when there is nothing
+/// yet. Where not even a directory is, something is not mounted or not deployed, and we make none.
+fn target_of(path: &Path) -> Result<PathBuf, ConfigError> {
+    let error = match fs::canonicalize(path) {
+        Ok(target) => return Ok(target),
+        Err(error) => error,
+    };
+    let mut target = path.to_owned();
+    let mut links = 0_u32;
+    while let Ok(next) = fs::read_link(&target) {
+        target = target.parent().unwrap_or(Path::new("")).join(next);
+        links = links.saturating_add(1);
+        if links > MOST_LINKS {
+            return Err(ConfigError::Unwritable {
+                path: path.to_owned(),
+                action: "follow the link",
+                source: error,
+            });
+        }
+    }
+    if links == 0 {
+        return Ok(target);
+    }
+    let name = target.file_name().unwrap_or_default();
+    let directory = target.parent().unwrap_or(Path::new("/"));
+    match fs::canonicalize(directory) {
+        Ok(directory) => Ok(directory.join(name)),
+        Err(source) => Err(ConfigError::Unwritable {
+            path: target.clone(),
+            action: "find its directory, where a link leads",
+            source,
+        }),
     }
 }
 

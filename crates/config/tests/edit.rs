@@ -391,6 +391,64 @@ fn a_link_to_the_file_stays_a_link() {
 }
 
 #[test]
+fn a_link_to_a_file_that_is_not_there_yet_is_followed() {
+    let place = Place::new();
+    let at = |name: &str| place.directory.path().join(name);
+    fs::create_dir(at("config")).unwrap();
+    symlink("config/second.toml", at("first.toml")).unwrap();
+    symlink("first.toml", place.file()).unwrap();
+    symlink("limits.toml", at("config/second.toml")).unwrap();
+    assert!(Limits::load(&place.file()).unwrap().is_none());
+    let mut limits = Limits::new(&place.file());
+    limits.set(&who("alice"), of("512M")).unwrap();
+    limits.store(&place.file()).unwrap();
+    assert!(fs::symlink_metadata(place.file()).unwrap().is_symlink());
+    assert_eq!(
+        fs::read_to_string(at("config/limits.toml")).unwrap(),
+        limits.to_text()
+    );
+}
+
+#[test]
+fn a_link_into_no_directory_or_to_itself_is_refused_and_stays() {
+    for (target, said) in [
+        (
+            "/nowhere/limits.toml",
+            "/nowhere/limits.toml: cannot find its directory, where a link leads: ",
+        ),
+        ("limits.toml", "cannot follow the link: "),
+    ] {
+        let place = Place::new();
+        symlink(target, place.file()).unwrap();
+        let mut limits = Limits::new(&place.file());
+        limits.set(&who("alice"), of("512M")).unwrap();
+        let error = limits.store(&place.file()).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+        assert_eq!(fs::read_link(place.file()).unwrap(), Path::new(target));
+        assert_eq!(place.names(), ["limits.toml"]);
+    }
+}
+
+#[test]
+fn line_ends_stay_as_they_are() {
+    let place = Place::new();
+    let written = "# ours\r\n[limits]\r\nalice = { memory = \"1G\" } # hers\r\n\r\n# his\r\nbob = { memory = \"2G\" }\r\n";
+    fs::write(place.file(), written).unwrap();
+    let mut limits = Limits::load(&place.file()).unwrap().unwrap();
+    assert_eq!(limits.to_text(), written);
+    for (limit, carol) in [("512M", "3G"), ("1G", "4G")] {
+        limits.set(&who("alice"), of(limit)).unwrap();
+        limits.set(&who("carol"), of(carol)).unwrap();
+        limits.store(&place.file()).unwrap();
+    }
+    let carols = format!("{written}carol = {{ memory = \"4G\" }}\r\n");
+    assert_eq!(fs::read_to_string(place.file()).unwrap(), carols);
+    limits.clear(&who("carol")).unwrap();
+    limits.store(&place.file()).unwrap();
+    assert_eq!(fs::read_to_string(place.file()).unwrap(), written);
+}
+
+#[test]
 fn old_leftovers_are_removed_and_links_planted_there_are_not_followed() {
     let place = Place::new();
     let precious = place.directory.path().join("precious");
