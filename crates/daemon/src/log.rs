@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bursar_config::LogLevel;
 use bursar_model::{Bytes, Event, EventKind, Nanos, Pid, Uid};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use tracing::Level;
 use tracing_subscriber::filter::LevelFilter;
@@ -31,6 +31,8 @@ use self::writer::{Entry, Writer};
 const JOURNAL: &str = "/run/systemd/journal/socket";
 /// So long we stay for those who read the log, at our end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// A pipe that is ready for anything has room for so much (pipe(7)).
+const PIPE_BUF: usize = 4096;
 /// The name of the thread that writes.
 const THREAD: &str = "log";
 
@@ -92,8 +94,22 @@ pub(crate) fn say(line: &str) {
 
 /// At our end: what waits is written, as far as somebody takes it within a second.
 pub(crate) fn finish() {
-    if let Some(writer) = WRITER.get() {
-        writer.finish(LAST_WORDS);
+    let Some(writer) = WRITER.get() else {
+        return;
+    };
+    if writer.finish(LAST_WORDS) {
+        return;
+    }
+    for text in writer.take_texts() {
+        // What a pipe is ready for it takes without waiting, in so large pieces.
+        for piece in text.chunks(PIPE_BUF) {
+            let stderr = rustix::stdio::stderr();
+            let mut ready = [PollFd::new(&stderr, PollFlags::OUT)];
+            if !matches!(poll(&mut ready, Some(&Timespec::default())), Ok(1..)) {
+                return;
+            }
+            let _ = rustix::io::write(stderr, piece);
+        }
     }
 }
 

@@ -20,6 +20,13 @@ pub(super) enum Entry {
 }
 
 impl Entry {
+    fn stream(&self) -> Stream {
+        match self {
+            Self::Text(_) => Stream::Stderr,
+            Self::Journal(_) => Stream::Journal,
+        }
+    }
+
     fn len(&self) -> usize {
         match self {
             Self::Text(bytes) | Self::Journal(bytes) => bytes.len(),
@@ -34,8 +41,15 @@ struct Queue {
     bytes: usize,
     /// How many found no room since that was last said.
     lost: u64,
-    /// One that is not here any more is not written yet.
-    is_writing: bool,
+    /// Where one goes that is not here any more and not written yet.
+    writing: Option<Stream>,
+}
+
+/// Whom an entry waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    Stderr,
+    Journal,
 }
 
 impl Queue {
@@ -56,7 +70,7 @@ impl Queue {
     }
 
     fn is_written(&self) -> bool {
-        self.entries.is_empty() && self.lost == 0 && !self.is_writing
+        self.entries.is_empty() && self.lost == 0 && self.writing.is_none()
     }
 }
 
@@ -124,6 +138,25 @@ impl Writer {
         true
     }
 
+    /// Takes the text that waits behind a journal that hangs: stderr may be somebody else's.
+    pub(super) fn take_texts(&self) -> Vec<Vec<u8>> {
+        let mut queue = self.lock();
+        if queue.writing != Some(Stream::Journal) {
+            return Vec::new();
+        }
+        let mut texts = Vec::new();
+        for entry in std::mem::take(&mut queue.entries) {
+            match entry {
+                Entry::Text(text) => {
+                    queue.bytes = queue.bytes.saturating_sub(text.len());
+                    texts.push(text);
+                }
+                Entry::Journal(_) => queue.entries.push_back(entry),
+            }
+        }
+        texts
+    }
+
     /// Writes whatever comes, for ever.
     pub(super) fn write(&self, to: impl Fn(&Entry)) -> ! {
         let mut queue = self.lock();
@@ -138,11 +171,11 @@ impl Writer {
                     .unwrap_or_else(PoisonError::into_inner);
                 continue;
             };
-            queue.is_writing = true;
+            queue.writing = Some(entry.stream());
             drop(queue);
             to(&entry);
             queue = self.lock();
-            queue.is_writing = false;
+            queue.writing = None;
             self.changed.notify_all();
         }
     }
@@ -211,6 +244,24 @@ mod tests {
             read[kept..],
             [format!("{} lost", sent - kept), "after".to_owned()]
         );
+    }
+
+    #[test]
+    fn last_words_do_not_wait_behind_a_journal_that_hangs() {
+        let (writer, go, _heard) = read_by_hand();
+        writer.leave(Entry::Journal(b"entry".to_vec()));
+        writer.leave(Entry::Journal(b"entry".to_vec()));
+        writer.leave_last(text("last word"));
+        while writer.lock().writing.is_none() {
+            std::thread::yield_now();
+        }
+        assert_eq!(writer.take_texts(), [b"last word"]);
+        assert_eq!(writer.lock().bytes, 5);
+        drop(go);
+        assert!(writer.finish(Duration::from_secs(20)));
+        // Nor are they taken from a thread that is about to write them.
+        writer.leave(text("line"));
+        assert!(writer.take_texts().is_empty());
     }
 
     #[test]
