@@ -24,6 +24,7 @@ mod look;
 mod output;
 mod since;
 mod view;
+mod whose;
 
 #[cfg(test)]
 mod sample;

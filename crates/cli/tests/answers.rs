@@ -11,7 +11,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use bursar_model::{
-    BoundsSpec, Bytes, DaemonStatus, Event, EventKind, KernelHalfStatus, ReapStatus,
+    BoundsSpec, Bytes, DaemonStatus, Event, EventKind, KernelHalfStatus, ReapStatus, Uid,
 };
 use bursar_protocol::{Ask, ErrorKind, LimitChange, LimitEntry, Quota, Refusal, Reply};
 use daemon::Daemon;
@@ -285,6 +285,45 @@ fn events_are_passed_on_unchanged_one_a_line() {
             follow: false
         }
     );
+}
+
+#[test]
+fn events_of_one_are_what_concerns_him() {
+    let mut in_the_lab = event(EventKind::Kill);
+    in_the_lab.account = Some("=lab".into());
+    in_the_lab.uid = Some(Uid::new(60_001));
+    let events = [
+        event(EventKind::Notice),
+        in_the_lab,
+        event(EventKind::Refused),
+    ];
+    let kinds = |who: &str| {
+        let daemon = Daemon::answering(&Reply::Events(events.to_vec()));
+        let output = daemon.bursar(&["events", who, "--json"]).output().unwrap();
+        let lines = stdout(&output);
+        let kinds = lines.lines().map(|line| {
+            let event: Event = serde_json::from_str(line).unwrap();
+            event.event
+        });
+        (
+            output.status.code(),
+            kinds.collect::<Vec<_>>(),
+            stderr(&output),
+        )
+    };
+    let alice = (
+        Some(0),
+        vec![EventKind::Notice, EventKind::Refused],
+        String::new(),
+    );
+    assert_eq!(kinds("alice"), alice);
+    let in_the_lab = (Some(0), vec![EventKind::Kill], String::new());
+    assert_eq!(kinds("=lab"), in_the_lab);
+    assert_eq!(kinds("60001"), in_the_lab);
+    assert_eq!(kinds("60002"), (Some(0), vec![], String::new()));
+    let (code, none, told) = kinds("alcie");
+    assert_eq!((code, none.len()), (Some(2), 0));
+    assert!(told.contains("there is no user alcie"), "{told}");
 }
 
 #[test]

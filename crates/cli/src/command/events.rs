@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar events`.
 
-use bursar_model::Event;
+use bursar_host::Users;
+use bursar_model::{Event, Who};
 use bursar_protocol::{Ask, Reply};
 use clap::Args;
 
@@ -10,12 +11,15 @@ use crate::failure::Failure;
 use crate::output;
 use crate::since::Since;
 use crate::view;
+use crate::whose::Whose;
 
 /// Show what happened: notices, refusals, kills, changes of limits
 ///
 /// One line a fact, oldest first. An ordinary user sees what concerns himself.
 #[derive(Debug, Args)]
 pub(crate) struct Events {
+    /// Whose: a user name, a uid, or =name (a shared account); without it, everybody's
+    who: Option<Who>,
     /// And then what happens from now on; without --since only that
     #[arg(long)]
     follow: bool,
@@ -26,6 +30,10 @@ pub(crate) struct Events {
 
 impl Events {
     pub(crate) fn run(self, caller: &Caller) -> Result<(), Failure> {
+        let mut users = Users::new(1);
+        let whose = self.who.as_ref().map(|who| Whose::new(who, &mut users));
+        let whose = whose.transpose()?;
+        let is_wanted = |event: &Event| whose.as_ref().is_none_or(|whose| whose.is_of(event));
         let now = caller.clock.now();
         let since = match (self.since, self.follow) {
             (Some(since), _) => Some(since.as_of(now)),
@@ -40,16 +48,22 @@ impl Events {
         else {
             return Err(Failure::off_topic());
         };
-        if !past.is_empty() {
-            let lines = past.iter().map(|event| line(event, caller));
-            output::say(&lines.collect::<Result<Vec<_>, _>>()?.join("\n"))?;
+        let wanted = past.iter().filter(|event| is_wanted(event));
+        let lines = wanted.map(|event| line(event, caller));
+        let lines = lines.collect::<Result<Vec<_>, _>>()?;
+        if !lines.is_empty() {
+            output::say(&lines.join("\n"))?;
+        } else if let Some(whose) = &whose {
+            whose.insist()?;
         }
         if !self.follow {
             return Ok(());
         }
         output::end_with_reader();
         while let Some(event) = client.next_event()? {
-            output::say(&line(&event, caller)?)?;
+            if is_wanted(&event) {
+                output::say(&line(&event, caller)?)?;
+            }
         }
         Err(Failure::unreachable(
             "bursard closed the stream of events: it ended or is being restarted",
