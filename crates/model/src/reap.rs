@@ -61,6 +61,9 @@ pub struct ReapStatus {
     /// Victims that were only watched, because the reapers were behind.
     #[serde(default, skip_serializing_if = "is_none")]
     pub turned_away: u64,
+    /// Victims whose end is not told, because too many were awaited at once.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub untold: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]

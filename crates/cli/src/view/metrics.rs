@@ -405,6 +405,12 @@ const METRICS: &[Metric] = &[
         |it| number(it.reaps.turned_away),
     ),
     daemon(
+        "untold",
+        Counter,
+        "Killed processes whose end is not told, because too many were awaited at once",
+        |it| number(it.reaps.untold),
+    ),
+    daemon(
         "remarks",
         Gauge,
         "What an administrator should know (bursar status says what)",

@@ -297,6 +297,12 @@ fn notes(status: &DaemonStatus, look: &Look) -> Vec<String> {
             count(reaps.turned_away, "killed process", "killed processes")
         ));
     }
+    if reaps.untold > 0 {
+        notes.push(format!(
+            "the end of {} is not told: too many at once",
+            count(reaps.untold, "killed process", "killed processes")
+        ));
+    }
     notes.extend(status.remarks.iter().cloned());
     notes
 }

@@ -10,7 +10,7 @@ use bursar_reap::{Fate, Priority, Report, Stays};
 use crate::fact::Victim;
 use crate::roster::Roster;
 
-/// Victims whose end is awaited; with more, a fork storm of kills, all of them are given up.
+/// Victims whose end is awaited; with more, a fork storm of kills, all of them are given up, and counted.
 const AWAITED: usize = 4096;
 
 /// Victims' ends that are still to be told, and those that were, added up.
@@ -57,8 +57,12 @@ impl Reaps {
         reason: Option<&'static str>,
     ) {
         if self.awaited.len() >= AWAITED {
+            let given_up = u64::try_from(self.awaited.len()).unwrap_or(u64::MAX);
+            self.status.untold = self.status.untold.saturating_add(given_up);
             self.awaited.clear();
         }
+        // Another had this number, and the kernel half's word of its end was lost.
+        self.settled.remove(&pid);
         let awaited = Awaited {
             event,
             held,
@@ -180,4 +184,49 @@ fn add_reason(event: &mut Event, text: String) {
         Some(reason) => format!("{reason}; {text}"),
         None => text,
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn expect(reaps: &mut Reaps, pid: u32) {
+        let event = Event::new(EventKind::Reaped);
+        reaps.expect(Pid::new(pid), event, Bytes::from_mib(1), None);
+    }
+
+    fn report(pid: u32) -> Report {
+        Report {
+            tag: 0,
+            pid: Pid::new(pid),
+            fate: Fate::Released,
+            signalled: Nanos::new(1),
+            took: Nanos::new(1),
+            freed: None,
+            stays: None,
+            found: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn ends_that_are_awaited_no_more_are_counted() {
+        let mut reaps = Reaps::default();
+        let awaited = u32::try_from(AWAITED).unwrap();
+        (0..awaited).for_each(|pid| expect(&mut reaps, pid + 1));
+        assert_eq!(reaps.status.untold, 0);
+        expect(&mut reaps, awaited + 1);
+        assert_eq!(reaps.status.untold, u64::from(awaited));
+        assert!(reaps.settled(&report(1)).is_none());
+        assert!(reaps.settled(&report(awaited + 1)).is_some());
+    }
+
+    #[test]
+    fn a_number_that_comes_again_is_another_victim() {
+        let mut reaps = Reaps::default();
+        expect(&mut reaps, 7);
+        assert!(reaps.settled(&report(7)).is_some());
+        assert!(reaps.settled.contains(&Pid::new(7)));
+        expect(&mut reaps, 7);
+        assert!(reaps.settled.is_empty());
+    }
 }
