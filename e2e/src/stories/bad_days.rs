@@ -474,9 +474,10 @@ fn verifier_cost(binaries: &Binaries) -> Result<()> {
                 "        {name:16} {:7} instructions verified",
                 program.verified_insns
             );
-            // The verifier gives up at a million; far below it a load takes milliseconds.
+            // The verifier gives up at a million; far below it a load takes milliseconds. A loop over up to
+            // 512 CPUs adds ten thousand.
             ensure!(
-                program.verified_insns < 400_000,
+                program.verified_insns < 60_000,
                 "{name} costs {}",
                 program.verified_insns
             );

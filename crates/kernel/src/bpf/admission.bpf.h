@@ -61,7 +61,7 @@ static long recount_record(__u32 index, __u32 *slot)
 		return 1;
 	if (far_ctx_id(mm) != record->ctx_id)	/* its end was missed: the re-sum closes it */
 		return 0;
-	sync_far(state, record, mm);
+	sync_far(record, mm);
 	sync_commitment_far(record, account, mm);
 	book_far(record, account, mm);
 	return 0;

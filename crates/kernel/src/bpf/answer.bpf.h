@@ -65,28 +65,41 @@ static __always_inline bool is_shifted_in(__u64 ns, __u32 uid)
 	return extents.is_shifted;
 }
 
+/* On the way outwards. */
+struct way_out {
+	__u64 ns;
+	__u64 home;	/* the innermost of root's around who answers */
+	__u32 uid;
+	__u32 pad;
+};
+
+static long step_out(__u32 index, struct way_out *way)
+{
+	__u32 owner;
+
+	if (!way->ns || FAR_READ(way->ns, struct user_namespace, level) <= 0)
+		return 1;
+	owner = FAR_READ(way->ns, struct user_namespace, owner.val);
+	way->ns = (__u64)FAR_READ(way->ns, struct user_namespace, parent);
+	if (owner) {
+		way->uid = owner;
+		way->home = way->ns;
+	}
+	return 0;
+}
+
 /* A global function, so that the verifier looks at it once for all who ask. */
 __noinline int find_answer(struct answer *answer)
 {
-	__u64 ns, home;
-	__u32 owner;
-	int i;
+	struct way_out way = {};
 
 	if (!answer)
 		return 0;
-	ns = home = answer->ns;
-	for (i = 0; i < USERNS_DEPTH && ns; i++) {
-		if (FAR_READ(ns, struct user_namespace, level) <= 0)
-			break;
-		owner = FAR_READ(ns, struct user_namespace, owner.val);
-		ns = (__u64)FAR_READ(ns, struct user_namespace, parent);
-		if (owner) {
-			answer->uid = owner;
-			home = ns;
-		}
-	}
-	/* The innermost of root's around who answers, if any. */
-	answer->is_shifted = home != ns && is_shifted_in(home, answer->uid);
+	way.ns = way.home = answer->ns;
+	way.uid = answer->uid;
+	bpf_loop(USERNS_DEPTH, step_out, &way, 0);
+	answer->uid = way.uid;
+	answer->is_shifted = way.home != way.ns && is_shifted_in(way.home, way.uid);
 	return 0;
 }
 

@@ -175,7 +175,7 @@ int set_limit(struct set_limit_args *args)
 	place_near(state, account);
 	__sync_fetch_and_add(&state->generation, 1);
 	if (args->slot)
-		react(state, account, args->slot, account->held_pages, TRIGGER_NOTIFIER, 0);
+		react(args->slot, account->held_pages, TRIGGER_NOTIFIER, false);
 	return 0;
 }
 

@@ -111,26 +111,6 @@ static __always_inline __s64 mm_coarse(struct mm_struct *mm, __u32 member)
 	}
 }
 
-/* Exact pages of one member: the shared part and every CPU's own (research/beancounters.md 8.5). */
-static __always_inline __s64 far_member(struct ledger_state *state, __u64 mm, __u32 member)
-{
-	__u64 counter = far_counter(mm, member), parts;
-	__s64 pages;
-	__u32 cpu;
-
-	if (rss_is_atomic()) {
-		bpf_probe_read_kernel(&pages, sizeof(pages), (void *)counter);
-		return pages;
-	}
-	pages = FAR_READ(counter, struct percpu_counter, count);
-	parts = (__u64)FAR_READ(counter, struct percpu_counter, counters);
-	if (!parts)
-		return pages;
-	for (cpu = 0; cpu < MAX_CPUS && cpu < possible_cpus; cpu++)
-		pages += FAR_READ(parts + state->cpu_offset[cpu], struct refcount_struct, refs.counter);
-	return pages;
-}
-
 /* Pages of hugetlbfs that are mapped; CONFIG_HUGETLB_PAGE. */
 static __always_inline __s64 far_hugetlb(__u64 mm)
 {

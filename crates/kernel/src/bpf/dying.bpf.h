@@ -105,4 +105,16 @@ static __always_inline bool refresh_state(struct ledger_state *state, struct mm_
 	return true;
 }
 
+/* What walks do with each record: its pages and its state read anew. Returns whether it is dying. Global, as
+ * find_or_open() is: 7.x went through it for each state of its callers. */
+__noinline int look_anew(struct mm_record *record, __u64 mm)
+{
+	struct ledger_state *state = ledger_state();
+
+	if (!record || !state)
+		return 0;
+	sync_far(record, mm);
+	return refresh_state(state, record, (__u64)FAR_READ(mm, struct mm_struct, owner));
+}
+
 #endif /* BURSAR_DYING_BPF_H */

@@ -24,4 +24,13 @@ void *bpf_rdonly_cast(const void *obj, __u32 btf_id) __ksym __weak;
 		far_value;                                                                         \
 	})
 
+/* An address as a number, which global functions take: verifiers keep the type of a pointer through every cast. */
+static __always_inline __u64 number_of(const void *pointer)
+{
+	__u64 number = 0;
+
+	bpf_probe_read_kernel(&number, sizeof(number), &pointer);
+	return number;
+}
+
 #endif /* BURSAR_FAR_BPF_H */

@@ -35,24 +35,31 @@ struct {
 	__type(value, struct birth);
 } births SEC(".maps");
 
+/* Who grows, and who pays for it. By number: a global function hands on no pointers. */
 struct grower {
-	struct ledger_state *state;
-	struct account *account;
-	struct mm_record *record;
 	__u32 slot;
+	__u32 record;	/* NOBODY: there was no room for one */
 };
 
-/* Who grows, and who pays for it. False: nobody does, or nothing bounds it. */
-static __always_inline bool find_grower(struct grower *grower, struct mm_struct *mm)
+static __always_inline struct mm_record *record_of(const struct grower *grower)
 {
-	struct ledger_state *state = ledger_state();
+	return grower->record != NOBODY ? record_at(grower->record) : NULL;
+}
+
+/* The running process, whose memory is its own here in every hook. False: nobody grows, or nothing bounds
+ * it. Global, as the two below are: verified once, not in each state of the callers. */
+__noinline int find_grower(struct grower *grower)
+{
 	struct task_struct *me = bpf_get_current_task_btf();
+	struct ledger_state *state = ledger_state();
+	struct mm_struct *mm = me->mm;
 	struct payer payer = {};
+	struct mm_record *record;
 	struct account *account;
 	__u32 index, slot = NOBODY;
 	bool missed;
 
-	if (!state || !mm || is_beyond_refusal(state, me))
+	if (!grower || !state || !mm || is_beyond_refusal(state, me))
 		return false;
 	if (payer_of_owner(state, mm->owner, &payer) != OWNER_FOUND &&
 	    payer_of_owner(state, me, &payer) != OWNER_FOUND)
@@ -62,14 +69,13 @@ static __always_inline bool find_grower(struct grower *grower, struct mm_struct 
 	if (!account || !(account->flags & ACCOUNT_USED) || (account->flags & ACCOUNT_PAUSED) ||
 	    (account->barrier_pages == NO_BOUND_PAGES && account->limit_pages == NO_BOUND_PAGES))
 		return false;
-	grower->state = state;
-	grower->account = account;
 	grower->slot = slot;
 	/* No room for it: then it is held against the account all the same, by what is held. */
-	grower->record = index != NOBODY ? record_at(index) : NULL;
-	if (grower->record && missed) {
-		sync_far(state, grower->record, (__u64)mm);
-		book(grower->record, account);
+	grower->record = index;
+	record = missed ? record_of(grower) : NULL;
+	if (record) {
+		sync_far(record, number_of(mm));
+		book(record, account);
 	}
 	return true;
 }
@@ -104,20 +110,21 @@ static __noinline int end_birth(__u64 task)
 }
 
 /* S5's privvmpages: charged with the request, not when touched. Returns 1 where it passes. */
-static __noinline int commit(struct grower *grower, struct mm_struct *mm, __s64 pages, __s64 credit,
-			     __s64 top)
+__noinline int commit(struct grower *grower, __s64 pages, __s64 credit, __s64 top)
 {
-	struct mm_record *record = grower->record;
-	struct account *account = grower->account;
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct ledger_state *state = ledger_state();
+	struct mm_record *record = grower ? record_of(grower) : NULL;
+	struct account *account = grower ? account_at(grower->slot) : NULL;
 
-	if (!record || !account)
+	if (!state || !record || !account)
 		return 0;
 	if (*(volatile __s64 *)&account->forking_pages)	/* ours, if nobody told of our beginning */
-		end_birth((__u64)bpf_get_current_task_btf());
+		end_birth((__u64)me);
 	/* What was unmapped since, and a first try of this very call (mremap asks twice), ends here. */
-	sync_commitment(record, account, far_commitment(record, (__u64)mm));
+	sync_commitment(record, account, far_commitment(record, (__u64)me->mm));
 	if (!try_charge(account, &account->committed_pages, pages, pages, credit, top)) {
-		if (!recount(grower->state, account, grower->slot) ||
+		if (!recount(state, account, grower->slot) ||
 		    !try_charge(account, &account->committed_pages, pages, pages, credit, top))
 			return 0;
 	}
@@ -126,42 +133,46 @@ static __noinline int commit(struct grower *grower, struct mm_struct *mm, __s64 
 }
 
 /* Returns 1 where the account, as it is, has room for so much. Nothing is charged. */
-static __noinline int has_room(struct grower *grower, struct mm_struct *mm, __s64 pages, __s64 credit,
-			       __s64 top)
+__noinline int has_room(struct grower *grower, __s64 pages, __s64 credit, __s64 top)
 {
-	struct account *account = grower->account;
+	struct ledger_state *state = ledger_state();
+	struct account *account = grower ? account_at(grower->slot) : NULL;
+	struct mm_record *record;
 	__s64 level, kept_back;
 
-	if (!account || !grower->state)
+	if (!account || !state)
 		return 0;
 	level = level_of(account, pages, pages, credit, false);
 	kept_back = (account->processes + 1) * kept_back_at_most();
 	if (level + kept_back <= top)
 		return 1;
 	/* Near: what CPUs keep back matters. Our own part is cheap, the others' is not. */
-	if (grower->record) {
-		sync_far(grower->state, grower->record, (__u64)mm);
-		book(grower->record, account);
+	record = record_of(grower);
+	if (record) {
+		sync_far(record, number_of(bpf_get_current_task_btf()->mm));
+		book(record, account);
 	}
-	recount(grower->state, account, grower->slot);
+	recount(state, account, grower->slot);
 	return level_of(account, pages, pages, credit, false) <= top;
 }
 
-/* 0, or -error where the request is refused. `own_pages` is how large the caller is. */
-static __noinline int admit(struct mm_struct *mm, __s64 pages, __u32 request, bool is_private)
+/* Whether a request is refused. */
+__noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 {
+	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
+	struct ledger_state *state = ledger_state();
 	struct grower grower = {};
 	struct mm_record *record;
 	struct account *account;
 	__s64 credit = 0, top, own;
 	int fits;
 
-	if (pages <= 0 || !mm || !find_grower(&grower, mm))
-		return 0;
-	account = grower.account;
-	record = grower.record;
+	if (pages <= 0 || !state || !mm || !find_grower(&grower))
+		return false;
+	account = account_at(grower.slot);
+	record = record_of(&grower);
 	if (!account)
-		return 0;
+		return false;
 	if (record) {
 		credit = *(volatile __s64 *)&record->reserved_pages;
 		if (credit < 0)
@@ -179,15 +190,21 @@ static __noinline int admit(struct mm_struct *mm, __s64 pages, __u32 request, bo
 			top += RESERVE_PAGES;
 	}
 	if (top == NO_BOUND_PAGES)
-		return 0;
+		return false;
 	if (is_private && account->measure == MEASURE_COMMITTED && record)
-		fits = commit(&grower, mm, pages, credit, top);
+		fits = commit(&grower, pages, credit, top);
 	else
-		fits = has_room(&grower, mm, pages, credit, top);
+		fits = has_room(&grower, pages, credit, top);
 	if (fits)
-		return 0;
-	tell_refusal(grower.state, account, grower.slot, request, pages);
-	return -ENOMEM;
+		return false;
+	tell_refusal(state, account, grower.slot, request, pages);
+	return true;
+}
+
+/* 0, or -error where the running process may not have so much. */
+static __always_inline int admit(__s64 pages, __u32 request, bool is_private)
+{
+	return is_refused(pages, request, is_private) ? -ENOMEM : 0;
 }
 
 static __always_inline __s64 pages_of(__u64 bytes)
@@ -201,8 +218,7 @@ static __always_inline __s64 pages_of(__u64 bytes)
 /* mmap, brk, mremap: who looks for a place in the address space wants to grow. */
 static __always_inline int refuse_growth(void)
 {
-	struct task_struct *me = bpf_get_current_task_btf();
-	struct mm_struct *mm = me->mm;
+	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
 	struct call call;
 	__u64 brk;
 
@@ -217,21 +233,21 @@ static __always_inline int refuse_growth(void)
 		if (call.argument[3] & MAP_SHARED) {
 			if (!(call.argument[3] & MAP_ANONYMOUS))
 				return 0;
-			return admit(mm, pages_of(call.argument[1]), REQUEST_MMAP, false);
+			return admit(pages_of(call.argument[1]), REQUEST_MMAP, false);
 		}
-		return admit(mm, pages_of(call.argument[1]), REQUEST_MMAP, true);
+		return admit(pages_of(call.argument[1]), REQUEST_MMAP, true);
 	case CALL_BRK:
 		brk = mm->brk;
 		if (call.argument[0] <= brk)
 			return 0;
-		return admit(mm, pages_of(call.argument[0]) - pages_of(brk), REQUEST_BRK, true);
+		return admit(pages_of(call.argument[0]) - pages_of(brk), REQUEST_BRK, true);
 	case CALL_MREMAP:
 		/* The old mapping stays: as much again, though no length changes. */
 		if (call.argument[3] & MREMAP_DONTUNMAP)
-			return admit(mm, pages_of(call.argument[2]), REQUEST_MREMAP, true);
+			return admit(pages_of(call.argument[2]), REQUEST_MREMAP, true);
 		if (call.argument[2] <= call.argument[1])
 			return 0;
-		return admit(mm, pages_of(call.argument[2]) - pages_of(call.argument[1]),
+		return admit(pages_of(call.argument[2]) - pages_of(call.argument[1]),
 			     REQUEST_MREMAP, true);
 	default:
 		return 0;	/* exec's own mappings among them: up to where bprm_check lets it */
@@ -258,7 +274,7 @@ static __always_inline int refuse_writable(struct vm_area_struct *vma, unsigned 
 	}
 	if (end <= first)
 		return 0;
-	return admit(vma->vm_mm, pages_of(end - first), REQUEST_MPROTECT, true);
+	return admit(pages_of(end - first), REQUEST_MPROTECT, true);
 }
 
 /* What a child holds at once: its tables. Its parent's private memory it shares until one of them writes. */
@@ -269,22 +285,20 @@ static __always_inline __s64 pages_of_tables(__u64 mm)
 
 static __always_inline int refuse_fork(__u64 child, __u64 clone_flags)
 {
-	struct task_struct *me = bpf_get_current_task_btf();
-	struct mm_struct *mm = me->mm;
+	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
+	struct ledger_state *state = ledger_state();
 	struct grower grower = {};
 	struct birth birth = {};
 	struct account *account;
 	__s64 top;
 
-	if (!mm || (clone_flags & CLONE_VM))
+	if (!mm || !state || (clone_flags & CLONE_VM) || !find_grower(&grower))
 		return 0;
-	if (!find_grower(&grower, mm))
-		return 0;
-	account = grower.account;
+	account = account_at(grower.slot);
 	if (!account)
 		return 0;
 	if (account->measure != MEASURE_COMMITTED)
-		return admit(mm, pages_of_tables((__u64)mm), REQUEST_FORK, false) ?
+		return admit(pages_of_tables((__u64)mm), REQUEST_FORK, false) ?
 			       -EAGAIN : 0;
 
 	birth.slot = grower.slot;
@@ -296,9 +310,9 @@ static __always_inline int refuse_fork(__u64 child, __u64 clone_flags)
 			top += RESERVE_PAGES;
 	}
 	if (!try_charge(account, &account->committed_pages, birth.pages, 0, 0, top)) {
-		if (!recount(grower.state, account, grower.slot) ||
+		if (!recount(state, account, grower.slot) ||
 		    !try_charge(account, &account->committed_pages, birth.pages, 0, 0, top)) {
-			tell_refusal(grower.state, account, grower.slot, REQUEST_FORK, birth.pages);
+			tell_refusal(state, account, grower.slot, REQUEST_FORK, birth.pages);
 			return -EAGAIN;
 		}
 	}
@@ -346,25 +360,27 @@ static __always_inline int charge_child(struct task_struct *child)
  * goes on and can say so. */
 static __always_inline int refuse_exec(void)
 {
-	struct task_struct *me = bpf_get_current_task_btf();
-	struct mm_struct *mm = me->mm;
+	struct mm_struct *mm = bpf_get_current_task_btf()->mm;
+	struct ledger_state *state = ledger_state();
 	struct grower grower = {};
+	struct mm_record *record;
 	struct account *account;
 	__s64 own = 0, top;
 
-	if (!mm || !find_grower(&grower, mm))
+	if (!mm || !state || !find_grower(&grower))
 		return 0;
-	account = grower.account;
+	account = account_at(grower.slot);
+	record = record_of(&grower);
 	if (!account || account->limit_pages == NO_BOUND_PAGES)
 		return 0;
 	top = account->limit_pages + RESERVE_PAGES;
 	/* What the caller has goes with its old image, unless he only borrows it (vfork). */
-	if (grower.record && mm->mm_users.counter == 1)
-		own = account->measure == MEASURE_COMMITTED ? grower.record->committed_pages :
-							      grower.record->booked_pages;
-	if (has_room(&grower, mm, -own, 0, top))
+	if (record && mm->mm_users.counter == 1)
+		own = account->measure == MEASURE_COMMITTED ? record->committed_pages :
+							      record->booked_pages;
+	if (has_room(&grower, -own, 0, top))
 		return 0;
-	tell_refusal(grower.state, account, grower.slot, REQUEST_EXEC, 0);
+	tell_refusal(state, account, grower.slot, REQUEST_EXEC, 0);
 	return -ENOMEM;
 }
 
@@ -382,22 +398,25 @@ enum { EINPROGRESS = 115 };
 
 static __noinline int reserve_by_prctl(__u64 operation, __u64 pages)
 {
-	struct task_struct *me = bpf_get_current_task_btf();
-	struct mm_struct *mm = me->mm;
+	struct ledger_state *state = ledger_state();
 	struct grower grower = {};
+	struct mm_record *record;
+	struct account *account;
 	__s64 change = 0;
 	int err;
 
-	if (!mm || !find_grower(&grower, mm))
+	if (!state || !find_grower(&grower))
 		return -ENXIO;
 	err = answer_prctl(operation, pages, &change);
 	if (err)
 		return err;
 	if (!change)
 		return -EINPROGRESS;
-	if (!grower.record || !grower.account)
+	account = account_at(grower.slot);
+	record = record_of(&grower);
+	if (!record || !account)
 		return -ENOMEM;
-	err = change_reservation(grower.state, grower.account, grower.slot, grower.record, change);
+	err = change_reservation(state, account, grower.slot, record, change);
 	return err ? err : -EINPROGRESS;
 }
 

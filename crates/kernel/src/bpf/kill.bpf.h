@@ -85,17 +85,26 @@ static __always_inline bool set_fate(struct ledger_state *state, struct mm_recor
 	return false;
 }
 
-static __noinline int kill_victim(struct ledger_state *state, struct account *account,
-				  struct walk *walk)
+/* Kills whom a walk has chosen. Returns the number of victims, 0 or 1. Global, as is all of a decision that
+ * has many ways: verified once, not in each state of its caller. */
+__noinline int kill_victim(struct walk *walk)
 {
-	struct chosen *victim = &walk->victim;
-	struct mm_record *record = record_at(victim->record);
-	struct event *event = &walk->event, *place;
-	__u64 task;
+	struct ledger_state *state = ledger_state();
+	struct event *event, *place;
+	struct mm_record *record;
+	struct account *account;
+	struct chosen *victim;
 	bool is_there;
+	__u64 task;
 	int err;
 
-	if (!record || !is_his(record, victim, walk->slot))
+	if (!walk || !state)
+		return 0;
+	victim = &walk->victim;
+	event = &walk->event;
+	account = account_at(walk->slot);
+	record = record_at(victim->record);
+	if (!account || !record || !is_his(record, victim, walk->slot))
 		return 0;
 	/* Its owner; or who runs in it and goes on while that one is dying. Not so of somebody else's memory, whose
 	 * owner may have been told to die since he was weighed. */
@@ -164,11 +173,10 @@ static long retry_one(__u32 index, struct walk **of)
 	account = account_at(record->account);
 	if (!account || far_ctx_id(mm) != ctx_id)
 		return 0;
-	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
-	sync_far(state, record, mm);
 	/* Who was asked has killed it, and tells. */
-	if (refresh_state(state, record, owner))
+	if (look_anew(record, mm))
 		return 0;
+	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
 	/* Not whom the mark was for: he has ended, and left his memory or his record to somebody else. */
 	if ((__u32)FAR_READ(owner, struct task_struct, tgid) != record->pid) {
 		if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_LIVING) == MM_MARKED)
@@ -203,19 +211,17 @@ static long retry_one(__u32 index, struct walk **of)
 
 enum { RETRY_PAUSE_NS = 1000000 };	/* a try costs a walk */
 
-/* Not every object that decides also has ticks or events to try again in. */
-static __noinline __attribute__((unused)) int retry_kills(struct ledger_state *state, __u32 trigger,
-							  __u64 own_mm)
+/* `is_own`: as settle() has it. */
+__noinline int retry_kills(__u32 trigger, __u32 is_own)
 {
-	__u64 now = bpf_ktime_get_ns();
-	struct walk *walk;
+	struct ledger_state *state = ledger_state();
+	struct walk *walk = notes_of(trigger);
 
-	state->last_retry_ns = now;
-	walk = notes_of(trigger);
-	if (!walk)
+	if (!state || !walk)
 		return 0;
+	state->last_retry_ns = bpf_ktime_get_ns();
 	__builtin_memset(walk, 0, sizeof(*walk));
-	walk->own_mm = own_mm;
+	walk->own_mm = is_own ? far_own_mm() : 0;
 	walk->event.trigger = trigger;
 	bpf_loop(state->mm_high_water, retry_one, &walk, 0);
 	return 0;

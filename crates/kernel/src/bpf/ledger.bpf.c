@@ -110,7 +110,7 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 		return 0;
 	}
 	if (record->state == MM_MARKED)		/* by somebody who could not reach it: here it is */
-		retry_kills(state, TRIGGER_EVENT, own_mm());
+		retry_kills(TRIGGER_EVENT, true);
 	slot = record->account;
 	account = account_at(slot);
 	if (!account)
@@ -120,13 +120,13 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	seen->coarse[MEMBER_ANON] = mm_coarse(mm, MEMBER_ANON);
 	seen->coarse[MEMBER_SWAP] = mm_coarse(mm, MEMBER_SWAP);
 	seen->coarse[MEMBER_SHMEM] = mm_coarse(mm, MEMBER_SHMEM);
-	sync_far(state, record, (__u64)mm);
+	sync_far(record, number_of(mm));
 	record->pages[member] += kept_back_by_current(mm, member);
 	if (means_dying(record->state))
 		refresh_state(state, record, (__u64)mm->owner);
 	if (own_mm() == (__u64)mm)
 		note_inherited(record);
-	react(state, account, slot, book(record, account), TRIGGER_EVENT, own_mm());
+	react(slot, book(record, account), TRIGGER_EVENT, true);
 	remember(seen, mm, ctx_id, generation, index, account->near ? VERDICT_NEAR : VERDICT_FAR);
 	return 0;
 }
@@ -145,14 +145,14 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 	if (!account)
 		return -1;
 	record->pages[member] =
-		far_member(state, (__u64)mm, member) + kept_back_by_current(mm, member);
+		far_member(record->mm, member) + kept_back_by_current(mm, member);
 	record->pages[MEMBER_PGTABLES] = mm->pgtables_bytes.counter >> page_shift;
 	if (means_dying(record->state))
 		refresh_state(state, record, (__u64)mm->owner);
 	if (!(record->flags & RECORD_GREW) && own_mm() == (__u64)mm)
 		note_inherited(record);
 	seen->coarse[member] = coarse;
-	react(state, account, record->account, book(record, account), TRIGGER_EVENT, own_mm());
+	react(record->account, book(record, account), TRIGGER_EVENT, true);
 	return 0;
 }
 
@@ -184,7 +184,7 @@ static __always_inline int charge_rss(struct mm_struct *mm, __u32 member)
 	}
 	if (state->kills_wanted && can_signal_others() &&
 	    bpf_ktime_get_ns() - state->last_retry_ns > RETRY_PAUSE_NS)
-		retry_kills(state, TRIGGER_EVENT, own_mm());
+		retry_kills(TRIGGER_EVENT, true);
 	return charge_in_full(state, seen, mm, member, ctx_id);
 }
 
@@ -194,13 +194,12 @@ int BPF_PROG(on_rss_stat, struct mm_struct *mm, int member)
 	return charge_rss(mm, member);
 }
 
-static __always_inline void end_record(struct ledger_state *state, __u32 index, struct mm_record *record,
-				       struct account *account)
+static __always_inline void end_record(__u32 index, struct account *account)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
 
 	/* The user half killed it, and it ended before anybody looked again. */
-	if (close_record(state, index, record) == MM_MARKED && account && is_dying((__u64)me->signal))
+	if (close_record(index) == MM_MARKED && account && is_dying((__u64)me->signal))
 		__sync_fetch_and_add(&account->history.kills, 1);
 }
 
@@ -225,14 +224,14 @@ static __always_inline int end_address_space(struct mm_struct *mm)
 		event->uid = record->uid;
 		event->victim_pages = record->marked_pages;
 		event->latency_ns = event->time_ns - record->marked_ns;
-		end_record(state, index, record, account);
+		end_record(index, account);
 		event->held_pages = level_now(account);
 		event->dying_pages = account->dying_pages;
 		event->limit_pages = account->limit_pages;
 		emit(state, event);
 		return 0;
 	}
-	end_record(state, index, record, account);
+	end_record(index, account);
 	return 0;
 }
 

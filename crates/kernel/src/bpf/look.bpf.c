@@ -7,6 +7,7 @@
  * Cost:    about 2 µs a task and 2 µs an open file, 0.2 µs one in a table of files that several tasks
  *          share, in the reader's own time; of file locks lock_notes.bpf.h.
  */
+#include "pages.bpf.h"
 #include "pending.bpf.h"
 #include "bills.h"
 #include "lock_notes.bpf.h"
@@ -50,11 +51,11 @@ int see_tasks(struct bpf_iter__task *ctx)
 	seen.pending_signals = pending_signals_of(task);
 	mm = task->mm;
 	if (mm) {
-		seen.mm = (__u64)mm;
-		seen.file_pages = far_member(state, seen.mm, MEMBER_FILE);
-		seen.anon_pages = far_member(state, seen.mm, MEMBER_ANON);
-		seen.swap_pages = far_member(state, seen.mm, MEMBER_SWAP);
-		seen.shmem_pages = far_member(state, seen.mm, MEMBER_SHMEM);
+		seen.mm = number_of(mm);
+		seen.file_pages = far_member(seen.mm, MEMBER_FILE);
+		seen.anon_pages = far_member(seen.mm, MEMBER_ANON);
+		seen.swap_pages = far_member(seen.mm, MEMBER_SWAP);
+		seen.shmem_pages = far_member(seen.mm, MEMBER_SHMEM);
 		seen.data_pages = mm->data_vm;
 		seen.stack_pages = mm->stack_vm;
 		seen.locked_pages = mm->locked_vm;

@@ -31,14 +31,37 @@ static __always_inline __s64 private_pages(const struct mm_record *record)
 	return record->pages[MEMBER_ANON] + record->pages[MEMBER_SWAP];
 }
 
-/* Exact, from an address: for walks, and whenever more than one member may have moved. */
-static __always_inline void sync_far(struct ledger_state *state, struct mm_record *record, __u64 mm)
+/* Exact pages of one member: the shared part and every CPU's own (research/beancounters.md 8.5). Global: a
+ * loop over up to MAX_CPUS CPUs, which a verifier goes through once and not for each member and state of who
+ * asks. */
+__noinline __s64 far_member(__u64 mm, __u32 member)
 {
-	record->pages[MEMBER_ANON] = far_member(state, mm, MEMBER_ANON);
-	record->pages[MEMBER_SWAP] = far_member(state, mm, MEMBER_SWAP);
-	record->pages[MEMBER_SHMEM] = far_member(state, mm, MEMBER_SHMEM);
+	struct ledger_state *state = ledger_state();
+	__u64 counter = far_counter(mm, member), parts;
+	__s64 pages = 0;
+	__u32 cpu;
+
+	if (rss_is_atomic()) {
+		bpf_probe_read_kernel(&pages, sizeof(pages), (void *)counter);
+		return pages;
+	}
+	pages = FAR_READ(counter, struct percpu_counter, count);
+	parts = (__u64)FAR_READ(counter, struct percpu_counter, counters);
+	if (!parts || !state)
+		return pages;
+	for (cpu = 0; cpu < MAX_CPUS && cpu < possible_cpus; cpu++)
+		pages += FAR_READ(parts + state->cpu_offset[cpu], struct refcount_struct, refs.counter);
+	return pages;
+}
+
+/* Exact, from an address: for walks, and whenever more than one member may have moved. */
+static __always_inline void sync_far(struct mm_record *record, __u64 mm)
+{
+	record->pages[MEMBER_ANON] = far_member(mm, MEMBER_ANON);
+	record->pages[MEMBER_SWAP] = far_member(mm, MEMBER_SWAP);
+	record->pages[MEMBER_SHMEM] = far_member(mm, MEMBER_SHMEM);
 	if (count_file)
-		record->pages[MEMBER_FILE] = far_member(state, mm, MEMBER_FILE);
+		record->pages[MEMBER_FILE] = far_member(mm, MEMBER_FILE);
 	record->pages[MEMBER_PGTABLES] =
 		FAR_READ(mm, struct mm_struct, pgtables_bytes.counter) >> page_shift;
 	record->pages[MEMBER_HUGETLB] = far_hugetlb(mm);

@@ -9,13 +9,14 @@
 
 enum { NOTICE_PAUSE_NS = 1000000000 };	/* one account, one notice a second: no flood */
 
-static __noinline int give_notice(struct ledger_state *state, struct account *account, __u32 slot,
-				  __s64 held, __u32 trigger)
+__noinline int give_notice(__u32 slot, __s64 held, __u32 trigger)
 {
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(slot);
 	__u64 now = bpf_ktime_get_ns();
 	struct event *event;
 
-	if ((account->flags & ACCOUNT_PAUSED) ||
+	if (!state || !account || (account->flags & ACCOUNT_PAUSED) ||
 	    __sync_val_compare_and_swap(&account->noticed, 0, 1) != 0)
 		return 0;
 	if (account->noticed_ns && now - account->noticed_ns < NOTICE_PAUSE_NS)
@@ -58,47 +59,52 @@ static __always_inline void place_near(struct ledger_state *state, struct accoun
 	}
 }
 
-/* What an account's new level asks for. `held` is what this very booking produced. */
-static __always_inline void react(struct ledger_state *state, struct account *account, __u32 slot,
-				  __s64 held, __u32 trigger, __u64 own_mm)
+/* What an account's new level asks for. `held` is what this very booking produced. `is_own`: as settle() has
+ * it. Global, as that is. */
+__noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 is_own)
 {
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(slot);
 	__s64 sum = held;
 
+	if (!state || !account)
+		return 0;
 	held += beyond_records(account);
 	if (held < account->near_pages) {
 		doubt_ends(account);
-		return;
+		return 0;
 	}
 	/* Not in charge yet: another kernel half kills, and what it has killed is not known here. */
 	if (account->flags & ACCOUNT_PAUSED)
-		return;
+		return 0;
 	if (!account->near && !__sync_lock_test_and_set(&account->near, 1)) {
 		/* From now on each event is counted exactly. What idle processes have kept back so
 		 * far no event will tell: read them all once. */
 		__sync_fetch_and_add(&state->generation, 1);
-		settle(slot, trigger, own_mm != 0);
+		settle(slot, trigger, is_own);
 		sum = account->held_pages;
 	}
 	held = level_from(account, sum);
 	if (held >= account->notice_pages && !account->noticed) {
 		/* Told of what is held, not of what is counted twice. */
 		if (account->processes > 1 && held <= account->limit_pages)
-			settle(slot, trigger, own_mm != 0);
+			settle(slot, trigger, is_own);
 		if (!is_asking(account, bpf_ktime_get_ns())) {
 			held = level_now(account);
 			if (held >= account->notice_pages)
-				give_notice(state, account, slot, held, trigger);
+				give_notice(slot, held, trigger);
 			place_near(state, account);
 		}
 	}
 	/* A decision knows better: some of it may be on its way out. */
 	if (held > kill_above(account)) {
-		settle(slot, trigger, own_mm != 0);
-		return;
+		settle(slot, trigger, is_own);
+		return 0;
 	}
 	raise_maxheld(account, held);
 	if (held <= account->limit_pages)
 		doubt_ends(account);
+	return 0;
 }
 
 #endif /* BURSAR_REACT_BPF_H */

@@ -43,10 +43,15 @@ static __always_inline void raise_maxheld(struct account *account, __s64 held)
  */
 enum { STACK_TRIES = 32 };
 
-static __noinline __u32 pop_record(struct ledger_state *state)
+/* Global, as are the next one and close_record(): the verifier goes through it once, and not for each state of
+ * its callers. */
+__noinline __u32 pop_record(void)
 {
+	struct ledger_state *state = ledger_state();
 	int i;
 
+	if (!state)
+		return NOBODY;
 	for (i = 0; i < STACK_TRIES; i++) {
 		__u64 top = *(volatile __u64 *)&state->free_records, next;
 		struct mm_record *record;
@@ -63,12 +68,13 @@ static __noinline __u32 pop_record(struct ledger_state *state)
 	return NOBODY;
 }
 
-static __noinline int push_record(struct ledger_state *state, __u32 index)
+__noinline int push_record(__u32 index)
 {
+	struct ledger_state *state = ledger_state();
 	struct mm_record *record = record_at(index);
 	int i;
 
-	if (!record)
+	if (!state || !record)
 		return 0;
 	for (i = 0; i < STACK_TRIES; i++) {
 		__u64 top = *(volatile __u64 *)&state->free_records, next;
@@ -140,13 +146,18 @@ static __always_inline void move_near(struct account *account, __s64 pages)
 
 /* Takes the record out of the books. The caller knows that the address space is gone or reused. Returns what it
  * was; MM_FREE: somebody else has done it. */
-static __always_inline enum mm_state close_record(struct ledger_state *state, __u32 index,
-						  struct mm_record *record)
+__noinline __u32 close_record(__u32 index)
 {
-	struct account *account = account_at(record->account);
-	__u64 mm = record->mm;
+	struct ledger_state *state = ledger_state();
+	struct mm_record *record = record_at(index);
+	struct account *account;
 	enum mm_state was;
+	__u64 mm;
 
+	if (!state || !record)
+		return MM_FREE;
+	account = account_at(record->account);
+	mm = record->mm;
 	/* Only one closer: exit_mmap and a re-sum may both find it gone. */
 	if (!mm || __sync_val_compare_and_swap(&record->mm, mm, 0) != mm)
 		return MM_FREE;
@@ -161,7 +172,7 @@ static __always_inline enum mm_state close_record(struct ledger_state *state, __
 		give_up_all(record, account);
 		withdraw(record, account);
 	}
-	push_record(state, index);
+	push_record(index);
 	return was;
 }
 
@@ -184,7 +195,7 @@ static __noinline __u32 open_record(struct ledger_state *state, __u64 mm, __u64 
 	struct mm_record *record;
 	__u32 index;
 
-	index = pop_record(state);
+	index = pop_record();
 	if (index == NOBODY) {
 		index = __sync_fetch_and_add(&state->mm_high_water, 1);
 		if (index >= max_records) {
@@ -223,7 +234,7 @@ static __noinline __u32 open_record(struct ledger_state *state, __u64 mm, __u64 
 	/* Another CPU opened it meanwhile (threads of one process), or there is no room. */
 	record->mm = 0;
 	free_state(state, record);
-	push_record(state, index);
+	push_record(index);
 	index = find_record(mm);
 	if (index != NOBODY)
 		return index;
@@ -301,7 +312,7 @@ __noinline __u32 find_or_open(struct charged *charged)
 	index = find_record(mm);
 	record = index != NOBODY ? record_at(index) : NULL;
 	if (record && record->ctx_id != ctx_id) { /* the address has a new tenant */
-		close_record(state, index, record);
+		close_record(index);
 		record = NULL;
 	}
 	payers_generation = (__u32)*(volatile __u64 *)&state->payers_generation;
@@ -313,7 +324,7 @@ __noinline __u32 find_or_open(struct charged *charged)
 	*slot = account_of_payer(state, payer);
 	if (*slot == NOBODY) {
 		if (record)
-			close_record(state, index, record);
+			close_record(index);
 		return NOBODY;
 	}
 	if (!record) {

@@ -44,13 +44,13 @@ struct resum {
 	__u32 undefended;
 	__u32 unrecorded;
 	bool is_thorough;
+	bool is_own;		/* whom a timer's tick interrupts can be signalled on any kernel */
 	__u32 shares;		/* of the audit */
 	__u32 share;		/* whose turn it is */
 	__u64 task, mm;		/* whom the walk has come to, and his address space */
 	__u64 since_ns;		/* CLOCK_BOOTTIME, when the walk before this one began */
 	__u32 entered;		/* the account that he has entered */
 	__u32 pad;
-	__u64 own_mm;		/* whom a timer's tick interrupts can be signalled on any kernel */
 };
 
 static __always_inline void reset_sums(struct account *account, __u64 ticket)
@@ -86,9 +86,9 @@ static __always_inline void count_unrecorded(struct ledger_state *state, __u32 s
 		return;
 	resum->unrecorded++;
 	reset_unrecorded(account, resum->walk_ticket);
-	account->sum_unrecorded_pages += far_member(state, mm, MEMBER_ANON) +
-					 far_member(state, mm, MEMBER_SWAP) +
-					 far_member(state, mm, MEMBER_SHMEM);
+	account->sum_unrecorded_pages += far_member(mm, MEMBER_ANON) +
+					 far_member(mm, MEMBER_SWAP) +
+					 far_member(mm, MEMBER_SHMEM);
 	account->sum_unrecorded_processes++;
 }
 
@@ -180,8 +180,7 @@ __noinline int meet(struct resum *resum)
 	}
 	if (!missed)
 		return 0; /* the audit's */
-	sync_far(state, record, mm);
-	refresh_state(state, record, owner);
+	look_anew(record, mm);
 	account = account_at(record->account);
 	if (account)
 		book(record, account);
@@ -252,15 +251,14 @@ static long audit_record(__u32 index, struct resum *resum)
 
 		if (is_gone(record, resum->ticket)) {
 			__sync_fetch_and_add(&state->stale_records, 1);
-			close_record(state, index, record);
+			close_record(index);
 			return 0;
 		}
 		owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
 		if (payer_of_record(record, owner, &payer) &&
 		    record_for(mm, record->ctx_id, &payer, &slot, &missed) != index)
 			return 0; /* nobody pays any more: closed */
-		sync_far(state, record, mm);
-		refresh_state(state, record, owner);
+		look_anew(record, mm);
 		account = account_at(record->account);
 		if (account) {
 			sync_commitment_far(record, account, mm);
@@ -317,7 +315,7 @@ static long end_account_walk(__u32 slot, struct resum *resum)
 	account->walked_pages = account->sum_unrecorded_pages;
 	account->unrecorded_processes = account->sum_unrecorded_processes;
 	if (beyond_records(account))
-		react(state, account, slot, account->held_pages, resum->trigger, resum->own_mm);
+		react(slot, account->held_pages, resum->trigger, resum->is_own);
 	return 0;
 }
 
@@ -379,12 +377,18 @@ static __noinline int tell_of_files(struct ledger_state *state, struct account *
  * page counts once at least, and twice only where it is mapped more than once or is another's. Dying
  * address spaces' RssShmem counts here too: what they map is still a file of somebody's.
  */
-static __always_inline void settle_files(struct ledger_state *state, struct account *account,
-					 __u32 slot, __u32 trigger)
+__noinline int settle_files(__u32 slot, __u32 trigger)
 {
-	__s64 unmapped = unmapped_pages(account, account->shmem_pages), sure = account->sure_pages;
-	__u64 counted = *(volatile __u64 *)&account->files_seen, now;
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(slot);
+	__s64 unmapped, sure;
+	__u64 counted, now;
 
+	if (!state || !account)
+		return 0;
+	unmapped = unmapped_pages(account, account->shmem_pages);
+	sure = account->sure_pages;
+	counted = *(volatile __u64 *)&account->files_seen;
 	if (account->files_counted != counted) {
 		now = bpf_ktime_get_ns();
 		if (now - account->files_kill_ns > FILES_GRACE_NS)
@@ -397,13 +401,13 @@ static __always_inline void settle_files(struct ledger_state *state, struct acco
 	set_unmapped(account, unmapped, sure);
 	if (account->stuck_pages)
 		tell_of_files(state, account, slot, trigger);
+	return 0;
 }
 
 static long audit_account(__u32 slot, struct resum *resum)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(slot);
-	__s64 held;
 
 	if (!account || !state)
 		return 1;
@@ -419,15 +423,14 @@ static long audit_account(__u32 slot, struct resum *resum)
 	account->processes = account->sum_processes;
 	account->lingering_pages = account->sum_lingering_pages;
 	account->shmem_pages = account->sum_shmem_pages;
-	settle_files(state, account, slot, resum->trigger);
-	held = account->held_pages;
+	settle_files(slot, resum->trigger);
 	if (account->noticed &&
-	    level_from(account, held) < account->notice_pages - (account->notice_pages >> 4))
+	    level_now(account) < account->notice_pages - (account->notice_pages >> 4))
 		account->noticed = 0; /* far enough below to be told again */
 	place_near(state, account);
 	if (!(account->flags & ACCOUNT_PAUSED))
-		raise_maxheld(account, level_from(account, held));
-	react(state, account, slot, held, resum->trigger, resum->own_mm);
+		raise_maxheld(account, level_now(account));
+	react(slot, account->held_pages, resum->trigger, resum->is_own);
 	return 0;
 }
 
@@ -440,7 +443,7 @@ static __always_inline void audit(struct ledger_state *state, struct resum *resu
 	resum->share = resum->ticket % resum->shares;
 	bpf_loop(state->mm_high_water, audit_record, resum, 0);
 	if (state->kills_wanted)
-		retry_kills(state, resum->trigger, resum->own_mm);
+		retry_kills(resum->trigger, resum->is_own);
 	bpf_loop(state->account_high_water, audit_account, resum, 0);
 	if (!bpf_ksym_exists(bpf_iter_task_new))
 		tell_undefended(state, resum->undefended, resum->trigger);

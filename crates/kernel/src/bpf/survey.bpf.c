@@ -34,7 +34,7 @@ static long list_one(__u32 index, struct listing *listing)
 	sharer = bpf_map_lookup_elem(&sharers, &place);
 	if (!sharer)
 		return 1; /* full: the rest is counted as it stands */
-	sync_far(state, record, mm);
+	sync_far(record, mm);
 	book_far(record, account, mm);
 	sharer->mm = mm;
 	sharer->ctx_id = record->ctx_id;
@@ -181,7 +181,7 @@ int end_survey(struct end_survey_args *args)
 	args->is_near = account->near;
 	args->correction_pages = correction;
 	args->held_pages = account->held_pages + beyond_records(account);
-	react(state, account, args->slot, account->held_pages, TRIGGER_SURVEY, 0);
+	react(args->slot, account->held_pages, TRIGGER_SURVEY, false);
 	return 0;
 }
 

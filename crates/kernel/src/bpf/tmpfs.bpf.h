@@ -102,29 +102,30 @@ static long weigh_descriptor(__u32 index, struct keeper **of)
 	return 0;
 }
 
-/* Pages of files that would go with the process's descriptors. Takes from *budget what it looked at. */
-static __always_inline __s64 kept_by(struct ledger_state *state, __u64 task, __u32 uid, __u32 *budget)
+/* Pages of files that would go with the process's descriptors. Takes from *budget what it looked at; `keeper` is
+ * its notes. */
+static __always_inline __s64 kept_by(struct ledger_state *state, __u64 task, __u32 uid, __u32 *budget,
+				     struct keeper *keeper)
 {
-	struct keeper keeper = {
-		.tmpfs_type = state->tmpfs_type,
-		.ramfs_type = state->ramfs_type,
-		.uid = uid,
-	}, *it = &keeper;
 	__u64 table;
 	__u32 count;
 
 	table = (__u64)FAR_READ(FAR_READ(task, struct task_struct, files), struct files_struct, fdt);
 	if (!table)
 		return 0;
-	keeper.fds = (__u64)FAR_READ(table, struct fdtable, fd);
+	keeper->tmpfs_type = state->tmpfs_type;
+	keeper->ramfs_type = state->ramfs_type;
+	keeper->uid = uid;
+	keeper->pages = 0;
+	keeper->fds = (__u64)FAR_READ(table, struct fdtable, fd);
 	count = FAR_READ(table, struct fdtable, max_fds);
-	if (!keeper.fds)
+	if (!keeper->fds)
 		return 0;
 	if (count > *budget)
 		count = *budget;
 	*budget -= count;
-	bpf_loop(count, weigh_descriptor, &it, 0);
-	return keeper.pages;
+	bpf_loop(count, weigh_descriptor, &keeper, 0);
+	return keeper->pages;
 }
 
 #endif /* BURSAR_TMPFS_BPF_H */

@@ -68,11 +68,15 @@ static __always_inline __u64 survey_grace(const struct account *account, __u64 n
  * the most that could be shared changes nothing, or too little to care: so for one process, or several
  * that have inherited little, there is none.
  */
-static __noinline bool awaits_survey(struct ledger_state *state, struct account *account,
-				     struct walk *walk, __s64 level, __u64 now)
+__noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 {
-	__s64 limit = account->limit_pages, bound = limit, doubt, gauge, at_most, most;
+	struct ledger_state *state = ledger_state();
+	struct account *account = walk ? account_at(walk->slot) : NULL;
+	__s64 limit, bound, doubt, gauge, at_most, most;
 
+	if (!state || !account)
+		return false;
+	limit = bound = account->limit_pages;
 	if (!state->answering_mm) /* bursard is dead, or not there yet */
 		return false;
 	if (level <= limit && account->notice_pages < limit)
@@ -129,11 +133,58 @@ static __always_inline bool has_waited_enough(const struct account *account)
 	return most && level_now(account) > most;
 }
 
+/* What follows from a walk. Returns the number of victims, 0 or 1. */
+__noinline int judge(struct walk *walk)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account = walk ? account_at(walk->slot) : NULL;
+	struct event *event;
+	__s64 unmapped;
+
+	if (!state || !account)
+		return 0;
+	event = &walk->event;
+	account->lingering_pages = walk->lingering;
+	/* What has been mapped since the last re-sum is in both. */
+	unmapped = unmapped_pages(account, walk->shmem);
+	if (unmapped < account->unmapped_pages)
+		set_unmapped(account, unmapped, account->sure_pages);
+
+	tell_levels(event, account, level_now(account));
+	account->wait_at_most_pages = 0;
+	if (!walk->marked && awaits_survey(walk, event->held_pages, event->time_ns))
+		return 0;
+	if (event->held_pages <= account->limit_pages) { /* drift, now repaired, or it shrank again */
+		doubt_ends(account);
+		return 0;
+	}
+	raise_maxheld(account, event->held_pages);
+	if (event->held_pages <= kill_above(account))
+		return 0;
+	if (walk->marked) {
+		/* One breach, one victim. But where nobody can be signalled from here and the user
+		 * half does not answer, the limit holds all the same: whoever grows next dies. */
+		if (can_signal_others() || walk->own.record == NOBODY ||
+		    has_grace(account, walk, event->time_ns))
+			return 0;
+		walk->victim = walk->own;
+	}
+	if (walk->victim.record == NOBODY) {
+		account->no_settle_before_ns = event->time_ns + NO_VICTIM_PAUSE_NS;
+		event->kind = EVENT_NO_VICTIM;
+		event->latency_ns = bpf_ktime_get_ns() - event->time_ns;
+		__sync_fetch_and_add(&account->history.failcnt, 1);
+		emit(state, event);
+		return 0;
+	}
+	return kill_victim(walk);
+}
+
 /*
  * Decides for one account. At most one CPU at a time decides for it; the others go on, their growth
  * is part of the next decision. `is_own`: the running process is one that has grown, or may have.
  * Returns the number of victims, 0 or 1. A global function: verified once, not at each of its callers,
- * which 7.x could not finish.
+ * which 7.x could not finish; and so are its parts.
  */
 __noinline int settle(__u32 slot, __u32 trigger, __u32 is_own)
 {
@@ -141,8 +192,6 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 is_own)
 	struct account *account = account_at(slot);
 	__u64 now = bpf_ktime_get_ns(), since, spent;
 	struct walk *walk;
-	struct event *event;
-	__s64 unmapped;
 	int victims = 0;
 
 	if (!state || !account || (account->flags & ACCOUNT_PAUSED) ||
@@ -156,55 +205,21 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 is_own)
 	walk = notes_of(trigger);
 	if (!walk)
 		goto out;
-	event = &walk->event;
 	__builtin_memset(walk, 0, sizeof(*walk));
 	walk->slot = slot;
 	walk->victim.record = NOBODY;
 	walk->own.record = NOBODY;
 	walk->own_mm = is_own ? far_own_mm() : 0;
-	event->time_ns = now;
-	event->trigger = trigger;
-	event->account = slot;
+	walk->event.time_ns = now;
+	walk->event.trigger = trigger;
+	walk->event.account = slot;
 	walk->is_corrected = is_corrected(account, now);
 	walk->descriptors = KEPT_DESCRIPTORS;
 	walk->counts_files = account->sure_pages > account->stuck_pages &&
 			     account->held_pages + account->walked_pages - correction_of(account) <=
 				     account->limit_pages;
 	bpf_loop(state->mm_high_water, weigh, &walk, 0);
-	account->lingering_pages = walk->lingering;
-	/* What has been mapped since the last re-sum is in both. */
-	unmapped = unmapped_pages(account, walk->shmem);
-	if (unmapped < account->unmapped_pages)
-		set_unmapped(account, unmapped, account->sure_pages);
-
-	tell_levels(event, account, level_now(account));
-	account->wait_at_most_pages = 0;
-	if (!walk->marked && awaits_survey(state, account, walk, event->held_pages, now))
-		goto done;
-	if (event->held_pages <= account->limit_pages) { /* drift, now repaired, or it shrank again */
-		doubt_ends(account);
-		goto done;
-	}
-	raise_maxheld(account, event->held_pages);
-	if (event->held_pages <= kill_above(account))
-		goto done;
-	if (walk->marked) {
-		/* One breach, one victim. But where nobody can be signalled from here and the user
-		 * half does not answer, the limit holds all the same: whoever grows next dies. */
-		if (can_signal_others() || walk->own.record == NOBODY || has_grace(account, walk, now))
-			goto done;
-		walk->victim = walk->own;
-	}
-	if (walk->victim.record == NOBODY) {
-		account->no_settle_before_ns = now + NO_VICTIM_PAUSE_NS;
-		event->kind = EVENT_NO_VICTIM;
-		event->latency_ns = bpf_ktime_get_ns() - now;
-		__sync_fetch_and_add(&account->history.failcnt, 1);
-		emit(state, event);
-		goto done;
-	}
-	victims = kill_victim(state, account, walk);
-done:
+	victims = judge(walk);
 	spent = bpf_ktime_get_ns() - now;
 	state->settles++;
 	if (spent > state->settle_max_ns)

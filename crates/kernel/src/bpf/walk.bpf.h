@@ -6,6 +6,7 @@
 #define BURSAR_WALK_BPF_H
 
 #include "record.bpf.h"
+#include "tmpfs.bpf.h"
 
 /* Who may be chosen. His record alone does not say who he is: he may end while the others are weighed, and it be
  * somebody else's then. */
@@ -38,6 +39,7 @@ struct walk {
 	__u64 owner;		/* of the memory that is being weighed */
 	__u32 counts_files;	/* it is files that are too many: who keeps them? */
 	__u32 descriptors;	/* that may still be looked at */
+	struct keeper keeper;
 	struct event event;
 };
 

@@ -40,7 +40,7 @@ static __always_inline int count_copies(__s64 pages)
 	if (!account || (!record->shared_pages && !is_surveyed_now(account)))
 		return 0;
 	give_up(record, account, pages);
-	react(state, account, record->account, account->held_pages, TRIGGER_EVENT, mm);
+	react(record->account, account->held_pages, TRIGGER_EVENT, true);
 	return 0;
 }
 

@@ -8,7 +8,6 @@
 #define BURSAR_WEIGH_BPF_H
 
 #include "walk.bpf.h"
-#include "tmpfs.bpf.h"
 
 /* A global function: verified once by itself, not in each state of its caller; 7.x took half of its time for this. */
 __noinline int keep_candidate(struct walk *walk, __u32 pid, __u32 uid, __s64 pages)
@@ -42,6 +41,16 @@ __noinline int keep_candidate(struct walk *walk, __u32 pid, __u32 uid, __s64 pag
 	if (event->candidates_kept < CANDIDATES)
 		event->candidates_kept++;
 	return 0;
+}
+
+/* What would go with the files that only this process keeps open. */
+__noinline __s64 kept_files(struct walk *walk, __u32 uid)
+{
+	struct ledger_state *state = ledger_state();
+
+	if (!walk || !state || !walk->counts_files)
+		return 0;
+	return kept_by(state, walk->owner, uid, &walk->descriptors, &walk->keeper);
 }
 
 /* Whether the running process goes on: the owner of the memory that it has may be another, who is dying. */
@@ -83,8 +92,7 @@ static long weigh(__u32 index, struct walk **of)
 	if (far_ctx_id(mm) != ctx_id)	/* its end was missed: the re-sum closes it */
 		return 0;
 	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
-	sync_far(state, record, mm);
-	is_gone = refresh_state(state, record, owner);
+	is_gone = look_anew(record, mm);
 	book_far(record, account, mm);
 	walk->shmem += record->pages[MEMBER_SHMEM];
 	if (record->state == MM_STUCK)
@@ -103,9 +111,9 @@ static long weigh(__u32 index, struct walk **of)
 	if (pages - merged > walk->largest)
 		walk->largest = pages - merged;
 	pages = own_pages(record, pages, walk->is_corrected);
-	kept = walk->counts_files ? kept_by(state, owner, record->uid, &walk->descriptors) : 0;
-	pages += kept;
 	walk->owner = owner;
+	kept = kept_files(walk, record->uid);
+	pages += kept;
 	keep_candidate(walk, pid, record->uid, pages);
 	if (record->state == MM_MARKED) {
 		walk->marked++;
