@@ -11,6 +11,7 @@ CARGO      ?= cargo
 PREFIX     ?= /usr
 SYSCONFDIR ?= /etc
 UNITDIR    ?= /lib/systemd/system
+MANDIR     ?= $(PREFIX)/share/man/man1
 RELEASE    := target/release
 STAGE      := xtask/stage
 GUEST_JOBS ?= 2
@@ -87,7 +88,11 @@ install: build
 	install -D -m 644 crates/tmalloc/include/tmalloc.h $(DESTDIR)$(PREFIX)/include/tmalloc.h
 	install -D -m 644 crates/libbursar/include/bursar.h $(DESTDIR)$(PREFIX)/include/bursar.h
 	install -D -m 755 $(RELEASE)/libprefault.so $(DESTDIR)$(PREFIX)/lib/bursar/libprefault.so
+	install -D -m 644 $(RELEASE)/libprefault.a $(DESTDIR)$(PREFIX)/lib/bursar/libprefault.a
 	install -D -m 644 crates/prefault/include/prefault.h $(DESTDIR)$(PREFIX)/include/prefault.h
+	umask 022 && $(RELEASE)/bursar generate man $(DESTDIR)$(MANDIR)
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	umask 022 && $(RELEASE)/bursar generate completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/bursar
 	install -D -m 644 dist/bursard.service $(DESTDIR)$(UNITDIR)/bursard.service
 	test -e $(DESTDIR)$(SYSCONFDIR)/bursar/bursar.toml || \
 		install -D -m 644 dist/bursar.toml $(DESTDIR)$(SYSCONFDIR)/bursar/bursar.toml
@@ -99,7 +104,10 @@ uninstall:
 		echo "limits are in force ($(PINS)); first: systemctl disable --now bursard && bursard --release" >&2; exit 1; }
 	rm -f $(DESTDIR)$(PREFIX)/sbin/bursard $(DESTDIR)$(PREFIX)/bin/bursar \
 		$(DESTDIR)$(UNITDIR)/bursard.service \
-		$(DESTDIR)$(PREFIX)/lib/bursar/libprefault.so $(DESTDIR)$(PREFIX)/include/prefault.h \
+		$(DESTDIR)$(MANDIR)/bursar.1 $(DESTDIR)$(MANDIR)/bursar-*.1 \
+		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/bursar \
+		$(DESTDIR)$(PREFIX)/lib/bursar/libprefault.so $(DESTDIR)$(PREFIX)/lib/bursar/libprefault.a \
+		$(DESTDIR)$(PREFIX)/include/prefault.h \
 		$(DESTDIR)$(PREFIX)/lib/libtmalloc.so $(DESTDIR)$(PREFIX)/include/tmalloc.h \
 		$(DESTDIR)$(PREFIX)/lib/libbursar.so $(DESTDIR)$(PREFIX)/include/bursar.h
 

@@ -15,7 +15,9 @@
  *	prefault_started();		// tells `bursar faults verify --signal`
  *	...				// from here on: no faults
  *
- * Link with -lprefault (libprefault.so), or with libprefault.a -lpthread -ldl for a static program.
+ * Both libraries are installed in lib/bursar: link with -L/usr/lib/bursar -lprefault
+ * -Wl,-rpath,/usr/lib/bursar (libprefault.so), or a static program with
+ * /usr/lib/bursar/libprefault.a -lpthread -ldl.
  * `bursar run --lock -- CMD` does the same to an unmodified dynamic program.
  *
  * What locking cannot prevent: memory that is mapped later is made resident while it is mapped, which

@@ -572,14 +572,29 @@ int main(void)
 }
 "#;
 
-/// A C program that uses libprefault.
+/// A C program that uses libprefault, and one that has it within itself.
 fn build(world: &World, binaries: &Binaries, code: &str) -> Result<PathBuf> {
+    link(world, binaries, code, "libprefault.so", &[])
+}
+
+fn build_static(world: &World, binaries: &Binaries, code: &str) -> Result<PathBuf> {
+    let words = ["-static", "-lpthread", "-ldl"];
+    link(world, binaries, code, "libprefault.a", &words)
+}
+
+fn link(
+    world: &World,
+    binaries: &Binaries,
+    code: &str,
+    library: &str,
+    words: &[&str],
+) -> Result<PathBuf> {
     let (source, program) = (
         world.directory().join("own.c"),
-        world.directory().join("own"),
+        world.directory().join(format!("own-{library}")),
     );
     fs::write(&source, code)?;
-    let library = binaries.path("libprefault.so");
+    let library = binaries.path(library);
     let beside = library.parent().context("its directory")?;
     let built = Command::new("cc")
         .args(["-Wall", "-Werror", "-O1", "-I"])
@@ -590,6 +605,7 @@ fn build(world: &World, binaries: &Binaries, code: &str) -> Result<PathBuf> {
         .arg("-o")
         .arg(&program)
         .args([&source, &library])
+        .args(words)
         .arg(format!("-Wl,-rpath,{}", beside.display()))
         .output()?;
     ensure!(built.status.success(), "{}", text(&built));
@@ -613,6 +629,10 @@ fn own_lock(binaries: &Binaries) -> Result<()> {
         alone.status,
         text(&alone)
     );
+    let alone = Command::new(build_static(&world, binaries, OWN_LOCK)?)
+        .arg("alone")
+        .status()?;
+    ensure!(alone.success(), "linked statically: {alone}");
     let proof = faults(
         binaries,
         &["verify", "--json", "--signal", "--for", "2", "--"],
