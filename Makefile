@@ -4,6 +4,7 @@
 # make build   what is installed
 # make bench   what it costs and how well it holds, on this machine
 # make install what a machine needs, below DESTDIR
+# make deb     the same as a Debian package, in target/deb
 #
 # Each installs by apt what it needs and is missing, and says so (xtask/provide).
 
@@ -19,7 +20,7 @@ GUEST_JOBS ?= 2
 # run one after the other beside it. TOLD= has each tell all, TOLD=--whole at full length.
 TOLD       ?= --share {share}
 
-.PHONY: build demo test units lint stories guests runtimes bench install uninstall clean
+.PHONY: build demo test units lint stories guests runtimes bench install uninstall deb clean
 
 build:
 	xtask/provide build
@@ -44,7 +45,7 @@ lint: build
 	$(CARGO) clippy --release --workspace --all-targets --quiet -- -D warnings
 
 stories: build
-	xtask/provide demo
+	xtask/provide demo deb
 	xtask/unpack $(RELEASE)/programs cron at sudo
 	$(STAGE) $(RELEASE)/stories
 
@@ -110,6 +111,10 @@ uninstall:
 		$(DESTDIR)$(PREFIX)/include/prefault.h \
 		$(DESTDIR)$(PREFIX)/lib/libtmalloc.so $(DESTDIR)$(PREFIX)/include/tmalloc.h \
 		$(DESTDIR)$(PREFIX)/lib/libbursar.so $(DESTDIR)$(PREFIX)/include/bursar.h
+
+deb: build
+	xtask/provide deb
+	xtask/deb target/deb
 
 clean:
 	$(CARGO) clean

@@ -10,6 +10,7 @@ mod hog;
 mod household;
 mod length;
 mod proc;
+mod replica;
 mod runner;
 mod signal;
 pub mod stories;

@@ -19,6 +19,7 @@ mod limits;
 mod lingering;
 mod locked;
 mod machine;
+mod package;
 mod payers;
 mod physpages;
 mod processes;
@@ -84,6 +85,7 @@ pub fn all() -> Vec<Story> {
         physpages::STORIES,
         entered::STORIES,
         telling::STORIES,
+        package::STORIES,
         dirty::STORIES,
         tmalloc::STORIES,
         callers::STORIES,
