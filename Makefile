@@ -12,7 +12,7 @@ CARGO      ?= cargo
 PREFIX     ?= /usr
 SYSCONFDIR ?= /etc
 UNITDIR    ?= /lib/systemd/system
-MANDIR     ?= $(PREFIX)/share/man/man1
+MANDIR     ?= $(PREFIX)/share/man
 RELEASE    := target/release
 STAGE      := xtask/stage
 GUEST_JOBS ?= 2
@@ -91,7 +91,8 @@ install: build
 	install -D -m 755 $(RELEASE)/libprefault.so $(DESTDIR)$(PREFIX)/lib/bursar/libprefault.so
 	install -D -m 644 $(RELEASE)/libprefault.a $(DESTDIR)$(PREFIX)/lib/bursar/libprefault.a
 	install -D -m 644 crates/prefault/include/prefault.h $(DESTDIR)$(PREFIX)/include/prefault.h
-	umask 022 && $(RELEASE)/bursar generate man $(DESTDIR)$(MANDIR)
+	umask 022 && $(RELEASE)/bursar generate man $(DESTDIR)$(MANDIR)/man1
+	install -D -m 644 dist/bursard.8 $(DESTDIR)$(MANDIR)/man8/bursard.8
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	umask 022 && $(RELEASE)/bursar generate completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/bursar
 	install -D -m 644 dist/bursard.service $(DESTDIR)$(UNITDIR)/bursard.service
@@ -105,7 +106,7 @@ uninstall:
 		echo "limits are in force ($(PINS)); first: systemctl disable --now bursard && bursard --release" >&2; exit 1; }
 	rm -f $(DESTDIR)$(PREFIX)/sbin/bursard $(DESTDIR)$(PREFIX)/bin/bursar \
 		$(DESTDIR)$(UNITDIR)/bursard.service \
-		$(DESTDIR)$(MANDIR)/bursar.1 $(DESTDIR)$(MANDIR)/bursar-*.1 \
+		$(DESTDIR)$(MANDIR)/man1/bursar.1 $(DESTDIR)$(MANDIR)/man1/bursar-*.1 $(DESTDIR)$(MANDIR)/man8/bursard.8 \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/bursar \
 		$(DESTDIR)$(PREFIX)/lib/bursar/libprefault.so $(DESTDIR)$(PREFIX)/lib/bursar/libprefault.a \
 		$(DESTDIR)$(PREFIX)/include/prefault.h \

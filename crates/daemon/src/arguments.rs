@@ -51,3 +51,33 @@ impl From<Trigger> for TriggerChoice {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_man_page_has_every_option_and_no_other() {
+        let page = include_str!("../../../dist/bursard.8")
+            .replace("\\fB", "")
+            .replace("\\fR", " ")
+            .replace("\\-", "-");
+        let mut command = Arguments::command();
+        command.build();
+        let mut known: Vec<String> = command
+            .get_arguments()
+            .filter_map(|argument| Some(format!("--{}", argument.get_long()?)))
+            .collect();
+        let mut told: Vec<String> = page
+            .split(|letter: char| !letter.is_ascii_lowercase() && letter != '-')
+            .filter(|word| word.starts_with("--"))
+            .map(str::to_owned)
+            .collect();
+        known.sort();
+        told.sort();
+        told.dedup();
+        assert_eq!(told, known);
+    }
+}
