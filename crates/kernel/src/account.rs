@@ -113,7 +113,7 @@ impl AccountReading {
             // Files, and processes without a record of their own, are counted apart.
             held: abi::count(
                 raw.held_pages
-                    .saturating_add(raw.walked_pages)
+                    .saturating_add(raw.walked_pages.saturating_sub(raw.late_pages).max(0))
                     .saturating_add(raw.sure_pages)
                     .saturating_sub(correction),
             ),

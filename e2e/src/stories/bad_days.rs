@@ -47,6 +47,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: full_ledger,
     },
     Story {
+        name: "who_finds_room_in_the_ledger_late_counts_once",
+        place: Place::Anywhere,
+        tell: recorded_late,
+    },
+    Story {
         name: "more_users_than_the_ledger_has_room_for_are_counted",
         place: Place::Anywhere,
         tell: full_accounts,
@@ -303,6 +308,57 @@ fn full_ledger(binaries: &Binaries) -> Result<()> {
     ensure!(said.contains("max_processes"), "{said}");
     crowd.finish()?;
     hog.finish()
+}
+
+/// One user fills the ledger while another's process begins, and makes room again: what the re-sum had counted
+/// is in a record from then on, and not in both.
+fn recorded_late(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "late", "[ledger]\nmax_processes = 64\n")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "1G")?;
+    world.daemon.limit("60002", "128M")?;
+    for _ in 0..3 {
+        let full_before = world.daemon.status()?.kernel_half.records_full;
+        let mut crowd = world.hog("uid=60001 hold=64K fork=100 pause")?;
+        until("the ledger being full", || {
+            let full = world.daemon.status()?.kernel_half.records_full;
+            Ok((full > full_before).then_some(()))
+        })?;
+        let mut late = world.there("uid=60002 hold=80M say=there churn=60000")?;
+        until("it to be counted", || {
+            Ok((world.daemon.memory("60002")?.held.get() >> 20 >= 80).then_some(()))
+        })?;
+        crowd.finish()?;
+        world.daemon.until_empty(60001)?;
+        let resums = world.daemon.status()?.kernel_half.resums;
+        until("three re-sums", || {
+            let now = world.daemon.status()?.kernel_half.resums;
+            Ok((now >= resums + 3).then_some(()))
+        })?;
+        let kills = world.daemon.events_of(EventKind::Kill)?;
+        ensure!(kills.is_empty(), "killed: {kills:#?}");
+        let row = world.daemon.memory("60002")?;
+        ensure!(row.maxheld.get() >> 20 < 100, "at most {}", row.maxheld);
+        late.finish()?;
+        world.daemon.until_empty(60002)?;
+    }
+    // What a former account was known to hold beyond its records is not the next one's.
+    let mut crowd = world.hog("uid=60001 hold=64K fork=100 pause")?;
+    let mut late = world.there("uid=60001 hold=300M say=there pause")?;
+    until("it to be counted", || {
+        Ok((world.daemon.memory("60001")?.held.get() >> 20 >= 300).then_some(()))
+    })?;
+    let cleared = world.bursar(&["limit", "clear", "60001"]).output()?;
+    ensure!(cleared.status.success(), "{cleared:?}");
+    let mut other = world.there("uid=60003 hold=8M say=there pause")?;
+    world.daemon.limit("60003", "64M")?;
+    let kills = world.daemon.events_of(EventKind::Kill)?;
+    ensure!(kills.is_empty(), "killed: {kills:#?}");
+    let row = world.daemon.memory("60003")?;
+    ensure!(row.maxheld.get() >> 20 < 30, "at most {}", row.maxheld);
+    other.finish()?;
+    late.finish()?;
+    crowd.finish()
 }
 
 fn full_accounts(binaries: &Binaries) -> Result<()> {

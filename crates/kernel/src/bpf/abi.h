@@ -147,7 +147,9 @@ struct account {
 
 	/* written by the walk over all tasks only */
 	__u64 walk_ticket;
-	__s64 walked_pages;	/* held, in no record: of processes for which the ledger had no room */
+	__s64 walked_pages;	/* held, in no record: of processes for which the ledger had no room, … */
+	__s64 late_pages;	/* … so much of which came into one since that walk began */
+	__s64 late_before_pages; /* late_pages when this walk came to the account */
 	__s64 sum_unrecorded_pages;
 	__u32 unrecorded_processes;
 	__u32 sum_unrecorded_processes;
@@ -215,6 +217,7 @@ enum record_flag {
 	RECORD_GREW = 1,	/* has had an event of its own: what it inherited is known */
 	RECORD_SURVEYED = 2,	/* looked at by the survey that the correction is from */
 	RECORD_BORN = 4,	/* began while a survey was under way */
+	RECORD_NEW = 8,		/* nothing of it was booked yet */
 };
 
 /* One address space that is charged to an account. */

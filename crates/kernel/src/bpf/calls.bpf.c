@@ -98,6 +98,14 @@ int open_account(struct open_account_args *args)
 	account->measure = MEASURE_RESIDENT;
 	account->refused_told_ns = 0;	/* a former tenant's */
 	account->refused_untold = 0;
+	account->walked_pages = 0;
+	account->sum_unrecorded_pages = 0;
+	account->late_pages = 0;
+	account->late_before_pages = 0;
+	account->unrecorded_processes = 0;
+	account->lingering_pages = 0;
+	account->staying_pages = 0;
+	account->shmem_pages = 0;
 	account->files_told_ns = 0;
 	account->files_pages = 0;
 	account->unmapped_pages = 0;

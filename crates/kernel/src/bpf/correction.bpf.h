@@ -130,10 +130,19 @@ static __always_inline __s64 correction_of(const struct account *account)
 	return pages;
 }
 
+/* Of processes for which there was no room, as far as they have not found some since. */
+static __always_inline __s64 unrecorded_pages(const struct account *account)
+{
+	__s64 pages = *(volatile __s64 *)&account->walked_pages -
+		      *(volatile __s64 *)&account->late_pages;
+
+	return pages > 0 ? pages : 0;
+}
+
 /* Held by no address space that has a record: files, and processes for which there was no room. */
 static __always_inline __s64 beyond_records(const struct account *account)
 {
-	return account->walked_pages + account->sure_pages;
+	return unrecorded_pages(account) + account->sure_pages;
 }
 
 /* What decides, of a sum of resident sets. */

@@ -13,6 +13,17 @@
 #include "correction.bpf.h"
 #include "dying.bpf.h"
 
+/* The first booking of a record. Where there was no room for it so far the last walk over all tasks has counted
+ * it, and may until the next one: then others would die for what is in both. Of who has just begun this takes
+ * off what nobody has counted; it is little, and until the next walk. */
+static __always_inline void count_late(struct mm_record *record, struct account *account, __s64 pages)
+{
+	__sync_fetch_and_and(&record->flags, ~RECORD_NEW);
+	if (pages > 0 && (*(volatile __s64 *)&account->walked_pages ||
+			  *(volatile __s64 *)&account->sum_unrecorded_pages))
+		__sync_fetch_and_add(&account->late_pages, pages);
+}
+
 /* Makes the account's sums agree with the record. Returns what is held now by the living. */
 static __always_inline __s64 book(struct mm_record *record, struct account *account)
 {
@@ -25,6 +36,8 @@ static __always_inline __s64 book(struct mm_record *record, struct account *acco
 		was = __sync_lock_test_and_set(&record->booked_dying_pages, dying);
 		__sync_fetch_and_add(&account->dying_pages, dying - was);
 	}
+	if (record->flags & RECORD_NEW)
+		count_late(record, account, living);
 	was = __sync_lock_test_and_set(&record->booked_pages, living);
 	if (living < was)
 		give_up(record, account, was - living);
@@ -220,6 +233,7 @@ static __noinline __u32 open_record(struct ledger_state *state, __u64 mm, __u64 
 	record->marked_ns = 0;
 	record->marked_pages = 0;
 	begin_sharing(record);
+	record->flags = RECORD_NEW;
 	record->mm = mm;
 	if (bpf_map_lookup_elem(&mm_index, &mm) && find_record(mm) == NOBODY)
 		bpf_map_delete_elem(&mm_index, &mm); /* a former tenant's */

@@ -74,6 +74,7 @@ static __always_inline void reset_unrecorded(struct account *account, __u64 tick
 	account->walk_ticket = ticket;
 	account->sum_unrecorded_pages = 0;
 	account->sum_unrecorded_processes = 0;
+	account->late_before_pages = *(volatile __s64 *)&account->late_pages;
 }
 
 /* No room for its record: it is at least counted here, so that the limit sees it. */
@@ -312,7 +313,9 @@ static long end_account_walk(__u32 slot, struct resum *resum)
 	if (!slot || !(account->flags & ACCOUNT_USED))
 		return 0;
 	reset_unrecorded(account, resum->walk_ticket);
-	account->walked_pages = account->sum_unrecorded_pages;
+	/* In this order: at no time is a page in it twice. Who found room since this walk came to him is left out. */
+	__sync_lock_test_and_set(&account->walked_pages, account->sum_unrecorded_pages);
+	__sync_fetch_and_add(&account->late_pages, -account->late_before_pages);
 	account->unrecorded_processes = account->sum_unrecorded_processes;
 	if (beyond_records(account))
 		react(slot, account->held_pages, resum->trigger, resum->is_own);

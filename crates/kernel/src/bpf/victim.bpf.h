@@ -216,7 +216,7 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 is_own)
 	walk->is_corrected = is_corrected(account, now);
 	walk->descriptors = KEPT_DESCRIPTORS;
 	walk->counts_files = account->sure_pages > account->stuck_pages &&
-			     account->held_pages + account->walked_pages - correction_of(account) <=
+			     account->held_pages + unrecorded_pages(account) - correction_of(account) <=
 				     account->limit_pages;
 	bpf_loop(state->mm_high_water, weigh, &walk, 0);
 	victims = judge(walk);
