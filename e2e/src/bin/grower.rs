@@ -35,6 +35,8 @@
 //! | `delete` | the last file |
 //! | `scribble=SECONDS` | makes, enlarges, cuts and deletes files in memory at random; prints counts |
 //! | `hammer=SECONDS` | maps, touches, grows, protects, unmaps and forks at random; prints counts |
+//! | `vain-map=SECONDS`, `vain-reserve=SECONDS` | mmap, the gate's prctl: far more than there is, all the time; prints how often that was granted |
+//! | `modest=SECONDS` | maps and unmaps 2 MiB all the time; prints how often that was refused |
 //! | `sequences=N` | N children, one after the other, each maps, grows, protects, unmaps, forks and execs at random; prints how they ended |
 //! | `hugetlb=SIZE` | mmap of so much of the pool of huge pages |
 //! | `time` | nothing: prints nanoseconds of getpid, mmap + munmap of 1 MiB untouched and touched, and reserving and committing a page by prctl |
@@ -516,6 +518,29 @@ fn sequences(count: u64) -> String {
     format!("ended {ended} not-made {not_made} given-up {given_up} killed {killed}")
 }
 
+/// Does it for so long; returns how often it was as asked.
+fn count_while(seconds: u64, is_so: impl Fn() -> bool) -> u64 {
+    let end = Instant::now() + Duration::from_secs(seconds);
+    let mut count = 0;
+    while Instant::now() < end {
+        count += u64::from(is_so());
+    }
+    count
+}
+
+/// A mapping of that size that is given back at once; whether it was granted.
+fn maps(length: usize) -> bool {
+    let flags = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+    let got = map(length, WRITABLE, flags);
+    got.inspect(|&it| unmap(it)).is_ok()
+}
+
+fn reserves(pages: libc::c_ulong) -> bool {
+    // SAFETY: numbers only.
+    let answer = unsafe { libc::prctl(GATE_PRCTL, 1, pages, 0, 0) };
+    answer != 0 && errno() == libc::EINPROGRESS
+}
+
 /// The median of 15 rounds, in nanoseconds each.
 fn nanoseconds(repeat: u32, act: impl Fn()) -> u128 {
     let mut rounds: Vec<u128> = (0..15)
@@ -716,6 +741,15 @@ fn perform(steps: &[String]) {
             "scribble" => say(step, scribble(value.parse().unwrap_or(1))),
             "sequences" => say(step, sequences(value.parse().unwrap_or(1))),
             "hammer" => say(step, hammer(value.parse().unwrap_or(1))),
+            "vain-map" | "vain-reserve" | "modest" => {
+                let seconds = value.parse().unwrap_or(1);
+                let count = match verb {
+                    "vain-map" => count_while(seconds, || maps(1 << 42)),
+                    "vain-reserve" => count_while(seconds, || reserves(1 << 30)),
+                    _ => count_while(seconds, || !maps(2 << 20)),
+                };
+                say(step, count);
+            }
             "fill" => {
                 while let Ok(it) = map(size(value), WRITABLE, libc::MAP_PRIVATE) {
                     touch(it);

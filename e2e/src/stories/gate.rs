@@ -79,6 +79,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: promises,
     },
     Story {
+        name: "gate_refuses_nobody_for_what_another_asks_in_vain",
+        place: Place::Guest,
+        tell: asked_in_vain,
+    },
+    Story {
         name: "gate_is_never_passed_by_four_hammers",
         place: Place::Guest,
         tell: hammers,
@@ -627,6 +632,30 @@ fn limited_to_34(world: &World) -> Result<u64> {
     world.daemon.limit(&user, "34M")?;
     let barrier = world.daemon.memory(&user)?.barrier;
     Ok(barrier.context("a barrier")?.get())
+}
+
+/// One process of a user asks for terabytes, all the time; what others of his ask for is there.
+fn asked_in_vain(binaries: &Binaries) -> Result<()> {
+    let world = start(binaries, "gate-vain", COMMITTED)?;
+    world.daemon.limit(&ALICE.to_string(), "64M")?;
+    for vain in ["vain-map", "vain-reserve"] {
+        let asking = [
+            format!("{vain}=6"),
+            format!("{vain}=6"),
+            "modest=5".to_owned(),
+            "modest=5".to_owned(),
+        ];
+        let asking = asking.map(|steps| grower(binaries, ALICE, &steps).spawn());
+        for child in asking {
+            let said = said_by(child.context("run grower")?)?;
+            let is_well =
+                matches!(&said[..], [line] if line.ends_with("=6: 0") || line.ends_with("=5: 0"));
+            ensure!(is_well, "beside {vain}: {said:?}");
+        }
+    }
+    let failcnt = world.daemon.memory(&ALICE.to_string())?.failcnt;
+    ensure!(failcnt > 1000, "asked in vain {failcnt} times only");
+    expect_empty(&world)
 }
 
 fn hammers(binaries: &Binaries) -> Result<()> {

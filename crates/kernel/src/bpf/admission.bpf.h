@@ -107,17 +107,21 @@ static __noinline int tell_refusal(struct ledger_state *state, struct account *a
 }
 
 /*
- * Adds `pages` to one of the account's sums if the level then stays within `top`. Add first, look
+ * Adds `pages` to what the account has committed if the level then stays within `top`. Add first, look
  * then, take back if need be: whoever races with us is seen by one of the two at least, so that top is
- * never passed; at worst both are refused at the very edge.
+ * never passed; at worst both are refused at the very edge. What does not fit beforehand is not added: a
+ * terabyte that is asked for in vain would have others refused who are far from any edge, and for as long
+ * as its asker is preempted here.
  */
-static __always_inline bool try_charge(struct account *account, __s64 *sum, __s64 pages, __s64 to_hold,
-				       __s64 credit, __s64 top)
+static __always_inline bool try_charge(struct account *account, __s64 pages, __s64 to_hold, __s64 credit,
+				       __s64 top)
 {
-	__sync_fetch_and_add(sum, pages);
+	if (level_of(account, to_hold, pages, credit, false) > top)
+		return false;
+	__sync_fetch_and_add(&account->committed_pages, pages);
 	if (level_of(account, to_hold, 0, credit, false) <= top)
 		return true;
-	__sync_fetch_and_add(sum, -pages);
+	__sync_fetch_and_add(&account->committed_pages, -pages);
 	return false;
 }
 

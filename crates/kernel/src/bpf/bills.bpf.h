@@ -212,11 +212,15 @@ static __noinline int give_back(__u64 object, __u32 which)
 }
 
 /* Adds to held if the sum stays within the barrier. Add first, look then, take back if need be: the
- * barrier is never passed, at worst two who race at its edge are both refused. */
+ * barrier is never passed, at worst two who race at its edge are both refused. What does not fit beforehand
+ * is not added: others would be refused for what is asked in vain. */
 static __always_inline bool add_within(struct row *row, __s64 amount)
 {
-	__s64 held = __sync_fetch_and_add(&row->held, amount) + amount;
+	__s64 held;
 
+	if (*(volatile __s64 *)&row->held + amount > row->barrier)
+		return false;
+	held = __sync_fetch_and_add(&row->held, amount) + amount;
 	if (held > row->barrier) {
 		__sync_fetch_and_add(&row->held, -amount);
 		return false;

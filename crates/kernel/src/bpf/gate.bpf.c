@@ -123,9 +123,9 @@ __noinline int commit(struct grower *grower, __s64 pages, __s64 credit, __s64 to
 		end_birth((__u64)me);
 	/* What was unmapped since, and a first try of this very call (mremap asks twice), ends here. */
 	sync_commitment(record, account, far_commitment(record, (__u64)me->mm));
-	if (!try_charge(account, &account->committed_pages, pages, pages, credit, top)) {
+	if (!try_charge(account, pages, pages, credit, top)) {
 		if (!recount(state, account, grower->slot) ||
-		    !try_charge(account, &account->committed_pages, pages, pages, credit, top))
+		    !try_charge(account, pages, pages, credit, top))
 			return 0;
 	}
 	__sync_fetch_and_add(&record->committed_pages, pages);
@@ -309,9 +309,9 @@ static __always_inline int refuse_fork(__u64 child, __u64 clone_flags)
 		if (top != NO_BOUND_PAGES)
 			top += RESERVE_PAGES;
 	}
-	if (!try_charge(account, &account->committed_pages, birth.pages, 0, 0, top)) {
+	if (!try_charge(account, birth.pages, 0, 0, top)) {
 		if (!recount(state, account, grower.slot) ||
-		    !try_charge(account, &account->committed_pages, birth.pages, 0, 0, top)) {
+		    !try_charge(account, birth.pages, 0, 0, top)) {
 			tell_refusal(state, account, grower.slot, REQUEST_FORK, birth.pages);
 			return -EAGAIN;
 		}

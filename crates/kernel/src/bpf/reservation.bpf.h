@@ -25,18 +25,25 @@ static __always_inline int give_back(struct account *account, struct mm_record *
 	return 0;
 }
 
-/* Add first, look then (admission.bpf.h try_charge()). A promise is given on no doubt, nor of what the
- * user half has promised; with its end that is void. */
+/* What a promise has to fit beside. It is given on no doubt, nor of what the user half has promised; with
+ * its end that is void. */
+static __always_inline __s64 promised_level(struct ledger_state *state, struct account *account)
+{
+	__s64 level = level_of(account, 0, 0, 0, true);
+
+	if (state->answering_mm)
+		level += *(volatile __s64 *)&account->promised_pages;
+	return level;
+}
+
+/* Look, add, look again, as try_charge() does (admission.bpf.h). */
 static __always_inline bool try_promise(struct ledger_state *state, struct account *account,
 					__s64 pages, __s64 limit)
 {
-	__s64 level;
-
+	if (promised_level(state, account) + pages > limit)
+		return false;
 	__sync_fetch_and_add(&account->reserved_pages, pages);
-	level = level_of(account, 0, 0, 0, true);
-	if (state->answering_mm)
-		level += *(volatile __s64 *)&account->promised_pages;
-	if (level <= limit)
+	if (promised_level(state, account) <= limit)
 		return true;
 	__sync_fetch_and_add(&account->reserved_pages, -pages);
 	return false;
