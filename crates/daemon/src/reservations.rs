@@ -9,7 +9,7 @@
 //! Decided here, atomically because one thread decides: held + Σ reserved + N ≤ bound. Where the kernel
 //! half can hold reservations itself, [`Holdings`] is where it takes over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::Result;
@@ -93,6 +93,8 @@ pub(crate) struct Reservations {
     by_user: BTreeMap<Uid, u64>,
     /// Those that are kept nowhere else.
     refused: BTreeMap<AccountId, u64>,
+    /// Accounts whose sum [`Holdings::reserved_now`] was last told and is not 0.
+    told: BTreeSet<AccountId>,
 }
 
 /// Room below a bound.
@@ -121,6 +123,7 @@ impl Reservations {
             by_client: BTreeMap::new(),
             by_user: BTreeMap::new(),
             refused: BTreeMap::new(),
+            told: BTreeSet::new(),
         }
     }
 
@@ -289,24 +292,26 @@ impl Reservations {
         };
         self.subtract(gone.uid, gone.pages);
         match payers.of(gone.uid) {
-            Some((id, _)) => {
-                let reserved = self.reserved_in(id, payers);
-                books.reserved_now(id, self.page_size.pages_within(reserved))
-            }
+            Some((id, _)) => self.tell_of(id, payers, books),
             None => Ok(()),
         }
     }
 
-    /// Limits have changed: accounts may be new, or others'.
+    /// Limits have changed: accounts may be new, or others', or not their users' any more.
     pub(crate) fn tell_all(
-        &self,
+        &mut self,
         payers: &Payers,
         books: &mut (impl Holdings + ?Sized),
-    ) -> Result<(), Denied> {
-        for &uid in self.by_user.keys() {
-            self.tell(payers.of(uid).map(|(id, _)| id), payers, books)?;
-        }
-        Ok(())
+    ) -> Result<()> {
+        let users = self.by_user.keys();
+        let accounts = users.filter_map(|&uid| payers.of(uid).map(|(id, _)| id));
+        let concerned: BTreeSet<_> = accounts.chain(self.told.iter().copied()).collect();
+        // One that cannot be told keeps nobody else's back.
+        let told = concerned
+            .into_iter()
+            .map(|id| self.tell_of(id, payers, books));
+        let told: Vec<_> = told.collect();
+        told.into_iter().collect()
     }
 
     /// Who pays for a process may change while it has something reserved: it enters an account, or the
@@ -344,14 +349,29 @@ impl Reservations {
     }
 
     fn tell(
-        &self,
+        &mut self,
         id: Option<AccountId>,
         payers: &Payers,
         books: &mut (impl Holdings + ?Sized),
     ) -> Result<(), Denied> {
-        let Some(id) = id else { return Ok(()) };
+        let told = id.map_or(Ok(()), |id| self.tell_of(id, payers, books));
+        told.map_err(Denied::Failed)
+    }
+
+    fn tell_of(
+        &mut self,
+        id: AccountId,
+        payers: &Payers,
+        books: &mut (impl Holdings + ?Sized),
+    ) -> Result<()> {
         let reserved = self.page_size.pages_within(self.reserved_in(id, payers));
-        books.reserved_now(id, reserved).map_err(Denied::Failed)
+        // Before: what was told in part is told again.
+        self.told.insert(id);
+        books.reserved_now(id, reserved)?;
+        if reserved.get() == 0 {
+            self.told.remove(&id);
+        }
+        Ok(())
     }
 
     fn count_refusal(&mut self, id: AccountId, books: &mut (impl Holdings + ?Sized)) {
@@ -518,6 +538,41 @@ mod tests {
         let denied = reservations.reserve(asker(60002), &ask(1 << 20), &one, ram, &mut Nothing);
         assert!(denied.is_err());
         assert_eq!(reservations.refused_in(id), 3);
+    }
+
+    /// As the kernel half does, by account.
+    #[derive(Default)]
+    struct Told(BTreeMap<AccountId, u64>);
+
+    impl Holdings for Told {
+        fn held_now(&mut self, _id: AccountId) -> Result<Bytes> {
+            Ok(Bytes::ZERO)
+        }
+
+        fn slack(&self) -> Bytes {
+            Bytes::ZERO
+        }
+
+        fn reserved_now(&mut self, id: AccountId, reserved: Pages) -> Result<()> {
+            self.0.insert(id, reserved.get());
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_account_that_its_users_have_left_is_told_that_nothing_is_reserved_in_it() {
+        let mut reservations = Reservations::new(machine::page_size());
+        let (id, with_him) = in_an_account_of(&[60001, 60002]);
+        let (ram, mut books) = (Bytes::new(1 << 40), Told::default());
+        reservations
+            .reserve(asker(60001), &ask(10), &with_him, ram, &mut books)
+            .unwrap();
+        assert_eq!(books.0, BTreeMap::from([(id, 10)]));
+
+        let (_, without) = in_an_account_of(&[60002]);
+        reservations.tell_all(&without, &mut books).unwrap();
+        assert_eq!(books.0, BTreeMap::from([(id, 0)]));
+        assert!(reservations.told.is_empty());
     }
 
     #[test]
