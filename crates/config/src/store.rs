@@ -56,37 +56,45 @@ impl Limits {
 }
 
 /// An administrator who keeps his files elsewhere linked this one: write there, also when there is nothing
-/// yet. Where not even a directory is, something is not mounted or not deployed, and we make none.
+/// yet. Where not even a directory is, something is not mounted or not deployed, and we make none. Links on the
+/// way that are neither root's nor his lead where some user likes: root would make a file of his choice there.
 fn target_of(path: &Path) -> Result<PathBuf, ConfigError> {
-    let error = match fs::canonicalize(path) {
-        Ok(target) => return Ok(target),
-        Err(error) => error,
+    let unwritable = |path: &Path, action, source| ConfigError::Unwritable {
+        path: path.to_owned(),
+        action,
+        source,
     };
     let mut target = path.to_owned();
+    let mut first_owner = None;
     let mut links = 0_u32;
     while let Ok(next) = fs::read_link(&target) {
+        let owner = fs::symlink_metadata(&target).map(|link| link.uid());
+        let owner = owner.map_err(|error| unwritable(&target, "follow the link", error))?;
+        let first = *first_owner.get_or_insert(owner);
+        if owner != 0 && owner != first {
+            let source = io::ErrorKind::PermissionDenied.into();
+            return Err(unwritable(&target, "follow another user's link", source));
+        }
         target = target.parent().unwrap_or(Path::new("")).join(next);
         links = links.saturating_add(1);
         if links > MOST_LINKS {
-            return Err(ConfigError::Unwritable {
-                path: path.to_owned(),
-                action: "follow the link",
-                source: error,
-            });
+            let source = fs::canonicalize(path).err();
+            let source = source.unwrap_or_else(|| io::ErrorKind::InvalidInput.into());
+            return Err(unwritable(path, "follow the link", source));
         }
     }
     if links == 0 {
-        return Ok(target);
+        return Ok(fs::canonicalize(path).unwrap_or(target));
     }
     let name = target.file_name().unwrap_or_default();
     let directory = target.parent().unwrap_or(Path::new("/"));
     match fs::canonicalize(directory) {
         Ok(directory) => Ok(directory.join(name)),
-        Err(source) => Err(ConfigError::Unwritable {
-            path: target.clone(),
-            action: "find its directory, where a link leads",
+        Err(source) => Err(unwritable(
+            &target,
+            "find its directory, where a link leads",
             source,
-        }),
+        )),
     }
 }
 

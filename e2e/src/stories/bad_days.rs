@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{PipeReader, Read, pipe};
+use std::os::unix::fs::{chown, lchown, symlink};
 use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -60,6 +61,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "limits_that_do_not_fit_change_neither_the_file_nor_the_accounts",
         place: Place::Anywhere,
         tell: limits_that_do_not_fit,
+    },
+    Story {
+        name: "a_users_link_has_bursard_write_nowhere",
+        place: Place::Anywhere,
+        tell: users_link,
     },
     Story {
         name: "a_log_that_nobody_reads_keeps_bursard_from_nothing",
@@ -393,6 +399,34 @@ fn full_accounts(binaries: &Binaries) -> Result<()> {
         anyhow::bail!("{reply:?}")
     };
     ensure!(refusal.message.contains("max_accounts"), "{refusal:?}");
+    Ok(())
+}
+
+/// limits.toml is linked to where a user keeps it, and he links it to where only root may write.
+fn users_link(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "link", "")?;
+    let at = |name: &str| world.directory().join(name);
+    let (his, roots) = (at("his.toml"), at("nologin"));
+    symlink(&his, world.daemon.limits_path())?;
+    symlink(&roots, &his)?;
+    lchown(&his, Some(60001), Some(60001))?;
+    world.daemon.start()?;
+    let said = format!("{:?}", world.daemon.try_limit("60001", "64M", false)?);
+    ensure!(said.contains("another user's link"), "{said}");
+    ensure!(!roots.exists(), "bursard has made {roots:?}");
+    ensure!(
+        world.daemon.account("60001")?.is_none(),
+        "a limit that is kept nowhere"
+    );
+    // His own file is what the administrator meant.
+    fs::remove_file(&his)?;
+    fs::write(&his, "")?;
+    chown(&his, Some(60001), Some(60001))?;
+    let _ = world.daemon.end(libc::SIGTERM)?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let written = fs::read_to_string(&his)?;
+    ensure!(written.contains("64M"), "{written:?}");
     Ok(())
 }
 
