@@ -576,48 +576,83 @@ fn copies_by_another(binaries: &Binaries) -> Result<()> {
     Ok(())
 }
 
-/// One process whose pages are all alike, and three: the kernel keeps one of each content.
+/// One process whose pages are all alike, and four: the kernel keeps one of each content. Each grows beyond the
+/// notice first and beyond the limit when bursard has looked: what grows meanwhile by more than a quarter of the
+/// limit is killed (decision 7), and ksmd merges at its own pace.
 fn merged(binaries: &Binaries) -> Result<()> {
     const KSM: &str = "/sys/kernel/mm/ksm";
     let set = |name: &str, value: &str| {
         fs::write(format!("{KSM}/{name}"), value).with_context(|| format!("set {name}"))
     };
     let mut world = World::new(binaries, "merged", "")?;
-    let go = world.directory().join("go");
-    fs::set_permissions(world.directory(), fs::Permissions::from_mode(0o755))?;
     world.daemon.start()?;
     world.daemon.limit(&ALICE.to_string(), "128M")?;
     set("sleep_millisecs", "10")?;
     set("pages_to_scan", "10000")?;
     set("run", "1")?;
     let user = ALICE.to_string();
-    let merged_to = |least: u64| {
+    let facts = || -> Result<String> {
+        let names = ["run", "pages_sharing", "pages_volatile", "full_scans"];
+        let one = |name: &str| {
+            let text = fs::read_to_string(format!("{KSM}/{name}")).unwrap_or_default();
+            format!("{name} {}", text.trim())
+        };
+        let kills = world.daemon.events_of(EventKind::Kill)?;
+        Ok(format!("{}, killed: {kills:#?}", names.map(one).join(", ")))
+    };
+    let patience = Duration::from_secs(120);
+    let merged_to = |hog: &mut Hog, least: u64| {
         // ksmd goes by its own pace: on an emulated machine beside others longer than we usually wait.
-        within(Duration::from_secs(120), "pages to be merged", || {
+        let merged = within(patience, "pages to be merged", || {
+            ensure!(hog.is_alive()?, "whose they are has ended");
             let text = fs::read_to_string(format!("{KSM}/pages_sharing"))?;
             Ok((text.trim().parse::<u64>()? >= least).then_some(()))
-        })
+        });
+        merged.with_context(|| facts().unwrap_or_default())
+    };
+    let up = |hog: &mut Hog| {
+        let is_up = hog.hear_within("up", Duration::from_secs(20));
+        is_up.with_context(|| facts().unwrap_or_default())
+    };
+    // It is above the notice in full and was told to go on.
+    let corrected = |hog: &mut Hog| {
+        let known = within(patience, "a correction", || {
+            let account = world.daemon.account(&user)?.context("the account")?;
+            Ok(account.correction.map(|_| ()))
+        });
+        known.with_context(|| facts().unwrap_or_default())?;
+        hog.go_on()
     };
     let outcome = (|| {
         let mut one = world.hog(&format!(
-            "uid={ALICE} name=merged hold=90M mergeable say=up await={} hold=60M say=up pause",
-            go.display()
+            "uid={ALICE} name=merged hold=90M mergeable say=up wait hold=30M say=up wait hold=30M say=up pause"
         ))?;
-        one.hear("up")?;
-        merged_to(80 * MIB / 4096)?;
-        fs::write(&go, "")?;
-        one.hear_within("up", Duration::from_secs(20))?;
+        up(&mut one)?;
+        merged_to(&mut one, 80 * MIB / 4096)?;
+        one.go_on()?;
+        up(&mut one)?;
+        corrected(&mut one)?;
+        up(&mut one)?;
         let row = settled(&world, &user)?;
         println!("        one process: {row}");
+        ensure!(
+            row.shares.in_full > LIMIT,
+            "not beyond the limit in full: {row}"
+        );
         one.finish()?;
         world.daemon.until_empty(ALICE)?;
         let mut several = Vec::new();
         for count in 1..=4_u64 {
             let mut hog = world.hog(&format!(
-                "uid={ALICE} name=merged hold=50M mergeable say=up pause"
+                "uid={ALICE} name=merged hold=16M mergeable say=up wait hold=34M mergeable say=up pause"
             ))?;
-            hog.hear_within("up", Duration::from_secs(20))?;
-            merged_to(count * 45 * MIB / 4096)?;
+            up(&mut hog)?;
+            match count {
+                1 | 2 => hog.go_on()?,
+                _ => corrected(&mut hog)?,
+            }
+            up(&mut hog)?;
+            merged_to(&mut hog, count * 45 * MIB / 4096)?;
             several.push(hog);
         }
         let row = settled(&world, &user)?;
