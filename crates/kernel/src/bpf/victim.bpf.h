@@ -39,7 +39,7 @@ enum {
  * Whether a marked victim's signal may still be on its way. Time alone does not say: a virtual machine
  * that was not given its processors has slept through it, user half and grower alike.
  */
-static __always_inline bool has_grace(const struct account *account, const struct walk *walk, __u64 now)
+static __always_inline bool has_grace(struct account *account, const struct walk *walk, __u64 now)
 {
 	__u64 waited = now - walk->marked_ns;
 	__s64 limit = walk->event.limit_pages;
@@ -126,7 +126,7 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 }
 
 /* While a question waits, growth is no reason to wait for the next look. */
-static __always_inline bool has_waited_enough(const struct account *account)
+static __always_inline bool has_waited_enough(struct account *account)
 {
 	__s64 most = *(volatile __s64 *)&account->wait_at_most_pages;
 
