@@ -444,18 +444,22 @@ fn an_answer_that_cannot_be_written_is_a_failure() {
 }
 
 #[test]
-fn why_asks_for_one_process_or_the_last() {
-    for (typed, pid) in [
-        (&["why"][..], None),
-        (&["why", "4242"], Some(bursar_model::Pid::new(4242))),
+fn why_asks_for_one_process_for_somebody_or_for_the_last() {
+    let who = |text: &str| Some(text.parse().unwrap());
+    for (typed, pid, who) in [
+        (&["why"][..], None, None),
+        (&["why", "4242"], Some(bursar_model::Pid::new(4242)), None),
+        (&["why", "alice"], None, who("alice")),
+        (&["why", "=lab"], None, who("=lab")),
+        (&["why", "--user", "60001"], None, who("60001")),
     ] {
         let daemon = Daemon::answering(&Reply::Why(Vec::new()));
         let output = daemon.bursar(typed).output().unwrap();
         assert_eq!(output.status.code(), Some(0));
-        assert!(
-            stdout(&output).starts_with("no kill of") || stdout(&output).starts_with("no kill is")
-        );
-        assert_eq!(daemon.asked().ask, Ask::Why { pid });
+        let starts = ["no kill of", "no kill is", "nothing of"];
+        let text = stdout(&output);
+        assert!(starts.iter().any(|it| text.starts_with(it)), "{text}");
+        assert_eq!(daemon.asked().ask, Ask::Why { pid, who });
     }
 }
 

@@ -7,6 +7,7 @@ mod history;
 mod ledger;
 mod limits;
 mod physpages;
+mod whose;
 
 use std::collections::BTreeMap;
 
@@ -87,7 +88,7 @@ fn dispatch(steward: &mut Steward, asker: Asker, ask: Ask) -> Result<Option<Repl
         Ask::Beancounters { who } => beancounters::show(steward, asker, who.as_ref()),
         Ask::ClearLimit { who, force } => limits::clear(steward, uid, &who, force),
         Ask::Events { since, .. } => history::events(steward, uid, since.as_deref()),
-        Ask::Why { pid } => history::why(steward, uid, pid),
+        Ask::Why { pid, who } => history::why(steward, asker, pid, who.as_ref()),
         Ask::Dirty => {
             only_root(uid, "see who has dirtied the page cache")?;
             let report = dirty::report(steward);

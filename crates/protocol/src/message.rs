@@ -79,6 +79,10 @@ pub enum Ask {
         /// Which process.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pid: Option<Pid>,
+        /// Of whom: one user or one shared account; then also what was refused since, or why nobody was
+        /// killed.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        who: Option<Who>,
     },
     /// Memory to be, for the asker's process (S1 section 5.2). Any user. It lasts until it is
     /// committed, or the connection or the process ends, whichever comes first.
@@ -225,7 +229,8 @@ pub enum Reply {
     Beancounters(Box<Beancounters>),
     /// To `events`.
     Events(Vec<Event>),
-    /// To `why`: the kill and what followed it, oldest first; empty when there was none.
+    /// To `why`: the kill and what followed it, oldest first; empty when there was none. To one about
+    /// somebody it may also be, or end with, a refusal or nobody having been killed.
     Why(Vec<Event>),
     /// To `reserve` and `commit`.
     Granted(Granted),
@@ -320,4 +325,28 @@ pub enum ErrorKind {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 fn is_false(value: &bool) -> bool {
     !value
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_why_of_nobody_in_particular_says_what_was_always_said() {
+        let pid = Some(Pid::new(5));
+        let who = Some(Who::User("alice".into()));
+        let table = [
+            (None, None, r#"{"version":1,"ask":"why"}"#),
+            (pid, None, r#"{"version":1,"ask":"why","pid":5}"#),
+            (None, who, r#"{"version":1,"ask":"why","who":"alice"}"#),
+        ];
+        for (pid, who, text) in table {
+            let request = Request {
+                version: VERSION,
+                ask: Ask::Why { pid, who },
+            };
+            assert_eq!(serde_json::to_string(&request).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Request>(text).unwrap(), request);
+        }
+    }
 }

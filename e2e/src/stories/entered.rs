@@ -30,6 +30,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: kills_inside,
     },
     Story {
+        name: "what_happened_to_an_account_or_a_user_is_told_to_who_may_know",
+        place: Place::Anywhere,
+        tell: told_by_whom,
+    },
+    Story {
         name: "an_entered_account_cannot_be_left",
         place: Place::Anywhere,
         tell: escapes,
@@ -211,6 +216,49 @@ fn kills_inside(binaries: &Binaries) -> Result<()> {
     let output = world.bursar(&["why"]).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(text.contains("=bursar-render"), "{text}");
+    Ok(())
+}
+
+/// `bursar why` by uid: its exit code and all it says.
+fn why(world: &World, uid: u32, about: &[&str]) -> Result<(Option<i32>, String)> {
+    let mut command = world.bursar(&[&["why"], about].concat());
+    let output = command.uid(uid).gid(uid).stdin(Stdio::null()).output()?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).replace('\n', " ");
+    Ok((output.status.code(), text))
+}
+
+fn told_by_whom(binaries: &Binaries) -> Result<()> {
+    let world = stage(binaries, "asked", "")?;
+    for (count, account) in ["=bursar-render", "=bursar-other"].into_iter().enumerate() {
+        let mut hog = Hog::spawn(&mut inside(&world, ALICE, account, "hold=200M pause"))?;
+        hog.expect_killed()?;
+        until("the kill being told", || {
+            Ok((kills(&world)?.len() == count + 1).then_some(()))
+        })?;
+    }
+    let render: &[&str] = &["=bursar-render"];
+    let of_alice: &[&str] = &["--user", "60410"];
+    for (uid, about, code, said) in [
+        (0, &[][..], 0, "account =bursar-other held"),
+        (0, render, 0, "account =bursar-render held"),
+        (0, of_alice, 0, "account =bursar-other held"),
+        (0, &["--user", "60411"], 0, "nothing of 60411"),
+        (0, &["nobody-has-this-name"], 1, "no user"),
+        (0, &["@staff"], 2, "no account"),
+        (ALICE, render, 0, "account =bursar-render held"),
+        (ALICE, of_alice, 0, "account =bursar-other held"),
+        (BOB, &["--user", "60411"], 0, "nothing of 60411"),
+        (BOB, render, 3, "only root"),
+        (BOB, of_alice, 3, "only root"),
+        (BOB, &["nobody-has-this-name"], 3, "only root"),
+    ] {
+        let (ended, text) = why(&world, uid, about)?;
+        ensure!(
+            ended == Some(code) && text.contains(said),
+            "{uid} asks {about:?}: {ended:?}, {text}"
+        );
+    }
     Ok(())
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar why`.
 
-use bursar_model::Pid;
+use std::str::FromStr;
+
+use bursar_model::{Pid, Who};
 use bursar_protocol::{Ask, Reply};
 use clap::Args;
 
@@ -12,24 +14,97 @@ use crate::view::story::Which;
 
 /// Tell why a process was killed
 ///
-/// The last one, or the one that had this number: when, for which account, what else was weighed, who
-/// decided, and how long it took until the memory was back.
+/// The last one, the one that had this number, or the last of a user or a shared account: when, for which
+/// account, what else was weighed, who decided, and how long it took until the memory was back. Of a user or
+/// an account also what was refused since, and why nobody was killed.
 #[derive(Debug, Args)]
 pub(crate) struct Why {
-    /// The process that was killed; without it, the last one
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
-    pid: Option<u32>,
+    /// The process that was killed, a user name, or =name (a shared account); without it, the last process
+    /// that was killed
+    #[arg(value_name = "PID|WHO")]
+    whom: Option<Whom>,
+    /// The last of this user (a name or a uid)
+    #[arg(long, value_name = "NAME", conflicts_with = "whom", value_parser = user)]
+    user: Option<Who>,
+}
+
+/// Whom it is about: digits are a process.
+#[derive(Debug, Clone)]
+enum Whom {
+    Process(Pid),
+    Account(Who),
+}
+
+impl FromStr for Whom {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit()) {
+            return match text.parse() {
+                Ok(pid @ 1..) => Ok(Self::Process(Pid::new(pid))),
+                _ => Err("no process has this number; a uid is said with --user".into()),
+            };
+        }
+        match text.parse() {
+            Ok(who @ (Who::User(_) | Who::Shared(_))) => Ok(Self::Account(who)),
+            Ok(Who::Uid(_) | Who::Group(_) | Who::Default) => Err(
+                "it is no account: name a user, a shared account (=name) or the number of a process".into(),
+            ),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+fn user(text: &str) -> Result<Who, String> {
+    match text.parse() {
+        Ok(who @ (Who::User(_) | Who::Uid(_))) => Ok(who),
+        Ok(Who::Shared(_) | Who::Group(_) | Who::Default) => {
+            Err("give a user name or a uid".into())
+        }
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 impl Why {
     pub(crate) fn run(self, caller: &Caller) -> Result<(), Failure> {
-        let pid = self.pid.map(Pid::new);
-        let Reply::Why(events) = caller.ask(Ask::Why { pid })? else {
+        let (pid, who) = match (self.whom, self.user) {
+            (Some(Whom::Process(pid)), _) => (Some(pid), None),
+            (Some(Whom::Account(who)), _) | (None, Some(who)) => (None, Some(who)),
+            (None, None) => (None, None),
+        };
+        let which = match (pid, &who) {
+            (Some(pid), _) => Which::Of(pid),
+            (None, Some(who)) => Which::Whose(who.clone()),
+            (None, None) => Which::Last,
+        };
+        let Reply::Why(events) = caller.ask(Ask::Why { pid, who })? else {
             return Err(Failure::off_topic());
         };
-        let which = pid.map_or(Which::Last, Which::Of);
         caller.answer(&events, |events| {
-            view::story::story(events, which, caller.role, &caller.clock, &caller.look)
+            view::story::story(events, &which, caller.role, &caller.clock, &caller.look)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_a_process_and_a_uid_is_said_as_one() {
+        let whom = |text: &str| text.parse::<Whom>();
+        assert!(matches!(whom("60001"), Ok(Whom::Process(pid)) if pid == Pid::new(60_001)));
+        for text in ["alice", "=lab", "a1"] {
+            let who: Who = text.parse().unwrap();
+            assert!(
+                matches!(whom(text), Ok(Whom::Account(it)) if it == who),
+                "{text}"
+            );
+        }
+        for text in ["0", "99999999999", "", "@staff", "default", "-1", "a b"] {
+            assert!(whom(text).is_err(), "{text}");
+        }
+        assert!(user("60001").is_ok() && user("alice").is_ok());
+        assert!(user("=lab").is_err() && user("@staff").is_err());
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar why`: a kill and what followed it, in sentences.
 
-use bursar_model::{Bytes, Event, EventKind, Pid, Trigger};
+use bursar_model::{Bytes, Event, EventKind, Pid, Trigger, Who};
 
 use crate::caller::Role;
 use crate::clock::Clock;
@@ -11,30 +11,62 @@ use crate::view::table::{Align, Cell, Table};
 use crate::view::words::{count, narrow_size, span};
 
 /// Which kill is asked about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Which {
     Last,
     Of(Pid),
+    Whose(Who),
 }
 
 /// The story that `events` tell, oldest first.
 pub(crate) fn story(
     events: &[Event],
-    which: Which,
+    which: &Which,
     role: Role,
     clock: &Clock,
     look: &Look,
 ) -> String {
-    let is_start = |event: &&Event| {
-        use EventKind::{Kill, KillFailed, NoVictim, WouldKill};
-        matches!(event.event, Kill | KillFailed | WouldKill | NoVictim)
+    let Some(last) = events.last() else {
+        return paragraph("", &nothing(which, role, look), look.width);
     };
-    if let Some(files) = events.iter().find(|it| it.event == EventKind::NoVictim) {
-        return held_by_files(files, clock, look);
+    let mut text = String::new();
+    let mut about = last;
+    if let Some(kill) = events.iter().find(|it| is_kill(it)) {
+        text.push_str(&killed(kill, events, which, clock, look));
+        about = kill;
+    } else if let Some(files) = events.iter().find(|it| is_of_files(it)) {
+        text.push_str(&held_by_files(files, clock, look));
+        about = files;
     }
-    let Some(kill) = events.iter().find(is_start) else {
-        return paragraph("", &nothing(which, role), look.width);
-    };
+    if let Some(event) = events.iter().find(|it| is_spared(it)) {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&spared(event, clock, look));
+        about = event;
+    }
+    text.push_str("\nWhat can be done now:\n");
+    for advice in advice(about, role, look) {
+        text.push_str(&paragraph("- ", &advice, look.width));
+    }
+    text
+}
+
+fn is_kill(event: &Event) -> bool {
+    use EventKind::{Kill, KillFailed, WouldKill};
+    matches!(event.event, Kill | KillFailed | WouldKill)
+}
+
+fn is_of_files(event: &Event) -> bool {
+    event.event == EventKind::NoVictim && event.files_bytes.is_some()
+}
+
+/// Nothing was killed, and something happened.
+fn is_spared(event: &Event) -> bool {
+    matches!(event.event, EventKind::NoVictim | EventKind::Refused) && !is_of_files(event)
+}
+
+fn killed(kill: &Event, events: &[Event], which: &Which, clock: &Clock, look: &Look) -> String {
     let mut text = paragraph("", &opening(kill, which, clock, look), look.width);
     text.push_str(&paragraph("", &breach(kill, look), look.width));
     if !kill.candidates.is_empty() {
@@ -42,11 +74,38 @@ pub(crate) fn story(
     }
     text.push_str(&paragraph("", &decision(kill, look), look.width));
     text.push_str(&paragraph("", &aftermath(kill, events, look), look.width));
-    text.push_str("\nWhat can be done now:\n");
-    for advice in advice(kill, role, look) {
-        text.push_str(&paragraph("- ", &advice, look.width));
-    }
     text
+}
+
+/// A refusal, or nobody whom it is allowed to kill.
+fn spared(event: &Event, clock: &Clock, look: &Look) -> String {
+    let time = clock.told(&event.time, look.charset);
+    if event.event == EventKind::NoVictim {
+        let reason = event.reason.as_ref().map(|it| look.shown(it));
+        let reason = reason.unwrap_or_else(|| "why is not recorded".into());
+        let sentence = format!(
+            "Nobody was killed {time}: {reason}. {}",
+            breach(event, look)
+        );
+        return paragraph("", &sentence, look.width);
+    }
+    let who = match (&event.comm, event.pid) {
+        (None, None) => "A request".to_owned(),
+        _ => process(event, look.charset),
+    };
+    let of = account(event, look);
+    let of = of
+        .strip_prefix("The ")
+        .map_or_else(|| of.clone(), |it| format!("the {it}"));
+    let what = event.reason.as_ref();
+    let what = what.map_or_else(String::new, |it| format!(": {}", look.shown(it)));
+    let mut sentence = format!("{who} of {of} was refused {time}{what}.");
+    let others = event.refusals.map_or(0, |it| it.saturating_sub(1));
+    if others > 0 {
+        let others = count(others, "other request", "other requests");
+        sentence.push_str(&format!(" So were {others} shortly before."));
+    }
+    paragraph("", &sentence, look.width)
 }
 
 /// Nobody was killed, for what is over are files.
@@ -70,26 +129,23 @@ fn held_by_files(event: &Event, clock: &Clock, look: &Look) -> String {
         }
         text.push_str(&format!("\n{}\n", table.indented_lines(4, 2, look)));
     }
-    text.push_str("\nWhat can be done now:\n");
-    text.push_str(&paragraph(
-        "- ",
-        "remove files, or ask who made them to; until then processes may hold a sixteenth of the limit \
-         beside them, at least 8 MiB",
-        look.width,
-    ));
     text
 }
 
-fn nothing(which: Which, role: Role) -> String {
+fn nothing(which: &Which, role: Role, look: &Look) -> String {
     let what = match which {
         Which::Last => "no kill is recorded".to_owned(),
         Which::Of(pid) => format!("no kill of process {pid} is recorded"),
+        Which::Whose(who) => {
+            let who = look.shown(&who.to_string());
+            format!("nothing of {who} is recorded to have been killed or refused")
+        }
     };
     match role {
         Role::Root => format!("{what}; bursar events shows all that is"),
         // He cannot tell "none" from "not yours", and neither should an answer pretend to.
         Role::User => match which {
-            Which::Last => format!(
+            Which::Last | Which::Whose(_) => format!(
                 "{what} for you; when a program of yours vanished all the same, somebody or something \
                  else ended it (see dmesg, journalctl)"
             ),
@@ -102,7 +158,7 @@ fn nothing(which: Which, role: Role) -> String {
     }
 }
 
-fn opening(kill: &Event, which: Which, clock: &Clock, look: &Look) -> String {
+fn opening(kill: &Event, which: &Which, clock: &Clock, look: &Look) -> String {
     let time = clock.told(&kill.time, look.charset);
     let process = process(kill, look.charset);
     match (kill.event, which) {
@@ -112,6 +168,10 @@ fn opening(kill: &Event, which: Which, clock: &Clock, look: &Look) -> String {
         }
         (_, Which::Last) => format!("The last to be killed was {process}, {time}."),
         (_, Which::Of(_)) => format!("{process} was killed {time}."),
+        (_, Which::Whose(who)) => {
+            let who = look.shown(&who.to_string());
+            format!("The last process of {who} to be killed was {process}, {time}.")
+        }
     }
 }
 
@@ -243,18 +303,36 @@ fn aftermath(kill: &Event, events: &[Event], look: &Look) -> String {
     format!("{freed}{after}{method}{rate}{reason}.")
 }
 
-fn advice(kill: &Event, role: Role, look: &Look) -> Vec<String> {
-    let name = kill
+fn advice(event: &Event, role: Role, look: &Look) -> Vec<String> {
+    if is_of_files(event) {
+        return vec![
+            "remove files, or ask who made them to; until then processes may hold a sixteenth of the limit \
+             beside them, at least 8 MiB"
+                .into(),
+        ];
+    }
+    let name = event
         .account
         .as_ref()
         .map_or_else(|| "WHO".into(), |name| look.shown(name));
-    match role {
-        Role::Root => vec![
+    match (role, &event.row) {
+        (Role::Root, Some(row)) => {
+            let row = row.resource.name();
+            vec![
+                format!("raise the row: bursar limit set {name} {row}=BARRIER:LIMIT"),
+                format!("see what {name} holds now: bursar beancounters {name}"),
+            ]
+        }
+        (Role::Root, None) => vec![
             format!("raise the limit: bursar limit set {name} SIZE"),
             format!("see what {name} holds now: bursar status {name}"),
             "see what led to it: bursar events --since 1h".into(),
         ],
-        Role::User => vec![
+        (Role::User, Some(_)) => vec![
+            "see how much is left: bursar beancounters".into(),
+            "or ask the administrator for a higher limit".into(),
+        ],
+        (Role::User, None) => vec![
             "see how much is left: bursar quota".into(),
             "be told the moment it gets tight: bursar events --follow".into(),
             "start it again with less at a time (fewer workers, smaller batches)".into(),
@@ -265,6 +343,7 @@ fn advice(kill: &Event, role: Role, look: &Look) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use bursar_model::{Resource, RowRefusal};
     use insta::assert_snapshot;
 
     use super::*;
@@ -272,7 +351,41 @@ mod tests {
     use crate::sample::{HOSTILE, clock, kill, look, reaped, unreaped};
 
     fn told(events: &[Event], which: Which, role: Role) -> String {
-        story(events, which, role, &clock(), &look(80))
+        story(events, &which, role, &clock(), &look(80))
+    }
+
+    fn alice() -> Which {
+        Which::Whose("alice".parse().unwrap())
+    }
+
+    #[test]
+    fn of_somebody_it_is_told_that_nothing_could_be_killed_and_what_was_refused() {
+        let mut refused = kill("alice");
+        refused.event = EventKind::Refused;
+        refused.comm = Some(HOSTILE.into());
+        refused.refusals = Some(12);
+        refused.reason = Some("mmap of 64 MiB on top of 490 MiB and a barrier of 486 MiB".into());
+        let mut row = Event::new(EventKind::Refused);
+        row.time = refused.time.clone();
+        row.account = Some("=lab".into());
+        row.refusals = Some(1);
+        row.reason = Some("1 more of numtcpsock on top of 100 and a barrier of 100".into());
+        row.row = Some(RowRefusal {
+            resource: Resource::Numtcpsock,
+            held: 100,
+            asked: 1,
+            barrier: 100,
+        });
+        let mut spared = kill("alice");
+        spared.event = EventKind::NoVictim;
+        (spared.pid, spared.comm, spared.victim_bytes) = (None, None, None);
+        spared.reason = Some("over its limit, and all of its processes are protected".into());
+        let texts = [
+            told(&[kill("alice"), reaped(), refused], alice(), Role::User),
+            told(&[spared], alice(), Role::Root),
+            told(&[row], Which::Whose("=lab".parse().unwrap()), Role::Root),
+        ];
+        assert_snapshot!(texts.join("---\n"));
     }
 
     #[test]
@@ -331,9 +444,11 @@ mod tests {
         let pid = Which::Of(Pid::new(7));
         let texts = [
             told(&[], Which::Last, Role::Root),
-            told(&[], pid, Role::Root),
+            told(&[], pid.clone(), Role::Root),
+            told(&[], alice(), Role::Root),
             told(&[], Which::Last, Role::User),
             told(&[], pid, Role::User),
+            told(&[], alice(), Role::User),
         ];
         assert_snapshot!(texts.join("---\n"));
     }
@@ -344,7 +459,7 @@ mod tests {
             paint: Paint::Colours,
             ..look(80)
         };
-        let text = story(&[kill("alice")], Which::Last, Role::Root, &clock(), &look);
+        let text = story(&[kill("alice")], &Which::Last, Role::Root, &clock(), &look);
         let red = text.lines().find(|line| line.contains("\x1b[31m")).unwrap();
         assert!(red.contains("4242") && red.contains("killed"), "{red:?}");
     }

@@ -4,10 +4,12 @@
 use std::time::SystemTime;
 
 use bursar_host::clock;
-use bursar_model::{Event, EventKind, Pid, Uid};
+use bursar_model::{Event, EventKind, Pid, Uid, Who};
 use bursar_protocol::{ErrorKind, Reply};
 
+use super::whose::Whose;
 use super::{Answer, refusal};
+use crate::control::Asker;
 use crate::history::is_kill;
 use crate::steward::Steward;
 
@@ -54,29 +56,64 @@ pub(super) fn events(steward: &mut Steward, uid: Uid, since: Option<&str>) -> An
     Ok(Reply::Events(found))
 }
 
-pub(super) fn why(steward: &mut Steward, uid: Uid, pid: Option<Pid>) -> Answer {
+pub(super) fn why(
+    steward: &mut Steward,
+    asker: Asker,
+    pid: Option<Pid>,
+    who: Option<&Who>,
+) -> Answer {
+    let uid = asker.uid;
+    let whose = who.map(|who| Whose::new(steward, asker, who)).transpose()?;
     let own = own_account_name(steward, uid);
-    let see = |event: &Event| may_see(event, uid, own.as_deref());
+    let is_asked_for = |event: &Event| match &whose {
+        Some(whose) => whose.is_of(event),
+        None => pid.is_none() || event.pid == pid,
+    };
+    let tell: fn(&Event) -> bool = if whose.is_some() {
+        is_spared
+    } else {
+        |_| false
+    };
+    let is_seen = |event: &&Event| is_asked_for(event) && may_see(event, uid, own.as_deref());
     let history = steward.recorder.history();
-    let mut story = story(history.recent().filter(|event| see(event)), pid);
-    // The last kill is always remembered, one before it may be in the files: for root, as above.
-    if let (0, true, Some(_)) = (uid.get(), story.is_empty(), pid) {
-        let of_it = history.stored(|event| event.pid == pid);
-        story = self::story(of_it.iter(), pid);
+    let mut story = story(history.recent().filter(is_seen), tell);
+    // The last kill of an account is always remembered, one before it may be in the files, as may a user's
+    // last in an account of several: for root, as above.
+    let is_asked = pid.is_some() || whose.is_some();
+    if uid.get() == 0 && is_asked && !story.iter().any(is_kill) && !history.remembers("") {
+        let of_it = history.stored(is_asked_for);
+        let told = self::story(of_it.iter(), tell);
+        if story.is_empty() || told.iter().any(is_kill) {
+            story = told;
+        }
+    }
+    match whose {
+        Some(whose) if story.is_empty() => whose.insist()?,
+        _ => {}
     }
     Ok(Reply::Why(story))
 }
 
-/// The last kill, or the last of this process, and what came of it.
-fn story<'a>(events: impl Iterator<Item = &'a Event>, pid: Option<Pid>) -> Vec<Event> {
+/// What has no kill and is an answer to who asks what happened to somebody: he got nothing, or nobody could
+/// be killed.
+fn is_spared(event: &Event) -> bool {
+    matches!(event.event, EventKind::Refused | EventKind::NoVictim) && !is_kill(event)
+}
+
+/// The last kill and what came of it, and of what is to be told besides the last that came after it.
+fn story<'a>(events: impl Iterator<Item = &'a Event>, is_told: fn(&Event) -> bool) -> Vec<Event> {
     let mut story: Vec<Event> = Vec::new();
     for event in events {
-        if is_kill(event) && pid.is_none_or(|pid| event.pid == Some(pid)) {
+        if is_kill(event) {
             story = vec![event.clone()];
-        } else if let [kill] = story.as_slice()
-            && event.event == EventKind::Reaped
-            && event.pid == kill.pid
-        {
+        } else if event.event == EventKind::Reaped {
+            let is_its = story.iter().any(|it| is_kill(it) && it.pid == event.pid);
+            let has_end = story.iter().any(|it| it.event == EventKind::Reaped);
+            if is_its && !has_end {
+                story.push(event.clone());
+            }
+        } else if is_told(event) {
+            story.retain(|it| !is_told(it));
             story.push(event.clone());
         }
     }
@@ -87,25 +124,50 @@ fn story<'a>(events: impl Iterator<Item = &'a Event>, pid: Option<Pid>) -> Vec<E
 mod tests {
     use super::*;
 
+    fn event(kind: EventKind, pid: u32) -> Event {
+        let mut event = Event::new(kind);
+        event.pid = Some(Pid::new(pid));
+        event
+    }
+
+    fn told(events: &[Event], is_told: fn(&Event) -> bool) -> Vec<EventKind> {
+        let story = story(events.iter(), is_told);
+        story.iter().map(|it| it.event).collect()
+    }
+
     #[test]
-    fn the_story_is_of_the_last_kill_or_the_last_of_a_number() {
-        let event = |kind, pid| {
-            let mut event = Event::new(kind);
-            event.pid = Some(Pid::new(pid));
-            event
-        };
+    fn the_story_is_of_the_last_kill() {
         let events = [
             event(EventKind::Kill, 1),
             event(EventKind::Kill, 2),
             event(EventKind::Reaped, 1),
             event(EventKind::Reaped, 2),
+            event(EventKind::Refused, 3),
             event(EventKind::Kill, 1),
         ];
-        let told = |pid| story(events.iter(), pid);
-        assert_eq!(told(None), events[4..]);
-        assert_eq!(told(Some(Pid::new(1))), events[4..]);
-        let of_two = [events[1].clone(), events[3].clone()];
-        assert_eq!(told(Some(Pid::new(2))), of_two);
-        assert_eq!(told(Some(Pid::new(3))), []);
+        let told = |events: &[Event]| story(events.iter(), |_| false);
+        assert_eq!(told(&events), events[5..]);
+        assert_eq!(told(&events[..5]), [events[1].clone(), events[3].clone()]);
+        assert_eq!(told(&[]), []);
+    }
+
+    #[test]
+    fn who_asks_about_somebody_is_told_where_nobody_could_be_killed() {
+        use EventKind::{Kill, NoVictim, Notice, Reaped, Refused};
+        let mut files = event(NoVictim, 0);
+        files.files_bytes = Some(bursar_model::Bytes::from_mib(1));
+        let spared = event(NoVictim, 0);
+        let refused = event(Refused, 2);
+        let kill = [event(Kill, 1), event(Reaped, 1)];
+        let before = [spared.clone(), refused.clone(), event(Notice, 2)];
+        assert_eq!(told(&before, is_spared), [Refused]);
+        assert_eq!(told(&before, |_| false), []);
+        let all = [&before[..], &kill].concat();
+        assert_eq!(told(&all, is_spared), [Kill, Reaped]);
+        let all = [&all[..], &[refused, spared]].concat();
+        assert_eq!(told(&all, is_spared), [Kill, Reaped, NoVictim]);
+        // What is over are files: a story of its own, without a kill.
+        let all = [&all[..], &[files]].concat();
+        assert_eq!(told(&all, is_spared), [NoVictim]);
     }
 }

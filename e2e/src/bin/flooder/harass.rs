@@ -65,7 +65,10 @@ fn questions() -> std::io::Result<Vec<u8>> {
             since: None,
             follow: true,
         },
-        Ask::Why { pid: None },
+        Ask::Why {
+            pid: None,
+            who: None,
+        },
         Ask::Beancounters { who: None },
     ] {
         serde_json::to_writer(
