@@ -8,6 +8,7 @@ use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::panic::PanicHookInfo;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::thread;
 use std::time::Duration;
@@ -140,7 +141,7 @@ fn write(entry: &Entry, journal: Option<&UnixDatagram>) {
             let _ = write_text(text);
         }
         (Entry::Journal(entry), Some(journal)) => {
-            let _ = journal.send_to(entry, JOURNAL);
+            let _ = journal::send(journal, Path::new(JOURNAL), entry);
         }
         (Entry::Journal(_), None) => {}
     }

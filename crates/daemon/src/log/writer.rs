@@ -15,7 +15,7 @@ const BYTES_WAIT: usize = 512 << 10;
 pub(super) enum Entry {
     /// Text for stderr, its line end included.
     Text(Vec<u8>),
-    /// A datagram for the journal.
+    /// An entry for the journal.
     Journal(Vec<u8>),
 }
 
