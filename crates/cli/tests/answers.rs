@@ -258,6 +258,7 @@ fn status_and_quota_are_passed_on_as_json() {
 
     let quota = Quota {
         account: None,
+        shared: Vec::new(),
         error_bound_bytes: Bytes::new(5),
     };
     let daemon = Daemon::answering(&Reply::Quota(Box::new(quota)));

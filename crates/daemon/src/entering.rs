@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Who enters a shared account, and who is in one: `bursar run --account =NAME`.
 
+use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
 use bursar_host::{Pidfd, Status};
 use bursar_kernel::{Members, MembersReader};
-use bursar_model::{AccountId, Pid, Uid, Who};
+use bursar_model::{AccountId, Bounds, Pid, Uid, Who};
 use bursar_protocol::{ErrorKind, Refusal};
 
 use crate::control::Asker;
-use crate::governor::Governor;
+use crate::governor::{Governor, Reading};
 use crate::scope::Payers;
 use crate::steward::Steward;
 
@@ -124,6 +125,37 @@ pub(crate) fn enter(steward: &mut Steward, asker: Asker, who: &Who) -> Result<St
             Ok(permitted)
         }
     }
+}
+
+/// The shared accounts that a user may enter, and those that processes of his are in, whoever put them there,
+/// with their bounds.
+pub(crate) fn open_to(
+    steward: &Steward,
+    uid: Uid,
+    readings: &[Reading],
+) -> Result<BTreeMap<AccountId, Bounds>, Refusal> {
+    let plan = steward.roster.plan();
+    let shared = plan.accounts.iter().filter(|(id, _)| id.uid().is_none());
+    let (mut open, others): (BTreeMap<_, _>, BTreeMap<_, _>) = shared
+        .map(|(&id, planned)| (id, planned))
+        .partition(|(_, planned)| {
+            let granted = plan.granted.get(&planned.who);
+            granted.is_some_and(|users| users.contains(&uid))
+        });
+    // The ledger's records are read only where there is something to be found.
+    let has_processes = |id: &AccountId| readings.iter().any(|it| it.id == *id && it.processes > 0);
+    let others: BTreeMap<_, _> = others
+        .into_iter()
+        .filter(|(id, _)| has_processes(id))
+        .collect();
+    if !others.is_empty() {
+        let asked = others.keys().copied().collect();
+        let entered = steward.governor.entered_by(uid, &asked);
+        let entered = entered.map_err(|error| refusal(ErrorKind::Failed, format!("{error:#}")))?;
+        open.extend(others.into_iter().filter(|(id, _)| entered.contains(id)));
+    }
+    let bounds = open.into_iter().map(|(id, planned)| (id, planned.bounds));
+    Ok(bounds.collect())
 }
 
 fn is_alone(status: Option<&Status>) -> bool {

@@ -104,6 +104,15 @@ pub(crate) trait Governor: Holdings {
         Ok(BTreeSet::new())
     }
 
+    /// Which of these accounts processes of this user have entered, as of their last event.
+    fn entered_by(
+        &self,
+        _uid: Uid,
+        _accounts: &BTreeSet<AccountId>,
+    ) -> Result<BTreeSet<AccountId>> {
+        Ok(BTreeSet::new())
+    }
+
     /// Counts anew, now; what follows from it is for [`Self::drain`].
     fn recount(&mut self) -> Result<()> {
         Ok(())

@@ -12,8 +12,8 @@ mod whose;
 use std::collections::BTreeMap;
 
 use bursar_model::{
-    AccountId, AccountStatus, Bytes, DaemonStatus, ReapStatus, Resource, Row, RowBounds, Rows, Uid,
-    Who,
+    AccountId, AccountStatus, Bounds, Bytes, DaemonStatus, ReapStatus, Resource, Row, RowBounds,
+    Rows, Uid, Who,
 };
 use bursar_policy::NameError;
 use bursar_protocol::{Ask, ErrorKind, Granted, Quota, Refusal, Reply, Request, VERSION};
@@ -81,7 +81,7 @@ fn dispatch(steward: &mut Steward, asker: Asker, ask: Ask) -> Result<Option<Repl
     let uid = asker.uid;
     let answer = match ask {
         Ask::Status { who } => status(steward, asker, who.as_ref()),
-        Ask::Quota => quota(steward, entering::payer_of(steward, asker)),
+        Ask::Quota => quota(steward, asker),
         Ask::Limits { who } => limits::show(steward, uid, who.as_ref()),
         Ask::SetLimit(change) => limits::set(steward, uid, change),
         Ask::SetRows(change) => beancounters::set(steward, uid, change),
@@ -339,39 +339,49 @@ fn status(steward: &mut Steward, asker: Asker, who: Option<&Who>) -> Answer {
     })))
 }
 
-fn quota(steward: &mut Steward, uid: Uid) -> Answer {
-    let own = steward.payers().of(uid);
-    let account = match own {
-        None => None,
-        Some((id, bounds)) => {
-            let known = steward.reading_of(id);
-            // Covered by `default` and nothing of his has run yet.
-            let reading = known.unwrap_or(Reading {
-                id,
-                is_default: true,
-                held: Bytes::ZERO,
-                correction: None,
-                dying: Bytes::ZERO,
-                lingering: Bytes::ZERO,
-                committed: None,
-                unmapped: Bytes::ZERO,
-                stuck: Bytes::ZERO,
-                reserved: Bytes::ZERO,
-                maxheld: Bytes::ZERO,
-                processes: 0,
-                bounds,
-                failcnt: 0,
-                kills: 0,
-                notices: 0,
-            });
-            Some(show(steward, &reading))
-        }
+fn quota(steward: &mut Steward, asker: Asker) -> Answer {
+    let own = steward.payers().of(entering::payer_of(steward, asker));
+    let readings = steward.governor.readings();
+    let reading_of = |id, bounds| {
+        let known = readings.iter().find(|it| it.id == id).cloned();
+        known.unwrap_or_else(|| untouched(id, bounds))
     };
+    let account = own.map(|(id, bounds)| show(steward, &reading_of(id, bounds)));
+    let shared = entering::open_to(steward, asker.uid, &readings)?;
+    let mut shared: Vec<AccountStatus> = shared
+        .into_iter()
+        .filter(|(id, _)| own.is_none_or(|(own, _)| own != *id))
+        .map(|(id, bounds)| show(steward, &reading_of(id, bounds)))
+        .collect();
+    shared.sort_by(|a, b| a.account.cmp(&b.account));
     let error_bound_bytes = steward.governor.error_bound();
     Ok(Reply::Quota(Box::new(Quota {
         account,
+        shared,
         error_bound_bytes,
     })))
+}
+
+/// Of an account that nothing has run in yet.
+fn untouched(id: AccountId, bounds: Bounds) -> Reading {
+    Reading {
+        id,
+        is_default: true,
+        held: Bytes::ZERO,
+        correction: None,
+        dying: Bytes::ZERO,
+        lingering: Bytes::ZERO,
+        committed: None,
+        unmapped: Bytes::ZERO,
+        stuck: Bytes::ZERO,
+        reserved: Bytes::ZERO,
+        maxheld: Bytes::ZERO,
+        processes: 0,
+        bounds,
+        failcnt: 0,
+        kills: 0,
+        notices: 0,
+    }
 }
 
 impl Steward {

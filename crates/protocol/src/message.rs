@@ -37,7 +37,7 @@ pub enum Ask {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         who: Option<Who>,
     },
-    /// The asker's own account. Any user.
+    /// The asker's own account, and the shared ones he may enter or is in. Any user.
     Quota,
     /// The limits as configured; with `who`, that one only. An ordinary user gets his own.
     Limits {
@@ -273,6 +273,9 @@ pub struct Quota {
     /// It; absent when no limit concerns him.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<AccountStatus>,
+    /// Shared ones besides it that he may enter, or that processes of his are in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared: Vec<AccountStatus>,
     /// Most by which held may be off.
     pub error_bound_bytes: Bytes,
 }

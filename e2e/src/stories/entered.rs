@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use bursar_model::{EventKind, How, Resource};
-use bursar_protocol::Reply;
+use bursar_protocol::{Quota, Reply};
 
 use super::beancounters::{bill_of, limit};
 use super::limits::{ORDINARY, clear, expect_refused};
@@ -33,6 +33,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "what_happened_to_an_account_or_a_user_is_told_to_who_may_know",
         place: Place::Anywhere,
         tell: told_by_whom,
+    },
+    Story {
+        name: "who_may_enter_an_account_or_is_in_it_sees_what_is_left_of_it",
+        place: Place::Anywhere,
+        tell: seen_from_outside,
     },
     Story {
         name: "an_entered_account_cannot_be_left",
@@ -259,6 +264,50 @@ fn told_by_whom(binaries: &Binaries) -> Result<()> {
             "{uid} asks {about:?}: {ended:?}, {text}"
         );
     }
+    Ok(())
+}
+
+/// `bursar quota --json` by uid: the shared accounts besides his own, and what they hold.
+fn shared(world: &World, uid: u32) -> Result<Vec<(String, u64)>> {
+    let mut command = world.bursar(&["quota", "--json"]);
+    let output = command.uid(uid).gid(uid).stdin(Stdio::null()).output()?;
+    let quota: Quota = serde_json::from_slice(&output.stdout)
+        .with_context(|| format!("what {uid} is told: {output:?}"))?;
+    let own = quota.account.context("no account of his own")?.account;
+    ensure!(own == uid.to_string(), "{own} is not {uid}'s");
+    let held = quota.shared.into_iter().map(|it| {
+        let held = it.resources.values().map(|row| row.held.get()).sum();
+        (it.account, held)
+    });
+    Ok(held.collect())
+}
+
+fn seen_from_outside(binaries: &Binaries) -> Result<()> {
+    let world = stage(binaries, "seen", "")?;
+    let mut hog = enter(&world, ALICE, "hold=20M say=there pause")?;
+    hog.hear("there")?;
+    let sees = |uid: u32, expected: &[&str]| -> Result<Option<Vec<u64>>> {
+        let (names, held): (Vec<String>, _) = shared(&world, uid)?.into_iter().unzip();
+        Ok((names == expected).then_some(held))
+    };
+    let both = ["=bursar-other", "=bursar-render"];
+    until("her being told of what she may enter", || {
+        let held = sees(ALICE, &both)?.unwrap_or_default();
+        Ok((held.first() == Some(&0) && held.last() >= Some(&(20 * MIB))).then_some(()))
+    })?;
+    ensure!(sees(BOB, &[])?.is_some(), "{:?}", shared(&world, BOB)?);
+    // Nobody may enter any more; she is in one.
+    let path = world.daemon.limits_path();
+    fs::write(&path, LIMITS.replace("[\"60410\"]", "[]"))?;
+    world.daemon.signal(libc::SIGHUP)?;
+    until("her being told only of what she is in", || {
+        sees(ALICE, &both[1..])
+    })?;
+    ensure!(sees(BOB, &[])?.is_some(), "{:?}", shared(&world, BOB)?);
+    drop(hog);
+    until("her being told of nothing that she is not in", || {
+        sees(ALICE, &[])
+    })?;
     Ok(())
 }
 

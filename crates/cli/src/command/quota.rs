@@ -8,7 +8,7 @@ use crate::caller::Caller;
 use crate::failure::Failure;
 use crate::view;
 
-/// Show my own account: held, limit, what is left
+/// Show my own account, and the shared ones I may enter: held, limit, what is left
 #[derive(Debug, Args)]
 pub(crate) struct Quota {}
 

@@ -15,16 +15,26 @@ const BAR: usize = 30;
 
 /// A few lines.
 pub(crate) fn quota(quota: &Quota, look: &Look) -> String {
-    let Some(account) = &quota.account else {
-        return "no limit: bursar does not limit your memory\n".into();
-    };
-    let row = memory(account);
-    let mut text = paragraph("", &held(account, &row, look), look.width);
-    if row.limit.is_some() {
-        let line = format!("{}  {}", bar(&row, BAR, look.charset), percent(&row));
-        text.push_str(&look.toned(tone(&row), &line));
+    let own = quota.account.as_ref();
+    let mut text = own.map_or_else(
+        || "no limit: bursar does not limit your memory\n".into(),
+        |own| of_own(own, quota, look),
+    );
+    for account in &quota.shared {
         text.push('\n');
+        text.push_str(&of_shared(account, look));
     }
+    text
+}
+
+fn of_own(account: &AccountStatus, quota: &Quota, look: &Look) -> String {
+    let row = memory(account);
+    let name = look.shown(&account.account);
+    let holder = match account.kind {
+        AccountKind::Shared => format!("You and the others in the shared account {name} hold"),
+        AccountKind::User | AccountKind::Group | AccountKind::Default => "You hold".into(),
+    };
+    let mut text = levels(&holder, account, &row, look);
     let sentences = [rules(&row), history(account, &row), exactness(quota)];
     for sentence in sentences.iter().filter(|sentence| !sentence.is_empty()) {
         text.push_str(&paragraph("", sentence, look.width));
@@ -32,12 +42,30 @@ pub(crate) fn quota(quota: &Quota, look: &Look) -> String {
     text
 }
 
-fn held(account: &AccountStatus, row: &Row, look: &Look) -> String {
+/// One that is entered: what others have done in it is theirs.
+fn of_shared(account: &AccountStatus, look: &Look) -> String {
+    let row = memory(account);
     let name = look.shown(&account.account);
-    let holder = match account.kind {
-        AccountKind::Shared => format!("You and the others in the shared account {name} hold"),
-        AccountKind::User | AccountKind::Group | AccountKind::Default => "You hold".into(),
-    };
+    let holder = format!("The shared account {name}, which you may enter or are in, holds");
+    let mut text = levels(&holder, account, &row, look);
+    let rules = rules(&row);
+    if !rules.is_empty() {
+        text.push_str(&paragraph("", &rules, look.width));
+    }
+    text
+}
+
+fn levels(holder: &str, account: &AccountStatus, row: &Row, look: &Look) -> String {
+    let mut text = paragraph("", &held(holder, account, row), look.width);
+    if row.limit.is_some() {
+        let line = format!("{}  {}", bar(row, BAR, look.charset), percent(row));
+        text.push_str(&look.toned(tone(row), &line));
+        text.push('\n');
+    }
+    text
+}
+
+fn held(holder: &str, account: &AccountStatus, row: &Row) -> String {
     let processes = count(account.processes.into(), "process", "processes");
     match row.limit {
         None => format!("{holder} {} in {processes}; there is no limit.", row.held),
@@ -123,9 +151,18 @@ mod tests {
     use crate::sample::{account, look, with_history};
 
     fn shown(account: Option<AccountStatus>, look: &Look) -> String {
+        shown_with(account, Vec::new(), look)
+    }
+
+    fn shown_with(
+        account: Option<AccountStatus>,
+        shared: Vec<AccountStatus>,
+        look: &Look,
+    ) -> String {
         quota(
             &Quota {
                 account,
+                shared,
                 error_bound_bytes: Bytes::new(512 << 10),
             },
             look,
@@ -147,6 +184,19 @@ mod tests {
         ];
         let texts = accounts.map(|account| shown(account, &look(80)));
         assert_snapshot!(texts.join("---\n"));
+    }
+
+    #[test]
+    fn shared_accounts_are_told_to_who_may_enter_them() {
+        let lab = with_history(account("=lab", 0, 7900, Some(8 << 10)), 3, 1);
+        let mut empty = account("=render", 0, 0, None);
+        empty.processes = 0;
+        let own = account("alice", 1000, 410, Some(512));
+        let without_limit = shown_with(None, vec![lab.clone()], &look(80));
+        let told = shown_with(Some(own), vec![lab, empty], &look(80));
+        let lines = without_limit.lines().skip(1);
+        assert!(lines.eq(told.lines().skip(5).take(5)), "{without_limit}");
+        assert_snapshot!(told);
     }
 
     #[test]

@@ -290,6 +290,13 @@ impl Governor for BpfGovernor {
         Ok(prospect::entrants(self.half.books(), accounts)?)
     }
 
+    fn entered_by(&self, uid: Uid, accounts: &BTreeSet<AccountId>) -> Result<BTreeSet<AccountId>> {
+        if self.members_if_any().is_none() {
+            return Ok(BTreeSet::new());
+        }
+        Ok(prospect::entered_by(self.half.books(), uid, accounts)?)
+    }
+
     fn members(&self) -> Option<&Members> {
         self.half.members()
     }

@@ -142,6 +142,22 @@ pub(super) fn entrants(
     Ok(entrants.collect())
 }
 
+/// Which of these accounts processes of this user have entered.
+pub(super) fn entered_by(
+    books: &Books,
+    uid: Uid,
+    accounts: &BTreeSet<AccountId>,
+) -> Result<BTreeSet<AccountId>, Error> {
+    let parts = books.parts(&slots_of(books, accounts))?;
+    let slots = parts.into_keys().filter_map(|(slot, part)| match part {
+        Part::Entered(user) if user == uid => Some(slot),
+        Part::Entered(_) | Part::Of(_) => None,
+    });
+    Ok(slots
+        .filter_map(|slot| Some(books.account(slot)?.id))
+        .collect())
+}
+
 fn slots_of(books: &Books, accounts: &BTreeSet<AccountId>) -> BTreeSet<Slot> {
     if accounts.is_empty() {
         return BTreeSet::new();
