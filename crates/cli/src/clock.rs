@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The caller's time: now, here.
 
-use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
 
 use crate::look::Charset;
 
@@ -30,6 +30,11 @@ impl Clock {
 
     pub(crate) const fn now(&self) -> Timestamp {
         self.now
+    }
+
+    /// The same, on the clocks and calendars of here.
+    pub(crate) fn here_and_now(&self) -> Zoned {
+        self.now.to_zoned(self.zone.clone())
     }
 
     /// For a log line: `2026-11-21 06:12:03.004`. What is no time appears as it is.

@@ -18,7 +18,7 @@ fn text(bytes: &[u8]) -> String {
 
 #[test]
 fn what_is_typed_wrongly_is_said_and_exits_with_2() {
-    let table: [(&[&str], &str); 15] = [
+    let table: [(&[&str], &str); 16] = [
         (&[], "which command?"),
         (&["frobnicate"], "frobnicate"),
         (&["limit"], "which command?"),
@@ -40,8 +40,9 @@ fn what_is_typed_wrongly_is_said_and_exits_with_2() {
             "belong to a SIZE",
         ),
         (&["limit", "set", "alice", "1G", "2G"], "one SIZE"),
-        (&["events", "--since", "yesterday"], "how long ago"),
-        (&["why", "0"], "0"),
+        (&["events", "--since", "the day before"], "how long ago"),
+        (&["why", "0"], "--user"),
+        (&["why", "@staff"], "no account"),
         (&["kill"], "<PID>"),
     ];
     for (arguments, message) in table {

@@ -23,7 +23,8 @@ pub(crate) struct Events {
     /// And then what happens from now on; without --since only that
     #[arg(long)]
     follow: bool,
-    /// Not older than T: a moment (RFC 3339) or how long ago (90s, 10m, 2h, 1d)
+    /// Not older than T: how long ago (90s, 10m, 2h, 1d), a local time (09:30, today, yesterday,
+    /// 2026-11-21, "2026-11-21 09:30") or a moment (RFC 3339)
     #[arg(long, value_name = "T")]
     since: Option<Since>,
 }
@@ -34,10 +35,9 @@ impl Events {
         let whose = self.who.as_ref().map(|who| Whose::new(who, &mut users));
         let whose = whose.transpose()?;
         let is_wanted = |event: &Event| whose.as_ref().is_none_or(|whose| whose.is_of(event));
-        let now = caller.clock.now();
         let since = match (self.since, self.follow) {
-            (Some(since), _) => Some(since.as_of(now)),
-            (None, true) => Some(Since::Moment(now).as_of(now)),
+            (Some(since), _) => Some(since.as_of(&caller.clock)),
+            (None, true) => Some(Since::Moment(caller.clock.now()).as_of(&caller.clock)),
             (None, false) => None,
         };
         let mut client = caller.connect()?;
