@@ -7,14 +7,19 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use bursar_model::{AccountKind, EventKind, Resource, RowBounds};
-use bursar_protocol::{Ask, ErrorKind, Reply, RowsChange};
+use bursar_model::{AccountKind, BoundsSpec, Bytes, EventKind, Resource, RowBounds};
+use bursar_protocol::{Ask, ErrorKind, LimitChange, Reply, RowsChange};
 
 use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::{Binaries, World};
 
 pub(super) const STORIES: &[Story] = &[
+    Story {
+        name: "a_limit_set_over_running_processes_does_not_wait_to_learn_what_they_share",
+        place: Place::Host,
+        tell: looked_at_first,
+    },
     Story {
         name: "a_limit_change_takes_effect_at_once",
         place: Place::Host,
@@ -450,7 +455,7 @@ fn older_processes(binaries: &Binaries) -> Result<()> {
 fn default_covers(binaries: &Binaries) -> Result<()> {
     let config = "[accounts]\nuid_min = 60000\nexempt = [\"60005-60006\"]\n";
     let mut world = World::new(binaries, "default", config)?;
-    let _old = world.there("uid=60001 hold=30M say=there pause")?;
+    let _old = world.there("uid=60001 hold=300M say=there pause")?;
     world.daemon.start()?;
     world.daemon.limit("60004", "none")?;
     world.daemon.limit("default", "64M")?;
@@ -713,5 +718,48 @@ fn cleared(binaries: &Binaries) -> Result<()> {
         matches!(again, Reply::Refused(ref it) if it.kind == ErrorKind::NotFound),
         "{again:?}"
     );
+    Ok(())
+}
+
+/// Of what ran before its limit nobody knows what it shares: it is looked at when the limit is set. Looked at when
+/// it is passed, as it was, that costs what grows meanwhile, 4 to 8 MiB here.
+fn looked_at_first(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "first", "")?;
+    world.daemon.start()?;
+    let surveys = || anyhow::Ok(world.daemon.status()?.kernel_half.surveys.made);
+    for round in 0..4 {
+        let others = (0..4).map(|_| world.there("uid=60001 hold=300M say=there pause"));
+        let _others = others.collect::<Result<Vec<_>>>()?;
+        let mut grower = world.there("uid=60001 hold=10M say=there wait hold=900M pause")?;
+        let before = surveys()?;
+        // Without a notice below it, at which it would be asked beforehand.
+        let memory = BoundsSpec {
+            limit: "1500M".parse()?,
+            notice: Some("100%".parse()?),
+            barrier: None,
+        };
+        let change = LimitChange {
+            who: "60001".parse()?,
+            memory,
+            force: false,
+        };
+        let reply = world.daemon.ask(Ask::SetLimit(change))?;
+        ensure!(matches!(reply, Reply::Changed { .. }), "{reply:?}");
+        until("his processes being looked at", || {
+            Ok((surveys()? > before).then_some(()))
+        })?;
+        let account = world.daemon.account("60001")?.context("no account")?;
+        ensure!(
+            account.correction.is_none(),
+            "something is taken off that nobody watches: {account:?}"
+        );
+        grower.go_on()?;
+        grower.expect_killed()?;
+        let kill = world.daemon.await_event(EventKind::Kill, grower.pid())?;
+        let over = kill.overcommit.context("by how much?")?;
+        ensure!(over < Bytes::from_mib(1), "round {round}: {over} over");
+        let cleared = clear(&world, "60001", false)?;
+        ensure!(matches!(cleared, Reply::Changed { .. }), "{cleared:?}");
+    }
     Ok(())
 }

@@ -23,7 +23,7 @@ use bursar_policy::{Plan, Scope};
 use super::ledger::Ledger;
 use super::prospect::{self, Prospects};
 use super::sentry::{Powers, Sentry, Tidings};
-use super::surveyor::{Method, Tally, send_out};
+use super::surveyor::{Method, Questions, Tally, send_out};
 use super::{Governor, Reading};
 use crate::fact::Fact;
 use crate::reservations::Holdings;
@@ -41,6 +41,7 @@ pub(crate) struct BpfGovernor {
     scope: Scope,
     usual: Measure,
     surveys: Arc<Tally>,
+    questions: Questions,
     /// What the kernel half that is being replaced remembers; used once, at the first apply.
     inherited: HashMap<AccountId, History>,
     in_charge: bool,
@@ -68,7 +69,7 @@ impl BpfGovernor {
         };
         let surveys = Arc::default();
         let questions = send_out(half.surveys()?, method, Arc::clone(&surveys))?;
-        let sentry = Sentry::post(half.journal_source()?, powers, questions)?;
+        let sentry = Sentry::post(half.journal_source()?, powers, questions.clone())?;
         let inherited = half.inherited().into_iter().collect();
         let in_charge = started == Started::Adopted;
         let scope = Scope {
@@ -86,6 +87,7 @@ impl BpfGovernor {
                 scope,
                 usual,
                 surveys,
+                questions,
                 inherited,
                 in_charge,
                 slots: HashMap::new(),

@@ -107,8 +107,7 @@ fn see_to(
     outbox: &SyncSender<Tidings>,
 ) -> Result<(), LoopGone> {
     if entry.kind == EntryKind::Survey {
-        // No room: it is asked again, and what is not answered is decided without.
-        let _ = questions.try_send(entry.slot);
+        questions.ask(entry.slot);
         return Ok(());
     }
     let (pid, uid) = (entry.pid, entry.uid);

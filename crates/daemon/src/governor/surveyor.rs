@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The thread that says how much of an account is counted more than once: on the kernel half's question,
-//! at once, and then again and again while the account stays near a bound.
+//! at once, and then again and again while the account stays near a bound. And once of accounts whose processes
+//! were there before their limit, so that it need not be asked when that is passed.
 
+mod newcomers;
 mod reader;
 mod tally;
 
@@ -16,6 +18,7 @@ use bursar_kernel::{Found, Outcome, Sharer, Slot, Surveys};
 use bursar_model::{Bytes, PageSize, Pages};
 use bursar_reap::{Barred, Heard, Priority};
 
+use newcomers::Newcomers;
 use reader::{Order, Reader};
 pub(super) use tally::Tally;
 
@@ -62,13 +65,45 @@ pub(super) struct Method {
 }
 
 /// Where questions go.
-pub(super) type Questions = SyncSender<Slot>;
+#[derive(Debug, Clone)]
+pub(super) struct Questions {
+    sender: SyncSender<Asked>,
+    newcomers: Arc<Newcomers>,
+}
+
+/// Why the surveyor is woken.
+#[derive(Debug)]
+enum Asked {
+    Of(Slot),
+    /// There are newcomers.
+    Look,
+}
+
+impl Questions {
+    /// No room: it is asked again, and what is not answered is decided without.
+    pub(super) fn ask(&self, slot: Slot) {
+        let _ = self.sender.try_send(Asked::Of(slot));
+    }
+
+    /// Accounts whose processes were there before somebody looked. When there is time.
+    pub(super) fn introduce(&self, slots: impl IntoIterator<Item = Slot>) {
+        if self.newcomers.add(slots) {
+            // No room: then it is awake.
+            let _ = self.sender.try_send(Asked::Look);
+        }
+    }
+}
 
 /// Starts the thread. It ends when the last holder of [`Questions`] does.
 pub(super) fn send_out(surveys: Surveys, method: Method, tally: Arc<Tally>) -> Result<Questions> {
     let method = Arc::new(method);
     let reader = reader::start(&surveys, &method)?;
-    let (questions, asked) = sync_channel(UNANSWERED);
+    let (sender, asked) = sync_channel(UNANSWERED);
+    let newcomers = Arc::<Newcomers>::default();
+    let questions = Questions {
+        sender,
+        newcomers: Arc::clone(&newcomers),
+    };
     std::thread::Builder::new()
         .name("surveyor".to_owned())
         .spawn(move || {
@@ -80,6 +115,8 @@ pub(super) fn send_out(surveys: Surveys, method: Method, tally: Arc<Tally>) -> R
                 method,
                 tally,
                 accounts: BTreeMap::new(),
+                newcomers,
+                next_newcomer: Instant::now(),
                 is_watching: false,
                 attaching: Cost::default(),
                 reading: Duration::ZERO,
@@ -116,12 +153,15 @@ struct Cost {
 
 struct Surveyor {
     surveys: Surveys,
-    asked: Receiver<Slot>,
+    asked: Receiver<Asked>,
     /// None where the last one was lost and no other could be had.
     reader: Option<Reader>,
     method: Arc<Method>,
     tally: Arc<Tally>,
     accounts: BTreeMap<Slot, Round>,
+    newcomers: Arc<Newcomers>,
+    /// Before this none is looked at.
+    next_newcomer: Instant,
     is_watching: bool,
     /// How much of the survey under way went to that.
     attaching: Cost,
@@ -142,7 +182,8 @@ impl Surveyor {
                 .retain(|_, round| round.due.is_some() || round.not_before > now);
             self.tally
                 .note_accounts(self.accounts.values().filter(|it| it.shares).count());
-            let next = self.accounts.values().filter_map(|it| it.due).min();
+            let next = self.accounts.values().filter_map(|it| it.due);
+            let next = next.chain(self.newcomer_due()).min();
             let heard = match next {
                 Some(due) => self
                     .asked
@@ -154,8 +195,8 @@ impl Surveyor {
                     .map_err(|_| RecvTimeoutError::Disconnected),
             };
             match heard {
-                Ok(slot) => {
-                    self.hear(slot);
+                Ok(asked) => {
+                    self.hear(asked);
                     self.hear_others();
                 }
                 Err(RecvTimeoutError::Timeout) if next.is_none() => self.watch(false),
@@ -169,13 +210,35 @@ impl Surveyor {
                 .filter(|(_, round)| round.due.is_some_and(|due| due <= now))
                 .map(|(&slot, _)| slot)
                 .collect();
+            let is_idle = due.is_empty();
             for slot in due {
-                self.see_to(slot);
+                self.see_to(slot, Reason::Question);
+            }
+            if is_idle && self.newcomer_due().is_some_and(|due| due <= Instant::now()) {
+                self.see_to_newcomer();
             }
         }
     }
 
-    fn hear(&mut self, slot: Slot) {
+    /// When there is time for the next.
+    fn newcomer_due(&self) -> Option<Instant> {
+        (!self.newcomers.is_empty()).then_some(self.next_newcomer)
+    }
+
+    fn see_to_newcomer(&mut self) {
+        // One of whom it was asked is looked at for that.
+        let newcomer = self.newcomers.next();
+        let newcomer = newcomer.filter(|slot| !self.is_asked_of(*slot));
+        let Some(slot) = newcomer else { return };
+        let work = self.see_to(slot, Reason::Newcomer);
+        self.next_newcomer = Instant::now() + RENEWAL_SHARE * work;
+    }
+
+    fn hear(&mut self, asked: Asked) {
+        let slot = match asked {
+            Asked::Of(slot) => slot,
+            Asked::Look => return,
+        };
         tracing::debug!(?slot, "asked");
         let now = Instant::now();
         let round = self.accounts.entry(slot).or_insert(Round {
@@ -190,9 +253,16 @@ impl Surveyor {
     }
 
     fn hear_others(&mut self) {
-        while let Ok(slot) = self.asked.try_recv() {
-            self.hear(slot);
+        while let Ok(asked) = self.asked.try_recv() {
+            self.hear(asked);
         }
+    }
+
+    /// Whether the kernel half waits for a survey of it.
+    fn is_asked_of(&mut self, slot: Slot) -> bool {
+        self.hear_others();
+        let round = self.accounts.get(&slot);
+        round.is_some_and(|it| it.due.is_some())
     }
 
     /// Whether a survey of another account is due.
@@ -221,13 +291,14 @@ impl Surveyor {
         self.tally.note_watching(on);
     }
 
-    fn see_to(&mut self, slot: Slot) {
+    /// The processor time that it took.
+    fn see_to(&mut self, slot: Slot, reason: Reason) -> Duration {
         let began = Stopwatch::start();
         let interval = self.interval();
         let last = self.accounts.get(&slot).copied();
         // However long its next survey takes: as long as this one, probably.
         let wall = last.map_or(Duration::ZERO, |it| it.cost.wall);
-        let outcome = self.survey(slot, 2 * (interval + wall) + AGAIN);
+        let outcome = self.survey(slot, reason, 2 * (interval + wall) + AGAIN);
         let mut cost = began.read().less(self.attaching);
         self.attaching = Cost::default();
         cost.work += std::mem::take(&mut self.reading);
@@ -272,6 +343,7 @@ impl Surveyor {
                 }
             }
         }
+        cost.work
     }
 
     /// Between two surveys of an account.
@@ -280,7 +352,12 @@ impl Surveyor {
         (RENEWAL_SHARE * cost).clamp(OFTEN, SELDOM)
     }
 
-    fn survey(&mut self, slot: Slot, lifetime: Duration) -> Result<Option<Outcome>> {
+    fn survey(
+        &mut self,
+        slot: Slot,
+        reason: Reason,
+        lifetime: Duration,
+    ) -> Result<Option<Outcome>> {
         let Some(survey) = self.surveys.begin(slot)? else {
             return Ok(None);
         };
@@ -290,24 +367,30 @@ impl Surveyor {
         }
         let mut order = Some(Order::of(slot, self.surveys.sharers(&survey)));
         while let Some(some) = order {
-            order = self.read(slot, &Arc::new(some))?;
+            order = self.read(slot, reason, &Arc::new(some))?;
         }
+        // Nobody watches for copies of a newcomer's shared pages: what is known of each process stays, and is not
+        // taken off.
+        let lifetime = match reason {
+            Reason::Newcomer if !self.is_asked_of(slot) => Duration::ZERO,
+            Reason::Newcomer | Reason::Question => lifetime,
+        };
         Ok(self.surveys.end(survey, lifetime)?)
     }
 
     /// Has the processes read; what is left of them when the reader was lost at one.
-    fn read(&mut self, slot: Slot, order: &Arc<Order>) -> Result<Option<Order>> {
+    fn read(&mut self, slot: Slot, reason: Reason, order: &Arc<Order>) -> Result<Option<Order>> {
         let mut reader = match self.reader.take() {
             Some(reader) => reader,
             None => reader::start(&self.surveys, &self.method)?,
         };
         reader.send(Arc::clone(order));
         loop {
-            let patience = if self.others_wait(slot) {
-                LONG
-            } else {
-                PATIENCE
-            };
+            let others_wait = self.others_wait(slot);
+            if others_wait && reason == Reason::Newcomer {
+                order.cut_short();
+            }
+            let patience = if others_wait { LONG } else { PATIENCE };
             match reader.hear(LOOK, patience) {
                 Heard::Nothing => {}
                 Heard::Done(done) => {
@@ -324,6 +407,15 @@ impl Surveyor {
             }
         }
     }
+}
+
+/// Why an account is surveyed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    /// It is near a bound.
+    Question,
+    /// Its processes were there before its limit.
+    Newcomer,
 }
 
 /// Measures what a survey takes, of this thread.

@@ -10,6 +10,11 @@ use bursar_policy::Plan;
 
 use super::BpfGovernor;
 
+/// Whether passing something kills or is told.
+fn is_bounded(account: &AccountReading) -> bool {
+    account.bounds.limit.is_some() || account.bounds.notice.is_some()
+}
+
 impl BpfGovernor {
     pub(super) fn put_in_force(&mut self, plan: &Plan) -> Result<()> {
         let books = self.half.books();
@@ -34,7 +39,24 @@ impl BpfGovernor {
             // Finds the processes of whoever has just got an account.
             self.half.resum_now()?;
         }
+        self.introduce(&existing);
         self.apply_rows(plan)
+    }
+
+    /// Has it looked at what those share who had no bounds before and hold something now. How many processes that are
+    /// only the next re-sum says.
+    fn introduce(&self, before: &[AccountReading]) {
+        let had_bounds: BTreeSet<_> = before
+            .iter()
+            .filter(|it| it.is_open && is_bounded(it))
+            .map(|it| (it.slot, it.id))
+            .collect();
+        let now = self.half.books().accounts();
+        let newcomers = now.filter(|it| {
+            let is_new = !had_bounds.contains(&(it.slot, it.id));
+            it.is_open && it.held.get() > 0 && is_bounded(it) && is_new
+        });
+        self.questions.introduce(newcomers.map(|it| it.slot));
     }
 
     /// Accounts that the plan does not have: `default` keeps or takes over those of single users,

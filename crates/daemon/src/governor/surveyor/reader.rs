@@ -3,7 +3,7 @@
 //! the surveyor goes on with another reader, and this one ends when it is back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -24,6 +24,8 @@ pub(super) struct Order {
     sharers: Vec<(u32, Sharer)>,
     /// How many of them have been begun with.
     begun: AtomicUsize,
+    /// The rest of them count in full.
+    is_cut_short: AtomicBool,
 }
 
 /// An order is carried out.
@@ -44,11 +46,20 @@ impl Order {
             payer,
             sharers: sharers.collect(),
             begun: AtomicUsize::new(0),
+            is_cut_short: AtomicBool::new(false),
         }
+    }
+
+    /// Others wait who matter more.
+    pub(super) fn cut_short(&self) {
+        self.is_cut_short.store(true, Ordering::Release);
     }
 
     /// Those that nobody has begun with.
     pub(super) fn rest(&self) -> Option<Self> {
+        if self.is_cut_short.load(Ordering::Acquire) {
+            return None;
+        }
         let begun = self.begun.load(Ordering::Acquire);
         let rest = self.sharers.get(begun..).filter(|it| !it.is_empty())?;
         Some(Self::with(self.payer, rest.iter().copied()))
@@ -86,6 +97,9 @@ struct Thread {
 impl Thread {
     fn carry_out(&self, order: &Order, asker: &Asker) -> Result<Result<()>, Lost> {
         for (place, &(index, sharer)) in order.sharers.iter().enumerate() {
+            if order.is_cut_short.load(Ordering::Acquire) {
+                break;
+            }
             order
                 .begun
                 .store(place.saturating_add(1), Ordering::Release);
