@@ -5,6 +5,7 @@ mod journal;
 mod writer;
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::panic::PanicHookInfo;
@@ -48,7 +49,8 @@ pub(crate) fn start(level: LogLevel) -> Result<()> {
         LogLevel::Info => LevelFilter::INFO,
         LogLevel::Debug => LevelFilter::DEBUG,
     };
-    let journal = std::env::var_os("JOURNAL_STREAM").and_then(|_| {
+    let stream = std::env::var_os("JOURNAL_STREAM").filter(|stream| is_stderr(stream));
+    let journal = stream.and_then(|_| {
         let socket = UnixDatagram::unbound().ok()?;
         // The journal throws an empty one away; where it is not there this fails.
         socket.send_to(&[], JOURNAL).ok()?;
@@ -83,6 +85,13 @@ pub(crate) fn start(level: LogLevel) -> Result<()> {
         .with_ansi(false);
     registry.with(stderr).init();
     Ok(())
+}
+
+/// Whether systemd's name of what leads to the journal, "device:inode", is that of stderr: it is inherited, and
+/// stderr may have been sent elsewhere since.
+fn is_stderr(stream: &OsStr) -> bool {
+    rustix::fs::fstat(rustix::stdio::stderr())
+        .is_ok_and(|it| *stream == *format!("{}:{}", it.st_dev, it.st_ino))
 }
 
 /// Says a line on stderr, whatever is logged and wherever.

@@ -3,7 +3,8 @@
 
 use std::fs;
 use std::io::{PipeReader, Read, pipe};
-use std::os::unix::fs::{chown, lchown, symlink};
+use std::os::unix::fs::{MetadataExt, chown, lchown, symlink};
+use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -66,6 +67,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "a_users_link_has_bursard_write_nowhere",
         place: Place::Anywhere,
         tell: users_link,
+    },
+    Story {
+        name: "the_log_goes_to_the_journal_only_where_stderr_does",
+        place: Place::Guest,
+        tell: journal,
     },
     Story {
         name: "a_log_that_nobody_reads_keeps_bursard_from_nothing",
@@ -640,5 +646,47 @@ fn unread_log(binaries: &Binaries) -> Result<()> {
         ensure!(log.contains(&line), "{line} is not in: {log}");
     }
     ensure!(log.contains("bursard: ready"), "it was never ready: {log}");
+    Ok(())
+}
+
+/// A guest has no journal: one of ours takes what comes. JOURNAL_STREAM is inherited by all that a service
+/// starts, wherever their stderr leads.
+fn journal(binaries: &Binaries) -> Result<()> {
+    const JOURNAL: &str = "/run/systemd/journal/socket";
+    fs::create_dir_all("/run/systemd/journal")?;
+    let journal = UnixDatagram::bind(JOURNAL).context("be the journal")?;
+    let told = tell_journal(binaries, &journal);
+    fs::remove_file(JOURNAL)?;
+    told
+}
+
+fn tell_journal(binaries: &Binaries, journal: &UnixDatagram) -> Result<()> {
+    journal.set_nonblocking(true)?;
+    for is_its in [false, true] {
+        let mut world = World::new(binaries, "journal", "")?;
+        let mut command = world.daemon.command()?;
+        let log = fs::metadata(world.directory().join("log"))?;
+        let stream = match is_its {
+            true => format!("{}:{}", log.dev(), log.ino()),
+            false => format!("{}:{}", log.dev(), log.ino() + 1),
+        };
+        world
+            .daemon
+            .start_as(command.env("JOURNAL_STREAM", stream))?;
+        world.daemon.limit("60001", "64M")?;
+        world.daemon.end(libc::SIGTERM)?;
+        let mut taken = Vec::new();
+        let mut entry = [0; 4096];
+        while let Ok(length) = journal.recv(&mut entry) {
+            taken.extend_from_slice(&entry[..length]);
+        }
+        let taken = String::from_utf8_lossy(&taken).into_owned();
+        let log = world.daemon.log()?;
+        let places = (log.contains("(64M)"), taken.contains("(64M)"));
+        ensure!(
+            places == (!is_its, is_its),
+            "log: {log}\njournal: {taken:?}"
+        );
+    }
     Ok(())
 }
