@@ -43,6 +43,12 @@ impl Clock {
             .unwrap_or_else(|| charset.shown(rfc3339))
     }
 
+    /// For a screen: `06:12:03`.
+    pub(crate) fn time(&self, rfc3339: &str, charset: Charset) -> String {
+        self.local(rfc3339, "%H:%M:%S")
+            .unwrap_or_else(|| charset.shown(rfc3339))
+    }
+
     /// For a sentence: `3 minutes ago (2026-11-21 06:12:03 CET)`.
     pub(crate) fn told(&self, rfc3339: &str, charset: Charset) -> String {
         match (

@@ -15,6 +15,7 @@ pub(crate) mod physpages;
 mod quota;
 mod run;
 mod status;
+mod top;
 mod watermarks;
 mod why;
 
@@ -29,6 +30,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Limit(limit::Limit),
     Status(status::Status),
+    Top(top::Top),
     Beancounters(beancounters::Beancounters),
     Quota(quota::Quota),
     Physpages(physpages::Physpages),
@@ -54,6 +56,7 @@ impl Command {
         match self {
             Self::Limit(command) => command.run(caller),
             Self::Status(command) => command.run(caller),
+            Self::Top(command) => command.run(caller),
             Self::Beancounters(command) => command.run(caller),
             Self::Quota(command) => command.run(caller),
             Self::Physpages(command) => command.run(caller),

@@ -3,7 +3,6 @@
 //! and the [`crate::clock`] that are passed in, and the snapshots beside the tests say how.
 
 pub(crate) mod abilities;
-pub(crate) mod bar;
 pub(crate) mod beancounters;
 pub(crate) mod commit;
 pub(crate) mod dirty;
@@ -13,11 +12,11 @@ pub(crate) mod faults;
 pub(crate) mod ledger;
 pub(crate) mod limits;
 pub(crate) mod metrics;
-pub(crate) mod paragraph;
 pub(crate) mod physpages;
 pub(crate) mod quota;
 pub(crate) mod status;
 pub(crate) mod story;
 pub(crate) mod table;
 pub(crate) mod watermarks;
-pub(crate) mod words;
+
+pub(crate) use bursar_look::{bar, paragraph, words};

@@ -24,6 +24,17 @@ pub(crate) fn event_line(event: &Event, clock: &Clock, look: &Look) -> String {
     line.trim_end().to_owned()
 }
 
+/// The same for a screen that is followed: without the day, and its tone apart.
+pub(crate) fn event_short(event: &Event, clock: &Clock, look: &Look) -> (String, Option<Tone>) {
+    let time = clock.time(&event.time, look.charset);
+    let mut line = format!("{time}  {:<KIND$}", kind(event.event));
+    if let Some(account) = &event.account {
+        line.push_str(&format!("  {}", look.shown(account)));
+    }
+    line.push_str(&format!("  {}", facts(event, look).join("; ")));
+    (line.trim_end().to_owned(), tone(event.event))
+}
+
 /// The kind's name in the contract.
 pub(crate) const fn kind(kind: EventKind) -> &'static str {
     match kind {

@@ -4,6 +4,7 @@
 use bursar_model::{
     AccountStatus, Bytes, DaemonStatus, GateMode, KernelHalfStatus, Resource, Row, TriggerKind, Who,
 };
+use bursar_top::Machine;
 
 use crate::caller::Role;
 use crate::look::{Look, Tone};
@@ -45,8 +46,29 @@ pub(crate) fn memory(account: &AccountStatus) -> Row {
         .unwrap_or_default()
 }
 
+/// The machine's part of it, for a screen that is followed.
+pub(crate) fn machine(status: &DaemonStatus, look: &Look) -> Machine {
+    let (state, tone) = state_words(status);
+    Machine {
+        ram: status.ram_bytes,
+        available: None,
+        state,
+        tone,
+        notes: notes(status, look),
+    }
+}
+
 /// Whether limits hold, by what, and how exactly.
 fn state(status: &DaemonStatus, look: &Look) -> String {
+    let (state, tone) = state_words(status);
+    let lines = paragraph("", &state, look.width);
+    lines
+        .lines()
+        .map(|line| look.toned(tone, line) + "\n")
+        .collect()
+}
+
+fn state_words(status: &DaemonStatus) -> (String, Option<Tone>) {
     let half = &status.kernel_half;
     let (sentence, tone) = if status.dry_run {
         let sentence =
@@ -66,11 +88,7 @@ fn state(status: &DaemonStatus, look: &Look) -> String {
         (true, GateMode::BestEffort) => "; gate: best effort",
         (true, GateMode::None) => "; gate: none",
     };
-    let lines = paragraph("", &format!("{sentence}{bound}{gate}"), look.width);
-    lines
-        .lines()
-        .map(|line| look.toned(tone, line) + "\n")
-        .collect()
+    (format!("{sentence}{bound}{gate}"), tone)
 }
 
 const fn enforcement(half: &KernelHalfStatus) -> (&'static str, Option<Tone>) {

@@ -3,26 +3,45 @@
 
 use bursar_model::{Bytes, Row};
 
-use crate::look::{Charset, Tone};
+use crate::{Charset, Tone};
 
 /// A bar of `cells` columns; blank where there is no limit.
-pub(crate) fn bar(row: &Row, cells: usize, charset: Charset) -> String {
+#[must_use]
+pub fn bar(row: &Row, cells: usize, charset: Charset) -> String {
+    drawn(row, cells, charset, &[(row.notice, charset.mark())])
+}
+
+/// The same with the barrier marked too, unless it falls on the notice level's mark.
+#[must_use]
+pub fn ladder(row: &Row, cells: usize, charset: Charset) -> String {
+    let marks = [
+        (row.notice, charset.mark()),
+        (row.barrier, charset.second_mark()),
+    ];
+    drawn(row, cells, charset, &marks)
+}
+
+fn drawn(row: &Row, cells: usize, charset: Charset, marks: &[(Option<Bytes>, char)]) -> String {
     let Some(limit) = row.limit else {
         return String::new();
     };
     let filled = eighths(row.held, limit, cells);
-    let mark = row.notice.map(|notice| cell_of(notice, limit, cells));
+    let is_at = |bound: Option<Bytes>, index| {
+        bound.is_some_and(|bound| cell_of(bound, limit, cells) == index)
+    };
     let cell = |index: usize| {
-        if mark == Some(index) {
-            return charset.mark();
-        }
-        charset.block(filled.saturating_sub(index.saturating_mul(8)).min(8))
+        let mark = marks.iter().find(|(bound, _)| is_at(*bound, index));
+        mark.map_or_else(
+            || charset.block(filled.saturating_sub(index.saturating_mul(8)).min(8)),
+            |(_, mark)| *mark,
+        )
     };
     (0..cells).map(cell).collect()
 }
 
 /// How near the bounds it is: over the notice level a warning, over the barrier bad.
-pub(crate) fn tone(row: &Row) -> Option<Tone> {
+#[must_use]
+pub fn tone(row: &Row) -> Option<Tone> {
     let is_over = |bound: Option<Bytes>| bound.is_some_and(|bound| row.held > bound);
     if is_over(row.limit) || is_over(row.barrier) {
         Some(Tone::Bad)
@@ -34,7 +53,8 @@ pub(crate) fn tone(row: &Row) -> Option<Tone> {
 }
 
 /// held of limit, `80%`; more than 999 is `>999%`.
-pub(crate) fn percent(row: &Row) -> String {
+#[must_use]
+pub fn percent(row: &Row) -> String {
     let Some(limit) = row.limit else {
         return String::new();
     };
@@ -74,6 +94,13 @@ impl Charset {
         match self {
             Self::Unicode => '│',
             Self::Ascii => '|',
+        }
+    }
+
+    const fn second_mark(self) -> char {
+        match self {
+            Self::Unicode => '┃',
+            Self::Ascii => '!',
         }
     }
 }
@@ -144,5 +171,15 @@ mod tests {
             assert_eq!(bar(&row, 10, Charset::Ascii), ascii);
             assert_eq!(percent(&row), share);
         }
+    }
+    #[test]
+    fn a_ladder_has_the_barrier_too_where_there_is_room() {
+        let row = Row {
+            barrier: Some(Bytes::new(95)),
+            ..row(50, Some(90), Some(100))
+        };
+        assert_eq!(ladder(&row, 20, Charset::Unicode), "██████████░░░░░░░░│┃");
+        assert_eq!(ladder(&row, 20, Charset::Ascii), "##########........|!");
+        assert_eq!(ladder(&row, 10, Charset::Ascii), "#####....|");
     }
 }

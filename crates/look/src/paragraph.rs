@@ -6,7 +6,8 @@ use unicode_width::UnicodeWidthStr;
 /// `text` in lines of at most `width` columns; the first begins with `first`, the others with as many
 /// blanks. A word longer than a line is broken (a path, a hostile name), because a terminal would do
 /// it anyway and less well.
-pub(crate) fn paragraph(first: &str, text: &str, width: Option<usize>) -> String {
+#[must_use]
+pub fn paragraph(first: &str, text: &str, width: Option<usize>) -> String {
     let indent = first.width();
     let room = width.map_or(usize::MAX, |columns| columns.saturating_sub(indent).max(1));
     let mut lines = vec![String::new()];
@@ -69,7 +70,8 @@ fn pieces(word: &str, room: usize) -> Vec<&str> {
 }
 
 /// As much of the beginning of `text` as fits in `columns`.
-pub(crate) fn longest_start(text: &str, columns: usize) -> &str {
+#[must_use]
+pub fn longest_start(text: &str, columns: usize) -> &str {
     let ends = text
         .char_indices()
         .map(|(start, character)| start.saturating_add(character.len_utf8()));

@@ -3,15 +3,17 @@
 
 use bursar_model::{Bytes, Nanos};
 
-use crate::look::Charset;
+use crate::Charset;
 
 /// `1 process`, `2 processes`.
-pub(crate) fn count(number: u64, one: &str, many: &str) -> String {
+#[must_use]
+pub fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
 /// A size as narrow as a column wants it and as `limit set` reads it: `512M`, `1.50G`, `0`.
-pub(crate) fn narrow_size(bytes: Bytes) -> String {
+#[must_use]
+pub fn narrow_size(bytes: Bytes) -> String {
     let text = bytes.to_string();
     match text.split_once(' ') {
         Some((number, "B")) => number.to_owned(),
@@ -21,7 +23,8 @@ pub(crate) fn narrow_size(bytes: Bytes) -> String {
 }
 
 /// A counter in at most five columns: `99999`, then `100k`, `12m`, `3g` (thousands, not 1024s).
-pub(crate) fn narrow_count(number: u64) -> String {
+#[must_use]
+pub fn narrow_count(number: u64) -> String {
     match number {
         ..100_000 => number.to_string(),
         100_000..10_000_000 => format!("{}k", number / 1_000),
@@ -31,7 +34,8 @@ pub(crate) fn narrow_count(number: u64) -> String {
 }
 
 /// A span with two or three digits: `850 ns`, `38 µs`, `6.2 ms`, `1.4 s`.
-pub(crate) fn span(span: Nanos, charset: Charset) -> String {
+#[must_use]
+pub fn span(span: Nanos, charset: Charset) -> String {
     let micro = match charset {
         Charset::Unicode => "µs",
         Charset::Ascii => "us",
@@ -52,7 +56,8 @@ pub(crate) fn span(span: Nanos, charset: Charset) -> String {
 }
 
 /// `a`, `a and b`, `a, b and c`.
-pub(crate) fn listed(names: &[String]) -> String {
+#[must_use]
+pub fn listed(names: &[String]) -> String {
     match names {
         [] => String::new(),
         [one] => one.clone(),
