@@ -11,7 +11,7 @@ use bursar_host::MemInfo;
 use bursar_model::{AccountStatus, Event, Who};
 use bursar_protocol::{Ask, Client, Reply};
 use bursar_top::{BillText, EventText, Input, Sample};
-use jiff::Timestamp;
+use jiff::SignedDuration;
 
 use super::{Word, start};
 use crate::caller::{Caller, heard};
@@ -28,7 +28,7 @@ const SEEK: Duration = Duration::from_secs(1);
 /// A look at all tasks and files is dear: the detail is asked for so often at most.
 const BILL: Duration = Duration::from_secs(5);
 /// Events of the last hour stand there at the beginning.
-const PAST: Duration = Duration::from_secs(3600);
+const PAST: SignedDuration = SignedDuration::from_hours(1);
 
 /// A connection, when there is one.
 pub(super) struct Asker {
@@ -202,9 +202,8 @@ fn follow_once(caller: &Caller, words: &Sender<Word>) -> Result<(), Failure> {
         }
     };
     let mut client = caller.connect()?;
-    let past = Timestamp::now() - PAST;
     let Reply::Events(past) = heard(client.ask(Ask::Events {
-        since: Some(Since::Moment(past).as_of(Timestamp::now())),
+        since: Some(Since::Ago(PAST).as_of(&clock)),
         follow: true,
     })?)?
     else {
