@@ -455,7 +455,7 @@ fn older_processes(binaries: &Binaries) -> Result<()> {
 fn default_covers(binaries: &Binaries) -> Result<()> {
     let config = "[accounts]\nuid_min = 60000\nexempt = [\"60005-60006\"]\n";
     let mut world = World::new(binaries, "default", config)?;
-    let _old = world.there("uid=60001 hold=300M say=there pause")?;
+    let _old = world.there("uid=60001 hold=30M say=there pause")?;
     world.daemon.start()?;
     world.daemon.limit("60004", "none")?;
     world.daemon.limit("default", "64M")?;
