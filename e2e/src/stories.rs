@@ -28,6 +28,7 @@ mod storm;
 mod survival;
 mod telling;
 mod tmalloc;
+mod top;
 mod triggers;
 mod usher;
 
@@ -85,6 +86,7 @@ pub fn all() -> Vec<Story> {
         physpages::STORIES,
         entered::STORIES,
         telling::STORIES,
+        top::STORIES,
         package::STORIES,
         dirty::STORIES,
         tmalloc::STORIES,

@@ -2,14 +2,19 @@
 //! A user's terminal, which a `hog` sits at with the steps `session terminal=PATH`.
 
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use rustix::termios::{Winsize, tcgetattr, tcsetwinsize};
 
 use crate::wait::within;
+
+/// What a program may have changed of a terminal: modes of input, output, control, and what is local.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Settings(String);
 
 /// A pseudo terminal that belongs to a user.
 #[derive(Debug)]
@@ -17,7 +22,7 @@ pub(crate) struct Terminal {
     master: File,
     path: PathBuf,
     /// Without it there is nothing to read between two programs.
-    _slave: OwnedFd,
+    slave: OwnedFd,
     seen: String,
 }
 
@@ -51,7 +56,7 @@ impl Terminal {
         Ok(Self {
             master: master.into(),
             path,
-            _slave: slave,
+            slave,
             seen: String::new(),
         })
     }
@@ -59,6 +64,41 @@ impl Terminal {
     /// Where it is.
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Its end for a program.
+    pub(crate) fn open(&self) -> Result<File> {
+        let end = self.slave.try_clone().context("another descriptor of it")?;
+        Ok(end.into())
+    }
+
+    pub(crate) fn settings(&self) -> Result<Settings> {
+        let all = tcgetattr(&self.slave).context("a terminal's settings")?;
+        let modes = (
+            all.input_modes,
+            all.output_modes,
+            all.control_modes,
+            all.local_modes,
+        );
+        Ok(Settings(format!("{modes:?}")))
+    }
+
+    /// Gives it another size.
+    pub(crate) fn resize(&self, columns: u16, rows: u16) -> Result<()> {
+        let size = Winsize {
+            ws_row: rows,
+            ws_col: columns,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&self.master, size).context("a terminal's size")
+    }
+
+    /// Presses keys.
+    pub(crate) fn types(&mut self, keys: &str) -> Result<()> {
+        self.master
+            .write_all(keys.as_bytes())
+            .context("type at a terminal")
     }
 
     /// All that has been written to it.
