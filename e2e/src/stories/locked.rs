@@ -95,6 +95,8 @@ pub(super) const STORIES: &[Story] = &[
 const PROMPT: Duration = Duration::from_secs(2);
 /// And who is to end has ended.
 const SOON: Duration = Duration::from_secs(5);
+/// Whoever sleeps for something that comes has slept again by then.
+const SETTLED: Duration = Duration::from_millis(100);
 const HOSTILE: u32 = 60001;
 const NEIGHBOUR: u32 = 60002;
 
@@ -157,15 +159,18 @@ impl Stage {
     /// One of hers is in the middle of an execve from now on: not even its stat can be read. Its pid.
     fn park(&mut self, world: &World, before: &str) -> Result<u32> {
         let parent = self.start(world, &format!("{before} keep-lock-in-exec"))?;
+        let mut last = None;
         until("an execve that wants the lock", || {
             ensure!(self.is_alive(parent)?, "it has ended");
-            // Its calls would wait, too.
-            let status = |pid: u32| fs::read_to_string(format!("/proc/{pid}/status"));
-            let is_it = |pid: &u32| {
-                let its = format!("\nPPid:\t{parent}\n");
-                status(*pid).is_ok_and(|it| it.contains("\tD ") && it.contains(&its))
+            let pids = pids_of(HOSTILE)?;
+            let now = pids.into_iter().find_map(|pid| asleep(pid, parent));
+            // Whoever sleeps on his way there does not sleep for long.
+            let since = match (now, last) {
+                (Some(now), Some((last, since))) if now == last => since,
+                _ => Instant::now(),
             };
-            Ok(pids_of(HOSTILE)?.into_iter().find(is_it))
+            last = now.map(|now| (now, since));
+            Ok(now.filter(|_| since.elapsed() >= SETTLED).map(|it| it.0))
         })
     }
 
@@ -204,6 +209,20 @@ impl Stage {
         }
         Ok(())
     }
+}
+
+/// A child of this one that nothing but what it waits for wakes: its pid, and how often it has slept. (Its calls
+/// cannot be read while it is in the middle of an execve.)
+fn asleep(pid: u32, parent: u32) -> Option<(u32, u64)> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let field = |name: &str| {
+        status
+            .lines()
+            .find_map(|it| it.strip_prefix(name)?.strip_prefix(":\t"))
+    };
+    let is_it = field("State")?.starts_with('D') && field("PPid")?.parse() == Ok(parent);
+    let slept = field("voluntary_ctxt_switches")?.parse().ok()?;
+    is_it.then_some((pid, slept))
 }
 
 fn threads(pid: u32) -> Result<usize> {
