@@ -143,16 +143,15 @@ fn writer_leave(entry: Entry) {
     }
 }
 
-/// Waits for whoever reads. With the reader gone there is nobody left to tell.
-fn write(entry: &Entry, journal: Option<&UnixDatagram>) {
+/// Waits for whoever reads; whether somebody took it all.
+fn write(entry: &Entry, journal: Option<&UnixDatagram>) -> bool {
     match (entry, journal) {
-        (Entry::Text(text), _) => {
-            let _ = write_text(text);
-        }
+        (Entry::Text(text), _) => write_text(text).is_ok(),
         (Entry::Journal(entry), Some(journal)) => {
-            let _ = journal::send(journal, Path::new(JOURNAL), entry);
+            journal::send(journal, Path::new(JOURNAL), entry).is_ok()
         }
-        (Entry::Journal(_), None) => {}
+        // Only who has a journal makes such entries.
+        (Entry::Journal(_), None) => false,
     }
 }
 
@@ -176,7 +175,7 @@ fn write_text(mut text: &[u8]) -> rustix::io::Result<()> {
 fn lost_text(count: u64) -> String {
     let lines = if count == 1 { "line" } else { "lines" };
     let were = if count == 1 { "was" } else { "were" };
-    format!("{count} {lines} of the log {were} lost: whoever reads it did not keep up")
+    format!("{count} {lines} of the log {were} lost: whoever reads it was away or did not keep up")
 }
 
 fn lost_line(count: u64) -> Entry {
@@ -308,7 +307,7 @@ mod tests {
         let line = String::from_utf8(line).unwrap();
         assert!(
             line.ends_with(
-                "Z ERROR 2 lines of the log were lost: whoever reads it did not keep up\n"
+                "Z ERROR 2 lines of the log were lost: whoever reads it was away or did not keep up\n"
             ),
             "{line}"
         );

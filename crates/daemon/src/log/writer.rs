@@ -157,8 +157,10 @@ impl Writer {
         texts
     }
 
-    /// Writes whatever comes, for ever.
-    pub(super) fn write(&self, to: impl Fn(&Entry)) -> ! {
+    /// Writes whatever comes, for ever. `to` says whether somebody took it: what nobody took is counted, and
+    /// said when somebody is there again.
+    pub(super) fn write(&self, to: impl Fn(&Entry) -> bool) -> ! {
+        let mut untaken: u64 = 0;
         let mut queue = self.lock();
         loop {
             if queue.entries.is_empty() {
@@ -173,7 +175,12 @@ impl Writer {
             };
             queue.writing = Some(entry.stream());
             drop(queue);
-            to(&entry);
+            if untaken > 0 && to(&(self.lost)(untaken)) {
+                untaken = 0;
+            }
+            if !to(&entry) {
+                untaken = untaken.saturating_add(1);
+            }
             queue = self.lock();
             queue.writing = None;
             self.changed.notify_all();
@@ -188,6 +195,7 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::sync::mpsc::{Receiver, Sender, channel};
 
     use super::*;
@@ -210,8 +218,10 @@ mod tests {
         std::thread::spawn(move || {
             thread.write(|entry| {
                 let _ = may.lock().unwrap().recv();
-                let Entry::Text(bytes) = entry else { return };
-                let _ = said.send(bytes.clone());
+                if let Entry::Text(bytes) = entry {
+                    let _ = said.send(bytes.clone());
+                }
+                true
             })
         });
         (writer, go, heard)
@@ -244,6 +254,34 @@ mod tests {
             read[kept..],
             [format!("{} lost", sent - kept), "after".to_owned()]
         );
+    }
+
+    #[test]
+    fn what_nobody_takes_is_said_to_who_comes_back() {
+        let writer = Arc::new(Writer::new(lost));
+        let (said, heard) = channel();
+        let (is_there, thread) = (Arc::new(AtomicBool::new(false)), Arc::clone(&writer));
+        let is_read = Arc::clone(&is_there);
+        std::thread::spawn(move || {
+            thread.write(|entry| {
+                let is_taken = is_read.load(Ordering::SeqCst);
+                if let (true, Entry::Text(bytes)) = (is_taken, entry) {
+                    let _ = said.send(bytes.clone());
+                }
+                is_taken
+            })
+        });
+        for _ in 0..3 {
+            writer.leave(text("nobody reads it"));
+            assert!(writer.finish(Duration::from_secs(20)));
+        }
+        is_there.store(true, Ordering::SeqCst);
+        for word in ["back", "again"] {
+            writer.leave(text(word));
+        }
+        assert!(writer.finish(Duration::from_secs(20)));
+        let read: Vec<Vec<u8>> = heard.try_iter().collect();
+        assert_eq!(read, [&b"3 lost"[..], b"back", b"again"]);
     }
 
     #[test]
