@@ -38,6 +38,7 @@ test: stories
 	$(MAKE) units lint
 
 units: build
+	xtask/provide bench
 	$(CARGO) test --release --workspace --quiet
 
 lint: build
@@ -79,6 +80,7 @@ runtimes: build
 		-- /opt/stories --guest gate_lets_java_and_go_start_and_tells_them_no
 
 bench: build
+	xtask/provide bench
 	$(STAGE) $(RELEASE)/bursar-bench all
 
 install: build
