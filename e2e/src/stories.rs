@@ -25,6 +25,7 @@ mod physpages;
 mod processes;
 mod reap;
 mod storm;
+mod subordinate;
 mod survival;
 mod telling;
 mod tmalloc;
@@ -49,6 +50,7 @@ pub const EVERYWHERE: &[&str] = &[
     "copies_of_shared_pages",
     "without_bursard_a_correction",
     "self_check_agrees",
+    "subordinate_uids_",
     "gate_says_what",
     "gate_under_the_unit",
     "beancounters_under_the_unit",
@@ -70,6 +72,7 @@ pub fn all() -> Vec<Story> {
         processes::STORIES,
         lingering::STORIES,
         payers::STORIES,
+        subordinate::STORIES,
         check::STORIES,
         triggers::STORIES,
         hostile::STORIES,

@@ -119,11 +119,12 @@ impl World {
             "[gate]\nmode = \"off\"\n"
         };
         let text = format!(
-            "{config}\n{gate}[paths]\nlimits = {:?}\nruntime = {:?}\nstate = {:?}\npins = {:?}\n",
+            "{config}\n{gate}[paths]\nlimits = {:?}\nruntime = {:?}\nstate = {:?}\npins = {:?}\nsubuid = {:?}\n",
             at("limits.toml"),
             at("run"),
             at("state"),
             self.places.pins.display().to_string(),
+            at("subuid"),
         );
         fs::write(self.daemon.config_path(), text).context("write bursar.toml")
     }

@@ -87,6 +87,8 @@ pub struct Paths {
     pub state: PathBuf,
     /// Where the kernel half is pinned, on a BPF file system. Default: `/sys/fs/bpf/bursar`.
     pub pins: PathBuf,
+    /// Whose subordinate uids are. Default: `/etc/subuid`.
+    pub subuid: PathBuf,
 }
 
 /// Which of the kernel half's triggers are on; at least one is. Default: all.
@@ -201,6 +203,7 @@ impl Default for Paths {
             runtime: "/run/bursar".into(),
             state: "/var/lib/bursar".into(),
             pins: "/sys/fs/bpf/bursar".into(),
+            subuid: "/etc/subuid".into(),
         }
     }
 }

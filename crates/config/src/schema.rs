@@ -38,7 +38,7 @@ pub(crate) const TABLES: [(&str, &str); 11] = [
     ("", "What decides and what is counted."),
     (
         "paths",
-        "Where things are kept. Several bursards on one machine need four different ones each.",
+        "Where things are. Several bursards on one machine need different ones each, but for subuid.",
     ),
     (
         "triggers",
@@ -85,7 +85,7 @@ pub(crate) fn keys() -> impl Iterator<Item = &'static Key> {
 }
 
 /// Those of the tables that have no file of their own.
-static KEYS: [Key; 24] = [
+static KEYS: [Key; 25] = [
     Key {
         table: "",
         name: "trigger",
@@ -168,6 +168,17 @@ static KEYS: [Key; 24] = [
         about: "Where the kernel half is pinned, so that it outlives bursard.",
         set: |config, value| {
             absolute_path(value, LONGEST_PATH).map(|path| config.paths.pins = path)
+        },
+    },
+    Key {
+        table: "paths",
+        name: "subuid",
+        default: "\"/etc/subuid\"",
+        values: "an absolute path",
+        about: "Whose subordinate uids are, in the form of subuid(5): files in memory that they own count for \
+                their user. Read again whenever it changes. Without the file nobody has any.",
+        set: |config, value| {
+            absolute_path(value, LONGEST_PATH).map(|path| config.paths.subuid = path)
         },
     },
     Key {

@@ -43,6 +43,7 @@ mod scope;
 mod setup;
 mod signals;
 mod steward;
+mod subordinates;
 mod watch;
 mod watermarks;
 
@@ -69,6 +70,7 @@ use crate::recorder::Recorder;
 use crate::roster::Roster;
 use crate::signals::Signals;
 use crate::steward::{Helpers, Mandate, Steward};
+use crate::subordinates::SubuidFile;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
@@ -128,6 +130,7 @@ fn run(arguments: Arguments) -> Result<()> {
         scope.clone(),
         are_in_force,
         Names::start()?,
+        SubuidFile::at(config.paths.subuid.clone()),
     )?;
     let reaper = Reaper::start()?;
     let chosen = setup::govern(config, &scope, arguments.dry_run, &reaper)?;
@@ -193,6 +196,9 @@ fn run(arguments: Arguments) -> Result<()> {
     );
     for (who, text) in &plan.remarks {
         tracing::warn!("{}: {who}: {text}", config.paths.limits.display());
+    }
+    for note in &plan.notes {
+        tracing::warn!("{note}");
     }
     setup::raise_descriptors();
     let socket = config.paths.runtime.join("bursar.sock");

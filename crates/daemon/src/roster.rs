@@ -13,6 +13,7 @@ use bursar_policy::{Directory, Entry, NameError, Plan, plan};
 use crate::last_known::{Answered, LastKnown, Settled};
 use crate::names::{Name, Names, Watched};
 use crate::scope::Scope;
+use crate::subordinates::SubuidFile;
 
 /// Names looked up for one set of limits and remembered meanwhile.
 const REMEMBERED_NAMES: usize = 4096;
@@ -34,6 +35,7 @@ pub(crate) struct Roster {
     unanswered: Vec<Watched>,
     last_known: LastKnown,
     last_known_path: PathBuf,
+    subuid: SubuidFile,
 }
 
 impl Roster {
@@ -47,6 +49,7 @@ impl Roster {
         scope: Scope,
         are_in_force: bool,
         names: Names,
+        subuid: SubuidFile,
     ) -> Result<Self, ConfigError> {
         let limits = limits_at(path, are_in_force)?;
         let last_known_path = state.join("names.toml");
@@ -62,6 +65,7 @@ impl Roster {
             unanswered: Vec::new(),
             last_known,
             last_known_path,
+            subuid,
         };
         let plan = roster.plan_with(&limits);
         roster.adopt(limits, plan);
@@ -72,6 +76,7 @@ impl Roster {
     pub(crate) fn read_again(&mut self) -> Result<(Limits, Plan), ConfigError> {
         let path = self.limits.path();
         let limits = limits_at(path, !self.limits.is_empty())?;
+        self.subuid.forget();
         let plan = self.plan_with(&limits);
         self.names.refresh();
         Ok((limits, plan))
@@ -90,8 +95,8 @@ impl Roster {
     }
 
     /// The accounts as they would be with other limits. Names are asked for anew each time: a user may
-    /// have come, or another have his name. This is the one place where the loop waits for a directory,
-    /// and [`PATIENCE`] bounds that.
+    /// have come, or another have his name; those in the file of subordinate uids only when that is read. This
+    /// is the one place where the loop waits for a directory, and [`PATIENCE`] bounds that.
     pub(crate) fn plan_with(&mut self, limits: &Limits) -> Plan {
         self.users.forget();
         self.unanswered.clear();
@@ -107,7 +112,35 @@ impl Roster {
         let (directory, remarks) = self.look_up(&entries);
         let mut plan = plan(&entries, &directory, self.ram, &self.scope);
         plan.remarks.extend(remarks);
+        self.read_subordinates(&mut plan);
         plan
+    }
+
+    /// Who has a limit of his own pays for his files himself, whoever was given his uid.
+    fn read_subordinates(&mut self, plan: &mut Plan) {
+        let planned = plan.accounts.values();
+        let own = planned.flat_map(|it| it.payers.iter().copied()).collect();
+        let (users, last_known) = (&mut self.users, &mut self.last_known);
+        let meaning = self.subuid.read(users, last_known, &own);
+        plan.subordinates = meaning.subordinates;
+        plan.notes.extend(meaning.remarks);
+        let unreachable = meaning.unreachable.into_iter().map(|name| Watched {
+            who: Who::User(name),
+            is_unknown: false,
+        });
+        self.unanswered.extend(unreachable);
+    }
+
+    /// The accounts as they are with names looked up anew, in the file of subordinate uids too.
+    pub(crate) fn plan_anew(&mut self) -> Plan {
+        let limits = self.limits.clone();
+        self.subuid.forget();
+        self.plan_with(&limits)
+    }
+
+    /// Whose subordinate uids are.
+    pub(crate) const fn subuid(&self) -> &SubuidFile {
+        &self.subuid
     }
 
     /// These are the limits from now on.
@@ -289,7 +322,9 @@ mod tests {
         if let Some(text) = text {
             fs::write(&path, text).unwrap();
         }
-        Roster::load(&path, folder, RAM, scope(), false, Names::start().unwrap()).unwrap()
+        let subuid = SubuidFile::at(folder.join("subuid"));
+        let names = Names::start().unwrap();
+        Roster::load(&path, folder, RAM, scope(), false, names, subuid).unwrap()
     }
 
     #[test]
@@ -342,6 +377,7 @@ mod tests {
             scope(),
             true,
             Names::start().unwrap(),
+            SubuidFile::at(folder.path().join("subuid")),
         )
         .unwrap_err();
         assert!(matches!(error, ConfigError::Missing { .. }), "{error}");

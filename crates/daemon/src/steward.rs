@@ -219,8 +219,13 @@ impl Steward {
     /// No kill would free them: their user is to remove them, so he is told which.
     fn tell_of_files(&mut self, level: &Level, stuck: Bytes) {
         let users: BTreeSet<Uid> = self.payers().payers_of(level.account).into_iter().collect();
+        let subordinates = &self.roster.plan().subordinates;
+        let are_theirs = |uid: Uid| {
+            let superior = subordinates.superior_of(uid);
+            users.contains(&uid) || superior.is_some_and(|it| users.contains(&it))
+        };
         let (proc, envoy) = (&self.proc, &mut self.envoy);
-        let files = MemoryFiles::of(proc, &users, FILES_NAMED, FILES_PATIENCE, envoy)
+        let files = MemoryFiles::of(proc, &are_theirs, FILES_NAMED, FILES_PATIENCE, envoy)
             .inspect_err(|error| tracing::warn!(%error, "files in memory could not be looked for"))
             .unwrap_or_default();
         let (event, message) = self.recorder.files(level, stuck, &files, &mut self.roster);
@@ -403,11 +408,22 @@ impl Steward {
 
     /// A name in the limits that nobody had, or that could not be looked up, has an answer.
     pub(crate) fn names_answered(&mut self) {
-        if !self.roster.names().take_news() {
-            return;
+        if self.roster.names().take_news() {
+            self.look_up_again("names in the limits can be looked up now");
         }
+    }
+
+    /// The file that says whose subordinate uids are has changed.
+    pub(crate) fn subuid_changed(&mut self) {
+        if self.roster.subuid().take_news() {
+            self.look_up_again("whose subordinate uids are was read again");
+        }
+    }
+
+    /// What is not written in the limits, and they mean by it, may have changed.
+    fn look_up_again(&mut self, why: &str) {
+        let plan = self.roster.plan_anew();
         let limits = self.roster.limits().clone();
-        let plan = self.roster.plan_with(&limits);
         let is_other = plan != *self.roster.plan();
         let count = limits.len();
         self.announce(&plan);
@@ -415,7 +431,7 @@ impl Steward {
             Ok(()) if is_other => self.note(
                 EventKind::Reloaded,
                 None,
-                format!("names in the limits can be looked up now; {count} limits in force"),
+                format!("{why}; {count} limits in force"),
             ),
             Ok(()) => {}
             Err(error) => {

@@ -25,6 +25,7 @@ const COURTESY: u64 = 5;
 const AUDITOR: u64 = 6;
 const BEANCOUNTERS: u64 = 7;
 const NAMES: u64 = 8;
+const SUBUID: u64 = 9;
 
 /// Why the loop ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +60,9 @@ pub(crate) fn watch(
     watch.add(watch.steward.auditor().as_fd(), AUDITOR)?;
     watch.add(watch.steward.beancounters.as_fd(), BEANCOUNTERS)?;
     watch.add(watch.steward.roster.names().as_fd(), NAMES)?;
+    if let Some(subuid) = watch.steward.roster.subuid().wake() {
+        watch.add(subuid, SUBUID)?;
+    }
     if let Some(oom) = watch.steward.oom() {
         epoll::add(&watch.epoll, oom, EventData::new_u64(OOM), EventFlags::IN)
             .context("watch the OOM killer")?;
@@ -87,6 +91,7 @@ pub(crate) fn watch(
                 COURTESY => watch.steward.insist(),
                 BEANCOUNTERS => watch.steward.look_at_beancounters(),
                 NAMES => watch.steward.names_answered(),
+                SUBUID => watch.steward.subuid_changed(),
                 AUDITOR => watch.answer_later(),
                 SIGNALS => match signals.take() {
                     Some(Signalled::End) => return Ok(Ended::Asked),

@@ -19,6 +19,7 @@ pub mod clock;
 )]
 mod data_limit;
 mod error;
+mod file_watch;
 mod heir;
 #[expect(unsafe_code, reason = "kcmp is in no safe library")]
 mod kcmp;
@@ -43,6 +44,7 @@ mod pidfd;
 mod proc;
 #[expect(unsafe_code, reason = "sched_setscheduler is in no safe library")]
 pub mod sched;
+mod subuid;
 mod terminals;
 mod timer;
 #[expect(unsafe_code, reason = "questions to namespaces are in no safe library")]
@@ -54,6 +56,7 @@ pub use ask::{Ask, Patient};
 pub use cgroups::{Cgroup, Cgroups, Controller};
 pub use data_limit::{DataLimit, Limited, data_limit, set_data_limit};
 pub use error::{HostError, Malformed};
+pub use file_watch::FileWatch;
 pub use heir::{HeirGuard, HeirMutex};
 pub use kcmp::{order_of_memory, share_memory};
 pub use login_defs::{DEFAULT_UID_MIN, UidMin, uid_min};
@@ -72,6 +75,7 @@ pub use proc::{
 pub use rustix::io::Errno;
 pub use rustix::process::Signal;
 pub use sched::Changed;
+pub use subuid::{SubuidLine, Subuids, Superior, subuids};
 pub use terminals::{MAX_TERMINALS, MAX_TOLD_TEXT, Seat, Terminals, Told};
 pub use timer::Timer;
 pub use user_namespaces::{Answer, Owner, Silent, UserNamespaces};

@@ -52,7 +52,7 @@ type Device = (u32, u32);
 
 struct Search<'a> {
     proc: &'a Proc,
-    uids: &'a BTreeSet<Uid>,
+    is_theirs: &'a dyn Fn(Uid) -> bool,
     keep: usize,
     deadline: Instant,
     looked: usize,
@@ -72,21 +72,21 @@ struct Unnamed {
 }
 
 impl MemoryFiles {
-    /// Looks for files of these users for at most so long, and keeps the `keep` largest. With no tmpfs
-    /// at all nothing is found.
+    /// Looks for files of the users who are `theirs` for at most so long, and keeps the `keep` largest. With
+    /// no tmpfs at all nothing is found.
     ///
     /// # Errors
     /// When /proc cannot be listed.
     pub fn of(
         proc: &Proc,
-        uids: &BTreeSet<Uid>,
+        is_theirs: &dyn Fn(Uid) -> bool,
         keep: usize,
         patience: Duration,
         ask: &mut impl Ask,
     ) -> Result<Self, HostError> {
         let mut search = Search {
             proc,
-            uids,
+            is_theirs,
             keep,
             deadline: Instant::now() + patience,
             looked: 0,
@@ -143,7 +143,7 @@ impl Search<'_> {
             else {
                 continue;
             };
-            let is_his = u32::try_from(maker).is_ok_and(|uid| self.uids.contains(&Uid::new(uid)));
+            let is_his = u32::try_from(maker).is_ok_and(|uid| (self.is_theirs)(Uid::new(uid)));
             if is_his {
                 let place = || format!("System V segment {id} (ipcrm -m {id})").into_bytes();
                 self.add(place, Bytes::new(rss.saturating_add(swap)));
@@ -168,7 +168,7 @@ impl Search<'_> {
             let name = pid.to_string();
             let stat = rustix::fs::statat(self.proc.directory(), name, AtFlags::empty());
             let owner = stat.ok().map(|stat| Uid::new(stat.st_uid));
-            if owner.is_some_and(|uid| self.uids.contains(&uid)) {
+            if owner.is_some_and(self.is_theirs) {
                 theirs.push(pid);
             } else {
                 others.push(pid);
@@ -271,7 +271,7 @@ impl Search<'_> {
                         continue;
                     };
                     if (stat.stx_dev_major, stat.stx_dev_minor) == device
-                        && self.uids.contains(&Uid::new(stat.stx_uid))
+                        && (self.is_theirs)(Uid::new(stat.stx_uid))
                     {
                         self.add(place, held(stat.stx_blocks));
                     }
@@ -283,7 +283,7 @@ impl Search<'_> {
 
     fn add_unnamed(&mut self, pid: Pid, file: &Unnamed) {
         if self.devices.contains(&file.device)
-            && self.uids.contains(&file.owner)
+            && (self.is_theirs)(file.owner)
             && self.seen.insert((file.device, file.inode))
         {
             let name = file.name.strip_prefix(b"/memfd").map_or_else(
@@ -399,10 +399,11 @@ mod tests {
         let own = rustix::fs::memfd_create("found-by-test", MemfdFlags::CLOEXEC).unwrap();
         let mut file = std::fs::File::from(own);
         file.write_all(&vec![1; 3 << 20]).unwrap();
-        let uids = BTreeSet::from([Uid::new(rustix::process::getuid().as_raw())]);
+        let own = Uid::new(rustix::process::getuid().as_raw());
         let patience = Duration::from_secs(10);
         let proc = Proc::host().unwrap();
-        let found = MemoryFiles::of(&proc, &uids, 64, patience, &mut Patient(&proc)).unwrap();
+        let found =
+            MemoryFiles::of(&proc, &|uid| uid == own, 64, patience, &mut Patient(&proc)).unwrap();
         let it = found
             .largest
             .iter()
@@ -412,10 +413,9 @@ mod tests {
 
     #[test]
     fn time_that_ran_out_is_said() {
-        let uids = BTreeSet::from([Uid::new(0)]);
         let mut search = Search {
             proc: &Proc::host().unwrap(),
-            uids: &uids,
+            is_theirs: &|uid| uid == Uid::new(0),
             keep: 1,
             deadline: Instant::now(),
             looked: 0,

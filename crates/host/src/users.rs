@@ -137,6 +137,19 @@ impl Users {
         Lookup::Found(members)
     }
 
+    /// Shows every user that the sources of names are willing to list to `visit`: large directories often list
+    /// nobody. Not remembered.
+    pub fn each(&mut self, mut visit: impl FnMut(&User)) -> Lookup<()> {
+        let all = |user: &User| {
+            visit(user);
+            true
+        };
+        self.waiting.ask(|| match each_user(all) {
+            Ok(()) => Lookup::Found(()),
+            Err(errno) => Lookup::Unavailable(errno),
+        })
+    }
+
     /// Forgets everything, so that the next question is asked anew.
     pub fn forget(&mut self) {
         self.by_name.clear();

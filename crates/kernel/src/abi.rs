@@ -8,7 +8,7 @@ pub(crate) use crate::skeleton::tmpfs::types::count_files_args;
 pub(crate) use crate::skeleton::calls::types::{
     abi_constant, account, account_flag, account_history, configure_args, event, event_kind,
     ledger_state, measure, open_account_args, promise_args, request, run_killer_args,
-    set_limit_args, trigger, uid_range,
+    set_limit_args, set_subordinates_args, subordinate, trigger, uid_range,
 };
 
 pub(crate) use crate::skeleton::dirty::types::{dirty_facts, dirty_sum};
@@ -52,6 +52,10 @@ unsafe impl Plain for open_account_args {}
 unsafe impl Plain for run_killer_args {}
 // SAFETY: as above.
 unsafe impl Plain for promise_args {}
+// SAFETY: as above.
+unsafe impl Plain for subordinate {}
+// SAFETY: as above.
+unsafe impl Plain for set_subordinates_args {}
 // SAFETY: as above.
 unsafe impl Plain for configure_args {}
 // SAFETY: as above.

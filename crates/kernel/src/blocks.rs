@@ -62,7 +62,8 @@ fn load(pins: &Pins, options: &Options) -> Result<(), Error> {
         mms: "mms",
         events: "events",
         state_map: "state",
-        members: "members"
+        members: "members",
+        subordinates: "subordinates"
     });
     let skeleton = open.load().map_err(unsupported)?;
     for (program, name) in [

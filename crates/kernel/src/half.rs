@@ -17,9 +17,10 @@ use crate::books::Books;
 use crate::last_words::LastWords;
 use crate::mapped::Mapped;
 use crate::pins::{self, Pins};
+use crate::subordinates::Subordinates;
 use crate::{
-    Bills, Error, Facts, Gate, Journal, JournalSource, Members, Options, Settings, Surveys, call,
-    load, predecessor, query,
+    Bills, Error, Facts, Gate, Journal, JournalSource, Members, Options, Settings, Surveys,
+    UidRange, call, load, predecessor, query,
 };
 
 /// How [`KernelHalf::start`] came by it.
@@ -50,9 +51,13 @@ pub struct KernelHalf {
     count_files: Option<ProgramHandle>,
     gate: Gate,
     members: Option<Members>,
+    subordinates: Subordinates,
 }
 
 impl KernelHalf {
+    /// Ranges of subordinate uids that there is room for.
+    pub const MOST_SUBORDINATES: usize = abi::abi_constant::SUBORDINATES.0 as usize;
+
     /// Takes over the kernel half below `root` if it is one of this build with these options, and
     /// loads one otherwise. Limits of one taken over hold throughout; those of another one go on
     /// holding until [`Self::take_charge`].
@@ -111,6 +116,7 @@ impl KernelHalf {
         let state = pins.map("state")?;
         Ok(Self {
             books: Books::open(&pins)?,
+            subordinates: Subordinates::open(&pins)?,
             events: pins.map("events")?,
             state: Mapped::new(&state)?,
             configure: pins.program("configure")?,
@@ -232,6 +238,15 @@ impl KernelHalf {
     /// When the program cannot be run.
     pub fn configure(&self, settings: &Settings) -> Result<(), Error> {
         self.run_configure(settings, false)
+    }
+
+    /// Says whose subordinate uids are: files that they own count for these users from the next count on.
+    /// The ranges are sorted and disjoint; beyond [`KernelHalf::MOST_SUBORDINATES`] they are left out.
+    ///
+    /// # Errors
+    /// When a map or a program cannot be used; then those before stand.
+    pub fn set_subordinates(&self, ranges: &[UidRange]) -> Result<(), Error> {
+        self.subordinates.put_in_force(ranges, &self.read_state()?)
     }
 
     /// All limits are set: starts the timer, decides from now on, and sends any kernel half before

@@ -28,6 +28,7 @@ mod predecessor;
 mod query;
 mod skeleton;
 mod stalls;
+mod subordinates;
 mod support;
 mod survey;
 mod tester;
@@ -46,6 +47,7 @@ pub use look::{Look, Seen, SeenFile, SeenKind, SeenSpace, SeenTask};
 pub use members::{Members, MembersReader};
 pub use options::{Options, Settings};
 pub use stalls::{StallMeter, StallRow, StallTotal};
+pub use subordinates::UidRange;
 pub use support::{Ability, Finding, Support};
 pub use survey::{Found, Notebook, Outcome, Sharer, Survey, Surveys};
 

@@ -58,6 +58,7 @@ struct Shared {
     state_map: MapHandle,
     sharers: MapHandle,
     members: MapHandle,
+    subordinates: MapHandle,
 }
 
 /// Loads, attaches and pins a kernel half in which nothing has a limit yet. `before`: those that it is to
@@ -87,6 +88,10 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         ),
         (&mut open.maps.mm_index, options.max_processes),
         (&mut open.maps.mms, options.max_processes),
+        (
+            &mut open.maps.subordinates,
+            2 * abi_constant::SUBORDINATES.0,
+        ),
         (&mut open.maps.events, options.events_bytes),
     ] {
         map.set_max_entries(entries)
@@ -104,7 +109,15 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         };
     }
     let shared = shared!(
-        accounts, payers, mm_index, mms, events, state_map, sharers, members
+        accounts,
+        payers,
+        mm_index,
+        mms,
+        events,
+        state_map,
+        sharers,
+        members,
+        subordinates
     );
     write_first_state(&shared.state_map)?;
 
@@ -117,7 +130,15 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         open,
         shared,
         [
-            accounts, payers, mm_index, mms, events, state_map, sharers, members
+            accounts,
+            payers,
+            mm_index,
+            mms,
+            events,
+            state_map,
+            sharers,
+            members,
+            subordinates
         ]
     );
     let mut calls = open.load().map_err(Error::unsupported("calls"))?;
@@ -131,7 +152,15 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         open,
         shared,
         [
-            accounts, payers, mm_index, mms, events, state_map, sharers, members
+            accounts,
+            payers,
+            mm_index,
+            mms,
+            events,
+            state_map,
+            sharers,
+            members,
+            subordinates
         ]
     );
     let mut resum = open.load().map_err(Error::unsupported("resum"))?;
@@ -145,7 +174,15 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         open,
         shared,
         [
-            accounts, payers, mm_index, mms, events, state_map, sharers, members
+            accounts,
+            payers,
+            mm_index,
+            mms,
+            events,
+            state_map,
+            sharers,
+            members,
+            subordinates
         ]
     );
     let discover = open.load().map_err(Error::unsupported("discover"))?;
@@ -159,7 +196,15 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         open,
         shared,
         [
-            accounts, payers, mm_index, mms, events, state_map, sharers, members
+            accounts,
+            payers,
+            mm_index,
+            mms,
+            events,
+            state_map,
+            sharers,
+            members,
+            subordinates
         ]
     );
     let mut survey = open.load().map_err(Error::unsupported("survey"))?;
@@ -180,12 +225,14 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         ledger.maps.state_map => "state",
         ledger.maps.sharers => "sharers",
         ledger.maps.members => "members",
+        ledger.maps.subordinates => "subordinates",
         resum.maps.tickers => "tickers",
         calls.progs.configure => "configure",
         calls.progs.open_account => "open_account",
         calls.progs.close_account => "close_account",
         calls.progs.set_limit => "set_limit",
         calls.progs.promise => "promise",
+        calls.progs.set_subordinates => "set_subordinates",
         calls.progs.run_oom_killer => "run_oom_killer",
         survey.progs.begin_survey => "begin_survey",
         survey.progs.end_survey => "end_survey",
@@ -226,7 +273,15 @@ fn load_watch(pins: &Pins, options: &Options, shared: &Shared) -> Result<(), Err
         open,
         shared,
         [
-            accounts, payers, mm_index, mms, events, state_map, sharers, members
+            accounts,
+            payers,
+            mm_index,
+            mms,
+            events,
+            state_map,
+            sharers,
+            members,
+            subordinates
         ]
     );
     let mut watch = open.load().map_err(Error::unsupported("watch"))?;
@@ -263,7 +318,15 @@ fn load_heirs(pins: &Pins, shared: &Shared, may_refuse: bool) -> Result<(), Erro
         open,
         shared,
         [
-            accounts, payers, mm_index, mms, events, state_map, sharers, members
+            accounts,
+            payers,
+            mm_index,
+            mms,
+            events,
+            state_map,
+            sharers,
+            members,
+            subordinates
         ]
     );
     open.progs.bear_member.set_autoload(may_refuse);
@@ -296,7 +359,11 @@ fn load_tmpfs(pins: &Pins, options: &Options, shared: &Shared) -> Result<(), Err
         .open(&mut storage)
         .map_err(Error::unsupported("tmpfs"))?;
     set_knobs!(open, "tmpfs", options, {});
-    share_maps!(open, shared, [accounts, payers, events, state_map, members]);
+    share_maps!(
+        open,
+        shared,
+        [accounts, payers, events, state_map, members, subordinates]
+    );
     let mut tmpfs = open.load().map_err(Error::unsupported("tmpfs"))?;
     let failed = || Error::io("pin the count of files");
     tmpfs

@@ -11,6 +11,7 @@ mod pace;
 mod plan;
 mod reap;
 mod scope;
+mod subordinates;
 mod tally;
 mod tightening;
 mod victim;
@@ -27,6 +28,7 @@ pub use reap::{
     VictimFacts, expected, next_step, reap_plan,
 };
 pub use scope::Scope;
+pub use subordinates::{Disputed, Subordinate, Subordinates};
 pub use tally::{Crossing, Tally};
 pub use tightening::Tightened;
 pub use victim::{Choice, Weighed, choose};

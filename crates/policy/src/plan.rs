@@ -17,7 +17,7 @@ use bursar_model::{
     AccountId, AccountKind, Bounds, BoundsSpec, Bytes, Resource, RowBounds, Uid, Who,
 };
 
-use crate::{Directory, Scope};
+use crate::{Directory, Scope, Subordinates};
 
 /// One limit as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,8 +60,12 @@ pub struct Plan {
     pub default_rows: BTreeMap<Resource, RowBounds>,
     /// Who may enter which shared account, besides root.
     pub granted: BTreeMap<Who, BTreeSet<Uid>>,
+    /// Who pays for files of subordinate uids.
+    pub subordinates: Subordinates,
     /// What an administrator should know, by limit.
     pub remarks: Vec<(Who, String)>,
+    /// The same, of no limit in particular.
+    pub notes: Vec<String>,
 }
 
 /// An entry, and its bounds on memory; `None`: it is silent.

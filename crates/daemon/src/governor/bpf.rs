@@ -18,7 +18,7 @@ use bursar_model::{
     AccountId, Bounds, Bytes, Correction, GateStatus, KernelHalfStatus, Measure, PageSize, Pages,
     Resource, TriggerKind, Uid,
 };
-use bursar_policy::{Plan, Scope};
+use bursar_policy::{Plan, Scope, Subordinates};
 
 use super::ledger::Ledger;
 use super::prospect::{self, Prospects};
@@ -47,6 +47,8 @@ pub(crate) struct BpfGovernor {
     in_charge: bool,
     /// Where accounts lay when they were last asked for; looked at before it is believed.
     slots: HashMap<AccountId, Slot>,
+    /// What the kernel half was last told of them.
+    subordinates: Option<Subordinates>,
     /// From when somebody first asked.
     dirty: Option<DirtyPages>,
 }
@@ -91,6 +93,7 @@ impl BpfGovernor {
                 inherited,
                 in_charge,
                 slots: HashMap::new(),
+                subordinates: None,
                 dirty: None,
             },
             started,

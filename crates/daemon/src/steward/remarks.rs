@@ -19,6 +19,7 @@ impl Steward {
                 .iter()
                 .map(|(who, text)| format!("{who}: {text}")),
         );
+        remarks.extend(self.roster.plan().notes.iter().cloned());
         remarks.extend(self.beancounters.remarks(&*self.governor, &self.roster));
         let status = self.governor.status();
         if status.attached && status.timer && !status.counts_files {

@@ -19,6 +19,7 @@ enum abi_constant {
 	EXEMPT_RANGES = 8,	/* uid ranges that `default` does not cover; as many measured otherwise */
 	RESUM_INTERVAL_MS = 200, /* S1 3.3 */
 	SHARERS = 4096,		/* processes of one account that a survey looks at */
+	SUBORDINATES = 8192,	/* ranges of subordinate uids; a power of two, see superior_of() */
 };
 
 /* "No such bound": the one place where a number stands for its absence. Decoders turn it into None. */
@@ -295,6 +296,13 @@ struct uid_range {
 	__u32 first, last;	/* both included; empty: last < first */
 };
 
+/* Subordinate uids (subuid(5)) and whose they are. */
+struct subordinate {
+	__u32 first, last;	/* both included; empty: last < first */
+	__u32 superior;
+	__u32 pad;
+};
+
 /* The ledger's state that is nobody's in particular; one of it. */
 struct ledger_state {
 	__u32 abi_version;
@@ -365,6 +373,9 @@ struct ledger_state {
 	__u32 files_timer;	/* a timer counts them */
 	__u32 files_wanted;	/* somebody waits for the next count */
 
+	__u32 subordinates;	/* where in their map those in force begin: 0, or in the middle */
+	__u32 pad;
+
 	__u64 cpu_offset[MAX_CPUS]; /* distance from a per-CPU address to a CPU's copy */
 };
 
@@ -431,6 +442,11 @@ struct promise_args {
 	__u32 slot;
 	__u32 pad;
 	__s64 pages;
+};
+
+struct set_subordinates_args {
+	__u32 subordinates;	/* as in struct ledger_state */
+	__u32 pad;
 };
 
 struct count_files_args {

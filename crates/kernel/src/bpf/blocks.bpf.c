@@ -81,7 +81,7 @@ static __always_inline __u32 slot_of_growth(struct ledger_state *state, struct t
 		return NOBODY;
 	owner = payer_in(inode->i_sb->s_user_ns, inode->i_uid.val); /* as count.bpf.h add_file() has it */
 	if (owner != payer.uid)
-		slot = open_account_of(owner);	/* as account_of_file() has it */
+		slot = account_of_owner(owner);
 	return slot != NOBODY && has_barrier(account_at(slot)) ? slot : NOBODY;
 }
 

@@ -23,6 +23,7 @@ enum member abi_member;
 enum measure abi_measure;
 enum request abi_request;
 enum gate_prctl abi_gate_prctl;
+struct subordinate abi_subordinate;
 
 /* Learns where each CPU keeps its copy of a per-CPU allocation, from an allocation of our own: no
  * kallsyms needed (research/beancounters.md 8.5). */
@@ -235,6 +236,20 @@ int configure(struct configure_args *args)
 	}
 	__sync_fetch_and_add(&state->payers_generation, 1);
 	__sync_fetch_and_add(&state->generation, 1);
+	return 0;
+}
+
+/* The ranges of subordinate uids that the user half has written are those in force, and count at once. */
+SEC("syscall")
+int set_subordinates(struct set_subordinates_args *args)
+{
+	struct ledger_state *state = ledger_state();
+
+	if (!state)
+		return -22;
+	/* A full barrier: the ranges are there before who reads them. */
+	__sync_lock_test_and_set(&state->subordinates, args->subordinates);
+	state->files_wanted = 1;
 	return 0;
 }
 

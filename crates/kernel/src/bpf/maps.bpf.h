@@ -70,6 +70,17 @@ struct {
 	__type(value, struct sharer);
 } sharers SEC(".maps");
 
+/* Ranges of subordinate uids in two halves: one is in force, the other is written by the user half, which
+ * then has set_subordinates exchange them. Each is full, sorted and disjoint: what is left over begins after
+ * all uids. Read by the count of files, decisions and the gate. Bound: SUBORDINATES a half. Full: the user half
+ * leaves ranges out and says so. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);	/* (set) */
+	__type(key, __u32);
+	__type(value, struct subordinate);
+} subordinates SEC(".maps");
+
 static __always_inline struct ledger_state *ledger_state(void)
 {
 	__u32 zero = 0;

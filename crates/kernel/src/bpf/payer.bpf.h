@@ -11,10 +11,7 @@
 
 #include "entered.bpf.h"
 #include "answer.bpf.h"
-
-enum {
-	NOBODY = 0xffffffffU,	/* no account pays: never counted, never killed */
-};
+#include "superior.bpf.h"
 
 struct payer {
 	__u32 uid;
@@ -219,11 +216,22 @@ static __always_inline __u32 account_of(struct ledger_state *state, __u32 uid)
 	return slot != NOBODY ? slot : open_default_account(state, uid);
 }
 
-/* Of a file in a file system of a namespace. `default` opens accounts for processes only: anybody could give
- * files to each of his 65,536 subordinate uids. */
+/* Of a file's owner, outside all namespaces. `default` opens accounts for processes only: anybody could give
+ * files to each of his 65,536 subordinate uids. Those are his, as long as they are nobody's with an account. */
+static __always_inline __u32 account_of_owner(__u32 uid)
+{
+	__u32 slot = open_account_of(uid), superior;
+
+	if (slot != NOBODY)
+		return slot;
+	superior = superior_of(uid);
+	return superior != NOBODY ? open_account_of(superior) : NOBODY;
+}
+
+/* Of a file in a file system of a namespace. */
 static __always_inline __u32 account_of_file(__u64 ns, int level, __u32 uid)
 {
-	return open_account_of(far_payer_in(ns, level, uid));
+	return account_of_owner(far_payer_in(ns, level, uid));
 }
 
 static __always_inline __u32 account_of_payer(struct ledger_state *state, const struct payer *payer)

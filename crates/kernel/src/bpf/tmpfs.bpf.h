@@ -72,7 +72,7 @@ static __always_inline bool outlives_processes(__u64 inode, bool in_own_ns)
 	return FAR_READ(inode, struct inode, i_nlink) || is_sysv(inode);
 }
 
-/* What only its descriptors keep, of files its own user made: memfd, unlinked. Bounded by the
+/* What only its descriptors keep, of files its own user pays for: memfd, unlinked. Bounded by the
  * decision, not the process. */
 struct keeper {
 	__u64 fds;		/* struct file ** */
@@ -82,6 +82,12 @@ struct keeper {
 	__u32 pad;
 	__s64 pages;
 };
+
+/* As account_of_owner() has it. */
+static __always_inline bool is_paid_by(__u32 uid, __u32 payer)
+{
+	return uid == payer || (open_account_of(uid) == NOBODY && superior_of(uid) == payer);
+}
 
 static long weigh_descriptor(__u32 index, struct keeper **of)
 {
@@ -96,7 +102,7 @@ static long weigh_descriptor(__u32 index, struct keeper **of)
 	type = (__u64)FAR_READ(sb, struct super_block, s_type);
 	if (!type || (type != keeper->tmpfs_type && type != keeper->ramfs_type) ||
 	    FAR_READ(inode, struct inode, i_nlink) ||
-	    FAR_READ(inode, struct inode, i_uid.val) != keeper->uid)
+	    !is_paid_by(FAR_READ(inode, struct inode, i_uid.val), keeper->uid))
 		return 0;
 	keeper->pages += far_file_pages(inode, type != keeper->tmpfs_type);
 	return 0;

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
-use bursar_kernel::{AccountReading, PageBounds, Slot, Wanted};
+use bursar_kernel::{AccountReading, PageBounds, Slot, UidRange, Wanted};
 use bursar_model::{AccountId, Bounds, Bytes, Measure, Uid};
-use bursar_policy::Plan;
+use bursar_policy::{Plan, Subordinates};
 
 use super::BpfGovernor;
 
@@ -26,6 +26,7 @@ impl BpfGovernor {
         if let Some(bounds) = &plan.default {
             self.settle_heirs(bounds)?;
         }
+        self.hand_out(&plan.subordinates)?;
         // Who has left a shared account, or come into one, pays elsewhere from now on.
         self.half.configure(&self.settings)?;
         self.inherited.clear();
@@ -41,6 +42,22 @@ impl BpfGovernor {
         }
         self.introduce(&existing);
         self.apply_rows(plan)
+    }
+
+    /// Says whose files of subordinate uids are.
+    fn hand_out(&mut self, subordinates: &Subordinates) -> Result<()> {
+        if self.subordinates.as_ref() == Some(subordinates) {
+            return Ok(());
+        }
+        let ranges = subordinates.ranges().iter().map(|it| UidRange {
+            first: it.first,
+            last: it.last,
+            superior: it.superior,
+        });
+        self.subordinates = None;
+        self.half.set_subordinates(&ranges.collect::<Vec<_>>())?;
+        self.subordinates = Some(subordinates.clone());
+        Ok(())
     }
 
     /// Has it looked at what those share who had no bounds before and hold something now. How many processes that are
