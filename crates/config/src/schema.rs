@@ -175,8 +175,8 @@ static KEYS: [Key; 25] = [
         name: "subuid",
         default: "\"/etc/subuid\"",
         values: "an absolute path",
-        about: "Whose subordinate uids are, in the form of subuid(5): files in memory that they own count for \
-                their user. Read again whenever it changes. Without the file nobody has any.",
+        about: "Whose subordinate uids are, in the form of subuid(5): what they hold counts for their user, \
+                files in memory above all. Read again whenever it changes. Without the file nobody has any.",
         set: |config, value| {
             absolute_path(value, LONGEST_PATH).map(|path| config.paths.subuid = path)
         },

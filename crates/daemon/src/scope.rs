@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bursar_host::{Answer, Ask, HostError, Proc, UserNamespaces};
 use bursar_model::{AccountId, Bounds, Uid};
-use bursar_policy::Plan;
+use bursar_policy::{Plan, Subordinates};
 
 pub(crate) use bursar_policy::Scope;
 
@@ -33,6 +33,7 @@ pub(crate) struct Payers {
     accounts: BTreeMap<Uid, (AccountId, Bounds)>,
     default: Option<Bounds>,
     scope: Scope,
+    subordinates: Subordinates,
 }
 
 impl Payers {
@@ -58,11 +59,18 @@ impl Payers {
             accounts,
             default: plan.default,
             scope,
+            subordinates: plan.subordinates.clone(),
         }
     }
 
-    /// The account that a user pays into and its bounds; `None` when no limit concerns him.
+    /// The account that a user pays into and its bounds; `None` when no limit concerns him. Whom none does
+    /// pays with whoever has his uid as a subordinate one.
     pub(crate) fn of(&self, uid: Uid) -> Option<(AccountId, Bounds)> {
+        let superior = || self.own_of(self.subordinates.superior_of(uid)?);
+        self.own_of(uid).or_else(superior)
+    }
+
+    fn own_of(&self, uid: Uid) -> Option<(AccountId, Bounds)> {
         if let Some(&found) = self.accounts.get(&uid) {
             return Some(found);
         }
@@ -129,7 +137,7 @@ impl Payers {
 #[cfg(test)]
 mod tests {
     use bursar_model::{AccountKind, BoundsSpec, Bytes, SizeSpec};
-    use bursar_policy::Planned;
+    use bursar_policy::{Planned, Subordinate};
 
     use super::*;
 
@@ -166,5 +174,41 @@ mod tests {
         assert!(!of(524_294, true));
         assert!(of(524_294, false), "then default concerns him");
         assert!(!of(0, false));
+    }
+
+    #[test]
+    fn whom_no_limit_concerns_pays_with_whoever_has_his_uid() {
+        let bounds = BoundsSpec::of_limit(SizeSpec::Bytes(Bytes::from_mib(1)));
+        let superior = Uid::new(1001);
+        let planned = Planned {
+            who: "1001".parse().unwrap(),
+            kind: AccountKind::User,
+            memory_of: "1001".parse().unwrap(),
+            bounds: bounds.resolve(Bytes::MAX).unwrap(),
+            rows: BTreeMap::new(),
+            payers: BTreeSet::from([superior]),
+        };
+        let given = [
+            Subordinate::new(Uid::new(100_000), 10, superior).unwrap(),
+            Subordinate::new(Uid::new(200_000), 10, Uid::new(1002)).unwrap(),
+        ];
+        let mut plan = Plan {
+            accounts: BTreeMap::from([(AccountId::of(superior), planned)]),
+            subordinates: Subordinates::new(&given, &BTreeSet::new(), 10),
+            ..Plan::default()
+        };
+        let scope = Scope {
+            uid_min: Uid::new(1000),
+            exempt: Vec::new(),
+        };
+        let of = |plan: &Plan, uid: u32| {
+            let found = Payers::new(plan, scope.clone()).of(Uid::new(uid));
+            found.map(|(id, _)| id.get())
+        };
+        assert_eq!(of(&plan, 100_009), Some(1001));
+        assert_eq!(of(&plan, 100_010), None);
+        assert_eq!(of(&plan, 200_000), None);
+        plan.default = Some(plan.accounts[&AccountId::of(superior)].bounds);
+        assert_eq!(of(&plan, 100_009), Some(100_009));
     }
 }

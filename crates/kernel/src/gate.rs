@@ -161,7 +161,8 @@ fn load(flavour: Flavour, pins: &Pins, options: &Options) -> Result<(), Error> {
         mms: "mms",
         events: "events",
         state_map: "state",
-        members: "members"
+        members: "members",
+        subordinates: "subordinates"
     });
     let strict = flavour == Flavour::Strict;
     {

@@ -123,6 +123,7 @@ impl Look {
             payers: "payers",
             accounts: "accounts",
             members: "members",
+            subordinates: "subordinates",
         });
         let loaded = open.load().map_err(unsupported)?;
         Ok(Self {

@@ -32,6 +32,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: disputed,
     },
     Story {
+        name: "subordinate_uids_taken_for_good_pay_with_whoever_has_them",
+        place: Place::Anywhere,
+        tell: taken,
+    },
+    Story {
         name: "subordinate_uids_files_are_refused_at_the_barrier",
         place: Place::Guest,
         tell: refused,
@@ -191,6 +196,77 @@ fn disputed(binaries: &Binaries) -> Result<()> {
     })?;
     himself.finish()?;
     hog.finish()
+}
+
+/// A set-uid program that somebody in a user namespace of his has given to one of his uids, run outside.
+fn taken(binaries: &Binaries) -> Result<()> {
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    // Not where the stage is: that may be a file system that lets nobody change his uid.
+    let helper = binaries.path(&format!("bursar-e2e-{}-taken", std::process::id()));
+    let helper = Leftover(helper.display().to_string());
+    fs::copy(binaries.path("hog"), &helper.0).context("copy hog")?;
+    chown(&helper.0, Some(60_507), Some(60_507)).context("give it away")?;
+    fs::set_permissions(&helper.0, fs::Permissions::from_mode(0o4755))
+        .context("make it set-uid")?;
+    let mut world = World::new(binaries, "subtaken", "")?;
+    write_subuid(&world, HIS)?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "100M")?;
+    let mut other = world.there("uid=60001 hold=30M say=there pause")?;
+    let mut taken = world.there(&format!(
+        "uid=60001 run={} effective hold=40M say=there wait hold=100M pause",
+        helper.0
+    ))?;
+    let status = fs::read_to_string(format!("/proc/{}/status", taken.pid()))?;
+    ensure!(status.contains("Uid:\t60507\t60507"), "{status}");
+    until("it being counted for whoever has its uid", || {
+        let held = world.daemon.memory("60001")?.held.get();
+        Ok((held >= 70 * MIB).then_some(()))
+    })?;
+    let found = check(&world)?;
+    ensure!(
+        found.accounts.len() == 1 && found.accounts[0].verdict == Verdict::Within,
+        "{found:?}"
+    );
+    taken.go_on()?;
+    taken.expect_killed()?;
+    other.expect_alive("his other program")?;
+    let kill = world.daemon.await_event(EventKind::Kill, taken.pid())?;
+    ensure!(is_his(&world, &kill)?, "{kill:?}");
+    // Who has a limit of his own pays for himself.
+    world.daemon.limit("60507", "100M")?;
+    let mut again = world.there(&format!(
+        "uid=60001 run={} effective hold=40M say=there pause",
+        helper.0
+    ))?;
+    until("it being counted for himself", || {
+        let held = world.daemon.memory("60507")?.held.get();
+        Ok((held >= 40 * MIB).then_some(()))
+    })?;
+    again.finish()?;
+    other.finish()?;
+    drop(world);
+    // Whom `default` leaves alone is no user of his own under it either.
+    let exempt = "[accounts]\nuid_min = 60000\nexempt = [\"60500-60599\"]\n";
+    let mut world = World::new(binaries, "subexempt", exempt)?;
+    write_subuid(&world, HIS)?;
+    world.daemon.start()?;
+    world.daemon.limit("default", "100M")?;
+    let mut taken = world.there(&format!(
+        "uid=60001 run={} effective hold=40M say=there wait hold=100M pause",
+        helper.0
+    ))?;
+    until("it being counted for whoever has its uid", || {
+        let account = world.daemon.account("60001")?;
+        Ok(account.filter(|it| it.processes == 1).map(drop))
+    })?;
+    ensure!(
+        world.daemon.account("60507")?.is_none(),
+        "he has an account"
+    );
+    taken.go_on()?;
+    taken.expect_killed()
 }
 
 fn refused(binaries: &Binaries) -> Result<()> {

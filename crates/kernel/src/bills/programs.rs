@@ -144,6 +144,7 @@ impl Programs {
             events: "events",
             state_map: "state",
             members: "members",
+            subordinates: "subordinates",
         });
         if has_maps {
             share_pinned!(open, self.pins, {

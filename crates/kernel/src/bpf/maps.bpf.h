@@ -72,8 +72,8 @@ struct {
 
 /* Ranges of subordinate uids in two halves: one is in force, the other is written by the user half, which
  * then has set_subordinates exchange them. Each is full, sorted and disjoint: what is left over begins after
- * all uids. Read by the count of files, decisions and the gate. Bound: SUBORDINATES a half. Full: the user half
- * leaves ranges out and says so. */
+ * all uids. Read where a uid, a file's or a process's, has no account. Bound: SUBORDINATES a half. Full: the
+ * user half leaves ranges out and says so. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2);	/* (set) */

@@ -209,11 +209,30 @@ static __always_inline __u32 open_account_of(__u32 uid)
 	return slot ? *slot : NOBODY;
 }
 
+/* Of who has none: `default` may make him one, or he is somebody's subordinate and pays with him. Global as
+ * find_answer() is. */
+__noinline __u32 account_of_stranger(__u32 uid)
+{
+	struct ledger_state *state = ledger_state();
+	__u32 slot, superior;
+
+	if (!state)
+		return NOBODY;
+	slot = open_default_account(state, uid);
+	if (slot != NOBODY)
+		return slot;
+	superior = superior_of(uid);
+	if (superior == NOBODY)
+		return NOBODY;
+	slot = open_account_of(superior);
+	return slot != NOBODY ? slot : open_default_account(state, superior);
+}
+
 static __always_inline __u32 account_of(struct ledger_state *state, __u32 uid)
 {
 	__u32 slot = open_account_of(uid);
 
-	return slot != NOBODY ? slot : open_default_account(state, uid);
+	return slot != NOBODY ? slot : account_of_stranger(uid);
 }
 
 /* Of a file's owner, outside all namespaces. `default` opens accounts for processes only: anybody could give

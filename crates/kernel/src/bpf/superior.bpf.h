@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Whose a subordinate uid is. A process with one is in a user namespace and its user's (answer.bpf.h); a file
- * it makes in a file system of the machine (memfd, /dev/shm, System V) has its uid and nothing else of it.
+ * Whose a subordinate uid is. A process with one is in a user namespace and its user's (answer.bpf.h). But a
+ * file it makes in a file system of the machine (memfd, /dev/shm, System V) has its uid and nothing else of it;
+ * and whoever runs a set-uid program that was made in there can take that uid for good, outside.
  *
  * Races: who has begun to read a half while two changes are made may meet ranges of both, and count a file for
  * somebody else, or nobody, once. Nobody is killed for one count.
@@ -27,6 +28,9 @@ static __always_inline __u32 superior_of(__u32 uid)
 	if (!state)
 		return NOBODY;
 	at = *(volatile __u32 *)&state->subordinates;
+	range = bpf_map_lookup_elem(&subordinates, &at);
+	if (!range || uid < range->first)	/* root, services, most users */
+		return NOBODY;
 #pragma clang loop unroll(disable)
 	for (step = SUBORDINATES / 2; step; step /= 2) {
 		next = at + step;
