@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 use libbpf_cargo::SkeletonBuilder;
 
-const OBJECTS: [&str; 15] = [
-    "ledger", "resum", "discover", "calls", "tmpfs", "survey", "watch", "entered", "dirty", "gate",
-    "blocks", "look", "bills", "probe", "stall",
+const OBJECTS: [&str; 11] = [
+    "ledger", "tmpfs", "watch", "entered", "dirty", "gate", "blocks", "look", "bills", "probe",
+    "stall",
 ];
 
 fn main() {

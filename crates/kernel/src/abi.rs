@@ -5,18 +5,15 @@ pub(crate) use bursar_plain::{Plain, bytes_of, bytes_of_mut, read};
 
 pub(crate) use crate::skeleton::tmpfs::types::count_files_args;
 
-pub(crate) use crate::skeleton::calls::types::{
-    abi_constant, account, account_flag, account_history, configure_args, event, event_kind,
-    ledger_state, measure, open_account_args, promise_args, request, run_killer_args,
-    set_limit_args, set_subordinates_args, subordinate, trigger, uid_range,
+pub(crate) use crate::skeleton::ledger::types::{
+    abi_constant, account, account_flag, account_history, begin_survey_args, configure_args,
+    end_survey_args, event, event_kind, ledger_state, measure, mm_record, open_account_args,
+    promise_args, request, run_killer_args, set_limit_args, set_subordinates_args, sharer,
+    subordinate, trigger, uid_range,
 };
 
 pub(crate) use crate::skeleton::dirty::types::{dirty_facts, dirty_sum};
 pub(crate) use crate::skeleton::entered::types::membership;
-
-pub(crate) use crate::skeleton::survey::types::{
-    begin_survey_args, end_survey_args, mm_record, sharer,
-};
 
 /// `NO_BOUND_PAGES` of abi.h: macros do not reach BTF.
 const NO_BOUND_PAGES: i64 = i64::MAX;

@@ -6,12 +6,13 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use libbpf_rs::{MapCore, MapFlags};
 
 use crate::abi::{self, abi_constant, ledger_state};
 use crate::members;
 use crate::pins::Pins;
-use crate::skeleton::{calls, discover, entered, ledger, resum, survey, tmpfs, watch};
+use crate::skeleton::ledger::{self, LedgerSkel};
+use crate::skeleton::{entered, tmpfs, watch};
 use crate::{Error, Options};
 
 /// Writes the constants that a program's dead branches are cut by. Each object has those it uses.
@@ -34,8 +35,15 @@ pub(crate) use set_knobs;
 
 /// Makes an open object use the ledger's maps instead of its own.
 macro_rules! share_maps {
-    ($skel:expr, $shared:expr, [$($map:ident),*]) => {
-        $($skel.maps.$map.reuse_fd($shared.$map.as_fd()).map_err(Error::io("share a map"))?;)*
+    ($skel:expr, $ledger:expr, [$($map:ident),*]) => {
+        $($skel.maps.$map.reuse_fd($ledger.maps.$map.as_fd()).map_err(Error::io("share a map"))?;)*
+    };
+    ($skel:expr, $ledger:expr) => {
+        share_maps!(
+            $skel,
+            $ledger,
+            [accounts, payers, mm_index, mms, events, state_map, sharers, members, subordinates]
+        )
     };
 }
 
@@ -47,19 +55,6 @@ macro_rules! share_pinned {
     )*};
 }
 pub(crate) use share_pinned;
-
-/// The maps that the ledger object makes and the others reuse.
-struct Shared {
-    accounts: MapHandle,
-    payers: MapHandle,
-    mm_index: MapHandle,
-    mms: MapHandle,
-    events: MapHandle,
-    state_map: MapHandle,
-    sharers: MapHandle,
-    members: MapHandle,
-    subordinates: MapHandle,
-}
 
 /// Loads, attaches and pins a kernel half in which nothing has a limit yet. `before`: those that it is to
 /// replace.
@@ -78,7 +73,7 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
     let mut open = ledger::LedgerSkelBuilder::default()
         .open(&mut storage)
         .map_err(Error::unsupported("ledger"))?;
-    set_knobs!(open, "ledger", options, {});
+    set_knobs!(open, "ledger", options, { has_event_trigger: options.event_trigger });
     for (map, entries) in [
         (&mut open.maps.accounts, options.max_accounts),
         // every uid of a shared account needs an entry too
@@ -103,113 +98,8 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
     }
     let mut ledger = open.load().map_err(Error::unsupported("ledger"))?;
 
-    macro_rules! shared {
-        ($($map:ident),*) => {
-            Shared { $($map: MapHandle::try_from(&ledger.maps.$map).map_err(Error::io("share a map"))?,)* }
-        };
-    }
-    let shared = shared!(
-        accounts,
-        payers,
-        mm_index,
-        mms,
-        events,
-        state_map,
-        sharers,
-        members,
-        subordinates
-    );
-    write_first_state(&shared.state_map)?;
-
-    let mut storage = MaybeUninit::uninit();
-    let mut open = calls::CallsSkelBuilder::default()
-        .open(&mut storage)
-        .map_err(Error::unsupported("calls"))?;
-    set_knobs!(open, "calls", options, {});
-    share_maps!(
-        open,
-        shared,
-        [
-            accounts,
-            payers,
-            mm_index,
-            mms,
-            events,
-            state_map,
-            sharers,
-            members,
-            subordinates
-        ]
-    );
-    let mut calls = open.load().map_err(Error::unsupported("calls"))?;
-
-    let mut storage = MaybeUninit::uninit();
-    let mut open = resum::ResumSkelBuilder::default()
-        .open(&mut storage)
-        .map_err(Error::unsupported("resum"))?;
-    set_knobs!(open, "resum", options, { has_event_trigger: options.event_trigger });
-    share_maps!(
-        open,
-        shared,
-        [
-            accounts,
-            payers,
-            mm_index,
-            mms,
-            events,
-            state_map,
-            sharers,
-            members,
-            subordinates
-        ]
-    );
-    let mut resum = open.load().map_err(Error::unsupported("resum"))?;
-
-    let mut storage = MaybeUninit::uninit();
-    let mut open = discover::DiscoverSkelBuilder::default()
-        .open(&mut storage)
-        .map_err(Error::unsupported("discover"))?;
-    set_knobs!(open, "discover", options, {});
-    share_maps!(
-        open,
-        shared,
-        [
-            accounts,
-            payers,
-            mm_index,
-            mms,
-            events,
-            state_map,
-            sharers,
-            members,
-            subordinates
-        ]
-    );
-    let discover = open.load().map_err(Error::unsupported("discover"))?;
-
-    let mut storage = MaybeUninit::uninit();
-    let mut open = survey::SurveySkelBuilder::default()
-        .open(&mut storage)
-        .map_err(Error::unsupported("survey"))?;
-    set_knobs!(open, "survey", options, {});
-    share_maps!(
-        open,
-        shared,
-        [
-            accounts,
-            payers,
-            mm_index,
-            mms,
-            events,
-            state_map,
-            sharers,
-            members,
-            subordinates
-        ]
-    );
-    let mut survey = open.load().map_err(Error::unsupported("survey"))?;
-
-    crate::call::run(calls.progs.prepare.as_fd(), "prepare the ledger", &mut [])?;
+    write_first_state(&ledger.maps.state_map)?;
+    crate::call::run(ledger.progs.prepare.as_fd(), "prepare the ledger", &mut [])?;
 
     macro_rules! pin {
         ($($what:expr => $name:literal),* $(,)?) => {
@@ -226,27 +116,27 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         ledger.maps.sharers => "sharers",
         ledger.maps.members => "members",
         ledger.maps.subordinates => "subordinates",
-        resum.maps.tickers => "tickers",
-        calls.progs.configure => "configure",
-        calls.progs.open_account => "open_account",
-        calls.progs.close_account => "close_account",
-        calls.progs.set_limit => "set_limit",
-        calls.progs.promise => "promise",
-        calls.progs.set_subordinates => "set_subordinates",
-        calls.progs.run_oom_killer => "run_oom_killer",
-        survey.progs.begin_survey => "begin_survey",
-        survey.progs.end_survey => "end_survey",
-        resum.progs.start_timer => "start_timer",
+        ledger.maps.tickers => "tickers",
+        ledger.progs.configure => "configure",
+        ledger.progs.open_account => "open_account",
+        ledger.progs.close_account => "close_account",
+        ledger.progs.set_limit => "set_limit",
+        ledger.progs.promise => "promise",
+        ledger.progs.set_subordinates => "set_subordinates",
+        ledger.progs.run_oom_killer => "run_oom_killer",
+        ledger.progs.begin_survey => "begin_survey",
+        ledger.progs.end_survey => "end_survey",
+        ledger.progs.start_timer => "start_timer",
         ledger.progs.on_rss_stat => "on_rss_stat",
     }
-    if let Err(error) = load_tmpfs(pins, options, &shared) {
+    if let Err(error) = load_tmpfs(pins, options, &ledger) {
         tracing::warn!(%error, "files in tmpfs that nobody maps are not counted");
     }
-    if let Err(error) = load_entered(pins, &shared) {
+    if let Err(error) = load_entered(pins, &ledger) {
         tracing::warn!(%error, "nobody can enter an account: children could not be kept in it");
     }
-    let attached = discover.progs.meet_every_task.attach();
-    let mut link = attached.map_err(Error::unsupported("discover"))?;
+    let attached = ledger.progs.meet_every_task.attach();
+    let mut link = attached.map_err(Error::unsupported("ledger (iter)"))?;
     pin! { link => "link_discover" }
     let attached = ledger.progs.on_exit_mmap.attach();
     let mut link = attached.map_err(Error::unsupported("ledger (exit_mmap)"))?;
@@ -256,34 +146,20 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         let mut link = attached.map_err(Error::unsupported("ledger (rss_stat)"))?;
         pin! { link => "link_rss_stat" }
     }
-    if let Err(error) = load_watch(pins, options, &shared) {
+    if let Err(error) = load_watch(pins, options, &ledger) {
         tracing::info!(%error, "copies of shared pages are seen by surveys only");
     }
     Ok(())
 }
 
 /// Not every kernel has the events that tell of a copy.
-fn load_watch(pins: &Pins, options: &Options, shared: &Shared) -> Result<(), Error> {
+fn load_watch(pins: &Pins, options: &Options, ledger: &LedgerSkel<'_>) -> Result<(), Error> {
     let mut storage = MaybeUninit::uninit();
     let mut open = watch::WatchSkelBuilder::default()
         .open(&mut storage)
         .map_err(Error::unsupported("watch"))?;
     set_knobs!(open, "watch", options, {});
-    share_maps!(
-        open,
-        shared,
-        [
-            accounts,
-            payers,
-            mm_index,
-            mms,
-            events,
-            state_map,
-            sharers,
-            members,
-            subordinates
-        ]
-    );
+    share_maps!(open, ledger);
     let mut watch = open.load().map_err(Error::unsupported("watch"))?;
     for (program, name) in [
         (&mut watch.progs.on_user_fault, "on_user_fault"),
@@ -298,37 +174,23 @@ fn load_watch(pins: &Pins, options: &Options, shared: &Shared) -> Result<(), Err
 }
 
 /// What makes children of members members. Without it nobody enters an account.
-fn load_entered(pins: &Pins, shared: &Shared) -> Result<(), Error> {
+fn load_entered(pins: &Pins, ledger: &LedgerSkel<'_>) -> Result<(), Error> {
     // Where LSM programs cannot be loaded at all, the other two are enough.
-    match load_heirs(pins, shared, true) {
+    match load_heirs(pins, ledger, true) {
         Err(error @ Error::Unsupported { .. }) => {
             tracing::info!(%error, "a child that cannot be kept in an account is not refused");
-            load_heirs(pins, shared, false)
+            load_heirs(pins, ledger, false)
         }
         done => done,
     }
 }
 
-fn load_heirs(pins: &Pins, shared: &Shared, may_refuse: bool) -> Result<(), Error> {
+fn load_heirs(pins: &Pins, ledger: &LedgerSkel<'_>, may_refuse: bool) -> Result<(), Error> {
     let mut storage = MaybeUninit::uninit();
     let mut open = entered::EnteredSkelBuilder::default()
         .open(&mut storage)
         .map_err(Error::unsupported("entered"))?;
-    share_maps!(
-        open,
-        shared,
-        [
-            accounts,
-            payers,
-            mm_index,
-            mms,
-            events,
-            state_map,
-            sharers,
-            members,
-            subordinates
-        ]
-    );
+    share_maps!(open, ledger);
     open.progs.bear_member.set_autoload(may_refuse);
     let mut entered = open.load().map_err(Error::unsupported("entered"))?;
     // In the order in which nothing stays behind when one is not to be had.
@@ -353,7 +215,7 @@ fn load_heirs(pins: &Pins, shared: &Shared, may_refuse: bool) -> Result<(), Erro
 }
 
 /// What counts files that nobody maps. Without it everything else works.
-fn load_tmpfs(pins: &Pins, options: &Options, shared: &Shared) -> Result<(), Error> {
+fn load_tmpfs(pins: &Pins, options: &Options, ledger: &LedgerSkel<'_>) -> Result<(), Error> {
     let mut storage = MaybeUninit::uninit();
     let mut open = tmpfs::TmpfsSkelBuilder::default()
         .open(&mut storage)
@@ -361,7 +223,7 @@ fn load_tmpfs(pins: &Pins, options: &Options, shared: &Shared) -> Result<(), Err
     set_knobs!(open, "tmpfs", options, {});
     share_maps!(
         open,
-        shared,
+        ledger,
         [accounts, payers, events, state_map, members, subordinates]
     );
     let mut tmpfs = open.load().map_err(Error::unsupported("tmpfs"))?;
@@ -384,7 +246,7 @@ fn load_tmpfs(pins: &Pins, options: &Options, shared: &Shared) -> Result<(), Err
         .map_err(failed())
 }
 
-fn write_first_state(map: &MapHandle) -> Result<(), Error> {
+fn write_first_state(map: &impl MapCore) -> Result<(), Error> {
     let state = ledger_state {
         abi_version: abi_constant::ABI_VERSION.0,
         generation: 1,

@@ -19,11 +19,7 @@ macro_rules! object {
 }
 
 object!(ledger);
-object!(resum);
-object!(discover);
-object!(calls);
 object!(tmpfs);
-object!(survey);
 object!(watch);
 object!(entered);
 object!(dirty);

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Finding processes that were there before the ledger, or before their user had a limit, where the
  * timer cannot walk tasks itself (before 6.7): bursard reads this iterator when it starts and when
@@ -7,6 +7,9 @@
  * Hooks:   iter/task.
  * Cost:    about a microsecond a thread of the machine, in bursard's own time.
  */
+#ifndef BURSAR_DISCOVER_BPF_H
+#define BURSAR_DISCOVER_BPF_H
+
 #include "resum.bpf.h"
 
 struct {
@@ -41,4 +44,4 @@ int meet_every_task(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-char LICENSE[] SEC("license") = "GPL";
+#endif /* BURSAR_DISCOVER_BPF_H */

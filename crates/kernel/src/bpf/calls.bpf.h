@@ -1,10 +1,13 @@
-// SPDX-License-Identifier: GPL-2.0-only
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * S1 4.1's three calls as programs that root runs through bpf(2): set a limit, read the limits (the
  * accounts map itself, mapped read-only), run the killer. And the ledger's own preparation.
  *
  * Hooks:   SEC("syscall"), by BPF_PROG_TEST_RUN; in the caller's context.
  */
+#ifndef BURSAR_CALLS_BPF_H
+#define BURSAR_CALLS_BPF_H
+
 #include "resum.bpf.h"
 
 struct {
@@ -293,4 +296,4 @@ int run_oom_killer(struct run_killer_args *args)
 	return 0;
 }
 
-char LICENSE[] SEC("license") = "GPL";
+#endif /* BURSAR_CALLS_BPF_H */

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The reliable trigger: a timer in the kernel that re-sums every account and acts on what it finds
  * (S1 3.3). It runs with no process of ours alive, for as long as its map is pinned.
@@ -6,8 +6,11 @@
  * Hooks:   bpf_timer (softirq), armed by SEC("syscall") start_timer.
  * Cost:    about a quarter microsecond a process of the machine each interval.
  * Absent:  without the open-coded task iterator (before 6.7) the timer audits what the ledger knows
- *          and leaves finding missed processes to discover.bpf.c, run by bursard.
+ *          and leaves finding missed processes to discover.bpf.h, run by bursard.
  */
+#ifndef BURSAR_TICKER_BPF_H
+#define BURSAR_TICKER_BPF_H
+
 #include "ask.bpf.h"
 #include "resum.bpf.h"
 
@@ -142,4 +145,4 @@ int start_timer(void *ctx)
 	return bpf_timer_start(&ticker->timer, 0, 0);
 }
 
-char LICENSE[] SEC("license") = "GPL";
+#endif /* BURSAR_TICKER_BPF_H */

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+/* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * A survey: how many pages an account's processes share, looked up by the user half between the two
  * programs here, and handed over as a correction.
@@ -7,6 +7,9 @@
  * Cost:    a walk over the records each.
  * Absent:  held counts shared pages in each process.
  */
+#ifndef BURSAR_SURVEY_BPF_H
+#define BURSAR_SURVEY_BPF_H
+
 #include "react.bpf.h"
 
 struct listing {
@@ -185,4 +188,4 @@ int end_survey(struct end_survey_args *args)
 	return 0;
 }
 
-char LICENSE[] SEC("license") = "GPL";
+#endif /* BURSAR_SURVEY_BPF_H */
