@@ -2,19 +2,16 @@
 //! Whose events are asked for: by the name of the account, and by the user who was in it.
 
 use bursar_host::{Lookup, Users};
-use bursar_model::{Event, Uid, Who};
+use bursar_model::{Event, Subject, Who};
 
 use crate::failure::Failure;
 
 /// One user, or one shared account.
 #[derive(Debug)]
 pub(crate) struct Whose {
-    /// What his account may be called.
-    names: Vec<String>,
-    /// In whatever account.
-    uid: Option<Uid>,
-    /// For sure no user of today.
-    is_unknown: bool,
+    subject: Subject,
+    /// For sure no user of today: the name that was asked for.
+    unknown: Option<String>,
 }
 
 impl Whose {
@@ -23,38 +20,23 @@ impl Whose {
     /// # Errors
     /// What is no account.
     pub(crate) fn new(who: &Who, users: &mut Users) -> Result<Self, Failure> {
-        let mut names = vec![who.to_string()];
-        let mut is_unknown = false;
-        let uid = match who {
-            Who::Uid(uid) => {
-                if let Lookup::Found(user) = users.by_uid(*uid) {
-                    names.push(user.name);
-                }
-                Some(*uid)
-            }
-            Who::User(name) => match users.by_name(name) {
-                Lookup::Found(user) => {
-                    names.push(user.uid.to_string());
-                    Some(user.uid)
-                }
-                Lookup::Absent => {
-                    is_unknown = true;
-                    None
-                }
-                Lookup::Unavailable(_) => None,
-            },
-            Who::Shared(_) => None,
+        let found = match who {
+            Who::Uid(uid) => users.by_uid(*uid),
+            Who::User(name) => users.by_name(name),
+            Who::Shared(_) => Lookup::Absent,
             Who::Group(_) | Who::Default => {
                 return Err(Failure::usage(format!(
                     "events are of accounts, and {who} is none: name a user, a uid or a shared account (=name)"
                 )));
             }
         };
-        Ok(Self {
-            names,
-            uid,
-            is_unknown,
-        })
+        let subject = Subject::named(who);
+        let (subject, unknown) = match (found, who) {
+            (Lookup::Found(user), _) => (subject.user(user.uid, &user.name), None),
+            (Lookup::Absent, Who::User(name)) => (subject, Some(name.clone())),
+            (Lookup::Absent | Lookup::Unavailable(_), _) => (subject, None),
+        };
+        Ok(Self { subject, unknown })
     }
 
     /// A name mistyped is not the same as one of whom nothing is to be told.
@@ -62,25 +44,23 @@ impl Whose {
     /// # Errors
     /// Where no user has that name.
     pub(crate) fn insist(&self) -> Result<(), Failure> {
-        match self.names.first() {
-            Some(name) if self.is_unknown => Err(Failure::usage(format!(
+        match &self.unknown {
+            Some(name) => Err(Failure::usage(format!(
                 "there is no user {name}, and no event names one"
             ))),
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 
     /// Whether it is about him.
     pub(crate) fn is_of(&self, event: &Event) -> bool {
-        let is_called = |account: &String| self.names.contains(account);
-        event.account.as_ref().is_some_and(is_called)
-            || (self.uid.is_some() && event.uid == self.uid)
+        self.subject.is_of(event)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use bursar_model::EventKind;
+    use bursar_model::{EventKind, Uid};
 
     use super::*;
 
@@ -119,13 +99,6 @@ mod tests {
             let known = Whose::new(&known.parse().unwrap(), &mut Users::new(8));
             assert!(known.is_ok_and(|known| known.insist().is_ok()));
         }
-    }
-
-    #[test]
-    fn a_shared_account_is_meant_with_all_its_users() {
-        let whose = whose("=lab");
-        assert!(whose.is_of(&of(Some("=lab"), Some(60_001))));
-        assert!(!whose.is_of(&of(Some("lab"), Some(60_001))));
     }
 
     #[test]

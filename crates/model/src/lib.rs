@@ -13,6 +13,7 @@ mod quantity;
 mod reap;
 mod resource;
 mod size;
+mod subject;
 mod text;
 mod who;
 
@@ -29,5 +30,6 @@ pub use quantity::{Bytes, PageSize, Pages};
 pub use reap::{REAP_BUCKETS_MS, ReapBucket, ReapStatus};
 pub use resource::{Class, Resource, Row, Unit};
 pub use size::{Percent, SizeError, SizeSpec};
+pub use subject::Subject;
 pub use text::printable;
 pub use who::{Who, WhoError};
