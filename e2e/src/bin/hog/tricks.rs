@@ -943,9 +943,6 @@ fn ask_beside_a_thread(step: &str, value: &str, rest: &[String], is_first: bool)
     }
 }
 
-/// One thread reads our own memory where a file is mapped that nobody answers for: it holds the lock of our memory
-/// and waits, for it may not let go of it meanwhile (access_remote_vm). Others want to change something, not to be
-/// interrupted: whoever comes after them waits, too.
 /// Where whoever executes has connected to.
 static CALLED: OnceLock<CString> = OnceLock::new();
 
@@ -965,6 +962,9 @@ fn connect(place: &CStr) -> bool {
     }
 }
 
+/// One thread reads our own memory where a file is mapped that nobody answers for: it holds the lock of our memory
+/// and waits, for it may not let go of it meanwhile (access_remote_vm). Others want to change something, not to be
+/// interrupted: whoever comes after them waits, too.
 fn keep_lock(step: &str, path: &str, in_exec: bool) {
     use std::os::unix::fs::FileExt;
 
@@ -1026,6 +1026,12 @@ fn keep_lock(step: &str, path: &str, in_exec: bool) {
     // What they have sent they have allocated: each has its heap.
     let writers = [there.recv(), there.recv()].map(|it| call_of(it.unwrap_or(0)));
     let mut stack = vec![1_u8; 1 << 16];
+    if in_exec {
+        // A page that the child needed for the first time later would stop it on its way to execve.
+        let child = execute(REHEARSAL, &mut stack);
+        // SAFETY: of a child of ours; nobody asks how it ended.
+        unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+    }
     reader.thread().unpark();
     if in_exec {
         while !writers
@@ -1034,21 +1040,36 @@ fn keep_lock(step: &str, path: &str, in_exec: bool) {
         {
             std::thread::yield_now();
         }
-        extern "C" fn execute(_: *mut libc::c_void) -> libc::c_int {
-            if CALLED.get().is_some_and(|it| !connect(it)) {
-                return 1;
-            }
-            let arguments = [c"/bin/true".as_ptr(), std::ptr::null()];
-            // SAFETY: ends this child's use of our memory, or the child.
-            unsafe { libc::execve(arguments[0], arguments.as_ptr(), arguments[1..].as_ptr()) };
-            1
+        execute(c"/bin/true", &mut stack);
+    }
+}
+
+/// Where nothing is run: it only takes the way there.
+const REHEARSAL: &CStr = c"";
+
+/// Has a child that uses our memory run a program, and waits until it uses it no more.
+fn execute(program: &'static CStr, stack: &mut [u8]) -> libc::pid_t {
+    extern "C" fn child(program: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: what was given below, which lives for ever.
+        let program = unsafe { CStr::from_ptr(program.cast_const().cast()) };
+        let is_rehearsal = program == REHEARSAL;
+        let called = CALLED.get().map(|it| match is_rehearsal {
+            true => REHEARSAL,
+            false => it.as_c_str(),
+        });
+        if called.is_some_and(|it| !connect(it)) && !is_rehearsal {
+            return 1;
         }
-        let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
-        // SAFETY: a stack that outlives the child's use of our memory: this thread waits for its end.
-        unsafe {
-            let top = stack.as_mut_ptr().add(stack.len()).cast();
-            libc::clone(execute, top, flags, std::ptr::null_mut());
-        }
+        let arguments = [program.as_ptr(), std::ptr::null()];
+        // SAFETY: ends this child's use of our memory, or the child.
+        unsafe { libc::execve(arguments[0], arguments.as_ptr(), arguments[1..].as_ptr()) };
+        1
+    }
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: a stack that outlives the child's use of our memory: this thread waits for its end.
+    unsafe {
+        let top = stack.as_mut_ptr().add(stack.len()).cast();
+        libc::clone(child, top, flags, program.as_ptr().cast_mut().cast())
     }
 }
 
