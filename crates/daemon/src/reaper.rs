@@ -7,9 +7,8 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bursar_host::{Pidfd, sched};
+use bursar_host::Pidfd;
 use bursar_model::{Bytes, Nanos, Pid, ReapStatus, Uid};
-use bursar_policy::SHARE_NICE;
 use bursar_reap::{Barred, Crew, Envoy, Errand, Fate, Job, News, Payer, Priority, Report, Victim};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -55,10 +54,6 @@ const fn tag_of(pid: Pid) -> u64 {
 
 impl Reaper {
     pub(crate) fn start() -> Result<Self> {
-        // Reapers have this nice value among our threads; among other sessions it is our session's that counts.
-        if let Err(error) = sched::weigh_own_session(SHARE_NICE) {
-            tracing::info!(%error, "reapers share CPUs with other sessions as one session among many");
-        }
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = Arc::new(eventfd(0, flags).context("make an eventfd")?);
         // Without a bound, for the main thread, which alone takes reports, hands over victims as well and would wait

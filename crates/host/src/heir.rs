@@ -42,6 +42,15 @@ struct Taken<'a> {
 /// holder can run.
 const AGAIN: Duration = Duration::from_micros(50);
 
+impl<T> From<T> for HeirMutex<T> {
+    fn from(value: T) -> Self {
+        Self {
+            turn: Turn::default(),
+            value: Mutex::new(value),
+        }
+    }
+}
+
 impl<T> HeirMutex<T> {
     /// Waits until it is free and takes it.
     pub fn lock(&self) -> HeirGuard<'_, T> {

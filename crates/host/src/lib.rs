@@ -74,7 +74,7 @@ pub use proc::{
 };
 pub use rustix::io::Errno;
 pub use rustix::process::Signal;
-pub use sched::Changed;
+pub use sched::{Changed, OwnSession};
 pub use subuid::{SubuidLine, Subuids, Superior, subuids};
 pub use terminals::{MAX_TERMINALS, MAX_TOLD_TEXT, Seat, Terminals, Told};
 pub use timer::Timer;

@@ -4,7 +4,8 @@
 //! A thread is named by its number; whoever calls holds a pidfd of its process and asks it afterwards
 //! whether the number can have changed hands.
 
-use std::{fs, io};
+use std::fs::File;
+use std::io::{self, Read, Write};
 
 use bursar_model::{Nanos, Pid};
 use rustix::io::Errno;
@@ -210,19 +211,55 @@ fn allow_cpus(thread: Pid, may: impl Fn(usize) -> bool) -> Changed {
     }
 }
 
-/// Gives the session that the caller leads this nice value among all sessions (sched(7) "The autogroup feature"):
-/// where the kernel shares CPUs by sessions, a thread's own counts among those of its session only. Nothing where
-/// there are no autogroups, or the caller's session is somebody else's.
-///
-/// # Errors
-/// EPERM without CAP_SYS_NICE for less than 0; EAGAIN when it was changed a moment ago and the caller has none.
-pub fn weigh_own_session(nice: i8) -> io::Result<()> {
-    if rustix::process::getsid(None)? != rustix::process::getpid() {
-        return Ok(());
+/// The session that our process leads, among all sessions (sched(7) "The autogroup feature"): where the kernel shares
+/// CPUs by sessions, a thread's own nice value counts among those of its session only.
+#[derive(Debug)]
+pub struct OwnSession {
+    autogroup: File,
+    nice: i8,
+}
+
+impl OwnSession {
+    /// `None` where there are no autogroups, or the session is somebody else's.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn led() -> io::Result<Option<Self>> {
+        if rustix::process::getsid(None)? != rustix::process::getpid() {
+            return Ok(None);
+        }
+        let mut autogroup = match File::options()
+            .read(true)
+            .write(true)
+            .open("/proc/self/autogroup")
+        {
+            Ok(autogroup) => autogroup,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut text = String::new();
+        autogroup.read_to_string(&mut text)?;
+        // "/autogroup-12 nice 0"
+        let nice = text.rsplit(' ').next().map(str::trim_ascii_end);
+        let nice = nice.and_then(|it| it.parse().ok());
+        let unknown = || io::Error::new(io::ErrorKind::InvalidData, text.clone());
+        let nice = nice.ok_or_else(unknown)?;
+        Ok(Some(Self { autogroup, nice }))
     }
-    match fs::write("/proc/self/autogroup", nice.to_string()) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
+
+    /// What it had at first.
+    pub const fn first_nice(&self) -> i8 {
+        self.nice
+    }
+
+    /// Gives it this nice value.
+    ///
+    /// # Errors
+    /// EPERM without CAP_SYS_NICE for less than 0; EAGAIN without CAP_SYS_ADMIN where any session's was changed within
+    /// the last tenth of a second (kernel/sched/autogroup.c).
+    pub fn weigh(&self, nice: i8) -> io::Result<()> {
+        // Not at a position: the kernel's seq files refuse that.
+        (&self.autogroup).write_all(nice.to_string().as_bytes())
     }
 }
 
@@ -261,7 +298,7 @@ mod tests {
         });
         let thread_number = heard.recv().unwrap();
         let await_sleep = || {
-            let stat = || fs::read_to_string(format!("/proc/{thread_number}/stat")).unwrap();
+            let stat = || std::fs::read_to_string(format!("/proc/{thread_number}/stat")).unwrap();
             while !stat().contains(") S ") {
                 std::thread::yield_now();
             }

@@ -21,7 +21,10 @@ pub use agreement::{Agreement, Span, agreement};
 pub use beancounters::{Objects, Utilisation, dcachesize, kmemsize};
 pub use directory::{Directory, NameError};
 pub use fractions::{Fractions, Frame, Mapped, NoShare, Party, WHOLE_PAGE};
-pub use pace::{BEAT, Mood, Pace, RAISED_AT_MOST, Rhythm, SHARE_NICE, SLICE, TURN, mood};
+pub use pace::{
+    BEAT, Mood, Pace, RAISED_AT_MOST, Rhythm, SESSION_STAYS, SHARE_NICE, SLICE, TURN,
+    URGENT_SESSION_NICE, mood,
+};
 pub use plan::{Entry, Plan, Planned, plan};
 pub use reap::{
     Attempt, Doing, Freezer, MachineFacts, NextStep, Peculiarity, Raise, ReapPlan, Standing,

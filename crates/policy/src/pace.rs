@@ -32,6 +32,14 @@ pub const TURN: Nanos = Nanos::new(300_000);
 const RUN_UP: Nanos = Nanos::new(100_000);
 /// An urgent one has this nice value: six sevenths of a core against one who always wants it too.
 pub const SHARE_NICE: i8 = -8;
+/// The reapers' session has this nice value among all sessions while one of them is urgent, where the kernel shares
+/// CPUs by sessions: two reapers have half of each CPU beside busy loops in sessions of their own, and whoever wakes up
+/// among one session's loops has his turn after 0.25 ms. With −8 that was 1 ms; and whoever woke up beside a calm
+/// reaper waited for the tick, since neither being below everybody counts beyond one's session. Hence 0 at rest
+/// (docs/REAP.md).
+pub const URGENT_SESSION_NICE: i8 = -3;
+/// So long after a change it is given back at the earliest: the kernel refuses another one within a tenth of a second.
+pub const SESSION_STAYS: Nanos = Nanos::new(150_000_000);
 /// So often the kernel is made to choose anew who runs on an urgent one's CPU, and to give pages back in smaller
 /// batches. Where the tick is all that does, whoever is not chosen at his wake-up waits for it, 4 ms and more; half
 /// as long costs a fifth of the speed (docs/REAP.md).

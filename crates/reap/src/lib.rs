@@ -33,6 +33,7 @@ mod pacer;
 mod post;
 mod report;
 mod seat;
+mod session;
 mod ticker;
 mod twin;
 

@@ -22,6 +22,7 @@ use crate::clerk::{Clerk, Shared};
 use crate::overseer::Overseer;
 use crate::report::{Fate, Report};
 use crate::seat::Seat;
+use crate::session::Session;
 
 /// Victims whose end is awaited at a time; of more the oldest are reported as they are.
 const MOST_AWAITED: usize = 512;
@@ -73,6 +74,7 @@ struct State {
     entries: Vec<Entry>,
     awaited: VecDeque<Awaited>,
     rhythm: Rhythm,
+    session: Session,
 }
 
 /// Shared by the crew.
@@ -88,7 +90,10 @@ pub(crate) struct Pacer {
 impl Pacer {
     pub(crate) fn new(high: Option<u8>, bell: Bell) -> Self {
         Self {
-            state: HeirMutex::default(),
+            state: HeirMutex::from(State {
+                session: Session::own(),
+                ..State::default()
+            }),
             bell,
             high,
         }
@@ -155,7 +160,12 @@ impl Pacer {
             state.entries.swap_remove(index).put(AMONG);
         }
         if state.entries.is_empty() {
-            state.rhythm.rest(clock::monotonic());
+            let now = clock::monotonic();
+            state.rhythm.rest(now);
+            // It is given back later.
+            if state.session.rest(now).is_some() {
+                self.ring();
+            }
         }
     }
 
@@ -237,7 +247,7 @@ impl Pacer {
         });
         if state.entries.is_empty() {
             state.rhythm.rest(now);
-            return None;
+            return state.session.rest(now);
         }
         let high = self.high?;
         let mut due: Option<u64> = None;
@@ -281,6 +291,11 @@ impl Pacer {
         }
         if slice.is_none() {
             state.rhythm.rest(now);
+        }
+        if state.entries.iter().any(|it| it.pace != Pace::Calm) {
+            state.session.raise(now);
+        } else if let Some(again) = state.session.rest(now) {
+            due = Some(due.map_or(again.get(), |it| it.min(again.get())));
         }
         due.map(Nanos::new)
     }

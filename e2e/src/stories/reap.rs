@@ -617,17 +617,23 @@ fn one_cpu(binaries: &Binaries) -> Result<()> {
     last.expect_killed()
 }
 
+/// Beside busy sessions: so many kills, and nobody waits longer than that.
+const KILLS: usize = 8;
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// Two loops for each CPU, each in a session of its own.
+fn busy_sessions(world: &World) -> Result<Vec<Hog>> {
+    let cpus = std::thread::available_parallelism()?.get();
+    let uids = 60010..60010 + 2 * cpus;
+    uids.map(|uid| world.there(&format!("uid={uid} session say=there spin")))
+        .collect()
+}
+
 /// Where other sessions want every CPU the kernel shares by sessions (autogroups): what a reaper does to its own
 /// group's account there everybody in it pays, root's shell and these stories among them.
 fn beside_busy_sessions(binaries: &Binaries) -> Result<()> {
-    const KILLS: usize = 8;
-    const PATIENCE: Duration = Duration::from_secs(4);
     let world = World::new(binaries, "rsessions", "")?;
-    let cpus = std::thread::available_parallelism()?.get();
-    let mut loops = Vec::new();
-    for uid in 60010..60010 + 2 * cpus {
-        loops.push(world.there(&format!("uid={uid} session say=there spin"))?);
-    }
+    let loops = busy_sessions(&world)?;
     let mut longest = Duration::ZERO;
     for _ in 0..KILLS {
         let mut hog = world.there(&format!("uid={USER} hold=128M say=there pause"))?;
@@ -670,7 +676,38 @@ fn own_session(binaries: &Binaries) -> Result<()> {
     // SAFETY: one system call between fork and exec.
     unsafe { command.pre_exec(|| Ok(rustix::process::setsid().map(drop)?)) };
     world.daemon.start_as(&mut command)?;
-    let weight = weight_of(world.daemon.pid()?)?;
-    ensure!(weight.trim_end().ends_with(" nice -8"), "{weight}");
-    Ok(())
+    let daemon = world.daemon.pid()?;
+    let nice = || -> Result<i8> {
+        let weight = weight_of(daemon)?;
+        let nice = weight.trim_end().rsplit(' ').next();
+        nice.unwrap_or_default().parse().context(weight)
+    };
+    ensure!(nice()? == 0, "at rest {}", nice()?);
+
+    // A CPU to spare nobody has: its reapers are urgent, for as long as one of them works and a little longer.
+    let loops = busy_sessions(&world)?;
+    world.daemon.limit(&USER.to_string(), "64M")?;
+    let mut longest = Duration::ZERO;
+    for number in 0..KILLS {
+        let mut hog = world.hog(&format!("uid={USER} hold=80M pause"))?;
+        // Of those that follow one may come too soon after a change for another.
+        if number == 0 {
+            until("the session weighs more while a reaper is urgent", || {
+                Ok((nice()? == -3).then_some(()))
+            })?;
+        }
+        hog.expect_killed()?;
+        world.daemon.await_event(EventKind::Reaped, hog.pid())?;
+        let start = Instant::now();
+        world.daemon.status()?;
+        longest = longest.max(start.elapsed());
+    }
+    println!(
+        "        {KILLS} kills beside {} loops, then an answer after {longest:?} at most",
+        loops.len()
+    );
+    ensure!(longest < PATIENCE, "an answer took {longest:?}");
+    until("the session weighs what it did", || {
+        Ok((nice()? == 0).then_some(()))
+    })
 }

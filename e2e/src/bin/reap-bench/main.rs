@@ -2,15 +2,17 @@
 //! `reap-bench`: S2's table, normal kills against bursar's, for every state a victim can be in.
 //!
 //! ```text
-//! reap-bench table [--runs 15] [--size 512M] [--pages 4k|huge] [--state NAME]… [--method NAME]… [--apart]
-//! reap-bench neighbours [--kills 20] [--apart]
+//! reap-bench table [--runs 15] [--mib 512] [--pages 4k|huge] [--state NAME]… [--method NAME]… [--sessions two]
+//! reap-bench neighbours [--kills 20] [--state NAME]… [--sessions two]
 //! ```
 //!
 //! Needs root: it makes control groups and real-time threads. Everything is gone afterwards.
 
+mod crew;
 mod group;
 mod neighbours;
 mod probe;
+mod sessions;
 mod state;
 mod table;
 mod trial;
@@ -43,6 +45,20 @@ enum What {
         #[arg(long)]
         apart: bool,
     },
+    /// The reapers (started by the others)
+    #[command(hide = true)]
+    Crew {
+        #[arg(long)]
+        apart: bool,
+    },
+    /// A process that wakes up often (started by the others)
+    #[command(hide = true)]
+    Probe {
+        #[arg(long)]
+        apart: bool,
+        #[arg(long)]
+        above: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -51,6 +67,8 @@ fn main() -> ExitCode {
         What::Neighbours(neighbours) => neighbours.run(),
         What::Victim(hold) => hold.run(),
         What::Loop { cpu, apart } => victim::spin(cpu, apart),
+        What::Crew { apart } => crew::serve(apart),
+        What::Probe { apart, above } => probe::run(apart, above),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

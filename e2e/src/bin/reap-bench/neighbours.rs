@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 
-use crate::probe::Probe;
+use crate::probe::Probes;
+use crate::sessions::Sessions;
 use crate::state::{Scene, State};
 use crate::trial::{Killer, Method, await_quiet};
 use crate::victim::PageKind;
@@ -19,15 +20,18 @@ pub(crate) struct Neighbours {
     /// What a victim holds, MiB
     #[arg(long, default_value_t = 512)]
     mib: usize,
-    /// Ordinary threads that wake up
+    /// Processes that wake up
     #[arg(long, default_value_t = 2)]
     probes: usize,
+    /// At real-time priority, above reapers: nobody can be served sooner, whatever the plan
+    #[arg(long)]
+    above: bool,
     /// Only these states
     #[arg(long, value_enum)]
     state: Vec<State>,
-    /// Victims and busy loops each in a session of their own, as other users' are
-    #[arg(long)]
-    apart: bool,
+    /// Who shares a session with whom
+    #[arg(long, value_enum, default_value = "two")]
+    sessions: Sessions,
     /// Before each kill, wait so many seconds at most for the rest of the machine to be quiet
     #[arg(long, default_value_t = 0)]
     quiet: u64,
@@ -47,7 +51,7 @@ impl Neighbours {
         } else {
             &self.state
         };
-        let killer = Killer::new()?;
+        let mut killer = Killer::new(self.sessions)?;
         println!(
             "wake-up latency of {} probes during a reap of {} MiB, us",
             self.probes, self.mib
@@ -61,8 +65,9 @@ impl Neighbours {
                 // In turn, so that what else the machine does meets both alike.
                 for (&method, index) in Method::value_variants().iter().zip(1..) {
                     let is_quiet = self.quiet == 0 || await_quiet(Duration::from_secs(self.quiet))?;
-                    let scene = Scene::set(state, self.mib, PageKind::Small, self.apart)?;
-                    let probe = Probe::start(self.probes)?;
+                    let scene =
+                        Scene::set(state, self.mib, PageKind::Small, self.sessions.are_apart())?;
+                    let probes = Probes::start(self.probes, self.sessions.are_apart(), self.above)?;
                     std::thread::sleep(Duration::from_millis(BEFORE_MS));
                     let trial = killer.kill(&scene, method)?;
                     let (from, to) = (trial.window.0.get(), trial.window.1.get());
@@ -72,7 +77,7 @@ impl Neighbours {
                     // What a neighbour meets in the time that a normal kill takes.
                     let span = from + u64::try_from(usual.as_nanos())?;
                     std::thread::sleep(usual.saturating_sub(trial.took));
-                    let all = probe.finish();
+                    let all = probes.finish()?;
                     let within =
                         |to: u64| move |&&(at, late): &&(u64, u64)| at + late >= from && at <= to;
                     let earlier = |&&(at, late): &&(u64, u64)| at + late < from;

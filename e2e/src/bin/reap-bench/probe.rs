@@ -1,45 +1,103 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An ordinary neighbour: sleeps, wakes, and notes how late it was.
 
+use std::fmt::Write as _;
+use std::io::{Read, Write as _};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use bursar_host::clock;
+use bursar_host::sched::{self, Changed, Class};
+
+use crate::sessions::part;
 
 /// Between two wake-ups.
 const EVERY_NS: i64 = 500_000;
 
-/// Threads at normal priority that wake up every half a millisecond.
-pub(crate) struct Probe {
-    stop: Arc<AtomicBool>,
-    threads: Vec<JoinHandle<Vec<(u64, u64)>>>,
+/// Processes that wake up every half a millisecond, at normal priority or above everybody.
+#[derive(Debug)]
+pub(crate) struct Probes {
+    all: Vec<Child>,
 }
 
-impl Probe {
-    pub(crate) fn start(count: usize) -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let mut threads = Vec::new();
+impl Probes {
+    pub(crate) fn start(count: usize, apart: bool, above: bool) -> Result<Self> {
+        let mut probes = Self { all: Vec::new() };
         for _ in 0..count {
-            let stop = Arc::clone(&stop);
-            let thread = std::thread::Builder::new()
-                .name("probe".into())
-                .spawn(move || watch(&stop));
-            threads.push(thread.context("start a probe")?);
+            let mut child = Command::new(std::env::current_exe()?)
+                .arg("probe")
+                .args(apart.then_some("--apart"))
+                .args(above.then_some("--above"))
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
+                .context("start a probe")?;
+            let output = child.stdout.as_mut().context("its output")?;
+            let started = output.read_exact(&mut [0; 1]);
+            probes.all.push(child);
+            started.context("wait for a probe")?;
         }
-        Ok(Self { stop, threads })
+        Ok(probes)
     }
 
-    /// When it should have woken, and how late it was, ns.
-    pub(crate) fn finish(self) -> Vec<(u64, u64)> {
-        self.stop.store(true, Ordering::Relaxed);
-        self.threads
-            .into_iter()
-            .filter_map(|it| it.join().ok())
-            .flatten()
-            .collect()
+    /// When each should have woken, and how late it was, ns.
+    pub(crate) fn finish(mut self) -> Result<Vec<(u64, u64)>> {
+        for child in &mut self.all {
+            // The end of its input is its word to stop.
+            drop(child.stdin.take());
+        }
+        let mut seen = Vec::new();
+        for child in &mut self.all {
+            let mut text = String::new();
+            let output = child.stdout.as_mut().context("its output")?;
+            output.read_to_string(&mut text)?;
+            for line in text.lines() {
+                let (at, late) = line.split_once(' ').context("a wake-up")?;
+                seen.push((at.parse()?, late.parse()?));
+            }
+        }
+        Ok(seen)
     }
+}
+
+impl Drop for Probes {
+    fn drop(&mut self) {
+        for child in &mut self.all {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Above reapers, pacer and tickers.
+const ABOVE: Class = Class::RealTime(40);
+
+/// The process itself.
+pub(crate) fn run(apart: bool, above: bool) -> Result<()> {
+    if apart {
+        part()?;
+    }
+    if above {
+        let put = sched::set_class(sched::own_thread(), ABOVE);
+        ensure!(put == Changed::Done, "no real-time priority for a probe");
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&stop);
+    std::thread::spawn(move || {
+        let _ = std::io::stdin().read_to_end(&mut Vec::new());
+        told.store(true, Ordering::Relaxed);
+    });
+    let mut output = std::io::stdout().lock();
+    output.write_all(b".")?;
+    output.flush()?;
+    let mut text = String::new();
+    for (at, late) in watch(&stop) {
+        let _ = writeln!(text, "{at} {late}");
+    }
+    output.write_all(text.as_bytes())?;
+    Ok(())
 }
 
 fn watch(stop: &AtomicBool) -> Vec<(u64, u64)> {

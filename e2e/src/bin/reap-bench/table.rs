@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 
+use crate::sessions::Sessions;
 use crate::state::{Scene, State};
 use crate::trial::{Killer, Method, await_quiet};
 use crate::victim::PageKind;
@@ -28,9 +29,9 @@ pub(crate) struct Table {
     /// Only these methods
     #[arg(long, value_enum)]
     method: Vec<Method>,
-    /// Victims and busy loops each in a session of their own, as other users' are
-    #[arg(long)]
-    apart: bool,
+    /// Who shares a session with whom
+    #[arg(long, value_enum, default_value = "two")]
+    sessions: Sessions,
     /// Before each kill, wait so many seconds at most for the rest of the machine to be quiet
     #[arg(long, default_value_t = 0)]
     quiet: u64,
@@ -176,7 +177,7 @@ impl Table {
 
     /// One kill of each in turn, so that the machine's slow hours are everybody's.
     fn measure(&self, states: &[State], methods: &[Method]) -> Result<Vec<Cell>> {
-        let killer = Killer::new()?;
+        let mut killer = Killer::new(self.sessions)?;
         let each = states.iter().flat_map(|&state| {
             let cells = methods.iter();
             cells.map(move |&method| Cell::new(state, method))
@@ -187,24 +188,22 @@ impl Table {
             let is_due = |cell: &&mut Cell| cell.times.is_empty() || cell.spent < most;
             for cell in cells.iter_mut().filter(is_due) {
                 let began = Instant::now();
-                self.add(&killer, cell)?;
+                self.add(&mut killer, cell)?;
                 cell.spent += began.elapsed();
             }
         }
         Ok(cells)
     }
 
-    fn add(&self, killer: &Killer, cell: &mut Cell) -> Result<()> {
+    fn add(&self, killer: &mut Killer, cell: &mut Cell) -> Result<()> {
         if self.quiet > 0 && !await_quiet(Duration::from_secs(self.quiet))? {
             cell.disturbed += 1;
         }
-        let scene = Scene::set(cell.state, self.mib, self.pages, self.apart)?;
+        let scene = Scene::set(cell.state, self.mib, self.pages, self.sessions.are_apart())?;
         let trial = killer.kill(&scene, cell.method)?;
         cell.times.push(trial.took);
-        for report in trial.reports {
-            let method = report.fate.method();
-            let how = method.map_or_else(|| format!("{:?}", report.fate), str::to_owned);
-            *cell.methods.entry(how).or_default() += 1;
+        for outcome in trial.outcomes {
+            *cell.methods.entry(outcome.how).or_default() += 1;
         }
         Ok(())
     }

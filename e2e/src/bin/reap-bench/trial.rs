@@ -3,16 +3,15 @@
 //! which is charged exactly, not by what anybody says about it.
 
 use std::os::unix::fs::FileExt;
-use std::sync::Mutex;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use bursar_host::{Pidfd, clock, sched};
+use bursar_host::{Pidfd, Signal, clock, sched};
 use bursar_model::{Nanos, Pid};
-use bursar_reap::{Crew, Errand, Job, News, Report, Victim};
 use clap::ValueEnum;
 
+use crate::crew::{Outcome, Reapers};
+use crate::sessions::Sessions;
 use crate::state::Scene;
 
 /// How a victim is killed.
@@ -26,8 +25,7 @@ pub(crate) enum Method {
 
 /// Kills in either way.
 pub(crate) struct Killer {
-    crew: Crew,
-    reports: Mutex<Receiver<Report>>,
+    reapers: Reapers,
 }
 
 /// What one kill showed.
@@ -38,7 +36,7 @@ pub(crate) struct Trial {
     /// The window in which that was, CLOCK_MONOTONIC.
     pub(crate) window: (Nanos, Nanos),
     /// What bursar says about it.
-    pub(crate) reports: Vec<Report>,
+    pub(crate) outcomes: Vec<Outcome>,
 }
 
 /// Between two looks at the group, at least and at most.
@@ -46,21 +44,13 @@ const LOOK_AFTER: (Duration, Duration) = (Duration::from_micros(100), Duration::
 const PATIENCE: Duration = Duration::from_secs(300);
 
 impl Killer {
-    pub(crate) fn new() -> Result<Self> {
-        let (outbox, reports) = channel();
-        let outbox = Mutex::new(outbox);
-        let crew = Crew::start(move |news| {
-            if let (News::Settled(report), Ok(outbox)) = (news, outbox.lock()) {
-                let _ = outbox.send(*report);
-            }
-        })?;
+    pub(crate) fn new(sessions: Sessions) -> Result<Self> {
         Ok(Self {
-            crew,
-            reports: Mutex::new(reports),
+            reapers: Reapers::start(sessions)?,
         })
     }
 
-    pub(crate) fn kill(&self, scene: &Scene, method: Method) -> Result<Trial> {
+    pub(crate) fn kill(&mut self, scene: &Scene, method: Method) -> Result<Trial> {
         let file = scene.group.held()?;
         let held = || -> Result<u64> {
             let mut text = [0_u8; 32];
@@ -73,22 +63,16 @@ impl Killer {
         // Above everybody, also above reapers: a starved clock measures nothing.
         sched::set_class(sched::own_thread(), sched::Class::RealTime(50));
         let pids = scene.victim.all();
-        let mut victims = Vec::new();
-        for &pid in &pids {
-            let pidfd = Pidfd::open(Pid::new(pid))?.context("the victim is gone")?;
-            victims.push(Victim::new(pidfd, Nanos::new(0), 0));
-        }
+        let open = |&pid: &u32| Pidfd::open(Pid::new(pid))?.context("the victim is gone");
+        let victims = pids.iter().map(open).collect::<Result<Vec<_>>>()?;
         let mut start = clock::monotonic();
         match method {
             Method::Normal => {
                 for victim in &victims {
-                    victim.pidfd.send(bursar_host::Signal::KILL)?;
+                    victim.send(Signal::KILL)?;
                 }
             }
-            Method::Bursar => self.crew.hand(Job {
-                errand: Errand::Kill,
-                victims,
-            }),
+            Method::Bursar => self.reapers.kill(&pids)?,
         }
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -107,26 +91,17 @@ impl Killer {
         }
         let end = clock::monotonic();
         sched::set_class(sched::own_thread(), sched::Class::Fair(0));
-        let mut said = Vec::new();
+        let mut outcomes = Vec::new();
         if method == Method::Bursar {
-            let reports = self
-                .reports
-                .lock()
-                .map_err(|_| anyhow::anyhow!("a reaper panicked"))?;
-            for _ in &pids {
-                said.push(
-                    reports
-                        .recv_timeout(Duration::from_secs(40))
-                        .context("a report")?,
-                );
-            }
-            start = said.iter().map(|it| it.signalled).min().unwrap_or(start);
+            outcomes = self.reapers.outcomes(pids.len())?;
+            let signalled = outcomes.iter().map(|it| it.signalled_ns).min();
+            start = signalled.map_or(start, Nanos::new);
         }
         let took = Duration::from_nanos(end.get().saturating_sub(start.get()));
         Ok(Trial {
             took,
             window: (start, end),
-            reports: said,
+            outcomes,
         })
     }
 }

@@ -9,6 +9,7 @@ use bursar_host::sched::{self, Changed};
 use clap::{Args, ValueEnum};
 
 use crate::group::Group;
+use crate::sessions::part;
 
 /// Of what pages the memory is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -125,12 +126,6 @@ impl Hold {
             },
         }
     }
-}
-
-/// Into a session of its own: where the kernel has autogroups, it shares CPUs with others as a group.
-fn part() -> Result<()> {
-    rustix::process::setsid().context("begin a session")?;
-    Ok(())
 }
 
 /// Wants one CPU for itself, for ever.

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What our session weighs among others while a reaper is urgent.
+//!
+//! Without CAP_SYS_ADMIN the kernel takes one change in a tenth of a second, all sessions together: a change that is
+//! refused is done without or made later, so neither weight may be one that would harm if it stayed.
+
+use bursar_host::OwnSession;
+use bursar_model::Nanos;
+use bursar_policy::{SESSION_STAYS, URGENT_SESSION_NICE};
+
+/// What it comes to where the weight cannot be changed.
+const AS_ONE: &str = "reapers share CPUs with other sessions as one session among many";
+
+/// As it was, or raised.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    own: Option<OwnSession>,
+    is_raised: bool,
+    /// When it was changed last, or that was tried last.
+    changed: Option<Nanos>,
+}
+
+impl Session {
+    /// The one that this process leads, if it does.
+    pub(crate) fn own() -> Self {
+        let own = OwnSession::led();
+        if let Err(error) = &own {
+            tracing::info!(%error, "{AS_ONE}");
+        }
+        Self {
+            own: own.ok().flatten(),
+            ..Self::default()
+        }
+    }
+
+    /// A reaper is urgent.
+    pub(crate) fn raise(&mut self, now: Nanos) {
+        if !self.is_raised && self.may_change(now) {
+            self.is_raised = self.weigh(now, |_| URGENT_SESSION_NICE);
+        }
+    }
+
+    /// None is; when to ask again, if that is to be.
+    pub(crate) fn rest(&mut self, now: Nanos) -> Option<Nanos> {
+        if self.is_raised && self.may_change(now) {
+            self.is_raised = !self.weigh(now, OwnSession::first_nice);
+        }
+        let changed = self.changed.filter(|_| self.is_raised)?;
+        Some(Nanos::new(
+            changed.get().saturating_add(SESSION_STAYS.get()),
+        ))
+    }
+
+    fn may_change(&self, now: Nanos) -> bool {
+        let is_due = |it: Nanos| now.get().saturating_sub(it.get()) >= SESSION_STAYS.get();
+        self.changed.is_none_or(is_due)
+    }
+
+    fn weigh(&mut self, now: Nanos, nice: impl Fn(&OwnSession) -> i8) -> bool {
+        self.changed = Some(now);
+        let Some(own) = &self.own else {
+            return false;
+        };
+        match own.weigh(nice(own)) {
+            Ok(()) => true,
+            // Another session's was changed a moment ago.
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => false,
+            Err(error) => {
+                tracing::info!(%error, "{AS_ONE}");
+                self.own = None;
+                false
+            }
+        }
+    }
+}
