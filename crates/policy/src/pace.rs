@@ -2,7 +2,7 @@
 //! How reapers and raised victims compete with everybody else: from elapsed time to the priority that they
 //! have.
 //!
-//! What was measured on the way here stands in docs/REAP.md.
+//! What was measured on the way here stands in docs/design/11-reapers-among-neighbours.md.
 
 use bursar_model::Nanos;
 
@@ -36,13 +36,13 @@ pub const SHARE_NICE: i8 = -8;
 /// CPUs by sessions: two reapers have half of each CPU beside busy loops in sessions of their own, and whoever wakes up
 /// among one session's loops has his turn after 0.25 ms. With −8 that was 1 ms; and whoever woke up beside a calm
 /// reaper waited for the tick, since neither being below everybody counts beyond one's session. Hence 0 at rest
-/// (docs/REAP.md).
+/// (decision 11).
 pub const URGENT_SESSION_NICE: i8 = -3;
 /// So long after a change it is given back at the earliest: the kernel refuses another one within a tenth of a second.
 pub const SESSION_STAYS: Nanos = Nanos::new(150_000_000);
 /// So often the kernel is made to choose anew who runs on an urgent one's CPU, and to give pages back in smaller
 /// batches. Where the tick is all that does, whoever is not chosen at his wake-up waits for it, 4 ms and more; half
-/// as long costs a fifth of the speed (docs/REAP.md).
+/// as long costs a fifth of the speed (decision 11).
 pub const BEAT: Nanos = Nanos::new(150_000);
 
 /// How a reaper competes at a moment.
@@ -62,7 +62,7 @@ pub enum Mood {
 /// everybody. Either is raised when it takes longer than it should: it may sit on the memory's lock, unable to go
 /// on, and the victim behind it. `since_start` counts from the beginning of the job.
 ///
-/// What else was measured, slices throughout among it, stands in docs/REAP.md.
+/// What else was measured, slices throughout among it, stands in decision 11.
 pub fn mood(pace: Pace, expected: Nanos, since_start: Nanos) -> Mood {
     let elapsed = since_start.get();
     let patience = expected.get().saturating_mul(3) / 2;

@@ -30,7 +30,7 @@ const MOST_AWAITED: usize = 512;
 const MOST_IN_RHYTHM: usize = 4;
 /// Among everybody else. Whoever is put above others and back many times a second has one weight only: with two the
 /// kernel multiplies what the thread's whole control group owes others by each change (a group's lag in EEVDF), and
-/// everybody in it, root's shell beside `bursar kill`, waits for seconds (docs/REAP.md).
+/// everybody in it, root's shell beside `bursar kill`, waits for seconds (docs/design/11-reapers-among-neighbours.md).
 const AMONG: Class = Class::Patient(SHARE_NICE);
 
 /// Whoever competes at a pace.
