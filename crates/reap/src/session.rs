@@ -73,3 +73,16 @@ impl Session {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_that_we_do_not_lead_is_left_alone() {
+        let mut session = Session::default();
+        let now = Nanos::new(1_000_000_000);
+        session.raise(now);
+        assert_eq!(session.rest(now), None);
+    }
+}

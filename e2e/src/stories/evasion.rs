@@ -522,7 +522,6 @@ fn flood(binaries: &Binaries) -> Result<()> {
             Ok((held >= count * 4096).then_some(()))
         })?;
         let noticed = written.elapsed();
-        ensure!(noticed < Duration::from_millis(2500), "after {noticed:?}");
         let half = world.daemon.status()?.kernel_half;
         println!(
             "        {count} files: counted {} ms after the last, a count of {} inodes takes {} µs, at most {} µs",
@@ -530,6 +529,16 @@ fn flood(binaries: &Binaries) -> Result<()> {
             half.files,
             half.files_count_ns / 1000,
             half.files_count_max_ns / 1000
+        );
+        // Two counts have to find them. They begin at whole seconds, and take no more than a fiftieth of a processor
+        // (tmpfs.bpf.c): where one takes 20 ms or less, both are within 2.5 s.
+        let seconds = (half.files_count_max_ns * 50)
+            .div_ceil(1_000_000_000)
+            .max(1);
+        let latest = Duration::from_secs(2 * seconds) + Duration::from_millis(500);
+        ensure!(
+            noticed < latest,
+            "after {noticed:?}, {latest:?} at the latest"
         );
         ensure!(
             half.files_count_max_ns < 500_000_000,

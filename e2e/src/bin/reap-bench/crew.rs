@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use bursar_host::Pidfd;
+use bursar_host::{Pidfd, Signal, clock};
 use bursar_model::{Nanos, Pid};
 use bursar_reap::{Crew, Errand, Job, News, Victim};
 use serde::{Deserialize, Serialize};
@@ -36,10 +36,11 @@ pub(crate) struct Reapers {
 }
 
 impl Reapers {
-    pub(crate) fn start(sessions: Sessions) -> Result<Self> {
+    pub(crate) fn start(sessions: Sessions, dying: bool) -> Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .arg("crew")
             .args(sessions.are_several().then_some("--apart"))
+            .args(dying.then_some("--dying"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -81,8 +82,9 @@ impl Drop for Reapers {
     }
 }
 
-/// The process itself: a line of pids is a job, each victim's outcome a line. Until its input ends.
-pub(crate) fn serve(apart: bool) -> Result<()> {
+/// The process itself: a line of pids is a job, each victim's outcome a line. Until its input ends. The `dying` are
+/// signalled before the crew hears of them.
+pub(crate) fn serve(apart: bool, dying: bool) -> Result<()> {
     if apart {
         part()?;
     }
@@ -98,13 +100,16 @@ pub(crate) fn serve(apart: bool) -> Result<()> {
         let mut victims = Vec::new();
         for pid in line?.split_whitespace() {
             let pidfd = Pidfd::open(Pid::new(pid.parse()?))?.context("the victim is gone")?;
-            victims.push(Victim::new(pidfd, Nanos::new(0), 0));
+            let mut signalled = Nanos::new(0);
+            if dying {
+                signalled = clock::monotonic();
+                pidfd.send(Signal::KILL)?;
+            }
+            victims.push(Victim::new(pidfd, signalled, 0));
         }
         let count = victims.len();
-        crew.hand(Job {
-            errand: Errand::Kill,
-            victims,
-        });
+        let errand = if dying { Errand::Reap } else { Errand::Kill };
+        crew.hand(Job { errand, victims });
         for _ in 0..count {
             let report = reports.recv_timeout(PATIENCE).context("a report")?;
             let method = report.fate.method();

@@ -50,6 +50,8 @@ enum What {
     Crew {
         #[arg(long)]
         apart: bool,
+        #[arg(long)]
+        dying: bool,
     },
     /// A process that wakes up often (started by the others)
     #[command(hide = true)]
@@ -67,7 +69,7 @@ fn main() -> ExitCode {
         What::Neighbours(neighbours) => neighbours.run(),
         What::Victim(hold) => hold.run(),
         What::Loop { cpu, apart } => victim::spin(cpu, apart),
-        What::Crew { apart } => crew::serve(apart),
+        What::Crew { apart, dying } => crew::serve(apart, dying),
         What::Probe { apart, above } => probe::run(apart, above),
     };
     match done {

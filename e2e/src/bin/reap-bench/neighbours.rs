@@ -32,6 +32,9 @@ pub(crate) struct Neighbours {
     /// Who shares a session with whom
     #[arg(long, value_enum, default_value = "two")]
     sessions: Sessions,
+    /// Reapers hear of a victim when it has been signalled, as bursard's do
+    #[arg(long)]
+    dying: bool,
     /// Before each kill, wait so many seconds at most for the rest of the machine to be quiet
     #[arg(long, default_value_t = 0)]
     quiet: u64,
@@ -51,7 +54,7 @@ impl Neighbours {
         } else {
             &self.state
         };
-        let mut killer = Killer::new(self.sessions)?;
+        let mut killer = Killer::new(self.sessions, self.dying)?;
         println!(
             "wake-up latency of {} probes during a reap of {} MiB, us",
             self.probes, self.mib

@@ -32,6 +32,9 @@ pub(crate) struct Table {
     /// Who shares a session with whom
     #[arg(long, value_enum, default_value = "two")]
     sessions: Sessions,
+    /// Reapers hear of a victim when it has been signalled, as bursard's do
+    #[arg(long)]
+    dying: bool,
     /// Before each kill, wait so many seconds at most for the rest of the machine to be quiet
     #[arg(long, default_value_t = 0)]
     quiet: u64,
@@ -177,7 +180,7 @@ impl Table {
 
     /// One kill of each in turn, so that the machine's slow hours are everybody's.
     fn measure(&self, states: &[State], methods: &[Method]) -> Result<Vec<Cell>> {
-        let mut killer = Killer::new(self.sessions)?;
+        let mut killer = Killer::new(self.sessions, self.dying)?;
         let each = states.iter().flat_map(|&state| {
             let cells = methods.iter();
             cells.map(move |&method| Cell::new(state, method))

@@ -44,9 +44,9 @@ const LOOK_AFTER: (Duration, Duration) = (Duration::from_micros(100), Duration::
 const PATIENCE: Duration = Duration::from_secs(300);
 
 impl Killer {
-    pub(crate) fn new(sessions: Sessions) -> Result<Self> {
+    pub(crate) fn new(sessions: Sessions, dying: bool) -> Result<Self> {
         Ok(Self {
-            reapers: Reapers::start(sessions)?,
+            reapers: Reapers::start(sessions, dying)?,
         })
     }
 
