@@ -119,7 +119,7 @@ impl AccountReading {
             ),
             corrected,
             dying: abi::count(raw.dying_pages),
-            lingering: abi::count(raw.lingering_pages),
+            lingering: abi::count(raw.unkillable_pages.min(raw.held_pages)),
             committed: abi::count(raw.committed_pages),
             unmapped: abi::count(raw.sure_pages),
             stuck: abi::count(raw.stuck_pages),

@@ -8,6 +8,8 @@
 #ifndef BURSAR_ABI_H
 #define BURSAR_ABI_H
 
+#include "rules.h"
+
 /* Raised whenever a struct here changes its meaning: pins of another version are replaced, not
  * adopted. struct account_history must keep its layout for ever, see there; so must struct membership,
  * and abi_version its place. */
@@ -23,7 +25,7 @@ enum abi_constant {
 };
 
 /* "No such bound": the one place where a number stands for its absence. Decoders turn it into None. */
-#define NO_BOUND_PAGES 0x7fffffffffffffffLL /* abi.rs: NO_BOUND_PAGES */
+#define NO_BOUND_PAGES NO_LIMIT_PAGES /* abi.rs: NO_BOUND_PAGES */
 
 /* What of an address space is counted (DESIGN.md "What is counted"). The first four are the kernel's
  * MM_* numbers (include/linux/mm_types_task.h). */
@@ -105,8 +107,7 @@ enum mm_state {
 	MM_FREE = 0,
 	MM_LIVING = 1,
 	MM_MARKED = 2,		/* chosen; SIGKILL not yet delivered */
-	MM_DYING = 3,		/* SIGKILL delivered, by us or by anybody: does not count */
-	MM_STUCK = 4,		/* the same, and it gives nothing back: counts, and is nobody to kill */
+	MM_DYING = 3,		/* told to die, by us or by anybody, or ended: credited for a while (rules.h) */
 };
 
 /*
@@ -158,14 +159,14 @@ struct account {
 	__u32 pad;
 	__s64 sum_committed_pages; /* by the re-sum, as sum_pages */
 	__s64 suspect_committed_pages;
-	__s64 lingering_pages;	/* of records that are stuck */
-	__s64 sum_lingering_pages;
+	__s64 unkillable_pages;	/* of held: of the dying that are credited no more */
+	__s64 sum_unkillable_pages;
 	__s64 sum_reserved_pages;
 	__s64 suspect_reserved_pages;
 
 	/* written at every charge: keep apart from what is only read */
 	__s64 held_pages __attribute__((aligned(64)));
-	__s64 dying_pages;
+	__s64 dying_pages;	/* of the dying, credited: not in held */
 
 	/* written by the gate */
 	__s64 committed_pages;	/* of its records and of children being made; MEASURE_COMMITTED only */
@@ -193,7 +194,6 @@ struct account {
 	__u64 files_counted;	/* which that was */
 	__u64 files_seen;	/* the last count that met all its files, or more than the one before */
 	/* by decisions: */
-	__u64 files_kill_ns;	/* last kill for files: what it frees takes its time to go */
 	__u64 files_told_ns;	/* last EVENT_FILES */
 	/* correction.bpf.h: what held counts more than once */
 	__s64 correction_pages;	/* in force; sinks with what may have ceased to be shared */
@@ -212,6 +212,11 @@ struct account {
 	__u64 surveying_ns;	/* when the survey under way began; 0: none */
 	__s64 marked_over_pages; /* by so much it was over its limit when a victim was last marked */
 	__s64 wait_at_most_pages; /* a question waits for its answer below this level; 0: none waits */
+
+	struct patience patience; /* with what is credited, by the audit */
+	__u32 files_credit_ms;	/* since when files_credit_pages are; 0: nothing is */
+	__s64 files_credit_pages; /* of files that go with who was killed for them */
+	__u64 files_kill_ticket; /* counts begun before that kill */
 } __attribute__((aligned(64)));
 
 enum record_flag {
@@ -236,9 +241,8 @@ struct mm_record {
 	__u32 ticket;		/* last re-sum that met it */
 	__u32 payers_generation; /* as of which `account` is right */
 	__u64 marked_ns;	/* when it was chosen; 0: never */
-	__s64 marked_pages;
-	__u32 fading_ms;	/* when one that is dying last had less; 0: it is not dying */
-	__u32 fading_pages;	/* what it had then */
+	__u32 marked_pages;	/* what it had then */
+	struct dying dying;
 	__s64 committed_pages;	/* its part of account.committed_pages */
 	__s64 reserved_pages;	/* its part of account.reserved_pages: gone when it is */
 
@@ -481,7 +485,7 @@ struct configure_args {
 };
 
 _Static_assert(sizeof(struct account_history) == 32, "frozen: other versions read it");
-_Static_assert(sizeof(struct account) == 576, "kept in whole cache lines");
+_Static_assert(sizeof(struct account) == 640, "kept in whole cache lines");
 _Static_assert(sizeof(struct sharer) == 64, "read and written by the user half");
 _Static_assert(sizeof(struct mm_record) == 192, "three cache lines, none shared");
 

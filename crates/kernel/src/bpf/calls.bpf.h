@@ -107,7 +107,11 @@ int open_account(struct open_account_args *args)
 	account->late_pages = 0;
 	account->late_before_pages = 0;
 	account->unrecorded_processes = 0;
-	account->lingering_pages = 0;
+	account->unkillable_pages = 0;
+	__builtin_memset(&account->patience, 0, sizeof(account->patience));
+	account->files_credit_ms = 0;
+	account->files_credit_pages = 0;
+	account->files_kill_ticket = 0;
 	account->staying_pages = 0;
 	account->shmem_pages = 0;
 	account->files_told_ns = 0;
@@ -116,7 +120,6 @@ int open_account(struct open_account_args *args)
 	account->sure_pages = 0;
 	account->stuck_pages = 0;
 	account->counted_pages = 0;
-	account->files_kill_ns = 0;
 	account->promised_pages = 0;
 	account->correction_pages = 0;
 	account->correction_shmem_pages = 0;
@@ -187,7 +190,7 @@ int set_limit(struct set_limit_args *args)
 	place_near(state, account);
 	__sync_fetch_and_add(&state->generation, 1);
 	if (args->slot)
-		react(args->slot, account->held_pages, TRIGGER_NOTIFIER, false);
+		react(args->slot, account->held_pages, TRIGGER_NOTIFIER, RUNNING_OTHER);
 	return 0;
 }
 
@@ -265,7 +268,7 @@ static long settle_if_over(__u32 slot, __u32 *decisions)
 		return 1;
 	if (slot && (account->flags & ACCOUNT_USED) &&
 	    level_now(account) > kill_above(account))
-		*decisions += settle(slot, TRIGGER_NOTIFIER, 0);
+		*decisions += settle(slot, TRIGGER_NOTIFIER, RUNNING_OTHER);
 	return 0;
 }
 

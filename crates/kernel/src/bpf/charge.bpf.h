@@ -79,6 +79,15 @@ static __always_inline void remember(struct seen *seen, struct mm_struct *mm, __
 	seen->mm = (__u64)mm;
 }
 
+/* What the running process has to do with an event of this address space. The dead do not grow: who goes on filling
+ * one that is dying is another, and no kill but his own ends that. */
+static __always_inline __u32 running_at(const struct mm_record *record, struct mm_struct *mm, __s64 before)
+{
+	return means_dying(record->state) && recorded_pages(record) > before && own_mm() != (__u64)mm ?
+		       RUNNING_WRITER :
+		       RUNNING_OWN;
+}
+
 /* The whole of it: find who pays, write down what the address space holds, act on it. */
 static __noinline int charge_in_full(struct ledger_state *state, struct seen *seen,
 					  struct mm_struct *mm, __u32 member, __u64 ctx_id)
@@ -89,6 +98,7 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	struct payer payer = {};
 	__u32 index, slot = NOBODY;
 	enum ownership owned = payer_of_owner(state, mm->owner, &payer);
+	__s64 before;
 	bool opened;
 
 	if (owned == OWNER_FOUND) {
@@ -113,7 +123,7 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 		return 0;
 	}
 	if (record->state == MM_MARKED)		/* by somebody who could not reach it: here it is */
-		retry_kills(TRIGGER_EVENT, true);
+		retry_kills(TRIGGER_EVENT, RUNNING_OWN);
 	slot = record->account;
 	account = account_at(slot);
 	if (!account)
@@ -123,13 +133,14 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	seen->coarse[MEMBER_ANON] = mm_coarse(mm, MEMBER_ANON);
 	seen->coarse[MEMBER_SWAP] = mm_coarse(mm, MEMBER_SWAP);
 	seen->coarse[MEMBER_SHMEM] = mm_coarse(mm, MEMBER_SHMEM);
+	before = recorded_pages(record);
 	sync_far(record, number_of(mm));
 	record->pages[member] += kept_back_by_current(mm, member);
 	if (means_dying(record->state))
 		refresh_state(state, record, (__u64)mm->owner);
 	if (own_mm() == (__u64)mm)
 		note_inherited(record);
-	react(slot, book(record, account), TRIGGER_EVENT, true);
+	react(slot, book(record, account), TRIGGER_EVENT, running_at(record, mm, before));
 	remember(seen, mm, ctx_id, generation, index, account->near ? VERDICT_NEAR : VERDICT_FAR);
 	return 0;
 }
@@ -140,6 +151,7 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 {
 	struct mm_record *record = record_at(seen->index);
 	struct account *account;
+	__s64 before;
 
 	if (!record || record->mm != (__u64)mm || record->ctx_id != seen->ctx_id ||
 	    record->state == MM_MARKED || !still_pays(record, mm))
@@ -147,6 +159,7 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 	account = account_at(record->account);
 	if (!account)
 		return -1;
+	before = recorded_pages(record);
 	record->pages[member] =
 		far_member(record->mm, member) + kept_back_by_current(mm, member);
 	record->pages[MEMBER_PGTABLES] = mm->pgtables_bytes.counter >> page_shift;
@@ -155,7 +168,7 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 	if (!(record->flags & RECORD_GREW) && own_mm() == (__u64)mm)
 		note_inherited(record);
 	seen->coarse[member] = coarse;
-	react(record->account, book(record, account), TRIGGER_EVENT, true);
+	react(record->account, book(record, account), TRIGGER_EVENT, running_at(record, mm, before));
 	return 0;
 }
 
@@ -187,7 +200,7 @@ static __always_inline int charge_rss(struct mm_struct *mm, __u32 member)
 	}
 	if (state->kills_wanted && can_signal_others() &&
 	    bpf_ktime_get_ns() - state->last_retry_ns > RETRY_PAUSE_NS)
-		retry_kills(TRIGGER_EVENT, true);
+		retry_kills(TRIGGER_EVENT, RUNNING_OWN);
 	return charge_in_full(state, seen, mm, member, ctx_id);
 }
 

@@ -145,11 +145,39 @@ static __always_inline __s64 beyond_records(const struct account *account)
 	return unrecorded_pages(account) + account->sure_pages;
 }
 
+/* Of files that go with who was killed for them. */
+static __always_inline __s64 files_credit_of(const struct account *account)
+{
+	if (!account->files_credit_ms ||
+	    !has_files_credit(account->files_credit_ms, account->patience.is_out, now_ms()))
+		return 0;
+	return account->files_credit_pages;
+}
+
+/* What is credited beyond one limit counts. */
+static __always_inline __s64 excess_credit(const struct account *account, __s64 files_credit)
+{
+	return excess_of_credit(*(volatile __s64 *)&account->dying_pages + files_credit, account->limit_pages);
+}
+
+/* All that is charged to the account, whatever its state. */
+static __always_inline __s64 total_pages(const struct account *account)
+{
+	return *(volatile __s64 *)&account->held_pages + beyond_records(account) - correction_of(account) +
+	       *(volatile __s64 *)&account->dying_pages;
+}
+
 /* What decides, of a sum of resident sets. Global: it is asked for in so many places that their frames did not
  * fit into the 512 bytes of 6.1. */
 __noinline __s64 level_from(struct account *account, __s64 held)
 {
-	return account ? held + beyond_records(account) - correction_of(account) : 0;
+	__s64 files_credit;
+
+	if (!account)
+		return 0;
+	files_credit = files_credit_of(account);
+	return held + beyond_records(account) - correction_of(account) - files_credit +
+	       excess_credit(account, files_credit);
 }
 
 static __always_inline __s64 level_now(struct account *account)

@@ -1,58 +1,54 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Who is dying, by anybody's hand, and what of his memory no longer counts for that; and who is stuck:
- * dying, and giving nothing back.
+ * Who is dying, by anybody's hand, and what of that memory does not count for a while (rules.h).
  */
 #ifndef BURSAR_DYING_BPF_H
 #define BURSAR_DYING_BPF_H
 
-#include "pages.bpf.h"
+#include "correction.bpf.h"
 
 enum {
-	DYING_GROWTH_PAGES = 512,	/* its own threads' last faults */
-	FADING_PAGES = 64,		/* so much less is less */
-	STUCK_AFTER_MS = 1000,
 	HELD_AT_EXIT_NS = 1000000000,
 	TASK_IS_TRACED = 8,		/* include/linux/sched.h __TASK_TRACED */
 };
 
-static __always_inline void begin_fading(struct mm_record *record)
+/* Page faults that its threads have taken, of those that live its owner's only: at most so many of the pages that it
+ * was forked with are copies by now. */
+static __always_inline __s64 faults_of(__u64 owner)
 {
-	__u32 now = bpf_ktime_get_ns() / 1000000;
+	__u64 signal = owner ? (__u64)FAR_READ(owner, struct task_struct, signal) : 0;
 
-	record->fading_pages = small(recorded_pages(record));
-	record->fading_ms = now ? now : 1;
+	if (!signal)
+		return 0;
+	return (__s64)FAR_READ(signal, struct signal_struct, min_flt) +
+	       (__s64)FAR_READ(owner, struct task_struct, min_flt);
 }
 
-/* Whether one that is dying goes on giving back. One that waits for a device, or for a file system of its
- * user's own making, is told to die and holds what it has for as long as that takes. */
-static __always_inline bool is_fading(struct mm_record *record)
+/* Of its pages so many stay with the living when it ends: what a survey has found, and without one what it was
+ * forked with and has not copied. */
+static __always_inline __s64 shared_with_living(const struct mm_record *record, const struct account *account,
+						__u64 owner)
 {
-	__u32 now = bpf_ktime_get_ns() / 1000000;
-
-	if (!record->fading_ms || recorded_pages(record) + FADING_PAGES <= record->fading_pages) {
-		begin_fading(record);
-		return true;
-	}
-	return now - record->fading_ms <= STUCK_AFTER_MS;
+	if (record->flags & RECORD_SURVEYED)
+		return is_corrected(account, bpf_ktime_get_ns()) ?
+			       (__s64)record->duplicate_pages - record->lost_pages :
+			       0;
+	return record->flags & RECORD_GREW ? (__s64)record->inherited_pages - faults_of(owner) : 0;
 }
 
-/*
- * What of a dying address space no longer counts: what it had last. Somebody else may go on filling it
- * (process_vm_writev, /proc/PID/mem, who shares it), for the dead do not stop him: that counts, and makes
- * him the next.
- */
-static __always_inline __s64 dying_pages_of(const struct mm_record *record, __s64 pages)
+/* To be called before its state says so: from then on others reckon with what is written here. */
+static __always_inline void begin_dying(struct mm_record *record, __u64 owner)
 {
-	__s64 most = (__s64)record->fading_pages + DYING_GROWTH_PAGES;
+	const struct account *account = account_at(record->account);
+	__s64 shared = account ? shared_with_living(record, account, owner) : 0;
 
-	return record->fading_ms && pages > most ? most : pages;
+	begin_credit(&record->dying, small(recorded_pages(record)), small(shared), now_ms());
 }
 
-/* As the record has it, stuck or not; refresh_state() knows better. */
+/* As the record has it; refresh_state() knows better. */
 static __always_inline bool means_dying(enum mm_state state)
 {
-	return state >= MM_DYING;
+	return state == MM_DYING;
 }
 
 /* Dying by anybody's hand. A process dumping core is not: SIGKILL still ends it, and a slow dump
@@ -81,21 +77,22 @@ static __always_inline bool refresh_state(struct ledger_state *state, struct mm_
 					  __u64 owner)
 {
 	__u64 signal = owner ? (__u64)FAR_READ(owner, struct task_struct, signal) : 0;
-	__u32 was = *(volatile __u32 *)&record->state, is;
+	__u32 was = *(volatile __u32 *)&record->state;
 	struct account *account;
 
 	if (signal && (!is_dying(signal) || is_held_at_exit(record, owner))) {
-		if (means_dying(was)) {
-			record->fading_ms = 0;
+		if (means_dying(was))
 			__sync_val_compare_and_swap(&record->state, was, MM_LIVING);
-		}
 		return false;
 	}
-	/* No owner: being torn down. */
-	is = !signal || is_fading(record) ? MM_DYING : MM_STUCK;
-	if (was == is)
+	/* Without an owner it is being taken apart, or somebody keeps it (process_vm_readv(2) under way, an open
+	 * /proc/PID/mem that is being read): then nothing of it is on its way out with anybody. */
+	if (!owner && FAR_READ(record->mm, struct mm_struct, mm_users.counter) > 0)
+		record->dying.shared_pages = 0;
+	if (means_dying(was))
 		return true;
-	if (__sync_lock_test_and_set(&record->state, is) == MM_MARKED) {
+	begin_dying(record, owner);
+	if (__sync_lock_test_and_set(&record->state, MM_DYING) == MM_MARKED) {
 		/* The user half, or anybody, was faster. */
 		__sync_fetch_and_add(&state->kills_wanted, -1);
 		account = account_at(record->account);

@@ -85,6 +85,16 @@ static __always_inline bool set_fate(struct ledger_state *state, struct mm_recor
 	return false;
 }
 
+static __always_inline void credit_files(struct ledger_state *state, struct account *account, __s64 kept)
+{
+	__s64 credit = files_credit_of(account);
+
+	if (!credit)
+		account->files_credit_ms = now_ms() | 1;
+	account->files_credit_pages = add_files_credit(credit, kept, account->sure_pages);
+	account->files_kill_ticket = *(volatile __u64 *)&state->files_ticket;
+}
+
 /* Kills whom a walk has chosen. Returns the number of victims, 0 or 1. Global, as is all of a decision that
  * has many ways: verified once, not in each state of its caller. */
 __noinline int kill_victim(struct walk *walk)
@@ -118,9 +128,11 @@ __noinline int kill_victim(struct walk *walk)
 	event->victim_private_pages = private_pages(record);
 	describe_victim(event, task);
 	record->pid = event->pid;
-	record->marked_pages = event->victim_pages;
+	record->marked_pages = small(event->victim_pages);
 	record->marked_ns = event->time_ns;
 	err = signal_victim(victim->mm, victim->ctx_id, walk->own_mm);
+	if (!err && !means_dying(record->state))
+		begin_dying(record, task);
 	is_there = set_fate(state, record, victim, walk->slot, err ? MM_MARKED : MM_DYING);
 	if (err) {
 		if (!is_there) {
@@ -132,20 +144,14 @@ __noinline int kill_victim(struct walk *walk)
 		__sync_fetch_and_add(&state->generation, 1);
 		event->kind = EVENT_KILL_ASKED;
 	} else {
-		if (is_there) {
-			begin_fading(record);
+		if (is_there)
 			book_far(record, account, victim->mm);
-		}
 		event->kind = EVENT_KILL;
 		__sync_fetch_and_add(&account->history.kills, 1);
 	}
 	if (walk->counts_files) {
-		/* They are on their way out; the count would see them still. */
-		account->files_kill_ns = event->time_ns;
-		set_unmapped(account, account->unmapped_pages,
-			     account->sure_pages > victim->kept_pages ?
-				     account->sure_pages - victim->kept_pages :
-				     0);
+		/* They are on their way out; the count sees them still. */
+		credit_files(state, account, victim->kept_pages);
 	}
 	__sync_fetch_and_add(&account->history.failcnt, 1);
 	event->latency_ns = bpf_ktime_get_ns() - event->time_ns;
@@ -184,12 +190,11 @@ static long retry_one(__u32 index, struct walk **of)
 		return 0;
 	}
 	place = bpf_ringbuf_reserve(&events, sizeof(*place), 0);
-	if (signal_victim(mm, ctx_id, walk->own_mm) ||
-	    __sync_val_compare_and_swap(&record->state, MM_MARKED, MM_DYING) != MM_MARKED) {
-		if (place)
-			bpf_ringbuf_discard(place, 0);
-		return 0;
-	}
+	if (signal_victim(mm, ctx_id, walk->own_mm))
+		goto not_told;
+	begin_dying(record, owner);
+	if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_DYING) != MM_MARKED)
+		goto not_told;
 	now = bpf_ktime_get_ns();
 	__sync_fetch_and_add(&state->kills_wanted, -1);
 	__sync_fetch_and_add(&state->kills_retried, 1);
@@ -203,16 +208,18 @@ static long retry_one(__u32 index, struct walk **of)
 	walk->event.latency_ns = now - record->marked_ns;
 	describe_victim(&walk->event, owner);
 	__sync_fetch_and_add(&account->history.kills, 1);
-	begin_fading(record);
 	book_far(record, account, mm);
 	tell_kill(state, place, &walk->event);
+	return 0;
+not_told:
+	if (place)
+		bpf_ringbuf_discard(place, 0);
 	return 0;
 }
 
 enum { RETRY_PAUSE_NS = 1000000 };	/* a try costs a walk */
 
-/* `is_own`: as settle() has it. */
-__noinline int retry_kills(__u32 trigger, __u32 is_own)
+__noinline int retry_kills(__u32 trigger, __u32 running)
 {
 	struct ledger_state *state = ledger_state();
 	struct walk *walk = notes_of(trigger);
@@ -221,7 +228,7 @@ __noinline int retry_kills(__u32 trigger, __u32 is_own)
 		return 0;
 	state->last_retry_ns = bpf_ktime_get_ns();
 	__builtin_memset(walk, 0, sizeof(*walk));
-	walk->own_mm = is_own ? far_own_mm() : 0;
+	walk->own_mm = running != RUNNING_OTHER ? far_own_mm() : 0;
 	walk->event.trigger = trigger;
 	bpf_loop(state->mm_high_water, retry_one, &walk, 0);
 	return 0;

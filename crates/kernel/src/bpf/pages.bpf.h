@@ -15,6 +15,12 @@ static __always_inline __u32 small(__s64 pages)
 	return pages > (__u32)-1 ? (__u32)-1 : pages;
 }
 
+/* CLOCK_MONOTONIC, as rules.h has it. */
+static __always_inline __u32 now_ms(void)
+{
+	return bpf_ktime_get_ns() / 1000000;
+}
+
 static __always_inline __s64 recorded_pages(const struct mm_record *record)
 {
 	__s64 sum = record->pages[MEMBER_ANON] + record->pages[MEMBER_SWAP] +

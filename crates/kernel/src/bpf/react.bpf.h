@@ -59,9 +59,9 @@ static __always_inline void place_near(struct ledger_state *state, struct accoun
 	}
 }
 
-/* What an account's new level asks for. `held` is what this very booking produced. `is_own`: as settle() has
- * it. Global, as that is. */
-__noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 is_own)
+/* What an account's new level asks for. `held` is what this very booking produced. `running`: enum
+ * running. Global, as settle() is. */
+__noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(slot);
@@ -69,7 +69,7 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 is_own)
 
 	if (!state || !account)
 		return 0;
-	held += beyond_records(account);
+	held += beyond_records(account) + excess_credit(account, files_credit_of(account));
 	if (held < account->near_pages) {
 		doubt_ends(account);
 		return 0;
@@ -81,14 +81,14 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 is_own)
 		/* From now on each event is counted exactly. What idle processes have kept back so
 		 * far no event will tell: read them all once. */
 		__sync_fetch_and_add(&state->generation, 1);
-		settle(slot, trigger, is_own);
+		settle(slot, trigger, running);
 		sum = account->held_pages;
 	}
 	held = level_from(account, sum);
 	if (held >= account->notice_pages && !account->noticed) {
 		/* Told of what is held, not of what is counted twice. */
 		if (account->processes > 1 && held <= account->limit_pages)
-			settle(slot, trigger, is_own);
+			settle(slot, trigger, running);
 		if (!is_asking(account, bpf_ktime_get_ns())) {
 			held = level_now(account);
 			if (held >= account->notice_pages)
@@ -98,7 +98,7 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 is_own)
 	}
 	/* A decision knows better: some of it may be on its way out. */
 	if (held > kill_above(account)) {
-		settle(slot, trigger, is_own);
+		settle(slot, trigger, running);
 		return 0;
 	}
 	raise_maxheld(account, held);

@@ -10,7 +10,6 @@
 #define BURSAR_RECORD_BPF_H
 
 #include "payer.bpf.h"
-#include "correction.bpf.h"
 #include "dying.bpf.h"
 
 /* The first booking of a record. Where there was no room for it so far the last walk over all tasks has counted
@@ -27,11 +26,13 @@ static __always_inline void count_late(struct mm_record *record, struct account 
 /* Makes the account's sums agree with the record. Returns what is held now by the living. */
 static __always_inline __s64 book(struct mm_record *record, struct account *account)
 {
-	__s64 pages = recorded_pages(record), living, dying, was;
-	bool is_dying = record->state == MM_DYING;
+	__s64 living = recorded_pages(record), dying = 0, was;
 
-	dying = is_dying ? dying_pages_of(record, pages) : 0;
-	living = pages - dying;
+	if (record->state == MM_DYING) {
+		dying = credit_of_dying(&record->dying, living, account->patience.credit_from_ms, page_shift,
+					now_ms());
+		living = weight_of_dying(&record->dying, living) - dying;
+	}
 	if (dying != *(volatile __s64 *)&record->booked_dying_pages) {
 		was = __sync_lock_test_and_set(&record->booked_dying_pages, dying);
 		__sync_fetch_and_add(&account->dying_pages, dying - was);
@@ -229,7 +230,7 @@ static __noinline __u32 open_record(struct ledger_state *state, __u64 mm, __u64 
 	record->committed_pages = 0;
 	record->reserved_pages = 0;
 	record->ticket = state->ticket;
-	record->fading_ms = 0;
+	record->dying.since_ms = 0;
 	record->marked_ns = 0;
 	record->marked_pages = 0;
 	begin_sharing(record);

@@ -33,6 +33,7 @@ enum {
 	 * those of accounts near a bound are always read. */
 	AUDIT_AT_ONCE = 128,
 	MOST_SHARES = 16,
+	KILLS_AT_ONCE = 8,	/* in an account whose patience has ended, each interval */
 };
 
 struct resum {
@@ -44,7 +45,7 @@ struct resum {
 	__u32 undefended;
 	__u32 unrecorded;
 	bool is_thorough;
-	bool is_own;		/* whom a timer's tick interrupts can be signalled on any kernel */
+	__u32 running;		/* enum running: whom a timer's tick interrupts can be signalled on any kernel */
 	__u32 shares;		/* of the audit */
 	__u32 share;		/* whose turn it is */
 	__u64 task, mm;		/* whom the walk has come to, and his address space */
@@ -62,7 +63,7 @@ static __always_inline void reset_sums(struct account *account, __u64 ticket)
 	account->sum_dying_pages = 0;
 	account->sum_committed_pages = 0;
 	account->sum_reserved_pages = 0;
-	account->sum_lingering_pages = 0;
+	account->sum_unkillable_pages = 0;
 	account->sum_shmem_pages = 0;
 	account->sum_processes = 0;
 }
@@ -283,8 +284,8 @@ static long audit_record(__u32 index, struct resum *resum)
 		account->sum_shmem_pages += record->pages[MEMBER_SHMEM];
 	if (record->state != MM_DYING)
 		account->sum_processes++;
-	if (record->state == MM_STUCK)
-		account->sum_lingering_pages += record->booked_pages;
+	if (record->state == MM_DYING)
+		account->sum_unkillable_pages += record->booked_pages;
 	return 0;
 }
 
@@ -318,7 +319,7 @@ static long end_account_walk(__u32 slot, struct resum *resum)
 	__sync_fetch_and_add(&account->late_pages, -account->late_before_pages);
 	account->unrecorded_processes = account->sum_unrecorded_processes;
 	if (beyond_records(account))
-		react(slot, account->held_pages, resum->trigger, resum->is_own);
+		react(slot, account->held_pages, resum->trigger, resum->running);
 	return 0;
 }
 
@@ -360,7 +361,7 @@ static __noinline int tell_of_files(struct ledger_state *state, struct account *
 	    (account->files_told_ns && now - account->files_told_ns < FILES_TOLD_PAUSE_NS))
 		return 0;
 	/* Only where they are what is over: what processes hold beyond is a matter of kills. */
-	if (account->stuck_pages + files_reserve(account) <= account->limit_pages)
+	if (account->stuck_pages + reserve_of(account->limit_pages, page_shift) <= account->limit_pages)
 		return 0;
 	account->files_told_ns = now;
 	__sync_fetch_and_add(&account->history.failcnt, 1);
@@ -385,7 +386,7 @@ __noinline int settle_files(__u32 slot, __u32 trigger)
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(slot);
 	__s64 unmapped, sure;
-	__u64 counted, now;
+	__u64 counted;
 
 	if (!state || !account)
 		return 0;
@@ -393,9 +394,12 @@ __noinline int settle_files(__u32 slot, __u32 trigger)
 	sure = account->sure_pages;
 	counted = *(volatile __u64 *)&account->files_seen;
 	if (account->files_counted != counted) {
-		now = bpf_ktime_get_ns();
-		if (now - account->files_kill_ns > FILES_GRACE_NS)
-			sure = account->counted_pages;
+		sure = account->counted_pages;
+		/* What has gone since somebody was killed for files is what was credited. */
+		if (counted > account->files_kill_ticket && unmapped < sure)
+			account->files_credit_pages -= sure - unmapped < account->files_credit_pages ?
+							       sure - unmapped :
+							       account->files_credit_pages;
 		account->counted_pages = unmapped;
 		account->files_counted = counted;
 		if (unmapped > sure)
@@ -411,6 +415,7 @@ static long audit_account(__u32 slot, struct resum *resum)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(slot);
+	int i;
 
 	if (!account || !state)
 		return 1;
@@ -424,7 +429,7 @@ static long audit_account(__u32 slot, struct resum *resum)
 	repair(state, &account->reserved_pages, &account->suspect_reserved_pages,
 	       account->sum_reserved_pages);
 	account->processes = account->sum_processes;
-	account->lingering_pages = account->sum_lingering_pages;
+	account->unkillable_pages = account->sum_unkillable_pages;
 	account->shmem_pages = account->sum_shmem_pages;
 	settle_files(slot, resum->trigger);
 	if (account->noticed &&
@@ -433,7 +438,13 @@ static long audit_account(__u32 slot, struct resum *resum)
 	place_near(state, account);
 	if (!(account->flags & ACCOUNT_PAUSED))
 		raise_maxheld(account, level_now(account));
-	react(slot, account->held_pages, resum->trigger, resum->is_own);
+	if (keep_patience(&account->patience, total_pages(account), account->limit_pages, now_ms()))
+		account->near = 1;
+	react(slot, account->held_pages, resum->trigger, resum->running);
+	/* Where no kill helps one at a time is not enough. */
+	for (i = 0; i < KILLS_AT_ONCE && account->patience.is_out; i++)
+		if (!settle(slot, resum->trigger, resum->running))
+			break;
 	return 0;
 }
 
@@ -446,7 +457,7 @@ static __always_inline void audit(struct ledger_state *state, struct resum *resu
 	resum->share = resum->ticket % resum->shares;
 	bpf_loop(state->mm_high_water, audit_record, resum, 0);
 	if (state->kills_wanted)
-		retry_kills(resum->trigger, resum->is_own);
+		retry_kills(resum->trigger, resum->running);
 	bpf_loop(state->account_high_water, audit_account, resum, 0);
 	if (!bpf_ksym_exists(bpf_iter_task_new))
 		tell_undefended(state, resum->undefended, resum->trigger);

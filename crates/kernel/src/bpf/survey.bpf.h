@@ -184,7 +184,7 @@ int end_survey(struct end_survey_args *args)
 	args->is_near = account->near;
 	args->correction_pages = correction;
 	args->held_pages = account->held_pages + beyond_records(account);
-	react(args->slot, account->held_pages, TRIGGER_SURVEY, false);
+	react(args->slot, account->held_pages, TRIGGER_SURVEY, RUNNING_OTHER);
 	return 0;
 }
 

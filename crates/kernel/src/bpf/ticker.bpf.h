@@ -58,7 +58,7 @@ enum { RESUM_STALE_NS = 2000000000 };	/* one cannot take this long: its mark is 
 
 static __always_inline void resum(struct ledger_state *state, __u64 start)
 {
-	struct resum resum = { .trigger = TRIGGER_TIMER, .is_own = true };
+	struct resum resum = { .trigger = TRIGGER_TIMER, .running = RUNNING_OWN };
 	bool is_wanted, all, walks;
 	__u64 since, spent;
 
@@ -103,7 +103,7 @@ static int on_tick(void *map, __u32 *key, struct ticker *ticker)
 	if (state->walk_wanted || now - state->resummed_ns > (RESUM_INTERVAL_MS - RETRY_MS) * 1000000ULL)
 		resum(state, now);
 	else if (state->kills_wanted)
-		retry_kills(TRIGGER_TIMER, true);
+		retry_kills(TRIGGER_TIMER, RUNNING_OWN);
 	bpf_timer_start(&other->timer,
 			(state->kills_wanted ? RETRY_MS : RESUM_INTERVAL_MS) * 1000000ULL, 0);
 	return 0;

@@ -144,7 +144,7 @@ __noinline int judge(struct walk *walk)
 	if (!state || !account)
 		return 0;
 	event = &walk->event;
-	account->lingering_pages = walk->lingering;
+	account->unkillable_pages = walk->unkillable;
 	/* What has been mapped since the last re-sum is in both. */
 	unmapped = unmapped_pages(account, walk->shmem);
 	if (unmapped < account->unmapped_pages)
@@ -169,6 +169,13 @@ __noinline int judge(struct walk *walk)
 			return 0;
 		walk->victim = walk->own;
 	}
+	/* Who fills what nobody owns any more pays for it. */
+	if (walk->is_writer && walk->own.record != NOBODY)
+		walk->victim = walk->own;
+	/* Whoever kept files has been killed, and no count has begun since: it may be that they are gone. */
+	if (walk->counts_files && !walk->victim.kept_pages &&
+	    *(volatile __u64 *)&account->files_seen <= account->files_kill_ticket)
+		return 0;
 	if (walk->victim.record == NOBODY) {
 		account->no_settle_before_ns = event->time_ns + NO_VICTIM_PAUSE_NS;
 		event->kind = EVENT_NO_VICTIM;
@@ -182,11 +189,10 @@ __noinline int judge(struct walk *walk)
 
 /*
  * Decides for one account. At most one CPU at a time decides for it; the others go on, their growth
- * is part of the next decision. `is_own`: the running process is one that has grown, or may have.
- * Returns the number of victims, 0 or 1. A global function: verified once, not at each of its callers,
+ * is part of the next decision. Returns the number of victims, 0 or 1. A global function: verified once, not at each of its callers,
  * which 7.x could not finish; and so are its parts.
  */
-__noinline int settle(__u32 slot, __u32 trigger, __u32 is_own)
+__noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(slot);
@@ -209,7 +215,8 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 is_own)
 	walk->slot = slot;
 	walk->victim.record = NOBODY;
 	walk->own.record = NOBODY;
-	walk->own_mm = is_own ? far_own_mm() : 0;
+	walk->own_mm = running != RUNNING_OTHER ? far_own_mm() : 0;
+	walk->is_writer = running == RUNNING_WRITER;
 	walk->event.time_ns = now;
 	walk->event.trigger = trigger;
 	walk->event.account = slot;

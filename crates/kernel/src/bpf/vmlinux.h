@@ -122,6 +122,7 @@ struct signal_struct {
 	unsigned int flags;
 	struct core_state *core_state;
 	short oom_score_adj;
+	unsigned long min_flt;	/* of threads that have ended */
 };
 
 typedef struct {
@@ -191,6 +192,7 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct files_struct *files;
 	unsigned int __state;
+	unsigned long min_flt;
 };
 
 struct seq_file;

@@ -19,6 +19,13 @@ struct chosen {
 	__s64 kept_pages;	/* files he alone may keep */
 };
 
+/* What the running process has to do with a decision. */
+enum running {
+	RUNNING_OTHER = 0,	/* nothing */
+	RUNNING_OWN = 1,	/* it has grown, or may have */
+	RUNNING_WRITER = 2,	/* it fills an address space whose owner is dying or gone */
+};
+
 /* One walk's notes. Too large for the stack; one for each kind of context, so that a timer tick that
  * interrupts an event's walk on this CPU does not write over it. */
 struct walk {
@@ -30,13 +37,14 @@ struct walk {
 	struct chosen own;	/* the running process */
 	__s64 soft_doubt;	/* see correction.bpf.h */
 	__s64 hard_doubt;
-	__s64 lingering;	/* of the dying, what is stuck */
+	__s64 unkillable;	/* of the dying, what is credited no more */
 	__s64 merged;		/* by KSM: part of the soft doubt */
 	__s64 largest;		/* of one address space: so much is there whatever is shared */
 	__s64 shmem;		/* RssShmem of all address spaces, the dying included */
 	__u64 marked_ns;
 	__u64 own_mm;
 	__u64 owner;		/* of the memory that is being weighed */
+	__u32 is_writer;	/* the running process fills memory that has no owner any more */
 	__u32 counts_files;	/* it is files that are too many: who keeps them? */
 	__u32 descriptors;	/* that may still be looked at */
 	struct keeper keeper;

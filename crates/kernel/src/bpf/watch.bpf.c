@@ -40,7 +40,7 @@ static __always_inline int count_copies(__s64 pages)
 	if (!account || (!record->shared_pages && !is_surveyed_now(account)))
 		return 0;
 	give_up(record, account, pages);
-	react(record->account, account->held_pages, TRIGGER_EVENT, true);
+	react(record->account, account->held_pages, TRIGGER_EVENT, RUNNING_OWN);
 	return 0;
 }
 

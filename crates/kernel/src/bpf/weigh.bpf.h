@@ -95,8 +95,8 @@ static long weigh(__u32 index, struct walk **of)
 	is_gone = look_anew(record, mm);
 	book_far(record, account, mm);
 	walk->shmem += record->pages[MEMBER_SHMEM];
-	if (record->state == MM_STUCK)
-		walk->lingering += recorded_pages(record);
+	if (means_dying(record->state))
+		walk->unkillable += record->booked_pages;
 	if (is_gone && (!owner || mm != walk->own_mm || !survives()))
 		return 0;
 
