@@ -9,8 +9,8 @@ use bursar_kernel::{DirtyMode, DirtySum};
 use bursar_model::{AccountId, Bytes, Uid};
 use bursar_protocol::{DirtyKnown, DirtyReport, DirtyRow};
 
+use crate::daemon::Daemon;
 use crate::scope::Payers;
-use crate::steward::Steward;
 
 /// Several users may pay into one account.
 #[derive(Debug, Default)]
@@ -46,14 +46,14 @@ pub(crate) fn by_account(sums: &[DirtySum], payers: &Payers) -> BTreeMap<Option<
 }
 
 /// Who has dirtied what.
-pub(crate) fn report(steward: &mut Steward) -> Result<DirtyReport> {
-    let pages = steward.governor.dirty_pages()?;
+pub(crate) fn report(daemon: &mut Daemon) -> Result<DirtyReport> {
+    let pages = daemon.governor.dirty_pages()?;
     let is_exact = pages.mode() == DirtyMode::Exact;
     let (sums, facts) = pages.sums()?;
-    let accounts = by_account(&sums, &steward.payers())
+    let accounts = by_account(&sums, &daemon.payers())
         .into_iter()
         .map(|(account, sum)| DirtyRow {
-            account: account.map_or_else(|| "kernel".to_owned(), |id| steward.account_name(id)),
+            account: account.map_or_else(|| "kernel".to_owned(), |id| daemon.account_name(id)),
             uid: account.and_then(AccountId::uid),
             dirty_bytes: is_exact.then_some(sum.dirty),
             dirtied_bytes: sum.dirtied,
@@ -61,7 +61,7 @@ pub(crate) fn report(steward: &mut Steward) -> Result<DirtyReport> {
             cancelled_bytes: sum.cancelled,
         })
         .collect();
-    let machine = steward.proc().meminfo().context("read what is dirty")?;
+    let machine = daemon.proc().meminfo().context("read what is dirty")?;
     Ok(DirtyReport {
         known: if is_exact {
             DirtyKnown::Exact

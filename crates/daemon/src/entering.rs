@@ -10,9 +10,9 @@ use bursar_model::{AccountId, Bounds, Pid, Uid, Who};
 use bursar_protocol::{ErrorKind, Refusal};
 
 use crate::control::Asker;
+use crate::daemon::Daemon;
 use crate::governor::{Governor, Reading};
 use crate::scope::Payers;
-use crate::steward::Steward;
 
 /// Who has entered which account, to be read by another thread.
 #[derive(Debug)]
@@ -56,13 +56,13 @@ fn refusal(kind: ErrorKind, message: impl Into<String>) -> Refusal {
 }
 
 /// Makes the asker's process, and all it begets, pay into `who` for good.
-pub(crate) fn enter(steward: &mut Steward, asker: Asker, who: &Who) -> Result<String, Refusal> {
+pub(crate) fn enter(daemon: &mut Daemon, asker: Asker, who: &Who) -> Result<String, Refusal> {
     if !matches!(who, Who::Shared(_)) {
         let message = format!("{who} cannot be entered: only shared accounts can, written =NAME");
         return Err(refusal(ErrorKind::BadRequest, message));
     }
-    let permitted = permission(steward, asker.uid, who)?;
-    let id = steward.roster.plan().accounts_of(who).next();
+    let permitted = permission(daemon, asker.uid, who)?;
+    let id = daemon.roster.plan().accounts_of(who).next();
     let id = id.ok_or_else(|| {
         let message = format!(
             "{who} is in limits.toml and no account: there is no Unix group of this name; add granted = [] \
@@ -76,7 +76,7 @@ pub(crate) fn enter(steward: &mut Steward, asker: Asker, who: &Who) -> Result<St
     };
     let pidfd = Pidfd::open(asker.pid).map_err(|error| failed(&error))?;
     let pidfd = pidfd.ok_or_else(|| failed(&"it has ended"))?;
-    let status = status_of(steward, asker);
+    let status = status_of(daemon, asker);
     // The number may have changed hands since the connection was made; then to somebody else's, or to
     // another process of the same user, who could have entered it himself.
     if status.as_ref().is_none_or(|it| it.uid != asker.uid) {
@@ -86,7 +86,7 @@ pub(crate) fn enter(steward: &mut Steward, asker: Asker, who: &Who) -> Result<St
         );
         return Err(refusal(ErrorKind::NotPermitted, message));
     }
-    let members = steward.governor.members().ok_or_else(|| {
+    let members = daemon.governor.members().ok_or_else(|| {
         failed(
             &"nothing here could keep its children in it: that takes the kernel half, and task storage (see: \
              bursar doctor)",
@@ -94,7 +94,7 @@ pub(crate) fn enter(steward: &mut Steward, asker: Asker, who: &Who) -> Result<St
     })?;
     match members.of(pidfd.as_fd()).map_err(|error| failed(&error))? {
         Some(before) if before != id => {
-            let before = steward.roster.name_of(before).0;
+            let before = daemon.roster.name_of(before).0;
             let message = format!(
                 "process {} is in {before}, which nobody leaves: start it from a process that is not",
                 asker.pid
@@ -108,7 +108,7 @@ pub(crate) fn enter(steward: &mut Steward, asker: Asker, who: &Who) -> Result<St
                 .enter(pidfd.as_fd(), id)
                 .map_err(|error| failed(&error))?;
             // In this order: a thread that executed since has become the leader before it is alone.
-            let status = status_of(steward, asker);
+            let status = status_of(daemon, asker);
             let is_in = is_alone(status.as_ref())
                 && matches!(members.of(pidfd.as_fd()), Ok(Some(now)) if now == id);
             if !is_in {
@@ -118,7 +118,7 @@ pub(crate) fn enter(steward: &mut Steward, asker: Asker, who: &Who) -> Result<St
                 return Err(has_threads(asker, who));
             }
             // He is in it whatever becomes of this: the next look would charge him as well.
-            if let Err(error) = steward.governor.catch_up() {
+            if let Err(error) = daemon.governor.catch_up() {
                 tracing::warn!(%error, account = %who, "who has entered is not on the account's bill yet");
             }
             tracing::info!(pid = asker.pid.get(), uid = asker.uid.get(), account = %who, "entered");
@@ -130,11 +130,11 @@ pub(crate) fn enter(steward: &mut Steward, asker: Asker, who: &Who) -> Result<St
 /// The shared accounts that a user may enter, and those that processes of his are in, whoever put them there,
 /// with their bounds.
 pub(crate) fn open_to(
-    steward: &Steward,
+    daemon: &Daemon,
     uid: Uid,
     readings: &[Reading],
 ) -> Result<BTreeMap<AccountId, Bounds>, Refusal> {
-    let plan = steward.roster.plan();
+    let plan = daemon.roster.plan();
     let shared = plan.accounts.iter().filter(|(id, _)| id.uid().is_none());
     let (mut open, others): (BTreeMap<_, _>, BTreeMap<_, _>) = shared
         .map(|(&id, planned)| (id, planned))
@@ -150,7 +150,7 @@ pub(crate) fn open_to(
         .collect();
     if !others.is_empty() {
         let asked = others.keys().copied().collect();
-        let entered = steward.governor.entered_by(uid, &asked);
+        let entered = daemon.governor.entered_by(uid, &asked);
         let entered = entered.map_err(|error| refusal(ErrorKind::Failed, format!("{error:#}")))?;
         open.extend(others.into_iter().filter(|(id, _)| entered.contains(id)));
     }
@@ -174,9 +174,9 @@ fn has_threads(asker: Asker, who: &Who) -> Refusal {
 }
 
 /// The account's name, if this user may enter it.
-fn permission(steward: &mut Steward, uid: Uid, who: &Who) -> Result<String, Refusal> {
+fn permission(daemon: &mut Daemon, uid: Uid, who: &Who) -> Result<String, Refusal> {
     let is_root = uid.get() == 0;
-    match steward.roster.granted(who) {
+    match daemon.roster.granted(who) {
         Some(granted) if is_root || granted.contains(&uid) => Ok(who.to_string()),
         // Whoever may not enter it need not know whether there is one.
         None if is_root => {
@@ -188,7 +188,7 @@ fn permission(steward: &mut Steward, uid: Uid, who: &Who) -> Result<String, Refu
             Err(refusal(ErrorKind::NotFound, message))
         }
         _ => {
-            let name = steward.roster.user_name(uid);
+            let name = daemon.roster.user_name(uid);
             let message = format!(
                 "{name} may not enter {who}; root grants it with granted = [{name:?}] in the account's entry \
                  in limits.toml"
@@ -199,22 +199,22 @@ fn permission(steward: &mut Steward, uid: Uid, who: &Who) -> Result<String, Refu
 }
 
 /// Of whatever process has the asker's number by now.
-fn status_of(steward: &Steward, asker: Asker) -> Option<Status> {
-    steward.proc().status(asker.pid).ok().flatten()
+fn status_of(daemon: &Daemon, asker: Asker) -> Option<Status> {
+    daemon.proc().status(asker.pid).ok().flatten()
 }
 
 /// Who pays for the asker: his uid, in a user namespace who answers for it, or, where his process is in an
 /// account, its number, which pays as a uid does.
-pub(crate) fn payer_of(steward: &Steward, asker: Asker) -> Uid {
-    let members = steward.governor.members_if_any();
+pub(crate) fn payer_of(daemon: &Daemon, asker: Asker) -> Uid {
+    let members = daemon.governor.members_if_any();
     let entered = members.and_then(|members| {
         let pidfd = Pidfd::open(asker.pid).ok().flatten()?;
         members.of(pidfd.as_fd()).ok().flatten()
     });
-    let is_open = |id: &AccountId| steward.roster.plan().accounts.contains_key(id);
+    let is_open = |id: &AccountId| daemon.roster.plan().accounts.contains_key(id);
     // Who connected may have ended and left the connection to a child; then his number may be another's.
     entered
         .filter(is_open)
-        .filter(|_| status_of(steward, asker).is_some_and(|it| it.uid == asker.uid))
+        .filter(|_| status_of(daemon, asker).is_some_and(|it| it.uid == asker.uid))
         .map_or(asker.payer, |id| Uid::new(id.get()))
 }

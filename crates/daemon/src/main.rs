@@ -19,9 +19,11 @@ mod beancounters;
 mod chores;
 mod control;
 mod courtesy;
+mod daemon;
 mod defence;
 mod dirty;
 mod entering;
+mod event_loop;
 mod executioner;
 mod fact;
 mod governor;
@@ -42,9 +44,7 @@ mod roster;
 mod scope;
 mod setup;
 mod signals;
-mod steward;
 mod subordinates;
-mod watch;
 mod watermarks;
 
 use std::process::ExitCode;
@@ -62,6 +62,7 @@ use clap::Parser;
 use crate::arguments::Arguments;
 use crate::chores::Chores;
 use crate::control::Control;
+use crate::daemon::{Daemon, Helpers, Mandate};
 use crate::history::History;
 use crate::lock::Lock;
 use crate::names::Names;
@@ -69,7 +70,6 @@ use crate::reaper::Reaper;
 use crate::recorder::Recorder;
 use crate::roster::Roster;
 use crate::signals::Signals;
-use crate::steward::{Helpers, Mandate, Steward};
 use crate::subordinates::SubuidFile;
 
 fn main() -> ExitCode {
@@ -156,7 +156,7 @@ fn run(arguments: Arguments) -> Result<()> {
         dry_run: arguments.dry_run,
         notifier: config.triggers.notifier,
     };
-    let mut steward = Steward::new(
+    let mut daemon = Daemon::new(
         roster,
         chosen.governor,
         recorder,
@@ -169,8 +169,8 @@ fn run(arguments: Arguments) -> Result<()> {
         },
         remarks,
     )?;
-    let plan = steward.roster.plan().clone();
-    steward
+    let plan = daemon.roster.plan().clone();
+    daemon
         .governor
         .apply(&plan)
         .context("put the limits in force")?;
@@ -180,18 +180,18 @@ fn run(arguments: Arguments) -> Result<()> {
             "the kernel half that was left in force is sent away: {} decides from now on",
             chosen.how
         );
-        steward.hear(told);
-        steward.note(EventKind::Released, None, reason);
+        daemon.hear(told);
+        daemon.note(EventKind::Released, None, reason);
     }
-    steward.limits_changed();
-    steward.watermarks = watermarks::Watermarks::start(config, arguments.dry_run);
-    steward.note(
+    daemon.limits_changed();
+    daemon.watermarks = watermarks::Watermarks::start(config, arguments.dry_run);
+    daemon.note(
         EventKind::Attached,
         None,
         format!(
             "{}; {} limits in force",
             chosen.how,
-            steward.roster.limits().len()
+            daemon.roster.limits().len()
         ),
     );
     for (who, text) in &plan.remarks {
@@ -202,26 +202,26 @@ fn run(arguments: Arguments) -> Result<()> {
     }
     setup::raise_descriptors();
     let socket = config.paths.runtime.join("bursar.sock");
-    let mut control = Control::listen(&socket, || steward.reaper().envoy())?;
+    let mut control = Control::listen(&socket, || daemon.reaper().envoy())?;
     log::trim_memory();
     stay_in_memory();
     log::say("bursard: ready");
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
 
-    watch::watch(&mut steward, &mut control, &signals)?;
+    event_loop::run(&mut daemon, &mut control, &signals)?;
 
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
     let releases = config.on_exit == OnExit::Release;
     // Where there is no kernel half limits end with bursard whatever is configured.
-    if releases && steward.governor.status().attached {
-        steward.note(
+    if releases && daemon.governor.status().attached {
+        daemon.note(
             EventKind::Released,
             None,
             "bursard ends with on_exit = \"release\"".to_owned(),
         );
     }
     drop(control);
-    steward.leave(releases)
+    daemon.leave(releases)
 }
 
 /// Whoever takes memory back when there is none must not wait for his own. What is touched stays; what

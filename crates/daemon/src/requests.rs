@@ -20,12 +20,12 @@ use bursar_protocol::{Ask, ErrorKind, Granted, Quota, Refusal, Reply, Request, V
 
 use crate::beancounters::Beancounters;
 use crate::control::{After, Asker, RESERVING_PER_USER};
+use crate::daemon::Daemon;
 use crate::dirty;
 use crate::entering;
 use crate::governor::Reading;
 use crate::reservations::Denied;
 use crate::scope::Payers;
-use crate::steward::Steward;
 
 pub(crate) use history::may_see;
 pub(crate) use ledger::checked as ledger_checked;
@@ -49,9 +49,9 @@ fn only_root(uid: Uid, what: &str) -> Result<(), Refusal> {
     ))
 }
 
-/// Answers one line; `None`: it will be answered later. Events made on the way are left for the steward
+/// Answers one line; `None`: it will be answered later. Events made on the way are left for the daemon
 /// to publish.
-pub(crate) fn answer(steward: &mut Steward, asker: Asker, line: &[u8]) -> Option<(Reply, After)> {
+pub(crate) fn answer(daemon: &mut Daemon, asker: Asker, line: &[u8]) -> Option<(Reply, After)> {
     let refused = |refusal: Refusal| Some((Reply::Refused(refusal), After::Ask));
     let request = match serde_json::from_slice::<Request>(line) {
         Ok(request) => request,
@@ -69,7 +69,7 @@ pub(crate) fn answer(steward: &mut Steward, asker: Asker, line: &[u8]) -> Option
         return refused(refusal(ErrorKind::BadRequest, message));
     }
     let follows = matches!(request.ask, Ask::Events { follow: true, .. });
-    match dispatch(steward, asker, request.ask) {
+    match dispatch(daemon, asker, request.ask) {
         Ok(None) => None,
         Ok(Some(reply)) => Some((reply, if follows { After::Follow } else { After::Ask })),
         Err(refusal) => refused(refusal),
@@ -77,79 +77,79 @@ pub(crate) fn answer(steward: &mut Steward, asker: Asker, line: &[u8]) -> Option
 }
 
 /// `None`: later.
-fn dispatch(steward: &mut Steward, asker: Asker, ask: Ask) -> Result<Option<Reply>, Refusal> {
+fn dispatch(daemon: &mut Daemon, asker: Asker, ask: Ask) -> Result<Option<Reply>, Refusal> {
     let uid = asker.uid;
     let answer = match ask {
-        Ask::Status { who } => status(steward, asker, who.as_ref()),
-        Ask::Quota => quota(steward, asker),
-        Ask::Limits { who } => limits::show(steward, uid, who.as_ref()),
-        Ask::SetLimit(change) => limits::set(steward, uid, change),
-        Ask::SetRows(change) => beancounters::set(steward, uid, change),
-        Ask::Beancounters { who } => beancounters::show(steward, asker, who.as_ref()),
-        Ask::ClearLimit { who, force } => limits::clear(steward, uid, &who, force),
-        Ask::Events { since, .. } => history::events(steward, uid, since.as_deref()),
-        Ask::Why { pid, who } => history::why(steward, asker, pid, who.as_ref()),
+        Ask::Status { who } => status(daemon, asker, who.as_ref()),
+        Ask::Quota => quota(daemon, asker),
+        Ask::Limits { who } => limits::show(daemon, uid, who.as_ref()),
+        Ask::SetLimit(change) => limits::set(daemon, uid, change),
+        Ask::SetRows(change) => beancounters::set(daemon, uid, change),
+        Ask::Beancounters { who } => beancounters::show(daemon, asker, who.as_ref()),
+        Ask::ClearLimit { who, force } => limits::clear(daemon, uid, &who, force),
+        Ask::Events { since, .. } => history::events(daemon, uid, since.as_deref()),
+        Ask::Why { pid, who } => history::why(daemon, asker, pid, who.as_ref()),
         Ask::Dirty => {
             only_root(uid, "see who has dirtied the page cache")?;
-            let report = dirty::report(steward);
+            let report = dirty::report(daemon);
             let report =
                 report.map_err(|error| refusal(ErrorKind::Failed, format!("{error:#}")))?;
             Ok(Reply::Dirty(Box::new(report)))
         }
         Ask::Enter { account } => {
-            entering::enter(steward, asker, &account).map(|account| Reply::Entered { account })
+            entering::enter(daemon, asker, &account).map(|account| Reply::Entered { account })
         }
-        Ask::Reserve(_) if !steward.crowd.may_reserve => Err(refusal(
+        Ask::Reserve(_) if !daemon.crowd.may_reserve => Err(refusal(
             ErrorKind::Refused,
             format!(
                 "{RESERVING_PER_USER} connections of this user have memory reserved already, which is all that \
                  one may have"
             ),
         )),
-        Ask::Reserve(ask) => match steward.reserve(paying(steward, asker), &ask) {
+        Ask::Reserve(ask) => match daemon.reserve(paying(daemon, asker), &ask) {
             Ok((pages, reserved)) => Ok(Reply::Granted(Granted { pages, reserved })),
             Err(denied) => Err(denied_refusal(&denied)),
         },
-        Ask::Commit { pages } => match steward.commit(paying(steward, asker), pages) {
+        Ask::Commit { pages } => match daemon.commit(paying(daemon, asker), pages) {
             Ok(reserved) => Ok(Reply::Granted(Granted { pages, reserved })),
             Err(denied) => Err(denied_refusal(&denied)),
         },
-        Ask::RunKiller => run_killer(steward, uid),
-        Ask::CheckLedger => return ledger::begin(steward, asker).map(|()| None),
-        Ask::Watermarks => watermarks(steward, uid),
-        Ask::RestoreWatermarks => restore_watermarks(steward, uid),
-        Ask::Physpages { who, ticket } => physpages::show(steward, asker, who.as_ref(), ticket),
+        Ask::RunKiller => run_killer(daemon, uid),
+        Ask::CheckLedger => return ledger::begin(daemon, asker).map(|()| None),
+        Ask::Watermarks => watermarks(daemon, uid),
+        Ask::RestoreWatermarks => restore_watermarks(daemon, uid),
+        Ask::Physpages { who, ticket } => physpages::show(daemon, asker, who.as_ref(), ticket),
     };
     answer.map(Some)
 }
 
 /// What the asker's process pays into.
-fn own_account(steward: &Steward, asker: Asker) -> Option<AccountId> {
-    let payer = entering::payer_of(steward, asker);
-    steward.payers().of(payer).map(|(id, _)| id)
+fn own_account(daemon: &Daemon, asker: Asker) -> Option<AccountId> {
+    let payer = entering::payer_of(daemon, asker);
+    daemon.payers().of(payer).map(|(id, _)| id)
 }
 
 /// The asker as who pays for him.
-fn paying(steward: &Steward, asker: Asker) -> Asker {
+fn paying(daemon: &Daemon, asker: Asker) -> Asker {
     Asker {
-        uid: entering::payer_of(steward, asker),
+        uid: entering::payer_of(daemon, asker),
         ..asker
     }
 }
 
-fn watermarks(steward: &mut Steward, uid: Uid) -> Answer {
+fn watermarks(daemon: &mut Daemon, uid: Uid) -> Answer {
     only_root(uid, "look at the watermarks")?;
-    match steward.watermarks_report() {
+    match daemon.watermarks_report() {
         Some(report) => Ok(Reply::Watermarks(Box::new(report))),
-        None => Err(refusal(ErrorKind::NotFound, steward.watermarks.absence())),
+        None => Err(refusal(ErrorKind::NotFound, daemon.watermarks.absence())),
     }
 }
 
-fn restore_watermarks(steward: &mut Steward, uid: Uid) -> Answer {
+fn restore_watermarks(daemon: &mut Daemon, uid: Uid) -> Answer {
     only_root(uid, "put the watermarks back")?;
-    match steward.watermarks.restore() {
+    match daemon.watermarks.restore() {
         Some(report) => Ok(Reply::WatermarksRestored(report)),
-        None => Err(refusal(ErrorKind::NotFound, steward.watermarks.absence())),
+        None => Err(refusal(ErrorKind::NotFound, daemon.watermarks.absence())),
     }
 }
 
@@ -163,25 +163,25 @@ fn denied_refusal(denied: &Denied) -> Refusal {
     refusal(kind, denied.to_string())
 }
 
-fn run_killer(steward: &mut Steward, uid: Uid) -> Answer {
+fn run_killer(daemon: &mut Daemon, uid: Uid) -> Answer {
     only_root(uid, "run the killer out of turn")?;
     let failed = |error: anyhow::Error| refusal(ErrorKind::Failed, format!("{error:#}"));
-    let killed = |steward: &Steward| {
-        let readings = steward.governor.readings();
+    let killed = |daemon: &Daemon| {
+        let readings = daemon.governor.readings();
         readings
             .iter()
             .fold(0, |sum: u64, it| sum.saturating_add(it.kills))
     };
-    let before = killed(steward);
-    steward.governor.recount().map_err(failed)?;
-    steward.attend().map_err(failed)?;
+    let before = killed(daemon);
+    daemon.governor.recount().map_err(failed)?;
+    daemon.attend().map_err(failed)?;
     Ok(Reply::KillerRan {
-        kills: killed(steward).saturating_sub(before),
+        kills: killed(daemon).saturating_sub(before),
     })
 }
 
-fn show(steward: &mut Steward, reading: &Reading) -> AccountStatus {
-    let (account, kind) = steward.roster.name_of(reading.id);
+fn show(daemon: &mut Daemon, reading: &Reading) -> AccountStatus {
+    let (account, kind) = daemon.roster.name_of(reading.id);
     let row = Row {
         held: reading.held,
         maxheld: reading.maxheld,
@@ -190,14 +190,12 @@ fn show(steward: &mut Steward, reading: &Reading) -> AccountStatus {
         limit: reading.bounds.limit(),
         failcnt: reading
             .failcnt
-            .saturating_add(steward.reservations.refused_in(reading.id)),
-        reserved: steward
-            .reservations
-            .reserved_in(reading.id, &steward.paying),
+            .saturating_add(daemon.reservations.refused_in(reading.id)),
+        reserved: daemon.reservations.reserved_in(reading.id, &daemon.paying),
     };
     let mut resources = Rows::from([(Resource::Memory, row)]);
-    let bounds = rows_of(steward, reading.id);
-    resources.beans = Beancounters::limited_rows(reading.id, &bounds, &*steward.governor);
+    let bounds = rows_of(daemon, reading.id);
+    resources.beans = Beancounters::limited_rows(reading.id, &bounds, &*daemon.governor);
     AccountStatus {
         account,
         uid: reading.id.uid(),
@@ -217,12 +215,12 @@ fn show(steward: &mut Steward, reading: &Reading) -> AccountStatus {
 }
 
 /// The bounds of an account's beancounters.
-fn rows_of(steward: &Steward, id: AccountId) -> BTreeMap<Resource, RowBounds> {
-    let plan = steward.roster.plan();
+fn rows_of(daemon: &Daemon, id: AccountId) -> BTreeMap<Resource, RowBounds> {
+    let plan = daemon.roster.plan();
     match plan.accounts.get(&id) {
         Some(planned) => planned.rows.clone(),
         None => match id.uid() {
-            Some(uid) if steward.scope.covers(uid) => plan.default_rows.clone(),
+            Some(uid) if daemon.scope.covers(uid) => plan.default_rows.clone(),
             _ => BTreeMap::new(),
         },
     }
@@ -231,7 +229,7 @@ fn rows_of(steward: &Steward, id: AccountId) -> BTreeMap<Resource, RowBounds> {
 /// Whether somebody may ask about WHO: root about all, others about themselves. Before anything is looked
 /// up: a name that a user thinks of is no question that we put to a directory for him.
 fn permit(
-    steward: &mut Steward,
+    daemon: &mut Daemon,
     asker: Asker,
     own: Option<AccountId>,
     who: &Who,
@@ -240,10 +238,10 @@ fn permit(
     let uid = asker.uid;
     let is_own = match who {
         Who::Uid(it) => *it == uid,
-        Who::User(name) => steward.roster.user_name(uid) == *name,
+        Who::User(name) => daemon.roster.user_name(uid) == *name,
         Who::Group(_) | Who::Shared(_) | Who::Default => false,
     };
-    let mut accounts = steward.roster.plan().accounts_of(who);
+    let mut accounts = daemon.roster.plan().accounts_of(who);
     if is_own || accounts.any(|id| Some(id) == own) {
         return Ok(());
     }
@@ -252,14 +250,14 @@ fn permit(
 
 /// The user that a name means. Whoever is not root was permitted to ask for he means himself, and has
 /// nobody looked up.
-fn uid_meant(steward: &mut Steward, asker: Asker, name: &str) -> Result<Uid, Refusal> {
-    if let Some(uid) = steward.roster.uid_in_plan(name) {
+fn uid_meant(daemon: &mut Daemon, asker: Asker, name: &str) -> Result<Uid, Refusal> {
+    if let Some(uid) = daemon.roster.uid_in_plan(name) {
         return Ok(uid);
     }
     if asker.uid.get() != 0 {
         return Ok(asker.uid);
     }
-    steward.roster.uid_of(name).map_err(|error| match error {
+    daemon.roster.uid_of(name).map_err(|error| match error {
         NameError::Unknown => refusal(ErrorKind::NotFound, format!("there is no user {name:?}")),
         NameError::Unreachable(why) => refusal(
             ErrorKind::Failed,
@@ -269,22 +267,18 @@ fn uid_meant(steward: &mut Steward, asker: Asker, name: &str) -> Result<Uid, Ref
 }
 
 /// The accounts that WHO means now.
-fn accounts_meant(
-    steward: &mut Steward,
-    asker: Asker,
-    who: &Who,
-) -> Result<Vec<AccountId>, Refusal> {
-    let from_plan: Vec<AccountId> = steward.roster.plan().accounts_of(who).collect();
+fn accounts_meant(daemon: &mut Daemon, asker: Asker, who: &Who) -> Result<Vec<AccountId>, Refusal> {
+    let from_plan: Vec<AccountId> = daemon.roster.plan().accounts_of(who).collect();
     if !from_plan.is_empty() {
         return Ok(from_plan);
     }
-    let payers = steward.payers();
+    let payers = daemon.payers();
     let of_uid = |uid: Uid| payers.of(uid).map(|(id, _)| vec![id]);
     let found = match who {
         Who::Uid(uid) => of_uid(*uid),
-        Who::User(name) => of_uid(uid_meant(steward, asker, name)?),
+        Who::User(name) => of_uid(uid_meant(daemon, asker, name)?),
         Who::Default => {
-            let defaults = steward
+            let defaults = daemon
                 .governor
                 .readings()
                 .into_iter()
@@ -299,13 +293,13 @@ fn accounts_meant(
     })
 }
 
-fn status(steward: &mut Steward, asker: Asker, who: Option<&Who>) -> Answer {
+fn status(daemon: &mut Daemon, asker: Asker, who: Option<&Who>) -> Answer {
     let uid = asker.uid;
-    let mut readings = steward.governor.readings();
-    let own = own_account(steward, asker);
+    let mut readings = daemon.governor.readings();
+    let own = own_account(daemon, asker);
     if let Some(who) = who {
-        permit(steward, asker, own, who, "see other users' accounts")?;
-        let meant = accounts_meant(steward, asker, who)?;
+        permit(daemon, asker, own, who, "see other users' accounts")?;
+        let meant = accounts_meant(daemon, asker, who)?;
         if uid.get() != 0 && meant.iter().any(|id| Some(*id) != own) {
             only_root(uid, "see other users' accounts")?;
         }
@@ -315,46 +309,46 @@ fn status(steward: &mut Steward, asker: Asker, who: Option<&Who>) -> Answer {
     }
     let mut accounts: Vec<AccountStatus> = readings
         .iter()
-        .map(|reading| show(steward, reading))
+        .map(|reading| show(daemon, reading))
         .collect();
     accounts.sort_by(|a, b| a.account.cmp(&b.account));
     // Of reaps of others' programs, too: two looks would tell him what another one's held, and when it died.
     let (remarks, reaps) = if uid.get() == 0 {
-        let mut reaps = steward.recorder.reaps().clone();
-        steward.reaper().note_losses(&mut reaps);
-        (steward.remarks(), reaps)
+        let mut reaps = daemon.recorder.reaps().clone();
+        daemon.reaper().note_losses(&mut reaps);
+        (daemon.remarks(), reaps)
     } else {
         (Vec::new(), ReapStatus::default())
     };
     Ok(Reply::Status(Box::new(DaemonStatus {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
-        dry_run: steward.is_dry_run(),
-        kernel_half: steward.governor.status(),
-        error_bound_bytes: steward.governor.error_bound(),
-        ram_bytes: steward.roster.ram(),
+        dry_run: daemon.is_dry_run(),
+        kernel_half: daemon.governor.status(),
+        error_bound_bytes: daemon.governor.error_bound(),
+        ram_bytes: daemon.roster.ram(),
         reaps,
         accounts,
         remarks,
     })))
 }
 
-fn quota(steward: &mut Steward, asker: Asker) -> Answer {
-    let own = steward.payers().of(entering::payer_of(steward, asker));
-    let readings = steward.governor.readings();
+fn quota(daemon: &mut Daemon, asker: Asker) -> Answer {
+    let own = daemon.payers().of(entering::payer_of(daemon, asker));
+    let readings = daemon.governor.readings();
     let reading_of = |id, bounds| {
         let known = readings.iter().find(|it| it.id == id).cloned();
         known.unwrap_or_else(|| untouched(id, bounds))
     };
-    let account = own.map(|(id, bounds)| show(steward, &reading_of(id, bounds)));
-    let shared = entering::open_to(steward, asker.uid, &readings)?;
+    let account = own.map(|(id, bounds)| show(daemon, &reading_of(id, bounds)));
+    let shared = entering::open_to(daemon, asker.uid, &readings)?;
     let mut shared: Vec<AccountStatus> = shared
         .into_iter()
         .filter(|(id, _)| own.is_none_or(|(own, _)| own != *id))
-        .map(|(id, bounds)| show(steward, &reading_of(id, bounds)))
+        .map(|(id, bounds)| show(daemon, &reading_of(id, bounds)))
         .collect();
     shared.sort_by(|a, b| a.account.cmp(&b.account));
-    let error_bound_bytes = steward.governor.error_bound();
+    let error_bound_bytes = daemon.governor.error_bound();
     Ok(Reply::Quota(Box::new(Quota {
         account,
         shared,
@@ -384,7 +378,7 @@ fn untouched(id: AccountId, bounds: Bounds) -> Reading {
     }
 }
 
-impl Steward {
+impl Daemon {
     /// Who pays into what now.
     pub(crate) fn payers(&self) -> Payers {
         Payers::new(self.roster.plan(), self.scope.clone())

@@ -8,8 +8,8 @@ use bursar_host::clock::monotonic;
 use bursar_protocol::{RestoreReport, UserStalls, WatermarksReport};
 use bursar_watermarks::{Engine, Keeper, Places, Restored, recover, restored};
 
+use crate::daemon::Daemon;
 use crate::log;
-use crate::steward::Steward;
 
 /// The keeper, if there is one.
 #[derive(Debug, Default)]
@@ -109,14 +109,14 @@ fn tell(results: &[Restored]) {
     }
 }
 
-impl Steward {
+impl Daemon {
     /// The report, with the accounts that users pay into.
     pub(crate) fn watermarks_report(&mut self) -> Option<WatermarksReport> {
         let mut report = self.watermarks.report()?;
         let payers = self.payers();
-        let name = |steward: &mut Self, row: &UserStalls| {
+        let name = |daemon: &mut Self, row: &UserStalls| {
             let (id, _) = payers.of(row.uid?)?;
-            Some(steward.account_name(id))
+            Some(daemon.account_name(id))
         };
         for row in &mut report.users {
             row.account = name(self, row);

@@ -12,37 +12,37 @@ use super::limits::{change_limits, config_refusal, remarks_on};
 use super::{Answer, accounts_meant, only_root, permit, refusal, rows_of, uid_meant};
 use crate::beancounters::note_on;
 use crate::control::Asker;
+use crate::daemon::Daemon;
 use crate::entering;
-use crate::steward::Steward;
 
 /// Bills need no limit: every user has an account, whether or not anything bounds it.
 pub(super) fn bills_meant(
-    steward: &mut Steward,
+    daemon: &mut Daemon,
     asker: Asker,
     who: &Who,
 ) -> Result<Vec<AccountId>, Refusal> {
-    let of_uid = |steward: &Steward, uid: Uid| vec![steward.payers().account_of(uid)];
+    let of_uid = |daemon: &Daemon, uid: Uid| vec![daemon.payers().account_of(uid)];
     match who {
-        Who::Uid(uid) => Ok(of_uid(steward, *uid)),
-        Who::User(name) => uid_meant(steward, asker, name).map(|uid| of_uid(steward, uid)),
-        Who::Group(_) | Who::Shared(_) | Who::Default => accounts_meant(steward, asker, who),
+        Who::Uid(uid) => Ok(of_uid(daemon, *uid)),
+        Who::User(name) => uid_meant(daemon, asker, name).map(|uid| of_uid(daemon, uid)),
+        Who::Group(_) | Who::Shared(_) | Who::Default => accounts_meant(daemon, asker, who),
     }
 }
 
 /// What the asker's process is billed to.
-pub(super) fn own_bill(steward: &Steward, asker: Asker) -> AccountId {
-    let payer = entering::payer_of(steward, asker);
-    steward.payers().account_of(payer)
+pub(super) fn own_bill(daemon: &Daemon, asker: Asker) -> AccountId {
+    let payer = entering::payer_of(daemon, asker);
+    daemon.payers().account_of(payer)
 }
 
 /// The bills that the asker may see and asked for.
-pub(super) fn show(steward: &mut Steward, asker: Asker, who: Option<&Who>) -> Answer {
+pub(super) fn show(daemon: &mut Daemon, asker: Asker, who: Option<&Who>) -> Answer {
     let uid = asker.uid;
-    let own = own_bill(steward, asker);
+    let own = own_bill(daemon, asker);
     let meant = match who {
         Some(who) => {
-            permit(steward, asker, Some(own), who, "see other users' bills")?;
-            let meant = bills_meant(steward, asker, who)?;
+            permit(daemon, asker, Some(own), who, "see other users' bills")?;
+            let meant = bills_meant(daemon, asker, who)?;
             if uid.get() != 0 && meant.iter().any(|id| *id != own) {
                 only_root(uid, "see other users' bills")?;
             }
@@ -51,16 +51,16 @@ pub(super) fn show(steward: &mut Steward, asker: Asker, who: Option<&Who>) -> An
         None if uid.get() != 0 => Some(vec![own]),
         None => None,
     };
-    let count = steward.last_count();
-    let looked = steward
+    let count = daemon.last_count();
+    let looked = daemon
         .beancounters
-        .look(&mut *steward.governor, &steward.paying, count);
+        .look(&mut *daemon.governor, &daemon.paying, count);
     let is_looking =
         looked.map_err(|error| refusal(ErrorKind::Failed, format!("cannot look: {error:#}")))?;
-    let readings = steward.governor.readings();
+    let readings = daemon.governor.readings();
     let ids = meant.unwrap_or_else(|| {
-        let is_shown = |id: &AccountId| id.uid().is_none_or(|uid| steward.scope.covers(uid));
-        let met = steward.beancounters.accounts().filter(is_shown);
+        let is_shown = |id: &AccountId| id.uid().is_none_or(|uid| daemon.scope.covers(uid));
+        let met = daemon.beancounters.accounts().filter(is_shown);
         let known = readings.iter().map(|reading| reading.id);
         met.chain(known)
             .collect::<BTreeSet<_>>()
@@ -68,20 +68,20 @@ pub(super) fn show(steward: &mut Steward, asker: Asker, who: Option<&Who>) -> An
             .collect()
     });
     let bills = ids.into_iter().map(|id| {
-        let bounds = rows_of(steward, id);
+        let bounds = rows_of(daemon, id);
         let reading = readings.iter().find(|reading| reading.id == id);
-        let resources = steward
+        let resources = daemon
             .beancounters
-            .rows(id, &bounds, reading, &*steward.governor);
+            .rows(id, &bounds, reading, &*daemon.governor);
         Bill {
-            account: steward.roster.name_of(id).0,
+            account: daemon.roster.name_of(id).0,
             uid: id.uid(),
             id: id.get(),
             resources,
         }
     });
     let bills: Vec<Bill> = bills.collect();
-    let ram = steward.roster.ram();
+    let ram = daemon.roster.ram();
     let info = bursar_host::Proc::host().and_then(|proc| proc.meminfo());
     let swap = info.map_or(Bytes::ZERO, |info| info.swap_total);
     let is_all = who.is_none() && uid.get() == 0;
@@ -92,15 +92,15 @@ pub(super) fn show(steward: &mut Steward, asker: Asker, who: Option<&Who>) -> An
                 .to_owned(),
         );
     }
-    if steward.beancounters.is_cut() {
+    if daemon.beancounters.is_cut() {
         remarks
             .push("there are more tasks, open files or file locks than a look takes in".to_owned());
     }
     if uid.get() == 0 {
         remarks.extend(
-            steward
+            daemon
                 .beancounters
-                .remarks(&*steward.governor, &steward.roster),
+                .remarks(&*daemon.governor, &daemon.roster),
         );
     }
     Ok(Reply::Beancounters(Box::new(
@@ -142,17 +142,17 @@ fn utilisation(bills: &[Bill], ram: Bytes, swap: Bytes) -> UtilisationReport {
 }
 
 /// Sets bounds on rows of a bill.
-pub(super) fn set(steward: &mut Steward, uid: Uid, change: RowsChange) -> Answer {
+pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: RowsChange) -> Answer {
     only_root(uid, "set limits")?;
     let RowsChange { who, rows, force } = change;
     if rows.is_empty() || rows.contains_key(&Resource::Memory) {
         let message = "name beancounters and their bounds; memory is set by its SIZE";
         return Err(refusal(ErrorKind::BadRequest, message));
     }
-    let mut limits = steward.roster.limits().clone();
+    let mut limits = daemon.roster.limits().clone();
     let mut remarks = Vec::new();
     if limits.get(&who).is_none()
-        && let Some(shared) = shared_with_others(steward, &who)
+        && let Some(shared) = shared_with_others(daemon, &who)
     {
         // An entry of rows only would take him out of it, and leave him without its memory limit.
         let message = format!(
@@ -163,7 +163,7 @@ pub(super) fn set(steward: &mut Steward, uid: Uid, change: RowsChange) -> Answer
         return Err(refusal(ErrorKind::Refused, message));
     }
     if limits.get(&who).is_none()
-        && let Some(less) = less_particular(steward, &who)
+        && let Some(less) = less_particular(daemon, &who)
     {
         // From now on he has an entry of his own, and what was for many holds for him no more.
         let refused = |error: ConfigError| config_refusal(&error);
@@ -188,7 +188,7 @@ pub(super) fn set(steward: &mut Steward, uid: Uid, change: RowsChange) -> Answer
         .set_rows(&who, &rows)
         .map_err(|error| config_refusal(&error))?;
     // An entry that comes or goes with its rows moves its users to another limit on memory.
-    change_limits(steward, limits, force, |limit| {
+    change_limits(daemon, limits, force, |limit| {
         let remedy = "it would kill at once; wait, raise that limit first";
         let what = format!("the limit on memory of {limit} that holds with this change");
         (what, remedy)
@@ -197,14 +197,14 @@ pub(super) fn set(steward: &mut Steward, uid: Uid, change: RowsChange) -> Answer
         .iter()
         .map(|(resource, bounds)| format!("{} {bounds}", resource.name()))
         .collect();
-    steward.note(
+    daemon.note(
         EventKind::LimitChanged,
         Some(who.to_string()),
         format!("limits {}", said.join(", ")),
     );
-    remarks.extend(remarks_on(steward, &who));
+    remarks.extend(remarks_on(daemon, &who));
     for (&resource, bounds) in rows.iter().filter(|(_, bounds)| !bounds.is_unlimited()) {
-        if let Some(note) = note_on(resource, &steward.governor.enforcement(resource)) {
+        if let Some(note) = note_on(resource, &daemon.governor.enforcement(resource)) {
             remarks.push(format!("{}={bounds}: {note}", resource.name()));
         }
     }
@@ -212,33 +212,33 @@ pub(super) fn set(steward: &mut Steward, uid: Uid, change: RowsChange) -> Answer
 }
 
 /// The one user that is meant, if it is one.
-fn user_meant(steward: &mut Steward, who: &Who) -> Option<Uid> {
+fn user_meant(daemon: &mut Daemon, who: &Who) -> Option<Uid> {
     match who {
         Who::Uid(uid) => Some(*uid),
-        Who::User(name) => steward.roster.uid_of(name).ok(),
+        Who::User(name) => daemon.roster.uid_of(name).ok(),
         Who::Group(_) | Who::Shared(_) | Who::Default => None,
     }
 }
 
 /// The shared account that this one user is in.
-fn shared_with_others(steward: &mut Steward, who: &Who) -> Option<Who> {
-    let uid = user_meant(steward, who)?;
-    let (id, _) = steward.payers().of(uid)?;
-    let planned = steward.roster.plan().accounts.get(&id)?;
+fn shared_with_others(daemon: &mut Daemon, who: &Who) -> Option<Who> {
+    let uid = user_meant(daemon, who)?;
+    let (id, _) = daemon.payers().of(uid)?;
+    let planned = daemon.roster.plan().accounts.get(&id)?;
     id.uid().is_none().then(|| planned.who.clone())
 }
 
 /// The limit for many that has held for this one user until now.
-fn less_particular(steward: &mut Steward, who: &Who) -> Option<bursar_config::Limit> {
-    let uid = user_meant(steward, who)?;
-    let plan = steward.roster.plan();
+fn less_particular(daemon: &mut Daemon, who: &Who) -> Option<bursar_config::Limit> {
+    let uid = user_meant(daemon, who)?;
+    let plan = daemon.roster.plan();
     // Rows may be of several groups.
     let (from, rows) = match plan.accounts.get(&AccountId::of(uid)) {
         Some(planned) => (&planned.who, &planned.rows),
-        None if steward.scope.covers(uid) => (&Who::Default, &plan.default_rows),
+        None if daemon.scope.covers(uid) => (&Who::Default, &plan.default_rows),
         None => return None,
     };
-    let limit = steward.roster.limits().get(from)?.clone();
+    let limit = daemon.roster.limits().get(from)?.clone();
     Some(bursar_config::Limit {
         rows: rows.clone(),
         ..limit

@@ -10,8 +10,8 @@ use bursar_protocol::{ErrorKind, Reply};
 use super::whose::Whose;
 use super::{Answer, refusal};
 use crate::control::Asker;
+use crate::daemon::Daemon;
 use crate::history::is_kill;
-use crate::steward::Steward;
 
 /// Whether a user may see an event: root all, others those of their own account and their own processes.
 pub(crate) fn may_see(event: &Event, uid: Uid, account: Option<&str>) -> bool {
@@ -22,15 +22,15 @@ pub(crate) fn may_see(event: &Event, uid: Uid, account: Option<&str>) -> bool {
     uid.get() == 0 || event.uid == Some(uid) || is_of_account || is_his()
 }
 
-fn own_account_name(steward: &mut Steward, uid: Uid) -> Option<String> {
-    let (id, _) = steward.payers().of(uid)?;
-    Some(steward.roster.name_of(id).0)
+fn own_account_name(daemon: &mut Daemon, uid: Uid) -> Option<String> {
+    let (id, _) = daemon.payers().of(uid)?;
+    Some(daemon.roster.name_of(id).0)
 }
 
-pub(super) fn events(steward: &mut Steward, uid: Uid, since: Option<&str>) -> Answer {
-    let own = own_account_name(steward, uid);
+pub(super) fn events(daemon: &mut Daemon, uid: Uid, since: Option<&str>) -> Answer {
+    let own = own_account_name(daemon, uid);
     let see = |event: &Event| may_see(event, uid, own.as_deref());
-    let history = steward.recorder.history();
+    let history = daemon.recorder.history();
     let Some(since) = since else {
         return Ok(Reply::Events(
             history
@@ -57,14 +57,14 @@ pub(super) fn events(steward: &mut Steward, uid: Uid, since: Option<&str>) -> An
 }
 
 pub(super) fn why(
-    steward: &mut Steward,
+    daemon: &mut Daemon,
     asker: Asker,
     pid: Option<Pid>,
     who: Option<&Who>,
 ) -> Answer {
     let uid = asker.uid;
-    let whose = who.map(|who| Whose::new(steward, asker, who)).transpose()?;
-    let own = own_account_name(steward, uid);
+    let whose = who.map(|who| Whose::new(daemon, asker, who)).transpose()?;
+    let own = own_account_name(daemon, uid);
     let is_asked_for = |event: &Event| match &whose {
         Some(whose) => whose.is_of(event),
         None => pid.is_none() || event.pid == pid,
@@ -75,7 +75,7 @@ pub(super) fn why(
         |_| false
     };
     let is_seen = |event: &&Event| is_asked_for(event) && may_see(event, uid, own.as_deref());
-    let history = steward.recorder.history();
+    let history = daemon.recorder.history();
     let mut story = story(history.recent().filter(is_seen), tell);
     // The last kill of an account is always remembered, one before it may be in the files, as may a user's
     // last in an account of several: for root, as above.

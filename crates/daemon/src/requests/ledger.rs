@@ -7,16 +7,16 @@ use bursar_protocol::{AccountCheck, ErrorKind, LedgerCheck, Refusal, Reply, Verd
 use super::{only_root, refusal};
 use crate::auditor::{Compared, Findings};
 use crate::control::Asker;
-use crate::steward::Steward;
+use crate::daemon::Daemon;
 
 /// Begins it; what it finds goes to [`checked`].
-pub(super) fn begin(steward: &mut Steward, asker: Asker) -> Result<(), Refusal> {
+pub(super) fn begin(daemon: &mut Daemon, asker: Asker) -> Result<(), Refusal> {
     only_root(asker.uid, "have the ledger compared with /proc")?;
-    if steward.auditor().is_busy() {
+    if daemon.auditor().is_busy() {
         let message = "the ledger is being compared with /proc already; try again in some seconds";
         return Err(refusal(ErrorKind::Refused, message));
     }
-    match steward.check_ledger(asker.client) {
+    match daemon.check_ledger(asker.client) {
         Ok(true) => Ok(()),
         Ok(false) => {
             let message = "there is no kernel half here: what is held comes from /proc itself, and \
@@ -28,7 +28,7 @@ pub(super) fn begin(steward: &mut Steward, asker: Asker) -> Result<(), Refusal> 
 }
 
 /// What came of it, for who asked.
-pub(crate) fn checked(steward: &mut Steward, found: anyhow::Result<Findings>) -> Reply {
+pub(crate) fn checked(daemon: &mut Daemon, found: anyhow::Result<Findings>) -> Reply {
     let found = match found {
         Ok(found) => found,
         Err(error) => {
@@ -39,7 +39,7 @@ pub(crate) fn checked(steward: &mut Steward, found: anyhow::Result<Findings>) ->
     let mut accounts: Vec<AccountCheck> = found
         .accounts
         .iter()
-        .map(|it| account_check(steward, it))
+        .map(|it| account_check(daemon, it))
         .collect();
     let rank = |it: &AccountCheck| match it.verdict {
         Verdict::Out => 0,
@@ -59,10 +59,10 @@ pub(crate) fn checked(steward: &mut Steward, found: anyhow::Result<Findings>) ->
     }))
 }
 
-fn account_check(steward: &mut Steward, compared: &Compared) -> AccountCheck {
+fn account_check(daemon: &mut Daemon, compared: &Compared) -> AccountCheck {
     let sum = &compared.sum;
     AccountCheck {
-        account: steward.account_name(sum.id),
+        account: daemon.account_name(sum.id),
         uid: sum.id.uid(),
         verdict: match compared.agreement {
             Some(Agreement::Within) => Verdict::Within,

@@ -7,16 +7,16 @@ use bursar_policy::Plan;
 use bursar_protocol::{ErrorKind, LimitChange, LimitEntry, Refusal, Reply};
 
 use super::{Answer, only_root, refusal};
-use crate::steward::{Over, Steward};
+use crate::daemon::{Daemon, Over};
 
 /// Names of one limit's accounts in a reply.
 const NAMES_SHOWN: usize = 100;
 
-pub(super) fn show(steward: &mut Steward, uid: Uid, who: Option<&Who>) -> Answer {
-    let own = steward.payers().of(uid).map(|(id, _)| id);
-    let own_who = own.and_then(|id| match steward.roster.plan().accounts.get(&id) {
+pub(super) fn show(daemon: &mut Daemon, uid: Uid, who: Option<&Who>) -> Answer {
+    let own = daemon.payers().of(uid).map(|(id, _)| id);
+    let own_who = own.and_then(|id| match daemon.roster.plan().accounts.get(&id) {
         Some(planned) => Some(planned.who.clone()),
-        None => steward.roster.plan().default.map(|_| Who::Default),
+        None => daemon.roster.plan().default.map(|_| Who::Default),
     });
     if let Some(who) = who
         && uid.get() != 0
@@ -24,7 +24,7 @@ pub(super) fn show(steward: &mut Steward, uid: Uid, who: Option<&Who>) -> Answer
     {
         only_root(uid, "see other users' limits")?;
     }
-    let written: Vec<(Who, _, _)> = steward
+    let written: Vec<(Who, _, _)> = daemon
         .roster
         .limits()
         .iter()
@@ -41,7 +41,7 @@ pub(super) fn show(steward: &mut Steward, uid: Uid, who: Option<&Who>) -> Answer
         ));
     }
     let entries = written.into_iter().map(|(who, memory, rows)| {
-        let ids: Vec<AccountId> = steward
+        let ids: Vec<AccountId> = daemon
             .roster
             .plan()
             .accounts_of(&who)
@@ -49,9 +49,9 @@ pub(super) fn show(steward: &mut Steward, uid: Uid, who: Option<&Who>) -> Answer
             .collect();
         let accounts = ids
             .into_iter()
-            .map(|id| steward.roster.name_of(id).0)
+            .map(|id| daemon.roster.name_of(id).0)
             .collect();
-        let remarks = &steward.roster.plan().remarks;
+        let remarks = &daemon.roster.plan().remarks;
         let remark = remarks
             .iter()
             .find(|(it, _)| *it == who)
@@ -78,26 +78,26 @@ pub(super) fn config_refusal(error: &ConfigError) -> Refusal {
 
 /// Puts limits in force, unless somebody would be killed at once and that is not forced: as [`unless_over`].
 pub(super) fn change_limits(
-    steward: &mut Steward,
+    daemon: &mut Daemon,
     limits: Limits,
     force: bool,
     words: impl Fn(Bytes) -> (String, &'static str),
 ) -> Result<(), Refusal> {
-    let plan = steward.roster.plan_with(&limits);
+    let plan = daemon.roster.plan_with(&limits);
     if !force {
-        unless_over(steward, &plan, words)?;
+        unless_over(daemon, &plan, words)?;
     }
-    put_in_force(steward, limits, plan)
+    put_in_force(daemon, limits, plan)
 }
 
 /// A plan that would have somebody killed at once is refused; `words`: what is too low, and what to do.
 fn unless_over(
-    steward: &mut Steward,
+    daemon: &mut Daemon,
     plan: &Plan,
     words: impl Fn(Bytes) -> (String, &'static str),
 ) -> Result<(), Refusal> {
     let failed = |error: anyhow::Error| refusal(ErrorKind::Failed, format!("{error:#}"));
-    let over = steward.over_at_once(plan).map_err(failed)?;
+    let over = daemon.over_at_once(plan).map_err(failed)?;
     let Some(Over {
         name, held, limit, ..
     }) = over.first()
@@ -118,48 +118,48 @@ fn unless_over(
     Err(refusal(ErrorKind::Refused, message))
 }
 
-pub(super) fn set(steward: &mut Steward, uid: Uid, change: LimitChange) -> Answer {
+pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: LimitChange) -> Answer {
     only_root(uid, "set limits")?;
     let LimitChange { who, memory, force } = change;
     let bounds = memory
-        .resolve(steward.roster.ram())
+        .resolve(daemon.roster.ram())
         .map_err(|error| refusal(ErrorKind::BadRequest, format!("limit for {who}: {error}")))?;
-    let mut limits = steward.roster.limits().clone();
+    let mut limits = daemon.roster.limits().clone();
     limits
         .set(&who, memory)
         .map_err(|error| config_refusal(&error))?;
-    change_limits(steward, limits, force, |limit| {
+    change_limits(daemon, limits, force, |limit| {
         let remedy = "setting it would kill at once; wait, choose a larger limit";
         (format!("the new limit of {limit}"), remedy)
     })?;
     let limit = bounds
         .limit()
         .map_or_else(|| "none".to_owned(), |limit| limit.to_string());
-    steward.note(
+    daemon.note(
         EventKind::LimitChanged,
         Some(who.to_string()),
         format!("memory limit {limit} ({})", memory.limit),
     );
     Ok(Reply::Changed {
-        remarks: remarks_on(steward, &who),
+        remarks: remarks_on(daemon, &who),
     })
 }
 
-pub(super) fn clear(steward: &mut Steward, uid: Uid, who: &Who, force: bool) -> Answer {
+pub(super) fn clear(daemon: &mut Daemon, uid: Uid, who: &Who, force: bool) -> Answer {
     only_root(uid, "clear limits")?;
-    let mut limits = steward.roster.limits().clone();
+    let mut limits = daemon.roster.limits().clone();
     if !limits.clear(who).map_err(|error| config_refusal(&error))? {
         return Err(refusal(
             ErrorKind::NotFound,
             format!("no limit is set for {who}"),
         ));
     }
-    change_limits(steward, limits, force, |limit| {
+    change_limits(daemon, limits, force, |limit| {
         let remedy = "clearing it would kill at once; wait, raise the other limit first";
         let what = format!("the limit of {limit} that holds without this one");
         (what, remedy)
     })?;
-    steward.note(
+    daemon.note(
         EventKind::LimitChanged,
         Some(who.to_string()),
         "limit cleared".to_owned(),
@@ -170,8 +170,8 @@ pub(super) fn clear(steward: &mut Steward, uid: Uid, who: &Who, force: bool) -> 
 }
 
 /// What an administrator should know of a limit: what came of its names; else what `bursar check` says of it.
-pub(super) fn remarks_on(steward: &Steward, who: &Who) -> Vec<String> {
-    let roster = &steward.roster;
+pub(super) fn remarks_on(daemon: &Daemon, who: &Who) -> Vec<String> {
+    let roster = &daemon.roster;
     let of_plan = roster.plan().remarks.iter().filter(|(it, _)| it == who);
     let of_plan: Vec<String> = of_plan
         .map(|(who, text)| format!("{who}: {text}"))
@@ -188,11 +188,11 @@ pub(super) fn remarks_on(steward: &Steward, who: &Who) -> Vec<String> {
 }
 
 /// Written down first, in force then; if it cannot be put in force the file gets its old text back.
-fn put_in_force(steward: &mut Steward, mut limits: Limits, plan: Plan) -> Result<(), Refusal> {
+fn put_in_force(daemon: &mut Daemon, mut limits: Limits, plan: Plan) -> Result<(), Refusal> {
     let path = limits.path().to_owned();
     limits.store(&path).map_err(|error| {
         let refused = config_refusal(&error);
-        match (error, steward.not_in_force()) {
+        match (error, daemon.not_in_force()) {
             // Reading it again, as that says, would come to the same.
             (ConfigError::Changed { .. }, Some(why)) => {
                 let message = format!("the limits as they are written could not be read: {why}");
@@ -202,10 +202,10 @@ fn put_in_force(steward: &mut Steward, mut limits: Limits, plan: Plan) -> Result
         }
     })?;
     let stored = limits.clone();
-    let Err(error) = steward.adopt(limits, plan) else {
+    let Err(error) = daemon.adopt(limits, plan) else {
         return Ok(());
     };
-    let fate = match steward.roster.write_over(&stored) {
+    let fate = match daemon.roster.write_over(&stored) {
         Ok(()) => format!("the old limits stay in {path:?}"),
         Err(other) => format!("{path:?} could not be put back either: {other}"),
     };

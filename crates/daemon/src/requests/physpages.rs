@@ -13,22 +13,22 @@ use bursar_protocol::{
 use super::beancounters::{bills_meant, own_bill};
 use super::{Answer, only_root, permit, refusal};
 use crate::control::Asker;
+use crate::daemon::Daemon;
 use crate::physpages::{Finished, State};
-use crate::steward::Steward;
 
 /// Root has a count made; others hear of one that may be a little older, and of their own part.
 pub(super) fn show(
-    steward: &mut Steward,
+    daemon: &mut Daemon,
     asker: Asker,
     who: Option<&Who>,
     ticket: Option<u64>,
 ) -> Answer {
     let is_root = asker.uid.get() == 0;
-    let own = own_bill(steward, asker);
+    let own = own_bill(daemon, asker);
     let meant = match who {
         Some(who) => {
-            permit(steward, asker, Some(own), who, "see other users' pages")?;
-            Some(bills_meant(steward, asker, who)?)
+            permit(daemon, asker, Some(own), who, "see other users' pages")?;
+            Some(bills_meant(daemon, asker, who)?)
         }
         None if is_root => None,
         None => Some(vec![own]),
@@ -38,7 +38,7 @@ pub(super) fn show(
     }
     let failed = |error: anyhow::Error| refusal(ErrorKind::Failed, format!("{error:#}"));
     let recent = match (is_root, ticket) {
-        (false, None) => steward.last_count().filter(|it| it.is_recent()),
+        (false, None) => daemon.last_count().filter(|it| it.is_recent()),
         _ => None,
     };
     let state = match recent {
@@ -46,15 +46,15 @@ pub(super) fn show(
         None => {
             let ticket = match ticket {
                 Some(ticket) => ticket,
-                None => steward.count_physpages().map_err(failed)?,
+                None => daemon.count_physpages().map_err(failed)?,
             };
-            steward.physpages_counted().map_err(failed)?.state(ticket)
+            daemon.physpages_counted().map_err(failed)?.state(ticket)
         }
     };
     let reply = match state {
         State::Counting(ticket) => PhyspagesReply::Counting { ticket },
         State::Counted(finished) => {
-            PhyspagesReply::Counted(present(steward, &finished, meant.as_deref(), is_root))
+            PhyspagesReply::Counted(present(daemon, &finished, meant.as_deref(), is_root))
         }
         State::Failed(why) => {
             let message = format!("mapped pages could not be counted: {why}");
@@ -65,7 +65,7 @@ pub(super) fn show(
 }
 
 fn present(
-    steward: &mut Steward,
+    daemon: &mut Daemon,
     finished: &Finished,
     meant: Option<&[AccountId]>,
     is_root: bool,
@@ -74,7 +74,7 @@ fn present(
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let mut row = |holding: &Holding| {
         let account = match holding.account {
-            Some(id) => steward.roster.name_of(id).0,
+            Some(id) => daemon.roster.name_of(id).0,
             None => "unaccounted".to_owned(),
         };
         PhyspagesRow {

@@ -6,7 +6,7 @@ use bursar_protocol::{ErrorKind, Refusal};
 
 use super::{permit, refusal, uid_meant};
 use crate::control::Asker;
-use crate::steward::Steward;
+use crate::daemon::Daemon;
 
 /// One user, or one shared account.
 #[derive(Debug)]
@@ -19,7 +19,7 @@ pub(super) struct Whose {
 impl Whose {
     /// Root may ask about all, others about themselves, the account they pay into and those they may enter.
     /// Somebody who is no user any more is known by the name that the events have.
-    pub(super) fn new(steward: &mut Steward, asker: Asker, who: &Who) -> Result<Self, Refusal> {
+    pub(super) fn new(daemon: &mut Daemon, asker: Asker, who: &Who) -> Result<Self, Refusal> {
         if matches!(who, Who::Group(_) | Who::Default) {
             let message = format!(
                 "what happened, happened to an account, and {who} is none: name a user, or a shared account \
@@ -27,15 +27,15 @@ impl Whose {
             );
             return Err(refusal(ErrorKind::BadRequest, message));
         }
-        let may_enter = steward.roster.granted(who);
+        let may_enter = daemon.roster.granted(who);
         if !may_enter.is_some_and(|users| users.contains(&asker.uid)) {
-            let own = steward.payers().of(asker.uid).map(|(id, _)| id);
-            permit(steward, asker, own, who, "see what happened to others")?;
+            let own = daemon.payers().of(asker.uid).map(|(id, _)| id);
+            permit(daemon, asker, own, who, "see what happened to others")?;
         }
         let subject = Subject::named(who);
         let found = match who {
             Who::Uid(uid) => Ok(*uid),
-            Who::User(name) => uid_meant(steward, asker, name),
+            Who::User(name) => uid_meant(daemon, asker, name),
             Who::Shared(_) | Who::Group(_) | Who::Default => {
                 return Ok(Self {
                     subject,
@@ -45,7 +45,7 @@ impl Whose {
         };
         Ok(match found {
             Ok(uid) => Self {
-                subject: subject.user(uid, &steward.roster.user_name(uid)),
+                subject: subject.user(uid, &daemon.roster.user_name(uid)),
                 unknown: None,
             },
             Err(error) => Self {

@@ -4,7 +4,7 @@
 use bursar_host::{Pidfd, clock};
 use bursar_model::{KillManner, Nanos, Pid, Trigger, Uid};
 
-use super::Steward;
+use super::Daemon;
 use crate::courtesy::GRACE;
 use crate::entering::Entered;
 use crate::executioner::{Execution, execute, execute_chosen};
@@ -12,7 +12,7 @@ use crate::fact::{Level, Victim};
 use crate::oom::{self, OomWatch};
 use crate::reaper::Dying;
 
-impl Steward {
+impl Daemon {
     /// Where the kernel half reaches its victim only at the victim's own next event, that event and
     /// bursard, who was asked meanwhile, may both have sent the signal: who tells first is believed.
     pub(super) fn killed(&mut self, victim: &Victim, trigger: Trigger, reason: Option<String>) {

@@ -12,9 +12,9 @@ use rustix::io::Errno;
 use rustix::time::Timespec;
 
 use crate::control::{Control, to_line};
+use crate::daemon::Daemon;
 use crate::requests;
 use crate::signals::{Signalled, Signals};
-use crate::steward::Steward;
 
 const GOVERNOR: u64 = 0;
 const CLIENTS: u64 = 1;
@@ -34,79 +34,80 @@ pub(crate) enum Ended {
     Asked,
 }
 
-struct Watch<'a> {
+struct EventLoop<'a> {
     epoll: rustix::fd::OwnedFd,
-    steward: &'a mut Steward,
+    daemon: &'a mut Daemon,
     control: &'a mut Control,
 }
 
 /// Runs until asked to end.
-pub(crate) fn watch(
-    steward: &mut Steward,
-    control: &mut Control,
-    signals: &Signals,
-) -> Result<Ended> {
+pub(crate) fn run(daemon: &mut Daemon, control: &mut Control, signals: &Signals) -> Result<Ended> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("make an epoll")?;
-    let mut watch = Watch {
+    let mut event_loop = EventLoop {
         epoll,
-        steward,
+        daemon,
         control,
     };
-    watch.add(watch.steward.governor.wake(), GOVERNOR)?;
-    watch.add(watch.control.as_fd(), CLIENTS)?;
-    watch.add(signals.as_fd(), SIGNALS)?;
-    watch.add(watch.steward.reaper().as_fd(), REAPER)?;
-    watch.add(watch.steward.courtesy().as_fd(), COURTESY)?;
-    watch.add(watch.steward.auditor().as_fd(), AUDITOR)?;
-    watch.add(watch.steward.beancounters.as_fd(), BEANCOUNTERS)?;
-    watch.add(watch.steward.roster.names().as_fd(), NAMES)?;
-    if let Some(subuid) = watch.steward.roster.subuid().wake() {
-        watch.add(subuid, SUBUID)?;
+    event_loop.add(event_loop.daemon.governor.wake(), GOVERNOR)?;
+    event_loop.add(event_loop.control.as_fd(), CLIENTS)?;
+    event_loop.add(signals.as_fd(), SIGNALS)?;
+    event_loop.add(event_loop.daemon.reaper().as_fd(), REAPER)?;
+    event_loop.add(event_loop.daemon.courtesy().as_fd(), COURTESY)?;
+    event_loop.add(event_loop.daemon.auditor().as_fd(), AUDITOR)?;
+    event_loop.add(event_loop.daemon.beancounters.as_fd(), BEANCOUNTERS)?;
+    event_loop.add(event_loop.daemon.roster.names().as_fd(), NAMES)?;
+    if let Some(subuid) = event_loop.daemon.roster.subuid().wake() {
+        event_loop.add(subuid, SUBUID)?;
     }
-    if let Some(oom) = watch.steward.oom() {
-        epoll::add(&watch.epoll, oom, EventData::new_u64(OOM), EventFlags::IN)
-            .context("watch the OOM killer")?;
+    if let Some(oom) = event_loop.daemon.oom() {
+        epoll::add(
+            &event_loop.epoll,
+            oom,
+            EventData::new_u64(OOM),
+            EventFlags::IN,
+        )
+        .context("watch the OOM killer")?;
     }
     // What happened before we looked.
-    watch.steward.attend()?;
-    watch.publish();
+    event_loop.daemon.attend()?;
+    event_loop.publish();
     let mut happened = [epoll::Event {
         flags: EventFlags::empty(),
         data: EventData::new_u64(0),
     }; 16];
     loop {
         // Nobody's request keeps us from what happens: between any two of them we look.
-        let patience = watch.control.patience().map(to_timespec);
-        let count = match epoll::wait(&watch.epoll, &mut happened, patience.as_ref()) {
+        let patience = event_loop.control.patience().map(to_timespec);
+        let count = match epoll::wait(&event_loop.epoll, &mut happened, patience.as_ref()) {
             Ok(count) => count,
             Err(Errno::INTR) => continue,
             Err(error) => return Err(error).context("wait for events"),
         };
         for event in happened.iter().take(count) {
             match event.data.u64() {
-                GOVERNOR => watch.steward.attend()?,
-                CLIENTS => watch.control.hear(),
-                REAPER => watch.steward.collect_news()?,
-                OOM => watch.steward.attend_oom(),
-                COURTESY => watch.steward.insist(),
-                BEANCOUNTERS => watch.steward.look_at_beancounters(),
-                NAMES => watch.steward.names_answered(),
-                SUBUID => watch.steward.subuid_changed(),
-                AUDITOR => watch.answer_later(),
+                GOVERNOR => event_loop.daemon.attend()?,
+                CLIENTS => event_loop.control.hear(),
+                REAPER => event_loop.daemon.collect_news()?,
+                OOM => event_loop.daemon.attend_oom(),
+                COURTESY => event_loop.daemon.insist(),
+                BEANCOUNTERS => event_loop.daemon.look_at_beancounters(),
+                NAMES => event_loop.daemon.names_answered(),
+                SUBUID => event_loop.daemon.subuid_changed(),
+                AUDITOR => event_loop.answer_later(),
                 SIGNALS => match signals.take() {
                     Some(Signalled::End) => return Ok(Ended::Asked),
-                    Some(Signalled::Reload) => watch.reload(),
+                    Some(Signalled::Reload) => event_loop.reload(),
                     None => {}
                 },
                 _ => {}
             }
         }
-        watch.release_gone();
+        event_loop.release_gone();
         // Before somebody new follows: what has happened by now he is answered.
-        watch.publish();
-        watch.serve();
-        watch.publish();
-        watch.release_gone();
+        event_loop.publish();
+        event_loop.serve();
+        event_loop.publish();
+        event_loop.release_gone();
     }
 }
 
@@ -114,7 +115,7 @@ fn to_timespec(patience: Duration) -> Timespec {
     Timespec::try_from(patience).unwrap_or_default()
 }
 
-impl Watch<'_> {
+impl EventLoop<'_> {
     fn add(&self, fd: BorrowedFd<'_>, token: u64) -> Result<()> {
         epoll::add(&self.epoll, fd, EventData::new_u64(token), EventFlags::IN)
             .context("watch a descriptor")
@@ -125,13 +126,13 @@ impl Watch<'_> {
         let Some(turn) = self.control.next() else {
             return;
         };
-        self.steward.crowd = self.control.crowd(&turn);
+        self.daemon.crowd = self.control.crowd(&turn);
         let asker = turn.asker;
         while let Some(line) = self.control.line_of(&turn) {
-            let reply = requests::answer(self.steward, asker, &line);
+            let reply = requests::answer(self.daemon, asker, &line);
             self.control.answer(&turn, reply);
             if !self.control.is_reserving(asker.client)
-                && let Some(process) = self.steward.reservations.process_of(asker.client)
+                && let Some(process) = self.daemon.reservations.process_of(asker.client)
             {
                 self.control.set_reserving(asker.client, process);
             }
@@ -142,26 +143,26 @@ impl Watch<'_> {
     /// What clients had reserved goes with them.
     fn release_gone(&mut self) {
         for gone in self.control.take_gone() {
-            self.steward.release(gone);
+            self.daemon.release(gone);
         }
     }
 
     /// What could not be answered at once.
     fn answer_later(&mut self) {
-        if let Some((client, found)) = self.steward.ledger_checked() {
-            let reply = requests::ledger_checked(self.steward, found);
+        if let Some((client, found)) = self.daemon.ledger_checked() {
+            let reply = requests::ledger_checked(self.daemon, found);
             self.control.reply(client, &reply);
         }
     }
 
     /// Sends fresh events to those who follow.
     fn publish(&mut self) {
-        for event in self.steward.take_fresh() {
+        for event in self.daemon.take_fresh() {
             let line = to_line(&event);
-            let payers = self.steward.payers();
+            let payers = self.daemon.payers();
             let mut names: Vec<(Uid, Option<String>)> = Vec::new();
             for uid in self.control.followers() {
-                let own = payers.of(uid).map(|(id, _)| self.steward.account_name(id));
+                let own = payers.of(uid).map(|(id, _)| self.daemon.account_name(id));
                 names.push((uid, own));
             }
             let may_see = |uid: Uid| {
@@ -184,7 +185,7 @@ impl Watch<'_> {
                     .unwrap_or(sd_notify::NotifyState::Ready),
             ],
         );
-        if let Err(error) = self.steward.reload() {
+        if let Err(error) = self.daemon.reload() {
             tracing::error!("the limits stay as they were: {error:#}");
         }
         let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);

@@ -5,7 +5,7 @@ use anyhow::{Context, Result};
 use bursar_model::{AccountId, Bytes, Event, EventKind};
 use bursar_policy::Plan;
 
-use super::Steward;
+use super::Daemon;
 use crate::scope::present;
 
 /// Accounts told of one by one when limits are read again; a new `default` may concern thousands.
@@ -26,7 +26,7 @@ impl Over {
     }
 }
 
-impl Steward {
+impl Daemon {
     /// Who would have somebody killed at once if this plan were put in force, the one that is furthest over
     /// first: whose account it makes tighter, with what is held now by all who will pay into it.
     pub(crate) fn over_at_once(&mut self, new: &Plan) -> Result<Vec<Over>> {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What an administrator should know.
 
-use super::Steward;
+use super::Daemon;
 
-impl Steward {
+impl Daemon {
     /// What an administrator should know.
     pub(crate) fn remarks(&mut self) -> Vec<String> {
         let mut remarks = self.standing_remarks.clone();

@@ -53,7 +53,7 @@ pub(crate) struct Mandate {
     pub(crate) notifier: bool,
 }
 
-/// Who works for the steward.
+/// Who works for the daemon.
 pub(crate) struct Helpers {
     pub(crate) reaper: Reaper,
     pub(crate) chores: Chores,
@@ -62,7 +62,7 @@ pub(crate) struct Helpers {
 }
 
 /// All parts.
-pub(crate) struct Steward {
+pub(crate) struct Daemon {
     pub(crate) roster: Roster,
     pub(crate) governor: Box<dyn Governor>,
     pub(crate) recorder: Recorder,
@@ -96,7 +96,7 @@ pub(crate) struct Steward {
     lost_before: u64,
 }
 
-impl Steward {
+impl Daemon {
     pub(crate) fn new(
         roster: Roster,
         governor: Box<dyn Governor>,
