@@ -20,9 +20,9 @@ use bursar_policy::{Agreement, Span, agreement};
 use bursar_reap::{Barred, Envoy};
 use rustix::event::{EventfdFlags, eventfd};
 
+use crate::backend::{Ledger, Sum};
 use crate::control::ClientId;
 use crate::entering::Entered;
-use crate::governor::{Ledger, Sum};
 use crate::scope::Payers;
 
 /// All of it ends after this, whatever has been looked at by then.

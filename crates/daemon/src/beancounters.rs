@@ -19,7 +19,7 @@ use bursar_policy::Plan;
 
 use self::look::Look;
 use self::onlooker::Onlooker;
-use crate::governor::{Governor, Reading};
+use crate::backend::{Backend, Reading};
 use crate::physpages::Finished;
 use crate::roster::Roster;
 use crate::scope::Payers;
@@ -91,16 +91,16 @@ impl Beancounters {
     /// The look that is due.
     pub(crate) fn take_turn(
         &mut self,
-        governor: &mut dyn Governor,
+        backend: &mut dyn Backend,
         payers: &Payers,
         count: Option<Arc<Finished>>,
     ) -> Result<()> {
         // Only that it is not readable any more; how many times it was due does not matter.
         let _ = self.timer.take_expiry();
-        if let Err(error) = governor.catch_up() {
+        if let Err(error) = backend.catch_up() {
             tracing::warn!("not all that slipped through is charged: {error:#}");
         }
-        self.look(governor, payers, count)?;
+        self.look(backend, payers, count)?;
         Ok(())
     }
 
@@ -108,13 +108,13 @@ impl Beancounters {
     /// is known is of an older look, or of none, because this one takes its time.
     pub(crate) fn look(
         &mut self,
-        governor: &mut dyn Governor,
+        backend: &mut dyn Backend,
         payers: &Payers,
         count: Option<Arc<Finished>>,
     ) -> Result<bool> {
         // One that nobody has waited for may be done, and old by now.
         if let Some(found) = self.onlooker.take(Duration::ZERO) {
-            let look = Look::of(Arc::new(found?), governor, payers, count.clone())?;
+            let look = Look::of(Arc::new(found?), backend, payers, count.clone())?;
             self.remember(look);
         }
         let fresh = self.last.as_ref().filter(|look| look.tally().is_fresh());
@@ -123,7 +123,7 @@ impl Beancounters {
             Some(look) => Arc::clone(look.tally()),
             None => {
                 // Of one look the loop waits for the beginning only, however many ask meanwhile.
-                let patience = match self.onlooker.begin(governor.look()?, payers)? {
+                let patience = match self.onlooker.begin(backend.look()?, payers)? {
                     true => PATIENCE,
                     false => Duration::ZERO,
                 };
@@ -133,7 +133,7 @@ impl Beancounters {
                 }
             }
         };
-        let look = Look::of(tally, governor, payers, count)?;
+        let look = Look::of(tally, backend, payers, count)?;
         self.remember(look);
         Ok(false)
     }
@@ -163,17 +163,17 @@ impl Beancounters {
         self.last.as_ref().is_some_and(Look::is_cut)
     }
 
-    /// All rows of an account, as of the last look; `reading` is what the governor knows of it.
+    /// All rows of an account, as of the last look; `reading` is what the backend knows of it.
     pub(crate) fn rows(
         &self,
         id: AccountId,
         bounds: &BTreeMap<Resource, RowBounds>,
         reading: Option<&Reading>,
-        governor: &dyn Governor,
+        backend: &dyn Backend,
     ) -> BTreeMap<Resource, Bean> {
         let charged = match bounds.is_empty() {
             true => BTreeMap::new(),
-            false => governor.charged(id),
+            false => backend.charged(id),
         };
         let one = |resource: Resource| {
             let mut bean = self.row(id, resource, !bounds.is_empty());
@@ -200,7 +200,7 @@ impl Beancounters {
             if let Some(bounds) = bounds.get(&resource) {
                 bean.barrier = bounds.barrier();
                 bean.limit = bounds.limit();
-                bean.note = note_on(resource, &governor.enforcement(resource));
+                bean.note = note_on(resource, &backend.enforcement(resource));
             }
             (resource, bean)
         };
@@ -211,12 +211,12 @@ impl Beancounters {
     pub(crate) fn limited_rows(
         id: AccountId,
         bounds: &BTreeMap<Resource, RowBounds>,
-        governor: &dyn Governor,
+        backend: &dyn Backend,
     ) -> BTreeMap<Resource, Bean> {
         if bounds.is_empty() {
             return BTreeMap::new();
         }
-        let charged = governor.charged(id);
+        let charged = backend.charged(id);
         let one = |(&resource, bounds): (&Resource, &RowBounds)| {
             let row = charged.get(&resource);
             let bean = Bean {
@@ -232,7 +232,7 @@ impl Beancounters {
                     Some(_) => How::Exact,
                     None => How::Sampled { every: sampling() },
                 },
-                note: note_on(resource, &governor.enforcement(resource)),
+                note: note_on(resource, &backend.enforcement(resource)),
             };
             (resource, bean)
         };
@@ -269,14 +269,14 @@ impl Beancounters {
     }
 
     /// Limits that nothing enforces, and what was lost.
-    pub(crate) fn remarks(&self, governor: &dyn Governor, roster: &Roster) -> Vec<String> {
+    pub(crate) fn remarks(&self, backend: &dyn Backend, roster: &Roster) -> Vec<String> {
         let mut remarks = Vec::new();
         for &resource in &self.rows {
-            if let Some(note) = note_on(resource, &governor.enforcement(resource)) {
+            if let Some(note) = note_on(resource, &backend.enforcement(resource)) {
                 remarks.push(format!("limits on {}: {note}", resource.name()));
             }
         }
-        let unrecorded = governor.unrecorded();
+        let unrecorded = backend.unrecorded();
         if unrecorded > 0 && !roster.plan().accounts.is_empty() {
             remarks.push(format!(
                 "{unrecorded} files, sockets or processes found no room in the beancounters and are not \

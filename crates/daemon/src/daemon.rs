@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon's parts together, and what it does when something happens: observe (governor) → decide
+//! The daemon's parts together, and what it does when something happens: observe (backend) → decide
 //! (already done, or bursar-policy) → act (executioner, reaper, chores) → record.
 
 mod over;
@@ -20,13 +20,13 @@ use bursar_protocol::Reserve;
 use bursar_reap::Envoy;
 
 use crate::auditor::{Auditor, News};
+use crate::backend::{Backend, Reading};
 use crate::beancounters::Beancounters;
 use crate::chores::{Chores, Company};
 use crate::control::{Asker, ClientId, Crowd};
 use crate::courtesy::Courtesy;
 use crate::entering::Entered;
 use crate::fact::{Fact, Level};
-use crate::governor::{Governor, Reading};
 use crate::lately::Lately;
 use crate::message::Message;
 use crate::oom::OomWatch;
@@ -64,7 +64,7 @@ pub(crate) struct Helpers {
 /// All parts.
 pub(crate) struct Daemon {
     pub(crate) roster: Roster,
-    pub(crate) governor: Box<dyn Governor>,
+    pub(crate) backend: Box<dyn Backend>,
     pub(crate) recorder: Recorder,
     pub(crate) scope: Scope,
     pub(crate) reservations: Reservations,
@@ -99,7 +99,7 @@ pub(crate) struct Daemon {
 impl Daemon {
     pub(crate) fn new(
         roster: Roster,
-        governor: Box<dyn Governor>,
+        backend: Box<dyn Backend>,
         recorder: Recorder,
         scope: Scope,
         mandate: Mandate,
@@ -107,7 +107,7 @@ impl Daemon {
         standing_remarks: Vec<String>,
     ) -> Result<Self> {
         let envoy = helpers.reaper.envoy()?;
-        let lost_before = governor.status().events_lost;
+        let lost_before = backend.status().events_lost;
         let paying = Payers::new(roster.plan(), scope.clone());
         let mut recorder = recorder;
         recorder.introduce_reapers(helpers.reaper.priority());
@@ -115,7 +115,7 @@ impl Daemon {
             reservations: Reservations::new(machine::page_size()),
             paying,
             roster,
-            governor,
+            backend,
             recorder,
             scope,
             watermarks: Watermarks::default(),
@@ -151,11 +151,11 @@ impl Daemon {
         &self.reaper
     }
 
-    /// Does what the governor has for us.
+    /// Does what the backend has for us.
     pub(crate) fn attend(&mut self) -> Result<()> {
-        let facts = self.governor.drain()?;
+        let facts = self.backend.drain()?;
         self.hear(facts);
-        let lost = self.governor.status().events_lost;
+        let lost = self.backend.status().events_lost;
         if lost > self.lost_before {
             let count = lost - self.lost_before;
             self.lost_before = lost;
@@ -259,11 +259,11 @@ impl Daemon {
 
     /// Has the ledger compared with /proc; `false` where there is no kernel half.
     pub(crate) fn check_ledger(&mut self, client: ClientId) -> Result<bool> {
-        let Some(ledger) = self.governor.ledger()? else {
+        let Some(ledger) = self.backend.ledger()? else {
             return Ok(false);
         };
         let payers = self.payers();
-        let entered = Entered::of(&*self.governor)?;
+        let entered = Entered::of(&*self.backend)?;
         let barred = Arc::clone(self.reaper.barred());
         self.auditor
             .begin(client, ledger, payers, entered, barred)?;
@@ -293,7 +293,7 @@ impl Daemon {
         }
         let planned = self.roster.plan().accounts.get(&account);
         let granted = planned.and_then(|it| self.roster.granted(&it.who));
-        let entered = Entered::if_any(&*self.governor)
+        let entered = Entered::if_any(&*self.backend)
             .inspect_err(|error| {
                 tracing::warn!("who has entered an account is not told: {error:#}")
             })
@@ -319,7 +319,7 @@ impl Daemon {
     /// Others may pay now than before.
     pub(crate) fn limits_changed(&mut self) {
         self.paying = self.payers();
-        let books = &mut *self.governor;
+        let books = &mut *self.backend;
         if let Err(error) = self.reservations.tell_all(&self.paying, books) {
             tracing::warn!("the kernel half was not told what is reserved: {error:#}");
         }
@@ -332,7 +332,7 @@ impl Daemon {
         let count = self.last_count();
         if let Err(error) = self
             .beancounters
-            .take_turn(&mut *self.governor, &self.paying, count)
+            .take_turn(&mut *self.backend, &self.paying, count)
         {
             tracing::warn!("beancounters were not looked at: {error:#}");
         }
@@ -341,20 +341,20 @@ impl Daemon {
     /// Reserves for a process; the pages granted and those it has reserved now.
     pub(crate) fn reserve(&mut self, asker: Asker, ask: &Reserve) -> Result<(u64, u64), Denied> {
         let ram = self.roster.ram();
-        let books = &mut *self.governor;
+        let books = &mut *self.backend;
         self.reservations
             .reserve(asker, ask, &self.paying, ram, books)
     }
 
     /// Gives back; the pages that the process has still reserved.
     pub(crate) fn commit(&mut self, asker: Asker, pages: u64) -> Result<u64, Denied> {
-        let books = &mut *self.governor;
+        let books = &mut *self.backend;
         self.reservations.commit(asker, pages, &self.paying, books)
     }
 
     /// A connection or its process has ended.
     pub(crate) fn release(&mut self, client: ClientId) {
-        let books = &mut *self.governor;
+        let books = &mut *self.backend;
         if let Err(error) = self.reservations.release(client, &self.paying, books) {
             tracing::warn!("a reservation was given back, and the kernel half not told: {error:#}");
         }
@@ -376,7 +376,7 @@ impl Daemon {
     /// Has mapped pages counted for whoever pays as of now; the count's ticket.
     pub(crate) fn count_physpages(&mut self) -> Result<u64> {
         let payers = self.payers();
-        let entered = Entered::of(&*self.governor)?;
+        let entered = Entered::of(&*self.backend)?;
         self.physpages_counted()?.order(Order { payers, entered })
     }
 
@@ -443,8 +443,8 @@ impl Daemon {
 
     /// Puts other limits in force; those before hold again when that fails half-way.
     pub(crate) fn adopt(&mut self, limits: Limits, plan: Plan) -> Result<()> {
-        if let Err(error) = self.governor.apply(&plan) {
-            return Err(match self.governor.apply(self.roster.plan()) {
+        if let Err(error) = self.backend.apply(&plan) {
+            return Err(match self.backend.apply(self.roster.plan()) {
                 Ok(()) => error,
                 Err(other) => error.context(format!(
                     "the limits before could not be put back in force either, restart bursard: {other:#}"
@@ -458,7 +458,7 @@ impl Daemon {
 
     /// How an account stands; `None` where there is no such account yet.
     pub(crate) fn reading_of(&self, id: AccountId) -> Option<Reading> {
-        let readings = self.governor.readings();
+        let readings = self.backend.readings();
         readings.into_iter().find(|it| it.id == id)
     }
 
@@ -470,7 +470,7 @@ impl Daemon {
     /// Ends. With `release` nothing of the kernel half stays, and nobody has a limit any more.
     pub(crate) fn leave(mut self, release: bool) -> Result<()> {
         self.watermarks.finish();
-        let left = self.governor.leave(release);
+        let left = self.backend.leave(release);
         if release {
             self.chores.stand_down();
         }

@@ -47,7 +47,7 @@ pub(crate) fn by_account(sums: &[DirtySum], payers: &Payers) -> BTreeMap<Option<
 
 /// Who has dirtied what.
 pub(crate) fn report(daemon: &mut Daemon) -> Result<DirtyReport> {
-    let pages = daemon.governor.dirty_pages()?;
+    let pages = daemon.backend.dirty_pages()?;
     let is_exact = pages.mode() == DirtyMode::Exact;
     let (sums, facts) = pages.sums()?;
     let accounts = by_account(&sums, &daemon.payers())

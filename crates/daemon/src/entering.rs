@@ -9,9 +9,9 @@ use bursar_kernel::{Members, MembersReader};
 use bursar_model::{AccountId, Bounds, Pid, Uid, Who};
 use bursar_protocol::{ErrorKind, Refusal};
 
+use crate::backend::{Backend, Reading};
 use crate::control::Asker;
 use crate::daemon::Daemon;
-use crate::governor::{Governor, Reading};
 use crate::scope::Payers;
 
 /// Who has entered which account, to be read by another thread.
@@ -20,14 +20,14 @@ pub(crate) struct Entered(Option<MembersReader>);
 
 impl Entered {
     /// As of always; nobody has entered anything where nobody can.
-    pub(crate) fn of(governor: &dyn Governor) -> anyhow::Result<Self> {
-        let members = governor.members().map(Members::for_reading);
+    pub(crate) fn of(backend: &dyn Backend) -> anyhow::Result<Self> {
+        let members = backend.members().map(Members::for_reading);
         Ok(Self(members.transpose()?))
     }
 
     /// The same; nobody is looked up while nobody has.
-    pub(crate) fn if_any(governor: &dyn Governor) -> anyhow::Result<Self> {
-        let members = governor.members_if_any().map(Members::for_reading);
+    pub(crate) fn if_any(backend: &dyn Backend) -> anyhow::Result<Self> {
+        let members = backend.members_if_any().map(Members::for_reading);
         Ok(Self(members.transpose()?))
     }
 
@@ -86,7 +86,7 @@ pub(crate) fn enter(daemon: &mut Daemon, asker: Asker, who: &Who) -> Result<Stri
         );
         return Err(refusal(ErrorKind::NotPermitted, message));
     }
-    let members = daemon.governor.members().ok_or_else(|| {
+    let members = daemon.backend.members().ok_or_else(|| {
         failed(
             &"nothing here could keep its children in it: that takes the kernel half, and task storage (see: \
              bursar doctor)",
@@ -118,7 +118,7 @@ pub(crate) fn enter(daemon: &mut Daemon, asker: Asker, who: &Who) -> Result<Stri
                 return Err(has_threads(asker, who));
             }
             // He is in it whatever becomes of this: the next look would charge him as well.
-            if let Err(error) = daemon.governor.catch_up() {
+            if let Err(error) = daemon.backend.catch_up() {
                 tracing::warn!(%error, account = %who, "who has entered is not on the account's bill yet");
             }
             tracing::info!(pid = asker.pid.get(), uid = asker.uid.get(), account = %who, "entered");
@@ -150,7 +150,7 @@ pub(crate) fn open_to(
         .collect();
     if !others.is_empty() {
         let asked = others.keys().copied().collect();
-        let entered = daemon.governor.entered_by(uid, &asked);
+        let entered = daemon.backend.entered_by(uid, &asked);
         let entered = entered.map_err(|error| refusal(ErrorKind::Failed, format!("{error:#}")))?;
         open.extend(others.into_iter().filter(|(id, _)| entered.contains(id)));
     }
@@ -206,7 +206,7 @@ fn status_of(daemon: &Daemon, asker: Asker) -> Option<Status> {
 /// Who pays for the asker: his uid, in a user namespace who answers for it, or, where his process is in an
 /// account, its number, which pays as a uid does.
 pub(crate) fn payer_of(daemon: &Daemon, asker: Asker) -> Uid {
-    let members = daemon.governor.members_if_any();
+    let members = daemon.backend.members_if_any();
     let entered = members.and_then(|members| {
         let pidfd = Pidfd::open(asker.pid).ok().flatten()?;
         members.of(pidfd.as_fd()).ok().flatten()

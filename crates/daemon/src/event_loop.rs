@@ -16,7 +16,7 @@ use crate::daemon::Daemon;
 use crate::requests;
 use crate::signals::{Signalled, Signals};
 
-const GOVERNOR: u64 = 0;
+const BACKEND: u64 = 0;
 const CLIENTS: u64 = 1;
 const SIGNALS: u64 = 2;
 const REAPER: u64 = 3;
@@ -48,7 +48,7 @@ pub(crate) fn run(daemon: &mut Daemon, control: &mut Control, signals: &Signals)
         daemon,
         control,
     };
-    event_loop.add(event_loop.daemon.governor.wake(), GOVERNOR)?;
+    event_loop.add(event_loop.daemon.backend.wake(), BACKEND)?;
     event_loop.add(event_loop.control.as_fd(), CLIENTS)?;
     event_loop.add(signals.as_fd(), SIGNALS)?;
     event_loop.add(event_loop.daemon.reaper().as_fd(), REAPER)?;
@@ -85,7 +85,7 @@ pub(crate) fn run(daemon: &mut Daemon, control: &mut Control, signals: &Signals)
         };
         for event in happened.iter().take(count) {
             match event.data.u64() {
-                GOVERNOR => event_loop.daemon.attend()?,
+                BACKEND => event_loop.daemon.attend()?,
                 CLIENTS => event_loop.control.hear(),
                 REAPER => event_loop.daemon.collect_news()?,
                 OOM => event_loop.daemon.attend_oom(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A fact, as a governor tells it: not yet named, timed for people, or written down.
+//! A fact, as a backend tells it: not yet named, timed for people, or written down.
 
 use std::num::NonZeroU64;
 
@@ -108,7 +108,7 @@ impl Victim {
 }
 
 impl Fact {
-    /// A fact of the kernel half; none where it asks the governor for something.
+    /// A fact of the kernel half; none where it asks the backend for something.
     pub(crate) fn from_entry(entry: bursar_kernel::Entry, page: PageSize) -> Option<Self> {
         use bursar_kernel::EntryKind;
 

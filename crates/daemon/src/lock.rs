@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use rustix::fs::{FlockOperation, Gid, Mode, Uid, fchmod, fchown, flock};
 use rustix::io::Errno;
 
-/// Somebody else governs with these paths. No reason to fall back to another trigger: two would govern.
+/// Another bursard uses these paths. No reason to fall back to another trigger: both would enforce limits.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Held(String);
@@ -63,7 +63,7 @@ impl Lock {
     }
 
     /// Takes the lock on the directory of pins: two daemons with different runtime directories would
-    /// otherwise govern one kernel half.
+    /// otherwise control one kernel half.
     pub(crate) fn on_pins(directory: &Path) -> Result<Self> {
         let file = claim(directory)?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {

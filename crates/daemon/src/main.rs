@@ -15,6 +15,7 @@
 
 mod arguments;
 mod auditor;
+mod backend;
 mod beancounters;
 mod chores;
 mod control;
@@ -26,7 +27,6 @@ mod entering;
 mod event_loop;
 mod executioner;
 mod fact;
-mod governor;
 mod history;
 mod last_known;
 mod lately;
@@ -133,7 +133,7 @@ fn run(arguments: Arguments) -> Result<()> {
         SubuidFile::at(config.paths.subuid.clone()),
     )?;
     let reaper = Reaper::start()?;
-    let chosen = setup::govern(config, &scope, arguments.dry_run, &reaper)?;
+    let chosen = setup::start_backend(config, &scope, arguments.dry_run, &reaper)?;
     let _pins = chosen.lock;
     let mut remarks = std::mem::take(&mut loaded.remarks);
     remarks.extend(remark);
@@ -158,7 +158,7 @@ fn run(arguments: Arguments) -> Result<()> {
     };
     let mut daemon = Daemon::new(
         roster,
-        chosen.governor,
+        chosen.backend,
         recorder,
         scope,
         mandate,
@@ -171,7 +171,7 @@ fn run(arguments: Arguments) -> Result<()> {
     )?;
     let plan = daemon.roster.plan().clone();
     daemon
-        .governor
+        .backend
         .apply(&plan)
         .context("put the limits in force")?;
     if let Some(superseded) = chosen.superseded {
@@ -213,7 +213,7 @@ fn run(arguments: Arguments) -> Result<()> {
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
     let releases = config.on_exit == OnExit::Release;
     // Where there is no kernel half limits end with bursard whatever is configured.
-    if releases && daemon.governor.status().attached {
+    if releases && daemon.backend.status().attached {
         daemon.note(
             EventKind::Released,
             None,

@@ -18,12 +18,12 @@ use bursar_model::{
 use bursar_policy::NameError;
 use bursar_protocol::{Ask, ErrorKind, Granted, Quota, Refusal, Reply, Request, VERSION};
 
+use crate::backend::Reading;
 use crate::beancounters::Beancounters;
 use crate::control::{After, Asker, RESERVING_PER_USER};
 use crate::daemon::Daemon;
 use crate::dirty;
 use crate::entering;
-use crate::governor::Reading;
 use crate::reservations::Denied;
 use crate::scope::Payers;
 
@@ -167,13 +167,13 @@ fn run_killer(daemon: &mut Daemon, uid: Uid) -> Answer {
     only_root(uid, "run the killer out of turn")?;
     let failed = |error: anyhow::Error| refusal(ErrorKind::Failed, format!("{error:#}"));
     let killed = |daemon: &Daemon| {
-        let readings = daemon.governor.readings();
+        let readings = daemon.backend.readings();
         readings
             .iter()
             .fold(0, |sum: u64, it| sum.saturating_add(it.kills))
     };
     let before = killed(daemon);
-    daemon.governor.recount().map_err(failed)?;
+    daemon.backend.recount().map_err(failed)?;
     daemon.attend().map_err(failed)?;
     Ok(Reply::KillerRan {
         kills: killed(daemon).saturating_sub(before),
@@ -195,7 +195,7 @@ fn show(daemon: &mut Daemon, reading: &Reading) -> AccountStatus {
     };
     let mut resources = Rows::from([(Resource::Memory, row)]);
     let bounds = rows_of(daemon, reading.id);
-    resources.beans = Beancounters::limited_rows(reading.id, &bounds, &*daemon.governor);
+    resources.beans = Beancounters::limited_rows(reading.id, &bounds, &*daemon.backend);
     AccountStatus {
         account,
         uid: reading.id.uid(),
@@ -279,7 +279,7 @@ fn accounts_meant(daemon: &mut Daemon, asker: Asker, who: &Who) -> Result<Vec<Ac
         Who::User(name) => of_uid(uid_meant(daemon, asker, name)?),
         Who::Default => {
             let defaults = daemon
-                .governor
+                .backend
                 .readings()
                 .into_iter()
                 .filter(|it| it.is_default);
@@ -295,7 +295,7 @@ fn accounts_meant(daemon: &mut Daemon, asker: Asker, who: &Who) -> Result<Vec<Ac
 
 fn status(daemon: &mut Daemon, asker: Asker, who: Option<&Who>) -> Answer {
     let uid = asker.uid;
-    let mut readings = daemon.governor.readings();
+    let mut readings = daemon.backend.readings();
     let own = own_account(daemon, asker);
     if let Some(who) = who {
         permit(daemon, asker, own, who, "see other users' accounts")?;
@@ -324,8 +324,8 @@ fn status(daemon: &mut Daemon, asker: Asker, who: Option<&Who>) -> Answer {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         dry_run: daemon.is_dry_run(),
-        kernel_half: daemon.governor.status(),
-        error_bound_bytes: daemon.governor.error_bound(),
+        kernel_half: daemon.backend.status(),
+        error_bound_bytes: daemon.backend.error_bound(),
         ram_bytes: daemon.roster.ram(),
         reaps,
         accounts,
@@ -335,7 +335,7 @@ fn status(daemon: &mut Daemon, asker: Asker, who: Option<&Who>) -> Answer {
 
 fn quota(daemon: &mut Daemon, asker: Asker) -> Answer {
     let own = daemon.payers().of(entering::payer_of(daemon, asker));
-    let readings = daemon.governor.readings();
+    let readings = daemon.backend.readings();
     let reading_of = |id, bounds| {
         let known = readings.iter().find(|it| it.id == id).cloned();
         known.unwrap_or_else(|| untouched(id, bounds))
@@ -348,7 +348,7 @@ fn quota(daemon: &mut Daemon, asker: Asker) -> Answer {
         .map(|(id, bounds)| show(daemon, &reading_of(id, bounds)))
         .collect();
     shared.sort_by(|a, b| a.account.cmp(&b.account));
-    let error_bound_bytes = daemon.governor.error_bound();
+    let error_bound_bytes = daemon.backend.error_bound();
     Ok(Reply::Quota(Box::new(Quota {
         account,
         shared,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From the configuration to a governor that fits this machine.
+//! From the configuration to a backend that fits this machine.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,8 @@ use bursar_host::{Mounted, Mounts, Proc, machine, mount_bpffs, mount_tracefs, ui
 use bursar_kernel::{KernelHalf, Options, Settings, Started};
 use bursar_model::{GateMode, GateStatus};
 
+use crate::backend::{Backend, BpfBackend, PollBackend, Powers, TraceBackend};
 use crate::fact::Fact;
-use crate::governor::{BpfGovernor, Governor, PollGovernor, Powers, TraceGovernor};
 use crate::lock::{Held, Lock};
 use crate::oom::OomWatch;
 use crate::reaper::Reaper;
@@ -22,19 +22,19 @@ const TRACEFS: &str = "/sys/kernel/tracing";
 const POLL_MS: u64 = 200;
 const POLLING: &str = "scanning /proc every 200 ms";
 
-/// A governor, and how it came about.
+/// A backend, and how it came about.
 pub(crate) struct Chosen {
-    pub(crate) governor: Box<dyn Governor>,
+    pub(crate) backend: Box<dyn Backend>,
     pub(crate) how: String,
     /// What was wanted and could not be had.
     pub(crate) remarks: Vec<String>,
-    /// That nobody else governs the same kernel half.
+    /// That nobody else uses the same kernel half.
     pub(crate) lock: Option<Lock>,
-    /// To be sent away when the governor has the limits.
+    /// To be sent away when the backend has the limits.
     pub(crate) superseded: Option<Superseded>,
 }
 
-/// A kernel half that was left in force, where something else is to govern now.
+/// A kernel half that was left in force, where another backend takes over.
 ///
 /// It goes by the limits of then, and nobody can tell it others or hears what it does: it would go on
 /// killing who has a larger limit by now. So it is sent away, also where it is only because its successor
@@ -96,8 +96,8 @@ pub(crate) fn limits_are_in_force(config: &Config, dry_run: bool) -> Result<bool
     Ok(is_taken_over && KernelHalf::enforces_below(&config.paths.pins)?)
 }
 
-/// Starts the governor that was asked for, or the best there is.
-pub(crate) fn govern(
+/// Starts the backend that was asked for, or the best there is.
+pub(crate) fn start_backend(
     config: &Config,
     scope: &Scope,
     dry_run: bool,
@@ -149,9 +149,9 @@ fn counts_files(config: &Config) -> bool {
 
 fn poll(config: &Config, scope: &Scope, how: &str, reaper: &Reaper) -> Result<Chosen> {
     let (files, envoy) = (counts_files(config), reaper.envoy()?);
-    let governor = PollGovernor::start(scope.clone(), files, POLL_MS, envoy)?;
+    let backend = PollBackend::start(scope.clone(), files, POLL_MS, envoy)?;
     Ok(Chosen {
-        governor: Box::new(governor),
+        backend: Box::new(backend),
         how: how.to_owned(),
         remarks: Vec::new(),
         lock: None,
@@ -165,10 +165,10 @@ fn trace(config: &Config, scope: &Scope, reaper: &Reaper) -> Result<Chosen> {
         tracing::info!(path = TRACEFS, "mounted tracefs");
     }
     let (files, envoy) = (counts_files(config), reaper.envoy()?);
-    let governor = TraceGovernor::start(scope.clone(), files, tracefs, envoy)?;
+    let backend = TraceBackend::start(scope.clone(), files, tracefs, envoy)?;
     let how = "reading the trace pipe of kmem:rss_stat".to_owned();
     Ok(Chosen {
-        governor: Box::new(governor),
+        backend: Box::new(backend),
         how,
         remarks: Vec::new(),
         lock: None,
@@ -205,7 +205,7 @@ fn bpf(config: &Config, scope: &Scope, reaper: &Reaper) -> Result<Chosen> {
             .collect(),
         raised_adj: adj.filter(|_| config.last_defence.enabled),
     };
-    let (governor, started) = BpfGovernor::start(
+    let (backend, started) = BpfBackend::start(
         &config.paths.pins,
         options,
         settings,
@@ -220,10 +220,10 @@ fn bpf(config: &Config, scope: &Scope, reaper: &Reaper) -> Result<Chosen> {
         Started::Adopted => "kernel half was running and is taken over",
         Started::Replacing => "kernel half of another version is being replaced",
     };
-    let governor = Box::new(governor);
-    let remarks = gate_remarks(config, &governor.status().gate);
+    let backend = Box::new(backend);
+    let remarks = gate_remarks(config, &backend.status().gate);
     Ok(Chosen {
-        governor,
+        backend,
         how: how.to_owned(),
         remarks,
         lock: Some(lock),

@@ -10,8 +10,8 @@ use bursar_model::{AccountId, How, Resource, Unit};
 use bursar_policy::{Objects, dcachesize, kmemsize};
 
 use super::onlooker::Tally;
+use crate::backend::Backend;
 use crate::dirty;
-use crate::governor::Governor;
 use crate::physpages::Finished;
 use crate::scope::Payers;
 
@@ -55,7 +55,7 @@ impl Look {
     /// Of what was found. `count` is the last one of mapped pages.
     pub(super) fn of(
         tally: Arc<Tally>,
-        governor: &mut dyn Governor,
+        backend: &mut dyn Backend,
         payers: &Payers,
         count: Option<Arc<Finished>>,
     ) -> Result<Self> {
@@ -67,7 +67,7 @@ impl Look {
             dirty_unknown: None,
         };
         look.split_pages();
-        look.add_dirty(governor, payers)?;
+        look.add_dirty(backend, payers)?;
         Ok(look)
     }
 
@@ -88,8 +88,8 @@ impl Look {
         }
     }
 
-    fn add_dirty(&mut self, governor: &mut dyn Governor, payers: &Payers) -> Result<()> {
-        let Some(pages) = governor.dirty_pages_begun()? else {
+    fn add_dirty(&mut self, backend: &mut dyn Backend, payers: &Payers) -> Result<()> {
+        let Some(pages) = backend.dirty_pages_begun()? else {
             self.dirty_unknown = Some(NOBODY_ASKED);
             return Ok(());
         };

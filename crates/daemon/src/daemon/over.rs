@@ -36,7 +36,7 @@ impl Daemon {
         if new.lowers_default(old) {
             ordinary.extend(present(&self.proc, &mut self.envoy)?);
         }
-        let returning = self.governor.entrants(&closing)?;
+        let returning = self.backend.entrants(&closing)?;
         ordinary.extend(&returning);
         ordinary.retain(|&uid| self.scope.covers(uid));
         let tightened = new.tightened(self.roster.plan(), &ordinary, &returning);
@@ -47,7 +47,7 @@ impl Daemon {
             .iter()
             .map(|(&id, it)| (id, it.payers.clone()))
             .collect();
-        let held = self.governor.measure(&prospects, &closing)?;
+        let held = self.backend.measure(&prospects, &closing)?;
         let mut over: Vec<Over> = held
             .into_iter()
             .filter_map(|(id, held)| {

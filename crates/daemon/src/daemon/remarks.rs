@@ -20,8 +20,8 @@ impl Daemon {
                 .map(|(who, text)| format!("{who}: {text}")),
         );
         remarks.extend(self.roster.plan().notes.iter().cloned());
-        remarks.extend(self.beancounters.remarks(&*self.governor, &self.roster));
-        let status = self.governor.status();
+        remarks.extend(self.beancounters.remarks(&*self.backend, &self.roster));
+        let status = self.backend.status();
         if status.attached && status.timer && !status.counts_files {
             remarks.push(
                 "files in tmpfs that no process maps do not count: the kernel half could not load what \
@@ -29,7 +29,7 @@ impl Daemon {
                     .to_owned(),
             );
         }
-        let readings = self.governor.readings();
+        let readings = self.backend.readings();
         for reading in readings.iter().filter(|it| it.is_stuck()) {
             let (name, _) = self.roster.name_of(reading.id);
             remarks.push(format!(

@@ -101,7 +101,7 @@ impl Daemon {
             .map(|it| (it, oom::hold(&self.proc, it.pid)))
             .collect();
         let payers = self.payers();
-        let entered = Entered::of(&*self.governor).ok();
+        let entered = Entered::of(&*self.backend).ok();
         for (oom::Marked { pid, uid, private }, hold) in held {
             // Gone already: the kernel's word for whose it was.
             let (pidfd, uid) = match hold {
@@ -150,7 +150,7 @@ impl Daemon {
         if reading.is_none_or(|it| !it.has_reached_notice()) {
             return;
         }
-        let entered = match Entered::of(&*self.governor) {
+        let entered = match Entered::of(&*self.backend) {
             Ok(entered) => entered,
             Err(error) => {
                 tracing::warn!("nobody was asked to end: {error:#}");

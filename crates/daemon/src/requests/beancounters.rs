@@ -54,10 +54,10 @@ pub(super) fn show(daemon: &mut Daemon, asker: Asker, who: Option<&Who>) -> Answ
     let count = daemon.last_count();
     let looked = daemon
         .beancounters
-        .look(&mut *daemon.governor, &daemon.paying, count);
+        .look(&mut *daemon.backend, &daemon.paying, count);
     let is_looking =
         looked.map_err(|error| refusal(ErrorKind::Failed, format!("cannot look: {error:#}")))?;
-    let readings = daemon.governor.readings();
+    let readings = daemon.backend.readings();
     let ids = meant.unwrap_or_else(|| {
         let is_shown = |id: &AccountId| id.uid().is_none_or(|uid| daemon.scope.covers(uid));
         let met = daemon.beancounters.accounts().filter(is_shown);
@@ -72,7 +72,7 @@ pub(super) fn show(daemon: &mut Daemon, asker: Asker, who: Option<&Who>) -> Answ
         let reading = readings.iter().find(|reading| reading.id == id);
         let resources = daemon
             .beancounters
-            .rows(id, &bounds, reading, &*daemon.governor);
+            .rows(id, &bounds, reading, &*daemon.backend);
         Bill {
             account: daemon.roster.name_of(id).0,
             uid: id.uid(),
@@ -100,7 +100,7 @@ pub(super) fn show(daemon: &mut Daemon, asker: Asker, who: Option<&Who>) -> Answ
         remarks.extend(
             daemon
                 .beancounters
-                .remarks(&*daemon.governor, &daemon.roster),
+                .remarks(&*daemon.backend, &daemon.roster),
         );
     }
     Ok(Reply::Beancounters(Box::new(
@@ -204,7 +204,7 @@ pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: RowsChange) -> Answer {
     );
     remarks.extend(remarks_on(daemon, &who));
     for (&resource, bounds) in rows.iter().filter(|(_, bounds)| !bounds.is_unlimited()) {
-        if let Some(note) = note_on(resource, &daemon.governor.enforcement(resource)) {
+        if let Some(note) = note_on(resource, &daemon.backend.enforcement(resource)) {
             remarks.push(format!("{}={bounds}: {note}", resource.name()));
         }
     }

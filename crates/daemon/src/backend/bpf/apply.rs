@@ -8,14 +8,14 @@ use bursar_kernel::{AccountReading, PageBounds, Slot, UidRange, Wanted};
 use bursar_model::{AccountId, Bounds, Bytes, Measure, Uid};
 use bursar_policy::{Plan, Subordinates};
 
-use super::BpfGovernor;
+use super::BpfBackend;
 
 /// Whether passing something kills or is told.
 fn is_bounded(account: &AccountReading) -> bool {
     account.bounds.limit.is_some() || account.bounds.notice.is_some()
 }
 
-impl BpfGovernor {
+impl BpfBackend {
     pub(super) fn put_in_force(&mut self, plan: &Plan) -> Result<()> {
         let books = self.half.books();
         let template = plan.default.map(|it| self.to_pages(&it, self.usual));

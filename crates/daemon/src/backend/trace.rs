@@ -21,7 +21,7 @@ use bursar_protocol::LineBuffer;
 use bursar_reap::Envoy;
 
 use super::scan::Scan;
-use super::{Governor, Reading};
+use super::{Backend, Reading};
 use crate::fact::Fact;
 use crate::reservations::Holdings;
 use crate::scope::Scope;
@@ -67,7 +67,7 @@ struct Instance(PathBuf);
 
 /// S1's notifier.
 #[derive(Debug)]
-pub(crate) struct TraceGovernor {
+pub(crate) struct TraceBackend {
     scan: Scan,
     pipe: File,
     /// After the pipe: what is open cannot be removed.
@@ -82,7 +82,7 @@ pub(crate) struct TraceGovernor {
     must_scan: bool,
 }
 
-impl TraceGovernor {
+impl TraceBackend {
     /// Makes an instance of its own below `tracefs`, so that nobody else's tracing is disturbed.
     pub(crate) fn start(
         scope: Scope,
@@ -222,7 +222,7 @@ fn lost(line: &[u8]) -> Option<u64> {
         .ok()
 }
 
-impl Holdings for TraceGovernor {
+impl Holdings for TraceBackend {
     /// What the pipe has told is behind what happened: a promise needs a look of its own.
     fn held_now(&mut self, id: AccountId) -> Result<Bytes> {
         self.scan.held_of(id)
@@ -233,7 +233,7 @@ impl Holdings for TraceGovernor {
     }
 }
 
-impl Governor for TraceGovernor {
+impl Backend for TraceBackend {
     fn apply(&mut self, plan: &Plan) -> Result<()> {
         self.scan.apply(plan);
         // Who pays may have changed; sums begin anew from what is there.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A governor holds the accounts and pulls the trigger: the kernel half, or one of S1's two
+//! An enforcement backend keeps the accounts and acts at their limits: the kernel half, or one of S1's two
 //! user-space triggers where there is none. The rest of the daemon does not care which.
 
 mod bpf;
@@ -20,11 +20,11 @@ use bursar_kernel::{DirtyPages, Enforcement, Look, Members, RowReading};
 use bursar_model::{AccountId, Bounds, Bytes, Correction, KernelHalfStatus, Resource, Uid};
 use bursar_policy::Plan;
 
-pub(crate) use bpf::BpfGovernor;
+pub(crate) use bpf::BpfBackend;
 pub(crate) use ledger::{Ledger, Sum};
-pub(crate) use poll::PollGovernor;
+pub(crate) use poll::PollBackend;
 pub(crate) use sentry::Powers;
-pub(crate) use trace::TraceGovernor;
+pub(crate) use trace::TraceBackend;
 
 use crate::fact::Fact;
 use crate::reservations::Holdings;
@@ -77,7 +77,7 @@ impl Reading {
     }
 }
 
-pub(crate) trait Governor: Holdings {
+pub(crate) trait Backend: Holdings {
     /// Makes the accounts what the plan says. Bounds hold when this returns.
     fn apply(&mut self, plan: &Plan) -> Result<()>;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel half as a governor: it decides alone, we hand it accounts and read its events.
+//! The kernel half as a backend: it decides alone, we hand it accounts and read its events.
 
 mod apply;
 
@@ -24,13 +24,13 @@ use super::ledger::Ledger;
 use super::prospect::{self, Prospects};
 use super::sentry::{Powers, Sentry, Tidings};
 use super::surveyor::{Method, Questions, Tally, send_out};
-use super::{Governor, Reading};
+use super::{Backend, Reading};
 use crate::fact::Fact;
 use crate::reservations::Holdings;
 
 /// The kernel half, its accounts and its events.
 #[derive(Debug)]
-pub(crate) struct BpfGovernor {
+pub(crate) struct BpfBackend {
     half: KernelHalf,
     bills: Bills,
     sentry: Sentry,
@@ -53,7 +53,7 @@ pub(crate) struct BpfGovernor {
     dirty: Option<DirtyPages>,
 }
 
-impl BpfGovernor {
+impl BpfBackend {
     pub(crate) fn start(
         root: &Path,
         options: Options,
@@ -190,7 +190,7 @@ impl BpfGovernor {
     }
 }
 
-impl Holdings for BpfGovernor {
+impl Holdings for BpfBackend {
     /// The ledger's word: exact near a bound (docs/design/6-far-and-near.md), and some way below it
     /// short by less than the way to where it becomes exact.
     fn held_now(&mut self, id: AccountId) -> Result<Bytes> {
@@ -228,7 +228,7 @@ impl Holdings for BpfGovernor {
     }
 }
 
-impl Governor for BpfGovernor {
+impl Backend for BpfBackend {
     fn apply(&mut self, plan: &Plan) -> Result<()> {
         self.put_in_force(plan)
     }

@@ -9,7 +9,7 @@ use bursar_model::SurveyStatus;
 
 /// Counters of surveys since the daemon started.
 #[derive(Debug, Default)]
-pub(in crate::governor) struct Tally {
+pub(in crate::backend) struct Tally {
     made: AtomicU64,
     failed: AtomicU64,
     last_ns: AtomicU64,
@@ -38,7 +38,7 @@ impl Tally {
     }
 
     /// As of now.
-    pub(in crate::governor) fn read(&self) -> SurveyStatus {
+    pub(in crate::backend) fn read(&self) -> SurveyStatus {
         let number = |it: &AtomicU64| it.load(Ordering::Relaxed);
         SurveyStatus {
             made: number(&self.made),

@@ -13,19 +13,19 @@ use bursar_policy::Plan;
 use bursar_reap::Envoy;
 
 use super::scan::Scan;
-use super::{Governor, Reading};
+use super::{Backend, Reading};
 use crate::fact::Fact;
 use crate::reservations::Holdings;
 use crate::scope::Scope;
 
 /// A scan of /proc every so many milliseconds.
 #[derive(Debug)]
-pub(crate) struct PollGovernor {
+pub(crate) struct PollBackend {
     scan: Scan,
     timer: Timer,
 }
 
-impl PollGovernor {
+impl PollBackend {
     pub(crate) fn start(
         scope: Scope,
         counts_files: bool,
@@ -40,7 +40,7 @@ impl PollGovernor {
     }
 }
 
-impl Holdings for PollGovernor {
+impl Holdings for PollBackend {
     /// The last look may be 200 ms old: a promise needs a look of its own.
     fn held_now(&mut self, id: AccountId) -> Result<Bytes> {
         self.scan.held_of(id)
@@ -51,7 +51,7 @@ impl Holdings for PollGovernor {
     }
 }
 
-impl Governor for PollGovernor {
+impl Backend for PollBackend {
     fn apply(&mut self, plan: &Plan) -> Result<()> {
         self.scan.apply(plan);
         Ok(())

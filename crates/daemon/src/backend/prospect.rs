@@ -3,7 +3,7 @@
 //! set that would kill at once.
 //!
 //! Nobody's account changes for it. Who has one of his own is read there; of who pays into a shared one his
-//! part is read, by his processes' records. Who pays into none is counted nowhere yet: for him the governor
+//! part is read, by his processes' records. Who pays into none is counted nowhere yet: for him the backend
 //! opens an account without bounds and closes it again. When an account goes, whoever has entered it pays
 //! where his user does.
 
