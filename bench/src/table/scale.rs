@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use bursar_e2e::World;
-use bursar_kernel::{EntryKind, PageBounds, Slot};
+use bursar_kernel::{KernelEventKind, PageBounds, Slot};
 use bursar_model::Pages;
 use serde::{Deserialize, Serialize};
 
@@ -166,7 +166,7 @@ fn watch_ticks(half: &Half, resums: &mut Vec<f64>) -> Result<()> {
 /// many processes it weighed.
 fn search(stage: &Stage, half: &Half, slot: Slot) -> Result<(f64, u32)> {
     let books = half.get().books();
-    let journal = half.get().journal()?;
+    let ring = half.get().event_ring()?;
     let held = books.account(slot).context("the account")?.held;
     let room = pages(8 << 20).get();
     books.set_bounds(slot, bounds(Pages::new(held.get() + room)))?;
@@ -176,10 +176,10 @@ fn search(stage: &Stage, half: &Half, slot: Slot) -> Result<(f64, u32)> {
     let mut hog = bursar_e2e::Hog::spawn(&mut command)?;
     hog.expect_killed()?;
     books.set_bounds(slot, bounds(pages(FAR_BYTES * 4)))?;
-    let entries = journal.drain()?;
-    let kill = entries
+    let events = ring.drain()?;
+    let kill = events
         .iter()
-        .find(|it| it.kind == EntryKind::Kill && it.pid.get() == hog.pid());
+        .find(|it| it.kind == KernelEventKind::Kill && it.pid.get() == hog.pid());
     match kill {
         Some(kill) => Ok((kill.latency.get() as f64, kill.candidates_met)),
         None => bail!("the kernel half did not tell of the kill"),

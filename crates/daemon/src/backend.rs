@@ -6,8 +6,8 @@ mod bpf;
 mod ledger;
 mod poll;
 mod prospect;
+mod ring_reader;
 mod scan;
-mod sentry;
 mod surveyor;
 mod trace;
 
@@ -23,7 +23,7 @@ use bursar_policy::Plan;
 pub(crate) use bpf::BpfBackend;
 pub(crate) use ledger::{Ledger, Sum};
 pub(crate) use poll::PollBackend;
-pub(crate) use sentry::Powers;
+pub(crate) use ring_reader::Powers;
 pub(crate) use trace::TraceBackend;
 
 use crate::fact::Fact;

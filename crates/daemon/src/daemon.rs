@@ -182,7 +182,7 @@ impl Daemon {
                 self.tell(message);
                 self.ask_first(&level);
             }
-            // The sentry has set the reapers on it.
+            // The ring reader has set the reapers on it.
             Fact::Killed(victim) => self.killed(&victim, victim.level.trigger, None),
             Fact::KillAsked(victim) => self.carry_out(victim),
             Fact::Executed(victim, execution) => self.executed(victim, execution, None),

@@ -109,25 +109,28 @@ impl Victim {
 
 impl Fact {
     /// A fact of the kernel half; none where it asks the backend for something.
-    pub(crate) fn from_entry(entry: bursar_kernel::Entry, page: PageSize) -> Option<Self> {
-        use bursar_kernel::EntryKind;
+    pub(crate) fn from_kernel_event(
+        event: bursar_kernel::KernelEvent,
+        page: PageSize,
+    ) -> Option<Self> {
+        use bursar_kernel::KernelEventKind;
 
         let level = Level {
-            at: entry.at,
-            account: entry.account,
-            trigger: entry.trigger,
-            held: entry.held.to_bytes(page),
-            limit: entry.limit.map(|pages| pages.to_bytes(page)),
+            at: event.at,
+            account: event.account,
+            trigger: event.trigger,
+            held: event.held.to_bytes(page),
+            limit: event.limit.map(|pages| pages.to_bytes(page)),
         };
-        if let Some(refusal) = entry.refusal {
+        if let Some(refusal) = event.refusal {
             let level_pages = match refusal.measure {
-                Measure::Resident => entry.held,
-                Measure::Committed => entry.held.max(refusal.committed),
+                Measure::Resident => event.held,
+                Measure::Committed => event.held.max(refusal.committed),
             };
             let refused = Refused {
-                pid: entry.pid,
-                uid: entry.uid,
-                comm: entry.comm,
+                pid: event.pid,
+                uid: event.uid,
+                comm: event.comm,
                 request: refusal.request,
                 size: refusal.pages.to_bytes(page),
                 barrier: refusal.barrier.map(|pages| pages.to_bytes(page)),
@@ -138,11 +141,11 @@ impl Fact {
             };
             return Some(Self::Refused(level, refused));
         }
-        if let Some(bill) = entry.bill {
+        if let Some(bill) = event.bill {
             let refused = RefusedRow {
-                pid: entry.pid,
-                uid: entry.uid,
-                comm: entry.comm,
+                pid: event.pid,
+                uid: event.uid,
+                comm: event.comm,
                 row: RowRefusal {
                     resource: bill.resource,
                     held: bill.held,
@@ -155,37 +158,37 @@ impl Fact {
         }
         let victim = |level| Victim {
             level,
-            pid: entry.pid,
-            uid: entry.uid,
-            comm: entry.comm,
-            started: Some(entry.started),
-            number: entry.number,
-            held: entry.victim.to_bytes(page),
-            latency: entry.latency,
-            candidates_met: entry.candidates_met,
-            candidates: entry
+            pid: event.pid,
+            uid: event.uid,
+            comm: event.comm,
+            started: Some(event.started),
+            number: event.number,
+            held: event.victim.to_bytes(page),
+            latency: event.latency,
+            candidates_met: event.candidates_met,
+            candidates: event
                 .candidates
                 .into_iter()
                 .map(|it| (it.pid, it.comm, it.pages.to_bytes(page)))
                 .collect(),
         };
-        Some(match entry.kind {
-            EntryKind::Notice => Self::Notice(level),
-            EntryKind::Kill => Self::Killed(victim(level)),
-            EntryKind::KillAsked => Self::KillAsked(victim(level)),
-            EntryKind::NoVictim => Self::NoVictim(victim(level)),
-            EntryKind::Freed => {
+        Some(match event.kind {
+            KernelEventKind::Notice => Self::Notice(level),
+            KernelEventKind::Kill => Self::Killed(victim(level)),
+            KernelEventKind::KillAsked => Self::KillAsked(victim(level)),
+            KernelEventKind::NoVictim => Self::NoVictim(victim(level)),
+            KernelEventKind::Freed => {
                 let victim = victim(level);
                 let duration = victim.latency;
                 Self::Freed(victim, duration)
             }
-            EntryKind::Undefended => Self::Undefended,
-            EntryKind::Files => Self::Files(level, entry.victim.to_bytes(page)),
-            EntryKind::Refused
-            | EntryKind::Bill
-            | EntryKind::Unrecorded
-            | EntryKind::CountFiles
-            | EntryKind::Survey => return None,
+            KernelEventKind::Undefended => Self::Undefended,
+            KernelEventKind::Files => Self::Files(level, event.victim.to_bytes(page)),
+            KernelEventKind::Refused
+            | KernelEventKind::Bill
+            | KernelEventKind::Unrecorded
+            | KernelEventKind::CountFiles
+            | KernelEventKind::Survey => return None,
         })
     }
     /// What a kernel half that is gone had told.
@@ -193,9 +196,9 @@ impl Fact {
         words: bursar_kernel::LastWords,
         page: PageSize,
     ) -> impl Iterator<Item = Self> {
-        let told = words.entries.into_iter();
+        let told = words.events.into_iter();
         let unreadable = (words.unreadable > 0).then_some(Self::Unreadable(words.unreadable));
-        told.filter_map(move |entry| Self::from_entry(entry, page))
+        told.filter_map(move |event| Self::from_kernel_event(event, page))
             .chain(unreadable)
     }
 }

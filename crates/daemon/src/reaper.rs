@@ -57,7 +57,7 @@ impl Reaper {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = Arc::new(eventfd(0, flags).context("make an eventfd")?);
         // Without a bound, for the main thread, which alone takes reports, hands over victims as well and would wait
-        // for itself. There are no more than victims, and the sentry, from whom those come, waits for the main thread.
+        // for itself. There are no more than victims, and the ring reader, from whom those come, waits for the main thread.
         let (outbox, reports) = channel();
         let (ringer, sender) = (Arc::clone(&bell), outbox.clone());
         let crew = Crew::start(move |news| {

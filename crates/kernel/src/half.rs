@@ -19,7 +19,7 @@ use crate::mapped::Mapped;
 use crate::pins::{self, Pins};
 use crate::subordinates::Subordinates;
 use crate::{
-    Bills, Error, Facts, Gate, Journal, JournalSource, Members, Options, Settings, Surveys,
+    Bills, Error, EventRing, EventSource, Facts, Gate, Members, Options, Settings, Surveys,
     UidRange, call, load, predecessor, query,
 };
 
@@ -401,16 +401,16 @@ impl KernelHalf {
     ///
     /// # Errors
     /// When the ring buffer cannot be mapped.
-    pub fn journal(&self) -> Result<Journal, Error> {
-        Journal::new(&self.events)
+    pub fn event_ring(&self) -> Result<EventRing, Error> {
+        EventRing::new(&self.events)
     }
 
     /// The same for another thread, which opens it there.
     ///
     /// # Errors
     /// When descriptors run out.
-    pub fn journal_source(&self) -> Result<JournalSource, Error> {
-        JournalSource::new(&self.events)
+    pub fn event_source(&self) -> Result<EventSource, Error> {
+        EventSource::new(&self.events)
     }
 
     /// The beancounters of this kernel half.

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use crate::journal::{Entry, EntryKind, Journal, ring};
+use crate::event_ring::{EventRing, KernelEvent, KernelEventKind, ring};
 use crate::pins::Pins;
 use crate::{Error, Slot, predecessor};
 
@@ -12,7 +12,7 @@ use crate::{Error, Slot, predecessor};
 #[derive(Debug, Default)]
 pub struct LastWords {
     /// Oldest first. What they ask for is not among them: the kernel half that decides now asks itself.
-    pub entries: Vec<Entry>,
+    pub events: Vec<KernelEvent>,
     /// Events of another version, which this one cannot read.
     pub unreadable: u64,
 }
@@ -37,31 +37,31 @@ impl LastWords {
             self.unreadable = self.unreadable.saturating_add(count.get());
             return Ok(());
         }
-        let entries = Journal::new(&events)?.drain()?.into_iter();
-        let told = entries.filter(|it| !asks(it.kind));
+        let events = EventRing::new(&events)?.drain()?.into_iter();
+        let told = events.filter(|it| !asks(it.kind));
         // Its accounts lay elsewhere.
-        self.entries.extend(told.map(|entry| Entry {
+        self.events.extend(told.map(|event| KernelEvent {
             slot: Slot::TEMPLATE,
-            ..entry
+            ..event
         }));
         Ok(())
     }
 }
 
 /// Whether it asks the user half for something instead of telling what happened.
-fn asks(kind: EntryKind) -> bool {
+fn asks(kind: KernelEventKind) -> bool {
     match kind {
-        EntryKind::KillAsked
-        | EntryKind::Undefended
-        | EntryKind::CountFiles
-        | EntryKind::Unrecorded
-        | EntryKind::Survey => true,
-        EntryKind::Notice
-        | EntryKind::Kill
-        | EntryKind::NoVictim
-        | EntryKind::Freed
-        | EntryKind::Refused
-        | EntryKind::Files
-        | EntryKind::Bill => false,
+        KernelEventKind::KillAsked
+        | KernelEventKind::Undefended
+        | KernelEventKind::CountFiles
+        | KernelEventKind::Unrecorded
+        | KernelEventKind::Survey => true,
+        KernelEventKind::Notice
+        | KernelEventKind::Kill
+        | KernelEventKind::NoVictim
+        | KernelEventKind::Freed
+        | KernelEventKind::Refused
+        | KernelEventKind::Files
+        | KernelEventKind::Bill => false,
     }
 }

@@ -13,10 +13,10 @@ mod books;
 mod call;
 mod dirty;
 mod error;
+mod event_ring;
 mod facts;
 mod gate;
 mod half;
-mod journal;
 mod last_words;
 mod load;
 mod look;
@@ -38,10 +38,12 @@ pub use bills::{Bills, Enforcement, RowReading, Wanted};
 pub use books::{Books, Part};
 pub use dirty::{DirtyFacts, DirtyMode, DirtyPages, DirtySum};
 pub use error::Error;
+pub use event_ring::{
+    BillRefusal, EventRing, EventSource, KernelEvent, KernelEventKind, Refusal, Weighed,
+};
 pub use facts::Facts;
 pub use gate::Gate;
 pub use half::{KernelHalf, Started};
-pub use journal::{BillRefusal, Entry, EntryKind, Journal, JournalSource, Refusal, Weighed};
 pub use last_words::LastWords;
 pub use look::{Look, Seen, SeenFile, SeenKind, SeenSpace, SeenTask};
 pub use members::{Members, MembersReader};

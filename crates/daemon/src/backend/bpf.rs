@@ -11,8 +11,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use bursar_host::clock;
 use bursar_kernel::{
-    AccountReading, Bills, DirtyPages, Enforcement, EntryKind, History, KernelHalf, Look, Members,
-    Options, RowReading, Settings, Slot, Started,
+    AccountReading, Bills, DirtyPages, Enforcement, History, KernelEventKind, KernelHalf, Look,
+    Members, Options, RowReading, Settings, Slot, Started,
 };
 use bursar_model::{
     AccountId, Bounds, Bytes, Correction, GateStatus, KernelHalfStatus, Measure, PageSize, Pages,
@@ -22,7 +22,7 @@ use bursar_policy::{Plan, Scope, Subordinates};
 
 use super::ledger::Ledger;
 use super::prospect::{self, Prospects};
-use super::sentry::{Powers, Sentry, Tidings};
+use super::ring_reader::{Powers, RingEvent, RingReader};
 use super::surveyor::{Method, Questions, Tally, send_out};
 use super::{Backend, Reading};
 use crate::fact::Fact;
@@ -33,7 +33,7 @@ use crate::reservations::Holdings;
 pub(crate) struct BpfBackend {
     half: KernelHalf,
     bills: Bills,
-    sentry: Sentry,
+    ring_reader: RingReader,
     root: PathBuf,
     options: Options,
     settings: Settings,
@@ -71,7 +71,7 @@ impl BpfBackend {
         };
         let surveys = Arc::default();
         let questions = send_out(half.surveys()?, method, Arc::clone(&surveys))?;
-        let sentry = Sentry::post(half.journal_source()?, powers, questions.clone())?;
+        let ring_reader = RingReader::start(half.event_source()?, powers, questions.clone())?;
         let inherited = half.inherited().into_iter().collect();
         let in_charge = started == Started::Adopted;
         let scope = Scope {
@@ -82,7 +82,7 @@ impl BpfBackend {
             Self {
                 bills: half.bills(&options),
                 half,
-                sentry,
+                ring_reader,
                 root: root.to_owned(),
                 options,
                 settings,
@@ -234,19 +234,26 @@ impl Backend for BpfBackend {
     }
 
     fn wake(&self) -> BorrowedFd<'_> {
-        self.sentry.as_fd()
+        self.ring_reader.as_fd()
     }
 
     fn drain(&mut self) -> Result<Vec<Fact>> {
         let page = self.page();
-        let all = self.sentry.drain();
-        if all.iter().any(|it| it.entry.kind == EntryKind::Unrecorded) {
+        let all = self.ring_reader.drain();
+        if all
+            .iter()
+            .any(|it| it.event.kind == KernelEventKind::Unrecorded)
+        {
             self.half.walk_tasks()?;
         }
-        if all.iter().any(|it| it.entry.kind == EntryKind::CountFiles) {
+        if all
+            .iter()
+            .any(|it| it.event.kind == KernelEventKind::CountFiles)
+        {
             self.half.count_files()?;
         }
-        let tell = |one: Tidings| match (Fact::from_entry(one.entry, page)?, one.execution) {
+        let tell = |one: RingEvent| match (Fact::from_kernel_event(one.event, page)?, one.execution)
+        {
             (Fact::KillAsked(victim), Some(execution)) => Some(Fact::Executed(victim, execution)),
             (fact, _) => Some(fact),
         };

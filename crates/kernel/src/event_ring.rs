@@ -14,9 +14,9 @@ use crate::{Error, Slot};
 
 /// A fact told by the kernel half.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
+pub struct KernelEvent {
     /// What kind.
-    pub kind: EntryKind,
+    pub kind: KernelEventKind,
     /// Which trigger was at work.
     pub trigger: Trigger,
     /// CLOCK_MONOTONIC.
@@ -104,9 +104,9 @@ pub struct Weighed {
     pub pages: Pages,
 }
 
-/// Kinds of [`Entry`] (abi.h enum event_kind).
+/// Kinds of [`KernelEvent`] (abi.h enum event_kind).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum EntryKind {
+pub enum KernelEventKind {
     /// Held rose over the notice level.
     Notice,
     /// A victim was sent SIGKILL.
@@ -134,16 +134,16 @@ pub enum EntryKind {
 }
 
 /// The events, as they come.
-pub struct Journal {
+pub struct EventRing {
     ring: RingBuffer<'static>,
-    arrived: Rc<RefCell<Vec<Entry>>>,
+    arrived: Rc<RefCell<Vec<KernelEvent>>>,
 }
 
-/// The way to a [`Journal`] that can be given to the thread that is to read it.
+/// The way to a [`EventRing`] that can be given to the thread that is to read it.
 #[derive(Debug)]
-pub struct JournalSource(MapHandle);
+pub struct EventSource(MapHandle);
 
-impl JournalSource {
+impl EventSource {
     pub(crate) fn new(events: &MapHandle) -> Result<Self, Error> {
         MapHandle::try_from(events)
             .map(Self)
@@ -154,18 +154,18 @@ impl JournalSource {
     ///
     /// # Errors
     /// When the ring buffer cannot be mapped.
-    pub fn open(&self) -> Result<Journal, Error> {
-        Journal::new(&self.0)
+    pub fn open(&self) -> Result<EventRing, Error> {
+        EventRing::new(&self.0)
     }
 }
 
-impl std::fmt::Debug for Journal {
+impl std::fmt::Debug for EventRing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Journal").finish_non_exhaustive()
+        f.debug_struct("EventRing").finish_non_exhaustive()
     }
 }
 
-impl Journal {
+impl EventRing {
     pub(crate) fn new(events: &MapHandle) -> Result<Self, Error> {
         let arrived = Rc::new(RefCell::new(Vec::new()));
         let sink = Rc::clone(&arrived);
@@ -177,7 +177,7 @@ impl Journal {
     ///
     /// # Errors
     /// When the ring buffer is broken.
-    pub fn drain(&self) -> Result<Vec<Entry>, Error> {
+    pub fn drain(&self) -> Result<Vec<KernelEvent>, Error> {
         self.ring
             .consume()
             .map_err(Error::io("read the kernel half's events"))?;
@@ -186,7 +186,7 @@ impl Journal {
 }
 
 /// Readable when something has arrived.
-impl AsFd for Journal {
+impl AsFd for EventRing {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the epoll fd lives as long as the ring buffer, which the borrow keeps alive.
         unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd().as_raw_fd()) }
@@ -216,24 +216,24 @@ fn text(raw: &[i8]) -> Vec<u8> {
         .collect()
 }
 
-fn decode(bytes: &[u8]) -> Option<Entry> {
+fn decode(bytes: &[u8]) -> Option<KernelEvent> {
     let raw: event = abi::read(bytes)?;
     if raw.account_id == crate::tester::TESTER.get() {
         return None; // our own self-test's
     }
     let kind = match raw.kind {
-        event_kind::EVENT_NOTICE => EntryKind::Notice,
-        event_kind::EVENT_KILL => EntryKind::Kill,
-        event_kind::EVENT_KILL_ASKED => EntryKind::KillAsked,
-        event_kind::EVENT_NO_VICTIM => EntryKind::NoVictim,
-        event_kind::EVENT_FREED => EntryKind::Freed,
-        event_kind::EVENT_UNDEFENDED => EntryKind::Undefended,
-        event_kind::EVENT_UNRECORDED => EntryKind::Unrecorded,
-        event_kind::EVENT_REFUSED => EntryKind::Refused,
-        event_kind::EVENT_FILES => EntryKind::Files,
-        event_kind::EVENT_COUNT_FILES => EntryKind::CountFiles,
-        event_kind::EVENT_SURVEY => EntryKind::Survey,
-        event_kind::EVENT_BILL => EntryKind::Bill,
+        event_kind::EVENT_NOTICE => KernelEventKind::Notice,
+        event_kind::EVENT_KILL => KernelEventKind::Kill,
+        event_kind::EVENT_KILL_ASKED => KernelEventKind::KillAsked,
+        event_kind::EVENT_NO_VICTIM => KernelEventKind::NoVictim,
+        event_kind::EVENT_FREED => KernelEventKind::Freed,
+        event_kind::EVENT_UNDEFENDED => KernelEventKind::Undefended,
+        event_kind::EVENT_UNRECORDED => KernelEventKind::Unrecorded,
+        event_kind::EVENT_REFUSED => KernelEventKind::Refused,
+        event_kind::EVENT_FILES => KernelEventKind::Files,
+        event_kind::EVENT_COUNT_FILES => KernelEventKind::CountFiles,
+        event_kind::EVENT_SURVEY => KernelEventKind::Survey,
+        event_kind::EVENT_BILL => KernelEventKind::Bill,
         _ => return None,
     };
     let by = match raw.trigger {
@@ -241,7 +241,7 @@ fn decode(bytes: &[u8]) -> Option<Entry> {
         trigger::TRIGGER_NOTIFIER | trigger::TRIGGER_SURVEY => Trigger::Notifier,
         _ => Trigger::Event,
     };
-    Some(Entry {
+    Some(KernelEvent {
         kind,
         trigger: by,
         at: Nanos::new(raw.time_ns),
@@ -270,9 +270,9 @@ fn decode(bytes: &[u8]) -> Option<Entry> {
                 pages: abi::count(it.pages),
             })
             .collect(),
-        refusal: (kind == EntryKind::Refused).then(|| refusal(&raw)),
+        refusal: (kind == KernelEventKind::Refused).then(|| refusal(&raw)),
         bill: match kind {
-            EntryKind::Bill => Some(bill_refusal(&raw)?),
+            KernelEventKind::Bill => Some(bill_refusal(&raw)?),
             _ => None,
         },
     })
@@ -336,7 +336,7 @@ mod tests {
         };
         raw.comm[0] = b'a'.cast_signed();
         raw.comm[1] = -1;
-        let entry = decode(abi::bytes_of(&raw)).unwrap();
-        assert_eq!((entry.limit, entry.comm), (None, vec![b'a', 0xff]));
+        let event = decode(abi::bytes_of(&raw)).unwrap();
+        assert_eq!((event.limit, event.comm), (None, vec![b'a', 0xff]));
     }
 }

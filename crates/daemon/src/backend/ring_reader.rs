@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 use anyhow::{Context, Result};
 use bursar_host::{Proc, machine};
-use bursar_kernel::{Entry, EntryKind, Journal, JournalSource};
+use bursar_kernel::{EventRing, EventSource, KernelEvent, KernelEventKind};
 use bursar_model::Nanos;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
@@ -33,8 +33,8 @@ pub(crate) struct Powers {
 
 /// An event, as the loop takes it.
 #[derive(Debug)]
-pub(super) struct Tidings {
-    pub(super) entry: Entry,
+pub(super) struct RingEvent {
+    pub(super) event: KernelEvent,
     /// Where a kill was asked for and this thread may: what became of it.
     pub(super) execution: Option<Execution>,
 }
@@ -44,47 +44,43 @@ struct LoopGone;
 
 /// The events that were read.
 #[derive(Debug)]
-pub(super) struct Sentry {
-    tidings: Receiver<Tidings>,
+pub(super) struct RingReader {
+    events: Receiver<RingEvent>,
     bell: Arc<OwnedFd>,
     /// Gone with us: the thread ends.
     _leash: OwnedFd,
 }
 
-impl Sentry {
-    pub(super) fn post(
-        source: JournalSource,
-        powers: Powers,
-        questions: Questions,
-    ) -> Result<Self> {
+impl RingReader {
+    pub(super) fn start(source: EventSource, powers: Powers, questions: Questions) -> Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = Arc::new(eventfd(0, flags).context("make an eventfd")?);
         let (held, leash) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
-        let (outbox, tidings) = sync_channel(UNREAD);
+        let (outbox, events) = sync_channel(UNREAD);
         let ringer = Arc::clone(&bell);
         std::thread::Builder::new()
-            .name("sentry".to_owned())
+            .name("ring-reader".to_owned())
             .spawn(move || match source.open() {
-                Ok(journal) => {
+                Ok(event_ring) => {
                     powers.hand.priority().take();
-                    watch(&journal, &held, &powers, &questions, &outbox, &ringer);
+                    watch(&event_ring, &held, &powers, &questions, &outbox, &ringer);
                 }
                 Err(error) => tracing::error!(%error, "the kernel half's events cannot be read"),
             })
             .context("start the thread that reads the kernel half's events")?;
         Ok(Self {
-            tidings,
+            events,
             bell,
             _leash: leash,
         })
     }
 
-    pub(super) fn drain(&self) -> Vec<Tidings> {
+    pub(super) fn drain(&self) -> Vec<RingEvent> {
         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         let mut all = Vec::new();
         loop {
-            match self.tidings.try_recv() {
+            match self.events.try_recv() {
                 Ok(one) => all.push(one),
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => return all,
             }
@@ -92,7 +88,7 @@ impl Sentry {
     }
 }
 
-impl AsFd for Sentry {
+impl AsFd for RingReader {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
@@ -100,29 +96,29 @@ impl AsFd for Sentry {
 
 /// First on its way to the loop, then to the reapers: so a kill is recorded before what follows from it.
 fn see_to(
-    entry: Entry,
+    event: KernelEvent,
     proc: &Proc,
     powers: &Powers,
     questions: &Questions,
-    outbox: &SyncSender<Tidings>,
+    outbox: &SyncSender<RingEvent>,
 ) -> Result<(), LoopGone> {
-    if entry.kind == EntryKind::Survey {
-        questions.ask(entry.slot);
+    if event.kind == KernelEventKind::Survey {
+        questions.ask(event.slot);
         return Ok(());
     }
-    let (pid, uid) = (entry.pid, entry.uid);
+    let (pid, uid) = (event.pid, event.uid);
     let chosen = Chosen {
         pid,
-        started: Some(entry.started),
-        number: entry.number,
+        started: Some(event.started),
+        number: event.number,
     };
-    let private = entry.victim_private.to_bytes(machine::page_size());
-    let (execution, pidfd, signalled) = match entry.kind {
-        EntryKind::Kill => {
-            let signalled = Nanos::new(entry.at.get().saturating_add(entry.latency.get()));
+    let private = event.victim_private.to_bytes(machine::page_size());
+    let (execution, pidfd, signalled) = match event.kind {
+        KernelEventKind::Kill => {
+            let signalled = Nanos::new(event.at.get().saturating_add(event.latency.get()));
             (None, hold(proc, chosen), Some(signalled))
         }
-        EntryKind::KillAsked if powers.notifier => {
+        KernelEventKind::KillAsked if powers.notifier => {
             let (execution, pidfd) = execute_chosen(proc, chosen);
             let signalled = execution.signalled();
             (Some(execution), pidfd, signalled)
@@ -130,7 +126,7 @@ fn see_to(
         _ => (None, None, None),
     };
     outbox
-        .send(Tidings { entry, execution })
+        .send(RingEvent { event, execution })
         .map_err(|_| LoopGone)?;
     if let Some(signalled) = signalled {
         powers.hand.reap(Dying {
@@ -145,19 +141,19 @@ fn see_to(
 }
 
 fn watch(
-    journal: &Journal,
+    event_ring: &EventRing,
     leash: &OwnedFd,
     powers: &Powers,
     questions: &Questions,
-    outbox: &SyncSender<Tidings>,
+    outbox: &SyncSender<RingEvent>,
     bell: &OwnedFd,
 ) {
     let Ok(proc) = Proc::host() else { return };
     loop {
-        match journal.drain() {
-            Ok(entries) => {
-                for entry in entries {
-                    if see_to(entry, &proc, powers, questions, outbox).is_err() {
+        match event_ring.drain() {
+            Ok(events) => {
+                for event in events {
+                    if see_to(event, &proc, powers, questions, outbox).is_err() {
                         return;
                     }
                 }
@@ -166,7 +162,7 @@ fn watch(
             Err(error) => tracing::error!(%error, "the kernel half's events could not be read"),
         }
         let mut fds = [
-            PollFd::new(journal, PollFlags::IN),
+            PollFd::new(event_ring, PollFlags::IN),
             PollFd::new(leash, PollFlags::IN),
         ];
         match poll(&mut fds, None) {
