@@ -6,9 +6,9 @@ mod bpf;
 mod ledger;
 mod poll;
 mod prospect;
+mod pss_scanner;
 mod ring_reader;
 mod scan;
-mod surveyor;
 mod trace;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -188,7 +188,7 @@ impl Fact {
             | KernelEventKind::Bill
             | KernelEventKind::Unrecorded
             | KernelEventKind::CountFiles
-            | KernelEventKind::Survey => return None,
+            | KernelEventKind::PssScan => return None,
         })
     }
     /// What a kernel half that is gone had told.

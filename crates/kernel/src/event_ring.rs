@@ -127,8 +127,8 @@ pub enum KernelEventKind {
     CountFiles,
     /// No room for a process, and a timer that cannot meet it: a walk over all tasks is asked for.
     Unrecorded,
-    /// How much do the account's processes share? A survey is asked for.
-    Survey,
+    /// How much do the account's processes share? A PSS scan is asked for.
+    PssScan,
     /// A beancounter refused; one a second, account and row is told.
     Bill,
 }
@@ -232,7 +232,7 @@ fn decode(bytes: &[u8]) -> Option<KernelEvent> {
         event_kind::EVENT_REFUSED => KernelEventKind::Refused,
         event_kind::EVENT_FILES => KernelEventKind::Files,
         event_kind::EVENT_COUNT_FILES => KernelEventKind::CountFiles,
-        event_kind::EVENT_SURVEY => KernelEventKind::Survey,
+        event_kind::EVENT_SURVEY => KernelEventKind::PssScan,
         event_kind::EVENT_BILL => KernelEventKind::Bill,
         _ => return None,
     };

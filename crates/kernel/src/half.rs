@@ -19,7 +19,7 @@ use crate::mapped::Mapped;
 use crate::pins::{self, Pins};
 use crate::subordinates::Subordinates;
 use crate::{
-    Bills, Error, EventRing, EventSource, Facts, Gate, Members, Options, Settings, Surveys,
+    Bills, Error, EventRing, EventSource, Facts, Gate, Members, Options, PssScans, Settings,
     UidRange, call, load, predecessor, query,
 };
 
@@ -418,12 +418,12 @@ impl KernelHalf {
         Bills::new(self.pins.clone(), options.clone())
     }
 
-    /// The way to surveys, for the thread that makes them.
+    /// The way to PSS scans, for the thread that makes them.
     ///
     /// # Errors
     /// When a pin cannot be opened.
-    pub fn surveys(&self) -> Result<Surveys, Error> {
-        Surveys::open(&self.pins)
+    pub fn pss_scans(&self) -> Result<PssScans, Error> {
+        PssScans::open(&self.pins)
     }
 
     /// What it counted about itself.

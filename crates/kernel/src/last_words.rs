@@ -55,7 +55,7 @@ fn asks(kind: KernelEventKind) -> bool {
         | KernelEventKind::Undefended
         | KernelEventKind::CountFiles
         | KernelEventKind::Unrecorded
-        | KernelEventKind::Survey => true,
+        | KernelEventKind::PssScan => true,
         KernelEventKind::Notice
         | KernelEventKind::Kill
         | KernelEventKind::NoVictim

@@ -25,12 +25,12 @@ mod members;
 mod options;
 mod pins;
 mod predecessor;
+mod pss_scan;
 mod query;
 mod skeleton;
 mod stalls;
 mod subordinates;
 mod support;
-mod survey;
 mod tester;
 
 pub use account::{AccountReading, Corrected, History, PageBounds, Slot};
@@ -48,10 +48,10 @@ pub use last_words::LastWords;
 pub use look::{Look, Seen, SeenFile, SeenKind, SeenSpace, SeenTask};
 pub use members::{Members, MembersReader};
 pub use options::{Options, Settings};
+pub use pss_scan::{Found, Notebook, Outcome, PssScan, PssScans, Sharer};
 pub use stalls::{StallMeter, StallRow, StallTotal};
 pub use subordinates::UidRange;
 pub use support::{Ability, Finding, Support};
-pub use survey::{Found, Notebook, Outcome, Sharer, Survey, Surveys};
 
 /// What libbpf has to say goes to `sink`, line by line, instead of to stderr.
 pub fn log_libbpf(sink: fn(&str)) {

@@ -147,7 +147,7 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         pin! { link => "link_rss_stat" }
     }
     if let Err(error) = load_watch(pins, options, &ledger) {
-        tracing::info!(%error, "copies of shared pages are seen by surveys only");
+        tracing::info!(%error, "copies of shared pages are seen by PSS scans only");
     }
     Ok(())
 }

@@ -250,15 +250,15 @@ pub struct KernelHalfStatus {
     pub members_lost: u64,
     /// Looks at what processes share.
     #[serde(default)]
-    pub surveys: SurveyStatus,
+    pub surveys: PssScanStatus,
     /// What refuses growth at the barrier.
     #[serde(default)]
     pub gate: GateStatus,
 }
 
-/// Surveys: looks at how much of an account several of its processes share, since bursard started.
+/// PSS scans: looks at how much of an account several of its processes share, since bursard started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SurveyStatus {
+pub struct PssScanStatus {
     /// Made to their end.
     pub made: u64,
     /// That failed, or whose account had changed meanwhile: it counts in full.
@@ -269,7 +269,7 @@ pub struct SurveyStatus {
     pub longest_ns: u64,
     /// Time all of them took, nanoseconds.
     pub spent_ns: u64,
-    /// Accounts that are surveyed again and again at the moment: near a bound, with shared pages.
+    /// Accounts that are scanned again and again at the moment: near a bound, with shared pages.
     pub accounts: u64,
     /// Whether copies of shared pages are watched for at the moment.
     pub watching: bool,

@@ -18,8 +18,8 @@ mod text;
 mod who;
 
 pub use account::{
-    AccountKind, AccountStatus, Correction, DaemonStatus, KernelHalfStatus, KillManner, Rows,
-    SurveyStatus, TriggerKind,
+    AccountKind, AccountStatus, Correction, DaemonStatus, KernelHalfStatus, KillManner,
+    PssScanStatus, Rows, TriggerKind,
 };
 pub use beancounter::{Bean, Bill, How, RowBounds, RowBoundsError};
 pub use bounds::{Bounds, BoundsError, BoundsSpec, DEFAULT_BARRIER, DEFAULT_NOTICE};

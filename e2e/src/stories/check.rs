@@ -267,7 +267,7 @@ fn metrics(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "metrics", "")?;
     world.daemon.start()?;
     world.daemon.limit("60548", "320M")?;
-    // Near its notice, with pages that several have: surveyed and corrected.
+    // Near its notice, with pages that several have: scanned and corrected.
     let _hog = world.there("uid=60548 hold=90M leave=2 memfd=24M say=there pause")?;
     until("a correction, and the files being counted", || {
         let account = world.daemon.account("60548")?;
@@ -306,7 +306,7 @@ fn metrics(binaries: &Binaries) -> Result<()> {
     ensure!(value("bursar_held{")? >= f64::from(90 << 20), "{text}");
     ensure!(value("bursar_limit{")? as u64 == 320 << 20, "{text}");
     ensure!(value("bursar_surveys_total ")? >= 1.0, "{text}");
-    ensure!(value("bursar_surveyed_accounts ")? as u64 == 1, "{text}");
+    ensure!(value("bursar_surveyned_accounts ")? as u64 == 1, "{text}");
     ensure!(
         value("bursar_account_correction_bytes{")? >= f64::from(100 << 20),
         "{text}"

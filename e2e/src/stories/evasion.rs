@@ -245,7 +245,7 @@ impl Attempt<'_> {
         ]);
     }
 
-    /// Hundreds of processes: their survey takes bursard longer than one of a few, and meanwhile all of them
+    /// Hundreds of processes: their PSS scan takes bursard longer than one of a few, and meanwhile all of them
     /// want the processors that it needs.
     fn is_crowd(&self) -> bool {
         let is_crowd = |script: &&str| script.contains("fork=400");

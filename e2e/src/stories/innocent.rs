@@ -46,7 +46,7 @@ pub(super) const STORIES: &[Story] = &[
         tell: huge_copies,
     },
     Story {
-        name: "copies_that_another_process_makes_are_found_by_the_next_survey",
+        name: "copies_that_another_process_makes_are_found_by_the_next_pss_scan",
         place: Place::Host,
         tell: copies_by_another,
     },

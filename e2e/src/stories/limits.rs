@@ -726,12 +726,12 @@ fn cleared(binaries: &Binaries) -> Result<()> {
 fn looked_at_first(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "first", "")?;
     world.daemon.start()?;
-    let surveys = || anyhow::Ok(world.daemon.status()?.kernel_half.surveys.made);
+    let pss_scans = || anyhow::Ok(world.daemon.status()?.kernel_half.surveys.made);
     for round in 0..4 {
         let others = (0..4).map(|_| world.there("uid=60001 hold=300M say=there pause"));
         let _others = others.collect::<Result<Vec<_>>>()?;
         let mut grower = world.there("uid=60001 hold=10M say=there wait hold=900M pause")?;
-        let before = surveys()?;
+        let before = pss_scans()?;
         // Without a notice below it, at which it would be asked beforehand.
         let memory = BoundsSpec {
             limit: "1500M".parse()?,
@@ -746,7 +746,7 @@ fn looked_at_first(binaries: &Binaries) -> Result<()> {
         let reply = world.daemon.ask(Ask::SetLimit(change))?;
         ensure!(matches!(reply, Reply::Changed { .. }), "{reply:?}");
         until("his processes being looked at", || {
-            Ok((surveys()? > before).then_some(()))
+            Ok((pss_scans()? > before).then_some(()))
         })?;
         let account = world.daemon.account("60001")?.context("no account")?;
         ensure!(

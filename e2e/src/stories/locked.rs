@@ -30,9 +30,9 @@ pub(super) const STORIES: &[Story] = &[
         tell: reaps,
     },
     Story {
-        name: "a_process_that_keeps_its_lock_holds_up_no_other_survey",
+        name: "a_process_that_keeps_its_lock_holds_up_no_other_pss_scan",
         place: Place::Host,
-        tell: surveys,
+        tell: pss_scans,
     },
     Story {
         name: "bursar_kill_gives_up_on_a_victim_that_keeps_its_lock",
@@ -316,7 +316,7 @@ fn reaps(binaries: &Binaries) -> Result<()> {
     breach(&world, HOSTILE).map(|_| ())
 }
 
-fn surveys(binaries: &Binaries) -> Result<()> {
+fn pss_scans(binaries: &Binaries) -> Result<()> {
     const SERVER: u32 = 60003;
     let mut world = World::new(binaries, "locksurvey", "")?;
     world.daemon.start()?;
@@ -335,7 +335,7 @@ fn surveys(binaries: &Binaries) -> Result<()> {
     stage.keep(&world, "hold=30M leave=1")?;
     // Over the limit by plain sums: what do her processes share?
     let mut other = world.hog(&format!("uid={HOSTILE} hold=8M pause"))?;
-    until("a survey of hers", || {
+    until("a PSS scan of hers", || {
         let killed = !world.daemon.events_of(EventKind::Kill)?.is_empty();
         let is_lost = world.daemon.status()?.reaps.threads_lost > 0;
         Ok((is_lost || killed).then_some(()))

@@ -515,7 +515,7 @@ pub(crate) fn list() -> String {
 
 #[cfg(test)]
 mod tests {
-    use bursar_model::{Correction, SurveyStatus};
+    use bursar_model::{Correction, PssScanStatus};
     use insta::assert_snapshot;
 
     use super::*;
@@ -537,10 +537,10 @@ mod tests {
         });
         status.accounts[0].committed = Some(Bytes::from_mib(600));
         status.reaps.longest = Some(bursar_model::Nanos::new(8_100_000));
-        status.kernel_half.surveys = SurveyStatus {
+        status.kernel_half.surveys = PssScanStatus {
             made: 12,
             spent_ns: 1_500_000_000,
-            ..SurveyStatus::default()
+            ..PssScanStatus::default()
         };
         let text = exposition(&status).unwrap();
         for metric in METRICS {

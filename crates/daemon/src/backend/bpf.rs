@@ -11,8 +11,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use bursar_host::clock;
 use bursar_kernel::{
-    AccountReading, Bills, DirtyPages, Enforcement, History, KernelEventKind, KernelHalf, Look,
-    Members, Options, RowReading, Settings, Slot, Started,
+    AccountReading, Bills, DirtyPages, Enforcement, History, InitialScan, KernelEventKind,
+    KernelHalf, Members, Options, RowReading, Settings, Slot, Started,
 };
 use bursar_model::{
     AccountId, Bounds, Bytes, Correction, GateStatus, KernelHalfStatus, Measure, PageSize, Pages,
@@ -22,8 +22,8 @@ use bursar_policy::{Plan, Scope, Subordinates};
 
 use super::ledger::Ledger;
 use super::prospect::{self, Prospects};
+use super::pss_scanner::{Method, ScanCounters, ScanRequests, start};
 use super::ring_reader::{Powers, RingEvent, RingReader};
-use super::surveyor::{Method, Questions, Tally, send_out};
 use super::{Backend, Reading};
 use crate::fact::Fact;
 use crate::reservations::Holdings;
@@ -40,8 +40,8 @@ pub(crate) struct BpfBackend {
     /// Whom `default` covers.
     scope: Scope,
     usual: Measure,
-    surveys: Arc<Tally>,
-    questions: Questions,
+    pss_scans: Arc<ScanCounters>,
+    requests: ScanRequests,
     /// What the kernel half that is being replaced remembers; used once, at the first apply.
     inherited: HashMap<AccountId, History>,
     in_charge: bool,
@@ -69,9 +69,9 @@ impl BpfBackend {
             priority: powers.hand.priority(),
             barred: Arc::clone(powers.hand.barred()),
         };
-        let surveys = Arc::default();
-        let questions = send_out(half.surveys()?, method, Arc::clone(&surveys))?;
-        let ring_reader = RingReader::start(half.event_source()?, powers, questions.clone())?;
+        let pss_scans = Arc::default();
+        let requests = start(half.pss_scans()?, method, Arc::clone(&pss_scans))?;
+        let ring_reader = RingReader::start(half.event_source()?, powers, requests.clone())?;
         let inherited = half.inherited().into_iter().collect();
         let in_charge = started == Started::Adopted;
         let scope = Scope {
@@ -88,8 +88,8 @@ impl BpfBackend {
                 settings,
                 scope,
                 usual,
-                surveys,
-                questions,
+                pss_scans,
+                requests,
                 inherited,
                 in_charge,
                 slots: HashMap::new(),
@@ -381,7 +381,7 @@ impl Backend for BpfBackend {
             files_count_max_ns: facts.files_count_max.get(),
             files_skipped: facts.files_skipped,
             members_lost: facts.members_lost,
-            surveys: self.surveys.read(),
+            surveys: self.pss_scans.read(),
             gate: GateStatus {
                 mode: gate.mode,
                 reason: gate.reason.clone(),

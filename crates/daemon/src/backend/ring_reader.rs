@@ -15,7 +15,7 @@ use bursar_model::Nanos;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
-use super::surveyor::Questions;
+use super::pss_scanner::ScanRequests;
 use crate::executioner::{Chosen, Execution, execute_chosen, hold};
 use crate::reaper::{Dying, Hand};
 
@@ -52,7 +52,11 @@ pub(super) struct RingReader {
 }
 
 impl RingReader {
-    pub(super) fn start(source: EventSource, powers: Powers, questions: Questions) -> Result<Self> {
+    pub(super) fn start(
+        source: EventSource,
+        powers: Powers,
+        requests: ScanRequests,
+    ) -> Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = Arc::new(eventfd(0, flags).context("make an eventfd")?);
         let (held, leash) =
@@ -64,7 +68,7 @@ impl RingReader {
             .spawn(move || match source.open() {
                 Ok(event_ring) => {
                     powers.hand.priority().take();
-                    watch(&event_ring, &held, &powers, &questions, &outbox, &ringer);
+                    watch(&event_ring, &held, &powers, &requests, &outbox, &ringer);
                 }
                 Err(error) => tracing::error!(%error, "the kernel half's events cannot be read"),
             })
@@ -99,11 +103,11 @@ fn see_to(
     event: KernelEvent,
     proc: &Proc,
     powers: &Powers,
-    questions: &Questions,
+    requests: &ScanRequests,
     outbox: &SyncSender<RingEvent>,
 ) -> Result<(), LoopGone> {
-    if event.kind == KernelEventKind::Survey {
-        questions.ask(event.slot);
+    if event.kind == KernelEventKind::PssScan {
+        requests.ask(event.slot);
         return Ok(());
     }
     let (pid, uid) = (event.pid, event.uid);
@@ -144,7 +148,7 @@ fn watch(
     event_ring: &EventRing,
     leash: &OwnedFd,
     powers: &Powers,
-    questions: &Questions,
+    requests: &ScanRequests,
     outbox: &SyncSender<RingEvent>,
     bell: &OwnedFd,
 ) {
@@ -153,7 +157,7 @@ fn watch(
         match event_ring.drain() {
             Ok(events) => {
                 for event in events {
-                    if see_to(event, &proc, powers, questions, outbox).is_err() {
+                    if see_to(event, &proc, powers, requests, outbox).is_err() {
                         return;
                     }
                 }

@@ -40,7 +40,7 @@ impl BpfBackend {
             // Finds the processes of whoever has just got an account.
             self.half.resum_now()?;
         }
-        self.introduce(&existing);
+        self.add_initial(&existing);
         self.apply_rows(plan)
     }
 
@@ -62,18 +62,18 @@ impl BpfBackend {
 
     /// Has it looked at what those share who had no bounds before and hold something now. How many processes that are
     /// only the next re-sum says.
-    fn introduce(&self, before: &[AccountReading]) {
+    fn add_initial(&self, before: &[AccountReading]) {
         let had_bounds: BTreeSet<_> = before
             .iter()
             .filter(|it| it.is_open && is_bounded(it))
             .map(|it| (it.slot, it.id))
             .collect();
         let now = self.half.books().accounts();
-        let newcomers = now.filter(|it| {
+        let initial_scans = now.filter(|it| {
             let is_new = !had_bounds.contains(&(it.slot, it.id));
             it.is_open && it.held.get() > 0 && is_bounded(it) && is_new
         });
-        self.questions.introduce(newcomers.map(|it| it.slot));
+        self.requests.add_initial(initial_scans.map(|it| it.slot));
     }
 
     /// Accounts that the plan does not have: `default` keeps or takes over those of single users,

@@ -3,9 +3,9 @@
 //! at once, and then again and again while the account stays near a bound. And once of accounts whose processes
 //! were there before their limit, so that it need not be asked when that is passed.
 
-mod newcomers;
-mod reader;
-mod tally;
+mod counters;
+mod initial_scans;
+mod smaps_reader;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,15 +14,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use bursar_host::{Rollup, clock};
-use bursar_kernel::{Found, Outcome, Sharer, Slot, Surveys};
+use bursar_kernel::{Found, Outcome, PssScans, Sharer, Slot};
 use bursar_model::{Bytes, PageSize, Pages};
 use bursar_reap::{Barred, Heard, Priority};
 
-use newcomers::Newcomers;
-use reader::{Order, Reader};
-pub(super) use tally::Tally;
+pub(super) use counters::ScanCounters;
+use initial_scans::InitialScans;
+use smaps_reader::{Order, SmapsReader};
 
-/// Questions that wait. One that finds no room is asked again by the kernel half, later.
+/// Requests that wait. One that finds no room is asked again by the kernel half, later.
 const UNANSWERED: usize = 256;
 
 /// Renewals of all accounts together take at most one part in so many of a core's time …
@@ -30,29 +30,29 @@ const RENEWAL_SHARE: u32 = 20;
 /// … but come no more often, and no more seldom, than this.
 const OFTEN: Duration = Duration::from_millis(50);
 const SELDOM: Duration = Duration::from_secs(1);
-/// Questions of one account are answered as often as they come, but after a survey that cost so much
+/// Requests for one account are answered as often as they come, but after a PSS scan that cost so much
 /// nobody looks at it for so many times as long …
 const ANSWER_SHARE: u32 = 2;
-/// … or this long: the kernel half waits 500 ms for a survey to begin (victim.bpf.h), and no longer.
+/// … or this long: the kernel half waits 500 ms for a PSS scan to begin (victim.bpf.h), and no longer.
 const LONGEST_REST: Duration = Duration::from_millis(300);
 /// One that keeps others waiting for longer than this: it is made no more often than renewals are, and
 /// meanwhile its account counts in full. At once where the processor time is spent (some five million
-/// mappings of pages); where the surveyor slept, on locks that a starved process holds or one that
+/// mappings of pages); where the PSS scanner slept, on locks that a starved process holds or one that
 /// wants it so, when it comes again and again.
 const LONG: Duration = Duration::from_millis(100);
-/// So many surveys in a row that slept for long are no accident.
+/// So many PSS scans in a row that slept for long are no accident.
 const ALWAYS: u32 = 3;
 /// Copies are watched for so long after the last correction.
 const LINGER: Duration = Duration::from_secs(5);
 /// Whoever reads what one process shares, and sleeps in that for so long without a moment of work, is lost there: the
-/// kernel half waits for a second. While others wait for a survey [`LONG`] is enough.
+/// kernel half waits for a second. While others wait for a PSS scan [`LONG`] is enough.
 const PATIENCE: Duration = Duration::from_millis(400);
 /// Between two looks at him.
 const LOOK: Duration = Duration::from_millis(20);
 /// What could not be done is tried again after this.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// What is surveyed, and how.
+/// What is scanned, and how.
 #[derive(Debug)]
 pub(super) struct Method {
     pub(super) page: PageSize,
@@ -64,68 +64,72 @@ pub(super) struct Method {
     pub(super) barred: Arc<Barred>,
 }
 
-/// Where questions go.
+/// Where requests go.
 #[derive(Debug, Clone)]
-pub(super) struct Questions {
-    sender: SyncSender<Asked>,
-    newcomers: Arc<Newcomers>,
+pub(super) struct ScanRequests {
+    sender: SyncSender<Request>,
+    initial_scans: Arc<InitialScans>,
 }
 
-/// Why the surveyor is woken.
+/// Why the PSS scanner is woken.
 #[derive(Debug)]
-enum Asked {
+enum Request {
     Of(Slot),
-    /// There are newcomers.
-    Look,
+    /// There are initial scans to do.
+    InitialScan,
 }
 
-impl Questions {
+impl ScanRequests {
     /// No room: it is asked again, and what is not answered is decided without.
     pub(super) fn ask(&self, slot: Slot) {
-        let _ = self.sender.try_send(Asked::Of(slot));
+        let _ = self.sender.try_send(Request::Of(slot));
     }
 
     /// Accounts whose processes were there before somebody looked. When there is time.
-    pub(super) fn introduce(&self, slots: impl IntoIterator<Item = Slot>) {
-        if self.newcomers.add(slots) {
+    pub(super) fn add_initial(&self, slots: impl IntoIterator<Item = Slot>) {
+        if self.initial_scans.add(slots) {
             // No room: then it is awake.
-            let _ = self.sender.try_send(Asked::Look);
+            let _ = self.sender.try_send(Request::InitialScan);
         }
     }
 }
 
-/// Starts the thread. It ends when the last holder of [`Questions`] does.
-pub(super) fn send_out(surveys: Surveys, method: Method, tally: Arc<Tally>) -> Result<Questions> {
+/// Starts the thread. It ends when the last holder of [`ScanRequests`] does.
+pub(super) fn start(
+    pss_scans: PssScans,
+    method: Method,
+    counters: Arc<ScanCounters>,
+) -> Result<ScanRequests> {
     let method = Arc::new(method);
-    let reader = reader::start(&surveys, &method)?;
+    let reader = smaps_reader::start(&pss_scans, &method)?;
     let (sender, asked) = sync_channel(UNANSWERED);
-    let newcomers = Arc::<Newcomers>::default();
-    let questions = Questions {
+    let initial_scans = Arc::<InitialScans>::default();
+    let requests = ScanRequests {
         sender,
-        newcomers: Arc::clone(&newcomers),
+        initial_scans: Arc::clone(&initial_scans),
     };
     std::thread::Builder::new()
-        .name("surveyor".to_owned())
+        .name("pss-scanner".to_owned())
         .spawn(move || {
             method.priority.take();
-            let mut surveyor = Surveyor {
-                surveys,
+            let mut pss_scanner = PssScanner {
+                pss_scans,
                 asked,
                 reader: Some(reader),
                 method,
-                tally,
+                counters,
                 accounts: BTreeMap::new(),
-                newcomers,
-                next_newcomer: Instant::now(),
+                initial_scans,
+                next_initial_scan: Instant::now(),
                 is_watching: false,
                 attaching: Cost::default(),
                 reading: Duration::ZERO,
                 has_lost: false,
             };
-            surveyor.work();
+            pss_scanner.work();
         })
         .context("start the thread that looks for shared pages")?;
-    Ok(questions)
+    Ok(requests)
 }
 
 /// An account that is near a bound and shares pages.
@@ -134,15 +138,15 @@ struct Round {
     due: Option<Instant>,
     /// Before this not even on a question.
     not_before: Instant,
-    /// Of its last survey.
+    /// Of its last PSS scan.
     cost: Cost,
-    /// Surveys in a row that slept for long.
+    /// PSS scans in a row that slept for long.
     sleeps: u32,
-    /// As of its last survey.
+    /// As of its last PSS scan.
     shares: bool,
 }
 
-/// What a survey took.
+/// What a PSS scan took.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cost {
     /// Of a processor.
@@ -151,39 +155,39 @@ struct Cost {
     wall: Duration,
 }
 
-struct Surveyor {
-    surveys: Surveys,
-    asked: Receiver<Asked>,
+struct PssScanner {
+    pss_scans: PssScans,
+    asked: Receiver<Request>,
     /// None where the last one was lost and no other could be had.
-    reader: Option<Reader>,
+    reader: Option<SmapsReader>,
     method: Arc<Method>,
-    tally: Arc<Tally>,
+    counters: Arc<ScanCounters>,
     accounts: BTreeMap<Slot, Round>,
-    newcomers: Arc<Newcomers>,
+    initial_scans: Arc<InitialScans>,
     /// Before this none is looked at.
-    next_newcomer: Instant,
+    next_initial_scan: Instant,
     is_watching: bool,
-    /// How much of the survey under way went to that.
+    /// How much of the PSS scan under way went to that.
     attaching: Cost,
-    /// The reader's processor time for the survey under way.
+    /// The reader's processor time for the PSS scan under way.
     reading: Duration,
-    /// Whether the survey under way has cost us a reader.
+    /// Whether the PSS scan under way has cost us a reader.
     has_lost: bool,
 }
 
-impl Surveyor {
+impl PssScanner {
     fn work(&mut self) {
-        if let Err(error) = self.surveys.be_there() {
+        if let Err(error) = self.pss_scans.be_there() {
             tracing::warn!(%error, "shared pages count in each process: the kernel half cannot ask");
         }
         loop {
             let now = Instant::now();
             self.accounts
                 .retain(|_, round| round.due.is_some() || round.not_before > now);
-            self.tally
+            self.counters
                 .note_accounts(self.accounts.values().filter(|it| it.shares).count());
             let next = self.accounts.values().filter_map(|it| it.due);
-            let next = next.chain(self.newcomer_due()).min();
+            let next = next.chain(self.initial_scan_due()).min();
             let heard = match next {
                 Some(due) => self
                     .asked
@@ -212,32 +216,36 @@ impl Surveyor {
                 .collect();
             let is_idle = due.is_empty();
             for slot in due {
-                self.see_to(slot, Reason::Question);
+                self.see_to(slot, Reason::Request);
             }
-            if is_idle && self.newcomer_due().is_some_and(|due| due <= Instant::now()) {
-                self.see_to_newcomer();
+            if is_idle
+                && self
+                    .initial_scan_due()
+                    .is_some_and(|due| due <= Instant::now())
+            {
+                self.do_initial_scan();
             }
         }
     }
 
     /// When there is time for the next.
-    fn newcomer_due(&self) -> Option<Instant> {
-        (!self.newcomers.is_empty()).then_some(self.next_newcomer)
+    fn initial_scan_due(&self) -> Option<Instant> {
+        (!self.initial_scans.is_empty()).then_some(self.next_initial_scan)
     }
 
-    fn see_to_newcomer(&mut self) {
+    fn do_initial_scan(&mut self) {
         // One of whom it was asked is looked at for that.
-        let newcomer = self.newcomers.next();
+        let newcomer = self.initial_scans.next();
         let newcomer = newcomer.filter(|slot| !self.is_asked_of(*slot));
         let Some(slot) = newcomer else { return };
-        let work = self.see_to(slot, Reason::Newcomer);
-        self.next_newcomer = Instant::now() + RENEWAL_SHARE * work;
+        let work = self.see_to(slot, Reason::InitialScan);
+        self.next_initial_scan = Instant::now() + RENEWAL_SHARE * work;
     }
 
-    fn hear(&mut self, asked: Asked) {
+    fn hear(&mut self, asked: Request) {
         let slot = match asked {
-            Asked::Of(slot) => slot,
-            Asked::Look => return,
+            Request::Of(slot) => slot,
+            Request::InitialScan => return,
         };
         tracing::debug!(?slot, "asked");
         let now = Instant::now();
@@ -258,14 +266,14 @@ impl Surveyor {
         }
     }
 
-    /// Whether the kernel half waits for a survey of it.
+    /// Whether the kernel half waits for a PSS scan of it.
     fn is_asked_of(&mut self, slot: Slot) -> bool {
         self.hear_others();
         let round = self.accounts.get(&slot);
         round.is_some_and(|it| it.due.is_some())
     }
 
-    /// Whether a survey of another account is due.
+    /// Whether a PSS scan of another account is due.
     fn others_wait(&mut self, slot: Slot) -> bool {
         self.hear_others();
         let now = Instant::now();
@@ -278,17 +286,17 @@ impl Surveyor {
             return;
         }
         let began = Stopwatch::start();
-        let outcome = self.surveys.watch(on);
+        let outcome = self.pss_scans.watch(on);
         let took = began.read();
         if on {
             self.attaching = took;
         }
         tracing::debug!(on, ?took, "watch for copies");
         if let Err(error) = outcome {
-            tracing::warn!(%error, "copies of shared pages are seen by surveys only");
+            tracing::warn!(%error, "copies of shared pages are seen by PSS scans only");
         }
         self.is_watching = on;
-        self.tally.note_watching(on);
+        self.counters.note_watching(on);
     }
 
     /// The processor time that it took.
@@ -296,16 +304,17 @@ impl Surveyor {
         let began = Stopwatch::start();
         let interval = self.interval();
         let last = self.accounts.get(&slot).copied();
-        // However long its next survey takes: as long as this one, probably.
+        // However long its next PSS scan takes: as long as this one, probably.
         let wall = last.map_or(Duration::ZERO, |it| it.cost.wall);
-        let outcome = self.survey(slot, reason, 2 * (interval + wall) + AGAIN);
+        let outcome = self.scan(slot, reason, 2 * (interval + wall) + AGAIN);
         let mut cost = began.read().less(self.attaching);
         self.attaching = Cost::default();
         cost.work += std::mem::take(&mut self.reading);
         let has_lost = std::mem::take(&mut self.has_lost);
         let now = Instant::now();
-        self.tally.count(cost.wall, matches!(outcome, Ok(Some(_))));
-        tracing::debug!(?slot, ?cost, ?outcome, "surveyed");
+        self.counters
+            .count(cost.wall, matches!(outcome, Ok(Some(_))));
+        tracing::debug!(?slot, ?cost, ?outcome, "scanned");
         let sleeps = if has_lost {
             ALWAYS
         } else if cost.wall > LONG {
@@ -319,7 +328,7 @@ impl Surveyor {
                 // Where there is nothing to renew the kernel half asks when that may have changed.
                 let shares = outcome.is_some_and(|it| it.is_near && it.correction.get() > 0);
                 // To attach takes longer than to look, and somebody waits for the answer. What is
-                // copied meanwhile the next survey finds, during which the watch begins.
+                // copied meanwhile the next PSS scan finds, during which the watch begins.
                 let pause = if self.is_watching {
                     interval
                 } else {
@@ -337,7 +346,7 @@ impl Surveyor {
                 self.accounts.insert(slot, round);
             }
             Err(error) => {
-                tracing::debug!(error = format!("{error:#}"), "a survey failed");
+                tracing::debug!(error = format!("{error:#}"), "a PSS scan failed");
                 if let Some(round) = self.accounts.get_mut(&slot) {
                     round.due = Some(now + AGAIN);
                 }
@@ -346,48 +355,43 @@ impl Surveyor {
         cost.work
     }
 
-    /// Between two surveys of an account.
+    /// Between two PSS scans of an account.
     fn interval(&self) -> Duration {
         let cost: Duration = self.accounts.values().map(|it| it.cost.work).sum();
         (RENEWAL_SHARE * cost).clamp(OFTEN, SELDOM)
     }
 
-    fn survey(
-        &mut self,
-        slot: Slot,
-        reason: Reason,
-        lifetime: Duration,
-    ) -> Result<Option<Outcome>> {
-        let Some(survey) = self.surveys.begin(slot)? else {
+    fn scan(&mut self, slot: Slot, reason: Reason, lifetime: Duration) -> Result<Option<Outcome>> {
+        let Some(pss_scan) = self.pss_scans.begin(slot)? else {
             return Ok(None);
         };
-        // Within a survey, for the kernel half waits longer for one that has begun.
+        // Within a PSS scan, for the kernel half waits longer for one that has begun.
         if self.accounts.get(&slot).is_some_and(|it| it.shares) {
             self.watch(true);
         }
-        let mut order = Some(Order::of(slot, self.surveys.sharers(&survey)));
+        let mut order = Some(Order::of(slot, self.pss_scans.sharers(&pss_scan)));
         while let Some(some) = order {
             order = self.read(slot, reason, &Arc::new(some))?;
         }
         // Nobody watches for copies of a newcomer's shared pages: what is known of each process stays, and is not
         // taken off.
         let lifetime = match reason {
-            Reason::Newcomer if !self.is_asked_of(slot) => Duration::ZERO,
-            Reason::Newcomer | Reason::Question => lifetime,
+            Reason::InitialScan if !self.is_asked_of(slot) => Duration::ZERO,
+            Reason::InitialScan | Reason::Request => lifetime,
         };
-        Ok(self.surveys.end(survey, lifetime)?)
+        Ok(self.pss_scans.end(pss_scan, lifetime)?)
     }
 
     /// Has the processes read; what is left of them when the reader was lost at one.
     fn read(&mut self, slot: Slot, reason: Reason, order: &Arc<Order>) -> Result<Option<Order>> {
         let mut reader = match self.reader.take() {
             Some(reader) => reader,
-            None => reader::start(&self.surveys, &self.method)?,
+            None => smaps_reader::start(&self.pss_scans, &self.method)?,
         };
         reader.send(Arc::clone(order));
         loop {
             let others_wait = self.others_wait(slot);
-            if others_wait && reason == Reason::Newcomer {
+            if others_wait && reason == Reason::InitialScan {
                 order.cut_short();
             }
             let patience = if others_wait { LONG } else { PATIENCE };
@@ -403,22 +407,22 @@ impl Surveyor {
                     self.has_lost = true;
                     return Ok(order.rest());
                 }
-                Heard::Broken => bail!("the reader of a survey is gone"),
+                Heard::Broken => bail!("the reader of a PSS scan is gone"),
             }
         }
     }
 }
 
-/// Why an account is surveyed.
+/// Why an account is scanned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Reason {
     /// It is near a bound.
-    Question,
+    Request,
     /// Its processes were there before its limit.
-    Newcomer,
+    InitialScan,
 }
 
-/// Measures what a survey takes, of this thread.
+/// Measures what a PSS scan takes, of this thread.
 struct Stopwatch {
     work: Duration,
     wall: Instant,
@@ -453,7 +457,7 @@ impl Cost {
         }
     }
 
-    /// After this survey, the `sleeps`th in a row that took long.
+    /// After this PSS scan, the `sleeps`th in a row that took long.
     fn rest(self, sleeps: u32) -> Duration {
         if self.work > LONG {
             RENEWAL_SHARE * self.work

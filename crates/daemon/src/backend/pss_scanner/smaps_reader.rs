@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The thread that reads how much processes share. A process can make that last for ever (bursar-reap `Post`): then
-//! the surveyor goes on with another reader, and this one ends when it is back.
+//! the PSS scanner goes on with another reader, and this one ends when it is back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_host::Proc;
-use bursar_kernel::{Notebook, Sharer, Slot, Surveys};
+use bursar_kernel::{Notebook, PssScans, Sharer, Slot};
 use bursar_reap::{Asker, Courier, Lost, Payer};
 
 use super::{Method, own_work};
 
-/// It, as the surveyor has it.
-pub(super) type Reader = Courier<Arc<Order>, Done>;
+/// It, as the PSS scanner has it.
+pub(super) type SmapsReader = Courier<Arc<Order>, Done>;
 
-/// The processes of a survey.
+/// The processes of a PSS scan.
 #[derive(Debug)]
 pub(super) struct Order {
     /// Whose they are.
@@ -66,10 +66,10 @@ impl Order {
     }
 }
 
-pub(super) fn start(surveys: &Surveys, method: &Arc<Method>) -> Result<Reader> {
+pub(super) fn start(pss_scans: &PssScans, method: &Arc<Method>) -> Result<SmapsReader> {
     let thread = Thread {
         proc: Proc::host()?,
-        notebook: surveys.notebook()?,
+        notebook: pss_scans.notebook()?,
         method: Arc::clone(method),
     };
     let priority = method.priority;
@@ -80,7 +80,7 @@ pub(super) fn start(surveys: &Surveys, method: &Arc<Method>) -> Result<Reader> {
         Ok(Done { work, outcome })
     };
     Courier::start(
-        "survey-reader",
+        "smaps-reader",
         &method.barred,
         move || priority.take(),
         carry_out,

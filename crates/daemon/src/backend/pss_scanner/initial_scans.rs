@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Accounts that got their limit over processes that ran already: what those share nobody knows. They are looked
-//! at one after the other, when nobody waits for the surveyor.
+//! at one after the other, when nobody waits for the PSS scanner.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -9,9 +9,9 @@ use bursar_kernel::Slot;
 
 /// Who is to be looked at; as many as there are accounts at most.
 #[derive(Debug, Default)]
-pub(super) struct Newcomers(Mutex<BTreeSet<Slot>>);
+pub(super) struct InitialScans(Mutex<BTreeSet<Slot>>);
 
-impl Newcomers {
+impl InitialScans {
     /// Whether there are any now.
     pub(super) fn add(&self, slots: impl IntoIterator<Item = Slot>) -> bool {
         let mut waiting = self.lock();
@@ -39,11 +39,11 @@ mod tests {
 
     #[test]
     fn each_is_looked_at_once_however_often_it_is_introduced() {
-        let newcomers = Newcomers::default();
-        assert!(!newcomers.add([]) && newcomers.is_empty());
-        assert!(newcomers.add([Slot::TEMPLATE, Slot::TEMPLATE]));
-        assert!(newcomers.add([Slot::TEMPLATE]));
-        assert_eq!(newcomers.next(), Some(Slot::TEMPLATE));
-        assert_eq!(newcomers.next(), None);
+        let initial_scans = InitialScans::default();
+        assert!(!initial_scans.add([]) && initial_scans.is_empty());
+        assert!(initial_scans.add([Slot::TEMPLATE, Slot::TEMPLATE]));
+        assert!(initial_scans.add([Slot::TEMPLATE]));
+        assert_eq!(initial_scans.next(), Some(Slot::TEMPLATE));
+        assert_eq!(initial_scans.next(), None);
     }
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the surveyor says of its work to whoever asks for the status: numbers that one thread writes and
+//! What the PSS scanner says of its work to whoever asks for the status: numbers that one thread writes and
 //! another reads, each by itself.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bursar_model::SurveyStatus;
+use bursar_model::PssScanStatus;
 
-/// Counters of surveys since the daemon started.
+/// Counters of PSS scans since the daemon started.
 #[derive(Debug, Default)]
-pub(in crate::backend) struct Tally {
+pub(in crate::backend) struct ScanCounters {
     made: AtomicU64,
     failed: AtomicU64,
     last_ns: AtomicU64,
@@ -19,7 +19,7 @@ pub(in crate::backend) struct Tally {
     watching: AtomicBool,
 }
 
-impl Tally {
+impl ScanCounters {
     pub(super) fn count(&self, cost: Duration, is_whole: bool) {
         let cost = u64::try_from(cost.as_nanos()).unwrap_or(u64::MAX);
         let counter = if is_whole { &self.made } else { &self.failed };
@@ -38,9 +38,9 @@ impl Tally {
     }
 
     /// As of now.
-    pub(in crate::backend) fn read(&self) -> SurveyStatus {
+    pub(in crate::backend) fn read(&self) -> PssScanStatus {
         let number = |it: &AtomicU64| it.load(Ordering::Relaxed);
-        SurveyStatus {
+        PssScanStatus {
             made: number(&self.made),
             failed: number(&self.failed),
             last_ns: number(&self.last_ns),
@@ -57,13 +57,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_and_failed_surveys_are_counted_apart_and_the_longest_is_kept() {
-        let tally = Tally::default();
-        tally.count(Duration::from_nanos(70), true);
-        tally.count(Duration::from_nanos(30), false);
-        tally.note_accounts(2);
-        tally.note_watching(true);
-        let expected = SurveyStatus {
+    fn whole_and_failed_pss_scans_are_counted_apart_and_the_longest_is_kept() {
+        let counters = ScanCounters::default();
+        counters.count(Duration::from_nanos(70), true);
+        counters.count(Duration::from_nanos(30), false);
+        counters.note_accounts(2);
+        counters.note_watching(true);
+        let expected = PssScanStatus {
             made: 1,
             failed: 1,
             last_ns: 30,
@@ -72,6 +72,6 @@ mod tests {
             accounts: 2,
             watching: true,
         };
-        assert_eq!(tally.read(), expected);
+        assert_eq!(counters.read(), expected);
     }
 }

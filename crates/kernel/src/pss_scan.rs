@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Surveys: how many pages of an account are counted more than once. The kernel half lists the
+//! PSS scans: how many pages of an account are counted more than once. The kernel half lists the
 //! processes, whoever reads /proc says what they share, and the kernel half takes that off, for a while,
 //! while it watches for copies being made (docs/design/7-shared-pages.md).
 
@@ -15,9 +15,9 @@ use crate::mapped::Mapped;
 use crate::pins::Pins;
 use crate::{Error, Slot, call};
 
-/// Asks the kernel half for surveys and answers it; one at a time.
+/// Asks the kernel half for PSS scans and answers it; one at a time.
 #[derive(Debug)]
-pub struct Surveys {
+pub struct PssScans {
     begin: ProgramHandle,
     end: ProgramHandle,
     sharers: MapHandle,
@@ -28,7 +28,7 @@ pub struct Surveys {
     watching: Vec<OwnedFd>,
 }
 
-/// Where what a survey finds is written down; by whoever looks.
+/// Where what a PSS scan finds is written down; by whoever looks.
 #[derive(Debug)]
 pub struct Notebook {
     sharers: MapHandle,
@@ -36,9 +36,9 @@ pub struct Notebook {
     listed: Mapped<sharer>,
 }
 
-/// A survey under way.
+/// A PSS scan under way.
 #[derive(Debug)]
-pub struct Survey {
+pub struct PssScan {
     slot: Slot,
     began_ns: u64,
     count: u32,
@@ -49,7 +49,7 @@ pub struct Survey {
 pub struct Sharer {
     /// A thread of it that lives.
     pub tid: Pid,
-    /// Shared memory that it maps, exactly, at the beginning of the survey or before.
+    /// Shared memory that it maps, exactly, at the beginning of the PSS scan or before.
     pub shmem: Pages,
 }
 
@@ -66,7 +66,7 @@ pub struct Found {
     pub duplicate_shmem: Pages,
 }
 
-/// What came of a survey.
+/// What came of a PSS scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
     /// Is taken off from now on.
@@ -77,7 +77,7 @@ pub struct Outcome {
     pub is_near: bool,
 }
 
-impl Surveys {
+impl PssScans {
     pub(crate) fn open(pins: &Pins) -> Result<Self, Error> {
         let sharers = pins.map("sharers")?;
         Ok(Self {
@@ -143,17 +143,17 @@ impl Surveys {
     /// Begins to look at an account. `None`: there is none there any more.
     ///
     /// # Errors
-    /// When the program cannot be run; EBUSY while another survey of this account is under way.
-    pub fn begin(&self, slot: Slot) -> Result<Option<Survey>, Error> {
+    /// When the program cannot be run; EBUSY while another PSS scan of this account is under way.
+    pub fn begin(&self, slot: Slot) -> Result<Option<PssScan>, Error> {
         let mut args = begin_survey_args {
             slot: slot.0,
             ..Default::default()
         };
-        let what = "begin a survey";
+        let what = "begin a PSS scan";
         match call::run(self.begin.as_fd(), what, abi::bytes_of_mut(&mut args)) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
-            Ok(()) => Ok(Some(Survey {
+            Ok(()) => Ok(Some(PssScan {
                 slot,
                 began_ns: args.began_ns,
                 count: args.count,
@@ -161,9 +161,9 @@ impl Surveys {
         }
     }
 
-    /// The processes of a survey, and where in a [`Notebook`] what is found of each is written down.
-    pub fn sharers(&self, survey: &Survey) -> impl Iterator<Item = (u32, Sharer)> + '_ {
-        (0..survey.count).filter_map(|index| {
+    /// The processes of a PSS scan, and where in a [`Notebook`] what is found of each is written down.
+    pub fn sharers(&self, pss_scan: &PssScan) -> impl Iterator<Item = (u32, Sharer)> + '_ {
+        (0..pss_scan.count).filter_map(|index| {
             let raw = self.listed.get(index as usize)?;
             let sharer = Sharer {
                 tid: Pid::new(raw.tid),
@@ -178,8 +178,9 @@ impl Surveys {
     /// # Errors
     /// When descriptors run out.
     pub fn notebook(&self) -> Result<Notebook, Error> {
-        let copied =
-            |map: &MapHandle| MapHandle::try_from(map).map_err(Error::io("open a survey's notes"));
+        let copied = |map: &MapHandle| {
+            MapHandle::try_from(map).map_err(Error::io("open a PSS scan's notes"))
+        };
         let sharers = copied(&self.sharers)?;
         Ok(Notebook {
             listed: Mapped::new(&sharers)?,
@@ -189,19 +190,19 @@ impl Surveys {
     }
 
     /// Has what was found taken off for `lifetime` at most, and decides what waited for it. `None`: the
-    /// account is not what it was, or another survey of it has begun.
+    /// account is not what it was, or another PSS scan of it has begun.
     ///
     /// # Errors
     /// When the program cannot be run.
-    pub fn end(&self, survey: Survey, lifetime: Duration) -> Result<Option<Outcome>, Error> {
+    pub fn end(&self, pss_scan: PssScan, lifetime: Duration) -> Result<Option<Outcome>, Error> {
         let mut args = end_survey_args {
-            slot: survey.slot.0,
-            count: survey.count,
-            began_ns: survey.began_ns,
+            slot: pss_scan.slot.0,
+            count: pss_scan.count,
+            began_ns: pss_scan.began_ns,
             lifetime_ns: u64::try_from(lifetime.as_nanos()).unwrap_or(u64::MAX),
             ..Default::default()
         };
-        let what = "end a survey";
+        let what = "end a PSS scan";
         match call::run(self.end.as_fd(), what, abi::bytes_of_mut(&mut args)) {
             Err(Error::Io { source, .. })
                 if source.raw_os_error() == Some(libc::ESTALE)
@@ -237,10 +238,10 @@ impl Notebook {
         raw.duplicate_shmem_pages = pages(found.duplicate_shmem);
         self.sharers
             .update(&index.to_ne_bytes(), abi::bytes_of(&raw), MapFlags::ANY)
-            .map_err(Error::io("write down a survey"))
+            .map_err(Error::io("write down a PSS scan"))
     }
 
-    /// What a process has given up since the survey listed it.
+    /// What a process has given up since the PSS scan listed it.
     fn given_up(&self, record: u32) -> Result<i64, Error> {
         let raw = self
             .records
