@@ -49,7 +49,7 @@ pub const EVERYWHERE: &[&str] = &[
     "evasion_by_a_file_in_tmpfs",
     "copies_of_shared_pages",
     "without_bursard_a_correction",
-    "self_check_agrees",
+    "ledger_check_agrees",
     "subordinate_uids_",
     "gate_says_what",
     "gate_under_the_unit",

@@ -19,7 +19,6 @@ use bursar_policy::Plan;
 use bursar_protocol::Reserve;
 use bursar_reap::Envoy;
 
-use crate::auditor::{Auditor, News};
 use crate::backend::{Backend, Reading};
 use crate::beancounters::Beancounters;
 use crate::chores::{Chores, Company};
@@ -28,6 +27,7 @@ use crate::courtesy::Courtesy;
 use crate::entering::Entered;
 use crate::fact::{Fact, Level};
 use crate::lately::Lately;
+use crate::ledger_check::{LedgerChecker, News};
 use crate::message::Message;
 use crate::oom::OomWatch;
 use crate::physpages::{Counter, Finished, Order};
@@ -83,7 +83,7 @@ pub(crate) struct Daemon {
     /// Started by the first who asks.
     counter: Option<Counter>,
     courtesy: Courtesy,
-    auditor: Auditor,
+    ledger_checker: LedgerChecker,
     /// Recorded, and not yet sent to those who follow.
     fresh: Vec<Event>,
     /// Remarks on configuration and machine that hold until the next reload.
@@ -129,7 +129,7 @@ impl Daemon {
             oom: helpers.oom,
             counter: None,
             courtesy: Courtesy::new()?,
-            auditor: Auditor::new()?,
+            ledger_checker: LedgerChecker::new()?,
             fresh: Vec::new(),
             standing_remarks,
             not_in_force: None,
@@ -253,8 +253,8 @@ impl Daemon {
     }
 
     /// Who checks the ledger when asked.
-    pub(crate) const fn auditor(&self) -> &Auditor {
-        &self.auditor
+    pub(crate) const fn ledger_checker(&self) -> &LedgerChecker {
+        &self.ledger_checker
     }
 
     /// Has the ledger compared with /proc; `false` where there is no kernel half.
@@ -265,14 +265,14 @@ impl Daemon {
         let payers = self.payers();
         let entered = Entered::of(&*self.backend)?;
         let barred = Arc::clone(self.reaper.barred());
-        self.auditor
+        self.ledger_checker
             .begin(client, ledger, payers, entered, barred)?;
         Ok(true)
     }
 
     /// What a check of the ledger has found.
     pub(crate) fn ledger_checked(&mut self) -> Option<News> {
-        self.auditor.drain()
+        self.ledger_checker.drain()
     }
 
     fn tell(&self, message: Message) {

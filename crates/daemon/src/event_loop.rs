@@ -22,7 +22,7 @@ const SIGNALS: u64 = 2;
 const REAPER: u64 = 3;
 const OOM: u64 = 4;
 const COURTESY: u64 = 5;
-const AUDITOR: u64 = 6;
+const LEDGER_CHECK: u64 = 6;
 const BEANCOUNTERS: u64 = 7;
 const NAMES: u64 = 8;
 const SUBUID: u64 = 9;
@@ -53,7 +53,7 @@ pub(crate) fn run(daemon: &mut Daemon, control: &mut Control, signals: &Signals)
     event_loop.add(signals.as_fd(), SIGNALS)?;
     event_loop.add(event_loop.daemon.reaper().as_fd(), REAPER)?;
     event_loop.add(event_loop.daemon.courtesy().as_fd(), COURTESY)?;
-    event_loop.add(event_loop.daemon.auditor().as_fd(), AUDITOR)?;
+    event_loop.add(event_loop.daemon.ledger_checker().as_fd(), LEDGER_CHECK)?;
     event_loop.add(event_loop.daemon.beancounters.as_fd(), BEANCOUNTERS)?;
     event_loop.add(event_loop.daemon.roster.names().as_fd(), NAMES)?;
     if let Some(subuid) = event_loop.daemon.roster.subuid().wake() {
@@ -93,7 +93,7 @@ pub(crate) fn run(daemon: &mut Daemon, control: &mut Control, signals: &Signals)
                 BEANCOUNTERS => event_loop.daemon.look_at_beancounters(),
                 NAMES => event_loop.daemon.names_answered(),
                 SUBUID => event_loop.daemon.subuid_changed(),
-                AUDITOR => event_loop.answer_later(),
+                LEDGER_CHECK => event_loop.answer_later(),
                 SIGNALS => match signals.take() {
                     Some(Signalled::End) => return Ok(Ended::Asked),
                     Some(Signalled::Reload) => event_loop.reload(),

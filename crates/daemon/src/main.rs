@@ -14,7 +14,6 @@
 )]
 
 mod arguments;
-mod auditor;
 mod backend;
 mod beancounters;
 mod chores;
@@ -30,6 +29,7 @@ mod fact;
 mod history;
 mod last_known;
 mod lately;
+mod ledger_check;
 mod lock;
 mod log;
 mod message;

@@ -4,7 +4,7 @@
 use bursar_model::{Bytes, Uid};
 use serde::{Deserialize, Serialize};
 
-/// The self-check.
+/// The ledger check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerCheck {
     /// The accounts, the worst verdict first, then by name. Those that hold nothing in either are left

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The self-check: bursard compares its kernel half's ledger with /proc, and says what is out.
+//! The ledger check: bursard compares its kernel half's ledger with /proc, and says what is out.
 
 use std::fs;
 
@@ -13,23 +13,23 @@ use crate::world::{Binaries, World};
 
 pub(super) const STORIES: &[Story] = &[
     Story {
-        name: "self_check_agrees_with_proc_about_every_kind_of_process",
+        name: "ledger_check_agrees_with_proc_about_every_kind_of_process",
         place: Place::Anywhere,
         tell: agrees,
     },
     Story {
-        name: "self_check_calls_nobody_out_who_only_moves",
+        name: "ledger_check_calls_nobody_out_who_only_moves",
         place: Place::Anywhere,
         tell: moving,
     },
     Story {
         // Needs a ledger that stands still without its timer; before 6.2 it does not quite.
-        name: "self_check_finds_a_ledger_that_is_out",
+        name: "ledger_check_finds_a_ledger_that_is_out",
         place: Place::Host,
         tell: out,
     },
     Story {
-        name: "self_check_is_roots_and_needs_a_kernel_half",
+        name: "ledger_check_is_roots_and_needs_a_kernel_half",
         place: Place::Anywhere,
         tell: refused,
     },

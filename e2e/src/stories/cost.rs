@@ -97,7 +97,7 @@ fn ten_thousand(binaries: &Binaries) -> Result<()> {
     let half = world.daemon.status()?.kernel_half;
     println!(
         "        {} processes: bursard took {:.2} % of a core over {:.0?}, {resident} KiB resident at most; \
-         bursar status took {slowest:.0?} at most of 10; the self-check {checked:.0?} in {} rounds; a re-sum \
+         bursar status took {slowest:.0?} at most of 10; the ledger check {checked:.0?} in {} rounds; a re-sum \
          {} us (longest {} us)",
         found.processes,
         share * 100.0,

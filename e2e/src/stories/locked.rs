@@ -591,7 +591,7 @@ fn counts(binaries: &Binaries) -> Result<()> {
     let began = Instant::now();
     let checked = check(&world)?;
     println!(
-        "        counts took {took:.1?}, the self-check {:.1?}",
+        "        counts took {took:.1?}, the ledger check {:.1?}",
         began.elapsed()
     );
     ensure!(checked.left == 0, "{checked:?}");

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The self-check of the ledger, asked for and answered: it takes its time, so the answer comes later.
+//! The ledger check of the ledger, asked for and answered: it takes its time, so the answer comes later.
 
 use bursar_policy::Agreement;
 use bursar_protocol::{AccountCheck, ErrorKind, LedgerCheck, Refusal, Reply, Verdict};
 
 use super::{only_root, refusal};
-use crate::auditor::{Compared, Findings};
 use crate::control::Asker;
 use crate::daemon::Daemon;
+use crate::ledger_check::{Compared, Findings};
 
 /// Begins it; what it finds goes to [`checked`].
 pub(super) fn begin(daemon: &mut Daemon, asker: Asker) -> Result<(), Refusal> {
     only_root(asker.uid, "have the ledger compared with /proc")?;
-    if daemon.auditor().is_busy() {
+    if daemon.ledger_checker().is_busy() {
         let message = "the ledger is being compared with /proc already; try again in some seconds";
         return Err(refusal(ErrorKind::Refused, message));
     }

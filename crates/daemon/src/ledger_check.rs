@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The self-check: what the kernel half's ledger has beside what /proc says, account by account.
+//! The ledger check: what the kernel half's ledger has beside what /proc says, account by account.
 //!
 //! A look at ten thousand processes takes a third of a second, so a thread of its own does it, and only
 //! when somebody asks. Neither side stands still meanwhile: the ledger is counted anew before and after,
@@ -70,14 +70,14 @@ pub(crate) type News = (ClientId, Result<Findings>);
 
 /// Sends out one check at a time and hears what it found.
 #[derive(Debug)]
-pub(crate) struct Auditor {
+pub(crate) struct LedgerChecker {
     outbox: SyncSender<News>,
     inbox: Receiver<News>,
     bell: Arc<OwnedFd>,
     is_busy: bool,
 }
 
-impl Auditor {
+impl LedgerChecker {
     pub(crate) fn new() -> Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let bell = Arc::new(eventfd(0, flags).context("make an eventfd")?);
@@ -105,13 +105,13 @@ impl Auditor {
         barred: Arc<Barred>,
     ) -> Result<()> {
         let proc = Proc::host()?;
-        let envoy = Envoy::new("audit-envoy", barred)?;
+        let envoy = Envoy::new("check-envoy", barred)?;
         let (outbox, bell) = (self.outbox.clone(), Arc::clone(&self.bell));
         std::thread::Builder::new()
-            .name("auditor".to_owned())
+            .name("ledger-check".to_owned())
             .spawn(move || {
-                let audit = Audit::new(ledger, payers, entered, proc, envoy);
-                let found = audit.and_then(|mut it| it.look());
+                let check = Check::new(ledger, payers, entered, proc, envoy);
+                let found = check.and_then(|mut it| it.look());
                 // The daemon ends: nobody waits for it any more.
                 let _ = outbox.send((client, found));
                 let _ = rustix::io::write(&bell, &1_u64.to_ne_bytes());
@@ -130,7 +130,7 @@ impl Auditor {
     }
 }
 
-impl AsFd for Auditor {
+impl AsFd for LedgerChecker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
@@ -152,7 +152,7 @@ struct Track {
     processes: Vec<Seen>,
 }
 
-struct Audit {
+struct Check {
     ledger: Ledger,
     payers: Payers,
     entered: Entered,
@@ -165,7 +165,7 @@ struct Audit {
     left: u64,
 }
 
-impl Audit {
+impl Check {
     fn new(
         ledger: Ledger,
         payers: Payers,
