@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use bursar_kernel::{DirtyPages, Enforcement, Look, Members, RowReading};
+use bursar_kernel::{DirtyPages, Enforcement, Members, ResourceIterator, RowReading};
 use bursar_model::{AccountId, Bounds, Bytes, Correction, KernelHalfStatus, Resource, Uid};
 use bursar_policy::Plan;
 
@@ -149,8 +149,8 @@ pub(crate) trait Backend: Holdings {
     /// Most by which `held` may be off for an account near its limit.
     fn error_bound(&self) -> Bytes;
 
-    /// What looks at all tasks and open files, for the thread that does.
-    fn look(&mut self) -> Result<Arc<Look>> {
+    /// What iterates over all tasks and open files, for the thread that does.
+    fn resource_iterator(&mut self) -> Result<Arc<ResourceIterator>> {
         bail!("{NO_KERNEL_HALF}")
     }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Bills: what accounts hold of each resource. Rows with a limit are charged by the kernel half where it
-//! can; all the others are known from a look at all tasks and files, made when somebody asks (S5 4
+//! can; all the others are known from a scan of all tasks and files, made when somebody asks (S5 4
 //! "on-demand accounting"), and every [`EVERY`] while there is a limit on one of them.
 
-mod look;
-mod onlooker;
+mod resource_scanner;
+mod snapshot;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,23 +17,23 @@ use bursar_kernel::Enforcement;
 use bursar_model::{AccountId, Bean, How, Resource, RowBounds, Unit};
 use bursar_policy::Plan;
 
-use self::look::Look;
-use self::onlooker::Onlooker;
+use self::resource_scanner::ResourceScanner;
+use self::snapshot::Snapshot;
 use crate::backend::{Backend, Reading};
 use crate::physpages::Finished;
 use crate::roster::Roster;
 use crate::scope::Payers;
 
-/// Between two looks while somebody has a limit.
+/// Between two scans while somebody has a limit.
 pub(crate) const EVERY: Duration = Duration::from_secs(10);
-/// So long the loop waits for a look; most are made by then.
+/// So long the loop waits for a scan; most are made by then.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Accounts whose most is remembered although they have no limit.
 const REMEMBERED: usize = 4096;
 
 const NO_RULES: &str =
     "rules of the packet filter belong to nobody, and making one needs CAP_NET_ADMIN";
-const FIRST_LOOK: &str = "the first look is still under way: ask again";
+const FIRST_SCAN: &str = "the first scan is still under way: ask again";
 const A_GUARANTEE: &str =
     "a guarantee: bursar check compares it with what the machine has, nothing here can grant it";
 const BY_THE_GATE: &str =
@@ -43,8 +43,8 @@ const BY_THE_GATE: &str =
 #[derive(Debug)]
 pub(crate) struct Beancounters {
     timer: Timer,
-    onlooker: Onlooker,
-    last: Option<Look>,
+    resource_scanner: ResourceScanner,
+    last: Option<Snapshot>,
     /// The most that was seen of a row, by account.
     most: BTreeMap<AccountId, BTreeMap<Resource, u64>>,
     /// Accounts with a limit on any row, and whether `default` has one.
@@ -58,7 +58,7 @@ impl Beancounters {
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
             timer: Timer::polled().context("make a timer")?,
-            onlooker: Onlooker::start()?,
+            resource_scanner: ResourceScanner::start()?,
             last: None,
             most: BTreeMap::new(),
             limited: HashSet::new(),
@@ -84,11 +84,11 @@ impl Beancounters {
         let is_needed = !self.limited.is_empty() || self.default_limited;
         let span = if is_needed { EVERY } else { Duration::ZERO };
         if let Err(error) = self.timer.set(span, span) {
-            tracing::warn!(%error, "beancounters are looked at only when somebody asks");
+            tracing::warn!(%error, "beancounters are scanned only when somebody asks");
         }
     }
 
-    /// The look that is due.
+    /// The scan that is due.
     pub(crate) fn take_turn(
         &mut self,
         backend: &mut dyn Backend,
@@ -100,46 +100,52 @@ impl Beancounters {
         if let Err(error) = backend.catch_up() {
             tracing::warn!("not all that slipped through is charged: {error:#}");
         }
-        self.look(backend, payers, count)?;
+        self.scan(backend, payers, count)?;
         Ok(())
     }
 
     /// Looks, unless somebody has just done so. `count` is the last one of mapped pages. Returns whether what
-    /// is known is of an older look, or of none, because this one takes its time.
-    pub(crate) fn look(
+    /// is known is of an older scan, or of none, because this one takes its time.
+    pub(crate) fn scan(
         &mut self,
         backend: &mut dyn Backend,
         payers: &Payers,
         count: Option<Arc<Finished>>,
     ) -> Result<bool> {
         // One that nobody has waited for may be done, and old by now.
-        if let Some(found) = self.onlooker.take(Duration::ZERO) {
-            let look = Look::of(Arc::new(found?), backend, payers, count.clone())?;
-            self.remember(look);
+        if let Some(found) = self.resource_scanner.take(Duration::ZERO) {
+            let snapshot = Snapshot::of(Arc::new(found?), backend, payers, count.clone())?;
+            self.remember(snapshot);
         }
-        let fresh = self.last.as_ref().filter(|look| look.tally().is_fresh());
-        let tally = match fresh {
-            Some(look) if look.is_by(count.as_ref()) => return Ok(false),
-            Some(look) => Arc::clone(look.tally()),
+        let fresh = self
+            .last
+            .as_ref()
+            .filter(|snapshot| snapshot.scan().is_fresh());
+        let scan = match fresh {
+            Some(snapshot) if snapshot.is_by(count.as_ref()) => return Ok(false),
+            Some(snapshot) => Arc::clone(snapshot.scan()),
             None => {
-                // Of one look the loop waits for the beginning only, however many ask meanwhile.
-                let patience = match self.onlooker.begin(backend.look()?, payers)? {
+                // Of one scan the loop waits for the beginning only, however many ask meanwhile.
+                let patience = match self
+                    .resource_scanner
+                    .begin(backend.resource_iterator()?, payers)?
+                {
                     true => PATIENCE,
                     false => Duration::ZERO,
                 };
-                match self.onlooker.take(patience) {
+                match self.resource_scanner.take(patience) {
                     Some(found) => Arc::new(found?),
                     None => return Ok(true),
                 }
             }
         };
-        let look = Look::of(tally, backend, payers, count)?;
-        self.remember(look);
+        let snapshot = Snapshot::of(scan, backend, payers, count)?;
+        self.remember(snapshot);
         Ok(false)
     }
 
-    fn remember(&mut self, look: Look) {
-        for id in look.accounts() {
+    fn remember(&mut self, snapshot: Snapshot) {
+        for id in snapshot.accounts() {
             let is_known = self.most.contains_key(&id) || self.limited.contains(&id);
             if !is_known && self.most.len() >= REMEMBERED {
                 continue;
@@ -147,23 +153,23 @@ impl Beancounters {
             let most = self.most.entry(id).or_default();
             for resource in Resource::BEANCOUNTERS {
                 let row = most.entry(resource).or_default();
-                *row = (*row).max(look.held(id, resource));
+                *row = (*row).max(snapshot.held(id, resource));
             }
         }
-        self.last = Some(look);
+        self.last = Some(snapshot);
     }
 
-    /// The accounts that the last look met.
+    /// The accounts that the last scan met.
     pub(crate) fn accounts(&self) -> impl Iterator<Item = AccountId> + '_ {
-        self.last.iter().flat_map(Look::accounts)
+        self.last.iter().flat_map(Snapshot::accounts)
     }
 
-    /// The last look did not see everything.
+    /// The last scan did not see everything.
     pub(crate) fn is_cut(&self) -> bool {
-        self.last.as_ref().is_some_and(Look::is_cut)
+        self.last.as_ref().is_some_and(Snapshot::is_cut)
     }
 
-    /// All rows of an account, as of the last look; `reading` is what the backend knows of it.
+    /// All rows of an account, as of the last scan; `reading` is what the backend knows of it.
     pub(crate) fn rows(
         &self,
         id: AccountId,
@@ -207,7 +213,7 @@ impl Beancounters {
         Resource::BEANCOUNTERS.into_iter().map(one).collect()
     }
 
-    /// Those rows that are limited and charged as they are used: for `status`, which does not look.
+    /// Those rows that are limited and charged as they are used: for `status`, which does not snapshot.
     pub(crate) fn limited_rows(
         id: AccountId,
         bounds: &BTreeMap<Resource, RowBounds>,
@@ -240,11 +246,11 @@ impl Beancounters {
     }
 
     fn row(&self, id: AccountId, resource: Resource, is_limited: bool) -> Bean {
-        let Some(look) = &self.last else {
-            return Bean::unavailable(resource, FIRST_LOOK);
+        let Some(snapshot) = &self.last else {
+            return Bean::unavailable(resource, FIRST_SCAN);
         };
         let mut bean = Bean::unavailable(resource, NO_RULES);
-        let held = look.held(id, resource);
+        let held = snapshot.held(id, resource);
         let most = self.most.get(&id).and_then(|rows| rows.get(&resource));
         bean.how = match resource {
             Resource::Numiptent => return bean,
@@ -255,8 +261,8 @@ impl Beancounters {
                 return bean;
             }
             Resource::Kmemsize | Resource::Dcachesize => How::Modelled,
-            Resource::Physpages | Resource::Oomguarpages => look.how_of_pages(),
-            Resource::Dirtypages => look.how_of_dirty(),
+            Resource::Physpages | Resource::Oomguarpages => snapshot.how_of_pages(),
+            Resource::Dirtypages => snapshot.how_of_dirty(),
             _ => How::Sampled {
                 every: sampling().filter(|_| is_limited),
             },

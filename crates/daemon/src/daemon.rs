@@ -327,14 +327,14 @@ impl Daemon {
         self.beancounters.watch(self.roster.plan());
     }
 
-    /// Looks at what beancounters with a limit hold, as often as they are looked at.
-    pub(crate) fn look_at_beancounters(&mut self) {
+    /// Scans for beancounters with a limit, when that is due.
+    pub(crate) fn scan_beancounters(&mut self) {
         let count = self.last_count();
         if let Err(error) = self
             .beancounters
             .take_turn(&mut *self.backend, &self.paying, count)
         {
-            tracing::warn!("beancounters were not looked at: {error:#}");
+            tracing::warn!("beancounters were not scanned: {error:#}");
         }
     }
 

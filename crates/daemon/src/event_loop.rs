@@ -90,7 +90,7 @@ pub(crate) fn run(daemon: &mut Daemon, control: &mut Control, signals: &Signals)
                 REAPER => event_loop.daemon.collect_news()?,
                 OOM => event_loop.daemon.attend_oom(),
                 COURTESY => event_loop.daemon.insist(),
-                BEANCOUNTERS => event_loop.daemon.look_at_beancounters(),
+                BEANCOUNTERS => event_loop.daemon.scan_beancounters(),
                 NAMES => event_loop.daemon.names_answered(),
                 SUBUID => event_loop.daemon.subuid_changed(),
                 LEDGER_CHECK => event_loop.answer_later(),

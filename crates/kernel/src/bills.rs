@@ -25,7 +25,7 @@ use crate::skeleton::bills::types::{
     bill, bill_facts, bill_row, bill_state, forget_bill_args, set_bill_args,
 };
 use crate::tester::{self, TESTER};
-use crate::{Error, Look, Options, call};
+use crate::{Error, Options, ResourceIterator, call};
 
 /// The rows of accounts: what each may hold.
 pub type Wanted = BTreeMap<Slot, BTreeMap<Resource, RowBounds>>;
@@ -34,7 +34,7 @@ pub type Wanted = BTreeMap<Slot, BTreeMap<Resource, RowBounds>>;
 #[derive(Debug)]
 pub struct Bills {
     programs: Programs,
-    look: Option<Arc<Look>>,
+    resource_iterator: Option<Arc<ResourceIterator>>,
     /// What became of the rows that somebody has limited.
     rows: BTreeMap<Resource, Enforcement>,
     /// Nobody has asked while it is absent.
@@ -63,23 +63,23 @@ impl Bills {
     pub(crate) fn new(pins: Pins, options: Options) -> Self {
         Self {
             programs: Programs { pins, options },
-            look: None,
+            resource_iterator: None,
             rows: BTreeMap::new(),
             trial: None,
         }
     }
 
-    /// A look at all tasks and files, loaded at the first one.
+    /// The iterators over all tasks and files, loaded at the first use.
     ///
     /// # Errors
     /// Where the kernel does not let us.
-    pub fn look(&mut self) -> Result<Arc<Look>, Error> {
+    pub fn resource_iterator(&mut self) -> Result<Arc<ResourceIterator>, Error> {
         let Programs { pins, options } = &self.programs;
-        match &mut self.look {
-            Some(look) => Ok(Arc::clone(look)),
+        match &mut self.resource_iterator {
+            Some(iterator) => Ok(Arc::clone(iterator)),
             none => {
-                let look = none.insert(Arc::new(Look::load(pins, options)?));
-                Ok(Arc::clone(look))
+                let iterator = none.insert(Arc::new(ResourceIterator::load(pins, options)?));
+                Ok(Arc::clone(iterator))
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::output;
 use crate::view;
 
-/// So long a look may take before an older one is shown, and so often is asked.
+/// So long a scan may take before an older one is shown, and so often is asked.
 const PATIENCE: Duration = Duration::from_secs(20);
 const AGAIN: Duration = Duration::from_millis(200);
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use bursar_host::clock;
 use bursar_kernel::{
-    AccountReading, Bills, DirtyPages, Enforcement, History, InitialScan, KernelEventKind,
-    KernelHalf, Members, Options, RowReading, Settings, Slot, Started,
+    AccountReading, Bills, DirtyPages, Enforcement, History, KernelEventKind, KernelHalf, Members,
+    Options, ResourceIterator, RowReading, Settings, Slot, Started,
 };
 use bursar_model::{
     AccountId, Bounds, Bytes, Correction, GateStatus, KernelHalfStatus, Measure, PageSize, Pages,
@@ -399,8 +399,8 @@ impl Backend for BpfBackend {
         Pages::new(pages).to_bytes(self.page())
     }
 
-    fn look(&mut self) -> Result<Arc<Look>> {
-        Ok(self.bills.look()?)
+    fn resource_iterator(&mut self) -> Result<Arc<ResourceIterator>> {
+        Ok(self.bills.resource_iterator()?)
     }
 
     fn charged(&self, id: AccountId) -> BTreeMap<Resource, RowReading> {

@@ -52,11 +52,11 @@ pub(super) fn show(daemon: &mut Daemon, asker: Asker, who: Option<&Who>) -> Answ
         None => None,
     };
     let count = daemon.last_count();
-    let looked = daemon
+    let scanned = daemon
         .beancounters
-        .look(&mut *daemon.backend, &daemon.paying, count);
+        .scan(&mut *daemon.backend, &daemon.paying, count);
     let is_looking =
-        looked.map_err(|error| refusal(ErrorKind::Failed, format!("cannot look: {error:#}")))?;
+        scanned.map_err(|error| refusal(ErrorKind::Failed, format!("cannot scan: {error:#}")))?;
     let readings = daemon.backend.readings();
     let ids = meant.unwrap_or_else(|| {
         let is_shown = |id: &AccountId| id.uid().is_none_or(|uid| daemon.scope.covers(uid));
@@ -88,13 +88,13 @@ pub(super) fn show(daemon: &mut Daemon, asker: Asker, who: Option<&Who>) -> Answ
     let mut remarks = Vec::new();
     if is_looking {
         remarks.push(
-            "a look at tasks and open files is still under way: these are of the one before"
+            "a scan at tasks and open files is still under way: these are of the one before"
                 .to_owned(),
         );
     }
     if daemon.beancounters.is_cut() {
         remarks
-            .push("there are more tasks, open files or file locks than a look takes in".to_owned());
+            .push("there are more tasks, open files or file locks than a scan takes in".to_owned());
     }
     if uid.get() == 0 {
         remarks.extend(

@@ -84,7 +84,7 @@ pub(super) static ROWS: [Row; 9] = [
                 &["bill_file_free", "bill_file_try"],
                 BestEffort(Cow::Borrowed(
                     "a file may slip through where another call was preempted; it is counted at the \
-                     next look",
+                     next scan",
                 )),
             ),
         ],

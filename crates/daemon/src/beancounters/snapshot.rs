@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! One look: what of everything that runs, is open, mapped or dirty is on whose bill.
+//! One scan: what of everything that runs, is open, mapped or dirty is on whose bill.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use bursar_kernel::{DirtyMode, SeenFile, SeenKind, SeenTask};
 use bursar_model::{AccountId, How, Resource, Unit};
 use bursar_policy::{Objects, dcachesize, kmemsize};
 
-use super::onlooker::Tally;
+use super::resource_scanner::Scan;
 use crate::backend::Backend;
 use crate::dirty;
 use crate::physpages::Finished;
@@ -20,7 +20,7 @@ const NOBODY_ASKED: &str =
 const CLEANING_UNSEEN: &str =
     "nothing tells when a page becomes clean; bursar dirty shows how many became dirty";
 
-/// What an account holds as of a look.
+/// What an account holds as of a snapshot.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Held {
     objects: Objects,
@@ -30,10 +30,10 @@ pub(super) struct Held {
     rows: BTreeMap<Resource, u64>,
 }
 
-/// A look, by account.
+/// A scan, by account.
 #[derive(Debug)]
-pub(super) struct Look {
-    tally: Arc<Tally>,
+pub(super) struct Snapshot {
+    scan: Arc<Scan>,
     /// With what the count of mapped pages adds.
     accounts: BTreeMap<AccountId, Held>,
     /// The last count of mapped pages before it.
@@ -51,24 +51,24 @@ impl Held {
     }
 }
 
-impl Look {
+impl Snapshot {
     /// Of what was found. `count` is the last one of mapped pages.
     pub(super) fn of(
-        tally: Arc<Tally>,
+        scan: Arc<Scan>,
         backend: &mut dyn Backend,
         payers: &Payers,
         count: Option<Arc<Finished>>,
     ) -> Result<Self> {
-        let mut look = Self {
-            accounts: tally.accounts.clone(),
+        let mut snapshot = Self {
+            accounts: scan.accounts.clone(),
             is_counted: count.as_ref().is_some_and(|it| it.is_recent()),
-            tally,
+            scan,
             count,
             dirty_unknown: None,
         };
-        look.split_pages();
-        look.add_dirty(backend, payers)?;
-        Ok(look)
+        snapshot.split_pages();
+        snapshot.add_dirty(backend, payers)?;
+        Ok(snapshot)
     }
 
     /// Of pages that others map as well an account has what the last count gave it, or, where that was
@@ -107,8 +107,8 @@ impl Look {
     }
 
     /// What was found.
-    pub(super) fn tally(&self) -> &Arc<Tally> {
-        &self.tally
+    pub(super) fn scan(&self) -> &Arc<Scan> {
+        &self.scan
     }
 
     /// Whether it went by this count of mapped pages.
@@ -122,7 +122,7 @@ impl Look {
 
     /// It did not see everything.
     pub(super) fn is_cut(&self) -> bool {
-        self.tally.is_cut
+        self.scan.is_cut
     }
 
     /// The accounts that it met.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A look at the machine: every task and every open file with what is on somebody's bill
-//! (`bpf/look.bpf.c`). Nothing runs between two looks.
+//! Iterates over the machine: every task and every open file with what is on somebody's bill
+//! (`bpf/look.bpf.c`). Nothing runs between two scans.
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
@@ -35,7 +35,7 @@ pub struct SeenTask {
 /// An address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeenSpace {
-    /// Names it during this look.
+    /// Names it during this scan.
     pub mark: u64,
     /// Resident, file pages among it; exact.
     pub resident: Pages,
@@ -54,9 +54,9 @@ pub struct SeenSpace {
 /// An open file: once for each descriptor that refers to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SeenFile {
-    /// Names it during this look.
+    /// Names it during this scan.
     pub mark: u64,
-    /// Names its inode during this look; 0: it has none.
+    /// Names its inode during this scan; 0: it has none.
     pub inode: u64,
     /// Who pays for it: who opened it, or the number of the account that who has it open has entered.
     pub payer: Uid,
@@ -89,7 +89,7 @@ pub enum SeenKind {
     Pipe,
 }
 
-/// Something that a look meets.
+/// Something that a scan meets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Seen {
     /// A task, none of the kernel's own; all of them before any file.
@@ -98,9 +98,9 @@ pub enum Seen {
     File(SeenFile),
 }
 
-/// Looks.
+/// The iterators over tasks and files.
 #[derive(Debug)]
-pub struct Look {
+pub struct ResourceIterator {
     tasks: Link,
     files: Link,
 }
@@ -110,9 +110,9 @@ unsafe impl Plain for seen_task {}
 // SAFETY: as above.
 unsafe impl Plain for seen_file {}
 
-impl Look {
+impl ResourceIterator {
     pub(crate) fn load(pins: &Pins, options: &Options) -> Result<Self, Error> {
-        let unsupported = Error::unsupported("a look at tasks and files");
+        let unsupported = Error::unsupported("a scan of tasks and files");
         let mut storage = MaybeUninit::uninit();
         let mut open = look::LookSkelBuilder::default()
             .open(&mut storage)
@@ -133,15 +133,15 @@ impl Look {
     }
 
     /// Looks, in our own time: about 2 µs a task and an open file; `see` is told what is met. Returns
-    /// whether it was `until` before everything was met. One look at a time.
+    /// whether it was `until` before everything was met. One scan at a time.
     ///
     /// # Errors
     /// When an iterator cannot be read.
-    pub fn look(&self, until: Instant, mut see: impl FnMut(Seen)) -> Result<bool, Error> {
+    pub fn iterate(&self, until: Instant, mut see: impl FnMut(Seen)) -> Result<bool, Error> {
         let task = |raw: &seen_task| see(Seen::Task(SeenTask::new(raw)));
-        let tasks_whole = read_all(&self.tasks, "look at all tasks", until, task)?;
+        let tasks_whole = read_all(&self.tasks, "scan all tasks", until, task)?;
         let file = |raw: &seen_file| see(Seen::File(SeenFile::new(raw)));
-        let files_whole = read_all(&self.files, "look at all open files", until, file)?;
+        let files_whole = read_all(&self.files, "scan all open files", until, file)?;
         Ok(!tasks_whole || !files_whole)
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Looks at all tasks and open files, made by a thread of their own when somebody asks: how long one takes is
+//! Scans of all tasks and open files, made by a thread of their own when somebody asks: how long one takes is
 //! for users to say, and nobody else waits for it. Nothing runs while nobody asks.
 
 use std::collections::{BTreeMap, HashSet};
@@ -9,24 +9,24 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 use bursar_host::Proc;
-use bursar_kernel::{Look, Seen, SeenFile, SeenTask};
+use bursar_kernel::{ResourceIterator, Seen, SeenFile, SeenTask};
 use bursar_model::{AccountId, Resource, Uid, Unit};
 
-use super::look::Held;
+use super::snapshot::Held;
 use crate::scope::Payers;
 
-/// A look so young is as good as another one: who asks in a loop does not keep us looking …
+/// A scan so young is as good as another one: who asks in a loop does not keep us scanning …
 const FRESH: Duration = Duration::from_secs(1);
 /// … or so many times as long as it took: a fifth of a processor at most, whoever asks and how often.
 const REST: u32 = 4;
-/// So long a look goes on: some millions of open files.
+/// So long a scan goes on: some millions of open files.
 const MOST_TIME: Duration = Duration::from_secs(10);
-/// So many files, and as many inodes, are told apart: what a look needs of memory.
+/// So many files, and as many inodes, are told apart: what a scan needs of memory.
 const MOST_FILES: usize = 1 << 20;
 
-/// What a look found.
+/// What a scan found.
 #[derive(Debug)]
-pub(super) struct Tally {
+pub(super) struct Scan {
     pub(super) accounts: BTreeMap<AccountId, Held>,
     /// It did not see everything.
     pub(super) is_cut: bool,
@@ -34,7 +34,7 @@ pub(super) struct Tally {
     took: Duration,
 }
 
-impl Tally {
+impl Scan {
     /// Whether another one would hardly find anything else, or cost too much.
     pub(super) fn is_fresh(&self) -> bool {
         self.at.elapsed() < self.took.saturating_mul(REST).max(FRESH)
@@ -43,14 +43,14 @@ impl Tally {
 
 #[derive(Debug)]
 struct Order {
-    look: Arc<Look>,
+    iterator: Arc<ResourceIterator>,
     payers: Payers,
 }
 
 #[derive(Debug, Default)]
 struct Board {
-    is_looking: bool,
-    found: Option<Result<Tally>>,
+    is_scanning: bool,
+    found: Option<Result<Scan>>,
 }
 
 #[derive(Debug, Default)]
@@ -59,9 +59,9 @@ struct Shown {
     changed: Condvar,
 }
 
-/// Has looks made.
+/// Has scans made.
 #[derive(Debug)]
-pub(super) struct Onlooker {
+pub(super) struct ResourceScanner {
     orders: SyncSender<Order>,
     shown: Arc<Shown>,
 }
@@ -72,43 +72,43 @@ impl Shown {
     }
 }
 
-impl Onlooker {
+impl ResourceScanner {
     /// Starts the thread. It ends with this.
     pub(super) fn start() -> Result<Self> {
         let (orders, received) = sync_channel(1);
         let shown = Arc::new(Shown::default());
         let ours = Arc::clone(&shown);
         std::thread::Builder::new()
-            .name("onlooker".to_owned())
+            .name("resource-scan".to_owned())
             .spawn(move || work(&received, &ours))
-            .context("start the thread that looks at tasks and files")?;
+            .context("start the thread that scans tasks and files")?;
         Ok(Self { orders, shown })
     }
 
-    /// Begins a look, unless one is under way or its finding has not been taken; returns whether it has.
-    pub(super) fn begin(&self, look: Arc<Look>, payers: &Payers) -> Result<bool> {
+    /// Begins a scan, unless one is under way or its finding has not been taken; returns whether it has.
+    pub(super) fn begin(&self, iterator: Arc<ResourceIterator>, payers: &Payers) -> Result<bool> {
         let mut board = self.shown.lock();
-        if board.is_looking || board.found.is_some() {
+        if board.is_scanning || board.found.is_some() {
             return Ok(false);
         }
         let payers = payers.clone();
-        match self.orders.try_send(Order { look, payers }) {
-            Ok(()) => board.is_looking = true,
+        match self.orders.try_send(Order { iterator, payers }) {
+            Ok(()) => board.is_scanning = true,
             Err(TrySendError::Full(_)) => {}
             Err(TrySendError::Disconnected(_)) => {
-                return Err(anyhow!("the thread that looks at tasks and files is gone"));
+                return Err(anyhow!("the thread that scans tasks and files is gone"));
             }
         }
-        Ok(board.is_looking)
+        Ok(board.is_scanning)
     }
 
-    /// What was found and not yet taken; of a look under way that ends within `patience`, too.
-    pub(super) fn take(&self, patience: Duration) -> Option<Result<Tally>> {
+    /// What was found and not yet taken; of a scan under way that ends within `patience`, too.
+    pub(super) fn take(&self, patience: Duration) -> Option<Result<Scan>> {
         let board = self.shown.lock();
         let waited = self
             .shown
             .changed
-            .wait_timeout_while(board, patience, |board| board.is_looking);
+            .wait_timeout_while(board, patience, |board| board.is_scanning);
         let (mut board, _) = waited.unwrap_or_else(PoisonError::into_inner);
         board.found.take()
     }
@@ -116,10 +116,10 @@ impl Onlooker {
 
 fn work(orders: &Receiver<Order>, shown: &Shown) {
     while let Ok(order) = orders.recv() {
-        let found = look(&order);
+        let found = scan(&order);
         crate::log::trim_memory();
         let mut board = shown.lock();
-        board.is_looking = false;
+        board.is_scanning = false;
         board.found = Some(found);
         drop(board);
         shown.changed.notify_all();
@@ -171,7 +171,7 @@ impl Meeting<'_> {
     }
 }
 
-fn look(order: &Order) -> Result<Tally> {
+fn scan(order: &Order) -> Result<Scan> {
     let began = Instant::now();
     let mut meeting = Meeting {
         payers: &order.payers,
@@ -183,7 +183,7 @@ fn look(order: &Order) -> Result<Tally> {
         is_cut: false,
     };
     let until = began.checked_add(MOST_TIME).unwrap_or(began);
-    let is_late = order.look.look(until, |seen| match seen {
+    let is_late = order.iterator.iterate(until, |seen| match seen {
         Seen::Task(task) => meeting.meet_task(&task),
         Seen::File(file) => meeting.meet_file(&file),
     })?;
@@ -191,7 +191,7 @@ fn look(order: &Order) -> Result<Tally> {
         let pages = segment.size.get().div_ceil(Unit::PAGE_BYTES);
         meeting.of(segment.creator).add(Resource::Shmpages, pages);
     }
-    Ok(Tally {
+    Ok(Scan {
         accounts: meeting.accounts,
         is_cut: meeting.is_cut || is_late,
         at: Instant::now(),
