@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Counts of mapped pages, made by a thread of their own when somebody asks (bursar-census). Nothing
+//! Counts of mapped pages, made by a thread of their own when somebody asks (bursar-pagemap-scan). Nothing
 //! is counted, and after a minute nothing remembered, while nobody does.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bursar_census::{Census, Count, Pace};
 use bursar_host::{Answer, Proc, UserNamespaces};
+use bursar_pagemap_scan::{Count, Pace, PagemapScanner};
 use bursar_reap::{Barred, Envoy};
 
 use crate::entering::Entered;
@@ -78,12 +78,12 @@ fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
 impl Counter {
     /// Starts the thread. It ends with the counter.
     pub(crate) fn start(barred: Arc<Barred>) -> Result<Self> {
-        let envoy = Envoy::new("census-envoy", barred).context("open /proc")?;
+        let envoy = Envoy::new("pagemap-envoy", barred).context("open /proc")?;
         let (orders, received) = sync_channel(1);
         let board = Arc::new(Mutex::new(Board::default()));
         let shown = Arc::clone(&board);
         std::thread::Builder::new()
-            .name("census".to_owned())
+            .name("pagemap-scan".to_owned())
             .spawn(move || work(&received, &shown, envoy))
             .context("start the thread that counts mapped pages")?;
         Ok(Self {
@@ -130,16 +130,16 @@ impl Counter {
 }
 
 fn work(orders: &Receiver<Order>, board: &Mutex<Board>, mut envoy: Envoy) {
-    let mut census = None;
+    let mut scanner = None;
     loop {
-        let heard = match census {
+        let heard = match scanner {
             Some(_) => orders.recv_timeout(KEPT),
             None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
         };
         let order = match heard {
             Ok(order) => order,
             Err(RecvTimeoutError::Timeout) => {
-                census = None;
+                scanner = None;
                 crate::log::trim_memory();
                 continue;
             }
@@ -150,7 +150,7 @@ fn work(orders: &Receiver<Order>, board: &Mutex<Board>, mut envoy: Envoy) {
             board.begun = board.begun.saturating_add(1);
             board.begun
         };
-        let made = count(&mut census, &order, &mut envoy);
+        let made = count(&mut scanner, &order, &mut envoy);
         let mut board = lock(board);
         board.finished = ticket;
         match made {
@@ -164,15 +164,15 @@ fn work(orders: &Receiver<Order>, board: &Mutex<Board>, mut envoy: Envoy) {
     }
 }
 
-fn count(census: &mut Option<Census>, order: &Order, envoy: &mut Envoy) -> Result<Count> {
+fn count(scanner: &mut Option<PagemapScanner>, order: &Order, envoy: &mut Envoy) -> Result<Count> {
     let proc = Proc::host().context("open /proc")?;
     // Who answers for what runs in a user namespace pays for it, as in the kernel half.
     let mut namespaces = UserNamespaces::new(&proc)?;
-    let census = match census {
-        Some(census) => census,
-        none => none.insert(Census::new(Proc::host().context("open /proc")?)),
+    let scanner = match scanner {
+        Some(scanner) => scanner,
+        none => none.insert(PagemapScanner::new(Proc::host().context("open /proc")?)),
     };
-    let count = census.count(Pace::QUARTER, envoy, |envoy, process| {
+    let count = scanner.count(Pace::QUARTER, envoy, |envoy, process| {
         let entered = order.entered.account_of(process.pid, &order.payers);
         entered.or_else(|| {
             let answer = namespaces.answer(&proc, process.pid, process.uid, envoy);

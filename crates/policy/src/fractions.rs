@@ -21,7 +21,7 @@ const NONE: u32 = u32::MAX;
 
 /// Who has a share of a page: an account, numbered by the caller. Below 2^24.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Party(u32);
+pub struct PageOwner(u32);
 
 /// Which page: its frame number, below 2^40 (4 EiB of 4 KiB pages).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -46,7 +46,7 @@ pub enum Mapped {
     Already,
 }
 
-impl Party {
+impl PageOwner {
     /// A number as this type; `None` when it is too large.
     pub const fn new(number: u32) -> Option<Self> {
         if number < MOST_SHARERS {
@@ -82,7 +82,7 @@ impl Frame {
 #[derive(Debug, Clone, Copy)]
 struct Node {
     frame: Frame,
-    party: Party,
+    owner: PageOwner,
     /// On the ring; of a free node, `next` is the free one below it.
     next: u32,
     previous: u32,
@@ -109,13 +109,13 @@ pub struct Fractions {
     free: u32,
     most: u32,
     rings: HashMap<Frame, Ring>,
-    /// By frame and party, packed: what makes unmapping O(1).
+    /// By frame and page owner, packed: what makes unmapping O(1).
     places: HashMap<u64, u32>,
-    held: HashMap<Party, u64>,
+    held: HashMap<PageOwner, u64>,
 }
 
-const fn place(frame: Frame, party: Party) -> u64 {
-    frame.0 << 24 | party.0 as u64
+const fn place(frame: Frame, owner: PageOwner) -> u64 {
+    frame.0 << 24 | owner.0 as u64
 }
 
 const fn share(shift: u8) -> u64 {
@@ -139,21 +139,21 @@ impl Fractions {
     ///
     /// # Errors
     /// [`NoShare::Full`]: nothing has changed.
-    pub fn map(&mut self, frame: Frame, party: Party) -> Result<Mapped, NoShare> {
-        self.see(frame, party, 0)
+    pub fn map(&mut self, frame: Frame, owner: PageOwner) -> Result<Mapped, NoShare> {
+        self.see(frame, owner, 0)
     }
 
     /// The same, and notes that this was seen in `round`. O(1).
     ///
     /// # Errors
     /// [`NoShare::Full`]: nothing has changed.
-    pub fn see(&mut self, frame: Frame, party: Party, round: u32) -> Result<Mapped, NoShare> {
-        if let Some(&at) = self.places.get(&place(frame, party)) {
+    pub fn see(&mut self, frame: Frame, owner: PageOwner, round: u32) -> Result<Mapped, NoShare> {
+        if let Some(&at) = self.places.get(&place(frame, owner)) {
             self.node_mut(at).round = round;
             return Ok(Mapped::Already);
         }
-        let at = self.take_node(frame, party, round)?;
-        self.places.insert(place(frame, party), at);
+        let at = self.take_node(frame, owner, round)?;
+        self.places.insert(place(frame, owner), at);
         let Some(mut ring) = self.rings.get(&frame).copied() else {
             let ring = Ring {
                 head: at,
@@ -161,17 +161,17 @@ impl Fractions {
                 sharers: 1,
             };
             self.rings.insert(frame, ring);
-            self.credit(party, WHOLE_PAGE);
+            self.credit(owner, WHOLE_PAGE);
             return Ok(Mapped::Alone);
         };
         // Half of the head's share; then both are last, the newcomer before who gave.
         let giver = ring.head;
         let node = self.node_mut(giver);
         node.shift += 1;
-        let (shift, giver_party) = (node.shift, node.party);
-        self.debit(giver_party, share(shift));
+        let (shift, giver_owner) = (node.shift, node.owner);
+        self.debit(giver_owner, share(shift));
         self.node_mut(at).shift = shift;
-        self.credit(party, share(shift));
+        self.credit(owner, share(shift));
         self.link_before(at, giver);
         ring.head = self.node(giver).next;
         ring.sharers += 1;
@@ -184,12 +184,12 @@ impl Fractions {
     }
 
     /// An account maps a page no longer; false when it did not. O(1).
-    pub fn unmap(&mut self, frame: Frame, party: Party) -> bool {
-        let Some(at) = self.places.remove(&place(frame, party)) else {
+    pub fn unmap(&mut self, frame: Frame, owner: PageOwner) -> bool {
+        let Some(at) = self.places.remove(&place(frame, owner)) else {
             return false;
         };
         let gone = *self.node(at);
-        self.debit(party, share(gone.shift));
+        self.debit(owner, share(gone.shift));
         let Some(mut ring) = self.rings.get(&frame).copied() else {
             return false;
         };
@@ -232,24 +232,24 @@ impl Fractions {
                 return;
             };
             if !node.is_free && node.round != round {
-                self.unmap(node.frame, node.party);
+                self.unmap(node.frame, node.owner);
             }
         }
     }
 
     /// What an account holds by S5's rule, in parts.
-    pub fn held(&self, party: Party) -> u64 {
-        self.held.get(&party).copied().unwrap_or(0)
+    pub fn held(&self, owner: PageOwner) -> u64 {
+        self.held.get(&owner).copied().unwrap_or(0)
     }
 
     /// What one account has of one page by S5's rule, in parts: a power of two, or nothing.
-    pub fn share_of(&self, frame: Frame, party: Party) -> Option<u64> {
-        let &at = self.places.get(&place(frame, party))?;
+    pub fn share_of(&self, frame: Frame, owner: PageOwner) -> Option<u64> {
+        let &at = self.places.get(&place(frame, owner))?;
         Some(share(self.node(at).shift))
     }
 
     /// The accounts on a page with their shares in parts, from the ring's head on.
-    pub fn sharers(&self, frame: Frame) -> Vec<(Party, u64)> {
+    pub fn sharers(&self, frame: Frame) -> Vec<(PageOwner, u64)> {
         let Some(ring) = self.rings.get(&frame) else {
             return Vec::new();
         };
@@ -258,7 +258,7 @@ impl Fractions {
             .map(|_| {
                 let node = self.node(at);
                 at = node.next;
-                (node.party, share(node.shift))
+                (node.owner, share(node.shift))
             })
             .collect()
     }
@@ -266,7 +266,7 @@ impl Fractions {
     /// What each account holds when a page of n accounts counts 1/n in each, in parts. What does not
     /// divide goes, a part each, to the first on the ring: every page is given out whole. Takes as
     /// long as there are shares.
-    pub fn exact(&self) -> HashMap<Party, u64> {
+    pub fn exact(&self) -> HashMap<PageOwner, u64> {
         let mut held = HashMap::new();
         for ring in self.rings.values() {
             let sharers = u64::from(ring.sharers);
@@ -274,7 +274,7 @@ impl Fractions {
             let mut at = ring.head;
             for turn in 0..sharers {
                 let node = self.node(at);
-                *held.entry(node.party).or_insert(0) += each + u64::from(turn < left);
+                *held.entry(node.owner).or_insert(0) += each + u64::from(turn < left);
                 at = node.next;
             }
         }
@@ -296,7 +296,7 @@ impl Fractions {
         self.rings.contains_key(&frame)
     }
 
-    fn take_node(&mut self, frame: Frame, party: Party, round: u32) -> Result<u32, NoShare> {
+    fn take_node(&mut self, frame: Frame, owner: PageOwner, round: u32) -> Result<u32, NoShare> {
         let at = if self.free == NONE {
             let at = u32::try_from(self.nodes.len()).unwrap_or(NONE);
             if at >= self.most {
@@ -308,7 +308,7 @@ impl Fractions {
         };
         let fresh = Node {
             frame,
-            party,
+            owner,
             next: at,
             previous: at,
             round,
@@ -344,20 +344,20 @@ impl Fractions {
 
     fn double(&mut self, at: u32) {
         let node = self.node_mut(at);
-        let (party, more) = (node.party, share(node.shift));
+        let (owner, more) = (node.owner, share(node.shift));
         node.shift -= 1;
-        self.credit(party, more);
+        self.credit(owner, more);
     }
 
-    fn credit(&mut self, party: Party, parts: u64) {
-        *self.held.entry(party).or_insert(0) += parts;
+    fn credit(&mut self, owner: PageOwner, parts: u64) {
+        *self.held.entry(owner).or_insert(0) += parts;
     }
 
-    fn debit(&mut self, party: Party, parts: u64) {
-        if let Some(held) = self.held.get_mut(&party) {
+    fn debit(&mut self, owner: PageOwner, parts: u64) {
+        if let Some(held) = self.held.get_mut(&owner) {
             *held -= parts;
             if *held == 0 {
-                self.held.remove(&party);
+                self.held.remove(&owner);
             }
         }
     }

@@ -20,7 +20,7 @@ pub mod watermarks;
 pub use agreement::{Agreement, Span, agreement};
 pub use beancounters::{Objects, Utilisation, dcachesize, kmemsize};
 pub use directory::{Directory, NameError};
-pub use fractions::{Fractions, Frame, Mapped, NoShare, Party, WHOLE_PAGE};
+pub use fractions::{Fractions, Frame, Mapped, NoShare, PageOwner, WHOLE_PAGE};
 pub use pace::{
     BEAT, Mood, Pace, RAISED_AT_MOST, Rhythm, SESSION_STAYS, SHARE_NICE, SLICE, TURN,
     URGENT_SESSION_NICE, mood,

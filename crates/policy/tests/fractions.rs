@@ -4,15 +4,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use bursar_policy::{Fractions, Frame, Mapped, NoShare, Party, WHOLE_PAGE};
+use bursar_policy::{Fractions, Frame, Mapped, NoShare, PageOwner, WHOLE_PAGE};
 use proptest::prelude::*;
 
 fn frame(number: u64) -> Frame {
     Frame::new(number).unwrap()
 }
 
-fn bc(number: u32) -> Party {
-    Party::new(number).unwrap()
+fn bc(number: u32) -> PageOwner {
+    PageOwner::new(number).unwrap()
 }
 
 /// The shares of bc_1 … bc_4 as the denominators that S5 prints; 0: none.
@@ -101,12 +101,12 @@ fn what_a_round_did_not_see_is_forgotten() {
 fn check(fractions: &Fractions, expected: &BTreeMap<u64, BTreeSet<u32>>) {
     let mut held: BTreeMap<u32, u64> = BTreeMap::new();
     let mut pages = 0;
-    for (&page, parties) in expected.iter().filter(|(_, parties)| !parties.is_empty()) {
+    for (&page, owners) in expected.iter().filter(|(_, owners)| !owners.is_empty()) {
         pages += 1;
         let sharers = fractions.sharers(frame(page));
-        let found: BTreeSet<u32> = sharers.iter().map(|(party, _)| party.get()).collect();
-        assert_eq!(&found, parties);
-        assert_eq!(sharers.len(), parties.len());
+        let found: BTreeSet<u32> = sharers.iter().map(|(owner, _)| owner.get()).collect();
+        assert_eq!(&found, owners);
+        assert_eq!(sharers.len(), owners.len());
         assert!(sharers.iter().all(|(_, parts)| parts.is_power_of_two()));
         assert_eq!(
             sharers.iter().map(|(_, parts)| parts).sum::<u64>(),
@@ -115,13 +115,13 @@ fn check(fractions: &Fractions, expected: &BTreeMap<u64, BTreeSet<u32>>) {
         // the larger shares first, and never more than twice another
         assert!(sharers.is_sorted_by(|a, b| a.1 >= b.1));
         assert!(sharers[0].1 <= 2 * sharers[sharers.len() - 1].1);
-        for (party, parts) in sharers {
-            *held.entry(party.get()).or_default() += parts;
+        for (owner, parts) in sharers {
+            *held.entry(owner.get()).or_default() += parts;
         }
     }
     assert_eq!(fractions.pages(), pages);
-    for (party, parts) in &held {
-        assert_eq!(fractions.held(bc(*party)), *parts);
+    for (owner, parts) in &held {
+        assert_eq!(fractions.held(bc(*owner)), *parts);
     }
     assert_eq!(held.values().sum::<u64>(), pages as u64 * WHOLE_PAGE);
     assert_eq!(
@@ -137,14 +137,14 @@ proptest! {
     ) {
         let mut fractions = Fractions::new(1000);
         let mut expected: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
-        for (page, party, maps) in steps {
-            let parties = expected.entry(page).or_default();
+        for (page, owner, maps) in steps {
+            let owners = expected.entry(page).or_default();
             if maps {
-                let is_new = parties.insert(party);
-                let mapped = fractions.map(frame(page), bc(party)).unwrap();
+                let is_new = owners.insert(owner);
+                let mapped = fractions.map(frame(page), bc(owner)).unwrap();
                 prop_assert_eq!(mapped != Mapped::Already, is_new);
             } else {
-                prop_assert_eq!(fractions.unmap(frame(page), bc(party)), parties.remove(&party));
+                prop_assert_eq!(fractions.unmap(frame(page), bc(owner)), owners.remove(&owner));
             }
             check(&fractions, &expected);
         }
@@ -163,33 +163,33 @@ impl Dice {
     }
 }
 
-/// A million maps and unmaps of `pages` pages by `parties` accounts; the time of one.
-fn million(pages: u64, parties: u64) -> Duration {
+/// A million maps and unmaps of `pages` pages by `owners` accounts; the time of one.
+fn million(pages: u64, owners: u64) -> Duration {
     const STEPS: u32 = 1_000_000;
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
     let mut fractions = Fractions::new(1 << 20);
     let mut expected: BTreeMap<u64, BTreeSet<u32>> = BTreeMap::new();
     let steps: Vec<(u64, u32, bool)> = (0..STEPS)
         .map(|_| {
-            let party = u32::try_from(dice.below(parties)).unwrap();
-            (dice.below(pages), party, dice.below(5) < 3)
+            let owner = u32::try_from(dice.below(owners)).unwrap();
+            (dice.below(pages), owner, dice.below(5) < 3)
         })
         .collect();
     let began = Instant::now();
-    for &(page, party, maps) in &steps {
+    for &(page, owner, maps) in &steps {
         if maps {
-            fractions.map(frame(page), bc(party)).unwrap();
+            fractions.map(frame(page), bc(owner)).unwrap();
         } else {
-            fractions.unmap(frame(page), bc(party));
+            fractions.unmap(frame(page), bc(owner));
         }
     }
     let spent = began.elapsed();
-    for (page, party, maps) in steps {
+    for (page, owner, maps) in steps {
         let sharers = expected.entry(page).or_default();
         if maps {
-            sharers.insert(party);
+            sharers.insert(owner);
         } else {
-            sharers.remove(&party);
+            sharers.remove(&owner);
         }
     }
     check(&fractions, &expected);

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use bursar_census::Holding;
 use bursar_host::machine;
 use bursar_model::{AccountId, Pages, Who};
+use bursar_pagemap_scan::Holding;
 use bursar_protocol::{
     ErrorKind, Physpages, PhyspagesMachine, PhyspagesReply, PhyspagesRow, Reply,
 };

@@ -3,15 +3,15 @@
 
 use std::thread;
 
-use bursar_census::{Census, Count, Pace};
 use bursar_host::{HostError, Patient, Proc};
 use bursar_model::AccountId;
+use bursar_pagemap_scan::{Count, Pace, PagemapScanner};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 fn count() -> Result<Count, HostError> {
     let proc = Proc::host().unwrap();
-    let mut census = Census::new(Proc::host().unwrap());
-    census.count(Pace::QUARTER, &mut Patient(&proc), |_, process| {
+    let mut scanner = PagemapScanner::new(Proc::host().unwrap());
+    scanner.count(Pace::QUARTER, &mut Patient(&proc), |_, process| {
         Some(AccountId::of(process.uid))
     })
 }

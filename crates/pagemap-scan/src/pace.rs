@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How much of a core a census takes.
+//! How much of a core a pagemap scan takes.
 
 use std::time::{Duration, Instant};
 

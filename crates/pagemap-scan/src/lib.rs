@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The census: which pages of the machine are mapped by whom, and what part of each counts for whom
+//! The pagemap scan: which pages of the machine are mapped by whom, and what part of each counts for whom
 //! (S5 section 3.2's physpages; its open question "on-demand RSS accounting").
 //!
 //! The kernel has no event that tells of the first and the last mapping of a page by an account, so
@@ -16,4 +16,4 @@ mod scan;
 
 pub use count::{Count, Facts, Holding};
 pub use pace::Pace;
-pub use scan::{Census, Looked};
+pub use scan::{Looked, PagemapScanner};

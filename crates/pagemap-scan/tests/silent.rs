@@ -3,9 +3,9 @@
 
 use std::process::Command;
 
-use bursar_census::{Census, Pace};
 use bursar_host::{Ask, Patient, Proc};
 use bursar_model::{AccountId, Pid};
+use bursar_pagemap_scan::{Pace, PagemapScanner};
 
 /// Asks everybody but this one.
 struct AllBut<'a>(&'a Proc, Pid);
@@ -29,8 +29,8 @@ fn one_who_does_not_answer_is_missing_and_said_to_be() {
     // Each of them has an account of its own, and all others have one.
     let account =
         |pid: Pid| AccountId::new(1 + u32::from(pid == silent) + 2 * u32::from(pid == other));
-    let mut census = Census::new(Proc::host().unwrap());
-    let count = census.count(Pace::FULL, &mut AllBut(&proc, silent), |_, process| {
+    let mut scanner = PagemapScanner::new(Proc::host().unwrap());
+    let count = scanner.count(Pace::FULL, &mut AllBut(&proc, silent), |_, process| {
         Some(account(process.pid))
     });
     for child in &mut children {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a census found.
+//! What a pagemap scan found.
 
 use std::time::Duration;
 
@@ -61,7 +61,7 @@ pub struct Facts {
     pub nobodys_unknown: bool,
 }
 
-/// A census.
+/// What a scan of page maps found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Count {
     /// Who has what, by account; those without one last.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use bursar_host::{Ask, HostError, MapCounts, PageEntry, Pagemap, Proc, Walked, expect_frames};
 use bursar_model::{AccountId, Pid, Uid};
-use bursar_policy::{Fractions, Frame, Mapped, NoShare, Party, WHOLE_PAGE};
+use bursar_policy::{Fractions, Frame, Mapped, NoShare, PageOwner, WHOLE_PAGE};
 
 use crate::frames::Frames;
 use crate::pace::{Clock, Pace};
@@ -37,7 +37,7 @@ pub struct Looked {
     pub uid: Uid,
 }
 
-/// What one party has met with in this round.
+/// What one page owner has met with in this round.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sum {
     processes: u32,
@@ -49,27 +49,27 @@ struct Sum {
 
 /// Counts, again and again: the rings of shared pages stay in between.
 #[derive(Debug)]
-pub struct Census {
+pub struct PagemapScanner {
     proc: Proc,
     map_counts: Option<MapCounts>,
     fractions: Fractions,
-    parties: HashMap<Option<AccountId>, Party>,
+    owners: HashMap<Option<AccountId>, PageOwner>,
     round: u32,
     /// This round's:
-    sums: HashMap<Party, Sum>,
+    sums: HashMap<PageOwner, Sum>,
     met: Frames,
     nobodys: HashSet<u64>,
     facts: Facts,
 }
 
-impl Census {
+impl PagemapScanner {
     /// Of the machine that `proc` shows.
     pub fn new(proc: Proc) -> Self {
         Self {
             map_counts: MapCounts::open(&proc).ok(),
             proc,
             fractions: Fractions::new(MOST_SHARES),
-            parties: HashMap::new(),
+            owners: HashMap::new(),
             round: 0,
             sums: HashMap::new(),
             met: Frames::default(),
@@ -131,7 +131,7 @@ impl Census {
             }
         };
         let account = payer(ask, Looked { pid, uid });
-        let Some(party) = self.party(account) else {
+        let Some(owner) = self.owner(account) else {
             return;
         };
         self.facts.processes += 1;
@@ -149,7 +149,7 @@ impl Census {
             for some in entries.chunks(TICK) {
                 for &entry in some {
                     is_hidden |= entry.frame().is_none();
-                    found += u64::from(self.meet(party, entry));
+                    found += u64::from(self.meet(owner, entry));
                 }
                 clock.tick();
             }
@@ -174,7 +174,7 @@ impl Census {
         }
         self.facts.refused += u32::from(is_hidden);
         self.facts.unseen_pages += unseen;
-        let sum = self.sums.entry(party).or_default();
+        let sum = self.sums.entry(owner).or_default();
         sum.processes += u32::from(found > 0);
         sum.resident += found + unseen;
         sum.more += unseen;
@@ -202,26 +202,28 @@ impl Census {
         })
     }
 
-    fn party(&mut self, account: Option<AccountId>) -> Option<Party> {
-        let next = u32::try_from(self.parties.len()).ok().and_then(Party::new);
-        match self.parties.get(&account) {
-            Some(&party) => Some(party),
+    fn owner(&mut self, account: Option<AccountId>) -> Option<PageOwner> {
+        let next = u32::try_from(self.owners.len())
+            .ok()
+            .and_then(PageOwner::new);
+        match self.owners.get(&account) {
+            Some(&owner) => Some(owner),
             None => {
-                let party = next?;
-                self.parties.insert(account, party);
-                Some(party)
+                let owner = next?;
+                self.owners.insert(account, owner);
+                Some(owner)
             }
         }
     }
 
     /// One page of somebody's; false where it is no page.
-    fn meet(&mut self, party: Party, entry: PageEntry) -> bool {
+    fn meet(&mut self, owner: PageOwner, entry: PageEntry) -> bool {
         let Some(frame) = entry.frame().and_then(Frame::new) else {
             return false;
         };
         if entry.is_exclusive() {
             if self.met.insert(frame.get()) {
-                self.sums.entry(party).or_default().own += 1;
+                self.sums.entry(owner).or_default().own += 1;
             } else {
                 // Two processes of one address space, or it has changed hands while we looked.
                 self.facts.moved_pages += 1;
@@ -243,13 +245,13 @@ impl Census {
             self.facts.moved_pages += 1;
             return true;
         }
-        match self.fractions.see(frame, party, self.round) {
+        match self.fractions.see(frame, owner, self.round) {
             Ok(Mapped::Alone | Mapped::Shared | Mapped::Already) => {
                 self.met.insert(frame.get());
             }
             Err(NoShare::Full(_)) => {
                 self.facts.crowded_pages += 1;
-                self.sums.entry(party).or_default().more += 1;
+                self.sums.entry(owner).or_default().more += 1;
             }
         }
         true
@@ -274,18 +276,18 @@ impl Census {
     fn sum_up(&self, began: Instant, clock: &Clock) -> Count {
         let exact = self.fractions.exact();
         let mut holdings: Vec<Holding> = self
-            .parties
+            .owners
             .iter()
-            .filter_map(|(&account, party)| {
-                let sum = self.sums.get(party).copied().unwrap_or_default();
+            .filter_map(|(&account, owner)| {
+                let sum = self.sums.get(owner).copied().unwrap_or_default();
                 let whole = (sum.own + sum.more) * WHOLE_PAGE;
                 let holding = Holding {
                     account,
                     processes: sum.processes,
                     resident_pages: sum.resident,
                     own_pages: sum.own,
-                    exact_parts: whole + exact.get(party).copied().unwrap_or(0),
-                    shift_parts: whole + self.fractions.held(*party),
+                    exact_parts: whole + exact.get(owner).copied().unwrap_or(0),
+                    shift_parts: whole + self.fractions.held(*owner),
                 };
                 (sum.processes > 0).then_some(holding)
             })
