@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The daemon's parts together, and what it does when something happens: observe (backend) → decide
-//! (already done, or bursar-policy) → act (executioner, reaper, chores) → record.
+//! (already done, or bursar-policy) → act (executioner, reaper, background) → record.
 
 mod over;
 mod remarks;
@@ -20,8 +20,8 @@ use bursar_protocol::Reserve;
 use bursar_reap::Envoy;
 
 use crate::backend::{Backend, Reading};
+use crate::background::{Background, Recipients};
 use crate::beancounters::Beancounters;
-use crate::chores::{Chores, Company};
 use crate::control::{Asker, ClientId, Crowd};
 use crate::courtesy::Courtesy;
 use crate::entering::Entered;
@@ -56,7 +56,7 @@ pub(crate) struct Mandate {
 /// Who works for the daemon.
 pub(crate) struct Helpers {
     pub(crate) reaper: Reaper,
-    pub(crate) chores: Chores,
+    pub(crate) background: Background,
     /// `None` where tracefs is not to be had.
     pub(crate) oom: Option<OomWatch>,
 }
@@ -78,7 +78,7 @@ pub(crate) struct Daemon {
     proc: Proc,
     envoy: Envoy,
     reaper: Reaper,
-    chores: Chores,
+    background: Background,
     oom: Option<OomWatch>,
     /// Started by the first who asks.
     counter: Option<Counter>,
@@ -125,7 +125,7 @@ impl Daemon {
             proc: Proc::host()?,
             envoy,
             reaper: helpers.reaper,
-            chores: helpers.chores,
+            background: helpers.background,
             oom: helpers.oom,
             counter: None,
             courtesy: Courtesy::new()?,
@@ -212,7 +212,7 @@ impl Daemon {
                 );
                 self.note(EventKind::Lost, None, reason);
             }
-            Fact::Undefended => self.chores.defend(self.payers()),
+            Fact::Undefended => self.background.defend(self.payers()),
         }
     }
 
@@ -276,19 +276,19 @@ impl Daemon {
     }
 
     fn tell(&self, message: Message) {
-        if self.chores.tells() {
-            let company = self.company_of(message.account);
-            self.chores.tell(message, company);
+        if self.background.tells() {
+            let recipients = self.recipients_of(message.account);
+            self.background.tell(message, recipients);
         }
     }
 
     /// Who may be told of an account.
-    fn company_of(&self, account: AccountId) -> Company {
+    fn recipients_of(&self, account: AccountId) -> Recipients {
         let payers = self.paying.payers_of(account).into_iter().collect();
         if account.uid().is_some() {
-            return Company {
+            return Recipients {
                 payers,
-                ..Company::default()
+                ..Recipients::default()
             };
         }
         let planned = self.roster.plan().accounts.get(&account);
@@ -298,7 +298,7 @@ impl Daemon {
                 tracing::warn!("who has entered an account is not told: {error:#}")
             })
             .ok();
-        Company {
+        Recipients {
             payers,
             granted: granted.unwrap_or_default(),
             entered,
@@ -323,7 +323,7 @@ impl Daemon {
         if let Err(error) = self.reservations.tell_all(&self.paying, books) {
             tracing::warn!("the kernel half was not told what is reserved: {error:#}");
         }
-        self.chores.defend(self.payers());
+        self.background.defend(self.payers());
         self.beancounters.watch(self.roster.plan());
     }
 
@@ -472,9 +472,9 @@ impl Daemon {
         self.watermarks.finish();
         let left = self.backend.leave(release);
         if release {
-            self.chores.stand_down();
+            self.background.stand_down();
         }
-        self.chores.finish();
+        self.background.finish();
         left
     }
 }

@@ -15,8 +15,8 @@
 
 mod arguments;
 mod backend;
+mod background;
 mod beancounters;
-mod chores;
 mod control;
 mod courtesy;
 mod daemon;
@@ -60,7 +60,7 @@ use bursar_watermarks::Places;
 use clap::Parser;
 
 use crate::arguments::Arguments;
-use crate::chores::Chores;
+use crate::background::Background;
 use crate::control::Control;
 use crate::daemon::{Daemon, Helpers, Mandate};
 use crate::history::History;
@@ -151,7 +151,7 @@ fn run(arguments: Arguments) -> Result<()> {
     let raised = Some(config.last_defence.oom_score_adj)
         .filter(|_| config.last_defence.enabled && !arguments.dry_run);
     let tells = config.tell.tty && !arguments.dry_run;
-    let chores = Chores::start(tells, raised, Arc::clone(reaper.barred()))?;
+    let background = Background::start(tells, raised, Arc::clone(reaper.barred()))?;
     let mandate = Mandate {
         dry_run: arguments.dry_run,
         notifier: config.triggers.notifier,
@@ -164,7 +164,7 @@ fn run(arguments: Arguments) -> Result<()> {
         mandate,
         Helpers {
             reaper,
-            chores,
+            background,
             oom,
         },
         remarks,

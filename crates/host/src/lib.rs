@@ -76,7 +76,7 @@ pub use rustix::io::Errno;
 pub use rustix::process::Signal;
 pub use sched::{Changed, OwnSession};
 pub use subuid::{SubuidLine, Subuids, Superior, subuids};
-pub use terminals::{MAX_TERMINALS, MAX_TOLD_TEXT, Seat, Terminals, Told};
+pub use terminals::{MAX_TERMINALS, MAX_TOLD_TEXT, Terminals, Told, UserTerminals};
 pub use timer::Timer;
 pub use user_namespaces::{Answer, Owner, Silent, UserNamespaces};
 pub use users::{Members, Users};

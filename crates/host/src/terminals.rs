@@ -28,7 +28,7 @@ pub struct Terminals<'a> {
 
 /// What a user runs, and where he sits.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Seat {
+pub struct UserTerminals {
     /// All of his processes.
     pub processes: Vec<Pid>,
     /// Their controlling terminals, at most [`MAX_TERMINALS`].
@@ -65,12 +65,12 @@ impl<'a> Terminals<'a> {
     ///
     /// # Errors
     /// When /proc cannot be listed. What cannot be read about one process concerns only that one.
-    pub fn seats(
+    pub fn of_users(
         &self,
         users: &BTreeSet<Uid>,
         ask: &mut impl Ask,
-    ) -> Result<BTreeMap<Uid, Seat>, HostError> {
-        let mut seats: BTreeMap<Uid, Seat> = BTreeMap::new();
+    ) -> Result<BTreeMap<Uid, UserTerminals>, HostError> {
+        let mut by_user: BTreeMap<Uid, UserTerminals> = BTreeMap::new();
         let mut owners = BTreeMap::new();
         for pid in self.proc.pids()? {
             let pid = pid?;
@@ -79,29 +79,29 @@ impl<'a> Terminals<'a> {
                 continue;
             };
             if users.contains(&status.uid) {
-                seats.entry(status.uid).or_default().processes.push(pid);
+                by_user.entry(status.uid).or_default().processes.push(pid);
                 owners.insert(pid, status.uid);
             }
         }
         let of = |proc: &Proc, pid| proc.stat(pid).ok().flatten()?.terminal;
         let all = owners.keys().copied().collect();
         for (pid, terminal) in ask.ask_each(all, of) {
-            let seat = owners.get(&pid).and_then(|uid| seats.get_mut(uid));
-            if let (Some(seat), Some(terminal)) = (seat, terminal)
-                && seat.terminals.len() < MAX_TERMINALS
+            let user_terminals = owners.get(&pid).and_then(|uid| by_user.get_mut(uid));
+            if let (Some(user_terminals), Some(terminal)) = (user_terminals, terminal)
+                && user_terminals.terminals.len() < MAX_TERMINALS
             {
-                seat.terminals.insert(terminal);
+                user_terminals.terminals.insert(terminal);
             }
         }
-        Ok(seats)
+        Ok(by_user)
     }
 
     /// Writes one line to each of his terminals that `uid` owns: on a line of its own, without anything that a
     /// terminal would obey, at most [`MAX_TOLD_TEXT`] characters. Waits for none of them.
-    pub fn tell(&self, uid: Uid, seat: &Seat, text: &str) -> Told {
+    pub fn tell(&self, uid: Uid, user_terminals: &UserTerminals, text: &str) -> Told {
         let line = format!("\r\n{}\r\n", harmless(text));
         let mut told = Told::default();
-        for &device in &seat.terminals {
+        for &device in &user_terminals.terminals {
             let opened = self
                 .path_of(device)
                 .and_then(|path| open_if_owned(&path, device, uid));

@@ -91,9 +91,9 @@ fn a_user_is_told_on_each_terminal_once_and_commanded_nothing() {
     let terminals = Terminals::host(&proc);
     let users = BTreeSet::from([60_001, 60_002].map(Uid::new));
     // One look for all of them.
-    let seats = terminals.seats(&users, &mut Patient(&proc)).unwrap();
+    let by_user = terminals.of_users(&users, &mut Patient(&proc)).unwrap();
     let paths = |uid: u32| -> BTreeSet<PathBuf> {
-        let devices = &seats[&Uid::new(uid)].terminals;
+        let devices = &by_user[&Uid::new(uid)].terminals;
         devices
             .iter()
             .filter_map(|&it| terminals.path_of(it))
@@ -102,11 +102,11 @@ fn a_user_is_told_on_each_terminal_once_and_commanded_nothing() {
     let expected = [first.path.clone(), second.path.clone()];
     assert_eq!(paths(60_001), BTreeSet::from(expected));
     assert_eq!(paths(60_002), BTreeSet::from([other.path.clone()]));
-    assert_eq!(seats[&Uid::new(60_001)].processes.len(), 2);
+    assert_eq!(by_user[&Uid::new(60_001)].processes.len(), 2);
 
     let done = terminals.tell(
         Uid::new(60_001),
-        &seats[&Uid::new(60_001)],
+        &by_user[&Uid::new(60_001)],
         "bursar: killed \"x\x1b[2J\n\"",
     );
 
@@ -128,8 +128,8 @@ fn nobody_is_told_on_somebody_elses_terminal() {
     let mut session = Session::new(60_003, 60_004);
     let terminals = Terminals::host(&proc);
     let users = BTreeSet::from([60_003, 60_004].map(Uid::new));
-    let seats = terminals.seats(&users, &mut Patient(&proc)).unwrap();
-    let his = &seats[&Uid::new(60_003)];
+    let by_user = terminals.of_users(&users, &mut Patient(&proc)).unwrap();
+    let his = &by_user[&Uid::new(60_003)];
     let paths: Vec<PathBuf> = his
         .terminals
         .iter()
@@ -137,7 +137,7 @@ fn nobody_is_told_on_somebody_elses_terminal() {
         .collect();
     assert_eq!(paths, [session.path.clone()]);
     assert_eq!(terminals.tell(Uid::new(60_003), his, "secret"), told(0, 1));
-    assert_eq!(seats.get(&Uid::new(60_004)), None);
+    assert_eq!(by_user.get(&Uid::new(60_004)), None);
     assert_eq!(session.seen(), "");
 }
 
@@ -147,12 +147,12 @@ fn a_stopped_terminal_is_not_waited_for() {
     let session = Session::new(60_005, 60_005);
     let terminals = Terminals::host(&proc);
     let user = Uid::new(60_005);
-    let seats = terminals.seats(&BTreeSet::from([user]), &mut Patient(&proc));
-    let seat = &seats.unwrap()[&user];
+    let by_user = terminals.of_users(&BTreeSet::from([user]), &mut Patient(&proc));
+    let user_terminals = &by_user.unwrap()[&user];
     let mut done = told(1, 0);
     // Nobody reads: after some lines the terminal is full.
     for _ in 0..10_000 {
-        done = terminals.tell(user, seat, &"x".repeat(400));
+        done = terminals.tell(user, user_terminals, &"x".repeat(400));
         if done.failed > 0 {
             break;
         }
@@ -203,10 +203,10 @@ fn what_stands_in_a_terminals_place_is_not_written_to() {
     let proc = Proc::at(&directory.path().join("proc")).unwrap();
     let terminals = Terminals::at(&proc, &directory.path().join("dev"), Path::new("/sys"));
     let user = Uid::new(60_006);
-    let seats = terminals.seats(&BTreeSet::from([user]), &mut Patient(&proc));
-    let seat = &seats.unwrap()[&user];
-    assert_eq!(seat.terminals.len(), 5);
-    assert_eq!(terminals.tell(user, seat, "x"), told(0, 5));
+    let by_user = terminals.of_users(&BTreeSet::from([user]), &mut Patient(&proc));
+    let user_terminals = &by_user.unwrap()[&user];
+    assert_eq!(user_terminals.terminals.len(), 5);
+    assert_eq!(terminals.tell(user, user_terminals, "x"), told(0, 5));
     assert_eq!(fs::read(pts.join("0")).unwrap(), b"");
 }
 

@@ -15,7 +15,7 @@ use super::door::Visitor;
 use super::to_line;
 
 /// Bytes of events a client may leave unread before it is disconnected.
-const MAX_BACKLOG: usize = 1 << 20;
+const MAX_EVENT_BYTES: usize = 1 << 20;
 
 /// Bytes of answers after which a turn ends.
 const TURN_BYTES: usize = 64 << 10;
@@ -48,7 +48,7 @@ pub(super) struct Client {
     pub(super) is_waiting: bool,
     unsent: Vec<u8>,
     /// Bytes of events among what has been unsent without a break.
-    backlog: usize,
+    event_bytes: usize,
     /// What the epoll waits for.
     watched: EventFlags,
     /// An answer comes later.
@@ -73,7 +73,7 @@ impl Client {
             has_more: false,
             is_waiting: false,
             unsent: Vec::new(),
-            backlog: 0,
+            event_bytes: 0,
             watched: EventFlags::IN,
             is_owed: false,
             is_closing: false,
@@ -182,8 +182,8 @@ impl Client {
     /// Sends an event. Returns whether its owner has left more of them unread than are kept for him.
     pub(super) fn tell(&mut self, event: &[u8]) -> bool {
         self.send(event);
-        self.backlog = self.backlog.saturating_add(event.len());
-        self.backlog > MAX_BACKLOG
+        self.event_bytes = self.event_bytes.saturating_add(event.len());
+        self.event_bytes > MAX_EVENT_BYTES
     }
 
     /// Writes what it can take.
@@ -203,7 +203,7 @@ impl Client {
             }
         };
         self.unsent.drain(..sent.min(self.unsent.len()));
-        self.backlog = self.backlog.min(self.unsent.len());
+        self.event_bytes = self.event_bytes.min(self.unsent.len());
         if self.unsent.is_empty() {
             self.unsent.shrink_to(4 << 10);
         }
@@ -349,6 +349,9 @@ mod tests {
             is_behind
         });
         let kept = told.unwrap() << 10;
-        assert!((MAX_BACKLOG..2 * MAX_BACKLOG).contains(&kept), "{kept}");
+        assert!(
+            (MAX_EVENT_BYTES..2 * MAX_EVENT_BYTES).contains(&kept),
+            "{kept}"
+        );
     }
 }

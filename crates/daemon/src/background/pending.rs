@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bursar_host::{MAX_TOLD_TEXT, Seat};
+use bursar_host::{MAX_TOLD_TEXT, UserTerminals};
 use bursar_model::{AccountId, Pid, Uid};
 
 use crate::entering::Entered;
@@ -15,7 +15,7 @@ pub(super) const MOST_TOLD: usize = 64;
 
 /// Who may be told of an account.
 #[derive(Debug, Default)]
-pub(crate) struct Company {
+pub(crate) struct Recipients {
     /// Whose programs pay into it.
     pub(crate) payers: BTreeSet<Uid>,
     /// Those of whom only what has entered it does.
@@ -25,12 +25,12 @@ pub(crate) struct Company {
 
 /// What waits, by account.
 #[derive(Debug, Default)]
-pub(super) struct Backlog(BTreeMap<AccountId, Pending>);
+pub(super) struct PendingMessages(BTreeMap<AccountId, Pending>);
 
 /// What is to be told of one account.
 #[derive(Debug)]
 pub(super) struct Pending {
-    pub(super) company: Company,
+    pub(super) recipients: Recipients,
     /// To whom nothing of his own has happened.
     newest: String,
     /// The newest about a process of theirs: it is not lost among others'.
@@ -39,20 +39,20 @@ pub(super) struct Pending {
     count: u64,
 }
 
-impl Backlog {
+impl PendingMessages {
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Returns whether its owner reads it as his own; there is no room for any number of owners.
-    pub(super) fn add(&mut self, message: Message, company: Company) -> bool {
+    pub(super) fn add(&mut self, message: Message, recipients: Recipients) -> bool {
         let pending = self.0.entry(message.account).or_insert_with(|| Pending {
-            company: Company::default(),
+            recipients: Recipients::default(),
             newest: String::new(),
             own: BTreeMap::new(),
             count: 0,
         });
-        pending.company = company;
+        pending.recipients = recipients;
         pending.newest = message.to_others;
         pending.count = pending.count.saturating_add(1);
         let Some(owner) = message.owner else {
@@ -80,9 +80,9 @@ impl Backlog {
 impl Pending {
     /// Whoever could be told.
     pub(super) fn users(&self) -> impl Iterator<Item = Uid> {
-        let Company {
+        let Recipients {
             payers, granted, ..
-        } = &self.company;
+        } = &self.recipients;
         self.own.keys().chain(payers).chain(granted).copied()
     }
 
@@ -90,17 +90,17 @@ impl Pending {
     /// who may enter the account whoever has.
     pub(super) fn readers(
         &self,
-        seats: &BTreeMap<Uid, Seat>,
+        by_user: &BTreeMap<Uid, UserTerminals>,
         is_inside: impl Fn(Pid) -> bool,
     ) -> (Vec<Uid>, u64) {
-        let sits = |uid: &Uid| seats.get(uid).is_some_and(|it| !it.terminals.is_empty());
+        let sits = |uid: &Uid| by_user.get(uid).is_some_and(|it| !it.terminals.is_empty());
         let has_entered = |uid: &Uid| {
-            let its = seats.get(uid).map(|it| it.processes.as_slice());
+            let its = by_user.get(uid).map(|it| it.processes.as_slice());
             its.unwrap_or_default().iter().any(|&pid| is_inside(pid))
         };
-        let Company {
+        let Recipients {
             payers, granted, ..
-        } = &self.company;
+        } = &self.recipients;
         let is_told = |uid: &&Uid| self.own.contains_key(uid) || payers.contains(uid);
         let entered = granted
             .iter()
@@ -154,23 +154,23 @@ mod tests {
         }
     }
 
-    fn company(payers: &[u32], granted: &[u32]) -> Company {
-        Company {
+    fn recipients(payers: &[u32], granted: &[u32]) -> Recipients {
+        Recipients {
             payers: payers.iter().copied().map(uid).collect(),
             granted: granted.iter().copied().map(uid).collect(),
             entered: None,
         }
     }
 
-    fn seat(pid: u32) -> Seat {
-        Seat {
+    fn user_terminals(pid: u32) -> UserTerminals {
+        UserTerminals {
             processes: vec![Pid::new(pid)],
             terminals: [Device::new(136, pid)].into(),
         }
     }
 
-    fn only(backlog: &mut Backlog) -> Pending {
-        let mut all = backlog.take();
+    fn only(pending: &mut PendingMessages) -> Pending {
+        let mut all = pending.take();
         assert_eq!(all.len(), 1);
         all.pop_first().unwrap().1
     }
@@ -178,13 +178,16 @@ mod tests {
     #[test]
     fn a_storm_of_kills_is_one_message_that_says_how_many_and_crowds_nobody_out() {
         let (storm, calm) = (AccountId::of(uid(60_801)), AccountId::of(uid(60_802)));
-        let mut backlog = Backlog::default();
+        let mut pending = PendingMessages::default();
         for number in 0..1876 {
-            backlog.add(killed(storm, Some(60_801), number), company(&[60_801], &[]));
+            pending.add(
+                killed(storm, Some(60_801), number),
+                recipients(&[60_801], &[]),
+            );
         }
-        backlog.add(killed(calm, None, 1), company(&[60_802], &[]));
+        pending.add(killed(calm, None, 1), recipients(&[60_802], &[]));
 
-        let told = backlog.take();
+        let told = pending.take();
 
         assert_eq!(told.len(), 2);
         assert_eq!(
@@ -192,40 +195,43 @@ mod tests {
             "yours 1875; and 1875 more messages"
         );
         assert_eq!(told[&calm].text_for(uid(60_802)), "somebody's 1");
-        assert!(backlog.is_empty());
+        assert!(pending.is_empty());
     }
 
     #[test]
     fn the_number_of_messages_is_not_cut_off_by_a_long_one() {
-        let mut backlog = Backlog::default();
+        let mut pending = PendingMessages::default();
         for _ in 0..2 {
             let mut message = killed(RENDER, None, 0);
             message.to_others = "x".repeat(1000);
-            backlog.add(message, company(&[1], &[]));
+            pending.add(message, recipients(&[1], &[]));
         }
-        let text = only(&mut backlog).text_for(uid(1));
+        let text = only(&mut pending).text_for(uid(1));
         assert_eq!(text.chars().count(), MAX_TOLD_TEXT);
         assert!(text.ends_with("x; and 1 more message"), "{text}");
     }
 
     #[test]
     fn what_is_discarded_is_counted() {
-        let mut backlog = Backlog::default();
+        let mut pending = PendingMessages::default();
         for number in 0..3 {
-            backlog.add(killed(RENDER, Some(1), number), Company::default());
+            pending.add(killed(RENDER, Some(1), number), Recipients::default());
         }
-        backlog.add(killed(AccountId::of(uid(2)), None, 0), Company::default());
-        assert_eq!(backlog.discard(), 4);
-        assert_eq!(backlog.discard(), 0);
+        pending.add(
+            killed(AccountId::of(uid(2)), None, 0),
+            Recipients::default(),
+        );
+        assert_eq!(pending.discard(), 4);
+        assert_eq!(pending.discard(), 0);
     }
 
     #[test]
     fn an_owner_reads_of_his_own_process_whoever_elses_is_killed_after_it() {
-        let mut backlog = Backlog::default();
-        backlog.add(killed(RENDER, Some(60_870), 1), Company::default());
-        backlog.add(killed(RENDER, Some(60_801), 2), Company::default());
-        backlog.add(killed(RENDER, None, 3), Company::default());
-        let pending = only(&mut backlog);
+        let mut pending = PendingMessages::default();
+        pending.add(killed(RENDER, Some(60_870), 1), Recipients::default());
+        pending.add(killed(RENDER, Some(60_801), 2), Recipients::default());
+        pending.add(killed(RENDER, None, 3), Recipients::default());
+        let pending = only(&mut pending);
         let reads = |number| pending.text_for(uid(number));
         assert_eq!(reads(60_870), "yours 1; and 2 more messages");
         assert_eq!(reads(60_801), "yours 2; and 2 more messages");
@@ -234,41 +240,43 @@ mod tests {
 
     #[test]
     fn owners_beyond_the_bound_are_said_to_be() {
-        let mut backlog = Backlog::default();
+        let mut pending = PendingMessages::default();
         let most = u32::try_from(MOST_TOLD).unwrap();
         for owner in 0..most {
-            assert!(backlog.add(killed(RENDER, Some(owner), 0), Company::default()));
+            assert!(pending.add(killed(RENDER, Some(owner), 0), Recipients::default()));
         }
-        assert!(!backlog.add(killed(RENDER, Some(most), 1), Company::default()));
-        assert!(backlog.add(killed(RENDER, Some(0), 2), Company::default()));
-        let text = only(&mut backlog).text_for(uid(0));
+        assert!(!pending.add(killed(RENDER, Some(most), 1), Recipients::default()));
+        assert!(pending.add(killed(RENDER, Some(0), 2), Recipients::default()));
+        let text = only(&mut pending).text_for(uid(0));
         assert!(text.starts_with("yours 2"), "{text}");
     }
 
     #[test]
     fn the_owner_is_told_first_and_of_the_others_who_has_processes_there() {
         let granted: Vec<u32> = (60_801..=60_870).collect();
-        let mut backlog = Backlog::default();
-        backlog.add(
+        let mut pending = PendingMessages::default();
+        pending.add(
             killed(RENDER, Some(60_870), 1),
-            company(&[60_900], &granted),
+            recipients(&[60_900], &granted),
         );
-        let pending = only(&mut backlog);
+        let pending = only(&mut pending);
         // All sit at terminals, two have entered the account.
-        let seats = |range: std::ops::RangeInclusive<u32>| {
-            range.map(|number| (uid(number), seat(number))).collect()
+        let by_user = |range: std::ops::RangeInclusive<u32>| {
+            range
+                .map(|number| (uid(number), user_terminals(number)))
+                .collect()
         };
         let inside = |pid: Pid| [60_850, 60_870].contains(&pid.get());
-        let (readers, beyond) = pending.readers(&seats(60_801..=60_900), inside);
+        let (readers, beyond) = pending.readers(&by_user(60_801..=60_900), inside);
         assert_eq!(readers, [60_870, 60_900, 60_850].map(uid));
         assert_eq!(beyond, 0);
         // Also where nothing of his is left there.
-        let (readers, _) = pending.readers(&seats(60_801..=60_870), |_| false);
+        let (readers, _) = pending.readers(&by_user(60_801..=60_870), |_| false);
         assert_eq!(readers, [uid(60_870)]);
         let (readers, _) = pending.readers(&BTreeMap::new(), |_| true);
         assert_eq!(readers, [], "nobody sits anywhere");
         // The bound leaves out others.
-        let (readers, beyond) = pending.readers(&seats(60_801..=60_900), |_| true);
+        let (readers, beyond) = pending.readers(&by_user(60_801..=60_900), |_| true);
         assert_eq!((readers.len(), beyond), (MOST_TOLD, 7));
         assert_eq!(readers[0], uid(60_870));
     }
