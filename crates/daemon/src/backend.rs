@@ -5,7 +5,7 @@
 mod bpf;
 mod ledger;
 mod poll;
-mod prospect;
+mod projection;
 mod pss_scanner;
 mod ring_reader;
 mod scan;
@@ -95,7 +95,7 @@ pub(crate) trait Backend: Holdings {
     /// is closed again.
     fn measure(
         &mut self,
-        prospects: &BTreeMap<AccountId, BTreeSet<Uid>>,
+        projections: &BTreeMap<AccountId, BTreeSet<Uid>>,
         closing: &BTreeSet<AccountId>,
     ) -> Result<BTreeMap<AccountId, Bytes>>;
 

@@ -20,8 +20,8 @@ use bursar_policy::Plan;
 use self::resource_scanner::ResourceScanner;
 use self::snapshot::Snapshot;
 use crate::backend::{Backend, Reading};
+use crate::limit_table::LimitTable;
 use crate::physpages::Finished;
-use crate::roster::Roster;
 use crate::scope::Payers;
 
 /// Between two scans while somebody has a limit.
@@ -275,7 +275,7 @@ impl Beancounters {
     }
 
     /// Limits that nothing enforces, and what was lost.
-    pub(crate) fn remarks(&self, backend: &dyn Backend, roster: &Roster) -> Vec<String> {
+    pub(crate) fn remarks(&self, backend: &dyn Backend, limit_table: &LimitTable) -> Vec<String> {
         let mut remarks = Vec::new();
         for &resource in &self.rows {
             if let Some(note) = note_on(resource, &backend.enforcement(resource)) {
@@ -283,7 +283,7 @@ impl Beancounters {
             }
         }
         let unrecorded = backend.unrecorded();
-        if unrecorded > 0 && !roster.plan().accounts.is_empty() {
+        if unrecorded > 0 && !limit_table.plan().accounts.is_empty() {
             remarks.push(format!(
                 "{unrecorded} files, sockets or processes found no room in the beancounters and are not \
                  counted: raise ledger.max_objects in bursar.toml"

@@ -28,13 +28,13 @@ use crate::entering::Entered;
 use crate::fact::{Fact, Level};
 use crate::lately::Lately;
 use crate::ledger_check::{LedgerChecker, News};
+use crate::limit_table::LimitTable;
 use crate::message::Message;
 use crate::oom::OomWatch;
 use crate::physpages::{Counter, Finished, Order};
 use crate::reaper::Reaper;
 use crate::recorder::Recorder;
 use crate::reservations::{Denied, Reservations};
-use crate::roster::Roster;
 use crate::scope::{Payers, Scope};
 use crate::watermarks::Watermarks;
 
@@ -63,7 +63,7 @@ pub(crate) struct Helpers {
 
 /// All parts.
 pub(crate) struct Daemon {
-    pub(crate) roster: Roster,
+    pub(crate) limit_table: LimitTable,
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) recorder: Recorder,
     pub(crate) scope: Scope,
@@ -98,7 +98,7 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn new(
-        roster: Roster,
+        limit_table: LimitTable,
         backend: Box<dyn Backend>,
         recorder: Recorder,
         scope: Scope,
@@ -108,13 +108,13 @@ impl Daemon {
     ) -> Result<Self> {
         let envoy = helpers.reaper.envoy()?;
         let lost_before = backend.status().events_lost;
-        let paying = Payers::new(roster.plan(), scope.clone());
+        let paying = Payers::new(limit_table.plan(), scope.clone());
         let mut recorder = recorder;
         recorder.introduce_reapers(helpers.reaper.priority());
         Ok(Self {
             reservations: Reservations::new(machine::page_size()),
             paying,
-            roster,
+            limit_table,
             backend,
             recorder,
             scope,
@@ -177,7 +177,7 @@ impl Daemon {
     fn handle(&mut self, fact: Fact) {
         match fact {
             Fact::Notice(level) => {
-                let (event, message) = self.recorder.notice(&level, &mut self.roster);
+                let (event, message) = self.recorder.notice(&level, &mut self.limit_table);
                 self.fresh.push(event);
                 self.tell(message);
                 self.ask_first(&level);
@@ -187,22 +187,26 @@ impl Daemon {
             Fact::KillAsked(victim) => self.carry_out(victim),
             Fact::Executed(victim, execution) => self.executed(victim, execution, None),
             Fact::NoVictim(victim) => {
-                let event = self.recorder.no_victim(&victim, &mut self.roster);
+                let event = self.recorder.no_victim(&victim, &mut self.limit_table);
                 self.fresh.push(event);
             }
             Fact::Files(level, stuck) => self.tell_of_files(&level, stuck),
             Fact::Freed(victim, duration) => {
-                let event = self.recorder.freed(&victim, duration, &mut self.roster);
+                let event = self
+                    .recorder
+                    .freed(&victim, duration, &mut self.limit_table);
                 self.fresh.extend(event);
             }
             Fact::Refused(level, refused) => {
-                let event = self.recorder.refused(&level, &refused, &mut self.roster);
+                let event = self
+                    .recorder
+                    .refused(&level, &refused, &mut self.limit_table);
                 self.fresh.push(event);
             }
             Fact::RowRefused(level, refused) => {
                 let event = self
                     .recorder
-                    .row_refused(&level, &refused, &mut self.roster);
+                    .row_refused(&level, &refused, &mut self.limit_table);
                 self.fresh.push(event);
             }
             Fact::Unreadable(count) => {
@@ -219,7 +223,7 @@ impl Daemon {
     /// No kill would free them: their user is to remove them, so he is told which.
     fn tell_of_files(&mut self, level: &Level, stuck: Bytes) {
         let users: BTreeSet<Uid> = self.payers().payers_of(level.account).into_iter().collect();
-        let subordinates = &self.roster.plan().subordinates;
+        let subordinates = &self.limit_table.plan().subordinates;
         let are_theirs = |uid: Uid| {
             let superior = subordinates.superior_of(uid);
             users.contains(&uid) || superior.is_some_and(|it| users.contains(&it))
@@ -228,7 +232,9 @@ impl Daemon {
         let files = MemoryFiles::of(proc, &are_theirs, FILES_NAMED, FILES_PATIENCE, envoy)
             .inspect_err(|error| tracing::warn!(%error, "files in memory could not be looked for"))
             .unwrap_or_default();
-        let (event, message) = self.recorder.files(level, stuck, &files, &mut self.roster);
+        let (event, message) = self
+            .recorder
+            .files(level, stuck, &files, &mut self.limit_table);
         self.fresh.push(event);
         self.tell(message);
     }
@@ -291,8 +297,8 @@ impl Daemon {
                 ..Recipients::default()
             };
         }
-        let planned = self.roster.plan().accounts.get(&account);
-        let granted = planned.and_then(|it| self.roster.granted(&it.who));
+        let planned = self.limit_table.plan().accounts.get(&account);
+        let granted = planned.and_then(|it| self.limit_table.granted(&it.who));
         let entered = Entered::if_any(&*self.backend)
             .inspect_err(|error| {
                 tracing::warn!("who has entered an account is not told: {error:#}")
@@ -324,7 +330,7 @@ impl Daemon {
             tracing::warn!("the kernel half was not told what is reserved: {error:#}");
         }
         self.background.defend(self.payers());
-        self.beancounters.watch(self.roster.plan());
+        self.beancounters.watch(self.limit_table.plan());
     }
 
     /// Scans for beancounters with a limit, when that is due.
@@ -340,7 +346,7 @@ impl Daemon {
 
     /// Reserves for a process; the pages granted and those it has reserved now.
     pub(crate) fn reserve(&mut self, asker: Asker, ask: &Reserve) -> Result<(u64, u64), Denied> {
-        let ram = self.roster.ram();
+        let ram = self.limit_table.ram();
         let books = &mut *self.backend;
         self.reservations
             .reserve(asker, ask, &self.paying, ram, books)
@@ -394,10 +400,10 @@ impl Daemon {
     }
 
     fn read_again(&mut self) -> Result<()> {
-        let (limits, plan) = self.roster.read_again()?;
+        let (limits, plan) = self.limit_table.read_again()?;
         self.announce(&plan);
         self.adopt(limits, plan)?;
-        let count = self.roster.limits().len();
+        let count = self.limit_table.limits().len();
         self.note(
             EventKind::Reloaded,
             None,
@@ -408,23 +414,23 @@ impl Daemon {
 
     /// A name in the limits that nobody had, or that could not be looked up, has an answer.
     pub(crate) fn names_answered(&mut self) {
-        if self.roster.names().take_news() {
+        if self.limit_table.names().take_news() {
             self.look_up_again("names in the limits can be looked up now");
         }
     }
 
     /// The file that says whose subordinate uids are has changed.
     pub(crate) fn subuid_changed(&mut self) {
-        if self.roster.subuid().take_news() {
+        if self.limit_table.subuid().take_news() {
             self.look_up_again("whose subordinate uids are was read again");
         }
     }
 
     /// What is not written in the limits, and they mean by it, may have changed.
     fn look_up_again(&mut self, why: &str) {
-        let plan = self.roster.plan_anew();
-        let limits = self.roster.limits().clone();
-        let is_other = plan != *self.roster.plan();
+        let plan = self.limit_table.plan_anew();
+        let limits = self.limit_table.limits().clone();
+        let is_other = plan != *self.limit_table.plan();
         let count = limits.len();
         self.announce(&plan);
         match self.adopt(limits, plan) {
@@ -436,7 +442,7 @@ impl Daemon {
             Ok(()) => {}
             Err(error) => {
                 tracing::error!("the limits stay as they were: {error:#}");
-                self.roster.watch_names();
+                self.limit_table.watch_names();
             }
         }
     }
@@ -444,14 +450,14 @@ impl Daemon {
     /// Puts other limits in force; those before hold again when that fails half-way.
     pub(crate) fn adopt(&mut self, limits: Limits, plan: Plan) -> Result<()> {
         if let Err(error) = self.backend.apply(&plan) {
-            return Err(match self.backend.apply(self.roster.plan()) {
+            return Err(match self.backend.apply(self.limit_table.plan()) {
                 Ok(()) => error,
                 Err(other) => error.context(format!(
                     "the limits before could not be put back in force either, restart bursard: {other:#}"
                 )),
             });
         }
-        self.roster.adopt(limits, plan);
+        self.limit_table.adopt(limits, plan);
         self.limits_changed();
         Ok(())
     }
@@ -464,7 +470,7 @@ impl Daemon {
 
     /// The account a name in an event stands for is compared by name; who may see it by user.
     pub(crate) fn account_name(&mut self, id: AccountId) -> String {
-        self.roster.name_of(id).0
+        self.limit_table.name_of(id).0
     }
 
     /// Ends. With `release` nothing of the kernel half stays, and nobody has a limit any more.

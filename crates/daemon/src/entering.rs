@@ -62,7 +62,7 @@ pub(crate) fn enter(daemon: &mut Daemon, asker: Asker, who: &Who) -> Result<Stri
         return Err(refusal(ErrorKind::BadRequest, message));
     }
     let permitted = permission(daemon, asker.uid, who)?;
-    let id = daemon.roster.plan().accounts_of(who).next();
+    let id = daemon.limit_table.plan().accounts_of(who).next();
     let id = id.ok_or_else(|| {
         let message = format!(
             "{who} is in limits.toml and no account: there is no Unix group of this name; add granted = [] \
@@ -94,7 +94,7 @@ pub(crate) fn enter(daemon: &mut Daemon, asker: Asker, who: &Who) -> Result<Stri
     })?;
     match members.of(pidfd.as_fd()).map_err(|error| failed(&error))? {
         Some(before) if before != id => {
-            let before = daemon.roster.name_of(before).0;
+            let before = daemon.limit_table.name_of(before).0;
             let message = format!(
                 "process {} is in {before}, which nobody leaves: start it from a process that is not",
                 asker.pid
@@ -134,7 +134,7 @@ pub(crate) fn open_to(
     uid: Uid,
     readings: &[Reading],
 ) -> Result<BTreeMap<AccountId, Bounds>, Refusal> {
-    let plan = daemon.roster.plan();
+    let plan = daemon.limit_table.plan();
     let shared = plan.accounts.iter().filter(|(id, _)| id.uid().is_none());
     let (mut open, others): (BTreeMap<_, _>, BTreeMap<_, _>) = shared
         .map(|(&id, planned)| (id, planned))
@@ -176,7 +176,7 @@ fn has_threads(asker: Asker, who: &Who) -> Refusal {
 /// The account's name, if this user may enter it.
 fn permission(daemon: &mut Daemon, uid: Uid, who: &Who) -> Result<String, Refusal> {
     let is_root = uid.get() == 0;
-    match daemon.roster.granted(who) {
+    match daemon.limit_table.granted(who) {
         Some(granted) if is_root || granted.contains(&uid) => Ok(who.to_string()),
         // Whoever may not enter it need not know whether there is one.
         None if is_root => {
@@ -188,7 +188,7 @@ fn permission(daemon: &mut Daemon, uid: Uid, who: &Who) -> Result<String, Refusa
             Err(refusal(ErrorKind::NotFound, message))
         }
         _ => {
-            let name = daemon.roster.user_name(uid);
+            let name = daemon.limit_table.user_name(uid);
             let message = format!(
                 "{name} may not enter {who}; root grants it with granted = [{name:?}] in the account's entry \
                  in limits.toml"
@@ -211,7 +211,7 @@ pub(crate) fn payer_of(daemon: &Daemon, asker: Asker) -> Uid {
         let pidfd = Pidfd::open(asker.pid).ok().flatten()?;
         members.of(pidfd.as_fd()).ok().flatten()
     });
-    let is_open = |id: &AccountId| daemon.roster.plan().accounts.contains_key(id);
+    let is_open = |id: &AccountId| daemon.limit_table.plan().accounts.contains_key(id);
     // Who connected may have ended and left the connection to a child; then his number may be another's.
     entered
         .filter(is_open)

@@ -55,8 +55,8 @@ pub(crate) fn run(daemon: &mut Daemon, control: &mut Control, signals: &Signals)
     event_loop.add(event_loop.daemon.courtesy().as_fd(), COURTESY)?;
     event_loop.add(event_loop.daemon.ledger_checker().as_fd(), LEDGER_CHECK)?;
     event_loop.add(event_loop.daemon.beancounters.as_fd(), BEANCOUNTERS)?;
-    event_loop.add(event_loop.daemon.roster.names().as_fd(), NAMES)?;
-    if let Some(subuid) = event_loop.daemon.roster.subuid().wake() {
+    event_loop.add(event_loop.daemon.limit_table.names().as_fd(), NAMES)?;
+    if let Some(subuid) = event_loop.daemon.limit_table.subuid().wake() {
         event_loop.add(subuid, SUBUID)?;
     }
     if let Some(oom) = event_loop.daemon.oom() {

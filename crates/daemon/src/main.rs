@@ -30,6 +30,7 @@ mod history;
 mod last_known;
 mod lately;
 mod ledger_check;
+mod limit_table;
 mod lock;
 mod log;
 mod message;
@@ -40,7 +41,6 @@ mod reaper;
 mod recorder;
 mod requests;
 mod reservations;
-mod roster;
 mod scope;
 mod setup;
 mod signals;
@@ -64,11 +64,11 @@ use crate::background::Background;
 use crate::control::Control;
 use crate::daemon::{Daemon, Helpers, Mandate};
 use crate::history::History;
+use crate::limit_table::LimitTable;
 use crate::lock::Lock;
 use crate::names::Names;
 use crate::reaper::Reaper;
 use crate::recorder::Recorder;
-use crate::roster::Roster;
 use crate::signals::Signals;
 use crate::subordinates::SubuidFile;
 
@@ -123,7 +123,7 @@ fn run(arguments: Arguments) -> Result<()> {
         .with_context(|| format!("make the directory {:?}", config.paths.state))?;
     let are_in_force = setup::limits_are_in_force(config, arguments.dry_run)?;
     let (scope, remark) = setup::scope(config);
-    let roster = Roster::load(
+    let limit_table = LimitTable::load(
         &config.paths.limits,
         &config.paths.state,
         ram,
@@ -157,7 +157,7 @@ fn run(arguments: Arguments) -> Result<()> {
         notifier: config.triggers.notifier,
     };
     let mut daemon = Daemon::new(
-        roster,
+        limit_table,
         chosen.backend,
         recorder,
         scope,
@@ -169,7 +169,7 @@ fn run(arguments: Arguments) -> Result<()> {
         },
         remarks,
     )?;
-    let plan = daemon.roster.plan().clone();
+    let plan = daemon.limit_table.plan().clone();
     daemon
         .backend
         .apply(&plan)
@@ -191,7 +191,7 @@ fn run(arguments: Arguments) -> Result<()> {
         format!(
             "{}; {} limits in force",
             chosen.how,
-            daemon.roster.limits().len()
+            daemon.limit_table.limits().len()
         ),
     );
     for (who, text) in &plan.remarks {

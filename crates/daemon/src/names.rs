@@ -2,7 +2,7 @@
 //! Users' names for what is shown and told, asked for by a thread of its own: a directory may take a
 //! time-out for each name, and the loop has kills and notices to attend to. Until there is an answer a
 //! user goes by his number. Not for limits: what names in them stand for is looked up when they change
-//! (`roster.rs`), and here only watched where nobody had the answer.
+//! (`limit_table.rs`), and here only watched where nobody had the answer.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

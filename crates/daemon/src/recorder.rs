@@ -14,9 +14,9 @@ use self::reaps::{Reaps, reaped_event};
 use crate::courtesy::{Asked, GRACE};
 use crate::fact::{Level, Refused, RefusedRow, Victim};
 use crate::history::History;
+use crate::limit_table::LimitTable;
 use crate::log;
 use crate::message::{Message, Reader, Subject};
-use crate::roster::Roster;
 
 /// A comm has at most 15 bytes; escapes make it longer.
 const COMM_WIDTH: usize = 64;
@@ -74,8 +74,12 @@ impl Recorder {
         self.record(event, clock::monotonic())
     }
 
-    pub(crate) fn notice(&mut self, level: &Level, roster: &mut Roster) -> (Event, Message) {
-        let mut event = about(EventKind::Notice, level, roster);
+    pub(crate) fn notice(
+        &mut self,
+        level: &Level,
+        limit_table: &mut LimitTable,
+    ) -> (Event, Message) {
+        let mut event = about(EventKind::Notice, level, limit_table);
         event.uid = level.account.uid();
         event.reason = Some(words_of_notice(level.held, level.limit));
         let name = shared_name(&event, level);
@@ -88,9 +92,9 @@ impl Recorder {
         victim: &Victim,
         trigger: Trigger,
         reason: Option<String>,
-        roster: &mut Roster,
+        limit_table: &mut LimitTable,
     ) -> (Event, Message) {
-        let mut event = describe(EventKind::Kill, victim, roster);
+        let mut event = describe(EventKind::Kill, victim, limit_table);
         event.trigger = Some(trigger);
         let level = &victim.level;
         event.overcommit = overcommit(level);
@@ -106,7 +110,7 @@ impl Recorder {
         };
         let reader = Reader(shared_name(&event, level));
         let message = Message::kill(level.account, reader, &subject, level.held, level.limit);
-        let awaited = reaped_event(victim.pid, victim.uid, level.account, roster);
+        let awaited = reaped_event(victim.pid, victim.uid, level.account, limit_table);
         self.reaps.expect(victim.pid, awaited, victim.held, None);
         (self.record(event, level.at), message)
     }
@@ -115,9 +119,9 @@ impl Recorder {
         &mut self,
         level: &Level,
         refused: &Refused,
-        roster: &mut Roster,
+        limit_table: &mut LimitTable,
     ) -> Event {
-        let mut event = about(EventKind::Refused, level, roster);
+        let mut event = about(EventKind::Refused, level, limit_table);
         event.trigger = None;
         name(&mut event, refused.uid, refused.pid, &refused.comm);
         event.request = Some(refused.request);
@@ -141,9 +145,9 @@ impl Recorder {
         &mut self,
         level: &Level,
         refused: &RefusedRow,
-        roster: &mut Roster,
+        limit_table: &mut LimitTable,
     ) -> Event {
-        let mut event = about(EventKind::Refused, level, roster);
+        let mut event = about(EventKind::Refused, level, limit_table);
         event.trigger = None;
         // These are bytes, and the row's are not.
         event.held = None;
@@ -165,8 +169,8 @@ impl Recorder {
         self.record(event, level.at)
     }
 
-    pub(crate) fn no_victim(&mut self, victim: &Victim, roster: &mut Roster) -> Event {
-        let mut event = describe(EventKind::NoVictim, victim, roster);
+    pub(crate) fn no_victim(&mut self, victim: &Victim, limit_table: &mut LimitTable) -> Event {
+        let mut event = describe(EventKind::NoVictim, victim, limit_table);
         event.pid = None;
         event.comm = None;
         event.victim_bytes = None;
@@ -184,9 +188,9 @@ impl Recorder {
         level: &Level,
         stuck: Bytes,
         files: &MemoryFiles,
-        roster: &mut Roster,
+        limit_table: &mut LimitTable,
     ) -> (Event, Message) {
-        let mut event = about(EventKind::NoVictim, level, roster);
+        let mut event = about(EventKind::NoVictim, level, limit_table);
         event.uid = level.account.uid();
         event.files_bytes = Some(stuck);
         event.files = files
@@ -220,14 +224,19 @@ impl Recorder {
         (self.record(event, level.at), message)
     }
 
-    pub(crate) fn kill_failed(&mut self, victim: &Victim, why: &str, roster: &mut Roster) -> Event {
-        let mut event = describe(EventKind::KillFailed, victim, roster);
+    pub(crate) fn kill_failed(
+        &mut self,
+        victim: &Victim,
+        why: &str,
+        limit_table: &mut LimitTable,
+    ) -> Event {
+        let mut event = describe(EventKind::KillFailed, victim, limit_table);
         event.reason = Some(why.to_owned());
         self.record(event, victim.level.at)
     }
 
-    pub(crate) fn would_kill(&mut self, victim: &Victim, roster: &mut Roster) -> Event {
-        let mut event = describe(EventKind::WouldKill, victim, roster);
+    pub(crate) fn would_kill(&mut self, victim: &Victim, limit_table: &mut LimitTable) -> Event {
+        let mut event = describe(EventKind::WouldKill, victim, limit_table);
         event.reason = Some("dry run: nothing was killed".to_owned());
         self.record(event, victim.level.at)
     }
@@ -248,9 +257,9 @@ impl Recorder {
         pid: Pid,
         uid: Uid,
         account: AccountId,
-        roster: &mut Roster,
+        limit_table: &mut LimitTable,
     ) {
-        let event = reaped_event(pid, uid, account, roster);
+        let event = reaped_event(pid, uid, account, limit_table);
         let reason = "killed by the kernel's OOM killer";
         self.reaps.expect(pid, event, Bytes::ZERO, Some(reason));
     }
@@ -260,9 +269,9 @@ impl Recorder {
         &mut self,
         asked: &Asked,
         level: &Level,
-        roster: &mut Roster,
+        limit_table: &mut LimitTable,
     ) -> (Event, Message) {
-        let mut event = about(EventKind::Asked, level, roster);
+        let mut event = about(EventKind::Asked, level, limit_table);
         name(&mut event, asked.uid, asked.pidfd.pid(), &asked.comm);
         event.victim_bytes = Some(asked.held);
         let seconds = GRACE.as_secs();
@@ -285,9 +294,9 @@ impl Recorder {
         &mut self,
         victim: &Victim,
         duration: Nanos,
-        roster: &mut Roster,
+        limit_table: &mut LimitTable,
     ) -> Option<Event> {
-        let (event, at) = self.reaps.freed(victim, duration, roster)?;
+        let (event, at) = self.reaps.freed(victim, duration, limit_table)?;
         Some(self.record(event, at))
     }
 
@@ -317,9 +326,9 @@ fn overcommit(level: &Level) -> Option<Bytes> {
     level.limit.map(|limit| level.held.saturating_sub(limit))
 }
 
-fn about(kind: EventKind, level: &Level, roster: &mut Roster) -> Event {
+fn about(kind: EventKind, level: &Level, limit_table: &mut LimitTable) -> Event {
     let mut event = Event::new(kind);
-    event.account = Some(roster.name_of(level.account).0);
+    event.account = Some(limit_table.name_of(level.account).0);
     event.trigger = Some(level.trigger);
     event.held = Some(level.held);
     event.limit = level.limit;
@@ -333,8 +342,8 @@ fn name(event: &mut Event, uid: Uid, pid: Pid, comm: &[u8]) {
     event.comm = Some(printable(comm, COMM_WIDTH));
 }
 
-fn describe(kind: EventKind, victim: &Victim, roster: &mut Roster) -> Event {
-    let mut event = about(kind, &victim.level, roster);
+fn describe(kind: EventKind, victim: &Victim, limit_table: &mut LimitTable) -> Event {
+    let mut event = about(kind, &victim.level, limit_table);
     name(&mut event, victim.uid, victim.pid, &victim.comm);
     event.victim_bytes = Some(victim.held);
     event.latency_ns = Some(victim.latency);

@@ -181,7 +181,7 @@ fn run_killer(daemon: &mut Daemon, uid: Uid) -> Answer {
 }
 
 fn show(daemon: &mut Daemon, reading: &Reading) -> AccountStatus {
-    let (account, kind) = daemon.roster.name_of(reading.id);
+    let (account, kind) = daemon.limit_table.name_of(reading.id);
     let row = Row {
         held: reading.held,
         maxheld: reading.maxheld,
@@ -216,7 +216,7 @@ fn show(daemon: &mut Daemon, reading: &Reading) -> AccountStatus {
 
 /// The bounds of an account's beancounters.
 fn rows_of(daemon: &Daemon, id: AccountId) -> BTreeMap<Resource, RowBounds> {
-    let plan = daemon.roster.plan();
+    let plan = daemon.limit_table.plan();
     match plan.accounts.get(&id) {
         Some(planned) => planned.rows.clone(),
         None => match id.uid() {
@@ -238,10 +238,10 @@ fn permit(
     let uid = asker.uid;
     let is_own = match who {
         Who::Uid(it) => *it == uid,
-        Who::User(name) => daemon.roster.user_name(uid) == *name,
+        Who::User(name) => daemon.limit_table.user_name(uid) == *name,
         Who::Group(_) | Who::Shared(_) | Who::Default => false,
     };
-    let mut accounts = daemon.roster.plan().accounts_of(who);
+    let mut accounts = daemon.limit_table.plan().accounts_of(who);
     if is_own || accounts.any(|id| Some(id) == own) {
         return Ok(());
     }
@@ -251,24 +251,29 @@ fn permit(
 /// The user that a name means. Whoever is not root was permitted to ask for he means himself, and has
 /// nobody looked up.
 fn uid_meant(daemon: &mut Daemon, asker: Asker, name: &str) -> Result<Uid, Refusal> {
-    if let Some(uid) = daemon.roster.uid_in_plan(name) {
+    if let Some(uid) = daemon.limit_table.uid_in_plan(name) {
         return Ok(uid);
     }
     if asker.uid.get() != 0 {
         return Ok(asker.uid);
     }
-    daemon.roster.uid_of(name).map_err(|error| match error {
-        NameError::Unknown => refusal(ErrorKind::NotFound, format!("there is no user {name:?}")),
-        NameError::Unreachable(why) => refusal(
-            ErrorKind::Failed,
-            format!("the user {name:?} cannot be looked up now ({why}): ask again, or by uid"),
-        ),
-    })
+    daemon
+        .limit_table
+        .uid_of(name)
+        .map_err(|error| match error {
+            NameError::Unknown => {
+                refusal(ErrorKind::NotFound, format!("there is no user {name:?}"))
+            }
+            NameError::Unreachable(why) => refusal(
+                ErrorKind::Failed,
+                format!("the user {name:?} cannot be looked up now ({why}): ask again, or by uid"),
+            ),
+        })
 }
 
 /// The accounts that WHO means now.
 fn accounts_meant(daemon: &mut Daemon, asker: Asker, who: &Who) -> Result<Vec<AccountId>, Refusal> {
-    let from_plan: Vec<AccountId> = daemon.roster.plan().accounts_of(who).collect();
+    let from_plan: Vec<AccountId> = daemon.limit_table.plan().accounts_of(who).collect();
     if !from_plan.is_empty() {
         return Ok(from_plan);
     }
@@ -326,7 +331,7 @@ fn status(daemon: &mut Daemon, asker: Asker, who: Option<&Who>) -> Answer {
         dry_run: daemon.is_dry_run(),
         kernel_half: daemon.backend.status(),
         error_bound_bytes: daemon.backend.error_bound(),
-        ram_bytes: daemon.roster.ram(),
+        ram_bytes: daemon.limit_table.ram(),
         reaps,
         accounts,
         remarks,
@@ -381,6 +386,6 @@ fn untouched(id: AccountId, bounds: Bounds) -> Reading {
 impl Daemon {
     /// Who pays into what now.
     pub(crate) fn payers(&self) -> Payers {
-        Payers::new(self.roster.plan(), self.scope.clone())
+        Payers::new(self.limit_table.plan(), self.scope.clone())
     }
 }

@@ -21,7 +21,7 @@ use bursar_model::{
 use bursar_policy::{Plan, Scope, Subordinates};
 
 use super::ledger::Ledger;
-use super::prospect::{self, Prospects};
+use super::projection::{self, Projections};
 use super::pss_scanner::{Method, ScanCounters, ScanRequests, start};
 use super::ring_reader::{Powers, RingEvent, RingReader};
 use super::{Backend, Reading};
@@ -277,10 +277,10 @@ impl Backend for BpfBackend {
 
     fn measure(
         &mut self,
-        prospects: &BTreeMap<AccountId, BTreeSet<Uid>>,
+        projections: &BTreeMap<AccountId, BTreeSet<Uid>>,
         closing: &BTreeSet<AccountId>,
     ) -> Result<BTreeMap<AccountId, Bytes>> {
-        let found = Prospects::find(self.half.books(), prospects, closing)?;
+        let found = Projections::find(self.half.books(), projections, closing)?;
         let mut counted = BTreeMap::new();
         for some in found.uncounted().chunks(self.spare_slots()) {
             counted.extend(self.count_apart(some)?);
@@ -299,14 +299,14 @@ impl Backend for BpfBackend {
         }
         // Whoever has entered since his last event is charged to it then.
         self.half.resum_now()?;
-        Ok(prospect::entrants(self.half.books(), accounts)?)
+        Ok(projection::entrants(self.half.books(), accounts)?)
     }
 
     fn entered_by(&self, uid: Uid, accounts: &BTreeSet<AccountId>) -> Result<BTreeSet<AccountId>> {
         if self.members_if_any().is_none() {
             return Ok(BTreeSet::new());
         }
-        Ok(prospect::entered_by(self.half.books(), uid, accounts)?)
+        Ok(projection::entered_by(self.half.books(), uid, accounts)?)
     }
 
     fn members(&self) -> Option<&Members> {

@@ -73,10 +73,10 @@ impl Backend for PollBackend {
 
     fn measure(
         &mut self,
-        prospects: &BTreeMap<AccountId, BTreeSet<Uid>>,
+        projections: &BTreeMap<AccountId, BTreeSet<Uid>>,
         _closing: &BTreeSet<AccountId>,
     ) -> Result<BTreeMap<AccountId, Bytes>> {
-        self.scan.measure(prospects)
+        self.scan.measure(projections)
     }
 
     fn status(&self) -> KernelHalfStatus {

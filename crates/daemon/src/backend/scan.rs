@@ -402,7 +402,7 @@ impl Scan {
     /// What the processes of each of these sets of users hold now.
     pub(super) fn measure(
         &self,
-        prospects: &BTreeMap<AccountId, BTreeSet<Uid>>,
+        projections: &BTreeMap<AccountId, BTreeSet<Uid>>,
     ) -> Result<BTreeMap<AccountId, Bytes>> {
         let mut by_user: BTreeMap<Uid, Bytes> = BTreeMap::new();
         let pids = self.proc.pids().context("list /proc")?;
@@ -420,7 +420,7 @@ impl Scan {
             let held = users.iter().filter_map(|uid| by_user.get(uid));
             held.fold(Bytes::ZERO, |sum, held| sum.saturating_add(*held))
         };
-        Ok(prospects
+        Ok(projections
             .iter()
             .map(|(&id, users)| (id, sum(users)))
             .collect())

@@ -30,7 +30,7 @@ impl Daemon {
     /// Who would have somebody killed at once if this plan were put in force, the one that is furthest over
     /// first: whose account it makes tighter, with what is held now by all who will pay into it.
     pub(crate) fn over_at_once(&mut self, new: &Plan) -> Result<Vec<Over>> {
-        let old = self.roster.plan();
+        let old = self.limit_table.plan();
         let closing = new.closes(old);
         let mut ordinary = old.payers();
         if new.lowers_default(old) {
@@ -39,15 +39,15 @@ impl Daemon {
         let returning = self.backend.entrants(&closing)?;
         ordinary.extend(&returning);
         ordinary.retain(|&uid| self.scope.covers(uid));
-        let tightened = new.tightened(self.roster.plan(), &ordinary, &returning);
+        let tightened = new.tightened(self.limit_table.plan(), &ordinary, &returning);
         if tightened.is_empty() {
             return Ok(Vec::new());
         }
-        let prospects = tightened
+        let projections = tightened
             .iter()
             .map(|(&id, it)| (id, it.payers.clone()))
             .collect();
-        let held = self.backend.measure(&prospects, &closing)?;
+        let held = self.backend.measure(&projections, &closing)?;
         let mut over: Vec<Over> = held
             .into_iter()
             .filter_map(|(id, held)| {
@@ -67,7 +67,7 @@ impl Daemon {
     fn name_in(&mut self, new: &Plan, id: AccountId) -> String {
         match new.accounts.get(&id) {
             Some(planned) if id.uid().is_none() => planned.who.to_string(),
-            _ => self.roster.name_of(id).0,
+            _ => self.limit_table.name_of(id).0,
         }
     }
 

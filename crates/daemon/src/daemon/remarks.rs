@@ -13,14 +13,14 @@ impl Daemon {
         );
         remarks.extend(self.watermarks.remark.clone());
         remarks.extend(
-            self.roster
+            self.limit_table
                 .plan()
                 .remarks
                 .iter()
                 .map(|(who, text)| format!("{who}: {text}")),
         );
-        remarks.extend(self.roster.plan().notes.iter().cloned());
-        remarks.extend(self.beancounters.remarks(&*self.backend, &self.roster));
+        remarks.extend(self.limit_table.plan().notes.iter().cloned());
+        remarks.extend(self.beancounters.remarks(&*self.backend, &self.limit_table));
         let status = self.backend.status();
         if status.attached && status.timer && !status.counts_files {
             remarks.push(
@@ -31,7 +31,7 @@ impl Daemon {
         }
         let readings = self.backend.readings();
         for reading in readings.iter().filter(|it| it.is_stuck()) {
-            let (name, _) = self.roster.name_of(reading.id);
+            let (name, _) = self.limit_table.name_of(reading.id);
             remarks.push(format!(
                 "{name} holds {} in files that no kill would free (see: bursar why)",
                 reading.stuck

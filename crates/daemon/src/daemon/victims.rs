@@ -22,7 +22,7 @@ impl Daemon {
         }
         let (event, message) = self
             .recorder
-            .kill(victim, trigger, reason, &mut self.roster);
+            .kill(victim, trigger, reason, &mut self.limit_table);
         self.fresh.push(event);
         self.tell(message);
     }
@@ -31,7 +31,7 @@ impl Daemon {
     pub(super) fn carry_out(&mut self, victim: Victim) {
         if self.mandate.dry_run {
             if self.mentioned.is_new(victim.process()) {
-                let event = self.recorder.would_kill(&victim, &mut self.roster);
+                let event = self.recorder.would_kill(&victim, &mut self.limit_table);
                 self.fresh.push(event);
             }
             return;
@@ -83,7 +83,9 @@ impl Daemon {
             // The breach is over as far as this process goes.
             Execution::Gone => {}
             Execution::Spared(why) => {
-                let event = self.recorder.kill_failed(&victim, &why, &mut self.roster);
+                let event = self
+                    .recorder
+                    .kill_failed(&victim, &why, &mut self.limit_table);
                 self.fresh.push(event);
             }
         }
@@ -125,7 +127,7 @@ impl Daemon {
                 continue;
             }
             self.recorder
-                .expect_oom_victim(pid, uid, account, &mut self.roster);
+                .expect_oom_victim(pid, uid, account, &mut self.limit_table);
             self.reaper.reap(Dying {
                 pid,
                 uid,
@@ -141,7 +143,7 @@ impl Daemon {
         let is_over = level.limit.is_some_and(|limit| level.held > limit);
         if self.mandate.dry_run
             || is_over
-            || self.roster.manner_of(level.account) != KillManner::Graceful
+            || self.limit_table.manner_of(level.account) != KillManner::Graceful
         {
             return;
         }
@@ -165,7 +167,7 @@ impl Daemon {
         };
         let asked = self.courtesy.ask(&self.proc, level.account, pays);
         let Some(asked) = asked else { return };
-        let (event, message) = self.recorder.asked(asked, level, &mut self.roster);
+        let (event, message) = self.recorder.asked(asked, level, &mut self.limit_table);
         self.fresh.push(event);
         self.tell(message);
     }

@@ -8,7 +8,7 @@ use bursar_model::{AccountId, Bytes, Event, EventKind, Nanos, Pid, ReapStatus, U
 use bursar_reap::{Fate, Priority, Report, Stays};
 
 use crate::fact::Victim;
-use crate::roster::Roster;
+use crate::limit_table::LimitTable;
 
 /// Victims whose end is awaited; with more, a fork storm of kills, all of them are given up, and counted.
 const AWAITED: usize = 4096;
@@ -82,7 +82,7 @@ impl Reaps {
         &mut self,
         victim: &Victim,
         duration: Nanos,
-        roster: &mut Roster,
+        limit_table: &mut LimitTable,
     ) -> Option<End> {
         let at = victim.level.at;
         if let Some(awaited) = self.awaited.get_mut(&victim.pid) {
@@ -93,7 +93,7 @@ impl Reaps {
             return None;
         }
         // Killed before we were there.
-        let event = reaped_event(victim.pid, victim.uid, victim.level.account, roster);
+        let event = reaped_event(victim.pid, victim.uid, victim.level.account, limit_table);
         let event = self.complete(event, victim.held, duration, "exit");
         Some((event, at))
     }
@@ -149,9 +149,14 @@ impl Reaps {
 }
 
 /// What is known of a victim before its end.
-pub(super) fn reaped_event(pid: Pid, uid: Uid, account: AccountId, roster: &mut Roster) -> Event {
+pub(super) fn reaped_event(
+    pid: Pid,
+    uid: Uid,
+    account: AccountId,
+    limit_table: &mut LimitTable,
+) -> Event {
     let mut event = Event::new(EventKind::Reaped);
-    event.account = Some(roster.name_of(account).0);
+    event.account = Some(limit_table.name_of(account).0);
     event.uid = Some(uid);
     event.pid = Some(pid);
     event

@@ -74,14 +74,14 @@ pub(super) fn show(daemon: &mut Daemon, asker: Asker, who: Option<&Who>) -> Answ
             .beancounters
             .rows(id, &bounds, reading, &*daemon.backend);
         Bill {
-            account: daemon.roster.name_of(id).0,
+            account: daemon.limit_table.name_of(id).0,
             uid: id.uid(),
             id: id.get(),
             resources,
         }
     });
     let bills: Vec<Bill> = bills.collect();
-    let ram = daemon.roster.ram();
+    let ram = daemon.limit_table.ram();
     let info = bursar_host::Proc::host().and_then(|proc| proc.meminfo());
     let swap = info.map_or(Bytes::ZERO, |info| info.swap_total);
     let is_all = who.is_none() && uid.get() == 0;
@@ -100,7 +100,7 @@ pub(super) fn show(daemon: &mut Daemon, asker: Asker, who: Option<&Who>) -> Answ
         remarks.extend(
             daemon
                 .beancounters
-                .remarks(&*daemon.backend, &daemon.roster),
+                .remarks(&*daemon.backend, &daemon.limit_table),
         );
     }
     Ok(Reply::Beancounters(Box::new(
@@ -149,7 +149,7 @@ pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: RowsChange) -> Answer {
         let message = "name beancounters and their bounds; memory is set by its SIZE";
         return Err(refusal(ErrorKind::BadRequest, message));
     }
-    let mut limits = daemon.roster.limits().clone();
+    let mut limits = daemon.limit_table.limits().clone();
     let mut remarks = Vec::new();
     if limits.get(&who).is_none()
         && let Some(shared) = shared_with_others(daemon, &who)
@@ -215,7 +215,7 @@ pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: RowsChange) -> Answer {
 fn user_meant(daemon: &mut Daemon, who: &Who) -> Option<Uid> {
     match who {
         Who::Uid(uid) => Some(*uid),
-        Who::User(name) => daemon.roster.uid_of(name).ok(),
+        Who::User(name) => daemon.limit_table.uid_of(name).ok(),
         Who::Group(_) | Who::Shared(_) | Who::Default => None,
     }
 }
@@ -224,21 +224,21 @@ fn user_meant(daemon: &mut Daemon, who: &Who) -> Option<Uid> {
 fn shared_with_others(daemon: &mut Daemon, who: &Who) -> Option<Who> {
     let uid = user_meant(daemon, who)?;
     let (id, _) = daemon.payers().of(uid)?;
-    let planned = daemon.roster.plan().accounts.get(&id)?;
+    let planned = daemon.limit_table.plan().accounts.get(&id)?;
     id.uid().is_none().then(|| planned.who.clone())
 }
 
 /// The limit for many that has held for this one user until now.
 fn less_particular(daemon: &mut Daemon, who: &Who) -> Option<bursar_config::Limit> {
     let uid = user_meant(daemon, who)?;
-    let plan = daemon.roster.plan();
+    let plan = daemon.limit_table.plan();
     // Rows may be of several groups.
     let (from, rows) = match plan.accounts.get(&AccountId::of(uid)) {
         Some(planned) => (&planned.who, &planned.rows),
         None if daemon.scope.covers(uid) => (&Who::Default, &plan.default_rows),
         None => return None,
     };
-    let limit = daemon.roster.limits().get(from)?.clone();
+    let limit = daemon.limit_table.limits().get(from)?.clone();
     Some(bursar_config::Limit {
         rows: rows.clone(),
         ..limit

@@ -24,7 +24,7 @@ pub(crate) fn may_see(event: &Event, uid: Uid, account: Option<&str>) -> bool {
 
 fn own_account_name(daemon: &mut Daemon, uid: Uid) -> Option<String> {
     let (id, _) = daemon.payers().of(uid)?;
-    Some(daemon.roster.name_of(id).0)
+    Some(daemon.limit_table.name_of(id).0)
 }
 
 pub(super) fn events(daemon: &mut Daemon, uid: Uid, since: Option<&str>) -> Answer {

@@ -14,9 +14,9 @@ const NAMES_SHOWN: usize = 100;
 
 pub(super) fn show(daemon: &mut Daemon, uid: Uid, who: Option<&Who>) -> Answer {
     let own = daemon.payers().of(uid).map(|(id, _)| id);
-    let own_who = own.and_then(|id| match daemon.roster.plan().accounts.get(&id) {
+    let own_who = own.and_then(|id| match daemon.limit_table.plan().accounts.get(&id) {
         Some(planned) => Some(planned.who.clone()),
-        None => daemon.roster.plan().default.map(|_| Who::Default),
+        None => daemon.limit_table.plan().default.map(|_| Who::Default),
     });
     if let Some(who) = who
         && uid.get() != 0
@@ -25,7 +25,7 @@ pub(super) fn show(daemon: &mut Daemon, uid: Uid, who: Option<&Who>) -> Answer {
         only_root(uid, "see other users' limits")?;
     }
     let written: Vec<(Who, _, _)> = daemon
-        .roster
+        .limit_table
         .limits()
         .iter()
         .filter(|limit| match who {
@@ -42,16 +42,16 @@ pub(super) fn show(daemon: &mut Daemon, uid: Uid, who: Option<&Who>) -> Answer {
     }
     let entries = written.into_iter().map(|(who, memory, rows)| {
         let ids: Vec<AccountId> = daemon
-            .roster
+            .limit_table
             .plan()
             .accounts_of(&who)
             .take(NAMES_SHOWN)
             .collect();
         let accounts = ids
             .into_iter()
-            .map(|id| daemon.roster.name_of(id).0)
+            .map(|id| daemon.limit_table.name_of(id).0)
             .collect();
-        let remarks = &daemon.roster.plan().remarks;
+        let remarks = &daemon.limit_table.plan().remarks;
         let remark = remarks
             .iter()
             .find(|(it, _)| *it == who)
@@ -83,7 +83,7 @@ pub(super) fn change_limits(
     force: bool,
     words: impl Fn(Bytes) -> (String, &'static str),
 ) -> Result<(), Refusal> {
-    let plan = daemon.roster.plan_with(&limits);
+    let plan = daemon.limit_table.plan_with(&limits);
     if !force {
         unless_over(daemon, &plan, words)?;
     }
@@ -122,9 +122,9 @@ pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: LimitChange) -> Answer 
     only_root(uid, "set limits")?;
     let LimitChange { who, memory, force } = change;
     let bounds = memory
-        .resolve(daemon.roster.ram())
+        .resolve(daemon.limit_table.ram())
         .map_err(|error| refusal(ErrorKind::BadRequest, format!("limit for {who}: {error}")))?;
-    let mut limits = daemon.roster.limits().clone();
+    let mut limits = daemon.limit_table.limits().clone();
     limits
         .set(&who, memory)
         .map_err(|error| config_refusal(&error))?;
@@ -147,7 +147,7 @@ pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: LimitChange) -> Answer 
 
 pub(super) fn clear(daemon: &mut Daemon, uid: Uid, who: &Who, force: bool) -> Answer {
     only_root(uid, "clear limits")?;
-    let mut limits = daemon.roster.limits().clone();
+    let mut limits = daemon.limit_table.limits().clone();
     if !limits.clear(who).map_err(|error| config_refusal(&error))? {
         return Err(refusal(
             ErrorKind::NotFound,
@@ -171,8 +171,12 @@ pub(super) fn clear(daemon: &mut Daemon, uid: Uid, who: &Who, force: bool) -> An
 
 /// What an administrator should know of a limit: what came of its names; else what `bursar check` says of it.
 pub(super) fn remarks_on(daemon: &Daemon, who: &Who) -> Vec<String> {
-    let roster = &daemon.roster;
-    let of_plan = roster.plan().remarks.iter().filter(|(it, _)| it == who);
+    let limit_table = &daemon.limit_table;
+    let of_plan = limit_table
+        .plan()
+        .remarks
+        .iter()
+        .filter(|(it, _)| it == who);
     let of_plan: Vec<String> = of_plan
         .map(|(who, text)| format!("{who}: {text}"))
         .collect();
@@ -180,7 +184,7 @@ pub(super) fn remarks_on(daemon: &Daemon, who: &Who) -> Vec<String> {
         return of_plan;
     }
     let key = format!("limits.{who}");
-    let of_check = check(roster.limits(), roster.ram()).into_iter();
+    let of_check = check(limit_table.limits(), limit_table.ram()).into_iter();
     of_check
         .filter(|it| it.key == key)
         .map(|it| format!("{who}: {}; {}", it.message, it.remedy))
@@ -205,7 +209,7 @@ fn put_in_force(daemon: &mut Daemon, mut limits: Limits, plan: Plan) -> Result<(
     let Err(error) = daemon.adopt(limits, plan) else {
         return Ok(());
     };
-    let fate = match daemon.roster.write_over(&stored) {
+    let fate = match daemon.limit_table.write_over(&stored) {
         Ok(()) => format!("the old limits stay in {path:?}"),
         Err(other) => format!("{path:?} could not be put back either: {other}"),
     };

@@ -74,7 +74,7 @@ fn present(
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let mut row = |holding: &Holding| {
         let account = match holding.account {
-            Some(id) => daemon.roster.name_of(id).0,
+            Some(id) => daemon.limit_table.name_of(id).0,
             None => "unaccounted".to_owned(),
         };
         PhyspagesRow {

@@ -27,7 +27,7 @@ impl Whose {
             );
             return Err(refusal(ErrorKind::BadRequest, message));
         }
-        let may_enter = daemon.roster.granted(who);
+        let may_enter = daemon.limit_table.granted(who);
         if !may_enter.is_some_and(|users| users.contains(&asker.uid)) {
             let own = daemon.payers().of(asker.uid).map(|(id, _)| id);
             permit(daemon, asker, own, who, "see what happened to others")?;
@@ -45,7 +45,7 @@ impl Whose {
         };
         Ok(match found {
             Ok(uid) => Self {
-                subject: subject.user(uid, &daemon.roster.user_name(uid)),
+                subject: subject.user(uid, &daemon.limit_table.user_name(uid)),
                 unknown: None,
             },
             Err(error) => Self {

@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The limits and what they mean here.
 #[derive(Debug)]
-pub(crate) struct Roster {
+pub(crate) struct LimitTable {
     limits: Limits,
     plan: Plan,
     users: Users,
@@ -38,7 +38,7 @@ pub(crate) struct Roster {
     subuid: SubuidFile,
 }
 
-impl Roster {
+impl LimitTable {
     /// Reads the limits at `path`. No file is no limits, and an error where `are_in_force`: others hold
     /// already, and whoever takes a file away has not said that they shall not. What names stood for is
     /// kept in `state`.
@@ -55,7 +55,7 @@ impl Roster {
         let last_known_path = state.join("names.toml");
         let last_known = LastKnown::load(&last_known_path);
         let users = Users::new(REMEMBERED_NAMES).with_patience(PATIENCE);
-        let mut roster = Self {
+        let mut limit_table = Self {
             limits: Limits::new(path),
             plan: Plan::default(),
             users,
@@ -67,9 +67,9 @@ impl Roster {
             last_known_path,
             subuid,
         };
-        let plan = roster.plan_with(&limits);
-        roster.adopt(limits, plan);
-        Ok(roster)
+        let plan = limit_table.plan_with(&limits);
+        limit_table.adopt(limits, plan);
+        Ok(limit_table)
     }
 
     /// The limits as they are written now, and what they mean; those before stay until they are adopted.
@@ -316,15 +316,15 @@ mod tests {
         }
     }
 
-    /// A roster of the limits in `text`, or of no file.
-    fn roster(folder: &Path, text: Option<&str>) -> Roster {
+    /// A limit table of the limits in `text`, or of no file.
+    fn limit_table(folder: &Path, text: Option<&str>) -> LimitTable {
         let path = folder.join("limits.toml");
         if let Some(text) = text {
             fs::write(&path, text).unwrap();
         }
         let subuid = SubuidFile::at(folder.join("subuid"));
         let names = Names::start().unwrap();
-        Roster::load(&path, folder, RAM, scope(), false, names, subuid).unwrap()
+        LimitTable::load(&path, folder, RAM, scope(), false, names, subuid).unwrap()
     }
 
     #[test]
@@ -332,45 +332,48 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("names.toml"), "[users]\ncarol = 60998\n").unwrap();
         let limits = "[limits]\nroot = { memory = \"1G\" }\n60997 = { memory = \"1G\" }\n";
-        let mut roster = roster(folder.path(), Some(limits));
+        let mut limit_table = limit_table(folder.path(), Some(limits));
         let id = AccountId::of(Uid::new(0));
         // Whoever has the number, and whether or not anybody answers.
-        roster.plan.accounts.get_mut(&id).unwrap().who = "toor".parse().unwrap();
-        assert_eq!(roster.name_of(id).0, "toor");
-        assert_eq!(roster.uid_of("toor"), Ok(Uid::new(0)));
+        limit_table.plan.accounts.get_mut(&id).unwrap().who = "toor".parse().unwrap();
+        assert_eq!(limit_table.name_of(id).0, "toor");
+        assert_eq!(limit_table.uid_of("toor"), Ok(Uid::new(0)));
         let nobodys = AccountId::of(Uid::new(60997));
-        assert_eq!(roster.name_of(nobodys).0, "60997");
-        assert_eq!(roster.last_known.name_of(Uid::new(60998)), Some("carol"));
+        assert_eq!(limit_table.name_of(nobodys).0, "60997");
+        assert_eq!(
+            limit_table.last_known.name_of(Uid::new(60998)),
+            Some("carol")
+        );
     }
 
     #[test]
     fn a_file_that_has_gone_takes_no_limit_away() {
         let folder = tempfile::tempdir().unwrap();
-        let mut roster = roster(
+        let mut limit_table = limit_table(
             folder.path(),
             Some("[limits]\n60001 = { memory = \"64M\" }\n"),
         );
-        let path = roster.limits().path().to_owned();
+        let path = limit_table.limits().path().to_owned();
         fs::remove_file(&path).unwrap();
-        let error = roster.read_again().unwrap_err();
+        let error = limit_table.read_again().unwrap_err();
         assert!(matches!(error, ConfigError::Missing { .. }), "{error}");
         assert!(error.to_string().contains("leave an empty file"), "{error}");
-        assert_eq!(roster.limits().len(), 1);
+        assert_eq!(limit_table.limits().len(), 1);
         // A link to nowhere is no better; an empty file is somebody's word.
         std::os::unix::fs::symlink("nowhere", &path).unwrap();
-        assert!(roster.read_again().is_err());
+        assert!(limit_table.read_again().is_err());
         fs::remove_file(&path).unwrap();
         fs::write(&path, "").unwrap();
-        assert!(roster.read_again().unwrap().0.is_empty());
+        assert!(limit_table.read_again().unwrap().0.is_empty());
     }
 
     #[test]
     fn without_limits_in_force_no_file_is_no_limits() {
         let folder = tempfile::tempdir().unwrap();
-        let mut roster = roster(folder.path(), None);
-        assert!(roster.read_again().unwrap().0.is_empty());
+        let mut limit_table = limit_table(folder.path(), None);
+        assert!(limit_table.read_again().unwrap().0.is_empty());
         let path = folder.path().join("limits.toml");
-        let error = Roster::load(
+        let error = LimitTable::load(
             &path,
             folder.path(),
             RAM,
@@ -386,15 +389,15 @@ mod tests {
     #[test]
     fn the_last_limit_cleared_leaves_an_empty_file() {
         let folder = tempfile::tempdir().unwrap();
-        let mut roster = roster(
+        let mut limit_table = limit_table(
             folder.path(),
             Some("[limits]\n60001 = { memory = \"64M\" }\n"),
         );
-        let mut limits = roster.limits().clone();
+        let mut limits = limit_table.limits().clone();
         assert!(limits.clear(&"60001".parse().unwrap()).unwrap());
         let path = limits.path().to_owned();
         limits.store(&path).unwrap();
         assert!(path.exists());
-        assert!(roster.read_again().unwrap().0.is_empty());
+        assert!(limit_table.read_again().unwrap().0.is_empty());
     }
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bursar_kernel::{Books, Error, Part, Slot};
 use bursar_model::{AccountId, Pages, Uid};
 
-/// Where a prospect's parts lie.
+/// Where a projection's parts lie.
 #[derive(Debug, Default)]
 struct Parts {
     whole: BTreeSet<Slot>,
@@ -26,18 +26,18 @@ struct Parts {
 
 /// Accounts as they would be.
 #[derive(Debug)]
-pub(super) struct Prospects(BTreeMap<AccountId, Parts>);
+pub(super) struct Projections(BTreeMap<AccountId, Parts>);
 
-impl Prospects {
+impl Projections {
     /// Finds where everybody is counted who would pay into these.
     pub(super) fn find(
         books: &Books,
-        prospects: &BTreeMap<AccountId, BTreeSet<Uid>>,
+        projections: &BTreeMap<AccountId, BTreeSet<Uid>>,
         closing: &BTreeSet<AccountId>,
     ) -> Result<Self, Error> {
         let paying: BTreeMap<Uid, Slot> = books.payers()?.into_iter().collect();
         let closing = slots_of(books, closing);
-        let found = prospects.iter().map(|(&id, users)| {
+        let found = projections.iter().map(|(&id, users)| {
             let mut parts = Parts::find(books, &paying, id, users);
             let entered = closing
                 .iter()
