@@ -17,7 +17,7 @@ use bursar_reap::{Barred, Envoy};
 
 use crate::defence::Defence;
 use crate::message::Message;
-use crate::scope::Payers;
+use crate::payers::Payers;
 use pending::{Pending, PendingMessages};
 
 pub(crate) use pending::Recipients;
@@ -254,14 +254,14 @@ mod tests {
     use bursar_policy::Plan;
 
     use super::*;
-    use crate::scope::Scope;
+    use crate::payers::Coverage;
 
     fn payers() -> Box<Payers> {
-        let scope = Scope {
+        let coverage = Coverage {
             uid_min: Uid::new(1000),
             exempt: Vec::new(),
         };
-        Box::new(Payers::new(&Plan::default(), scope))
+        Box::new(Payers::new(&Plan::default(), coverage))
     }
 
     fn with_messages(count: u32) -> Queue {

@@ -21,8 +21,8 @@ use self::resource_scanner::ResourceScanner;
 use self::snapshot::Snapshot;
 use crate::backend::{Backend, Reading};
 use crate::limit_table::LimitTable;
+use crate::payers::Payers;
 use crate::physpages::Finished;
-use crate::scope::Payers;
 
 /// Between two scans while somebody has a limit.
 pub(crate) const EVERY: Duration = Duration::from_secs(10);

@@ -26,16 +26,16 @@ use crate::control::{Asker, ClientId, Crowd};
 use crate::courtesy::Courtesy;
 use crate::entering::Entered;
 use crate::fact::{Fact, Level};
-use crate::lately::Lately;
 use crate::ledger_check::{LedgerChecker, News};
 use crate::limit_table::LimitTable;
 use crate::message::Message;
 use crate::oom::OomWatch;
+use crate::payers::{Coverage, Payers};
 use crate::physpages::{Counter, Finished, Order};
 use crate::reaper::Reaper;
+use crate::recent::Recent;
 use crate::recorder::Recorder;
 use crate::reservations::{Denied, Reservations};
-use crate::scope::{Payers, Scope};
 use crate::watermarks::Watermarks;
 
 pub(crate) use over::Over;
@@ -66,7 +66,7 @@ pub(crate) struct Daemon {
     pub(crate) limit_table: LimitTable,
     pub(crate) backend: Box<dyn Backend>,
     pub(crate) recorder: Recorder,
-    pub(crate) scope: Scope,
+    pub(crate) coverage: Coverage,
     pub(crate) reservations: Reservations,
     /// Who pays into what, as of the last change: asked at every reservation.
     pub(crate) paying: Payers,
@@ -90,9 +90,9 @@ pub(crate) struct Daemon {
     standing_remarks: Vec<String>,
     not_in_force: Option<String>,
     /// Victims of a dry run already mentioned.
-    mentioned: Lately,
+    mentioned: Recent,
     /// Kills already told.
-    killed: Lately,
+    killed: Recent,
     lost_before: u64,
 }
 
@@ -101,14 +101,14 @@ impl Daemon {
         limit_table: LimitTable,
         backend: Box<dyn Backend>,
         recorder: Recorder,
-        scope: Scope,
+        coverage: Coverage,
         mandate: Mandate,
         helpers: Helpers,
         standing_remarks: Vec<String>,
     ) -> Result<Self> {
         let envoy = helpers.reaper.envoy()?;
         let lost_before = backend.status().events_lost;
-        let paying = Payers::new(limit_table.plan(), scope.clone());
+        let paying = Payers::new(limit_table.plan(), coverage.clone());
         let mut recorder = recorder;
         recorder.introduce_reapers(helpers.reaper.priority());
         Ok(Self {
@@ -117,7 +117,7 @@ impl Daemon {
             limit_table,
             backend,
             recorder,
-            scope,
+            coverage,
             watermarks: Watermarks::default(),
             beancounters: Beancounters::new()?,
             crowd: Crowd::default(),
@@ -133,8 +133,8 @@ impl Daemon {
             fresh: Vec::new(),
             standing_remarks,
             not_in_force: None,
-            mentioned: Lately::default(),
-            killed: Lately::default(),
+            mentioned: Recent::default(),
+            killed: Recent::default(),
             lost_before,
         })
     }

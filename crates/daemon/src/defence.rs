@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use bursar_host::{Adjusted, Answer, Ask, Proc, StartTime, UserNamespaces};
 use bursar_model::{Pid, Uid};
 
-use crate::scope::Payers;
+use crate::payers::Payers;
 
 /// Below everything: the kernel never chooses it, and neither do we.
 const UNTOUCHABLE: i16 = -1000;

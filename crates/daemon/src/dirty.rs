@@ -10,7 +10,7 @@ use bursar_model::{AccountId, Bytes, Uid};
 use bursar_protocol::{DirtyKnown, DirtyReport, DirtyRow};
 
 use crate::daemon::Daemon;
-use crate::scope::Payers;
+use crate::payers::Payers;
 
 /// Several users may pay into one account.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use bursar_protocol::{ErrorKind, Refusal};
 use crate::backend::{Backend, Reading};
 use crate::control::Asker;
 use crate::daemon::Daemon;
-use crate::scope::Payers;
+use crate::payers::Payers;
 
 /// Who has entered which account, to be read by another thread.
 #[derive(Debug)]

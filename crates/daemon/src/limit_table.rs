@@ -10,9 +10,9 @@ use bursar_host::{Lookup, Users};
 use bursar_model::{AccountId, AccountKind, Bytes, Gid, KillManner, Uid, Who};
 use bursar_policy::{Directory, Entry, NameError, Plan, plan};
 
-use crate::last_known::{Answered, LastKnown, Settled};
+use crate::name_cache::{Answered, NameCache, Settled};
 use crate::names::{Name, Names, Watched};
-use crate::scope::Scope;
+use crate::payers::Coverage;
 use crate::subordinates::SubuidFile;
 
 /// Names looked up for one set of limits and remembered meanwhile.
@@ -30,11 +30,11 @@ pub(crate) struct LimitTable {
     users: Users,
     names: Names,
     ram: Bytes,
-    scope: Scope,
+    coverage: Coverage,
     /// Names in the limits last worked out that nobody had, or nobody could look up.
     unanswered: Vec<Watched>,
-    last_known: LastKnown,
-    last_known_path: PathBuf,
+    name_cache: NameCache,
+    name_cache_path: PathBuf,
     subuid: SubuidFile,
 }
 
@@ -46,14 +46,14 @@ impl LimitTable {
         path: &Path,
         state: &Path,
         ram: Bytes,
-        scope: Scope,
+        coverage: Coverage,
         are_in_force: bool,
         names: Names,
         subuid: SubuidFile,
     ) -> Result<Self, ConfigError> {
         let limits = limits_at(path, are_in_force)?;
-        let last_known_path = state.join("names.toml");
-        let last_known = LastKnown::load(&last_known_path);
+        let name_cache_path = state.join("names.toml");
+        let name_cache = NameCache::load(&name_cache_path);
         let users = Users::new(REMEMBERED_NAMES).with_patience(PATIENCE);
         let mut limit_table = Self {
             limits: Limits::new(path),
@@ -61,10 +61,10 @@ impl LimitTable {
             users,
             names,
             ram,
-            scope,
+            coverage,
             unanswered: Vec::new(),
-            last_known,
-            last_known_path,
+            name_cache,
+            name_cache_path,
             subuid,
         };
         let plan = limit_table.plan_with(&limits);
@@ -110,7 +110,7 @@ impl LimitTable {
             })
             .collect();
         let (directory, remarks) = self.look_up(&entries);
-        let mut plan = plan(&entries, &directory, self.ram, &self.scope);
+        let mut plan = plan(&entries, &directory, self.ram, &self.coverage);
         plan.remarks.extend(remarks);
         self.read_subordinates(&mut plan);
         plan
@@ -120,8 +120,8 @@ impl LimitTable {
     fn read_subordinates(&mut self, plan: &mut Plan) {
         let planned = plan.accounts.values();
         let own = planned.flat_map(|it| it.payers.iter().copied()).collect();
-        let (users, last_known) = (&mut self.users, &mut self.last_known);
-        let meaning = self.subuid.read(users, last_known, &own);
+        let (users, name_cache) = (&mut self.users, &mut self.name_cache);
+        let meaning = self.subuid.read(users, name_cache, &own);
         plan.subordinates = meaning.subordinates;
         plan.notes.extend(meaning.remarks);
         let unreachable = meaning.unreachable.into_iter().map(|name| Watched {
@@ -153,8 +153,8 @@ impl LimitTable {
         });
         unnamed.for_each(|uid| self.names.expect(uid));
         self.watch_names();
-        if let Err(error) = self.last_known.store(&self.last_known_path) {
-            tracing::warn!(path = %self.last_known_path.display(), %error, "names looked up could not be kept for when the directory is down");
+        if let Err(error) = self.name_cache.store(&self.name_cache_path) {
+            tracing::warn!(path = %self.name_cache_path.display(), %error, "names looked up could not be kept for when the directory is down");
         }
     }
 
@@ -214,12 +214,12 @@ impl LimitTable {
 
     fn look_up_user(&mut self, name: &str) -> Settled<Uid> {
         let found = self.users.by_name(name);
-        self.last_known.user(name, found)
+        self.name_cache.user(name, found)
     }
 
     fn look_up_group(&mut self, name: &str) -> Settled<(Gid, Vec<Uid>)> {
         let found = self.users.members(name);
-        self.last_known.group(name, found)
+        self.name_cache.group(name, found)
     }
 
     /// What an account is called and where its limit comes from: by the name that its limit is written
@@ -268,7 +268,7 @@ impl LimitTable {
             Lookup::Found(uid) => Ok(uid),
             Lookup::Absent => Err(NameError::Unknown),
             Lookup::Unavailable(errno) => {
-                let before = self.last_known.uid_of(name);
+                let before = self.name_cache.uid_of(name);
                 before.ok_or_else(|| NameError::Unreachable(errno.to_string()))
             }
         }
@@ -280,7 +280,7 @@ impl LimitTable {
             Name::Is(name) => name,
             Name::Nobodys => uid.to_string(),
             Name::NotYet => {
-                let before = self.last_known.name_of(uid).map(str::to_owned);
+                let before = self.name_cache.name_of(uid).map(str::to_owned);
                 before.unwrap_or_else(|| uid.to_string())
             }
         }
@@ -309,8 +309,8 @@ mod tests {
 
     const RAM: Bytes = Bytes::from_mib(1000);
 
-    fn scope() -> Scope {
-        Scope {
+    fn coverage() -> Coverage {
+        Coverage {
             uid_min: Uid::new(1000),
             exempt: Vec::new(),
         }
@@ -324,7 +324,7 @@ mod tests {
         }
         let subuid = SubuidFile::at(folder.join("subuid"));
         let names = Names::start().unwrap();
-        LimitTable::load(&path, folder, RAM, scope(), false, names, subuid).unwrap()
+        LimitTable::load(&path, folder, RAM, coverage(), false, names, subuid).unwrap()
     }
 
     #[test]
@@ -341,7 +341,7 @@ mod tests {
         let nobodys = AccountId::of(Uid::new(60997));
         assert_eq!(limit_table.name_of(nobodys).0, "60997");
         assert_eq!(
-            limit_table.last_known.name_of(Uid::new(60998)),
+            limit_table.name_cache.name_of(Uid::new(60998)),
             Some("carol")
         );
     }
@@ -377,7 +377,7 @@ mod tests {
             &path,
             folder.path(),
             RAM,
-            scope(),
+            coverage(),
             true,
             Names::start().unwrap(),
             SubuidFile::at(folder.path().join("subuid")),

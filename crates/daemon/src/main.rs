@@ -27,21 +27,21 @@ mod event_loop;
 mod executioner;
 mod fact;
 mod history;
-mod last_known;
-mod lately;
 mod ledger_check;
 mod limit_table;
 mod lock;
 mod log;
 mod message;
+mod name_cache;
 mod names;
 mod oom;
+mod payers;
 mod physpages;
 mod reaper;
+mod recent;
 mod recorder;
 mod requests;
 mod reservations;
-mod scope;
 mod setup;
 mod signals;
 mod subordinates;
@@ -122,18 +122,18 @@ fn run(arguments: Arguments) -> Result<()> {
     std::fs::create_dir_all(&config.paths.state)
         .with_context(|| format!("make the directory {:?}", config.paths.state))?;
     let are_in_force = setup::limits_are_in_force(config, arguments.dry_run)?;
-    let (scope, remark) = setup::scope(config);
+    let (coverage, remark) = setup::coverage(config);
     let limit_table = LimitTable::load(
         &config.paths.limits,
         &config.paths.state,
         ram,
-        scope.clone(),
+        coverage.clone(),
         are_in_force,
         Names::start()?,
         SubuidFile::at(config.paths.subuid.clone()),
     )?;
     let reaper = Reaper::start()?;
-    let chosen = setup::start_backend(config, &scope, arguments.dry_run, &reaper)?;
+    let chosen = setup::start_backend(config, &coverage, arguments.dry_run, &reaper)?;
     let _pins = chosen.lock;
     let mut remarks = std::mem::take(&mut loaded.remarks);
     remarks.extend(remark);
@@ -160,7 +160,7 @@ fn run(arguments: Arguments) -> Result<()> {
         limit_table,
         chosen.backend,
         recorder,
-        scope,
+        coverage,
         mandate,
         Helpers {
             reaper,

@@ -12,7 +12,7 @@ use bursar_pagemap_scan::{Count, Pace, PagemapScanner};
 use bursar_reap::{Barred, Envoy};
 
 use crate::entering::Entered;
-use crate::scope::Payers;
+use crate::payers::Payers;
 
 /// The rings of shared pages are kept so long after a count.
 const KEPT: Duration = Duration::from_secs(60);

@@ -24,8 +24,8 @@ use crate::control::{After, Asker, RESERVING_PER_USER};
 use crate::daemon::Daemon;
 use crate::dirty;
 use crate::entering;
+use crate::payers::Payers;
 use crate::reservations::Denied;
-use crate::scope::Payers;
 
 pub(crate) use history::may_see;
 pub(crate) use ledger::checked as ledger_checked;
@@ -220,7 +220,7 @@ fn rows_of(daemon: &Daemon, id: AccountId) -> BTreeMap<Resource, RowBounds> {
     match plan.accounts.get(&id) {
         Some(planned) => planned.rows.clone(),
         None => match id.uid() {
-            Some(uid) if daemon.scope.covers(uid) => plan.default_rows.clone(),
+            Some(uid) if daemon.coverage.covers(uid) => plan.default_rows.clone(),
             _ => BTreeMap::new(),
         },
     }
@@ -386,6 +386,6 @@ fn untouched(id: AccountId, bounds: Bounds) -> Reading {
 impl Daemon {
     /// Who pays into what now.
     pub(crate) fn payers(&self) -> Payers {
-        Payers::new(self.limit_table.plan(), self.scope.clone())
+        Payers::new(self.limit_table.plan(), self.coverage.clone())
     }
 }

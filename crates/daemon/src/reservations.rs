@@ -18,7 +18,7 @@ use bursar_model::{AccountId, Bounds, Bytes, PageSize, Pages, Pid, Uid};
 use bursar_protocol::{Reserve, ReserveBound};
 
 use crate::control::{Asker, ClientId};
-use crate::scope::Payers;
+use crate::payers::Payers;
 
 /// Who gets less than he would like gets this share of what is free.
 const SHARE: u64 = 16;
@@ -418,7 +418,7 @@ mod tests {
     use bursar_policy::{Plan, Planned};
 
     use super::*;
-    use crate::scope::Scope;
+    use crate::payers::Coverage;
 
     struct Nothing;
 
@@ -450,15 +450,15 @@ mod tests {
         }
     }
 
-    fn payers_scope() -> Scope {
-        Scope {
+    fn coverage() -> Coverage {
+        Coverage {
             uid_min: Uid::new(1000),
             exempt: Vec::new(),
         }
     }
 
     fn payers() -> Payers {
-        Payers::new(&Plan::default(), payers_scope())
+        Payers::new(&Plan::default(), coverage())
     }
 
     fn asker(uid: u32) -> Asker {
@@ -520,7 +520,7 @@ mod tests {
             accounts: BTreeMap::from([(id, planned)]),
             ..Plan::default()
         };
-        (id, Payers::new(&plan, payers_scope()))
+        (id, Payers::new(&plan, coverage()))
     }
 
     /// Prometheus takes a counter that sinks for one that began anew.

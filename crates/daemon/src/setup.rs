@@ -13,8 +13,8 @@ use crate::backend::{Backend, BpfBackend, PollBackend, Powers, TraceBackend};
 use crate::fact::Fact;
 use crate::lock::{Held, Lock};
 use crate::oom::OomWatch;
+use crate::payers::Coverage;
 use crate::reaper::Reaper;
-use crate::scope::Scope;
 
 const BPFFS: &str = "/sys/fs/bpf";
 const TRACEFS: &str = "/sys/kernel/tracing";
@@ -65,7 +65,7 @@ impl Superseded {
 }
 
 /// Who is an ordinary user here.
-pub(crate) fn scope(config: &Config) -> (Scope, Option<String>) {
+pub(crate) fn coverage(config: &Config) -> (Coverage, Option<String>) {
     let exempt = config
         .accounts
         .exempt
@@ -73,11 +73,11 @@ pub(crate) fn scope(config: &Config) -> (Scope, Option<String>) {
         .map(|range| (range.first(), range.last()))
         .collect();
     match config.accounts.uid_min {
-        Some(uid_min) => (Scope { uid_min, exempt }, None),
+        Some(uid_min) => (Coverage { uid_min, exempt }, None),
         None => {
             let found = uid_min(Path::new("/etc/login.defs"));
             (
-                Scope {
+                Coverage {
                     uid_min: found.uid,
                     exempt,
                 },
@@ -99,13 +99,13 @@ pub(crate) fn limits_are_in_force(config: &Config, dry_run: bool) -> Result<bool
 /// Starts the backend that was asked for, or the best there is.
 pub(crate) fn start_backend(
     config: &Config,
-    scope: &Scope,
+    coverage: &Coverage,
     dry_run: bool,
     reaper: &Reaper,
 ) -> Result<Chosen> {
     if dry_run {
         let how = "dry run: scanning /proc every 200 ms, killing nobody";
-        return poll(config, scope, how, reaper);
+        return poll(config, coverage, how, reaper);
     }
     let alone = |chosen: Result<Chosen>| -> Result<Chosen> {
         let superseded = Superseded::find(&config.paths.pins)?;
@@ -115,11 +115,11 @@ pub(crate) fn start_backend(
         })
     };
     match config.trigger {
-        TriggerChoice::Bpf => bpf(config, scope, reaper),
-        TriggerChoice::Trace => alone(trace(config, scope, reaper)),
-        TriggerChoice::Poll => alone(poll(config, scope, POLLING, reaper)),
+        TriggerChoice::Bpf => bpf(config, coverage, reaper),
+        TriggerChoice::Trace => alone(trace(config, coverage, reaper)),
+        TriggerChoice::Poll => alone(poll(config, coverage, POLLING, reaper)),
         TriggerChoice::Auto => {
-            let no_bpf = match bpf(config, scope, reaper) {
+            let no_bpf = match bpf(config, coverage, reaper) {
                 Ok(chosen) => return Ok(chosen),
                 Err(error) if error.is::<Held>() => return Err(error),
                 Err(error) => format!(
@@ -128,9 +128,9 @@ pub(crate) fn start_backend(
                 ),
             };
             tracing::error!("{no_bpf}");
-            let mut chosen = alone(trace(config, scope, reaper).or_else(|error| {
+            let mut chosen = alone(trace(config, coverage, reaper).or_else(|error| {
                 tracing::error!("no trace pipe either: {error:#}");
-                poll(config, scope, POLLING, reaper)
+                poll(config, coverage, POLLING, reaper)
             }))?;
             if chosen.superseded.is_some() {
                 tracing::error!(
@@ -147,9 +147,9 @@ fn counts_files(config: &Config) -> bool {
     config.count == Count::Rss
 }
 
-fn poll(config: &Config, scope: &Scope, how: &str, reaper: &Reaper) -> Result<Chosen> {
+fn poll(config: &Config, coverage: &Coverage, how: &str, reaper: &Reaper) -> Result<Chosen> {
     let (files, envoy) = (counts_files(config), reaper.envoy()?);
-    let backend = PollBackend::start(scope.clone(), files, POLL_MS, envoy)?;
+    let backend = PollBackend::start(coverage.clone(), files, POLL_MS, envoy)?;
     Ok(Chosen {
         backend: Box::new(backend),
         how: how.to_owned(),
@@ -159,13 +159,13 @@ fn poll(config: &Config, scope: &Scope, how: &str, reaper: &Reaper) -> Result<Ch
     })
 }
 
-fn trace(config: &Config, scope: &Scope, reaper: &Reaper) -> Result<Chosen> {
+fn trace(config: &Config, coverage: &Coverage, reaper: &Reaper) -> Result<Chosen> {
     let tracefs = Path::new(TRACEFS);
     if mount_tracefs(tracefs)? == Mounted::Now {
         tracing::info!(path = TRACEFS, "mounted tracefs");
     }
     let (files, envoy) = (counts_files(config), reaper.envoy()?);
-    let backend = TraceBackend::start(scope.clone(), files, tracefs, envoy)?;
+    let backend = TraceBackend::start(coverage.clone(), files, tracefs, envoy)?;
     let how = "reading the trace pipe of kmem:rss_stat".to_owned();
     Ok(Chosen {
         backend: Box::new(backend),
@@ -176,7 +176,7 @@ fn trace(config: &Config, scope: &Scope, reaper: &Reaper) -> Result<Chosen> {
     })
 }
 
-fn bpf(config: &Config, scope: &Scope, reaper: &Reaper) -> Result<Chosen> {
+fn bpf(config: &Config, coverage: &Coverage, reaper: &Reaper) -> Result<Chosen> {
     provide_bpffs(&config.paths.pins)?;
     let lock = Lock::on_pins(&config.paths.pins)?;
     let page_size = machine::page_size();
@@ -195,8 +195,8 @@ fn bpf(config: &Config, scope: &Scope, reaper: &Reaper) -> Result<Chosen> {
     };
     let adj = u16::try_from(config.last_defence.oom_score_adj).ok();
     let settings = Settings {
-        uid_min: scope.uid_min,
-        exempt: scope.exempt.clone(),
+        uid_min: coverage.uid_min,
+        exempt: coverage.exempt.clone(),
         committed: config
             .gate
             .committed

@@ -11,7 +11,7 @@ use bursar_kernel::KernelHalf;
 use bursar_model::{Uid, printable};
 use bursar_policy::{NameError, Subordinate, Subordinates};
 
-use crate::last_known::LastKnown;
+use crate::name_cache::NameCache;
 
 /// Names, or ranges, that are said one by one.
 const MOST_SAID: usize = 3;
@@ -76,13 +76,13 @@ impl SubuidFile {
     pub(crate) fn read(
         &mut self,
         users: &mut Users,
-        last_known: &mut LastKnown,
+        name_cache: &mut NameCache,
         own: &BTreeSet<Uid>,
     ) -> Meaning {
         let path = &self.path;
         let known = self
             .known
-            .get_or_insert_with(|| Known::read(path, users, last_known));
+            .get_or_insert_with(|| Known::read(path, users, name_cache));
         let own = known.names.own.union(own).copied().collect();
         let most = KernelHalf::MOST_SUBORDINATES;
         let found = Subordinates::new(&known.given, &own, most);
@@ -97,14 +97,14 @@ impl SubuidFile {
 }
 
 impl Known {
-    fn read(path: &Path, users: &mut Users, last_known: &mut LastKnown) -> Self {
+    fn read(path: &Path, users: &mut Users, name_cache: &mut NameCache) -> Self {
         let written = subuids(path);
         let mut names = match written.lines.is_empty() {
             true => Names::default(),
             false => Names::listed(&written.lines, users),
         };
         let given = written.lines.iter().filter_map(|line| {
-            let superior = names.superior(&line.superior, users, last_known)?;
+            let superior = names.superior(&line.superior, users, name_cache)?;
             Subordinate::new(line.first, line.count, superior)
         });
         let given = given.collect();
@@ -168,7 +168,7 @@ impl Names {
         &mut self,
         superior: &Superior,
         users: &mut Users,
-        last_known: &mut LastKnown,
+        name_cache: &mut NameCache,
     ) -> Option<Uid> {
         let name = match superior {
             Superior::Uid(uid) => return Some(*uid),
@@ -182,7 +182,7 @@ impl Names {
             None => users.by_name(name),
         };
         let shown = printable(name.as_bytes(), NAME_SHOWN);
-        let answer = match last_known.user(name, found).answer {
+        let answer = match name_cache.user(name, found).answer {
             Ok(uid) => {
                 self.shown.insert(uid, shown);
                 Some(uid)
@@ -264,8 +264,8 @@ mod tests {
         let path = folder.path().join("subuid");
         fs::write(&path, text).unwrap();
         let own = own.iter().copied().map(Uid::new).collect();
-        let mut last_known = LastKnown::default();
-        SubuidFile::at(path).read(&mut Users::new(10), &mut last_known, &own)
+        let mut name_cache = NameCache::default();
+        SubuidFile::at(path).read(&mut Users::new(10), &mut name_cache, &own)
     }
 
     fn superior(meaning: &Meaning, uid: u32) -> Option<u32> {
@@ -312,10 +312,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("subuid");
         let mut file = SubuidFile::at(path.clone());
-        let mut last_known = LastKnown::default();
+        let mut name_cache = NameCache::default();
         let mut read = |file: &mut SubuidFile, own: &[u32]| {
             let own = own.iter().copied().map(Uid::new).collect();
-            let meaning = file.read(&mut Users::new(10), &mut last_known, &own);
+            let meaning = file.read(&mut Users::new(10), &mut name_cache, &own);
             superior(&meaning, 60_605)
         };
         assert_eq!(read(&mut file, &[]), None);

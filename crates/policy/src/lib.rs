@@ -5,12 +5,12 @@
 
 mod agreement;
 mod beancounters;
+mod coverage;
 mod directory;
 mod fractions;
 mod pace;
 mod plan;
 mod reap;
-mod scope;
 mod subordinates;
 mod tally;
 mod tightening;
@@ -19,6 +19,7 @@ pub mod watermarks;
 
 pub use agreement::{Agreement, Span, agreement};
 pub use beancounters::{Objects, Utilisation, dcachesize, kmemsize};
+pub use coverage::Coverage;
 pub use directory::{Directory, NameError};
 pub use fractions::{Fractions, Frame, Mapped, NoShare, PageOwner, WHOLE_PAGE};
 pub use pace::{
@@ -30,7 +31,6 @@ pub use reap::{
     Attempt, Doing, Freezer, MachineFacts, NextStep, Peculiarity, Raise, ReapPlan, Standing,
     VictimFacts, expected, next_step, reap_plan,
 };
-pub use scope::Scope;
 pub use subordinates::{Disputed, Subordinate, Subordinates};
 pub use tally::{Crossing, Tally};
 pub use tightening::Tightened;

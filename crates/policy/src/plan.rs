@@ -17,7 +17,7 @@ use bursar_model::{
     AccountId, AccountKind, Bounds, BoundsSpec, Bytes, Resource, RowBounds, Uid, Who,
 };
 
-use crate::{Directory, Scope, Subordinates};
+use crate::{Coverage, Directory, Subordinates};
 
 /// One limit as written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -148,7 +148,12 @@ impl Plan {
     }
 
     /// Those of silent groups add to what the limits on memory have decided.
-    fn claim_for_groups(&mut self, written: &[Written], directory: &Directory, scope: &Scope) {
+    fn claim_for_groups(
+        &mut self,
+        written: &[Written],
+        directory: &Directory,
+        coverage: &Coverage,
+    ) {
         let mut silent = Vec::new();
         for &(entry, bounds) in written {
             let Who::Group(name) = &entry.who else {
@@ -162,7 +167,7 @@ impl Plan {
                             limit_or_endless(bounds) > limit_or_endless(held.bounds)
                         });
                         if is_larger {
-                            self.claim(uid, entry, AccountKind::Group, Some(bounds), scope);
+                            self.claim(uid, entry, AccountKind::Group, Some(bounds), coverage);
                         }
                     }
                 }
@@ -170,12 +175,12 @@ impl Plan {
                 (Err(error), _) => self.remark(&entry.who, error.of("group")),
             }
         }
-        self.add_rows(&silent, scope);
+        self.add_rows(&silent, coverage);
     }
 
     /// Rows of groups that say nothing of memory, for each member: of several that name a row the largest
     /// bound, and none that his limit on memory comes with.
-    fn add_rows(&mut self, silent: &[(&Entry, &[Uid])], scope: &Scope) {
+    fn add_rows(&mut self, silent: &[(&Entry, &[Uid])], coverage: &Coverage) {
         let mut found: BTreeMap<Uid, (&Entry, BTreeMap<Resource, RowBounds>)> = BTreeMap::new();
         for &(entry, members) in silent {
             for &uid in members {
@@ -191,7 +196,7 @@ impl Plan {
         for (uid, (entry, rows)) in found {
             let id = AccountId::of(uid);
             if !self.accounts.contains_key(&id) {
-                self.claim(uid, entry, AccountKind::Group, None, scope);
+                self.claim(uid, entry, AccountKind::Group, None, coverage);
             }
             if let Some(planned) = self.accounts.get_mut(&id) {
                 let is_silent = planned.memory_of != planned.who;
@@ -208,7 +213,7 @@ impl Plan {
         }
     }
 
-    fn claim_for_users(&mut self, written: &[Written], directory: &Directory, scope: &Scope) {
+    fn claim_for_users(&mut self, written: &[Written], directory: &Directory, coverage: &Coverage) {
         for &(entry, bounds) in written {
             let who = &entry.who;
             let uid = match who {
@@ -241,7 +246,7 @@ impl Plan {
                 let text = format!("{other} is the same user; this limit is the one that holds");
                 self.remark(who, text);
             }
-            self.claim(uid, entry, AccountKind::User, bounds, scope);
+            self.claim(uid, entry, AccountKind::User, bounds, coverage);
         }
     }
 
@@ -253,14 +258,14 @@ impl Plan {
         entry: &Entry,
         kind: AccountKind,
         bounds: Option<Bounds>,
-        scope: &Scope,
+        coverage: &Coverage,
     ) {
         let id = AccountId::of(uid);
         let (bounds, memory_of) = match (bounds, self.accounts.get(&id)) {
             (Some(bounds), _) => (bounds, entry.who.clone()),
             (None, Some(before)) => (before.bounds, before.memory_of.clone()),
             (None, None) => {
-                let default = self.default.filter(|_| scope.covers(uid));
+                let default = self.default.filter(|_| coverage.covers(uid));
                 (default.unwrap_or_default(), Who::Default)
             }
         };
@@ -285,15 +290,15 @@ impl Planned {
     }
 }
 
-/// Works out the accounts. `ram` is what percentages are of, `scope` whom `default` covers.
-pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes, scope: &Scope) -> Plan {
+/// Works out the accounts. `ram` is what percentages are of, `coverage` whom `default` covers.
+pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes, coverage: &Coverage) -> Plan {
     let mut plan = Plan::default();
     let written = plan.resolve(entries, directory, ram);
     // From the least particular to the most: the later claim wins.
     plan.claim_default(&written);
-    plan.claim_for_groups(&written, directory, scope);
+    plan.claim_for_groups(&written, directory, coverage);
     plan.claim_shared(&written, directory);
-    plan.claim_for_users(&written, directory, scope);
+    plan.claim_for_users(&written, directory, coverage);
     plan
 }
 
@@ -340,11 +345,11 @@ mod tests {
     }
 
     fn plan(entries: &[Entry], directory: &Directory, ram: Bytes) -> Plan {
-        let scope = Scope {
+        let coverage = Coverage {
             uid_min: Uid::new(1000),
             exempt: vec![(Uid::new(1003), Uid::new(1003))],
         };
-        super::plan(entries, directory, ram, &scope)
+        super::plan(entries, directory, ram, &coverage)
     }
 
     fn directory() -> Directory {

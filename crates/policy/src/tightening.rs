@@ -91,7 +91,7 @@ mod tests {
     use bursar_model::{BoundsSpec, Gid};
 
     use super::*;
-    use crate::{Directory, Entry, Scope, plan};
+    use crate::{Coverage, Directory, Entry, plan};
 
     const RAM: Bytes = Bytes::from_mib(1000);
     const FILM: u32 = 500;
@@ -111,11 +111,11 @@ mod tests {
                 rows: BTreeMap::new(),
             })
             .collect();
-        let scope = Scope {
+        let coverage = Coverage {
             uid_min: Uid::new(1000),
             exempt: Vec::new(),
         };
-        plan(&entries, &directory, RAM, &scope)
+        plan(&entries, &directory, RAM, &coverage)
     }
 
     /// Whose accounts are tighter: their numbers, limits in MiB and payers.

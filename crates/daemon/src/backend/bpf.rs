@@ -18,7 +18,7 @@ use bursar_model::{
     AccountId, Bounds, Bytes, Correction, GateStatus, KernelHalfStatus, Measure, PageSize, Pages,
     Resource, TriggerKind, Uid,
 };
-use bursar_policy::{Plan, Scope, Subordinates};
+use bursar_policy::{Coverage, Plan, Subordinates};
 
 use super::ledger::Ledger;
 use super::projection::{self, Projections};
@@ -38,7 +38,7 @@ pub(crate) struct BpfBackend {
     options: Options,
     settings: Settings,
     /// Whom `default` covers.
-    scope: Scope,
+    coverage: Coverage,
     usual: Measure,
     pss_scans: Arc<ScanCounters>,
     requests: ScanRequests,
@@ -74,7 +74,7 @@ impl BpfBackend {
         let ring_reader = RingReader::start(half.event_source()?, powers, requests.clone())?;
         let inherited = half.inherited().into_iter().collect();
         let in_charge = started == Started::Adopted;
-        let scope = Scope {
+        let coverage = Coverage {
             uid_min: settings.uid_min,
             exempt: settings.exempt.clone(),
         };
@@ -86,7 +86,7 @@ impl BpfBackend {
                 root: root.to_owned(),
                 options,
                 settings,
-                scope,
+                coverage,
                 usual,
                 pss_scans,
                 requests,

@@ -15,8 +15,8 @@ use bursar_reap::Envoy;
 use super::scan::Scan;
 use super::{Backend, Reading};
 use crate::fact::Fact;
+use crate::payers::Coverage;
 use crate::reservations::Holdings;
-use crate::scope::Scope;
 
 /// A scan of /proc every so many milliseconds.
 #[derive(Debug)]
@@ -27,12 +27,12 @@ pub(crate) struct PollBackend {
 
 impl PollBackend {
     pub(crate) fn start(
-        scope: Scope,
+        coverage: Coverage,
         counts_files: bool,
         milliseconds: u64,
         envoy: Envoy,
     ) -> Result<Self> {
-        let scan = Scan::new(scope, counts_files, Trigger::Poll, envoy)?;
+        let scan = Scan::new(coverage, counts_files, Trigger::Poll, envoy)?;
         let timer = Timer::polled().context("make a timer")?;
         let every = Duration::from_millis(milliseconds);
         timer.set(every, every).context("set a timer")?;

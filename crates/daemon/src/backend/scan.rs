@@ -20,7 +20,7 @@ use bursar_reap::Envoy;
 
 use super::Reading;
 use crate::fact::{Fact, Level, Victim};
-use crate::scope::{Payers, Scope};
+use crate::payers::{Coverage, Payers};
 
 /// As many as the kernel half keeps (abi.h CANDIDATES).
 const CANDIDATES: usize = 8;
@@ -94,7 +94,7 @@ impl Condemned {
 pub(super) struct Scan {
     proc: Proc,
     envoy: Envoy,
-    scope: Scope,
+    coverage: Coverage,
     payers: Payers,
     accounts: BTreeMap<AccountId, Account>,
     condemned: HashMap<Pid, Condemned>,
@@ -108,17 +108,17 @@ pub(super) struct Scan {
 
 impl Scan {
     pub(super) fn new(
-        scope: Scope,
+        coverage: Coverage,
         counts_files: bool,
         trigger: Trigger,
         envoy: Envoy,
     ) -> Result<Self> {
         let proc = Proc::host().context("open /proc")?;
-        let payers = Payers::new(&Plan::default(), scope.clone());
+        let payers = Payers::new(&Plan::default(), coverage.clone());
         Ok(Self {
             proc,
             envoy,
-            scope,
+            coverage,
             payers,
             accounts: BTreeMap::new(),
             condemned: HashMap::new(),
@@ -132,7 +132,7 @@ impl Scan {
     }
 
     pub(super) fn apply(&mut self, plan: &Plan) {
-        self.payers = Payers::new(plan, self.scope.clone());
+        self.payers = Payers::new(plan, self.coverage.clone());
         let covered = |id: &AccountId| id.uid().is_some_and(|uid| self.payers.of(uid).is_some());
         self.accounts
             .retain(|id, _| plan.accounts.contains_key(id) || covered(id));

@@ -23,8 +23,8 @@ use bursar_reap::Envoy;
 use super::scan::Scan;
 use super::{Backend, Reading};
 use crate::fact::Fact;
+use crate::payers::Coverage;
 use crate::reservations::Holdings;
-use crate::scope::Scope;
 
 /// S1 section 4.2: the pid → uid cache is flushed, and limits are read again, every so many events.
 const FLUSH_EVERY: u64 = 10_000;
@@ -85,12 +85,12 @@ pub(crate) struct TraceBackend {
 impl TraceBackend {
     /// Makes an instance of its own below `tracefs`, so that nobody else's tracing is disturbed.
     pub(crate) fn start(
-        scope: Scope,
+        coverage: Coverage,
         counts_files: bool,
         tracefs: &Path,
         envoy: Envoy,
     ) -> Result<Self> {
-        let scan = Scan::new(scope, counts_files, Trigger::Notifier, envoy)?;
+        let scan = Scan::new(coverage, counts_files, Trigger::Notifier, envoy)?;
         let instance = Instance::make(tracefs)?;
         Ok(Self {
             scan,

@@ -13,7 +13,7 @@ use bursar_kernel::{ResourceIterator, Seen, SeenFile, SeenTask};
 use bursar_model::{AccountId, Resource, Uid, Unit};
 
 use super::snapshot::Held;
-use crate::scope::Payers;
+use crate::payers::Payers;
 
 /// A scan so young is as good as another one: who asks in a loop does not keep us scanning …
 const FRESH: Duration = Duration::from_secs(1);

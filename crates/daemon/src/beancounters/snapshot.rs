@@ -12,8 +12,8 @@ use bursar_policy::{Objects, dcachesize, kmemsize};
 use super::resource_scanner::Scan;
 use crate::backend::Backend;
 use crate::dirty;
+use crate::payers::Payers;
 use crate::physpages::Finished;
-use crate::scope::Payers;
 
 const NOBODY_ASKED: &str =
     "dirty pages are counted from the moment somebody first asks for them: bursar dirty";

@@ -6,7 +6,7 @@ use bursar_model::{AccountId, Bytes, Event, EventKind};
 use bursar_policy::Plan;
 
 use super::Daemon;
-use crate::scope::present;
+use crate::payers::present;
 
 /// Accounts told of one by one when limits are read again; a new `default` may concern thousands.
 const MOST_NAMED: usize = 100;
@@ -38,7 +38,7 @@ impl Daemon {
         }
         let returning = self.backend.entrants(&closing)?;
         ordinary.extend(&returning);
-        ordinary.retain(|&uid| self.scope.covers(uid));
+        ordinary.retain(|&uid| self.coverage.covers(uid));
         let tightened = new.tightened(self.limit_table.plan(), &ordinary, &returning);
         if tightened.is_empty() {
             return Ok(Vec::new());

@@ -59,7 +59,7 @@ pub(super) fn show(daemon: &mut Daemon, asker: Asker, who: Option<&Who>) -> Answ
         scanned.map_err(|error| refusal(ErrorKind::Failed, format!("cannot scan: {error:#}")))?;
     let readings = daemon.backend.readings();
     let ids = meant.unwrap_or_else(|| {
-        let is_shown = |id: &AccountId| id.uid().is_none_or(|uid| daemon.scope.covers(uid));
+        let is_shown = |id: &AccountId| id.uid().is_none_or(|uid| daemon.coverage.covers(uid));
         let met = daemon.beancounters.accounts().filter(is_shown);
         let known = readings.iter().map(|reading| reading.id);
         met.chain(known)
@@ -235,7 +235,7 @@ fn less_particular(daemon: &mut Daemon, who: &Who) -> Option<bursar_config::Limi
     // Rows may be of several groups.
     let (from, rows) = match plan.accounts.get(&AccountId::of(uid)) {
         Some(planned) => (&planned.who, &planned.rows),
-        None if daemon.scope.covers(uid) => (&Who::Default, &plan.default_rows),
+        None if daemon.coverage.covers(uid) => (&Who::Default, &plan.default_rows),
         None => return None,
     };
     let limit = daemon.limit_table.limits().get(from)?.clone();

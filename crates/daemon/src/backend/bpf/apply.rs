@@ -161,7 +161,7 @@ impl BpfBackend {
     }
 
     fn is_ordinary(&self, id: AccountId) -> bool {
-        id.uid().is_some_and(|uid| self.scope.covers(uid))
+        id.uid().is_some_and(|uid| self.coverage.covers(uid))
     }
 
     /// What the gate measures of an account; the kernel half opens those of `default` by the same rule.

@@ -7,7 +7,7 @@ use bursar_host::{Answer, Ask, HostError, Proc, UserNamespaces};
 use bursar_model::{AccountId, Bounds, Uid};
 use bursar_policy::{Plan, Subordinates};
 
-pub(crate) use bursar_policy::Scope;
+pub(crate) use bursar_policy::Coverage;
 
 /// The users who have processes now; of those in a user namespace who answers for them. It takes some
 /// 30 µs a process.
@@ -32,12 +32,12 @@ pub(crate) fn present(proc: &Proc, ask: &mut impl Ask) -> Result<BTreeSet<Uid>, 
 pub(crate) struct Payers {
     accounts: BTreeMap<Uid, (AccountId, Bounds)>,
     default: Option<Bounds>,
-    scope: Scope,
+    coverage: Coverage,
     subordinates: Subordinates,
 }
 
 impl Payers {
-    pub(crate) fn new(plan: &Plan, scope: Scope) -> Self {
+    pub(crate) fn new(plan: &Plan, coverage: Coverage) -> Self {
         // Who has entered a shared account pays by its number, as if that were a uid.
         let shared = plan
             .accounts
@@ -58,7 +58,7 @@ impl Payers {
         Self {
             accounts,
             default: plan.default,
-            scope,
+            coverage,
             subordinates: plan.subordinates.clone(),
         }
     }
@@ -74,7 +74,7 @@ impl Payers {
         if let Some(&found) = self.accounts.get(&uid) {
             return Some(found);
         }
-        let bounds = self.default.filter(|_| self.scope.covers(uid))?;
+        let bounds = self.default.filter(|_| self.coverage.covers(uid))?;
         Some((AccountId::of(uid), bounds))
     }
 
@@ -94,7 +94,7 @@ impl Payers {
 
     /// The same for ordinary users and whomever a limit concerns: all others are no account's.
     pub(crate) fn billed(&self, uid: Uid) -> Option<AccountId> {
-        let is_billed = self.of(uid).is_some() || self.scope.covers(uid);
+        let is_billed = self.of(uid).is_some() || self.coverage.covers(uid);
         is_billed.then(|| self.account_of(uid))
     }
 
@@ -159,11 +159,11 @@ mod tests {
             default: Some(bounds),
             ..Plan::default()
         };
-        let scope = Scope {
+        let coverage = Coverage {
             uid_min: Uid::new(1000),
             exempt: Vec::new(),
         };
-        let payers = Payers::new(&plan, scope);
+        let payers = Payers::new(&plan, coverage);
         let of = |uid: u32, is_shifted: bool| {
             let uid = Uid::new(uid);
             payers
@@ -197,12 +197,12 @@ mod tests {
             subordinates: Subordinates::new(&given, &BTreeSet::new(), 10),
             ..Plan::default()
         };
-        let scope = Scope {
+        let coverage = Coverage {
             uid_min: Uid::new(1000),
             exempt: Vec::new(),
         };
         let of = |plan: &Plan, uid: u32| {
-            let found = Payers::new(plan, scope.clone()).of(Uid::new(uid));
+            let found = Payers::new(plan, coverage.clone()).of(Uid::new(uid));
             found.map(|(id, _)| id.get())
         };
         assert_eq!(of(&plan, 100_009), Some(1001));

@@ -17,7 +17,7 @@ const NAMES_SAID: usize = 3;
 
 /// What names stood for.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct LastKnown {
+pub(crate) struct NameCache {
     #[serde(default)]
     users: BTreeMap<String, u32>,
     #[serde(default)]
@@ -63,7 +63,7 @@ impl<T> From<Result<T, NameError>> for Settled<T> {
     }
 }
 
-impl LastKnown {
+impl NameCache {
     /// What a file says; nothing where it says nothing.
     pub(crate) fn load(path: &Path) -> Self {
         let text = fs::read_to_string(path).ok();
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn members_that_cannot_be_looked_up_keep_the_groups_limit() {
-        let mut known = LastKnown::default();
+        let mut known = NameCache::default();
         known.group("film", members(&[1001, 1002], None));
         // 1002 is in the directory, which is down; 1003 has come, and is known here.
         for _ in 0..2 {
@@ -242,7 +242,7 @@ mod tests {
 
     #[test]
     fn members_never_known_are_left_out_and_it_is_said() {
-        let mut known = LastKnown::default();
+        let mut known = NameCache::default();
         let down = known.group("film", members(&[1001], Some(Errno::IO)));
         assert_eq!(uids(&down), [1001]);
         assert!(down.remarks[0].contains("those found"), "{down:?}");
@@ -257,7 +257,7 @@ mod tests {
         };
         some.unknown = ["a", "b", "c", "d"].map(str::to_owned).into();
         some.is_cut_off = true;
-        let settled = LastKnown::default().group("film", Lookup::Found(some));
+        let settled = NameCache::default().group("film", Lookup::Found(some));
         assert_eq!(
             settled.remarks,
             [
@@ -269,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_name_whose_directory_is_down_stands_for_whom_it_stood() {
-        let mut known = LastKnown::default();
+        let mut known = NameCache::default();
         let bob = User {
             name: "bob".to_owned(),
             uid: Uid::new(1002),

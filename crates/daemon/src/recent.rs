@@ -9,9 +9,9 @@ use crate::executioner::Chosen;
 const KEPT: usize = 1024;
 
 #[derive(Debug, Default)]
-pub(crate) struct Lately(VecDeque<Chosen>);
+pub(crate) struct Recent(VecDeque<Chosen>);
 
-impl Lately {
+impl Recent {
     /// Whether it is new; it is not, from now on.
     pub(crate) fn is_new(&mut self, process: Chosen) -> bool {
         if self.0.iter().any(|it| it.is(&process)) {
@@ -43,35 +43,35 @@ mod tests {
 
     #[test]
     fn a_process_is_new_once_and_its_pid_with_another_beginning_again() {
-        let mut lately = Lately::default();
-        assert!(lately.is_new(process(1, 0)));
-        assert!(!lately.is_new(process(1, 0)));
-        assert!(lately.is_new(process(2, 0)));
+        let mut recent = Recent::default();
+        assert!(recent.is_new(process(1, 0)));
+        assert!(!recent.is_new(process(1, 0)));
+        assert!(recent.is_new(process(2, 0)));
     }
 
     #[test]
     fn a_number_in_pidfs_says_more_than_a_beginning() {
-        let mut lately = Lately::default();
-        assert!(lately.is_new(process(1, 5)));
-        assert!(!lately.is_new(process(0, 5)));
-        assert!(lately.is_new(process(1, 6)));
+        let mut recent = Recent::default();
+        assert!(recent.is_new(process(1, 5)));
+        assert!(!recent.is_new(process(0, 5)));
+        assert!(recent.is_new(process(1, 6)));
     }
 
     #[test]
     fn whoever_may_be_another_is_new() {
-        let mut lately = Lately::default();
-        assert!(lately.is_new(process(0, 0)));
-        assert!(lately.is_new(process(0, 0)));
-        assert!(lately.is_new(process(1, 0)));
+        let mut recent = Recent::default();
+        assert!(recent.is_new(process(0, 0)));
+        assert!(recent.is_new(process(0, 0)));
+        assert!(recent.is_new(process(1, 0)));
     }
 
     #[test]
     fn it_stays_small() {
-        let mut lately = Lately::default();
+        let mut recent = Recent::default();
         for started in 1..3 * KEPT as u64 {
-            assert!(lately.is_new(process(started, 0)));
+            assert!(recent.is_new(process(started, 0)));
         }
-        assert_eq!(lately.0.len(), KEPT);
-        assert!(!lately.is_new(process(3 * KEPT as u64 - 1, 0)));
+        assert_eq!(recent.0.len(), KEPT);
+        assert!(!recent.is_new(process(3 * KEPT as u64 - 1, 0)));
     }
 }
