@@ -277,7 +277,7 @@ impl Control {
                 .to_owned(),
         };
         let mut stream = visitor.stream;
-        // A courtesy: it fits the socket's buffer, and if it does not arrive nothing is lost.
+        // Best effort: it fits the socket's buffer, and if it does not arrive nothing is lost.
         let _ = stream.write_all(&to_line(&Reply::Refused(refusal)));
         if visitor.takes_descriptors {
             self.graves.close(stream, visitor.counts_as);

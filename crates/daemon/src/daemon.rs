@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The daemon's parts together, and what it does when something happens: observe (backend) → decide
-//! (already done, or bursar-policy) → act (executioner, reaper, background) → record.
+//! (already done, or bursar-policy) → act (killer, reaper, background) → record.
 
 mod over;
 mod remarks;
@@ -23,9 +23,9 @@ use crate::backend::{Backend, Reading};
 use crate::background::{Background, Recipients};
 use crate::beancounters::Beancounters;
 use crate::control::{Asker, ClientId, Crowd};
-use crate::courtesy::Courtesy;
 use crate::entering::Entered;
 use crate::fact::{Fact, Level};
+use crate::graceful::Graceful;
 use crate::ledger_check::{LedgerChecker, News};
 use crate::limit_table::LimitTable;
 use crate::message::Message;
@@ -82,7 +82,7 @@ pub(crate) struct Daemon {
     oom: Option<OomWatch>,
     /// Started by the first who asks.
     counter: Option<Counter>,
-    courtesy: Courtesy,
+    graceful: Graceful,
     ledger_checker: LedgerChecker,
     /// Recorded, and not yet sent to those who follow.
     fresh: Vec<Event>,
@@ -128,7 +128,7 @@ impl Daemon {
             background: helpers.background,
             oom: helpers.oom,
             counter: None,
-            courtesy: Courtesy::new()?,
+            graceful: Graceful::new()?,
             ledger_checker: LedgerChecker::new()?,
             fresh: Vec::new(),
             standing_remarks,
@@ -185,7 +185,7 @@ impl Daemon {
             // The ring reader has set the reapers on it.
             Fact::Killed(victim) => self.killed(&victim, victim.level.trigger, None),
             Fact::KillAsked(victim) => self.carry_out(victim),
-            Fact::Executed(victim, execution) => self.executed(victim, execution, None),
+            Fact::KillTried(victim, outcome) => self.kill_tried(victim, outcome, None),
             Fact::NoVictim(victim) => {
                 let event = self.recorder.no_victim(&victim, &mut self.limit_table);
                 self.fresh.push(event);
@@ -254,8 +254,8 @@ impl Daemon {
         self.oom.as_ref().map(AsFd::as_fd)
     }
 
-    pub(crate) const fn courtesy(&self) -> &Courtesy {
-        &self.courtesy
+    pub(crate) const fn graceful(&self) -> &Graceful {
+        &self.graceful
     }
 
     /// Who checks the ledger when asked.

@@ -21,7 +21,7 @@ const CLIENTS: u64 = 1;
 const SIGNALS: u64 = 2;
 const REAPER: u64 = 3;
 const OOM: u64 = 4;
-const COURTESY: u64 = 5;
+const GRACEFUL: u64 = 5;
 const LEDGER_CHECK: u64 = 6;
 const BEANCOUNTERS: u64 = 7;
 const NAMES: u64 = 8;
@@ -52,7 +52,7 @@ pub(crate) fn run(daemon: &mut Daemon, control: &mut Control, signals: &Signals)
     event_loop.add(event_loop.control.as_fd(), CLIENTS)?;
     event_loop.add(signals.as_fd(), SIGNALS)?;
     event_loop.add(event_loop.daemon.reaper().as_fd(), REAPER)?;
-    event_loop.add(event_loop.daemon.courtesy().as_fd(), COURTESY)?;
+    event_loop.add(event_loop.daemon.graceful().as_fd(), GRACEFUL)?;
     event_loop.add(event_loop.daemon.ledger_checker().as_fd(), LEDGER_CHECK)?;
     event_loop.add(event_loop.daemon.beancounters.as_fd(), BEANCOUNTERS)?;
     event_loop.add(event_loop.daemon.limit_table.names().as_fd(), NAMES)?;
@@ -89,7 +89,7 @@ pub(crate) fn run(daemon: &mut Daemon, control: &mut Control, signals: &Signals)
                 CLIENTS => event_loop.control.hear(),
                 REAPER => event_loop.daemon.collect_news()?,
                 OOM => event_loop.daemon.attend_oom(),
-                COURTESY => event_loop.daemon.insist(),
+                GRACEFUL => event_loop.daemon.insist(),
                 BEANCOUNTERS => event_loop.daemon.scan_beancounters(),
                 NAMES => event_loop.daemon.names_answered(),
                 SUBUID => event_loop.daemon.subuid_changed(),

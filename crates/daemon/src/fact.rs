@@ -7,7 +7,7 @@ use bursar_model::{
     AccountId, Bytes, Measure, Nanos, PageSize, Pid, Request, RowRefusal, Trigger, Uid,
 };
 
-use crate::executioner::{Chosen, Execution};
+use crate::killer::{Chosen, KillOutcome};
 
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(crate) enum Fact {
     /// A victim was chosen; it is for us to send the signal.
     KillAsked(Victim),
     /// The same, and that was seen to already.
-    Executed(Victim, Execution),
+    KillTried(Victim, KillOutcome),
     /// An account is over its limit and has nothing that may be killed.
     NoVictim(Victim),
     /// An account is over its limit by files, so much of which no kill would free.

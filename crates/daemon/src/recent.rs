@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use crate::executioner::Chosen;
+use crate::killer::Chosen;
 
 /// More than are told of while one of them is still there; the oldest are forgotten.
 const KEPT: usize = 1024;

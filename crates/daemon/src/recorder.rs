@@ -11,8 +11,8 @@ use bursar_model::{
 use bursar_reap::{Priority, Report};
 
 use self::reaps::{Reaps, reaped_event};
-use crate::courtesy::{Asked, GRACE};
 use crate::fact::{Level, Refused, RefusedRow, Victim};
+use crate::graceful::{Asked, GRACE};
 use crate::history::History;
 use crate::limit_table::LimitTable;
 use crate::log;

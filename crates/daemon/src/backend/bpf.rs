@@ -252,9 +252,8 @@ impl Backend for BpfBackend {
         {
             self.half.count_files()?;
         }
-        let tell = |one: RingEvent| match (Fact::from_kernel_event(one.event, page)?, one.execution)
-        {
-            (Fact::KillAsked(victim), Some(execution)) => Some(Fact::Executed(victim, execution)),
+        let tell = |one: RingEvent| match (Fact::from_kernel_event(one.event, page)?, one.outcome) {
+            (Fact::KillAsked(victim), Some(outcome)) => Some(Fact::KillTried(victim, outcome)),
             (fact, _) => Some(fact),
         };
         let before = Fact::from_last_words(self.half.take_last_words(), page);

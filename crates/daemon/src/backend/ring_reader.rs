@@ -16,7 +16,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
 use super::pss_scanner::ScanRequests;
-use crate::executioner::{Chosen, Execution, execute_chosen, hold};
+use crate::killer::{Chosen, KillOutcome, hold, kill_chosen};
 use crate::reaper::{Dying, Hand};
 
 /// Events that the loop has not taken yet. When it is full the ring buffer fills, and what does not fit
@@ -36,7 +36,7 @@ pub(crate) struct Powers {
 pub(super) struct RingEvent {
     pub(super) event: KernelEvent,
     /// Where a kill was asked for and this thread may: what became of it.
-    pub(super) execution: Option<Execution>,
+    pub(super) outcome: Option<KillOutcome>,
 }
 
 /// Nobody takes what we read: the daemon ends.
@@ -117,20 +117,20 @@ fn see_to(
         number: event.number,
     };
     let private = event.victim_private.to_bytes(machine::page_size());
-    let (execution, pidfd, signalled) = match event.kind {
+    let (outcome, pidfd, signalled) = match event.kind {
         KernelEventKind::Kill => {
             let signalled = Nanos::new(event.at.get().saturating_add(event.latency.get()));
             (None, hold(proc, chosen), Some(signalled))
         }
         KernelEventKind::KillAsked if powers.notifier => {
-            let (execution, pidfd) = execute_chosen(proc, chosen);
-            let signalled = execution.signalled();
-            (Some(execution), pidfd, signalled)
+            let (outcome, pidfd) = kill_chosen(proc, chosen);
+            let signalled = outcome.signalled();
+            (Some(outcome), pidfd, signalled)
         }
         _ => (None, None, None),
     };
     outbox
-        .send(RingEvent { event, execution })
+        .send(RingEvent { event, outcome })
         .map_err(|_| LoopGone)?;
     if let Some(signalled) = signalled {
         powers.hand.reap(Dying {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Victims: of the kernel half, of its requests, of courtesy that did not help, of the kernel's OOM killer.
+//! Victims: of the kernel half, of its requests, of requests to end that did not help, of the kernel's OOM killer.
 
 use bursar_host::{Pidfd, clock};
 use bursar_model::{KillManner, Nanos, Pid, Trigger, Uid};
 
 use super::Daemon;
-use crate::courtesy::GRACE;
 use crate::entering::Entered;
-use crate::executioner::{Execution, execute, execute_chosen};
 use crate::fact::{Level, Victim};
+use crate::graceful::GRACE;
+use crate::killer::{KillOutcome, kill, kill_chosen};
 use crate::oom::{self, OomWatch};
 use crate::reaper::Dying;
 
@@ -39,21 +39,21 @@ impl Daemon {
         if !self.mandate.notifier {
             return;
         }
-        let (execution, pidfd) = execute_chosen(&self.proc, victim.process());
-        self.follow_up(victim, execution, pidfd, None);
+        let (outcome, pidfd) = kill_chosen(&self.proc, victim.process());
+        self.follow_up(victim, outcome, pidfd, None);
     }
 
     /// We have sent the signal, or not: tells it, and takes the memory.
     fn follow_up(
         &mut self,
         victim: Victim,
-        execution: Execution,
+        outcome: KillOutcome,
         pidfd: Option<Pidfd>,
         reason: Option<String>,
     ) {
         let (pid, uid) = (victim.pid, victim.uid);
-        let signalled = execution.signalled();
-        self.executed(victim, execution, reason);
+        let signalled = outcome.signalled();
+        self.kill_tried(victim, outcome, reason);
         if let Some(at) = signalled {
             self.reaper.reap(Dying {
                 pid,
@@ -65,14 +65,14 @@ impl Daemon {
         }
     }
 
-    pub(super) fn executed(
+    pub(super) fn kill_tried(
         &mut self,
         mut victim: Victim,
-        execution: Execution,
+        outcome: KillOutcome,
         reason: Option<String>,
     ) {
-        match execution {
-            Execution::Signalled(at) => {
+        match outcome {
+            KillOutcome::Signalled(at) => {
                 let trigger = match victim.level.trigger {
                     Trigger::Poll => Trigger::Poll,
                     Trigger::Event | Trigger::Timer | Trigger::Notifier => Trigger::Notifier,
@@ -81,8 +81,8 @@ impl Daemon {
                 self.killed(&victim, trigger, reason);
             }
             // The breach is over as far as this process goes.
-            Execution::Gone => {}
-            Execution::Spared(why) => {
+            KillOutcome::Gone => {}
+            KillOutcome::Spared(why) => {
                 let event = self
                     .recorder
                     .kill_failed(&victim, &why, &mut self.limit_table);
@@ -165,7 +165,7 @@ impl Daemon {
             Some(account) => account == level.account,
             None => users.contains(&uid),
         };
-        let asked = self.courtesy.ask(&self.proc, level.account, pays);
+        let asked = self.graceful.ask(&self.proc, level.account, pays);
         let Some(asked) = asked else { return };
         let (event, message) = self.recorder.asked(asked, level, &mut self.limit_table);
         self.fresh.push(event);
@@ -174,7 +174,7 @@ impl Daemon {
 
     /// Kills those who were asked, had their time, and are still in the way.
     pub(crate) fn insist(&mut self) {
-        for asked in self.courtesy.overdue() {
+        for asked in self.graceful.overdue() {
             let Some(reading) = self.reading_of(asked.account) else {
                 continue;
             };
@@ -206,8 +206,8 @@ impl Daemon {
                 candidates_met: 1,
                 candidates: Vec::new(),
             };
-            let execution = execute(&asked.pidfd);
-            self.follow_up(victim, execution, Some(asked.pidfd), Some(reason));
+            let outcome = kill(&asked.pidfd);
+            self.follow_up(victim, outcome, Some(asked.pidfd), Some(reason));
         }
     }
 }

@@ -32,12 +32,12 @@ pub(crate) struct Asked {
 
 /// Who has been asked.
 #[derive(Debug)]
-pub(crate) struct Courtesy {
+pub(crate) struct Graceful {
     asked: Vec<Asked>,
     timer: Timer,
 }
 
-impl Courtesy {
+impl Graceful {
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
             asked: Vec::new(),
@@ -151,7 +151,7 @@ fn weigh(proc: &Proc, pid: Pid, pays: &impl Fn(Pid, Uid) -> bool) -> Option<(Wei
     Some((weighed, status.uid))
 }
 
-impl AsFd for Courtesy {
+impl AsFd for Graceful {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }

@@ -30,7 +30,7 @@ pub(crate) struct Chosen {
 
 /// What became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Execution {
+pub(crate) enum KillOutcome {
     /// Its signal was sent, CLOCK_MONOTONIC.
     Signalled(Nanos),
     /// It has ended by itself.
@@ -39,7 +39,7 @@ pub(crate) enum Execution {
     Spared(String),
 }
 
-impl Execution {
+impl KillOutcome {
     /// When its signal was sent, if it was.
     pub(crate) const fn signalled(&self) -> Option<Nanos> {
         match self {
@@ -81,41 +81,41 @@ pub(crate) fn hold(proc: &Proc, killed: Chosen) -> Option<Pidfd> {
 }
 
 /// Kills the process behind a hold.
-pub(crate) fn execute(pidfd: &Pidfd) -> Execution {
+pub(crate) fn kill(pidfd: &Pidfd) -> KillOutcome {
     let at = clock::monotonic();
     match pidfd.send(Signal::KILL) {
-        Ok(Sent::Done) => Execution::Signalled(at),
-        Ok(Sent::Gone) => Execution::Gone,
-        Err(error) => Execution::Spared(error.to_string()),
+        Ok(Sent::Done) => KillOutcome::Signalled(at),
+        Ok(Sent::Gone) => KillOutcome::Gone,
+        Err(error) => KillOutcome::Spared(error.to_string()),
     }
 }
 
 /// Kills the process that was chosen; what it held is to be reaped through the hold.
-pub(crate) fn execute_chosen(proc: &Proc, chosen: Chosen) -> (Execution, Option<Pidfd>) {
+pub(crate) fn kill_chosen(proc: &Proc, chosen: Chosen) -> (KillOutcome, Option<Pidfd>) {
     match seize(proc, chosen) {
-        Ok(Ok(pidfd)) => (execute(&pidfd), Some(pidfd)),
-        Ok(Err(execution)) => (execution, None),
-        Err(error) => (Execution::Spared(error.to_string()), None),
+        Ok(Ok(pidfd)) => (kill(&pidfd), Some(pidfd)),
+        Ok(Err(outcome)) => (outcome, None),
+        Err(error) => (KillOutcome::Spared(error.to_string()), None),
     }
 }
 
-fn seize(proc: &Proc, chosen: Chosen) -> Result<Result<Pidfd, Execution>, HostError> {
-    let spared = |why: &str| Ok(Err(Execution::Spared(why.to_owned())));
+fn seize(proc: &Proc, chosen: Chosen) -> Result<Result<Pidfd, KillOutcome>, HostError> {
+    let spared = |why: &str| Ok(Err(KillOutcome::Spared(why.to_owned())));
     let pid = chosen.pid;
     if pid.get() <= 1 || pid.get() == std::process::id() {
         return spared("it is pid 1 or bursard");
     }
     let Some(pidfd) = chosen.open(proc)? else {
-        return Ok(Err(Execution::Gone));
+        return Ok(Err(KillOutcome::Gone));
     };
     let process = proc.process(pid)?;
     let adjusted = process.map(|it| it.oom_score_adj()).transpose()?.flatten();
     // As long as ours has not ended nobody else had its number.
     if pidfd.wait_readable(Some(Duration::ZERO))? {
-        return Ok(Err(Execution::Gone));
+        return Ok(Err(KillOutcome::Gone));
     }
     match adjusted {
-        None => Ok(Err(Execution::Gone)),
+        None => Ok(Err(KillOutcome::Gone)),
         Some(UNTOUCHABLE) => spared("its oom_score_adj is -1000"),
         Some(_) => Ok(Ok(pidfd)),
     }
