@@ -33,7 +33,7 @@ pub struct Config {
     /// How users are told.
     pub tell: Tell,
     /// What happens before the machine as a whole runs out.
-    pub last_defence: LastDefence,
+    pub last_defence: OomScoreConfig,
     /// How much history is kept.
     pub events: Events,
     /// What is logged.
@@ -161,7 +161,7 @@ pub struct Tell {
 
 /// What happens before the machine as a whole runs out (S1 section 4.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LastDefence {
+pub struct OomScoreConfig {
     /// Processes of limited accounts are offered to the kernel's OOM killer first. Default: true.
     pub enabled: bool,
     /// By this score, 1 to 1,000. Default: 998.
@@ -295,7 +295,7 @@ impl Default for Tell {
     }
 }
 
-impl Default for LastDefence {
+impl Default for OomScoreConfig {
     /// 998 leaves 999 and 1,000 to those who volunteered (a browser's tabs).
     fn default() -> Self {
         Self {

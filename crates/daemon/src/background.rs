@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What takes long and nobody waits for: telling users on their terminals, the last defence. A thread of its own.
-//! What waits for it does not grow with what happens, and no user's messages keep back the last defence.
+//! What takes long and nobody waits for: notifying users on their terminals, setting oom_score_adj. A thread of its own.
+//! What waits for it does not grow with what happens, and no user's messages delay oom_score_adj.
 
 mod pending;
 
@@ -15,8 +15,8 @@ use bursar_host::{Proc, Terminals};
 use bursar_model::AccountId;
 use bursar_reap::{Barred, Envoy};
 
-use crate::defence::Defence;
 use crate::message::Message;
+use crate::oom_score::OomScore;
 use crate::payers::Payers;
 use pending::{Pending, PendingMessages};
 
@@ -32,16 +32,16 @@ const LONGEST_REST: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 struct Queue {
     /// By the newest limits: it covers what the ones before wanted.
-    defend: Option<Box<Payers>>,
-    stands_down: bool,
+    set_oom_scores: Option<Box<Payers>>,
+    restores_oom_scores: bool,
     ends: bool,
     pending: PendingMessages,
 }
 
 #[derive(Debug)]
 enum Task {
-    Defend(Box<Payers>),
-    StandDown,
+    SetOomScores(Box<Payers>),
+    RestoreOomScores,
     Tell(BTreeMap<AccountId, Pending>),
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// `tells`: write to terminals. `raised`: the oom_score_adj of the last defence, if there is one.
+    /// `tells`: write to terminals. `raised`: the oom_score_adj of limited processes, if it is raised.
     pub(crate) fn start(tells: bool, raised: Option<i16>, barred: Arc<Barred>) -> Result<Self> {
         let proc = Proc::host().context("open /proc")?;
         let envoy = Envoy::new("bg-envoy", barred).context("open /proc")?;
@@ -70,7 +70,7 @@ impl Background {
         let its = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("background".to_owned())
-            .spawn(move || work(&its, &proc, envoy, raised.map(Defence::new)))
+            .spawn(move || work(&its, &proc, envoy, raised.map(OomScore::new)))
             .context("start the background thread")?;
         Ok(Self {
             shared,
@@ -97,15 +97,15 @@ impl Background {
         }
     }
 
-    /// Looks at the last defence of all processes.
-    pub(crate) fn defend(&self, payers: Payers) {
+    /// Sets oom_score_adj of all processes by the limits.
+    pub(crate) fn set_oom_scores(&self, payers: Payers) {
         self.shared
-            .change(|queue| queue.defend = Some(Box::new(payers)));
+            .change(|queue| queue.set_oom_scores = Some(Box::new(payers)));
     }
 
     /// Puts everything back as it was.
-    pub(crate) fn stand_down(&self) {
-        self.shared.change(Queue::stand_down);
+    pub(crate) fn restore_oom_scores(&self) {
+        self.shared.change(Queue::restore_oom_scores);
     }
 
     /// Readers of messages for whom there was no room.
@@ -124,9 +124,9 @@ impl Background {
 }
 
 impl Queue {
-    fn stand_down(&mut self) {
-        self.defend = None;
-        self.stands_down = true;
+    fn restore_oom_scores(&mut self) {
+        self.set_oom_scores = None;
+        self.restores_oom_scores = true;
     }
 
     /// How many messages are not told.
@@ -137,11 +137,11 @@ impl Queue {
 
     /// What comes first.
     fn next(&mut self, has_rested: bool) -> Option<Task> {
-        if let Some(payers) = self.defend.take() {
-            return Some(Task::Defend(payers));
+        if let Some(payers) = self.set_oom_scores.take() {
+            return Some(Task::SetOomScores(payers));
         }
-        if std::mem::take(&mut self.stands_down) {
-            return Some(Task::StandDown);
+        if std::mem::take(&mut self.restores_oom_scores) {
+            return Some(Task::RestoreOomScores);
         }
         let tells = has_rested && !self.pending.is_empty();
         tells.then(|| Task::Tell(self.pending.take()))
@@ -185,7 +185,7 @@ impl Shared {
     }
 }
 
-fn work(shared: &Shared, proc: &Proc, mut envoy: Envoy, mut defence: Option<Defence>) {
+fn work(shared: &Shared, proc: &Proc, mut envoy: Envoy, mut oom_score: Option<OomScore>) {
     let terminals = Terminals::host(proc);
     let mut rested = Instant::now();
     while let Some(task) = shared.next(rested) {
@@ -196,20 +196,20 @@ fn work(shared: &Shared, proc: &Proc, mut envoy: Envoy, mut defence: Option<Defe
                 let rest = began.elapsed().saturating_mul(REST).min(LONGEST_REST);
                 rested = Instant::now().checked_add(rest).unwrap_or(rested);
             }
-            Task::Defend(payers) => {
-                if let Some(defence) = &mut defence {
-                    let helpless = defence.review(proc, &payers, &mut envoy);
+            Task::SetOomScores(payers) => {
+                if let Some(oom_score) = &mut oom_score {
+                    let helpless = oom_score.review(proc, &payers, &mut envoy);
                     if helpless > 0 {
                         tracing::warn!(
                             processes = helpless,
-                            "oom_score_adj could not be changed: the last defence does not cover them"
+                            "oom_score_adj could not be changed: the kernel's OOM killer will not choose them first"
                         );
                     }
                 }
             }
-            Task::StandDown => {
-                if let Some(defence) = &mut defence {
-                    defence.stand_down(proc, &mut envoy);
+            Task::RestoreOomScores => {
+                if let Some(oom_score) = &mut oom_score {
+                    oom_score.restore_oom_scores(proc, &mut envoy);
                 }
             }
         }
@@ -279,10 +279,10 @@ mod tests {
     }
 
     #[test]
-    fn the_last_defence_waits_for_no_message() {
+    fn oom_score_adj_waits_for_no_message() {
         let mut queue = with_messages(1000);
-        queue.defend = Some(payers());
-        assert!(matches!(queue.next(true), Some(Task::Defend(_))));
+        queue.set_oom_scores = Some(payers());
+        assert!(matches!(queue.next(true), Some(Task::SetOomScores(_))));
         assert!(matches!(queue.next(true), Some(Task::Tell(all)) if all.len() == 1000));
         assert!(queue.next(true).is_none());
     }
@@ -295,18 +295,18 @@ mod tests {
     }
 
     #[test]
-    fn at_the_end_messages_are_counted_and_only_the_defence_is_seen_to() {
+    fn at_the_end_messages_are_counted_and_only_oom_score_adj_is_seen_to() {
         let mut queue = with_messages(1000);
-        queue.defend = Some(payers());
-        queue.stand_down();
+        queue.set_oom_scores = Some(payers());
+        queue.restore_oom_scores();
         assert_eq!(queue.end(), 1000);
-        assert!(matches!(queue.next(true), Some(Task::StandDown)));
+        assert!(matches!(queue.next(true), Some(Task::RestoreOomScores)));
         assert!(queue.next(true).is_none());
-        // Limits that stay in force want their defence.
+        // Limits that stay in force want their oom_score_adj.
         let mut queue = with_messages(1);
-        queue.defend = Some(payers());
+        queue.set_oom_scores = Some(payers());
         queue.end();
-        assert!(matches!(queue.next(true), Some(Task::Defend(_))));
+        assert!(matches!(queue.next(true), Some(Task::SetOomScores(_))));
         assert!(queue.next(true).is_none());
     }
 }

@@ -216,7 +216,7 @@ impl Daemon {
                 );
                 self.note(EventKind::Lost, None, reason);
             }
-            Fact::Undefended => self.background.defend(self.payers()),
+            Fact::OomScoreDue => self.background.set_oom_scores(self.payers()),
         }
     }
 
@@ -329,7 +329,7 @@ impl Daemon {
         if let Err(error) = self.reservations.tell_all(&self.paying, books) {
             tracing::warn!("the kernel half was not told what is reserved: {error:#}");
         }
-        self.background.defend(self.payers());
+        self.background.set_oom_scores(self.payers());
         self.beancounters.watch(self.limit_table.plan());
     }
 
@@ -478,7 +478,7 @@ impl Daemon {
         self.watermarks.finish();
         let left = self.backend.leave(release);
         if release {
-            self.background.stand_down();
+            self.background.restore_oom_scores();
         }
         self.background.finish();
         left

@@ -32,8 +32,8 @@ pub(crate) enum Fact {
     RowRefused(Level, Box<RefusedRow>),
     /// So many events of a kernel half that was replaced are of another version.
     Unreadable(u64),
-    /// Processes' oom_score_adj are not what the last defence wants.
-    Undefended,
+    /// Processes' oom_score_adj are not what the limits want.
+    OomScoreDue,
 }
 
 /// How an account stood.
@@ -182,7 +182,7 @@ impl Fact {
                 let duration = victim.latency;
                 Self::Freed(victim, duration)
             }
-            KernelEventKind::Undefended => Self::Undefended,
+            KernelEventKind::OomScoreDue => Self::OomScoreDue,
             KernelEventKind::Files => Self::Files(level, event.victim.to_bytes(page)),
             KernelEventKind::Refused
             | KernelEventKind::Bill

@@ -19,7 +19,6 @@ mod background;
 mod beancounters;
 mod control;
 mod daemon;
-mod defence;
 mod dirty;
 mod entering;
 mod event_loop;
@@ -35,6 +34,7 @@ mod message;
 mod name_cache;
 mod names;
 mod oom;
+mod oom_score;
 mod payers;
 mod physpages;
 mod reaper;
@@ -245,7 +245,7 @@ fn release(config: &Config) -> Result<()> {
     let raised = config.last_defence.oom_score_adj;
     let proc = Proc::host().context("open /proc")?;
     let mut envoy = Envoy::new("envoy", Arc::default()).context("open /proc")?;
-    defence::Defence::new(raised).stand_down(&proc, &mut envoy);
+    oom_score::OomScore::new(raised).restore_oom_scores(&proc, &mut envoy);
     match count {
         0 => log::say(&format!(
             "bursard: no kernel half was pinned in {}",

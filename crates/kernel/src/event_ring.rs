@@ -117,8 +117,8 @@ pub enum KernelEventKind {
     NoVictim,
     /// A killed process's address space is gone.
     Freed,
-    /// Processes whose oom_score_adj is not what the last defence wants.
-    Undefended,
+    /// Processes whose oom_score_adj is not what the limits want.
+    OomScoreDue,
     /// A request was refused; one a second and account is told.
     Refused,
     /// Over the limit by files that no kill would free; `victim` is what they hold.
@@ -227,7 +227,7 @@ fn decode(bytes: &[u8]) -> Option<KernelEvent> {
         event_kind::EVENT_KILL_ASKED => KernelEventKind::KillAsked,
         event_kind::EVENT_NO_VICTIM => KernelEventKind::NoVictim,
         event_kind::EVENT_FREED => KernelEventKind::Freed,
-        event_kind::EVENT_UNDEFENDED => KernelEventKind::Undefended,
+        event_kind::EVENT_UNDEFENDED => KernelEventKind::OomScoreDue,
         event_kind::EVENT_UNRECORDED => KernelEventKind::Unrecorded,
         event_kind::EVENT_REFUSED => KernelEventKind::Refused,
         event_kind::EVENT_FILES => KernelEventKind::Files,

@@ -58,8 +58,8 @@ pub struct Facts {
     /// Children that could not be made members of their parent's account: refused where the kernel
     /// lets LSM programs be attached, lost to it elsewhere.
     pub members_lost: u64,
-    /// Processes whose oom_score_adj is not what the last defence wants.
-    pub undefended: u32,
+    /// Processes whose oom_score_adj is not what the limits want.
+    pub oom_score_due: u32,
 }
 
 impl Facts {
@@ -89,7 +89,7 @@ impl Facts {
             files_count_max: Nanos::new(state.files_max_ns),
             files_skipped: state.files_skipped,
             members_lost: state.members_lost,
-            undefended: state.undefended,
+            oom_score_due: state.undefended,
         }
     }
 }

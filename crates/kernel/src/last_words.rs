@@ -52,7 +52,7 @@ impl LastWords {
 fn asks(kind: KernelEventKind) -> bool {
     match kind {
         KernelEventKind::KillAsked
-        | KernelEventKind::Undefended
+        | KernelEventKind::OomScoreDue
         | KernelEventKind::CountFiles
         | KernelEventKind::Unrecorded
         | KernelEventKind::PssScan => true,

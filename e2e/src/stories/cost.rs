@@ -32,7 +32,7 @@ fn idle(binaries: &Binaries) -> Result<()> {
         world.daemon.limit(&uid.to_string(), "1G")?;
     }
     let _hog = world.there("uid=60001 hold=1M say=there churn=60000")?;
-    // The last defence raises the hog once; then there is nothing to do.
+    // oom_score_adj of the hog is raised once; then there is nothing to do.
     std::thread::sleep(Duration::from_secs(2));
     let pid = world.daemon.pid()?;
     let before = context_switches(pid)?;

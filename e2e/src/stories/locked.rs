@@ -70,9 +70,9 @@ pub(super) const STORIES: &[Story] = &[
         tell: asks,
     },
     Story {
-        name: "the_last_defence_covers_others_beside_processes_that_answer_nobody",
+        name: "oom_score_adj_is_raised_for_others_beside_processes_that_answer_nobody",
         place: Place::Host,
-        tell: defends,
+        tell: oom_scores,
     },
     Story {
         name: "counts_and_checks_end_beside_processes_that_answer_nobody",
@@ -545,8 +545,8 @@ fn asks(binaries: &Binaries) -> Result<()> {
     end(&mut world)
 }
 
-fn defends(binaries: &Binaries) -> Result<()> {
-    let mut world = World::new(binaries, "lockdefend", "")?;
+fn oom_scores(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "lockoom", "")?;
     let stage = Stage::full(binaries, &world)?;
     let mut hog = world.hog(&format!("uid={NEIGHBOUR} hold=1M say=there pause"))?;
     hog.hear("there")?;

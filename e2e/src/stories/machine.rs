@@ -16,7 +16,7 @@ pub(super) const STORIES: &[Story] = &[
     Story {
         name: "when_the_machine_runs_out_a_limited_user_goes_first",
         place: Place::Guest,
-        tell: last_defence,
+        tell: oom_score,
     },
     Story {
         name: "a_clock_that_jumps_confuses_nobody",
@@ -32,7 +32,7 @@ pub(super) const STORIES: &[Story] = &[
 /// __alloc_pages_may_oom()). One emulated processor stands still for milliseconds there while the other
 /// frees: 7.2's log shows a second kill with 231 MB free, in some hours three times of three, with every build
 /// alike. There it is told only. That the first is the right one has to hold each time, everywhere.
-fn last_defence(binaries: &Binaries) -> Result<()> {
+fn oom_score(binaries: &Binaries) -> Result<()> {
     for _ in 0..3 {
         if run_out(binaries)? {
             return Ok(());
@@ -49,7 +49,7 @@ fn last_defence(binaries: &Binaries) -> Result<()> {
 /// Whether nobody but the limited user's process died.
 fn run_out(binaries: &Binaries) -> Result<bool> {
     let before = kernel_log()?.len();
-    let mut world = World::new(binaries, "defence", "")?;
+    let mut world = World::new(binaries, "oomscore", "")?;
     world.daemon.start()?;
     let meminfo = fs::read_to_string("/proc/meminfo")?;
     let available: u64 = meminfo
@@ -72,7 +72,7 @@ fn run_out(binaries: &Binaries) -> Result<bool> {
                 .to_owned(),
         )
     };
-    until("the last defence", || Ok((adj()? == "998").then_some(())))?;
+    until("oom_score_adj", || Ok((adj()? == "998").then_some(())))?;
     // Larger by far, and without a limit.
     let large = mib.saturating_sub(200) * 3 / 5;
     let mut free = world.there(&format!(

@@ -63,9 +63,9 @@ pub(super) const STORIES: &[Story] = &[
         tell: files_in_roots,
     },
     Story {
-        name: "who_pays_is_whom_the_last_defence_goes_by",
+        name: "oom_score_adj_goes_by_who_pays",
         place: Place::Anywhere,
-        tell: defended,
+        tell: oom_score,
     },
     Story {
         name: "who_pays_for_zombies_nobody",
@@ -397,8 +397,8 @@ fn files_in_roots(binaries: &Binaries) -> Result<()> {
     })
 }
 
-fn defended(binaries: &Binaries) -> Result<()> {
-    let mut world = World::new(binaries, "defended", ORDINARY)?;
+fn oom_score(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "oomscore", ORDINARY)?;
     let there = |script: &str| -> Result<Hog> {
         let mut hog = world.hog(&format!("{script} hold=4M say=there pause"))?;
         hog.hear("there")?;

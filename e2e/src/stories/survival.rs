@@ -346,7 +346,7 @@ fn no_trace(binaries: &Binaries) -> Result<()> {
                 .to_owned(),
         )
     };
-    until("the last defence", || Ok((adj()? == "998").then_some(())))?;
+    until("oom_score_adj", || Ok((adj()? == "998").then_some(())))?;
     ensure!(status_of(hog.pid(), "Threads")? == 1);
     world.daemon.end(libc::SIGTERM)?;
     ensure!(adj()? == "0", "oom_score_adj is {} after all", adj()?);

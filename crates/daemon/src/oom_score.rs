@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The last defence (S1 section 3.4): should the whole machine run out first, the kernel's own OOM
+//! The oom_score_adj policy, S1's last defence (section 3.4): should the whole machine run out first, the kernel's own OOM
 //! killer finds processes of users with limits before any other.
 //!
 //! It goes by oom_score_adj, which is raised for them, never lowered, and put back when the limit
@@ -18,7 +18,7 @@ const UNTOUCHABLE: i16 = -1000;
 
 /// Keeps oom_score_adj as the limits want it.
 #[derive(Debug)]
-pub(crate) struct Defence {
+pub(crate) struct OomScore {
     raised: i16,
     /// What processes had before, as far as we raised them ourselves, and it was not 0.
     original: HashMap<Pid, Original>,
@@ -31,7 +31,7 @@ struct Original {
     score: i16,
 }
 
-impl Defence {
+impl OomScore {
     pub(crate) fn new(raised: i16) -> Self {
         Self {
             raised,
@@ -54,7 +54,7 @@ impl Defence {
     }
 
     /// Nobody has a limit any more.
-    pub(crate) fn stand_down(&mut self, proc: &Proc, ask: &mut impl Ask) {
+    pub(crate) fn restore_oom_scores(&mut self, proc: &Proc, ask: &mut impl Ask) {
         self.visit(proc, |_, _, _| Some(false), ask);
     }
 
