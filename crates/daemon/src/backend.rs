@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
-use bursar_kernel::{DirtyPages, Enforcement, Members, ResourceIterator, RowReading};
+use bursar_kernel::{DirtyPages, Enforcement, Membership, ResourceIterator, RowReading};
 use bursar_model::{AccountId, Bounds, Bytes, Correction, KernelHalfStatus, Resource, Uid};
 use bursar_policy::Plan;
 
@@ -119,12 +119,12 @@ pub(crate) trait Backend: Holdings {
     }
 
     /// Who has entered which account; `None` where nobody can.
-    fn members(&self) -> Option<&Members> {
+    fn membership(&self) -> Option<&Membership> {
         None
     }
 
     /// The same; `None` too while nobody has entered anything.
-    fn members_if_any(&self) -> Option<&Members> {
+    fn membership_if_any(&self) -> Option<&Membership> {
         None
     }
 

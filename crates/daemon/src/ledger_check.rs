@@ -22,7 +22,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 use crate::backend::{Ledger, Sum};
 use crate::control::ClientId;
-use crate::entering::Entered;
+use crate::join::Entered;
 use crate::payers::Payers;
 
 /// All of it ends after this, whatever has been looked at by then.

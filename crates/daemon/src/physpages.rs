@@ -11,7 +11,7 @@ use bursar_host::{Answer, Proc, UserNamespaces};
 use bursar_pagemap_scan::{Count, Pace, PagemapScanner};
 use bursar_reap::{Barred, Envoy};
 
-use crate::entering::Entered;
+use crate::join::Entered;
 use crate::payers::Payers;
 
 /// The rings of shared pages are kept so long after a count.

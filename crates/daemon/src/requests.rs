@@ -23,7 +23,7 @@ use crate::beancounters::Beancounters;
 use crate::control::{After, Asker, RESERVING_PER_USER};
 use crate::daemon::Daemon;
 use crate::dirty;
-use crate::entering;
+use crate::join;
 use crate::payers::Payers;
 use crate::reservations::Denied;
 
@@ -97,7 +97,7 @@ fn dispatch(daemon: &mut Daemon, asker: Asker, ask: Ask) -> Result<Option<Reply>
             Ok(Reply::Dirty(Box::new(report)))
         }
         Ask::Enter { account } => {
-            entering::enter(daemon, asker, &account).map(|account| Reply::Entered { account })
+            join::enter(daemon, asker, &account).map(|account| Reply::Entered { account })
         }
         Ask::Reserve(_) if !daemon.crowd.may_reserve => Err(refusal(
             ErrorKind::Refused,
@@ -125,14 +125,14 @@ fn dispatch(daemon: &mut Daemon, asker: Asker, ask: Ask) -> Result<Option<Reply>
 
 /// What the asker's process pays into.
 fn own_account(daemon: &Daemon, asker: Asker) -> Option<AccountId> {
-    let payer = entering::payer_of(daemon, asker);
+    let payer = join::payer_of(daemon, asker);
     daemon.payers().of(payer).map(|(id, _)| id)
 }
 
 /// The asker as who pays for him.
 fn paying(daemon: &Daemon, asker: Asker) -> Asker {
     Asker {
-        uid: entering::payer_of(daemon, asker),
+        uid: join::payer_of(daemon, asker),
         ..asker
     }
 }
@@ -339,14 +339,14 @@ fn status(daemon: &mut Daemon, asker: Asker, who: Option<&Who>) -> Answer {
 }
 
 fn quota(daemon: &mut Daemon, asker: Asker) -> Answer {
-    let own = daemon.payers().of(entering::payer_of(daemon, asker));
+    let own = daemon.payers().of(join::payer_of(daemon, asker));
     let readings = daemon.backend.readings();
     let reading_of = |id, bounds| {
         let known = readings.iter().find(|it| it.id == id).cloned();
         known.unwrap_or_else(|| untouched(id, bounds))
     };
     let account = own.map(|(id, bounds)| show(daemon, &reading_of(id, bounds)));
-    let shared = entering::open_to(daemon, asker.uid, &readings)?;
+    let shared = join::open_to(daemon, asker.uid, &readings)?;
     let mut shared: Vec<AccountStatus> = shared
         .into_iter()
         .filter(|(id, _)| own.is_none_or(|(own, _)| own != *id))

@@ -19,7 +19,7 @@ use crate::mapped::Mapped;
 use crate::pins::{self, Pins};
 use crate::subordinates::Subordinates;
 use crate::{
-    Bills, Error, EventRing, EventSource, Facts, Gate, Members, Options, PssScans, Settings,
+    Bills, Error, EventRing, EventSource, Facts, Gate, Membership, Options, PssScans, Settings,
     UidRange, call, load, predecessor, query,
 };
 
@@ -50,7 +50,7 @@ pub struct KernelHalf {
     has_timer: bool,
     count_files: Option<ProgramHandle>,
     gate: Gate,
-    members: Option<Members>,
+    membership: Option<Membership>,
     subordinates: Subordinates,
 }
 
@@ -132,7 +132,7 @@ impl KernelHalf {
             },
             predecessors: Vec::new(),
             last_words: LastWords::default(),
-            members: Members::open(&pins)
+            membership: Membership::open(&pins)
                 .inspect_err(|error| tracing::debug!(%error, "nobody can enter an account"))
                 .ok(),
             pins,
@@ -217,14 +217,14 @@ impl KernelHalf {
     }
 
     /// Who has entered which account; `None` where nobody can.
-    pub const fn members(&self) -> Option<&Members> {
-        self.members.as_ref()
+    pub const fn membership(&self) -> Option<&Membership> {
+        self.membership.as_ref()
     }
 
     /// The same; `None` too while nobody has entered anything, so that nobody need be looked up.
-    pub fn members_if_any(&self) -> Option<&Members> {
+    pub fn membership_if_any(&self) -> Option<&Membership> {
         let is_entered = self.read_state().map_or(true, |state| state.entered != 0);
-        self.members.as_ref().filter(|_| is_entered)
+        self.membership.as_ref().filter(|_| is_entered)
     }
 
     /// The accounts.
@@ -255,9 +255,9 @@ impl KernelHalf {
     /// # Errors
     /// When a program cannot be run or an old pin cannot be removed.
     pub fn take_charge(&mut self, settings: &Settings) -> Result<(), Error> {
-        if let Some(members) = &self.members {
+        if let Some(membership) = &self.membership {
             for old in &self.predecessors {
-                members.take_over(old)?;
+                membership.take_over(old)?;
             }
         }
         self.resum_now()?;

@@ -9,7 +9,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags};
 
 use crate::abi::{self, abi_constant, ledger_state};
-use crate::members;
+use crate::membership;
 use crate::pins::Pins;
 use crate::skeleton::ledger::{self, LedgerSkel};
 use crate::skeleton::{entered, tmpfs, watch};
@@ -92,7 +92,7 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         map.set_max_entries(entries)
             .map_err(Error::io("size a map"))?;
     }
-    if let Some(members) = members::handed_on(before) {
+    if let Some(members) = membership::handed_on(before) {
         let shared = open.maps.members.reuse_fd(members.as_fd());
         shared.map_err(Error::io("share who has entered an account"))?;
     }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use bursar_host::clock;
 use bursar_kernel::{
-    AccountReading, Bills, DirtyPages, Enforcement, History, KernelEventKind, KernelHalf, Members,
-    Options, ResourceIterator, RowReading, Settings, Slot, Started,
+    AccountReading, Bills, DirtyPages, Enforcement, History, KernelEventKind, KernelHalf,
+    Membership, Options, ResourceIterator, RowReading, Settings, Slot, Started,
 };
 use bursar_model::{
     AccountId, Bounds, Bytes, Correction, GateStatus, KernelHalfStatus, Measure, PageSize, Pages,
@@ -293,7 +293,7 @@ impl Backend for BpfBackend {
     }
 
     fn entrants(&mut self, accounts: &BTreeSet<AccountId>) -> Result<BTreeSet<Uid>> {
-        if accounts.is_empty() || self.members_if_any().is_none() {
+        if accounts.is_empty() || self.membership_if_any().is_none() {
             return Ok(BTreeSet::new());
         }
         // Whoever has entered since his last event is charged to it then.
@@ -302,18 +302,18 @@ impl Backend for BpfBackend {
     }
 
     fn entered_by(&self, uid: Uid, accounts: &BTreeSet<AccountId>) -> Result<BTreeSet<AccountId>> {
-        if self.members_if_any().is_none() {
+        if self.membership_if_any().is_none() {
             return Ok(BTreeSet::new());
         }
         Ok(projection::entered_by(self.half.books(), uid, accounts)?)
     }
 
-    fn members(&self) -> Option<&Members> {
-        self.half.members()
+    fn membership(&self) -> Option<&Membership> {
+        self.half.membership()
     }
 
-    fn members_if_any(&self) -> Option<&Members> {
-        self.half.members_if_any()
+    fn membership_if_any(&self) -> Option<&Membership> {
+        self.half.membership_if_any()
     }
 
     fn dirty_pages(&mut self) -> Result<&DirtyPages> {

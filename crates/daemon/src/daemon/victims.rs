@@ -5,9 +5,9 @@ use bursar_host::{Pidfd, clock};
 use bursar_model::{KillManner, Nanos, Pid, Trigger, Uid};
 
 use super::Daemon;
-use crate::entering::Entered;
 use crate::fact::{Level, Victim};
 use crate::graceful::GRACE;
+use crate::join::Entered;
 use crate::killer::{KillOutcome, kill, kill_chosen};
 use crate::oom::{self, OomWatch};
 use crate::reaper::Dying;

@@ -13,7 +13,7 @@ use super::{Answer, accounts_meant, only_root, permit, refusal, rows_of, uid_mea
 use crate::beancounters::note_on;
 use crate::control::Asker;
 use crate::daemon::Daemon;
-use crate::entering;
+use crate::join;
 
 /// Bills need no limit: every user has an account, whether or not anything bounds it.
 pub(super) fn bills_meant(
@@ -31,7 +31,7 @@ pub(super) fn bills_meant(
 
 /// What the asker's process is billed to.
 pub(super) fn own_bill(daemon: &Daemon, asker: Asker) -> AccountId {
-    let payer = entering::payer_of(daemon, asker);
+    let payer = join::payer_of(daemon, asker);
     daemon.payers().account_of(payer)
 }
 

@@ -13,12 +13,12 @@ use crate::{Error, call, predecessor};
 
 /// Who is in which account.
 #[derive(Debug)]
-pub struct Members {
+pub struct Membership {
     map: MapHandle,
     note_entry: ProgramHandle,
 }
 
-impl Members {
+impl Membership {
     pub(crate) fn open(pins: &Pins) -> Result<Self, Error> {
         Ok(Self {
             map: pins.map("members")?,
@@ -30,9 +30,9 @@ impl Members {
     ///
     /// # Errors
     /// When descriptors run out.
-    pub fn for_reading(&self) -> Result<MembersReader, Error> {
+    pub fn for_reading(&self) -> Result<MembershipReader, Error> {
         MapHandle::try_from(&self.map)
-            .map(MembersReader)
+            .map(MembershipReader)
             .map_err(Error::io("share who has entered which account"))
     }
 
@@ -91,7 +91,7 @@ impl Members {
             .map_err(Error::io("let a process enter an account"))
     }
 
-    /// Members of the kernel half that this one replaces stay what they are: their map is ours as well
+    /// Memberships of the kernel half that this one replaces stay what they are: their map is ours as well
     /// ([`handed_on`]), and is looked at from now on.
     pub(crate) fn take_over(&self, old: &Pins) -> Result<(), Error> {
         if predecessor::may_have_members(old) {
@@ -123,10 +123,10 @@ pub(crate) fn handed_on(before: &[Pins]) -> Option<MapHandle> {
 
 /// Who is in which account, to be read only.
 #[derive(Debug)]
-pub struct MembersReader(MapHandle);
+pub struct MembershipReader(MapHandle);
 
-impl MembersReader {
-    /// As [`Members::of`].
+impl MembershipReader {
+    /// As [`Membership::of`].
     ///
     /// # Errors
     /// When the map cannot be read.

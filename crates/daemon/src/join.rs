@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
 use bursar_host::{Pidfd, Status};
-use bursar_kernel::{Members, MembersReader};
+use bursar_kernel::{Membership, MembershipReader};
 use bursar_model::{AccountId, Bounds, Pid, Uid, Who};
 use bursar_protocol::{ErrorKind, Refusal};
 
@@ -16,18 +16,18 @@ use crate::payers::Payers;
 
 /// Who has entered which account, to be read by another thread.
 #[derive(Debug)]
-pub(crate) struct Entered(Option<MembersReader>);
+pub(crate) struct Entered(Option<MembershipReader>);
 
 impl Entered {
     /// As of always; nobody has entered anything where nobody can.
     pub(crate) fn of(backend: &dyn Backend) -> anyhow::Result<Self> {
-        let members = backend.members().map(Members::for_reading);
+        let members = backend.membership().map(Membership::for_reading);
         Ok(Self(members.transpose()?))
     }
 
     /// The same; nobody is looked up while nobody has.
     pub(crate) fn if_any(backend: &dyn Backend) -> anyhow::Result<Self> {
-        let members = backend.members_if_any().map(Members::for_reading);
+        let members = backend.membership_if_any().map(Membership::for_reading);
         Ok(Self(members.transpose()?))
     }
 
@@ -86,7 +86,7 @@ pub(crate) fn enter(daemon: &mut Daemon, asker: Asker, who: &Who) -> Result<Stri
         );
         return Err(refusal(ErrorKind::NotPermitted, message));
     }
-    let members = daemon.backend.members().ok_or_else(|| {
+    let members = daemon.backend.membership().ok_or_else(|| {
         failed(
             &"nothing here could keep its children in it: that takes the kernel half, and task storage (see: \
              bursar doctor)",
@@ -206,7 +206,7 @@ fn status_of(daemon: &Daemon, asker: Asker) -> Option<Status> {
 /// Who pays for the asker: his uid, in a user namespace who answers for it, or, where his process is in an
 /// account, its number, which pays as a uid does.
 pub(crate) fn payer_of(daemon: &Daemon, asker: Asker) -> Uid {
-    let members = daemon.backend.members_if_any();
+    let members = daemon.backend.membership_if_any();
     let entered = members.and_then(|members| {
         let pidfd = Pidfd::open(asker.pid).ok().flatten()?;
         members.of(pidfd.as_fd()).ok().flatten()
