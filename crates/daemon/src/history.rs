@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Past events: bounded files that survive us, and the newest of them in memory for those who ask.
 
-mod ration;
-mod remembered;
+mod cache;
+mod rate_limit;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use bursar_model::{Bytes, Event, Nanos};
 
-use ration::Ration;
-use remembered::Remembered;
+use cache::Cache;
+use rate_limit::RateLimit;
 
-pub(crate) use remembered::is_kill;
+pub(crate) use cache::is_kill;
 
 /// Past events.
 #[derive(Debug)]
@@ -25,8 +25,8 @@ pub(crate) struct History {
     written: u64,
     /// The current file is set aside when it is this large: two of them are the bound.
     half: u64,
-    recent: Remembered,
-    ration: Ration,
+    cache: Cache,
+    rate_limit: RateLimit,
     /// The last event could not be written.
     is_failing: bool,
     /// Events that could not be written.
@@ -45,8 +45,8 @@ impl History {
             file: None,
             written: 0,
             half: (bound.get() / 2).max(1),
-            recent: Remembered::default(),
-            ration: Ration::default(),
+            cache: Cache::default(),
+            rate_limit: RateLimit::default(),
             is_failing: false,
             unwritten: 0,
             unreadable: 0,
@@ -66,7 +66,7 @@ impl History {
         };
         for line in lines {
             match serde_json::from_slice(&line) {
-                Ok(event) => self.recent.take(event),
+                Ok(event) => self.cache.take(event),
                 Err(_) if line.is_empty() => {}
                 Err(_) => self.unreadable = self.unreadable.saturating_add(1),
             }
@@ -104,10 +104,10 @@ impl History {
 
     /// Adds an event. What one account has too many of is counted in the files, not written each.
     pub(crate) fn add(&mut self, event: Event, now: Nanos) {
-        for due in self.ration.admit(event.clone(), now) {
+        for due in self.rate_limit.admit(event.clone(), now) {
             self.store(&due);
         }
-        self.recent.take(event);
+        self.cache.take(event);
     }
 
     fn store(&mut self, event: &Event) {
@@ -159,14 +159,14 @@ impl History {
         Ok(())
     }
 
-    /// Remembered events, in the order in which they came.
+    /// Cached events, in the order in which they came.
     pub(crate) fn recent(&self) -> impl DoubleEndedIterator<Item = &Event> {
-        self.recent.iter()
+        self.cache.iter()
     }
 
-    /// Whether everything that happened since then is remembered.
+    /// Whether everything that happened since then is cached.
     pub(crate) fn remembers(&self, since: &str) -> bool {
-        self.recent.reaches_back_to(since)
+        self.cache.reaches_back_to(since)
     }
 
     /// What the files have and what waits to be written of all that is `wanted`, by its time. For root,
@@ -181,7 +181,7 @@ impl History {
             .filter_map(|line| serde_json::from_slice(&line).ok())
             .filter(&wanted)
             .collect();
-        found.extend(self.ration.waiting().filter(|it| wanted(it)).cloned());
+        found.extend(self.rate_limit.waiting().filter(|it| wanted(it)).cloned());
         // RFC 3339 in UTC with a fixed number of digits sorts as text.
         found.sort_by(|one, other| one.time.cmp(&other.time));
         found
@@ -190,7 +190,7 @@ impl History {
 
 impl Drop for History {
     fn drop(&mut self) {
-        let waiting: Vec<Event> = self.ration.waiting().cloned().collect();
+        let waiting: Vec<Event> = self.rate_limit.waiting().cloned().collect();
         waiting.iter().for_each(|event| self.store(event));
     }
 }

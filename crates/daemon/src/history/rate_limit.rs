@@ -17,7 +17,7 @@ const BETWEEN_LOOKS: Nanos = Nanos::new(1_000_000_000);
 const KNOWN: usize = 8192;
 
 #[derive(Debug, Default)]
-pub(super) struct Ration {
+pub(super) struct RateLimit {
     allowances: HashMap<(String, EventKind), Allowance>,
     looked: Option<Nanos>,
 }
@@ -61,7 +61,7 @@ impl Allowance {
     }
 }
 
-impl Ration {
+impl RateLimit {
     /// Takes an event in; what is to be written now, oldest first.
     pub(super) fn admit(&mut self, event: Event, now: Nanos) -> Vec<Event> {
         let mut due = self.due(now);
@@ -150,57 +150,57 @@ mod tests {
 
     #[test]
     fn what_is_beyond_is_counted_in_the_next_that_is_written() {
-        let mut ration = Ration::default();
+        let mut rate_limit = RateLimit::default();
         let mut written = Vec::new();
         // Ten a second for two minutes, then one.
         for tenth in 0..1_200 {
             let kill = event(EventKind::Kill, "mallory");
-            written.extend(ration.admit(kill, Nanos::new(tenth * 100_000_000)));
+            written.extend(rate_limit.admit(kill, Nanos::new(tenth * 100_000_000)));
         }
         assert!(written.len() <= AT_ONCE as usize + 3, "{}", written.len());
-        written.extend(ration.admit(event(EventKind::Attached, "x"), seconds(600)));
+        written.extend(rate_limit.admit(event(EventKind::Attached, "x"), seconds(600)));
         assert_eq!(written.pop().unwrap().event, EventKind::Attached);
         let sum: u64 = written.iter().map(|it| 1 + it.more.unwrap_or(0)).sum();
-        assert_eq!((sum, ration.waiting().count()), (1_200, 0));
+        assert_eq!((sum, rate_limit.waiting().count()), (1_200, 0));
     }
 
     #[test]
     fn who_is_killed_now_and_then_is_written_of_each_time() {
-        let mut ration = Ration::default();
+        let mut rate_limit = RateLimit::default();
         for minute in 0..200 {
-            let due = ration.admit(event(EventKind::Kill, "alice"), seconds(61 * minute));
+            let due = rate_limit.admit(event(EventKind::Kill, "alice"), seconds(61 * minute));
             assert_eq!(due.len(), 1);
             assert_eq!(due[0].more, None);
         }
-        assert_eq!(ration.allowances.len(), 1);
-        ration.admit(event(EventKind::Attached, "x"), seconds(1_000_000));
-        assert!(ration.allowances.is_empty());
+        assert_eq!(rate_limit.allowances.len(), 1);
+        rate_limit.admit(event(EventKind::Attached, "x"), seconds(1_000_000));
+        assert!(rate_limit.allowances.is_empty());
     }
 
     #[test]
     fn each_account_and_kind_has_its_own_and_changes_of_limits_are_always_written() {
-        let mut ration = Ration::default();
+        let mut rate_limit = RateLimit::default();
         for _ in 0..=AT_ONCE {
-            ration.admit(event(EventKind::Kill, "mallory"), seconds(1));
+            rate_limit.admit(event(EventKind::Kill, "mallory"), seconds(1));
         }
         for (kind, account) in [(EventKind::Kill, "alice"), (EventKind::Reaped, "mallory")] {
-            assert_eq!(ration.admit(event(kind, account), seconds(1)).len(), 1);
+            assert_eq!(rate_limit.admit(event(kind, account), seconds(1)).len(), 1);
         }
         for _ in 0..100 {
             let change = event(EventKind::LimitChanged, "mallory");
-            assert_eq!(ration.admit(change, seconds(1)).len(), 1);
+            assert_eq!(rate_limit.admit(change, seconds(1)).len(), 1);
         }
     }
 
     #[test]
     fn refusals_of_what_was_left_out_are_added_up() {
-        let mut ration = Ration::default();
+        let mut rate_limit = RateLimit::default();
         for _ in 0..AT_ONCE + 3 {
             let mut refused = event(EventKind::Refused, "alice");
             refused.refusals = Some(5);
-            ration.admit(refused, seconds(1));
+            rate_limit.admit(refused, seconds(1));
         }
-        let waiting = ration.waiting().next().unwrap();
+        let waiting = rate_limit.waiting().next().unwrap();
         assert_eq!((waiting.refusals, waiting.more), (Some(15), Some(2)));
     }
 }

@@ -10,7 +10,7 @@ const ROOM: usize = 2048;
 
 /// Events in the order in which they came.
 #[derive(Debug, Default)]
-pub(super) struct Remembered {
+pub(super) struct Cache {
     events: BTreeMap<u64, Event>,
     /// By account; what is about none has a share, too.
     shares: HashMap<Option<String>, Share>,
@@ -51,7 +51,7 @@ impl Share {
     }
 }
 
-impl Remembered {
+impl Cache {
     pub(super) fn take(&mut self, event: Event) {
         let number = self.next;
         self.next = self.next.saturating_add(1);
@@ -114,8 +114,8 @@ mod tests {
         event
     }
 
-    fn kinds_of(remembered: &Remembered, account: &str) -> Vec<EventKind> {
-        let its = remembered
+    fn kinds_of(cache: &Cache, account: &str) -> Vec<EventKind> {
+        let its = cache
             .iter()
             .filter(|it| it.account.as_deref() == Some(account));
         its.map(|it| it.event).collect()
@@ -123,31 +123,31 @@ mod tests {
 
     #[test]
     fn one_account_s_flood_pushes_out_nobody_else_s_events() {
-        let mut remembered = Remembered::default();
-        remembered.take(Event::new(EventKind::Attached));
+        let mut cache = Cache::default();
+        cache.take(Event::new(EventKind::Attached));
         let of_alice = [EventKind::Notice, EventKind::Kill, EventKind::Reaped];
         for kind in of_alice {
-            remembered.take(event(kind, "alice", 1));
+            cache.take(event(kind, "alice", 1));
         }
         for number in 2..10_000 {
-            remembered.take(event(EventKind::Kill, "mallory", number));
-            remembered.take(event(EventKind::Reaped, "mallory", number));
+            cache.take(event(EventKind::Kill, "mallory", number));
+            cache.take(event(EventKind::Reaped, "mallory", number));
         }
-        assert_eq!(kinds_of(&remembered, "alice"), of_alice);
-        assert_eq!(remembered.iter().count(), ROOM);
-        assert_eq!(kinds_of(&remembered, "mallory").len(), ROOM - 4);
-        let newest = remembered.iter().next_back().unwrap();
+        assert_eq!(kinds_of(&cache, "alice"), of_alice);
+        assert_eq!(cache.iter().count(), ROOM);
+        assert_eq!(kinds_of(&cache, "mallory").len(), ROOM - 4);
+        let newest = cache.iter().next_back().unwrap();
         assert_eq!(newest.pid, Some(Pid::new(9_999)));
     }
 
     #[test]
     fn the_last_kill_and_its_end_outlive_what_the_account_did_since() {
-        let mut remembered = Remembered::default();
+        let mut cache = Cache::default();
         for kind in [EventKind::Kill, EventKind::Reaped] {
-            remembered.take(event(kind, "alice", 1));
+            cache.take(event(kind, "alice", 1));
         }
-        (2..10_000).for_each(|it| remembered.take(event(EventKind::Notice, "alice", it)));
-        let kept = kinds_of(&remembered, "alice");
+        (2..10_000).for_each(|it| cache.take(event(EventKind::Notice, "alice", it)));
+        let kept = kinds_of(&cache, "alice");
         assert_eq!(
             kept[..3],
             [EventKind::Kill, EventKind::Reaped, EventKind::Notice]
@@ -157,28 +157,28 @@ mod tests {
 
     #[test]
     fn more_accounts_than_room_cost_the_oldest() {
-        let mut remembered = Remembered::default();
+        let mut cache = Cache::default();
         for number in 0..5_000 {
-            remembered.take(event(EventKind::Kill, &format!("user{number}"), number));
+            cache.take(event(EventKind::Kill, &format!("user{number}"), number));
         }
-        assert_eq!(remembered.iter().count(), ROOM);
-        assert_eq!(remembered.shares.len(), ROOM);
+        assert_eq!(cache.iter().count(), ROOM);
+        assert_eq!(cache.shares.len(), ROOM);
         assert_eq!(
-            remembered.iter().next().unwrap().pid,
+            cache.iter().next().unwrap().pid,
             Some(Pid::new(5_000 - 2048))
         );
     }
 
     #[test]
     fn how_far_back_it_reaches_is_known_by_what_was_forgotten() {
-        let mut remembered = Remembered::default();
-        remembered.take(event(EventKind::Kill, "alice", 1));
-        assert!(remembered.reaches_back_to(""));
-        (10..2_059).for_each(|it| remembered.take(event(EventKind::Notice, "mallory", it)));
+        let mut cache = Cache::default();
+        cache.take(event(EventKind::Kill, "alice", 1));
+        assert!(cache.reaches_back_to(""));
+        (10..2_059).for_each(|it| cache.take(event(EventKind::Notice, "mallory", it)));
         let time = |number| event(EventKind::Kill, "", number).time;
         // Two of mallory's are gone; alice's, which is older, is not.
-        assert!(!remembered.reaches_back_to(&time(1)));
-        assert!(!remembered.reaches_back_to(&time(11)));
-        assert!(remembered.reaches_back_to(&time(12)));
+        assert!(!cache.reaches_back_to(&time(1)));
+        assert!(!cache.reaches_back_to(&time(11)));
+        assert!(cache.reaches_back_to(&time(12)));
     }
 }
