@@ -4,13 +4,13 @@
 //!
 //! A client costs at most [`MAX_REQUEST`](bursar_protocol::MAX_REQUEST) bytes on its way in and one answer
 //! on its way out (client.rs); one user has at most [`PER_USER`] connections and a share of our time
-//! (turns.rs), so that he cannot keep the others out, or us from our work.
+//! (scheduler.rs), so that he cannot keep the others out, or us from our work.
 
 mod client;
-mod door;
-mod graves;
-mod heads;
-mod turns;
+mod closer;
+mod connection_count;
+mod listener;
+mod scheduler;
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -27,10 +27,10 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
 
 use self::client::{Client, Fate};
-use self::door::{Door, Visitor};
-use self::graves::Graves;
-use self::heads::Heads;
-use self::turns::Turns;
+use self::closer::Closer;
+use self::connection_count::ConnectionCount;
+use self::listener::{Accepted, Listener};
+use self::scheduler::Scheduler;
 
 /// Connections of everybody together.
 const EVERYBODY: usize = 4096;
@@ -50,7 +50,7 @@ const TURN: Duration = Duration::from_micros(100);
 /// A turn that lasts longer has waited, and not for a processor.
 const LONG: Duration = Duration::from_millis(10);
 /// When most of those had no business here, letting people in takes one part in so many of a processor.
-const DOOR_PART: u32 = 10;
+const ACCEPT_PART: u32 = 10;
 /// How long nobody is let in when nobody can be let in, for want of descriptors or memory.
 const FAILED: Duration = Duration::from_millis(100);
 
@@ -60,8 +60,8 @@ pub(crate) struct ClientId(u64);
 
 /// With a client's number: the process behind that client, which has something reserved.
 const PROCESS: u64 = 1 << 63;
-/// Numbers that are no client's: everybody's door, and root's.
-const DOORS: u64 = 2;
+/// Numbers that are no client's: everybody's listener, and root's.
+const LISTENERS: u64 = 2;
 
 /// What becomes of a connection after a line was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +74,7 @@ pub(crate) enum After {
 
 /// What became of those who ask for more than is theirs.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Crowd {
+pub(crate) struct AdmissionCounters {
     /// Connections refused or cut because of a bound.
     pub(crate) cut: u64,
     /// Requests that had to wait until their user had time of ours again.
@@ -86,14 +86,14 @@ pub(crate) struct Crowd {
 /// The socket and its connections.
 #[derive(Debug)]
 pub(crate) struct Control {
-    doors: [Door; DOORS as usize],
+    listeners: [Listener; LISTENERS as usize],
     epoll: rustix::fd::OwnedFd,
     clients: BTreeMap<ClientId, Client>,
-    graves: Graves,
+    closer: Closer,
     /// Connections that have something reserved.
-    reserving: Heads,
+    reserving: ConnectionCount,
     next: u64,
-    turns: Turns,
+    scheduler: Scheduler,
     cut: u64,
     /// Who has gone since this was asked for last.
     gone: Vec<ClientId>,
@@ -101,21 +101,21 @@ pub(crate) struct Control {
 
 /// Who asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Asker {
+pub(crate) struct Requester {
     pub(crate) client: ClientId,
     pub(crate) uid: Uid,
     /// Who connected; who inherited the connection is not told apart.
     pub(crate) pid: Pid,
     /// Who answers for the user namespace that he is in and pays for him; else himself.
     pub(crate) payer: Uid,
-    /// As whom he is counted (door.rs).
+    /// As whom he is counted (listener.rs).
     pub(crate) counts_as: Uid,
 }
 
 /// A connection's turn: its lines are answered until [`TURN`] is over.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    pub(crate) asker: Asker,
+    pub(crate) requester: Requester,
     /// Our processor time when it began.
     began: Duration,
     since: Duration,
@@ -132,37 +132,37 @@ impl ClientId {
 
     #[cfg(test)]
     pub(crate) const fn first() -> Self {
-        Self(DOORS)
+        Self(LISTENERS)
     }
 }
 
 impl Control {
-    /// Listens at `path`, and for root beside it, as [`Door::open`] says.
+    /// Listens at `path`, and for root beside it, as [`Listener::open`] says.
     pub(crate) fn listen(path: &Path, envoy: impl Fn() -> Result<Envoy>) -> Result<Self> {
         // Anybody may ask about himself; who asks is known from the kernel.
-        let doors = [
-            Door::open(path, 0o666, envoy()?)?,
-            Door::open(&root_socket(path), 0o600, envoy()?)?,
+        let listeners = [
+            Listener::open(path, 0o666, envoy()?)?,
+            Listener::open(&root_socket(path), 0o600, envoy()?)?,
         ];
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("make an epoll")?;
-        for (token, door) in (0..DOORS).zip(&doors) {
-            epoll::add(&epoll, door, EventData::new_u64(token), EventFlags::IN)
+        for (token, listener) in (0..LISTENERS).zip(&listeners) {
+            epoll::add(&epoll, listener, EventData::new_u64(token), EventFlags::IN)
                 .context("watch a socket")?;
         }
         Ok(Self {
-            doors,
+            listeners,
             epoll,
             clients: BTreeMap::new(),
-            graves: Graves::new(),
-            reserving: Heads::default(),
-            next: DOORS,
-            turns: Turns::default(),
+            closer: Closer::new(),
+            reserving: ConnectionCount::default(),
+            next: LISTENERS,
+            scheduler: Scheduler::default(),
             cut: 0,
             gone: Vec::new(),
         })
     }
 
-    /// Hears what clients have sent, lets in whoever is at the door, and writes where there is room.
+    /// Hears what clients have sent, lets in whoever is at the listener, and writes where there is room.
     pub(crate) fn hear(&mut self) {
         let mut happened = [epoll::Event {
             flags: EventFlags::empty(),
@@ -174,7 +174,7 @@ impl Control {
         let mut pressed = Vec::new();
         for event in happened.iter().take(count.unwrap_or(0)) {
             match event.data.u64() {
-                token @ 0..DOORS => pressed.push(token as usize),
+                token @ 0..LISTENERS => pressed.push(token as usize),
                 token if token & PROCESS != 0 => {
                     self.end(ClientId::from_token(token & !PROCESS));
                 }
@@ -195,92 +195,92 @@ impl Control {
             .ok()
             .and_then(|count| spent.checked_div(count));
         for &uid in uids {
-            self.turns.charge(uid, each.unwrap_or(spent), now);
+            self.scheduler.charge(uid, each.unwrap_or(spent), now);
         }
         spent
     }
 
-    /// Lets in who waits at the door; never all of them, for they may come as fast as they are let in.
+    /// Lets in who waits at the listener; never all of them, for they may come as fast as they are let in.
     fn let_in(&mut self, which: usize) {
         let began = own_time();
-        let mut visitors = Vec::new();
+        let mut counted_users = Vec::new();
         let mut unwelcome = 0_usize;
         for _ in 0..AT_ONCE {
-            match self.doors.get_mut(which).map(Door::next) {
-                Some(Ok(Some(visitor))) => {
-                    visitors.push(visitor.counts_as);
-                    let is_spent = self.turns.is_spent(visitor.counts_as, moment());
-                    let is_unwelcome = !self.admit(visitor) || is_spent;
+            match self.listeners.get_mut(which).map(Listener::next) {
+                Some(Ok(Some(accepted))) => {
+                    counted_users.push(accepted.counts_as);
+                    let is_spent = self.scheduler.is_spent(accepted.counts_as, moment());
+                    let is_unwelcome = !self.admit(accepted) || is_spent;
                     unwelcome = unwelcome.saturating_add(is_unwelcome.into());
                 }
                 Some(Ok(None)) | None => break,
                 Some(Err(error)) => {
                     tracing::warn!(%error, "a client could not be let in");
-                    self.shut(which, FAILED);
+                    self.pause(which, FAILED);
                     break;
                 }
             }
         }
-        let spent = self.charge(&visitors, began);
-        if unwelcome > visitors.len() / 2 {
-            self.shut(which, spent * (DOOR_PART - 1));
+        let spent = self.charge(&counted_users, began);
+        if unwelcome > counted_users.len() / 2 {
+            self.pause(which, spent * (ACCEPT_PART - 1));
         }
     }
 
-    fn shut(&mut self, which: usize, pause: Duration) {
-        if let Some(door) = self.doors.get_mut(which) {
-            door.shut(moment().saturating_add(pause));
-            watch_door(&self.epoll, which, door, EventFlags::empty());
+    fn pause(&mut self, which: usize, pause: Duration) {
+        if let Some(listener) = self.listeners.get_mut(which) {
+            listener.pause(moment().saturating_add(pause));
+            watch_listener(&self.epoll, which, listener, EventFlags::empty());
         }
     }
 
     /// Opens what was shut for long enough.
-    fn open_doors(&mut self) {
-        for (which, door) in self.doors.iter_mut().enumerate() {
-            if door.opens(moment()) {
-                watch_door(&self.epoll, which, door, EventFlags::IN);
+    fn resume_listeners(&mut self) {
+        for (which, listener) in self.listeners.iter_mut().enumerate() {
+            if listener.resumes(moment()) {
+                watch_listener(&self.epoll, which, listener, EventFlags::IN);
             }
         }
     }
 
     /// Whether there is room for him.
-    fn admit(&mut self, visitor: Visitor) -> bool {
-        if visitor.uid.get() != 0 && self.is_crowded(visitor.counts_as) {
-            self.turn_away(visitor);
+    fn admit(&mut self, accepted: Accepted) -> bool {
+        if accepted.uid.get() != 0 && self.is_over_quota(accepted.counts_as) {
+            self.turn_away(accepted);
             return false;
         }
         let id = ClientId(self.next);
         self.next = self.next.saturating_add(1);
         let token = EventData::new_u64(id.to_token());
-        if let Err(error) = epoll::add(&self.epoll, &visitor.stream, token, EventFlags::IN) {
+        if let Err(error) = epoll::add(&self.epoll, &accepted.stream, token, EventFlags::IN) {
             tracing::warn!(%error, "a client could not be watched");
-            self.turn_away(visitor);
+            self.turn_away(accepted);
             return false;
         }
-        self.clients.insert(id, Client::new(visitor));
+        self.clients.insert(id, Client::new(accepted));
         true
     }
 
-    fn is_crowded(&mut self, uid: Uid) -> bool {
+    fn is_over_quota(&mut self, uid: Uid) -> bool {
         let asking = |it: &&Client| it.counts_as == uid && !it.is_reserving;
         let own = self.clients.values().filter(asking).count();
-        let closing = self.graves.of(uid);
+        let closing = self.closer.of(uid);
         own.saturating_add(closing) >= PER_USER
-            || self.clients.len().saturating_add(self.graves.len()) >= EVERYBODY
+            || self.clients.len().saturating_add(self.closer.len()) >= EVERYBODY
     }
 
-    fn turn_away(&mut self, visitor: Visitor) {
+    fn turn_away(&mut self, accepted: Accepted) {
         self.cut = self.cut.saturating_add(1);
         let refusal = Refusal {
             kind: ErrorKind::Failed,
             message: "too many connections are open; close one of yours, or try again later"
                 .to_owned(),
         };
-        let mut stream = visitor.stream;
+        let mut stream = accepted.stream;
         // Best effort: it fits the socket's buffer, and if it does not arrive nothing is lost.
         let _ = stream.write_all(&to_line(&Reply::Refused(refusal)));
-        if visitor.takes_descriptors {
-            self.graves.close(stream, visitor.counts_as);
+        if accepted.takes_descriptors {
+            self.closer.close(stream, accepted.counts_as);
         }
     }
 
@@ -288,7 +288,7 @@ impl Control {
     fn attend(&mut self, id: ClientId, flags: EventFlags) -> Option<Uid> {
         let client = self.clients.get_mut(&id)?;
         let uid = client.counts_as;
-        let is_spent = self.turns.is_spent(uid, moment());
+        let is_spent = self.scheduler.is_spent(uid, moment());
         if flags.contains(EventFlags::HUP) && (is_spent || client.is_owed) {
             // Nobody is there any more to take an answer, and it would be told of until then.
             self.end(id);
@@ -303,13 +303,13 @@ impl Control {
 
     /// Whose turn it is.
     pub(crate) fn next(&mut self) -> Option<Turn> {
-        self.open_doors();
+        self.resume_listeners();
         let now = moment();
-        let id = self.turns.next(now)?;
+        let id = self.scheduler.next(now)?;
         let client = self.clients.get_mut(&id)?;
         client.is_waiting = false;
         Some(Turn {
-            asker: Asker {
+            requester: Requester {
                 client: id,
                 uid: client.uid,
                 pid: client.pid,
@@ -323,7 +323,7 @@ impl Control {
 
     /// The line that is to be answered now.
     pub(crate) fn line_of(&mut self, turn: &Turn) -> Option<Vec<u8>> {
-        let client = self.clients.get_mut(&turn.asker.client)?;
+        let client = self.clients.get_mut(&turn.requester.client)?;
         if moment().saturating_sub(turn.since) > TURN || client.has_much_to_say() {
             return None;
         }
@@ -334,7 +334,7 @@ impl Control {
 
     /// What is answered; no reply: it comes later.
     pub(crate) fn answer(&mut self, turn: &Turn, reply: Option<(Reply, After)>) {
-        let Some(client) = self.clients.get_mut(&turn.asker.client) else {
+        let Some(client) = self.clients.get_mut(&turn.requester.client) else {
             return;
         };
         match reply {
@@ -348,14 +348,14 @@ impl Control {
 
     /// Sends the answers, and charges the user for them.
     pub(crate) fn end_turn(&mut self, turn: &Turn) {
-        let Asker {
+        let Requester {
             client, counts_as, ..
-        } = turn.asker;
+        } = turn.requester;
         self.flush(client);
         self.charge(&[counts_as], turn.began);
         // Who has us wait for somebody else pays for that, too.
         let waited = moment().saturating_sub(turn.since).saturating_sub(LONG);
-        self.turns.charge(counts_as, waited, moment());
+        self.scheduler.charge(counts_as, waited, moment());
     }
 
     /// Sends a reply that could not be given at once.
@@ -370,8 +370,15 @@ impl Control {
     /// How long there is nothing to do unless something happens; `None`: nobody waits.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let now = moment();
-        let doors = self.doors.iter().filter_map(|door| door.patience(now));
-        self.turns.patience(now).into_iter().chain(doors).min()
+        let listeners = self
+            .listeners
+            .iter()
+            .filter_map(|listener| listener.patience(now));
+        self.scheduler
+            .patience(now)
+            .into_iter()
+            .chain(listeners)
+            .min()
     }
 
     /// Its process has something reserved: it counts apart from those that only ask. A connection may
@@ -398,14 +405,14 @@ impl Control {
     fn end(&mut self, id: ClientId) {
         if let Some(client) = self.clients.remove(&id) {
             let uid = client.counts_as;
-            self.turns.leave(uid, id);
+            self.scheduler.leave(uid, id);
             self.gone.push(id);
             if client.is_reserving {
                 self.reserving.take(uid);
             }
             let _ = epoll::delete(&self.epoll, client.fd());
             if let Some(stream) = client.into_stream() {
-                self.graves.close(stream, uid);
+                self.closer.close(stream, uid);
             }
         }
     }
@@ -458,7 +465,7 @@ impl Control {
         };
         if client.is_ready() && !client.is_waiting {
             client.is_waiting = true;
-            self.turns.line_up(client.counts_as, id);
+            self.scheduler.line_up(client.counts_as, id);
         }
         if let Some(interest) = client.watch_for() {
             let token = EventData::new_u64(id.to_token());
@@ -492,16 +499,16 @@ impl Control {
     }
 
     /// How it stands, and stands for whose turn it is.
-    pub(crate) fn crowd(&self, turn: &Turn) -> Crowd {
-        let Asker {
+    pub(crate) fn admission(&self, turn: &Turn) -> AdmissionCounters {
+        let Requester {
             client, counts_as, ..
-        } = turn.asker;
-        Crowd {
+        } = turn.requester;
+        AdmissionCounters {
             may_reserve: counts_as.get() == 0
                 || self.reserving.of(counts_as) < RESERVING_PER_USER
                 || self.is_reserving(client),
             cut: self.cut,
-            delayed: self.turns.delayed,
+            delayed: self.scheduler.delayed,
         }
     }
 }
@@ -513,9 +520,9 @@ impl AsFd for Control {
     }
 }
 
-fn watch_door(epoll: impl AsFd, which: usize, door: &Door, interest: EventFlags) {
+fn watch_listener(epoll: impl AsFd, which: usize, listener: &Listener, interest: EventFlags) {
     let token = EventData::new_u64(which as u64);
-    if let Err(error) = epoll::modify(epoll, door, token, interest) {
+    if let Err(error) = epoll::modify(epoll, listener, token, interest) {
         tracing::error!(%error, "a control socket cannot be watched any more");
     }
 }

@@ -22,7 +22,7 @@ use bursar_reap::Envoy;
 use crate::backend::{Backend, Reading};
 use crate::background::{Background, Recipients};
 use crate::beancounters::Beancounters;
-use crate::control::{Asker, ClientId, Crowd};
+use crate::control::{AdmissionCounters, ClientId, Requester};
 use crate::fact::{Fact, Level};
 use crate::graceful::Graceful;
 use crate::join::Entered;
@@ -73,7 +73,7 @@ pub(crate) struct Daemon {
     pub(crate) watermarks: Watermarks,
     pub(crate) beancounters: Beancounters,
     /// As of the last request.
-    pub(crate) crowd: Crowd,
+    pub(crate) admission: AdmissionCounters,
     mandate: Mandate,
     proc: Proc,
     envoy: Envoy,
@@ -120,7 +120,7 @@ impl Daemon {
             coverage,
             watermarks: Watermarks::default(),
             beancounters: Beancounters::new()?,
-            crowd: Crowd::default(),
+            admission: AdmissionCounters::default(),
             mandate,
             proc: Proc::host()?,
             envoy,
@@ -345,17 +345,22 @@ impl Daemon {
     }
 
     /// Reserves for a process; the pages granted and those it has reserved now.
-    pub(crate) fn reserve(&mut self, asker: Asker, ask: &Reserve) -> Result<(u64, u64), Denied> {
+    pub(crate) fn reserve(
+        &mut self,
+        requester: Requester,
+        ask: &Reserve,
+    ) -> Result<(u64, u64), Denied> {
         let ram = self.limit_table.ram();
         let books = &mut *self.backend;
         self.reservations
-            .reserve(asker, ask, &self.paying, ram, books)
+            .reserve(requester, ask, &self.paying, ram, books)
     }
 
     /// Gives back; the pages that the process has still reserved.
-    pub(crate) fn commit(&mut self, asker: Asker, pages: u64) -> Result<u64, Denied> {
+    pub(crate) fn commit(&mut self, requester: Requester, pages: u64) -> Result<u64, Denied> {
         let books = &mut *self.backend;
-        self.reservations.commit(asker, pages, &self.paying, books)
+        self.reservations
+            .commit(requester, pages, &self.paying, books)
     }
 
     /// A connection or its process has ended.

@@ -126,15 +126,15 @@ impl EventLoop<'_> {
         let Some(turn) = self.control.next() else {
             return;
         };
-        self.daemon.crowd = self.control.crowd(&turn);
-        let asker = turn.asker;
+        self.daemon.admission = self.control.admission(&turn);
+        let requester = turn.requester;
         while let Some(line) = self.control.line_of(&turn) {
-            let reply = requests::answer(self.daemon, asker, &line);
+            let reply = requests::answer(self.daemon, requester, &line);
             self.control.answer(&turn, reply);
-            if !self.control.is_reserving(asker.client)
-                && let Some(process) = self.daemon.reservations.process_of(asker.client)
+            if !self.control.is_reserving(requester.client)
+                && let Some(process) = self.daemon.reservations.process_of(requester.client)
             {
-                self.control.set_reserving(asker.client, process);
+                self.control.set_reserving(requester.client, process);
             }
         }
         self.control.end_turn(&turn);

@@ -10,7 +10,7 @@ use bursar_model::{AccountId, Bounds, Pid, Uid, Who};
 use bursar_protocol::{ErrorKind, Refusal};
 
 use crate::backend::{Backend, Reading};
-use crate::control::Asker;
+use crate::control::Requester;
 use crate::daemon::Daemon;
 use crate::payers::Payers;
 
@@ -55,13 +55,17 @@ fn refusal(kind: ErrorKind, message: impl Into<String>) -> Refusal {
     }
 }
 
-/// Makes the asker's process, and all it begets, pay into `who` for good.
-pub(crate) fn enter(daemon: &mut Daemon, asker: Asker, who: &Who) -> Result<String, Refusal> {
+/// Makes the requester's process, and all it begets, pay into `who` for good.
+pub(crate) fn enter(
+    daemon: &mut Daemon,
+    requester: Requester,
+    who: &Who,
+) -> Result<String, Refusal> {
     if !matches!(who, Who::Shared(_)) {
         let message = format!("{who} cannot be entered: only shared accounts can, written =NAME");
         return Err(refusal(ErrorKind::BadRequest, message));
     }
-    let permitted = permission(daemon, asker.uid, who)?;
+    let permitted = permission(daemon, requester.uid, who)?;
     let id = daemon.limit_table.plan().accounts_of(who).next();
     let id = id.ok_or_else(|| {
         let message = format!(
@@ -71,18 +75,18 @@ pub(crate) fn enter(daemon: &mut Daemon, asker: Asker, who: &Who) -> Result<Stri
         refusal(ErrorKind::NotFound, message)
     })?;
     let failed = |error: &dyn std::fmt::Display| {
-        let message = format!("process {} cannot enter {who}: {error}", asker.pid);
+        let message = format!("process {} cannot enter {who}: {error}", requester.pid);
         refusal(ErrorKind::Failed, message)
     };
-    let pidfd = Pidfd::open(asker.pid).map_err(|error| failed(&error))?;
+    let pidfd = Pidfd::open(requester.pid).map_err(|error| failed(&error))?;
     let pidfd = pidfd.ok_or_else(|| failed(&"it has ended"))?;
-    let status = status_of(daemon, asker);
+    let status = status_of(daemon, requester);
     // The number may have changed hands since the connection was made; then to somebody else's, or to
     // another process of the same user, who could have entered it himself.
-    if status.as_ref().is_none_or(|it| it.uid != asker.uid) {
+    if status.as_ref().is_none_or(|it| it.uid != requester.uid) {
         let message = format!(
             "process {} is not, or not only, a process of uid {}: only its own user can enter it",
-            asker.pid, asker.uid
+            requester.pid, requester.uid
         );
         return Err(refusal(ErrorKind::NotPermitted, message));
     }
@@ -97,31 +101,31 @@ pub(crate) fn enter(daemon: &mut Daemon, asker: Asker, who: &Who) -> Result<Stri
             let before = daemon.limit_table.name_of(before).0;
             let message = format!(
                 "process {} is in {before}, which nobody leaves: start it from a process that is not",
-                asker.pid
+                requester.pid
             );
             Err(refusal(ErrorKind::Refused, message))
         }
         Some(_) => Ok(permitted),
-        None if !is_alone(status.as_ref()) => Err(has_threads(asker, who)),
+        None if !is_alone(status.as_ref()) => Err(has_threads(requester, who)),
         None => {
             members
                 .enter(pidfd.as_fd(), id)
                 .map_err(|error| failed(&error))?;
             // In this order: a thread that executed since has become the leader before it is alone.
-            let status = status_of(daemon, asker);
+            let status = status_of(daemon, requester);
             let is_in = is_alone(status.as_ref())
                 && matches!(members.of(pidfd.as_fd()), Ok(Some(now)) if now == id);
             if !is_in {
                 members
                     .take_back(pidfd.as_fd())
                     .map_err(|error| failed(&error))?;
-                return Err(has_threads(asker, who));
+                return Err(has_threads(requester, who));
             }
             // He is in it whatever becomes of this: the next look would charge him as well.
             if let Err(error) = daemon.backend.catch_up() {
                 tracing::warn!(%error, account = %who, "who has entered is not on the account's bill yet");
             }
-            tracing::info!(pid = asker.pid.get(), uid = asker.uid.get(), account = %who, "entered");
+            tracing::info!(pid = requester.pid.get(), uid = requester.uid.get(), account = %who, "entered");
             Ok(permitted)
         }
     }
@@ -164,11 +168,11 @@ fn is_alone(status: Option<&Status>) -> bool {
 
 /// A membership is its first thread's, and the others' only as long as he is the first (entered.bpf.h): one
 /// that executes takes his place and would be outside. Threads made inside are members by themselves.
-fn has_threads(asker: Asker, who: &Who) -> Refusal {
+fn has_threads(requester: Requester, who: &Who) -> Refusal {
     let message = format!(
         "process {} cannot enter {who}: it has more than one thread, or had a moment ago; start the program \
          inside, with bursar run --account {who} -- CMD",
-        asker.pid
+        requester.pid
     );
     refusal(ErrorKind::Refused, message)
 }
@@ -198,23 +202,23 @@ fn permission(daemon: &mut Daemon, uid: Uid, who: &Who) -> Result<String, Refusa
     }
 }
 
-/// Of whatever process has the asker's number by now.
-fn status_of(daemon: &Daemon, asker: Asker) -> Option<Status> {
-    daemon.proc().status(asker.pid).ok().flatten()
+/// Of whatever process has the requester's number by now.
+fn status_of(daemon: &Daemon, requester: Requester) -> Option<Status> {
+    daemon.proc().status(requester.pid).ok().flatten()
 }
 
-/// Who pays for the asker: his uid, in a user namespace who answers for it, or, where his process is in an
+/// Who pays for the requester: his uid, in a user namespace who answers for it, or, where his process is in an
 /// account, its number, which pays as a uid does.
-pub(crate) fn payer_of(daemon: &Daemon, asker: Asker) -> Uid {
+pub(crate) fn payer_of(daemon: &Daemon, requester: Requester) -> Uid {
     let members = daemon.backend.membership_if_any();
     let entered = members.and_then(|members| {
-        let pidfd = Pidfd::open(asker.pid).ok().flatten()?;
+        let pidfd = Pidfd::open(requester.pid).ok().flatten()?;
         members.of(pidfd.as_fd()).ok().flatten()
     });
     let is_open = |id: &AccountId| daemon.limit_table.plan().accounts.contains_key(id);
     // Who connected may have ended and left the connection to a child; then his number may be another's.
     entered
         .filter(is_open)
-        .filter(|_| status_of(daemon, asker).is_some_and(|it| it.uid == asker.uid))
-        .map_or(asker.payer, |id| Uid::new(id.get()))
+        .filter(|_| status_of(daemon, requester).is_some_and(|it| it.uid == requester.uid))
+        .map_or(requester.payer, |id| Uid::new(id.get()))
 }

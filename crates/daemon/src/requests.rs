@@ -20,7 +20,7 @@ use bursar_protocol::{Ask, ErrorKind, Granted, Quota, Refusal, Reply, Request, V
 
 use crate::backend::Reading;
 use crate::beancounters::Beancounters;
-use crate::control::{After, Asker, RESERVING_PER_USER};
+use crate::control::{After, RESERVING_PER_USER, Requester};
 use crate::daemon::Daemon;
 use crate::dirty;
 use crate::join;
@@ -51,7 +51,11 @@ fn only_root(uid: Uid, what: &str) -> Result<(), Refusal> {
 
 /// Answers one line; `None`: it will be answered later. Events made on the way are left for the daemon
 /// to publish.
-pub(crate) fn answer(daemon: &mut Daemon, asker: Asker, line: &[u8]) -> Option<(Reply, After)> {
+pub(crate) fn answer(
+    daemon: &mut Daemon,
+    requester: Requester,
+    line: &[u8],
+) -> Option<(Reply, After)> {
     let refused = |refusal: Refusal| Some((Reply::Refused(refusal), After::Ask));
     let request = match serde_json::from_slice::<Request>(line) {
         Ok(request) => request,
@@ -69,7 +73,7 @@ pub(crate) fn answer(daemon: &mut Daemon, asker: Asker, line: &[u8]) -> Option<(
         return refused(refusal(ErrorKind::BadRequest, message));
     }
     let follows = matches!(request.ask, Ask::Events { follow: true, .. });
-    match dispatch(daemon, asker, request.ask) {
+    match dispatch(daemon, requester, request.ask) {
         Ok(None) => None,
         Ok(Some(reply)) => Some((reply, if follows { After::Follow } else { After::Ask })),
         Err(refusal) => refused(refusal),
@@ -77,18 +81,18 @@ pub(crate) fn answer(daemon: &mut Daemon, asker: Asker, line: &[u8]) -> Option<(
 }
 
 /// `None`: later.
-fn dispatch(daemon: &mut Daemon, asker: Asker, ask: Ask) -> Result<Option<Reply>, Refusal> {
-    let uid = asker.uid;
+fn dispatch(daemon: &mut Daemon, requester: Requester, ask: Ask) -> Result<Option<Reply>, Refusal> {
+    let uid = requester.uid;
     let answer = match ask {
-        Ask::Status { who } => status(daemon, asker, who.as_ref()),
-        Ask::Quota => quota(daemon, asker),
+        Ask::Status { who } => status(daemon, requester, who.as_ref()),
+        Ask::Quota => quota(daemon, requester),
         Ask::Limits { who } => limits::show(daemon, uid, who.as_ref()),
         Ask::SetLimit(change) => limits::set(daemon, uid, change),
         Ask::SetRows(change) => beancounters::set(daemon, uid, change),
-        Ask::Beancounters { who } => beancounters::show(daemon, asker, who.as_ref()),
+        Ask::Beancounters { who } => beancounters::show(daemon, requester, who.as_ref()),
         Ask::ClearLimit { who, force } => limits::clear(daemon, uid, &who, force),
         Ask::Events { since, .. } => history::events(daemon, uid, since.as_deref()),
-        Ask::Why { pid, who } => history::why(daemon, asker, pid, who.as_ref()),
+        Ask::Why { pid, who } => history::why(daemon, requester, pid, who.as_ref()),
         Ask::Dirty => {
             only_root(uid, "see who has dirtied the page cache")?;
             let report = dirty::report(daemon);
@@ -97,43 +101,43 @@ fn dispatch(daemon: &mut Daemon, asker: Asker, ask: Ask) -> Result<Option<Reply>
             Ok(Reply::Dirty(Box::new(report)))
         }
         Ask::Enter { account } => {
-            join::enter(daemon, asker, &account).map(|account| Reply::Entered { account })
+            join::enter(daemon, requester, &account).map(|account| Reply::Entered { account })
         }
-        Ask::Reserve(_) if !daemon.crowd.may_reserve => Err(refusal(
+        Ask::Reserve(_) if !daemon.admission.may_reserve => Err(refusal(
             ErrorKind::Refused,
             format!(
                 "{RESERVING_PER_USER} connections of this user have memory reserved already, which is all that \
                  one may have"
             ),
         )),
-        Ask::Reserve(ask) => match daemon.reserve(paying(daemon, asker), &ask) {
+        Ask::Reserve(ask) => match daemon.reserve(paying(daemon, requester), &ask) {
             Ok((pages, reserved)) => Ok(Reply::Granted(Granted { pages, reserved })),
             Err(denied) => Err(denied_refusal(&denied)),
         },
-        Ask::Commit { pages } => match daemon.commit(paying(daemon, asker), pages) {
+        Ask::Commit { pages } => match daemon.commit(paying(daemon, requester), pages) {
             Ok(reserved) => Ok(Reply::Granted(Granted { pages, reserved })),
             Err(denied) => Err(denied_refusal(&denied)),
         },
         Ask::RunKiller => run_killer(daemon, uid),
-        Ask::CheckLedger => return ledger::begin(daemon, asker).map(|()| None),
+        Ask::CheckLedger => return ledger::begin(daemon, requester).map(|()| None),
         Ask::Watermarks => watermarks(daemon, uid),
         Ask::RestoreWatermarks => restore_watermarks(daemon, uid),
-        Ask::Physpages { who, ticket } => physpages::show(daemon, asker, who.as_ref(), ticket),
+        Ask::Physpages { who, ticket } => physpages::show(daemon, requester, who.as_ref(), ticket),
     };
     answer.map(Some)
 }
 
-/// What the asker's process pays into.
-fn own_account(daemon: &Daemon, asker: Asker) -> Option<AccountId> {
-    let payer = join::payer_of(daemon, asker);
+/// What the requester's process pays into.
+fn own_account(daemon: &Daemon, requester: Requester) -> Option<AccountId> {
+    let payer = join::payer_of(daemon, requester);
     daemon.payers().of(payer).map(|(id, _)| id)
 }
 
-/// The asker as who pays for him.
-fn paying(daemon: &Daemon, asker: Asker) -> Asker {
-    Asker {
-        uid: join::payer_of(daemon, asker),
-        ..asker
+/// The requester as who pays for him.
+fn paying(daemon: &Daemon, requester: Requester) -> Requester {
+    Requester {
+        uid: join::payer_of(daemon, requester),
+        ..requester
     }
 }
 
@@ -230,12 +234,12 @@ fn rows_of(daemon: &Daemon, id: AccountId) -> BTreeMap<Resource, RowBounds> {
 /// up: a name that a user thinks of is no question that we put to a directory for him.
 fn permit(
     daemon: &mut Daemon,
-    asker: Asker,
+    requester: Requester,
     own: Option<AccountId>,
     who: &Who,
     what: &str,
 ) -> Result<(), Refusal> {
-    let uid = asker.uid;
+    let uid = requester.uid;
     let is_own = match who {
         Who::Uid(it) => *it == uid,
         Who::User(name) => daemon.limit_table.user_name(uid) == *name,
@@ -250,12 +254,12 @@ fn permit(
 
 /// The user that a name means. Whoever is not root was permitted to ask for he means himself, and has
 /// nobody looked up.
-fn uid_meant(daemon: &mut Daemon, asker: Asker, name: &str) -> Result<Uid, Refusal> {
+fn uid_meant(daemon: &mut Daemon, requester: Requester, name: &str) -> Result<Uid, Refusal> {
     if let Some(uid) = daemon.limit_table.uid_in_plan(name) {
         return Ok(uid);
     }
-    if asker.uid.get() != 0 {
-        return Ok(asker.uid);
+    if requester.uid.get() != 0 {
+        return Ok(requester.uid);
     }
     daemon
         .limit_table
@@ -272,7 +276,11 @@ fn uid_meant(daemon: &mut Daemon, asker: Asker, name: &str) -> Result<Uid, Refus
 }
 
 /// The accounts that WHO means now.
-fn accounts_meant(daemon: &mut Daemon, asker: Asker, who: &Who) -> Result<Vec<AccountId>, Refusal> {
+fn accounts_meant(
+    daemon: &mut Daemon,
+    requester: Requester,
+    who: &Who,
+) -> Result<Vec<AccountId>, Refusal> {
     let from_plan: Vec<AccountId> = daemon.limit_table.plan().accounts_of(who).collect();
     if !from_plan.is_empty() {
         return Ok(from_plan);
@@ -281,7 +289,7 @@ fn accounts_meant(daemon: &mut Daemon, asker: Asker, who: &Who) -> Result<Vec<Ac
     let of_uid = |uid: Uid| payers.of(uid).map(|(id, _)| vec![id]);
     let found = match who {
         Who::Uid(uid) => of_uid(*uid),
-        Who::User(name) => of_uid(uid_meant(daemon, asker, name)?),
+        Who::User(name) => of_uid(uid_meant(daemon, requester, name)?),
         Who::Default => {
             let defaults = daemon
                 .backend
@@ -298,13 +306,13 @@ fn accounts_meant(daemon: &mut Daemon, asker: Asker, who: &Who) -> Result<Vec<Ac
     })
 }
 
-fn status(daemon: &mut Daemon, asker: Asker, who: Option<&Who>) -> Answer {
-    let uid = asker.uid;
+fn status(daemon: &mut Daemon, requester: Requester, who: Option<&Who>) -> Answer {
+    let uid = requester.uid;
     let mut readings = daemon.backend.readings();
-    let own = own_account(daemon, asker);
+    let own = own_account(daemon, requester);
     if let Some(who) = who {
-        permit(daemon, asker, own, who, "see other users' accounts")?;
-        let meant = accounts_meant(daemon, asker, who)?;
+        permit(daemon, requester, own, who, "see other users' accounts")?;
+        let meant = accounts_meant(daemon, requester, who)?;
         if uid.get() != 0 && meant.iter().any(|id| Some(*id) != own) {
             only_root(uid, "see other users' accounts")?;
         }
@@ -338,15 +346,15 @@ fn status(daemon: &mut Daemon, asker: Asker, who: Option<&Who>) -> Answer {
     })))
 }
 
-fn quota(daemon: &mut Daemon, asker: Asker) -> Answer {
-    let own = daemon.payers().of(join::payer_of(daemon, asker));
+fn quota(daemon: &mut Daemon, requester: Requester) -> Answer {
+    let own = daemon.payers().of(join::payer_of(daemon, requester));
     let readings = daemon.backend.readings();
     let reading_of = |id, bounds| {
         let known = readings.iter().find(|it| it.id == id).cloned();
         known.unwrap_or_else(|| untouched(id, bounds))
     };
     let account = own.map(|(id, bounds)| show(daemon, &reading_of(id, bounds)));
-    let shared = join::open_to(daemon, asker.uid, &readings)?;
+    let shared = join::open_to(daemon, requester.uid, &readings)?;
     let mut shared: Vec<AccountStatus> = shared
         .into_iter()
         .filter(|(id, _)| own.is_none_or(|(own, _)| own != *id))

@@ -17,7 +17,7 @@ use bursar_host::Pidfd;
 use bursar_model::{AccountId, Bounds, Bytes, PageSize, Pages, Pid, Uid};
 use bursar_protocol::{Reserve, ReserveBound};
 
-use crate::control::{Asker, ClientId};
+use crate::control::{ClientId, Requester};
 use crate::payers::Payers;
 
 /// Who gets less than he would like gets this share of what is free.
@@ -68,7 +68,7 @@ pub(crate) enum Denied {
         bound: &'static str,
         most: Bytes,
     },
-    /// The asker has ended already.
+    /// The requester has ended already.
     #[error("process {0} has ended; a reservation lasts no longer than its process")]
     Gone(Pid),
     /// The machine could not.
@@ -127,10 +127,10 @@ impl Reservations {
         }
     }
 
-    /// Reserves for the asker. Returns the pages granted and those reserved over this connection now.
+    /// Reserves for the requester. Returns the pages granted and those reserved over this connection now.
     pub(crate) fn reserve(
         &mut self,
-        asker: Asker,
+        requester: Requester,
         ask: &Reserve,
         payers: &Payers,
         ram: Bytes,
@@ -144,13 +144,13 @@ impl Reservations {
             );
             return Err(Denied::Senseless(text));
         }
-        self.follow(asker, payers, books)?;
+        self.follow(requester, payers, books)?;
         if ask.commit > 0 {
-            self.commit(asker, ask.commit, payers, books)?;
+            self.commit(requester, ask.commit, payers, books)?;
         }
-        let account = payers.of(asker.uid);
+        let account = payers.of(requester.uid);
         let room = self
-            .room(asker.uid, ask.bound, payers, ram, books)
+            .room(requester.uid, ask.bound, payers, ram, books)
             .map_err(Denied::Failed)?;
         let id = account.map(|(id, _)| id);
         let free = room
@@ -158,18 +158,18 @@ impl Reservations {
             .map_or(u64::MAX, |free| self.page_size.pages_within(free).get());
         if free < least {
             // It stays a client that reserves, whatever it got this time.
-            self.add(asker, 0)?;
+            self.add(requester, 0)?;
             return Err(self.refuse(ask, least, &room, id, books));
         }
         let granted = ask.pages.min((free / SHARE).max(least));
-        self.add(asker, granted)?;
+        self.add(requester, granted)?;
         self.tell(id, payers, books)?;
         // Whoever reserves of the kernel half in this moment sees what we promise, or we see him.
         if id.is_some_and(|id| books.reserved_elsewhere(id) > room.elsewhere) {
-            self.commit(asker, granted, payers, books)?;
+            self.commit(requester, granted, payers, books)?;
             return Err(self.refuse(ask, least, &room, id, books));
         }
-        Ok((granted, self.reserved_by(asker.client)))
+        Ok((granted, self.reserved_by(requester.client)))
     }
 
     fn refuse(
@@ -235,22 +235,22 @@ impl Reservations {
         })
     }
 
-    fn add(&mut self, asker: Asker, pages: u64) -> Result<(), Denied> {
-        if let Some(reservation) = self.by_client.get_mut(&asker.client) {
+    fn add(&mut self, requester: Requester, pages: u64) -> Result<(), Denied> {
+        if let Some(reservation) = self.by_client.get_mut(&requester.client) {
             reservation.pages = reservation.pages.saturating_add(pages);
         } else {
-            let process = Pidfd::open(asker.pid)
+            let process = Pidfd::open(requester.pid)
                 .map_err(|error| Denied::Failed(error.into()))?
-                .ok_or(Denied::Gone(asker.pid))?;
+                .ok_or(Denied::Gone(requester.pid))?;
             let reservation = Reservation {
-                uid: asker.uid,
+                uid: requester.uid,
                 pages,
                 process,
             };
-            self.by_client.insert(asker.client, reservation);
+            self.by_client.insert(requester.client, reservation);
         }
         if pages > 0 {
-            let sum = self.by_user.entry(asker.uid).or_default();
+            let sum = self.by_user.entry(requester.uid).or_default();
             *sum = sum.saturating_add(pages);
         }
         Ok(())
@@ -259,24 +259,24 @@ impl Reservations {
     /// Gives back. Returns the pages still reserved over this connection.
     pub(crate) fn commit(
         &mut self,
-        asker: Asker,
+        requester: Requester,
         pages: u64,
         payers: &Payers,
         books: &mut (impl Holdings + ?Sized),
     ) -> Result<u64, Denied> {
-        self.follow(asker, payers, books)?;
-        let reserved = self.reserved_by(asker.client);
+        self.follow(requester, payers, books)?;
+        let reserved = self.reserved_by(requester.client);
         if pages == 0 || pages > reserved {
             let text = format!(
                 "cannot commit {pages} pages: this process has {reserved} reserved; commit what was reserved, once"
             );
             return Err(Denied::Senseless(text));
         }
-        if let Some(reservation) = self.by_client.get_mut(&asker.client) {
+        if let Some(reservation) = self.by_client.get_mut(&requester.client) {
             reservation.pages = reservation.pages.saturating_sub(pages);
         }
-        self.subtract(asker.uid, pages);
-        self.tell(payers.of(asker.uid).map(|(id, _)| id), payers, books)?;
+        self.subtract(requester.uid, pages);
+        self.tell(payers.of(requester.uid).map(|(id, _)| id), payers, books)?;
         Ok(reserved.saturating_sub(pages))
     }
 
@@ -318,22 +318,22 @@ impl Reservations {
     /// limits change. Then that goes along.
     fn follow(
         &mut self,
-        asker: Asker,
+        requester: Requester,
         payers: &Payers,
         books: &mut (impl Holdings + ?Sized),
     ) -> Result<(), Denied> {
-        let Some(reservation) = self.by_client.get_mut(&asker.client) else {
+        let Some(reservation) = self.by_client.get_mut(&requester.client) else {
             return Ok(());
         };
-        let before = std::mem::replace(&mut reservation.uid, asker.uid);
+        let before = std::mem::replace(&mut reservation.uid, requester.uid);
         let pages = reservation.pages;
-        if before == asker.uid || pages == 0 {
+        if before == requester.uid || pages == 0 {
             return Ok(());
         }
         self.subtract(before, pages);
-        let sum = self.by_user.entry(asker.uid).or_default();
+        let sum = self.by_user.entry(requester.uid).or_default();
         *sum = sum.saturating_add(pages);
-        for uid in [before, asker.uid] {
+        for uid in [before, requester.uid] {
             self.tell(payers.of(uid).map(|(id, _)| id), payers, books)?;
         }
         Ok(())
@@ -461,8 +461,8 @@ mod tests {
         Payers::new(&Plan::default(), coverage())
     }
 
-    fn asker(uid: u32) -> Asker {
-        Asker {
+    fn requester(uid: u32) -> Requester {
+        Requester {
             client: ClientId::first(),
             uid: Uid::new(uid),
             pid: Pid::new(std::process::id()),
@@ -488,7 +488,7 @@ mod tests {
         let (payers, ram) = (payers(), Bytes::new(1 << 40));
         let reserve = |reservations: &mut Reservations, uid, pages| {
             reservations
-                .reserve(asker(uid), &ask(pages), &payers, ram, &mut Nothing)
+                .reserve(requester(uid), &ask(pages), &payers, ram, &mut Nothing)
                 .unwrap()
         };
         assert_eq!(reserve(&mut reservations, 60001, 10), (10, 10));
@@ -497,7 +497,7 @@ mod tests {
             reservations.by_user,
             BTreeMap::from([(Uid::new(60002), 15)])
         );
-        let left = reservations.commit(asker(60003), 6, &payers, &mut Nothing);
+        let left = reservations.commit(requester(60003), 6, &payers, &mut Nothing);
         assert_eq!(left.unwrap(), 9);
         assert_eq!(reservations.by_user, BTreeMap::from([(Uid::new(60003), 9)]));
         let released = reservations.release(ClientId::first(), &payers, &mut Nothing);
@@ -530,12 +530,13 @@ mod tests {
         let ram = Bytes::new(1 << 40);
         let (id, both) = in_an_account_of(&[60001, 60002]);
         for uid in [60001, 60002] {
-            let denied = reservations.reserve(asker(uid), &ask(1 << 20), &both, ram, &mut Nothing);
+            let denied =
+                reservations.reserve(requester(uid), &ask(1 << 20), &both, ram, &mut Nothing);
             assert!(matches!(denied, Err(Denied::Full { .. })), "{denied:?}");
         }
         assert_eq!(reservations.refused_in(id), 2);
         let (_, one) = in_an_account_of(&[60002]);
-        let denied = reservations.reserve(asker(60002), &ask(1 << 20), &one, ram, &mut Nothing);
+        let denied = reservations.reserve(requester(60002), &ask(1 << 20), &one, ram, &mut Nothing);
         assert!(denied.is_err());
         assert_eq!(reservations.refused_in(id), 3);
     }
@@ -565,7 +566,7 @@ mod tests {
         let (id, with_him) = in_an_account_of(&[60001, 60002]);
         let (ram, mut books) = (Bytes::new(1 << 40), Told::default());
         reservations
-            .reserve(asker(60001), &ask(10), &with_him, ram, &mut books)
+            .reserve(requester(60001), &ask(10), &with_him, ram, &mut books)
             .unwrap();
         assert_eq!(books.0, BTreeMap::from([(id, 10)]));
 
@@ -580,7 +581,8 @@ mod tests {
         let mut reservations = Reservations::new(machine::page_size());
         let (id, payers) = in_an_account_of(&[60001]);
         let (ram, mut books) = (Bytes::new(1 << 40), Keeping(0));
-        let denied = reservations.reserve(asker(60001), &ask(1 << 20), &payers, ram, &mut books);
+        let denied =
+            reservations.reserve(requester(60001), &ask(1 << 20), &payers, ram, &mut books);
         assert!(denied.is_err());
         assert_eq!((books.0, reservations.refused_in(id)), (1, 0));
     }

@@ -11,7 +11,7 @@ use bursar_model::{Pid, Uid};
 use bursar_protocol::{ErrorKind, LineBuffer, MAX_REQUEST, Refusal, Reply};
 use rustix::event::epoll::EventFlags;
 
-use super::door::Visitor;
+use super::listener::Accepted;
 use super::to_line;
 
 /// Bytes of events a client may leave unread before it is disconnected.
@@ -34,7 +34,7 @@ pub(super) struct Client {
     pub(super) uid: Uid,
     /// Who connected; who inherited the connection is not told apart.
     pub(super) pid: Pid,
-    /// Who pays for its owner, and as whom he is counted (door.rs).
+    /// Who pays for its owner, and as whom he is counted (listener.rs).
     pub(super) payer: Uid,
     pub(super) counts_as: Uid,
     pub(super) is_reserving: bool,
@@ -58,14 +58,14 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn new(visitor: Visitor) -> Self {
+    pub(super) fn new(accepted: Accepted) -> Self {
         Self {
-            stream: visitor.stream,
-            takes_descriptors: visitor.takes_descriptors,
-            uid: visitor.uid,
-            pid: visitor.pid,
-            payer: visitor.payer,
-            counts_as: visitor.counts_as,
+            stream: accepted.stream,
+            takes_descriptors: accepted.takes_descriptors,
+            uid: accepted.uid,
+            pid: accepted.pid,
+            payer: accepted.payer,
+            counts_as: accepted.counts_as,
             is_reserving: false,
             is_following: false,
             lines: LineBuffer::new(MAX_REQUEST),
@@ -98,7 +98,7 @@ impl Client {
         let mut piece = [0; 8 << 10];
         let mut room = piece.len();
         if self.takes_descriptors {
-            // What is read comes with its descriptors, and closing those may take long (graves.rs).
+            // What is read comes with its descriptors, and closing those may take long (closer.rs).
             match peek(&self.stream, &mut piece) {
                 Ok((_, true)) => {
                     self.unsent.clear();
@@ -236,7 +236,7 @@ mod tests {
     fn pair() -> (Client, UnixStream) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
-        let visitor = Visitor {
+        let accepted = Accepted {
             stream: ours,
             takes_descriptors: true,
             uid: Uid::new(60001),
@@ -244,7 +244,7 @@ mod tests {
             payer: Uid::new(60001),
             counts_as: Uid::new(60001),
         };
-        (Client::new(visitor), theirs)
+        (Client::new(accepted), theirs)
     }
 
     #[test]

@@ -65,11 +65,11 @@ impl Daemon {
                 "readers of a message were left out (64 users of a shared account are told at a time)",
             ),
             (
-                self.crowd.cut,
+                self.admission.cut,
                 "connections to bursard were refused or cut (more than a user may have, or events unread)",
             ),
             (
-                self.crowd.delayed,
+                self.admission.delayed,
                 "requests had to wait, for their user had asked for more than a tenth of a processor",
             ),
         ];

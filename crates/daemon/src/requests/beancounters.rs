@@ -11,38 +11,38 @@ use bursar_protocol::{ErrorKind, Refusal, Reply, RowsChange, UtilisationReport};
 use super::limits::{change_limits, config_refusal, remarks_on};
 use super::{Answer, accounts_meant, only_root, permit, refusal, rows_of, uid_meant};
 use crate::beancounters::note_on;
-use crate::control::Asker;
+use crate::control::Requester;
 use crate::daemon::Daemon;
 use crate::join;
 
 /// Bills need no limit: every user has an account, whether or not anything bounds it.
 pub(super) fn bills_meant(
     daemon: &mut Daemon,
-    asker: Asker,
+    requester: Requester,
     who: &Who,
 ) -> Result<Vec<AccountId>, Refusal> {
     let of_uid = |daemon: &Daemon, uid: Uid| vec![daemon.payers().account_of(uid)];
     match who {
         Who::Uid(uid) => Ok(of_uid(daemon, *uid)),
-        Who::User(name) => uid_meant(daemon, asker, name).map(|uid| of_uid(daemon, uid)),
-        Who::Group(_) | Who::Shared(_) | Who::Default => accounts_meant(daemon, asker, who),
+        Who::User(name) => uid_meant(daemon, requester, name).map(|uid| of_uid(daemon, uid)),
+        Who::Group(_) | Who::Shared(_) | Who::Default => accounts_meant(daemon, requester, who),
     }
 }
 
-/// What the asker's process is billed to.
-pub(super) fn own_bill(daemon: &Daemon, asker: Asker) -> AccountId {
-    let payer = join::payer_of(daemon, asker);
+/// What the requester's process is billed to.
+pub(super) fn own_bill(daemon: &Daemon, requester: Requester) -> AccountId {
+    let payer = join::payer_of(daemon, requester);
     daemon.payers().account_of(payer)
 }
 
-/// The bills that the asker may see and asked for.
-pub(super) fn show(daemon: &mut Daemon, asker: Asker, who: Option<&Who>) -> Answer {
-    let uid = asker.uid;
-    let own = own_bill(daemon, asker);
+/// The bills that the requester may see and asked for.
+pub(super) fn show(daemon: &mut Daemon, requester: Requester, who: Option<&Who>) -> Answer {
+    let uid = requester.uid;
+    let own = own_bill(daemon, requester);
     let meant = match who {
         Some(who) => {
-            permit(daemon, asker, Some(own), who, "see other users' bills")?;
-            let meant = bills_meant(daemon, asker, who)?;
+            permit(daemon, requester, Some(own), who, "see other users' bills")?;
+            let meant = bills_meant(daemon, requester, who)?;
             if uid.get() != 0 && meant.iter().any(|id| *id != own) {
                 only_root(uid, "see other users' bills")?;
             }

@@ -9,7 +9,7 @@ use bursar_protocol::{ErrorKind, Reply};
 
 use super::whose::Whose;
 use super::{Answer, refusal};
-use crate::control::Asker;
+use crate::control::Requester;
 use crate::daemon::Daemon;
 use crate::history::is_kill;
 
@@ -58,12 +58,14 @@ pub(super) fn events(daemon: &mut Daemon, uid: Uid, since: Option<&str>) -> Answ
 
 pub(super) fn why(
     daemon: &mut Daemon,
-    asker: Asker,
+    requester: Requester,
     pid: Option<Pid>,
     who: Option<&Who>,
 ) -> Answer {
-    let uid = asker.uid;
-    let whose = who.map(|who| Whose::new(daemon, asker, who)).transpose()?;
+    let uid = requester.uid;
+    let whose = who
+        .map(|who| Whose::new(daemon, requester, who))
+        .transpose()?;
     let own = own_account_name(daemon, uid);
     let is_asked_for = |event: &Event| match &whose {
         Some(whose) => whose.is_of(event),

@@ -5,18 +5,18 @@ use bursar_policy::Agreement;
 use bursar_protocol::{AccountCheck, ErrorKind, LedgerCheck, Refusal, Reply, Verdict};
 
 use super::{only_root, refusal};
-use crate::control::Asker;
+use crate::control::Requester;
 use crate::daemon::Daemon;
 use crate::ledger_check::{Compared, Findings};
 
 /// Begins it; what it finds goes to [`checked`].
-pub(super) fn begin(daemon: &mut Daemon, asker: Asker) -> Result<(), Refusal> {
-    only_root(asker.uid, "have the ledger compared with /proc")?;
+pub(super) fn begin(daemon: &mut Daemon, requester: Requester) -> Result<(), Refusal> {
+    only_root(requester.uid, "have the ledger compared with /proc")?;
     if daemon.ledger_checker().is_busy() {
         let message = "the ledger is being compared with /proc already; try again in some seconds";
         return Err(refusal(ErrorKind::Refused, message));
     }
-    match daemon.check_ledger(asker.client) {
+    match daemon.check_ledger(requester.client) {
         Ok(true) => Ok(()),
         Ok(false) => {
             let message = "there is no kernel half here: what is held comes from /proc itself, and \

@@ -12,29 +12,29 @@ use bursar_protocol::{
 
 use super::beancounters::{bills_meant, own_bill};
 use super::{Answer, only_root, permit, refusal};
-use crate::control::Asker;
+use crate::control::Requester;
 use crate::daemon::Daemon;
 use crate::physpages::{Finished, State};
 
 /// Root has a count made; others hear of one that may be a little older, and of their own part.
 pub(super) fn show(
     daemon: &mut Daemon,
-    asker: Asker,
+    requester: Requester,
     who: Option<&Who>,
     ticket: Option<u64>,
 ) -> Answer {
-    let is_root = asker.uid.get() == 0;
-    let own = own_bill(daemon, asker);
+    let is_root = requester.uid.get() == 0;
+    let own = own_bill(daemon, requester);
     let meant = match who {
         Some(who) => {
-            permit(daemon, asker, Some(own), who, "see other users' pages")?;
-            Some(bills_meant(daemon, asker, who)?)
+            permit(daemon, requester, Some(own), who, "see other users' pages")?;
+            Some(bills_meant(daemon, requester, who)?)
         }
         None if is_root => None,
         None => Some(vec![own]),
     };
     if meant.iter().flatten().any(|id| *id != own) {
-        only_root(asker.uid, "see other users' pages")?;
+        only_root(requester.uid, "see other users' pages")?;
     }
     let failed = |error: anyhow::Error| refusal(ErrorKind::Failed, format!("{error:#}"));
     let recent = match (is_root, ticket) {

@@ -5,7 +5,7 @@ use bursar_model::{Event, Subject, Who};
 use bursar_protocol::{ErrorKind, Refusal};
 
 use super::{permit, refusal, uid_meant};
-use crate::control::Asker;
+use crate::control::Requester;
 use crate::daemon::Daemon;
 
 /// One user, or one shared account.
@@ -19,7 +19,11 @@ pub(super) struct Whose {
 impl Whose {
     /// Root may ask about all, others about themselves, the account they pay into and those they may enter.
     /// Somebody who is no user any more is known by the name that the events have.
-    pub(super) fn new(daemon: &mut Daemon, asker: Asker, who: &Who) -> Result<Self, Refusal> {
+    pub(super) fn new(
+        daemon: &mut Daemon,
+        requester: Requester,
+        who: &Who,
+    ) -> Result<Self, Refusal> {
         if matches!(who, Who::Group(_) | Who::Default) {
             let message = format!(
                 "what happened, happened to an account, and {who} is none: name a user, or a shared account \
@@ -28,14 +32,14 @@ impl Whose {
             return Err(refusal(ErrorKind::BadRequest, message));
         }
         let may_enter = daemon.limit_table.granted(who);
-        if !may_enter.is_some_and(|users| users.contains(&asker.uid)) {
-            let own = daemon.payers().of(asker.uid).map(|(id, _)| id);
-            permit(daemon, asker, own, who, "see what happened to others")?;
+        if !may_enter.is_some_and(|users| users.contains(&requester.uid)) {
+            let own = daemon.payers().of(requester.uid).map(|(id, _)| id);
+            permit(daemon, requester, own, who, "see what happened to others")?;
         }
         let subject = Subject::named(who);
         let found = match who {
             Who::Uid(uid) => Ok(*uid),
-            Who::User(name) => uid_meant(daemon, asker, name),
+            Who::User(name) => uid_meant(daemon, requester, name),
             Who::Shared(_) | Who::Group(_) | Who::Default => {
                 return Ok(Self {
                     subject,

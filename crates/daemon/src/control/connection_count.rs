@@ -7,9 +7,9 @@ use bursar_model::Uid;
 
 /// Who has none is not in it.
 #[derive(Debug, Default)]
-pub(super) struct Heads(BTreeMap<Uid, usize>);
+pub(super) struct ConnectionCount(BTreeMap<Uid, usize>);
 
-impl Heads {
+impl ConnectionCount {
     pub(super) fn add(&mut self, uid: Uid) {
         let count = self.0.entry(uid).or_default();
         *count = count.saturating_add(1);
@@ -41,13 +41,23 @@ mod tests {
     #[test]
     fn each_user_has_his_own_and_who_has_none_is_forgotten() {
         let (alice, bob) = (Uid::new(60001), Uid::new(60002));
-        let mut heads = Heads::default();
-        heads.add(alice);
-        heads.add(alice);
-        heads.add(bob);
-        assert_eq!((heads.of(alice), heads.of(bob), heads.sum()), (2, 1, 3));
-        heads.take(bob);
-        heads.take(bob);
-        assert_eq!((heads.of(bob), heads.sum(), heads.0.len()), (0, 2, 1));
+        let mut connections = ConnectionCount::default();
+        connections.add(alice);
+        connections.add(alice);
+        connections.add(bob);
+        assert_eq!(
+            (
+                connections.of(alice),
+                connections.of(bob),
+                connections.sum()
+            ),
+            (2, 1, 3)
+        );
+        connections.take(bob);
+        connections.take(bob);
+        assert_eq!(
+            (connections.of(bob), connections.sum(), connections.0.len()),
+            (0, 2, 1)
+        );
     }
 }

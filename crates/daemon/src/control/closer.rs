@@ -12,28 +12,28 @@ use std::thread;
 use bursar_host::peek;
 use bursar_model::Uid;
 
-use super::heads::Heads;
+use super::connection_count::ConnectionCount;
 
 type Grave = Arc<Mutex<Option<UnixStream>>>;
 
 /// Closes connections, without waiting for any.
 #[derive(Debug)]
-pub(super) struct Graves {
+pub(super) struct Closer {
     tell: Sender<Uid>,
     told: Receiver<Uid>,
     /// Connections whose closing takes its time.
-    open: Heads,
+    open: ConnectionCount,
     /// Those for which there was no thread: left open rather than waited for.
     given_up: Vec<Grave>,
 }
 
-impl Graves {
+impl Closer {
     pub(super) fn new() -> Self {
         let (tell, told) = channel();
         Self {
             tell,
             told,
-            open: Heads::default(),
+            open: ConnectionCount::default(),
             given_up: Vec::new(),
         }
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Where clients come in. Who comes costs us something before he can be told from others, so that the
-//! door is shut for a moment when most of those who come have no business here.
+//! listener pauses for a moment when most of those who come have no business here.
 
 use std::fs;
 use std::io;
@@ -17,11 +17,11 @@ use bursar_reap::Envoy;
 
 /// As whom those count together of whom it is not known where they are: one who has 65,536 uids in a
 /// container of his would count as each of them. No user has this number (setresuid(2)).
-const WHOEVER_IS_SILENT: Uid = Uid::new(u32::MAX);
+const UNKNOWN_USER: Uid = Uid::new(u32::MAX);
 
 /// Who came: the kernel's word.
 #[derive(Debug)]
-pub(super) struct Visitor {
+pub(super) struct Accepted {
     pub(super) stream: UnixStream,
     pub(super) takes_descriptors: bool,
     pub(super) uid: Uid,
@@ -34,17 +34,17 @@ pub(super) struct Visitor {
 }
 
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct Listener {
     path: PathBuf,
     listener: UnixListener,
     proc: Proc,
     envoy: Envoy,
-    shut_until: Option<Duration>,
+    paused_until: Option<Duration>,
     /// Whether clients can pass descriptors to us, who want none.
     takes_descriptors: bool,
 }
 
-impl Door {
+impl Listener {
     /// Listens at `path`, for those whom `mode` lets in; a socket that a dead daemon left there is
     /// replaced (the caller holds the lock that says it is dead).
     pub(super) fn open(path: &Path, mode: u32, envoy: Envoy) -> Result<Self> {
@@ -67,13 +67,13 @@ impl Door {
             listener,
             proc: Proc::host()?,
             envoy,
-            shut_until: None,
+            paused_until: None,
             takes_descriptors,
         })
     }
 
     /// Who is next; `None`: nobody waits.
-    pub(super) fn next(&mut self) -> io::Result<Option<Visitor>> {
+    pub(super) fn next(&mut self) -> io::Result<Option<Accepted>> {
         let stream = match self.listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
@@ -82,7 +82,7 @@ impl Door {
         let peer = Peer::of(&stream)?;
         stream.set_nonblocking(true)?;
         let owner = self.owner_of(&peer);
-        Ok(Some(Visitor {
+        Ok(Some(Accepted {
             stream,
             takes_descriptors: self.takes_descriptors,
             uid: peer.uid(),
@@ -95,7 +95,7 @@ impl Door {
                 Ok(Owner::User(owner)) => owner,
                 Ok(Owner::Nobody) => peer.uid(),
                 // Gone: a child of each of somebody's subordinate uids may have connected, and ended.
-                Ok(Owner::Gone) | Err(Silent) => WHOEVER_IS_SILENT,
+                Ok(Owner::Gone) | Err(Silent) => UNKNOWN_USER,
             },
         }))
     }
@@ -113,28 +113,28 @@ impl Door {
     }
 
     /// Nobody is let in before that moment.
-    pub(super) fn shut(&mut self, until: Duration) {
-        self.shut_until = Some(until);
+    pub(super) fn pause(&mut self, until: Duration) {
+        self.paused_until = Some(until);
     }
 
     /// Whether it was shut and need not be any more.
-    pub(super) fn opens(&mut self, now: Duration) -> bool {
-        self.shut_until.take_if(|until| *until <= now).is_some()
+    pub(super) fn resumes(&mut self, now: Duration) -> bool {
+        self.paused_until.take_if(|until| *until <= now).is_some()
     }
 
     /// How long until it opens; `None`: it is not shut.
     pub(super) fn patience(&self, now: Duration) -> Option<Duration> {
-        self.shut_until.map(|until| until.saturating_sub(now))
+        self.paused_until.map(|until| until.saturating_sub(now))
     }
 }
 
-impl AsFd for Door {
+impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 }
 
-impl Drop for Door {
+impl Drop for Listener {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }

@@ -18,7 +18,7 @@ const MOST_USERS: usize = 1024;
 
 /// Who waits for an answer, and who has had how much of our time.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct Scheduler {
     /// The connections with a request, by user. No queue here is empty.
     waiting: BTreeMap<Uid, VecDeque<ClientId>>,
     /// Their users, whose turn it is first.
@@ -51,7 +51,7 @@ impl Allowance {
     }
 }
 
-impl Turns {
+impl Scheduler {
     /// A connection has a request. It must not be waiting already.
     pub(crate) fn line_up(&mut self, uid: Uid, id: ClientId) {
         let own = self.waiting.entry(uid).or_default();
@@ -144,62 +144,62 @@ mod tests {
 
     #[test]
     fn users_come_in_turn_however_many_connections_one_has() {
-        let mut turns = Turns::default();
+        let mut scheduler = Scheduler::default();
         for number in 1..=3 {
-            turns.line_up(ALICE, id(number));
+            scheduler.line_up(ALICE, id(number));
         }
-        turns.line_up(BOB, id(9));
+        scheduler.line_up(BOB, id(9));
         let now = Duration::ZERO;
-        let served: Vec<_> = std::iter::from_fn(|| turns.next(now)).collect();
+        let served: Vec<_> = std::iter::from_fn(|| scheduler.next(now)).collect();
         assert_eq!(served, [id(1), id(9), id(2), id(3)]);
-        assert_eq!(turns.patience(now), None);
+        assert_eq!(scheduler.patience(now), None);
     }
 
     #[test]
     fn who_has_had_his_burst_waits_and_the_others_do_not() {
-        let mut turns = Turns::default();
+        let mut scheduler = Scheduler::default();
         let mut now = Duration::from_secs(100);
-        turns.charge(ALICE, BURST + Duration::from_millis(10), now);
-        turns.line_up(ALICE, id(1));
-        assert_eq!(turns.next(now), None);
-        assert_eq!(turns.next(now), None);
-        assert_eq!(turns.delayed, 1);
-        assert_eq!(turns.patience(now), Some(Duration::from_millis(100)));
-        turns.line_up(BOB, id(2));
-        assert_eq!(turns.patience(now), Some(Duration::ZERO));
-        assert_eq!(turns.next(now), Some(id(2)));
+        scheduler.charge(ALICE, BURST + Duration::from_millis(10), now);
+        scheduler.line_up(ALICE, id(1));
+        assert_eq!(scheduler.next(now), None);
+        assert_eq!(scheduler.next(now), None);
+        assert_eq!(scheduler.delayed, 1);
+        assert_eq!(scheduler.patience(now), Some(Duration::from_millis(100)));
+        scheduler.line_up(BOB, id(2));
+        assert_eq!(scheduler.patience(now), Some(Duration::ZERO));
+        assert_eq!(scheduler.next(now), Some(id(2)));
         now += Duration::from_millis(100);
-        assert_eq!(turns.next(now), Some(id(1)));
-        assert_eq!(turns.delayed, 1);
+        assert_eq!(scheduler.next(now), Some(id(1)));
+        assert_eq!(scheduler.delayed, 1);
     }
 
     #[test]
     fn root_never_waits() {
-        let mut turns = Turns::default();
-        turns.charge(ROOT, Duration::from_secs(1000), Duration::ZERO);
-        turns.line_up(ROOT, id(1));
-        assert_eq!(turns.next(Duration::ZERO), Some(id(1)));
+        let mut scheduler = Scheduler::default();
+        scheduler.charge(ROOT, Duration::from_secs(1000), Duration::ZERO);
+        scheduler.line_up(ROOT, id(1));
+        assert_eq!(scheduler.next(Duration::ZERO), Some(id(1)));
     }
 
     #[test]
     fn who_left_has_no_turn() {
-        let mut turns = Turns::default();
-        turns.line_up(ALICE, id(1));
-        turns.leave(ALICE, id(1));
-        assert_eq!(turns.patience(Duration::ZERO), None);
-        assert_eq!(turns.next(Duration::ZERO), None);
-        turns.line_up(ALICE, id(2));
-        assert_eq!(turns.next(Duration::ZERO), Some(id(2)));
+        let mut scheduler = Scheduler::default();
+        scheduler.line_up(ALICE, id(1));
+        scheduler.leave(ALICE, id(1));
+        assert_eq!(scheduler.patience(Duration::ZERO), None);
+        assert_eq!(scheduler.next(Duration::ZERO), None);
+        scheduler.line_up(ALICE, id(2));
+        assert_eq!(scheduler.next(Duration::ZERO), Some(id(2)));
     }
 
     #[test]
     fn users_who_came_once_are_forgotten() {
-        let mut turns = Turns::default();
+        let mut scheduler = Scheduler::default();
         for number in 0..3 * MOST_USERS as u32 {
             let now = Duration::from_secs(u64::from(number));
-            turns.charge(Uid::new(60000 + number), Duration::from_millis(1), now);
+            scheduler.charge(Uid::new(60000 + number), Duration::from_millis(1), now);
         }
-        assert!(turns.allowances.len() <= MOST_USERS);
+        assert!(scheduler.allowances.len() <= MOST_USERS);
     }
 
     proptest! {
@@ -207,18 +207,18 @@ mod tests {
         /// took beyond.
         #[test]
         fn nobody_gets_more_than_his_share(costs in prop::collection::vec(1u64..50_000, 1..400)) {
-            let mut turns = Turns::default();
+            let mut scheduler = Scheduler::default();
             let mut now = Duration::ZERO;
             let mut spent = Duration::ZERO;
             let most = Duration::from_micros(50_000);
             for cost in costs {
-                turns.line_up(ALICE, id(1));
-                now += turns.patience(now).unwrap();
-                prop_assert!(turns.next(now).is_some());
+                scheduler.line_up(ALICE, id(1));
+                now += scheduler.patience(now).unwrap();
+                prop_assert!(scheduler.next(now).is_some());
                 let cost = Duration::from_micros(cost);
                 now += cost;
                 spent += cost;
-                turns.charge(ALICE, cost, now);
+                scheduler.charge(ALICE, cost, now);
                 prop_assert!(spent <= now / PART + BURST + most, "{spent:?} of {now:?}");
             }
         }
