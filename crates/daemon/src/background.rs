@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use bursar_host::{Proc, Terminals};
 use bursar_model::AccountId;
-use bursar_reap::{Barred, Envoy};
+use bursar_reap::{Blocklist, TimedQuery};
 
 use crate::message::Message;
 use crate::oom_score::OomScore;
@@ -62,15 +62,19 @@ pub(crate) struct Background {
 
 impl Background {
     /// `tells`: write to terminals. `raised`: the oom_score_adj of limited processes, if it is raised.
-    pub(crate) fn start(tells: bool, raised: Option<i16>, barred: Arc<Barred>) -> Result<Self> {
+    pub(crate) fn start(
+        tells: bool,
+        raised: Option<i16>,
+        blocklist: Arc<Blocklist>,
+    ) -> Result<Self> {
         let proc = Proc::host().context("open /proc")?;
-        let envoy = Envoy::new("bg-envoy", barred).context("open /proc")?;
-        let envoy = envoy.ready().context("start the thread that asks for it")?;
+        let query = TimedQuery::new("bg-query", blocklist).context("open /proc")?;
+        let query = query.ready().context("start the thread that asks for it")?;
         let shared = Arc::<Shared>::default();
         let its = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("background".to_owned())
-            .spawn(move || work(&its, &proc, envoy, raised.map(OomScore::new)))
+            .spawn(move || work(&its, &proc, query, raised.map(OomScore::new)))
             .context("start the background thread")?;
         Ok(Self {
             shared,
@@ -185,20 +189,20 @@ impl Shared {
     }
 }
 
-fn work(shared: &Shared, proc: &Proc, mut envoy: Envoy, mut oom_score: Option<OomScore>) {
+fn work(shared: &Shared, proc: &Proc, mut query: TimedQuery, mut oom_score: Option<OomScore>) {
     let terminals = Terminals::host(proc);
     let mut rested = Instant::now();
     while let Some(task) = shared.next(rested) {
         match task {
             Task::Tell(all) => {
                 let began = Instant::now();
-                shared.leave_untold(tell(&terminals, &all, &mut envoy));
+                shared.leave_untold(tell(&terminals, &all, &mut query));
                 let rest = began.elapsed().saturating_mul(REST).min(LONGEST_REST);
                 rested = Instant::now().checked_add(rest).unwrap_or(rested);
             }
             Task::SetOomScores(payers) => {
                 if let Some(oom_score) = &mut oom_score {
-                    let helpless = oom_score.review(proc, &payers, &mut envoy);
+                    let helpless = oom_score.review(proc, &payers, &mut query);
                     if helpless > 0 {
                         tracing::warn!(
                             processes = helpless,
@@ -209,7 +213,7 @@ fn work(shared: &Shared, proc: &Proc, mut envoy: Envoy, mut oom_score: Option<Oo
             }
             Task::RestoreOomScores => {
                 if let Some(oom_score) = &mut oom_score {
-                    oom_score.restore_oom_scores(proc, &mut envoy);
+                    oom_score.restore_oom_scores(proc, &mut query);
                 }
             }
         }
@@ -217,9 +221,13 @@ fn work(shared: &Shared, proc: &Proc, mut envoy: Envoy, mut oom_score: Option<Oo
 }
 
 /// Tells all of them after one look at /proc. Returns for how many readers there was no room.
-fn tell(terminals: &Terminals<'_>, all: &BTreeMap<AccountId, Pending>, envoy: &mut Envoy) -> u64 {
+fn tell(
+    terminals: &Terminals<'_>,
+    all: &BTreeMap<AccountId, Pending>,
+    query: &mut TimedQuery,
+) -> u64 {
     let users = all.values().flat_map(Pending::users).collect();
-    let by_user = match terminals.of_users(&users, envoy) {
+    let by_user = match terminals.of_users(&users, query) {
         Ok(by_user) => by_user,
         Err(error) => {
             tracing::warn!(%error, "users could not be told");

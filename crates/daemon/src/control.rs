@@ -22,7 +22,7 @@ use anyhow::{Context, Result};
 use bursar_host::clock;
 use bursar_model::{Pid, Uid};
 use bursar_protocol::{ErrorKind, Refusal, Reply, root_socket};
-use bursar_reap::Envoy;
+use bursar_reap::TimedQuery;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
 
@@ -138,11 +138,14 @@ impl ClientId {
 
 impl Control {
     /// Listens at `path`, and for root beside it, as [`Listener::open`] says.
-    pub(crate) fn listen(path: &Path, envoy: impl Fn() -> Result<Envoy>) -> Result<Self> {
+    pub(crate) fn listen(
+        path: &Path,
+        timed_query: impl Fn() -> Result<TimedQuery>,
+    ) -> Result<Self> {
         // Anybody may ask about himself; who asks is known from the kernel.
         let listeners = [
-            Listener::open(path, 0o666, envoy()?)?,
-            Listener::open(&root_socket(path), 0o600, envoy()?)?,
+            Listener::open(path, 0o666, timed_query()?)?,
+            Listener::open(&root_socket(path), 0o600, timed_query()?)?,
         ];
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("make an epoll")?;
         for (token, listener) in (0..LISTENERS).zip(&listeners) {

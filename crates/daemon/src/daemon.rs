@@ -17,7 +17,7 @@ use bursar_host::{MemoryFiles, Proc, machine};
 use bursar_model::{AccountId, Bytes, Event, EventKind, Uid};
 use bursar_policy::Plan;
 use bursar_protocol::Reserve;
-use bursar_reap::Envoy;
+use bursar_reap::TimedQuery;
 
 use crate::backend::{Backend, Reading};
 use crate::background::{Background, Recipients};
@@ -76,7 +76,7 @@ pub(crate) struct Daemon {
     pub(crate) admission: AdmissionCounters,
     mandate: Mandate,
     proc: Proc,
-    envoy: Envoy,
+    query: TimedQuery,
     reaper: Reaper,
     background: Background,
     oom: Option<OomWatch>,
@@ -106,7 +106,7 @@ impl Daemon {
         helpers: Helpers,
         standing_remarks: Vec<String>,
     ) -> Result<Self> {
-        let envoy = helpers.reaper.envoy()?;
+        let query = helpers.reaper.timed_query()?;
         let lost_before = backend.status().events_lost;
         let paying = Payers::new(limit_table.plan(), coverage.clone());
         let mut recorder = recorder;
@@ -123,7 +123,7 @@ impl Daemon {
             admission: AdmissionCounters::default(),
             mandate,
             proc: Proc::host()?,
-            envoy,
+            query,
             reaper: helpers.reaper,
             background: helpers.background,
             oom: helpers.oom,
@@ -228,8 +228,8 @@ impl Daemon {
             let superior = subordinates.superior_of(uid);
             users.contains(&uid) || superior.is_some_and(|it| users.contains(&it))
         };
-        let (proc, envoy) = (&self.proc, &mut self.envoy);
-        let files = MemoryFiles::of(proc, &are_theirs, FILES_NAMED, FILES_PATIENCE, envoy)
+        let (proc, query) = (&self.proc, &mut self.query);
+        let files = MemoryFiles::of(proc, &are_theirs, FILES_NAMED, FILES_PATIENCE, query)
             .inspect_err(|error| tracing::warn!(%error, "files in memory could not be looked for"))
             .unwrap_or_default();
         let (event, message) = self
@@ -270,9 +270,9 @@ impl Daemon {
         };
         let payers = self.payers();
         let entered = Entered::of(&*self.backend)?;
-        let barred = Arc::clone(self.reaper.barred());
+        let blocklist = Arc::clone(self.reaper.blocklist());
         self.ledger_checker
-            .begin(client, ledger, payers, entered, barred)?;
+            .begin(client, ledger, payers, entered, blocklist)?;
         Ok(true)
     }
 
@@ -375,7 +375,7 @@ impl Daemon {
     pub(crate) fn physpages_counted(&mut self) -> Result<&mut Counter> {
         match &mut self.counter {
             Some(counter) => Ok(counter),
-            none => Ok(none.insert(Counter::start(Arc::clone(self.reaper.barred()))?)),
+            none => Ok(none.insert(Counter::start(Arc::clone(self.reaper.blocklist()))?)),
         }
     }
 

@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 use bursar_host::{Answer, Ask, Memory, Proc, UserNamespaces, order_of_memory};
 use bursar_model::{AccountId, Bytes, Pid};
 use bursar_policy::{Agreement, Span, agreement};
-use bursar_reap::{Barred, Envoy};
+use bursar_reap::{Blocklist, TimedQuery};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::backend::{Ledger, Sum};
@@ -102,15 +102,15 @@ impl LedgerChecker {
         ledger: Ledger,
         payers: Payers,
         entered: Entered,
-        barred: Arc<Barred>,
+        blocklist: Arc<Blocklist>,
     ) -> Result<()> {
         let proc = Proc::host()?;
-        let envoy = Envoy::new("check-envoy", barred)?;
+        let query = TimedQuery::new("check-query", blocklist)?;
         let (outbox, bell) = (self.outbox.clone(), Arc::clone(&self.bell));
         std::thread::Builder::new()
             .name("ledger-check".to_owned())
             .spawn(move || {
-                let check = Check::new(ledger, payers, entered, proc, envoy);
+                let check = Check::new(ledger, payers, entered, proc, query);
                 let found = check.and_then(|mut it| it.look());
                 // The daemon ends: nobody waits for it any more.
                 let _ = outbox.send((client, found));
@@ -158,7 +158,7 @@ struct Check {
     entered: Entered,
     proc: Proc,
     namespaces: UserNamespaces,
-    envoy: Envoy,
+    query: TimedQuery,
     /// Whether /proc was exact, of those looked at for that.
     exact: Vec<bool>,
     looked_at: u64,
@@ -171,7 +171,7 @@ impl Check {
         payers: Payers,
         entered: Entered,
         proc: Proc,
-        envoy: Envoy,
+        query: TimedQuery,
     ) -> Result<Self> {
         let namespaces = UserNamespaces::new(&proc)?;
         Ok(Self {
@@ -180,7 +180,7 @@ impl Check {
             entered,
             proc,
             namespaces,
-            envoy,
+            query,
             exact: Vec::new(),
             looked_at: 0,
             left: 0,
@@ -277,7 +277,7 @@ impl Check {
             Some(entered) => entered,
             None => {
                 let answer =
-                    (self.namespaces).answer(&self.proc, holder, status.uid, &mut self.envoy);
+                    (self.namespaces).answer(&self.proc, holder, status.uid, &mut self.query);
                 let answer = answer.unwrap_or(Answer::himself(status.uid));
                 self.payers.of(self.payers.payer(answer))?.0
             }
@@ -295,7 +295,7 @@ impl Check {
     fn sample(&mut self, pid: Pid, memory: &Memory) {
         if self.exact.len() < SAMPLES
             && memory.rss_anon <= LARGEST_SAMPLE
-            && let Some(Ok(Some(rollup))) = self.envoy.ask(pid, Proc::rollup)
+            && let Some(Ok(Some(rollup))) = self.query.ask(pid, Proc::rollup)
         {
             self.exact.push(rollup.anonymous == memory.rss_anon);
         }
@@ -316,7 +316,7 @@ impl Check {
         let bound = self.bound(&track.processes);
         let mut proc = self.add_up(&track.processes);
         if agreement(&ledger, &proc, bound) != Agreement::Within && proc.least() > ledger.most() {
-            drop_twins(&mut track.processes, &mut self.envoy);
+            drop_mm_sharers(&mut track.processes, &mut self.query);
             proc = self.add_up(&track.processes);
         }
         if ledger.most() == Bytes::ZERO && proc.most() == Bytes::ZERO {
@@ -394,7 +394,7 @@ fn track(tracks: &mut BTreeMap<AccountId, Track>, id: AccountId) -> &mut Track {
 
 /// Of processes that share one address space (vfork, CLONE_VM) one is left: the ledger has it once. Who
 /// cannot be compared stays.
-fn drop_twins(processes: &mut Vec<Seen>, ask: &mut impl Ask) {
+fn drop_mm_sharers(processes: &mut Vec<Seen>, ask: &mut impl Ask) {
     let mut known: Vec<Seen> = Vec::with_capacity(processes.len());
     let mut silent = Vec::new();
     for one in processes.drain(..) {

@@ -55,7 +55,7 @@ use bursar_config::{Config, ConfigError, OnExit};
 use bursar_host::Proc;
 use bursar_kernel::KernelHalf;
 use bursar_model::EventKind;
-use bursar_reap::Envoy;
+use bursar_reap::TimedQuery;
 use bursar_watermarks::Places;
 use clap::Parser;
 
@@ -151,7 +151,7 @@ fn run(arguments: Arguments) -> Result<()> {
     let raised = Some(config.last_defence.oom_score_adj)
         .filter(|_| config.last_defence.enabled && !arguments.dry_run);
     let tells = config.tell.tty && !arguments.dry_run;
-    let background = Background::start(tells, raised, Arc::clone(reaper.barred()))?;
+    let background = Background::start(tells, raised, Arc::clone(reaper.blocklist()))?;
     let mandate = Mandate {
         dry_run: arguments.dry_run,
         notifier: config.triggers.notifier,
@@ -202,7 +202,7 @@ fn run(arguments: Arguments) -> Result<()> {
     }
     setup::raise_descriptors();
     let socket = config.paths.runtime.join("bursar.sock");
-    let mut control = Control::listen(&socket, || daemon.reaper().envoy())?;
+    let mut control = Control::listen(&socket, || daemon.reaper().timed_query())?;
     log::trim_memory();
     stay_in_memory();
     log::say("bursard: ready");
@@ -244,8 +244,8 @@ fn release(config: &Config) -> Result<()> {
     let count = KernelHalf::release(&config.paths.pins)?;
     let raised = config.last_defence.oom_score_adj;
     let proc = Proc::host().context("open /proc")?;
-    let mut envoy = Envoy::new("envoy", Arc::default()).context("open /proc")?;
-    oom_score::OomScore::new(raised).restore_oom_scores(&proc, &mut envoy);
+    let mut query = TimedQuery::new("query", Arc::default()).context("open /proc")?;
+    oom_score::OomScore::new(raised).restore_oom_scores(&proc, &mut query);
     match count {
         0 => log::say(&format!(
             "bursard: no kernel half was pinned in {}",

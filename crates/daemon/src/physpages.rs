@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use bursar_host::{Answer, Proc, UserNamespaces};
 use bursar_pagemap_scan::{Count, Pace, PagemapScanner};
-use bursar_reap::{Barred, Envoy};
+use bursar_reap::{Blocklist, TimedQuery};
 
 use crate::join::Entered;
 use crate::payers::Payers;
@@ -77,14 +77,14 @@ fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
 
 impl Counter {
     /// Starts the thread. It ends with the counter.
-    pub(crate) fn start(barred: Arc<Barred>) -> Result<Self> {
-        let envoy = Envoy::new("pagemap-envoy", barred).context("open /proc")?;
+    pub(crate) fn start(blocklist: Arc<Blocklist>) -> Result<Self> {
+        let query = TimedQuery::new("pagemap-query", blocklist).context("open /proc")?;
         let (orders, received) = sync_channel(1);
         let board = Arc::new(Mutex::new(Board::default()));
         let shown = Arc::clone(&board);
         std::thread::Builder::new()
             .name("pagemap-scan".to_owned())
-            .spawn(move || work(&received, &shown, envoy))
+            .spawn(move || work(&received, &shown, query))
             .context("start the thread that counts mapped pages")?;
         Ok(Self {
             orders,
@@ -129,7 +129,7 @@ impl Counter {
     }
 }
 
-fn work(orders: &Receiver<Order>, board: &Mutex<Board>, mut envoy: Envoy) {
+fn work(orders: &Receiver<Order>, board: &Mutex<Board>, mut query: TimedQuery) {
     let mut scanner = None;
     loop {
         let heard = match scanner {
@@ -150,7 +150,7 @@ fn work(orders: &Receiver<Order>, board: &Mutex<Board>, mut envoy: Envoy) {
             board.begun = board.begun.saturating_add(1);
             board.begun
         };
-        let made = count(&mut scanner, &order, &mut envoy);
+        let made = count(&mut scanner, &order, &mut query);
         let mut board = lock(board);
         board.finished = ticket;
         match made {
@@ -164,7 +164,11 @@ fn work(orders: &Receiver<Order>, board: &Mutex<Board>, mut envoy: Envoy) {
     }
 }
 
-fn count(scanner: &mut Option<PagemapScanner>, order: &Order, envoy: &mut Envoy) -> Result<Count> {
+fn count(
+    scanner: &mut Option<PagemapScanner>,
+    order: &Order,
+    query: &mut TimedQuery,
+) -> Result<Count> {
     let proc = Proc::host().context("open /proc")?;
     // Who answers for what runs in a user namespace pays for it, as in the kernel half.
     let mut namespaces = UserNamespaces::new(&proc)?;
@@ -172,10 +176,10 @@ fn count(scanner: &mut Option<PagemapScanner>, order: &Order, envoy: &mut Envoy)
         Some(scanner) => scanner,
         none => none.insert(PagemapScanner::new(Proc::host().context("open /proc")?)),
     };
-    let count = scanner.count(Pace::QUARTER, envoy, |envoy, process| {
+    let count = scanner.count(Pace::QUARTER, query, |query, process| {
         let entered = order.entered.account_of(process.pid, &order.payers);
         entered.or_else(|| {
-            let answer = namespaces.answer(&proc, process.pid, process.uid, envoy);
+            let answer = namespaces.answer(&proc, process.pid, process.uid, query);
             let answer = answer.unwrap_or(Answer::himself(process.uid));
             order.payers.billed(order.payers.payer(answer))
         })

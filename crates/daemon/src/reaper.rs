@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon's crew of reapers (bursar-reap): what they tell arrives here.
+//! The daemon's pool of reapers (bursar-reap): what they tell arrives here.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -9,13 +9,15 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bursar_host::Pidfd;
 use bursar_model::{Bytes, Nanos, Pid, ReapStatus, Uid};
-use bursar_reap::{Barred, Crew, Envoy, Errand, Fate, Job, News, Payer, Priority, Report, Victim};
+use bursar_reap::{
+    Blocklist, Errand, Fate, Job, News, Payer, Pool, Priority, Report, TimedQuery, Victim,
+};
 use rustix::event::{EventfdFlags, eventfd};
 
 /// How long the main thread waits for one process.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// The crew and its news.
+/// The pool and its news.
 #[derive(Debug)]
 pub(crate) struct Reaper {
     hand: Hand,
@@ -37,16 +39,16 @@ pub(crate) struct Dying {
     pub(crate) private: Option<Bytes>,
 }
 
-/// Gives the crew something to do; from any thread.
+/// Gives the pool something to do; from any thread.
 #[derive(Debug)]
 pub(crate) struct Hand {
-    crew: Crew,
+    pool: Pool,
     outbox: Sender<Report>,
     bell: Arc<OwnedFd>,
 }
 
 /// Which victim a report is about: its number. A pid cannot come round while its report is open: the
-/// crew holds the process by a pidfd, and a zombie keeps its number until its report is out, or it has
+/// pool holds the process by a pidfd, and a zombie keeps its number until its report is out, or it has
 /// ended and the report follows at once.
 const fn tag_of(pid: Pid) -> u64 {
     pid.get() as u64
@@ -60,7 +62,7 @@ impl Reaper {
         // for itself. There are no more than victims, and the ring reader, from whom those come, waits for the main thread.
         let (outbox, reports) = channel();
         let (ringer, sender) = (Arc::clone(&bell), outbox.clone());
-        let crew = Crew::start(move |news| {
+        let pool = Pool::start(move |news| {
             // We send the signals ourselves: the other news is none.
             if let News::Settled(report) = news {
                 // The main thread ends last.
@@ -70,7 +72,7 @@ impl Reaper {
         })
         .context("start the reapers")?;
         let hand = Hand {
-            crew,
+            pool,
             outbox,
             bell: Arc::clone(&bell),
         };
@@ -84,34 +86,34 @@ impl Reaper {
     /// For another thread.
     pub(crate) fn hand(&self) -> Hand {
         Hand {
-            crew: self.hand.crew.another(),
+            pool: self.hand.pool.another(),
             outbox: self.hand.outbox.clone(),
             bell: Arc::clone(&self.bell),
         }
     }
 
     pub(crate) fn priority(&self) -> Priority {
-        self.hand.crew.priority()
+        self.hand.pool.priority()
     }
 
     /// Whom nobody is to ask for his memory.
-    pub(crate) fn barred(&self) -> &Arc<Barred> {
-        self.hand.barred()
+    pub(crate) fn blocklist(&self) -> &Arc<Blocklist> {
+        self.hand.blocklist()
     }
 
     /// Asks for the main thread, which everybody waits for.
-    pub(crate) fn envoy(&self) -> Result<Envoy> {
-        let envoy = Envoy::new("envoy", Arc::clone(self.barred())).context("open /proc")?;
-        Ok(envoy.within(SHORT))
+    pub(crate) fn timed_query(&self) -> Result<TimedQuery> {
+        let query = TimedQuery::new("query", Arc::clone(self.blocklist())).context("open /proc")?;
+        Ok(query.within(SHORT))
     }
 
     /// What hostile processes have cost us.
     pub(crate) fn note_losses(&self, status: &mut ReapStatus) {
-        let crew = &self.hand.crew;
-        status.threads_away = crew.barred().away();
-        status.threads_lost = crew.barred().ever();
-        status.left_alone = crew.barred().left_alone();
-        status.turned_away = crew.turned_away();
+        let pool = &self.hand.pool;
+        status.threads_away = pool.blocklist().away();
+        status.threads_lost = pool.blocklist().ever();
+        status.left_alone = pool.blocklist().left_alone();
+        status.turned_away = pool.turned_away();
     }
 
     /// See [`Hand::reap`].
@@ -149,7 +151,7 @@ impl Hand {
                 let mut victim = Victim::new(pidfd, signalled, tag);
                 victim.payer = Some(Payer::User(uid));
                 victim.private = private;
-                self.crew.hand(Job {
+                self.pool.hand(Job {
                     errand: Errand::Reap,
                     victims: vec![victim],
                 });
@@ -176,12 +178,12 @@ impl Hand {
     }
 
     pub(crate) fn priority(&self) -> Priority {
-        self.crew.priority()
+        self.pool.priority()
     }
 
     /// Whom nobody is to ask for his memory.
-    pub(crate) fn barred(&self) -> &Arc<Barred> {
-        self.crew.barred()
+    pub(crate) fn blocklist(&self) -> &Arc<Blocklist> {
+        self.pool.blocklist()
     }
 }
 

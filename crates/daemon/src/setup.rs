@@ -148,8 +148,8 @@ fn counts_files(config: &Config) -> bool {
 }
 
 fn poll(config: &Config, coverage: &Coverage, how: &str, reaper: &Reaper) -> Result<Chosen> {
-    let (files, envoy) = (counts_files(config), reaper.envoy()?);
-    let backend = PollBackend::start(coverage.clone(), files, POLL_MS, envoy)?;
+    let (files, query) = (counts_files(config), reaper.timed_query()?);
+    let backend = PollBackend::start(coverage.clone(), files, POLL_MS, query)?;
     Ok(Chosen {
         backend: Box::new(backend),
         how: how.to_owned(),
@@ -164,8 +164,8 @@ fn trace(config: &Config, coverage: &Coverage, reaper: &Reaper) -> Result<Chosen
     if mount_tracefs(tracefs)? == Mounted::Now {
         tracing::info!(path = TRACEFS, "mounted tracefs");
     }
-    let (files, envoy) = (counts_files(config), reaper.envoy()?);
-    let backend = TraceBackend::start(coverage.clone(), files, tracefs, envoy)?;
+    let (files, query) = (counts_files(config), reaper.timed_query()?);
+    let backend = TraceBackend::start(coverage.clone(), files, tracefs, query)?;
     let how = "reading the trace pipe of kmem:rss_stat".to_owned();
     Ok(Chosen {
         backend: Box::new(backend),

@@ -74,7 +74,7 @@ pub use proc::{
 };
 pub use rustix::io::Errno;
 pub use rustix::process::Signal;
-pub use sched::{Changed, OwnSession};
+pub use sched::{Changed, OwnAutogroup};
 pub use subuid::{SubuidLine, Subuids, Superior, subuids};
 pub use terminals::{MAX_TERMINALS, MAX_TOLD_TEXT, Terminals, Told, UserTerminals};
 pub use timer::Timer;

@@ -214,12 +214,12 @@ fn allow_cpus(thread: Pid, may: impl Fn(usize) -> bool) -> Changed {
 /// The session that our process leads, among all sessions (sched(7) "The autogroup feature"): where the kernel shares
 /// CPUs by sessions, a thread's own nice value counts among those of its session only.
 #[derive(Debug)]
-pub struct OwnSession {
+pub struct OwnAutogroup {
     autogroup: File,
     nice: i8,
 }
 
-impl OwnSession {
+impl OwnAutogroup {
     /// `None` where there are no autogroups, or the session is somebody else's.
     ///
     /// # Errors

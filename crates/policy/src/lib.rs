@@ -23,8 +23,8 @@ pub use coverage::Coverage;
 pub use directory::{Directory, NameError};
 pub use fractions::{Fractions, Frame, Mapped, NoShare, PageOwner, WHOLE_PAGE};
 pub use pace::{
-    BEAT, Mood, Pace, RAISED_AT_MOST, Rhythm, SESSION_STAYS, SHARE_NICE, SLICE, TURN,
-    URGENT_SESSION_NICE, mood,
+    AUTOGROUP_STAYS, DutyCycle, PREEMPT_INTERVAL, Pace, Phase, RAISED_AT_MOST, SHARE_NICE, SLICE,
+    TURN, URGENT_AUTOGROUP_NICE, phase,
 };
 pub use plan::{Entry, Plan, Planned, plan};
 pub use reap::{

@@ -27,7 +27,7 @@ pub const SLICE: Nanos = Nanos::new(100_000);
 /// So long is that turn, in which it has a fair share: a quarter of each core is a reaper's at least,
 /// and whoever wakes up waits a third longer than without it, and a slice.
 pub const TURN: Nanos = Nanos::new(300_000);
-/// So long a start is above everybody, as far as the [`Rhythm`] allows that: a calm reaper has to be in the
+/// So long a start is above everybody, as far as the [`DutyCycle`] allows that: a calm reaper has to be in the
 /// kernel before its victim has let go of its memory, and whoever is told of the signal would come first.
 const RUN_UP: Nanos = Nanos::new(100_000);
 /// An urgent one has this nice value: six sevenths of a core against one who always wants it too.
@@ -37,25 +37,25 @@ pub const SHARE_NICE: i8 = -8;
 /// among one session's loops has his turn after 0.25 ms. With −8 that was 1 ms; and whoever woke up beside a calm
 /// reaper waited for the tick, since neither being below everybody counts beyond one's session. Hence 0 at rest
 /// (decision 11).
-pub const URGENT_SESSION_NICE: i8 = -3;
+pub const URGENT_AUTOGROUP_NICE: i8 = -3;
 /// So long after a change it is given back at the earliest: the kernel refuses another one within a tenth of a second.
-pub const SESSION_STAYS: Nanos = Nanos::new(150_000_000);
+pub const AUTOGROUP_STAYS: Nanos = Nanos::new(150_000_000);
 /// So often the kernel is made to choose anew who runs on an urgent one's CPU, and to give pages back in smaller
 /// batches. Where the tick is all that does, whoever is not chosen at his wake-up waits for it, 4 ms and more; half
 /// as long costs a fifth of the speed (decision 11).
-pub const BEAT: Nanos = Nanos::new(150_000);
+pub const PREEMPT_INTERVAL: Nanos = Nanos::new(150_000);
 
 /// How a reaper competes at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mood {
-    /// Above everybody, to get going, as far as the [`Rhythm`] allows that; so long.
-    RunUp(Nanos),
+pub enum Phase {
+    /// Above everybody, to get going, as far as the [`DutyCycle`] allows that; so long.
+    InitialSlice(Nanos),
     /// Below everybody; so long.
     Below(Nanos),
     /// Among everybody at [`SHARE_NICE`]; so long, then ask again.
     Among(Nanos),
-    /// By the [`Rhythm`]: above everybody in slices, among everybody in turns.
-    Rhythmic,
+    /// By the [`DutyCycle`]: above everybody in slices, among everybody in turns.
+    Cycling,
 }
 
 /// Either starts above everybody where that matters; then a calm reaper is below everybody, an urgent one among
@@ -63,31 +63,33 @@ pub enum Mood {
 /// on, and the victim behind it. `since_start` counts from the beginning of the job.
 ///
 /// What else was measured, slices throughout among it, stands in decision 11.
-pub fn mood(pace: Pace, expected: Nanos, since_start: Nanos) -> Mood {
+pub fn phase(pace: Pace, expected: Nanos, since_start: Nanos) -> Phase {
     let elapsed = since_start.get();
     let patience = expected.get().saturating_mul(3) / 2;
     let until = |end: u64| Nanos::new(end.saturating_sub(elapsed));
     match pace {
-        Pace::Calm | Pace::Pressing if elapsed < RUN_UP.get() => Mood::RunUp(until(RUN_UP.get())),
-        Pace::Calm if elapsed < patience => Mood::Below(until(patience)),
-        Pace::Urgent | Pace::Pressing if elapsed < expected.get() => {
-            Mood::Among(until(expected.get()))
+        Pace::Calm | Pace::Pressing if elapsed < RUN_UP.get() => {
+            Phase::InitialSlice(until(RUN_UP.get()))
         }
-        Pace::Calm | Pace::Urgent | Pace::Pressing => Mood::Rhythmic,
+        Pace::Calm if elapsed < patience => Phase::Below(until(patience)),
+        Pace::Urgent | Pace::Pressing if elapsed < expected.get() => {
+            Phase::Among(until(expected.get()))
+        }
+        Pace::Calm | Pace::Urgent | Pace::Pressing => Phase::Cycling,
     }
 }
 
-/// Slices of [`SLICE`] above everybody, with turns of [`TURN`] in between: one rhythm for all reapers and
+/// Slices of [`SLICE`] above everybody, with turns of [`TURN`] in between: one duty_cycle for all reapers and
 /// raised victims of the machine, so that everybody else's turns are real.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Rhythm {
+pub struct DutyCycle {
     is_slice: bool,
     until: u64,
     /// Since when nobody wants to be raised.
     resting_since: Option<u64>,
 }
 
-impl Rhythm {
+impl DutyCycle {
     /// Whether raised ones may be raised at `now` (any clock that does not go back), and until when
     /// that holds; to be asked again at that moment at the latest. Jobs that follow each other closely
     /// share a slice; a pause of a turn's length begins a new one.
@@ -122,23 +124,23 @@ mod tests {
     #[test]
     fn a_calm_reaper_makes_way_and_does_not_stay_calm_for_ever() {
         let expected = Nanos::new(20_000_000);
-        let calm = |at: u64| mood(Pace::Calm, expected, Nanos::new(at));
-        assert_eq!(calm(0), Mood::RunUp(RUN_UP));
-        assert_eq!(calm(1_000_000), Mood::Below(Nanos::new(29_000_000)));
-        assert_eq!(calm(30_000_000), Mood::Rhythmic);
+        let calm = |at: u64| phase(Pace::Calm, expected, Nanos::new(at));
+        assert_eq!(calm(0), Phase::InitialSlice(RUN_UP));
+        assert_eq!(calm(1_000_000), Phase::Below(Nanos::new(29_000_000)));
+        assert_eq!(calm(30_000_000), Phase::Cycling);
     }
 
     #[test]
     fn an_urgent_reaper_is_among_the_others_until_it_is_late() {
         let expected = Nanos::new(20_000_000);
-        let urgent = |at: u64| mood(Pace::Urgent, expected, Nanos::new(at));
-        assert_eq!(urgent(0), Mood::Among(expected));
-        assert_eq!(urgent(1_000_000), Mood::Among(Nanos::new(19_000_000)));
-        let pressing = |at: u64| mood(Pace::Pressing, expected, Nanos::new(at));
-        assert_eq!(pressing(0), Mood::RunUp(RUN_UP));
-        assert_eq!(pressing(1_000_000), Mood::Among(Nanos::new(19_000_000)));
-        assert_eq!(urgent(19_999_999), Mood::Among(Nanos::new(1)));
-        assert_eq!(urgent(20_000_000), Mood::Rhythmic);
+        let urgent = |at: u64| phase(Pace::Urgent, expected, Nanos::new(at));
+        assert_eq!(urgent(0), Phase::Among(expected));
+        assert_eq!(urgent(1_000_000), Phase::Among(Nanos::new(19_000_000)));
+        let pressing = |at: u64| phase(Pace::Pressing, expected, Nanos::new(at));
+        assert_eq!(pressing(0), Phase::InitialSlice(RUN_UP));
+        assert_eq!(pressing(1_000_000), Phase::Among(Nanos::new(19_000_000)));
+        assert_eq!(urgent(19_999_999), Phase::Among(Nanos::new(1)));
+        assert_eq!(urgent(20_000_000), Phase::Cycling);
     }
 
     proptest! {
@@ -147,12 +149,12 @@ mod tests {
         fn nobody_is_raised_for_longer_than_a_slice_without_a_turn(
             gaps in prop::collection::vec((0u64..1_000_000, any::<bool>()), 1..60),
         ) {
-            let mut rhythm = Rhythm::default();
+            let mut duty_cycle = DutyCycle::default();
             let mut now = 10_000_000;
             let mut raised_for = 0;
             let mut lowered_for = 0;
             for (gap, is_job) in gaps {
-                let (mut is_raised, mut until) = rhythm.at(Nanos::new(now));
+                let (mut is_raised, mut until) = duty_cycle.at(Nanos::new(now));
                 let end = now + gap;
                 while now < end {
                     let next = end.min(until.get()).max(now + 1);
@@ -168,11 +170,11 @@ mod tests {
                     }
                     now = next;
                     if is_job {
-                        (is_raised, until) = rhythm.at(Nanos::new(now));
+                        (is_raised, until) = duty_cycle.at(Nanos::new(now));
                     }
                 }
                 if is_job {
-                    rhythm.rest(Nanos::new(now));
+                    duty_cycle.rest(Nanos::new(now));
                 }
             }
         }

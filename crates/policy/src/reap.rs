@@ -112,7 +112,7 @@ pub enum Peculiarity {
     /// Holds shared memory; that does not come back with it.
     Shared,
     /// A living process has the same memory.
-    Twin,
+    MmShared,
 }
 
 impl Peculiarity {
@@ -131,7 +131,7 @@ impl Peculiarity {
             Self::Confined => "confined",
             Self::Locked => "mlocked",
             Self::Shared => "shared_memory",
-            Self::Twin => "memory_shared_with_living",
+            Self::MmShared => "memory_shared_with_living",
         }
     }
 }
@@ -282,7 +282,7 @@ pub enum NextStep {
     },
     /// Who has the same memory? If somebody who lives, it is reported and not waited for; else try
     /// again.
-    FindTwin,
+    FindMmSharer,
     /// Only the victim itself can: raise it, take it out of everything that holds it back, and watch it
     /// go.
     HelpItExit,
@@ -292,7 +292,7 @@ pub enum NextStep {
 const TRIES: u32 = 64;
 const PAUSE: Nanos = Nanos::new(2_000_000);
 /// Looking for a twin asks about every process of the machine.
-const TWIN_TRIES: u32 = 8;
+const MM_SHARER_TRIES: u32 = 8;
 
 /// What follows the `tries`-th attempt, counted from 1.
 pub fn next_step(attempt: Attempt, tries: u32) -> NextStep {
@@ -302,7 +302,7 @@ pub fn next_step(attempt: Attempt, tries: u32) -> NextStep {
             after: PAUSE,
             raise: tries >= 2,
         },
-        Attempt::NotDying if tries < TWIN_TRIES => NextStep::FindTwin,
+        Attempt::NotDying if tries < MM_SHARER_TRIES => NextStep::FindMmSharer,
         Attempt::Busy
         | Attempt::NotDying
         | Attempt::Gone
@@ -469,7 +469,7 @@ mod tests {
             assert_eq!(next_step(attempt, 1), NextStep::HelpItExit);
         }
         assert_eq!(next_step(Attempt::Freed, 1), NextStep::Done);
-        assert_eq!(next_step(Attempt::NotDying, 1), NextStep::FindTwin);
+        assert_eq!(next_step(Attempt::NotDying, 1), NextStep::FindMmSharer);
         assert_eq!(
             next_step(Attempt::Busy, 1),
             NextStep::Again {

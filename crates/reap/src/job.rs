@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a crew is asked to do.
+//! What a pool is asked to do.
 
 use std::sync::Arc;
 
 use bursar_host::Pidfd;
 use bursar_model::{Bytes, Nanos};
 
-use crate::barred::Payer;
-use crate::look::Seen;
+use crate::blocklist::Payer;
+use crate::observer::Seen;
 use crate::report::{Fate, Report};
 
 /// What is to be done with the victims of a job.
@@ -26,9 +26,9 @@ pub struct Victim {
     pub pidfd: Arc<Pidfd>,
     /// Who pays for it, where that is known.
     pub payer: Option<Payer>,
-    /// What the crew saw of it before the signal.
+    /// What the pool saw of it before the signal.
     pub(crate) seen: Option<Seen>,
-    /// When SIGKILL was sent, CLOCK_MONOTONIC; of [`Errand::Kill`] the crew knows better.
+    /// When SIGKILL was sent, CLOCK_MONOTONIC; of [`Errand::Kill`] the pool knows better.
     pub signalled: Nanos,
     /// Its anonymous memory and swap at the signal, where whoever sent it knows: a look afterwards can
     /// find most of it gone.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Takes a killed process's memory back at once, wherever it was running (S2).
 //!
-//! [`look`] observes a victim, `bursar-policy` decides what to do about it, a [`Crew`] of reaper
+//! [`observer`] observes a victim, `bursar-policy` decides what to do about it, a [`Pool`] of reaper
 //! threads does it and tells in a [`Report`] what became of it. Processes can keep whoever asks them waiting for
-//! ever: an [`Envoy`] asks for others, and who is lost so is given up ([`Vigil`], [`Barred`]). docs/REAP.md has the
+//! ever: a [`TimedQuery`] asks for others, and who is lost so is given up ([`Monitor`], [`Blocklist`]). docs/REAP.md has the
 //! measurements.
 
 #![forbid(unsafe_code)]
@@ -15,32 +15,32 @@
 )]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
 
-mod barred;
-mod beats;
-mod bell;
-mod clerk;
-mod courier;
-mod crew;
-mod docket;
-mod envoy;
-mod hands;
+mod abandonable_worker;
+mod autogroup;
+mod blocklist;
+mod cpu_slot;
+mod heartbeat;
+mod helper;
+mod interval;
 mod job;
-mod lead;
-mod look;
-mod mate;
-mod overseer;
-mod pacer;
-mod post;
+mod observer;
+mod pool;
+mod preempt;
+mod priority;
+mod progress;
 mod report;
-mod seat;
-mod session;
-mod ticker;
-mod twin;
+mod reporter;
+mod shared_mm;
+mod supervisor;
+mod timed_query;
+mod unblock;
+mod waker;
+mod worker;
 
-pub use barred::{Asker, Barred, Payer};
-pub use courier::{Courier, Heard};
-pub use crew::{Crew, CrewError, Priority};
-pub use envoy::Envoy;
+pub use abandonable_worker::{AbandonableWorker, Heard};
+pub use blocklist::{Blocklist, Guard, Payer};
+pub use heartbeat::{Heartbeat, Lost, Monitor, ThreadState};
 pub use job::{Errand, Job, Victim};
-pub use post::{Lost, Post, Sight, Vigil};
+pub use pool::{Pool, PoolError, Priority};
 pub use report::{Fate, News, Report, Stays};
+pub use timed_query::TimedQuery;

@@ -18,7 +18,7 @@ pub enum Fate {
     /// It must or could not be signalled.
     Spared(String),
     /// A living process has the same memory, which stays until that one ends, too.
-    Twin(Pid),
+    MmShared(Pid),
     /// It was signalled, and is still there with its memory. Not waited for any longer.
     Stuck(String),
 }
@@ -34,7 +34,7 @@ pub struct Stays {
     pub holders: Vec<Pid>,
 }
 
-/// What a crew tells while it works.
+/// What a pool tells while it works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
     /// A victim was sent SIGKILL.
@@ -76,7 +76,7 @@ impl Fate {
             Self::Released => Some("process_mrelease"),
             Self::Exited | Self::Gone => Some("exit"),
             Self::Raised => Some("raised_exit"),
-            Self::Spared(_) | Self::Twin(_) | Self::Stuck(_) => None,
+            Self::Spared(_) | Self::MmShared(_) | Self::Stuck(_) => None,
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bursar_host::{Proc, Sent, Signal};
 use bursar_model::{Bytes, Nanos, Pid, Uid};
-use bursar_reap::{Crew, Envoy, Errand, Fate, Job, News, Payer, Report, Victim};
+use bursar_reap::{Errand, Fate, Job, News, Payer, Pool, Report, TimedQuery, Victim};
 use clap::Args;
 use serde::Serialize;
 
@@ -113,21 +113,22 @@ impl Kill {
     pub(crate) fn run(self, caller: &Caller) -> Result<(), Failure> {
         let failed = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
         let proc = Proc::host().map_err(|error| failed(&error))?;
-        let mut envoy = Envoy::new("kill-look", Arc::default()).map_err(|error| failed(&error))?;
+        let mut query =
+            TimedQuery::new("kill-look", Arc::default()).map_err(|error| failed(&error))?;
         let whose = match (&self.user, &self.group) {
             (Some(name), _) => Some((format!("user {name}"), whom::user(name)?)),
             (None, Some(name)) => Some((format!("group {name}"), whom::group(name)?)),
             (None, None) => None,
         };
         let (outcomes, left) = match &whose {
-            Some((name, uids)) => self.kill_theirs(&mut envoy, &proc, name, uids)?,
+            Some((name, uids)) => self.kill_theirs(&mut query, &proc, name, uids)?,
             None => {
                 // Who names one twice does not want to hear that it has ended already.
                 let mut seen = BTreeSet::new();
                 let named = self.pids.iter().filter(|pid| seen.insert(**pid));
                 let open = |&pid: &u32| {
                     let pid = Pid::new(pid);
-                    (pid, Target::open(&mut envoy, &proc, pid, None))
+                    (pid, Target::open(&mut query, &proc, pid, None))
                 };
                 (kill(named.map(open).collect(), self.graceful)?, 0)
             }
@@ -155,7 +156,7 @@ impl Kill {
     /// Who goes by himself is no failure here.
     fn kill_theirs(
         &self,
-        envoy: &mut Envoy,
+        query: &mut TimedQuery,
         proc: &Proc,
         name: &str,
         uids: &[Uid],
@@ -169,7 +170,7 @@ impl Kill {
         }
         let mut told: Vec<Outcome> = Vec::new();
         for _ in 0..ROUNDS {
-            let open = |it: &whom::Theirs| (it.pid, Target::open(envoy, proc, it.pid, Some(uids)));
+            let open = |it: &whom::Theirs| (it.pid, Target::open(query, proc, it.pid, Some(uids)));
             let outcomes = kill(theirs.iter().map(open).collect(), self.graceful)?;
             told.extend(outcomes.into_iter().filter(|it| !it.was_gone));
             theirs = whom::processes(proc, uids)?;
@@ -258,13 +259,13 @@ fn ask(
 fn reap(targets: Vec<Target>) -> Result<Vec<Report>, Failure> {
     let (outbox, news) = channel();
     let outbox = Mutex::new(outbox);
-    let crew = Crew::start(move |one| {
+    let pool = Pool::start(move |one| {
         if let (News::Settled(report), Ok(outbox)) = (one, outbox.lock()) {
             // Nobody listens any more: the patience was over.
             let _ = outbox.send(report);
         }
     });
-    let crew = crew.map_err(|error| Failure::failed(error.to_string()))?;
+    let pool = pool.map_err(|error| Failure::failed(error.to_string()))?;
     let victims: Vec<Victim> = targets
         .into_iter()
         .map(|target| {
@@ -275,7 +276,7 @@ fn reap(targets: Vec<Target>) -> Result<Vec<Report>, Failure> {
         })
         .collect();
     let count = victims.len();
-    crew.hand(Job {
+    pool.hand(Job {
         errand: Errand::Kill,
         victims,
     });
@@ -320,7 +321,7 @@ impl Outcome {
                 Some(format!("cannot send the signal: {why}")),
                 Some(Code::Failed),
             ),
-            Fate::Twin(pid) => (
+            Fate::MmShared(pid) => (
                 Some(format!(
                     "is dead, and its memory stays: process {pid} has the same and lives"
                 )),
@@ -336,7 +337,7 @@ impl Outcome {
         Self {
             pid: report.pid.get(),
             comm: Some(comm).filter(|comm| !comm.is_empty()),
-            killed: is_back || matches!(report.fate, Fate::Twin(_)),
+            killed: is_back || matches!(report.fate, Fate::MmShared(_)),
             freed_bytes: freed.filter(|_| is_back),
             duration_ns: is_back.then_some(report.took),
             bytes_per_second: rate

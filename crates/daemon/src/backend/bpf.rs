@@ -67,7 +67,7 @@ impl BpfBackend {
             page: options.page_size,
             count_file: options.count_file,
             priority: powers.hand.priority(),
-            barred: Arc::clone(powers.hand.barred()),
+            blocklist: Arc::clone(powers.hand.blocklist()),
         };
         let pss_scans = Arc::default();
         let requests = start(half.pss_scans()?, method, Arc::clone(&pss_scans))?;

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use bursar_host::Timer;
 use bursar_model::{AccountId, Bytes, KernelHalfStatus, Trigger, TriggerKind, Uid};
 use bursar_policy::Plan;
-use bursar_reap::Envoy;
+use bursar_reap::TimedQuery;
 
 use super::scan::Scan;
 use super::{Backend, Reading};
@@ -30,9 +30,9 @@ impl PollBackend {
         coverage: Coverage,
         counts_files: bool,
         milliseconds: u64,
-        envoy: Envoy,
+        query: TimedQuery,
     ) -> Result<Self> {
-        let scan = Scan::new(coverage, counts_files, Trigger::Poll, envoy)?;
+        let scan = Scan::new(coverage, counts_files, Trigger::Poll, query)?;
         let timer = Timer::polled().context("make a timer")?;
         let every = Duration::from_millis(milliseconds);
         timer.set(every, every).context("set a timer")?;

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use bursar_host::{Rollup, clock};
 use bursar_kernel::{Found, Outcome, PssScans, Sharer, Slot};
 use bursar_model::{Bytes, PageSize, Pages};
-use bursar_reap::{Barred, Heard, Priority};
+use bursar_reap::{Blocklist, Heard, Priority};
 
 pub(super) use counters::ScanCounters;
 use initial_scans::InitialScans;
@@ -61,7 +61,7 @@ pub(super) struct Method {
     /// Answers have to come while memory grows.
     pub(super) priority: Priority,
     /// Whom nobody is to ask for his memory.
-    pub(super) barred: Arc<Barred>,
+    pub(super) blocklist: Arc<Blocklist>,
 }
 
 /// Where requests go.

@@ -16,7 +16,7 @@ use bursar_model::{
     AccountId, Bounds, Bytes, KernelHalfStatus, Nanos, Pid, Trigger, TriggerKind, Uid,
 };
 use bursar_policy::{Choice, Crossing, Plan, Tally, Weighed, choose};
-use bursar_reap::Envoy;
+use bursar_reap::TimedQuery;
 
 use super::Reading;
 use crate::fact::{Fact, Level, Victim};
@@ -93,7 +93,7 @@ impl Condemned {
 #[derive(Debug)]
 pub(super) struct Scan {
     proc: Proc,
-    envoy: Envoy,
+    query: TimedQuery,
     coverage: Coverage,
     payers: Payers,
     accounts: BTreeMap<AccountId, Account>,
@@ -111,13 +111,13 @@ impl Scan {
         coverage: Coverage,
         counts_files: bool,
         trigger: Trigger,
-        envoy: Envoy,
+        query: TimedQuery,
     ) -> Result<Self> {
         let proc = Proc::host().context("open /proc")?;
         let payers = Payers::new(&Plan::default(), coverage.clone());
         Ok(Self {
             proc,
-            envoy,
+            query,
             coverage,
             payers,
             accounts: BTreeMap::new(),
@@ -322,7 +322,7 @@ impl Scan {
             return Hold::Gone;
         };
         let number = pidfd.number().ok().flatten();
-        match self.envoy.ask(pid, Proc::stat) {
+        match self.query.ask(pid, Proc::stat) {
             Some(Ok(Some(stat))) => Hold::Held(pidfd, number, Some(stat.start)),
             Some(_) => Hold::Gone,
             None if number.is_some() => Hold::Held(pidfd, number, None),

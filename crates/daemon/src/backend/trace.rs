@@ -18,7 +18,7 @@ use anyhow::{Context, Result};
 use bursar_model::{AccountId, Bytes, KernelHalfStatus, Pid, Trigger, TriggerKind, Uid};
 use bursar_policy::Plan;
 use bursar_protocol::LineBuffer;
-use bursar_reap::Envoy;
+use bursar_reap::TimedQuery;
 
 use super::scan::Scan;
 use super::{Backend, Reading};
@@ -88,9 +88,9 @@ impl TraceBackend {
         coverage: Coverage,
         counts_files: bool,
         tracefs: &Path,
-        envoy: Envoy,
+        query: TimedQuery,
     ) -> Result<Self> {
-        let scan = Scan::new(coverage, counts_files, Trigger::Notifier, envoy)?;
+        let scan = Scan::new(coverage, counts_files, Trigger::Notifier, query)?;
         let instance = Instance::make(tracefs)?;
         Ok(Self {
             scan,

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bursar_host::{Owner, Peer, Proc, Silent, UserNamespaces, refuse_passed};
 use bursar_model::{Pid, Uid};
-use bursar_reap::Envoy;
+use bursar_reap::TimedQuery;
 
 /// As whom those count together of whom it is not known where they are: one who has 65,536 uids in a
 /// container of his would count as each of them. No user has this number (setresuid(2)).
@@ -38,7 +38,7 @@ pub(super) struct Listener {
     path: PathBuf,
     listener: UnixListener,
     proc: Proc,
-    envoy: Envoy,
+    query: TimedQuery,
     paused_until: Option<Duration>,
     /// Whether clients can pass descriptors to us, who want none.
     takes_descriptors: bool,
@@ -47,7 +47,7 @@ pub(super) struct Listener {
 impl Listener {
     /// Listens at `path`, for those whom `mode` lets in; a socket that a dead daemon left there is
     /// replaced (the caller holds the lock that says it is dead).
-    pub(super) fn open(path: &Path, mode: u32, envoy: Envoy) -> Result<Self> {
+    pub(super) fn open(path: &Path, mode: u32, query: TimedQuery) -> Result<Self> {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(error).with_context(|| format!("remove the old socket {path:?}"));
@@ -66,7 +66,7 @@ impl Listener {
             path: path.to_owned(),
             listener,
             proc: Proc::host()?,
-            envoy,
+            query,
             paused_until: None,
             takes_descriptors,
         })
@@ -109,7 +109,7 @@ impl Listener {
         let Ok(mut namespaces) = UserNamespaces::new(&self.proc) else {
             return Ok(Owner::Nobody);
         };
-        namespaces.owner_of(&self.proc, peer, &mut self.envoy)
+        namespaces.owner_of(&self.proc, peer, &mut self.query)
     }
 
     /// Nobody is let in before that moment.

@@ -34,7 +34,7 @@ impl Daemon {
         let closing = new.closes(old);
         let mut ordinary = old.payers();
         if new.lowers_default(old) {
-            ordinary.extend(present(&self.proc, &mut self.envoy)?);
+            ordinary.extend(present(&self.proc, &mut self.query)?);
         }
         let returning = self.backend.entrants(&closing)?;
         ordinary.extend(&returning);

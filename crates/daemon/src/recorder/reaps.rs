@@ -178,7 +178,7 @@ fn tell_what_stays(event: &mut Event, stays: &Stays) {
 
 fn why_unreaped(fate: &Fate) -> String {
     match fate {
-        Fate::Twin(pid) => format!("process {pid} has the same and lives"),
+        Fate::MmShared(pid) => format!("process {pid} has the same and lives"),
         Fate::Stuck(why) | Fate::Spared(why) => why.clone(),
         Fate::Released | Fate::Exited | Fate::Raised | Fate::Gone => String::new(),
     }

@@ -8,9 +8,9 @@
 //!
 //! Needs root: it makes control groups and real-time threads. Everything is gone afterwards.
 
-mod crew;
 mod group;
 mod neighbours;
+mod pool;
 mod probe;
 mod sessions;
 mod state;
@@ -47,7 +47,7 @@ enum What {
     },
     /// The reapers (started by the others)
     #[command(hide = true)]
-    Crew {
+    Pool {
         #[arg(long)]
         apart: bool,
         #[arg(long)]
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
         What::Neighbours(neighbours) => neighbours.run(),
         What::Victim(hold) => hold.run(),
         What::Loop { cpu, apart } => victim::spin(cpu, apart),
-        What::Crew { apart, dying } => crew::serve(apart, dying),
+        What::Pool { apart, dying } => pool::serve(apart, dying),
         What::Probe { apart, above } => probe::run(apart, above),
     };
     match done {

@@ -10,7 +10,7 @@ use bursar_host::{Pidfd, Signal, clock, sched};
 use bursar_model::{Nanos, Pid};
 use clap::ValueEnum;
 
-use crate::crew::{Outcome, Reapers};
+use crate::pool::{Outcome, Reapers};
 use crate::sessions::Sessions;
 use crate::state::Scene;
 

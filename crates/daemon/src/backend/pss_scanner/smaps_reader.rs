@@ -9,12 +9,12 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bursar_host::Proc;
 use bursar_kernel::{Notebook, PssScans, Sharer, Slot};
-use bursar_reap::{Asker, Courier, Lost, Payer};
+use bursar_reap::{AbandonableWorker, Guard, Lost, Payer};
 
 use super::{Method, own_work};
 
 /// It, as the PSS scanner has it.
-pub(super) type SmapsReader = Courier<Arc<Order>, Done>;
+pub(super) type SmapsReader = AbandonableWorker<Arc<Order>, Done>;
 
 /// The processes of a PSS scan.
 #[derive(Debug)]
@@ -73,15 +73,15 @@ pub(super) fn start(pss_scans: &PssScans, method: &Arc<Method>) -> Result<SmapsR
         method: Arc::clone(method),
     };
     let priority = method.priority;
-    let carry_out = move |order: Arc<Order>, asker: &Asker| {
+    let carry_out = move |order: Arc<Order>, guard: &Guard| {
         let before = own_work();
-        let outcome = thread.carry_out(&order, asker)?;
+        let outcome = thread.carry_out(&order, guard)?;
         let work = own_work().saturating_sub(before);
         Ok(Done { work, outcome })
     };
-    Courier::start(
+    AbandonableWorker::start(
         "smaps-reader",
-        &method.barred,
+        &method.blocklist,
         move || priority.take(),
         carry_out,
     )
@@ -95,7 +95,7 @@ struct Thread {
 }
 
 impl Thread {
-    fn carry_out(&self, order: &Order, asker: &Asker) -> Result<Result<()>, Lost> {
+    fn carry_out(&self, order: &Order, guard: &Guard) -> Result<Result<()>, Lost> {
         for (place, &(index, sharer)) in order.sharers.iter().enumerate() {
             if order.is_cut_short.load(Ordering::Acquire) {
                 break;
@@ -105,7 +105,7 @@ impl Thread {
                 .store(place.saturating_add(1), Ordering::Release);
             let read = || self.proc.rollup(sharer.tid);
             // One that cannot be read, or has just ended, or must not be asked, counts in full.
-            let asked = asker.ask_of(&self.proc, sharer.tid, Some(order.payer), read)?;
+            let asked = guard.ask_of(&self.proc, sharer.tid, Some(order.payer), read)?;
             let Some(Ok(Some(rollup))) = asked else {
                 continue;
             };

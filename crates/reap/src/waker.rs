@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What wakes the pacer.
+//! What wakes the controller.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -9,25 +9,25 @@ use rustix::io::Errno;
 
 /// Readable once it was rung.
 #[derive(Debug, Clone)]
-pub(crate) struct Bell(Arc<OwnedFd>);
+pub(crate) struct Waker(Arc<OwnedFd>);
 
-impl Bell {
+impl Waker {
     pub(crate) fn new() -> Result<Self, Errno> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         Ok(Self(Arc::new(eventfd(0, flags)?)))
     }
 
-    pub(crate) fn ring(&self) {
-        // A full counter is a bell already ringing.
+    pub(crate) fn wake(&self) {
+        // A full counter is a waker that is set already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    pub(crate) fn hear(&self) {
+    pub(crate) fn clear(&self) {
         let _ = rustix::io::read(&self.0, &mut [0; 8]);
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Waker {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

@@ -13,13 +13,13 @@ use bursar_host::Timer;
 
 /// Stopped at first.
 #[derive(Debug)]
-pub(crate) struct Beats {
+pub(crate) struct IntervalTimer {
     /// The one that expires next, and the other.
     timers: [Timer; 2],
     period: Duration,
 }
 
-impl Beats {
+impl IntervalTimer {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self {
             timers: [Timer::slept_on()?, Timer::slept_on()?],
@@ -64,8 +64,8 @@ mod tests {
     #[test]
     fn a_beat_that_is_overdue_does_not_take_the_cpu() {
         const PERIOD: Duration = Duration::from_millis(1);
-        let mut beats = Beats::new().unwrap();
-        beats.start(PERIOD).unwrap();
+        let mut interval = IntervalTimer::new().unwrap();
+        interval.start(PERIOD).unwrap();
         let mut slept = Duration::ZERO;
         for _ in 0..20 {
             let work = Instant::now();
@@ -73,7 +73,7 @@ mod tests {
                 std::hint::spin_loop();
             }
             let before = Instant::now();
-            beats.wait().unwrap();
+            interval.wait().unwrap();
             slept += before.elapsed();
         }
         assert!(slept >= PERIOD * 10, "{slept:?}");
@@ -84,14 +84,14 @@ mod tests {
     fn they_keep_the_rate_and_begin_again() {
         const PERIOD: Duration = Duration::from_millis(2);
         const COUNT: u32 = 50;
-        let mut beats = Beats::new().unwrap();
+        let mut interval = IntervalTimer::new().unwrap();
         let rounds = (0..3).map(|_| {
             let start = Instant::now();
-            beats.start(PERIOD).unwrap();
+            interval.start(PERIOD).unwrap();
             for _ in 0..COUNT {
-                beats.wait().unwrap();
+                interval.wait().unwrap();
             }
-            beats.stop().unwrap();
+            interval.stop().unwrap();
             start.elapsed()
         });
         let rounds: Vec<Duration> = rounds.collect();

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use bursar_host::{Proc, Release, sched};
 
-use crate::barred::Asker;
+use crate::blocklist::Guard;
+use crate::cpu_slot::CpuSlot;
+use crate::heartbeat::Lost;
 use crate::job::Job;
-use crate::overseer::Worker;
-use crate::pacer::Pacer;
-use crate::post::Lost;
-use crate::seat::Seat;
+use crate::priority::PriorityController;
+use crate::supervisor::Supervised;
 
 /// So long a reaper spins for the other one at most; on a machine that gives it no CPU it goes without.
 const PATIENCE: Duration = Duration::from_micros(500);
@@ -29,11 +29,11 @@ struct Call {
 
 /// What both reapers know.
 #[derive(Debug, Default)]
-pub(crate) struct Mate {
-    pub(crate) seat: Arc<Seat>,
-    pub(crate) asker: Asker,
+pub(crate) struct Helper {
+    pub(crate) cpu_slot: Arc<CpuSlot>,
+    pub(crate) guard: Guard,
     call: Mutex<Option<Call>>,
-    bell: Condvar,
+    waker: Condvar,
     at_work: AtomicBool,
     ready: AtomicU64,
     go: AtomicU64,
@@ -41,7 +41,7 @@ pub(crate) struct Mate {
 
 /// It has heard of a job, and waits for the word.
 pub(crate) struct Called<'a> {
-    mate: &'a Mate,
+    helper: &'a Helper,
     number: u64,
 }
 
@@ -49,24 +49,24 @@ impl Called<'_> {
     /// Waits until it is ready, for a moment.
     pub(crate) fn await_ready(&self) {
         let end = Instant::now() + PATIENCE;
-        while self.mate.ready.load(Ordering::Acquire) < self.number && Instant::now() < end {
+        while self.helper.ready.load(Ordering::Acquire) < self.number && Instant::now() < end {
             std::hint::spin_loop();
         }
     }
 
-    /// Its seat.
-    pub(crate) const fn seat(&self) -> &Arc<Seat> {
-        &self.mate.seat
+    /// Its cpu_slot.
+    pub(crate) const fn cpu_slot(&self) -> &Arc<CpuSlot> {
+        &self.helper.cpu_slot
     }
 
-    /// Sends it off; whoever does has entered it with the pacer ([`Pacer::begin`]).
+    /// Sends it off; whoever does has entered it with the controller ([`PriorityController::begin`]).
     pub(crate) fn go(&self) {
-        self.mate.go.store(self.number, Ordering::Release);
+        self.helper.go.store(self.number, Ordering::Release);
     }
 }
 
-impl Mate {
-    /// Calls the mate for a job; `None` while it still has another.
+impl Helper {
+    /// Calls the helper for a job; `None` while it still has another.
     pub(crate) fn call(&self, job: &Arc<Job>) -> Option<Called<'_>> {
         if self.at_work.swap(true, Ordering::AcqRel) {
             return None;
@@ -77,36 +77,44 @@ impl Mate {
             job: Arc::clone(job),
         };
         *self.call.lock().unwrap_or_else(PoisonError::into_inner) = Some(call);
-        self.bell.notify_one();
-        Some(Called { mate: self, number })
+        self.waker.notify_one();
+        Some(Called {
+            helper: self,
+            number,
+        })
     }
 
-    pub(crate) fn new(asker: Asker) -> Self {
+    pub(crate) fn new(guard: Guard) -> Self {
         Self {
-            asker,
+            guard,
             ..Self::default()
         }
     }
 
     /// The thread.
-    pub(crate) fn run(&self, proc: &Proc, pacer: &Pacer) {
-        if let Err(Lost) = self.work(proc, pacer) {
-            self.asker.be_back();
+    pub(crate) fn run(&self, proc: &Proc, controller: &PriorityController) {
+        if let Err(Lost) = self.work(proc, controller) {
+            self.guard.report_back();
         }
     }
 
-    fn work(&self, proc: &Proc, pacer: &Pacer) -> Result<(), Lost> {
+    fn work(&self, proc: &Proc, controller: &PriorityController) -> Result<(), Lost> {
         loop {
             let call = {
                 let mut slot = self.call.lock().unwrap_or_else(PoisonError::into_inner);
                 loop {
                     match slot.take() {
                         Some(call) => break call,
-                        None => slot = self.bell.wait(slot).unwrap_or_else(PoisonError::into_inner),
+                        None => {
+                            slot = self
+                                .waker
+                                .wait(slot)
+                                .unwrap_or_else(PoisonError::into_inner)
+                        }
                     }
                 }
             };
-            self.seat.take();
+            self.cpu_slot.take();
             self.ready.store(call.number, Ordering::Release);
             let end = Instant::now() + PATIENCE;
             while self.go.load(Ordering::Acquire) < call.number {
@@ -121,22 +129,22 @@ impl Mate {
                 for _ in 0..TRIES {
                     let release = || victim.pidfd.release_memory();
                     let pid = victim.pidfd.pid();
-                    match self.asker.ask_of(proc, pid, victim.payer, release)? {
+                    match self.guard.ask_of(proc, pid, victim.payer, release)? {
                         Some(Ok(Release::Busy)) => {}
                         _ => break,
                     }
                 }
             }
-            pacer.end(&self.seat);
-            pacer.stand_by(sched::own_thread());
+            controller.end(&self.cpu_slot);
+            controller.stand_by(sched::own_thread());
             self.at_work.store(false, Ordering::Release);
         }
     }
 }
 
-impl Worker for Mate {
-    fn asker(&self) -> &Asker {
-        &self.asker
+impl Supervised for Helper {
+    fn guard(&self) -> &Guard {
+        &self.guard
     }
 
     fn is_busy(&self) -> bool {

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bursar_host::{Proc, SharedMemory, sched};
 use bursar_model::{Bytes, Pid};
 
-use crate::barred::{Asker, Barred};
-use crate::bell::Bell;
-use crate::overseer::Worker;
-use crate::post::Lost;
+use crate::blocklist::{Blocklist, Guard};
+use crate::heartbeat::Lost;
 use crate::report::{News, Report};
-use crate::twin;
+use crate::shared_mm;
+use crate::supervisor::Supervised;
+use crate::waker::Waker;
 
 /// Less shared memory than this is not looked for.
 const WORTH_A_LOOK: Bytes = Bytes::from_mib(1);
@@ -21,7 +21,7 @@ const WORTH_A_LOOK: Bytes = Bytes::from_mib(1);
 const WAITING: usize = 256;
 
 pub(crate) type Outbox = Arc<dyn Fn(News) + Send + Sync>;
-type Desk = Arc<Mutex<Receiver<(Report, Shared)>>>;
+type Queue = Arc<Mutex<Receiver<(Report, Shared)>>>;
 
 /// What a report may still lack.
 #[derive(Debug)]
@@ -32,62 +32,65 @@ pub(crate) struct Shared {
 
 /// Where reports go.
 #[derive(Clone)]
-pub(crate) struct Clerk {
+pub(crate) struct Reporter {
     sender: SyncSender<(Report, Shared)>,
-    desk: Desk,
+    queue: Queue,
     outbox: Outbox,
-    bell: Bell,
+    waker: Waker,
 }
 
-/// One thread at the desk.
+/// One reporter thread.
 #[derive(Debug)]
-pub(crate) struct Scribe {
-    pub(crate) asker: Asker,
-    /// Who keeps watch hears from it: to look at the clerk, too.
-    bell: Bell,
+pub(crate) struct ReporterThread {
+    pub(crate) guard: Guard,
+    /// Who keeps watch hears from it: to look at the reporter, too.
+    waker: Waker,
     /// As it is now, while the thread looks for what it lacks.
     report: Mutex<Option<Report>>,
 }
 
-impl Clerk {
-    pub(crate) fn new(outbox: Outbox, bell: Bell) -> Self {
-        let (sender, desk) = sync_channel(WAITING);
+impl Reporter {
+    pub(crate) fn new(outbox: Outbox, waker: Waker) -> Self {
+        let (sender, queue) = sync_channel(WAITING);
         Self {
             sender,
-            desk: Arc::new(Mutex::new(desk)),
+            queue: Arc::new(Mutex::new(queue)),
             outbox,
-            bell,
+            waker,
         }
     }
 
     /// Has a thread sit down; its number.
-    pub(crate) fn seat(&self, barred: &Arc<Barred>) -> std::io::Result<(Arc<Scribe>, Pid)> {
-        let scribe = Arc::new(Scribe {
-            asker: Asker::new(Arc::clone(barred)),
-            bell: self.bell.clone(),
+    pub(crate) fn cpu_slot(
+        &self,
+        blocklist: &Arc<Blocklist>,
+    ) -> std::io::Result<(Arc<ReporterThread>, Pid)> {
+        let reporter_thread = Arc::new(ReporterThread {
+            guard: Guard::new(Arc::clone(blocklist)),
+            waker: self.waker.clone(),
             report: Mutex::default(),
         });
-        let (own, desk, outbox) = (
-            Arc::clone(&scribe),
-            Arc::clone(&self.desk),
+        let (own, queue, outbox) = (
+            Arc::clone(&reporter_thread),
+            Arc::clone(&self.queue),
             Arc::clone(&self.outbox),
         );
         let (number, its_number) = std::sync::mpsc::channel();
         std::thread::Builder::new()
-            .name("reap-clerk".to_owned())
+            .name("reap-reporter".to_owned())
             .spawn(move || {
                 let thread = sched::own_thread();
-                // Who has a lost one's place taken is the pacer.
+                // Who has a lost one's place taken is the controller.
                 if let Some(sched::Class::RealTime(_)) = sched::class(thread) {
                     let _ = sched::set_class(thread, sched::Class::Fair(0));
                 }
                 let _ = number.send(thread);
-                if let Err(Lost) = own.work(&desk, &outbox) {
-                    own.asker.be_back();
+                if let Err(Lost) = own.work(&queue, &outbox) {
+                    own.guard.report_back();
                 }
             })?;
         let thread = its_number.recv().map_err(std::io::Error::other)?;
-        Ok((scribe, thread))
+        Ok((reporter_thread, thread))
     }
 
     pub(crate) fn tell(&self, news: News) {
@@ -108,20 +111,20 @@ impl Clerk {
     }
 }
 
-impl Scribe {
-    fn work(&self, desk: &Mutex<Receiver<(Report, Shared)>>, outbox: &Outbox) -> Result<(), Lost> {
+impl ReporterThread {
+    fn work(&self, queue: &Mutex<Receiver<(Report, Shared)>>, outbox: &Outbox) -> Result<(), Lost> {
         let proc = Proc::host().ok();
         loop {
-            let next = desk.lock().unwrap_or_else(PoisonError::into_inner).recv();
+            let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok((report, shared)) = next else {
                 return Ok(());
             };
             let victim = report.pid;
             self.put(Some(report));
-            self.bell.ring();
+            self.waker.wake();
             let stays = match &proc {
                 Some(proc) => {
-                    twin::what_stays(proc, &shared.pieces, shared.bytes, victim, &self.asker)?
+                    shared_mm::what_stays(proc, &shared.pieces, shared.bytes, victim, &self.guard)?
                 }
                 None => None,
             };
@@ -143,9 +146,9 @@ impl Scribe {
     }
 }
 
-impl Worker for Scribe {
-    fn asker(&self) -> &Asker {
-        &self.asker
+impl Supervised for ReporterThread {
+    fn guard(&self) -> &Guard {
+        &self.guard
     }
 
     fn is_busy(&self) -> bool {

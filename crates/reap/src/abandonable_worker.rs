@@ -9,16 +9,16 @@ use std::time::Duration;
 use bursar_host::{Proc, sched};
 use bursar_model::Pid;
 
-use crate::barred::{Asker, Barred};
-use crate::post::{Lost, Post, Sight, Vigil};
+use crate::blocklist::{Blocklist, Guard};
+use crate::heartbeat::{Heartbeat, Lost, Monitor, ThreadState};
 
 /// It, as whoever sends it has it. It ends with this.
-pub struct Courier<I, O> {
+pub struct AbandonableWorker<I, O> {
     orders: SyncSender<I>,
     answers: Receiver<O>,
-    post: Arc<Post>,
-    vigil: Vigil,
-    barred: Arc<Barred>,
+    heartbeat: Arc<Heartbeat>,
+    monitor: Monitor,
+    blocklist: Arc<Blocklist>,
     proc: Proc,
 }
 
@@ -29,25 +29,25 @@ pub enum Heard<O> {
     Nothing,
     /// It has carried out its order.
     Done(O),
-    /// It is given up, at this process, which is barred.
+    /// It is given up, at this process, which is blocklist.
     Lost(Pid),
     /// It has panicked.
     Broken,
 }
 
-impl<I: Send + 'static, O: Send + 'static> Courier<I, O> {
+impl<I: Send + 'static, O: Send + 'static> AbandonableWorker<I, O> {
     /// Starts a thread of this name, which does `begin` first and `carry_out` for each order.
     ///
     /// # Errors
     /// When no thread can be started, or /proc not be opened.
     pub fn start(
         name: &str,
-        barred: &Arc<Barred>,
+        blocklist: &Arc<Blocklist>,
         begin: impl FnOnce() + Send + 'static,
-        mut carry_out: impl FnMut(I, &Asker) -> Result<O, Lost> + Send + 'static,
+        mut carry_out: impl FnMut(I, &Guard) -> Result<O, Lost> + Send + 'static,
     ) -> std::io::Result<Self> {
-        let asker = Asker::new(Arc::clone(barred));
-        let post = Arc::clone(asker.post());
+        let guard = Guard::new(Arc::clone(blocklist));
+        let heartbeat = Arc::clone(guard.heartbeat());
         let (orders, received) = sync_channel(1);
         let (sender, answers) = sync_channel(1);
         let (number, its_number) = sync_channel(1);
@@ -58,8 +58,8 @@ impl<I: Send + 'static, O: Send + 'static> Courier<I, O> {
                 begin();
                 let _ = number.send(sched::own_thread());
                 for order in received {
-                    let Ok(answer) = carry_out(order, &asker) else {
-                        asker.be_back();
+                    let Ok(answer) = carry_out(order, &guard) else {
+                        guard.report_back();
                         return;
                     };
                     if sender.send(answer).is_err() {
@@ -71,9 +71,9 @@ impl<I: Send + 'static, O: Send + 'static> Courier<I, O> {
         Ok(Self {
             orders,
             answers,
-            post,
-            vigil: Vigil::over(number),
-            barred: Arc::clone(barred),
+            heartbeat,
+            monitor: Monitor::over(number),
+            blocklist: Arc::clone(blocklist),
             proc,
         })
     }
@@ -90,19 +90,21 @@ impl<I: Send + 'static, O: Send + 'static> Courier<I, O> {
             Err(RecvTimeoutError::Disconnected) => return Heard::Broken,
             Err(RecvTimeoutError::Timeout) => {}
         }
-        match self.vigil.look(&self.proc, &self.post, patience) {
-            Sight::Lost(pid) => {
-                self.barred.bar(&self.proc, &self.post, pid);
+        match self.monitor.look(&self.proc, &self.heartbeat, patience) {
+            ThreadState::Lost(pid) => {
+                self.blocklist.block(&self.proc, &self.heartbeat, pid);
                 Heard::Lost(pid)
             }
-            Sight::Free | Sight::Asking(_) => Heard::Nothing,
+            ThreadState::Idle | ThreadState::Waiting(_) => Heard::Nothing,
         }
     }
 }
 
-impl<I, O> std::fmt::Debug for Courier<I, O> {
+impl<I, O> std::fmt::Debug for AbandonableWorker<I, O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut shown = f.debug_struct("Courier");
-        shown.field("vigil", &self.vigil).finish_non_exhaustive()
+        let mut shown = f.debug_struct("AbandonableWorker");
+        shown
+            .field("monitor", &self.monitor)
+            .finish_non_exhaustive()
     }
 }

@@ -12,19 +12,19 @@ use bursar_policy::{
     reap_plan,
 };
 
-use crate::barred::Asker;
-use crate::clerk::{Clerk, Shared};
-use crate::docket::Docket;
-use crate::hands;
+use crate::blocklist::Guard;
+use crate::cpu_slot::CpuSlot;
+use crate::heartbeat::Lost;
+use crate::helper::Helper;
 use crate::job::{Errand, Job, Victim};
-use crate::look::{Looker, Seen, unseen};
-use crate::mate::Mate;
-use crate::overseer::Worker;
-use crate::pacer::{Awaited, Pacer};
-use crate::post::Lost;
+use crate::observer::{Observer, Seen, unseen};
+use crate::priority::{Awaited, PriorityController};
+use crate::progress::Progress;
 use crate::report::{Fate, News, Report};
-use crate::seat::Seat;
-use crate::twin;
+use crate::reporter::{Reporter, Shared};
+use crate::shared_mm;
+use crate::supervisor::Supervised;
+use crate::unblock;
 
 /// A victim that exits by itself is watched for so long.
 pub(crate) const PATIENCE_NS: u64 = 30_000_000_000;
@@ -32,22 +32,22 @@ pub(crate) const PATIENCE_NS: u64 = 30_000_000_000;
 pub(crate) const SHORT_PATIENCE_NS: u64 = 1_000_000_000;
 
 /// Why a victim is not back that nobody asks for its memory.
-pub(crate) const BARRED: &str =
+pub(crate) const BLOCKED: &str =
     "somebody holds its memory's lock, and whoever wants it waits for him";
 
 /// What the first reaper works with.
-pub(crate) struct Lead {
-    pub(crate) looker: Arc<Looker>,
-    pub(crate) pacer: Arc<Pacer>,
-    /// Who is the mate now.
-    pub(crate) mate: Arc<Mutex<Option<Arc<Mate>>>>,
-    pub(crate) clerk: Clerk,
-    pub(crate) seat: Arc<Seat>,
-    pub(crate) asker: Asker,
+pub(crate) struct Worker {
+    pub(crate) observer: Arc<Observer>,
+    pub(crate) controller: Arc<PriorityController>,
+    /// Who is the helper now.
+    pub(crate) helper: Arc<Mutex<Option<Arc<Helper>>>>,
+    pub(crate) reporter: Reporter,
+    pub(crate) cpu_slot: Arc<CpuSlot>,
+    pub(crate) guard: Guard,
     /// What one that was lost has left.
     pub(crate) left: Mutex<Option<Job>>,
     /// The job under way: for who takes over.
-    pub(crate) docket: Mutex<Option<Arc<Docket>>>,
+    pub(crate) progress: Mutex<Option<Arc<Progress>>>,
 }
 
 /// One victim on its way.
@@ -64,9 +64,9 @@ struct Case {
     /// Its threads that were sent off the reaper's CPU.
     parted: Vec<Pid>,
     /// Who had the same memory before the signal; afterwards, if he lives.
-    twin: Option<Pid>,
+    mm_sharer: Option<Pid>,
     /// Nobody asks for its memory.
-    is_barred: bool,
+    is_blocked: bool,
     /// For a thread of ours that waits at it, not at others of its user's: those may well end by themselves.
     keeps_us: bool,
 }
@@ -77,7 +77,7 @@ enum Outcome {
     MustExit,
 }
 
-impl Lead {
+impl Worker {
     /// The thread. Who takes a lost one's place begins with what that one has left.
     pub(crate) fn run(&self, jobs: &Mutex<Receiver<Job>>) {
         let own = sched::own_thread();
@@ -88,10 +88,10 @@ impl Lead {
             };
             if let Err(Lost) = self.work(job) {
                 // Whoever has taken over has seen to the rest.
-                self.asker.be_back();
+                self.guard.report_back();
                 return;
             }
-            self.pacer.stand_by(own);
+            self.controller.stand_by(own);
         }
     }
 
@@ -100,21 +100,21 @@ impl Lead {
         let machine = match job.errand {
             Errand::Kill => {
                 // Looking takes as long as there are processes: not above everybody.
-                self.pacer.stand_down(own);
+                self.controller.stand_down(own);
                 // And it can last for ever: who keeps watch is to look.
-                self.take_up(&Arc::new(Docket::of(Arc::new(job.clone()))));
-                self.pacer.ring();
-                self.looker.machine()
+                self.take_up(&Arc::new(Progress::of(Arc::new(job.clone()))));
+                self.controller.wake();
+                self.observer.machine()
             }
             Errand::Reap => MachineFacts {
-                cpus: self.looker.cpus,
-                runnable: self.looker.cpus,
+                cpus: self.observer.cpus,
+                runnable: self.observer.cpus,
             },
         };
         if job.errand == Errand::Kill {
             for victim in &mut job.victims {
                 if victim.seen.is_none() {
-                    victim.seen = self.look(victim)?;
+                    victim.seen = self.observe(victim)?;
                 }
             }
         }
@@ -123,8 +123,8 @@ impl Lead {
         for (index, victim) in job.victims.iter().enumerate() {
             cases.push(self.open(index, victim, job.errand, machine)?);
         }
-        let docket = Arc::new(Docket::of(Arc::clone(&job)));
-        self.take_up(&docket);
+        let progress = Arc::new(Progress::of(Arc::clone(&job)));
+        self.take_up(&progress);
         // Of a victim that is dying already nothing is known yet, and there is no time to ask.
         let pace = if job.errand == Errand::Reap {
             Pace::Pressing
@@ -137,26 +137,26 @@ impl Lead {
             .iter()
             .fold(0u64, |sum, it| sum.saturating_add(it.plan.expected.get()));
         let expected = Nanos::new(expected);
-        let wants_mate = cases.iter().any(|it| it.plan.reapers > 1) || cases.len() > 1;
-        let mate = self.own_mate().filter(|_| wants_mate);
+        let wants_helper = cases.iter().any(|it| it.plan.reapers > 1) || cases.len() > 1;
+        let helper = self.own_helper().filter(|_| wants_helper);
         // Both above everybody, to be on a CPU and ready before the signal: until then, for half a
         // millisecond at most.
-        self.pacer.stand_by(own);
-        self.seat.take();
+        self.controller.stand_by(own);
+        self.cpu_slot.take();
         // Of many victims there are two reapers, on as many CPUs as there may be.
         if let [case] = &mut cases[..]
             && case.plan.part
         {
-            case.parted = hands::threads(&self.looker, &case.victim.pidfd);
-            hands::send_elsewhere(&case.parted);
+            case.parted = unblock::threads(&self.observer, &case.victim.pidfd);
+            unblock::send_elsewhere(&case.parted);
         }
-        let called = mate.as_ref().and_then(|mate| mate.call(&job));
+        let called = helper.as_ref().and_then(|helper| helper.call(&job));
         if let (Errand::Kill, Some(called)) = (job.errand, &called) {
             called.await_ready();
         }
-        self.pacer.begin(&self.seat, pace, expected);
+        self.controller.begin(&self.cpu_slot, pace, expected);
         if let Some(called) = &called {
-            self.pacer.begin(called.seat(), pace, expected);
+            self.controller.begin(called.cpu_slot(), pace, expected);
         }
         let send_off = || {
             if let Some(called) = &called {
@@ -165,25 +165,25 @@ impl Lead {
         };
         match job.errand {
             Errand::Kill => {
-                // The pacer wakes up before a victim that is on its way at once, not between signal and reaping;
+                // The controller wakes up before a victim that is on its way at once, not between signal and reaping;
                 // and before many, which take longer to signal than a slice. On a busy machine only afterwards:
                 // whoever is lowered before has others run first.
-                if mate.is_none() || cases.len() > 1 {
-                    self.pacer.ring();
+                if helper.is_none() || cases.len() > 1 {
+                    self.controller.wake();
                 }
-                cases.retain_mut(|case| self.signal(case, &docket));
+                cases.retain_mut(|case| self.signal(case, &progress));
                 send_off();
-                if mate.is_some() {
-                    self.pacer.ring();
+                if helper.is_some() {
+                    self.controller.wake();
                 }
             }
             Errand::Reap => {
                 send_off();
-                self.pacer.ring();
+                self.controller.wake();
                 for case in &mut cases {
                     if case.seen.is_none() {
                         // While the other one works already: what is seen now may be less than all.
-                        case.seen = self.look(&case.victim)?;
+                        case.seen = self.observe(&case.victim)?;
                         if let Some(seen) = &mut case.seen {
                             // By us.
                             seen.facts.is_dying = false;
@@ -201,34 +201,34 @@ impl Lead {
         let mut outcomes = Vec::with_capacity(cases.len());
         for case in &mut cases {
             outcomes.push(self.take(case)?);
-            if let Some(twin) = case.twin {
-                let lives = || twin::lives(&self.looker.proc, twin);
-                let lives = self.asker.ask(&self.looker.proc, twin, lives)?;
-                case.twin = Some(twin).filter(|_| lives == Some(true));
+            if let Some(mm_sharer) = case.mm_sharer {
+                let lives = || shared_mm::lives(&self.observer.proc, mm_sharer);
+                let lives = self.guard.ask(&self.observer.proc, mm_sharer, lives)?;
+                case.mm_sharer = Some(mm_sharer).filter(|_| lives == Some(true));
             }
         }
         let now = clock::monotonic();
-        self.pacer.end(&self.seat);
+        self.controller.end(&self.cpu_slot);
         for (case, outcome) in cases.into_iter().zip(outcomes) {
-            docket.settle(case.index);
+            progress.settle(case.index);
             self.conclude(case, outcome, now);
         }
-        *self.own_docket() = None;
+        *self.own_progress() = None;
         Ok(())
     }
 
     /// This is what it is at from now on.
-    fn take_up(&self, docket: &Arc<Docket>) {
-        *self.own_docket() = Some(Arc::clone(docket));
+    fn take_up(&self, progress: &Arc<Progress>) {
+        *self.own_progress() = Some(Arc::clone(progress));
     }
 
-    fn own_docket(&self) -> MutexGuard<'_, Option<Arc<Docket>>> {
-        self.docket.lock().unwrap_or_else(PoisonError::into_inner)
+    fn own_progress(&self) -> MutexGuard<'_, Option<Arc<Progress>>> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn own_mate(&self) -> Option<Arc<Mate>> {
-        let mate = self.mate.lock().unwrap_or_else(PoisonError::into_inner);
-        mate.clone()
+    fn own_helper(&self) -> Option<Arc<Helper>> {
+        let helper = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
+        helper.clone()
     }
 
     /// What it is to begin with.
@@ -239,17 +239,17 @@ impl Lead {
 
     /// Of a lost one: what is left of its job.
     pub(crate) fn rest(&self) -> Option<Job> {
-        let rest = self.own_docket().take()?.rest();
+        let rest = self.own_progress().take()?.rest();
         (!rest.victims.is_empty()).then_some(rest)
     }
 
     /// Nothing is seen of whom nobody is to ask.
-    fn look(&self, victim: &Victim) -> Result<Option<Seen>, Lost> {
+    fn observe(&self, victim: &Victim) -> Result<Option<Seen>, Lost> {
         let pid = victim.pidfd.pid();
-        let look = || self.looker.look(pid);
+        let observe = || self.observer.observe(pid);
         let seen = self
-            .asker
-            .ask_of(&self.looker.proc, pid, victim.payer, look)?;
+            .guard
+            .ask_of(&self.observer.proc, pid, victim.payer, observe)?;
         Ok(seen.flatten())
     }
 
@@ -275,22 +275,22 @@ impl Lead {
             parted: Vec::new(),
             // Afterwards it is too late to ask: a victim that leaves its memory to another is gone in no
             // time.
-            twin: match errand {
-                Errand::Kill => twin::find(&self.looker.proc, victim, &self.asker)?,
+            mm_sharer: match errand {
+                Errand::Kill => shared_mm::find(&self.observer.proc, victim, &self.guard)?,
                 Errand::Reap => None,
             },
-            is_barred: false,
+            is_blocked: false,
             keeps_us: false,
         })
     }
 
     /// Sends SIGKILL and says so; false when there is nothing more to do, and that is reported.
-    fn signal(&self, case: &mut Case, docket: &Docket) -> bool {
+    fn signal(&self, case: &mut Case, progress: &Progress) -> bool {
         case.signalled = clock::monotonic();
         let fate = match case.victim.pidfd.send(Signal::KILL) {
             Ok(Sent::Done) => {
-                docket.signalled(case.index, case.signalled);
-                self.clerk.tell(News::Signalled {
+                progress.signalled(case.index, case.signalled);
+                self.reporter.tell(News::Signalled {
                     tag: case.victim.tag,
                     at: case.signalled,
                 });
@@ -300,9 +300,9 @@ impl Lead {
             Err(HostError::Denied { .. }) => Fate::Spared("not permitted".to_owned()),
             Err(error) => Fate::Spared(error.to_string()),
         };
-        hands::widen(&case.parted);
-        docket.settle(case.index);
-        self.clerk
+        unblock::widen(&case.parted);
+        progress.settle(case.index);
+        self.reporter
             .file(case.report(fate, Nanos::new(0), None), None);
         false
     }
@@ -314,10 +314,12 @@ impl Lead {
             let release = || case.victim.pidfd.release_memory();
             let payer = case.victim.payer;
             // Before: the signal may free whoever waits there, and the victim stay all the same.
-            let keeps_us = self.asker.barred.has_one_at(pid);
-            let asked = self.asker.ask_of(&self.looker.proc, pid, payer, release)?;
+            let keeps_us = self.guard.blocklist.has_one_at(pid);
+            let asked = self
+                .guard
+                .ask_of(&self.observer.proc, pid, payer, release)?;
             let Some(released) = asked else {
-                case.is_barred = true;
+                case.is_blocked = true;
                 case.keeps_us = keeps_us;
                 return Ok(Outcome::MustExit);
             };
@@ -338,10 +340,12 @@ impl Lead {
                     }
                     std::thread::sleep(Duration::from_nanos(after.get()));
                 }
-                NextStep::FindTwin => {
-                    let living = twin::find(&self.looker.proc, &case.victim, &self.asker)?;
-                    if let Some(twin) = living.filter(|_| !hands::has_ended(&case.victim.pidfd)) {
-                        return Ok(Outcome::Done(Fate::Twin(twin)));
+                NextStep::FindMmSharer => {
+                    let living = shared_mm::find(&self.observer.proc, &case.victim, &self.guard)?;
+                    if let Some(mm_sharer) =
+                        living.filter(|_| !unblock::has_ended(&case.victim.pidfd))
+                    {
+                        return Ok(Outcome::Done(Fate::MmShared(mm_sharer)));
                     }
                     std::thread::sleep(Duration::from_millis(1));
                 }
@@ -354,33 +358,34 @@ impl Lead {
     fn raise(&self, case: &mut Case, pace: Pace) {
         // A group with a quota usually has no real-time runtime either: out of it first.
         if case.plan.unthrottle {
-            let _ = hands::move_out(&self.looker, &case.victim.pidfd, Controller::Cpu);
+            let _ = unblock::move_out(&self.observer, &case.victim.pidfd, Controller::Cpu);
         }
-        let threads = hands::threads(&self.looker, &case.victim.pidfd);
+        let threads = unblock::threads(&self.observer, &case.victim.pidfd);
         if threads.is_empty() {
             return;
         }
-        hands::widen(&threads);
+        unblock::widen(&threads);
         case.was_raised = pace == Pace::Urgent;
         let pace = match pace {
             Pace::Urgent if case.is_pressing => Pace::Pressing,
             pace => pace,
         };
         let pidfd = Arc::clone(&case.victim.pidfd);
-        self.pacer.raise(pidfd, threads, pace, case.plan.expected);
-        self.pacer.ring();
+        self.controller
+            .raise(pidfd, threads, pace, case.plan.expected);
+        self.controller.wake();
     }
 
     fn conclude(&self, mut case: Case, outcome: Outcome, now: Nanos) {
         let pidfd = Arc::clone(&case.victim.pidfd);
-        let outcome = match (outcome, case.twin) {
-            (Outcome::MustExit, Some(twin)) => Outcome::Done(Fate::Twin(twin)),
+        let outcome = match (outcome, case.mm_sharer) {
+            (Outcome::MustExit, Some(mm_sharer)) => Outcome::Done(Fate::MmShared(mm_sharer)),
             (outcome, _) => outcome,
         };
         let took = Nanos::new(now.get().saturating_sub(case.signalled.get()));
         // Released or not, its shell has to leave.
         if case.plan.thaw {
-            let _ = hands::move_out(&self.looker, &pidfd, Controller::Freezer);
+            let _ = unblock::move_out(&self.observer, &pidfd, Controller::Freezer);
         }
         let shared = case.seen.as_mut().map(|seen| Shared {
             pieces: std::mem::take(&mut seen.shared),
@@ -396,7 +401,7 @@ impl Lead {
             Outcome::Done(fate) => {
                 // It may have begun to exit before it lost its CPU, with up to 40 MiB taken off its
                 // page tables and not given back yet (mmu_gather): seen as 736 ms of SCHED_IDLE.
-                if fate == Fate::Released && !case.was_raised && !hands::has_ended(&pidfd) {
+                if fate == Fate::Released && !case.was_raised && !unblock::has_ended(&pidfd) {
                     let pace = case.plan.help;
                     self.raise(&mut case, pace);
                 }
@@ -405,13 +410,13 @@ impl Lead {
                     _ => None,
                 };
                 let mut report = case.report(fate, took, freed);
-                if matches!(report.fate, Fate::Twin(_)) {
-                    report.found.push(Peculiarity::Twin);
+                if matches!(report.fate, Fate::MmShared(_)) {
+                    report.found.push(Peculiarity::MmShared);
                 }
-                self.clerk.file(report, shared);
+                self.reporter.file(report, shared);
             }
             Outcome::MustExit => {
-                if !case.was_raised && !hands::has_ended(&pidfd) {
+                if !case.was_raised && !unblock::has_ended(&pidfd) {
                     let pace = case.plan.help;
                     self.raise(&mut case, pace);
                 }
@@ -423,20 +428,20 @@ impl Lead {
                     PATIENCE_NS
                 };
                 let report = case.report(Fate::Exited, took, held);
-                self.pacer.watch(
+                self.controller.watch(
                     Awaited {
                         pidfd,
                         report,
                         shared,
                         was_raised: case.was_raised,
-                        why: if case.is_barred {
-                            BARRED
+                        why: if case.is_blocked {
+                            BLOCKED
                         } else {
                             "it is still exiting"
                         },
                         deadline: Nanos::new(now.get().saturating_add(patience)),
                     },
-                    &self.clerk,
+                    &self.reporter,
                 );
             }
         }
@@ -444,20 +449,20 @@ impl Lead {
 
     /// What a victim whose memory was taken still holds of it.
     fn left(&self, pid: Pid) -> Bytes {
-        let status = self.looker.proc.status(pid).ok().flatten();
+        let status = self.observer.proc.status(pid).ok().flatten();
         status
             .and_then(|it| it.memory)
             .map_or(Bytes::ZERO, |it| it.rss_anon.saturating_add(it.swap))
     }
 }
 
-impl Worker for Lead {
-    fn asker(&self) -> &Asker {
-        &self.asker
+impl Supervised for Worker {
+    fn guard(&self) -> &Guard {
+        &self.guard
     }
 
     fn is_busy(&self) -> bool {
-        self.own_docket().is_some()
+        self.own_progress().is_some()
     }
 }
 

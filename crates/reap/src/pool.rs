@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The threads that reap: one or two reapers, a ticker for each and a pacer one priority above them, a clerk.
+//! The threads that reap: one or two reapers, a preempter for each and a controller one priority above them, a reporter.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, channel, sync_channel};
@@ -9,28 +9,28 @@ use bursar_host::sched::{self, Changed, Class};
 use bursar_host::{HostError, Proc, clock};
 use bursar_model::{Nanos, Pid};
 
-use crate::barred::{Asker, Barred};
-use crate::beats::Beats;
-use crate::bell::Bell;
-use crate::clerk::{Clerk, Scribe};
+use crate::blocklist::{Blocklist, Guard};
+use crate::cpu_slot::CpuSlot;
+use crate::heartbeat::Monitor;
+use crate::helper::Helper;
+use crate::interval::IntervalTimer;
 use crate::job::{Errand, Job, Victim};
-use crate::lead::{Lead, PATIENCE_NS};
-use crate::look::Looker;
-use crate::mate::Mate;
-use crate::overseer::{Hired, Overseer};
-use crate::pacer::{Awaited, Pacer};
-use crate::post::Vigil;
+use crate::observer::Observer;
+use crate::priority::{Awaited, PriorityController};
 use crate::report::{Fate, News};
-use crate::seat::Seat;
+use crate::reporter::{Reporter, ReporterThread};
+use crate::supervisor::{Running, Supervisor};
+use crate::waker::Waker;
+use crate::worker::{PATIENCE_NS, Worker};
 
 /// Jobs that wait. The victims of one that finds no room are only watched.
 const WAITING: usize = 256;
 
-/// Reapers' real-time priority, the pacer's is one more: above every ordinary program, below the
+/// Reapers' real-time priority, the controller's is one more: above every ordinary program, below the
 /// machine's own real-time threads (interrupt threads have 50).
 const HIGH: u8 = 10;
 
-/// How a crew may compete.
+/// How a pool may compete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Priority {
     /// Real-time, in slices.
@@ -41,9 +41,9 @@ pub enum Priority {
     Ordinary,
 }
 
-/// Why there is no crew.
+/// Why there is no pool.
 #[derive(Debug, thiserror::Error)]
-pub enum CrewError {
+pub enum PoolError {
     /// /proc cannot be opened.
     #[error(transparent)]
     Host(#[from] HostError),
@@ -54,60 +54,60 @@ pub enum CrewError {
 
 /// Reapers, waiting. They end with the process.
 #[derive(Debug)]
-pub struct Crew {
+pub struct Pool {
     jobs: SyncSender<Job>,
     parts: Arc<Parts>,
 }
 
-/// What a crew is made of, and made again of when threads are lost.
+/// What a pool is made of, and made again of when threads are lost.
 pub(crate) struct Parts {
-    pub(crate) looker: Arc<Looker>,
-    pub(crate) pacer: Arc<Pacer>,
-    pub(crate) clerk: Clerk,
-    pub(crate) barred: Arc<Barred>,
-    pub(crate) has_mate: bool,
-    mate: Arc<Mutex<Option<Arc<Mate>>>>,
+    pub(crate) observer: Arc<Observer>,
+    pub(crate) controller: Arc<PriorityController>,
+    pub(crate) reporter: Reporter,
+    pub(crate) blocklist: Arc<Blocklist>,
+    pub(crate) has_helper: bool,
+    helper: Arc<Mutex<Option<Arc<Helper>>>>,
     inbox: Arc<Mutex<Receiver<Job>>>,
     priority: Priority,
     turned_away: AtomicU64,
 }
 
-impl Crew {
-    /// Starts them. What happens to each victim is told to `outbox`, from a thread of the crew: it must not
+impl Pool {
+    /// Starts them. What happens to each victim is told to `outbox`, from a thread of the pool: it must not
     /// block.
     ///
     /// # Errors
-    /// [`CrewError`].
-    pub fn start(outbox: impl Fn(News) + Send + Sync + 'static) -> Result<Self, CrewError> {
-        let looker = Arc::new(Looker::new()?);
+    /// [`PoolError`].
+    pub fn start(outbox: impl Fn(News) + Send + Sync + 'static) -> Result<Self, PoolError> {
+        let observer = Arc::new(Observer::new()?);
         let priority = possible_priority()?;
         let high = (priority == Priority::RealTime).then_some(HIGH);
-        let bell = Bell::new().map_err(std::io::Error::from)?;
+        let waker = Waker::new().map_err(std::io::Error::from)?;
         let (jobs, inbox) = sync_channel(WAITING);
         let parts = Arc::new(Parts {
-            has_mate: looker.cpus > 1,
-            looker,
-            pacer: Arc::new(Pacer::new(high, bell.clone())),
-            clerk: Clerk::new(Arc::new(outbox), bell),
-            barred: Arc::default(),
-            mate: Arc::default(),
+            has_helper: observer.cpus > 1,
+            observer,
+            controller: Arc::new(PriorityController::new(high, waker.clone())),
+            reporter: Reporter::new(Arc::new(outbox), waker),
+            blocklist: Arc::default(),
+            helper: Arc::default(),
             inbox: Arc::new(Mutex::new(inbox)),
             priority,
             turned_away: AtomicU64::new(0),
         });
-        let mate = parts.has_mate.then(|| parts.hire_mate()).transpose()?;
-        let lead = parts.hire_lead(None).map_err(|(error, _)| error)?;
-        let mut overseer = Overseer {
+        let helper = parts.has_helper.then(|| parts.start_helper()).transpose()?;
+        let worker = parts.start_worker(None).map_err(|(error, _)| error)?;
+        let mut supervisor = Supervisor {
             proc: Proc::host()?,
-            lead: Some(lead),
+            worker: Some(worker),
             left: None,
-            mate,
-            scribe: Some(parts.hire_scribe()?),
+            helper,
+            reporter_thread: Some(parts.start_reporter()?),
             parts: Arc::clone(&parts),
         };
-        let (pacer, clerk) = (Arc::clone(&parts.pacer), parts.clerk.clone());
-        start("reap-pacer", priority, 1, move || {
-            pacer.run(&clerk, &mut overseer);
+        let (controller, reporter) = (Arc::clone(&parts.controller), parts.reporter.clone());
+        start("reap-priority", priority, 1, move || {
+            controller.run(&reporter, &mut supervisor);
         })?;
         Ok(Self { jobs, parts })
     }
@@ -123,7 +123,7 @@ impl Crew {
         }
     }
 
-    /// Another hand for the same crew.
+    /// Another handle of the same pool.
     #[must_use]
     pub fn another(&self) -> Self {
         Self {
@@ -137,9 +137,9 @@ impl Crew {
         self.parts.priority
     }
 
-    /// Whom nobody is to ask for his memory: for others who would.
-    pub fn barred(&self) -> &Arc<Barred> {
-        &self.parts.barred
+    /// Processes that nobody is to ask for memory: for others who would.
+    pub fn blocklist(&self) -> &Arc<Blocklist> {
+        &self.parts.blocklist
     }
 
     /// Victims for whom there was no room among the jobs that wait.
@@ -150,80 +150,82 @@ impl Crew {
 
 impl Parts {
     /// Starts a first reaper, which begins with `left`.
-    pub(crate) fn hire_lead(
+    pub(crate) fn start_worker(
         &self,
         left: Option<Job>,
-    ) -> Result<Hired<Lead>, (std::io::Error, Option<Job>)> {
-        let lead = Arc::new(Lead {
-            looker: Arc::clone(&self.looker),
-            pacer: Arc::clone(&self.pacer),
-            mate: Arc::clone(&self.mate),
-            clerk: self.clerk.clone(),
-            seat: Arc::default(),
-            asker: Asker::new(Arc::clone(&self.barred)),
+    ) -> Result<Running<Worker>, (std::io::Error, Option<Job>)> {
+        let worker = Arc::new(Worker {
+            observer: Arc::clone(&self.observer),
+            controller: Arc::clone(&self.controller),
+            helper: Arc::clone(&self.helper),
+            reporter: self.reporter.clone(),
+            cpu_slot: Arc::default(),
+            guard: Guard::new(Arc::clone(&self.blocklist)),
             left: Mutex::new(left),
-            docket: Mutex::default(),
+            progress: Mutex::default(),
         });
-        let (own, jobs) = (Arc::clone(&lead), Arc::clone(&self.inbox));
-        let names = ["reaper-1", "reap-tick-1"];
-        match self.seat(names, &lead.seat, move || own.run(&jobs)) {
-            Ok(thread) => Ok(Hired {
-                worker: lead,
-                vigil: Vigil::over(thread),
+        let (own, jobs) = (Arc::clone(&worker), Arc::clone(&self.inbox));
+        let names = ["reaper-1", "reap-preempt-1"];
+        match self.cpu_slot(names, &worker.cpu_slot, move || own.run(&jobs)) {
+            Ok(thread) => Ok(Running {
+                thread_state: worker,
+                monitor: Monitor::over(thread),
             }),
-            Err(error) => Err((error, lead.take_left())),
+            Err(error) => Err((error, worker.take_left())),
         }
     }
 
     /// Starts a second reaper, for the next job that wants one.
-    pub(crate) fn hire_mate(&self) -> std::io::Result<Hired<Mate>> {
-        let mate = Arc::new(Mate::new(Asker::new(Arc::clone(&self.barred))));
-        let (own, looker, pacer) = (
-            Arc::clone(&mate),
-            Arc::clone(&self.looker),
-            Arc::clone(&self.pacer),
+    pub(crate) fn start_helper(&self) -> std::io::Result<Running<Helper>> {
+        let helper = Arc::new(Helper::new(Guard::new(Arc::clone(&self.blocklist))));
+        let (own, observer, controller) = (
+            Arc::clone(&helper),
+            Arc::clone(&self.observer),
+            Arc::clone(&self.controller),
         );
-        let names = ["reaper-2", "reap-tick-2"];
-        let thread = self.seat(names, &mate.seat, move || own.run(&looker.proc, &pacer))?;
-        *self.mate.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&mate));
-        Ok(Hired {
-            worker: mate,
-            vigil: Vigil::over(thread),
+        let names = ["reaper-2", "reap-preempt-2"];
+        let thread = self.cpu_slot(names, &helper.cpu_slot, move || {
+            own.run(&observer.proc, &controller)
+        })?;
+        *self.helper.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&helper));
+        Ok(Running {
+            thread_state: helper,
+            monitor: Monitor::over(thread),
         })
     }
 
-    pub(crate) fn hire_scribe(&self) -> std::io::Result<Hired<Scribe>> {
-        let (worker, thread) = self.clerk.seat(&self.barred)?;
-        Ok(Hired {
-            worker,
-            vigil: Vigil::over(thread),
+    pub(crate) fn start_reporter(&self) -> std::io::Result<Running<ReporterThread>> {
+        let (thread_state, thread) = self.reporter.cpu_slot(&self.blocklist)?;
+        Ok(Running {
+            thread_state,
+            monitor: Monitor::over(thread),
         })
     }
 
-    /// Starts a reaper with its ticker.
-    fn seat(
+    /// Starts a reaper with its preempter.
+    fn cpu_slot(
         &self,
-        [reaper, ticker]: [&str; 2],
-        seat: &Arc<Seat>,
+        [reaper, preempter]: [&str; 2],
+        cpu_slot: &Arc<CpuSlot>,
         work: impl FnOnce() + Send + 'static,
     ) -> std::io::Result<Pid> {
-        let ticking = start_ticker(ticker, self.priority, seat)?;
-        let own = Arc::clone(seat);
+        let preempting = start_preempter(preempter, self.priority, cpu_slot)?;
+        let own = Arc::clone(cpu_slot);
         let started = start(reaper, self.priority, 0, move || {
-            own.give(sched::own_thread(), ticking);
+            own.give(sched::own_thread(), preempting);
             work();
         });
         if started.is_err() {
-            seat.ticker.end();
+            cpu_slot.preempter.end();
         }
         started
     }
 
     /// A reaper is lost at `pid`.
-    pub(crate) fn dismiss(&self, asker: &Asker, seat: &Arc<Seat>, pid: Pid, proc: &Proc) {
-        self.barred.bar(proc, asker.post(), pid);
-        self.pacer.end(seat);
-        seat.ticker.end();
+    pub(crate) fn dismiss(&self, guard: &Guard, cpu_slot: &Arc<CpuSlot>, pid: Pid, proc: &Proc) {
+        self.blocklist.block(proc, guard.heartbeat(), pid);
+        self.controller.end(cpu_slot);
+        cpu_slot.preempter.end();
     }
 
     fn turn_away(&self, job: Job) {
@@ -232,7 +234,7 @@ impl Parts {
             match job.errand {
                 Errand::Kill => {
                     let fate = Fate::Spared("the reapers are behind".to_owned());
-                    self.clerk.file(victim.report(fate), None);
+                    self.reporter.file(victim.report(fate), None);
                 }
                 Errand::Reap => {
                     let why = "the reapers are behind, and it is still exiting";
@@ -253,7 +255,7 @@ impl Parts {
             why,
             deadline: Nanos::new(now.get().saturating_add(patience)),
         };
-        self.pacer.watch(awaited, &self.clerk);
+        self.controller.watch(awaited, &self.reporter);
     }
 }
 
@@ -261,7 +263,9 @@ impl std::fmt::Debug for Parts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Parts");
         shown.field("priority", &self.priority);
-        shown.field("barred", &self.barred).finish_non_exhaustive()
+        shown
+            .field("blocked", &self.blocklist)
+            .finish_non_exhaustive()
     }
 }
 
@@ -276,7 +280,7 @@ impl Priority {
     }
 
     /// Gives the calling thread the place of a reaper at rest: for a thread that only wakes, hands jobs
-    /// to the crew and sleeps again.
+    /// to the pool and sleeps again.
     pub fn take(self) {
         if let Some(class) = self.class(0) {
             let _ = sched::set_class(sched::own_thread(), class);
@@ -311,10 +315,14 @@ fn possible_priority() -> Result<Priority, std::io::Error> {
     Ok(thread.join().unwrap_or(Priority::Ordinary))
 }
 
-fn start_ticker(name: &str, priority: Priority, seat: &Arc<Seat>) -> Result<Pid, std::io::Error> {
-    let seat = Arc::clone(seat);
-    let beats = Beats::new()?;
-    start(name, priority, 1, move || seat.ticker.run(beats))
+fn start_preempter(
+    name: &str,
+    priority: Priority,
+    cpu_slot: &Arc<CpuSlot>,
+) -> Result<Pid, std::io::Error> {
+    let cpu_slot = Arc::clone(cpu_slot);
+    let interval = IntervalTimer::new()?;
+    start(name, priority, 1, move || cpu_slot.preempter.run(interval))
 }
 
 /// Starts a thread; its number.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Sees to it that the neighbours do not pay: raises reapers and victims in slices, lowers them for
-//! everybody else's turns (bursar-policy `Rhythm`), and watches victims that have to exit by themselves.
+//! everybody else's turns (bursar-policy `DutyCycle`), and watches victims that have to exit by themselves.
 //!
 //! process_mrelease is one system call however much it takes, so whoever is in it cannot make way by
 //! himself: this thread, one priority above, does it for him.
@@ -14,15 +14,15 @@ use std::time::Duration;
 use bursar_host::sched::{self, Changed, Class};
 use bursar_host::{HeirMutex, Pidfd, clock};
 use bursar_model::{Nanos, Pid};
-use bursar_policy::{Mood, Pace, RAISED_AT_MOST, Rhythm, SHARE_NICE, mood};
+use bursar_policy::{DutyCycle, Pace, Phase, RAISED_AT_MOST, SHARE_NICE, phase};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::bell::Bell;
-use crate::clerk::{Clerk, Shared};
-use crate::overseer::Overseer;
+use crate::autogroup::Autogroup;
+use crate::cpu_slot::CpuSlot;
 use crate::report::{Fate, Report};
-use crate::seat::Seat;
-use crate::session::Session;
+use crate::reporter::{Reporter, Shared};
+use crate::supervisor::Supervisor;
+use crate::waker::Waker;
 
 /// Victims whose end is awaited at a time; of more the oldest are reported as they are.
 const MOST_AWAITED: usize = 512;
@@ -45,13 +45,13 @@ struct Entry {
     class: Option<Class>,
     /// Changing its class was refused: it is left alone.
     is_fixed: bool,
-    /// A reaper that is confined to its seat.
-    is_seated: bool,
+    /// A reaper that is confined to its CPU slot.
+    is_pinned: bool,
 }
 
 #[derive(Debug)]
 enum Who {
-    Reaper(Arc<Seat>),
+    Reaper(Arc<CpuSlot>),
     Victim(Arc<Pidfd>),
 }
 
@@ -73,50 +73,50 @@ pub(crate) struct Awaited {
 struct State {
     entries: Vec<Entry>,
     awaited: VecDeque<Awaited>,
-    rhythm: Rhythm,
-    session: Session,
+    duty_cycle: DutyCycle,
+    autogroup: Autogroup,
 }
 
-/// Shared by the crew.
+/// Shared by the pool.
 #[derive(Debug)]
-pub(crate) struct Pacer {
+pub(crate) struct PriorityController {
     /// Whoever holds it may be raised above others, or lowered below them, by the very thread that wants it.
     state: HeirMutex<State>,
-    bell: Bell,
+    waker: Waker,
     /// Reapers' class at rest and in a slice; `None` where we may not raise.
     high: Option<u8>,
 }
 
-impl Pacer {
-    pub(crate) fn new(high: Option<u8>, bell: Bell) -> Self {
+impl PriorityController {
+    pub(crate) fn new(high: Option<u8>, waker: Waker) -> Self {
         Self {
             state: HeirMutex::from(State {
-                session: Session::own(),
+                autogroup: Autogroup::own(),
                 ..State::default()
             }),
-            bell,
+            waker,
             high,
         }
     }
 
-    /// Has the thread look again: to be done after [`Pacer::begin`] and [`Pacer::raise`], as soon as its waking up
+    /// Has the thread look again: to be done after [`PriorityController::begin`] and [`PriorityController::raise`], as soon as its waking up
     /// does not disturb.
-    pub(crate) fn ring(&self) {
-        self.bell.ring();
+    pub(crate) fn wake(&self) {
+        self.waker.wake();
     }
 
-    /// From now on a reaper, which is in its seat above everybody, competes as `pace` says. Nothing changes before
-    /// the bell rings: only the thread gives classes, for whoever raised another on his own CPU might not get it
+    /// From now on a reaper, which is in its CPU slot above everybody, competes as `pace` says. Nothing changes before
+    /// the waker wakes it: only the thread gives classes, for whoever raised another on his own CPU might not get it
     /// back to see to the end of that.
-    pub(crate) fn begin(&self, seat: &Arc<Seat>, pace: Pace, expected: Nanos) {
-        let Some(reaper) = seat.reaper() else {
+    pub(crate) fn begin(&self, cpu_slot: &Arc<CpuSlot>, pace: Pace, expected: Nanos) {
+        let Some(reaper) = cpu_slot.reaper() else {
             return;
         };
-        let who = Who::Reaper(Arc::clone(seat));
+        let who = Who::Reaper(Arc::clone(cpu_slot));
         self.enter(who, vec![reaper], pace, expected);
     }
 
-    /// From now on these threads of a victim compete as `pace` says, until it has ended: as [`Pacer::begin`].
+    /// From now on these threads of a victim compete as `pace` says, until it has ended: as [`PriorityController::begin`].
     pub(crate) fn raise(&self, victim: Arc<Pidfd>, threads: Vec<Pid>, pace: Pace, expected: Nanos) {
         self.enter(Who::Victim(victim), threads, pace, expected);
     }
@@ -131,7 +131,7 @@ impl Pacer {
             start: clock::monotonic(),
             class: self.high.filter(|_| is_reaper).map(Class::RealTime),
             is_fixed: self.high.is_none(),
-            is_seated: is_reaper,
+            is_pinned: is_reaper,
         };
         self.state.lock().entries.push(entry);
     }
@@ -151,26 +151,27 @@ impl Pacer {
     }
 
     /// A reaper is done, and among everybody.
-    pub(crate) fn end(&self, seat: &Arc<Seat>) {
+    pub(crate) fn end(&self, cpu_slot: &Arc<CpuSlot>) {
         let mut state = self.state.lock();
-        seat.ticker.stop();
-        seat.leave();
-        let is_its = |entry: &Entry| matches!(&entry.who, Who::Reaper(it) if Arc::ptr_eq(it, seat));
+        cpu_slot.preempter.stop();
+        cpu_slot.leave();
+        let is_its =
+            |entry: &Entry| matches!(&entry.who, Who::Reaper(it) if Arc::ptr_eq(it, cpu_slot));
         if let Some(index) = state.entries.iter().position(is_its) {
             state.entries.swap_remove(index).put(AMONG);
         }
         if state.entries.is_empty() {
             let now = clock::monotonic();
-            state.rhythm.rest(now);
+            state.duty_cycle.rest(now);
             // It is given back later.
-            if state.session.rest(now).is_some() {
-                self.ring();
+            if state.autogroup.rest(now).is_some() {
+                self.wake();
             }
         }
     }
 
     /// Reports a victim once it has exited, or when its deadline comes.
-    pub(crate) fn watch(&self, awaited: Awaited, clerk: &Clerk) {
+    pub(crate) fn watch(&self, awaited: Awaited, reporter: &Reporter) {
         let mut state = self.state.lock();
         let oldest = if state.awaited.len() >= MOST_AWAITED {
             state.awaited.pop_front()
@@ -180,13 +181,13 @@ impl Pacer {
         state.awaited.push_back(awaited);
         drop(state);
         if let Some(oldest) = oldest {
-            oldest.give_up("too many are exiting at once", clerk);
+            oldest.give_up("too many are exiting at once", reporter);
         }
-        self.ring();
+        self.wake();
     }
 
     /// The thread. It also sees to it that the others get on.
-    pub(crate) fn run(&self, clerk: &Clerk, overseer: &mut Overseer) {
+    pub(crate) fn run(&self, reporter: &Reporter, supervisor: &mut Supervisor) {
         loop {
             let (watched, timeout) = {
                 let mut state = self.state.lock();
@@ -204,10 +205,10 @@ impl Pacer {
                 let is_again = !ended.is_empty();
                 for (awaited, has_ended) in ended {
                     if has_ended {
-                        awaited.finish(now, clerk);
+                        awaited.finish(now, reporter);
                     } else {
                         let why = awaited.why;
-                        awaited.give_up(why, clerk);
+                        awaited.give_up(why, reporter);
                     }
                 }
                 if is_again {
@@ -216,8 +217,8 @@ impl Pacer {
                 let wait = next.map(|next| next.get().saturating_sub(clock::monotonic().get()));
                 (watched, wait)
             };
-            let next_look = overseer.look();
-            let mut fds = vec![PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN)];
+            let next_look = supervisor.look();
+            let mut fds = vec![PollFd::from_borrowed_fd(self.waker.as_fd(), PollFlags::IN)];
             fds.extend(
                 watched
                     .iter()
@@ -228,7 +229,7 @@ impl Pacer {
             let timeout = timeout.and_then(|left| Timespec::try_from(left).ok());
             let _ = poll(&mut fds, timeout.as_ref());
             drop(fds);
-            self.bell.hear();
+            self.waker.clear();
         }
     }
 
@@ -239,15 +240,15 @@ impl Pacer {
                 return true;
             };
             let is_late = now.get().saturating_sub(entry.start.get()) > RAISED_AT_MOST.get();
-            let has_ended = crate::hands::has_ended(victim);
+            let has_ended = crate::unblock::has_ended(victim);
             if is_late && !has_ended {
                 entry.put(AMONG);
             }
             !is_late && !has_ended
         });
         if state.entries.is_empty() {
-            state.rhythm.rest(now);
-            return state.session.rest(now);
+            state.duty_cycle.rest(now);
+            return state.autogroup.rest(now);
         }
         let high = self.high?;
         let mut due: Option<u64> = None;
@@ -255,46 +256,47 @@ impl Pacer {
         let mut slice = None;
         for entry in &mut state.entries {
             let since = Nanos::new(now.get().saturating_sub(entry.start.get()));
-            let mood = mood(entry.pace, entry.expected, since);
-            let (lasts, may_rise, low) = match mood {
-                Mood::RunUp(lasts) => (Some(lasts), true, AMONG),
-                Mood::Below(lasts) => (Some(lasts), false, Class::Idle),
-                Mood::Among(lasts) => (Some(lasts), false, AMONG),
-                Mood::Rhythmic => (None, true, AMONG),
+            let phase = phase(entry.pace, entry.expected, since);
+            let (lasts, may_rise, low) = match phase {
+                Phase::InitialSlice(lasts) => (Some(lasts), true, AMONG),
+                Phase::Below(lasts) => (Some(lasts), false, Class::Idle),
+                Phase::Among(lasts) => (Some(lasts), false, AMONG),
+                Phase::Cycling => (None, true, AMONG),
             };
             if let Some(lasts) = lasts {
                 until(now.get().saturating_add(lasts.get()));
             }
-            if matches!(mood, Mood::Below(_) | Mood::Rhythmic) {
-                entry.leave_seat();
+            if matches!(phase, Phase::Below(_) | Phase::Cycling) {
+                entry.leave_cpu_slot();
             }
             // Nothing holds it back: it has its own priority until it is late.
             if matches!(entry.who, Who::Victim(_))
                 && entry.pace == Pace::Calm
-                && mood != Mood::Rhythmic
+                && phase != Phase::Cycling
             {
                 continue;
             }
             let mut class = low;
             if may_rise && entry.is_small() {
-                let rhythm = &mut state.rhythm;
-                let (is_slice, end) = *slice.get_or_insert_with(|| rhythm.at(now));
+                let duty_cycle = &mut state.duty_cycle;
+                let (is_slice, end) = *slice.get_or_insert_with(|| duty_cycle.at(now));
                 until(end.get());
                 if is_slice {
                     class = Class::RealTime(high);
                 }
             }
             entry.put(class);
-            if let (Who::Reaper(seat), Pace::Urgent | Pace::Pressing) = (&entry.who, entry.pace) {
-                seat.ticker.start();
+            if let (Who::Reaper(cpu_slot), Pace::Urgent | Pace::Pressing) = (&entry.who, entry.pace)
+            {
+                cpu_slot.preempter.start();
             }
         }
         if slice.is_none() {
-            state.rhythm.rest(now);
+            state.duty_cycle.rest(now);
         }
         if state.entries.iter().any(|it| it.pace != Pace::Calm) {
-            state.session.raise(now);
-        } else if let Some(again) = state.session.rest(now) {
+            state.autogroup.raise(now);
+        } else if let Some(again) = state.autogroup.rest(now) {
             due = Some(due.map_or(again.get(), |it| it.min(again.get())));
         }
         due.map(Nanos::new)
@@ -318,11 +320,11 @@ impl Entry {
         self.threads.len() <= MOST_IN_RHYTHM
     }
 
-    fn leave_seat(&mut self) {
-        if let Who::Reaper(seat) = &self.who
-            && std::mem::take(&mut self.is_seated)
+    fn leave_cpu_slot(&mut self) {
+        if let Who::Reaper(cpu_slot) = &self.who
+            && std::mem::take(&mut self.is_pinned)
         {
-            seat.leave();
+            cpu_slot.leave();
         }
     }
 
@@ -354,7 +356,7 @@ impl State {
         let mut taken = Vec::new();
         let mut left = VecDeque::new();
         for awaited in self.awaited.drain(..) {
-            if crate::hands::has_ended(&awaited.pidfd) {
+            if crate::unblock::has_ended(&awaited.pidfd) {
                 taken.push((awaited, true));
             } else if awaited.deadline <= now {
                 taken.push((awaited, false));
@@ -368,17 +370,17 @@ impl State {
 }
 
 impl Awaited {
-    fn finish(mut self, now: Nanos, clerk: &Clerk) {
+    fn finish(mut self, now: Nanos, reporter: &Reporter) {
         self.report.fate = if self.was_raised {
             Fate::Raised
         } else {
             Fate::Exited
         };
         self.report.took = Nanos::new(now.get().saturating_sub(self.report.signalled.get()));
-        clerk.file(self.report, self.shared);
+        reporter.file(self.report, self.shared);
     }
 
-    fn give_up(mut self, why: &str, clerk: &Clerk) {
+    fn give_up(mut self, why: &str, reporter: &Reporter) {
         let words: Vec<_> = self.report.found.iter().map(|it| it.word()).collect();
         let state = if words.is_empty() {
             String::new()
@@ -389,6 +391,6 @@ impl Awaited {
         self.report.freed = None;
         let now = clock::monotonic();
         self.report.took = Nanos::new(now.get().saturating_sub(self.report.signalled.get()));
-        clerk.file(self.report, self.shared);
+        reporter.file(self.report, self.shared);
     }
 }

@@ -5,15 +5,15 @@
 use bursar_host::{Cgroup, Changed, Controller, Pidfd, sched};
 use bursar_model::Pid;
 
-use crate::look::Looker;
+use crate::observer::Observer;
 
 /// A victim with more threads has the others left as they are.
 pub(crate) const MOST_THREADS: usize = 64;
 
 /// The threads of a victim that can still be named. The pidfd says afterwards that they were its own.
-pub(crate) fn threads(looker: &Looker, pidfd: &Pidfd) -> Vec<Pid> {
+pub(crate) fn threads(observer: &Observer, pidfd: &Pidfd) -> Vec<Pid> {
     let pid = pidfd.pid();
-    let mut threads = looker.proc.threads(pid, MOST_THREADS).unwrap_or_default();
+    let mut threads = observer.proc.threads(pid, MOST_THREADS).unwrap_or_default();
     // The numbers were read from a directory named by number: its process must not have ended before.
     if has_ended(pidfd) {
         threads.clear();
@@ -44,15 +44,15 @@ pub(crate) fn send_elsewhere(threads: &[Pid]) {
 }
 
 /// Moves a process out of the group that holds it back, to ours, or to the topmost one.
-pub(crate) fn move_out(looker: &Looker, pidfd: &Pidfd, controller: Controller) -> Changed {
+pub(crate) fn move_out(observer: &Observer, pidfd: &Pidfd, controller: Controller) -> Changed {
     let holds_back = |group: &Cgroup| match controller {
         Controller::Cpu => group.quota_permille().is_some(),
         Controller::Freezer => group.is_frozen(),
     };
-    let Some(group) = looker.cgroups.of(pidfd.pid(), controller) else {
+    let Some(group) = observer.cgroups.of(pidfd.pid(), controller) else {
         return Changed::Gone;
     };
-    let own = looker.cgroups.own(controller);
+    let own = observer.cgroups.own(controller);
     for target in own.into_iter().chain([group.top()]) {
         if holds_back(&target) || has_ended(pidfd) {
             continue;

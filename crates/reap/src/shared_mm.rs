@@ -5,9 +5,9 @@
 use bursar_host::{Proc, SharedMemory, share_memory};
 use bursar_model::{Bytes, Pid, printable};
 
-use crate::barred::Asker;
+use crate::blocklist::Guard;
+use crate::heartbeat::Lost;
 use crate::job::Victim;
-use crate::post::Lost;
 use crate::report::Stays;
 
 /// More processes are not looked through.
@@ -20,11 +20,11 @@ const LONGEST_NAME: usize = 80;
 ///
 /// # Errors
 /// [`Lost`].
-pub(crate) fn find(proc: &Proc, victim: &Victim, asker: &Asker) -> Result<Option<Pid>, Lost> {
+pub(crate) fn find(proc: &Proc, victim: &Victim, guard: &Guard) -> Result<Option<Pid>, Lost> {
     let pid = victim.pidfd.pid();
     // Whether it is the victim itself that kcmp waits for: else whoever it is compared with would be taken for that.
     let itself = || share_memory(pid, pid);
-    if asker.ask_of(proc, pid, victim.payer, itself)?.is_none() {
+    if guard.ask_of(proc, pid, victim.payer, itself)?.is_none() {
         return Ok(None);
     }
     let others = proc.pids().into_iter().flatten().take(MOST_PROCESSES);
@@ -32,7 +32,7 @@ pub(crate) fn find(proc: &Proc, victim: &Victim, asker: &Asker) -> Result<Option
         // kcmp waits for whoever is in the middle of an execve, which may wait for his old memory; so does his stat.
         // "The same" can be "none": threads of the kernel and those that have just let go.
         let is_it = || share_memory(pid, other) == Some(true) && lives(proc, other);
-        if asker.ask(proc, other, is_it)? == Some(true) {
+        if guard.ask(proc, other, is_it)? == Some(true) {
             return Ok(Some(other));
         }
     }
@@ -57,13 +57,13 @@ pub(crate) fn what_stays(
     shared: &[SharedMemory],
     bytes: Bytes,
     victim: Pid,
-    asker: &Asker,
+    guard: &Guard,
 ) -> Result<Option<Stays>, Lost> {
     let mut is_held: Vec<bool> = shared.iter().map(|it| it.is_named).collect();
     let mut holders = Vec::new();
     let pids = proc.pids().into_iter().flatten().filter_map(Result::ok);
     for pid in pids.filter(|&pid| pid != victim).take(MOST_PROCESSES) {
-        let maps = asker.ask(proc, pid, || proc.shared_memory(pid))?;
+        let maps = guard.ask(proc, pid, || proc.shared_memory(pid))?;
         let Some(Ok(Some(maps))) = maps else {
             continue;
         };

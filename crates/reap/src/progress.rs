@@ -10,7 +10,7 @@ use crate::job::{Errand, Job, Victim};
 
 /// A job under way.
 #[derive(Debug)]
-pub(crate) struct Docket {
+pub(crate) struct Progress {
     pub(crate) job: Arc<Job>,
     marks: Vec<Mark>,
 }
@@ -24,7 +24,7 @@ struct Mark {
     is_settled: AtomicBool,
 }
 
-impl Docket {
+impl Progress {
     pub(crate) fn of(job: Arc<Job>) -> Self {
         let marks = job.victims.iter().map(|_| Mark::default()).collect();
         Self { job, marks }
@@ -80,14 +80,14 @@ mod tests {
             errand: Errand::Kill,
             victims: (0..3).map(victim).collect(),
         };
-        let docket = Docket::of(Arc::new(job));
-        let rest = docket.rest();
+        let progress = Progress::of(Arc::new(job));
+        let rest = progress.rest();
         assert_eq!((rest.errand, rest.victims.len()), (Errand::Kill, 3));
-        docket.settle(0);
-        docket.signalled(1, Nanos::new(5));
-        docket.signalled(2, Nanos::new(6));
-        docket.settle(1);
-        let rest = docket.rest();
+        progress.settle(0);
+        progress.signalled(1, Nanos::new(5));
+        progress.signalled(2, Nanos::new(6));
+        progress.settle(1);
+        let rest = progress.rest();
         let left: Vec<_> = rest
             .victims
             .iter()

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bursar_host::Ask;
 use bursar_model::Pid;
-use bursar_reap::{Barred, Envoy};
+use bursar_reap::{Blocklist, TimedQuery};
 
 use asleep::sleep_soundly;
 
@@ -39,9 +39,9 @@ impl Drop for Children {
     }
 }
 
-fn envoy(barred: &Arc<Barred>) -> Envoy {
-    let envoy = Envoy::new("test-envoy", Arc::clone(barred)).unwrap();
-    envoy.within(PATIENCE)
+fn query(blocklist: &Arc<Blocklist>) -> TimedQuery {
+    let query = TimedQuery::new("test-query", Arc::clone(blocklist)).unwrap();
+    query.within(PATIENCE)
 }
 
 /// A question to which these do not answer before something is written; a byte for each answer.
@@ -66,55 +66,55 @@ fn until(mut is_so: impl FnMut() -> bool) {
 
 #[test]
 fn who_does_not_answer_keeps_nobody_else_from_being_asked() {
-    let barred = Arc::new(Barred::default());
+    let blocklist = Arc::new(Blocklist::default());
     let children = Children::start(4);
     let pids = children.pids();
     let (question, mut writer) = silent(vec![pids[1], pids[2]]);
     let asked = Arc::new(AtomicUsize::new(0));
     let its = Arc::clone(&asked);
-    let mut envoy = envoy(&barred);
-    let ask = |envoy: &mut Envoy, question: Arc<dyn Fn(Pid) -> u32 + Send + Sync>| {
+    let mut query = query(&blocklist);
+    let ask = |query: &mut TimedQuery, question: Arc<dyn Fn(Pid) -> u32 + Send + Sync>| {
         let its = Arc::clone(&its);
-        envoy.ask_each(pids.clone(), move |_, pid| {
+        query.ask_each(pids.clone(), move |_, pid| {
             its.fetch_add(1, Ordering::Relaxed);
             question(pid)
         })
     };
     let question: Arc<dyn Fn(Pid) -> u32 + Send + Sync> = Arc::new(question);
     let began = Instant::now();
-    let answers = ask(&mut envoy, Arc::clone(&question));
+    let answers = ask(&mut query, Arc::clone(&question));
     assert!(began.elapsed() < PATIENCE * 20, "{:?}", began.elapsed());
     let expected = [pids[0], pids[3]].map(|it| (it, it.get()));
     assert_eq!(answers, expected);
-    assert_eq!((barred.away(), barred.ever()), (2, 2));
+    assert_eq!((blocklist.away(), blocklist.ever()), (2, 2));
     // They are known now: nobody is lost a second time.
-    assert_eq!(ask(&mut envoy, Arc::clone(&question)), expected);
-    assert_eq!((barred.away(), barred.ever()), (2, 2));
+    assert_eq!(ask(&mut query, Arc::clone(&question)), expected);
+    assert_eq!((blocklist.away(), blocklist.ever()), (2, 2));
     assert_eq!(asked.load(Ordering::Relaxed), 6);
     writer.write_all(&[0; 16]).unwrap();
-    until(|| barred.away() == 0);
-    let all = ask(&mut envoy, question);
+    until(|| blocklist.away() == 0);
+    let all = ask(&mut query, question);
     assert_eq!(all.len(), 4);
-    assert_eq!(barred.ever(), 2);
+    assert_eq!(blocklist.ever(), 2);
 }
 
 #[test]
 fn one_that_is_asked_alone_answers_or_does_not() {
-    let barred = Arc::new(Barred::default());
+    let blocklist = Arc::new(Blocklist::default());
     let children = Children::start(2);
     let pids = children.pids();
     let (question, mut writer) = silent(vec![pids[1]]);
     let question = Arc::new(question);
-    let mut envoy = envoy(&barred);
+    let mut query = query(&blocklist);
     let mut ask = |pid: Pid| {
         let question = Arc::clone(&question);
-        envoy.ask(pid, move |_, pid| question(pid))
+        query.ask(pid, move |_, pid| question(pid))
     };
     assert_eq!(ask(pids[0]), Some(pids[0].get()));
     assert_eq!(ask(pids[1]), None);
     assert_eq!(ask(pids[0]), Some(pids[0].get()));
     writer.write_all(&[0; 16]).unwrap();
-    until(|| barred.away() == 0);
+    until(|| blocklist.away() == 0);
     assert_eq!(ask(pids[1]), Some(pids[1].get()));
 }
 
@@ -124,14 +124,14 @@ fn its_threads_end_with_it() {
         let all = std::fs::read_dir("/proc/self/task").unwrap().flatten();
         let name = |it: std::fs::DirEntry| std::fs::read_to_string(it.path().join("comm"));
         all.filter_map(|it| name(it).ok())
-            .filter(|it| it.trim() == "ending-envoy")
+            .filter(|it| it.trim() == "ending-query")
             .count()
     };
-    let mut envoy = Envoy::new("ending-envoy", Arc::default()).unwrap();
+    let mut query = TimedQuery::new("ending-query", Arc::default()).unwrap();
     assert_eq!(threads(), 0);
     let own = Pid::new(std::process::id());
-    assert_eq!(envoy.ask(own, |_, pid| pid), Some(own));
+    assert_eq!(query.ask(own, |_, pid| pid), Some(own));
     assert_eq!(threads(), 1);
-    drop(envoy);
+    drop(query);
     until(|| threads() == 0);
 }

@@ -16,9 +16,9 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use bursar_policy::BEAT;
+use bursar_policy::PREEMPT_INTERVAL;
 
-use crate::beats::Beats;
+use crate::interval::IntervalTimer;
 
 /// Reading it takes a page and gives it back (fs/proc/base.c, get_mm_cmdline()).
 const TAKES_A_PAGE: &str = "/proc/self/cmdline";
@@ -29,9 +29,9 @@ const TOO_LONG: Duration = Duration::from_millis(1);
 
 /// One CPU's at a time; shared with its thread, which is confined to that CPU.
 #[derive(Debug, Default)]
-pub(crate) struct Ticker {
+pub(crate) struct Preempter {
     wish: Mutex<Wish>,
-    bell: Condvar,
+    waker: Condvar,
 }
 
 /// What its thread is to do.
@@ -39,24 +39,24 @@ pub(crate) struct Ticker {
 enum Wish {
     #[default]
     Rest,
-    Beat,
+    Run,
     /// Its reaper is lost.
     End,
 }
 
-impl Ticker {
+impl Preempter {
     pub(crate) fn start(&self) {
         let mut wish = self.lock();
         if *wish == Wish::Rest {
-            *wish = Wish::Beat;
-            self.bell.notify_one();
+            *wish = Wish::Run;
+            self.waker.notify_one();
         }
     }
 
     /// It ends with the beat that it is in.
     pub(crate) fn stop(&self) {
         let mut wish = self.lock();
-        if *wish == Wish::Beat {
+        if *wish == Wish::Run {
             *wish = Wish::Rest;
         }
     }
@@ -64,7 +64,7 @@ impl Ticker {
     /// Ends its thread.
     pub(crate) fn end(&self) {
         *self.lock() = Wish::End;
-        self.bell.notify_one();
+        self.waker.notify_one();
     }
 
     fn lock(&self) -> MutexGuard<'_, Wish> {
@@ -72,32 +72,39 @@ impl Ticker {
     }
 
     /// The thread.
-    pub(crate) fn run(&self, mut beats: Beats) {
-        // Without it, beats only.
+    pub(crate) fn run(&self, mut interval: IntervalTimer) {
+        // Without it, wake-ups only.
         let file = File::open(TAKES_A_PAGE).ok();
         loop {
             let mut wish = self.lock();
             while *wish == Wish::Rest {
-                wish = self.bell.wait(wish).unwrap_or_else(PoisonError::into_inner);
+                wish = self
+                    .waker
+                    .wait(wish)
+                    .unwrap_or_else(PoisonError::into_inner);
             }
             if *wish == Wish::End {
                 return;
             }
             drop(wish);
             // Whatever fails, it does not go on without sleeping.
-            if let Err(error) = self.beat(&mut beats, file.as_ref()) {
+            if let Err(error) = self.run_intervals(&mut interval, file.as_ref()) {
                 tracing::warn!(%error, "a reaper's CPU was not kept open to others");
                 self.stop();
             }
         }
     }
 
-    fn beat(&self, beats: &mut Beats, mut pages: Option<&File>) -> std::io::Result<()> {
-        beats.start(Duration::from_nanos(BEAT.get()))?;
+    fn run_intervals(
+        &self,
+        interval: &mut IntervalTimer,
+        mut pages: Option<&File>,
+    ) -> std::io::Result<()> {
+        interval.start(Duration::from_nanos(PREEMPT_INTERVAL.get()))?;
         loop {
-            beats.wait()?;
-            if *self.lock() != Wish::Beat {
-                return beats.stop();
+            interval.wait()?;
+            if *self.lock() != Wish::Run {
+                return interval.stop();
             }
             pages = pages.filter(|it| take_pages(it));
         }
@@ -132,28 +139,28 @@ mod tests {
 
     #[test]
     fn one_whose_reaper_is_lost_ends_and_does_not_begin_again() {
-        let ticker = std::sync::Arc::new(Ticker::default());
-        let own = std::sync::Arc::clone(&ticker);
-        let thread = std::thread::spawn(move || own.run(Beats::new().unwrap()));
-        ticker.start();
-        ticker.end();
-        ticker.stop();
-        ticker.start();
+        let preempter = std::sync::Arc::new(Preempter::default());
+        let own = std::sync::Arc::clone(&preempter);
+        let thread = std::thread::spawn(move || own.run(IntervalTimer::new().unwrap()));
+        preempter.start();
+        preempter.end();
+        preempter.stop();
+        preempter.start();
         thread.join().unwrap();
     }
 
     #[test]
     fn a_beat_takes_pages_from_the_machine() {
-        const BEATS: u64 = 10_000;
+        const INTERVALS: u64 = 10_000;
         let file = File::open(TAKES_A_PAGE).unwrap();
         let before = handed_out();
         let start = Instant::now();
-        for _ in 0..BEATS {
+        for _ in 0..INTERVALS {
             take_pages(&file);
         }
         let taken = handed_out().saturating_sub(before);
-        let each = start.elapsed() / BEATS as u32;
-        assert!(taken >= BEATS * u64::from(PAGES), "{taken}");
+        let each = start.elapsed() / INTERVALS as u32;
+        assert!(taken >= INTERVALS * u64::from(PAGES), "{taken}");
         assert!(each < TOO_LONG / 10, "{each:?}");
     }
 }

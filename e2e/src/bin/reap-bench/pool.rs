@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use bursar_host::{Pidfd, Signal, clock};
 use bursar_model::{Nanos, Pid};
-use bursar_reap::{Crew, Errand, Job, News, Victim};
+use bursar_reap::{Errand, Job, News, Pool, Victim};
 use serde::{Deserialize, Serialize};
 
 use crate::sessions::{Sessions, part};
@@ -38,7 +38,7 @@ pub(crate) struct Reapers {
 impl Reapers {
     pub(crate) fn start(sessions: Sessions, dying: bool) -> Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
-            .arg("crew")
+            .arg("pool")
             .args(sessions.are_several().then_some("--apart"))
             .args(dying.then_some("--dying"))
             .stdin(Stdio::piped())
@@ -83,14 +83,14 @@ impl Drop for Reapers {
 }
 
 /// The process itself: a line of pids is a job, each victim's outcome a line. Until its input ends. The `dying` are
-/// signalled before the crew hears of them.
+/// signalled before the pool hears of them.
 pub(crate) fn serve(apart: bool, dying: bool) -> Result<()> {
     if apart {
         part()?;
     }
     let (outbox, reports) = channel();
     let outbox = Mutex::new(outbox);
-    let crew = Crew::start(move |news| {
+    let pool = Pool::start(move |news| {
         if let (News::Settled(report), Ok(outbox)) = (news, outbox.lock()) {
             let _ = outbox.send(*report);
         }
@@ -109,7 +109,7 @@ pub(crate) fn serve(apart: bool, dying: bool) -> Result<()> {
         }
         let count = victims.len();
         let errand = if dying { Errand::Reap } else { Errand::Kill };
-        crew.hand(Job { errand, victims });
+        pool.hand(Job { errand, victims });
         for _ in 0..count {
             let report = reports.recv_timeout(PATIENCE).context("a report")?;
             let method = report.fate.method();

@@ -18,13 +18,13 @@ pub(crate) struct Seen {
 
 /// Looks at processes and at the machine.
 #[derive(Debug)]
-pub(crate) struct Looker {
+pub(crate) struct Observer {
     pub(crate) proc: Proc,
     pub(crate) cgroups: Cgroups,
     pub(crate) cpus: u32,
 }
 
-impl Looker {
+impl Observer {
     /// For this machine.
     ///
     /// # Errors
@@ -41,7 +41,7 @@ impl Looker {
 
     /// A process as it is now; `None` when it is gone. Whoever asks holds its pidfd and asks that
     /// afterwards whether the process still lived: then it was this one that was looked at.
-    pub(crate) fn look(&self, pid: Pid) -> Option<Seen> {
+    pub(crate) fn observe(&self, pid: Pid) -> Option<Seen> {
         let stat = self.proc.stat(pid).ok().flatten()?;
         let status = self.proc.status(pid).ok().flatten()?;
         let memory = status

@@ -9,25 +9,25 @@ use std::time::Duration;
 use bursar_host::{Ask, HostError, Proc};
 use bursar_model::Pid;
 
-use crate::barred::{Asker, Barred};
-use crate::courier::{Courier, Heard};
-use crate::post::Lost;
+use crate::abandonable_worker::{AbandonableWorker, Heard};
+use crate::blocklist::{Blocklist, Guard};
+use crate::heartbeat::Lost;
 
 /// Whoever sleeps so long at one process, without a moment of work and for no signal, is lost there.
 const PATIENCE: Duration = Duration::from_millis(400);
 /// Between two looks at the thread.
 const LOOK: Duration = Duration::from_millis(20);
 
-type Errand = Box<dyn FnOnce(&Proc, &Asker) -> Result<(), Lost> + Send>;
+type Errand = Box<dyn FnOnce(&Proc, &Guard) -> Result<(), Lost> + Send>;
 
-/// Whom to send. The thread is started when somebody is asked for the first time, and ends with the envoy.
+/// The queries of one thread. The thread is started when somebody is asked for the first time, and ends with the query.
 #[derive(Debug)]
-pub struct Envoy {
+pub struct TimedQuery {
     name: &'static str,
     patience: Duration,
-    barred: Arc<Barred>,
+    blocklist: Arc<Blocklist>,
     proc: Arc<Proc>,
-    thread: Option<Courier<Errand, ()>>,
+    thread: Option<AbandonableWorker<Errand, ()>>,
 }
 
 /// One question to many.
@@ -39,16 +39,16 @@ struct Round<T, Q> {
     answers: Mutex<Vec<(Pid, T)>>,
 }
 
-impl Envoy {
+impl TimedQuery {
     /// `name` is the thread's.
     ///
     /// # Errors
     /// When /proc cannot be opened.
-    pub fn new(name: &'static str, barred: Arc<Barred>) -> Result<Self, HostError> {
+    pub fn new(name: &'static str, blocklist: Arc<Blocklist>) -> Result<Self, HostError> {
         Ok(Self {
             name,
             patience: PATIENCE,
-            barred,
+            blocklist,
             proc: Arc::new(Proc::host()?),
             thread: None,
         })
@@ -70,14 +70,14 @@ impl Envoy {
         Ok(self)
     }
 
-    fn start(&self) -> std::io::Result<Courier<Errand, ()>> {
+    fn start(&self) -> std::io::Result<AbandonableWorker<Errand, ()>> {
         let proc = Arc::clone(&self.proc);
-        let carry_out = move |errand: Errand, asker: &Asker| errand(&proc, asker);
-        Courier::start(self.name, &self.barred, || {}, carry_out)
+        let carry_out = move |errand: Errand, guard: &Guard| errand(&proc, guard);
+        AbandonableWorker::start(self.name, &self.blocklist, || {}, carry_out)
     }
 }
 
-impl Ask for Envoy {
+impl Ask for TimedQuery {
     fn ask_each<T, Q>(&mut self, pids: Vec<Pid>, question: Q) -> Vec<(Pid, T)>
     where
         T: Send + 'static,
@@ -98,7 +98,7 @@ impl Ask for Envoy {
                 }
             };
             let its = Arc::clone(&round);
-            let errand: Errand = Box::new(move |proc, asker| its.go_on(proc, asker));
+            let errand: Errand = Box::new(move |proc, guard| its.go_on(proc, guard));
             // Lost or broken it is not sent again.
             if thread.send(errand) && is_back(&mut thread, self.patience) {
                 self.thread = Some(thread);
@@ -108,7 +108,7 @@ impl Ask for Envoy {
     }
 }
 
-fn is_back(thread: &mut Courier<Errand, ()>, patience: Duration) -> bool {
+fn is_back(thread: &mut AbandonableWorker<Errand, ()>, patience: Duration) -> bool {
     loop {
         match thread.hear(LOOK, patience) {
             Heard::Nothing => {}
@@ -125,11 +125,11 @@ impl<T, Q: Fn(&Proc, Pid) -> T> Round<T, Q> {
         self.pids.get(place).map(|&pid| (place, pid))
     }
 
-    fn go_on(&self, proc: &Proc, asker: &Asker) -> Result<(), Lost> {
+    fn go_on(&self, proc: &Proc, guard: &Guard) -> Result<(), Lost> {
         while let Some((place, pid)) = self.next() {
             self.begun.store(place.saturating_add(1), Ordering::Release);
             // Whoever comes back after he was given up has nothing to say any more.
-            if let Some(answer) = asker.ask(proc, pid, || (self.question)(proc, pid))? {
+            if let Some(answer) = guard.ask(proc, pid, || (self.question)(proc, pid))? {
                 let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
                 answers.push((pid, answer));
             }

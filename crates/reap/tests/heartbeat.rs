@@ -12,42 +12,42 @@ use std::time::{Duration, Instant};
 
 use bursar_host::{Proc, sched};
 use bursar_model::{Pid, Uid};
-use bursar_reap::{Barred, Lost, Payer, Post, Sight, Vigil};
+use bursar_reap::{Blocklist, Heartbeat, Lost, Monitor, Payer, ThreadState};
 
 use asleep::sleep_soundly;
 
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// A thread in a call, and the vigil over it.
+/// A thread in a call, and the monitor over it.
 struct Watched {
-    post: Arc<Post>,
-    vigil: Vigil,
+    heartbeat: Arc<Heartbeat>,
+    monitor: Monitor,
     thread: JoinHandle<Result<(), Lost>>,
 }
 
 impl Watched {
     fn at(what: impl FnOnce() + Send + 'static) -> Self {
-        let post = Arc::new(Post::default());
-        let (own, its_post) = (Pid::new(std::process::id()), Arc::clone(&post));
+        let heartbeat = Arc::new(Heartbeat::default());
+        let (own, its_post) = (Pid::new(std::process::id()), Arc::clone(&heartbeat));
         let (said, heard) = channel();
         let thread = std::thread::spawn(move || {
             said.send(sched::own_thread()).unwrap();
             its_post.ask(own, what)
         });
         Self {
-            post,
-            vigil: Vigil::over(heard.recv().unwrap()),
+            heartbeat,
+            monitor: Monitor::over(heard.recv().unwrap()),
             thread,
         }
     }
 
     /// What twenty times our patience show.
-    fn look(&mut self) -> Sight {
+    fn look(&mut self) -> ThreadState {
         let proc = Proc::host().unwrap();
         let deadline = Instant::now() + PATIENCE * 20;
         loop {
-            let sight = self.vigil.look(&proc, &self.post, PATIENCE);
-            if matches!(sight, Sight::Lost(_)) || Instant::now() > deadline {
+            let sight = self.monitor.look(&proc, &self.heartbeat, PATIENCE);
+            if matches!(sight, ThreadState::Lost(_)) || Instant::now() > deadline {
                 return sight;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -58,15 +58,18 @@ impl Watched {
 fn lost() -> (Watched, PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     let mut watched = Watched::at(move || sleep_soundly(reader));
-    assert_eq!(watched.look(), Sight::Lost(Pid::new(std::process::id())));
+    assert_eq!(
+        watched.look(),
+        ThreadState::Lost(Pid::new(std::process::id()))
+    );
     (watched, writer)
 }
 
 /// Lets one go that was lost, and finds itself so.
-fn come_back((watched, mut writer): (Watched, PipeWriter)) -> Arc<Post> {
+fn come_back((watched, mut writer): (Watched, PipeWriter)) -> Arc<Heartbeat> {
     writer.write_all(&[0]).unwrap();
     assert_eq!(watched.thread.join().unwrap(), Err(Lost));
-    watched.post
+    watched.heartbeat
 }
 
 #[test]
@@ -80,7 +83,7 @@ fn who_works_is_not_lost_however_long_it_takes() {
     };
     let mut watched = Watched::at(spin);
     let sight = watched.look();
-    assert!(matches!(sight, Sight::Asking(_)), "{sight:?}");
+    assert!(matches!(sight, ThreadState::Waiting(_)), "{sight:?}");
     is_over.store(true, Ordering::Relaxed);
     assert_eq!(watched.thread.join().unwrap(), Ok(()));
 }
@@ -90,7 +93,7 @@ fn who_can_be_woken_is_not_lost() {
     let (mut reader, writer) = std::io::pipe().unwrap();
     let mut watched = Watched::at(move || drop(reader.read(&mut [0])));
     let sight = watched.look();
-    assert!(matches!(sight, Sight::Asking(_)), "{sight:?}");
+    assert!(matches!(sight, ThreadState::Waiting(_)), "{sight:?}");
     drop(writer);
     assert_eq!(watched.thread.join().unwrap(), Ok(()));
 }
@@ -103,17 +106,23 @@ fn who_sleeps_for_no_signal_is_lost_and_is_told_so() {
 #[test]
 fn between_calls_nobody_is_lost() {
     let proc = Proc::host().unwrap();
-    let post = Post::default();
-    let mut vigil = Vigil::over(sched::own_thread());
-    assert_eq!(vigil.look(&proc, &post, Duration::ZERO), Sight::Free);
-    assert_eq!(post.ask(Pid::new(1), || 7), Ok(7));
-    assert_eq!(vigil.look(&proc, &post, Duration::ZERO), Sight::Free);
+    let heartbeat = Heartbeat::default();
+    let mut monitor = Monitor::over(sched::own_thread());
+    assert_eq!(
+        monitor.look(&proc, &heartbeat, Duration::ZERO),
+        ThreadState::Idle
+    );
+    assert_eq!(heartbeat.ask(Pid::new(1), || 7), Ok(7));
+    assert_eq!(
+        monitor.look(&proc, &heartbeat, Duration::ZERO),
+        ThreadState::Idle
+    );
 }
 
 #[test]
-fn a_process_is_barred_until_the_thread_is_back_and_its_user_when_there_are_many() {
+fn a_process_is_blocked_until_the_thread_is_back_and_its_user_when_there_are_many() {
     let proc = Proc::host().unwrap();
-    let barred = Barred::default();
+    let blocklist = Blocklist::default();
     let child = || {
         let mut command = std::process::Command::new("sleep");
         command.arg("60").spawn().unwrap()
@@ -121,31 +130,31 @@ fn a_process_is_barred_until_the_thread_is_back_and_its_user_when_there_are_many
     let mut children = [child(), child()];
     let [own, another] = [&children[0], &children[1]].map(|it| Pid::new(it.id()));
     let mut away: Vec<(Watched, PipeWriter)> = (0..4).map(|_| lost()).collect();
-    assert!(barred.may_ask(&proc, own, None));
-    let mut bar = |index: usize| barred.bar(&proc, &away[index].0.post, own);
+    assert!(blocklist.may_ask(&proc, own, None));
+    let mut bar = |index: usize| blocklist.block(&proc, &away[index].0.heartbeat, own);
     bar(0);
-    assert!(!barred.may_ask(&proc, own, None));
-    assert!(barred.may_ask(&proc, another, None));
+    assert!(!blocklist.may_ask(&proc, own, None));
+    assert!(blocklist.may_ask(&proc, another, None));
     (1..4).for_each(&mut bar);
-    assert!(!barred.may_ask(&proc, another, None), "of the same user");
+    assert!(!blocklist.may_ask(&proc, another, None), "of the same user");
     assert_eq!(
-        (barred.away(), barred.ever(), barred.left_alone()),
+        (blocklist.away(), blocklist.ever(), blocklist.left_alone()),
         (4, 4, 2)
     );
     let mut come_back = |index: usize| {
-        let post = come_back(away.swap_remove(index));
-        barred.back(&post);
-        post
+        let heartbeat = come_back(away.swap_remove(index));
+        blocklist.back(&heartbeat);
+        heartbeat
     };
-    let post = come_back(2);
-    assert!(barred.may_ask(&proc, another, None));
-    assert!(!barred.may_ask(&proc, own, None));
+    let heartbeat = come_back(2);
+    assert!(blocklist.may_ask(&proc, another, None));
+    assert!(!blocklist.may_ask(&proc, own, None));
     // Too late: it is back already.
-    barred.bar(&proc, &post, another);
-    assert!(barred.may_ask(&proc, another, None));
+    blocklist.block(&proc, &heartbeat, another);
+    assert!(blocklist.may_ask(&proc, another, None));
     (0..3).for_each(|_| drop(come_back(0)));
-    assert!(barred.may_ask(&proc, own, None));
-    assert_eq!(barred.away(), 0);
+    assert!(blocklist.may_ask(&proc, own, None));
+    assert_eq!(blocklist.away(), 0);
     for child in &mut children {
         child.kill().unwrap();
         child.wait().unwrap();
@@ -155,7 +164,7 @@ fn a_process_is_barred_until_the_thread_is_back_and_its_user_when_there_are_many
 #[test]
 fn all_in_user_namespaces_are_one_party() {
     let proc = Proc::host().unwrap();
-    let barred = Barred::default();
+    let blocklist = Blocklist::default();
     let start = |program: &str, arguments: &[&str]| {
         let mut command = std::process::Command::new(program);
         command.args(arguments).spawn().unwrap()
@@ -183,10 +192,13 @@ fn all_in_user_namespaces_are_one_party() {
     }
     let away: Vec<(Watched, PipeWriter)> = (0..4).map(|_| lost()).collect();
     for (watched, _) in &away {
-        barred.bar(&proc, &watched.post, one);
+        blocklist.block(&proc, &watched.heartbeat, one);
     }
-    assert!(!barred.may_ask(&proc, another, None), "with another number");
-    assert!(barred.may_ask(&proc, outside, None));
+    assert!(
+        !blocklist.may_ask(&proc, another, None),
+        "with another number"
+    );
+    assert!(blocklist.may_ask(&proc, outside, None));
     away.into_iter().for_each(|it| drop(come_back(it)));
     for child in &mut children {
         child.kill().unwrap();
@@ -197,7 +209,7 @@ fn all_in_user_namespaces_are_one_party() {
 #[test]
 fn a_thread_lost_at_whose_payer_is_known_costs_nobody_else() {
     let proc = Proc::host().unwrap();
-    let barred = Barred::default();
+    let blocklist = Blocklist::default();
     let mut child = std::process::Command::new("sleep")
         .arg("60")
         .spawn()
@@ -207,14 +219,14 @@ fn a_thread_lost_at_whose_payer_is_known_costs_nobody_else() {
     let [she, he] = [60001, 60002].map(|it| Some(Payer::User(Uid::new(it))));
     let away: Vec<(Watched, PipeWriter)> = (0..4).map(|_| lost()).collect();
     for (watched, _) in &away {
-        watched.post.say(she);
-        barred.bar(&proc, &watched.post, own);
+        watched.heartbeat.say(she);
+        blocklist.block(&proc, &watched.heartbeat, own);
     }
-    assert!(!barred.may_ask(&proc, another, she));
-    assert!(barred.may_ask(&proc, another, he));
-    assert!(barred.may_ask(&proc, another, Some(Payer::Account(60001))));
-    assert!(barred.may_ask(&proc, another, None));
-    assert!(!barred.may_ask(&proc, own, he), "that very process");
+    assert!(!blocklist.may_ask(&proc, another, she));
+    assert!(blocklist.may_ask(&proc, another, he));
+    assert!(blocklist.may_ask(&proc, another, Some(Payer::Account(60001))));
+    assert!(blocklist.may_ask(&proc, another, None));
+    assert!(!blocklist.may_ask(&proc, own, he), "that very process");
     away.into_iter().for_each(|it| drop(come_back(it)));
     child.kill().unwrap();
     child.wait().unwrap();

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bursar_host::Proc;
 use bursar_model::{Pid, Uid};
 
-use crate::post::{Lost, Post};
+use crate::heartbeat::{Heartbeat, Lost};
 
-/// Threads that one party may keep away: two reapers and two others. Beyond, nobody asks for the memory of any process
+/// Threads that one owner may keep away: two reapers and two others. Beyond, nobody asks for the memory of any process
 /// of its.
-const OF_A_PARTY: usize = 4;
+const PER_OWNER: usize = 4;
 /// That all together may who are known beforehand, and as many those who are not. Beyond, nobody asks for the memory
 /// of any of these.
 const OF_ALL: usize = 64;
@@ -27,7 +27,7 @@ pub enum Payer {
 
 /// Whom a thread that is away counts against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Party {
+enum Owner {
     Known(Payer),
     /// By a look at the process, when the thread was lost already.
     User(Uid),
@@ -39,14 +39,14 @@ enum Party {
 
 #[derive(Debug)]
 struct Entry {
-    post: Arc<Post>,
+    heartbeat: Arc<Heartbeat>,
     pid: Pid,
-    party: Party,
+    owner: Owner,
 }
 
 /// Shared by all who ask for processes' memory.
 #[derive(Debug, Default)]
-pub struct Barred {
+pub struct Blocklist {
     entries: Mutex<Vec<Entry>>,
     /// How many: nothing is locked while there are none.
     away: AtomicUsize,
@@ -56,12 +56,12 @@ pub struct Barred {
 
 /// A thread that asks for processes' memory.
 #[derive(Debug, Default)]
-pub struct Asker {
-    pub(crate) post: Arc<Post>,
-    pub(crate) barred: Arc<Barred>,
+pub struct Guard {
+    pub(crate) heartbeat: Arc<Heartbeat>,
+    pub(crate) blocklist: Arc<Blocklist>,
 }
 
-impl Barred {
+impl Blocklist {
     /// Whether somebody may ask for the memory of this process, or thread of one. Counted where not.
     pub fn may_ask(&self, proc: &Proc, pid: Pid, payer: Option<Payer>) -> bool {
         if self.away.load(Ordering::Acquire) == 0 {
@@ -76,21 +76,21 @@ impl Barred {
 
     fn lets(&self, proc: &Proc, pid: Pid, payer: Option<Payer>) -> bool {
         // Of whom nobody knows whose he is, many count as one, or as nobody: that costs no one who is known.
-        let alike: Vec<Party> = {
+        let alike: Vec<Owner> = {
             let entries = self.lock();
             if entries.iter().any(|it| it.pid == pid) {
                 return false;
             }
-            let parties = entries.iter().map(|it| it.party);
-            parties
+            let owners = entries.iter().map(|it| it.owner);
+            owners
                 .filter(|it| it.is_known() == payer.is_some())
                 .collect()
         };
-        let is_full = |party| alike.iter().filter(|&&it| it == party).count() >= OF_A_PARTY;
-        // Nobody is looked up while no party has as many as it may.
+        let is_full = |owner| alike.iter().filter(|&&it| it == owner).count() >= PER_OWNER;
+        // Nobody is looked up while no owner has as many as it may.
         alike.len() < OF_ALL
             && (!alike.iter().any(|&it| is_full(it))
-                || !is_full(payer.map_or_else(|| party_of(proc, pid), Party::Known)))
+                || !is_full(payer.map_or_else(|| owner_of(proc, pid), Owner::Known)))
     }
 
     /// Whether a thread of ours waits at this very process.
@@ -98,29 +98,29 @@ impl Barred {
         self.away() > 0 && self.lock().iter().any(|it| it.pid == pid)
     }
 
-    /// The thread at `post` was lost at this process.
-    pub fn bar(&self, proc: &Proc, post: &Arc<Post>, pid: Pid) {
-        let known = post.payer().map(Party::Known);
-        let party = known.unwrap_or_else(|| party_of(proc, pid));
-        tracing::warn!(%pid, ?party, "a thread of ours waits for this process's memory; another one has taken over");
+    /// The thread at `heartbeat` was lost at this process.
+    pub fn block(&self, proc: &Proc, heartbeat: &Arc<Heartbeat>, pid: Pid) {
+        let known = heartbeat.payer().map(Owner::Known);
+        let owner = known.unwrap_or_else(|| owner_of(proc, pid));
+        tracing::warn!(%pid, ?owner, "a thread of ours waits for this process's memory; another one has taken over");
         self.ever.fetch_add(1, Ordering::Relaxed);
         let mut entries = self.lock();
         // Back before this was written down: then it does not come here again.
-        if !post.is_lost() {
+        if !heartbeat.is_lost() {
             return;
         }
         entries.push(Entry {
-            post: Arc::clone(post),
+            heartbeat: Arc::clone(heartbeat),
             pid,
-            party,
+            owner,
         });
         self.away.store(entries.len(), Ordering::Release);
     }
 
     /// It is back.
-    pub fn back(&self, post: &Arc<Post>) {
+    pub fn back(&self, heartbeat: &Arc<Heartbeat>) {
         let mut entries = self.lock();
-        entries.retain(|it| !Arc::ptr_eq(&it.post, post));
+        entries.retain(|it| !Arc::ptr_eq(&it.heartbeat, heartbeat));
         self.away.store(entries.len(), Ordering::Release);
     }
 
@@ -144,7 +144,7 @@ impl Barred {
     }
 }
 
-impl Party {
+impl Owner {
     const fn is_known(self) -> bool {
         matches!(self, Self::Known(_))
     }
@@ -173,24 +173,24 @@ impl Payer {
     }
 }
 
-impl Asker {
+impl Guard {
     /// One that nobody has met yet.
-    pub fn new(barred: Arc<Barred>) -> Self {
+    pub fn new(blocklist: Arc<Blocklist>) -> Self {
         Self {
-            post: Arc::default(),
-            barred,
+            heartbeat: Arc::default(),
+            blocklist,
         }
     }
 
-    /// Where a [`crate::Vigil`] sees it.
-    pub const fn post(&self) -> &Arc<Post> {
-        &self.post
+    /// Where a [`crate::Monitor`] sees it.
+    pub const fn heartbeat(&self) -> &Arc<Heartbeat> {
+        &self.heartbeat
     }
 
     /// Does something that asks for the memory of `pid`; `None` where nobody is to.
     ///
     /// # Errors
-    /// As [`Post::ask`].
+    /// As [`Heartbeat::ask`].
     pub fn ask<T>(
         &self,
         proc: &Proc,
@@ -203,7 +203,7 @@ impl Asker {
     /// The same where it is known who pays for the process.
     ///
     /// # Errors
-    /// As [`Post::ask`].
+    /// As [`Heartbeat::ask`].
     pub fn ask_of<T>(
         &self,
         proc: &Proc,
@@ -211,27 +211,27 @@ impl Asker {
         payer: Option<Payer>,
         call: impl FnOnce() -> T,
     ) -> Result<Option<T>, Lost> {
-        if !self.barred.may_ask(proc, pid, payer) {
+        if !self.blocklist.may_ask(proc, pid, payer) {
             return Ok(None);
         }
-        self.post.say(payer);
-        self.post.ask(pid, call).map(Some)
+        self.heartbeat.say(payer);
+        self.heartbeat.ask(pid, call).map(Some)
     }
 
     /// It was lost, and is back: the last thing its thread does.
-    pub fn be_back(&self) {
-        self.barred.back(&self.post);
+    pub fn report_back(&self) {
+        self.blocklist.back(&self.heartbeat);
     }
 }
 
 /// By its status and its map of users alone: its stat and its namespaces wait for one in the middle of an execve
 /// (exec_update_lock), so they are not asked when it began, nor who owns the user namespace that it is in.
-fn party_of(proc: &Proc, pid: Pid) -> Party {
+fn owner_of(proc: &Proc, pid: Pid) -> Owner {
     match proc.has_our_users(pid) {
         Ok(Some(true)) => {}
-        Ok(Some(false)) => return Party::Namespaces,
-        Ok(None) | Err(_) => return Party::Nobody,
+        Ok(Some(false)) => return Owner::Namespaces,
+        Ok(None) | Err(_) => return Owner::Nobody,
     }
     let status = proc.status(pid).ok().flatten();
-    status.map_or(Party::Nobody, |it| Party::User(it.uid))
+    status.map_or(Owner::Nobody, |it| Owner::User(it.uid))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A crew that is given more than it can do, on this machine.
+//! A pool that is given more than it can do, on this machine.
 
 use std::process::Command;
 use std::sync::Mutex;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bursar_host::{Pidfd, clock};
 use bursar_model::Pid;
-use bursar_reap::{Crew, Errand, Fate, Job, News, Victim};
+use bursar_reap::{Errand, Fate, Job, News, Pool, Victim};
 
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
@@ -19,25 +19,25 @@ fn jobs_that_find_no_room_are_told_of_and_take_no_descriptors() {
     const JOBS: u64 = 2000;
     let (outbox, news) = channel();
     let outbox = Mutex::new(outbox);
-    let crew = Crew::start(move |one| {
+    let pool = Pool::start(move |one| {
         if let News::Settled(report) = one {
             let _ = outbox.lock().unwrap().send(report);
         }
     });
-    let crew = crew.unwrap();
+    let pool = pool.unwrap();
     // Nobody has killed it: the reapers look for who has its memory, too, which takes longer than to hand a job.
     let mut child = Command::new("sleep").arg("600").spawn().unwrap();
     let before = descriptors();
     for tag in 0..JOBS {
         let pidfd = Pidfd::open(Pid::new(child.id())).unwrap().unwrap();
-        crew.hand(Job {
+        pool.hand(Job {
             errand: Errand::Reap,
             victims: vec![Victim::new(pidfd, clock::monotonic(), tag)],
         });
     }
     let held = descriptors() - before;
     assert!(held < 1000, "{held} descriptors for {JOBS} jobs");
-    assert!(crew.turned_away() > 0);
+    assert!(pool.turned_away() > 0);
     child.kill().unwrap();
     let mut tags: Vec<u64> = Vec::new();
     while (tags.len() as u64) < JOBS {

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use bursar_host::{Proc, sched};
 use bursar_model::{Nanos, Pid};
 
-use crate::barred::Payer;
+use crate::blocklist::Payer;
 
 const LOST: u64 = 1 << 32;
 const NUMBER_SHIFT: u32 = 33;
 
 /// Shared by a thread and whoever keeps watch over it.
 #[derive(Debug, Default)]
-pub struct Post {
+pub struct Heartbeat {
     /// The number of the call, whether its thread was given up, and whose memory it asks for: 0 between calls.
     at: AtomicU64,
     /// Who pays for that process, if that is known.
@@ -32,18 +32,18 @@ pub struct Lost;
 
 /// What a look at a thread found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Sight {
+pub enum ThreadState {
     /// It asks for nobody's memory.
-    Free,
+    Idle,
     /// It may be worth another look after so long.
-    Asking(Duration),
+    Waiting(Duration),
     /// It is given up, from now on: it waits for this process's memory.
     Lost(Pid),
 }
 
 /// Watches one thread.
 #[derive(Debug)]
-pub struct Vigil {
+pub struct Monitor {
     thread: Pid,
     /// The call it was in, the processor time it had had, and since when both have been so.
     call: u64,
@@ -51,7 +51,7 @@ pub struct Vigil {
     since: Instant,
 }
 
-impl Post {
+impl Heartbeat {
     /// Does something that asks for the memory of `pid`.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Post {
     }
 }
 
-impl Vigil {
+impl Monitor {
     /// Over a thread of ours.
     pub fn over(thread: Pid) -> Self {
         Self {
@@ -98,11 +98,11 @@ impl Vigil {
 
     /// Looks at the thread. One that has slept in one call for `patience`, in the kernel and for no signal, is lost.
     /// Whoever works is not, however long that takes, nor who waits for a CPU.
-    pub fn look(&mut self, proc: &Proc, post: &Post, patience: Duration) -> Sight {
-        let call = post.at.load(Ordering::Acquire);
+    pub fn look(&mut self, proc: &Proc, heartbeat: &Heartbeat, patience: Duration) -> ThreadState {
+        let call = heartbeat.at.load(Ordering::Acquire);
         let Some(pid) = u32::try_from(call & (LOST - 1)).ok().filter(|&it| it > 0) else {
             self.call = call;
-            return Sight::Free;
+            return ThreadState::Idle;
         };
         let now = Instant::now();
         if call != self.call {
@@ -114,22 +114,23 @@ impl Vigil {
         if let Some(left) = patience.checked_sub(waited)
             && left > Duration::ZERO
         {
-            return Sight::Asking(left);
+            return ThreadState::Waiting(left);
         }
         let work = sched::work_of(self.thread);
         let stat = proc.stat(self.thread).ok().flatten();
         if work != self.work || !stat.is_some_and(|it| it.state.is_uninterruptible()) {
             self.work = work;
             self.since = now;
-            return Sight::Asking(patience);
+            return ThreadState::Waiting(patience);
         }
         let given_up =
-            post.at
+            heartbeat
+                .at
                 .compare_exchange(call, call | LOST, Ordering::AcqRel, Ordering::Acquire);
         match given_up {
-            Ok(_) => Sight::Lost(Pid::new(pid)),
+            Ok(_) => ThreadState::Lost(Pid::new(pid)),
             // Back at the last moment.
-            Err(_) => Sight::Free,
+            Err(_) => ThreadState::Idle,
         }
     }
 }
