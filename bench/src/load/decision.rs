@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapHandle, OpenObject};
 
-use super::Half;
+use super::Loaded;
 use crate::bpf::gate_cost::{GateCostSkel, GateCostSkelBuilder};
 
 /// The loaded programs, of which one at a time runs at the beginning of each system call.
@@ -18,12 +18,12 @@ impl<'storage> Decision<'storage> {
     /// Beside a kernel half, whose maps it uses.
     pub(crate) fn load(
         storage: &'storage mut MaybeUninit<OpenObject>,
-        half: &Half,
+        kernel_half: &Loaded,
     ) -> Result<Self> {
         let mut open = GateCostSkelBuilder::default()
             .open(storage)
             .context("open the gate's code")?;
-        let options = half.options();
+        let options = kernel_half.options();
         let rodata = open
             .maps
             .rodata_data
@@ -35,7 +35,7 @@ impl<'storage> Decision<'storage> {
         rodata.max_records = options.max_processes;
         rodata.max_accounts = options.max_accounts;
         open.maps.births.set_max_entries(options.max_processes)?;
-        let pins = half.pins()?;
+        let pins = kernel_half.pins()?;
         let maps = &mut open.maps;
         for (map, name) in [
             (&mut maps.accounts, "accounts"),

@@ -4,7 +4,7 @@
 mod cgroup;
 mod decision;
 mod footprint;
-mod half;
+mod kernel_half;
 mod observer;
 mod program;
 mod trace;
@@ -15,7 +15,7 @@ use bursar_e2e::Binaries;
 pub(crate) use cgroup::{Cgroup, version as cgroup_version};
 pub(crate) use decision::Decision;
 pub(crate) use footprint::maps_bytes;
-pub(crate) use half::{Half, far_bounds, options, pages, programs_on_rss_stat, sweep};
+pub(crate) use kernel_half::{Loaded, far_bounds, options, pages, programs_on_rss_stat, sweep};
 pub(crate) use observer::Observer;
 pub(crate) use program::{Empty, Trivial};
 pub(crate) use trace::Trace;
@@ -71,7 +71,7 @@ const FURTHER_UIDS: u32 = 0x7fff_0000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Load {
     Empty,
-    Half,
+    Loaded,
     Trace,
     Trivial,
     Cgroup,
@@ -80,7 +80,7 @@ pub(crate) enum Load {
 /// Something loaded; gone when it is dropped.
 pub(crate) enum Raised {
     Empty(#[expect(dead_code, reason = "lives as long as the measurement")] Empty),
-    Half(#[expect(dead_code, reason = "lives as long as the measurement")] Box<Half>),
+    Loaded(#[expect(dead_code, reason = "lives as long as the measurement")] Box<Loaded>),
     Trace(#[expect(dead_code, reason = "lives as long as the measurement")] Box<Trace>),
     Trivial(#[expect(dead_code, reason = "lives as long as the measurement")] Trivial),
     Cgroup(Cgroup),
@@ -93,7 +93,7 @@ impl Load {
     pub(crate) fn raise(self, stage: &Stage) -> Result<Raised> {
         Ok(match self {
             Self::Empty => Raised::Empty(Empty::attach()?),
-            Self::Half => Raised::Half(Box::new(Half::for_cost(stage)?)),
+            Self::Loaded => Raised::Loaded(Box::new(Loaded::for_cost(stage)?)),
             Self::Trace => Raised::Trace(Box::new(Trace::start(stage, FAR_BYTES)?)),
             Self::Trivial => Raised::Trivial(Trivial::attach(stage.uid(User::Other), FAR_BYTES)?),
             Self::Cgroup => Raised::Cgroup(Cgroup::make("cost", FAR_BYTES)?),

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::system::once;
 use crate::figures::{Estimate, Spread, median_estimate};
-use crate::load::{Decision, Half, Stage, User, far_bounds, options};
+use crate::load::{Decision, Loaded, Stage, User, far_bounds, options};
 use crate::lock::Lock;
 use crate::progress::Progress;
 
@@ -64,9 +64,9 @@ const USERS: [(&str, User); 3] = [
 
 pub(crate) fn measure(stage: &Stage, rounds: usize, is_quick: bool, lock: &Lock) -> Result<Gate> {
     let seconds = if is_quick { 0.1 } else { 0.2 };
-    let half = half_with_barriers(stage)?;
+    let kernel_half = half_with_barriers(stage)?;
     let mut storage = MaybeUninit::uninit();
-    let code = Decision::load(&mut storage, &half)?;
+    let code = Decision::load(&mut storage, &kernel_half)?;
     let directory = std::env::temp_dir();
     let mut progress = Progress::new("gate", rounds * CALLS.len() * USERS.len());
     let mut all: Vec<Samples> = Vec::new();
@@ -128,14 +128,14 @@ fn row(calls: &str, user: &str, samples: &Samples) -> Option<Row> {
 }
 
 /// Far below their barriers: nobody is to be read anew.
-fn half_with_barriers(stage: &Stage) -> Result<Half> {
-    let mut half = Half::load(options(32_768, 4096)?)?;
+fn half_with_barriers(stage: &Stage) -> Result<Loaded> {
+    let mut kernel_half = Loaded::load(options(32_768, 4096)?)?;
     for (user, measure) in [
         (User::Far, Measure::Resident),
         (User::Other, Measure::Committed),
     ] {
-        half.open_account(stage.uid(user), far_bounds(measure))?;
+        kernel_half.open_account(stage.uid(user), far_bounds(measure))?;
     }
-    half.take_charge()?;
-    Ok(half)
+    kernel_half.take_charge()?;
+    Ok(kernel_half)
 }

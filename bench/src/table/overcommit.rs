@@ -258,7 +258,7 @@ fn raise(stage: &Stage, kind: Kind, limit: u64) -> Result<Working> {
     })
 }
 
-/// Waits until the daemon's books show nothing of the last run.
+/// Waits until the daemon's accounts show nothing of the last run.
 fn settle(stage: &Stage, working: &Working) -> Result<()> {
     let Working::Daemon(world) = working else {
         return Ok(());

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::allocator::Job;
 use crate::crowd;
 use crate::figures::{Spread, median};
-use crate::load::{FAR_BYTES, Half, Stage, User, options, pages};
+use crate::load::{FAR_BYTES, Loaded, Stage, User, options, pages};
 use crate::lock::Lock;
 use crate::progress::Progress;
 
@@ -113,30 +113,32 @@ fn fill(stage: &Stage, rounds: usize, row: &mut Row) -> Result<()> {
         budget: Duration::from_millis(800),
     };
     for _ in 0..rounds {
-        let mut half = Half::load(options(32_768, 4096)?)?;
-        half.open_account(stage.uid(User::Far), bounds(pages(FAR_BYTES)))?;
+        let mut kernel_half = Loaded::load(options(32_768, 4096)?)?;
+        kernel_half.open_account(stage.uid(User::Far), bounds(pages(FAR_BYTES)))?;
         let mut slots = Vec::new();
         for index in 0..row.accounts {
-            slots.push(half.open_account(stage.further_uid(index), bounds(pages(FAR_BYTES * 4)))?);
+            slots.push(
+                kernel_half.open_account(stage.further_uid(index), bounds(pages(FAR_BYTES * 4)))?,
+            );
         }
-        half.take_charge()?;
-        events.push(half.event_ns(|| {
+        kernel_half.take_charge()?;
+        events.push(kernel_half.event_ns(|| {
             job.run(stage, stage.uid(User::Far), None)?;
             Ok(())
         })?);
         for _ in 0..RESUMS {
-            half.get().resum_now()?;
-            wholes.push(half.get().facts()?.resum.get() as f64);
+            kernel_half.get().resum_now()?;
+            wholes.push(kernel_half.get().facts()?.resum.get() as f64);
         }
-        watch_ticks(&half, &mut resums)?;
-        row.met = half.get().facts()?.resum_processes;
+        watch_ticks(&kernel_half, &mut resums)?;
+        row.met = kernel_half.get().facts()?.resum_processes;
         for _ in 0..SEARCHES {
             let slot = *slots.first().context("no account")?;
-            let (spent, weighed) = search(stage, &half, slot)?;
+            let (spent, weighed) = search(stage, &kernel_half, slot)?;
             searches.push(spent);
             row.weighed = weighed;
         }
-        drop(half);
+        drop(kernel_half);
     }
     row.resum = Spread::of(&resums);
     row.whole = Spread::of(&wholes);
@@ -146,13 +148,13 @@ fn fill(stage: &Stage, rounds: usize, row: &mut Row) -> Result<()> {
 }
 
 /// The timer's next ticks, each counted once: as many as have two walks among them.
-fn watch_ticks(half: &Half, resums: &mut Vec<f64>) -> Result<()> {
+fn watch_ticks(kernel_half: &Loaded, resums: &mut Vec<f64>) -> Result<()> {
     let end = Instant::now() + Duration::from_millis(200 * u64::from(TICKS + 2));
-    let mut last = half.get().facts()?.resums;
+    let mut last = kernel_half.get().facts()?.resums;
     let mut seen = 0;
     while seen < TICKS && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
-        let facts = half.get().facts()?;
+        let facts = kernel_half.get().facts()?;
         if facts.resums != last {
             last = facts.resums;
             seen += 1;
@@ -164,18 +166,18 @@ fn watch_ticks(half: &Half, resums: &mut Vec<f64>) -> Result<()> {
 
 /// One breach by one process of the first account. Returns what the kernel half says it took, and how
 /// many processes it weighed.
-fn search(stage: &Stage, half: &Half, slot: Slot) -> Result<(f64, u32)> {
-    let books = half.get().books();
-    let ring = half.get().event_ring()?;
-    let held = books.account(slot).context("the account")?.held;
+fn search(stage: &Stage, kernel_half: &Loaded, slot: Slot) -> Result<(f64, u32)> {
+    let accounts = kernel_half.get().accounts();
+    let ring = kernel_half.get().event_ring()?;
+    let held = accounts.account(slot).context("the account")?.held;
     let room = pages(8 << 20).get();
-    books.set_bounds(slot, bounds(Pages::new(held.get() + room)))?;
+    accounts.set_bounds(slot, bounds(Pages::new(held.get() + room)))?;
     let uid = stage.further_uid(0);
     let mut command = std::process::Command::new(stage.binaries.path("hog"));
     command.args([&format!("uid={uid}"), "hold=64M", "pause"]);
     let mut hog = bursar_e2e::Hog::spawn(&mut command)?;
     hog.expect_killed()?;
-    books.set_bounds(slot, bounds(pages(FAR_BYTES * 4)))?;
+    accounts.set_bounds(slot, bounds(pages(FAR_BYTES * 4)))?;
     let events = ring.drain()?;
     let kill = events
         .iter()

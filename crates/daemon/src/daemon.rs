@@ -325,8 +325,8 @@ impl Daemon {
     /// Others may pay now than before.
     pub(crate) fn limits_changed(&mut self) {
         self.paying = self.payers();
-        let books = &mut *self.backend;
-        if let Err(error) = self.reservations.tell_all(&self.paying, books) {
+        let holdings = &mut *self.backend;
+        if let Err(error) = self.reservations.tell_all(&self.paying, holdings) {
             tracing::warn!("the kernel half was not told what is reserved: {error:#}");
         }
         self.background.set_oom_scores(self.payers());
@@ -351,22 +351,22 @@ impl Daemon {
         ask: &Reserve,
     ) -> Result<(u64, u64), Denied> {
         let ram = self.limit_table.ram();
-        let books = &mut *self.backend;
+        let holdings = &mut *self.backend;
         self.reservations
-            .reserve(requester, ask, &self.paying, ram, books)
+            .reserve(requester, ask, &self.paying, ram, holdings)
     }
 
     /// Gives back; the pages that the process has still reserved.
     pub(crate) fn commit(&mut self, requester: Requester, pages: u64) -> Result<u64, Denied> {
-        let books = &mut *self.backend;
+        let holdings = &mut *self.backend;
         self.reservations
-            .commit(requester, pages, &self.paying, books)
+            .commit(requester, pages, &self.paying, holdings)
     }
 
     /// A connection or its process has ended.
     pub(crate) fn release(&mut self, client: ClientId) {
-        let books = &mut *self.backend;
-        if let Err(error) = self.reservations.release(client, &self.paying, books) {
+        let holdings = &mut *self.backend;
+        if let Err(error) = self.reservations.release(client, &self.paying, holdings) {
             tracing::warn!("a reservation was given back, and the kernel half not told: {error:#}");
         }
     }

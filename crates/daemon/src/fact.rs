@@ -192,8 +192,8 @@ impl Fact {
         })
     }
     /// What a kernel half that is gone had told.
-    pub(crate) fn from_last_words(
-        words: bursar_kernel::LastWords,
+    pub(crate) fn from_undelivered(
+        words: bursar_kernel::Undelivered,
         page: PageSize,
     ) -> impl Iterator<Item = Self> {
         let told = words.events.into_iter();

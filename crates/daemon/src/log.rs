@@ -32,7 +32,7 @@ use self::writer::{Entry, Writer};
 /// Where the journal takes entries.
 const JOURNAL: &str = "/run/systemd/journal/socket";
 /// So long we stay for those who read the log, at our end.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const FINISH_WITHIN: Duration = Duration::from_secs(1);
 /// A pipe that is ready for anything has room for so much (pipe(7)).
 const PIPE_BUF: usize = 4096;
 /// The name of the thread that writes.
@@ -107,7 +107,7 @@ pub(crate) fn finish() {
     let Some(writer) = WRITER.get() else {
         return;
     };
-    if writer.finish(LAST_WORDS) {
+    if writer.finish(FINISH_WITHIN) {
         return;
     }
     for text in writer.take_texts() {

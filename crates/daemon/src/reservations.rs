@@ -25,7 +25,7 @@ const SHARE: u64 = 16;
 /// Accounts whose refusals are counted; more than a ledger has.
 const MOST_ACCOUNTS: usize = 1 << 16;
 
-/// What the coordinator needs of whoever keeps the books.
+/// What the coordinator needs of whoever keeps the holdings.
 pub(crate) trait Holdings {
     /// What an account holds at this moment.
     fn held_now(&mut self, id: AccountId) -> Result<Bytes>;
@@ -134,7 +134,7 @@ impl Reservations {
         ask: &Reserve,
         payers: &Payers,
         ram: Bytes,
-        books: &mut (impl Holdings + ?Sized),
+        holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<(u64, u64), Denied> {
         let least = ask.at_least.unwrap_or(ask.pages);
         if ask.pages == 0 || least == 0 || least > ask.pages {
@@ -144,13 +144,13 @@ impl Reservations {
             );
             return Err(Denied::Senseless(text));
         }
-        self.follow(requester, payers, books)?;
+        self.follow(requester, payers, holdings)?;
         if ask.commit > 0 {
-            self.commit(requester, ask.commit, payers, books)?;
+            self.commit(requester, ask.commit, payers, holdings)?;
         }
         let account = payers.of(requester.uid);
         let room = self
-            .room(requester.uid, ask.bound, payers, ram, books)
+            .room(requester.uid, ask.bound, payers, ram, holdings)
             .map_err(Denied::Failed)?;
         let id = account.map(|(id, _)| id);
         let free = room
@@ -159,15 +159,15 @@ impl Reservations {
         if free < least {
             // It stays a client that reserves, whatever it got this time.
             self.add(requester, 0)?;
-            return Err(self.refuse(ask, least, &room, id, books));
+            return Err(self.refuse(ask, least, &room, id, holdings));
         }
         let granted = ask.pages.min((free / SHARE).max(least));
         self.add(requester, granted)?;
-        self.tell(id, payers, books)?;
+        self.tell(id, payers, holdings)?;
         // Whoever reserves of the kernel half in this moment sees what we promise, or we see him.
-        if id.is_some_and(|id| books.reserved_elsewhere(id) > room.elsewhere) {
-            self.commit(requester, granted, payers, books)?;
-            return Err(self.refuse(ask, least, &room, id, books));
+        if id.is_some_and(|id| holdings.reserved_elsewhere(id) > room.elsewhere) {
+            self.commit(requester, granted, payers, holdings)?;
+            return Err(self.refuse(ask, least, &room, id, holdings));
         }
         Ok((granted, self.reserved_by(requester.client)))
     }
@@ -178,10 +178,10 @@ impl Reservations {
         least: u64,
         room: &Room,
         id: Option<AccountId>,
-        books: &mut (impl Holdings + ?Sized),
+        holdings: &mut (impl Holdings + ?Sized),
     ) -> Denied {
         if let (false, Some(id)) = (ask.tentative, id) {
-            self.count_refusal(id, books);
+            self.count_refusal(id, holdings);
         }
         Denied::Full {
             wanted: Pages::new(least).to_bytes(self.page_size),
@@ -198,7 +198,7 @@ impl Reservations {
         bound: ReserveBound,
         payers: &Payers,
         ram: Bytes,
-        books: &mut (impl Holdings + ?Sized),
+        holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<Room> {
         let limits = payers.of(uid).and_then(|(id, bounds): (_, Bounds)| {
             let limit = bounds.limit().map(|it| ("limit", it));
@@ -221,14 +221,14 @@ impl Reservations {
                 bound: "bound (this machine's memory)",
             });
         };
-        let elsewhere = books.reserved_elsewhere(id);
+        let elsewhere = holdings.reserved_elsewhere(id);
         Ok(Room {
-            held: books.held_now(id)?,
+            held: holdings.held_now(id)?,
             reserved: self.reserved_in(id, payers).saturating_add(elsewhere),
             elsewhere,
             // The limit is enforced to the page, held known to the error bound.
             most: Some(limit.map_or(most, |limit| {
-                let slack = books.slack().min(limit.scaled(1, 64));
+                let slack = holdings.slack().min(limit.scaled(1, 64));
                 most.min(limit.saturating_sub(slack))
             })),
             bound,
@@ -262,9 +262,9 @@ impl Reservations {
         requester: Requester,
         pages: u64,
         payers: &Payers,
-        books: &mut (impl Holdings + ?Sized),
+        holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<u64, Denied> {
-        self.follow(requester, payers, books)?;
+        self.follow(requester, payers, holdings)?;
         let reserved = self.reserved_by(requester.client);
         if pages == 0 || pages > reserved {
             let text = format!(
@@ -276,7 +276,7 @@ impl Reservations {
             reservation.pages = reservation.pages.saturating_sub(pages);
         }
         self.subtract(requester.uid, pages);
-        self.tell(payers.of(requester.uid).map(|(id, _)| id), payers, books)?;
+        self.tell(payers.of(requester.uid).map(|(id, _)| id), payers, holdings)?;
         Ok(reserved.saturating_sub(pages))
     }
 
@@ -285,14 +285,14 @@ impl Reservations {
         &mut self,
         client: ClientId,
         payers: &Payers,
-        books: &mut (impl Holdings + ?Sized),
+        holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<()> {
         let Some(gone) = self.by_client.remove(&client) else {
             return Ok(());
         };
         self.subtract(gone.uid, gone.pages);
         match payers.of(gone.uid) {
-            Some((id, _)) => self.tell_of(id, payers, books),
+            Some((id, _)) => self.tell_of(id, payers, holdings),
             None => Ok(()),
         }
     }
@@ -301,7 +301,7 @@ impl Reservations {
     pub(crate) fn tell_all(
         &mut self,
         payers: &Payers,
-        books: &mut (impl Holdings + ?Sized),
+        holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<()> {
         let users = self.by_user.keys();
         let accounts = users.filter_map(|&uid| payers.of(uid).map(|(id, _)| id));
@@ -309,7 +309,7 @@ impl Reservations {
         // One that cannot be told keeps nobody else's back.
         let told = concerned
             .into_iter()
-            .map(|id| self.tell_of(id, payers, books));
+            .map(|id| self.tell_of(id, payers, holdings));
         let told: Vec<_> = told.collect();
         told.into_iter().collect()
     }
@@ -320,7 +320,7 @@ impl Reservations {
         &mut self,
         requester: Requester,
         payers: &Payers,
-        books: &mut (impl Holdings + ?Sized),
+        holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<(), Denied> {
         let Some(reservation) = self.by_client.get_mut(&requester.client) else {
             return Ok(());
@@ -334,7 +334,7 @@ impl Reservations {
         let sum = self.by_user.entry(requester.uid).or_default();
         *sum = sum.saturating_add(pages);
         for uid in [before, requester.uid] {
-            self.tell(payers.of(uid).map(|(id, _)| id), payers, books)?;
+            self.tell(payers.of(uid).map(|(id, _)| id), payers, holdings)?;
         }
         Ok(())
     }
@@ -352,9 +352,9 @@ impl Reservations {
         &mut self,
         id: Option<AccountId>,
         payers: &Payers,
-        books: &mut (impl Holdings + ?Sized),
+        holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<(), Denied> {
-        let told = id.map_or(Ok(()), |id| self.tell_of(id, payers, books));
+        let told = id.map_or(Ok(()), |id| self.tell_of(id, payers, holdings));
         told.map_err(Denied::Failed)
     }
 
@@ -362,20 +362,20 @@ impl Reservations {
         &mut self,
         id: AccountId,
         payers: &Payers,
-        books: &mut (impl Holdings + ?Sized),
+        holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<()> {
         let reserved = self.page_size.pages_within(self.reserved_in(id, payers));
         // Before: what was told in part is told again.
         self.told.insert(id);
-        books.reserved_now(id, reserved)?;
+        holdings.reserved_now(id, reserved)?;
         if reserved.get() == 0 {
             self.told.remove(&id);
         }
         Ok(())
     }
 
-    fn count_refusal(&mut self, id: AccountId, books: &mut (impl Holdings + ?Sized)) {
-        let is_kept = books.keep_refusal(id).unwrap_or_else(|error| {
+    fn count_refusal(&mut self, id: AccountId, holdings: &mut (impl Holdings + ?Sized)) {
+        let is_kept = holdings.keep_refusal(id).unwrap_or_else(|error| {
             tracing::warn!("a refusal is counted until bursard's end only: {error:#}");
             false
         });
@@ -564,15 +564,15 @@ mod tests {
     fn an_account_that_its_users_have_left_is_told_that_nothing_is_reserved_in_it() {
         let mut reservations = Reservations::new(machine::page_size());
         let (id, with_him) = in_an_account_of(&[60001, 60002]);
-        let (ram, mut books) = (Bytes::new(1 << 40), Told::default());
+        let (ram, mut holdings) = (Bytes::new(1 << 40), Told::default());
         reservations
-            .reserve(requester(60001), &ask(10), &with_him, ram, &mut books)
+            .reserve(requester(60001), &ask(10), &with_him, ram, &mut holdings)
             .unwrap();
-        assert_eq!(books.0, BTreeMap::from([(id, 10)]));
+        assert_eq!(holdings.0, BTreeMap::from([(id, 10)]));
 
         let (_, without) = in_an_account_of(&[60002]);
-        reservations.tell_all(&without, &mut books).unwrap();
-        assert_eq!(books.0, BTreeMap::from([(id, 0)]));
+        reservations.tell_all(&without, &mut holdings).unwrap();
+        assert_eq!(holdings.0, BTreeMap::from([(id, 0)]));
         assert!(reservations.told.is_empty());
     }
 
@@ -580,10 +580,10 @@ mod tests {
     fn a_refusal_is_counted_in_one_place() {
         let mut reservations = Reservations::new(machine::page_size());
         let (id, payers) = in_an_account_of(&[60001]);
-        let (ram, mut books) = (Bytes::new(1 << 40), Keeping(0));
+        let (ram, mut holdings) = (Bytes::new(1 << 40), Keeping(0));
         let denied =
-            reservations.reserve(requester(60001), &ask(1 << 20), &payers, ram, &mut books);
+            reservations.reserve(requester(60001), &ask(1 << 20), &payers, ram, &mut holdings);
         assert!(denied.is_err());
-        assert_eq!((books.0, reservations.refused_in(id)), (1, 0));
+        assert_eq!((holdings.0, reservations.refused_in(id)), (1, 0));
     }
 }

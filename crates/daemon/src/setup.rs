@@ -60,7 +60,7 @@ impl Superseded {
     pub(crate) fn dismiss(self) -> Result<Vec<Fact>> {
         let context = || format!("remove the kernel half pinned in {:?}", self.pins);
         let words = KernelHalf::dismiss(&self.pins).with_context(context)?;
-        Ok(Fact::from_last_words(words, machine::page_size()).collect())
+        Ok(Fact::from_undelivered(words, machine::page_size()).collect())
     }
 }
 

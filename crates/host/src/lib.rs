@@ -20,7 +20,6 @@ pub mod clock;
 mod data_limit;
 mod error;
 mod file_watch;
-mod heir;
 #[expect(unsafe_code, reason = "kcmp is in no safe library")]
 mod kcmp;
 mod login_defs;
@@ -40,6 +39,7 @@ mod pagemap;
 mod passed;
 #[expect(unsafe_code, reason = "SO_PEERPIDFD is in no safe library")]
 mod peer;
+mod pi_mutex;
 mod pidfd;
 mod proc;
 #[expect(unsafe_code, reason = "sched_setscheduler is in no safe library")]
@@ -57,7 +57,6 @@ pub use cgroups::{Cgroup, Cgroups, Controller};
 pub use data_limit::{DataLimit, Limited, data_limit, set_data_limit};
 pub use error::{HostError, Malformed};
 pub use file_watch::FileWatch;
-pub use heir::{HeirGuard, HeirMutex};
 pub use kcmp::{order_of_memory, share_memory};
 pub use login_defs::{DEFAULT_UID_MIN, UidMin, uid_min};
 pub use memory_files::{MemoryFile, MemoryFiles};
@@ -67,6 +66,7 @@ pub use nss::{Group, Lookup, User};
 pub use pagemap::{MapCounts, PageEntry, Pagemap, Walked, expect_frames};
 pub use passed::{peek, refuse_passed};
 pub use peer::Peer;
+pub use pi_mutex::{PiGuard, PiMutex};
 pub use pidfd::{Pidfd, Sent};
 pub use proc::{
     Adjusted, Comm, Device, MemInfo, Memory, Pids, Proc, Process, Rollup, Segment, SharedMemory,

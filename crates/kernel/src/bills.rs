@@ -18,13 +18,13 @@ pub use self::row::{Enforcement, RowReading};
 use self::row::{ROWS, Row, row_of};
 use crate::abi::{self, Plain};
 use crate::account::Slot;
-use crate::books::Books;
+use crate::accounts::AccountTable;
 use crate::mapped::Mapped;
 use crate::pins::Pins;
+use crate::selftest::{self, SELFTEST_ACCOUNT};
 use crate::skeleton::bills::types::{
     bill, bill_facts, bill_row, bill_state, forget_bill_args, set_bill_args,
 };
-use crate::tester::{self, TESTER};
 use crate::{Error, Options, ResourceIterator, call};
 
 /// The rows of accounts: what each may hold.
@@ -99,7 +99,7 @@ impl Bills {
     ///
     /// # Errors
     /// When a map or a program of ours cannot be used.
-    pub fn apply(&mut self, wanted: &Wanted, books: &Books) -> Result<(), Error> {
+    pub fn apply(&mut self, wanted: &Wanted, accounts: &AccountTable) -> Result<(), Error> {
         let limited: BTreeMap<Resource, &Row> = wanted
             .values()
             .flatten()
@@ -118,7 +118,7 @@ impl Bills {
         // Once the child was granted what they refuse, there is no need to load them for each change.
         let is_in_vain = matches!(self.trial, Some(Trial::Granted));
         let mut provide = |row| match is_in_vain {
-            true => Enforcement::None(tester::NOT_CALLED.to_owned()),
+            true => Enforcement::None(selftest::NOT_CALLED.to_owned()),
             false => self.programs.provide(row, &mut needed),
         };
         self.rows = limited
@@ -130,10 +130,10 @@ impl Bills {
             return Ok(());
         }
         if !needed.is_empty() {
-            self.try_once(books);
+            self.try_once(accounts);
         }
         self.heed_trial();
-        self.write(wanted, books)?;
+        self.write(wanted, accounts)?;
         // How many files are open others choose: no limit may depend on meeting them all.
         if let Err(error) = self.meet_everybody() {
             tracing::warn!(%error, "not all that was there before is charged; it is tried again every 10 s");
@@ -147,7 +147,7 @@ impl Bills {
             None | Some(Trial::Refused) => {}
             Some(Trial::Granted) => {
                 for enforcement in self.rows.values_mut() {
-                    *enforcement = Enforcement::None(tester::NOT_CALLED.to_owned());
+                    *enforcement = Enforcement::None(selftest::NOT_CALLED.to_owned());
                 }
                 self.programs.detach_all_but(&BTreeSet::new());
             }
@@ -225,16 +225,16 @@ impl Bills {
     }
 
     /// Rows as wanted, and none beside them.
-    fn write(&self, wanted: &Wanted, books: &Books) -> Result<(), Error> {
+    fn write(&self, wanted: &Wanted, accounts: &AccountTable) -> Result<(), Error> {
         let set = self.pins().program("set_bill")?;
         let bills = self.mapped()?;
         // No account has a slot beyond.
-        for slot in 0..books.slots() {
+        for slot in 0..accounts.slots() {
             let Some(bill) = made(&bills, slot) else {
                 continue;
             };
             // A slot is given to somebody else once its account is closed.
-            let is_his = bill.account_id == id_of(books, Slot(slot));
+            let is_his = bill.account_id == id_of(accounts, Slot(slot));
             if !is_his || !wanted.contains_key(&Slot(slot)) {
                 self.forget(slot, bill_row::BILL_ROWS.0)?;
             }
@@ -251,7 +251,7 @@ impl Bills {
                     slot: slot.0,
                     row: index.0,
                     counted: is_counted.into(),
-                    account_id: id_of(books, *slot),
+                    account_id: id_of(accounts, *slot),
                     barrier: to_kernel(resource, bounds.barrier(), page),
                     limit: to_kernel(resource, bounds.limit(), page),
                 };
@@ -282,14 +282,14 @@ impl Bills {
         )
     }
 
-    /// An attach that succeeds proves nothing (tester.rs): a child that may hold no process makes one.
-    fn try_once(&mut self, books: &Books) {
+    /// An attach that succeeds proves nothing (selftest.rs): a child that may hold no process makes one.
+    fn try_once(&mut self, accounts: &AccountTable) {
         if matches!(self.trial, Some(Trial::Refused | Trial::Granted)) {
             return;
         }
         // Any LSM program of ours will do; this one is put up for the test where nobody wants it.
         let outcome = self.programs.with(&["bill_task_free", "bill_fork"], || {
-            self.fork_as_tester(books)
+            self.fork_selftest(accounts)
         });
         self.trial = Some(match outcome {
             Ok(true) => Trial::Refused,
@@ -298,18 +298,19 @@ impl Bills {
         });
     }
 
-    fn fork_as_tester(&self, books: &Books) -> Result<bool, Error> {
+    fn fork_selftest(&self, accounts: &AccountTable) -> Result<bool, Error> {
         let set = self.pins().program("set_bill")?;
-        tester::with_account(books, |slot| {
+        selftest::with_account(accounts, |slot| {
             let none = set_bill_args {
                 slot: slot.0,
                 row: bill_row::BILL_NUMPROC.0,
                 counted: 1,
-                account_id: TESTER.get(),
+                account_id: SELFTEST_ACCOUNT.get(),
                 barrier: 0,
                 limit: 0,
             };
-            let refused = set_row(&set, none).and_then(|()| tester::is_refused(be_forking_tester));
+            let refused =
+                set_row(&set, none).and_then(|()| selftest::is_refused(run_forking_selftest));
             self.forget(slot.0, bill_row::BILL_ROWS.0)?;
             refused
         })
@@ -327,10 +328,10 @@ fn made(bills: &Mapped<bill>, slot: u32) -> Option<bill> {
 }
 
 /// The number of the account in a slot; the template's is 0.
-fn id_of(books: &Books, slot: Slot) -> u32 {
+fn id_of(accounts: &AccountTable, slot: Slot) -> u32 {
     match slot {
         Slot::TEMPLATE => 0,
-        slot => books.account(slot).map_or(0, |account| account.id.get()),
+        slot => accounts.account(slot).map_or(0, |account| account.id.get()),
     }
 }
 
@@ -347,7 +348,7 @@ fn to_kernel(resource: Resource, bound: Option<u64>, page: PageSize) -> i64 {
 }
 
 /// In the child: true where a fork is refused as the row says.
-fn be_forking_tester() -> Result<bool, i32> {
+fn run_forking_selftest() -> Result<bool, i32> {
     // SAFETY: plain system calls; a grandchild ends at once.
     unsafe {
         match libc::fork() {

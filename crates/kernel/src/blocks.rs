@@ -7,11 +7,11 @@ use std::os::fd::AsFd;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
-use crate::books::Books;
+use crate::accounts::AccountTable;
 use crate::load::{set_knobs, share_pinned};
 use crate::pins::Pins;
 use crate::skeleton::blocks;
-use crate::{Error, Options, tester};
+use crate::{Error, Options, selftest};
 
 /// What decides comes last: the others tell it whose file it is.
 const LINKS: [&str; 3] = [
@@ -23,7 +23,7 @@ const LINKS: [&str; 3] = [
 const TEST_BYTES: usize = 64 << 10;
 
 /// Why growth of files in tmpfs is not refused here; None where it is.
-pub(crate) fn put_up(pins: &Pins, options: &Options, books: &Books) -> Option<String> {
+pub(crate) fn put_up(pins: &Pins, options: &Options, accounts: &AccountTable) -> Option<String> {
     if !pins.has_all(LINKS) {
         take_down(pins); // half of one, left by a crash
         if let Err(error) = load(pins, options) {
@@ -31,7 +31,7 @@ pub(crate) fn put_up(pins: &Pins, options: &Options, books: &Books) -> Option<St
             return Some(error.to_string());
         }
     }
-    match tester::is_refused_at_barrier(books, be_writing_tester) {
+    match selftest::is_refused_at_barrier(accounts, run_writing_selftest) {
         Ok(true) => None,
         Ok(false) => {
             take_down(pins);
@@ -82,7 +82,7 @@ fn load(pins: &Pins, options: &Options) -> Result<(), Error> {
 }
 
 /// Whether it was told that there is no room.
-fn be_writing_tester() -> Result<bool, i32> {
+fn run_writing_selftest() -> Result<bool, i32> {
     let block = [0_u8; 4096];
     // SAFETY: a descriptor of our own, written from a buffer of ours; gone with this process.
     unsafe {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The gate: loaded beside the ledger, tried with a real child (tester.rs), kept if it refuses.
+//! The gate: loaded beside the ledger, tried with a real child (selftest.rs), kept if it refuses.
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
@@ -7,11 +7,11 @@ use std::os::fd::AsFd;
 use bursar_model::GateMode;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
-use crate::books::Books;
+use crate::accounts::AccountTable;
 use crate::load::{set_knobs, share_pinned};
 use crate::pins::Pins;
 use crate::skeleton::gate;
-use crate::{Error, Options, blocks, tester};
+use crate::{Error, Options, blocks, selftest};
 
 /// What the gate of a kernel half does, found by trying.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +34,7 @@ enum Flavour {
     BestEffort,
 }
 
-/// What the tester asks for.
+/// What the self-test's child asks for.
 const TEST_BYTES: usize = 64 << 20;
 
 impl Flavour {
@@ -48,7 +48,7 @@ impl Flavour {
     /// What is said where it does not work.
     const fn refuses_nothing(self) -> &'static str {
         match self {
-            Self::Strict => tester::NOT_CALLED,
+            Self::Strict => selftest::NOT_CALLED,
             Self::BestEffort => "fmod_ret programs attach and refuse nothing",
         }
     }
@@ -88,9 +88,9 @@ impl Flavour {
 impl Gate {
     /// Puts up the best gate this kernel allows in front of the accounts of the kernel half in `pins`,
     /// or finds the one that is there. Never an error: without a gate everything else goes on.
-    pub(crate) fn put_up(pins: &Pins, options: &Options, books: &Books) -> Self {
+    pub(crate) fn put_up(pins: &Pins, options: &Options, accounts: &AccountTable) -> Self {
         let (mode, reasons) = if options.gate {
-            put_up_best(pins, options, books)
+            put_up_best(pins, options, accounts)
         } else {
             // One may be there since before it was switched off.
             Flavour::Strict.unpin(pins);
@@ -102,7 +102,7 @@ impl Gate {
             blocks::take_down(pins);
             None
         } else {
-            blocks::put_up(pins, options, books)
+            blocks::put_up(pins, options, accounts)
         };
         Self {
             mode,
@@ -113,7 +113,7 @@ impl Gate {
 }
 
 /// The best gate for memory, and why it is no better.
-fn put_up_best(pins: &Pins, options: &Options, books: &Books) -> (GateMode, Vec<String>) {
+fn put_up_best(pins: &Pins, options: &Options, accounts: &AccountTable) -> (GateMode, Vec<String>) {
     let mut reasons = Vec::new();
     for flavour in [Flavour::Strict, Flavour::BestEffort] {
         if !flavour.is_pinned(pins) {
@@ -124,7 +124,7 @@ fn put_up_best(pins: &Pins, options: &Options, books: &Books) -> (GateMode, Vec<
                 continue;
             }
         }
-        match tester::is_refused_at_barrier(books, be_mapping_tester) {
+        match selftest::is_refused_at_barrier(accounts, run_mapping_selftest) {
             Ok(true) => return (flavour.mode(), reasons),
             Ok(false) => {
                 flavour.unpin(pins);
@@ -217,7 +217,7 @@ fn load(flavour: Flavour, pins: &Pins, options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-fn be_mapping_tester() -> Result<bool, i32> {
+fn run_mapping_selftest() -> Result<bool, i32> {
     // SAFETY: the mapping is fresh and never touched.
     let at = unsafe {
         libc::mmap(

@@ -7,35 +7,35 @@
 
 mod abi;
 mod account;
+mod accounts;
 mod bills;
 mod blocks;
-mod books;
 mod call;
 mod dirty;
 mod error;
 mod event_ring;
 mod facts;
 mod gate;
-mod half;
-mod last_words;
+mod kernel_half;
 mod load;
 mod mapped;
 mod membership;
 mod options;
 mod pins;
-mod predecessor;
+mod previous;
 mod pss_scan;
 mod query;
 mod resource_iterator;
+mod selftest;
 mod skeleton;
 mod stalls;
 mod subordinates;
 mod support;
-mod tester;
+mod undelivered;
 
 pub use account::{AccountReading, Corrected, History, PageBounds, Slot};
+pub use accounts::{AccountTable, Part};
 pub use bills::{Bills, Enforcement, RowReading, Wanted};
-pub use books::{Books, Part};
 pub use dirty::{DirtyFacts, DirtyMode, DirtyPages, DirtySum};
 pub use error::Error;
 pub use event_ring::{
@@ -43,8 +43,7 @@ pub use event_ring::{
 };
 pub use facts::Facts;
 pub use gate::Gate;
-pub use half::{KernelHalf, Started};
-pub use last_words::LastWords;
+pub use kernel_half::{KernelHalf, Started};
 pub use membership::{Membership, MembershipReader};
 pub use options::{Options, Settings};
 pub use pss_scan::{Found, Notebook, Outcome, PssScan, PssScans, Sharer};
@@ -52,6 +51,7 @@ pub use resource_iterator::{ResourceIterator, Seen, SeenFile, SeenKind, SeenSpac
 pub use stalls::{StallMeter, StallRow, StallTotal};
 pub use subordinates::UidRange;
 pub use support::{Ability, Finding, Support};
+pub use undelivered::Undelivered;
 
 /// What libbpf has to say goes to `sink`, line by line, instead of to stderr.
 pub fn log_libbpf(sink: fn(&str)) {

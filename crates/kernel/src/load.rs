@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Loads the objects, attaches them and pins everything. What runs afterwards is opened from the
-//! pins (half.rs): a kernel half just loaded and one taken over are the same thing.
+//! pins (kernel_half.rs): a kernel half just loaded and one taken over are the same thing.
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;

@@ -9,7 +9,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ProgramHandle};
 
 use crate::abi::{self, membership};
 use crate::pins::Pins;
-use crate::{Error, call, predecessor};
+use crate::{Error, call, previous};
 
 /// Who is in which account.
 #[derive(Debug)]
@@ -94,7 +94,7 @@ impl Membership {
     /// Memberships of the kernel half that this one replaces stay what they are: their map is ours as well
     /// ([`handed_on`]), and is looked at from now on.
     pub(crate) fn take_over(&self, old: &Pins) -> Result<(), Error> {
-        if predecessor::may_have_members(old) {
+        if previous::may_have_members(old) {
             let what = "take over who has entered an account";
             call::run(self.note_entry.as_fd(), what, &mut [])?;
         }
@@ -107,7 +107,7 @@ impl Membership {
 pub(crate) fn handed_on(before: &[Pins]) -> Option<MapHandle> {
     let map = before
         .iter()
-        .find(|old| predecessor::may_have_members(old))?
+        .find(|old| previous::may_have_members(old))?
         .map("members")
         .inspect_err(|error| tracing::warn!(%error, "who has entered an account is in it no more"))
         .ok()?;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_host::sched::{self, Changed, Class};
-use bursar_host::{HeirMutex, Pidfd, clock};
+use bursar_host::{PiMutex, Pidfd, clock};
 use bursar_model::{Nanos, Pid};
 use bursar_policy::{DutyCycle, Pace, Phase, RAISED_AT_MOST, SHARE_NICE, phase};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -81,7 +81,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct PriorityController {
     /// Whoever holds it may be raised above others, or lowered below them, by the very thread that wants it.
-    state: HeirMutex<State>,
+    state: PiMutex<State>,
     waker: Waker,
     /// Reapers' class at rest and in a slice; `None` where we may not raise.
     high: Option<u8>,
@@ -90,7 +90,7 @@ pub(crate) struct PriorityController {
 impl PriorityController {
     pub(crate) fn new(high: Option<u8>, waker: Waker) -> Self {
         Self {
-            state: HeirMutex::from(State {
+            state: PiMutex::from(State {
                 autogroup: Autogroup::own(),
                 ..State::default()
             }),

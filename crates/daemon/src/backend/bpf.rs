@@ -31,7 +31,7 @@ use crate::reservations::Holdings;
 /// The kernel half, its accounts and its events.
 #[derive(Debug)]
 pub(crate) struct BpfBackend {
-    half: KernelHalf,
+    kernel_half: KernelHalf,
     bills: Bills,
     ring_reader: RingReader,
     root: PathBuf,
@@ -61,8 +61,8 @@ impl BpfBackend {
         usual: Measure,
         powers: Powers,
     ) -> Result<(Self, Started)> {
-        let (half, started) = KernelHalf::start(root, &options)?;
-        half.configure(&settings)?;
+        let (kernel_half, started) = KernelHalf::start(root, &options)?;
+        kernel_half.configure(&settings)?;
         let method = Method {
             page: options.page_size,
             count_file: options.count_file,
@@ -70,9 +70,9 @@ impl BpfBackend {
             blocklist: Arc::clone(powers.hand.blocklist()),
         };
         let pss_scans = Arc::default();
-        let requests = start(half.pss_scans()?, method, Arc::clone(&pss_scans))?;
-        let ring_reader = RingReader::start(half.event_source()?, powers, requests.clone())?;
-        let inherited = half.inherited().into_iter().collect();
+        let requests = start(kernel_half.pss_scans()?, method, Arc::clone(&pss_scans))?;
+        let ring_reader = RingReader::start(kernel_half.event_source()?, powers, requests.clone())?;
+        let inherited = kernel_half.inherited().into_iter().collect();
         let in_charge = started == Started::Adopted;
         let coverage = Coverage {
             uid_min: settings.uid_min,
@@ -80,8 +80,8 @@ impl BpfBackend {
         };
         Ok((
             Self {
-                bills: half.bills(&options),
-                half,
+                bills: kernel_half.bills(&options),
+                kernel_half,
                 ring_reader,
                 root: root.to_owned(),
                 options,
@@ -103,35 +103,35 @@ impl BpfBackend {
     /// The kernel half gives accounts that it opens itself a slot that was nobody's before: few are used up
     /// for a question.
     fn spare_slots(&self) -> usize {
-        (self.half.books().capacity() / 16).max(1)
+        (self.kernel_half.accounts().capacity() / 16).max(1)
     }
 
     /// What those hold who pay into nothing, by accounts opened for the question.
     fn count_apart(&self, ids: &[AccountId]) -> Result<BTreeMap<AccountId, Pages>> {
-        let books = self.half.books();
+        let accounts = self.kernel_half.accounts();
         let mut opened = BTreeMap::new();
         let laid = ids.iter().try_for_each(|&id| {
-            let slot = books.open_account(id, false, !self.in_charge, History::default())?;
+            let slot = accounts.open_account(id, false, !self.in_charge, History::default())?;
             opened.insert(id, slot);
             if id.uid().is_none() {
-                books.let_pay(Uid::new(id.get()), slot)?;
+                accounts.let_pay(Uid::new(id.get()), slot)?;
             }
             Ok(())
         });
         let counted = laid.and_then(|()| {
             // First, for the re-sum takes over what was counted. Where it cannot be done, or not to the end,
             // what processes map counts, as ever.
-            let _ = self.half.count_files();
-            self.half.resum_now()
+            let _ = self.kernel_half.count_files();
+            self.kernel_half.resum_now()
         });
-        let held = |slot: Slot| books.account(slot).map(|it| it.held);
+        let held = |slot: Slot| accounts.account(slot).map(|it| it.held);
         let found = opened
             .iter()
             .filter_map(|(&id, &slot)| Some((id, held(slot)?)));
         let found = found.collect();
-        books.close_accounts(&opened.into_values().collect())?;
+        accounts.close_accounts(&opened.into_values().collect())?;
         // A slot is free for another when nothing is charged to it any more.
-        self.half.resum_now()?;
+        self.kernel_half.resum_now()?;
         counted?;
         Ok(found)
     }
@@ -176,11 +176,11 @@ impl BpfBackend {
 
     /// An account that is open.
     fn find(&mut self, id: AccountId) -> Option<AccountReading> {
-        let books = self.half.books();
+        let accounts = self.kernel_half.accounts();
         let is_it = |account: &AccountReading| account.id == id && account.is_open;
-        let remembered = self.slots.get(&id).and_then(|&slot| books.account(slot));
+        let remembered = self.slots.get(&id).and_then(|&slot| accounts.account(slot));
         let found = remembered.filter(is_it);
-        let account = found.or_else(|| books.accounts().find(is_it))?;
+        let account = found.or_else(|| accounts.all().find(is_it))?;
         self.slots.insert(id, account.slot);
         Some(account)
     }
@@ -208,7 +208,10 @@ impl Holdings for BpfBackend {
 
     fn reserved_now(&mut self, id: AccountId, reserved: Pages) -> Result<()> {
         match self.find(id) {
-            Some(account) => Ok(self.half.books().promise(account.slot, reserved)?),
+            Some(account) => Ok(self
+                .kernel_half
+                .accounts()
+                .promise(account.slot, reserved)?),
             // Nobody reserves there of the kernel half, either.
             None => Ok(()),
         }
@@ -222,7 +225,7 @@ impl Holdings for BpfBackend {
     fn keep_refusal(&mut self, id: AccountId) -> Result<bool> {
         // Who has no account yet is not counted.
         if let Some(account) = self.find(id) {
-            self.half.books().count_refusal(account.slot)?;
+            self.kernel_half.accounts().count_refusal(account.slot)?;
         }
         Ok(true)
     }
@@ -244,33 +247,33 @@ impl Backend for BpfBackend {
             .iter()
             .any(|it| it.event.kind == KernelEventKind::Unrecorded)
         {
-            self.half.walk_tasks()?;
+            self.kernel_half.walk_tasks()?;
         }
         if all
             .iter()
             .any(|it| it.event.kind == KernelEventKind::CountFiles)
         {
-            self.half.count_files()?;
+            self.kernel_half.count_files()?;
         }
         let tell = |one: RingEvent| match (Fact::from_kernel_event(one.event, page)?, one.outcome) {
             (Fact::KillAsked(victim), Some(outcome)) => Some(Fact::KillTried(victim, outcome)),
             (fact, _) => Some(fact),
         };
-        let before = Fact::from_last_words(self.half.take_last_words(), page);
+        let before = Fact::from_undelivered(self.kernel_half.take_undelivered(), page);
         Ok(before.chain(all.into_iter().filter_map(tell)).collect())
     }
 
     fn readings(&self) -> Vec<Reading> {
-        let books = self.half.books();
-        books
-            .accounts()
+        let accounts = self.kernel_half.accounts();
+        accounts
+            .all()
             .filter(|it| it.is_open)
             .map(|it| self.to_reading(&it))
             .collect()
     }
 
     fn recount(&mut self) -> Result<()> {
-        self.half.resum_now()?;
+        self.kernel_half.resum_now()?;
         Ok(())
     }
 
@@ -279,16 +282,18 @@ impl Backend for BpfBackend {
         projections: &BTreeMap<AccountId, BTreeSet<Uid>>,
         closing: &BTreeSet<AccountId>,
     ) -> Result<BTreeMap<AccountId, Bytes>> {
-        let found = Projections::find(self.half.books(), projections, closing)?;
+        let found = Projections::find(self.kernel_half.accounts(), projections, closing)?;
         let mut counted = BTreeMap::new();
         for some in found.uncounted().chunks(self.spare_slots()) {
             counted.extend(self.count_apart(some)?);
         }
         if counted.is_empty() {
-            self.half.resum_now()?;
+            self.kernel_half.resum_now()?;
         }
         let page = self.page();
-        let held = found.held(self.half.books(), &counted)?.into_iter();
+        let held = found
+            .held(self.kernel_half.accounts(), &counted)?
+            .into_iter();
         Ok(held.map(|(id, pages)| (id, pages.to_bytes(page))).collect())
     }
 
@@ -297,35 +302,39 @@ impl Backend for BpfBackend {
             return Ok(BTreeSet::new());
         }
         // Whoever has entered since his last event is charged to it then.
-        self.half.resum_now()?;
-        Ok(projection::entrants(self.half.books(), accounts)?)
+        self.kernel_half.resum_now()?;
+        Ok(projection::entrants(self.kernel_half.accounts(), accounts)?)
     }
 
     fn entered_by(&self, uid: Uid, accounts: &BTreeSet<AccountId>) -> Result<BTreeSet<AccountId>> {
         if self.membership_if_any().is_none() {
             return Ok(BTreeSet::new());
         }
-        Ok(projection::entered_by(self.half.books(), uid, accounts)?)
+        Ok(projection::entered_by(
+            self.kernel_half.accounts(),
+            uid,
+            accounts,
+        )?)
     }
 
     fn membership(&self) -> Option<&Membership> {
-        self.half.membership()
+        self.kernel_half.membership()
     }
 
     fn membership_if_any(&self) -> Option<&Membership> {
-        self.half.membership_if_any()
+        self.kernel_half.membership_if_any()
     }
 
     fn dirty_pages(&mut self) -> Result<&DirtyPages> {
         match &mut self.dirty {
             Some(pages) => Ok(pages),
-            none => Ok(none.insert(self.half.dirty_pages(&self.options)?)),
+            none => Ok(none.insert(self.kernel_half.dirty_pages(&self.options)?)),
         }
     }
 
     fn dirty_pages_begun(&mut self) -> Result<Option<&DirtyPages>> {
         if self.dirty.is_none() {
-            self.dirty = self.half.dirty_pages_begun()?;
+            self.dirty = self.kernel_half.dirty_pages_begun()?;
         }
         Ok(self.dirty.as_ref())
     }
@@ -333,7 +342,7 @@ impl Backend for BpfBackend {
     fn ledger(&self) -> Result<Option<Ledger>> {
         let batch = Pages::new(self.options.counter_batch().into());
         Ok(Some(Ledger::new(
-            self.half.reopen(&self.options)?,
+            self.kernel_half.reopen(&self.options)?,
             self.page(),
             self.options.count_file,
             self.options.possible_cpus,
@@ -343,10 +352,10 @@ impl Backend for BpfBackend {
     }
 
     fn status(&self) -> KernelHalfStatus {
-        let Ok(facts) = self.half.facts() else {
+        let Ok(facts) = self.kernel_half.facts() else {
             return KernelHalfStatus::default();
         };
-        let gate = self.half.gate();
+        let gate = self.kernel_half.gate();
         let drift_repaired = facts.drift_repaired.to_bytes(self.page());
         KernelHalfStatus {
             attached: true,
@@ -403,7 +412,7 @@ impl Backend for BpfBackend {
     }
 
     fn charged(&self, id: AccountId) -> BTreeMap<Resource, RowReading> {
-        let mut accounts = self.half.books().accounts();
+        let mut accounts = self.kernel_half.accounts().all();
         let Some(account) = accounts.find(|it| it.id == id && it.is_open) else {
             return BTreeMap::new();
         };

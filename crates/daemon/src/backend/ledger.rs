@@ -9,7 +9,7 @@ use bursar_model::{AccountId, Bytes, PageSize, Pages};
 /// The ledger, to be read and counted anew.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    half: KernelHalf,
+    kernel_half: KernelHalf,
     page: PageSize,
     /// S1's literal RSS: file pages count too.
     pub(crate) counts_file: bool,
@@ -49,7 +49,7 @@ impl Sum {
 
 impl Ledger {
     pub(super) const fn new(
-        half: KernelHalf,
+        kernel_half: KernelHalf,
         page: PageSize,
         counts_file: bool,
         cpus: u32,
@@ -57,7 +57,7 @@ impl Ledger {
         bound: Bytes,
     ) -> Self {
         Self {
-            half,
+            kernel_half,
             page,
             counts_file,
             bound,
@@ -68,13 +68,13 @@ impl Ledger {
 
     /// Reads all counters anew; what is out by then is not repaired by it, for that takes two.
     pub(crate) fn recount(&self) -> Result<()> {
-        Ok(self.half.resum_now()?)
+        Ok(self.kernel_half.resum_now()?)
     }
 
     pub(crate) fn sums(&self) -> impl Iterator<Item = Sum> + '_ {
-        let books = self.half.books();
-        books
-            .accounts()
+        let accounts = self.kernel_half.accounts();
+        accounts
+            .all()
             .filter(|it| it.is_open)
             .map(|it| self.sum_of(&it))
     }
@@ -85,7 +85,7 @@ impl Ledger {
 
     /// Processes and users for whom there was no room.
     pub(crate) fn unfit(&self) -> Result<u64> {
-        let facts = self.half.facts()?;
+        let facts = self.kernel_half.facts()?;
         Ok(facts.records_full.saturating_add(facts.accounts_full))
     }
 

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bursar_kernel::{Books, Error, Part, Slot};
+use bursar_kernel::{AccountTable, Error, Part, Slot};
 use bursar_model::{AccountId, Pages, Uid};
 
 /// Where a projection's parts lie.
@@ -31,14 +31,14 @@ pub(super) struct Projections(BTreeMap<AccountId, Parts>);
 impl Projections {
     /// Finds where everybody is counted who would pay into these.
     pub(super) fn find(
-        books: &Books,
+        table: &AccountTable,
         projections: &BTreeMap<AccountId, BTreeSet<Uid>>,
         closing: &BTreeSet<AccountId>,
     ) -> Result<Self, Error> {
-        let paying: BTreeMap<Uid, Slot> = books.payers()?.into_iter().collect();
-        let closing = slots_of(books, closing);
+        let paying: BTreeMap<Uid, Slot> = table.payers()?.into_iter().collect();
+        let closing = slots_of(table, closing);
         let found = projections.iter().map(|(&id, users)| {
-            let mut parts = Parts::find(books, &paying, id, users);
+            let mut parts = Parts::find(table, &paying, id, users);
             let entered = closing
                 .iter()
                 .flat_map(|&slot| users.iter().map(move |&uid| (slot, Part::Entered(uid))));
@@ -56,13 +56,13 @@ impl Projections {
     /// What each of them holds by now; `counted`: those that were uncounted.
     pub(super) fn held(
         &self,
-        books: &Books,
+        table: &AccountTable,
         counted: &BTreeMap<AccountId, Pages>,
     ) -> Result<BTreeMap<AccountId, Pages>, Error> {
         let shared = self.0.values().flat_map(|it| it.members.union(&it.leavers));
-        let held_in = books.parts(&shared.map(|&(slot, _)| slot).collect())?;
+        let held_in = table.parts(&shared.map(|&(slot, _)| slot).collect())?;
         let held = self.0.iter().map(|(&id, parts)| {
-            let accounts = parts.whole.iter().filter_map(|&slot| books.account(slot));
+            let accounts = parts.whole.iter().filter_map(|&slot| table.account(slot));
             let whole = accounts.map(|it| it.held);
             let members = parts
                 .members
@@ -88,14 +88,14 @@ impl Projections {
 
 impl Parts {
     fn find(
-        books: &Books,
+        table: &AccountTable,
         paying: &BTreeMap<Uid, Slot>,
         id: AccountId,
         users: &BTreeSet<Uid>,
     ) -> Self {
         let paid_by = |uid: Uid| {
             let slot = *paying.get(&uid)?;
-            Some((slot, books.account(slot)?.id))
+            Some((slot, table.account(slot)?.id))
         };
         let mut parts = Self::default();
         // Who has entered a shared account pays by its number, as if that were a uid.
@@ -131,10 +131,10 @@ impl Parts {
 
 /// Whose processes have entered these accounts.
 pub(super) fn entrants(
-    books: &Books,
+    table: &AccountTable,
     accounts: &BTreeSet<AccountId>,
 ) -> Result<BTreeSet<Uid>, Error> {
-    let parts = books.parts(&slots_of(books, accounts))?;
+    let parts = table.parts(&slots_of(table, accounts))?;
     let entrants = parts.into_keys().filter_map(|(_, part)| match part {
         Part::Entered(uid) => Some(uid),
         Part::Of(_) => None,
@@ -144,26 +144,26 @@ pub(super) fn entrants(
 
 /// Which of these accounts processes of this user have entered.
 pub(super) fn entered_by(
-    books: &Books,
+    table: &AccountTable,
     uid: Uid,
     accounts: &BTreeSet<AccountId>,
 ) -> Result<BTreeSet<AccountId>, Error> {
-    let parts = books.parts(&slots_of(books, accounts))?;
+    let parts = table.parts(&slots_of(table, accounts))?;
     let slots = parts.into_keys().filter_map(|(slot, part)| match part {
         Part::Entered(user) if user == uid => Some(slot),
         Part::Entered(_) | Part::Of(_) => None,
     });
     Ok(slots
-        .filter_map(|slot| Some(books.account(slot)?.id))
+        .filter_map(|slot| Some(table.account(slot)?.id))
         .collect())
 }
 
-fn slots_of(books: &Books, accounts: &BTreeSet<AccountId>) -> BTreeSet<Slot> {
+fn slots_of(table: &AccountTable, accounts: &BTreeSet<AccountId>) -> BTreeSet<Slot> {
     if accounts.is_empty() {
         return BTreeSet::new();
     }
-    let open = books
-        .accounts()
+    let open = table
+        .all()
         .filter(|it| it.is_open && accounts.contains(&it.id));
     open.map(|it| it.slot).collect()
 }

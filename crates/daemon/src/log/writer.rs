@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Entries that wait at most, and their bytes; as many again for last words.
+/// Entries that wait at most, and their bytes; as many again for the last lines.
 const ENTRIES_WAIT: usize = 1024;
 const BYTES_WAIT: usize = 512 << 10;
 
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn last_words_do_not_wait_behind_a_journal_that_hangs() {
+    fn the_last_lines_do_not_wait_behind_a_journal_that_hangs() {
         let (writer, go, _heard) = read_by_hand();
         writer.leave(Entry::Journal(b"entry".to_vec()));
         writer.leave(Entry::Journal(b"entry".to_vec()));

@@ -17,10 +17,10 @@ fn is_bounded(account: &AccountReading) -> bool {
 
 impl BpfBackend {
     pub(super) fn put_in_force(&mut self, plan: &Plan) -> Result<()> {
-        let books = self.half.books();
+        let accounts = self.kernel_half.accounts();
         let template = plan.default.map(|it| self.to_pages(&it, self.usual));
-        books.set_template(template, !self.in_charge)?;
-        let existing: Vec<_> = books.accounts().collect();
+        accounts.set_template(template, !self.in_charge)?;
+        let existing: Vec<_> = accounts.all().collect();
         self.retire(plan, &existing)?;
         self.establish(plan)?;
         if let Some(bounds) = &plan.default {
@@ -28,17 +28,17 @@ impl BpfBackend {
         }
         self.hand_out(&plan.subordinates)?;
         // Who has left a shared account, or come into one, pays elsewhere from now on.
-        self.half.configure(&self.settings)?;
+        self.kernel_half.configure(&self.settings)?;
         self.inherited.clear();
         let has_accounts = !plan.accounts.is_empty() || plan.default.is_some();
         if !self.in_charge {
-            self.half
+            self.kernel_half
                 .take_charge(&self.settings)
                 .context("put the kernel half in charge")?;
             self.in_charge = true;
         } else if has_accounts || !existing.is_empty() {
             // Finds the processes of whoever has just got an account.
-            self.half.resum_now()?;
+            self.kernel_half.resum_now()?;
         }
         self.add_initial(&existing);
         self.apply_rows(plan)
@@ -55,7 +55,8 @@ impl BpfBackend {
             superior: it.superior,
         });
         self.subordinates = None;
-        self.half.set_subordinates(&ranges.collect::<Vec<_>>())?;
+        self.kernel_half
+            .set_subordinates(&ranges.collect::<Vec<_>>())?;
         self.subordinates = Some(subordinates.clone());
         Ok(())
     }
@@ -68,7 +69,7 @@ impl BpfBackend {
             .filter(|it| it.is_open && is_bounded(it))
             .map(|it| (it.slot, it.id))
             .collect();
-        let now = self.half.books().accounts();
+        let now = self.kernel_half.accounts().all();
         let initial_scans = now.filter(|it| {
             let is_new = !had_bounds.contains(&(it.slot, it.id));
             it.is_open && it.held.get() > 0 && is_bounded(it) && is_new
@@ -91,7 +92,7 @@ impl BpfBackend {
                 }
             }
         }
-        Ok(self.half.books().close_accounts(&closed)?)
+        Ok(self.kernel_half.accounts().close_accounts(&closed)?)
     }
 
     fn establish(&mut self, plan: &Plan) -> Result<()> {
@@ -99,7 +100,7 @@ impl BpfBackend {
             let slot = self.open(id, false)?;
             // Bounds first: nobody pays into a shared account before it has them.
             let pages = self.to_pages(&planned.bounds, self.measure_of(id));
-            self.half.books().set_bounds(slot, pages)?;
+            self.kernel_half.accounts().set_bounds(slot, pages)?;
             if id.uid().is_none() {
                 // Who has entered it pays by its own number.
                 let mut payers = planned.payers.clone();
@@ -111,28 +112,28 @@ impl BpfBackend {
     }
 
     fn admit_members(&self, slot: Slot, members: &BTreeSet<Uid>) -> Result<()> {
-        let books = self.half.books();
-        let paying: BTreeMap<Uid, Slot> = books.payers()?.into_iter().collect();
+        let accounts = self.kernel_half.accounts();
+        let paying: BTreeMap<Uid, Slot> = accounts.payers()?.into_iter().collect();
         for (&uid, _) in paying
             .iter()
             .filter(|(uid, to)| **to == slot && !members.contains(uid))
         {
-            books.let_go(uid)?;
+            accounts.let_go(uid)?;
         }
         for &uid in members {
             match paying.get(&uid) {
                 Some(&to) if to == slot => {}
                 Some(&own) => {
                     // His own account goes when he shares one; what it held moves along.
-                    if books
+                    if accounts
                         .account(own)
                         .is_some_and(|it| it.id == AccountId::of(uid))
                     {
-                        books.close_account(own)?;
+                        accounts.close_account(own)?;
                     }
-                    books.let_pay(uid, slot)?;
+                    accounts.let_pay(uid, slot)?;
                 }
-                None => books.let_pay(uid, slot)?,
+                None => accounts.let_pay(uid, slot)?,
             }
         }
         Ok(())
@@ -151,13 +152,13 @@ impl BpfBackend {
     fn cover(&mut self, id: AccountId, bounds: &Bounds) -> Result<()> {
         let slot = self.open(id, true)?;
         let pages = self.to_pages(bounds, self.measure_of(id));
-        Ok(self.half.books().set_bounds(slot, pages)?)
+        Ok(self.kernel_half.accounts().set_bounds(slot, pages)?)
     }
 
     fn open(&mut self, id: AccountId, is_default: bool) -> Result<Slot> {
         let history = self.inherited.remove(&id).unwrap_or_default();
-        let books = self.half.books();
-        Ok(books.open_account(id, is_default, !self.in_charge, history)?)
+        let accounts = self.kernel_half.accounts();
+        Ok(accounts.open_account(id, is_default, !self.in_charge, history)?)
     }
 
     fn is_ordinary(&self, id: AccountId) -> bool {
@@ -191,7 +192,7 @@ impl BpfBackend {
         if !plan.default_rows.is_empty() {
             wanted.insert(Slot::TEMPLATE, plan.default_rows.clone());
         }
-        for account in self.half.books().accounts().filter(|it| it.is_open) {
+        for account in self.kernel_half.accounts().all().filter(|it| it.is_open) {
             let rows = match plan.accounts.get(&account.id) {
                 Some(planned) => &planned.rows,
                 None if account.is_default => &plan.default_rows,
@@ -201,7 +202,7 @@ impl BpfBackend {
                 wanted.insert(account.slot, rows.clone());
             }
         }
-        self.bills.apply(&wanted, self.half.books())?;
+        self.bills.apply(&wanted, self.kernel_half.accounts())?;
         Ok(())
     }
 }

@@ -13,14 +13,14 @@ use crate::abi::{
     self, configure_args, count_files_args, ledger_state, run_killer_args, uid_range,
 };
 use crate::account::History;
-use crate::books::Books;
-use crate::last_words::LastWords;
+use crate::accounts::AccountTable;
 use crate::mapped::Mapped;
 use crate::pins::{self, Pins};
 use crate::subordinates::Subordinates;
+use crate::undelivered::Undelivered;
 use crate::{
     Bills, Error, EventRing, EventSource, Facts, Gate, Membership, Options, PssScans, Settings,
-    UidRange, call, load, predecessor, query,
+    UidRange, call, load, previous, query,
 };
 
 /// How [`KernelHalf::start`] came by it.
@@ -38,9 +38,9 @@ pub enum Started {
 #[derive(Debug)]
 pub struct KernelHalf {
     pins: Pins,
-    predecessors: Vec<Pins>,
-    last_words: LastWords,
-    books: Books,
+    previous_halves: Vec<Pins>,
+    undelivered: Undelivered,
+    accounts: AccountTable,
     events: MapHandle,
     state: Mapped<ledger_state>,
     configure: ProgramHandle,
@@ -66,38 +66,45 @@ impl KernelHalf {
     /// [`Error::Unsupported`] where the kernel refuses, [`Error::Pins`] without a bpf file system.
     pub fn start(root: &Path, options: &Options) -> Result<(Self, Started), Error> {
         let own = Pins::new(root, &options.pin_name());
-        let (mut found, predecessors): (Vec<_>, Vec<_>) = pins::all(root)?
+        let (mut found, previous_halves): (Vec<_>, Vec<_>) = pins::all(root)?
             .into_iter()
             .partition(|pins| pins.directory() == own.directory());
-        let (mut half, started) = match found.pop().and_then(|pins| Self::adopt(pins, options)) {
-            Some(half) => (half, Started::Adopted),
-            None => {
-                load::load(&own, options, &predecessors)?;
-                let half = Self::open(own, options)?;
-                (
-                    half,
-                    if predecessors.is_empty() {
-                        Started::Loaded
-                    } else {
-                        Started::Replacing
-                    },
-                )
-            }
-        };
-        half.predecessors = predecessors;
-        half.start_files()?;
-        half.gate = Gate::put_up(&half.pins, options, &half.books);
+        let (mut kernel_half, started) =
+            match found.pop().and_then(|pins| Self::adopt(pins, options)) {
+                Some(kernel_half) => (kernel_half, Started::Adopted),
+                None => {
+                    load::load(&own, options, &previous_halves)?;
+                    let kernel_half = Self::open(own, options)?;
+                    (
+                        kernel_half,
+                        if previous_halves.is_empty() {
+                            Started::Loaded
+                        } else {
+                            Started::Replacing
+                        },
+                    )
+                }
+            };
+        kernel_half.previous_halves = previous_halves;
+        kernel_half.start_files()?;
+        kernel_half.gate = Gate::put_up(&kernel_half.pins, options, &kernel_half.accounts);
         if started == Started::Adopted {
             // A crash between taking charge and removing the one before leaves both.
-            half.remove_predecessors()?;
+            kernel_half.remove_previous()?;
         }
-        Ok((half, started))
+        Ok((kernel_half, started))
     }
 
     fn adopt(pins: Pins, options: &Options) -> Option<Self> {
         let path = pins.directory().display().to_string();
         match Self::open(pins, options) {
-            Ok(half) if half.read_state().is_ok_and(|state| state.complete != 0) => Some(half),
+            Ok(kernel_half)
+                if kernel_half
+                    .read_state()
+                    .is_ok_and(|state| state.complete != 0) =>
+            {
+                Some(kernel_half)
+            }
             Ok(_) => {
                 tracing::info!(
                     pins = path,
@@ -115,7 +122,7 @@ impl KernelHalf {
     fn open(pins: Pins, options: &Options) -> Result<Self, Error> {
         let state = pins.map("state")?;
         Ok(Self {
-            books: Books::open(&pins)?,
+            accounts: AccountTable::open(&pins)?,
             subordinates: Subordinates::open(&pins)?,
             events: pins.map("events")?,
             state: Mapped::new(&state)?,
@@ -130,8 +137,8 @@ impl KernelHalf {
                 reason: None,
                 files: None,
             },
-            predecessors: Vec::new(),
-            last_words: LastWords::default(),
+            previous_halves: Vec::new(),
+            undelivered: Undelivered::default(),
             membership: Membership::open(&pins)
                 .inspect_err(|error| tracing::debug!(%error, "nobody can enter an account"))
                 .ok(),
@@ -153,9 +160,7 @@ impl KernelHalf {
     /// # Errors
     /// When `root` cannot be listed.
     pub fn enforces_below(root: &Path) -> Result<bool, Error> {
-        Ok(pins::all(root)?
-            .iter()
-            .any(predecessor::has_accounts_in_force))
+        Ok(pins::all(root)?.iter().any(previous::has_accounts_in_force))
     }
 
     /// Takes every kernel half below `root` away, whoever made it. Returns how many there were.
@@ -185,8 +190,8 @@ impl KernelHalf {
     ///
     /// # Errors
     /// When a pin cannot be removed.
-    pub fn dismiss(root: &Path) -> Result<LastWords, Error> {
-        let mut words = LastWords::default();
+    pub fn dismiss(root: &Path) -> Result<Undelivered, Error> {
+        let mut words = Undelivered::default();
         for pins in &pins::all(root)? {
             match words.of(pins) {
                 Err(error) if pins.directory().exists() => return Err(error),
@@ -228,8 +233,8 @@ impl KernelHalf {
     }
 
     /// The accounts.
-    pub const fn books(&self) -> &Books {
-        &self.books
+    pub const fn accounts(&self) -> &AccountTable {
+        &self.accounts
     }
 
     /// Sets what can change while it runs, and that this process is its guardian.
@@ -256,7 +261,7 @@ impl KernelHalf {
     /// When a program cannot be run or an old pin cannot be removed.
     pub fn take_charge(&mut self, settings: &Settings) -> Result<(), Error> {
         if let Some(membership) = &self.membership {
-            for old in &self.predecessors {
+            for old in &self.previous_halves {
                 membership.take_over(old)?;
             }
         }
@@ -265,7 +270,7 @@ impl KernelHalf {
             self.walk_tasks()?;
         }
         self.run_configure(settings, true)?;
-        self.remove_predecessors()
+        self.remove_previous()
     }
 
     fn run_configure(&self, settings: &Settings, in_charge: bool) -> Result<(), Error> {
@@ -281,23 +286,23 @@ impl KernelHalf {
         call::run(self.configure.as_fd(), what, abi::bytes_of_mut(&mut args))
     }
 
-    fn remove_predecessors(&mut self) -> Result<(), Error> {
-        for old in std::mem::take(&mut self.predecessors) {
-            self.last_words.of(&old)?;
+    fn remove_previous(&mut self) -> Result<(), Error> {
+        for old in std::mem::take(&mut self.previous_halves) {
+            self.undelivered.of(&old)?;
         }
         Ok(())
     }
 
     /// What the kernel halves that were sent away had told and nobody had read yet. Given once.
-    pub fn take_last_words(&mut self) -> LastWords {
-        std::mem::take(&mut self.last_words)
+    pub fn take_undelivered(&mut self) -> Undelivered {
+        std::mem::take(&mut self.undelivered)
     }
 
     /// What accounts of the kernel halves being replaced remember.
     pub fn inherited(&self) -> Vec<(AccountId, History)> {
-        self.predecessors
+        self.previous_halves
             .iter()
-            .flat_map(predecessor::read_histories)
+            .flat_map(previous::read_histories)
             .collect()
     }
 

@@ -6,23 +6,23 @@ use std::rc::Rc;
 
 use crate::event_ring::{EventRing, KernelEvent, KernelEventKind, ring};
 use crate::pins::Pins;
-use crate::{Error, Slot, predecessor};
+use crate::{Error, Slot, previous};
 
 /// The events of kernel halves that are gone.
 #[derive(Debug, Default)]
-pub struct LastWords {
+pub struct Undelivered {
     /// Oldest first. What they ask for is not among them: the kernel half that decides now asks itself.
     pub events: Vec<KernelEvent>,
     /// Events of another version, which this one cannot read.
     pub unreadable: u64,
 }
 
-impl LastWords {
+impl Undelivered {
     /// Sends a kernel half away and keeps what it had to tell. Nothing comes after its programs are
     /// detached, so that its ring is read then.
     pub(crate) fn of(&mut self, old: &Pins) -> Result<(), Error> {
         let events = old.map("events");
-        let is_ours = predecessor::has_our_abi(old);
+        let is_ours = previous::has_our_abi(old);
         old.remove()?;
         // Of a version that had none, or never finished.
         let Ok(events) = events else { return Ok(()) };

@@ -14,7 +14,7 @@ use rustix::thread::futex::{self, Flags};
 
 /// Guards a value. Not to be locked twice by one thread: the second time waits for ever.
 #[derive(Debug, Default)]
-pub struct HeirMutex<T> {
+pub struct PiMutex<T> {
     turn: Turn,
     /// Never waited for: whoever asks has the turn.
     value: Mutex<T>,
@@ -22,7 +22,7 @@ pub struct HeirMutex<T> {
 
 /// Holds it until dropped.
 #[derive(Debug)]
-pub struct HeirGuard<'a, T> {
+pub struct PiGuard<'a, T> {
     // Given up in this order.
     value: MutexGuard<'a, T>,
     _turn: Taken<'a>,
@@ -42,7 +42,7 @@ struct Taken<'a> {
 /// holder can run.
 const AGAIN: Duration = Duration::from_micros(50);
 
-impl<T> From<T> for HeirMutex<T> {
+impl<T> From<T> for PiMutex<T> {
     fn from(value: T) -> Self {
         Self {
             turn: Turn::default(),
@@ -51,11 +51,11 @@ impl<T> From<T> for HeirMutex<T> {
     }
 }
 
-impl<T> HeirMutex<T> {
+impl<T> PiMutex<T> {
     /// Waits until it is free and takes it.
-    pub fn lock(&self) -> HeirGuard<'_, T> {
+    pub fn lock(&self) -> PiGuard<'_, T> {
         let turn = self.turn.take();
-        HeirGuard {
+        PiGuard {
             value: self.value.lock().unwrap_or_else(PoisonError::into_inner),
             _turn: turn,
         }
@@ -89,7 +89,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-impl<T> Deref for HeirGuard<'_, T> {
+impl<T> Deref for PiGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -97,7 +97,7 @@ impl<T> Deref for HeirGuard<'_, T> {
     }
 }
 
-impl<T> DerefMut for HeirGuard<'_, T> {
+impl<T> DerefMut for PiGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         &mut self.value
     }
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn one_holds_it_at_a_time() {
-        let sum = HeirMutex::<u64>::default();
+        let sum = PiMutex::<u64>::default();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
@@ -137,7 +137,7 @@ mod tests {
             assert_eq!(sched::allow_cpu(own, here), Changed::Done);
             sched::set_class(own, class)
         };
-        let mutex = HeirMutex::<()>::default();
+        let mutex = PiMutex::<()>::default();
         let (is_held, is_over) = (AtomicU32::new(0), AtomicU32::new(0));
         std::thread::scope(|scope| {
             scope.spawn(|| {

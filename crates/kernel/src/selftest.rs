@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The tester: a child of ours that asks for what must be refused.
+//! The self-test: a child of ours that asks for what must be refused.
 //!
 //! An attach that succeeds proves nothing: where `bpf` is not among the active security modules LSM
 //! programs attach and are never called. So a child in a tiny account asks.
@@ -10,43 +10,43 @@ use bursar_model::{AccountId, Pages, Uid};
 
 use crate::Error;
 use crate::account::{History, PageBounds, Slot};
-use crate::books::Books;
+use crate::accounts::AccountTable;
 
 /// Whom the child is made: nobody on any machine has this uid. Shared accounts begin at 2^31.
-pub(crate) const TESTER: Uid = Uid::new(2_147_483_632);
+pub(crate) const SELFTEST_ACCOUNT: Uid = Uid::new(2_147_483_632);
 
 /// What is said where LSM programs refuse nothing.
 pub(crate) const NOT_CALLED: &str =
     "LSM programs attach and are never called: is bpf in /sys/kernel/security/lsm?";
 
-/// Opens the tester's account for as long as `ask` lasts.
+/// Opens the self-test's account for as long as `ask` lasts.
 pub(crate) fn with_account<T>(
-    books: &Books,
+    accounts: &AccountTable,
     ask: impl FnOnce(Slot) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let id = AccountId::of(TESTER);
-    let slot = books.open_account(id, false, false, History::default())?;
+    let id = AccountId::of(SELFTEST_ACCOUNT);
+    let slot = accounts.open_account(id, false, false, History::default())?;
     let seen = ask(slot);
-    books.close_account(slot)?;
+    accounts.close_account(slot)?;
     seen
 }
 
 /// As [`is_refused`], while its account has a barrier of one page.
 pub(crate) fn is_refused_at_barrier(
-    books: &Books,
+    accounts: &AccountTable,
     ask: fn() -> Result<bool, i32>,
 ) -> Result<bool, Error> {
     let bounds = PageBounds {
         barrier: Some(Pages::new(1)),
         ..PageBounds::default()
     };
-    with_account(books, |slot| {
-        books.set_bounds(slot, bounds)?;
+    with_account(accounts, |slot| {
+        accounts.set_bounds(slot, bounds)?;
         is_refused(ask)
     })
 }
 
-/// Has a child of ours, who is the tester, ask for something; whether it was refused. The child makes
+/// Has a child of ours, who is in the self-test's account, ask for something; whether it was refused. The child makes
 /// system calls only; an error is its errno.
 pub(crate) fn is_refused(ask: fn() -> Result<bool, i32>) -> Result<bool, Error> {
     const WHAT: &str = "try the gate with a child";
@@ -56,7 +56,7 @@ pub(crate) fn is_refused(ask: fn() -> Result<bool, i32>) -> Result<bool, Error> 
     let child = unsafe {
         let child = libc::fork();
         if child == 0 {
-            be_tester(ask);
+            run_selftest(ask);
         }
         child
     };
@@ -104,8 +104,8 @@ fn said_by(status: i32) -> io::Result<bool> {
 }
 
 /// In the child.
-fn be_tester(ask: fn() -> Result<bool, i32>) -> ! {
-    let uid = TESTER.get();
+fn run_selftest(ask: fn() -> Result<bool, i32>) -> ! {
+    let uid = SELFTEST_ACCOUNT.get();
     // SAFETY: plain system calls on numbers. The raw setresuid, for libc's would signal threads that a
     // forked child does not have.
     unsafe {

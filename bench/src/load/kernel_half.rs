@@ -41,8 +41,8 @@ pub(crate) fn sweep() -> Result<()> {
 }
 
 /// A kernel half of our own.
-pub(crate) struct Half {
-    half: Option<KernelHalf>,
+pub(crate) struct Loaded {
+    kernel_half: Option<KernelHalf>,
     options: Options,
     root: PathBuf,
 }
@@ -77,38 +77,39 @@ pub(crate) fn far_bounds(measure: Measure) -> PageBounds {
     }
 }
 
-impl Half {
+impl Loaded {
     /// With the accounts of [`User::Far`] and [`User::Near`].
     ///
     /// Near a bound each event is counted exactly, whatever the limit. What puts an account there is
     /// its lowest bound, so a notice level of one page does it without gigabytes of ballast.
     pub(crate) fn for_cost(stage: &Stage) -> Result<Self> {
-        let mut half = Self::load(options(32_768, 4096)?)?;
+        let mut kernel_half = Self::load(options(32_768, 4096)?)?;
         let far = far_bounds(Measure::Resident);
-        half.open_account(stage.uid(User::Far), far)?;
-        half.open_account(
+        kernel_half.open_account(stage.uid(User::Far), far)?;
+        kernel_half.open_account(
             stage.uid(User::Near),
             PageBounds {
                 notice: Some(Pages::new(1)),
                 ..far
             },
         )?;
-        half.take_charge()?;
-        Ok(half)
+        kernel_half.take_charge()?;
+        Ok(kernel_half)
     }
 
     /// Without accounts; limits hold after [`Self::take_charge`].
     pub(crate) fn load(options: Options) -> Result<Self> {
         mount_bpffs(Path::new(BPFFS)).context("mount the BPF file system")?;
         let root = Path::new(BPFFS).join(format!("{PREFIX}{}", std::process::id()));
-        let (half, _) = KernelHalf::start(&root, &options).context("load the kernel half")?;
-        let half = Self {
-            half: Some(half),
+        let (kernel_half, _) =
+            KernelHalf::start(&root, &options).context("load the kernel half")?;
+        let kernel_half = Self {
+            kernel_half: Some(kernel_half),
             options,
             root,
         };
-        half.get().configure(&Self::settings())?;
-        Ok(half)
+        kernel_half.get().configure(&Self::settings())?;
+        Ok(kernel_half)
     }
 
     fn settings() -> Settings {
@@ -122,8 +123,13 @@ impl Half {
     }
 
     pub(crate) fn take_charge(&mut self) -> Result<()> {
-        let half = self.half.as_mut().context("the kernel half is gone")?;
-        half.take_charge(&Self::settings()).context("take charge")
+        let kernel_half = self
+            .kernel_half
+            .as_mut()
+            .context("the kernel half is gone")?;
+        kernel_half
+            .take_charge(&Self::settings())
+            .context("take charge")
     }
 
     pub(super) const fn options(&self) -> &Options {
@@ -131,14 +137,14 @@ impl Half {
     }
 
     pub(crate) fn get(&self) -> &KernelHalf {
-        self.half.as_ref().expect("only drop takes it")
+        self.kernel_half.as_ref().expect("only drop takes it")
     }
 
     pub(crate) fn open_account(&mut self, uid: u32, bounds: PageBounds) -> Result<Slot> {
-        let books = self.get().books();
+        let accounts = self.get().accounts();
         let id = AccountId::of(Uid::new(uid));
-        let slot = books.open_account(id, false, true, History::default())?;
-        books.set_bounds(slot, bounds)?;
+        let slot = accounts.open_account(id, false, true, History::default())?;
+        accounts.set_bounds(slot, bounds)?;
         Ok(slot)
     }
 
@@ -185,10 +191,10 @@ fn enable_statistics() -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-impl Drop for Half {
+impl Drop for Loaded {
     fn drop(&mut self) {
         let program = self.program_id();
-        self.half = None;
+        self.kernel_half = None;
         if let Err(error) = KernelHalf::release(&self.root) {
             eprintln!("the kernel half could not be released: {error}");
         }

@@ -28,7 +28,7 @@ pub enum Part {
 
 /// The accounts of one kernel half.
 #[derive(Debug)]
-pub struct Books {
+pub struct AccountTable {
     accounts: Mapped<account>,
     map: MapHandle,
     high_water: Mapped<ledger_state>,
@@ -40,7 +40,7 @@ pub struct Books {
     promise: ProgramHandle,
 }
 
-impl Books {
+impl AccountTable {
     pub(crate) fn open(pins: &Pins) -> Result<Self, Error> {
         let accounts = pins.map("accounts")?;
         Ok(Self {
@@ -72,7 +72,7 @@ impl Books {
     }
 
     /// All accounts that are open or still hold something.
-    pub fn accounts(&self) -> impl Iterator<Item = AccountReading> + '_ {
+    pub fn all(&self) -> impl Iterator<Item = AccountReading> + '_ {
         self.raw()
             .map(|(slot, raw)| AccountReading::new(slot, &raw))
             .filter(|account| account.is_open || account.held.get() + account.dying.get() > 0)
@@ -99,7 +99,7 @@ impl Books {
         history: History,
     ) -> Result<Slot, Error> {
         let is_shared = id.uid().is_none();
-        if is_shared && let Some(found) = self.accounts().find(|it| it.id == id && it.is_open) {
+        if is_shared && let Some(found) = self.all().find(|it| it.id == id && it.is_open) {
             return Ok(found.slot);
         }
         let flags = [
