@@ -225,8 +225,8 @@ impl Daemon {
         let users: BTreeSet<Uid> = self.payers().payers_of(level.account).into_iter().collect();
         let subordinates = &self.limit_table.plan().subordinates;
         let are_theirs = |uid: Uid| {
-            let superior = subordinates.superior_of(uid);
-            users.contains(&uid) || superior.is_some_and(|it| users.contains(&it))
+            let subuid_owner = subordinates.subuid_owner_of(uid);
+            users.contains(&uid) || subuid_owner.is_some_and(|it| users.contains(&it))
         };
         let (proc, query) = (&self.proc, &mut self.query);
         let files = MemoryFiles::of(proc, &are_theirs, FILES_NAMED, FILES_PATIENCE, query)

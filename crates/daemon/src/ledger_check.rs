@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bursar_host::{Answer, Ask, Memory, Proc, UserNamespaces, order_of_memory};
+use bursar_host::{Ask, Memory, Proc, UserNamespaces, UsernsOwner, order_of_memory};
 use bursar_model::{AccountId, Bytes, Pid};
 use bursar_policy::{Agreement, Span, agreement};
 use bursar_reap::{Blocklist, TimedQuery};
@@ -276,10 +276,10 @@ impl Check {
         let id = match self.entered.account_of(pid, &self.payers) {
             Some(entered) => entered,
             None => {
-                let answer =
-                    (self.namespaces).answer(&self.proc, holder, status.uid, &mut self.query);
-                let answer = answer.unwrap_or(Answer::himself(status.uid));
-                self.payers.of(self.payers.payer(answer))?.0
+                let owner =
+                    (self.namespaces).owner_of(&self.proc, holder, status.uid, &mut self.query);
+                let owner = owner.unwrap_or(UsernsOwner::itself(status.uid));
+                self.payers.of(self.payers.payer(owner))?.0
             }
         };
         let seen = Seen {
@@ -396,14 +396,14 @@ fn track(tracks: &mut BTreeMap<AccountId, Track>, id: AccountId) -> &mut Track {
 /// cannot be compared stays.
 fn drop_mm_sharers(processes: &mut Vec<Seen>, ask: &mut impl Ask) {
     let mut known: Vec<Seen> = Vec::with_capacity(processes.len());
-    let mut silent = Vec::new();
+    let mut unresponsive = Vec::new();
     for one in processes.drain(..) {
         // Who does not answer would not when others are compared with him, either.
         if ask
             .ask(one.pid, |_, pid| order_of_memory(pid, pid))
             .is_none()
         {
-            silent.push(one);
+            unresponsive.push(one);
             continue;
         }
         let place = known.binary_search_by(|other| {
@@ -415,6 +415,6 @@ fn drop_mm_sharers(processes: &mut Vec<Seen>, ask: &mut impl Ask) {
             known.insert(place, one);
         }
     }
-    known.extend(silent);
+    known.extend(unresponsive);
     *processes = known;
 }

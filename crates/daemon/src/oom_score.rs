@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use bursar_host::{Adjusted, Answer, Ask, Proc, StartTime, UserNamespaces};
+use bursar_host::{Adjusted, Ask, Proc, StartTime, UserNamespaces, UsernsOwner};
 use bursar_model::{Pid, Uid};
 
 use crate::payers::Payers;
@@ -44,11 +44,11 @@ impl OomScore {
         // By who pays, as the kernel half does that says who is not covered.
         let mut namespaces = UserNamespaces::new(proc).ok();
         let is_limited = |pid, uid, ask: &mut _| {
-            let answer = match &mut namespaces {
-                Some(it) => it.answer(proc, pid, uid, ask).ok()?,
-                None => Answer::himself(uid),
+            let owner = match &mut namespaces {
+                Some(it) => it.owner_of(proc, pid, uid, ask).ok()?,
+                None => UsernsOwner::itself(uid),
             };
-            Some(payers.is_limited(payers.payer(answer)))
+            Some(payers.is_limited(payers.payer(owner)))
         };
         self.visit(proc, is_limited, ask)
     }

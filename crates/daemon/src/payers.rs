@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bursar_host::{Answer, Ask, HostError, Proc, UserNamespaces};
+use bursar_host::{Ask, HostError, Proc, UserNamespaces, UsernsOwner};
 use bursar_model::{AccountId, Bounds, Uid};
 use bursar_policy::{Plan, Subordinates};
 
@@ -18,10 +18,10 @@ pub(crate) fn present(proc: &Proc, ask: &mut impl Ask) -> Result<BTreeSet<Uid>, 
         let Ok(Some(status)) = proc.status(pid) else {
             continue;
         };
-        let answer = namespaces.answer(proc, pid, status.uid, ask);
-        let answer = answer.unwrap_or(Answer::himself(status.uid));
-        if !answer.is_shifted {
-            users.insert(answer.uid);
+        let owner = namespaces.owner_of(proc, pid, status.uid, ask);
+        let owner = owner.unwrap_or(UsernsOwner::itself(status.uid));
+        if !owner.is_shifted {
+            users.insert(owner.uid);
         }
     }
     Ok(users)
@@ -66,8 +66,8 @@ impl Payers {
     /// The account that a user pays into and its bounds; `None` when no limit concerns him. Whom none does
     /// pays with whoever has his uid as a subordinate one.
     pub(crate) fn of(&self, uid: Uid) -> Option<(AccountId, Bounds)> {
-        let superior = || self.own_of(self.subordinates.superior_of(uid)?);
-        self.own_of(uid).or_else(superior)
+        let subuid_owner = || self.own_of(self.subordinates.subuid_owner_of(uid)?);
+        self.own_of(uid).or_else(subuid_owner)
     }
 
     fn own_of(&self, uid: Uid) -> Option<(AccountId, Bounds)> {
@@ -80,11 +80,11 @@ impl Payers {
 
     /// Who pays for a process, as in the kernel half: root does for uids that he has shifted, unless they
     /// are named in particular.
-    pub(crate) fn payer(&self, answer: Answer) -> Uid {
-        if answer.is_shifted && !self.accounts.contains_key(&answer.uid) {
+    pub(crate) fn payer(&self, owner: UsernsOwner) -> Uid {
+        if owner.is_shifted && !self.accounts.contains_key(&owner.uid) {
             return Uid::new(0);
         }
-        answer.uid
+        owner.uid
     }
 
     /// The account that stands for a user whether or not any limit concerns him.
@@ -167,7 +167,7 @@ mod tests {
         let of = |uid: u32, is_shifted: bool| {
             let uid = Uid::new(uid);
             payers
-                .of(payers.payer(Answer { uid, is_shifted }))
+                .of(payers.payer(UsernsOwner { uid, is_shifted }))
                 .is_some()
         };
         assert!(of(524_293, true));
@@ -179,21 +179,21 @@ mod tests {
     #[test]
     fn whom_no_limit_concerns_pays_with_whoever_has_his_uid() {
         let bounds = BoundsSpec::of_limit(SizeSpec::Bytes(Bytes::from_mib(1)));
-        let superior = Uid::new(1001);
+        let subuid_owner = Uid::new(1001);
         let planned = Planned {
             who: "1001".parse().unwrap(),
             kind: AccountKind::User,
             memory_of: "1001".parse().unwrap(),
             bounds: bounds.resolve(Bytes::MAX).unwrap(),
             rows: BTreeMap::new(),
-            payers: BTreeSet::from([superior]),
+            payers: BTreeSet::from([subuid_owner]),
         };
         let given = [
-            Subordinate::new(Uid::new(100_000), 10, superior).unwrap(),
+            Subordinate::new(Uid::new(100_000), 10, subuid_owner).unwrap(),
             Subordinate::new(Uid::new(200_000), 10, Uid::new(1002)).unwrap(),
         ];
         let mut plan = Plan {
-            accounts: BTreeMap::from([(AccountId::of(superior), planned)]),
+            accounts: BTreeMap::from([(AccountId::of(subuid_owner), planned)]),
             subordinates: Subordinates::new(&given, &BTreeSet::new(), 10),
             ..Plan::default()
         };
@@ -208,7 +208,7 @@ mod tests {
         assert_eq!(of(&plan, 100_009), Some(1001));
         assert_eq!(of(&plan, 100_010), None);
         assert_eq!(of(&plan, 200_000), None);
-        plan.default = Some(plan.accounts[&AccountId::of(superior)].bounds);
+        plan.default = Some(plan.accounts[&AccountId::of(subuid_owner)].bounds);
         assert_eq!(of(&plan, 100_009), Some(100_009));
     }
 }

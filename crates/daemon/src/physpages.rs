@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bursar_host::{Answer, Proc, UserNamespaces};
+use bursar_host::{Proc, UserNamespaces, UsernsOwner};
 use bursar_pagemap_scan::{Count, Pace, PagemapScanner};
 use bursar_reap::{Blocklist, TimedQuery};
 
@@ -179,9 +179,9 @@ fn count(
     let count = scanner.count(Pace::QUARTER, query, |query, process| {
         let entered = order.entered.account_of(process.pid, &order.payers);
         entered.or_else(|| {
-            let answer = namespaces.answer(&proc, process.pid, process.uid, query);
-            let answer = answer.unwrap_or(Answer::himself(process.uid));
-            order.payers.billed(order.payers.payer(answer))
+            let owner = namespaces.owner_of(&proc, process.pid, process.uid, query);
+            let owner = owner.unwrap_or(UsernsOwner::itself(process.uid));
+            order.payers.billed(order.payers.payer(owner))
         })
     })?;
     tracing::debug!(took = ?count.took, work = ?count.work, pages = count.mapped_pages, "counted mapped pages");

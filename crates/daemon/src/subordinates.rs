@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-use bursar_host::{FileWatch, Lookup, SubuidLine, Superior, User, Users, subuids};
+use bursar_host::{FileWatch, Lookup, SubuidLine, SubuidOwner, User, Users, subuids};
 use bursar_kernel::KernelHalf;
 use bursar_model::{Uid, printable};
 use bursar_policy::{NameError, Subordinate, Subordinates};
@@ -104,8 +104,8 @@ impl Known {
             false => Names::listed(&written.lines, users),
         };
         let given = written.lines.iter().filter_map(|line| {
-            let superior = names.superior(&line.superior, users, name_cache)?;
-            Subordinate::new(line.first, line.count, superior)
+            let subuid_owner = names.subuid_owner(&line.subuid_owner, users, name_cache)?;
+            Subordinate::new(line.first, line.count, subuid_owner)
         });
         let given = given.collect();
         names.listed = BTreeMap::new();
@@ -141,9 +141,9 @@ impl Names {
         let given = Subordinates::new(&given, &BTreeSet::new(), usize::MAX);
         let wanted: BTreeSet<&str> = lines
             .iter()
-            .filter_map(|line| match &line.superior {
-                Superior::User(name) => Some(name.as_str()),
-                Superior::Uid(_) => None,
+            .filter_map(|line| match &line.subuid_owner {
+                SubuidOwner::User(name) => Some(name.as_str()),
+                SubuidOwner::Uid(_) => None,
             })
             .collect();
         let mut names = Self::default();
@@ -164,15 +164,15 @@ impl Names {
     }
 
     /// Whose a line is; `None` where nobody knows.
-    fn superior(
+    fn subuid_owner(
         &mut self,
-        superior: &Superior,
+        subuid_owner: &SubuidOwner,
         users: &mut Users,
         name_cache: &mut NameCache,
     ) -> Option<Uid> {
-        let name = match superior {
-            Superior::Uid(uid) => return Some(*uid),
-            Superior::User(name) => name,
+        let name = match subuid_owner {
+            SubuidOwner::Uid(uid) => return Some(*uid),
+            SubuidOwner::User(name) => name,
         };
         if let Some(known) = self.known.get(name) {
             return *known;
@@ -222,7 +222,7 @@ impl Names {
             .disputed()
             .iter()
             .map(|it| {
-                let (one, other) = (name(it.superiors.0), name(it.superiors.1));
+                let (one, other) = (name(it.subuid_owners.0), name(it.subuid_owners.1));
                 format!("{} to {} ({one} and {other})", it.first, it.last)
             })
             .collect();
@@ -268,8 +268,8 @@ mod tests {
         SubuidFile::at(path).read(&mut Users::new(10), &mut name_cache, &own)
     }
 
-    fn superior(meaning: &Meaning, uid: u32) -> Option<u32> {
-        let found = meaning.subordinates.superior_of(Uid::new(uid));
+    fn subuid_owner(meaning: &Meaning, uid: u32) -> Option<u32> {
+        let found = meaning.subordinates.subuid_owner_of(Uid::new(uid));
         found.map(Uid::get)
     }
 
@@ -277,11 +277,11 @@ mod tests {
     fn users_in_a_range_are_nobodys_subordinates() {
         // uid 1 is daemon everywhere
         let meaning = read("60511:0:100\nroot:60500:10\n", &[7]);
-        assert_eq!(superior(&meaning, 0), None);
-        assert_eq!(superior(&meaning, 1), None);
-        assert_eq!(superior(&meaning, 7), None);
-        assert_eq!(superior(&meaning, 99), Some(60_511));
-        assert_eq!(superior(&meaning, 60_505), None, "root's");
+        assert_eq!(subuid_owner(&meaning, 0), None);
+        assert_eq!(subuid_owner(&meaning, 1), None);
+        assert_eq!(subuid_owner(&meaning, 7), None);
+        assert_eq!(subuid_owner(&meaning, 99), Some(60_511));
+        assert_eq!(subuid_owner(&meaning, 60_505), None, "root's");
         assert!(meaning.remarks.is_empty(), "{meaning:?}");
     }
 
@@ -303,8 +303,8 @@ mod tests {
                  for nobody",
             ]
         );
-        assert_eq!(superior(&meaning, 60_609), Some(60_511));
-        assert_eq!(superior(&meaning, 60_612), None);
+        assert_eq!(subuid_owner(&meaning, 60_609), Some(60_511));
+        assert_eq!(subuid_owner(&meaning, 60_612), None);
     }
 
     #[test]
@@ -316,7 +316,7 @@ mod tests {
         let mut read = |file: &mut SubuidFile, own: &[u32]| {
             let own = own.iter().copied().map(Uid::new).collect();
             let meaning = file.read(&mut Users::new(10), &mut name_cache, &own);
-            superior(&meaning, 60_605)
+            subuid_owner(&meaning, 60_605)
         };
         assert_eq!(read(&mut file, &[]), None);
         fs::write(&path, "60511:60600:20\n").unwrap();

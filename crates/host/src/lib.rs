@@ -75,8 +75,8 @@ pub use proc::{
 pub use rustix::io::Errno;
 pub use rustix::process::Signal;
 pub use sched::{Changed, OwnAutogroup};
-pub use subuid::{SubuidLine, Subuids, Superior, subuids};
+pub use subuid::{SubuidLine, SubuidOwner, Subuids, subuids};
 pub use terminals::{MAX_TERMINALS, MAX_TOLD_TEXT, Terminals, Told, UserTerminals};
 pub use timer::Timer;
-pub use user_namespaces::{Answer, Owner, Silent, UserNamespaces};
+pub use user_namespaces::{PeerOwner, Unresponsive, UserNamespaces, UsernsOwner};
 pub use users::{Members, Users};

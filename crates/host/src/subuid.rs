@@ -15,7 +15,7 @@ const MOST_SAID: usize = 3;
 
 /// Who has subordinate uids.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Superior {
+pub enum SubuidOwner {
     /// By number.
     Uid(Uid),
     /// By name.
@@ -26,7 +26,7 @@ pub enum Superior {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubuidLine {
     /// Whose.
-    pub superior: Superior,
+    pub subuid_owner: SubuidOwner,
     /// The first of them.
     pub first: Uid,
     /// How many; at least one.
@@ -100,12 +100,12 @@ fn parse_line(line: &[u8]) -> Option<SubuidLine> {
     if whose.is_empty() || fields.next().is_some() || count == 0 || !is_room {
         return None;
     }
-    let superior = match number(whose) {
-        Some(uid) => Superior::Uid(Uid::new(uid)),
-        None => Superior::User(whose.to_owned()),
+    let subuid_owner = match number(whose) {
+        Some(uid) => SubuidOwner::Uid(Uid::new(uid)),
+        None => SubuidOwner::User(whose.to_owned()),
     };
     Some(SubuidLine {
-        superior,
+        subuid_owner,
         first: Uid::new(first),
         count,
     })
@@ -126,17 +126,17 @@ mod tests {
     #[test]
     fn lines_by_name_and_by_number_are_read() {
         let found = parse(b"alice:100000:65536\n\n# bob:1:2\n1001:165536:65536");
-        let line = |superior, first| SubuidLine {
-            superior,
+        let line = |subuid_owner, first| SubuidLine {
+            subuid_owner,
             first: Uid::new(first),
             count: 65_536,
         };
-        let alice = Superior::User("alice".to_owned());
+        let alice = SubuidOwner::User("alice".to_owned());
         assert_eq!(
             found.lines,
             [
                 line(alice, 100_000),
-                line(Superior::Uid(Uid::new(1001)), 165_536)
+                line(SubuidOwner::Uid(Uid::new(1001)), 165_536)
             ]
         );
         assert!(found.remarks.is_empty(), "{found:?}");

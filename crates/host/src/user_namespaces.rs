@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who answers for a process in a user namespace, as the kernel half has it (its answer.bpf.h): the owner
+//! Who owns a process in a user namespace, as the kernel half has it (its answer.bpf.h): the owner
 //! of the first namespace below ours, from outside in, that is not root's (ioctl_ns(2)); in root's own he
 //! himself. A rootless container's 65,536 users are one to the machine.
 
@@ -22,18 +22,18 @@ const NS_GET_OWNER_UID: libc::c_ulong = 0xb704;
 /// kernel/user_namespace.c refuses deeper nesting than 32.
 const DEEPEST: usize = 33;
 
-/// Who answers for a process.
+/// Who owns a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Answer {
+pub struct UsernsOwner {
     /// His uid outside.
     pub uid: Uid,
     /// One of a range that a namespace of root's shows as others: nobody has it outside.
     pub is_shifted: bool,
 }
 
-impl Answer {
-    /// Nobody else answers for him.
-    pub const fn himself(uid: Uid) -> Self {
+impl UsernsOwner {
+    /// In no user namespace of another owner.
+    pub const fn itself(uid: Uid) -> Self {
         Self {
             uid,
             is_shifted: false,
@@ -43,11 +43,11 @@ impl Answer {
 
 /// It was asked where it is, before 6.11, and has not said so in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Silent;
+pub struct Unresponsive;
 
 /// Who owns the first user namespace around somebody that is not root's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
+pub enum PeerOwner {
     /// This user.
     User(Uid),
     /// There is none below ours, or the kernel does not say.
@@ -90,44 +90,44 @@ impl UserNamespaces {
         })
     }
 
-    /// Who answers for `pid`, or a thread, whose uid outside is `uid`. Who is gone, or of whom the kernel does not
-    /// say where he is, answers for himself. From 6.11 on nobody has to be asked.
+    /// Who owns `pid`, or a thread, whose uid outside is `uid`. Who is gone, or of whom the kernel does not
+    /// say where he is, owns itself. From 6.11 on nobody has to be asked.
     ///
     /// # Errors
-    /// [`Silent`].
-    pub fn answer(
+    /// [`Unresponsive`].
+    pub fn owner_of(
         &mut self,
         proc: &Proc,
         pid: Pid,
         uid: Uid,
         ask: &mut impl Ask,
-    ) -> Result<Answer, Silent> {
+    ) -> Result<UsernsOwner, Unresponsive> {
         let around = self.around(pid, ask)?;
         let uid = around.owner.unwrap_or(uid);
         let is_shifted = around
             .home
             .is_some_and(|home| self.is_shifted(proc, home, pid, uid, ask));
-        Ok(Answer { uid, is_shifted })
+        Ok(UsernsOwner { uid, is_shifted })
     }
 
     /// Who owns the first user namespace around who connected that is not root's.
     ///
     /// # Errors
-    /// [`Silent`].
-    pub fn owner_of(
+    /// [`Unresponsive`].
+    pub fn owner_of_peer(
         &mut self,
         proc: &Proc,
         peer: &Peer,
         ask: &mut impl Ask,
-    ) -> Result<Owner, Silent> {
+    ) -> Result<PeerOwner, Unresponsive> {
         let Some(namespace) = namespace_of_peer(proc, peer, ask)? else {
-            return Ok(Owner::Gone);
+            return Ok(PeerOwner::Gone);
         };
         let owner = self.around_namespace(Some(namespace)).owner;
-        Ok(owner.map_or(Owner::Nobody, Owner::User))
+        Ok(owner.map_or(PeerOwner::Nobody, PeerOwner::User))
     }
 
-    fn around(&mut self, pid: Pid, ask: &mut impl Ask) -> Result<Around, Silent> {
+    fn around(&mut self, pid: Pid, ask: &mut impl Ask) -> Result<Around, Unresponsive> {
         let namespace = namespace_of(pid, ask)?;
         Ok(self.around_namespace(namespace))
     }
@@ -153,7 +153,7 @@ impl UserNamespaces {
             home: Some(inode),
         };
         for _ in 0..DEEPEST {
-            let owner = owner_of(&namespace)?;
+            let owner = owner_of_peer(&namespace)?;
             namespace = parent_of(&namespace).ok()?;
             inode = fstat(&namespace).ok()?.st_ino;
             if owner.get() != 0 {
@@ -199,7 +199,7 @@ fn map_of(proc: &Proc, pid: Pid, inode: u64, ask: &mut impl Ask) -> Option<UidMa
 }
 
 /// `None`: it is gone.
-fn namespace_of(pid: Pid, ask: &mut impl Ask) -> Result<Option<OwnedFd>, Silent> {
+fn namespace_of(pid: Pid, ask: &mut impl Ask) -> Result<Option<OwnedFd>, Unresponsive> {
     or_by_link(by_pidfd(pid), pid, ask)
 }
 
@@ -208,7 +208,7 @@ fn namespace_of_peer(
     proc: &Proc,
     peer: &Peer,
     ask: &mut impl Ask,
-) -> Result<Option<OwnedFd>, Silent> {
+) -> Result<Option<OwnedFd>, Unresponsive> {
     let found = match peer.pidfd() {
         Ok(Some(pidfd)) => ask_pidfd(pidfd),
         Ok(None) => by_pidfd(peer.pid()),
@@ -222,10 +222,10 @@ fn or_by_link(
     found: Result<OwnedFd, Errno>,
     pid: Pid,
     ask: &mut impl Ask,
-) -> Result<Option<OwnedFd>, Silent> {
+) -> Result<Option<OwnedFd>, Unresponsive> {
     match found {
         Err(Errno::NOTTY | Errno::INVAL | Errno::OPNOTSUPP) => {
-            let found = ask.ask(pid, by_link).ok_or(Silent)?;
+            let found = ask.ask(pid, by_link).ok_or(Unresponsive)?;
             Ok(found.ok())
         }
         found => Ok(found.ok()),
@@ -268,7 +268,7 @@ fn parent_of(namespace: &OwnedFd) -> Result<OwnedFd, Errno> {
     opened(unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_PARENT) })
 }
 
-fn owner_of(namespace: &OwnedFd) -> Option<Uid> {
+fn owner_of_peer(namespace: &OwnedFd) -> Option<Uid> {
     let mut uid: libc::uid_t = 0;
     // SAFETY: writes one uid_t to a live local.
     let done = unsafe {
@@ -310,7 +310,7 @@ mod tests {
         }
 
         /// Once it is in there.
-        fn answer(&self, proc: &Proc) -> Answer {
+        fn owner_of(&self, proc: &Proc) -> UsernsOwner {
             let pid = Pid::new(self.0.id());
             let own = UserNamespaces::new(proc).unwrap().own;
             let deadline = Instant::now() + Duration::from_secs(5);
@@ -324,7 +324,7 @@ mod tests {
             }
             UserNamespaces::new(proc)
                 .unwrap()
-                .answer(proc, pid, SOMEBODY, &mut Patient(proc))
+                .owner_of(proc, pid, SOMEBODY, &mut Patient(proc))
                 .unwrap()
         }
     }
@@ -347,7 +347,7 @@ mod tests {
         let own = Pid::new(std::process::id());
         let before_6_11 = || Err(Errno::NOTTY);
         let silent = or_by_link(before_6_11(), own, &mut Unheard);
-        assert_eq!(silent.map(|_| ()), Err(Silent));
+        assert_eq!(silent.map(|_| ()), Err(Unresponsive));
         let proc = Proc::host().unwrap();
         let of = |pid| or_by_link(before_6_11(), pid, &mut Patient(&proc)).unwrap();
         assert!(of(own).is_some());
@@ -366,8 +366,8 @@ mod tests {
         for pid in [std::process::id(), 1 << 30] {
             let pid = Pid::new(pid);
             let mut ask = Patient(&proc);
-            let answer = namespaces.answer(&proc, pid, SOMEBODY, &mut ask);
-            assert_eq!(answer, Ok(Answer::himself(SOMEBODY)));
+            let answer = namespaces.owner_of(&proc, pid, SOMEBODY, &mut ask);
+            assert_eq!(answer, Ok(UsernsOwner::itself(SOMEBODY)));
         }
         let of_our_own = proc.has_our_users(Pid::new(std::process::id()));
         assert_eq!(of_our_own.unwrap(), Some(true));
@@ -382,12 +382,15 @@ mod tests {
         let mut namespaces = UserNamespaces::new(&proc).unwrap();
         let (stream, _theirs, mut child) = made_by_a_child("owner", &["sleep", "60"]);
         let before = Peer::of(&stream).unwrap();
-        let mut owner_of = |peer| namespaces.owner_of(&proc, peer, &mut ask);
-        assert_eq!(owner_of(&before), Ok(Owner::Nobody));
+        let mut owner_of_peer = |peer| namespaces.owner_of_peer(&proc, peer, &mut ask);
+        assert_eq!(owner_of_peer(&before), Ok(PeerOwner::Nobody));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(owner_of(&before), Ok(Owner::Gone));
-        assert_eq!(owner_of(&Peer::of(&stream).unwrap()), Ok(Owner::Gone));
+        assert_eq!(owner_of_peer(&before), Ok(PeerOwner::Gone));
+        assert_eq!(
+            owner_of_peer(&Peer::of(&stream).unwrap()),
+            Ok(PeerOwner::Gone)
+        );
     }
 
     #[test]
@@ -396,7 +399,7 @@ mod tests {
         let child = Unshared::new(&[]);
         let own = Uid::new(rustix::process::getuid().as_raw());
         let expected = if own.get() == 0 { SOMEBODY } else { own };
-        let answer = child.answer(&proc);
+        let answer = child.owner_of(&proc);
         assert_eq!((answer.uid, answer.is_shifted), (expected, false));
         let pid = Pid::new(child.0.id());
         assert_eq!(proc.has_our_users(pid).unwrap(), Some(false));

@@ -280,7 +280,7 @@ fn decode(bytes: &[u8]) -> Option<KernelEvent> {
 
 fn bill_refusal(raw: &event) -> Option<BillRefusal> {
     Some(BillRefusal {
-        resource: crate::bills::resource_of(raw.request)?,
+        resource: crate::beancounters::resource_of(raw.request)?,
         held: abi::count(raw.held_pages).get(),
         asked: abi::count(raw.request_pages).get(),
         barrier: abi::count(raw.barrier_pages).get(),

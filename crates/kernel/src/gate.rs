@@ -11,7 +11,7 @@ use crate::accounts::AccountTable;
 use crate::load::{set_knobs, share_pinned};
 use crate::pins::Pins;
 use crate::skeleton::gate;
-use crate::{Error, Options, blocks, selftest};
+use crate::{Error, Options, selftest, tmpfs_gate};
 
 /// What the gate of a kernel half does, found by trying.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,10 +99,10 @@ impl Gate {
             (GateMode::None, vec![reason])
         };
         let files = if mode == GateMode::None {
-            blocks::take_down(pins);
+            tmpfs_gate::take_down(pins);
             None
         } else {
-            blocks::put_up(pins, options, accounts)
+            tmpfs_gate::put_up(pins, options, accounts)
         };
         Self {
             mode,

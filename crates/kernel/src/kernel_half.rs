@@ -19,8 +19,8 @@ use crate::pins::{self, Pins};
 use crate::subordinates::Subordinates;
 use crate::undelivered::Undelivered;
 use crate::{
-    Bills, Error, EventRing, EventSource, Facts, Gate, Membership, Options, PssScans, Settings,
-    UidRange, call, load, previous, query,
+    Beancounters, Error, EventRing, EventSource, Facts, Gate, Membership, Options, PssScans,
+    Settings, UidRange, call, load, previous, query,
 };
 
 /// How [`KernelHalf::start`] came by it.
@@ -419,8 +419,8 @@ impl KernelHalf {
     }
 
     /// The beancounters of this kernel half.
-    pub fn bills(&self, options: &Options) -> Bills {
-        Bills::new(self.pins.clone(), options.clone())
+    pub fn beancounters(&self, options: &Options) -> Beancounters {
+        Beancounters::new(self.pins.clone(), options.clone())
     }
 
     /// The way to PSS scans, for the thread that makes them.

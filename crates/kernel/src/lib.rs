@@ -8,8 +8,7 @@
 mod abi;
 mod account;
 mod accounts;
-mod bills;
-mod blocks;
+mod beancounters;
 mod call;
 mod dirty;
 mod error;
@@ -31,11 +30,12 @@ mod skeleton;
 mod stalls;
 mod subordinates;
 mod support;
+mod tmpfs_gate;
 mod undelivered;
 
 pub use account::{AccountReading, Corrected, History, PageBounds, Slot};
 pub use accounts::{AccountTable, Part};
-pub use bills::{Bills, Enforcement, RowReading, Wanted};
+pub use beancounters::{Beancounters, Enforcement, RowReading, Wanted};
 pub use dirty::{DirtyFacts, DirtyMode, DirtyPages, DirtySum};
 pub use error::Error;
 pub use event_ring::{

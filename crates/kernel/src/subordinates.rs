@@ -22,7 +22,7 @@ pub struct UidRange {
     /// The last.
     pub last: Uid,
     /// Whose they are.
-    pub superior: Uid,
+    pub subuid_owner: Uid,
 }
 
 /// The table of subordinate uids.
@@ -56,7 +56,7 @@ impl Subordinates {
         let ranges = ranges.iter().map(|range| subordinate {
             first: range.first.get(),
             last: range.last.get(),
-            superior: range.superior.get(),
+            superior: range.subuid_owner.get(),
             pad: 0,
         });
         let mut keys = Vec::new();

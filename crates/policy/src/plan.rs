@@ -6,7 +6,7 @@
 //! number; else that of a shared account whose group he is in; else that for each member of a group
 //! he is in, the largest if there are several; else `default`.
 //!
-//! An entry may be silent: have beancounters and say nothing of memory. Then who it is for keeps the limit
+//! An entry may have rows only: beancounters, and nothing said of memory. Then who it is for keeps the limit
 //! on memory that he has without it.
 
 mod shared;
@@ -24,7 +24,7 @@ use crate::{Coverage, Directory, Subordinates};
 pub struct Entry {
     /// Whose.
     pub who: Who,
-    /// What; `None`: it is silent.
+    /// What; `None`: it has rows only.
     pub memory: Option<BoundsSpec>,
     /// Of a shared account that processes enter, so that it needs no Unix group: who may, besides root.
     pub granted: Option<Vec<Who>>,
@@ -37,7 +37,7 @@ pub struct Entry {
 pub struct Planned {
     /// Which limit it comes from.
     pub who: Who,
-    /// Which limit its bounds come from: another one where that is silent.
+    /// Which limit its bounds come from: another one where that has rows only.
     pub memory_of: Who,
     /// What kind that is.
     pub kind: AccountKind,
@@ -68,7 +68,7 @@ pub struct Plan {
     pub notes: Vec<String>,
 }
 
-/// An entry, and its bounds on memory; `None`: it is silent.
+/// An entry, and its bounds on memory; `None`: it has rows only.
 type Written<'a> = (&'a Entry, Option<Bounds>);
 
 impl Plan {
@@ -147,14 +147,14 @@ impl Plan {
         }
     }
 
-    /// Those of silent groups add to what the limits on memory have decided.
+    /// Those of groups with rows only add to what the limits on memory have decided.
     fn claim_for_groups(
         &mut self,
         written: &[Written],
         directory: &Directory,
         coverage: &Coverage,
     ) {
-        let mut silent = Vec::new();
+        let mut rows_only = Vec::new();
         for &(entry, bounds) in written {
             let Who::Group(name) = &entry.who else {
                 continue;
@@ -171,18 +171,18 @@ impl Plan {
                         }
                     }
                 }
-                (Ok((_, members)), None) => silent.push((entry, members)),
+                (Ok((_, members)), None) => rows_only.push((entry, members)),
                 (Err(error), _) => self.remark(&entry.who, error.of("group")),
             }
         }
-        self.add_rows(&silent, coverage);
+        self.add_rows(&rows_only, coverage);
     }
 
     /// Rows of groups that say nothing of memory, for each member: of several that name a row the largest
     /// bound, and none that his limit on memory comes with.
-    fn add_rows(&mut self, silent: &[(&Entry, &[Uid])], coverage: &Coverage) {
+    fn add_rows(&mut self, rows_only: &[(&Entry, &[Uid])], coverage: &Coverage) {
         let mut found: BTreeMap<Uid, (&Entry, BTreeMap<Resource, RowBounds>)> = BTreeMap::new();
-        for &(entry, members) in silent {
+        for &(entry, members) in rows_only {
             for &uid in members {
                 let (_, rows) = found.entry(uid).or_insert((entry, BTreeMap::new()));
                 for (&resource, &bounds) in &entry.rows {
@@ -250,7 +250,7 @@ impl Plan {
         }
     }
 
-    /// Makes an account a user's own; where the entry is silent, with the bounds on memory that he has
+    /// Makes an account a user's own; where the entry has rows only, with the bounds on memory that he has
     /// without it.
     fn claim(
         &mut self,
@@ -332,7 +332,7 @@ mod tests {
     }
 
     /// One that says nothing of memory.
-    fn silent(who: &str, rows: &[(Resource, u64)]) -> Entry {
+    fn rows_only(who: &str, rows: &[(Resource, u64)]) -> Entry {
         let bounds = |number| RowBounds::new(Some(number), Some(number)).unwrap();
         Entry {
             memory: None,
@@ -440,7 +440,7 @@ mod tests {
         // Whom default does not cover it does not reach by a group either.
         let default = entry("default", "50M");
         let found = plan(
-            &[default.clone(), silent("@students", &rows)],
+            &[default.clone(), rows_only("@students", &rows)],
             &directory(),
             RAM,
         );
@@ -448,8 +448,8 @@ mod tests {
         assert_eq!(has(&found, 1003), (None, Who::Default, rows.to_vec()));
         // Another group's limit on memory stays, and so do the rows beside it.
         let mut students = entry("@students", "20M");
-        students.rows = silent("x", &[(Numfile, 7)]).rows;
-        let more = silent("@render", &[(Numfile, 9), (Numproc, 200)]);
+        students.rows = rows_only("x", &[(Numfile, 7)]).rows;
+        let more = rows_only("@render", &[(Numfile, 9), (Numproc, 200)]);
         for order in [[0, 1, 2], [2, 1, 0]] {
             let all = [default.clone(), students.clone(), more.clone()];
             let found = plan(&order.map(|at| all[at].clone()), &directory(), RAM);
@@ -461,10 +461,10 @@ mod tests {
             assert_eq!((limit, of), (Some(20), students.who.clone()));
             assert_eq!(rows, expected);
         }
-        // Of two that are silent the larger bound.
+        // Of two that have rows only the larger bound.
         let two = [
-            silent("@students", &rows),
-            silent("@render", &[(Numproc, 300)]),
+            rows_only("@students", &rows),
+            rows_only("@render", &[(Numproc, 300)]),
         ];
         let found = plan(&two, &directory(), RAM);
         assert_eq!(has(&found, 1002).2, [(Numproc, 300)]);
@@ -474,8 +474,8 @@ mod tests {
             &[
                 default.clone(),
                 students.clone(),
-                silent("alice", &rows),
-                silent("1004", &rows),
+                rows_only("alice", &rows),
+                rows_only("1004", &rows),
             ],
             &directory(),
             RAM,
@@ -487,7 +487,7 @@ mod tests {
         assert_eq!(has(&found, 1004), (Some(50), Who::Default, rows.to_vec()));
         let free = Entry {
             memory: Some(BoundsSpec::of_limit(SizeSpec::None)),
-            ..silent("alice", &rows)
+            ..rows_only("alice", &rows)
         };
         let found = plan(&[default, free.clone()], &directory(), RAM);
         assert_eq!(has(&found, 1001), (None, free.who, rows.to_vec()));
@@ -499,9 +499,9 @@ mod tests {
         let render = AccountId::new(AccountId::FIRST_SHARED | 501);
         let entries = [
             entry("default", "50M"),
-            silent("bob", &rows),
+            rows_only("bob", &rows),
             entry("=render", "30M"),
-            silent("=students", &rows),
+            rows_only("=students", &rows),
         ];
         let plan = plan(&entries, &directory(), RAM);
         let payers = BTreeSet::from([Uid::new(1002), Uid::new(1003)]);

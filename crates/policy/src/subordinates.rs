@@ -17,7 +17,7 @@ pub struct Subordinate {
     /// The last.
     pub last: Uid,
     /// Whose they are.
-    pub superior: Uid,
+    pub subuid_owner: Uid,
 }
 
 /// Uids given to several users, both ends included.
@@ -28,7 +28,7 @@ pub struct Disputed {
     /// The last.
     pub last: Uid,
     /// The two first of these users.
-    pub superiors: (Uid, Uid),
+    pub subuid_owners: (Uid, Uid),
 }
 
 /// Whose all subordinate uids are.
@@ -41,12 +41,12 @@ pub struct Subordinates {
 
 impl Subordinate {
     /// `count` uids from `first` on; `None` when there are none, or more than there can be.
-    pub fn new(first: Uid, count: u32, superior: Uid) -> Option<Self> {
+    pub fn new(first: Uid, count: u32, subuid_owner: Uid) -> Option<Self> {
         let last = first.get().checked_add(count.checked_sub(1)?)?;
         (last <= LAST).then_some(Self {
             first,
             last: Uid::new(last),
-            superior,
+            subuid_owner,
         })
     }
 }
@@ -58,14 +58,14 @@ impl Subordinates {
         let mut found = Self::default();
         // Where a range begins, and after its end.
         let mut turns: BTreeMap<u32, Vec<(Uid, bool)>> = BTreeMap::new();
-        for range in given.iter().filter(|it| it.superior.get() != 0) {
+        for range in given.iter().filter(|it| it.subuid_owner.get() != 0) {
             let after = range.last.get().saturating_add(1);
             let begins = turns.entry(range.first.get()).or_default();
-            begins.push((range.superior, true));
+            begins.push((range.subuid_owner, true));
             turns
                 .entry(after)
                 .or_default()
-                .push((range.superior, false));
+                .push((range.subuid_owner, false));
         }
         let mut having: BTreeMap<Uid, usize> = BTreeMap::new();
         let mut since = 0;
@@ -74,14 +74,14 @@ impl Subordinates {
                 found.add(since, last, &having, own);
             }
             since = at;
-            for (superior, begins) in changes {
-                let count = having.entry(superior).or_default();
+            for (subuid_owner, begins) in changes {
+                let count = having.entry(subuid_owner).or_default();
                 *count = match begins {
                     true => count.saturating_add(1),
                     false => count.saturating_sub(1),
                 };
                 if *count == 0 {
-                    having.remove(&superior);
+                    having.remove(&subuid_owner);
                 }
             }
         }
@@ -92,11 +92,11 @@ impl Subordinates {
 
     /// These uids are had by these users: so they are theirs in pieces between those that are somebody's own.
     fn add(&mut self, first: u32, last: u32, having: &BTreeMap<Uid, usize>, own: &BTreeSet<Uid>) {
-        let mut superiors = having.keys().copied();
-        let Some(superior) = superiors.next() else {
+        let mut subuid_owners = having.keys().copied();
+        let Some(subuid_owner) = subuid_owners.next() else {
             return;
         };
-        let other = superiors.next();
+        let other = subuid_owners.next();
         let mut begin = first;
         let cuts = own.range(Uid::new(first)..=Uid::new(last)).copied();
         let root = Some(Uid::new(0)).filter(|uid| first == 0 && !own.contains(uid));
@@ -106,47 +106,49 @@ impl Subordinates {
                 None => Some(last),
             };
             if let Some(end) = end.filter(|end| *end >= begin) {
-                self.push(Uid::new(begin), Uid::new(end), superior, other);
+                self.push(Uid::new(begin), Uid::new(end), subuid_owner, other);
             }
             begin = cut.map_or(begin, |uid| uid.get().saturating_add(1));
         }
     }
 
     /// Joins what follows without a gap.
-    fn push(&mut self, first: Uid, last: Uid, superior: Uid, other: Option<Uid>) {
+    fn push(&mut self, first: Uid, last: Uid, subuid_owner: Uid, other: Option<Uid>) {
         let follows = |end: Uid| end.get().checked_add(1) == Some(first.get());
         match other {
             Some(other) => {
-                let superiors = (superior, other);
+                let subuid_owners = (subuid_owner, other);
                 match self.disputed.last_mut() {
-                    Some(before) if follows(before.last) && before.superiors == superiors => {
+                    Some(before)
+                        if follows(before.last) && before.subuid_owners == subuid_owners =>
+                    {
                         before.last = last;
                     }
                     _ => self.disputed.push(Disputed {
                         first,
                         last,
-                        superiors,
+                        subuid_owners,
                     }),
                 }
             }
             None => match self.ranges.last_mut() {
-                Some(before) if follows(before.last) && before.superior == superior => {
+                Some(before) if follows(before.last) && before.subuid_owner == subuid_owner => {
                     before.last = last;
                 }
                 _ => self.ranges.push(Subordinate {
                     first,
                     last,
-                    superior,
+                    subuid_owner,
                 }),
             },
         }
     }
 
     /// Whose a uid is; `None`: it is no subordinate uid, or that of several.
-    pub fn superior_of(&self, uid: Uid) -> Option<Uid> {
+    pub fn subuid_owner_of(&self, uid: Uid) -> Option<Uid> {
         let after = self.ranges.partition_point(|it| it.first <= uid);
         let range = self.ranges.get(after.checked_sub(1)?)?;
-        (uid <= range.last).then_some(range.superior)
+        (uid <= range.last).then_some(range.subuid_owner)
     }
 
     /// Whether it was given to anybody.
@@ -155,7 +157,7 @@ impl Subordinates {
         let disputed = after
             .checked_sub(1)
             .and_then(|index| self.disputed.get(index));
-        disputed.is_some_and(|it| uid <= it.last) || self.superior_of(uid).is_some()
+        disputed.is_some_and(|it| uid <= it.last) || self.subuid_owner_of(uid).is_some()
     }
 
     /// Sorted and disjoint.
@@ -181,8 +183,8 @@ mod tests {
 
     use super::*;
 
-    fn given(first: u32, count: u32, superior: u32) -> Subordinate {
-        Subordinate::new(Uid::new(first), count, Uid::new(superior)).unwrap()
+    fn given(first: u32, count: u32, subuid_owner: u32) -> Subordinate {
+        Subordinate::new(Uid::new(first), count, Uid::new(subuid_owner)).unwrap()
     }
 
     fn none() -> BTreeSet<Uid> {
@@ -211,10 +213,10 @@ mod tests {
         let disputed = Disputed {
             first: Uid::new(140),
             last: Uid::new(149),
-            superiors: (Uid::new(1001), Uid::new(1002)),
+            subuid_owners: (Uid::new(1001), Uid::new(1002)),
         };
         assert_eq!(found.disputed(), [disputed]);
-        assert_eq!(found.superior_of(Uid::new(145)), None);
+        assert_eq!(found.subuid_owner_of(Uid::new(145)), None);
         assert!(found.has(Uid::new(145)) && !found.has(Uid::new(99)));
     }
 
@@ -231,7 +233,7 @@ mod tests {
         let all = [given(10, 1, 1), given(20, 1, 2), given(30, 1, 3)];
         let found = Subordinates::new(&all, &none(), 2);
         assert_eq!((found.ranges().len(), found.left_out()), (2, 1));
-        assert_eq!(found.superior_of(Uid::new(30)), None);
+        assert_eq!(found.subuid_owner_of(Uid::new(30)), None);
     }
 
     proptest! {
@@ -243,19 +245,19 @@ mod tests {
         ) {
             let given: Vec<_> = given
                 .into_iter()
-                .map(|(first, count, superior)| self::given(first, count, superior))
+                .map(|(first, count, subuid_owner)| self::given(first, count, subuid_owner))
                 .collect();
             let own: BTreeSet<Uid> = own.into_iter().map(Uid::new).collect();
             let found = Subordinates::new(&given, &own, 100);
             for uid in (0..100).map(Uid::new) {
                 let having: BTreeSet<Uid> = given
                     .iter()
-                    .filter(|it| it.superior.get() != 0 && (it.first..=it.last).contains(&uid))
-                    .map(|it| it.superior)
+                    .filter(|it| it.subuid_owner.get() != 0 && (it.first..=it.last).contains(&uid))
+                    .map(|it| it.subuid_owner)
                     .collect();
                 let is_nobodys = own.contains(&uid) || uid.get() == 0;
                 let alone = having.first().filter(|_| having.len() == 1 && !is_nobodys);
-                prop_assert_eq!(found.superior_of(uid), alone.copied());
+                prop_assert_eq!(found.subuid_owner_of(uid), alone.copied());
                 prop_assert_eq!(found.has(uid), !having.is_empty() && !is_nobodys);
             }
             let ends: Vec<(Uid, Uid)> = found.ranges().iter().map(|it| (it.first, it.last)).collect();

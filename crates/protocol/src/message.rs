@@ -285,7 +285,7 @@ pub struct Quota {
 pub struct LimitEntry {
     /// Whose.
     pub who: Who,
-    /// As written; no limit where it is silent.
+    /// As written; no limit where it has rows only.
     pub memory: BoundsSpec,
     /// It says nothing of memory: whom it concerns keeps the limit on memory that he has without it.
     #[serde(default, skip_serializing_if = "is_false")]

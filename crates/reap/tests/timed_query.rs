@@ -45,7 +45,7 @@ fn query(blocklist: &Arc<Blocklist>) -> TimedQuery {
 }
 
 /// A question to which these do not answer before something is written; a byte for each answer.
-fn silent(which: Vec<Pid>) -> (impl Fn(Pid) -> u32 + Send + Sync + 'static, PipeWriter) {
+fn unresponsive(which: Vec<Pid>) -> (impl Fn(Pid) -> u32 + Send + Sync + 'static, PipeWriter) {
     let (reader, writer) = std::io::pipe().unwrap();
     let question = move |pid: Pid| {
         if which.contains(&pid) {
@@ -69,7 +69,7 @@ fn who_does_not_answer_keeps_nobody_else_from_being_asked() {
     let blocklist = Arc::new(Blocklist::default());
     let children = Children::start(4);
     let pids = children.pids();
-    let (question, mut writer) = silent(vec![pids[1], pids[2]]);
+    let (question, mut writer) = unresponsive(vec![pids[1], pids[2]]);
     let asked = Arc::new(AtomicUsize::new(0));
     let its = Arc::clone(&asked);
     let mut query = query(&blocklist);
@@ -103,7 +103,7 @@ fn one_that_is_asked_alone_answers_or_does_not() {
     let blocklist = Arc::new(Blocklist::default());
     let children = Children::start(2);
     let pids = children.pids();
-    let (question, mut writer) = silent(vec![pids[1]]);
+    let (question, mut writer) = unresponsive(vec![pids[1]]);
     let question = Arc::new(question);
     let mut query = query(&blocklist);
     let mut ask = |pid: Pid| {

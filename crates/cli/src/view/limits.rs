@@ -240,12 +240,12 @@ mod tests {
     #[test]
     fn what_is_not_said_of_memory_is_not_shown_as_no_limit() {
         let bounds = RowBounds::new(Some(200), Some(200)).unwrap();
-        let silent = LimitEntry {
+        let rows_only = LimitEntry {
             is_silent: true,
             rows: [(Resource::Numproc, bounds)].into(),
             ..entry("@staff", "none", &[], None)
         };
-        let text = limits(&[silent], Role::Root, RAM, &look(80));
+        let text = limits(&[rows_only], Role::Root, RAM, &look(80));
         let row = text.lines().nth(1).unwrap();
         assert_eq!(
             row.split_whitespace().collect::<Vec<_>>(),

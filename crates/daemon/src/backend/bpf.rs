@@ -11,7 +11,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use bursar_host::clock;
 use bursar_kernel::{
-    AccountReading, Bills, DirtyPages, Enforcement, History, KernelEventKind, KernelHalf,
+    AccountReading, Beancounters, DirtyPages, Enforcement, History, KernelEventKind, KernelHalf,
     Membership, Options, ResourceIterator, RowReading, Settings, Slot, Started,
 };
 use bursar_model::{
@@ -32,7 +32,7 @@ use crate::reservations::Holdings;
 #[derive(Debug)]
 pub(crate) struct BpfBackend {
     kernel_half: KernelHalf,
-    bills: Bills,
+    beancounters: Beancounters,
     ring_reader: RingReader,
     root: PathBuf,
     options: Options,
@@ -80,7 +80,7 @@ impl BpfBackend {
         };
         Ok((
             Self {
-                bills: kernel_half.bills(&options),
+                beancounters: kernel_half.beancounters(&options),
                 kernel_half,
                 ring_reader,
                 root: root.to_owned(),
@@ -408,7 +408,7 @@ impl Backend for BpfBackend {
     }
 
     fn resource_iterator(&mut self) -> Result<Arc<ResourceIterator>> {
-        Ok(self.bills.resource_iterator()?)
+        Ok(self.beancounters.resource_iterator()?)
     }
 
     fn charged(&self, id: AccountId) -> BTreeMap<Resource, RowReading> {
@@ -416,22 +416,24 @@ impl Backend for BpfBackend {
         let Some(account) = accounts.find(|it| it.id == id && it.is_open) else {
             return BTreeMap::new();
         };
-        self.bills.read(account.slot).unwrap_or_else(|error| {
-            tracing::warn!(%error, "beancounters could not be read");
-            BTreeMap::new()
-        })
+        self.beancounters
+            .read(account.slot)
+            .unwrap_or_else(|error| {
+                tracing::warn!(%error, "beancounters could not be read");
+                BTreeMap::new()
+            })
     }
 
     fn enforcement(&self, resource: Resource) -> Enforcement {
-        self.bills.enforcement(resource)
+        self.beancounters.enforcement(resource)
     }
 
     fn catch_up(&self) -> Result<()> {
-        Ok(self.bills.meet_everybody()?)
+        Ok(self.beancounters.meet_everybody()?)
     }
 
     fn unrecorded(&self) -> u64 {
-        self.bills.unrecorded().unwrap_or(0)
+        self.beancounters.unrecorded().unwrap_or(0)
     }
 
     fn leave(&mut self, release: bool) -> Result<()> {

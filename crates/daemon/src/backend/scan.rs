@@ -66,7 +66,7 @@ enum Hold {
     /// It has ended, or is another one than before.
     Gone,
     /// It has no number and does not say since when it is there: nobody could be sure of killing the right one.
-    Silent,
+    Unresponsive,
 }
 
 impl Seen {
@@ -286,7 +286,7 @@ impl Scan {
                     let (pidfd, number, start) = match self.hold(pid) {
                         Hold::Held(pidfd, number, start) => (pidfd, number, start),
                         Hold::Gone => return None,
-                        Hold::Silent => {
+                        Hold::Unresponsive => {
                             chosen.is_protected = true;
                             continue;
                         }
@@ -326,7 +326,7 @@ impl Scan {
             Some(Ok(Some(stat))) => Hold::Held(pidfd, number, Some(stat.start)),
             Some(_) => Hold::Gone,
             None if number.is_some() => Hold::Held(pidfd, number, None),
-            None => Hold::Silent,
+            None => Hold::Unresponsive,
         }
     }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bursar_host::{Owner, Peer, Proc, Silent, UserNamespaces, refuse_passed};
+use bursar_host::{Peer, PeerOwner, Proc, Unresponsive, UserNamespaces, refuse_passed};
 use bursar_model::{Pid, Uid};
 use bursar_reap::TimedQuery;
 
@@ -81,35 +81,35 @@ impl Listener {
         };
         let peer = Peer::of(&stream)?;
         stream.set_nonblocking(true)?;
-        let owner = self.owner_of(&peer);
+        let owner = self.owner_of_peer(&peer);
         Ok(Some(Accepted {
             stream,
             takes_descriptors: self.takes_descriptors,
             uid: peer.uid(),
             pid: peer.pid(),
             payer: match owner {
-                Ok(Owner::User(owner)) => owner,
-                Ok(Owner::Nobody | Owner::Gone) | Err(Silent) => peer.uid(),
+                Ok(PeerOwner::User(owner)) => owner,
+                Ok(PeerOwner::Nobody | PeerOwner::Gone) | Err(Unresponsive) => peer.uid(),
             },
             counts_as: match owner {
-                Ok(Owner::User(owner)) => owner,
-                Ok(Owner::Nobody) => peer.uid(),
+                Ok(PeerOwner::User(owner)) => owner,
+                Ok(PeerOwner::Nobody) => peer.uid(),
                 // Gone: a child of each of somebody's subordinate uids may have connected, and ended.
-                Ok(Owner::Gone) | Err(Silent) => UNKNOWN_USER,
+                Ok(PeerOwner::Gone) | Err(Unresponsive) => UNKNOWN_USER,
             },
         }))
     }
 
-    fn owner_of(&mut self, peer: &Peer) -> Result<Owner, Silent> {
+    fn owner_of_peer(&mut self, peer: &Peer) -> Result<PeerOwner, Unresponsive> {
         if peer.uid().get() == 0 {
-            return Ok(Owner::Nobody);
+            return Ok(PeerOwner::Nobody);
         }
         // Numbers of namespaces come again, so nothing is remembered. Nor is it asked whether root has
         // shifted him, who would answer then: root is let in beyond all bounds.
         let Ok(mut namespaces) = UserNamespaces::new(&self.proc) else {
-            return Ok(Owner::Nobody);
+            return Ok(PeerOwner::Nobody);
         };
-        namespaces.owner_of(&self.proc, peer, &mut self.query)
+        namespaces.owner_of_peer(&self.proc, peer, &mut self.query)
     }
 
     /// Nobody is let in before that moment.

@@ -52,7 +52,7 @@ impl BpfBackend {
         let ranges = subordinates.ranges().iter().map(|it| UidRange {
             first: it.first,
             last: it.last,
-            superior: it.superior,
+            subuid_owner: it.subuid_owner,
         });
         self.subordinates = None;
         self.kernel_half
@@ -202,7 +202,8 @@ impl BpfBackend {
                 wanted.insert(account.slot, rows.clone());
             }
         }
-        self.bills.apply(&wanted, self.kernel_half.accounts())?;
+        self.beancounters
+            .apply(&wanted, self.kernel_half.accounts())?;
         Ok(())
     }
 }

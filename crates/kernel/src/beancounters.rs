@@ -32,7 +32,7 @@ pub type Wanted = BTreeMap<Slot, BTreeMap<Resource, RowBounds>>;
 
 /// The beancounters of one kernel half.
 #[derive(Debug)]
-pub struct Bills {
+pub struct Beancounters {
     programs: Programs,
     resource_iterator: Option<Arc<ResourceIterator>>,
     /// What became of the rows that somebody has limited.
@@ -59,7 +59,7 @@ unsafe impl Plain for set_bill_args {}
 // SAFETY: as above.
 unsafe impl Plain for forget_bill_args {}
 
-impl Bills {
+impl Beancounters {
     pub(crate) fn new(pins: Pins, options: Options) -> Self {
         Self {
             programs: Programs { pins, options },

@@ -25,20 +25,22 @@ impl Ask for AllBut<'_> {
 fn one_who_does_not_answer_is_missing_and_said_to_be() {
     let proc = Proc::host().unwrap();
     let mut children = [(); 2].map(|()| Command::new("sleep").arg("60").spawn().unwrap());
-    let [silent, other] = [0, 1].map(|index: usize| Pid::new(children[index].id()));
+    let [unresponsive, other] = [0, 1].map(|index: usize| Pid::new(children[index].id()));
     // Each of them has an account of its own, and all others have one.
     let account =
-        |pid: Pid| AccountId::new(1 + u32::from(pid == silent) + 2 * u32::from(pid == other));
+        |pid: Pid| AccountId::new(1 + u32::from(pid == unresponsive) + 2 * u32::from(pid == other));
     let mut scanner = PagemapScanner::new(Proc::host().unwrap());
-    let count = scanner.count(Pace::FULL, &mut AllBut(&proc, silent), |_, process| {
-        Some(account(process.pid))
-    });
+    let count = scanner.count(
+        Pace::FULL,
+        &mut AllBut(&proc, unresponsive),
+        |_, process| Some(account(process.pid)),
+    );
     for child in &mut children {
         child.kill().unwrap();
         child.wait().unwrap();
     }
     let count = count.unwrap();
-    assert_eq!(count.of(account(silent)), None);
+    assert_eq!(count.of(account(unresponsive)), None);
     assert_eq!(count.of(account(other)).unwrap().processes, 1);
     assert!(count.facts.refused >= 1, "{:?}", count.facts);
     assert!(count.is_whole());
