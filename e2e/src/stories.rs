@@ -24,6 +24,7 @@ mod payers;
 mod physpages;
 mod processes;
 mod reap;
+mod rlimit_gate;
 mod storm;
 mod subordinate;
 mod survival;
@@ -31,7 +32,6 @@ mod telling;
 mod tmalloc;
 mod top;
 mod triggers;
-mod usher;
 
 use crate::runner::Story;
 
@@ -94,7 +94,7 @@ pub fn all() -> Vec<Story> {
         dirty::STORIES,
         tmalloc::STORIES,
         callers::STORIES,
-        usher::STORIES,
+        rlimit_gate::STORIES,
         reap::STORIES,
     ]
     .concat()

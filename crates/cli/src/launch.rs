@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A command about to be run. Each option of `bursar run` adds what it needs, before the command
-//! exists; then we become it, so that its pid, signals and exit code are its own. Only an usher
+//! exists; then we become it, so that its pid, signals and exit code are its own. Only an rlimit gate
 //! (command/run/gate) has it as a child.
 
 use std::ffi::{OsStr, OsString};

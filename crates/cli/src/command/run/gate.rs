@@ -3,14 +3,14 @@
 //! "Without a gate in the kernel").
 //!
 //! - [`ledger`] and [`tree`] observe: the account's standing, the command's processes
-//! - [`room`] decides: who may grow by how much
-//! - [`usher`] does it, and is to the command's caller what the command would be: [`signals`]
+//! - [`headroom`] decides: who may grow by how much
+//! - [`rlimit_gate`] does it, and is to the command's caller what the command would be: [`signals`]
 
+mod headroom;
 mod ledger;
-mod room;
+mod rlimit_gate;
 mod signals;
 mod tree;
-mod usher;
 
 use std::env;
 
@@ -22,13 +22,13 @@ use crate::failure::Failure;
 use crate::launch::Launch;
 use crate::output;
 use ledger::Standing;
+use rlimit_gate::RlimitGate;
 use tree::Tree;
-use usher::Usher;
 
 /// What is wanted of us here.
 enum Need {
     /// Steering, from this standing.
-    Usher(Standing),
+    RlimitGate(Standing),
     /// Nothing: it is well as it is.
     Nothing(&'static str),
     /// It cannot be had.
@@ -46,10 +46,10 @@ pub(super) fn run(launch: Launch, caller: &Caller) -> Failure {
         Err(failure) => return failure,
     };
     match need(caller, &own) {
-        Need::Usher(standing) => match tree(&own) {
+        Need::RlimitGate(standing) => match tree(&own) {
             Ok(Some(tree)) => {
-                return match Usher::new(tree, own, &caller.socket) {
-                    Ok(usher) => usher.serve(&launch, standing),
+                return match RlimitGate::new(tree, own, &caller.socket) {
+                    Ok(gate) => gate.serve(&launch, standing),
                     Err(failure) => failure,
                 };
             }
@@ -76,7 +76,7 @@ fn unsteered(why: &str) {
 }
 
 fn need(caller: &Caller, own: &DataLimit) -> Need {
-    if room::is_steered(own.soft.map(Bytes::get)) {
+    if headroom::is_steered(own.soft.map(Bytes::get)) {
         return Need::Nothing("an outer `bursar run --gate` steers already");
     }
     match ledger::gate_mode(caller) {
@@ -86,7 +86,7 @@ fn need(caller: &Caller, own: &DataLimit) -> Need {
         Err(failure) => return missing(failure),
     }
     match Standing::read(&caller.socket) {
-        Ok(Some(standing)) => Need::Usher(standing),
+        Ok(Some(standing)) => Need::RlimitGate(standing),
         Ok(None) => Need::Missing(
             "you have no limit, so there is no barrier (root sets one: bursar limit set)"
                 .to_owned(),

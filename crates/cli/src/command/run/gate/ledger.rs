@@ -35,7 +35,7 @@ pub(super) struct Standing {
 impl Standing {
     /// The caller's; `None` while nothing limits him.
     ///
-    /// A connection for each look: one user may have sixteen at a time, and ushers live long.
+    /// A connection for each look: one user may have sixteen at a time, and rlimit gates live long.
     pub(super) fn read(socket: &Path) -> Result<Option<Self>, Failure> {
         match ask(socket, Ask::Quota)? {
             Reply::Quota(quota) => Ok(quota.account.as_ref().and_then(Self::of)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Signals: what is sent to the usher is meant for the command.
+//! Signals: what is sent to the rlimit gate is meant for the command.
 
 use std::fs;
 use std::os::unix::net::UnixStream;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The processes that a command has become. All of them descend from the usher: it is their subreaper,
+//! The processes that a command has become. All of them descend from the rlimit gate: it is their subreaper,
 //! so one whose parent has ended is left to it and not to init.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use bursar_host::{DataLimit, HostError, Limited, Pidfd, Proc, data_limit, set_data_limit};
 use bursar_model::{Bytes, Pid};
 
-use super::room::{Activity, Promise, is_steered};
+use super::headroom::{Activity, Promise, is_steered};
 
 /// Processes that are steered; the rest keep what they inherited.
 const MOST: usize = 4096;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The usher's arithmetic: who may grow by how much until the next look, and when that is. Values in,
+//! The rlimit gate's arithmetic: who may grow by how much until the next look, and when that is. Values in,
 //! values out; all amounts are bytes.
 
 use std::time::Duration;
 
 /// The kernel compares whole pages, so the lowest bits of a limit are free to say whose it is: a limit
-/// that ends so is an usher's, set or inherited, and none that somebody typed.
+/// that ends so is an rlimit gate's, set or inherited, and none that somebody typed.
 const TAG: u64 = 0xb55;
 const TAGGED: u64 = 0xfff;
 /// An address space up to here is granted as long as the account is below its limit: a shell at the
@@ -41,14 +41,14 @@ impl Activity {
     }
 }
 
-/// `room` among the processes: never more than `room` together, all of it for one alone. Nobody who
+/// `headroom` among the processes: never more than `headroom` together, all of it for one alone. Nobody who
 /// was still is left with nothing, since what he starts inherits his share.
-pub(super) fn shares(room: u64, all: &[Activity]) -> Vec<u64> {
+pub(super) fn shares(headroom: u64, all: &[Activity]) -> Vec<u64> {
     let total: u64 = all.iter().map(|it| it.weight()).sum();
     all.iter()
         .map(|it| {
-            let part = u128::from(room) * u128::from(it.weight()) / u128::from(total.max(1));
-            u64::try_from(part).unwrap_or(room)
+            let part = u128::from(headroom) * u128::from(it.weight()) / u128::from(total.max(1));
+            u64::try_from(part).unwrap_or(headroom)
         })
         .collect()
 }
@@ -62,7 +62,7 @@ pub(super) fn soft(data: u64, share: u64, own: Option<u64>, below_limit: bool) -
     own.map_or(steered, |own| own.min(steered))
 }
 
-/// Whether a limit found at a process is an usher's.
+/// Whether a limit found at a process is an rlimit gate's.
 pub(super) fn is_steered(soft: Option<u64>) -> bool {
     soft.is_some_and(|soft| soft & TAGGED == TAG)
 }
@@ -88,15 +88,15 @@ impl Promise {
     }
 }
 
-/// When to look again: before what grew by `grown` during `last` can use up a quarter of `room`, and
+/// When to look again: before what grew by `grown` during `last` can use up a quarter of `headroom`, and
 /// less and less often while nothing grows.
-pub(super) fn pause(room: u64, barrier: u64, grown: u64, last: Duration) -> Duration {
-    let is_far = room >= barrier / 4;
+pub(super) fn pause(headroom: u64, barrier: u64, grown: u64, last: Duration) -> Duration {
+    let is_far = headroom >= barrier / 4;
     let calm = if is_far { SELDOM } else { NEAR };
     if grown == 0 {
         return (last * 2).clamp(OFTEN, calm);
     }
-    let micros = last.as_micros() * u128::from(room / 4) / u128::from(grown);
+    let micros = last.as_micros() * u128::from(headroom / 4) / u128::from(grown);
     Duration::from_micros(u64::try_from(micros).unwrap_or(u64::MAX)).clamp(OFTEN, calm)
 }
 
@@ -182,7 +182,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_gets_more_than_there_is(room: u64, kinds in proptest::collection::vec(0..3u8, 0..50)) {
+        fn nobody_gets_more_than_there_is(headroom: u64, kinds in proptest::collection::vec(0..3u8, 0..50)) {
             let all: Vec<_> = kinds
                 .iter()
                 .map(|kind| match kind {
@@ -191,8 +191,8 @@ mod tests {
                     _ => Activity::Growing,
                 })
                 .collect();
-            let given: u128 = shares(room, &all).into_iter().map(u128::from).sum();
-            prop_assert!(given <= u128::from(room));
+            let given: u128 = shares(headroom, &all).into_iter().map(u128::from).sum();
+            prop_assert!(given <= u128::from(headroom));
         }
 
         #[test]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar run --gate` where the kernel has no gate: refused, not killed (docs/GATE.md). The gate is
-//! off on the stage, so that an usher is needed.
+//! off on the stage, so that an rlimit gate is needed.
 
 use std::fs;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -44,12 +44,12 @@ pub(super) const STORIES: &[Story] = &[
         tell: own_limits,
     },
     Story {
-        name: "an_usher_ends_as_its_command_and_hands_on_signals",
+        name: "an_rlimit_gate_ends_as_its_command_and_hands_on_signals",
         place: Place::Host,
         tell: signals,
     },
     Story {
-        name: "without_an_usher_the_command_runs_and_stderr_says_why",
+        name: "without_an_rlimit_gate_the_command_runs_and_stderr_says_why",
         place: Place::Host,
         tell: unsteered,
     },
@@ -158,7 +158,7 @@ fn numbers(text: &str) -> Vec<u64> {
 }
 
 fn python(binaries: &Binaries) -> Result<()> {
-    let world = world(binaries, "usher-python", "256M")?;
+    let world = world(binaries, "rlimit-python", "256M")?;
     let fill = ["/usr/bin/python3", "-c", FILL, "4194304", "1.5"];
     let (output, out, err) = run(&mut gated(&world, &fill))?;
     ensure!(output.status.success(), "{} {out} {err}", output.status);
@@ -179,7 +179,7 @@ fn python(binaries: &Binaries) -> Result<()> {
 }
 
 fn every_way(binaries: &Binaries) -> Result<()> {
-    let world = world(binaries, "usher-ways", "64M")?;
+    let world = world(binaries, "rlimit-ways", "64M")?;
     let grower = binaries.path("grower").display().to_string();
     let steps = "map=40M touch map=30M noreserve=30M none=200M writable drop map=10M grow=50M \
                  brk=60M malloc=60M thread compat=60M shared=60M";
@@ -201,7 +201,7 @@ fn every_way(binaries: &Binaries) -> Result<()> {
         "malloc=60M: ENOMEM",
         "thread: EAGAIN",
         "compat=60M: ENOMEM",
-        // What an usher cannot refuse. (Nor fork: what the child holds at once counts in full.)
+        // What an rlimit gate cannot refuse. (Nor fork: what the child holds at once counts in full.)
         "shared=60M: ok",
     ];
     ensure!(err.lines().eq(expected), "heard\n{err}");
@@ -210,7 +210,7 @@ fn every_way(binaries: &Binaries) -> Result<()> {
 }
 
 fn two(binaries: &Binaries) -> Result<()> {
-    let world = world(binaries, "usher-two", "256M")?;
+    let world = world(binaries, "rlimit-two", "256M")?;
     let script =
         format!("for i in 1 2; do /usr/bin/python3 -c '{FILL}' 1048576 3 & done; wait; echo all");
     let (output, out, err) = run(&mut gated(&world, &["sh", "-c", &script]))?;
@@ -233,7 +233,7 @@ fn two(binaries: &Binaries) -> Result<()> {
 }
 
 fn forked(binaries: &Binaries) -> Result<()> {
-    let world = world(binaries, "usher-forked", "256M")?;
+    let world = world(binaries, "rlimit-forked", "256M")?;
     let script = format!(
         "import os\n\
          for i in range(6):\n if not os.fork():\n  if os.fork(): os._exit(0)\n  break\n\
@@ -256,7 +256,7 @@ fn forked(binaries: &Binaries) -> Result<()> {
 }
 
 fn own_limits(binaries: &Binaries) -> Result<()> {
-    let world = world(binaries, "usher-own", "512M")?;
+    let world = world(binaries, "rlimit-own", "512M")?;
     let grower = binaries.path("grower").display().to_string();
     // Its own limit refuses 30 MiB, which the barrier would not; and it stays what it is.
     let script = format!(
@@ -285,7 +285,7 @@ fn own_limits(binaries: &Binaries) -> Result<()> {
     send(orphan, libc::SIGKILL)?;
     ensure!(soft == "unlimited", "the orphan was left with {soft}");
 
-    // An usher that is killed leaves the last limit.
+    // An rlimit gate that is killed leaves the last limit.
     let mut hog = Hog::spawn(&mut gated(
         &world,
         &["sh", "-c", "echo ready; exec sleep 30"],
@@ -295,7 +295,7 @@ fn own_limits(binaries: &Binaries) -> Result<()> {
     send(hog.pid(), libc::SIGKILL)?;
     hog.expect_killed()?;
     // It may not have become sleep(1) yet.
-    until("the command to outlive its usher", || {
+    until("the command to outlive its rlimit gate", || {
         Ok((state(command)? == 'S').then_some(()))
     })?;
     ensure!(data_limits(command)?.0 != "unlimited", "no limit was left");
@@ -303,7 +303,7 @@ fn own_limits(binaries: &Binaries) -> Result<()> {
 }
 
 fn signals(binaries: &Binaries) -> Result<()> {
-    let world = world(binaries, "usher-signals", "512M")?;
+    let world = world(binaries, "rlimit-signals", "512M")?;
     for (script, code, signal) in [
         ("exit 0", Some(0), None),
         ("exit 7", Some(7), None),
@@ -357,7 +357,7 @@ fn signals(binaries: &Binaries) -> Result<()> {
             _ => libc::SIGUSR2,
         };
         send(hog.pid(), number)?;
-        ensure!(hog.end()?.is_none(), "{signal} ended the usher");
+        ensure!(hog.end()?.is_none(), "{signal} ended the rlimit gate");
         ensure!(
             hog.exit_code() == Some(9),
             "{signal}: {:?}",
@@ -387,7 +387,7 @@ fn signals(binaries: &Binaries) -> Result<()> {
 }
 
 fn unsteered(binaries: &Binaries) -> Result<()> {
-    let mut world = World::new(binaries, "usher-none", "")?;
+    let mut world = World::new(binaries, "rlimit-none", "")?;
     let script = ["sh", "-c", "ulimit -S -d; exit 3"];
     let expect = |world: &World, why: &str| {
         let (output, out, err) = run(&mut gated(world, &script))?;
@@ -422,7 +422,7 @@ fn unsteered(binaries: &Binaries) -> Result<()> {
     until("the limit to be gone", || {
         Ok((data_limits(command)?.0 == "unlimited").then_some(()))
     })?;
-    hog.expect_alive("the usher")
+    hog.expect_alive("the rlimit gate")
 }
 
 /// User and system time of a process, milliseconds (ticks of ten).
@@ -462,19 +462,21 @@ fn costs(binaries: &Binaries) -> Result<()> {
             "echo ready; exec /usr/bin/python3 -c 'import time\nh = []\nwhile 1:\n try: h.append(bytearray(1 << 20))\n except MemoryError: h = h[2:]; time.sleep(.001)'",
         ),
     ] {
-        let world = world(binaries, "usher-costs", limit)?;
+        let world = world(binaries, "rlimit-costs", limit)?;
         let mut hog = Hog::spawn(&mut gated(&world, &["sh", "-c", script]))?;
         hog.hear("ready")?;
         std::thread::sleep(Duration::from_secs(2));
         let daemon = world.daemon.pid()?;
-        let (begun, usher, bursard) = (Instant::now(), spent(hog.pid())?, spent(daemon)?);
+        let (begun, rlimit_gate, bursard) = (Instant::now(), spent(hog.pid())?, spent(daemon)?);
         std::thread::sleep(Duration::from_secs(seconds));
         let elapsed = begun.elapsed().as_micros() as f64;
-        let usher = (spent(hog.pid())? - usher) as f64 * 100.0 / elapsed;
+        let rlimit_gate = (spent(hog.pid())? - rlimit_gate) as f64 * 100.0 / elapsed;
         let bursard = (spent(daemon)? - bursard) as f64 * 100.0 / elapsed;
-        println!("        {what}: usher {usher:.2} %, bursard {bursard:.2} % of a processor");
+        println!(
+            "        {what}: rlimit gate {rlimit_gate:.2} %, bursard {bursard:.2} % of a processor"
+        );
         if what.starts_with("far") {
-            far = usher.max(far);
+            far = rlimit_gate.max(far);
         }
         unharmed(&world)?;
         hog.finish()?;

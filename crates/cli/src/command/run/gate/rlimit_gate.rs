@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The usher: parent of a command, who lets each process of its tree grow only as far as there is
+//! The rlimit gate: parent of a command, who lets each process of its tree grow only as far as there is
 //! room, by its soft RLIMIT_DATA. The hard limit stays as it is, so everything can be undone.
 
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use rustix::process::{
     Resource, Rlimit, WaitOptions, WaitStatus, getrlimit, set_child_subreaper, setrlimit, wait,
 };
 
+use super::headroom::{self, Activity};
 use super::ledger::Standing;
-use super::room::{self, Activity};
 use super::signals::{self, Signals};
 use super::tree::Tree;
 use crate::failure::Failure;
@@ -31,7 +31,7 @@ const OWN_NEEDS: u64 = 512 << 10;
 
 /// See the top of this file.
 #[derive(Debug)]
-pub(super) struct Usher {
+pub(super) struct RlimitGate {
     tree: Tree,
     signals: Signals,
     own: DataLimit,
@@ -40,7 +40,7 @@ pub(super) struct Usher {
     has_complained: bool,
 }
 
-impl Usher {
+impl RlimitGate {
     /// One with nobody to steer yet, whose own limit is `own`.
     pub(super) fn new(tree: Tree, own: DataLimit, socket: &Path) -> Result<Self, Failure> {
         let signals = Signals::catch()?;
@@ -71,7 +71,7 @@ impl Usher {
         };
         let _ = setrlimit(Resource::Nofile, most);
         let status = self.attend(command);
-        // Whoever outlives the command has no usher any more, and nobody who would give him more.
+        // Whoever outlives the command has no rlimit gate any more, and nobody who would give him more.
         let _ = self.tree.look(Duration::ZERO);
         let _ = self.tree.limit(|_, member| member.own);
         if let Some(signal) = status.terminating_signal() {
@@ -92,7 +92,7 @@ impl Usher {
             .map_or(0, |it| it.data.get());
         let share = standing.barrier.saturating_sub(standing.taken);
         let own = self.own.soft.map(Bytes::get);
-        let first = room::soft(data.saturating_add(OWN_NEEDS), share, own, true);
+        let first = headroom::soft(data.saturating_add(OWN_NEEDS), share, own, true);
         let first = DataLimit {
             soft: Some(Bytes::new(first)),
             ..self.own
@@ -160,7 +160,7 @@ impl Usher {
         let Some(standing) = Standing::read(&self.socket)? else {
             self.tree.limit(|_, member| member.own).map_err(failed)?;
             self.has_complained = false;
-            return Ok(room::pause(u64::MAX, 0, 0, last));
+            return Ok(headroom::pause(u64::MAX, 0, 0, last));
         };
         let promised = self
             .tree
@@ -173,16 +173,21 @@ impl Usher {
         let taken = standing.taken.saturating_add(promised);
         let free = standing.barrier.saturating_sub(taken);
         let activities: Vec<Activity> = self.tree.members().map(|it| it.activity).collect();
-        let shares = room::shares(free, &activities);
+        let shares = headroom::shares(free, &activities);
         let is_below_limit = taken < standing.limit;
         self.tree
             .limit(|index, member| {
                 let share = shares.get(index).copied().unwrap_or(0);
-                Some(room::soft(member.data, share, member.own, is_below_limit))
+                Some(headroom::soft(
+                    member.data,
+                    share,
+                    member.own,
+                    is_below_limit,
+                ))
             })
             .map_err(failed)?;
         self.has_complained = false;
-        Ok(room::pause(free, standing.barrier, grown, elapsed))
+        Ok(headroom::pause(free, standing.barrier, grown, elapsed))
     }
 }
 
