@@ -9,15 +9,15 @@ use serde::Serialize;
 use crate::arguments::Globals;
 use crate::clock::Clock;
 use crate::failure::Failure;
-use crate::look::Look;
 use crate::output;
+use crate::style::Style;
 
 /// Who asks.
 #[derive(Debug)]
 pub(crate) struct Caller {
     pub(crate) socket: PathBuf,
     pub(crate) form: Form,
-    pub(crate) look: Look,
+    pub(crate) style: Style,
     pub(crate) clock: Clock,
     pub(crate) role: Role,
 }
@@ -47,7 +47,7 @@ impl Caller {
             } else {
                 Form::People
             },
-            look: Look::here(),
+            style: Style::here(),
             clock: Clock::here(),
             role: if is_root { Role::Root } else { Role::User },
         }

@@ -4,7 +4,7 @@
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-use crate::look::Charset;
+use crate::style::Charset;
 
 /// What the time is and how it is written where the caller lives.
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@
 //!
 //! - [`arguments`] what can be typed; [`command`] one file for each command: ask, answer, done
 //! - [`view`] from an answer to text for people; knows no socket and no clock of its own
-//! - [`caller`] who asks, where and in which form; [`look`] what their terminal can show;
+//! - [`caller`] who asks, where and in which form; [`style`] what their terminal can show;
 //!   [`clock`] and [`since`] their time; [`output`] the one way to stdout
 //! - [`failure`] everything that ends a command early, and its exit code
 
@@ -20,9 +20,9 @@ mod clock;
 mod command;
 mod failure;
 mod launch;
-mod look;
 mod output;
 mod since;
+mod style;
 mod view;
 mod whose;
 

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::failure::Failure;
-use crate::look::Charset;
+use crate::style::Charset;
 
 /// Writes whole text, at once, and adds a newline where one is missing.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {

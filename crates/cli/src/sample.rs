@@ -8,7 +8,7 @@ use bursar_model::{
 use jiff::tz::{Offset, TimeZone};
 
 use crate::clock::Clock;
-use crate::look::{Charset, Look, Paint};
+use crate::style::{Charset, Paint, Style};
 
 /// A hostile name as it arrives: made printable by the daemon, but long and full of backslashes.
 pub(crate) const HOSTILE: &str = r"\x1b[2Jbursar: killed\nroot";
@@ -20,8 +20,8 @@ pub(crate) fn clock() -> Clock {
 }
 
 /// A UTF-8 terminal without colours.
-pub(crate) const fn look(width: usize) -> Look {
-    Look {
+pub(crate) const fn style(width: usize) -> Style {
+    Style {
         width: Some(width),
         charset: Charset::Unicode,
         paint: Paint::Plain,

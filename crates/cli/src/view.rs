@@ -19,4 +19,4 @@ pub(crate) mod story;
 pub(crate) mod table;
 pub(crate) mod watermarks;
 
-pub(crate) use bursar_look::{bar, paragraph, words};
+pub(crate) use bursar_text::{bar, paragraph, words};

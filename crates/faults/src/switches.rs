@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the programs are told while a watch goes on.
 
-use bursar_plain::{Plain, bytes_of};
+use bursar_pod::{Pod, bytes_of};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::Error;
@@ -55,4 +55,4 @@ impl Switches {
 }
 
 // SAFETY: integers, see faults.h.
-unsafe impl Plain for switches {}
+unsafe impl Pod for switches {}

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bursar_host::machine;
 use bursar_model::{Pid, Uid};
-use bursar_plain::{self as plain, Plain};
+use bursar_pod::{self as pod, Pod};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
 
@@ -108,7 +108,7 @@ impl Watcher {
             let key = target { kind, id };
             skel.maps
                 .targets
-                .update(plain::bytes_of(&key), &1u32.to_ne_bytes(), MapFlags::ANY)
+                .update(pod::bytes_of(&key), &1u32.to_ne_bytes(), MapFlags::ANY)
                 .map_err(|_| {
                     Error::TooLarge(
                         "a watch can name 1024 processes and users; watch fewer at once".to_owned(),
@@ -149,7 +149,7 @@ impl Watcher {
         let mut builder = RingBufferBuilder::new();
         builder
             .add(&skel.maps.records, move |bytes| {
-                if let Some(record) = plain::read::<fault_record>(bytes) {
+                if let Some(record) = pod::read::<fault_record>(bytes) {
                     // The receiver lives as long as this closure.
                     let _ = outbox.send(FaultRecord::decode(&record));
                 }
@@ -210,7 +210,7 @@ impl Watcher {
         let bytes = walk(&self.peek)?;
         Ok(bytes
             .chunks(size_of::<unbooked>())
-            .filter_map(plain::read)
+            .filter_map(pod::read)
             .collect())
     }
 
@@ -224,7 +224,7 @@ impl Watcher {
         Ok(values
             .iter()
             .flatten()
-            .filter_map(|bytes| plain::read(bytes))
+            .filter_map(|bytes| pod::read(bytes))
             .collect())
     }
 
@@ -326,7 +326,7 @@ impl Watcher {
             .filter_map(|key| {
                 let count = map.lookup(&key, MapFlags::ANY).ok()??;
                 let count = u64::from_ne_bytes(count.get(..8)?.try_into().ok()?);
-                let key = plain::read::<site_key>(&key)?;
+                let key = pod::read::<site_key>(&key)?;
                 Some(Site {
                     mapping: key.slot as usize,
                     instruction: key.instruction,
@@ -360,21 +360,21 @@ fn adopt(skel: &mut FaultsSkel<'static>, pidfd: BorrowedFd<'_>) -> Result<(), Er
         .threads
         .update(
             &pidfd.as_raw_fd().to_ne_bytes(),
-            plain::bytes_of(&state),
+            pod::bytes_of(&state),
             MapFlags::NO_EXIST,
         )
         .map_err(refused("watch a new process"))
 }
 
 /// Each CPU's part of a value.
-fn percpu<T: Plain>(map: &impl MapCore, key: &[u8]) -> Result<Vec<T>, Error> {
+fn percpu<T: Pod>(map: &impl MapCore, key: &[u8]) -> Result<Vec<T>, Error> {
     let parts = map
         .lookup_percpu(key, MapFlags::ANY)
         .map_err(refused("read the counts"))?;
     Ok(parts
         .iter()
         .flatten()
-        .filter_map(|bytes| plain::read(bytes))
+        .filter_map(|bytes| pod::read(bytes))
         .collect())
 }
 
@@ -401,19 +401,19 @@ impl Merge {
 }
 
 // SAFETY: integers and arrays of integers, see faults.h.
-unsafe impl Plain for counts {}
+unsafe impl Pod for counts {}
 // SAFETY: as above.
-unsafe impl Plain for histograms {}
+unsafe impl Pod for histograms {}
 // SAFETY: as above.
-unsafe impl Plain for site_key {}
+unsafe impl Pod for site_key {}
 // SAFETY: as above.
-unsafe impl Plain for seen {}
+unsafe impl Pod for seen {}
 // SAFETY: as above.
-unsafe impl Plain for target {}
+unsafe impl Pod for target {}
 // SAFETY: as above.
-unsafe impl Plain for thread_state {}
+unsafe impl Pod for thread_state {}
 // SAFETY: as above.
-unsafe impl Plain for fault_record {}
+unsafe impl Pod for fault_record {}
 
 // SAFETY: as above.
-unsafe impl Plain for unbooked {}
+unsafe impl Pod for unbooked {}

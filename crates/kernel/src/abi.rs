@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The types of `bpf/abi.h`, as BTF carried them over, and how their bytes are read.
 
-pub(crate) use bursar_plain::{Plain, bytes_of, bytes_of_mut, read};
+pub(crate) use bursar_pod::{Pod, bytes_of, bytes_of_mut, read};
 
 pub(crate) use crate::skeleton::tmpfs::types::count_files_args;
 
@@ -36,38 +36,38 @@ pub(crate) fn count(pages: i64) -> bursar_model::Pages {
 }
 
 // SAFETY: integers and arrays of integers, padding made explicit (abi.h).
-unsafe impl Plain for account {}
+unsafe impl Pod for account {}
 // SAFETY: as above.
-unsafe impl Plain for event {}
+unsafe impl Pod for event {}
 // SAFETY: as above.
-unsafe impl Plain for ledger_state {}
+unsafe impl Pod for ledger_state {}
 // SAFETY: as above.
-unsafe impl Plain for set_limit_args {}
+unsafe impl Pod for set_limit_args {}
 // SAFETY: as above.
-unsafe impl Plain for open_account_args {}
+unsafe impl Pod for open_account_args {}
 // SAFETY: as above.
-unsafe impl Plain for run_killer_args {}
+unsafe impl Pod for run_killer_args {}
 // SAFETY: as above.
-unsafe impl Plain for promise_args {}
+unsafe impl Pod for promise_args {}
 // SAFETY: as above.
-unsafe impl Plain for subordinate {}
+unsafe impl Pod for subordinate {}
 // SAFETY: as above.
-unsafe impl Plain for set_subordinates_args {}
+unsafe impl Pod for set_subordinates_args {}
 // SAFETY: as above.
-unsafe impl Plain for configure_args {}
+unsafe impl Pod for configure_args {}
 // SAFETY: as above.
-unsafe impl Plain for count_files_args {}
+unsafe impl Pod for count_files_args {}
 // SAFETY: as above.
-unsafe impl Plain for begin_survey_args {}
+unsafe impl Pod for begin_survey_args {}
 // SAFETY: as above.
-unsafe impl Plain for end_survey_args {}
+unsafe impl Pod for end_survey_args {}
 // SAFETY: as above.
-unsafe impl Plain for sharer {}
+unsafe impl Pod for sharer {}
 // SAFETY: as above.
-unsafe impl Plain for dirty_facts {}
+unsafe impl Pod for dirty_facts {}
 // SAFETY: as above.
-unsafe impl Plain for dirty_sum {}
+unsafe impl Pod for dirty_sum {}
 // SAFETY: as above.
-unsafe impl Plain for membership {}
+unsafe impl Pod for membership {}
 // SAFETY: as above.
-unsafe impl Plain for mm_record {}
+unsafe impl Pod for mm_record {}

@@ -16,7 +16,7 @@ use self::programs::Programs;
 pub(crate) use self::row::resource_of;
 pub use self::row::{Enforcement, RowReading};
 use self::row::{ROWS, Row, row_of};
-use crate::abi::{self, Plain};
+use crate::abi::{self, Pod};
 use crate::account::Slot;
 use crate::accounts::AccountTable;
 use crate::mapped::Mapped;
@@ -51,13 +51,13 @@ enum Trial {
 }
 
 // SAFETY: integers only (bills.h).
-unsafe impl Plain for bill {}
+unsafe impl Pod for bill {}
 // SAFETY: as above.
-unsafe impl Plain for bill_facts {}
+unsafe impl Pod for bill_facts {}
 // SAFETY: as above.
-unsafe impl Plain for set_bill_args {}
+unsafe impl Pod for set_bill_args {}
 // SAFETY: as above.
-unsafe impl Plain for forget_bill_args {}
+unsafe impl Pod for forget_bill_args {}
 
 impl Beancounters {
     pub(crate) fn new(pins: Pins, options: Options) -> Self {

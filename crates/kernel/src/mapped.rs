@@ -11,7 +11,7 @@ use libbpf_rs::{MapCore, MapHandle};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::Error;
-use crate::abi::Plain;
+use crate::abi::Pod;
 
 /// A BPF_F_MMAPABLE array map of `T`, mapped read-only.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ pub(crate) struct Mapped<T> {
     _values: PhantomData<T>,
 }
 
-impl<T: Plain> Mapped<T> {
+impl<T: Pod> Mapped<T> {
     /// Maps all values of `map`.
     pub(crate) fn new(map: &MapHandle) -> Result<Self, Error> {
         // kernel/bpf/arraymap.c: elements lie at multiples of their size rounded up to 8.
@@ -74,7 +74,7 @@ impl<T: Plain> Mapped<T> {
         if index >= self.entries {
             return None;
         }
-        // SAFETY: within the mapping, aligned (checked in `new`), and T: Plain. Volatile because
+        // SAFETY: within the mapping, aligned (checked in `new`), and T: Pod. Volatile because
         // another writer exists; a torn read mixes two valid values of integers.
         Some(unsafe { self.base.as_ptr().add(index).read_volatile() })
     }
@@ -122,4 +122,4 @@ impl<T> Drop for Mapped<T> {
 }
 
 // SAFETY: read-only shared memory without thread affinity.
-unsafe impl<T: Plain + Send> Send for Mapped<T> {}
+unsafe impl<T: Pod + Send> Send for Mapped<T> {}

@@ -40,7 +40,7 @@ struct Head {
     flags: u32,
 }
 // SAFETY: integers only.
-unsafe impl abi::Plain for Head {}
+unsafe impl abi::Pod for Head {}
 
 impl Head {
     const fn has(&self, flag: account_flag) -> bool {

@@ -10,7 +10,7 @@ use bursar_model::{Bytes, Pages, Pid, Uid};
 use libbpf_rs::Link;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
-use crate::abi::{self, Plain};
+use crate::abi::{self, Pod};
 use crate::load::{set_knobs, share_pinned};
 use crate::pins::Pins;
 use crate::skeleton::look;
@@ -106,9 +106,9 @@ pub struct ResourceIterator {
 }
 
 // SAFETY: integers only (bills.h).
-unsafe impl Plain for seen_task {}
+unsafe impl Pod for seen_task {}
 // SAFETY: as above.
-unsafe impl Plain for seen_file {}
+unsafe impl Pod for seen_file {}
 
 impl ResourceIterator {
     pub(crate) fn load(pins: &Pins, options: &Options) -> Result<Self, Error> {
@@ -147,7 +147,7 @@ impl ResourceIterator {
 }
 
 /// Returns whether it came to the end.
-fn read_all<T: Plain>(
+fn read_all<T: Pod>(
     link: &Link,
     what: &'static str,
     until: Instant,

@@ -12,14 +12,14 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
 
 use crate::Error;
-use crate::abi::{self, Plain};
+use crate::abi::{self, Pod};
 use crate::mapped::Mapped;
 use crate::skeleton::stall::{self, types};
 
 // SAFETY: integers and arrays of integers, see stall.h.
-unsafe impl Plain for types::stall_row {}
+unsafe impl Pod for types::stall_row {}
 // SAFETY: as above.
-unsafe impl Plain for types::stall_total {}
+unsafe impl Pod for types::stall_total {}
 
 /// `STALL_OTHERS` of stall.h.
 const OTHERS: u32 = u32::MAX;

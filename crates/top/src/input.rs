@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use bursar_look::Tone;
 use bursar_model::{AccountStatus, Bytes};
+use bursar_text::Tone;
 
 /// Something happened.
 #[derive(Debug, Clone)]

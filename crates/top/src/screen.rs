@@ -8,9 +8,9 @@ mod columns;
 mod detail;
 mod help;
 
-use bursar_look::paragraph::paragraph;
-use bursar_look::words::{count, narrow_size};
-use bursar_look::{Charset, Tone};
+use bursar_text::paragraph::paragraph;
+use bursar_text::words::{count, narrow_size};
+use bursar_text::{Charset, Tone};
 use ratatui::Frame;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -209,7 +209,7 @@ fn machine(top: &Top, pen: Pen, room: &mut Room<'_>) {
         if hidden > 0 && number + 1 == most {
             let more = format!("  (and {hidden} more lines: bursar status)");
             let start = room.width().saturating_sub(more.len());
-            let start = bursar_look::paragraph::longest_start(line, start);
+            let start = bursar_text::paragraph::longest_start(line, start);
             room.say(&format!("{start}{more}"), Style::new());
         } else {
             room.say(line, Style::new());

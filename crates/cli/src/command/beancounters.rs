@@ -62,7 +62,7 @@ impl Beancounters {
             Form::People => self.format,
         };
         output::say(&match format {
-            Format::Table => view::beancounters::table(&found, &caller.look),
+            Format::Table => view::beancounters::table(&found, &caller.style),
             Format::Ubc => view::beancounters::ubc(&found.bills),
             Format::Json => json(&found)?,
         })

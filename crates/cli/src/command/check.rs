@@ -75,7 +75,7 @@ impl Check {
             Form::Json => caller.answer(&report, |_| String::new())?,
             Form::People => {
                 let text = report.for_people();
-                let lines: Vec<String> = text.iter().map(|line| caller.look.shown(line)).collect();
+                let lines: Vec<String> = text.iter().map(|line| caller.style.shown(line)).collect();
                 output::say(&lines.join("\n"))?;
             }
         }

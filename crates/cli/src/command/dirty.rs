@@ -21,6 +21,6 @@ impl Dirty {
         let Reply::Dirty(report) = caller.ask(Ask::Dirty)? else {
             return Err(Failure::off_topic());
         };
-        caller.answer(&*report, |report| view::dirty::dirty(report, &caller.look))
+        caller.answer(&*report, |report| view::dirty::dirty(report, &caller.style))
     }
 }

@@ -25,7 +25,7 @@ impl Doctor {
         abilities.extend(ledger::abilities(caller));
         abilities.extend(kernel::abilities());
         caller.answer(&abilities, |abilities| {
-            view::abilities::abilities(abilities, &caller.look)
+            view::abilities::abilities(abilities, &caller.style)
         })
     }
 }

@@ -73,7 +73,7 @@ impl Events {
 
 fn line(event: &Event, caller: &Caller) -> Result<String, Failure> {
     match caller.form {
-        Form::People => Ok(view::event::event_line(event, &caller.clock, &caller.look)),
+        Form::People => Ok(view::event::event_line(event, &caller.clock, &caller.style)),
         Form::Json => json(event),
     }
 }

@@ -17,8 +17,8 @@ use serde::Serialize;
 
 use crate::caller::{Caller, Form};
 use crate::failure::{Code, Failure};
-use crate::look::Charset;
 use crate::output;
+use crate::style::Charset;
 use crate::view::words::span;
 use target::{Denied, Target};
 
@@ -137,7 +137,7 @@ impl Kill {
             Form::Json => caller.answer(&outcomes, |_| String::new())?,
             Form::People => {
                 for outcome in &outcomes {
-                    tell(outcome, caller.look.charset)?;
+                    tell(outcome, caller.style.charset)?;
                 }
             }
         }

@@ -171,7 +171,7 @@ impl Set {
             remarks: &remarks,
         };
         caller.answer(&done, |done| {
-            view::limits::set(&who, memory, &done.rows, &remarks, ram(), &caller.look)
+            view::limits::set(&who, memory, &done.rows, &remarks, ram(), &caller.style)
         })
     }
 }
@@ -192,7 +192,7 @@ impl Clear {
             remarks: &remarks,
         };
         caller.answer(&done, |_| {
-            view::limits::cleared(&self.who, &remarks, &caller.look)
+            view::limits::cleared(&self.who, &remarks, &caller.style)
         })
     }
 }
@@ -203,7 +203,7 @@ impl Show {
             return Err(Failure::off_topic());
         };
         caller.answer(&entries, |entries| {
-            view::limits::limits(entries, caller.role, ram(), &caller.look)
+            view::limits::limits(entries, caller.role, ram(), &caller.style)
         })
     }
 }

@@ -45,7 +45,7 @@ impl Physpages {
     pub(crate) fn run(self, caller: &Caller) -> Result<(), Failure> {
         let found = count(caller, self.who.as_ref())?;
         caller.answer(&found, |found| {
-            view::physpages::physpages(found, self.rule, &caller.look)
+            view::physpages::physpages(found, self.rule, &caller.style)
         })
     }
 }

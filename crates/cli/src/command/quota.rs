@@ -17,6 +17,6 @@ impl Quota {
         let Reply::Quota(quota) = caller.ask(Ask::Quota)? else {
             return Err(Failure::off_topic());
         };
-        caller.answer(&*quota, |quota| view::quota::quota(quota, &caller.look))
+        caller.answer(&*quota, |quota| view::quota::quota(quota, &caller.style))
     }
 }

@@ -38,7 +38,7 @@ impl Status {
             return Err(Failure::off_topic());
         };
         caller.answer(&*status, |status| {
-            view::status::status(status, self.who.as_ref(), caller.role, &caller.look)
+            view::status::status(status, self.who.as_ref(), caller.role, &caller.style)
         })
     }
 }
@@ -56,6 +56,6 @@ fn commit(caller: &Caller) -> Result<(), Failure> {
         user.map_or_else(|| uid.to_string(), |user| user.name)
     };
     caller.answer(&survey, |survey| {
-        view::commit::commit(survey, &name, &caller.look)
+        view::commit::commit(survey, &name, &caller.style)
     })
 }

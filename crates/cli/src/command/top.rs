@@ -22,8 +22,8 @@ use signal_hook::iterator::Signals;
 
 use crate::caller::{Caller, Form, json};
 use crate::failure::Failure;
-use crate::look::Paint;
 use crate::output;
+use crate::style::Paint;
 use asker::Asker;
 
 /// Show live who holds what, who grows, and who is near the limit
@@ -89,8 +89,8 @@ impl Top {
         asker::begin(caller, self.interval, &sender, asked);
         keys::begin(sender);
         let pen = Pen {
-            charset: caller.look.charset,
-            has_colours: caller.look.paint == Paint::Colours,
+            charset: caller.style.charset,
+            has_colours: caller.style.paint == Paint::Colours,
         };
         let mut state = State::default();
         let mut bill = None;

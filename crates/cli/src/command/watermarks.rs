@@ -66,7 +66,7 @@ impl Watermarks {
             Self::Status(Status {}) => {
                 let report = asked(caller)?;
                 caller.answer(&report, |report| {
-                    view::watermarks::status(report, &caller.look)
+                    view::watermarks::status(report, &caller.style)
                 })
             }
             Self::Explain(explain) => {
@@ -76,19 +76,19 @@ impl Watermarks {
                     asked(caller)?
                 };
                 caller.answer(&report, |report| {
-                    view::watermarks::explanation(report, &caller.clock, &caller.look)
+                    view::watermarks::explanation(report, &caller.clock, &caller.style)
                 })
             }
             Self::History(History {}) => {
                 let report = asked(caller)?;
                 caller.answer(&report.decisions, |_| {
-                    view::watermarks::history(&report, &caller.clock, &caller.look)
+                    view::watermarks::history(&report, &caller.clock, &caller.style)
                 })
             }
             Self::Restore(restore) => {
                 let report = restored_by_anybody(caller, restore.config.as_deref())?;
                 caller.answer(&report, |report| {
-                    view::watermarks::restored(report, &caller.look)
+                    view::watermarks::restored(report, &caller.style)
                 })?;
                 match report.failed {
                     0 => Ok(()),

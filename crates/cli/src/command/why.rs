@@ -81,7 +81,7 @@ impl Why {
             return Err(Failure::off_topic());
         };
         caller.answer(&events, |events| {
-            view::story::story(events, &which, caller.role, &caller.clock, &caller.look)
+            view::story::story(events, &which, caller.role, &caller.clock, &caller.style)
         })
     }
 }

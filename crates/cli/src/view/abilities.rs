@@ -4,7 +4,7 @@
 use bursar_protocol::LedgerCheck;
 use serde::Serialize;
 
-use crate::look::{Look, Tone};
+use crate::style::{Style, Tone};
 use crate::view::ledger;
 use crate::view::paragraph::paragraph;
 
@@ -52,34 +52,34 @@ impl State {
 const INDENT: usize = 13;
 
 /// One line each; for what is not there also why, what it costs and what to do.
-pub(crate) fn abilities(abilities: &[Ability], look: &Look) -> String {
+pub(crate) fn abilities(abilities: &[Ability], style: &Style) -> String {
     const STATE: usize = 9;
     let mut text = String::new();
     for ability in abilities {
         let (state, tone) = ability.state.name();
         let line = paragraph(
             &" ".repeat(STATE + 2),
-            &look.shown(&ability.ability),
-            look.width,
+            &style.shown(&ability.ability),
+            style.width,
         );
         // The state takes the place of the first line's blanks.
         let rest = line.trim_start();
         let blanks = " ".repeat(STATE.saturating_sub(state.len()) + 2);
-        text.push_str(&format!("{}{blanks}{rest}", look.painted(tone, state)));
+        text.push_str(&format!("{}{blanks}{rest}", style.painted(tone, state)));
         if let State::Missing(reason) | State::Refused(reason) | State::Wrong(reason) =
             &ability.state
         {
-            text.push_str(&troubles(ability, reason, look));
+            text.push_str(&troubles(ability, reason, style));
         }
         if let Some(check) = &ability.ledger {
-            text.push_str(&ledger::table(check, INDENT, look));
+            text.push_str(&ledger::table(check, INDENT, style));
         }
     }
     text.push_str(&format!("\n{}\n", summary(abilities)));
     text
 }
 
-fn troubles(ability: &Ability, reason: &str, look: &Look) -> String {
+fn troubles(ability: &Ability, reason: &str, style: &Style) -> String {
     let remedy = ability.remedy.as_deref();
     let all = [
         ("why", Some(reason)),
@@ -91,7 +91,7 @@ fn troubles(ability: &Ability, reason: &str, look: &Look) -> String {
         .filter_map(|(label, said)| Some((label, said.filter(|said| !said.is_empty())?)));
     said.map(|(label, said)| {
         let head = format!("{:INDENT$}{label:<6}", "");
-        paragraph(&head, &look.shown(said), look.width)
+        paragraph(&head, &style.shown(said), style.width)
     })
     .collect()
 }
@@ -120,7 +120,7 @@ mod tests {
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::sample::look;
+    use crate::sample::style;
 
     fn sample() -> Vec<Ability> {
         let ability = |name: &str, state, cost: &str, remedy: Option<&str>| Ability {
@@ -151,7 +151,7 @@ mod tests {
     fn what_is_missing_says_what_it_costs() {
         assert_snapshot!(
             [80, 60]
-                .map(|width| abilities(&sample(), &look(width)))
+                .map(|width| abilities(&sample(), &style(width)))
                 .join("---\n")
         );
     }

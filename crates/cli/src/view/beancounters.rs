@@ -4,22 +4,26 @@
 use bursar_model::{Bean, Bill, Bytes, How, Resource, Unit};
 use bursar_protocol::Beancounters;
 
-use crate::look::{Look, Tone};
+use crate::style::{Style, Tone};
 use crate::view::paragraph::paragraph;
 use crate::view::table::{Align, Cell, Table};
 use crate::view::words::{narrow_count, narrow_size};
 
 /// A table for each bill.
-pub(crate) fn table(found: &Beancounters, look: &Look) -> String {
+pub(crate) fn table(found: &Beancounters, style: &Style) -> String {
     let mut text = String::new();
     if found.bills.is_empty() {
-        text.push_str(&paragraph("", "no ordinary user runs anything", look.width));
+        text.push_str(&paragraph(
+            "",
+            "no ordinary user runs anything",
+            style.width,
+        ));
     }
     for bill in &found.bills {
         if !text.is_empty() {
             text.push('\n');
         }
-        text.push_str(&one(bill, look));
+        text.push_str(&one(bill, style));
     }
     if let Some(all) = &found.utilisation {
         let percent = |permille: u64| format!("{}.{} %", permille / 10, permille % 10);
@@ -31,15 +35,15 @@ pub(crate) fn table(found: &Beancounters, look: &Look) -> String {
             percent(all.allocated_permille),
         );
         text.push('\n');
-        text.push_str(&paragraph("", &sums, look.width));
+        text.push_str(&paragraph("", &sums, style.width));
     }
     for remark in &found.remarks {
-        text.push_str(&paragraph("note: ", &look.shown(remark), look.width));
+        text.push_str(&paragraph("note: ", &style.shown(remark), style.width));
     }
     text
 }
 
-fn one(bill: &Bill, look: &Look) -> String {
+fn one(bill: &Bill, style: &Style) -> String {
     let heads = [
         ("RESOURCE", Align::Left),
         ("HELD", Align::Right),
@@ -70,13 +74,13 @@ fn one(bill: &Bill, look: &Look) -> String {
             Cell::new(how),
         ]);
         for note in reason.into_iter().chain(bean.note.as_deref()) {
-            notes.push(format!("{}: {}", resource.name(), look.shown(note)));
+            notes.push(format!("{}: {}", resource.name(), style.shown(note)));
         }
     }
-    let mut text = format!("{}\n", look.shown(&bill.account));
-    text.push_str(&table.lines(2, look));
+    let mut text = format!("{}\n", style.shown(&bill.account));
+    text.push_str(&table.lines(2, style));
     for note in notes {
-        text.push_str(&paragraph("note: ", &note, look.width));
+        text.push_str(&paragraph("note: ", &note, style.width));
     }
     text
 }
@@ -168,7 +172,7 @@ mod tests {
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::sample::look;
+    use crate::sample::style;
 
     fn bill() -> Bill {
         let mut resources: std::collections::BTreeMap<Resource, Bean> = Resource::BEANCOUNTERS
@@ -209,7 +213,7 @@ mod tests {
             remarks: vec!["limits on tcpsndbuf: nothing is refused".to_owned()],
             ..Beancounters::default()
         };
-        assert_snapshot!(table(&found, &look(100)));
+        assert_snapshot!(table(&found, &style(100)));
     }
 
     #[test]

@@ -3,12 +3,12 @@
 
 use bursar_faults::commit::Survey;
 
-use crate::look::Look;
+use crate::style::Style;
 use crate::view::table::{Align, Cell, Table};
 use crate::view::words::narrow_size;
 
 /// The accounts, the largest promise first, and what it means.
-pub(crate) fn commit(survey: &Survey, names: &dyn Fn(u32) -> String, look: &Look) -> String {
+pub(crate) fn commit(survey: &Survey, names: &dyn Fn(u32) -> String, style: &Style) -> String {
     let machine = &survey.machine;
     let mut table = Table::new(&[
         ("ACCOUNT", Align::Left),
@@ -22,7 +22,7 @@ pub(crate) fn commit(survey: &Survey, names: &dyn Fn(u32) -> String, look: &Look
     accounts.sort_by_key(|(_, promise)| std::cmp::Reverse(promise.committed_bytes));
     for (uid, promise) in accounts {
         table.push(vec![
-            Cell::new(look.shown(&names(*uid))),
+            Cell::new(style.shown(&names(*uid))),
             Cell::new(promise.processes.to_string()),
             Cell::new(narrow_size(promise.virtual_bytes)),
             Cell::new(narrow_size(promise.committed_bytes)),
@@ -36,7 +36,7 @@ pub(crate) fn commit(survey: &Survey, names: &dyn Fn(u32) -> String, look: &Look
         machine.swap_bytes,
         machine.committed_bytes,
         machine.commit_limit_bytes,
-        table.lines(2, look),
+        table.lines(2, style),
         survey.meaning
     );
     for advice in &survey.advice {

@@ -3,12 +3,12 @@
 
 use bursar_protocol::{DirtyKnown, DirtyReport};
 
-use crate::look::Look;
+use crate::style::Style;
 use crate::view::table::{Align, Cell, Table};
 use crate::view::words::narrow_size;
 
 /// The accounts, who has most first, and how it is known.
-pub(crate) fn dirty(report: &DirtyReport, look: &Look) -> String {
+pub(crate) fn dirty(report: &DirtyReport, style: &Style) -> String {
     let mut table = Table::new(&[
         ("ACCOUNT", Align::Left),
         ("DIRTY", Align::Right),
@@ -24,14 +24,14 @@ pub(crate) fn dirty(report: &DirtyReport, look: &Look) -> String {
             DirtyKnown::Cumulative => "-".to_owned(),
         };
         table.push(vec![
-            Cell::new(look.shown(&row.account)),
+            Cell::new(style.shown(&row.account)),
             Cell::new(row.dirty_bytes.map_or_else(|| "-".to_owned(), narrow_size)),
             Cell::new(narrow_size(row.dirtied_bytes)),
             Cell::new(known(row.written_bytes)),
             Cell::new(known(row.cancelled_bytes)),
         ]);
     }
-    let mut text = table.lines(2, look);
+    let mut text = table.lines(2, style);
     text.push_str(&format!(
         "\n{} are dirty on this machine; counted since somebody first asked\n",
         report.machine_dirty_bytes
@@ -55,7 +55,7 @@ mod tests {
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::sample::look;
+    use crate::sample::style;
 
     fn report(known: DirtyKnown) -> DirtyReport {
         let row = |account: &str, uid: Option<u32>, dirty: u64, dirtied: u64| DirtyRow {
@@ -82,11 +82,11 @@ mod tests {
 
     #[test]
     fn who_has_most_to_be_written_is_first() {
-        assert_snapshot!(dirty(&report(DirtyKnown::Exact), &look(100)));
+        assert_snapshot!(dirty(&report(DirtyKnown::Exact), &style(100)));
     }
 
     #[test]
     fn what_cannot_be_known_is_not_made_up() {
-        assert_snapshot!(dirty(&report(DirtyKnown::Cumulative), &look(100)));
+        assert_snapshot!(dirty(&report(DirtyKnown::Cumulative), &style(100)));
     }
 }

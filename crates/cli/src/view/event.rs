@@ -4,20 +4,20 @@
 use bursar_model::{Event, EventKind, Trigger};
 
 use crate::clock::Clock;
-use crate::look::{Charset, Look, Tone};
+use crate::style::{Charset, Style, Tone};
 use crate::view::words::span;
 
 /// Columns of the kind: `limit_changed`.
 const KIND: usize = 13;
 
 /// One line, without its end. Never cut: it may be all that is left of a fact.
-pub(crate) fn event_line(event: &Event, clock: &Clock, look: &Look) -> String {
-    let kind = look.toned(tone(event.event), &format!("{:<KIND$}", kind(event.event)));
-    let mut line = format!("{}  {kind}", clock.stamp(&event.time, look.charset));
+pub(crate) fn event_line(event: &Event, clock: &Clock, style: &Style) -> String {
+    let kind = style.toned(tone(event.event), &format!("{:<KIND$}", kind(event.event)));
+    let mut line = format!("{}  {kind}", clock.stamp(&event.time, style.charset));
     if let Some(account) = &event.account {
-        line.push_str(&format!("  {}", look.shown(account)));
+        line.push_str(&format!("  {}", style.shown(account)));
     }
-    let facts = facts(event, look);
+    let facts = facts(event, style);
     if !facts.is_empty() {
         line.push_str(&format!("  {}", facts.join("; ")));
     }
@@ -25,13 +25,13 @@ pub(crate) fn event_line(event: &Event, clock: &Clock, look: &Look) -> String {
 }
 
 /// The same for a screen that is followed: without the day, and its tone apart.
-pub(crate) fn event_short(event: &Event, clock: &Clock, look: &Look) -> (String, Option<Tone>) {
-    let time = clock.time(&event.time, look.charset);
+pub(crate) fn event_short(event: &Event, clock: &Clock, style: &Style) -> (String, Option<Tone>) {
+    let time = clock.time(&event.time, style.charset);
     let mut line = format!("{time}  {:<KIND$}", kind(event.event));
     if let Some(account) = &event.account {
-        line.push_str(&format!("  {}", look.shown(account)));
+        line.push_str(&format!("  {}", style.shown(account)));
     }
-    line.push_str(&format!("  {}", facts(event, look).join("; ")));
+    line.push_str(&format!("  {}", facts(event, style).join("; ")));
     (line.trim_end().to_owned(), tone(event.event))
 }
 
@@ -78,9 +78,9 @@ pub(crate) fn process(event: &Event, charset: Charset) -> Option<String> {
 }
 
 /// What the event has, whatever its kind: a fact that a later kernel half adds is shown as well.
-fn facts(event: &Event, look: &Look) -> Vec<String> {
+fn facts(event: &Event, style: &Style) -> Vec<String> {
     let mut facts = Vec::new();
-    let process = process(event, look.charset);
+    let process = process(event, style.charset);
     match (process, event.victim_bytes) {
         (Some(process), Some(bytes)) => facts.push(format!("{process} {bytes}")),
         (Some(process), None) => facts.push(process),
@@ -97,10 +97,10 @@ fn facts(event: &Event, look: &Look) -> Vec<String> {
         (None, None, Some(over)) => facts.push(format!("over by {over}")),
         (None, None, None) => {}
     }
-    facts.extend(returned(event, look.charset));
-    facts.extend(decided(event, look.charset));
+    facts.extend(returned(event, style.charset));
+    facts.extend(decided(event, style.charset));
     if !event.found.is_empty() {
-        facts.push(look.shown(&event.found.join(", ").replace('_', " ")));
+        facts.push(style.shown(&event.found.join(", ").replace('_', " ")));
     }
     if let Some(bytes) = event.stays_bytes {
         let holders: Vec<String> = event.holders.iter().map(ToString::to_string).collect();
@@ -111,7 +111,7 @@ fn facts(event: &Event, look: &Look) -> Vec<String> {
         };
         facts.push(format!("up to {bytes} stays{held}"));
     }
-    facts.extend(event.reason.as_ref().map(|reason| look.shown(reason)));
+    facts.extend(event.reason.as_ref().map(|reason| style.shown(reason)));
     if let Some(more) = event.more {
         facts.push(format!("and {more} more since the last one stored"));
     }
@@ -175,7 +175,7 @@ mod tests {
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::sample::{self, clock, look};
+    use crate::sample::{self, clock, style};
 
     #[test]
     fn the_names_are_those_of_the_contract() {
@@ -188,24 +188,24 @@ mod tests {
         }
     }
 
-    fn lines(look: &Look) -> String {
+    fn lines(style: &Style) -> String {
         let lines: Vec<String> = sample::events()
             .iter()
-            .map(|event| event_line(event, &clock(), look))
+            .map(|event| event_line(event, &clock(), style))
             .collect();
         lines.join("\n")
     }
 
     #[test]
     fn every_kind_of_event_is_one_line() {
-        assert_snapshot!(lines(&look(80)));
+        assert_snapshot!(lines(&style(80)));
     }
 
     #[test]
     fn memory_that_is_not_back_is_not_told_to_be_back() {
         let mut event = sample::unreaped();
         event.more = Some(300);
-        let line = event_line(&event, &clock(), &look(80));
+        let line = event_line(&event, &clock(), &style(80));
         assert!(
             line.ends_with(
                 "  python3[4242]; not back after 2 s; somebody holds its memory's lock; and 300 more since \
@@ -217,9 +217,9 @@ mod tests {
 
     #[test]
     fn lines_are_ascii_where_the_locale_is() {
-        let text = lines(&Look {
+        let text = lines(&Style {
             charset: Charset::Ascii,
-            ..look(80)
+            ..style(80)
         });
         assert!(text.is_ascii(), "{text}");
     }

@@ -5,7 +5,7 @@ use bursar_faults::measure::Measurement;
 use bursar_faults::report::{LatencyReport, ProcessReport, Report};
 use bursar_model::Nanos;
 
-use crate::look::{Charset, Look, Tone};
+use crate::style::{Charset, Style, Tone};
 use crate::view::table::{Align, Cell, Table};
 use crate::view::words::{narrow_count, span};
 
@@ -15,7 +15,7 @@ const SHOWN: usize = 12;
 const BAR: u64 = 40;
 
 /// S3's table.
-pub(crate) fn measurements(pages: u64, found: &[Measurement], look: &Look) -> String {
+pub(crate) fn measurements(pages: u64, found: &[Measurement], style: &Style) -> String {
     let mut table = Table::new(&[
         ("CASE", Align::Left),
         ("PAGES", Align::Right),
@@ -42,7 +42,7 @@ pub(crate) fn measurements(pages: u64, found: &[Measurement], look: &Look) -> St
                     Cell::new(per_page(max)),
                     Cell::new(format!(
                         "{}, {} faults",
-                        span(Nanos::new(pass.prepare_ns), look.charset),
+                        span(Nanos::new(pass.prepare_ns), style.charset),
                         pass.prepare_faults.total()
                     )),
                 ]);
@@ -54,12 +54,12 @@ pub(crate) fn measurements(pages: u64, found: &[Measurement], look: &Look) -> St
             remarks.push_str(&format!(
                 "{}: {}\n",
                 each.case.title().trim(),
-                look.shown(remark)
+                style.shown(remark)
             ));
         }
     }
     let mut text = format!("{pages} pages of {} bytes\n", rustix::param::page_size());
-    text.push_str(&table.lines(2, look));
+    text.push_str(&table.lines(2, style));
     text.push_str(&remarks);
     if found.iter().any(|each| !each.is_right()) {
         text.push_str(
@@ -70,7 +70,7 @@ pub(crate) fn measurements(pages: u64, found: &[Measurement], look: &Look) -> St
 }
 
 /// One look at who faults.
-pub(crate) fn report(report: &Report, look: &Look) -> String {
+pub(crate) fn report(report: &Report, style: &Style) -> String {
     let mut text = format!(
         "{:.1} s  {} faults/s  {} minor, {} major{}\n",
         seconds(report.elapsed_ns),
@@ -102,31 +102,31 @@ pub(crate) fn report(report: &Report, look: &Look) -> String {
                 process.faults.major.to_string(),
                 (process.faults.major > 0).then_some(Tone::Warning),
             ),
-            Cell::new(look.shown(&process.comm)),
+            Cell::new(style.shown(&process.comm)),
             Cell::new(process.mappings.first().map_or(String::new(), |first| {
                 format!(
                     "{} {} ({})",
-                    look.shown(&first.name),
+                    style.shown(&first.name),
                     first.permissions,
                     first.faults.total()
                 )
             })),
         ]);
     }
-    text.push_str(&table.lines(2, look));
+    text.push_str(&table.lines(2, style));
     for (name, latency) in [
         ("minor", &report.minor_latency),
         ("major", &report.major_latency),
     ] {
         if let Some(latency) = latency {
-            text.push_str(&latency_line(name, latency, look.charset));
+            text.push_str(&latency_line(name, latency, style.charset));
         }
     }
     text
 }
 
 /// What it came to: worst offenders, where, and what to do.
-pub(crate) fn summary(report: &Report, look: &Look) -> String {
+pub(crate) fn summary(report: &Report, style: &Style) -> String {
     let mut text = format!(
         "\nin {:.1} s: {} minor and {} major faults\n",
         seconds(report.elapsed_ns),
@@ -134,7 +134,7 @@ pub(crate) fn summary(report: &Report, look: &Look) -> String {
         report.faults.major
     );
     for process in report.processes.iter().take(SHOWN) {
-        text.push_str(&process_lines(process, look));
+        text.push_str(&process_lines(process, style));
     }
     if report.processes.len() > SHOWN {
         text.push_str(&format!(
@@ -148,8 +148,8 @@ pub(crate) fn summary(report: &Report, look: &Look) -> String {
     ] {
         if let Some(latency) = latency {
             text.push('\n');
-            text.push_str(&latency_line(name, latency, look.charset));
-            text.push_str(&bars(latency, look.charset));
+            text.push_str(&latency_line(name, latency, style.charset));
+            text.push_str(&bars(latency, style.charset));
         }
     }
     if report.shared_out > 0 {
@@ -176,11 +176,11 @@ pub(crate) fn summary(report: &Report, look: &Look) -> String {
 }
 
 /// One process: its mappings, who touched them, what to do.
-pub(crate) fn process_lines(process: &ProcessReport, look: &Look) -> String {
+pub(crate) fn process_lines(process: &ProcessReport, style: &Style) -> String {
     let mut text = format!(
         "\n{} ({}), uid {}: {} minor, {} major\n",
         process.pid,
-        look.shown(&process.comm),
+        style.shown(&process.comm),
         process.uid,
         process.faults.minor,
         process.faults.major
@@ -189,10 +189,10 @@ pub(crate) fn process_lines(process: &ProcessReport, look: &Look) -> String {
         text.push_str(&format!(
             "  {:>9}  {}\n",
             mapping.faults.total(),
-            look.shown(&mapping.place())
+            style.shown(&mapping.place())
         ));
         for site in &mapping.sites {
-            text.push_str(&format!("             by {}\n", look.shown(&site.symbol)));
+            text.push_str(&format!("             by {}\n", style.shown(&site.symbol)));
         }
         if !mapping.advice.is_empty() && mapping.faults.total() > 0 {
             text.push_str(&format!("             {}\n", mapping.advice));

@@ -4,7 +4,7 @@
 use bursar_model::{Bytes, Nanos};
 use bursar_protocol::{AccountCheck, LedgerCheck, Verdict};
 
-use crate::look::{Look, Tone};
+use crate::style::{Style, Tone};
 use crate::view::table::{Align, Cell, Table, cut};
 use crate::view::words::{count, narrow_count, narrow_size, span};
 
@@ -13,14 +13,14 @@ const SHOWN: usize = 20;
 const NAME: usize = 24;
 
 /// What was compared, in a sentence.
-pub(crate) fn sentence(check: &LedgerCheck, look: &Look) -> String {
+pub(crate) fn sentence(check: &LedgerCheck, style: &Style) -> String {
     let accounts = check.accounts.len() as u64;
     let widest = check.accounts.iter().map(|it| it.bound).max();
     let mut text = format!(
         "the ledger agrees with /proc: {}, {} looked at in {}",
         count(accounts, "account", "accounts"),
         count(check.processes, "process", "processes"),
-        span(Nanos::new(check.duration_ns), look.charset),
+        span(Nanos::new(check.duration_ns), style.charset),
     );
     if let Some(widest) = widest {
         text.push_str(&format!(", bound {widest}"));
@@ -87,7 +87,7 @@ pub(crate) fn remedy(check: &LedgerCheck) -> &'static str {
 }
 
 /// A table, the worst first.
-pub(crate) fn table(check: &LedgerCheck, indent: usize, look: &Look) -> String {
+pub(crate) fn table(check: &LedgerCheck, indent: usize, style: &Style) -> String {
     if check.accounts.is_empty() {
         return String::new();
     }
@@ -101,9 +101,9 @@ pub(crate) fn table(check: &LedgerCheck, indent: usize, look: &Look) -> String {
         ("", Align::Left),
     ]);
     for account in check.accounts.iter().take(SHOWN) {
-        table.push(row(account, look));
+        table.push(row(account, style));
     }
-    let mut text = table.indented_lines(indent, 2, look);
+    let mut text = table.indented_lines(indent, 2, style);
     let more = check.accounts.len().saturating_sub(SHOWN);
     if more > 0 {
         text.push_str(&format!("{:indent$}and {more} more (--json has all)\n", ""));
@@ -111,7 +111,7 @@ pub(crate) fn table(check: &LedgerCheck, indent: usize, look: &Look) -> String {
     text
 }
 
-fn row(account: &AccountCheck, look: &Look) -> Vec<Cell> {
+fn row(account: &AccountCheck, style: &Style) -> Vec<Cell> {
     let (word, tone) = match account.verdict {
         Verdict::Within => ("within", None),
         Verdict::Moving => ("moving", None),
@@ -138,7 +138,7 @@ fn row(account: &AccountCheck, look: &Look) -> Vec<Cell> {
         )
     };
     vec![
-        Cell::new(cut(&look.shown(&account.account), NAME, look)),
+        Cell::new(cut(&style.shown(&account.account), NAME, style)),
         Cell::new(narrow_size(account.held)),
         Cell::new(narrow_size(account.held_by_proc)),
         Cell::new(narrow_size(account.apart)),
@@ -154,7 +154,7 @@ mod tests {
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::sample::{HOSTILE, look};
+    use crate::sample::{HOSTILE, style};
 
     fn account(name: &str, verdict: Verdict, held: u64, by_proc: u64) -> AccountCheck {
         AccountCheck {
@@ -186,13 +186,13 @@ mod tests {
     }
 
     fn told(check: &LedgerCheck, width: usize) -> String {
-        let look = look(width);
+        let style = style(width);
         format!(
             "{}\n{:?}\n{}\n{}",
-            sentence(check, &look),
+            sentence(check, &style),
             trouble(check),
             remedy(check),
-            table(check, 13, &look)
+            table(check, 13, &style)
         )
     }
 
@@ -231,7 +231,7 @@ mod tests {
     #[test]
     fn many_accounts_are_cut_and_counted() {
         let many = (0..45).map(|it| account(&format!("user{it}"), Verdict::Within, it, it));
-        let text = table(&check(many.collect()), 0, &look(80));
+        let text = table(&check(many.collect()), 0, &style(80));
         assert_eq!(text.lines().count(), 22);
         assert!(text.ends_with("and 25 more (--json has all)\n"), "{text}");
     }

@@ -7,7 +7,7 @@ use bursar_model::{BoundsSpec, Bytes, Resource, RowBounds, SizeSpec, Who};
 use bursar_protocol::LimitEntry;
 
 use crate::caller::Role;
-use crate::look::Look;
+use crate::style::Style;
 use crate::view::paragraph::paragraph;
 use crate::view::table::{Align, Cell, Table, cut};
 use crate::view::words::listed;
@@ -20,13 +20,13 @@ const MOST_SHOWN: usize = 3;
 const WIDEST_WHO: usize = 24;
 
 /// `limit show`, on a machine with `ram` bytes of memory.
-pub(crate) fn limits(entries: &[LimitEntry], role: Role, ram: Bytes, look: &Look) -> String {
+pub(crate) fn limits(entries: &[LimitEntry], role: Role, ram: Bytes, style: &Style) -> String {
     if entries.is_empty() {
         let advice = match role {
             Role::Root => "no limit is configured; set one: bursar limit set alice 8G",
             Role::User => "no limit is configured for you",
         };
-        return paragraph("", advice, look.width);
+        return paragraph("", advice, style.width);
     }
     let heads = ["WHO", "LIMIT", "NOTICE", "BARRIER"].map(|head| {
         (
@@ -51,19 +51,19 @@ pub(crate) fn limits(entries: &[LimitEntry], role: Role, ram: Bytes, look: &Look
                 ]
             }
         };
-        let who = cut(&look.shown(&entry.who.to_string()), WIDEST_WHO, look);
+        let who = cut(&style.shown(&entry.who.to_string()), WIDEST_WHO, style);
         table.push([who].into_iter().chain(bounds).map(Cell::new).collect());
     }
-    let mut text = table.lines(2, look);
+    let mut text = table.lines(2, style);
     let notes: Vec<String> = entries
         .iter()
-        .flat_map(|entry| notes(entry, look))
+        .flat_map(|entry| notes(entry, style))
         .collect();
     if !notes.is_empty() {
         text.push('\n');
     }
     for note in notes {
-        text.push_str(&paragraph("note: ", &note, look.width));
+        text.push_str(&paragraph("note: ", &note, style.width));
     }
     text
 }
@@ -72,8 +72,8 @@ fn bound(spelled_out: Option<SizeSpec>) -> String {
     spelled_out.unwrap_or(SizeSpec::None).to_string()
 }
 
-fn notes(entry: &LimitEntry, look: &Look) -> Vec<String> {
-    let who = look.shown(&entry.who.to_string());
+fn notes(entry: &LimitEntry, style: &Style) -> Vec<String> {
+    let who = style.shown(&entry.who.to_string());
     let mut notes = Vec::new();
     if !entry.rows.is_empty() {
         let has = if entry.is_silent { "has" } else { "also has" };
@@ -88,22 +88,22 @@ fn notes(entry: &LimitEntry, look: &Look) -> Vec<String> {
         [only]
             if is_one
                 && (*only == entry.who.to_string() || matches!(entry.who, Who::Shared(_))) => {}
-        accounts => notes.push(format!("{who} concerns {}", concerned(accounts, look))),
+        accounts => notes.push(format!("{who} concerns {}", concerned(accounts, style))),
     }
     notes.extend(
         entry
             .remark
             .as_ref()
-            .map(|remark| format!("{who}: {}", look.shown(remark))),
+            .map(|remark| format!("{who}: {}", style.shown(remark))),
     );
     notes
 }
 
-fn concerned(accounts: &[String], look: &Look) -> String {
+fn concerned(accounts: &[String], style: &Style) -> String {
     let shown: Vec<String> = accounts
         .iter()
         .take(MOST_SHOWN)
-        .map(|name| look.shown(name))
+        .map(|name| style.shown(name))
         .collect();
     let more = accounts.len().saturating_sub(shown.len());
     match more {
@@ -123,20 +123,20 @@ pub(crate) fn set(
     rows: &BTreeMap<Resource, RowBounds>,
     remarks: &[String],
     ram: Bytes,
-    look: &Look,
+    style: &Style,
 ) -> String {
     let mut sentences: Vec<String> = memory
-        .map(|memory| set_memory(who, memory.spelled_out(ram), look))
+        .map(|memory| set_memory(who, memory.spelled_out(ram), style))
         .into_iter()
         .collect();
     if !rows.is_empty() {
-        let who = look.shown(&who.to_string());
+        let who = style.shown(&who.to_string());
         sentences.push(format!(
             "{who} is limited to {} from now on",
             listed_rows(rows)
         ));
     }
-    changed(&sentences.join("; "), remarks, look)
+    changed(&sentences.join("; "), remarks, style)
 }
 
 /// `numproc 200:220, numfile unlimited`.
@@ -156,8 +156,8 @@ fn listed_rows(rows: &BTreeMap<Resource, RowBounds>) -> String {
     said.join(", ")
 }
 
-fn set_memory(who: &Who, memory: BoundsSpec, look: &Look) -> String {
-    let who = look.shown(&who.to_string());
+fn set_memory(who: &Who, memory: BoundsSpec, style: &Style) -> String {
+    let who = style.shown(&who.to_string());
     let sentence = match memory.limit {
         SizeSpec::None => format!("{who} has no limit from now on"),
         SizeSpec::Bytes(_) | SizeSpec::Percent(_) => {
@@ -180,15 +180,15 @@ fn of_ram(limit: SizeSpec) -> String {
 }
 
 /// `limit clear`, done.
-pub(crate) fn cleared(who: &Who, remarks: &[String], look: &Look) -> String {
-    let who = look.shown(&who.to_string());
-    changed(&format!("the limit of {who} is cleared"), remarks, look)
+pub(crate) fn cleared(who: &Who, remarks: &[String], style: &Style) -> String {
+    let who = style.shown(&who.to_string());
+    changed(&format!("the limit of {who} is cleared"), remarks, style)
 }
 
-fn changed(sentence: &str, remarks: &[String], look: &Look) -> String {
-    let mut text = paragraph("", sentence, look.width);
+fn changed(sentence: &str, remarks: &[String], style: &Style) -> String {
+    let mut text = paragraph("", sentence, style.width);
     for remark in remarks {
-        text.push_str(&paragraph("note: ", &look.shown(remark), look.width));
+        text.push_str(&paragraph("note: ", &style.shown(remark), style.width));
     }
     text
 }
@@ -198,7 +198,7 @@ mod tests {
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::sample::look;
+    use crate::sample::style;
 
     const RAM: Bytes = Bytes::from_mib(24 << 10);
 
@@ -234,7 +234,7 @@ mod tests {
         ];
         entries[0].memory.notice = Some(size("80%"));
         entries[0].memory.barrier = Some(size("500M"));
-        assert_snapshot!(limits(&entries, Role::Root, RAM, &look(60)));
+        assert_snapshot!(limits(&entries, Role::Root, RAM, &style(60)));
     }
 
     #[test]
@@ -245,7 +245,7 @@ mod tests {
             rows: [(Resource::Numproc, bounds)].into(),
             ..entry("@staff", "none", &[], None)
         };
-        let text = limits(&[rows_only], Role::Root, RAM, &look(80));
+        let text = limits(&[rows_only], Role::Root, RAM, &style(80));
         let row = text.lines().nth(1).unwrap();
         assert_eq!(
             row.split_whitespace().collect::<Vec<_>>(),
@@ -258,13 +258,13 @@ mod tests {
     fn a_notice_is_said_as_low_as_the_barrier_has_it() {
         let mut low = entry("alice", "1G", &["alice"], None);
         low.memory.barrier = Some(size("50%"));
-        let text = limits(std::slice::from_ref(&low), Role::Root, RAM, &look(80));
+        let text = limits(std::slice::from_ref(&low), Role::Root, RAM, &style(80));
         let row = text.lines().nth(1).unwrap();
         assert_eq!(
             row.split_whitespace().collect::<Vec<_>>(),
             ["alice", "1G", "50%", "50%"]
         );
-        let text = set(&low.who, Some(low.memory), &low.rows, &[], RAM, &look(80));
+        let text = set(&low.who, Some(low.memory), &low.rows, &[], RAM, &style(80));
         assert!(text.ends_with("(notice 50%, barrier 50%)\n"), "{text}");
     }
 
@@ -272,7 +272,7 @@ mod tests {
     fn without_limits_it_says_what_to_do() {
         assert_snapshot!(
             [Role::Root, Role::User]
-                .map(|role| limits(&[], role, RAM, &look(80)))
+                .map(|role| limits(&[], role, RAM, &style(80)))
                 .concat()
         );
     }
@@ -299,22 +299,29 @@ mod tests {
                 &none,
                 &[],
                 RAM,
-                &look(80),
+                &style(80),
             ),
-            set(&who("default"), Some(share), &none, &remark, RAM, &look(80)),
-            set(&who("bob"), None, &rows, &remark, RAM, &look(80)),
+            set(
+                &who("default"),
+                Some(share),
+                &none,
+                &remark,
+                RAM,
+                &style(80),
+            ),
+            set(&who("bob"), None, &rows, &remark, RAM, &style(80)),
             set(
                 &who("=render"),
                 Some(BoundsSpec::of_limit(SizeSpec::None)),
                 &none,
                 &[],
                 RAM,
-                &look(80),
+                &style(80),
             ),
             cleared(
                 &who("@students"),
                 &["3 users have the default now".to_owned()],
-                &look(80),
+                &style(80),
             ),
         ];
         assert_snapshot!(texts.concat());

@@ -7,12 +7,12 @@ use bursar_model::Bytes;
 use bursar_protocol::{PARTS_OF_A_PAGE, Physpages, PhyspagesRow};
 
 use crate::command::physpages::Rule;
-use crate::look::Look;
+use crate::style::Style;
 use crate::view::table::{Align, Cell, Table};
 use crate::view::words::narrow_size;
 
 /// The accounts, the largest part first, what no account pays for, and what was not seen.
-pub(crate) fn physpages(found: &Physpages, rule: Rule, look: &Look) -> String {
+pub(crate) fn physpages(found: &Physpages, rule: Rule, style: &Style) -> String {
     let parts = |row: &PhyspagesRow| match rule {
         Rule::Exact => row.exact_parts,
         Rule::Shift => row.shift_parts,
@@ -31,7 +31,7 @@ pub(crate) fn physpages(found: &Physpages, rule: Rule, look: &Look) -> String {
     for row in rows.into_iter().chain(&found.unaccounted) {
         let size = |pages: u64| narrow_size(Bytes::new(pages.saturating_mul(page)));
         table.push(vec![
-            Cell::new(look.shown(&row.account)),
+            Cell::new(style.shown(&row.account)),
             Cell::new(row.processes.to_string()),
             Cell::new(pages(parts(row))),
             Cell::new(size(parts(row).div_ceil(PARTS_OF_A_PAGE))),
@@ -39,7 +39,7 @@ pub(crate) fn physpages(found: &Physpages, rule: Rule, look: &Look) -> String {
             Cell::new(size(row.resident_pages)),
         ]);
     }
-    let mut text = table.lines(2, look);
+    let mut text = table.lines(2, style);
     let millis = |nanos: u64| Duration::from_nanos(nanos).as_millis();
     if let Some(machine) = &found.machine {
         text.push_str(&format!(
@@ -96,7 +96,7 @@ mod tests {
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::sample::look;
+    use crate::sample::style;
 
     fn row(account: &str, uid: Option<u32>, own: u64, thirds: u64, halves: u64) -> PhyspagesRow {
         let of_page = |parts: u64, of: u64| parts * PARTS_OF_A_PAGE / of;
@@ -140,12 +140,12 @@ mod tests {
 
     #[test]
     fn a_page_of_three_accounts_is_a_third_for_each() {
-        assert_snapshot!(physpages(&found(), Rule::Exact, &look(100)));
+        assert_snapshot!(physpages(&found(), Rule::Exact, &style(100)));
     }
 
     #[test]
     fn by_halves_one_of_three_has_a_half() {
-        assert_snapshot!(physpages(&found(), Rule::Shift, &look(100)));
+        assert_snapshot!(physpages(&found(), Rule::Shift, &style(100)));
     }
 
     #[test]
@@ -154,6 +154,6 @@ mod tests {
         found.accounts.remove(0);
         (found.machine, found.unaccounted) = (None, None);
         found.age_ns = 7_400_000_000;
-        assert_snapshot!(physpages(&found, Rule::Exact, &look(100)));
+        assert_snapshot!(physpages(&found, Rule::Exact, &style(100)));
     }
 }

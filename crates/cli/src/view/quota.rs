@@ -4,7 +4,7 @@
 use bursar_model::{AccountKind, AccountStatus, Bytes, Row};
 use bursar_protocol::Quota;
 
-use crate::look::Look;
+use crate::style::Style;
 use crate::view::bar::{bar, percent, tone};
 use crate::view::paragraph::paragraph;
 use crate::view::status::memory;
@@ -14,52 +14,52 @@ use crate::view::words::count;
 const BAR: usize = 30;
 
 /// A few lines.
-pub(crate) fn quota(quota: &Quota, look: &Look) -> String {
+pub(crate) fn quota(quota: &Quota, style: &Style) -> String {
     let own = quota.account.as_ref();
     let mut text = own.map_or_else(
         || "no limit: bursar does not limit your memory\n".into(),
-        |own| of_own(own, quota, look),
+        |own| of_own(own, quota, style),
     );
     for account in &quota.shared {
         text.push('\n');
-        text.push_str(&of_shared(account, look));
+        text.push_str(&of_shared(account, style));
     }
     text
 }
 
-fn of_own(account: &AccountStatus, quota: &Quota, look: &Look) -> String {
+fn of_own(account: &AccountStatus, quota: &Quota, style: &Style) -> String {
     let row = memory(account);
-    let name = look.shown(&account.account);
+    let name = style.shown(&account.account);
     let holder = match account.kind {
         AccountKind::Shared => format!("You and the others in the shared account {name} hold"),
         AccountKind::User | AccountKind::Group | AccountKind::Default => "You hold".into(),
     };
-    let mut text = levels(&holder, account, &row, look);
+    let mut text = levels(&holder, account, &row, style);
     let sentences = [rules(&row), history(account, &row), exactness(quota)];
     for sentence in sentences.iter().filter(|sentence| !sentence.is_empty()) {
-        text.push_str(&paragraph("", sentence, look.width));
+        text.push_str(&paragraph("", sentence, style.width));
     }
     text
 }
 
 /// One that is entered: what others have done in it is theirs.
-fn of_shared(account: &AccountStatus, look: &Look) -> String {
+fn of_shared(account: &AccountStatus, style: &Style) -> String {
     let row = memory(account);
-    let name = look.shown(&account.account);
+    let name = style.shown(&account.account);
     let holder = format!("The shared account {name}, which you may enter or are in, holds");
-    let mut text = levels(&holder, account, &row, look);
+    let mut text = levels(&holder, account, &row, style);
     let rules = rules(&row);
     if !rules.is_empty() {
-        text.push_str(&paragraph("", &rules, look.width));
+        text.push_str(&paragraph("", &rules, style.width));
     }
     text
 }
 
-fn levels(holder: &str, account: &AccountStatus, row: &Row, look: &Look) -> String {
-    let mut text = paragraph("", &held(holder, account, row), look.width);
+fn levels(holder: &str, account: &AccountStatus, row: &Row, style: &Style) -> String {
+    let mut text = paragraph("", &held(holder, account, row), style.width);
     if row.limit.is_some() {
-        let line = format!("{}  {}", bar(row, BAR, look.charset), percent(row));
-        text.push_str(&look.toned(tone(row), &line));
+        let line = format!("{}  {}", bar(row, BAR, style.charset), percent(row));
+        text.push_str(&style.toned(tone(row), &line));
         text.push('\n');
     }
     text
@@ -147,17 +147,17 @@ mod tests {
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::look::Charset;
-    use crate::sample::{account, look, with_history};
+    use crate::sample::{account, style, with_history};
+    use crate::style::Charset;
 
-    fn shown(account: Option<AccountStatus>, look: &Look) -> String {
-        shown_with(account, Vec::new(), look)
+    fn shown(account: Option<AccountStatus>, style: &Style) -> String {
+        shown_with(account, Vec::new(), style)
     }
 
     fn shown_with(
         account: Option<AccountStatus>,
         shared: Vec<AccountStatus>,
-        look: &Look,
+        style: &Style,
     ) -> String {
         quota(
             &Quota {
@@ -165,7 +165,7 @@ mod tests {
                 shared,
                 error_bound_bytes: Bytes::new(512 << 10),
             },
-            look,
+            style,
         )
     }
 
@@ -182,7 +182,7 @@ mod tests {
             Some(account("bob", 1001, 90, None)),
             None,
         ];
-        let texts = accounts.map(|account| shown(account, &look(80)));
+        let texts = accounts.map(|account| shown(account, &style(80)));
         assert_snapshot!(texts.join("---\n"));
     }
 
@@ -192,8 +192,8 @@ mod tests {
         let mut empty = account("=render", 0, 0, None);
         empty.processes = 0;
         let own = account("alice", 1000, 410, Some(512));
-        let without_limit = shown_with(None, vec![lab.clone()], &look(80));
-        let told = shown_with(Some(own), vec![lab, empty], &look(80));
+        let without_limit = shown_with(None, vec![lab.clone()], &style(80));
+        let told = shown_with(Some(own), vec![lab, empty], &style(80));
         let lines = without_limit.lines().skip(1);
         assert!(lines.eq(told.lines().skip(5).take(5)), "{without_limit}");
         assert_snapshot!(told);
@@ -201,11 +201,11 @@ mod tests {
 
     #[test]
     fn an_ascii_terminal_of_sixty_columns_gets_what_it_can_show() {
-        let look = Look {
+        let style = Style {
             charset: Charset::Ascii,
-            ..look(60)
+            ..style(60)
         };
-        let text = shown(Some(account("alice", 1000, 410, Some(512))), &look);
+        let text = shown(Some(account("alice", 1000, 410, Some(512))), &style);
         assert!(text.is_ascii(), "{text}");
         assert_snapshot!(text);
     }

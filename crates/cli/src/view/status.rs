@@ -7,7 +7,7 @@ use bursar_model::{
 use bursar_top::Machine;
 
 use crate::caller::Role;
-use crate::look::{Look, Tone};
+use crate::style::{Style, Tone};
 use crate::view::bar::{bar, percent, tone};
 use crate::view::paragraph::paragraph;
 use crate::view::table::{Align, Cell, Table, cut};
@@ -18,21 +18,21 @@ pub(crate) fn status(
     status: &DaemonStatus,
     asked: Option<&Who>,
     role: Role,
-    look: &Look,
+    style: &Style,
 ) -> String {
-    let mut text = state(status, look);
+    let mut text = state(status, style);
     text.push('\n');
     if status.accounts.is_empty() {
-        text.push_str(&nobody(asked, role, look));
+        text.push_str(&nobody(asked, role, style));
     } else {
-        text.push_str(&accounts(&status.accounts, look));
+        text.push_str(&accounts(&status.accounts, style));
     }
-    let notes = notes(status, look);
+    let notes = notes(status, style);
     if !notes.is_empty() {
         text.push('\n');
     }
     for note in notes {
-        text.push_str(&paragraph("note: ", &look.shown(&note), look.width));
+        text.push_str(&paragraph("note: ", &style.shown(&note), style.width));
     }
     text
 }
@@ -47,24 +47,24 @@ pub(crate) fn memory(account: &AccountStatus) -> Row {
 }
 
 /// The machine's part of it, for a screen that is followed.
-pub(crate) fn machine(status: &DaemonStatus, look: &Look) -> Machine {
+pub(crate) fn machine(status: &DaemonStatus, style: &Style) -> Machine {
     let (state, tone) = state_words(status);
     Machine {
         ram: status.ram_bytes,
         available: None,
         state,
         tone,
-        notes: notes(status, look),
+        notes: notes(status, style),
     }
 }
 
 /// Whether limits hold, by what, and how exactly.
-fn state(status: &DaemonStatus, look: &Look) -> String {
+fn state(status: &DaemonStatus, style: &Style) -> String {
     let (state, tone) = state_words(status);
-    let lines = paragraph("", &state, look.width);
+    let lines = paragraph("", &state, style.width);
     lines
         .lines()
-        .map(|line| look.toned(tone, line) + "\n")
+        .map(|line| style.toned(tone, line) + "\n")
         .collect()
 }
 
@@ -117,13 +117,13 @@ const fn enforcement(half: &KernelHalfStatus) -> (&'static str, Option<Tone>) {
     }
 }
 
-fn nobody(asked: Option<&Who>, role: Role, look: &Look) -> String {
+fn nobody(asked: Option<&Who>, role: Role, style: &Style) -> String {
     if let Some(who) = asked {
-        let who = look.shown(&who.to_string());
+        let who = style.shown(&who.to_string());
         return paragraph(
             "",
             &format!("no limit concerns {who}; see bursar limit show"),
-            look.width,
+            style.width,
         );
     }
     let advice = match role {
@@ -133,7 +133,7 @@ fn nobody(asked: Option<&Who>, role: Role, look: &Look) -> String {
         }
         Role::User => "no limit concerns you",
     };
-    paragraph("", advice, look.width)
+    paragraph("", advice, style.width)
 }
 
 /// What a table leaves out so that it fits. The first that fits is taken.
@@ -174,11 +174,11 @@ const fn plan(gap: usize, name: usize, bar: usize, percent: bool, dropped: u8) -
     }
 }
 
-fn accounts(accounts: &[AccountStatus], look: &Look) -> String {
+fn accounts(accounts: &[AccountStatus], style: &Style) -> String {
     let mut sorted: Vec<&AccountStatus> = accounts.iter().collect();
     sorted.sort_by_cached_key(|account| std::cmp::Reverse(fullness(account)));
     let [widest, .., narrowest] = &PLANS;
-    let Some(columns) = look.width else {
+    let Some(columns) = style.width else {
         return table(
             &sorted,
             &Plan {
@@ -186,16 +186,16 @@ fn accounts(accounts: &[AccountStatus], look: &Look) -> String {
                 bar: 20,
                 ..*widest
             },
-            look,
+            style,
         )
-        .lines(2, look);
+        .lines(2, style);
     };
-    let tables = PLANS.iter().map(|plan| (plan, table(&sorted, plan, look)));
+    let tables = PLANS.iter().map(|plan| (plan, table(&sorted, plan, style)));
     let fitting = tables
         .into_iter()
         .find(|(plan, table)| table.width(plan.gap) <= columns);
-    let (plan, table) = fitting.unwrap_or_else(|| (narrowest, table(&sorted, narrowest, look)));
-    table.lines(plan.gap, look)
+    let (plan, table) = fitting.unwrap_or_else(|| (narrowest, table(&sorted, narrowest, style)));
+    table.lines(plan.gap, style)
 }
 
 /// The fullest first, those without a limit last. Names in reverse, because the order is reversed.
@@ -212,7 +212,7 @@ fn fullness(account: &AccountStatus) -> (bool, u128, Bytes, std::cmp::Reverse<St
     )
 }
 
-fn table(accounts: &[&AccountStatus], plan: &Plan, look: &Look) -> Table {
+fn table(accounts: &[&AccountStatus], plan: &Plan, style: &Style) -> Table {
     let slash = if plan.gap > 1 { " / " } else { "/" };
     let held_of_limit = format!("HELD{slash}LIMIT");
     let mut heads = vec![("ACCOUNT", Align::Left)];
@@ -238,16 +238,16 @@ fn table(accounts: &[&AccountStatus], plan: &Plan, look: &Look) -> Table {
             limit(&row)
         );
         let mut cells = vec![Cell::new(cut(
-            &look.shown(&account.account),
+            &style.shown(&account.account),
             plan.name,
-            look,
+            style,
         ))];
         cells.extend(
             plan.processes
                 .then(|| Cell::new(narrow_count(account.processes.into()))),
         );
         cells.push(Cell::new(amounts));
-        cells.extend((plan.bar > 0).then(|| Cell::toned(bar(&row, plan.bar, look.charset), tone)));
+        cells.extend((plan.bar > 0).then(|| Cell::toned(bar(&row, plan.bar, style.charset), tone)));
         cells.extend(plan.percent.then(|| Cell::toned(percent(&row), tone)));
         cells.extend(plan.max.then(|| Cell::new(narrow_size(row.maxheld))));
         cells.extend(plan.refused.then(|| Cell::new(narrow_count(row.failcnt))));
@@ -261,7 +261,7 @@ fn limit(row: &Row) -> String {
     row.limit.map_or_else(|| "none".into(), narrow_size)
 }
 
-fn notes(status: &DaemonStatus, look: &Look) -> Vec<String> {
+fn notes(status: &DaemonStatus, style: &Style) -> Vec<String> {
     let mut notes = Vec::new();
     for account in &status.accounts {
         if account.dying > Bytes::ZERO {
@@ -288,7 +288,7 @@ fn notes(status: &DaemonStatus, look: &Look) -> Vec<String> {
         if let Some(longest) = reaps.longest {
             note.push_str(&format!(
                 ", the longest wait {}",
-                span(longest, look.charset)
+                span(longest, style.charset)
             ));
         }
         if let Some(rate) = reaps.slowest_bytes_per_second {
@@ -332,11 +332,11 @@ mod tests {
     use unicode_width::UnicodeWidthStr;
 
     use super::*;
-    use crate::look::{Charset, Paint};
-    use crate::sample::{HOSTILE, account, accounts, daemon, look, with_history};
+    use crate::sample::{HOSTILE, account, accounts, daemon, style, with_history};
+    use crate::style::{Charset, Paint};
 
-    fn shown(status: &DaemonStatus, look: &Look) -> String {
-        super::status(status, None, Role::Root, look)
+    fn shown(status: &DaemonStatus, style: &Style) -> String {
+        super::status(status, None, Role::Root, style)
     }
 
     /// A daemon with everything that needs room.
@@ -360,48 +360,48 @@ mod tests {
     #[test]
     fn memory_that_killed_processes_keep_is_told_apart() {
         let mut status = daemon(accounts());
-        assert!(!shown(&status, &look(200)).contains("give nothing back"));
+        assert!(!shown(&status, &style(200)).contains("give nothing back"));
         status.accounts[1].lingering = Bytes::from_mib(64);
         let note =
             "note: 64 MiB of what bob holds is of processes already killed that give nothing back";
-        let text = shown(&status, &look(200));
+        let text = shown(&status, &style(200));
         assert!(text.contains(note), "{text}");
     }
 
     #[test]
     fn eighty_columns_show_everything() {
-        assert_snapshot!(shown(&crowded(), &look(80)));
+        assert_snapshot!(shown(&crowded(), &style(80)));
     }
 
     #[test]
     fn sixty_columns_show_everything_closer() {
-        assert_snapshot!(shown(&crowded(), &look(60)));
+        assert_snapshot!(shown(&crowded(), &style(60)));
     }
 
     #[test]
     fn forty_columns_show_who_and_how_full() {
-        assert_snapshot!(shown(&crowded(), &look(40)));
+        assert_snapshot!(shown(&crowded(), &style(40)));
     }
 
     #[test]
     fn a_wide_terminal_has_wide_bars() {
-        assert_snapshot!(shown(&crowded(), &look(160)));
+        assert_snapshot!(shown(&crowded(), &style(160)));
     }
 
     #[test]
     fn a_pipe_gets_whole_names() {
-        let pipe = Look {
+        let pipe = Style {
             width: None,
-            ..look(0)
+            ..style(0)
         };
         assert_snapshot!(shown(&crowded(), &pipe));
     }
 
     #[test]
     fn an_ascii_terminal_gets_ascii() {
-        let ascii = Look {
+        let ascii = Style {
             charset: Charset::Ascii,
-            ..look(80)
+            ..style(80)
         };
         let text = shown(&crowded(), &ascii);
         assert!(text.is_ascii(), "{text}");
@@ -410,9 +410,9 @@ mod tests {
 
     #[test]
     fn colours_say_how_near_the_limit_an_account_is() {
-        let colours = Look {
+        let colours = Style {
             paint: Paint::Colours,
-            ..look(80)
+            ..style(80)
         };
         assert_snapshot!(shown(&daemon(accounts()), &colours).replace('\x1b', "<ESC>"));
     }
@@ -422,9 +422,9 @@ mod tests {
         let none = daemon(Vec::new());
         let who = "alice".parse().unwrap();
         let texts = [
-            super::status(&none, None, Role::Root, &look(80)),
-            super::status(&none, None, Role::User, &look(80)),
-            super::status(&none, Some(&who), Role::Root, &look(80)),
+            super::status(&none, None, Role::Root, &style(80)),
+            super::status(&none, None, Role::User, &style(80)),
+            super::status(&none, Some(&who), Role::Root, &style(80)),
         ];
         assert_snapshot!(texts.join("---\n"));
     }
@@ -438,13 +438,13 @@ mod tests {
         });
         let status = daemon(many.collect());
         for width in [40, 60, 80, 100, 200] {
-            let text = shown(&status, &look(width));
+            let text = shown(&status, &style(width));
             assert_eq!(text.matches("user").count(), 200, "{width}");
             for line in text.lines() {
                 assert!(line.width() <= width, "{width}: {line:?}");
             }
         }
-        let text = shown(&status, &look(80));
+        let text = shown(&status, &style(80));
         assert_snapshot!(text.lines().take(12).collect::<Vec<_>>().join("\n"));
     }
 
@@ -464,7 +464,7 @@ mod tests {
             ..memory(&huge)
         };
         huge.resources.insert(Resource::Memory, row);
-        for line in shown(&daemon(vec![huge]), &look(60)).lines() {
+        for line in shown(&daemon(vec![huge]), &style(60)).lines() {
             assert!(line.width() <= 60, "{line:?}");
         }
     }
@@ -482,7 +482,12 @@ mod tests {
                     (half.attached, half.event_trigger, half.timer) =
                         (attached, event_trigger, timer);
                     half.trigger = Some(trigger);
-                    lines.extend(shown(&status, &look(100)).lines().next().map(str::to_owned));
+                    lines.extend(
+                        shown(&status, &style(100))
+                            .lines()
+                            .next()
+                            .map(str::to_owned),
+                    );
                 }
             }
         }

@@ -5,7 +5,7 @@ use bursar_model::{Bytes, Event, EventKind, Pid, Trigger, Who};
 
 use crate::caller::Role;
 use crate::clock::Clock;
-use crate::look::{Charset, Look, Tone};
+use crate::style::{Charset, Style, Tone};
 use crate::view::paragraph::paragraph;
 use crate::view::table::{Align, Cell, Table};
 use crate::view::words::{count, narrow_size, span};
@@ -24,30 +24,30 @@ pub(crate) fn story(
     which: &Which,
     role: Role,
     clock: &Clock,
-    look: &Look,
+    style: &Style,
 ) -> String {
     let Some(last) = events.last() else {
-        return paragraph("", &nothing(which, role, look), look.width);
+        return paragraph("", &nothing(which, role, style), style.width);
     };
     let mut text = String::new();
     let mut about = last;
     if let Some(kill) = events.iter().find(|it| is_kill(it)) {
-        text.push_str(&killed(kill, events, which, clock, look));
+        text.push_str(&killed(kill, events, which, clock, style));
         about = kill;
     } else if let Some(files) = events.iter().find(|it| is_of_files(it)) {
-        text.push_str(&held_by_files(files, clock, look));
+        text.push_str(&held_by_files(files, clock, style));
         about = files;
     }
     if let Some(event) = events.iter().find(|it| is_spared(it)) {
         if !text.is_empty() {
             text.push('\n');
         }
-        text.push_str(&spared(event, clock, look));
+        text.push_str(&spared(event, clock, style));
         about = event;
     }
     text.push_str("\nWhat can be done now:\n");
-    for advice in advice(about, role, look) {
-        text.push_str(&paragraph("- ", &advice, look.width));
+    for advice in advice(about, role, style) {
+        text.push_str(&paragraph("- ", &advice, style.width));
     }
     text
 }
@@ -66,78 +66,78 @@ fn is_spared(event: &Event) -> bool {
     matches!(event.event, EventKind::NoVictim | EventKind::Refused) && !is_of_files(event)
 }
 
-fn killed(kill: &Event, events: &[Event], which: &Which, clock: &Clock, look: &Look) -> String {
-    let mut text = paragraph("", &opening(kill, which, clock, look), look.width);
-    text.push_str(&paragraph("", &breach(kill, look), look.width));
+fn killed(kill: &Event, events: &[Event], which: &Which, clock: &Clock, style: &Style) -> String {
+    let mut text = paragraph("", &opening(kill, which, clock, style), style.width);
+    text.push_str(&paragraph("", &breach(kill, style), style.width));
     if !kill.candidates.is_empty() {
-        text.push_str(&format!("\n{}\n", candidates(kill, look)));
+        text.push_str(&format!("\n{}\n", candidates(kill, style)));
     }
-    text.push_str(&paragraph("", &decision(kill, look), look.width));
-    text.push_str(&paragraph("", &aftermath(kill, events, look), look.width));
+    text.push_str(&paragraph("", &decision(kill, style), style.width));
+    text.push_str(&paragraph("", &aftermath(kill, events, style), style.width));
     text
 }
 
 /// A refusal, or nobody whom it is allowed to kill.
-fn spared(event: &Event, clock: &Clock, look: &Look) -> String {
-    let time = clock.told(&event.time, look.charset);
+fn spared(event: &Event, clock: &Clock, style: &Style) -> String {
+    let time = clock.told(&event.time, style.charset);
     if event.event == EventKind::NoVictim {
-        let reason = event.reason.as_ref().map(|it| look.shown(it));
+        let reason = event.reason.as_ref().map(|it| style.shown(it));
         let reason = reason.unwrap_or_else(|| "why is not recorded".into());
         let sentence = format!(
             "Nobody was killed {time}: {reason}. {}",
-            breach(event, look)
+            breach(event, style)
         );
-        return paragraph("", &sentence, look.width);
+        return paragraph("", &sentence, style.width);
     }
     let who = match (&event.comm, event.pid) {
         (None, None) => "A request".to_owned(),
-        _ => process(event, look.charset),
+        _ => process(event, style.charset),
     };
-    let of = account(event, look);
+    let of = account(event, style);
     let of = of
         .strip_prefix("The ")
         .map_or_else(|| of.clone(), |it| format!("the {it}"));
     let what = event.reason.as_ref();
-    let what = what.map_or_else(String::new, |it| format!(": {}", look.shown(it)));
+    let what = what.map_or_else(String::new, |it| format!(": {}", style.shown(it)));
     let mut sentence = format!("{who} of {of} was refused {time}{what}.");
     let others = event.refusals.map_or(0, |it| it.saturating_sub(1));
     if others > 0 {
         let others = count(others, "other request", "other requests");
         sentence.push_str(&format!(" So were {others} shortly before."));
     }
-    paragraph("", &sentence, look.width)
+    paragraph("", &sentence, style.width)
 }
 
 /// Nobody was killed, for what is over are files.
-fn held_by_files(event: &Event, clock: &Clock, look: &Look) -> String {
-    let time = clock.told(&event.time, look.charset);
+fn held_by_files(event: &Event, clock: &Clock, style: &Style) -> String {
+    let time = clock.told(&event.time, style.charset);
     let of_them = event.files_bytes.map_or_else(String::new, |bytes| {
         format!(" Of that {bytes} are files in memory (tmpfs, System V segments).")
     });
     let sentence = format!(
         "Nobody was killed {time}: killing would not have helped. {}{of_them}",
-        breach(event, look)
+        breach(event, style)
     );
-    let mut text = paragraph("", &sentence, look.width);
+    let mut text = paragraph("", &sentence, style.width);
     if !event.files.is_empty() {
         let mut table = Table::new(&[("HELD", Align::Right), ("FILE", Align::Left)]);
         for file in &event.files {
             table.push(vec![
                 Cell::toned(narrow_size(file.bytes), None),
-                Cell::toned(look.shown(&file.place), None),
+                Cell::toned(style.shown(&file.place), None),
             ]);
         }
-        text.push_str(&format!("\n{}\n", table.indented_lines(4, 2, look)));
+        text.push_str(&format!("\n{}\n", table.indented_lines(4, 2, style)));
     }
     text
 }
 
-fn nothing(which: &Which, role: Role, look: &Look) -> String {
+fn nothing(which: &Which, role: Role, style: &Style) -> String {
     let what = match which {
         Which::Last => "no kill is recorded".to_owned(),
         Which::Of(pid) => format!("no kill of process {pid} is recorded"),
         Which::Whose(who) => {
-            let who = look.shown(&who.to_string());
+            let who = style.shown(&who.to_string());
             format!("nothing of {who} is recorded to have been killed or refused")
         }
     };
@@ -158,9 +158,9 @@ fn nothing(which: &Which, role: Role, look: &Look) -> String {
     }
 }
 
-fn opening(kill: &Event, which: &Which, clock: &Clock, look: &Look) -> String {
-    let time = clock.told(&kill.time, look.charset);
-    let process = process(kill, look.charset);
+fn opening(kill: &Event, which: &Which, clock: &Clock, style: &Style) -> String {
+    let time = clock.told(&kill.time, style.charset);
+    let process = process(kill, style.charset);
     match (kill.event, which) {
         (EventKind::KillFailed, _) => format!("{process} was to be killed {time}, which failed."),
         (EventKind::WouldKill, _) => {
@@ -169,7 +169,7 @@ fn opening(kill: &Event, which: &Which, clock: &Clock, look: &Look) -> String {
         (_, Which::Last) => format!("The last to be killed was {process}, {time}."),
         (_, Which::Of(_)) => format!("{process} was killed {time}."),
         (_, Which::Whose(who)) => {
-            let who = look.shown(&who.to_string());
+            let who = style.shown(&who.to_string());
             format!("The last process of {who} to be killed was {process}, {time}.")
         }
     }
@@ -185,8 +185,8 @@ fn process(event: &Event, charset: Charset) -> String {
     }
 }
 
-fn breach(kill: &Event, look: &Look) -> String {
-    let account = account(kill, look);
+fn breach(kill: &Event, style: &Style) -> String {
+    let account = account(kill, style);
     let over = kill
         .overcommit
         .or_else(|| Some(kill.held?.saturating_sub(kill.limit?)));
@@ -205,16 +205,16 @@ fn breach(kill: &Event, look: &Look) -> String {
     }
 }
 
-fn account(event: &Event, look: &Look) -> String {
+fn account(event: &Event, style: &Style) -> String {
     match &event.account {
-        Some(name) if name.starts_with('=') => format!("The shared account {}", look.shown(name)),
-        Some(name) => format!("The account {}", look.shown(name)),
+        Some(name) if name.starts_with('=') => format!("The shared account {}", style.shown(name)),
+        Some(name) => format!("The account {}", style.shown(name)),
         None => "An account".into(),
     }
 }
 
 /// The largest, largest first, the victim marked; how many more there were.
-fn candidates(kill: &Event, look: &Look) -> String {
+fn candidates(kill: &Event, style: &Style) -> String {
     let mut table = Table::new(&[
         ("PID", Align::Right),
         ("HELD", Align::Right),
@@ -231,11 +231,11 @@ fn candidates(kill: &Event, look: &Look) -> String {
         table.push(vec![
             Cell::toned(candidate.pid.to_string(), tone),
             Cell::toned(narrow_size(candidate.bytes), tone),
-            Cell::toned(look.shown(&candidate.comm), tone),
+            Cell::toned(style.shown(&candidate.comm), tone),
             Cell::toned(mark, tone),
         ]);
     }
-    let mut text = table.indented_lines(4, 2, look);
+    let mut text = table.indented_lines(4, 2, style);
     let shown = u32::try_from(kill.candidates.len()).unwrap_or(u32::MAX);
     let more = kill
         .candidates_met
@@ -249,7 +249,7 @@ fn candidates(kill: &Event, look: &Look) -> String {
     text
 }
 
-fn decision(kill: &Event, look: &Look) -> String {
+fn decision(kill: &Event, style: &Style) -> String {
     let who = match kill.trigger {
         Some(Trigger::Event) => "The kernel half decided, at the very event that crossed the limit",
         Some(Trigger::Timer) => "The kernel half decided, at its timer of 200 ms",
@@ -261,17 +261,17 @@ fn decision(kill: &Event, look: &Look) -> String {
         (EventKind::KillFailed | EventKind::WouldKill, _) | (_, None) => String::new(),
         (_, Some(latency)) => format!(
             "; the signal went out {} later",
-            span(latency, look.charset)
+            span(latency, style.charset)
         ),
     };
     let reason = match &kill.reason {
-        Some(reason) => format!(" ({})", look.shown(reason)),
+        Some(reason) => format!(" ({})", style.shown(reason)),
         None => String::new(),
     };
     format!("{who}{signal}{reason}.")
 }
 
-fn aftermath(kill: &Event, events: &[Event], look: &Look) -> String {
+fn aftermath(kill: &Event, events: &[Event], style: &Style) -> String {
     if matches!(kill.event, EventKind::KillFailed | EventKind::WouldKill) {
         return "Nothing was freed by it.".into();
     }
@@ -279,8 +279,8 @@ fn aftermath(kill: &Event, events: &[Event], look: &Look) -> String {
     let Some(reaped) = events.iter().find(is_end) else {
         return "That its memory is back is not recorded (yet).".into();
     };
-    let took = reaped.duration_ns.map(|it| span(it, look.charset));
-    let reason = reaped.reason.as_ref().map(|reason| look.shown(reason));
+    let took = reaped.duration_ns.map(|it| span(it, style.charset));
+    let reason = reaped.reason.as_ref().map(|reason| style.shown(reason));
     let Some(method) = reaped.method.as_deref() else {
         let after = took.map_or_else(String::new, |took| format!(" after {took}"));
         let reason = reason.unwrap_or_else(|| "why is not recorded".into());
@@ -293,7 +293,7 @@ fn aftermath(kill: &Event, events: &[Event], look: &Look) -> String {
     };
     let method = match method {
         "exit" => ", given back by its own exit".into(),
-        method => format!(", taken back by {}", look.shown(method)),
+        method => format!(", taken back by {}", style.shown(method)),
     };
     let rate = match reaped.bytes_per_second {
         Some(rate) if rate > Bytes::ZERO => format!(" ({rate} a second)"),
@@ -303,7 +303,7 @@ fn aftermath(kill: &Event, events: &[Event], look: &Look) -> String {
     format!("{freed}{after}{method}{rate}{reason}.")
 }
 
-fn advice(event: &Event, role: Role, look: &Look) -> Vec<String> {
+fn advice(event: &Event, role: Role, style: &Style) -> Vec<String> {
     if is_of_files(event) {
         return vec![
             "remove files, or ask who made them to; until then processes may hold a sixteenth of the limit \
@@ -314,7 +314,7 @@ fn advice(event: &Event, role: Role, look: &Look) -> Vec<String> {
     let name = event
         .account
         .as_ref()
-        .map_or_else(|| "WHO".into(), |name| look.shown(name));
+        .map_or_else(|| "WHO".into(), |name| style.shown(name));
     match (role, &event.row) {
         (Role::Root, Some(row)) => {
             let row = row.resource.name();
@@ -347,11 +347,11 @@ mod tests {
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::look::Paint;
-    use crate::sample::{HOSTILE, clock, kill, look, reaped, unreaped};
+    use crate::sample::{HOSTILE, clock, kill, reaped, style, unreaped};
+    use crate::style::Paint;
 
     fn told(events: &[Event], which: Which, role: Role) -> String {
-        story(events, &which, role, &clock(), &look(80))
+        story(events, &which, role, &clock(), &style(80))
     }
 
     fn alice() -> Which {
@@ -455,11 +455,11 @@ mod tests {
 
     #[test]
     fn the_victim_is_red_where_there_are_colours() {
-        let look = Look {
+        let style = Style {
             paint: Paint::Colours,
-            ..look(80)
+            ..style(80)
         };
-        let text = story(&[kill("alice")], &Which::Last, Role::Root, &clock(), &look);
+        let text = story(&[kill("alice")], &Which::Last, Role::Root, &clock(), &style);
         let red = text.lines().find(|line| line.contains("\x1b[31m")).unwrap();
         assert!(red.contains("4242") && red.contains("killed"), "{red:?}");
     }

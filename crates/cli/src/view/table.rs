@@ -3,7 +3,7 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use crate::look::{Look, Tone};
+use crate::style::{Style, Tone};
 use crate::view::paragraph::longest_start;
 
 /// A table in the making.
@@ -20,7 +20,7 @@ pub(crate) enum Align {
     Right,
 }
 
-/// One cell; its text has passed [`Look::shown`].
+/// One cell; its text has passed [`Style::shown`].
 #[derive(Debug, Clone)]
 pub(crate) struct Cell {
     text: String,
@@ -77,18 +77,18 @@ impl Table {
     }
 
     /// The lines.
-    pub(crate) fn lines(&self, gap: usize, look: &Look) -> String {
-        self.indented_lines(0, gap, look)
+    pub(crate) fn lines(&self, gap: usize, style: &Style) -> String {
+        self.indented_lines(0, gap, style)
     }
 
     /// The lines, each after `indent` blanks.
-    pub(crate) fn indented_lines(&self, indent: usize, gap: usize, look: &Look) -> String {
+    pub(crate) fn indented_lines(&self, indent: usize, gap: usize, style: &Style) -> String {
         let widths = self.widths();
         let blanks = " ".repeat(indent);
         let mut text = String::new();
         for row in &self.rows {
             let columns = row.iter().zip(&self.aligns).zip(&widths);
-            let cells = columns.map(|((cell, align), width)| cell.placed(*align, *width, look));
+            let cells = columns.map(|((cell, align), width)| cell.placed(*align, *width, style));
             let line = cells.collect::<Vec<_>>().join(&" ".repeat(gap));
             text.push_str(format!("{blanks}{line}").trim_end());
             text.push('\n');
@@ -98,9 +98,9 @@ impl Table {
 }
 
 impl Cell {
-    fn placed(&self, align: Align, width: usize, look: &Look) -> String {
+    fn placed(&self, align: Align, width: usize, style: &Style) -> String {
         let blanks = " ".repeat(width.saturating_sub(self.text.width()));
-        let text = look.toned(self.tone, &self.text);
+        let text = style.toned(self.tone, &self.text);
         match align {
             Align::Left => text + &blanks,
             Align::Right => blanks + &text,
@@ -109,13 +109,13 @@ impl Cell {
 }
 
 /// `text` in at most `columns` columns; says so where it was cut.
-pub(crate) fn cut(text: &str, columns: usize, look: &Look) -> String {
+pub(crate) fn cut(text: &str, columns: usize, style: &Style) -> String {
     if text.width() <= columns {
         return text.to_owned();
     }
     format!(
         "{}{}",
         longest_start(text, columns.saturating_sub(1)),
-        look.charset.ellipsis()
+        style.charset.ellipsis()
     )
 }

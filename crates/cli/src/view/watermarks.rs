@@ -7,7 +7,7 @@ use bursar_protocol::{
 };
 
 use crate::clock::Clock;
-use crate::look::{Look, Tone};
+use crate::style::{Style, Tone};
 use crate::view::paragraph::paragraph;
 use crate::view::table::{Align, Cell, Table};
 use crate::view::words::{count, narrow_count, narrow_size, span};
@@ -17,16 +17,16 @@ const USERS_SHOWN: usize = 10;
 /// Decisions that `explain` tells.
 const DECISIONS_TOLD: usize = 5;
 
-fn head(report: &WatermarksReport, look: &Look) -> String {
+fn head(report: &WatermarksReport, style: &Style) -> String {
     let tone = if report.is_acting {
         Tone::Good
     } else {
         Tone::Warning
     };
-    let standing = look.shown(&report.standing);
-    let mut text = paragraph("", &standing, look.width);
-    if look.width.is_none_or(|width| standing.len() <= width) {
-        text = look.painted(tone, text.trim_end()) + "\n";
+    let standing = style.shown(&report.standing);
+    let mut text = paragraph("", &standing, style.width);
+    if style.width.is_none_or(|width| standing.len() <= width) {
+        text = style.painted(tone, text.trim_end()) + "\n";
     }
     let back = if report.scale == report.scale_original {
         "its original".to_owned()
@@ -37,42 +37,42 @@ fn head(report: &WatermarksReport, look: &Look) -> String {
         "watermark_scale_factor {} ({back}, at most {}), model {}",
         report.scale,
         report.scale_highest,
-        look.shown(&report.model)
+        style.shown(&report.model)
     );
-    text + &paragraph("", &scale, look.width)
+    text + &paragraph("", &scale, style.width)
 }
 
 /// `bursar watermarks status`.
-pub(crate) fn status(report: &WatermarksReport, look: &Look) -> String {
-    let mut text = head(report, look);
+pub(crate) fn status(report: &WatermarksReport, style: &Style) -> String {
+    let mut text = head(report, style);
     text.push('\n');
-    text.push_str(&nodes(&report.nodes, look));
+    text.push_str(&nodes(&report.nodes, style));
     text.push('\n');
-    text.push_str(&stalls(&report.stalls, report.pressure_avg10, look));
+    text.push_str(&stalls(&report.stalls, report.pressure_avg10, style));
     if !report.users.is_empty() {
         text.push('\n');
-        text.push_str(&users(&report.users, look));
+        text.push_str(&users(&report.users, style));
     }
     for turned in &report.turned {
         let line = format!(
             "{} = {}, originally {}",
-            look.shown(&turned.name),
+            style.shown(&turned.name),
             turned.value,
             turned.original
         );
-        text.push_str(&paragraph("changed: ", &line, look.width));
+        text.push_str(&paragraph("changed: ", &line, style.width));
     }
     if let Some((now, most)) = report.negative_dentries {
         let line = format!("{now} negative dentries, at most {most} wanted");
-        text.push_str(&paragraph("", &line, look.width));
+        text.push_str(&paragraph("", &line, style.width));
     }
     for remark in &report.remarks {
-        text.push_str(&paragraph("note: ", &look.shown(remark), look.width));
+        text.push_str(&paragraph("note: ", &style.shown(remark), style.width));
     }
     text
 }
 
-fn nodes(nodes: &[NodeReport], look: &Look) -> String {
+fn nodes(nodes: &[NodeReport], style: &Style) -> String {
     let mut table = Table::new(&[
         ("NODE", Align::Right),
         ("FREE", Align::Right),
@@ -101,10 +101,10 @@ fn nodes(nodes: &[NodeReport], look: &Look) -> String {
             Cell::new(broken),
         ]);
     }
-    table.lines(2, look)
+    table.lines(2, style)
 }
 
-fn stalls(stalls: &StallReport, pressure: Option<u32>, look: &Look) -> String {
+fn stalls(stalls: &StallReport, pressure: Option<u32>, style: &Style) -> String {
     let since_boot = format!(
         "{} and {} since boot",
         count(
@@ -118,23 +118,23 @@ fn stalls(stalls: &StallReport, pressure: Option<u32>, look: &Look) -> String {
             "for large blocks"
         ),
     );
-    let mut text = paragraph("", &since_boot, look.width);
+    let mut text = paragraph("", &since_boot, style.width);
     match (&stalls.measured, &stalls.unmeasured) {
         (Some(times), _) => {
             let line = format!(
                 "since bursard started: {} took {}, {} took {}; the longest {}",
                 count(times.reclaims, "reclaim", "reclaims"),
-                span(Nanos::new(times.reclaim_ns), look.charset),
+                span(Nanos::new(times.reclaim_ns), style.charset),
                 count(times.compactions, "compaction", "compactions"),
-                span(Nanos::new(times.compaction_ns), look.charset),
-                span(Nanos::new(times.longest_ns), look.charset),
+                span(Nanos::new(times.compaction_ns), style.charset),
+                span(Nanos::new(times.longest_ns), style.charset),
             );
-            text.push_str(&paragraph("", &line, look.width));
+            text.push_str(&paragraph("", &line, style.width));
         }
         (None, why) => {
             let why = why.as_deref().unwrap_or("no reason was given");
-            let line = format!("their time is not measured: {}", look.shown(why));
-            text.push_str(&paragraph("", &line, look.width));
+            let line = format!("their time is not measured: {}", style.shown(why));
+            text.push_str(&paragraph("", &line, style.width));
         }
     }
     if let Some(pressure) = pressure {
@@ -143,12 +143,12 @@ fn stalls(stalls: &StallReport, pressure: Option<u32>, look: &Look) -> String {
             pressure / 100,
             pressure % 100
         );
-        text.push_str(&paragraph("", &line, look.width));
+        text.push_str(&paragraph("", &line, style.width));
     }
     text
 }
 
-fn users(users: &[UserStalls], look: &Look) -> String {
+fn users(users: &[UserStalls], style: &Style) -> String {
     let mut table = Table::new(&[
         ("WHO", Align::Left),
         ("STALLS", Align::Right),
@@ -158,7 +158,7 @@ fn users(users: &[UserStalls], look: &Look) -> String {
     ]);
     for user in users.iter().take(USERS_SHOWN) {
         let who = match (&user.account, user.uid) {
-            (Some(account), _) => look.shown(account),
+            (Some(account), _) => style.shown(account),
             (None, Some(uid)) => format!("uid {uid}"),
             (None, None) => "others".to_owned(),
         };
@@ -170,12 +170,12 @@ fn users(users: &[UserStalls], look: &Look) -> String {
             Cell::new(narrow_count(
                 times.reclaims.saturating_add(times.compactions),
             )),
-            Cell::toned(span(Nanos::new(waited), look.charset), tone),
-            Cell::new(span(Nanos::new(times.longest_ns), look.charset)),
+            Cell::toned(span(Nanos::new(waited), style.charset), tone),
+            Cell::new(span(Nanos::new(times.longest_ns), style.charset)),
             Cell::new(format!("{} %", user.cause_permille / 10)),
         ]);
     }
-    let mut text = table.lines(2, look);
+    let mut text = table.lines(2, style);
     if users.len() > USERS_SHOWN {
         let more = users.len() - USERS_SHOWN;
         text.push_str(&format!("and {more} more: --json has them\n"));
@@ -184,17 +184,17 @@ fn users(users: &[UserStalls], look: &Look) -> String {
 }
 
 /// `bursar watermarks explain`.
-pub(crate) fn explanation(report: &WatermarksReport, clock: &Clock, look: &Look) -> String {
-    let mut text = head(report, look);
+pub(crate) fn explanation(report: &WatermarksReport, clock: &Clock, style: &Style) -> String {
+    let mut text = head(report, style);
     let now = &report.forecast;
     text.push('\n');
-    text.push_str(&paragraph("now: ", &look.shown(&now.text), look.width));
+    text.push_str(&paragraph("now: ", &style.shown(&now.text), style.width));
     if now.needed > Bytes::ZERO {
         let line = format!(
             "between the marks {} should be free; demand {}/s, kswapd {}/s",
             now.needed, now.demand, now.supply
         );
-        text.push_str(&paragraph("     ", &line, look.width));
+        text.push_str(&paragraph("     ", &line, style.width));
     }
     let told = report.decisions.iter().rev().filter(|it| is_change(it));
     let told: Vec<&DecisionReport> = told.take(DECISIONS_TOLD).collect();
@@ -203,21 +203,21 @@ pub(crate) fn explanation(report: &WatermarksReport, clock: &Clock, look: &Look)
         text.push_str("nothing was changed, and nothing had to be\n");
     }
     for decision in told.into_iter().rev() {
-        text.push_str(&line(decision, clock, look));
+        text.push_str(&line(decision, clock, style));
     }
     if let Some(worst) = cause(&report.users) {
-        text.push_str(&paragraph("", &look.shown(&worst), look.width));
+        text.push_str(&paragraph("", &style.shown(&worst), style.width));
     }
     for remark in &report.remarks {
-        text.push_str(&paragraph("note: ", &look.shown(remark), look.width));
+        text.push_str(&paragraph("note: ", &style.shown(remark), style.width));
     }
     let effort = format!(
         "looked {}, wrote {}, used {} of processor time",
         count(report.ticks, "time", "times"),
         count(report.writes, "value", "values"),
-        span(Nanos::new(report.cpu_ns), look.charset)
+        span(Nanos::new(report.cpu_ns), style.charset)
     );
-    text + &paragraph("", &effort, look.width)
+    text + &paragraph("", &effort, style.width)
 }
 
 fn is_change(decision: &DecisionReport) -> bool {
@@ -244,7 +244,7 @@ fn cause(users: &[UserStalls]) -> Option<String> {
 }
 
 /// `bursar watermarks history`.
-pub(crate) fn history(report: &WatermarksReport, clock: &Clock, look: &Look) -> String {
+pub(crate) fn history(report: &WatermarksReport, clock: &Clock, style: &Style) -> String {
     let mut text = String::new();
     if report.decisions_dropped > 0 {
         text.push_str(&format!(
@@ -253,7 +253,7 @@ pub(crate) fn history(report: &WatermarksReport, clock: &Clock, look: &Look) -> 
         ));
     }
     for decision in &report.decisions {
-        text.push_str(&line(decision, clock, look));
+        text.push_str(&line(decision, clock, style));
     }
     if text.is_empty() {
         text.push_str("nothing was decided yet\n");
@@ -261,16 +261,16 @@ pub(crate) fn history(report: &WatermarksReport, clock: &Clock, look: &Look) -> 
     text
 }
 
-fn line(decision: &DecisionReport, clock: &Clock, look: &Look) -> String {
-    let mut words = look.shown(&decision.text);
+fn line(decision: &DecisionReport, clock: &Clock, style: &Style) -> String {
+    let mut words = style.shown(&decision.text);
     if is_change(decision) {
-        words = format!("{}: {words}", look.shown(&decision.act));
+        words = format!("{}: {words}", style.shown(&decision.act));
     }
     if decision.times > 1 {
         words.push_str(&format!(
             "; {} times until {}",
             decision.times,
-            clock.stamp(&decision.until, look.charset)
+            clock.stamp(&decision.until, style.charset)
         ));
     }
     if let Some(stalls) = decision.stalls_after.filter(|_| is_change(decision)) {
@@ -279,21 +279,21 @@ fn line(decision: &DecisionReport, clock: &Clock, look: &Look) -> String {
             count(stalls, "stall", "stalls")
         ));
         if let Some(time) = decision.stall_ns_after.filter(|&time| time > 0) {
-            words.push_str(&format!(", {}", span(Nanos::new(time), look.charset)));
+            words.push_str(&format!(", {}", span(Nanos::new(time), style.charset)));
         }
     }
-    let stamp = clock.stamp(&decision.time, look.charset);
-    paragraph(&format!("{stamp}  "), &words, look.width)
+    let stamp = clock.stamp(&decision.time, style.charset);
+    paragraph(&format!("{stamp}  "), &words, style.width)
 }
 
 /// `bursar watermarks restore`.
-pub(crate) fn restored(report: &RestoreReport, look: &Look) -> String {
+pub(crate) fn restored(report: &RestoreReport, style: &Style) -> String {
     if report.lines.is_empty() {
         return "nothing had been changed\n".to_owned();
     }
     let lines = report.lines.iter();
     lines
-        .map(|line| paragraph("", &look.shown(line), look.width))
+        .map(|line| paragraph("", &style.shown(line), style.width))
         .collect()
 }
 
@@ -305,9 +305,9 @@ mod tests {
     use jiff::tz::TimeZone;
 
     use super::*;
-    use crate::look::{Charset, Paint};
+    use crate::style::{Charset, Paint};
 
-    const LOOK: Look = Look {
+    const STYLE: Style = Style {
         width: Some(80),
         charset: Charset::Unicode,
         paint: Paint::Plain,
@@ -414,23 +414,23 @@ mod tests {
 
     #[test]
     fn the_status_says_who_waited_and_because_of_whom() {
-        assert_snapshot!(status(&report(), &LOOK));
+        assert_snapshot!(status(&report(), &STYLE));
     }
 
     #[test]
     fn the_explanation_says_what_was_seen_and_done() {
-        assert_snapshot!(explanation(&report(), &clock(), &LOOK));
+        assert_snapshot!(explanation(&report(), &clock(), &STYLE));
     }
 
     #[test]
     fn the_history_has_what_came_of_each_decision() {
-        assert_snapshot!(history(&report(), &clock(), &LOOK));
+        assert_snapshot!(history(&report(), &clock(), &STYLE));
     }
 
     #[test]
     fn nothing_to_put_back_is_said() {
         assert_eq!(
-            restored(&RestoreReport::default(), &LOOK),
+            restored(&RestoreReport::default(), &STYLE),
             "nothing had been changed\n"
         );
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The accounts, a line each, in columns of which a narrow screen has fewer.
 
-use bursar_look::Tone;
-use bursar_look::bar::{ladder, percent, tone};
-use bursar_look::paragraph::longest_start;
-use bursar_look::words::{narrow_count, narrow_size};
 use bursar_model::{Bytes, Row};
+use bursar_text::Tone;
+use bursar_text::bar::{ladder, percent, tone};
+use bursar_text::paragraph::longest_start;
+use bursar_text::words::{narrow_count, narrow_size};
 use ratatui::style::{Modifier, Style};
 use unicode_width::UnicodeWidthStr;
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The chosen account: what bursard says of it in full, its beancounters, its events.
 
-use bursar_look::paragraph::paragraph;
-use bursar_look::words::count;
 use bursar_model::{AccountKind, Bytes};
+use bursar_text::paragraph::paragraph;
+use bursar_text::words::count;
 use ratatui::style::{Modifier, Style};
 
 use super::columns::growth;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the keys do and the columns mean.
 
-use bursar_look::Charset;
-use bursar_look::paragraph::paragraph;
+use bursar_text::Charset;
+use bursar_text::paragraph::paragraph;
 use ratatui::style::{Modifier, Style};
 
 use super::{Pen, Room, heading};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Screens as they are seen.
 
-use bursar_look::{Charset, Tone};
+use bursar_text::{Charset, Tone};
 use insta::assert_snapshot;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;

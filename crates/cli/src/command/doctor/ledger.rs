@@ -30,7 +30,7 @@ pub(super) fn abilities(caller: &Caller) -> Option<Ability> {
     let found = trouble(&check);
     Some(Ability {
         ability: match found {
-            None => sentence(&check, &caller.look),
+            None => sentence(&check, &caller.style),
             Some(_) => "the ledger agrees with /proc".into(),
         },
         cost: "held is not what processes hold: limits act too early or too late".into(),

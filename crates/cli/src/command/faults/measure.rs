@@ -8,8 +8,8 @@ use serde::Serialize;
 
 use crate::caller::{Caller, Form};
 use crate::failure::{Code, Failure};
-use crate::look::Look;
 use crate::output;
+use crate::style::Style;
 use crate::view::faults::measurements;
 
 /// Measure what a first touch costs against a touch of resident, locked memory
@@ -59,7 +59,7 @@ impl Measure {
                 },
                 |_| String::new(),
             )?,
-            Form::People => output::say(&people(self.pages, &found, comparison, &caller.look))?,
+            Form::People => output::say(&people(self.pages, &found, comparison, &caller.style))?,
         }
         if is_right {
             Ok(())
@@ -104,9 +104,9 @@ fn people(
     pages: u64,
     found: &[Measurement],
     comparison: Option<Comparison>,
-    look: &Look,
+    style: &Style,
 ) -> String {
-    let mut text = measurements(pages, found, look);
+    let mut text = measurements(pages, found, style);
     if let Some(it) = comparison {
         let ratio = it.ratio_permille();
         text.push_str(&format!(

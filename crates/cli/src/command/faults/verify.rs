@@ -19,8 +19,8 @@ use super::lock::LockOptions;
 use super::watch::seconds;
 use crate::caller::{Caller, Form};
 use crate::failure::{Code, Failure};
-use crate::look::Look;
 use crate::output;
+use crate::style::Style;
 
 /// Prove that a program takes no page faults after its start phase
 ///
@@ -257,7 +257,7 @@ impl Verify {
         if let Some(mut held) = held {
             finish(&mut held)?;
         }
-        caller.answer(&verdict, |verdict| people(verdict, &caller.look))?;
+        caller.answer(&verdict, |verdict| people(verdict, &caller.style))?;
         if verdict.passed {
             Ok(())
         } else {
@@ -414,7 +414,7 @@ fn finish(held: &mut Held) -> Result<(), Failure> {
     Ok(())
 }
 
-fn people(verdict: &Verdict, look: &Look) -> String {
+fn people(verdict: &Verdict, style: &Style) -> String {
     let seconds = verdict.counted_ns as f64 / 1e9;
     let mut text = format!(
         "{}: process {} took {} minor and {} major faults in {seconds:.1} s after its start phase ({} before); \
@@ -433,7 +433,7 @@ fn people(verdict: &Verdict, look: &Look) -> String {
         text.push_str(&format!(
             "  {:>9}  {}\n",
             mapping.faults.total(),
-            look.shown(&mapping.place())
+            style.shown(&mapping.place())
         ));
         let remedy = advice(mapping.kind, &mapping.permissions, mapping.faults);
         if !remedy.is_empty() {
@@ -447,9 +447,9 @@ fn people(verdict: &Verdict, look: &Look) -> String {
         text.push_str(&format!(
             "  thread {} ({}) at {:#x} in {}{}{}\n",
             record.tid,
-            look.shown(&record.comm),
+            style.shown(&record.comm),
             record.address,
-            look.shown(&record.mapping),
+            style.shown(&record.mapping),
             if record.is_major { ", major" } else { "" },
             if record.in_kernel {
                 ", in a system call"
@@ -458,7 +458,7 @@ fn people(verdict: &Verdict, look: &Look) -> String {
             },
         ));
         for frame in &record.stack {
-            text.push_str(&format!("      {}\n", look.shown(frame)));
+            text.push_str(&format!("      {}\n", style.shown(frame)));
         }
     }
     text

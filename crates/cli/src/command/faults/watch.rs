@@ -128,7 +128,7 @@ impl Watch {
         last.is_final = true;
         match caller.form {
             Form::Json => output::say(&json(&last)?)?,
-            Form::People => output::say(&view::faults::summary(&last, &caller.look))?,
+            Form::People => output::say(&view::faults::summary(&last, &caller.style))?,
         }
         if let Some(mut held) = held {
             if interrupted {
@@ -231,7 +231,7 @@ fn tell(report: &Report, caller: &Caller) -> Result<(), Failure> {
             };
             output::say(&format!(
                 "{clear}{}",
-                view::faults::report(report, &caller.look)
+                view::faults::report(report, &caller.style)
             ))
         }
     }

@@ -17,8 +17,8 @@ use super::{Word, start};
 use crate::caller::{Caller, heard};
 use crate::clock::Clock;
 use crate::failure::Failure;
-use crate::look::{Look, Paint};
 use crate::since::Since;
+use crate::style::{Paint, Style};
 use crate::view;
 
 /// bursard is taken for away when it does not answer within this; keys are read meanwhile.
@@ -65,12 +65,12 @@ impl Asker {
         let clock = Clock::here();
         let information = fs::read("/proc/meminfo").ok();
         let information = information.and_then(|bytes| MemInfo::parse(&bytes).ok());
-        let look = &self.caller.look;
-        let mut machine = view::status::machine(&status, look);
+        let style = &self.caller.style;
+        let mut machine = view::status::machine(&status, style);
         machine.available = information.map(|it| it.available);
         Ok(Sample {
             at,
-            time: clock.time(&clock.now().to_string(), look.charset),
+            time: clock.time(&clock.now().to_string(), style.charset),
             machine,
             accounts: status.accounts,
         })
@@ -85,7 +85,7 @@ impl Asker {
             Ok(Reply::Beancounters(found)) if found.is_looking && found.bills.is_empty() => {
                 vec!["bursard is looking".to_owned()]
             }
-            Ok(Reply::Beancounters(found)) => view::beancounters::table(&found, &self.caller.look)
+            Ok(Reply::Beancounters(found)) => view::beancounters::table(&found, &self.caller.style)
                 .lines()
                 // Its name stands above already.
                 .skip(1)
@@ -108,10 +108,10 @@ fn plain(caller: &Caller) -> Caller {
     Caller {
         socket: caller.socket.clone(),
         form: caller.form,
-        look: Look {
+        style: Style {
             width: None,
             paint: Paint::Plain,
-            ..caller.look
+            ..caller.style
         },
         clock: caller.clock.clone(),
         role: caller.role,
@@ -194,7 +194,7 @@ fn follow(caller: &Caller, words: &Sender<Word>) {
 fn follow_once(caller: &Caller, words: &Sender<Word>) -> Result<(), Failure> {
     let clock = Clock::here();
     let text = |event: &Event| {
-        let (text, tone) = view::event::event_short(event, &clock, &caller.look);
+        let (text, tone) = view::event::event_short(event, &clock, &caller.style);
         EventText {
             account: event.account.clone(),
             text,

@@ -72,7 +72,7 @@ impl RlimitGate {
         let _ = setrlimit(Resource::Nofile, most);
         let status = self.attend(command);
         // Whoever outlives the command has no rlimit gate any more, and nobody who would give him more.
-        let _ = self.tree.look(Duration::ZERO);
+        let _ = self.tree.style(Duration::ZERO);
         let _ = self.tree.limit(|_, member| member.own);
         if let Some(signal) = status.terminating_signal() {
             signals::end_by(signal);
@@ -151,7 +151,7 @@ impl RlimitGate {
         let elapsed = self.looked.elapsed();
         self.looked = Instant::now();
         // The processes before the ledger: what they take in between is counted twice and not never.
-        self.tree.look(elapsed).map_err(failed)?;
+        self.tree.style(elapsed).map_err(failed)?;
         if self.tree.told_overfull() {
             output::complain(
                 "--gate: the command has more processes than can be steered; the newest keep what they inherited",

@@ -72,7 +72,7 @@ impl Tree {
     }
 
     /// Looks at all of them, `elapsed` after the last time.
-    pub(super) fn look(&mut self, elapsed: Duration) -> Result<(), HostError> {
+    pub(super) fn style(&mut self, elapsed: Duration) -> Result<(), HostError> {
         // Read before: one that is made while we look is met the next time.
         let last_pid = self.proc.last_pid()?;
         if self.last_pid != Some(last_pid) {
@@ -81,7 +81,7 @@ impl Tree {
         }
         let mut gone = Vec::new();
         for (&pid, member) in &mut self.members {
-            if !member.look(&self.proc, pid, elapsed)? {
+            if !member.style(&self.proc, pid, elapsed)? {
                 gone.push(pid);
             }
         }
@@ -184,7 +184,7 @@ impl Member {
     }
 
     /// Reads its memory; false when it has ended.
-    fn look(&mut self, proc: &Proc, pid: Pid, elapsed: Duration) -> Result<bool, HostError> {
+    fn style(&mut self, proc: &Proc, pid: Pid, elapsed: Duration) -> Result<bool, HostError> {
         let status = proc.status(pid)?;
         // Asked after: what was read is its own.
         if self.has_ended()? {
@@ -290,7 +290,7 @@ mod tests {
             .unwrap();
         let deadline = std::time::Instant::now() + Duration::from_secs(20);
         let sleeper = loop {
-            tree.look(Duration::ZERO).unwrap();
+            tree.style(Duration::ZERO).unwrap();
             let shell = Pid::new(child.id());
             let sons = tree.proc.children(shell, 1).unwrap().unwrap_or_default();
             if let Some(&it) = sons.iter().find(|it| tree.members.contains_key(it)) {
@@ -305,7 +305,7 @@ mod tests {
         rustix::process::kill_process(orphan, rustix::process::Signal::KILL).unwrap();
         while !tree.members.is_empty() {
             // Other tests of this process may have children of their own for a while.
-            tree.look(Duration::ZERO).unwrap();
+            tree.style(Duration::ZERO).unwrap();
             assert!(std::time::Instant::now() < deadline);
         }
     }

@@ -7,10 +7,10 @@ use std::mem::{MaybeUninit, size_of};
 ///
 /// # Safety
 /// Implement it for `repr(C)` types of integers without implicit padding only.
-pub unsafe trait Plain: Copy {}
+pub unsafe trait Pod: Copy {}
 
 /// A copy of the value that `bytes` begin with; `None` when they are too few.
-pub fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
+pub fn read<T: Pod>(bytes: &[u8]) -> Option<T> {
     if bytes.len() < size_of::<T>() {
         return None;
     }
@@ -22,19 +22,19 @@ pub fn read<T: Plain>(bytes: &[u8]) -> Option<T> {
             .cast::<u8>()
             .copy_from_nonoverlapping(bytes.as_ptr(), size_of::<T>());
     }
-    // SAFETY: all of it was written, and T: Plain.
+    // SAFETY: all of it was written, and T: Pod.
     Some(unsafe { value.assume_init() })
 }
 
 /// The bytes of a value.
-pub fn bytes_of<T: Plain>(value: &T) -> &[u8] {
-    // SAFETY: T: Plain, so it has no implicit padding.
+pub fn bytes_of<T: Pod>(value: &T) -> &[u8] {
+    // SAFETY: T: Pod, so it has no implicit padding.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast::<u8>(), size_of::<T>()) }
 }
 
 /// The bytes of a value, to be written.
-pub fn bytes_of_mut<T: Plain>(value: &mut T) -> &mut [u8] {
-    // SAFETY: T: Plain, so it has no implicit padding and whatever is written is a value.
+pub fn bytes_of_mut<T: Pod>(value: &mut T) -> &mut [u8] {
+    // SAFETY: T: Pod, so it has no implicit padding and whatever is written is a value.
     unsafe {
         std::slice::from_raw_parts_mut(std::ptr::from_mut(value).cast::<u8>(), size_of::<T>())
     }
@@ -51,7 +51,7 @@ mod tests {
         second: [u16; 2],
     }
     // SAFETY: integers, and as long as the largest wants.
-    unsafe impl Plain for Pair {}
+    unsafe impl Pod for Pair {}
 
     #[test]
     fn bytes_are_read_as_they_were_written() {

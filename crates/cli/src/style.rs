@@ -4,7 +4,7 @@
 use std::env;
 use std::io::{self, IsTerminal};
 
-pub(crate) use bursar_look::{Charset, Tone};
+pub(crate) use bursar_text::{Charset, Tone};
 use rustix::termios::tcgetwinsize;
 
 /// Narrower terminals get what suits this one, columns.
@@ -12,7 +12,7 @@ const NARROWEST: usize = 40;
 
 /// How to show things.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Look {
+pub(crate) struct Style {
     /// Columns; `None` where lines may have any length (a pipe, a file).
     pub(crate) width: Option<usize>,
     pub(crate) charset: Charset,
@@ -26,7 +26,7 @@ pub(crate) enum Paint {
     Plain,
 }
 
-impl Look {
+impl Style {
     /// The one that suits this process's stdout and environment.
     pub(crate) fn here() -> Self {
         let is_terminal = io::stdout().is_terminal();
