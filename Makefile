@@ -57,7 +57,7 @@ guests: build
 	$(MEANWHILE) $(RELEASE)/xtask vm run --suite newest,bookworm,trixie --shares 7,5,4 --jobs $(GUEST_JOBS) --mem 1024 --timeout 1200 \
 		--bpffs --tracefs --module null_blk --module zram \
 		--file $(RELEASE)/stories:/opt/stories --file $(RELEASE)/hog:/opt/hog \
-		--file $(RELEASE)/spender:/opt/spender --file $(RELEASE)/grower:/opt/grower \
+		--file $(RELEASE)/alloc_client:/opt/alloc_client --file $(RELEASE)/grower:/opt/grower \
 		--file $(RELEASE)/libtmalloc.so:/opt/libtmalloc.so --file $(RELEASE)/libbursar.so:/opt/libbursar.so \
 		--file $(RELEASE)/bursard:/opt/bursard --file $(RELEASE)/bursar:/opt/bursar \
 		--file $(RELEASE)/faulter:/opt/faulter --file $(RELEASE)/flooder:/opt/flooder \
@@ -74,7 +74,7 @@ runtimes: build
 	LD_LIBRARY_PATH=$(JDK)/lib:$(JDK)/lib/server $(RELEASE)/xtask vm run --suite all --mem 3072 --timeout 900 --bpffs --tracefs \
 		--file $(RELEASE)/stories:/opt/stories --file $(RELEASE)/bursard:/opt/bursard \
 		--file $(RELEASE)/bursar:/opt/bursar --file $(RELEASE)/hog:/opt/hog \
-		--file $(RELEASE)/spender:/opt/spender --file $(RELEASE)/grower:/opt/grower \
+		--file $(RELEASE)/alloc_client:/opt/alloc_client --file $(RELEASE)/grower:/opt/grower \
 		--file $(RUNTIMES)/hoard:/opt/runtimes/hoard \
 		--file $(RUNTIMES)/Hoard.class:/opt/runtimes/Hoard.class \
 		--file $(JDK):/opt/runtimes/jdk \

@@ -7,7 +7,6 @@
 mod daemon;
 mod freezer;
 mod hog;
-mod household;
 mod length;
 mod proc;
 mod replica;
@@ -18,6 +17,7 @@ pub mod swap;
 mod table;
 mod terminal;
 mod unit;
+mod users;
 mod wait;
 mod world;
 

@@ -53,7 +53,7 @@ pub struct World {
     pub daemon: Daemon,
     binaries: Binaries,
     /// After the daemon, which still needs them when it ends.
-    places: Places,
+    paths: Paths,
 }
 
 const BPFFS: &str = "/sys/fs/bpf";
@@ -79,7 +79,7 @@ pub fn sweep() {
 
 /// Directories that go with the stage.
 #[derive(Debug)]
-struct Places {
+struct Paths {
     directory: PathBuf,
     pins: PathBuf,
 }
@@ -96,11 +96,11 @@ impl World {
         fs::create_dir_all(&directory).with_context(|| format!("make {directory:?}"))?;
         let pins = Path::new(BPFFS).join(&unique);
         let daemon = Daemon::new(&binaries.path("bursard"), &directory, binaries.under_unit);
-        let places = Places { directory, pins };
+        let paths = Paths { directory, pins };
         let world = Self {
             daemon,
             binaries: binaries.clone(),
-            places,
+            paths,
         };
         world.configure(config)?;
         Ok(world)
@@ -111,7 +111,7 @@ impl World {
     /// # Errors
     /// When it cannot be written.
     pub fn configure(&self, config: &str) -> Result<()> {
-        let at = |name: &str| self.places.directory.join(name).display().to_string();
+        let at = |name: &str| self.paths.directory.join(name).display().to_string();
         // Hogs must come to their limit: where nothing else is said, nothing refuses them before.
         let gate = if config.contains("[gate]") {
             ""
@@ -123,7 +123,7 @@ impl World {
             at("limits.toml"),
             at("run"),
             at("state"),
-            self.places.pins.display().to_string(),
+            self.paths.pins.display().to_string(),
             at("subuid"),
         );
         fs::write(self.daemon.config_path(), text).context("write bursar.toml")
@@ -131,12 +131,12 @@ impl World {
 
     /// Where the kernel half is pinned.
     pub fn pins(&self) -> &Path {
-        &self.places.pins
+        &self.paths.pins
     }
 
     /// A directory for the story's own files.
     pub fn directory(&self) -> &Path {
-        &self.places.directory
+        &self.paths.directory
     }
 
     /// Starts a `hog` (see src/bin/hog.rs).
@@ -174,7 +174,7 @@ impl World {
     }
 }
 
-impl Drop for Places {
+impl Drop for Paths {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.directory);
         let _ = fs::remove_dir(&self.pins);

@@ -56,7 +56,7 @@ use bursar_host::Proc;
 use bursar_kernel::KernelHalf;
 use bursar_model::EventKind;
 use bursar_reap::TimedQuery;
-use bursar_watermarks::Places;
+use bursar_watermarks::Paths;
 use clap::Parser;
 
 use crate::arguments::Arguments;
@@ -253,5 +253,5 @@ fn release(config: &Config) -> Result<()> {
         )),
         _ => log::say("bursard: released; no limit is in force any more"),
     }
-    watermarks::release(&Places::host(&config.paths.state))
+    watermarks::release(&Paths::host(&config.paths.state))
 }

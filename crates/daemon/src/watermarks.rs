@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Starts the keeper of the watermarks. Limits do not depend on it: what goes wrong here is said, and
+//! Starts the engine_thread of the watermarks. Limits do not depend on it: what goes wrong here is said, and
 //! bursard goes on.
 
 use anyhow::{Result, bail};
 use bursar_config::{Config, WatermarkMode};
 use bursar_host::clock::monotonic;
 use bursar_protocol::{RestoreReport, UserStalls, WatermarksReport};
-use bursar_watermarks::{Engine, Keeper, Places, Restored, recover, restored};
+use bursar_watermarks::{Engine, EngineThread, Paths, Restored, recover, restored};
 
 use crate::daemon::Daemon;
 use crate::log;
 
-/// The keeper, if there is one.
+/// The engine_thread, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Watermarks {
-    keeper: Option<Keeper>,
+    engine_thread: Option<EngineThread>,
     /// Why there is none, or what it could not do.
     pub(crate) remark: Option<String>,
 }
@@ -23,14 +23,14 @@ impl Watermarks {
     /// Puts back what an earlier bursard left turned, then does what the configuration says. A dry run
     /// opens nothing for writing.
     pub(crate) fn start(config: &Config, dry_run: bool) -> Self {
-        let places = Places::host(&config.paths.state);
+        let paths = Paths::host(&config.paths.state);
         let mut settings = config.watermarks.clone();
         if dry_run {
             if settings.mode == WatermarkMode::Act {
                 settings.mode = WatermarkMode::Observe;
             }
         } else {
-            match recover(&places) {
+            match recover(&paths) {
                 Ok(results) => tell(&results),
                 Err(error) => return Self::none(format!("watermarks: {error}")),
             }
@@ -38,15 +38,16 @@ impl Watermarks {
         if settings.mode == WatermarkMode::Off {
             return Self::default();
         }
-        let proc = places.proc.clone();
-        let started = Engine::start(settings, places, monotonic())
+        let proc = paths.proc.clone();
+        let started = Engine::start(settings, paths, monotonic())
             .map_err(|error| error.to_string())
             .and_then(|engine| {
-                Keeper::start(engine, proc).map_err(|error| format!("start a thread: {error}"))
+                EngineThread::start(engine, proc)
+                    .map_err(|error| format!("start a thread: {error}"))
             });
         match started {
-            Ok(keeper) => Self {
-                keeper: Some(keeper),
+            Ok(engine_thread) => Self {
+                engine_thread: Some(engine_thread),
                 remark: None,
             },
             Err(error) => Self::none(format!("watermarks: {error}")),
@@ -56,7 +57,7 @@ impl Watermarks {
     fn none(remark: String) -> Self {
         tracing::error!("{remark}");
         Self {
-            keeper: None,
+            engine_thread: None,
             remark: Some(remark),
         }
     }
@@ -70,20 +71,20 @@ impl Watermarks {
         })
     }
 
-    /// What is known; `None` when there is no keeper, or it hangs.
+    /// What is known; `None` when there is no engine_thread, or it hangs.
     pub(crate) fn report(&self) -> Option<WatermarksReport> {
-        self.keeper.as_ref()?.report()
+        self.engine_thread.as_ref()?.report()
     }
 
     /// Puts everything back.
     pub(crate) fn restore(&self) -> Option<RestoreReport> {
-        self.keeper.as_ref()?.restore()
+        self.engine_thread.as_ref()?.restore()
     }
 
     /// Ends: everything is put back.
     pub(crate) fn finish(&mut self) {
-        if let Some(keeper) = self.keeper.take() {
-            tell(&keeper.finish());
+        if let Some(engine_thread) = self.engine_thread.take() {
+            tell(&engine_thread.finish());
         }
     }
 }
@@ -92,8 +93,8 @@ impl Watermarks {
 ///
 /// # Errors
 /// When a value could not be put back.
-pub(crate) fn release(places: &Places) -> Result<()> {
-    let report = restored(&recover(places)?);
+pub(crate) fn release(paths: &Paths) -> Result<()> {
+    let report = restored(&recover(paths)?);
     for line in &report.lines {
         log::say(&format!("bursard: watermarks: {line}"));
     }

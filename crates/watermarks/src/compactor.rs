@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use crate::Places;
+use crate::Paths;
 
 /// After a run that gained nothing, nanoseconds; doubled each time.
 const FIRST_PAUSE_NS: u64 = 10_000_000_000;
@@ -35,13 +35,13 @@ impl Compactor {
     ///
     /// # Errors
     /// When there is no room for another thread.
-    pub(crate) fn start(places: &Places) -> std::io::Result<Self> {
+    pub(crate) fn start(paths: &Paths) -> std::io::Result<Self> {
         let (orders, inbox) = sync_channel(1);
         let (is_busy, errno) = (
             Arc::new(AtomicBool::new(false)),
             Arc::new(AtomicI32::new(0)),
         );
-        let nodes = places.sys.join("devices/system/node");
+        let nodes = paths.sys.join("devices/system/node");
         let (busy, failed) = (is_busy.clone(), errno.clone());
         let thread = std::thread::Builder::new()
             .name("compactor".to_owned())

@@ -14,11 +14,11 @@ use bursar_model::{Nanos, Pages, Uid};
 use bursar_policy::watermarks::{Model, ModelChoice, Reason, Sample, ScaleBounds, Verdict};
 
 use crate::compactor::Compactor;
-use crate::journal::{Act, Journal, Record, Tally, is_news};
+use crate::decision_log::{Act, DecisionLog, Record, Tally, is_news};
 use crate::knob::Knob;
-use crate::originals::{Originals, OriginalsError, Restored};
 use crate::reclaimer::Reclaimer;
-use crate::{Detail, Measured, Observer, Places};
+use crate::saved::{Restored, SavedError, SavedValues};
+use crate::{Detail, Measured, Observer, Paths};
 
 /// Between two samples while memory may run short.
 const CLOSE: Duration = Duration::from_millis(100);
@@ -67,7 +67,7 @@ pub enum Standing {
         /// Why.
         reason: String,
     },
-    /// Originals were put back on request; observing until bursard starts again.
+    /// SavedValues were put back on request; observing until bursard starts again.
     PutBack,
 }
 
@@ -89,14 +89,14 @@ pub struct Effort {
 #[derive(Debug)]
 pub struct Engine {
     settings: Watermarks,
-    places: Places,
+    paths: Paths,
     observer: Observer,
     model: Model,
     meter: Result<StallMeter, String>,
-    originals: Option<Originals>,
+    originals: Option<SavedValues>,
     compactor: Option<Compactor>,
     reclaimer: Option<Reclaimer>,
-    journal: Journal,
+    decision_log: DecisionLog,
     knob: Knob,
     standing: Standing,
     bounds: ScaleBounds,
@@ -118,20 +118,20 @@ pub enum StartError {
     /// A file of /proc is missing or says nothing that can be understood.
     #[error("cannot watch the watermarks: {0}")]
     Blind(#[from] HostError),
-    /// Originals cannot be kept.
+    /// SavedValues cannot be kept.
     #[error("cannot move the watermarks: {0}")]
-    Originals(#[from] OriginalsError),
+    SavedValues(#[from] SavedError),
 }
 
 /// Puts back what an earlier run of this boot left turned. Touches nothing where there is nothing to do.
 ///
 /// # Errors
 /// When the file of originals is in use or cannot be read or written.
-pub fn recover(places: &Places) -> Result<Vec<Restored>, OriginalsError> {
-    if !Originals::is_there(places) {
+pub fn recover(paths: &Paths) -> Result<Vec<Restored>, SavedError> {
+    if !SavedValues::is_there(paths) {
         return Ok(Vec::new());
     }
-    let mut originals = Originals::open(places)?;
+    let mut originals = SavedValues::open(paths)?;
     Ok(originals.restore())
 }
 
@@ -141,18 +141,18 @@ impl Engine {
     ///
     /// # Errors
     /// When the machine cannot be watched, or moved although that was asked for.
-    pub fn start(settings: Watermarks, places: Places, now: Nanos) -> Result<Self, StartError> {
+    pub fn start(settings: Watermarks, paths: Paths, now: Nanos) -> Result<Self, StartError> {
         let detail = match settings.model {
             WatermarkModel::Bursar | WatermarkModel::Loop => Detail::Sums,
             WatermarkModel::Trend => Detail::Orders,
         };
-        let mut observer = Observer::open(&places, detail)?;
+        let mut observer = Observer::open(&paths, detail)?;
         let scale = observer.look(now, Measured::default())?.scale;
         let acts = settings.mode == WatermarkMode::Act;
-        let originals = acts.then(|| Originals::open(&places)).transpose()?;
+        let originals = acts.then(|| SavedValues::open(&paths)).transpose()?;
         let mut remarks = Vec::new();
         let compactor = match acts && settings.compact {
-            true => Compactor::start(&places)
+            true => Compactor::start(&paths)
                 .map_err(|error| remarks.push(format!("nodes are not compacted: {error}")))
                 .ok(),
             false => None,
@@ -161,7 +161,7 @@ impl Engine {
             let has_swap = observer
                 .memory()
                 .is_some_and(|memory| memory.swap_total.get() > 0);
-            Reclaimer::start(&places, has_swap).unwrap_or_else(|error| {
+            Reclaimer::start(&paths, has_swap).unwrap_or_else(|error| {
                 remarks.push(format!("nothing is reclaimed ahead: {error}"));
                 None
             })
@@ -176,20 +176,20 @@ impl Engine {
         let bounds = ScaleBounds::new(scale, settings.max_scale);
         let mut engine = Self {
             model: Model::new(choice(settings.model), bounds),
-            knob: Knob::scale(&places),
+            knob: Knob::scale(&paths),
             standing: if acts {
                 Standing::Acting
             } else {
                 Standing::Observing
             },
             settings,
-            places,
+            paths,
             observer,
             meter,
             originals,
             compactor,
             reclaimer,
-            journal: Journal::new(),
+            decision_log: DecisionLog::new(),
             bounds,
             known_scale: scale,
             huge_bytes: 0,
@@ -209,16 +209,16 @@ impl Engine {
     ///
     /// # Errors
     /// When the machine cannot be watched.
-    pub fn rehearse(settings: Watermarks, places: Places, now: Nanos) -> Result<Self, StartError> {
+    pub fn rehearse(settings: Watermarks, paths: Paths, now: Nanos) -> Result<Self, StartError> {
         let mode = settings.mode;
         // The hand that frees memory ahead leaves the factor less to do.
         let prefrees =
-            mode == WatermarkMode::Act && settings.reclaim && Reclaimer::file(&places).is_some();
+            mode == WatermarkMode::Act && settings.reclaim && Reclaimer::file(&paths).is_some();
         let observing = Watermarks {
             mode: WatermarkMode::Observe,
             ..settings
         };
-        let mut engine = Self::start(observing, places, now)?;
+        let mut engine = Self::start(observing, paths, now)?;
         engine.settings.mode = mode;
         engine.standing = Standing::Rehearsing(mode);
         engine.model.set_prefrees(prefrees);
@@ -255,7 +255,7 @@ impl Engine {
             before,
             outcome: None,
         };
-        if self.journal.note(record) {
+        if self.decision_log.note(record) {
             self.tell(&record);
         }
         if now.get() >= self.slow_at {
@@ -515,8 +515,8 @@ impl Engine {
     }
 
     /// What was decided.
-    pub const fn journal(&self) -> &Journal {
-        &self.journal
+    pub const fn decision_log(&self) -> &DecisionLog {
+        &self.decision_log
     }
 
     /// How often it looked.
@@ -525,8 +525,8 @@ impl Engine {
     }
 
     /// Knobs that are turned now, with their originals.
-    pub fn turned(&self) -> &[crate::originals::Turned] {
-        self.originals.as_ref().map_or(&[], Originals::turned)
+    pub fn turned(&self) -> &[crate::saved::Turned] {
+        self.originals.as_ref().map_or(&[], SavedValues::turned)
     }
 
     /// Stalls as the kernel half measured them; an error says why it does not.

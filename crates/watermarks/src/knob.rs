@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use bursar_config::Sysctl;
 
-use crate::Places;
+use crate::Paths;
 
 /// A knob, by its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +45,8 @@ impl Digits {
 
 impl Knob {
     /// The knob of a sysctl.
-    pub fn of(sysctl: Sysctl, places: &Places) -> Self {
-        let path = places.proc.join("sys").join(sysctl.path());
+    pub fn of(sysctl: Sysctl, paths: &Paths) -> Self {
+        let path = paths.proc.join("sys").join(sysctl.path());
         Self { sysctl, path }
     }
 
@@ -54,17 +54,17 @@ impl Knob {
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub(crate) fn obstacle(&self, places: &Places) -> io::Result<Option<String>> {
+    pub(crate) fn obstacle(&self, paths: &Paths) -> io::Result<Option<String>> {
         let Some(twin) = self.sysctl.twin() else {
             return Ok(None);
         };
-        let value = number_in(&places.proc.join("sys").join(twin.path), twin.name)?;
+        let value = number_in(&paths.proc.join("sys").join(twin.path), twin.name)?;
         Ok(value.filter(|it| *it != 0).map(|it| twin.obstacle(it)))
     }
 
     /// `vm.watermark_scale_factor`.
-    pub fn scale(places: &Places) -> Self {
-        Self::of(Sysctl::WatermarkScaleFactor, places)
+    pub fn scale(paths: &Paths) -> Self {
+        Self::of(Sysctl::WatermarkScaleFactor, paths)
     }
 
     /// Its name, `vm.watermark_scale_factor`.

@@ -5,24 +5,24 @@
 #![forbid(unsafe_code)]
 
 mod compactor;
+mod decision_log;
 mod dentries;
 mod engine;
 mod huge_pages;
-mod journal;
-mod keeper;
 mod knob;
 mod observer;
-mod originals;
-mod places;
+mod paths;
 mod reclaimer;
 mod report;
+mod saved;
+mod thread;
 pub mod trace;
 
+pub use decision_log::{Act, DecisionLog, Record, Tally};
 pub use engine::{Effort, Engine, Pause, Standing, StartError, UserRows, recover};
-pub use journal::{Act, Journal, Record, Tally};
-pub use keeper::Keeper;
 pub use knob::Knob;
 pub use observer::{Detail, Measured, Observer};
-pub use originals::{Originals, OriginalsError, Restored, Turned};
-pub use places::Places;
+pub use paths::Paths;
 pub use report::{report, restored};
+pub use saved::{Restored, SavedError, SavedValues, Turned};
+pub use thread::EngineThread;

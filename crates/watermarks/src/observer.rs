@@ -12,7 +12,7 @@ use bursar_host::{HostError, Malformed, MemInfo};
 use bursar_model::Nanos;
 use bursar_policy::watermarks::{Counters, Holdings, ORDERS, Sample, Zone};
 
-use crate::Places;
+use crate::Paths;
 
 /// The factor, which somebody else may set, is looked at this often.
 const SCALE_EVERY_NS: u64 = 1_000_000_000;
@@ -90,8 +90,8 @@ impl Observer {
     ///
     /// # Errors
     /// When one of them is not there: a kernel without /proc/zoneinfo cannot be watched.
-    pub fn open(places: &Places, detail: Detail) -> Result<Self, HostError> {
-        let open = |name: &str| KeptFile::open(&places.proc.join(name));
+    pub fn open(paths: &Paths, detail: Detail) -> Result<Self, HostError> {
+        let open = |name: &str| KeptFile::open(&paths.proc.join(name));
         Ok(Self {
             detail,
             zoneinfo: open("zoneinfo")?,

@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use rustix::io::Errno;
 
-use crate::Places;
+use crate::Paths;
 use crate::knob::Digits;
 
 /// Where cgroup v2 may be mounted, below /sys.
@@ -50,15 +50,15 @@ pub(crate) struct Reclaimer {
 
 impl Reclaimer {
     /// The file that it writes to; `None` where the kernel has none.
-    pub(crate) fn file(places: &Places) -> Option<PathBuf> {
-        let mut paths = MOUNTS.iter().map(|it| places.sys.join(it));
+    pub(crate) fn file(paths: &Paths) -> Option<PathBuf> {
+        let mut paths = MOUNTS.iter().map(|it| paths.sys.join(it));
         paths.find(|path| path.exists())
     }
 
     /// Starts the thread; it sleeps until it is asked. `None` where the kernel has no such file, or
     /// might swap instead.
-    pub(crate) fn start(places: &Places, has_swap: bool) -> io::Result<Option<Self>> {
-        let Some(path) = Self::file(places) else {
+    pub(crate) fn start(paths: &Paths, has_swap: bool) -> io::Result<Option<Self>> {
+        let Some(path) = Self::file(paths) else {
             return Ok(None);
         };
         let (orders, inbox) = sync_channel(1);

@@ -13,9 +13,9 @@ use bursar_protocol::{
     TurnedReport, UserStalls, WatermarksReport,
 };
 
+use crate::decision_log::{Act, Record};
 use crate::engine::{Engine, Standing};
-use crate::journal::{Act, Record};
-use crate::originals::Restored;
+use crate::saved::Restored;
 
 /// Users that are told of; the rest would be a list nobody reads.
 const USERS_TOLD: usize = 100;
@@ -34,7 +34,7 @@ pub fn report(engine: &Engine, proc: &std::path::Path, now: Nanos, cpu: Nanos) -
     let settings = engine.settings();
     let sample = engine.sample();
     let effort = engine.effort();
-    let last = engine.journal().records().next_back();
+    let last = engine.decision_log().records().next_back();
     let (stalls, users) = stalls(engine, sample, now);
     let turned = engine.turned().iter().map(|it| TurnedReport {
         name: it.knob.name().to_owned(),
@@ -63,8 +63,8 @@ pub fn report(engine: &Engine, proc: &std::path::Path, now: Nanos, cpu: Nanos) -
         forecast: last.map(forecast).unwrap_or_default(),
         stalls,
         users,
-        decisions: engine.journal().records().map(decision).collect(),
-        decisions_dropped: engine.journal().dropped(),
+        decisions: engine.decision_log().records().map(decision).collect(),
+        decisions_dropped: engine.decision_log().dropped(),
         turned: turned.filter(|it| it.original != it.value).collect(),
         negative_dentries: engine.negative_dentries(),
         pressure_avg10: pressure(proc),

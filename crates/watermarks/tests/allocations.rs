@@ -9,7 +9,7 @@ use bursar_config::{WatermarkMode, WatermarkModel, Watermarks};
 use bursar_host::clock::monotonic;
 use bursar_model::Nanos;
 use bursar_policy::watermarks::{Model, ModelChoice, ScaleBounds};
-use bursar_watermarks::{Engine, Knob, Originals, Places};
+use bursar_watermarks::{Engine, Knob, Paths, SavedValues};
 
 struct Counting;
 
@@ -48,7 +48,7 @@ fn looking_deciding_and_turning_allocate_nothing() {
             stall_time: false,
             ..Watermarks::default()
         };
-        let mut engine = Engine::start(settings, Places::host(folder.path()), monotonic()).unwrap();
+        let mut engine = Engine::start(settings, Paths::host(folder.path()), monotonic()).unwrap();
         let start = monotonic().get();
         let step = 100_000_000;
         for tick in 0..300 {
@@ -92,15 +92,15 @@ fn looking_deciding_and_turning_allocate_nothing() {
     }
 
     // A knob, turned again and again.
-    let places = Places {
+    let paths = Paths {
         proc: folder.path().join("proc"),
         sys: folder.path().join("sys"),
         state: folder.path().join("state"),
     };
-    std::fs::create_dir_all(places.proc.join("sys/vm")).unwrap();
-    std::fs::write(places.proc.join("sys/vm/watermark_scale_factor"), "10\n").unwrap();
-    let mut originals = Originals::open(&places).unwrap();
-    let knob = Knob::scale(&places);
+    std::fs::create_dir_all(paths.proc.join("sys/vm")).unwrap();
+    std::fs::write(paths.proc.join("sys/vm/watermark_scale_factor"), "10\n").unwrap();
+    let mut originals = SavedValues::open(&paths).unwrap();
+    let knob = Knob::scale(&paths);
     originals.turn(&knob, 10, 100).unwrap();
     let before = COUNT.load(Ordering::Relaxed);
     for value in 101..200 {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use bursar_config::{Sysctl, WatermarkMode, Watermarks};
 use bursar_model::Nanos;
 use bursar_watermarks::{
-    Act, Detail, Engine, Measured, Observer, Originals, Places, Restored, Standing, recover,
+    Act, Detail, Engine, Measured, Observer, Paths, Restored, SavedValues, Standing, recover,
     report, restored,
 };
 use tempfile::TempDir;
@@ -72,8 +72,8 @@ impl Machine {
             .unwrap()
     }
 
-    fn places(&self) -> Places {
-        Places {
+    fn paths(&self) -> Paths {
+        Paths {
             proc: self.at("proc"),
             sys: self.at("sys"),
             state: self.at("state"),
@@ -115,7 +115,7 @@ impl Machine {
     }
 
     fn engine(&self, mode: WatermarkMode) -> Engine {
-        Engine::start(Self::settings(mode), self.places(), Nanos::new(self.now)).unwrap()
+        Engine::start(Self::settings(mode), self.paths(), Nanos::new(self.now)).unwrap()
     }
 
     fn tick(&mut self, engine: &mut Engine, times: usize) {
@@ -187,7 +187,7 @@ fn a_rehearsal_changes_nothing_and_says_what_the_configured_mode_would() {
     ] {
         let mut machine = Machine::new();
         let now = Nanos::new(machine.now);
-        let engine = Engine::rehearse(Machine::settings(mode), machine.places(), now).unwrap();
+        let engine = Engine::rehearse(Machine::settings(mode), machine.paths(), now).unwrap();
         let told = report(&engine, &machine.at("proc"), now, Nanos::new(0));
         assert_eq!((told.mode.as_str(), told.is_acting), (name, false));
         assert!(told.standing.contains(said), "{}", told.standing);
@@ -212,7 +212,7 @@ fn changes_nothing(machine: &mut Machine, mut engine: Engine) {
     }
     assert_eq!(before, after);
     assert_eq!(machine.scale(), 10);
-    let last = engine.journal().records().next_back().unwrap();
+    let last = engine.decision_log().records().next_back().unwrap();
     assert_eq!(last.act, Act::Withheld);
     assert!(last.verdict.scale.is_some());
     assert!(!machine.at("state/watermarks.originals").exists());
@@ -229,7 +229,7 @@ fn originals_survive_a_crash_and_the_next_start_puts_them_back() {
     // As SIGKILL would leave it: nothing is put back, the lock is gone with the process.
     std::mem::forget(engine);
     release_lock(&machine);
-    let results = recover(&machine.places()).unwrap();
+    let results = recover(&machine.paths()).unwrap();
     assert_eq!(
         results,
         [Restored::Done {
@@ -239,7 +239,7 @@ fn originals_survive_a_crash_and_the_next_start_puts_them_back() {
         }]
     );
     assert_eq!(machine.scale(), 10);
-    assert_eq!(recover(&machine.places()).unwrap(), []);
+    assert_eq!(recover(&machine.paths()).unwrap(), []);
 }
 
 /// A forgotten engine keeps its descriptor, and with it the lock, as no dead process would: a new file
@@ -264,7 +264,7 @@ fn originals_of_another_boot_are_void() {
         "ffffffff-1111-2222-3333-444455556666\n",
     );
     machine.set("proc/sys/vm/watermark_scale_factor", "30\n");
-    assert_eq!(recover(&machine.places()).unwrap(), []);
+    assert_eq!(recover(&machine.paths()).unwrap(), []);
     assert_eq!(machine.scale(), 30);
 }
 
@@ -289,7 +289,7 @@ fn a_file_of_originals_cut_short_or_written_by_a_stranger_does_no_harm() {
     ] {
         machine.set("state/watermarks.originals", &text);
         assert_eq!(
-            recover(&machine.places()).unwrap().len(),
+            recover(&machine.paths()).unwrap().len(),
             expected,
             "{text:?}"
         );
@@ -322,7 +322,7 @@ fn what_somebody_changed_after_a_crash_is_left_to_them() {
     std::mem::forget(engine);
     release_lock(&machine);
     machine.set("proc/sys/vm/watermark_scale_factor", "123\n");
-    let results = recover(&machine.places()).unwrap();
+    let results = recover(&machine.paths()).unwrap();
     assert!(matches!(
         results[..],
         [Restored::Foreign { found: 123, .. }]
@@ -337,7 +337,7 @@ fn two_engines_do_not_move_the_same_machine() {
     let first = machine.engine(WatermarkMode::Act);
     let second = Engine::start(
         Machine::settings(WatermarkMode::Act),
-        machine.places(),
+        machine.paths(),
         Nanos::new(1),
     );
     let message = second.unwrap_err().to_string();
@@ -394,7 +394,7 @@ fn listed_sysctls_are_set_at_start_and_put_back_at_the_end() {
         sysctls: vec![(Sysctl::Swappiness, 10), (Sysctl::DefragMode, 1)],
         ..Machine::settings(WatermarkMode::Act)
     };
-    let engine = Engine::start(settings, machine.places(), Nanos::new(1)).unwrap();
+    let engine = Engine::start(settings, machine.paths(), Nanos::new(1)).unwrap();
     assert_eq!(machine.get("proc/sys/vm/swappiness"), "10");
     let remarks = engine.remarks();
     assert!(
@@ -427,7 +427,7 @@ fn a_ratio_is_left_alone_while_its_twin_in_bytes_is_set() {
                 sysctls: vec![(sysctl, 10)],
                 ..Machine::settings(WatermarkMode::Act)
             };
-            let engine = Engine::start(settings, machine.places(), Nanos::new(1)).unwrap();
+            let engine = Engine::start(settings, machine.paths(), Nanos::new(1)).unwrap();
             assert_eq!(machine.get(&file(ratio)), acting, "{ratio}");
             let is_said = engine
                 .remarks()
@@ -444,8 +444,8 @@ fn a_ratio_is_left_alone_while_its_twin_in_bytes_is_set() {
 #[test]
 fn a_knob_that_was_refused_is_no_original() {
     let machine = Machine::new();
-    let mut originals = Originals::open(&machine.places()).unwrap();
-    let knob = bursar_watermarks::Knob::of(Sysctl::DefragMode, &machine.places());
+    let mut originals = SavedValues::open(&machine.paths()).unwrap();
+    let knob = bursar_watermarks::Knob::of(Sysctl::DefragMode, &machine.paths());
     assert!(originals.turn(&knob, 0, 1).is_err());
     assert_eq!(originals.turned(), []);
     let text = machine.get("state/watermarks.originals");
@@ -481,7 +481,7 @@ fn negative_dentries_are_capped_where_the_kernel_can_and_said_where_not() {
         negative_dentries_permille: 15,
         ..Machine::settings(WatermarkMode::Act)
     };
-    let mut engine = Engine::start(settings(), machine.places(), Nanos::new(1)).unwrap();
+    let mut engine = Engine::start(settings(), machine.paths(), Nanos::new(1)).unwrap();
     machine.tick(&mut engine, 2);
     assert_eq!(machine.get("proc/sys/fs/negative-dentry-limit"), "15");
     engine.finish();
@@ -489,7 +489,7 @@ fn negative_dentries_are_capped_where_the_kernel_can_and_said_where_not() {
 
     fs::remove_file(machine.at("proc/sys/fs/negative-dentry-limit")).unwrap();
     machine.set("proc/sys/fs/dentry-negative", "0\n");
-    let mut engine = Engine::start(settings(), machine.places(), Nanos::new(1)).unwrap();
+    let mut engine = Engine::start(settings(), machine.paths(), Nanos::new(1)).unwrap();
     machine.tick(&mut engine, 2);
     assert_eq!(machine.get("proc/sys/fs/dentry-negative"), "1");
     assert!(engine.remarks()[0].contains("700000 negative dentries"));
@@ -531,7 +531,7 @@ fn a_machine_without_zoneinfo_is_not_watched_and_says_why() {
     fs::remove_file(machine.at("proc/zoneinfo")).unwrap();
     let error = Engine::start(
         Machine::settings(WatermarkMode::Observe),
-        machine.places(),
+        machine.paths(),
         Nanos::new(1),
     );
     let message = error.unwrap_err().to_string();
@@ -541,8 +541,8 @@ fn a_machine_without_zoneinfo_is_not_watched_and_says_why() {
 #[test]
 fn knobs_are_written_down_before_they_are_turned() {
     let machine = Machine::new();
-    let mut originals = Originals::open(&machine.places()).unwrap();
-    let knob = bursar_watermarks::Knob::scale(&machine.places());
+    let mut originals = SavedValues::open(&machine.paths()).unwrap();
+    let knob = bursar_watermarks::Knob::scale(&machine.paths());
     originals.turn(&knob, 10, 400).unwrap();
     let text = machine.get("state/watermarks.originals");
     assert!(
@@ -568,8 +568,8 @@ fn knobs_are_written_down_before_they_are_turned() {
 #[test]
 fn on_one_node_free_memory_is_known_each_time_although_free_blocks_are_looked_at_once_a_second() {
     let mut machine = Machine::new();
-    let mut sums = Observer::open(&machine.places(), Detail::Sums).unwrap();
-    let mut orders = Observer::open(&machine.places(), Detail::Orders).unwrap();
+    let mut sums = Observer::open(&machine.paths(), Detail::Sums).unwrap();
+    let mut orders = Observer::open(&machine.paths(), Detail::Orders).unwrap();
     let mut look = |machine: &Machine, after: u64| {
         machine.show();
         let now = Nanos::new(machine.now + after * 1_000_000);
@@ -606,7 +606,7 @@ fn on_two_nodes_free_blocks_say_whose_memory_is_free() {
             }),
         );
     };
-    let mut observer = Observer::open(&machine.places(), Detail::Sums).unwrap();
+    let mut observer = Observer::open(&machine.paths(), Detail::Sums).unwrap();
     for (step, (first, second)) in (0..).zip([(50_000, 40_000), (30_000, 60_000)]) {
         show(first, second);
         let now = Nanos::new(machine.now + step * 100_000_000);

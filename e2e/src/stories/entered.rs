@@ -600,21 +600,21 @@ fn bills(binaries: &Binaries) -> Result<()> {
 fn reserved(binaries: &Binaries) -> Result<()> {
     let world = stage(binaries, "inreserve", "")?;
     let library = binaries.path("libbursar.so");
-    let spender = |command: &mut Command| {
+    let client = |command: &mut Command| {
         command.arg("transact").arg("60410").arg(&library);
         command.env("BURSAR_SOCKET", world.daemon.socket());
-        let mut spender = Hog::spawn(command)?;
-        spender.hear("ready")?;
-        anyhow::Ok(spender)
+        let mut client = Hog::spawn(command)?;
+        client.hear("ready")?;
+        anyhow::Ok(client)
     };
     // Root's, so that they may become hers.
     let member = || {
         let mut command = world.bursar(&["run", "--account", "=bursar-render", "--"]);
-        spender(command.arg(binaries.path("spender")))
+        client(command.arg(binaries.path("alloc_client")))
     };
-    let ask = |spender: &mut Hog, what: &str| -> Result<i32> {
-        spender.say(what)?;
-        spender
+    let ask = |client: &mut Hog, what: &str| -> Result<i32> {
+        client.say(what)?;
+        client
             .next_line()?
             .trim_end()
             .parse()
@@ -623,7 +623,7 @@ fn reserved(binaries: &Binaries) -> Result<()> {
     let promised =
         |account: &str| -> Result<u64> { Ok(world.daemon.memory(account)?.reserved.get()) };
     let (mut first, mut second) = (member()?, member()?);
-    let mut outside = spender(&mut Command::new(binaries.path("spender")))?;
+    let mut outside = client(&mut Command::new(binaries.path("alloc_client")))?;
     // 40 MiB twice, of a barrier at 60.8.
     ensure!(ask(&mut first, "reserve 10240")? == 0);
     ensure!(promised("=bursar-render")? == 40 * MIB && promised("60410")? == 0);

@@ -103,22 +103,22 @@ const NEIGHBOUR: u32 = 60002;
 /// A file whose reader waits until this is dropped, and those who read it: dropped after it, for until then they
 /// cannot end.
 struct Stage {
-    _mute: Mute,
+    _server: StuckFuse,
     path: String,
     hogs: Vec<Hog>,
 }
 
-struct Mute {
+struct StuckFuse {
     server: Hog,
     path: PathBuf,
 }
 
-impl Mute {
+impl StuckFuse {
     fn new(binaries: &Binaries, world: &World) -> Result<Self> {
-        let path = world.directory().join("mute");
+        let path = world.directory().join("stuck_fuse");
         File::create(&path).context("make a place to mount at")?;
         fs::set_permissions(world.directory(), fs::Permissions::from_mode(0o755))?;
-        let mut command = Command::new(binaries.path("mute"));
+        let mut command = Command::new(binaries.path("stuck_fuse"));
         command.arg(&path).arg(HOSTILE.to_string());
         let mut server = Hog::spawn(&mut command)?;
         server.hear("mounted")?;
@@ -126,7 +126,7 @@ impl Mute {
     }
 }
 
-impl Drop for Mute {
+impl Drop for StuckFuse {
     fn drop(&mut self) {
         let _ = self.server.finish();
         let mut command = Command::new("umount");
@@ -136,10 +136,10 @@ impl Drop for Mute {
 
 impl Stage {
     fn set(binaries: &Binaries, world: &World) -> Result<Self> {
-        let mute = Mute::new(binaries, world)?;
+        let server = StuckFuse::new(binaries, world)?;
         Ok(Self {
-            path: mute.path.display().to_string(),
-            _mute: mute,
+            path: server.path.display().to_string(),
+            _server: server,
             hogs: Vec::new(),
         })
     }
@@ -199,9 +199,9 @@ impl Stage {
     /// Everybody may go on; those that were killed have to end by that.
     fn leave(self, killed: &[u32]) -> Result<()> {
         let Self {
-            _mute, mut hogs, ..
+            _server, mut hogs, ..
         } = self;
-        drop(_mute);
+        drop(_server);
         for hog in &mut hogs {
             if killed.contains(&hog.pid()) {
                 hog.expect_killed()?;

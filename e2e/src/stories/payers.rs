@@ -10,9 +10,9 @@ use bursar_model::{Event, EventKind};
 use bursar_protocol::{Ask, Reply};
 
 use crate::hog::Hog;
-use crate::household::{ANN, BEN, Household};
 use crate::proc::status_of;
 use crate::runner::{Place, Story};
+use crate::users::{ANN, BEN, TestUsers};
 use crate::wait::{until, within};
 use crate::world::{Binaries, World};
 
@@ -83,17 +83,17 @@ const SIZE: u64 = 30 << 20;
 /// Holds that much, waits, and tries more than anybody here may have.
 const GROW: &str = "hold=30M say=there wait hold=200M pause";
 
-fn stage(binaries: &Binaries, name: &str) -> Result<(World, Household)> {
+fn stage(binaries: &Binaries, name: &str) -> Result<(World, TestUsers)> {
     let mut world = World::new(binaries, name, "")?;
     // Ann's programs are found through it.
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     fs::set_permissions(world.directory(), open).context("open the stage")?;
-    let household = Household::furnish(binaries, world.directory())?;
+    let users = TestUsers::furnish(binaries, world.directory())?;
     world.daemon.start()?;
     for uid in [ANN, BEN] {
         world.daemon.limit(&uid.to_string(), "100M")?;
     }
-    Ok((world, household))
+    Ok((world, users))
 }
 
 fn held(world: &World, uid: u32) -> Result<u64> {
@@ -128,8 +128,8 @@ fn hog(binaries: &Binaries, script: &str) -> String {
 }
 
 fn su(binaries: &Binaries) -> Result<()> {
-    let (world, household) = stage(binaries, "su")?;
-    let mut su = household.start(&["su", "ann", "-c", &hog(binaries, GROW)])?;
+    let (world, users) = stage(binaries, "su")?;
+    let mut su = users.start(&["su", "ann", "-c", &hog(binaries, GROW)])?;
     su.hear("there")?;
     await_held(&world, ANN)?;
     expect_killed(&world, &mut su, ANN)?;
@@ -139,10 +139,10 @@ fn su(binaries: &Binaries) -> Result<()> {
 }
 
 fn sudo(binaries: &Binaries) -> Result<()> {
-    let (world, household) = stage(binaries, "sudo")?;
-    let sudo = household.program("sudo", "usr/bin/sudo");
+    let (world, users) = stage(binaries, "sudo")?;
+    let sudo = users.program("sudo", "usr/bin/sudo");
     let as_ben = format!("exec {sudo} -u ben {}", hog(binaries, GROW));
-    let mut as_ben = household.start(&["su", "ann", "-c", &as_ben])?;
+    let mut as_ben = users.start(&["su", "ann", "-c", &as_ben])?;
     as_ben.hear("there")?;
     await_held(&world, BEN)?;
     let hers = held(&world, ANN)?;
@@ -150,7 +150,7 @@ fn sudo(binaries: &Binaries) -> Result<()> {
     expect_killed(&world, &mut as_ben, BEN)?;
     // Who may become root has root's limit: none.
     let as_root = format!("exec {sudo} {}", hog(binaries, "hold=150M say=there pause"));
-    let mut as_root = household.start(&["su", "ann", "-c", &as_root])?;
+    let mut as_root = users.start(&["su", "ann", "-c", &as_root])?;
     as_root.hear("there")?;
     let hers = held(&world, ANN)?;
     ensure!(hers < SIZE / 2, "she pays {hers} for root's");
@@ -162,13 +162,13 @@ fn sudo(binaries: &Binaries) -> Result<()> {
 }
 
 fn cron(binaries: &Binaries) -> Result<()> {
-    let (world, household) = stage(binaries, "cron")?;
+    let (world, users) = stage(binaries, "cron")?;
     // Of cron's entries the one that needs nobody to wait for a full minute.
-    household.write_crontab(&format!(
+    users.write_crontab(&format!(
         "@reboot {}\n",
         hog(binaries, "hold=30M sleep=1500 hold=200M pause")
     ))?;
-    let mut cron = household.start(&[&household.program("cron", "usr/sbin/cron"), "-f"])?;
+    let mut cron = users.start(&[&users.program("cron", "usr/sbin/cron"), "-f"])?;
     await_held(&world, ANN)?;
     let kill = await_kill(&world, ANN)?;
     ensure!(kill.comm.as_deref() == Some("hog"), "{kill:?}");
@@ -178,15 +178,15 @@ fn cron(binaries: &Binaries) -> Result<()> {
 }
 
 fn at(binaries: &Binaries) -> Result<()> {
-    let (world, household) = stage(binaries, "at")?;
+    let (world, users) = stage(binaries, "at")?;
     let script = format!(
         "{} -f & while ! [ -e /run/atd.pid ]; do sleep 0.1; done; \
          su ann -c \"echo '{}' | {} now\" 2>&1; wait",
-        household.program("at", "usr/sbin/atd"),
+        users.program("at", "usr/sbin/atd"),
         hog(binaries, "hold=30M sleep=1500 hold=200M pause"),
-        household.program("at", "usr/bin/at"),
+        users.program("at", "usr/bin/at"),
     );
-    let mut atd = household.start(&["/bin/sh", "-c", &script])?;
+    let mut atd = users.start(&["/bin/sh", "-c", &script])?;
     await_held(&world, ANN)?;
     let kill = await_kill(&world, ANN)?;
     ensure!(kill.comm.as_deref() == Some("hog"), "{kill:?}");

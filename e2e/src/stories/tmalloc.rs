@@ -67,14 +67,14 @@ pub(super) const STORIES: &[Story] = &[
 const CAROL: &str = "60451";
 const DAVE: &str = "60452";
 
-/// A running spender and what it says.
-pub(super) struct Spender(Hog);
+/// A running `alloc_client` and what it says.
+pub(super) struct AllocClient(Hog);
 
-impl Spender {
+impl AllocClient {
     fn start(command: &mut Command) -> Result<Self> {
-        let mut spender = Self(Hog::spawn(command)?);
-        ensure!(spender.hear()? == "ready", "it did not begin");
-        Ok(spender)
+        let mut client = Self(Hog::spawn(command)?);
+        ensure!(client.hear()? == "ready", "it did not begin");
+        Ok(client)
     }
 
     fn hear(&mut self) -> Result<String> {
@@ -113,25 +113,25 @@ fn world(binaries: &Binaries, name: &str, limits: &[(&str, &str)]) -> Result<Wor
 /// A program to be measured, ready to run.
 type Program = fn(&World, &Binaries, &[&str]) -> Command;
 
-/// spender, with plain malloc.
+/// client, with plain malloc.
 fn plain(world: &World, binaries: &Binaries, arguments: &[&str]) -> Command {
-    let mut command = Command::new(binaries.path("spender"));
+    let mut command = Command::new(binaries.path("alloc_client"));
     command
         .args(arguments)
         .env("BURSAR_SOCKET", world.daemon.socket());
     command
 }
 
-/// spender, whose malloc is tmalloc.
+/// client, whose malloc is tmalloc.
 fn with_tmalloc(world: &World, binaries: &Binaries, arguments: &[&str]) -> Command {
     let mut command = plain(world, binaries, arguments);
     command.env("LD_PRELOAD", binaries.path("libtmalloc.so"));
     command
 }
 
-pub(super) fn transact(world: &World, binaries: &Binaries, uid: &str) -> Result<Spender> {
+pub(super) fn transact(world: &World, binaries: &Binaries, uid: &str) -> Result<AllocClient> {
     let library = binaries.path("libbursar.so").display().to_string();
-    Spender::start(&mut plain(world, binaries, &["transact", uid, &library]))
+    AllocClient::start(&mut plain(world, binaries, &["transact", uid, &library]))
 }
 
 fn unharmed(world: &World, who: &str) -> Result<Row> {
@@ -188,21 +188,21 @@ fn sixteen(binaries: &Binaries) -> Result<()> {
     let seconds = whole(60).or(5);
     let world = world(binaries, "sixteen", &[(CAROL, "256M")])?;
     let ms = (seconds * 1000).to_string();
-    let mut spenders = Vec::new();
+    let mut clients = Vec::new();
     for seed in 1..=16 {
         let hammer = ["hammer", CAROL, &seed.to_string(), &ms];
-        let mut spender = Spender::start(&mut with_tmalloc(&world, binaries, &hammer))?;
+        let mut client = AllocClient::start(&mut with_tmalloc(&world, binaries, &hammer))?;
         // All there before the first begins: what a program is made of is not reserved by anybody, and
         // one that starts in an account filled to its limit is what the barrier keeps room for.
-        ensure!(spender.hear()? == "there");
-        spenders.push(spender);
+        ensure!(client.hear()? == "there");
+        clients.push(client);
     }
-    for spender in &mut spenders {
-        spender.0.go_on()?;
+    for client in &mut clients {
+        client.0.go_on()?;
     }
     let (mut granted, mut nulls) = (0u64, 0u64);
-    for spender in &mut spenders {
-        let heard = spender.hear()?;
+    for client in &mut clients {
+        let heard = client.hear()?;
         let (some, none) = heard.split_once(' ').context("two numbers")?;
         granted += some.parse::<u64>()?;
         nulls += none.parse::<u64>()?;
@@ -225,7 +225,7 @@ fn sixteen(binaries: &Binaries) -> Result<()> {
         "only {} of {limit} could be used",
         row.maxheld
     );
-    drop(spenders);
+    drop(clients);
     nothing_reserved(&world, CAROL)
 }
 
@@ -233,8 +233,8 @@ fn every_size(binaries: &Binaries) -> Result<()> {
     let world = world(binaries, "sizes", &[(CAROL, "64M")])?;
     for size in ["24", "1000", "3000", "20000", "300000", "5000000"] {
         let mut fill = with_tmalloc(&world, binaries, &["fill", CAROL, size]);
-        let mut spender = Spender::start(&mut fill)?;
-        let bytes: u64 = spender.hear()?.parse()?;
+        let mut client = AllocClient::start(&mut fill)?;
+        let bytes: u64 = client.hear()?.parse()?;
         let held = world.daemon.memory(CAROL)?.held.get();
         ensure!(
             held * 100 > (64 << 20) * 90,
@@ -262,7 +262,7 @@ fn dies_with_process(binaries: &Binaries) -> Result<()> {
 
 fn senseless(binaries: &Binaries) -> Result<()> {
     let world = world(binaries, "senseless", &[(CAROL, "64M")])?;
-    let mut spender = transact(&world, binaries, CAROL)?;
+    let mut client = transact(&world, binaries, CAROL)?;
     let table = [
         ("commit 1", libc::EINVAL),
         ("reserve 0", libc::EINVAL),
@@ -278,7 +278,7 @@ fn senseless(binaries: &Binaries) -> Result<()> {
         ("commit 9223372036854775807", libc::EINVAL),
     ];
     for (what, expected) in table {
-        let answer = spender.ask(what)?;
+        let answer = client.ask(what)?;
         ensure!(answer == expected, "{what}: {answer} instead of {expected}");
     }
     // Overflow that only two sums together make.
@@ -305,13 +305,13 @@ fn senseless(binaries: &Binaries) -> Result<()> {
 fn flood(binaries: &Binaries) -> Result<()> {
     let world = world(binaries, "flood", &[(CAROL, "64M"), (DAVE, "64M")])?;
     let before = crate::proc::descriptors(world.daemon.pid()?)?;
-    let mut spenders = Vec::new();
+    let mut clients = Vec::new();
     for seed in 1..=40 {
         // Forty that reserve all they can, in one-page steps, and never stop.
-        let mut spender = transact(&world, binaries, CAROL)?;
-        ensure!(spender.ask("reserve 1")? == 0, "connection {seed}");
-        spender.0.say("time 1000000")?;
-        spenders.push(spender);
+        let mut client = transact(&world, binaries, CAROL)?;
+        ensure!(client.ask("reserve 1")? == 0, "connection {seed}");
+        client.0.say("time 1000000")?;
+        clients.push(client);
     }
     let mut other = transact(&world, binaries, DAVE)?;
     let spent = other.ask("time 200")?;
@@ -321,7 +321,7 @@ fn flood(binaries: &Binaries) -> Result<()> {
     );
     ensure!(spent < 100_000_000, "{spent} ns");
     ensure!(other.ask("reserve 100")? == 0);
-    drop(spenders);
+    drop(clients);
     drop(other);
     nothing_reserved(&world, CAROL)?;
     nothing_reserved(&world, DAVE)?;
@@ -414,7 +414,8 @@ fn speed(binaries: &Binaries) -> Result<()> {
         for threads in ["1", "4"] {
             let arguments = ["speed", CAROL, &pattern.to_string(), threads, "2000000"];
             let run = |program: Program| -> Result<u64> {
-                let heard = Spender::start(&mut program(&world, binaries, &arguments))?.hear()?;
+                let heard =
+                    AllocClient::start(&mut program(&world, binaries, &arguments))?.hear()?;
                 let (cpu, _) = heard.split_once(' ').context("two numbers")?;
                 Ok(cpu.parse()?)
             };
@@ -449,12 +450,12 @@ fn speed(binaries: &Binaries) -> Result<()> {
 
 fn round_trip(binaries: &Binaries) -> Result<()> {
     let world = world(binaries, "trip", &[(CAROL, "64M")])?;
-    let mut spender = transact(&world, binaries, CAROL)?;
+    let mut client = transact(&world, binaries, CAROL)?;
     // In turns with two bare round trips, to tell a slow machine from slow code. The bound is for ours alone.
     let (mut spent, mut bare) = (Vec::new(), Vec::new());
     for _ in 0..5 {
-        bare.push(spender.ask("echo 2000")?.unsigned_abs().into());
-        spent.push(spender.ask("time 2000")?.unsigned_abs().into());
+        bare.push(client.ask("echo 2000")?.unsigned_abs().into());
+        spent.push(client.ask("time 2000")?.unsigned_abs().into());
     }
     let [spent, bare] = [spent, bare].map(|it| Duration::from_nanos(super::median(it)));
     println!("        reserve and commit: {spent:?}; two bare round trips: {bare:?}");

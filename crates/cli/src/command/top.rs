@@ -4,8 +4,8 @@
 //! Three threads wait, each for one thing (keys, bursard's answers, its events); this one sleeps until
 //! one of them has something. Nobody looks again and again whether there is anything.
 
-mod asker;
 mod keys;
+mod poller;
 
 use std::io::{self, IsTerminal};
 use std::sync::mpsc::{self, Sender};
@@ -24,7 +24,7 @@ use crate::caller::{Caller, Form, json};
 use crate::failure::Failure;
 use crate::output;
 use crate::style::Paint;
-use asker::Asker;
+use poller::Poller;
 
 /// Show live who holds what, who grows, and who is near the limit
 ///
@@ -68,10 +68,10 @@ impl Top {
 
     fn lines(&self, caller: &Caller) -> Result<(), Failure> {
         output::end_with_reader();
-        let mut asker = Asker::new(caller);
+        let mut poller = Poller::new(caller);
         let mut state = State::default();
         loop {
-            state.on(Input::Sample(Box::new(asker.status()?)));
+            state.on(Input::Sample(Box::new(poller.status()?)));
             if let Some(record) = state.record(Timestamp::now().to_string()) {
                 output::say(&json(&record)?)?;
             }
@@ -86,7 +86,7 @@ impl Top {
         watch_signals(sender.clone())?;
         let (wanted, asked) = mpsc::channel();
         let mut terminal = Screen::open()?;
-        asker::begin(caller, self.interval, &sender, asked);
+        poller::begin(caller, self.interval, &sender, asked);
         keys::begin(sender);
         let pen = Pen {
             charset: caller.style.charset,
@@ -100,7 +100,7 @@ impl Top {
             let name = account.as_ref().map(|it| (it.account.clone(), it.uid));
             if bill != name {
                 bill = name;
-                // The asker ends only with us.
+                // The poller ends only with us.
                 let _ = wanted.send(account);
             }
             let Ok(first) = words.recv() else { break };

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bursar_config::Config;
 use bursar_host::clock::{monotonic, self_cpu_time};
 use bursar_protocol::{Ask, Client, ClientError, Reply, RestoreReport, WatermarksReport};
-use bursar_watermarks::{Engine, Pause, Places, recover, report, restored};
+use bursar_watermarks::{Engine, Paths, Pause, recover, report, restored};
 use clap::{Args, Subcommand};
 
 use crate::caller::{Caller, Role, heard};
@@ -108,18 +108,18 @@ fn asked(caller: &Caller) -> Result<WatermarksReport, Failure> {
     }
 }
 
-fn places(config: Option<&Path>) -> Result<(Config, Places), Failure> {
+fn paths(config: Option<&Path>) -> Result<(Config, Paths), Failure> {
     let loaded = Config::load(config)
         .map_err(|error| Failure::usage(format!("{error}; see: bursar check")))?;
-    let places = Places::host(&loaded.config.paths.state);
-    Ok((loaded.config, places))
+    let paths = Paths::host(&loaded.config.paths.state);
+    Ok((loaded.config, paths))
 }
 
 /// Looks by itself, with an engine that only rehearses what is configured.
 fn looked_at(config: Option<&Path>, seconds: u64) -> Result<WatermarksReport, Failure> {
-    let (config, places) = places(config)?;
-    let proc = places.proc.clone();
-    let mut engine = Engine::rehearse(config.watermarks, places, monotonic())
+    let (config, paths) = paths(config)?;
+    let proc = paths.proc.clone();
+    let mut engine = Engine::rehearse(config.watermarks, paths, monotonic())
         .map_err(|error| Failure::failed(error.to_string()))?;
     let end = Instant::now() + Duration::from_secs(seconds);
     loop {
@@ -143,8 +143,8 @@ fn restored_by_anybody(caller: &Caller, config: Option<&Path>) -> Result<Restore
             if caller.role != Role::Root {
                 return Err(unreachable.into());
             }
-            let (_, places) = places(config)?;
-            let results = recover(&places).map_err(|error| Failure::failed(error.to_string()))?;
+            let (_, paths) = paths(config)?;
+            let results = recover(&paths).map_err(|error| Failure::failed(error.to_string()))?;
             Ok(restored(&results))
         }
         Err(error) => Err(error.into()),

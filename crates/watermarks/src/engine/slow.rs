@@ -17,10 +17,10 @@ impl Engine {
             return;
         };
         for (sysctl, value) in &self.settings.sysctls {
-            let knob = Knob::of(*sysctl, &self.places);
+            let knob = Knob::of(*sysctl, &self.paths);
             let done = match knob.read() {
                 Ok(Some(current)) if current == *value => Ok(()),
-                Ok(Some(current)) => match knob.obstacle(&self.places) {
+                Ok(Some(current)) => match knob.obstacle(&self.paths) {
                     Ok(None) => originals.turn(&knob, current, *value),
                     Ok(Some(obstacle)) => Err(std::io::Error::other(obstacle)),
                     Err(error) => Err(error),
@@ -63,14 +63,14 @@ impl Engine {
 
     fn look_at_dentries(&mut self, managed_bytes: u64, huge: u64, has_changed: bool) {
         let share = self.settings.negative_dentries_permille;
-        self.dentries = dentries::negative(&self.places.proc);
+        self.dentries = dentries::negative(&self.paths.proc);
         if self.standing != Standing::Acting {
             return;
         }
         let Some(originals) = &mut self.originals else {
             return;
         };
-        let limit = Knob::of(Sysctl::NegativeDentryLimit, &self.places);
+        let limit = Knob::of(Sysctl::NegativeDentryLimit, &self.paths);
         if let Ok(Some(current)) = limit.read() {
             let wanted = dentries::limit_permille(share, managed_bytes, huge);
             let is_ours = originals.original_of(Sysctl::NegativeDentryLimit).is_some();
@@ -83,7 +83,7 @@ impl Engine {
             return;
         }
         // Mainline has no limit; 6.18 can forget a name together with its file.
-        let forget = Knob::of(Sysctl::DentryNegative, &self.places);
+        let forget = Knob::of(Sysctl::DentryNegative, &self.paths);
         let (Some(count), Ok(Some(current))) = (self.dentries, forget.read()) else {
             return;
         };

@@ -50,7 +50,7 @@
 //! | `thread-asking=SOCKET:ACCOUNT` | the same, and the thread is made behind the question and waits for no answer |
 //! | `answer=FD` | prints the line that comes from a descriptor |
 //! | `gift=SIZE` | a page of each huge page goes into a pipe, and the memory away |
-//! | `keep-lock=PATH` | from now on nobody gets at its memory (maps, process_mrelease), if PATH is a file of `mute`'s |
+//! | `keep-lock=PATH` | from now on nobody gets at its memory (maps, process_mrelease), if PATH is a file of `stuck_fuse`'s |
 //! | `keep-lock-in-exec=PATH` | the same, and a child is in the middle of an execve, for which it wants that lock: who asks whether two processes have one memory waits for it |
 //! | `caller=SOCKET` | whoever is in the middle of an execve from then on has connected to this socket before |
 

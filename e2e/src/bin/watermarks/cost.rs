@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use bursar_config::{WatermarkMode, Watermarks};
 use bursar_host::clock::{monotonic, thread_cpu_time};
 use bursar_host::sched::{self, Changed, Class};
-use bursar_watermarks::{Engine, Places};
+use bursar_watermarks::{Engine, Paths};
 use clap::Args;
 
 /// The measurement.
@@ -106,7 +106,7 @@ pub(crate) fn run(cost: &Cost) -> Result<()> {
     // The load has to be where the engine is; threads inherit it.
     let confined = sched::allow_cpu(sched::own_thread(), sched::own_cpu());
     ensure!(confined == Changed::Done, "cannot stay on one CPU");
-    let mut engine = Engine::start(settings, Places::host(&folder), monotonic())?;
+    let mut engine = Engine::start(settings, Paths::host(&folder), monotonic())?;
     let began = Instant::now();
     let (mut working, mut halting) = (Spent::default(), Spent::default());
     while began.elapsed() < Duration::from_secs(cost.seconds) {

@@ -271,8 +271,8 @@ pub(crate) fn run(run: &Run) -> Result<()> {
     let _swap = (run.swap_mib > 0)
         .then(|| Swap::on(run.swap_mib << 20))
         .transpose()?;
-    let places = bursar_watermarks::Places::host(std::path::Path::new("/root"));
-    let mut observer = Observer::open(&places, Detail::Orders)?;
+    let paths = bursar_watermarks::Paths::host(std::path::Path::new("/root"));
+    let mut observer = Observer::open(&paths, Detail::Orders)?;
     let high = observer
         .look(bursar_host::clock::monotonic(), Default::default())?
         .sum(|zone| zone.high);

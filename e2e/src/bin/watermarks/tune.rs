@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use bursar_config::{WatermarkMode, WatermarkModel, Watermarks};
 use bursar_host::clock::monotonic;
 use bursar_policy::watermarks::{Reason, sentence};
-use bursar_watermarks::{Act, Engine, Pause, Places, trace};
+use bursar_watermarks::{Act, Engine, Paths, Pause, trace};
 use clap::Args;
 
 /// A tuner.
@@ -45,8 +45,8 @@ fn settings(model: &str) -> Result<Watermarks> {
 pub(crate) fn run(tune: &Tune) -> Result<()> {
     let ends = Arc::new(AtomicBool::new(false));
     signal_hook::flag::register(libc::SIGTERM, ends.clone()).context("watch for SIGTERM")?;
-    let places = Places::host(std::path::Path::new("/root"));
-    let mut engine = Engine::start(settings(&tune.model)?, places, monotonic())?;
+    let paths = Paths::host(std::path::Path::new("/root"));
+    let mut engine = Engine::start(settings(&tune.model)?, paths, monotonic())?;
     let mut record = match &tune.record {
         Some(path) => Some(BufWriter::new(
             File::create(path).with_context(|| format!("make {path:?}"))?,
@@ -75,7 +75,7 @@ pub(crate) fn run(tune: &Tune) -> Result<()> {
 /// What it did, and what the kernel half measured.
 fn told(engine: &Engine) -> serde_json::Value {
     let done = engine
-        .journal()
+        .decision_log()
         .records()
         .filter(|it| it.act == Act::Done || it.verdict.reason == Reason::Overload)
         .map(|it| {

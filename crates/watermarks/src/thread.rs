@@ -15,8 +15,8 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::Timespec;
 
 use crate::engine::{Engine, Pause};
-use crate::originals::Restored;
 use crate::report::{report, restored};
+use crate::saved::Restored;
 
 /// An answer takes a tick at most; longer means that the thread hangs in the kernel.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -31,13 +31,13 @@ enum Ask {
 
 /// The running thread.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct EngineThread {
     asks: Option<Sender<Ask>>,
     bell: Arc<OwnedFd>,
     thread: Option<JoinHandle<Vec<Restored>>>,
 }
 
-impl Keeper {
+impl EngineThread {
     /// Gives the engine its thread. `proc`: where reports look for pressure.
     ///
     /// # Errors
@@ -91,7 +91,7 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
+impl Drop for EngineThread {
     fn drop(&mut self) {
         self.end();
     }

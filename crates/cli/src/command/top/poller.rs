@@ -31,13 +31,13 @@ const BILL: Duration = Duration::from_secs(5);
 const PAST: SignedDuration = SignedDuration::from_hours(1);
 
 /// A connection, when there is one.
-pub(super) struct Asker {
+pub(super) struct Poller {
     caller: Caller,
     client: Option<Client>,
     began: Instant,
 }
 
-impl Asker {
+impl Poller {
     pub(super) fn new(caller: &Caller) -> Self {
         Self {
             caller: plain(caller),
@@ -125,11 +125,11 @@ pub(super) fn begin(
     sender: &Sender<Word>,
     wanted: Receiver<Option<AccountStatus>>,
 ) {
-    let mut asker = Asker::new(caller);
+    let mut poller = Poller::new(caller);
     let words = sender.clone();
     let follower = (plain(caller), sender.clone());
-    let asking = start("asker", move || {
-        ask_on(&mut asker, interval, &words, &wanted);
+    let asking = start("poller", move || {
+        ask_on(&mut poller, interval, &words, &wanted);
     });
     let following = start("events", move || follow(&follower.0, &follower.1));
     for failure in [asking, following].into_iter().filter_map(Result::err) {
@@ -138,7 +138,7 @@ pub(super) fn begin(
 }
 
 fn ask_on(
-    asker: &mut Asker,
+    poller: &mut Poller,
     interval: Duration,
     words: &Sender<Word>,
     wanted: &Receiver<Option<AccountStatus>>,
@@ -150,7 +150,7 @@ fn ask_on(
         let is_due = Instant::now() >= next;
         if is_due {
             next = Instant::now() + interval;
-            let input = match asker.status() {
+            let input = match poller.status() {
                 Ok(sample) => Input::Sample(Box::new(sample)),
                 Err(failure) => {
                     next = Instant::now() + interval.max(SEEK);
@@ -165,7 +165,7 @@ fn ask_on(
             && billed.is_none_or(|then| then.elapsed() >= BILL)
         {
             billed = Some(Instant::now());
-            if let Ok(bill) = asker.bill(account)
+            if let Ok(bill) = poller.bill(account)
                 && words.send(Word::Input(Input::Bill(bill))).is_err()
             {
                 return;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `spender`: a user's program that allocates by malloc's family, whichever that is, and by libbursar.
+//! `alloc_client`: a user's program that allocates by malloc's family, whichever that is, and by libbursar.
 //!
 //! ```text
-//! spender fill UID SIZE            blocks of SIZE until NULL; waits with them
-//! spender hammer UID SEED MS       random after a line on stdin, blocks as fast as it can
-//! spender speed UID PATTERN THREADS N nanoseconds a malloc and free
-//! spender transact UID LIBRARY     does what stdin says: reserve N · commit N · hold N · drop · fork
+//! alloc_client fill UID SIZE            blocks of SIZE until NULL; waits with them
+//! alloc_client hammer UID SEED MS       random after a line on stdin, blocks as fast as it can
+//! alloc_client speed UID PATTERN THREADS N nanoseconds a malloc and free
+//! alloc_client transact UID LIBRARY     does what stdin says: reserve N · commit N · hold N · drop · fork
 //! ```
 
 use std::ffi::CString;
@@ -18,14 +18,14 @@ const PAGE: usize = 4096;
 
 fn number<T: std::str::FromStr>(text: Option<String>) -> T {
     text.and_then(|text| text.parse().ok())
-        .unwrap_or_else(|| panic!("spender: a number is missing"))
+        .unwrap_or_else(|| panic!("alloc_client: a number is missing"))
 }
 
 fn become_user(uid: u32) {
     // SAFETY: no pointers.
     let done =
         unsafe { libc::setgroups(0, std::ptr::null()) == 0 && libc::setresuid(uid, uid, uid) == 0 };
-    assert!(done, "spender: become uid {uid}");
+    assert!(done, "alloc_client: become uid {uid}");
 }
 
 fn main() {
@@ -51,7 +51,7 @@ fn main() {
                 &arguments.next().unwrap_or_default(),
             );
         }
-        other => panic!("spender: {other:?}?"),
+        other => panic!("alloc_client: {other:?}?"),
     }
 }
 
@@ -216,11 +216,11 @@ fn transact(uid: u32, library: &str) {
     let library = CString::new(library).unwrap();
     // SAFETY: a C string.
     let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOW) };
-    assert!(!handle.is_null(), "spender: load {library:?}");
+    assert!(!handle.is_null(), "alloc_client: load {library:?}");
     let find = |name: &std::ffi::CStr| {
         // SAFETY: an open library and a C string.
         let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
-        assert!(!found.is_null(), "spender: find {name:?}");
+        assert!(!found.is_null(), "alloc_client: find {name:?}");
         // SAFETY: bursar.h declares both so.
         unsafe { std::mem::transmute::<*mut libc::c_void, Call>(found) }
     };
@@ -273,7 +273,7 @@ fn transact(uid: u32, library: &str) {
             }
             // The time of as many messages to a process that only sends them back, the same way.
             "echo" => echo(count),
-            _ => panic!("spender: {word}?"),
+            _ => panic!("alloc_client: {word}?"),
         };
         println!("{answer}");
     }

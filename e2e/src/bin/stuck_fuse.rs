@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `mute FILE UID`: a file server (FUSE) of that user's, mounted over FILE, which never answers who reads it. As
+//! `stuck_fuse FILE UID`: a file server (FUSE) of that user's, mounted over FILE, which never answers who reads it. As
 //! root, who mounts for users (fusermount3 does it for them otherwise). Says `mounted`; ends, and lets everybody go
 //! who waits for it, when its stdin does.
 
@@ -23,14 +23,14 @@ const SIZE: u64 = 1 << 16;
 const MODE: u32 = libc::S_IFREG | 0o644;
 
 fn fail(what: &str) -> ! {
-    eprintln!("mute: {what}: {}", std::io::Error::last_os_error());
+    eprintln!("stuck_fuse: {what}: {}", std::io::Error::last_os_error());
     exit(1)
 }
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [path, uid] = &arguments[..] else {
-        eprintln!("usage: mute FILE UID");
+        eprintln!("usage: stuck_fuse FILE UID");
         exit(2)
     };
     // SAFETY: a plain system call on numbers: a story that is cut short leaves nobody behind.
@@ -49,7 +49,7 @@ fn main() {
     // SAFETY: NUL-terminated strings that live across the call.
     let mounted = unsafe {
         libc::mount(
-            c"mute".as_ptr(),
+            c"stuck_fuse".as_ptr(),
             target.as_ptr(),
             c"fuse".as_ptr(),
             libc::MS_NOSUID | libc::MS_NODEV,

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use bursar_config::Sysctl;
 use rustix::fs::{FlockOperation, flock};
 
-use crate::Places;
+use crate::Paths;
 use crate::knob::Knob;
 
 const FILE: &str = "watermarks.originals";
@@ -72,7 +72,7 @@ pub enum Restored {
 
 /// Why originals cannot be kept: then nothing may be turned.
 #[derive(Debug, thiserror::Error)]
-pub enum OriginalsError {
+pub enum SavedError {
     /// Another bursard, or a `bursar watermarks restore`, has the file.
     #[error(
         "{path:?} is in use: another bursard moves the watermarks of this machine; stop it first, or ask it \
@@ -98,7 +98,7 @@ pub enum OriginalsError {
 
 /// The file, locked.
 #[derive(Debug)]
-pub struct Originals {
+pub struct SavedValues {
     path: PathBuf,
     file: File,
     /// Where the first line of a knob begins, bytes.
@@ -106,10 +106,10 @@ pub struct Originals {
     turned: Vec<Turned>,
 }
 
-impl Originals {
+impl SavedValues {
     /// Whether there is a file with something in it that was not put back.
-    pub fn is_there(places: &Places) -> bool {
-        let bytes = std::fs::read(places.state.join(FILE)).unwrap_or_default();
+    pub fn is_there(paths: &Paths) -> bool {
+        let bytes = std::fs::read(paths.state.join(FILE)).unwrap_or_default();
         bytes.iter().filter(|&&byte| byte == b'\n').count() > 1
     }
 
@@ -117,17 +117,17 @@ impl Originals {
     ///
     /// # Errors
     /// When somebody else has it, or it cannot be read or written.
-    pub fn open(places: &Places) -> Result<Self, OriginalsError> {
-        let path = places.state.join(FILE);
+    pub fn open(paths: &Paths) -> Result<Self, SavedError> {
+        let path = paths.state.join(FILE);
         let io = |action: &'static str| {
             let path = path.clone();
-            move |source: io::Error| OriginalsError::Io {
+            move |source: io::Error| SavedError::Io {
                 action,
                 path,
                 source,
             }
         };
-        std::fs::create_dir_all(&places.state).map_err(io("make the directory of"))?;
+        std::fs::create_dir_all(&paths.state).map_err(io("make the directory of"))?;
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)
@@ -137,16 +137,16 @@ impl Originals {
             .open(&path)
             .map_err(io("open"))?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|_| OriginalsError::InUse { path: path.clone() })?;
+            .map_err(|_| SavedError::InUse { path: path.clone() })?;
         let mut bytes = Vec::new();
         // A few lines; what is longer was not written by us.
         (&mut file)
             .take(64 << 10)
             .read_to_end(&mut bytes)
             .map_err(io("read"))?;
-        let head = format!("{HEAD}{}\n", boot_id(places));
+        let head = format!("{HEAD}{}\n", boot_id(paths));
         let turned = match bytes.strip_prefix(head.as_bytes()) {
-            Some(lines) => parse(lines, places),
+            Some(lines) => parse(lines, paths),
             None => Vec::new(),
         };
         let mut originals = Self {
@@ -318,7 +318,7 @@ fn restore_one(turned: &Turned) -> Restored {
 
 /// Lines that are whole; a line cut short was being written when its writer died, and the knob had
 /// not been turned yet.
-fn parse(lines: &[u8], places: &Places) -> Vec<Turned> {
+fn parse(lines: &[u8], paths: &Paths) -> Vec<Turned> {
     let whole = lines.chunks_exact(WIDTH);
     whole
         .filter_map(|line| {
@@ -328,7 +328,7 @@ fn parse(lines: &[u8], places: &Places) -> Vec<Turned> {
             let original = words.next()?.parse().ok()?;
             let written = words.next()?.parse().ok()?;
             (words.next() == Some(".")).then(|| Turned {
-                knob: Knob::of(sysctl, places),
+                knob: Knob::of(sysctl, paths),
                 original,
                 written,
             })
@@ -337,8 +337,8 @@ fn parse(lines: &[u8], places: &Places) -> Vec<Turned> {
 }
 
 /// Values of another boot are no originals.
-fn boot_id(places: &Places) -> String {
-    let path: &Path = &places.proc.join("sys/kernel/random/boot_id");
+fn boot_id(paths: &Paths) -> String {
+    let path: &Path = &paths.proc.join("sys/kernel/random/boot_id");
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let id = text.trim();
     let is_plain = id

@@ -22,12 +22,12 @@ const DAEMON: u32 = 1;
 
 /// Its directories: under the stage's own.
 #[derive(Debug)]
-pub(crate) struct Household {
+pub(crate) struct TestUsers {
     root: PathBuf,
     programs: PathBuf,
 }
 
-/// Covers what is the machine's and runs what it is told. `$1`: the household, `$2`: the programs.
+/// Covers what is the machine's and runs what it is told. `$1`: the users, `$2`: the programs.
 const ENTER: &str = r#"
 set -eu
 home=$1 programs=$2
@@ -41,24 +41,24 @@ mount --bind "$programs/sudo/usr/libexec/sudo" /usr/libexec/sudo
 exec "$@"
 "#;
 
-impl Household {
+impl TestUsers {
     /// Furnishes it in `stage`, which goes with the story.
     pub(crate) fn furnish(binaries: &Binaries, stage: &Path) -> Result<Self> {
-        let household = Self {
-            root: stage.join("household"),
+        let users = Self {
+            root: stage.join("users"),
             programs: binaries.path("programs"),
         };
         for program in ["cron", "at", "sudo"] {
-            let place = household.programs.join(program);
+            let place = users.programs.join(program);
             ensure!(
                 place.join(".whole").exists(),
                 "{place:?} is not there: xtask/unpack {:?} cron at sudo",
-                household.programs
+                users.programs
             );
         }
-        household.write_etc()?;
-        household.make_spools()?;
-        Ok(household)
+        users.write_etc()?;
+        users.make_spools()?;
+        Ok(users)
     }
 
     fn write_etc(&self) -> Result<()> {

@@ -66,13 +66,13 @@ impl Record {
 
 /// The decisions.
 #[derive(Debug)]
-pub struct Journal {
+pub struct DecisionLog {
     records: VecDeque<Record>,
     /// Decisions that made room for newer ones.
     dropped: u64,
 }
 
-impl Journal {
+impl DecisionLog {
     /// An empty one, with all the room it will ever have.
     pub fn new() -> Self {
         Self {
@@ -133,7 +133,7 @@ impl Journal {
     }
 }
 
-impl Default for Journal {
+impl Default for DecisionLog {
     fn default() -> Self {
         Self::new()
     }

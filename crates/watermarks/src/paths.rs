@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// The roots of everything read and written here.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Places {
+pub struct Paths {
     /// `/proc`.
     pub proc: PathBuf,
     /// `/sys`.
@@ -14,7 +14,7 @@ pub struct Places {
     pub state: PathBuf,
 }
 
-impl Places {
+impl Paths {
     /// This machine's, with originals kept in `state`.
     pub fn host(state: &Path) -> Self {
         Self {
