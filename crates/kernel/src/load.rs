@@ -165,6 +165,7 @@ fn load_watch(pins: &Pins, options: &Options, ledger: &LedgerSkel<'_>) -> Result
         (&mut watch.progs.on_user_fault, "on_user_fault"),
         (&mut watch.progs.on_kernel_fault, "on_kernel_fault"),
         (&mut watch.progs.on_page_alloc, "on_page_alloc"),
+        (&mut watch.progs.on_collapse, "on_collapse"),
     ] {
         program
             .pin(pins.path(name))

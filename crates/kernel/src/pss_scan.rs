@@ -86,7 +86,7 @@ impl PssScans {
             listed: Mapped::new(&sharers)?,
             sharers,
             records: pins.map("mms")?,
-            watch: ["on_user_fault", "on_kernel_fault", "on_page_alloc"]
+            watch: ["on_user_fault", "on_kernel_fault", "on_page_alloc", "on_collapse"]
                 .iter()
                 .filter(|name| pins.path(name).exists())
                 .map(|name| pins.program(name))

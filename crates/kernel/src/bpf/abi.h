@@ -159,6 +159,7 @@ struct account {
 	__u32 pad;
 	__s64 sum_committed_pages; /* by the re-sum, as sum_pages */
 	__s64 suspect_committed_pages;
+	__s64 exempt_pages;	/* of held: of processes that may not be killed, as of the last decision */
 	__s64 unkillable_pages;	/* of held: of the dying that are credited no more */
 	__s64 sum_unkillable_pages;
 	__s64 sum_reserved_pages;
@@ -167,6 +168,7 @@ struct account {
 	/* written at every charge: keep apart from what is only read */
 	__s64 held_pages __attribute__((aligned(64)));
 	__s64 dying_pages;	/* of the dying, credited: not in held */
+	__s64 collapsed_pages;	/* sum of its records' */
 
 	/* written by the gate */
 	__s64 committed_pages;	/* of its records and of children being made; MEASURE_COMMITTED only */
@@ -195,20 +197,23 @@ struct account {
 	__u64 files_seen;	/* the last count that met all its files, or more than the one before */
 	/* by decisions: */
 	__u64 files_told_ns;	/* last EVENT_FILES */
+	__u64 no_victim_told_ns; /* last EVENT_NO_VICTIM */
 	/* correction.bpf.h: what held counts more than once */
 	__s64 correction_pages;	/* in force; sinks with what may have ceased to be shared */
 	__s64 correction_shmem_pages; /* of it at most so much is shared memory */
 	__u64 correction_until_ns; /* not after this */
 	__u64 corrected_ns;	/* when it was established; 0: never */
 	__u64 asked_ns;		/* a survey was asked for and has not been answered; 0: none */
-	__s64 asked_pages;	/* what was not in doubt then */
+	__s64 asked_pages;	/* what was not in doubt when it was first over its limit; 0: it is not */
 	__s64 doubt_pages;	/* what was: the gate refuses nobody for it, … */
 	__s64 doubted_pages;	/* … of so much that was held then, or less since */
 	__u64 over_ns;		/* since when it has been over its limit for what is in doubt; 0: it is not */
-	__u64 no_survey_before_ns; /* nobody answered: decide without one until then */
+	__s64 unmapped_in_doubt_pages; /* so much has been unmapped since: it may have been the other user's of a page */
 	__u64 survey_ns;	/* how long the last one took */
 	__s64 born_lost_pages;	/* given up, since the survey began, by processes younger than it, and by those that have ended */
 	__s64 ended_pages;	/* taken off the correction in force because they ended while it was sought */
+	__u64 lazyfree_pages;	/* the machine's, as of the last survey */
+	__s64 worn_pages;	/* copied since the survey, nobody knows whose: in doubt */
 	__u64 surveying_ns;	/* when the survey under way began; 0: none */
 	__s64 marked_over_pages; /* by so much it was over its limit when a victim was last marked */
 	__s64 wait_at_most_pages; /* a question waits for its answer below this level; 0: none waits */
@@ -255,6 +260,7 @@ struct mm_record {
 	__u32 duplicate_pages;	/* its RSS less its PSS, as of the survey */
 	__u32 known_shmem_pages; /* its shared memory as of the survey */
 	__u32 flags;		/* enum record_flag */
+	__s64 collapsed_pages;	/* khugepaged has added so many: not the process's doing */
 } __attribute__((aligned(64)));
 
 /* One process in a survey: written by begin_survey, completed by the user half, read by end_survey. */
@@ -339,6 +345,8 @@ struct ledger_state {
 	__u64 guardian_start_ns; /* when bursard began, CLOCK_BOOTTIME */
 	__u64 answering_mm;	/* of who is there to be asked for surveys; 0: nobody */
 	__u64 last_retry_ns;
+	__u64 lazyfree_pages;	/* ever given back with MADV_FREE, by anybody (vmstat's pglazyfree), as the
+				 * user half has last seen it: they stay resident until somebody needs them */
 	struct uid_range exempt[EXEMPT_RANGES];
 	struct uid_range committed[EXEMPT_RANGES]; /* measured so, whatever the template says */
 
@@ -485,8 +493,8 @@ struct configure_args {
 };
 
 _Static_assert(sizeof(struct account_history) == 32, "frozen: other versions read it");
-_Static_assert(sizeof(struct account) == 640, "kept in whole cache lines");
+_Static_assert(sizeof(struct account) == 704, "kept in whole cache lines");
 _Static_assert(sizeof(struct sharer) == 64, "read and written by the user half");
-_Static_assert(sizeof(struct mm_record) == 192, "three cache lines, none shared");
+_Static_assert(sizeof(struct mm_record) == 256, "four cache lines, none shared");
 
 #endif /* BURSAR_ABI_H */

@@ -107,7 +107,9 @@ int open_account(struct open_account_args *args)
 	account->late_pages = 0;
 	account->late_before_pages = 0;
 	account->unrecorded_processes = 0;
+	account->exempt_pages = 0;
 	account->unkillable_pages = 0;
+	account->no_victim_told_ns = 0;
 	__builtin_memset(&account->patience, 0, sizeof(account->patience));
 	account->files_credit_ms = 0;
 	account->files_credit_pages = 0;
@@ -126,11 +128,14 @@ int open_account(struct open_account_args *args)
 	account->correction_until_ns = 0;
 	account->corrected_ns = 0;
 	account->asked_ns = 0;
+	account->asked_pages = 0;
+	account->unmapped_in_doubt_pages = 0;
 	account->doubt_pages = 0;
 	account->doubted_pages = 0;
 	account->over_ns = 0;
-	account->no_survey_before_ns = 0;
 	account->survey_ns = 0;
+	account->worn_pages = 0;
+	account->lazyfree_pages = *(volatile __u64 *)&state->lazyfree_pages;
 	account->surveying_ns = 0;
 	account->flags = args->flags | ACCOUNT_USED;
 	if (!shared)
@@ -204,13 +209,16 @@ static long take_charge(__u32 slot, void *unused)
 	return 0;
 }
 
-static long forget_promise(__u32 slot, void *unused)
+/* What a bursard before has begun ended with it. */
+static long forget_bursard(__u32 slot, void *unused)
 {
 	struct account *account = account_at(slot);
 
 	if (!account)
 		return 1;
 	account->promised_pages = 0;
+	account->surveying_ns = 0;
+	account->asked_ns = 0;
 	return 0;
 }
 
@@ -225,9 +233,8 @@ int configure(struct configure_args *args)
 
 	if (!state)
 		return -22;
-	/* What a bursard before has promised ended with it. */
 	if (state->guardian_start_ns != me->group_leader->start_boottime)
-		bpf_loop(state->account_high_water, forget_promise, NULL, 0);
+		bpf_loop(state->account_high_water, forget_bursard, NULL, 0);
 	state->guardian_tgid = me->tgid;
 	state->guardian_start_ns = me->group_leader->start_boottime;
 	state->uid_min = args->uid_min;

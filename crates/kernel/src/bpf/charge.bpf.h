@@ -83,9 +83,25 @@ static __always_inline void remember(struct seen *seen, struct mm_struct *mm, __
  * one that is dying is another, and no kill but his own ends that. */
 static __always_inline __u32 running_at(const struct mm_record *record, struct mm_struct *mm, __s64 before)
 {
-	return means_dying(record->state) && recorded_pages(record) > before && own_mm() != (__u64)mm ?
-		       RUNNING_WRITER :
-		       RUNNING_OWN;
+	if (recorded_pages(record) <= before)
+		return RUNNING_OWN;
+	if (own_mm() == (__u64)mm)
+		return RUNNING_GREW;
+	return means_dying(record->state) ? RUNNING_WRITER : RUNNING_OWN;
+}
+
+/* khugepaged makes a huge page of small ones and of holes between them. It is no thread of the process's, nor one that
+ * works in its memory for it (kthread_use_mm()). */
+static __always_inline void note_collapse(struct mm_record *record, struct account *account, struct mm_struct *mm,
+					  __s64 before)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	__s64 pages = recorded_pages(record) - before;
+
+	if (pages <= 0 || !(me->flags & PF_KTHREAD) || (__u64)me->mm == (__u64)mm || means_dying(record->state))
+		return;
+	__sync_fetch_and_add(&record->collapsed_pages, pages);
+	__sync_fetch_and_add(&account->collapsed_pages, pages);
 }
 
 /* The whole of it: find who pays, write down what the address space holds, act on it. */
@@ -140,6 +156,8 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 		refresh_state(state, record, (__u64)mm->owner);
 	if (own_mm() == (__u64)mm)
 		note_inherited(record);
+	else
+		note_collapse(record, account, mm, before);
 	react(slot, book(record, account), TRIGGER_EVENT, running_at(record, mm, before));
 	remember(seen, mm, ctx_id, generation, index, account->near ? VERDICT_NEAR : VERDICT_FAR);
 	return 0;
@@ -167,6 +185,8 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 		refresh_state(state, record, (__u64)mm->owner);
 	if (!(record->flags & RECORD_GREW) && own_mm() == (__u64)mm)
 		note_inherited(record);
+	else if (own_mm() != (__u64)mm)
+		note_collapse(record, account, mm, before);
 	seen->coarse[member] = coarse;
 	react(record->account, book(record, account), TRIGGER_EVENT, running_at(record, mm, before));
 	return 0;

@@ -22,15 +22,22 @@
 
 #define ALL_PAGES (1LL << 60)	/* whatever it gives up counts */
 
-enum {
-	/* A survey cannot take this long: who began it is gone. */
-	SURVEY_STALE_NS = 2000000000,
-	SURVEYING_GRACE_NS = 1000000000, /* for its end, since it was asked for */
-};
+/* A survey begins so soon after it was asked for; it takes so long at most: who began it is gone. */
+#define SURVEY_ASKED_NS 2000000000ULL
+#define SURVEY_STALE_NS 10000000000ULL
 
 static __always_inline bool is_surveyed_now(const struct account *account)
 {
 	return *(volatile __u64 *)&account->surveying_ns != 0;
+}
+
+/* An answer is on its way. A question that nobody answered is none. */
+static __always_inline bool is_asking(const struct account *account, __u64 now)
+{
+	__u64 asked = *(volatile __u64 *)&account->asked_ns;
+	__u64 begun = *(volatile __u64 *)&account->surveying_ns;
+
+	return (asked && now - asked < SURVEY_ASKED_NS) || (begun && now - begun < SURVEY_STALE_NS);
 }
 
 /* `pages` of this address space's mappings are gone, or copied. */
@@ -38,6 +45,8 @@ static __always_inline void give_up(struct mm_record *record, struct account *ac
 {
 	__s64 shared = *(volatile __s64 *)&record->shared_pages, was;
 
+	if (account->over_ns)
+		__sync_fetch_and_add(&account->unmapped_in_doubt_pages, pages);
 	if (!shared && !is_surveyed_now(account))
 		return;
 	__sync_fetch_and_add(&record->given_up_pages, pages);
@@ -50,6 +59,15 @@ static __always_inline void give_up(struct mm_record *record, struct account *ac
 		pages = shared - was;
 	__sync_fetch_and_add(&account->correction_pages, -pages);
 	if (record->flags & RECORD_BORN)
+		__sync_fetch_and_add(&account->born_lost_pages, pages);
+}
+
+/* `pages` of an account's shared ones may have been copied, nobody knows whose. */
+static __always_inline void wear(struct account *account, __s64 pages)
+{
+	__sync_fetch_and_add(&account->worn_pages, pages);
+	__sync_fetch_and_add(&account->correction_pages, -pages);
+	if (is_surveyed_now(account))
 		__sync_fetch_and_add(&account->born_lost_pages, pages);
 }
 
@@ -89,14 +107,6 @@ static __always_inline void note_birth(struct mm_record *record, struct account 
 		return;
 	record->shared_pages = ALL_PAGES;
 	__sync_fetch_and_or(&record->flags, RECORD_BORN);
-}
-
-/* A question that nobody answered is none. */
-static __always_inline bool is_asking(const struct account *account, __u64 now)
-{
-	__u64 since = *(volatile __u64 *)&account->asked_ns;
-
-	return since && now - since < SURVEYING_GRACE_NS;
 }
 
 /* So much may be counted twice, as far as a question under way says: nobody is refused for it. What was
@@ -160,6 +170,14 @@ static __always_inline __s64 excess_credit(const struct account *account, __s64 
 	return excess_of_credit(*(volatile __s64 *)&account->dying_pages + files_credit, account->limit_pages);
 }
 
+/* What khugepaged has added by making huge pages of small ones: nobody dies for that, up to an eighth of the limit. */
+static __always_inline __s64 collapsed_by_others(const struct account *account)
+{
+	__s64 pages = *(volatile __s64 *)&account->collapsed_pages, most = account->limit_pages >> PATIENCE_SHIFT;
+
+	return pages < most ? pages : most;
+}
+
 /* All that is charged to the account, whatever its state. */
 static __always_inline __s64 total_pages(const struct account *account)
 {
@@ -176,8 +194,8 @@ __noinline __s64 level_from(struct account *account, __s64 held)
 	if (!account)
 		return 0;
 	files_credit = files_credit_of(account);
-	return held + beyond_records(account) - correction_of(account) - files_credit +
-	       excess_credit(account, files_credit);
+	return held + beyond_records(account) - correction_of(account) - collapsed_by_others(account) -
+	       files_credit + excess_credit(account, files_credit);
 }
 
 static __always_inline __s64 level_now(struct account *account)
@@ -208,8 +226,11 @@ static __always_inline __s64 unmapped_pages(const struct account *account, __s64
 /* It is within its limit, whatever is counted twice: nothing over it has to be doubted any more. */
 static __always_inline void doubt_ends(struct account *account)
 {
-	if (account->over_ns)
+	if (account->over_ns) {
 		account->over_ns = 0;
+		account->unmapped_in_doubt_pages = 0;
+		account->asked_pages = 0;
+	}
 }
 
 /* An event caused by the process itself, whose pages are not written down anew yet: whatever it has
@@ -235,6 +256,33 @@ static __always_inline __s64 soft_doubt(const struct mm_record *record, bool in_
 	if (!(record->flags & RECORD_GREW))
 		return private_pages(record) + shmem;
 	return record->inherited_pages + shmem;
+}
+
+/* Page faults that its threads have taken, of those that live its owner's only: at most so many of the pages that it
+ * was forked with are copies by now. Who has run for long has taken more than that says. */
+static __always_inline __s64 faults_of(__u64 owner)
+{
+	__u64 signal = owner ? (__u64)FAR_READ(owner, struct task_struct, signal) : 0;
+
+	if (!signal)
+		return 0;
+	/* One that had to be tried again counts as a major one (mm/memory.c mm_account_fault()). */
+	return (__s64)FAR_READ(signal, struct signal_struct, min_flt) +
+	       (__s64)FAR_READ(signal, struct signal_struct, maj_flt) +
+	       (__s64)FAR_READ(owner, struct task_struct, min_flt) +
+	       (__s64)FAR_READ(owner, struct task_struct, maj_flt);
+}
+
+/* The soft doubt of a process but for what it may have copied itself: to be relied on for a while. */
+static __always_inline __s64 sure_doubt(const struct mm_record *record, bool in_force, __u64 owner)
+{
+	__s64 inherited, copied;
+
+	if (in_force && (record->flags & RECORD_SURVEYED))
+		return soft_doubt(record, in_force);
+	inherited = record->flags & RECORD_GREW ? (__s64)record->inherited_pages : private_pages(record);
+	copied = faults_of(owner) + *(volatile __s64 *)&record->given_up_pages;
+	return soft_doubt(record, in_force) - (copied < inherited ? copied : inherited);
 }
 
 /* So many of its pages the kernel has merged with equal ones (KSM), its own or others'. A correction says

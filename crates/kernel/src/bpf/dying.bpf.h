@@ -12,18 +12,6 @@ enum {
 	TASK_IS_TRACED = 8,		/* include/linux/sched.h __TASK_TRACED */
 };
 
-/* Page faults that its threads have taken, of those that live its owner's only: at most so many of the pages that it
- * was forked with are copies by now. */
-static __always_inline __s64 faults_of(__u64 owner)
-{
-	__u64 signal = owner ? (__u64)FAR_READ(owner, struct task_struct, signal) : 0;
-
-	if (!signal)
-		return 0;
-	return (__s64)FAR_READ(signal, struct signal_struct, min_flt) +
-	       (__s64)FAR_READ(owner, struct task_struct, min_flt);
-}
-
 /* Of its pages so many stay with the living when it ends: what a survey has found, and without one what it was
  * forked with and has not copied. */
 static __always_inline __s64 shared_with_living(const struct mm_record *record, const struct account *account,
@@ -33,7 +21,9 @@ static __always_inline __s64 shared_with_living(const struct mm_record *record, 
 		return is_corrected(account, bpf_ktime_get_ns()) ?
 			       (__s64)record->duplicate_pages - record->lost_pages :
 			       0;
-	return record->flags & RECORD_GREW ? (__s64)record->inherited_pages - faults_of(owner) : 0;
+	/* Without an event of its own since: the whole of it, as far as no page fault made it its own. */
+	return (record->flags & RECORD_GREW ? (__s64)record->inherited_pages : private_pages(record)) -
+	       faults_of(owner);
 }
 
 /* To be called before its state says so: from then on others reckon with what is written here. */

@@ -139,6 +139,7 @@ static __always_inline void withdraw(struct mm_record *record, struct account *a
 	unbook(&record->booked_dying_pages, &account->dying_pages);
 	unbook(&record->committed_pages, &account->committed_pages);
 	unbook(&record->reserved_pages, &account->reserved_pages);
+	unbook(&record->collapsed_pages, &account->collapsed_pages);
 }
 
 /* It is nobody's from now on. Returns what it was; whoever was marked is not waited for any more. */
@@ -231,6 +232,7 @@ static __noinline __u32 open_record(struct ledger_state *state, __u64 mm, __u64 
 	record->reserved_pages = 0;
 	record->ticket = state->ticket;
 	record->dying.since_ms = 0;
+	record->collapsed_pages = 0;
 	record->marked_ns = 0;
 	record->marked_pages = 0;
 	begin_sharing(record);
@@ -285,6 +287,7 @@ static __noinline int move_record(struct mm_record *record, __u32 slot)
 	/* Nothing writes these two down anew by itself: they move, unchecked (S5). */
 	carry(&record->committed_pages, &old->committed_pages, &new->committed_pages);
 	carry(&record->reserved_pages, &old->reserved_pages, &new->reserved_pages);
+	carry(&record->collapsed_pages, &old->collapsed_pages, &new->collapsed_pages);
 	return 0;
 }
 

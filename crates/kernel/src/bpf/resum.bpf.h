@@ -441,6 +441,9 @@ static long audit_account(__u32 slot, struct resum *resum)
 	if (keep_patience(&account->patience, total_pages(account), account->limit_pages, now_ms()))
 		account->near = 1;
 	react(slot, account->held_pages, resum->trigger, resum->running);
+	/* Who may not be killed only a decision finds. */
+	if (account->exempt_pages)
+		settle(slot, resum->trigger, resum->running);
 	/* Where no kill helps one at a time is not enough. */
 	for (i = 0; i < KILLS_AT_ONCE && account->patience.is_out; i++)
 		if (!settle(slot, resum->trigger, resum->running))

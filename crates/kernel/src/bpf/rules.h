@@ -35,6 +35,7 @@ enum rule {
 	RESERVE_BYTES_SHIFT = 23,
 	/* What is unkillable raises what may be held to a quarter above the limit at most. */
 	UNKILLABLE_SHIFT = 2,
+	RANK_SHIFT = 44,	/* more pages than any machine has, below 2000 steps of oom_score_adj */
 };
 
 /* An address space whose owner was told to die, or has ended. */
@@ -114,8 +115,8 @@ RULE __s64 reserve_of(__s64 limit_pages, __u32 page_shift)
 	return share < limit_pages ? share : limit_pages;
 }
 
-/* Above this somebody is killed: the limit, unless what no kill would free fills it. `stuck_pages`: files that stay;
- * `unkillable_pages`: of address spaces that are dying and not credited any more. */
+/* Above this somebody is killed: the limit, unless what no kill would free fills it. `stuck_pages`: files that stay, and
+ * processes that may not be killed; `unkillable_pages`: of address spaces that are dying and not credited any more. */
 RULE __s64 kill_above_pages(__s64 limit_pages, __s64 stuck_pages, __s64 unkillable_pages, __u32 page_shift)
 {
 	__s64 reserve, most;
@@ -159,6 +160,17 @@ RULE int keep_patience(struct patience *patience, __s64 total_pages, __s64 limit
 	patience->credit_from_ms = now_ms;
 	patience->is_out = 1;
 	return 1;
+}
+
+/*
+ * Who dies: of those that hold a sixteenth of the limit at least whoever its user has put first (its oom_score_adj is
+ * above what its user may not go below), else the largest.
+ */
+RULE __s64 rank_of(__s64 pages, __s64 limit_pages, int raised)
+{
+	if (raised < 0 || pages < limit_pages >> RESERVE_SHIFT)
+		raised = 0;
+	return ((__s64)raised << RANK_SHIFT) + pages;
 }
 
 #endif /* BURSAR_RULES_H */

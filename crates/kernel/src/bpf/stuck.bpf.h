@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What is held and no kill would free: files that stay, and address spaces that are dying and are not credited any
- * more. And above what somebody is killed all the same (rules.h).
+ * What is held and no kill would free: files that stay, processes that may not be killed, and address spaces that are
+ * dying and are not credited any more. And above what somebody is killed all the same (rules.h).
  */
 #ifndef BURSAR_STUCK_BPF_H
 #define BURSAR_STUCK_BPF_H
@@ -10,7 +10,8 @@
 
 static __always_inline __s64 kill_above(const struct account *account)
 {
-	return kill_above_pages(account->limit_pages, account->stuck_pages, account->unkillable_pages, page_shift);
+	return kill_above_pages(account->limit_pages, account->stuck_pages + account->exempt_pages,
+				account->unkillable_pages, page_shift);
 }
 
 /* Files are believed when counted twice: what a process has kept may be on its way out with it. */

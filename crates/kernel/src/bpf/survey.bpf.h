@@ -74,6 +74,8 @@ int begin_survey(struct begin_survey_args *args)
 	    __sync_val_compare_and_swap(&account->surveying_ns, since, now) != since)
 		return -16; /* EBUSY */
 	__sync_lock_test_and_set(&account->born_lost_pages, 0);
+	__sync_lock_test_and_set(&account->worn_pages, 0);
+	account->lazyfree_pages = *(volatile __u64 *)&state->lazyfree_pages;
 	bpf_loop(state->mm_high_water, list_one, &listing, 0);
 	args->count = listing.count;
 	args->began_ns = now;
@@ -179,7 +181,9 @@ int end_survey(struct end_survey_args *args)
 	account->corrected_ns = now;
 	account->correction_until_ns = now + args->lifetime_ns;
 	account->asked_ns = 0;
-	account->no_survey_before_ns = 0;
+	account->asked_pages = 0;
+	account->over_ns = 0;
+	account->unmapped_in_doubt_pages = 0;
 	account->no_settle_before_ns = 0;
 	args->is_near = account->near;
 	args->correction_pages = correction;

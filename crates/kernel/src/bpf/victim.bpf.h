@@ -25,15 +25,8 @@ enum {
 	SURVEY_SHIFT = 2,	/* while a survey is waited for: at most a quarter of the limit more, … */
 	HARD_SURVEY_SHIFT = 3,	/* … and an eighth, with what comes between two looks, where
 				 * most of the doubt is about what was given up */
-	SURVEY_GRACE_NS = 100000000, /* for its beginning, and twice what the account's last one took … */
-	LONGEST_SURVEY_GRACE_NS = 500000000, /* … but not more */
 	SURVEY_LOOK_NS = 1000000, /* meanwhile it is looked at as often as this */
 };
-
-#define NO_SURVEY_PAUSE_NS 10000000000ULL /* the user half did not answer: without it for so long */
-/* An account is over its limit for what is in doubt this long at most, however often it is surveyed:
- * children who come and go faster than surveys are never in one. */
-#define LONGEST_DOUBT_NS 2000000000ULL
 
 /*
  * Whether a marked victim's signal may still be on its way. Time alone does not say: a virtual machine
@@ -49,80 +42,78 @@ static __always_inline bool has_grace(struct account *account, const struct walk
 	       (waited < LONGEST_GRACE_NS && over < limit >> GRACE_SHIFT);
 }
 
-/* So long after a question somebody may answer yet: bursard that has begun to look is alive, however
- * long locks and other people's work keep it. */
-static __always_inline __u64 survey_grace(const struct account *account, __u64 now)
-{
-	__u64 since = *(volatile __u64 *)&account->surveying_ns;
-	__u64 grace = SURVEY_GRACE_NS + 2 * account->survey_ns;
-
-	if (since && now - since < SURVEYING_GRACE_NS)
-		return SURVEYING_GRACE_NS;
-	return grace < LONGEST_SURVEY_GRACE_NS ? grace : LONGEST_SURVEY_GRACE_NS;
-}
-
 /*
- * Whether an account that seems to be over its limit, or notice, may hold less than is counted: then
- * the user half is asked to look at how much of it is shared, and for a while nothing is done. The while
- * is short, ends at once when the account grows by what cannot be shared, and does not begin where even
- * the most that could be shared changes nothing, or too little to care: so for one process, or several
- * that have inherited little, there is none.
+ * Whether an account that seems to be over its limit, or notice, may hold less than is counted: then the user half is
+ * asked to look at how much of it is shared, and until it has nothing is done. That wait does not begin where even the
+ * most that could be shared changes nothing, or too little to care: so for one process, or several that have inherited
+ * little, there is none. When the account grows by what cannot be shared (what its processes have faulted in, copies
+ * among it, and what they have unmapped, for that may have been the other user of a page that is in doubt) by more than
+ * a quarter of its limit, whoever grows further dies at the event that says so: in its stead the largest might be one
+ * whose end frees nothing. So it is within a quarter above its limit at all times, however long it waits; and what no fault tells of
+ * (what others write into who is in no survey yet) ends when nobody begins to look in time: then one process is killed by
+ * the plain sum, and it is asked again before another one is.
  */
+enum wait { WAIT_NOT = 0, WAIT_FOR_SURVEY = 1, WAIT_BUT_GROWERS = 2 };
+
 __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = walk ? account_at(walk->slot) : NULL;
-	__s64 limit, bound, doubt, gauge, at_most, most;
+	__s64 limit, bound, doubt, sure, lazyfree, certain, at_most, most;
 
 	if (!state || !account)
-		return false;
+		return WAIT_NOT;
 	limit = bound = account->limit_pages;
 	if (!state->answering_mm) /* bursard is dead, or not there yet */
-		return false;
+		return WAIT_NOT;
 	if (level <= limit && account->notice_pages < limit)
 		bound = account->notice_pages;
 	if (level <= bound && walk->is_corrected) /* the user half renews it by itself */
-		return false;
-	if (walk->is_corrected)
+		return WAIT_NOT;
+	if (walk->is_corrected) {
 		walk->soft_doubt += account->ended_pages;
+		walk->hard_doubt += *(volatile __s64 *)&account->worn_pages;
+	}
 	doubt = walk->soft_doubt + walk->hard_doubt;
 	at_most = account->held_pages - walk->largest;
 	if (doubt > at_most)
 		doubt = at_most;
-	if ((walk->living < 2 && !walk->merged) || doubt <= bound >> DOUBT_SHIFT || level - doubt > bound ||
-	    now < account->no_survey_before_ns)
-		return false;
-	gauge = level - walk->soft_doubt;
+	/* Of what was given back with MADV_FREE meanwhile all may be its own. */
+	lazyfree = *(volatile __u64 *)&state->lazyfree_pages - account->lazyfree_pages;
+	doubt += lazyfree < walk->private ? lazyfree : walk->private;
+	if ((walk->living < 2 && !walk->merged && lazyfree <= bound >> DOUBT_SHIFT) ||
+	    doubt <= bound >> DOUBT_SHIFT || level - doubt > bound)
+		return WAIT_NOT;
+	sure = walk->sure_doubt - *(volatile __s64 *)&account->unmapped_in_doubt_pages -
+	       *(volatile __s64 *)&account->worn_pages;
+	certain = sure > 0 ? level - sure : level;
+	/* What is in doubt may be part of the correction too: what the largest process has of its own is there in any
+	 * case. And what is over the limit already is growth. */
+	if (certain < walk->largest)
+		certain = walk->largest;
+	if (!account->asked_pages || level <= limit)
+		account->asked_pages = certain < limit ? certain : limit;
 	most = walk->hard_doubt > walk->soft_doubt ?
 		       (limit >> HARD_SURVEY_SHIFT) - (limit >> DOUBT_SHIFT) :
 		       limit >> SURVEY_SHIFT;
-	if (level > limit) {
-		if (!account->over_ns)
-			account->over_ns = now;
-		else if (now - account->over_ns > LONGEST_DOUBT_NS)
-			return false;
-	}
 	account->doubt_pages = doubt;
 	account->doubted_pages = account->held_pages;
-	if (!account->asked_ns || now - account->asked_ns > NO_SURVEY_PAUSE_NS) {
-		/* What is in doubt may be part of the correction too: what the largest process has of
-		 * its own was there in any case. And what is over the limit already is growth. */
-		account->asked_pages = gauge > walk->largest ? gauge : walk->largest;
-		if (account->asked_pages > limit)
-			account->asked_pages = limit;
+	if (level > limit && !account->over_ns)
+		account->over_ns = now;
+	if (!is_asking(account, now)) {
+		bool is_late = account->asked_ns && level > limit;
+
 		account->asked_ns = now;
 		walk->event.kind = EVENT_SURVEY;
 		emit(state, &walk->event);
-	} else if (now - account->asked_ns > survey_grace(account, now)) {
-		account->asked_ns = 0;
-		account->no_survey_before_ns = now + NO_SURVEY_PAUSE_NS;
-		return false;
-	} else if (gauge - account->asked_pages > most) {
-		return false;
+		if (is_late)
+			return WAIT_NOT;
 	}
-	account->wait_at_most_pages = level + account->asked_pages + most - gauge;
+	if (certain - account->asked_pages > most)
+		return WAIT_BUT_GROWERS;
+	account->wait_at_most_pages = level + account->asked_pages + most - certain;
 	account->no_settle_before_ns = now + SURVEY_LOOK_NS;
-	return true;
+	return WAIT_FOR_SURVEY;
 }
 
 /* While a question waits, growth is no reason to wait for the next look. */
@@ -131,6 +122,19 @@ static __always_inline bool has_waited_enough(struct account *account)
 	__s64 most = *(volatile __s64 *)&account->wait_at_most_pages;
 
 	return most && level_now(account) > most;
+}
+
+#define NO_VICTIM_TOLD_PAUSE_NS 60000000000ULL /* one account, one such event a minute */
+
+static __always_inline void tell_no_victim(struct ledger_state *state, struct account *account, struct event *event)
+{
+	if (account->no_victim_told_ns && event->time_ns - account->no_victim_told_ns < NO_VICTIM_TOLD_PAUSE_NS)
+		return;
+	account->no_victim_told_ns = event->time_ns;
+	event->kind = EVENT_NO_VICTIM;
+	event->latency_ns = bpf_ktime_get_ns() - event->time_ns;
+	__sync_fetch_and_add(&account->history.failcnt, 1);
+	emit(state, event);
 }
 
 /* What follows from a walk. Returns the number of victims, 0 or 1. */
@@ -144,6 +148,7 @@ __noinline int judge(struct walk *walk)
 	if (!state || !account)
 		return 0;
 	event = &walk->event;
+	account->exempt_pages = walk->exempt;
 	account->unkillable_pages = walk->unkillable;
 	/* What has been mapped since the last re-sum is in both. */
 	unmapped = unmapped_pages(account, walk->shmem);
@@ -152,15 +157,26 @@ __noinline int judge(struct walk *walk)
 
 	tell_levels(event, account, level_now(account));
 	account->wait_at_most_pages = 0;
-	if (!walk->marked && awaits_survey(walk, event->held_pages, event->time_ns))
-		return 0;
+	if (!walk->marked) {
+		switch (awaits_survey(walk, event->held_pages, event->time_ns)) {
+		case WAIT_FOR_SURVEY:
+			return 0;
+		case WAIT_BUT_GROWERS:
+			if (walk->running < RUNNING_GREW || walk->own.record == NOBODY)
+				return 0;
+			walk->victim = walk->own;
+		}
+	}
 	if (event->held_pages <= account->limit_pages) { /* drift, now repaired, or it shrank again */
 		doubt_ends(account);
 		return 0;
 	}
 	raise_maxheld(account, event->held_pages);
-	if (event->held_pages <= kill_above(account))
+	if (event->held_pages <= kill_above(account)) {
+		if (walk->exempt)
+			tell_no_victim(state, account, event);
 		return 0;
+	}
 	if (walk->marked) {
 		/* One breach, one victim. But where nobody can be signalled from here and the user
 		 * half does not answer, the limit holds all the same: whoever grows next dies. */
@@ -169,8 +185,8 @@ __noinline int judge(struct walk *walk)
 			return 0;
 		walk->victim = walk->own;
 	}
-	/* Who fills what nobody owns any more pays for it. */
-	if (walk->is_writer && walk->own.record != NOBODY)
+	/* Who fills what is others' pays for it: their end would not stop it. */
+	if (walk->running == RUNNING_WRITER && walk->own.record != NOBODY)
 		walk->victim = walk->own;
 	/* Whoever kept files has been killed, and no count has begun since: it may be that they are gone. */
 	if (walk->counts_files && !walk->victim.kept_pages &&
@@ -178,10 +194,7 @@ __noinline int judge(struct walk *walk)
 		return 0;
 	if (walk->victim.record == NOBODY) {
 		account->no_settle_before_ns = event->time_ns + NO_VICTIM_PAUSE_NS;
-		event->kind = EVENT_NO_VICTIM;
-		event->latency_ns = bpf_ktime_get_ns() - event->time_ns;
-		__sync_fetch_and_add(&account->history.failcnt, 1);
-		emit(state, event);
+		tell_no_victim(state, account, event);
 		return 0;
 	}
 	return kill_victim(walk);
@@ -216,7 +229,7 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 	walk->victim.record = NOBODY;
 	walk->own.record = NOBODY;
 	walk->own_mm = running != RUNNING_OTHER ? far_own_mm() : 0;
-	walk->is_writer = running == RUNNING_WRITER;
+	walk->running = running;
 	walk->event.time_ns = now;
 	walk->event.trigger = trigger;
 	walk->event.account = slot;

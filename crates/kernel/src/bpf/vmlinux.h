@@ -122,7 +122,8 @@ struct signal_struct {
 	unsigned int flags;
 	struct core_state *core_state;
 	short oom_score_adj;
-	unsigned long min_flt;	/* of threads that have ended */
+	short oom_score_adj_min;
+	unsigned long min_flt, maj_flt;	/* of threads that have ended */
 };
 
 typedef struct {
@@ -192,7 +193,7 @@ struct task_struct {
 	struct signal_struct *signal;
 	struct files_struct *files;
 	unsigned int __state;
-	unsigned long min_flt;
+	unsigned long min_flt, maj_flt;
 };
 
 struct seq_file;

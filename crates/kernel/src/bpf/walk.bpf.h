@@ -16,14 +16,16 @@ struct chosen {
 	__u64 mm;
 	__u64 ctx_id;
 	__s64 pages;
+	__s64 rank;		/* rules.h rank_of() */
 	__s64 kept_pages;	/* files he alone may keep */
 };
 
 /* What the running process has to do with a decision. */
 enum running {
 	RUNNING_OTHER = 0,	/* nothing */
-	RUNNING_OWN = 1,	/* it has grown, or may have */
-	RUNNING_WRITER = 2,	/* it fills an address space whose owner is dying or gone */
+	RUNNING_OWN = 1,	/* it is one of the account's, perhaps: it can be signalled on any kernel */
+	RUNNING_GREW = 2,	/* and it has grown */
+	RUNNING_WRITER = 3,	/* it fills the memory of others: of the dying, of who has ended, or shared pages */
 };
 
 /* One walk's notes. Too large for the stack; one for each kind of context, so that a timer tick that
@@ -37,6 +39,9 @@ struct walk {
 	struct chosen own;	/* the running process */
 	__s64 soft_doubt;	/* see correction.bpf.h */
 	__s64 hard_doubt;
+	__s64 sure_doubt;	/* the soft one, but for what processes may have copied by faults of their own */
+	__s64 private;		/* of the living, anonymous */
+	__s64 exempt;		/* of the living, what may not be killed */
 	__s64 unkillable;	/* of the dying, what is credited no more */
 	__s64 merged;		/* by KSM: part of the soft doubt */
 	__s64 largest;		/* of one address space: so much is there whatever is shared */
@@ -44,7 +49,7 @@ struct walk {
 	__u64 marked_ns;
 	__u64 own_mm;
 	__u64 owner;		/* of the memory that is being weighed */
-	__u32 is_writer;	/* the running process fills memory that has no owner any more */
+	__u32 running;		/* enum running */
 	__u32 counts_files;	/* it is files that are too many: who keeps them? */
 	__u32 descriptors;	/* that may still be looked at */
 	struct keeper keeper;

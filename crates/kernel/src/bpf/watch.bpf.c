@@ -9,10 +9,11 @@
  * Cost:    a compare for each fault of the machine while attached; a look-up for each write to a page
  *          that is present.
  *          tp_btf/mm_page_alloc, for copies that the kernel makes in a system call without such a fault:
- *          MADV_POPULATE_WRITE, MADV_COLLAPSE, mlock, O_DIRECT. Pages that are new there, and not copies,
- *          count too: the next survey says so.
- * Absent:  other machines than x86; and what one process writes into another (process_vm_writev, ptrace)
- *          or khugepaged copies: the next survey finds it.
+ *          MADV_POPULATE_WRITE, MADV_COLLAPSE, mlock, O_DIRECT, and what one process writes into another
+ *          (process_vm_writev, ptrace, /proc/PID/mem). Pages that are new there, and not copies, count too:
+ *          the next survey says so.
+ *          tp_btf/mm_collapse_huge_page, for those that khugepaged makes.
+ * Absent:  other machines than x86; and what a process of another account copies: the next survey finds it.
  */
 #include "react.bpf.h"
 
@@ -22,7 +23,42 @@ enum { COPIES = 1 | 2 };
 /* include/linux/gfp_types.h; the same in 6.1 … 7.2 */
 enum { USER_PAGE = 0x08 | 0x02, CACHE_PAGE = 0x1000 | 0x10000 };
 
-static __always_inline int count_copies(__s64 pages)
+enum { PF_IO_WORKER = 0x10 };	/* include/linux/sched.h: a thread of io_uring's */
+
+/* System calls by which one process may write into the memory of another; to a file in tmpfs, too, which cannot be
+ * told from that here. */
+static __always_inline bool writes_into_others(void)
+{
+#if defined(__TARGET_ARCH_x86)
+	enum { TS_COMPAT = 2 };
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(me);
+
+	if (me->flags & PF_IO_WORKER)
+		return true;
+	if (me->thread_info.status & TS_COMPAT) {
+		switch ((__u32)regs->orig_ax) {
+		case 4: case 26: case 146: case 181: case 334: case 348: case 379: case 426:
+			return true;
+		}
+		return false;
+	}
+	switch ((__u32)regs->orig_ax & ~0x40000000U) {
+	case 1:		/* write */
+	case 18:	/* pwrite64 */
+	case 20:	/* writev */
+	case 101:	/* ptrace */
+	case 296:	/* pwritev */
+	case 311:	/* process_vm_writev */
+	case 328:	/* pwritev2 */
+	case 426:	/* io_uring_enter */
+		return true;
+	}
+#endif
+	return false;
+}
+
+static __always_inline int count_copies(__s64 pages, bool is_foreign)
 {
 	struct mm_record *record;
 	struct ledger_state *state;
@@ -37,10 +73,18 @@ static __always_inline int count_copies(__s64 pages)
 	index = find_record(mm);
 	record = index != NOBODY ? record_at(index) : NULL;
 	account = record ? account_at(record->account) : NULL;
-	if (!account || (!record->shared_pages && !is_surveyed_now(account)))
+	if (!account)
 		return 0;
-	give_up(record, account, pages);
-	react(record->account, account->held_pages, TRIGGER_EVENT, RUNNING_OWN);
+	if (is_foreign) {
+		if (!account->over_ns && !is_surveyed_now(account) && !correction_of(account))
+			return 0;
+		wear(account, pages);
+	} else {
+		if (!record->shared_pages && !is_surveyed_now(account))
+			return 0;
+		give_up(record, account, pages);
+	}
+	react(record->account, account->held_pages, TRIGGER_EVENT, is_foreign ? RUNNING_WRITER : RUNNING_GREW);
 	return 0;
 }
 
@@ -63,19 +107,40 @@ int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int 
 	if ((flags & USER_PAGE) != USER_PAGE || (flags & CACHE_PAGE) || order > 10 ||
 	    !is_in_system_call())
 		return 0;
-	return count_copies(1LL << order);
+	return count_copies(1LL << order, writes_into_others());
 }
 
 SEC("tp_btf/page_fault_user")
 int BPF_PROG(on_user_fault, unsigned long address, struct pt_regs *regs, unsigned long error_code)
 {
-	return (error_code & COPIES) == COPIES ? count_copies(1) : 0;
+	return (error_code & COPIES) == COPIES ? count_copies(1, false) : 0;
 }
 
 SEC("tp_btf/page_fault_kernel")
 int BPF_PROG(on_kernel_fault, unsigned long address, struct pt_regs *regs, unsigned long error_code)
 {
-	return (error_code & COPIES) == COPIES ? count_copies(1) : 0;
+	return (error_code & COPIES) == COPIES ? count_copies(1, false) : 0;
+}
+
+enum { SCAN_SUCCEED = 1, HUGE_PAGES = 512 };	/* mm/khugepaged.c enum scan_result; x86 */
+
+/* khugepaged copies pages that others share. (Who asks for it by madvise(2) is met above.) */
+SEC("tp_btf/mm_collapse_huge_page")
+int BPF_PROG(on_collapse, struct mm_struct *mm, int isolated, int status)
+{
+	struct mm_record *record;
+	struct account *account;
+	__u32 index;
+
+	if (status != SCAN_SUCCEED || !(bpf_get_current_task_btf()->flags & PF_KTHREAD))
+		return 0;
+	index = find_record((__u64)mm);
+	record = index != NOBODY ? record_at(index) : NULL;
+	account = record ? account_at(record->account) : NULL;
+	if (!account || (!record->shared_pages && !is_surveyed_now(account)))
+		return 0;
+	give_up(record, account, HUGE_PAGES);
+	return 0;
 }
 
 char LICENSE[] SEC("license") = "GPL";

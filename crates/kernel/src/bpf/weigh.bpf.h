@@ -60,12 +60,13 @@ static __always_inline bool survives(void)
 }
 
 static __always_inline void choose(struct chosen *chosen, __u32 record, __u64 mm, __u64 ctx_id, __s64 pages,
-				   __s64 kept)
+				   __s64 rank, __s64 kept)
 {
 	chosen->record = record;
 	chosen->mm = mm;
 	chosen->ctx_id = ctx_id;
 	chosen->pages = pages;
+	chosen->rank = rank;
 	chosen->kept_pages = kept;
 }
 
@@ -77,8 +78,9 @@ static long weigh(__u32 index, struct walk **of)
 	struct account *account;
 	__u64 mm, ctx_id, owner, signal;
 	bool is_gone;
-	__s64 pages, merged, kept;
+	__s64 pages, rank, merged, kept;
 	__u32 pid;
+	int adj;
 
 	if (!record || !state)
 		return 0;
@@ -104,9 +106,11 @@ static long weigh(__u32 index, struct walk **of)
 	pid = FAR_READ(owner, struct task_struct, tgid);
 	pages = recorded_pages(record);
 	walk->living++;
+	walk->private += record->pages[MEMBER_ANON];
 	merged = merged_pages(record, mm, walk->is_corrected);
 	walk->merged += merged;
 	walk->soft_doubt += soft_doubt(record, walk->is_corrected) + merged;
+	walk->sure_doubt += sure_doubt(record, walk->is_corrected, owner) + merged;
 	walk->hard_doubt += hard_doubt(record, walk->is_corrected);
 	if (pages - merged > walk->largest)
 		walk->largest = pages - merged;
@@ -121,14 +125,19 @@ static long weigh(__u32 index, struct walk **of)
 			walk->marked_ns = record->marked_ns;
 		return 0;
 	}
+	adj = FAR_READ(signal, struct signal_struct, oom_score_adj);
 	if (pid == 1 || is_far_guardian(state, owner) ||
 	    (FAR_READ(owner, struct task_struct, flags) & PF_KTHREAD) ||
-	    FAR_READ(signal, struct signal_struct, oom_score_adj) <= OOM_SCORE_ADJ_MIN)
+	    adj <= OOM_SCORE_ADJ_MIN) {
+		walk->exempt += pages;
 		return 0;
+	}
+	rank = rank_of(pages, account->limit_pages,
+		       adj - FAR_READ(signal, struct signal_struct, oom_score_adj_min));
 	if (mm == walk->own_mm)
-		choose(&walk->own, index, mm, ctx_id, pages, kept);
-	if (pages > walk->victim.pages)
-		choose(&walk->victim, index, mm, ctx_id, pages, kept);
+		choose(&walk->own, index, mm, ctx_id, pages, rank, kept);
+	if (rank > walk->victim.rank)
+		choose(&walk->victim, index, mm, ctx_id, pages, rank, kept);
 	return 0;
 }
 
