@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
 use bursar_model::{AccountStatus, DaemonStatus, Event, EventKind, Resource, Row, Uid, Who};
-use bursar_protocol::{Ask, Client, LimitChange, Reply};
+use bursar_protocol::{Client, LimitChange, Operation, Reply};
 
 use crate::proc;
 use crate::signal::send;
@@ -166,7 +166,7 @@ impl Daemon {
     ///
     /// # Errors
     /// When there is no answer.
-    pub fn ask(&self, ask: Ask) -> Result<Reply> {
+    pub fn ask(&self, ask: Operation) -> Result<Reply> {
         Ok(Client::connect(&self.socket())?.ask(ask)?)
     }
 
@@ -175,7 +175,7 @@ impl Daemon {
     /// # Errors
     /// When there is another answer.
     pub fn status(&self) -> Result<DaemonStatus> {
-        match self.ask(Ask::Status { who: None })? {
+        match self.ask(Operation::Status { who: None })? {
             Reply::Status(status) => Ok(*status),
             other => bail!("status answered {other:?}"),
         }
@@ -246,7 +246,7 @@ impl Daemon {
     pub fn try_limit(&self, who: &str, size: &str, force: bool) -> Result<Reply> {
         let who: Who = who.parse()?;
         let memory = bursar_model::BoundsSpec::of_limit(size.parse()?);
-        self.ask(Ask::SetLimit(LimitChange { who, memory, force }))
+        self.ask(Operation::SetLimit(LimitChange { who, memory, force }))
     }
 
     /// All events that it remembers.
@@ -254,7 +254,7 @@ impl Daemon {
     /// # Errors
     /// When there is another answer.
     pub fn events(&self) -> Result<Vec<Event>> {
-        match self.ask(Ask::Events {
+        match self.ask(Operation::Events {
             since: None,
             follow: false,
         })? {

@@ -16,7 +16,6 @@ mod hostile;
 mod innocent;
 mod kill;
 mod limits;
-mod lingering;
 mod locked;
 mod machine;
 mod package;
@@ -32,6 +31,7 @@ mod telling;
 mod tmalloc;
 mod top;
 mod triggers;
+mod unkillable;
 
 use crate::runner::Story;
 
@@ -70,7 +70,7 @@ pub fn all() -> Vec<Story> {
         survival::STORIES,
         limits::STORIES,
         processes::STORIES,
-        lingering::STORIES,
+        unkillable::STORIES,
         payers::STORIES,
         subordinate::STORIES,
         check::STORIES,

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use bursar_protocol::{Ask, Client, Reply};
+use bursar_protocol::{Client, Operation, Reply};
 use serde::Serialize;
 
 use crate::arguments::Globals;
@@ -58,7 +58,7 @@ impl Caller {
     }
 
     /// The daemon's answer; its refusal is a failure.
-    pub(crate) fn ask(&self, ask: Ask) -> Result<Reply, Failure> {
+    pub(crate) fn ask(&self, ask: Operation) -> Result<Reply, Failure> {
         heard(self.connect()?.ask(ask)?)
     }
 

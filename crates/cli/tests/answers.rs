@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use bursar_model::{
     BoundsSpec, Bytes, DaemonStatus, Event, EventKind, KernelHalfStatus, ReapStatus, Uid,
 };
-use bursar_protocol::{Ask, ErrorKind, LimitChange, LimitEntry, Quota, Refusal, Reply};
+use bursar_protocol::{ErrorKind, LimitChange, LimitEntry, Operation, Quota, Refusal, Reply};
 use daemon::Daemon;
 use surroundings::bursar;
 
@@ -174,7 +174,7 @@ fn limits_are_set_as_typed() {
     let who = "@students".parse().unwrap();
     assert_eq!(
         daemon.asked().ask,
-        Ask::SetLimit(LimitChange {
+        Operation::SetLimit(LimitChange {
             who,
             memory,
             force: true
@@ -194,7 +194,7 @@ fn limits_are_cleared_and_shown() {
     assert_eq!(stdout(&output), "{\"who\":\"=render\",\"remarks\":[]}\n");
     assert_eq!(
         daemon.asked().ask,
-        Ask::ClearLimit {
+        Operation::ClearLimit {
             who: "=render".parse().unwrap(),
             force: false
         }
@@ -208,7 +208,7 @@ fn limits_are_cleared_and_shown() {
     assert!(forced.unwrap().status.success());
     assert_eq!(
         daemon.asked().ask,
-        Ask::ClearLimit {
+        Operation::ClearLimit {
             who: "=render".parse().unwrap(),
             force: true
         }
@@ -231,7 +231,7 @@ fn limits_are_cleared_and_shown() {
     assert_eq!(shown, [entry]);
     assert_eq!(
         daemon.asked().ask,
-        Ask::Limits {
+        Operation::Limits {
             who: Some("alice".parse().unwrap())
         }
     );
@@ -251,7 +251,7 @@ fn status_and_quota_are_passed_on_as_json() {
     );
     assert_eq!(
         daemon.asked().ask,
-        Ask::Status {
+        Operation::Status {
             who: Some("alice".parse().unwrap())
         }
     );
@@ -264,7 +264,7 @@ fn status_and_quota_are_passed_on_as_json() {
     let daemon = Daemon::answering(&Reply::Quota(Box::new(quota)));
     let output = daemon.bursar(&["quota", "--json"]).output().unwrap();
     assert_eq!(stdout(&output), "{\"error_bound_bytes\":5}\n");
-    assert_eq!(daemon.asked().ask, Ask::Quota);
+    assert_eq!(daemon.asked().ask, Operation::Quota);
 }
 
 #[test]
@@ -281,7 +281,7 @@ fn events_are_passed_on_unchanged_one_a_line() {
     let since = Some("2026-11-21T05:00:00.000000Z".into());
     assert_eq!(
         daemon.asked().ask,
-        Ask::Events {
+        Operation::Events {
             since,
             follow: false
         }
@@ -396,7 +396,7 @@ fn following_begins_now_and_says_when_the_daemon_goes() {
         "{}",
         stderr(&output)
     );
-    let Ask::Events {
+    let Operation::Events {
         since: Some(_),
         follow: true,
     } = daemon.asked().ask
@@ -460,7 +460,7 @@ fn why_asks_for_one_process_for_somebody_or_for_the_last() {
         let starts = ["no kill of", "no kill is", "nothing of"];
         let text = stdout(&output);
         assert!(starts.iter().any(|it| text.starts_with(it)), "{text}");
-        assert_eq!(daemon.asked().ask, Ask::Why { pid, who });
+        assert_eq!(daemon.asked().ask, Operation::Why { pid, who });
     }
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Reading {
     pub(crate) correction: Option<Correction>,
     pub(crate) dying: Bytes,
     /// Of held: of processes already killed that give nothing back.
-    pub(crate) lingering: Bytes,
+    pub(crate) unkillable: Bytes,
     /// Where the gate measures it.
     pub(crate) committed: Option<Bytes>,
     /// Of held: in files beyond what processes map; and of those, what no kill would free.

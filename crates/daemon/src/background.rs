@@ -49,7 +49,7 @@ enum Task {
 struct Shared {
     queue: Mutex<Queue>,
     changed: Condvar,
-    untold: AtomicU64,
+    unnotified: AtomicU64,
 }
 
 /// The thread that does them.
@@ -97,7 +97,7 @@ impl Background {
             .shared
             .change(|queue| queue.pending.add(message, recipients));
         if !is_kept {
-            self.shared.leave_untold(1);
+            self.shared.count_unnotified(1);
         }
     }
 
@@ -113,8 +113,8 @@ impl Background {
     }
 
     /// Readers of messages for whom there was no room.
-    pub(crate) fn untold(&self) -> u64 {
-        self.shared.untold.load(Ordering::Relaxed)
+    pub(crate) fn unnotified(&self) -> u64 {
+        self.shared.unnotified.load(Ordering::Relaxed)
     }
 
     /// Does what is still to be done, and ends. Nobody is told any more: bursard's end does not wait for that.
@@ -163,8 +163,8 @@ impl Shared {
         done
     }
 
-    fn leave_untold(&self, count: u64) {
-        self.untold.fetch_add(count, Ordering::Relaxed);
+    fn count_unnotified(&self, count: u64) {
+        self.unnotified.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Waits for the next one; `None` at the end. Nobody is told before `rested`.
@@ -196,7 +196,7 @@ fn work(shared: &Shared, proc: &Proc, mut query: TimedQuery, mut oom_score: Opti
         match task {
             Task::Tell(all) => {
                 let began = Instant::now();
-                shared.leave_untold(tell(&terminals, &all, &mut query));
+                shared.count_unnotified(tell(&terminals, &all, &mut query));
                 let rest = began.elapsed().saturating_mul(REST).min(LONGEST_REST);
                 rested = Instant::now().checked_add(rest).unwrap_or(rested);
             }
@@ -234,12 +234,12 @@ fn tell(
             return 0;
         }
     };
-    let mut untold: u64 = 0;
+    let mut unnotified: u64 = 0;
     for (&account, pending) in all {
         let entered = pending.recipients.entered.as_ref();
         let is_inside = |pid| entered.is_some_and(|it| it.is_in(pid, account));
         let (readers, beyond) = pending.readers(&by_user, is_inside);
-        untold = untold.saturating_add(beyond);
+        unnotified = unnotified.saturating_add(beyond);
         for uid in readers {
             let Some(user_terminals) = by_user.get(&uid) else {
                 continue;
@@ -253,7 +253,7 @@ fn tell(
             );
         }
     }
-    untold
+    unnotified
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bursar_host::{Ask, Memory, Proc, UserNamespaces, UsernsOwner, order_of_memory};
+use bursar_host::{Memory, Proc, ProcessQuery, UserNamespaces, UsernsOwner, order_of_memory};
 use bursar_model::{AccountId, Bytes, Pid};
 use bursar_policy::{Agreement, Span, agreement};
 use bursar_reap::{Blocklist, TimedQuery};
@@ -394,7 +394,7 @@ fn track(tracks: &mut BTreeMap<AccountId, Track>, id: AccountId) -> &mut Track {
 
 /// Of processes that share one address space (vfork, CLONE_VM) one is left: the ledger has it once. Who
 /// cannot be compared stays.
-fn drop_mm_sharers(processes: &mut Vec<Seen>, ask: &mut impl Ask) {
+fn drop_mm_sharers(processes: &mut Vec<Seen>, ask: &mut impl ProcessQuery) {
     let mut known: Vec<Seen> = Vec::with_capacity(processes.len());
     let mut unresponsive = Vec::new();
     for one in processes.drain(..) {

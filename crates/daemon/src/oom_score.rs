@@ -8,7 +8,7 @@
 
 use std::collections::HashMap;
 
-use bursar_host::{Adjusted, Ask, Proc, StartTime, UserNamespaces, UsernsOwner};
+use bursar_host::{Adjusted, Proc, ProcessQuery, StartTime, UserNamespaces, UsernsOwner};
 use bursar_model::{Pid, Uid};
 
 use crate::payers::Payers;
@@ -40,7 +40,12 @@ impl OomScore {
     }
 
     /// Looks at every process of the machine. Returns how many could not be helped.
-    pub(crate) fn review(&mut self, proc: &Proc, payers: &Payers, ask: &mut impl Ask) -> u32 {
+    pub(crate) fn review(
+        &mut self,
+        proc: &Proc,
+        payers: &Payers,
+        ask: &mut impl ProcessQuery,
+    ) -> u32 {
         // By who pays, as the kernel half does that says who is not covered.
         let mut namespaces = UserNamespaces::new(proc).ok();
         let is_limited = |pid, uid, ask: &mut _| {
@@ -54,11 +59,11 @@ impl OomScore {
     }
 
     /// Nobody has a limit any more.
-    pub(crate) fn restore_oom_scores(&mut self, proc: &Proc, ask: &mut impl Ask) {
+    pub(crate) fn restore_oom_scores(&mut self, proc: &Proc, ask: &mut impl ProcessQuery) {
         self.visit(proc, |_, _, _| Some(false), ask);
     }
 
-    fn visit<A: Ask>(
+    fn visit<A: ProcessQuery>(
         &mut self,
         proc: &Proc,
         mut is_limited: impl FnMut(Pid, Uid, &mut A) -> Option<bool>,
@@ -117,7 +122,7 @@ impl OomScore {
 }
 
 /// When a process began, if it says so.
-fn start_of(pid: Pid, ask: &mut impl Ask) -> Option<StartTime> {
+fn start_of(pid: Pid, ask: &mut impl ProcessQuery) -> Option<StartTime> {
     let stat = ask.ask(pid, Proc::stat)?;
     Some(stat.ok()??.start)
 }

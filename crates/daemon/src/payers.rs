@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bursar_host::{Ask, HostError, Proc, UserNamespaces, UsernsOwner};
+use bursar_host::{HostError, Proc, ProcessQuery, UserNamespaces, UsernsOwner};
 use bursar_model::{AccountId, Bounds, Uid};
 use bursar_policy::{Plan, Subordinates};
 
@@ -11,7 +11,10 @@ pub(crate) use bursar_policy::Coverage;
 
 /// The users who have processes now; of those in a user namespace who answers for them. It takes some
 /// 30 µs a process.
-pub(crate) fn present(proc: &Proc, ask: &mut impl Ask) -> Result<BTreeSet<Uid>, HostError> {
+pub(crate) fn present(
+    proc: &Proc,
+    ask: &mut impl ProcessQuery,
+) -> Result<BTreeSet<Uid>, HostError> {
     let mut namespaces = UserNamespaces::new(proc)?;
     let mut users = BTreeSet::new();
     for pid in proc.pids()?.filter_map(Result::ok) {

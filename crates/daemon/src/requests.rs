@@ -16,7 +16,7 @@ use bursar_model::{
     Rows, Uid, Who,
 };
 use bursar_policy::NameError;
-use bursar_protocol::{Ask, ErrorKind, Granted, Quota, Refusal, Reply, Request, VERSION};
+use bursar_protocol::{ErrorKind, Granted, Operation, Quota, Refusal, Reply, Request, VERSION};
 
 use crate::backend::Reading;
 use crate::beancounters::Beancounters;
@@ -72,7 +72,7 @@ pub(crate) fn answer(
         );
         return refused(refusal(ErrorKind::BadRequest, message));
     }
-    let follows = matches!(request.ask, Ask::Events { follow: true, .. });
+    let follows = matches!(request.ask, Operation::Events { follow: true, .. });
     match dispatch(daemon, requester, request.ask) {
         Ok(None) => None,
         Ok(Some(reply)) => Some((reply, if follows { After::Follow } else { After::Ask })),
@@ -81,48 +81,54 @@ pub(crate) fn answer(
 }
 
 /// `None`: later.
-fn dispatch(daemon: &mut Daemon, requester: Requester, ask: Ask) -> Result<Option<Reply>, Refusal> {
+fn dispatch(
+    daemon: &mut Daemon,
+    requester: Requester,
+    ask: Operation,
+) -> Result<Option<Reply>, Refusal> {
     let uid = requester.uid;
     let answer = match ask {
-        Ask::Status { who } => status(daemon, requester, who.as_ref()),
-        Ask::Quota => quota(daemon, requester),
-        Ask::Limits { who } => limits::show(daemon, uid, who.as_ref()),
-        Ask::SetLimit(change) => limits::set(daemon, uid, change),
-        Ask::SetRows(change) => beancounters::set(daemon, uid, change),
-        Ask::Beancounters { who } => beancounters::show(daemon, requester, who.as_ref()),
-        Ask::ClearLimit { who, force } => limits::clear(daemon, uid, &who, force),
-        Ask::Events { since, .. } => history::events(daemon, uid, since.as_deref()),
-        Ask::Why { pid, who } => history::why(daemon, requester, pid, who.as_ref()),
-        Ask::Dirty => {
+        Operation::Status { who } => status(daemon, requester, who.as_ref()),
+        Operation::Quota => quota(daemon, requester),
+        Operation::Limits { who } => limits::show(daemon, uid, who.as_ref()),
+        Operation::SetLimit(change) => limits::set(daemon, uid, change),
+        Operation::SetRows(change) => beancounters::set(daemon, uid, change),
+        Operation::Beancounters { who } => beancounters::show(daemon, requester, who.as_ref()),
+        Operation::ClearLimit { who, force } => limits::clear(daemon, uid, &who, force),
+        Operation::Events { since, .. } => history::events(daemon, uid, since.as_deref()),
+        Operation::Why { pid, who } => history::why(daemon, requester, pid, who.as_ref()),
+        Operation::Dirty => {
             only_root(uid, "see who has dirtied the page cache")?;
             let report = dirty::report(daemon);
             let report =
                 report.map_err(|error| refusal(ErrorKind::Failed, format!("{error:#}")))?;
             Ok(Reply::Dirty(Box::new(report)))
         }
-        Ask::Enter { account } => {
+        Operation::Enter { account } => {
             join::enter(daemon, requester, &account).map(|account| Reply::Entered { account })
         }
-        Ask::Reserve(_) if !daemon.admission.may_reserve => Err(refusal(
+        Operation::Reserve(_) if !daemon.admission.may_reserve => Err(refusal(
             ErrorKind::Refused,
             format!(
                 "{RESERVING_PER_USER} connections of this user have memory reserved already, which is all that \
                  one may have"
             ),
         )),
-        Ask::Reserve(ask) => match daemon.reserve(paying(daemon, requester), &ask) {
+        Operation::Reserve(ask) => match daemon.reserve(paying(daemon, requester), &ask) {
             Ok((pages, reserved)) => Ok(Reply::Granted(Granted { pages, reserved })),
             Err(denied) => Err(denied_refusal(&denied)),
         },
-        Ask::Commit { pages } => match daemon.commit(paying(daemon, requester), pages) {
+        Operation::Commit { pages } => match daemon.commit(paying(daemon, requester), pages) {
             Ok(reserved) => Ok(Reply::Granted(Granted { pages, reserved })),
             Err(denied) => Err(denied_refusal(&denied)),
         },
-        Ask::RunKiller => run_killer(daemon, uid),
-        Ask::CheckLedger => return ledger::begin(daemon, requester).map(|()| None),
-        Ask::Watermarks => watermarks(daemon, uid),
-        Ask::RestoreWatermarks => restore_watermarks(daemon, uid),
-        Ask::Physpages { who, ticket } => physpages::show(daemon, requester, who.as_ref(), ticket),
+        Operation::RunKiller => run_killer(daemon, uid),
+        Operation::CheckLedger => return ledger::begin(daemon, requester).map(|()| None),
+        Operation::Watermarks => watermarks(daemon, uid),
+        Operation::RestoreWatermarks => restore_watermarks(daemon, uid),
+        Operation::Physpages { who, ticket } => {
+            physpages::show(daemon, requester, who.as_ref(), ticket)
+        }
     };
     answer.map(Some)
 }
@@ -207,7 +213,7 @@ fn show(daemon: &mut Daemon, reading: &Reading) -> AccountStatus {
         processes: reading.processes,
         resources,
         dying: reading.dying,
-        lingering: reading.lingering,
+        unkillable: reading.unkillable,
         committed: reading.committed,
         unmapped: reading.unmapped,
         stuck: reading.stuck,
@@ -377,7 +383,7 @@ fn untouched(id: AccountId, bounds: Bounds) -> Reading {
         held: Bytes::ZERO,
         correction: None,
         dying: Bytes::ZERO,
-        lingering: Bytes::ZERO,
+        unkillable: Bytes::ZERO,
         committed: None,
         unmapped: Bytes::ZERO,
         stuck: Bytes::ZERO,

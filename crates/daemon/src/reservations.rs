@@ -33,7 +33,7 @@ pub(crate) trait Holdings {
     /// Most by which that may be short.
     fn slack(&self) -> Bytes;
 
-    /// Told whenever the sum of an account's reservations has changed: a kernel half that reserves, too,
+    /// Notified whenever the sum of an account's reservations has changed: a kernel half that reserves, too,
     /// leaves room for it.
     fn reserved_now(&mut self, _id: AccountId, _reserved: Pages) -> Result<()> {
         Ok(())
@@ -44,7 +44,7 @@ pub(crate) trait Holdings {
         Bytes::ZERO
     }
 
-    /// Told of each refusal that was somebody's last word. Whether it is kept with the account's failcnt;
+    /// Notified of each refusal that was somebody's last word. Whether it is kept with the account's failcnt;
     /// where nobody keeps that beyond bursard's end, the coordinator remembers it.
     fn keep_refusal(&mut self, _id: AccountId) -> Result<bool> {
         Ok(false)
@@ -543,9 +543,9 @@ mod tests {
 
     /// As the kernel half does, by account.
     #[derive(Default)]
-    struct Told(BTreeMap<AccountId, u64>);
+    struct Notified(BTreeMap<AccountId, u64>);
 
-    impl Holdings for Told {
+    impl Holdings for Notified {
         fn held_now(&mut self, _id: AccountId) -> Result<Bytes> {
             Ok(Bytes::ZERO)
         }
@@ -564,7 +564,7 @@ mod tests {
     fn an_account_that_its_users_have_left_is_told_that_nothing_is_reserved_in_it() {
         let mut reservations = Reservations::new(machine::page_size());
         let (id, with_him) = in_an_account_of(&[60001, 60002]);
-        let (ram, mut holdings) = (Bytes::new(1 << 40), Told::default());
+        let (ram, mut holdings) = (Bytes::new(1 << 40), Notified::default());
         reservations
             .reserve(requester(60001), &ask(10), &with_him, ram, &mut holdings)
             .unwrap();

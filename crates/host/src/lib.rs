@@ -9,7 +9,6 @@
 
 #![deny(unsafe_code)]
 
-mod ask;
 mod bytes;
 mod cgroups;
 pub mod clock;
@@ -42,6 +41,7 @@ mod peer;
 mod pi_mutex;
 mod pidfd;
 mod proc;
+mod process_query;
 #[expect(unsafe_code, reason = "sched_setscheduler is in no safe library")]
 pub mod sched;
 mod subuid;
@@ -52,7 +52,6 @@ mod user_namespaces;
 mod users;
 pub mod vm;
 
-pub use ask::{Ask, Patient};
 pub use cgroups::{Cgroup, Cgroups, Controller};
 pub use data_limit::{DataLimit, Limited, data_limit, set_data_limit};
 pub use error::{HostError, Malformed};
@@ -72,11 +71,12 @@ pub use proc::{
     Adjusted, Comm, Device, MemInfo, Memory, Pids, Proc, Process, Rollup, Segment, SharedMemory,
     StartTime, Stat, State, Status,
 };
+pub use process_query::{Patient, ProcessQuery};
 pub use rustix::io::Errno;
 pub use rustix::process::Signal;
 pub use sched::{Changed, OwnAutogroup};
 pub use subuid::{SubuidLine, SubuidOwner, Subuids, subuids};
-pub use terminals::{MAX_TERMINALS, MAX_TOLD_TEXT, Terminals, Told, UserTerminals};
+pub use terminals::{MAX_NOTIFICATION, MAX_TERMINALS, Notified, Terminals, UserTerminals};
 pub use timer::Timer;
 pub use user_namespaces::{PeerOwner, Unresponsive, UserNamespaces, UsernsOwner};
 pub use users::{Members, Users};

@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, Dir, FileType, MemfdFlags, Mode, OFlags, ResolveFlags,
 
 use crate::bytes::{number, words};
 use crate::mounts::unescaped;
-use crate::{Ask, HostError, Proc};
+use crate::{HostError, Proc, ProcessQuery};
 
 /// Directories below a mount that are followed down.
 const DEEPEST: usize = 32;
@@ -82,7 +82,7 @@ impl MemoryFiles {
         is_theirs: &dyn Fn(Uid) -> bool,
         keep: usize,
         patience: Duration,
-        ask: &mut impl Ask,
+        ask: &mut impl ProcessQuery,
     ) -> Result<Self, HostError> {
         let mut search = Search {
             proc,
@@ -152,7 +152,7 @@ impl Search<'_> {
     }
 
     /// The tmpfs of every mount namespace, and what these users' processes have open without a name.
-    fn everywhere(&mut self, ask: &mut impl Ask) -> Result<(), HostError> {
+    fn everywhere(&mut self, ask: &mut impl ProcessQuery) -> Result<(), HostError> {
         // Where memfd and the like are: no mount shows it.
         if let Ok(own) = rustix::fs::memfd_create("bursar", MemfdFlags::CLOEXEC)
             && let Ok(stat) = rustix::fs::statx(&own, c"", AtFlags::EMPTY_PATH, StatxFlags::empty())
@@ -196,7 +196,12 @@ impl Search<'_> {
     }
 
     /// Those that these processes are in and nobody has been met in.
-    fn namespaces(&mut self, pids: Vec<Pid>, known: &mut BTreeSet<Vec<u8>>, ask: &mut impl Ask) {
+    fn namespaces(
+        &mut self,
+        pids: Vec<Pid>,
+        known: &mut BTreeSet<Vec<u8>>,
+        ask: &mut impl ProcessQuery,
+    ) {
         let deadline = self.deadline;
         for (pid, namespace) in ask.ask_each(pids, move |proc, pid| namespace(proc, pid, deadline))
         {

@@ -10,13 +10,13 @@ use bursar_model::{Pid, Uid, printable};
 use rustix::fs::{FileType, Mode, OFlags};
 
 use crate::bytes::words;
-use crate::{Ask, Device, HostError, Proc};
+use crate::{Device, HostError, Proc, ProcessQuery};
 
 /// A user with more terminals is told on so many of them only.
 pub const MAX_TERMINALS: usize = 64;
 
 /// The most that is written to a terminal, characters.
-pub const MAX_TOLD_TEXT: usize = 400;
+pub const MAX_NOTIFICATION: usize = 400;
 
 /// The terminals of this machine.
 #[derive(Debug)]
@@ -37,7 +37,7 @@ pub struct UserTerminals {
 
 /// How telling a user went.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct Notified {
     /// Terminals that took the text.
     pub written: u32,
     /// Terminals that did not: stopped with ^S, just closed, or not the user's after all.
@@ -68,7 +68,7 @@ impl<'a> Terminals<'a> {
     pub fn of_users(
         &self,
         users: &BTreeSet<Uid>,
-        ask: &mut impl Ask,
+        ask: &mut impl ProcessQuery,
     ) -> Result<BTreeMap<Uid, UserTerminals>, HostError> {
         let mut by_user: BTreeMap<Uid, UserTerminals> = BTreeMap::new();
         let mut owners = BTreeMap::new();
@@ -97,10 +97,10 @@ impl<'a> Terminals<'a> {
     }
 
     /// Writes one line to each of his terminals that `uid` owns: on a line of its own, without anything that a
-    /// terminal would obey, at most [`MAX_TOLD_TEXT`] characters. Waits for none of them.
-    pub fn tell(&self, uid: Uid, user_terminals: &UserTerminals, text: &str) -> Told {
+    /// terminal would obey, at most [`MAX_NOTIFICATION`] characters. Waits for none of them.
+    pub fn tell(&self, uid: Uid, user_terminals: &UserTerminals, text: &str) -> Notified {
         let line = format!("\r\n{}\r\n", harmless(text));
-        let mut told = Told::default();
+        let mut told = Notified::default();
         for &device in &user_terminals.terminals {
             let opened = self
                 .path_of(device)
@@ -166,9 +166,9 @@ fn open_if_owned(path: &Path, device: Device, uid: Uid) -> Option<OwnedFd> {
 /// One line without anything that a terminal would obey. Backslashes stay single: most of the text has
 /// passed the model's door before.
 fn harmless(text: &str) -> String {
-    let cut: String = text.chars().take(MAX_TOLD_TEXT).collect();
+    let cut: String = text.chars().take(MAX_NOTIFICATION).collect();
     cut.split('\\')
-        .map(|part| printable(part.as_bytes(), MAX_TOLD_TEXT))
+        .map(|part| printable(part.as_bytes(), MAX_NOTIFICATION))
         .collect::<Vec<_>>()
         .join("\\")
 }
@@ -220,6 +220,6 @@ mod tests {
             harmless("killed \"a\\x1b\"\x1b[2J\nroot# "),
             r#"killed "a\x1b"\x1b[2J\nroot# "#
         );
-        assert_eq!(harmless(&"x".repeat(1000)).len(), MAX_TOLD_TEXT);
+        assert_eq!(harmless(&"x".repeat(1000)).len(), MAX_NOTIFICATION);
     }
 }

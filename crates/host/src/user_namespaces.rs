@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::proc::UidMap;
-use crate::{Ask, HostError, Peer, Proc};
+use crate::{HostError, Peer, Proc, ProcessQuery};
 
 /// include/uapi/linux/pidfd.h, since 6.11: _IO(0xff, 9).
 const PIDFD_GET_USER_NAMESPACE: libc::c_ulong = 0xff09;
@@ -100,7 +100,7 @@ impl UserNamespaces {
         proc: &Proc,
         pid: Pid,
         uid: Uid,
-        ask: &mut impl Ask,
+        ask: &mut impl ProcessQuery,
     ) -> Result<UsernsOwner, Unresponsive> {
         let around = self.around(pid, ask)?;
         let uid = around.owner.unwrap_or(uid);
@@ -118,7 +118,7 @@ impl UserNamespaces {
         &mut self,
         proc: &Proc,
         peer: &Peer,
-        ask: &mut impl Ask,
+        ask: &mut impl ProcessQuery,
     ) -> Result<PeerOwner, Unresponsive> {
         let Some(namespace) = namespace_of_peer(proc, peer, ask)? else {
             return Ok(PeerOwner::Gone);
@@ -127,7 +127,7 @@ impl UserNamespaces {
         Ok(owner.map_or(PeerOwner::Nobody, PeerOwner::User))
     }
 
-    fn around(&mut self, pid: Pid, ask: &mut impl Ask) -> Result<Around, Unresponsive> {
+    fn around(&mut self, pid: Pid, ask: &mut impl ProcessQuery) -> Result<Around, Unresponsive> {
         let namespace = namespace_of(pid, ask)?;
         Ok(self.around_namespace(namespace))
     }
@@ -174,7 +174,7 @@ impl UserNamespaces {
         home: u64,
         pid: Pid,
         uid: Uid,
-        ask: &mut impl Ask,
+        ask: &mut impl ProcessQuery,
     ) -> bool {
         let map = self.maps.entry(home).or_insert_with(|| {
             let others = || proc.pids().into_iter().flatten().filter_map(Result::ok);
@@ -186,20 +186,20 @@ impl UserNamespaces {
     }
 }
 
-fn inode_of(pid: Pid, ask: &mut impl Ask) -> Option<u64> {
+fn inode_of(pid: Pid, ask: &mut impl ProcessQuery) -> Option<u64> {
     let namespace = namespace_of(pid, ask).ok()??;
     Some(fstat(namespace).ok()?.st_ino)
 }
 
 /// The map of the namespace `inode`, if `pid` is in that.
-fn map_of(proc: &Proc, pid: Pid, inode: u64, ask: &mut impl Ask) -> Option<UidMap> {
+fn map_of(proc: &Proc, pid: Pid, inode: u64, ask: &mut impl ProcessQuery) -> Option<UidMap> {
     let mut is_there = || inode_of(pid, ask) == Some(inode);
     let map = is_there().then(|| proc.uid_map(pid).ok().flatten())??;
     is_there().then_some(map)
 }
 
 /// `None`: it is gone.
-fn namespace_of(pid: Pid, ask: &mut impl Ask) -> Result<Option<OwnedFd>, Unresponsive> {
+fn namespace_of(pid: Pid, ask: &mut impl ProcessQuery) -> Result<Option<OwnedFd>, Unresponsive> {
     or_by_link(by_pidfd(pid), pid, ask)
 }
 
@@ -207,7 +207,7 @@ fn namespace_of(pid: Pid, ask: &mut impl Ask) -> Result<Option<OwnedFd>, Unrespo
 fn namespace_of_peer(
     proc: &Proc,
     peer: &Peer,
-    ask: &mut impl Ask,
+    ask: &mut impl ProcessQuery,
 ) -> Result<Option<OwnedFd>, Unresponsive> {
     let found = match peer.pidfd() {
         Ok(Some(pidfd)) => ask_pidfd(pidfd),
@@ -221,7 +221,7 @@ fn namespace_of_peer(
 fn or_by_link(
     found: Result<OwnedFd, Errno>,
     pid: Pid,
-    ask: &mut impl Ask,
+    ask: &mut impl ProcessQuery,
 ) -> Result<Option<OwnedFd>, Unresponsive> {
     match found {
         Err(Errno::NOTTY | Errno::INVAL | Errno::OPNOTSUPP) => {
@@ -332,7 +332,7 @@ mod tests {
     /// Nobody answers him.
     struct Unheard;
 
-    impl Ask for Unheard {
+    impl ProcessQuery for Unheard {
         fn ask_each<T, Q>(&mut self, _: Vec<Pid>, _: Q) -> Vec<(Pid, T)>
         where
             T: Send + 'static,

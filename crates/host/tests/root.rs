@@ -14,8 +14,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use bursar_host::{
-    Adjusted, Errno, HostError, Lookup, Mounted, Mounts, Patient, Pidfd, Proc, Signal, Terminals,
-    Told, Users, mount_bpffs, mount_tracefs,
+    Adjusted, Errno, HostError, Lookup, Mounted, Mounts, Notified, Patient, Pidfd, Proc, Signal,
+    Terminals, Users, mount_bpffs, mount_tracefs,
 };
 use bursar_model::{Pid, Uid};
 use children::{Forked, Spawned};
@@ -78,8 +78,8 @@ impl Session {
     }
 }
 
-fn told(written: u32, failed: u32) -> Told {
-    Told { written, failed }
+fn told(written: u32, failed: u32) -> Notified {
+    Notified { written, failed }
 }
 
 #[test]

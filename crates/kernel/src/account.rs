@@ -83,7 +83,7 @@ pub struct AccountReading {
     /// Held by processes already killed.
     pub dying: Pages,
     /// Of `held`: by processes already killed that give nothing back.
-    pub lingering: Pages,
+    pub unkillable: Pages,
     /// What could come to be held without asking again; kept where that is the measure.
     pub committed: Pages,
     /// Of `held`: in files of its users beyond what their processes map (docs/ACCOUNTING.md).
@@ -119,7 +119,7 @@ impl AccountReading {
             ),
             corrected,
             dying: abi::count(raw.dying_pages),
-            lingering: abi::count(raw.unkillable_pages.min(raw.held_pages)),
+            unkillable: abi::count(raw.unkillable_pages.min(raw.held_pages)),
             committed: abi::count(raw.committed_pages),
             unmapped: abi::count(raw.sure_pages),
             stuck: abi::count(raw.stuck_pages),

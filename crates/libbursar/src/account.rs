@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 
 use bursar_model::{Bytes, Resource};
-use bursar_protocol::{Ask, Reply};
+use bursar_protocol::{Operation, Reply};
 
 use crate::daemon::{Errno, ask, to_c};
 
@@ -36,7 +36,7 @@ pub unsafe extern "C" fn bursar_account(account: *mut Account) -> c_int {
         if account.is_null() {
             return Err(Errno(libc::EFAULT));
         }
-        let Reply::Quota(quota) = ask(Ask::Quota)? else {
+        let Reply::Quota(quota) = ask(Operation::Quota)? else {
             return Err(Errno(libc::EPROTO));
         };
         let status = quota.account.ok_or(Errno(libc::ESRCH))?;

@@ -6,7 +6,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use bursar_protocol::{Ask, Client, ClientError, ErrorKind, Refusal, Reply};
+use bursar_protocol::{Client, ClientError, ErrorKind, Operation, Refusal, Reply};
 use bursar_reserve::{set_errno, socket_path, uncancelled};
 
 /// Why a function returns -1.
@@ -14,7 +14,7 @@ use bursar_reserve::{set_errno, socket_path, uncancelled};
 pub(crate) struct Errno(pub(crate) c_int);
 
 /// Asks over a connection of its own.
-pub(crate) fn ask(ask: Ask) -> Result<Reply, Errno> {
+pub(crate) fn ask(ask: Operation) -> Result<Reply, Errno> {
     let path = Path::new(OsStr::from_bytes(socket_path()));
     let reply = Client::connect(path).and_then(|mut client| client.ask(ask));
     match reply {

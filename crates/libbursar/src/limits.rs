@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_uint, c_ulong};
 
 use bursar_model::{BoundsSpec, Bytes, Resource, SizeSpec, Uid, Who};
-use bursar_protocol::{Ask, LimitChange, Reply};
+use bursar_protocol::{LimitChange, Operation, Reply};
 
 use crate::daemon::{Errno, ask, to_c};
 
@@ -15,8 +15,8 @@ pub extern "C" fn set_mm_limit(uid: libc::uid_t, mm_max: c_ulong) -> c_int {
         let who = Who::Uid(Uid::new(uid));
         let asked = match mm_max {
             0 => return Err(Errno(libc::EINVAL)),
-            c_ulong::MAX => ask(Ask::ClearLimit { who, force: false }),
-            bytes => ask(Ask::SetLimit(LimitChange {
+            c_ulong::MAX => ask(Operation::ClearLimit { who, force: false }),
+            bytes => ask(Operation::SetLimit(LimitChange {
                 who,
                 memory: BoundsSpec::of_limit(SizeSpec::Bytes(Bytes::new(bytes))),
                 force: false,
@@ -43,7 +43,7 @@ pub unsafe extern "C" fn get_mm_limit(
     max_element: c_uint,
 ) -> c_int {
     to_c(|| {
-        let Reply::Status(status) = ask(Ask::Status { who: None })? else {
+        let Reply::Status(status) = ask(Operation::Status { who: None })? else {
             return Err(Errno(libc::EPROTO));
         };
         let mut limits: Vec<(u32, u64)> = status
@@ -73,7 +73,7 @@ pub unsafe extern "C" fn get_mm_limit(
 /// Kills where a limit is passed; see bursar.h.
 #[unsafe(no_mangle)]
 pub extern "C" fn run_oom_killer() -> c_int {
-    to_c(|| match ask(Ask::RunKiller)? {
+    to_c(|| match ask(Operation::RunKiller)? {
         Reply::KillerRan { kills } => Ok(c_int::try_from(kills).unwrap_or(c_int::MAX)),
         _ => Err(Errno(libc::EPROTO)),
     })

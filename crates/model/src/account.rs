@@ -128,8 +128,8 @@ pub struct AccountStatus {
     /// Memory of processes already killed that is not back yet; not part of held.
     pub dying: Bytes,
     /// Of held: of processes already killed that have given nothing back for a second. No kill frees it.
-    #[serde(default)]
-    pub lingering: Bytes,
+    #[serde(default, rename = "lingering")]
+    pub unkillable: Bytes,
     /// What could come to be held without asking again, where the gate measures that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub committed: Option<Bytes>,

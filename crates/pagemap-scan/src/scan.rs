@@ -5,7 +5,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use bursar_host::{Ask, HostError, MapCounts, PageEntry, Pagemap, Proc, Walked, expect_frames};
+use bursar_host::{
+    HostError, MapCounts, PageEntry, Pagemap, Proc, ProcessQuery, Walked, expect_frames,
+};
 use bursar_model::{AccountId, Pid, Uid};
 use bursar_policy::{Fractions, Frame, Mapped, NoShare, PageOwner, WHOLE_PAGE};
 
@@ -83,7 +85,7 @@ impl PagemapScanner {
     /// # Errors
     /// When the processes cannot be listed, or the kernel hides from us which frames they map: all would be
     /// found to have nothing.
-    pub fn count<A: Ask>(
+    pub fn count<A: ProcessQuery>(
         &mut self,
         pace: Pace,
         ask: &mut A,
@@ -109,7 +111,7 @@ impl PagemapScanner {
         Ok(self.sum_up(began, &clock))
     }
 
-    fn look_at<A: Ask>(
+    fn look_at<A: ProcessQuery>(
         &mut self,
         pid: Pid,
         clock: &mut Clock,

@@ -3,14 +3,14 @@
 
 use std::process::Command;
 
-use bursar_host::{Ask, Patient, Proc};
+use bursar_host::{Patient, Proc, ProcessQuery};
 use bursar_model::{AccountId, Pid};
 use bursar_pagemap_scan::{Pace, PagemapScanner};
 
 /// Asks everybody but this one.
 struct AllBut<'a>(&'a Proc, Pid);
 
-impl Ask for AllBut<'_> {
+impl ProcessQuery for AllBut<'_> {
     fn ask_each<T, Q>(&mut self, mut pids: Vec<Pid>, question: Q) -> Vec<(Pid, T)>
     where
         T: Send + 'static,

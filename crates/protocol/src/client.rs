@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bursar_model::Event;
 
-use crate::{Ask, LineBuffer, MAX_REPLY, Reply, Request, VERSION};
+use crate::{LineBuffer, MAX_REPLY, Operation, Reply, Request, VERSION};
 
 /// A daemon that does not answer within this is taken for dead.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -103,7 +103,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Broken`], [`ClientError::Foreign`].
-    pub fn ask(&mut self, ask: Ask) -> Result<Reply, ClientError> {
+    pub fn ask(&mut self, ask: Operation) -> Result<Reply, ClientError> {
         let request = Request {
             version: VERSION,
             ask,

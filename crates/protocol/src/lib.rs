@@ -21,8 +21,8 @@ pub use client::{Client, ClientError, root_socket};
 pub use dirty::{DirtyKnown, DirtyReport, DirtyRow};
 pub use line::{LineBuffer, LineTooLong};
 pub use message::{
-    Ask, Beancounters, ErrorKind, Granted, LimitChange, LimitEntry, MAX_REPLY, MAX_REQUEST, Quota,
-    Refusal, Reply, Request, Reserve, ReserveBound, RowsChange, UtilisationReport, VERSION,
+    Beancounters, ErrorKind, Granted, LimitChange, LimitEntry, MAX_REPLY, MAX_REQUEST, Operation,
+    Quota, Refusal, Reply, Request, Reserve, ReserveBound, RowsChange, UtilisationReport, VERSION,
 };
 pub use physpages::{PARTS_OF_A_PAGE, Physpages, PhyspagesMachine, PhyspagesReply, PhyspagesRow};
 pub use watermarks::{

@@ -24,13 +24,13 @@ pub struct Request {
     pub version: u32,
     /// What is asked.
     #[serde(flatten)]
-    pub ask: Ask,
+    pub ask: Operation,
 }
 
 /// What can be asked. Root may ask everything; others what is marked so, about themselves.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
-pub enum Ask {
+pub enum Operation {
     /// The daemon and its accounts; with `who`, that account only. An ordinary user gets his own.
     Status {
         /// Whom, or all.
@@ -191,7 +191,7 @@ pub struct Beancounters {
     /// How much of the machine all of them use; absent where these are not all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub utilisation: Option<UtilisationReport>,
-    /// A look is under way that takes its time: these are of the one before, if there was any. Ask again.
+    /// A look is under way that takes its time: these are of the one before, if there was any. Operation again.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_looking: bool,
     /// What is worth knowing.
@@ -346,7 +346,7 @@ mod tests {
         for (pid, who, text) in table {
             let request = Request {
                 version: VERSION,
-                ask: Ask::Why { pid, who },
+                ask: Operation::Why { pid, who },
             };
             assert_eq!(serde_json::to_string(&request).unwrap(), text);
             assert_eq!(serde_json::from_str::<Request>(text).unwrap(), request);

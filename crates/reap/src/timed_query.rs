@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use bursar_host::{Ask, HostError, Proc};
+use bursar_host::{HostError, Proc, ProcessQuery};
 use bursar_model::Pid;
 
 use crate::abandonable_worker::{AbandonableWorker, Heard};
@@ -77,7 +77,7 @@ impl TimedQuery {
     }
 }
 
-impl Ask for TimedQuery {
+impl ProcessQuery for TimedQuery {
     fn ask_each<T, Q>(&mut self, pids: Vec<Pid>, question: Q) -> Vec<(Pid, T)>
     where
         T: Send + 'static,

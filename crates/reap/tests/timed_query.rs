@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use bursar_host::Ask;
+use bursar_host::ProcessQuery;
 use bursar_model::Pid;
 use bursar_reap::{Blocklist, TimedQuery};
 

@@ -31,7 +31,7 @@ pub(crate) fn account(name: &str, uid: u32, held: u64, limit: Option<u64>) -> Ac
         processes: 3,
         resources: [(Resource::Memory, row)].into(),
         dying: Bytes::ZERO,
-        lingering: Bytes::ZERO,
+        unkillable: Bytes::ZERO,
         committed: None,
         unmapped: Bytes::ZERO,
         stuck: Bytes::ZERO,

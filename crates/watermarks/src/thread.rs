@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// A look older than this is done again before it is told, nanoseconds.
 const FRESH_NS: u64 = 1_000_000_000;
 
-enum Ask {
+enum Request {
     Report(SyncSender<WatermarksReport>),
     Restore(SyncSender<RestoreReport>),
 }
@@ -32,7 +32,7 @@ enum Ask {
 /// The running thread.
 #[derive(Debug)]
 pub struct EngineThread {
-    asks: Option<Sender<Ask>>,
+    asks: Option<Sender<Request>>,
     bell: Arc<OwnedFd>,
     thread: Option<JoinHandle<Vec<Restored>>>,
 }
@@ -58,15 +58,15 @@ impl EngineThread {
 
     /// What is known; `None` when the thread does not answer.
     pub fn report(&self) -> Option<WatermarksReport> {
-        self.ask(Ask::Report)
+        self.ask(Request::Report)
     }
 
     /// Puts everything back and from now on only observes; `None` when the thread does not answer.
     pub fn restore(&self) -> Option<RestoreReport> {
-        self.ask(Ask::Restore)
+        self.ask(Request::Restore)
     }
 
-    fn ask<T>(&self, question: impl FnOnce(SyncSender<T>) -> Ask) -> Option<T> {
+    fn ask<T>(&self, question: impl FnOnce(SyncSender<T>) -> Request) -> Option<T> {
         let (reply, answer) = sync_channel(1);
         self.asks.as_ref()?.send(question(reply)).ok()?;
         self.ring();
@@ -99,7 +99,7 @@ impl Drop for EngineThread {
 
 fn work(
     mut engine: Engine,
-    inbox: &Receiver<Ask>,
+    inbox: &Receiver<Request>,
     bell: &OwnedFd,
     proc: &std::path::Path,
 ) -> Vec<Restored> {
@@ -114,14 +114,14 @@ fn work(
         };
         loop {
             match inbox.try_recv() {
-                Ok(Ask::Report(reply)) => {
+                Ok(Request::Report(reply)) => {
                     if monotonic().get().saturating_sub(engine.looked_at().get()) > FRESH_NS {
                         engine.tick(monotonic());
                     }
                     // Who asked may have gone; then nobody needs it.
                     let _ = reply.try_send(report(&engine, proc, monotonic(), thread_cpu_time()));
                 }
-                Ok(Ask::Restore(reply)) => {
+                Ok(Request::Restore(reply)) => {
                     let _ = reply.try_send(restored(&engine.put_back()));
                 }
                 Err(TryRecvError::Disconnected) => return engine.finish(),

@@ -177,7 +177,7 @@ fn limits_file_gone(binaries: &Binaries) -> Result<()> {
     );
     // What clears the last limit leaves such a file.
     world.daemon.limit("60001", "64M")?;
-    let reply = world.daemon.ask(bursar_protocol::Ask::ClearLimit {
+    let reply = world.daemon.ask(bursar_protocol::Operation::ClearLimit {
         who: "60001".parse()?,
         force: false,
     })?;

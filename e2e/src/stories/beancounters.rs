@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bursar_model::{Bean, EventKind, How, Resource, RowBounds};
-use bursar_protocol::{Ask, Reply, RowsChange};
+use bursar_protocol::{Operation, Reply, RowsChange};
 use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
 
 use crate::hog::Hog;
@@ -180,7 +180,7 @@ pub(super) fn limit(world: &World, who: &str, rows: &str) -> Result<Vec<String>>
         })
         .collect::<Result<_>>()?;
     let who = who.parse()?;
-    match world.daemon.ask(Ask::SetRows(RowsChange {
+    match world.daemon.ask(Operation::SetRows(RowsChange {
         who,
         rows,
         force: false,
@@ -199,7 +199,7 @@ pub(super) fn bill_of(world: &World, who: &str) -> Result<BTreeMap<Resource, Bea
     let who = Some(who.parse()?);
     until("a look", || {
         let who = who.clone();
-        match world.daemon.ask(Ask::Beancounters { who })? {
+        match world.daemon.ask(Operation::Beancounters { who })? {
             Reply::Beancounters(found) if found.is_looking => Ok(None),
             Reply::Beancounters(found) => {
                 let bill = found.bills.into_iter().next().context("a bill")?;
@@ -465,7 +465,7 @@ fn locks_of_one_file(binaries: &Binaries) -> Result<()> {
     until("her locks to be seen", || {
         let asked = Instant::now();
         let who = Some(ALICE.to_string().parse()?);
-        let Reply::Beancounters(found) = world.daemon.ask(Ask::Beancounters { who })? else {
+        let Reply::Beancounters(found) = world.daemon.ask(Operation::Beancounters { who })? else {
             bail!("no beancounters");
         };
         world.daemon.status()?;
@@ -495,7 +495,7 @@ fn more_locks_than_seen(binaries: &Binaries) -> Result<()> {
     program.hear_within("ready", Duration::from_secs(120))?;
     expect_held(&world, ALICE, Resource::Numflock, SEEN)?;
     let who = Some(ALICE.to_string().parse()?);
-    let Reply::Beancounters(found) = world.daemon.ask(Ask::Beancounters { who })? else {
+    let Reply::Beancounters(found) = world.daemon.ask(Operation::Beancounters { who })? else {
         bail!("no beancounters");
     };
     let is_said = |remark: &String| remark.contains("file locks than a look takes in");

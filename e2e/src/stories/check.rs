@@ -4,7 +4,7 @@
 use std::fs;
 
 use anyhow::{Context, Result, bail, ensure};
-use bursar_protocol::{AccountCheck, Ask, LedgerCheck, Reply, Verdict};
+use bursar_protocol::{AccountCheck, LedgerCheck, Operation, Reply, Verdict};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::runner::{Place, Story};
@@ -42,7 +42,7 @@ pub(super) const STORIES: &[Story] = &[
 
 /// Asks for a check.
 pub(super) fn check(world: &World) -> Result<LedgerCheck> {
-    match world.daemon.ask(Ask::CheckLedger)? {
+    match world.daemon.ask(Operation::CheckLedger)? {
         Reply::LedgerChecked(check) => Ok(*check),
         other => bail!("check_ledger answered {other:?}"),
     }
@@ -242,7 +242,7 @@ fn refused(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "nocheck", "")?;
     world.daemon.with_arguments(&["--trigger", "poll"]);
     world.daemon.start()?;
-    let Reply::Refused(refusal) = world.daemon.ask(Ask::CheckLedger)? else {
+    let Reply::Refused(refusal) = world.daemon.ask(Operation::CheckLedger)? else {
         bail!("a check without a kernel half");
     };
     ensure!(refusal.message.contains("no kernel half"), "{refusal:?}");

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use bursar_model::{How, Resource};
-use bursar_protocol::{Ask, DirtyKnown, DirtyReport, DirtyRow, Reply};
+use bursar_protocol::{DirtyKnown, DirtyReport, DirtyRow, Operation, Reply};
 
 use super::beancounters::bill_of;
 use crate::runner::{Place, Story};
@@ -35,7 +35,7 @@ const MIB: u64 = 1 << 20;
 const DEVICE: &str = "/dev/nullb0";
 
 fn report(world: &World) -> Result<DirtyReport> {
-    match world.daemon.ask(Ask::Dirty)? {
+    match world.daemon.ask(Operation::Dirty)? {
         Reply::Dirty(report) => Ok(*report),
         other => bail!("{other:?}"),
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bursar_model::{AccountKind, BoundsSpec, Bytes, EventKind, Resource, RowBounds};
-use bursar_protocol::{Ask, ErrorKind, LimitChange, Reply, RowsChange};
+use bursar_protocol::{ErrorKind, LimitChange, Operation, Reply, RowsChange};
 
 use crate::runner::{Place, Story};
 use crate::wait::until;
@@ -186,7 +186,7 @@ pub(super) fn expect_refused(reply: &Reply, facts: &[&str]) -> Result<()> {
 
 pub(super) fn clear(world: &World, who: &str, force: bool) -> Result<Reply> {
     let who = who.parse()?;
-    world.daemon.ask(Ask::ClearLimit { who, force })
+    world.daemon.ask(Operation::ClearLimit { who, force })
 }
 
 /// Of the story's users only, whoever else is at work on this machine.
@@ -314,7 +314,7 @@ fn set_processes(world: &World, who: &str, bounds: &str, force: bool) -> Result<
     let who = who.parse()?;
     world
         .daemon
-        .ask(Ask::SetRows(RowsChange { who, rows, force }))
+        .ask(Operation::SetRows(RowsChange { who, rows, force }))
 }
 
 /// With its last row an entry goes, and its users pay elsewhere.
@@ -479,7 +479,7 @@ fn default_covers(binaries: &Binaries) -> Result<()> {
     // Raised for all of them at once, then taken away.
     world.daemon.limit("default", "300M")?;
     let _fits = world.there("uid=60002 hold=200M say=there pause")?;
-    let reply = world.daemon.ask(Ask::ClearLimit {
+    let reply = world.daemon.ask(Operation::ClearLimit {
         who: "default".parse()?,
         force: false,
     })?;
@@ -700,7 +700,7 @@ fn cleared(binaries: &Binaries) -> Result<()> {
     until("oom_score_adj being raised", || {
         Ok((adj()? == "998").then_some(()))
     })?;
-    let reply = world.daemon.ask(Ask::ClearLimit {
+    let reply = world.daemon.ask(Operation::ClearLimit {
         who: "60001".parse()?,
         force: false,
     })?;
@@ -710,7 +710,7 @@ fn cleared(binaries: &Binaries) -> Result<()> {
     })?;
     hog.go_on()?;
     hog.hear("more")?;
-    let again = world.daemon.ask(Ask::ClearLimit {
+    let again = world.daemon.ask(Operation::ClearLimit {
         who: "60001".parse()?,
         force: false,
     })?;
@@ -743,7 +743,7 @@ fn looked_at_first(binaries: &Binaries) -> Result<()> {
             memory,
             force: false,
         };
-        let reply = world.daemon.ask(Ask::SetLimit(change))?;
+        let reply = world.daemon.ask(Operation::SetLimit(change))?;
         ensure!(matches!(reply, Reply::Changed { .. }), "{reply:?}");
         until("his processes being looked at", || {
             Ok((pss_scans()? > before).then_some(()))

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bursar_model::{Event, EventKind};
-use bursar_protocol::{Ask, PARTS_OF_A_PAGE, Physpages};
+use bursar_protocol::{Operation, PARTS_OF_A_PAGE, Physpages};
 use serde_json::Value;
 
 use super::check::check;
@@ -558,7 +558,9 @@ fn oom_scores(binaries: &Binaries) -> Result<()> {
     world.daemon.limit(&NEIGHBOUR.to_string(), "64M")?;
     until("oom_score_adj being raised", || is("998"))?;
     let who = NEIGHBOUR.to_string().parse()?;
-    world.daemon.ask(Ask::ClearLimit { who, force: false })?;
+    world
+        .daemon
+        .ask(Operation::ClearLimit { who, force: false })?;
     until("oom_score_adj being restored", || is("77"))?;
     hog.expect_alive("the neighbour")?;
     stage.leave(&[])?;
@@ -572,7 +574,7 @@ fn counts(binaries: &Binaries) -> Result<()> {
     let stage = Stage::full(binaries, &world)?;
     let mut hog = world.hog(&format!("uid={NEIGHBOUR} hold=20M say=there pause"))?;
     hog.hear("there")?;
-    world.daemon.ask(Ask::RunKiller)?;
+    world.daemon.ask(Operation::RunKiller)?;
     let pages = |found: &Physpages| {
         let mut accounts = found.accounts.iter();
         let its = accounts.find(|it| it.uid.is_some_and(|it| it.get() == NEIGHBOUR));

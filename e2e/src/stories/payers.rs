@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bursar_model::{Event, EventKind};
-use bursar_protocol::{Ask, Reply};
+use bursar_protocol::{Operation, Reply};
 
 use crate::hog::Hog;
 use crate::proc::status_of;
@@ -265,7 +265,7 @@ fn roots_namespace(binaries: &Binaries) -> Result<()> {
             let kill = world.daemon.await_event(EventKind::Kill, hog.pid())?;
             ensure!(kill.uid.is_some_and(|it| it.get() == 60515), "{kill:?}");
         }
-        let reply = world.daemon.ask(Ask::ClearLimit {
+        let reply = world.daemon.ask(Operation::ClearLimit {
             who: who.parse()?,
             force: false,
         })?;

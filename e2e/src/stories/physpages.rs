@@ -10,7 +10,7 @@ use std::process::Stdio;
 
 use anyhow::{Context, Result, bail, ensure};
 use bursar_model::{How, Resource};
-use bursar_protocol::{Ask, PARTS_OF_A_PAGE, Physpages, PhyspagesReply, Reply};
+use bursar_protocol::{Operation, PARTS_OF_A_PAGE, Physpages, PhyspagesReply, Reply};
 
 use super::beancounters::bill_of;
 use crate::hog::Hog;
@@ -241,7 +241,9 @@ fn naive() -> Result<BTreeMap<Option<u32>, u64>> {
 pub(super) fn counted(world: &World) -> Result<Physpages> {
     let mut ticket = None;
     until("a count of mapped pages", || {
-        let reply = world.daemon.ask(Ask::Physpages { who: None, ticket })?;
+        let reply = world
+            .daemon
+            .ask(Operation::Physpages { who: None, ticket })?;
         match reply {
             Reply::Physpages(reply) => match *reply {
                 PhyspagesReply::Counted(found) => Ok(Some(found)),

@@ -415,7 +415,7 @@ fn unsteered(binaries: &Binaries) -> Result<()> {
     std::thread::sleep(Duration::from_millis(600));
     ensure!(data_limits(command)?.0 != "unlimited", "it was set free");
     world.daemon.start()?;
-    world.daemon.ask(bursar_protocol::Ask::ClearLimit {
+    world.daemon.ask(bursar_protocol::Operation::ClearLimit {
         who: ERIN.to_string().parse()?,
         force: false,
     })?;

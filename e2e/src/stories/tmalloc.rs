@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use bursar_model::{Bytes, Row};
-use bursar_protocol::{Ask, Client, Reply, Reserve, ReserveBound};
+use bursar_protocol::{Client, Operation, Reply, Reserve, ReserveBound};
 
 use crate::hog::Hog;
 use crate::length::whole;
@@ -285,7 +285,7 @@ fn senseless(binaries: &Binaries) -> Result<()> {
     let mut client = Client::connect(&world.daemon.socket())?;
     for (pages, at_least, commit) in [(u64::MAX, Some(u64::MAX), 0), (1, Some(2), 0), (1, None, 7)]
     {
-        let reply = client.ask(Ask::Reserve(Reserve {
+        let reply = client.ask(Operation::Reserve(Reserve {
             pages,
             at_least,
             commit,

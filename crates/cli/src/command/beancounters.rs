@@ -5,7 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use bursar_model::Who;
-use bursar_protocol::{Ask, Reply};
+use bursar_protocol::{Operation, Reply};
 use clap::{Args, ValueEnum};
 
 use crate::caller::{Caller, Form, json};
@@ -49,7 +49,7 @@ impl Beancounters {
         let begun = Instant::now();
         let found = loop {
             let who = self.who.clone();
-            let Reply::Beancounters(found) = caller.ask(Ask::Beancounters { who })? else {
+            let Reply::Beancounters(found) = caller.ask(Operation::Beancounters { who })? else {
                 return Err(Failure::off_topic());
             };
             if !found.is_looking || begun.elapsed() > PATIENCE {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar dirty`.
 
-use bursar_protocol::{Ask, Reply};
+use bursar_protocol::{Operation, Reply};
 use clap::Args;
 
 use crate::caller::Caller;
@@ -18,7 +18,7 @@ pub(crate) struct Dirty {}
 
 impl Dirty {
     pub(crate) fn run(self, caller: &Caller) -> Result<(), Failure> {
-        let Reply::Dirty(report) = caller.ask(Ask::Dirty)? else {
+        let Reply::Dirty(report) = caller.ask(Operation::Dirty)? else {
             return Err(Failure::off_topic());
         };
         caller.answer(&*report, |report| view::dirty::dirty(report, &caller.style))

@@ -3,7 +3,7 @@
 
 use bursar_host::Users;
 use bursar_model::{Event, Who};
-use bursar_protocol::{Ask, Reply};
+use bursar_protocol::{Operation, Reply};
 use clap::Args;
 
 use crate::caller::{Caller, Form, heard, json};
@@ -41,7 +41,7 @@ impl Events {
             (None, false) => None,
         };
         let mut client = caller.connect()?;
-        let Reply::Events(past) = heard(client.ask(Ask::Events {
+        let Reply::Events(past) = heard(client.ask(Operation::Events {
             since,
             follow: self.follow,
         })?)?

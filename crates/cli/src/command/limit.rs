@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bursar_model::{BoundsSpec, Resource, RowBounds, RowBoundsError, SizeError, SizeSpec, Who};
-use bursar_protocol::{Ask, LimitChange, Reply, RowsChange};
+use bursar_protocol::{LimitChange, Operation, Reply, RowsChange};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -153,7 +153,7 @@ impl Set {
                 memory,
                 force,
             };
-            remarks.extend(change(caller, Ask::SetLimit(ask))?);
+            remarks.extend(change(caller, Operation::SetLimit(ask))?);
         }
         if !rows.is_empty() {
             let ask = RowsChange {
@@ -161,7 +161,7 @@ impl Set {
                 rows: rows.clone(),
                 force,
             };
-            remarks.extend(change(caller, Ask::SetRows(ask))?);
+            remarks.extend(change(caller, Operation::SetRows(ask))?);
         }
         remarks.dedup();
         let done = Done {
@@ -180,7 +180,7 @@ impl Clear {
     fn run(self, caller: &Caller) -> Result<(), Failure> {
         let remarks = change(
             caller,
-            Ask::ClearLimit {
+            Operation::ClearLimit {
                 who: self.who.clone(),
                 force: self.force,
             },
@@ -199,7 +199,7 @@ impl Clear {
 
 impl Show {
     fn run(self, caller: &Caller) -> Result<(), Failure> {
-        let Reply::Limits(entries) = caller.ask(Ask::Limits { who: self.who })? else {
+        let Reply::Limits(entries) = caller.ask(Operation::Limits { who: self.who })? else {
             return Err(Failure::off_topic());
         };
         caller.answer(&entries, |entries| {
@@ -208,7 +208,7 @@ impl Show {
     }
 }
 
-fn change(caller: &Caller, ask: Ask) -> Result<Vec<String>, Failure> {
+fn change(caller: &Caller, ask: Operation) -> Result<Vec<String>, Failure> {
     let mut client = caller.connect()?;
     // Past the connection nobody knows how far the daemon got.
     let unknown = "whether the limit was changed is not known: see bursar limit show";

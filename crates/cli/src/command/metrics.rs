@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use bursar_model::DaemonStatus;
-use bursar_protocol::{Ask, Reply};
+use bursar_protocol::{Operation, Reply};
 use clap::Args;
 
 use crate::caller::{Caller, Form};
@@ -34,7 +34,7 @@ impl Metrics {
         if self.list {
             return output::say(&view::metrics::list());
         }
-        let Reply::Status(status) = caller.ask(Ask::Status { who: None })? else {
+        let Reply::Status(status) = caller.ask(Operation::Status { who: None })? else {
             return Err(Failure::off_topic());
         };
         match (self.textfile, caller.form) {

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bursar_model::Who;
-use bursar_protocol::{Ask, Physpages as Counted, PhyspagesReply, Reply};
+use bursar_protocol::{Operation, Physpages as Counted, PhyspagesReply, Reply};
 use clap::{Args, ValueEnum};
 
 use crate::caller::{Caller, heard};
@@ -56,7 +56,7 @@ pub(crate) fn count(caller: &Caller, who: Option<&Who>) -> Result<Counted, Failu
     let mut client = caller.connect()?;
     let mut ticket = None;
     loop {
-        let ask = Ask::Physpages {
+        let ask = Operation::Physpages {
             who: who.cloned(),
             ticket,
         };

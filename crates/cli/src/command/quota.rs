@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar quota`.
 
-use bursar_protocol::{Ask, Reply};
+use bursar_protocol::{Operation, Reply};
 use clap::Args;
 
 use crate::caller::Caller;
@@ -14,7 +14,7 @@ pub(crate) struct Quota {}
 
 impl Quota {
     pub(crate) fn run(self, caller: &Caller) -> Result<(), Failure> {
-        let Reply::Quota(quota) = caller.ask(Ask::Quota)? else {
+        let Reply::Quota(quota) = caller.ask(Operation::Quota)? else {
             return Err(Failure::off_topic());
         };
         caller.answer(&*quota, |quota| view::quota::quota(quota, &caller.style))

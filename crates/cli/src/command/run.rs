@@ -7,7 +7,7 @@ mod tmalloc;
 use std::ffi::OsString;
 
 use bursar_model::Who;
-use bursar_protocol::{Ask, Reply};
+use bursar_protocol::{Operation, Reply};
 use clap::Args;
 
 use crate::caller::Caller;
@@ -83,7 +83,7 @@ impl Run {
 
 /// This process becomes the command, so it is this process that enters.
 fn enter(caller: &Caller, account: Who) -> Result<(), Failure> {
-    match caller.ask(Ask::Enter { account })? {
+    match caller.ask(Operation::Enter { account })? {
         Reply::Entered { .. } => Ok(()),
         _ => Err(Failure::off_topic()),
     }

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 
 use bursar_host::Users;
 use bursar_model::{Uid, Who};
-use bursar_protocol::{Ask, Reply};
+use bursar_protocol::{Operation, Reply};
 use clap::Args;
 
 use crate::caller::{Caller, Role};
@@ -31,7 +31,7 @@ impl Status {
         if self.commit {
             return commit(caller);
         }
-        let Reply::Status(status) = caller.ask(Ask::Status {
+        let Reply::Status(status) = caller.ask(Operation::Status {
             who: self.who.clone(),
         })?
         else {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bursar_config::Config;
 use bursar_host::clock::{monotonic, self_cpu_time};
-use bursar_protocol::{Ask, Client, ClientError, Reply, RestoreReport, WatermarksReport};
+use bursar_protocol::{Client, ClientError, Operation, Reply, RestoreReport, WatermarksReport};
 use bursar_watermarks::{Engine, Paths, Pause, recover, report, restored};
 use clap::{Args, Subcommand};
 
@@ -34,7 +34,7 @@ pub(crate) struct Status {}
 /// Say in words what was seen, what is expected, and what was done
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// Ask no daemon: look for some seconds, and say what bursard would do. Writes nothing
+    /// Operation no daemon: look for some seconds, and say what bursard would do. Writes nothing
     #[arg(long)]
     dry_run: bool,
     /// How long --dry-run looks, seconds
@@ -102,7 +102,7 @@ impl Watermarks {
 }
 
 fn asked(caller: &Caller) -> Result<WatermarksReport, Failure> {
-    match caller.ask(Ask::Watermarks)? {
+    match caller.ask(Operation::Watermarks)? {
         Reply::Watermarks(report) => Ok(*report),
         _ => Err(Failure::off_topic()),
     }
@@ -135,7 +135,7 @@ fn looked_at(config: Option<&Path>, seconds: u64) -> Result<WatermarksReport, Fa
 /// The daemon does it; where none runs, we do.
 fn restored_by_anybody(caller: &Caller, config: Option<&Path>) -> Result<RestoreReport, Failure> {
     match Client::connect(&caller.socket) {
-        Ok(mut daemon) => match heard(daemon.ask(Ask::RestoreWatermarks)?)? {
+        Ok(mut daemon) => match heard(daemon.ask(Operation::RestoreWatermarks)?)? {
             Reply::WatermarksRestored(report) => Ok(report),
             _ => Err(Failure::off_topic()),
         },

@@ -4,7 +4,7 @@
 use std::str::FromStr;
 
 use bursar_model::{Pid, Who};
-use bursar_protocol::{Ask, Reply};
+use bursar_protocol::{Operation, Reply};
 use clap::Args;
 
 use crate::caller::Caller;
@@ -77,7 +77,7 @@ impl Why {
             (None, Some(who)) => Which::Whose(who.clone()),
             (None, None) => Which::Last,
         };
-        let Reply::Why(events) = caller.ask(Ask::Why { pid, who })? else {
+        let Reply::Why(events) = caller.ask(Operation::Why { pid, who })? else {
             return Err(Failure::off_topic());
         };
         caller.answer(&events, |events| {

@@ -135,7 +135,7 @@ const METRICS: &[Metric] = &[
         "account_lingering_bytes",
         Gauge,
         "Of held: of processes already killed that have given nothing back for a second",
-        |it| bytes(it.lingering),
+        |it| bytes(it.unkillable),
     ),
     account(
         "account_reserved_bytes",

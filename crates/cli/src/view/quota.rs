@@ -118,10 +118,10 @@ fn history(account: &AccountStatus, row: &Row) -> String {
             account.dying
         ));
     }
-    if account.lingering > Bytes::ZERO {
+    if account.unkillable > Bytes::ZERO {
         text.push_str(&format!(
             " {} of what is held is of killed processes that give nothing back.",
-            account.lingering
+            account.unkillable
         ));
     }
     text

@@ -270,11 +270,11 @@ fn notes(status: &DaemonStatus, style: &Style) -> Vec<String> {
                 account.dying, account.account
             ));
         }
-        if account.lingering > Bytes::ZERO {
+        if account.unkillable > Bytes::ZERO {
             notes.push(format!(
                 "{} of what {} holds is of processes already killed that give nothing back (they wait for \
                  a device, a file system, a freezer); no kill frees it",
-                account.lingering, account.account
+                account.unkillable, account.account
             ));
         }
     }
@@ -361,7 +361,7 @@ mod tests {
     fn memory_that_killed_processes_keep_is_told_apart() {
         let mut status = daemon(accounts());
         assert!(!shown(&status, &style(200)).contains("give nothing back"));
-        status.accounts[1].lingering = Bytes::from_mib(64);
+        status.accounts[1].unkillable = Bytes::from_mib(64);
         let note =
             "note: 64 MiB of what bob holds is of processes already killed that give nothing back";
         let text = shown(&status, &style(200));

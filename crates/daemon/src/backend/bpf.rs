@@ -153,7 +153,7 @@ impl BpfBackend {
                 }
             }),
             dying: account.dying.to_bytes(page),
-            lingering: account.lingering.to_bytes(page),
+            unkillable: account.unkillable.to_bytes(page),
             committed: (bounds.measure == Measure::Committed)
                 .then(|| account.committed.to_bytes(page)),
             unmapped: account.unmapped.to_bytes(page),

@@ -11,7 +11,7 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bursar_host::{Ask, Memory, Pidfd, Proc, StartTime, clock};
+use bursar_host::{Memory, Pidfd, Proc, ProcessQuery, StartTime, clock};
 use bursar_model::{
     AccountId, Bounds, Bytes, KernelHalfStatus, Nanos, Pid, Trigger, TriggerKind, Uid,
 };
@@ -367,7 +367,7 @@ impl Scan {
                 unmapped: Bytes::ZERO,
                 stuck: Bytes::ZERO,
                 // Who is dying does not count here, however long that takes.
-                lingering: Bytes::ZERO,
+                unkillable: Bytes::ZERO,
                 reserved: Bytes::ZERO,
                 maxheld: account.tally.maxheld,
                 processes: account.processes,

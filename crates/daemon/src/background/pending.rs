@@ -4,14 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bursar_host::{MAX_TOLD_TEXT, UserTerminals};
+use bursar_host::{MAX_NOTIFICATION, UserTerminals};
 use bursar_model::{AccountId, Pid, Uid};
 
 use crate::join::Entered;
 use crate::message::Message;
 
 /// Users of an account who are told at a time; more would be a broadcast.
-pub(super) const MOST_TOLD: usize = 64;
+pub(super) const MOST_NOTIFIED: usize = 64;
 
 /// Who may be told of an account.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl PendingMessages {
         let Some(owner) = message.owner else {
             return true;
         };
-        let has_room = pending.own.len() < MOST_TOLD || pending.own.contains_key(&owner);
+        let has_room = pending.own.len() < MOST_NOTIFIED || pending.own.contains_key(&owner);
         if has_room {
             pending.own.insert(owner, message.to_owner);
         }
@@ -114,8 +114,8 @@ impl Pending {
             .chain(entered)
             .copied()
             .collect();
-        let beyond = readers.len().saturating_sub(MOST_TOLD);
-        readers.truncate(MOST_TOLD);
+        let beyond = readers.len().saturating_sub(MOST_NOTIFIED);
+        readers.truncate(MOST_NOTIFIED);
         (readers, u64::try_from(beyond).unwrap_or(u64::MAX))
     }
 
@@ -128,7 +128,7 @@ impl Pending {
             count => format!("; and {count} more messages"),
         };
         // It is not the number that is cut off.
-        let room = MAX_TOLD_TEXT.saturating_sub(more.len());
+        let room = MAX_NOTIFICATION.saturating_sub(more.len());
         text.chars().take(room).chain(more.chars()).collect()
     }
 }
@@ -207,7 +207,7 @@ mod tests {
             pending.add(message, recipients(&[1], &[]));
         }
         let text = only(&mut pending).text_for(uid(1));
-        assert_eq!(text.chars().count(), MAX_TOLD_TEXT);
+        assert_eq!(text.chars().count(), MAX_NOTIFICATION);
         assert!(text.ends_with("x; and 1 more message"), "{text}");
     }
 
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn owners_beyond_the_bound_are_said_to_be() {
         let mut pending = PendingMessages::default();
-        let most = u32::try_from(MOST_TOLD).unwrap();
+        let most = u32::try_from(MOST_NOTIFIED).unwrap();
         for owner in 0..most {
             assert!(pending.add(killed(RENDER, Some(owner), 0), Recipients::default()));
         }
@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(readers, [], "nobody sits anywhere");
         // The bound leaves out others.
         let (readers, beyond) = pending.readers(&by_user(60_801..=60_900), |_| true);
-        assert_eq!((readers.len(), beyond), (MOST_TOLD, 7));
+        assert_eq!((readers.len(), beyond), (MOST_NOTIFIED, 7));
         assert_eq!(readers[0], uid(60_870));
     }
 }

@@ -61,7 +61,7 @@ impl Daemon {
             ),
             (history.unreadable, "lines of the history were no events"),
             (
-                self.background.untold(),
+                self.background.unnotified(),
                 "readers of a message were left out (64 users of a shared account are told at a time)",
             ),
             (

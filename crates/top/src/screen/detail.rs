@@ -108,7 +108,7 @@ fn facts(account: &Account) -> Vec<String> {
             "of killed processes not back yet, not part of held",
         ),
         (
-            status.lingering,
+            status.unkillable,
             "of held: killed processes that give nothing back",
         ),
         (

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::thread;
 
-use bursar_protocol::{Ask, Request, VERSION};
+use bursar_protocol::{Operation, Request, VERSION};
 
 /// More than one user may have.
 const CONNECTIONS: usize = 20;
@@ -60,16 +60,16 @@ fn pester(socket: &str, index: usize) -> std::io::Result<()> {
 fn questions() -> std::io::Result<Vec<u8>> {
     let mut lines = Vec::new();
     for ask in [
-        Ask::Status { who: None },
-        Ask::Events {
+        Operation::Status { who: None },
+        Operation::Events {
             since: None,
             follow: true,
         },
-        Ask::Why {
+        Operation::Why {
             pid: None,
             who: None,
         },
-        Ask::Beancounters { who: None },
+        Operation::Beancounters { who: None },
     ] {
         serde_json::to_writer(
             &mut lines,

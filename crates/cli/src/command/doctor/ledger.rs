@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whether the kernel half's ledger says what /proc says: bursard compares them.
 
-use bursar_protocol::{Ask, Client, Reply};
+use bursar_protocol::{Client, Operation, Reply};
 
 use crate::caller::Caller;
 use crate::view::abilities::{Ability, State};
@@ -10,7 +10,7 @@ use crate::view::ledger::{remedy, sentence, trouble};
 /// The comparison, where there is a bursard with a kernel half; a daemon that is not there is told of
 /// elsewhere.
 pub(super) fn abilities(caller: &Caller) -> Option<Ability> {
-    let asked = Client::connect(&caller.socket).and_then(|mut it| it.ask(Ask::CheckLedger));
+    let asked = Client::connect(&caller.socket).and_then(|mut it| it.ask(Operation::CheckLedger));
     let told = |state| Ability {
         ability: "the ledger compared with /proc".into(),
         state,

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use bursar_model::{Bytes, DaemonStatus, GateMode, GateStatus, Resource};
-use bursar_protocol::{Ask, Client, ClientError, Reply};
+use bursar_protocol::{Client, ClientError, Operation, Reply};
 use rustix::fs::statfs;
 
 use crate::caller::{Caller, Role};
@@ -46,7 +46,7 @@ fn root(role: Role) -> Ability {
 
 fn daemon(caller: &Caller) -> (Ability, Option<Box<DaemonStatus>>) {
     let asked = Client::connect(&caller.socket)
-        .and_then(|mut client| client.ask(Ask::Status { who: None }));
+        .and_then(|mut client| client.ask(Operation::Status { who: None }));
     let missing = |why: String| (State::Missing(why), None);
     let mut known = None;
     let (state, version) = match asked {

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use bursar_host::{Ask, HostError, Pidfd, Proc};
+use bursar_host::{HostError, Pidfd, Proc, ProcessQuery};
 use bursar_model::{Bytes, Pid, Uid};
 
 use crate::failure::Code;
@@ -59,7 +59,7 @@ impl Denied {
 impl Target {
     /// The process with this number. With `uids`: only if it is one of theirs.
     pub(super) fn open(
-        ask: &mut impl Ask,
+        ask: &mut impl ProcessQuery,
         proc: &Proc,
         pid: Pid,
         uids: Option<&[Uid]>,

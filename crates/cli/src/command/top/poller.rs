@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bursar_host::MemInfo;
 use bursar_model::{AccountStatus, Event, Who};
-use bursar_protocol::{Ask, Client, Reply};
+use bursar_protocol::{Client, Operation, Reply};
 use bursar_top::{BillText, EventText, Input, Sample};
 use jiff::SignedDuration;
 
@@ -46,7 +46,7 @@ impl Poller {
         }
     }
 
-    fn ask(&mut self, ask: Ask) -> Result<Reply, Failure> {
+    fn ask(&mut self, ask: Operation) -> Result<Reply, Failure> {
         let mut client = match self.client.take() {
             Some(client) => client,
             None => self.caller.connect()?.with_patience(PATIENCE)?,
@@ -58,7 +58,7 @@ impl Poller {
 
     /// What `bursar status` would say now.
     pub(super) fn status(&mut self) -> Result<Sample, Failure> {
-        let Reply::Status(status) = self.ask(Ask::Status { who: None })? else {
+        let Reply::Status(status) = self.ask(Operation::Status { who: None })? else {
             return Err(Failure::off_topic());
         };
         let at = self.began.elapsed();
@@ -81,7 +81,7 @@ impl Poller {
             Some(uid) => Some(Who::Uid(uid)),
             None => account.account.parse().ok(),
         };
-        let lines = match self.ask(Ask::Beancounters { who }) {
+        let lines = match self.ask(Operation::Beancounters { who }) {
             Ok(Reply::Beancounters(found)) if found.is_looking && found.bills.is_empty() => {
                 vec!["bursard is looking".to_owned()]
             }
@@ -202,7 +202,7 @@ fn follow_once(caller: &Caller, words: &Sender<Word>) -> Result<(), Failure> {
         }
     };
     let mut client = caller.connect()?;
-    let Reply::Events(past) = heard(client.ask(Ask::Events {
+    let Reply::Events(past) = heard(client.ask(Operation::Events {
         since: Some(Since::Ago(PAST).as_of(&clock)),
         follow: true,
     })?)?

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use bursar_model::{AccountStatus, GateMode, Resource};
-use bursar_protocol::{Ask, Client, Reply};
+use bursar_protocol::{Client, Operation, Reply};
 
 use crate::caller::{Caller, heard};
 use crate::failure::Failure;
@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// What the kernel half refuses by itself.
 pub(super) fn gate_mode(caller: &Caller) -> Result<GateMode, Failure> {
-    match ask(&caller.socket, Ask::Status { who: None })? {
+    match ask(&caller.socket, Operation::Status { who: None })? {
         Reply::Status(status) => Ok(status.kernel_half.gate.mode),
         _ => Err(Failure::off_topic()),
     }
@@ -37,7 +37,7 @@ impl Standing {
     ///
     /// A connection for each look: one user may have sixteen at a time, and rlimit gates live long.
     pub(super) fn read(socket: &Path) -> Result<Option<Self>, Failure> {
-        match ask(socket, Ask::Quota)? {
+        match ask(socket, Operation::Quota)? {
             Reply::Quota(quota) => Ok(quota.account.as_ref().and_then(Self::of)),
             _ => Err(Failure::off_topic()),
         }
@@ -54,6 +54,6 @@ impl Standing {
     }
 }
 
-fn ask(socket: &Path, ask: Ask) -> Result<Reply, Failure> {
+fn ask(socket: &Path, ask: Operation) -> Result<Reply, Failure> {
     heard(Client::connect(socket)?.with_patience(PATIENCE)?.ask(ask)?)
 }

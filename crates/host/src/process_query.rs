@@ -11,7 +11,7 @@ use bursar_model::Pid;
 use crate::Proc;
 
 /// Somebody who can be sent to ask. It is a reader's caller who knows what may wait, and for how long.
-pub trait Ask {
+pub trait ProcessQuery {
     /// Asks each of these processes the same, in order: what those have said who said anything in time.
     fn ask_each<T, Q>(&mut self, pids: Vec<Pid>, question: Q) -> Vec<(Pid, T)>
     where
@@ -32,7 +32,7 @@ pub trait Ask {
 #[derive(Debug)]
 pub struct Patient<'a>(pub &'a Proc);
 
-impl Ask for Patient<'_> {
+impl ProcessQuery for Patient<'_> {
     fn ask_each<T, Q>(&mut self, pids: Vec<Pid>, question: Q) -> Vec<(Pid, T)>
     where
         T: Send + 'static,

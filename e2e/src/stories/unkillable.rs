@@ -44,12 +44,12 @@ fn counts_again(binaries: &Binaries) -> Result<()> {
     until("its counting again", || {
         Ok((held(&world)? >= 100 * MIB).then_some(()))
     })?;
-    let lingering = || -> Result<u64> {
+    let unkillable = || -> Result<u64> {
         let account = world.daemon.account("60001")?.context("the account")?;
-        Ok(account.lingering.get())
+        Ok(account.unkillable.get())
     };
     until("its being told apart", || {
-        Ok((lingering()? >= 100 * MIB).then_some(()))
+        Ok((unkillable()? >= 100 * MIB).then_some(()))
     })?;
     let output = world.bursar(&["status"]).output()?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -63,7 +63,7 @@ fn counts_again(binaries: &Binaries) -> Result<()> {
     dying.expect_killed()?;
     until("nothing held", || {
         let account = world.daemon.account("60001")?.context("the account")?;
-        Ok((held(&world)? < MIB && account.lingering.get() == 0).then_some(()))
+        Ok((held(&world)? < MIB && account.unkillable.get() == 0).then_some(()))
     })
 }
 
