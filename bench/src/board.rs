@@ -5,13 +5,13 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::AtomicU64;
 
-pub(crate) const SEATS: usize = 16;
+pub(crate) const SLOTS: usize = 16;
 pub(crate) const KILLS: usize = 64;
 
 /// One growing process; written by itself.
 #[repr(C)]
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct Slot {
     pub(crate) pid: AtomicU64,
     /// What it holds, as bursar counts.
     pub(crate) pages: AtomicU64,
@@ -42,7 +42,7 @@ pub(crate) struct Board {
     pub(crate) crossed_ns: AtomicU64,
     pub(crate) kills: AtomicU64,
     _pad: [u64; 4],
-    pub(crate) seats: [Seat; SEATS],
+    pub(crate) slots: [Slot; SLOTS],
     pub(crate) killed: [Killed; KILLS],
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `bursar-bench-grower UID SEAT CAP_BYTES [CGROUP_PROCS_FILE]`: a process that allocates as fast as
+//! `bursar-bench-grower UID SLOT CAP_BYTES [CGROUP_PROCS_FILE]`: a process that allocates as fast as
 //! it can (S1 section 6.3), until it is killed or holds CAP_BYTES. Its standard input is the board
 //! (src/board.rs): it starts when that says go, and keeps its own page count there.
 
@@ -40,7 +40,7 @@ fn held_at_birth() -> u64 {
 
 fn sum(board: &Board) -> u64 {
     let living = board
-        .seats
+        .slots
         .iter()
         .filter(|it| it.pid.load(Relaxed) != 0 && it.is_dead.load(Relaxed) == 0);
     living.map(|it| it.pages.load(Relaxed)).sum()
@@ -54,7 +54,7 @@ fn main() {
             .and_then(|it| it.parse().ok())
             .unwrap_or_else(|| fail("arguments"))
     };
-    let (uid, seat, cap) = (number(1) as u32, number(2) as usize, number(3));
+    let (uid, slot, cap) = (number(1) as u32, number(2) as usize, number(3));
     if let Some(cgroup) = arguments.get(4)
         && std::fs::write(cgroup, "0").is_err()
     {
@@ -63,8 +63,8 @@ fn main() {
     let Ok(board) = Board::map(std::io::stdin().as_fd()) else {
         fail("map the board")
     };
-    let Some(seat) = board.seats.get(seat) else {
-        fail("no such seat")
+    let Some(slot) = board.slots.get(slot) else {
+        fail("no such slot")
     };
     // SAFETY: a fresh anonymous mapping wherever the kernel likes.
     let at = unsafe {
@@ -88,8 +88,8 @@ fn main() {
     }
     let limit = board.limit_pages.load(Relaxed);
     let birth = held_at_birth();
-    seat.pages.store(birth, Relaxed);
-    seat.pid.store(u64::from(std::process::id()), SeqCst);
+    slot.pages.store(birth, Relaxed);
+    slot.pid.store(u64::from(std::process::id()), SeqCst);
     while board.go.load(SeqCst) == 0 {
         std::thread::yield_now();
     }
@@ -100,7 +100,7 @@ fn main() {
                 .add((page * PAGE) as usize)
                 .write_volatile(1)
         };
-        seat.pages
+        slot.pages
             .store(birth + page + 1 + page / TABLE + 1, Relaxed);
         if board.crossed_ns.load(Relaxed) == 0 && sum(board) > limit {
             let _ = board

@@ -4,10 +4,10 @@
 #ifndef BURSAR_BENCH_BOARD_H
 #define BURSAR_BENCH_BOARD_H
 
-enum { BOARD_SEATS = 16, BOARD_KILLS = 64 };
+enum { BOARD_SLOTS = 16, BOARD_KILLS = 64 };
 
 /* One growing process; written by itself. A cache line of its own. */
-struct seat {
+struct slot {
 	__u64 pid;		/* 0: empty */
 	__u64 pages;		/* what it holds, as bursar counts */
 	__u64 is_dead;		/* SIGKILL is on its way; written by the observer */
@@ -27,7 +27,7 @@ struct board {
 	__u64 crossed_ns;	/* when one of them first saw the sum above the limit; 0: nobody yet */
 	__u64 kills;
 	__u64 pad[4];
-	struct seat seats[BOARD_SEATS];
+	struct slot slots[BOARD_SLOTS];
 	struct killed killed[BOARD_KILLS];
 };
 

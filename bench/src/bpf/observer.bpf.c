@@ -22,18 +22,18 @@ static __always_inline int write_down(struct board *board, int tgid)
 	__u64 held = 0, at;
 	int i, victim = -1;
 
-	for (i = 0; i < BOARD_SEATS; i++) {
-		struct seat *seat = &board->seats[i];
+	for (i = 0; i < BOARD_SLOTS; i++) {
+		struct slot *slot = &board->slots[i];
 
-		if (!seat->pid || seat->is_dead)
+		if (!slot->pid || slot->is_dead)
 			continue;
-		held += seat->pages;
-		if (seat->pid == (__u64)tgid)
+		held += slot->pages;
+		if (slot->pid == (__u64)tgid)
 			victim = i;
 	}
-	if (victim < 0 || victim >= BOARD_SEATS)
+	if (victim < 0 || victim >= BOARD_SLOTS)
 		return 0;
-	if (__sync_lock_test_and_set(&board->seats[victim].is_dead, 1))
+	if (__sync_lock_test_and_set(&board->slots[victim].is_dead, 1))
 		return 0;
 	at = __sync_fetch_and_add(&board->kills, 1);
 	if (at >= BOARD_KILLS)
@@ -41,7 +41,7 @@ static __always_inline int write_down(struct board *board, int tgid)
 	board->killed[at].time_ns = bpf_ktime_get_ns();
 	board->killed[at].held_pages = held;
 	board->killed[at].pid = tgid;
-	board->killed[at].victim_pages = board->seats[victim].pages;
+	board->killed[at].victim_pages = board->slots[victim].pages;
 	return 0;
 }
 

@@ -43,10 +43,10 @@ impl Observer {
     /// The board, wiped.
     pub(crate) fn fresh_board(&self, limit_pages: u64) -> &'static Board {
         let board = self.board;
-        for seat in &board.seats {
-            seat.pid.store(0, SeqCst);
-            seat.pages.store(0, SeqCst);
-            seat.is_dead.store(0, SeqCst);
+        for slot in &board.slots {
+            slot.pid.store(0, SeqCst);
+            slot.pages.store(0, SeqCst);
+            slot.is_dead.store(0, SeqCst);
         }
         board.go.store(0, SeqCst);
         board.crossed_ns.store(0, SeqCst);
@@ -68,20 +68,20 @@ impl Observer {
 mod tests {
     use std::mem::{offset_of, size_of};
 
-    use crate::board::{Board, Killed, Seat};
+    use crate::board::{Board, Killed, Slot};
     use crate::bpf::observer::types;
 
     #[test]
     fn the_board_is_the_same_in_c() {
         assert_eq!(size_of::<Board>(), size_of::<types::board>());
-        assert_eq!(offset_of!(Board, seats), offset_of!(types::board, seats));
+        assert_eq!(offset_of!(Board, slots), offset_of!(types::board, slots));
         assert_eq!(offset_of!(Board, killed), offset_of!(types::board, killed));
         assert_eq!(
             offset_of!(Board, crossed_ns),
             offset_of!(types::board, crossed_ns)
         );
-        assert_eq!(offset_of!(Seat, is_dead), offset_of!(types::seat, is_dead));
-        assert_eq!(size_of::<Seat>(), size_of::<types::seat>());
+        assert_eq!(offset_of!(Slot, is_dead), offset_of!(types::slot, is_dead));
+        assert_eq!(size_of::<Slot>(), size_of::<types::slot>());
         assert_eq!(
             offset_of!(Killed, held_pages),
             offset_of!(types::killed, held_pages)

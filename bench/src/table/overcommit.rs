@@ -323,11 +323,11 @@ fn start_growers(
     cap: u64,
 ) -> Result<Growers> {
     let mut growers = Growers(Vec::new());
-    for seat in 0..processes {
+    for slot in 0..processes {
         let mut command = Command::new(stage.binaries.path("bursar-bench-grower"));
         command
             .arg(stage.uid(User::Other).to_string())
-            .arg(seat.to_string())
+            .arg(slot.to_string())
             .arg(cap.to_string());
         if let Working::Cgroup(group) = working {
             command.arg(group.entrance());
@@ -341,7 +341,7 @@ fn start_growers(
     }
     bursar_e2e::until("the processes being ready", || {
         let ready = board
-            .seats
+            .slots
             .iter()
             .filter(|it| it.pid.load(SeqCst) != 0)
             .count();

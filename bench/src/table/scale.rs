@@ -11,8 +11,8 @@ use bursar_model::Pages;
 use serde::{Deserialize, Serialize};
 
 use crate::allocator::Job;
-use crate::crowd;
 use crate::figures::{Spread, median};
+use crate::idle;
 use crate::load::{FAR_BYTES, Loaded, Stage, User, options, pages};
 use crate::lock::Lock;
 use crate::progress::Progress;
@@ -103,7 +103,7 @@ fn bounds(limit: Pages) -> PageBounds {
 }
 
 fn fill(stage: &Stage, rounds: usize, row: &mut Row) -> Result<()> {
-    let _crowd = crowd::gather(stage, row.accounts, row.processes)?;
+    let _idle = idle::start(stage, row.accounts, row.processes)?;
     let (mut resums, mut wholes) = (Vec::new(), Vec::new());
     let (mut searches, mut events) = (Vec::new(), Vec::new());
     let job = Job {

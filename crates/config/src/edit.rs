@@ -342,9 +342,9 @@ fn remove_entry(document: &mut DocumentMut, who: &Who) -> Option<()> {
     let spelled = spelling_of(table, who)?;
     let (key, item) = table.get_key_value(&spelled)?;
     let kept = detached(&prefix_of(key, item));
-    let heir = heir(table, &spelled, header(item));
+    let successor = successor(table, &spelled, header(item));
     table.remove(&spelled);
-    match heir.and_then(|name| table.get_key_value_mut(&name)) {
+    match successor.and_then(|name| table.get_key_value_mut(&name)) {
         Some((mut key, item)) => {
             let decor = match first_header(item) {
                 Some(table) => table.decor_mut(),
@@ -374,7 +374,7 @@ fn join(kept: &str, next: Option<&RawString>) -> String {
 
 /// Which neighbour follows in the text when `removed`, whose header is at `position`, is gone. Values
 /// come before tables, tables in the order of their headers.
-fn heir(table: &dyn TableLike, removed: &str, position: Option<isize>) -> Option<String> {
+fn successor(table: &dyn TableLike, removed: &str, position: Option<isize>) -> Option<String> {
     if position.is_none() {
         let after = table.iter().skip_while(|(key, _)| *key != removed).skip(1);
         let mut values = after.filter(|(_, item)| item.is_value());

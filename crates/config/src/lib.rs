@@ -37,5 +37,5 @@ pub use limits::{Limit, Limits};
 pub use load::{DEFAULT_CONFIG, Loaded};
 pub use reference::{key_reference, shipped_file};
 pub use source::MAX_FILE;
-pub use sysctl::{Sysctl, Twin};
+pub use sysctl::{Counterpart, Sysctl};
 pub use watermarks::{WatermarkMode, WatermarkModel, Watermarks};

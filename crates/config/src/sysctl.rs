@@ -33,14 +33,14 @@ pub enum Sysctl {
 
 /// A sysctl that is set to 0 when another one is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Twin {
+pub struct Counterpart {
     /// As sysctl(8) calls it.
     pub name: &'static str,
     /// Its file below /proc/sys.
     pub path: &'static str,
 }
 
-impl Twin {
+impl Counterpart {
     /// Why the other one is not written while this one has a value.
     pub fn obstacle(self, value: i64) -> String {
         let Self { name, .. } = self;
@@ -103,13 +103,13 @@ impl Sysctl {
 
     /// The sysctl that says the same in bytes. The kernel keeps one of the two (mm/page-writeback.c): the
     /// other reads 0, and who writes it sets this one to 0.
-    pub const fn twin(self) -> Option<Twin> {
+    pub const fn counterpart(self) -> Option<Counterpart> {
         match self {
-            Self::DirtyRatio => Some(Twin {
+            Self::DirtyRatio => Some(Counterpart {
                 name: "vm.dirty_bytes",
                 path: "vm/dirty_bytes",
             }),
-            Self::DirtyBackgroundRatio => Some(Twin {
+            Self::DirtyBackgroundRatio => Some(Counterpart {
                 name: "vm.dirty_background_bytes",
                 path: "vm/dirty_background_bytes",
             }),
@@ -144,7 +144,7 @@ impl Sysctl {
             Self::WatermarkBoostFactor => (0, 100_000),
             Self::MinFreeKbytes => (128, 4 << 20),
             Self::CompactionProactiveness => (0, 100),
-            // 0 is what is read while the twin is set; written, it throttles every writer.
+            // 0 is what is read while the counterpart is set; written, it throttles every writer.
             Self::DirtyRatio | Self::DirtyBackgroundRatio => (1, 100),
             Self::Swappiness => (0, 200),
             Self::VfsCachePressure => (1, 1000),

@@ -73,19 +73,19 @@ pub(crate) type News = (ClientId, Result<Findings>);
 pub(crate) struct LedgerChecker {
     outbox: SyncSender<News>,
     inbox: Receiver<News>,
-    bell: Arc<OwnedFd>,
+    waker: Arc<OwnedFd>,
     is_busy: bool,
 }
 
 impl LedgerChecker {
     pub(crate) fn new() -> Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let bell = Arc::new(eventfd(0, flags).context("make an eventfd")?);
+        let waker = Arc::new(eventfd(0, flags).context("make an eventfd")?);
         let (outbox, inbox) = sync_channel(1);
         Ok(Self {
             outbox,
             inbox,
-            bell,
+            waker,
             is_busy: false,
         })
     }
@@ -106,7 +106,7 @@ impl LedgerChecker {
     ) -> Result<()> {
         let proc = Proc::host()?;
         let query = TimedQuery::new("check-query", blocklist)?;
-        let (outbox, bell) = (self.outbox.clone(), Arc::clone(&self.bell));
+        let (outbox, waker) = (self.outbox.clone(), Arc::clone(&self.waker));
         std::thread::Builder::new()
             .name("ledger-check".to_owned())
             .spawn(move || {
@@ -114,7 +114,7 @@ impl LedgerChecker {
                 let found = check.and_then(|mut it| it.look());
                 // The daemon ends: nobody waits for it any more.
                 let _ = outbox.send((client, found));
-                let _ = rustix::io::write(&bell, &1_u64.to_ne_bytes());
+                let _ = rustix::io::write(&waker, &1_u64.to_ne_bytes());
             })
             .context("start the thread that checks the ledger")?;
         self.is_busy = true;
@@ -123,7 +123,7 @@ impl LedgerChecker {
 
     /// What has been found.
     pub(crate) fn drain(&mut self) -> Option<News> {
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        let _ = rustix::io::read(&self.waker, &mut [0; 8]);
         let news = self.inbox.try_recv().ok()?;
         self.is_busy = false;
         Some(news)
@@ -132,7 +132,7 @@ impl LedgerChecker {
 
 impl AsFd for LedgerChecker {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.waker.as_fd()
     }
 }
 

@@ -115,8 +115,8 @@ pub(crate) struct Names {
     known: HashMap<Uid, Known>,
     questions: SyncSender<Question>,
     answers: Receiver<Answer>,
-    /// Rung when a watched name has an answer.
-    bell: Arc<OwnedFd>,
+    /// Set when a watched name has an answer.
+    waker: Arc<OwnedFd>,
     waited: Duration,
     waited_since: Instant,
 }
@@ -129,20 +129,20 @@ impl Names {
 
     fn of(mut source: impl Source, first: Duration) -> Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let bell = Arc::new(eventfd(0, flags).context("make an eventfd")?);
+        let waker = Arc::new(eventfd(0, flags).context("make an eventfd")?);
         let (questions, asked) = sync_channel(REMEMBERED);
         // Bounded by the questions: each is asked once until it is answered.
         let (outbox, answers) = channel();
-        let ringer = Arc::clone(&bell);
+        let waker_of_thread = Arc::clone(&waker);
         std::thread::Builder::new()
             .name("names".to_owned())
-            .spawn(move || work(&asked, &outbox, &ringer, &mut source, first))
+            .spawn(move || work(&asked, &outbox, &waker_of_thread, &mut source, first))
             .context("start the thread that asks for names")?;
         Ok(Self {
             known: HashMap::new(),
             questions,
             answers,
-            bell,
+            waker,
             waited: Duration::ZERO,
             waited_since: Instant::now(),
         })
@@ -215,7 +215,7 @@ impl Names {
 
     /// Whether a watched name has got an answer since the last call.
     pub(crate) fn take_news(&self) -> bool {
-        rustix::io::read(&self.bell, &mut [0; 8]).is_ok()
+        rustix::io::read(&self.waker, &mut [0; 8]).is_ok()
     }
 
     fn name(&self, uid: Uid) -> Name {
@@ -305,14 +305,14 @@ impl Names {
 
 impl AsFd for Names {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.waker.as_fd()
     }
 }
 
 fn work(
     questions: &Receiver<Question>,
     answers: &Sender<Answer>,
-    bell: &OwnedFd,
+    waker: &OwnedFd,
     source: &mut impl Source,
     first: Duration,
 ) {
@@ -342,7 +342,7 @@ fn work(
                 if watched.iter().any(|it| has_answer(it, source)) {
                     // What follows from it may be another list.
                     watched.clear();
-                    let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
+                    let _ = rustix::io::write(waker, &1_u64.to_ne_bytes());
                 }
                 pause = pause.saturating_mul(2).min(LONGEST_WATCH);
                 next = Instant::now() + pause;

@@ -22,7 +22,7 @@ const SHORT: Duration = Duration::from_millis(100);
 pub(crate) struct Reaper {
     hand: Hand,
     reports: Receiver<Report>,
-    bell: Arc<OwnedFd>,
+    waker: Arc<OwnedFd>,
 }
 
 /// A process that was sent SIGKILL.
@@ -44,7 +44,7 @@ pub(crate) struct Dying {
 pub(crate) struct Hand {
     pool: Pool,
     outbox: Sender<Report>,
-    bell: Arc<OwnedFd>,
+    waker: Arc<OwnedFd>,
 }
 
 /// Which victim a report is about: its number. A pid cannot come round while its report is open: the
@@ -57,29 +57,29 @@ const fn tag_of(pid: Pid) -> u64 {
 impl Reaper {
     pub(crate) fn start() -> Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let bell = Arc::new(eventfd(0, flags).context("make an eventfd")?);
+        let waker = Arc::new(eventfd(0, flags).context("make an eventfd")?);
         // Without a bound, for the main thread, which alone takes reports, hands over victims as well and would wait
         // for itself. There are no more than victims, and the ring reader, from whom those come, waits for the main thread.
         let (outbox, reports) = channel();
-        let (ringer, sender) = (Arc::clone(&bell), outbox.clone());
+        let (waker_of_thread, sender) = (Arc::clone(&waker), outbox.clone());
         let pool = Pool::start(move |news| {
             // We send the signals ourselves: the other news is none.
             if let News::Settled(report) = news {
                 // The main thread ends last.
                 let _ = sender.send(*report);
-                ring(&ringer);
+                ring(&waker_of_thread);
             }
         })
         .context("start the reapers")?;
         let hand = Hand {
             pool,
             outbox,
-            bell: Arc::clone(&bell),
+            waker: Arc::clone(&waker),
         };
         Ok(Self {
             hand,
             reports,
-            bell,
+            waker,
         })
     }
 
@@ -88,7 +88,7 @@ impl Reaper {
         Hand {
             pool: self.hand.pool.another(),
             outbox: self.hand.outbox.clone(),
-            bell: Arc::clone(&self.bell),
+            waker: Arc::clone(&self.waker),
         }
     }
 
@@ -123,7 +123,7 @@ impl Reaper {
 
     /// What has been told since the last call.
     pub(crate) fn drain(&self) -> Vec<Report> {
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        let _ = rustix::io::read(&self.waker, &mut [0; 8]);
         let mut reports = Vec::new();
         loop {
             match self.reports.try_recv() {
@@ -172,7 +172,7 @@ impl Hand {
                     found: Vec::new(),
                 };
                 let _ = self.outbox.send(report);
-                ring(&self.bell);
+                ring(&self.waker);
             }
         }
     }
@@ -187,13 +187,13 @@ impl Hand {
     }
 }
 
-fn ring(bell: &OwnedFd) {
-    // A full counter is a bell already ringing.
-    let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+fn ring(waker: &OwnedFd) {
+    // A full counter is a waker already ringing.
+    let _ = rustix::io::write(waker, &1u64.to_ne_bytes());
 }
 
 impl AsFd for Reaper {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.waker.as_fd()
     }
 }

@@ -93,7 +93,7 @@ pub struct Engine {
     observer: Observer,
     model: Model,
     meter: Result<StallMeter, String>,
-    originals: Option<SavedValues>,
+    saved: Option<SavedValues>,
     compactor: Option<Compactor>,
     reclaimer: Option<Reclaimer>,
     decision_log: DecisionLog,
@@ -131,8 +131,8 @@ pub fn recover(paths: &Paths) -> Result<Vec<Restored>, SavedError> {
     if !SavedValues::is_there(paths) {
         return Ok(Vec::new());
     }
-    let mut originals = SavedValues::open(paths)?;
-    Ok(originals.restore())
+    let mut saved = SavedValues::open(paths)?;
+    Ok(saved.restore())
 }
 
 impl Engine {
@@ -149,7 +149,7 @@ impl Engine {
         let mut observer = Observer::open(&paths, detail)?;
         let scale = observer.look(now, Measured::default())?.scale;
         let acts = settings.mode == WatermarkMode::Act;
-        let originals = acts.then(|| SavedValues::open(&paths)).transpose()?;
+        let saved = acts.then(|| SavedValues::open(&paths)).transpose()?;
         let mut remarks = Vec::new();
         let compactor = match acts && settings.compact {
             true => Compactor::start(&paths)
@@ -186,7 +186,7 @@ impl Engine {
             paths,
             observer,
             meter,
-            originals,
+            saved,
             compactor,
             reclaimer,
             decision_log: DecisionLog::new(),
@@ -324,8 +324,8 @@ impl Engine {
                 written,
                 "somebody else sets vm.watermark_scale_factor: it is left to them until bursard starts again"
             );
-            if let Some(originals) = &mut self.originals {
-                originals.give_up(Sysctl::WatermarkScaleFactor);
+            if let Some(saved) = &mut self.saved {
+                saved.give_up(Sysctl::WatermarkScaleFactor);
             }
             self.standing = Standing::GaveWay { found, written };
         }
@@ -360,9 +360,9 @@ impl Engine {
         if verdict.scale.is_some() && !self.is_still_ours() {
             return Act::Withheld;
         }
-        if let (Some(scale), Some(originals)) = (verdict.scale, &mut self.originals) {
+        if let (Some(scale), Some(saved)) = (verdict.scale, &mut self.saved) {
             let before = i64::from(self.known_scale);
-            match originals.turn(&self.knob, before, i64::from(scale)) {
+            match saved.turn(&self.knob, before, i64::from(scale)) {
                 Ok(()) => {
                     self.known_scale = scale;
                     self.observer.forget();
@@ -455,8 +455,8 @@ impl Engine {
 
     fn restore(&mut self) -> Vec<Restored> {
         self.observer.forget();
-        let results = match &mut self.originals {
-            Some(originals) => originals.restore(),
+        let results = match &mut self.saved {
+            Some(saved) => saved.restore(),
             None => Vec::new(),
         };
         for result in &results {
@@ -526,7 +526,7 @@ impl Engine {
 
     /// Knobs that are turned now, with their originals.
     pub fn turned(&self) -> &[crate::saved::Turned] {
-        self.originals.as_ref().map_or(&[], SavedValues::turned)
+        self.saved.as_ref().map_or(&[], SavedValues::turned)
     }
 
     /// Stalls as the kernel half measured them; an error says why it does not.

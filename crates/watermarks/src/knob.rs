@@ -50,16 +50,21 @@ impl Knob {
         Self { sysctl, path }
     }
 
-    /// Why it is not to be turned: its twin has a value, which the kernel would forget.
+    /// Why it is not to be turned: its counterpart has a value, which the kernel would forget.
     ///
     /// # Errors
     /// As [`Self::read`].
     pub(crate) fn obstacle(&self, paths: &Paths) -> io::Result<Option<String>> {
-        let Some(twin) = self.sysctl.twin() else {
+        let Some(counterpart) = self.sysctl.counterpart() else {
             return Ok(None);
         };
-        let value = number_in(&paths.proc.join("sys").join(twin.path), twin.name)?;
-        Ok(value.filter(|it| *it != 0).map(|it| twin.obstacle(it)))
+        let value = number_in(
+            &paths.proc.join("sys").join(counterpart.path),
+            counterpart.name,
+        )?;
+        Ok(value
+            .filter(|it| *it != 0)
+            .map(|it| counterpart.obstacle(it)))
     }
 
     /// `vm.watermark_scale_factor`.

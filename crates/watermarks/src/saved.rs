@@ -149,14 +149,14 @@ impl SavedValues {
             Some(lines) => parse(lines, paths),
             None => Vec::new(),
         };
-        let mut originals = Self {
+        let mut saved = Self {
             path: path.clone(),
             file,
             head: head.len() as u64,
             turned,
         };
-        originals.rewrite(&head).map_err(io("write"))?;
-        Ok(originals)
+        saved.rewrite(&head).map_err(io("write"))?;
+        Ok(saved)
     }
 
     /// Knobs that were turned and not put back.

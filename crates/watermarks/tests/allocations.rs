@@ -99,12 +99,12 @@ fn looking_deciding_and_turning_allocate_nothing() {
     };
     std::fs::create_dir_all(paths.proc.join("sys/vm")).unwrap();
     std::fs::write(paths.proc.join("sys/vm/watermark_scale_factor"), "10\n").unwrap();
-    let mut originals = SavedValues::open(&paths).unwrap();
+    let mut saved = SavedValues::open(&paths).unwrap();
     let knob = Knob::scale(&paths);
-    originals.turn(&knob, 10, 100).unwrap();
+    saved.turn(&knob, 10, 100).unwrap();
     let before = COUNT.load(Ordering::Relaxed);
     for value in 101..200 {
-        originals.turn(&knob, value - 1, value).unwrap();
+        saved.turn(&knob, value - 1, value).unwrap();
     }
     let made = COUNT.load(Ordering::Relaxed) - before;
     assert_eq!(made, 0, "turning");

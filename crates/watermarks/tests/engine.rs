@@ -419,10 +419,10 @@ fn a_ratio_is_left_alone_while_its_twin_in_bytes_is_set() {
     for (sysctl, ratio, bytes) in ratios {
         let file = |name: &str| format!("proc/sys/vm/{name}");
         // (the ratio and the bytes before, the ratio while we act)
-        for (before, twin, acting) in [("0", "268435456", "0"), ("20", "0", "10")] {
+        for (before, counterpart, acting) in [("0", "268435456", "0"), ("20", "0", "10")] {
             let machine = Machine::new();
             machine.set(&file(ratio), before);
-            machine.set(&file(bytes), twin);
+            machine.set(&file(bytes), counterpart);
             let settings = Watermarks {
                 sysctls: vec![(sysctl, 10)],
                 ..Machine::settings(WatermarkMode::Act)
@@ -433,10 +433,10 @@ fn a_ratio_is_left_alone_while_its_twin_in_bytes_is_set() {
                 .remarks()
                 .iter()
                 .any(|it| it.contains(&format!("vm.{bytes} is 268435456")));
-            assert_eq!(is_said, twin != "0", "{:?}", engine.remarks());
+            assert_eq!(is_said, counterpart != "0", "{:?}", engine.remarks());
             engine.finish();
             assert_eq!(machine.get(&file(ratio)), before, "{ratio}");
-            assert_eq!(machine.get(&file(bytes)), twin, "{bytes}");
+            assert_eq!(machine.get(&file(bytes)), counterpart, "{bytes}");
         }
     }
 }
@@ -444,10 +444,10 @@ fn a_ratio_is_left_alone_while_its_twin_in_bytes_is_set() {
 #[test]
 fn a_knob_that_was_refused_is_no_original() {
     let machine = Machine::new();
-    let mut originals = SavedValues::open(&machine.paths()).unwrap();
+    let mut saved = SavedValues::open(&machine.paths()).unwrap();
     let knob = bursar_watermarks::Knob::of(Sysctl::DefragMode, &machine.paths());
-    assert!(originals.turn(&knob, 0, 1).is_err());
-    assert_eq!(originals.turned(), []);
+    assert!(saved.turn(&knob, 0, 1).is_err());
+    assert_eq!(saved.turned(), []);
     let text = machine.get("state/watermarks.originals");
     assert_eq!(text.lines().count(), 1, "{text:?}");
 }
@@ -541,15 +541,15 @@ fn a_machine_without_zoneinfo_is_not_watched_and_says_why() {
 #[test]
 fn knobs_are_written_down_before_they_are_turned() {
     let machine = Machine::new();
-    let mut originals = SavedValues::open(&machine.paths()).unwrap();
+    let mut saved = SavedValues::open(&machine.paths()).unwrap();
     let knob = bursar_watermarks::Knob::scale(&machine.paths());
-    originals.turn(&knob, 10, 400).unwrap();
+    saved.turn(&knob, 10, 400).unwrap();
     let text = machine.get("state/watermarks.originals");
     assert!(
         text.ends_with("vm.watermark_scale_factor 10 400 ."),
         "{text:?}"
     );
-    originals.turn(&knob, 400, 500).unwrap();
+    saved.turn(&knob, 400, 500).unwrap();
     let text = machine.get("state/watermarks.originals");
     assert!(
         text.ends_with("vm.watermark_scale_factor 10 500 ."),
@@ -557,7 +557,7 @@ fn knobs_are_written_down_before_they_are_turned() {
     );
     // A knob that refuses keeps its line as it was.
     fs::remove_file(machine.at("proc/sys/vm/watermark_scale_factor")).unwrap();
-    assert!(originals.turn(&knob, 500, 600).is_err());
+    assert!(saved.turn(&knob, 500, 600).is_err());
     let text = machine.get("state/watermarks.originals");
     assert!(
         text.ends_with("vm.watermark_scale_factor 10 500 ."),

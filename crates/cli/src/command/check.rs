@@ -96,7 +96,7 @@ impl Report {
         self.files.extend(loaded.files);
         self.remarks.extend(loaded.remarks);
         let sysctl = |path: &str| number(&format!("/proc/sys/{path}"));
-        self.remarks.extend(twins(&loaded.config, sysctl));
+        self.remarks.extend(counterparts(&loaded.config, sysctl));
         Ok(loaded.config)
     }
 
@@ -246,13 +246,13 @@ fn number(path: &str) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Settings of `watermarks.sysctls` that bursard will not make, because their twin is set.
-fn twins(config: &Config, sysctl: impl Fn(&str) -> Option<u64>) -> Vec<String> {
+/// Settings of `watermarks.sysctls` that bursard will not make, because their counterpart is set.
+fn counterparts(config: &Config, sysctl: impl Fn(&str) -> Option<u64>) -> Vec<String> {
     let settings = config.watermarks.sysctls.iter();
     let remarks = settings.filter_map(|(it, _)| {
-        let twin = it.twin()?;
-        let value = sysctl(twin.path).filter(|value| *value != 0)?;
-        let obstacle = twin.obstacle(i64::try_from(value).unwrap_or(i64::MAX));
+        let counterpart = it.counterpart()?;
+        let value = sysctl(counterpart.path).filter(|value| *value != 0)?;
+        let obstacle = counterpart.obstacle(i64::try_from(value).unwrap_or(i64::MAX));
         Some(format!(
             "watermarks.sysctls: {} will not be set: {obstacle}",
             it.name()
@@ -277,7 +277,7 @@ mod tests {
     fn a_ratio_whose_twin_is_set_is_remarked() {
         let mut config = Config::default();
         config.watermarks.sysctls = vec![(Sysctl::DirtyRatio, 10), (Sysctl::Swappiness, 10)];
-        let remarks = twins(&config, |path| (path == "vm/dirty_bytes").then_some(4096));
+        let remarks = counterparts(&config, |path| (path == "vm/dirty_bytes").then_some(4096));
         assert_eq!(
             remarks,
             [
@@ -285,6 +285,6 @@ mod tests {
                  would make that 0; keep one of the two"
             ]
         );
-        assert!(twins(&config, |_| Some(0)).is_empty());
+        assert!(counterparts(&config, |_| Some(0)).is_empty());
     }
 }

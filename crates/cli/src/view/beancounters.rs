@@ -44,7 +44,7 @@ pub(crate) fn table(found: &Beancounters, style: &Style) -> String {
 }
 
 fn one(bill: &Bill, style: &Style) -> String {
-    let heads = [
+    let headers = [
         ("RESOURCE", Align::Left),
         ("HELD", Align::Right),
         ("MAX", Align::Right),
@@ -53,7 +53,7 @@ fn one(bill: &Bill, style: &Style) -> String {
         ("FAILED", Align::Right),
         ("HOW", Align::Left),
     ];
-    let mut table = Table::new(&heads);
+    let mut table = Table::new(&headers);
     let mut notes = Vec::new();
     for (resource, bean) in &bill.resources {
         let amount = |number: Option<u64>| number.map_or("-".to_owned(), |it| said(bean.unit, it));
@@ -140,9 +140,9 @@ pub(crate) fn ubc(bills: &[Bill]) -> String {
             "{uid:>10}  {resource:<12} {held:>20} {maxheld:>20} {barrier:>20} {limit:>20} {failcnt:>20}\n"
         )
     };
-    let heads = ["held", "maxheld", "barrier", "limit", "failcnt"].map(str::to_owned);
+    let headers = ["held", "maxheld", "barrier", "limit", "failcnt"].map(str::to_owned);
     let mut text = "Version: 2.5\n".to_owned();
-    text.push_str(&line("uid", "resource", heads));
+    text.push_str(&line("uid", "resource", headers));
     for bill in bills {
         for (index, resource) in ORDER.iter().enumerate() {
             let uid = match index {

@@ -46,7 +46,7 @@ struct LoopGone;
 #[derive(Debug)]
 pub(super) struct RingReader {
     events: Receiver<RingEvent>,
-    bell: Arc<OwnedFd>,
+    waker: Arc<OwnedFd>,
     /// Gone with us: the thread ends.
     _leash: OwnedFd,
 }
@@ -58,30 +58,37 @@ impl RingReader {
         requests: ScanRequests,
     ) -> Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let bell = Arc::new(eventfd(0, flags).context("make an eventfd")?);
+        let waker = Arc::new(eventfd(0, flags).context("make an eventfd")?);
         let (held, leash) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
         let (outbox, events) = sync_channel(UNREAD);
-        let ringer = Arc::clone(&bell);
+        let waker_of_thread = Arc::clone(&waker);
         std::thread::Builder::new()
             .name("ring-reader".to_owned())
             .spawn(move || match source.open() {
                 Ok(event_ring) => {
                     powers.hand.priority().take();
-                    watch(&event_ring, &held, &powers, &requests, &outbox, &ringer);
+                    watch(
+                        &event_ring,
+                        &held,
+                        &powers,
+                        &requests,
+                        &outbox,
+                        &waker_of_thread,
+                    );
                 }
                 Err(error) => tracing::error!(%error, "the kernel half's events cannot be read"),
             })
             .context("start the thread that reads the kernel half's events")?;
         Ok(Self {
             events,
-            bell,
+            waker,
             _leash: leash,
         })
     }
 
     pub(super) fn drain(&self) -> Vec<RingEvent> {
-        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        let _ = rustix::io::read(&self.waker, &mut [0; 8]);
         let mut all = Vec::new();
         loop {
             match self.events.try_recv() {
@@ -94,7 +101,7 @@ impl RingReader {
 
 impl AsFd for RingReader {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.bell.as_fd()
+        self.waker.as_fd()
     }
 }
 
@@ -150,7 +157,7 @@ fn watch(
     powers: &Powers,
     requests: &ScanRequests,
     outbox: &SyncSender<RingEvent>,
-    bell: &OwnedFd,
+    waker: &OwnedFd,
 ) {
     let Ok(proc) = Proc::host() else { return };
     loop {
@@ -161,7 +168,7 @@ fn watch(
                         return;
                     }
                 }
-                let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
+                let _ = rustix::io::write(waker, &1u64.to_ne_bytes());
             }
             Err(error) => tracing::error!(%error, "the kernel half's events could not be read"),
         }

@@ -13,7 +13,7 @@ use crate::knob::Knob;
 impl Engine {
     /// Sysctls that are set once (S4 "Doing more").
     pub(super) fn set_sysctls(&mut self) {
-        let Some(originals) = &mut self.originals else {
+        let Some(saved) = &mut self.saved else {
             return;
         };
         for (sysctl, value) in &self.settings.sysctls {
@@ -21,7 +21,7 @@ impl Engine {
             let done = match knob.read() {
                 Ok(Some(current)) if current == *value => Ok(()),
                 Ok(Some(current)) => match knob.obstacle(&self.paths) {
-                    Ok(None) => originals.turn(&knob, current, *value),
+                    Ok(None) => saved.turn(&knob, current, *value),
                     Ok(Some(obstacle)) => Err(std::io::Error::other(obstacle)),
                     Err(error) => Err(error),
                 },
@@ -67,16 +67,16 @@ impl Engine {
         if self.standing != Standing::Acting {
             return;
         }
-        let Some(originals) = &mut self.originals else {
+        let Some(saved) = &mut self.saved else {
             return;
         };
         let limit = Knob::of(Sysctl::NegativeDentryLimit, &self.paths);
         if let Ok(Some(current)) = limit.read() {
             let wanted = dentries::limit_permille(share, managed_bytes, huge);
-            let is_ours = originals.original_of(Sysctl::NegativeDentryLimit).is_some();
+            let is_ours = saved.original_of(Sysctl::NegativeDentryLimit).is_some();
             if current != wanted && (has_changed || !is_ours) {
                 self.effort.writes = self.effort.writes.saturating_add(1);
-                if let Err(error) = originals.turn(&limit, current, wanted) {
+                if let Err(error) = saved.turn(&limit, current, wanted) {
                     self.refused(limit.name(), &error);
                 }
             }
@@ -90,14 +90,12 @@ impl Engine {
         let cap = dentries::cap(share, managed_bytes, huge);
         let wanted = match () {
             () if count > cap => 1,
-            () if count < cap / 2 => originals
-                .original_of(Sysctl::DentryNegative)
-                .unwrap_or(current),
+            () if count < cap / 2 => saved.original_of(Sysctl::DentryNegative).unwrap_or(current),
             () => current,
         };
         if wanted != current {
             self.effort.writes = self.effort.writes.saturating_add(1);
-            if let Err(error) = originals.turn(&forget, current, wanted) {
+            if let Err(error) = saved.turn(&forget, current, wanted) {
                 self.refused(forget.name(), &error);
             }
         }

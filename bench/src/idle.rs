@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Runs `bursar-bench-crowd` (src/bin/crowd.rs).
+//! Runs `bursar-bench-idle` (src/bin/idle.rs).
 
 use std::process::Command;
 
@@ -13,7 +13,7 @@ use crate::load::Stage;
 const BYTES_EACH: u64 = 160 << 10;
 
 /// So many processes that do nothing; gone when dropped.
-pub(crate) fn gather(stage: &Stage, accounts: u32, count: u32) -> Result<Option<Hog>> {
+pub(crate) fn start(stage: &Stage, accounts: u32, count: u32) -> Result<Option<Hog>> {
     if count == 0 {
         return Ok(None);
     }
@@ -25,9 +25,9 @@ pub(crate) fn gather(stage: &Stage, accounts: u32, count: u32) -> Result<Option<
         needed >> 20,
         available >> 20
     );
-    let mut command = Command::new(stage.binaries.path("bursar-bench-crowd"));
+    let mut command = Command::new(stage.binaries.path("bursar-bench-idle"));
     command.args([stage.further_uid(0), accounts, count].map(|it| it.to_string()));
-    let mut crowd = Hog::spawn(&mut command)?;
-    crowd.hear("ready")?;
-    Ok(Some(crowd))
+    let mut idle = Hog::spawn(&mut command)?;
+    idle.hear("ready")?;
+    Ok(Some(idle))
 }

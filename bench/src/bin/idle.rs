@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `bursar-bench-crowd FIRST_UID ACCOUNTS COUNT`: so many processes that do nothing, of so many users
+//! `bursar-bench-idle FIRST_UID ACCOUNTS COUNT`: so many processes that do nothing, of so many users
 //! in turn. Says `ready` when all are there; ends, with all of them, at the end of its input.
 
 use std::io::{Read, Write};
@@ -7,7 +7,7 @@ use std::process::exit;
 
 fn fail(what: &str) -> ! {
     eprintln!(
-        "bursar-bench-crowd: {what}: {}",
+        "bursar-bench-idle: {what}: {}",
         std::io::Error::last_os_error()
     );
     exit(1)
