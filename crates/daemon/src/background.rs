@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use bursar_host::{Proc, Terminals};
 use bursar_model::AccountId;
-use bursar_reap::{Blocklist, TimedQuery};
+use bursar_watchdog::{Blocklist, TimedQuery};
 
 use crate::message::Message;
 use crate::oom_score::OomScore;

@@ -22,7 +22,7 @@ use anyhow::{Context, Result};
 use bursar_host::clock;
 use bursar_model::{Pid, Uid};
 use bursar_protocol::{ErrorKind, Refusal, Reply, root_socket};
-use bursar_reap::TimedQuery;
+use bursar_watchdog::TimedQuery;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
 

@@ -17,7 +17,7 @@ use bursar_host::{MemoryFiles, Proc, machine};
 use bursar_model::{AccountId, Bytes, Event, EventKind, Uid};
 use bursar_policy::Plan;
 use bursar_protocol::Reserve;
-use bursar_reap::TimedQuery;
+use bursar_watchdog::TimedQuery;
 
 use crate::backend::{Backend, Reading};
 use crate::background::{Background, Recipients};

@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 use bursar_host::{Memory, Proc, ProcessQuery, UserNamespaces, UsernsOwner, order_of_memory};
 use bursar_model::{AccountId, Bytes, Pid};
 use bursar_policy::{Agreement, Span, agreement};
-use bursar_reap::{Blocklist, TimedQuery};
+use bursar_watchdog::{Blocklist, TimedQuery};
 use rustix::event::{EventfdFlags, eventfd};
 
 use crate::backend::{Ledger, Sum};

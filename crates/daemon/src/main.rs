@@ -55,7 +55,7 @@ use bursar_config::{Config, ConfigError, OnExit};
 use bursar_host::Proc;
 use bursar_kernel::KernelHalf;
 use bursar_model::EventKind;
-use bursar_reap::TimedQuery;
+use bursar_watchdog::TimedQuery;
 use bursar_watermarks::Paths;
 use clap::Parser;
 

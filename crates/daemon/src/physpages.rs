@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use bursar_host::{Proc, UserNamespaces, UsernsOwner};
 use bursar_pagemap_scan::{Count, Pace, PagemapScanner};
-use bursar_reap::{Blocklist, TimedQuery};
+use bursar_watchdog::{Blocklist, TimedQuery};
 
 use crate::join::Entered;
 use crate::payers::Payers;

@@ -9,9 +9,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bursar_host::Pidfd;
 use bursar_model::{Bytes, Nanos, Pid, ReapStatus, Uid};
-use bursar_reap::{
-    Blocklist, Errand, Fate, Job, News, Payer, Pool, Priority, Report, TimedQuery, Victim,
-};
+use bursar_reap::{Errand, Fate, Job, News, Pool, Priority, Report, Victim};
+use bursar_watchdog::{Blocklist, Owner, TimedQuery};
 use rustix::event::{EventfdFlags, eventfd};
 
 /// How long the main thread waits for one process.
@@ -110,9 +109,9 @@ impl Reaper {
     /// What hostile processes have cost us.
     pub(crate) fn note_losses(&self, status: &mut ReapStatus) {
         let pool = &self.hand.pool;
-        status.threads_away = pool.blocklist().away();
-        status.threads_lost = pool.blocklist().ever();
-        status.left_alone = pool.blocklist().left_alone();
+        status.threads_away = pool.blocklist().hanging();
+        status.threads_lost = pool.blocklist().abandoned();
+        status.left_alone = pool.blocklist().refused();
         status.turned_away = pool.turned_away();
     }
 
@@ -149,7 +148,7 @@ impl Hand {
             Some(pidfd) => {
                 let tag = tag_of(pidfd.pid());
                 let mut victim = Victim::new(pidfd, signalled, tag);
-                victim.payer = Some(Payer::User(uid));
+                victim.owner = Some(Owner::User(uid));
                 victim.private = private;
                 self.pool.hand(Job {
                     errand: Errand::Reap,

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use bursar_host::{Proc, Release, sched};
 
-use crate::blocklist::Guard;
 use crate::cpu_slot::CpuSlot;
-use crate::heartbeat::Lost;
 use crate::job::Job;
 use crate::priority::PriorityController;
 use crate::supervisor::Supervised;
+use bursar_watchdog::Abandoned;
+use bursar_watchdog::Guard;
 
 /// So long a reaper spins for the other one at most; on a machine that gives it no CPU it goes without.
 const PATIENCE: Duration = Duration::from_micros(500);
@@ -93,12 +93,10 @@ impl Helper {
 
     /// The thread.
     pub(crate) fn run(&self, proc: &Proc, controller: &PriorityController) {
-        if let Err(Lost) = self.work(proc, controller) {
-            self.guard.report_back();
-        }
+        if let Err(Abandoned) = self.work(proc, controller) {}
     }
 
-    fn work(&self, proc: &Proc, controller: &PriorityController) -> Result<(), Lost> {
+    fn work(&self, proc: &Proc, controller: &PriorityController) -> Result<(), Abandoned> {
         loop {
             let call = {
                 let mut slot = self.call.lock().unwrap_or_else(PoisonError::into_inner);
@@ -129,7 +127,7 @@ impl Helper {
                 for _ in 0..TRIES {
                     let release = || victim.pidfd.release_memory();
                     let pid = victim.pidfd.pid();
-                    match self.guard.ask_of(proc, pid, victim.payer, release)? {
+                    match self.guard.call(proc, pid, victim.owner, release)? {
                         Some(Ok(Release::Busy)) => {}
                         _ => break,
                     }
@@ -143,10 +141,6 @@ impl Helper {
 }
 
 impl Supervised for Helper {
-    fn guard(&self) -> &Guard {
-        &self.guard
-    }
-
     fn is_busy(&self) -> bool {
         self.at_work.load(Ordering::Acquire)
     }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use bursar_host::Pidfd;
 use bursar_model::{Bytes, Nanos};
 
-use crate::blocklist::Payer;
 use crate::observer::Seen;
 use crate::report::{Fate, Report};
+use bursar_watchdog::Owner;
 
 /// What is to be done with the victims of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Victim {
     /// It.
     pub pidfd: Arc<Pidfd>,
     /// Who pays for it, where that is known.
-    pub payer: Option<Payer>,
+    pub owner: Option<Owner>,
     /// What the pool saw of it before the signal.
     pub(crate) seen: Option<Seen>,
     /// When SIGKILL was sent, CLOCK_MONOTONIC; of [`Errand::Kill`] the pool knows better.
@@ -52,7 +52,7 @@ impl Victim {
     pub fn new(pidfd: Pidfd, signalled: Nanos, tag: u64) -> Self {
         Self {
             pidfd: Arc::new(pidfd),
-            payer: None,
+            owner: None,
             seen: None,
             signalled,
             private: None,

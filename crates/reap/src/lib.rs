@@ -15,11 +15,8 @@
 )]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
 
-mod abandonable_worker;
 mod autogroup;
-mod blocklist;
 mod cpu_slot;
-mod heartbeat;
 mod helper;
 mod interval;
 mod job;
@@ -32,15 +29,10 @@ mod report;
 mod reporter;
 mod shared_mm;
 mod supervisor;
-mod timed_query;
 mod unblock;
 mod waker;
 mod worker;
 
-pub use abandonable_worker::{AbandonableWorker, Heard};
-pub use blocklist::{Blocklist, Guard, Payer};
-pub use heartbeat::{Heartbeat, Lost, Monitor, ThreadState};
 pub use job::{Errand, Job, Victim};
 pub use pool::{Pool, PoolError, Priority};
 pub use report::{Fate, News, Report, Stays};
-pub use timed_query::TimedQuery;

@@ -9,9 +9,7 @@ use bursar_host::sched::{self, Changed, Class};
 use bursar_host::{HostError, Proc, clock};
 use bursar_model::{Nanos, Pid};
 
-use crate::blocklist::{Blocklist, Guard};
 use crate::cpu_slot::CpuSlot;
-use crate::heartbeat::Monitor;
 use crate::helper::Helper;
 use crate::interval::IntervalTimer;
 use crate::job::{Errand, Job, Victim};
@@ -22,6 +20,8 @@ use crate::reporter::{Reporter, ReporterThread};
 use crate::supervisor::{Running, Supervisor};
 use crate::waker::Waker;
 use crate::worker::{PATIENCE_NS, Worker};
+use bursar_watchdog::Monitor;
+use bursar_watchdog::{Blocklist, Guard};
 
 /// Jobs that wait. The victims of one that finds no room are only watched.
 const WAITING: usize = 256;
@@ -168,8 +168,8 @@ impl Parts {
         let names = ["reaper-1", "reap-preempt-1"];
         match self.cpu_slot(names, &worker.cpu_slot, move || own.run(&jobs)) {
             Ok(thread) => Ok(Running {
+                monitor: Monitor::of(thread, &worker.guard),
                 thread_state: worker,
-                monitor: Monitor::over(thread),
             }),
             Err(error) => Err((error, worker.take_left())),
         }
@@ -189,16 +189,16 @@ impl Parts {
         })?;
         *self.helper.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&helper));
         Ok(Running {
+            monitor: Monitor::of(thread, &helper.guard),
             thread_state: helper,
-            monitor: Monitor::over(thread),
         })
     }
 
     pub(crate) fn start_reporter(&self) -> std::io::Result<Running<ReporterThread>> {
         let (thread_state, thread) = self.reporter.cpu_slot(&self.blocklist)?;
         Ok(Running {
+            monitor: Monitor::of(thread, &thread_state.guard),
             thread_state,
-            monitor: Monitor::over(thread),
         })
     }
 
@@ -221,9 +221,8 @@ impl Parts {
         started
     }
 
-    /// A reaper is lost at `pid`.
-    pub(crate) fn dismiss(&self, guard: &Guard, cpu_slot: &Arc<CpuSlot>, pid: Pid, proc: &Proc) {
-        self.blocklist.block(proc, guard.heartbeat(), pid);
+    /// A reaper was abandoned.
+    pub(crate) fn dismiss(&self, cpu_slot: &Arc<CpuSlot>) {
         self.controller.end(cpu_slot);
         cpu_slot.preempter.end();
     }

@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use bursar_host::{Proc, SharedMemory, sched};
 use bursar_model::{Bytes, Pid};
 
-use crate::blocklist::{Blocklist, Guard};
-use crate::heartbeat::Lost;
 use crate::report::{News, Report};
 use crate::shared_mm;
 use crate::supervisor::Supervised;
 use crate::waker::Waker;
+use bursar_watchdog::Abandoned;
+use bursar_watchdog::{Blocklist, Guard};
 
 /// Less shared memory than this is not looked for.
 const WORTH_A_LOOK: Bytes = Bytes::from_mib(1);
@@ -85,9 +85,7 @@ impl Reporter {
                     let _ = sched::set_class(thread, sched::Class::Fair(0));
                 }
                 let _ = number.send(thread);
-                if let Err(Lost) = own.work(&queue, &outbox) {
-                    own.guard.report_back();
-                }
+                if let Err(Abandoned) = own.work(&queue, &outbox) {}
             })?;
         let thread = its_number.recv().map_err(std::io::Error::other)?;
         Ok((reporter_thread, thread))
@@ -112,7 +110,11 @@ impl Reporter {
 }
 
 impl ReporterThread {
-    fn work(&self, queue: &Mutex<Receiver<(Report, Shared)>>, outbox: &Outbox) -> Result<(), Lost> {
+    fn work(
+        &self,
+        queue: &Mutex<Receiver<(Report, Shared)>>,
+        outbox: &Outbox,
+    ) -> Result<(), Abandoned> {
         let proc = Proc::host().ok();
         loop {
             let next = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -147,10 +149,6 @@ impl ReporterThread {
 }
 
 impl Supervised for ReporterThread {
-    fn guard(&self) -> &Guard {
-        &self.guard
-    }
-
     fn is_busy(&self) -> bool {
         let report = self.report.lock().unwrap_or_else(PoisonError::into_inner);
         report.is_some()

@@ -5,10 +5,10 @@
 use bursar_host::{Proc, SharedMemory, share_memory};
 use bursar_model::{Bytes, Pid, printable};
 
-use crate::blocklist::Guard;
-use crate::heartbeat::Lost;
 use crate::job::Victim;
 use crate::report::Stays;
+use bursar_watchdog::Abandoned;
+use bursar_watchdog::Guard;
 
 /// More processes are not looked through.
 const MOST_PROCESSES: usize = 32_768;
@@ -19,12 +19,12 @@ const LONGEST_NAME: usize = 80;
 /// A living process with the same address space as a victim.
 ///
 /// # Errors
-/// [`Lost`].
-pub(crate) fn find(proc: &Proc, victim: &Victim, guard: &Guard) -> Result<Option<Pid>, Lost> {
+/// [`Abandoned`].
+pub(crate) fn find(proc: &Proc, victim: &Victim, guard: &Guard) -> Result<Option<Pid>, Abandoned> {
     let pid = victim.pidfd.pid();
     // Whether it is the victim itself that kcmp waits for: else whoever it is compared with would be taken for that.
     let itself = || share_memory(pid, pid);
-    if guard.ask_of(proc, pid, victim.payer, itself)?.is_none() {
+    if guard.call(proc, pid, victim.owner, itself)?.is_none() {
         return Ok(None);
     }
     let others = proc.pids().into_iter().flatten().take(MOST_PROCESSES);
@@ -32,7 +32,7 @@ pub(crate) fn find(proc: &Proc, victim: &Victim, guard: &Guard) -> Result<Option
         // kcmp waits for whoever is in the middle of an execve, which may wait for his old memory; so does his stat.
         // "The same" can be "none": threads of the kernel and those that have just let go.
         let is_it = || share_memory(pid, other) == Some(true) && lives(proc, other);
-        if guard.ask(proc, other, is_it)? == Some(true) {
+        if guard.call(proc, other, None, is_it)? == Some(true) {
             return Ok(Some(other));
         }
     }
@@ -51,19 +51,19 @@ pub(crate) fn lives(proc: &Proc, pid: Pid) -> bool {
 /// maps and no name keeps goes with its last process; `None` when all of it does.
 ///
 /// # Errors
-/// [`Lost`].
+/// [`Abandoned`].
 pub(crate) fn what_stays(
     proc: &Proc,
     shared: &[SharedMemory],
     bytes: Bytes,
     victim: Pid,
     guard: &Guard,
-) -> Result<Option<Stays>, Lost> {
+) -> Result<Option<Stays>, Abandoned> {
     let mut is_held: Vec<bool> = shared.iter().map(|it| it.is_named).collect();
     let mut holders = Vec::new();
     let pids = proc.pids().into_iter().flatten().filter_map(Result::ok);
     for pid in pids.filter(|&pid| pid != victim).take(MOST_PROCESSES) {
-        let maps = guard.ask(proc, pid, || proc.shared_memory(pid))?;
+        let maps = guard.call(proc, pid, None, || proc.shared_memory(pid))?;
         let Some(Ok(Some(maps))) = maps else {
             continue;
         };

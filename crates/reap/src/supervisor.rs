@@ -8,8 +8,6 @@ use std::time::Duration;
 use bursar_host::Proc;
 use bursar_model::Pid;
 
-use crate::blocklist::Guard;
-use crate::heartbeat::{Monitor, ThreadState};
 use crate::helper::Helper;
 use crate::job::{Errand, Job, Victim};
 use crate::pool::Parts;
@@ -17,6 +15,7 @@ use crate::report::News;
 use crate::reporter::ReporterThread;
 use crate::unblock;
 use crate::worker::{BLOCKED, SHORT_PATIENCE_NS, Worker};
+use bursar_watchdog::{Monitor, ThreadState};
 
 /// Who sleeps so long in the kernel, in one call and without a moment of work, is lost: 2 GiB come back in 0.2 s, and
 /// whoever takes more works.
@@ -28,8 +27,6 @@ const AGAIN: Duration = Duration::from_millis(100);
 
 /// Somebody of the pool who asks for processes' memory.
 pub(crate) trait Supervised {
-    /// What it asks by.
-    fn guard(&self) -> &Guard;
     /// Whether it has something to do.
     fn is_busy(&self) -> bool;
 }
@@ -57,10 +54,9 @@ impl Place {
         if !started.thread_state.is_busy() {
             return Self::Kept(None);
         }
-        let heartbeat = started.thread_state.guard().heartbeat();
-        match started.monitor.look(proc, heartbeat, PATIENCE) {
-            ThreadState::Lost(pid) => Self::Empty(Some(pid)),
-            ThreadState::Waiting(left) => Self::Kept(Some(left.min(INTERVAL))),
+        match started.monitor.check(proc, PATIENCE) {
+            ThreadState::Abandoned(pid) => Self::Empty(Some(pid)),
+            ThreadState::InCall(left) => Self::Kept(Some(left.min(INTERVAL))),
             ThreadState::Idle => Self::Kept(Some(INTERVAL)),
         }
     }
@@ -106,8 +102,7 @@ impl Supervisor {
         };
         if let (Some(pid), Some(worker)) = (lost, self.worker.take()) {
             let worker = worker.thread_state;
-            self.parts
-                .dismiss(&worker.guard, &worker.cpu_slot, pid, &self.proc);
+            self.parts.dismiss(&worker.cpu_slot);
             self.left = worker.rest().map(|rest| self.part_with(rest, pid));
         }
         let started = self.parts.start_worker(self.left.take());
@@ -145,10 +140,9 @@ impl Supervisor {
             Place::Kept(again) => return again,
             Place::Empty(lost) => lost,
         };
-        if let (Some(pid), Some(helper)) = (lost, self.helper.take()) {
+        if let (Some(_), Some(helper)) = (lost, self.helper.take()) {
             let helper = helper.thread_state;
-            self.parts
-                .dismiss(&helper.guard, &helper.cpu_slot, pid, &self.proc);
+            self.parts.dismiss(&helper.cpu_slot);
         }
         let started = self.parts.start_helper();
         taken(
@@ -163,11 +157,8 @@ impl Supervisor {
             Place::Kept(again) => return again,
             Place::Empty(lost) => lost,
         };
-        if let (Some(pid), Some(reporter_thread)) = (lost, self.reporter_thread.take()) {
+        if let (Some(_), Some(reporter_thread)) = (lost, self.reporter_thread.take()) {
             let reporter_thread = reporter_thread.thread_state;
-            self.parts
-                .blocklist
-                .block(&self.proc, reporter_thread.guard.heartbeat(), pid);
             // Without what it still lacks.
             if let Some(report) = reporter_thread.take() {
                 self.parts.reporter.tell(News::Settled(Box::new(report)));

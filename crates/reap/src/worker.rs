@@ -12,9 +12,7 @@ use bursar_policy::{
     reap_plan,
 };
 
-use crate::blocklist::Guard;
 use crate::cpu_slot::CpuSlot;
-use crate::heartbeat::Lost;
 use crate::helper::Helper;
 use crate::job::{Errand, Job, Victim};
 use crate::observer::{Observer, Seen, unseen};
@@ -25,6 +23,8 @@ use crate::reporter::{Reporter, Shared};
 use crate::shared_mm;
 use crate::supervisor::Supervised;
 use crate::unblock;
+use bursar_watchdog::Abandoned;
+use bursar_watchdog::Guard;
 
 /// A victim that exits by itself is watched for so long.
 pub(crate) const PATIENCE_NS: u64 = 30_000_000_000;
@@ -86,16 +86,16 @@ impl Worker {
             let Some(job) = self.take_left().or_else(|| received().ok()) else {
                 return;
             };
-            if let Err(Lost) = self.work(job) {
+            if let Err(Abandoned) = self.work(job) {
                 // Whoever has taken over has seen to the rest.
-                self.guard.report_back();
+
                 return;
             }
             self.controller.stand_by(own);
         }
     }
 
-    fn work(&self, mut job: Job) -> Result<(), Lost> {
+    fn work(&self, mut job: Job) -> Result<(), Abandoned> {
         let own = sched::own_thread();
         let machine = match job.errand {
             Errand::Kill => {
@@ -203,7 +203,9 @@ impl Worker {
             outcomes.push(self.take(case)?);
             if let Some(mm_sharer) = case.mm_sharer {
                 let lives = || shared_mm::lives(&self.observer.proc, mm_sharer);
-                let lives = self.guard.ask(&self.observer.proc, mm_sharer, lives)?;
+                let lives = self
+                    .guard
+                    .call(&self.observer.proc, mm_sharer, None, lives)?;
                 case.mm_sharer = Some(mm_sharer).filter(|_| lives == Some(true));
             }
         }
@@ -244,12 +246,12 @@ impl Worker {
     }
 
     /// Nothing is seen of whom nobody is to ask.
-    fn observe(&self, victim: &Victim) -> Result<Option<Seen>, Lost> {
+    fn observe(&self, victim: &Victim) -> Result<Option<Seen>, Abandoned> {
         let pid = victim.pidfd.pid();
         let observe = || self.observer.observe(pid);
         let seen = self
             .guard
-            .ask_of(&self.observer.proc, pid, victim.payer, observe)?;
+            .call(&self.observer.proc, pid, victim.owner, observe)?;
         Ok(seen.flatten())
     }
 
@@ -259,7 +261,7 @@ impl Worker {
         victim: &Victim,
         errand: Errand,
         machine: MachineFacts,
-    ) -> Result<Case, Lost> {
+    ) -> Result<Case, Abandoned> {
         let plan = match &victim.seen {
             Some(seen) => reap_plan(&seen.facts, machine),
             None => reap_plan(&unseen(machine.cpus), machine),
@@ -308,16 +310,14 @@ impl Worker {
     }
 
     /// Takes one victim's memory, step by step.
-    fn take(&self, case: &mut Case) -> Result<Outcome, Lost> {
+    fn take(&self, case: &mut Case) -> Result<Outcome, Abandoned> {
         let pid = case.victim.pidfd.pid();
         for tries in 1u32.. {
             let release = || case.victim.pidfd.release_memory();
-            let payer = case.victim.payer;
+            let owner = case.victim.owner;
             // Before: the signal may free whoever waits there, and the victim stay all the same.
-            let keeps_us = self.guard.blocklist.has_one_at(pid);
-            let asked = self
-                .guard
-                .ask_of(&self.observer.proc, pid, payer, release)?;
+            let keeps_us = self.guard.blocklist().has(pid);
+            let asked = self.guard.call(&self.observer.proc, pid, owner, release)?;
             let Some(released) = asked else {
                 case.is_blocked = true;
                 case.keeps_us = keeps_us;
@@ -457,10 +457,6 @@ impl Worker {
 }
 
 impl Supervised for Worker {
-    fn guard(&self) -> &Guard {
-        &self.guard
-    }
-
     fn is_busy(&self) -> bool {
         self.own_progress().is_some()
     }

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use bursar_host::{Proc, Sent, Signal};
 use bursar_model::{Bytes, Nanos, Pid, Uid};
-use bursar_reap::{Errand, Fate, Job, News, Payer, Pool, Report, TimedQuery, Victim};
+use bursar_reap::{Errand, Fate, Job, News, Pool, Report, Victim};
+use bursar_watchdog::{Owner, TimedQuery};
 use clap::Args;
 use serde::Serialize;
 
@@ -270,7 +271,7 @@ fn reap(targets: Vec<Target>) -> Result<Vec<Report>, Failure> {
         .into_iter()
         .map(|target| {
             let mut victim = Victim::new(target.pidfd, Nanos::new(0), 0);
-            victim.payer = target.uid.map(Payer::User);
+            victim.owner = target.uid.map(Owner::User);
             victim.private = target.private;
             victim
         })

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use bursar_host::Timer;
 use bursar_model::{AccountId, Bytes, KernelHalfStatus, Trigger, TriggerKind, Uid};
 use bursar_policy::Plan;
-use bursar_reap::TimedQuery;
+use bursar_watchdog::TimedQuery;
 
 use super::scan::Scan;
 use super::{Backend, Reading};

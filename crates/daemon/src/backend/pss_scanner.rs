@@ -16,7 +16,8 @@ use anyhow::{Context, Result, bail};
 use bursar_host::{Rollup, clock};
 use bursar_kernel::{Found, Outcome, PssScans, Sharer, Slot};
 use bursar_model::{Bytes, PageSize, Pages};
-use bursar_reap::{Blocklist, Heard, Priority};
+use bursar_reap::Priority;
+use bursar_watchdog::{Blocklist, Outcome as WorkerOutcome};
 
 pub(super) use counters::ScanCounters;
 use initial_scans::InitialScans;
@@ -395,19 +396,19 @@ impl PssScanner {
                 order.cut_short();
             }
             let patience = if others_wait { LONG } else { PATIENCE };
-            match reader.hear(LOOK, patience) {
-                Heard::Nothing => {}
-                Heard::Done(done) => {
+            match reader.wait(LOOK, patience) {
+                WorkerOutcome::Pending(_) => {}
+                WorkerOutcome::Done(done) => {
                     self.reading += done.work;
                     self.reader = Some(reader);
                     return done.outcome.map(|()| None);
                 }
                 // It counts in full.
-                Heard::Lost(_) => {
+                WorkerOutcome::Abandoned(_) => {
                     self.has_lost = true;
                     return Ok(order.rest());
                 }
-                Heard::Broken => bail!("the reader of a PSS scan is gone"),
+                WorkerOutcome::Panicked => bail!("the reader of a PSS scan is gone"),
             }
         }
     }

@@ -16,7 +16,7 @@ use bursar_model::{
     AccountId, Bounds, Bytes, KernelHalfStatus, Nanos, Pid, Trigger, TriggerKind, Uid,
 };
 use bursar_policy::{Choice, Crossing, Plan, Tally, Weighed, choose};
-use bursar_reap::TimedQuery;
+use bursar_watchdog::TimedQuery;
 
 use super::Reading;
 use crate::fact::{Fact, Level, Victim};

@@ -18,7 +18,7 @@ use anyhow::{Context, Result};
 use bursar_model::{AccountId, Bytes, KernelHalfStatus, Pid, Trigger, TriggerKind, Uid};
 use bursar_policy::Plan;
 use bursar_protocol::LineBuffer;
-use bursar_reap::TimedQuery;
+use bursar_watchdog::TimedQuery;
 
 use super::scan::Scan;
 use super::{Backend, Reading};

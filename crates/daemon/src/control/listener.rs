@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bursar_host::{Peer, PeerOwner, Proc, Unresponsive, UserNamespaces, refuse_passed};
 use bursar_model::{Pid, Uid};
-use bursar_reap::TimedQuery;
+use bursar_watchdog::TimedQuery;
 
 /// As whom those count together of whom it is not known where they are: one who has 65,536 uids in a
 /// container of his would count as each of them. No user has this number (setresuid(2)).

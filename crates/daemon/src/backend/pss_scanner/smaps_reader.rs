@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bursar_host::Proc;
 use bursar_kernel::{Notebook, PssScans, Sharer, Slot};
-use bursar_reap::{AbandonableWorker, Guard, Lost, Payer};
+use bursar_watchdog::{AbandonableWorker, Abandoned, Guard, Owner};
 
 use super::{Method, own_work};
 
@@ -20,7 +20,7 @@ pub(super) type SmapsReader = AbandonableWorker<Arc<Order>, Done>;
 #[derive(Debug)]
 pub(super) struct Order {
     /// Whose they are.
-    payer: Payer,
+    owner: Owner,
     sharers: Vec<(u32, Sharer)>,
     /// How many of them have been begun with.
     begun: AtomicUsize,
@@ -38,12 +38,12 @@ pub(super) struct Done {
 
 impl Order {
     pub(super) fn of(slot: Slot, sharers: impl Iterator<Item = (u32, Sharer)>) -> Self {
-        Self::with(Payer::Account(slot.number()), sharers)
+        Self::with(Owner::Account(slot.number()), sharers)
     }
 
-    fn with(payer: Payer, sharers: impl Iterator<Item = (u32, Sharer)>) -> Self {
+    fn with(owner: Owner, sharers: impl Iterator<Item = (u32, Sharer)>) -> Self {
         Self {
-            payer,
+            owner,
             sharers: sharers.collect(),
             begun: AtomicUsize::new(0),
             is_cut_short: AtomicBool::new(false),
@@ -62,7 +62,7 @@ impl Order {
         }
         let begun = self.begun.load(Ordering::Acquire);
         let rest = self.sharers.get(begun..).filter(|it| !it.is_empty())?;
-        Some(Self::with(self.payer, rest.iter().copied()))
+        Some(Self::with(self.owner, rest.iter().copied()))
     }
 }
 
@@ -95,7 +95,7 @@ struct Thread {
 }
 
 impl Thread {
-    fn carry_out(&self, order: &Order, guard: &Guard) -> Result<Result<()>, Lost> {
+    fn carry_out(&self, order: &Order, guard: &Guard) -> Result<Result<()>, Abandoned> {
         for (place, &(index, sharer)) in order.sharers.iter().enumerate() {
             if order.is_cut_short.load(Ordering::Acquire) {
                 break;
@@ -105,7 +105,7 @@ impl Thread {
                 .store(place.saturating_add(1), Ordering::Release);
             let read = || self.proc.rollup(sharer.tid);
             // One that cannot be read, or has just ended, or must not be asked, counts in full.
-            let asked = guard.ask_of(&self.proc, sharer.tid, Some(order.payer), read)?;
+            let asked = guard.call(&self.proc, sharer.tid, Some(order.owner), read)?;
             let Some(Ok(Some(rollup))) = asked else {
                 continue;
             };

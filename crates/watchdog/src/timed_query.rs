@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Asks processes what they can keep whoever asks waiting with, in a thread of its own: one that is lost at a
-//! process is given up, and another one goes on with the next process.
+//! Asks processes what they can keep the asking thread waiting with: a worker that hangs at one process is abandoned,
+//! and another one goes on with the next.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,28 +9,28 @@ use std::time::Duration;
 use bursar_host::{HostError, Proc, ProcessQuery};
 use bursar_model::Pid;
 
-use crate::abandonable_worker::{AbandonableWorker, Heard};
-use crate::blocklist::{Blocklist, Guard};
-use crate::heartbeat::Lost;
+use crate::abandonable_worker::{AbandonableWorker, Outcome};
+use crate::blocklist::Blocklist;
+use crate::guard::{Abandoned, Guard};
 
-/// Whoever sleeps so long at one process, without a moment of work and for no signal, is lost there.
+/// A worker that sleeps so long at one process, without a moment of work and for no signal, hangs there.
 const PATIENCE: Duration = Duration::from_millis(400);
-/// Between two looks at the thread.
-const LOOK: Duration = Duration::from_millis(20);
+/// Between two checks of the worker.
+const INTERVAL: Duration = Duration::from_millis(20);
 
-type Errand = Box<dyn FnOnce(&Proc, &Guard) -> Result<(), Lost> + Send>;
+type Order = Box<dyn FnOnce(&Proc, &Guard) -> Result<(), Abandoned> + Send>;
 
-/// The queries of one thread. The thread is started when somebody is asked for the first time, and ends with the query.
+/// The worker is started at the first question and ends with this.
 #[derive(Debug)]
 pub struct TimedQuery {
     name: &'static str,
     patience: Duration,
     blocklist: Arc<Blocklist>,
     proc: Arc<Proc>,
-    thread: Option<AbandonableWorker<Errand, ()>>,
+    worker: Option<AbandonableWorker<Order, ()>>,
 }
 
-/// One question to many.
+/// One question to many processes.
 struct Round<T, Q> {
     pids: Vec<Pid>,
     question: Q,
@@ -40,7 +40,7 @@ struct Round<T, Q> {
 }
 
 impl TimedQuery {
-    /// `name` is the thread's.
+    /// `name` is the worker's.
     ///
     /// # Errors
     /// When /proc cannot be opened.
@@ -50,7 +50,7 @@ impl TimedQuery {
             patience: PATIENCE,
             blocklist,
             proc: Arc::new(Proc::host()?),
-            thread: None,
+            worker: None,
         })
     }
 
@@ -61,18 +61,18 @@ impl TimedQuery {
         self
     }
 
-    /// Has its thread started now: later there may be no memory for one.
+    /// Has its worker started now: later there may be no memory for one.
     ///
     /// # Errors
     /// When it cannot be started.
     pub fn ready(mut self) -> std::io::Result<Self> {
-        self.thread = Some(self.start()?);
+        self.worker = Some(self.start()?);
         Ok(self)
     }
 
-    fn start(&self) -> std::io::Result<AbandonableWorker<Errand, ()>> {
+    fn start(&self) -> std::io::Result<AbandonableWorker<Order, ()>> {
         let proc = Arc::clone(&self.proc);
-        let carry_out = move |errand: Errand, guard: &Guard| errand(&proc, guard);
+        let carry_out = move |order: Order, guard: &Guard| order(&proc, guard);
         AbandonableWorker::start(self.name, &self.blocklist, || {}, carry_out)
     }
 }
@@ -90,46 +90,46 @@ impl ProcessQuery for TimedQuery {
             answers: Mutex::default(),
         });
         while round.next().is_some() {
-            let mut thread = match self.thread.take().map_or_else(|| self.start(), Ok) {
-                Ok(thread) => thread,
+            let mut worker = match self.worker.take().map_or_else(|| self.start(), Ok) {
+                Ok(worker) => worker,
                 Err(error) => {
                     tracing::error!(%error, thread = self.name, "cannot be started: processes are not asked");
                     break;
                 }
             };
             let its = Arc::clone(&round);
-            let errand: Errand = Box::new(move |proc, guard| its.go_on(proc, guard));
-            // Lost or broken it is not sent again.
-            if thread.send(errand) && is_back(&mut thread, self.patience) {
-                self.thread = Some(thread);
+            let order: Order = Box::new(move |proc, guard| its.go_on(proc, guard));
+            // An abandoned one is not used again.
+            if worker.send(order) && has_finished(&mut worker, self.patience) {
+                self.worker = Some(worker);
             }
         }
         std::mem::take(&mut round.answers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-fn is_back(thread: &mut AbandonableWorker<Errand, ()>, patience: Duration) -> bool {
+fn has_finished(worker: &mut AbandonableWorker<Order, ()>, patience: Duration) -> bool {
     loop {
-        match thread.hear(LOOK, patience) {
-            Heard::Nothing => {}
-            Heard::Done(()) => return true,
-            Heard::Lost(_) | Heard::Broken => return false,
+        match worker.wait(INTERVAL, patience) {
+            Outcome::Pending(_) => {}
+            Outcome::Done(()) => return true,
+            Outcome::Abandoned(_) | Outcome::Panicked => return false,
         }
     }
 }
 
 impl<T, Q: Fn(&Proc, Pid) -> T> Round<T, Q> {
-    /// The place of the next one, and who it is.
+    /// The index of the next process, and its pid.
     fn next(&self) -> Option<(usize, Pid)> {
-        let place = self.begun.load(Ordering::Acquire);
-        self.pids.get(place).map(|&pid| (place, pid))
+        let index = self.begun.load(Ordering::Acquire);
+        self.pids.get(index).map(|&pid| (index, pid))
     }
 
-    fn go_on(&self, proc: &Proc, guard: &Guard) -> Result<(), Lost> {
-        while let Some((place, pid)) = self.next() {
-            self.begun.store(place.saturating_add(1), Ordering::Release);
-            // Whoever comes back after he was given up has nothing to say any more.
-            if let Some(answer) = guard.ask(proc, pid, || (self.question)(proc, pid))? {
+    fn go_on(&self, proc: &Proc, guard: &Guard) -> Result<(), Abandoned> {
+        while let Some((index, pid)) = self.next() {
+            self.begun.store(index.saturating_add(1), Ordering::Release);
+            // An abandoned worker that comes back has nothing to say any more.
+            if let Some(answer) = guard.call(proc, pid, None, || (self.question)(proc, pid))? {
                 let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
                 answers.push((pid, answer));
             }

@@ -2,42 +2,21 @@
 //! Processes that keep whoever asks them waiting, on this machine.
 
 mod asleep;
+mod children;
 
 use std::io::{PipeWriter, Write};
-use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bursar_host::ProcessQuery;
 use bursar_model::Pid;
-use bursar_reap::{Blocklist, TimedQuery};
+use bursar_watchdog::{Blocklist, TimedQuery};
 
 use asleep::sleep_soundly;
+use children::Children;
 
 const PATIENCE: Duration = Duration::from_millis(50);
-
-struct Children(Vec<Child>);
-
-impl Children {
-    fn start(count: usize) -> Self {
-        let child = |_| Command::new("sleep").arg("60").spawn().unwrap();
-        Self((0..count).map(child).collect())
-    }
-
-    fn pids(&self) -> Vec<Pid> {
-        self.0.iter().map(|it| Pid::new(it.id())).collect()
-    }
-}
-
-impl Drop for Children {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
 
 fn query(blocklist: &Arc<Blocklist>) -> TimedQuery {
     let query = TimedQuery::new("test-query", Arc::clone(blocklist)).unwrap();
@@ -86,16 +65,16 @@ fn who_does_not_answer_keeps_nobody_else_from_being_asked() {
     assert!(began.elapsed() < PATIENCE * 20, "{:?}", began.elapsed());
     let expected = [pids[0], pids[3]].map(|it| (it, it.get()));
     assert_eq!(answers, expected);
-    assert_eq!((blocklist.away(), blocklist.ever()), (2, 2));
+    assert_eq!((blocklist.hanging(), blocklist.abandoned()), (2, 2));
     // They are known now: nobody is lost a second time.
     assert_eq!(ask(&mut query, Arc::clone(&question)), expected);
-    assert_eq!((blocklist.away(), blocklist.ever()), (2, 2));
+    assert_eq!((blocklist.hanging(), blocklist.abandoned()), (2, 2));
     assert_eq!(asked.load(Ordering::Relaxed), 6);
     writer.write_all(&[0; 16]).unwrap();
-    until(|| blocklist.away() == 0);
+    until(|| blocklist.hanging() == 0);
     let all = ask(&mut query, question);
     assert_eq!(all.len(), 4);
-    assert_eq!(blocklist.ever(), 2);
+    assert_eq!(blocklist.abandoned(), 2);
 }
 
 #[test]
@@ -114,7 +93,7 @@ fn one_that_is_asked_alone_answers_or_does_not() {
     assert_eq!(ask(pids[1]), None);
     assert_eq!(ask(pids[0]), Some(pids[0].get()));
     writer.write_all(&[0; 16]).unwrap();
-    until(|| blocklist.away() == 0);
+    until(|| blocklist.hanging() == 0);
     assert_eq!(ask(pids[1]), Some(pids[1].get()));
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A thread that carries out one order after the other for somebody who keeps watch over it: lost in one it is given
-//! up, and ends when it is back.
+//! A thread that carries out one order after the other, and is abandoned when it hangs in one.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -9,30 +8,29 @@ use std::time::Duration;
 use bursar_host::{Proc, sched};
 use bursar_model::Pid;
 
-use crate::blocklist::{Blocklist, Guard};
-use crate::heartbeat::{Heartbeat, Lost, Monitor, ThreadState};
+use crate::blocklist::Blocklist;
+use crate::guard::{Abandoned, Guard};
+use crate::monitor::{Monitor, ThreadState};
 
-/// It, as whoever sends it has it. It ends with this.
+/// The worker as its owner has it. The thread ends with this.
 pub struct AbandonableWorker<I, O> {
     orders: SyncSender<I>,
     answers: Receiver<O>,
-    heartbeat: Arc<Heartbeat>,
     monitor: Monitor,
-    blocklist: Arc<Blocklist>,
     proc: Proc,
 }
 
-/// What was heard of it.
+/// What became of an order.
 #[derive(Debug)]
-pub enum Heard<O> {
-    /// It is still at work.
-    Nothing,
-    /// It has carried out its order.
+pub enum Outcome<O> {
+    /// The worker is still at it; if it is in a call, it may be worth another check after so long.
+    Pending(Option<Duration>),
+    /// It is carried out.
     Done(O),
-    /// It is given up, at this process, which is blocklist.
-    Lost(Pid),
-    /// It has panicked.
-    Broken,
+    /// The worker hung in a call to this process, which is blocked, and is abandoned.
+    Abandoned(Pid),
+    /// The worker has panicked.
+    Panicked,
 }
 
 impl<I: Send + 'static, O: Send + 'static> AbandonableWorker<I, O> {
@@ -44,22 +42,20 @@ impl<I: Send + 'static, O: Send + 'static> AbandonableWorker<I, O> {
         name: &str,
         blocklist: &Arc<Blocklist>,
         begin: impl FnOnce() + Send + 'static,
-        mut carry_out: impl FnMut(I, &Guard) -> Result<O, Lost> + Send + 'static,
+        mut carry_out: impl FnMut(I, &Guard) -> Result<O, Abandoned> + Send + 'static,
     ) -> std::io::Result<Self> {
         let guard = Guard::new(Arc::clone(blocklist));
-        let heartbeat = Arc::clone(guard.heartbeat());
         let (orders, received) = sync_channel(1);
         let (sender, answers) = sync_channel(1);
-        let (number, its_number) = sync_channel(1);
+        let (monitors, monitor) = sync_channel(1);
         let proc = Proc::host().map_err(std::io::Error::other)?;
         std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
                 begin();
-                let _ = number.send(sched::own_thread());
+                let _ = monitors.send(Monitor::of(sched::own_thread(), &guard));
                 for order in received {
                     let Ok(answer) = carry_out(order, &guard) else {
-                        guard.report_back();
                         return;
                     };
                     if sender.send(answer).is_err() {
@@ -67,43 +63,37 @@ impl<I: Send + 'static, O: Send + 'static> AbandonableWorker<I, O> {
                     }
                 }
             })?;
-        let number = its_number.recv().map_err(std::io::Error::other)?;
         Ok(Self {
             orders,
             answers,
-            heartbeat,
-            monitor: Monitor::over(number),
-            blocklist: Arc::clone(blocklist),
+            monitor: monitor.recv().map_err(std::io::Error::other)?,
             proc,
         })
     }
 
-    /// Sends it off; false when it has panicked.
+    /// Gives it an order; false when it has panicked.
     pub fn send(&self, order: I) -> bool {
         self.orders.send(order).is_ok()
     }
 
-    /// Waits for `span`. Having slept at one process for `patience` it is lost.
-    pub fn hear(&mut self, span: Duration, patience: Duration) -> Heard<O> {
+    /// Waits for the answer for `span`. A worker that has hung in one call for `patience` is abandoned.
+    pub fn wait(&mut self, span: Duration, patience: Duration) -> Outcome<O> {
         match self.answers.recv_timeout(span) {
-            Ok(answer) => return Heard::Done(answer),
-            Err(RecvTimeoutError::Disconnected) => return Heard::Broken,
+            Ok(answer) => return Outcome::Done(answer),
+            Err(RecvTimeoutError::Disconnected) => return Outcome::Panicked,
             Err(RecvTimeoutError::Timeout) => {}
         }
-        match self.monitor.look(&self.proc, &self.heartbeat, patience) {
-            ThreadState::Lost(pid) => {
-                self.blocklist.block(&self.proc, &self.heartbeat, pid);
-                Heard::Lost(pid)
-            }
-            ThreadState::Idle | ThreadState::Waiting(_) => Heard::Nothing,
+        match self.monitor.check(&self.proc, patience) {
+            ThreadState::Abandoned(pid) => Outcome::Abandoned(pid),
+            ThreadState::InCall(left) => Outcome::Pending(Some(left)),
+            ThreadState::Idle => Outcome::Pending(None),
         }
     }
 }
 
 impl<I, O> std::fmt::Debug for AbandonableWorker<I, O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut shown = f.debug_struct("AbandonableWorker");
-        shown
+        f.debug_struct("AbandonableWorker")
             .field("monitor", &self.monitor)
             .finish_non_exhaustive()
     }
