@@ -77,11 +77,14 @@ static __always_inline bool refresh_state(struct ledger_state *state, struct mm_
 	}
 	/* Without an owner it is being taken apart, or somebody keeps it (process_vm_readv(2) under way, an open
 	 * /proc/PID/mem that is being read): then nothing of it is on its way out with anybody. */
-	if (!owner && FAR_READ(record->mm, struct mm_struct, mm_users.counter) > 0)
-		record->dying.shared_pages = 0;
+	if (!means_dying(was))
+		begin_dying(record, owner);
+	if (!owner && FAR_READ(record->mm, struct mm_struct, mm_users.counter) > 0) {
+		account = account_at(record->account);
+		is_kept(&record->dying, account ? account->patience.is_out : 0);
+	}
 	if (means_dying(was))
 		return true;
-	begin_dying(record, owner);
 	if (__sync_lock_test_and_set(&record->state, MM_DYING) == MM_MARKED) {
 		/* The user half, or anybody, was faster. */
 		__sync_fetch_and_add(&state->kills_wanted, -1);

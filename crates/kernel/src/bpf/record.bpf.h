@@ -28,11 +28,9 @@ static __always_inline __s64 book(struct mm_record *record, struct account *acco
 {
 	__s64 living = recorded_pages(record), dying = 0, was;
 
-	if (record->state == MM_DYING) {
-		dying = credit_of_dying(&record->dying, living, account->patience.credit_from_ms, page_shift,
-					now_ms());
-		living = weight_of_dying(&record->dying, living) - dying;
-	}
+	if (record->state == MM_DYING)
+		living = split_dying(&record->dying, living, account->patience.credit_from_ms, page_shift, now_ms(),
+				     &dying);
 	if (dying != *(volatile __s64 *)&record->booked_dying_pages) {
 		was = __sync_lock_test_and_set(&record->booked_dying_pages, dying);
 		__sync_fetch_and_add(&account->dying_pages, dying - was);

@@ -19,9 +19,11 @@
 #define NO_LIMIT_PAGES 0x7fffffffffffffffLL
 
 enum rule {
-	/* So long what is dying is credited at least, an account may be above its limit by more than an
-	 * eighth because of it. */
-	PATIENCE_MS = 1000,
+	/* So long what is dying is credited at least, and an account may be above its limit by more than an
+	 * eighth because of it: a second, with the 200 ms between two audits. */
+	PATIENCE_MS = 800,
+	/* Pages that the dying share with the living are left out for so long: a normal exit is over by then. */
+	SHARED_MS = 200,
 	/* A dying address space has so much longer as this rate takes: 4 GiB/s, a third of what a normal
 	 * exit frees on a slow machine. 2^22 bytes a millisecond. */
 	DRAIN_BYTES_SHIFT = 22,
@@ -35,6 +37,12 @@ enum rule {
 	RESERVE_BYTES_SHIFT = 23,
 	/* What is unkillable raises what may be held to a quarter above the limit at most. */
 	UNKILLABLE_SHIFT = 2,
+	/* Shared pages matter from a thirty-second of the limit on. */
+	DOUBT_SHIFT = 5,
+	/* While a survey is waited for an account is a quarter above what was certain when it crossed its limit, or an
+	 * eighth, less what does not matter, where most of the doubt is about what was given up. */
+	SURVEY_SHIFT = 2,
+	HARD_SURVEY_SHIFT = 3,
 	RANK_SHIFT = 44,	/* more pages than any machine has, below 2000 steps of oom_score_adj */
 };
 
@@ -56,6 +64,15 @@ RULE void begin_credit(struct dying *dying, __u32 pages, __u32 shared_pages, __u
 	dying->since_ms = now_ms ? now_ms : 1;
 }
 
+/* It has no owner any more, and somebody keeps it: nothing of it goes with anybody, and once its account's patience is
+ * out it is not waited for either. */
+RULE void is_kept(struct dying *dying, __u32 patience_is_out)
+{
+	dying->shared_pages = 0;
+	if (patience_is_out)
+		dying->credit_pages = 0;
+}
+
 /* Whether it is still credited. `from_ms`: who has been dying since before then is not; 0: no such time. */
 RULE int has_credit(const struct dying *dying, __u32 from_ms, __u32 page_shift, __u32 now_ms)
 {
@@ -66,23 +83,27 @@ RULE int has_credit(const struct dying *dying, __u32 from_ms, __u32 page_shift, 
 	return now_ms - dying->since_ms <= patience;
 }
 
-/* What a dying address space adds to its account, credited or not. */
-RULE __s64 weight_of_dying(const struct dying *dying, __s64 pages)
+/*
+ * Splits what a dying address space has: what of it is held, and what is credited. Pages that the living share are in
+ * neither for a while: after that nobody knows who is still there. Somebody else may go on
+ * filling it (process_vm_writev, /proc/PID/mem, who shares it), for the dead do not stop him: that is held.
+ */
+RULE __s64 split_dying(const struct dying *dying, __s64 pages, __u32 from_ms, __u32 page_shift, __u32 now_ms,
+		       __s64 *credit_pages)
 {
-	pages -= dying->shared_pages;
-	return pages > 0 ? pages : 0;
-}
+	__s64 shared = now_ms - dying->since_ms <= SHARED_MS ? dying->shared_pages : 0;
+	__s64 most = (__s64)dying->credit_pages + DYING_GROWTH_PAGES - shared;
 
-/* What of that is credited. Somebody else may go on filling it (process_vm_writev, /proc/PID/mem, who shares
- * it), for the dead do not stop him: that counts. */
-RULE __s64 credit_of_dying(const struct dying *dying, __s64 pages, __u32 from_ms, __u32 page_shift, __u32 now_ms)
-{
-	__s64 weight = weight_of_dying(dying, pages), most;
-
+	*credit_pages = 0;
 	if (!has_credit(dying, from_ms, page_shift, now_ms))
-		return 0;
-	most = weight_of_dying(dying, (__s64)dying->credit_pages + DYING_GROWTH_PAGES);
-	return weight < most ? weight : most;
+		return pages;
+	pages -= shared;
+	if (pages < 0)
+		pages = 0;
+	if (most < 0)
+		most = 0;
+	*credit_pages = pages < most ? pages : most;
+	return pages - *credit_pages;
 }
 
 /* Files go when nobody keeps them any more: those of a process that was killed for them are credited as its own
@@ -160,6 +181,55 @@ RULE int keep_patience(struct patience *patience, __s64 total_pages, __s64 limit
 	patience->credit_from_ms = now_ms;
 	patience->is_out = 1;
 	return 1;
+}
+
+/* An account whose processes may share more than is known. */
+struct doubt {
+	__s64 level_pages;	/* what counts, as far as is known */
+	__s64 limit_pages;
+	__s64 bound_pages;	/* the limit, or the notice while that is not passed */
+	__s64 soft_pages;	/* may be shared: inherited, or shared memory */
+	__s64 hard_pages;	/* may have ceased to be shared */
+	__s64 sure_pages;	/* of the soft ones, what no page fault has copied and nobody else has unmapped */
+	__s64 given_pages;	/* given back with MADV_FREE, perhaps */
+	__s64 held_pages;	/* the sum of resident sets */
+	__s64 largest_pages;	/* of one process: so much is there in any case */
+	__s64 asked_pages;	/* what was certain when the limit was crossed; 0: it was not */
+	__s64 wait_at_most_pages; /* out: a level */
+};
+
+enum wait {
+	WAIT_NOT = 0,		/* decide */
+	WAIT_FOR_SURVEY = 1,
+	WAIT_BUT_GROWERS = 2,	/* but for who grows further */
+};
+
+/*
+ * Whether an account that seems to be over its limit, or notice, waits until somebody has looked how much of it is
+ * shared. It does not where even the most that could be shared changes nothing, or too little to care.
+ */
+RULE int wait_for_survey(struct doubt *doubt)
+{
+	__s64 pages = doubt->soft_pages + doubt->hard_pages, at_most = doubt->held_pages - doubt->largest_pages;
+	__s64 limit = doubt->limit_pages, certain = doubt->level_pages, most;
+
+	if (pages > at_most)
+		pages = at_most;
+	pages += doubt->given_pages;
+	if (pages <= doubt->bound_pages >> DOUBT_SHIFT || doubt->level_pages - pages > doubt->bound_pages)
+		return WAIT_NOT;
+	if (doubt->sure_pages > 0)
+		certain -= doubt->sure_pages;
+	/* What is in doubt may be part of the correction too: what the largest process has of its own is there in any
+	 * case. And what is over the limit already is growth. */
+	if (certain < doubt->largest_pages)
+		certain = doubt->largest_pages;
+	if (!doubt->asked_pages || doubt->level_pages <= limit)
+		doubt->asked_pages = certain < limit ? certain : limit;
+	most = doubt->hard_pages > doubt->soft_pages ? (limit >> HARD_SURVEY_SHIFT) - (limit >> DOUBT_SHIFT) :
+						       limit >> SURVEY_SHIFT;
+	doubt->wait_at_most_pages = doubt->level_pages + doubt->asked_pages + most - certain;
+	return certain - doubt->asked_pages > most ? WAIT_BUT_GROWERS : WAIT_FOR_SURVEY;
 }
 
 /*

@@ -21,10 +21,6 @@ enum {
 enum {
 	GRACE_SHIFT = 4,	/* hardly: by less than a sixteenth of its limit */
 	SHORT_GRACE_SHIFT = 1,	/* outrun: by a half, which several processes reach in milliseconds */
-	DOUBT_SHIFT = 5,	/* shared pages matter from a thirty-second of the limit on */
-	SURVEY_SHIFT = 2,	/* while a survey is waited for: at most a quarter of the limit more, … */
-	HARD_SURVEY_SHIFT = 3,	/* … and an eighth, with what comes between two looks, where
-				 * most of the doubt is about what was given up */
 	SURVEY_LOOK_NS = 1000000, /* meanwhile it is looked at as often as this */
 };
 
@@ -53,55 +49,48 @@ static __always_inline bool has_grace(struct account *account, const struct walk
  * (what others write into who is in no survey yet) ends when nobody begins to look in time: then one process is killed by
  * the plain sum, and it is asked again before another one is.
  */
-enum wait { WAIT_NOT = 0, WAIT_FOR_SURVEY = 1, WAIT_BUT_GROWERS = 2 };
-
 __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = walk ? account_at(walk->slot) : NULL;
-	__s64 limit, bound, doubt, sure, lazyfree, certain, at_most, most;
+	struct doubt doubt = {};
+	__s64 lazyfree;
+	int wait;
 
 	if (!state || !account)
 		return WAIT_NOT;
-	limit = bound = account->limit_pages;
+	doubt.level_pages = level;
+	doubt.limit_pages = doubt.bound_pages = account->limit_pages;
 	if (!state->answering_mm) /* bursard is dead, or not there yet */
 		return WAIT_NOT;
-	if (level <= limit && account->notice_pages < limit)
-		bound = account->notice_pages;
-	if (level <= bound && walk->is_corrected) /* the user half renews it by itself */
+	if (level <= doubt.limit_pages && account->notice_pages < doubt.limit_pages)
+		doubt.bound_pages = account->notice_pages;
+	if (level <= doubt.bound_pages && walk->is_corrected) /* the user half renews it by itself */
 		return WAIT_NOT;
+	doubt.soft_pages = walk->soft_doubt;
+	doubt.hard_pages = walk->hard_doubt;
 	if (walk->is_corrected) {
-		walk->soft_doubt += account->ended_pages;
-		walk->hard_doubt += *(volatile __s64 *)&account->worn_pages;
+		doubt.soft_pages += account->ended_pages;
+		doubt.hard_pages += *(volatile __s64 *)&account->worn_pages;
 	}
-	doubt = walk->soft_doubt + walk->hard_doubt;
-	at_most = account->held_pages - walk->largest;
-	if (doubt > at_most)
-		doubt = at_most;
 	/* Of what was given back with MADV_FREE meanwhile all may be its own. */
 	lazyfree = *(volatile __u64 *)&state->lazyfree_pages - account->lazyfree_pages;
-	doubt += lazyfree < walk->private ? lazyfree : walk->private;
-	if ((walk->living < 2 && !walk->merged && lazyfree <= bound >> DOUBT_SHIFT) ||
-	    doubt <= bound >> DOUBT_SHIFT || level - doubt > bound)
+	doubt.given_pages = lazyfree < walk->private ? lazyfree : walk->private;
+	doubt.sure_pages = walk->sure_doubt - *(volatile __s64 *)&account->unmapped_in_doubt_pages -
+			   *(volatile __s64 *)&account->worn_pages;
+	doubt.held_pages = account->held_pages;
+	doubt.largest_pages = walk->largest;
+	doubt.asked_pages = account->asked_pages;
+	wait = wait_for_survey(&doubt);
+	if (wait == WAIT_NOT)
 		return WAIT_NOT;
-	sure = walk->sure_doubt - *(volatile __s64 *)&account->unmapped_in_doubt_pages -
-	       *(volatile __s64 *)&account->worn_pages;
-	certain = sure > 0 ? level - sure : level;
-	/* What is in doubt may be part of the correction too: what the largest process has of its own is there in any
-	 * case. And what is over the limit already is growth. */
-	if (certain < walk->largest)
-		certain = walk->largest;
-	if (!account->asked_pages || level <= limit)
-		account->asked_pages = certain < limit ? certain : limit;
-	most = walk->hard_doubt > walk->soft_doubt ?
-		       (limit >> HARD_SURVEY_SHIFT) - (limit >> DOUBT_SHIFT) :
-		       limit >> SURVEY_SHIFT;
-	account->doubt_pages = doubt;
+	account->asked_pages = doubt.asked_pages;
+	account->doubt_pages = doubt.soft_pages + doubt.hard_pages + doubt.given_pages;
 	account->doubted_pages = account->held_pages;
-	if (level > limit && !account->over_ns)
+	if (level > doubt.limit_pages && !account->over_ns)
 		account->over_ns = now;
 	if (!is_asking(account, now)) {
-		bool is_late = account->asked_ns && level > limit;
+		bool is_late = account->asked_ns && account->over_ns && now - account->over_ns > SURVEY_ASKED_NS;
 
 		account->asked_ns = now;
 		walk->event.kind = EVENT_SURVEY;
@@ -109,9 +98,9 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 		if (is_late)
 			return WAIT_NOT;
 	}
-	if (certain - account->asked_pages > most)
+	if (wait == WAIT_BUT_GROWERS)
 		return WAIT_BUT_GROWERS;
-	account->wait_at_most_pages = level + account->asked_pages + most - certain;
+	account->wait_at_most_pages = doubt.wait_at_most_pages;
 	account->no_settle_before_ns = now + SURVEY_LOOK_NS;
 	return WAIT_FOR_SURVEY;
 }

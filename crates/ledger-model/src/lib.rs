@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The kernel half's rules (`crates/kernel/src/bpf/rules.h`), compiled natively, and a model of the ledger around
+//! them in which an adversary makes any sequence of moves. Not for any program: only tests use it.
+
+mod adversary;
+mod former;
+mod ledger;
+pub mod rules;
+mod world;
+
+pub use adversary::{Breach, Findings, Move, Script};
+pub use former::Former;
+pub use ledger::{Ledger, Rules};
+pub use rules::Current;
+pub use world::{LIMIT, World};

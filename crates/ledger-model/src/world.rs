@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is really there: processes, address spaces, files in memory, and what each of them holds. Memory comes in
+//! chunks of a mebibyte; a chunk that several address spaces map is there once.
+
+/// Pages of a chunk.
+pub(crate) const CHUNK: i64 = 256;
+/// The limit of each account, pages: 64 MiB.
+pub const LIMIT: i64 = 64 * CHUNK;
+/// A process's death takes so long where nobody keeps it up.
+const DEATH_MS: u32 = 20;
+/// And so long where its user starves it: until bursard's reapers have been there.
+const REAPED_MS: u32 = 400;
+
+pub(crate) type Pid = usize;
+pub(crate) type SpaceId = usize;
+
+/// How an address space goes once its process has been told to die or has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Going {
+    /// Not at all yet.
+    Stays,
+    /// At this time, at once.
+    At(u32),
+    /// A quarter of a chunk each second, for as long as its account has a process that keeps processors busy.
+    Trickles,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Space {
+    pub(crate) account: usize,
+    /// What it maps: numbers of chunks.
+    pub(crate) chunks: Vec<u32>,
+    /// The process that owns it; `None`: it has ended.
+    pub(crate) owner: Option<Pid>,
+    /// Who keeps it beside its owner (process_vm_readv(2) under way, an open /proc/PID/mem).
+    pub(crate) keepers: Vec<Pid>,
+    pub(crate) going: Going,
+    /// Chunks that it was forked with, and page faults since, in chunks.
+    pub(crate) inherited: i64,
+    pub(crate) faults: i64,
+    pub(crate) is_gone: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Process {
+    pub(crate) account: usize,
+    pub(crate) space: SpaceId,
+    pub(crate) is_alive: bool,
+    pub(crate) files: Vec<usize>,
+}
+
+/// A memfd: no name, and gone with its last descriptor.
+#[derive(Debug, Clone)]
+pub(crate) struct File {
+    pub(crate) account: usize,
+    pub(crate) chunks: i64,
+}
+
+/// All of it.
+#[derive(Debug, Clone, Default)]
+pub struct World {
+    pub(crate) now_ms: u32,
+    pub(crate) processes: Vec<Process>,
+    pub(crate) spaces: Vec<Space>,
+    pub(crate) files: Vec<File>,
+    /// How many address spaces map each chunk.
+    users: Vec<u16>,
+    /// Chunks that somebody maps, by the account of who mapped them first.
+    mapped: Vec<i64>,
+    first: Vec<u8>,
+}
+
+impl World {
+    /// A machine with so many accounts and nobody on it.
+    pub fn new(accounts: usize) -> Self {
+        Self {
+            now_ms: 10_000,
+            mapped: vec![0; accounts],
+            ..Self::default()
+        }
+    }
+
+    /// Pages that the account's processes and files take, each once.
+    pub fn truth(&self, account: usize) -> i64 {
+        let kept = |file: usize| self.processes.iter().any(|it| it.is_alive && it.files.contains(&file));
+        let files: i64 = (0..self.files.len())
+            .filter(|&file| self.files[file].account == account && kept(file))
+            .map(|file| self.files[file].chunks)
+            .sum();
+        (self.mapped[account] + files) * CHUNK
+    }
+
+    pub(crate) fn resident(&self, space: SpaceId) -> i64 {
+        self.spaces[space].chunks.len() as i64 * CHUNK
+    }
+
+    /// Pages of it that others map, too: so much is counted elsewhere; and its share of them.
+    pub(crate) fn duplicate(&self, space: SpaceId) -> i64 {
+        self.spaces[space]
+            .chunks
+            .iter()
+            .map(|&chunk| {
+                let users = i64::from(self.users[chunk as usize]);
+                CHUNK - CHUNK / users
+            })
+            .sum()
+    }
+
+    pub(crate) fn living(&self, account: usize) -> impl Iterator<Item = Pid> + '_ {
+        (0..self.processes.len())
+            .filter(move |&pid| self.processes[pid].is_alive && self.processes[pid].account == account)
+    }
+
+    pub(crate) fn spawn(&mut self, account: usize, chunks: i64) -> Pid {
+        let space = self.spaces.len();
+        self.spaces.push(Space {
+            account,
+            chunks: Vec::new(),
+            owner: Some(self.processes.len()),
+            keepers: Vec::new(),
+            going: Going::Stays,
+            inherited: 0,
+            faults: 0,
+            is_gone: false,
+        });
+        self.processes.push(Process {
+            account,
+            space,
+            is_alive: true,
+            files: Vec::new(),
+        });
+        for _ in 0..chunks {
+            self.fault(space);
+        }
+        self.processes.len() - 1
+    }
+
+    /// A new chunk, by whomever.
+    pub(crate) fn fault(&mut self, space: SpaceId) {
+        let account = self.spaces[space].account;
+        self.users.push(1);
+        self.first.push(account as u8);
+        self.mapped[account] += 1;
+        self.spaces[space].chunks.push(self.users.len() as u32 - 1);
+    }
+
+    pub(crate) fn fork(&mut self, parent: Pid) -> Pid {
+        let chunks = self.spaces[self.processes[parent].space].chunks.clone();
+        let child = self.spawn(self.processes[parent].account, 0);
+        for &chunk in &chunks {
+            self.users[chunk as usize] += 1;
+        }
+        let space = self.processes[child].space;
+        self.spaces[space].inherited = chunks.len() as i64;
+        self.spaces[space].chunks = chunks;
+        self.processes[child].files = self.processes[parent].files.clone();
+        child
+    }
+
+    /// A shared chunk becomes one of its own. Whether there was one.
+    pub(crate) fn copy(&mut self, space: SpaceId) -> bool {
+        let shared = self.spaces[space]
+            .chunks
+            .iter()
+            .position(|&chunk| self.users[chunk as usize] > 1);
+        let Some(place) = shared else { return false };
+        self.unmap(space, place);
+        self.fault(space);
+        true
+    }
+
+    pub(crate) fn unmap(&mut self, space: SpaceId, place: usize) {
+        let chunk = self.spaces[space].chunks.swap_remove(place) as usize;
+        self.users[chunk] -= 1;
+        if self.users[chunk] == 0 {
+            self.mapped[self.first[chunk] as usize] -= 1;
+        }
+    }
+
+    /// It has SIGKILL, or has ended: how its memory goes.
+    pub(crate) fn die(&mut self, pid: Pid, is_starved: bool) {
+        if !self.processes[pid].is_alive {
+            return;
+        }
+        self.processes[pid].is_alive = false;
+        let space = self.processes[pid].space;
+        for other in &mut self.spaces {
+            other.keepers.retain(|&keeper| keeper != pid);
+        }
+        self.spaces[space].going = if is_starved {
+            Going::Trickles
+        } else {
+            Going::At(self.now_ms + DEATH_MS)
+        };
+    }
+
+    /// A process that was killed by bursar is reaped, however starved.
+    pub(crate) fn reap(&mut self, pid: Pid) {
+        let space = self.processes[pid].space;
+        if self.spaces[space].going == Going::Trickles {
+            self.spaces[space].going = Going::At(self.now_ms + REAPED_MS);
+        }
+    }
+
+    /// Time goes by. Returns the address spaces that have changed.
+    pub(crate) fn pass(&mut self, ms: u32) -> Vec<SpaceId> {
+        self.now_ms += ms;
+        let mut changed = Vec::new();
+        for space in 0..self.spaces.len() {
+            let (going, account) = (self.spaces[space].going, self.spaces[space].account);
+            if self.spaces[space].is_gone || going == Going::Stays {
+                continue;
+            }
+            let is_due = match going {
+                Going::At(at) => self.now_ms >= at,
+                // Nobody keeps the processors from it any more.
+                Going::Trickles => self.living(account).next().is_none(),
+                Going::Stays => false,
+            };
+            if is_due {
+                self.spaces[space].owner = None;
+                if self.spaces[space].keepers.is_empty() {
+                    while !self.spaces[space].chunks.is_empty() {
+                        self.unmap(space, 0);
+                    }
+                    self.spaces[space].is_gone = true;
+                }
+                changed.push(space);
+            } else if going == Going::Trickles && self.now_ms % 1000 < ms && !self.spaces[space].chunks.is_empty() {
+                self.unmap(space, 0);
+                changed.push(space);
+            }
+        }
+        changed
+    }
+}
