@@ -174,7 +174,7 @@ pub(crate) fn play<R: Rules>(script: &Script) -> Findings {
             return game.findings;
         }
     }
-    game.wait(4_000);
+    game.end();
     game.findings.kills = game.ledger.accounts[ADVERSARY].kills;
     game.findings
 }
@@ -234,9 +234,9 @@ impl<R: Rules> Game<R> {
     }
 
     fn orphan(&self, keeper: usize) -> Option<usize> {
-        (0..self.world.spaces.len()).find(|&space| {
+        self.world.live.iter().copied().find(|&space| {
             let it = &self.world.spaces[space];
-            !it.is_gone && it.owner.is_none() && it.keepers.contains(&keeper)
+            it.owner.is_none() && it.keepers.contains(&keeper)
         })
     }
 
@@ -364,8 +364,8 @@ impl<R: Rules> Game<R> {
             }
             Move::Release(n) => {
                 let Some(pid) = self.pick(n) else { return };
-                for space in &mut self.world.spaces {
-                    space.keepers.retain(|&keeper| keeper != pid);
+                for &space in &self.world.live {
+                    self.world.spaces[space].keepers.retain(|&keeper| keeper != pid);
                 }
                 self.wait(1);
             }
@@ -373,10 +373,23 @@ impl<R: Rules> Game<R> {
         }
     }
 
+    /// Nothing more is done: what is left is looked at until it is within bounds, and stays so for a while.
+    fn end(&mut self) {
+        let mut calm_ms = 0;
+        while calm_ms < 600 && self.findings.breach.is_none() {
+            self.pass(100, 25);
+            calm_ms = if self.above_since_ms.is_some() { 0 } else { calm_ms + 100 };
+        }
+    }
+
     fn wait(&mut self, ms: u32) {
+        self.pass(ms, 20);
+    }
+
+    fn pass(&mut self, ms: u32, at_once_ms: u32) {
         let mut left = ms;
         while left > 0 {
-            let step = left.min(10);
+            let step = left.min(at_once_ms);
             left -= step;
             for space in self.world.pass(step) {
                 self.ledger.sync(&self.world, space);

@@ -199,8 +199,9 @@ impl<R: Rules> Ledger<R> {
 
     fn sums(&self, world: &World, account: usize) -> (i64, i64, i64) {
         let (mut held, mut credit, mut unkillable) = (0, 0, 0);
-        for (space, record) in self.records.iter().enumerate() {
-            if record.is_known && world.spaces[space].account == account && !world.spaces[space].is_gone {
+        for &space in &world.live {
+            let Some(record) = self.records.get(space) else { continue };
+            if record.is_known && world.spaces[space].account == account {
                 held += record.held;
                 credit += record.credit;
                 unkillable += if record.is_dying { record.held } else { 0 };
@@ -227,8 +228,9 @@ impl<R: Rules> Ledger<R> {
     /// victim.bpf.h settle(). Whether somebody was killed.
     pub(crate) fn settle(&mut self, world: &mut World, account: usize, running: Running, starve: bool) -> bool {
         let now = world.now_ms;
-        for space in 0..world.spaces.len() {
-            if world.spaces[space].account == account && !world.spaces[space].is_gone {
+        for at in 0..world.live.len() {
+            let space = world.live[at];
+            if world.spaces[space].account == account {
                 self.sync(world, space);
             }
         }
@@ -382,10 +384,8 @@ impl<R: Rules> Ledger<R> {
     }
 
     fn audit(&mut self, world: &mut World, starve: bool) {
-        for space in 0..world.spaces.len() {
-            if !world.spaces[space].is_gone {
-                self.sync(world, space);
-            }
+        for at in 0..world.live.len() {
+            self.sync(world, world.live[at]);
         }
         for account in 0..self.accounts.len() {
             if !R::IS_FORMER {
@@ -409,10 +409,7 @@ impl<R: Rules> Ledger<R> {
     fn count_files(&mut self, world: &World) {
         let now = world.now_ms;
         for account in 0..self.accounts.len() {
-            let mapped = world.files.iter().enumerate().filter(|(file, it)| {
-                it.account == account && world.processes.iter().any(|who| who.is_alive && who.files.contains(file))
-            });
-            let pages: i64 = mapped.map(|(_, it)| it.chunks * CHUNK).sum();
+            let pages = world.kept_chunks(account) * CHUNK;
             let it = &mut self.accounts[account];
             let before = it.files_pages;
             it.files_pages = pages;
@@ -465,17 +462,19 @@ impl<R: Rules> Ledger<R> {
     fn end_survey(&mut self, world: &mut World, survey: &Survey) {
         let now = world.now_ms;
         let mut correction = 0;
-        for record in self.records.iter_mut().enumerate().filter(|(space, _)| world.spaces[*space].account == survey.account) {
-            record.1.duplicate = None;
-            record.1.lost = 0;
-        }
-        for space in 0..world.spaces.len() {
+        for at in 0..world.live.len() {
+            let space = world.live[at];
+            if world.spaces[space].account != survey.account {
+                continue;
+            }
             let (it, is_listed) = (&world.spaces[space], survey.spaces.contains(&space));
             let is_alive = it.owner.is_some_and(|owner| world.processes[owner].is_alive);
             let record = self.record(space);
-            record.is_born = is_alive && it.account == survey.account && !is_listed;
+            record.duplicate = None;
+            record.lost = 0;
+            record.is_born = is_alive && !is_listed;
             // Who is dying has a part of what it shares.
-            if !is_alive && it.account == survey.account && !it.is_gone && !R::IS_FORMER {
+            if !is_alive && !R::IS_FORMER {
                 correction -= i64::from(record.dying.shared_pages) / 2;
             }
         }

@@ -62,6 +62,10 @@ pub struct World {
     pub(crate) now_ms: u32,
     pub(crate) processes: Vec<Process>,
     pub(crate) spaces: Vec<Space>,
+    /// Those that are not gone.
+    pub(crate) live: Vec<SpaceId>,
+    /// Processes that are alive.
+    pub(crate) alive: Vec<Pid>,
     pub(crate) files: Vec<File>,
     /// How many address spaces map each chunk.
     users: Vec<u16>,
@@ -82,12 +86,17 @@ impl World {
 
     /// Pages that the account's processes and files take, each once.
     pub fn truth(&self, account: usize) -> i64 {
-        let kept = |file: usize| self.processes.iter().any(|it| it.is_alive && it.files.contains(&file));
-        let files: i64 = (0..self.files.len())
-            .filter(|&file| self.files[file].account == account && kept(file))
-            .map(|file| self.files[file].chunks)
-            .sum();
-        (self.mapped[account] + files) * CHUNK
+        (self.mapped[account] + self.kept_chunks(account)) * CHUNK
+    }
+
+    /// Of files that somebody keeps.
+    pub(crate) fn kept_chunks(&self, account: usize) -> i64 {
+        let kept = |file: usize| self.alive.iter().any(|&pid| self.processes[pid].files.contains(&file));
+        let files = self.files.iter().enumerate();
+        files
+            .filter(|&(file, it)| it.account == account && kept(file))
+            .map(|(_, it)| it.chunks)
+            .sum()
     }
 
     pub(crate) fn resident(&self, space: SpaceId) -> i64 {
@@ -107,12 +116,14 @@ impl World {
     }
 
     pub(crate) fn living(&self, account: usize) -> impl Iterator<Item = Pid> + '_ {
-        (0..self.processes.len())
-            .filter(move |&pid| self.processes[pid].is_alive && self.processes[pid].account == account)
+        let alive = self.alive.iter().copied();
+        alive.filter(move |&pid| self.processes[pid].account == account)
     }
 
     pub(crate) fn spawn(&mut self, account: usize, chunks: i64) -> Pid {
         let space = self.spaces.len();
+        self.live.push(space);
+        self.alive.push(self.processes.len());
         self.spaces.push(Space {
             account,
             chunks: Vec::new(),
@@ -183,9 +194,10 @@ impl World {
             return;
         }
         self.processes[pid].is_alive = false;
+        self.alive.retain(|&it| it != pid);
         let space = self.processes[pid].space;
-        for other in &mut self.spaces {
-            other.keepers.retain(|&keeper| keeper != pid);
+        for &other in &self.live {
+            self.spaces[other].keepers.retain(|&keeper| keeper != pid);
         }
         self.spaces[space].going = if is_starved {
             Going::Trickles
@@ -206,9 +218,10 @@ impl World {
     pub(crate) fn pass(&mut self, ms: u32) -> Vec<SpaceId> {
         self.now_ms += ms;
         let mut changed = Vec::new();
-        for space in 0..self.spaces.len() {
+        for at in 0..self.live.len() {
+            let space = self.live[at];
             let (going, account) = (self.spaces[space].going, self.spaces[space].account);
-            if self.spaces[space].is_gone || going == Going::Stays {
+            if going == Going::Stays {
                 continue;
             }
             let is_due = match going {
@@ -231,6 +244,8 @@ impl World {
                 changed.push(space);
             }
         }
+        let spaces = &self.spaces;
+        self.live.retain(|&space| !spaces[space].is_gone);
         changed
     }
 }
