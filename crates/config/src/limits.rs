@@ -433,7 +433,7 @@ fn no_who(error: WhoError) -> Option<Wrong> {
         WhoError::Empty => Wrong::new("nobody is named", FORMS),
         WhoError::Malformed(text) => Wrong::new(format!("{text:?} names nobody"), FORMS),
         WhoError::UidTooLarge(text) => {
-            Wrong::new(format!("{text} is no uid"), "uids are 0 to 2147483647")
+            Wrong::new(format!("{text} is no uid"), "uids are 0 to 4294967294")
         }
     })
 }

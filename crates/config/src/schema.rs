@@ -265,11 +265,11 @@ static KEYS: [Key; 25] = [
         table: "accounts",
         name: "uid_min",
         default: "",
-        values: "0 to 2147483647, a uid",
+        values: "0 to 4294967294, a uid",
         about: "Where ordinary users begin: `default` concerns them from here on. Absent: UID_MIN of \
                 /etc/login.defs, or 1000.",
         set: |config, value| {
-            let uid = integer(value, 0..=i32::MAX as u32)?;
+            let uid = integer(value, 0..=u32::MAX - 1)?;
             config.accounts.uid_min = Some(Uid::new(uid));
             Ok(())
         },

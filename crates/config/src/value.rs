@@ -182,10 +182,7 @@ fn uid_range(entry: &Value, remedy: &str) -> Result<UidRange, Wrong> {
     let uid = |text: &str| {
         let text = text.trim();
         let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        let number = text
-            .parse::<u32>()
-            .ok()
-            .filter(|&number| number <= i32::MAX as u32);
+        let number = text.parse::<u32>().ok().filter(|&number| number < u32::MAX);
         number.filter(|_| digits).map(Uid::new)
     };
     let (first, last) = shown.split_once('-').unwrap_or((&shown, &shown));

@@ -141,7 +141,7 @@ fn what_is_wrong_is_refused_with_its_place_and_a_remedy() {
         ),
         (
             "4294967295 = { memory = \"1G\" }",
-            "/l.toml:2: limits.4294967295: 4294967295 is no uid; uids are 0 to 2147483647",
+            "/l.toml:2: limits.4294967295: 4294967295 is no uid; uids are 0 to 4294967294",
         ),
         (
             "\"\" = { memory = \"1G\" }",

@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_host::clock;
-use bursar_model::{Pid, Uid};
+use bursar_model::{AccountId, Pid, Uid};
 use bursar_protocol::{ErrorKind, Refusal, Reply, root_socket};
 use bursar_watchdog::TimedQuery;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -106,8 +106,8 @@ pub(crate) struct Requester {
     pub(crate) uid: Uid,
     /// Who connected; who inherited the connection is not told apart.
     pub(crate) pid: Pid,
-    /// Who answers for the user namespace that he is in and pays for him; else himself.
-    pub(crate) payer: Uid,
+    /// Who pays: the owner of the user namespace that it is in, else itself; or the account that it has entered.
+    pub(crate) payer: AccountId,
     /// As whom he is counted (listener.rs).
     pub(crate) counts_as: Uid,
 }
@@ -316,7 +316,7 @@ impl Control {
                 client: id,
                 uid: client.uid,
                 pid: client.pid,
-                payer: client.payer,
+                payer: AccountId::of(client.payer),
                 counts_as: client.counts_as,
             },
             began: own_time(),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result};
 use bursar_host::machine;
 use bursar_kernel::{DirtyMode, DirtySum};
-use bursar_model::{AccountId, Bytes, Uid};
+use bursar_model::{AccountId, Bytes};
 use bursar_protocol::{DirtyKnown, DirtyReport, DirtyRow};
 
 use crate::daemon::Daemon;
@@ -39,7 +39,7 @@ impl Sum {
 pub(crate) fn by_account(sums: &[DirtySum], payers: &Payers) -> BTreeMap<Option<AccountId>, Sum> {
     let mut found: BTreeMap<_, Sum> = BTreeMap::new();
     for sum in sums {
-        let account = sum.payer.map(|payer| payers.account_of(Uid::new(payer)));
+        let account = sum.payer.map(|payer| payers.account_of(payer));
         found.entry(account).or_default().add(sum);
     }
     found

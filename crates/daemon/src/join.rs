@@ -207,9 +207,8 @@ fn status_of(daemon: &Daemon, requester: Requester) -> Option<Status> {
     daemon.proc().status(requester.pid).ok().flatten()
 }
 
-/// Who pays for the requester: his uid, in a user namespace who answers for it, or, where his process is in an
-/// account, its number, which pays as a uid does.
-pub(crate) fn payer_of(daemon: &Daemon, requester: Requester) -> Uid {
+/// Who pays for the requester: its user, in a user namespace its owner, or the account that its process has entered.
+pub(crate) fn payer_of(daemon: &Daemon, requester: Requester) -> AccountId {
     let members = daemon.backend.membership_if_any();
     let entered = members.and_then(|members| {
         let pidfd = Pidfd::open(requester.pid).ok().flatten()?;
@@ -220,5 +219,5 @@ pub(crate) fn payer_of(daemon: &Daemon, requester: Requester) -> Uid {
     entered
         .filter(is_open)
         .filter(|_| status_of(daemon, requester).is_some_and(|it| it.uid == requester.uid))
-        .map_or(requester.payer, |id| Uid::new(id.get()))
+        .unwrap_or(requester.payer)
 }

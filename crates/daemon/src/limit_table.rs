@@ -232,7 +232,7 @@ impl LimitTable {
             Some(Who::User(name)) => name.clone(),
             _ => match id.uid() {
                 Some(uid) => self.user_name(uid),
-                None => format!("={}", id.get() & !AccountId::FIRST_SHARED),
+                None => format!("={}", id.number()),
             },
         };
         (name, kind)

@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn in_a_shared_account_only_the_owner_reads_which_process_it_was() {
-        let render = AccountId::new(AccountId::FIRST_SHARED | 7);
+        let render = AccountId::of_name(7);
         let subject = Subject {
             owner: Uid::new(60_870),
             pid: Pid::new(42),

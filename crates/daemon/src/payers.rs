@@ -30,10 +30,10 @@ pub(crate) fn present(
     Ok(users)
 }
 
-/// Who pays into what, by user.
+/// Who pays into what: users, and who has entered a shared account, by its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Payers {
-    accounts: BTreeMap<Uid, (AccountId, Bounds)>,
+    accounts: BTreeMap<AccountId, (AccountId, Bounds)>,
     default: Option<Bounds>,
     coverage: Coverage,
     subordinates: Subordinates,
@@ -41,12 +41,11 @@ pub(crate) struct Payers {
 
 impl Payers {
     pub(crate) fn new(plan: &Plan, coverage: Coverage) -> Self {
-        // Who has entered a shared account pays by its number, as if that were a uid.
         let shared = plan
             .accounts
             .iter()
             .filter(|(id, _)| id.uid().is_none())
-            .map(|(&id, planned)| (Uid::new(id.get()), (id, planned.bounds)));
+            .map(|(&id, planned)| (id, (id, planned.bounds)));
         let accounts = plan
             .accounts
             .iter()
@@ -54,7 +53,7 @@ impl Payers {
                 planned
                     .payers
                     .iter()
-                    .map(move |&uid| (uid, (id, planned.bounds)))
+                    .map(move |&uid| (AccountId::of(uid), (id, planned.bounds)))
             })
             .chain(shared)
             .collect();
@@ -66,17 +65,19 @@ impl Payers {
         }
     }
 
-    /// The account that a user pays into and its bounds; `None` when no limit concerns him. Whom none does
-    /// pays with whoever has his uid as a subordinate one.
-    pub(crate) fn of(&self, uid: Uid) -> Option<(AccountId, Bounds)> {
-        let subuid_owner = || self.own_of(self.subordinates.subuid_owner_of(uid)?);
-        self.own_of(uid).or_else(subuid_owner)
+    /// The account that a user, or who has entered one, pays into and its bounds; `None` when no limit concerns
+    /// it. A user without one pays with whoever has its uid as a subordinate one.
+    pub(crate) fn of(&self, payer: impl Into<AccountId>) -> Option<(AccountId, Bounds)> {
+        let payer = payer.into();
+        let subuid_owner = || self.own_of(self.subordinates.subuid_owner_of(payer.uid()?)?.into());
+        self.own_of(payer).or_else(subuid_owner)
     }
 
-    fn own_of(&self, uid: Uid) -> Option<(AccountId, Bounds)> {
-        if let Some(&found) = self.accounts.get(&uid) {
+    fn own_of(&self, payer: AccountId) -> Option<(AccountId, Bounds)> {
+        if let Some(&found) = self.accounts.get(&payer) {
             return Some(found);
         }
+        let uid = payer.uid()?;
         let bounds = self.default.filter(|_| self.coverage.covers(uid))?;
         Some((AccountId::of(uid), bounds))
     }
@@ -84,15 +85,16 @@ impl Payers {
     /// Who pays for a process, as in the kernel half: root does for uids that he has shifted, unless they
     /// are named in particular.
     pub(crate) fn payer(&self, owner: UsernsOwner) -> Uid {
-        if owner.is_shifted && !self.accounts.contains_key(&owner.uid) {
+        if owner.is_shifted && !self.accounts.contains_key(&owner.uid.into()) {
             return Uid::new(0);
         }
         owner.uid
     }
 
     /// The account that stands for a user whether or not any limit concerns him.
-    pub(crate) fn account_of(&self, uid: Uid) -> AccountId {
-        self.of(uid).map_or(AccountId::of(uid), |(id, _)| id)
+    pub(crate) fn account_of(&self, payer: impl Into<AccountId>) -> AccountId {
+        let payer = payer.into();
+        self.of(payer).map_or(payer, |(id, _)| id)
     }
 
     /// The same for ordinary users and whomever a limit concerns: all others are no account's.
@@ -103,7 +105,7 @@ impl Payers {
 
     /// Whether there is this shared account.
     pub(crate) fn has(&self, id: AccountId) -> bool {
-        self.accounts.contains_key(&Uid::new(id.get()))
+        self.accounts.contains_key(&id)
     }
 
     /// Whether a user's programs can be killed because of a limit.
@@ -117,8 +119,8 @@ impl Payers {
         let named: Vec<Uid> = self
             .accounts
             .iter()
-            .filter(|(uid, (it, _))| *it == id && uid.get() < AccountId::FIRST_SHARED)
-            .map(|(&uid, _)| uid)
+            .filter(|(_, (it, _))| *it == id)
+            .filter_map(|(payer, _)| payer.uid())
             .collect();
         if named.is_empty() {
             id.uid().into_iter().collect()
@@ -127,13 +129,10 @@ impl Payers {
         }
     }
 
-    /// The same, with the number by which those pay who have entered it.
-    pub(crate) fn charged_to(&self, id: AccountId) -> Vec<Uid> {
-        let mut all = self.payers_of(id);
-        if id.uid().is_none() {
-            all.push(Uid::new(id.get()));
-        }
-        all
+    /// The same, with those that have entered it.
+    pub(crate) fn charged_to(&self, id: AccountId) -> Vec<AccountId> {
+        let users = self.payers_of(id).into_iter().map(AccountId::of);
+        users.chain(id.uid().is_none().then_some(id)).collect()
     }
 }
 

@@ -381,7 +381,7 @@ mod tests {
     fn nobody_is_over_a_limit_that_there_is_not() {
         let level = |limit| Level {
             at: Nanos::new(0),
-            account: AccountId::new(60001),
+            account: AccountId::of(Uid::new(60001)),
             trigger: Trigger::Notifier,
             held: Bytes::from_mib(950),
             limit,

@@ -142,7 +142,7 @@ fn own_account(daemon: &Daemon, requester: Requester) -> Option<AccountId> {
 /// The requester as who pays for him.
 fn paying(daemon: &Daemon, requester: Requester) -> Requester {
     Requester {
-        uid: join::payer_of(daemon, requester),
+        payer: join::payer_of(daemon, requester),
         ..requester
     }
 }

@@ -14,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::Result;
 use bursar_host::Pidfd;
-use bursar_model::{AccountId, Bounds, Bytes, PageSize, Pages, Pid, Uid};
+use bursar_model::{AccountId, Bounds, Bytes, PageSize, Pages, Pid};
 use bursar_protocol::{Reserve, ReserveBound};
 
 use crate::control::{ClientId, Requester};
@@ -78,7 +78,7 @@ pub(crate) enum Denied {
 
 #[derive(Debug)]
 struct Reservation {
-    uid: Uid,
+    payer: AccountId,
     pages: u64,
     /// Readable when the process has ended.
     process: Pidfd,
@@ -90,7 +90,7 @@ pub(crate) struct Reservations {
     page_size: PageSize,
     by_client: BTreeMap<ClientId, Reservation>,
     /// Σ of `by_client`, in pages.
-    by_user: BTreeMap<Uid, u64>,
+    by_user: BTreeMap<AccountId, u64>,
     /// Those that are kept nowhere else.
     refused: BTreeMap<AccountId, u64>,
     /// Accounts whose sum [`Holdings::reserved_now`] was last told and is not 0.
@@ -148,9 +148,9 @@ impl Reservations {
         if ask.commit > 0 {
             self.commit(requester, ask.commit, payers, holdings)?;
         }
-        let account = payers.of(requester.uid);
+        let account = payers.of(requester.payer);
         let room = self
-            .room(requester.uid, ask.bound, payers, ram, holdings)
+            .room(requester.payer, ask.bound, payers, ram, holdings)
             .map_err(Denied::Failed)?;
         let id = account.map(|(id, _)| id);
         let free = room
@@ -194,13 +194,13 @@ impl Reservations {
 
     fn room(
         &self,
-        uid: Uid,
+        payer: AccountId,
         bound: ReserveBound,
         payers: &Payers,
         ram: Bytes,
         holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<Room> {
-        let limits = payers.of(uid).and_then(|(id, bounds): (_, Bounds)| {
+        let limits = payers.of(payer).and_then(|(id, bounds): (_, Bounds)| {
             let limit = bounds.limit().map(|it| ("limit", it));
             let barrier = bounds.barrier().map(|it| ("barrier", it));
             let chosen = match bound {
@@ -211,7 +211,7 @@ impl Reservations {
         });
         let Some((id, (bound, most), limit)) = limits else {
             // Nobody limits him; no machine has more than its memory to give.
-            let reserved = self.by_user.get(&uid).copied().unwrap_or(0);
+            let reserved = self.by_user.get(&payer).copied().unwrap_or(0);
             let reserved = Pages::new(reserved).to_bytes(self.page_size);
             return Ok(Room {
                 held: Bytes::ZERO,
@@ -243,14 +243,14 @@ impl Reservations {
                 .map_err(|error| Denied::Failed(error.into()))?
                 .ok_or(Denied::Gone(requester.pid))?;
             let reservation = Reservation {
-                uid: requester.uid,
+                payer: requester.payer,
                 pages,
                 process,
             };
             self.by_client.insert(requester.client, reservation);
         }
         if pages > 0 {
-            let sum = self.by_user.entry(requester.uid).or_default();
+            let sum = self.by_user.entry(requester.payer).or_default();
             *sum = sum.saturating_add(pages);
         }
         Ok(())
@@ -275,8 +275,12 @@ impl Reservations {
         if let Some(reservation) = self.by_client.get_mut(&requester.client) {
             reservation.pages = reservation.pages.saturating_sub(pages);
         }
-        self.subtract(requester.uid, pages);
-        self.tell(payers.of(requester.uid).map(|(id, _)| id), payers, holdings)?;
+        self.subtract(requester.payer, pages);
+        self.tell(
+            payers.of(requester.payer).map(|(id, _)| id),
+            payers,
+            holdings,
+        )?;
         Ok(reserved.saturating_sub(pages))
     }
 
@@ -290,8 +294,8 @@ impl Reservations {
         let Some(gone) = self.by_client.remove(&client) else {
             return Ok(());
         };
-        self.subtract(gone.uid, gone.pages);
-        match payers.of(gone.uid) {
+        self.subtract(gone.payer, gone.pages);
+        match payers.of(gone.payer) {
             Some((id, _)) => self.tell_of(id, payers, holdings),
             None => Ok(()),
         }
@@ -304,7 +308,7 @@ impl Reservations {
         holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<()> {
         let users = self.by_user.keys();
-        let accounts = users.filter_map(|&uid| payers.of(uid).map(|(id, _)| id));
+        let accounts = users.filter_map(|&payer| payers.of(payer).map(|(id, _)| id));
         let concerned: BTreeSet<_> = accounts.chain(self.told.iter().copied()).collect();
         // One that cannot be told keeps nobody else's back.
         let told = concerned
@@ -325,25 +329,25 @@ impl Reservations {
         let Some(reservation) = self.by_client.get_mut(&requester.client) else {
             return Ok(());
         };
-        let before = std::mem::replace(&mut reservation.uid, requester.uid);
+        let before = std::mem::replace(&mut reservation.payer, requester.payer);
         let pages = reservation.pages;
-        if before == requester.uid || pages == 0 {
+        if before == requester.payer || pages == 0 {
             return Ok(());
         }
         self.subtract(before, pages);
-        let sum = self.by_user.entry(requester.uid).or_default();
+        let sum = self.by_user.entry(requester.payer).or_default();
         *sum = sum.saturating_add(pages);
-        for uid in [before, requester.uid] {
-            self.tell(payers.of(uid).map(|(id, _)| id), payers, holdings)?;
+        for payer in [before, requester.payer] {
+            self.tell(payers.of(payer).map(|(id, _)| id), payers, holdings)?;
         }
         Ok(())
     }
 
-    fn subtract(&mut self, uid: Uid, pages: u64) {
-        if let Some(sum) = self.by_user.get_mut(&uid) {
+    fn subtract(&mut self, payer: AccountId, pages: u64) {
+        if let Some(sum) = self.by_user.get_mut(&payer) {
             *sum = sum.saturating_sub(pages);
             if *sum == 0 {
-                self.by_user.remove(&uid);
+                self.by_user.remove(&payer);
             }
         }
     }
@@ -385,9 +389,9 @@ impl Reservations {
         }
     }
 
-    fn sum_of(&self, table: &BTreeMap<Uid, u64>, id: AccountId, payers: &Payers) -> u64 {
+    fn sum_of(&self, table: &BTreeMap<AccountId, u64>, id: AccountId, payers: &Payers) -> u64 {
         let users = payers.charged_to(id);
-        let amounts = users.iter().filter_map(|uid| table.get(uid));
+        let amounts = users.iter().filter_map(|payer| table.get(payer));
         amounts.fold(0, |sum: u64, amount| sum.saturating_add(*amount))
     }
 
@@ -414,7 +418,7 @@ impl Reservations {
 #[cfg(test)]
 mod tests {
     use bursar_host::machine;
-    use bursar_model::{AccountKind, BoundsSpec, SizeSpec};
+    use bursar_model::{AccountKind, BoundsSpec, SizeSpec, Uid};
     use bursar_policy::{Plan, Planned};
 
     use super::*;
@@ -466,7 +470,7 @@ mod tests {
             client: ClientId::first(),
             uid: Uid::new(uid),
             pid: Pid::new(std::process::id()),
-            payer: Uid::new(uid),
+            payer: AccountId::of(Uid::new(uid)),
             counts_as: Uid::new(uid),
         }
     }
@@ -495,18 +499,21 @@ mod tests {
         assert_eq!(reserve(&mut reservations, 60002, 5), (5, 15));
         assert_eq!(
             reservations.by_user,
-            BTreeMap::from([(Uid::new(60002), 15)])
+            BTreeMap::from([(Uid::new(60002).into(), 15)])
         );
         let left = reservations.commit(requester(60003), 6, &payers, &mut Nothing);
         assert_eq!(left.unwrap(), 9);
-        assert_eq!(reservations.by_user, BTreeMap::from([(Uid::new(60003), 9)]));
+        assert_eq!(
+            reservations.by_user,
+            BTreeMap::from([(Uid::new(60003).into(), 9)])
+        );
         let released = reservations.release(ClientId::first(), &payers, &mut Nothing);
         released.unwrap();
         assert!(reservations.by_user.is_empty());
     }
 
     fn in_an_account_of(users: &[u32]) -> (AccountId, Payers) {
-        let id = AccountId::new(AccountId::FIRST_SHARED | 7);
+        let id = AccountId::of_name(7);
         let limit = SizeSpec::Bytes(Bytes::from_mib(1));
         let planned = Planned {
             who: "=film".parse().unwrap(),

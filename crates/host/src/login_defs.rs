@@ -76,7 +76,7 @@ fn uid(text: &[u8]) -> Option<Uid> {
     };
     digits.bytes().next().filter(u8::is_ascii_hexdigit)?;
     let number = u32::from_str_radix(digits, radix).ok()?;
-    (number <= i32::MAX.cast_unsigned()).then(|| Uid::new(number))
+    (number < u32::MAX).then(|| Uid::new(number))
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn what_is_no_uid_is_said_and_the_default_stands() {
-        for text in ["x", "-5", "2147483648", "1e3", "0x", "+5", "09"] {
+        for text in ["x", "-5", "4294967295", "1e3", "0x", "+5", "09"] {
             let answer = read(format!("UID_MIN {text}\n").as_bytes());
             assert_eq!(answer.uid, DEFAULT_UID_MIN);
             let remark = answer.remark.unwrap();

@@ -15,6 +15,7 @@ use crate::abi::{
 use crate::account::{AccountReading, History, PageBounds, Slot};
 use crate::mapped::{self, Mapped};
 use crate::pins::Pins;
+use crate::selftest::SELFTEST_ACCOUNT;
 use crate::{Error, call};
 
 /// Whose a part of what an account holds is.
@@ -76,6 +77,7 @@ impl AccountTable {
         self.raw()
             .map(|(slot, raw)| AccountReading::new(slot, &raw))
             .filter(|account| account.is_open || account.held.get() + account.dying.get() > 0)
+            .filter(|account| account.id != SELFTEST_ACCOUNT)
     }
 
     /// One account.
@@ -109,6 +111,7 @@ impl AccountTable {
         ];
         let mut args = open_account_args {
             id: id.get(),
+            pad: 0,
             flags: flags
                 .iter()
                 .filter(|(set, _)| *set)
@@ -218,42 +221,43 @@ impl AccountTable {
     ///
     /// # Errors
     /// When the map cannot be read.
-    pub fn payers(&self) -> Result<Vec<(Uid, Slot)>, Error> {
-        let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_ne_bytes);
+    pub fn payers(&self) -> Result<Vec<(AccountId, Slot)>, Error> {
+        let id = |bytes: &[u8]| bytes.try_into().ok().map(u64::from_ne_bytes);
+        let slot = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_ne_bytes);
         let mut found = Vec::new();
         for key in self.payers.keys() {
             let value = self
                 .payers
                 .lookup(&key, MapFlags::ANY)
                 .map_err(Error::io("read who pays"))?;
-            if let (Some(uid), Some(slot)) = (number(&key), value.as_deref().and_then(number)) {
-                found.push((Uid::new(uid), Slot(slot)));
+            if let (Some(id), Some(number)) = (id(&key), value.as_deref().and_then(slot)) {
+                found.push((AccountId::new(id), Slot(number)));
             }
         }
         Ok(found)
     }
 
-    /// Makes `uid` pay into a shared account. Takes effect at its processes' next event or re-sum
+    /// Makes a user, or who has entered an account, pay into a shared one. Takes effect at its processes' next event or re-sum
     /// after [`Self::close_account`] or [`Self::open_account`] of anything.
     ///
     /// # Errors
     /// When the table of payers is full.
-    pub fn let_pay(&self, uid: Uid, slot: Slot) -> Result<(), Error> {
+    pub fn let_pay(&self, payer: AccountId, slot: Slot) -> Result<(), Error> {
         self.payers
             .update(
-                &uid.get().to_ne_bytes(),
+                &payer.get().to_ne_bytes(),
                 &slot.0.to_ne_bytes(),
                 MapFlags::ANY,
             )
             .map_err(Error::io("write who pays"))
     }
 
-    /// Makes `uid` pay nowhere.
+    /// Makes one of those pay nowhere.
     ///
     /// # Errors
     /// When the map cannot be written.
-    pub fn let_go(&self, uid: Uid) -> Result<(), Error> {
-        match self.payers.delete(&uid.get().to_ne_bytes()) {
+    pub fn let_go(&self, payer: AccountId) -> Result<(), Error> {
+        match self.payers.delete(&payer.get().to_ne_bytes()) {
             Err(error) if error.kind() != libbpf_rs::ErrorKind::NotFound => {
                 Err(Error::io("write who pays")(error))
             }
@@ -269,9 +273,9 @@ impl AccountTable {
         if slots.is_empty() {
             return Ok(());
         }
-        for (uid, paid) in self.payers()? {
+        for (payer, paid) in self.payers()? {
             if slots.contains(&paid) {
-                self.let_go(uid)?;
+                self.let_go(payer)?;
             }
         }
         for slot in slots {
@@ -315,8 +319,8 @@ impl AccountTable {
             if record.mm == 0 || !slots.contains(&slot) {
                 continue;
             }
-            // payer.bpf.h: in place of a namespace's address, the number of the account entered.
-            let has_entered = u32::try_from(record.user_ns).is_ok_and(|it| it != 0);
+            // entered.bpf.h is_entered(): in place of a namespace's address, the id of the account entered.
+            let has_entered = record.user_ns != 0 && record.user_ns >> 40 == 0;
             let user = Uid::new(record.uid);
             let whose = match has_entered {
                 true => Part::Entered(user),

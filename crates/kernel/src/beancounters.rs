@@ -251,6 +251,7 @@ impl Beancounters {
                     slot: slot.0,
                     row: index.0,
                     counted: is_counted.into(),
+                    pad: 0,
                     account_id: id_of(accounts, *slot),
                     barrier: to_kernel(resource, bounds.barrier(), page),
                     limit: to_kernel(resource, bounds.limit(), page),
@@ -305,6 +306,7 @@ impl Beancounters {
                 slot: slot.0,
                 row: bill_row::BILL_NUMPROC.0,
                 counted: 1,
+                pad: 0,
                 account_id: SELFTEST_ACCOUNT.get(),
                 barrier: 0,
                 limit: 0,
@@ -327,8 +329,8 @@ fn made(bills: &Mapped<bill>, slot: u32) -> Option<bill> {
     found.filter(|it| it.state == bill_state::BILL_MADE)
 }
 
-/// The number of the account in a slot; the template's is 0.
-fn id_of(accounts: &AccountTable, slot: Slot) -> u32 {
+/// The id of the account in a slot; the template's is 0.
+fn id_of(accounts: &AccountTable, slot: Slot) -> u64 {
     match slot {
         Slot::TEMPLATE => 0,
         slot => accounts.account(slot).map_or(0, |account| account.id.get()),

@@ -5,7 +5,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 
-use bursar_model::Pages;
+use bursar_model::{AccountId, Pages};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle};
 
@@ -27,8 +27,8 @@ pub enum DirtyMode {
 /// What one payer has dirtied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DirtySum {
-    /// A uid, or the number of an account entered; `None`: the kernel itself.
-    pub payer: Option<u32>,
+    /// `None`: the kernel itself.
+    pub payer: Option<AccountId>,
     /// Dirty now; 0 in [`DirtyMode::Cumulative`].
     pub dirty: Pages,
     /// Became dirty since somebody first asked.
@@ -60,7 +60,7 @@ pub struct DirtyPages {
 }
 
 /// No account's number: the kernel's own threads (payer.bpf.h).
-const NOBODY: u32 = u32::MAX;
+const NOBODY: u64 = u64::MAX;
 
 impl KernelHalf {
     /// Counts dirty pages from now on, or goes on with a count begun earlier.
@@ -182,11 +182,11 @@ impl DirtyPages {
                 .sums
                 .lookup(&key, MapFlags::ANY)
                 .map_err(Error::io(WHAT))?;
-            let number = key.as_slice().try_into().ok().map(u32::from_ne_bytes);
+            let id = key.as_slice().try_into().ok().map(u64::from_ne_bytes);
             let sum = value.as_deref().and_then(abi::read::<dirty_sum>);
-            if let (Some(number), Some(sum)) = (number, sum) {
+            if let (Some(id), Some(sum)) = (id, sum) {
                 found.push(DirtySum {
-                    payer: (number != NOBODY).then_some(number),
+                    payer: (id != NOBODY).then(|| AccountId::new(id)),
                     dirty: abi::count(sum.dirty_pages),
                     dirtied: Pages::new(sum.dirtied_pages),
                     written: Pages::new(sum.written_pages),

@@ -82,8 +82,8 @@ impl Membership {
 
     fn write(&self, pidfd: BorrowedFd<'_>, account: AccountId) -> Result<(), Error> {
         let value = membership {
-            account: account.get(),
-            pad: 0,
+            number: account.number(),
+            kind: account.kind(),
         };
         let key = pidfd.as_raw_fd().to_ne_bytes();
         self.map
@@ -143,5 +143,8 @@ fn look_up(map: &MapHandle, pidfd: BorrowedFd<'_>) -> Result<Option<AccountId>, 
         .map_err(Error::io("read who has entered which account"))?;
     Ok(found
         .and_then(|bytes| abi::read::<membership>(&bytes))
-        .map(|found| AccountId::new(found.account)))
+        .map(|found| match found.kind {
+            0 => AccountId::of_former(found.number),
+            kind => AccountId::new(u64::from(kind) << 32 | u64::from(found.number)),
+        }))
 }

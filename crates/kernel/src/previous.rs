@@ -19,9 +19,17 @@ fn state(pins: &Pins) -> Option<Vec<u8>> {
 
 /// Whether it tells events as we do. Every version's state begins with its number (abi.h).
 pub(crate) fn has_our_abi(pins: &Pins) -> bool {
-    let version = state(pins).and_then(|bytes| bytes.first_chunk().copied());
-    version.map(u32::from_ne_bytes) == Some(abi_constant::ABI_VERSION.0)
+    version(pins) == Some(abi_constant::ABI_VERSION.0)
 }
+
+/// Its version.
+fn version(pins: &Pins) -> Option<u32> {
+    let version = state(pins).and_then(|bytes| bytes.first_chunk().copied());
+    version.map(u32::from_ne_bytes)
+}
+
+/// Before it accounts had a number only.
+const FIRST_WITH_KINDS: u32 = 7;
 
 /// Whether somebody may have entered an account there; what of another version's state says it nobody knows.
 pub(crate) fn may_have_members(pins: &Pins) -> bool {
@@ -36,8 +44,10 @@ pub(crate) fn may_have_members(pins: &Pins) -> bool {
 #[repr(C)]
 struct Head {
     history: account_history,
-    id: u32,
+    number: u32,
     flags: u32,
+    /// From version 7 on.
+    id: u64,
 }
 // SAFETY: integers only.
 unsafe impl abi::Pod for Head {}
@@ -62,10 +72,15 @@ fn heads(pins: &Pins) -> impl Iterator<Item = Head> {
 
 /// The history of every account of a kernel half of any version.
 pub(crate) fn read_histories(pins: &Pins) -> Vec<(AccountId, History)> {
+    let has_kinds = version(pins).is_some_and(|it| it >= FIRST_WITH_KINDS);
+    let id = |head: &Head| match has_kinds {
+        true => AccountId::new(head.id),
+        false => AccountId::of_former(head.number),
+    };
     heads(pins)
         .skip(1)
         .filter(|head| head.has(account_flag::ACCOUNT_USED))
-        .map(|head| (AccountId::new(head.id), History::new(&head.history)))
+        .map(|head| (id(&head), History::new(&head.history)))
         .collect()
 }
 

@@ -86,11 +86,16 @@ impl PssScans {
             listed: Mapped::new(&sharers)?,
             sharers,
             records: pins.map("mms")?,
-            watch: ["on_user_fault", "on_kernel_fault", "on_page_alloc", "on_collapse"]
-                .iter()
-                .filter(|name| pins.path(name).exists())
-                .map(|name| pins.program(name))
-                .collect::<Result<_, _>>()?,
+            watch: [
+                "on_user_fault",
+                "on_kernel_fault",
+                "on_page_alloc",
+                "on_collapse",
+            ]
+            .iter()
+            .filter(|name| pins.path(name).exists())
+            .map(|name| pins.program(name))
+            .collect::<Result<_, _>>()?,
             watching: Vec::new(),
         })
     }

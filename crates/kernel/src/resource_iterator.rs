@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use bursar_model::{Bytes, Pages, Pid, Uid};
+use bursar_model::{AccountId, Bytes, Pages, Pid, Uid};
 use libbpf_rs::Link;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
@@ -23,7 +23,7 @@ pub struct SeenTask {
     /// Its user, whose queued signals are told.
     pub uid: Uid,
     /// Who pays for it: its user, or the number of the account that it has entered.
-    pub payer: Uid,
+    pub payer: AccountId,
     /// Its process.
     pub process: Pid,
     /// Its address space; `None` once it has none.
@@ -59,7 +59,7 @@ pub struct SeenFile {
     /// Names its inode during this scan; 0: it has none.
     pub inode: u64,
     /// Who pays for it: who opened it, or the number of the account that who has it open has entered.
-    pub payer: Uid,
+    pub payer: AccountId,
     /// What it is.
     pub kind: SeenKind,
     /// File locks taken through it.
@@ -170,8 +170,11 @@ fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-fn payer(uid: u32, entered: u32) -> Uid {
-    Uid::new(if entered == 0 { uid } else { entered })
+fn payer(uid: u32, entered: u64) -> AccountId {
+    match entered {
+        0 => AccountId::of(Uid::new(uid)),
+        account => AccountId::new(account),
+    }
 }
 
 impl SeenTask {

@@ -12,8 +12,10 @@ use crate::Error;
 use crate::account::{History, PageBounds, Slot};
 use crate::accounts::AccountTable;
 
-/// Whom the child is made: nobody on any machine has this uid. Shared accounts begin at 2^31.
-pub(crate) const SELFTEST_ACCOUNT: Uid = Uid::new(2_147_483_632);
+/// Who the child becomes, for milliseconds at a start: a uid that no directory gives out.
+const SELFTEST_UID: Uid = Uid::new(4_294_967_291);
+/// Its account, which nobody is told of.
+pub(crate) const SELFTEST_ACCOUNT: AccountId = AccountId::of(SELFTEST_UID);
 
 /// What is said where LSM programs refuse nothing.
 pub(crate) const NOT_CALLED: &str =
@@ -24,8 +26,7 @@ pub(crate) fn with_account<T>(
     accounts: &AccountTable,
     ask: impl FnOnce(Slot) -> Result<T, Error>,
 ) -> Result<T, Error> {
-    let id = AccountId::of(SELFTEST_ACCOUNT);
-    let slot = accounts.open_account(id, false, false, History::default())?;
+    let slot = accounts.open_account(SELFTEST_ACCOUNT, false, false, History::default())?;
     let seen = ask(slot);
     accounts.close_account(slot)?;
     seen
@@ -105,7 +106,7 @@ fn said_by(status: i32) -> io::Result<bool> {
 
 /// In the child.
 fn run_selftest(ask: fn() -> Result<bool, i32>) -> ! {
-    let uid = SELFTEST_ACCOUNT.get();
+    let uid = SELFTEST_UID.get();
     // SAFETY: plain system calls on numbers. The raw setresuid, for libc's would signal threads that a
     // forked child does not have.
     unsafe {

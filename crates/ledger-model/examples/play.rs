@@ -4,7 +4,10 @@
 use bursar_ledger_model::{Current, Script};
 
 fn main() {
-    let seed = std::env::args().nth(1).and_then(|it| it.parse().ok()).unwrap_or(0);
+    let seed = std::env::args()
+        .nth(1)
+        .and_then(|it| it.parse().ok())
+        .unwrap_or(0);
     let script = Script::of(seed, 40).shrunk::<Current>();
     for line in script.told::<Current>() {
         println!("{line}");

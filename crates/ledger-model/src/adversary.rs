@@ -105,12 +105,17 @@ impl Script {
     /// The same without moves that are not needed for a breach of the same kind.
     #[must_use]
     pub fn shrunk<R: Rules>(mut self) -> Self {
-        let Some(kind) = play::<R>(&self).breach.map(|it| it.kind()) else { return self };
+        let Some(kind) = play::<R>(&self).breach.map(|it| it.kind()) else {
+            return self;
+        };
         let mut at = 0;
         while at < self.0.len() {
             let mut shorter = self.clone();
             shorter.0.remove(at);
-            if play::<R>(&shorter).breach.is_some_and(|it| it.kind() == kind) {
+            if play::<R>(&shorter)
+                .breach
+                .is_some_and(|it| it.kind() == kind)
+            {
                 self = shorter;
             } else {
                 at += 1;
@@ -219,7 +224,8 @@ impl<R: Rules> Game<R> {
 
     fn seen(&mut self, pid: usize, running: Running) {
         let space = self.world.processes[pid].space;
-        self.ledger.event(&mut self.world, space, running, self.is_starving);
+        self.ledger
+            .event(&mut self.world, space, running, self.is_starving);
     }
 
     fn fork(&mut self, parent: usize) {
@@ -284,7 +290,9 @@ impl<R: Rules> Game<R> {
                 return;
             }
             Move::Pass(..) => {
-                let Some(other) = self.pick(count) else { return };
+                let Some(other) = self.pick(count) else {
+                    return;
+                };
                 for file in self.world.processes[pid].files.clone() {
                     if !self.world.processes[other].files.contains(&file) {
                         self.world.processes[other].files.push(file);
@@ -320,16 +328,28 @@ impl<R: Rules> Game<R> {
                     }
                 }
                 Move::WriteOrphan(..) => {
-                    let Some(orphan) = self.orphan(pid) else { return };
+                    let Some(orphan) = self.orphan(pid) else {
+                        return;
+                    };
                     self.world.fault(orphan);
-                    self.ledger.event(&mut self.world, orphan, Running::Writer(pid), self.is_starving);
+                    self.ledger.event(
+                        &mut self.world,
+                        orphan,
+                        Running::Writer(pid),
+                        self.is_starving,
+                    );
                 }
                 _ => {
                     let file = match self.world.processes[pid].files.first() {
                         Some(&file) => file,
                         None => {
-                            self.world.files.push(crate::world::File { account: ADVERSARY, chunks: 0 });
-                            self.world.processes[pid].files.push(self.world.files.len() - 1);
+                            self.world.files.push(crate::world::File {
+                                account: ADVERSARY,
+                                chunks: 0,
+                            });
+                            self.world.processes[pid]
+                                .files
+                                .push(self.world.files.len() - 1);
                             self.world.files.len() - 1
                         }
                     };
@@ -365,7 +385,9 @@ impl<R: Rules> Game<R> {
             Move::Release(n) => {
                 let Some(pid) = self.pick(n) else { return };
                 for &space in &self.world.live {
-                    self.world.spaces[space].keepers.retain(|&keeper| keeper != pid);
+                    self.world.spaces[space]
+                        .keepers
+                        .retain(|&keeper| keeper != pid);
                 }
                 self.wait(1);
             }
@@ -378,7 +400,11 @@ impl<R: Rules> Game<R> {
         let mut calm_ms = 0;
         while calm_ms < 600 && self.findings.breach.is_none() {
             self.pass(100, 25);
-            calm_ms = if self.above_since_ms.is_some() { 0 } else { calm_ms + 100 };
+            calm_ms = if self.above_since_ms.is_some() {
+                0
+            } else {
+                calm_ms + 100
+            };
         }
     }
 
@@ -433,7 +459,9 @@ impl<R: Rules> Game<R> {
             self.world.living(ADVERSARY).count(),
             account.kills,
             account.patience,
-            self.findings.breach.map_or(String::new(), |it| format!("  {it:?}")),
+            self.findings
+                .breach
+                .map_or(String::new(), |it| format!("  {it:?}")),
         )
     }
 

@@ -125,7 +125,9 @@ impl<R: Rules> Ledger<R> {
         let now = world.now_ms;
         let pages = world.resident(space);
         let it = &world.spaces[space];
-        let is_dying = it.owner.is_none_or(|owner| !world.processes[owner].is_alive);
+        let is_dying = it
+            .owner
+            .is_none_or(|owner| !world.processes[owner].is_alive);
         let is_kept = it.owner.is_none() && !it.keepers.is_empty();
         let account = it.account;
         let (inherited, faults) = (it.inherited * CHUNK, it.faults * CHUNK);
@@ -157,7 +159,11 @@ impl<R: Rules> Ledger<R> {
                 record.less_ms = now;
             }
             let is_fading = it.owner.is_none() || now - record.less_ms <= 1000;
-            let credit = if is_fading { pages.min(record.less_pages + 512).max(0) } else { 0 };
+            let credit = if is_fading {
+                pages.min(record.less_pages + 512).max(0)
+            } else {
+                0
+            };
             // Ownerless memory was credited whatever it grew to.
             let credit = if it.owner.is_none() { pages } else { credit };
             (pages - credit, credit)
@@ -193,14 +199,17 @@ impl<R: Rules> Ledger<R> {
 
     fn files_credit(&self, account: usize, now: u32) -> i64 {
         let it = &self.accounts[account];
-        let in_force = !R::IS_FORMER && rules::is_files_credit(it.files_credit_ms, &it.patience, now);
+        let in_force =
+            !R::IS_FORMER && rules::is_files_credit(it.files_credit_ms, &it.patience, now);
         if in_force { it.files_credit } else { 0 }
     }
 
     fn sums(&self, world: &World, account: usize) -> (i64, i64, i64) {
         let (mut held, mut credit, mut unkillable) = (0, 0, 0);
         for &space in &world.live {
-            let Some(record) = self.records.get(space) else { continue };
+            let Some(record) = self.records.get(space) else {
+                continue;
+            };
             if record.is_known && world.spaces[space].account == account {
                 held += record.held;
                 credit += record.credit;
@@ -215,7 +224,11 @@ impl<R: Rules> Ledger<R> {
         let now = world.now_ms;
         let (held, credit, _) = self.sums(world, account);
         let it = &self.accounts[account];
-        let correction = if self.is_corrected(account, now) { it.correction.max(0) } else { 0 };
+        let correction = if self.is_corrected(account, now) {
+            it.correction.max(0)
+        } else {
+            0
+        };
         let files_credit = self.files_credit(account, now);
         let gross = held + it.sure_pages - correction;
         if R::IS_FORMER {
@@ -226,7 +239,13 @@ impl<R: Rules> Ledger<R> {
     }
 
     /// victim.bpf.h settle(). Whether somebody was killed.
-    pub(crate) fn settle(&mut self, world: &mut World, account: usize, running: Running, starve: bool) -> bool {
+    pub(crate) fn settle(
+        &mut self,
+        world: &mut World,
+        account: usize,
+        running: Running,
+        starve: bool,
+    ) -> bool {
         let now = world.now_ms;
         for at in 0..world.live.len() {
             let space = world.live[at];
@@ -243,7 +262,11 @@ impl<R: Rules> Ledger<R> {
         }
         let counts_files = self.accounts[account].sure_pages > 0 && {
             let it = &self.accounts[account];
-            let correction = if self.is_corrected(account, now) { it.correction.max(0) } else { 0 };
+            let correction = if self.is_corrected(account, now) {
+                it.correction.max(0)
+            } else {
+                0
+            };
             held - correction <= LIMIT
         };
         let is_corrected = self.is_corrected(account, now);
@@ -255,11 +278,20 @@ impl<R: Rules> Ledger<R> {
             files.map(|&file| world.files[file].chunks * CHUNK).sum()
         };
         let mut candidates: Vec<(i64, Pid, i64)> = Vec::new();
-        let mut doubt = Doubt { level_pages: level, limit_pages: LIMIT, bound_pages: LIMIT, held_pages: held, ..Doubt::default() };
+        let mut doubt = Doubt {
+            level_pages: level,
+            limit_pages: LIMIT,
+            bound_pages: LIMIT,
+            held_pages: held,
+            ..Doubt::default()
+        };
         for pid in world.living(account) {
             let space = world.processes[pid].space;
             let (pages, record) = (world.resident(space), self.records[space]);
-            let (inherited, faults) = (world.spaces[space].inherited * CHUNK, world.spaces[space].faults * CHUNK);
+            let (inherited, faults) = (
+                world.spaces[space].inherited * CHUNK,
+                world.spaces[space].faults * CHUNK,
+            );
             let mut own = pages;
             match record.duplicate {
                 Some(duplicate) if is_corrected => {
@@ -276,7 +308,9 @@ impl<R: Rules> Ledger<R> {
             candidates.push((rules::rank(own + kept, LIMIT, 0), pid, kept));
         }
         let own = match running {
-            Running::Grew(pid) | Running::Writer(pid) => candidates.iter().find(|it| it.1 == pid).copied(),
+            Running::Grew(pid) | Running::Writer(pid) => {
+                candidates.iter().find(|it| it.1 == pid).copied()
+            }
             Running::Other => None,
         };
         let mut victim = candidates.iter().max_by_key(|it| it.0).copied();
@@ -297,8 +331,14 @@ impl<R: Rules> Ledger<R> {
                 victim = Some(own);
             }
         }
-        let Some((_, pid, kept)) = victim else { return false };
-        if counts_files && kept == 0 && !R::IS_FORMER && !self.accounts[account].is_counted_since_kill {
+        let Some((_, pid, kept)) = victim else {
+            return false;
+        };
+        if counts_files
+            && kept == 0
+            && !R::IS_FORMER
+            && !self.accounts[account].is_counted_since_kill
+        {
             return false;
         }
         if counts_files {
@@ -331,12 +371,20 @@ impl<R: Rules> Ledger<R> {
         doubt.asked_pages = it.asked_pages;
         if R::IS_FORMER {
             // Of the growth that ends a wait nothing is modelled: the former rules are shown to fail without it.
-            let pages = (doubt.soft_pages + doubt.hard_pages).min(doubt.held_pages - doubt.largest_pages);
-            if pages <= LIMIT >> 5 || doubt.level_pages - pages > LIMIT || now < it.no_survey_before_ms {
+            let pages =
+                (doubt.soft_pages + doubt.hard_pages).min(doubt.held_pages - doubt.largest_pages);
+            if pages <= LIMIT >> 5
+                || doubt.level_pages - pages > LIMIT
+                || now < it.no_survey_before_ms
+            {
                 return Wait::Not;
             }
         }
-        let wait = if R::IS_FORMER { Wait::ForSurvey } else { doubt.wait() };
+        let wait = if R::IS_FORMER {
+            Wait::ForSurvey
+        } else {
+            doubt.wait()
+        };
         if wait == Wait::Not {
             return wait;
         }
@@ -361,7 +409,13 @@ impl<R: Rules> Ledger<R> {
     }
 
     /// react.bpf.h: an event of an address space.
-    pub(crate) fn event(&mut self, world: &mut World, space: SpaceId, running: Running, starve: bool) {
+    pub(crate) fn event(
+        &mut self,
+        world: &mut World,
+        space: SpaceId,
+        running: Running,
+        starve: bool,
+    ) {
         self.sync(world, space);
         let account = world.spaces[space].account;
         if self.level(world, account).0 > LIMIT {
@@ -390,7 +444,9 @@ impl<R: Rules> Ledger<R> {
         for account in 0..self.accounts.len() {
             if !R::IS_FORMER {
                 let total = self.level(world, account).1;
-                self.accounts[account].patience.keep(total, LIMIT, world.now_ms);
+                self.accounts[account]
+                    .patience
+                    .keep(total, LIMIT, world.now_ms);
             }
             if self.level(world, account).0 > LIMIT {
                 self.settle(world, account, Running::Other, starve);
@@ -432,7 +488,8 @@ impl<R: Rules> Ledger<R> {
     /// bursard's surveys: as many at once as there are lanes.
     fn survey(&mut self, world: &mut World) {
         let now = world.now_ms;
-        let (done, under_way): (Vec<_>, Vec<_>) = self.surveys.drain(..).partition(|it| now >= it.until_ms);
+        let (done, under_way): (Vec<_>, Vec<_>) =
+            self.surveys.drain(..).partition(|it| now >= it.until_ms);
         self.surveys = under_way;
         for survey in done {
             self.end_survey(world, &survey);
@@ -444,8 +501,15 @@ impl<R: Rules> Ledger<R> {
             }
             let cost = self.accounts[account].dear_ms.max(5);
             self.accounts[account].survey_ms = cost;
-            let spaces = world.living(account).map(|pid| world.processes[pid].space).collect();
-            self.surveys.push(Survey { account, spaces, until_ms: now + cost });
+            let spaces = world
+                .living(account)
+                .map(|pid| world.processes[pid].space)
+                .collect();
+            self.surveys.push(Survey {
+                account,
+                spaces,
+                until_ms: now + cost,
+            });
         }
         // An account that is corrected is surveyed again and again.
         for account in 0..self.accounts.len() {
@@ -453,7 +517,10 @@ impl<R: Rules> Ledger<R> {
             let is_due = it.correction > 0
                 && it.correction_until_ms != 0
                 && now + R::lifetime(it.survey_ms) >= it.correction_until_ms + 50;
-            if is_due && !self.waiting.contains(&account) && !self.surveys.iter().any(|it| it.account == account) {
+            if is_due
+                && !self.waiting.contains(&account)
+                && !self.surveys.iter().any(|it| it.account == account)
+            {
                 self.waiting.push(account);
             }
         }
@@ -468,7 +535,9 @@ impl<R: Rules> Ledger<R> {
                 continue;
             }
             let (it, is_listed) = (&world.spaces[space], survey.spaces.contains(&space));
-            let is_alive = it.owner.is_some_and(|owner| world.processes[owner].is_alive);
+            let is_alive = it
+                .owner
+                .is_some_and(|owner| world.processes[owner].is_alive);
             let record = self.record(space);
             record.duplicate = None;
             record.lost = 0;
@@ -479,7 +548,9 @@ impl<R: Rules> Ledger<R> {
             }
         }
         for &space in &survey.spaces {
-            let is_alive = world.spaces[space].owner.is_some_and(|owner| world.processes[owner].is_alive);
+            let is_alive = world.spaces[space]
+                .owner
+                .is_some_and(|owner| world.processes[owner].is_alive);
             if !is_alive {
                 continue;
             }

@@ -82,8 +82,18 @@ unsafe extern "C" {
     fn add_files_credit(credit_pages: i64, kept_pages: i64, sure_pages: i64) -> i64;
     fn has_files_credit(since_ms: u32, patience_is_out: u32, now_ms: u32) -> c_int;
     fn excess_of_credit(credit_pages: i64, limit_pages: i64) -> i64;
-    fn kill_above_pages(limit_pages: i64, stuck_pages: i64, unkillable_pages: i64, page_shift: u32) -> i64;
-    fn keep_patience(patience: *mut Patience, total_pages: i64, limit_pages: i64, now_ms: u32) -> c_int;
+    fn kill_above_pages(
+        limit_pages: i64,
+        stuck_pages: i64,
+        unkillable_pages: i64,
+        page_shift: u32,
+    ) -> i64;
+    fn keep_patience(
+        patience: *mut Patience,
+        total_pages: i64,
+        limit_pages: i64,
+        now_ms: u32,
+    ) -> c_int;
     fn wait_for_survey(doubt: *mut Doubt) -> c_int;
     fn rank_of(pages: i64, limit_pages: i64, raised: c_int) -> i64;
 }

@@ -91,7 +91,11 @@ impl World {
 
     /// Of files that somebody keeps.
     pub(crate) fn kept_chunks(&self, account: usize) -> i64 {
-        let kept = |file: usize| self.alive.iter().any(|&pid| self.processes[pid].files.contains(&file));
+        let kept = |file: usize| {
+            self.alive
+                .iter()
+                .any(|&pid| self.processes[pid].files.contains(&file))
+        };
         let files = self.files.iter().enumerate();
         files
             .filter(|&(file, it)| it.account == account && kept(file))
@@ -239,7 +243,10 @@ impl World {
                     self.spaces[space].is_gone = true;
                 }
                 changed.push(space);
-            } else if going == Going::Trickles && self.now_ms % 1000 < ms && !self.spaces[space].chunks.is_empty() {
+            } else if going == Going::Trickles
+                && self.now_ms % 1000 < ms
+                && !self.spaces[space].chunks.is_empty()
+            {
                 self.unmap(space, 0);
                 changed.push(space);
             }

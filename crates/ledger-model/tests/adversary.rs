@@ -7,7 +7,10 @@ use bursar_ledger_model::{Breach, Current, Findings, Former, Move, Rules, Script
 const SEQUENCES: u64 = 1_000_000;
 const LENGTH: usize = 40;
 
-fn first_breach<R: Rules>(seeds: std::ops::Range<u64>, is_wanted: impl Fn(Breach) -> bool) -> Option<(u64, Breach)> {
+fn first_breach<R: Rules>(
+    seeds: std::ops::Range<u64>,
+    is_wanted: impl Fn(Breach) -> bool,
+) -> Option<(u64, Breach)> {
     seeds.into_iter().find_map(|seed| {
         let breach = Findings::of::<R>(&Script::of(seed, LENGTH)).breach?;
         is_wanted(breach).then_some((seed, breach))
@@ -20,7 +23,9 @@ fn no_sequence_of_moves_gets_round_todays_rules() {
     let share = SEQUENCES / threads;
     let found = std::thread::scope(|scope| {
         let begun: Vec<_> = (0..threads)
-            .map(|it| scope.spawn(move || first_breach::<Current>(it * share..(it + 1) * share, |_| true)))
+            .map(|it| {
+                scope.spawn(move || first_breach::<Current>(it * share..(it + 1) * share, |_| true))
+            })
             .collect();
         begun.into_iter().find_map(|it| it.join().unwrap())
     });
@@ -81,7 +86,12 @@ fn the_former_rules_are_got_round_by_a_memfd_that_many_keep() {
 fn the_former_rules_are_got_round_by_the_dying_who_give_back_a_little() {
     let mut moves = Vec::new();
     for _ in 0..5 {
-        moves.extend([Move::Spawn, Move::Grow(1, 48), Move::Exit(1, true), Move::Wait(1)]);
+        moves.extend([
+            Move::Spawn,
+            Move::Grow(1, 48),
+            Move::Exit(1, true),
+            Move::Wait(1),
+        ]);
     }
     moves.extend([Move::Wait(40); 8]);
     let script = Script(moves);
@@ -95,7 +105,10 @@ fn under_the_former_rules_an_innocent_dies_of_others_dear_surveys() {
     let mut moves = vec![Move::Dear(50)];
     moves.extend([Move::Wait(40); 12]);
     let script = Script(moves);
-    assert_eq!(Findings::of::<Former>(&script).breach, Some(Breach::Innocent));
+    assert_eq!(
+        Findings::of::<Former>(&script).breach,
+        Some(Breach::Innocent)
+    );
     assert_eq!(Findings::of::<Current>(&script).breach, None);
 }
 
@@ -104,5 +117,8 @@ fn under_the_former_rules_an_innocent_dies_of_others_dear_surveys() {
 fn the_adversary_finds_the_former_rules_wanting_by_itself() {
     let too_long = first_breach::<Former>(0..20_000, |it| matches!(it, Breach::TooLong(..)));
     let innocent = first_breach::<Former>(0..20_000, |it| it == Breach::Innocent);
-    assert!(too_long.is_some() && innocent.is_some(), "{too_long:?} {innocent:?}");
+    assert!(
+        too_long.is_some() && innocent.is_some(),
+        "{too_long:?} {innocent:?}"
+    );
 }

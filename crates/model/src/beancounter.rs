@@ -274,8 +274,8 @@ pub struct Bill {
     /// Its user; absent for a shared account.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<Uid>,
-    /// Its number: the uid, or that of the shared account.
-    pub id: u32,
+    /// Its id: the uid, or from 2^32 on that of a shared account.
+    pub id: u64,
     /// Its rows by name.
     pub resources: BTreeMap<Resource, Bean>,
 }

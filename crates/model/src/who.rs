@@ -37,7 +37,7 @@ pub enum WhoError {
     )]
     Malformed(String),
     /// A number no user can have.
-    #[error("{0} is no uid: uids are 0 to 2147483647")]
+    #[error("{0} is no uid: uids are 0 to 4294967294")]
     UidTooLarge(String),
 }
 
@@ -70,7 +70,7 @@ impl FromStr for Who {
             [b'=', ..] => Ok(Self::Shared(name(&text[1..])?)),
             // All digits is a uid: a user whose name is a number has to be named by his.
             digits if digits.iter().all(u8::is_ascii_digit) => match text.parse::<u32>() {
-                Ok(uid) if uid <= i32::MAX as u32 => Ok(Self::Uid(Uid::new(uid))),
+                Ok(uid) if uid < u32::MAX => Ok(Self::Uid(Uid::new(uid))),
                 _ => Err(WhoError::UidTooLarge(text.to_owned())),
             },
             _ => Ok(Self::User(name(text)?)),
@@ -115,6 +115,7 @@ mod tests {
         let table = [
             ("alice", Who::User("alice".into())),
             ("1000", Who::Uid(Uid::new(1000))),
+            ("4294967294", Who::Uid(Uid::new(u32::MAX - 1))),
             ("@students", Who::Group("students".into())),
             ("=render", Who::Shared("render".into())),
             ("default", Who::Default),
@@ -134,7 +135,7 @@ mod tests {
                 "{text:?}"
             );
         }
-        for text in ["4294967295", "2147483648", "99999999999999999999"] {
+        for text in ["4294967295", "4294967296", "99999999999999999999"] {
             assert!(
                 matches!(text.parse::<Who>(), Err(WhoError::UidTooLarge(_))),
                 "{text}"

@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn an_account_is_found_among_all_and_the_rest_is_nobodys() {
-        let holding = |account: Option<u32>| Holding {
+        let holding = |account: Option<u64>| Holding {
             account: account.map(AccountId::new),
             processes: 1,
             resident_pages: 1,
@@ -150,7 +150,7 @@ mod tests {
             took: Duration::ZERO,
             work: Duration::ZERO,
         };
-        let of = |account: u32| count.of(AccountId::new(account)).map(|it| it.account);
+        let of = |account: u64| count.of(AccountId::new(account)).map(|it| it.account);
         assert_eq!(of(1003), Some(Some(AccountId::new(1003))));
         assert_eq!(of(1 << 31), Some(Some(AccountId::new(1 << 31))));
         assert_eq!(of(1001), None);

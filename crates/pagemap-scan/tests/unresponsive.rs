@@ -28,7 +28,7 @@ fn one_who_does_not_answer_is_missing_and_said_to_be() {
     let [unresponsive, other] = [0, 1].map(|index: usize| Pid::new(children[index].id()));
     // Each of them has an account of its own, and all others have one.
     let account =
-        |pid: Pid| AccountId::new(1 + u32::from(pid == unresponsive) + 2 * u32::from(pid == other));
+        |pid: Pid| AccountId::new(1 + u64::from(pid == unresponsive) + 2 * u64::from(pid == other));
     let mut scanner = PagemapScanner::new(Proc::host().unwrap());
     let count = scanner.count(
         Pace::FULL,

@@ -380,7 +380,7 @@ mod tests {
 
     fn limit_of(plan: &Plan, id: u32) -> Option<Bytes> {
         plan.accounts
-            .get(&AccountId::new(id))
+            .get(&AccountId::of(Uid::new(id)))
             .and_then(|planned| planned.bounds.limit())
     }
 
@@ -395,7 +395,7 @@ mod tests {
         let plan = plan(&entries, &directory(), RAM);
         assert_eq!(limit_of(&plan, 1001), Some(Bytes::from_mib(10)));
         assert_eq!(limit_of(&plan, 1002), None, "bob shares");
-        let shared = &plan.accounts[&AccountId::new(AccountId::FIRST_SHARED | 501)];
+        let shared = &plan.accounts[&AccountId::of_group(Gid::new(501))];
         assert_eq!(
             shared.payers,
             BTreeSet::from([Uid::new(1002), Uid::new(1003)])
@@ -422,7 +422,7 @@ mod tests {
             &directory(),
             RAM,
         );
-        let own = &plan.accounts[&AccountId::new(1001)];
+        let own = &plan.accounts[&AccountId::of(Uid::new(1001))];
         assert_eq!(own.bounds, Bounds::NONE);
     }
 
@@ -431,7 +431,7 @@ mod tests {
         use Resource::{Numfile, Numproc};
         let rows = [(Numproc, 200)];
         let has = |plan: &Plan, id: u32| -> (Option<u64>, Who, Vec<(Resource, u64)>) {
-            let planned = &plan.accounts[&AccountId::new(id)];
+            let planned = &plan.accounts[&AccountId::of(Uid::new(id))];
             let rows = planned.rows.iter();
             let rows = rows.map(|(&row, bounds)| (row, bounds.barrier().unwrap()));
             let limit = planned.bounds.limit().map(|it| it.get() >> 20);
@@ -496,7 +496,7 @@ mod tests {
     #[test]
     fn rows_alone_take_nobody_out_of_a_shared_account_with_a_limit_on_memory() {
         let rows = [(Resource::Numproc, 200)];
-        let render = AccountId::new(AccountId::FIRST_SHARED | 501);
+        let render = AccountId::of_group(Gid::new(501));
         let entries = [
             entry("default", "50M"),
             rows_only("bob", &rows),
@@ -555,10 +555,7 @@ mod tests {
         let planned = plan(&[entered("=batch"), entered("=render")], &directory(), RAM);
         let id_of = |who: &str| planned.accounts_of(&who.parse().unwrap()).next().unwrap();
         // of the group, which there is
-        assert_eq!(
-            id_of("=render"),
-            AccountId::new(AccountId::FIRST_SHARED | 501)
-        );
+        assert_eq!(id_of("=render"), AccountId::of_group(Gid::new(501)));
         let batch = id_of("=batch");
         assert!(batch.uid().is_none() && planned.accounts[&batch].payers.is_empty());
         let alone = plan(&[entered("=batch")], &directory(), RAM);

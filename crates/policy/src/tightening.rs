@@ -140,11 +140,7 @@ mod tests {
             .into_iter()
             .map(|(id, it)| {
                 let payers = it.payers.iter().map(|uid| uid.get()).collect();
-                (
-                    id.get() & !AccountId::FIRST_SHARED,
-                    it.limit.get() >> 20,
-                    payers,
-                )
+                (id.number(), it.limit.get() >> 20, payers)
             })
             .collect()
     }
@@ -208,7 +204,7 @@ mod tests {
         let own = [("default", "50M"), ("1001", "60M")];
         let film = [&own[..], &[("=film", "70M")]].concat();
         let gone = plan_of(&own).closes(&plan_of(&film));
-        let shared = AccountId::new(AccountId::FIRST_SHARED | FILM);
+        let shared = AccountId::of_group(Gid::new(FILM));
         assert_eq!(gone, BTreeSet::from([shared]));
         assert_eq!(plan_of(&film).closes(&plan_of(&film)), BTreeSet::new());
         // By his own limit, by default's, and exempt from it.

@@ -190,7 +190,7 @@ pub(super) fn clear(world: &World, who: &str, force: bool) -> Result<Reply> {
 }
 
 /// Of the story's users only, whoever else is at work on this machine.
-pub(super) const ORDINARY: &str = "[accounts]\nuid_min = 60000\nexempt = [\"60700-2147483647\"]\n";
+pub(super) const ORDINARY: &str = "[accounts]\nuid_min = 60000\nexempt = [\"60700-4294967294\"]\n";
 
 fn first_default(binaries: &Binaries) -> Result<()> {
     for trigger in ["bpf", "poll"] {

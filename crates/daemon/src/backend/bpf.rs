@@ -114,7 +114,7 @@ impl BpfBackend {
             let slot = accounts.open_account(id, false, !self.in_charge, History::default())?;
             opened.insert(id, slot);
             if id.uid().is_none() {
-                accounts.let_pay(Uid::new(id.get()), slot)?;
+                accounts.let_pay(id, slot)?;
             }
             Ok(())
         });

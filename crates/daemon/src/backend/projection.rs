@@ -35,7 +35,7 @@ impl Projections {
         projections: &BTreeMap<AccountId, BTreeSet<Uid>>,
         closing: &BTreeSet<AccountId>,
     ) -> Result<Self, Error> {
-        let paying: BTreeMap<Uid, Slot> = table.payers()?.into_iter().collect();
+        let paying: BTreeMap<AccountId, Slot> = table.payers()?.into_iter().collect();
         let closing = slots_of(table, closing);
         let found = projections.iter().map(|(&id, users)| {
             let mut parts = Parts::find(table, &paying, id, users);
@@ -89,30 +89,29 @@ impl Projections {
 impl Parts {
     fn find(
         table: &AccountTable,
-        paying: &BTreeMap<Uid, Slot>,
+        paying: &BTreeMap<AccountId, Slot>,
         id: AccountId,
         users: &BTreeSet<Uid>,
     ) -> Self {
-        let paid_by = |uid: Uid| {
-            let slot = *paying.get(&uid)?;
+        let paid_by = |payer: AccountId| {
+            let slot = *paying.get(&payer)?;
             Some((slot, table.account(slot)?.id))
         };
         let mut parts = Self::default();
-        // Who has entered a shared account pays by its number, as if that were a uid.
-        let number = Uid::new(id.get());
-        let own = paid_by(number).filter(|&(_, whose)| whose == id);
+        // Who has entered a shared account pays by its id.
+        let own = paid_by(id).filter(|&(_, whose)| whose == id);
         let own = own.map(|(slot, _)| slot);
         parts.whole.extend(own);
         if own.is_none() && id.uid().is_none() {
             // Its processes may have entered it before it was taken away.
             parts.uncounted.insert(id);
         }
-        let leaves = |uid: &Uid| *uid != number && !users.contains(uid);
         let members = paying.iter().filter(|(_, slot)| Some(**slot) == own);
-        let leavers = members.filter(|(uid, _)| leaves(uid));
-        parts.leavers = leavers.map(|(&uid, &slot)| (slot, Part::Of(uid))).collect();
+        let members = members.filter_map(|(payer, &slot)| Some((slot, payer.uid()?)));
+        let leavers = members.filter(|(_, uid)| !users.contains(uid) && AccountId::of(*uid) != id);
+        parts.leavers = leavers.map(|(slot, uid)| (slot, Part::Of(uid))).collect();
         for &uid in users {
-            match paid_by(uid) {
+            match paid_by(uid.into()) {
                 Some((slot, _)) if Some(slot) == own => {}
                 Some((slot, whose)) if whose == AccountId::of(uid) => {
                     parts.whole.insert(slot);

@@ -139,7 +139,7 @@ mod tests {
 
     use super::*;
 
-    const RENDER: AccountId = AccountId::new(AccountId::FIRST_SHARED | 1);
+    const RENDER: AccountId = AccountId::of_name(1);
 
     fn uid(number: u32) -> Uid {
         Uid::new(number)

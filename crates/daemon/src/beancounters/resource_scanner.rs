@@ -138,8 +138,8 @@ struct Meeting<'a> {
 }
 
 impl Meeting<'_> {
-    fn of(&mut self, uid: Uid) -> &mut Held {
-        let account = self.payers.account_of(uid);
+    fn of(&mut self, payer: impl Into<AccountId>) -> &mut Held {
+        let account = self.payers.account_of(payer);
         self.accounts.entry(account).or_default()
     }
 

@@ -14,7 +14,7 @@
  * adopted. struct account_history must keep its layout for ever, see there; so must struct membership,
  * and abi_version its place. */
 enum abi_constant {
-	ABI_VERSION = 6,
+	ABI_VERSION = 7,
 	MAX_CPUS = 512,		/* CPUs whose part of a counter is read exactly */
 	CANDIDATES = 8,		/* largest processes remembered with a kill, for `bursar why` */
 	COMM_LEN = 16,		/* TASK_COMM_LEN */
@@ -95,6 +95,14 @@ enum gate_prctl {
 	GATE_COMMIT = 2,
 };
 
+/* An account's id: a kind in the high half, a number in the low one. Kernel addresses are larger than all of them. */
+enum account_kind {
+	KIND_USER = 0,		/* a uid's own: 0 … 2^32 − 2 */
+	KIND_GROUP = 1,		/* shared by a Unix group's members, by gid */
+	KIND_NAMED = 2,		/* shared by who enters it, by a number made of its name */
+	KIND_SHIFT = 32,
+};
+
 enum account_flag {
 	ACCOUNT_USED = 1,	/* the slot belongs to somebody */
 	ACCOUNT_DEFAULT = 2,	/* made from the template when its uid was first seen */
@@ -124,8 +132,9 @@ struct account_history {
 struct account {
 	/* written at a decision, read by the user half */
 	struct account_history history;
-	__u32 id;		/* uid, or the number of a shared account */
-	__u32 flags;		/* enum account_flag */
+	__u32 number;		/* of its id; frozen, as history is */
+	__u32 flags;		/* enum account_flag; frozen */
+	__u64 id;
 	__u64 settling_ns;	/* when the decision under way began; 0: none */
 	__u64 no_settle_before_ns; /* after a decision that found nobody to kill */
 	__u64 noticed_ns;	/* last notice sent */
@@ -276,16 +285,18 @@ struct sharer {
 	__s64 duplicate_shmem_pages; /* found: of the duplicates, what is shared memory */
 };
 
-/* Of a task: the account it has entered, or was born in. The next version takes the map as it is. */
+/* Of a task: the account it has entered, or was born in. The next version takes the map as it is. Before version 7
+ * there was no kind: numbers from 2^31 on were gids, from 2^31 + 2^30 on made of names. */
 struct membership {
-	__u32 account;		/* its number: AccountId, from 2^31 on */
-	__u32 pad;
+	__u32 number;
+	__u32 kind;		/* enum account_kind; 0: written before version 7 */
 };
 
 /* A folio that is dirty, and because of whom. */
 struct dirty_folio {
-	__u32 payer;		/* a uid, or the number of an account entered */
+	__u64 payer;		/* an account's id */
 	__u32 pages;
+	__u32 pad;
 };
 
 /* Dirty page cache by who made it so. */
@@ -403,7 +414,8 @@ struct event {
 	enum trigger trigger;
 	__u64 time_ns;
 	__u32 account;		/* slot */
-	__u32 account_id;
+	__u32 pad;
+	__u64 account_id;
 	__u32 pid;
 	__u32 uid;
 	char comm[COMM_LEN];
@@ -438,7 +450,8 @@ struct set_limit_args {
 };
 
 struct open_account_args {
-	__u32 id;
+	__u64 id;
+	__u32 pad;
 	__u32 flags;		/* enum account_flag; ACCOUNT_USED is added */
 	__u32 slot;		/* in: a closed slot to take, or 0; out: the account */
 	__u32 opened;		/* out: 0 if it was there already */

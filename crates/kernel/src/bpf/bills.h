@@ -47,9 +47,9 @@ enum bill_state {
 
 struct bill {
 	struct row rows[BILL_ROWS];
-	__u32 account_id;	/* whose: slots are given to others */
+	__u64 account_id;	/* whose: slots are given to others */
 	enum bill_state state;
-	__u32 pad[14];
+	__u32 pad[13];
 };
 
 /* What was charged for an object, and to whom: it goes back there whoever lets go of the object. */
@@ -73,7 +73,8 @@ struct set_bill_args {
 	__u32 slot;		/* 0: the template of `default` */
 	__u32 row;
 	__u32 counted;
-	__u32 account_id;
+	__u32 pad;
+	__u64 account_id;
 	__s64 barrier, limit;
 };
 
@@ -88,7 +89,8 @@ struct seen_task {
 	__u32 uid;		/* its user; who pays, unless it has entered an account */
 	__u32 tgid;
 	__u32 tid;
-	__u32 entered;		/* the account that it has entered and that pays; 0: none */
+	__u32 pad;
+	__u64 entered;		/* the account that it has entered and that pays; 0: none */
 	__s64 file_pages, anon_pages, swap_pages, shmem_pages;
 	__s64 data_pages, stack_pages;
 	__s64 locked_pages, pinned_pages;
@@ -113,12 +115,13 @@ struct seen_file {
 	__u16 kind;		/* enum seen_kind */
 	__u16 is_cut;		/* it may have more locks */
 	__u32 locks;		/* file locks taken through it */
-	__u32 entered;		/* the account that who has it open has entered; 0: none */
+	__u32 pad;
+	__u64 entered;		/* the account that who has it open has entered; 0: none */
 	__s64 send_bytes, receive_bytes;
 };
 
 _Static_assert(sizeof(struct row) == 64, "a cache line");
-_Static_assert(sizeof(struct seen_task) == 112, "read by the user half");
-_Static_assert(sizeof(struct seen_file) == 48, "read by the user half");
+_Static_assert(sizeof(struct seen_task) == 120, "read by the user half");
+_Static_assert(sizeof(struct seen_file) == 56, "read by the user half");
 
 #endif /* BURSAR_BILLS_H */

@@ -22,6 +22,7 @@ __u64 as_number;	/* pointers become numbers by going through memory */
 /* Never read here: through these the constants of abi.h reach BTF, and so Rust. */
 enum abi_constant abi_constant;
 enum account_flag abi_account_flag;
+enum account_kind abi_account_kind;
 enum member abi_member;
 enum measure abi_measure;
 enum request abi_request;
@@ -63,7 +64,8 @@ int open_account(struct open_account_args *args)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account;
-	__u32 id = args->id, slot = args->slot, *found = NULL;
+	__u32 slot = args->slot, *found = NULL;
+	__u64 id = args->id;
 	bool shared = args->flags & ACCOUNT_SHARED;
 
 	args->opened = 0;
@@ -94,6 +96,7 @@ int open_account(struct open_account_args *args)
 	}
 	account->history = args->history;
 	account->id = id;
+	account->number = (__u32)id;
 	account->limit_pages = NO_BOUND_PAGES;
 	account->barrier_pages = NO_BOUND_PAGES;
 	account->notice_pages = NO_BOUND_PAGES;

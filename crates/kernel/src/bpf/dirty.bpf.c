@@ -62,12 +62,12 @@ struct {
 	__type(value, struct dirty_folio);
 } dirty_folios SEC(".maps");
 
-/* Key: who pays: a uid, or the number of an account entered. Written here, read by the user half. Full: as
+/* Key: the id of who pays. Written here, read by the user half. Full: as
  * above, payers_lost grows. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);
-	__type(key, __u32);
+	__type(key, __u64);
 	__type(value, struct dirty_sum);
 } dirty_sums SEC(".maps");
 
@@ -131,7 +131,7 @@ static __always_inline bool is_written_back(struct address_space *mapping)
 	return abilities & BDI_CAP_WRITEBACK;
 }
 
-static __always_inline struct dirty_sum *sum_of(__u32 payer)
+static __always_inline struct dirty_sum *sum_of(__u64 payer)
 {
 	struct dirty_sum *sum = bpf_map_lookup_elem(&dirty_sums, &payer), none = {};
 	struct dirty_facts *bad = facts();
@@ -150,7 +150,8 @@ static __noinline int clean(__u64 folio, bool is_cancelled)
 {
 	struct dirty_folio *dirty = bpf_map_lookup_elem(&dirty_folios, &folio);
 	struct dirty_sum *sum;
-	__u32 payer, pages;
+	__u64 payer;
+	__u32 pages;
 
 	if (!dirty)
 		return 0;
@@ -166,14 +167,16 @@ static __noinline int clean(__u64 folio, bool is_cancelled)
 	return 0;
 }
 
-static __noinline __u32 current_payer(void)
+#define NOBODYS (~0ULL)
+
+static __noinline __u64 current_payer(void)
 {
 	struct ledger_state *state = ledger_state();
 	struct task_struct *me = bpf_get_current_task_btf();
 	struct payer payer = {};
 
 	if (!state || (me->flags & PF_KTHREAD) || payer_of_owner(state, me, &payer) != OWNER_FOUND)
-		return NOBODY;
+		return NOBODYS;
 	return payer.entered ? payer.entered : payer.uid;
 }
 

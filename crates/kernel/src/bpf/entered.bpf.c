@@ -23,13 +23,16 @@ static __noinline int inherit(struct task_struct *child)
 	struct ledger_state *state = ledger_state();
 	struct task_struct *me = bpf_get_current_task_btf();
 	struct membership born = {};
+	__u64 account;
 	int i;
 
 	if (!state || !state->entered || !child)
 		return 0;
-	born.account = membership_of(me);
-	if (!born.account)
+	account = membership_of(me);
+	if (!account)
 		return may_have_missed(me) ? -1 : 0;
+	born.number = (__u32)account;
+	born.kind = account >> KIND_SHIFT;
 	for (i = 0; i < TRIES; i++)
 		if (bpf_task_storage_get(&members, child, &born, BPF_LOCAL_STORAGE_GET_F_CREATE))
 			return 0;

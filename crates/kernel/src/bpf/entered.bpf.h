@@ -42,36 +42,49 @@ static __always_inline bool may_have_missed(struct task_struct *me)
 	       !bpf_task_storage_get(&witness, me, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 
-/* A number of a shared account where a user namespace would stand: kernel addresses are larger. */
+/* The id of a shared account where a user namespace would stand: kernel addresses are larger. */
 static __always_inline bool is_entered(__u64 user_ns)
 {
-	return user_ns && !(user_ns >> 32);
+	return user_ns && !(user_ns >> (KIND_SHIFT + 8));
+}
+
+static __always_inline __u64 id_of_membership(const struct membership *membership)
+{
+	enum { FORMER_SHARED = 1U << 31, FORMER_NAMED = 1U << 30 };
+	__u32 number = membership->number, kind = membership->kind;
+
+	if (!kind) {
+		kind = number & FORMER_NAMED ? KIND_NAMED : KIND_GROUP;
+		if (kind == KIND_GROUP)
+			number &= ~FORMER_SHARED;
+	}
+	return (__u64)kind << KIND_SHIFT | number;
 }
 
 /* The account a task is in; 0: none. Threads that were there before their process entered go by their
  * leader. */
-static __always_inline __u32 membership_of(struct task_struct *task)
+static __always_inline __u64 membership_of(struct task_struct *task)
 {
 	struct membership *membership = bpf_task_storage_get(&members, task, 0, 0);
 	struct task_struct *leader;
 
 	if (membership)
-		return membership->account;
+		return id_of_membership(membership);
 	leader = task->group_leader;
 	if (!leader || leader == task)
 		return 0;
 	membership = bpf_task_storage_get(&members, leader, 0, 0);
-	return membership ? membership->account : 0;
+	return membership ? id_of_membership(membership) : 0;
 }
 
-enum { MEMBERSHIP_UNKNOWN = 0xffffffffU };
+#define MEMBERSHIP_UNKNOWN (~0ULL)
 
 /* The account that the owner of an address space is in. While it is being forked its owner is a task that
  * is nobody yet: then it is its parent's, who runs. */
-static __noinline __u32 __attribute__((unused)) entered_by(struct task_struct *owner)
+static __noinline __u64 __attribute__((unused)) entered_by(struct task_struct *owner)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
-	__u32 account;
+	__u64 account;
 
 	if (!owner)
 		return 0;

@@ -24,7 +24,7 @@ enum seen_kind seen_kind_type;
 
 /* The account that a task has entered, if there still is one; 0: none. Where a look-up finds nothing
  * although it should (entered.bpf.h), this look has it with its user. */
-static __always_inline __u32 entered_now(struct ledger_state *state, struct task_struct *task)
+static __always_inline __u64 entered_now(struct ledger_state *state, struct task_struct *task)
 {
 	struct payer payer = {};
 

@@ -19,12 +19,12 @@ struct {
 	__type(value, struct account);
 } accounts SEC(".maps");
 
-/* uid → slot of the account that pays for it. Written by the user half and, for `default`, by the
+/* id → slot of the account that pays for it. Written by the user half and, for `default`, by the
  * ledger. Full: as for accounts. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 2);	/* (set) */
-	__type(key, __u32);
+	__type(key, __u64);
 	__type(value, __u32);
 } payers SEC(".maps");
 

@@ -15,14 +15,16 @@
 
 struct payer {
 	__u32 uid;
-	__u32 entered;	/* the account that he has entered; 0: none */
+	__u32 pad;
+	__u64 entered;	/* the account that he has entered; 0: none */
 	__u64 user_ns;	/* or that account: is_entered() */
 };
 
 /* Whether limits.toml has something for him in particular. */
 static __always_inline bool is_named(__u32 uid)
 {
-	__u32 *slot = bpf_map_lookup_elem(&payers, &uid);
+	__u64 id = uid;
+	__u32 *slot = bpf_map_lookup_elem(&payers, &id);
 	struct account *account = slot ? account_at(*slot) : NULL;
 
 	return account && !(account->flags & ACCOUNT_DEFAULT);
@@ -111,9 +113,9 @@ static __always_inline bool is_beyond_refusal(struct ledger_state *state, struct
 	return (task->flags & PF_KTHREAD) || task->tgid == 1 || is_guardian(state, task);
 }
 
-/* The number of an account entered, if there still is one: its processes pay for themselves when it is
+/* The id of an account entered, if there still is one: its processes pay for themselves when it is
  * taken away. */
-static __always_inline void pay_into(struct payer *payer, __u32 account)
+static __always_inline void pay_into(struct payer *payer, __u64 account)
 {
 	if (account && bpf_map_lookup_elem(&payers, &account)) {
 		payer->entered = account;
@@ -128,7 +130,7 @@ enum ownership { OWNER_GONE, OWNER_FOUND, OWNER_UNKNOWN };
 static __always_inline enum ownership payer_of_owner(struct ledger_state *state,
 						     struct task_struct *owner, struct payer *payer)
 {
-	__u32 account;
+	__u64 account;
 
 	if (!payer_of_task(owner, payer))
 		return OWNER_GONE;
@@ -156,15 +158,15 @@ static __always_inline bool is_covered_by_default(struct ledger_state *state, __
 	return uid >= state->uid_min && !is_in(state->exempt, uid);
 }
 
-/* Makes `uid` pay into a new account in `slot`; another CPU may have been first: then into that one. */
-static __always_inline __u32 let_pay(__u32 uid, __u32 slot, struct account *account)
+/* Makes `id` pay into a new account in `slot`; another CPU may have been first: then into that one. */
+static __always_inline __u32 let_pay(__u64 id, __u32 slot, struct account *account)
 {
 	__u32 *found;
 
-	if (!bpf_map_update_elem(&payers, &uid, &slot, BPF_NOEXIST))
+	if (!bpf_map_update_elem(&payers, &id, &slot, BPF_NOEXIST))
 		return slot;
 	account->flags = ACCOUNT_CLOSED;
-	found = bpf_map_lookup_elem(&payers, &uid);
+	found = bpf_map_lookup_elem(&payers, &id);
 	return found ? *found : NOBODY;
 }
 
@@ -192,6 +194,7 @@ static __noinline __u32 open_default_account(struct ledger_state *state, __u32 u
 	if (!account)
 		return NOBODY;
 	account->id = uid;
+	account->number = uid;
 	account->limit_pages = template->limit_pages;
 	account->barrier_pages = template->barrier_pages;
 	account->notice_pages = template->notice_pages;
@@ -204,7 +207,8 @@ static __noinline __u32 open_default_account(struct ledger_state *state, __u32 u
 /* The account that he has already, or NOBODY. */
 static __always_inline __u32 open_account_of(__u32 uid)
 {
-	__u32 *slot = bpf_map_lookup_elem(&payers, &uid);
+	__u64 id = uid;
+	__u32 *slot = bpf_map_lookup_elem(&payers, &id);
 
 	return slot ? *slot : NOBODY;
 }
@@ -255,7 +259,8 @@ static __always_inline __u32 account_of_file(__u64 ns, int level, __u32 uid)
 
 static __always_inline __u32 account_of_payer(struct ledger_state *state, const struct payer *payer)
 {
-	__u32 entered = payer->entered, *slot;
+	__u64 entered = payer->entered;
+	__u32 *slot;
 
 	if (!entered)
 		return account_of(state, payer->uid);

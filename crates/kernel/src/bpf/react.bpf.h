@@ -27,7 +27,7 @@ __noinline int give_notice(__u32 slot, __s64 held, __u32 trigger)
 	if (!event)
 		return 0;
 	event->account = slot;
-	event->uid = account->id;
+	event->uid = account->number;
 	tell_levels(event, account, held);
 	emit(state, event);
 	return 0;

@@ -50,8 +50,7 @@ struct resum {
 	__u32 share;		/* whose turn it is */
 	__u64 task, mm;		/* whom the walk has come to, and his address space */
 	__u64 since_ns;		/* CLOCK_BOOTTIME, when the walk before this one began */
-	__u32 entered;		/* the account that he has entered */
-	__u32 pad;
+	__u64 entered;		/* the account that he has entered */
 };
 
 static __always_inline void reset_sums(struct account *account, __u64 ticket)
@@ -190,7 +189,7 @@ __noinline int meet(struct resum *resum)
 }
 
 /* 0 where nobody has entered anything, or nobody knows: then events tell. */
-static __always_inline __u32 entered_of_new(struct task_struct *task)
+static __always_inline __u64 entered_of_new(struct task_struct *task)
 {
 	struct ledger_state *state = ledger_state();
 
@@ -369,7 +368,7 @@ static __noinline int tell_of_files(struct ledger_state *state, struct account *
 	if (!event)
 		return 0;
 	event->account = slot;
-	event->uid = account->id;
+	event->uid = account->number;
 	tell_levels(event, account, held);
 	event->victim_pages = account->stuck_pages;
 	emit(state, event);

@@ -27,7 +27,7 @@ impl Plan {
                                     members: write memory = \"none\" if that is meant";
                         self.remark(who, text.to_owned());
                     }
-                    let id = AccountId::new(AccountId::FIRST_SHARED | gid.get());
+                    let id = AccountId::of_group(gid);
                     offers.insert(id, bounds.map_or(0, limit_or_endless));
                     (id, members.iter().copied().collect())
                 }
@@ -92,12 +92,11 @@ impl Plan {
     }
 }
 
-/// The number of a shared account that belongs to no Unix group: its name's FNV-1a hash, so that it is
-/// the same after every restart, in the upper half of the numbers there are.
+/// A shared account that belongs to no Unix group: its name's FNV-1a hash, so that it is the same after every
+/// restart. (The two highest bits are set as before ABI version 7, whose accounts are taken over.)
 fn number_of(name: &str) -> AccountId {
     let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
     });
-    // 2^32 − 1 is no account's.
-    AccountId::new((AccountId::FIRST_SHARED | 1 << 30 | hash).min(u32::MAX - 1))
+    AccountId::of_name((0b11 << 30 | hash).min(u32::MAX - 1))
 }

@@ -102,38 +102,34 @@ impl BpfBackend {
             let pages = self.to_pages(&planned.bounds, self.measure_of(id));
             self.kernel_half.accounts().set_bounds(slot, pages)?;
             if id.uid().is_none() {
-                // Who has entered it pays by its own number.
-                let mut payers = planned.payers.clone();
-                payers.insert(Uid::new(id.get()));
-                self.admit_members(slot, &payers)?;
+                // Who has entered it pays by its id.
+                let payers = planned.payers.iter().copied().map(AccountId::of);
+                self.admit_members(slot, &payers.chain([id]).collect())?;
             }
         }
         Ok(())
     }
 
-    fn admit_members(&self, slot: Slot, members: &BTreeSet<Uid>) -> Result<()> {
+    fn admit_members(&self, slot: Slot, members: &BTreeSet<AccountId>) -> Result<()> {
         let accounts = self.kernel_half.accounts();
-        let paying: BTreeMap<Uid, Slot> = accounts.payers()?.into_iter().collect();
-        for (&uid, _) in paying
+        let paying: BTreeMap<AccountId, Slot> = accounts.payers()?.into_iter().collect();
+        for (&payer, _) in paying
             .iter()
-            .filter(|(uid, to)| **to == slot && !members.contains(uid))
+            .filter(|(payer, to)| **to == slot && !members.contains(payer))
         {
-            accounts.let_go(uid)?;
+            accounts.let_go(payer)?;
         }
-        for &uid in members {
-            match paying.get(&uid) {
+        for &payer in members {
+            match paying.get(&payer) {
                 Some(&to) if to == slot => {}
                 Some(&own) => {
-                    // His own account goes when he shares one; what it held moves along.
-                    if accounts
-                        .account(own)
-                        .is_some_and(|it| it.id == AccountId::of(uid))
-                    {
+                    // A user's own account goes when it shares one; what it held moves along.
+                    if accounts.account(own).is_some_and(|it| it.id == payer) {
                         accounts.close_account(own)?;
                     }
-                    accounts.let_pay(uid, slot)?;
+                    accounts.let_pay(payer, slot)?;
                 }
-                None => accounts.let_pay(uid, slot)?,
+                None => accounts.let_pay(payer, slot)?,
             }
         }
         Ok(())
