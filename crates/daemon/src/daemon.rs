@@ -32,7 +32,7 @@ use crate::message::Message;
 use crate::oom::OomWatch;
 use crate::payers::{Coverage, Payers};
 use crate::physpages::{Counter, Finished, Order};
-use crate::reaper::Reaper;
+use crate::reaper::VictimReaper;
 use crate::recent::Recent;
 use crate::recorder::Recorder;
 use crate::reservations::{Denied, Reservations};
@@ -55,7 +55,7 @@ pub(crate) struct Mandate {
 
 /// Who works for the daemon.
 pub(crate) struct Helpers {
-    pub(crate) reaper: Reaper,
+    pub(crate) reaper: VictimReaper,
     pub(crate) background: Background,
     /// `None` where tracefs is not to be had.
     pub(crate) oom: Option<OomWatch>,
@@ -77,7 +77,7 @@ pub(crate) struct Daemon {
     mandate: Mandate,
     proc: Proc,
     query: TimedQuery,
-    reaper: Reaper,
+    reaper: VictimReaper,
     background: Background,
     oom: Option<OomWatch>,
     /// Started by the first who asks.
@@ -147,7 +147,7 @@ impl Daemon {
         self.mandate.dry_run
     }
 
-    pub(crate) const fn reaper(&self) -> &Reaper {
+    pub(crate) const fn reaper(&self) -> &VictimReaper {
         &self.reaper
     }
 

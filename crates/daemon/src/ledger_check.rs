@@ -8,17 +8,18 @@
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bursar_host::{Memory, Proc, ProcessQuery, UserNamespaces, UsernsOwner, order_of_memory};
+use bursar_host::{
+    Memory, Proc, ProcessQuery, UserNamespaces, UsernsOwner, Waker, order_of_memory,
+};
 use bursar_model::{AccountId, Bytes, Pid};
 use bursar_policy::{Agreement, Span, agreement};
 use bursar_watchdog::{Blocklist, TimedQuery};
-use rustix::event::{EventfdFlags, eventfd};
 
 use crate::backend::{Ledger, Sum};
 use crate::control::ClientId;
@@ -73,14 +74,13 @@ pub(crate) type News = (ClientId, Result<Findings>);
 pub(crate) struct LedgerChecker {
     outbox: SyncSender<News>,
     inbox: Receiver<News>,
-    waker: Arc<OwnedFd>,
+    waker: Waker,
     is_busy: bool,
 }
 
 impl LedgerChecker {
     pub(crate) fn new() -> Result<Self> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let waker = Arc::new(eventfd(0, flags).context("make an eventfd")?);
+        let waker = Waker::new().context("make an eventfd")?;
         let (outbox, inbox) = sync_channel(1);
         Ok(Self {
             outbox,
@@ -106,7 +106,7 @@ impl LedgerChecker {
     ) -> Result<()> {
         let proc = Proc::host()?;
         let query = TimedQuery::new("check-query", blocklist)?;
-        let (outbox, waker) = (self.outbox.clone(), Arc::clone(&self.waker));
+        let (outbox, waker) = (self.outbox.clone(), self.waker.clone());
         std::thread::Builder::new()
             .name("ledger-check".to_owned())
             .spawn(move || {
@@ -114,7 +114,7 @@ impl LedgerChecker {
                 let found = check.and_then(|mut it| it.look());
                 // The daemon ends: nobody waits for it any more.
                 let _ = outbox.send((client, found));
-                let _ = rustix::io::write(&waker, &1_u64.to_ne_bytes());
+                waker.wake();
             })
             .context("start the thread that checks the ledger")?;
         self.is_busy = true;
@@ -123,7 +123,7 @@ impl LedgerChecker {
 
     /// What has been found.
     pub(crate) fn drain(&mut self) -> Option<News> {
-        let _ = rustix::io::read(&self.waker, &mut [0; 8]);
+        self.waker.clear();
         let news = self.inbox.try_recv().ok()?;
         self.is_busy = false;
         Some(news)

@@ -67,7 +67,7 @@ use crate::history::History;
 use crate::limit_table::LimitTable;
 use crate::lock::Lock;
 use crate::names::Names;
-use crate::reaper::Reaper;
+use crate::reaper::VictimReaper;
 use crate::recorder::Recorder;
 use crate::signals::Signals;
 use crate::subordinates::SubuidFile;
@@ -132,7 +132,7 @@ fn run(arguments: Arguments) -> Result<()> {
         Names::start()?,
         SubuidFile::at(config.paths.subuid.clone()),
     )?;
-    let reaper = Reaper::start()?;
+    let reaper = VictimReaper::start()?;
     let chosen = setup::start_backend(config, &coverage, arguments.dry_run, &reaper)?;
     let _pins = chosen.lock;
     let mut remarks = std::mem::take(&mut loaded.remarks);

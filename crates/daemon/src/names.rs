@@ -5,15 +5,13 @@
 //! (`limit_table.rs`), and here only watched where nobody had the answer.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bursar_host::{Lookup, User, Users};
+use bursar_host::{Lookup, User, Users, Waker};
 use bursar_model::{Uid, Who};
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 /// Names remembered, and questions that may wait.
@@ -116,7 +114,7 @@ pub(crate) struct Names {
     questions: SyncSender<Question>,
     answers: Receiver<Answer>,
     /// Set when a watched name has an answer.
-    waker: Arc<OwnedFd>,
+    waker: Waker,
     waited: Duration,
     waited_since: Instant,
 }
@@ -128,12 +126,11 @@ impl Names {
     }
 
     fn of(mut source: impl Source, first: Duration) -> Result<Self> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let waker = Arc::new(eventfd(0, flags).context("make an eventfd")?);
+        let waker = Waker::new().context("make an eventfd")?;
         let (questions, asked) = sync_channel(REMEMBERED);
         // Bounded by the questions: each is asked once until it is answered.
         let (outbox, answers) = channel();
-        let waker_of_thread = Arc::clone(&waker);
+        let waker_of_thread = waker.clone();
         std::thread::Builder::new()
             .name("names".to_owned())
             .spawn(move || work(&asked, &outbox, &waker_of_thread, &mut source, first))
@@ -215,7 +212,7 @@ impl Names {
 
     /// Whether a watched name has got an answer since the last call.
     pub(crate) fn take_news(&self) -> bool {
-        rustix::io::read(&self.waker, &mut [0; 8]).is_ok()
+        self.waker.clear()
     }
 
     fn name(&self, uid: Uid) -> Name {
@@ -312,7 +309,7 @@ impl AsFd for Names {
 fn work(
     questions: &Receiver<Question>,
     answers: &Sender<Answer>,
-    waker: &OwnedFd,
+    waker: &Waker,
     source: &mut impl Source,
     first: Duration,
 ) {
@@ -342,7 +339,7 @@ fn work(
                 if watched.iter().any(|it| has_answer(it, source)) {
                     // What follows from it may be another list.
                     watched.clear();
-                    let _ = rustix::io::write(waker, &1_u64.to_ne_bytes());
+                    waker.wake();
                 }
                 pause = pause.saturating_mul(2).min(LONGEST_WATCH);
                 next = Instant::now() + pause;
@@ -371,6 +368,7 @@ fn has_answer(watched: &Watched, source: &mut impl Source) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicU32, Ordering};
 

@@ -1,27 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The daemon's pool of reapers (bursar-reap): what they tell arrives here.
+//! The daemon's reaper (bursar-reap): what it reports arrives here.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bursar_host::Pidfd;
+use bursar_host::{Pidfd, Waker};
 use bursar_model::{Bytes, Nanos, Pid, ReapStatus, Uid};
-use bursar_reap::{Errand, Fate, Job, News, Pool, Priority, Report, Victim};
+use bursar_reap::{Errand, Fate, Job, News, Priority, Reaper, Report, Victim};
 use bursar_watchdog::{Blocklist, Owner, TimedQuery};
-use rustix::event::{EventfdFlags, eventfd};
 
 /// How long the main thread waits for one process.
 const SHORT: Duration = Duration::from_millis(100);
 
-/// The pool and its news.
+/// The reaper and its reports.
 #[derive(Debug)]
-pub(crate) struct Reaper {
-    hand: Hand,
+pub(crate) struct VictimReaper {
+    hand: ReapHandle,
     reports: Receiver<Report>,
-    waker: Arc<OwnedFd>,
+    waker: Waker,
 }
 
 /// A process that was sent SIGKILL.
@@ -38,42 +37,41 @@ pub(crate) struct Dying {
     pub(crate) private: Option<Bytes>,
 }
 
-/// Gives the pool something to do; from any thread.
+/// Hands victims over, from any thread.
 #[derive(Debug)]
-pub(crate) struct Hand {
-    pool: Pool,
+pub(crate) struct ReapHandle {
+    reaper: Reaper,
     outbox: Sender<Report>,
-    waker: Arc<OwnedFd>,
+    waker: Waker,
 }
 
 /// Which victim a report is about: its number. A pid cannot come round while its report is open: the
-/// pool holds the process by a pidfd, and a zombie keeps its number until its report is out, or it has
+/// reaper holds the process by a pidfd, and a zombie keeps its number until its report is out, or it has
 /// ended and the report follows at once.
 const fn tag_of(pid: Pid) -> u64 {
     pid.get() as u64
 }
 
-impl Reaper {
+impl VictimReaper {
     pub(crate) fn start() -> Result<Self> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let waker = Arc::new(eventfd(0, flags).context("make an eventfd")?);
+        let waker = Waker::new().context("make an eventfd")?;
         // Without a bound, for the main thread, which alone takes reports, hands over victims as well and would wait
         // for itself. There are no more than victims, and the ring reader, from whom those come, waits for the main thread.
         let (outbox, reports) = channel();
-        let (waker_of_thread, sender) = (Arc::clone(&waker), outbox.clone());
-        let pool = Pool::start(move |news| {
+        let (waker_of_thread, sender) = (waker.clone(), outbox.clone());
+        let reaper = Reaper::start(move |news| {
             // We send the signals ourselves: the other news is none.
             if let News::Settled(report) = news {
                 // The main thread ends last.
                 let _ = sender.send(*report);
-                ring(&waker_of_thread);
+                waker_of_thread.wake();
             }
         })
         .context("start the reapers")?;
-        let hand = Hand {
-            pool,
+        let hand = ReapHandle {
+            reaper,
             outbox,
-            waker: Arc::clone(&waker),
+            waker: waker.clone(),
         };
         Ok(Self {
             hand,
@@ -83,16 +81,16 @@ impl Reaper {
     }
 
     /// For another thread.
-    pub(crate) fn hand(&self) -> Hand {
-        Hand {
-            pool: self.hand.pool.another(),
+    pub(crate) fn hand(&self) -> ReapHandle {
+        ReapHandle {
+            reaper: self.hand.reaper.clone(),
             outbox: self.hand.outbox.clone(),
-            waker: Arc::clone(&self.waker),
+            waker: self.waker.clone(),
         }
     }
 
     pub(crate) fn priority(&self) -> Priority {
-        self.hand.pool.priority()
+        self.hand.reaper.priority()
     }
 
     /// Whom nobody is to ask for his memory.
@@ -108,21 +106,21 @@ impl Reaper {
 
     /// What hostile processes have cost us.
     pub(crate) fn note_losses(&self, status: &mut ReapStatus) {
-        let pool = &self.hand.pool;
-        status.threads_away = pool.blocklist().hanging();
-        status.threads_lost = pool.blocklist().abandoned();
-        status.left_alone = pool.blocklist().refused();
-        status.turned_away = pool.turned_away();
+        let reaper = &self.hand.reaper;
+        status.threads_away = reaper.blocklist().hanging();
+        status.threads_lost = reaper.blocklist().abandoned();
+        status.left_alone = reaper.blocklist().refused();
+        status.turned_away = reaper.turned_away();
     }
 
-    /// See [`Hand::reap`].
+    /// See [`ReapHandle::reap`].
     pub(crate) fn reap(&self, dying: Dying) {
         self.hand.reap(dying);
     }
 
     /// What has been told since the last call.
     pub(crate) fn drain(&self) -> Vec<Report> {
-        let _ = rustix::io::read(&self.waker, &mut [0; 8]);
+        self.waker.clear();
         let mut reports = Vec::new();
         loop {
             match self.reports.try_recv() {
@@ -133,7 +131,7 @@ impl Reaper {
     }
 }
 
-impl Hand {
+impl ReapHandle {
     /// Takes the memory of a process; without a hold on it there is nothing to take, and that is the
     /// report.
     pub(crate) fn reap(&self, dying: Dying) {
@@ -150,7 +148,7 @@ impl Hand {
                 let mut victim = Victim::new(pidfd, signalled, tag);
                 victim.owner = Some(Owner::User(uid));
                 victim.private = private;
-                self.pool.hand(Job {
+                self.reaper.hand(Job {
                     errand: Errand::Reap,
                     victims: vec![victim],
                 });
@@ -171,27 +169,22 @@ impl Hand {
                     found: Vec::new(),
                 };
                 let _ = self.outbox.send(report);
-                ring(&self.waker);
+                self.waker.wake();
             }
         }
     }
 
     pub(crate) fn priority(&self) -> Priority {
-        self.pool.priority()
+        self.reaper.priority()
     }
 
     /// Whom nobody is to ask for his memory.
     pub(crate) fn blocklist(&self) -> &Arc<Blocklist> {
-        self.pool.blocklist()
+        self.reaper.blocklist()
     }
 }
 
-fn ring(waker: &OwnedFd) {
-    // A full counter is a waker already ringing.
-    let _ = rustix::io::write(waker, &1u64.to_ne_bytes());
-}
-
-impl AsFd for Reaper {
+impl AsFd for VictimReaper {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.waker.as_fd()
     }

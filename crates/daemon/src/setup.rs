@@ -14,7 +14,7 @@ use crate::fact::Fact;
 use crate::lock::{Held, Lock};
 use crate::oom::OomWatch;
 use crate::payers::Coverage;
-use crate::reaper::Reaper;
+use crate::reaper::VictimReaper;
 
 const BPFFS: &str = "/sys/fs/bpf";
 const TRACEFS: &str = "/sys/kernel/tracing";
@@ -101,7 +101,7 @@ pub(crate) fn start_backend(
     config: &Config,
     coverage: &Coverage,
     dry_run: bool,
-    reaper: &Reaper,
+    reaper: &VictimReaper,
 ) -> Result<Chosen> {
     if dry_run {
         let how = "dry run: scanning /proc every 200 ms, killing nobody";
@@ -147,7 +147,7 @@ fn counts_files(config: &Config) -> bool {
     config.count == Count::Rss
 }
 
-fn poll(config: &Config, coverage: &Coverage, how: &str, reaper: &Reaper) -> Result<Chosen> {
+fn poll(config: &Config, coverage: &Coverage, how: &str, reaper: &VictimReaper) -> Result<Chosen> {
     let (files, query) = (counts_files(config), reaper.timed_query()?);
     let backend = PollBackend::start(coverage.clone(), files, POLL_MS, query)?;
     Ok(Chosen {
@@ -159,7 +159,7 @@ fn poll(config: &Config, coverage: &Coverage, how: &str, reaper: &Reaper) -> Res
     })
 }
 
-fn trace(config: &Config, coverage: &Coverage, reaper: &Reaper) -> Result<Chosen> {
+fn trace(config: &Config, coverage: &Coverage, reaper: &VictimReaper) -> Result<Chosen> {
     let tracefs = Path::new(TRACEFS);
     if mount_tracefs(tracefs)? == Mounted::Now {
         tracing::info!(path = TRACEFS, "mounted tracefs");
@@ -176,7 +176,7 @@ fn trace(config: &Config, coverage: &Coverage, reaper: &Reaper) -> Result<Chosen
     })
 }
 
-fn bpf(config: &Config, coverage: &Coverage, reaper: &Reaper) -> Result<Chosen> {
+fn bpf(config: &Config, coverage: &Coverage, reaper: &VictimReaper) -> Result<Chosen> {
     provide_bpffs(&config.paths.pins)?;
     let lock = Lock::on_pins(&config.paths.pins)?;
     let page_size = machine::page_size();

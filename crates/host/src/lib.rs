@@ -51,6 +51,7 @@ mod timer;
 mod user_namespaces;
 mod users;
 pub mod vm;
+mod waker;
 
 pub use cgroups::{Cgroup, Cgroups, Controller};
 pub use data_limit::{DataLimit, Limited, data_limit, set_data_limit};
@@ -80,3 +81,4 @@ pub use terminals::{MAX_NOTIFICATION, MAX_TERMINALS, Notified, Terminals, UserTe
 pub use timer::Timer;
 pub use user_namespaces::{PeerOwner, Unresponsive, UserNamespaces, UsernsOwner};
 pub use users::{Members, Users};
+pub use waker::Waker;

@@ -8,7 +8,6 @@ mod beancounters;
 mod coverage;
 mod directory;
 mod fractions;
-mod pace;
 mod plan;
 mod reap;
 mod subordinates;
@@ -22,14 +21,10 @@ pub use beancounters::{Objects, Utilisation, dcachesize, kmemsize};
 pub use coverage::Coverage;
 pub use directory::{Directory, NameError};
 pub use fractions::{Fractions, Frame, Mapped, NoShare, PageOwner, WHOLE_PAGE};
-pub use pace::{
-    AUTOGROUP_STAYS, DutyCycle, PREEMPT_INTERVAL, Pace, Phase, RAISED_AT_MOST, SHARE_NICE, SLICE,
-    TURN, URGENT_AUTOGROUP_NICE, phase,
-};
 pub use plan::{Entry, Plan, Planned, plan};
 pub use reap::{
-    Attempt, Doing, Freezer, MachineFacts, NextStep, Peculiarity, Raise, ReapPlan, Standing,
-    VictimFacts, expected, next_step, reap_plan,
+    Attempt, Doing, Freezer, MachineFacts, NextStep, Peculiarity, ReapPlan, Standing, VictimFacts,
+    next_step, reap_plan,
 };
 pub use subordinates::{Disputed, Subordinate, Subordinates};
 pub use tally::{Crossing, Tally};

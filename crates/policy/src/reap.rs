@@ -6,8 +6,6 @@
 
 use bursar_model::{Bytes, Nanos, Pid};
 
-use crate::pace::Pace;
-
 /// What a victim's first thread does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Doing {
@@ -71,14 +69,14 @@ pub enum Freezer {
 /// The machine at the moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MachineFacts {
-    /// CPUs that reapers may use.
+    /// CPUs.
     pub cpus: u32,
     /// Threads that want to run, the asking one aside.
     pub runnable: u32,
 }
 
 impl MachineFacts {
-    /// Whether somebody would have to wait for a reaper, or a reaper for somebody.
+    /// Whether somebody has to wait for a CPU.
     pub const fn is_busy(&self) -> bool {
         self.runnable >= self.cpus
     }
@@ -136,89 +134,53 @@ impl Peculiarity {
     }
 }
 
-/// When the victim's own threads are raised above everybody else's.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Raise {
-    /// As soon as it is dying: others of it have to die before the memory is free, and they would wait
-    /// for each other. KERNEL.md: 2,847 ms without, 35 ms with.
-    AtOnce,
-    /// When its memory cannot be taken from outside. A raised victim and its reaper fight over one
-    /// memory: on a free core that is slower than doing nothing (KERNEL.md).
-    WhenNeeded,
-}
-
 /// What is to be done about one victim.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReapPlan {
-    /// How many reapers take its memory at the same time.
-    pub reapers: u32,
-    /// How urgently.
-    pub pace: Pace,
-    /// When its threads are raised.
-    pub raise: Raise,
-    /// How urgently they are raised where it has to exit by itself: not at all for a while if nothing holds
-    /// it back.
-    pub help: Pace,
+    /// Something keeps it from exiting by itself: its memory is taken at once. Otherwise it is watched, and its memory
+    /// taken when it is late.
+    pub is_held_back: bool,
+    /// Its threads are raised before its memory is taken: others of it have to die before the memory is free, and
+    /// they would wait for each other. KERNEL.md: 2,847 ms without, 35 ms with.
+    pub raise_first: bool,
     /// Move it out of its freezer.
     pub thaw: bool,
-    /// Move it out of the cgroup whose CPU quota holds it back, if it has to run at all.
+    /// Move it out of the cgroup whose CPU quota holds it back.
     pub unthrottle: bool,
-    /// Keep it off the reaper's CPU, so that it gives its memory back on another one meanwhile.
-    pub part: bool,
-    /// How long taking the memory should take.
-    pub expected: Nanos,
+    /// So long after the signal it is late.
+    pub late_after: Nanos,
     /// What is worth knowing about it.
     pub found: Vec<Peculiarity>,
 }
 
-/// A second reaper buys nothing below this: waking it costs more than it saves.
-const WORTH_TWO: Bytes = Bytes::from_mib(4);
-/// What one reaper takes at least on the slowest machine worth the name, bytes a second; sets only when
-/// a calm reaper becomes urgent.
+/// What an exiting process gives back at least on the slowest machine worth the name, bytes a second.
 const SLOW_RATE: u64 = 4 << 30;
+
 /// Chooses.
 pub fn reap_plan(victim: &VictimFacts, machine: MachineFacts) -> ReapPlan {
     let found = peculiarities(victim, machine);
     let has = |it| found.contains(&it);
+    let thaw = victim.freezer == Some(Freezer::HoldsTheDying);
+    // One that is alone on its CPU exits as fast as any other.
     let has_to_wait = has(Peculiarity::Throttled)
-        || has(Peculiarity::Starved)
-        || has(Peculiarity::Confined)
-        || machine.is_busy();
-    let is_held_back = has_to_wait || has(Peculiarity::Frozen);
-    let is_many = victim.threads > 1;
+        || has(Peculiarity::Starved) && machine.is_busy()
+        || has(Peculiarity::Confined) && machine.runnable > 0;
     ReapPlan {
-        // One beside a victim that can exit by itself: two leave no CPU to whoever wakes up.
-        reapers: if victim.private >= WORTH_TWO && machine.cpus > 1 && is_held_back {
-            2
-        } else {
-            1
-        },
-        pace: if machine.is_busy() {
-            Pace::Urgent
-        } else {
-            Pace::Calm
-        },
-        raise: if is_many && has_to_wait {
-            Raise::AtOnce
-        } else {
-            Raise::WhenNeeded
-        },
-        help: if has_to_wait {
-            Pace::Urgent
-        } else {
-            Pace::Calm
-        },
-        thaw: victim.freezer == Some(Freezer::HoldsTheDying),
+        is_held_back: has_to_wait
+            || thaw
+            || has(Peculiarity::Traced)
+            || has(Peculiarity::Uninterruptible),
+        raise_first: victim.threads > 1 && (has_to_wait || machine.is_busy()),
+        thaw,
         unthrottle: has(Peculiarity::Throttled),
-        part: machine.cpus > 1 && !is_held_back,
-        expected: expected(victim.private),
+        late_after: late_after(victim.private),
         found,
     }
 }
 
-/// How long taking so much should take on a slow machine.
-pub fn expected(private: Bytes) -> Nanos {
-    let nanos = private.scaled(1_000_000_000, SLOW_RATE).get();
+/// Half as long again as giving back so much takes on a slow machine.
+fn late_after(private: Bytes) -> Nanos {
+    let nanos = private.scaled(1_500_000_000, SLOW_RATE).get();
     Nanos::new(nanos.saturating_add(1_000_000))
 }
 
@@ -280,7 +242,7 @@ pub enum NextStep {
         /// Raise the victim's threads first.
         raise: bool,
     },
-    /// Who has the same memory? If somebody who lives, it is reported and not waited for; else try
+    /// Look for a living process with the same memory. If there is one, it is reported and not waited for; else try
     /// again.
     FindMmSharer,
     /// Only the victim itself can: raise it, take it out of everything that holds it back, and watch it
@@ -291,7 +253,7 @@ pub enum NextStep {
 /// Tries while the memory is being changed. With the pauses below: 128 ms in all.
 const TRIES: u32 = 64;
 const PAUSE: Nanos = Nanos::new(2_000_000);
-/// Looking for a twin asks about every process of the machine.
+/// Looking for who shares the memory asks about every process of the machine.
 const MM_SHARER_TRIES: u32 = 8;
 
 /// What follows the `tries`-th attempt, counted from 1.
@@ -343,124 +305,60 @@ mod tests {
     #[test]
     fn each_state_has_its_plan() {
         type Change = fn(&mut VictimFacts);
-        type Row = (&'static str, Change, MachineFacts, Pace, Raise, [bool; 3]);
-        let (calm, urgent) = (Pace::Calm, Pace::Urgent);
-        let (once, needed) = (Raise::AtOnce, Raise::WhenNeeded);
-        // thaw, unthrottle, part
-        const PART: [bool; 3] = [false, false, true];
-        let table: [Row; 13] = [
-            ("", |_| {}, CALM, calm, needed, PART),
-            ("", |_| {}, BUSY, urgent, needed, [false; 3]),
-            ("", |it| it.threads = 8, CALM, calm, needed, PART),
-            ("", |it| it.threads = 8, BUSY, urgent, once, [false; 3]),
-            (
-                "starved",
-                |it| it.standing = Standing::Last,
-                BUSY,
-                urgent,
-                needed,
-                [false; 3],
-            ),
-            (
-                "throttled",
-                |it| it.quota_permille = Some(50),
-                CALM,
-                calm,
-                needed,
-                [false, true, false],
-            ),
-            (
-                "",
-                |it| it.quota_permille = Some(4000),
-                CALM,
-                calm,
-                needed,
-                PART,
-            ),
-            (
-                "confined",
-                |it| it.cpus = 1,
-                BUSY,
-                urgent,
-                needed,
-                [false; 3],
-            ),
-            (
-                "frozen",
-                |it| it.freezer = Some(Freezer::HoldsTheDying),
-                CALM,
-                calm,
-                needed,
-                [true, false, false],
-            ),
-            (
-                "frozen",
-                |it| it.freezer = Some(Freezer::ThawsByKill),
-                CALM,
-                calm,
-                needed,
-                [false; 3],
-            ),
-            (
-                "stopped",
-                |it| it.doing = Doing::Stopped,
-                CALM,
-                calm,
-                needed,
-                PART,
-            ),
-            (
-                "dying_already",
-                |it| it.is_dying = true,
-                CALM,
-                calm,
-                needed,
-                PART,
-            ),
-            (
-                "zombie",
-                |it| it.doing = Doing::Ended,
-                CALM,
-                calm,
-                needed,
-                PART,
-            ),
+        const ALONE: MachineFacts = MachineFacts {
+            cpus: 2,
+            runnable: 1,
+        };
+        // Held back, raised first, thawed, unthrottled.
+        type Row = (&'static str, Change, MachineFacts, [bool; 4]);
+        const NONE: [bool; 4] = [false; 4];
+        const HELD: [bool; 4] = [true, false, false, false];
+        let starved: Change = |it| it.standing = Standing::Last;
+        let frozen: Change = |it| it.freezer = Some(Freezer::HoldsTheDying);
+        let thaws: Change = |it| it.freezer = Some(Freezer::ThawsByKill);
+        let traced: Change = |it| it.tracer = Some(Pid::new(1));
+        let asleep: Change = |it| it.doing = Doing::Uninterruptible;
+        let throttled: Change = |it| it.quota_permille = Some(50);
+        let table: [Row; 17] = [
+            ("", |_| {}, CALM, NONE),
+            ("", |_| {}, BUSY, NONE),
+            ("", |it| it.threads = 8, CALM, NONE),
+            ("", |it| it.threads = 8, BUSY, [false, true, false, false]),
+            ("starved", starved, CALM, NONE),
+            ("starved", starved, BUSY, HELD),
+            ("throttled", throttled, CALM, [true, false, false, true]),
+            ("", |it| it.quota_permille = Some(4000), CALM, NONE),
+            ("confined", |it| it.cpus = 1, CALM, NONE),
+            ("confined", |it| it.cpus = 1, ALONE, HELD),
+            ("frozen", frozen, CALM, [true, false, true, false]),
+            ("frozen", thaws, CALM, NONE),
+            ("traced", traced, CALM, HELD),
+            ("uninterruptible", asleep, CALM, HELD),
+            ("stopped", |it| it.doing = Doing::Stopped, CALM, NONE),
+            ("dying_already", |it| it.is_dying = true, CALM, NONE),
+            ("zombie", |it| it.doing = Doing::Ended, CALM, NONE),
         ];
-        for (found, change, machine, pace, raise, [thaw, unthrottle, part]) in table {
+        for (found, change, machine, expected) in table {
             let mut victim = usual();
             change(&mut victim);
             let plan = reap_plan(&victim, machine);
             let words: Vec<_> = plan.found.iter().map(|it| it.word()).collect();
             assert_eq!(words.join(" "), found);
-            assert_eq!((plan.pace, plan.raise), (pace, raise), "{victim:?}");
-            assert_eq!(
-                (plan.thaw, plan.unthrottle, plan.part),
-                (thaw, unthrottle, part),
-                "{victim:?}"
-            );
+            let does = [
+                plan.is_held_back,
+                plan.raise_first,
+                plan.thaw,
+                plan.unthrottle,
+            ];
+            assert_eq!(does, expected, "{victim:?} {machine:?}");
         }
     }
 
     #[test]
-    fn two_reapers_are_for_large_victims_that_cannot_exit_by_themselves_and_two_cpus() {
-        let alone = MachineFacts {
-            cpus: 1,
-            runnable: 0,
-        };
-        assert_eq!(reap_plan(&usual(), alone).reapers, 1);
-        let small = VictimFacts {
-            private: Bytes::from_mib(1),
-            ..usual()
-        };
-        assert_eq!(reap_plan(&small, CALM).reapers, 1);
-        assert_eq!(reap_plan(&usual(), CALM).reapers, 1);
-        assert_eq!(reap_plan(&usual(), BUSY).reapers, 2);
-        let frozen = VictimFacts {
-            freezer: Some(Freezer::HoldsTheDying),
-            ..usual()
-        };
-        assert_eq!(reap_plan(&frozen, CALM).reapers, 2);
-        assert_eq!(reap_plan(&frozen, alone).reapers, 1);
+    fn a_victim_is_late_by_its_size() {
+        let of = |mib| late_after(Bytes::from_mib(mib)).get();
+        assert_eq!(of(0), 1_000_000);
+        assert_eq!(of(4096), 1_501_000_000);
     }
 
     #[test]
@@ -484,16 +382,5 @@ mod tests {
         for attempt in [Attempt::Busy, Attempt::NotDying] {
             assert_eq!(next_step(attempt, TRIES), NextStep::HelpItExit);
         }
-    }
-
-    #[test]
-    fn a_victim_that_nothing_holds_back_is_left_as_it_is() {
-        assert_eq!(reap_plan(&usual(), CALM).help, Pace::Calm);
-        assert_eq!(reap_plan(&usual(), BUSY).help, Pace::Urgent);
-        let last = VictimFacts {
-            standing: Standing::Last,
-            ..usual()
-        };
-        assert_eq!(reap_plan(&last, CALM).help, Pace::Urgent);
     }
 }

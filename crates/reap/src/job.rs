@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What a pool is asked to do.
+//! What a reaper is asked to do.
 
 use std::sync::Arc;
 
 use bursar_host::Pidfd;
 use bursar_model::{Bytes, Nanos};
 
-use crate::observer::Seen;
 use crate::report::{Fate, Report};
 use bursar_watchdog::Owner;
 
@@ -26,9 +25,7 @@ pub struct Victim {
     pub pidfd: Arc<Pidfd>,
     /// Who pays for it, where that is known.
     pub owner: Option<Owner>,
-    /// What the pool saw of it before the signal.
-    pub(crate) seen: Option<Seen>,
-    /// When SIGKILL was sent, CLOCK_MONOTONIC; of [`Errand::Kill`] the pool knows better.
+    /// When SIGKILL was sent, CLOCK_MONOTONIC; of [`Errand::Kill`] the reaper knows better.
     pub signalled: Nanos,
     /// Its anonymous memory and swap at the signal, where whoever sent it knows: a look afterwards can
     /// find most of it gone.
@@ -53,7 +50,6 @@ impl Victim {
         Self {
             pidfd: Arc::new(pidfd),
             owner: None,
-            seen: None,
             signalled,
             private: None,
             tag,

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Takes a killed process's memory back at once, wherever it was running (S2).
+//! Takes a killed process's memory back where the process itself is slow to (S2).
 //!
-//! [`observer`] observes a victim, `bursar-policy` decides what to do about it, a [`Pool`] of reaper
-//! threads does it and tells in a [`Report`] what became of it. Processes can keep whoever asks them waiting for
-//! ever: a [`TimedQuery`] asks for others, and who is lost so is given up ([`Monitor`], [`Blocklist`]). docs/REAP.md has the
-//! measurements.
+//! - A [`Job`] names the victims; a [`Reaper`] takes jobs and reports what became of each victim in a [`Report`].
+//! - The [`watcher`] thread follows each victim from the signal to its end and decides when something is done.
+//! - The [`worker`] thread does it: it observes a victim ([`observer`]), takes its memory, and unblocks what keeps it
+//!   from exiting ([`unblock`]).
+//! - `bursar-policy` decides what is done; `bursar-watchdog` replaces a worker that hangs at a process.
+//!
+//! docs/REAP.md has the measurements.
 
 #![forbid(unsafe_code)]
 #![deny(
@@ -15,24 +18,19 @@
 )]
 #![cfg_attr(test, allow(clippy::unwrap_used, clippy::indexing_slicing))]
 
-mod autogroup;
-mod cpu_slot;
-mod helper;
-mod interval;
+mod case;
 mod job;
 mod observer;
-mod pool;
-mod preempt;
 mod priority;
-mod progress;
+mod reaper;
 mod report;
-mod reporter;
 mod shared_mm;
-mod supervisor;
 mod unblock;
-mod waker;
+
+mod watcher;
 mod worker;
 
 pub use job::{Errand, Job, Victim};
-pub use pool::{Pool, PoolError, Priority};
+pub use priority::Priority;
+pub use reaper::{ReapError, Reaper};
 pub use report::{Fate, News, Report, Stays};

@@ -120,11 +120,11 @@ impl Observer {
 }
 
 /// What is assumed of a victim that was gone before anybody looked.
-pub(crate) fn unseen(cpus: u32) -> VictimFacts {
+pub(crate) fn unseen(cpus: u32, private: Option<Bytes>) -> VictimFacts {
     VictimFacts {
         doing: Doing::Usual,
         threads: 1,
-        private: Bytes::from_mib(64),
+        private: private.unwrap_or(Bytes::from_mib(64)),
         shared: Bytes::ZERO,
         locked: Bytes::ZERO,
         standing: Standing::Fair,

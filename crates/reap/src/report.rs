@@ -34,7 +34,7 @@ pub struct Stays {
     pub holders: Vec<Pid>,
 }
 
-/// What a pool tells while it works.
+/// What a reaper tells while it works.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
     /// A victim was sent SIGKILL.

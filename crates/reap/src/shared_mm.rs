@@ -5,8 +5,9 @@
 use bursar_host::{Proc, SharedMemory, share_memory};
 use bursar_model::{Bytes, Pid, printable};
 
+use crate::case::Shared;
 use crate::job::Victim;
-use crate::report::Stays;
+use crate::report::{Report, Stays};
 use bursar_watchdog::Abandoned;
 use bursar_watchdog::Guard;
 
@@ -52,7 +53,7 @@ pub(crate) fn lives(proc: &Proc, pid: Pid) -> bool {
 ///
 /// # Errors
 /// [`Abandoned`].
-pub(crate) fn what_stays(
+fn what_stays(
     proc: &Proc,
     shared: &[SharedMemory],
     bytes: Bytes,
@@ -88,4 +89,17 @@ pub(crate) fn what_stays(
         names,
         holders,
     }))
+}
+
+/// Finishes a report with who holds the shared memory that its victim left behind.
+///
+/// # Errors
+/// [`Abandoned`].
+pub(crate) fn complete(
+    proc: &Proc,
+    (mut report, shared): (Report, Shared),
+    guard: &Guard,
+) -> Result<Report, Abandoned> {
+    report.stays = what_stays(proc, &shared.pieces, shared.bytes, report.pid, guard)?;
+    Ok(report)
 }

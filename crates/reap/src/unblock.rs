@@ -1,46 +1,46 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What can be done to a victim so that it can exit: its threads raised and let onto every CPU, itself
-//! moved out of a cgroup that holds it back. Each as far as permissions allow; what is refused is left.
+//! What can be done to a victim so that it can exit: its threads raised and let onto every CPU, itself moved out of a
+//! cgroup that holds it back. Each as far as permissions allow; what is refused is left.
+
+use std::path::Path;
+use std::time::Duration;
 
 use bursar_host::{Cgroup, Changed, Controller, Pidfd, sched};
 use bursar_model::Pid;
 
 use crate::observer::Observer;
+use crate::priority;
 
 /// A victim with more threads has the others left as they are.
-pub(crate) const MOST_THREADS: usize = 64;
+const MOST_THREADS: usize = 64;
 
-/// The threads of a victim that can still be named. The pidfd says afterwards that they were its own.
-pub(crate) fn threads(observer: &Observer, pidfd: &Pidfd) -> Vec<Pid> {
+/// Puts the victim's threads before others and onto every CPU; whether any was raised.
+pub(crate) fn raise(observer: &Observer, pidfd: &Pidfd) -> bool {
     let pid = pidfd.pid();
-    let mut threads = observer.proc.threads(pid, MOST_THREADS).unwrap_or_default();
-    // The numbers were read from a directory named by number: its process must not have ended before.
-    if has_ended(pidfd) {
-        threads.clear();
+    let mut is_any = false;
+    for thread in threads(observer, pidfd) {
+        // A thread that has ended while its process lives on may have left its number to somebody else.
+        if thread != pid && !Path::new(&format!("/proc/{pid}/task/{thread}")).exists() {
+            continue;
+        }
+        let _ = sched::allow_all_cpus(thread);
+        is_any |= priority::raise(thread);
     }
-    threads
+    is_any
+}
+
+/// The threads of a victim that can still be named.
+fn threads(observer: &Observer, pidfd: &Pidfd) -> Vec<Pid> {
+    let threads = observer.proc.threads(pidfd.pid(), MOST_THREADS);
+    // The numbers were read from a directory named by number: its process must not have ended before.
+    match has_ended(pidfd) {
+        true => Vec::new(),
+        false => threads.unwrap_or_default(),
+    }
 }
 
 pub(crate) fn has_ended(pidfd: &Pidfd) -> bool {
-    pidfd
-        .wait_readable(Some(std::time::Duration::ZERO))
-        .unwrap_or(true)
-}
-
-/// Lets them run on every CPU.
-pub(crate) fn widen(threads: &[Pid]) {
-    for &thread in threads {
-        let _ = sched::allow_all_cpus(thread);
-    }
-}
-
-/// Lets them run on every CPU but the calling thread's. The kernel wakes a thread where it slept or where it
-/// is woken from, and leaves it there beside whoever runs there, for milliseconds, though another CPU is idle.
-pub(crate) fn send_elsewhere(threads: &[Pid]) {
-    let here = sched::own_cpu();
-    for &thread in threads {
-        let _ = sched::allow_all_cpus_but(thread, here);
-    }
+    pidfd.wait_readable(Some(Duration::ZERO)).unwrap_or(true)
 }
 
 /// Moves a process out of the group that holds it back, to ours, or to the topmost one.

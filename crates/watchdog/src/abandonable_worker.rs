@@ -34,7 +34,8 @@ pub enum Outcome<O> {
 }
 
 impl<I: Send + 'static, O: Send + 'static> AbandonableWorker<I, O> {
-    /// Starts a thread of this name, which does `begin` first and `carry_out` for each order.
+    /// Starts a thread of this name, which does `begin` first, `carry_out` for each order, and `notify` when its
+    /// answer can be had.
     ///
     /// # Errors
     /// When no thread can be started, or /proc not be opened.
@@ -43,6 +44,7 @@ impl<I: Send + 'static, O: Send + 'static> AbandonableWorker<I, O> {
         blocklist: &Arc<Blocklist>,
         begin: impl FnOnce() + Send + 'static,
         mut carry_out: impl FnMut(I, &Guard) -> Result<O, Abandoned> + Send + 'static,
+        notify: impl Fn() + Send + 'static,
     ) -> std::io::Result<Self> {
         let guard = Guard::new(Arc::clone(blocklist));
         let (orders, received) = sync_channel(1);
@@ -61,6 +63,7 @@ impl<I: Send + 'static, O: Send + 'static> AbandonableWorker<I, O> {
                     if sender.send(answer).is_err() {
                         return;
                     }
+                    notify();
                 }
             })?;
         Ok(Self {

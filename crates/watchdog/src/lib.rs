@@ -9,8 +9,8 @@
 //! - A [`Guard`] makes such calls and says which one the thread is in.
 //! - A [`Monitor`] decides whether the thread hangs in it.
 //! - The [`Blocklist`] refuses further calls to that process, and to owners at whose processes many threads hang.
-//! - An [`AbandonableWorker`] carries out orders and can be abandoned in one; a [`TimedQuery`] asks many processes
-//!   and goes on with the next when one does not answer in time.
+//! - An [`AbandonableWorker`] carries out orders and can be abandoned in one; a [`Supervisor`] queues them and replaces
+//!   it; a [`TimedQuery`] asks many processes and goes on with the next when one does not answer in time.
 //!
 //! docs/REAP.md, "Processes that keep their memory's lock", has the attack and what it costs.
 
@@ -28,10 +28,12 @@ mod blocklist;
 mod guard;
 mod heartbeat;
 mod monitor;
+mod supervisor;
 mod timed_query;
 
 pub use abandonable_worker::{AbandonableWorker, Outcome};
 pub use blocklist::{Blocklist, Owner};
 pub use guard::{Abandoned, Guard};
 pub use monitor::{Monitor, ThreadState};
+pub use supervisor::{Finished, Supervisor, Work};
 pub use timed_query::TimedQuery;

@@ -73,7 +73,7 @@ impl TimedQuery {
     fn start(&self) -> std::io::Result<AbandonableWorker<Order, ()>> {
         let proc = Arc::clone(&self.proc);
         let carry_out = move |order: Order, guard: &Guard| order(&proc, guard);
-        AbandonableWorker::start(self.name, &self.blocklist, || {}, carry_out)
+        AbandonableWorker::start(self.name, &self.blocklist, || {}, carry_out, || {})
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use bursar_host::{Proc, Sent, Signal};
 use bursar_model::{Bytes, Nanos, Pid, Uid};
-use bursar_reap::{Errand, Fate, Job, News, Pool, Report, Victim};
+use bursar_reap::{Errand, Fate, Job, News, Reaper, Report, Victim};
 use bursar_watchdog::{Owner, TimedQuery};
 use clap::Args;
 use serde::Serialize;
@@ -260,13 +260,13 @@ fn ask(
 fn reap(targets: Vec<Target>) -> Result<Vec<Report>, Failure> {
     let (outbox, news) = channel();
     let outbox = Mutex::new(outbox);
-    let pool = Pool::start(move |one| {
+    let reaper = Reaper::start(move |one| {
         if let (News::Settled(report), Ok(outbox)) = (one, outbox.lock()) {
             // Nobody listens any more: the patience was over.
             let _ = outbox.send(report);
         }
     });
-    let pool = pool.map_err(|error| Failure::failed(error.to_string()))?;
+    let reaper = reaper.map_err(|error| Failure::failed(error.to_string()))?;
     let victims: Vec<Victim> = targets
         .into_iter()
         .map(|target| {
@@ -277,7 +277,7 @@ fn reap(targets: Vec<Target>) -> Result<Vec<Report>, Failure> {
         })
         .collect();
     let count = victims.len();
-    pool.hand(Job {
+    reaper.hand(Job {
         errand: Errand::Kill,
         victims,
     });

@@ -5,19 +5,18 @@
 //! goes on to the daemon's loop, in order.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 use anyhow::{Context, Result};
-use bursar_host::{Proc, machine};
+use bursar_host::{Proc, Waker, machine};
 use bursar_kernel::{EventRing, EventSource, KernelEvent, KernelEventKind};
 use bursar_model::Nanos;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::pss_scanner::ScanRequests;
 use crate::killer::{Chosen, KillOutcome, hold, kill_chosen};
-use crate::reaper::{Dying, Hand};
+use crate::reaper::{Dying, ReapHandle};
 
 /// Events that the loop has not taken yet. When it is full the ring buffer fills, and what does not fit
 /// that is counted by the kernel half.
@@ -26,7 +25,7 @@ const UNREAD: usize = 1024;
 /// What the thread may do by itself.
 #[derive(Debug)]
 pub(crate) struct Powers {
-    pub(crate) hand: Hand,
+    pub(crate) hand: ReapHandle,
     /// Kill when the kernel half asks (S1's second trigger).
     pub(crate) notifier: bool,
 }
@@ -46,7 +45,7 @@ struct LoopGone;
 #[derive(Debug)]
 pub(super) struct RingReader {
     events: Receiver<RingEvent>,
-    waker: Arc<OwnedFd>,
+    waker: Waker,
     /// Gone with us: the thread ends.
     _leash: OwnedFd,
 }
@@ -57,12 +56,11 @@ impl RingReader {
         powers: Powers,
         requests: ScanRequests,
     ) -> Result<Self> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let waker = Arc::new(eventfd(0, flags).context("make an eventfd")?);
+        let waker = Waker::new().context("make an eventfd")?;
         let (held, leash) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
         let (outbox, events) = sync_channel(UNREAD);
-        let waker_of_thread = Arc::clone(&waker);
+        let waker_of_thread = waker.clone();
         std::thread::Builder::new()
             .name("ring-reader".to_owned())
             .spawn(move || match source.open() {
@@ -88,7 +86,7 @@ impl RingReader {
     }
 
     pub(super) fn drain(&self) -> Vec<RingEvent> {
-        let _ = rustix::io::read(&self.waker, &mut [0; 8]);
+        self.waker.clear();
         let mut all = Vec::new();
         loop {
             match self.events.try_recv() {
@@ -157,7 +155,7 @@ fn watch(
     powers: &Powers,
     requests: &ScanRequests,
     outbox: &SyncSender<RingEvent>,
-    waker: &OwnedFd,
+    waker: &Waker,
 ) {
     let Ok(proc) = Proc::host() else { return };
     loop {
@@ -168,7 +166,7 @@ fn watch(
                         return;
                     }
                 }
-                let _ = rustix::io::write(waker, &1u64.to_ne_bytes());
+                waker.wake();
             }
             Err(error) => tracing::error!(%error, "the kernel half's events could not be read"),
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use bursar_host::{Pidfd, Signal, clock};
 use bursar_model::{Nanos, Pid};
-use bursar_reap::{Errand, Job, News, Pool, Victim};
+use bursar_reap::{Errand, Job, News, Reaper, Victim};
 use serde::{Deserialize, Serialize};
 
 use crate::sessions::{Sessions, part};
@@ -90,7 +90,7 @@ pub(crate) fn serve(apart: bool, dying: bool) -> Result<()> {
     }
     let (outbox, reports) = channel();
     let outbox = Mutex::new(outbox);
-    let pool = Pool::start(move |news| {
+    let reaper = Reaper::start(move |news| {
         if let (News::Settled(report), Ok(outbox)) = (news, outbox.lock()) {
             let _ = outbox.send(*report);
         }
@@ -109,7 +109,7 @@ pub(crate) fn serve(apart: bool, dying: bool) -> Result<()> {
         }
         let count = victims.len();
         let errand = if dying { Errand::Reap } else { Errand::Kill };
-        pool.hand(Job { errand, victims });
+        reaper.hand(Job { errand, victims });
         for _ in 0..count {
             let report = reports.recv_timeout(PATIENCE).context("a report")?;
             let method = report.fate.method();

@@ -84,6 +84,7 @@ pub(super) fn start(pss_scans: &PssScans, method: &Arc<Method>) -> Result<SmapsR
         &method.blocklist,
         move || priority.take(),
         carry_out,
+        || {},
     )
     .context("start the thread that reads what processes share")
 }
