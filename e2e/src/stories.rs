@@ -84,6 +84,7 @@ pub fn all() -> Vec<Story> {
         beancounters::STORIES,
         cost::STORIES,
         faults::STORIES,
+        faults::VERIFY_STORIES,
         storm::STORIES,
         machine::STORIES,
         physpages::STORIES,

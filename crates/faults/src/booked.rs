@@ -18,6 +18,14 @@ impl Booked {
         self.minor = self.minor.wrapping_add(minor.cast_signed());
         self.major = self.major.wrapping_add(major.cast_signed());
     }
+
+    /// What came since.
+    pub(crate) const fn since(self, earlier: Self) -> Self {
+        Self {
+            minor: self.minor.wrapping_sub(earlier.minor),
+            major: self.major.wrapping_sub(earlier.major),
+        }
+    }
 }
 
 /// Makes nothing negative: what a mapping lacks is taken from those of its process that have most. Sums

@@ -167,3 +167,9 @@ pub(crate) fn touch(pages: &[*mut u8], page: usize) {
         unsafe { address.add(page / 2).write_volatile(0xff) };
     }
 }
+
+/// Has malloc give its free memory back to the kernel.
+pub(crate) fn give_back() {
+    // SAFETY: a number only.
+    unsafe { libc::malloc_trim(0) };
+}

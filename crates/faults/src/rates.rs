@@ -3,7 +3,6 @@
 //! watched at all.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::time::Duration;
 
 use bursar_host::{Proc, StartTime};
@@ -27,17 +26,7 @@ pub fn check_target(pid: Pid) -> Result<(), Error> {
     let Some(status) = proc.status(pid)? else {
         return Err(Error::NoProcess(pid));
     };
-    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let close = stat.iter().rposition(|&byte| byte == b')').unwrap_or(0);
-    let rest = String::from_utf8_lossy(stat.get(close..).unwrap_or_default()).into_owned();
-    // proc_pid_stat(5): flags are field 9, and behind the name comes field 3.
-    let flags: u32 = rest
-        .split_whitespace()
-        .nth(7)
-        .and_then(|word| word.parse().ok())
-        .unwrap_or(0);
-    const PF_KTHREAD: u32 = 0x0020_0000;
-    if flags & PF_KTHREAD != 0 {
+    if proc.stat(pid)?.is_some_and(|stat| stat.is_kernel_thread) {
         return Err(Error::KernelThread(pid));
     }
     let own = rustix::process::geteuid();
@@ -98,7 +87,7 @@ impl Rates {
         rates.pids.extend(also);
         for target in targets {
             match target {
-                Target::Process(pid) => rates.pids.push(*pid),
+                Target::Process(pid) | Target::Thread(pid) => rates.pids.push(*pid),
                 Target::User(uid) => rates.uids.push(*uid),
             }
         }

@@ -4,9 +4,13 @@
 
 use std::collections::BTreeMap;
 
+use bursar_model::Pid;
 use serde::Serialize;
 
-use crate::{Bucket, Faults, Histogram, Losses, Mapping, MappingKind, Snapshot, maps::Symbols};
+use crate::{
+    Bucket, Cause, Faults, Histogram, Losses, Mapping, MappingKind, Residency, Resident, Snapshot,
+    WatchedProcess, maps::Symbols,
+};
 
 /// One process's faults.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -40,8 +44,13 @@ pub struct MappingReport {
     /// Minor and major.
     #[serde(flatten)]
     pub faults: Faults,
+    /// What of it is resident and locked; `None` where nothing lies there any more, or nobody looked.
+    #[serde(flatten)]
+    pub resident: Option<Resident>,
     /// Instructions that touched it, most first, of the faults that were timed.
     pub sites: Vec<SiteReport>,
+    /// Why most of them came.
+    pub cause: Cause,
     /// What to do about it.
     pub advice: &'static str,
 }
@@ -100,36 +109,6 @@ pub struct Report {
     pub losses: Option<Losses>,
 }
 
-/// What to do about faults in a mapping (S3 "Preventing pagefaults").
-pub fn advice(kind: MappingKind, permissions: &str, faults: Faults) -> &'static str {
-    let is_written = permissions.contains('w');
-    match kind {
-        _ if faults.major > faults.minor / 4 && kind == MappingKind::File => {
-            "waits for the disk: read it ahead (MAP_POPULATE, madvise WILLNEED) or lock it"
-        }
-        _ if faults.major > 0 && kind != MappingKind::File => {
-            "comes back from swap: lock it (bursar run --lock) or give the machine more memory"
-        }
-        MappingKind::Stack => {
-            "prefault the stack before the work begins (bursar run --lock --stack)"
-        }
-        MappingKind::Heap => {
-            "prefault the heap and keep it (bursar run --lock --heap SIZE), or reuse memory from a pool"
-        }
-        MappingKind::Anon => {
-            "map it once and reuse it (a pool); MAP_POPULATE or --lock; huge pages if it is large"
-        }
-        MappingKind::File if is_written => {
-            "copied when first written: write to it during start, or lock (bursar run --lock)"
-        }
-        MappingKind::File => "mapped when first used: lock the program (bursar run --lock)",
-        MappingKind::ByKernel => {
-            "memory mapped or locked while working (populate, mlock): allocate during start"
-        }
-        MappingKind::Unknown | MappingKind::Overflow | MappingKind::Unseen => "",
-    }
-}
-
 /// Sites named for a mapping.
 const SITES: usize = 3;
 
@@ -154,6 +133,7 @@ impl MappingReport {
             major: mapping.major,
         };
         let name = path.or_else(|| mapping.file.clone());
+        let cause = Cause::of(mapping);
         let is_mapping = mapping.end > 0;
         Self {
             kind: mapping.kind,
@@ -165,9 +145,18 @@ impl MappingReport {
             },
             range: is_mapping.then_some((mapping.start, mapping.end)),
             faults,
+            resident: None,
             sites: Vec::new(),
-            advice: advice(mapping.kind, &mapping.permissions, faults),
+            cause,
+            advice: cause.advice(mapping),
         }
+    }
+
+    /// With what of it is resident.
+    #[must_use]
+    pub fn with_residency(mut self, pid: Pid, residency: &Residency) -> Self {
+        self.resident = self.range.and_then(|range| residency.of(pid, range));
+        self
     }
 
     /// `r-xp 7f00-7f10 /lib/x.so`.
@@ -198,6 +187,8 @@ pub fn merged(mappings: &[Mapping]) -> Vec<(Mapping, Vec<usize>)> {
             last.end = last.end.max(mapping.end);
             last.minor = last.minor.saturating_add(mapping.minor);
             last.major = last.major.saturating_add(mapping.major);
+            last.timed = last.timed.saturating_add(mapping.timed);
+            last.timed_protected = last.timed_protected.saturating_add(mapping.timed_protected);
             parts.push(mapping.index);
         } else {
             whole.push((mapping.clone(), vec![mapping.index]));
@@ -206,47 +197,42 @@ pub fn merged(mappings: &[Mapping]) -> Vec<(Mapping, Vec<usize>)> {
     whole
 }
 
-/// What came since an earlier snapshot, by index.
-pub fn since(later: &Snapshot, earlier: &Snapshot) -> Vec<Mapping> {
-    let before = |index: usize| {
-        earlier
-            .mappings
-            .get(index)
-            .map_or((0, 0), |mapping| (mapping.minor, mapping.major))
-    };
-    let grown = later.mappings.iter().map(|mapping| {
-        let (minor, major) = before(mapping.index);
-        let mut mapping = mapping.clone();
-        mapping.minor = mapping.minor.saturating_sub(minor);
-        mapping.major = mapping.major.saturating_sub(major);
-        mapping
-    });
-    grown.filter(|mapping| mapping.total() > 0).collect()
+/// The time that a report is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Since the watch began, nanoseconds.
+    pub elapsed_ns: u64,
+    /// Since the report before, nanoseconds.
+    pub latest_ns: u64,
 }
 
-/// A report of a snapshot.
+impl Span {
+    fn per_second(self, count: u64) -> u64 {
+        let rate = u128::from(count) * 1_000_000_000 / u128::from(self.latest_ns.max(1));
+        u64::try_from(rate).unwrap_or(u64::MAX)
+    }
+}
+
+/// Reports a snapshot. Symbols and residency are what is known of the processes; symbols learn more of those
+/// that fault.
 pub fn report(
     snapshot: &Snapshot,
     before: &Snapshot,
-    elapsed_ns: u64,
-    span_ns: u64,
+    span: Span,
     symbols: &mut Symbols,
+    residency: &Residency,
 ) -> Report {
-    let per_second = |count: u64| {
-        u64::try_from(u128::from(count) * 1_000_000_000 / u128::from(span_ns.max(1)))
-            .unwrap_or(u64::MAX)
-    };
     let mut growth: BTreeMap<usize, u64> = BTreeMap::new();
-    for mapping in since(snapshot, before) {
+    for mapping in snapshot.since(before) {
         let sum = growth.entry(mapping.process).or_default();
         *sum = sum.saturating_add(mapping.total());
     }
     let mut mappings: BTreeMap<usize, Vec<(Mapping, Vec<usize>)>> = BTreeMap::new();
-    let met = snapshot
+    let faulted = snapshot
         .mappings
         .iter()
         .filter(|mapping| mapping.total() > 0);
-    for (mapping, parts) in merged(&met.cloned().collect::<Vec<_>>()) {
+    for (mapping, parts) in merged(&faulted.cloned().collect::<Vec<_>>()) {
         mappings
             .entry(mapping.process)
             .or_default()
@@ -257,62 +243,82 @@ pub fn report(
         let Some(process) = snapshot.processes.get(index) else {
             continue;
         };
-        if growth.contains_key(&index) {
+        let grown = growth.get(&index).copied();
+        if grown.is_some() {
             symbols.look_at(process.pid);
         }
-        let mut reports: Vec<MappingReport> = found
-            .iter()
-            .map(|(mapping, parts)| {
-                let mut report =
-                    MappingReport::of(mapping, symbols.path(process.pid, mapping.inode));
-                let sites = snapshot
-                    .sites
-                    .iter()
-                    .filter(|site| parts.contains(&site.mapping));
-                report.sites = sites
-                    .take(SITES)
-                    .map(|site| SiteReport {
-                        symbol: symbols.name(process.pid, site.instruction),
-                        count: site.count,
-                    })
-                    .collect();
-                report
-            })
-            .collect();
-        reports.sort_by_key(|mapping| std::cmp::Reverse(mapping.faults.total()));
-        let sum = found
-            .iter()
-            .fold(Faults::default(), |sum, (mapping, _)| Faults {
-                minor: sum.minor.saturating_add(mapping.minor),
-                major: sum.major.saturating_add(mapping.major),
-            });
-        processes.push(ProcessReport {
-            pid: process.pid.get(),
-            uid: process.uid.get(),
-            comm: if index == 0 {
-                "(others)".to_owned()
-            } else {
-                process.comm.clone()
-            },
-            faults: sum,
-            per_second: per_second(growth.get(&index).copied().unwrap_or(0)),
-            mappings: reports,
-        });
+        let reports = mapping_reports(process.pid, &found, snapshot, symbols, residency);
+        let mut report = process_report(process, &found, reports);
+        report.per_second = span.per_second(grown.unwrap_or(0));
+        if index == 0 {
+            report.comm = "(others)".to_owned();
+        }
+        processes.push(report);
     }
     processes
         .sort_by_key(|process| std::cmp::Reverse((process.per_second, process.faults.total())));
     let (minor, major) = snapshot.totals();
     Report {
         source: "kernel",
-        elapsed_ns,
+        elapsed_ns: span.elapsed_ns,
         is_final: false,
         faults: Faults { minor, major },
-        per_second: per_second(growth.values().sum()),
+        per_second: span.per_second(growth.values().sum()),
         shared_out: snapshot.shared_out,
         processes,
         minor_latency: LatencyReport::of(&snapshot.minor),
         major_latency: LatencyReport::of(&snapshot.major),
         losses: snapshot.losses.is_any().then_some(snapshot.losses),
+    }
+}
+
+/// The mappings of one process, most faults first.
+fn mapping_reports(
+    pid: Pid,
+    found: &[(Mapping, Vec<usize>)],
+    snapshot: &Snapshot,
+    symbols: &mut Symbols,
+    residency: &Residency,
+) -> Vec<MappingReport> {
+    let mut reports: Vec<MappingReport> = Vec::new();
+    for (mapping, parts) in found {
+        let path = symbols.path(pid, mapping.inode);
+        let mut report = MappingReport::of(mapping, path).with_residency(pid, residency);
+        let sites = snapshot
+            .sites
+            .iter()
+            .filter(|site| parts.contains(&site.mapping));
+        report.sites = sites
+            .take(SITES)
+            .map(|site| SiteReport {
+                symbol: symbols.name(pid, site.instruction),
+                count: site.count,
+            })
+            .collect();
+        reports.push(report);
+    }
+    reports.sort_by_key(|mapping| std::cmp::Reverse(mapping.faults.total()));
+    reports
+}
+
+fn process_report(
+    process: &WatchedProcess,
+    found: &[(Mapping, Vec<usize>)],
+    mappings: Vec<MappingReport>,
+) -> ProcessReport {
+    let faults = found
+        .iter()
+        .fold(Faults::default(), |sum, (mapping, _)| Faults {
+            minor: sum.minor.saturating_add(mapping.minor),
+            major: sum.major.saturating_add(mapping.major),
+        });
+    ProcessReport {
+        pid: process.pid.get(),
+        uid: process.uid.get(),
+        comm: process.comm.clone(),
+        faults,
+        per_second: 0,
+        mappings,
     }
 }
 
@@ -330,8 +336,11 @@ mod tests {
             permissions: "rw-p".to_owned(),
             file: None,
             inode: 0,
+            is_written_back: false,
             minor,
             major: 1,
+            timed: 1,
+            timed_protected: 0,
         }
     }
 
@@ -355,30 +364,5 @@ mod tests {
             (20, 90, 12, 2)
         );
         assert_eq!(whole[0].1, [2, 1]);
-    }
-
-    #[test]
-    fn each_kind_of_fault_has_its_remedy() {
-        let minor = Faults {
-            minor: 1000,
-            major: 0,
-        };
-        let major = Faults {
-            minor: 10,
-            major: 10,
-        };
-        let table = [
-            (MappingKind::Stack, "rw-p", minor, "--stack"),
-            (MappingKind::Heap, "rw-p", minor, "--heap"),
-            (MappingKind::Anon, "rw-p", minor, "pool"),
-            (MappingKind::Anon, "rw-p", major, "swap"),
-            (MappingKind::File, "r--p", minor, "first used"),
-            (MappingKind::File, "rw-p", minor, "first written"),
-            (MappingKind::File, "r--p", major, "disk"),
-            (MappingKind::ByKernel, "", minor, "during start"),
-        ];
-        for (kind, permissions, faults, word) in table {
-            assert!(advice(kind, permissions, faults).contains(word), "{kind:?}");
-        }
     }
 }

@@ -4,8 +4,8 @@
 use bursar_model::{Pid, Uid, printable};
 
 use crate::Histogram;
-use crate::booked::Booked;
-use crate::skeleton::types::{fault_record, mapping_kind, process, slot, watch_state};
+use crate::booked::{Booked, balance, spread};
+use crate::skeleton::types::{counts, fault_record, mapping_kind, process, slot, watch_state};
 
 /// What a watch has counted so far.
 #[derive(Debug, Clone, Default)]
@@ -14,6 +14,8 @@ pub struct Snapshot {
     pub processes: Vec<WatchedProcess>,
     /// By index; the first stands for those that found no room.
     pub mappings: Vec<Mapping>,
+    /// What was booked for each of them, as it was booked.
+    pub(crate) booked: Vec<Booked>,
     /// Minor faults of a flood whose mapping nobody saw: shared out among their process' mappings as those
     /// that were seen.
     pub shared_out: u64,
@@ -81,10 +83,16 @@ pub struct Mapping {
     pub file: Option<String>,
     /// The file's inode.
     pub inode: u64,
+    /// Whether the file goes to a disk: its pages are made read-only each time they are written back.
+    pub is_written_back: bool,
     /// Faults without a disk.
     pub minor: u64,
     /// Faults that waited for a disk.
     pub major: u64,
+    /// How many of both were timed; all of them in a watch with [`Timing::Each`](crate::Timing::Each).
+    pub timed: u64,
+    /// How many of those met a page that was there and could not be written.
+    pub timed_protected: u64,
 }
 
 /// Faults at one instruction in one mapping.
@@ -198,7 +206,8 @@ impl MappingKind {
 }
 
 impl Mapping {
-    pub(crate) fn decode(index: usize, slot: &slot, booked: &Booked) -> Self {
+    /// Without its faults, but for those that were timed.
+    pub(crate) fn decode(index: usize, slot: &slot, counts: &counts) -> Self {
         let kind = MappingKind::decode(slot.kind, index);
         // include/linux/mm.h
         let flag = |bit: u32, letter: char| if slot.flags & bit != 0 { letter } else { '-' };
@@ -217,9 +226,17 @@ impl Mapping {
             permissions: permissions.iter().collect(),
             file: (kind == MappingKind::File).then(|| text(&slot.name)),
             inode: slot.inode,
-            minor: booked.minor.unsigned_abs(),
-            major: booked.major.unsigned_abs(),
+            is_written_back: slot.is_written_back != 0,
+            minor: 0,
+            major: 0,
+            timed: counts.timed,
+            timed_protected: counts.timed_protected,
         }
+    }
+
+    fn set(&mut self, booked: &Booked) {
+        self.minor = booked.minor.unsigned_abs();
+        self.major = booked.major.unsigned_abs();
     }
 
     /// Minor and major.
@@ -266,7 +283,58 @@ impl Losses {
     }
 }
 
+/// Sets the mappings' faults; returns how many were shared out.
+fn set_faults(mappings: &mut [Mapping], mut booked: Vec<Booked>) -> u64 {
+    let facts: Vec<_> = mappings
+        .iter()
+        .map(|it| {
+            let process = u32::try_from(it.process).unwrap_or(0);
+            (process, it.kind == MappingKind::Unseen)
+        })
+        .collect();
+    let process_of = |index: usize| facts.get(index).map_or(0, |(process, _)| *process);
+    let is_unseen = |index: usize| facts.get(index).is_some_and(|(_, is_unseen)| *is_unseen);
+    balance(&mut booked, process_of);
+    let shared_out = spread(&mut booked, process_of, is_unseen);
+    for (mapping, booked) in mappings.iter_mut().zip(&booked) {
+        mapping.set(booked);
+    }
+    shared_out
+}
+
 impl Snapshot {
+    /// With these mappings, and what was booked for each.
+    pub(crate) fn of(mut mappings: Vec<Mapping>, booked: Vec<Booked>) -> Self {
+        let shared_out = set_faults(&mut mappings, booked.clone());
+        Self {
+            mappings,
+            booked,
+            shared_out,
+            ..Self::default()
+        }
+    }
+
+    /// The mappings in which faults were taken since an earlier snapshot, with those alone. What a mapping
+    /// lacks is taken from the others of that span, not from what was there before: so sums are the growth
+    /// of the kernel's counters.
+    pub fn since(&self, earlier: &Self) -> Vec<Mapping> {
+        let grown = self.booked.iter().enumerate().map(|(index, now)| {
+            let before = earlier.booked.get(index).copied().unwrap_or_default();
+            now.since(before)
+        });
+        let grown = grown.collect();
+        let mut mappings = self.mappings.clone();
+        for (mapping, before) in mappings.iter_mut().zip(&earlier.mappings) {
+            mapping.timed = mapping.timed.saturating_sub(before.timed);
+            mapping.timed_protected = mapping
+                .timed_protected
+                .saturating_sub(before.timed_protected);
+        }
+        set_faults(&mut mappings, grown);
+        mappings.retain(|mapping| mapping.total() > 0);
+        mappings
+    }
+
     /// All faults: (minor, major). What getrusage says, summed over all that was watched.
     pub fn totals(&self) -> (u64, u64) {
         self.mappings
@@ -277,5 +345,56 @@ impl Snapshot {
                     major.saturating_add(mapping.major),
                 )
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(index: usize, kind: MappingKind) -> Mapping {
+        Mapping {
+            index,
+            process: 1,
+            kind,
+            start: 0,
+            end: 0,
+            permissions: String::new(),
+            file: None,
+            inode: 0,
+            is_written_back: false,
+            minor: 0,
+            major: 0,
+            timed: 0,
+            timed_protected: 0,
+        }
+    }
+
+    fn snapshot(booked: [i64; 4]) -> Snapshot {
+        let kinds = [
+            MappingKind::Overflow,
+            MappingKind::ByKernel,
+            MappingKind::Anon,
+            MappingKind::Unknown,
+        ];
+        let mappings = kinds
+            .into_iter()
+            .enumerate()
+            .map(|(index, kind)| mapping(index, kind))
+            .collect();
+        Snapshot::of(
+            mappings,
+            booked.map(|minor| Booked { minor, major: 0 }).to_vec(),
+        )
+    }
+
+    #[test]
+    fn faults_that_began_and_do_not_count_are_not_in_a_span_either() {
+        // 40 by the kernel before; then 12 that count and 12 that do not: the kernel's counters grew by 12.
+        let (before, after) = (snapshot([0, 40, 0, 0]), snapshot([0, 28, 12, 12]));
+        let total = |mappings: &[Mapping]| mappings.iter().map(Mapping::total).sum::<u64>();
+        assert_eq!((before.totals(), after.totals()), ((40, 0), (52, 0)));
+        assert_eq!(total(&after.since(&before)), 12);
+        assert_eq!(total(&after.since(&Snapshot::default())), 52);
     }
 }

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use bursar_host::machine;
 
 use crate::Error;
-use crate::begins::Begins;
+use crate::begin_hooks::BeginHooks;
 use crate::perf::{self, Event};
 use crate::switches::Switches;
 use crate::window::{Rhythm, Window};
@@ -41,7 +41,7 @@ impl Timer {
     pub(crate) fn start(
         timing: Timing,
         programs: [OwnedFd; 2],
-        begins: Begins,
+        begins: BeginHooks,
         switches: Switches,
     ) -> Result<Self, Error> {
         let cpus = machine::online_cpus(Path::new("/sys"))?;
@@ -135,7 +135,7 @@ fn watch_ends(event: Event, cpus: &[u32], program: BorrowedFd<'_>) -> Result<Vec
 struct Ends {
     program: OwnedFd,
     cpus: Vec<u32>,
-    begins: Begins,
+    begins: BeginHooks,
     switches: Switches,
     /// The number of the window that is or was open; from 1.
     window: u32,

@@ -16,19 +16,18 @@ use bursar_pod::{self as pod, Pod};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilder};
 
-use crate::begins::{Begins, Edge};
-use crate::booked::{Booked, balance, spread};
+use crate::begin_hooks::{BeginHooks, Edge};
+use crate::booked::Booked;
 use crate::error::{ATTACH, refused};
 use crate::skeleton::types::{
-    counting, counts, fault_record, histograms, mapping_kind, seen, site_key, target, target_kind,
-    thread_state, unbooked,
+    counting, counts, fault_record, histograms, seen, site_key, target, target_kind, thread_state,
+    unbooked,
 };
 use crate::skeleton::{FaultsSkel, FaultsSkelBuilder};
 use crate::snapshot::{FaultRecord, Losses, Mapping, Site, Snapshot, WatchedProcess};
 use crate::switches::Switches;
 use crate::timing::Timer;
-use crate::walk::walk;
-use crate::{Error, Histogram, Timing};
+use crate::{Error, Histogram, Timing, task_iterator};
 
 /// What to watch, and how closely.
 #[derive(Debug, Clone)]
@@ -43,11 +42,13 @@ pub struct WatchOptions {
     pub max_records: u64,
 }
 
-/// Whom to watch.
+/// What is watched.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// All threads of a process.
     Process(Pid),
+    /// One thread, and those that it starts.
+    Thread(Pid),
     /// All processes of a user (the real uid).
     User(Uid),
 }
@@ -103,6 +104,7 @@ impl Watcher {
         for each in &options.targets {
             let (kind, id) = match each {
                 Target::Process(pid) => (target_kind::TARGET_PROCESS, pid.get()),
+                Target::Thread(tid) => (target_kind::TARGET_THREAD, tid.get()),
                 Target::User(uid) => (target_kind::TARGET_USER, uid.get()),
             };
             let key = target { kind, id };
@@ -111,7 +113,8 @@ impl Watcher {
                 .update(pod::bytes_of(&key), &1u32.to_ne_bytes(), MapFlags::ANY)
                 .map_err(|_| {
                     Error::TooLarge(
-                        "a watch can name 1024 processes and users; watch fewer at once".to_owned(),
+                        "a watch can name 1024 processes, threads and users; watch fewer at once"
+                            .to_owned(),
                     )
                 })?;
         }
@@ -133,7 +136,7 @@ impl Watcher {
                 .map_err(Error::io("keep a program at hand"))
         };
         let edge = Edge::default();
-        let begins = Begins::attach(
+        let begins = BeginHooks::attach(
             vec![
                 own(progs.on_user_fault.as_fd())?,
                 own(progs.on_kernel_fault.as_fd())?,
@@ -142,7 +145,7 @@ impl Watcher {
             Edge::clone(&edge),
         )?;
         if !options.targets.is_empty() {
-            walk(&progs.meet_threads.attach().map_err(&attach)?)?;
+            task_iterator::run(&progs.find_threads.attach().map_err(&attach)?)?;
         }
 
         let (outbox, inbox) = channel();
@@ -207,7 +210,7 @@ impl Watcher {
 
     /// What threads have not booked yet.
     fn unbooked(&self) -> Result<Vec<unbooked>, Error> {
-        let bytes = walk(&self.peek)?;
+        let bytes = task_iterator::run(&self.peek)?;
         Ok(bytes
             .chunks(size_of::<unbooked>())
             .filter_map(pod::read)
@@ -266,15 +269,15 @@ impl Watcher {
             .map(WatchedProcess::decode)
             .collect();
         let slots = used(state.slots, bss.slots.len());
-        let mut booked = Vec::with_capacity(slots);
-        for index in 0..slots {
+        let mut mappings = Vec::with_capacity(slots);
+        for (index, slot) in bss.slots.iter().enumerate().take(slots) {
             let key = u32::try_from(index).unwrap_or(0).to_ne_bytes();
-            let mut sum = Booked::default();
-            for part in percpu::<counts>(&self.skel.maps.slot_counts, &key)? {
-                sum.add(part.minor, part.major);
-            }
-            booked.push(sum);
+            let counts = sum_of(&percpu::<counts>(&self.skel.maps.slot_counts, &key)?);
+            let mut booked = Booked::default();
+            booked.add(counts.minor, counts.major);
+            mappings.push((Mapping::decode(index, slot, &counts), booked));
         }
+        let (mappings, mut booked): (Vec<_>, Vec<_>) = mappings.into_iter().unzip();
         for seen in self.seen()? {
             let entries = seen.entries.cast_signed();
             for (slot, minor) in [(seen.slot, entries), (seen.kernel_slot, -entries)] {
@@ -288,35 +291,26 @@ impl Watcher {
                 sum.add(rest.minor, rest.major);
             }
         }
-        let process_of = |index: usize| bss.slots.get(index).map_or(0, |slot| slot.process);
-        let is_unseen = |index: usize| {
-            let kind = bss.slots.get(index).map(|slot| slot.kind);
-            kind == Some(mapping_kind::MAPPING_UNSEEN)
-        };
-        balance(&mut booked, process_of);
-        let shared_out = spread(&mut booked, process_of, is_unseen);
-        let mappings = bss
-            .slots
-            .iter()
-            .zip(&booked)
-            .enumerate()
-            .map(|(index, (slot, sum))| Mapping::decode(index, slot, sum))
-            .collect();
+        let (minor, major) = self.latencies()?;
+        Ok(Snapshot {
+            processes,
+            minor,
+            major,
+            sites: self.sites(),
+            losses: Losses::decode(&state),
+            ..Snapshot::of(mappings, booked)
+        })
+    }
+
+    /// Of minor and of major faults.
+    fn latencies(&self) -> Result<(Histogram, Histogram), Error> {
         let mut minor = Merge::default();
         let mut major = Merge::default();
         for part in percpu::<histograms>(&self.skel.maps.latencies, &0u32.to_ne_bytes())? {
             minor.add(&part.minor, part.minor_ns, part.minor_max_ns);
             major.add(&part.major, part.major_ns, part.major_max_ns);
         }
-        Ok(Snapshot {
-            processes,
-            mappings,
-            shared_out,
-            minor: minor.done(),
-            major: major.done(),
-            sites: self.sites(),
-            losses: Losses::decode(&state),
-        })
+        Ok((minor.done(), major.done()))
     }
 
     fn sites(&self) -> Vec<Site> {
@@ -376,6 +370,16 @@ fn percpu<T: Pod>(map: &impl MapCore, key: &[u8]) -> Result<Vec<T>, Error> {
         .flatten()
         .filter_map(|bytes| pod::read(bytes))
         .collect())
+}
+
+/// All CPUs' parts of a slot's counts, which are what they are only in sum.
+fn sum_of(parts: &[counts]) -> counts {
+    parts.iter().fold(counts::default(), |sum, part| counts {
+        minor: sum.minor.wrapping_add(part.minor),
+        major: sum.major.wrapping_add(part.major),
+        timed: sum.timed.wrapping_add(part.timed),
+        timed_protected: sum.timed_protected.wrapping_add(part.timed_protected),
+    })
 }
 
 #[derive(Debug, Default)]

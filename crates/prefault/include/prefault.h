@@ -20,9 +20,21 @@
  * /usr/lib/bursar/libprefault.a -lpthread -ldl.
  * `bursar run --lock -- CMD` does the same to an unmodified dynamic program.
  *
+ * Where only some threads must answer in time, lock only what they use, and leave the others' memory to be
+ * found when it is touched (S3):
+ *
+ *	char *pool = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+ *	if (prefault_lock_range(pool, size) != 0)
+ *		err(1, "prefault_lock_range");
+ *	...				// in each thread that must answer in time:
+ *	prefault_lock_stack(64 << 10);
+ *
+ * `bursar faults verify --real-time` counts such threads alone.
+ *
  * What locking cannot prevent: memory that is mapped later is made resident while it is mapped, which
  * takes the time of its faults there (they count as faults, too); after fork() the pages of both
- * processes are copy-on-write, so the next write to each faults; locks are not inherited.
+ * processes are copy-on-write, so the next write to each faults; locks are not inherited. A page of a shared
+ * mapping of a file on a disk becomes read-only with each writeback, and the next write to it faults.
  */
 #ifndef PREFAULT_H
 #define PREFAULT_H
@@ -79,6 +91,29 @@ int prefault_stack(size_t bytes);
  * must be writable. Returns 0, or -1 with errno EINVAL: NULL, or the end is beyond the address space.
  */
 int prefault_range(void *address, size_t bytes);
+
+/*
+ * Makes the pages of `bytes` from `address` resident for writing and locks them (mlock(2)), and no others.
+ * Whole pages: what else lies in the first and in the last one is locked with it. Transparent huge pages
+ * are turned off for them (MADV_NOHUGEPAGE). The memory must be writable. Unmapping ends the lock; free()
+ * does not, before malloc unmaps.
+ *
+ * Returns 0, or -1 with errno set and nothing locked by this call:
+ *	EINVAL	NULL, or the end is beyond the address space
+ *	EPERM	RLIMIT_MEMLOCK is 0 and the process has no CAP_IPC_LOCK
+ *	ENOMEM	RLIMIT_MEMLOCK or the machine's free memory (MemAvailable, less a sixteenth) is too small,
+ *		or not all of it is mapped
+ */
+int prefault_lock_range(void *address, size_t bytes);
+
+/* Ends that for whole pages. Returns 0, or -1 with errno EINVAL as above or ENOMEM: not mapped. */
+int prefault_unlock_range(void *address, size_t bytes);
+
+/*
+ * Makes `bytes` of the calling thread's stack below the caller resident and locks them. Returns as
+ * prefault_lock_range(); ENOMEM also where the thread's stack is too small.
+ */
+int prefault_lock_stack(size_t bytes);
 
 /* Page faults of the process so far, as getrusage(2) counts them. Async-signal-safe. */
 struct prefault_counts {

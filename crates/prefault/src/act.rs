@@ -64,7 +64,7 @@ pub(crate) fn lock(options: &Options) -> Result<(), Refusal> {
     };
     let needed = heap.saturating_add(stack).saturating_add(mapped);
     if let Some(available) = machine::available_bytes() {
-        let ours = available - available / OTHERS_SHARE;
+        let ours = ours_of(available);
         if needed > ours {
             return Err(Refusal::new(Step::Memory, needed, ours));
         }
@@ -112,6 +112,11 @@ pub(crate) fn lock(options: &Options) -> Result<(), Refusal> {
         return Err(refusal);
     }
     Ok(())
+}
+
+/// What of the machine's free memory may be taken.
+pub(crate) const fn ours_of(available: u64) -> u64 {
+    available - available / OTHERS_SHARE
 }
 
 /// S3's third condition: no page is given back. glibc trims the heap's top and unmaps large blocks.

@@ -8,6 +8,7 @@
 mod act;
 mod machine;
 mod preload;
+mod range;
 mod say;
 
 use std::ffi::c_int;
@@ -83,6 +84,34 @@ pub unsafe extern "C" fn prefault_range(address: *mut u8, bytes: usize) -> c_int
     // SAFETY: as the caller promises.
     unsafe { act::touch(address, bytes) };
     answer(Ok(()))
+}
+
+/// See prefault.h.
+///
+/// # Safety
+/// `bytes` from `address` are writable memory.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prefault_lock_range(address: *mut u8, bytes: usize) -> c_int {
+    if address.is_null() || address.addr().checked_add(bytes).is_none() {
+        return answer(Err(libc::EINVAL));
+    }
+    // SAFETY: as the caller promises.
+    answer(unsafe { range::lock(address, bytes) })
+}
+
+/// See prefault.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn prefault_unlock_range(address: *mut u8, bytes: usize) -> c_int {
+    if address.is_null() || address.addr().checked_add(bytes).is_none() {
+        return answer(Err(libc::EINVAL));
+    }
+    answer(range::unlock(address, bytes))
+}
+
+/// See prefault.h.
+#[unsafe(no_mangle)]
+pub extern "C" fn prefault_lock_stack(bytes: usize) -> c_int {
+    answer(range::lock_stack(bytes))
 }
 
 /// See prefault.h.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `faulter known PAGES | storm ROUNDS | mixed ROUNDS | churn`: takes page faults in a known way
-//! and says what getrusage counted.
+//! `faulter WAY …`: takes page faults in a known way. Some ways say what getrusage counted, others say
+//! `ready`, wait a moment, take so many faults and sleep.
 
+use std::ffi::CStr;
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::ptr::null_mut;
 use std::time::Duration;
 
@@ -41,6 +43,173 @@ fn touch(pages: usize, flags: i32, file: i32) {
                 .write_volatile(1);
         }
         libc::munmap(base, pages * PAGE);
+    }
+}
+
+/// Says `ready`; what is touched for that, and to sleep, has been touched before.
+fn ready() {
+    std::thread::sleep(Duration::from_millis(1));
+    println!("ready");
+    std::io::stdout().flush().expect("stdout");
+    std::thread::sleep(Duration::from_millis(500));
+}
+
+/// A fresh mapping of small pages.
+fn fresh(pages: usize, flags: i32, file: i32) -> *mut u8 {
+    // SAFETY: a fresh mapping where the kernel likes; advice for it.
+    unsafe {
+        let base = libc::mmap(
+            null_mut(),
+            pages * PAGE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            flags,
+            file,
+            0,
+        );
+        assert!(base != libc::MAP_FAILED);
+        libc::madvise(base, pages * PAGE, libc::MADV_NOHUGEPAGE);
+        base.cast()
+    }
+}
+
+/// Touches so many pages of anonymous memory, one after the other, and sleeps.
+fn touching(pages: usize, each: impl Fn(*mut u8)) -> ! {
+    let base = fresh(pages, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
+    ready();
+    for page in 0..pages {
+        // SAFETY: inside the mapping.
+        each(unsafe { base.add(page * PAGE) });
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+/// While the frame pointer is none, as in most programs of distributions: whoever follows it reads memory
+/// that is not there.
+#[inline(never)]
+fn touch_without_frame(page: *mut u8) {
+    // SAFETY: a writable page; the register is put back, and nothing is called meanwhile.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::asm!(
+            "mov {kept}, rbp",
+            "mov rbp, 16",
+            "mov byte ptr [{page}], 1",
+            "mov rbp, {kept}",
+            kept = out(reg) _,
+            page = in(reg) page,
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    // SAFETY: a writable page.
+    unsafe {
+        page.write_volatile(1);
+    }
+}
+
+/// Between touches, faults that are not served: the handler goes on behind the access.
+fn handled(pages: usize) -> ! {
+    extern "C" fn skip(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+        // SAFETY: the kernel's context of the interrupted instruction, which is two bytes long.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            let context = context.cast::<libc::ucontext_t>();
+            (*context).uc_mcontext.gregs[libc::REG_RIP as usize] += 2;
+        }
+    }
+    let base = fresh(1, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
+    // SAFETY: a handler that changes the context only; our own page.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = skip as extern "C" fn(_, _, _) as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGSEGV, &action, null_mut());
+        assert!(libc::mprotect(base.cast(), PAGE, libc::PROT_NONE) == 0);
+    }
+    // `mov al, [rdi]` is two bytes long.
+    let provoke = || {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the handler steps over it.
+        unsafe {
+            std::arch::asm!(".byte 0x8a, 0x07", in("rdi") base, out("al") _);
+        }
+    };
+    // The handler's own pages are touched before the start.
+    provoke();
+    touching(pages, |page| {
+        for _ in 0..5 {
+            provoke();
+        }
+        // SAFETY: a writable page.
+        unsafe { page.write_volatile(1) };
+    })
+}
+
+/// Pages that a child shares.
+fn forked(pages: usize) -> ! {
+    let base = fresh(pages, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
+    for page in 0..pages {
+        // SAFETY: inside the mapping.
+        unsafe { base.add(page * PAGE).write_volatile(1) };
+    }
+    // SAFETY: the child only waits, and ends with us.
+    unsafe {
+        if libc::fork() == 0 {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            loop {
+                libc::pause();
+            }
+        }
+    }
+    ready();
+    for page in 0..pages {
+        // SAFETY: inside the mapping.
+        unsafe { base.add(page * PAGE).write_volatile(2) };
+    }
+    loop {
+        std::thread::park();
+    }
+}
+
+/// The last word.
+fn pages_of(words: &[String]) -> usize {
+    let last = words.last().and_then(|word| word.parse().ok());
+    last.expect("a number of pages")
+}
+
+/// Pages of a file, or of a memfd, that are shared; written once before, and written back, if asked for.
+fn shared(name: &CStr, path: &str, pages: usize, is_written_before: bool) -> ! {
+    use std::os::fd::IntoRawFd;
+    let file = if path == "memfd" {
+        // SAFETY: a name that lives.
+        unsafe { libc::memfd_create(name.as_ptr(), 0) }
+    } else {
+        let file = std::fs::File::options().read(true).write(true).open(path);
+        file.expect("the file").into_raw_fd()
+    };
+    // SAFETY: a descriptor of ours.
+    assert!(file >= 0 && unsafe { libc::ftruncate(file, (pages * PAGE) as i64) } == 0);
+    let base = fresh(pages, libc::MAP_SHARED, file);
+    if is_written_before {
+        for page in 0..pages {
+            // SAFETY: inside the mapping and the file.
+            unsafe { base.add(page * PAGE).write_volatile(1) };
+        }
+        // SAFETY: our own mapping, locked as far as that goes, and a descriptor of ours.
+        unsafe {
+            libc::mlock(base.cast(), pages * PAGE);
+            assert!(libc::fsync(file) == 0);
+        }
+    }
+    ready();
+    for page in 0..pages {
+        // SAFETY: as above.
+        unsafe { base.add(page * PAGE).write_volatile(2) };
+    }
+    loop {
+        std::thread::park();
     }
 }
 
@@ -108,6 +277,19 @@ fn main() {
                 }
                 std::thread::sleep(Duration::from_millis(10));
             }
+        }
+        Some("frame") => touching(number(), |page| touch_without_frame(page)),
+        Some("handled") => handled(number()),
+        Some("forked") => forked(number()),
+        Some("written-back") => shared(c"written-back", &words[2], pages_of(&words), true),
+        Some("shared") => shared(c"shared", &words[2], pages_of(&words), false),
+        Some("small-pages") => {
+            // SAFETY: numbers only.
+            unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+            let error = std::process::Command::new(&words[2])
+                .args(&words[3..])
+                .exec();
+            panic!("{error}");
         }
         other => panic!("unknown way {other:?}"),
     }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Page faults (S3): measured, watched, kept out, proven absent.
 
+mod verify;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -17,11 +19,18 @@ use crate::stories::ALICE;
 use crate::wait::until;
 use crate::world::{Binaries, World};
 
+pub(super) use self::verify::STORIES as VERIFY_STORIES;
+
 pub(super) const STORIES: &[Story] = &[
     Story {
         name: "measure_counts_exactly_the_pages_that_were_touched",
         place: Place::Anywhere,
         tell: measure,
+    },
+    Story {
+        name: "measure_in_batches_counts_exactly_too",
+        place: Place::Anywhere,
+        tell: measure_in_batches,
     },
     Story {
         name: "watch_counts_what_getrusage_counts",
@@ -174,6 +183,28 @@ fn measure(binaries: &Binaries) -> Result<()> {
         ensure!(name == "huge" || passes.len() == 3, "{case}");
     }
     Ok(())
+}
+
+fn measure_in_batches(binaries: &Binaries) -> Result<()> {
+    let words = [
+        "measure", "--pages", "10000", "--passes", "1", "--memory", "38M", "--json",
+    ];
+    let output = faults(binaries, &words).output()?;
+    ensure!(output.status.success(), "{}", text(&output));
+    let answer = answer(&output)?;
+    let cases = answer["cases"].as_array().context("cases")?;
+    // Two pages each for malloc's and for copies, and those do not fit at once.
+    for name in ["memalign", "after_fork"] {
+        let case = cases.iter().find(|it| it["case"] == name).context(name)?;
+        let remark = case["remark"].as_str().unwrap_or_default();
+        ensure!(remark.starts_with("in 3 batches"), "{case}");
+        ensure!(
+            case["passes"][0]["faults"]["minor"] == case["passes"][0]["expected"],
+            "{case}"
+        );
+    }
+    let words = ["measure", "--pages", "10000", "--memory", "1M"];
+    expect(&faults(binaries, &words).output()?, 1, "too little")
 }
 
 /// What a faulter counted itself, and the report of who watched it, which says the same.

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Page faults as tables.
 
+use bursar_faults::Resident;
 use bursar_faults::measure::Measurement;
 use bursar_faults::report::{LatencyReport, ProcessReport, Report};
-use bursar_model::Nanos;
+
+use bursar_model::{Bytes, Nanos};
 
 use crate::style::{Charset, Style, Tone};
 use crate::view::table::{Align, Cell, Table};
@@ -191,6 +193,9 @@ pub(crate) fn process_lines(process: &ProcessReport, style: &Style) -> String {
             mapping.faults.total(),
             style.shown(&mapping.place())
         ));
+        if let Some(resident) = &mapping.resident {
+            text.push_str(&format!("             {}\n", residency(resident)));
+        }
         for site in &mapping.sites {
             text.push_str(&format!("             by {}\n", style.shown(&site.symbol)));
         }
@@ -203,6 +208,24 @@ pub(crate) fn process_lines(process: &ProcessReport, style: &Style) -> String {
             "  and {} other mappings\n",
             process.mappings.len() - SHOWN
         ));
+    }
+    text
+}
+
+/// `12 KiB of 40 KiB resident, 4 KiB locked`.
+pub(crate) fn residency(resident: &Resident) -> String {
+    let mut text = format!(
+        "{} of {} resident",
+        Bytes::new(resident.resident_bytes),
+        Bytes::new(resident.size_bytes)
+    );
+    for (bytes, word) in [
+        (resident.locked_bytes, "locked"),
+        (resident.swapped_bytes, "swapped out"),
+    ] {
+        if bytes > 0 {
+            text.push_str(&format!(", {} {word}", Bytes::new(bytes)));
+        }
     }
     text
 }

@@ -46,6 +46,13 @@ static __always_inline void settle_other(struct thread_state *thread, struct tas
 		book(slot_of_rest(thread), 0, major - major_then);
 }
 
+static __always_inline struct seen *seen_here(void)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+
+	return bpf_map_lookup_elem(&seen_on, &cpu);
+}
+
 /* Moves the faults that began in a mapping to it, and forgets it. */
 static __always_inline void flush(struct seen *seen)
 {
@@ -67,13 +74,17 @@ static __always_inline bool is_target(struct task_struct *task)
 		return false;
 	if (bpf_map_lookup_elem(&targets, &target))
 		return true;
+	target.kind = TARGET_THREAD;
+	target.id = task->pid;
+	if (bpf_map_lookup_elem(&targets, &target))
+		return true;
 	target.kind = TARGET_USER;
 	target.id = task->real_cred->uid.val;
 	return bpf_map_lookup_elem(&targets, &target) != NULL;
 }
 
-/* The walk and the thread's own first fault may both come here; one of them counts. */
-static __always_inline void from_now_on(struct thread_state *thread, struct task_struct *task)
+/* The iterator and the thread's own first fault may both come here; one of them counts. */
+static __always_inline void start_counting(struct thread_state *thread, struct task_struct *task)
 {
 	if (__sync_val_compare_and_swap(&thread->counting, COUNTING_NOT, COUNTING_SOON) != COUNTING_NOT)
 		return;
@@ -96,7 +107,7 @@ static __noinline struct thread_state *new_thread(void)
 	if (!thread)
 		__sync_fetch_and_add(&state.threads_lost, 1);
 	else
-		from_now_on(thread, task);
+		start_counting(thread, task);
 	return thread;
 }
 

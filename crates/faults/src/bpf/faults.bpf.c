@@ -11,8 +11,11 @@
  *          grown is booked when the thread leaves its CPU for the last time, and until then whoever
  *          reads adds it. So sums are getrusage()'s, whatever we miss. All of that growth is booked as
  *          MAPPING_BY_KERNEL at first: faults without an address (get_user_pages: populate, mlock,
- *          ptrace). A fault that began in a mapping moves one from there to the mapping, a major one's
- *          end moves it to the mapping's major ones. Moves add up to nothing.
+ *          ptrace). A fault in a mapping moves one from there to the mapping: where it ends, if it is
+ *          timed, else where it begins. Only its end shows that it counts: a fault that ends in SIGSEGV
+ *          does not. Moves add up to nothing.
+ * Ours:    recording a stack reads the program's memory, which may fault in its turn. The kernel does not
+ *          count faults of a context that must not sleep (pagefault_disable()), so neither do we.
  * Storms:  the user half takes the first two hooks away for a part of the time. What counters grow by
  *          meanwhile is booked as MAPPING_UNSEEN instead: it settles all threads on both edges.
  * Seen:    each CPU remembers the mapping of its last fault while one thread runs there, and counts
@@ -29,13 +32,6 @@
 
 /* --- where a fault begins --- */
 
-static __always_inline struct seen *seen_here(void)
-{
-	__u32 cpu = bpf_get_smp_processor_id();
-
-	return bpf_map_lookup_elem(&seen_on, &cpu);
-}
-
 static __always_inline bool is_seen(struct seen *seen, __u64 address)
 {
 	return address - seen->start < seen->size &&
@@ -43,7 +39,7 @@ static __always_inline bool is_seen(struct seen *seen, __u64 address)
 }
 
 /* A fault elsewhere than this CPU's last, or one that is timed. */
-static __noinline int turn(struct seen *seen, __u64 address)
+static __noinline int begin_elsewhere(struct seen *seen, __u64 address, __u64 error_code)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = bpf_task_storage_get(&threads, task, NULL, 0);
@@ -54,8 +50,8 @@ static __noinline int turn(struct seen *seen, __u64 address)
 	if (!thread && has_targets)
 		thread = new_thread();
 	if (!thread) {
-		/* Who is named may become a target by a change of uid, so he is asked each time. Nobody else
-		 * comes to be watched but by birth: nothing to count as long as this thread runs. */
+		/* With targets a change of uid can make this thread one: it is asked each time. Without, threads
+		 * are watched from birth only: nothing to count as long as this one runs. */
 		flush(seen);
 		seen->mm = (__u64)mm;
 		seen->generation = mappings_generation(seen->mm);
@@ -73,24 +69,30 @@ static __noinline int turn(struct seen *seen, __u64 address)
 		seen->slot = thread->slot;
 		seen->kernel_slot = thread->kernel_slot;
 	}
-	seen->entries++;
+	thread->begin_ns = 0;
+	if (!switches.window) {
+		seen->entries++;
+		return 0;
+	}
 	thread->window = switches.window;
-	thread->begin_ns = switches.window ? bpf_ktime_get_ns() : 0;
+	thread->is_protected = error_code & X86_PF_PROT;
+	thread->begin_ns = bpf_ktime_get_ns();
 	return 0;
 }
 
-static __always_inline int begin(__u64 address)
+static __always_inline int begin(__u64 address, __u64 error_code)
 {
 	struct seen *seen = seen_here();
 
-	if (!seen)
+	/* The kernel's own half: never in a mapping. */
+	if (!seen || (__s64)address < 0)
 		return 0;
 	/* The way of a storm: nothing but this. */
 	if (!switches.window && is_seen(seen, address)) {
 		seen->entries++;
 		return 0;
 	}
-	return turn(seen, address);
+	return begin_elsewhere(seen, address, error_code);
 }
 
 /* --- where it ends --- */
@@ -99,34 +101,37 @@ static __always_inline int end(struct bpf_perf_event_data *ctx, bool is_major)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct thread_state *thread = bpf_task_storage_get(&threads, task, NULL, 0);
-	struct site_key key = {};
-	__u64 now, latency, one = 1, *count;
+	__u64 now, latency;
+	__u32 slot;
+	/* Of another window: a fault that was never served, or this one's beginning was not timed. */
+	bool is_timed;
 
 	if (!thread)
 		return 0;
-	if (is_major) {
-		/* Where it began may have been another CPU, which alone knows that. */
-		__u64 has_begun = switches.is_away ? 0 : 1;
-
-		book(find_mapping(thread, ctx->addr), -has_begun, 1);
-		book(slot_of_rest(thread), has_begun, -1);
-	}
-	/* Of another window: a fault that was never served, or the beginning of this one was not timed. */
-	if (!switches.window || thread->window != switches.window || !thread->begin_ns)
+	is_timed = switches.window && thread->window == switches.window && thread->begin_ns;
+	if (!is_timed && !is_major)
 		return 0;
 	now = bpf_ktime_get_ns();
 	latency = now - thread->begin_ns;
+	slot = find_mapping(thread, ctx->addr);
+	if (is_major) {
+		/* Booked as a minor one where it began, unless it was timed or nobody looked. */
+		__u64 is_booked = thread->begin_ns || switches.is_away ? 0 : 1;
+
+		book(slot, -is_booked, 1);
+		book(slot_of_rest(thread), is_booked, -1);
+	} else {
+		book(slot, 1, 0);
+		book(thread->kernel_slot, -1, 0);
+	}
 	thread->begin_ns = 0;
+	if (!is_timed)
+		return 0;
 	time_it(latency, is_major);
-	key.instruction = ctx->regs.ip;
-	key.slot = thread->slot;
-	count = bpf_map_lookup_elem(&sites, &key);
-	if (count)
-		__sync_fetch_and_add(count, 1);
-	else if (bpf_map_update_elem(&sites, &key, &one, BPF_NOEXIST))
-		__sync_fetch_and_add(&state.sites_lost, 1);
+	note_cause(slot, thread->is_protected);
+	note_site(slot, ctx->regs.ip);
 	if (switches.is_recording)
-		record(ctx, task, key.slot, now, latency, is_major);
+		record(ctx, task, slot, now, latency, is_major);
 	return 0;
 }
 
@@ -135,13 +140,16 @@ static __always_inline int end(struct bpf_perf_event_data *ctx, bool is_major)
 SEC("tp_btf/page_fault_user")
 int BPF_PROG(on_user_fault, unsigned long address, struct pt_regs *regs, unsigned long error_code)
 {
-	return begin(address);
+	return begin(address, error_code);
 }
 
 SEC("tp_btf/page_fault_kernel")
 int BPF_PROG(on_kernel_fault, unsigned long address, struct pt_regs *regs, unsigned long error_code)
 {
-	return begin(address);
+	/* Such a fault is never served, so never counted: by BPF helpers, perf and others that look. */
+	if (is_pagefault_disabled(bpf_get_current_task_btf()))
+		return 0;
+	return begin(address, error_code);
 }
 
 SEC("perf_event")
@@ -169,8 +177,8 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 		__sync_fetch_and_add(&state.threads_lost, 1);
 		return 0;
 	}
-	from_now_on(thread, child);
-	meet(thread, child);
+	start_counting(thread, child);
+	identify(thread, child);
 	return 0;
 }
 
@@ -212,16 +220,16 @@ int BPF_PROG(on_switch, bool is_preempted, struct task_struct *task)
 	if (!thread)
 		return 0;
 	if (!thread->process)
-		meet(thread, task);
+		identify(thread, task);
 	settle(thread, task);
 	if (__sync_lock_test_and_set(&thread->counting, COUNTING_NOT) != COUNTING_NOT)
 		__sync_fetch_and_sub(&state.threads_alive, 1);
 	return 0;
 }
 
-/* Meets the threads that are there when the watch begins. */
+/* Counts the faults of threads that are there when the watch begins. */
 SEC("iter/task")
-int meet_threads(struct bpf_iter__task *ctx)
+int find_threads(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
 	struct thread_state *thread;
@@ -232,7 +240,7 @@ int meet_threads(struct bpf_iter__task *ctx)
 	if (!thread)
 		__sync_fetch_and_add(&state.threads_lost, 1);
 	else
-		from_now_on(thread, task);
+		start_counting(thread, task);
 	return 0;
 }
 
@@ -244,7 +252,7 @@ static __always_inline struct thread_state *counted(struct task_struct *task)
 	if (!thread || thread->counting != COUNTING)
 		return NULL;
 	if (!thread->process)
-		meet(thread, task);
+		identify(thread, task);
 	return thread;
 }
 

@@ -39,6 +39,7 @@ enum counting {
 enum target_kind {
 	TARGET_PROCESS = 1,
 	TARGET_USER = 2,
+	TARGET_THREAD = 3,
 };
 
 struct target {
@@ -66,6 +67,8 @@ struct thread_state {
 	__u32 unseen_slot;	/* for those of spans in which nobody looks */
 	enum counting counting;	/* if at all, among threads_alive */
 	__u32 window;		/* switches.window at begin_ns */
+	__u32 is_protected;	/* the fault under way met a page that is there and may not be written */
+	__u32 pad;
 };
 
 /* The mapping of a CPU's last fault, until another thread runs there. */
@@ -113,11 +116,15 @@ struct slot {
 	enum mapping_kind kind;
 	__u32 process;		/* index */
 	__u32 flags;		/* VM_READ, VM_WRITE, VM_EXEC, VM_SHARED */
+	__u32 is_written_back;	/* a file that goes to a disk: its pages are made read-only each time */
+	__u32 pad;
 	char name[NAME_LEN];	/* of the file */
 };
 
 struct counts {
 	__u64 minor, major;
+	__u64 timed;		/* of those, as far as their ends were watched, */
+	__u64 timed_protected;	/* and of these: is_protected */
 };
 
 struct site_key {

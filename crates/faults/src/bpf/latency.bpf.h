@@ -43,6 +43,29 @@ static __always_inline void time_it(__u64 ns, bool is_major)
 	}
 }
 
+/* Whether the page was there and could not be written: copy-on-write, or clean since a writeback. */
+static __always_inline void note_cause(__u32 slot, bool is_protected)
+{
+	struct counts *counts = bpf_map_lookup_elem(&slot_counts, &slot);
+
+	if (!counts)
+		return;
+	__sync_fetch_and_add(&counts->timed, 1);
+	if (is_protected)
+		__sync_fetch_and_add(&counts->timed_protected, 1);
+}
+
+static __always_inline void note_site(__u32 slot, __u64 instruction)
+{
+	struct site_key key = { .instruction = instruction, .slot = slot };
+	__u64 one = 1, *count = bpf_map_lookup_elem(&sites, &key);
+
+	if (count)
+		__sync_fetch_and_add(count, 1);
+	else if (bpf_map_update_elem(&sites, &key, &one, BPF_NOEXIST))
+		__sync_fetch_and_add(&state.sites_lost, 1);
+}
+
 static __always_inline void record(struct bpf_perf_event_data *ctx, struct task_struct *task,
 				   __u32 slot, __u64 now, __u64 latency, bool is_major)
 {

@@ -55,7 +55,7 @@ static __noinline __u32 slot_of(struct slot_key *key, struct slot *like)
 	return index;
 }
 
-static __always_inline void meet(struct thread_state *thread, struct task_struct *task)
+static __always_inline void identify(struct thread_state *thread, struct task_struct *task)
 {
 	struct slot_key key = {};
 	struct slot like = {};
@@ -88,6 +88,8 @@ static long describe(struct task_struct *task, struct vm_area_struct *vma, struc
 		struct inode *inode = file->f_inode;
 
 		like->inode = BPF_CORE_READ(inode, i_ino);
+		like->is_written_back =
+			BPF_CORE_READ(inode, i_sb, s_bdi, capabilities) & BDI_CAP_WRITEBACK;
 		like->device = BPF_CORE_READ(inode, i_sb, s_dev);
 		bpf_probe_read_kernel_str(like->name, NAME_LEN,
 					  BPF_CORE_READ(file, f_path.dentry, d_name.name));
@@ -121,7 +123,7 @@ static __noinline __u32 find_mapping(struct thread_state *thread, __u64 address)
 	if (!thread || !mm)
 		return 0;
 	if (!thread->process)
-		meet(thread, task);
+		identify(thread, task);
 	generation = mappings_generation((__u64)mm);
 	if (thread->space == space_of(mm) && thread->generation == generation &&
 	    address - thread->start < thread->size)

@@ -28,6 +28,12 @@ enum { TASK_DEAD = 0x80 };
 /* include/linux/mm.h */
 enum { VM_READ = 1, VM_WRITE = 2, VM_EXEC = 4, VM_SHARED = 8, VM_GROWSDOWN = 0x100 };
 
+/* include/linux/backing-dev.h */
+enum { BDI_CAP_WRITEBACK = 1 };
+
+/* arch/x86/include/asm/trap_pf.h: the page is there, the access is not allowed */
+enum { X86_PF_PROT = 1 };
+
 /* arch/x86/include/uapi/asm/ptrace.h; the layout is ABI */
 struct pt_regs {
 	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di;
@@ -43,8 +49,13 @@ struct bpf_perf_event_data {
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct backing_dev_info {
+	unsigned int capabilities;
+};
+
 struct super_block {
 	u32 s_dev;
+	struct backing_dev_info *s_bdi;
 };
 
 struct inode {
@@ -98,6 +109,7 @@ struct mm_struct___faults {
 
 struct task_struct___faults {
 	unsigned long min_flt, maj_flt;
+	int pagefault_disabled;
 };
 
 #pragma clang attribute pop
@@ -111,6 +123,12 @@ static __always_inline __u64 minor_faults(struct task_struct *task)
 static __always_inline __u64 major_faults(struct task_struct *task)
 {
 	return ((struct task_struct___faults *)task)->maj_flt;
+}
+
+/* Whether a fault of this task's would be refused instead of served (include/linux/uaccess.h). */
+static __always_inline bool is_pagefault_disabled(struct task_struct *task)
+{
+	return ((struct task_struct___faults *)task)->pagefault_disabled;
 }
 
 /*

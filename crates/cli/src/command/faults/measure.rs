@@ -2,7 +2,7 @@
 //! `bursar faults measure`.
 
 use bursar_faults::measure::{CASES, Case, Measurement, measure};
-use bursar_model::Nanos;
+use bursar_model::{Nanos, SizeSpec};
 use clap::Args;
 use serde::Serialize;
 
@@ -25,6 +25,10 @@ pub(crate) struct Measure {
     /// Passes of each case, for the spread
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     passes: u32,
+    /// Use no more memory than this at once: pages that do not fit are measured in batches. Without it, what
+    /// the machine has free, less a sixteenth
+    #[arg(long, value_name = "SIZE")]
+    memory: Option<SizeSpec>,
 }
 
 #[derive(Debug, Serialize)]
@@ -42,7 +46,12 @@ struct Answer<'a> {
 impl Measure {
     pub(crate) fn run(self, caller: &Caller) -> Result<(), Failure> {
         let mut found = Vec::new();
-        measure(self.pages, self.passes, &CASES, |measurement| {
+        let ram = bursar_host::Proc::host()
+            .and_then(|proc| proc.meminfo())
+            .map_err(bursar_faults::Error::from)?
+            .total;
+        let most = self.memory.and_then(|size| size.resolve(ram));
+        measure(self.pages, self.passes, most, &CASES, |measurement| {
             found.push(measurement)
         })?;
         let is_right = found.iter().all(Measurement::is_right);

@@ -1,33 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar faults verify`.
 
+mod start_phase;
+mod verdict;
+
 use std::ffi::OsString;
-use std::io::{Read, Write};
-use std::sync::mpsc::{Receiver, channel};
+use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use bursar_faults::report::{MappingReport, advice, merged, since};
+use bursar_faults::report::{MappingReport, merged};
 use bursar_faults::{
-    Error, FaultRecord, Faults, Held, Output, Snapshot, Symbols, Target, Timing, WatchOptions,
-    Watcher, faults_of, signals,
+    Error, Faults, Held, Mapping, Output, Residency, Snapshot, Symbols, Target, Threads, Timing,
+    WatchOptions, Watcher, faults_of, real_time_threads, signals,
 };
 use bursar_model::Pid;
 use clap::Args;
-use serde::Serialize;
 
+use self::start_phase::{End, PULSE, listen};
+use self::verdict::{Outcome, RecordReport, Verdict};
 use super::lock::LockOptions;
 use super::watch::seconds;
 use crate::caller::{Caller, Form};
 use crate::failure::{Code, Failure};
 use crate::output;
-use crate::style::Style;
 
 /// Prove that a program takes no page faults after its start phase
 ///
 /// Starts a command (locked with --lock) or attaches to a process, lets its start phase end, and counts
 /// from then on. Exit code 0 only if there were no faults (or no more than --allow), else 1 and each is
-/// listed: its mapping, who touched it, what to do. As root the kernel's programs see each fault; without,
-/// the count of /proc/PID/stat is exact, too, and says how many, not where.
+/// listed: its mapping, who touched it, what to do. A program that ends before the time is over without a
+/// fault is "not proven", exit code 1 too; --until-exit takes its end as the end of the time. As root the
+/// kernel's programs see each fault; without, the count of /proc/PID/stat is exact, too, and says how many,
+/// not where.
 #[derive(Debug, Args)]
 pub(crate) struct Verify {
     /// The process
@@ -45,9 +49,16 @@ pub(crate) struct Verify {
     /// How long to count from then on, seconds
     #[arg(long = "for", value_name = "SECONDS", default_value = "10", value_parser = seconds)]
     duration: Duration,
+    /// Count until the program ends, but no longer than --for; a command has to end with status 0
+    #[arg(long)]
+    until_exit: bool,
     /// How many faults are forgiven
     #[arg(long, value_name = "N", default_value_t = 0)]
     allow: u64,
+    /// Count only threads that are SCHED_FIFO, SCHED_RR or SCHED_DEADLINE when the start phase ends, and
+    /// those that they start: other threads may fault
+    #[arg(long)]
+    real_time: bool,
     /// Lock the command's memory, as bursar run --lock does
     #[arg(long, conflicts_with = "pid")]
     lock: bool,
@@ -60,39 +71,31 @@ pub(crate) struct Verify {
 
 /// Single faults shown.
 const RECORDS: usize = 16;
-const PULSE: Duration = Duration::from_millis(10);
-/// How long a start phase that ends with a line or a signal may take.
-const START_PATIENCE: Duration = Duration::from_secs(600);
 
-/// What was found.
-#[derive(Debug, Serialize)]
-struct Verdict {
-    passed: bool,
-    pid: u32,
-    #[serde(flatten)]
-    faults: Faults,
-    allowed: u64,
-    start_faults: u64,
-    counted_ns: u64,
-    locked_bytes: u64,
-    /// `kernel` or `proc`.
-    source: &'static str,
-    mappings: Vec<MappingReport>,
-    records: Vec<RecordReport>,
-    /// Why the time was not full, if it was not.
-    remark: Option<String>,
+/// A program and how it is watched.
+struct Subject {
+    pid: Pid,
+    held: Option<Held>,
+    watcher: Option<Watcher>,
+    /// Only these are counted.
+    threads: Option<Threads>,
 }
 
-#[derive(Debug, Serialize)]
-struct RecordReport {
-    tid: u32,
-    comm: String,
-    address: u64,
-    is_major: bool,
-    in_kernel: bool,
-    latency_ns: Option<u64>,
-    mapping: String,
-    stack: Vec<String>,
+/// What is known of a subject at one moment.
+#[derive(Debug, Clone)]
+struct Count {
+    faults: Faults,
+    snapshot: Option<Snapshot>,
+}
+
+/// What was counted after the start phase.
+struct Counted {
+    before: Count,
+    last: Count,
+    time: Duration,
+    locked_bytes: u64,
+    /// Why it was not as long as asked.
+    remark: Option<String>,
 }
 
 impl Verify {
@@ -103,7 +106,44 @@ impl Verify {
             ));
         }
         signals::note_signals();
-        let mut held = self.start(caller)?;
+        let mut subject = self.subject(caller)?;
+        let end = self.end_of_start(&mut subject, caller.form);
+        if let Some(held) = &mut subject.held {
+            held.go()?;
+        }
+        end.wait(&mut subject.held, subject.pid)?;
+        if self.real_time {
+            subject.choose_real_time()?;
+        }
+        let mut symbols = Symbols::default();
+        symbols.look_at(subject.pid);
+        if let Some(watcher) = &mut subject.watcher {
+            watcher.record()?;
+        }
+        let mut counted = self.count(&mut subject)?;
+        symbols.look_at(subject.pid);
+        if self.lock && counted.locked_bytes == 0 && counted.remark.is_none() {
+            counted.remark = Some(
+                "its memory is not locked: it executed another program, and locks end there; name that \
+                 program, or use --lock-children"
+                    .to_owned(),
+            );
+        }
+        let verdict = self.verdict(&mut subject, counted, &mut symbols)?;
+        if let Some(mut held) = subject.held {
+            finish(&mut held)?;
+        }
+        caller.answer(&verdict, |verdict| verdict.text(&caller.look))?;
+        if verdict.passed {
+            Ok(())
+        } else {
+            Err(Failure::Answer(Code::Failed))
+        }
+    }
+
+    /// Starts the command, held before its exec, or finds the process; watched from now on.
+    fn subject(&self, caller: &Caller) -> Result<Subject, Failure> {
+        let held = self.start(caller)?;
         let pid = match (&held, self.pid) {
             (Some(held), _) => held.pid(),
             (None, Some(pid)) => Pid::new(pid),
@@ -113,156 +153,21 @@ impl Verify {
                 ));
             }
         };
-        if held.is_none() {
+        let mut subject = Subject {
+            pid,
+            held,
+            watcher: None,
+            threads: None,
+        };
+        if subject.held.is_none() {
             bursar_faults::check_target(pid)?;
-        }
-        let targets = if held.is_some() {
-            vec![]
-        } else {
-            vec![Target::Process(pid)]
-        };
-        let options = WatchOptions {
-            targets,
-            follow_children: false,
-            timing: Timing::Each,
-            max_records: RECORDS as u64,
-        };
-        let mut watcher = match Watcher::start(&options, held.as_ref().map(Held::pidfd)) {
-            Ok(watcher) => Some(watcher),
-            Err(error @ (Error::NotPermitted { .. } | Error::Unsupported { .. })) => {
-                output::complain(&format!("{error}; counting what /proc/PID/stat says"));
-                None
+            if !self.real_time {
+                subject.watch(vec![Target::Process(pid)])?;
             }
-            Err(error) => return Err(error.into()),
-        };
-        let mut marker = None;
-        if let Some(held) = &mut held {
-            marker = self
-                .marker
-                .as_ref()
-                .and_then(|line| listen(held, line, caller.form));
-            held.go()?;
+        } else if !self.real_time {
+            subject.watch(Vec::new())?;
         }
-        self.start_phase(&mut held, pid, marker.as_ref())?;
-
-        let mut symbols = Symbols::default();
-        symbols.look_at(pid);
-        if let Some(watcher) = &mut watcher {
-            watcher.record()?;
-        }
-        let before = Count::take(watcher.as_ref(), pid)?.ok_or(Error::NoProcess(pid))?;
-        let began = Instant::now();
-        let mut last = before.clone();
-        let mut locked = locked_bytes(pid);
-        let mut remark = None;
-        while began.elapsed() < self.duration {
-            if signals::is_interrupted() {
-                remark = Some("interrupted before the time was over".to_owned());
-                break;
-            }
-            let ended = match &mut held {
-                Some(held) => held.try_wait()?.is_some(),
-                None => bursar_faults::is_gone(pid),
-            };
-            if ended {
-                remark = Some("it ended before the time was over".to_owned());
-                break;
-            }
-            std::thread::sleep(PULSE);
-            // Of a process that ends, the last that is known counts.
-            if let Some(count) = Count::take(None, pid)? {
-                last.faults = count.faults;
-                locked = locked_bytes(pid).max(locked);
-            }
-        }
-        let counted = began.elapsed();
-        if let Some(count) = Count::take(watcher.as_ref(), pid)? {
-            last = count;
-        }
-        symbols.look_at(pid);
-        let records = match &mut watcher {
-            Some(watcher) => watcher.records()?,
-            None => Vec::new(),
-        };
-        drop(watcher);
-        let grown = match (&last.snapshot, &before.snapshot) {
-            (Some(later), Some(earlier)) => since(later, earlier),
-            _ => Vec::new(),
-        };
-        let name = |record: &FaultRecord| {
-            let found = last
-                .snapshot
-                .as_ref()
-                .and_then(|it| it.mappings.get(record.mapping));
-            found.map_or_else(String::new, |mapping| {
-                MappingReport::of(mapping, symbols.path(pid, mapping.inode)).place()
-            })
-        };
-        let names: Vec<String> = records.iter().map(name).collect();
-        let mut mappings: Vec<MappingReport> = merged(&grown)
-            .iter()
-            .map(|(mapping, _)| MappingReport::of(mapping, symbols.path(pid, mapping.inode)))
-            .collect();
-        mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.faults.total()));
-        // With the kernel's programs the sum of the mappings; it is the same counter.
-        let faults = match last.snapshot {
-            Some(_) => grown.iter().fold(Faults::default(), |sum, it| Faults {
-                minor: sum.minor.saturating_add(it.minor),
-                major: sum.major.saturating_add(it.major),
-            }),
-            None => last.faults.since(before.faults),
-        };
-        if self.lock && locked == 0 && remark.is_none() {
-            remark = Some(
-                "its memory is not locked: it executed another program, and locks end there; name that \
-                 program, or use --lock-children"
-                    .to_owned(),
-            );
-        }
-        let verdict = Verdict {
-            passed: faults.total() <= self.allow && remark.is_none(),
-            pid: pid.get(),
-            faults,
-            allowed: self.allow,
-            start_faults: before.faults.total(),
-            counted_ns: u64::try_from(counted.as_nanos()).unwrap_or(u64::MAX),
-            locked_bytes: locked,
-            source: if last.snapshot.is_some() {
-                "kernel"
-            } else {
-                "proc"
-            },
-            mappings,
-            records: records
-                .iter()
-                .zip(names)
-                .take(RECORDS)
-                .map(|(record, mapping)| RecordReport {
-                    tid: record.tid.get(),
-                    comm: record.comm.clone(),
-                    address: record.address,
-                    is_major: record.is_major,
-                    in_kernel: record.in_kernel,
-                    latency_ns: record.latency_ns,
-                    mapping,
-                    stack: record
-                        .stack
-                        .iter()
-                        .map(|at| symbols.name(pid, *at))
-                        .collect(),
-                })
-                .collect(),
-            remark,
-        };
-        if let Some(mut held) = held {
-            finish(&mut held)?;
-        }
-        caller.answer(&verdict, |verdict| people(verdict, &caller.style))?;
-        if verdict.passed {
-            Ok(())
-        } else {
-            Err(Failure::Answer(Code::Failed))
-        }
+        Ok(subject)
     }
 
     fn start(&self, caller: &Caller) -> Result<Option<Held>, Failure> {
@@ -284,120 +189,200 @@ impl Verify {
         Ok(Some(Held::start(&self.command, &variables, output)?))
     }
 
-    /// Waits for the end of the start phase.
-    fn start_phase(
-        &self,
-        held: &mut Option<Held>,
-        pid: Pid,
-        marker: Option<&Receiver<()>>,
-    ) -> Result<(), Failure> {
-        let default = Duration::from_secs(if held.is_some() { 2 } else { 0 });
-        let by_event = marker.is_some() || self.signal;
-        let limit = if by_event {
-            START_PATIENCE
-        } else {
-            self.after.unwrap_or(default)
-        };
-        let deadline = Instant::now() + limit;
-        loop {
-            if marker.is_some_and(|marker| marker.try_recv().is_ok())
-                || (self.signal && signals::has_started())
-            {
-                return Ok(());
-            }
-            let ended = match held {
-                Some(held) => held.try_wait()?.map(|(status, _)| status.to_string()),
-                None => bursar_faults::is_gone(pid).then(|| "gone".to_owned()),
-            };
-            if let Some(how) = ended {
-                return Err(Failure::failed(format!(
-                    "process {pid} ended in its start phase ({how}); nothing was verified"
-                )));
-            }
+    fn end_of_start(&self, subject: &mut Subject, form: Form) -> End {
+        if self.signal {
+            return End::Signal;
+        }
+        if let (Some(line), Some(held)) = (&self.marker, &mut subject.held)
+            && let Some(seen) = listen(held, line, form)
+        {
+            return End::Line(seen);
+        }
+        let default = Duration::from_secs(if subject.held.is_some() { 2 } else { 0 });
+        End::After(self.after.unwrap_or(default))
+    }
+
+    /// Counts until the time is over, the program ends, or somebody interrupts us.
+    fn count(&self, subject: &mut Subject) -> Result<Counted, Failure> {
+        let before = subject.take()?.ok_or(Error::NoProcess(subject.pid))?;
+        let began = Instant::now();
+        let mut last = before.clone();
+        let mut locked_bytes = locked_bytes_of(subject.pid);
+        let mut remark = None;
+        while began.elapsed() < self.duration {
             if signals::is_interrupted() {
-                return Err(Failure::failed(
-                    "interrupted in the start phase; nothing was verified",
-                ));
+                remark = Some("interrupted before the time was over".to_owned());
+                break;
             }
-            let now = Instant::now();
-            if now >= deadline {
-                return if by_event {
-                    Err(Failure::failed(format!(
-                        "the start phase did not end within {} s: {} did not come",
-                        START_PATIENCE.as_secs(),
-                        if self.signal { "SIGUSR1" } else { "the line" }
-                    )))
-                } else {
-                    Ok(())
-                };
+            if let Some(status) = subject.ended()? {
+                remark = self.early_end(status);
+                break;
             }
-            std::thread::sleep(PULSE.min(deadline - now));
+            std::thread::sleep(PULSE);
+            // Of a process that ends, the last that is known counts.
+            if let Some(faults) = subject.faults()? {
+                last.faults = faults;
+                locked_bytes = locked_bytes_of(subject.pid).max(locked_bytes);
+            }
+        }
+        let time = began.elapsed();
+        if let Some(count) = subject.take()? {
+            last = count;
+        }
+        Ok(Counted {
+            before,
+            last,
+            time,
+            locked_bytes,
+            remark,
+        })
+    }
+
+    /// Why a program that has ended is not proven.
+    fn early_end(&self, status: Option<ExitStatus>) -> Option<String> {
+        match status {
+            Some(status) if !status.success() => {
+                Some(format!("it ended before the time was over ({status})"))
+            }
+            _ if self.until_exit => None,
+            _ => Some(
+                "it ended before the time was over; --until-exit takes that as the end".to_owned(),
+            ),
         }
     }
-}
 
-/// What is known at one moment.
-#[derive(Debug, Clone)]
-struct Count {
-    faults: Faults,
-    snapshot: Option<Snapshot>,
-}
-
-impl Count {
-    fn take(watcher: Option<&Watcher>, pid: Pid) -> Result<Option<Self>, Failure> {
-        let snapshot = watcher.map(Watcher::snapshot).transpose()?;
-        let faults = faults_of(pid)?;
-        Ok(match (faults, snapshot) {
-            (None, None) => None,
-            (faults, snapshot) => Some(Self {
-                faults: faults.unwrap_or_default(),
-                snapshot,
-            }),
+    fn verdict(
+        &self,
+        subject: &mut Subject,
+        counted: Counted,
+        symbols: &mut Symbols,
+    ) -> Result<Verdict, Failure> {
+        let pid = subject.pid;
+        let mut residency = Residency::default();
+        residency.look_at(pid);
+        let records = match &mut subject.watcher {
+            Some(watcher) => watcher.records()?,
+            None => Vec::new(),
+        };
+        subject.watcher = None;
+        let (before, last) = (&counted.before, &counted.last);
+        let grown = match (&last.snapshot, &before.snapshot) {
+            (Some(later), Some(earlier)) => later.since(earlier),
+            _ => Vec::new(),
+        };
+        let faults = match &last.snapshot {
+            Some(_) => sum_of(&grown),
+            None => last.faults.since(before.faults),
+        };
+        let report = |mapping: &Mapping, symbols: &Symbols| {
+            MappingReport::of(mapping, symbols.path(pid, mapping.inode))
+        };
+        let mut mappings: Vec<MappingReport> = merged(&grown)
+            .iter()
+            .map(|(mapping, _)| report(mapping, symbols).with_residency(pid, &residency))
+            .collect();
+        mappings.sort_by_key(|mapping| std::cmp::Reverse(mapping.faults.total()));
+        let all = last.snapshot.as_ref().map(|it| it.mappings.as_slice());
+        let records = records.iter().take(RECORDS).map(|record| {
+            let mapping = all.and_then(|all| all.get(record.mapping));
+            let name = mapping.map_or_else(String::new, |it| report(it, symbols).place());
+            RecordReport::of(record, name, pid, symbols)
+        });
+        let records = records.collect();
+        let outcome = Outcome::of(faults, self.allow, counted.remark.as_ref());
+        let threads = subject.threads.as_ref().map_or(&[][..], Threads::ids);
+        Ok(Verdict {
+            passed: outcome == Outcome::Passed,
+            outcome,
+            pid: pid.get(),
+            threads: threads.iter().map(|tid| tid.get()).collect(),
+            faults,
+            allowed: self.allow,
+            start_faults: before.faults.total(),
+            counted_ns: u64::try_from(counted.time.as_nanos()).unwrap_or(u64::MAX),
+            locked_bytes: counted.locked_bytes,
+            source: if last.snapshot.is_some() {
+                "kernel"
+            } else {
+                "proc"
+            },
+            mappings,
+            records,
+            remark: counted.remark,
         })
     }
 }
 
-/// Passes the command's stdout on and looks for a line in it.
-fn listen(held: &mut Held, line: &str, form: Form) -> Option<Receiver<()>> {
-    /// A longer line is not the marker, bytes.
-    const LONGEST: usize = 64 << 10;
-    let mut output = std::fs::File::from(held.take_output()?);
-    let (found, seen) = channel();
-    let wanted = line.as_bytes().to_vec();
-    let listener = move || {
-        let mut buffer = [0; 16 << 10];
-        let mut current = Vec::new();
-        while let Ok(length) = output.read(&mut buffer) {
-            let Some(bytes) = buffer.get(..length).filter(|bytes| !bytes.is_empty()) else {
-                break;
-            };
-            // Whoever reads us may have gone; the command goes on.
-            let _ = match form {
-                Form::People => std::io::stdout()
-                    .write_all(bytes)
-                    .and_then(|()| std::io::stdout().flush()),
-                Form::Json => std::io::stderr().write_all(bytes),
-            };
-            for &byte in bytes {
-                if byte == b'\n' {
-                    if current == wanted {
-                        let _ = found.send(());
-                    }
-                    current.clear();
-                } else if current.len() < LONGEST {
-                    current.push(byte);
-                }
+impl Subject {
+    fn watch(&mut self, targets: Vec<Target>) -> Result<(), Failure> {
+        let newborn = self.held.as_ref().filter(|_| targets.is_empty());
+        let options = WatchOptions {
+            targets,
+            follow_children: false,
+            timing: Timing::Each,
+            max_records: RECORDS as u64,
+        };
+        match Watcher::start(&options, newborn.map(Held::pidfd)) {
+            Ok(watcher) => self.watcher = Some(watcher),
+            Err(error @ (Error::NotPermitted { .. } | Error::Unsupported { .. })) => {
+                output::complain(&format!("{error}; counting what /proc/PID/stat says"));
             }
+            Err(error) => return Err(error.into()),
         }
-    };
-    std::thread::Builder::new()
-        .name("marker".into())
-        .spawn(listener)
-        .ok()?;
-    Some(seen)
+        Ok(())
+    }
+
+    /// From now on only the threads count that are real-time threads now.
+    fn choose_real_time(&mut self) -> Result<(), Failure> {
+        let threads = real_time_threads(self.pid)?;
+        if threads.ids().is_empty() {
+            return Err(Failure::failed(format!(
+                "process {} has no real-time thread (SCHED_FIFO, SCHED_RR, SCHED_DEADLINE) when its start phase \
+                 ends; nothing was verified. Let it make one first (chrt, pthread_setschedparam), or leave \
+                 --real-time out",
+                self.pid
+            )));
+        }
+        self.watch(threads.ids().iter().copied().map(Target::Thread).collect())?;
+        self.threads = Some(threads);
+        Ok(())
+    }
+
+    /// By the kernel's counters; `None` once it is gone.
+    fn faults(&self) -> Result<Option<Faults>, Failure> {
+        let all = faults_of(self.pid)?;
+        Ok(match &self.threads {
+            Some(threads) => all.map(|_| threads.faults()),
+            None => all,
+        })
+    }
+
+    fn take(&self) -> Result<Option<Count>, Failure> {
+        let snapshot = self.watcher.as_ref().map(Watcher::snapshot).transpose()?;
+        let faults = self.faults()?;
+        Ok((faults.is_some() || snapshot.is_some()).then(|| Count {
+            faults: faults.unwrap_or_default(),
+            snapshot,
+        }))
+    }
+
+    /// Whether it has ended, and how, if that is known.
+    fn ended(&mut self) -> Result<Option<Option<ExitStatus>>, Failure> {
+        Ok(match &mut self.held {
+            Some(held) => held.try_wait()?.map(|(status, _)| Some(status)),
+            None => bursar_faults::is_gone(self.pid).then_some(None),
+        })
+    }
 }
 
-fn locked_bytes(pid: Pid) -> u64 {
+fn sum_of(mappings: &[Mapping]) -> Faults {
+    mappings.iter().fold(Faults::default(), |sum, it| Faults {
+        minor: sum.minor.saturating_add(it.minor),
+        major: sum.major.saturating_add(it.major),
+    })
+}
+
+fn locked_bytes_of(pid: Pid) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmLck:"));
     let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
@@ -412,54 +397,4 @@ fn finish(held: &mut Held) -> Result<(), Failure> {
         std::thread::sleep(PULSE);
     }
     Ok(())
-}
-
-fn people(verdict: &Verdict, style: &Style) -> String {
-    let seconds = verdict.counted_ns as f64 / 1e9;
-    let mut text = format!(
-        "{}: process {} took {} minor and {} major faults in {seconds:.1} s after its start phase ({} before); \
-         {} KiB locked\n",
-        if verdict.passed { "passed" } else { "failed" },
-        verdict.pid,
-        verdict.faults.minor,
-        verdict.faults.major,
-        verdict.start_faults,
-        verdict.locked_bytes / 1024,
-    );
-    if let Some(remark) = &verdict.remark {
-        text.push_str(&format!("{remark}\n"));
-    }
-    for mapping in &verdict.mappings {
-        text.push_str(&format!(
-            "  {:>9}  {}\n",
-            mapping.faults.total(),
-            style.shown(&mapping.place())
-        ));
-        let remedy = advice(mapping.kind, &mapping.permissions, mapping.faults);
-        if !remedy.is_empty() {
-            text.push_str(&format!("             {remedy}\n"));
-        }
-    }
-    if !verdict.records.is_empty() {
-        text.push_str("the first of them:\n");
-    }
-    for record in &verdict.records {
-        text.push_str(&format!(
-            "  thread {} ({}) at {:#x} in {}{}{}\n",
-            record.tid,
-            style.shown(&record.comm),
-            record.address,
-            style.shown(&record.mapping),
-            if record.is_major { ", major" } else { "" },
-            if record.in_kernel {
-                ", in a system call"
-            } else {
-                ""
-            },
-        ));
-        for frame in &record.stack {
-            text.push_str(&format!("      {}\n", style.shown(frame)));
-        }
-    }
-    text
 }

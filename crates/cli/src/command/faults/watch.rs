@@ -5,9 +5,10 @@ use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use bursar_faults::report::{Report, report};
+use bursar_faults::report::{Report, Span, report};
 use bursar_faults::{
-    Held, Output, Rates, Snapshot, Symbols, Target, Timing, WatchOptions, Watcher, signals,
+    Held, Output, Rates, Residency, Snapshot, Symbols, Target, Timing, WatchOptions, Watcher,
+    signals,
 };
 use bursar_host::Users;
 use bursar_model::{Pid, Uid, Who};
@@ -61,7 +62,7 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(number))
 }
 
-/// How often we look where files are mapped and who is gone, at first …
+/// How often mappings are read and ends are looked for, at first …
 const PULSE: Duration = Duration::from_millis(20);
 /// … and after a while: each look takes the address space's lock for a moment.
 const SLOW_PULSE: Duration = Duration::from_millis(320);
@@ -83,7 +84,7 @@ impl Watch {
         };
         let targets = self.targets(held.is_some())?;
         signals::note_signals();
-        let mut eyes = Eyes::open(&targets, held.as_ref(), self.time_each)?;
+        let mut source = Source::open(&targets, held.as_ref(), self.time_each)?;
         if let Some(held) = &mut held {
             held.go()?;
         }
@@ -99,12 +100,12 @@ impl Watch {
             rest(held.as_ref(), pulse.min(left).min(look));
             pulse = (pulse * 2).min(SLOW_PULSE);
             if let Some(held) = &mut held {
-                eyes.learn(held.pid());
+                source.learn(held.pid());
                 ended = held.try_wait()?;
                 if ended.is_some() {
                     break false;
                 }
-            } else if eyes.are_all_gone(&targets) {
+            } else if source.are_all_gone(&targets) {
                 break false;
             }
             if signals::is_interrupted() {
@@ -118,13 +119,13 @@ impl Watch {
             }
             if Instant::now() >= next {
                 next = Instant::now() + self.interval;
-                let report = eyes.look(began.elapsed())?;
+                let report = source.look(began.elapsed())?;
                 if !self.quiet {
                     tell(&report, caller)?;
                 }
             }
         };
-        let mut last = eyes.last_look(began.elapsed(), interrupted)?;
+        let mut last = source.last_look(began.elapsed(), interrupted)?;
         last.is_final = true;
         match caller.form {
             Form::Json => output::say(&json(&last)?)?,
@@ -153,7 +154,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Whom to watch; checked, so that nobody waits for what cannot come.
+    /// What to watch; checked, so that nobody waits for what cannot come.
     fn targets(&self, has_command: bool) -> Result<Vec<Target>, Failure> {
         if has_command {
             return Ok(Vec::new());
@@ -238,17 +239,20 @@ fn tell(report: &Report, caller: &Caller) -> Result<(), Failure> {
 }
 
 /// How faults are seen.
-enum Eyes {
+enum Source {
     Kernel {
         watcher: Box<Watcher>,
         before: Box<Snapshot>,
         symbols: Symbols,
+        residency: Residency,
+        /// When residency may be read again.
+        residency_due: Instant,
         looked: Duration,
     },
     Proc(Rates),
 }
 
-impl Eyes {
+impl Source {
     fn open(targets: &[Target], held: Option<&Held>, time_each: bool) -> Result<Self, Failure> {
         let options = WatchOptions {
             targets: targets.to_vec(),
@@ -265,6 +269,8 @@ impl Eyes {
                 watcher: Box::new(watcher),
                 before: Box::default(),
                 symbols: Symbols::default(),
+                residency: Residency::default(),
+                residency_due: Instant::now(),
                 looked: Duration::ZERO,
             }),
             Err(error) => {
@@ -283,7 +289,7 @@ impl Eyes {
 
     fn are_all_gone(&self, targets: &[Target]) -> bool {
         targets.iter().all(|target| match target {
-            Target::Process(pid) => bursar_faults::is_gone(*pid),
+            Target::Process(pid) | Target::Thread(pid) => bursar_faults::is_gone(*pid),
             Target::User(_) => false,
         })
     }
@@ -294,16 +300,14 @@ impl Eyes {
                 watcher,
                 before,
                 symbols,
+                residency,
+                residency_due,
                 looked,
             } => {
                 let snapshot = watcher.snapshot()?;
-                let made = report(
-                    &snapshot,
-                    before,
-                    nanos(elapsed),
-                    nanos(elapsed.saturating_sub(*looked)),
-                    symbols,
-                );
+                read_residency(residency, residency_due, &snapshot, before);
+                let span = span_of(elapsed, *looked);
+                let made = report(&snapshot, before, span, symbols, residency);
                 **before = snapshot;
                 *looked = elapsed;
                 Ok(made)
@@ -319,18 +323,53 @@ impl Eyes {
                 watcher,
                 before,
                 mut symbols,
+                mut residency,
+                mut residency_due,
                 looked,
             } => {
                 let patience = if go_on { Duration::ZERO } else { PATIENCE };
                 let snapshot = watcher.finish(patience)?;
-                let span = nanos(elapsed.saturating_sub(looked));
-                let mut last = report(&snapshot, &before, nanos(elapsed), span, &mut symbols);
+                read_residency(&mut residency, &mut residency_due, &snapshot, &before);
+                let span = span_of(elapsed, looked);
+                let mut last = report(&snapshot, &before, span, &mut symbols, &residency);
                 last.processes
                     .sort_by_key(|it| std::cmp::Reverse(it.faults.total()));
                 Ok(last)
             }
             Self::Proc(mut rates) => Ok(rates.look(elapsed)?),
         }
+    }
+}
+
+/// Reads how much of their mappings is resident, of the processes that took faults. The kernel walks page
+/// tables for it: no more than a twentieth of the time goes there.
+fn read_residency(
+    residency: &mut Residency,
+    due: &mut Instant,
+    snapshot: &Snapshot,
+    before: &Snapshot,
+) {
+    const PART: u32 = 20;
+    let began = Instant::now();
+    if began < *due {
+        return;
+    }
+    let mut grown: Vec<usize> = snapshot.since(before).iter().map(|it| it.process).collect();
+    grown.sort_unstable();
+    grown.dedup();
+    for process in grown
+        .iter()
+        .filter_map(|index| snapshot.processes.get(*index))
+    {
+        residency.look_at(process.pid);
+    }
+    *due = Instant::now() + began.elapsed() * PART;
+}
+
+fn span_of(elapsed: Duration, looked: Duration) -> Span {
+    Span {
+        elapsed_ns: nanos(elapsed),
+        latest_ns: nanos(elapsed.saturating_sub(looked)),
     }
 }
 

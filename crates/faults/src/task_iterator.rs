@@ -8,12 +8,13 @@ use libbpf_rs::{Iter, Link};
 use crate::Error;
 use crate::error::refused;
 
-/// Walks all threads, and returns what is written on the way.
-pub(crate) fn walk(iterator: &Link) -> Result<Vec<u8>, Error> {
+/// Runs the iterator's program for each thread; what the program wrote.
+pub(crate) fn run(iterator: &Link) -> Result<Vec<u8>, Error> {
+    const WHAT: &str = "iterate over all threads";
     let mut bytes = Vec::new();
     Iter::new(iterator)
-        .map_err(refused("walk all threads"))?
+        .map_err(refused(WHAT))?
         .read_to_end(&mut bytes)
-        .map_err(Error::io("walk all threads"))?;
+        .map_err(Error::io(WHAT))?;
     Ok(bytes)
 }

@@ -10,14 +10,14 @@ use libbpf_rs::libbpf_sys::bpf_raw_tracepoint_open;
 use crate::Error;
 use crate::error::{ATTACH, refused};
 use crate::switches::Switches;
-use crate::walk::walk;
+use crate::task_iterator;
 
-/// What a look at the counts must not meet half done.
+/// Held while the hooks change and while counts are read: neither meets the other half done.
 pub(crate) type Edge = Arc<Mutex<()>>;
 
-/// The hooks. Dropped, they are away.
+/// The hooks at which faults begin. Dropped, they are detached.
 #[derive(Debug)]
-pub(crate) struct Begins {
+pub(crate) struct BeginHooks {
     programs: Vec<OwnedFd>,
     hooks: Vec<OwnedFd>,
     /// Books what threads have not.
@@ -25,8 +25,8 @@ pub(crate) struct Begins {
     edge: Edge,
 }
 
-impl Begins {
-    /// Attaches `programs`. `settle` walks all threads.
+impl BeginHooks {
+    /// Attaches `programs`. `settle` runs over all threads.
     pub(crate) fn attach(programs: Vec<OwnedFd>, settle: Link, edge: Edge) -> Result<Self, Error> {
         let mut begins = Self {
             programs,
@@ -70,7 +70,7 @@ impl Begins {
         if !is_away {
             self.hook()?;
         }
-        walk(&self.settle)?;
+        task_iterator::run(&self.settle)?;
         switches.set_away(is_away)?;
         if is_away {
             self.hooks.clear();
