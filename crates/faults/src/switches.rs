@@ -23,9 +23,15 @@ impl Switches {
         }
     }
 
-    /// The number of the window in which faults are timed; 0: none is.
-    pub(crate) fn set_window(&mut self, window: u32) -> Result<(), Error> {
-        self.now.window = window;
+    /// Begins another window; no fault is timed in it yet.
+    pub(crate) fn next_window(&mut self) -> Result<(), Error> {
+        self.now.window = self.now.window.wrapping_add(1);
+        self.set_timing(false)
+    }
+
+    /// Faults that begin from now on are timed and booked where they end, or booked where they begin.
+    pub(crate) fn set_timing(&mut self, is_timing: bool) -> Result<(), Error> {
+        self.now.is_timing = u32::from(is_timing);
         self.write()
     }
 

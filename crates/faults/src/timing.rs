@@ -57,7 +57,6 @@ impl Timer {
             cpus,
             begins,
             switches,
-            window: 0,
             events: Vec::new(),
         };
         // The first time shows whether it can be done at all.
@@ -137,8 +136,6 @@ struct Ends {
     cpus: Vec<u32>,
     begins: BeginHooks,
     switches: Switches,
-    /// The number of the window that is or was open; from 1.
-    window: u32,
     events: Vec<OwnedFd>,
 }
 
@@ -155,27 +152,17 @@ impl Ends {
         Ok(())
     }
 
+    /// Ends are seen before faults are timed, and until after: what is timed is booked where it ends.
     fn open(&mut self) -> Result<(), Error> {
-        self.window = self.window.wrapping_add(1).max(1);
-        self.set(self.window);
-        let events = watch_ends(Event::Minor, &self.cpus, self.program.as_fd());
-        if events.is_err() {
-            self.set(0);
-        }
-        self.events = events?;
-        Ok(())
+        self.switches.next_window()?;
+        self.events = watch_ends(Event::Minor, &self.cpus, self.program.as_fd())?;
+        self.switches.set_timing(true)
     }
 
     fn close(&mut self) {
-        if !self.events.is_empty() {
+        if !self.events.is_empty() && self.switches.set_timing(false).is_ok() {
             self.events.clear();
-            self.set(0);
         }
-    }
-
-    fn set(&mut self, window: u32) {
-        // Without it ends would be met whose begin was not timed: they are passed over.
-        let _ = self.switches.set_window(window);
     }
 
     /// Faults met since the window opened.

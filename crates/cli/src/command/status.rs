@@ -46,7 +46,7 @@ impl Status {
 /// Asks this machine: no daemon is needed to see what was promised.
 fn commit(caller: &Caller) -> Result<(), Failure> {
     let own = Uid::new(rustix::process::getuid().as_raw());
-    let survey = bursar_faults::commit::survey(match caller.role {
+    let found = bursar_faults::overcommit::overcommit(match caller.role {
         Role::Root => None,
         Role::User => Some(own),
     })?;
@@ -55,7 +55,7 @@ fn commit(caller: &Caller) -> Result<(), Failure> {
         let user = users.borrow_mut().by_uid(Uid::new(uid)).found();
         user.map_or_else(|| uid.to_string(), |user| user.name)
     };
-    caller.answer(&survey, |survey| {
-        view::commit::commit(survey, &name, &caller.style)
+    caller.answer(&found, |found| {
+        view::commit::commit(found, &name, &caller.style)
     })
 }

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar status --commit`: what was promised.
 
-use bursar_faults::commit::Survey;
+use bursar_faults::overcommit::Overcommit;
 
 use crate::style::Style;
 use crate::view::table::{Align, Cell, Table};
 use crate::view::words::narrow_size;
 
 /// The accounts, the largest promise first, and what it means.
-pub(crate) fn commit(survey: &Survey, names: &dyn Fn(u32) -> String, style: &Style) -> String {
-    let machine = &survey.machine;
+pub(crate) fn commit(found: &Overcommit, names: &dyn Fn(u32) -> String, style: &Style) -> String {
+    let machine = &found.machine;
     let mut table = Table::new(&[
         ("ACCOUNT", Align::Left),
         ("PROCESSES", Align::Right),
@@ -18,7 +18,7 @@ pub(crate) fn commit(survey: &Survey, names: &dyn Fn(u32) -> String, style: &Sty
         ("RESIDENT", Align::Right),
         ("LOCKED", Align::Right),
     ]);
-    let mut accounts: Vec<_> = survey.accounts.iter().collect();
+    let mut accounts: Vec<_> = found.accounts.iter().collect();
     accounts.sort_by_key(|(_, promise)| std::cmp::Reverse(promise.committed_bytes));
     for (uid, promise) in accounts {
         table.push(vec![
@@ -37,9 +37,9 @@ pub(crate) fn commit(survey: &Survey, names: &dyn Fn(u32) -> String, style: &Sty
         machine.committed_bytes,
         machine.commit_limit_bytes,
         table.lines(2, style),
-        survey.meaning
+        found.meaning
     );
-    for advice in &survey.advice {
+    for advice in &found.advice {
         text.push_str(&format!("- {advice}\n"));
     }
     text

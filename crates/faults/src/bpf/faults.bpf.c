@@ -70,7 +70,7 @@ static __noinline int begin_elsewhere(struct seen *seen, __u64 address, __u64 er
 		seen->kernel_slot = thread->kernel_slot;
 	}
 	thread->begin_ns = 0;
-	if (!switches.window) {
+	if (!switches.is_timing) {
 		seen->entries++;
 		return 0;
 	}
@@ -88,7 +88,7 @@ static __always_inline int begin(__u64 address, __u64 error_code)
 	if (!seen || (__s64)address < 0)
 		return 0;
 	/* The way of a storm: nothing but this. */
-	if (!switches.window && is_seen(seen, address)) {
+	if (!switches.is_timing && is_seen(seen, address)) {
 		seen->entries++;
 		return 0;
 	}
@@ -103,20 +103,20 @@ static __always_inline int end(struct bpf_perf_event_data *ctx, bool is_major)
 	struct thread_state *thread = bpf_task_storage_get(&threads, task, NULL, 0);
 	__u64 now, latency;
 	__u32 slot;
-	/* Of another window: a fault that was never served, or this one's beginning was not timed. */
+	/* What a thread knows of another window is of a fault that was never served, or whose end nobody saw. */
 	bool is_timed;
 
 	if (!thread)
 		return 0;
-	is_timed = switches.window && thread->window == switches.window && thread->begin_ns;
+	is_timed = thread->begin_ns && thread->window == switches.window;
 	if (!is_timed && !is_major)
 		return 0;
 	now = bpf_ktime_get_ns();
 	latency = now - thread->begin_ns;
 	slot = find_mapping(thread, ctx->addr);
 	if (is_major) {
-		/* Booked as a minor one where it began, unless it was timed or nobody looked. */
-		__u64 is_booked = thread->begin_ns || switches.is_away ? 0 : 1;
+		/* Booked as a minor one where it began, unless it is timed or nobody looked. */
+		__u64 is_booked = is_timed || switches.is_away ? 0 : 1;
 
 		book(slot, -is_booked, 1);
 		book(slot_of_rest(thread), is_booked, -1);

@@ -49,7 +49,8 @@ struct target {
 
 /* What the user half switches while a watch goes on; written as a whole. */
 struct switches {
-	__u32 window;		/* in which faults are timed, a number; 0: none is */
+	__u32 window;		/* the number of the window in which faults are timed, now or last */
+	__u32 is_timing;	/* faults that begin now are timed, and booked where they end */
 	__u32 is_recording;
 	__u32 is_away;		/* nobody sees where faults begin */
 };
@@ -57,7 +58,7 @@ struct switches {
 /* One thread that is watched. Written by itself, in its own faults; read by anybody. */
 struct thread_state {
 	__u64 minor, major;	/* the kernel's counters when we last booked */
-	__u64 begin_ns;		/* the fault under way entered the kernel; 0: not timed */
+	__u64 begin_ns;		/* the fault under way entered the kernel; 0: booked already */
 	__u64 start, size;	/* the mapping that it looked up last, */
 	__u64 space;		/* in which address space, */
 	__u64 generation;	/* as of which of its generations, */

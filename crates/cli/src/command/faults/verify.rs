@@ -133,7 +133,7 @@ impl Verify {
         if let Some(mut held) = subject.held {
             finish(&mut held)?;
         }
-        caller.answer(&verdict, |verdict| verdict.text(&caller.look))?;
+        caller.answer(&verdict, |verdict| verdict.text(&caller.style))?;
         if verdict.passed {
             Ok(())
         } else {

@@ -6,7 +6,7 @@ use bursar_faults::{FaultRecord, Faults, Symbols};
 use bursar_model::Pid;
 use serde::Serialize;
 
-use crate::look::Look;
+use crate::style::Style;
 use crate::view::faults::residency;
 
 /// What it came to.
@@ -102,7 +102,7 @@ impl Outcome {
 
 impl Verdict {
     /// For people.
-    pub(super) fn text(&self, look: &Look) -> String {
+    pub(super) fn text(&self, style: &Style) -> String {
         let seconds = self.counted_ns as f64 / 1e9;
         let who = match self.threads.len() {
             0 => format!("process {}", self.pid),
@@ -122,23 +122,23 @@ impl Verdict {
             text.push_str(&format!("{remark}\n"));
         }
         for mapping in &self.mappings {
-            text.push_str(&mapping_lines(mapping, look));
+            text.push_str(&mapping_lines(mapping, style));
         }
         if !self.records.is_empty() {
             text.push_str("the first of them:\n");
         }
         for record in &self.records {
-            text.push_str(&record_lines(record, look));
+            text.push_str(&record_lines(record, style));
         }
         text
     }
 }
 
-fn mapping_lines(mapping: &MappingReport, look: &Look) -> String {
+fn mapping_lines(mapping: &MappingReport, style: &Style) -> String {
     let mut text = format!(
         "  {:>9}  {}\n",
         mapping.faults.total(),
-        look.shown(&mapping.place())
+        style.shown(&mapping.place())
     );
     for line in mapping
         .resident
@@ -152,13 +152,13 @@ fn mapping_lines(mapping: &MappingReport, look: &Look) -> String {
     text
 }
 
-fn record_lines(record: &RecordReport, look: &Look) -> String {
+fn record_lines(record: &RecordReport, style: &Style) -> String {
     let mut text = format!(
         "  thread {} ({}) at {:#x} in {}{}{}\n",
         record.tid,
-        look.shown(&record.comm),
+        style.shown(&record.comm),
         record.address,
-        look.shown(&record.mapping),
+        style.shown(&record.mapping),
         if record.is_major { ", major" } else { "" },
         if record.in_kernel {
             ", in a system call"
@@ -167,7 +167,7 @@ fn record_lines(record: &RecordReport, look: &Look) -> String {
         },
     );
     for frame in &record.stack {
-        text.push_str(&format!("      {}\n", look.shown(frame)));
+        text.push_str(&format!("      {}\n", style.shown(frame)));
     }
     text
 }

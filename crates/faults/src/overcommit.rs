@@ -2,6 +2,8 @@
 //! Overcommit, shown for what it is: what was promised to each user against what there is (S3 "Things
 //! to know about overcommit"; Documentation/mm/overcommit-accounting.rst).
 
+mod advice;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -10,6 +12,7 @@ use bursar_host::{HostError, Proc};
 use bursar_model::{Bytes, Uid};
 use serde::Serialize;
 
+use self::advice::{advice, meaning};
 use crate::Error;
 
 /// What one user's processes were promised and have.
@@ -45,13 +48,28 @@ pub struct Machine {
     pub overcommit_ratio: u64,
     /// vm.overcommit_kbytes; 0: the ratio counts.
     pub overcommit_kbytes: u64,
+    /// RAM set aside as huge pages, of which nothing is promised by the ratio.
+    pub huge_page_bytes: Bytes,
+}
+
+impl Machine {
+    /// The least vm.overcommit_ratio with which so much may be promised (mm/util.c vm_commit_limit());
+    /// `None` of a machine without RAM.
+    pub fn ratio_for(&self, promised: Bytes) -> Option<u64> {
+        let base = self.ram_bytes.saturating_sub(self.huge_page_bytes).get();
+        let by_ratio = promised.saturating_sub(self.swap_bytes).get();
+        let percent = (u128::from(by_ratio) * 100).div_ceil(u128::from(base).max(1));
+        (base > 0).then(|| u64::try_from(percent).unwrap_or(u64::MAX))
+    }
 }
 
 /// All of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Survey {
+pub struct Overcommit {
     /// The machine.
     pub machine: Machine,
+    /// The least vm.overcommit_ratio with which today's promises could be made.
+    pub least_ratio: Option<u64>,
     /// By user.
     pub accounts: BTreeMap<u32, Promise>,
     /// What the settings mean here.
@@ -97,7 +115,7 @@ fn uid_of(status: &str) -> Option<u32> {
 ///
 /// # Errors
 /// When /proc cannot be read.
-pub fn survey(only: Option<Uid>) -> Result<Survey, Error> {
+pub fn overcommit(only: Option<Uid>) -> Result<Overcommit, Error> {
     let proc = Path::new("/proc");
     let read = |name: &str| {
         fs::read_to_string(proc.join(name)).map_err(Error::io(format!("read /proc/{name}")))
@@ -114,6 +132,7 @@ pub fn survey(only: Option<Uid>) -> Result<Survey, Error> {
         overcommit_memory: setting("overcommit_memory")?,
         overcommit_ratio: setting("overcommit_ratio")?,
         overcommit_kbytes: setting("overcommit_kbytes")?,
+        huge_page_bytes: kib(&meminfo, "Hugetlb"),
     };
     let mut accounts: BTreeMap<u32, Promise> = BTreeMap::new();
     for pid in Proc::host()?.pids()? {
@@ -135,79 +154,13 @@ pub fn survey(only: Option<Uid>) -> Result<Survey, Error> {
     accounts.retain(|_, promise| promise.processes > 0);
     let meaning = meaning(&machine);
     let advice = advice(&machine, &accounts);
-    Ok(Survey {
+    Ok(Overcommit {
+        least_ratio: machine.ratio_for(machine.committed_bytes),
         machine,
         accounts,
         meaning,
         advice,
     })
-}
-
-/// What the settings mean on this machine.
-fn meaning(machine: &Machine) -> String {
-    let all = machine.ram_bytes.saturating_add(machine.swap_bytes);
-    match machine.overcommit_memory {
-        1 => format!(
-            "vm.overcommit_memory is 1: every request is granted, whatever is left. {} have been promised \
-             and there are {all}; when pages that do not exist are touched, the OOM killer comes",
-            machine.committed_bytes
-        ),
-        2 => {
-            let limit = if machine.overcommit_kbytes > 0 {
-                format!(
-                    "vm.overcommit_kbytes, {}",
-                    Bytes::new(machine.overcommit_kbytes << 10)
-                )
-            } else {
-                format!("{} % of RAM, and swap", machine.overcommit_ratio)
-            };
-            format!(
-                "vm.overcommit_memory is 2: no more than {} ({limit}) is promised, {} are; beyond that \
-                 malloc fails even while memory is free",
-                machine.commit_limit_bytes, machine.committed_bytes
-            )
-        }
-        _ => format!(
-            "vm.overcommit_memory is 0: a single request larger than all memory ({all}) is refused, any \
-             other is granted; {} have been promised. vm.overcommit_ratio ({} %) does not matter in this \
-             mode. malloc hardly ever fails, and the OOM killer comes instead",
-            machine.committed_bytes, machine.overcommit_ratio
-        ),
-    }
-}
-
-fn advice(machine: &Machine, accounts: &BTreeMap<u32, Promise>) -> Vec<String> {
-    let all = machine.ram_bytes.saturating_add(machine.swap_bytes);
-    let mut advice = Vec::new();
-    if machine.overcommit_memory != 2 && machine.committed_bytes > all {
-        advice.push(
-            "more has been promised than there is: limit those who hold most of it (bursar limit set), so \
-             that one user's touch does not become another's OOM kill"
-                .to_owned(),
-        );
-    }
-    if machine.overcommit_memory == 2
-        && machine.committed_bytes.get() > machine.commit_limit_bytes.scaled(9, 10).get()
-    {
-        advice.push(
-            "nearly all that may be promised is: raise vm.overcommit_ratio, or requests fail soon"
-                .to_owned(),
-        );
-    }
-    let locked = accounts
-        .values()
-        .fold(Bytes::ZERO, |sum, it| sum.saturating_add(it.locked_bytes));
-    if locked > machine.ram_bytes.scaled(1, 2) {
-        advice.push(format!(
-            "{locked} are locked, more than half of RAM: what is locked is nobody else's in need"
-        ));
-    }
-    advice.push(
-        "a program that must answer in time needs no change here: lock its memory (bursar run --lock), \
-         whatever the machine promises to others"
-            .to_owned(),
-    );
-    advice
 }
 
 #[cfg(test)]
@@ -228,27 +181,5 @@ mod tests {
             (promise.resident_bytes, promise.locked_bytes),
             (Bytes::new(20 << 10), Bytes::new(8 << 10))
         );
-    }
-
-    #[test]
-    fn each_mode_is_explained() {
-        let mut machine = Machine {
-            ram_bytes: Bytes::from_mib(1000),
-            swap_bytes: Bytes::ZERO,
-            committed_bytes: Bytes::from_mib(1200),
-            commit_limit_bytes: Bytes::from_mib(500),
-            overcommit_memory: 0,
-            overcommit_ratio: 50,
-            overcommit_kbytes: 0,
-        };
-        for (mode, word) in [
-            (0, "single request"),
-            (1, "every request"),
-            (2, "malloc fails"),
-        ] {
-            machine.overcommit_memory = mode;
-            assert!(meaning(&machine).contains(word));
-            assert_eq!(advice(&machine, &BTreeMap::new()).len(), 2);
-        }
     }
 }
