@@ -1,4 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The chores as a library, so that one chore can call another.
+//! The chores as a library, so that one chore can call another. docs/GUESTS.md is the manual,
+//! docs/design/12-guests.md says why the harness is our own.
+//!
+//! - what both kinds of guests are made of: `suite` → `archive` → `kernel`, `initramfs`, `qemu`, `console`
+//! - [`vm`]: one command in a bare guest with one of Debian's kernels
+//! - [`debian`]: scenarios in a whole Debian
 
+mod archive;
+mod console;
+pub mod debian;
+mod initramfs;
+mod interrupt;
+mod kernel;
+mod program;
+mod qemu;
+mod suite;
 pub mod vm;

@@ -20,11 +20,14 @@ struct Xtask {
 enum Chore {
     /// Guests: boot Debian's own kernels in QEMU and run programs in them
     Vm(xtask::vm::Vm),
+    /// A whole Debian with systemd, ssh, cron and users: play an administrator's scenarios in it
+    Debian(xtask::debian::Debian),
 }
 
 fn main() -> ExitCode {
     let done = match Xtask::parse().chore {
         Chore::Vm(vm) => vm.run(),
+        Chore::Debian(debian) => debian.run(),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");

@@ -5,46 +5,128 @@
 //! # fn main() -> anyhow::Result<()> {
 //! use xtask::vm::{Cache, Guest, Suite};
 //! let kernel = Cache::open()?.kernel(Suite::Trixie)?.expect("cargo xtask vm fetch");
-//! let (report, output) = Guest::builder(&kernel).command(["uname", "-r"]).output()?;
+//! let (report, output) = Guest::new(&kernel, &["uname", "-r"]).output()?;
 //! assert_eq!((report.status(), output.out), (0, format!("{}\n", kernel.release()).into_bytes()));
 //! # Ok(())
 //! # }
 //! ```
 
-use std::ffi::OsString;
-use std::fs;
-use std::io::Read;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
-use super::cache::Kernel;
-use super::console::{complaints, has_panicked};
-use super::image::{self, Wanted};
-use super::interrupt;
-use super::process::Qemu;
-use super::program;
-use super::qemu::{Accelerator, Machine, Wiring};
 use super::report::{Ending, Report, death, lossy};
-use super::session::{Course, Ports, Stream, follow};
+use crate::console::{complaints, has_panicked};
+use crate::initramfs::{Tree, scratch_dir};
+use crate::interrupt;
+use crate::kernel::Kernel;
+use crate::program;
+use crate::qemu::{Accelerator, Machine, Qemu, escaped, target_dir};
 
-/// What a guest is to be and do.
+/// What a guest is to be: the options that `vm run` and `vm shell` have in common.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Memory in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub mem: u32,
+    /// Processors
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub smp: u32,
+    /// Processors that its kernel is to believe may come: it keeps so many of what it keeps for each
+    #[arg(long, value_name = "N")]
+    pub possible_cpus: Option<u32>,
+    /// What runs the guest's instructions; the best this machine has otherwise
+    #[arg(long, value_enum)]
+    pub accel: Option<Accelerator>,
+    /// Further kernel arguments
+    #[arg(long, value_name = "ARGS", allow_hyphen_values = true)]
+    pub append: Vec<String>,
+    /// Further words of QEMU's command line: "-numa node,cpus=0 -numa node,cpus=1"
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
+    pub qemu: Vec<String>,
+    /// A kernel module to insert, with what it needs: "null_blk nr_devices=4"
+    #[arg(long, value_name = "NAME")]
+    pub module: Vec<String>,
+    /// A file or directory to bring, with the libraries of the ELF files in it. Without GUEST an
+    /// absolute path stays; of a relative one a program goes to /usr/local/bin, the rest to /root
+    #[arg(long, value_name = "HOST[:GUEST]", value_parser = file_argument)]
+    pub file: Vec<(PathBuf, PathBuf)>,
+    /// A variable of the command's environment
+    #[arg(long, value_name = "NAME=VALUE", value_parser = env_argument)]
+    pub env: Vec<(String, String)>,
+    /// Mount the BPF file system at /sys/fs/bpf
+    #[arg(long)]
+    pub bpffs: bool,
+    /// Mount tracefs at /sys/kernel/tracing
+    #[arg(long)]
+    pub tracefs: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            mem: 1024,
+            smp: 2,
+            possible_cpus: None,
+            accel: None,
+            append: Vec::new(),
+            qemu: Vec::new(),
+            module: Vec::new(),
+            file: Vec::new(),
+            env: Vec::new(),
+            bpffs: false,
+            tracefs: false,
+        }
+    }
+}
+
+impl Options {
+    fn machine(&self) -> Machine {
+        let words = self.qemu.iter().flat_map(|words| words.split_whitespace());
+        Machine {
+            accelerator: self.accel,
+            memory_mib: self.mem,
+            cpus: self.smp,
+            possible_cpus: self.possible_cpus,
+            append: self.append.clone(),
+            qemu: words.map(str::to_owned).collect(),
+        }
+    }
+}
+
+/// A guest and what it is to do.
 #[derive(Clone, Debug)]
 pub struct Guest {
-    kernel: Kernel,
-    memory_mib: u32,
-    cpus: u32,
-    accelerator: Option<Accelerator>,
-    append: Vec<String>,
-    timeout: Duration,
-    wanted: Wanted,
-    /// Guest path, host path.
-    out: Vec<(PathBuf, PathBuf)>,
-    logs: PathBuf,
-    complaints_fail: bool,
+    /// What it runs.
+    pub kernel: Kernel,
+    /// What it is.
+    pub options: Options,
+    /// What to run, as root in /root, with nothing to read and pipes to write to.
+    pub command: Vec<String>,
+    /// Guest path and host path of files to copy out when the command has ended.
+    pub out: Vec<(PathBuf, PathBuf)>,
+    /// How long it may take, boot included.
+    pub timeout: Duration,
+    /// Whether a run passes although the kernel complained.
+    pub allow_kernel_warnings: bool,
+}
+
+/// Where a line came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// The command's standard output.
+    Out,
+    /// Its standard error.
+    Err,
 }
 
 /// A command's output, kept.
@@ -56,116 +138,37 @@ pub struct Output {
     pub err: Vec<u8>,
 }
 
+const INIT: &str = include_str!("init.sh");
+
+/// What carries output to the host; where the kernel has it built in, nothing is loaded.
+const TRANSPORT: [&str; 2] = ["virtio_pci", "virtio_console"];
+
 /// Memory that the kernel and our /init need beside the files.
 const BARE_MIB: u64 = 96;
 
 /// So many runs of a suite keep their logs.
 const KEPT_LOGS: usize = 30;
 
+/// A line longer than this is handed on in pieces: memory stays bounded whatever a guest prints.
+const LONGEST_LINE: u64 = 64 * 1024;
+
+/// Lines on their way to the sink; a guest that prints faster than they are taken has to wait.
+const QUEUED: usize = 1024;
+
+/// After its command has ended, a guest has this long to power off by itself.
+const POWER_OFF: Duration = Duration::from_secs(10);
+
 impl Guest {
     /// A guest with this kernel, 1 GiB, two processors and five minutes.
-    pub fn builder(kernel: &Kernel) -> Guest {
-        let mut wanted = Wanted::default();
-        wanted
-            .environment
-            .insert("BURSAR_VM".to_owned(), kernel.suite().name().into());
+    pub fn new(kernel: &Kernel, command: &[&str]) -> Guest {
         Guest {
             kernel: kernel.clone(),
-            memory_mib: 1024,
-            cpus: 2,
-            accelerator: None,
-            append: Vec::new(),
-            timeout: Duration::from_secs(300),
-            wanted,
+            options: Options::default(),
+            command: command.iter().map(|&word| word.to_owned()).collect(),
             out: Vec::new(),
-            logs: target_dir().join("vm"),
-            complaints_fail: true,
+            timeout: Duration::from_secs(300),
+            allow_kernel_warnings: false,
         }
-    }
-
-    /// What to run, as root in /root, with nothing to read and pipes to write to.
-    pub fn command<W: Into<OsString>>(mut self, words: impl IntoIterator<Item = W>) -> Guest {
-        self.wanted.command = words.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// Its memory.
-    pub fn memory_mib(mut self, mib: u32) -> Guest {
-        self.memory_mib = mib;
-        self
-    }
-
-    /// Its processors.
-    pub fn cpus(mut self, cpus: u32) -> Guest {
-        self.cpus = cpus;
-        self
-    }
-
-    /// What runs its instructions; the best that this machine has otherwise.
-    pub fn accelerator(mut self, accelerator: Accelerator) -> Guest {
-        self.accelerator = Some(accelerator);
-        self
-    }
-
-    /// Kernel arguments, after ours.
-    pub fn append(mut self, arguments: impl Into<String>) -> Guest {
-        self.append.push(arguments.into());
-        self
-    }
-
-    /// A kernel module to insert before the command starts, with what it needs:
-    /// `null_blk`, or with parameters `null_blk nr_devices=4`.
-    pub fn module(mut self, module: impl Into<String>) -> Guest {
-        self.wanted.modules.push(module.into());
-        self
-    }
-
-    /// A file or directory of this machine, with the libraries of all ELF files in it.
-    pub fn file(mut self, host: impl Into<PathBuf>, guest: impl Into<PathBuf>) -> Guest {
-        self.wanted.files.push((host.into(), guest.into()));
-        self
-    }
-
-    /// A file to copy out when the command has ended.
-    pub fn out(mut self, guest: impl Into<PathBuf>, host: impl Into<PathBuf>) -> Guest {
-        self.out.push((guest.into(), host.into()));
-        self
-    }
-
-    /// A variable of the command's environment.
-    pub fn env(mut self, name: impl Into<String>, value: impl Into<OsString>) -> Guest {
-        self.wanted.environment.insert(name.into(), value.into());
-        self
-    }
-
-    /// How long it may take, boot included.
-    pub fn timeout(mut self, timeout: Duration) -> Guest {
-        self.timeout = timeout;
-        self
-    }
-
-    /// Mounts the BPF file system before the command starts.
-    pub fn mount_bpffs(mut self, mount: bool) -> Guest {
-        self.wanted.bpffs = mount;
-        self
-    }
-
-    /// Mounts tracefs before the command starts.
-    pub fn mount_tracefs(mut self, mount: bool) -> Guest {
-        self.wanted.tracefs = mount;
-        self
-    }
-
-    /// Whether a run passes although the kernel complained.
-    pub fn allow_kernel_warnings(mut self, allow: bool) -> Guest {
-        self.complaints_fail = !allow;
-        self
-    }
-
-    /// Where logs go; `target/vm` otherwise.
-    pub fn logs(mut self, dir: impl Into<PathBuf>) -> Guest {
-        self.logs = dir.into();
-        self
     }
 
     /// Runs it and keeps its output.
@@ -181,47 +184,69 @@ impl Guest {
     /// Runs it; `sink` gets its output line by line as it comes. An error means that there was no
     /// run; what a run came to is in the report.
     pub fn run(self, sink: &mut dyn FnMut(Stream, &[u8])) -> Result<Report> {
-        if self.wanted.command.is_empty() {
-            bail!("no command to run in the guest");
-        }
+        ensure!(!self.command.is_empty(), "no command to run in the guest");
         let started = Instant::now();
         let deadline = started + self.timeout;
         let token = token()?;
-        let (dir, initramfs) = self.initramfs(&token)?;
-        let ports = Ports::listen(dir.path())?;
+        let dir = scratch_dir()?;
+        let at = |name: &str| dir.path().join(name);
+        self.pack(&token, None, &at("initramfs"))?;
         let logs = self.new_log_dir()?;
         let console = logs.join("console.log");
-        let arguments = self
-            .machine(&initramfs, &console, Wiring::Ports(ports.wiring()))
-            .arguments();
+        // What QEMU opens as its own standard output and error are our pipes.
+        let mut devices = vec![
+            "-no-reboot".to_owned(),
+            "-device".to_owned(),
+            "virtio-serial-pci".to_owned(),
+        ];
+        for (name, path) in [
+            ("out", "/dev/stdout".into()),
+            ("err", "/dev/stderr".into()),
+            ("files", at("files.tar")),
+        ] {
+            devices.extend([
+                "-chardev".to_owned(),
+                format!("file,id={name},path={}", escaped(&path)),
+                "-device".to_owned(),
+                format!("virtserialport,chardev={name},name=bursar.{name}"),
+            ]);
+        }
+        let arguments = self.options.machine().arguments(
+            &self.kernel.vmlinuz(),
+            &at("initramfs"),
+            &console,
+            &devices,
+        );
         interrupt::watch();
-        let mut files = vec![logs.join("dmesg.log")];
-        files.extend(self.out.iter().map(|(_, host)| host.clone()));
-        let qemu = Qemu::start(&arguments, &logs.join("qemu.log"))?;
-        let ended = follow(qemu, ports, &token, files, deadline, sink)?;
-        let console = lossy(&console);
-        let ending = match ended.course {
-            Course::Exited(status) => Ending::Exited(status),
-            Course::TimedOut => Ending::TimedOut(self.timeout),
-            Course::Interrupted => Ending::Interrupted,
-            Course::Gone(_) if has_panicked(&console) => Ending::Panicked,
-            Course::Gone(status) => {
-                Ending::Died(death(&console, &lossy(&logs.join("qemu.log")), status))
+        let qemu = Qemu::start(&arguments, Stdio::piped(), Stdio::piped())?;
+        let followed = follow(qemu, &token, deadline, &logs.join("qemu.log"), sink)?;
+        let mut missing = Vec::new();
+        let ending = match followed.end {
+            End::Exited(status) => {
+                match self.receive(&at("files.tar"), &at("files"), &logs.join("dmesg.log")) {
+                    Ok(lacking) => {
+                        missing = lacking;
+                        Ending::Exited(status)
+                    }
+                    Err(error) => Ending::Died(format!("{error:#}")),
+                }
             }
-            Course::Broken(why) => Ending::Died(why),
+            End::TimedOut => Ending::TimedOut(self.timeout),
+            End::Interrupted => Ending::Interrupted,
+            End::Gone(_) if has_panicked(&lossy(&console)) => Ending::Panicked,
+            End::Gone(status) => Ending::Died(death(
+                &lossy(&console),
+                &lossy(&logs.join("qemu.log")),
+                status,
+            )),
         };
-        // Number 0 is the kernel log, which is a comfort and no demand.
-        let missing = ended.missing.iter().filter_map(|number| {
-            let (guest, _) = self.out.get(number.checked_sub(1)?)?;
-            Some(guest.clone())
-        });
         Ok(Report {
             suite: self.kernel.suite(),
             release: self.kernel.release().to_owned(),
-            complaints: complaints(&(console + "\n" + &lossy(&logs.join("dmesg.log")))),
-            complaints_fail: self.complaints_fail,
-            missing: missing.collect(),
-            boot: ended.boot,
+            complaints: complaints(&(lossy(&console) + "\n" + &lossy(&logs.join("dmesg.log")))),
+            complaints_fail: !self.allow_kernel_warnings,
+            missing,
+            boot: followed.boot,
             total: started.elapsed(),
             ending,
             logs,
@@ -230,65 +255,138 @@ impl Guest {
 
     /// Runs an interactive shell, or the command, on this terminal.
     pub fn shell(mut self, rows: u16, columns: u16) -> Result<ExitStatus> {
-        self.wanted.terminal = Some((rows, columns));
         if let Ok(term) = std::env::var("TERM") {
-            self.wanted
-                .environment
-                .insert("TERM".to_owned(), term.into());
-        }
-        let (_dir, initramfs) = self.initramfs(&token()?)?;
-        let logs = self.new_log_dir()?;
-        let arguments = self
-            .machine(&initramfs, &logs.join("console.log"), Wiring::Terminal)
-            .arguments();
-        interrupt::watch();
-        Qemu::start_on_terminal(&arguments)?.wait()
-    }
-
-    /// Packs what the guest starts with, in a directory that goes when it is dropped.
-    fn initramfs(&self, token: &str) -> Result<(tempfile::TempDir, PathBuf)> {
-        program::ensure(program::FOR_BOOTING)?;
-        let mut wanted = self.wanted.clone();
-        wanted.out = self.out.iter().map(|(guest, _)| guest.clone()).collect();
-        let tree = image::tree(&self.kernel, &wanted, token)?;
-        // Once as an archive and once unpacked, and the unpacked half may fill half the memory.
-        let needed_mib = 2 * (tree.size_bytes()? >> 20) + BARE_MIB;
-        if u64::from(self.memory_mib) < needed_mib {
-            bail!(
-                "a guest of {} MiB is too small for its files; give it at least {needed_mib}",
-                self.memory_mib
-            );
+            self.options.env.push(("TERM".to_owned(), term));
         }
         let dir = scratch_dir()?;
-        let (stage, archive) = (dir.path().join("stage"), dir.path().join("initramfs.cpio"));
-        fs::create_dir(&stage).with_context(|| format!("create {stage:?}"))?;
-        tree.pack(&stage, &archive)?;
-        fs::remove_dir_all(&stage).with_context(|| format!("remove {stage:?}"))?;
-        Ok((dir, archive))
+        let initramfs = dir.path().join("initramfs");
+        self.pack(&token()?, Some((rows, columns)), &initramfs)?;
+        let devices = [
+            "-no-reboot",
+            "-chardev",
+            "stdio,id=terminal,mux=on,signal=off",
+            "-serial",
+            "chardev:terminal",
+        ];
+        let console = self.new_log_dir()?.join("console.log");
+        let devices = devices.map(str::to_owned);
+        let arguments = self.options.machine().arguments(
+            &self.kernel.vmlinuz(),
+            &initramfs,
+            &console,
+            &devices,
+        );
+        interrupt::watch();
+        Qemu::run_on_terminal(&arguments)
     }
 
-    fn machine<'a>(
-        &'a self,
-        initramfs: &'a Path,
-        console: &'a Path,
-        wiring: Wiring,
-    ) -> Machine<'a> {
-        Machine {
-            accelerator: self.accelerator.unwrap_or_else(Accelerator::detect),
-            kernel: self.kernel.vmlinuz(),
-            initramfs,
-            memory_mib: self.memory_mib,
-            cpus: self.cpus,
-            append: &self.append,
-            console,
-            wiring,
+    /// Packs what the guest starts with: our /init, this machine's shell, the files asked for, busybox
+    /// for everything else, the modules, and the command as a small script.
+    fn pack(&self, token: &str, terminal: Option<(u16, u16)>, archive: &Path) -> Result<()> {
+        program::provide("guests")?;
+        let mut tree = Tree::new()?;
+        tree.bytes("/init", 0o755, INIT)?;
+        // busybox' shell prefers its applets to programs of the same name, so that a `ps` brought along
+        // would never run.
+        let shell = fs::canonicalize("/bin/sh").context("find /bin/sh")?;
+        tree.host(&shell, Path::new("/usr/bin/sh"))?;
+        // Libraries outside the loader's own directories are found as on this machine.
+        let cache = Path::new("/etc/ld.so.cache");
+        if cache.is_file() {
+            tree.host(cache, cache)?;
         }
+        for (host, guest) in &self.options.file {
+            tree.host(host, guest)?;
+        }
+        tree.libraries()?;
+        tree.busybox()?;
+        let transport = if terminal.is_some() {
+            &[]
+        } else {
+            &TRANSPORT[..]
+        };
+        let modules = transport
+            .iter()
+            .copied()
+            .chain(self.options.module.iter().map(String::as_str));
+        tree.modules(&self.kernel, &modules.collect::<Vec<_>>())?;
+        let (rows, columns) = terminal.unwrap_or((24, 80));
+        let settings = format!(
+            "TOKEN={token}\nMODE={}\nBPFFS={}\nTRACEFS={}\nROWS={rows}\nCOLUMNS={columns}\n",
+            if terminal.is_some() { "shell" } else { "run" },
+            u8::from(self.options.bpffs),
+            u8::from(self.options.tracefs),
+        );
+        tree.bytes("/vm/settings", 0o644, settings)?;
+        let mut wanted = Vec::new();
+        for (guest, _) in &self.out {
+            let path = guest.as_os_str().as_bytes();
+            ensure!(
+                !path.contains(&b'\n'),
+                "guest path {guest:?} has a line break in it"
+            );
+            wanted.extend_from_slice(path);
+            wanted.push(b'\n');
+        }
+        tree.bytes("/vm/wanted", 0o644, wanted)?;
+        let suite = ("BURSAR_VM".to_owned(), self.kernel.suite().name());
+        let env = [&[suite], self.options.env.as_slice()].concat();
+        tree.bytes("/vm/command", 0o644, script(&env, &self.command))?;
+        // Once as an archive and once unpacked, and the unpacked half may fill half the memory.
+        let needed_mib = 2 * (tree.size_bytes()? >> 20) + BARE_MIB;
+        let given = self.options.mem;
+        ensure!(
+            u64::from(given) >= needed_mib,
+            "a guest of {given} MiB is too small for its files; give it at least {needed_mib}"
+        );
+        tree.pack(archive)
+    }
+
+    /// Puts the files that came where they belong, each whole or not at all, and names those that the
+    /// guest does not have. The kernel log is a comfort and no demand.
+    fn receive(&self, archive: &Path, dir: &Path, dmesg: &Path) -> Result<Vec<PathBuf>> {
+        fs::create_dir(dir).with_context(|| format!("create {dir:?}"))?;
+        program::run(
+            Command::new("tar")
+                .args(["--no-same-owner", "--no-same-permissions", "-C"])
+                .arg(dir)
+                .arg("-xf")
+                .arg(archive),
+        )
+        .context("read the files that the guest sent")?;
+        let mut missing = Vec::new();
+        let log = (Path::new("dmesg"), dmesg);
+        let wanted = self
+            .out
+            .iter()
+            .map(|(guest, host)| (guest.as_path(), host.as_path()));
+        for (number, (guest, host)) in std::iter::once(log).chain(wanted).enumerate() {
+            let came = dir.join(number.to_string());
+            if came.is_file() {
+                let parent = host
+                    .parent()
+                    .filter(|parent| !parent.as_os_str().is_empty())
+                    .unwrap_or(Path::new("."));
+                fs::create_dir_all(parent).with_context(|| format!("create {parent:?}"))?;
+                let mut file = tempfile::Builder::new()
+                    .permissions(fs::Permissions::from_mode(0o644))
+                    .tempfile_in(parent)
+                    .with_context(|| format!("create a file in {parent:?}"))?;
+                let mut from = File::open(&came).with_context(|| format!("open {came:?}"))?;
+                std::io::copy(&mut from, &mut file).with_context(|| format!("write {host:?}"))?;
+                file.persist(host)
+                    .with_context(|| format!("write {host:?}"))?;
+            } else if number > 0 {
+                missing.push(guest.to_owned());
+            }
+        }
+        Ok(missing)
     }
 
     /// A directory of its own for every run, since runs of one suite may overlap.
     fn new_log_dir(&self) -> Result<PathBuf> {
         static RUNS: AtomicU32 = AtomicU32::new(0);
-        let suite = self.logs.join(self.kernel.suite().name());
+        let suite = target_dir().join("vm").join(self.kernel.suite().name());
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .context("read the clock")?
@@ -309,53 +407,351 @@ impl Guest {
     }
 }
 
-/// A directory that goes when it is dropped. What runs that were killed with SIGKILL left behind
-/// goes now.
-fn scratch_dir() -> Result<tempfile::TempDir> {
-    const PREFIX: &str = "bursar-vm-";
-    for entry in fs::read_dir(std::env::temp_dir())
-        .into_iter()
-        .flatten()
-        .flatten()
-    {
-        let name = entry.file_name();
-        let pid = name
-            .to_str()
-            .and_then(|name| name.strip_prefix(PREFIX)?.split_once('-'));
-        if let Some((pid, _)) = pid
-            && pid.bytes().all(|byte| byte.is_ascii_digit())
-            && !Path::new("/proc").join(pid).exists()
-        {
-            // Another run may be removing it too, or it is another user's.
-            let _ = fs::remove_dir_all(entry.path());
-        }
+/// The command as a script, every word of it quoted.
+fn script(environment: &[(String, String)], command: &[String]) -> String {
+    let mut script = "export HOME=/root USER=root LOGNAME=root SHELL=/bin/sh\n".to_owned();
+    for (name, value) in environment {
+        script.push_str(&format!("export {name}={}\n", quoted(value)));
     }
-    let prefix = format!("{PREFIX}{}-", std::process::id());
-    tempfile::Builder::new()
-        .prefix(&prefix)
-        .tempdir()
-        .context("create a directory")
+    let Some((program, arguments)) = command.split_first() else {
+        return script + "exec busybox sh -l\n";
+    };
+    script.push_str(&format!("name={}\n", quoted(program)));
+    script.push_str(
+        "program=$(which \"$name\") || {\n\
+         \techo \"vm: no program $name in the guest; bring it with --file\" >&2\n\
+         \texit 127\n}\nexec \"$program\"",
+    );
+    for argument in arguments {
+        script.push(' ');
+        script.push_str(&quoted(argument));
+    }
+    script + "\n"
 }
 
-/// What ends a guest's output: nothing its programs could print by chance.
+/// A word that a shell takes as it is.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', "'\\''"))
+}
+
+/// `HOST[:GUEST]`. Without GUEST an absolute path stays what it is; of a relative one a program
+/// goes to /usr/local/bin and anything else to /root.
+fn file_argument(text: &str) -> Result<(PathBuf, PathBuf)> {
+    if let Some(at) = text.rfind(":/") {
+        return Ok((PathBuf::from(&text[..at]), PathBuf::from(&text[at + 1..])));
+    }
+    let host = PathBuf::from(text);
+    if host.is_absolute() {
+        return Ok((host.clone(), host));
+    }
+    let meta = fs::metadata(&host).with_context(|| format!("look at {host:?}"))?;
+    let name = host
+        .file_name()
+        .with_context(|| format!("{host:?} has no name"))?;
+    let program = meta.is_file() && meta.permissions().mode() & 0o111 != 0;
+    let guest = Path::new(if program { "/usr/local/bin" } else { "/root" }).join(name);
+    Ok((host, guest))
+}
+
+/// `NAME=VALUE`.
+fn env_argument(text: &str) -> Result<(String, String)> {
+    let is_name = |name: &str| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    match text.split_once('=') {
+        Some((name, value)) if is_name(name) => Ok((name.to_owned(), value.to_owned())),
+        _ => bail!("{text:?} is not NAME=VALUE"),
+    }
+}
+
+/// What begins the marks in a guest's output: nothing its programs could print by chance.
 fn token() -> Result<String> {
     let mut bytes = [0u8; 16];
-    let mut random = fs::File::open("/dev/urandom").context("open /dev/urandom")?;
+    let mut random = File::open("/dev/urandom").context("open /dev/urandom")?;
     random.read_exact(&mut bytes).context("read /dev/urandom")?;
-    Ok(bytes
-        .iter()
-        .fold("bursar-vm-end-".to_owned(), |token, byte| {
-            token + &format!("{byte:02x}")
-        }))
+    Ok(bytes.iter().fold("bursar-vm-".to_owned(), |token, byte| {
+        token + &format!("{byte:02x}")
+    }))
 }
 
-/// cargo's target directory.
-fn target_dir() -> PathBuf {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .unwrap_or(Path::new("."));
-    match std::env::var_os("CARGO_TARGET_DIR") {
-        Some(dir) => workspace.join(dir),
-        None => workspace.join("target"),
+/// What comes from the guest.
+#[derive(Debug, PartialEq, Eq)]
+enum Event {
+    Line(Stream, Vec<u8>),
+    /// Before the guest was ready QEMU alone speaks.
+    Qemu(Vec<u8>),
+    Ready,
+    Exit(u8),
+}
+
+/// How a guest ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Exited(u8),
+    TimedOut,
+    Interrupted,
+    /// QEMU ended before the command did.
+    Gone(Option<ExitStatus>),
+}
+
+struct Followed {
+    end: End,
+    /// From QEMU's start to the start of the command.
+    boot: Option<Duration>,
+}
+
+/// Follows a guest to its end.
+fn follow(
+    mut qemu: Qemu,
+    token: &str,
+    deadline: Instant,
+    qemu_log: &Path,
+    sink: &mut dyn FnMut(Stream, &[u8]),
+) -> Result<Followed> {
+    let (tell, events) = mpsc::sync_channel(QUEUED);
+    let pipes: [(Stream, Option<Box<dyn Read + Send>>); 2] = [
+        (
+            Stream::Out,
+            qemu.0
+                .stdout
+                .take()
+                .map(|pipe| Box::new(pipe) as Box<dyn Read + Send>),
+        ),
+        (
+            Stream::Err,
+            qemu.0
+                .stderr
+                .take()
+                .map(|pipe| Box::new(pipe) as Box<dyn Read + Send>),
+        ),
+    ];
+    for (stream, pipe) in pipes {
+        let pipe = pipe.context("QEMU has no pipe")?;
+        let (tell, token) = (tell.clone(), token.to_owned());
+        thread::spawn(move || read_lines(stream, pipe, &token, &tell));
+    }
+    drop(tell);
+    let mut log = File::create(qemu_log).with_context(|| format!("create {qemu_log:?}"))?;
+    let mut followed = listen(&events, deadline, sink, &mut log)?;
+    match followed.end {
+        End::Exited(_) => drop(qemu.wait_until((Instant::now() + POWER_OFF).min(deadline))),
+        End::Gone(_) => {
+            followed.end = End::Gone(qemu.wait_until(Instant::now() + Duration::from_secs(1)))
+        }
+        End::TimedOut | End::Interrupted => {}
+    }
+    Ok(followed)
+}
+
+fn listen(
+    events: &Receiver<Event>,
+    deadline: Instant,
+    sink: &mut dyn FnMut(Stream, &[u8]),
+    log: &mut impl Write,
+) -> Result<Followed> {
+    let (started, mut boot) = (Instant::now(), None);
+    let end = loop {
+        if interrupt::came() {
+            break End::Interrupted;
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break End::TimedOut;
+        }
+        match events.recv_timeout(left.min(Duration::from_millis(100))) {
+            Ok(Event::Line(stream, line)) => sink(stream, &line),
+            Ok(Event::Qemu(line)) => log.write_all(&line).context("write qemu.log")?,
+            Ok(Event::Ready) => {
+                boot.get_or_insert(started.elapsed());
+            }
+            // The readers of both streams had ended in the guest before it said so; what standard error
+            // still holds comes with its end, and QEMU's.
+            Ok(Event::Exit(status)) => {
+                let until = (Instant::now() + POWER_OFF).min(deadline);
+                while let Ok(event) =
+                    events.recv_timeout(until.saturating_duration_since(Instant::now()))
+                {
+                    if let Event::Line(stream, line) = event {
+                        sink(stream, &line);
+                    }
+                }
+                break End::Exited(status);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break End::Gone(None),
+        }
+    };
+    Ok(Followed { end, boot })
+}
+
+/// Cuts a stream into lines and marks, up to its end.
+fn read_lines(stream: Stream, pipe: impl Read, token: &str, tell: &SyncSender<Event>) {
+    let mut reader = BufReader::new(pipe);
+    let mut ready = false;
+    loop {
+        let mut line = Vec::new();
+        if (&mut reader)
+            .take(LONGEST_LINE)
+            .read_until(b'\n', &mut line)
+            .unwrap_or(0)
+            == 0
+        {
+            return;
+        }
+        let mut events = Vec::new();
+        let at = line
+            .windows(token.len())
+            .position(|window| window == token.as_bytes());
+        // A mark comes alone on a line, or after an unfinished one.
+        let rest = at.map(|at| line.split_off(at));
+        if !line.is_empty() {
+            events.push(if ready {
+                Event::Line(stream, line)
+            } else {
+                Event::Qemu(line)
+            });
+        }
+        if let Some(mark) = rest {
+            let mark = String::from_utf8_lossy(&mark).into_owned();
+            match mark.split_whitespace().collect::<Vec<_>>().as_slice() {
+                [_, "ready"] => {
+                    ready = true;
+                    events.push(Event::Ready);
+                }
+                [_, "exit", status] => events.extend(status.parse().ok().map(Event::Exit)),
+                _ => {}
+            }
+        }
+        for event in events {
+            if tell.send(event).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(script: &str) -> std::process::Output {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), script).unwrap();
+        Command::new("sh")
+            .arg(file.path())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
+    }
+
+    #[test]
+    fn arguments_and_environment_reach_the_program_as_they_are() {
+        let hostile = "a b'c\"d$(id)`id`\\e\n*;&|<>\u{e9}";
+        let environment = [("VALUE".to_owned(), hostile.to_owned())];
+        let command = [
+            "sh",
+            "-c",
+            "printf '%s|%s' \"$1\" \"$VALUE\"",
+            "sh",
+            hostile,
+        ]
+        .map(str::to_owned);
+        let output = run(&script(&environment, &command));
+        assert_eq!(
+            String::from_utf8(output.stdout).unwrap(),
+            format!("{hostile}|{hostile}")
+        );
+        let output = run(&script(&[], &["nonesuch-program".to_owned()]));
+        assert_eq!(output.status.code(), Some(127));
+        assert!(
+            String::from_utf8(output.stderr)
+                .unwrap()
+                .contains("nonesuch-program")
+        );
+    }
+
+    #[test]
+    fn the_init_script_is_one_a_shell_can_read() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(file.path(), INIT).unwrap();
+        assert!(
+            Command::new("sh")
+                .arg("-n")
+                .arg(file.path())
+                .status()
+                .unwrap()
+                .success()
+        );
+    }
+
+    #[test]
+    fn file_and_environment_arguments_are_read() {
+        let file = |text: &str| file_argument(text).unwrap();
+        assert_eq!(file("a/b:/usr/bin/b"), ("a/b".into(), "/usr/bin/b".into()));
+        assert_eq!(file("/bin/env"), ("/bin/env".into(), "/bin/env".into()));
+        // Tests run in the package's directory.
+        assert_eq!(
+            file("Cargo.toml"),
+            ("Cargo.toml".into(), "/root/Cargo.toml".into())
+        );
+        assert!(file_argument("no/such/file").is_err());
+        assert_eq!(
+            env_argument("A_1=x=y").unwrap(),
+            ("A_1".to_owned(), "x=y".to_owned())
+        );
+        for text in ["A", "1A=x", "A B=x", "=x"] {
+            assert!(env_argument(text).is_err(), "{text}");
+        }
+    }
+
+    fn events(text: &[u8]) -> Vec<Event> {
+        let (tell, events) = mpsc::sync_channel(QUEUED);
+        read_lines(Stream::Out, text, "TOKEN", &tell);
+        drop(tell);
+        events.iter().collect()
+    }
+
+    #[test]
+    fn lines_and_marks_are_told_apart() {
+        let line = |text: &str| Event::Line(Stream::Out, text.into());
+        assert_eq!(
+            events(b"qemu: warning\nTOKEN ready\na\nunfinishedTOKEN exit 7\n"),
+            [
+                Event::Qemu("qemu: warning\n".into()),
+                Event::Ready,
+                line("a\n"),
+                line("unfinished"),
+                Event::Exit(7)
+            ]
+        );
+        // What breaks off is not lost, an endless line comes in pieces.
+        assert_eq!(events(b"TOKEN ready\nhalf")[1], line("half"));
+        let mut endless = b"TOKEN ready\n".to_vec();
+        endless.extend(vec![b'x'; LONGEST_LINE as usize + 1]);
+        assert_eq!(events(&endless).len(), 3);
+    }
+
+    fn heard(events: Vec<Event>) -> (End, Vec<u8>) {
+        let (tell, receiver) = mpsc::sync_channel(QUEUED);
+        for event in events {
+            tell.send(event).unwrap();
+        }
+        drop(tell);
+        let mut seen = Vec::new();
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let mut sink = |_, line: &[u8]| seen.extend_from_slice(line);
+        let followed = listen(&receiver, deadline, &mut sink, &mut Vec::new()).unwrap();
+        (followed.end, seen)
+    }
+
+    #[test]
+    fn the_status_counts_when_all_output_has_come() {
+        let late = Event::Line(Stream::Err, b"late\n".to_vec());
+        assert_eq!(
+            heard(vec![Event::Ready, Event::Exit(7), late]),
+            (End::Exited(7), b"late\n".to_vec())
+        );
+        assert_eq!(heard(vec![Event::Ready]), (End::Gone(None), Vec::new()));
     }
 }

@@ -1,8 +1,8 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# Process 1 of a guest. Host and guest talk over virtio ports (vm/guest.rs is the other end):
-#   bursar.out, bursar.err   what the command prints, then the token alone
-#   bursar.control           ready UPTIME · file N SIZE, bytes · missing N · exit STATUS · ← ok
+# Process 1 of a bare guest. It tells the host over virtio ports (vm/guest.rs is the other end):
+#   bursar.out, bursar.err   TOKEN ready, what the command prints; on bursar.out then TOKEN exit STATUS
+#   bursar.files             a tar archive: 0, the kernel log; 1, 2 …, the files asked for
 # Nothing of this uses the first serial port: that is the kernel's console.
 
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -43,9 +43,37 @@ ip link set lo up
 ulimit -Hn 524288
 ulimit -Sn 1024
 
-while read -r user uid; do
-	mkdir -p "/home/$user" && chown "$uid:$uid" "/home/$user" && chmod 0700 "/home/$user"
-done </vm/users
+# Throw-away users, each with a group of the same number, the first half also in the group crew.
+{
+	echo root:x:0:0:root:/root:/bin/sh
+	echo daemon:x:1:1:daemon:/:/bin/false
+	echo nobody:x:65534:65534:nobody:/:/bin/false
+} >/etc/passwd
+{
+	echo root:x:0:
+	echo daemon:x:1:
+	echo tty:x:5:
+	echo nogroup:x:65534:
+	echo crew:x:60100:u60000,u60001,u60002,u60003,u60004
+} >/etc/group
+for uid in 60000 60001 60002 60003 60004 60005 60006 60007 60008 60009; do
+	echo "u$uid:x:$uid:$uid:guest user:/home/u$uid:/bin/sh" >>/etc/passwd
+	echo "u$uid:x:$uid:" >>/etc/group
+	mkdir -p "/home/u$uid" && chown "$uid:$uid" "/home/u$uid" && chmod 0700 "/home/u$uid"
+done
+for database in passwd group shadow hosts; do echo "$database: files"; done >/etc/nsswitch.conf
+echo "127.0.0.1 localhost bursar-vm" >/etc/hosts
+echo /bin/sh >/etc/shells
+echo "export PS1='bursar-vm \\w # '" >/etc/profile
+# Debian's own values, but for UID_MAX, so that the throw-away users are ordinary ones.
+{
+	echo UID_MIN 1000
+	echo UID_MAX 60999
+	echo SYS_UID_MIN 100
+	echo SYS_UID_MAX 999
+	echo GID_MIN 1000
+	echo GID_MAX 60999
+} >/etc/login.defs
 
 while read -r module parameters; do
 	# shellcheck disable=SC2086 # parameters are words
@@ -75,22 +103,18 @@ port() { # NAME: its device
 	done
 	return 1
 }
-out=$(port out) && err=$(port err) && control=$(port control) || fail "no virtio ports"
-exec 9<>"$control" || fail "cannot open $control"
+out=$(port out) && err=$(port err) && files=$(port files) || fail "no virtio ports"
 
 # Pipes, as under any CI: a port is no terminal and can be opened only once, and what the command
 # leaves running must not hold it. The readers must outlive a guest that is short of memory.
 mkfifo /vm/stdout /vm/stderr
-cat /vm/stdout >"$out" 9>&- &
+(echo "$TOKEN ready"; exec cat) </vm/stdout >"$out" &
 reads_out=$!
-cat /vm/stderr >"$err" 9>&- &
+(echo "$TOKEN ready"; exec cat) </vm/stderr >"$err" &
 reads_err=$!
 echo -1000 >/proc/$reads_out/oom_score_adj
 echo -1000 >/proc/$reads_err/oom_score_adj
-
-read -r uptime _ </proc/uptime
-echo "ready $uptime" >&9
-setsid /bin/sh /vm/command </dev/null >/vm/stdout 2>/vm/stderr 9>&-
+setsid /bin/sh /vm/command </dev/null >/vm/stdout 2>/vm/stderr
 status=$?
 
 # What the command left behind holds the pipes; a guest ends with its command.
@@ -108,27 +132,16 @@ while [ $tries -lt 50 ]; do
 	sleep 0.02
 done
 wait $reads_out $reads_err
-echo "$TOKEN" >"$out"
-echo "$TOKEN" >"$err"
 
 # Copied first: files of /proc and /sys do not know their size.
-send() { # N PATH
-	if [ -f "$2" ] && cat "$2" >/vm/sending 2>/dev/null; then
-		echo "file $1 $(stat -c %s /vm/sending)" >&9
-		cat /vm/sending >&9
-		rm /vm/sending
-	else
-		echo "missing $1" >&9
-	fi
-}
+mkdir /vm/files
+dmesg >/vm/files/0
 n=1
 while IFS= read -r path; do
-	send $n "$path"
+	[ ! -f "$path" ] || cat "$path" >/vm/files/$n || rm -f /vm/files/$n
 	n=$((n + 1))
 done </vm/wanted
-dmesg >/vm/dmesg
-send 0 /vm/dmesg
-echo "exit $status" >&9
-read -r _ <&9
+tar -C /vm/files -cf "$files" .
+echo "$TOKEN exit $status" >"$out"
 poweroff -f
 sleep 60

@@ -1,54 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Guests: Debian's own kernels, fetched through the machine's apt, booted in QEMU to run one
-//! command each. `cargo xtask vm --help` is the tour; docs/GUESTS.md the manual.
-//!
-//! - getting kernels: `suite` → `sources` → `apt` → `package` → `fetch` → `cache` (`ability`)
-//! - starting one: `guest` → `image` (`initramfs`, `library`, `module`, init.sh) → `qemu`
-//! - following one: `process` → `session` (`lines`, `interrupt`) → `console` → `report`
-//! - commands: `run_command` (`argument`), `list_command`, `btf_command`, `shell_command`, `self_test`
+//! Bare guests: Debian's own kernels booted in QEMU to run one command each.
 
-mod ability;
-mod apt;
-mod argument;
-mod btf_command;
-mod cache;
-mod console;
-mod fetch;
+mod commands;
 mod guest;
-mod image;
-mod initramfs;
-mod interrupt;
-mod library;
-mod lines;
-mod list_command;
-mod module;
-mod package;
-mod process;
-mod program;
-mod qemu;
 mod report;
 mod run_command;
 mod self_test;
-mod session;
-mod shell_command;
-mod sources;
-mod suite;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-pub use ability::Ability;
-pub use cache::{Cache, Kernel, Manifest};
-pub use fetch::{Fetch, fetch};
-pub use guest::{Guest, Output};
-pub use module::ModuleIndex;
-pub use qemu::Accelerator;
+pub use crate::archive::Fetch;
+pub use crate::kernel::{Ability, Cache, Kernel, Manifest, fetch};
+pub use crate::qemu::Accelerator;
+pub use crate::suite::{Suite, Suites};
+pub use guest::{Guest, Options, Output, Stream};
 pub use report::{Ending, Report};
-pub use session::Stream;
-pub use suite::{Suite, Suites};
 
 /// `cargo xtask vm …`
 #[derive(Args)]
@@ -60,7 +29,13 @@ pub struct Vm {
 #[derive(Subcommand)]
 enum Command {
     /// Download kernels that are not cached yet
-    Fetch(FetchArgs),
+    Fetch {
+        /// bookworm, trixie, newest, one of the others, several with commas, or all for these three
+        #[arg(long, default_value = "all")]
+        suite: Suites,
+        #[command(flatten)]
+        how: Fetch,
+    },
     /// Show the cached kernels
     List {
         /// For programs
@@ -71,34 +46,24 @@ enum Command {
     Run(run_command::RunArgs),
     /// Copy a kernel's raw BTF into the cache, for bpftool
     Btf {
-        /// bookworm, trixie, newest, several with commas, or all
+        /// bookworm, trixie, newest, one of the others, several with commas, or all for these three
         #[arg(long, default_value = "all")]
         suite: Suites,
     },
     /// A busybox shell in a guest, on this terminal; `exit` ends it, Ctrl-A x kills it
-    Shell(shell_command::ShellArgs),
+    Shell {
+        /// bookworm, trixie, newest, or one of the others
+        #[arg(long, value_enum)]
+        suite: Suite,
+        #[command(flatten)]
+        options: guest::Options,
+    },
     /// Try the harness itself on cached kernels
     SelfTest {
-        /// bookworm, trixie, newest, several with commas, or all; what is cached otherwise
+        /// bookworm, trixie, newest, one of the others, several with commas, or all; what is cached otherwise
         #[arg(long)]
         suite: Option<Suites>,
     },
-}
-
-#[derive(Args)]
-struct FetchArgs {
-    /// bookworm, trixie, newest, several with commas, or all
-    #[arg(long, default_value = "all")]
-    suite: Suites,
-    /// Look for a newer kernel even if one is cached
-    #[arg(long)]
-    refresh: bool,
-    /// Where apt's sources are
-    #[arg(long, value_name = "DIR", default_value = "/etc/apt")]
-    apt_dir: PathBuf,
-    /// Go on unchecked where no trusted key can be had
-    #[arg(long)]
-    allow_unverified: bool,
 }
 
 impl Vm {
@@ -106,21 +71,11 @@ impl Vm {
     pub fn run(self) -> Result<ExitCode> {
         let cache = Cache::open()?;
         match self.command {
-            Command::Fetch(args) => {
-                let how = Fetch {
-                    refresh: args.refresh,
-                    apt_dir: args.apt_dir,
-                    allow_unverified: args.allow_unverified,
-                };
-                for &suite in args.suite.as_slice() {
-                    println!("{}", list_command::line(&fetch(&cache, suite, &how)?));
-                }
-                Ok(ExitCode::SUCCESS)
-            }
-            Command::List { json } => list_command::list(&cache, json),
+            Command::Fetch { suite, how } => commands::fetch_all(&cache, suite.as_slice(), &how),
+            Command::List { json } => commands::list(&cache, json),
             Command::Run(args) => run_command::run(&cache, &args),
-            Command::Btf { suite } => btf_command::btf(&cache, suite.as_slice()),
-            Command::Shell(args) => shell_command::shell(&cache, &args),
+            Command::Btf { suite } => commands::btf(&cache, suite.as_slice()),
+            Command::Shell { suite, options } => commands::shell(&cache, suite, options),
             Command::SelfTest { suite } => self_test::self_test(&cache, suite.as_ref()),
         }
     }

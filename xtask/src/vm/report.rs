@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use super::console::tail;
-use super::program;
-use super::suite::Suite;
+use crate::console::tail;
+use crate::program;
+use crate::suite::Suite;
 
 /// How a guest ended.
 #[derive(Clone, Debug, PartialEq, Eq)]

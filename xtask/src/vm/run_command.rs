@@ -10,26 +10,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 
-use super::argument::{env_argument, file_argument, out_argument};
-use super::cache::{Cache, Kernel};
-use super::fetch::{Fetch, fetch};
-use super::guest::Guest;
-use super::interrupt;
-use super::qemu::Accelerator;
+use super::guest::{Guest, Options, Stream};
 use super::report::Report;
-use super::session::Stream;
-use super::suite::Suites;
+use crate::archive::Fetch;
+use crate::interrupt;
+use crate::kernel::{Cache, fetch};
+use crate::suite::Suites;
 
 #[derive(Args)]
 pub(super) struct RunArgs {
-    /// bookworm, trixie, newest, several with commas, or all
+    /// bookworm, trixie, newest, one of the others, several with commas, or all for these three
     #[arg(long)]
     suite: Suites,
     #[command(flatten)]
-    guest: GuestArgs,
+    options: Options,
     /// A guest file to copy out when the command has ended; {suite} in HOST is replaced
     #[arg(long, value_name = "GUEST:HOST", value_parser = out_argument)]
     out: Vec<(PathBuf, PathBuf)>,
@@ -56,89 +53,31 @@ const LAST_LINES: usize = 24;
 /// So much of each, in bytes.
 const LAST_LINE_LEN: usize = 600;
 
-/// What a command and a shell have in common.
-#[derive(Args)]
-pub(super) struct GuestArgs {
-    /// Memory in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 1024)]
-    mem: u32,
-    /// Processors
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    smp: u32,
-    /// What runs the guest's instructions; the best this machine has otherwise
-    #[arg(long, value_enum)]
-    accel: Option<Accelerator>,
-    /// Further kernel arguments
-    #[arg(long, value_name = "ARGS", allow_hyphen_values = true)]
-    append: Vec<String>,
-    /// A kernel module to insert, with what it needs: "null_blk nr_devices=4"
-    #[arg(long, value_name = "NAME")]
-    module: Vec<String>,
-    /// A file or directory to bring, with the libraries of the ELF files in it. Without GUEST an
-    /// absolute path stays; of a relative one a program goes to /usr/local/bin, the rest to /root
-    #[arg(long, value_name = "HOST[:GUEST]", value_parser = file_argument)]
-    file: Vec<(PathBuf, PathBuf)>,
-    /// A variable of the command's environment
-    #[arg(long, value_name = "NAME=VALUE", value_parser = env_argument)]
-    env: Vec<(String, String)>,
-    /// Mount the BPF file system at /sys/fs/bpf
-    #[arg(long)]
-    bpffs: bool,
-    /// Mount tracefs at /sys/kernel/tracing
-    #[arg(long)]
-    tracefs: bool,
-}
-
-impl GuestArgs {
-    pub(super) fn guest(&self, kernel: &Kernel) -> Guest {
-        let mut guest = Guest::builder(kernel)
-            .memory_mib(self.mem)
-            .cpus(self.smp)
-            .mount_bpffs(self.bpffs)
-            .mount_tracefs(self.tracefs);
-        if let Some(accelerator) = self.accel {
-            guest = guest.accelerator(accelerator);
-        }
-        for arguments in &self.append {
-            guest = guest.append(arguments);
-        }
-        for module in &self.module {
-            guest = guest.module(module);
-        }
-        for (host, at) in &self.file {
-            guest = guest.file(host, at);
-        }
-        for (name, value) in &self.env {
-            guest = guest.env(name, value);
-        }
-        guest
-    }
-}
-
 pub(super) fn run(cache: &Cache, args: &RunArgs) -> Result<ExitCode> {
-    let mut guests = Vec::new();
     let suites = args.suite.as_slice();
     let shares = shares(suites.len(), &args.shares)?;
-    for (&suite, share) in suites.iter().zip(&shares) {
-        let command: Vec<String> = args
-            .command
-            .iter()
-            .map(|word| word.replace("{share}", share))
-            .collect();
+    let names: Vec<String> = suites.iter().map(|suite| suite.name()).collect();
+    let mut guests = Vec::new();
+    for ((&suite, name), share) in suites.iter().zip(&names).zip(&shares) {
+        let named = |to: &PathBuf| to.display().to_string().replace("{suite}", name).into();
         let kernel = fetch(cache, suite, &Fetch::default())?;
-        let mut guest = args
-            .guest
-            .guest(&kernel)
-            .command(&command)
-            .timeout(Duration::from_secs(args.timeout))
-            .allow_kernel_warnings(args.allow_kernel_warnings);
-        for (from, to) in &args.out {
-            guest = guest.out(
-                from,
-                to.display().to_string().replace("{suite}", suite.name()),
-            );
-        }
-        guests.push(guest.run_printing(if suites.len() > 1 { suite.name() } else { "" }));
+        let guest = Guest {
+            options: args.options.clone(),
+            command: args
+                .command
+                .iter()
+                .map(|word| word.replace("{share}", share))
+                .collect(),
+            out: args
+                .out
+                .iter()
+                .map(|(from, to)| (from.clone(), named(to)))
+                .collect(),
+            timeout: Duration::from_secs(args.timeout),
+            allow_kernel_warnings: args.allow_kernel_warnings,
+            ..Guest::new(&kernel, &[])
+        };
+        guests.push(guest.run_printing(if suites.len() > 1 { name } else { "" }));
     }
     let runs = side_by_side(guests, args.jobs)?;
     let mut status = 0;
@@ -231,7 +170,7 @@ fn print(to: &mut impl Write, name: &str, line: &[u8]) -> std::io::Result<()> {
 }
 
 /// Runs all, so many at once, and gives their results in order.
-fn side_by_side<T: Send>(
+pub(crate) fn side_by_side<T: Send>(
     runs: Vec<impl FnOnce() -> Result<T> + Send>,
     jobs: usize,
 ) -> Result<Vec<T>> {
@@ -263,9 +202,28 @@ fn side_by_side<T: Send>(
         .collect()
 }
 
+/// `GUEST:HOST`.
+fn out_argument(text: &str) -> Result<(PathBuf, PathBuf)> {
+    match text.split_once(':') {
+        Some((guest, host)) if guest.starts_with('/') && !host.is_empty() => {
+            Ok((guest.into(), host.into()))
+        }
+        _ => bail!("{text:?} is not GUEST:HOST with an absolute GUEST"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_to_copy_out_name_both_sides() {
+        let (guest, host) = out_argument("/root/r.json:out/r.json").unwrap();
+        assert_eq!((guest, host), ("/root/r.json".into(), "out/r.json".into()));
+        for text in ["r.json:x", "/root/r.json", "/root/r.json:"] {
+            assert!(out_argument(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn runs_keep_their_order_whatever_ends_first() {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use xtask::vm::{Accelerator, Cache, Fetch, Guest, Suite, fetch};
+use xtask::vm::{Accelerator, Cache, Fetch, Guest, Options, Suite, fetch};
 
 use crate::guest::Outcome;
 
@@ -166,21 +166,26 @@ fn play(cache: &Cache, load: &Workload, arm: &str, study: &Study, to: &Path) -> 
         "/root/result.json",
     ];
     command.extend(load.arguments);
-    let mut guest = Guest::builder(&kernel)
-        .memory_mib(load.memory_mib)
-        .accelerator(Accelerator::TcgParallel)
-        .append(format!("transparent_hugepage={}", load.huge_pages))
-        .module(NULL_BLK)
-        .module("zram")
-        .mount_tracefs(true)
-        .file(std::env::current_exe()?, "/usr/local/bin/watermarks")
-        .out("/root/result.json", &raw)
-        .timeout(Duration::from_secs(load.seconds));
+    let mut out = vec![("/root/result.json".into(), raw.clone())];
     if study.record {
         command.extend(["--record", "/root/trace.jsonl"]);
-        guest = guest.out("/root/trace.jsonl", to.with_extension("jsonl"));
+        out.push(("/root/trace.jsonl".into(), to.with_extension("jsonl")));
     }
-    let (report, output) = guest.command(command).output()?;
+    let guest = Guest {
+        options: Options {
+            mem: load.memory_mib,
+            accel: Some(Accelerator::TcgParallel),
+            append: vec![format!("transparent_hugepage={}", load.huge_pages)],
+            module: vec![NULL_BLK.to_owned(), "zram".to_owned()],
+            file: vec![(std::env::current_exe()?, "/usr/local/bin/watermarks".into())],
+            tracefs: true,
+            ..Options::default()
+        },
+        out,
+        timeout: Duration::from_secs(load.seconds),
+        ..Guest::new(&kernel, &command)
+    };
+    let (report, output) = guest.output()?;
     if report.status() != 0 {
         bail!(
             "status {}: {}",

@@ -9,12 +9,12 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 static CAME: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 /// Notices signals from now on. A second one ends the process at once; QEMU then dies with us.
-pub(super) fn watch() {
+pub(crate) fn watch() {
     came_flag();
 }
 
 /// Whether a signal came.
-pub(super) fn came() -> bool {
+pub(crate) fn came() -> bool {
     came_flag().load(Ordering::Relaxed)
 }
 

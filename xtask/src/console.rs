@@ -21,7 +21,7 @@ const COMPLAINTS: [&str; 14] = [
 ];
 
 /// Lines in which the kernel complains, without their time stamps, each once.
-pub(super) fn complaints(log: &str) -> Vec<String> {
+pub(crate) fn complaints(log: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for line in log.lines().map(message) {
         let complains = COMPLAINTS.iter().any(|start| line.starts_with(start));
@@ -33,13 +33,13 @@ pub(super) fn complaints(log: &str) -> Vec<String> {
 }
 
 /// Whether the kernel stopped for good.
-pub(super) fn has_panicked(log: &str) -> bool {
+pub(crate) fn has_panicked(log: &str) -> bool {
     log.lines()
         .any(|line| message(line).starts_with("Kernel panic"))
 }
 
 /// The last lines, for a person to see what happened.
-pub(super) fn tail(log: &str, lines: usize) -> Vec<&str> {
+pub(crate) fn tail(log: &str, lines: usize) -> Vec<&str> {
     let all: Vec<&str> = log.lines().collect();
     all[all.len().saturating_sub(lines)..].to_vec()
 }
