@@ -21,6 +21,8 @@ mod error;
 mod file_watch;
 #[expect(unsafe_code, reason = "kcmp is in no safe library")]
 mod kcmp;
+#[expect(unsafe_code, reason = "process_madvise is in no safe library")]
+mod lazy_free;
 mod login_defs;
 pub mod machine;
 mod memory_files;
@@ -58,6 +60,7 @@ pub use data_limit::{DataLimit, Limited, data_limit, set_data_limit};
 pub use error::{HostError, Malformed};
 pub use file_watch::FileWatch;
 pub use kcmp::{order_of_memory, share_memory};
+pub use lazy_free::PageFlags;
 pub use login_defs::{DEFAULT_UID_MIN, UidMin, uid_min};
 pub use memory_files::{MemoryFile, MemoryFiles};
 pub use mounts::{Mount, Mounted, Mounts, mount_bpffs, mount_tracefs};

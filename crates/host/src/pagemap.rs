@@ -158,6 +158,7 @@ impl Pagemap {
     ) -> Result<Walked, HostError> {
         let page = 1u64 << crate::machine::page_size().shift();
         let mut left = most;
+        let mut visit = |_, entry| visit(entry);
         let mut read = |start: u64, end: u64| {
             self.read(start / page, end / page, &mut left, &mut visit)
                 .map(|walked| match walked {
@@ -198,6 +199,19 @@ impl Pagemap {
         Ok(Walked::Whole)
     }
 
+    /// Visits what is present between two addresses, with the address; as far as `left` entries go.
+    pub(crate) fn visit(
+        &self,
+        start: u64,
+        end: u64,
+        left: &mut u64,
+        mut visit: impl FnMut(u64, PageEntry),
+    ) -> Result<Walked, HostError> {
+        let page = 1u64 << crate::machine::page_size().shift();
+        let mut at = |number: u64, entry| visit(number * page, entry);
+        self.read(start / page, end / page, left, &mut at)
+    }
+
     /// `None` when the process is gone.
     fn way(&self, proc: &Proc, page: u64) -> Result<Option<&Way>, HostError> {
         if let Some(known) = self.way.get() {
@@ -220,7 +234,7 @@ impl Pagemap {
         first: u64,
         end: u64,
         left: &mut u64,
-        visit: &mut impl FnMut(PageEntry),
+        visit: &mut impl FnMut(u64, PageEntry),
     ) -> Result<Walked, HostError> {
         let mut bytes = [0u8; ENTRIES * ENTRY as usize];
         let mut at = first;
@@ -246,13 +260,13 @@ impl Pagemap {
                 },
             };
             let entries = bytes.get(..count).unwrap_or_default().chunks_exact(8);
-            at += entries.len() as u64;
             *left -= entries.len() as u64;
             for entry in entries {
                 let entry = PageEntry(entry.try_into().map_or(0, u64::from_ne_bytes));
                 if entry.is_present() {
-                    visit(entry);
+                    visit(at, entry);
                 }
+                at += 1;
             }
         }
         Ok(Walked::Whole)

@@ -14,10 +14,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use bursar_host::{
-    Adjusted, Errno, HostError, Lookup, Mounted, Mounts, Notified, Patient, Pidfd, Proc, Signal,
-    Terminals, Users, mount_bpffs, mount_tracefs,
+    Adjusted, Errno, HostError, Lookup, Mounted, Mounts, Notified, PageFlags, Patient, Pidfd, Proc,
+    Signal, Terminals, Users, mount_bpffs, mount_tracefs,
 };
-use bursar_model::{Pid, Uid};
+use bursar_model::{Bytes, Pid, Uid};
 use children::{Forked, Spawned};
 use rustix::fs::{Gid as FsGid, Uid as FsUid};
 
@@ -403,4 +403,39 @@ fn a_process_that_ends_while_we_look_is_none() {
     }
     assert!(met > 0);
     drop(child);
+}
+
+/// What was given back with MADV_FREE is taken, and nothing else.
+#[test]
+fn pages_given_back_are_taken_and_no_others() {
+    let script = "import mmap,sys\n\
+        def take(mib):\n m=mmap.mmap(-1,mib<<20,flags=mmap.MAP_PRIVATE|mmap.MAP_ANONYMOUS)\n \
+        for i in range(0,mib<<20,4096): m[i]=1\n return m\n\
+        kept=take(24)\ngiven=take(48)\ngiven.madvise(mmap.MADV_FREE)\n\
+        print('there',flush=True)\nsys.stdin.read()\n";
+    let mut child = std::process::Command::new("/usr/bin/python3")
+        .args(["-I", "-S", "-c", script])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut said = std::io::BufReader::new(child.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+    let pid = Pid::new(child.id());
+    let proc = Proc::host().unwrap();
+    let flags = PageFlags::open(&proc).unwrap();
+    let before = proc.rollup(pid).unwrap().unwrap();
+    assert!(before.lazy_free >= Bytes::from_mib(47), "{before:?}");
+    let taken = proc.take_given_back(pid, &flags).unwrap().unwrap();
+    let after = proc.rollup(pid).unwrap().unwrap();
+    child.stdin.take();
+    child.wait().unwrap();
+    assert!(taken >= Bytes::from_mib(47), "{taken:?}");
+    assert!(after.lazy_free <= Bytes::from_mib(1), "{after:?}");
+    assert!(after.anonymous >= Bytes::from_mib(24), "{after:?}");
+    assert!(
+        after.anonymous.get() + (46 << 20) <= before.anonymous.get(),
+        "{before:?} {after:?}"
+    );
 }

@@ -172,6 +172,7 @@ fn counters_are_read_on_every_kernel() {
         refaults: 123_456,
         thp_faults: 44,
         thp_fallbacks: 55,
+        given_back: 0,
         swap_outs: 9,
         oom_kills: 2,
     };

@@ -46,7 +46,7 @@ pub use gate::Gate;
 pub use kernel_half::{KernelHalf, Started};
 pub use membership::{Membership, MembershipReader};
 pub use options::{Options, Settings};
-pub use pss_scan::{Found, Notebook, Outcome, PssScan, PssScans, Sharer};
+pub use pss_scan::{Found, GivenBackNote, Notebook, Outcome, PssScan, PssScans, Sharer};
 pub use resource_iterator::{ResourceIterator, Seen, SeenFile, SeenKind, SeenSpace, SeenTask};
 pub use stalls::{StallMeter, StallRow, StallTotal};
 pub use subordinates::UidRange;

@@ -81,11 +81,23 @@ impl<T: Pod> Mapped<T> {
 }
 
 /// Adds one to a 64-bit counter `at` so many bytes into a BPF_F_MMAPABLE array map that the kernel half
-/// counts in as well. Mapped for this moment only: nothing else of ours can write there.
+/// counts in as well.
 pub(crate) fn count_one(map: &MapHandle, at: usize) -> Result<(), Error> {
+    with_word(map, at, |word| {
+        word.fetch_add(1, Ordering::Relaxed);
+    })
+}
+
+/// Writes a 64-bit word there that the kernel half only reads.
+pub(crate) fn store(map: &MapHandle, at: usize, value: u64) -> Result<(), Error> {
+    with_word(map, at, |word| word.store(value, Ordering::Relaxed))
+}
+
+/// Mapped for this moment only: nothing else of ours can write there.
+fn with_word(map: &MapHandle, at: usize, write: impl FnOnce(&AtomicU64)) -> Result<(), Error> {
     const { assert!(size_of::<AtomicU64>() == 8) };
     let failed = |source: io::Error| Error::Io {
-        what: "count in the ledger",
+        what: "write to the ledger",
         source,
     };
     let page = rustix::param::page_size();
@@ -107,9 +119,8 @@ pub(crate) fn count_one(map: &MapHandle, at: usize) -> Result<(), Error> {
     .map_err(|source| failed(source.into()))?;
     // SAFETY: within the page, aligned, and written atomically by all: the kernel half by
     // __sync_fetch_and_add, which is the same instruction.
-    let counter = unsafe { AtomicU64::from_ptr(base.byte_add(at % page).cast()) };
-    counter.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: the mapping made above; `counter` is not used any more.
+    write(unsafe { AtomicU64::from_ptr(base.byte_add(at % page).cast()) });
+    // SAFETY: the mapping made above; the word is not used any more.
     unsafe { munmap(base, page) }.map_err(|source| failed(source.into()))
 }
 

@@ -10,18 +10,25 @@ use std::time::Duration;
 use bursar_model::{Pages, Pid};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle, libbpf_sys};
 
-use crate::abi::{self, begin_survey_args, end_survey_args, mm_record, sharer};
+use crate::abi::{
+    self, abi_constant, account, begin_survey_args, end_survey_args, ledger_state, mm_record,
+    sharer,
+};
+use crate::mapped;
 use crate::mapped::Mapped;
 use crate::pins::Pins;
 use crate::{Error, Slot, call};
 
-/// Asks the kernel half for PSS scans and answers it; one at a time.
+/// Asks the kernel half for PSS scans and answers it; as many at a time as [`PssScans::PLACES`].
 #[derive(Debug)]
 pub struct PssScans {
     begin: ProgramHandle,
     end: ProgramHandle,
     sharers: MapHandle,
     records: MapHandle,
+    state: MapHandle,
+    accounts: Mapped<account>,
+    known: Mapped<ledger_state>,
     listed: Mapped<sharer>,
     /// Where the kernel has such events.
     watch: Vec<ProgramHandle>,
@@ -36,10 +43,26 @@ pub struct Notebook {
     listed: Mapped<sharer>,
 }
 
+/// Where the kernel half learns that pages were given back: who may have some is looked at before it is killed.
+#[derive(Debug)]
+pub struct GivenBackNote(MapHandle);
+
+impl GivenBackNote {
+    /// So many have ever been, by anybody.
+    ///
+    /// # Errors
+    /// When the map cannot be mapped.
+    pub fn write(&self, pages: Pages) -> Result<(), Error> {
+        let at = std::mem::offset_of!(ledger_state, lazyfree_pages);
+        mapped::store(&self.0, at, pages.get())
+    }
+}
+
 /// A PSS scan under way.
 #[derive(Debug)]
 pub struct PssScan {
     slot: Slot,
+    place: u32,
     began_ns: u64,
     count: u32,
 }
@@ -78,9 +101,16 @@ pub struct Outcome {
 }
 
 impl PssScans {
+    /// Scans that can be under way at once, of different accounts.
+    pub const PLACES: u32 = abi_constant::SURVEYS.0;
+
     pub(crate) fn open(pins: &Pins) -> Result<Self, Error> {
         let sharers = pins.map("sharers")?;
+        let state = pins.map("state")?;
         Ok(Self {
+            accounts: Mapped::new(&pins.map("accounts")?)?,
+            known: Mapped::new(&state)?,
+            state,
             begin: pins.program("begin_survey")?,
             end: pins.program("end_survey")?,
             listed: Mapped::new(&sharers)?,
@@ -140,18 +170,39 @@ impl PssScans {
     /// # Errors
     /// When the program cannot be run.
     pub fn be_there(&self) -> Result<(), Error> {
-        let nobody = self.begin(Slot(0))?;
+        let nobody = self.begin(Slot(0), 0)?;
         debug_assert!(nobody.is_none());
         Ok(())
     }
 
-    /// Begins to look at an account. `None`: there is none there any more.
+    /// Where it is said how many pages have been given back with MADV_FREE; by any thread.
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub fn given_back(&self) -> Result<GivenBackNote, Error> {
+        let state = MapHandle::try_from(&self.state);
+        state
+            .map(GivenBackNote)
+            .map_err(Error::io("share the ledger's state"))
+    }
+
+    /// Whether any account is above its notice.
+    pub fn is_anybody_noticed(&self) -> bool {
+        let slots = self.known.get(0).map_or(0, |it| it.account_high_water);
+        let accounts = (1..slots).filter_map(|slot| self.accounts.get(slot as usize));
+        accounts
+            .into_iter()
+            .any(|it| it.noticed != 0 && it.limit_pages != i64::MAX)
+    }
+
+    /// Begins to look at an account, in a place that no other scan is in. `None`: there is none there any more.
     ///
     /// # Errors
     /// When the program cannot be run; EBUSY while another PSS scan of this account is under way.
-    pub fn begin(&self, slot: Slot) -> Result<Option<PssScan>, Error> {
+    pub fn begin(&self, slot: Slot, place: u32) -> Result<Option<PssScan>, Error> {
         let mut args = begin_survey_args {
             slot: slot.0,
+            place,
             ..Default::default()
         };
         let what = "begin a PSS scan";
@@ -160,6 +211,7 @@ impl PssScans {
             Err(error) => Err(error),
             Ok(()) => Ok(Some(PssScan {
                 slot,
+                place,
                 began_ns: args.began_ns,
                 count: args.count,
             })),
@@ -168,7 +220,8 @@ impl PssScans {
 
     /// The processes of a PSS scan, and where in a [`Notebook`] what is found of each is written down.
     pub fn sharers(&self, pss_scan: &PssScan) -> impl Iterator<Item = (u32, Sharer)> + '_ {
-        (0..pss_scan.count).filter_map(|index| {
+        let first = pss_scan.place.saturating_mul(abi_constant::SHARERS.0);
+        (first..first.saturating_add(pss_scan.count)).filter_map(|index| {
             let raw = self.listed.get(index as usize)?;
             let sharer = Sharer {
                 tid: Pid::new(raw.tid),
@@ -202,6 +255,7 @@ impl PssScans {
     pub fn end(&self, pss_scan: PssScan, lifetime: Duration) -> Result<Option<Outcome>, Error> {
         let mut args = end_survey_args {
             slot: pss_scan.slot.0,
+            place: pss_scan.place,
             count: pss_scan.count,
             began_ns: pss_scan.began_ns,
             lifetime_ns: u64::try_from(lifetime.as_nanos()).unwrap_or(u64::MAX),

@@ -62,6 +62,11 @@ impl Priority {
         let _ = sched::set_class(sched::own_thread(), class);
     }
 
+    /// Gives the calling thread everybody's.
+    pub fn calm() {
+        let _ = sched::set_class(sched::own_thread(), Class::Fair(0));
+    }
+
     /// Gives the calling thread what a worker has that runs for long.
     pub(crate) fn take_as_worker(self) {
         let own = sched::own_thread();

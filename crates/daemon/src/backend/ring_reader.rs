@@ -111,9 +111,13 @@ fn see_to(
     requests: &ScanRequests,
     outbox: &SyncSender<RingEvent>,
 ) -> Result<(), LoopGone> {
-    if event.kind == KernelEventKind::PssScan {
-        requests.ask(event.slot);
-        return Ok(());
+    match event.kind {
+        KernelEventKind::PssScan => {
+            requests.ask(event.slot);
+            return Ok(());
+        }
+        KernelEventKind::Notice => requests.note_given_back(),
+        _ => {}
     }
     let (pid, uid) = (event.pid, event.uid);
     let chosen = Chosen {

@@ -22,6 +22,8 @@ pub struct Rollup {
     pub pss_shmem: Bytes,
     /// Resident pages of any kind that are mapped more than once.
     pub shared: Bytes,
+    /// Given back with MADV_FREE and not needed by anybody yet: the kernel may take these pages at any time.
+    pub lazy_free: Bytes,
     /// Swapped out.
     pub swap: Bytes,
     /// The same, divided.
@@ -42,6 +44,7 @@ impl Rollup {
             pss_anon: part("Pss_Anon")?,
             pss_shmem: part("Pss_Shmem")?,
             shared: part("Shared_Clean")?.saturating_add(part("Shared_Dirty")?),
+            lazy_free: part("LazyFree")?,
             swap: part("Swap")?,
             swap_pss: part("SwapPss")?,
         })
@@ -52,7 +55,7 @@ impl Rollup {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "55d0-7ffd ---p 00000000 00:00 0    [rollup]\nRss:  100 kB\nPss:  40 kB\nPss_Dirty:  1 kB\nPss_Anon:  30 kB\nPss_File:  6 kB\nPss_Shmem:  4 kB\nShared_Clean:  50 kB\nShared_Dirty:  20 kB\nPrivate_Clean:  10 kB\nPrivate_Dirty:  20 kB\nReferenced:  1 kB\nAnonymous:  60 kB\nSwap:  8 kB\nSwapPss:  2 kB\nLocked:  0 kB\n";
+    const TEXT: &str = "55d0-7ffd ---p 00000000 00:00 0    [rollup]\nRss:  100 kB\nPss:  40 kB\nPss_Dirty:  1 kB\nPss_Anon:  30 kB\nPss_File:  6 kB\nPss_Shmem:  4 kB\nShared_Clean:  50 kB\nShared_Dirty:  20 kB\nPrivate_Clean:  10 kB\nPrivate_Dirty:  20 kB\nReferenced:  1 kB\nAnonymous:  60 kB\nLazyFree:  5 kB\nSwap:  8 kB\nSwapPss:  2 kB\nLocked:  0 kB\n";
 
     #[test]
     fn each_key_is_taken_from_its_own_line() {
@@ -65,6 +68,7 @@ mod tests {
             pss_anon: kib(30),
             pss_shmem: kib(4),
             shared: kib(70),
+            lazy_free: kib(5),
             swap: kib(8),
             swap_pss: kib(2),
         };

@@ -42,6 +42,8 @@ pub struct VmStat {
     pub thp_faults: u64,
     /// Page faults that wanted a huge page and got small ones.
     pub thp_fallbacks: u64,
+    /// Pages given back with MADV_FREE, by anybody.
+    pub given_back: u64,
     /// Pages written to swap.
     pub swap_outs: u64,
     /// Processes killed by the kernel's OOM killer.
@@ -191,6 +193,7 @@ fn room(key: &[u8]) -> Option<Room> {
         b"workingset_refault" | b"workingset_refault_file" => |stat| &mut stat.refaults,
         b"thp_fault_alloc" => |stat| &mut stat.thp_faults,
         b"thp_fault_fallback" => |stat| &mut stat.thp_fallbacks,
+        b"pglazyfree" => |stat| &mut stat.given_back,
         b"pswpout" => |stat| &mut stat.swap_outs,
         b"oom_kill" => |stat| &mut stat.oom_kills,
         _ if key.starts_with(b"pgsteal_kswapd") => |stat| &mut stat.steal_kswapd,

@@ -21,6 +21,7 @@ enum abi_constant {
 	EXEMPT_RANGES = 8,	/* uid ranges that `default` does not cover; as many measured otherwise */
 	RESUM_INTERVAL_MS = 200, /* S1 3.3 */
 	SHARERS = 4096,		/* processes of one account that a survey looks at */
+	SURVEYS = 8,		/* that can be under way at once, of different accounts */
 	SUBORDINATES = 8192,	/* ranges of subordinate uids; a power of two, see superior_of() */
 };
 
@@ -221,7 +222,8 @@ struct account {
 	__u64 survey_ns;	/* how long the last one took */
 	__s64 born_lost_pages;	/* given up, since the survey began, by processes younger than it, and by those that have ended */
 	__s64 ended_pages;	/* taken off the correction in force because they ended while it was sought */
-	__u64 lazyfree_pages;	/* the machine's, as of the last survey */
+	__u64 lazyfree_pages;	/* the machine's, as of the beginning of the last survey that has ended */
+	__u64 lazyfree_begun_pages; /* and of the one under way */
 	__s64 worn_pages;	/* copied since the survey, nobody knows whose: in doubt */
 	__u64 surveying_ns;	/* when the survey under way began; 0: none */
 	__s64 marked_over_pages; /* by so much it was over its limit when a victim was last marked */
@@ -481,13 +483,17 @@ struct count_files_args {
 
 struct begin_survey_args {
 	__u32 slot;
-	__u32 count;		/* out: entries of the sharers map */
+	__u32 place;		/* which of SURVEYS */
+	__u32 count;		/* out: entries of its part of the sharers map */
+	__u32 pad;
 	__u64 began_ns;		/* out: names this survey */
 };
 
 struct end_survey_args {
 	__u32 slot;
+	__u32 place;		/* as begin_survey had it */
 	__u32 count;
+	__u32 unused;
 	__u64 began_ns;		/* as begin_survey said */
 	__u64 lifetime_ns;	/* the correction is in force so long at most */
 	__s64 correction_pages;	/* out */

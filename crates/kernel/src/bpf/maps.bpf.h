@@ -60,12 +60,12 @@ struct {
 	__type(value, struct ledger_state);
 } state_map SEC(".maps");
 
-/* The survey under way; one at a time. Written by begin_survey and the user half, read by end_survey.
- * Bound: SHARERS. Full: the rest is not looked at and counts in full. */
+/* The surveys under way, one behind the other. Written by begin_survey and the user half, read by end_survey.
+ * Bound: SHARERS each. Full: the rest is not looked at and counts in full. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, SHARERS);
+	__uint(max_entries, SHARERS * SURVEYS);
 	__type(key, __u32);
 	__type(value, struct sharer);
 } sharers SEC(".maps");

@@ -22,8 +22,6 @@ enum rule {
 	/* So long what is dying is credited at least, and an account may be above its limit by more than an
 	 * eighth because of it: a second, with the 200 ms between two audits. */
 	PATIENCE_MS = 800,
-	/* Pages that the dying share with the living are left out for so long: a normal exit is over by then. */
-	SHARED_MS = 200,
 	/* A dying address space has so much longer as this rate takes: 4 GiB/s, a third of what a normal
 	 * exit frees on a slow machine. 2^22 bytes a millisecond. */
 	DRAIN_BYTES_SHIFT = 22,
@@ -85,19 +83,18 @@ RULE int has_credit(const struct dying *dying, __u32 from_ms, __u32 page_shift, 
 
 /*
  * Splits what a dying address space has: what of it is held, and what is credited. Pages that the living share are in
- * neither for a while: after that nobody knows who is still there. Somebody else may go on
+ * neither, for as long as there is credit: after that nobody knows who is still there. Somebody else may go on
  * filling it (process_vm_writev, /proc/PID/mem, who shares it), for the dead do not stop him: that is held.
  */
 RULE __s64 split_dying(const struct dying *dying, __s64 pages, __u32 from_ms, __u32 page_shift, __u32 now_ms,
 		       __s64 *credit_pages)
 {
-	__s64 shared = now_ms - dying->since_ms <= SHARED_MS ? dying->shared_pages : 0;
-	__s64 most = (__s64)dying->credit_pages + DYING_GROWTH_PAGES - shared;
+	__s64 most = (__s64)dying->credit_pages + DYING_GROWTH_PAGES - dying->shared_pages;
 
 	*credit_pages = 0;
 	if (!has_credit(dying, from_ms, page_shift, now_ms))
 		return pages;
-	pages -= shared;
+	pages -= dying->shared_pages;
 	if (pages < 0)
 		pages = 0;
 	if (most < 0)

@@ -3,7 +3,8 @@
  * A survey: how many pages an account's processes share, looked up by the user half between the two
  * programs here, and handed over as a correction.
  *
- * Hooks:   SEC("syscall"), by BPF_PROG_TEST_RUN; in bursard's context. One survey at a time.
+ * Hooks:   SEC("syscall"), by BPF_PROG_TEST_RUN; in bursard's context. One survey of an account at a time, several
+ *          accounts' at once.
  * Cost:    a walk over the records each.
  * Absent:  held counts shared pages in each process.
  */
@@ -14,19 +15,26 @@
 
 struct listing {
 	__u32 slot;
+	__u32 first;
 	__u32 count;
+	__u32 pad;
 	__s64 dying_shared_pages;
 };
 
-static long list_one(__u32 index, struct listing *listing)
+/* Global: what is in `listing` is no matter of the loop's, whose iterations would all be looked at. */
+__noinline int list_record(__u32 index, struct listing *listing)
 {
 	struct ledger_state *state = ledger_state();
 	struct mm_record *record = record_at(index);
-	struct account *account = account_at(listing->slot);
-	__u32 place = listing->count;
+	struct account *account;
 	struct sharer *sharer;
 	__u64 mm, owner;
+	__u32 place;
 
+	if (!listing)
+		return 1;
+	account = account_at(listing->slot);
+	place = listing->first + listing->count;
 	if (!record || !state || !account || record->account != listing->slot)
 		return 0;
 	mm = *(volatile __u64 *)&record->mm;
@@ -40,7 +48,7 @@ static long list_one(__u32 index, struct listing *listing)
 	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
 	if (!owner)
 		return 0;
-	sharer = bpf_map_lookup_elem(&sharers, &place);
+	sharer = listing->count < SHARERS ? bpf_map_lookup_elem(&sharers, &place) : NULL;
 	if (!sharer)
 		return 1; /* full: the rest is counted as it stands */
 	sync_far(record, mm);
@@ -57,8 +65,17 @@ static long list_one(__u32 index, struct listing *listing)
 	sharer->duplicate_shmem_pages = 0;
 	sharer->shmem_pages = *(volatile __s64 *)&record->pages[MEMBER_SHMEM];
 	sharer->once_pages = 0;
-	listing->count = place + 1;
+	listing->count++;
 	return 0;
+}
+
+static long list_one(__u32 index, struct listing *listing)
+{
+	int is_full = list_record(index, listing);
+
+	/* It is 0 or 1, which the compiler knows and the verifier does not. */
+	barrier_var(is_full);
+	return is_full & 1;
 }
 
 /* Lists the processes. From here on whatever they give up is written down, looked at yet or not. For
@@ -68,7 +85,7 @@ int begin_survey(struct begin_survey_args *args)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(args->slot);
-	struct listing listing = { .slot = args->slot };
+	struct listing listing = { .slot = args->slot, .first = args->place * SHARERS };
 	__u64 now = bpf_ktime_get_ns(), since;
 
 	if (state && !args->slot)
@@ -81,7 +98,7 @@ int begin_survey(struct begin_survey_args *args)
 		return -16; /* EBUSY */
 	__sync_lock_test_and_set(&account->born_lost_pages, 0);
 	__sync_lock_test_and_set(&account->worn_pages, 0);
-	account->lazyfree_pages = *(volatile __u64 *)&state->lazyfree_pages;
+	account->lazyfree_begun_pages = *(volatile __u64 *)&state->lazyfree_pages;
 	bpf_loop(state->mm_high_water, list_one, &listing, 0);
 	/* Of a page that one of the dying has, too, the living seem to have at most half a page too little each time
 	 * it is looked at: that is in doubt until the next survey. */
@@ -93,7 +110,7 @@ int begin_survey(struct begin_survey_args *args)
 
 struct reckoning {
 	__u32 slot;
-	__u32 pad;
+	__u32 first;
 	__s64 duplicate_pages;
 	__s64 duplicate_shmem_pages;
 	__s64 lost_pages;
@@ -102,7 +119,8 @@ struct reckoning {
 
 static long reckon_one(__u32 index, struct reckoning *reckoning)
 {
-	struct sharer *sharer = bpf_map_lookup_elem(&sharers, &index);
+	__u32 place = reckoning->first + index;
+	struct sharer *sharer = bpf_map_lookup_elem(&sharers, &place);
 	struct mm_record *record = sharer ? record_at(sharer->record) : NULL;
 	__s64 shared, lost, duplicate, most;
 
@@ -164,7 +182,7 @@ int end_survey(struct end_survey_args *args)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(args->slot);
-	struct reckoning reckoning = { .slot = args->slot };
+	struct reckoning reckoning = { .slot = args->slot, .first = args->place * SHARERS };
 	__u64 now = bpf_ktime_get_ns();
 	__s64 correction, before, ended;
 
@@ -189,6 +207,7 @@ int end_survey(struct end_survey_args *args)
 	account->survey_ns = now - args->began_ns;
 	account->corrected_ns = now;
 	account->correction_until_ns = now + args->lifetime_ns;
+	account->lazyfree_pages = account->lazyfree_begun_pages;
 	account->asked_ns = 0;
 	account->asked_pages = 0;
 	account->over_ns = 0;

@@ -1,20 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The thread that reads how much processes share. A process can make that last for ever (bursar-reap `Post`): then
-//! the PSS scanner goes on with another reader, and this one ends when it is back.
+//! The thread that reads how much processes share. A process can make that last for ever (bursar-watchdog): then the
+//! PSS scanner goes on with another reader, and this one ends when it is back.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bursar_host::Proc;
+use bursar_host::{HostError, PageFlags, Proc, Rollup, clock};
 use bursar_kernel::{Notebook, PssScans, Sharer, Slot};
+use bursar_model::{Bytes, Pid};
+use bursar_reap::Priority;
 use bursar_watchdog::{AbandonableWorker, Abandoned, Guard, Owner};
 
-use super::{Method, own_work};
+use super::lane::Wake;
+use super::{Method, Request};
 
 /// It, as the PSS scanner has it.
 pub(super) type SmapsReader = AbandonableWorker<Arc<Order>, Done>;
+
+/// After so much work for one scan the rest is done at everybody's priority: what is dear is its account's affair.
+const URGENT: Duration = Duration::from_millis(100);
+/// Less that was given back is left alone.
+const WORTH_TAKING: Bytes = Bytes::from_mib(1);
 
 /// The processes of a PSS scan.
 #[derive(Debug)]
@@ -24,8 +32,8 @@ pub(super) struct Order {
     sharers: Vec<(u32, Sharer)>,
     /// How many of them have been begun with.
     begun: AtomicUsize,
-    /// The rest of them count in full.
-    is_cut_short: AtomicBool,
+    /// Pages that were given back are taken before what is shared is read.
+    takes_given_back: bool,
 }
 
 /// An order is carried out.
@@ -33,83 +41,109 @@ pub(super) struct Order {
 pub(super) struct Done {
     /// Processor time.
     pub(super) work: Duration,
+    /// That were looked at.
+    pub(super) pages: u64,
     pub(super) outcome: Result<()>,
 }
 
 impl Order {
-    pub(super) fn of(slot: Slot, sharers: impl Iterator<Item = (u32, Sharer)>) -> Self {
-        Self::with(Owner::Account(slot.number()), sharers)
-    }
-
-    fn with(owner: Owner, sharers: impl Iterator<Item = (u32, Sharer)>) -> Self {
+    pub(super) fn of(
+        slot: Slot,
+        sharers: impl Iterator<Item = (u32, Sharer)>,
+        takes_given_back: bool,
+    ) -> Self {
         Self {
-            owner,
+            owner: Owner::Account(slot.number()),
             sharers: sharers.collect(),
             begun: AtomicUsize::new(0),
-            is_cut_short: AtomicBool::new(false),
+            takes_given_back,
         }
-    }
-
-    /// Others wait who matter more.
-    pub(super) fn cut_short(&self) {
-        self.is_cut_short.store(true, Ordering::Release);
     }
 
     /// Those that nobody has begun with.
     pub(super) fn rest(&self) -> Option<Self> {
-        if self.is_cut_short.load(Ordering::Acquire) {
-            return None;
-        }
         let begun = self.begun.load(Ordering::Acquire);
         let rest = self.sharers.get(begun..).filter(|it| !it.is_empty())?;
-        Some(Self::with(self.owner, rest.iter().copied()))
+        Some(Self {
+            owner: self.owner,
+            sharers: rest.to_vec(),
+            begun: AtomicUsize::new(0),
+            takes_given_back: self.takes_given_back,
+        })
     }
 }
 
-pub(super) fn start(pss_scans: &PssScans, method: &Arc<Method>) -> Result<SmapsReader> {
+pub(super) fn start(pss_scans: &PssScans, method: &Arc<Method>, wake: Wake) -> Result<SmapsReader> {
+    let proc = Proc::host()?;
     let thread = Thread {
-        proc: Proc::host()?,
+        // Where the kernel does not tell, such pages count.
+        page_flags: PageFlags::open(&proc).ok(),
+        proc,
         notebook: pss_scans.notebook()?,
         method: Arc::clone(method),
     };
     let priority = method.priority;
     let carry_out = move |order: Arc<Order>, guard: &Guard| {
-        let before = own_work();
-        let outcome = thread.carry_out(&order, guard)?;
-        let work = own_work().saturating_sub(before);
-        Ok(Done { work, outcome })
+        let begun = own_work();
+        let mut pages = 0;
+        let outcome = thread.carry_out(&order, guard, begun, &mut pages)?;
+        let work = own_work().saturating_sub(begun);
+        if work > URGENT {
+            thread.method.priority.take();
+        }
+        Ok(Done {
+            work,
+            pages,
+            outcome,
+        })
+    };
+    let notify = move || {
+        let sender = wake.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sender) = &*sender {
+            let _ = sender.try_send(Request::Read);
+        }
     };
     AbandonableWorker::start(
         "smaps-reader",
         &method.blocklist,
         move || priority.take(),
         carry_out,
-        || {},
+        notify,
     )
     .context("start the thread that reads what processes share")
 }
 
 struct Thread {
     proc: Proc,
+    page_flags: Option<PageFlags>,
     notebook: Notebook,
     method: Arc<Method>,
 }
 
 impl Thread {
-    fn carry_out(&self, order: &Order, guard: &Guard) -> Result<Result<()>, Abandoned> {
+    fn carry_out(
+        &self,
+        order: &Order,
+        guard: &Guard,
+        begun: Duration,
+        pages: &mut u64,
+    ) -> Result<Result<()>, Abandoned> {
+        let mut is_urgent = true;
         for (place, &(index, sharer)) in order.sharers.iter().enumerate() {
-            if order.is_cut_short.load(Ordering::Acquire) {
-                break;
-            }
             order
                 .begun
                 .store(place.saturating_add(1), Ordering::Release);
-            let read = || self.proc.rollup(sharer.tid);
+            if is_urgent && own_work().saturating_sub(begun) > URGENT {
+                Priority::calm();
+                is_urgent = false;
+            }
+            let read = || self.rollup(sharer.tid, order.takes_given_back);
             // One that cannot be read, or has just ended, or must not be asked, counts in full.
             let asked = guard.call(&self.proc, sharer.tid, Some(order.owner), read)?;
             let Some(Ok(Some(rollup))) = asked else {
                 continue;
             };
+            *pages = pages.saturating_add(self.method.page.pages_within(rollup.rss).get());
             let found = self.method.weigh(&rollup, sharer);
             if let Err(error) = self.notebook.note(index, found) {
                 return Ok(Err(error.into()));
@@ -117,4 +151,23 @@ impl Thread {
         }
         Ok(Ok(()))
     }
+
+    /// What it shares, as it is once the kernel has what was given back.
+    fn rollup(&self, tid: Pid, takes_given_back: bool) -> Result<Option<Rollup>, HostError> {
+        let rollup = self.proc.rollup(tid)?;
+        let is_worth_it = rollup.is_some_and(|it| it.lazy_free >= WORTH_TAKING);
+        match &self.page_flags {
+            Some(flags) if is_worth_it && takes_given_back => {
+                let taken = self.proc.take_given_back(tid, flags);
+                tracing::debug!(%tid, ?taken, "what was given back is taken");
+                self.proc.rollup(tid)
+            }
+            _ => Ok(rollup),
+        }
+    }
+}
+
+/// Processor time of this thread.
+fn own_work() -> Duration {
+    Duration::from_nanos(clock::thread_cpu_time().get())
 }
