@@ -9,7 +9,9 @@
 mod client;
 mod closer;
 mod connection_count;
+mod line;
 mod listener;
+mod requester;
 mod scheduler;
 
 use std::collections::BTreeMap;
@@ -20,7 +22,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_host::clock;
-use bursar_model::{AccountId, Pid, Uid};
+use bursar_model::{AccountId, Uid};
 use bursar_protocol::{ErrorKind, Refusal, Reply, root_socket};
 use bursar_watchdog::TimedQuery;
 use rustix::event::epoll::{self, EventData, EventFlags};
@@ -31,6 +33,9 @@ use self::closer::Closer;
 use self::connection_count::ConnectionCount;
 use self::listener::{Accepted, Listener};
 use self::scheduler::Scheduler;
+
+pub(crate) use self::line::to_line;
+pub(crate) use self::requester::{ClientId, Requester};
 
 /// Connections of everybody together.
 const EVERYBODY: usize = 4096;
@@ -53,10 +58,6 @@ const LONG: Duration = Duration::from_millis(10);
 const ACCEPT_PART: u32 = 10;
 /// How long nobody is let in when nobody can be let in, for want of descriptors or memory.
 const FAILED: Duration = Duration::from_millis(100);
-
-/// Names a connection for as long as it lasts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct ClientId(u64);
 
 /// With a client's number: the process behind that client, which has something reserved.
 const PROCESS: u64 = 1 << 63;
@@ -99,19 +100,6 @@ pub(crate) struct Control {
     gone: Vec<ClientId>,
 }
 
-/// Who asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Requester {
-    pub(crate) client: ClientId,
-    pub(crate) uid: Uid,
-    /// Who connected; who inherited the connection is not told apart.
-    pub(crate) pid: Pid,
-    /// Who pays: the owner of the user namespace that it is in, else itself; or the account that it has entered.
-    pub(crate) payer: AccountId,
-    /// As whom he is counted (listener.rs).
-    pub(crate) counts_as: Uid,
-}
-
 /// A connection's turn: its lines are answered until [`TURN`] is over.
 #[derive(Debug)]
 pub(crate) struct Turn {
@@ -119,21 +107,6 @@ pub(crate) struct Turn {
     /// Our processor time when it began.
     began: Duration,
     since: Duration,
-}
-
-impl ClientId {
-    const fn to_token(self) -> u64 {
-        self.0
-    }
-
-    const fn from_token(token: u64) -> Self {
-        Self(token)
-    }
-
-    #[cfg(test)]
-    pub(crate) const fn first() -> Self {
-        Self(LISTENERS)
-    }
 }
 
 impl Control {
@@ -252,7 +225,7 @@ impl Control {
             self.turn_away(accepted);
             return false;
         }
-        let id = ClientId(self.next);
+        let id = ClientId::from_token(self.next);
         self.next = self.next.saturating_add(1);
         let token = EventData::new_u64(id.to_token());
         if let Err(error) = epoll::add(&self.epoll, &accepted.stream, token, EventFlags::IN) {
@@ -538,14 +511,4 @@ fn moment() -> Duration {
 /// Processor time of this thread: who asks pays for what we do, not for what the machine does beside.
 fn own_time() -> Duration {
     Duration::from_nanos(clock::thread_cpu_time().get())
-}
-
-/// A reply as it goes over the wire.
-pub(crate) fn to_line(reply: &impl serde::Serialize) -> Vec<u8> {
-    let mut line = serde_json::to_vec(reply).unwrap_or_else(|error| {
-        // Only a map with keys that are no text could fail, and the protocol has none.
-        format!("{{\"refused\":{{\"kind\":\"failed\",\"message\":\"{error}\"}}}}").into_bytes()
-    });
-    line.push(b'\n');
-    line
 }

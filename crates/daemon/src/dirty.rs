@@ -3,22 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::{Context, Result};
 use bursar_host::machine;
-use bursar_kernel::{DirtyMode, DirtySum};
+use bursar_kernel::DirtySum;
 use bursar_model::{AccountId, Bytes};
-use bursar_protocol::{DirtyKnown, DirtyReport, DirtyRow};
 
-use crate::daemon::Daemon;
 use crate::payers::Payers;
 
 /// Several users may pay into one account.
 #[derive(Debug, Default)]
 pub(crate) struct Sum {
     pub(crate) dirty: Bytes,
-    dirtied: Bytes,
-    written: Bytes,
-    cancelled: Bytes,
+    pub(crate) dirtied: Bytes,
+    pub(crate) written: Bytes,
+    pub(crate) cancelled: Bytes,
 }
 
 impl Sum {
@@ -43,35 +40,4 @@ pub(crate) fn by_account(sums: &[DirtySum], payers: &Payers) -> BTreeMap<Option<
         found.entry(account).or_default().add(sum);
     }
     found
-}
-
-/// Who has dirtied what.
-pub(crate) fn report(daemon: &mut Daemon) -> Result<DirtyReport> {
-    let pages = daemon.backend.dirty_pages()?;
-    let is_exact = pages.mode() == DirtyMode::Exact;
-    let (sums, facts) = pages.sums()?;
-    let accounts = by_account(&sums, &daemon.payers())
-        .into_iter()
-        .map(|(account, sum)| DirtyRow {
-            account: account.map_or_else(|| "kernel".to_owned(), |id| daemon.account_name(id)),
-            uid: account.and_then(AccountId::uid),
-            dirty_bytes: is_exact.then_some(sum.dirty),
-            dirtied_bytes: sum.dirtied,
-            written_bytes: sum.written,
-            cancelled_bytes: sum.cancelled,
-        })
-        .collect();
-    let machine = daemon.proc().meminfo().context("read what is dirty")?;
-    Ok(DirtyReport {
-        known: if is_exact {
-            DirtyKnown::Exact
-        } else {
-            DirtyKnown::Cumulative
-        },
-        accounts,
-        machine_dirty_bytes: machine.dirty,
-        folios_lost: facts.folios_lost,
-        payers_lost: facts.payers_lost,
-        forgotten: facts.forgotten,
-    })
 }

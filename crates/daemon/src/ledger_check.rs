@@ -23,7 +23,7 @@ use bursar_watchdog::{Blocklist, TimedQuery};
 
 use crate::backend::{Ledger, Sum};
 use crate::control::ClientId;
-use crate::join::Entered;
+use crate::entered::Entered;
 use crate::payers::Payers;
 
 /// All of it ends after this, whatever has been looked at by then.
@@ -75,17 +75,19 @@ pub(crate) struct LedgerChecker {
     outbox: SyncSender<News>,
     inbox: Receiver<News>,
     waker: Waker,
+    blocklist: Arc<Blocklist>,
     is_busy: bool,
 }
 
 impl LedgerChecker {
-    pub(crate) fn new() -> Result<Self> {
+    pub(crate) fn new(blocklist: Arc<Blocklist>) -> Result<Self> {
         let waker = Waker::new().context("make an eventfd")?;
         let (outbox, inbox) = sync_channel(1);
         Ok(Self {
             outbox,
             inbox,
             waker,
+            blocklist,
             is_busy: false,
         })
     }
@@ -102,10 +104,9 @@ impl LedgerChecker {
         ledger: Ledger,
         payers: Payers,
         entered: Entered,
-        blocklist: Arc<Blocklist>,
     ) -> Result<()> {
         let proc = Proc::host()?;
-        let query = TimedQuery::new("check-query", blocklist)?;
+        let query = TimedQuery::new("check-query", Arc::clone(&self.blocklist))?;
         let (outbox, waker) = (self.outbox.clone(), self.waker.clone());
         std::thread::Builder::new()
             .name("ledger-check".to_owned())

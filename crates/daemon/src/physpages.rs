@@ -11,7 +11,7 @@ use bursar_host::{Proc, UserNamespaces, UsernsOwner};
 use bursar_pagemap_scan::{Count, Pace, PagemapScanner};
 use bursar_watchdog::{Blocklist, TimedQuery};
 
-use crate::join::Entered;
+use crate::entered::Entered;
 use crate::payers::Payers;
 
 /// The rings of shared pages are kept so long after a count.
@@ -24,9 +24,9 @@ const REST: u32 = 4;
 
 /// A count to be made: who pays for whom.
 #[derive(Debug)]
-pub(crate) struct Order {
-    pub(crate) payers: Payers,
-    pub(crate) entered: Entered,
+struct Order {
+    payers: Payers,
+    entered: Entered,
 }
 
 /// A count that has been made.
@@ -54,9 +54,15 @@ struct Board {
     failure: Option<String>,
 }
 
-/// Has counts made.
+/// Has counts made, from when somebody first asks.
 #[derive(Debug)]
-pub(crate) struct Counter {
+pub(crate) struct Physpages {
+    blocklist: Arc<Blocklist>,
+    counter: Option<Counter>,
+}
+
+#[derive(Debug)]
+struct Counter {
     orders: SyncSender<Order>,
     board: Arc<Mutex<Board>>,
     ordered: u64,
@@ -75,9 +81,40 @@ fn lock(board: &Mutex<Board>) -> MutexGuard<'_, Board> {
     board.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Physpages {
+    pub(crate) const fn new(blocklist: Arc<Blocklist>) -> Self {
+        Self {
+            blocklist,
+            counter: None,
+        }
+    }
+
+    /// Has pages counted for whoever pays as of now; the count's ticket. All who ask before it begins get the same.
+    pub(crate) fn order(&mut self, payers: Payers, entered: Entered) -> Result<u64> {
+        self.counter()?.order(Order { payers, entered })
+    }
+
+    /// What has become of a count.
+    pub(crate) fn state(&mut self, ticket: u64) -> Result<State> {
+        Ok(self.counter()?.state(ticket))
+    }
+
+    /// The last count, if there was one.
+    pub(crate) fn latest(&self) -> Option<Arc<Finished>> {
+        self.counter.as_ref()?.latest()
+    }
+
+    fn counter(&mut self) -> Result<&mut Counter> {
+        match &mut self.counter {
+            Some(counter) => Ok(counter),
+            none => Ok(none.insert(Counter::start(Arc::clone(&self.blocklist))?)),
+        }
+    }
+}
+
 impl Counter {
     /// Starts the thread. It ends with the counter.
-    pub(crate) fn start(blocklist: Arc<Blocklist>) -> Result<Self> {
+    fn start(blocklist: Arc<Blocklist>) -> Result<Self> {
         let query = TimedQuery::new("pagemap-query", blocklist).context("open /proc")?;
         let (orders, received) = sync_channel(1);
         let board = Arc::new(Mutex::new(Board::default()));
@@ -93,8 +130,7 @@ impl Counter {
         })
     }
 
-    /// A count that begins after now; its ticket. Of several who ask at the same time all get the same.
-    pub(crate) fn order(&mut self, order: Order) -> Result<u64> {
+    fn order(&mut self, order: Order) -> Result<u64> {
         let begun = lock(&self.board).begun;
         if self.ordered > begun {
             return Ok(self.ordered);
@@ -110,13 +146,11 @@ impl Counter {
         Ok(self.ordered)
     }
 
-    /// The last count.
-    pub(crate) fn latest(&self) -> Option<Arc<Finished>> {
+    fn latest(&self) -> Option<Arc<Finished>> {
         lock(&self.board).latest.clone()
     }
 
-    /// What has become of it.
-    pub(crate) fn state(&self, ticket: u64) -> State {
+    fn state(&self, ticket: u64) -> State {
         let board = lock(&self.board);
         if board.finished < ticket.min(self.ordered) {
             return State::Counting(ticket);

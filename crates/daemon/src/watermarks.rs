@@ -5,10 +5,9 @@
 use anyhow::{Result, bail};
 use bursar_config::{Config, WatermarkMode};
 use bursar_host::clock::monotonic;
-use bursar_protocol::{RestoreReport, UserStalls, WatermarksReport};
+use bursar_protocol::{RestoreReport, WatermarksReport};
 use bursar_watermarks::{Engine, EngineThread, Paths, Restored, recover, restored};
 
-use crate::daemon::Daemon;
 use crate::log;
 
 /// The engine_thread, if there is one.
@@ -107,21 +106,5 @@ pub(crate) fn release(paths: &Paths) -> Result<()> {
 fn tell(results: &[Restored]) {
     for line in restored(results).lines {
         tracing::info!("watermarks: {line}");
-    }
-}
-
-impl Daemon {
-    /// The report, with the accounts that users pay into.
-    pub(crate) fn watermarks_report(&mut self) -> Option<WatermarksReport> {
-        let mut report = self.watermarks.report()?;
-        let payers = self.payers();
-        let name = |daemon: &mut Self, row: &UserStalls| {
-            let (id, _) = payers.of(row.uid?)?;
-            Some(daemon.account_name(id))
-        };
-        for row in &mut report.users {
-            row.account = name(self, row);
-        }
-        Some(report)
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bursar_host::{MAX_NOTIFICATION, UserTerminals};
 use bursar_model::{AccountId, Pid, Uid};
 
-use crate::join::Entered;
+use crate::entered::Entered;
 use crate::message::Message;
 
 /// Users of an account who are told at a time; more would be a broadcast.

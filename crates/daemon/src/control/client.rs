@@ -11,8 +11,8 @@ use bursar_model::{Pid, Uid};
 use bursar_protocol::{ErrorKind, LineBuffer, MAX_REQUEST, Refusal, Reply};
 use rustix::event::epoll::EventFlags;
 
+use super::line::to_line;
 use super::listener::Accepted;
-use super::to_line;
 
 /// Bytes of events a client may leave unread before it is disconnected.
 const MAX_EVENT_BYTES: usize = 1 << 20;

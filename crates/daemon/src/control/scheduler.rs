@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bursar_model::Uid;
 
-use super::ClientId;
+use super::requester::ClientId;
 
 /// A user may have one part in so many of a processor's time in the long run.
 const PART: u32 = 10;

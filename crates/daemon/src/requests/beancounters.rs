@@ -8,41 +8,58 @@ use bursar_model::{AccountId, Bill, Bytes, EventKind, Resource, Uid, Who};
 use bursar_policy::Utilisation;
 use bursar_protocol::{ErrorKind, Refusal, Reply, RowsChange, UtilisationReport};
 
+use super::Answer;
 use super::limits::{change_limits, config_refusal, remarks_on};
-use super::{Answer, accounts_meant, only_root, permit, refusal, rows_of, uid_meant};
-use crate::beancounters::note_on;
+use super::permission::{accounts_meant, only_root, permit, refusal, uid_meant};
+use super::status::rows_of;
+use std::sync::Arc;
+
+use crate::accounts::Accounts;
+use crate::beancounters::{Beancounters, note_on};
 use crate::control::Requester;
 use crate::daemon::Daemon;
-use crate::join;
+use crate::physpages::Finished;
 
 /// Bills need no limit: every user has an account, whether or not anything bounds it.
 pub(super) fn bills_meant(
-    daemon: &mut Daemon,
+    accounts: &mut Accounts,
     requester: Requester,
     who: &Who,
 ) -> Result<Vec<AccountId>, Refusal> {
-    let of_uid = |daemon: &Daemon, uid: Uid| vec![daemon.payers().account_of(uid)];
+    let of_uid = |accounts: &Accounts, uid: Uid| vec![accounts.payers.account_of(uid)];
     match who {
-        Who::Uid(uid) => Ok(of_uid(daemon, *uid)),
-        Who::User(name) => uid_meant(daemon, requester, name).map(|uid| of_uid(daemon, uid)),
-        Who::Group(_) | Who::Shared(_) | Who::Default => accounts_meant(daemon, requester, who),
+        Who::Uid(uid) => Ok(of_uid(accounts, *uid)),
+        Who::User(name) => uid_meant(accounts, requester, name).map(|uid| of_uid(accounts, uid)),
+        Who::Group(_) | Who::Shared(_) | Who::Default => accounts_meant(accounts, requester, who),
     }
 }
 
 /// What the requester's process is billed to.
-pub(super) fn own_bill(daemon: &Daemon, requester: Requester) -> AccountId {
-    let payer = join::payer_of(daemon, requester);
-    daemon.payers().account_of(payer)
+pub(super) fn own_bill(accounts: &Accounts, requester: Requester) -> AccountId {
+    let payer = accounts.payer_of(requester);
+    accounts.payers.account_of(payer)
 }
 
 /// The bills that the requester may see and asked for.
-pub(super) fn show(daemon: &mut Daemon, requester: Requester, who: Option<&Who>) -> Answer {
+pub(super) fn show(
+    accounts: &mut Accounts,
+    beancounters: &mut Beancounters,
+    count: Option<Arc<Finished>>,
+    requester: Requester,
+    who: Option<&Who>,
+) -> Answer {
     let uid = requester.uid;
-    let own = own_bill(daemon, requester);
+    let own = own_bill(accounts, requester);
     let meant = match who {
         Some(who) => {
-            permit(daemon, requester, Some(own), who, "see other users' bills")?;
-            let meant = bills_meant(daemon, requester, who)?;
+            permit(
+                accounts,
+                requester,
+                Some(own),
+                who,
+                "see other users' bills",
+            )?;
+            let meant = bills_meant(accounts, requester, who)?;
             if uid.get() != 0 && meant.iter().any(|id| *id != own) {
                 only_root(uid, "see other users' bills")?;
             }
@@ -51,16 +68,13 @@ pub(super) fn show(daemon: &mut Daemon, requester: Requester, who: Option<&Who>)
         None if uid.get() != 0 => Some(vec![own]),
         None => None,
     };
-    let count = daemon.last_count();
-    let scanned = daemon
-        .beancounters
-        .scan(&mut *daemon.backend, &daemon.paying, count);
+    let scanned = beancounters.scan(&mut *accounts.backend, &accounts.payers, count);
     let is_looking =
         scanned.map_err(|error| refusal(ErrorKind::Failed, format!("cannot scan: {error:#}")))?;
-    let readings = daemon.backend.readings();
+    let readings = accounts.backend.readings();
     let ids = meant.unwrap_or_else(|| {
-        let is_shown = |id: &AccountId| id.uid().is_none_or(|uid| daemon.coverage.covers(uid));
-        let met = daemon.beancounters.accounts().filter(is_shown);
+        let is_shown = |id: &AccountId| id.uid().is_none_or(|uid| accounts.covers(uid));
+        let met = beancounters.accounts().filter(is_shown);
         let known = readings.iter().map(|reading| reading.id);
         met.chain(known)
             .collect::<BTreeSet<_>>()
@@ -68,20 +82,18 @@ pub(super) fn show(daemon: &mut Daemon, requester: Requester, who: Option<&Who>)
             .collect()
     });
     let bills = ids.into_iter().map(|id| {
-        let bounds = rows_of(daemon, id);
+        let bounds = rows_of(accounts, id);
         let reading = readings.iter().find(|reading| reading.id == id);
-        let resources = daemon
-            .beancounters
-            .rows(id, &bounds, reading, &*daemon.backend);
+        let resources = beancounters.rows(id, &bounds, reading, &*accounts.backend);
         Bill {
-            account: daemon.limit_table.name_of(id).0,
+            account: accounts.name_of(id),
             uid: id.uid(),
             id: id.get(),
             resources,
         }
     });
     let bills: Vec<Bill> = bills.collect();
-    let ram = daemon.limit_table.ram();
+    let ram = accounts.table.ram();
     let info = bursar_host::Proc::host().and_then(|proc| proc.meminfo());
     let swap = info.map_or(Bytes::ZERO, |info| info.swap_total);
     let is_all = who.is_none() && uid.get() == 0;
@@ -92,16 +104,12 @@ pub(super) fn show(daemon: &mut Daemon, requester: Requester, who: Option<&Who>)
                 .to_owned(),
         );
     }
-    if daemon.beancounters.is_cut() {
+    if beancounters.is_cut() {
         remarks
             .push("there are more tasks, open files or file locks than a scan takes in".to_owned());
     }
     if uid.get() == 0 {
-        remarks.extend(
-            daemon
-                .beancounters
-                .remarks(&*daemon.backend, &daemon.limit_table),
-        );
+        remarks.extend(beancounters.remarks(&*accounts.backend, &accounts.table));
     }
     Ok(Reply::Beancounters(Box::new(
         bursar_protocol::Beancounters {
@@ -149,10 +157,10 @@ pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: RowsChange) -> Answer {
         let message = "name beancounters and their bounds; memory is set by its SIZE";
         return Err(refusal(ErrorKind::BadRequest, message));
     }
-    let mut limits = daemon.limit_table.limits().clone();
+    let mut limits = daemon.accounts.table.limits().clone();
     let mut remarks = Vec::new();
     if limits.get(&who).is_none()
-        && let Some(shared) = shared_with_others(daemon, &who)
+        && let Some(shared) = shared_with_others(&mut daemon.accounts, &who)
     {
         // An entry of rows only would take him out of it, and leave him without its memory limit.
         let message = format!(
@@ -163,7 +171,7 @@ pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: RowsChange) -> Answer {
         return Err(refusal(ErrorKind::Refused, message));
     }
     if limits.get(&who).is_none()
-        && let Some(less) = less_particular(daemon, &who)
+        && let Some(less) = less_particular(&mut daemon.accounts, &who)
     {
         // From now on he has an entry of his own, and what was for many holds for him no more.
         let refused = |error: ConfigError| config_refusal(&error);
@@ -197,14 +205,14 @@ pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: RowsChange) -> Answer {
         .iter()
         .map(|(resource, bounds)| format!("{} {bounds}", resource.name()))
         .collect();
-    daemon.note(
+    daemon.responder.note(
         EventKind::LimitChanged,
         Some(who.to_string()),
         format!("limits {}", said.join(", ")),
     );
-    remarks.extend(remarks_on(daemon, &who));
+    remarks.extend(remarks_on(&daemon.accounts, &who));
     for (&resource, bounds) in rows.iter().filter(|(_, bounds)| !bounds.is_unlimited()) {
-        if let Some(note) = note_on(resource, &daemon.backend.enforcement(resource)) {
+        if let Some(note) = note_on(resource, &daemon.accounts.backend.enforcement(resource)) {
             remarks.push(format!("{}={bounds}: {note}", resource.name()));
         }
     }
@@ -212,33 +220,33 @@ pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: RowsChange) -> Answer {
 }
 
 /// The one user that is meant, if it is one.
-fn user_meant(daemon: &mut Daemon, who: &Who) -> Option<Uid> {
+fn user_meant(accounts: &mut Accounts, who: &Who) -> Option<Uid> {
     match who {
         Who::Uid(uid) => Some(*uid),
-        Who::User(name) => daemon.limit_table.uid_of(name).ok(),
+        Who::User(name) => accounts.table.uid_of(name).ok(),
         Who::Group(_) | Who::Shared(_) | Who::Default => None,
     }
 }
 
 /// The shared account that this one user is in.
-fn shared_with_others(daemon: &mut Daemon, who: &Who) -> Option<Who> {
-    let uid = user_meant(daemon, who)?;
-    let (id, _) = daemon.payers().of(uid)?;
-    let planned = daemon.limit_table.plan().accounts.get(&id)?;
+fn shared_with_others(accounts: &mut Accounts, who: &Who) -> Option<Who> {
+    let uid = user_meant(accounts, who)?;
+    let id = accounts.of(uid)?;
+    let planned = accounts.table.plan().accounts.get(&id)?;
     id.uid().is_none().then(|| planned.who.clone())
 }
 
 /// The limit for many that has held for this one user until now.
-fn less_particular(daemon: &mut Daemon, who: &Who) -> Option<bursar_config::Limit> {
-    let uid = user_meant(daemon, who)?;
-    let plan = daemon.limit_table.plan();
+fn less_particular(accounts: &mut Accounts, who: &Who) -> Option<bursar_config::Limit> {
+    let uid = user_meant(accounts, who)?;
+    let plan = accounts.table.plan();
     // Rows may be of several groups.
     let (from, rows) = match plan.accounts.get(&AccountId::of(uid)) {
         Some(planned) => (&planned.who, &planned.rows),
-        None if daemon.coverage.covers(uid) => (&Who::Default, &plan.default_rows),
+        None if accounts.covers(uid) => (&Who::Default, &plan.default_rows),
         None => return None,
     };
-    let limit = daemon.limit_table.limits().get(from)?.clone();
+    let limit = accounts.table.limits().get(from)?.clone();
     Some(bursar_config::Limit {
         rows: rows.clone(),
         ..limit

@@ -7,11 +7,12 @@ use bursar_host::clock;
 use bursar_model::{Event, EventKind, Pid, Uid, Who};
 use bursar_protocol::{ErrorKind, Reply};
 
+use super::Answer;
+use super::permission::refusal;
 use super::whose::Whose;
-use super::{Answer, refusal};
+use crate::accounts::Accounts;
 use crate::control::Requester;
-use crate::daemon::Daemon;
-use crate::history::is_kill;
+use crate::history::{History, is_kill};
 
 /// Whether a user may see an event: root all, others those of their own account and their own processes.
 pub(crate) fn may_see(event: &Event, uid: Uid, account: Option<&str>) -> bool {
@@ -22,15 +23,19 @@ pub(crate) fn may_see(event: &Event, uid: Uid, account: Option<&str>) -> bool {
     uid.get() == 0 || event.uid == Some(uid) || is_of_account || is_his()
 }
 
-fn own_account_name(daemon: &mut Daemon, uid: Uid) -> Option<String> {
-    let (id, _) = daemon.payers().of(uid)?;
-    Some(daemon.limit_table.name_of(id).0)
+fn own_account_name(accounts: &mut Accounts, uid: Uid) -> Option<String> {
+    let id = accounts.of(uid)?;
+    Some(accounts.name_of(id))
 }
 
-pub(super) fn events(daemon: &mut Daemon, uid: Uid, since: Option<&str>) -> Answer {
-    let own = own_account_name(daemon, uid);
+pub(super) fn events(
+    accounts: &mut Accounts,
+    history: &History,
+    uid: Uid,
+    since: Option<&str>,
+) -> Answer {
+    let own = own_account_name(accounts, uid);
     let see = |event: &Event| may_see(event, uid, own.as_deref());
-    let history = daemon.recorder.history();
     let Some(since) = since else {
         return Ok(Reply::Events(
             history
@@ -57,16 +62,17 @@ pub(super) fn events(daemon: &mut Daemon, uid: Uid, since: Option<&str>) -> Answ
 }
 
 pub(super) fn why(
-    daemon: &mut Daemon,
+    accounts: &mut Accounts,
+    history: &History,
     requester: Requester,
     pid: Option<Pid>,
     who: Option<&Who>,
 ) -> Answer {
     let uid = requester.uid;
     let whose = who
-        .map(|who| Whose::new(daemon, requester, who))
+        .map(|who| Whose::new(accounts, requester, who))
         .transpose()?;
-    let own = own_account_name(daemon, uid);
+    let own = own_account_name(accounts, uid);
     let is_asked_for = |event: &Event| match &whose {
         Some(whose) => whose.is_of(event),
         None => pid.is_none() || event.pid == pid,
@@ -77,7 +83,6 @@ pub(super) fn why(
         |_| false
     };
     let is_seen = |event: &&Event| is_asked_for(event) && may_see(event, uid, own.as_deref());
-    let history = daemon.recorder.history();
     let mut story = story(history.recent().filter(is_seen), tell);
     // The last kill of an account is always remembered, one before it may be in the files, as may a user's
     // last in an account of several: for root, as above.

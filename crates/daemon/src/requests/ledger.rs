@@ -1,34 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The ledger check of the ledger, asked for and answered: it takes its time, so the answer comes later.
+//! The ledger check, asked for and answered: it takes its time, so the answer comes later.
 
 use bursar_policy::Agreement;
 use bursar_protocol::{AccountCheck, ErrorKind, LedgerCheck, Refusal, Reply, Verdict};
 
-use super::{only_root, refusal};
+use super::permission::{failed, only_root, refusal};
+use crate::accounts::Accounts;
 use crate::control::Requester;
-use crate::daemon::Daemon;
-use crate::ledger_check::{Compared, Findings};
+use crate::ledger_check::{Compared, Findings, LedgerChecker};
 
 /// Begins it; what it finds goes to [`checked`].
-pub(super) fn begin(daemon: &mut Daemon, requester: Requester) -> Result<(), Refusal> {
+pub(super) fn begin(
+    accounts: &Accounts,
+    ledger_checker: &mut LedgerChecker,
+    requester: Requester,
+) -> Result<(), Refusal> {
     only_root(requester.uid, "have the ledger compared with /proc")?;
-    if daemon.ledger_checker().is_busy() {
+    if ledger_checker.is_busy() {
         let message = "the ledger is being compared with /proc already; try again in some seconds";
         return Err(refusal(ErrorKind::Refused, message));
     }
-    match daemon.check_ledger(requester.client) {
+    match check(accounts, ledger_checker, requester) {
         Ok(true) => Ok(()),
         Ok(false) => {
             let message = "there is no kernel half here: what is held comes from /proc itself, and \
                            there is nothing to compare it with";
             Err(refusal(ErrorKind::NotFound, message))
         }
-        Err(error) => Err(refusal(ErrorKind::Failed, format!("{error:#}"))),
+        Err(error) => Err(failed(&error)),
     }
 }
 
+/// `false` where there is no kernel half.
+fn check(
+    accounts: &Accounts,
+    ledger_checker: &mut LedgerChecker,
+    requester: Requester,
+) -> anyhow::Result<bool> {
+    let Some(ledger) = accounts.backend.ledger()? else {
+        return Ok(false);
+    };
+    let payers = accounts.payers.clone();
+    ledger_checker.begin(requester.client, ledger, payers, accounts.entered()?)?;
+    Ok(true)
+}
+
 /// What came of it, for who asked.
-pub(crate) fn checked(daemon: &mut Daemon, found: anyhow::Result<Findings>) -> Reply {
+pub(crate) fn checked(accounts: &mut Accounts, found: anyhow::Result<Findings>) -> Reply {
     let found = match found {
         Ok(found) => found,
         Err(error) => {
@@ -39,7 +57,7 @@ pub(crate) fn checked(daemon: &mut Daemon, found: anyhow::Result<Findings>) -> R
     let mut accounts: Vec<AccountCheck> = found
         .accounts
         .iter()
-        .map(|it| account_check(daemon, it))
+        .map(|it| account_check(accounts, it))
         .collect();
     let rank = |it: &AccountCheck| match it.verdict {
         Verdict::Out => 0,
@@ -59,10 +77,10 @@ pub(crate) fn checked(daemon: &mut Daemon, found: anyhow::Result<Findings>) -> R
     }))
 }
 
-fn account_check(daemon: &mut Daemon, compared: &Compared) -> AccountCheck {
+fn account_check(accounts: &mut Accounts, compared: &Compared) -> AccountCheck {
     let sum = &compared.sum;
     AccountCheck {
-        account: daemon.account_name(sum.id),
+        account: accounts.name_of(sum.id),
         uid: sum.id.uid(),
         verdict: match compared.agreement {
             Some(Agreement::Within) => Verdict::Within,

@@ -6,17 +6,19 @@ use bursar_model::{AccountId, BoundsSpec, Bytes, EventKind, SizeSpec, Uid, Who};
 use bursar_policy::Plan;
 use bursar_protocol::{ErrorKind, LimitChange, LimitEntry, Refusal, Reply};
 
-use super::{Answer, only_root, refusal};
-use crate::daemon::{Daemon, Over};
+use super::Answer;
+use super::permission::{failed, only_root, refusal};
+use crate::accounts::{Accounts, OverLimit};
+use crate::daemon::Daemon;
 
 /// Names of one limit's accounts in a reply.
 const NAMES_SHOWN: usize = 100;
 
-pub(super) fn show(daemon: &mut Daemon, uid: Uid, who: Option<&Who>) -> Answer {
-    let own = daemon.payers().of(uid).map(|(id, _)| id);
-    let own_who = own.and_then(|id| match daemon.limit_table.plan().accounts.get(&id) {
+pub(super) fn show(accounts: &mut Accounts, uid: Uid, who: Option<&Who>) -> Answer {
+    let own = accounts.of(uid);
+    let own_who = own.and_then(|id| match accounts.table.plan().accounts.get(&id) {
         Some(planned) => Some(planned.who.clone()),
-        None => daemon.limit_table.plan().default.map(|_| Who::Default),
+        None => accounts.table.plan().default.map(|_| Who::Default),
     });
     if let Some(who) = who
         && uid.get() != 0
@@ -24,8 +26,8 @@ pub(super) fn show(daemon: &mut Daemon, uid: Uid, who: Option<&Who>) -> Answer {
     {
         only_root(uid, "see other users' limits")?;
     }
-    let written: Vec<(Who, _, _)> = daemon
-        .limit_table
+    let written: Vec<(Who, _, _)> = accounts
+        .table
         .limits()
         .iter()
         .filter(|limit| match who {
@@ -41,17 +43,14 @@ pub(super) fn show(daemon: &mut Daemon, uid: Uid, who: Option<&Who>) -> Answer {
         ));
     }
     let entries = written.into_iter().map(|(who, memory, rows)| {
-        let ids: Vec<AccountId> = daemon
-            .limit_table
+        let ids: Vec<AccountId> = accounts
+            .table
             .plan()
             .accounts_of(&who)
             .take(NAMES_SHOWN)
             .collect();
-        let accounts = ids
-            .into_iter()
-            .map(|id| daemon.limit_table.name_of(id).0)
-            .collect();
-        let remarks = &daemon.limit_table.plan().remarks;
+        let names = ids.into_iter().map(|id| accounts.name_of(id)).collect();
+        let remarks = &accounts.table.plan().remarks;
         let remark = remarks
             .iter()
             .find(|(it, _)| *it == who)
@@ -61,7 +60,7 @@ pub(super) fn show(daemon: &mut Daemon, uid: Uid, who: Option<&Who>) -> Answer {
             memory: memory.unwrap_or(BoundsSpec::of_limit(SizeSpec::None)),
             is_silent: memory.is_none(),
             rows,
-            accounts,
+            accounts: names,
             remark,
         }
     });
@@ -83,22 +82,23 @@ pub(super) fn change_limits(
     force: bool,
     words: impl Fn(Bytes) -> (String, &'static str),
 ) -> Result<(), Refusal> {
-    let plan = daemon.limit_table.plan_with(&limits);
+    let plan = daemon.accounts.table.plan_with(&limits);
     if !force {
-        unless_over(daemon, &plan, words)?;
+        unless_over(&mut daemon.accounts, &plan, words)?;
     }
     put_in_force(daemon, limits, plan)
 }
 
 /// A plan that would have somebody killed at once is refused; `words`: what is too low, and what to do.
 fn unless_over(
-    daemon: &mut Daemon,
+    accounts: &mut Accounts,
     plan: &Plan,
     words: impl Fn(Bytes) -> (String, &'static str),
 ) -> Result<(), Refusal> {
-    let failed = |error: anyhow::Error| refusal(ErrorKind::Failed, format!("{error:#}"));
-    let over = daemon.over_at_once(plan).map_err(failed)?;
-    let Some(Over {
+    let over = accounts
+        .over_at_once(plan)
+        .map_err(|error| failed(&error))?;
+    let Some(OverLimit {
         name, held, limit, ..
     }) = over.first()
     else {
@@ -122,9 +122,9 @@ pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: LimitChange) -> Answer 
     only_root(uid, "set limits")?;
     let LimitChange { who, memory, force } = change;
     let bounds = memory
-        .resolve(daemon.limit_table.ram())
+        .resolve(daemon.accounts.table.ram())
         .map_err(|error| refusal(ErrorKind::BadRequest, format!("limit for {who}: {error}")))?;
-    let mut limits = daemon.limit_table.limits().clone();
+    let mut limits = daemon.accounts.table.limits().clone();
     limits
         .set(&who, memory)
         .map_err(|error| config_refusal(&error))?;
@@ -135,19 +135,19 @@ pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: LimitChange) -> Answer 
     let limit = bounds
         .limit()
         .map_or_else(|| "none".to_owned(), |limit| limit.to_string());
-    daemon.note(
+    daemon.responder.note(
         EventKind::LimitChanged,
         Some(who.to_string()),
         format!("memory limit {limit} ({})", memory.limit),
     );
     Ok(Reply::Changed {
-        remarks: remarks_on(daemon, &who),
+        remarks: remarks_on(&daemon.accounts, &who),
     })
 }
 
 pub(super) fn clear(daemon: &mut Daemon, uid: Uid, who: &Who, force: bool) -> Answer {
     only_root(uid, "clear limits")?;
-    let mut limits = daemon.limit_table.limits().clone();
+    let mut limits = daemon.accounts.table.limits().clone();
     if !limits.clear(who).map_err(|error| config_refusal(&error))? {
         return Err(refusal(
             ErrorKind::NotFound,
@@ -159,7 +159,7 @@ pub(super) fn clear(daemon: &mut Daemon, uid: Uid, who: &Who, force: bool) -> An
         let what = format!("the limit of {limit} that holds without this one");
         (what, remedy)
     })?;
-    daemon.note(
+    daemon.responder.note(
         EventKind::LimitChanged,
         Some(who.to_string()),
         "limit cleared".to_owned(),
@@ -170,8 +170,8 @@ pub(super) fn clear(daemon: &mut Daemon, uid: Uid, who: &Who, force: bool) -> An
 }
 
 /// What an administrator should know of a limit: what came of its names; else what `bursar check` says of it.
-pub(super) fn remarks_on(daemon: &Daemon, who: &Who) -> Vec<String> {
-    let limit_table = &daemon.limit_table;
+pub(super) fn remarks_on(accounts: &Accounts, who: &Who) -> Vec<String> {
+    let limit_table = &accounts.table;
     let of_plan = limit_table
         .plan()
         .remarks
@@ -196,7 +196,7 @@ fn put_in_force(daemon: &mut Daemon, mut limits: Limits, plan: Plan) -> Result<(
     let path = limits.path().to_owned();
     limits.store(&path).map_err(|error| {
         let refused = config_refusal(&error);
-        match (error, daemon.not_in_force()) {
+        match (error, &daemon.not_in_force) {
             // Reading it again, as that says, would come to the same.
             (ConfigError::Changed { .. }, Some(why)) => {
                 let message = format!("the limits as they are written could not be read: {why}");
@@ -209,7 +209,7 @@ fn put_in_force(daemon: &mut Daemon, mut limits: Limits, plan: Plan) -> Result<(
     let Err(error) = daemon.adopt(limits, plan) else {
         return Ok(());
     };
-    let fate = match daemon.limit_table.write_over(&stored) {
+    let fate = match daemon.accounts.table.write_over(&stored) {
         Ok(()) => format!("the old limits stay in {path:?}"),
         Err(other) => format!("{path:?} could not be put back either: {other}"),
     };

@@ -10,25 +10,33 @@ use bursar_protocol::{
     ErrorKind, Physpages, PhyspagesMachine, PhyspagesReply, PhyspagesRow, Reply,
 };
 
+use super::Answer;
 use super::beancounters::{bills_meant, own_bill};
-use super::{Answer, only_root, permit, refusal};
+use super::permission::{failed, only_root, permit, refusal};
+use crate::accounts::Accounts;
 use crate::control::Requester;
-use crate::daemon::Daemon;
-use crate::physpages::{Finished, State};
+use crate::physpages::{Finished, Physpages as Counts, State};
 
 /// Root has a count made; others hear of one that may be a little older, and of their own part.
 pub(super) fn show(
-    daemon: &mut Daemon,
+    accounts: &mut Accounts,
+    physpages: &mut Counts,
     requester: Requester,
     who: Option<&Who>,
     ticket: Option<u64>,
 ) -> Answer {
     let is_root = requester.uid.get() == 0;
-    let own = own_bill(daemon, requester);
+    let own = own_bill(accounts, requester);
     let meant = match who {
         Some(who) => {
-            permit(daemon, requester, Some(own), who, "see other users' pages")?;
-            Some(bills_meant(daemon, requester, who)?)
+            permit(
+                accounts,
+                requester,
+                Some(own),
+                who,
+                "see other users' pages",
+            )?;
+            Some(bills_meant(accounts, requester, who)?)
         }
         None if is_root => None,
         None => Some(vec![own]),
@@ -36,9 +44,8 @@ pub(super) fn show(
     if meant.iter().flatten().any(|id| *id != own) {
         only_root(requester.uid, "see other users' pages")?;
     }
-    let failed = |error: anyhow::Error| refusal(ErrorKind::Failed, format!("{error:#}"));
     let recent = match (is_root, ticket) {
-        (false, None) => daemon.last_count().filter(|it| it.is_recent()),
+        (false, None) => physpages.latest().filter(|it| it.is_recent()),
         _ => None,
     };
     let state = match recent {
@@ -46,15 +53,15 @@ pub(super) fn show(
         None => {
             let ticket = match ticket {
                 Some(ticket) => ticket,
-                None => daemon.count_physpages().map_err(failed)?,
+                None => count(accounts, physpages).map_err(|error| failed(&error))?,
             };
-            daemon.physpages_counted().map_err(failed)?.state(ticket)
+            physpages.state(ticket).map_err(|error| failed(&error))?
         }
     };
     let reply = match state {
         State::Counting(ticket) => PhyspagesReply::Counting { ticket },
         State::Counted(finished) => {
-            PhyspagesReply::Counted(present(daemon, &finished, meant.as_deref(), is_root))
+            PhyspagesReply::Counted(present(accounts, &finished, meant.as_deref(), is_root))
         }
         State::Failed(why) => {
             let message = format!("mapped pages could not be counted: {why}");
@@ -64,8 +71,13 @@ pub(super) fn show(
     Ok(Reply::Physpages(Box::new(reply)))
 }
 
+/// Has pages counted for whoever pays as of now; the count's ticket.
+fn count(accounts: &Accounts, physpages: &mut Counts) -> anyhow::Result<u64> {
+    physpages.order(accounts.payers.clone(), accounts.entered()?)
+}
+
 fn present(
-    daemon: &mut Daemon,
+    accounts: &mut Accounts,
     finished: &Finished,
     meant: Option<&[AccountId]>,
     is_root: bool,
@@ -74,7 +86,7 @@ fn present(
     let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     let mut row = |holding: &Holding| {
         let account = match holding.account {
-            Some(id) => daemon.limit_table.name_of(id).0,
+            Some(id) => accounts.name_of(id),
             None => "unaccounted".to_owned(),
         };
         PhyspagesRow {

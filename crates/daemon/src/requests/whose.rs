@@ -4,9 +4,9 @@
 use bursar_model::{Event, Subject, Who};
 use bursar_protocol::{ErrorKind, Refusal};
 
-use super::{permit, refusal, uid_meant};
+use super::permission::{permit, refusal, uid_meant};
+use crate::accounts::Accounts;
 use crate::control::Requester;
-use crate::daemon::Daemon;
 
 /// One user, or one shared account.
 #[derive(Debug)]
@@ -20,7 +20,7 @@ impl Whose {
     /// Root may ask about all, others about themselves, the account they pay into and those they may enter.
     /// Somebody who is no user any more is known by the name that the events have.
     pub(super) fn new(
-        daemon: &mut Daemon,
+        accounts: &mut Accounts,
         requester: Requester,
         who: &Who,
     ) -> Result<Self, Refusal> {
@@ -31,15 +31,15 @@ impl Whose {
             );
             return Err(refusal(ErrorKind::BadRequest, message));
         }
-        let may_enter = daemon.limit_table.granted(who);
+        let may_enter = accounts.table.granted(who);
         if !may_enter.is_some_and(|users| users.contains(&requester.uid)) {
-            let own = daemon.payers().of(requester.uid).map(|(id, _)| id);
-            permit(daemon, requester, own, who, "see what happened to others")?;
+            let own = accounts.payers.of(requester.uid).map(|(id, _)| id);
+            permit(accounts, requester, own, who, "see what happened to others")?;
         }
         let subject = Subject::named(who);
         let found = match who {
             Who::Uid(uid) => Ok(*uid),
-            Who::User(name) => uid_meant(daemon, requester, name),
+            Who::User(name) => uid_meant(accounts, requester, name),
             Who::Shared(_) | Who::Group(_) | Who::Default => {
                 return Ok(Self {
                     subject,
@@ -49,7 +49,7 @@ impl Whose {
         };
         Ok(match found {
             Ok(uid) => Self {
-                subject: subject.user(uid, &daemon.limit_table.user_name(uid)),
+                subject: subject.user(uid, &accounts.table.user_name(uid)),
                 unknown: None,
             },
             Err(error) => Self {

@@ -1,23 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! From the configuration to a backend that fits this machine.
+//! Which backend enforces limits on this machine, and how it came about.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use bursar_config::{Config, Count, GateChoice, TriggerChoice};
-use bursar_host::{Mounted, Mounts, Proc, machine, mount_bpffs, mount_tracefs, uid_min};
+use bursar_host::{Mounted, Mounts, Proc, machine, mount_bpffs, mount_tracefs};
 use bursar_kernel::{KernelHalf, Options, Settings, Started};
 use bursar_model::{GateMode, GateStatus};
 
 use crate::backend::{Backend, BpfBackend, PollBackend, Powers, TraceBackend};
 use crate::fact::Fact;
 use crate::lock::{Held, Lock};
-use crate::oom::OomWatch;
 use crate::payers::Coverage;
 use crate::reaper::VictimReaper;
 
 const BPFFS: &str = "/sys/fs/bpf";
-const TRACEFS: &str = "/sys/kernel/tracing";
+pub(crate) const TRACEFS: &str = "/sys/kernel/tracing";
 /// S1 section 3.3.
 const POLL_MS: u64 = 200;
 const POLLING: &str = "scanning /proc every 200 ms";
@@ -56,34 +55,11 @@ impl Superseded {
         }))
     }
 
-    /// Sends it away; what it had told and nobody had read.
+    /// Sends it away; the events that nobody had read.
     pub(crate) fn dismiss(self) -> Result<Vec<Fact>> {
         let context = || format!("remove the kernel half pinned in {:?}", self.pins);
         let words = KernelHalf::dismiss(&self.pins).with_context(context)?;
         Ok(Fact::from_undelivered(words, machine::page_size()).collect())
-    }
-}
-
-/// Who is an ordinary user here.
-pub(crate) fn coverage(config: &Config) -> (Coverage, Option<String>) {
-    let exempt = config
-        .accounts
-        .exempt
-        .iter()
-        .map(|range| (range.first(), range.last()))
-        .collect();
-    match config.accounts.uid_min {
-        Some(uid_min) => (Coverage { uid_min, exempt }, None),
-        None => {
-            let found = uid_min(Path::new("/etc/login.defs"));
-            (
-                Coverage {
-                    uid_min: found.uid,
-                    exempt,
-                },
-                found.remark,
-            )
-        }
     }
 }
 
@@ -97,7 +73,7 @@ pub(crate) fn limits_are_in_force(config: &Config, dry_run: bool) -> Result<bool
 }
 
 /// Starts the backend that was asked for, or the best there is.
-pub(crate) fn start_backend(
+pub(crate) fn start(
     config: &Config,
     coverage: &Coverage,
     dry_run: bool,
@@ -231,16 +207,7 @@ fn bpf(config: &Config, coverage: &Coverage, reaper: &VictimReaper) -> Result<Ch
     })
 }
 
-/// Listens for the kernel's own OOM killer, where that can be had.
-pub(crate) fn oom_watch() -> Result<OomWatch> {
-    let tracefs = Path::new(TRACEFS);
-    if mount_tracefs(tracefs)? == Mounted::Now {
-        tracing::info!(path = TRACEFS, "mounted tracefs");
-    }
-    OomWatch::start(tracefs)
-}
-
-/// A rung of the ladder that was wanted and is missing is said aloud.
+/// What of the gate was wanted and is missing.
 fn gate_remarks(config: &Config, gate: &GateStatus) -> Vec<String> {
     let why = gate.reason.as_deref().unwrap_or("for no known reason");
     let remark = match gate.mode {
@@ -279,30 +246,4 @@ fn provide_bpffs(pins: &Path) -> Result<()> {
         tracing::info!(path = BPFFS, "mounted the BPF file system");
     }
     Ok(())
-}
-
-/// Two descriptors for each process that has memory reserved; the usual 1,024 would be few.
-pub(crate) fn raise_descriptors() {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    const ENOUGH: u64 = 16 << 10;
-    let now = getrlimit(Resource::Nofile);
-    if now.current.is_none_or(|current| current >= ENOUGH) {
-        return;
-    }
-    let all = Rlimit {
-        current: Some(ENOUGH),
-        maximum: now.maximum.map(|most| most.max(ENOUGH)),
-    };
-    // Beyond its hard limit root gets only with CAP_SYS_RESOURCE.
-    let some = Rlimit {
-        current: now.maximum,
-        ..now
-    };
-    if let Err(error) = setrlimit(Resource::Nofile, all) {
-        let is_less = setrlimit(Resource::Nofile, some).is_err()
-            || some.current.is_some_and(|most| most < ENOUGH);
-        if is_less {
-            tracing::warn!(%error, "cannot raise the number of descriptors: fewer processes can reserve");
-        }
-    }
 }

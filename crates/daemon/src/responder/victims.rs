@@ -4,34 +4,40 @@
 use bursar_host::{Pidfd, clock};
 use bursar_model::{KillManner, Nanos, Pid, Trigger, Uid};
 
-use super::Daemon;
+use super::Responder;
+use crate::accounts::Accounts;
 use crate::fact::{Level, Victim};
 use crate::graceful::GRACE;
-use crate::join::Entered;
 use crate::killer::{KillOutcome, kill, kill_chosen};
 use crate::oom::{self, OomWatch};
 use crate::reaper::Dying;
 
-impl Daemon {
+impl Responder {
     /// Where the kernel half reaches its victim only at the victim's own next event, that event and
     /// bursard, who was asked meanwhile, may both have sent the signal: who tells first is believed.
-    pub(super) fn killed(&mut self, victim: &Victim, trigger: Trigger, reason: Option<String>) {
+    pub(super) fn killed(
+        &mut self,
+        victim: &Victim,
+        trigger: Trigger,
+        reason: Option<String>,
+        accounts: &mut Accounts,
+    ) {
         if !self.killed.is_new(victim.process()) {
             tracing::debug!(pid = %victim.pid, ?trigger, "killed twice; told once");
             return;
         }
         let (event, message) = self
             .recorder
-            .kill(victim, trigger, reason, &mut self.limit_table);
+            .kill(victim, trigger, reason, &mut accounts.table);
         self.fresh.push(event);
-        self.tell(message);
+        self.notify(message, accounts);
     }
 
     /// Somebody chose and left the signal to us.
-    pub(super) fn carry_out(&mut self, victim: Victim) {
+    pub(super) fn carry_out(&mut self, victim: Victim, accounts: &mut Accounts) {
         if self.mandate.dry_run {
             if self.mentioned.is_new(victim.process()) {
-                let event = self.recorder.would_kill(&victim, &mut self.limit_table);
+                let event = self.recorder.would_kill(&victim, &mut accounts.table);
                 self.fresh.push(event);
             }
             return;
@@ -40,7 +46,7 @@ impl Daemon {
             return;
         }
         let (outcome, pidfd) = kill_chosen(&self.proc, victim.process());
-        self.follow_up(victim, outcome, pidfd, None);
+        self.follow_up(victim, outcome, pidfd, None, accounts);
     }
 
     /// We have sent the signal, or not: tells it, and takes the memory.
@@ -50,10 +56,11 @@ impl Daemon {
         outcome: KillOutcome,
         pidfd: Option<Pidfd>,
         reason: Option<String>,
+        accounts: &mut Accounts,
     ) {
         let (pid, uid) = (victim.pid, victim.uid);
         let signalled = outcome.signalled();
-        self.kill_tried(victim, outcome, reason);
+        self.kill_tried(victim, outcome, reason, accounts);
         if let Some(at) = signalled {
             self.reaper.reap(Dying {
                 pid,
@@ -70,6 +77,7 @@ impl Daemon {
         mut victim: Victim,
         outcome: KillOutcome,
         reason: Option<String>,
+        accounts: &mut Accounts,
     ) {
         match outcome {
             KillOutcome::Signalled(at) => {
@@ -78,21 +86,21 @@ impl Daemon {
                     Trigger::Event | Trigger::Timer | Trigger::Notifier => Trigger::Notifier,
                 };
                 victim.latency = Nanos::new(at.get().saturating_sub(victim.level.at.get()));
-                self.killed(&victim, trigger, reason);
+                self.killed(&victim, trigger, reason, accounts);
             }
             // The breach is over as far as this process goes.
             KillOutcome::Gone => {}
             KillOutcome::Spared(why) => {
                 let event = self
                     .recorder
-                    .kill_failed(&victim, &why, &mut self.limit_table);
+                    .kill_failed(&victim, &why, &mut accounts.table);
                 self.fresh.push(event);
             }
         }
     }
 
     /// Helps the kernel's OOM killer with victims of accounts that have a limit.
-    pub(crate) fn attend_oom(&mut self) {
+    pub(crate) fn attend_oom(&mut self, accounts: &mut Accounts) {
         let marked = self.oom.as_mut().map(OomWatch::drain).unwrap_or_default();
         if marked.is_empty() {
             return;
@@ -102,8 +110,8 @@ impl Daemon {
             .into_iter()
             .map(|it| (it, oom::hold(&self.proc, it.pid)))
             .collect();
-        let payers = self.payers();
-        let entered = Entered::of(&*self.backend).ok();
+        let payers = accounts.payers.clone();
+        let entered = accounts.entered().ok();
         for (oom::Marked { pid, uid, private }, hold) in held {
             // Gone already: the kernel's word for whose it was.
             let (pidfd, uid) = match hold {
@@ -127,7 +135,7 @@ impl Daemon {
                 continue;
             }
             self.recorder
-                .expect_oom_victim(pid, uid, account, &mut self.limit_table);
+                .expect_oom_victim(pid, uid, account, &mut accounts.table);
             self.reaper.reap(Dying {
                 pid,
                 uid,
@@ -139,43 +147,43 @@ impl Daemon {
     }
 
     /// An account that wants it has its largest process asked to end.
-    pub(super) fn ask_first(&mut self, level: &Level) {
+    pub(super) fn ask_first(&mut self, level: &Level, accounts: &mut Accounts) {
         let is_over = level.limit.is_some_and(|limit| level.held > limit);
         if self.mandate.dry_run
             || is_over
-            || self.limit_table.manner_of(level.account) != KillManner::Graceful
+            || accounts.table.manner_of(level.account) != KillManner::Graceful
         {
             return;
         }
         // Some of it may be gone by now.
-        let reading = self.reading_of(level.account);
+        let reading = accounts.reading_of(level.account);
         if reading.is_none_or(|it| !it.has_reached_notice()) {
             return;
         }
-        let entered = match Entered::of(&*self.backend) {
+        let entered = match accounts.entered() {
             Ok(entered) => entered,
             Err(error) => {
                 tracing::warn!("nobody was asked to end: {error:#}");
                 return;
             }
         };
-        let payers = self.payers();
+        let payers = &accounts.payers;
         let users = payers.payers_of(level.account);
-        let pays = |pid: Pid, uid: Uid| match entered.account_of(pid, &payers) {
+        let pays = |pid: Pid, uid: Uid| match entered.account_of(pid, payers) {
             Some(account) => account == level.account,
             None => users.contains(&uid),
         };
         let asked = self.graceful.ask(&self.proc, level.account, pays);
         let Some(asked) = asked else { return };
-        let (event, message) = self.recorder.asked(asked, level, &mut self.limit_table);
+        let (event, message) = self.recorder.asked(asked, level, &mut accounts.table);
         self.fresh.push(event);
-        self.tell(message);
+        self.notify(message, accounts);
     }
 
     /// Kills those who were asked, had their time, and are still in the way.
-    pub(crate) fn insist(&mut self) {
+    pub(crate) fn insist(&mut self, accounts: &mut Accounts) {
         for asked in self.graceful.overdue() {
-            let Some(reading) = self.reading_of(asked.account) else {
+            let Some(reading) = accounts.reading_of(asked.account) else {
                 continue;
             };
             if !reading.is_over_notice() {
@@ -207,7 +215,7 @@ impl Daemon {
                 candidates: Vec::new(),
             };
             let outcome = kill(&asked.pidfd);
-            self.follow_up(victim, outcome, Some(asked.pidfd), Some(reason));
+            self.follow_up(victim, outcome, Some(asked.pidfd), Some(reason), accounts);
         }
     }
 }

@@ -5,68 +5,23 @@ use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
 use bursar_host::{Pidfd, Status};
-use bursar_kernel::{Membership, MembershipReader};
-use bursar_model::{AccountId, Bounds, Pid, Uid, Who};
-use bursar_protocol::{ErrorKind, Refusal};
+use bursar_model::{AccountId, Bounds, Uid, Who};
+use bursar_protocol::{ErrorKind, Refusal, Reply};
 
-use crate::backend::{Backend, Reading};
+use super::Answer;
+use super::permission::{failed, refusal};
+use crate::accounts::Accounts;
+use crate::backend::Reading;
 use crate::control::Requester;
-use crate::daemon::Daemon;
-use crate::payers::Payers;
-
-/// Who has entered which account, to be read by another thread.
-#[derive(Debug)]
-pub(crate) struct Entered(Option<MembershipReader>);
-
-impl Entered {
-    /// As of always; nobody has entered anything where nobody can.
-    pub(crate) fn of(backend: &dyn Backend) -> anyhow::Result<Self> {
-        let members = backend.membership().map(Membership::for_reading);
-        Ok(Self(members.transpose()?))
-    }
-
-    /// The same; nobody is looked up while nobody has.
-    pub(crate) fn if_any(backend: &dyn Backend) -> anyhow::Result<Self> {
-        let members = backend.membership_if_any().map(Membership::for_reading);
-        Ok(Self(members.transpose()?))
-    }
-
-    /// Whether this process has entered that account.
-    pub(crate) fn is_in(&self, pid: Pid, account: AccountId) -> bool {
-        self.entered_by(pid) == Some(account)
-    }
-
-    /// The account that this process has entered, if there still is one.
-    pub(crate) fn account_of(&self, pid: Pid, payers: &Payers) -> Option<AccountId> {
-        self.entered_by(pid).filter(|&it| payers.has(it))
-    }
-
-    fn entered_by(&self, pid: Pid) -> Option<AccountId> {
-        let members = self.0.as_ref()?;
-        let pidfd = Pidfd::open(pid).ok().flatten()?;
-        members.of(pidfd.as_fd()).ok().flatten()
-    }
-}
-
-fn refusal(kind: ErrorKind, message: impl Into<String>) -> Refusal {
-    Refusal {
-        kind,
-        message: message.into(),
-    }
-}
 
 /// Makes the requester's process, and all it begets, pay into `who` for good.
-pub(crate) fn enter(
-    daemon: &mut Daemon,
-    requester: Requester,
-    who: &Who,
-) -> Result<String, Refusal> {
+pub(super) fn enter(accounts: &mut Accounts, requester: Requester, who: &Who) -> Answer {
     if !matches!(who, Who::Shared(_)) {
         let message = format!("{who} cannot be entered: only shared accounts can, written =NAME");
         return Err(refusal(ErrorKind::BadRequest, message));
     }
-    let permitted = permission(daemon, requester.uid, who)?;
-    let id = daemon.limit_table.plan().accounts_of(who).next();
+    let permitted = permission(accounts, requester.uid, who)?;
+    let id = accounts.table.plan().accounts_of(who).next();
     let id = id.ok_or_else(|| {
         let message = format!(
             "{who} is in limits.toml and no account: there is no Unix group of this name; add granted = [] \
@@ -74,13 +29,13 @@ pub(crate) fn enter(
         );
         refusal(ErrorKind::NotFound, message)
     })?;
-    let failed = |error: &dyn std::fmt::Display| {
+    let cannot = |error: &dyn std::fmt::Display| {
         let message = format!("process {} cannot enter {who}: {error}", requester.pid);
         refusal(ErrorKind::Failed, message)
     };
-    let pidfd = Pidfd::open(requester.pid).map_err(|error| failed(&error))?;
-    let pidfd = pidfd.ok_or_else(|| failed(&"it has ended"))?;
-    let status = status_of(daemon, requester);
+    let pidfd = Pidfd::open(requester.pid).map_err(|error| cannot(&error))?;
+    let pidfd = pidfd.ok_or_else(|| cannot(&"it has ended"))?;
+    let status = accounts.status_of(requester);
     // The number may have changed hands since the connection was made; then to somebody else's, or to
     // another process of the same user, who could have entered it himself.
     if status.as_ref().is_none_or(|it| it.uid != requester.uid) {
@@ -90,55 +45,55 @@ pub(crate) fn enter(
         );
         return Err(refusal(ErrorKind::NotPermitted, message));
     }
-    let members = daemon.backend.membership().ok_or_else(|| {
-        failed(
+    let members = accounts.backend.membership().ok_or_else(|| {
+        cannot(
             &"nothing here could keep its children in it: that takes the kernel half, and task storage (see: \
              bursar doctor)",
         )
     })?;
-    match members.of(pidfd.as_fd()).map_err(|error| failed(&error))? {
+    match members.of(pidfd.as_fd()).map_err(|error| cannot(&error))? {
         Some(before) if before != id => {
-            let before = daemon.limit_table.name_of(before).0;
+            let before = accounts.name_of(before);
             let message = format!(
                 "process {} is in {before}, which nobody leaves: start it from a process that is not",
                 requester.pid
             );
             Err(refusal(ErrorKind::Refused, message))
         }
-        Some(_) => Ok(permitted),
+        Some(_) => Ok(Reply::Entered { account: permitted }),
         None if !is_alone(status.as_ref()) => Err(has_threads(requester, who)),
         None => {
             members
                 .enter(pidfd.as_fd(), id)
-                .map_err(|error| failed(&error))?;
+                .map_err(|error| cannot(&error))?;
             // In this order: a thread that executed since has become the leader before it is alone.
-            let status = status_of(daemon, requester);
+            let status = accounts.status_of(requester);
             let is_in = is_alone(status.as_ref())
                 && matches!(members.of(pidfd.as_fd()), Ok(Some(now)) if now == id);
             if !is_in {
                 members
                     .take_back(pidfd.as_fd())
-                    .map_err(|error| failed(&error))?;
+                    .map_err(|error| cannot(&error))?;
                 return Err(has_threads(requester, who));
             }
             // He is in it whatever becomes of this: the next look would charge him as well.
-            if let Err(error) = daemon.backend.catch_up() {
+            if let Err(error) = accounts.backend.catch_up() {
                 tracing::warn!(%error, account = %who, "who has entered is not on the account's bill yet");
             }
             tracing::info!(pid = requester.pid.get(), uid = requester.uid.get(), account = %who, "entered");
-            Ok(permitted)
+            Ok(Reply::Entered { account: permitted })
         }
     }
 }
 
 /// The shared accounts that a user may enter, and those that processes of his are in, whoever put them there,
 /// with their bounds.
-pub(crate) fn open_to(
-    daemon: &Daemon,
+pub(super) fn open_to(
+    accounts: &Accounts,
     uid: Uid,
     readings: &[Reading],
 ) -> Result<BTreeMap<AccountId, Bounds>, Refusal> {
-    let plan = daemon.limit_table.plan();
+    let plan = accounts.table.plan();
     let shared = plan.accounts.iter().filter(|(id, _)| id.uid().is_none());
     let (mut open, others): (BTreeMap<_, _>, BTreeMap<_, _>) = shared
         .map(|(&id, planned)| (id, planned))
@@ -154,8 +109,8 @@ pub(crate) fn open_to(
         .collect();
     if !others.is_empty() {
         let asked = others.keys().copied().collect();
-        let entered = daemon.backend.entered_by(uid, &asked);
-        let entered = entered.map_err(|error| refusal(ErrorKind::Failed, format!("{error:#}")))?;
+        let entered = accounts.backend.entered_by(uid, &asked);
+        let entered = entered.map_err(|error| failed(&error))?;
         open.extend(others.into_iter().filter(|(id, _)| entered.contains(id)));
     }
     let bounds = open.into_iter().map(|(id, planned)| (id, planned.bounds));
@@ -178,9 +133,9 @@ fn has_threads(requester: Requester, who: &Who) -> Refusal {
 }
 
 /// The account's name, if this user may enter it.
-fn permission(daemon: &mut Daemon, uid: Uid, who: &Who) -> Result<String, Refusal> {
+fn permission(accounts: &mut Accounts, uid: Uid, who: &Who) -> Result<String, Refusal> {
     let is_root = uid.get() == 0;
-    match daemon.limit_table.granted(who) {
+    match accounts.table.granted(who) {
         Some(granted) if is_root || granted.contains(&uid) => Ok(who.to_string()),
         // Whoever may not enter it need not know whether there is one.
         None if is_root => {
@@ -192,7 +147,7 @@ fn permission(daemon: &mut Daemon, uid: Uid, who: &Who) -> Result<String, Refusa
             Err(refusal(ErrorKind::NotFound, message))
         }
         _ => {
-            let name = daemon.limit_table.user_name(uid);
+            let name = accounts.table.user_name(uid);
             let message = format!(
                 "{name} may not enter {who}; root grants it with granted = [{name:?}] in the account's entry \
                  in limits.toml"
@@ -200,24 +155,4 @@ fn permission(daemon: &mut Daemon, uid: Uid, who: &Who) -> Result<String, Refusa
             Err(refusal(ErrorKind::NotPermitted, message))
         }
     }
-}
-
-/// Of whatever process has the requester's number by now.
-fn status_of(daemon: &Daemon, requester: Requester) -> Option<Status> {
-    daemon.proc().status(requester.pid).ok().flatten()
-}
-
-/// Who pays for the requester: its user, in a user namespace its owner, or the account that its process has entered.
-pub(crate) fn payer_of(daemon: &Daemon, requester: Requester) -> AccountId {
-    let members = daemon.backend.membership_if_any();
-    let entered = members.and_then(|members| {
-        let pidfd = Pidfd::open(requester.pid).ok().flatten()?;
-        members.of(pidfd.as_fd()).ok().flatten()
-    });
-    let is_open = |id: &AccountId| daemon.limit_table.plan().accounts.contains_key(id);
-    // Who connected may have ended and left the connection to a child; then his number may be another's.
-    entered
-        .filter(is_open)
-        .filter(|_| status_of(daemon, requester).is_some_and(|it| it.uid == requester.uid))
-        .unwrap_or(requester.payer)
 }

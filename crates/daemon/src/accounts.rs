@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The accounts as the daemon has them: the limits, who pays into what, and the backend that enforces it.
+
+mod over_limit;
+
+use std::collections::BTreeSet;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use anyhow::Result;
+use bursar_config::Limits;
+use bursar_host::{MemoryFiles, Pidfd, Proc, Status};
+use bursar_model::{AccountId, Uid};
+use bursar_policy::Plan;
+use bursar_watchdog::TimedQuery;
+
+use crate::backend::{Backend, Reading};
+use crate::background::Recipients;
+use crate::control::Requester;
+use crate::entered::Entered;
+use crate::limit_table::LimitTable;
+use crate::payers::{Coverage, Payers};
+
+pub(crate) use over_limit::OverLimit;
+
+/// Files named when they are what is over a limit, and how long they are looked for meanwhile.
+const FILES_NAMED: usize = 8;
+const FILES_PATIENCE: Duration = Duration::from_millis(100);
+
+pub(crate) struct Accounts {
+    pub(crate) table: LimitTable,
+    pub(crate) backend: Box<dyn Backend>,
+    coverage: Coverage,
+    /// Who pays into what, as of the last change of limits.
+    pub(crate) payers: Payers,
+    proc: Proc,
+    query: TimedQuery,
+}
+
+impl Accounts {
+    pub(crate) fn new(
+        table: LimitTable,
+        backend: Box<dyn Backend>,
+        coverage: Coverage,
+        query: TimedQuery,
+    ) -> Result<Self> {
+        Ok(Self {
+            payers: Payers::new(table.plan(), coverage.clone()),
+            table,
+            backend,
+            coverage,
+            proc: Proc::host()?,
+            query,
+        })
+    }
+
+    /// The account that this user pays into.
+    pub(crate) fn of(&self, uid: Uid) -> Option<AccountId> {
+        self.payers.of(uid).map(|(id, _)| id)
+    }
+
+    /// Whether `default` applies to this user.
+    pub(crate) fn covers(&self, uid: Uid) -> bool {
+        self.coverage.covers(uid)
+    }
+
+    /// What an account is called in events and answers.
+    pub(crate) fn name_of(&mut self, id: AccountId) -> String {
+        self.table.name_of(id).0
+    }
+
+    /// How an account stands; `None` where there is no such account yet.
+    pub(crate) fn reading_of(&self, id: AccountId) -> Option<Reading> {
+        let readings = self.backend.readings();
+        readings.into_iter().find(|it| it.id == id)
+    }
+
+    /// Which account a process has entered.
+    pub(crate) fn entered(&self) -> Result<Entered> {
+        Entered::of(&*self.backend)
+    }
+
+    /// Puts other limits in force; those before hold again when that fails half-way.
+    pub(crate) fn adopt(&mut self, limits: Limits, plan: Plan) -> Result<()> {
+        if let Err(error) = self.backend.apply(&plan) {
+            return Err(match self.backend.apply(self.table.plan()) {
+                Ok(()) => error,
+                Err(other) => error.context(format!(
+                    "the limits before could not be put back in force either, restart bursard: {other:#}"
+                )),
+            });
+        }
+        self.table.adopt(limits, plan);
+        self.payers = Payers::new(self.table.plan(), self.coverage.clone());
+        Ok(())
+    }
+
+    /// The files in memory of an account's users.
+    pub(crate) fn files_of(&mut self, account: AccountId) -> MemoryFiles {
+        let users: BTreeSet<Uid> = self.payers.payers_of(account).into_iter().collect();
+        let subordinates = &self.table.plan().subordinates;
+        let are_theirs = |uid: Uid| {
+            let subuid_owner = subordinates.subuid_owner_of(uid);
+            users.contains(&uid) || subuid_owner.is_some_and(|it| users.contains(&it))
+        };
+        let (proc, query) = (&self.proc, &mut self.query);
+        MemoryFiles::of(proc, &are_theirs, FILES_NAMED, FILES_PATIENCE, query)
+            .inspect_err(|error| tracing::warn!(%error, "files in memory could not be looked for"))
+            .unwrap_or_default()
+    }
+
+    /// Who may be notified of what happens in an account.
+    pub(crate) fn recipients_of(&self, account: AccountId) -> Recipients {
+        let payers = self.payers.payers_of(account).into_iter().collect();
+        if account.uid().is_some() {
+            return Recipients {
+                payers,
+                ..Recipients::default()
+            };
+        }
+        let planned = self.table.plan().accounts.get(&account);
+        let granted = planned.and_then(|it| self.table.granted(&it.who));
+        let entered = Entered::if_any(&*self.backend)
+            .inspect_err(|error| {
+                tracing::warn!(
+                    "users whose processes have entered an account are not notified: {error:#}"
+                );
+            })
+            .ok();
+        Recipients {
+            payers,
+            granted: granted.unwrap_or_default(),
+            entered,
+        }
+    }
+
+    /// Who pays for a requester: its user, the owner of the user namespace it is in, or the account that its process
+    /// has entered.
+    pub(crate) fn payer_of(&self, requester: Requester) -> AccountId {
+        let membership = self.backend.membership_if_any();
+        let entered = membership.and_then(|membership| {
+            let pidfd = Pidfd::open(requester.pid).ok().flatten()?;
+            membership.of(pidfd.as_fd()).ok().flatten()
+        });
+        let is_open = |id: &AccountId| self.table.plan().accounts.contains_key(id);
+        // Who connected may have ended and left the connection to a child; then its number may be another's.
+        entered
+            .filter(is_open)
+            .filter(|_| {
+                self.status_of(requester)
+                    .is_some_and(|it| it.uid == requester.uid)
+            })
+            .unwrap_or(requester.payer)
+    }
+
+    /// Of whatever process has the requester's number by now.
+    pub(crate) fn status_of(&self, requester: Requester) -> Option<Status> {
+        self.proc.status(requester.pid).ok().flatten()
+    }
+
+    pub(crate) const fn proc(&self) -> &Proc {
+        &self.proc
+    }
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which accounts would be over their limit the moment other limits hold, and so have a process killed at once.
+
+use anyhow::Result;
+use bursar_model::{AccountId, Bytes};
+use bursar_policy::Plan;
+
+use super::Accounts;
+use crate::payers::present;
+
+/// An account that a changed plan would put over its limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OverLimit {
+    pub(crate) id: AccountId,
+    pub(crate) name: String,
+    pub(crate) held: Bytes,
+    pub(crate) limit: Bytes,
+}
+
+impl OverLimit {
+    pub(crate) fn by(&self) -> Bytes {
+        self.held.saturating_sub(self.limit)
+    }
+}
+
+impl Accounts {
+    /// The accounts in which somebody would be killed at once if this plan were put in force, the one that is furthest
+    /// over first: those that it makes tighter, with what is held now by all who will pay into them.
+    pub(crate) fn over_at_once(&mut self, new: &Plan) -> Result<Vec<OverLimit>> {
+        let old = self.table.plan();
+        let closing = new.closes(old);
+        let mut ordinary = old.payers();
+        if new.lowers_default(old) {
+            ordinary.extend(present(&self.proc, &mut self.query)?);
+        }
+        let returning = self.backend.entrants(&closing)?;
+        ordinary.extend(&returning);
+        ordinary.retain(|&uid| self.coverage.covers(uid));
+        let tightened = new.tightened(self.table.plan(), &ordinary, &returning);
+        if tightened.is_empty() {
+            return Ok(Vec::new());
+        }
+        let projections = tightened
+            .iter()
+            .map(|(&id, it)| (id, it.payers.clone()))
+            .collect();
+        let held = self.backend.measure(&projections, &closing)?;
+        let mut over: Vec<OverLimit> = held
+            .into_iter()
+            .filter_map(|(id, held)| {
+                let limit = tightened.get(&id)?.limit;
+                (held > limit).then(|| OverLimit {
+                    id,
+                    name: self.name_in(new, id),
+                    held,
+                    limit,
+                })
+            })
+            .collect();
+        over.sort_by_key(|it| std::cmp::Reverse(it.by()));
+        Ok(over)
+    }
+
+    fn name_in(&mut self, new: &Plan, id: AccountId) -> String {
+        match new.accounts.get(&id) {
+            Some(planned) if id.uid().is_none() => planned.who.to_string(),
+            _ => self.name_of(id),
+        }
+    }
+}

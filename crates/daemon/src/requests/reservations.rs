@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Memory reserved and given back.
+
+use bursar_protocol::{ErrorKind, Granted, Refusal, Reply, Reserve};
+
+use super::Answer;
+use super::permission::{paying, refusal};
+use crate::accounts::Accounts;
+use crate::control::{RESERVING_PER_USER, Requester};
+use crate::reservations::{Denied, Reservations};
+
+pub(super) fn reserve(
+    accounts: &mut Accounts,
+    reservations: &mut Reservations,
+    requester: Requester,
+    ask: &Reserve,
+    may_reserve: bool,
+) -> Answer {
+    if !may_reserve {
+        return Err(refusal(
+            ErrorKind::Refused,
+            format!(
+                "{RESERVING_PER_USER} connections of this user have memory reserved already, which is all that \
+                 one may have"
+            ),
+        ));
+    }
+    let requester = paying(accounts, requester);
+    let ram = accounts.table.ram();
+    let (payers, holdings) = (&accounts.payers, &mut *accounts.backend);
+    match reservations.reserve(requester, ask, payers, ram, holdings) {
+        Ok((pages, reserved)) => Ok(Reply::Granted(Granted { pages, reserved })),
+        Err(denied) => Err(denied_refusal(&denied)),
+    }
+}
+
+/// Gives back.
+pub(super) fn commit(
+    accounts: &mut Accounts,
+    reservations: &mut Reservations,
+    requester: Requester,
+    pages: u64,
+) -> Answer {
+    let requester = paying(accounts, requester);
+    let (payers, holdings) = (&accounts.payers, &mut *accounts.backend);
+    match reservations.commit(requester, pages, payers, holdings) {
+        Ok(reserved) => Ok(Reply::Granted(Granted { pages, reserved })),
+        Err(denied) => Err(denied_refusal(&denied)),
+    }
+}
+
+fn denied_refusal(denied: &Denied) -> Refusal {
+    let kind = match denied {
+        Denied::Senseless(_) => ErrorKind::BadRequest,
+        Denied::Full { .. } => ErrorKind::Refused,
+        Denied::Gone(_) => ErrorKind::NotFound,
+        Denied::Failed(_) => ErrorKind::Failed,
+    };
+    refusal(kind, denied.to_string())
+}

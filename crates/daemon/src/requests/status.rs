@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How accounts and the daemon stand.
+
+use std::collections::BTreeMap;
+
+use bursar_model::{
+    AccountId, AccountStatus, Bounds, Bytes, DaemonStatus, ReapStatus, Resource, Row, RowBounds,
+    Rows, Who,
+};
+use bursar_protocol::{Quota, Reply};
+
+use super::Answer;
+use super::join;
+use super::permission::{accounts_meant, only_root, own_account, permit};
+use super::remarks::remarks;
+use crate::accounts::Accounts;
+use crate::backend::Reading;
+use crate::beancounters::Beancounters;
+use crate::control::Requester;
+use crate::daemon::Daemon;
+use crate::reservations::Reservations;
+
+pub(super) fn status(daemon: &mut Daemon, requester: Requester, who: Option<&Who>) -> Answer {
+    let uid = requester.uid;
+    let mut readings = daemon.accounts.backend.readings();
+    let own = own_account(&daemon.accounts, requester);
+    if let Some(who) = who {
+        permit(
+            &mut daemon.accounts,
+            requester,
+            own,
+            who,
+            "see other users' accounts",
+        )?;
+        let meant = accounts_meant(&mut daemon.accounts, requester, who)?;
+        if uid.get() != 0 && meant.iter().any(|id| Some(*id) != own) {
+            only_root(uid, "see other users' accounts")?;
+        }
+        readings.retain(|reading| meant.contains(&reading.id));
+    } else if uid.get() != 0 {
+        readings.retain(|reading| Some(reading.id) == own);
+    }
+    let mut accounts: Vec<AccountStatus> = readings
+        .iter()
+        .map(|reading| show(&mut daemon.accounts, &daemon.reservations, reading))
+        .collect();
+    accounts.sort_by(|a, b| a.account.cmp(&b.account));
+    // Of reaps of others' programs, too: two looks would tell him what another one's held, and when it died.
+    let (remarks, reaps) = if uid.get() == 0 {
+        let mut reaps = daemon.responder.recorder.reaps().clone();
+        daemon.responder.reaper.note_losses(&mut reaps);
+        (remarks(daemon), reaps)
+    } else {
+        (Vec::new(), ReapStatus::default())
+    };
+    Ok(Reply::Status(Box::new(DaemonStatus {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        dry_run: daemon.responder.is_dry_run(),
+        kernel_half: daemon.accounts.backend.status(),
+        error_bound_bytes: daemon.accounts.backend.error_bound(),
+        ram_bytes: daemon.accounts.table.ram(),
+        reaps,
+        accounts,
+        remarks,
+    })))
+}
+
+pub(super) fn quota(
+    accounts: &mut Accounts,
+    reservations: &Reservations,
+    requester: Requester,
+) -> Answer {
+    let own = accounts.payers.of(accounts.payer_of(requester));
+    let readings = accounts.backend.readings();
+    let reading_of = |id, bounds| {
+        let known = readings.iter().find(|it| it.id == id).cloned();
+        known.unwrap_or_else(|| untouched(id, bounds))
+    };
+    let account = own.map(|(id, bounds)| show(accounts, reservations, &reading_of(id, bounds)));
+    let shared = join::open_to(accounts, requester.uid, &readings)?;
+    let mut shared: Vec<AccountStatus> = shared
+        .into_iter()
+        .filter(|(id, _)| own.is_none_or(|(own, _)| own != *id))
+        .map(|(id, bounds)| show(accounts, reservations, &reading_of(id, bounds)))
+        .collect();
+    shared.sort_by(|a, b| a.account.cmp(&b.account));
+    let error_bound_bytes = accounts.backend.error_bound();
+    Ok(Reply::Quota(Box::new(Quota {
+        account,
+        shared,
+        error_bound_bytes,
+    })))
+}
+
+fn show(accounts: &mut Accounts, reservations: &Reservations, reading: &Reading) -> AccountStatus {
+    let (account, kind) = accounts.table.name_of(reading.id);
+    let row = Row {
+        held: reading.held,
+        maxheld: reading.maxheld,
+        notice: reading.bounds.notice(),
+        barrier: reading.bounds.barrier(),
+        limit: reading.bounds.limit(),
+        failcnt: reading
+            .failcnt
+            .saturating_add(reservations.refused_in(reading.id)),
+        reserved: reservations.reserved_in(reading.id, &accounts.payers),
+    };
+    let mut resources = Rows::from([(Resource::Memory, row)]);
+    let bounds = rows_of(accounts, reading.id);
+    resources.beans = Beancounters::limited_rows(reading.id, &bounds, &*accounts.backend);
+    AccountStatus {
+        account,
+        uid: reading.id.uid(),
+        kind,
+        processes: reading.processes,
+        resources,
+        dying: reading.dying,
+        unkillable: reading.unkillable,
+        committed: reading.committed,
+        unmapped: reading.unmapped,
+        stuck: reading.stuck,
+        reserved: reading.reserved,
+        correction: reading.correction,
+        kills: reading.kills,
+        notices: reading.notices,
+    }
+}
+
+/// The bounds of an account's beancounters.
+pub(super) fn rows_of(accounts: &Accounts, id: AccountId) -> BTreeMap<Resource, RowBounds> {
+    let plan = accounts.table.plan();
+    match plan.accounts.get(&id) {
+        Some(planned) => planned.rows.clone(),
+        None => match id.uid() {
+            Some(uid) if accounts.covers(uid) => plan.default_rows.clone(),
+            _ => BTreeMap::new(),
+        },
+    }
+}
+
+/// Of an account that nothing has run in yet.
+fn untouched(id: AccountId, bounds: Bounds) -> Reading {
+    Reading {
+        id,
+        is_default: true,
+        held: Bytes::ZERO,
+        correction: None,
+        dying: Bytes::ZERO,
+        unkillable: Bytes::ZERO,
+        committed: None,
+        unmapped: Bytes::ZERO,
+        stuck: Bytes::ZERO,
+        reserved: Bytes::ZERO,
+        maxheld: Bytes::ZERO,
+        processes: 0,
+        bounds,
+        failcnt: 0,
+        kills: 0,
+        notices: 0,
+    }
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What follows from a fact: kill, reap, notify, record.
+
+mod victims;
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use anyhow::{Context, Result};
+use bursar_host::Proc;
+use bursar_model::{Event, EventKind};
+
+use crate::accounts::{Accounts, OverLimit};
+use crate::background::Background;
+use crate::fact::Fact;
+use crate::graceful::Graceful;
+use crate::message::Message;
+use crate::oom::OomWatch;
+use crate::reaper::VictimReaper;
+use crate::recent::Recent;
+use crate::recorder::Recorder;
+
+/// Accounts recorded one by one when limits are read again; a new `default` may concern thousands.
+const MOST_NAMED: usize = 100;
+
+/// What the daemon may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mandate {
+    /// Only say what would be done.
+    pub(crate) dry_run: bool,
+    /// Kill when the kernel half asks (S1's second trigger).
+    pub(crate) notifier: bool,
+}
+
+pub(crate) struct Responder {
+    pub(crate) recorder: Recorder,
+    pub(crate) reaper: VictimReaper,
+    pub(crate) background: Background,
+    mandate: Mandate,
+    proc: Proc,
+    graceful: Graceful,
+    /// `None` where tracefs is not to be had.
+    oom: Option<OomWatch>,
+    /// Recorded, and not yet sent to those who follow.
+    fresh: Vec<Event>,
+    /// Victims of a dry run already mentioned.
+    mentioned: Recent,
+    /// Kills already recorded.
+    killed: Recent,
+}
+
+impl Responder {
+    pub(crate) fn new(
+        mut recorder: Recorder,
+        reaper: VictimReaper,
+        background: Background,
+        oom: Option<OomWatch>,
+        mandate: Mandate,
+    ) -> Result<Self> {
+        recorder.introduce_reapers(reaper.priority());
+        Ok(Self {
+            recorder,
+            reaper,
+            background,
+            mandate,
+            proc: Proc::host().context("open /proc")?,
+            graceful: Graceful::new()?,
+            oom,
+            fresh: Vec::new(),
+            mentioned: Recent::default(),
+            killed: Recent::default(),
+        })
+    }
+
+    pub(crate) const fn is_dry_run(&self) -> bool {
+        self.mandate.dry_run
+    }
+
+    /// Readable when [`Self::insist`] has something to do.
+    pub(crate) fn graceful(&self) -> BorrowedFd<'_> {
+        self.graceful.as_fd()
+    }
+
+    /// Readable when [`Self::attend_oom`] has something to do.
+    pub(crate) fn oom(&self) -> Option<BorrowedFd<'_>> {
+        self.oom.as_ref().map(AsFd::as_fd)
+    }
+
+    pub(crate) fn handle_all(&mut self, facts: Vec<Fact>, accounts: &mut Accounts) {
+        for fact in facts {
+            self.handle(fact, accounts);
+        }
+    }
+
+    fn handle(&mut self, fact: Fact, accounts: &mut Accounts) {
+        match fact {
+            Fact::Notice(level) => {
+                let (event, message) = self.recorder.notice(&level, &mut accounts.table);
+                self.fresh.push(event);
+                self.notify(message, accounts);
+                self.ask_first(&level, accounts);
+            }
+            // The ring reader has handed it to the reaper.
+            Fact::Killed(victim) => self.killed(&victim, victim.level.trigger, None, accounts),
+            Fact::KillAsked(victim) => self.carry_out(victim, accounts),
+            Fact::KillTried(victim, outcome) => self.kill_tried(victim, outcome, None, accounts),
+            Fact::NoVictim(victim) => {
+                let event = self.recorder.no_victim(&victim, &mut accounts.table);
+                self.fresh.push(event);
+            }
+            // No kill would free them: their user is to remove them, and is told which.
+            Fact::Files(level, stuck) => {
+                let files = accounts.files_of(level.account);
+                let (event, message) =
+                    self.recorder
+                        .files(&level, stuck, &files, &mut accounts.table);
+                self.fresh.push(event);
+                self.notify(message, accounts);
+            }
+            Fact::Freed(victim, duration) => {
+                let event = self.recorder.freed(&victim, duration, &mut accounts.table);
+                self.fresh.extend(event);
+            }
+            Fact::Refused(level, refused) => {
+                let event = self.recorder.refused(&level, &refused, &mut accounts.table);
+                self.fresh.push(event);
+            }
+            Fact::RowRefused(level, refused) => {
+                let event = self
+                    .recorder
+                    .row_refused(&level, &refused, &mut accounts.table);
+                self.fresh.push(event);
+            }
+            Fact::Unreadable(count) => {
+                let reason = format!(
+                    "{count} events of the kernel half before are of a version that this bursard cannot read: \
+                     they happened and are not recorded"
+                );
+                self.note(EventKind::Lost, None, reason);
+            }
+            Fact::OomScoreDue => self.background.set_oom_scores(accounts.payers.clone()),
+        }
+    }
+
+    /// Records what the reaper reports.
+    pub(crate) fn record_reaps(&mut self) {
+        for report in self.reaper.drain() {
+            let event = self.recorder.settled(&report);
+            self.fresh.extend(event);
+        }
+    }
+
+    /// Records which accounts are over limits that are about to be put in force without anybody being asked: what
+    /// follows is a kill in each, and this is its reason.
+    pub(crate) fn announce(&mut self, over: &[OverLimit]) {
+        for it in over.iter().take(MOST_NAMED) {
+            let mut event = Event::new(EventKind::LimitChanged);
+            event.account = Some(it.name.clone());
+            event.uid = it.id.uid();
+            event.held = Some(it.held);
+            event.limit = Some(it.limit);
+            event.overcommit = Some(it.by());
+            event.reason = Some("this limit holds from now on".to_owned());
+            let event = self.recorder.tell(event);
+            self.fresh.push(event);
+        }
+        let others = over.len().saturating_sub(MOST_NAMED);
+        if others > 0 {
+            let reason =
+                format!("{others} more accounts hold more than the limit that holds from now on");
+            self.note(EventKind::LimitChanged, None, reason);
+        }
+    }
+
+    /// Records a fact about ourselves.
+    pub(crate) fn note(&mut self, kind: EventKind, account: Option<String>, reason: String) {
+        let event = self.recorder.remark(kind, account, reason);
+        self.fresh.push(event);
+    }
+
+    /// Events recorded since the last call.
+    pub(crate) fn take_fresh(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.fresh)
+    }
+
+    fn notify(&self, message: Message, accounts: &Accounts) {
+        if self.background.tells() {
+            let recipients = accounts.recipients_of(message.account);
+            self.background.tell(message, recipients);
+        }
+    }
+
+    /// Ends. With `releases` nobody has a limit any more.
+    pub(crate) fn finish(self, releases: bool) {
+        if releases {
+            self.background.restore_oom_scores();
+        }
+        self.background.finish();
+    }
+}

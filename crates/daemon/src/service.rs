@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The daemon at work: what is done when something happens, and who is answered when.
+
+use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+
+use anyhow::Result;
+use bursar_model::Uid;
+
+use crate::control::{Control, to_line};
+use crate::daemon::Daemon;
+use crate::event_loop::EventLoop;
+use crate::requests;
+use crate::signals::{Signalled, Signals};
+
+const GO_ON: Result<ControlFlow<()>> = Ok(ControlFlow::Continue(()));
+
+pub(crate) struct Service {
+    pub(crate) daemon: Daemon,
+    pub(crate) control: Control,
+    pub(crate) signals: Signals,
+}
+
+impl Service {
+    /// Runs until asked to end.
+    pub(crate) fn run(&mut self) -> Result<()> {
+        let event_loop = self.event_loop()?;
+        // What happened before the loop began.
+        self.daemon.attend_backend()?;
+        self.publish();
+        event_loop.run(self, |it| it.control.patience(), Self::serve)
+    }
+
+    fn event_loop(&self) -> Result<EventLoop<Self>> {
+        let mut events = EventLoop::<Self>::new()?;
+        let Daemon {
+            accounts,
+            responder,
+            beancounters,
+            ledger_checker,
+            ..
+        } = &self.daemon;
+        events.register(accounts.backend.wake(), |it| {
+            it.daemon.attend_backend()?;
+            GO_ON
+        })?;
+        events.register(responder.reaper.as_fd(), |it| {
+            it.daemon.collect_reaps()?;
+            GO_ON
+        })?;
+        if let Some(oom) = responder.oom() {
+            events.register(oom, |it| {
+                it.daemon.responder.attend_oom(&mut it.daemon.accounts);
+                GO_ON
+            })?;
+        }
+        events.register(responder.graceful(), |it| {
+            it.daemon.responder.insist(&mut it.daemon.accounts);
+            GO_ON
+        })?;
+        events.register(beancounters.as_fd(), |it| {
+            it.daemon.scan_beancounters();
+            GO_ON
+        })?;
+        events.register(accounts.table.names().as_fd(), |it| {
+            it.daemon.names_answered();
+            GO_ON
+        })?;
+        if let Some(subuid) = accounts.table.subuid().wake() {
+            events.register(subuid, |it| {
+                it.daemon.subuid_changed();
+                GO_ON
+            })?;
+        }
+        events.register(ledger_checker.as_fd(), |it| {
+            it.answer_ledger_check();
+            GO_ON
+        })?;
+        events.register(self.control.as_fd(), |it| {
+            it.control.hear();
+            GO_ON
+        })?;
+        events.register(self.signals.as_fd(), Self::attend_signals)?;
+        Ok(events)
+    }
+
+    fn attend_signals(&mut self) -> Result<ControlFlow<()>> {
+        match self.signals.take() {
+            Some(Signalled::End) => return Ok(ControlFlow::Break(())),
+            Some(Signalled::Reload) => self.reload(),
+            None => {}
+        }
+        GO_ON
+    }
+
+    /// Gives one client its turn. No request delays what happens: between any two turns the loop looks for that.
+    fn serve(&mut self) {
+        self.release_gone();
+        // Before somebody new follows: what has happened by now is in its answer.
+        self.publish();
+        self.answer_next();
+        self.publish();
+        self.release_gone();
+    }
+
+    fn answer_next(&mut self) {
+        let Some(turn) = self.control.next() else {
+            return;
+        };
+        self.daemon.admission = self.control.admission(&turn);
+        let requester = turn.requester;
+        while let Some(line) = self.control.line_of(&turn) {
+            let reply = requests::answer(&mut self.daemon, requester, &line);
+            self.control.answer(&turn, reply);
+            if !self.control.is_reserving(requester.client)
+                && let Some(process) = self.daemon.reservations.process_of(requester.client)
+            {
+                self.control.set_reserving(requester.client, process);
+            }
+        }
+        self.control.end_turn(&turn);
+    }
+
+    /// What clients had reserved goes with them.
+    fn release_gone(&mut self) {
+        for gone in self.control.take_gone() {
+            self.daemon.release(gone);
+        }
+    }
+
+    /// A ledger check takes its time: its answer comes later.
+    fn answer_ledger_check(&mut self) {
+        if let Some((client, found)) = self.daemon.ledger_checker.drain() {
+            let reply = requests::ledger_checked(&mut self.daemon.accounts, found);
+            self.control.reply(client, &reply);
+        }
+    }
+
+    /// Sends fresh events to those who follow.
+    fn publish(&mut self) {
+        for event in self.daemon.responder.take_fresh() {
+            let line = to_line(&event);
+            let accounts = &mut self.daemon.accounts;
+            let mut names: Vec<(Uid, Option<String>)> = Vec::new();
+            for uid in self.control.followers() {
+                let own = accounts.of(uid).map(|id| accounts.name_of(id));
+                names.push((uid, own));
+            }
+            let may_see = |uid: Uid| {
+                let own = names
+                    .iter()
+                    .find(|(it, _)| *it == uid)
+                    .and_then(|(_, own)| own.as_deref());
+                requests::may_see(&event, uid, own)
+            };
+            self.control.publish(&line, may_see);
+        }
+    }
+
+    fn reload(&mut self) {
+        let _ = sd_notify::notify(
+            false,
+            &[
+                sd_notify::NotifyState::Reloading,
+                sd_notify::NotifyState::monotonic_usec_now()
+                    .unwrap_or(sd_notify::NotifyState::Ready),
+            ],
+        );
+        if let Err(error) = self.daemon.reload() {
+            tracing::error!("the limits stay as they were: {error:#}");
+        }
+        let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+    }
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From the configuration to a daemon at work.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use bursar_config::{Config, OnExit};
+use bursar_host::{Mounted, Proc, mount_tracefs, uid_min};
+use bursar_model::EventKind;
+
+use crate::accounts::Accounts;
+use crate::backend_choice::{self, Chosen, TRACEFS};
+use crate::background::Background;
+use crate::control::Control;
+use crate::daemon::Daemon;
+use crate::history::History;
+use crate::limit_table::LimitTable;
+use crate::lock::Lock;
+use crate::log;
+use crate::names::Names;
+use crate::oom::OomWatch;
+use crate::payers::Coverage;
+use crate::reaper::VictimReaper;
+use crate::recorder::Recorder;
+use crate::responder::{Mandate, Responder};
+use crate::service::Service;
+use crate::signals::Signals;
+use crate::subordinates::SubuidFile;
+use crate::watermarks::Watermarks;
+
+/// Runs the daemon until it is asked to end. `remarks`: what is known of the configuration.
+pub(crate) fn run(config: &Config, dry_run: bool, remarks: Vec<String>) -> Result<()> {
+    let _runtime = Lock::on_runtime(&config.paths.runtime)?;
+    let signals = Signals::catch()?;
+    let (daemon, _pins) = start(config, dry_run, remarks)?;
+    raise_descriptors();
+    let socket = config.paths.runtime.join("bursar.sock");
+    let control = Control::listen(&socket, || daemon.responder.reaper.timed_query())?;
+    log::trim_memory();
+    stay_in_memory();
+    log::say("bursard: ready");
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+
+    let mut service = Service {
+        daemon,
+        control,
+        signals,
+    };
+    service.run()?;
+
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Stopping]);
+    let Service {
+        mut daemon,
+        control,
+        ..
+    } = service;
+    let releases = config.on_exit == OnExit::Release;
+    // Where there is no kernel half limits end with bursard whatever is configured.
+    if releases && daemon.accounts.backend.status().attached {
+        let reason = "bursard ends with on_exit = \"release\"".to_owned();
+        daemon.responder.note(EventKind::Released, None, reason);
+    }
+    drop(control);
+    daemon.leave(releases)
+}
+
+/// The daemon with its limits in force, and the lock on its pins.
+fn start(
+    config: &Config,
+    dry_run: bool,
+    mut remarks: Vec<String>,
+) -> Result<(Daemon, Option<Lock>)> {
+    let (coverage, remark) = coverage(config);
+    remarks.extend(remark);
+    let table = limit_table(config, dry_run, &coverage)?;
+    let reaper = VictimReaper::start()?;
+    let chosen = backend_choice::start(config, &coverage, dry_run, &reaper)?;
+    let Chosen {
+        backend,
+        how,
+        lock,
+        superseded,
+        ..
+    } = chosen;
+    remarks.extend(chosen.remarks);
+    let oom = oom_watch()
+        .inspect_err(|error| {
+            remarks.push(format!(
+                "victims of the kernel's OOM killer are not helped out: {error:#}"
+            ));
+        })
+        .ok();
+    let raised =
+        Some(config.last_defence.oom_score_adj).filter(|_| config.last_defence.enabled && !dry_run);
+    let tells = config.tell.tty && !dry_run;
+    let background = Background::start(tells, raised, Arc::clone(reaper.blocklist()))?;
+    let recorder = Recorder::new(History::open(&config.paths.state, config.events.keep_bytes));
+    let mandate = Mandate {
+        dry_run,
+        notifier: config.triggers.notifier,
+    };
+    let accounts = Accounts::new(table, backend, coverage, reaper.timed_query()?)?;
+    let responder = Responder::new(recorder, reaper, background, oom, mandate)?;
+    let mut daemon = Daemon::new(accounts, responder, remarks)?;
+    daemon.start(superseded, &how)?;
+    daemon.watermarks = Watermarks::start(config, dry_run);
+    let plan = daemon.accounts.table.plan();
+    let reason = format!(
+        "{how}; {} limits in force",
+        daemon.accounts.table.limits().len()
+    );
+    for (who, text) in &plan.remarks {
+        tracing::warn!("{}: {who}: {text}", config.paths.limits.display());
+    }
+    for note in &plan.notes {
+        tracing::warn!("{note}");
+    }
+    daemon.responder.note(EventKind::Attached, None, reason);
+    Ok((daemon, lock))
+}
+
+fn limit_table(config: &Config, dry_run: bool, coverage: &Coverage) -> Result<LimitTable> {
+    let proc = Proc::host().context("open /proc")?;
+    let memory = proc.meminfo().context("read how much memory there is")?;
+    let state = &config.paths.state;
+    std::fs::create_dir_all(state).with_context(|| format!("make the directory {state:?}"))?;
+    Ok(LimitTable::load(
+        &config.paths.limits,
+        state,
+        memory.total,
+        coverage.clone(),
+        backend_choice::limits_are_in_force(config, dry_run)?,
+        Names::start()?,
+        SubuidFile::at(config.paths.subuid.clone()),
+    )?)
+}
+
+/// Who is an ordinary user here.
+fn coverage(config: &Config) -> (Coverage, Option<String>) {
+    let exempt = config
+        .accounts
+        .exempt
+        .iter()
+        .map(|range| (range.first(), range.last()))
+        .collect();
+    match config.accounts.uid_min {
+        Some(uid_min) => (Coverage { uid_min, exempt }, None),
+        None => {
+            let found = uid_min(Path::new("/etc/login.defs"));
+            (
+                Coverage {
+                    uid_min: found.uid,
+                    exempt,
+                },
+                found.remark,
+            )
+        }
+    }
+}
+
+/// Listens for the kernel's own OOM killer, where that can be had.
+fn oom_watch() -> Result<OomWatch> {
+    let tracefs = Path::new(TRACEFS);
+    if mount_tracefs(tracefs)? == Mounted::Now {
+        tracing::info!(path = TRACEFS, "mounted tracefs");
+    }
+    OomWatch::start(tracefs)
+}
+
+/// Whoever takes memory back when there is none must not wait for his own. What is touched stays; what
+/// is not allowed is done without.
+fn stay_in_memory() {
+    use rustix::mm::{MlockAllFlags, mlockall};
+    let what = MlockAllFlags::CURRENT | MlockAllFlags::FUTURE | MlockAllFlags::ONFAULT;
+    if let Err(error) = mlockall(what) {
+        tracing::debug!(%error, "bursard's own memory is not locked");
+    }
+}
+
+/// Two descriptors for each process that has memory reserved; the usual 1,024 would be few.
+fn raise_descriptors() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    const ENOUGH: u64 = 16 << 10;
+    let now = getrlimit(Resource::Nofile);
+    if now.current.is_none_or(|current| current >= ENOUGH) {
+        return;
+    }
+    let all = Rlimit {
+        current: Some(ENOUGH),
+        maximum: now.maximum.map(|most| most.max(ENOUGH)),
+    };
+    // Beyond its hard limit root gets only with CAP_SYS_RESOURCE.
+    let some = Rlimit {
+        current: now.maximum,
+        ..now
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, all) {
+        let is_less = setrlimit(Resource::Nofile, some).is_err()
+            || some.current.is_some_and(|most| most < ENOUGH);
+        if is_less {
+            tracing::warn!(%error, "cannot raise the number of descriptors: fewer processes can reserve");
+        }
+    }
+}
