@@ -14,7 +14,7 @@ use bursar_model::{AccountId, Uid};
 use bursar_policy::Plan;
 use bursar_watchdog::TimedQuery;
 
-use crate::backend::{Backend, Reading};
+use crate::backend::{Backend, KernelFeatures, Reading};
 use crate::background::Recipients;
 use crate::control::Requester;
 use crate::entered::Entered;
@@ -137,7 +137,8 @@ impl Accounts {
     /// Who pays for a requester: its user, the owner of the user namespace it is in, or the account that its process
     /// has entered.
     pub(crate) fn payer_of(&self, requester: Requester) -> AccountId {
-        let membership = self.backend.membership_if_any();
+        let kernel = self.backend.kernel();
+        let membership = kernel.and_then(KernelFeatures::membership_if_any);
         let entered = membership.and_then(|membership| {
             let pidfd = Pidfd::open(requester.pid).ok().flatten()?;
             membership.of(pidfd.as_fd()).ok().flatten()

@@ -3,6 +3,7 @@
 //! can; all the others are known from a scan of all tasks and files, made when somebody asks (S5 4
 //! "on-demand accounting"), and every [`EVERY`] while there is a limit on one of them.
 
+mod held;
 mod resource_scanner;
 mod snapshot;
 
@@ -19,7 +20,7 @@ use bursar_policy::Plan;
 
 use self::resource_scanner::ResourceScanner;
 use self::snapshot::Snapshot;
-use crate::backend::{Backend, Reading};
+use crate::backend::{KernelFeatures, NO_KERNEL_HALF, Reading, enforcement};
 use crate::limit_table::LimitTable;
 use crate::payers::Payers;
 use crate::physpages::Finished;
@@ -91,16 +92,17 @@ impl Beancounters {
     /// The scan that is due.
     pub(crate) fn take_turn(
         &mut self,
-        backend: &mut dyn Backend,
+        kernel: Option<&mut KernelFeatures>,
         payers: &Payers,
         count: Option<Arc<Finished>>,
     ) -> Result<()> {
         // Only that it is not readable any more; how many times it was due does not matter.
         let _ = self.timer.take_expiry();
-        if let Err(error) = backend.catch_up() {
+        let charged = kernel.as_ref().map_or(Ok(()), |it| it.catch_up());
+        if let Err(error) = charged {
             tracing::warn!("not all that slipped through is charged: {error:#}");
         }
-        self.scan(backend, payers, count)?;
+        self.scan(kernel, payers, count)?;
         Ok(())
     }
 
@@ -108,13 +110,18 @@ impl Beancounters {
     /// is known is of an older scan, or of none, because this one takes its time.
     pub(crate) fn scan(
         &mut self,
-        backend: &mut dyn Backend,
+        mut kernel: Option<&mut KernelFeatures>,
         payers: &Payers,
         count: Option<Arc<Finished>>,
     ) -> Result<bool> {
         // One that nobody has waited for may be done, and old by now.
         if let Some(found) = self.resource_scanner.take(Duration::ZERO) {
-            let snapshot = Snapshot::of(Arc::new(found?), backend, payers, count.clone())?;
+            let snapshot = Snapshot::of(
+                Arc::new(found?),
+                kernel.as_deref_mut(),
+                payers,
+                count.clone(),
+            )?;
             self.remember(snapshot);
         }
         let fresh = self
@@ -126,10 +133,9 @@ impl Beancounters {
             Some(snapshot) => Arc::clone(snapshot.scan()),
             None => {
                 // Of one scan the loop waits for the beginning only, however many ask meanwhile.
-                let patience = match self
-                    .resource_scanner
-                    .begin(backend.resource_iterator()?, payers)?
-                {
+                let kernel = kernel.as_deref_mut().context(NO_KERNEL_HALF)?;
+                let iterator = kernel.resource_iterator()?;
+                let patience = match self.resource_scanner.begin(iterator, payers)? {
                     true => PATIENCE,
                     false => Duration::ZERO,
                 };
@@ -139,7 +145,7 @@ impl Beancounters {
                 }
             }
         };
-        let snapshot = Snapshot::of(scan, backend, payers, count)?;
+        let snapshot = Snapshot::of(scan, kernel, payers, count)?;
         self.remember(snapshot);
         Ok(false)
     }
@@ -175,11 +181,11 @@ impl Beancounters {
         id: AccountId,
         bounds: &BTreeMap<Resource, RowBounds>,
         reading: Option<&Reading>,
-        backend: &dyn Backend,
+        kernel: Option<&KernelFeatures>,
     ) -> BTreeMap<Resource, Bean> {
         let charged = match bounds.is_empty() {
             true => BTreeMap::new(),
-            false => backend.charged(id),
+            false => kernel.map_or_else(BTreeMap::new, |it| it.charged(id)),
         };
         let one = |resource: Resource| {
             let mut bean = self.row(id, resource, !bounds.is_empty());
@@ -206,7 +212,7 @@ impl Beancounters {
             if let Some(bounds) = bounds.get(&resource) {
                 bean.barrier = bounds.barrier();
                 bean.limit = bounds.limit();
-                bean.note = note_on(resource, &backend.enforcement(resource));
+                bean.note = note_on(resource, &enforcement(kernel, resource));
             }
             (resource, bean)
         };
@@ -217,12 +223,12 @@ impl Beancounters {
     pub(crate) fn limited_rows(
         id: AccountId,
         bounds: &BTreeMap<Resource, RowBounds>,
-        backend: &dyn Backend,
+        kernel: Option<&KernelFeatures>,
     ) -> BTreeMap<Resource, Bean> {
         if bounds.is_empty() {
             return BTreeMap::new();
         }
-        let charged = backend.charged(id);
+        let charged = kernel.map_or_else(BTreeMap::new, |it| it.charged(id));
         let one = |(&resource, bounds): (&Resource, &RowBounds)| {
             let row = charged.get(&resource);
             let bean = Bean {
@@ -238,7 +244,7 @@ impl Beancounters {
                     Some(_) => How::Exact,
                     None => How::Sampled { every: sampling() },
                 },
-                note: note_on(resource, &backend.enforcement(resource)),
+                note: note_on(resource, &enforcement(kernel, resource)),
             };
             (resource, bean)
         };
@@ -275,14 +281,18 @@ impl Beancounters {
     }
 
     /// Limits that nothing enforces, and what was lost.
-    pub(crate) fn remarks(&self, backend: &dyn Backend, limit_table: &LimitTable) -> Vec<String> {
+    pub(crate) fn remarks(
+        &self,
+        kernel: Option<&KernelFeatures>,
+        limit_table: &LimitTable,
+    ) -> Vec<String> {
         let mut remarks = Vec::new();
         for &resource in &self.rows {
-            if let Some(note) = note_on(resource, &backend.enforcement(resource)) {
+            if let Some(note) = note_on(resource, &enforcement(kernel, resource)) {
                 remarks.push(format!("limits on {}: {note}", resource.name()));
             }
         }
-        let unrecorded = backend.unrecorded();
+        let unrecorded = kernel.map_or(0, KernelFeatures::unrecorded);
         if unrecorded > 0 && !limit_table.plan().accounts.is_empty() {
             remarks.push(format!(
                 "{unrecorded} files, sockets or processes found no room in the beancounters and are not \

@@ -88,7 +88,7 @@ impl Daemon {
         let (accounts, count) = (&mut self.accounts, self.physpages.latest());
         if let Err(error) =
             self.beancounters
-                .take_turn(&mut *accounts.backend, &accounts.payers, count)
+                .take_turn(accounts.backend.kernel_mut(), &accounts.payers, count)
         {
             tracing::warn!("beancounters were not scanned: {error:#}");
         }

@@ -7,7 +7,7 @@ use bursar_host::Pidfd;
 use bursar_kernel::{Membership, MembershipReader};
 use bursar_model::{AccountId, Pid};
 
-use crate::backend::Backend;
+use crate::backend::{Backend, KernelFeatures};
 use crate::payers::Payers;
 
 /// As of always; no process has entered anything where none can.
@@ -16,13 +16,15 @@ pub(crate) struct Entered(Option<MembershipReader>);
 
 impl Entered {
     pub(crate) fn of(backend: &dyn Backend) -> anyhow::Result<Self> {
-        let membership = backend.membership().map(Membership::for_reading);
+        let membership = backend.kernel().and_then(KernelFeatures::membership);
+        let membership = membership.map(Membership::for_reading);
         Ok(Self(membership.transpose()?))
     }
 
     /// The same; no process is looked up while none has entered anything.
     pub(crate) fn if_any(backend: &dyn Backend) -> anyhow::Result<Self> {
-        let membership = backend.membership_if_any().map(Membership::for_reading);
+        let membership = backend.kernel().and_then(KernelFeatures::membership_if_any);
+        let membership = membership.map(Membership::for_reading);
         Ok(Self(membership.transpose()?))
     }
 

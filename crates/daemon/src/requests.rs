@@ -19,14 +19,12 @@ mod whose;
 use bursar_model::Uid;
 use bursar_protocol::{ErrorKind, Operation, Refusal, Reply, Request, VERSION};
 
-use self::permission::{failed, only_root, refusal};
+use self::permission::{Answer, failed, only_root, refusal};
 use crate::control::{After, Requester};
 use crate::daemon::Daemon;
 
 pub(crate) use history::may_see;
 pub(crate) use ledger::checked as ledger_checked;
-
-type Answer = Result<Reply, Refusal>;
 
 /// Answers one line; `None`: it will be answered later. Events made on the way are left for the daemon
 /// to publish.

@@ -33,7 +33,9 @@ impl Accounts {
         if new.lowers_default(old) {
             ordinary.extend(present(&self.proc, &mut self.query)?);
         }
-        let returning = self.backend.entrants(&closing)?;
+        let kernel = self.backend.kernel();
+        let returning = kernel.map(|it| it.entrants(&closing)).transpose()?;
+        let returning = returning.unwrap_or_default();
         ordinary.extend(&returning);
         ordinary.retain(|&uid| self.coverage.covers(uid));
         let tightened = new.tightened(self.table.plan(), &ordinary, &returning);

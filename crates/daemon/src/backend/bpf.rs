@@ -11,31 +11,29 @@ use std::sync::Arc;
 use anyhow::Result;
 use bursar_host::clock;
 use bursar_kernel::{
-    AccountReading, Beancounters, DirtyPages, Enforcement, History, KernelEventKind, KernelHalf,
-    Membership, Options, ResourceIterator, RowReading, Settings, Slot, Started,
+    AccountReading, History, KernelEventKind, KernelHalf, Options, Settings, Slot, Started,
 };
 use bursar_model::{
     AccountId, Bounds, Bytes, Correction, GateStatus, KernelHalfStatus, Measure, PageSize, Pages,
-    Resource, TriggerKind, Uid,
+    TriggerKind, Uid,
 };
 use bursar_policy::{Coverage, Plan, Subordinates};
 
-use super::ledger::Ledger;
-use super::projection::{self, Projections};
+use super::Backend;
+use super::kernel_features::KernelFeatures;
+use super::projection::Projections;
 use super::pss_scanner::{Method, ScanCounters, ScanRequests, start};
+use super::reading::Reading;
 use super::ring_reader::{Powers, RingEvent, RingReader};
-use super::{Backend, Reading};
 use crate::fact::Fact;
 use crate::reservations::Holdings;
 
 /// The kernel half, its accounts and its events.
 #[derive(Debug)]
 pub(crate) struct BpfBackend {
-    kernel_half: KernelHalf,
-    beancounters: Beancounters,
+    kernel: KernelFeatures,
     ring_reader: RingReader,
     root: PathBuf,
-    options: Options,
     settings: Settings,
     /// Whom `default` covers.
     coverage: Coverage,
@@ -49,8 +47,6 @@ pub(crate) struct BpfBackend {
     slots: HashMap<AccountId, Slot>,
     /// What the kernel half was last told of them.
     subordinates: Option<Subordinates>,
-    /// From when somebody first asked.
-    dirty: Option<DirtyPages>,
 }
 
 impl BpfBackend {
@@ -80,11 +76,9 @@ impl BpfBackend {
         };
         Ok((
             Self {
-                beancounters: kernel_half.beancounters(&options),
-                kernel_half,
+                kernel: KernelFeatures::new(kernel_half, options),
                 ring_reader,
                 root: root.to_owned(),
-                options,
                 settings,
                 coverage,
                 usual,
@@ -94,7 +88,6 @@ impl BpfBackend {
                 in_charge,
                 slots: HashMap::new(),
                 subordinates: None,
-                dirty: None,
             },
             started,
         ))
@@ -103,12 +96,12 @@ impl BpfBackend {
     /// The kernel half gives accounts that it opens itself a slot that was nobody's before: few are used up
     /// for a question.
     fn spare_slots(&self) -> usize {
-        (self.kernel_half.accounts().capacity() / 16).max(1)
+        (self.kernel.half.accounts().capacity() / 16).max(1)
     }
 
     /// What those hold who pay into nothing, by accounts opened for the question.
     fn count_apart(&self, ids: &[AccountId]) -> Result<BTreeMap<AccountId, Pages>> {
-        let accounts = self.kernel_half.accounts();
+        let accounts = self.kernel.half.accounts();
         let mut opened = BTreeMap::new();
         let laid = ids.iter().try_for_each(|&id| {
             let slot = accounts.open_account(id, false, !self.in_charge, History::default())?;
@@ -121,8 +114,8 @@ impl BpfBackend {
         let counted = laid.and_then(|()| {
             // First, for the re-sum takes over what was counted. Where it cannot be done, or not to the end,
             // what processes map counts, as ever.
-            let _ = self.kernel_half.count_files();
-            self.kernel_half.resum_now()
+            let _ = self.kernel.half.count_files();
+            self.kernel.half.resum_now()
         });
         let held = |slot: Slot| accounts.account(slot).map(|it| it.held);
         let found = opened
@@ -131,7 +124,7 @@ impl BpfBackend {
         let found = found.collect();
         accounts.close_accounts(&opened.into_values().collect())?;
         // A slot is free for another when nothing is charged to it any more.
-        self.kernel_half.resum_now()?;
+        self.kernel.half.resum_now()?;
         counted?;
         Ok(found)
     }
@@ -176,7 +169,7 @@ impl BpfBackend {
 
     /// An account that is open.
     fn find(&mut self, id: AccountId) -> Option<AccountReading> {
-        let accounts = self.kernel_half.accounts();
+        let accounts = self.kernel.half.accounts();
         let is_it = |account: &AccountReading| account.id == id && account.is_open;
         let remembered = self.slots.get(&id).and_then(|&slot| accounts.account(slot));
         let found = remembered.filter(is_it);
@@ -186,7 +179,7 @@ impl BpfBackend {
     }
 
     fn page(&self) -> PageSize {
-        self.options.page_size
+        self.kernel.options.page_size
     }
 }
 
@@ -209,7 +202,8 @@ impl Holdings for BpfBackend {
     fn reserved_now(&mut self, id: AccountId, reserved: Pages) -> Result<()> {
         match self.find(id) {
             Some(account) => Ok(self
-                .kernel_half
+                .kernel
+                .half
                 .accounts()
                 .promise(account.slot, reserved)?),
             // Nobody reserves there of the kernel half, either.
@@ -225,7 +219,7 @@ impl Holdings for BpfBackend {
     fn keep_refusal(&mut self, id: AccountId) -> Result<bool> {
         // Who has no account yet is not counted.
         if let Some(account) = self.find(id) {
-            self.kernel_half.accounts().count_refusal(account.slot)?;
+            self.kernel.half.accounts().count_refusal(account.slot)?;
         }
         Ok(true)
     }
@@ -247,24 +241,24 @@ impl Backend for BpfBackend {
             .iter()
             .any(|it| it.event.kind == KernelEventKind::Unrecorded)
         {
-            self.kernel_half.walk_tasks()?;
+            self.kernel.half.walk_tasks()?;
         }
         if all
             .iter()
             .any(|it| it.event.kind == KernelEventKind::CountFiles)
         {
-            self.kernel_half.count_files()?;
+            self.kernel.half.count_files()?;
         }
         let tell = |one: RingEvent| match (Fact::from_kernel_event(one.event, page)?, one.outcome) {
             (Fact::KillAsked(victim), Some(outcome)) => Some(Fact::KillTried(victim, outcome)),
             (fact, _) => Some(fact),
         };
-        let before = Fact::from_undelivered(self.kernel_half.take_undelivered(), page);
+        let before = Fact::from_undelivered(self.kernel.half.take_undelivered(), page);
         Ok(before.chain(all.into_iter().filter_map(tell)).collect())
     }
 
     fn readings(&self) -> Vec<Reading> {
-        let accounts = self.kernel_half.accounts();
+        let accounts = self.kernel.half.accounts();
         accounts
             .all()
             .filter(|it| it.is_open)
@@ -273,7 +267,7 @@ impl Backend for BpfBackend {
     }
 
     fn recount(&mut self) -> Result<()> {
-        self.kernel_half.resum_now()?;
+        self.kernel.half.resum_now()?;
         Ok(())
     }
 
@@ -282,80 +276,26 @@ impl Backend for BpfBackend {
         projections: &BTreeMap<AccountId, BTreeSet<Uid>>,
         closing: &BTreeSet<AccountId>,
     ) -> Result<BTreeMap<AccountId, Bytes>> {
-        let found = Projections::find(self.kernel_half.accounts(), projections, closing)?;
+        let found = Projections::find(self.kernel.half.accounts(), projections, closing)?;
         let mut counted = BTreeMap::new();
         for some in found.uncounted().chunks(self.spare_slots()) {
             counted.extend(self.count_apart(some)?);
         }
         if counted.is_empty() {
-            self.kernel_half.resum_now()?;
+            self.kernel.half.resum_now()?;
         }
         let page = self.page();
         let held = found
-            .held(self.kernel_half.accounts(), &counted)?
+            .held(self.kernel.half.accounts(), &counted)?
             .into_iter();
         Ok(held.map(|(id, pages)| (id, pages.to_bytes(page))).collect())
     }
 
-    fn entrants(&mut self, accounts: &BTreeSet<AccountId>) -> Result<BTreeSet<Uid>> {
-        if accounts.is_empty() || self.membership_if_any().is_none() {
-            return Ok(BTreeSet::new());
-        }
-        // Whoever has entered since his last event is charged to it then.
-        self.kernel_half.resum_now()?;
-        Ok(projection::entrants(self.kernel_half.accounts(), accounts)?)
-    }
-
-    fn entered_by(&self, uid: Uid, accounts: &BTreeSet<AccountId>) -> Result<BTreeSet<AccountId>> {
-        if self.membership_if_any().is_none() {
-            return Ok(BTreeSet::new());
-        }
-        Ok(projection::entered_by(
-            self.kernel_half.accounts(),
-            uid,
-            accounts,
-        )?)
-    }
-
-    fn membership(&self) -> Option<&Membership> {
-        self.kernel_half.membership()
-    }
-
-    fn membership_if_any(&self) -> Option<&Membership> {
-        self.kernel_half.membership_if_any()
-    }
-
-    fn dirty_pages(&mut self) -> Result<&DirtyPages> {
-        match &mut self.dirty {
-            Some(pages) => Ok(pages),
-            none => Ok(none.insert(self.kernel_half.dirty_pages(&self.options)?)),
-        }
-    }
-
-    fn dirty_pages_begun(&mut self) -> Result<Option<&DirtyPages>> {
-        if self.dirty.is_none() {
-            self.dirty = self.kernel_half.dirty_pages_begun()?;
-        }
-        Ok(self.dirty.as_ref())
-    }
-
-    fn ledger(&self) -> Result<Option<Ledger>> {
-        let batch = Pages::new(self.options.counter_batch().into());
-        Ok(Some(Ledger::new(
-            self.kernel_half.reopen(&self.options)?,
-            self.page(),
-            self.options.count_file,
-            self.options.possible_cpus,
-            batch.to_bytes(self.page()),
-            self.error_bound(),
-        )))
-    }
-
     fn status(&self) -> KernelHalfStatus {
-        let Ok(facts) = self.kernel_half.facts() else {
+        let Ok(facts) = self.kernel.half.facts() else {
             return KernelHalfStatus::default();
         };
-        let gate = self.kernel_half.gate();
+        let gate = self.kernel.half.gate();
         let drift_repaired = facts.drift_repaired.to_bytes(self.page());
         KernelHalfStatus {
             attached: true,
@@ -368,8 +308,8 @@ impl Backend for BpfBackend {
             resum_max_ns: facts.resum_max.get(),
             resum_processes: facts.resum_processes,
             decision_max_ns: facts.decision_max.get(),
-            counter_cpus: self.options.possible_cpus,
-            counter_batch_pages: self.options.counter_batch(),
+            counter_cpus: self.kernel.options.possible_cpus,
+            counter_batch_pages: self.kernel.options.counter_batch(),
             page_bytes: Pages::new(1).to_bytes(self.page()).get(),
             drift_repaired_bytes: drift_repaired,
             drift_repaired_bytes_per_resum: Bytes::new(
@@ -399,41 +339,15 @@ impl Backend for BpfBackend {
     }
 
     fn error_bound(&self) -> Bytes {
-        // Near a limit every event is counted exactly. What remains is what each CPU can fault in
-        // between the event that crosses and the signal that stops it; a batch of lib/
-        // percpu_counter.c is far more than was ever measured (docs/ACCOUNTING.md).
-        let pages = u64::from(self.options.possible_cpus)
-            .saturating_mul(u64::from(self.options.counter_batch()));
-        Pages::new(pages).to_bytes(self.page())
+        self.kernel.error_bound()
     }
 
-    fn resource_iterator(&mut self) -> Result<Arc<ResourceIterator>> {
-        Ok(self.beancounters.resource_iterator()?)
+    fn kernel(&self) -> Option<&KernelFeatures> {
+        Some(&self.kernel)
     }
 
-    fn charged(&self, id: AccountId) -> BTreeMap<Resource, RowReading> {
-        let mut accounts = self.kernel_half.accounts().all();
-        let Some(account) = accounts.find(|it| it.id == id && it.is_open) else {
-            return BTreeMap::new();
-        };
-        self.beancounters
-            .read(account.slot)
-            .unwrap_or_else(|error| {
-                tracing::warn!(%error, "beancounters could not be read");
-                BTreeMap::new()
-            })
-    }
-
-    fn enforcement(&self, resource: Resource) -> Enforcement {
-        self.beancounters.enforcement(resource)
-    }
-
-    fn catch_up(&self) -> Result<()> {
-        Ok(self.beancounters.meet_everybody()?)
-    }
-
-    fn unrecorded(&self) -> u64 {
-        self.beancounters.unrecorded().unwrap_or(0)
+    fn kernel_mut(&mut self) -> Option<&mut KernelFeatures> {
+        Some(&mut self.kernel)
     }
 
     fn leave(&mut self, release: bool) -> Result<()> {

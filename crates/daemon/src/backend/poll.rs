@@ -12,8 +12,10 @@ use bursar_model::{AccountId, Bytes, KernelHalfStatus, Trigger, TriggerKind, Uid
 use bursar_policy::Plan;
 use bursar_watchdog::TimedQuery;
 
+use super::Backend;
+use super::kernel_features::KernelFeatures;
+use super::reading::Reading;
 use super::scan::Scan;
-use super::{Backend, Reading};
 use crate::fact::Fact;
 use crate::payers::Coverage;
 use crate::reservations::Holdings;
@@ -77,6 +79,18 @@ impl Backend for PollBackend {
         _closing: &BTreeSet<AccountId>,
     ) -> Result<BTreeMap<AccountId, Bytes>> {
         self.scan.measure(projections)
+    }
+
+    fn recount(&mut self) -> Result<()> {
+        Ok(())
+    }
+
+    fn kernel(&self) -> Option<&KernelFeatures> {
+        None
+    }
+
+    fn kernel_mut(&mut self) -> Option<&mut KernelFeatures> {
+        None
     }
 
     fn status(&self) -> KernelHalfStatus {

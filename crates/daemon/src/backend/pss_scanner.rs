@@ -10,6 +10,7 @@ mod counters;
 mod given_back;
 mod initial_scans;
 mod lane;
+mod method;
 mod schedule;
 mod smaps_reader;
 
@@ -18,16 +19,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bursar_host::Rollup;
-use bursar_kernel::{Found, PssScans, Sharer, Slot};
-use bursar_model::{Bytes, PageSize, Pages};
-use bursar_reap::Priority;
-use bursar_watchdog::Blocklist;
+use bursar_kernel::{PssScans, Slot};
 
 pub(super) use counters::ScanCounters;
 use given_back::GivenBack;
 use initial_scans::InitialScans;
 use lane::{Lane, Progress, Wake};
+pub(super) use method::Method;
 use schedule::{Finished, Schedule};
 
 /// Requests that wait. One that finds no room is asked again by the kernel half, later.
@@ -38,18 +36,6 @@ const LINGER: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(20);
 /// While an account is above its notice it is asked so often whether pages have been given back.
 const GIVEN_BACK_EVERY: Duration = Duration::from_secs(1);
-
-/// What is scanned, and how.
-#[derive(Debug)]
-pub(super) struct Method {
-    pub(super) page: PageSize,
-    /// S1's literal RSS: file pages count too.
-    pub(super) count_file: bool,
-    /// Answers have to come while memory grows.
-    pub(super) priority: Priority,
-    /// Whom nobody is to ask for his memory.
-    pub(super) blocklist: Arc<Blocklist>,
-}
 
 /// Where requests go.
 #[derive(Debug, Clone)]
@@ -386,42 +372,4 @@ enum Reason {
     Request,
     /// Its processes were there before its limit.
     InitialScan,
-}
-
-impl Method {
-    /// How much of a process is counted elsewhere too. What it shares is at most twice that: of a page
-    /// with k users each user's part is 1 − 1/k too many.
-    fn weigh(&self, rollup: &Rollup, sharer: Sharer) -> Found {
-        let less = |full: Bytes, divided: Bytes| full.saturating_sub(divided);
-        let swapped = less(rollup.swap, rollup.swap_pss);
-        // Shared memory as the kernel half knows it: the kernel gives its sum only divided.
-        let shmem = less(sharer.shmem.to_bytes(self.page), rollup.pss_shmem);
-        let resident = if self.count_file {
-            less(rollup.rss, rollup.pss)
-        } else {
-            less(rollup.anonymous, rollup.pss_anon).saturating_add(shmem)
-        };
-        let once = if self.count_file {
-            rollup.pss
-        } else {
-            rollup.pss_anon.saturating_add(rollup.pss_shmem)
-        };
-        let duplicate = resident.saturating_add(swapped);
-        let twice = duplicate.saturating_add(duplicate);
-        let shared = rollup
-            .shared
-            .saturating_add(rollup.swap)
-            .min(twice)
-            .max(duplicate);
-        let pages = |bytes| self.page.pages_within(bytes);
-        // Rounded towards what keeps the limit.
-        let rounding = u64::from(duplicate.get() > 0);
-        Found {
-            shared: Pages::new(pages(shared).get().saturating_add(rounding)),
-            duplicate: pages(duplicate),
-            once: pages(once.saturating_add(rollup.swap_pss)),
-            // Rounded up: what is in doubt counts as a file.
-            duplicate_shmem: Pages::new(pages(shmem).get().saturating_add(rounding)),
-        }
-    }
 }

@@ -18,7 +18,7 @@ use bursar_model::{
 use bursar_policy::{Choice, Crossing, Plan, Tally, Weighed, choose};
 use bursar_watchdog::TimedQuery;
 
-use super::Reading;
+use super::reading::Reading;
 use crate::fact::{Fact, Level, Victim};
 use crate::payers::{Coverage, Payers};
 

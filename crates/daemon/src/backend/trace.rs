@@ -20,8 +20,10 @@ use bursar_policy::Plan;
 use bursar_protocol::LineBuffer;
 use bursar_watchdog::TimedQuery;
 
+use super::Backend;
+use super::kernel_features::KernelFeatures;
+use super::reading::Reading;
 use super::scan::Scan;
-use super::{Backend, Reading};
 use crate::fact::Fact;
 use crate::payers::Coverage;
 use crate::reservations::Holdings;
@@ -290,6 +292,14 @@ impl Backend for TraceBackend {
         _closing: &BTreeSet<AccountId>,
     ) -> Result<BTreeMap<AccountId, Bytes>> {
         self.scan.measure(projections)
+    }
+
+    fn kernel(&self) -> Option<&KernelFeatures> {
+        None
+    }
+
+    fn kernel_mut(&mut self) -> Option<&mut KernelFeatures> {
+        None
     }
 
     fn status(&self) -> KernelHalfStatus {

@@ -12,7 +12,7 @@ use bursar_host::Proc;
 use bursar_kernel::{ResourceIterator, Seen, SeenFile, SeenTask};
 use bursar_model::{AccountId, Resource, Uid, Unit};
 
-use super::snapshot::Held;
+use super::held::Held;
 use crate::payers::Payers;
 
 /// A scan so young is as good as another one: who asks in a loop does not keep us scanning …

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Result;
-use bursar_kernel::{DirtyMode, SeenFile, SeenKind, SeenTask};
+use bursar_kernel::DirtyMode;
 use bursar_model::{AccountId, How, Resource, Unit};
-use bursar_policy::{Objects, dcachesize, kmemsize};
 
+use super::held::Held;
 use super::resource_scanner::Scan;
-use crate::backend::Backend;
+use crate::backend::KernelFeatures;
 use crate::dirty;
 use crate::payers::Payers;
 use crate::physpages::Finished;
@@ -19,16 +19,6 @@ const NOBODY_ASKED: &str =
     "dirty pages are counted from the moment somebody first asks for them: bursar dirty";
 const CLEANING_UNSEEN: &str =
     "nothing tells when a page becomes clean; bursar dirty shows how many became dirty";
-
-/// What an account holds as of a snapshot.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Held {
-    objects: Objects,
-    /// Resident pages, each mapping in full, and swapped ones.
-    resident: u64,
-    swapped: u64,
-    rows: BTreeMap<Resource, u64>,
-}
 
 /// A scan, by account.
 #[derive(Debug)]
@@ -44,18 +34,11 @@ pub(super) struct Snapshot {
     dirty_unknown: Option<&'static str>,
 }
 
-impl Held {
-    pub(super) fn add(&mut self, resource: Resource, more: u64) {
-        let row = self.rows.entry(resource).or_default();
-        *row = row.saturating_add(more);
-    }
-}
-
 impl Snapshot {
     /// Of what was found. `count` is the last one of mapped pages.
     pub(super) fn of(
         scan: Arc<Scan>,
-        backend: &mut dyn Backend,
+        kernel: Option<&mut KernelFeatures>,
         payers: &Payers,
         count: Option<Arc<Finished>>,
     ) -> Result<Self> {
@@ -67,7 +50,7 @@ impl Snapshot {
             dirty_unknown: None,
         };
         snapshot.split_pages();
-        snapshot.add_dirty(backend, payers)?;
+        snapshot.add_dirty(kernel, payers)?;
         Ok(snapshot)
     }
 
@@ -88,8 +71,9 @@ impl Snapshot {
         }
     }
 
-    fn add_dirty(&mut self, backend: &mut dyn Backend, payers: &Payers) -> Result<()> {
-        let Some(pages) = backend.dirty_pages_begun()? else {
+    fn add_dirty(&mut self, kernel: Option<&mut KernelFeatures>, payers: &Payers) -> Result<()> {
+        let pages = kernel.map(KernelFeatures::dirty_pages_begun).transpose()?;
+        let Some(pages) = pages.flatten() else {
             self.dirty_unknown = Some(NOBODY_ASKED);
             return Ok(());
         };
@@ -148,67 +132,6 @@ impl Snapshot {
 
     /// In the row's unit.
     pub(super) fn held(&self, id: AccountId, resource: Resource) -> u64 {
-        let Some(held) = self.accounts.get(&id) else {
-            return 0;
-        };
-        match resource {
-            Resource::Kmemsize => kmemsize(&held.objects).get(),
-            Resource::Dcachesize => dcachesize(&held.objects).get(),
-            _ => held.rows.get(&resource).copied().unwrap_or(0),
-        }
-    }
-}
-
-impl Held {
-    /// `is_new`: nobody has told of its address space yet.
-    pub(super) fn add_task(&mut self, task: &SeenTask, is_new: bool) {
-        self.add(Resource::Numproc, 1);
-        self.objects.tasks = self.objects.tasks.saturating_add(1);
-        let Some(space) = task.space.filter(|_| is_new) else {
-            return;
-        };
-        self.resident = self.resident.saturating_add(space.resident.get());
-        self.swapped = self.swapped.saturating_add(space.swapped.get());
-        self.add(Resource::Privvmpages, space.private.get());
-        self.add(Resource::Lockedpages, space.locked.get());
-        let objects = &mut self.objects;
-        objects.spaces = objects.spaces.saturating_add(1);
-        objects.areas = objects.areas.saturating_add(space.areas);
-        objects.tables = objects.tables.saturating_add(space.tables);
-    }
-
-    /// `is_new`: it is the first file of its inode.
-    pub(super) fn add_file(&mut self, file: &SeenFile, is_new: bool) {
-        self.add(Resource::Numfile, 1);
-        self.add(Resource::Numflock, file.locks);
-        let (sending, received) = (file.sending.get(), file.received.get());
-        match file.kind {
-            SeenKind::Tcp => {
-                self.add(Resource::Numtcpsock, 1);
-                self.add(Resource::Tcpsndbuf, sending);
-                self.add(Resource::Tcprcvbuf, received);
-            }
-            SeenKind::Datagram | SeenKind::Socket => {
-                self.add(Resource::Numothersock, 1);
-                self.add(Resource::Othersockbuf, sending);
-                if file.kind == SeenKind::Datagram {
-                    self.add(Resource::Dgramrcvbuf, received);
-                }
-            }
-            SeenKind::Terminal => self.add(Resource::Numpty, 1),
-            SeenKind::Pipe | SeenKind::Other => {}
-        }
-        let objects = &mut self.objects;
-        let count = match file.kind {
-            SeenKind::Tcp => &mut objects.tcp,
-            SeenKind::Datagram => &mut objects.datagram,
-            SeenKind::Socket => &mut objects.other_sockets,
-            SeenKind::Pipe => &mut objects.pipe_ends,
-            SeenKind::Terminal | SeenKind::Other => &mut objects.files,
-        };
-        *count = count.saturating_add(1);
-        if is_new {
-            objects.inodes = objects.inodes.saturating_add(1);
-        }
+        self.accounts.get(&id).map_or(0, |it| it.of(resource))
     }
 }

@@ -8,13 +8,13 @@ use bursar_model::{AccountId, Bill, Bytes, EventKind, Resource, Uid, Who};
 use bursar_policy::Utilisation;
 use bursar_protocol::{ErrorKind, Refusal, Reply, RowsChange, UtilisationReport};
 
-use super::Answer;
 use super::limits::{change_limits, config_refusal, remarks_on};
-use super::permission::{accounts_meant, only_root, permit, refusal, uid_meant};
+use super::permission::{Answer, accounts_meant, only_root, permit, refusal, uid_meant};
 use super::status::rows_of;
 use std::sync::Arc;
 
 use crate::accounts::Accounts;
+use crate::backend::enforcement;
 use crate::beancounters::{Beancounters, note_on};
 use crate::control::Requester;
 use crate::daemon::Daemon;
@@ -68,7 +68,7 @@ pub(super) fn show(
         None if uid.get() != 0 => Some(vec![own]),
         None => None,
     };
-    let scanned = beancounters.scan(&mut *accounts.backend, &accounts.payers, count);
+    let scanned = beancounters.scan(accounts.backend.kernel_mut(), &accounts.payers, count);
     let is_looking =
         scanned.map_err(|error| refusal(ErrorKind::Failed, format!("cannot scan: {error:#}")))?;
     let readings = accounts.backend.readings();
@@ -84,7 +84,7 @@ pub(super) fn show(
     let bills = ids.into_iter().map(|id| {
         let bounds = rows_of(accounts, id);
         let reading = readings.iter().find(|reading| reading.id == id);
-        let resources = beancounters.rows(id, &bounds, reading, &*accounts.backend);
+        let resources = beancounters.rows(id, &bounds, reading, accounts.backend.kernel());
         Bill {
             account: accounts.name_of(id),
             uid: id.uid(),
@@ -109,7 +109,7 @@ pub(super) fn show(
             .push("there are more tasks, open files or file locks than a scan takes in".to_owned());
     }
     if uid.get() == 0 {
-        remarks.extend(beancounters.remarks(&*accounts.backend, &accounts.table));
+        remarks.extend(beancounters.remarks(accounts.backend.kernel(), &accounts.table));
     }
     Ok(Reply::Beancounters(Box::new(
         bursar_protocol::Beancounters {
@@ -212,7 +212,10 @@ pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: RowsChange) -> Answer {
     );
     remarks.extend(remarks_on(&daemon.accounts, &who));
     for (&resource, bounds) in rows.iter().filter(|(_, bounds)| !bounds.is_unlimited()) {
-        if let Some(note) = note_on(resource, &daemon.accounts.backend.enforcement(resource)) {
+        if let Some(note) = note_on(
+            resource,
+            &enforcement(daemon.accounts.backend.kernel(), resource),
+        ) {
             remarks.push(format!("{}={bounds}: {note}", resource.name()));
         }
     }

@@ -6,8 +6,7 @@ use bursar_kernel::DirtyMode;
 use bursar_model::{AccountId, Uid};
 use bursar_protocol::{DirtyKnown, DirtyReport, DirtyRow, Reply};
 
-use super::Answer;
-use super::permission::{failed, only_root};
+use super::permission::{Answer, failed, only_root};
 use crate::accounts::Accounts;
 use crate::dirty::by_account;
 
@@ -18,7 +17,10 @@ pub(super) fn show(accounts: &mut Accounts, uid: Uid) -> Answer {
 }
 
 fn report(accounts: &mut Accounts) -> Result<DirtyReport> {
-    let pages = accounts.backend.dirty_pages()?;
+    let kernel = accounts.backend.kernel_mut();
+    let kernel =
+        kernel.context("dirty pages are counted by the kernel half, and there is none here")?;
+    let pages = kernel.dirty_pages()?;
     let is_exact = pages.mode() == DirtyMode::Exact;
     let (sums, facts) = pages.sums()?;
     let rows = by_account(&sums, &accounts.payers)

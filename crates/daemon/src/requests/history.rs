@@ -7,7 +7,7 @@ use bursar_host::clock;
 use bursar_model::{Event, EventKind, Pid, Uid, Who};
 use bursar_protocol::{ErrorKind, Reply};
 
-use super::Answer;
+use super::permission::Answer;
 use super::permission::refusal;
 use super::whose::Whose;
 use crate::accounts::Accounts;

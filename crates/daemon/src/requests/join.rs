@@ -8,10 +8,9 @@ use bursar_host::{Pidfd, Status};
 use bursar_model::{AccountId, Bounds, Uid, Who};
 use bursar_protocol::{ErrorKind, Refusal, Reply};
 
-use super::Answer;
-use super::permission::{failed, refusal};
+use super::permission::{Answer, failed, refusal};
 use crate::accounts::Accounts;
-use crate::backend::Reading;
+use crate::backend::{KernelFeatures, Reading};
 use crate::control::Requester;
 
 /// Makes the requester's process, and all it begets, pay into `who` for good.
@@ -45,7 +44,8 @@ pub(super) fn enter(accounts: &mut Accounts, requester: Requester, who: &Who) ->
         );
         return Err(refusal(ErrorKind::NotPermitted, message));
     }
-    let members = accounts.backend.membership().ok_or_else(|| {
+    let kernel = accounts.backend.kernel();
+    let members = kernel.and_then(KernelFeatures::membership).ok_or_else(|| {
         cannot(
             &"nothing here could keep its children in it: that takes the kernel half, and task storage (see: \
              bursar doctor)",
@@ -77,7 +77,11 @@ pub(super) fn enter(accounts: &mut Accounts, requester: Requester, who: &Who) ->
                 return Err(has_threads(requester, who));
             }
             // He is in it whatever becomes of this: the next look would charge him as well.
-            if let Err(error) = accounts.backend.catch_up() {
+            let charged = accounts
+                .backend
+                .kernel()
+                .map_or(Ok(()), KernelFeatures::catch_up);
+            if let Err(error) = charged {
                 tracing::warn!(%error, account = %who, "who has entered is not on the account's bill yet");
             }
             tracing::info!(pid = requester.pid.get(), uid = requester.uid.get(), account = %who, "entered");
@@ -109,7 +113,9 @@ pub(super) fn open_to(
         .collect();
     if !others.is_empty() {
         let asked = others.keys().copied().collect();
-        let entered = accounts.backend.entered_by(uid, &asked);
+        let kernel = accounts.backend.kernel();
+        let entered = kernel.map(|it| it.entered_by(uid, &asked)).transpose();
+        let entered = entered.map(Option::unwrap_or_default);
         let entered = entered.map_err(|error| failed(&error))?;
         open.extend(others.into_iter().filter(|(id, _)| entered.contains(id)));
     }

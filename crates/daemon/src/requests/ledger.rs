@@ -37,9 +37,10 @@ fn check(
     ledger_checker: &mut LedgerChecker,
     requester: Requester,
 ) -> anyhow::Result<bool> {
-    let Some(ledger) = accounts.backend.ledger()? else {
+    let Some(kernel) = accounts.backend.kernel() else {
         return Ok(false);
     };
+    let ledger = kernel.ledger()?;
     let payers = accounts.payers.clone();
     ledger_checker.begin(requester.client, ledger, payers, accounts.entered()?)?;
     Ok(true)

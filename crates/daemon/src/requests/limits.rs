@@ -6,8 +6,7 @@ use bursar_model::{AccountId, BoundsSpec, Bytes, EventKind, SizeSpec, Uid, Who};
 use bursar_policy::Plan;
 use bursar_protocol::{ErrorKind, LimitChange, LimitEntry, Refusal, Reply};
 
-use super::Answer;
-use super::permission::{failed, only_root, refusal};
+use super::permission::{Answer, failed, only_root, refusal};
 use crate::accounts::{Accounts, OverLimit};
 use crate::daemon::Daemon;
 

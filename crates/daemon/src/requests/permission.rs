@@ -3,10 +3,12 @@
 
 use bursar_model::{AccountId, Uid, Who};
 use bursar_policy::NameError;
-use bursar_protocol::{ErrorKind, Refusal};
+use bursar_protocol::{ErrorKind, Refusal, Reply};
 
 use crate::accounts::Accounts;
 use crate::control::Requester;
+
+pub(super) type Answer = Result<Reply, Refusal>;
 
 pub(super) fn refusal(kind: ErrorKind, message: impl Into<String>) -> Refusal {
     Refusal {

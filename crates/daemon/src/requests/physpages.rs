@@ -10,9 +10,8 @@ use bursar_protocol::{
     ErrorKind, Physpages, PhyspagesMachine, PhyspagesReply, PhyspagesRow, Reply,
 };
 
-use super::Answer;
 use super::beancounters::{bills_meant, own_bill};
-use super::permission::{failed, only_root, permit, refusal};
+use super::permission::{Answer, failed, only_root, permit, refusal};
 use crate::accounts::Accounts;
 use crate::control::Requester;
 use crate::physpages::{Finished, Physpages as Counts, State};

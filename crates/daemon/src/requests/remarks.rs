@@ -21,7 +21,7 @@ pub(super) fn remarks(daemon: &mut Daemon) -> Vec<String> {
     remarks.extend(
         daemon
             .beancounters
-            .remarks(&*daemon.accounts.backend, &daemon.accounts.table),
+            .remarks(daemon.accounts.backend.kernel(), &daemon.accounts.table),
     );
     let status = daemon.accounts.backend.status();
     if status.attached && status.timer && !status.counts_files {

@@ -3,8 +3,7 @@
 
 use bursar_protocol::{ErrorKind, Granted, Refusal, Reply, Reserve};
 
-use super::Answer;
-use super::permission::{paying, refusal};
+use super::permission::{Answer, paying, refusal};
 use crate::accounts::Accounts;
 use crate::control::{RESERVING_PER_USER, Requester};
 use crate::reservations::{Denied, Reservations};

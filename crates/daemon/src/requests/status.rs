@@ -9,9 +9,8 @@ use bursar_model::{
 };
 use bursar_protocol::{Quota, Reply};
 
-use super::Answer;
 use super::join;
-use super::permission::{accounts_meant, only_root, own_account, permit};
+use super::permission::{Answer, accounts_meant, only_root, own_account, permit};
 use super::remarks::remarks;
 use crate::accounts::Accounts;
 use crate::backend::Reading;
@@ -108,7 +107,7 @@ fn show(accounts: &mut Accounts, reservations: &Reservations, reading: &Reading)
     };
     let mut resources = Rows::from([(Resource::Memory, row)]);
     let bounds = rows_of(accounts, reading.id);
-    resources.beans = Beancounters::limited_rows(reading.id, &bounds, &*accounts.backend);
+    resources.beans = Beancounters::limited_rows(reading.id, &bounds, accounts.backend.kernel());
     AccountStatus {
         account,
         uid: reading.id.uid(),

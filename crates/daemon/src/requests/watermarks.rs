@@ -4,8 +4,7 @@
 use bursar_model::Uid;
 use bursar_protocol::{ErrorKind, Reply};
 
-use super::Answer;
-use super::permission::{only_root, refusal};
+use super::permission::{Answer, only_root, refusal};
 use crate::accounts::Accounts;
 use crate::watermarks::Watermarks;
 

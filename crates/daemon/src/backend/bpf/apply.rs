@@ -17,7 +17,7 @@ fn is_bounded(account: &AccountReading) -> bool {
 
 impl BpfBackend {
     pub(super) fn put_in_force(&mut self, plan: &Plan) -> Result<()> {
-        let accounts = self.kernel_half.accounts();
+        let accounts = self.kernel.half.accounts();
         let template = plan.default.map(|it| self.to_pages(&it, self.usual));
         accounts.set_template(template, !self.in_charge)?;
         let existing: Vec<_> = accounts.all().collect();
@@ -28,17 +28,18 @@ impl BpfBackend {
         }
         self.hand_out(&plan.subordinates)?;
         // Who has left a shared account, or come into one, pays elsewhere from now on.
-        self.kernel_half.configure(&self.settings)?;
+        self.kernel.half.configure(&self.settings)?;
         self.inherited.clear();
         let has_accounts = !plan.accounts.is_empty() || plan.default.is_some();
         if !self.in_charge {
-            self.kernel_half
+            self.kernel
+                .half
                 .take_charge(&self.settings)
                 .context("put the kernel half in charge")?;
             self.in_charge = true;
         } else if has_accounts || !existing.is_empty() {
             // Finds the processes of whoever has just got an account.
-            self.kernel_half.resum_now()?;
+            self.kernel.half.resum_now()?;
         }
         self.add_initial(&existing);
         self.apply_rows(plan)
@@ -55,7 +56,8 @@ impl BpfBackend {
             subuid_owner: it.subuid_owner,
         });
         self.subordinates = None;
-        self.kernel_half
+        self.kernel
+            .half
             .set_subordinates(&ranges.collect::<Vec<_>>())?;
         self.subordinates = Some(subordinates.clone());
         Ok(())
@@ -69,7 +71,7 @@ impl BpfBackend {
             .filter(|it| it.is_open && is_bounded(it))
             .map(|it| (it.slot, it.id))
             .collect();
-        let now = self.kernel_half.accounts().all();
+        let now = self.kernel.half.accounts().all();
         let initial_scans = now.filter(|it| {
             let is_new = !had_bounds.contains(&(it.slot, it.id));
             it.is_open && it.held.get() > 0 && is_bounded(it) && is_new
@@ -92,7 +94,7 @@ impl BpfBackend {
                 }
             }
         }
-        Ok(self.kernel_half.accounts().close_accounts(&closed)?)
+        Ok(self.kernel.half.accounts().close_accounts(&closed)?)
     }
 
     fn establish(&mut self, plan: &Plan) -> Result<()> {
@@ -100,7 +102,7 @@ impl BpfBackend {
             let slot = self.open(id, false)?;
             // Bounds first: nobody pays into a shared account before it has them.
             let pages = self.to_pages(&planned.bounds, self.measure_of(id));
-            self.kernel_half.accounts().set_bounds(slot, pages)?;
+            self.kernel.half.accounts().set_bounds(slot, pages)?;
             if id.uid().is_none() {
                 // Who has entered it pays by its id.
                 let payers = planned.payers.iter().copied().map(AccountId::of);
@@ -111,7 +113,7 @@ impl BpfBackend {
     }
 
     fn admit_members(&self, slot: Slot, members: &BTreeSet<AccountId>) -> Result<()> {
-        let accounts = self.kernel_half.accounts();
+        let accounts = self.kernel.half.accounts();
         let paying: BTreeMap<AccountId, Slot> = accounts.payers()?.into_iter().collect();
         for (&payer, _) in paying
             .iter()
@@ -148,12 +150,12 @@ impl BpfBackend {
     fn cover(&mut self, id: AccountId, bounds: &Bounds) -> Result<()> {
         let slot = self.open(id, true)?;
         let pages = self.to_pages(bounds, self.measure_of(id));
-        Ok(self.kernel_half.accounts().set_bounds(slot, pages)?)
+        Ok(self.kernel.half.accounts().set_bounds(slot, pages)?)
     }
 
     fn open(&mut self, id: AccountId, is_default: bool) -> Result<Slot> {
         let history = self.inherited.remove(&id).unwrap_or_default();
-        let accounts = self.kernel_half.accounts();
+        let accounts = self.kernel.half.accounts();
         Ok(accounts.open_account(id, is_default, !self.in_charge, history)?)
     }
 
@@ -188,7 +190,7 @@ impl BpfBackend {
         if !plan.default_rows.is_empty() {
             wanted.insert(Slot::TEMPLATE, plan.default_rows.clone());
         }
-        for account in self.kernel_half.accounts().all().filter(|it| it.is_open) {
+        for account in self.kernel.half.accounts().all().filter(|it| it.is_open) {
             let rows = match plan.accounts.get(&account.id) {
                 Some(planned) => &planned.rows,
                 None if account.is_default => &plan.default_rows,
@@ -198,8 +200,9 @@ impl BpfBackend {
                 wanted.insert(account.slot, rows.clone());
             }
         }
-        self.beancounters
-            .apply(&wanted, self.kernel_half.accounts())?;
+        self.kernel
+            .beancounters
+            .apply(&wanted, self.kernel.half.accounts())?;
         Ok(())
     }
 }

@@ -7,13 +7,14 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bursar_host::{HostError, PageFlags, Proc, Rollup, clock};
+use bursar_host::{HostError, PageFlags, Proc, Rollup};
 use bursar_kernel::{Notebook, PssScans, Sharer, Slot};
 use bursar_model::{Bytes, Pid};
 use bursar_reap::Priority;
 use bursar_watchdog::{AbandonableWorker, Abandoned, Guard, Owner};
 
 use super::lane::Wake;
+use super::method::own_work;
 use super::{Method, Request};
 
 /// It, as the PSS scanner has it.
@@ -165,9 +166,4 @@ impl Thread {
             _ => Ok(rollup),
         }
     }
-}
-
-/// Processor time of this thread.
-fn own_work() -> Duration {
-    Duration::from_nanos(clock::thread_cpu_time().get())
 }

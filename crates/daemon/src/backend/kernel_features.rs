@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What only a kernel half can do: entered accounts, rows beside memory, dirty page cache, a ledger to check.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use anyhow::Result;
+use bursar_kernel::{
+    Beancounters, DirtyPages, Enforcement, KernelHalf, Membership, Options, ResourceIterator,
+    RowReading,
+};
+use bursar_model::{AccountId, Bytes, PageSize, Pages, Resource, Uid};
+
+use super::ledger::Ledger;
+use super::projection;
+
+pub(crate) const NO_KERNEL_HALF: &str = "there is no kernel half";
+
+#[derive(Debug)]
+pub(crate) struct KernelFeatures {
+    pub(super) half: KernelHalf,
+    pub(super) beancounters: Beancounters,
+    pub(super) options: Options,
+    /// From when somebody first asked.
+    dirty: Option<DirtyPages>,
+}
+
+/// What becomes of a limit on a row.
+pub(crate) fn enforcement(kernel: Option<&KernelFeatures>, resource: Resource) -> Enforcement {
+    match kernel {
+        Some(kernel) => kernel.beancounters.enforcement(resource),
+        None => Enforcement::None(NO_KERNEL_HALF.to_owned()),
+    }
+}
+
+impl KernelFeatures {
+    pub(super) fn new(half: KernelHalf, options: Options) -> Self {
+        Self {
+            beancounters: half.beancounters(&options),
+            half,
+            options,
+            dirty: None,
+        }
+    }
+
+    pub(super) const fn page(&self) -> PageSize {
+        self.options.page_size
+    }
+
+    /// The users whose processes have entered these accounts.
+    pub(crate) fn entrants(&self, accounts: &BTreeSet<AccountId>) -> Result<BTreeSet<Uid>> {
+        if accounts.is_empty() || self.membership_if_any().is_none() {
+            return Ok(BTreeSet::new());
+        }
+        // Whoever has entered since his last event is charged to it then.
+        self.half.resum_now()?;
+        Ok(projection::entrants(self.half.accounts(), accounts)?)
+    }
+
+    /// Which of these accounts processes of this user have entered, as of their last event.
+    pub(crate) fn entered_by(
+        &self,
+        uid: Uid,
+        accounts: &BTreeSet<AccountId>,
+    ) -> Result<BTreeSet<AccountId>> {
+        if self.membership_if_any().is_none() {
+            return Ok(BTreeSet::new());
+        }
+        Ok(projection::entered_by(self.half.accounts(), uid, accounts)?)
+    }
+
+    /// Who has entered which account; `None` where the kernel lacks task storage.
+    pub(crate) fn membership(&self) -> Option<&Membership> {
+        self.half.membership()
+    }
+
+    /// The same; `None` too while nobody has entered anything.
+    pub(crate) fn membership_if_any(&self) -> Option<&Membership> {
+        self.half.membership_if_any()
+    }
+
+    /// Dirty page cache by payer; counted from the first time somebody asks.
+    pub(crate) fn dirty_pages(&mut self) -> Result<&DirtyPages> {
+        match &mut self.dirty {
+            Some(pages) => Ok(pages),
+            none => Ok(none.insert(self.half.dirty_pages(&self.options)?)),
+        }
+    }
+
+    /// The same, where somebody has asked before.
+    pub(crate) fn dirty_pages_begun(&mut self) -> Result<Option<&DirtyPages>> {
+        if self.dirty.is_none() {
+            self.dirty = self.half.dirty_pages_begun()?;
+        }
+        Ok(self.dirty.as_ref())
+    }
+
+    /// A second way to the ledger, for a thread that checks it.
+    pub(crate) fn ledger(&self) -> Result<Ledger> {
+        let batch = Pages::new(self.options.counter_batch().into());
+        Ok(Ledger::new(
+            self.half.reopen(&self.options)?,
+            self.page(),
+            self.options.count_file,
+            self.options.possible_cpus,
+            batch.to_bytes(self.page()),
+            self.error_bound(),
+        ))
+    }
+
+    /// Iterates over all tasks and open files, for the thread that scans them.
+    pub(crate) fn resource_iterator(&mut self) -> Result<Arc<ResourceIterator>> {
+        Ok(self.beancounters.resource_iterator()?)
+    }
+
+    /// The rows of an account that are charged as they are used.
+    pub(crate) fn charged(&self, id: AccountId) -> BTreeMap<Resource, RowReading> {
+        let mut accounts = self.half.accounts().all();
+        let Some(account) = accounts.find(|it| it.id == id && it.is_open) else {
+            return BTreeMap::new();
+        };
+        self.beancounters
+            .read(account.slot)
+            .unwrap_or_else(|error| {
+                tracing::warn!(%error, "beancounters could not be read");
+                BTreeMap::new()
+            })
+    }
+
+    /// Charges what slipped through.
+    pub(crate) fn catch_up(&self) -> Result<()> {
+        Ok(self.beancounters.meet_everybody()?)
+    }
+
+    /// Charges that found no room in the kernel half.
+    pub(crate) fn unrecorded(&self) -> u64 {
+        self.beancounters.unrecorded().unwrap_or(0)
+    }
+
+    /// Most by which `held` may be off for an account near its limit.
+    pub(super) fn error_bound(&self) -> Bytes {
+        // Near a limit every event is counted exactly. What remains is what each CPU can fault in
+        // between the event that crosses and the signal that stops it; a batch of lib/
+        // percpu_counter.c is far more than was ever measured (docs/ACCOUNTING.md).
+        let pages = u64::from(self.options.possible_cpus)
+            .saturating_mul(u64::from(self.options.counter_batch()));
+        Pages::new(pages).to_bytes(self.page())
+    }
+}

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a PSS scan reads of a process, and how much of it counts as shared.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bursar_host::{Rollup, clock};
+use bursar_kernel::{Found, Sharer};
+use bursar_model::{Bytes, PageSize, Pages};
+use bursar_reap::Priority;
+use bursar_watchdog::Blocklist;
+
+/// What is scanned, and how.
+#[derive(Debug)]
+pub(in crate::backend) struct Method {
+    pub(in crate::backend) page: PageSize,
+    /// S1's literal RSS: file pages count too.
+    pub(in crate::backend) count_file: bool,
+    /// Answers have to come while memory grows.
+    pub(in crate::backend) priority: Priority,
+    /// Whom nobody is to ask for his memory.
+    pub(in crate::backend) blocklist: Arc<Blocklist>,
+}
+
+impl Method {
+    /// How much of a process is counted elsewhere too. What it shares is at most twice that: of a page
+    /// with k users each user's part is 1 − 1/k too many.
+    pub(super) fn weigh(&self, rollup: &Rollup, sharer: Sharer) -> Found {
+        let less = |full: Bytes, divided: Bytes| full.saturating_sub(divided);
+        let swapped = less(rollup.swap, rollup.swap_pss);
+        // Shared memory as the kernel half knows it: the kernel gives its sum only divided.
+        let shmem = less(sharer.shmem.to_bytes(self.page), rollup.pss_shmem);
+        let resident = if self.count_file {
+            less(rollup.rss, rollup.pss)
+        } else {
+            less(rollup.anonymous, rollup.pss_anon).saturating_add(shmem)
+        };
+        let once = if self.count_file {
+            rollup.pss
+        } else {
+            rollup.pss_anon.saturating_add(rollup.pss_shmem)
+        };
+        let duplicate = resident.saturating_add(swapped);
+        let twice = duplicate.saturating_add(duplicate);
+        let shared = rollup
+            .shared
+            .saturating_add(rollup.swap)
+            .min(twice)
+            .max(duplicate);
+        let pages = |bytes| self.page.pages_within(bytes);
+        // Rounded towards what keeps the limit.
+        let rounding = u64::from(duplicate.get() > 0);
+        Found {
+            shared: Pages::new(pages(shared).get().saturating_add(rounding)),
+            duplicate: pages(duplicate),
+            once: pages(once.saturating_add(rollup.swap_pss)),
+            // Rounded up: what is in doubt counts as a file.
+            duplicate_shmem: Pages::new(pages(shmem).get().saturating_add(rounding)),
+        }
+    }
+}
+
+/// Processor time of this thread.
+pub(super) fn own_work() -> Duration {
+    Duration::from_nanos(clock::thread_cpu_time().get())
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How an account stands.
+
+use bursar_model::{AccountId, Bounds, Bytes, Correction};
+
+/// An account at some moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Reading {
+    pub(crate) id: AccountId,
+    pub(crate) is_default: bool,
+    /// Pages that several of its processes map once, where that is known.
+    pub(crate) held: Bytes,
+    /// What was taken off for that.
+    pub(crate) correction: Option<Correction>,
+    pub(crate) dying: Bytes,
+    /// Of held: of processes already killed that give nothing back.
+    pub(crate) unkillable: Bytes,
+    /// Where the gate measures it.
+    pub(crate) committed: Option<Bytes>,
+    /// Of held: in files beyond what processes map; and of those, what no kill would free.
+    pub(crate) unmapped: Bytes,
+    pub(crate) stuck: Bytes,
+    pub(crate) reserved: Bytes,
+    pub(crate) maxheld: Bytes,
+    pub(crate) processes: u32,
+    pub(crate) bounds: Bounds,
+    pub(crate) failcnt: u64,
+    pub(crate) kills: u64,
+    pub(crate) notices: u64,
+}
+
+impl Reading {
+    /// As the kernel half has it, which tells of the page that reaches it and of none after that.
+    pub(crate) fn has_reached_notice(&self) -> bool {
+        let notice = self.bounds.notice();
+        notice.is_some_and(|notice| self.held >= notice)
+    }
+
+    pub(crate) fn is_over_notice(&self) -> bool {
+        let notice = self.bounds.notice();
+        notice.is_some_and(|notice| self.held > notice)
+    }
+
+    /// Over its limit, and not for its processes.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.bounds
+            .limit()
+            .is_some_and(|limit| self.held > limit && self.held.saturating_sub(self.stuck) <= limit)
+    }
+}
