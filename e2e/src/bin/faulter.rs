@@ -297,7 +297,7 @@ fn main() {
             }
         }
         Some("idle") => idle(number()),
-        Some("frame") => touching(number(), |page| touch_without_frame(page)),
+        Some("frame") => touching(number(), touch_without_frame),
         Some("handled") => handled(number()),
         Some("forked") => forked(number()),
         Some("written-back") => shared(c"written-back", &words[2], pages_of(&words), true),

@@ -28,7 +28,6 @@ pub(crate) fn measurements(pages: u64, found: &[Measurement], style: &Style) -> 
         ("MAX", Align::Right),
         ("PREPARED", Align::Right),
     ]);
-    let mut remarks = String::new();
     for each in found {
         let per_page = |nanos: u64| (nanos / each.pages.max(1)).to_string();
         let mut cells = vec![Cell::new(each.case.title())];
@@ -52,23 +51,35 @@ pub(crate) fn measurements(pages: u64, found: &[Measurement], style: &Style) -> 
             _ => cells.extend(std::iter::repeat_n(Cell::new("-"), 7)),
         }
         table.push(cells);
-        if let Some(remark) = &each.remark {
-            remarks.push_str(&format!(
-                "{}: {}\n",
-                each.case.title().trim(),
-                style.shown(remark)
-            ));
-        }
     }
     let mut text = format!("{pages} pages of {} bytes\n", rustix::param::page_size());
     text.push_str(&table.lines(2, style));
-    text.push_str(&remarks);
+    text.push_str(&remarks(found, style));
     if found.iter().any(|each| !each.is_right()) {
         text.push_str(
             "a count differs from what had to come: something else touched or moved these pages\n",
         );
     }
     text
+}
+
+/// A line for each remark, with the cases that it is about.
+fn remarks(found: &[Measurement], style: &Style) -> String {
+    let mut lines: Vec<(&str, Vec<&str>)> = Vec::new();
+    for each in found {
+        let Some(remark) = each.remark.as_deref() else {
+            continue;
+        };
+        let title = each.case.title().trim();
+        match lines.iter_mut().find(|(known, _)| *known == remark) {
+            Some((_, titles)) => titles.push(title),
+            None => lines.push((remark, vec![title])),
+        }
+    }
+    let lines = lines.iter();
+    lines
+        .map(|(remark, titles)| format!("{}: {}\n", titles.join("; "), style.shown(remark)))
+        .collect()
 }
 
 /// One look at who faults.
