@@ -131,11 +131,14 @@ fn run(entries: &[Entry], wanted: &Wanted<'_>, trust: &Trust, dir: &Path) -> Res
     if let Some(keys) = unknown_keys(&said) {
         bail!(UnknownKey(keys));
     }
-    let errors: Vec<&str> = said
+    let said: Vec<&str> = said
         .lines()
-        .filter(|line| line.starts_with("E: "))
+        .filter(|line| !line.starts_with("I: "))
         .collect();
-    bail!("mmdebstrap: {}", errors.join("; "));
+    bail!(
+        "mmdebstrap: {}",
+        said[said.len().saturating_sub(8)..].join("; ")
+    );
 }
 
 /// A suite is signed by keys that are not trusted; these are their names.

@@ -1,13 +1,346 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! placeholder
-use anyhow::Result;
-use std::process::ExitCode;
+//! Whole Debians: systemd, ssh, cron, PAM, users, containers, reboots, with our package installed.
+//!
+//! `image` makes the disk, `machine` runs it, `terminal` is a line into it, `scenario` is a file of steps,
+//! `play` plays them.
+
+mod image;
+mod machine;
+mod play;
+mod scenario;
+mod terminal;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Args, Subcommand};
+
+use crate::archive::Fetch;
+use crate::initramfs::scratch_dir;
+use crate::interrupt;
+use crate::kernel::Cache;
+use crate::program;
+use crate::qemu::target_dir;
+use crate::suite::{Suite, Suites};
+use crate::vm::side_by_side;
+use image::Image;
+use machine::{Machine, Saved, Start};
+use scenario::Scenario;
+
 /// `cargo xtask debian …`
-#[derive(clap::Args)]
-pub struct Debian {}
+#[derive(Args)]
+pub struct Debian {
+    #[command(subcommand)]
+    command: Subcommands,
+}
+
+#[derive(Subcommand)]
+enum Subcommands {
+    /// Make the disks that are not cached yet
+    Build {
+        #[command(flatten)]
+        suites: SuiteArgs,
+        #[command(flatten)]
+        how: Fetch,
+    },
+    /// Play scenarios
+    Run(RunArgs),
+    /// A machine with the package installed, and how to log in; Ctrl-C ends it
+    Up(UpArgs),
+}
+
+#[derive(Args)]
+struct SuiteArgs {
+    /// trixie, bookworm, or both
+    #[arg(long, default_value = "trixie,bookworm")]
+    suite: Suites,
+}
+
+#[derive(Args)]
+struct UpArgs {
+    #[command(flatten)]
+    suites: SuiteArgs,
+    /// The package to install
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "target/deb/bursar_0.1.0_amd64.deb"
+    )]
+    deb: PathBuf,
+}
+
+#[derive(Args)]
+struct RunArgs {
+    #[command(flatten)]
+    up: UpArgs,
+    /// Which of them: ci, long, or later (what is known to fail)
+    #[arg(long, default_value = "ci")]
+    set: String,
+    /// Machines at once
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// Parts of file names; these scenarios are played whatever their set
+    #[arg(value_name = "SCENARIO")]
+    names: Vec<String>,
+}
+
 impl Debian {
     /// Does it.
     pub fn run(self) -> Result<ExitCode> {
-        Ok(ExitCode::SUCCESS)
+        interrupt::watch();
+        let cache = Cache::open()?;
+        match self.command {
+            Subcommands::Build { suites, how } => {
+                for &suite in suites.suite.as_slice() {
+                    println!("{}", Image::get(&cache, suite, &how)?.disk().display());
+                }
+                Ok(ExitCode::SUCCESS)
+            }
+            Subcommands::Run(args) => run(&cache, &args),
+            Subcommands::Up(args) => up(&cache, &args),
+        }
     }
+}
+
+/// Machines of one suite to begin with.
+struct Stage {
+    suite: Suite,
+    image: Image,
+    /// The second disk: the packages.
+    files: PathBuf,
+    booted: Saved,
+    installed: Saved,
+}
+
+impl Stage {
+    /// Boots, installs, saves; each once, as long as what it is made from stays the same.
+    fn set(cache: &Cache, suite: Suite, deb: &Path) -> Result<Stage> {
+        let image = Image::get(cache, suite, &Fetch::default())?;
+        let dir = target_dir().join("debian").join(suite.name());
+        fs::create_dir_all(&dir).with_context(|| format!("create {dir:?}"))?;
+        let package = fs::read(deb).with_context(|| format!("read {deb:?}; make deb makes it"))?;
+        let qemu = program::text(Command::new("qemu-system-x86_64").arg("--version"))?;
+        let booted_key = image::hash(&[image.recipe.as_bytes(), qemu.as_bytes()]);
+        let installed_key = image::hash(&[booted_key.as_bytes(), &package]);
+        let files = dir.join("files");
+        let stage = Stage {
+            booted: Saved {
+                dir: dir.join("booted"),
+            },
+            installed: Saved {
+                dir: dir.join("installed"),
+            },
+            suite,
+            image,
+            files,
+        };
+        let is_fresh = |saved: &Saved, key: &str| {
+            fs::read_to_string(saved.dir.join("key")).is_ok_and(|have| have == key)
+        };
+        let booted_is_fresh = is_fresh(&stage.booted, &booted_key);
+        if booted_is_fresh && is_fresh(&stage.installed, &installed_key) {
+            return Ok(stage);
+        }
+        let older = older(deb, &dir)?;
+        image::file_system(&[("bursar.deb", deb), ("older.deb", &older)], &stage.files)?;
+        if !booted_is_fresh {
+            let since = Instant::now();
+            let work = work_dir(&stage.booted.dir)?;
+            Machine::start(&stage.image, &Start::Disk, &stage.files, &work)?
+                .save(&stage.booted.dir)?;
+            eprintln!(
+                "{suite}: booted and saved in {:.0} s",
+                since.elapsed().as_secs_f64()
+            );
+            write_key(&stage.booted, &booted_key)?;
+        }
+        let since = Instant::now();
+        let work = work_dir(&stage.installed.dir)?;
+        let mut machine = stage.start(&stage.booted, &work)?;
+        let install = "apt-get install -q -y /srv/bursar.deb && systemctl is-active bursard";
+        let answer = machine
+            .root
+            .run(install, Instant::now() + Duration::from_secs(300))?;
+        ensure!(
+            answer.status == Some(0),
+            "the package cannot be installed:\n{}",
+            answer.text
+        );
+        machine.save(&stage.installed.dir)?;
+        eprintln!(
+            "{suite}: package installed in {:.0} s",
+            since.elapsed().as_secs_f64()
+        );
+        write_key(&stage.installed, &installed_key)?;
+        Ok(stage)
+    }
+
+    /// A machine that begins where another one was saved, with the packages in /srv.
+    fn start(&self, saved: &Saved, dir: &Path) -> Result<Machine> {
+        let mut machine =
+            Machine::start(&self.image, &Start::Saved(saved.clone()), &self.files, dir)?;
+        let mount =
+            "mountpoint -q /srv || { blockdev --flushbufs /dev/vdb; mount -o ro /dev/vdb /srv; }";
+        let answer = machine
+            .root
+            .run(mount, Instant::now() + machine::PATIENCE)?;
+        ensure!(
+            answer.status == Some(0),
+            "mount the packages: {}",
+            answer.text
+        );
+        Ok(machine)
+    }
+}
+
+/// An empty directory for a machine that is going to be saved there.
+fn work_dir(dir: &Path) -> Result<PathBuf> {
+    if dir.exists() {
+        fs::remove_dir_all(dir).with_context(|| format!("remove {dir:?}"))?;
+    }
+    let work = dir.join("work");
+    fs::create_dir_all(&work).with_context(|| format!("create {work:?}"))?;
+    Ok(work)
+}
+
+fn write_key(saved: &Saved, key: &str) -> Result<()> {
+    let work = saved.dir.join("work");
+    fs::remove_dir_all(&work).with_context(|| format!("remove {work:?}"))?;
+    fs::write(saved.dir.join("key"), key).with_context(|| format!("write in {:?}", saved.dir))
+}
+
+/// The same package as an older version, to upgrade from and go back to.
+fn older(deb: &Path, dir: &Path) -> Result<PathBuf> {
+    let work = tempfile::tempdir().context("create a directory")?;
+    let root = work.path().join("root");
+    program::run(Command::new("dpkg-deb").arg("-R").args([deb, &root]))?;
+    let control = root.join("DEBIAN/control");
+    let text = fs::read_to_string(&control).with_context(|| format!("read {control:?}"))?;
+    let lines = text.lines().map(|line| {
+        if line.starts_with("Version:") {
+            "Version: 0.0.1"
+        } else {
+            line
+        }
+    });
+    fs::write(&control, lines.collect::<Vec<_>>().join("\n") + "\n")
+        .with_context(|| format!("write {control:?}"))?;
+    let older = dir.join("older.deb");
+    program::run(
+        Command::new("dpkg-deb")
+            .args(["--root-owner-group", "-Zgzip", "-z1", "-b"])
+            .args([&root, &older]),
+    )?;
+    Ok(older)
+}
+
+fn run(cache: &Cache, args: &RunArgs) -> Result<ExitCode> {
+    let scenarios = read(
+        Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("scenarios")
+            .as_path(),
+        args,
+    )?;
+    ensure!(!scenarios.is_empty(), "no such scenario");
+    let stages = args.up.suites.suite.as_slice().iter();
+    let stages: Vec<Stage> = stages
+        .map(|&suite| Stage::set(cache, suite, &args.up.deb))
+        .collect::<Result<_>>()?;
+    let mut plays = Vec::new();
+    for (name, scenario) in &scenarios {
+        for stage in &stages {
+            let suite = stage.suite.name();
+            if scenario.suites.is_empty() || scenario.suites.contains(&suite) {
+                plays.push(move || Ok(play_one(stage, name, scenario)));
+            }
+        }
+    }
+    let passed = side_by_side(plays, args.jobs)?;
+    let failed = passed.iter().filter(|passed| !**passed).count();
+    println!("{} played, {failed} failed", passed.len());
+    Ok(if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// The scenarios asked for, with the names of their files.
+fn read(dir: &Path, args: &RunArgs) -> Result<Vec<(String, Scenario)>> {
+    let mut scenarios = Vec::new();
+    for entry in fs::read_dir(dir).with_context(|| format!("read {dir:?}"))? {
+        let path = entry?.path();
+        let name = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let text = fs::read_to_string(&path).with_context(|| format!("read {path:?}"))?;
+        let scenario = Scenario::parse(&text).with_context(|| format!("read {path:?}"))?;
+        let is_named = args.names.iter().any(|part| name.contains(part));
+        if is_named || args.names.is_empty() && scenario.set == args.set {
+            scenarios.push((name, scenario));
+        }
+    }
+    scenarios.sort_by(|(a, _), (b, _)| a.cmp(b));
+    Ok(scenarios)
+}
+
+/// Plays one and says how it went.
+fn play_one(stage: &Stage, name: &str, scenario: &Scenario) -> bool {
+    let since = Instant::now();
+    let suite = stage.suite;
+    let logs = target_dir()
+        .join("debian")
+        .join(suite.name())
+        .join("protocols");
+    let protocol = logs.join(format!("{name}.txt"));
+    let play = || -> Result<()> {
+        fs::create_dir_all(&logs).with_context(|| format!("create {logs:?}"))?;
+        let dir = scratch_dir()?;
+        let begin = if scenario.installed {
+            &stage.installed
+        } else {
+            &stage.booted
+        };
+        let mut machine = stage.start(begin, dir.path())?;
+        play::play(scenario, &mut machine, &protocol)
+    };
+    match play() {
+        Ok(()) => {
+            println!(
+                "ok      {suite}: {} ({name}, {:.0} s)",
+                scenario.title,
+                since.elapsed().as_secs_f64()
+            );
+            true
+        }
+        Err(error) => {
+            println!(
+                "FAILED  {suite}: {} ({name}): {error:#}\n        {}",
+                scenario.title,
+                protocol.display()
+            );
+            false
+        }
+    }
+}
+
+/// A machine for somebody to log in to.
+fn up(cache: &Cache, args: &UpArgs) -> Result<ExitCode> {
+    let [suite] = args.suites.suite.as_slice() else {
+        bail!("one suite: --suite trixie");
+    };
+    let stage = Stage::set(cache, *suite, &args.deb)?;
+    let dir = scratch_dir()?;
+    let machine = stage.start(&stage.installed, dir.path())?;
+    println!("root, alice, bob and carol; Ctrl-C here ends the machine:");
+    println!("{}", machine.ssh_command("alice"));
+    while !interrupt::came() {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    Ok(ExitCode::SUCCESS)
 }

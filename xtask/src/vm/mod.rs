@@ -18,6 +18,7 @@ pub use crate::qemu::Accelerator;
 pub use crate::suite::{Suite, Suites};
 pub use guest::{Guest, Options, Output, Stream};
 pub use report::{Ending, Report};
+pub(crate) use run_command::side_by_side;
 
 /// `cargo xtask vm …`
 #[derive(Args)]
