@@ -179,28 +179,23 @@ impl Kernel {
         self.manifest.vmlinuz_bytes + self.manifest.module_bytes + btf
     }
 
-    /// The files to insert for these modules, each after what it needs, each once. What is built in
-    /// needs none.
-    pub(crate) fn module_files(&self, names: &[&str]) -> Result<Vec<PathBuf>> {
-        let mut files = Vec::new();
-        for name in names {
-            let listed = program::text(
-                Command::new(program::find("modprobe")?)
-                    .args(["-C", "/dev/null", "--show-depends", "-S", self.release()])
-                    .args(["-d".as_ref(), self.dir.as_os_str(), name.as_ref()]),
-            )
-            .with_context(|| format!("kernel {} has no module {name:?}", self.release()))?;
-            for file in listed
-                .lines()
-                .filter_map(|line| line.strip_prefix("insmod "))
-            {
-                let file = PathBuf::from(file.trim());
-                if !files.contains(&file) {
-                    files.push(file);
-                }
-            }
-        }
-        Ok(files)
+    /// The files to insert for this module, it last. What is built in needs none.
+    pub(crate) fn module_files(&self, name: &str) -> Result<Vec<String>> {
+        let mut modprobe = Command::new(program::find("modprobe")?);
+        modprobe.args([
+            "-C",
+            "/dev/null",
+            "--show-depends",
+            "-S",
+            self.release(),
+            "-d",
+        ]);
+        let listed = program::text(modprobe.arg(&self.dir).arg(name));
+        let listed = listed.with_context(|| format!("kernel {} and {name:?}", self.release()))?;
+        let files = listed
+            .lines()
+            .filter_map(|line| line.strip_prefix("insmod "));
+        Ok(files.map(|file| file.trim().to_owned()).collect())
     }
 
     /// What stories and measurements need of a kernel, and whether it has it.
@@ -340,8 +335,7 @@ pub fn fetch(cache: &Cache, suite: Suite, how: &Fetch) -> Result<Kernel> {
 /// Downloads a kernel and lays its files out in `dir` as the cache has them; `None` where there is
 /// no such package.
 fn unpack(suite: Suite, meta: &str, how: &Fetch, dir: &Path) -> Result<Option<Kernel>> {
-    let root = dir.join("root");
-    fs::create_dir_all(&root).with_context(|| format!("create {root:?}"))?;
+    fs::create_dir_all(dir).with_context(|| format!("create {dir:?}"))?;
     // Which version it is apt says as long as it has its lists.
     let name = meta.split('/').next().unwrap_or(meta);
     let ask =
@@ -360,49 +354,23 @@ fn unpack(suite: Suite, meta: &str, how: &Fetch, dir: &Path) -> Result<Option<Ke
         Err(error) if format!("{error:#}").contains("Unable to locate package") => return Ok(None),
         other => other?,
     };
-    let tar = ["--no-same-owner", "-C", "root", "-xf", "root.tar"];
-    program::run(Command::new("tar").args(tar).current_dir(dir))?;
-    // Suites put the same files in different places.
-    let first = |places: [PathBuf; 2]| {
-        let found = places.iter().find(|place| place.exists()).cloned();
-        found.with_context(|| format!("{meta} has none of {places:?}"))
-    };
-    let modules = first(["usr/lib", "lib"].map(|lib| root.join(lib).join("modules")))?;
-    let release = fs::read_dir(&modules)
-        .with_context(|| format!("read {modules:?}"))?
-        .next();
-    let release = release
-        .with_context(|| format!("{modules:?} is empty"))??
-        .file_name();
-    let release = release.to_string_lossy().into_owned();
-    for name in ["vmlinuz", "config"] {
-        let in_boot = root.join(format!("boot/{name}-{release}"));
-        rename(
-            &first([in_boot, modules.join(&release).join(name)])?,
-            &dir.join(name),
-        )?;
-    }
-    fs::create_dir_all(dir.join("lib")).with_context(|| format!("create {dir:?}/lib"))?;
-    rename(&modules, &dir.join("lib/modules"))?;
-    let versions = fs::read_to_string(root.join("versions")).context("read what apt-cache said")?;
-    let newest = newest(&versions);
-    let (version, archive_suite) =
-        newest.with_context(|| format!("apt has no version of {meta}"))?;
-    fs::remove_dir_all(&root).with_context(|| format!("remove {root:?}"))?;
-    fs::remove_file(dir.join("root.tar")).context("remove root.tar")?;
     program::run(
-        Command::new(program::find("depmod")?)
-            .arg("-b")
-            .arg(dir)
-            .arg(&release),
+        Command::new("sh")
+            .args(["-c", include_str!("fetch.sh")])
+            .current_dir(dir),
     )?;
+    let said = |name: &str| -> Result<String> {
+        let text = fs::read_to_string(dir.join(name)).with_context(|| format!("read {name}"))?;
+        ensure!(!text.trim().is_empty(), "{meta} has no {name}");
+        Ok(text.trim().to_owned())
+    };
     let (vmlinuz_bytes, vmlinuz_sha256) = size_and_hash(&dir.join("vmlinuz"))?;
     let (module_files, module_bytes) = module_totals(&dir.join("lib/modules"))?;
     let manifest = Manifest {
         suite,
-        archive_suite,
-        release,
-        version,
+        archive_suite: said("archive_suite")?,
+        release: said("release")?,
+        version: said("version")?,
         verified: trust != Trust::Unverified,
         vmlinuz_bytes,
         vmlinuz_sha256,
@@ -413,14 +381,6 @@ fn unpack(suite: Suite, meta: &str, how: &Fetch, dir: &Path) -> Result<Option<Ke
     fs::write(dir.join("kernel.toml"), text).with_context(|| format!("write in {dir:?}"))?;
     let dir = dir.to_owned();
     Ok(Some(Kernel { dir, manifest }))
-}
-
-/// Version and suite of what apt takes: `linux-image-amd64 | 6.12.1-1 | ADDRESS trixie-security/main …`
-fn newest(versions: &str) -> Option<(String, String)> {
-    let mut columns = versions.lines().next()?.split('|').skip(1).map(str::trim);
-    let (version, source) = (columns.next()?, columns.next()?);
-    let suite = source.split_whitespace().nth(1)?.split('/').next()?;
-    Some((version.to_owned(), suite.to_owned()))
 }
 
 fn rename(from: &Path, to: &Path) -> Result<()> {
@@ -526,19 +486,6 @@ mod tests {
                 "{file} {left:?} was not noticed"
             );
         }
-    }
-
-    #[test]
-    fn the_first_version_that_apt_lists_is_the_one_it_takes() {
-        let listed = "\
- linux-image-cloud-amd64 |   7.2.13-1 | http://m.example/debian sid/main amd64 Packages
- linux-image-cloud-amd64 |   7.2.12-1 | http://m.example/debian forky/main amd64 Packages
-";
-        assert_eq!(
-            newest(listed),
-            Some(("7.2.13-1".to_owned(), "sid".to_owned()))
-        );
-        assert_eq!(newest(""), None);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::archive::{Fetch, Wanted, mmdebstrap};
-use crate::initramfs::Tree;
+use crate::initramfs::Initramfs;
 use crate::kernel::{Cache, Kernel, fetch};
 use crate::program;
 use crate::suite::Suite;
@@ -162,11 +162,14 @@ impl Image {
                 .args(ext4)
                 .args([Path::new(&root), &disk]),
         )?;
-        let mut tree = Tree::new()?;
-        tree.bytes("/init", 0o755, INITRD)?;
-        tree.busybox()?;
-        tree.modules(&self.kernel, &MODULES)?;
-        tree.pack(&made.join("initrd"))?;
+        let initramfs = Initramfs {
+            kernel: &self.kernel,
+            init: INITRD,
+            files: &[],
+            modules: &MODULES,
+            settings: &[],
+        };
+        initramfs.pack(&made.join("initrd"))?;
         fs::write(made.join("recipe"), &self.recipe).context("write the recipe")
     }
 

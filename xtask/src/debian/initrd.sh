@@ -1,6 +1,7 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # Process 1 of a whole Debian until its disk is there.
+/usr/bin/busybox --install -s /usr/bin
 export PATH=/usr/bin
 mount -t devtmpfs devtmpfs /dev
 exec </dev/console >/dev/console 2>&1

@@ -13,7 +13,6 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -26,7 +25,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::report::{Ending, Report, death, lossy};
 use crate::console::{complaints, has_panicked};
-use crate::initramfs::{Tree, scratch_dir};
+use crate::initramfs::{Initramfs, scratch_dir};
 use crate::interrupt;
 use crate::kernel::Kernel;
 use crate::program;
@@ -284,32 +283,23 @@ impl Guest {
     /// for everything else, the modules, and the command as a small script.
     fn pack(&self, token: &str, terminal: Option<(u16, u16)>, archive: &Path) -> Result<()> {
         program::provide("guests")?;
-        let mut tree = Tree::new()?;
-        tree.bytes("/init", 0o755, INIT)?;
         // busybox' shell prefers its applets to programs of the same name, so that a `ps` brought along
         // would never run.
         let shell = fs::canonicalize("/bin/sh").context("find /bin/sh")?;
-        tree.host(&shell, Path::new("/usr/bin/sh"))?;
+        let mut files = vec![(shell, PathBuf::from("/usr/bin/sh"))];
         // Libraries outside the loader's own directories are found as on this machine.
-        let cache = Path::new("/etc/ld.so.cache");
+        let cache = PathBuf::from("/etc/ld.so.cache");
         if cache.is_file() {
-            tree.host(cache, cache)?;
+            files.push((cache.clone(), cache));
         }
-        for (host, guest) in &self.options.file {
-            tree.host(host, guest)?;
-        }
-        tree.libraries()?;
-        tree.busybox()?;
+        files.extend(self.options.file.iter().cloned());
         let transport = if terminal.is_some() {
             &[]
         } else {
             &TRANSPORT[..]
         };
-        let modules = transport
-            .iter()
-            .copied()
-            .chain(self.options.module.iter().map(String::as_str));
-        tree.modules(&self.kernel, &modules.collect::<Vec<_>>())?;
+        let mut modules = transport.to_vec();
+        modules.extend(self.options.module.iter().map(String::as_str));
         let (rows, columns) = terminal.unwrap_or((24, 80));
         let settings = format!(
             "TOKEN={token}\nMODE={}\nBPFFS={}\nTRACEFS={}\nROWS={rows}\nCOLUMNS={columns}\n",
@@ -317,29 +307,40 @@ impl Guest {
             u8::from(self.options.bpffs),
             u8::from(self.options.tracefs),
         );
-        tree.bytes("/vm/settings", 0o644, settings)?;
-        let mut wanted = Vec::new();
+        let mut wanted = String::new();
         for (guest, _) in &self.out {
-            let path = guest.as_os_str().as_bytes();
+            let path = guest.display().to_string();
             ensure!(
-                !path.contains(&b'\n'),
+                !path.contains('\n'),
                 "guest path {guest:?} has a line break in it"
             );
-            wanted.extend_from_slice(path);
-            wanted.push(b'\n');
+            wanted.push_str(&format!("{path}\n"));
         }
-        tree.bytes("/vm/wanted", 0o644, wanted)?;
         let suite = ("BURSAR_VM".to_owned(), self.kernel.suite().name());
         let env = [&[suite], self.options.env.as_slice()].concat();
-        tree.bytes("/vm/command", 0o644, script(&env, &self.command))?;
+        let settings = [
+            ("settings", settings),
+            ("wanted", wanted),
+            ("command", script(&env, &self.command)),
+        ];
+        let initramfs = Initramfs {
+            kernel: &self.kernel,
+            init: INIT,
+            files: &files,
+            modules: &modules,
+            settings: &settings,
+        };
+        initramfs.pack(archive)?;
         // Once as an archive and once unpacked, and the unpacked half may fill half the memory.
-        let needed_mib = 2 * (tree.size_bytes()? >> 20) + BARE_MIB;
-        let given = self.options.mem;
+        let bytes = fs::metadata(archive)
+            .with_context(|| format!("look at {archive:?}"))?
+            .len();
+        let (given, needed) = (u64::from(self.options.mem), 2 * (bytes >> 20) + BARE_MIB);
         ensure!(
-            u64::from(given) >= needed_mib,
-            "a guest of {given} MiB is too small for its files; give it at least {needed_mib}"
+            given >= needed,
+            "a guest of {given} MiB is too small for its files; give it at least {needed}"
         );
-        tree.pack(archive)
+        Ok(())
     }
 
     /// Puts the files that came where they belong, each whole or not at all, and names those that the

@@ -5,6 +5,7 @@
 #   bursar.files             a tar archive: 0, the kernel log; 1, 2 …, the files asked for
 # Nothing of this uses the first serial port: that is the kernel's console.
 
+/usr/bin/busybox --install -s /usr/bin 2>/dev/null # where nothing else has the name
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 . /vm/settings # TOKEN MODE BPFFS TRACEFS ROWS COLUMNS
 
