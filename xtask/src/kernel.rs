@@ -307,7 +307,7 @@ pub fn fetch(cache: &Cache, suite: Suite, how: &Fetch) -> Result<Kernel> {
     let work = cache.work_dir("kernels")?;
     for meta in suite.metapackages() {
         let dir = work.path().join(meta.replace('/', "-of-"));
-        let Some(kernel) = unpack(suite, meta, how, &dir)? else {
+        let Some(kernel) = unpack(suite, meta, how, work.path(), &dir)? else {
             continue;
         };
         let lacking = missing(&kernel.abilities()?, true);
@@ -334,12 +334,19 @@ pub fn fetch(cache: &Cache, suite: Suite, how: &Fetch) -> Result<Kernel> {
 
 /// Downloads a kernel and lays its files out in `dir` as the cache has them; `None` where there is
 /// no such package.
-fn unpack(suite: Suite, meta: &str, how: &Fetch, dir: &Path) -> Result<Option<Kernel>> {
+fn unpack(
+    suite: Suite,
+    meta: &str,
+    how: &Fetch,
+    work: &Path,
+    dir: &Path,
+) -> Result<Option<Kernel>> {
     fs::create_dir_all(dir).with_context(|| format!("create {dir:?}"))?;
     // Which version it is apt says as long as it has its lists.
     let name = meta.split('/').next().unwrap_or(meta);
     let ask =
         format!("APT_CONFIG=$MMDEBSTRAP_APT_CONFIG apt-cache madison {name} >\"$1/versions\"");
+    let tar = dir.join("root.tar").display().to_string();
     let wanted = Wanted {
         suites: suite.archive_suites(),
         packages: &[meta],
@@ -347,10 +354,10 @@ fn unpack(suite: Suite, meta: &str, how: &Fetch, dir: &Path) -> Result<Option<Ke
             "--variant=extract",
             &format!("--extract-hook={ask}"),
             "",
-            "root.tar",
+            &tar,
         ],
     };
-    let trust = match mmdebstrap(&wanted, how, dir) {
+    let trust = match mmdebstrap(&wanted, how, work) {
         Err(error) if format!("{error:#}").contains("Unable to locate package") => return Ok(None),
         other => other?,
     };
@@ -362,6 +369,7 @@ fn unpack(suite: Suite, meta: &str, how: &Fetch, dir: &Path) -> Result<Option<Ke
     let said = |name: &str| -> Result<String> {
         let text = fs::read_to_string(dir.join(name)).with_context(|| format!("read {name}"))?;
         ensure!(!text.trim().is_empty(), "{meta} has no {name}");
+        fs::remove_file(dir.join(name)).with_context(|| format!("remove {name}"))?;
         Ok(text.trim().to_owned())
     };
     let (vmlinuz_bytes, vmlinuz_sha256) = size_and_hash(&dir.join("vmlinuz"))?;

@@ -112,7 +112,7 @@ impl Terminal {
         loop {
             let text = readable(&self.unread);
             if let Some((at, end, status)) = prompt(&text) {
-                self.unread = text[end..].as_bytes().to_vec();
+                self.unread = text.as_bytes()[end..].to_vec();
                 return Ok(Answer {
                     text: text[..at].to_owned(),
                     status: Some(status),
@@ -131,7 +131,7 @@ impl Terminal {
         loop {
             let text = readable(&self.unread);
             if let Some(at) = text.find(what) {
-                self.unread = text[at + what.len()..].as_bytes().to_vec();
+                self.unread = text.as_bytes()[at + what.len()..].to_vec();
                 return Ok(());
             }
             ensure!(
