@@ -104,17 +104,16 @@ static __always_inline void note_collapse(struct mm_record *record, struct accou
 	__sync_fetch_and_add(&account->collapsed_pages, pages);
 }
 
-/* The whole of it: find who pays, write down what the address space holds, act on it. */
-static __noinline int charge_in_full(struct ledger_state *state, struct seen *seen,
-					  struct mm_struct *mm, __u32 member, __u64 ctx_id)
+/* The record of an address space that somebody pays for, opened if need be; NOBODY: there is none, and this CPU
+ * remembers so where it may. A frame of its own, which is gone before a decision needs the stack. */
+static __noinline __u32 record_to_charge(struct ledger_state *state, struct seen *seen, struct mm_struct *mm,
+					 __u64 ctx_id)
 {
 	__u64 generation = *(volatile __u64 *)&state->generation;
 	struct mm_record *record;
-	struct account *account;
 	struct payer payer = {};
 	__u32 index, slot = NOBODY;
 	enum ownership owned = payer_of_owner(state, mm->owner, &payer);
-	__s64 before;
 	bool opened;
 
 	if (owned == OWNER_FOUND) {
@@ -125,19 +124,33 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 		index = find_record((__u64)mm);
 	}
 	record = index != NOBODY ? record_at(index) : NULL;
-	if (!record || record->ctx_id != ctx_id) {
-		if (owned == OWNER_UNKNOWN) {
-			seen->mm = 0;
-		} else if (slot == NOBODY) {
-			seen->mm = 0;
-			seen->tick = bpf_jiffies64();
-			seen->cred = payer.uid ? 0 : running_cred();
-			remember(seen, mm, ctx_id, generation, 0, VERDICT_NOBODY);
-		} else if (!state->timer_walks_tasks) {
-			ask_for_a_walk(state, TRIGGER_EVENT);
-		}
-		return 0;
+	if (record && record->ctx_id == ctx_id)
+		return index;
+	if (owned == OWNER_UNKNOWN) {
+		seen->mm = 0;
+	} else if (slot == NOBODY) {
+		seen->mm = 0;
+		seen->tick = bpf_jiffies64();
+		seen->cred = payer.uid ? 0 : running_cred();
+		remember(seen, mm, ctx_id, generation, 0, VERDICT_NOBODY);
+	} else if (!state->timer_walks_tasks) {
+		ask_for_a_walk(state, TRIGGER_EVENT);
 	}
+	return NOBODY;
+}
+
+/* The whole of it: find who pays, write down what the address space holds, act on it. */
+static __noinline int charge_in_full(struct ledger_state *state, struct seen *seen,
+					  struct mm_struct *mm, __u32 member, __u64 ctx_id)
+{
+	__u64 generation = *(volatile __u64 *)&state->generation;
+	__u32 index = record_to_charge(state, seen, mm, ctx_id), slot;
+	struct mm_record *record = index != NOBODY ? record_at(index) : NULL;
+	struct account *account;
+	__s64 before;
+
+	if (!record)
+		return 0;
 	if (record->state == MM_MARKED)		/* by somebody who could not reach it: here it is */
 		retry_kills(TRIGGER_EVENT, RUNNING_OWN);
 	slot = record->account;

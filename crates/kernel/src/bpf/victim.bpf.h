@@ -53,41 +53,41 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = walk ? account_at(walk->slot) : NULL;
-	struct doubt doubt = {};
+	struct doubt *doubt = walk ? &walk->doubt : NULL; /* too large for the stack */
 	__s64 lazyfree;
 	int wait;
 
-	if (!state || !account)
+	if (!state || !account || !doubt)
 		return WAIT_NOT;
-	doubt.level_pages = level;
-	doubt.limit_pages = doubt.bound_pages = account->limit_pages;
+	doubt->level_pages = level;
+	doubt->limit_pages = doubt->bound_pages = account->limit_pages;
 	if (!state->answering_mm) /* bursard is dead, or not there yet */
 		return WAIT_NOT;
-	if (level <= doubt.limit_pages && account->notice_pages < doubt.limit_pages)
-		doubt.bound_pages = account->notice_pages;
-	if (level <= doubt.bound_pages && walk->is_corrected) /* the user half renews it by itself */
+	if (level <= doubt->limit_pages && account->notice_pages < doubt->limit_pages)
+		doubt->bound_pages = account->notice_pages;
+	if (level <= doubt->bound_pages && walk->is_corrected) /* the user half renews it by itself */
 		return WAIT_NOT;
-	doubt.soft_pages = walk->soft_doubt;
-	doubt.hard_pages = walk->hard_doubt;
+	doubt->soft_pages = walk->soft_doubt;
+	doubt->hard_pages = walk->hard_doubt;
 	if (walk->is_corrected) {
-		doubt.soft_pages += account->ended_pages;
-		doubt.hard_pages += *(volatile __s64 *)&account->worn_pages;
+		doubt->soft_pages += account->ended_pages;
+		doubt->hard_pages += *(volatile __s64 *)&account->worn_pages;
 	}
 	/* Of what was given back with MADV_FREE meanwhile all may be its own. */
 	lazyfree = *(volatile __u64 *)&state->lazyfree_pages - account->lazyfree_pages;
-	doubt.given_pages = lazyfree < walk->private ? lazyfree : walk->private;
-	doubt.sure_pages = walk->sure_doubt - *(volatile __s64 *)&account->unmapped_in_doubt_pages -
+	doubt->given_pages = lazyfree < walk->private ? lazyfree : walk->private;
+	doubt->sure_pages = walk->sure_doubt - *(volatile __s64 *)&account->unmapped_in_doubt_pages -
 			   *(volatile __s64 *)&account->worn_pages;
-	doubt.held_pages = account->held_pages;
-	doubt.largest_pages = walk->largest;
-	doubt.asked_pages = account->asked_pages;
-	wait = wait_for_survey(&doubt);
+	doubt->held_pages = account->held_pages;
+	doubt->largest_pages = walk->largest;
+	doubt->asked_pages = account->asked_pages;
+	wait = wait_for_survey(doubt);
 	if (wait == WAIT_NOT)
 		return WAIT_NOT;
-	account->asked_pages = doubt.asked_pages;
-	account->doubt_pages = doubt.soft_pages + doubt.hard_pages + doubt.given_pages;
+	account->asked_pages = doubt->asked_pages;
+	account->doubt_pages = doubt->soft_pages + doubt->hard_pages + doubt->given_pages;
 	account->doubted_pages = account->held_pages;
-	if (level > doubt.limit_pages && !account->over_ns)
+	if (level > doubt->limit_pages && !account->over_ns)
 		account->over_ns = now;
 	if (!is_asking(account, now)) {
 		bool is_late = account->asked_ns && account->over_ns && now - account->over_ns > SURVEY_ASKED_NS;
@@ -100,7 +100,7 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 	}
 	if (wait == WAIT_BUT_GROWERS)
 		return WAIT_BUT_GROWERS;
-	account->wait_at_most_pages = doubt.wait_at_most_pages;
+	account->wait_at_most_pages = doubt->wait_at_most_pages;
 	account->no_settle_before_ns = now + SURVEY_LOOK_NS;
 	return WAIT_FOR_SURVEY;
 }

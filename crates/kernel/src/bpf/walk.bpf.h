@@ -53,6 +53,7 @@ struct walk {
 	__u32 counts_files;	/* it is files that are too many: who keeps them? */
 	__u32 descriptors;	/* that may still be looked at */
 	struct keeper keeper;
+	struct doubt doubt;
 	struct event event;
 };
 
