@@ -3,8 +3,12 @@
 //! processes, whoever reads /proc says what they share, and the kernel half takes that off, for a while,
 //! while it watches for copies being made (docs/design/7-shared-pages.md).
 
+use std::ffi::CString;
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bursar_model::{Pages, Pid};
@@ -30,9 +34,9 @@ pub struct PssScans {
     accounts: Mapped<account>,
     known: Mapped<ledger_state>,
     listed: Mapped<sharer>,
-    /// Where the kernel has such events.
-    watch: Vec<ProgramHandle>,
-    watching: Vec<OwnedFd>,
+    /// What counts copies, where the kernel has such events, and where its links are pinned while it does: copies
+    /// are counted when we are dead, too, so corrections in force need not end then.
+    watch: Vec<(ProgramHandle, PathBuf)>,
 }
 
 /// Where what a PSS scan finds is written down; by whoever looks.
@@ -124,9 +128,8 @@ impl PssScans {
             ]
             .iter()
             .filter(|name| pins.path(name).exists())
-            .map(|name| pins.program(name))
-            .collect::<Result<_, _>>()?,
-            watching: Vec::new(),
+            .map(|name| Ok((pins.program(name)?, pins.path(&format!("link_{name}")))))
+            .collect::<Result<_, Error>>()?,
         })
     }
 
@@ -135,34 +138,32 @@ impl PssScans {
         !self.watch.is_empty()
     }
 
+    /// Whether they are, perhaps since a bursard before.
+    pub fn is_watching(&self) -> bool {
+        self.can_watch() && self.watch.iter().all(|(_, link)| link.exists())
+    }
+
     /// Has copies of shared pages counted from now on, or not any more.
     ///
     /// # Errors
     /// When the kernel refuses to attach a program.
     pub fn watch(&mut self, on: bool) -> Result<(), Error> {
         if !on {
-            self.watching.clear();
-            return Ok(());
-        }
-        if !self.watching.is_empty() {
-            return Ok(());
-        }
-        for program in &self.watch {
-            // SAFETY: a live program; a tp_btf program knows its event itself and takes no name.
-            let fd = unsafe {
-                libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_fd().as_raw_fd())
-            };
-            if fd < 0 {
-                self.watching.clear();
-                return Err(Error::Io {
-                    what: "watch for copies of shared pages",
-                    source: io::Error::last_os_error(),
-                });
+            self.note_watching(false)?;
+            for (_, link) in &self.watch {
+                let _ = fs::remove_file(link);
             }
-            // SAFETY: a fresh descriptor that is nobody else's.
-            self.watching.push(unsafe { OwnedFd::from_raw_fd(fd) });
+            return Ok(());
         }
-        Ok(())
+        for (program, link) in self.watch.iter().filter(|(_, link)| !link.exists()) {
+            attach(program, link)?;
+        }
+        self.note_watching(self.can_watch())
+    }
+
+    fn note_watching(&self, on: bool) -> Result<(), Error> {
+        let at = std::mem::offset_of!(ledger_state, watching);
+        mapped::store(&self.state, at, u64::from(on))
     }
 
     /// Says that questions will be answered from now on, until this process ends.
@@ -184,6 +185,17 @@ impl PssScans {
         state
             .map(GivenBackNote)
             .map_err(Error::io("share the ledger's state"))
+    }
+
+    /// Whether so much has been given back on the machine since an account was last looked at that it matters there:
+    /// a thirty-second of its limit (rules.h DOUBT_SHIFT).
+    pub fn may_have_given_back(&self, slot: Slot) -> bool {
+        let machine = self.known.get(0).map_or(0, |it| it.lazyfree_pages);
+        let account = self.accounts.get(slot.0 as usize);
+        account.is_some_and(|it| {
+            let since = machine.saturating_sub(it.lazyfree_pages);
+            i64::try_from(since).unwrap_or(i64::MAX) > it.limit_pages >> 5
+        })
     }
 
     /// Whether any account is above its notice.
@@ -276,6 +288,29 @@ impl PssScans {
                 is_near: args.is_near != 0,
             })),
         }
+    }
+}
+
+/// Attaches a program and pins its link.
+fn attach(program: &ProgramHandle, link: &Path) -> Result<(), Error> {
+    let failed = || Error::Io {
+        what: "watch for copies of shared pages",
+        source: io::Error::last_os_error(),
+    };
+    // SAFETY: a live program; a tp_btf program knows its event itself and takes no name.
+    let fd = unsafe {
+        libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_fd().as_raw_fd())
+    };
+    if fd < 0 {
+        return Err(failed());
+    }
+    // SAFETY: a fresh descriptor that is nobody else's.
+    let attached = unsafe { OwnedFd::from_raw_fd(fd) };
+    let path = CString::new(link.as_os_str().as_bytes()).map_err(|_| failed())?;
+    // SAFETY: a live descriptor and a path that ends with a zero.
+    match unsafe { libbpf_sys::bpf_obj_pin(attached.as_raw_fd(), path.as_ptr()) } {
+        0 => Ok(()),
+        _ => Err(failed()),
     }
 }
 

@@ -70,8 +70,8 @@ enum Request {
     Of(Slot),
     /// There are initial scans to do.
     InitialScan,
-    /// An account is above its notice.
-    Noticed,
+    /// This account is above its notice.
+    Noticed(Slot),
     /// A reader has something to say.
     Read,
 }
@@ -91,9 +91,9 @@ impl ScanRequests {
     }
 
     /// An account may soon be over its limit: the kernel half has to know by then whether pages have been given back.
-    pub(super) fn note_given_back(&self) {
+    pub(super) fn note_given_back(&self, slot: Slot) {
         look_for_given_back(&self.given_back);
-        self.sender.send(Request::Noticed);
+        self.sender.send(Request::Noticed(slot));
     }
 }
 
@@ -116,6 +116,8 @@ pub(super) fn start(
     let (sender, asked) = sync_channel(UNANSWERED);
     let initial_scans = Arc::<InitialScans>::default();
     let given_back = Arc::new(Mutex::new(GivenBack::open(pss_scans.given_back()?)?));
+    // What was given back before an account is opened is none of its doubt.
+    look_for_given_back(&given_back);
     let wake: Wake = Arc::new(Mutex::new(Some(sender.clone())));
     let sender = Sender {
         sender,
@@ -127,6 +129,8 @@ pub(super) fn start(
         given_back: Arc::clone(&given_back),
     };
     let method = Arc::new(method);
+    // A bursard before may have left it so: until nobody needs it.
+    let is_watching = pss_scans.is_watching();
     let lanes = (0..PssScans::PLACES).map(Lane::new).collect();
     let mut pss_scanner = PssScanner {
         pss_scans,
@@ -140,7 +144,7 @@ pub(super) fn start(
         next_initial_scan: Instant::now(),
         given_back,
         next_given_back: None,
-        is_watching: false,
+        is_watching,
         last_correction: Instant::now(),
     };
     std::thread::Builder::new()
@@ -215,7 +219,10 @@ impl PssScanner {
     fn hear(&mut self, asked: &Request) {
         match asked {
             Request::Of(slot) => self.schedule.ask(*slot, Instant::now()),
-            Request::Noticed => {
+            Request::Noticed(slot) => {
+                if self.pss_scans.may_have_given_back(*slot) {
+                    self.schedule.ask(*slot, Instant::now());
+                }
                 let next = Instant::now() + GIVEN_BACK_EVERY;
                 self.next_given_back.get_or_insert(next);
             }

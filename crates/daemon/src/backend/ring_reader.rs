@@ -116,7 +116,7 @@ fn see_to(
             requests.ask(event.slot);
             return Ok(());
         }
-        KernelEventKind::Notice => requests.note_given_back(),
+        KernelEventKind::Notice => requests.note_given_back(event.slot),
         _ => {}
     }
     let (pid, uid) = (event.pid, event.uid);

@@ -290,8 +290,10 @@ int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
 	struct ledger_state *state = ledger_state();
 
 	/* Its own: who looks at a process that ends may be the one who has to take its memory apart. */
-	if (state && (__u64)mm == state->answering_mm)
+	if (state && (__u64)mm == state->answering_mm) {
+		state->unanswered_ns = bpf_ktime_get_ns();
 		state->answering_mm = 0;
+	}
 	return end_address_space(mm);
 }
 

@@ -126,9 +126,17 @@ static __always_inline __s64 doubt_of(struct account *account)
 	return pages > 0 ? pages : 0;
 }
 
+/* In force: for its lifetime; and where who would look again has ended meanwhile for as long as copies are counted, for
+ * then it ages as it should. */
 static __always_inline bool is_corrected(const struct account *account, __u64 now)
 {
-	return now < *(volatile __u64 *)&account->correction_until_ns;
+	__u64 until = *(volatile __u64 *)&account->correction_until_ns;
+	struct ledger_state *state;
+
+	if (now < until)
+		return true;
+	state = ledger_state();
+	return state && !state->answering_mm && state->watching && state->unanswered_ns < until;
 }
 
 static __always_inline __s64 correction_of(const struct account *account)

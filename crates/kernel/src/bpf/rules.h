@@ -37,10 +37,12 @@ enum rule {
 	UNKILLABLE_SHIFT = 2,
 	/* Shared pages matter from a thirty-second of the limit on. */
 	DOUBT_SHIFT = 5,
-	/* While a survey is waited for an account is a quarter above what was certain when it crossed its limit, or an
-	 * eighth, less what does not matter, where most of the doubt is about what was given up. */
+	/* While a survey is waited for an account is a quarter above what was certain when it crossed its limit; an
+	 * eighth, less what does not matter, where most of the doubt is about what was given up; next to nothing where
+	 * all of it is about what was given back: anybody on the machine raises that one. */
 	SURVEY_SHIFT = 2,
 	HARD_SURVEY_SHIFT = 3,
+	GIVEN_SURVEY_SHIFT = 8,
 	RANK_SHIFT = 44,	/* more pages than any machine has, below 2000 steps of oom_score_adj */
 };
 
@@ -223,7 +225,8 @@ RULE int wait_for_survey(struct doubt *doubt)
 		certain = doubt->largest_pages;
 	if (!doubt->asked_pages || doubt->level_pages <= limit)
 		doubt->asked_pages = certain < limit ? certain : limit;
-	most = doubt->hard_pages > doubt->soft_pages ? (limit >> HARD_SURVEY_SHIFT) - (limit >> DOUBT_SHIFT) :
+	most = pages - doubt->given_pages <= doubt->bound_pages >> DOUBT_SHIFT ? limit >> GIVEN_SURVEY_SHIFT :
+	       doubt->hard_pages > doubt->soft_pages ? (limit >> HARD_SURVEY_SHIFT) - (limit >> DOUBT_SHIFT) :
 						       limit >> SURVEY_SHIFT;
 	doubt->wait_at_most_pages = doubt->level_pages + doubt->asked_pages + most - certain;
 	return certain - doubt->asked_pages > most ? WAIT_BUT_GROWERS : WAIT_FOR_SURVEY;
