@@ -78,7 +78,7 @@ pub use proc::{
 pub use process_query::{Patient, ProcessQuery};
 pub use rustix::io::Errno;
 pub use rustix::process::Signal;
-pub use sched::{Changed, OwnAutogroup};
+pub use sched::Changed;
 pub use subuid::{SubuidLine, SubuidOwner, Subuids, subuids};
 pub use terminals::{MAX_NOTIFICATION, MAX_TERMINALS, Notified, Terminals, UserTerminals};
 pub use timer::Timer;

@@ -4,8 +4,6 @@
 //! A thread is named by its number; whoever calls holds a pidfd of its process and asks it afterwards
 //! whether the number can have changed hands.
 
-use std::fs::File;
-use std::io::{self, Read, Write};
 
 use bursar_model::{Nanos, Pid};
 use rustix::io::Errno;
@@ -208,58 +206,6 @@ fn allow_cpus(thread: Pid, may: impl Fn(usize) -> bool) -> Changed {
         Ok(()) => Changed::Done,
         Err(Errno::SRCH) => Changed::Gone,
         Err(_) => Changed::Denied,
-    }
-}
-
-/// The session that our process leads, among all sessions (sched(7) "The autogroup feature"): where the kernel shares
-/// CPUs by sessions, a thread's own nice value counts among those of its session only.
-#[derive(Debug)]
-pub struct OwnAutogroup {
-    autogroup: File,
-    nice: i8,
-}
-
-impl OwnAutogroup {
-    /// `None` where there are no autogroups, or the session is somebody else's.
-    ///
-    /// # Errors
-    /// The file cannot be opened.
-    pub fn led() -> io::Result<Option<Self>> {
-        if rustix::process::getsid(None)? != rustix::process::getpid() {
-            return Ok(None);
-        }
-        let mut autogroup = match File::options()
-            .read(true)
-            .write(true)
-            .open("/proc/self/autogroup")
-        {
-            Ok(autogroup) => autogroup,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let mut text = String::new();
-        autogroup.read_to_string(&mut text)?;
-        // "/autogroup-12 nice 0"
-        let nice = text.rsplit(' ').next().map(str::trim_ascii_end);
-        let nice = nice.and_then(|it| it.parse().ok());
-        let unknown = || io::Error::new(io::ErrorKind::InvalidData, text.clone());
-        let nice = nice.ok_or_else(unknown)?;
-        Ok(Some(Self { autogroup, nice }))
-    }
-
-    /// What it had at first.
-    pub const fn first_nice(&self) -> i8 {
-        self.nice
-    }
-
-    /// Gives it this nice value.
-    ///
-    /// # Errors
-    /// EPERM without CAP_SYS_NICE for less than 0; EAGAIN without CAP_SYS_ADMIN where any session's was changed within
-    /// the last tenth of a second (kernel/sched/autogroup.c).
-    pub fn weigh(&self, nice: i8) -> io::Result<()> {
-        // Not at a position: the kernel's seq files refuse that.
-        (&self.autogroup).write_all(nice.to_string().as_bytes())
     }
 }
 

@@ -498,7 +498,7 @@ fn more_locks_than_seen(binaries: &Binaries) -> Result<()> {
     let Reply::Beancounters(found) = world.daemon.ask(Operation::Beancounters { who })? else {
         bail!("no beancounters");
     };
-    let is_said = |remark: &String| remark.contains("file locks than a look takes in");
+    let is_said = |remark: &String| remark.contains("file locks than a scan takes in");
     ensure!(found.remarks.iter().any(is_said), "{:?}", found.remarks);
     program.finish()
 }

@@ -306,7 +306,7 @@ fn metrics(binaries: &Binaries) -> Result<()> {
     ensure!(value("bursar_held{")? >= f64::from(90 << 20), "{text}");
     ensure!(value("bursar_limit{")? as u64 == 320 << 20, "{text}");
     ensure!(value("bursar_surveys_total ")? >= 1.0, "{text}");
-    ensure!(value("bursar_surveyned_accounts ")? as u64 == 1, "{text}");
+    ensure!(value("bursar_surveyed_accounts ")? as u64 == 1, "{text}");
     ensure!(
         value("bursar_account_correction_bytes{")? >= f64::from(100 << 20),
         "{text}"

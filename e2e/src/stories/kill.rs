@@ -75,7 +75,11 @@ fn largest_dies(binaries: &Binaries) -> Result<()> {
     );
     ensure!(kill.comm.as_deref() == Some("grower"), "{:?}", kill.comm);
     let names: Vec<&str> = kill.candidates.iter().map(|it| it.comm.as_str()).collect();
-    ensure!(names == ["grower", "second", "small"], "weighed {names:?}");
+    ensure!(
+        names == ["grower", "second", "small"],
+        "weighed {names:?}: {:#?}",
+        world.daemon.events()?
+    );
 
     let events = world.daemon.events()?;
     let place = |kind| events.iter().position(|event| event.event == kind);

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -121,11 +120,6 @@ pub(super) const STORIES: &[Story] = &[
         name: "kill_beside_busy_sessions_leaves_its_own_session_its_share",
         place: Place::Anywhere,
         tell: beside_busy_sessions,
-    },
-    Story {
-        name: "bursard_weighs_the_session_that_it_leads_and_no_other",
-        place: Place::Anywhere,
-        tell: own_session,
     },
 ];
 
@@ -656,58 +650,4 @@ fn beside_busy_sessions(binaries: &Binaries) -> Result<()> {
         "a kill and what followed took {longest:?}"
     );
     Ok(())
-}
-
-fn own_session(binaries: &Binaries) -> Result<()> {
-    let weight_of = |pid: u32| fs::read_to_string(format!("/proc/{pid}/autogroup"));
-    let mut world = World::new(binaries, "rweight", "")?;
-    let Ok(ours) = weight_of(std::process::id()) else {
-        println!("        no autogroups here");
-        return Ok(());
-    };
-    world.daemon.start()?;
-    ensure!(
-        weight_of(world.daemon.pid()?)? == ours,
-        "another's was changed"
-    );
-    world.daemon.end(libc::SIGTERM)?;
-
-    let mut command = world.daemon.command()?;
-    // SAFETY: one system call between fork and exec.
-    unsafe { command.pre_exec(|| Ok(rustix::process::setsid().map(drop)?)) };
-    world.daemon.start_as(&mut command)?;
-    let daemon = world.daemon.pid()?;
-    let nice = || -> Result<i8> {
-        let weight = weight_of(daemon)?;
-        let nice = weight.trim_end().rsplit(' ').next();
-        nice.unwrap_or_default().parse().context(weight)
-    };
-    ensure!(nice()? == 0, "at rest {}", nice()?);
-
-    // A CPU to spare nobody has: its reapers are urgent, for as long as one of them works and a little longer.
-    let loops = busy_sessions(&world)?;
-    world.daemon.limit(&USER.to_string(), "64M")?;
-    let mut longest = Duration::ZERO;
-    for number in 0..KILLS {
-        let mut hog = world.hog(&format!("uid={USER} hold=80M pause"))?;
-        // Of those that follow one may come too soon after a change for another.
-        if number == 0 {
-            until("the session weighs more while a reaper is urgent", || {
-                Ok((nice()? == -3).then_some(()))
-            })?;
-        }
-        hog.expect_killed()?;
-        world.daemon.await_event(EventKind::Reaped, hog.pid())?;
-        let start = Instant::now();
-        world.daemon.status()?;
-        longest = longest.max(start.elapsed());
-    }
-    println!(
-        "        {KILLS} kills beside {} loops, then an answer after {longest:?} at most",
-        loops.len()
-    );
-    ensure!(longest < PATIENCE, "an answer took {longest:?}");
-    until("the session weighs what it did", || {
-        Ok((nice()? == 0).then_some(()))
-    })
 }

@@ -97,7 +97,8 @@ static long weigh(__u32 index, struct walk **of)
 	is_gone = look_anew(record, mm);
 	book_far(record, account, mm);
 	walk->shmem += record->pages[MEMBER_SHMEM];
-	if (means_dying(record->state))
+	if (means_dying(record->state) &&
+	    !has_credit(&record->dying, account->patience.credit_from_ms, page_shift, now_ms()))
 		walk->unkillable += record->booked_pages;
 	if (is_gone && (!owner || mm != walk->own_mm || !survives()))
 		return 0;
@@ -132,8 +133,9 @@ static long weigh(__u32 index, struct walk **of)
 		walk->exempt += pages;
 		return 0;
 	}
+	/* While the last defence has raised them all, what its user wants is not to be told from it. */
 	rank = rank_of(pages, account->limit_pages,
-		       adj - FAR_READ(signal, struct signal_struct, oom_score_adj_min));
+		       state->raised_adj ? 0 : adj - FAR_READ(signal, struct signal_struct, oom_score_adj_min));
 	if (mm == walk->own_mm)
 		choose(&walk->own, index, mm, ctx_id, pages, rank, kept);
 	if (rank > walk->victim.rank)
