@@ -164,8 +164,19 @@ pub struct Tell {
 pub struct OomScoreConfig {
     /// Processes of limited accounts are offered to the kernel's OOM killer first. Default: true.
     pub enabled: bool,
-    /// By this score, 1 to 1,000. Default: 998.
+    /// When they are. Default: [`LastDefenceWhen::Shortage`].
+    pub when: LastDefenceWhen,
+    /// By this score, 1 to 1,000. Default: 900.
     pub oom_score_adj: i16,
+}
+
+/// When processes of limited accounts are offered first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LastDefenceWhen {
+    /// While the machine itself is short of memory.
+    Shortage,
+    /// At all times.
+    Always,
 }
 
 /// How much history is kept.
@@ -296,11 +307,12 @@ impl Default for Tell {
 }
 
 impl Default for OomScoreConfig {
-    /// 998 leaves 999 and 1,000 to those who volunteered (a browser's tabs).
+    /// 900 leaves room above it for the order that each user wants among his own.
     fn default() -> Self {
         Self {
             enabled: true,
-            oom_score_adj: 998,
+            when: LastDefenceWhen::Shortage,
+            oom_score_adj: 900,
         }
     }
 }

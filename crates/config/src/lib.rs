@@ -27,8 +27,8 @@ mod watermarks;
 
 pub use check::check;
 pub use config::{
-    Accounts, Config, Count, Events, Gate, GateChoice, Ledger, Log, LogLevel, MAX_EXEMPT, OnExit,
-    OomScoreConfig, Paths, Tell, TriggerChoice, Triggers, UidRange,
+    Accounts, Config, Count, Events, Gate, GateChoice, LastDefenceWhen, Ledger, Log, LogLevel,
+    MAX_EXEMPT, OnExit, OomScoreConfig, Paths, Tell, TriggerChoice, Triggers, UidRange,
 };
 pub use consistency::{Machine, consistency};
 pub use error::ConfigError;

@@ -7,7 +7,7 @@ use toml_edit::Value;
 
 use crate::finding::Wrong;
 use crate::value::{absolute_path, amount, boolean, integer, uid_ranges, word};
-use crate::{Config, Count, GateChoice, LogLevel, OnExit, TriggerChoice};
+use crate::{Config, Count, GateChoice, LastDefenceWhen, LogLevel, OnExit, TriggerChoice};
 
 /// One key.
 pub(crate) struct Key {
@@ -85,7 +85,7 @@ pub(crate) fn keys() -> impl Iterator<Item = &'static Key> {
 }
 
 /// Those of the tables that have no file of their own.
-static KEYS: [Key; 25] = [
+static KEYS: [Key; 26] = [
     Key {
         table: "",
         name: "trigger",
@@ -338,10 +338,27 @@ static KEYS: [Key; 25] = [
     },
     Key {
         table: "last_defence",
+        name: "when",
+        default: "\"shortage\"",
+        values: "\"shortage\" or \"always\"",
+        about: "shortage, while the machine itself is short of memory (less than a sixteenth of it is available, \
+                512M at least and 16G at most); always, at all times: then a memory cgroup that is full kills \
+                processes of limited users first, too.",
+        set: |config, value| {
+            let words = [
+                ("shortage", LastDefenceWhen::Shortage),
+                ("always", LastDefenceWhen::Always),
+            ];
+            word(value, &words).map(|when| config.last_defence.when = when)
+        },
+    },
+    Key {
+        table: "last_defence",
         name: "oom_score_adj",
-        default: "998",
+        default: "900",
         values: "1 to 1000, parts per thousand of memory",
-        about: "How far in front they are put. A process that stands higher by itself stays there.",
+        about: "How far in front they are put. What a user has given to his own processes keeps their order \
+                between this and 1000.",
         set: |config, value| {
             let score = integer(value, 1..=1000)?;
             config.last_defence.oom_score_adj = i16::try_from(score).unwrap_or(1000);

@@ -4,13 +4,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use bursar_config::{Config, Count, GateChoice, TriggerChoice};
+use bursar_config::{Config, Count, GateChoice, LastDefenceWhen, TriggerChoice};
 use bursar_host::{Mounted, Mounts, Proc, machine, mount_bpffs, mount_tracefs};
 use bursar_kernel::{KernelHalf, Options, Settings, Started};
 use bursar_model::{GateMode, GateStatus};
 
 use crate::backend::{Backend, BpfBackend, PollBackend, Powers, TraceBackend};
 use crate::fact::Fact;
+use crate::last_defence;
 use crate::lock::{Held, Lock};
 use crate::payers::Coverage;
 use crate::reaper::VictimReaper;
@@ -170,6 +171,11 @@ fn bpf(config: &Config, coverage: &Coverage, reaper: &VictimReaper) -> Result<Ch
         gate: config.gate.mode == GateChoice::Auto,
     };
     let adj = u16::try_from(config.last_defence.oom_score_adj).ok();
+    let when = Some(config.last_defence.when).filter(|_| config.last_defence.enabled);
+    let memory = Proc::host().and_then(|it| it.meminfo());
+    let short_below = memory
+        .map(|it| page_size.pages_within(last_defence::short_below(it.total)))
+        .ok();
     let settings = Settings {
         uid_min: coverage.uid_min,
         exempt: coverage.exempt.clone(),
@@ -179,7 +185,8 @@ fn bpf(config: &Config, coverage: &Coverage, reaper: &VictimReaper) -> Result<Ch
             .iter()
             .map(|range| (range.first(), range.last()))
             .collect(),
-        raised_adj: adj.filter(|_| config.last_defence.enabled),
+        raised_adj: adj.filter(|_| when == Some(LastDefenceWhen::Always)),
+        short_below: short_below.filter(|_| when == Some(LastDefenceWhen::Shortage)),
     };
     let (backend, started) = BpfBackend::start(
         &config.paths.pins,

@@ -61,10 +61,10 @@ pub(crate) struct Background {
 }
 
 impl Background {
-    /// `tells`: write to terminals. `raised`: the oom_score_adj of limited processes, if it is raised.
+    /// `tells`: write to terminals. `oom_score`: keeps oom_score_adj, if anybody does.
     pub(crate) fn start(
         tells: bool,
-        raised: Option<i16>,
+        oom_score: Option<OomScore>,
         blocklist: Arc<Blocklist>,
     ) -> Result<Self> {
         let proc = Proc::host().context("open /proc")?;
@@ -74,7 +74,7 @@ impl Background {
         let its = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("background".to_owned())
-            .spawn(move || work(&its, &proc, query, raised.map(OomScore::new)))
+            .spawn(move || work(&its, &proc, query, oom_score))
             .context("start the background thread")?;
         Ok(Self {
             shared,
@@ -190,6 +190,9 @@ impl Shared {
 }
 
 fn work(shared: &Shared, proc: &Proc, mut query: TimedQuery, mut oom_score: Option<OomScore>) {
+    if let Err(error) = bursar_host::leave_oom_score_minimum() {
+        tracing::debug!(%error, "a raised oom_score_adj becomes the least that its user can set");
+    }
     let terminals = Terminals::host(proc);
     let mut rested = Instant::now();
     while let Some(task) = shared.next(rested) {

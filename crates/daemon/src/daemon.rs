@@ -202,8 +202,7 @@ impl Daemon {
         {
             tracing::warn!("the kernel half was not told what is reserved: {error:#}");
         }
-        let payers = self.accounts.payers.clone();
-        self.responder.background.set_oom_scores(payers);
+        self.responder.set_oom_scores(&self.accounts);
         self.beancounters.watch(self.accounts.table.plan());
     }
 

@@ -30,8 +30,26 @@ impl<T> EventLoop<T> {
 
     /// `handler` runs whenever `fd` is readable.
     pub(crate) fn register(&mut self, fd: BorrowedFd<'_>, handler: Handler<T>) -> Result<()> {
+        self.register_for(EventFlags::IN, fd, handler)
+    }
+
+    /// `handler` runs whenever `fd` has priority data: that is how PSI triggers tell.
+    pub(crate) fn register_priority(
+        &mut self,
+        fd: BorrowedFd<'_>,
+        handler: Handler<T>,
+    ) -> Result<()> {
+        self.register_for(EventFlags::PRI, fd, handler)
+    }
+
+    fn register_for(
+        &mut self,
+        flags: EventFlags,
+        fd: BorrowedFd<'_>,
+        handler: Handler<T>,
+    ) -> Result<()> {
         let token = EventData::new_u64(self.handlers.len() as u64);
-        epoll::add(&self.epoll, fd, token, EventFlags::IN).context("watch a descriptor")?;
+        epoll::add(&self.epoll, fd, token, flags).context("watch a descriptor")?;
         self.handlers.push(handler);
         Ok(())
     }

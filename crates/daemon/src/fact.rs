@@ -34,6 +34,8 @@ pub(crate) enum Fact {
     Unreadable(u64),
     /// Processes' oom_score_adj are not what the limits want.
     OomScoreDue,
+    /// The machine may be short of memory.
+    Shortage,
 }
 
 /// How an account stood.
@@ -183,6 +185,7 @@ impl Fact {
                 Self::Freed(victim, duration)
             }
             KernelEventKind::OomScoreDue => Self::OomScoreDue,
+            KernelEventKind::Shortage => Self::Shortage,
             KernelEventKind::Files => Self::Files(level, event.victim.to_bytes(page)),
             KernelEventKind::Refused
             | KernelEventKind::Bill

@@ -28,6 +28,7 @@ mod fact;
 mod graceful;
 mod history;
 mod killer;
+mod last_defence;
 mod ledger_check;
 mod limit_table;
 mod lock;

@@ -2,11 +2,13 @@
 //! The oom_score_adj policy, S1's last defence (section 3.4): should the whole machine run out first, the kernel's own OOM
 //! killer finds processes of users with limits before any other.
 //!
-//! It goes by oom_score_adj, which is raised for them, never lowered, and put back when the limit
-//! goes. Children inherit it, so what a limited user starts is covered from its first moment; what
-//! root starts on his behalf (sudo) inherits it too and is given its own value back.
+//! It goes by oom_score_adj, which is raised for them, never lowered, and put back afterwards. The order that a user has
+//! given to his own processes stays. Children inherit it, so what a limited user starts is covered from its first moment;
+//! what root starts on his behalf (sudo) inherits it too and is given its own value back.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
+use std::{fs, io};
 
 use bursar_host::{Adjusted, Proc, ProcessQuery, StartTime, UserNamespaces, UsernsOwner};
 use bursar_model::{Pid, Uid};
@@ -15,28 +17,47 @@ use crate::payers::Payers;
 
 /// Below everything: the kernel never chooses it, and neither do we.
 const UNTOUCHABLE: i16 = -1000;
+const HIGHEST: i16 = 1000;
 
 /// Keeps oom_score_adj as the limits want it.
 #[derive(Debug)]
 pub(crate) struct OomScore {
+    /// What those have that had 0.
     raised: i16,
-    /// What processes had before, as far as we raised them ourselves, and it was not 0.
+    /// What processes had before, as far as we raised them ourselves.
     original: HashMap<Pid, Original>,
+    /// When the first of them was raised: who began later may have inherited it.
+    since: Option<StartTime>,
+    /// Both, for the bursard after us. It is there while any are raised.
+    file: PathBuf,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Original {
     /// Of the process that had it.
     start: StartTime,
     score: i16,
+    raised: i16,
 }
 
 impl OomScore {
-    pub(crate) fn new(raised: i16) -> Self {
+    /// `directory`: where it is written down what processes had before.
+    pub(crate) fn new(raised: i16, directory: &std::path::Path) -> Self {
+        let file = directory.join("oom_scores");
+        let text = fs::read_to_string(&file).unwrap_or_default();
+        let mut lines = text.lines();
+        let since = lines.next().and_then(|it| it.parse().ok());
         Self {
             raised,
-            original: HashMap::new(),
+            original: lines.filter_map(parse).collect(),
+            since: since.map(StartTime::new),
+            file,
         }
+    }
+
+    /// Whether a bursard before us has left processes raised.
+    pub(crate) fn are_raised(&self) -> bool {
+        self.file.exists()
     }
 
     /// Looks at every process of the machine. Returns how many could not be helped.
@@ -55,12 +76,56 @@ impl OomScore {
             };
             Some(payers.is_limited(payers.payer(owner)))
         };
-        self.visit(proc, is_limited, ask)
+        self.since.get_or_insert_with(ticks_now);
+        let helpless = self.visit(proc, is_limited, ask);
+        if let Err(error) = self.save() {
+            tracing::warn!(
+                %error,
+                "what oom_score_adj processes had is not written down: a bursard after this one cannot put it back"
+            );
+        }
+        helpless
     }
 
-    /// Nobody has a limit any more.
+    /// Nobody is offered first any more.
     pub(crate) fn restore_oom_scores(&mut self, proc: &Proc, ask: &mut impl ProcessQuery) {
         self.visit(proc, |_, _, _| Some(false), ask);
+        self.since = None;
+        let _ = fs::remove_file(&self.file);
+    }
+
+    fn save(&self) -> io::Result<()> {
+        let since = self.since.map_or(0, StartTime::get);
+        let lines = self.original.iter().map(|(pid, it)| {
+            let start = it.start.get();
+            format!("{pid} {start} {} {}\n", it.score, it.raised)
+        });
+        let text: String = std::iter::once(format!("{since}\n")).chain(lines).collect();
+        let new = self.file.with_extension("new");
+        fs::write(&new, text)?;
+        fs::rename(&new, &self.file)
+    }
+
+    /// Above those with 0, in the order that they had.
+    fn raise(&self, score: i16) -> i16 {
+        let room = i32::from(HIGHEST.saturating_sub(self.raised));
+        let above = i32::from(score.max(0)).saturating_mul(room);
+        let above = above.saturating_add(999) / 1000;
+        self.raised
+            .saturating_add(i16::try_from(above).unwrap_or_default())
+            .min(HIGHEST)
+    }
+
+    /// What a process would have that began then, if it has inherited this value.
+    fn inherited(&self, now: i16, start: StartTime) -> Option<i16> {
+        if self.since.is_none_or(|since| start < since) {
+            return None;
+        }
+        if now == self.raised {
+            return Some(0);
+        }
+        let mut all = self.original.values();
+        all.find(|it| it.raised == now).map(|it| it.score)
     }
 
     fn visit<A: ProcessQuery>(
@@ -93,22 +158,27 @@ impl OomScore {
             let Ok(Some(now)) = process.oom_score_adj() else {
                 continue;
             };
-            let wanted = match is_limited(pid, status.uid, ask) {
-                Some(true) if now < self.raised && now > UNTOUCHABLE => self.raised,
-                // Ours, or inherited from one of ours: nobody else uses this value.
-                Some(false) if now == self.raised => known.map_or(0, |it| it.score),
+            let known = known.filter(|it| it.raised == now);
+            let is_limited = is_limited(pid, status.uid, ask);
+            let wanted = match is_limited {
+                Some(true) if now < self.raised && now > UNTOUCHABLE => Some(self.raise(now)),
+                Some(false) => known
+                    .map(|it| it.score)
+                    .or_else(|| self.inherited(now, start_of(pid, ask)?)),
                 // Also who cannot be asked who pays for it: it keeps what it has.
-                _ => {
-                    seen.extend(known.map(|it| (pid, it)));
-                    continue;
-                }
+                _ => None,
             };
-            let original = match now {
-                0 => None,
-                score => start_of(pid, ask).map(|start| Original { start, score }),
+            let Some(wanted) = wanted else {
+                seen.extend(known.map(|it| (pid, it)));
+                continue;
             };
+            let original = start_of(pid, ask).map(|start| Original {
+                start,
+                score: now,
+                raised: wanted,
+            });
             match process.set_oom_score_adj(wanted) {
-                Ok(Adjusted::Done) if wanted == self.raised => {
+                Ok(Adjusted::Done) if is_limited == Some(true) => {
                     seen.extend(original.map(|it| (pid, it)));
                 }
                 Ok(Adjusted::Done | Adjusted::Gone) => {}
@@ -121,8 +191,67 @@ impl OomScore {
     }
 }
 
+fn parse(line: &str) -> Option<(Pid, Original)> {
+    let mut words = line.split(' ');
+    let pid = Pid::new(words.next()?.parse().ok()?);
+    let start = StartTime::new(words.next()?.parse().ok()?);
+    let score = words.next()?.parse().ok()?;
+    let raised = words.next()?.parse().ok()?;
+    Some((
+        pid,
+        Original {
+            start,
+            score,
+            raised,
+        },
+    ))
+}
+
+/// This moment, as processes' beginnings are told.
+fn ticks_now() -> StartTime {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    let nanos = u64::try_from(now.tv_nsec).unwrap_or_default();
+    // fs/proc/array.c: USER_HZ is 100 everywhere.
+    StartTime::new(
+        seconds
+            .saturating_mul(100)
+            .saturating_add(nanos / 10_000_000),
+    )
+}
+
 /// When a process began, if it says so.
 fn start_of(pid: Pid, ask: &mut impl ProcessQuery) -> Option<StartTime> {
     let stat = ask.ask(pid, Proc::stat)?;
     Some(stat.ok()??.start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_of_ones_own_processes_stays_and_what_was_written_down_is_read_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut score = OomScore::new(900, directory.path());
+        assert!(!score.are_raised());
+        let raised: Vec<i16> = [-500, 0, 1, 300, 500, 899].map(|it| score.raise(it)).into();
+        assert_eq!(raised, [900, 900, 901, 930, 950, 990]);
+        let original = Original {
+            start: StartTime::new(12_345),
+            score: 300,
+            raised: 930,
+        };
+        score.original.insert(Pid::new(77), original);
+        score.since = Some(StartTime::new(20_000));
+        score.save().unwrap();
+        let again = OomScore::new(900, directory.path());
+        assert!(again.are_raised());
+        assert_eq!(again.original, score.original);
+        let (before, after) = (StartTime::new(19_999), StartTime::new(20_000));
+        assert_eq!(again.inherited(930, after), Some(300));
+        assert_eq!(again.inherited(900, after), Some(0));
+        assert_eq!(again.inherited(940, after), None);
+        assert_eq!(again.inherited(900, before), None);
+    }
 }

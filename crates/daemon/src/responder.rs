@@ -4,6 +4,7 @@
 mod victims;
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_host::Proc;
@@ -13,6 +14,7 @@ use crate::accounts::{Accounts, OverLimit};
 use crate::background::Background;
 use crate::fact::Fact;
 use crate::graceful::Graceful;
+use crate::last_defence::{Change, LastDefence};
 use crate::message::Message;
 use crate::oom::OomWatch;
 use crate::reaper::VictimReaper;
@@ -40,6 +42,7 @@ pub(crate) struct Responder {
     graceful: Graceful,
     /// `None` where tracefs is not to be had.
     oom: Option<OomWatch>,
+    last_defence: LastDefence,
     /// Recorded, and not yet sent to those who follow.
     fresh: Vec<Event>,
     /// Victims of a dry run already mentioned.
@@ -54,6 +57,7 @@ impl Responder {
         reaper: VictimReaper,
         background: Background,
         oom: Option<OomWatch>,
+        last_defence: LastDefence,
         mandate: Mandate,
     ) -> Result<Self> {
         recorder.introduce_reapers(reaper.priority());
@@ -65,6 +69,7 @@ impl Responder {
             proc: Proc::host().context("open /proc")?,
             graceful: Graceful::new()?,
             oom,
+            last_defence,
             fresh: Vec::new(),
             mentioned: Recent::default(),
             killed: Recent::default(),
@@ -137,7 +142,53 @@ impl Responder {
                 );
                 self.note(EventKind::Lost, None, reason);
             }
-            Fact::OomScoreDue => self.background.set_oom_scores(accounts.payers.clone()),
+            Fact::OomScoreDue => self.set_oom_scores(accounts),
+            Fact::Shortage => self.hear_of_shortage(accounts),
+        }
+    }
+
+    /// Has priority data when [`Self::hear_of_shortage`] has something to do.
+    pub(crate) fn pressure(&self) -> Option<BorrowedFd<'_>> {
+        self.last_defence.pressure()
+    }
+
+    /// The machine may be short of memory.
+    pub(crate) fn hear_of_shortage(&mut self, accounts: &mut Accounts) {
+        let change = self.last_defence.hear(&self.proc);
+        self.set_last_defence(change, accounts);
+    }
+
+    /// How long until [`Self::review_last_defence`] is due.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        self.last_defence.patience()
+    }
+
+    pub(crate) fn review_last_defence(&mut self, accounts: &mut Accounts) {
+        let change = self.last_defence.look(&self.proc);
+        self.set_last_defence(change, accounts);
+    }
+
+    fn set_last_defence(&mut self, change: Option<Change>, accounts: &mut Accounts) {
+        let Some(change) = change else { return };
+        if change == Change::RaiseAgain {
+            return self.set_oom_scores(accounts);
+        }
+        if let Some(kernel) = accounts.backend.kernel_mut()
+            && let Err(error) = kernel.set_raised_adj(self.last_defence.raised_adj())
+        {
+            tracing::warn!("the kernel half was not told of the last defence: {error:#}");
+        }
+        if change == Change::Raise {
+            self.set_oom_scores(accounts);
+        } else {
+            self.background.restore_oom_scores();
+        }
+    }
+
+    /// Has oom_score_adj be what the limits want, if it is anything now.
+    pub(crate) fn set_oom_scores(&self, accounts: &Accounts) {
+        if self.last_defence.is_raised() {
+            self.background.set_oom_scores(accounts.payers.clone());
         }
     }
 

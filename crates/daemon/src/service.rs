@@ -3,6 +3,7 @@
 
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use anyhow::Result;
 use bursar_model::Uid;
@@ -28,7 +29,7 @@ impl Service {
         // What happened before the loop began.
         self.daemon.attend_backend()?;
         self.publish();
-        event_loop.run(self, |it| it.control.patience(), Self::serve)
+        event_loop.run(self, Self::patience, Self::serve)
     }
 
     fn event_loop(&self) -> Result<EventLoop<Self>> {
@@ -51,6 +52,14 @@ impl Service {
         if let Some(oom) = responder.oom() {
             events.register(oom, |it| {
                 it.daemon.responder.attend_oom(&mut it.daemon.accounts);
+                GO_ON
+            })?;
+        }
+        if let Some(pressure) = responder.pressure() {
+            events.register_priority(pressure, |it| {
+                it.daemon
+                    .responder
+                    .hear_of_shortage(&mut it.daemon.accounts);
                 GO_ON
             })?;
         }
@@ -84,6 +93,11 @@ impl Service {
         Ok(events)
     }
 
+    fn patience(&self) -> Option<Duration> {
+        let of_daemon = self.daemon.responder.patience();
+        self.control.patience().into_iter().chain(of_daemon).min()
+    }
+
     fn attend_signals(&mut self) -> Result<ControlFlow<()>> {
         match self.signals.take() {
             Some(Signalled::End) => return Ok(ControlFlow::Break(())),
@@ -95,6 +109,8 @@ impl Service {
 
     /// Gives one client its turn. No request delays what happens: between any two turns the loop looks for that.
     fn serve(&mut self) {
+        let daemon = &mut self.daemon;
+        daemon.responder.review_last_defence(&mut daemon.accounts);
         self.release_gone();
         // Before somebody new follows: what has happened by now is in its answer.
         self.publish();

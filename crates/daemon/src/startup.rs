@@ -15,11 +15,13 @@ use crate::background::Background;
 use crate::control::Control;
 use crate::daemon::Daemon;
 use crate::history::History;
+use crate::last_defence::LastDefence;
 use crate::limit_table::LimitTable;
 use crate::lock::Lock;
 use crate::log;
 use crate::names::Names;
 use crate::oom::OomWatch;
+use crate::oom_score::OomScore;
 use crate::payers::Coverage;
 use crate::reaper::VictimReaper;
 use crate::recorder::Recorder;
@@ -91,17 +93,26 @@ fn start(
             ));
         })
         .ok();
-    let raised =
-        Some(config.last_defence.oom_score_adj).filter(|_| config.last_defence.enabled && !dry_run);
+    let oom_score = OomScore::new(config.last_defence.oom_score_adj, &config.paths.runtime);
+    let left_raised = oom_score.are_raised() && !dry_run;
+    let oom_score = (!dry_run).then_some(oom_score);
     let tells = config.tell.tty && !dry_run;
-    let background = Background::start(tells, raised, Arc::clone(reaper.blocklist()))?;
+    let background = Background::start(tells, oom_score, Arc::clone(reaper.blocklist()))?;
     let recorder = Recorder::new(History::open(&config.paths.state, config.events.keep_bytes));
     let mandate = Mandate {
         dry_run,
         notifier: config.triggers.notifier,
     };
     let accounts = Accounts::new(table, backend, coverage, reaper.timed_query()?)?;
-    let responder = Responder::new(recorder, reaper, background, oom, mandate)?;
+    let total = Proc::host()?
+        .meminfo()
+        .context("read how much memory there is")?
+        .total;
+    let last_defence = LastDefence::new(config.last_defence, total, !dry_run);
+    if left_raised && !last_defence.is_raised() {
+        background.restore_oom_scores();
+    }
+    let responder = Responder::new(recorder, reaper, background, oom, last_defence, mandate)?;
     let mut daemon = Daemon::new(accounts, responder, remarks)?;
     daemon.start(superseded, &how)?;
     daemon.watermarks = Watermarks::start(config, dry_run);

@@ -10,6 +10,7 @@
 #![deny(unsafe_code)]
 
 mod bytes;
+mod capability;
 mod cgroups;
 pub mod clock;
 #[expect(
@@ -55,6 +56,7 @@ mod users;
 pub mod vm;
 mod waker;
 
+pub use capability::leave_oom_score_minimum;
 pub use cgroups::{Cgroup, Cgroups, Controller};
 pub use data_limit::{DataLimit, Limited, data_limit, set_data_limit};
 pub use error::{HostError, Malformed};

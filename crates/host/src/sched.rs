@@ -4,7 +4,6 @@
 //! A thread is named by its number; whoever calls holds a pidfd of its process and asks it afterwards
 //! whether the number can have changed hands.
 
-
 use bursar_model::{Nanos, Pid};
 use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_setaffinity};

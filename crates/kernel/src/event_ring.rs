@@ -119,6 +119,8 @@ pub enum KernelEventKind {
     Freed,
     /// Processes whose oom_score_adj is not what the limits want.
     OomScoreDue,
+    /// The machine may be short of memory.
+    Shortage,
     /// A request was refused; one a second and account is told.
     Refused,
     /// Over the limit by files that no kill would free; `victim` is what they hold.
@@ -228,6 +230,7 @@ fn decode(bytes: &[u8]) -> Option<KernelEvent> {
         event_kind::EVENT_NO_VICTIM => KernelEventKind::NoVictim,
         event_kind::EVENT_FREED => KernelEventKind::Freed,
         event_kind::EVENT_UNDEFENDED => KernelEventKind::OomScoreDue,
+        event_kind::EVENT_SHORTAGE => KernelEventKind::Shortage,
         event_kind::EVENT_UNRECORDED => KernelEventKind::Unrecorded,
         event_kind::EVENT_REFUSED => KernelEventKind::Refused,
         event_kind::EVENT_FILES => KernelEventKind::Files,

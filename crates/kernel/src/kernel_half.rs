@@ -279,6 +279,7 @@ impl KernelHalf {
             raised_adj: settings.raised_adj.map_or(0, u32::from),
             pad: 0,
             in_charge: in_charge.into(),
+            short_below_pages: settings.short_below.map_or(0, bursar_model::Pages::get),
             exempt: to_kernel(&settings.exempt),
             committed: to_kernel(&settings.committed),
         };

@@ -43,6 +43,8 @@ pub struct Settings {
     pub committed: Vec<(Uid, Uid)>,
     /// oom_score_adj of processes with a limit; `None` leaves it alone.
     pub raised_adj: Option<u16>,
+    /// With less than this free, or easily had, the machine may be short; `None`: nobody wants to know.
+    pub short_below: Option<bursar_model::Pages>,
 }
 
 impl Options {

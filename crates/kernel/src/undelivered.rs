@@ -53,6 +53,7 @@ fn asks(kind: KernelEventKind) -> bool {
     match kind {
         KernelEventKind::KillAsked
         | KernelEventKind::OomScoreDue
+        | KernelEventKind::Shortage
         | KernelEventKind::CountFiles
         | KernelEventKind::Unrecorded
         | KernelEventKind::PssScan => true,

@@ -685,7 +685,7 @@ fn remarks(binaries: &Binaries) -> Result<()> {
 }
 
 fn cleared(binaries: &Binaries) -> Result<()> {
-    let mut world = World::new(binaries, "cleared", "")?;
+    let mut world = World::new(binaries, "cleared", "[last_defence]\nwhen = \"always\"\n")?;
     let mut hog = world.there("uid=60001 hold=30M say=there wait hold=100M say=more pause")?;
     let adj = || -> Result<String> {
         Ok(
@@ -698,7 +698,7 @@ fn cleared(binaries: &Binaries) -> Result<()> {
     world.daemon.start()?;
     world.daemon.limit("60001", "64M")?;
     until("oom_score_adj being raised", || {
-        Ok((adj()? == "998").then_some(()))
+        Ok((adj()? == "900").then_some(()))
     })?;
     let reply = world.daemon.ask(Operation::ClearLimit {
         who: "60001".parse()?,

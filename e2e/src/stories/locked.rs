@@ -548,7 +548,7 @@ fn asks(binaries: &Binaries) -> Result<()> {
 }
 
 fn oom_scores(binaries: &Binaries) -> Result<()> {
-    let mut world = World::new(binaries, "lockoom", "")?;
+    let mut world = World::new(binaries, "lockoom", "[last_defence]\nwhen = \"always\"\n")?;
     let stage = Stage::full(binaries, &world)?;
     let mut hog = world.hog(&format!("uid={NEIGHBOUR} hold=1M say=there pause"))?;
     hog.hear("there")?;
@@ -558,7 +558,7 @@ fn oom_scores(binaries: &Binaries) -> Result<()> {
     world.daemon.start()?;
     world.daemon.limit(&HOSTILE.to_string(), "64M")?;
     world.daemon.limit(&NEIGHBOUR.to_string(), "64M")?;
-    until("oom_score_adj being raised", || is("998"))?;
+    until("oom_score_adj being raised", || is("908"))?;
     let who = NEIGHBOUR.to_string().parse()?;
     world
         .daemon

@@ -9,7 +9,6 @@ use anyhow::{Context, Result, bail, ensure};
 use bursar_model::EventKind;
 
 use crate::runner::{Place, Story};
-use crate::wait::until;
 use crate::world::{Binaries, World};
 
 pub(super) const STORIES: &[Story] = &[
@@ -25,7 +24,8 @@ pub(super) const STORIES: &[Story] = &[
     },
 ];
 
-/// S1 section 3.4. The limit is far away; the machine is not.
+/// S1 section 3.4. The limit is far away; the machine is not. Until it is short nothing is changed, and afterwards
+/// everything is as it was.
 ///
 /// Up to three times: between the kernel's last look for a free page and its choice of a victim the first
 /// victim's whole memory can come back, and then it takes another one for nothing (mm/page_alloc.c
@@ -72,12 +72,17 @@ fn run_out(binaries: &Binaries) -> Result<bool> {
                 .to_owned(),
         )
     };
-    until("oom_score_adj", || Ok((adj()? == "998").then_some(())))?;
+    ensure!(
+        adj()? == "0",
+        "raised before there is a shortage: {}",
+        adj()?
+    );
     // Larger by far, and without a limit.
     let large = mib.saturating_sub(200) * 3 / 5;
     let mut free = world.there(&format!(
         "uid=60002 name=free hold={large}M say=there pause"
     ))?;
+    fs::write(format!("/proc/{}/oom_score_adj", free.pid()), "7")?;
     // One more takes what is left and then more, step by step until somebody dies, for what counts as
     // available is a guess.
     let last = mib.saturating_sub(200 + large + 60);
@@ -106,6 +111,10 @@ fn run_out(binaries: &Binaries) -> Result<bool> {
         "the kernel's killer took {kills:#?}"
     );
     let others_live = free.is_alive()? && last.is_alive()?;
+    if others_live {
+        let score = fs::read_to_string(format!("/proc/{}/oom_score_adj", free.pid()))?;
+        ensure!(score.trim() == "7", "who has no limit has {score}");
+    }
     if !others_live {
         println!("        others died as well: {kills:#?}");
     }

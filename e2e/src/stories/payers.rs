@@ -398,7 +398,11 @@ fn files_in_roots(binaries: &Binaries) -> Result<()> {
 }
 
 fn oom_score(binaries: &Binaries) -> Result<()> {
-    let mut world = World::new(binaries, "oomscore", ORDINARY)?;
+    let mut world = World::new(
+        binaries,
+        "oomscore",
+        &format!("{ORDINARY}[last_defence]\nwhen = \"always\"\n"),
+    )?;
     let there = |script: &str| -> Result<Hog> {
         let mut hog = world.hog(&format!("{script} hold=4M say=there pause"))?;
         hog.hear("there")?;
@@ -415,11 +419,11 @@ fn oom_score(binaries: &Binaries) -> Result<()> {
     world.daemon.start()?;
     world.daemon.limit("60511", "100M")?;
     until("a rootless container being raised", || {
-        Ok((adj(&rootless)? == "998").then_some(()))
+        Ok((adj(&rootless)? == "900").then_some(()))
     })?;
     world.daemon.limit("default", "100M")?;
     until("who is covered by default being raised", || {
-        Ok((adj(&outside)? == "998").then_some(()))
+        Ok((adj(&outside)? == "900").then_some(()))
     })?;
     // Nobody of default's, and whoever was looked at before the other.
     ensure!(adj(&shifted)? == before, "{}", adj(&shifted)?);

@@ -335,7 +335,11 @@ fn restarts(binaries: &Binaries) -> Result<()> {
 
 fn no_trace(binaries: &Binaries) -> Result<()> {
     let before = settled()?;
-    let mut world = World::new(binaries, "trace", "on_exit = \"release\"\n")?;
+    let mut world = World::new(
+        binaries,
+        "trace",
+        "on_exit = \"release\"\n[last_defence]\nwhen = \"always\"\n",
+    )?;
     world.daemon.start()?;
     world.daemon.limit("60001", "64M")?;
     let hog = world.there("uid=60001 hold=10M say=there pause")?;
@@ -346,7 +350,7 @@ fn no_trace(binaries: &Binaries) -> Result<()> {
                 .to_owned(),
         )
     };
-    until("oom_score_adj", || Ok((adj()? == "998").then_some(())))?;
+    until("oom_score_adj", || Ok((adj()? == "900").then_some(())))?;
     ensure!(status_of(hog.pid(), "Threads")? == 1);
     world.daemon.end(libc::SIGTERM)?;
     ensure!(adj()? == "0", "oom_score_adj is {} after all", adj()?);

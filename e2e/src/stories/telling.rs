@@ -39,7 +39,11 @@ const ENOUGH: u64 = 600;
 const SOON: Duration = Duration::from_secs(8);
 
 fn storm(binaries: &Binaries) -> Result<()> {
-    let mut world = World::new(binaries, "telling", "on_exit = \"release\"\n")?;
+    let mut world = World::new(
+        binaries,
+        "telling",
+        "on_exit = \"release\"\n[last_defence]\nwhen = \"always\"\n",
+    )?;
     world.daemon.start()?;
     world.daemon.limit(&STORMY.to_string(), "16M")?;
     world.daemon.limit(&CALM.to_string(), "64M")?;
@@ -50,7 +54,7 @@ fn storm(binaries: &Binaries) -> Result<()> {
         Ok::<_, anyhow::Error>(text.trim_end().to_owned())
     };
     until("oom_score_adj being raised", || {
-        Ok((score()? == "998").then_some(()))
+        Ok((score()? == "900").then_some(()))
     })?;
     let (mut stormy, mut calm) = (Terminal::of(STORMY)?, Terminal::of(CALM)?);
     let (at_stormy, at_calm) = (stormy.path().display(), calm.path().display());

@@ -34,7 +34,6 @@ pub(crate) struct BpfBackend {
     kernel: KernelFeatures,
     ring_reader: RingReader,
     root: PathBuf,
-    settings: Settings,
     /// Whom `default` covers.
     coverage: Coverage,
     usual: Measure,
@@ -76,10 +75,9 @@ impl BpfBackend {
         };
         Ok((
             Self {
-                kernel: KernelFeatures::new(kernel_half, options),
+                kernel: KernelFeatures::new(kernel_half, options, settings),
                 ring_reader,
                 root: root.to_owned(),
-                settings,
                 coverage,
                 usual,
                 pss_scans,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use bursar_kernel::{
     Beancounters, DirtyPages, Enforcement, KernelHalf, Membership, Options, ResourceIterator,
-    RowReading,
+    RowReading, Settings,
 };
 use bursar_model::{AccountId, Bytes, PageSize, Pages, Resource, Uid};
 
@@ -21,6 +21,7 @@ pub(crate) struct KernelFeatures {
     pub(super) half: KernelHalf,
     pub(super) beancounters: Beancounters,
     pub(super) options: Options,
+    pub(super) settings: Settings,
     /// From when somebody first asked.
     dirty: Option<DirtyPages>,
 }
@@ -34,13 +35,20 @@ pub(crate) fn enforcement(kernel: Option<&KernelFeatures>, resource: Resource) -
 }
 
 impl KernelFeatures {
-    pub(super) fn new(half: KernelHalf, options: Options) -> Self {
+    pub(super) fn new(half: KernelHalf, options: Options, settings: Settings) -> Self {
         Self {
             beancounters: half.beancounters(&options),
             half,
             options,
+            settings,
             dirty: None,
         }
+    }
+
+    /// What oom_score_adj processes with a limit are to have from now on; `None` leaves it alone.
+    pub(crate) fn set_raised_adj(&mut self, raised: Option<u16>) -> Result<()> {
+        self.settings.raised_adj = raised;
+        Ok(self.half.configure(&self.settings)?)
     }
 
     pub(super) const fn page(&self) -> PageSize {

@@ -242,6 +242,7 @@ int configure(struct configure_args *args)
 	state->guardian_start_ns = me->group_leader->start_boottime;
 	state->uid_min = args->uid_min;
 	state->raised_adj = args->raised_adj;
+	state->short_below_pages = args->short_below_pages;
 	for (i = 0; i < EXEMPT_RANGES; i++) {
 		state->exempt[i] = args->exempt[i];
 		state->committed[i] = args->committed[i];

@@ -13,6 +13,7 @@
 
 #include "ask.bpf.h"
 #include "resum.bpf.h"
+#include "shortage.bpf.h"
 
 const volatile bool has_event_trigger = true;	/* else nothing tells of a fork */
 
@@ -100,6 +101,7 @@ static int on_tick(void *map, __u32 *key, struct ticker *ticker)
 
 	if (!state || !other)
 		return 0;
+	watch_for_shortage(state, now);
 	if (state->walk_wanted || now - state->resummed_ns > (RESUM_INTERVAL_MS - RETRY_MS) * 1000000ULL)
 		resum(state, now);
 	else if (state->kills_wanted)

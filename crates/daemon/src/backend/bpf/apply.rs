@@ -28,13 +28,13 @@ impl BpfBackend {
         }
         self.hand_out(&plan.subordinates)?;
         // Who has left a shared account, or come into one, pays elsewhere from now on.
-        self.kernel.half.configure(&self.settings)?;
+        self.kernel.half.configure(&self.kernel.settings)?;
         self.inherited.clear();
         let has_accounts = !plan.accounts.is_empty() || plan.default.is_some();
         if !self.in_charge {
             self.kernel
                 .half
-                .take_charge(&self.settings)
+                .take_charge(&self.kernel.settings)
                 .context("put the kernel half in charge")?;
             self.in_charge = true;
         } else if has_accounts || !existing.is_empty() {
@@ -165,7 +165,7 @@ impl BpfBackend {
 
     /// What the gate measures of an account; the kernel half opens those of `default` by the same rule.
     fn measure_of(&self, id: AccountId) -> Measure {
-        let mut committed = self.settings.committed.iter();
+        let mut committed = self.kernel.settings.committed.iter();
         let is_listed = |uid: Uid| committed.any(|&(first, last)| (first..=last).contains(&uid));
         match id.uid().is_some_and(is_listed) {
             true => Measure::Committed,
