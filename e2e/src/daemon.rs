@@ -140,8 +140,20 @@ impl Daemon {
     /// When it does not end.
     pub fn end(&mut self, signal: i32) -> Result<ExitStatus> {
         self.signal(signal)?;
+        self.await_end()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// When it does not end.
+    pub fn await_end(&mut self) -> Result<ExitStatus> {
         let mut child = self.child.take().context("bursard does not run")?;
-        until("bursard's end", || Ok(child.try_wait()?))
+        let ended = until("bursard's end", || Ok(child.try_wait()?));
+        if ended.is_err() {
+            self.child = Some(child);
+        }
+        ended
     }
 
     /// Takes the kernel half away.

@@ -16,6 +16,7 @@ pub mod stories;
 pub mod swap;
 mod table;
 mod terminal;
+mod threads;
 mod unit;
 mod users;
 mod wait;

@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bursar_host::{Proc, Terminals};
+use bursar_host::{Proc, Terminals, thread};
 use bursar_model::AccountId;
 use bursar_watchdog::{Blocklist, TimedQuery};
 
@@ -72,10 +72,8 @@ impl Background {
         let query = query.ready().context("start the thread that asks for it")?;
         let shared = Arc::<Shared>::default();
         let its = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("background".to_owned())
-            .spawn(move || work(&its, &proc, query, oom_score))
-            .context("start the background thread")?;
+        let work = move || work(&its, &proc, query, oom_score);
+        let thread = thread::spawn("background", work).context("start the background thread")?;
         Ok(Self {
             shared,
             thread,

@@ -108,15 +108,14 @@ impl LedgerChecker {
         let proc = Proc::host()?;
         let query = TimedQuery::new("check-query", Arc::clone(&self.blocklist))?;
         let (outbox, waker) = (self.outbox.clone(), self.waker.clone());
-        std::thread::Builder::new()
-            .name("ledger-check".to_owned())
-            .spawn(move || {
-                let check = Check::new(ledger, payers, entered, proc, query);
-                let found = check.and_then(|mut it| it.look());
-                // The daemon ends: nobody waits for it any more.
-                let _ = outbox.send((client, found));
-                waker.wake();
-            })
+        let work = move || {
+            let check = Check::new(ledger, payers, entered, proc, query);
+            let found = check.and_then(|mut it| it.look());
+            // The daemon ends: nobody waits for it any more.
+            let _ = outbox.send((client, found));
+            waker.wake();
+        };
+        bursar_host::thread::spawn("ledger-check", work)
             .context("start the thread that checks the ledger")?;
         self.is_busy = true;
         Ok(())

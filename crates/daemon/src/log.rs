@@ -59,10 +59,8 @@ pub(crate) fn start(level: LogLevel) -> Result<()> {
     let has_journal = journal.is_some();
     let writer =
         WRITER.get_or_init(|| Writer::new(if has_journal { lost_entry } else { lost_line }));
-    thread::Builder::new()
-        .name(THREAD.to_owned())
-        .spawn(move || writer.write(|entry| write(entry, journal.as_ref())))
-        .context("start the thread that writes the log")?;
+    let work = move || writer.write(|entry| write(entry, journal.as_ref()));
+    bursar_host::thread::spawn(THREAD, work).context("start the thread that writes the log")?;
     let direct = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         match thread::current().name() == Some(THREAD) {
@@ -92,6 +90,20 @@ pub(crate) fn start(level: LogLevel) -> Result<()> {
 fn is_stderr(stream: &OsStr) -> bool {
     rustix::fs::fstat(rustix::stdio::stderr())
         .is_ok_and(|it| *stream == *format!("{}:{}", it.st_dev, it.st_ino))
+}
+
+/// A thread has ended otherwise than planned. Half of bursard is worth less than none: limits hold without it, and the
+/// service manager starts it again.
+pub(crate) fn end_with(thread: &str, why: &str) -> ! {
+    let line = format!(
+        "bursard: its thread \"{thread}\" has ended: {why}; bursard ends with it, to be started again"
+    );
+    match thread == THREAD {
+        true => drop(write_text(format!("{line}\n").as_bytes())),
+        false => say(&line),
+    }
+    finish();
+    std::process::exit(1)
 }
 
 /// Says a line on stderr, whatever is logged and wherever.

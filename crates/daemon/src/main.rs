@@ -10,7 +10,12 @@
 )]
 #![cfg_attr(
     test,
-    allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)
+    allow(
+        clippy::disallowed_methods,
+        clippy::unwrap_used,
+        clippy::indexing_slicing,
+        clippy::panic
+    )
 )]
 
 mod accounts;
@@ -55,15 +60,17 @@ mod watermarks;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use bursar_config::{Config, ConfigError};
+use bursar_host::thread;
 use clap::Parser;
 
 use crate::arguments::Arguments;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let code = match run(arguments) {
+    let supervised = thread::supervise(log::end_with).context("supervise threads");
+    let code = match supervised.and_then(|()| run(arguments)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // One line a finding: an editor can jump there.

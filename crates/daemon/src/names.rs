@@ -131,9 +131,8 @@ impl Names {
         // Bounded by the questions: each is asked once until it is answered.
         let (outbox, answers) = channel();
         let waker_of_thread = waker.clone();
-        std::thread::Builder::new()
-            .name("names".to_owned())
-            .spawn(move || work(&asked, &outbox, &waker_of_thread, &mut source, first))
+        let work = move || work(&asked, &outbox, &waker_of_thread, &mut source, first);
+        bursar_host::thread::spawn("names", work)
             .context("start the thread that asks for names")?;
         Ok(Self {
             known: HashMap::new(),

@@ -119,9 +119,7 @@ impl Counter {
         let (orders, received) = sync_channel(1);
         let board = Arc::new(Mutex::new(Board::default()));
         let shown = Arc::clone(&board);
-        std::thread::Builder::new()
-            .name("pagemap-scan".to_owned())
-            .spawn(move || work(&received, &shown, query))
+        bursar_host::thread::spawn("pagemap-scan", move || work(&received, &shown, query))
             .context("start the thread that counts mapped pages")?;
         Ok(Self {
             orders,

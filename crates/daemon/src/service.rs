@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use anyhow::Result;
+use bursar_host::thread;
 use bursar_model::Uid;
 
 use crate::control::{Control, to_line};
@@ -85,6 +86,12 @@ impl Service {
             it.answer_ledger_check();
             GO_ON
         })?;
+        if let Some(threads) = thread::wake() {
+            events.register(threads, |_| {
+                thread::check();
+                GO_ON
+            })?;
+        }
         events.register(self.control.as_fd(), |it| {
             it.control.hear();
             GO_ON

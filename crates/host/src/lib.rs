@@ -49,6 +49,7 @@ mod process_query;
 pub mod sched;
 mod subuid;
 mod terminals;
+pub mod thread;
 mod timer;
 #[expect(unsafe_code, reason = "questions to namespaces are in no safe library")]
 mod user_namespaces;

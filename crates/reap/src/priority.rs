@@ -2,6 +2,7 @@
 //! How threads that must not wait for others compete for CPUs.
 
 use bursar_host::sched::{self, Changed, Class};
+use bursar_host::thread;
 
 /// Above every ordinary program, below the machine's own real-time threads (interrupt threads have 50).
 const HIGH: u8 = 10;
@@ -37,9 +38,7 @@ impl Priority {
                 Self::Ordinary
             }
         };
-        let thread = std::thread::Builder::new()
-            .name("reap-try".to_owned())
-            .spawn(try_them)?;
+        let thread = thread::spawn("reap-try", try_them)?;
         Ok(thread.join().unwrap_or(Self::Ordinary))
     }
 

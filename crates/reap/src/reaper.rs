@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::Duration;
 
-use bursar_host::{HostError, Waker};
+use bursar_host::{HostError, Waker, thread};
 use bursar_watchdog::{Blocklist, Supervisor, Work};
 
 use crate::job::{Errand, Job};
@@ -102,12 +102,10 @@ impl Reaper {
             cases: Vec::new(),
             next_id: 0,
         };
-        std::thread::Builder::new()
-            .name("reap-watcher".to_owned())
-            .spawn(move || {
-                priority.take();
-                watcher.run();
-            })?;
+        thread::spawn("reap-watcher", move || {
+            priority.take();
+            watcher.run();
+        })?;
         Ok(Self {
             jobs,
             waker: WakeOnDrop(waker),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
-use bursar_host::{Proc, sched};
+use bursar_host::{Proc, sched, thread};
 use bursar_model::Pid;
 
 use crate::blocklist::Blocklist;
@@ -51,21 +51,19 @@ impl<I: Send + 'static, O: Send + 'static> AbandonableWorker<I, O> {
         let (sender, answers) = sync_channel(1);
         let (monitors, monitor) = sync_channel(1);
         let proc = Proc::host().map_err(std::io::Error::other)?;
-        std::thread::Builder::new()
-            .name(name.to_owned())
-            .spawn(move || {
-                begin();
-                let _ = monitors.send(Monitor::of(sched::own_thread(), &guard));
-                for order in received {
-                    let Ok(answer) = carry_out(order, &guard) else {
-                        return;
-                    };
-                    if sender.send(answer).is_err() {
-                        return;
-                    }
-                    notify();
+        thread::spawn(name, move || {
+            begin();
+            let _ = monitors.send(Monitor::of(sched::own_thread(), &guard));
+            for order in received {
+                let Ok(answer) = carry_out(order, &guard) else {
+                    return;
+                };
+                if sender.send(answer).is_err() {
+                    return;
                 }
-            })?;
+                notify();
+            }
+        })?;
         Ok(Self {
             orders,
             answers,

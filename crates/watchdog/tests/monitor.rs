@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Threads that hang in a call, on this machine.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "bare threads: no monitor of theirs but the one tried here"
+)]
+
 mod asleep;
 mod children;
 

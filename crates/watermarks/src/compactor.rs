@@ -43,9 +43,9 @@ impl Compactor {
         );
         let nodes = paths.sys.join("devices/system/node");
         let (busy, failed) = (is_busy.clone(), errno.clone());
-        let thread = std::thread::Builder::new()
-            .name("compactor".to_owned())
-            .spawn(move || work(&inbox, &nodes, &busy, &failed))?;
+        let thread = bursar_host::thread::spawn("compactor", move || {
+            work(&inbox, &nodes, &busy, &failed);
+        })?;
         Ok(Self {
             orders: Some(orders),
             thread: Some(thread),

@@ -64,9 +64,9 @@ impl Reclaimer {
         let (orders, inbox) = sync_channel(1);
         let shared = Arc::new(Shared::default());
         let theirs = shared.clone();
-        let thread = std::thread::Builder::new()
-            .name("reclaimer".to_owned())
-            .spawn(move || work(&inbox, &path, has_swap, &theirs))?;
+        let thread = bursar_host::thread::spawn("reclaimer", move || {
+            work(&inbox, &path, has_swap, &theirs);
+        })?;
         Ok(Some(Self {
             orders: Some(orders),
             thread: Some(thread),

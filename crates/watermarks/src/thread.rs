@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bursar_host::clock::{monotonic, thread_cpu_time};
+use bursar_host::thread::spawn;
 use bursar_protocol::{RestoreReport, WatermarksReport};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::Timespec;
@@ -46,9 +47,7 @@ impl EngineThread {
         let (asks, inbox) = channel();
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let rung = bell.clone();
-        let thread = std::thread::Builder::new()
-            .name("watermarks".to_owned())
-            .spawn(move || work(engine, &inbox, &rung, &proc))?;
+        let thread = spawn("watermarks", move || work(engine, &inbox, &rung, &proc))?;
         Ok(Self {
             asks: Some(asks),
             bell,

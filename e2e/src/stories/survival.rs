@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Limits hold whatever becomes of bursard.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use super::allowance;
 use crate::length::whole;
 use crate::proc::{descriptors, status_of};
 use crate::runner::{Place, Story};
+use crate::threads::{end_thread, threads};
 use crate::wait::until;
 use crate::world::{Binaries, World};
 
@@ -21,6 +23,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "a_breach_is_killed_while_bursard_is_dead",
         place: Place::Anywhere,
         tell: holds_without_bursard,
+    },
+    Story {
+        name: "bursard_ends_when_one_of_its_threads_ends",
+        place: Place::Host,
+        tell: without_a_thread,
     },
     Story {
         name: "who_gets_a_dead_bursards_number_has_a_limit",
@@ -87,6 +94,35 @@ fn holds_without_bursard(binaries: &Binaries) -> Result<()> {
         let over = kill.overcommit.context("overcommit")?.get();
         ensure!(over <= allowance(), "{over} bytes over the limit");
     }
+    Ok(())
+}
+
+/// The kernel ends each of its threads alone, as after an oops in a system call.
+fn without_a_thread(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "half-dead", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let names: BTreeSet<String> = threads(world.daemon.pid()?)?.into_values().collect();
+    for expected in ["background", "log", "names", "pss-scanner", "ring-reader"] {
+        ensure!(names.contains(expected), "no thread {expected}: {names:?}");
+    }
+    for name in names {
+        let all = threads(world.daemon.pid()?)?;
+        let found = all.iter().find(|(_, it)| **it == name);
+        let (&thread, _) = found.with_context(|| format!("no thread {name}: {all:?}"))?;
+        end_thread(thread).with_context(|| format!("end {name}"))?;
+        let status = world
+            .daemon
+            .await_end()
+            .with_context(|| format!("without {name}"))?;
+        ensure!(status.code() == Some(1), "without {name}: {status}");
+        let said = format!("its thread \"{name}\" has ended: the kernel has ended it");
+        ensure!(world.daemon.log()?.contains(&said), "not said: {said}");
+        world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+        world.daemon.start()?;
+    }
+    let ended = world.daemon.end(libc::SIGTERM)?;
+    ensure!(ended.success(), "a planned end: {ended}");
     Ok(())
 }
 

@@ -147,12 +147,11 @@ pub(super) fn start(
         is_watching,
         last_correction: Instant::now(),
     };
-    std::thread::Builder::new()
-        .name("pss-scanner".to_owned())
-        .spawn(move || {
-            pss_scanner.method.priority.take();
-            pss_scanner.work();
-        })
+    let work = move || {
+        pss_scanner.method.priority.take();
+        pss_scanner.work();
+    };
+    bursar_host::thread::spawn("pss-scanner", work)
         .context("start the thread that looks for shared pages")?;
     Ok(requests)
 }

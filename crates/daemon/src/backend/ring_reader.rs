@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 use anyhow::{Context, Result};
-use bursar_host::{Proc, Waker, machine};
+use bursar_host::{Proc, Waker, machine, thread};
 use bursar_kernel::{EventRing, EventSource, KernelEvent, KernelEventKind};
 use bursar_model::Nanos;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -61,22 +61,23 @@ impl RingReader {
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
         let (outbox, events) = sync_channel(UNREAD);
         let waker_of_thread = waker.clone();
-        std::thread::Builder::new()
-            .name("ring-reader".to_owned())
-            .spawn(move || match source.open() {
-                Ok(event_ring) => {
-                    powers.hand.priority().take();
-                    watch(
-                        &event_ring,
-                        &held,
-                        &powers,
-                        &requests,
-                        &outbox,
-                        &waker_of_thread,
-                    );
-                }
-                Err(error) => tracing::error!(%error, "the kernel half's events cannot be read"),
-            })
+        let work = move || match source.open() {
+            Ok(event_ring) => {
+                powers.hand.priority().take();
+                watch(
+                    &event_ring,
+                    &held,
+                    &powers,
+                    &requests,
+                    &outbox,
+                    &waker_of_thread,
+                );
+            }
+            Err(error) => {
+                thread::cannot_go_on(format!("the kernel half's events cannot be read: {error}"))
+            }
+        };
+        thread::spawn("ring-reader", work)
             .context("start the thread that reads the kernel half's events")?;
         Ok(Self {
             events,
@@ -161,7 +162,10 @@ fn watch(
     outbox: &SyncSender<RingEvent>,
     waker: &Waker,
 ) {
-    let Ok(proc) = Proc::host() else { return };
+    let proc = match Proc::host() {
+        Ok(proc) => proc,
+        Err(error) => thread::cannot_go_on(error),
+    };
     loop {
         match event_ring.drain() {
             Ok(events) => {
@@ -181,10 +185,9 @@ fn watch(
         match poll(&mut fds, None) {
             Ok(_) if fds.iter().skip(1).any(|it| !it.revents().is_empty()) => return,
             Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => {
-                tracing::error!(%error, "the kernel half's events cannot be waited for");
-                return;
-            }
+            Err(error) => thread::cannot_go_on(format!(
+                "the kernel half's events cannot be awaited: {error}"
+            )),
         }
     }
 }

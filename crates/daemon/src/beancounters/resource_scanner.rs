@@ -78,9 +78,7 @@ impl ResourceScanner {
         let (orders, received) = sync_channel(1);
         let shown = Arc::new(Shown::default());
         let ours = Arc::clone(&shown);
-        std::thread::Builder::new()
-            .name("resource-scan".to_owned())
-            .spawn(move || work(&received, &ours))
+        bursar_host::thread::spawn("resource-scan", move || work(&received, &ours))
             .context("start the thread that scans tasks and files")?;
         Ok(Self { orders, shown })
     }

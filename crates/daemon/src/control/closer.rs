@@ -7,12 +7,14 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 
-use bursar_host::peek;
+use bursar_host::{peek, thread};
 use bursar_model::Uid;
 
 use super::connection_count::ConnectionCount;
+
+/// Of a thread that closes one connection, bytes.
+const STACK: usize = 64 << 10;
 
 type Grave = Arc<Mutex<Option<UnixStream>>>;
 
@@ -52,14 +54,11 @@ impl Closer {
         self.open.add(uid);
         let grave: Grave = Arc::new(Mutex::new(Some(stream)));
         let (theirs, tell) = (Arc::clone(&grave), self.tell.clone());
-        let digger = thread::Builder::new()
-            .name("closer".to_owned())
-            .stack_size(64 << 10)
-            .spawn(move || {
-                let stream = theirs.lock().unwrap_or_else(PoisonError::into_inner).take();
-                drop(stream);
-                let _ = tell.send(uid);
-            });
+        let digger = thread::spawn_small("closer", STACK, move || {
+            let stream = theirs.lock().unwrap_or_else(PoisonError::into_inner).take();
+            drop(stream);
+            let _ = tell.send(uid);
+        });
         if let Err(error) = digger {
             tracing::warn!(%error, "a connection over which descriptors were passed stays open");
             self.given_up.push(grave);
