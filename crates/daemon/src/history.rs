@@ -9,10 +9,14 @@ use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use bursar_host::make_directory;
 use bursar_model::{Bytes, Event, Nanos};
 
 use cache::Cache;
 use rate_limit::RateLimit;
+
+/// Mode of the directory of state: events name commands and sizes.
+pub(crate) const STATE: u32 = 0o750;
 
 pub(crate) use cache::is_kill;
 
@@ -54,7 +58,7 @@ impl History {
         for path in [history.previous.clone(), history.current.clone()] {
             history.remember_file(&path);
         }
-        if let Err(error) = fs::create_dir_all(directory).and_then(|()| history.open_file()) {
+        if let Err(error) = make_directory(directory, STATE).and_then(|()| history.open_file()) {
             tracing::error!(path = %history.current.display(), %error, "events are kept in memory only");
         }
         history

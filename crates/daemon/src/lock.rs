@@ -3,12 +3,18 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use bursar_host::make_directory;
 use rustix::fs::{FlockOperation, Gid, Mode, Uid, fchmod, fchown, flock};
 use rustix::io::Errno;
+
+/// Mode of the directory of the socket: everybody may connect.
+const RUNTIME: u32 = 0o755;
+/// Mode of the directory of pins.
+const PINS: u32 = 0o700;
 
 /// Another bursard uses these paths. No reason to fall back to another trigger: both would enforce limits.
 #[derive(Debug, thiserror::Error)]
@@ -24,7 +30,7 @@ pub(crate) struct Lock {
 impl Lock {
     /// Takes the lock on the directory of runtime files.
     pub(crate) fn on_runtime(directory: &Path) -> Result<Self> {
-        fs::create_dir_all(directory)
+        make_directory(directory, RUNTIME)
             .with_context(|| format!("make the directory {directory:?}"))?;
         let path = directory.join("bursard.lock");
         let mut file = File::options()
@@ -82,12 +88,7 @@ impl Lock {
 /// the BPF file system (mode 1777) somebody may have made it before us, to own what we pin: it is taken
 /// from him, with everything in it that is not ours.
 fn claim(directory: &Path) -> Result<File> {
-    let mut builder = fs::DirBuilder::new();
-    builder
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
-        .with_context(|| format!("make the directory {directory:?}"))?;
+    make_directory(directory, PINS).with_context(|| format!("make the directory {directory:?}"))?;
     let file = File::options()
         .read(true)
         .custom_flags(libc::O_NOFOLLOW | libc::O_DIRECTORY)
@@ -96,7 +97,7 @@ fn claim(directory: &Path) -> Result<File> {
     let us = rustix::process::geteuid();
     let protect = |file: &File| -> Result<()> {
         fchown(file, Some(Uid::from_raw(us.as_raw())), None::<Gid>)?;
-        fchmod(file, Mode::from_raw_mode(0o700))?;
+        fchmod(file, Mode::from_raw_mode(PINS))?;
         Ok(())
     };
     let owner = file.metadata()?.uid();

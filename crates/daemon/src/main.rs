@@ -64,11 +64,14 @@ use anyhow::{Context, Result};
 use bursar_config::{Config, ConfigError};
 use bursar_host::thread;
 use clap::Parser;
+use rustix::fs::Mode;
 
 use crate::arguments::Arguments;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    // What is made without a mode of its own is root's to write and everybody's to read, whoever starts us.
+    rustix::process::umask(Mode::from_raw_mode(0o022));
     let supervised = thread::supervise(log::end_with).context("supervise threads");
     let code = match supervised.and_then(|()| run(arguments)) {
         Ok(()) => ExitCode::SUCCESS,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use bursar_config::{Config, OnExit};
-use bursar_host::{Mounted, Proc, mount_tracefs, uid_min};
+use bursar_host::{Mounted, Proc, make_directory, mount_tracefs, uid_min};
 use bursar_model::EventKind;
 
 use crate::accounts::Accounts;
@@ -14,7 +14,7 @@ use crate::backend_choice::{self, Chosen, TRACEFS};
 use crate::background::Background;
 use crate::control::Control;
 use crate::daemon::Daemon;
-use crate::history::History;
+use crate::history::{History, STATE};
 use crate::last_defence::LastDefence;
 use crate::limit_table::LimitTable;
 use crate::lock::Lock;
@@ -135,7 +135,7 @@ fn limit_table(config: &Config, dry_run: bool, coverage: &Coverage) -> Result<Li
     let proc = Proc::host().context("open /proc")?;
     let memory = proc.meminfo().context("read how much memory there is")?;
     let state = &config.paths.state;
-    std::fs::create_dir_all(state).with_context(|| format!("make the directory {state:?}"))?;
+    make_directory(state, STATE).with_context(|| format!("make the directory {state:?}"))?;
     Ok(LimitTable::load(
         &config.paths.limits,
         state,

@@ -18,6 +18,7 @@ pub mod clock;
     reason = "prlimit without a new limit is in no safe library"
 )]
 mod data_limit;
+mod directory;
 mod error;
 mod file_watch;
 #[expect(unsafe_code, reason = "kcmp is in no safe library")]
@@ -60,6 +61,7 @@ mod waker;
 pub use capability::leave_oom_score_minimum;
 pub use cgroups::{Cgroup, Cgroups, Controller};
 pub use data_limit::{DataLimit, Limited, data_limit, set_data_limit};
+pub use directory::make_directory;
 pub use error::{HostError, Malformed};
 pub use file_watch::FileWatch;
 pub use kcmp::{order_of_memory, share_memory};

@@ -5,8 +5,9 @@
 //! the options it was loaded with, so that a new one can be made beside the old one and take over
 //! without a moment in which no limit holds.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use libbpf_rs::{Link, MapHandle, ProgramHandle};
@@ -71,7 +72,11 @@ impl Pins {
     /// Makes an empty directory for them; what a crash left there is removed first.
     pub(crate) fn create(&self) -> Result<(), Error> {
         self.remove()?;
-        fs::create_dir_all(&self.directory).map_err(|source| Error::Pins {
+        let made = DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.directory);
+        made.map_err(|source| Error::Pins {
             path: self.directory.clone(),
             source,
         })

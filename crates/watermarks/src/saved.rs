@@ -12,12 +12,15 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bursar_config::Sysctl;
+use bursar_host::make_directory;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::Paths;
 use crate::knob::Knob;
 
 const FILE: &str = "watermarks.originals";
+/// Mode of the directory of state, as bursard makes it.
+const STATE: u32 = 0o750;
 const HEAD: &str = "bursar watermarks 1 ";
 /// Bytes of a line, the newline included: a name and two numbers fit.
 const WIDTH: usize = 96;
@@ -127,7 +130,7 @@ impl SavedValues {
                 source,
             }
         };
-        std::fs::create_dir_all(&paths.state).map_err(io("make the directory of"))?;
+        make_directory(&paths.state, STATE).map_err(io("make the directory of"))?;
         let mut file = OpenOptions::new()
             .read(true)
             .write(true)

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -28,6 +30,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "bursard_ends_when_one_of_its_threads_ends",
         place: Place::Host,
         tell: without_a_thread,
+    },
+    Story {
+        name: "modes_of_what_bursard_makes_do_not_depend_on_the_umask",
+        place: Place::Anywhere,
+        tell: modes,
     },
     Story {
         name: "who_gets_a_dead_bursards_number_has_a_limit",
@@ -93,6 +100,53 @@ fn holds_without_bursard(binaries: &Binaries) -> Result<()> {
     for kill in kills {
         let over = kill.overcommit.context("overcommit")?.get();
         ensure!(over <= allowance(), "{over} bytes over the limit");
+    }
+    Ok(())
+}
+
+fn modes(binaries: &Binaries) -> Result<()> {
+    for mask in [0o000, 0o022, 0o077] {
+        let mut world = World::new(binaries, "modes", "")?;
+        let mut command = world.daemon.command()?;
+        let set = move || {
+            // SAFETY: takes a number.
+            unsafe { libc::umask(mask) };
+            Ok(())
+        };
+        // SAFETY: nothing in it allocates or locks.
+        unsafe { command.pre_exec(set) };
+        world.daemon.start_as(&mut command)?;
+        world.daemon.limit("60001", "64M")?;
+        let limits = world.daemon.limits_path();
+        let (run, state) = (
+            world.directory().join("run"),
+            world.directory().join("state"),
+        );
+        for (path, published) in [
+            (run.clone(), 0o755),
+            (run.join("bursar.sock"), 0o666),
+            (run.join("bursard.lock"), 0o600),
+            (state.clone(), 0o750),
+            (state.join("events.jsonl"), 0o640),
+            (state.join("names.toml"), 0o644),
+            (limits, 0o644),
+            (world.pins().to_owned(), 0o700),
+        ] {
+            let found = fs::metadata(&path).with_context(|| format!("{path:?}"))?;
+            let found = found.permissions().mode() & 0o7777;
+            ensure!(
+                found == published,
+                "umask {mask:03o}: {path:?} has {found:o}"
+            );
+        }
+        for entry in fs::read_dir(world.pins())?.chain(fs::read_dir(&state)?) {
+            let path = entry?.path();
+            let found = fs::metadata(&path)?.permissions().mode();
+            ensure!(
+                found & 0o022 == 0,
+                "umask {mask:03o}: {path:?} has {found:o}"
+            );
+        }
     }
     Ok(())
 }

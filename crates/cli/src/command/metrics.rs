@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar metrics`.
 
+use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,9 @@ use crate::caller::{Caller, Form};
 use crate::failure::Failure;
 use crate::output;
 use crate::view;
+
+/// The file is for a collector that is not root.
+const READABLE: u32 = 0o644;
 
 /// Show the status as metrics, for Prometheus and what reads its format
 ///
@@ -59,10 +63,13 @@ fn replace(path: &Path, text: &str) -> Result<(), Failure> {
     };
     let written = tempfile::Builder::new()
         .prefix(".bursar-metrics-")
-        .permissions(std::fs::Permissions::from_mode(0o644))
+        .permissions(Permissions::from_mode(READABLE))
         .tempfile_in(directory)
         .and_then(|mut file| {
             file.write_all(text.as_bytes())?;
+            // The umask has made it narrower.
+            file.as_file()
+                .set_permissions(Permissions::from_mode(READABLE))?;
             file.persist(path).map_err(|error| error.error)
         });
     written.map(drop).map_err(|error| {
