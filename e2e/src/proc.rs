@@ -8,8 +8,8 @@ use anyhow::{Context, Result};
 
 /// A number of /proc/PID/status, in the file's unit.
 pub(crate) fn status_of(pid: u32, key: &str) -> Result<u64> {
-    let text =
-        fs::read_to_string(format!("/proc/{pid}/status")).context("read /proc/PID/status")?;
+    let text = fs::read(format!("/proc/{pid}/status")).context("read /proc/PID/status")?;
+    let text = String::from_utf8_lossy(&text);
     text.lines()
         .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
         .and_then(|rest| rest.split_whitespace().next()?.parse().ok())
@@ -60,7 +60,8 @@ pub(crate) fn shares_of(uid: u32) -> Result<Shares> {
 pub(crate) fn described_of(uid: u32) -> Result<Vec<String>> {
     let mut described = Vec::new();
     for pid in pids_of(uid)? {
-        let text = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let text = fs::read(format!("/proc/{pid}/status")).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
         let is_told = |line: &&str| {
             [
                 "Name:", "State:", "Pid:", "PPid:", "Rss", "VmSwap:", "VmPTE:", "SigPnd:",

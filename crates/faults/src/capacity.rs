@@ -34,7 +34,9 @@ impl Capacity {
 
 /// Whether we have CAP_IPC_LOCK.
 fn has_ipc_lock() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // Our own name is any bytes.
+    let status = fs::read("/proc/self/status").unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
     let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
         .is_some_and(|set| set >> 14 & 1 == 1)

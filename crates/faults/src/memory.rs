@@ -83,8 +83,9 @@ impl Region {
 
     /// How many huge pages it has.
     pub(crate) fn huge_pages(&self) -> Result<u64, Error> {
-        let smaps =
-            fs::read_to_string("/proc/self/smaps").map_err(Error::io("read /proc/self/smaps"))?;
+        let smaps = fs::read("/proc/self/smaps").map_err(Error::io("read /proc/self/smaps"))?;
+        // Names of mapped files are any bytes.
+        let smaps = String::from_utf8_lossy(&smaps);
         let mut inside = false;
         let mut kib = 0;
         for line in smaps.lines() {

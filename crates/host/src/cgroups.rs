@@ -2,7 +2,9 @@
 //! Control groups, as far as they keep a process from exiting: a CPU quota, the freezer; and the way
 //! out of both. Versions 1 and 2, which may be mounted side by side.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use bursar_model::Pid;
@@ -75,7 +77,7 @@ impl Cgroups {
                 _ => continue,
             };
             let options = String::from_utf8_lossy(at(dash.saturating_add(3))).into_owned();
-            let path = |bytes: &[u8]| PathBuf::from(String::from_utf8_lossy(bytes).into_owned());
+            let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
             hierarchies.push(Hierarchy {
                 mount: path(at(4)),
                 root: path(at(3)),
@@ -112,18 +114,20 @@ impl Cgroups {
             .iter()
             .find(|it| it.controllers.iter().any(|it| it == name));
         let hierarchy = v1.or_else(|| self.hierarchies.iter().find(|it| it.is_v2))?;
-        let text = String::from_utf8_lossy(text).into_owned();
-        let path = text.lines().find_map(|line| {
-            let mut parts = line.splitn(3, ':');
+        let path = text.split(|&byte| byte == b'\n').find_map(|line| {
+            let mut parts = line.splitn(3, |&byte| byte == b':');
             let (_, controllers) = (parts.next()?, parts.next()?);
             let is_it = if hierarchy.is_v2 {
                 controllers.is_empty()
             } else {
-                controllers.split(',').any(|it| it == name)
+                let mut controllers = controllers.split(|&byte| byte == b',');
+                controllers.any(|it| it == name.as_bytes())
             };
             is_it.then(|| parts.next()).flatten()
         })?;
-        let inside = Path::new(path).strip_prefix(&hierarchy.root).ok()?;
+        let inside = Path::new(OsStr::from_bytes(path))
+            .strip_prefix(&hierarchy.root)
+            .ok()?;
         // What lies above our cgroup namespace begins with "/..": not ours to touch.
         if inside.starts_with("..") {
             return None;
@@ -239,6 +243,14 @@ mod tests {
         assert!(cpu.thaws_by_kill());
         assert_eq!(cgroups.in_text(b"0::/../other\n", Controller::Cpu), None);
         assert_eq!(cgroups.in_text(b"", Controller::Cpu), None);
+    }
+
+    #[test]
+    fn names_are_any_bytes() {
+        let cgroups = Cgroups::parse(b"30 25 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
+        let group = cgroups.in_text(b"0::/a/\xff\xfe:b\n", Controller::Freezer);
+        let directory = OsStr::from_bytes(b"/sys/fs/cgroup/a/\xff\xfe:b");
+        assert_eq!(group.unwrap().directory(), Path::new(directory));
     }
 
     #[test]

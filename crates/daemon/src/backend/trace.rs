@@ -179,8 +179,9 @@ impl TraceBackend {
 
 /// `  comm-123  [001] ..... 12.345678: rss_stat: mm_id=12 curr=1 type=MM_ANONPAGES size=4096B`
 fn parse(line: &[u8]) -> Option<RssEvent> {
-    let line = str::from_utf8(line).ok()?;
-    // The comm may contain anything; what follows the last marker is the kernel's.
+    // The comm may contain anything, also bytes that are no text; what follows the last marker is the kernel's, and
+    // what stands between comm and marker is ASCII.
+    let line = String::from_utf8_lossy(line);
     let (head, fields) = line.rsplit_once(": rss_stat: ")?;
     let pid = head
         .rsplit_once(" [")?
@@ -372,6 +373,18 @@ mod tests {
             })
         );
         assert_eq!(parse(b"# tracer: nop"), None);
+        let names: [&[u8]; 4] = [
+            b"\xff\xfe\x80",
+            b"\xc3",
+            b"\xf0\x9f-1 [9] ",
+            b"a\r: rss_stat: ",
+        ];
+        for name in names {
+            let mut line = name.to_vec();
+            line.extend(b"-9 [000] .. 1.0: rss_stat: mm_id=1 curr=1 type=MM_ANONPAGES size=4096B");
+            let event = parse(&line).unwrap();
+            assert_eq!((event.pid.get(), event.bytes), (9, 4096), "{name:?}");
+        }
         assert_eq!(
             parse(b"x-1 [000] .. 1.0: rss_stat: mm_id=1 curr=0 type=MM_ANONPAGES size=-4096B")
                 .unwrap()
