@@ -19,8 +19,11 @@ pub fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
         Ok(()) => set_permissions(path, Permissions::from_mode(mode)),
         Err(_) if path.is_dir() => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
-            make_directory(parent.ok_or(error)?, PARENT)?;
+            // In some file systems nothing can be made, also not below what is there (/proc).
+            let missing = path
+                .parent()
+                .filter(|it| !it.as_os_str().is_empty() && !it.is_dir());
+            make_directory(missing.ok_or(error)?, PARENT)?;
             make_directory(path, mode)
         }
         Err(error) => Err(error),
@@ -62,5 +65,11 @@ mod tests {
         std::fs::write(folder.path().join("file"), "").unwrap();
         assert!(make_directory(&folder.path().join("file"), 0o755).is_err());
         assert!(make_directory(&folder.path().join("file/below"), 0o755).is_err());
+        for nowhere in ["/proc/bursar", "/proc/bursar/state", ""] {
+            assert!(
+                make_directory(Path::new(nowhere), 0o755).is_err(),
+                "{nowhere}"
+            );
+        }
     }
 }
