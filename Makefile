@@ -11,7 +11,7 @@
 CARGO      ?= cargo
 PREFIX     ?= /usr
 SYSCONFDIR ?= /etc
-UNITDIR    ?= /lib/systemd/system
+UNITDIR    ?= /usr/lib/systemd/system
 MANDIR     ?= $(PREFIX)/share/man
 RELEASE    := target/release
 STAGE      := xtask/stage

@@ -50,7 +50,7 @@ start() {
 touch /run/log /run/bursard.pid
 wants=/etc/systemd/system/multi-user.target.wants
 case $1 in
-preset) mkdir -p $wants && ln -sf "/lib/systemd/system/$2" $wants ;;
+preset) mkdir -p $wants && ln -sf "/usr/lib/systemd/system/$2" $wants ;;
 is-enabled) [ -L $wants/bursard.service ] && echo enabled ;;
 is-active) lives ;;
 stop) stop ;;

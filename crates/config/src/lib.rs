@@ -33,7 +33,7 @@ pub use config::{
 pub use consistency::{Machine, consistency};
 pub use error::ConfigError;
 pub use finding::{Finding, Severity};
-pub use limits::{Limit, Limits};
+pub use limits::{LAST_GOOD, Limit, Limits};
 pub use load::{DEFAULT_CONFIG, Loaded};
 pub use reference::{key_reference, shipped_file};
 pub use source::MAX_FILE;

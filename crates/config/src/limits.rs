@@ -27,6 +27,8 @@ use crate::source::{Source, span_of};
 use crate::spelling::nearest;
 use crate::value::{kind_of_item, size, word};
 
+/// A copy of the limits that were last in force, in the state directory ([`Limits::kept`]).
+pub const LAST_GOOD: &str = "last-good-limits.toml";
 /// The table that everything stands in.
 pub(crate) const TABLE: &str = "limits";
 /// The key that is no resource.

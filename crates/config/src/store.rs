@@ -44,6 +44,26 @@ impl Limits {
         Ok(())
     }
 
+    /// Writes them to `copy` as well, for [`Limits::kept`]: what the file said when it was read or last written.
+    /// Limits that were never in a file are not kept.
+    ///
+    /// # Errors
+    /// [`ConfigError::Unwritable`].
+    pub fn keep(&self, copy: &Path) -> Result<(), ConfigError> {
+        match &self.on_disk {
+            Some(text) => write_atomically(copy, text.as_bytes()),
+            None => Ok(()),
+        }
+    }
+
+    /// The limits that were last kept in `copy`, as if they stood in the file at `path`; `None` where there are none,
+    /// or they cannot be read either.
+    pub fn kept(copy: &Path, path: &Path) -> Option<Self> {
+        let source = Source::read(copy).ok()??;
+        let kept = Self::parse(source.text(), path).ok()?;
+        (!kept.is_empty()).then_some(kept)
+    }
+
     /// Writes these limits over `later` ones, which were stored and cannot be put in force. Where there
     /// was no file there is an empty one.
     ///

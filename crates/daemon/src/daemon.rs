@@ -203,6 +203,9 @@ impl Daemon {
             tracing::warn!("the kernel half was not told what is reserved: {error:#}");
         }
         self.responder.set_oom_scores(&self.accounts);
+        if !self.responder.is_dry_run() {
+            self.accounts.table.keep();
+        }
         self.beancounters.watch(self.accounts.table.plan());
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bursar_config::{ConfigError, Limits};
+use bursar_config::{ConfigError, LAST_GOOD, Limits};
 use bursar_host::{Lookup, Users};
 use bursar_model::{AccountId, AccountKind, Bytes, Gid, KillManner, Uid, Who};
 use bursar_policy::{Directory, Entry, NameError, Plan, plan};
@@ -36,12 +36,16 @@ pub(crate) struct LimitTable {
     name_cache: NameCache,
     name_cache_path: PathBuf,
     subuid: SubuidFile,
+    /// Where the limits in force are kept, for a start with a file that is wrong.
+    copy: PathBuf,
+    /// What was kept there.
+    kept: Option<String>,
 }
 
 impl LimitTable {
-    /// Reads the limits at `path`. No file is no limits, and an error where `are_in_force`: others hold
-    /// already, and whoever takes a file away has not said that they shall not. What names stood for is
-    /// kept in `state`.
+    /// Reads the limits at `path`. Where they are wrong or gone those hold that were last in force, and the reason is
+    /// returned. No file is no limits, and an error where `are_in_force`: others hold already, and whoever takes a file
+    /// away has not said that they shall not. What names stood for is kept in `state`.
     pub(crate) fn load(
         path: &Path,
         state: &Path,
@@ -50,8 +54,16 @@ impl LimitTable {
         are_in_force: bool,
         names: Names,
         subuid: SubuidFile,
-    ) -> Result<Self, ConfigError> {
-        let limits = limits_at(path, are_in_force)?;
+    ) -> Result<(Self, Option<ConfigError>), ConfigError> {
+        let copy = state.join(LAST_GOOD);
+        let (limits, unread) = match limits_at(path, are_in_force || copy.exists()) {
+            Ok(limits) => (limits, None),
+            Err(error) => match Limits::kept(&copy, path) {
+                Some(limits) => (limits, Some(error)),
+                None if are_in_force => return Err(error),
+                None => (limits_at(path, false)?, None),
+            },
+        };
         let name_cache_path = state.join("names.toml");
         let name_cache = NameCache::load(&name_cache_path);
         let users = Users::new(REMEMBERED_NAMES).with_patience(PATIENCE);
@@ -66,10 +78,26 @@ impl LimitTable {
             name_cache,
             name_cache_path,
             subuid,
+            copy,
+            kept: None,
         };
         let plan = limit_table.plan_with(&limits);
         limit_table.adopt(limits, plan);
-        Ok(limit_table)
+        Ok((limit_table, unread))
+    }
+
+    /// Keeps the limits in force for a start with a file that is wrong.
+    pub(crate) fn keep(&mut self) {
+        let text = self.limits.to_text();
+        if self.kept.as_ref() == Some(&text) {
+            return;
+        }
+        match self.limits.keep(&self.copy) {
+            Ok(()) => self.kept = Some(text),
+            Err(error) => tracing::warn!(
+                "the limits could not be kept for a start with a file that is wrong: {error}"
+            ),
+        }
     }
 
     /// The limits as they are written now, and what they mean; those before stay until they are adopted.
@@ -305,6 +333,8 @@ fn limits_at(path: &Path, are_in_force: bool) -> Result<Limits, ConfigError> {
 mod tests {
     use std::fs;
 
+    use bursar_model::BoundsSpec;
+
     use super::*;
 
     const RAM: Bytes = Bytes::from_mib(1000);
@@ -324,7 +354,9 @@ mod tests {
         }
         let subuid = SubuidFile::at(folder.join("subuid"));
         let names = Names::start().unwrap();
-        LimitTable::load(&path, folder, RAM, coverage(), false, names, subuid).unwrap()
+        LimitTable::load(&path, folder, RAM, coverage(), false, names, subuid)
+            .unwrap()
+            .0
     }
 
     #[test]
@@ -365,6 +397,49 @@ mod tests {
         fs::remove_file(&path).unwrap();
         fs::write(&path, "").unwrap();
         assert!(limit_table.read_again().unwrap().0.is_empty());
+    }
+
+    #[test]
+    fn a_file_that_is_wrong_at_the_start_takes_no_limit_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let good = "[limits]\n60001 = { memory = \"64M\" } # hers\n";
+        limit_table(folder.path(), Some(good)).keep();
+        let path = folder.path().join("limits.toml");
+        let load = || {
+            let (names, subuid) = (
+                Names::start().unwrap(),
+                SubuidFile::at(path.with_file_name("subuid")),
+            );
+            LimitTable::load(&path, folder.path(), RAM, coverage(), false, names, subuid)
+        };
+        for text in [Some("[limits]\n60001 = { memo"), None] {
+            match text {
+                Some(text) => fs::write(&path, text).unwrap(),
+                None => fs::remove_file(&path).unwrap(),
+            }
+            let (mut table, unread) = load().unwrap();
+            assert!(
+                unread.unwrap().to_string().contains("limits.toml"),
+                "{text:?}"
+            );
+            assert_eq!(table.limits().len(), 1);
+            table.keep();
+            // Nothing is written over what the administrator has half written.
+            let mut limits = table.limits().clone();
+            limits
+                .set(&"60002".parse().unwrap(), BoundsSpec::of_limit("1G".parse().unwrap()))
+                .unwrap();
+            assert!(limits.store(&path).is_err() || text.is_none());
+        }
+        fs::write(&path, "").unwrap();
+        let (mut table, unread) = load().unwrap();
+        assert!(unread.is_none() && table.limits().is_empty());
+        table.keep();
+        fs::remove_file(&path).unwrap();
+        assert!(
+            load().unwrap().1.is_none(),
+            "an empty file was an administrator's word"
+        );
     }
 
     #[test]

@@ -17,6 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bursar_config::LogLevel;
 use bursar_model::{Bytes, Event, EventKind, Nanos, Pid, Uid};
+use bursar_text::{Charset, event};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use tracing::Level;
@@ -217,15 +218,18 @@ fn libbpf_quiet() {
     bursar_kernel::log_libbpf(|line| tracing::debug!(target: "libbpf", "{line}"));
 }
 
-/// One line a fact. Everything in it that a user chose has been made printable.
+/// One line a fact, as `bursar events` says it, with its fields. Everything in it that a user chose has been made
+/// printable.
 pub(crate) fn event(event: &Event) {
     let text = |value: &Option<String>| value.clone().unwrap_or_default();
+    let says = event::line(event, Charset::Unicode);
     let account = text(&event.account);
-    let reason = text(&event.reason);
+    let kind = event::kind(event.event);
     let pid = event.pid.map(Pid::get);
     let uid = event.uid.map(Uid::get);
     match event.event {
         EventKind::Kill => tracing::warn!(
+            event = kind,
             account,
             uid,
             pid,
@@ -234,9 +238,10 @@ pub(crate) fn event(event: &Event) {
             held = event.held.map(Bytes::get),
             limit = event.limit.map(Bytes::get),
             latency_ns = event.latency_ns.map(Nanos::get),
-            "killed: {reason}"
+            "{says}"
         ),
         EventKind::Reaped => tracing::info!(
+            event = kind,
             account,
             uid,
             pid,
@@ -244,34 +249,29 @@ pub(crate) fn event(event: &Event) {
             duration_ns = event.duration_ns.map(Nanos::get),
             method = text(&event.method),
             found = event.found.join(" "),
-            "{}",
-            match (&event.method, reason.as_str()) {
-                (Some(_), "") => "memory is back".to_owned(),
-                (Some(_), reason) => reason.to_owned(),
-                (None, reason) => format!("memory is not back: {reason}"),
-            }
+            "{says}"
         ),
         EventKind::KillFailed | EventKind::NoVictim | EventKind::Lost => {
-            tracing::error!(account, uid, pid, event = ?event.event, "{reason}");
+            tracing::error!(event = kind, account, uid, pid, "{says}");
         }
         EventKind::Refused => tracing::info!(
+            event = kind,
             account,
             uid,
             pid,
             comm = text(&event.comm),
             refusals = event.refusals,
-            "refused: {reason}"
+            "{says}"
         ),
-        EventKind::Notice => tracing::info!(account, uid, "notice: {reason}"),
         EventKind::LimitChanged if event.overcommit.is_some() => tracing::warn!(
+            event = kind,
             account,
             uid,
             held = event.held.map(Bytes::get),
             limit = event.limit.map(Bytes::get),
-            "{account} is over by {}: {reason}",
-            event.overcommit.unwrap_or_default()
+            "{says}"
         ),
-        kind => tracing::info!(account, event = ?kind, "{reason}"),
+        _ => tracing::info!(event = kind, account, uid, pid, "{says}"),
     }
 }
 

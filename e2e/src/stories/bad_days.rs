@@ -8,6 +8,7 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use bursar_config::LAST_GOOD;
 use bursar_model::{AccountStatus, EventKind};
 use rustix::pipe::fcntl_setpipe_size;
 
@@ -22,6 +23,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "a_broken_limits_file_stops_the_start_with_file_and_line",
         place: Place::Anywhere,
         tell: broken_at_start,
+    },
+    Story {
+        name: "a_broken_limits_file_after_a_reboot_leaves_the_limits_that_were_last_in_force",
+        place: Place::Anywhere,
+        tell: broken_after_a_reboot,
     },
     Story {
         name: "a_broken_limits_file_at_reload_leaves_the_old_limits",
@@ -155,19 +161,26 @@ fn limits_file_gone(binaries: &Binaries) -> Result<()> {
         Ok(is_said.then_some(()))
     })?;
     world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
-    // The kernel half enforces what a new bursard knows nothing of: it leaves it alone.
+    // A new bursard goes by the limits that were last in force, also without a kernel half that enforces them, as after
+    // a reboot.
     world.daemon.end(libc::SIGTERM)?;
-    let (code, said) = start_in_vain(&world)?;
-    ensure!(
-        code == 2 && said.contains("does not exist"),
-        "ended with {code}: {said}"
-    );
-    world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
-    // The same where it is of another build or has other options, and would be replaced.
-    world.configure("[ledger]\nmax_processes = 1000\n")?;
-    let (code, said) = start_in_vain(&world)?;
-    ensure!(code == 2, "ended with {code}: {said}");
-    world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+    holds_as_before(&mut world, "does not exist")?;
+    world.daemon.end(libc::SIGTERM)?;
+    world.daemon.release()?;
+    holds_as_before(&mut world, "does not exist")?;
+    world.daemon.end(libc::SIGTERM)?;
+    // Without that copy it leaves alone what it knows nothing of, also where the kernel half is of another build or has
+    // other options, and would be replaced.
+    fs::remove_file(world.directory().join("state").join(LAST_GOOD))?;
+    for options in ["", "[ledger]\nmax_processes = 1000\n"] {
+        world.configure(options)?;
+        let (code, said) = start_in_vain(&world)?;
+        ensure!(
+            code == 2 && said.contains("does not exist"),
+            "ended with {code}: {said}"
+        );
+        world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+    }
     // An empty file is an administrator's word.
     fs::write(&path, "")?;
     world.daemon.start()?;
@@ -187,6 +200,52 @@ fn limits_file_gone(binaries: &Binaries) -> Result<()> {
     );
     world.daemon.end(libc::SIGTERM)?;
     world.daemon.start()
+}
+
+/// A bursard whose limits.toml is not to be read starts with the limits that were last in force, and says so.
+fn holds_as_before(world: &mut World, why: &str) -> Result<()> {
+    world.daemon.start()?;
+    world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+    let said = world.daemon.status()?.remarks.join("\n");
+    ensure!(
+        said.contains(why) && said.contains("the limits hold that were last in force"),
+        "{said}"
+    );
+    let log = world.daemon.log()?;
+    ensure!(
+        log.lines()
+            .any(|it| it.contains("ERROR") && it.contains(why)),
+        "{log}"
+    );
+    Ok(())
+}
+
+fn broken_after_a_reboot(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "reboot", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    world.daemon.end(libc::SIGTERM)?;
+    world.daemon.release()?;
+    let path = world.daemon.limits_path();
+    let good = fs::read_to_string(&path)?;
+    let broken = "[limits]\n60001 = { memo";
+    fs::write(&path, broken)?;
+    holds_as_before(&mut world, "limits.toml:2")?;
+    let reply = world.daemon.try_limit("60002", "1G", false)?;
+    ensure!(
+        matches!(&reply, bursar_protocol::Reply::Refused(it) if it.message.contains("limits.toml:2")),
+        "{reply:?}"
+    );
+    ensure!(fs::read_to_string(&path)? == broken, "his text is gone");
+    fs::write(&path, good.replace("64M", "128M"))?;
+    world.daemon.signal(libc::SIGHUP)?;
+    until("the new limit", || {
+        let limit = world.daemon.memory("60001")?.limit;
+        Ok(limit.is_some_and(|it| it.get() == 128 << 20).then_some(()))
+    })?;
+    let said = world.daemon.status()?.remarks.join("\n");
+    ensure!(!said.contains("not in force"), "{said}");
+    Ok(())
 }
 
 fn broken_at_reload(binaries: &Binaries) -> Result<()> {
@@ -674,6 +733,10 @@ fn tell_journal(binaries: &Binaries, journal: &UnixDatagram) -> Result<()> {
             .daemon
             .start_as(command.env("JOURNAL_STREAM", stream))?;
         world.daemon.limit("60001", "64M")?;
+        let mut hog = world.hog("uid=60001 hold=100M pause")?;
+        hog.expect_killed()?;
+        world.daemon.await_event(EventKind::Kill, hog.pid())?;
+        let kill = format!("kill 60001: hog[{}] ", hog.pid());
         world.daemon.end(libc::SIGTERM)?;
         let mut taken = Vec::new();
         let mut entry = [0; 4096];
@@ -682,7 +745,10 @@ fn tell_journal(binaries: &Binaries, journal: &UnixDatagram) -> Result<()> {
         }
         let taken = String::from_utf8_lossy(&taken).into_owned();
         let log = world.daemon.log()?;
-        let places = (log.contains("(64M)"), taken.contains("(64M)"));
+        let says = |text: &str| {
+            text.contains("(64M)") && text.contains(&kill) && text.contains(" of 64 MiB, over by ")
+        };
+        let places = (says(&log), says(&taken));
         ensure!(
             places == (!is_its, is_its),
             "log: {log}\njournal: {taken:?}"

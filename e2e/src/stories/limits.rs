@@ -385,7 +385,10 @@ fn read_again(binaries: &Binaries) -> Result<()> {
     };
     ensure!(!world.daemon.events()?.iter().any(told_of), "who is within");
     let log = world.daemon.log()?;
-    ensure!(log.contains("60001 is over by 3"), "{log}");
+    ensure!(
+        log.contains("limit_changed 60001: held ") && log.contains("over by 3"),
+        "{log}"
+    );
     Ok(())
 }
 

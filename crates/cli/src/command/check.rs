@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bursar_config::{Config, ConfigError, Finding, Limits, Machine, Severity};
+use bursar_config::{Config, ConfigError, Finding, LAST_GOOD, Limits, Machine, Severity};
 use bursar_model::Bytes;
 use clap::Args;
 use rustix::system::sysinfo;
@@ -111,21 +111,31 @@ impl Report {
             return false;
         }
         let is_usual = *path == Config::default().paths.limits;
+        let (severity, holds, remedy) =
+            match Limits::kept(&config.paths.state.join(LAST_GOOD), path) {
+                Some(_) => (
+                    Severity::Error,
+                    "the limits hold that were last in force",
+                    "put it back, or make an empty file there to clear all limits",
+                ),
+                None if is_usual => (
+                    Severity::Remark,
+                    "nobody has a limit",
+                    "`bursar limit set` makes it",
+                ),
+                None => (
+                    Severity::Error,
+                    "nobody has a limit",
+                    "correct paths.limits in bursar.toml, or make an empty file there",
+                ),
+            };
         let finding = Finding {
-            severity: if is_usual {
-                Severity::Remark
-            } else {
-                Severity::Error
-            },
+            severity,
             path: path.clone(),
             line: None,
             key: String::new(),
-            message: "the file that paths.limits names does not exist: nobody has a limit".into(),
-            remedy: if is_usual {
-                "`bursar limit set` makes it".into()
-            } else {
-                "correct paths.limits in bursar.toml, or make an empty file there".into()
-            },
+            message: format!("the file that paths.limits names does not exist: {holds}"),
+            remedy: remedy.into(),
         };
         self.add(&finding);
         true

@@ -52,7 +52,7 @@ pub(crate) struct Kill {
     /// Do not ask before killing everything of a user or group
     #[arg(long)]
     yes: bool,
-    /// Operation them to end first (SIGTERM) and wait so long: 5s, 500ms
+    /// Ask them to end first (SIGTERM) and wait so long: 5s, 500ms
     #[arg(long, value_name = "TIME", value_parser = duration)]
     graceful: Option<Duration>,
 }

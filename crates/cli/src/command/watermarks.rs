@@ -34,7 +34,7 @@ pub(crate) struct Status {}
 /// Say in words what was seen, what is expected, and what was done
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// Operation no daemon: look for some seconds, and say what bursard would do. Writes nothing
+    /// Ask no daemon: look for some seconds, and say what bursard would do. Writes nothing
     #[arg(long)]
     dry_run: bool,
     /// How long --dry-run looks, seconds

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar why`: a kill and what followed it, in sentences.
 
-use bursar_model::{Bytes, Event, EventKind, Pid, Trigger, Who};
+use bursar_model::{Event, EventKind, Pid, Trigger, Who};
+
+use bursar_text::event::{method_words, rate};
 
 use crate::caller::Role;
 use crate::clock::Clock;
@@ -291,14 +293,12 @@ fn aftermath(kill: &Event, events: &[Event], style: &Style) -> String {
         Some(freed) => format!("Its memory, {freed}, was back"),
         None => "Its memory was back".into(),
     };
+    let words = method_words(method, style.charset);
     let method = match method {
-        "exit" => ", given back by its own exit".into(),
-        method => format!(", taken back by {}", style.shown(method)),
+        "exit" | "raised_exit" => format!(", given back by {words}"),
+        _ => format!(", taken back by {words}"),
     };
-    let rate = match reaped.bytes_per_second {
-        Some(rate) if rate > Bytes::ZERO => format!(" ({rate} a second)"),
-        _ => String::new(),
-    };
+    let rate = rate(reaped).map_or_else(String::new, |rate| format!(" ({rate} a second)"));
     let reason = reason.map_or_else(String::new, |reason| format!("; {reason}"));
     format!("{freed}{after}{method}{rate}{reason}.")
 }
