@@ -78,7 +78,7 @@ pub use pi_mutex::{PiGuard, PiMutex};
 pub use pidfd::{Pidfd, Sent};
 pub use proc::{
     Adjusted, Comm, Device, MemInfo, Memory, Pids, Proc, Process, Rollup, Segment, SharedMemory,
-    StartTime, Stat, State, Status,
+    StartTime, Stat, State, Statm, Status,
 };
 pub use process_query::{Patient, ProcessQuery};
 pub use rustix::io::Errno;

@@ -7,6 +7,7 @@ mod rollup;
 mod segments;
 mod shared;
 mod stat;
+mod statm;
 mod status;
 mod uid_map;
 
@@ -28,6 +29,7 @@ pub use rollup::Rollup;
 pub use segments::Segment;
 pub use shared::SharedMemory;
 pub use stat::{Device, StartTime, Stat, State};
+pub use statm::Statm;
 pub use status::{Memory, Status};
 pub(crate) use uid_map::UidMap;
 
@@ -80,6 +82,14 @@ impl Proc {
     /// When it cannot be read or understood.
     pub fn stat(&self, pid: Pid) -> Result<Option<Stat>, HostError> {
         self.parsed(&format!("{pid}/stat"), Stat::parse)
+    }
+
+    /// What /proc/PID/statm says.
+    ///
+    /// # Errors
+    /// When it cannot be read or understood.
+    pub fn statm(&self, pid: Pid) -> Result<Option<Statm>, HostError> {
+        self.parsed(&format!("{pid}/statm"), Statm::parse)
     }
 
     /// What /proc/PID/status says.
