@@ -373,6 +373,15 @@ impl Control {
         }
     }
 
+    /// Its process has a reservation of its own, whose end is noticed elsewhere: the connection counts apart
+    /// from those that only ask.
+    pub(crate) fn count_as_reserving(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(&id).filter(|it| !it.is_reserving) {
+            client.is_reserving = true;
+            self.reserving.add(client.counts_as);
+        }
+    }
+
     /// Whether its process is known to have something reserved.
     pub(crate) fn is_reserving(&self, id: ClientId) -> bool {
         self.clients.get(&id).is_some_and(|it| it.is_reserving)

@@ -45,7 +45,7 @@ impl Daemon {
     ) -> Result<Self> {
         let blocklist = Arc::clone(responder.reaper.blocklist());
         Ok(Self {
-            reservations: Reservations::new(machine::page_size()),
+            reservations: Reservations::new(machine::page_size())?,
             beancounters: Beancounters::new()?,
             physpages: Physpages::new(Arc::clone(&blocklist)),
             ledger_checker: LedgerChecker::new(blocklist)?,
@@ -100,6 +100,17 @@ impl Daemon {
         if let Err(error) =
             self.reservations
                 .release(client, &accounts.payers, &mut *accounts.backend)
+        {
+            tracing::warn!("a reservation was given back, and the kernel half not told: {error:#}");
+        }
+    }
+
+    /// Processes that had something reserved have ended.
+    pub(crate) fn release_ended(&mut self) {
+        let accounts = &mut self.accounts;
+        if let Err(error) = self
+            .reservations
+            .release_ended(&accounts.payers, &mut *accounts.backend)
         {
             tracing::warn!("a reservation was given back, and the kernel half not told: {error:#}");
         }

@@ -95,6 +95,9 @@ fn dispatch(
         Operation::Commit { pages } => {
             reservations::commit(accounts, &mut daemon.reservations, requester, pages)
         }
+        Operation::Renew(ask) => {
+            reservations::renew(accounts, &mut daemon.reservations, requester, &ask)
+        }
         Operation::RunKiller => run_killer(daemon, uid),
         Operation::CheckLedger => {
             return ledger::begin(accounts, &mut daemon.ledger_checker, requester).map(|()| None);

@@ -2,30 +2,42 @@
 //! Memory that processes were promised and do not have yet (S1 section 5.2): S1's "memory allocation
 //! coordinator".
 //!
-//! A reservation belongs to one process and lasts no longer than it. Its connection's end tells of its
-//! end, and so does a pidfd: a child that inherited the connection would otherwise keep its dead
-//! parent's reservation alive.
+//! A reservation lasts no longer than its process; a pidfd tells of its end. There are two kinds:
+//! - of a connection (`reserve`, `commit`): it ends with the connection, too. What of it has become
+//!   resident its process says;
+//! - of a process (`renew`): no connection has to stay open. What of it has become resident is looked up
+//!   ([`growth`]) when somebody else would be refused because of it.
 //!
 //! Decided here, atomically because one thread decides: held + Σ reserved + N ≤ bound. Where the kernel
 //! half can hold reservations itself, [`Holdings`] is where it takes over.
+
+mod growth;
+mod processes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::Result;
-use bursar_host::Pidfd;
-use bursar_model::{AccountId, Bounds, Bytes, PageSize, Pages, Pid};
-use bursar_protocol::{Reserve, ReserveBound};
+use bursar_host::{Pidfd, Proc};
+use bursar_model::{AccountId, Bounds, Bytes, PageSize, Pages, Pid, Uid};
+use bursar_protocol::{Granted, Renew, Reserve, ReserveBound};
 
-use crate::control::{ClientId, Requester};
+use self::growth::Snapshot;
+use self::processes::Processes;
+use crate::control::{ClientId, RESERVING_PER_USER, Requester};
 use crate::payers::Payers;
 
-/// Who gets less than he would like gets this share of what is free.
+/// A request that would like more than it needs gets this share of what is free.
 const SHARE: u64 = 16;
 /// Accounts whose refusals are counted; more than a ledger has.
 const MOST_ACCOUNTS: usize = 1 << 16;
+/// Processes with a reservation of their own.
+const MOST_PROCESSES: usize = 4096;
+/// Refusals that one request reports. A process that refuses more often than this between two requests
+/// is counted short.
+const MOST_REFUSED: u64 = 1 << 20;
 
-/// What the coordinator needs of whoever keeps the holdings.
+/// What the coordinator needs of whoever counts.
 pub(crate) trait Holdings {
     /// What an account holds at this moment.
     fn held_now(&mut self, id: AccountId) -> Result<Bytes>;
@@ -33,7 +45,7 @@ pub(crate) trait Holdings {
     /// Most by which that may be short.
     fn slack(&self) -> Bytes;
 
-    /// Notified whenever the sum of an account's reservations has changed: a kernel half that reserves, too,
+    /// Told whenever the sum of an account's reservations has changed: a kernel half that reserves, too,
     /// leaves room for it.
     fn reserved_now(&mut self, _id: AccountId, _reserved: Pages) -> Result<()> {
         Ok(())
@@ -44,9 +56,9 @@ pub(crate) trait Holdings {
         Bytes::ZERO
     }
 
-    /// Notified of each refusal that was somebody's last word. Whether it is kept with the account's failcnt;
-    /// where nobody keeps that beyond bursard's end, the coordinator remembers it.
-    fn keep_refusal(&mut self, _id: AccountId) -> Result<bool> {
+    /// Told of refusals that were the last word. Whether they are kept with the account's failcnt; where
+    /// nobody keeps that beyond bursard's end, the coordinator remembers them.
+    fn keep_refusals(&mut self, _id: AccountId, _count: u64) -> Result<bool> {
         Ok(false)
     }
 }
@@ -71,26 +83,41 @@ pub(crate) enum Denied {
     /// The requester has ended already.
     #[error("process {0} has ended; a reservation lasts no longer than its process")]
     Gone(Pid),
+    /// Too many reserve.
+    #[error("{0}")]
+    TooMany(String),
     /// The machine could not.
     #[error("{0:#}")]
     Failed(anyhow::Error),
 }
 
+/// Whose a reservation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Holder {
+    Connection(ClientId),
+    Process(Pid),
+}
+
 #[derive(Debug)]
 struct Reservation {
     payer: AccountId,
+    counts_as: Uid,
     pages: u64,
     /// Readable when the process has ended.
     process: Pidfd,
+    /// When it was granted; `None`: what becomes of it is for the process to say.
+    then: Option<Snapshot>,
 }
 
 /// All reservations.
 #[derive(Debug)]
 pub(crate) struct Reservations {
     page_size: PageSize,
-    by_client: BTreeMap<ClientId, Reservation>,
-    /// Σ of `by_client`, in pages.
-    by_user: BTreeMap<AccountId, u64>,
+    proc: Proc,
+    by_holder: BTreeMap<Holder, Reservation>,
+    processes: Processes,
+    /// Σ of `by_holder`, in pages.
+    by_payer: BTreeMap<AccountId, u64>,
     /// Those that are kept nowhere else.
     refused: BTreeMap<AccountId, u64>,
     /// Accounts whose sum [`Holdings::reserved_now`] was last told and is not 0.
@@ -110,24 +137,37 @@ struct Room {
 }
 
 impl Room {
-    fn free(&self) -> Option<Bytes> {
-        let taken = self.held.saturating_add(self.reserved);
+    /// What is free when `own` of what is reserved does not count.
+    fn free_beside(&self, own: Bytes) -> Option<Bytes> {
+        let taken = self.held.saturating_add(self.reserved.saturating_sub(own));
         self.most.map(|most| most.saturating_sub(taken))
     }
 }
 
+/// The bound that counts, and what it is called.
+fn bound_of(bounds: &Bounds, bound: ReserveBound) -> Option<(&'static str, Bytes)> {
+    let limit = bounds.limit().map(|it| ("limit", it));
+    let barrier = bounds.barrier().map(|it| ("barrier", it));
+    match bound {
+        ReserveBound::Limit => limit.or(barrier),
+        ReserveBound::Barrier => barrier.or(limit),
+    }
+}
+
 impl Reservations {
-    pub(crate) fn new(page_size: PageSize) -> Self {
-        Self {
+    pub(crate) fn new(page_size: PageSize) -> Result<Self> {
+        Ok(Self {
             page_size,
-            by_client: BTreeMap::new(),
-            by_user: BTreeMap::new(),
+            proc: Proc::host()?,
+            by_holder: BTreeMap::new(),
+            processes: Processes::new()?,
+            by_payer: BTreeMap::new(),
             refused: BTreeMap::new(),
             told: BTreeSet::new(),
-        }
+        })
     }
 
-    /// Reserves for the requester. Returns the pages granted and those reserved over this connection now.
+    /// Reserves for the requester's connection. Returns the pages granted and those reserved over it now.
     pub(crate) fn reserve(
         &mut self,
         requester: Requester,
@@ -138,50 +178,115 @@ impl Reservations {
     ) -> Result<(u64, u64), Denied> {
         let least = ask.at_least.unwrap_or(ask.pages);
         if ask.pages == 0 || least == 0 || least > ask.pages {
-            let text = format!(
-                "cannot reserve {} pages (at least {least}): ask for 1 page or more, and for no more than is wanted",
-                ask.pages
-            );
-            return Err(Denied::Senseless(text));
+            return Err(senseless(ask.pages, least));
         }
-        self.follow(requester, payers, holdings)?;
+        let holder = Holder::Connection(requester.client);
+        self.follow(holder, requester, payers, holdings)?;
         if ask.commit > 0 {
             self.commit(requester, ask.commit, payers, holdings)?;
         }
-        let account = payers.of(requester.payer);
-        let room = self
+        let id = payers.of(requester.payer).map(|(id, _)| id);
+        let mut room = self
             .room(requester.payer, ask.bound, payers, ram, holdings)
             .map_err(Denied::Failed)?;
-        let id = account.map(|(id, _)| id);
-        let free = room
-            .free()
-            .map_or(u64::MAX, |free| self.page_size.pages_within(free).get());
+        let mut free = self.free_pages(&room, 0);
+        if let Some(id) = id.filter(|_| free < least) {
+            self.commit_growth(id, holder, least - free, payers, holdings)?;
+            room.reserved = self.reserved_beside(id, payers, room.elsewhere);
+            free = self.free_pages(&room, 0);
+        }
         if free < least {
             // It stays a client that reserves, whatever it got this time.
-            self.add(requester, 0)?;
-            return Err(self.refuse(ask, least, &room, id, holdings));
+            self.add(holder, requester, 0)?;
+            return Err(self.refuse(least, ask.tentative, &room, id, holdings));
         }
         let granted = ask.pages.min((free / SHARE).max(least));
-        self.add(requester, granted)?;
+        self.add(holder, requester, granted)?;
         self.tell(id, payers, holdings)?;
-        // Whoever reserves of the kernel half in this moment sees what we promise, or we see him.
+        // Whoever reserves of the kernel half in this moment sees what we promise, or we see it.
         if id.is_some_and(|id| holdings.reserved_elsewhere(id) > room.elsewhere) {
             self.commit(requester, granted, payers, holdings)?;
-            return Err(self.refuse(ask, least, &room, id, holdings));
+            return Err(self.refuse(least, ask.tentative, &room, id, holdings));
         }
-        Ok((granted, self.reserved_by(requester.client)))
+        Ok((granted, self.reserved_by(holder)))
+    }
+
+    /// Replaces what the requester's process has reserved.
+    pub(crate) fn renew(
+        &mut self,
+        requester: Requester,
+        ask: &Renew,
+        payers: &Payers,
+        holdings: &mut (impl Holdings + ?Sized),
+    ) -> Result<Granted, Denied> {
+        let least = ask.at_least.unwrap_or(ask.pages);
+        if least > ask.pages || (least == 0) != (ask.pages == 0) {
+            return Err(senseless(ask.pages, least));
+        }
+        let holder = Holder::Process(requester.pid);
+        self.forget_ended(holder, payers, holdings)?;
+        self.follow(holder, requester, payers, holdings)?;
+        let account = payers.of(requester.payer);
+        let Some((id, _)) = account.filter(|(_, it)| bound_of(it, ReserveBound::Barrier).is_some())
+        else {
+            self.release_holder(holder, payers, holdings)
+                .map_err(Denied::Failed)?;
+            return Ok(Granted {
+                pages: 0,
+                reserved: 0,
+                unlimited: true,
+            });
+        };
+        self.count_refusals(id, ask.refused.min(MOST_REFUSED), holdings);
+        let own = self.reserved_by(holder);
+        let bound = ReserveBound::Barrier;
+        let mut room = self
+            .room(requester.payer, bound, payers, Bytes::MAX, holdings)
+            .map_err(Denied::Failed)?;
+        let mut free = self.free_pages(&room, own);
+        let needed = ask.keep.saturating_add(least);
+        if free < needed {
+            self.commit_growth(id, holder, needed - free, payers, holdings)?;
+            room.reserved = self.reserved_beside(id, payers, room.elsewhere);
+            free = self.free_pages(&room, own);
+        }
+        // Promised before; by a bursard before this one, as far as there is room.
+        let kept = ask.keep.min(own.max(free));
+        if ask.pages > 0 && free < needed {
+            self.set(holder, requester, kept, 0, payers, holdings)?;
+            return Err(self.refuse(least, ask.tentative, &room, Some(id), holdings));
+        }
+        let share = free.saturating_sub(kept) / SHARE;
+        let granted = ask.pages.min(share.max(least));
+        self.set(
+            holder,
+            requester,
+            kept.saturating_add(granted),
+            granted,
+            payers,
+            holdings,
+        )?;
+        if ask.pages > 0 && holdings.reserved_elsewhere(id) > room.elsewhere {
+            self.set(holder, requester, kept, 0, payers, holdings)?;
+            return Err(self.refuse(least, ask.tentative, &room, Some(id), holdings));
+        }
+        Ok(Granted {
+            pages: granted,
+            reserved: self.reserved_by(holder),
+            unlimited: false,
+        })
     }
 
     fn refuse(
         &mut self,
-        ask: &Reserve,
         least: u64,
+        is_tentative: bool,
         room: &Room,
         id: Option<AccountId>,
         holdings: &mut (impl Holdings + ?Sized),
     ) -> Denied {
-        if let (false, Some(id)) = (ask.tentative, id) {
-            self.count_refusal(id, holdings);
+        if let (false, Some(id)) = (is_tentative, id) {
+            self.count_refusals(id, 1, holdings);
         }
         Denied::Full {
             wanted: Pages::new(least).to_bytes(self.page_size),
@@ -201,17 +306,11 @@ impl Reservations {
         holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<Room> {
         let limits = payers.of(payer).and_then(|(id, bounds): (_, Bounds)| {
-            let limit = bounds.limit().map(|it| ("limit", it));
-            let barrier = bounds.barrier().map(|it| ("barrier", it));
-            let chosen = match bound {
-                ReserveBound::Limit => limit.or(barrier),
-                ReserveBound::Barrier => barrier.or(limit),
-            };
-            chosen.map(|chosen| (id, chosen, bounds.limit()))
+            bound_of(&bounds, bound).map(|chosen| (id, chosen, bounds.limit()))
         });
         let Some((id, (bound, most), limit)) = limits else {
-            // Nobody limits him; no machine has more than its memory to give.
-            let reserved = self.by_user.get(&payer).copied().unwrap_or(0);
+            // No limit applies; no machine has more than its memory to give.
+            let reserved = self.by_payer.get(&payer).copied().unwrap_or(0);
             let reserved = Pages::new(reserved).to_bytes(self.page_size);
             return Ok(Room {
                 held: Bytes::ZERO,
@@ -224,7 +323,7 @@ impl Reservations {
         let elsewhere = holdings.reserved_elsewhere(id);
         Ok(Room {
             held: holdings.held_now(id)?,
-            reserved: self.reserved_in(id, payers).saturating_add(elsewhere),
+            reserved: self.reserved_beside(id, payers, elsewhere),
             elsewhere,
             // The limit is enforced to the page, held known to the error bound.
             most: Some(limit.map_or(most, |limit| {
@@ -235,25 +334,160 @@ impl Reservations {
         })
     }
 
-    fn add(&mut self, requester: Requester, pages: u64) -> Result<(), Denied> {
-        if let Some(reservation) = self.by_client.get_mut(&requester.client) {
+    fn reserved_beside(&self, id: AccountId, payers: &Payers, elsewhere: Bytes) -> Bytes {
+        self.reserved_in(id, payers).saturating_add(elsewhere)
+    }
+
+    fn free_pages(&self, room: &Room, own: u64) -> u64 {
+        let own = Pages::new(own).to_bytes(self.page_size);
+        room.free_beside(own)
+            .map_or(u64::MAX, |free| self.page_size.pages_within(free).get())
+    }
+
+    /// What other processes of an account have made resident of what they reserved needs no reservation
+    /// any more: held has it. Looked up, largest first, until `wanted` pages are free.
+    fn commit_growth(
+        &mut self,
+        id: AccountId,
+        beside: Holder,
+        wanted: u64,
+        payers: &Payers,
+        holdings: &mut (impl Holdings + ?Sized),
+    ) -> Result<(), Denied> {
+        let paying = payers.charged_to(id);
+        let error = self
+            .page_size
+            .pages_within(holdings.slack())
+            .get()
+            .saturating_mul(2);
+        let mut known: Vec<(u64, Holder)> = self
+            .by_holder
+            .iter()
+            .filter(|(holder, it)| **holder != beside && it.then.is_some() && it.pages > error)
+            .filter(|(_, it)| paying.contains(&it.payer))
+            .map(|(holder, it)| (it.pages, *holder))
+            .collect();
+        known.sort_unstable_by(|one, other| other.cmp(one));
+        let mut freed = 0_u64;
+        for (_, holder) in known {
+            if freed >= wanted {
+                break;
+            }
+            freed = freed.saturating_add(self.commit_growth_of(holder, error));
+        }
+        if freed > 0 {
+            self.tell(Some(id), payers, holdings)?;
+        }
+        Ok(())
+    }
+
+    /// Returns how much less is reserved.
+    fn commit_growth_of(&mut self, holder: Holder, error: u64) -> u64 {
+        let Some(reservation) = self.by_holder.get_mut(&holder) else {
+            return 0;
+        };
+        let (Some(then), Holder::Process(pid)) = (&mut reservation.then, holder) else {
+            return 0;
+        };
+        // Its end is told elsewhere.
+        let Ok(Some(now)) = self.proc.statm(pid) else {
+            return 0;
+        };
+        let resident = then.grown_by(&now, error).min(reservation.pages);
+        if resident > 0 {
+            then.advance(&now);
+            reservation.pages = reservation.pages.saturating_sub(resident);
+            let payer = reservation.payer;
+            self.subtract(payer, resident);
+        }
+        resident
+    }
+
+    fn add(&mut self, holder: Holder, requester: Requester, pages: u64) -> Result<(), Denied> {
+        if let Some(reservation) = self.by_holder.get_mut(&holder) {
             reservation.pages = reservation.pages.saturating_add(pages);
         } else {
+            if let Holder::Process(_) = holder {
+                self.admit(requester)?;
+            }
             let process = Pidfd::open(requester.pid)
                 .map_err(|error| Denied::Failed(error.into()))?
                 .ok_or(Denied::Gone(requester.pid))?;
+            if let Holder::Process(pid) = holder {
+                self.processes
+                    .watch(pid, &process)
+                    .map_err(Denied::Failed)?;
+            }
             let reservation = Reservation {
                 payer: requester.payer,
+                counts_as: requester.counts_as,
                 pages,
                 process,
+                then: None,
             };
-            self.by_client.insert(requester.client, reservation);
+            self.by_holder.insert(holder, reservation);
         }
         if pages > 0 {
-            let sum = self.by_user.entry(requester.payer).or_default();
+            let sum = self.by_payer.entry(requester.payer).or_default();
             *sum = sum.saturating_add(pages);
         }
         Ok(())
+    }
+
+    /// Whether there is room for one more process with a reservation of its own.
+    fn admit(&self, requester: Requester) -> Result<(), Denied> {
+        let processes = self
+            .by_holder
+            .iter()
+            .filter(|(holder, _)| matches!(holder, Holder::Process(_)));
+        let own = processes
+            .clone()
+            .filter(|(_, it)| it.counts_as == requester.counts_as)
+            .count();
+        let is_root = requester.counts_as.get() == 0;
+        if processes.count() >= MOST_PROCESSES || (own >= RESERVING_PER_USER && !is_root) {
+            return Err(Denied::TooMany(format!(
+                "{own} processes of this user have memory reserved, which is all that one may have, or there is \
+                 no room for more"
+            )));
+        }
+        Ok(())
+    }
+
+    /// A process has `pages` reserved from now on, of which it was granted `granted` just now.
+    fn set(
+        &mut self,
+        holder: Holder,
+        requester: Requester,
+        pages: u64,
+        granted: u64,
+        payers: &Payers,
+        holdings: &mut (impl Holdings + ?Sized),
+    ) -> Result<(), Denied> {
+        let before = self.reserved_by(holder);
+        if pages == 0 {
+            return self
+                .release_holder(holder, payers, holdings)
+                .map_err(Denied::Failed);
+        }
+        // Before: what it has at this moment is not what it grows by.
+        let Holder::Process(pid) = holder else {
+            return Ok(());
+        };
+        let now = self.proc.statm(pid);
+        let now = now.map_err(|error| Denied::Failed(error.into()))?;
+        let now = now.ok_or(Denied::Gone(pid))?;
+        self.add(holder, requester, pages.saturating_sub(before))?;
+        if let Some(reservation) = self.by_holder.get_mut(&holder) {
+            reservation.pages = pages;
+            reservation.then = Some(Snapshot::new(&now, granted));
+        }
+        self.subtract(requester.payer, before.saturating_sub(pages));
+        self.tell(
+            payers.of(requester.payer).map(|(id, _)| id),
+            payers,
+            holdings,
+        )
     }
 
     /// Gives back. Returns the pages still reserved over this connection.
@@ -264,15 +498,16 @@ impl Reservations {
         payers: &Payers,
         holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<u64, Denied> {
-        self.follow(requester, payers, holdings)?;
-        let reserved = self.reserved_by(requester.client);
+        let holder = Holder::Connection(requester.client);
+        self.follow(holder, requester, payers, holdings)?;
+        let reserved = self.reserved_by(holder);
         if pages == 0 || pages > reserved {
             let text = format!(
                 "cannot commit {pages} pages: this process has {reserved} reserved; commit what was reserved, once"
             );
             return Err(Denied::Senseless(text));
         }
-        if let Some(reservation) = self.by_client.get_mut(&requester.client) {
+        if let Some(reservation) = self.by_holder.get_mut(&holder) {
             reservation.pages = reservation.pages.saturating_sub(pages);
         }
         self.subtract(requester.payer, pages);
@@ -291,9 +526,56 @@ impl Reservations {
         payers: &Payers,
         holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<()> {
-        let Some(gone) = self.by_client.remove(&client) else {
+        self.release_holder(Holder::Connection(client), payers, holdings)
+    }
+
+    /// Releases what processes had reserved that have ended.
+    pub(crate) fn release_ended(
+        &mut self,
+        payers: &Payers,
+        holdings: &mut (impl Holdings + ?Sized),
+    ) -> Result<()> {
+        let ended = self.processes.take_ended();
+        let released = ended
+            .into_iter()
+            .map(|pid| self.forget_ended(Holder::Process(pid), payers, holdings));
+        let released: Vec<_> = released.collect();
+        released
+            .into_iter()
+            .collect::<Result<(), _>>()
+            .map_err(Into::into)
+    }
+
+    /// The number may be another process's by now.
+    fn forget_ended(
+        &mut self,
+        holder: Holder,
+        payers: &Payers,
+        holdings: &mut (impl Holdings + ?Sized),
+    ) -> Result<(), Denied> {
+        let has_ended = self.by_holder.get(&holder).is_some_and(|it| {
+            let at_once = Some(std::time::Duration::ZERO);
+            it.process.wait_readable(at_once).unwrap_or(false)
+        });
+        if has_ended {
+            self.release_holder(holder, payers, holdings)
+                .map_err(Denied::Failed)?;
+        }
+        Ok(())
+    }
+
+    fn release_holder(
+        &mut self,
+        holder: Holder,
+        payers: &Payers,
+        holdings: &mut (impl Holdings + ?Sized),
+    ) -> Result<()> {
+        let Some(gone) = self.by_holder.remove(&holder) else {
             return Ok(());
         };
+        if let Holder::Process(_) = holder {
+            self.processes.forget(&gone.process);
+        }
         self.subtract(gone.payer, gone.pages);
         match payers.of(gone.payer) {
             Some((id, _)) => self.tell_of(id, payers, holdings),
@@ -307,7 +589,7 @@ impl Reservations {
         payers: &Payers,
         holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<()> {
-        let users = self.by_user.keys();
+        let users = self.by_payer.keys();
         let accounts = users.filter_map(|&payer| payers.of(payer).map(|(id, _)| id));
         let concerned: BTreeSet<_> = accounts.chain(self.told.iter().copied()).collect();
         // One that cannot be told keeps nobody else's back.
@@ -322,11 +604,12 @@ impl Reservations {
     /// limits change. Then that goes along.
     fn follow(
         &mut self,
+        holder: Holder,
         requester: Requester,
         payers: &Payers,
         holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<(), Denied> {
-        let Some(reservation) = self.by_client.get_mut(&requester.client) else {
+        let Some(reservation) = self.by_holder.get_mut(&holder) else {
             return Ok(());
         };
         let before = std::mem::replace(&mut reservation.payer, requester.payer);
@@ -335,7 +618,7 @@ impl Reservations {
             return Ok(());
         }
         self.subtract(before, pages);
-        let sum = self.by_user.entry(requester.payer).or_default();
+        let sum = self.by_payer.entry(requester.payer).or_default();
         *sum = sum.saturating_add(pages);
         for payer in [before, requester.payer] {
             self.tell(payers.of(payer).map(|(id, _)| id), payers, holdings)?;
@@ -344,10 +627,10 @@ impl Reservations {
     }
 
     fn subtract(&mut self, payer: AccountId, pages: u64) {
-        if let Some(sum) = self.by_user.get_mut(&payer) {
+        if let Some(sum) = self.by_payer.get_mut(&payer) {
             *sum = sum.saturating_sub(pages);
             if *sum == 0 {
-                self.by_user.remove(&payer);
+                self.by_payer.remove(&payer);
             }
         }
     }
@@ -378,26 +661,34 @@ impl Reservations {
         Ok(())
     }
 
-    fn count_refusal(&mut self, id: AccountId, holdings: &mut (impl Holdings + ?Sized)) {
-        let is_kept = holdings.keep_refusal(id).unwrap_or_else(|error| {
+    fn count_refusals(
+        &mut self,
+        id: AccountId,
+        count: u64,
+        holdings: &mut (impl Holdings + ?Sized),
+    ) {
+        if count == 0 {
+            return;
+        }
+        let is_kept = holdings.keep_refusals(id, count).unwrap_or_else(|error| {
             tracing::warn!("a refusal is counted until bursard's end only: {error:#}");
             false
         });
         if !is_kept && (self.refused.len() < MOST_ACCOUNTS || self.refused.contains_key(&id)) {
-            let count = self.refused.entry(id).or_default();
-            *count = count.saturating_add(1);
+            let known = self.refused.entry(id).or_default();
+            *known = known.saturating_add(count);
         }
     }
 
     fn sum_of(&self, table: &BTreeMap<AccountId, u64>, id: AccountId, payers: &Payers) -> u64 {
-        let users = payers.charged_to(id);
-        let amounts = users.iter().filter_map(|payer| table.get(payer));
+        let paying = payers.charged_to(id);
+        let amounts = paying.iter().filter_map(|payer| table.get(payer));
         amounts.fold(0, |sum: u64, amount| sum.saturating_add(*amount))
     }
 
     /// Reserved in an account.
     pub(crate) fn reserved_in(&self, id: AccountId, payers: &Payers) -> Bytes {
-        Pages::new(self.sum_of(&self.by_user, id, payers)).to_bytes(self.page_size)
+        Pages::new(self.sum_of(&self.by_payer, id, payers)).to_bytes(self.page_size)
     }
 
     /// Refusals that were somebody's last word, as far as nobody else keeps them.
@@ -405,20 +696,39 @@ impl Reservations {
         self.refused.get(&id).copied().unwrap_or(0)
     }
 
-    fn reserved_by(&self, client: ClientId) -> u64 {
-        self.by_client.get(&client).map_or(0, |it| it.pages)
+    fn reserved_by(&self, holder: Holder) -> u64 {
+        self.by_holder.get(&holder).map_or(0, |it| it.pages)
     }
 
-    /// What tells of the end of a client's process, if it has ever reserved.
-    pub(crate) fn process_of(&self, client: ClientId) -> Option<BorrowedFd<'_>> {
-        self.by_client.get(&client).map(|it| it.process.as_fd())
+    /// Whether a process has a reservation of its own.
+    pub(crate) fn has_of_process(&self, pid: Pid) -> bool {
+        self.by_holder.contains_key(&Holder::Process(pid))
     }
+
+    /// What tells of the end of a client's process, if it has ever reserved over its connection.
+    pub(crate) fn process_of(&self, client: ClientId) -> Option<BorrowedFd<'_>> {
+        let holder = Holder::Connection(client);
+        self.by_holder.get(&holder).map(|it| it.process.as_fd())
+    }
+}
+
+/// Readable when [`Reservations::release_ended`] is to be called.
+impl AsFd for Reservations {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.processes.as_fd()
+    }
+}
+
+fn senseless(pages: u64, least: u64) -> Denied {
+    Denied::Senseless(format!(
+        "cannot reserve {pages} pages (at least {least}): ask for 1 page or more, and for no more than is wanted"
+    ))
 }
 
 #[cfg(test)]
 mod tests {
     use bursar_host::machine;
-    use bursar_model::{AccountKind, BoundsSpec, SizeSpec, Uid};
+    use bursar_model::{AccountKind, BoundsSpec, SizeSpec};
     use bursar_policy::{Plan, Planned};
 
     use super::*;
@@ -448,8 +758,8 @@ mod tests {
             Bytes::ZERO
         }
 
-        fn keep_refusal(&mut self, _id: AccountId) -> Result<bool> {
-            self.0 += 1;
+        fn keep_refusals(&mut self, _id: AccountId, count: u64) -> Result<bool> {
+            self.0 += count;
             Ok(true)
         }
     }
@@ -488,7 +798,7 @@ mod tests {
     /// It enters an account, say.
     #[test]
     fn what_is_reserved_follows_who_pays() {
-        let mut reservations = Reservations::new(machine::page_size());
+        let mut reservations = Reservations::new(machine::page_size()).unwrap();
         let (payers, ram) = (payers(), Bytes::new(1 << 40));
         let reserve = |reservations: &mut Reservations, uid, pages| {
             reservations
@@ -498,18 +808,18 @@ mod tests {
         assert_eq!(reserve(&mut reservations, 60001, 10), (10, 10));
         assert_eq!(reserve(&mut reservations, 60002, 5), (5, 15));
         assert_eq!(
-            reservations.by_user,
+            reservations.by_payer,
             BTreeMap::from([(Uid::new(60002).into(), 15)])
         );
         let left = reservations.commit(requester(60003), 6, &payers, &mut Nothing);
         assert_eq!(left.unwrap(), 9);
         assert_eq!(
-            reservations.by_user,
+            reservations.by_payer,
             BTreeMap::from([(Uid::new(60003).into(), 9)])
         );
         let released = reservations.release(ClientId::first(), &payers, &mut Nothing);
         released.unwrap();
-        assert!(reservations.by_user.is_empty());
+        assert!(reservations.by_payer.is_empty());
     }
 
     fn in_an_account_of(users: &[u32]) -> (AccountId, Payers) {
@@ -533,7 +843,7 @@ mod tests {
     /// Prometheus takes a counter that sinks for one that began anew.
     #[test]
     fn refusals_stay_with_the_account_whoever_leaves_it() {
-        let mut reservations = Reservations::new(machine::page_size());
+        let mut reservations = Reservations::new(machine::page_size()).unwrap();
         let ram = Bytes::new(1 << 40);
         let (id, both) = in_an_account_of(&[60001, 60002]);
         for uid in [60001, 60002] {
@@ -569,7 +879,7 @@ mod tests {
 
     #[test]
     fn an_account_that_its_users_have_left_is_told_that_nothing_is_reserved_in_it() {
-        let mut reservations = Reservations::new(machine::page_size());
+        let mut reservations = Reservations::new(machine::page_size()).unwrap();
         let (id, with_him) = in_an_account_of(&[60001, 60002]);
         let (ram, mut holdings) = (Bytes::new(1 << 40), Notified::default());
         reservations
@@ -585,7 +895,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_counted_in_one_place() {
-        let mut reservations = Reservations::new(machine::page_size());
+        let mut reservations = Reservations::new(machine::page_size()).unwrap();
         let (id, payers) = in_an_account_of(&[60001]);
         let (ram, mut holdings) = (Bytes::new(1 << 40), Keeping(0));
         let denied =

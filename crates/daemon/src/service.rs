@@ -40,6 +40,7 @@ impl Service {
             responder,
             beancounters,
             ledger_checker,
+            reservations,
             ..
         } = &self.daemon;
         events.register(accounts.backend.wake(), |it| {
@@ -92,6 +93,10 @@ impl Service {
                 GO_ON
             })?;
         }
+        events.register(reservations.as_fd(), |it| {
+            it.daemon.release_ended();
+            GO_ON
+        })?;
         events.register(self.control.as_fd(), |it| {
             it.control.hear();
             GO_ON
@@ -135,10 +140,13 @@ impl Service {
         while let Some(line) = self.control.line_of(&turn) {
             let reply = requests::answer(&mut self.daemon, requester, &line);
             self.control.answer(&turn, reply);
-            if !self.control.is_reserving(requester.client)
-                && let Some(process) = self.daemon.reservations.process_of(requester.client)
-            {
-                self.control.set_reserving(requester.client, process);
+            if !self.control.is_reserving(requester.client) {
+                let reservations = &self.daemon.reservations;
+                if let Some(process) = reservations.process_of(requester.client) {
+                    self.control.set_reserving(requester.client, process);
+                } else if reservations.has_of_process(requester.pid) {
+                    self.control.count_as_reserving(requester.client);
+                }
             }
         }
         self.control.end_turn(&turn);

@@ -188,15 +188,15 @@ impl AccountTable {
         )
     }
 
-    /// Counts a request that the user half has refused where those of the kernel half are counted, so that
+    /// Counts requests that the user half has refused where those of the kernel half are counted, so that
     /// there is one failcnt, which outlives both.
     ///
     /// # Errors
     /// When the map cannot be mapped.
-    pub fn count_refusal(&self, slot: Slot) -> Result<(), Error> {
+    pub fn count_refusals(&self, slot: Slot, count: u64) -> Result<(), Error> {
         const FAILCNT: usize = offset_of!(account, history) + offset_of!(account_history, failcnt);
         let at = slot.0 as usize * size_of::<account>() + FAILCNT;
-        mapped::count_one(&self.map, at)
+        mapped::add(&self.map, at, count)
     }
 
     /// Says how much of an account is reserved over bursard's socket, in all: S1 section 5.2's `reserve` by the

@@ -80,11 +80,11 @@ impl<T: Pod> Mapped<T> {
     }
 }
 
-/// Adds one to a 64-bit counter `at` so many bytes into a BPF_F_MMAPABLE array map that the kernel half
+/// Adds to a 64-bit counter `at` so many bytes into a BPF_F_MMAPABLE array map that the kernel half
 /// counts in as well.
-pub(crate) fn count_one(map: &MapHandle, at: usize) -> Result<(), Error> {
+pub(crate) fn add(map: &MapHandle, at: usize, count: u64) -> Result<(), Error> {
     with_word(map, at, |word| {
-        word.fetch_add(1, Ordering::Relaxed);
+        word.fetch_add(count, Ordering::Relaxed);
     })
 }
 

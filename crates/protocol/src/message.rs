@@ -93,6 +93,9 @@ pub enum Operation {
         /// How much, 1 ..= what is reserved.
         pages: u64,
     },
+    /// Replaces what the asker's process has reserved; the reservation lasts as long as the process, whatever
+    /// becomes of this connection. Any user.
+    Renew(Renew),
     /// Counts anew and kills where a limit is passed (S1 section 4.1, `run_oom_killer`). Root.
     RunKiller,
     /// Compares the kernel half's ledger with /proc, account by account. Root. Answered when that is
@@ -142,6 +145,28 @@ pub struct Reserve {
     /// in failcnt.
     #[serde(default)]
     pub tentative: bool,
+}
+
+/// What a process needs reserved from now on, up to the account's barrier; without one, its limit. Decided
+/// like [`Reserve`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Renew {
+    /// Granted before and not resident yet: this much stays, whatever becomes of the rest. A bursard that
+    /// has been restarted counts it as far as there is room.
+    pub keep: u64,
+    /// How much more would be welcome; 0: nothing, and nothing is refused.
+    #[serde(default)]
+    pub pages: u64,
+    /// How little more is enough; absent: all or nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_least: Option<u64>,
+    /// A refusal is not the last word, as in [`Reserve`].
+    #[serde(default)]
+    pub tentative: bool,
+    /// Requests that the process refused by itself since it last asked, because it had just been refused as
+    /// much: they count in failcnt, too.
+    #[serde(default)]
+    pub refused: u64,
 }
 
 /// Up to which bound of the account something is reserved.
@@ -263,8 +288,11 @@ pub enum Reply {
 pub struct Granted {
     /// Granted by this request; of a commit, given back.
     pub pages: u64,
-    /// Reserved over this connection now.
+    /// Reserved over this connection now, or by this process ([`Renew`]).
     pub reserved: u64,
+    /// No limit applies to the asker: nothing is reserved, and nothing has to be.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub unlimited: bool,
 }
 
 /// The asker's own account.

@@ -214,10 +214,13 @@ impl Holdings for BpfBackend {
             .map_or(Bytes::ZERO, |it| it.reserved.to_bytes(self.page()))
     }
 
-    fn keep_refusal(&mut self, id: AccountId) -> Result<bool> {
+    fn keep_refusals(&mut self, id: AccountId, count: u64) -> Result<bool> {
         // Who has no account yet is not counted.
         if let Some(account) = self.find(id) {
-            self.kernel.half.accounts().count_refusal(account.slot)?;
+            self.kernel
+                .half
+                .accounts()
+                .count_refusals(account.slot, count)?;
         }
         Ok(true)
     }

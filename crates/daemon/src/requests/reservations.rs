@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Memory reserved and given back.
 
-use bursar_protocol::{ErrorKind, Granted, Refusal, Reply, Reserve};
+use bursar_protocol::{ErrorKind, Granted, Refusal, Renew, Reply, Reserve};
 
 use super::permission::{Answer, paying, refusal};
 use crate::accounts::Accounts;
@@ -28,7 +28,7 @@ pub(super) fn reserve(
     let ram = accounts.table.ram();
     let (payers, holdings) = (&accounts.payers, &mut *accounts.backend);
     match reservations.reserve(requester, ask, payers, ram, holdings) {
-        Ok((pages, reserved)) => Ok(Reply::Granted(Granted { pages, reserved })),
+        Ok((pages, reserved)) => Ok(granted(pages, reserved)),
         Err(denied) => Err(denied_refusal(&denied)),
     }
 }
@@ -43,9 +43,32 @@ pub(super) fn commit(
     let requester = paying(accounts, requester);
     let (payers, holdings) = (&accounts.payers, &mut *accounts.backend);
     match reservations.commit(requester, pages, payers, holdings) {
-        Ok(reserved) => Ok(Reply::Granted(Granted { pages, reserved })),
+        Ok(reserved) => Ok(granted(pages, reserved)),
         Err(denied) => Err(denied_refusal(&denied)),
     }
+}
+
+/// Replaces what a process has reserved.
+pub(super) fn renew(
+    accounts: &mut Accounts,
+    reservations: &mut Reservations,
+    requester: Requester,
+    ask: &Renew,
+) -> Answer {
+    let requester = paying(accounts, requester);
+    let (payers, holdings) = (&accounts.payers, &mut *accounts.backend);
+    match reservations.renew(requester, ask, payers, holdings) {
+        Ok(granted) => Ok(Reply::Granted(granted)),
+        Err(denied) => Err(denied_refusal(&denied)),
+    }
+}
+
+fn granted(pages: u64, reserved: u64) -> Reply {
+    Reply::Granted(Granted {
+        pages,
+        reserved,
+        unlimited: false,
+    })
 }
 
 fn denied_refusal(denied: &Denied) -> Refusal {
@@ -53,7 +76,7 @@ fn denied_refusal(denied: &Denied) -> Refusal {
         Denied::Senseless(_) => ErrorKind::BadRequest,
         Denied::Full { .. } => ErrorKind::Refused,
         Denied::Gone(_) => ErrorKind::NotFound,
-        Denied::Failed(_) => ErrorKind::Failed,
+        Denied::TooMany(_) | Denied::Failed(_) => ErrorKind::Failed,
     };
     refusal(kind, denied.to_string())
 }
