@@ -57,10 +57,7 @@ extern "C" fn loaded() {
 static LOADED: extern "C" fn() = loaded;
 
 /// Talks over the process's line; opens it if there is none and `may_open`.
-fn talk<T>(
-    may_open: bool,
-    say: impl FnOnce(&mut Line) -> Result<T, Refused>,
-) -> Result<T, Refused> {
+fn talk<T>(may_open: bool, say: impl Fn(&mut Line) -> Result<T, Refused>) -> Result<T, Refused> {
     lock();
     // SAFETY: under the lock.
     let answer = talk_over(unsafe { &mut *SHARED.line.get() }, may_open, say);
@@ -71,7 +68,7 @@ fn talk<T>(
 fn talk_over<T>(
     held: &mut Option<(Line, Owner)>,
     may_open: bool,
-    say: impl FnOnce(&mut Line) -> Result<T, Refused>,
+    say: impl Fn(&mut Line) -> Result<T, Refused>,
 ) -> Result<T, Refused> {
     // SAFETY: no arguments.
     let own = Owner(unsafe { libc::getpid() }, unsafe { libc::geteuid() });
@@ -81,6 +78,26 @@ fn talk_over<T>(
         // Only our copy of the descriptor.
         parents.close();
     }
+    let is_fresh = held.is_none();
+    let answer = talk_once(held, own, may_open, &say);
+    match answer {
+        // The daemon was started anew, or the program has closed the descriptor: what was reserved over it
+        // is gone, and a new line is as good.
+        Err(Refused::Silent(libc::EPIPE | libc::ECONNRESET | libc::EBADF))
+            if may_open && !is_fresh =>
+        {
+            talk_once(held, own, may_open, &say)
+        }
+        answer => answer,
+    }
+}
+
+fn talk_once<T>(
+    held: &mut Option<(Line, Owner)>,
+    own: Owner,
+    may_open: bool,
+    say: impl Fn(&mut Line) -> Result<T, Refused>,
+) -> Result<T, Refused> {
     if held.is_none() {
         if !may_open {
             return Err(Refused::Senseless);
@@ -112,10 +129,7 @@ pub extern "C" fn transaction_reserve(pages: c_long) -> c_int {
         let pages = pages_of(pages)?;
         let whole = Ask::Reserve {
             pages,
-            at_least: pages,
-            commit: 0,
             bound: Bound::Limit,
-            tentative: false,
         };
         match talk(true, |line| line.ask(whole)) {
             Ok(_) => Ok(0),

@@ -15,24 +15,40 @@ pub enum Bound {
 /// One request, in pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
-    /// Memory to be.
+    /// Memory to be; the reservation lasts as long as the connection.
     Reserve {
-        /// Welcome.
+        /// How much, 1 or more.
         pages: u64,
-        /// Enough; 1 ..= `pages`.
-        at_least: u64,
-        /// Given back first.
-        commit: u64,
         /// Up to where.
         bound: Bound,
-        /// A refusal will be followed by another try, and is not counted.
-        tentative: bool,
     },
-    /// Gives back.
+    /// Gives back what was reserved over this connection.
     Commit {
         /// How much.
         pages: u64,
     },
+    /// Replaces the reservation of the process, which lasts as long as the process.
+    Renew {
+        /// What the process was granted and has not made resident yet.
+        keep: u64,
+        /// How much more is welcome; 0: nothing.
+        pages: u64,
+        /// How much more is enough, at most `pages`.
+        at_least: u64,
+        /// Another try follows a refusal, so it is not counted.
+        is_tentative: bool,
+        /// Requests that the process refused by itself since its last `Renew`.
+        refused: u64,
+    },
+}
+
+/// What was granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Grant {
+    /// Pages granted, or given back.
+    pub pages: u64,
+    /// No limit applies to the user, and nothing is reserved.
+    pub is_unlimited: bool,
 }
 
 /// Why something was not done, with its errno.
@@ -46,11 +62,11 @@ pub enum Refused {
     Gone,
     /// Not for this user: EPERM.
     NotPermitted,
-    /// The daemon could not, or too many of the user's processes have asked: EAGAIN.
+    /// The daemon could not, or too many of the user's processes ask: EAGAIN.
     Busy,
     /// It answered something else than was asked: EPROTO.
     Foreign,
-    /// Nobody answers: the errno of connect, send or recv.
+    /// Nobody answers: the errno of connect, send or recv; ETIMEDOUT.
     Silent(i32),
 }
 
@@ -75,26 +91,32 @@ impl Ask {
         let mut text = Text::new();
         text.word("{\"version\":1,\"ask\":");
         match self {
-            Self::Reserve {
-                pages,
-                at_least,
-                commit,
-                bound,
-                tentative,
-            } => {
+            Self::Reserve { pages, bound } => {
                 text.word("\"reserve\",\"pages\":").number(pages);
-                text.word(",\"at_least\":").number(at_least);
-                text.word(",\"commit\":").number(commit);
                 text.word(match bound {
                     Bound::Limit => ",\"bound\":\"limit\"",
                     Bound::Barrier => ",\"bound\":\"barrier\"",
                 });
-                if tentative {
-                    text.word(",\"tentative\":true");
-                }
             }
             Self::Commit { pages } => {
                 text.word("\"commit\",\"pages\":").number(pages);
+            }
+            Self::Renew {
+                keep,
+                pages,
+                at_least,
+                is_tentative,
+                refused,
+            } => {
+                text.word("\"renew\",\"keep\":").number(keep);
+                text.word(",\"pages\":").number(pages);
+                text.word(",\"at_least\":").number(at_least);
+                if is_tentative {
+                    text.word(",\"tentative\":true");
+                }
+                if refused > 0 {
+                    text.word(",\"refused\":").number(refused);
+                }
             }
         }
         text.word("}\n");
@@ -102,10 +124,15 @@ impl Ask {
     }
 }
 
-/// Pages granted (or given back) according to a reply.
-pub(crate) fn read_reply(reply: &[u8]) -> Result<u64, Refused> {
+/// What a reply says.
+pub(crate) fn read_reply(reply: &[u8]) -> Result<Grant, Refused> {
     if reply.starts_with(b"{\"granted\":") {
-        return number_after(reply, "\"pages\":").ok_or(Refused::Foreign);
+        let pages = number_after(reply, "\"pages\":").ok_or(Refused::Foreign)?;
+        let is_unlimited = behind(reply, "\"unlimited\":true").is_some();
+        return Ok(Grant {
+            pages,
+            is_unlimited,
+        });
     }
     let Some(kind) = reply
         .starts_with(b"{\"refused\":")
@@ -131,29 +158,57 @@ mod tests {
 
     #[test]
     fn requests_are_lines_of_the_protocol() {
-        let ask = Ask::Reserve {
+        let renew = |refused| Ask::Renew {
+            keep: 3,
             pages: 64,
             at_least: 2,
-            commit: 3,
-            bound: Bound::Barrier,
-            tentative: true,
+            is_tentative: refused == 0,
+            refused,
         };
-        let expected = "{\"version\":1,\"ask\":\"reserve\",\"pages\":64,\"at_least\":2,\"commit\":3,\"bound\":\"barrier\",\"tentative\":true}\n";
-        assert_eq!(ask.to_text().as_bytes(), expected.as_bytes());
-        let widest = Ask::Reserve {
+        let table = [
+            (
+                renew(0),
+                "\"renew\",\"keep\":3,\"pages\":64,\"at_least\":2,\"tentative\":true",
+            ),
+            (
+                renew(7),
+                "\"renew\",\"keep\":3,\"pages\":64,\"at_least\":2,\"refused\":7",
+            ),
+            (Ask::Commit { pages: 9 }, "\"commit\",\"pages\":9"),
+            (
+                Ask::Reserve {
+                    pages: 5,
+                    bound: Bound::Barrier,
+                },
+                "\"reserve\",\"pages\":5,\"bound\":\"barrier\"",
+            ),
+        ];
+        for (ask, expected) in table {
+            let expected = format!("{{\"version\":1,\"ask\":{expected}}}\n");
+            assert_eq!(ask.to_text().as_bytes(), expected.as_bytes());
+        }
+        let widest = Ask::Renew {
+            keep: u64::MAX,
             pages: u64::MAX,
             at_least: u64::MAX,
-            commit: u64::MAX,
-            bound: Bound::Barrier,
-            tentative: true,
+            is_tentative: true,
+            refused: u64::MAX,
         };
         assert!(widest.to_text().as_bytes().ends_with(b"}\n"));
     }
 
     #[test]
-    fn replies_become_pages_or_a_reason() {
+    fn replies_become_a_grant_or_a_reason() {
         let granted = b"{\"granted\":{\"pages\":12,\"reserved\":20}}";
-        assert_eq!(read_reply(granted), Ok(12));
+        let grant = |pages, is_unlimited| {
+            Ok(Grant {
+                pages,
+                is_unlimited,
+            })
+        };
+        assert_eq!(read_reply(granted), grant(12, false));
+        let free = b"{\"granted\":{\"pages\":0,\"reserved\":0,\"unlimited\":true}}";
+        assert_eq!(read_reply(free), grant(0, true));
         let refused =
             |kind: &str| format!("{{\"refused\":{{\"kind\":\"{kind}\",\"message\":\"granted\"}}}}");
         for (kind, expected) in [

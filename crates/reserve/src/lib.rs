@@ -1,20 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Reserving and committing over bursard's control socket, for use inside an allocator: nothing here
-//! allocates, panics or keeps errno as it found it.
+//! Reserving over bursard's control socket, for use inside an allocator: nothing here allocates, panics
+//! or keeps errno as it found it.
 //!
-//! - [`Line`] the connection that a process keeps open: its reservation lasts as long
+//! - [`Contact`] how a process reserves for itself: the reservation is the process's
+//! - [`Line`] a connection that a process keeps open: the reservation is the connection's
+//! - [`Silence`] how long a daemon that does not answer is left alone
 //! - [`Ask`], [`Refused`] what is asked and why it was not done, as errno
 //! - [`uncancelled`] for who holds a lock meanwhile
 //!
 //! The language is crates/protocol's; it is written and read by hand here because serde_json allocates.
 
 mod ask;
+mod clock;
+mod contact;
+mod environment;
+mod inbox;
 mod line;
+mod silence;
+mod socket;
 mod text;
 mod uncancelled;
 
-pub use ask::{Ask, Bound, Refused};
-pub use line::{Line, socket_path, variable};
+pub use ask::{Ask, Bound, Grant, Refused};
+pub use clock::now_ns;
+pub use contact::Contact;
+pub use environment::{socket_path, variable};
+pub use line::Line;
+pub use silence::Silence;
 pub use uncancelled::uncancelled;
 
 /// errno, which Rust has no safe name for.

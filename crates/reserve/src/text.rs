@@ -20,7 +20,11 @@ impl Text {
     }
 
     pub(crate) fn word(&mut self, word: &str) -> &mut Self {
-        for &byte in word.as_bytes() {
+        self.put(word.as_bytes())
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> &mut Self {
+        for &byte in bytes {
             if let Some(place) = self.bytes.get_mut(self.used) {
                 *place = byte;
                 self.used += 1;
@@ -43,8 +47,7 @@ impl Text {
                 break;
             }
         }
-        let text = digits.get(first..).unwrap_or_default();
-        self.word(std::str::from_utf8(text).unwrap_or_default())
+        self.put(digits.get(first..).unwrap_or_default())
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {

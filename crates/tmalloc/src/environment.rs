@@ -2,46 +2,43 @@
 //! What the environment said when the library was loaded. Later the program may change it, in another
 //! thread and at any time: getenv(3) is not for use inside malloc.
 
-use std::sync::OnceLock;
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// One byte more than bursard's socket can have, so that a path that is too long stays too long (unix(7)).
 const LONGEST: usize = 108;
 
-struct Environment {
-    socket: [u8; LONGEST],
-    length: usize,
-    is_verbose: bool,
-}
+struct Path(UnsafeCell<[u8; LONGEST]>);
 
-static FOUND: OnceLock<Environment> = OnceLock::new();
+// SAFETY: written once, by the constructor, before anybody reads it (`LENGTH`).
+unsafe impl Sync for Path {}
 
-fn found() -> &'static Environment {
-    FOUND.get_or_init(|| {
-        let path = bursar_reserve::socket_path();
-        let mut socket = [0; LONGEST];
-        for (place, &byte) in socket.iter_mut().zip(path) {
-            *place = byte;
-        }
-        Environment {
-            socket,
-            length: path.len().min(LONGEST),
-            is_verbose: bursar_reserve::variable(c"TMALLOC_VERBOSE").is_some(),
-        }
-    })
-}
+static SOCKET: Path = Path(UnsafeCell::new([0; LONGEST]));
+static LENGTH: AtomicUsize = AtomicUsize::new(0);
+static IS_VERBOSE: AtomicBool = AtomicBool::new(false);
 
 /// Looks at it, in the constructor.
 pub(crate) fn look() {
-    found();
+    let path = bursar_reserve::socket_path();
+    // SAFETY: nobody reads it before `LENGTH` is set.
+    let socket = unsafe { &mut *SOCKET.0.get() };
+    for (place, &byte) in socket.iter_mut().zip(path) {
+        *place = byte;
+    }
+    LENGTH.store(path.len().min(LONGEST), Ordering::Release);
+    let is_verbose = bursar_reserve::variable(c"TMALLOC_VERBOSE").is_some();
+    IS_VERBOSE.store(is_verbose, Ordering::Relaxed);
 }
 
 /// Where the daemon listens.
 pub(crate) fn socket_path() -> &'static [u8] {
-    let found = found();
-    found.socket.get(..found.length).unwrap_or_default()
+    let length = LENGTH.load(Ordering::Acquire);
+    // SAFETY: not written any more.
+    let socket: &'static [u8; LONGEST] = unsafe { &*SOCKET.0.get() };
+    socket.get(..length).unwrap_or_default()
 }
 
 /// Whether somebody wants to hear that nobody answers.
 pub(crate) fn is_verbose() -> bool {
-    found().is_verbose
+    IS_VERBOSE.load(Ordering::Relaxed)
 }

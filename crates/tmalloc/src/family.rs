@@ -6,6 +6,7 @@
 //!
 //! Small blocks (less than a page) only cost a subtraction. They are resident when glibc returns them: it
 //! has written the header before the block and the one behind it, and a small block lies on no other page.
+//! Of larger ones is noted which pages are not resident yet (credit.rs).
 
 use libc::{c_int, c_void, size_t};
 
@@ -13,18 +14,22 @@ use bursar_reserve::set_errno;
 
 use crate::credit::{self, Taken};
 use crate::glibc::{
-    __libc_calloc, __libc_free, __libc_malloc, __libc_memalign, __libc_realloc, look,
+    __libc_calloc, __libc_free, __libc_malloc, __libc_memalign, __libc_realloc, checks_alignment,
+    is_mapped, look,
 };
-use crate::resident::{self, PAGE};
 use crate::thread;
+use crate::usage::{self, PAGE, absent};
 
 /// Header and padding of a block at most, bytes.
 const OVERHEAD: usize = 32;
 /// Up to here a block is resident as soon as it is there: from the header before it to the one behind it
 /// are at most as many bytes as a page has.
 const SMALL: usize = PAGE - size_of::<usize>();
-/// From here on a block is paid for by itself and not from the thread's slice, which it would use up.
+/// From here on a block may be a mapping of its own, with a page before and one behind.
 const LARGE: usize = 128 << 10;
+
+/// No process has so much; what it costs is no number that a slice could lack.
+const MOST: usize = 1 << 56;
 
 /// Uses `cost` bytes of the thread's slice. False: it has not so much left.
 #[inline(always)]
@@ -54,35 +59,81 @@ fn no_memory() -> *mut c_void {
     std::ptr::null_mut()
 }
 
-/// Gets leave for `size` bytes. The caller has not paid.
-fn admit(size: usize) -> bool {
+/// Gets leave for `size` bytes.
+fn admit(size: usize) -> Taken {
     let cost = cost_of(size);
-    if size < LARGE && pay(cost) {
-        return true;
+    if pay(cost) {
+        return Taken::Granted;
     }
-    credit::take(thread::own(), cost) == Taken::Granted
+    credit::take(cost)
 }
 
-/// A block of `size` bytes by `allocate`, resident from `from` on.
+/// Notes which pages of a block may not be resident: of those behind its first `from` bytes.
+///
+/// # Safety
+/// A live block of glibc's of at least `size` bytes.
+unsafe fn note(block: *mut c_void, from: usize, size: usize) {
+    // SAFETY: the caller's word.
+    let known = unsafe { look(block) };
+    let range = known.pages(block, from, size);
+    if known.is_mapped {
+        credit::mapped(block.addr(), range, cost_of(size - from.min(size)));
+    } else if range.first < range.end {
+        credit::handed_out(range);
+    }
+}
+
+/// A block of `size` bytes by `allocate`.
 ///
 /// # Safety
 /// `allocate` returns a fresh block of glibc's of at least `size` bytes, or NULL.
-unsafe fn obtain(size: usize, allocate: impl FnOnce() -> *mut c_void) -> *mut c_void {
-    if size > isize::MAX.unsigned_abs() || !admit(size) {
+unsafe fn obtain(size: usize, allocate: impl Fn() -> *mut c_void) -> *mut c_void {
+    if size > MOST {
+        return no_memory();
+    }
+    let mut taken = admit(size);
+    if taken == Taken::Short {
+        // SAFETY: as the caller's.
+        match unsafe { reuse(size, &allocate) } {
+            Ok(block) => return block,
+            Err(faults) => taken = credit::ask(cost_of(size), faults),
+        }
+    }
+    if taken == Taken::Refused {
         return no_memory();
     }
     let block = allocate();
     if size > SMALL && !block.is_null() {
         // SAFETY: fresh, of `size` bytes.
-        let known = unsafe { look(block) };
-        if known.is_mapped && size < LARGE {
-            // Where the program has lowered M_MMAP_THRESHOLD: late, and so the next one asks earlier.
-            pay(2 * PAGE);
-        }
-        // SAFETY: what is in it is undefined or zero.
-        unsafe { resident::make(block, 0, size, known) };
+        unsafe { note(block, 0, size) };
     }
     block
+}
+
+/// A block of memory that the program has freed and that is still resident, so that nothing grows. If glibc
+/// has none: how many page faults the look for one took, a page or two.
+///
+/// # Safety
+/// As [`obtain`].
+unsafe fn reuse(size: usize, allocate: impl Fn() -> *mut c_void) -> Result<*mut c_void, u64> {
+    let before = usage::faults();
+    let block = allocate();
+    let faults = usage::faults().wrapping_sub(before);
+    if block.is_null() {
+        return Err(faults);
+    }
+    // SAFETY: a fresh block.
+    let known = unsafe { look(block) };
+    let is_there = !known.is_mapped
+        && faults == 0
+        && (size <= SMALL || absent(known.pages(block, 0, size)).pages == 0);
+    if is_there {
+        return Ok(block);
+    }
+    // SAFETY: a block of glibc's that nobody else knows.
+    unsafe { __libc_free(block) };
+    // A mapping is gone with what it made resident.
+    Err(if known.is_mapped { 0 } else { faults })
 }
 
 /// malloc(3).
@@ -90,7 +141,7 @@ unsafe fn obtain(size: usize, allocate: impl FnOnce() -> *mut c_void) -> *mut c_
 /// # Safety
 /// None needed; C's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn malloc(size: size_t) -> *mut c_void {
+pub unsafe extern "C-unwind" fn malloc(size: size_t) -> *mut c_void {
     if size <= SMALL && pay(size + OVERHEAD) {
         // SAFETY: no pointers.
         return unsafe { __libc_malloc(size) };
@@ -100,9 +151,8 @@ pub unsafe extern "C" fn malloc(size: size_t) -> *mut c_void {
 }
 
 /// The rest of malloc. A function of its own, which is jumped to: the fast way saves no register.
-#[cold]
 #[inline(never)]
-unsafe extern "C" fn malloc_with_leave(size: size_t) -> *mut c_void {
+unsafe extern "C-unwind" fn malloc_with_leave(size: size_t) -> *mut c_void {
     // SAFETY: a fresh block of glibc's.
     unsafe { obtain(size, || __libc_malloc(size)) }
 }
@@ -112,7 +162,7 @@ unsafe extern "C" fn malloc_with_leave(size: size_t) -> *mut c_void {
 /// # Safety
 /// None needed; C's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
+pub unsafe extern "C-unwind" fn calloc(count: size_t, size: size_t) -> *mut c_void {
     if let Some(whole) = count.checked_mul(size)
         && whole <= SMALL
         && pay(whole + OVERHEAD)
@@ -125,9 +175,8 @@ pub unsafe extern "C" fn calloc(count: size_t, size: size_t) -> *mut c_void {
 }
 
 /// The rest of calloc, as of malloc.
-#[cold]
 #[inline(never)]
-unsafe extern "C" fn calloc_with_leave(count: size_t, size: size_t) -> *mut c_void {
+unsafe extern "C-unwind" fn calloc_with_leave(count: size_t, size: size_t) -> *mut c_void {
     let Some(whole) = count.checked_mul(size) else {
         return no_memory();
     };
@@ -140,34 +189,65 @@ unsafe extern "C" fn calloc_with_leave(count: size_t, size: size_t) -> *mut c_vo
 /// # Safety
 /// `block` is NULL or a live block of malloc's family.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_void {
+pub unsafe extern "C-unwind" fn realloc(block: *mut c_void, size: size_t) -> *mut c_void {
     if block.is_null() {
         // SAFETY: as malloc.
         return unsafe { malloc(size) };
     }
     // SAFETY: a live block of glibc's.
     let old = unsafe { look(block) };
-    if size <= old.usable {
+    if size <= old.usable && !old.is_mapped {
         // SAFETY: as the caller's.
         return unsafe { __libc_realloc(block, size) };
     }
     // A mapping is extended where it is or moved without being copied; another block may be copied,
     // and is then there twice for a moment.
     let growth = if old.is_mapped {
-        size - old.usable
+        size.saturating_sub(old.usable)
     } else {
         size
     };
-    if size > isize::MAX.unsigned_abs() || !admit(growth) {
+    if size > MOST {
         return no_memory();
     }
+    if growth > 0 && leave_for(growth) == Taken::Refused {
+        return no_memory();
+    }
+    let place = old.is_mapped.then(|| credit::unmapping(block.addr()));
+    let place = place.flatten();
     // SAFETY: as the caller's.
     let moved = unsafe { __libc_realloc(block, size) };
-    if size > SMALL && !moved.is_null() {
-        // SAFETY: what was in the old block is kept; beyond it nothing is of value.
-        unsafe { resident::make(moved, old.usable, size, look(moved)) };
+    if moved.is_null() {
+        // Still there, unless it was freed.
+        match place {
+            Some(place) if size > 0 => credit::remap(place),
+            Some(place) => credit::unmapped(place),
+            None => {}
+        }
+        return moved;
+    }
+    // SAFETY: a live block of `size` bytes.
+    let new = unsafe { look(moved) };
+    match place {
+        Some(place) if new.is_mapped => {
+            credit::moved(place, moved.addr(), new.pages(moved, 0, size), growth);
+        }
+        Some(place) => credit::unmapped(place),
+        None if size > SMALL => {
+            // SAFETY: what was in the old block is kept, and resident.
+            unsafe { note(moved, old.usable.min(size), size) };
+        }
+        None => {}
     }
     moved
+}
+
+/// As [`admit`], and asks if need be.
+fn leave_for(size: usize) -> Taken {
+    match admit(size) {
+        Taken::Short => credit::ask(cost_of(size), 0),
+        taken => taken,
+    }
 }
 
 /// reallocarray(3).
@@ -175,7 +255,7 @@ pub unsafe extern "C" fn realloc(block: *mut c_void, size: size_t) -> *mut c_voi
 /// # Safety
 /// As [`realloc`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn reallocarray(
+pub unsafe extern "C-unwind" fn reallocarray(
     block: *mut c_void,
     count: size_t,
     size: size_t,
@@ -192,19 +272,19 @@ pub unsafe extern "C" fn reallocarray(
 /// # Safety
 /// None needed; C's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn memalign(alignment: size_t, size: size_t) -> *mut c_void {
+pub unsafe extern "C-unwind" fn memalign(alignment: size_t, size: size_t) -> *mut c_void {
     // What is in front of the block goes back to the heap; it may have become resident with a page.
     let Some(whole) = size.checked_add(alignment.min(PAGE)) else {
         return no_memory();
     };
-    if whole > isize::MAX.unsigned_abs() || !admit(whole) {
+    if whole > MOST || leave_for(whole) == Taken::Refused {
         return no_memory();
     }
     // SAFETY: no pointers.
     let block = unsafe { __libc_memalign(alignment, size) };
     if size > 0 && !block.is_null() {
         // SAFETY: fresh, of `size` bytes.
-        unsafe { resident::make(block, 0, size, look(block)) };
+        unsafe { note(block, 0, size) };
     }
     block
 }
@@ -214,8 +294,8 @@ pub unsafe extern "C" fn memalign(alignment: size_t, size: size_t) -> *mut c_voi
 /// # Safety
 /// None needed; C's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn aligned_alloc(alignment: size_t, size: size_t) -> *mut c_void {
-    if !alignment.is_power_of_two() {
+pub unsafe extern "C-unwind" fn aligned_alloc(alignment: size_t, size: size_t) -> *mut c_void {
+    if !alignment.is_power_of_two() && checks_alignment() {
         set_errno(libc::EINVAL);
         return std::ptr::null_mut();
     }
@@ -228,7 +308,7 @@ pub unsafe extern "C" fn aligned_alloc(alignment: size_t, size: size_t) -> *mut 
 /// # Safety
 /// `result` can be written to.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_memalign(
+pub unsafe extern "C-unwind" fn posix_memalign(
     result: *mut *mut c_void,
     alignment: size_t,
     size: size_t,
@@ -253,7 +333,7 @@ pub unsafe extern "C" fn posix_memalign(
 /// # Safety
 /// None needed; C's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn valloc(size: size_t) -> *mut c_void {
+pub unsafe extern "C-unwind" fn valloc(size: size_t) -> *mut c_void {
     // SAFETY: no pointers.
     unsafe { memalign(page(), size) }
 }
@@ -263,7 +343,7 @@ pub unsafe extern "C" fn valloc(size: size_t) -> *mut c_void {
 /// # Safety
 /// None needed; C's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pvalloc(size: size_t) -> *mut c_void {
+pub unsafe extern "C-unwind" fn pvalloc(size: size_t) -> *mut c_void {
     match size.max(1).checked_next_multiple_of(page()) {
         // SAFETY: no pointers.
         Some(whole) => unsafe { memalign(page(), whole) },
@@ -271,14 +351,30 @@ pub unsafe extern "C" fn pvalloc(size: size_t) -> *mut c_void {
     }
 }
 
-/// free(3): a jump to glibc's.
+/// free(3): a jump to glibc's, but for mappings.
 ///
 /// # Safety
 /// `block` is NULL or a live block of malloc's family.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn free(block: *mut c_void) {
+pub unsafe extern "C-unwind" fn free(block: *mut c_void) {
+    // SAFETY: a live block.
+    if !block.is_null() && unsafe { is_mapped(block) } {
+        // SAFETY: as the caller's.
+        return unsafe { unmap(block) };
+    }
     // SAFETY: as the caller's.
     unsafe { __libc_free(block) };
+}
+
+/// The rest of free, as of malloc.
+#[inline(never)]
+unsafe extern "C-unwind" fn unmap(block: *mut c_void) {
+    let place = credit::unmapping(block.addr());
+    // SAFETY: as the caller's.
+    unsafe { __libc_free(block) };
+    if let Some(place) = place {
+        credit::unmapped(place);
+    }
 }
 
 /// malloc_usable_size(3).
@@ -286,7 +382,7 @@ pub unsafe extern "C" fn free(block: *mut c_void) {
 /// # Safety
 /// As [`free`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn malloc_usable_size(block: *mut c_void) -> size_t {
+pub unsafe extern "C-unwind" fn malloc_usable_size(block: *mut c_void) -> size_t {
     if block.is_null() {
         return 0;
     }
@@ -304,7 +400,7 @@ fn page() -> usize {
 /// # Safety
 /// None needed; C's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tmalloc(size: size_t) -> *mut c_void {
+pub unsafe extern "C-unwind" fn tmalloc(size: size_t) -> *mut c_void {
     // SAFETY: no pointers.
     unsafe { malloc(size) }
 }
@@ -314,7 +410,7 @@ pub unsafe extern "C" fn tmalloc(size: size_t) -> *mut c_void {
 /// # Safety
 /// None needed; C's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tcalloc(count: size_t, size: size_t) -> *mut c_void {
+pub unsafe extern "C-unwind" fn tcalloc(count: size_t, size: size_t) -> *mut c_void {
     // SAFETY: no pointers.
     unsafe { calloc(count, size) }
 }
@@ -324,7 +420,7 @@ pub unsafe extern "C" fn tcalloc(count: size_t, size: size_t) -> *mut c_void {
 /// # Safety
 /// As [`realloc`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn trealloc(block: *mut c_void, size: size_t) -> *mut c_void {
+pub unsafe extern "C-unwind" fn trealloc(block: *mut c_void, size: size_t) -> *mut c_void {
     // SAFETY: as the caller's.
     unsafe { realloc(block, size) }
 }
@@ -334,7 +430,7 @@ pub unsafe extern "C" fn trealloc(block: *mut c_void, size: size_t) -> *mut c_vo
 /// # Safety
 /// As [`realloc`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn treallocarray(
+pub unsafe extern "C-unwind" fn treallocarray(
     block: *mut c_void,
     count: size_t,
     size: size_t,
@@ -348,7 +444,7 @@ pub unsafe extern "C" fn treallocarray(
 /// # Safety
 /// None needed; C's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn taligned_alloc(alignment: size_t, size: size_t) -> *mut c_void {
+pub unsafe extern "C-unwind" fn taligned_alloc(alignment: size_t, size: size_t) -> *mut c_void {
     // SAFETY: no pointers.
     unsafe { aligned_alloc(alignment, size) }
 }
@@ -358,7 +454,7 @@ pub unsafe extern "C" fn taligned_alloc(alignment: size_t, size: size_t) -> *mut
 /// # Safety
 /// As [`free`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tfree(block: *mut c_void) {
+pub unsafe extern "C-unwind" fn tfree(block: *mut c_void) {
     // SAFETY: as the caller's.
-    unsafe { __libc_free(block) };
+    unsafe { free(block) };
 }

@@ -4,6 +4,9 @@
 
 use libc::{c_int, c_void, size_t};
 
+use crate::ranges::Range;
+use crate::usage::PAGE;
+
 unsafe extern "C" {
     pub(crate) fn __libc_malloc(size: size_t) -> *mut c_void;
     pub(crate) fn __libc_calloc(count: size_t, size: size_t) -> *mut c_void;
@@ -11,7 +14,32 @@ unsafe extern "C" {
     pub(crate) fn __libc_memalign(alignment: size_t, size: size_t) -> *mut c_void;
     pub(crate) fn __libc_free(block: *mut c_void);
     pub(crate) fn malloc_trim(pad: size_t) -> c_int;
+    fn gnu_get_libc_version() -> *const libc::c_char;
+    // As in the libc crate, but for functions of ours (lib.rs says why).
+    pub(crate) fn pthread_key_create(
+        key: *mut libc::pthread_key_t,
+        at_end: Option<unsafe extern "C-unwind" fn(*mut c_void)>,
+    ) -> c_int;
+    pub(crate) fn pthread_atfork(
+        before: Option<unsafe extern "C-unwind" fn()>,
+        in_parent: Option<unsafe extern "C-unwind" fn()>,
+        in_child: Option<unsafe extern "C-unwind" fn()>,
+    ) -> c_int;
 }
+
+/// Whether aligned_alloc(3) refuses an alignment that is no power of two: from 2.38 on. Before, it was
+/// memalign(3), which rounds up.
+pub(crate) fn checks_alignment() -> bool {
+    // SAFETY: a C string that stays.
+    let version = unsafe { std::ffi::CStr::from_ptr(gnu_get_libc_version()) };
+    let minor = version.to_bytes().strip_prefix(b"2.").unwrap_or_default();
+    let digits = minor.iter().take_while(|byte| byte.is_ascii_digit());
+    let number = |sum: u32, byte: &u8| sum.wrapping_mul(10).wrapping_add((byte - b'0').into());
+    digits.fold(0, number) >= 38
+}
+
+/// A flag in the word before a block.
+const IS_MMAPPED: u8 = 2;
 
 /// What is known of a block without asking: glibc keeps its size and three flags in the word before it
 /// (malloc/malloc.c "chunk"), unchanged since 2.3 and relied upon by debuggers.
@@ -23,16 +51,42 @@ pub(crate) struct Block {
     pub(crate) is_mapped: bool,
 }
 
+impl Block {
+    /// The whole pages of a block of `size` bytes behind its first `from`, except those that hold the words
+    /// before and behind it, which are resident: glibc has written them.
+    pub(crate) fn pages(self, block: *const c_void, from: usize, size: usize) -> Range {
+        let start = block.addr();
+        let end = if self.is_mapped {
+            start.saturating_add(size).next_multiple_of(PAGE)
+        } else {
+            start.saturating_add(self.usable) & !(PAGE - 1)
+        };
+        Range {
+            first: start.saturating_add(from).next_multiple_of(PAGE).min(end),
+            end,
+        }
+    }
+}
+
+/// Whether a block is a mapping of its own.
+///
+/// # Safety
+/// As [`look`].
+#[inline(always)]
+pub(crate) unsafe fn is_mapped(block: *const c_void) -> bool {
+    // SAFETY: the word before every block of glibc's is its header.
+    unsafe { block.cast::<u8>().sub(size_of::<usize>()).read() & IS_MMAPPED != 0 }
+}
+
 /// Looks at a block.
 ///
 /// # Safety
 /// `block` is not NULL and came from glibc's malloc.
 pub(crate) unsafe fn look(block: *const c_void) -> Block {
     const FLAGS: usize = 7;
-    const IS_MMAPPED: usize = 2;
     // SAFETY: the word before every block of glibc's is its header.
     let word = unsafe { block.cast::<usize>().sub(1).read() };
-    let is_mapped = word & IS_MMAPPED != 0;
+    let is_mapped = word & usize::from(IS_MMAPPED) != 0;
     let size = word & !FLAGS;
     // A mapped block has two words of header; of another's, the next one lends its first word.
     let header = if is_mapped { 2 } else { 1 } * size_of::<usize>();

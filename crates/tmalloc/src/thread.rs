@@ -6,6 +6,8 @@
 //! there from the program's start ("initial exec": the offset from %fs is in a table). A library loaded
 //! later by dlopen gets its few bytes from glibc's reserve for such libraries.
 
+use crate::ranges::Ranges;
+
 /// A thread's part.
 #[derive(Debug)]
 #[repr(C)]
@@ -16,10 +18,30 @@ pub(crate) struct Thread {
     pub(crate) slice: usize,
     /// Its page faults until then.
     pub(crate) faults: u64,
-    /// Whether it is asking at the moment: what is allocated on the way is not counted.
+    /// How often freed memory had been given back to the system until then.
+    pub(crate) trims: u32,
+    /// It is asking at the moment: what is allocated on the way is not counted.
     pub(crate) is_asking: bool,
-    /// Whether its end will be noticed.
+    /// Its end will be noticed.
     pub(crate) is_watched: bool,
+    /// Bytes of the slice that went to blocks which may not be resident, and the largest of those.
+    pub(crate) handed_bytes: usize,
+    pub(crate) largest: usize,
+    /// Where they lie.
+    pub(crate) handed: Ranges,
+    /// Where those lay that were accounted for when the slice was taken.
+    pub(crate) known: Ranges,
+}
+
+impl Thread {
+    /// A new slice begins.
+    pub(crate) fn begin_slice(&mut self, slice: usize, cost: usize) {
+        self.slice = slice;
+        self.left = slice.saturating_sub(cost).cast_signed();
+        self.handed_bytes = 0;
+        self.largest = 0;
+        self.handed = Ranges::NONE;
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -28,15 +50,15 @@ std::arch::global_asm!(
     ".globl bursar_tmalloc_thread",
     ".hidden bursar_tmalloc_thread",
     ".type bursar_tmalloc_thread, @tls_object",
-    ".size bursar_tmalloc_thread, 48",
+    ".size bursar_tmalloc_thread, 256",
     ".p2align 4",
     "bursar_tmalloc_thread:",
-    ".zero 48",
+    ".zero 256",
     ".popsection",
 );
 
 #[cfg(target_arch = "x86_64")]
-const _: () = assert!(size_of::<Thread>() <= 48 && align_of::<Thread>() <= 16);
+const _: () = assert!(size_of::<Thread>() <= 256 && align_of::<Thread>() <= 16);
 
 /// The calling thread's.
 #[cfg(target_arch = "x86_64")]
@@ -62,7 +84,18 @@ pub(crate) fn own() -> *mut Thread {
     use std::cell::UnsafeCell;
     thread_local! {
         static OWN: UnsafeCell<Thread> = const {
-            UnsafeCell::new(Thread { left: 0, slice: 0, faults: 0, is_asking: false, is_watched: false })
+            UnsafeCell::new(Thread {
+                left: 0,
+                slice: 0,
+                faults: 0,
+                trims: 0,
+                is_asking: false,
+                is_watched: false,
+                handed_bytes: 0,
+                largest: 0,
+                handed: Ranges::NONE,
+                known: Ranges::NONE,
+            })
         };
     }
     OWN.with(UnsafeCell::get)

@@ -47,6 +47,16 @@ static int ends_well(pid_t child)
 	       WEXITSTATUS(status) == 0;
 }
 
+/* poll(2) is ppoll(2) where a kernel has only that one. */
+static int is_waiting(int call)
+{
+#ifdef SYS_poll
+	if (call == SYS_poll)
+		return 1;
+#endif
+	return call == SYS_ppoll;
+}
+
 /* Until a thread waits for bursard's answer. */
 static void await_receiving(pid_t thread)
 {
@@ -59,7 +69,7 @@ static void await_receiving(pid_t thread)
 
 		close(fd);
 		text[got > 0 ? got : 0] = 0;
-		if (got > 0 && text[0] != 'r' && atoi(text) == SYS_recvfrom)
+		if (got > 0 && text[0] != 'r' && is_waiting(atoi(text)))
 			return;
 		usleep(1000);
 	}

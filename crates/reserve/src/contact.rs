@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! How a process reserves for itself ([`Ask::Renew`]). The reservation is the process's, so no descriptor
+//! has to stay open: programs that list, close or renumber theirs meet none of ours. Who asks again and
+//! again in a short time keeps its connection meanwhile.
+
+use crate::ask::{Ask, Grant, Refused};
+use crate::clock::{now_ns, sleep_ns};
+use crate::inbox::Inbox;
+use crate::socket::Socket;
+
+/// Where too many ask, the next try follows after this, then after twice as long.
+const FIRST_PAUSE_NS: u64 = 200_000;
+
+/// A connection, or none at the moment.
+#[derive(Debug)]
+pub struct Contact {
+    socket: Option<Socket>,
+    /// The last request was given up, and its answer has not come.
+    overdue: Option<Ask>,
+}
+
+impl Contact {
+    /// No connection.
+    pub const NONE: Self = Self {
+        socket: None,
+        overdue: None,
+    };
+
+    /// Asks the daemon that listens at `path` and waits for its answer, `patience_ns` in all where it
+    /// sleeps. A connection that stays open is waited for once only: until the answer has come, others get
+    /// ETIMEDOUT at once.
+    ///
+    /// # Errors
+    /// See [`Refused`]. [`Refused::Busy`] and EAGAIN: too many asked until patience was over.
+    pub fn ask(
+        &mut self,
+        path: &[u8],
+        ask: Ask,
+        patience_ns: u64,
+        keeps_open: bool,
+    ) -> Result<Grant, Refused> {
+        let until = now_ns().saturating_add(patience_ns);
+        let mut pause = FIRST_PAUSE_NS;
+        if self.overdue.is_some() {
+            return Err(Refused::Silent(libc::ETIMEDOUT));
+        }
+        loop {
+            let was_open = self.socket.is_some();
+            let answer = self.ask_now(path, ask, patience_ns);
+            match answer {
+                Ok(_) | Err(Refused::Full) if keeps_open => {}
+                Err(Refused::Silent(libc::ETIMEDOUT)) if keeps_open => self.overdue = Some(ask),
+                _ => self.close(),
+            }
+            match answer {
+                // The daemon was started anew, or the program has closed the descriptor.
+                Err(Refused::Silent(libc::EPIPE | libc::ECONNRESET | libc::EBADF)) if was_open => {}
+                Err(Refused::Busy | Refused::Silent(libc::EAGAIN))
+                    if now_ns().saturating_add(pause) < until =>
+                {
+                    sleep_ns(pause);
+                    pause = pause.saturating_mul(2);
+                }
+                answer => return answer,
+            }
+        }
+    }
+
+    fn ask_now(&mut self, path: &[u8], ask: Ask, patience_ns: u64) -> Result<Grant, Refused> {
+        let socket = self.open(path)?;
+        socket.send(ask)?;
+        socket.receive(&mut Inbox::new(), patience_ns)
+    }
+
+    /// The answer that was overdue, if it has come: to what, and what.
+    pub fn overdue_answer(&mut self) -> Option<(Ask, Result<Grant, Refused>)> {
+        let (ask, socket) = (self.overdue?, self.socket.as_ref()?);
+        let answer = socket.receive_now(&mut Inbox::new())?;
+        self.overdue = None;
+        if !matches!(answer, Ok(_) | Err(Refused::Full)) {
+            self.close();
+        }
+        Some((ask, answer))
+    }
+
+    /// Says something that no answer is waited for.
+    ///
+    /// # Errors
+    /// See [`Refused`].
+    pub fn tell(&mut self, path: &[u8], ask: Ask) -> Result<(), Refused> {
+        let told = self.open(path).and_then(|socket| socket.send(ask));
+        self.close();
+        told
+    }
+
+    fn open(&mut self, path: &[u8]) -> Result<&Socket, Refused> {
+        match &mut self.socket {
+            Some(socket) => Ok(socket),
+            none => Ok(none.insert(Socket::connect(path)?)),
+        }
+    }
+
+    /// Ends the connection, or this process's copy of its parent's.
+    pub fn close(&mut self) {
+        self.overdue = None;
+        if let Some(socket) = self.socket.take() {
+            socket.close();
+        }
+    }
+}

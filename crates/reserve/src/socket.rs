@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A connection to bursard's socket, and how long an answer is waited for.
+//!
+//! Programs close descriptors that they did not open (daemons, shells), and open others under the same
+//! number. So a descriptor is compared by its socket's cookie, which no other socket ever has, before
+//! anything is sent or received.
+
+use std::mem;
+
+use crate::ask::{Ask, Grant, Refused, read_reply};
+use crate::clock::now_ns;
+use crate::errno;
+use crate::inbox::Inbox;
+use crate::text::Text;
+
+/// Shells and daemons use low numbers themselves.
+const LOWEST_FD: i32 = 200;
+/// How long a reply is waited for awake. It is usually there after half of it.
+const SPIN_NS: u64 = 50_000;
+/// A daemon that waits for a processor is given so long in all.
+const LONGEST_NS: u64 = 2_000_000_000;
+
+/// A connected socket. Not closed when dropped: a forked child must not end its parent's connection.
+#[derive(Debug)]
+pub(crate) struct Socket {
+    fd: i32,
+    cookie: u64,
+    /// The process that opened it.
+    owner: libc::pid_t,
+    /// The process that listens, in this process's numbers; 0: not to be seen from here.
+    daemon: libc::pid_t,
+    /// There is another processor for the daemon to answer on meanwhile.
+    may_spin: bool,
+}
+
+impl Socket {
+    /// Connects to who listens at `path`, without waiting.
+    ///
+    /// # Errors
+    /// [`Refused::Silent`]: ENOENT or ECONNREFUSED when nobody listens, EACCES when we may not ask,
+    /// ENAMETOOLONG, EAGAIN when too many others wait, EMFILE.
+    pub(crate) fn connect(path: &[u8]) -> Result<Self, Refused> {
+        // SAFETY: plain data, valid when zero.
+        let mut address: libc::sockaddr_un = unsafe { mem::zeroed() };
+        address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        if path.len() >= address.sun_path.len() {
+            return Err(Refused::Silent(libc::ENAMETOOLONG));
+        }
+        for (place, &byte) in address.sun_path.iter_mut().zip(path) {
+            *place = byte.cast_signed();
+        }
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: no pointers.
+        let low = unsafe { libc::socket(libc::AF_UNIX, kind, 0) };
+        if low < 0 {
+            return Err(Refused::Silent(errno()));
+        }
+        // SAFETY: our own descriptor.
+        let high = unsafe { libc::fcntl(low, libc::F_DUPFD_CLOEXEC, LOWEST_FD) };
+        let fd = if high >= 0 {
+            close(low);
+            high
+        } else {
+            low
+        };
+        let size = mem::size_of_val(&address) as libc::socklen_t;
+        // SAFETY: an address and its size.
+        let connected = unsafe { libc::connect(fd, (&raw const address).cast(), size) };
+        if connected != 0 {
+            let refused = Refused::Silent(errno());
+            close(fd);
+            return Err(refused);
+        }
+        let Some(cookie) = cookie_of(fd) else {
+            close(fd);
+            return Err(Refused::Silent(libc::ENOPROTOOPT));
+        };
+        Ok(Self {
+            fd,
+            cookie,
+            // SAFETY: no arguments.
+            owner: unsafe { libc::getpid() },
+            daemon: listener_of(fd),
+            may_spin: has_several_processors(),
+        })
+    }
+
+    /// Sends a request. It always fits a socket's buffer.
+    ///
+    /// # Errors
+    /// [`Refused::Silent`]: EBADF when the program closed the descriptor, else send(2)'s.
+    pub(crate) fn send(&self, ask: Ask) -> Result<(), Refused> {
+        let text = ask.to_text();
+        let mut bytes = text.as_bytes();
+        while !bytes.is_empty() {
+            if !self.is_ours() {
+                return Err(Refused::Silent(libc::EBADF));
+            }
+            // SAFETY: a live buffer and its length.
+            let sent = unsafe {
+                libc::send(
+                    self.fd,
+                    bytes.as_ptr().cast(),
+                    bytes.len(),
+                    libc::MSG_NOSIGNAL,
+                )
+            };
+            match usize::try_from(sent) {
+                Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+                Err(_) if errno() == libc::EINTR => {}
+                Err(_) => return Err(Refused::Silent(errno())),
+            }
+        }
+        Ok(())
+    }
+
+    /// The next reply. A daemon that sleeps, or is stopped, for `patience_ns` is taken for dead. One
+    /// that only waits for a processor is given more time.
+    ///
+    /// # Errors
+    /// [`Refused::Silent`]: ETIMEDOUT, ECONNRESET, EBADF; and what the reply says.
+    pub(crate) fn receive(&self, inbox: &mut Inbox, patience_ns: u64) -> Result<Grant, Refused> {
+        let began = now_ns();
+        let awake_until = began + if self.may_spin { SPIN_NS } else { 0 };
+        let mut until = began.saturating_add(patience_ns);
+        loop {
+            if let Some(answer) = inbox.take_line(read_reply) {
+                return answer;
+            }
+            if !self.is_ours() {
+                return Err(Refused::Silent(libc::EBADF));
+            }
+            let room = inbox.room();
+            // SAFETY: a live buffer and its length; the socket does not block.
+            let got = unsafe { libc::recv(self.fd, room.as_mut_ptr().cast(), room.len(), 0) };
+            match usize::try_from(got) {
+                Ok(0) => return Err(Refused::Silent(libc::ECONNRESET)),
+                Ok(count) => inbox.put(count),
+                Err(_) if errno() == libc::EAGAIN => {
+                    let now = now_ns();
+                    if now >= until {
+                        if now - began > LONGEST_NS || !waits_for_processor(self.daemon) {
+                            return Err(Refused::Silent(libc::ETIMEDOUT));
+                        }
+                        until = now.saturating_add(patience_ns);
+                    }
+                    if now >= awake_until {
+                        self.wait(until - now)?;
+                    }
+                }
+                Err(_) if errno() == libc::EINTR => {}
+                Err(_) => return Err(Refused::Silent(errno())),
+            }
+        }
+    }
+
+    /// The next reply if it has come as a whole; `None`: not yet.
+    pub(crate) fn receive_now(&self, inbox: &mut Inbox) -> Option<Result<Grant, Refused>> {
+        if !self.is_ours() {
+            return Some(Err(Refused::Silent(libc::EBADF)));
+        }
+        let room = inbox.room();
+        // SAFETY: a live buffer and its length; the socket does not block.
+        let got = unsafe { libc::recv(self.fd, room.as_mut_ptr().cast(), room.len(), 0) };
+        match usize::try_from(got) {
+            Ok(0) => Some(Err(Refused::Silent(libc::ECONNRESET))),
+            Ok(count) => {
+                inbox.put(count);
+                // The daemon writes a reply at once.
+                let whole = inbox.take_line(read_reply);
+                Some(whole.unwrap_or(Err(Refused::Foreign)))
+            }
+            Err(_) if matches!(errno(), libc::EAGAIN | libc::EINTR) => None,
+            Err(_) => Some(Err(Refused::Silent(errno()))),
+        }
+    }
+
+    /// Sleeps until there is something to receive, or so long.
+    fn wait(&self, most_ns: u64) -> Result<(), Refused> {
+        let mut fds = libc::pollfd {
+            fd: self.fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        let ms = i32::try_from(most_ns.div_ceil(1_000_000)).unwrap_or(i32::MAX);
+        // SAFETY: one live pollfd.
+        let got = unsafe { libc::poll(&raw mut fds, 1, ms) };
+        // A child that a signal handler made meanwhile must not read its parent's answer.
+        // SAFETY: no arguments.
+        if got < 0 && unsafe { libc::getpid() } != self.owner {
+            return Err(Refused::Silent(libc::EINTR));
+        }
+        Ok(())
+    }
+
+    fn is_ours(&self) -> bool {
+        cookie_of(self.fd) == Some(self.cookie)
+    }
+
+    /// Ends it, unless the program has closed the descriptor and uses its number for something else.
+    pub(crate) fn close(self) {
+        if self.is_ours() {
+            close(self.fd);
+        }
+    }
+}
+
+fn close(fd: i32) {
+    // SAFETY: a descriptor of our own.
+    unsafe { libc::close(fd) };
+}
+
+/// socket(7), SO_COOKIE (Linux 4.14): a number that no other socket of this boot has.
+fn cookie_of(fd: i32) -> Option<u64> {
+    option(fd, libc::SO_COOKIE, 0u64)
+}
+
+/// SO_PEERCRED of a client's end: who called listen(2).
+fn listener_of(fd: i32) -> libc::pid_t {
+    let none = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    option(fd, libc::SO_PEERCRED, none).map_or(0, |peer| peer.pid)
+}
+
+fn option<T: Copy>(fd: i32, name: i32, mut value: T) -> Option<T> {
+    let mut size = mem::size_of::<T>() as libc::socklen_t;
+    // SAFETY: plain data and its size.
+    let got = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            name,
+            (&raw mut value).cast(),
+            &raw mut size,
+        )
+    };
+    (got == 0).then_some(value)
+}
+
+/// On one processor the daemon could not answer while we spin. sysconf(3) would open a file.
+fn has_several_processors() -> bool {
+    // SAFETY: plain data, valid when zero.
+    let mut set: libc::cpu_set_t = unsafe { mem::zeroed() };
+    // SAFETY: a live set and its size.
+    let got = unsafe { libc::sched_getaffinity(0, mem::size_of_val(&set), &raw mut set) };
+    // SAFETY: a live set.
+    got == 0 && unsafe { libc::CPU_COUNT(&set) } > 1
+}
+
+/// Whether a process is runnable: one that is stopped, asleep, waits for a device or has ended does not
+/// answer by being waited for. proc_pid_stat(5): the state stands behind the name in brackets.
+fn waits_for_processor(pid: libc::pid_t) -> bool {
+    let Ok(pid @ 1..) = u64::try_from(pid) else {
+        return false;
+    };
+    let mut path = Text::new();
+    path.word("/proc/").number(pid).word("/stat\0");
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: a C string, ended above.
+    let fd = unsafe { libc::open(path.as_bytes().as_ptr().cast(), flags) };
+    if fd < 0 {
+        return false;
+    }
+    let mut stat = [0u8; 128];
+    // SAFETY: a live buffer and its length.
+    let got = unsafe { libc::read(fd, stat.as_mut_ptr().cast(), stat.len()) };
+    close(fd);
+    let Some(stat) = usize::try_from(got).ok().and_then(|got| stat.get(..got)) else {
+        return false;
+    };
+    let name = stat.iter().rposition(|&byte| byte == b')');
+    name.and_then(|at| stat.get(at + 2)) == Some(&b'R')
+}
