@@ -4,12 +4,12 @@
 
 use std::ffi::c_int;
 
-use crate::machine;
+use crate::{group, machine};
 
 pub(crate) const ONFAULT: u32 = 1;
 pub(crate) const KEEP_MALLOC: u32 = 2;
 
-/// Left to everybody else: a sixteenth of what is available.
+/// Left to everybody else, and to what the kernel adds: a sixteenth of what is available.
 const OTHERS_SHARE: u64 = 16;
 
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +36,8 @@ pub(crate) enum Step {
     Stack,
     /// The machine's free memory.
     Memory,
+    /// What a memory cgroup leaves.
+    Group,
     /// malloc.
     Heap,
     /// mlockall, for RLIMIT_MEMLOCK or a missing capability.
@@ -63,12 +65,7 @@ pub(crate) fn lock(options: &Options) -> Result<(), Refusal> {
         machine::unresident_bytes()
     };
     let needed = heap.saturating_add(stack).saturating_add(mapped);
-    if let Some(available) = machine::available_bytes() {
-        let ours = ours_of(available);
-        if needed > ours {
-            return Err(Refusal::new(Step::Memory, needed, ours));
-        }
-    }
+    has_room_for(needed)?;
     if !machine::may_lock_anything() {
         let limit = machine::memlock_limit();
         // All that is mapped counts, touched or not (mm/mlock.c: total_vm).
@@ -114,8 +111,22 @@ pub(crate) fn lock(options: &Options) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// What of the machine's free memory may be taken.
-pub(crate) const fn ours_of(available: u64) -> u64 {
+/// Whether the machine and the process's cgroups have room for so much more.
+pub(crate) fn has_room_for(needed: u64) -> Result<(), Refusal> {
+    let rooms = [
+        (Step::Memory, machine::available_bytes()),
+        (Step::Group, group::available_bytes()),
+    ];
+    for (step, available) in rooms {
+        if let Some(ours) = available.map(ours_of).filter(|&ours| needed > ours) {
+            return Err(Refusal::new(step, needed, ours));
+        }
+    }
+    Ok(())
+}
+
+/// What of free memory may be taken.
+const fn ours_of(available: u64) -> u64 {
     available - available / OTHERS_SHARE
 }
 

@@ -6,6 +6,7 @@
 //! libc is called here, nothing of Rust's standard library that keeps state.
 
 mod act;
+mod group;
 mod machine;
 mod preload;
 mod range;

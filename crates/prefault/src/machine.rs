@@ -42,9 +42,11 @@ pub(crate) fn may_lock_anything() -> bool {
             .is_some_and(|set| set >> CAP_IPC_LOCK & 1 == 1)
 }
 
-/// What the machine can still give, bytes.
+/// What the machine can still give, bytes. Some kernels say more than there is.
 pub(crate) fn available_bytes() -> Option<u64> {
-    Some(number(c"/proc/meminfo", b"MemAvailable:", 10)? << 10)
+    let of = |key| Some(number(c"/proc/meminfo", key, 10)? << 10);
+    let available = of(b"MemAvailable:")?;
+    Some(of(b"MemTotal:").map_or(available, |total| available.min(total)))
 }
 
 /// All that is mapped, bytes.
@@ -78,37 +80,115 @@ pub(crate) fn stack_floor() -> Option<(usize, usize)> {
     Some((lowest.addr(), size))
 }
 
-/// The number behind `key` in a file of /proc, in the first 16 KiB of it.
-fn number(path: &CStr, key: &[u8], radix: u32) -> Option<u64> {
-    let mut bytes = [0u8; 16 << 10];
-    let mut used = 0;
-    // SAFETY: a C string; the descriptor is closed below and used in between only.
-    let fd: c_int = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
-    if fd < 0 {
-        return None;
-    }
-    while let Some(rest) = bytes.get_mut(used..).filter(|rest| !rest.is_empty()) {
-        // SAFETY: `rest` is live memory of that length.
-        let got = unsafe { libc::read(fd, rest.as_mut_ptr().cast(), rest.len()) };
-        match usize::try_from(got) {
-            Ok(more) if more > 0 => used += more,
-            _ => break,
+/// The number behind `key` at the start of a line of a file.
+pub(crate) fn number(path: &CStr, key: &[u8], radix: u32) -> Option<u64> {
+    let mut found = None;
+    each_line(path, |line| {
+        if found.is_none()
+            && let Some(rest) = line.strip_prefix(key)
+        {
+            found = number_in(rest, radix);
         }
-    }
-    // SAFETY: opened above.
-    unsafe { libc::close(fd) };
-    let line = bytes
-        .get(..used)?
-        .split(|&byte| byte == b'\n')
-        .find_map(|line| line.strip_prefix(key))?;
-    let digits = line
+    });
+    found
+}
+
+/// The number that a text begins with, behind blanks; `None` where it begins with none.
+fn number_in(text: &[u8], radix: u32) -> Option<u64> {
+    let digits = text
         .trim_ascii()
         .split(|byte| !byte.is_ascii_hexdigit())
-        .next()?;
+        .next()
+        .filter(|digits| !digits.is_empty())?;
     digits.iter().try_fold(0u64, |value, &digit| {
         let digit = (digit as char).to_digit(radix)?;
         value
             .checked_mul(u64::from(radix))?
             .checked_add(u64::from(digit))
     })
+}
+
+/// Acts on each line of a file, of very long ones on their heads only.
+pub(crate) fn each_line(path: &CStr, mut act: impl FnMut(&[u8])) {
+    let mut bytes = [0u8; 8 << 10];
+    let mut used = 0;
+    // SAFETY: a C string; the descriptor is closed below and used in between only.
+    let fd: c_int = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+    if fd < 0 {
+        return;
+    }
+    let mut is_tail = false;
+    while let Some(rest) = bytes.get_mut(used..) {
+        // SAFETY: `rest` is live memory of that length.
+        let got = unsafe { libc::read(fd, rest.as_mut_ptr().cast(), rest.len()) };
+        let Ok(more @ 1..) = usize::try_from(got) else {
+            break;
+        };
+        used += more;
+        let known = bytes.get(..used).unwrap_or_default();
+        let mut begin = 0;
+        for (at, _) in known.iter().enumerate().filter(|(_, byte)| **byte == b'\n') {
+            if !is_tail {
+                act(known.get(begin..at).unwrap_or_default());
+            }
+            is_tail = false;
+            begin = at + 1;
+        }
+        if begin == 0 && used == bytes.len() {
+            if !is_tail {
+                act(&bytes);
+            }
+            is_tail = true;
+            begin = used;
+        }
+        bytes.copy_within(begin..used, 0);
+        used -= begin;
+    }
+    if used > 0 && !is_tail {
+        act(bytes.get(..used).unwrap_or_default());
+    }
+    // SAFETY: opened above.
+    unsafe { libc::close(fd) };
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::CString;
+
+    use super::*;
+
+    fn lines_of(text: &[u8]) -> Vec<Vec<u8>> {
+        let name = format!("prefault-{}-{}", std::process::id(), text.len());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, text).unwrap();
+        let name = CString::new(path.as_os_str().as_encoded_bytes()).unwrap();
+        let mut lines = Vec::new();
+        each_line(&name, |line| lines.push(line.to_vec()));
+        std::fs::remove_file(&path).unwrap();
+        lines
+    }
+
+    #[test]
+    fn lines_are_whole_however_long_the_file_is() {
+        assert_eq!(lines_of(b"a\n\nb"), [&b"a"[..], b"", b"b"]);
+        let text: Vec<u8> = (0..5000)
+            .flat_map(|at| format!("line {at}\n").into_bytes())
+            .collect();
+        let lines = lines_of(&text);
+        assert_eq!(lines.len(), 5000);
+        assert_eq!(lines[4999], b"line 4999");
+        let mut long = vec![b'x'; 20_000];
+        long.extend(b"\nnext\n");
+        let lines = lines_of(&long);
+        assert_eq!((lines.len(), lines[0].len()), (2, 8 << 10));
+        assert_eq!(lines[1], b"next");
+    }
+
+    #[test]
+    fn a_text_without_a_number_has_none() {
+        assert_eq!(number_in(b"   12 kB", 10), Some(12));
+        assert_eq!(number_in(b"max", 10), None);
+        assert_eq!(number_in(b"", 10), None);
+        assert_eq!(number_in(b"000001ffffffffff", 16), Some(0x1ff_ffff_ffff));
+    }
 }

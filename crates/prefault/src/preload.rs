@@ -137,6 +137,12 @@ fn tell(refusal: Refusal) {
             .text(b" would become resident, ")
             .mib(refusal.available)
             .text(b" can be had; ask for a smaller --heap, or use --on-fault"),
+        Step::Group => line
+            .text(b"the memory limit of the control group is too small: ")
+            .mib(refusal.needed)
+            .text(b" would become resident, ")
+            .mib(refusal.available)
+            .text(b" can be had; ask for a smaller --heap, use --on-fault, or raise the group's limit"),
         Step::Heap => line
             .text(b"malloc does not give ")
             .mib(refusal.needed)

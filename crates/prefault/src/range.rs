@@ -36,9 +36,7 @@ pub(crate) unsafe fn lock(address: *mut u8, bytes: usize) -> Result<(), c_int> {
     let pages = Pages::around(address, bytes);
     let asked = pages.bytes as u64;
     // Looked at before anything is touched: overcommit would say yes, and the OOM killer no.
-    if machine::available_bytes().is_some_and(|available| asked > act::ours_of(available)) {
-        return Err(libc::ENOMEM);
-    }
+    act::has_room_for(asked).map_err(|refusal| refusal.errno)?;
     if !machine::may_lock_anything() && machine::memlock_limit() == 0 {
         return Err(libc::EPERM);
     }
