@@ -106,6 +106,7 @@ fn unsuitable((program, obstacle): (PathBuf, Obstacle)) -> Error {
         Obstacle::Unreadable(_)
         | Obstacle::NoProgram
         | Obstacle::Foreign
+        | Obstacle::Sanitizer(_)
         | Obstacle::Unknown
         | Obstacle::Circle => "",
     };

@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Why a preload library would not be loaded into a program.
@@ -37,6 +37,11 @@ pub enum Obstacle {
     /// The kernel may know it, we do not.
     #[error("it is neither an ELF program nor a script with #!")]
     Unknown,
+    /// A sanitizer's runtime, which has its own malloc and wants to be the first library (gcc's, clang's).
+    #[error(
+        "it is built with a sanitizer ({0}), which needs a malloc of its own and all of the address space"
+    )]
+    Sanitizer(&'static str),
     /// Of scripts.
     #[error("its #! lines lead in a circle")]
     Circle,
@@ -98,7 +103,10 @@ fn look(path: &Path) -> Result<Option<PathBuf>, Obstacle> {
         has_capabilities,
     };
     let mut head = Vec::new();
-    file.take(HEAD).read_to_end(&mut head).map_err(unreadable)?;
+    (&file)
+        .take(HEAD)
+        .read_to_end(&mut head)
+        .map_err(unreadable)?;
     match kind(&head) {
         Kind::Script(interpreter) => Ok(Some(interpreter)),
         Kind::Dynamic(loader) if loader.windows(7).any(|part| part == b"ld-musl") => {
@@ -107,7 +115,11 @@ fn look(path: &Path) -> Result<Option<PathBuf>, Obstacle> {
         Kind::Dynamic(_) => {
             use rustix::process::{getgid, getuid};
             let caller = (getuid().as_raw(), getgid().as_raw());
-            rights.gained_by(caller).map_or(Ok(None), Err)
+            if let Some(obstacle) = rights.gained_by(caller) {
+                return Err(obstacle);
+            }
+            let sanitizer = dynamic_strings(&file, &head).and_then(|names| sanitizer_of(&names));
+            sanitizer.map_or(Ok(None), |name| Err(Obstacle::Sanitizer(name)))
         }
         Kind::Static => Err(Obstacle::Static),
         Kind::Foreign => Err(Obstacle::Foreign),
@@ -188,9 +200,7 @@ fn kind(head: &[u8]) -> Kind {
         return Kind::Unknown;
     };
     for index in 0..count {
-        let at = usize::try_from(offset.saturating_add(index.saturating_mul(size)))
-            .unwrap_or(usize::MAX);
-        let Some(header) = head.get(at..).filter(|header| header.len() >= 56) else {
+        let Some(header) = part(head, offset, index, size, PROGRAM_HEADER) else {
             return Kind::Unknown;
         };
         const PT_INTERP: u64 = 3;
@@ -203,6 +213,75 @@ fn kind(head: &[u8]) -> Kind {
         }
     }
     Kind::Static
+}
+
+/// Sizes of ELF's structures of 64 bits: a program header, an entry of the dynamic section.
+const PROGRAM_HEADER: usize = 56;
+const DYNAMIC_ENTRY: usize = 16;
+
+/// One of the structures that lie one behind the other from `offset` on.
+fn part(bytes: &[u8], offset: u64, index: u64, size: u64, least: usize) -> Option<&[u8]> {
+    let at = usize::try_from(offset.saturating_add(index.saturating_mul(size))).ok()?;
+    bytes.get(at..).filter(|part| part.len() >= least)
+}
+
+/// The strings of a program's dynamic section (elf(5), DT_STRTAB): the libraries it needs, the functions it
+/// takes from others and those it offers.
+fn dynamic_strings(file: &File, head: &[u8]) -> Option<Vec<u8>> {
+    const PT_LOAD: u64 = 1;
+    const PT_DYNAMIC: u64 = 2;
+    const DT_STRTAB: u64 = 5;
+    const DT_STRSZ: u64 = 10;
+    let headers = || {
+        let (offset, size) = (number(head, 32, 8)?, number(head, 54, 2)?);
+        let count = number(head, 56, 2)?;
+        Some((0..count).filter_map(move |index| part(head, offset, index, size, PROGRAM_HEADER)))
+    };
+    let is = |header: &[u8], kind| number(header, 0, 4) == Some(kind);
+    let dynamic = headers()?.find(|header| is(header, PT_DYNAMIC))?;
+    let section = read_at(file, number(dynamic, 8, 8)?, number(dynamic, 32, 8)?)?;
+    let value = |tag| {
+        let entry = section
+            .chunks_exact(DYNAMIC_ENTRY)
+            .find(|entry| number(entry, 0, 8) == Some(tag))?;
+        number(entry, 8, 8)
+    };
+    let (address, size) = (value(DT_STRTAB)?, value(DT_STRSZ)?);
+    // An address in memory: where in the file, says the segment that it lies in.
+    let at = headers()?
+        .filter(|header| is(header, PT_LOAD))
+        .find_map(|header| {
+            let (offset, start) = (number(header, 8, 8)?, number(header, 16, 8)?);
+            let inside = address.checked_sub(start)?;
+            (inside < number(header, 32, 8)?).then(|| offset.checked_add(inside))?
+        })?;
+    read_at(file, at, size)
+}
+
+/// Part of a file, as far as that is of a bearable size.
+fn read_at(file: &File, at: u64, size: u64) -> Option<Vec<u8>> {
+    const MOST: u64 = 64 << 20;
+    let mut bytes = vec![0; usize::try_from(size).ok().filter(|_| size <= MOST)?];
+    file.read_exact_at(&mut bytes, at).ok()?;
+    Some(bytes)
+}
+
+/// The sanitizer whose runtime is among these names: a library of gcc's, or in the program (clang).
+fn sanitizer_of(names: &[u8]) -> Option<&'static str> {
+    const SANITIZERS: [(&str, &[u8], &[u8]); 5] = [
+        ("AddressSanitizer", b"libasan.so", b"__asan_init"),
+        ("LeakSanitizer", b"liblsan.so", b"__lsan_init"),
+        ("ThreadSanitizer", b"libtsan.so", b"__tsan_init"),
+        ("MemorySanitizer", b"libmsan.so", b"__msan_init"),
+        ("HWAddressSanitizer", b"libhwasan.so", b"__hwasan_init"),
+    ];
+    let mut known = names.split(|&byte| byte == 0);
+    known.find_map(|name| {
+        let found = SANITIZERS
+            .iter()
+            .find(|(_, library, start)| name.starts_with(library) || name == *start);
+        found.map(|(sanitizer, ..)| *sanitizer)
+    })
 }
 
 /// A little-endian number of `length` bytes.
@@ -239,6 +318,32 @@ mod tests {
     #[test]
     fn our_own_program_is_dynamic() {
         check_preloadable(Path::new("/proc/self/exe")).unwrap();
+    }
+
+    #[test]
+    fn sanitizers_are_told_by_their_library_or_their_start() {
+        let own = File::open("/proc/self/exe").unwrap();
+        let mut head = Vec::new();
+        (&own).take(HEAD).read_to_end(&mut head).unwrap();
+        let names = dynamic_strings(&own, &head).unwrap();
+        let has_libc = names
+            .split(|&byte| byte == 0)
+            .any(|name| name == b"libc.so.6");
+        assert!(has_libc);
+        assert_eq!(sanitizer_of(&names), None);
+        let table = [
+            (
+                &b"\0libasan.so.8\0libc.so.6\0"[..],
+                Some("AddressSanitizer"),
+            ),
+            (b"\0libc.so.6\0__tsan_init\0", Some("ThreadSanitizer")),
+            (b"\0liblsan.so.0\0", Some("LeakSanitizer")),
+            (b"\0libubsan.so.1\0__ubsan_handle_add_overflow\0", None),
+            (b"", None),
+        ];
+        for (names, expected) in table {
+            assert_eq!(sanitizer_of(names), expected);
+        }
     }
 
     #[test]
@@ -288,6 +393,7 @@ mod tests {
             let mut elf = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0".to_vec();
             elf.extend(tail);
             let _ = kind(&elf);
+            let _ = dynamic_strings(&File::open("/dev/null").unwrap(), &elf);
         }
     }
 }
