@@ -15,6 +15,7 @@ use crate::{HostError, Pidfd, Proc, machine};
 /// include/uapi/linux/kernel-page-flags.h
 const KPF_ANON: u64 = 12;
 const KPF_SWAPBACKED: u64 = 14;
+const KPF_ZERO_PAGE: u64 = 24;
 /// include/uapi/asm-generic/mman-common.h
 const MADV_PAGEOUT: libc::c_int = 21;
 /// Ranges handed over in one call (UIO_MAXIOV).
@@ -39,10 +40,24 @@ impl PageFlags {
 
     /// Anonymous, and clean without a place in swap: a page given back.
     fn is_given_back(&self, frame: u64) -> bool {
+        let flags = self.of(frame);
+        flags >> KPF_ANON & 1 == 1 && flags >> KPF_SWAPBACKED & 1 == 0
+    }
+
+    /// The zero page, or a part of the huge one: nobody's memory.
+    pub fn is_zero_page(&self, frame: u64) -> bool {
+        self.of(frame) >> KPF_ZERO_PAGE & 1 == 1
+    }
+
+    /// None of a frame that cannot be read.
+    fn of(&self, frame: u64) -> u64 {
         let mut flags = [0; 8];
         let is_read = matches!(self.0.read_at(&mut flags, frame.saturating_mul(8)), Ok(8));
-        let flags = u64::from_ne_bytes(flags);
-        is_read && flags >> KPF_ANON & 1 == 1 && flags >> KPF_SWAPBACKED & 1 == 0
+        if is_read {
+            u64::from_ne_bytes(flags)
+        } else {
+            0
+        }
     }
 }
 

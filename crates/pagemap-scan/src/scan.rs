@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bursar_host::{
-    HostError, MapCounts, PageEntry, Pagemap, Proc, ProcessQuery, Walked, expect_frames,
+    HostError, MapCounts, PageEntry, PageFlags, Pagemap, Proc, ProcessQuery, Walked, expect_frames,
 };
 use bursar_model::{AccountId, Pid, Uid};
 use bursar_policy::{Fractions, Frame, Mapped, NoShare, PageOwner, WHOLE_PAGE};
@@ -27,6 +27,8 @@ const TICK: usize = 1024;
 const PART: u64 = 1 << 16;
 /// Frames that are nobody's, remembered for a round; more are asked for again.
 const MOST_NOBODYS: usize = 1 << 16;
+/// Frames of the huge zero page: 512 or more, and a multiple of it.
+const ZERO_BLOCK: u64 = 512;
 /// Threads of a process whose first one is dead that are tried for its memory.
 const MOST_THREADS: usize = 64;
 
@@ -54,6 +56,7 @@ struct Sum {
 pub struct PagemapScanner {
     proc: Proc,
     map_counts: Option<MapCounts>,
+    page_flags: Option<PageFlags>,
     fractions: Fractions,
     owners: HashMap<Option<AccountId>, PageOwner>,
     round: u32,
@@ -61,6 +64,8 @@ pub struct PagemapScanner {
     sums: HashMap<PageOwner, Sum>,
     met: Frames,
     nobodys: HashSet<u64>,
+    /// Whether a block of [`ZERO_BLOCK`] frames is of the huge zero page.
+    zero_blocks: HashMap<u64, bool>,
     facts: Facts,
 }
 
@@ -69,6 +74,7 @@ impl PagemapScanner {
     pub fn new(proc: Proc) -> Self {
         Self {
             map_counts: MapCounts::open(&proc).ok(),
+            page_flags: PageFlags::open(&proc).ok(),
             proc,
             fractions: Fractions::new(MOST_SHARES),
             owners: HashMap::new(),
@@ -76,6 +82,7 @@ impl PagemapScanner {
             sums: HashMap::new(),
             met: Frames::default(),
             nobodys: HashSet::new(),
+            zero_blocks: HashMap::new(),
             facts: Facts::default(),
         }
     }
@@ -98,6 +105,7 @@ impl PagemapScanner {
         self.sums.clear();
         self.met.clear();
         self.nobodys.clear();
+        self.zero_blocks.clear();
         self.facts = Facts {
             nobodys_unknown: self.map_counts.is_none(),
             ..Facts::default()
@@ -238,7 +246,14 @@ impl PagemapScanner {
         }
         let is_new = !self.met.contains(frame.get());
         let is_known = self.fractions.is_known(frame);
-        if is_new && !is_known && !entry.is_file() && self.is_nobodys(frame.get()) {
+        let is_nobodys = is_new
+            && !is_known
+            && if entry.is_file() {
+                self.is_of_huge_zero_page(frame.get())
+            } else {
+                self.is_nobodys(frame.get())
+            };
+        if is_nobodys {
             self.facts.nobodys_entries += 1;
             return false;
         }
@@ -273,6 +288,16 @@ impl PagemapScanner {
             self.nobodys.insert(frame);
         }
         true
+    }
+
+    /// The huge zero page stands in page maps as a file's page. All of a block is of it, or nothing.
+    fn is_of_huge_zero_page(&mut self, frame: u64) -> bool {
+        let Some(flags) = &self.page_flags else {
+            return false;
+        };
+        let is_zero = || flags.is_zero_page(frame);
+        let block = frame / ZERO_BLOCK;
+        *self.zero_blocks.entry(block).or_insert_with(is_zero)
     }
 
     fn sum_up(&self, began: Instant, clock: &Clock) -> Count {
