@@ -119,6 +119,7 @@ impl Loaded {
             exempt: Vec::new(),
             committed: Vec::new(),
             raised_adj: None,
+            short_below: None,
         }
     }
 
