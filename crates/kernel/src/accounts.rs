@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::{offset_of, size_of};
 use std::os::fd::AsFd;
+use std::sync::Arc;
 
 use bursar_model::{AccountId, Measure, Pages, Uid};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle};
@@ -30,7 +31,7 @@ pub enum Part {
 /// The accounts of one kernel half.
 #[derive(Debug)]
 pub struct AccountTable {
-    accounts: Mapped<account>,
+    accounts: Arc<Mapped<account>>,
     map: MapHandle,
     high_water: Mapped<ledger_state>,
     payers: MapHandle,
@@ -45,7 +46,7 @@ impl AccountTable {
     pub(crate) fn open(pins: &Pins) -> Result<Self, Error> {
         let accounts = pins.map("accounts")?;
         Ok(Self {
-            accounts: Mapped::new(&accounts)?,
+            accounts: Arc::new(Mapped::new(&accounts)?),
             map: accounts,
             high_water: Mapped::new(&pins.map("state")?)?,
             payers: pins.map("payers")?,
@@ -55,6 +56,11 @@ impl AccountTable {
             close_account: pins.program("close_account")?,
             promise: pins.program("promise")?,
         })
+    }
+
+    /// As others of ours see them.
+    pub(crate) fn mapped(&self) -> Arc<Mapped<account>> {
+        Arc::clone(&self.accounts)
     }
 
     /// How many accounts there is room for, the template included.

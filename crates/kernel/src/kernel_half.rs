@@ -429,7 +429,7 @@ impl KernelHalf {
     /// # Errors
     /// When a pin cannot be opened.
     pub fn pss_scans(&self) -> Result<PssScans, Error> {
-        PssScans::open(&self.pins)
+        PssScans::open(&self.pins, self.accounts.mapped())
     }
 
     /// What it counted about itself.

@@ -134,3 +134,5 @@ impl<T> Drop for Mapped<T> {
 
 // SAFETY: read-only shared memory without thread affinity.
 unsafe impl<T: Pod + Send> Send for Mapped<T> {}
+// SAFETY: values are copied out, and nobody writes through it.
+unsafe impl<T: Pod + Send> Sync for Mapped<T> {}

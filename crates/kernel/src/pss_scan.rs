@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bursar_model::{Pages, Pid};
@@ -31,9 +32,8 @@ pub struct PssScans {
     sharers: MapHandle,
     records: MapHandle,
     state: MapHandle,
-    accounts: Mapped<account>,
+    accounts: Arc<Mapped<account>>,
     known: Mapped<ledger_state>,
-    listed: Mapped<sharer>,
     /// What counts copies, where the kernel has such events, and where its links are pinned while it does: copies
     /// are counted when we are dead, too, so corrections in force need not end then.
     watch: Vec<(ProgramHandle, PathBuf)>,
@@ -44,7 +44,6 @@ pub struct PssScans {
 pub struct Notebook {
     sharers: MapHandle,
     records: MapHandle,
-    listed: Mapped<sharer>,
 }
 
 /// Where the kernel half learns that pages were given back: who may have some is looked at before it is killed.
@@ -108,16 +107,15 @@ impl PssScans {
     /// Scans that can be under way at once, of different accounts.
     pub const PLACES: u32 = abi_constant::SURVEYS.0;
 
-    pub(crate) fn open(pins: &Pins) -> Result<Self, Error> {
+    pub(crate) fn open(pins: &Pins, accounts: Arc<Mapped<account>>) -> Result<Self, Error> {
         let sharers = pins.map("sharers")?;
         let state = pins.map("state")?;
         Ok(Self {
-            accounts: Mapped::new(&pins.map("accounts")?)?,
+            accounts,
             known: Mapped::new(&state)?,
             state,
             begin: pins.program("begin_survey")?,
             end: pins.program("end_survey")?,
-            listed: Mapped::new(&sharers)?,
             sharers,
             records: pins.map("mms")?,
             watch: [
@@ -234,7 +232,7 @@ impl PssScans {
     pub fn sharers(&self, pss_scan: &PssScan) -> impl Iterator<Item = (u32, Sharer)> + '_ {
         let first = pss_scan.place.saturating_mul(abi_constant::SHARERS.0);
         (first..first.saturating_add(pss_scan.count)).filter_map(|index| {
-            let raw = self.listed.get(index as usize)?;
+            let raw = listed(&self.sharers, index).ok()??;
             let sharer = Sharer {
                 tid: Pid::new(raw.tid),
                 shmem: abi::count(raw.shmem_pages),
@@ -251,10 +249,8 @@ impl PssScans {
         let copied = |map: &MapHandle| {
             MapHandle::try_from(map).map_err(Error::io("open a PSS scan's notes"))
         };
-        let sharers = copied(&self.sharers)?;
         Ok(Notebook {
-            listed: Mapped::new(&sharers)?,
-            sharers,
+            sharers: copied(&self.sharers)?,
             records: copied(&self.records)?,
         })
     }
@@ -314,13 +310,22 @@ fn attach(program: &ProgramHandle, link: &Path) -> Result<(), Error> {
     }
 }
 
+/// A process as a PSS scan has listed it. Read by system calls: the table of all places in memory would be two of
+/// bursard's sixteen MiB.
+fn listed(sharers: &MapHandle, index: u32) -> Result<Option<sharer>, Error> {
+    let raw = sharers
+        .lookup(&index.to_ne_bytes(), MapFlags::ANY)
+        .map_err(Error::io("read whom a PSS scan has listed"))?;
+    Ok(raw.as_deref().and_then(abi::read))
+}
+
 impl Notebook {
     /// Writes down what was found of one. Of whom nothing is written down nothing is taken off.
     ///
     /// # Errors
     /// When the map cannot be written.
     pub fn note(&self, index: u32, found: Found) -> Result<(), Error> {
-        let Some(mut raw) = self.listed.get(index as usize) else {
+        let Some(mut raw) = listed(&self.sharers, index)? else {
             return Ok(());
         };
         let pages = |count: Pages| i64::try_from(count.get()).unwrap_or(i64::MAX);
