@@ -29,4 +29,4 @@ pub use reap::{
 pub use subordinates::{Disputed, Subordinate, Subordinates};
 pub use tally::{Crossing, Tally};
 pub use tightening::Tightened;
-pub use victim::{Choice, Weighed, choose};
+pub use victim::{Choice, Weighed, choose, rank};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who dies, where the kernel half does not decide: the trace and poll triggers. The same rules as
-//! `crates/kernel/src/bpf/weigh.bpf.h` (S1 section 3.5).
+//! Who dies, where the kernel half does not decide: the trace and poll triggers. The same rule as `rank_of()` in
+//! `crates/kernel/src/bpf/rules.h` (S1 section 3.5); a property test in `crates/ledger-model` holds them together.
+
+use std::cmp::Reverse;
 
 use bursar_model::{Bytes, Pid};
 
@@ -15,6 +17,18 @@ pub struct Weighed {
     pub is_dying: bool,
     /// Never a victim: pid 1, kernel threads, oom_score_adj −1000, bursard.
     pub is_protected: bool,
+    /// How far its user has put it in front: its oom_score_adj above 0.
+    pub raised: i16,
+}
+
+/// Who holds so much of the limit at least, as a shift, may be put in front by its user.
+const RAISED_FROM_SHIFT: u32 = 4;
+
+/// Who of two dies: the one of the higher rank. Of those that hold a sixteenth of the limit at least whoever its user
+/// has put first, else the largest.
+pub fn rank(held: Bytes, limit: Bytes, raised: i16) -> (i16, Bytes) {
+    let counts = held.get() >= limit.get() >> RAISED_FROM_SHIFT;
+    (if counts { raised.max(0) } else { 0 }, held)
 }
 
 /// What follows for the account.
@@ -37,13 +51,11 @@ pub fn choose(processes: &[Weighed], limit: Bytes) -> Choice {
     if held <= limit {
         return Choice::Within;
     }
-    let mut best: Option<&Weighed> = None;
-    for process in living.filter(|process| !process.is_protected) {
-        if best.is_none_or(|best| process.held > best.held) {
-            best = Some(process);
-        }
-    }
-    best.map_or(Choice::Nobody, |process| Choice::Victim(process.pid))
+    living
+        .filter(|process| !process.is_protected)
+        // Of equals min_by_key() gives the first.
+        .min_by_key(|it| Reverse(rank(it.held, limit, it.raised)))
+        .map_or(Choice::Nobody, |process| Choice::Victim(process.pid))
 }
 
 #[cfg(test)]
@@ -58,7 +70,19 @@ mod tests {
             held: Bytes::from_mib(mib),
             is_dying: false,
             is_protected: false,
+            raised: 0,
         }
+    }
+
+    #[test]
+    fn whom_its_user_has_put_first_dies_first_unless_that_frees_next_to_nothing() {
+        let mut processes = [process(10, 60), process(11, 20), process(12, 3)];
+        processes[1].raised = 300;
+        processes[2].raised = 1000;
+        assert_eq!(
+            choose(&processes, Bytes::from_mib(80)),
+            Choice::Victim(Pid::new(11))
+        );
     }
 
     #[test]

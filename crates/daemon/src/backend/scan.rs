@@ -38,6 +38,7 @@ struct Seen {
     held: Bytes,
     is_dying: bool,
     is_protected: bool,
+    raised: i16,
 }
 
 #[derive(Debug, Default)]
@@ -76,6 +77,7 @@ impl Seen {
             held: self.held,
             is_dying: self.is_dying,
             is_protected: self.is_protected,
+            raised: self.raised,
         }
     }
 }
@@ -213,6 +215,7 @@ impl Scan {
             held: self.counted(&memory),
             is_dying: is_condemned || status.is_kill_pending || status.is_dead,
             is_protected: pid.get() <= 1 || pid.get() == std::process::id() || adj <= -1000,
+            raised: adj.max(0),
         };
         Some((id, seen))
     }
