@@ -6,6 +6,7 @@ mod beancounters;
 mod callers;
 mod check;
 mod cost;
+mod directory;
 mod dirty;
 mod entered;
 mod evasion;
@@ -92,6 +93,7 @@ pub fn all() -> Vec<Story> {
         telling::STORIES,
         top::STORIES,
         package::STORIES,
+        directory::STORIES,
         dirty::STORIES,
         tmalloc::STORIES,
         callers::STORIES,

@@ -2,6 +2,7 @@
 //! The daemon's parts, and what concerns more than one of them.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use bursar_config::Limits;
@@ -9,10 +10,11 @@ use bursar_host::machine;
 use bursar_model::EventKind;
 use bursar_policy::Plan;
 
-use crate::accounts::Accounts;
+use crate::accounts::{Accounts, OverLimit};
 use crate::backend_choice::Superseded;
 use crate::beancounters::Beancounters;
 use crate::control::{AdmissionCounters, ClientId};
+use crate::delay::{Delay, Verdict};
 use crate::ledger_check::LedgerChecker;
 use crate::physpages::Physpages;
 use crate::reservations::Reservations;
@@ -33,6 +35,8 @@ pub(crate) struct Daemon {
     pub(crate) standing_remarks: Vec<String>,
     /// Why the limits as they are written are not in force, if bursard was to read them and could not.
     pub(crate) not_in_force: Option<String>,
+    /// A change of users or groups that is not in force yet.
+    pub(crate) delay: Delay,
     /// Events that did not fit the ring buffer, as far as recorded.
     lost: u64,
 }
@@ -53,6 +57,7 @@ impl Daemon {
             admission: AdmissionCounters::default(),
             standing_remarks,
             not_in_force: None,
+            delay: Delay::new()?,
             lost: accounts.backend.status().events_lost,
             accounts,
             responder,
@@ -153,10 +158,24 @@ impl Daemon {
         Ok(())
     }
 
-    /// A name in the limits that nobody had, or that could not be looked up, has an answer.
+    /// A name in the limits has another answer.
     pub(crate) fn names_answered(&mut self) {
         if self.accounts.table.names().take_news() {
-            self.look_up_again("names in the limits can be looked up now");
+            self.look_up_again("names in the limits stand for others now");
+        }
+    }
+
+    /// The files that say who is a user and who is in which group have changed.
+    pub(crate) fn account_files_changed(&mut self) {
+        if self.accounts.table.files().take_news() {
+            self.accounts.table.review_names();
+        }
+    }
+
+    /// A change that waited has its time.
+    pub(crate) fn delay_is_over(&mut self) {
+        if let Some(why) = self.delay.take_due() {
+            self.look_up_again(why);
         }
     }
 
@@ -168,18 +187,49 @@ impl Daemon {
     }
 
     /// What the names in the limits stand for may have changed.
-    fn look_up_again(&mut self, why: &str) {
+    fn look_up_again(&mut self, why: &'static str) {
         let plan = self.accounts.table.plan_anew();
+        if !self.holds_now(&plan, why) {
+            self.accounts.table.watch_names();
+            return;
+        }
         let limits = self.accounts.table.limits().clone();
         let is_other = plan != *self.accounts.table.plan();
         let count = limits.len();
-        self.announce(&plan);
         match self.adopt(limits, plan) {
             Ok(()) if is_other => self.note_reloaded(format!("{why}; {count} limits in force")),
             Ok(()) => {}
             Err(error) => {
                 tracing::error!("the limits stay as they were: {error:#}");
                 self.accounts.table.watch_names();
+            }
+        }
+    }
+
+    /// Whether a change that nobody set holds at once. Where it would kill, who is over is told first.
+    fn holds_now(&mut self, plan: &Plan, why: &'static str) -> bool {
+        let over = match self.accounts.over_at_once(plan) {
+            Ok(over) => over,
+            Err(error) => {
+                tracing::warn!(
+                    "{why}: put in force, and it is not known which accounts are over their limits: {error:#}"
+                );
+                return true;
+            }
+        };
+        let ids = over.iter().map(|it| it.id).collect();
+        match self.delay.judge(why, ids, Instant::now()) {
+            Verdict::Now => {
+                self.responder.announce(&over);
+                true
+            }
+            Verdict::Later(fresh, within) => {
+                let over: Vec<OverLimit> = over
+                    .into_iter()
+                    .filter(|it| fresh.contains(&it.id))
+                    .collect();
+                self.responder.warn_of(&over, within, &self.accounts);
+                false
             }
         }
     }
@@ -200,6 +250,8 @@ impl Daemon {
     /// Puts other limits in force; those before hold again when that fails half-way.
     pub(crate) fn adopt(&mut self, limits: Limits, plan: Plan) -> Result<()> {
         self.accounts.adopt(limits, plan)?;
+        // What waited is in this plan, too.
+        self.delay.clear();
         self.limits_changed();
         Ok(())
     }

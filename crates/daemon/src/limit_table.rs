@@ -10,8 +10,9 @@ use bursar_host::{Lookup, Users};
 use bursar_model::{AccountId, AccountKind, Bytes, Gid, KillManner, Uid, Who};
 use bursar_policy::{Directory, Entry, NameError, Plan, plan};
 
-use crate::name_cache::{Answered, NameCache, Settled};
-use crate::names::{Name, Names, Watched};
+use crate::account_files::AccountFiles;
+use crate::name_cache::{NameCache, Settled};
+use crate::names::{LastAnswer, Name, Names, Watched};
 use crate::payers::Coverage;
 use crate::subordinates::SubuidFile;
 
@@ -31,8 +32,9 @@ pub(crate) struct LimitTable {
     names: Names,
     ram: Bytes,
     coverage: Coverage,
-    /// Names in the limits last worked out that nobody had, or nobody could look up.
-    unanswered: Vec<Watched>,
+    /// Names in the limits last worked out, and what they stood for.
+    watched: Vec<Watched>,
+    files: AccountFiles,
     name_cache: NameCache,
     name_cache_path: PathBuf,
     subuid: SubuidFile,
@@ -52,9 +54,10 @@ impl LimitTable {
         ram: Bytes,
         coverage: Coverage,
         are_in_force: bool,
-        names: Names,
+        mut names: Names,
         subuid: SubuidFile,
     ) -> Result<(Self, Option<ConfigError>), ConfigError> {
+        names.keep_owners(&state.join("owners.toml"));
         let copy = state.join(LAST_GOOD);
         let (limits, unread) = match limits_at(path, are_in_force || copy.exists()) {
             Ok(limits) => (limits, None),
@@ -74,7 +77,8 @@ impl LimitTable {
             names,
             ram,
             coverage,
-            unanswered: Vec::new(),
+            watched: Vec::new(),
+            files: AccountFiles::watch(),
             name_cache,
             name_cache_path,
             subuid,
@@ -127,7 +131,7 @@ impl LimitTable {
     /// is the one place where the loop waits for a directory, and [`PATIENCE`] bounds that.
     pub(crate) fn plan_with(&mut self, limits: &Limits) -> Plan {
         self.users.forget();
-        self.unanswered.clear();
+        self.watched.clear();
         let entries: Vec<Entry> = limits
             .iter()
             .map(|limit| Entry {
@@ -154,9 +158,9 @@ impl LimitTable {
         plan.notes.extend(meaning.remarks);
         let unreachable = meaning.unreachable.into_iter().map(|name| Watched {
             who: Who::User(name),
-            is_unknown: false,
+            answer: LastAnswer::Nothing,
         });
-        self.unanswered.extend(unreachable);
+        self.watched.extend(unreachable);
     }
 
     /// The accounts as they are with names looked up anew, in the file of subordinate uids too.
@@ -186,12 +190,27 @@ impl LimitTable {
         }
     }
 
-    /// Has names without an answer asked for again, until there is one.
+    /// Has names asked for again, until one has another answer.
     pub(crate) fn watch_names(&mut self) {
-        self.names.watch(std::mem::take(&mut self.unanswered));
+        self.names.watch(std::mem::take(&mut self.watched));
     }
 
-    /// Readable when one has an answer.
+    /// Who is a user, and who is in which group, may have changed.
+    pub(crate) fn review_names(&mut self) {
+        self.names.review();
+    }
+
+    /// Where that is written on this machine.
+    pub(crate) const fn files(&self) -> &AccountFiles {
+        &self.files
+    }
+
+    /// From when on what happened to this user's number happened to him; `None`: always.
+    pub(crate) fn owner_since(&mut self, uid: Uid) -> Option<String> {
+        self.names.owner_since(uid).map(str::to_owned)
+    }
+
+    /// Readable when one has another answer.
     pub(crate) const fn names(&self) -> &Names {
         &self.names
     }
@@ -208,46 +227,39 @@ impl LimitTable {
         for entry in entries {
             let granted = entry.granted.iter().flatten();
             for who in std::iter::once(&entry.who).chain(granted) {
-                let (remarks, answered) = self.look_up_one(who, &mut directory);
+                let (remarks, answer) = self.look_up_one(who, &mut directory);
                 all.extend(remarks.into_iter().map(|text| (entry.who.clone(), text)));
-                // An account that is entered needs no group.
-                let is_needed = *who != entry.who || entry.granted.is_none();
-                let is_unknown = answered == Answered::Nobody;
-                if answered == Answered::No || (is_unknown && is_needed) {
+                if let Some(answer) = answer {
                     let who = who.clone();
-                    self.unanswered.push(Watched { who, is_unknown });
+                    self.watched.push(Watched { who, answer });
                 }
             }
         }
         (directory, all)
     }
 
-    fn look_up_one(&mut self, who: &Who, directory: &mut Directory) -> (Vec<String>, Answered) {
+    fn look_up_one(
+        &mut self,
+        who: &Who,
+        directory: &mut Directory,
+    ) -> (Vec<String>, Option<LastAnswer>) {
         match who {
             Who::User(name) => {
-                let settled = self.look_up_user(name);
-                let answered = settled.answered();
+                let found = self.users.by_name(name);
+                let last = LastAnswer::of_user(&found);
+                let settled: Settled<Uid> = self.name_cache.user(name, found);
                 directory.users.insert(name.clone(), settled.answer);
-                (settled.remarks, answered)
+                (settled.remarks, Some(last))
             }
             Who::Group(name) | Who::Shared(name) => {
-                let settled = self.look_up_group(name);
-                let answered = settled.answered();
+                let found = self.users.members(name);
+                let last = LastAnswer::of_group(&found);
+                let settled: Settled<(Gid, Vec<Uid>)> = self.name_cache.group(name, found);
                 directory.groups.insert(name.clone(), settled.answer);
-                (settled.remarks, answered)
+                (settled.remarks, Some(last))
             }
-            Who::Uid(_) | Who::Default => (Vec::new(), Answered::Yes),
+            Who::Uid(_) | Who::Default => (Vec::new(), None),
         }
-    }
-
-    fn look_up_user(&mut self, name: &str) -> Settled<Uid> {
-        let found = self.users.by_name(name);
-        self.name_cache.user(name, found)
-    }
-
-    fn look_up_group(&mut self, name: &str) -> Settled<(Gid, Vec<Uid>)> {
-        let found = self.users.members(name);
-        self.name_cache.group(name, found)
     }
 
     /// What an account is called and where its limit comes from: by the name that its limit is written

@@ -18,6 +18,7 @@
     )
 )]
 
+mod account_files;
 mod accounts;
 mod arguments;
 mod backend;
@@ -26,6 +27,7 @@ mod background;
 mod beancounters;
 mod control;
 mod daemon;
+mod delay;
 mod dirty;
 mod entered;
 mod event_loop;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What users read on their terminals. In a shared account only the owner of a process reads which one it is.
 
+use std::time::Duration;
+
 use bursar_model::{AccountId, Bytes, Pid, Uid};
 
 /// Something to be told on users' terminals.
@@ -72,6 +74,23 @@ impl Message {
                 format!("{told}, more than {whose} notice; no limit ends them (see: bursar quota)")
             }
         };
+        Self::to_all(account, text)
+    }
+
+    /// A limit that will hold soon, which the account is above.
+    pub(crate) fn soon(
+        account: AccountId,
+        reader: Reader<'_>,
+        held: Bytes,
+        limit: Bytes,
+        within: Duration,
+    ) -> Self {
+        let (programs, whose) = (reader.programs(), reader.whose());
+        let seconds = within.as_secs();
+        let text = format!(
+            "bursar: {programs} hold {held} of memory, {whose} limit is {limit} from now on; if they hold more in \
+             {seconds} seconds, the largest of them is killed (see: bursar quota)"
+        );
         Self::to_all(account, text)
     }
 

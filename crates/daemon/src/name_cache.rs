@@ -30,27 +30,6 @@ pub(crate) struct Settled<T> {
     pub(crate) answer: Result<T, NameError>,
     /// What an administrator should know of it, one line each.
     pub(crate) remarks: Vec<String>,
-    /// A source of names did not answer, or not for all.
-    is_open: bool,
-}
-
-/// Whether asking led to anything.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Answered {
-    Yes,
-    /// Nobody has the name.
-    Nobody,
-    No,
-}
-
-impl<T> Settled<T> {
-    pub(crate) fn answered(&self) -> Answered {
-        match self.answer {
-            Ok(_) if !self.is_open => Answered::Yes,
-            Err(NameError::Unknown) => Answered::Nobody,
-            Ok(_) | Err(NameError::Unreachable(_)) => Answered::No,
-        }
-    }
 }
 
 impl<T> From<Result<T, NameError>> for Settled<T> {
@@ -58,7 +37,6 @@ impl<T> From<Result<T, NameError>> for Settled<T> {
         Self {
             answer,
             remarks: Vec::new(),
-            is_open: false,
         }
     }
 }
@@ -109,7 +87,6 @@ impl NameCache {
                         remarks: vec![format!(
                             "the directory does not answer ({errno}): the uid known from before, {uid}, stands"
                         )],
-                        is_open: true,
                     }
                 }
                 None => Err(NameError::Unreachable(errno.to_string())).into(),
@@ -136,7 +113,6 @@ impl NameCache {
                     remarks: vec![format!(
                         "the directory does not answer ({errno}): the members known from before stand"
                     )],
-                    is_open: true,
                 };
             }
         };
@@ -169,7 +145,6 @@ impl NameCache {
         Settled {
             answer: Ok((gid, uids.into_iter().collect())),
             remarks,
-            is_open: members.incomplete.is_some(),
         }
     }
 }
@@ -231,13 +206,11 @@ mod tests {
         for _ in 0..2 {
             let down = known.group("film", members(&[1001, 1003], Some(Errno::IO)));
             assert_eq!(uids(&down), [1001, 1002, 1003]);
-            assert_eq!(down.answered(), Answered::No);
             assert!(down.remarks[0].contains("known from before"), "{down:?}");
         }
         // Up again, and he has left: who is a member is what the directory says.
         let up = known.group("film", members(&[1001], None));
         assert_eq!((uids(&up).as_slice(), up.remarks.len()), (&[1001][..], 0));
-        assert_eq!(up.answered(), Answered::Yes);
     }
 
     #[test]
@@ -281,10 +254,8 @@ mod tests {
         known.user("bob", Lookup::Found(bob));
         let stands = known.user("bob", down());
         assert_eq!(stands.answer, Ok(Uid::new(1002)));
-        assert_eq!(stands.answered(), Answered::No);
         let absent = known.user("bob", Lookup::Absent);
         assert_eq!(absent.answer, Err(NameError::Unknown));
-        assert_eq!(absent.answered(), Answered::Nobody);
         assert!(known.users.is_empty());
     }
 }

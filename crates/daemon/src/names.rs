@@ -2,17 +2,24 @@
 //! Users' names for what is shown and told, asked for by a thread of its own: a directory may take a
 //! time-out for each name, and the loop has kills and notices to attend to. Until there is an answer a
 //! user goes by his number. Not for limits: what names in them stand for is looked up when they change
-//! (`limit_table.rs`), and here only watched where nobody had the answer.
+//! (`limit_table.rs`), and here only watched for another answer.
+
+mod owners;
+mod watched;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
 use bursar_host::{Lookup, User, Users, Waker};
-use bursar_model::{Uid, Who};
+use bursar_model::Uid;
 use rustix::io::Errno;
+
+use owners::Owners;
+pub(crate) use watched::{LastAnswer, Watched};
 
 /// Names remembered, and questions that may wait.
 const REMEMBERED: usize = 4096;
@@ -26,10 +33,14 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const SPAN: Duration = Duration::from_secs(10);
 /// Root asks for a name that no limit has, and waits himself.
 const ROOTS_PATIENCE: Duration = Duration::from_secs(1);
-/// Names in limits that nobody had, or nobody could look up, are asked for after so long: who sets a
-/// limit before he makes the user is about to make him. Then after twice as long each time, up to …
+/// Names in limits are asked for again after so long: who sets a limit before he makes the user is about to
+/// make him. Then after twice as long each time, up to …
 const WATCH: Duration = Duration::from_secs(2);
 const LONGEST_WATCH: Duration = Duration::from_secs(300);
+/// When files of users or groups have changed, names are asked for after so long (useradd changes several files), …
+const SETTLE: Duration = Duration::from_millis(300);
+/// … and not more often than this: a user changes one of the files himself (chfn).
+const SPACING: Duration = Duration::from_secs(2);
 /// What one round of them may take of sources that do not answer: other questions wait meanwhile.
 const WATCH_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -42,21 +53,12 @@ pub(crate) enum Name {
     NotYet,
 }
 
-/// A name in a limit to be asked for until there is an answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Watched {
-    /// A user or a group.
-    pub(crate) who: Who,
-    /// Nobody had it; otherwise a source did not answer.
-    pub(crate) is_unknown: bool,
-}
-
 /// Who knows names.
 trait Source: Send + 'static {
     fn name_of(&mut self, uid: Uid) -> Lookup<User>;
     fn user(&mut self, name: &str) -> Lookup<User>;
-    /// Whether all members of a group can be looked up.
-    fn group(&mut self, name: &str) -> Lookup<()>;
+    /// Who is in a group.
+    fn group(&mut self, name: &str) -> LastAnswer;
     /// What follows is asked anew.
     fn begin(&mut self);
 }
@@ -70,15 +72,8 @@ impl Source for Users {
         self.by_name(name)
     }
 
-    fn group(&mut self, name: &str) -> Lookup<()> {
-        match self.members(name) {
-            Lookup::Found(members) => match members.incomplete {
-                Some(errno) => Lookup::Unavailable(errno),
-                None => Lookup::Found(()),
-            },
-            Lookup::Absent => Lookup::Absent,
-            Lookup::Unavailable(errno) => Lookup::Unavailable(errno),
-        }
+    fn group(&mut self, name: &str) -> LastAnswer {
+        LastAnswer::of_group(&self.members(name))
     }
 
     fn begin(&mut self) {
@@ -92,11 +87,13 @@ enum Question {
     User(String),
     /// Instead of those before.
     Watch(Vec<Watched>),
+    /// What is watched and these users' names have changed, perhaps.
+    Review(Vec<Uid>),
 }
 
 #[derive(Debug)]
 enum Answer {
-    Name(Uid, Lookup<User>),
+    Name(Uid, Lookup<User>, SystemTime),
     User(String, Lookup<User>),
 }
 
@@ -117,6 +114,7 @@ pub(crate) struct Names {
     waker: Waker,
     waited: Duration,
     waited_since: Instant,
+    owners: Owners,
 }
 
 impl Names {
@@ -141,7 +139,29 @@ impl Names {
             waker,
             waited: Duration::ZERO,
             waited_since: Instant::now(),
+            owners: Owners::default(),
         })
+    }
+
+    /// Since when a number has been its user's is kept in `file`.
+    pub(crate) fn keep_owners(&mut self, file: &Path) {
+        self.owners = Owners::load(file.to_owned());
+    }
+
+    /// From when on what happened to this user's number happened to him; `None`: always.
+    pub(crate) fn owner_since(&mut self, uid: Uid) -> Option<&str> {
+        self.of_user(uid);
+        self.owners.since(uid)
+    }
+
+    /// Files of users or groups have changed: has everything asked for again.
+    pub(crate) fn review(&mut self) {
+        self.collect();
+        self.refresh();
+        let uids = self.owners.uids().take(REMEMBERED).collect();
+        if self.questions.try_send(Question::Review(uids)).is_err() {
+            tracing::warn!("too many names are asked for: users and groups are read again later");
+        }
     }
 
     /// A user's name.
@@ -200,7 +220,7 @@ impl Names {
             .for_each(|known| known.ask_again = now);
     }
 
-    /// These names are asked for now and then, instead of those before, until one has an answer.
+    /// These names are asked for now and then, instead of those before, until one has another answer.
     pub(crate) fn watch(&self, watched: Vec<Watched>) {
         if self.questions.try_send(Question::Watch(watched)).is_err() {
             tracing::warn!(
@@ -209,7 +229,7 @@ impl Names {
         }
     }
 
-    /// Whether a watched name has got an answer since the last call.
+    /// Whether a watched name has got another answer since the last call.
     pub(crate) fn take_news(&self) -> bool {
         self.waker.clear()
     }
@@ -281,12 +301,19 @@ impl Names {
     }
 
     fn take(&mut self, answer: Answer) {
-        let (uid, name, good_for) = match answer {
-            Answer::Name(uid, Lookup::Found(user)) => (uid, Some(Name::Is(user.name)), FRESH),
-            Answer::Name(uid, Lookup::Absent) => (uid, Some(Name::Nobodys), FRESH),
+        let Answer::Name(uid, lookup, at) = answer else {
+            return;
+        };
+        match &lookup {
+            Lookup::Found(user) => self.owners.note(uid, Some(&user.name), at),
+            Lookup::Absent => self.owners.note(uid, None, at),
+            Lookup::Unavailable(_) => {}
+        }
+        let (name, good_for) = match lookup {
+            Lookup::Found(user) => (Some(Name::Is(user.name)), FRESH),
+            Lookup::Absent => (Some(Name::Nobodys), FRESH),
             // A name once heard is kept: it is the same account.
-            Answer::Name(uid, Lookup::Unavailable(_)) => (uid, None, REST),
-            Answer::User(..) => return,
+            Lookup::Unavailable(_) => (None, REST),
         };
         let Some(known) = self.known.get_mut(&uid) else {
             return;
@@ -305,6 +332,75 @@ impl AsFd for Names {
     }
 }
 
+/// What is asked for again, and when.
+struct Rounds {
+    watched: Vec<Watched>,
+    /// Users whose names may have changed.
+    users: Vec<Uid>,
+    first: Duration,
+    pause: Duration,
+    last: Option<Instant>,
+    next: Instant,
+    is_near: bool,
+}
+
+impl Rounds {
+    fn new(first: Duration) -> Self {
+        Self {
+            watched: Vec::new(),
+            users: Vec::new(),
+            first,
+            pause: first,
+            last: None,
+            next: Instant::now(),
+            is_near: false,
+        }
+    }
+
+    /// `None`: nothing is to be asked for.
+    fn wait(&self) -> Option<Duration> {
+        let is_needed = !self.watched.is_empty() || !self.users.is_empty();
+        is_needed.then(|| self.next.saturating_duration_since(Instant::now()))
+    }
+
+    fn watch(&mut self, watched: Vec<Watched>) {
+        self.watched = watched;
+        self.pause = self.first;
+        if !self.is_near {
+            self.next = Instant::now() + self.pause;
+        }
+    }
+
+    fn review(&mut self, users: Vec<Uid>) {
+        self.users = users;
+        self.pause = self.first;
+        // Changes that follow one another do not put it off.
+        if !std::mem::replace(&mut self.is_near, true) {
+            let settled = Instant::now() + SETTLE.min(self.first);
+            let spaced = self.last.map(|it| it + SPACING.min(self.first));
+            self.next = spaced.map_or(settled, |it| it.max(settled));
+        }
+    }
+
+    /// Asks for all; whether one of those watched has another answer.
+    fn run(&mut self, source: &mut impl Source, mut tell: impl FnMut(Answer)) -> bool {
+        for uid in std::mem::take(&mut self.users) {
+            tell(Answer::Name(uid, source.name_of(uid), SystemTime::now()));
+        }
+        let is_news = self.watched.iter().any(|it| it.has_news(source));
+        if is_news {
+            // What follows from it is another list.
+            self.watched.clear();
+        }
+        let now = Instant::now();
+        self.is_near = false;
+        self.last = Some(now);
+        self.pause = self.pause.saturating_mul(2).min(LONGEST_WATCH);
+        self.next = now + self.pause;
+        is_news
+    }
+}
+
 fn work(
     questions: &Receiver<Question>,
     answers: &Sender<Answer>,
@@ -312,36 +408,32 @@ fn work(
     source: &mut impl Source,
     first: Duration,
 ) {
-    let mut watched: Vec<Watched> = Vec::new();
-    let mut pause = first;
-    let mut next = Instant::now();
+    let mut rounds = Rounds::new(first);
     loop {
-        let question = if watched.is_empty() {
-            questions.recv().map_err(|_| RecvTimeoutError::Disconnected)
-        } else {
-            questions.recv_timeout(next.saturating_duration_since(Instant::now()))
+        let question = match rounds.wait() {
+            None => questions.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(wait) => questions.recv_timeout(wait),
         };
         source.begin();
         let answer = match question {
-            Ok(Question::Name(uid)) => Answer::Name(uid, source.name_of(uid)),
+            Ok(Question::Name(uid)) => Answer::Name(uid, source.name_of(uid), SystemTime::now()),
             Ok(Question::User(name)) => {
                 let found = source.user(&name);
                 Answer::User(name, found)
             }
             Ok(Question::Watch(list)) => {
-                watched = list;
-                pause = first;
-                next = Instant::now() + pause;
+                rounds.watch(list);
+                continue;
+            }
+            Ok(Question::Review(users)) => {
+                rounds.review(users);
                 continue;
             }
             Err(RecvTimeoutError::Timeout) => {
-                if watched.iter().any(|it| has_answer(it, source)) {
-                    // What follows from it may be another list.
-                    watched.clear();
+                let tell = |answer| drop(answers.send(answer));
+                if rounds.run(source, tell) {
                     waker.wake();
                 }
-                pause = pause.saturating_mul(2).min(LONGEST_WATCH);
-                next = Instant::now() + pause;
                 continue;
             }
             Err(RecvTimeoutError::Disconnected) => return,
@@ -349,19 +441,6 @@ fn work(
         if answers.send(answer).is_err() {
             return;
         }
-    }
-}
-
-fn has_answer(watched: &Watched, source: &mut impl Source) -> bool {
-    let found = match &watched.who {
-        Who::User(name) => source.user(name).map(drop),
-        Who::Group(name) | Who::Shared(name) => source.group(name),
-        Who::Uid(_) | Who::Default => return false,
-    };
-    match found {
-        Lookup::Found(()) => true,
-        Lookup::Absent => !watched.is_unknown,
-        Lookup::Unavailable(_) => false,
     }
 }
 
@@ -409,8 +488,8 @@ mod tests {
             self.answer(name == "alice")
         }
 
-        fn group(&mut self, name: &str) -> Lookup<()> {
-            self.answer(name == "alice").map(drop)
+        fn group(&mut self, name: &str) -> LastAnswer {
+            LastAnswer::of_user(&self.answer(name == "alice"))
         }
 
         fn begin(&mut self) {}
@@ -489,22 +568,56 @@ mod tests {
     }
 
     #[test]
+    fn after_a_change_of_files_watched_names_and_owners_are_asked_for_again() {
+        let source = Slow::default();
+        let mut names = Names::of(source.clone(), Duration::from_secs(200)).unwrap();
+        until("her name", || names.of_user(ALICE) == alice());
+        assert_eq!(names.owner_since(ALICE), None);
+        let answer = LastAnswer::Is(1);
+        let who = "alice".parse().unwrap();
+        names.watch(vec![Watched { who, answer }]);
+        let asked = source.asked.load(Ordering::Relaxed);
+        // The back-off does not put it off; and many changes are one.
+        for _ in 0..20 {
+            names.review();
+        }
+        until("news", || names.take_news());
+        assert_eq!(source.asked.load(Ordering::Relaxed), asked + 2);
+        // She goes, and somebody else of that name comes.
+        names.owners.note(ALICE, None, SystemTime::now());
+        names.review();
+        until("the next alice", || names.owner_since(ALICE).is_some());
+    }
+
+    #[test]
     fn a_watched_name_that_gets_an_answer_is_news_once() {
         let source = Slow::default();
         *source.is_down.lock().unwrap() = true;
         let names = Names::of(source.clone(), Duration::from_millis(5)).unwrap();
-        let watched = |who: &str, is_unknown| Watched {
+        let watched = |who: &str, answer| Watched {
             who: who.parse().unwrap(),
-            is_unknown,
+            answer,
         };
-        names.watch(vec![watched("zoe", true), watched("alice", true)]);
+        names.watch(vec![
+            watched("zoe", LastAnswer::Nobody),
+            watched("alice", LastAnswer::Nobody),
+        ]);
         until("some rounds", || source.asked.load(Ordering::Relaxed) > 6);
         assert!(!names.take_news());
         *source.is_down.lock().unwrap() = false;
         until("alice", || names.take_news());
         assert!(!names.take_news());
         // That nobody has a name is an answer where there was none.
-        names.watch(vec![watched("@zoe", false)]);
+        names.watch(vec![watched("@zoe", LastAnswer::Nothing)]);
         until("the group", || names.take_news());
+        // Who was in a group and is not any more; and that is so still.
+        let asked = source.asked.load(Ordering::Relaxed);
+        names.watch(vec![watched("@zoe", LastAnswer::Nobody)]);
+        until("rounds", || {
+            source.asked.load(Ordering::Relaxed) > asked + 3
+        });
+        assert!(!names.take_news());
+        names.watch(vec![watched("@zoe", LastAnswer::Is(1))]);
+        until("the members", || names.take_news());
     }
 }

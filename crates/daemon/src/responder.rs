@@ -15,7 +15,7 @@ use crate::background::Background;
 use crate::fact::Fact;
 use crate::graceful::Graceful;
 use crate::last_defence::{Change, LastDefence};
-use crate::message::Message;
+use crate::message::{Message, Reader};
 use crate::oom::OomWatch;
 use crate::reaper::VictimReaper;
 use crate::recent::Recent;
@@ -203,6 +203,26 @@ impl Responder {
     /// Records which accounts are over limits that are about to be put in force without anybody being asked: what
     /// follows is a kill in each, and this is its reason.
     pub(crate) fn announce(&mut self, over: &[OverLimit]) {
+        self.announce_as(over, "this limit holds from now on");
+    }
+
+    /// Tells who is over limits that hold in a while, and on his terminals.
+    pub(crate) fn warn_of(&mut self, over: &[OverLimit], within: Duration, accounts: &Accounts) {
+        self.announce_as(
+            over,
+            &format!(
+                "users or groups have changed; this limit holds in {} seconds",
+                within.as_secs()
+            ),
+        );
+        for it in over {
+            let reader = Reader(it.id.uid().is_none().then_some(it.name.as_str()));
+            let message = Message::soon(it.id, reader, it.held, it.limit, within);
+            self.notify(message, accounts);
+        }
+    }
+
+    fn announce_as(&mut self, over: &[OverLimit], reason: &str) {
         for it in over.iter().take(MOST_NAMED) {
             let mut event = Event::new(EventKind::LimitChanged);
             event.account = Some(it.name.clone());
@@ -210,14 +230,13 @@ impl Responder {
             event.held = Some(it.held);
             event.limit = Some(it.limit);
             event.overcommit = Some(it.by());
-            event.reason = Some("this limit holds from now on".to_owned());
+            event.reason = Some(reason.to_owned());
             let event = self.recorder.tell(event);
             self.fresh.push(event);
         }
         let others = over.len().saturating_sub(MOST_NAMED);
         if others > 0 {
-            let reason =
-                format!("{others} more accounts hold more than the limit that holds from now on");
+            let reason = format!("{others} more accounts hold more than their limit: {reason}");
             self.note(EventKind::LimitChanged, None, reason);
         }
     }

@@ -77,6 +77,16 @@ impl Service {
             it.daemon.names_answered();
             GO_ON
         })?;
+        events.register(self.daemon.delay.as_fd(), |it| {
+            it.daemon.delay_is_over();
+            GO_ON
+        })?;
+        if let Some(files) = accounts.table.files().wake() {
+            events.register(files, |it| {
+                it.daemon.account_files_changed();
+                GO_ON
+            })?;
+        }
         if let Some(subuid) = accounts.table.subuid().wake() {
             events.register(subuid, |it| {
                 it.daemon.subuid_changed();

@@ -3,7 +3,7 @@
 //! who edits a file properly puts another one in its place. Where the file is a link, what it leads to is
 //! not watched.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
@@ -14,11 +14,11 @@ use rustix::io::Errno;
 
 use crate::HostError;
 
-/// A file that may not be there yet; its directory is.
+/// Files of one directory, which may not be there yet; the directory is.
 #[derive(Debug)]
 pub struct FileWatch {
     inotify: OwnedFd,
-    name: OsString,
+    names: Vec<OsString>,
 }
 
 impl FileWatch {
@@ -27,7 +27,18 @@ impl FileWatch {
     /// # Errors
     /// When its directory cannot be watched.
     pub fn new(path: &Path) -> Result<Self, HostError> {
-        let failed = |errno| HostError::new("watch", path, errno);
+        let failed = || HostError::new("watch", path, Errno::INVAL);
+        let directory = path.parent().ok_or_else(failed)?;
+        let name = path.file_name().ok_or_else(failed)?;
+        Self::of_several(directory, &[name])
+    }
+
+    /// Watches the files with these names in `directory` from now on.
+    ///
+    /// # Errors
+    /// When it cannot be watched.
+    pub fn of_several(directory: &Path, names: &[impl AsRef<OsStr>]) -> Result<Self, HostError> {
+        let failed = |errno| HostError::new("watch", directory, errno);
         let flags = CreateFlags::CLOEXEC | CreateFlags::NONBLOCK;
         let inotify = inotify::init(flags).map_err(failed)?;
         let changes = WatchFlags::CLOSE_WRITE
@@ -35,12 +46,10 @@ impl FileWatch {
             | WatchFlags::MOVED_FROM
             | WatchFlags::DELETE
             | WatchFlags::ONLYDIR;
-        let directory = path.parent().ok_or_else(|| failed(Errno::INVAL))?;
         inotify::add_watch(&inotify, directory, changes).map_err(failed)?;
-        let name = path.file_name().ok_or_else(|| failed(Errno::INVAL))?;
         Ok(Self {
             inotify,
-            name: name.to_owned(),
+            names: names.iter().map(|it| it.as_ref().to_owned()).collect(),
         })
     }
 
@@ -52,7 +61,7 @@ impl FileWatch {
         while let Ok(event) = reader.next() {
             // Without a name it is of the directory itself, or of events that found no room.
             let name = event.file_name().map(|it| it.to_bytes().to_vec());
-            is_news |= name.is_none_or(|it| OsString::from_vec(it) == self.name);
+            is_news |= name.is_none_or(|it| self.names.contains(&OsString::from_vec(it)));
         }
         is_news
     }
@@ -86,6 +95,16 @@ mod tests {
         fs::remove_file(&path).unwrap();
         assert!(watch.take_news());
         assert!(!watch.take_news());
+    }
+
+    #[test]
+    fn several_files_are_watched_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let watch = FileWatch::of_several(folder.path(), &["passwd", "group"]).unwrap();
+        for (name, is_news) in [("group", true), ("shadow", false), ("passwd", true)] {
+            fs::write(folder.path().join(name), "a").unwrap();
+            assert_eq!(watch.take_news(), is_news, "{name}");
+        }
     }
 
     #[test]

@@ -636,11 +636,11 @@ fn directory_down(binaries: &Binaries) -> Result<()> {
         .lines()
         .filter(|line| !line.starts_with("bob:"))
         .collect();
-    fs::write(directory.join("passwd"), here.join("\n") + "\n")?;
     fs::write(
         directory.join("nsswitch.conf"),
         "passwd: files hesiod\ngroup: files\n",
     )?;
+    fs::write(directory.join("passwd"), here.join("\n") + "\n")?;
     let reloads = || -> Result<usize> { Ok(world.daemon.events_of(EventKind::Reloaded)?.len()) };
     let before = reloads()?;
     world.daemon.signal(libc::SIGHUP)?;

@@ -23,9 +23,28 @@ pub(crate) fn may_see(event: &Event, uid: Uid, account: Option<&str>) -> bool {
     uid.get() == 0 || event.uid == Some(uid) || is_of_account || is_his()
 }
 
-fn own_account_name(accounts: &mut Accounts, uid: Uid) -> Option<String> {
-    let id = accounts.of(uid)?;
-    Some(accounts.name_of(id))
+/// Who wants to know what has happened.
+struct Viewer {
+    uid: Uid,
+    account: Option<String>,
+    /// What happened before happened to somebody else who had the number.
+    since: Option<String>,
+}
+
+impl Viewer {
+    fn new(accounts: &mut Accounts, uid: Uid) -> Self {
+        let id = accounts.of(uid);
+        Self {
+            uid,
+            account: id.map(|id| accounts.name_of(id)),
+            since: accounts.table.owner_since(uid).filter(|_| uid.get() != 0),
+        }
+    }
+
+    fn sees(&self, event: &Event) -> bool {
+        let is_of_his_time = self.since.as_ref().is_none_or(|since| event.time >= *since);
+        is_of_his_time && may_see(event, self.uid, self.account.as_deref())
+    }
 }
 
 pub(super) fn events(
@@ -34,8 +53,8 @@ pub(super) fn events(
     uid: Uid,
     since: Option<&str>,
 ) -> Answer {
-    let own = own_account_name(accounts, uid);
-    let see = |event: &Event| may_see(event, uid, own.as_deref());
+    let viewer = Viewer::new(accounts, uid);
+    let see = |event: &Event| viewer.sees(event);
     let Some(since) = since else {
         return Ok(Reply::Events(
             history
@@ -72,7 +91,7 @@ pub(super) fn why(
     let whose = who
         .map(|who| Whose::new(accounts, requester, who))
         .transpose()?;
-    let own = own_account_name(accounts, uid);
+    let viewer = Viewer::new(accounts, uid);
     let is_asked_for = |event: &Event| match &whose {
         Some(whose) => whose.is_of(event),
         None => pid.is_none() || event.pid == pid,
@@ -82,7 +101,7 @@ pub(super) fn why(
     } else {
         |_| false
     };
-    let is_seen = |event: &&Event| is_asked_for(event) && may_see(event, uid, own.as_deref());
+    let is_seen = |event: &&Event| is_asked_for(event) && viewer.sees(event);
     let mut story = story(history.recent().filter(is_seen), tell);
     // The last kill of an account is always remembered, one before it may be in the files, as may a user's
     // last in an account of several: for root, as above.

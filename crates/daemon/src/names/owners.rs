@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Since when a number has been its user's. Who gets the number of somebody who has gone is not shown what happened to
+//! that one: history belongs to number, name and the time that they were first seen together.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use bursar_host::clock;
+use bursar_model::Uid;
+use serde::{Deserialize, Serialize};
+
+/// Users remembered; of one more everything is shown that is of his number.
+const MOST: usize = 65_536;
+
+/// Who has a number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Owner {
+    /// None: nobody, since he who had it has gone.
+    name: Option<String>,
+    /// None: as long as we know.
+    since: Option<String>,
+}
+
+/// Everybody who was seen.
+#[derive(Debug, Default)]
+pub(crate) struct Owners {
+    file: Option<PathBuf>,
+    /// By number, which is a key in TOML.
+    by_uid: BTreeMap<String, Owner>,
+}
+
+impl Owners {
+    /// As they are kept in `file`.
+    pub(crate) fn load(file: PathBuf) -> Self {
+        let text = fs::read_to_string(&file).ok();
+        let by_uid = text.and_then(|text| toml::from_str(&text).ok());
+        Self {
+            file: Some(file),
+            by_uid: by_uid.unwrap_or_default(),
+        }
+    }
+
+    /// A number has this name, or nobody has it, as of a moment.
+    pub(super) fn note(&mut self, uid: Uid, name: Option<&str>, at: SystemTime) {
+        let key = uid.get().to_string();
+        let has_room = self.by_uid.len() < MOST;
+        let changed = match self.by_uid.get_mut(&key) {
+            Some(owner) if owner.name.as_deref() == name => return,
+            Some(owner) => {
+                // Who has gone has what was his until somebody else comes.
+                if name.is_some() {
+                    owner.since = Some(clock::rfc3339(at));
+                }
+                owner.name = name.map(str::to_owned);
+                true
+            }
+            None if name.is_some() && has_room => {
+                let name = name.map(str::to_owned);
+                self.by_uid.insert(key, Owner { name, since: None });
+                true
+            }
+            None => false,
+        };
+        if changed && let Err(error) = self.store() {
+            tracing::warn!(%error, "whose a number is could not be kept: after a restart somebody may see an earlier user's history");
+        }
+    }
+
+    /// From when on what happened to this number happened to who has it; `None`: always.
+    pub(super) fn since(&self, uid: Uid) -> Option<&str> {
+        self.by_uid.get(&uid.get().to_string())?.since.as_deref()
+    }
+
+    pub(super) fn uids(&self) -> impl Iterator<Item = Uid> {
+        self.by_uid
+            .keys()
+            .filter_map(|key| key.parse().ok().map(Uid::new))
+    }
+
+    fn store(&self) -> io::Result<()> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        let text = toml::to_string(&self.by_uid).map_err(io::Error::other)?;
+        replace(file, &text)
+    }
+}
+
+fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let fresh = path.with_extension("toml.new");
+    fs::write(&fresh, text)?;
+    fs::rename(&fresh, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const UID: Uid = Uid::new(60_001);
+
+    fn at(seconds: u64) -> SystemTime {
+        SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn history_is_the_first_ones_until_another_has_the_number() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("owners.toml");
+        let mut owners = Owners::load(file.clone());
+        owners.note(UID, None, at(1));
+        assert!(owners.by_uid.is_empty(), "a number that nobody had");
+        owners.note(UID, Some("old"), at(2));
+        owners.note(UID, Some("old"), at(3));
+        assert_eq!(owners.since(UID), None);
+        owners.note(UID, Some("new"), at(4));
+        let since = clock::rfc3339(at(4));
+        assert_eq!(owners.since(UID), Some(since.as_str()));
+        let owners = Owners::load(file);
+        assert_eq!(owners.since(UID), Some(since.as_str()));
+        assert_eq!(owners.uids().collect::<Vec<_>>(), [UID]);
+    }
+
+    #[test]
+    fn the_same_name_after_nobody_is_somebody_else() {
+        let mut owners = Owners::default();
+        owners.note(UID, Some("bob"), at(1));
+        owners.note(UID, None, at(2));
+        assert_eq!(owners.since(UID), None);
+        owners.note(UID, Some("bob"), at(3));
+        assert_eq!(owners.since(UID), Some(clock::rfc3339(at(3)).as_str()));
+    }
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Users and groups that change while limits are in force.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use bursar_model::EventKind;
+
+use crate::runner::{Place, Story};
+use crate::wait::{until, within};
+use crate::world::{Binaries, World};
+
+pub(super) const STORIES: &[Story] = &[
+    Story {
+        name: "who_joins_or_leaves_a_group_is_under_its_limit_or_free_in_seconds",
+        place: Place::Host,
+        tell: members,
+    },
+    Story {
+        name: "who_gets_somebodys_number_is_not_shown_his_kills",
+        place: Place::Host,
+        tell: successor,
+    },
+];
+
+/// A change is in force within so long: it is seen at once, and what settles is asked for once.
+const SECONDS: Duration = Duration::from_secs(5);
+
+/// The daemon with an /etc of the story's own, which only it sees.
+struct Etc(PathBuf);
+
+impl Etc {
+    fn start(world: &mut World, passwd: &str, group: &str) -> Result<Self> {
+        let etc = Self(world.directory().join("etc"));
+        fs::create_dir(&etc.0)?;
+        etc.replace("passwd", passwd)?;
+        etc.replace("group", group)?;
+        etc.replace("nsswitch.conf", "passwd: files\ngroup: files\n")?;
+        let mut command = world.daemon.command()?;
+        etc.cover(&mut command);
+        world.daemon.start_as(&mut command)?;
+        Ok(etc)
+    }
+
+    /// As the system's own tools do: a new file takes the place of the old one.
+    fn replace(&self, name: &str, text: &str) -> Result<()> {
+        let fresh = self.0.join("new");
+        fs::write(&fresh, text)?;
+        fs::rename(fresh, self.0.join(name)).with_context(|| format!("replace {name}"))
+    }
+
+    fn cover(&self, command: &mut Command) {
+        let directory = self.0.clone();
+        let cover = move || -> std::io::Result<()> {
+            use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
+            // SAFETY: unshares what only this process, which has one thread, sees.
+            unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS)? };
+            mount_change(
+                "/",
+                MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
+            )?;
+            mount_bind(&directory, "/etc")?;
+            Ok(())
+        };
+        // SAFETY: between fork and exec only system calls and reading of memory that is ours.
+        unsafe { command.pre_exec(cover) };
+    }
+}
+
+fn members(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "members", "")?;
+    let passwd = "root:x:0:0::/:/bin/sh\nalice:x:60001:60001::/:/bin/sh\nbob:x:60002:60002::/:/bin/sh\n\
+         carol:x:60003:60003::/:/bin/sh\n";
+    let film = |names: &str| format!("root:x:0:\nfilm:x:60100:{names}\n");
+    let etc = Etc::start(&mut world, passwd, &film("alice"))?;
+    world.daemon.limit("@film", "64M")?;
+    let mut bob = world.there("uid=60002 hold=100M say=there pause")?;
+
+    // Bob and carol join. Bob is over the limit: he is told, and has his time.
+    etc.replace("group", &film("alice,bob,carol"))?;
+    let joined = Instant::now();
+    let told = within(SECONDS, "bob being told", || {
+        let told = world.daemon.events_of(EventKind::LimitChanged)?;
+        let is_his = |reason: &str| reason.contains("this limit holds in 10 seconds");
+        Ok(told
+            .into_iter()
+            .find(|it| it.reason.as_deref().is_some_and(is_his)))
+    })?;
+    ensure!(
+        told.account.as_deref() == Some("bob") && told.held > told.limit,
+        "{told:?}"
+    );
+    std::thread::sleep(Duration::from_secs(5));
+    bob.expect_alive("who was told some seconds ago")?;
+    bob.expect_killed()?;
+    let lived = joined.elapsed();
+    ensure!(
+        lived > Duration::from_secs(9) && lived < Duration::from_secs(20),
+        "bob was killed after {lived:?}"
+    );
+    world.hog("uid=60003 hold=200M pause")?.expect_killed()?;
+
+    // Alice leaves, and nobody is over anything.
+    etc.replace("group", &film("bob,carol"))?;
+    within(SECONDS, "alice having no limit", || {
+        Ok(world.daemon.account("alice")?.is_none().then_some(()))
+    })?;
+    let mut alice = world.there("uid=60001 hold=200M say=there pause")?;
+
+    // Dave is new, and a member by his first group.
+    etc.replace(
+        "passwd",
+        &format!("{passwd}dave:x:60004:60100::/:/bin/sh\n"),
+    )?;
+    within(SECONDS, "dave's account", || {
+        Ok(world.daemon.account("dave")?.map(drop))
+    })?;
+    world.hog("uid=60004 hold=200M pause")?.expect_killed()?;
+    alice.expect_alive("who has left the group")
+}
+
+fn successor(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "successor", "")?;
+    let passwd = |name: &str| format!("root:x:0:0::/:/bin/sh\n{name}:x:60002:60002::/:/bin/sh\n");
+    let etc = Etc::start(&mut world, &passwd("old"), "root:x:0:\n")?;
+    world.daemon.limit("60002", "64M")?;
+    let killed = |world: &World| -> Result<u32> {
+        let mut hog = world.hog("uid=60002 hold=200M pause")?;
+        hog.expect_killed()?;
+        world.daemon.await_event(EventKind::Kill, hog.pid())?;
+        Ok(hog.pid())
+    };
+    let seen = |world: &World| -> Result<String> {
+        let mut text = String::new();
+        for arguments in [["why", "--json"], ["events", "--json"]] {
+            let mut command = world.bursar(&arguments);
+            let output = command.uid(60002).gid(60002).current_dir("/").output()?;
+            text.push_str(&String::from_utf8_lossy(&output.stdout));
+        }
+        Ok(text)
+    };
+    let has = |text: &str, pid: u32| text.contains(&format!("\"pid\":{pid}"));
+    let first = killed(&world)?;
+    ensure!(has(&seen(&world)?, first), "his own kill");
+    for (name, restarts) in [("new", false), ("new", true), ("newest", false)] {
+        etc.replace("passwd", &passwd(name))?;
+        if restarts {
+            world.daemon.end(libc::SIGTERM)?;
+            let mut command = world.daemon.command()?;
+            etc.cover(&mut command);
+            world.daemon.start_as(&mut command)?;
+        }
+        until("nothing of his predecessor", || {
+            Ok((!has(&seen(&world)?, first)).then_some(()))
+        })?;
+    }
+    // The same name again, after nobody had the number.
+    etc.replace("passwd", "root:x:0:0::/:/bin/sh\n")?;
+    until("nobody", || {
+        let account = world.daemon.account("60002")?.context("the account")?;
+        Ok((account.account == "60002").then_some(()))
+    })?;
+    etc.replace("passwd", &passwd("newest"))?;
+    std::thread::sleep(SECONDS);
+    let second = killed(&world)?;
+    let text = seen(&world)?;
+    ensure!(has(&text, second) && !has(&text, first), "{text}");
+    let all = world.daemon.events_of(EventKind::Kill)?;
+    ensure!(all.len() == 2, "root sees {} kills", all.len());
+    Ok(())
+}
