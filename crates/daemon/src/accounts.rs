@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The accounts as the daemon has them: the limits, who pays into what, and the backend that enforces it.
 
+mod arrivals;
 mod over_limit;
 
 use std::collections::BTreeSet;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use anyhow::Result;
@@ -21,6 +22,7 @@ use crate::entered::Entered;
 use crate::limit_table::LimitTable;
 use crate::payers::{Coverage, Payers};
 
+use arrivals::Arrivals;
 pub(crate) use over_limit::OverLimit;
 
 /// Files named when they are what is over a limit, and how long they are looked for meanwhile.
@@ -35,6 +37,7 @@ pub(crate) struct Accounts {
     pub(crate) payers: Payers,
     proc: Proc,
     query: TimedQuery,
+    arrivals: Arrivals,
 }
 
 impl Accounts {
@@ -51,6 +54,7 @@ impl Accounts {
             coverage,
             proc: Proc::host()?,
             query,
+            arrivals: Arrivals::new()?,
         })
     }
 
@@ -80,10 +84,34 @@ impl Accounts {
         Entered::of(&*self.backend)
     }
 
+    /// Makes the accounts what the plan says; of groups with more members than there is room for those members' who have
+    /// processes.
+    pub(crate) fn apply(&mut self, plan: &Plan) -> Result<()> {
+        let kernel = self.backend.kernel();
+        let room = kernel.map_or(usize::MAX, |it| it.room_for_accounts());
+        let opened = self.arrivals.opened_of(plan, room, &self.proc)?;
+        self.backend.apply(&opened)
+    }
+
+    /// Readable when [`Self::look_for_arrivals`] has something to do.
+    pub(crate) fn arrivals(&self) -> BorrowedFd<'_> {
+        self.arrivals.as_fd()
+    }
+
+    /// Opens accounts for members of large groups who have processes now.
+    pub(crate) fn look_for_arrivals(&mut self) -> Result<()> {
+        if self.arrivals.has_news(self.table.plan(), &self.proc)? {
+            let plan = self.table.plan().clone();
+            self.apply(&plan)?;
+        }
+        Ok(())
+    }
+
     /// Puts other limits in force; those before hold again when that fails half-way.
     pub(crate) fn adopt(&mut self, limits: Limits, plan: Plan) -> Result<()> {
-        if let Err(error) = self.backend.apply(&plan) {
-            return Err(match self.backend.apply(self.table.plan()) {
+        if let Err(error) = self.apply(&plan) {
+            let before = self.table.plan().clone();
+            return Err(match self.apply(&before) {
                 Ok(()) => error,
                 Err(other) => error.context(format!(
                     "the limits before could not be put back in force either, restart bursard: {other:#}"

@@ -126,7 +126,6 @@ impl Daemon {
     pub(crate) fn start(&mut self, superseded: Option<Superseded>, how: &str) -> Result<()> {
         let plan = self.accounts.table.plan().clone();
         self.accounts
-            .backend
             .apply(&plan)
             .context("put the limits in force")?;
         if let Some(superseded) = superseded {

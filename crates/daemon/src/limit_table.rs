@@ -258,8 +258,20 @@ impl LimitTable {
                 directory.groups.insert(name.clone(), settled.answer);
                 (settled.remarks, Some(last))
             }
-            Who::Uid(_) | Who::Default => (Vec::new(), None),
+            // Nobody waits for that answer.
+            Who::Uid(uid) => (self.namesake(*uid).into_iter().collect(), None),
+            Who::Default => (Vec::new(), None),
         }
+    }
+
+    /// What is to be known of a user whose name is this number.
+    fn namesake(&mut self, uid: Uid) -> Option<String> {
+        let other = self.users.by_name(&uid.to_string()).found()?.uid;
+        (other != uid).then(|| {
+            format!(
+                "is taken for the uid {uid}; the user whose name is {uid} has the uid {other}: write {other} for him"
+            )
+        })
     }
 
     /// What an account is called and where its limit comes from: by the name that its limit is written

@@ -87,6 +87,12 @@ impl Service {
                 GO_ON
             })?;
         }
+        events.register(accounts.arrivals(), |it| {
+            if let Err(error) = it.daemon.accounts.look_for_arrivals() {
+                tracing::error!("members of a large group who have come have no limit yet: {error:#}");
+            }
+            GO_ON
+        })?;
         if let Some(subuid) = accounts.table.subuid().wake() {
             events.register(subuid, |it| {
                 it.daemon.subuid_changed();

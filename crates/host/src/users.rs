@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Users and groups by name and number, remembered until told otherwise.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
@@ -12,6 +12,11 @@ use crate::nss::{Group, Lookup, User, each_user, group_by_name, user_by_name, us
 
 /// More members than this are left out and said, see [`Members::is_cut_off`].
 const MAX_MEMBERS: usize = 65_536;
+
+/// Members of a group that are asked for one by one; of more, those first that a list of all users has.
+const MAX_ASKED: usize = 64;
+/// So long those of a large group are asked for that the list does not have.
+const ASKING: Duration = Duration::from_millis(300);
 
 /// Asks the C library's sources of names (nsswitch.conf) and remembers the answers; also that nobody
 /// has a name, but never that a source did not answer.
@@ -110,14 +115,17 @@ impl Users {
             incomplete: None,
             is_cut_off: group.members.len() > MAX_MEMBERS,
         };
-        for name in group.members.into_iter().take(MAX_MEMBERS) {
-            match self.by_name(&name) {
-                Lookup::Found(user) => drop(members.uids.insert(user.uid)),
-                Lookup::Absent => members.unknown.push(name),
-                Lookup::Unavailable(errno) => members.incomplete = Some(errno),
-            }
+        // A file is read from its beginning for every name: of a large group those that a list of all has are not
+        // asked for one by one.
+        let is_large = group.members.len() > MAX_ASKED;
+        let mut wanted: HashSet<String> = group.members.into_iter().take(MAX_MEMBERS).collect();
+        if !is_large {
+            self.ask_each(wanted.drain(), &mut members, None);
         }
         let add = |user: &User| {
+            if wanted.remove(&user.name) {
+                members.uids.insert(user.uid);
+            }
             if user.gid == group.gid && !members.uids.contains(&user.uid) {
                 if members.uids.len() >= MAX_MEMBERS {
                     members.is_cut_off = true;
@@ -134,7 +142,29 @@ impl Users {
         if let Lookup::Unavailable(errno) = listed {
             members.incomplete = members.incomplete.or(Some(errno));
         }
+        self.ask_each(wanted.into_iter(), &mut members, Some(ASKING));
         Lookup::Found(members)
+    }
+
+    /// Asks for names one by one; those for which there is no time count as not answered.
+    fn ask_each(
+        &mut self,
+        names: impl Iterator<Item = String>,
+        members: &mut Members,
+        within: Option<Duration>,
+    ) {
+        let begun = Instant::now();
+        for name in names {
+            if within.is_some_and(|within| begun.elapsed() > within) {
+                members.incomplete = members.incomplete.or(Some(Errno::TIMEDOUT));
+                return;
+            }
+            match self.by_name(&name) {
+                Lookup::Found(user) => drop(members.uids.insert(user.uid)),
+                Lookup::Absent => members.unknown.push(name),
+                Lookup::Unavailable(errno) => members.incomplete = Some(errno),
+            }
+        }
     }
 
     /// Shows every user that the sources of names are willing to list to `visit`: large directories often list

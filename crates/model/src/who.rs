@@ -32,8 +32,8 @@ pub enum WhoError {
     Empty,
     /// No such name can exist.
     #[error(
-        "{0:?} is no name: letters, digits, '.', '_', '-' and '@' inside, at most 256, not starting \
-         with '-'"
+        "{0:?} is no name: letters, digits, spaces and signs inside, at most 256 characters, without \
+         / : ; , | = * ? < > [ ] and quotation marks, not starting with '-'"
     )]
     Malformed(String),
     /// A number no user can have.
@@ -41,15 +41,15 @@ pub enum WhoError {
     UidTooLarge(String),
 }
 
-/// What useradd and common directories (LDAP, AD with `user@domain`) accept.
+/// What useradd and common directories (LDAP, AD with `user@domain` and `domain users`) accept.
 fn is_name(text: &str) -> bool {
     !text.is_empty()
         && text.len() <= 256
-        && !text.starts_with('-')
-        && !text.starts_with('@')
+        && !text.starts_with(['-', '@', ' '])
+        && !text.ends_with(' ')
         && text
             .chars()
-            .all(|c| c.is_alphanumeric() || "._-@$\\+".contains(c))
+            .all(|c| c.is_alphanumeric() || " ._-@$\\+&'()!#%{}~^`".contains(c))
 }
 
 impl FromStr for Who {
@@ -120,6 +120,9 @@ mod tests {
             ("=render", Who::Shared("render".into())),
             ("default", Who::Default),
             ("a.b-c@corp.example", Who::User("a.b-c@corp.example".into())),
+            ("alice smith", Who::User("alice smith".into())),
+            ("@R&D (Berlin)", Who::Group("R&D (Berlin)".into())),
+            ("=domain users", Who::Shared("domain users".into())),
         ];
         for (text, who) in table {
             assert_eq!(text.parse(), Ok(who), "{text}");
@@ -129,7 +132,7 @@ mod tests {
     #[test]
     fn what_names_nobody_is_refused() {
         assert_eq!("".parse::<Who>(), Err(WhoError::Empty));
-        for text in ["@", "=", "-rf", "a b", "a\nb", "../x", "a:b", "@@x"] {
+        for text in ["@", "=", "-rf", " a", "a ", "@ a", "a\nb", "a\tb", "a=b", "../x", "a:b", "@@x"] {
             assert!(
                 matches!(text.parse::<Who>(), Err(WhoError::Malformed(_))),
                 "{text:?}"

@@ -214,6 +214,7 @@ impl Plan {
     }
 
     fn claim_for_users(&mut self, written: &[Written], directory: &Directory, coverage: &Coverage) {
+        let mut entries: BTreeMap<Uid, Vec<&Who>> = BTreeMap::new();
         for &(entry, bounds) in written {
             let who = &entry.who;
             let uid = match who {
@@ -239,14 +240,29 @@ impl Plan {
                 continue;
             }
             self.leave_shared(uid);
-            if let Some(other) = self.accounts.get(&AccountId::of(uid))
-                && other.kind == AccountKind::User
-            {
-                let other = &other.who;
-                let text = format!("{other} is the same user; this limit is the one that holds");
-                self.remark(who, text);
-            }
+            entries.entry(uid).or_default().push(who);
             self.claim(uid, entry, AccountKind::User, bounds, coverage);
+        }
+        for same in entries.values() {
+            let [others @ .., holds] = same.as_slice() else {
+                continue;
+            };
+            for other in others {
+                let text = format!(
+                    "is the same user as {holds}, whose limit holds: this one has no effect"
+                );
+                self.remark(other, text);
+            }
+            let (names, are) = match others {
+                [] => continue,
+                [other] => (other.to_string(), "is"),
+                [first @ .., last] => {
+                    let first: Vec<String> = first.iter().map(ToString::to_string).collect();
+                    (format!("{} and {last}", first.join(", ")), "are")
+                }
+            };
+            let text = format!("{names} {are} the same user; this limit is the one that holds");
+            self.remark(holds, text);
         }
     }
 

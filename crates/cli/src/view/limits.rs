@@ -85,6 +85,10 @@ fn notes(entry: &LimitEntry, style: &Style) -> Vec<String> {
             notes.push(format!("{who} concerns nobody now"))
         }
         [] => {}
+        accounts if entry.who == Who::Default => {
+            let text = format!("default concerns {} now", concerned(accounts, style));
+            notes.push(text);
+        }
         [only]
             if is_one
                 && (*only == entry.who.to_string() || matches!(entry.who, Who::Shared(_))) => {}

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Which accounts would be over their limit the moment other limits hold, and so have a process killed at once.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
-use bursar_model::{AccountId, Bytes};
+use bursar_model::{AccountId, Bytes, Uid};
 use bursar_policy::Plan;
 
 use super::Accounts;
 use crate::payers::present;
+
+/// Accounts that are looked at whether or not anybody of them has processes.
+const MOST_ASKED: usize = 256;
 
 /// An account that a changed plan would put over its limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,8 +47,19 @@ impl Accounts {
         if tightened.is_empty() {
             return Ok(Vec::new());
         }
+        // Who has no processes holds next to nothing; each question opens an account.
+        let here = match tightened.len() > MOST_ASKED {
+            true => Some(present(&self.proc, &mut self.query)?),
+            false => None,
+        };
+        let is_here = |payers: &BTreeSet<Uid>| {
+            let mut payers = payers.iter();
+            here.as_ref()
+                .is_none_or(|here| payers.any(|it| here.contains(it) || returning.contains(it)))
+        };
         let projections = tightened
             .iter()
+            .filter(|(_, it)| is_here(&it.payers))
             .map(|(&id, it)| (id, it.payers.clone()))
             .collect();
         let held = self.backend.measure(&projections, &closing)?;

@@ -150,7 +150,8 @@ impl BpfBackend {
             unmapped: account.unmapped.to_bytes(page),
             stuck: account.stuck.to_bytes(page),
             reserved: account.reserved.to_bytes(page),
-            maxheld: account.history.maxheld.to_bytes(page),
+            // Raised when a batch is booked, and `held` before that.
+            maxheld: account.history.maxheld.max(account.held).to_bytes(page),
             processes: account.processes,
             // They were checked on their way in; two writes apart they may disagree for a moment.
             bounds: Bounds::new(

@@ -51,6 +51,12 @@ impl KernelFeatures {
         Ok(self.half.configure(&self.settings)?)
     }
 
+    /// How many accounts a plan may have: some are left to `default` and to questions.
+    pub(crate) fn room_for_accounts(&self) -> usize {
+        let capacity = self.half.accounts().capacity();
+        capacity.saturating_sub((capacity / 4).max(1))
+    }
+
     pub(super) const fn page(&self) -> PageSize {
         self.options.page_size
     }

@@ -41,13 +41,22 @@ pub(super) fn show(accounts: &mut Accounts, uid: Uid, who: Option<&Who>) -> Answ
             format!("no limit is set for {who}"),
         ));
     }
+    // Whoever has no limit of his own and has processes.
+    let covered: Vec<AccountId> = match uid.get() {
+        0 => accounts.backend.readings().into_iter(),
+        _ => Vec::new().into_iter(),
+    }
+    .filter(|it| it.is_default && it.processes > 0)
+    .map(|it| it.id)
+    .collect();
     let entries = written.into_iter().map(|(who, memory, rows)| {
-        let ids: Vec<AccountId> = accounts
-            .table
-            .plan()
-            .accounts_of(&who)
-            .take(NAMES_SHOWN)
-            .collect();
+        let ids: Vec<AccountId> = match who {
+            Who::Default => covered.iter().copied().take(NAMES_SHOWN).collect(),
+            _ => {
+                let of_plan = accounts.table.plan().accounts_of(&who);
+                of_plan.take(NAMES_SHOWN).collect()
+            }
+        };
         let names = ids.into_iter().map(|id| accounts.name_of(id)).collect();
         let remarks = &accounts.table.plan().remarks;
         let remark = remarks
