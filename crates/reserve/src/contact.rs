@@ -72,10 +72,14 @@ impl Contact {
         socket.receive(&mut Inbox::new(), patience_ns)
     }
 
-    /// The answer that was overdue, if it has come: to what, and what.
-    pub fn overdue_answer(&mut self) -> Option<(Ask, Result<Grant, Refused>)> {
+    /// The answer that was overdue, if it has come or comes within `patience_ns`: to what, and what.
+    pub fn overdue_answer(&mut self, patience_ns: u64) -> Option<(Ask, Result<Grant, Refused>)> {
         let (ask, socket) = (self.overdue?, self.socket.as_ref()?);
-        let answer = socket.receive_now(&mut Inbox::new())?;
+        let mut inbox = Inbox::new();
+        let answer = match patience_ns {
+            0 => socket.receive_now(&mut inbox)?,
+            patience_ns => socket.receive(&mut inbox, patience_ns),
+        };
         self.overdue = None;
         if !matches!(answer, Ok(_) | Err(Refused::Full)) {
             self.close();

@@ -44,6 +44,8 @@ const SPARED: isize = 16 << 20;
 /// How long an answer is waited for: the first time, and of a daemon that was silent lately.
 const PATIENCE_NS: u64 = 20_000_000;
 const SHORT_PATIENCE_NS: u64 = 2_000_000;
+/// What was refused is still reported when the process ends, if the daemon answers within this.
+const LAST_PATIENCE_NS: u64 = 200_000_000;
 /// Who has no limit asks again after this; so does who found nobody to ask.
 const PAUSE_NS: u64 = 1_000_000_000;
 /// In an account that is full, no answer means that many ask, if there was one no longer ago than this.
@@ -91,6 +93,8 @@ pub(crate) struct Credit {
     /// for each CPU (lib/percpu_counter.c): much, where little is left. So everything taken counts as
     /// spent.
     is_scarce: bool,
+    /// The account is nearly full: the last answer was no, or a grant smaller than the first one asked for.
+    is_tight: bool,
     pid: libc::pid_t,
     /// The user for whom we asked: a program that becomes another's pays elsewhere from then on.
     user: libc::uid_t,
@@ -298,7 +302,7 @@ impl Credit {
             self.user = user;
             self.forget();
         }
-        self.hear_overdue();
+        self.hear_overdue(0);
         self.look(self.is_scarce);
         // Before the daemon looks: what comes between counts twice, not never.
         let potential = self.potential();
@@ -329,6 +333,7 @@ impl Credit {
                 self.reserved = keep.saturating_add(granted).saturating_mul(PAGE);
                 let is_plenty = granted >= wanted;
                 self.is_scarce = !is_plenty;
+                self.is_tight = !is_plenty && granted < FIRST / PAGE;
                 self.next = if is_plenty {
                     self.next.saturating_mul(2).min(MOST)
                 } else {
@@ -341,6 +346,7 @@ impl Credit {
                 self.settle(potential, free);
                 self.reserved = keep.saturating_mul(PAGE);
                 self.is_scarce = true;
+                self.is_tight = true;
                 self.next = FIRST;
                 if !is_tentative && free < cost {
                     self.refused_at = now_ns();
@@ -404,8 +410,8 @@ impl Credit {
             Some(silence) if silence.is_recent() => SHORT_PATIENCE_NS,
             _ => PATIENCE_NS,
         };
-        // Where there is little room, the next request follows soon.
-        let keeps_open = self.is_scarce;
+        // Where there is hardly any room, the next request follows soon.
+        let keeps_open = self.is_tight;
         let answer = self.contact().ask(socket, ask, patience, keeps_open);
         match answer {
             Ok(grant) => {
@@ -426,7 +432,7 @@ impl Credit {
             }
             // Too many ask, and each has to wait: without an answer there is no room.
             Err(Refused::Busy | Refused::Silent(libc::ETIMEDOUT | libc::EAGAIN))
-                if self.is_scarce && now_ns().saturating_sub(self.answered_at) < CROWDED_NS =>
+                if self.is_tight && now_ns().saturating_sub(self.answered_at) < CROWDED_NS =>
             {
                 self.refusals = self.refusals.saturating_add(1);
                 Err(Missing::Answer)
@@ -450,9 +456,9 @@ impl Credit {
     }
 
     /// An answer that came too late: what the daemon has counted is not counted by us.
-    fn hear_overdue(&mut self) {
+    fn hear_overdue(&mut self, patience_ns: u64) {
         if let Some((asked, answer @ (Ok(_) | Err(Refused::Full)))) =
-            self.contact().overdue_answer()
+            self.contact().overdue_answer(patience_ns)
             && let Ask::Renew {
                 is_tentative,
                 refused,
@@ -767,9 +773,10 @@ extern "C-unwind" fn at_exit() {
     }
     with(|credit| {
         if credit.refusals > 0 && credit.pid == getpid() {
+            credit.hear_overdue(LAST_PATIENCE_NS);
             let (socket, ask) = (environment::socket_path(), credit.report(0));
             // Nobody is left to be told of a failure.
-            let _ = credit.contact().ask(socket, ask, PATIENCE_NS, false);
+            let _ = credit.contact().ask(socket, ask, LAST_PATIENCE_NS, false);
             credit.refusals = 0;
         }
     });
