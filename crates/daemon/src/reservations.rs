@@ -6,7 +6,8 @@
 //! - of a connection (`reserve`, `commit`): it ends with the connection, too. What of it has become
 //!   resident its process says;
 //! - of a process (`renew`): no connection has to stay open. What of it has become resident is looked up
-//!   ([`growth`]) when somebody else would be refused because of it.
+//!   ([`growth`]) when somebody else would be refused because of it. An execve(2) ends it: within a second,
+//!   and before somebody else would be refused because of it.
 //!
 //! Decided here, atomically because one thread decides: held + Σ reserved + N ≤ bound. Where the kernel
 //! half can hold reservations itself, [`Holdings`] is where it takes over.
@@ -18,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use anyhow::Result;
-use bursar_host::{Pidfd, Proc};
+use bursar_host::{Image, Pidfd, Proc};
 use bursar_model::{AccountId, Bounds, Bytes, PageSize, Pages, Pid, Uid};
 use bursar_protocol::{Granted, Renew, Reserve, ReserveBound};
 
@@ -33,6 +34,8 @@ const SHARE: u64 = 16;
 const MOST_ACCOUNTS: usize = 1 << 16;
 /// Processes with a reservation of their own.
 const MOST_PROCESSES: usize = 4096;
+/// Processes looked at in one round; the others in the next.
+const LOOKED_AT: usize = 256;
 /// Refusals that one request reports. A process that refuses more often than this between two requests
 /// is counted short.
 const MOST_REFUSED: u64 = 1 << 20;
@@ -107,6 +110,8 @@ struct Reservation {
     process: Pidfd,
     /// When it was granted; `None`: what becomes of it is for the process to say.
     then: Option<Snapshot>,
+    /// The program it was granted to.
+    image: Option<Image>,
 }
 
 /// All reservations.
@@ -116,6 +121,8 @@ pub(crate) struct Reservations {
     proc: Proc,
     by_holder: BTreeMap<Holder, Reservation>,
     processes: Processes,
+    /// Where the next round over them begins.
+    next: Option<Holder>,
     /// Σ of `by_holder`, in pages.
     by_payer: BTreeMap<AccountId, u64>,
     /// Those that are kept nowhere else.
@@ -161,6 +168,7 @@ impl Reservations {
             proc: Proc::host()?,
             by_holder: BTreeMap::new(),
             processes: Processes::new()?,
+            next: None,
             by_payer: BTreeMap::new(),
             refused: BTreeMap::new(),
             told: BTreeSet::new(),
@@ -373,10 +381,53 @@ impl Reservations {
             if freed >= wanted {
                 break;
             }
-            freed = freed.saturating_add(self.commit_growth_of(holder, error));
+            let reserved = self.reserved_by(holder);
+            freed = freed.saturating_add(if self.has_another_image(holder) {
+                self.release_holder(holder, payers, holdings)
+                    .map_err(Denied::Failed)?;
+                reserved
+            } else {
+                self.commit_growth_of(holder, error)
+            });
         }
         if freed > 0 {
             self.tell(Some(id), payers, holdings)?;
+        }
+        Ok(())
+    }
+
+    /// Whether its process runs another program than the one that asked.
+    fn has_another_image(&self, holder: Holder) -> bool {
+        let reservation = self.by_holder.get(&holder);
+        let before = reservation.and_then(|it| it.image);
+        match (before, holder) {
+            // Its end is told elsewhere.
+            (Some(before), Holder::Process(pid)) => {
+                matches!(self.proc.image(pid), Ok(Some(now)) if now != before)
+            }
+            _ => false,
+        }
+    }
+
+    /// Releases what was granted to programs that processes do not run any more: some of them, the others
+    /// next time.
+    fn release_replaced(
+        &mut self,
+        payers: &Payers,
+        holdings: &mut (impl Holdings + ?Sized),
+    ) -> Result<()> {
+        let from = self.next.unwrap_or(Holder::Process(Pid::new(0)));
+        let some: Vec<Holder> = self
+            .by_holder
+            .range(from..)
+            .filter_map(|(holder, it)| it.image.map(|_| *holder))
+            .take(LOOKED_AT)
+            .collect();
+        self.next = some.last().copied().filter(|_| some.len() == LOOKED_AT);
+        for holder in some {
+            if self.has_another_image(holder) {
+                self.release_holder(holder, payers, holdings)?;
+            }
         }
         Ok(())
     }
@@ -414,9 +465,13 @@ impl Reservations {
                 .map_err(|error| Denied::Failed(error.into()))?
                 .ok_or(Denied::Gone(requester.pid))?;
             if let Holder::Process(pid) = holder {
-                self.processes
-                    .watch(pid, &process)
-                    .map_err(Denied::Failed)?;
+                let is_first = !self.has_processes();
+                let watched = self.processes.watch(pid, &process);
+                let looked = watched.and_then(|()| match is_first {
+                    true => self.processes.look(true),
+                    false => Ok(()),
+                });
+                looked.map_err(Denied::Failed)?;
             }
             let reservation = Reservation {
                 payer: requester.payer,
@@ -424,6 +479,7 @@ impl Reservations {
                 pages,
                 process,
                 then: None,
+                image: None,
             };
             self.by_holder.insert(holder, reservation);
         }
@@ -477,10 +533,13 @@ impl Reservations {
         let now = self.proc.statm(pid);
         let now = now.map_err(|error| Denied::Failed(error.into()))?;
         let now = now.ok_or(Denied::Gone(pid))?;
+        // Where it cannot be told, an execve ends nothing.
+        let image = self.proc.image(pid).unwrap_or(None);
         self.add(holder, requester, pages.saturating_sub(before))?;
         if let Some(reservation) = self.by_holder.get_mut(&holder) {
             reservation.pages = pages;
             reservation.then = Some(Snapshot::new(&now, granted));
+            reservation.image = image;
         }
         self.subtract(requester.payer, before.saturating_sub(pages));
         self.tell(
@@ -529,17 +588,19 @@ impl Reservations {
         self.release_holder(Holder::Connection(client), payers, holdings)
     }
 
-    /// Releases what processes had reserved that have ended.
+    /// Releases what processes had reserved that have ended, or run another program by now.
     pub(crate) fn release_ended(
         &mut self,
         payers: &Payers,
         holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<()> {
-        let ended = self.processes.take_ended();
-        let released = ended
-            .into_iter()
-            .map(|pid| self.forget_ended(Holder::Process(pid), payers, holdings));
+        let happened = self.processes.take();
+        let ended = happened.ended.into_iter();
+        let released = ended.map(|pid| self.forget_ended(Holder::Process(pid), payers, holdings));
         let released: Vec<_> = released.collect();
+        if happened.is_due {
+            self.release_replaced(payers, holdings)?;
+        }
         released
             .into_iter()
             .collect::<Result<(), _>>()
@@ -573,13 +634,17 @@ impl Reservations {
         let Some(gone) = self.by_holder.remove(&holder) else {
             return Ok(());
         };
+        let mut stopped = Ok(());
         if let Holder::Process(_) = holder {
             self.processes.forget(&gone.process);
+            if !self.has_processes() {
+                stopped = self.processes.look(false);
+            }
         }
         self.subtract(gone.payer, gone.pages);
         match payers.of(gone.payer) {
-            Some((id, _)) => self.tell_of(id, payers, holdings),
-            None => Ok(()),
+            Some((id, _)) => self.tell_of(id, payers, holdings).and(stopped),
+            None => stopped,
         }
     }
 
@@ -698,6 +763,12 @@ impl Reservations {
 
     fn reserved_by(&self, holder: Holder) -> u64 {
         self.by_holder.get(&holder).map_or(0, |it| it.pages)
+    }
+
+    /// Whether any process has.
+    fn has_processes(&self) -> bool {
+        let last = self.by_holder.keys().next_back();
+        matches!(last, Some(Holder::Process(_)))
     }
 
     /// Whether a process has a reservation of its own.

@@ -77,8 +77,8 @@ pub use peer::Peer;
 pub use pi_mutex::{PiGuard, PiMutex};
 pub use pidfd::{Pidfd, Sent};
 pub use proc::{
-    Adjusted, Comm, Device, MemInfo, Memory, Pids, Proc, Process, Rollup, Segment, SharedMemory,
-    StartTime, Stat, State, Statm, Status,
+    Adjusted, Comm, Device, Image, MemInfo, Memory, Pids, Proc, Process, Rollup, Segment,
+    SharedMemory, StartTime, Stat, State, Statm, Status,
 };
 pub use process_query::{Patient, ProcessQuery};
 pub use rustix::io::Errno;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! /proc: which processes there are, and what the machine as a whole holds.
 
+mod image;
 mod meminfo;
 mod process;
 mod rollup;
@@ -23,6 +24,7 @@ use rustix::io::Errno;
 use crate::bytes::{number, words};
 use crate::{HostError, Malformed};
 
+pub use image::Image;
 pub use meminfo::MemInfo;
 pub use process::{Adjusted, Comm, Process};
 pub use rollup::Rollup;
@@ -82,6 +84,15 @@ impl Proc {
     /// When it cannot be read or understood.
     pub fn stat(&self, pid: Pid) -> Result<Option<Stat>, HostError> {
         self.parsed(&format!("{pid}/stat"), Stat::parse)
+    }
+
+    /// Which program image it runs.
+    ///
+    /// # Errors
+    /// When that cannot be read or understood.
+    pub fn image(&self, pid: Pid) -> Result<Option<Image>, HostError> {
+        // Of the first thread: a process's own stat adds up what all its threads did.
+        self.parsed(&format!("{pid}/task/{pid}/stat"), Image::parse)
     }
 
     /// What /proc/PID/statm says.
