@@ -97,6 +97,7 @@ pub fn all() -> Vec<Story> {
         dirty::STORIES,
         tmalloc::STORIES,
         callers::STORIES,
+        callers::UNDISTURBED_STORIES,
         rlimit_gate::STORIES,
         reap::STORIES,
     ]

@@ -2,6 +2,8 @@
 //! Programs that call malloc and libbursar where it is awkward to be called: what their threads, signals
 //! and other libraries may do, they still may with ours. In C, as such programs are.
 
+mod undisturbed;
+
 use std::env;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -19,6 +21,8 @@ use crate::signal::send_to_group;
 use crate::stories::ALICE;
 use crate::wait::until;
 use crate::world::{Binaries, World};
+
+pub(super) use self::undisturbed::STORIES as UNDISTURBED_STORIES;
 
 pub(super) const STORIES: &[Story] = &[
     Story {

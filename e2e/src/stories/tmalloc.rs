@@ -207,6 +207,10 @@ fn sixteen(binaries: &Binaries) -> Result<()> {
         granted += some.parse::<u64>()?;
         nulls += none.parse::<u64>()?;
     }
+    // A program reports its last refusals when it ends, which is after it has said how many there were.
+    until("every NULL to be counted in failcnt", || {
+        Ok((world.daemon.memory(CAROL)?.failcnt >= nulls).then_some(()))
+    })?;
     let row = unharmed(&world, CAROL)?;
     let limit = row.limit.context("its limit")?;
     println!(

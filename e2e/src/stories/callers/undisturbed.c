@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 OR MIT */
+/*
+ * What a program must not notice of the malloc that it was given. `sparse` touches little of a large block
+ * and prints the KiB that became resident; `confined` allocates behind a filter that allows what glibc's
+ * malloc needs; `patient SECONDS` prints the longest malloc and the sum of those over 20 ms, in ms;
+ * `descriptors` compares its table before and after; `execs SECONDS` allocates and becomes sleep(1).
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+static double now_ms(void)
+{
+	struct timespec at;
+
+	clock_gettime(CLOCK_MONOTONIC, &at);
+	return at.tv_sec * 1e3 + at.tv_nsec / 1e6;
+}
+
+static long resident_kib(void)
+{
+	long size = 0, resident = 0;
+	FILE *statm = fopen("/proc/self/statm", "r");
+
+	if (!statm || fscanf(statm, "%ld %ld", &size, &resident) != 2)
+		return -1;
+	fclose(statm);
+	return resident * (sysconf(_SC_PAGESIZE) / 1024);
+}
+
+static int sparse(void)
+{
+	size_t size = (size_t)1 << 30;
+	char *volatile block = malloc(size);
+
+	if (!block)
+		return 1;
+	for (size_t at = 0; at < size; at += 1 << 20)
+		block[at] = 1;
+	printf("%ld\n", resident_kib());
+	return 0;
+}
+
+/* `count` blocks, each of them used. */
+static int allocates(int count, size_t size)
+{
+	for (int at = 0; at < count; at++) {
+		char *block = malloc(size);
+
+		if (!block)
+			return 0;
+		memset(block, 1, size);
+	}
+	return 1;
+}
+
+#define ALLOW(call) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
+
+static int confined(int by_syscall)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		ALLOW(brk), ALLOW(mmap), ALLOW(munmap), ALLOW(mremap), ALLOW(mprotect), ALLOW(madvise),
+		ALLOW(futex), ALLOW(getrandom), ALLOW(exit_group),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+	};
+	struct sock_fprog program = { sizeof(filter) / sizeof(*filter), filter };
+	long done;
+
+	prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+	if (by_syscall)
+		done = syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program);
+	else
+		done = prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
+	if (done)
+		return 1;
+	_exit(allocates(5000, 4000) && allocates(40, 500000) ? 0 : 2);
+}
+
+static int patient(double seconds)
+{
+	double end = now_ms() + seconds * 1e3, longest = 0, sum = 0;
+	static char *kept[1024];
+
+	for (unsigned at = 0; now_ms() < end; at++) {
+		double before = now_ms(), took;
+		char *block = malloc(64 << 10);
+
+		took = now_ms() - before;
+		if (took > longest)
+			longest = took;
+		if (took > 20)
+			sum += took;
+		if (!block)
+			return 1;
+		memset(block, 1, 64 << 10);
+		free(kept[at % 1024]);
+		kept[at % 1024] = block;
+		if (at % 1024 == 1023)
+			for (int each = 0; each < 1024; each++) {
+				free(kept[each]);
+				kept[each] = NULL;
+			}
+		if (at % 64 == 0)
+			usleep(1000);
+	}
+	printf("%.0f %.0f\n", longest, sum);
+	return 0;
+}
+
+static int descriptors(void)
+{
+	int count = 0;
+	DIR *table = opendir("/proc/self/fd");
+
+	if (!table)
+		return -1;
+	while (readdir(table))
+		count++;
+	closedir(table);
+	return count;
+}
+
+int main(int argc, char **argv)
+{
+	const char *way = argc > 1 ? argv[1] : "";
+	const char *seconds = argc > 2 ? argv[2] : "1";
+
+	if (!strcmp(way, "sparse"))
+		return sparse();
+	if (!strcmp(way, "confined"))
+		return confined(0);
+	if (!strcmp(way, "confined-by-syscall"))
+		return confined(1);
+	if (!strcmp(way, "patient"))
+		return patient(atof(seconds));
+	if (!strcmp(way, "descriptors")) {
+		int before = descriptors();
+
+		return !allocates(300, 100000) || descriptors() != before;
+	}
+	if (!strcmp(way, "execs") && allocates(400, 100000))
+		execlp("sleep", "sleep", seconds, NULL);
+	return 9;
+}
