@@ -34,6 +34,8 @@ use self::writer::{Entry, Writer};
 const JOURNAL: &str = "/run/systemd/journal/socket";
 /// So long we stay for those who read the log, at our end.
 const FINISH_WITHIN: Duration = Duration::from_secs(1);
+/// Seconds after which the kernel ends us when a thread is gone and we cannot.
+const ALARM_S: libc::c_uint = 3;
 /// A pipe that is ready for anything has room for so much (pipe(7)).
 const PIPE_BUF: usize = 4096;
 /// The name of the thread that writes.
@@ -96,6 +98,9 @@ fn is_stderr(stream: &OsStr) -> bool {
 /// A thread has ended otherwise than planned. Half of bursard is worth less than none: limits hold without it, and the
 /// service manager starts it again.
 pub(crate) fn end_with(thread: &str, why: &str) -> ! {
+    // It may have had a lock that we need for what follows: then this ends us.
+    // SAFETY: takes a number; nobody else of us uses the alarm, whose default is to end the process.
+    unsafe { libc::alarm(ALARM_S) };
     let line = format!(
         "bursard: its thread \"{thread}\" has ended: {why}; bursard ends with it, to be started again"
     );
