@@ -104,6 +104,9 @@ ways! {
     "by_swap", Named, KillAtOnce, "given to swap as soon as it is touched", ["uid=60001 swapped={1280} say=full pause"];
     "by_pipes", Host, NotCounted, "pipe buffers", ["uid=60001 pipes=24M say=full pause"];
     "by_socket_buffers", Host, NotCounted, "socket buffers", ["uid=60001 sockets=24M say=full pause"];
+    "by_packet_rings", Host, NotCounted, "a packet socket's ring in a user and network namespace", ["uid=60001 userns-root packet-ring=24M say=full pause"];
+    "by_messages", Host, NotCounted, "System V messages in an IPC namespace", ["uid=60001 userns-root messages=24M say=full pause"];
+    "by_mappings", Host, NotCounted, "mappings that nobody touches", ["uid=60001 mappings=60000 say=full pause"];
     "by_pinned_pages", Anywhere, NotCounted, "a page of each huge page given to a pipe, the rest unmapped", ["uid=60001 gift=24M say=full pause"];
 }
 

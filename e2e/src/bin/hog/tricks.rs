@@ -44,6 +44,9 @@
 //! | `swapped=SIZE` | touches it and has each MiB swapped out at once |
 //! | `pipes=SIZE` | fills pipes |
 //! | `sockets=SIZE` | fills socket buffers |
+//! | `packet-ring=SIZE` | maps a packet socket's ring in a network namespace of its own and fills it (after `userns-root`) |
+//! | `messages=SIZE` | fills System V message queues of an IPC namespace of its own (after `userns-root`) |
+//! | `mappings=N` | makes so many mappings and touches none |
 //! | `orphans=FIRST-COUNT:SOCKET` | keeps twenty connections to bursard for each of those uids, made by children that have ended; says so, waits for a line, and says how many it let in, and the account of one |
 //! | `cling=SOCKET` | keeps twenty connections to bursard; says how many it let in, and its own account |
 //! | `thread-asked=SOCKET:ACCOUNT` | asks to be let into an account while there is a second thread, which then does the rest in a fresh image |
@@ -831,10 +834,91 @@ pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]
                 }
             }
         }
+        "packet-ring" => packet_ring(step, size(step, value)),
+        "messages" => messages(step, size(step, value)),
+        "mappings" => mappings(step, number(step, value) as usize),
         "gift" => gift(step, size(step, value)),
         _ => return false,
     }
     true
+}
+
+fn packet_ring(step: &str, length: usize) {
+    const BLOCK: usize = 1 << 20;
+    const FRAME: usize = 1 << 16;
+    // SAFETY: takes numbers.
+    let socket = unsafe {
+        if libc::unshare(libc::CLONE_NEWNET) != 0 {
+            last(step);
+        }
+        libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0)
+    };
+    let ring = [BLOCK, length / BLOCK, FRAME, length / FRAME].map(|it| it as u32);
+    // SAFETY: reads the request.
+    let made = unsafe {
+        libc::setsockopt(
+            socket,
+            libc::SOL_PACKET,
+            libc::PACKET_RX_RING,
+            ring.as_ptr().cast(),
+            size_of_val(&ring) as libc::socklen_t,
+        )
+    };
+    if made != 0 {
+        last(step);
+    }
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    // SAFETY: a new mapping of the ring, which stays until the process ends.
+    let at = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            protection,
+            libc::MAP_SHARED,
+            socket,
+            0,
+        )
+    };
+    if at == libc::MAP_FAILED {
+        last(step);
+    }
+    touch(at.cast(), length);
+}
+
+fn messages(step: &str, length: usize) {
+    const TEXT: usize = 8192;
+    // SAFETY: takes a number.
+    if unsafe { libc::unshare(libc::CLONE_NEWIPC) } != 0 {
+        last(step);
+    }
+    // Its type, then its text.
+    let mut message = vec![1_u8; size_of::<libc::c_long>() + TEXT];
+    message[1..size_of::<libc::c_long>()].fill(0);
+    let mut sent = 0;
+    while sent < length {
+        // SAFETY: takes numbers.
+        let queue = unsafe { libc::msgget(libc::IPC_PRIVATE, 0o600) };
+        if queue < 0 {
+            last(step);
+        }
+        // SAFETY: reads the message.
+        while unsafe { libc::msgsnd(queue, message.as_ptr().cast(), TEXT, libc::IPC_NOWAIT) } == 0 {
+            sent += TEXT;
+        }
+    }
+}
+
+fn mappings(step: &str, count: usize) {
+    const PAGE: usize = 4096;
+    // Every other page is protected otherwise: each piece is a mapping of its own.
+    let length = count * PAGE;
+    let at = must_map(step, length, libc::MAP_PRIVATE | libc::MAP_NORESERVE);
+    for offset in (0..length).step_by(2 * PAGE) {
+        // SAFETY: inside a mapping of ours.
+        if unsafe { libc::mprotect(at.add(offset).cast(), PAGE, libc::PROT_NONE) } != 0 {
+            last(step);
+        }
+    }
 }
 
 /// Keeps twenty connections to bursard, and says how many it let in, and what this process pays into.
