@@ -451,7 +451,10 @@ mod tests {
             // Nothing is written over what the administrator has half written.
             let mut limits = table.limits().clone();
             limits
-                .set(&"60002".parse().unwrap(), BoundsSpec::of_limit("1G".parse().unwrap()))
+                .set(
+                    &"60002".parse().unwrap(),
+                    BoundsSpec::of_limit("1G".parse().unwrap()),
+                )
                 .unwrap();
             assert!(limits.store(&path).is_err() || text.is_none());
         }

@@ -89,7 +89,9 @@ impl Service {
         }
         events.register(accounts.arrivals(), |it| {
             if let Err(error) = it.daemon.accounts.look_for_arrivals() {
-                tracing::error!("members of a large group who have come have no limit yet: {error:#}");
+                tracing::error!(
+                    "members of a large group who have come have no limit yet: {error:#}"
+                );
             }
             GO_ON
         })?;

@@ -186,13 +186,14 @@ impl PssScans {
     }
 
     /// Whether so much has been given back on the machine since an account was last looked at that it matters there:
-    /// a thirty-second of its limit (rules.h DOUBT_SHIFT).
+    /// a thirty-second of its limit (rules.h DOUBT_SHIFT). Only of one process: where several may share, a scan before
+    /// they have touched what they share would be in the way of the one that is asked for at the crossing.
     pub fn may_have_given_back(&self, slot: Slot) -> bool {
         let machine = self.known.get(0).map_or(0, |it| it.lazyfree_pages);
         let account = self.accounts.get(slot.0 as usize);
         account.is_some_and(|it| {
             let since = machine.saturating_sub(it.lazyfree_pages);
-            i64::try_from(since).unwrap_or(i64::MAX) > it.limit_pages >> 5
+            it.processes == 1 && i64::try_from(since).unwrap_or(i64::MAX) > it.limit_pages >> 5
         })
     }
 

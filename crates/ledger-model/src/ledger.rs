@@ -326,10 +326,10 @@ impl<R: Rules> Ledger<R> {
         if level <= rules::kill_above(LIMIT, stuck, unkillable) {
             return false;
         }
-        if !R::IS_FORMER {
-            if let (Running::Writer(_), Some(own)) = (running, own) {
-                victim = Some(own);
-            }
+        if !R::IS_FORMER
+            && let (Running::Writer(_), Some(own)) = (running, own)
+        {
+            victim = Some(own);
         }
         let Some((_, pid, kept)) = victim else {
             return false;

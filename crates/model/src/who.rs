@@ -132,7 +132,9 @@ mod tests {
     #[test]
     fn what_names_nobody_is_refused() {
         assert_eq!("".parse::<Who>(), Err(WhoError::Empty));
-        for text in ["@", "=", "-rf", " a", "a ", "@ a", "a\nb", "a\tb", "a=b", "../x", "a:b", "@@x"] {
+        for text in [
+            "@", "=", "-rf", " a", "a ", "@ a", "a\nb", "a\tb", "a=b", "../x", "a:b", "@@x",
+        ] {
             assert!(
                 matches!(text.parse::<Who>(), Err(WhoError::Malformed(_))),
                 "{text:?}"

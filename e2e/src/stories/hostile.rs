@@ -300,6 +300,8 @@ fn passed_descriptors(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "passed", "")?;
     world.daemon.start()?;
     world.daemon.limit("60001", "64M")?;
+    let pid = world.daemon.pid()?;
+    let before = crate::proc::descriptors(pid)?;
     let mut passing = process::Command::new(binaries.path("flooder"));
     let socket = world.daemon.socket();
     passing.args([
@@ -326,9 +328,8 @@ fn passed_descriptors(binaries: &Binaries) -> Result<()> {
     );
     world.daemon.status()?;
     drop(passing);
-    let pid = world.daemon.pid()?;
     until("nothing to be left of them", || {
-        Ok((crate::proc::descriptors(pid)? < 100).then_some(()))
+        Ok((crate::proc::descriptors(pid)? <= before + 10).then_some(()))
     })
 }
 

@@ -65,9 +65,11 @@ impl Arrivals {
             return Ok(false);
         };
         let here = owners(proc)?;
-        Ok(here
-            .difference(opened)
-            .any(|&uid| plan.accounts.get(&AccountId::of(uid)).is_some_and(is_waiting)))
+        Ok(here.difference(opened).any(|&uid| {
+            plan.accounts
+                .get(&AccountId::of(uid))
+                .is_some_and(is_waiting)
+        }))
     }
 }
 
