@@ -361,7 +361,6 @@ struct ledger_state {
 	__u64 guardian_start_ns; /* when bursard began, CLOCK_BOOTTIME */
 	__u64 answering_mm;	/* of who is there to be asked for surveys; 0: nobody */
 	__u64 last_retry_ns;
-	__u64 unanswered_ns;	/* since when that is so because it has ended */
 	__u64 watching;		/* copies of shared pages are counted; by the user half */
 	__u64 lazyfree_pages;	/* ever given back with MADV_FREE, by anybody (vmstat's pglazyfree), as the
 				 * user half has last seen it: they stay resident until somebody needs them */

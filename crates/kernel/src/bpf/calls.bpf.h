@@ -222,6 +222,9 @@ static long forget_bursard(__u32 slot, void *unused)
 	account->promised_pages = 0;
 	account->surveying_ns = 0;
 	account->asked_ns = 0;
+	/* There is somebody again who looks when it is needed. */
+	if (account->correction_until_ns == CORRECTED_UNTIL_ASKED)
+		account->correction_until_ns = bpf_ktime_get_ns() + SURVEY_STALE_NS;
 	return 0;
 }
 

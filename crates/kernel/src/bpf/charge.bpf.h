@@ -291,8 +291,9 @@ int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
 
 	/* Its own: who looks at a process that ends may be the one who has to take its memory apart. */
 	if (state && (__u64)mm == state->answering_mm) {
-		state->unanswered_ns = bpf_ktime_get_ns();
 		state->answering_mm = 0;
+		if (state->watching)
+			bpf_loop(state->account_high_water, keep_correction, NULL, 0);
 	}
 	return end_address_space(mm);
 }

@@ -214,6 +214,9 @@ RULE int wait_for_survey(struct doubt *doubt)
 
 	if (pages > at_most)
 		pages = at_most;
+	most = pages <= doubt->bound_pages >> DOUBT_SHIFT ? limit >> GIVEN_SURVEY_SHIFT :
+	       doubt->hard_pages > doubt->soft_pages ? (limit >> HARD_SURVEY_SHIFT) - (limit >> DOUBT_SHIFT) :
+						       limit >> SURVEY_SHIFT;
 	pages += doubt->given_pages;
 	if (pages <= doubt->bound_pages >> DOUBT_SHIFT || doubt->level_pages - pages > doubt->bound_pages)
 		return WAIT_NOT;
@@ -225,9 +228,6 @@ RULE int wait_for_survey(struct doubt *doubt)
 		certain = doubt->largest_pages;
 	if (!doubt->asked_pages || doubt->level_pages <= limit)
 		doubt->asked_pages = certain < limit ? certain : limit;
-	most = pages - doubt->given_pages <= doubt->bound_pages >> DOUBT_SHIFT ? limit >> GIVEN_SURVEY_SHIFT :
-	       doubt->hard_pages > doubt->soft_pages ? (limit >> HARD_SURVEY_SHIFT) - (limit >> DOUBT_SHIFT) :
-						       limit >> SURVEY_SHIFT;
 	doubt->wait_at_most_pages = doubt->level_pages + doubt->asked_pages + most - certain;
 	return certain - doubt->asked_pages > most ? WAIT_BUT_GROWERS : WAIT_FOR_SURVEY;
 }

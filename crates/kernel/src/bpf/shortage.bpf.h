@@ -33,12 +33,14 @@ static __always_inline __s64 counter_at(const void *counters, __u64 item)
 /* What is free, and what the kernel can take back without a swap: more than MemAvailable says, for it reckons with no
  * watermarks. The user half looks at that then. Where the kernel does not show where its counters are nothing is
  * told. */
-static __noinline int watch_for_shortage(struct ledger_state *state, __u64 now)
+static __noinline int watch_for_shortage(void)
 {
+	struct ledger_state *state = ledger_state();
+	__u64 now = bpf_ktime_get_ns();
 	__s64 pages;
 	struct event *event;
 
-	if (!state->short_below_pages || !&vm_zone_stat || !&vm_node_stat)
+	if (!state || !state->short_below_pages || !&vm_zone_stat || !&vm_node_stat)
 		return 0;
 	pages = counter_at(&vm_zone_stat, bpf_core_enum_value(enum zone_stat_item, NR_FREE_PAGES));
 	if (!pages)

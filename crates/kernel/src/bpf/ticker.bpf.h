@@ -94,14 +94,19 @@ static __always_inline void resum(struct ledger_state *state, __u64 start)
 
 static int on_tick(void *map, __u32 *key, struct ticker *ticker)
 {
-	struct ledger_state *state = ledger_state();
-	__u32 next = *key ^ 1;
-	struct ticker *other = bpf_map_lookup_elem(&tickers, &next);
-	__u64 now = bpf_ktime_get_ns();
+	struct ledger_state *state;
+	struct ticker *other;
+	__u32 next;
+	__u64 now;
 
+	/* First, while nothing has to be kept for later: 6.1 has 512 bytes of stack for all that follows. */
+	watch_for_shortage();
+	next = *key ^ 1;
+	other = bpf_map_lookup_elem(&tickers, &next);
+	state = ledger_state();
+	now = bpf_ktime_get_ns();
 	if (!state || !other)
 		return 0;
-	watch_for_shortage(state, now);
 	if (state->walk_wanted || now - state->resummed_ns > (RESUM_INTERVAL_MS - RETRY_MS) * 1000000ULL)
 		resum(state, now);
 	else if (state->kills_wanted)
