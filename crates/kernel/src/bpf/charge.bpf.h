@@ -284,6 +284,16 @@ static __always_inline int end_address_space(struct mm_struct *mm)
 	return 0;
 }
 
+/* Who would look again has ended: what is in force now stays, for copies are counted, and it ages as it should. */
+static long keep_correction(__u32 slot, void *unused)
+{
+	struct account *account = account_at(slot);
+
+	if (account && is_corrected(account, bpf_ktime_get_ns()))
+		account->correction_until_ns = CORRECTED_UNTIL_ASKED;
+	return 0;
+}
+
 SEC("tp_btf/exit_mmap")
 int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
 {

@@ -126,22 +126,12 @@ static __always_inline __s64 doubt_of(struct account *account)
 	return pages > 0 ? pages : 0;
 }
 
+#define CORRECTED_UNTIL_ASKED (~0ULL)	/* nobody is there to look again */
+
 /* In force for its lifetime. */
 static __always_inline bool is_corrected(const struct account *account, __u64 now)
 {
 	return now < *(volatile __u64 *)&account->correction_until_ns;
-}
-
-#define CORRECTED_UNTIL_ASKED (~0ULL)
-
-/* Who would look again has ended: what is in force now stays, for copies are counted, and it ages as it should. */
-static long keep_correction(__u32 slot, void *unused)
-{
-	struct account *account = account_at(slot);
-
-	if (account && is_corrected(account, bpf_ktime_get_ns()))
-		account->correction_until_ns = CORRECTED_UNTIL_ASKED;
-	return 0;
 }
 
 static __always_inline __s64 correction_of(const struct account *account)
