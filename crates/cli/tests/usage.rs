@@ -25,7 +25,7 @@ fn what_is_typed_wrongly_is_said_and_exits_with_2() {
         (&["limit", "set", "alice"], "<SIZE|RESOURCE=BARRIER:LIMIT>"),
         (&["limit", "set", "alice", "12X"], "\"12X\" is no size"),
         (&["limit", "set", "alice", "--", "-1"], "is negative"),
-        (&["limit", "set", "a b", "1G"], "\"a b\" is no name"),
+        (&["limit", "set", "a/b", "1G"], "\"a/b\" is no name"),
         (
             &["limit", "set", "alice", "numprocs=1:2"],
             "has no resource \"numprocs\"",

@@ -132,8 +132,8 @@ fn what_is_wrong_is_refused_with_its_place_and_a_remedy() {
             "/l.toml:2: limits.alice.memory: the notice is a percentage of the limit, but the limit is none; give it as a size",
         ),
         (
-            "\"a b\" = { memory = \"1G\" }",
-            "/l.toml:2: limits.a b: \"a b\" names nobody; write a user name, a uid, @group, =name or default",
+            "\"a/b\" = { memory = \"1G\" }",
+            "/l.toml:2: limits.a/b: \"a/b\" names nobody; write a user name, a uid, @group, =name or default",
         ),
         (
             "\"a\\u001b[2J\" = { memory = \"1G\" }",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Users and groups by name and number, remembered until told otherwise.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
@@ -118,13 +118,15 @@ impl Users {
         // A file is read from its beginning for every name: of a large group those that a list of all has are not
         // asked for one by one.
         let is_large = group.members.len() > MAX_ASKED;
-        let mut wanted: HashSet<String> = group.members.into_iter().take(MAX_MEMBERS).collect();
+        let mut wanted: BTreeSet<String> = group.members.into_iter().take(MAX_MEMBERS).collect();
         if !is_large {
-            self.ask_each(wanted.drain(), &mut members, None);
+            self.ask_each(std::mem::take(&mut wanted), &mut members, None);
         }
+        let mut found = Vec::new();
         let add = |user: &User| {
             if wanted.remove(&user.name) {
                 members.uids.insert(user.uid);
+                found.push(user.clone());
             }
             if user.gid == group.gid && !members.uids.contains(&user.uid) {
                 if members.uids.len() >= MAX_MEMBERS {
@@ -142,14 +144,18 @@ impl Users {
         if let Lookup::Unavailable(errno) = listed {
             members.incomplete = members.incomplete.or(Some(errno));
         }
-        self.ask_each(wanted.into_iter(), &mut members, Some(ASKING));
+        self.ask_each(wanted, &mut members, Some(ASKING));
+        for user in found {
+            let (name, answer) = (user.name.clone(), Lookup::Found(user));
+            self.dropped += remember(&mut self.by_name, name, &answer, self.capacity);
+        }
         Lookup::Found(members)
     }
 
     /// Asks for names one by one; those for which there is no time count as not answered.
     fn ask_each(
         &mut self,
-        names: impl Iterator<Item = String>,
+        names: BTreeSet<String>,
         members: &mut Members,
         within: Option<Duration>,
     ) {
