@@ -8,6 +8,7 @@ mod daemon;
 mod freezer;
 mod hog;
 mod length;
+mod mount_namespace;
 mod proc;
 mod replica;
 mod runner;

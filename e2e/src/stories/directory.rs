@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use bursar_model::EventKind;
 
+use crate::mount_namespace::enter_before_exec;
 use crate::runner::{Place, Story};
 use crate::wait::{until, within};
 use crate::world::{Binaries, World};
@@ -55,19 +56,9 @@ impl Etc {
 
     fn cover(&self, command: &mut Command) {
         let directory = self.0.clone();
-        let cover = move || -> std::io::Result<()> {
-            use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
-            // SAFETY: unshares what only this process, which has one thread, sees.
-            unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS)? };
-            mount_change(
-                "/",
-                MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
-            )?;
-            mount_bind(&directory, "/etc")?;
-            Ok(())
-        };
-        // SAFETY: between fork and exec only system calls and reading of memory that is ours.
-        unsafe { command.pre_exec(cover) };
+        enter_before_exec(command, move || {
+            Ok(rustix::mount::mount_bind(&directory, "/etc")?)
+        });
     }
 }
 

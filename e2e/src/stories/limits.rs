@@ -2,7 +2,6 @@
 //! Setting, changing and taking away limits; for whom they are.
 
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bursar_model::{AccountKind, BoundsSpec, Bytes, EventKind, Resource, RowBounds};
 use bursar_protocol::{ErrorKind, LimitChange, Operation, Reply, RowsChange};
 
+use crate::mount_namespace::enter_before_exec;
 use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::{Binaries, World};
@@ -521,25 +521,16 @@ fn start_covered(world: &mut World) -> Result<()> {
 /// Makes a command see its own /etc/passwd, /etc/group and /etc/nsswitch.conf.
 pub(super) fn cover_etc(command: &mut Command, directory: &std::path::Path) {
     let directory = directory.to_owned();
-    let cover = move || -> std::io::Result<()> {
-        use rustix::mount::{MountPropagationFlags, mount_bind, mount_change};
-        // SAFETY: unshares what only this process, which has one thread, sees.
-        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS)? };
-        mount_change(
-            "/",
-            MountPropagationFlags::PRIVATE | MountPropagationFlags::REC,
-        )?;
+    enter_before_exec(command, move || {
         for name in ["passwd", "group", "nsswitch.conf"] {
             let target = std::path::Path::new("/etc").join(name);
             if !target.exists() {
                 continue;
             }
-            mount_bind(directory.join(name), &target)?;
+            rustix::mount::mount_bind(directory.join(name), &target)?;
         }
         Ok(())
-    };
-    // SAFETY: between fork and exec only system calls and reading of memory that is ours.
-    unsafe { command.pre_exec(cover) };
+    });
 }
 
 fn shared(binaries: &Binaries) -> Result<()> {
