@@ -342,7 +342,7 @@ static KEYS: [Key; 26] = [
         default: "\"shortage\"",
         values: "\"shortage\" or \"always\"",
         about: "shortage, while the machine itself is short of memory (less than a sixteenth of it is available, \
-                512M at least and 16G at most); always, at all times: then a memory cgroup that is full kills \
+                but 512M, or a quarter where that is less, at least, and 16G at most); always, at all times: then a memory cgroup that is full kills \
                 processes of limited users first, too.",
         set: |config, value| {
             let words = [

@@ -3,7 +3,7 @@
  * The arithmetic of the one invariant (docs/ACCOUNTING.md "One invariant over all states"): what of an
  * account's memory counts, what is credited because it is on its way out, and for how long.
  *
- * Pure functions of numbers, without helpers or maps: the BPF programs use them, and crates/rules compiles
+ * Pure functions of numbers, without helpers or maps: the BPF programs use them, and crates/ledger-model compiles
  * this very file natively for a model in which an adversary makes any sequence of moves.
  *
  * Units are in the names. Times are milliseconds of CLOCK_MONOTONIC in 32 bits, so they wrap after 49 days:
