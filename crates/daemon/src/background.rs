@@ -188,9 +188,6 @@ impl Shared {
 }
 
 fn work(shared: &Shared, proc: &Proc, mut query: TimedQuery, mut oom_score: Option<OomScore>) {
-    if let Err(error) = bursar_host::leave_oom_score_minimum() {
-        tracing::debug!(%error, "a raised oom_score_adj becomes the least that its user can set");
-    }
     let terminals = Terminals::host(proc);
     let mut rested = Instant::now();
     while let Some(task) = shared.next(rested) {

@@ -147,7 +147,7 @@ fn weigh(proc: &Proc, pid: Pid, pays: &impl Fn(Pid, Uid) -> bool) -> Option<(Wei
             .saturating_add(memory.page_tables),
         is_dying: status.is_kill_pending,
         is_protected: pid.get() <= 1 || pid.get() == std::process::id() || adj <= UNTOUCHABLE,
-        raised: adj.max(0),
+        raised: adj,
     };
     Some((weighed, status.uid))
 }

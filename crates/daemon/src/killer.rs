@@ -12,9 +12,6 @@ use bursar_host::{HostError, Pidfd, Proc, Sent, StartTime, clock};
 use bursar_model::{Nanos, Pid};
 use rustix::process::Signal;
 
-/// /proc counts in hundredths of a second whatever the kernel's own HZ (include/linux/jiffies.h
-/// USER_HZ).
-const TICK_NS: u64 = 10_000_000;
 const UNTOUCHABLE: i16 = -1000;
 
 /// A process that somebody chose.
@@ -61,7 +58,7 @@ impl Chosen {
         let Some(started) = self.started else {
             return Ok(None);
         };
-        let start = StartTime::new(started.get() / TICK_NS);
+        let start = StartTime::after_boot(started);
         Pidfd::open_verified(proc, self.pid, start)
     }
 

@@ -7,7 +7,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use bursar_host::{Lookup, Members, User};
+use bursar_host::{Lookup, Members, User, replace_file};
 use bursar_model::{Gid, Uid};
 use bursar_policy::NameError;
 use serde::{Deserialize, Serialize};
@@ -51,9 +51,7 @@ impl NameCache {
 
     pub(crate) fn store(&self, path: &Path) -> io::Result<()> {
         let text = toml::to_string(self).map_err(io::Error::other)?;
-        let fresh = path.with_extension("toml.new");
-        fs::write(&fresh, text)?;
-        fs::rename(&fresh, path)
+        replace_file(path, &text)
     }
 
     /// Whom a user's name stood for.

@@ -8,10 +8,14 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::time::Duration;
 use std::{fs, io};
 
-use bursar_host::{Adjusted, Proc, ProcessQuery, StartTime, UserNamespaces, UsernsOwner};
-use bursar_model::{Pid, Uid};
+use bursar_host::{
+    Adjusted, Proc, ProcessQuery, StartTime, UserNamespaces, UsernsOwner, leave_oom_score_minimum,
+    replace_file,
+};
+use bursar_model::{Nanos, Pid, Uid};
 
 use crate::payers::Payers;
 
@@ -101,9 +105,7 @@ impl OomScore {
             format!("{pid} {start} {} {}\n", it.score, it.raised)
         });
         let text: String = std::iter::once(format!("{since}\n")).chain(lines).collect();
-        let new = self.file.with_extension("new");
-        fs::write(&new, text)?;
-        fs::rename(&new, &self.file)
+        replace_file(&self.file, &text)
     }
 
     /// Above those with 0, in the order that they had.
@@ -134,6 +136,9 @@ impl OomScore {
         mut is_limited: impl FnMut(Pid, Uid, &mut A) -> Option<bool>,
         ask: &mut A,
     ) -> u32 {
+        if let Err(error) = leave_oom_score_minimum() {
+            tracing::debug!(%error, "what is written becomes the least that its user can set");
+        }
         let mut helpless = 0;
         let mut seen = HashMap::new();
         let Ok(pids) = proc.pids() else { return 0 };
@@ -210,14 +215,8 @@ fn parse(line: &str) -> Option<(Pid, Original)> {
 /// This moment, as processes' beginnings are told.
 fn ticks_now() -> StartTime {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
-    let nanos = u64::try_from(now.tv_nsec).unwrap_or_default();
-    // fs/proc/array.c: USER_HZ is 100 everywhere.
-    StartTime::new(
-        seconds
-            .saturating_mul(100)
-            .saturating_add(nanos / 10_000_000),
-    )
+    let now = Duration::try_from(now).unwrap_or_default().as_nanos();
+    StartTime::after_boot(Nanos::new(u64::try_from(now).unwrap_or(u64::MAX)))
 }
 
 /// When a process began, if it says so.

@@ -25,9 +25,6 @@ pub(crate) fn release(config: &Config) -> Result<()> {
     let raised = config.last_defence.oom_score_adj;
     let proc = Proc::host().context("open /proc")?;
     let mut query = TimedQuery::new("query", Arc::default()).context("open /proc")?;
-    if let Err(error) = bursar_host::leave_oom_score_minimum() {
-        tracing::debug!(%error, "a restored oom_score_adj becomes the least that its user can set");
-    }
     OomScore::new(raised, &config.paths.runtime).restore_oom_scores(&proc, &mut query);
     match count {
         0 => log::say(&format!(

@@ -46,6 +46,7 @@ mod pi_mutex;
 mod pidfd;
 mod proc;
 mod process_query;
+mod replaced_file;
 #[expect(unsafe_code, reason = "sched_setscheduler is in no safe library")]
 pub mod sched;
 mod subuid;
@@ -81,6 +82,7 @@ pub use proc::{
     SharedMemory, StartTime, Stat, State, Statm, Status,
 };
 pub use process_query::{Patient, ProcessQuery};
+pub use replaced_file::replace_file;
 pub use rustix::io::Errno;
 pub use rustix::process::Signal;
 pub use sched::Changed;

@@ -17,7 +17,7 @@ pub struct Weighed {
     pub is_dying: bool,
     /// Never a victim: pid 1, kernel threads, oom_score_adj −1000, bursard.
     pub is_protected: bool,
-    /// How far its user has put it in front: its oom_score_adj above 0.
+    /// Its oom_score_adj: above 0 its user has put it in front by so much.
     pub raised: i16,
 }
 

@@ -24,8 +24,6 @@ use crate::payers::{Coverage, Payers};
 
 /// As many as the kernel half keeps (abi.h CANDIDATES).
 const CANDIDATES: usize = 8;
-/// Linux begins counting start times in ticks of so many nanoseconds.
-const TICK_NS: u64 = 10_000_000;
 /// An account over its limit with nobody to kill is looked at again after this.
 const NO_VICTIM_PAUSE_NS: u64 = 1_000_000_000;
 
@@ -215,7 +213,7 @@ impl Scan {
             held: self.counted(&memory),
             is_dying: is_condemned || status.is_kill_pending || status.is_dead,
             is_protected: pid.get() <= 1 || pid.get() == std::process::id() || adj <= -1000,
-            raised: adj.max(0),
+            raised: adj,
         };
         Some((id, seen))
     }
@@ -303,7 +301,7 @@ impl Scan {
                     victim.pid = pid;
                     victim.uid = fresh.uid;
                     victim.comm = fresh.comm;
-                    victim.started = start.map(|it| Nanos::new(it.get().saturating_mul(TICK_NS)));
+                    victim.started = start.map(StartTime::since_boot);
                     victim.number = number;
                     victim.held = fresh.held;
                     let account = self.accounts.get_mut(&id)?;

@@ -5,10 +5,10 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
-use bursar_host::clock;
+use bursar_host::{clock, replace_file};
 use bursar_model::Uid;
 use serde::{Deserialize, Serialize};
 
@@ -85,14 +85,8 @@ impl Owners {
             return Ok(());
         };
         let text = toml::to_string(&self.by_uid).map_err(io::Error::other)?;
-        replace(file, &text)
+        replace_file(file, &text)
     }
-}
-
-fn replace(path: &Path, text: &str) -> io::Result<()> {
-    let fresh = path.with_extension("toml.new");
-    fs::write(&fresh, text)?;
-    fs::rename(&fresh, path)
 }
 
 #[cfg(test)]

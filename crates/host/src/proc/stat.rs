@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! /proc/PID/stat (proc_pid_stat(5); fs/proc/array.c do_task_stat).
 
-use bursar_model::Pid;
+use bursar_model::{Nanos, Pid};
 
 use crate::bytes::{number, words};
 use crate::{Comm, Malformed};
@@ -61,10 +61,23 @@ pub struct Device {
     minor: u32,
 }
 
+/// /proc counts in hundredths of a second whatever the kernel's own HZ (include/linux/jiffies.h USER_HZ).
+const TICK_NS: u64 = 10_000_000;
+
 impl StartTime {
     /// `ticks` clock ticks after boot.
     pub const fn new(ticks: u64) -> Self {
         Self(ticks)
+    }
+
+    /// Of a process that began so long after boot (CLOCK_BOOTTIME).
+    pub const fn after_boot(nanos: Nanos) -> Self {
+        Self(nanos.get() / TICK_NS)
+    }
+
+    /// How long after boot, as far as /proc says.
+    pub const fn since_boot(self) -> Nanos {
+        Nanos::new(self.0.saturating_mul(TICK_NS))
     }
 
     /// Clock ticks since boot.
