@@ -4,14 +4,14 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use bursar_config::{Config, Count, GateChoice, LastDefenceWhen, TriggerChoice};
+use bursar_config::{Config, Count, GateChoice, TriggerChoice};
 use bursar_host::{Mounted, Mounts, Proc, machine, mount_bpffs, mount_tracefs};
 use bursar_kernel::{KernelHalf, Options, Settings, Started};
 use bursar_model::{GateMode, GateStatus};
 
 use crate::backend::{Backend, BpfBackend, PollBackend, Powers, TraceBackend};
 use crate::fact::Fact;
-use crate::last_defence;
+use crate::last_defence::LastDefence;
 use crate::lock::{Held, Lock};
 use crate::payers::Coverage;
 use crate::reaper::VictimReaper;
@@ -79,6 +79,7 @@ pub(crate) fn start(
     coverage: &Coverage,
     dry_run: bool,
     reaper: &VictimReaper,
+    last_defence: &LastDefence,
 ) -> Result<Chosen> {
     if dry_run {
         let how = "dry run: scanning /proc every 200 ms, killing nobody";
@@ -92,11 +93,11 @@ pub(crate) fn start(
         })
     };
     match config.trigger {
-        TriggerChoice::Bpf => bpf(config, coverage, reaper),
+        TriggerChoice::Bpf => bpf(config, coverage, reaper, last_defence),
         TriggerChoice::Trace => alone(trace(config, coverage, reaper)),
         TriggerChoice::Poll => alone(poll(config, coverage, POLLING, reaper)),
         TriggerChoice::Auto => {
-            let no_bpf = match bpf(config, coverage, reaper) {
+            let no_bpf = match bpf(config, coverage, reaper, last_defence) {
                 Ok(chosen) => return Ok(chosen),
                 Err(error) if error.is::<Held>() => return Err(error),
                 Err(error) => format!(
@@ -153,7 +154,12 @@ fn trace(config: &Config, coverage: &Coverage, reaper: &VictimReaper) -> Result<
     })
 }
 
-fn bpf(config: &Config, coverage: &Coverage, reaper: &VictimReaper) -> Result<Chosen> {
+fn bpf(
+    config: &Config,
+    coverage: &Coverage,
+    reaper: &VictimReaper,
+    last_defence: &LastDefence,
+) -> Result<Chosen> {
     provide_bpffs(&config.paths.pins)?;
     let lock = Lock::on_pins(&config.paths.pins)?;
     let page_size = machine::page_size();
@@ -170,12 +176,6 @@ fn bpf(config: &Config, coverage: &Coverage, reaper: &VictimReaper) -> Result<Ch
         timer_trigger: config.triggers.timer,
         gate: config.gate.mode == GateChoice::Auto,
     };
-    let adj = u16::try_from(config.last_defence.oom_score_adj).ok();
-    let when = Some(config.last_defence.when).filter(|_| config.last_defence.enabled);
-    let memory = Proc::host().and_then(|it| it.meminfo());
-    let short_below = memory
-        .map(|it| page_size.pages_within(last_defence::short_below(it.total)))
-        .ok();
     let settings = Settings {
         uid_min: coverage.uid_min,
         exempt: coverage.exempt.clone(),
@@ -185,8 +185,10 @@ fn bpf(config: &Config, coverage: &Coverage, reaper: &VictimReaper) -> Result<Ch
             .iter()
             .map(|range| (range.first(), range.last()))
             .collect(),
-        raised_adj: adj.filter(|_| when == Some(LastDefenceWhen::Always)),
-        short_below: short_below.filter(|_| when == Some(LastDefenceWhen::Shortage)),
+        raised_adj: last_defence.raised_adj(),
+        short_below: last_defence
+            .told_below()
+            .map(|it| page_size.pages_within(it)),
     };
     let (backend, started) = BpfBackend::start(
         &config.paths.pins,

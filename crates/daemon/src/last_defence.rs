@@ -26,14 +26,21 @@ pub(crate) struct LastDefence {
     adj: i16,
     short_below: Bytes,
     pressure: Option<File>,
-    raised: Option<Raised>,
+    state: State,
 }
 
 #[derive(Debug)]
-struct Raised {
-    next_look: Instant,
-    /// Since when there is enough again.
-    calm: Option<Instant>,
+enum State {
+    Down,
+    Up {
+        next_look: Instant,
+        /// Since when there is enough again.
+        calm: Option<Instant>,
+    },
+    /// Scores are being put back. As long as some are not, the kernel half must take none for its user's wish.
+    Lowering {
+        until: Instant,
+    },
 }
 
 /// What follows from a look.
@@ -42,12 +49,14 @@ pub(crate) enum Change {
     Raise,
     /// Those that have begun since.
     RaiseAgain,
-    Lower,
+    PutBack,
+    /// All are as they were.
+    Lowered,
 }
 
 /// The machine is short with less than this available: a sixteenth, but half a GiB, or a quarter, at least, for memory
 /// may go at gigabytes a second; and 16 GiB at most.
-pub(crate) fn short_below(total: Bytes) -> Bytes {
+fn short_below(total: Bytes) -> Bytes {
     let least = Bytes::from_mib(512).min(Bytes::new(total.get() / 4));
     Bytes::new(total.get() / 16)
         .max(least)
@@ -55,8 +64,14 @@ pub(crate) fn short_below(total: Bytes) -> Bytes {
 }
 
 impl LastDefence {
-    /// `acts`: it is no dry run.
-    pub(crate) fn new(config: OomScoreConfig, total: Bytes, acts: bool) -> Self {
+    /// `acts`: it is no dry run. `is_left_raised`: a bursard before has not put back what it had raised, and that is
+    /// done now.
+    pub(crate) fn new(
+        config: OomScoreConfig,
+        total: Bytes,
+        acts: bool,
+        is_left_raised: bool,
+    ) -> Self {
         let when = (config.enabled && acts).then_some(config.when);
         let pressure = match when {
             Some(LastDefenceWhen::Shortage) => pressure_trigger()
@@ -69,8 +84,18 @@ impl LastDefence {
             adj: config.oom_score_adj,
             short_below: short_below(total),
             pressure,
-            raised: None,
+            state: match is_left_raised {
+                true => State::Lowering {
+                    until: Instant::now() + LOOK,
+                },
+                false => State::Down,
+            },
         }
+    }
+
+    /// With less than this free the kernel half is to tell; `None`: nobody wants to know.
+    pub(crate) fn told_below(&self) -> Option<Bytes> {
+        (self.when == Some(LastDefenceWhen::Shortage)).then_some(self.short_below)
     }
 
     /// Has priority data when somebody waits for memory.
@@ -79,60 +104,68 @@ impl LastDefence {
     }
 
     pub(crate) const fn is_raised(&self) -> bool {
-        matches!(self.when, Some(LastDefenceWhen::Always)) || self.raised.is_some()
+        matches!(self.when, Some(LastDefenceWhen::Always)) || matches!(self.state, State::Up { .. })
     }
 
-    /// What those are to have that had 0, while it is raised.
+    /// What those are to have that had 0, for as long as some may have it.
     pub(crate) fn raised_adj(&self) -> Option<u16> {
-        u16::try_from(self.adj).ok().filter(|_| self.is_raised())
+        let is_down = !self.is_raised() && matches!(self.state, State::Down);
+        u16::try_from(self.adj).ok().filter(|_| !is_down)
     }
 
     /// How long until [`Self::look`] is due.
     pub(crate) fn patience(&self) -> Option<Duration> {
-        let raised = self.raised.as_ref()?;
-        Some(raised.next_look.saturating_duration_since(Instant::now()))
+        let (State::Up { next_look: due, .. } | State::Lowering { until: due }) = self.state else {
+            return None;
+        };
+        Some(due.saturating_duration_since(Instant::now()))
     }
 
     /// Somebody says that memory may be short.
     pub(crate) fn hear(&mut self, proc: &Proc) -> Option<Change> {
-        if self.when != Some(LastDefenceWhen::Shortage) || self.raised.is_some() {
-            return None;
-        }
+        let short_below = self.told_below().filter(|_| !self.is_raised())?;
         let available = proc.meminfo().ok()?.available;
-        if available >= self.short_below {
+        if available >= short_below {
             return None;
         }
         tracing::warn!(
             "the machine is short of memory, {available} are available: its OOM killer is to choose among processes \
              with a limit first"
         );
-        self.raised = Some(Raised {
+        self.state = State::Up {
             next_look: Instant::now() + LOOK,
             calm: None,
-        });
+        };
         Some(Change::Raise)
     }
 
     /// Whether the shortage goes on; nothing while there is none, or it was looked a moment ago.
     pub(crate) fn look(&mut self, proc: &Proc) -> Option<Change> {
         let now = Instant::now();
-        let raised = self.raised.as_mut().filter(|it| it.next_look <= now)?;
-        raised.next_look = now + LOOK;
+        let (next_look, calm) = match &mut self.state {
+            State::Up { next_look, calm } if *next_look <= now => (next_look, calm),
+            State::Lowering { until } if *until <= now => {
+                self.state = State::Down;
+                return Some(Change::Lowered);
+            }
+            _ => return None,
+        };
+        *next_look = now + LOOK;
         let available = proc.meminfo().map_or(Bytes::ZERO, |it| it.available);
         let enough = self.short_below.get().saturating_mul(2);
         if available.get() < enough {
-            raised.calm = None;
+            *calm = None;
             return Some(Change::RaiseAgain);
         }
-        let since = *raised.calm.get_or_insert(now);
+        let since = *calm.get_or_insert(now);
         if now.saturating_duration_since(since) < CALM {
             return None;
         }
         tracing::info!(
             "the machine is short of memory no more, {available} are available: its OOM killer chooses as without bursar"
         );
-        self.raised = None;
-        Some(Change::Lower)
+        self.state = State::Lowering { until: now + LOOK };
+        Some(Change::PutBack)
     }
 }
 
@@ -159,5 +192,20 @@ mod tests {
         assert_eq!(of(4096), Bytes::from_mib(512));
         assert_eq!(of(64 << 10), Bytes::from_mib(4096));
         assert_eq!(of(4 << 20), Bytes::from_mib(16 << 10));
+    }
+
+    #[test]
+    fn the_kernel_half_is_told_last_when_what_was_raised_is_put_back() {
+        let total = Bytes::from_mib(1024);
+        let mut defence = LastDefence::new(OomScoreConfig::default(), total, true, true);
+        assert!(!defence.is_raised());
+        assert_eq!(defence.raised_adj(), Some(900));
+        let proc = Proc::host().unwrap();
+        assert_eq!(defence.look(&proc), None);
+        defence.state = State::Lowering {
+            until: Instant::now(),
+        };
+        assert_eq!(defence.look(&proc), Some(Change::Lowered));
+        assert_eq!(defence.raised_adj(), None);
     }
 }

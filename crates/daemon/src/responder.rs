@@ -169,19 +169,16 @@ impl Responder {
     }
 
     fn set_last_defence(&mut self, change: Option<Change>, accounts: &mut Accounts) {
-        let Some(change) = change else { return };
-        if change == Change::RaiseAgain {
-            return self.set_oom_scores(accounts);
-        }
-        if let Some(kernel) = accounts.backend.kernel_mut()
+        if matches!(change, Some(Change::Raise | Change::Lowered))
+            && let Some(kernel) = accounts.backend.kernel_mut()
             && let Err(error) = kernel.set_raised_adj(self.last_defence.raised_adj())
         {
             tracing::warn!("the kernel half was not told of the last defence: {error:#}");
         }
-        if change == Change::Raise {
-            self.set_oom_scores(accounts);
-        } else {
-            self.background.restore_oom_scores();
+        match change {
+            Some(Change::Raise | Change::RaiseAgain) => self.set_oom_scores(accounts),
+            Some(Change::PutBack) => self.background.restore_oom_scores(),
+            Some(Change::Lowered) | None => {}
         }
     }
 

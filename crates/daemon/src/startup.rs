@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use bursar_config::{Config, ConfigError, OnExit};
 use bursar_host::{Mounted, Proc, make_directory, mount_tracefs, uid_min};
-use bursar_model::EventKind;
+use bursar_model::{Bytes, EventKind};
 
 use crate::accounts::Accounts;
 use crate::backend_choice::{self, Chosen, TRACEFS};
@@ -75,11 +75,17 @@ fn start(
 ) -> Result<(Daemon, Option<Lock>)> {
     let (coverage, remark) = coverage(config);
     remarks.extend(remark);
-    let (table, unread) = limit_table(config, dry_run, &coverage)?;
+    let proc = Proc::host().context("open /proc")?;
+    let memory = proc.meminfo().context("read how much memory there is")?;
+    let (table, unread) = limit_table(config, dry_run, &coverage, memory.total)?;
     let unread = unread
         .map(|error| format!("{error}; until it is right the limits hold that were last in force"));
     let reaper = VictimReaper::start()?;
-    let chosen = backend_choice::start(config, &coverage, dry_run, &reaper)?;
+    let oom_score = OomScore::new(config.last_defence.oom_score_adj, &config.paths.runtime);
+    let is_left_raised = oom_score.are_raised() && !dry_run;
+    let last_defence =
+        LastDefence::new(config.last_defence, memory.total, !dry_run, is_left_raised);
+    let chosen = backend_choice::start(config, &coverage, dry_run, &reaper, &last_defence)?;
     let Chosen {
         backend,
         how,
@@ -95,8 +101,6 @@ fn start(
             ));
         })
         .ok();
-    let oom_score = OomScore::new(config.last_defence.oom_score_adj, &config.paths.runtime);
-    let left_raised = oom_score.are_raised() && !dry_run;
     let oom_score = (!dry_run).then_some(oom_score);
     let tells = config.tell.tty && !dry_run;
     let background = Background::start(tells, oom_score, Arc::clone(reaper.blocklist()))?;
@@ -106,12 +110,7 @@ fn start(
         notifier: config.triggers.notifier,
     };
     let accounts = Accounts::new(table, backend, coverage, reaper.timed_query()?)?;
-    let total = Proc::host()?
-        .meminfo()
-        .context("read how much memory there is")?
-        .total;
-    let last_defence = LastDefence::new(config.last_defence, total, !dry_run);
-    if left_raised && !last_defence.is_raised() {
+    if is_left_raised && !last_defence.is_raised() {
         background.restore_oom_scores();
     }
     let responder = Responder::new(recorder, reaper, background, oom, last_defence, mandate)?;
@@ -141,15 +140,14 @@ fn limit_table(
     config: &Config,
     dry_run: bool,
     coverage: &Coverage,
+    ram: Bytes,
 ) -> Result<(LimitTable, Option<ConfigError>)> {
-    let proc = Proc::host().context("open /proc")?;
-    let memory = proc.meminfo().context("read how much memory there is")?;
     let state = &config.paths.state;
     make_directory(state, STATE).with_context(|| format!("make the directory {state:?}"))?;
     Ok(LimitTable::load(
         &config.paths.limits,
         state,
-        memory.total,
+        ram,
         coverage.clone(),
         backend_choice::limits_are_in_force(config, dry_run)?,
         Names::start()?,
