@@ -62,7 +62,7 @@ enum event_kind {
 	EVENT_SURVEY = 11,	/* how much do this account's processes share? user half, look */
 	EVENT_BILL = 12,	/* a beancounter refused (bills.h): request is its row, the amounts are
 				 * in its own unit; once a second, row and account */
-	EVENT_SHORTAGE = 13,	/* the machine may be short of memory; once a second while it is */
+	EVENT_SHORTAGE = 13,	/* the machine may be short of memory; at each tick until the last defence is up */
 };
 
 /* What the gate compares with the barrier. */
@@ -357,7 +357,6 @@ struct ledger_state {
 	__u64 resummed_ns;	/* when the last re-sum began */
 	__u64 undefended_ns;	/* when it was told */
 	__u64 short_below_pages; /* of the whole machine; 0: nobody wants to know */
-	__u64 shortage_told_ns;
 	__u64 guardian_start_ns; /* when bursard began, CLOCK_BOOTTIME */
 	__u64 answering_mm;	/* of who is there to be asked for surveys; 0: nobody */
 	__u64 last_retry_ns;

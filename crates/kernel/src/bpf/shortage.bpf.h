@@ -8,8 +8,6 @@
 
 #include "tell.bpf.h"
 
-enum { SHORTAGE_TOLD_PAUSE_NS = 1000000000 };
-
 enum zone_stat_item {
 	NR_FREE_PAGES = 0,
 };
@@ -30,27 +28,25 @@ static __always_inline __s64 counter_at(const void *counters, __u64 item)
 	return pages > 0 ? pages : 0;
 }
 
-/* What is free, and what the kernel can take back without a swap: more than MemAvailable says, for it reckons with no
- * watermarks. The user half looks at that then. Where the kernel does not show where its counters are nothing is
- * told. */
+/* What is free, and what the kernel can take back without a swap: roughly MemAvailable, which has reclaimable slab as
+ * well and less of the files. The user half looks at that then; so it is told at each tick until it has raised the
+ * last defence. Where the kernel does not show where its counters are nothing is told. */
 static __noinline int watch_for_shortage(void)
 {
 	struct ledger_state *state = ledger_state();
-	__u64 now = bpf_ktime_get_ns();
 	__s64 pages;
 	struct event *event;
 
-	if (!state || !state->short_below_pages || !&vm_zone_stat || !&vm_node_stat)
+	if (!state || !state->short_below_pages || state->raised_adj || !&vm_zone_stat || !&vm_node_stat)
 		return 0;
 	pages = counter_at(&vm_zone_stat, bpf_core_enum_value(enum zone_stat_item, NR_FREE_PAGES));
 	if (!pages)
 		return 0;
 	pages += counter_at(&vm_node_stat, bpf_core_enum_value(enum node_stat_item, NR_INACTIVE_FILE));
 	pages += counter_at(&vm_node_stat, bpf_core_enum_value(enum node_stat_item, NR_ACTIVE_FILE));
-	if (pages >= (__s64)state->short_below_pages ||
-	    !may_tell(&state->shortage_told_ns, SHORTAGE_TOLD_PAUSE_NS, now))
+	if (pages >= (__s64)state->short_below_pages)
 		return 0;
-	event = reserve_event(state, EVENT_SHORTAGE, TRIGGER_TIMER, now);
+	event = reserve_event(state, EVENT_SHORTAGE, TRIGGER_TIMER, bpf_ktime_get_ns());
 	if (event)
 		bpf_ringbuf_submit(event, 0);
 	return 0;
