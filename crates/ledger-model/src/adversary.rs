@@ -134,6 +134,8 @@ pub enum Breach {
     TooMuch(i64),
     /// A process of an account within its limit was killed.
     Innocent,
+    /// So much was taken to be counted twice for certain, MiB, and was not.
+    NotTwice(i64),
 }
 
 impl Breach {
@@ -142,6 +144,7 @@ impl Breach {
             Self::TooLong(..) => 0,
             Self::TooMuch(_) => 1,
             Self::Innocent => 2,
+            Self::NotTwice(_) => 3,
         }
     }
 }
@@ -230,6 +233,8 @@ impl<R: Rules> Game<R> {
 
     fn fork(&mut self, parent: usize) {
         let child = self.world.fork(parent);
+        let [parent, space] = [parent, child].map(|pid| self.world.processes[pid].space);
+        self.ledger.forks(&mut self.world, parent, space);
         self.seen(child, Running::Grew(child));
     }
 
@@ -309,16 +314,16 @@ impl<R: Rules> Game<R> {
             match it {
                 Move::Grow(..) => {
                     self.world.fault(space);
-                    self.world.spaces[space].faults += 1;
                     self.seen(pid, Running::Grew(pid));
                 }
                 Move::Copy(..) => {
                     if !self.world.copy(space) {
                         return;
                     }
-                    self.world.spaces[space].faults += 1;
+                    self.world.spaces[space].copies += 1;
                     self.ledger.sync(&self.world, space);
-                    self.ledger.give_up(space, ADVERSARY, CHUNK);
+                    self.ledger
+                        .copied(space, ADVERSARY, CHUNK, self.world.now_ms);
                     self.seen(pid, Running::Grew(pid));
                 }
                 Move::Unmap(..) => {
@@ -479,6 +484,18 @@ impl<R: Rules> Game<R> {
             }
         } else {
             self.above_since_ms = None;
+        }
+        // Each address space is in its record to the chunk: whatever is there is in the sum, less what is there twice.
+        let it = &self.ledger.accounts[ADVERSARY];
+        if it.correction_until_ms == 0 {
+            let (_, total) = self.ledger.level(&self.world, ADVERSARY);
+            let twice = self.ledger.doubles(&self.world, ADVERSARY);
+            let mapped = truth - self.world.kept_chunks(ADVERSARY) * CHUNK;
+            // What is dying and shared goes with its credit.
+            let dying: i64 = self.ledger.shared_by_dying(&self.world, ADVERSARY);
+            if mapped > total + dying - it.sure_pages - twice {
+                self.findings.breach = Some(Breach::NotTwice(twice / CHUNK));
+            }
         }
         let honest = |&pid: &usize| self.world.processes[pid].account == HONEST;
         if self.ledger.killed.iter().any(honest) {

@@ -47,6 +47,21 @@ pub(crate) struct Record {
     pub(crate) less_pages: i64,
 }
 
+impl Record {
+    /// What it gave up of what the survey found shared in it.
+    fn lose(&mut self, pages: i64) -> i64 {
+        let shared = match self.duplicate {
+            Some(duplicate) => 2 * duplicate,
+            // Began during the survey: everything may be counted in what was found of others.
+            None if self.is_born => i64::MAX,
+            None => 0,
+        };
+        let lost = pages.min(shared - self.lost).max(0);
+        self.lost += lost;
+        lost
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Account {
     pub(crate) patience: Patience,
@@ -63,6 +78,7 @@ pub(crate) struct Account {
     pub(crate) over_ms: u32,
     pub(crate) unmapped: i64,
     pub(crate) asked_pages: i64,
+    pub(crate) forked: i64,
     pub(crate) survey_ms: u32,
     /// What its next survey takes, for reasons of its user's.
     pub(crate) dear_ms: u32,
@@ -130,7 +146,7 @@ impl<R: Rules> Ledger<R> {
             .is_none_or(|owner| !world.processes[owner].is_alive);
         let is_kept = it.owner.is_none() && !it.keepers.is_empty();
         let account = it.account;
-        let (inherited, faults) = (it.inherited * CHUNK, it.faults * CHUNK);
+        let (inherited, copies) = (it.inherited * CHUNK, it.copies * CHUNK);
         let is_corrected = self.is_corrected(account, now);
         let patience = self.accounts[account].patience;
         let from = patience.credit_from_ms;
@@ -141,7 +157,7 @@ impl<R: Rules> Ledger<R> {
             let shared = match record.duplicate {
                 Some(duplicate) if is_corrected => duplicate - record.lost,
                 Some(_) => 0,
-                None => inherited - faults,
+                None => inherited - copies,
             };
             record.dying.begin(pages as u32, shared.max(0) as u32, now);
             record.less_ms = now;
@@ -172,25 +188,71 @@ impl<R: Rules> Ledger<R> {
         };
         let lost = was - record.held;
         if lost > 0 {
-            self.give_up(space, account, lost);
+            self.give_up(space, account, lost, now);
+        }
+    }
+
+    /// charge.bpf.h note_fork(). What the parent copied so far is taken off for good: it may copy the same pages again.
+    pub(crate) fn forks(&mut self, world: &mut World, parent: SpaceId, child: SpaceId) {
+        let copies = self.copies(world, parent);
+        let it = &mut world.spaces[parent];
+        it.inherited -= it.inherited.min(copies / CHUNK);
+        (it.copies, it.has_forked) = (0, true);
+        let forked = &mut self.accounts[it.account].forked;
+        *forked -= copies.min(*forked);
+        *forked += world.spaces[child].inherited * CHUNK;
+    }
+
+    /// Pages counted twice for certain: what forks have doubled, less what may have been copied.
+    pub(crate) fn doubles(&self, world: &World, account: usize) -> i64 {
+        let living = world.living(account).map(|pid| world.processes[pid].space);
+        self.accounts[account].forked - living.map(|space| self.copies(world, space)).sum::<i64>()
+    }
+
+    /// Pages of the dying that are in no sum, for the living share them.
+    pub(crate) fn shared_by_dying(&self, world: &World, account: usize) -> i64 {
+        let spaces = world
+            .live
+            .iter()
+            .filter(|&&it| world.spaces[it].account == account);
+        let records = spaces.filter_map(|&it| self.records.get(it).filter(|it| it.is_dying));
+        records.map(|it| i64::from(it.dying.shared_pages)).sum()
+    }
+
+    /// correction.bpf.h copied_pages().
+    fn copies(&self, world: &World, space: SpaceId) -> i64 {
+        let it = &world.spaces[space];
+        let is_surveyed =
+            self.records[space].duplicate.is_some() && self.is_corrected(it.account, world.now_ms);
+        let most = match (it.has_forked, is_surveyed) {
+            (true, _) => world.resident(space),
+            (false, true) => 0,
+            (false, false) => it.inherited * CHUNK,
+        };
+        most.min(it.copies * CHUNK)
+    }
+
+    /// watch.bpf.c count_copies(): of who is in no survey the page faults tell.
+    pub(crate) fn copied(&mut self, space: SpaceId, account: usize, pages: i64, now: u32) {
+        let it = self.records[space];
+        let is_surveyed = self.surveys.iter().any(|it| it.account == account);
+        if it.duplicate.is_some() || it.is_born || is_surveyed {
+            self.give_up(space, account, pages, now);
         }
     }
 
     /// correction.bpf.h give_up().
-    pub(crate) fn give_up(&mut self, space: SpaceId, account: usize, pages: i64) {
-        if self.accounts[account].over_ms != 0 {
-            self.accounts[account].unmapped += pages;
+    fn give_up(&mut self, space: SpaceId, account: usize, pages: i64, now: u32) {
+        let is_corrected = self.is_corrected(account, now);
+        let it = &mut self.accounts[account];
+        let told = self.records[space].lose(pages);
+        let left = it.correction.clamp(0, told);
+        it.correction -= told;
+        let pages = pages - if is_corrected { left } else { 0 };
+        if it.over_ms != 0 {
+            it.unmapped += pages;
         }
-        let record = &mut self.records[space];
-        let shared = match record.duplicate {
-            Some(duplicate) => 2 * duplicate,
-            // Began during the survey: everything may be counted in what was found of others.
-            None if record.is_born => i64::MAX,
-            None => return,
-        };
-        let more = pages.min(shared - record.lost).max(0);
-        record.lost += more;
-        self.accounts[account].correction -= more;
+        it.forked -= pages.min(it.forked);
     }
 
     fn is_corrected(&self, account: usize, now: u32) -> bool {
@@ -282,16 +344,14 @@ impl<R: Rules> Ledger<R> {
             level_pages: level,
             limit_pages: LIMIT,
             bound_pages: LIMIT,
+            forked_pages: self.doubles(world, account),
             held_pages: held,
             ..Doubt::default()
         };
         for pid in world.living(account) {
             let space = world.processes[pid].space;
             let (pages, record) = (world.resident(space), self.records[space]);
-            let (inherited, faults) = (
-                world.spaces[space].inherited * CHUNK,
-                world.spaces[space].faults * CHUNK,
-            );
+            doubt.sure_pages -= self.copies(world, space);
             let mut own = pages;
             match record.duplicate {
                 Some(duplicate) if is_corrected => {
@@ -299,8 +359,8 @@ impl<R: Rules> Ledger<R> {
                     own = pages - (duplicate - record.lost).max(0);
                 }
                 _ => {
-                    doubt.soft_pages += inherited;
-                    doubt.sure_pages += inherited - faults.min(inherited);
+                    doubt.soft_pages += world.spaces[space].inherited * CHUNK;
+                    doubt.sure_pages += world.spaces[space].inherited * CHUNK;
                 }
             }
             doubt.largest_pages = doubt.largest_pages.max(pages);
@@ -555,6 +615,8 @@ impl<R: Rules> Ledger<R> {
                 continue;
             }
             let duplicate = world.duplicate(space);
+            world.spaces[space].has_forked = false;
+            world.spaces[space].copies = 0;
             let record = self.record(space);
             record.duplicate = Some(duplicate);
             correction += duplicate;
@@ -564,7 +626,7 @@ impl<R: Rules> Ledger<R> {
         it.correction_until_ms = now + R::lifetime(it.survey_ms);
         it.asked_ms = 0;
         it.no_survey_before_ms = 0;
-        (it.over_ms, it.unmapped, it.asked_pages) = (0, 0, 0);
+        (it.over_ms, it.unmapped, it.asked_pages, it.forked) = (0, 0, 0, 0);
         if self.level(world, survey.account).0 > LIMIT {
             self.settle(world, survey.account, Running::Other, false);
         }

@@ -45,13 +45,15 @@ pub struct Doubt {
     pub hard_pages: i64,
     /// Of the soft ones, what no page fault has copied and nobody else has unmapped.
     pub sure_pages: i64,
+    /// Counted twice for certain: forks made them so, and nothing has undone it.
+    pub forked_pages: i64,
     /// Given back with MADV_FREE, perhaps.
     pub given_pages: i64,
     /// The sum of resident sets.
     pub held_pages: i64,
     /// Of one process.
     pub largest_pages: i64,
-    /// What was certain when the limit was crossed; 0: it was not.
+    /// What was certain when the limit was crossed, and what was free then; 0: it was not.
     pub asked_pages: i64,
     /// Out: the level up to which it waits.
     pub wait_at_most_pages: i64,

@@ -35,9 +35,10 @@ pub(crate) struct Space {
     /// Who keeps it beside its owner (process_vm_readv(2) under way, an open /proc/PID/mem).
     pub(crate) keepers: Vec<Pid>,
     pub(crate) going: Going,
-    /// Chunks that it was forked with, and page faults since, in chunks.
+    /// Chunks that it was forked with; of what it shares by a fork, chunks copied since.
     pub(crate) inherited: i64,
-    pub(crate) faults: i64,
+    pub(crate) copies: i64,
+    pub(crate) has_forked: bool,
     pub(crate) is_gone: bool,
 }
 
@@ -135,7 +136,8 @@ impl World {
             keepers: Vec::new(),
             going: Going::Stays,
             inherited: 0,
-            faults: 0,
+            copies: 0,
+            has_forked: false,
             is_gone: false,
         });
         self.processes.push(Process {

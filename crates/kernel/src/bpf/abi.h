@@ -14,7 +14,7 @@
  * adopted. struct account_history must keep its layout for ever, see there; so must struct membership,
  * and abi_version its place. */
 enum abi_constant {
-	ABI_VERSION = 7,
+	ABI_VERSION = 8,
 	MAX_CPUS = 512,		/* CPUs whose part of a counter is read exactly */
 	CANDIDATES = 8,		/* largest processes remembered with a kill, for `bursar why` */
 	COMM_LEN = 16,		/* TASK_COMM_LEN */
@@ -220,6 +220,7 @@ struct account {
 	__s64 doubted_pages;	/* … of so much that was held then, or less since */
 	__u64 over_ns;		/* since when it has been over its limit for what is in doubt; 0: it is not */
 	__s64 unmapped_in_doubt_pages; /* so much has been unmapped since: it may have been the other user's of a page */
+	__s64 forked_pages;	/* counted twice since forks within it, less what was unmapped since; without what is copied */
 	__u64 survey_ns;	/* how long the last one took */
 	__s64 born_lost_pages;	/* given up, since the survey began, by processes younger than it, and by those that have ended */
 	__s64 ended_pages;	/* taken off the correction in force because they ended while it was sought */
@@ -241,6 +242,7 @@ enum record_flag {
 	RECORD_SURVEYED = 2,	/* looked at by the survey that the correction is from */
 	RECORD_BORN = 4,	/* began while a survey was under way */
 	RECORD_NEW = 8,		/* nothing of it was booked yet */
+	RECORD_FORKED = 16,	/* others were forked from it since */
 };
 
 /* One address space that is charged to an account. */
@@ -272,6 +274,8 @@ struct mm_record {
 	__u32 duplicate_pages;	/* its RSS less its PSS, as of the survey */
 	__u32 known_shmem_pages; /* its shared memory as of the survey */
 	__u32 flags;		/* enum record_flag */
+	__u32 fault_base;	/* its page faults when pages of it began to be shared */
+	__u32 grown_events;	/* own events since then that made it grow, as far as each was looked at: a fault each */
 	__s64 collapsed_pages;	/* khugepaged has added so many: not the process's doing */
 } __attribute__((aligned(64)));
 
@@ -516,7 +520,7 @@ struct configure_args {
 };
 
 _Static_assert(sizeof(struct account_history) == 32, "frozen: other versions read it");
-_Static_assert(sizeof(struct account) == 704, "kept in whole cache lines");
+_Static_assert(sizeof(struct account) == 768, "kept in whole cache lines");
 _Static_assert(sizeof(struct sharer) == 64, "read and written by the user half");
 _Static_assert(sizeof(struct mm_record) == 256, "four cache lines, none shared");
 

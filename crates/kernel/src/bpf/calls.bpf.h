@@ -133,6 +133,7 @@ int open_account(struct open_account_args *args)
 	account->asked_ns = 0;
 	account->asked_pages = 0;
 	account->unmapped_in_doubt_pages = 0;
+	account->forked_pages = 0;
 	account->doubt_pages = 0;
 	account->doubted_pages = 0;
 	account->over_ns = 0;

@@ -90,18 +90,66 @@ static __always_inline __u32 running_at(const struct mm_record *record, struct m
 	return means_dying(record->state) ? RUNNING_WRITER : RUNNING_OWN;
 }
 
+/* Another child begins: what its parent has copied so far is taken off for good, for it may copy the same pages again. */
+static __always_inline void begin_fork(struct mm_record *parent, struct account *account, __u64 owner)
+{
+	__s64 copied = copied_pages(parent, is_corrected(account, bpf_ktime_get_ns()), owner);
+
+	end_doubles(account, copied);
+	parent->inherited_pages -= copied < parent->inherited_pages ? copied : parent->inherited_pages;
+	parent->fault_base = small(faults_of(owner));
+	parent->grown_events = 0;
+	__sync_fetch_and_or(&parent->flags, RECORD_FORKED);
+}
+
+/* The running process forks: the child that it makes has its number still. What a process has pinned is copied at
+ * once: then the doubles are fewer until the next survey. */
+static __noinline int note_fork(struct mm_record *record, struct mm_struct *mm, struct account *account, __s64 pages)
+{
+	struct task_struct *me = bpf_get_current_task_btf(), *owner = mm->owner;
+	struct mm_record *parent;
+	__u32 index;
+
+	if (!record || !account || !owner || owner == me || owner->pid != me->pid || !me->mm)
+		return 0;
+	index = find_record((__u64)me->mm);
+	parent = index != NOBODY ? record_at(index) : NULL;
+	if (!parent || parent->account != record->account)
+		return 0;
+	if (record->flags & RECORD_NEW)
+		begin_fork(parent, account, (__u64)me->mm->owner);
+	__sync_fetch_and_add(&account->forked_pages, pages);
+	return 0;
+}
+
 /* khugepaged makes a huge page of small ones and of holes between them. It is no thread of the process's, nor one that
  * works in its memory for it (kthread_use_mm()). */
 static __always_inline void note_collapse(struct mm_record *record, struct account *account, struct mm_struct *mm,
-					  __s64 before)
+					  __s64 pages)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
-	__s64 pages = recorded_pages(record) - before;
 
 	if (pages <= 0 || !(me->flags & PF_KTHREAD) || (__u64)me->mm == (__u64)mm || means_dying(record->state))
 		return;
 	__sync_fetch_and_add(&record->collapsed_pages, pages);
 	__sync_fetch_and_add(&account->collapsed_pages, pages);
+}
+
+/* Whose doing it is that an address space has changed. `before`: what it had. */
+static __always_inline void note_change(struct mm_record *record, struct account *account, struct mm_struct *mm,
+					__s64 before)
+{
+	__s64 pages = recorded_pages(record) - before;
+
+	if (own_mm() == (__u64)mm) {
+		note_inherited(record);
+		if (pages > 0)
+			record->grown_events++;
+		return;
+	}
+	note_collapse(record, account, mm, pages);
+	if (pages > 0 && !(record->flags & RECORD_GREW))
+		note_fork(record, mm, account, pages);
 }
 
 /* The record of an address space that somebody pays for, opened if need be; NOBODY: there is none, and this CPU
@@ -167,10 +215,7 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	record->pages[member] += kept_back_by_current(mm, member);
 	if (means_dying(record->state))
 		refresh_state(state, record, (__u64)mm->owner);
-	if (own_mm() == (__u64)mm)
-		note_inherited(record);
-	else
-		note_collapse(record, account, mm, before);
+	note_change(record, account, mm, before);
 	react(slot, book(record, account), TRIGGER_EVENT, running_at(record, mm, before));
 	remember(seen, mm, ctx_id, generation, index, account->near ? VERDICT_NEAR : VERDICT_FAR);
 	return 0;
@@ -196,10 +241,7 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 	record->pages[MEMBER_PGTABLES] = mm->pgtables_bytes.counter >> page_shift;
 	if (means_dying(record->state))
 		refresh_state(state, record, (__u64)mm->owner);
-	if (!(record->flags & RECORD_GREW) && own_mm() == (__u64)mm)
-		note_inherited(record);
-	else if (own_mm() != (__u64)mm)
-		note_collapse(record, account, mm, before);
+	note_change(record, account, mm, before);
 	seen->coarse[member] = coarse;
 	react(record->account, book(record, account), TRIGGER_EVENT, running_at(record, mm, before));
 	return 0;

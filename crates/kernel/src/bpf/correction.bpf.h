@@ -40,33 +40,70 @@ static __always_inline bool is_asking(const struct account *account, __u64 now)
 	return (asked && now - asked < SURVEY_ASKED_NS) || (begun && now - begun < SURVEY_STALE_NS);
 }
 
-/* `pages` of this address space's mappings are gone, or copied. */
-static __always_inline void give_up(struct mm_record *record, struct account *account, __s64 pages)
+#define CORRECTED_UNTIL_ASKED (~0ULL)	/* nobody is there to look again */
+
+/* In force for its lifetime. */
+static __always_inline bool is_corrected(const struct account *account, __u64 now)
 {
-	__s64 shared = *(volatile __s64 *)&record->shared_pages, was;
+	return now < *(volatile __u64 *)&account->correction_until_ns;
+}
+
+/* Each mapping that goes, and each copy, undoes one double at most: that of a fork, where the correction has not sunk by
+ * it; and then it may be the other user's of a page in doubt that is gone. */
+static __always_inline void end_doubles(struct account *account, __s64 pages)
+{
+	__s64 forked = *(volatile __s64 *)&account->forked_pages;
 
 	if (account->over_ns)
 		__sync_fetch_and_add(&account->unmapped_in_doubt_pages, pages);
+	if (forked > 0)
+		__sync_fetch_and_add(&account->forked_pages, -(pages < forked ? pages : forked));
+}
+
+/* The correction sinks by so much at most. Returns what of it told: one that is not in force, or none any more, tells
+ * nothing. */
+static __always_inline __s64 sink(struct account *account, __s64 pages)
+{
+	__s64 left = __sync_fetch_and_add(&account->correction_pages, -pages);
+
+	if (left <= 0 || !is_corrected(account, bpf_ktime_get_ns()))
+		return 0;
+	return left < pages ? left : pages;
+}
+
+/* What an address space gave up is taken off what the survey found shared in it. Returns what of it told. */
+static __always_inline __s64 lose(struct mm_record *record, struct account *account, __s64 pages)
+{
+	__s64 shared = *(volatile __s64 *)&record->shared_pages, was;
+
 	if (!shared && !is_surveyed_now(account))
-		return;
+		return 0;
 	__sync_fetch_and_add(&record->given_up_pages, pages);
 	if (!shared)
-		return;
+		return 0;
 	was = __sync_fetch_and_add(&record->lost_pages, pages);
 	if (was >= shared)
-		return;
+		return 0;
 	if (was + pages > shared)
 		pages = shared - was;
-	__sync_fetch_and_add(&account->correction_pages, -pages);
 	if (record->flags & RECORD_BORN)
 		__sync_fetch_and_add(&account->born_lost_pages, pages);
+	return sink(account, pages);
+}
+
+/* `pages` of this address space's mappings are gone, or copied. */
+static __always_inline void give_up(struct mm_record *record, struct account *account, __s64 pages)
+{
+	pages -= lose(record, account, pages);
+	if (pages)
+		end_doubles(account, pages);
 }
 
 /* `pages` of an account's shared ones may have been copied, nobody knows whose. */
 static __always_inline void wear(struct account *account, __s64 pages)
 {
 	__sync_fetch_and_add(&account->worn_pages, pages);
-	__sync_fetch_and_add(&account->correction_pages, -pages);
+	end_doubles(account, pages - sink(account, pages));
 	if (is_surveyed_now(account))
 		__sync_fetch_and_add(&account->born_lost_pages, pages);
 }
@@ -81,7 +118,7 @@ static __always_inline void give_up_all(struct mm_record *record, struct account
 		__sync_fetch_and_add(&account->born_lost_pages,
 				     *(volatile __s64 *)&record->given_up_pages +
 					     (pages > 0 ? pages : 0));
-	if (record->shared_pages && pages > 0)
+	if (pages > 0)
 		give_up(record, account, pages);
 	record->shared_pages = 0;
 }
@@ -96,6 +133,8 @@ static __always_inline void begin_sharing(struct mm_record *record)
 	record->duplicate_pages = 0;
 	record->known_shmem_pages = 0;
 	record->flags = 0;
+	record->fault_base = 0;
+	record->grown_events = 0;
 	record->shared_pages = 0;
 }
 
@@ -124,14 +163,6 @@ static __always_inline __s64 doubt_of(struct account *account)
 		account->doubted_pages = held;
 	}
 	return pages > 0 ? pages : 0;
-}
-
-#define CORRECTED_UNTIL_ASKED (~0ULL)	/* nobody is there to look again */
-
-/* In force for its lifetime. */
-static __always_inline bool is_corrected(const struct account *account, __u64 now)
-{
-	return now < *(volatile __u64 *)&account->correction_until_ns;
 }
 
 static __always_inline __s64 correction_of(const struct account *account)
@@ -276,16 +307,24 @@ static __always_inline __s64 faults_of(__u64 owner)
 	       (__s64)FAR_READ(owner, struct task_struct, maj_flt);
 }
 
-/* The soft doubt of a process but for what it may have copied itself: to be relied on for a while. */
-static __always_inline __s64 sure_doubt(const struct mm_record *record, bool in_force, __u64 owner)
+/* Pages that it may have copied: of those it was forked with, or those that others were forked with from it. A fault
+ * copies a page where it does not add one. */
+static __always_inline __s64 copied_pages(const struct mm_record *record, bool in_force, __u64 owner)
 {
-	__s64 inherited, copied;
+	__s64 most, copied;
 
-	if (in_force && (record->flags & RECORD_SURVEYED))
-		return soft_doubt(record, in_force);
-	inherited = record->flags & RECORD_GREW ? (__s64)record->inherited_pages : private_pages(record);
-	copied = faults_of(owner) + *(volatile __s64 *)&record->given_up_pages;
-	return soft_doubt(record, in_force) - (copied < inherited ? copied : inherited);
+	if ((record->flags & RECORD_FORKED) || !(record->flags & RECORD_GREW))
+		most = private_pages(record);
+	else if (in_force && (record->flags & RECORD_SURVEYED))
+		return 0;
+	else
+		most = record->inherited_pages;
+	copied = faults_of(owner) - record->fault_base - record->grown_events;
+	if (copied < 0)
+		copied = 0;
+	if (!(record->flags & RECORD_FORKED))
+		copied += *(volatile __s64 *)&record->given_up_pages;
+	return copied < most ? copied : most;
 }
 
 /* So many of its pages the kernel has merged with equal ones (KSM), its own or others'. A correction says

@@ -224,6 +224,7 @@ static __noinline __u32 open_record(struct ledger_state *state, __u64 mm, __u64 
 	record->account = slot;
 	record->state = MM_LIVING;
 	record->pid = 0;
+	__builtin_memset(record->pages, 0, sizeof(record->pages));
 	record->booked_pages = 0;
 	record->booked_dying_pages = 0;
 	record->committed_pages = 0;

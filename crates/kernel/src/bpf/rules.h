@@ -190,10 +190,11 @@ struct doubt {
 	__s64 soft_pages;	/* may be shared: inherited, or shared memory */
 	__s64 hard_pages;	/* may have ceased to be shared */
 	__s64 sure_pages;	/* of the soft ones, what no page fault has copied and nobody else has unmapped */
+	__s64 forked_pages;	/* counted twice for certain: forks made them so, and nothing has undone it */
 	__s64 given_pages;	/* given back with MADV_FREE, perhaps */
 	__s64 held_pages;	/* the sum of resident sets */
 	__s64 largest_pages;	/* of one process: so much is there in any case */
-	__s64 asked_pages;	/* what was certain when the limit was crossed; 0: it was not */
+	__s64 asked_pages;	/* what was certain when the limit was crossed, and what was free then; 0: it was not */
 	__s64 wait_at_most_pages; /* out: a level */
 };
 
@@ -210,7 +211,7 @@ enum wait {
 RULE int wait_for_survey(struct doubt *doubt)
 {
 	__s64 pages = doubt->soft_pages + doubt->hard_pages, at_most = doubt->held_pages - doubt->largest_pages;
-	__s64 limit = doubt->limit_pages, certain = doubt->level_pages, most;
+	__s64 limit = doubt->limit_pages, certain = doubt->level_pages, truth, most;
 
 	if (pages > at_most)
 		pages = at_most;
@@ -226,8 +227,16 @@ RULE int wait_for_survey(struct doubt *doubt)
 	 * case. And what is over the limit already is growth. */
 	if (certain < doubt->largest_pages)
 		certain = doubt->largest_pages;
-	if (!doubt->asked_pages || doubt->level_pages <= limit)
+	if (!doubt->asked_pages || doubt->level_pages <= limit) {
+		/* There is no more than the level when it crosses the limit, less what forks have doubled: so much is free
+		 * for growth beside the quarter. */
+		truth = doubt->level_pages - doubt->forked_pages;
+		if (truth < certain)
+			truth = certain;
 		doubt->asked_pages = certain < limit ? certain : limit;
+		if (truth < limit)
+			doubt->asked_pages += limit - truth;
+	}
 	doubt->wait_at_most_pages = doubt->level_pages + doubt->asked_pages + most - certain;
 	return certain - doubt->asked_pages > most ? WAIT_BUT_GROWERS : WAIT_FOR_SURVEY;
 }

@@ -212,6 +212,7 @@ int end_survey(struct end_survey_args *args)
 	account->asked_pages = 0;
 	account->over_ns = 0;
 	account->unmapped_in_doubt_pages = 0;
+	account->forked_pages = 0; /* in the correction now, but for those of children born meanwhile */
 	account->no_settle_before_ns = 0;
 	args->is_near = account->near;
 	args->correction_pages = correction;

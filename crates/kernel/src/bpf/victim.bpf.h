@@ -44,7 +44,7 @@ static __always_inline bool has_grace(struct account *account, const struct walk
  * most that could be shared changes nothing, or too little to care: so for one process, or several that have inherited
  * little, there is none. When the account grows by what cannot be shared (what its processes have faulted in, copies
  * among it, and what they have unmapped, for that may have been the other user of a page that is in doubt) by more than
- * a quarter of its limit, whoever grows further dies at the event that says so: in its stead the largest might be one
+ * a quarter of its limit, and what was certainly free of the limit when it crossed it, whoever grows further dies at the event that says so: in its stead the largest might be one
  * whose end frees nothing. So it is within a quarter above its limit at all times, however long it waits; and what no fault tells of
  * (what others write into who is in no survey yet) ends when nobody begins to look in time: then one process is killed by
  * the plain sum, and it is asked again before another one is.
@@ -76,8 +76,9 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 	/* Of what was given back with MADV_FREE meanwhile all may be its own. */
 	lazyfree = *(volatile __u64 *)&state->lazyfree_pages - account->lazyfree_pages;
 	doubt->given_pages = lazyfree < walk->private ? lazyfree : walk->private;
-	doubt->sure_pages = walk->sure_doubt - *(volatile __s64 *)&account->unmapped_in_doubt_pages -
+	doubt->sure_pages = walk->soft_doubt - walk->copied - *(volatile __s64 *)&account->unmapped_in_doubt_pages -
 			   *(volatile __s64 *)&account->worn_pages;
+	doubt->forked_pages = *(volatile __s64 *)&account->forked_pages - walk->copied;
 	doubt->held_pages = account->held_pages;
 	doubt->largest_pages = walk->largest;
 	doubt->asked_pages = account->asked_pages;

@@ -39,7 +39,7 @@ struct walk {
 	struct chosen own;	/* the running process */
 	__s64 soft_doubt;	/* see correction.bpf.h */
 	__s64 hard_doubt;
-	__s64 sure_doubt;	/* the soft one, but for what processes may have copied by faults of their own */
+	__s64 copied;		/* what processes may have copied of the soft one by faults of their own */
 	__s64 private;		/* of the living, anonymous */
 	__s64 exempt;		/* of the living, what may not be killed */
 	__s64 unkillable;	/* of the dying, what is credited no more */

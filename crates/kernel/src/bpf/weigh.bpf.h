@@ -78,7 +78,7 @@ static long weigh(__u32 index, struct walk **of)
 	struct account *account;
 	__u64 mm, ctx_id, owner, signal;
 	bool is_gone;
-	__s64 pages, rank, merged, kept;
+	__s64 pages, rank, merged, kept, copied;
 	__u32 pid;
 	int adj;
 
@@ -110,8 +110,9 @@ static long weigh(__u32 index, struct walk **of)
 	walk->private += record->pages[MEMBER_ANON];
 	merged = merged_pages(record, mm, walk->is_corrected);
 	walk->merged += merged;
+	copied = copied_pages(record, walk->is_corrected, owner);
+	walk->copied += copied;
 	walk->soft_doubt += soft_doubt(record, walk->is_corrected) + merged;
-	walk->sure_doubt += sure_doubt(record, walk->is_corrected, owner) + merged;
 	walk->hard_doubt += hard_doubt(record, walk->is_corrected);
 	if (pages - merged > walk->largest)
 		walk->largest = pages - merged;
