@@ -37,9 +37,9 @@ enum rule {
 	UNKILLABLE_SHIFT = 2,
 	/* Shared pages matter from a thirty-second of the limit on. */
 	DOUBT_SHIFT = 5,
-	/* While a survey is waited for an account is a quarter above what was certain when it crossed its limit; an
-	 * eighth, less what does not matter, where most of the doubt is about what was given up; next to nothing where
-	 * all of it is about what was given back: anybody on the machine raises that one. */
+	/* While a survey is waited for an account is a quarter above its limit at most; an eighth, less what does not
+	 * matter, where most of the doubt is about what was given up; next to nothing where all of it is about what was
+	 * given back: anybody on the machine raises that one. */
 	SURVEY_SHIFT = 2,
 	HARD_SURVEY_SHIFT = 3,
 	GIVEN_SURVEY_SHIFT = 8,

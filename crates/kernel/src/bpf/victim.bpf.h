@@ -42,12 +42,14 @@ static __always_inline bool has_grace(struct account *account, const struct walk
  * Whether an account that seems to be over its limit, or notice, may hold less than is counted: then the user half is
  * asked to look at how much of it is shared, and until it has nothing is done. That wait does not begin where even the
  * most that could be shared changes nothing, or too little to care: so for one process, or several that have inherited
- * little, there is none. When the account grows by what cannot be shared (what its processes have faulted in, copies
- * among it, and what they have unmapped, for that may have been the other user of a page that is in doubt) by more than
- * a quarter of its limit, and what was certainly free of the limit when it crossed it, whoever grows further dies at the event that says so: in its stead the largest might be one
- * whose end frees nothing. So it is within a quarter above its limit at all times, however long it waits; and what no fault tells of
- * (what others write into who is in no survey yet) ends when nobody begins to look in time: then one process is killed by
- * the plain sum, and it is asked again before another one is.
+ * little, there is none.
+ *
+ * When the account grows by what cannot be shared (what its processes have faulted in, copies among it, and what they
+ * have unmapped, for that may have been the other user of a page that is in doubt) by more than a quarter of its limit
+ * and what was certainly free of the limit when it crossed it, whoever grows further dies at the event that says so: in
+ * its stead the largest might be one whose end frees nothing. So it is within a quarter above its limit at all times,
+ * however long it waits. What no fault tells of (what others write into who is in no survey yet) ends when nobody begins
+ * to look in time: then one process is killed by the plain sum, and it is asked again before another one is.
  */
 __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 {
