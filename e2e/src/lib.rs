@@ -4,6 +4,7 @@
 //! [`World`] is the stage: a daemon with paths of its own, and programs that are gone when the stage
 //! is, whatever happened on it.
 
+mod cgroup;
 mod daemon;
 mod freezer;
 mod hog;

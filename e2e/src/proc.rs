@@ -28,6 +28,7 @@ pub(crate) fn counted_bytes(pid: u32) -> Result<u64> {
 pub(crate) struct Shares {
     pub(crate) processes: u32,
     pub(crate) in_full: u64,
+    /// Without what has been given back with MADV_FREE and is still there.
     pub(crate) once: u64,
 }
 
@@ -51,7 +52,7 @@ pub(crate) fn shares_of(uid: u32) -> Result<Shares> {
         let tables = status_of(pid, "VmPTE").unwrap_or(0);
         sum.processes += 1;
         sum.in_full += in_full;
-        sum.once += (divided + tables) * 1024;
+        sum.once += (divided + tables).saturating_sub(part("LazyFree")) * 1024;
     }
     Ok(sum)
 }

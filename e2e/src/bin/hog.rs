@@ -9,6 +9,7 @@
 //!
 //! | step | what it does |
 //! | --- | --- |
+//! | `cgroup=PATH` | moves into that control group (before `uid`) |
 //! | `uid=N` | becomes that user for good (real, effective, saved), without groups |
 //! | `name=TEXT` | sets its comm; `\n` and `\x1b` are understood |
 //! | `hold=SIZE` | maps private memory and touches every page as fast as it can |
@@ -344,6 +345,12 @@ fn perform(steps: &[String]) {
     for (index, step) in steps.iter().enumerate() {
         let (verb, value) = step.split_once('=').unwrap_or((step, ""));
         match verb {
+            "cgroup" => {
+                let procs = format!("{value}/cgroup.procs");
+                if let Err(why) = std::fs::write(procs, "0") {
+                    fail(step, why);
+                }
+            }
             "uid" => become_user(step, number(step, value) as u32),
             "name" => {
                 let name = value.replace("\\n", "\n").replace("\\x1b", "\x1b");

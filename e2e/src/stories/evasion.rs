@@ -2,6 +2,8 @@
 //! Ways to hold more than the limit. Each is tried by a user who may hold 128 MiB (32 MiB in a small
 //! guest); each prints a line of the table: what was tried, what came of it, how far it went.
 
+mod ways;
+
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use bursar_model::{AccountStatus, Event, EventKind};
 
+use crate::cgroup::{Cgroup, LongestAbove};
 use crate::hog::Hog;
 use crate::runner::{Place, Story};
 use crate::swap::Swap;
@@ -42,74 +45,6 @@ struct Way {
     config: &'static str,
 }
 
-/// Ways as stories: a story's function has no argument to tell it which way.
-macro_rules! ways {
-    ($($name:literal, $place:ident, $answer:ident, $title:literal, [$($script:literal),+] $(, $config:literal)?;)*) => {
-        const WAYS: &[Story] = &[$(Story {
-            name: concat!("evasion_", $name),
-            place: Place::$place,
-            tell: |binaries| tell(binaries, $name, &Way {
-                title: $title,
-                scripts: &[$($script),+],
-                answer: Answer::$answer,
-                config: concat!($($config)?),
-            }),
-        }),*];
-    };
-}
-
-// Those whose outcome hangs on the kernel's version are told in guests, too; the others there when named.
-ways! {
-    "plainly", Anywhere, KillAtOnce, "private memory, a page at a time", ["uid=60001 hold={1280} say=full pause"];
-    "by_a_file_in_tmpfs", Anywhere, Told, "a file in /dev/shm", ["uid=60001 file={shm}:{1280} say=full pause"];
-    "by_many_small_files", Host, Told, "1,280 files in /dev/shm", ["uid=60001 files={shm-dir}:1280:{1} say=full pause"];
-    "by_a_system_v_segment", Anywhere, Told, "a System V segment, filled and detached", ["uid=60001 sysv={1280} say=full pause"];
-    "by_a_removed_file", Host, KillWithinASecond, "a tmpfs file without a name", ["uid=60001 unlinked={1280} say=full pause"];
-    "by_a_memfd", Anywhere, KillWithinASecond, "a memfd, written", ["uid=60001 memfd={1280} say=full pause"];
-    "by_many_memfds", Host, KillWithinASecond, "650 memfds", ["uid=60001 memfds=650:{2} say=full pause"];
-    "by_a_memfd_in_a_socket", Host, KillWithinASecond, "a memfd whose only descriptor lies in a socket", ["uid=60001 parked={1280} say=full pause"];
-    "by_hidden_shared_memory", Host, KillWithinASecond, "shared anonymous memory, its pages unmapped", ["uid=60001 hidden={1280} say=full pause"];
-    "by_a_tmpfs_of_ones_own", Host, KillWithinASecond, "a tmpfs in a user and mount namespace", ["uid=60001 userns-root tmpfs={1280} say=full pause"];
-    "by_a_ramfs_of_ones_own", Anywhere, KillWithinASecond, "a ramfs in a user and mount namespace", ["uid=60001 userns-root ramfs={1280} say=full pause"];
-    "by_a_mapped_file", Host, KillAtOnce, "a tmpfs file, mapped and touched", ["uid=60001 mapped-file={shm}:{1280} say=full pause"];
-    "by_shared_memory", Anywhere, KillAtOnce, "MAP_SHARED|MAP_ANONYMOUS", ["uid=60001 shm={1280} say=full pause"];
-    "by_a_fork_tree", Host, KillAmongSeveral, "3 × 3 processes", ["uid=60001 fork=3 fork=3 hold={150} say=full pause"];
-    "by_hundreds_of_small_processes", Host, KillAmongSeveral, "400 processes of a hundredth each", ["uid=60001 fork=400 hold={3} pause"];
-    "by_threads", Host, KillAtOnce, "8 threads", ["uid=60001 threads=8:{160} say=full pause"];
-    "by_vfork", Anywhere, KillAtOnce, "a child of vfork in its parent's memory", ["uid=60001 vfork-hold={1280} say=full pause"];
-    "by_shared_address_space", Host, KillAtOnce, "two processes of one memory (CLONE_VM)", ["uid=60001 twin hold={1280} say=full pause"];
-    "by_populate", Host, KillAtOnce, "one mmap(MAP_POPULATE)", ["uid=60001 populate={1280} say=full pause"];
-    "by_huge_pages", Host, KillAtOnce, "transparent huge pages", ["uid=60001 huge={1280} say=full pause"];
-    "by_locked_memory", Guest, KillAtOnce, "mmap(MAP_LOCKED)", ["lockable uid=60001 lock={1280} say=full pause"];
-    "by_mremap", Host, KillAtOnce, "mremap by mremap, moving", ["uid=60001 grow={1280} say=full pause"];
-    "by_lazy_freeing", Host, KillAtOnce, "MADV_FREE on everything", ["uid=60001 lazy={1280} say=full pause"];
-    "by_userfaultfd", Host, KillAtOnce, "userfaultfd, UFFDIO_COPY", ["uid=60001 by-copy={1280} say=full pause"];
-    "by_writing_into_a_child", Host, KillAmongSeveral, "process_vm_writev into a child that waits", ["uid=60001 write-child={1280} say=full pause"];
-    "by_one_write_into_a_child", Anywhere, KillAmongSeveral, "the same in one call, which the child's death does not end", ["uid=60001 write-child-at-once={2560} say=full pause"];
-    "by_poking_a_child", Host, KillAmongSeveral, "/proc/PID/mem of a child", ["uid=60001 poke-child={1280} say=full pause"];
-    "by_a_traced_child", Anywhere, KillAmongSeveral, "a child stopped under ptrace holds most", ["uid=60001 traced={768} hold={600} say=full pause"];
-    "by_a_child_held_at_its_exit", Anywhere, KillAmongSeveral, "a child whose tracer holds it at its exit holds most", ["uid=60001 leaving={768} hold={600} say=full pause"];
-    "by_a_stopped_process", Host, KillAmongSeveral, "a stopped process holds most", ["uid=60001 hold={768} say=there stop pause", "uid=60001 hold={600} say=full pause"];
-    "by_a_dead_first_thread", Anywhere, KillAtOnce, "a zombie leader, live threads", ["uid=60001 leader-exits hold={1280} say=full pause"];
-    "by_detaching", Host, KillAmongSeveral, "double fork and setsid", ["uid=60001 detach hold={1280} say=full pause"];
-    "by_a_user_namespace", Anywhere, KillAtOnce, "in a user namespace, as its root", ["uid=60001 userns-root hold={1280} say=full pause"];
-    "by_a_pid_namespace", Host, KillAmongSeveral, "as pid 1 of a pid namespace", ["uid=60001 userns-root pidns hold={1280} say=full pause"];
-    "by_exec", Host, KillAtOnce, "fresh images, one after the other", ["uid=60001 hold={600} exec hold={600} exec hold={1280} say=full pause"];
-    "by_a_set_uid_program", Host, KillAtOnce, "a set-uid program: the real uid pays", ["uid=60001 run={helper} hold={1280} say=full pause"];
-    "by_changing_ones_uid", Anywhere, KillAtOnce, "a set-uid program that becomes its owner: the charge moves", ["uid=60001 run={helper} hold={600} effective hold={1280} say=full pause"];
-    "by_racing", Anywhere, KillAmongSeveral, "4 processes at once", ["uid=60001 fork=4 hold={400} pause"];
-    "by_filling_the_ledger", Host, KillWithinASecond, "more processes than the ledger has records", ["uid=60001 fork=90 hold={14} pause"], "[ledger]\nmax_processes = 64\n";
-    "by_page_tables", Anywhere, KillWithinASecond, "page tables of a sparse mapping", ["uid=60001 sparse={tables} say=full pause"];
-    "by_hugetlb", Guest, KillWithinASecond, "the pool of huge pages (hugetlb)", ["uid=60001 hold=1M hugetlb={1280} say=full pause"];
-    "by_swap", Named, KillAtOnce, "given to swap as soon as it is touched", ["uid=60001 swapped={1280} say=full pause"];
-    "by_pipes", Host, NotCounted, "pipe buffers", ["uid=60001 pipes=24M say=full pause"];
-    "by_socket_buffers", Host, NotCounted, "socket buffers", ["uid=60001 sockets=24M say=full pause"];
-    "by_packet_rings", Host, NotCounted, "a packet socket's ring in a user and network namespace", ["uid=60001 userns-root packet-ring=24M say=full pause"];
-    "by_messages", Host, NotCounted, "System V messages in an IPC namespace", ["uid=60001 userns-root messages=24M say=full pause"];
-    "by_mappings", Host, NotCounted, "mappings that nobody touches", ["uid=60001 mappings=60000 say=full pause"];
-    "by_pinned_pages", Anywhere, NotCounted, "a page of each huge page given to a pipe, the rest unmapped", ["uid=60001 gift=24M say=full pause"];
-}
-
 const COSTS: &[Story] = &[
     Story {
         name: "evasion_by_a_hundred_thousand_files_costs_us_little",
@@ -125,7 +60,7 @@ const COSTS: &[Story] = &[
 
 /// All of them.
 pub(super) fn stories() -> Vec<Story> {
-    [WAYS, COSTS].concat()
+    [ways::STORIES, COSTS].concat()
 }
 
 /// What a story's scripts leave outside processes.
@@ -224,6 +159,7 @@ struct Attempt<'a> {
     /// Whose limit is to hold.
     payer: &'static str,
     reaches_others: bool,
+    above: Option<LongestAbove>,
 }
 
 impl Attempt<'_> {
@@ -239,13 +175,24 @@ impl Attempt<'_> {
         Ok((row.held.get(), row.maxheld.get()))
     }
 
-    fn row(&self, outcome: &str, most: u64) {
+    /// A line of the table; fails where the account was above 1.25 limits for too long.
+    fn row(&mut self, outcome: &str, most: u64) -> Result<()> {
         let beyond = (most as f64 - self.limit as f64) / f64::from(1 << 20);
+        let above = self.above.take().map(LongestAbove::end).transpose()?;
+        let does_count = self.way.answer != Answer::NotCounted;
+        let above = above.filter(|_| does_count);
         table::add([
             self.way.title.to_owned(),
             outcome.to_owned(),
             format!("{beyond:+.1} MiB"),
+            above.map_or_else(|| "-".to_owned(), |it| format!("{} ms", it.as_millis())),
         ]);
+        let longest = Duration::from_secs(if super::is_emulated() { 8 } else { 2 });
+        ensure!(
+            above.is_none_or(|it| it <= longest),
+            "above 1.25 limits for {above:?}"
+        );
+        Ok(())
     }
 
     /// Hundreds of processes: their PSS scan takes bursard longer than one of a few, and meanwhile all of them
@@ -278,12 +225,12 @@ impl Attempt<'_> {
                 // Beyond that nobody is waited for (crates/kernel/src/bpf/victim.bpf.h).
                 Answer::KillAmongSeveral => self.limit / 2,
                 // What the whole attempt is, and no more of it is held in the end.
-                Answer::KillWithinASecond => self.limit / 2,
+                Answer::KillWithinASecond => self.limit,
                 _ => 0,
             }
     }
 
-    fn killed(&self, hogs: &mut [Hog]) -> Result<()> {
+    fn killed(&mut self, hogs: &mut [Hog]) -> Result<()> {
         let is_timed = self.way.answer == Answer::KillWithinASecond;
         let begun = Instant::now();
         // It says so where it has got all that it wanted, and nothing where it was killed before.
@@ -335,7 +282,7 @@ impl Attempt<'_> {
                 waited < Duration::from_millis(second * 1200),
                 "only after {waited:?}"
             );
-            self.row(&format!("killed {} ms after", waited.as_millis()), most);
+            self.row(&format!("killed {} ms after", waited.as_millis()), most)
         } else {
             let trigger = kill.trigger.map_or("?", |it| match it {
                 bursar_model::Trigger::Event => "at the event",
@@ -343,12 +290,11 @@ impl Attempt<'_> {
                 bursar_model::Trigger::Notifier => "by bursard",
                 bursar_model::Trigger::Poll => "by a scan",
             });
-            self.row(&format!("killed {trigger}"), most);
+            self.row(&format!("killed {trigger}"), most)
         }
-        Ok(())
     }
 
-    fn told(&self, hogs: &mut [Hog], leftovers: &Leftovers) -> Result<()> {
+    fn told(&mut self, hogs: &mut [Hog], leftovers: &Leftovers) -> Result<()> {
         let hog = hogs.last_mut().context("somebody")?;
         hog.hear("full")?;
         let size = self.limit / 1024 * 1280;
@@ -411,11 +357,10 @@ impl Attempt<'_> {
                 noticed.as_millis()
             ),
             most,
-        );
-        Ok(())
+        )
     }
 
-    fn not_counted(&self, hogs: &mut [Hog]) -> Result<()> {
+    fn not_counted(&mut self, hogs: &mut [Hog]) -> Result<()> {
         let hog = hogs.last_mut().context("somebody")?;
         hog.hear("full")?;
         std::thread::sleep(Duration::from_millis(600));
@@ -425,8 +370,7 @@ impl Attempt<'_> {
             held < 8 << 20,
             "{held} bytes: it counts, and docs/KERNEL.md says that it does not"
         );
-        self.row("does not count (documented)", most);
-        Ok(())
+        self.row("does not count (documented)", most)
     }
 }
 
@@ -459,8 +403,12 @@ fn tell(binaries: &Binaries, name: &str, way: &Way) -> Result<()> {
         status.kernel_half.counts_files,
         "files are not counted here"
     );
-    let attempt = Attempt {
+    // Not every guest has the memory controller.
+    let group = Cgroup::new("memory", name).ok();
+    let above = |it: &Cgroup| LongestAbove::watch(it, limit + limit / 4);
+    let mut attempt = Attempt {
         way,
+        above: group.as_ref().map(above),
         reaches_others: status.kernel_half.signals_others,
         limit,
         bound: status.error_bound_bytes.get(),
@@ -476,7 +424,10 @@ fn tell(binaries: &Binaries, name: &str, way: &Way) -> Result<()> {
         if let Some(before) = hogs.last_mut() {
             Hog::hear(before, "there")?;
         }
-        let script = written_out(script, limit, &leftovers);
+        let mut script = written_out(script, limit, &leftovers);
+        if let Some(group) = &group {
+            script = format!("cgroup={} {script}", group.path().display());
+        }
         hogs.push(attempt.world.hog(&script)?);
     }
     let outcome = match way.answer {
@@ -488,7 +439,7 @@ fn tell(binaries: &Binaries, name: &str, way: &Way) -> Result<()> {
     };
     if outcome.is_err() {
         let (held, most) = attempt.held().unwrap_or_default();
-        attempt.row("FAILED", most);
+        let _ = attempt.row("FAILED", most);
         println!("        held {held}, at most {most}, of {limit}");
         if let Ok(account) = attempt.account() {
             println!("        {account:?}");

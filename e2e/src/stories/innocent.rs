@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use bursar_model::EventKind;
+use bursar_model::{Event, EventKind};
 
 use super::{ALICE, allowance};
 use crate::hog::Hog;
@@ -24,6 +24,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "nobody_is_killed_for_memory_he_does_not_use",
         place: Place::Host,
         tell: innocent,
+    },
+    Story {
+        name: "nobody_is_killed_ten_times_over_for_memory_he_does_not_use",
+        place: Place::Named,
+        tell: innocent_ten_times,
     },
     Story {
         name: "a_python_pool_over_a_large_array_is_not_killed",
@@ -79,6 +84,7 @@ pub(super) const STORIES: &[Story] = &[
 
 const MIB: u64 = 1 << 20;
 const LIMIT: u64 = 128 * MIB;
+const NEIGHBOURS: [u32; 3] = [60002, 60003, 60004];
 
 /// A way to use memory honestly.
 struct Pattern {
@@ -87,11 +93,21 @@ struct Pattern {
     script: &'static str,
     /// How often it says `up`.
     ups: usize,
+    /// What neighbours with 32 MiB each do meanwhile.
+    beside: &'static [&'static str],
 }
 
 const fn pattern(name: &'static str, ups: usize, script: &'static str) -> Pattern {
-    Pattern { name, script, ups }
+    Pattern {
+        name,
+        script,
+        ups,
+        beside: &[],
+    }
 }
+
+/// A neighbour whose processes have thousands of mappings: a PSS scan of them takes long.
+const DEAR: &str = "mappings=8000 hold=20M fork=3 pause";
 
 const PATTERNS: &[Pattern] = &[
     pattern(
@@ -190,6 +206,48 @@ const PATTERNS: &[Pattern] = &[
         1,
         "hold=20M fork-exec=300 say=up pause",
     ),
+    pattern(
+        "given back with MADV_FREE, and as much again",
+        1,
+        "lazy=90M sleep=300 hold=90M say=up pause",
+    ),
+    pattern(
+        "snapshot: a child reads, the parent writes half",
+        1,
+        "hold=60M leave=1 spoil say=up pause",
+    ),
+    pattern(
+        "a memfd and memory beside it",
+        1,
+        "memfd=60M hold=50M say=up pause",
+    ),
+    pattern(
+        "threads with memory of their own",
+        1,
+        "threads=8:14M say=up pause",
+    ),
+    pattern(
+        "a build: six at a time, sixty in all",
+        60,
+        "fork=6 repeat=10 hold=15M say=up",
+    ),
+    pattern(
+        "pre-forking server that replaces its workers",
+        40,
+        "hold=60M fork=4 repeat=10 hold=6M say=up",
+    ),
+    Pattern {
+        name: "pre-forking server beside three dear accounts",
+        script: "hold=60M fork=8 hold=3M sleep=4000 say=up pause",
+        ups: 8,
+        beside: &[DEAR, DEAR, DEAR],
+    },
+    Pattern {
+        name: "pre-forking server beside one who is killed all the time",
+        script: "hold=60M fork=8 hold=3M sleep=2000 say=up pause",
+        ups: 8,
+        beside: &["repeat=100000 hold=64M"],
+    },
 ];
 
 /// include/uapi/linux/magic.h
@@ -268,22 +326,35 @@ impl Display for Row {
 }
 
 fn innocent(binaries: &Binaries) -> Result<()> {
+    patterns(binaries, 1)
+}
+
+fn innocent_ten_times(binaries: &Binaries) -> Result<()> {
+    patterns(binaries, 10)
+}
+
+/// Runs each pattern so often.
+fn patterns(binaries: &Binaries, times: usize) -> Result<()> {
     let mut world = World::new(binaries, "innocent", "[log]\nlevel = \"debug\"\n")?;
     let props = Props::new(world.directory())?;
     world.daemon.start()?;
     world.daemon.limit(&ALICE.to_string(), "128M")?;
+    for neighbour in NEIGHBOURS {
+        world.daemon.limit(&neighbour.to_string(), "32M")?;
+    }
     println!(
-        "        {:44} {:>5} {:>9} {:>8} {:>8} {:>10} {:>5}",
+        "        {:58} {:>5} {:>9} {:>8} {:>8} {:>10} {:>5}",
         "pattern, limit 128 MiB", "proc.", "RSS sum", "once", "held", "correction", "s"
     );
     let mut failed = Vec::new();
     let only = std::env::var("BURSAR_PATTERN").unwrap_or_default();
-    for pattern in PATTERNS.iter().filter(|it| it.name.contains(&only)) {
+    let wanted = PATTERNS.iter().filter(|it| it.name.contains(&only));
+    for pattern in wanted.flat_map(|it| std::iter::repeat_n(it, times)) {
         let mib = |bytes: u64| format!("{:.1}", bytes as f64 / MIB as f64);
         let began = Instant::now();
-        match lives(&world, &props.script(pattern), pattern.ups) {
+        match lives(&world, &props.script(pattern), pattern) {
             Ok(row) => println!(
-                "        {:44} {:>5} {:>9} {:>8} {:>8} {:>10} {:>5.1}",
+                "        {:58} {:>5} {:>9} {:>8} {:>8} {:>10} {:>5.1}",
                 pattern.name,
                 row.shares.processes,
                 mib(row.shares.in_full),
@@ -293,7 +364,7 @@ fn innocent(binaries: &Binaries) -> Result<()> {
                 began.elapsed().as_secs_f64(),
             ),
             Err(error) => {
-                println!("        {:44} FAILED: {error:#}", pattern.name);
+                println!("        {:58} FAILED: {error:#}", pattern.name);
                 let log = world.daemon.log()?;
                 let lines: Vec<_> = log.lines().collect();
                 println!("{}", lines[lines.len().saturating_sub(40)..].join("\n"));
@@ -303,20 +374,29 @@ fn innocent(binaries: &Binaries) -> Result<()> {
     }
     ensure!(
         failed.is_empty(),
-        "{} of {} patterns: {failed:?}",
+        "{} of {} times: {failed:?}",
         failed.len(),
-        PATTERNS.len()
+        PATTERNS.len() * times
     );
     Ok(())
 }
 
 /// Runs a pattern to its end: nobody may be killed, and what is held be told right.
-fn lives(world: &World, script: &str, ups: usize) -> Result<Row> {
+fn lives(world: &World, script: &str, pattern: &Pattern) -> Result<Row> {
     let user = ALICE.to_string();
-    let before = world.daemon.events_of(EventKind::Kill)?.len();
+    let kills_of_his = || -> Result<Vec<Event>> {
+        let mut kills = world.daemon.events_of(EventKind::Kill)?;
+        kills.retain(|it| it.uid == Some(bursar_model::Uid::new(ALICE)));
+        Ok(kills)
+    };
+    let before = kills_of_his()?.len();
+    let neighbours = NEIGHBOURS.iter().zip(pattern.beside);
+    let _beside: Vec<Hog> = neighbours
+        .map(|(uid, script)| world.hog(&format!("uid={uid} {script}")))
+        .collect::<Result<_>>()?;
     let mut hog = world.hog(&format!("uid={ALICE} {script}"))?;
-    let heard = (0..ups).try_for_each(|_| hog.hear_within("up", Duration::from_secs(40)));
-    let kills = world.daemon.events_of(EventKind::Kill)?;
+    let heard = (0..pattern.ups).try_for_each(|_| hog.hear_within("up", Duration::from_secs(40)));
+    let kills = kills_of_his()?;
     if let Some(kill) = kills.get(before) {
         bail!(
             "killed {:?}: held {:?}, {:?} over",
@@ -330,7 +410,7 @@ fn lives(world: &World, script: &str, ups: usize) -> Result<Row> {
     hog.finish()?;
     world.daemon.until_empty(ALICE)?;
     ensure!(
-        world.daemon.events_of(EventKind::Kill)?.len() == before,
+        kills_of_his()?.len() == before,
         "somebody was killed at the end"
     );
     Ok(row)

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use bursar_model::EventKind;
 use serde_json::Value;
 
+use crate::cgroup::Cgroup;
 use crate::freezer::Freezer;
 use crate::hog::Hog;
 use crate::length::whole;
@@ -472,26 +473,18 @@ fn oom_victim(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "room", "")?;
     world.daemon.start()?;
     world.daemon.limit(&USER.to_string(), "500M")?;
-    let is_v2 = Path::new("/sys/fs/cgroup/cgroup.procs").exists();
-    let (root, limit) = if is_v2 {
-        fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+memory")?;
-        ("/sys/fs/cgroup", "memory.max")
+    let group = Cgroup::new("memory", "oom")?;
+    let limit = if group.is_v2() {
+        "memory.max"
     } else {
-        ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+        "memory.limit_in_bytes"
     };
-    let group = Path::new(root).join(format!("bursar-oom-{}", std::process::id()));
-    fs::create_dir_all(&group)?;
-    fs::write(group.join(limit), "32M")?;
+    group.write(limit, "32M")?;
     let mut hog = world.there(&format!("uid={USER} say=there wait hold=100M pause"))?;
-    fs::write(group.join("cgroup.procs"), hog.pid().to_string())?;
+    group.add(hog.pid())?;
     hog.go_on()?;
-    let outcome = hog
-        .expect_killed()
-        .and_then(|()| world.daemon.await_event(EventKind::Reaped, hog.pid()));
-    let _ = until("an empty group", || {
-        Ok(fs::remove_dir(&group).is_ok().then_some(()))
-    });
-    let reaped = outcome?;
+    hog.expect_killed()?;
+    let reaped = world.daemon.await_event(EventKind::Reaped, hog.pid())?;
     ensure!(
         reaped
             .reason

@@ -9,12 +9,16 @@
 //! | `unlinked=SIZE` | writes so much into a file of /dev/shm that has no name any more |
 //! | `memfd=SIZE` | writes so much into a memfd |
 //! | `memfds=N:SIZE` | the same in N of them |
+//! | `allocated=SIZE` | the same by fallocate(2), without a write |
+//! | `secret=SIZE` | touches a mapping of memfd_secret(2) |
 //! | `parked=SIZE` | the same, with its only descriptor on its way through a socket |
 //! | `sysv=SIZE` | fills a System V segment and lets go of it |
 //! | `hidden=SIZE` | fills shared anonymous memory and unmaps its pages, not the memory |
 //! | `tmpfs=SIZE` | mounts a tmpfs in a mount namespace of its own and fills it (after `userns-root`) |
 //! | `ramfs=SIZE` | the same with ramfs, which has no bound of its own |
 //! | `mapped-file=PATH:SIZE` | makes a file, maps it and touches all of it |
+//! | `private-file=PATH:SIZE` | the same file by a private mapping: each page written is a copy beside the file's |
+//! | `heap=SIZE` | touches so much by sbrk(2) |
 //! | `threads=N:SIZE` | N threads hold so much each, at once |
 //! | `vfork-hold=SIZE` | a child of vfork holds it in this one's memory |
 //! | `populate=SIZE` | one MAP_POPULATE |
@@ -26,6 +30,7 @@
 //! | `write-child=SIZE` | fills the memory of a child that only waits, by process_vm_writev |
 //! | `write-child-at-once=SIZE` | the same in a single call, which a dead child does not end |
 //! | `poke-child=SIZE` | the same by /proc/PID/mem |
+//! | `orphan=SIZE` | the same once the child has ended: a process_vm_readv(2) that takes long keeps the memory |
 //! | `traced=SIZE` | a child holds it and is stopped under ptrace |
 //! | `leaving=SIZE` | a child holds it, ends, and is held by its tracer at its exit |
 //! | `stop` | stops itself |
@@ -205,6 +210,92 @@ fn waiting_child(step: &str, length: usize) -> (i32, *mut u8) {
     }
 }
 
+fn sized_file(step: &str, path: &str, length: usize) -> File {
+    let mut options = File::options();
+    let options = options.create(true).truncate(true).read(true).write(true);
+    let file = options.open(path).unwrap_or_else(|why| fail(step, why));
+    if let Err(why) = file.set_len(length as u64) {
+        fail(step, why);
+    }
+    file
+}
+
+fn touch_privately(step: &str, file: &File, length: usize) {
+    // SAFETY: a fresh mapping wherever the kernel likes.
+    let at = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE,
+            file.as_raw_fd(),
+            0,
+        )
+    };
+    if at == libc::MAP_FAILED {
+        last(step);
+    }
+    touch(at.cast(), length);
+}
+
+fn memory_of(step: &str, child: i32) -> File {
+    let path = format!("/proc/{child}/mem");
+    let memory = File::options().write(true).open(path);
+    memory.unwrap_or_else(|why| fail(step, why))
+}
+
+fn poke(step: &str, memory: &File, at: *mut u8, length: usize) {
+    use std::os::unix::fs::FileExt;
+    let chunk = vec![1_u8; CHUNK];
+    for offset in (0..length).step_by(CHUNK) {
+        if let Err(why) = memory.write_all_at(&chunk, (at as usize + offset) as u64) {
+            fail(step, why);
+        }
+    }
+}
+
+/// One call that copies 1 GiB out of `child`, 1 MiB over and over, when nobody else wants a processor.
+fn read_slowly(child: i32, chunk: *mut u8) -> ! {
+    let piece = libc::iovec {
+        iov_base: chunk.cast(),
+        iov_len: CHUNK,
+    };
+    let pieces = [piece; 1024];
+    let idle = libc::sched_param { sched_priority: 0 };
+    // SAFETY: a plain system call with a live structure; then one that writes to memory of ours.
+    unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const idle);
+        let count = pieces.len() as libc::c_ulong;
+        libc::process_vm_readv(child, pieces.as_ptr(), count, pieces.as_ptr(), count, 0);
+    }
+    exit(0)
+}
+
+fn orphan(step: &str, length: usize) {
+    let chunk = must_map(step, CHUNK, libc::MAP_PRIVATE);
+    touch(chunk, CHUNK);
+    let (child, at) = waiting_child(step, length);
+    let memory = memory_of(step, child);
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    for _ in 0..2 * processors {
+        if fork() == 0 {
+            loop {
+                std::hint::spin_loop();
+            }
+        }
+    }
+    if fork() == 0 {
+        read_slowly(child, chunk);
+    }
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    // SAFETY: a child of ours, not waited for yet.
+    unsafe {
+        libc::kill(child, libc::SIGKILL);
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+    poke(step, &memory, at, length);
+}
+
 fn write_map(step: &str, what: &str, text: &str) {
     if let Err(why) = std::fs::write(format!("/proc/self/{what}"), text) {
         fail(step, why);
@@ -369,6 +460,31 @@ pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]
             fill(step, &mut file, size(step, value));
             keep(file);
         }
+        "allocated" => {
+            let file = memfd(step);
+            let length = size(step, value) as u64;
+            if let Err(why) =
+                rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, length)
+            {
+                fail(step, why);
+            }
+            keep(file);
+        }
+        "secret" => {
+            // SAFETY: a plain system call.
+            let fd = unsafe { libc::syscall(libc::SYS_memfd_secret, 0) };
+            if fd < 0 {
+                last(step);
+            }
+            // SAFETY: fresh, and nobody else's.
+            let file = unsafe { File::from_raw_fd(fd as RawFd) };
+            let length = size(step, value);
+            if let Err(why) = file.set_len(length as u64) {
+                fail(step, why);
+            }
+            super::touch_file(step, &file, length);
+            keep(file);
+        }
         "memfds" => {
             let (count, length) = split(step, value);
             for _ in 0..number(step, count) {
@@ -427,18 +543,22 @@ pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]
         }
         "mapped-file" => {
             let (path, length) = split(step, value);
-            let file = File::options()
-                .create(true)
-                .truncate(true)
-                .read(true)
-                .write(true)
-                .open(path)
-                .unwrap_or_else(|why| fail(step, why));
             let length = size(step, length);
-            if let Err(why) = file.set_len(length as u64) {
-                fail(step, why);
+            super::touch_file(step, &sized_file(step, path, length), length);
+        }
+        "private-file" => {
+            let (path, length) = split(step, value);
+            let length = size(step, length);
+            touch_privately(step, &sized_file(step, path, length), length);
+        }
+        "heap" => {
+            let length = size(step, value);
+            // SAFETY: nobody else moves the end of the heap meanwhile: there is one thread.
+            let at = unsafe { libc::sbrk(length as libc::intptr_t) };
+            if at as isize == -1 {
+                last(step);
             }
-            super::touch_file(step, &file, length);
+            touch(at.cast(), length);
         }
         "threads" => {
             let (count, length) = split(step, value);
@@ -565,20 +685,11 @@ pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]
             }
         }
         "poke-child" => {
-            use std::os::unix::fs::FileExt;
             let length = size(step, value);
             let (child, at) = waiting_child(step, length);
-            let memory = File::options()
-                .write(true)
-                .open(format!("/proc/{child}/mem"))
-                .unwrap_or_else(|why| fail(step, why));
-            let chunk = vec![1_u8; CHUNK];
-            for offset in (0..length).step_by(CHUNK) {
-                if let Err(why) = memory.write_all_at(&chunk, (at as usize + offset) as u64) {
-                    fail(step, why);
-                }
-            }
+            poke(step, &memory_of(step, child), at, length);
         }
+        "orphan" => orphan(step, size(step, value)),
         "leaving" => {
             let length = size(step, value);
             let child = fork();
