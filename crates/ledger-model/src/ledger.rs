@@ -52,8 +52,8 @@ impl Record {
     fn lose(&mut self, pages: i64) -> i64 {
         let shared = match self.duplicate {
             Some(duplicate) => 2 * duplicate,
-            // Began during the survey: everything may be counted in what was found of others.
-            None if self.is_born => i64::MAX,
+            // Began during the survey: half of it may be counted in what was found of others.
+            None if self.is_born => return (pages + 1) / 2,
             None => 0,
         };
         let lost = pages.min(shared - self.lost).max(0);
@@ -188,7 +188,11 @@ impl<R: Rules> Ledger<R> {
         };
         let lost = was - record.held;
         if lost > 0 {
-            self.give_up(space, account, lost, now);
+            if is_dying {
+                self.leave(world, space, account, lost);
+            } else {
+                self.give_up(space, account, lost, now);
+            }
         }
     }
 
@@ -243,12 +247,41 @@ impl<R: Rules> Ledger<R> {
 
     /// correction.bpf.h give_up().
     fn give_up(&mut self, space: SpaceId, account: usize, pages: i64, now: u32) {
+        let left = pages - self.lose(space, account, pages, now);
+        self.end_doubles(account, left);
+    }
+
+    /// correction.bpf.h leave().
+    fn leave(&mut self, world: &World, space: SpaceId, account: usize, pages: i64) {
+        let it = &world.spaces[space];
+        let most = match (it.has_forked, self.records[space].duplicate) {
+            (true, _) => i64::MAX,
+            (false, Some(duplicate)) => 2 * duplicate,
+            (false, None) => it.inherited * CHUNK,
+        };
+        let pages = pages.min(most);
+        let left = pages - self.lose(space, account, pages, world.now_ms);
+        if it.has_forked {
+            return self.end_doubles(account, left);
+        }
+        let forked = &mut self.accounts[account].forked;
+        if self.records[space].duplicate.is_none() {
+            *forked -= left.min(*forked);
+        }
+    }
+
+    /// correction.bpf.h lose(): by so much a correction in force has sunk.
+    fn lose(&mut self, space: SpaceId, account: usize, pages: i64, now: u32) -> i64 {
         let is_corrected = self.is_corrected(account, now);
         let it = &mut self.accounts[account];
         let told = self.records[space].lose(pages);
         let left = it.correction.clamp(0, told);
         it.correction -= told;
-        let pages = pages - if is_corrected { left } else { 0 };
+        if is_corrected { left } else { 0 }
+    }
+
+    fn end_doubles(&mut self, account: usize, pages: i64) {
+        let it = &mut self.accounts[account];
         if it.over_ms != 0 {
             it.unmapped += pages;
         }
@@ -621,12 +654,18 @@ impl<R: Rules> Ledger<R> {
             record.duplicate = Some(duplicate);
             correction += duplicate;
         }
+        let born = world.live.iter().filter(|&&space| {
+            self.records[space].is_born && world.spaces[space].account == survey.account
+        });
+        let born = born.map(|&space| &world.spaces[space]);
+        let doubles: i64 = born.map(|it| (it.inherited - it.copies).max(0)).sum();
         let it = &mut self.accounts[survey.account];
         it.correction = correction;
         it.correction_until_ms = now + R::lifetime(it.survey_ms);
         it.asked_ms = 0;
         it.no_survey_before_ms = 0;
-        (it.over_ms, it.unmapped, it.asked_pages, it.forked) = (0, 0, 0, 0);
+        (it.over_ms, it.unmapped, it.asked_pages) = (0, 0, 0);
+        it.forked = doubles * CHUNK / 2;
         if self.level(world, survey.account).0 > LIMIT {
             self.settle(world, survey.account, Running::Other, false);
         }

@@ -209,7 +209,7 @@ const PATTERNS: &[Pattern] = &[
     pattern(
         "given back with MADV_FREE, and as much again",
         1,
-        "lazy=90M sleep=300 hold=90M say=up pause",
+        "lazy=90M sleep=300 hold=26M sleep=100 hold=64M say=up pause",
     ),
     pattern(
         "snapshot: a child reads, the parent writes half",
@@ -232,9 +232,9 @@ const PATTERNS: &[Pattern] = &[
         "fork=6 repeat=10 hold=15M say=up",
     ),
     pattern(
-        "pre-forking server that replaces its workers",
-        40,
-        "hold=60M fork=4 repeat=10 hold=6M say=up",
+        "pre-forking server that replaces one worker after another",
+        20,
+        "hold=60M leave=3 repeat=20 hold=6M sleep=50 say=up",
     ),
     Pattern {
         name: "pre-forking server beside three dear accounts",

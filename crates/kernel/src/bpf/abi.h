@@ -221,6 +221,7 @@ struct account {
 	__u64 over_ns;		/* since when it has been over its limit for what is in doubt; 0: it is not */
 	__s64 unmapped_in_doubt_pages; /* so much has been unmapped since: it may have been the other user's of a page */
 	__s64 forked_pages;	/* counted twice since forks within it, less what was unmapped since; without what is copied */
+	__s64 born_forked_pages; /* the same by forks since the survey under way has begun */
 	__u64 survey_ns;	/* how long the last one took */
 	__s64 born_lost_pages;	/* given up, since the survey began, by processes younger than it, and by those that have ended */
 	__s64 ended_pages;	/* taken off the correction in force because they ended while it was sought */
@@ -242,7 +243,8 @@ enum record_flag {
 	RECORD_SURVEYED = 2,	/* looked at by the survey that the correction is from */
 	RECORD_BORN = 4,	/* began while a survey was under way */
 	RECORD_NEW = 8,		/* nothing of it was booked yet */
-	RECORD_FORKED = 16,	/* others were forked from it since */
+	RECORD_FORKED = 16,	/* others were forked from it since the survey that the correction is from */
+	RECORD_FORKS = 32,	/* and since the survey under way has begun */
 };
 
 /* One address space that is charged to an account. */

@@ -99,15 +99,16 @@ static __always_inline void begin_fork(struct mm_record *parent, struct account 
 	parent->inherited_pages -= copied < parent->inherited_pages ? copied : parent->inherited_pages;
 	parent->fault_base = small(faults_of(owner));
 	parent->grown_events = 0;
-	__sync_fetch_and_or(&parent->flags, RECORD_FORKED);
+	__sync_fetch_and_or(&parent->flags, RECORD_FORKED | RECORD_FORKS);
 }
 
 /* The running process forks: the child that it makes has its number still. What a process has pinned is copied at
  * once: then the doubles are fewer until the next survey. */
-static __noinline int note_fork(struct mm_record *record, struct mm_struct *mm, struct account *account, __s64 pages)
+static __noinline int note_fork(struct mm_record *record, struct mm_struct *mm, struct account *account)
 {
 	struct task_struct *me = bpf_get_current_task_btf(), *owner = mm->owner;
 	struct mm_record *parent;
+	__s64 pages;
 	__u32 index;
 
 	if (!record || !account || !owner || owner == me || owner->pid != me->pid || !me->mm)
@@ -118,7 +119,13 @@ static __noinline int note_fork(struct mm_record *record, struct mm_struct *mm, 
 		return 0;
 	if (record->flags & RECORD_NEW)
 		begin_fork(parent, account, (__u64)me->mm->owner);
-	__sync_fetch_and_add(&account->forked_pages, pages);
+	pages = small(private_pages(record));
+	if (pages > record->inherited_pages) {
+		__sync_fetch_and_add(&account->forked_pages, pages - record->inherited_pages);
+		if (record->flags & RECORD_BORN)
+			__sync_fetch_and_add(&account->born_forked_pages, pages - record->inherited_pages);
+	}
+	record->inherited_pages = pages;
 	return 0;
 }
 
@@ -149,7 +156,7 @@ static __always_inline void note_change(struct mm_record *record, struct account
 	}
 	note_collapse(record, account, mm, pages);
 	if (pages > 0 && !(record->flags & RECORD_GREW))
-		note_fork(record, mm, account, pages);
+		note_fork(record, mm, account);
 }
 
 /* The record of an address space that somebody pays for, opened if need be; NOBODY: there is none, and this CPU

@@ -71,11 +71,29 @@ static __always_inline __s64 sink(struct account *account, __s64 pages)
 	return left < pages ? left : pages;
 }
 
+/*
+ * Who was born while a survey was under way, or could not be looked at, is in what was found of others by half at most:
+ * of a page that n were looked at for and b more have, n (n + b - 1) / (n + b) are found, which is b / (n + b) more than
+ * without these b. The other half is in what forks have doubled.
+ */
+static __always_inline __s64 lose_of_born(struct mm_record *record, struct account *account, __s64 pages)
+{
+	__s64 half = (pages + 1) >> 1;
+
+	if (!(record->flags & RECORD_BORN) || !is_surveyed_now(account))
+		return sink(account, half);
+	__sync_fetch_and_add(&account->born_lost_pages, half);
+	__sync_fetch_and_add(&account->born_forked_pages, -pages);
+	return 0;
+}
+
 /* What an address space gave up is taken off what the survey found shared in it. Returns what of it told. */
 static __always_inline __s64 lose(struct mm_record *record, struct account *account, __s64 pages)
 {
 	__s64 shared = *(volatile __s64 *)&record->shared_pages, was;
 
+	if (shared == ALL_PAGES)
+		return lose_of_born(record, account, pages);
 	if (!shared && !is_surveyed_now(account))
 		return 0;
 	__sync_fetch_and_add(&record->given_up_pages, pages);
@@ -86,8 +104,6 @@ static __always_inline __s64 lose(struct mm_record *record, struct account *acco
 		return 0;
 	if (was + pages > shared)
 		pages = shared - was;
-	if (record->flags & RECORD_BORN)
-		__sync_fetch_and_add(&account->born_lost_pages, pages);
 	return sink(account, pages);
 }
 
@@ -97,6 +113,35 @@ static __always_inline void give_up(struct mm_record *record, struct account *ac
 	pages -= lose(record, account, pages);
 	if (pages)
 		end_doubles(account, pages);
+}
+
+/* Of who leaves and has forked nobody so much may be somebody else's too: what it was forked with, or what a survey
+ * found. All else goes with it. */
+static __always_inline __s64 shared_at_most(const struct mm_record *record)
+{
+	if (record->flags & RECORD_FORKED)
+		return ALL_PAGES;
+	if (record->flags & RECORD_SURVEYED)
+		return record->shared_pages;
+	return record->flags & RECORD_GREW ? (__s64)record->inherited_pages + record->pages[MEMBER_SHMEM] : ALL_PAGES;
+}
+
+/* It dies, ends, or goes to another account. Its own doubt goes with it: of who has forked nobody no page in doubt is
+ * somebody else's. */
+static __always_inline void leave(struct mm_record *record, struct account *account, __s64 pages)
+{
+	__s64 most = shared_at_most(record), forked;
+
+	if (pages > most)
+		pages = most;
+	pages -= lose(record, account, pages);
+	if (record->flags & RECORD_FORKED) {
+		end_doubles(account, pages);
+		return;
+	}
+	forked = *(volatile __s64 *)&account->forked_pages;
+	if (pages > 0 && forked > 0 && !(record->flags & RECORD_SURVEYED))
+		__sync_fetch_and_add(&account->forked_pages, -(pages < forked ? pages : forked));
 }
 
 /* `pages` of an account's shared ones may have been copied, nobody knows whose. */
@@ -112,14 +157,16 @@ static __always_inline void wear(struct account *account, __s64 pages)
  * given up since the beginning, and now, counts like that of those born meanwhile. */
 static __always_inline void give_up_all(struct mm_record *record, struct account *account)
 {
-	__s64 pages = *(volatile __s64 *)&record->booked_pages;
+	__s64 pages = *(volatile __s64 *)&record->booked_pages, most = shared_at_most(record);
 
+	if (pages > most)
+		pages = most;
 	if (is_surveyed_now(account) && !(record->flags & RECORD_BORN))
 		__sync_fetch_and_add(&account->born_lost_pages,
 				     *(volatile __s64 *)&record->given_up_pages +
 					     (pages > 0 ? pages : 0));
 	if (pages > 0)
-		give_up(record, account, pages);
+		leave(record, account, pages);
 	record->shared_pages = 0;
 }
 

@@ -38,7 +38,9 @@ static __always_inline __s64 book(struct mm_record *record, struct account *acco
 	if (record->flags & RECORD_NEW)
 		count_late(record, account, living);
 	was = __sync_lock_test_and_set(&record->booked_pages, living);
-	if (living < was)
+	if (living < was && means_dying(record->state))
+		leave(record, account, was - living);
+	else if (living < was)
 		give_up(record, account, was - living);
 	return __sync_fetch_and_add(&account->held_pages, living - was) + living - was;
 }

@@ -58,7 +58,7 @@ __noinline int list_record(__u32 index, struct listing *listing)
 	sharer->record = index;
 	/* a thread of it: the leader may be dead */
 	sharer->tid = FAR_READ(owner, struct task_struct, pid);
-	__sync_fetch_and_and(&record->flags, ~RECORD_BORN);
+	__sync_fetch_and_and(&record->flags, ~(RECORD_BORN | RECORD_FORKS));
 	__sync_lock_test_and_set(&record->given_up_pages, 0);
 	sharer->shared_pages = -1;
 	sharer->duplicate_pages = 0;
@@ -97,6 +97,7 @@ int begin_survey(struct begin_survey_args *args)
 	    __sync_val_compare_and_swap(&account->surveying_ns, since, now) != since)
 		return -16; /* EBUSY */
 	__sync_lock_test_and_set(&account->born_lost_pages, 0);
+	__sync_lock_test_and_set(&account->born_forked_pages, 0);
 	__sync_lock_test_and_set(&account->worn_pages, 0);
 	account->lazyfree_begun_pages = *(volatile __u64 *)&state->lazyfree_pages;
 	bpf_loop(state->mm_high_water, list_one, &listing, 0);
@@ -165,7 +166,8 @@ static long reckon_one(__u32 index, struct reckoning *reckoning)
 	/* what was inherited and is not shared any more will not be again */
 	if (!(record->flags & RECORD_GREW) || (__s64)record->inherited_pages > shared)
 		record->inherited_pages = small(shared);
-	record->flags = RECORD_GREW | RECORD_SURVEYED;
+	record->flags = RECORD_GREW | RECORD_SURVEYED |
+			(record->flags & RECORD_FORKS ? RECORD_FORKED | RECORD_FORKS : 0);
 	barrier();
 	record->shared_pages = shared;
 out:
@@ -212,7 +214,8 @@ int end_survey(struct end_survey_args *args)
 	account->asked_pages = 0;
 	account->over_ns = 0;
 	account->unmapped_in_doubt_pages = 0;
-	account->forked_pages = 0; /* in the correction now, but for those of children born meanwhile */
+	/* in the correction now, but for half of those of children born meanwhile (correction.bpf.h) */
+	account->forked_pages = account->born_forked_pages > 0 ? account->born_forked_pages >> 1 : 0;
 	account->no_settle_before_ns = 0;
 	args->is_near = account->near;
 	args->correction_pages = correction;
