@@ -260,6 +260,7 @@ fn status_and_quota_are_passed_on_as_json() {
         account: None,
         shared: Vec::new(),
         error_bound_bytes: Bytes::new(5),
+        barrier_refuses: false,
     };
     let daemon = Daemon::answering(&Reply::Quota(Box::new(quota)));
     let output = daemon.bursar(&["quota", "--json"]).output().unwrap();

@@ -4,7 +4,6 @@
 
 mod pending;
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -42,7 +41,7 @@ struct Queue {
 enum Task {
     SetOomScores(Box<Payers>),
     RestoreOomScores,
-    Tell(BTreeMap<AccountId, Pending>),
+    Tell(Vec<(AccountId, Pending)>),
 }
 
 #[derive(Debug, Default)]
@@ -145,8 +144,9 @@ impl Queue {
         if std::mem::take(&mut self.restores_oom_scores) {
             return Some(Task::RestoreOomScores);
         }
-        let tells = has_rested && !self.pending.is_empty();
-        tells.then(|| Task::Tell(self.pending.take()))
+        let now = Instant::now();
+        let is_due = self.pending.due(now).is_some_and(|due| due <= now);
+        (has_rested && is_due).then(|| Task::Tell(self.pending.take(now)))
     }
 }
 
@@ -169,19 +169,24 @@ impl Shared {
     fn next(&self, rested: Instant) -> Option<Task> {
         let mut queue = self.lock();
         loop {
-            let rest = rested.saturating_duration_since(Instant::now());
+            let now = Instant::now();
+            let rest = rested.saturating_duration_since(now);
             if let Some(task) = queue.next(rest.is_zero()) {
                 return Some(task);
             }
             if queue.ends {
                 return None;
             }
-            queue = if queue.pending.is_empty() {
-                let woken = self.changed.wait(queue);
-                woken.unwrap_or_else(PoisonError::into_inner)
-            } else {
-                let woken = self.changed.wait_timeout(queue, rest);
-                woken.unwrap_or_else(PoisonError::into_inner).0
+            queue = match queue.pending.due(now) {
+                None => {
+                    let woken = self.changed.wait(queue);
+                    woken.unwrap_or_else(PoisonError::into_inner)
+                }
+                Some(due) => {
+                    let pause = due.saturating_duration_since(now).max(rest);
+                    let woken = self.changed.wait_timeout(queue, pause);
+                    woken.unwrap_or_else(PoisonError::into_inner).0
+                }
             };
         }
     }
@@ -219,12 +224,8 @@ fn work(shared: &Shared, proc: &Proc, mut query: TimedQuery, mut oom_score: Opti
 }
 
 /// Tells all of them after one look at /proc. Returns for how many readers there was no room.
-fn tell(
-    terminals: &Terminals<'_>,
-    all: &BTreeMap<AccountId, Pending>,
-    query: &mut TimedQuery,
-) -> u64 {
-    let users = all.values().flat_map(Pending::users).collect();
+fn tell(terminals: &Terminals<'_>, all: &[(AccountId, Pending)], query: &mut TimedQuery) -> u64 {
+    let users = all.iter().flat_map(|(_, it)| it.users()).collect();
     let by_user = match terminals.of_users(&users, query) {
         Ok(by_user) => by_user,
         Err(error) => {
@@ -233,7 +234,8 @@ fn tell(
         }
     };
     let mut unnotified: u64 = 0;
-    for (&account, pending) in all {
+    for (account, pending) in all {
+        let account = *account;
         let entered = pending.recipients.entered.as_ref();
         let is_inside = |pid| entered.is_some_and(|it| it.is_in(pid, account));
         let (readers, beyond) = pending.readers(&by_user, is_inside);
@@ -275,6 +277,7 @@ mod tests {
         for number in 0..count {
             let message = Message {
                 account: AccountId::of(Uid::new(60_000 + number)),
+                topic: crate::message::Topic::Notice,
                 owner: None,
                 to_owner: String::new(),
                 to_others: String::new(),

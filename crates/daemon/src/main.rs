@@ -47,6 +47,7 @@ mod oom;
 mod oom_score;
 mod payers;
 mod physpages;
+mod programs;
 mod reaper;
 mod recent;
 mod recorder;

@@ -5,15 +5,32 @@ use std::time::Duration;
 
 use bursar_model::{AccountId, Bytes, Pid, Uid};
 
+/// Of a command line.
+const COMMAND_WIDTH: usize = 80;
+
 /// Something to be told on users' terminals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Message {
     pub(crate) account: AccountId,
+    pub(crate) topic: Topic,
     /// Whose process it is about; of one that pays into a user's own account that user.
     pub(crate) owner: Option<Uid>,
     pub(crate) to_owner: String,
     /// To whoever else is in the account.
     pub(crate) to_others: String,
+}
+
+/// What a message is about: of one topic an account's users are told again at growing intervals.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Topic {
+    Notice,
+    /// Of a program with this name.
+    Kill(String),
+    Asked(String),
+    Files,
+    Refused,
+    /// Whatever comes when an account has too many of them.
+    Other,
 }
 
 /// Who is told, as he is spoken to: the name where the account is a shared one.
@@ -28,6 +45,10 @@ pub(crate) struct Subject<'a> {
     /// Made printable.
     pub(crate) comm: &'a str,
     pub(crate) held: Bytes,
+    /// The number that it has in its container.
+    pub(crate) namespace_pid: Option<Pid>,
+    /// Made printable; where its name alone does not tell it apart.
+    pub(crate) command: Option<&'a str>,
 }
 
 impl Reader<'_> {
@@ -48,33 +69,39 @@ impl Reader<'_> {
 
 impl Message {
     /// About the account as a whole.
-    fn to_all(account: AccountId, text: String) -> Self {
+    fn to_all(account: AccountId, topic: Topic, text: String) -> Self {
         Self {
             account,
+            topic,
             owner: None,
             to_owner: text.clone(),
             to_others: text,
         }
     }
 
+    /// `barrier`: where requests are refused at it.
     pub(crate) fn notice(
         account: AccountId,
         reader: Reader<'_>,
-        held: Bytes,
-        limit: Option<Bytes>,
+        [held, barrier, limit]: [Option<Bytes>; 3],
     ) -> Self {
         let (programs, whose) = (reader.programs(), reader.whose());
+        let held = held.unwrap_or_default();
         let told = format!("bursar: {programs} hold {held} of memory");
+        let refused = barrier.map_or_else(String::new, |it| {
+            format!("; requests beyond {it} are refused")
+        });
         let text = match limit {
             Some(limit) => format!(
-                "{told}, {whose} limit is {limit}; above it the largest of them is killed (see: bursar quota)"
+                "{told}, {whose} limit is {limit}{refused}; above the limit the largest of them is killed \
+                 (see: bursar quota)"
             ),
             // A notice needs no limit.
-            None => {
-                format!("{told}, more than {whose} notice; no limit ends them (see: bursar quota)")
-            }
+            None => format!(
+                "{told}, more than {whose} notice{refused}; no limit ends them (see: bursar quota)"
+            ),
         };
-        Self::to_all(account, text)
+        Self::to_all(account, Topic::Notice, text)
     }
 
     /// A limit that will hold soon, which the account is above.
@@ -94,21 +121,27 @@ impl Message {
         Self::to_all(account, text)
     }
 
+    /// `most`: what most of it is.
     pub(crate) fn kill(
         account: AccountId,
         reader: Reader<'_>,
         subject: &Subject<'_>,
-        held: Bytes,
-        limit: Option<Bytes>,
+        [held, limit]: [Option<Bytes>; 2],
+        most: Option<&str>,
     ) -> Self {
-        let programs = reader.programs();
+        let (programs, held) = (reader.programs(), held.unwrap_or_default());
         // Who was asked before may be killed without a limit: for the notice.
         let bound = |whose: &str| match limit {
             Some(limit) => format!("{whose} limit is {limit}"),
             None => format!("more than {whose} notice"),
         };
+        let most = most.map_or_else(String::new, |it| format!("; {it}"));
+        let holder = match (reader.0, most.contains("files in memory")) {
+            (None, true) => "you",
+            _ => &programs,
+        };
         let to_owner = format!(
-            "bursar: killed your program {subject}: {programs} held {held}, {} (see: bursar why)",
+            "bursar: killed your program {subject}: {holder} held {held}, {}{most} (see: bursar why)",
             bound(reader.whose())
         );
         let to_others = |name: &str| {
@@ -117,7 +150,27 @@ impl Message {
                 bound("its")
             )
         };
-        Self::of_process(account, reader, subject, to_owner, to_others)
+        let topic = Topic::Kill(subject.comm.to_owned());
+        Self::of_process(account, topic, reader, subject.owner, to_owner, to_others)
+    }
+
+    /// `what` was asked for, and what `has` its account.
+    pub(crate) fn refused(
+        account: AccountId,
+        reader: Reader<'_>,
+        owner: Uid,
+        program: Option<String>,
+        [what, has]: [&str; 2],
+    ) -> Self {
+        let program = program.map_or_else(
+            || "one of your programs".to_owned(),
+            |it| format!("your program {it}"),
+        );
+        let to_owner = format!("bursar: refused {program} {what}: {has} (see: bursar why)");
+        let to_others = |name: &str| {
+            format!("bursar: refused a program of the shared account {name} {what}: {has}")
+        };
+        Self::of_process(account, Topic::Refused, reader, owner, to_owner, to_others)
     }
 
     pub(crate) fn asked(
@@ -138,7 +191,8 @@ impl Message {
                  killed in {seconds} s unless they hold less then"
             )
         };
-        Self::of_process(account, reader, subject, to_owner, to_others)
+        let topic = Topic::Asked(subject.comm.to_owned());
+        Self::of_process(account, topic, reader, subject.owner, to_owner, to_others)
     }
 
     pub(crate) fn files(
@@ -156,19 +210,21 @@ impl Message {
              ({largest})",
             reader.whose()
         );
-        Self::to_all(account, text)
+        Self::to_all(account, Topic::Files, text)
     }
 
     fn of_process(
         account: AccountId,
+        topic: Topic,
         reader: Reader<'_>,
-        subject: &Subject<'_>,
+        owner: Uid,
         to_owner: String,
         to_others: impl FnOnce(&str) -> String,
     ) -> Self {
         Self {
             account,
-            owner: Some(account.uid().unwrap_or(subject.owner)),
+            topic,
+            owner: Some(account.uid().unwrap_or(owner)),
             to_others: reader.0.map_or_else(|| to_owner.clone(), to_others),
             to_owner,
         }
@@ -177,7 +233,17 @@ impl Message {
 
 impl std::fmt::Display for Subject<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} (pid {}, {})", self.comm, self.pid, self.held)
+        write!(f, "{} (", self.comm)?;
+        match self.namespace_pid {
+            Some(inside) => write!(f, "pid {inside}, outside its container {}", self.pid)?,
+            None => write!(f, "pid {}", self.pid)?,
+        }
+        write!(f, ", {}", self.held)?;
+        if let Some(command) = self.command {
+            let command: String = command.chars().take(COMMAND_WIDTH).collect();
+            write!(f, ": {command}")?;
+        }
+        f.write_str(")")
     }
 }
 
@@ -190,17 +256,60 @@ mod tests {
     #[test]
     fn a_notice_without_a_limit_threatens_nobody() {
         let (held, limit) = (Bytes::from_mib(950), Bytes::from_mib(1000));
-        let message = Message::notice(OWN, Reader(None), held, Some(limit));
+        let message = Message::notice(OWN, Reader(None), [Some(held), None, Some(limit)]);
         assert_eq!(
             message.to_others,
-            "bursar: your programs hold 950 MiB of memory, your limit is 1000 MiB; above it the largest of \
-             them is killed (see: bursar quota)"
+            "bursar: your programs hold 950 MiB of memory, your limit is 1000 MiB; above the limit the \
+             largest of them is killed (see: bursar quota)"
         );
-        let message = Message::notice(OWN, Reader(None), held, None);
+        let message = Message::notice(OWN, Reader(None), [Some(held), None, None]);
         assert_eq!(
             message.to_others,
             "bursar: your programs hold 950 MiB of memory, more than your notice; no limit ends them \
              (see: bursar quota)"
+        );
+    }
+
+    #[test]
+    fn a_notice_names_the_barrier_and_a_kill_what_most_of_it_is() {
+        let [held, barrier, limit] = [950, 970, 1000].map(Bytes::from_mib);
+        let message = Message::notice(OWN, Reader(None), [Some(held), Some(barrier), Some(limit)]);
+        assert!(
+            message
+                .to_owner
+                .contains("; requests beyond 970 MiB are refused; above the limit"),
+            "{message:?}"
+        );
+        let subject = Subject {
+            owner: Uid::new(1000),
+            pid: Pid::new(4242),
+            comm: "python3",
+            held: Bytes::from_mib(20),
+            namespace_pid: Some(Pid::new(7)),
+            command: Some("python3 thesis.py"),
+        };
+        let most = Some("900 MiB of it are files in memory: remove some (the largest: /tmp/a)");
+        let message = Message::kill(OWN, Reader(None), &subject, [Some(held), Some(limit)], most);
+        assert_eq!(
+            message.to_owner,
+            "bursar: killed your program python3 (pid 7, outside its container 4242, 20 MiB: python3 thesis.py): \
+             you held 950 MiB, your limit is 1000 MiB; 900 MiB of it are files in memory: remove some (the \
+             largest: /tmp/a) (see: bursar why)"
+        );
+        let refused = Message::refused(
+            OWN,
+            Reader(None),
+            Uid::new(1000),
+            Some("bash (pid 12)".to_owned()),
+            [
+                "1 more of numproc",
+                "20 are held, and more than 20 is refused",
+            ],
+        );
+        assert_eq!(
+            refused.to_owner,
+            "bursar: refused your program bash (pid 12) 1 more of numproc: 20 are held, and more than 20 is refused \
+             (see: bursar why)"
         );
     }
 
@@ -223,11 +332,13 @@ mod tests {
             pid: Pid::new(42),
             comm: "blender",
             held: Bytes::from_mib(20),
+            namespace_pid: None,
+            command: None,
         };
         let [held, limit] = [17, 16].map(Bytes::from_mib);
         let reader = Reader(Some("=render"));
         let messages = [
-            Message::kill(render, reader, &subject, held, Some(limit)),
+            Message::kill(render, reader, &subject, [Some(held), Some(limit)], None),
             Message::asked(render, reader, &subject, held, 5),
         ];
         for message in messages {
@@ -247,14 +358,14 @@ mod tests {
             }
         }
         // Whoever answers for it sits at a terminal, not a uid of a namespace of his.
-        let own = Message::kill(OWN, Reader(None), &subject, held, Some(limit));
+        let own = Message::kill(OWN, Reader(None), &subject, [Some(held), Some(limit)], None);
         assert_eq!(own.owner, Some(Uid::new(1000)));
         assert_eq!(
             own.to_others,
             "bursar: killed your program blender (pid 42, 20 MiB): your programs held 17 MiB, your limit is \
              16 MiB (see: bursar why)"
         );
-        let own = Message::kill(OWN, Reader(None), &subject, held, None);
+        let own = Message::kill(OWN, Reader(None), &subject, [Some(held), None], None);
         assert_eq!(
             own.to_others,
             "bursar: killed your program blender (pid 42, 20 MiB): your programs held 17 MiB, more than your \

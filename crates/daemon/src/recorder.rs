@@ -5,8 +5,8 @@ mod reaps;
 
 use bursar_host::{MemoryFiles, clock};
 use bursar_model::{
-    AccountId, Bytes, Candidate, Event, EventKind, HeldFile, Nanos, Pid, ReapStatus, Trigger, Uid,
-    printable,
+    AccountId, Bytes, Candidate, Event, EventKind, HeldFile, Nanos, Pid, ProgramGroup, ReapStatus,
+    Trigger, Uid, printable,
 };
 use bursar_reap::{Priority, Report};
 
@@ -17,6 +17,7 @@ use crate::history::History;
 use crate::limit_table::LimitTable;
 use crate::log;
 use crate::message::{Message, Reader, Subject};
+use crate::programs::Identity;
 
 /// A comm has at most 15 bytes; escapes make it longer.
 const COMM_WIDTH: usize = 64;
@@ -24,6 +25,19 @@ const COMM_WIDTH: usize = 64;
 const PLACE_WIDTH: usize = 256;
 /// Files named in a sentence.
 const FILES_IN_WORDS: usize = 3;
+
+/// How the reason of a victim's end begins that the kernel chose.
+pub(crate) const KERNELS_OOM_KILLER: &str = "killed by the kernel's OOM killer";
+
+/// What is known of a kill besides what the backend tells.
+#[derive(Debug, Default)]
+pub(crate) struct Circumstances {
+    pub(crate) identity: Identity,
+    /// Programs of which the account has several processes.
+    pub(crate) programs: Vec<ProgramGroup>,
+    /// What of the account is in files, where that is much, and which they are.
+    pub(crate) files: Option<(Bytes, MemoryFiles)>,
+}
 
 /// Writes down what happened.
 #[derive(Debug)]
@@ -77,13 +91,19 @@ impl Recorder {
     pub(crate) fn notice(
         &mut self,
         level: &Level,
+        barrier: Option<Bytes>,
         limit_table: &mut LimitTable,
     ) -> (Event, Message) {
         let mut event = about(EventKind::Notice, level, limit_table);
+        event.barrier = barrier;
         event.uid = level.account.uid();
         event.reason = words_of_notice(level.limit);
         let name = shared_name(&event, level);
-        let message = Message::notice(level.account, Reader(name), level.held, level.limit);
+        let message = Message::notice(
+            level.account,
+            Reader(name),
+            [Some(level.held), barrier, level.limit],
+        );
         (self.record(event, level.at), message)
     }
 
@@ -92,9 +112,26 @@ impl Recorder {
         victim: &Victim,
         trigger: Trigger,
         reason: Option<String>,
+        circumstances: Circumstances,
         limit_table: &mut LimitTable,
     ) -> (Event, Message) {
         let mut event = describe(EventKind::Kill, victim, limit_table);
+        let Circumstances {
+            identity,
+            programs,
+            files,
+        } = circumstances;
+        // Others of a shared account read its events.
+        let is_own = victim.level.account.uid().is_some();
+        event.command = identity.command.filter(|_| is_own);
+        event.began = identity.began.map(clock::rfc3339);
+        event.namespace_pid = identity.namespace_pid;
+        event.programs = programs;
+        let files = files.map(|(bytes, files)| {
+            event.files_bytes = Some(bytes);
+            event.files = held_files(&files);
+            (bytes, in_words(&event.files, files.is_partial))
+        });
         event.trigger = Some(trigger);
         let level = &victim.level;
         event.overcommit = overcommit(level);
@@ -107,20 +144,36 @@ impl Recorder {
             pid: victim.pid,
             comm: &printable(&victim.comm, COMM_WIDTH),
             held: victim.held,
+            namespace_pid: event.namespace_pid,
+            // Of its like the command line tells it apart.
+            command: event.command.as_deref().filter(|_| has_likes(&event)),
         };
         let reader = Reader(shared_name(&event, level));
-        let message = Message::kill(level.account, reader, &subject, level.held, level.limit);
+        let most = match &files {
+            Some((bytes, which)) => Some(format!(
+                "{bytes} of it are files in memory: remove some ({which})"
+            )),
+            None => pile(&event).map(|it| format!("most of it is {it}")),
+        };
+        let message = Message::kill(
+            level.account,
+            reader,
+            &subject,
+            [Some(level.held), level.limit],
+            most.as_deref(),
+        );
         let awaited = reaped_event(victim.pid, victim.uid, level.account, limit_table);
         self.reaps.expect(victim.pid, awaited, victim.held, None);
         (self.record(event, level.at), message)
     }
 
+    /// The message tells whoever is refused; at most one a minute is shown.
     pub(crate) fn refused(
         &mut self,
         level: &Level,
         refused: &Refused,
         limit_table: &mut LimitTable,
-    ) -> Event {
+    ) -> (Event, Message) {
         let mut event = about(EventKind::Refused, level, limit_table);
         event.trigger = None;
         name(&mut event, refused.uid, refused.pid, &refused.comm);
@@ -138,7 +191,22 @@ impl Recorder {
             refused.size,
             refused.level
         ));
-        self.record(event, level.at)
+        let what = format!("{} more memory", refused.size);
+        let has = match refused.barrier {
+            Some(barrier) => format!(
+                "{} are held, and more than {barrier} is refused",
+                refused.level
+            ),
+            None => format!("{} are held", refused.level),
+        };
+        let message = Message::refused(
+            level.account,
+            Reader(shared_name(&event, level)),
+            refused.uid,
+            program(&event),
+            [&what, &has],
+        );
+        (self.record(event, level.at), message)
     }
 
     pub(crate) fn row_refused(
@@ -146,7 +214,7 @@ impl Recorder {
         level: &Level,
         refused: &RefusedRow,
         limit_table: &mut LimitTable,
-    ) -> Event {
+    ) -> (Event, Message) {
         let mut event = about(EventKind::Refused, level, limit_table);
         event.trigger = None;
         // These are bytes, and the row's are not.
@@ -166,7 +234,19 @@ impl Recorder {
             row.barrier
         ));
         event.row = Some(row.clone());
-        self.record(event, level.at)
+        let what = format!("{} more of {}", row.asked, row.resource.name());
+        let has = format!(
+            "{} are held, and more than {} is refused",
+            row.held, row.barrier
+        );
+        let message = Message::refused(
+            level.account,
+            Reader(shared_name(&event, level)),
+            refused.uid,
+            program(&event),
+            [&what, &has],
+        );
+        (self.record(event, level.at), message)
     }
 
     pub(crate) fn no_victim(&mut self, victim: &Victim, limit_table: &mut LimitTable) -> Event {
@@ -193,27 +273,8 @@ impl Recorder {
         let mut event = about(EventKind::NoVictim, level, limit_table);
         event.uid = level.account.uid();
         event.files_bytes = Some(stuck);
-        event.files = files
-            .largest
-            .iter()
-            .map(|it| HeldFile {
-                place: printable(&it.place, PLACE_WIDTH),
-                bytes: it.bytes,
-            })
-            .collect();
-        let named: Vec<String> = event
-            .files
-            .iter()
-            .take(FILES_IN_WORDS)
-            .map(|it| format!("{} ({})", it.place, it.bytes))
-            .collect();
-        let mut largest = match named.as_slice() {
-            [] => "none of them was found by name".to_owned(),
-            named => format!("the largest: {}", named.join(", ")),
-        };
-        if files.is_partial {
-            largest.push_str("; not all could be looked at");
-        }
+        event.files = held_files(files);
+        let largest = in_words(&event.files, files.is_partial);
         let limit = level.limit.unwrap_or_default();
         event.reason = Some(format!(
             "over its limit by files in memory, which no kill would free; {largest}"
@@ -260,8 +321,8 @@ impl Recorder {
         limit_table: &mut LimitTable,
     ) {
         let event = reaped_event(pid, uid, account, limit_table);
-        let reason = "killed by the kernel's OOM killer";
-        self.reaps.expect(pid, event, Bytes::ZERO, Some(reason));
+        self.reaps
+            .expect(pid, event, Bytes::ZERO, Some(KERNELS_OOM_KILLER));
     }
 
     /// A process was asked to end.
@@ -283,6 +344,8 @@ impl Recorder {
             pid: asked.pidfd.pid(),
             comm: &printable(&asked.comm, COMM_WIDTH),
             held: asked.held,
+            namespace_pid: None,
+            command: None,
         };
         let reader = Reader(shared_name(&event, level));
         let message = Message::asked(level.account, reader, &subject, level.held, seconds);
@@ -305,6 +368,56 @@ impl Recorder {
         let (event, at) = self.reaps.settled(report)?;
         Some(self.record(event, at))
     }
+}
+
+fn held_files(files: &MemoryFiles) -> Vec<HeldFile> {
+    let largest = files.largest.iter();
+    largest
+        .map(|it| HeldFile {
+            place: printable(&it.place, PLACE_WIDTH),
+            bytes: it.bytes,
+        })
+        .collect()
+}
+
+fn in_words(files: &[HeldFile], is_partial: bool) -> String {
+    let named: Vec<String> = files
+        .iter()
+        .take(FILES_IN_WORDS)
+        .map(|it| format!("{} ({})", it.place, it.bytes))
+        .collect();
+    let mut largest = match named.as_slice() {
+        [] => "none of them was found by name".to_owned(),
+        named => format!("the largest: {}", named.join(", ")),
+    };
+    if is_partial {
+        largest.push_str("; not all could be looked at");
+    }
+    largest
+}
+
+/// Whether the account had other processes with the victim's name.
+fn has_likes(event: &Event) -> bool {
+    let comm = event.comm.as_deref();
+    let is_it = |it: &&str| Some(*it) == comm;
+    let weighed = event.candidates.iter().map(|it| it.comm.as_str());
+    let grouped = event.programs.iter().map(|it| it.comm.as_str());
+    weighed.filter(is_it).count() > 1 || grouped.filter(is_it).count() > 0
+}
+
+/// Many of one program that hold more than the victim and half of the account: `120 × sync-job, 254 MiB`.
+fn pile(event: &Event) -> Option<String> {
+    let pile = event.programs.first()?;
+    let held = event.held?.get();
+    let is_most = pile.bytes.get().saturating_mul(2) > held
+        && event.victim_bytes.is_some_and(|it| pile.bytes > it);
+    is_most.then(|| format!("{} × {}, {}", pile.count, pile.comm, pile.bytes))
+}
+
+/// `bash (pid 12)`.
+fn program(event: &Event) -> Option<String> {
+    let pid = event.pid?;
+    Some(format!("{} (pid {pid})", event.comm.as_deref()?))
 }
 
 /// A notice needs no limit.

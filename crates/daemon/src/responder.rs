@@ -3,26 +3,38 @@
 
 mod victims;
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bursar_host::Proc;
-use bursar_model::{Event, EventKind};
+use bursar_host::{MemoryFiles, Proc};
+use bursar_model::{AccountId, Bytes, Event, EventKind, GateMode};
 
 use crate::accounts::{Accounts, OverLimit};
 use crate::background::Background;
-use crate::fact::Fact;
+use crate::fact::{Fact, Level, Victim};
 use crate::graceful::Graceful;
 use crate::last_defence::{Change, LastDefence};
 use crate::message::{Message, Reader};
 use crate::oom::OomWatch;
+use crate::programs::Programs;
 use crate::reaper::VictimReaper;
 use crate::recent::Recent;
-use crate::recorder::Recorder;
+use crate::recorder::{Circumstances, Recorder};
 
 /// Accounts recorded one by one when limits are read again; a new `default` may concern thousands.
 const MOST_NAMED: usize = 100;
+
+/// Files are not looked for again before.
+const FILES_FRESH: Duration = Duration::from_secs(5);
+
+/// The bound at which requests are refused, where there is somebody who refuses them.
+fn barrier_of(level: &Level, accounts: &Accounts) -> Option<Bytes> {
+    let has_gate = accounts.backend.status().gate.mode != GateMode::None;
+    let reading = accounts.reading_of(level.account).filter(|_| has_gate)?;
+    reading.bounds.barrier()
+}
 
 /// What the daemon may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,6 +61,9 @@ pub(crate) struct Responder {
     mentioned: Recent,
     /// Kills already recorded.
     killed: Recent,
+    programs: Programs,
+    /// The files that were told of last, by account.
+    files: BTreeMap<AccountId, (Instant, MemoryFiles)>,
 }
 
 impl Responder {
@@ -62,6 +77,8 @@ impl Responder {
     ) -> Result<Self> {
         recorder.introduce_reapers(reaper.priority());
         Ok(Self {
+            programs: Programs::new(reaper.blocklist())?,
+            files: BTreeMap::new(),
             recorder,
             reaper,
             background,
@@ -99,7 +116,9 @@ impl Responder {
     fn handle(&mut self, fact: Fact, accounts: &mut Accounts) {
         match fact {
             Fact::Notice(level) => {
-                let (event, message) = self.recorder.notice(&level, &mut accounts.table);
+                self.look(&level, accounts);
+                let barrier = barrier_of(&level, accounts);
+                let (event, message) = self.recorder.notice(&level, barrier, &mut accounts.table);
                 self.fresh.push(event);
                 self.notify(message, accounts);
                 self.ask_first(&level, accounts);
@@ -126,14 +145,16 @@ impl Responder {
                 self.fresh.extend(event);
             }
             Fact::Refused(level, refused) => {
-                let event = self.recorder.refused(&level, &refused, &mut accounts.table);
+                let (event, message) = self.recorder.refused(&level, &refused, &mut accounts.table);
                 self.fresh.push(event);
+                self.notify(message, accounts);
             }
             Fact::RowRefused(level, refused) => {
-                let event = self
-                    .recorder
-                    .row_refused(&level, &refused, &mut accounts.table);
+                let (event, message) =
+                    self.recorder
+                        .row_refused(&level, &refused, &mut accounts.table);
                 self.fresh.push(event);
+                self.notify(message, accounts);
             }
             Fact::Unreadable(count) => {
                 let reason = format!(
@@ -247,6 +268,42 @@ impl Responder {
     /// Events recorded since the last call.
     pub(crate) fn take_fresh(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.fresh)
+    }
+
+    /// What the processes of an account are, before one of them is gone.
+    fn look(&mut self, level: &Level, accounts: &Accounts) {
+        let users = accounts.payers.payers_of(level.account);
+        self.programs
+            .look(level.account, &users.into_iter().collect());
+    }
+
+    /// What is to be told of a victim besides what the backend knows.
+    fn circumstances(&mut self, victim: &Victim, accounts: &mut Accounts) -> Circumstances {
+        self.look(&victim.level, accounts);
+        let account = victim.level.account;
+        let reading = accounts.reading_of(account);
+        let in_files = reading.map_or(Bytes::ZERO, |it| it.unmapped);
+        let is_much = in_files.get().saturating_mul(4) >= victim.level.held.get();
+        let files = (is_much && in_files > Bytes::ZERO)
+            .then(|| (in_files, self.files_of(account, accounts)));
+        Circumstances {
+            identity: self.programs.identity(account, victim.pid, victim.started),
+            programs: self.programs.groups(account),
+            files,
+        }
+    }
+
+    /// Not looked for again while kills follow each other.
+    fn files_of(&mut self, account: AccountId, accounts: &mut Accounts) -> MemoryFiles {
+        if let Some((at, files)) = self.files.get(&account)
+            && at.elapsed() < FILES_FRESH
+        {
+            return files.clone();
+        }
+        let files = accounts.files_of(account);
+        self.files.retain(|_, (at, _)| at.elapsed() < FILES_FRESH);
+        self.files.insert(account, (Instant::now(), files.clone()));
+        files
     }
 
     fn notify(&self, message: Message, accounts: &Accounts) {

@@ -62,6 +62,20 @@ pub struct Candidate {
     pub bytes: Bytes,
 }
 
+/// Processes of an account that have the same name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProgramGroup {
+    /// Their command name, made printable.
+    pub comm: String,
+    /// How many there are.
+    pub count: u32,
+    /// What they hold together.
+    pub bytes: Bytes,
+    /// The command name of the process that began most of them, made printable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub begun_by: Option<String>,
+}
+
 /// A file in memory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HeldFile {
@@ -103,6 +117,18 @@ pub struct Event {
     /// Its command name, made printable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comm: Option<String>,
+    /// Its command line, made printable, where it could be read; not of a shared account's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// When it began, in RFC 3339 with microseconds, UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began: Option<String>,
+    /// The number that it has in its own pid namespace, as in a container; absent where that is ours.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace_pid: Option<Pid>,
+    /// Programs of which the account had several processes, the largest sum first, at most three.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<ProgramGroup>,
     /// Who decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trigger: Option<Trigger>,
@@ -187,6 +213,10 @@ impl Event {
             uid: None,
             pid: None,
             comm: None,
+            command: None,
+            began: None,
+            namespace_pid: None,
+            programs: Vec::new(),
             trigger: None,
             held: None,
             limit: None,

@@ -23,7 +23,7 @@ pub use account::{
 };
 pub use beancounter::{Bean, Bill, How, RowBounds, RowBoundsError};
 pub use bounds::{Bounds, BoundsError, BoundsSpec, DEFAULT_BARRIER, DEFAULT_NOTICE};
-pub use event::{Candidate, Event, EventKind, HeldFile, RowRefusal, Trigger};
+pub use event::{Candidate, Event, EventKind, HeldFile, ProgramGroup, RowRefusal, Trigger};
 pub use gate::{GateMode, GateStatus, Measure, Request};
 pub use id::{AccountId, Gid, Nanos, Pid, Uid};
 pub use quantity::{Bytes, PageSize, Pages};

@@ -306,6 +306,9 @@ pub struct Quota {
     pub shared: Vec<AccountStatus>,
     /// Most by which held may be off.
     pub error_bound_bytes: Bytes,
+    /// Whether requests beyond the barrier are refused.
+    #[serde(default)]
+    pub barrier_refuses: bool,
 }
 
 /// A limit as configured.

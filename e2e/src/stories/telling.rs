@@ -71,8 +71,8 @@ fn storm(binaries: &Binaries) -> Result<()> {
 
     neighbour.go_on()?;
     calm.shows("bursar: your programs hold", SOON)?;
-    ensure!(!calm.seen().contains("more message"), "{}", calm.seen());
-    stormy.shows(" more messages", SOON)?;
+    ensure!(!calm.seen().contains(" times"), "{}", calm.seen());
+    stormy.shows("; again, ", SOON)?;
     stormy.shows("bursar: killed your program hog", SOON)?;
     let remarks = world.daemon.status()?.remarks;
     let is_complaint = |it: &String| it.contains("did not fit") || it.contains("left out");

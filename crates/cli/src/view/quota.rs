@@ -22,7 +22,7 @@ pub(crate) fn quota(quota: &Quota, style: &Style) -> String {
     );
     for account in &quota.shared {
         text.push('\n');
-        text.push_str(&of_shared(account, style));
+        text.push_str(&of_shared(account, quota.barrier_refuses, style));
     }
     text
 }
@@ -35,7 +35,12 @@ fn of_own(account: &AccountStatus, quota: &Quota, style: &Style) -> String {
         AccountKind::User | AccountKind::Group | AccountKind::Default => "You hold".into(),
     };
     let mut text = levels(&holder, account, &row, style);
-    let sentences = [rules(&row), history(account, &row), exactness(quota)];
+    let sentences = [
+        rules(&row, quota.barrier_refuses),
+        history(account, &row),
+        beancounters(account),
+        exactness(quota),
+    ];
     for sentence in sentences.iter().filter(|sentence| !sentence.is_empty()) {
         text.push_str(&paragraph("", sentence, style.width));
     }
@@ -43,12 +48,12 @@ fn of_own(account: &AccountStatus, quota: &Quota, style: &Style) -> String {
 }
 
 /// One that is entered: what others have done in it is theirs.
-fn of_shared(account: &AccountStatus, style: &Style) -> String {
+fn of_shared(account: &AccountStatus, barrier_refuses: bool, style: &Style) -> String {
     let row = memory(account);
     let name = style.shown(&account.account);
     let holder = format!("The shared account {name}, which you may enter or are in, holds");
     let mut text = levels(&holder, account, &row, style);
-    let rules = rules(&row);
+    let rules = rules(&row, barrier_refuses);
     if !rules.is_empty() {
         text.push_str(&paragraph("", &rules, style.width));
     }
@@ -86,11 +91,34 @@ fn held(holder: &str, account: &AccountStatus, row: &Row) -> String {
     }
 }
 
-// The barrier is left out: an answer does not tell whether this kernel half has a gate that refuses.
-fn rules(row: &Row) -> String {
+/// Beancounters that have a bound.
+fn beancounters(account: &AccountStatus) -> String {
+    let told = account
+        .resources
+        .beans
+        .iter()
+        .filter_map(|(resource, bean)| {
+            let barrier = bean.barrier?;
+            let held = bean.held.map_or_else(String::new, |it| format!("{it} of "));
+            let so_far = match bean.failcnt {
+                0 => "not yet".to_owned(),
+                number => format!("so far {}", count(number, "time", "times")),
+            };
+            let name = resource.name();
+            Some(format!(
+                "{name}: {held}{barrier}; more is refused ({so_far})."
+            ))
+        });
+    told.collect::<Vec<_>>().join(" ")
+}
+
+fn rules(row: &Row, barrier_refuses: bool) -> String {
     let mut rules = Vec::new();
     if let Some(notice) = row.notice {
         rules.push(format!("Above {notice} you are told."));
+    }
+    if let Some(barrier) = row.barrier.filter(|_| barrier_refuses) {
+        rules.push(format!("Requests beyond {barrier} are refused."));
     }
     if let Some(limit) = row.limit {
         rules.push(format!("Above {limit} the largest process is killed."));
@@ -99,6 +127,11 @@ fn rules(row: &Row) -> String {
 }
 
 fn history(account: &AccountStatus, row: &Row) -> String {
+    let refused = account
+        .resources
+        .beans
+        .values()
+        .fold(row.failcnt, |sum, it| sum.saturating_add(it.failcnt));
     let killed = match account.kills {
         0 => "nothing killed".into(),
         kills => {
@@ -110,7 +143,7 @@ fn history(account: &AccountStatus, row: &Row) -> String {
         "The most ever held: {}. So far: {}, {}, {killed}.",
         row.maxheld,
         times("told", account.notices),
-        times("refused", row.failcnt),
+        times("refused", refused),
     );
     if account.dying > Bytes::ZERO {
         text.push_str(&format!(
@@ -164,6 +197,7 @@ mod tests {
                 account,
                 shared,
                 error_bound_bytes: Bytes::new(512 << 10),
+                barrier_refuses: false,
             },
             style,
         )

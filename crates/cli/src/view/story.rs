@@ -33,7 +33,13 @@ pub(crate) fn story(
     };
     let mut text = String::new();
     let mut about = last;
-    if let Some(kill) = events.iter().find(|it| is_kill(it)) {
+    let is_kernels = |it: &&Event| it.event == EventKind::Reaped;
+    if let Some(kernels) = events.iter().find(is_kernels)
+        && !events.iter().any(is_kill)
+    {
+        text.push_str(&by_the_kernel(kernels, clock, style));
+        about = kernels;
+    } else if let Some(kill) = events.iter().find(|it| is_kill(it)) {
         text.push_str(&killed(kill, events, which, clock, style));
         about = kill;
     } else if let Some(files) = events.iter().find(|it| is_of_files(it)) {
@@ -70,13 +76,85 @@ fn is_spared(event: &Event) -> bool {
 
 fn killed(kill: &Event, events: &[Event], which: &Which, clock: &Clock, style: &Style) -> String {
     let mut text = paragraph("", &opening(kill, which, clock, style), style.width);
-    text.push_str(&paragraph("", &breach(kill, style), style.width));
+    for sentence in [
+        identity(kill, clock, style),
+        breach(kill, style),
+        programs(kill, style),
+    ] {
+        if !sentence.is_empty() {
+            text.push_str(&paragraph("", &sentence, style.width));
+        }
+    }
+    if let Some(bytes) = kill.files_bytes {
+        let sentence = format!(
+            "Of what the account held {bytes} are files in memory (tmpfs, memfd), which a kill does not free."
+        );
+        text.push_str(&paragraph("", &sentence, style.width));
+        text.push_str(&files(kill, style));
+    }
     if !kill.candidates.is_empty() {
         text.push_str(&format!("\n{}\n", candidates(kill, style)));
     }
     text.push_str(&paragraph("", &decision(kill, style), style.width));
     text.push_str(&paragraph("", &aftermath(kill, events, style), style.width));
     text
+}
+
+/// The kernel's own OOM killer took it: bursar has seen that and decided nothing.
+fn by_the_kernel(event: &Event, clock: &Clock, style: &Style) -> String {
+    let time = clock.told(&event.time, style.charset);
+    let process = process(event, style.charset);
+    let account = account(event, style);
+    let account = account
+        .strip_prefix("The ")
+        .map_or_else(|| account.clone(), |it| format!("the {it}"));
+    let sentence = format!(
+        "{process} of {account} was killed {time} by the kernel's OOM killer, not by bursar: the machine, or the \
+         memory cgroup that it was in (MemoryMax= of its service or session), had no memory left."
+    );
+    let end = "See which: journalctl -k --grep 'Out of memory|oom-kill'.";
+    paragraph("", &sentence, style.width) + &paragraph("", end, style.width)
+}
+
+/// What tells it apart from others of its name.
+fn identity(kill: &Event, clock: &Clock, style: &Style) -> String {
+    let began = kill.began.as_ref();
+    let began = began.map(|it| format!("began {}", clock.told(it, style.charset)));
+    let command = kill.command.as_ref();
+    let command = command.map(|it| format!("its command line was: {}", style.shown(it)));
+    let known: Vec<String> = began.into_iter().chain(command).collect();
+    match known.as_slice() {
+        [] => String::new(),
+        [first, ..] if first.starts_with("began") => format!("It {}.", known.join("; ")),
+        _ => format!("{}.", known.join("; ").replacen("its", "Its", 1)),
+    }
+}
+
+/// Programs of which there were several, if they are what the account was full of.
+fn programs(kill: &Event, style: &Style) -> String {
+    let told: Vec<String> = kill
+        .programs
+        .iter()
+        .filter(|it| kill.victim_bytes.is_none_or(|victim| it.bytes > victim))
+        .map(|it| {
+            let by = it.begun_by.as_ref();
+            let by = by.map_or_else(String::new, |by| format!(", begun by {}", style.shown(by)));
+            let times = match style.charset {
+                Charset::Unicode => "×",
+                Charset::Ascii => "x",
+            };
+            format!(
+                "{} {times} {}, {} together{by}",
+                it.count,
+                style.shown(&it.comm),
+                it.bytes
+            )
+        })
+        .collect();
+    match told.as_slice() {
+        [] => String::new(),
+        told => format!("There were {}.", told.join("; ")),
+    }
 }
 
 /// A refusal, or nobody whom it is allowed to kill.
@@ -121,6 +199,12 @@ fn held_by_files(event: &Event, clock: &Clock, style: &Style) -> String {
         breach(event, style)
     );
     let mut text = paragraph("", &sentence, style.width);
+    text.push_str(&files(event, style));
+    text
+}
+
+fn files(event: &Event, style: &Style) -> String {
+    let mut text = String::new();
     if !event.files.is_empty() {
         let mut table = Table::new(&[("HELD", Align::Right), ("FILE", Align::Left)]);
         for file in &event.files {
@@ -180,7 +264,13 @@ fn opening(kill: &Event, which: &Which, clock: &Clock, style: &Style) -> String 
 /// `python3 (process 4242)`.
 fn process(event: &Event, charset: Charset) -> String {
     match (&event.comm, event.pid) {
-        (Some(comm), Some(pid)) => format!("{} (process {pid})", charset.shown(comm)),
+        (Some(comm), Some(pid)) => match event.namespace_pid {
+            Some(inside) => format!(
+                "{} (process {inside} in a container, {pid} outside)",
+                charset.shown(comm)
+            ),
+            None => format!("{} (process {pid})", charset.shown(comm)),
+        },
         (Some(comm), None) => charset.shown(comm),
         (None, Some(pid)) => format!("process {pid}"),
         (None, None) => "a process".into(),
@@ -330,6 +420,11 @@ fn advice(event: &Event, role: Role, style: &Style) -> Vec<String> {
         ],
         (Role::User, Some(_)) => vec![
             "see how much is left: bursar beancounters".into(),
+            "or ask the administrator for a higher limit".into(),
+        ],
+        (Role::User, None) if event.files_bytes.is_some() => vec![
+            "remove files in memory that are not needed, or move them to a disk".into(),
+            "see how much is left: bursar quota".into(),
             "or ask the administrator for a higher limit".into(),
         ],
         (Role::User, None) => vec![

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What waits to be told: of each account the newest message and how many it stands for. So its size goes by
-//! accounts, not by how often somebody has his processes killed.
+//! What waits to be told: of each account and topic the newest message and how many it stands for, again at growing
+//! intervals. So its size goes by accounts, not by how often somebody has his processes killed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use bursar_host::{MAX_NOTIFICATION, UserTerminals};
 use bursar_model::{AccountId, Pid, Uid};
 
 use crate::entered::Entered;
-use crate::message::Message;
+use crate::message::{Message, Topic};
 
 /// Users of an account who are told at a time; more would be a broadcast.
 pub(super) const MOST_NOTIFIED: usize = 64;
@@ -23,9 +24,24 @@ pub(crate) struct Recipients {
     pub(crate) entered: Option<Entered>,
 }
 
-/// What waits, by account.
+/// Topics of an account that are told apart; whatever comes beyond is one more.
+const MOST_TOPICS: usize = 8;
+/// Before the second message of a topic; it doubles with each.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// And at most. So long refusals are not told again in any case: programs go on after them.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// What waits and what was told just now, by account and topic.
 #[derive(Debug, Default)]
-pub(super) struct PendingMessages(BTreeMap<AccountId, Pending>);
+pub(super) struct PendingMessages(BTreeMap<AccountId, BTreeMap<Topic, Told>>);
+
+/// A topic.
+#[derive(Debug, Default)]
+struct Told {
+    waits: Option<Pending>,
+    /// When it was told last, and how long nothing is told of it since then.
+    last: Option<(Instant, Duration)>,
+}
 
 /// What is to be told of one account.
 #[derive(Debug)]
@@ -37,20 +53,47 @@ pub(super) struct Pending {
     own: BTreeMap<Uid, String>,
     /// Messages that this one stands for, itself included.
     count: u64,
+    /// Whether the topic was told just before.
+    is_again: bool,
+}
+
+impl Told {
+    fn due(&self) -> Option<Instant> {
+        self.last.and_then(|(at, pause)| at.checked_add(pause))
+    }
+
+    /// Nothing has happened for long.
+    fn is_over(&self, now: Instant) -> bool {
+        let quiet = self.due().and_then(|due| due.checked_add(LONGEST_PAUSE));
+        self.waits.is_none() && quiet.is_none_or(|quiet| quiet <= now)
+    }
 }
 
 impl PendingMessages {
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+    /// When the next one may be told; `None` where none waits.
+    pub(super) fn due(&self, now: Instant) -> Option<Instant> {
+        let topics = self.0.values().flat_map(BTreeMap::values);
+        let waiting = topics.filter(|it| it.waits.is_some());
+        waiting.map(|it| it.due().unwrap_or(now)).min()
     }
 
     /// Returns whether its owner reads it as his own; there is no room for any number of owners.
     pub(super) fn add(&mut self, message: Message, recipients: Recipients) -> bool {
-        let pending = self.0.entry(message.account).or_insert_with(|| Pending {
+        let topics = self.0.entry(message.account).or_default();
+        let has_room = topics.len() < MOST_TOPICS || topics.contains_key(&message.topic);
+        let topic = if has_room {
+            message.topic
+        } else {
+            Topic::Other
+        };
+        let told = topics.entry(topic).or_default();
+        let is_again = told.last.is_some();
+        let pending = told.waits.get_or_insert_with(|| Pending {
             recipients: Recipients::default(),
             newest: String::new(),
             own: BTreeMap::new(),
             count: 0,
+            is_again,
         });
         pending.recipients = recipients;
         pending.newest = message.to_others;
@@ -65,14 +108,37 @@ impl PendingMessages {
         has_room
     }
 
-    pub(super) fn take(&mut self) -> BTreeMap<AccountId, Pending> {
-        std::mem::take(&mut self.0)
+    /// What may be told now.
+    pub(super) fn take(&mut self, now: Instant) -> Vec<(AccountId, Pending)> {
+        let mut taken = Vec::new();
+        for (&account, topics) in &mut self.0 {
+            for (topic, told) in topics.iter_mut() {
+                if told.due().is_some_and(|due| due > now) {
+                    continue;
+                }
+                let Some(pending) = told.waits.take() else {
+                    continue;
+                };
+                let pause = match (topic, told.last) {
+                    (Topic::Refused, _) => LONGEST_PAUSE,
+                    (_, None) => FIRST_PAUSE,
+                    (_, Some((_, before))) => before.saturating_mul(2).min(LONGEST_PAUSE),
+                };
+                told.last = Some((now, pause));
+                taken.push((account, pending));
+            }
+            topics.retain(|_, told| !told.is_over(now));
+        }
+        self.0.retain(|_, topics| !topics.is_empty());
+        taken
     }
 
     /// Forgets all; how many messages that were.
     pub(super) fn discard(&mut self) -> u64 {
-        self.take()
-            .into_values()
+        let all = std::mem::take(&mut self.0);
+        let topics = all.into_values().flat_map(BTreeMap::into_values);
+        topics
+            .filter_map(|it| it.waits)
             .fold(0, |sum, it| sum.saturating_add(it.count))
     }
 }
@@ -122,10 +188,11 @@ impl Pending {
     /// What a user reads.
     pub(super) fn text_for(&self, uid: Uid) -> String {
         let text = self.own.get(&uid).unwrap_or(&self.newest);
-        let more = match self.count.saturating_sub(1) {
-            0 => return text.clone(),
-            1 => "; and 1 more message".to_owned(),
-            count => format!("; and {count} more messages"),
+        let more = match (self.is_again, self.count) {
+            (false, ..2) => return text.clone(),
+            (false, count) => format!("; {count} times"),
+            (true, ..2) => "; again".to_owned(),
+            (true, count) => format!("; again, {count} times"),
         };
         // It is not the number that is cut off.
         let room = MAX_NOTIFICATION.saturating_sub(more.len());
@@ -148,6 +215,7 @@ mod tests {
     fn killed(account: AccountId, owner: Option<u32>, number: u64) -> Message {
         Message {
             account,
+            topic: Topic::Notice,
             owner: owner.map(uid),
             to_owner: format!("yours {number}"),
             to_others: format!("somebody's {number}"),
@@ -170,9 +238,9 @@ mod tests {
     }
 
     fn only(pending: &mut PendingMessages) -> Pending {
-        let mut all = pending.take();
+        let mut all = pending.take(Instant::now());
         assert_eq!(all.len(), 1);
-        all.pop_first().unwrap().1
+        all.pop().unwrap().1
     }
 
     #[test]
@@ -187,15 +255,63 @@ mod tests {
         }
         pending.add(killed(calm, None, 1), recipients(&[60_802], &[]));
 
-        let told = pending.take();
+        let told: BTreeMap<_, _> = pending.take(Instant::now()).into_iter().collect();
 
         assert_eq!(told.len(), 2);
-        assert_eq!(
-            told[&storm].text_for(uid(60_801)),
-            "yours 1875; and 1875 more messages"
-        );
+        assert_eq!(told[&storm].text_for(uid(60_801)), "yours 1875; 1876 times");
         assert_eq!(told[&calm].text_for(uid(60_802)), "somebody's 1");
-        assert!(pending.is_empty());
+        assert!(pending.due(Instant::now()).is_none());
+    }
+
+    #[test]
+    fn a_topic_is_told_again_at_growing_intervals_and_others_at_once() {
+        let (account, begun) = (AccountId::of(uid(1)), Instant::now());
+        let mut pending = PendingMessages::default();
+        let mut told = Vec::new();
+        // A program that is started again four times a second, for five minutes.
+        for quarter in 0..1200_u32 {
+            let now = begun + Duration::from_millis(250) * quarter;
+            let mut message = killed(account, Some(1), u64::from(quarter));
+            message.topic = Topic::Kill("eat".to_owned());
+            pending.add(message, recipients(&[1], &[]));
+            told.extend(
+                pending
+                    .take(now)
+                    .into_iter()
+                    .map(|(_, it)| it.text_for(uid(1))),
+            );
+        }
+        assert_eq!(told.len(), 10, "{told:?}");
+        assert_eq!(
+            told[..3],
+            [
+                "yours 0",
+                "yours 4; again, 4 times",
+                "yours 12; again, 8 times"
+            ]
+        );
+        let now = begun + Duration::from_secs(301);
+        pending.add(killed(account, Some(1), 9), recipients(&[1], &[]));
+        assert_eq!(pending.take(now).len(), 1, "another topic waits for none");
+        // After a quiet time it is told at once.
+        let now = begun + Duration::from_secs(600);
+        assert_eq!(pending.take(now).len(), 1);
+        let now = now + Duration::from_secs(200);
+        assert!(pending.take(now).is_empty() && pending.0.is_empty());
+    }
+
+    #[test]
+    fn topics_of_an_account_are_bounded() {
+        let mut pending = PendingMessages::default();
+        for number in 0..1000 {
+            let mut message = killed(RENDER, None, number);
+            message.topic = Topic::Kill(number.to_string());
+            pending.add(message, Recipients::default());
+        }
+        let all = pending.take(Instant::now());
+        assert_eq!(all.len(), MOST_TOPICS + 1);
+        let sum: u64 = all.iter().map(|(_, it)| it.count).sum();
+        assert_eq!(sum, 1000);
     }
 
     #[test]
@@ -208,7 +324,7 @@ mod tests {
         }
         let text = only(&mut pending).text_for(uid(1));
         assert_eq!(text.chars().count(), MAX_NOTIFICATION);
-        assert!(text.ends_with("x; and 1 more message"), "{text}");
+        assert!(text.ends_with("x; 2 times"), "{text}");
     }
 
     #[test]
@@ -233,9 +349,9 @@ mod tests {
         pending.add(killed(RENDER, None, 3), Recipients::default());
         let pending = only(&mut pending);
         let reads = |number| pending.text_for(uid(number));
-        assert_eq!(reads(60_870), "yours 1; and 2 more messages");
-        assert_eq!(reads(60_801), "yours 2; and 2 more messages");
-        assert_eq!(reads(60_802), "somebody's 3; and 2 more messages");
+        assert_eq!(reads(60_870), "yours 1; 3 times");
+        assert_eq!(reads(60_801), "yours 2; 3 times");
+        assert_eq!(reads(60_802), "somebody's 3; 3 times");
     }
 
     #[test]

@@ -13,6 +13,7 @@ use super::whose::Whose;
 use crate::accounts::Accounts;
 use crate::control::Requester;
 use crate::history::{History, is_kill};
+use crate::recorder::KERNELS_OOM_KILLER;
 
 /// Whether a user may see an event: root all, others those of their own account and their own processes.
 pub(crate) fn may_see(event: &Event, uid: Uid, account: Option<&str>) -> bool {
@@ -96,13 +97,20 @@ pub(super) fn why(
         Some(whose) => whose.is_of(event),
         None => pid.is_none() || event.pid == pid,
     };
-    let tell: fn(&Event) -> bool = if whose.is_some() {
-        is_spared
-    } else {
-        |_| false
-    };
+    // Who names nobody asks what happened last, whatever it was.
+    let tell: fn(&Event) -> bool = if pid.is_none() { is_spared } else { |_| false };
     let is_seen = |event: &&Event| is_asked_for(event) && viewer.sees(event);
     let mut story = story(history.recent().filter(is_seen), tell);
+    if story.is_empty() && pid.is_some() {
+        // Whoever works in a container knows the number that it has there.
+        let is_it =
+            |event: &&Event| event.namespace_pid == pid && viewer.sees(event);
+        let inside = history.recent().filter(is_it).last().and_then(|it| it.pid);
+        let is_its = |event: &&Event| {
+            inside.is_some() && event.pid == inside && viewer.sees(event)
+        };
+        story = self::story(history.recent().filter(is_its), tell);
+    }
     // The last kill of an account is always remembered, one before it may be in the files, as may a user's
     // last in an account of several: for root, as above.
     let is_asked = pid.is_some() || whose.is_some();
@@ -126,11 +134,17 @@ fn is_spared(event: &Event) -> bool {
     matches!(event.event, EventKind::Refused | EventKind::NoVictim) && !is_kill(event)
 }
 
+/// The end of a victim of the kernel's own OOM killer; of nobody else's it follows a kill of ours.
+fn is_kernels(event: &Event) -> bool {
+    let reason = event.reason.as_deref().unwrap_or_default();
+    event.event == EventKind::Reaped && reason.starts_with(KERNELS_OOM_KILLER)
+}
+
 /// The last kill and what came of it, and of what is to be told besides the last that came after it.
 fn story<'a>(events: impl Iterator<Item = &'a Event>, is_told: fn(&Event) -> bool) -> Vec<Event> {
     let mut story: Vec<Event> = Vec::new();
     for event in events {
-        if is_kill(event) {
+        if is_kill(event) || is_kernels(event) {
             story = vec![event.clone()];
         } else if event.event == EventKind::Reaped {
             let is_its = story.iter().any(|it| is_kill(it) && it.pid == event.pid);

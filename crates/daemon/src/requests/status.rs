@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use bursar_model::{
-    AccountId, AccountStatus, Bounds, Bytes, DaemonStatus, ReapStatus, Resource, Row, RowBounds,
-    Rows, Who,
+    AccountId, AccountStatus, Bounds, Bytes, DaemonStatus, GateMode, ReapStatus, Resource, Row,
+    RowBounds, Rows, Who,
 };
 use bursar_protocol::{Quota, Reply};
 
@@ -89,6 +89,7 @@ pub(super) fn quota(
         account,
         shared,
         error_bound_bytes,
+        barrier_refuses: accounts.backend.status().gate.mode != GateMode::None,
     })))
 }
 

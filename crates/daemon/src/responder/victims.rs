@@ -26,9 +26,10 @@ impl Responder {
             tracing::debug!(pid = %victim.pid, ?trigger, "killed twice; told once");
             return;
         }
-        let (event, message) = self
-            .recorder
-            .kill(victim, trigger, reason, &mut accounts.table);
+        let circumstances = self.circumstances(victim, accounts);
+        let (event, message) =
+            self.recorder
+                .kill(victim, trigger, reason, circumstances, &mut accounts.table);
         self.fresh.push(event);
         self.notify(message, accounts);
     }

@@ -138,6 +138,18 @@ impl Proc {
         self.parsed(&format!("{pid}/comm"), |bytes| Ok(Comm::from_file(bytes)))
     }
 
+    /// The command line, at most a page of it, arguments separated by NULs; empty for a process without memory. The
+    /// process can keep whoever asks waiting, and has written it.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn command_line(&self, pid: Pid) -> Result<Option<Vec<u8>>, HostError> {
+        self.parsed(&format!("{pid}/cmdline"), |bytes| {
+            let most = bytes.len().min(4096);
+            Ok(bytes.get(..most).unwrap_or_default().to_vec())
+        })
+    }
+
     /// How the kernel's OOM killer prefers it, −1000 (never) to 1000 (first).
     ///
     /// # Errors

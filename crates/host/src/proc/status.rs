@@ -17,6 +17,8 @@ pub struct Status {
     pub uid: Uid,
     /// The process; equal to the pid asked for unless that was a thread's.
     pub tgid: Pid,
+    /// The number that it has in its own pid namespace; `None` where that is ours.
+    pub namespace_pid: Option<Pid>,
     /// Its threads.
     pub threads: u32,
     /// Whether it, or the thread asked for, has ended and is only waited for.
@@ -79,9 +81,15 @@ impl Status {
         let tracer = number_of::<u32>(bytes, "TracerPid")?.filter(|&pid| pid != 0);
         let cpus = value_of(bytes, "Cpus_allowed_list").and_then(|list| count_cpus(list).ok());
         let state = value_of(bytes, "State").and_then(|state| words(state).next());
+        let numbers = value_of(bytes, "NStgid").map(|list| words(list).collect::<Vec<_>>());
+        let namespace_pid = numbers
+            .filter(|list| list.len() > 1)
+            .and_then(|list| number(list.last()?))
+            .map(Pid::new);
         Ok(Self {
             uid,
             tgid,
+            namespace_pid,
             threads,
             is_dead: matches!(state, Some(b"Z" | b"X")),
             tracer: tracer.map(Pid::new),

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the processes of an account are: command lines, when they began, numbers in containers, programs of which there
+//! are several. A killed process soon has nothing of that any more, so it is looked up when its account gets near its
+//! limit, and again at a kill.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::Result;
+use bursar_host::{Proc, ProcessQuery, StartTime, clock};
+use bursar_model::{AccountId, Bytes, Nanos, Pid, ProgramGroup, Uid, printable};
+use bursar_watchdog::{Blocklist, TimedQuery};
+
+/// An account is not looked at again before.
+const FRESH: Duration = Duration::from_secs(1);
+/// So many processes of an account are looked at, and remembered.
+const MOST: usize = 4096;
+/// Accounts that are remembered.
+const MOST_ACCOUNTS: usize = 256;
+/// A process that keeps us waiting is left out.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// Several of one program.
+const SEVERAL: u32 = 3;
+const GROUPS_TOLD: usize = 3;
+/// Characters of a command line.
+const COMMAND_WIDTH: usize = 256;
+const COMM_WIDTH: usize = 64;
+
+/// One process, as it was.
+#[derive(Debug, Clone)]
+struct Program {
+    comm: Vec<u8>,
+    start: StartTime,
+    parent: Option<Pid>,
+    held: Bytes,
+    namespace_pid: Option<Pid>,
+    command: Vec<u8>,
+}
+
+/// What is to be said of a process.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Identity {
+    /// Made printable.
+    pub(crate) command: Option<String>,
+    pub(crate) began: Option<SystemTime>,
+    pub(crate) namespace_pid: Option<Pid>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    looked: Option<Instant>,
+    programs: HashMap<Pid, Program>,
+    /// Those that were there at the last look.
+    here: Vec<Pid>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Programs {
+    proc: Proc,
+    query: TimedQuery,
+    known: BTreeMap<AccountId, Known>,
+}
+
+impl Programs {
+    pub(crate) fn new(blocklist: &Arc<Blocklist>) -> Result<Self> {
+        let query = TimedQuery::new("programs", Arc::clone(blocklist))?.within(PATIENCE);
+        Ok(Self {
+            proc: Proc::host()?,
+            query,
+            known: BTreeMap::new(),
+        })
+    }
+
+    /// Looks at the processes of an account's users, unless that was done just now.
+    pub(crate) fn look(&mut self, account: AccountId, users: &BTreeSet<Uid>) {
+        let is_fresh = |known: &Known| known.looked.is_some_and(|it| it.elapsed() < FRESH);
+        if self.known.get(&account).is_some_and(is_fresh) {
+            return;
+        }
+        if self.known.len() >= MOST_ACCOUNTS && !self.known.contains_key(&account) {
+            self.known.clear();
+        }
+        let Ok(pids) = self.proc.pids() else { return };
+        let is_theirs = |pid: &Pid| {
+            std::fs::metadata(format!("/proc/{pid}"))
+                .is_ok_and(|it| users.contains(&Uid::new(it.uid())))
+        };
+        let pids: Vec<Pid> = pids
+            .filter_map(Result::ok)
+            .filter(is_theirs)
+            .take(MOST)
+            .collect();
+        let found = self.query.ask_each(pids, look_at);
+        let known = self.known.entry(account).or_default();
+        known.looked = Some(Instant::now());
+        known.here.clear();
+        if known.programs.len() > MOST.saturating_mul(2) {
+            known.programs.clear();
+        }
+        for (pid, program) in found {
+            let Some(program) = program else { continue };
+            known.here.push(pid);
+            known.remember(pid, program);
+        }
+    }
+
+    /// What a process is, or was that began then.
+    pub(crate) fn identity(
+        &mut self,
+        account: AccountId,
+        pid: Pid,
+        began: Option<Nanos>,
+    ) -> Identity {
+        let program = self.query.ask(pid, look_at).flatten();
+        let known = self.known.entry(account).or_default();
+        if let Some(program) = program {
+            known.remember(pid, program);
+        }
+        let is_it = |it: &&Program| began.is_none_or(|began| is_at(it.start, began));
+        let Some(program) = known.programs.get(&pid).filter(is_it) else {
+            return Identity::default();
+        };
+        let words: Vec<String> = program
+            .command
+            .split(|byte| *byte == 0)
+            .filter(|word| !word.is_empty())
+            .map(|word| printable(word, COMMAND_WIDTH))
+            .collect();
+        let command: String = words.join(" ").chars().take(COMMAND_WIDTH).collect();
+        Identity {
+            command: Some(command).filter(|it| !it.is_empty()),
+            began: to_wall(program.start),
+            namespace_pid: program.namespace_pid,
+        }
+    }
+
+    /// Programs of which the account has several processes, as of the last look.
+    pub(crate) fn groups(&self, account: AccountId) -> Vec<ProgramGroup> {
+        let Some(known) = self.known.get(&account) else {
+            return Vec::new();
+        };
+        let mut by_comm: BTreeMap<&[u8], Vec<&Program>> = BTreeMap::new();
+        for program in known.here.iter().filter_map(|it| known.programs.get(it)) {
+            by_comm.entry(&program.comm).or_default().push(program);
+        }
+        let mut groups: Vec<ProgramGroup> = by_comm
+            .into_iter()
+            .filter_map(|(comm, programs)| {
+                let count = u32::try_from(programs.len()).unwrap_or(u32::MAX);
+                (count >= SEVERAL).then(|| ProgramGroup {
+                    comm: printable(comm, COMM_WIDTH),
+                    count,
+                    bytes: programs
+                        .iter()
+                        .fold(Bytes::ZERO, |sum, it| sum.saturating_add(it.held)),
+                    begun_by: self.parent_of(&programs),
+                })
+            })
+            .collect();
+        groups.sort_by_key(|it| std::cmp::Reverse(it.bytes));
+        groups.truncate(GROUPS_TOLD);
+        groups
+    }
+
+    /// Who began more than half of them.
+    fn parent_of(&self, programs: &[&Program]) -> Option<String> {
+        let mut names: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+        let mut seen: HashMap<Pid, Option<Vec<u8>>> = HashMap::new();
+        for parent in programs.iter().filter_map(|it| it.parent) {
+            let name = seen.entry(parent).or_insert_with(|| {
+                let comm = self.proc.comm(parent).ok().flatten();
+                // Whoever has lost its parent is the init's, which began nothing.
+                comm.filter(|_| parent.get() != 1)
+                    .map(|it| it.as_bytes().to_vec())
+            });
+            if let Some(name) = name {
+                let count = names.entry(name.clone()).or_default();
+                *count = count.saturating_add(1);
+            }
+        }
+        let (name, count) = names.into_iter().max_by_key(|(_, count)| *count)?;
+        (count.saturating_mul(2) > programs.len()).then(|| printable(&name, COMM_WIDTH))
+    }
+}
+
+impl Known {
+    /// Who is dying has no command line and no memory left: what is known of it stays.
+    fn remember(&mut self, pid: Pid, mut program: Program) {
+        if let Some(before) = self.programs.remove(&pid)
+            && before.start == program.start
+        {
+            if program.command.is_empty() {
+                program.command = before.command;
+            }
+            if program.held == Bytes::ZERO {
+                program.held = before.held;
+            }
+        }
+        self.programs.insert(pid, program);
+    }
+}
+
+fn look_at(proc: &Proc, pid: Pid) -> Option<Program> {
+    let stat = proc.stat(pid).ok()??;
+    let status = proc.status(pid).ok()??;
+    let command = proc.command_line(pid).ok().flatten();
+    Some(Program {
+        comm: stat.comm.as_bytes().to_vec(),
+        start: stat.start,
+        parent: stat.parent,
+        held: status.memory.map_or(Bytes::ZERO, |it| it.rss()),
+        namespace_pid: status.namespace_pid,
+        command: command.unwrap_or_default(),
+    })
+}
+
+/// Clock ticks as user space sees them.
+const TICK_NS: u64 = 10_000_000;
+
+fn is_at(start: StartTime, began: Nanos) -> bool {
+    start.get().abs_diff(began.get() / TICK_NS) <= 1
+}
+
+/// Since boot, time asleep included.
+fn to_wall(start: StartTime) -> Option<SystemTime> {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let now = Duration::new(
+        u64::try_from(now.tv_sec).ok()?,
+        u32::try_from(now.tv_nsec).ok()?,
+    );
+    let then = Duration::from_nanos(start.get().checked_mul(TICK_NS)?);
+    let age = now.checked_sub(then)?;
+    let monotonic = clock::monotonic().get();
+    let age = u64::try_from(age.as_nanos()).ok()?;
+    match monotonic.checked_sub(age) {
+        Some(at) => Some(clock::to_wall(Nanos::new(at))),
+        None => SystemTime::now().checked_sub(Duration::from_nanos(age)),
+    }
+}
