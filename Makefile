@@ -98,6 +98,9 @@ install: build
 	install -D -m 644 dist/bursard.8 $(DESTDIR)$(MANDIR)/man8/bursard.8
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	umask 022 && $(RELEASE)/bursar generate completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/bursar
+	install -d $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	umask 022 && $(RELEASE)/bursar generate completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_bursar
+	umask 022 && $(RELEASE)/bursar generate completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/bursar.fish
 	install -D -m 644 dist/bursard.service $(DESTDIR)$(UNITDIR)/bursard.service
 	test -e $(DESTDIR)$(SYSCONFDIR)/bursar/bursar.toml || \
 		install -D -m 644 dist/bursar.toml $(DESTDIR)$(SYSCONFDIR)/bursar/bursar.toml
@@ -111,6 +114,8 @@ uninstall:
 		$(DESTDIR)$(UNITDIR)/bursard.service \
 		$(DESTDIR)$(MANDIR)/man1/bursar.1 $(DESTDIR)$(MANDIR)/man1/bursar-*.1 $(DESTDIR)$(MANDIR)/man8/bursard.8 \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/bursar \
+		$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_bursar \
+		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/bursar.fish \
 		$(DESTDIR)$(PREFIX)/lib/bursar/libprefault.so $(DESTDIR)$(PREFIX)/lib/bursar/libprefault.a \
 		$(DESTDIR)$(PREFIX)/include/prefault.h \
 		$(DESTDIR)$(PREFIX)/lib/libtmalloc.so $(DESTDIR)$(PREFIX)/include/tmalloc.h \

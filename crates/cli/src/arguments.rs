@@ -2,6 +2,7 @@
 //! What can be typed. Parser, help, man pages and completions all come from here and from the
 //! `Args` of each command.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
@@ -55,7 +56,13 @@ pub(crate) struct Globals {
 impl Arguments {
     /// What was typed, if it is a command; `--help` and `--version` are answered here.
     pub(crate) fn typed() -> Result<Self, Failure> {
-        Self::try_parse().map_err(|error| match error.kind() {
+        let mut words: Vec<OsString> = std::env::args_os().collect();
+        // `bursar help limit` is `bursar limit --help`.
+        if words.get(1).is_some_and(|it| it == "help") {
+            words.remove(1);
+            words.push("--help".into());
+        }
+        Self::try_parse_from(&words).map_err(|error| match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 // Prints to stdout, in colour where that suits; a closed pipe is nobody's loss.
                 let _ = error.print();
@@ -69,8 +76,66 @@ impl Arguments {
             }
             _ => {
                 let text = error.render().to_string();
-                Failure::usage(text.strip_prefix("error: ").unwrap_or(&text).trim_end())
+                let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+                match meant(&words) {
+                    Some(meant) => Failure::usage(format!("{text}\n\nDid you mean: {meant}")),
+                    None => Failure::usage(text),
+                }
             }
         })
+    }
+}
+
+/// Commands on limits.
+const ON_LIMITS: [&str; 3] = ["set", "show", "clear"];
+
+/// The command that somebody meant who left out `limit`, or what to do with it.
+fn meant(words: &[OsString]) -> Option<String> {
+    let word = |index: usize| words.get(index).and_then(|it| it.to_str());
+    let rest = |from: usize| {
+        let rest: Vec<&str> = words
+            .iter()
+            .skip(from)
+            .filter_map(|it| it.to_str())
+            .collect();
+        rest.join(" ")
+    };
+    match (word(1)?, word(2)) {
+        (first, _) if ON_LIMITS.contains(&first) => Some(format!("bursar limit {}", rest(1))),
+        ("limit", Some(second)) if !ON_LIMITS.contains(&second) && !second.starts_with('-') => {
+            match word(3) {
+                Some(_) => Some(format!("bursar limit set {}", rest(2))),
+                None => Some(format!("bursar limit show {second}")),
+            }
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_leaves_out_a_word_is_told_it() {
+        let meant = |text: &str| {
+            let words: Vec<OsString> = text.split(' ').map(OsString::from).collect();
+            super::meant(&words)
+        };
+        for (typed, right) in [
+            ("bursar set alice 1G", "bursar limit set alice 1G"),
+            ("bursar limit alice 1G", "bursar limit set alice 1G"),
+            ("bursar limit alice", "bursar limit show alice"),
+        ] {
+            assert_eq!(meant(typed).as_deref(), Some(right), "{typed}");
+        }
+        for typed in [
+            "bursar",
+            "bursar limit",
+            "bursar limit set",
+            "bursar limit --bad x",
+        ] {
+            assert_eq!(meant(typed), None, "{typed}");
+        }
     }
 }

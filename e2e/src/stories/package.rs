@@ -124,6 +124,8 @@ fn contents(binaries: &Binaries) -> Result<()> {
         ensure!(extra.contains_key(&path), "{path} is missing: {extra:?}");
     }
 
+    links_lead_somewhere(&packed.join("usr/share/doc/bursar"), &extra)?;
+
     let version = run(Command::new(packed.join("usr/sbin/bursard")).arg("--version"))?;
     let version = version.trim().trim_start_matches("bursard ");
     let arch = run(Command::new("dpkg").arg("--print-architecture"))?;
@@ -155,6 +157,31 @@ fn contents(binaries: &Binaries) -> Result<()> {
         fs::read(&package)? == fs::read(&again)?,
         "packed twice, it is not the same package"
     );
+    Ok(())
+}
+
+/// Of the documents that are packed.
+fn links_lead_somewhere(doc: &Path, extra: &BTreeMap<String, u32>) -> Result<()> {
+    const DOC: &str = "usr/share/doc/bursar/";
+    for name in extra.keys().filter(|it| it.ends_with(".md")) {
+        let Some(name) = name.strip_prefix(DOC) else {
+            continue;
+        };
+        let path = doc.join(name);
+        let text = fs::read_to_string(&path)?;
+        for link in text.split("](").skip(1) {
+            let target = link.split([')', '#', ' ']).next().unwrap_or_default();
+            if target.is_empty() || target.contains("://") || target.starts_with("mailto:") {
+                continue;
+            }
+            let target = path.with_file_name("").join(target);
+            ensure!(
+                target.exists(),
+                "{name}: {} is not packed",
+                target.display()
+            );
+        }
+    }
     Ok(())
 }
 

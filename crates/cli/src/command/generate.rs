@@ -54,8 +54,66 @@ fn tree() -> Command {
 
 fn man_pages(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
-    clap_mangen::generate_to(Arguments::command(), folder)
+    clap_mangen::generate_to(Arguments::command(), folder)?;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let name = path.file_name().and_then(|it| it.to_str());
+        if name.is_some_and(|it| it.starts_with("bursar") && it.ends_with(".1")) {
+            let page = fs::read_to_string(&path)?;
+            if !page.contains(SECTIONS) {
+                fs::write(&path, format!("{}\n{SECTIONS}", page.trim_end()))?;
+            }
+        }
+    }
+    Ok(())
 }
+
+/// What is true of every command.
+const SECTIONS: &str = r#".SH "EXIT STATUS"
+.TP
+0
+Done.
+.TP
+1
+Failed.
+.TP
+2
+Wrong usage or a wrong configuration.
+.TP
+3
+Not permitted.
+.TP
+4
+bursard cannot be reached.
+.SH ENVIRONMENT
+.TP
+BURSAR_SOCKET
+The control socket, as \-\-socket.
+.TP
+LC_ALL, LC_CTYPE, LANG
+Whether the terminal has more than ASCII.
+.TP
+TZ
+The time zone of times that are shown and given.
+.SH FILES
+.TP
+/etc/bursar/limits.toml
+Who may hold how much.
+.TP
+/etc/bursar/bursar.toml, /etc/bursar/bursar.toml.d/*.toml
+bursard's configuration.
+.TP
+/var/lib/bursar
+What has happened, and the limits that were last in force.
+.TP
+/run/bursar/bursar.sock
+bursard's control socket.
+.SH "SEE ALSO"
+.BR bursar (1),
+.BR bursard (8),
+.BR systemctl (1),
+.BR journalctl (1)
+"#;
 
 fn completions(shell: Shell) -> String {
     let mut script = Vec::new();
@@ -127,7 +185,16 @@ mod tests {
                 continue;
             }
             let page = fs::read_to_string(folder.path().join(format!("{name}.1"))).unwrap();
-            assert!(page.contains(".SH SYNOPSIS"), "{name}");
+            for section in [
+                "SYNOPSIS",
+                "\"EXIT STATUS\"",
+                "ENVIRONMENT",
+                "FILES",
+                "\"SEE ALSO\"",
+            ] {
+                let count = page.matches(&format!(".SH {section}")).count();
+                assert_eq!(count, 1, "{name}: {section}");
+            }
         }
     }
 
