@@ -24,6 +24,8 @@ pub(crate) struct Message {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Topic {
     Notice,
+    /// A limit that will hold.
+    Soon,
     /// Of a program with this name.
     Kill(String),
     Asked(String),
@@ -118,7 +120,7 @@ impl Message {
             "bursar: {programs} hold {held} of memory, {whose} limit is {limit} from now on; if they hold more in \
              {seconds} seconds, the largest of them is killed (see: bursar quota)"
         );
-        Self::to_all(account, text)
+        Self::to_all(account, Topic::Soon, text)
     }
 
     /// `most`: what most of it is.
