@@ -59,6 +59,7 @@ pub(crate) fn options(max_processes: u32, max_accounts: u32) -> Result<Options> 
         count_file: false,
         event_trigger: true,
         timer_trigger: true,
+        notifier_trigger: false,
         gate: false, // measured by itself
     })
 }

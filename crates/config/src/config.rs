@@ -98,7 +98,7 @@ pub struct Triggers {
     pub event: bool,
     /// A kernel timer decides every 200 ms.
     pub timer: bool,
-    /// bursard decides on the kernel half's events.
+    /// bursard has the kernel half decide when its event tells of a change.
     pub notifier: bool,
 }
 
@@ -230,6 +230,11 @@ impl Default for Triggers {
 }
 
 impl Triggers {
+    /// Whether the kernel half decides without bursard.
+    pub const fn holds_alone(self) -> bool {
+        self.event || self.timer
+    }
+
     /// Whether any is on.
     pub const fn is_any(self) -> bool {
         self.event || self.timer || self.notifier

@@ -170,24 +170,34 @@ impl Reading {
         }
     }
 
+    /// Where the last of the keys that triggers are set by stands.
+    fn last_place_of_triggers(&self) -> (PathBuf, Option<usize>) {
+        let file_of = |path: &PathBuf| self.loaded.files.iter().position(|file| file == path);
+        let last = ["triggers.event", "triggers.timer", "triggers.notifier"]
+            .iter()
+            .filter_map(|&name| self.places.get(name))
+            .max_by_key(|(path, line)| (file_of(path), *line));
+        last.cloned().unwrap_or_default()
+    }
+
     /// What no single key can know.
     fn finish(mut self) -> Result<Loaded, ConfigError> {
-        if !self.loaded.config.triggers.is_any() {
-            let last = ["triggers.event", "triggers.timer", "triggers.notifier"]
-                .iter()
-                .filter_map(|&name| self.places.get(name))
-                .max_by_key(|(path, line)| {
-                    (
-                        self.loaded.files.iter().position(|file| file == path),
-                        *line,
-                    )
-                });
-            let (path, line) = last.cloned().unwrap_or_default();
+        let triggers = self.loaded.config.triggers;
+        if !triggers.is_any() {
             let wrong = Wrong::new(
                 "event, timer and notifier are all false: no limit would hold",
                 "set one of them to true",
             );
+            let (path, line) = self.last_place_of_triggers();
             self.errors.push(wrong.at(&path, line, "triggers"));
+        } else if !triggers.holds_alone() {
+            let wrong = Wrong::new(
+                "event and timer are false: limits hold only while bursard runs",
+                "set one of them to true if they are to hold without it",
+            );
+            let (path, line) = self.last_place_of_triggers();
+            let remark = wrong.remark_at(&path, line, "triggers");
+            self.loaded.remarks.push(remark.to_string());
         }
         if self.errors.is_empty() {
             Ok(self.loaded)

@@ -42,7 +42,8 @@ pub(crate) const TABLES: [(&str, &str); 11] = [
     ),
     (
         "triggers",
-        "Which triggers of the kernel half are on. Any one of them suffices; at least one must be on.",
+        "Which triggers of the kernel half are on; at least one must be. While bursard runs each of them holds limits \
+         alone. Without bursard event and timer do, the notifier alone does not.",
     ),
     (
         "ledger",
@@ -186,7 +187,7 @@ static KEYS: [Key; 26] = [
         name: "event",
         default: "true",
         values: "true or false",
-        about: "The memory event itself decides: within microseconds.",
+        about: "The memory event itself decides: within microseconds. Also without bursard.",
         set: |config, value| boolean(value).map(|on| config.triggers.event = on),
     },
     Key {
@@ -194,7 +195,7 @@ static KEYS: [Key; 26] = [
         name: "timer",
         default: "true",
         values: "true or false",
-        about: "A timer in the kernel decides, every 200 ms; it also repairs the ledger.",
+        about: "A timer in the kernel decides, every 200 ms; it also repairs the ledger. Also without bursard.",
         set: |config, value| boolean(value).map(|on| config.triggers.timer = on),
     },
     Key {
@@ -202,7 +203,8 @@ static KEYS: [Key; 26] = [
         name: "notifier",
         default: "true",
         values: "true or false",
-        about: "bursard decides when the kernel half tells it: within milliseconds.",
+        about: "Where the event does not decide it tells bursard, which has the kernel half choose and kill: within \
+                milliseconds. Not without bursard.",
         set: |config, value| boolean(value).map(|on| config.triggers.notifier = on),
     },
     Key {

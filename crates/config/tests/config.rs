@@ -245,6 +245,10 @@ fn an_unknown_key_is_ignored_and_said_with_what_was_meant() {
             "/b.toml:1: leger: is unknown and ignored; did you mean ledger?",
         ),
         (
+            "[triggers]\nevent = false\ntimer = false\n",
+            "/b.toml:3: triggers: event and timer are false: limits hold only while bursard runs; set one of them to true if they are to hold without it",
+        ),
+        (
             "[forecast]\nhorizon = 5",
             "/b.toml:1: forecast: is unknown and ignored; remove it, or see docs/CONFIGURATION.md for what there is",
         ),

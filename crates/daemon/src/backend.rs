@@ -25,7 +25,6 @@ pub(crate) use kernel_features::{KernelFeatures, NO_KERNEL_HALF, enforcement};
 pub(crate) use ledger::{Ledger, Sum};
 pub(crate) use poll::PollBackend;
 pub(crate) use reading::Reading;
-pub(crate) use ring_reader::Powers;
 pub(crate) use trace::TraceBackend;
 
 use crate::fact::Fact;

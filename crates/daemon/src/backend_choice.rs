@@ -9,7 +9,7 @@ use bursar_host::{Mounted, Mounts, Proc, machine, mount_bpffs, mount_tracefs};
 use bursar_kernel::{KernelHalf, Options, Settings, Started};
 use bursar_model::{GateMode, GateStatus};
 
-use crate::backend::{Backend, BpfBackend, PollBackend, Powers, TraceBackend};
+use crate::backend::{Backend, BpfBackend, PollBackend, TraceBackend};
 use crate::fact::Fact;
 use crate::last_defence::LastDefence;
 use crate::lock::{Held, Lock};
@@ -174,6 +174,7 @@ fn bpf(
         count_file: counts_files(config),
         event_trigger: config.triggers.event,
         timer_trigger: config.triggers.timer,
+        notifier_trigger: config.triggers.notifier,
         gate: config.gate.mode == GateChoice::Auto,
     };
     let settings = Settings {
@@ -195,10 +196,7 @@ fn bpf(
         options,
         settings,
         config.gate.measure,
-        Powers {
-            hand: reaper.hand(),
-            notifier: config.triggers.notifier,
-        },
+        reaper.hand(),
     )?;
     let how = match started {
         Started::Loaded => "kernel half loaded",

@@ -191,6 +191,7 @@ impl Fact {
             | KernelEventKind::Bill
             | KernelEventKind::Unrecorded
             | KernelEventKind::CountFiles
+            | KernelEventKind::RunKiller
             | KernelEventKind::PssScan => return None,
         })
     }

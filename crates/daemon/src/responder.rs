@@ -36,20 +36,12 @@ fn barrier_of(level: &Level, accounts: &Accounts) -> Option<Bytes> {
     reading.bounds.barrier()
 }
 
-/// What the daemon may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Mandate {
-    /// Only say what would be done.
-    pub(crate) dry_run: bool,
-    /// Kill when the kernel half asks (S1's second trigger).
-    pub(crate) notifier: bool,
-}
-
 pub(crate) struct Responder {
     pub(crate) recorder: Recorder,
     pub(crate) reaper: VictimReaper,
     pub(crate) background: Background,
-    mandate: Mandate,
+    /// Only say what would be done.
+    is_dry_run: bool,
     proc: Proc,
     graceful: Graceful,
     /// `None` where tracefs is not to be had.
@@ -73,7 +65,7 @@ impl Responder {
         background: Background,
         oom: Option<OomWatch>,
         last_defence: LastDefence,
-        mandate: Mandate,
+        is_dry_run: bool,
     ) -> Result<Self> {
         recorder.introduce_reapers(reaper.priority());
         Ok(Self {
@@ -82,7 +74,7 @@ impl Responder {
             recorder,
             reaper,
             background,
-            mandate,
+            is_dry_run,
             proc: Proc::host().context("open /proc")?,
             graceful: Graceful::new()?,
             oom,
@@ -94,7 +86,7 @@ impl Responder {
     }
 
     pub(crate) const fn is_dry_run(&self) -> bool {
-        self.mandate.dry_run
+        self.is_dry_run
     }
 
     /// Readable when [`Self::insist`] has something to do.

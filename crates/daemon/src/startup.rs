@@ -25,7 +25,7 @@ use crate::oom_score::OomScore;
 use crate::payers::Coverage;
 use crate::reaper::VictimReaper;
 use crate::recorder::Recorder;
-use crate::responder::{Mandate, Responder};
+use crate::responder::Responder;
 use crate::service::Service;
 use crate::signals::Signals;
 use crate::subordinates::SubuidFile;
@@ -105,15 +105,11 @@ fn start(
     let tells = config.tell.tty && !dry_run;
     let background = Background::start(tells, oom_score, Arc::clone(reaper.blocklist()))?;
     let recorder = Recorder::new(History::open(&config.paths.state, config.events.keep_bytes));
-    let mandate = Mandate {
-        dry_run,
-        notifier: config.triggers.notifier,
-    };
     let accounts = Accounts::new(table, backend, coverage, reaper.timed_query()?)?;
     if is_left_raised && !last_defence.is_raised() {
         background.restore_oom_scores();
     }
-    let responder = Responder::new(recorder, reaper, background, oom, last_defence, mandate)?;
+    let responder = Responder::new(recorder, reaper, background, oom, last_defence, dry_run)?;
     let mut daemon = Daemon::new(accounts, responder, remarks)?;
     daemon.not_in_force.clone_from(&unread);
     daemon.start(superseded, &how)?;

@@ -129,6 +129,8 @@ pub enum KernelEventKind {
     CountFiles,
     /// No room for a process, and a timer that cannot meet it: a walk over all tasks is asked for.
     Unrecorded,
+    /// An account is over a bound, and the event may not decide: run the killer.
+    RunKiller,
     /// How much do the account's processes share? A PSS scan is asked for.
     PssScan,
     /// A beancounter refused; one a second, account and row is told.
@@ -236,12 +238,15 @@ fn decode(bytes: &[u8]) -> Option<KernelEvent> {
         event_kind::EVENT_FILES => KernelEventKind::Files,
         event_kind::EVENT_COUNT_FILES => KernelEventKind::CountFiles,
         event_kind::EVENT_SURVEY => KernelEventKind::PssScan,
+        event_kind::EVENT_RUN_KILLER => KernelEventKind::RunKiller,
         event_kind::EVENT_BILL => KernelEventKind::Bill,
         _ => return None,
     };
     let by = match raw.trigger {
         trigger::TRIGGER_TIMER => Trigger::Timer,
-        trigger::TRIGGER_NOTIFIER | trigger::TRIGGER_SURVEY => Trigger::Notifier,
+        trigger::TRIGGER_NOTIFIER | trigger::TRIGGER_SURVEY | trigger::TRIGGER_KILLER => {
+            Trigger::Notifier
+        }
         _ => Trigger::Event,
     };
     Some(KernelEvent {

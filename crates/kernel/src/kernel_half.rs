@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 use bursar_model::{AccountId, GateMode, Uid};
 use libbpf_rs::{MapHandle, ProgramHandle};
 
-use crate::abi::{
-    self, configure_args, count_files_args, ledger_state, run_killer_args, uid_range,
-};
+use crate::abi::{self, configure_args, count_files_args, ledger_state, uid_range};
 use crate::account::History;
 use crate::accounts::AccountTable;
 use crate::mapped::Mapped;
@@ -44,10 +42,10 @@ pub struct KernelHalf {
     events: MapHandle,
     state: Mapped<ledger_state>,
     configure: ProgramHandle,
-    run_oom_killer: ProgramHandle,
     start_timer: ProgramHandle,
     on_rss_stat: ProgramHandle,
     has_timer: bool,
+    has_event: bool,
     count_files: Option<ProgramHandle>,
     gate: Gate,
     membership: Option<Membership>,
@@ -127,10 +125,10 @@ impl KernelHalf {
             events: pins.map("events")?,
             state: Mapped::new(&state)?,
             configure: pins.program("configure")?,
-            run_oom_killer: pins.program("run_oom_killer")?,
             start_timer: pins.program("start_timer")?,
             on_rss_stat: pins.program("on_rss_stat")?,
             has_timer: options.timer_trigger,
+            has_event: options.event_trigger,
             count_files: pins.program("count_files").ok(),
             gate: Gate {
                 mode: GateMode::None,
@@ -388,19 +386,12 @@ impl KernelHalf {
         }
     }
 
-    /// S1's run_oom_killer: decides for every account that is over its limit. Returns how many
-    /// victims were chosen.
+    /// S1's run_oom_killer, for the thread that reads the events.
     ///
     /// # Errors
-    /// When the program cannot be run.
-    pub fn run_oom_killer(&self) -> Result<u32, Error> {
-        let mut args = run_killer_args::default();
-        call::run(
-            self.run_oom_killer.as_fd(),
-            "run the killer",
-            abi::bytes_of_mut(&mut args),
-        )?;
-        Ok(args.decisions)
+    /// When its pin cannot be opened.
+    pub fn oom_killer(&self) -> Result<crate::OomKiller, Error> {
+        Ok(crate::OomKiller(self.pins.program("run_oom_killer")?))
     }
 
     /// The events, those that nobody has read yet included.
@@ -437,10 +428,9 @@ impl KernelHalf {
     /// # Errors
     /// When the map cannot be read.
     pub fn facts(&self) -> Result<Facts, Error> {
-        let has_event = self.pins.has_all(["link_rss_stat"]);
         Ok(Facts::new(
             &self.read_state()?,
-            has_event,
+            self.has_event,
             query::skipped_runs(&self.on_rss_stat),
         ))
     }

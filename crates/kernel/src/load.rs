@@ -13,6 +13,7 @@ use crate::membership;
 use crate::pins::Pins;
 use crate::skeleton::ledger::{self, LedgerSkel};
 use crate::skeleton::{entered, tmpfs, watch};
+use crate::support::timer_walks_tasks;
 use crate::{Error, Options};
 
 /// Writes the constants that a program's dead branches are cut by. Each object has those it uses.
@@ -73,7 +74,12 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
     let mut open = ledger::LedgerSkelBuilder::default()
         .open(&mut storage)
         .map_err(Error::unsupported("ledger"))?;
-    set_knobs!(open, "ledger", options, { has_event_trigger: options.event_trigger });
+    let hears_events = options.hears_events(timer_walks_tasks());
+    set_knobs!(open, "ledger", options, {
+        hears_events: hears_events,
+        event_decides: options.event_trigger,
+        event_asks: options.notifier_trigger,
+    });
     for (map, entries) in [
         (&mut open.maps.accounts, options.max_accounts),
         // every uid of a shared account needs an entry too
@@ -141,7 +147,7 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
     let attached = ledger.progs.on_exit_mmap.attach();
     let mut link = attached.map_err(Error::unsupported("ledger (exit_mmap)"))?;
     pin! { link => "link_exit_mmap" }
-    if options.event_trigger {
+    if hears_events {
         let attached = ledger.progs.on_rss_stat.attach();
         let mut link = attached.map_err(Error::unsupported("ledger (rss_stat)"))?;
         pin! { link => "link_rss_stat" }
@@ -158,7 +164,10 @@ fn load_watch(pins: &Pins, options: &Options, ledger: &LedgerSkel<'_>) -> Result
     let mut open = watch::WatchSkelBuilder::default()
         .open(&mut storage)
         .map_err(Error::unsupported("watch"))?;
-    set_knobs!(open, "watch", options, {});
+    set_knobs!(open, "watch", options, {
+        event_decides: options.event_trigger,
+        event_asks: options.notifier_trigger,
+    });
     share_maps!(open, ledger);
     let mut watch = open.load().map_err(Error::unsupported("watch"))?;
     for (program, name) in [

@@ -28,6 +28,8 @@ pub struct Options {
     pub event_trigger: bool,
     /// Decide at the 200 ms timer.
     pub timer_trigger: bool,
+    /// Where the RSS event does not decide, have the user half run the killer at it.
+    pub notifier_trigger: bool,
     /// Refuse what would pass the barrier, where the kernel lets us.
     pub gate: bool,
 }
@@ -54,6 +56,12 @@ impl Options {
         self.possible_cpus.saturating_mul(2).max(32)
     }
 
+    /// Whether the RSS event is heard: where it decides or asks, and where nothing else tells a timer of who has
+    /// begun.
+    pub(crate) const fn hears_events(&self, timer_walks_tasks: bool) -> bool {
+        self.event_trigger || self.notifier_trigger || !timer_walks_tasks
+    }
+
     /// The name of the directory of a kernel half loaded with these options by this build.
     pub(crate) fn pin_name(&self) -> String {
         let mut hasher = DefaultHasher::new();
@@ -61,7 +69,8 @@ impl Options {
         (self.max_processes, self.max_accounts).hash(&mut hasher);
         (self.max_objects, self.events_bytes).hash(&mut hasher);
         (self.possible_cpus, self.page_size.shift(), self.count_file).hash(&mut hasher);
-        (self.event_trigger, self.timer_trigger, self.gate).hash(&mut hasher);
+        (self.event_trigger, self.timer_trigger).hash(&mut hasher);
+        (self.notifier_trigger, self.gate).hash(&mut hasher);
         format!("half-{:016x}", hasher.finish())
     }
 }

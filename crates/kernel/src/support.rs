@@ -97,7 +97,7 @@ impl Support {
             (
                 Ability::TaskIterator,
                 in_btf(
-                    |btf| has_function(btf, "bpf_iter_task_new"),
+                    |btf| has_function(btf, TASK_ITERATOR),
                     "bpf_iter_task_new()",
                 ),
             ),
@@ -135,6 +135,13 @@ impl Support {
             .map(|(_, finding)| finding)
     }
 }
+
+/// Whether the kernel half's timer meets all tasks by itself.
+pub(crate) fn timer_walks_tasks() -> bool {
+    Btf::from_vmlinux().is_ok_and(|btf| has_function(&btf, TASK_ITERATOR))
+}
+
+const TASK_ITERATOR: &str = "bpf_iter_task_new";
 
 fn has_function(btf: &Btf<'_>, name: &str) -> bool {
     btf.type_by_name::<Func<'_>>(name).is_some()

@@ -56,6 +56,7 @@ fn asks(kind: KernelEventKind) -> bool {
         | KernelEventKind::Shortage
         | KernelEventKind::CountFiles
         | KernelEventKind::Unrecorded
+        | KernelEventKind::RunKiller
         | KernelEventKind::PssScan => true,
         KernelEventKind::Notice
         | KernelEventKind::Kill

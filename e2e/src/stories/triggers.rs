@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bursar_model::{EventKind, Trigger, TriggerKind};
+use bursar_protocol::Reply;
 
 use crate::runner::{Place, Story};
 use crate::wait::until;
@@ -21,6 +22,16 @@ pub(super) const STORIES: &[Story] = &[
         name: "the_timer_alone_kills_without_bursard",
         place: Place::Anywhere,
         tell: timer_without_bursard,
+    },
+    Story {
+        name: "each_combination_of_triggers_holds_limits",
+        place: Place::Anywhere,
+        tell: combinations,
+    },
+    Story {
+        name: "no_trigger_at_all_is_refused",
+        place: Place::Anywhere,
+        tell: none,
     },
     Story {
         name: "the_trace_trigger_works",
@@ -98,6 +109,139 @@ fn timer_without_bursard(binaries: &Binaries) -> Result<()> {
     world
         .hog("uid=60001 hold=80M churn=30000 pause")?
         .expect_killed()
+}
+
+/// Which triggers are on, as bursar.toml has it.
+#[derive(Debug, Clone, Copy)]
+struct Triggers {
+    event: bool,
+    timer: bool,
+    notifier: bool,
+}
+
+impl Triggers {
+    /// All, but for the one in which none is.
+    fn all() -> impl Iterator<Item = Self> {
+        (1..8_u8).map(|bits| Self {
+            event: bits & 1 != 0,
+            timer: bits & 2 != 0,
+            notifier: bits & 4 != 0,
+        })
+    }
+
+    fn config(self) -> String {
+        let Self {
+            event,
+            timer,
+            notifier,
+        } = self;
+        format!("[triggers]\nevent = {event}\ntimer = {timer}\nnotifier = {notifier}\n")
+    }
+}
+
+impl std::fmt::Display for Triggers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names = [
+            (self.event, "event"),
+            (self.timer, "timer"),
+            (self.notifier, "notifier"),
+        ];
+        let on: Vec<_> = names.iter().filter(|it| it.0).map(|it| it.1).collect();
+        f.write_str(&on.join(" + "))
+    }
+}
+
+/// S1 section 3.1: three triggers, of which any two may fail.
+fn combinations(binaries: &Binaries) -> Result<()> {
+    for triggers in Triggers::all() {
+        let mut world = World::new(binaries, "combination", &triggers.config())?;
+        alive(&mut world, triggers).with_context(|| format!("{triggers}, bursard alive"))?;
+        world.daemon.end(libc::SIGKILL)?;
+        let dead = match triggers.event || triggers.timer {
+            true => dead(&world),
+            false => notifier_dead(&mut world),
+        };
+        dead.with_context(|| format!("{triggers}, bursard dead"))?;
+    }
+    Ok(())
+}
+
+fn alive(world: &mut World, triggers: Triggers) -> Result<()> {
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    // It stands still: whoever decides must not wait for it to go on.
+    let mut hog = world.there("uid=60001 hold=20M say=there wait hold=200M pause")?;
+    let crossed = Instant::now();
+    hog.go_on()?;
+    hog.expect_killed()?;
+    let kill = world.daemon.await_event(EventKind::Kill, hog.pid())?;
+    let expected: &[Trigger] = match triggers {
+        Triggers { event: true, .. } => &[Trigger::Event, Trigger::Timer, Trigger::Notifier],
+        Triggers { notifier: true, .. } => &[Trigger::Notifier, Trigger::Timer],
+        _ => &[Trigger::Timer, Trigger::Notifier],
+    };
+    let by = kill.trigger.context("a trigger")?;
+    println!(
+        "        {triggers}: killed by {by:?} {} over its limit, {:?} after it went on",
+        kill.overcommit.context("overcommit")?,
+        crossed.elapsed()
+    );
+    ensure!(expected.contains(&by), "killed by {by:?}");
+    // One that was there before its limit.
+    let mut old = world.there("uid=60002 hold=100M say=there pause")?;
+    ensure!(matches!(
+        world.daemon.try_limit("60002", "64M", true)?,
+        Reply::Changed { .. }
+    ));
+    old.expect_killed()?;
+    // How many processes there are only the timer's re-sum knows.
+    until("nothing being held", || {
+        Ok((world.daemon.memory("60001")?.held.get() == 0).then_some(()))
+    })
+}
+
+fn dead(world: &World) -> Result<()> {
+    // It keeps touching its memory: a CPU that idles gives the timer nobody to signal from.
+    let mut hog = world.hog("uid=60001 hold=200M churn=30000 pause")?;
+    hog.expect_killed()
+}
+
+/// What it is told nobody hears: that is said, and made good by the next one.
+fn notifier_dead(world: &mut World) -> Result<()> {
+    let output = world
+        .bursar(&["check"])
+        .arg(world.daemon.config_path())
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = "limits hold only while bursard runs";
+    ensure!(text.contains(said), "bursar check does not say so: {text}");
+    let mut hog = world.there("uid=60001 hold=200M say=there pause")?;
+    std::thread::sleep(Duration::from_millis(500));
+    hog.expect_alive("one over its limit, without bursard")?;
+    world.daemon.start()?;
+    hog.expect_killed()
+}
+
+fn none(binaries: &Binaries) -> Result<()> {
+    let config = "[triggers]\nevent = false\ntimer = false\nnotifier = false\n";
+    let mut world = World::new(binaries, "none", config)?;
+    let why = "no limit would hold; set one of them to true";
+    let output = world
+        .bursar(&["check"])
+        .arg(world.daemon.config_path())
+        .output()?;
+    let text = format!(
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    ensure!(!output.status.success() && text.contains(why), "{text}");
+    let started = world.daemon.start();
+    ensure!(started.is_err(), "bursard started");
+    let log = world.daemon.log()?;
+    ensure!(log.contains(why), "{log}");
+    // What is cleared away needs one that can be read.
+    world.configure("")
 }
 
 fn user_space(binaries: &Binaries, trigger: &str, kind: TriggerKind, by: Trigger) -> Result<()> {

@@ -100,8 +100,8 @@ const fn enforcement(half: &KernelHalfStatus) -> (&'static str, Option<Tone>) {
             None,
         ),
         (true, false, false, _) => (
-            "kernel half attached, but nothing in it decides: limits do not hold",
-            Some(Tone::Bad),
+            "kernel half attached, limits hold only while bursard runs: it is told and decides",
+            Some(Tone::Warning),
         ),
         (false, _, _, Some(TriggerKind::Trace)) => (
             "no kernel half: limits hold only while bursard runs, by the trace pipe",

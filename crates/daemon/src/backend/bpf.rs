@@ -24,8 +24,9 @@ use super::kernel_features::KernelFeatures;
 use super::projection::Projections;
 use super::pss_scanner::{Method, ScanCounters, ScanRequests, start};
 use super::reading::Reading;
-use super::ring_reader::{Powers, RingEvent, RingReader};
+use super::ring_reader::{Means, RingEvent, RingReader};
 use crate::fact::Fact;
+use crate::reaper::ReapHandle;
 use crate::reservations::Holdings;
 
 /// The kernel half, its accounts and its events.
@@ -54,19 +55,24 @@ impl BpfBackend {
         options: Options,
         settings: Settings,
         usual: Measure,
-        powers: Powers,
+        hand: ReapHandle,
     ) -> Result<(Self, Started)> {
         let (kernel_half, started) = KernelHalf::start(root, &options)?;
         kernel_half.configure(&settings)?;
         let method = Method {
             page: options.page_size,
             count_file: options.count_file,
-            priority: powers.hand.priority(),
-            blocklist: Arc::clone(powers.hand.blocklist()),
+            priority: hand.priority(),
+            blocklist: Arc::clone(hand.blocklist()),
         };
         let pss_scans = Arc::default();
         let requests = start(kernel_half.pss_scans()?, method, Arc::clone(&pss_scans))?;
-        let ring_reader = RingReader::start(kernel_half.event_source()?, powers, requests.clone())?;
+        let means = Means {
+            hand,
+            requests: requests.clone(),
+            killer: kernel_half.oom_killer()?,
+        };
+        let ring_reader = RingReader::start(kernel_half.event_source()?, means)?;
         let inherited = kernel_half.inherited().into_iter().collect();
         let in_charge = started == Started::Adopted;
         let coverage = Coverage {

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 use anyhow::{Context, Result};
 use bursar_host::{Proc, Waker, machine, thread};
-use bursar_kernel::{EventRing, EventSource, KernelEvent, KernelEventKind};
+use bursar_kernel::{EventRing, EventSource, KernelEvent, KernelEventKind, OomKiller};
 use bursar_model::Nanos;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -22,19 +22,20 @@ use crate::reaper::{Dying, ReapHandle};
 /// that is counted by the kernel half.
 const UNREAD: usize = 1024;
 
-/// What the thread may do by itself.
+/// What the thread does things by.
 #[derive(Debug)]
-pub(crate) struct Powers {
-    pub(crate) hand: ReapHandle,
-    /// Kill when the kernel half asks (S1's second trigger).
-    pub(crate) notifier: bool,
+pub(super) struct Means {
+    pub(super) hand: ReapHandle,
+    pub(super) requests: ScanRequests,
+    /// S1's second trigger.
+    pub(super) killer: OomKiller,
 }
 
 /// An event, as the loop takes it.
 #[derive(Debug)]
 pub(super) struct RingEvent {
     pub(super) event: KernelEvent,
-    /// Where a kill was asked for and this thread may: what became of it.
+    /// Where a kill was asked for: what became of it.
     pub(super) outcome: Option<KillOutcome>,
 }
 
@@ -51,11 +52,7 @@ pub(super) struct RingReader {
 }
 
 impl RingReader {
-    pub(super) fn start(
-        source: EventSource,
-        powers: Powers,
-        requests: ScanRequests,
-    ) -> Result<Self> {
+    pub(super) fn start(source: EventSource, means: Means) -> Result<Self> {
         let waker = Waker::new().context("make an eventfd")?;
         let (held, leash) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
@@ -63,15 +60,8 @@ impl RingReader {
         let waker_of_thread = waker.clone();
         let work = move || match source.open() {
             Ok(event_ring) => {
-                powers.hand.priority().take();
-                watch(
-                    &event_ring,
-                    &held,
-                    &powers,
-                    &requests,
-                    &outbox,
-                    &waker_of_thread,
-                );
+                means.hand.priority().take();
+                watch(&event_ring, &held, &means, &outbox, &waker_of_thread);
             }
             Err(error) => {
                 thread::cannot_go_on(format!("the kernel half's events cannot be read: {error}"))
@@ -108,16 +98,21 @@ impl AsFd for RingReader {
 fn see_to(
     event: KernelEvent,
     proc: &Proc,
-    powers: &Powers,
-    requests: &ScanRequests,
+    means: &Means,
     outbox: &SyncSender<RingEvent>,
 ) -> Result<(), LoopGone> {
     match event.kind {
         KernelEventKind::PssScan => {
-            requests.ask(event.slot);
+            means.requests.ask(event.slot);
             return Ok(());
         }
-        KernelEventKind::Notice => requests.note_given_back(event.slot),
+        KernelEventKind::RunKiller => {
+            if let Err(error) = means.killer.run(event.slot) {
+                tracing::error!(%error, "the kernel half was not told to kill");
+            }
+            return Ok(());
+        }
+        KernelEventKind::Notice => means.requests.note_given_back(event.slot),
         _ => {}
     }
     let (pid, uid) = (event.pid, event.uid);
@@ -132,7 +127,7 @@ fn see_to(
             let signalled = Nanos::new(event.at.get().saturating_add(event.latency.get()));
             (None, hold(proc, chosen), Some(signalled))
         }
-        KernelEventKind::KillAsked if powers.notifier => {
+        KernelEventKind::KillAsked => {
             let (outcome, pidfd) = kill_chosen(proc, chosen);
             let signalled = outcome.signalled();
             (Some(outcome), pidfd, signalled)
@@ -143,7 +138,7 @@ fn see_to(
         .send(RingEvent { event, outcome })
         .map_err(|_| LoopGone)?;
     if let Some(signalled) = signalled {
-        powers.hand.reap(Dying {
+        means.hand.reap(Dying {
             pid,
             uid,
             pidfd,
@@ -157,8 +152,7 @@ fn see_to(
 fn watch(
     event_ring: &EventRing,
     leash: &OwnedFd,
-    powers: &Powers,
-    requests: &ScanRequests,
+    means: &Means,
     outbox: &SyncSender<RingEvent>,
     waker: &Waker,
 ) {
@@ -170,7 +164,7 @@ fn watch(
         match event_ring.drain() {
             Ok(events) => {
                 for event in events {
-                    if see_to(event, &proc, powers, requests, outbox).is_err() {
+                    if see_to(event, &proc, means, outbox).is_err() {
                         return;
                     }
                 }

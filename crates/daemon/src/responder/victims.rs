@@ -36,14 +36,11 @@ impl Responder {
 
     /// Somebody chose and left the signal to us.
     pub(super) fn carry_out(&mut self, victim: Victim, accounts: &mut Accounts) {
-        if self.mandate.dry_run {
+        if self.is_dry_run {
             if self.mentioned.is_new(victim.process()) {
                 let event = self.recorder.would_kill(&victim, &mut accounts.table);
                 self.fresh.push(event);
             }
-            return;
-        }
-        if !self.mandate.notifier {
             return;
         }
         let (outcome, pidfd) = kill_chosen(&self.proc, victim.process());
@@ -132,7 +129,7 @@ impl Responder {
             let Some(account) = entered.or_else(own) else {
                 continue;
             };
-            if self.mandate.dry_run || self.recorder.awaits(pid) {
+            if self.is_dry_run || self.recorder.awaits(pid) {
                 continue;
             }
             self.recorder
@@ -150,7 +147,7 @@ impl Responder {
     /// An account that wants it has its largest process asked to end.
     pub(super) fn ask_first(&mut self, level: &Level, accounts: &mut Accounts) {
         let is_over = level.limit.is_some_and(|limit| level.held > limit);
-        if self.mandate.dry_run
+        if self.is_dry_run
             || is_over
             || accounts.table.manner_of(level.account) != KillManner::Graceful
         {

@@ -14,7 +14,7 @@
  * adopted. struct account_history must keep its layout for ever, see there; so must struct membership,
  * and abi_version its place. */
 enum abi_constant {
-	ABI_VERSION = 8,
+	ABI_VERSION = 9,
 	MAX_CPUS = 512,		/* CPUs whose part of a counter is read exactly */
 	CANDIDATES = 8,		/* largest processes remembered with a kill, for `bursar why` */
 	COMM_LEN = 16,		/* TASK_COMM_LEN */
@@ -46,6 +46,7 @@ enum trigger {
 	TRIGGER_TIMER = 1,	/* the 200 ms timer */
 	TRIGGER_NOTIFIER = 2,	/* the user half */
 	TRIGGER_SURVEY = 3,	/* the user half, by its answer; on a thread of its own */
+	TRIGGER_KILLER = 4,	/* the user half, that was told by EVENT_RUN_KILLER; on another one */
 };
 
 enum event_kind {
@@ -63,6 +64,7 @@ enum event_kind {
 	EVENT_BILL = 12,	/* a beancounter refused (bills.h): request is its row, the amounts are
 				 * in its own unit; once a second, row and account */
 	EVENT_SHORTAGE = 13,	/* the machine may be short of memory; at each tick until the last defence is up */
+	EVENT_RUN_KILLER = 14,	/* an account is over a bound, and the event may not decide: user half, run_oom_killer */
 };
 
 /* What the gate compares with the barrier. */
@@ -366,6 +368,7 @@ struct ledger_state {
 	__u64 guardian_start_ns; /* when bursard began, CLOCK_BOOTTIME */
 	__u64 answering_mm;	/* of who is there to be asked for surveys; 0: nobody */
 	__u64 last_retry_ns;
+	__u64 killer_asked_ns;	/* when run_oom_killer was asked for; 0: it has begun since */
 	__u64 watching;		/* copies of shared pages are counted; by the user half */
 	__u64 lazyfree_pages;	/* ever given back with MADV_FREE, by anybody (vmstat's pglazyfree), as the
 				 * user half has last seen it: they stay resident until somebody needs them */
@@ -470,8 +473,10 @@ struct open_account_args {
 };
 
 struct run_killer_args {
-	__u32 trigger;
+	__u32 trigger;		/* enum trigger: TRIGGER_NOTIFIER or TRIGGER_KILLER, each of one thread */
 	__u32 decisions;	/* out */
+	__u32 slot;		/* an account to look at in any case; 0: only at those that are over */
+	__u32 pad;
 };
 
 struct promise_args {

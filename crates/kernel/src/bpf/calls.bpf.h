@@ -41,6 +41,7 @@ int prepare(void *ctx)
 
 	if (!state)
 		return -22;
+	state->signals_others = can_signal_others();
 	*(volatile __u64 *)&as_number = (__u64)&probe;
 	map = *(volatile __u64 *)&as_number;
 	bpf_probe_read_kernel(&base, sizeof(base),
@@ -274,7 +275,8 @@ int set_subordinates(struct set_subordinates_args *args)
 	return 0;
 }
 
-static long settle_if_over(__u32 slot, __u32 *decisions)
+/* Who asks is read exactly, as the event would have done: what idle processes have kept back no event tells. */
+static long settle_if_over(__u32 slot, struct run_killer_args *args)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(slot);
@@ -282,8 +284,8 @@ static long settle_if_over(__u32 slot, __u32 *decisions)
 	if (!account || !state)
 		return 1;
 	if (slot && (account->flags & ACCOUNT_USED) &&
-	    level_now(account) > kill_above(account))
-		*decisions += settle(slot, TRIGGER_NOTIFIER, RUNNING_OTHER);
+	    (slot == args->slot || level_now(account) > kill_above(account)))
+		args->decisions += settle(slot, args->trigger, RUNNING_OTHER);
 	return 0;
 }
 
@@ -305,12 +307,14 @@ SEC("syscall")
 int run_oom_killer(struct run_killer_args *args)
 {
 	struct ledger_state *state = ledger_state();
-	__u32 decisions = 0;
+	struct run_killer_args own = { .trigger = args->trigger, .slot = args->slot };
 
 	if (!state)
 		return -22;
-	bpf_loop(state->account_high_water, settle_if_over, &decisions, 0);
-	args->decisions = decisions;
+	/* A full barrier: who is over from now on and does not ask was seen. */
+	__sync_lock_test_and_set(&state->killer_asked_ns, 0);
+	bpf_loop(state->account_high_water, settle_if_over, &own, 0);
+	args->decisions = own.decisions;
 	return 0;
 }
 

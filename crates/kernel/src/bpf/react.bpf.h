@@ -6,6 +6,43 @@
 #define BURSAR_REACT_BPF_H
 
 #include "victim.bpf.h"
+#include "tell.bpf.h"
+
+/* S1's fast triggers: the event itself decides, or has the user half run the killer. Neither: it only counts. */
+const volatile bool event_decides = true;
+const volatile bool event_asks = false;
+
+enum {
+	RUN_KILLER_PAUSE_NS = 1000000	/* unless the killer has begun since: it looks at all accounts */
+};
+
+/* S1 3.2: who is told of the change decides whether the killer is run, and no more than that. */
+__noinline int ask_for_killer(__u32 slot)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(slot);
+	__u64 now = bpf_ktime_get_ns();
+	struct event *event;
+
+	if (!state || !account || (now < account->no_settle_before_ns && !has_waited_enough(account)) ||
+	    !may_tell(&state->killer_asked_ns, RUN_KILLER_PAUSE_NS, now))
+		return 0;
+	event = begin_event(EVENT_RUN_KILLER, TRIGGER_EVENT, now);
+	if (!event)
+		return 0;
+	event->account = slot;
+	emit(state, event);
+	return 0;
+}
+
+/* A decision is wanted: by who comes to it, or by who is asked. */
+static __always_inline void decide(__u32 slot, __u32 trigger, __u32 running)
+{
+	if (trigger != TRIGGER_EVENT || event_decides)
+		settle(slot, trigger, running);
+	else if (event_asks)
+		ask_for_killer(slot);
+}
 
 enum { NOTICE_PAUSE_NS = 1000000000 };	/* one account, one notice a second: no flood */
 
@@ -81,14 +118,14 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 		/* From now on each event is counted exactly. What idle processes have kept back so
 		 * far no event will tell: read them all once. */
 		__sync_fetch_and_add(&state->generation, 1);
-		settle(slot, trigger, running);
+		decide(slot, trigger, running);
 		sum = account->held_pages;
 	}
 	held = level_from(account, sum);
 	if (held >= account->notice_pages && !account->noticed) {
 		/* Told of what is held, not of what is counted twice. */
 		if (account->processes > 1 && held <= account->limit_pages)
-			settle(slot, trigger, running);
+			decide(slot, trigger, running);
 		if (!is_asking(account, bpf_ktime_get_ns())) {
 			held = level_now(account);
 			if (held >= account->notice_pages)
@@ -98,7 +135,7 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 	}
 	/* A decision knows better: some of it may be on its way out. */
 	if (held > kill_above(account)) {
-		settle(slot, trigger, running);
+		decide(slot, trigger, running);
 		return 0;
 	}
 	raise_maxheld(account, held);

@@ -15,7 +15,7 @@
 #include "resum.bpf.h"
 #include "shortage.bpf.h"
 
-const volatile bool has_event_trigger = true;	/* else nothing tells of a fork */
+const volatile bool hears_events = true;	/* else nothing tells of a fork */
 
 /*
  * Two timers that start each other. A timer started from its own callback stays on its CPU for ever
@@ -71,7 +71,7 @@ static __always_inline void resum(struct ledger_state *state, __u64 start)
 	state->resummed_ns = start;
 	is_wanted = __sync_lock_test_and_set(&state->walk_wanted, 0);
 	/* Nothing else tells of what has begun or grown. */
-	all = is_wanted || state->unrecorded || !has_event_trigger ||
+	all = is_wanted || state->unrecorded || !hears_events ||
 	      !bpf_ksym_exists(bpf_iter_task_new);
 	walks = bpf_ksym_exists(bpf_iter_task_new) && (all || state->ticket >= state->next_walk_ticket);
 	if (walks) {
@@ -82,7 +82,7 @@ static __always_inline void resum(struct ledger_state *state, __u64 start)
 	}
 	if (!walks || all)
 		audit(state, &resum, all);
-	if (!bpf_ksym_exists(bpf_iter_task_new) && (state->unrecorded || !has_event_trigger))
+	if (!bpf_ksym_exists(bpf_iter_task_new) && (state->unrecorded || !hears_events))
 		ask_for_a_walk(state, TRIGGER_TIMER);
 	spent = bpf_ktime_get_ns() - start;
 	state->resum_ns = spent;
@@ -146,7 +146,6 @@ int start_timer(void *ctx)
 	if (err)
 		return err;
 	state->timer_walks_tasks = bpf_ksym_exists(bpf_iter_task_new);
-	state->signals_others = can_signal_others();
 	state->timer_running = 1;
 	state->walk_wanted = 1;
 	return bpf_timer_start(&ticker->timer, 0, 0);

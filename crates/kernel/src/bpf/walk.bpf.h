@@ -59,7 +59,7 @@ struct walk {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 4);	/* enum trigger */
+	__uint(max_entries, 5);	/* enum trigger */
 	__type(key, __u32);
 	__type(value, struct walk);
 } walks SEC(".maps");
@@ -67,8 +67,8 @@ struct {
 /* The notes of this kind of context. */
 static __always_inline struct walk *notes_of(__u32 trigger)
 {
-	if (trigger > TRIGGER_SURVEY)
-		trigger = TRIGGER_SURVEY;
+	if (trigger > TRIGGER_KILLER)
+		trigger = TRIGGER_KILLER;
 	return bpf_map_lookup_elem(&walks, &trigger);
 }
 
