@@ -6,6 +6,7 @@ mod beancounters;
 mod callers;
 mod check;
 mod cost;
+mod deaths;
 mod directory;
 mod dirty;
 mod entered;
@@ -84,6 +85,7 @@ pub fn all() -> Vec<Story> {
         gate::STORIES,
         beancounters::STORIES,
         cost::STORIES,
+        deaths::STORIES,
         faults::STORIES,
         faults::VERIFY_STORIES,
         storm::STORIES,

@@ -116,6 +116,7 @@ impl Loaded {
     fn settings() -> Settings {
         // `default` covers nobody: only accounts opened by us.
         Settings {
+            deaths_from: None,
             uid_min: Uid::new(u32::MAX - 1),
             exempt: Vec::new(),
             committed: Vec::new(),

@@ -32,6 +32,8 @@ pub struct Config {
     pub gate: Gate,
     /// How users are told.
     pub tell: Tell,
+    /// Whose death is helped.
+    pub reap: Reap,
     /// What happens before the machine as a whole runs out.
     pub last_defence: OomScoreConfig,
     /// How much history is kept.
@@ -157,6 +159,13 @@ pub enum GateChoice {
 pub struct Tell {
     /// Notices and kills are written to the user's own terminals. Default: true.
     pub tty: bool,
+}
+
+/// Whose death is helped (S2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Reap {
+    /// Processes of accounts that bursar has not killed, if they hold so much; `None`: none of them. Default: 64 MiB.
+    pub others_from: Option<Bytes>,
 }
 
 /// What happens before the machine as a whole runs out (S1 section 4.4).
@@ -308,6 +317,15 @@ impl UidRange {
 impl Default for Tell {
     fn default() -> Self {
         Self { tty: true }
+    }
+}
+
+impl Default for Reap {
+    /// A normal death of so much takes 5 ms.
+    fn default() -> Self {
+        Self {
+            others_from: Some(Bytes::from_mib(64)),
+        }
     }
 }
 

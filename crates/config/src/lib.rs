@@ -28,7 +28,7 @@ mod watermarks;
 pub use check::check;
 pub use config::{
     Accounts, Config, Count, Events, Gate, GateChoice, LastDefenceWhen, Ledger, Log, LogLevel,
-    MAX_EXEMPT, OnExit, OomScoreConfig, Paths, Tell, TriggerChoice, Triggers, UidRange,
+    MAX_EXEMPT, OnExit, OomScoreConfig, Paths, Reap, Tell, TriggerChoice, Triggers, UidRange,
 };
 pub use consistency::{Machine, consistency};
 pub use error::ConfigError;

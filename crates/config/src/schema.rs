@@ -34,7 +34,7 @@ impl Key {
 }
 
 /// The tables, in the order of the shipped file, and what each is about.
-pub(crate) const TABLES: [(&str, &str); 11] = [
+pub(crate) const TABLES: [(&str, &str); 12] = [
     ("", "What decides and what is counted."),
     (
         "paths",
@@ -59,6 +59,10 @@ pub(crate) const TABLES: [(&str, &str); 11] = [
         "What is refused at the barrier, where the kernel lets the gate be put up (`bursar doctor`).",
     ),
     ("tell", "How users are told."),
+    (
+        "reap",
+        "Who is dying and is held back (starved, throttled, frozen, confined) is helped: its memory is taken at once.",
+    ),
     (
         "last_defence",
         "When the machine as a whole runs out of memory, the kernel's own OOM killer chooses.",
@@ -86,7 +90,7 @@ pub(crate) fn keys() -> impl Iterator<Item = &'static Key> {
 }
 
 /// Those of the tables that have no file of their own.
-static KEYS: [Key; 26] = [
+static KEYS: [Key; 27] = [
     Key {
         table: "",
         name: "trigger",
@@ -329,6 +333,21 @@ static KEYS: [Key; 26] = [
         values: "true or false",
         about: "Notices and kills are written to the terminals the user is logged in on.",
         set: |config, value| boolean(value).map(|on| config.tell.tty = on),
+    },
+    Key {
+        table: "reap",
+        name: "others_from",
+        default: "\"64M\"",
+        values: "1M or more, bytes, or \"none\"",
+        about: "Processes of limited users that bursar has not killed (a user's kill, an end of their own) are \
+                helped if they hold so much. none: bursar's own victims alone. Deaths of less cost nothing.",
+        set: |config, value| {
+            config.reap.others_from = match value.as_str() {
+                Some("none") => None,
+                _ => Some(amount(value, Bytes::from_mib(1), None)?),
+            };
+            Ok(())
+        },
     },
     Key {
         table: "last_defence",

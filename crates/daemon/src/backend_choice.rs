@@ -187,6 +187,7 @@ fn bpf(
             .map(|range| (range.first(), range.last()))
             .collect(),
         raised_adj: last_defence.raised_adj(),
+        deaths_from: config.reap.others_from.map(|it| page_size.pages_within(it)),
         short_below: last_defence
             .told_below()
             .map(|it| page_size.pages_within(it)),

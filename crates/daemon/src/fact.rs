@@ -24,6 +24,8 @@ pub(crate) enum Fact {
     NoVictim(Victim),
     /// An account is over its limit by files, so much of which no kill would free.
     Files(Level, Bytes),
+    /// A process is dying that we have not killed, and is being helped.
+    Dying(Victim),
     /// A killed process's memory is back, so long after the signal.
     Freed(Victim, Nanos),
     /// A request was refused at the barrier; one a second and account is told.
@@ -179,6 +181,7 @@ impl Fact {
             KernelEventKind::Kill => Self::Killed(victim(level)),
             KernelEventKind::KillAsked => Self::KillAsked(victim(level)),
             KernelEventKind::NoVictim => Self::NoVictim(victim(level)),
+            KernelEventKind::Dying => Self::Dying(victim(level)),
             KernelEventKind::Freed => {
                 let victim = victim(level);
                 let duration = victim.latency;

@@ -62,6 +62,11 @@ impl Chosen {
         Pidfd::open_verified(proc, self.pid, start)
     }
 
+    /// Whether nobody could look at it: its pid may be another's.
+    pub(crate) fn is_unknown(&self) -> bool {
+        self.number.is_none() && self.started.is_none_or(|it| it.get() == 0)
+    }
+
     /// Whether it is surely the same: pids come again, and of another process is said rather too much than nothing.
     pub(crate) fn is(&self, other: &Self) -> bool {
         let alike = match (self.number, other.number) {

@@ -35,6 +35,8 @@ pub(crate) struct Dying {
     pub(crate) signalled: Nanos,
     /// What it had of its own then, as far as known.
     pub(crate) private: Option<Bytes>,
+    /// Whoever has this number now: whether it is dying is looked at before anything is done.
+    pub(crate) is_hearsay: bool,
 }
 
 /// Hands victims over, from any thread.
@@ -141,6 +143,7 @@ impl ReapHandle {
             pidfd,
             signalled,
             private,
+            is_hearsay,
         } = dying;
         match pidfd {
             Some(pidfd) => {
@@ -148,6 +151,7 @@ impl ReapHandle {
                 let mut victim = Victim::new(pidfd, signalled, tag);
                 victim.owner = Some(Owner::User(uid));
                 victim.private = private;
+                victim.is_hearsay = is_hearsay;
                 self.reaper.hand(Job {
                     errand: Errand::Reap,
                     victims: vec![victim],

@@ -325,6 +325,16 @@ impl Recorder {
             .expect(pid, event, Bytes::ZERO, Some(KERNELS_OOM_KILLER));
     }
 
+    /// A process of an account dies that we have not killed: told where it had to be helped.
+    pub(crate) fn expect_others(&mut self, victim: &Victim, limit_table: &mut LimitTable) {
+        if self.reaps.awaits_any(victim.pid) {
+            return;
+        }
+        let mut event = reaped_event(victim.pid, victim.uid, victim.level.account, limit_table);
+        event.comm = (!victim.comm.is_empty()).then(|| printable(&victim.comm, COMM_WIDTH));
+        self.reaps.expect_others(victim.pid, event, victim.held);
+    }
+
     /// A process was asked to end.
     pub(crate) fn asked(
         &mut self,

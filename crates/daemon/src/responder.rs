@@ -132,6 +132,11 @@ impl Responder {
                 self.fresh.push(event);
                 self.notify(message, accounts);
             }
+            Fact::Dying(victim) => {
+                // The kernel's OOM killer has a word of its own, and has had it by now.
+                self.attend_oom(accounts);
+                self.recorder.expect_others(&victim, &mut accounts.table);
+            }
             Fact::Freed(victim, duration) => {
                 let event = self.recorder.freed(&victim, duration, &mut accounts.table);
                 self.fresh.extend(event);

@@ -117,6 +117,8 @@ pub enum KernelEventKind {
     NoVictim,
     /// A killed process's address space is gone.
     Freed,
+    /// A process is dying that the kernel half has not killed.
+    Dying,
     /// Processes whose oom_score_adj is not what the limits want.
     OomScoreDue,
     /// The machine may be short of memory.
@@ -230,6 +232,7 @@ fn decode(bytes: &[u8]) -> Option<KernelEvent> {
         event_kind::EVENT_KILL => KernelEventKind::Kill,
         event_kind::EVENT_KILL_ASKED => KernelEventKind::KillAsked,
         event_kind::EVENT_NO_VICTIM => KernelEventKind::NoVictim,
+        event_kind::EVENT_DYING => KernelEventKind::Dying,
         event_kind::EVENT_FREED => KernelEventKind::Freed,
         event_kind::EVENT_UNDEFENDED => KernelEventKind::OomScoreDue,
         event_kind::EVENT_SHORTAGE => KernelEventKind::Shortage,

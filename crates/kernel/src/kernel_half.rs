@@ -278,6 +278,7 @@ impl KernelHalf {
             pad: 0,
             in_charge: in_charge.into(),
             short_below_pages: settings.short_below.map_or(0, bursar_model::Pages::get),
+            deaths_from_pages: settings.deaths_from.map_or(0, bursar_model::Pages::get),
             exempt: to_kernel(&settings.exempt),
             committed: to_kernel(&settings.committed),
         };

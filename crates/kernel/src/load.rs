@@ -147,6 +147,14 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
     let attached = ledger.progs.on_exit_mmap.attach();
     let mut link = attached.map_err(Error::unsupported("ledger (exit_mmap)"))?;
     pin! { link => "link_exit_mmap" }
+    match ledger.progs.on_signal.attach() {
+        Ok(mut link) => {
+            pin! { link => "link_signal" }
+        }
+        Err(error) => {
+            tracing::info!(%error, "deaths by others' hands are found by the re-sum only")
+        }
+    }
     if hears_events {
         let attached = ledger.progs.on_rss_stat.attach();
         let mut link = attached.map_err(Error::unsupported("ledger (rss_stat)"))?;

@@ -47,6 +47,8 @@ pub struct Settings {
     pub raised_adj: Option<u16>,
     /// With less than this free, or easily had, the machine may be short; `None`: nobody wants to know.
     pub short_below: Option<bursar_model::Pages>,
+    /// Deaths by others' hands of processes with so much are told of; `None`: none is.
+    pub deaths_from: Option<bursar_model::Pages>,
 }
 
 impl Options {

@@ -30,6 +30,8 @@ pub struct Victim {
     /// Its anonymous memory and swap at the signal, where whoever sent it knows: a look afterwards can
     /// find most of it gone.
     pub private: Option<Bytes>,
+    /// Somebody says that it is dying: nothing is done about one that is not.
+    pub is_hearsay: bool,
     /// For the caller to find its report by.
     pub tag: u64,
 }
@@ -52,6 +54,7 @@ impl Victim {
             owner: None,
             signalled,
             private: None,
+            is_hearsay: false,
             tag,
         }
     }

@@ -79,7 +79,10 @@ impl Observer {
             quota_permille: quota.and_then(|it| it.quota_permille()),
             freezer,
             tracer: status.tracer,
-            is_dying: status.is_kill_pending || stat.is_killed,
+            // Of its threads the first one may have ended alone.
+            is_dying: status.is_kill_pending
+                || stat.is_killed
+                || stat.is_exiting && status.threads <= 1,
         };
         let shared = if shared > Bytes::ZERO {
             self.proc

@@ -109,6 +109,9 @@ impl Watcher {
             }
             (Errand::Reap, has_room) => {
                 for victim in job.victims {
+                    if self.follows(&victim) {
+                        continue;
+                    }
                     let id = self.open(victim, None);
                     if has_room && let Some(case) = self.find(id) {
                         let order = Order::Observe(id, case.victim.clone());
@@ -131,6 +134,7 @@ impl Watcher {
                 seen: None,
                 plan: reap_plan(&facts, self.observer.machine()),
                 mm_sharer: None,
+                is_alive: false,
             }
         });
         self.cases.push(Case {
@@ -143,6 +147,12 @@ impl Watcher {
             was_raised: false,
         });
         id
+    }
+
+    /// Whether it is being seen to: its death was heard of twice. As long as its case is open nobody else has its number.
+    fn follows(&self, victim: &Victim) -> bool {
+        let pid = victim.pidfd.pid();
+        self.cases.iter().any(|it| it.pidfd().pid() == pid)
     }
 
     fn find(&mut self, id: u64) -> Option<&mut Case> {
@@ -159,6 +169,14 @@ impl Watcher {
         match finished {
             Finished::Done(Order::Prepare(job), Answer::Prepared(observed)) => {
                 self.signal(&job, observed);
+            }
+            Finished::Done(Order::Observe(id, _), Answer::Observed(observed))
+                if observed.is_alive =>
+            {
+                if let Some(case) = self.take_out(id) {
+                    let fate = Fate::Spared("it is not dying".to_owned());
+                    self.settle(case.victim.report(fate), None);
+                }
             }
             Finished::Done(Order::Observe(id, _), Answer::Observed(observed)) => {
                 if let Some(case) = self.find(id) {

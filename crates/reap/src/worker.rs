@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bursar_host::{Controller, Release, clock};
 use bursar_model::{Bytes, Nanos, Pid};
-use bursar_policy::{Attempt, NextStep, ReapPlan, next_step, reap_plan};
+use bursar_policy::{Attempt, Doing, NextStep, ReapPlan, next_step, reap_plan};
 use bursar_watchdog::{Abandoned, Guard};
 
 use crate::case::Case;
@@ -53,6 +53,8 @@ pub(crate) struct Observed {
     pub(crate) plan: ReapPlan,
     /// A living process with the same memory.
     pub(crate) mm_sharer: Option<Pid>,
+    /// It was said to be dying, and is not.
+    pub(crate) is_alive: bool,
 }
 
 /// How taking a victim's memory went.
@@ -119,6 +121,8 @@ pub(crate) fn carry_out(
         Order::Observe(_, victim) => {
             let mut observed = observe(observer, &victim, guard)?;
             if let Some(seen) = &mut observed.seen {
+                let is_dying = seen.facts.is_dying || seen.facts.doing == Doing::Ended;
+                observed.is_alive = victim.is_hearsay && !is_dying;
                 // By us.
                 seen.facts.is_dying = false;
                 observed.plan = reap_plan(&seen.facts, observer.machine());
@@ -140,6 +144,7 @@ fn observe(observer: &Observer, victim: &Victim, guard: &Guard) -> Result<Observ
         plan: reap_plan(&facts, observer.machine()),
         seen,
         mm_sharer: None,
+        is_alive: false,
     })
 }
 

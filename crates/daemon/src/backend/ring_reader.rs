@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 
 use anyhow::{Context, Result};
-use bursar_host::{Proc, Waker, machine, thread};
+use bursar_host::{Pidfd, Proc, Waker, machine, thread};
 use bursar_kernel::{EventRing, EventSource, KernelEvent, KernelEventKind, OomKiller};
 use bursar_model::Nanos;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -122,11 +122,17 @@ fn see_to(
         number: event.number,
     };
     let private = event.victim_private.to_bytes(machine::page_size());
+    let is_hearsay = event.kind == KernelEventKind::Dying && chosen.is_unknown();
     let (outcome, pidfd, signalled) = match event.kind {
         KernelEventKind::Kill => {
             let signalled = Nanos::new(event.at.get().saturating_add(event.latency.get()));
             (None, hold(proc, chosen), Some(signalled))
         }
+        // Whoever it is now: the reapers look whether it is dying.
+        KernelEventKind::Dying if is_hearsay => {
+            (None, Pidfd::open(pid).ok().flatten(), Some(event.at))
+        }
+        KernelEventKind::Dying => (None, hold(proc, chosen), Some(event.at)),
         KernelEventKind::KillAsked => {
             let (outcome, pidfd) = kill_chosen(proc, chosen);
             let signalled = outcome.signalled();
@@ -144,6 +150,7 @@ fn see_to(
             pidfd,
             signalled,
             private: Some(private),
+            is_hearsay,
         });
     }
     Ok(())

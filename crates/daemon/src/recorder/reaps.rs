@@ -34,7 +34,11 @@ struct Awaited {
     freed: Option<(Nanos, Nanos)>,
     /// Why it was killed, where that is not written in a kill event.
     reason: Option<&'static str>,
+    /// We have not killed it.
+    is_others: bool,
 }
+
+const OTHERS: &str = "not killed by bursar: by others, or it ended by itself";
 
 /// An event, and when what it tells was.
 type End = (Event, Nanos);
@@ -68,11 +72,25 @@ impl Reaps {
             held,
             freed: None,
             reason,
+            is_others: false,
         };
         self.awaited.insert(pid, awaited);
     }
 
+    /// Of one that we have not killed.
+    pub(super) fn expect_others(&mut self, pid: Pid, event: Event, held: Bytes) {
+        self.expect(pid, event, held, Some(OTHERS));
+        if let Some(awaited) = self.awaited.get_mut(&pid) {
+            awaited.is_others = true;
+        }
+    }
+
+    /// Whether it is a victim whose reason is known.
     pub(super) fn awaits(&self, pid: Pid) -> bool {
+        self.awaited.get(&pid).is_some_and(|it| !it.is_others)
+    }
+
+    pub(super) fn awaits_any(&self, pid: Pid) -> bool {
         self.awaited.contains_key(&pid)
     }
 
@@ -105,7 +123,12 @@ impl Reaps {
             held,
             freed,
             reason,
+            is_others,
         } = self.awaited.remove(&report.pid)?;
+        let is_helped = matches!(report.fate, Fate::Released | Fate::Raised | Fate::Stuck(_));
+        if is_others && !is_helped {
+            return None;
+        }
         event.found = report.found.iter().map(|it| it.word().to_owned()).collect();
         event.reason = reason.map(str::to_owned);
         if let Some(stays) = &report.stays {
@@ -121,7 +144,7 @@ impl Reaps {
             self.status.unreaped = self.status.unreaped.saturating_add(1);
             return Some((event, end));
         };
-        if freed.is_none() {
+        if freed.is_none() && !is_others {
             // The kernel half will tell when its shell is gone, too: nothing new.
             if self.settled.len() >= AWAITED {
                 self.settled.clear();
@@ -223,6 +246,30 @@ mod tests {
         assert_eq!(reaps.status.untold, u64::from(awaited));
         assert!(reaps.settled(&report(1)).is_none());
         assert!(reaps.settled(&report(awaited + 1)).is_some());
+    }
+
+    #[test]
+    fn a_death_by_others_is_told_only_where_it_was_helped() {
+        for (fate, is_told) in [
+            (Fate::Exited, false),
+            (Fate::Gone, false),
+            (Fate::MmShared(Pid::new(2)), false),
+            (Fate::Spared(String::new()), false),
+            (Fate::Released, true),
+            (Fate::Raised, true),
+            (Fate::Stuck(String::new()), true),
+        ] {
+            let mut reaps = Reaps::default();
+            let event = Event::new(EventKind::Reaped);
+            reaps.expect_others(Pid::new(7), event, Bytes::from_mib(1));
+            assert!(!reaps.awaits(Pid::new(7)));
+            let report = Report { fate, ..report(7) };
+            let told = reaps.settled(&report);
+            assert_eq!(told.is_some(), is_told, "{:?}", report.fate);
+            let reason = told.and_then(|it| it.0.reason);
+            assert_eq!(reason.is_some_and(|it| it.contains(OTHERS)), is_told);
+            assert!(!reaps.awaits_any(Pid::new(7)) && reaps.settled.is_empty());
+        }
     }
 
     #[test]

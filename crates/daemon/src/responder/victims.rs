@@ -66,6 +66,7 @@ impl Responder {
                 pidfd,
                 signalled: at,
                 private: None,
+                is_hearsay: false,
             });
         }
     }
@@ -132,6 +133,7 @@ impl Responder {
             if self.is_dry_run || self.recorder.awaits(pid) {
                 continue;
             }
+            // Its death may have been heard of before: then the reapers have it.
             self.recorder
                 .expect_oom_victim(pid, uid, account, &mut accounts.table);
             self.reaper.reap(Dying {
@@ -140,6 +142,7 @@ impl Responder {
                 pidfd,
                 signalled: clock::monotonic(),
                 private,
+                is_hearsay: false,
             });
         }
     }

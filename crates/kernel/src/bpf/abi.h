@@ -64,6 +64,8 @@ enum event_kind {
 	EVENT_BILL = 12,	/* a beancounter refused (bills.h): request is its row, the amounts are
 				 * in its own unit; once a second, row and account */
 	EVENT_SHORTAGE = 13,	/* the machine may be short of memory; at each tick until the last defence is up */
+	EVENT_DYING = 15,	/* a process that we have not killed is dying; start and number are 0 where it has left
+				 * its address space, and pid is who had it last then */
 	EVENT_RUN_KILLER = 14,	/* an account is over a bound, and the event may not decide: user half, run_oom_killer */
 };
 
@@ -247,6 +249,7 @@ enum record_flag {
 	RECORD_NEW = 8,		/* nothing of it was booked yet */
 	RECORD_FORKED = 16,	/* others were forked from it since the survey that the correction is from */
 	RECORD_FORKS = 32,	/* and since the survey under way has begun */
+	RECORD_DEATH_TOLD = 64,	/* by EVENT_DYING: once in its life */
 };
 
 /* One address space that is charged to an account. */
@@ -256,7 +259,7 @@ struct mm_record {
 	__u32 account;		/* slot of who pays; of a free record: the free one below it, plus 1 */
 	enum mm_state state;
 	__u32 uid;		/* of whom we last saw owning it */
-	__u32 pid;		/* process, once it is marked or dying */
+	__u32 pid;		/* its owner's process, as of the last look, or when it was marked */
 	__u64 user_ns;
 	__s64 pages[MEMBERS];
 	__s64 booked_pages;	/* its part of account.held_pages */
@@ -365,6 +368,7 @@ struct ledger_state {
 	__u64 resummed_ns;	/* when the last re-sum began */
 	__u64 undefended_ns;	/* when it was told */
 	__u64 short_below_pages; /* of the whole machine; 0: nobody wants to know */
+	__u64 deaths_from_pages; /* deaths of so much are told of; 0: nobody wants to know */
 	__u64 guardian_start_ns; /* when bursard began, CLOCK_BOOTTIME */
 	__u64 answering_mm;	/* of who is there to be asked for surveys; 0: nobody */
 	__u64 last_retry_ns;
@@ -522,6 +526,7 @@ struct configure_args {
 	__u32 pad;
 	__u32 in_charge;	/* decide from now on; until then accounts may be paused */
 	__u64 short_below_pages;
+	__u64 deaths_from_pages;
 	struct uid_range exempt[EXEMPT_RANGES];
 	struct uid_range committed[EXEMPT_RANGES];
 };

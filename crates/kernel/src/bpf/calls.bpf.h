@@ -248,6 +248,7 @@ int configure(struct configure_args *args)
 	state->uid_min = args->uid_min;
 	state->raised_adj = args->raised_adj;
 	state->short_below_pages = args->short_below_pages;
+	state->deaths_from_pages = args->deaths_from_pages;
 	for (i = 0; i < EXEMPT_RANGES; i++) {
 		state->exempt[i] = args->exempt[i];
 		state->committed[i] = args->committed[i];

@@ -6,6 +6,7 @@
 #define BURSAR_DYING_BPF_H
 
 #include "correction.bpf.h"
+#include "tell.bpf.h"
 
 enum {
 	HELD_AT_EXIT_NS = 1000000000,
@@ -58,6 +59,47 @@ static __always_inline bool is_held_at_exit(const struct mm_record *record, __u6
 	return !record->marked_ns || bpf_ktime_get_ns() - record->marked_ns > HELD_AT_EXIT_NS;
 }
 
+static __always_inline void note_owner(struct mm_record *record, __u32 pid)
+{
+	if (record->pid != pid)
+		record->pid = pid;
+}
+
+/*
+ * S2: a death is to be fast in all cases, no hint needed. Who is killed by others, or ends by itself, is told of as soon
+ * as anybody finds it dying, once, where it has so much that it matters and somebody is there to help it out. Our own
+ * victims are told of as kills.
+ */
+static __noinline int tell_death(struct mm_record *record, __u64 owner)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account;
+	struct event *event;
+	__s64 pages;
+
+	if (!state || !record || record->marked_ns || !state->deaths_from_pages || !state->answering_mm)
+		return 0;
+	account = account_at(record->account);
+	pages = recorded_pages(record);
+	if (!account || (account->flags & ACCOUNT_PAUSED) || pages < (__s64)state->deaths_from_pages ||
+	    (__sync_fetch_and_or(&record->flags, RECORD_DEATH_TOLD) & RECORD_DEATH_TOLD))
+		return 0;
+	event = reserve_event(state, EVENT_DYING, TRIGGER_EVENT, bpf_ktime_get_ns());
+	if (!event)
+		return 0;
+	event->account = record->account;
+	event->account_id = account->id;
+	event->uid = record->uid;
+	event->victim_pages = pages;
+	event->victim_private_pages = private_pages(record);
+	if (owner)
+		describe_victim(event, owner);
+	else
+		event->pid = record->pid;
+	bpf_ringbuf_submit(event, 0);
+	return 0;
+}
+
 /*
  * A record is living, marked or dying as its owner is, to be asked anew each time its pages were read, for
  * "dying" may be taken back. Of two processes that share an address space (CLONE_VM) one may die and
@@ -73,6 +115,9 @@ static __always_inline bool refresh_state(struct ledger_state *state, struct mm_
 	if (signal && (!is_dying(signal) || is_held_at_exit(record, owner))) {
 		if (means_dying(was))
 			__sync_val_compare_and_swap(&record->state, was, MM_LIVING);
+		/* Whom to help when it has left its address space: nothing leads from there to it. */
+		if (was == MM_LIVING)
+			note_owner(record, FAR_READ(owner, struct task_struct, tgid));
 		return false;
 	}
 	/* Without an owner it is being taken apart, or somebody keeps it (process_vm_readv(2) under way, an open
@@ -85,7 +130,10 @@ static __always_inline bool refresh_state(struct ledger_state *state, struct mm_
 	}
 	if (means_dying(was))
 		return true;
-	if (__sync_lock_test_and_set(&record->state, MM_DYING) == MM_MARKED) {
+	was = __sync_lock_test_and_set(&record->state, MM_DYING);
+	if (was == MM_LIVING)
+		tell_death(record, owner);
+	if (was == MM_MARKED) {
 		/* The user half, or anybody, was faster. */
 		__sync_fetch_and_add(&state->kills_wanted, -1);
 		account = account_at(record->account);

@@ -47,16 +47,6 @@ static __always_inline int signal_victim(__u64 mm, __u64 ctx_id, __u64 own_mm)
 	return err;
 }
 
-static __always_inline void describe_victim(struct event *event, __u64 task)
-{
-	__u64 leader = (__u64)FAR_READ(task, struct task_struct, group_leader);
-
-	event->pid = FAR_READ(task, struct task_struct, tgid);
-	event->start_boottime_ns = FAR_READ(leader, struct task_struct, start_boottime);
-	event->pidfs_number = pidfs_number(leader);
-	bpf_probe_read_kernel(&event->comm, COMM_LEN, &((struct task_struct *)task)->comm);
-}
-
 static __always_inline bool is_his(const struct mm_record *record, const struct chosen *chosen, __u32 slot)
 {
 	return *(volatile __u64 *)&record->mm == chosen->mm &&

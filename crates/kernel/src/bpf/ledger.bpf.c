@@ -8,5 +8,6 @@
 #include "ticker.bpf.h"
 #include "discover.bpf.h"
 #include "survey.bpf.h"
+#include "death.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";

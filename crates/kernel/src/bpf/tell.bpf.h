@@ -25,6 +25,17 @@ static __always_inline struct event *reserve_event(struct ledger_state *state, _
 	return event;
 }
 
+/* Whom it is about, for who wants to be sure that it is he. */
+static __always_inline void describe_victim(struct event *event, __u64 task)
+{
+	__u64 leader = (__u64)FAR_READ(task, struct task_struct, group_leader);
+
+	event->pid = FAR_READ(task, struct task_struct, tgid);
+	event->start_boottime_ns = FAR_READ(leader, struct task_struct, start_boottime);
+	event->pidfs_number = pidfs_number(leader);
+	bpf_probe_read_kernel(&event->comm, COMM_LEN, &((struct task_struct *)task)->comm);
+}
+
 /* It was the running task that asked. */
 static __always_inline void name_asker(struct event *event)
 {
