@@ -71,8 +71,9 @@ struct prefault_options {
  *	EINVAL	options is NULL, or its size or flags are not of this version
  *	EPERM	RLIMIT_MEMLOCK is 0 and the process has no CAP_IPC_LOCK
  *	ENOMEM	RLIMIT_MEMLOCK, the stack limit, the machine's free memory (MemAvailable) or what a memory
- *		cgroup leaves, its own or one above (each less a sixteenth), is too small; malloc could not
- *		give heap_bytes
+ *		cgroup leaves, its own or one above (each less a sixteenth), is too small, or the account has
+ *		no room below its barrier (bursard is asked, where it runs); malloc could not give
+ *		heap_bytes
  *
  * Threads: call it once, from the first thread, before others are started: the heap and the stack are
  * the caller's, locking concerns the whole process. Not async-signal-safe. A fork()ed child is not
@@ -102,8 +103,8 @@ int prefault_range(void *address, size_t bytes);
  * Returns 0, or -1 with errno set and nothing locked by this call:
  *	EINVAL	NULL, or the end is beyond the address space
  *	EPERM	RLIMIT_MEMLOCK is 0 and the process has no CAP_IPC_LOCK
- *	ENOMEM	RLIMIT_MEMLOCK, the machine's free memory or what a memory cgroup leaves (as above) is too
- *		small, or not all of it is mapped
+ *	ENOMEM	RLIMIT_MEMLOCK, the machine's free memory or what a memory cgroup or the account leaves
+ *		(as above) is too small, or not all of it is mapped
  */
 int prefault_lock_range(void *address, size_t bytes);
 

@@ -4,6 +4,7 @@
 
 use std::ffi::c_int;
 
+use crate::account::Reservation;
 use crate::{group, machine};
 
 pub(crate) const ONFAULT: u32 = 1;
@@ -38,6 +39,8 @@ pub(crate) enum Step {
     Memory,
     /// What a memory cgroup leaves.
     Group,
+    /// The barrier of the account that pays.
+    Account,
     /// malloc.
     Heap,
     /// mlockall, for RLIMIT_MEMLOCK or a missing capability.
@@ -78,6 +81,7 @@ pub(crate) fn lock(options: &Options) -> Result<(), Refusal> {
             return Err(refusal);
         }
     }
+    let _reservation = Reservation::of(needed).ok_or(Refusal::new(Step::Account, needed, 0))?;
     // khugepaged collapses pages behind a program's back, locked ones as well: whoever touches them
     // meanwhile faults and waits (18 ms, met on 6.1 with transparent_hugepage=always).
     // SAFETY: numbers only. A kernel without huge pages refuses, which is as well.

@@ -3,8 +3,9 @@
 //!
 //! Two ways in: the functions of prefault.h, and [`preload`], which runs before main() where
 //! `bursar run --lock` put this library into LD_PRELOAD. Before main() little may be relied on, so only
-//! libc is called here, nothing of Rust's standard library that keeps state.
+//! libc and bursar-reserve are called here, nothing of Rust's standard library that keeps state.
 
+mod account;
 mod act;
 mod group;
 mod machine;

@@ -143,6 +143,10 @@ fn tell(refusal: Refusal) {
             .text(b" would become resident, ")
             .mib(refusal.available)
             .text(b" can be had; ask for a smaller --heap, use --on-fault, or raise the group's limit"),
+        Step::Account => line
+            .text(b"the account has no room below its barrier: ")
+            .mib(refusal.needed)
+            .text(b" would become resident; see bursar quota, and ask for a smaller --heap, or use --on-fault"),
         Step::Heap => line
             .text(b"malloc does not give ")
             .mib(refusal.needed)

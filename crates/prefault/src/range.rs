@@ -3,6 +3,7 @@
 
 use std::ffi::{c_int, c_void};
 
+use crate::account::Reservation;
 use crate::act;
 use crate::machine;
 
@@ -40,6 +41,7 @@ pub(crate) unsafe fn lock(address: *mut u8, bytes: usize) -> Result<(), c_int> {
     if !machine::may_lock_anything() && machine::memlock_limit() == 0 {
         return Err(libc::EPERM);
     }
+    let _reservation = Reservation::of(asked).ok_or(libc::ENOMEM)?;
     // khugepaged collapses locked pages, too. A kernel without huge pages refuses, which is as well.
     // SAFETY: advice for memory of the caller's; it changes no content.
     unsafe { libc::madvise(pages.start(), pages.bytes, libc::MADV_NOHUGEPAGE) };

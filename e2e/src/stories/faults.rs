@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use bursar_model::Bytes;
 use serde_json::Value;
 
 use crate::length::whole;
@@ -101,6 +102,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "what_is_too_large_to_lock_is_refused_and_nothing_stays_locked",
         place: Place::Anywhere,
         tell: too_large,
+    },
+    Story {
+        name: "what_the_account_has_no_room_for_is_not_locked_and_nobody_is_killed",
+        place: Place::Host,
+        tell: account_full,
     },
     Story {
         name: "watching_a_fault_storm_costs_at_most_a_twentieth",
@@ -795,6 +801,47 @@ fn ordinary_user(binaries: &Binaries) -> Result<()> {
     );
     ensure!(number(&verdict, "minor")? > 100, "{verdict}");
     Ok(())
+}
+
+/// Locks as alice, who may lock as much as she likes.
+fn lock_as_alice(world: &World, heap: &str) -> Result<Output> {
+    let mut command = world.bursar(&["run", "--lock", "--heap", heap, "--", "sleep", "0"]);
+    let become_alice = || {
+        let unlimited = libc::rlimit {
+            rlim_cur: libc::RLIM_INFINITY,
+            rlim_max: libc::RLIM_INFINITY,
+        };
+        // SAFETY: a live local and numbers.
+        let done = unsafe {
+            libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const unlimited) == 0
+                && libc::setgroups(0, std::ptr::null()) == 0
+                && libc::setresgid(ALICE, ALICE, ALICE) == 0
+                && libc::setresuid(ALICE, ALICE, ALICE) == 0
+        };
+        if done {
+            Ok(())
+        } else {
+            Err(std::io::Error::last_os_error())
+        }
+    };
+    // SAFETY: system calls only.
+    unsafe { command.pre_exec(become_alice) };
+    Ok(command.stdin(Stdio::null()).output()?)
+}
+
+fn account_full(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "lock-account", "")?;
+    world.daemon.start()?;
+    let alice = ALICE.to_string();
+    world.daemon.limit(&alice, "200M")?;
+    let refused = lock_as_alice(&world, "400M")?;
+    expect(&refused, 125, "no room below its barrier")?;
+    expect(&lock_as_alice(&world, "50M")?, 0, "")?;
+    let account = world.daemon.account(&alice)?.context("the account")?;
+    ensure!(account.kills == 0, "{} were killed", account.kills);
+    until("all reservations to be gone", || {
+        Ok((world.daemon.memory(&alice)?.reserved == Bytes::ZERO).then_some(()))
+    })
 }
 
 fn too_large(binaries: &Binaries) -> Result<()> {

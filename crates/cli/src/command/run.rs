@@ -65,7 +65,7 @@ impl Run {
             enter(caller, account)?;
         }
         if self.lock {
-            self.locking.prepare(&mut launch)?;
+            self.locking.prepare(&mut launch, caller)?;
         } else if self.locking.is_any() {
             return Err(Failure::usage(
                 "--heap, --stack, --on-fault, --keep-malloc and --lock-children say how to lock; add --lock",

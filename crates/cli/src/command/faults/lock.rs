@@ -95,17 +95,22 @@ impl LockOptions {
     }
 
     /// Adds it to a command.
-    pub(crate) fn prepare(&self, launch: &mut Launch) -> Result<(), Failure> {
+    pub(crate) fn prepare(&self, launch: &mut Launch, caller: &Caller) -> Result<(), Failure> {
         let environment = self.environment(launch.program())?;
         launch.set(environment);
+        // Where the library asks for room in the account.
+        launch.set(vec![(
+            "BURSAR_SOCKET".into(),
+            OsString::from(&caller.socket),
+        )]);
         Ok(())
     }
 }
 
 impl Lock {
-    pub(crate) fn run(self, _caller: &Caller) -> Result<(), Failure> {
+    pub(crate) fn run(self, caller: &Caller) -> Result<(), Failure> {
         let mut launch = Launch::of(self.command);
-        self.locking.prepare(&mut launch)?;
+        self.locking.prepare(&mut launch, caller)?;
         if self.dry_run {
             return output::say("its memory can be locked");
         }
