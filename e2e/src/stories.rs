@@ -99,6 +99,7 @@ pub fn all() -> Vec<Story> {
         dirty::STORIES,
         tmalloc::STORIES,
         callers::STORIES,
+        callers::CONFORMANCE_STORIES,
         callers::UNDISTURBED_STORIES,
         rlimit_gate::STORIES,
         reap::STORIES,

@@ -274,10 +274,9 @@ pub unsafe extern "C-unwind" fn reallocarray(
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn memalign(alignment: size_t, size: size_t) -> *mut c_void {
     // What is in front of the block goes back to the heap; it may have become resident with a page.
-    let Some(whole) = size.checked_add(alignment.min(PAGE)) else {
-        return no_memory();
-    };
-    if whole > MOST || leave_for(whole) == Taken::Refused {
+    let whole = size.saturating_add(alignment.min(PAGE));
+    // What no process can have glibc refuses, some of it for its alignment (EINVAL).
+    if whole <= MOST && leave_for(whole) == Taken::Refused {
         return no_memory();
     }
     // SAFETY: no pointers.
@@ -303,7 +302,8 @@ pub unsafe extern "C-unwind" fn aligned_alloc(alignment: size_t, size: size_t) -
     unsafe { memalign(alignment, size) }
 }
 
-/// posix_memalign(3): EINVAL or ENOMEM as result; errno is left alone.
+/// posix_memalign(3): EINVAL or ENOMEM as result. Where there is no memory errno is ENOMEM, too, as glibc
+/// leaves it.
 ///
 /// # Safety
 /// `result` can be written to.
@@ -316,10 +316,8 @@ pub unsafe extern "C-unwind" fn posix_memalign(
     if !alignment.is_power_of_two() || !alignment.is_multiple_of(size_of::<usize>()) {
         return libc::EINVAL;
     }
-    let before = bursar_reserve::errno();
     // SAFETY: no pointers.
     let block = unsafe { memalign(alignment, size) };
-    set_errno(before);
     if block.is_null() {
         return libc::ENOMEM;
     }

@@ -2,6 +2,7 @@
 //! Programs that call malloc and libbursar where it is awkward to be called: what their threads, signals
 //! and other libraries may do, they still may with ours. In C, as such programs are.
 
+mod conformance;
 mod undisturbed;
 
 use std::env;
@@ -22,6 +23,7 @@ use crate::stories::ALICE;
 use crate::wait::until;
 use crate::world::{Binaries, World};
 
+pub(super) use self::conformance::STORIES as CONFORMANCE_STORIES;
 pub(super) use self::undisturbed::STORIES as UNDISTURBED_STORIES;
 
 pub(super) const STORIES: &[Story] = &[

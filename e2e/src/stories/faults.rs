@@ -805,27 +805,14 @@ fn ordinary_user(binaries: &Binaries) -> Result<()> {
 
 /// Locks as alice, who may lock as much as she likes.
 fn lock_as_alice(world: &World, heap: &str) -> Result<Output> {
-    let mut command = world.bursar(&["run", "--lock", "--heap", heap, "--", "sleep", "0"]);
-    let become_alice = || {
-        let unlimited = libc::rlimit {
-            rlim_cur: libc::RLIM_INFINITY,
-            rlim_max: libc::RLIM_INFINITY,
-        };
-        // SAFETY: a live local and numbers.
-        let done = unsafe {
-            libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const unlimited) == 0
-                && libc::setgroups(0, std::ptr::null()) == 0
-                && libc::setresgid(ALICE, ALICE, ALICE) == 0
-                && libc::setresuid(ALICE, ALICE, ALICE) == 0
-        };
-        if done {
-            Ok(())
-        } else {
-            Err(std::io::Error::last_os_error())
-        }
-    };
-    // SAFETY: system calls only.
-    unsafe { command.pre_exec(become_alice) };
+    let lock = world.bursar(&["run", "--lock", "--heap", heap, "--", "sleep", "0"]);
+    let mut command = Command::new("setpriv");
+    command
+        .args([format!("--reuid={ALICE}"), format!("--regid={ALICE}")])
+        .args(["--clear-groups", "--inh-caps=+ipc_lock"])
+        .arg("--ambient-caps=+ipc_lock")
+        .arg(lock.get_program())
+        .args(lock.get_args());
     Ok(command.stdin(Stdio::null()).output()?)
 }
 
