@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bursar_host::vm::{
-    BuddyInfo, Extfrag, Marks, Pressure, VmStat, VmStatReader, ZoneInfo, ZoneKind,
+    BuddyInfo, Extfrag, KeptFile, Marks, Pressure, VmStat, VmStatReader, ZoneInfo, ZoneKind,
 };
 use proptest::prelude::*;
 
@@ -329,6 +329,23 @@ fn what_is_no_such_file_is_refused_and_says_why() {
     }
     assert!(VmStat::parse(b"pgsteal_kswapd 5\n").is_err());
     assert!(VmStat::parse(b"nr_free_pages 99999999999999999999999\n").is_err());
+}
+
+#[test]
+fn a_zoneinfo_of_which_nothing_is_understood_is_refused() {
+    let text = b"Node 0, zone   Normal\n  pages free     5\n        given    900\n";
+    let refused = ZoneInfo::default().read(text).unwrap_err();
+    assert!(refused.to_string().contains("how much memory"), "{refused}");
+}
+
+#[test]
+fn a_file_of_ten_megabytes_is_read() {
+    let path = std::env::temp_dir().join(format!("bursar-vm-{}", std::process::id()));
+    let line = b"              high_min: 378\n";
+    fs::write(&path, line.repeat(10_000_000 / line.len())).unwrap();
+    let length = KeptFile::open(&path).unwrap().read().unwrap().len();
+    fs::remove_file(&path).unwrap();
+    assert_eq!(length, 10_000_000 / line.len() * line.len());
 }
 
 #[test]

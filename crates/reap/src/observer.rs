@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Observes a victim: one look costs some 100 µs, before the signal.
 
-use bursar_host::{Cgroups, Controller, HostError, Proc, SharedMemory, sched};
+use bursar_host::{Cgroups, Controller, HostError, Memory, Proc, SharedMemory, sched};
 use bursar_model::{Bytes, Pid};
 use bursar_policy::{Doing, Freezer, MachineFacts, Standing, VictimFacts};
 
@@ -71,7 +71,7 @@ impl Observer {
         let facts = VictimFacts {
             doing,
             threads: status.threads.max(stat.threads),
-            private: memory.map_or(Bytes::ZERO, |it| it.rss_anon.saturating_add(it.swap)),
+            private: memory.map_or(Bytes::ZERO, Memory::comes_back),
             shared,
             locked: memory.map_or(Bytes::ZERO, |it| it.locked),
             standing,

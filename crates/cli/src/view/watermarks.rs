@@ -289,7 +289,7 @@ fn line(decision: &DecisionReport, clock: &Clock, style: &Style) -> String {
 /// `bursar watermarks restore`.
 pub(crate) fn restored(report: &RestoreReport, style: &Style) -> String {
     if report.lines.is_empty() {
-        return "nothing had been changed\n".to_owned();
+        return "nothing to put back: bursar has no value set now\n".to_owned();
     }
     let lines = report.lines.iter();
     lines
@@ -431,7 +431,7 @@ mod tests {
     fn nothing_to_put_back_is_said() {
         assert_eq!(
             restored(&RestoreReport::default(), &STYLE),
-            "nothing had been changed\n"
+            "nothing to put back: bursar has no value set now\n"
         );
     }
 }

@@ -58,6 +58,15 @@ pub struct Memory {
     pub data: Bytes,
 }
 
+impl Memory {
+    /// What comes back when the process ends: what is private to it, in huge pages too.
+    pub fn comes_back(self) -> Bytes {
+        self.rss_anon
+            .saturating_add(self.swap)
+            .saturating_add(self.hugetlb)
+    }
+}
+
 impl Status {
     /// Reads the content of the file.
     ///

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use crate::HostError;
 
-/// A zoneinfo of 8 nodes and 512 CPUs has 400 KiB; nothing we read is larger, bytes.
-const MAX_FILE: usize = 4 << 20;
+/// A zoneinfo of 8 nodes and 512 CPUs has 400 KiB, one of 32 and 1,792 has 10 MB. Nothing we read is larger,
+/// bytes.
+const MAX_FILE: usize = 64 << 20;
 /// The buffer's first size, bytes: what a machine of two nodes and 16 CPUs needs.
 const FIRST_SIZE: usize = 32 << 10;
 
@@ -55,7 +56,7 @@ impl KeptFile {
     /// Reads the whole file from its beginning. Allocates only when it has grown past the buffer.
     ///
     /// # Errors
-    /// When it cannot be read, or has more than 4 MiB.
+    /// When it cannot be read, or has more than 64 MiB.
     pub fn read(&mut self) -> Result<&[u8], HostError> {
         let failed = |error: &std::io::Error| HostError::from_io("read", &self.path, error);
         let mut length = 0;

@@ -125,7 +125,7 @@ impl ZoneInfo {
     /// Reads the content of the file in place of what was there.
     ///
     /// # Errors
-    /// When it has no zones, or values that are no numbers.
+    /// When it has no zones, none that has memory, or values that are no numbers.
     pub fn read(&mut self, text: &[u8]) -> Result<(), Malformed> {
         self.zones.clear();
         self.nodes.clear();
@@ -195,6 +195,9 @@ impl ZoneInfo {
         }
         if !has_free {
             return Err(Malformed::new("it ends in the middle of a zone"));
+        }
+        if !self.zones.iter().any(Zone::is_populated) {
+            return Err(Malformed::new("no zone says how much memory it has"));
         }
         Ok(())
     }

@@ -117,7 +117,7 @@ impl Target {
             pidfd,
             comm,
             uid,
-            private: memory.map(|it| it.rss_anon.saturating_add(it.swap)),
+            private: memory.map(|it| it.comes_back()),
         })
     }
 
