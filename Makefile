@@ -82,6 +82,7 @@ runtimes: build
 
 bench: build
 	xtask/provide bench
+	xtask/unpack $(RELEASE)/programs libjemalloc2 libmimalloc2.0
 	$(STAGE) $(RELEASE)/bursar-bench all
 
 install: build

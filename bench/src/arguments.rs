@@ -64,6 +64,8 @@ pub(crate) enum Table {
     System,
     /// What the gate's decision costs mmap, brk, and a reservation
     Gate,
+    /// tmalloc beside glibc's malloc, jemalloc and mimalloc: time and resident memory
+    Malloc(Malloc),
     /// What killers that are Debian packages can do about one user at a limit
     Peers,
     /// Pictures, page and Markdown from the JSON of an earlier run; measures nothing
@@ -84,6 +86,14 @@ pub(crate) struct Speed {
 pub(crate) struct Overcommit {
     /// Only these contenders, by key: event, timer, trace, poll-200ms, poll-10ms, cgroup, trivial
     #[arg(long, value_delimiter = ',', value_name = "KEY")]
+    pub(crate) only: Vec<String>,
+}
+
+#[derive(Debug, Clone, Args, Default)]
+pub(crate) struct Malloc {
+    /// Only these patterns: lifetimes, lifetimes-4, tiny, generations, handed-over, batches, stress, scratch,
+    /// large, growing, buffers, sparse, filling
+    #[arg(long, value_delimiter = ',', value_name = "PATTERN")]
     pub(crate) only: Vec<String>,
 }
 

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::table::gate::Gate;
+use crate::table::malloc::Mallocs;
 use crate::table::overcommit::Overcommit;
 use crate::table::peers::Peers;
 use crate::table::scale::Scale;
@@ -39,6 +40,8 @@ pub(crate) struct Results {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) gate: Option<Gate>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) malloc: Option<Mallocs>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) peers: Option<Peers>,
 }
 
@@ -57,6 +60,7 @@ impl Results {
         self.scale = self.scale.take().or(other.scale);
         self.system = self.system.take().or(other.system);
         self.gate = self.gate.take().or(other.gate);
+        self.malloc = self.malloc.take().or(other.malloc);
         self.peers = self.peers.take().or(other.peers);
         if self.tables() > lacks {
             self.is_quick |= other.is_quick;
@@ -72,6 +76,7 @@ impl Results {
             + usize::from(self.scale.is_some())
             + usize::from(self.system.is_some())
             + usize::from(self.gate.is_some())
+            + usize::from(self.malloc.is_some())
             + usize::from(self.peers.is_some())
     }
 

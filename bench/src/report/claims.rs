@@ -4,6 +4,7 @@
 use crate::figures::{Estimate, largest_unchosen};
 use crate::results::Results;
 use crate::table::gate::{Gate, Row};
+use crate::table::malloc::Mallocs;
 use crate::table::overcommit::Overcommit;
 use crate::table::scale::Scale;
 use crate::table::speed::Speed;
@@ -34,7 +35,56 @@ pub(crate) fn claims(results: &Results) -> Vec<Claim> {
     if let Some(table) = &results.gate {
         gate(table, &mut claims);
     }
+    if let Some(table) = &results.malloc {
+        malloc(table, &mut claims);
+    }
     claims
+}
+
+/// What a program may hold beyond glibc's, however little that is.
+const SLACK_KIB: f64 = 64.0 * KIB;
+
+fn malloc(table: &Mallocs, claims: &mut Vec<Claim>) {
+    for contender in [
+        "tmalloc, no bursard",
+        "tmalloc, no limit",
+        "tmalloc, with a limit",
+    ] {
+        let rows = table.patterns.iter().filter_map(|pattern| {
+            let row = pattern.rows.iter().find(|it| it.contender == contender)?;
+            Some((pattern.about.as_str(), row))
+        });
+        let rows: Vec<_> = rows.collect();
+        let worst = rows
+            .iter()
+            .max_by(|(_, a), (_, b)| a.cpu.value.total_cmp(&b.cpu.value));
+        let Some((about, row)) = worst else {
+            continue;
+        };
+        claims.push(Claim {
+            promise: format!("{contender}: user and system time in each pattern ≤ 1.05 × glibc's"),
+            found: format!("{}, {about}", row.cpu.to_text(3)),
+            is_kept: row.cpu.value <= 1.05,
+        });
+        // Where nothing is reserved there is no reason to hold more.
+        let (promise, slack_kib, share) = if contender.ends_with("with a limit") {
+            ("within 64 MiB or 10 % of glibc's", SLACK_KIB, 0.10)
+        } else {
+            ("within 5 % of glibc's", 0.0, 0.05)
+        };
+        let more = rows.iter().map(|(about, it)| {
+            let more = it.end_kib - it.glibc_end_kib;
+            (more - slack_kib.max(it.glibc_end_kib * share), more, *about)
+        });
+        let Some((beyond, more, about)) = more.max_by(|a, b| a.0.total_cmp(&b.0)) else {
+            continue;
+        };
+        claims.push(Claim {
+            promise: format!("{contender}: resident after the same work {promise}"),
+            found: format!("{:.1} MiB more where it is most, {about}", more / KIB),
+            is_kept: beyond <= 0.0,
+        });
+    }
 }
 
 fn overcommit(table: &Overcommit, claims: &mut Vec<Claim>) {

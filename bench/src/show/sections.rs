@@ -3,7 +3,7 @@
 
 use crate::results::Results;
 
-use super::{Grid, gate, overcommit, peers, scale, speed, system};
+use super::{Grid, gate, malloc, overcommit, peers, scale, speed, system};
 
 /// One table with its pictures.
 #[derive(Debug)]
@@ -76,6 +76,18 @@ pub(crate) fn sections(results: &Results) -> Vec<Section> {
                     medians with 95 % intervals. All are far below their barriers.",
             pictures: &[],
             grids: gate(table),
+        });
+    }
+    if let Some(table) = &results.malloc {
+        sections.push(Section {
+            title: "tmalloc beside other mallocs",
+            about: "`bursar-bench malloc`. The first table is user and system time, glibc's malloc of the same user \
+                    in the same round being 1: medians with 95 % intervals; the clock's ratio beside it where it \
+                    is more than 0.05 higher. The second is resident MiB at the end (and at most), medians. \
+                    `glibc, again` is the noise. bursard runs all the time; `no bursard` means that nobody \
+                    listens where tmalloc asks. The limit is far.",
+            pictures: &[],
+            grids: malloc(table),
         });
     }
     if let Some(table) = &results.peers {
