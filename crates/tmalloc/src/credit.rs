@@ -23,7 +23,7 @@ use crate::confined;
 use crate::environment;
 use crate::glibc::{malloc_trim, pthread_atfork, pthread_key_create};
 use crate::process::{self, contact, with};
-use crate::ranges::Range;
+use crate::ranges::{Range, Ranges};
 use crate::thread::{self, Thread};
 use crate::untouched::{Place, Untouched};
 use crate::usage::{self, PAGE};
@@ -63,11 +63,14 @@ const REFUSED_MOST_NS: u64 = 16_000_000;
 /// Untouched memory is looked at when that is cheap, or has not been done for so many times what it took.
 const CHEAP_LOOK: usize = 16 << 20;
 const LOOK_PART: u64 = 32;
+/// What a look at a page takes (mincore(2); 15 ns were measured), for the time before the first one.
+const LOOK_NS: usize = 16;
 /// More than this beyond what is needed is given back, at most so often.
 const SURPLUS: usize = 2 * MOST;
 const SURPLUS_PAUSE_NS: u64 = 2_000_000;
 
-/// How often freed memory has been given back to the system: pages in the middle of a heap may be gone.
+/// How often freed memory has been given back to the system, so that pages in the middle of a heap may be gone,
+/// or what was handed out has been forgotten.
 static TRIMS: AtomicU32 = AtomicU32::new(0);
 
 /// How it stands with the daemon. Zero is the first.
@@ -203,6 +206,10 @@ impl Credit {
     fn look(&mut self, is_needed: bool) {
         let extent = self.untouched.extent();
         let began = now_ns();
+        if self.look_again_at == 0 && extent > CHEAP_LOOK {
+            let estimate = widen((extent / PAGE).saturating_mul(LOOK_NS));
+            self.look_again_at = began.saturating_add(estimate.saturating_mul(LOOK_PART));
+        }
         if extent == 0 || !(is_needed || extent <= CHEAP_LOOK || began >= self.look_again_at) {
             return;
         }
@@ -242,7 +249,12 @@ impl Credit {
         }
         self.slices = self.slices.saturating_sub(own.slice);
         self.taken = self.taken.saturating_add(own.slice);
-        own.known = own.handed;
+        if trims != own.trims {
+            own.known = Ranges::NONE;
+        }
+        for range in own.handed.iter() {
+            own.known.add(range);
+        }
         own.trims = trims;
         own.begin_slice(0, 0);
     }
@@ -256,7 +268,7 @@ impl Credit {
         if self.free() < enough && !self.is_scarce {
             self.measure(self.potential());
             if self.free() < enough && self.untouched.pages() > 0 {
-                self.look(self.free() < cost);
+                self.look(false);
                 self.measure(self.potential());
             }
         }
@@ -390,6 +402,7 @@ impl Credit {
         self.taken = 0;
         self.reserved = 0;
         self.untouched.clear();
+        TRIMS.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Asks, and sees to who does not answer.
@@ -619,6 +632,11 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
             }
             Err(Missing::Room | Missing::Answer) => return Taken::Refused,
             Err(Missing::Promise) => spare(own),
+        }
+        if tried.is_some() {
+            // The look has taken the page faults of a block that comes now and may be new ground, even where
+            // one was before that has been given back since.
+            own.known = Ranges::NONE;
         }
         Taken::Granted
     });

@@ -29,7 +29,7 @@ pub(crate) struct Thread {
     pub(crate) largest: usize,
     /// Where they lie.
     pub(crate) handed: Ranges,
-    /// Where those lay that were accounted for when the slice was taken.
+    /// Where those lay that were accounted for when the slice was taken: all since memory was last given back.
     pub(crate) known: Ranges,
 }
 
