@@ -100,6 +100,7 @@ pub fn all() -> Vec<Story> {
         tmalloc::STORIES,
         callers::STORIES,
         callers::CONFORMANCE_STORIES,
+        callers::SUITE_STORIES,
         callers::UNDISTURBED_STORIES,
         rlimit_gate::STORIES,
         reap::STORIES,

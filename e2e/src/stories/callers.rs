@@ -3,6 +3,7 @@
 //! and other libraries may do, they still may with ours. In C, as such programs are.
 
 mod conformance;
+mod suites;
 mod undisturbed;
 
 use std::env;
@@ -24,6 +25,7 @@ use crate::wait::until;
 use crate::world::{Binaries, World};
 
 pub(super) use self::conformance::STORIES as CONFORMANCE_STORIES;
+pub(super) use self::suites::STORIES as SUITE_STORIES;
 pub(super) use self::undisturbed::STORIES as UNDISTURBED_STORIES;
 
 pub(super) const STORIES: &[Story] = &[
