@@ -24,11 +24,10 @@ pub(crate) const STORIES: &[Story] = &[Story {
 
 const PYTHON: &str = "/usr/bin/python3";
 const PACKAGE: &str = "libpython3.11-testsuite";
-/// On memory, processes, threads, descriptors, signals, foreign functions, a database.
-const MODULES: [&str; 28] = [
+/// On memory, processes, threads, descriptors, signals, foreign functions.
+const MODULES: [&str; 26] = [
     "test_array",
     "test_bytes",
-    "test_capi",
     "test_ctypes",
     "test_dict",
     "test_faulthandler",
@@ -46,7 +45,6 @@ const MODULES: [&str; 28] = [
     "test_select",
     "test_selectors",
     "test_signal",
-    "test_sqlite3",
     "test_struct",
     "test_subprocess",
     "test_thread",
@@ -55,6 +53,9 @@ const MODULES: [&str; 28] = [
     "test_tracemalloc",
     "test_wait4",
 ];
+
+/// With Debian 12's Python this one hangs by itself.
+const HANGS: &str = "test_4_daemon_threads";
 
 /// What is put around the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -139,6 +140,8 @@ impl Suite<'_> {
                 "2",
                 "--timeout",
                 "120",
+                "--ignore",
+                HANGS,
                 "--junit-xml",
             ])
             .arg(&report)
