@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! docs/COMMANDS.md says what the program says.
+//! docs/reference/commands.md says what the program says.
 //!
 //! A block after `<!-- help: COMMAND -->` is the output of `bursar COMMAND -h`, one after
 //! `<!-- example: NAME -->` the snapshot NAME of a view. After a change of either:
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use surroundings::bursar;
 
 fn manual() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/COMMANDS.md")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/commands.md")
 }
 
 fn stdout(arguments: &[&str]) -> String {
@@ -67,7 +67,7 @@ fn the_manual_shows_what_the_program_prints() {
     }
     assert!(
         written == right,
-        "docs/COMMANDS.md is not up to date: BURSAR_UPDATE_MANUAL=1 cargo test -p bursar-cli --test manual"
+        "docs/reference/commands.md is not up to date: BURSAR_UPDATE_MANUAL=1 cargo test -p bursar-cli --test manual"
     );
 }
 

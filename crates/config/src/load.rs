@@ -220,7 +220,7 @@ fn unknown(dotted: &str, written: &str) -> Wrong {
     let close = nearest(dotted, names.iter().map(String::as_str).chain(tables)).map(str::to_owned);
     let remedy = match same_name.or(close) {
         Some(meant) => format!("did you mean {meant}?"),
-        None => "remove it, or see docs/CONFIGURATION.md for what there is".to_owned(),
+        None => "remove it, or see docs/reference/configuration.md for what there is".to_owned(),
     };
     Wrong::new("is unknown and ignored", remedy)
 }

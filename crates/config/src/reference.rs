@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is derived from the schema: the file we ship, and the table of keys in
-//! docs/CONFIGURATION.md. A test compares both with what is in the repository.
+//! docs/reference/configuration.md. A test compares both with what is in the repository.
 
 use crate::schema::{Key, TABLES, keys};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Every key of `bursar.toml`, once: how it is read, its default, and what the shipped file and
-//! docs/CONFIGURATION.md say about it.
+//! docs/reference/configuration.md say about it.
 
 use bursar_model::{Bytes, Measure, SizeSpec, Uid};
 use toml_edit::Value;

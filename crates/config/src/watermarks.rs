@@ -77,7 +77,7 @@ impl Default for Watermarks {
 pub(crate) const TABLE: (&str, &str) = (
     "watermarks",
     "Making room before anybody has to wait for memory: the kernel's watermarks are raised when \
-     demand is seen coming, and put back when it is over. See docs/WATERMARKS.md.",
+     demand is seen coming, and put back when it is over. See docs/explanation/watermarks.md.",
 );
 
 /// Its keys.

@@ -250,7 +250,7 @@ fn an_unknown_key_is_ignored_and_said_with_what_was_meant() {
         ),
         (
             "[forecast]\nhorizon = 5",
-            "/b.toml:1: forecast: is unknown and ignored; remove it, or see docs/CONFIGURATION.md for what there is",
+            "/b.toml:1: forecast: is unknown and ignored; remove it, or see docs/reference/configuration.md for what there is",
         ),
     ];
     for (text, remark) in table {

@@ -177,7 +177,7 @@ fn what_is_wrong_is_refused_with_its_place_and_a_remedy() {
         ),
         (
             "alice = { frobs = 5 }",
-            "/l.toml:2: limits.alice.frobs: is no resource; write memory, or a beancounter (docs/BEANCOUNTERS.md)",
+            "/l.toml:2: limits.alice.frobs: is no resource; write memory, or a beancounter (docs/explanation/beancounters.md)",
         ),
         (
             "[limit]\nalice = 1",

@@ -35,7 +35,7 @@ fn the_shipped_file_is_what_the_schema_says() {
 
 #[test]
 fn the_configuration_page_has_the_keys_of_the_schema() {
-    let path = repository("docs/CONFIGURATION.md");
+    let path = repository("docs/reference/configuration.md");
     let page = fs::read_to_string(&path).unwrap();
     let (before, rest) = page.split_once(BEGIN).unwrap();
     let (_, after) = rest.split_once(END).unwrap();

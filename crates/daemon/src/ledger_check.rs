@@ -348,7 +348,7 @@ impl Check {
         span
     }
 
-    /// As the kernel half counts a process (docs/ACCOUNTING.md).
+    /// As the kernel half counts a process (docs/explanation/accounting.md).
     fn counted(&self, memory: &Memory) -> Bytes {
         let file = if self.ledger.counts_file {
             memory.rss_file

@@ -54,7 +54,7 @@ pub(crate) trait Holdings {
         Ok(())
     }
 
-    /// What the kernel half has reserved at this moment, by the gate's prctl (docs/GATE.md).
+    /// What the kernel half has reserved at this moment, by the gate's prctl (docs/explanation/gate.md).
     fn reserved_elsewhere(&mut self, _id: AccountId) -> Bytes {
         Bytes::ZERO
     }

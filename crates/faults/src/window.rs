@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! When faults are looked at. Seeing one end costs more than seeing it begin, and that costs some 4 % of
-//! the fault (docs/FAULTS.md). So while faults are few each is seen and timed; in a storm ends are timed
+//! the fault (docs/explanation/faults.md). So while faults are few each is seen and timed; in a storm ends are timed
 //! in short windows only; and of a flood beginnings are seen a quarter of the time.
 
 use std::time::Duration;

@@ -86,7 +86,7 @@ pub struct AccountReading {
     pub unkillable: Pages,
     /// What could come to be held without asking again; kept where that is the measure.
     pub committed: Pages,
-    /// Of `held`: in files of its users beyond what their processes map (docs/ACCOUNTING.md).
+    /// Of `held`: in files of its users beyond what their processes map (docs/explanation/accounting.md).
     pub unmapped: Pages,
     /// Of those: what no kill would free.
     pub stuck: Pages,

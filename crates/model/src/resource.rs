@@ -9,7 +9,7 @@ use crate::Bytes;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Resource {
-    /// What would come back if the account's processes went away (docs/ACCOUNTING.md).
+    /// What would come back if the account's processes went away (docs/explanation/accounting.md).
     Memory,
     /// The kernel's own memory for the account's objects.
     Kmemsize,

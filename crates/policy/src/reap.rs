@@ -2,7 +2,7 @@
 //! How a killed process's memory is taken back (S2): from facts about the victim to a plan, and from each
 //! step's outcome to the next step.
 //!
-//! What it comes to stands in docs/REAP.md.
+//! What it comes to stands in docs/explanation/reap.md.
 
 use bursar_model::{Bytes, Nanos, Pid};
 

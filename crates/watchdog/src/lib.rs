@@ -12,7 +12,7 @@
 //! - An [`AbandonableWorker`] carries out orders and can be abandoned in one; a [`Supervisor`] queues them and replaces
 //!   it; a [`TimedQuery`] asks many processes and goes on with the next when one does not answer in time.
 //!
-//! docs/REAP.md, "Processes that keep their memory's lock", has the attack and what it costs.
+//! docs/explanation/reap.md, "Processes that keep their memory's lock", has the attack and what it costs.
 
 #![forbid(unsafe_code)]
 #![deny(

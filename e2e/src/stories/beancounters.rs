@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Beancounters (docs/BEANCOUNTERS.md): what is shown compared with what /proc says, and one user's flood
+//! Beancounters (docs/explanation/beancounters.md): what is shown compared with what /proc says, and one user's flood
 //! of each kind, which is his own problem. `flooder` takes what it can get and says how much that was.
 
 use std::collections::{BTreeMap, BTreeSet};

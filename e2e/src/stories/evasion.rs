@@ -32,7 +32,7 @@ enum Answer {
     /// It would outlive all processes: it counts, nobody is killed for it, its user and the
     /// administrator are told which files it is, and his processes are kept to a sixteenth beside it.
     Told,
-    /// Documented: it does not count, and docs/KERNEL.md says how much it can be.
+    /// Documented: it does not count, and docs/reference/kernels.md says how much it can be.
     NotCounted,
 }
 
@@ -215,7 +215,7 @@ impl Attempt<'_> {
             + match self.way.answer {
                 // Who was forked from one process shares its pages until he writes to them: while
                 // bursard is asked how many (docs/design/7-shared-pages.md "At a crossing"). And
-                // docs/KERNEL.md "Before 6.13". Where a processor is emulated bursard's answer takes as long
+                // docs/reference/kernels.md "Before 6.13". Where a processor is emulated bursard's answer takes as long
                 // as it takes others to grow by more.
                 Answer::KillAmongSeveral
                     if self.reaches_others && !super::is_emulated() && !self.is_crowd() =>
@@ -368,7 +368,7 @@ impl Attempt<'_> {
         let (held, most) = self.held()?;
         ensure!(
             held < 8 << 20,
-            "{held} bytes: it counts, and docs/KERNEL.md says that it does not"
+            "{held} bytes: it counts, and docs/reference/kernels.md says that it does not"
         );
         self.row("does not count (documented)", most)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Refused before killed: the gate (docs/GATE.md). `grower` asks and says what it was answered.
+//! Refused before killed: the gate (docs/explanation/gate.md). `grower` asks and says what it was answered.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -799,7 +799,7 @@ fn writers(binaries: &Binaries) -> Result<()> {
     ensure!(account.kills == 0, "{} kills", account.kills);
     ensure!(most > barrier * 3 / 4, "they never came near the barrier");
     // The programs that decide are skipped where one was preempted: how far that goes is told above
-    // (docs/GATE.md "Files in tmpfs").
+    // (docs/explanation/gate.md "Files in tmpfs").
     let is_preemptible = fs::read_to_string("/proc/cmdline")?.contains("preempt=full");
     ensure!(
         is_preemptible || most <= barrier + (1 << 20),

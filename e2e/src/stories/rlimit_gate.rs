@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `bursar run --gate` where the kernel has no gate: refused, not killed (docs/GATE.md). The gate is
+//! `bursar run --gate` where the kernel has no gate: refused, not killed (docs/explanation/gate.md). The gate is
 //! off on the stage, so that an rlimit gate is needed.
 
 use std::fs;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The status as metrics: one table says what each is called, what it means and where it comes from, and
-//! both the exposition and the list in docs/COMMANDS.md are made from it.
+//! both the exposition and the list in docs/reference/commands.md are made from it.
 
 use std::fmt;
 

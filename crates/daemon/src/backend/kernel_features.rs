@@ -155,7 +155,7 @@ impl KernelFeatures {
     pub(super) fn error_bound(&self) -> Bytes {
         // Near a limit every event is counted exactly. What remains is what each CPU can fault in
         // between the event that crosses and the signal that stops it; a batch of lib/
-        // percpu_counter.c is far more than was ever measured (docs/ACCOUNTING.md).
+        // percpu_counter.c is far more than was ever measured (docs/explanation/accounting.md).
         let pages = u64::from(self.options.possible_cpus)
             .saturating_mul(u64::from(self.options.counter_batch()));
         Pages::new(pages).to_bytes(self.page())

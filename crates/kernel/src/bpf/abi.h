@@ -194,7 +194,7 @@ struct account {
 	__u64 refused_told_ns;	/* last refusal told */
 	__u64 refused_untold;	/* refusals since then */
 
-	/* tmpfs files (docs/ACCOUNTING.md), by the count of files: */
+	/* tmpfs files (docs/explanation/accounting.md), by the count of files: */
 	__u64 files_ticket;	/* a sum of another ticket counts as zero */
 	__s64 sum_files_pages;
 	__s64 sum_staying_pages;

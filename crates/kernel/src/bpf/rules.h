@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The arithmetic of the one invariant (docs/ACCOUNTING.md "One invariant over all states"): what of an
+ * The arithmetic of the one invariant (docs/explanation/accounting.md "One invariant over all states"): what of an
  * account's memory counts, what is credited because it is on its way out, and for how long.
  *
  * Pure functions of numbers, without helpers or maps: the BPF programs use them, and crates/ledger-model compiles

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Files in tmpfs and ramfs, counted for whoever owns them (docs/ACCOUNTING.md): those that nobody maps are in no
+ * Files in tmpfs and ramfs, counted for whoever owns them (docs/explanation/accounting.md): those that nobody maps are in no
  * process's RSS. The superblocks of the type hang on one list and the inodes of each on another, so
  * everything is met: names in any mount namespace, unlinked files, memfd, System V segments, what is
  * on its way through a socket. No path is walked and nothing is opened.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `bursar run --gate`: refusals at the barrier where the kernel half has no gate (docs/GATE.md
+//! `bursar run --gate`: refusals at the barrier where the kernel half has no gate (docs/explanation/gate.md
 //! "Without a gate in the kernel").
 //!
 //! - [`ledger`] and [`tree`] observe: the account's standing, the command's processes
