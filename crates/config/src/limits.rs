@@ -277,7 +277,8 @@ impl Reading<'_> {
                 let known = names.chain([Resource::Memory.name(), KILL, GRANTED]);
                 let remedy = match nearest(name, known) {
                     Some(meant) => format!("did you mean {meant}?"),
-                    None => "write memory, or a beancounter (docs/explanation/beancounters.md)".to_owned(),
+                    None => "write memory, or a beancounter (docs/explanation/beancounters.md)"
+                        .to_owned(),
                 };
                 let wrong = Wrong::new("is no resource", remedy);
                 self.blame(rows, name, &dotted, wrong);

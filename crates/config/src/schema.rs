@@ -51,8 +51,8 @@ pub(crate) const TABLES: [(&str, &str); 12] = [
     ),
     (
         "accounts",
-        "Whom the limit `default` concerns. A limit by name or by uid concerns anybody. Uids that \
-         containers of root's have by the range (systemd-nspawn -U) it leaves alone by itself.",
+        "Which users the limit `default` covers. A limit by name or by uid covers any user. `default` \
+         never covers uids that root's containers have by the range (systemd-nspawn -U).",
     ),
     (
         "gate",
@@ -285,7 +285,7 @@ static KEYS: [Key; 27] = [
         name: "exempt",
         default: "[\"61184-65535\"]",
         values: "at most 8 uids or inclusive ranges of uids",
-        about: "Whom `default` leaves alone although they come after uid_min. 61184-65519 are handed \
+        about: "Uids from uid_min on that `default` leaves alone. 61184-65519 are handed \
                 out to services and taken back by systemd (DynamicUser=), 65534 is nobody.",
         set: |config, value| uid_ranges(value).map(|ranges| config.accounts.exempt = ranges),
     },

@@ -131,7 +131,8 @@ pub(crate) static KEYS: [Key; 8] = [
         name: "compact",
         default: "true",
         values: "true or false",
-        about: "Memory is compacted ahead of demand for huge pages, when whole blocks run out.",
+        about: "With model trend memory is compacted ahead of demand for huge pages, when whole blocks run out. \
+                The default model does not ask for compaction.",
         set: |config, value| boolean(value).map(|on| config.watermarks.compact = on),
     },
     Key {
@@ -140,7 +141,7 @@ pub(crate) static KEYS: [Key; 8] = [
         default: "true",
         values: "true or false",
         about: "File pages are reclaimed ahead of demand through the root cgroup's memory.reclaim, where \
-                the kernel has it: then half the gap between the marks keeps the same stock.",
+                the kernel has it: then a third of the gap between the marks keeps the same stock.",
         set: |config, value| boolean(value).map(|on| config.watermarks.reclaim = on),
     },
     Key {
@@ -148,8 +149,8 @@ pub(crate) static KEYS: [Key; 8] = [
         name: "stall_time",
         default: "true",
         values: "true or false",
-        about: "How long whom had to wait is measured by BPF programs on reclaim's and compaction's \
-                own events. Without them stalls are only counted.",
+        about: "Who had to wait, and for how long, is measured by BPF programs on the events of reclaim \
+                and compaction. Without them stalls are only counted.",
         set: |config, value| boolean(value).map(|on| config.watermarks.stall_time = on),
     },
     Key {

@@ -7,7 +7,7 @@
 //!   from exiting ([`unblock`]).
 //! - `bursar-policy` decides what is done; `bursar-watchdog` replaces a worker that hangs at a process.
 //!
-//! docs/explanation/reap.md has the measurements.
+//! docs/design/measured-reap.md has the measurements.
 
 #![forbid(unsafe_code)]
 #![deny(

@@ -28,7 +28,7 @@ use crate::fact::Fact;
 use crate::payers::Coverage;
 use crate::reservations::Holdings;
 
-/// S1 section 4.2: the pid → uid cache is flushed, and limits are read again, every so many events.
+/// S1 section 4.2: the pid → uid cache is flushed every so many events.
 const FLUSH_EVERY: u64 = 10_000;
 /// S1 section 4.3: above the soft limit the killer runs every so many events.
 const KILLER_EVERY: u32 = 10;

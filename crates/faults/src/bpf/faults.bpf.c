@@ -24,7 +24,7 @@
  * Latency: from the first hook to the second. Not in it: the processor's way in and out, and what is
  *          done after the counting (signals, rescheduling). A fault that has to be tried again is timed
  *          from its last try's entry into the kernel, which is its first: retries stay inside.
- * Cost:    see docs/explanation/faults.md.
+ * Cost:    see docs/design/measured-faults.md.
  * Absent:  not x86, or no BTF: the watch falls back to /proc/PID/stat.
  */
 #include "booking.bpf.h"

@@ -7,7 +7,7 @@
  * Hooks:   LSM programs and no others decide: they are never skipped. The loader attaches those of a row
  *          when the first account gets a limit on it and takes them away with the last (S5 4 "on-demand
  *          accounting"); until then they cost nothing.
- * Cost:    docs/explanation/beancounters.md.
+ * Cost:    docs/design/measured-beancounters.md.
  * Absent:  without LSM programs the rows are looked at (look.bpf.c) and nothing is refused.
  */
 #include "bills.bpf.h"

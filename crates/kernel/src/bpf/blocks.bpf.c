@@ -11,7 +11,7 @@
  *          only while the task holds the lock of that very file (inode_lock()).
  * Charge:  between two counts of files an account is charged for what was granted since the last one
  *          began; deleting is seen by the next count, made here and now before anybody is refused.
- * Cost:    docs/explanation/gate.md.
+ * Cost:    docs/design/measured-gate.md.
  * Absent:  files are counted, nobody is refused. Tracing programs are skipped where one was preempted
  *          (gate.bpf.c): a block that slips through is in the next count.
  */

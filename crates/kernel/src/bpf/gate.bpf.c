@@ -8,7 +8,7 @@
  *          lsm/bprm_check_security, lsm/task_prctl, tp_btf/task_newtask. LSM programs and no others
  *          decide: a tracing program is skipped where one was preempted, so it fails open, and
  *          security_vm_enough_memory_mm() is not asked about MAP_NORESERVE.
- * Cost:    docs/explanation/gate.md.
+ * Cost:    docs/design/measured-gate.md.
  * Absent:  the twins on fmod_ret try their best; without trampolines nothing is refused. Which of it is
  *          so the loader finds by an attempt: where `bpf` is not among the security modules an attach
  *          succeeds and nothing is ever called.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `watermarks`: the experiments behind docs/explanation/watermarks.md. `study` plays them in guests, one after
+//! `watermarks`: the experiments behind docs/design/measured-watermarks.md. `study` plays them in guests, one after
 //! the other and interleaved; the other commands are what runs inside.
 
 mod cost;
@@ -27,7 +27,7 @@ enum Arguments {
     Study(study::Study),
     /// A real bursard in a storm, killed and restarted; inside a guest
     Survive(survive::Survive),
-    /// The tables of docs/explanation/watermarks.md
+    /// The tables of docs/design/measured-watermarks.md
     Table(table::Table),
     /// A tuner alone, acting until SIGTERM
     Tune(tune::Tune),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The tables of docs/explanation/watermarks.md out of the results of a study, between two marks in the page.
+//! The tables of docs/design/measured-watermarks.md out of the results of a study, between two marks in the page.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ pub(crate) struct Table {
     #[arg(long, default_value = "docs/data/watermarks")]
     results: PathBuf,
     /// The page
-    #[arg(long, default_value = "docs/explanation/watermarks.md")]
+    #[arg(long, default_value = "docs/design/measured-watermarks.md")]
     page: PathBuf,
 }
 
