@@ -194,7 +194,7 @@ fn gate(table: &Gate, claims: &mut Vec<Claim>) {
         if let Some(worst) = costs.max_by(|a, b| a.value.total_cmp(&b.value)) {
             claims.push(Claim {
                 promise: format!("{promise} ≤ {bound:.0} ns"),
-                found: format!("{} ns, of the user whom it costs most", worst.to_text(0)),
+                found: format!("{} ns, of the user with the highest cost", worst.to_text(0)),
                 is_kept: worst.value <= bound,
             });
         }

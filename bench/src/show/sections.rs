@@ -45,12 +45,12 @@ pub(crate) fn sections(results: &Results) -> Vec<Section> {
     if let Some(table) = &results.scale {
         sections.push(Section {
             title: "Scale",
-            about: "Sleeping processes spread over accounts. The re-sum is the kernel half's timer walk, timed by \
-                    itself; search and kill is from the event that crosses the limit to the signal sent. What an \
-                    event takes is what the kernel's own statistics say of the event trigger while a user with \
-                    a limit touches memory, two readings of the clock included; what the kernel spends on its \
-                    way to a program is not in it. Memory is bursard's resident set and \
-                    that of all maps, which have room for 32,768 processes and 4,096 accounts.",
+            about: "Sleeping processes spread over accounts. The re-sum is the kernel half's timer \
+                    walk, timed by itself; search and kill is from the event that crosses the limit to the \
+                    signal sent. What an event takes is what the kernel's own statistics say of the event \
+                    trigger while a user with a limit touches memory. Two readings of the clock are in it; \
+                    what the kernel spends on its way to a program is not. Memory is bursard's resident set \
+                    and that of all maps, which have room for 32,768 processes and 4,096 accounts.",
             pictures: &["scale"],
             grids: scale(table),
         });
@@ -67,12 +67,12 @@ pub(crate) fn sections(results: &Results) -> Vec<Section> {
     if let Some(table) = &results.gate {
         sections.push(Section {
             title: "The gate",
-            about: "User and system time of a pair of calls. The gate's own hooks cannot be used on every \
-                    machine, so the code that decides runs at the beginning of the same system calls \
-                    (tp_btf/sys_enter): alone (what a program costs that does nothing there is taken off) \
-                    and together with that. The latter is taken for an upper bound of what the hook and its \
-                    program cost: every call of the pair pays for it, munmap too, which the gate does not \
-                    hook, and leaves the short way into the kernel for it. Differences within each round: \
+            about: "User and system time of a pair of calls. The gate's own hooks cannot be used on \
+                    every machine, so the code that decides runs at the beginning of the same system calls \
+                    (tp_btf/sys_enter). It is measured alone (what a program costs that does nothing there is \
+                    taken off) and together with that. The latter is taken for an upper bound of what the hook \
+                    and its program cost. Every call of the pair pays for it and leaves the short way into the \
+                    kernel for it, munmap too, which the gate does not hook. Differences within each round: \
                     medians with 95 % intervals. All are far below their barriers.",
             pictures: &[],
             grids: gate(table),

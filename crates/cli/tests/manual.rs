@@ -71,6 +71,84 @@ fn the_manual_shows_what_the_program_prints() {
     );
 }
 
+fn pages_below(folder: &Path, pages: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => pages_below(&path, pages),
+            false if path.extension().is_some_and(|it| it == "md") => pages.push(path),
+            false => {}
+        }
+    }
+}
+
+/// The commands in blocks of code: what follows `bursar` at the beginning of a line, after a prompt or not.
+fn written_commands(page: &str) -> Vec<&str> {
+    let mut commands = Vec::new();
+    let mut is_in_code = false;
+    for line in page.lines() {
+        if line.trim_start().starts_with("```") {
+            is_in_code = !is_in_code;
+        }
+        let line = match line.split_once("$ ") {
+            Some((user, rest)) if user.chars().all(char::is_alphanumeric) => rest,
+            _ => line.strip_prefix("# ").unwrap_or(line),
+        };
+        if let Some(command) = line
+            .trim_start()
+            .strip_prefix("bursar ")
+            .filter(|_| is_in_code)
+        {
+            commands.push(command);
+        }
+    }
+    commands
+}
+
+/// Tutorials and guides are copied into shells: each command and each of its options exists.
+#[test]
+fn commands_in_documents_exist() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut pages = vec![root.join("README.md")];
+    pages_below(&root.join("docs"), &mut pages);
+    let mut count = 0;
+    for path in pages {
+        let page = fs::read_to_string(&path).unwrap();
+        for written in written_commands(&page) {
+            let ours = written.split(" -- ").next().unwrap();
+            let ours = ours.split(['#', '|', '>']).next().unwrap();
+            let words: Vec<&str> = ours.split_whitespace().collect();
+            // A picture of a screen begins with the program's name as well.
+            if words.get(1).is_some_and(|it| it.contains(':')) && words[0] == "top" {
+                continue;
+            }
+            let command = match words.as_slice() {
+                [first @ ("limit" | "watermarks" | "faults"), second, ..] => {
+                    format!("{first} {second}")
+                }
+                [first, ..] => (*first).to_owned(),
+                [] => panic!("{}: {written}", path.display()),
+            };
+            let help = help(&command);
+            assert!(
+                help.contains("Usage: bursar"),
+                "{}: {written}",
+                path.display()
+            );
+            for option in words.iter().filter(|it| it.starts_with("--")) {
+                let option = option.split('=').next().unwrap();
+                assert!(
+                    help.contains(option),
+                    "{}: {option} of {written}",
+                    path.display()
+                );
+            }
+            count += 1;
+        }
+    }
+    assert!(count > 60, "{count} commands");
+}
+
 #[test]
 fn the_manual_has_every_command() {
     let written = fs::read_to_string(manual()).unwrap();
