@@ -20,7 +20,7 @@ GUEST_JOBS ?= 2
 # run one after the other beside it. TOLD= has each tell all, TOLD=--whole at full length.
 TOLD       ?= --share {share}
 
-.PHONY: build demo test units lint stories guests runtimes bench install uninstall deb clean
+.PHONY: build demo test units lint stories guests runtimes bench install uninstall deb book clean
 
 build:
 	xtask/provide build
@@ -125,6 +125,10 @@ uninstall:
 deb: build
 	xtask/provide deb
 	xtask/deb target/deb
+
+# The documents as a site, with a search; needs mdBook.
+book:
+	xtask/book target/book
 
 clean:
 	$(CARGO) clean
