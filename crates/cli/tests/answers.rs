@@ -264,7 +264,10 @@ fn status_and_quota_are_passed_on_as_json() {
     };
     let daemon = Daemon::answering(&Reply::Quota(Box::new(quota)));
     let output = daemon.bursar(&["quota", "--json"]).output().unwrap();
-    assert_eq!(stdout(&output), "{\"error_bound_bytes\":5,\"barrier_refuses\":false}\n");
+    assert_eq!(
+        stdout(&output),
+        "{\"error_bound_bytes\":5,\"barrier_refuses\":false}\n"
+    );
     assert_eq!(daemon.asked().ask, Operation::Quota);
 }
 

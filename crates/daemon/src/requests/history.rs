@@ -103,12 +103,9 @@ pub(super) fn why(
     let mut story = story(history.recent().filter(is_seen), tell);
     if story.is_empty() && pid.is_some() {
         // Whoever works in a container knows the number that it has there.
-        let is_it =
-            |event: &&Event| event.namespace_pid == pid && viewer.sees(event);
+        let is_it = |event: &&Event| event.namespace_pid == pid && viewer.sees(event);
         let inside = history.recent().filter(is_it).last().and_then(|it| it.pid);
-        let is_its = |event: &&Event| {
-            inside.is_some() && event.pid == inside && viewer.sees(event)
-        };
+        let is_its = |event: &&Event| inside.is_some() && event.pid == inside && viewer.sees(event);
         story = self::story(history.recent().filter(is_its), tell);
     }
     // The last kill of an account is always remembered, one before it may be in the files, as may a user's
