@@ -104,7 +104,7 @@ pub(super) fn why(
     if story.is_empty() && pid.is_some() {
         // Whoever works in a container knows the number that it has there.
         let is_it = |event: &&Event| event.namespace_pid == pid && viewer.sees(event);
-        let inside = history.recent().filter(is_it).last().and_then(|it| it.pid);
+        let inside = history.recent().rfind(is_it).and_then(|it| it.pid);
         let is_its = |event: &&Event| inside.is_some() && event.pid == inside && viewer.sees(event);
         story = self::story(history.recent().filter(is_its), tell);
     }
