@@ -65,7 +65,9 @@ pub(crate) struct Programs {
 
 impl Programs {
     pub(crate) fn new(blocklist: &Arc<Blocklist>) -> Result<Self> {
-        let query = TimedQuery::new("programs", Arc::clone(blocklist))?.within(PATIENCE);
+        let query = TimedQuery::new("programs", Arc::clone(blocklist))?
+            .within(PATIENCE)
+            .ready()?;
         Ok(Self {
             proc: Proc::host()?,
             query,

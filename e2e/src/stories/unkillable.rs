@@ -29,7 +29,8 @@ pub(super) const STORIES: &[Story] = &[
 const MIB: u64 = 1 << 20;
 
 fn counts_again(binaries: &Binaries) -> Result<()> {
-    let mut world = World::new(binaries, "linger", "")?;
+    // The reapers would take its memory from outside, frozen as it is.
+    let mut world = World::new(binaries, "linger", "[reap]\nothers_from = \"none\"\n")?;
     world.daemon.start()?;
     world.daemon.limit("60001", "128M")?;
     let mut dying = world.there("uid=60001 hold=100M say=there pause")?;
