@@ -207,19 +207,9 @@ const PATTERNS: &[Pattern] = &[
         "hold=20M fork-exec=300 say=up pause",
     ),
     pattern(
-        "given back with MADV_FREE, and as much again",
-        1,
-        "lazy=90M sleep=300 hold=26M sleep=100 hold=64M say=up pause",
-    ),
-    pattern(
         "snapshot: a child reads, the parent writes half",
         1,
         "hold=60M leave=1 spoil say=up pause",
-    ),
-    pattern(
-        "a memfd and memory beside it",
-        1,
-        "memfd=60M hold=50M say=up pause",
     ),
     pattern(
         "threads with memory of their own",
