@@ -199,14 +199,7 @@ impl Recorder {
             ),
             None => format!("{} are held", refused.level),
         };
-        let message = Message::refused(
-            level.account,
-            Reader(shared_name(&event, level)),
-            refused.uid,
-            program(&event),
-            [&what, &has],
-        );
-        (self.record(event, level.at), message)
+        self.tell_refused(event, level, refused.uid, [&what, &has])
     }
 
     pub(crate) fn row_refused(
@@ -239,13 +232,19 @@ impl Recorder {
             "{} are held, and more than {} is refused",
             row.held, row.barrier
         );
-        let message = Message::refused(
-            level.account,
-            Reader(shared_name(&event, level)),
-            refused.uid,
-            program(&event),
-            [&what, &has],
-        );
+        self.tell_refused(event, level, refused.uid, [&what, &has])
+    }
+
+    /// `said`: what was asked for, and what is held already.
+    fn tell_refused(
+        &mut self,
+        event: Event,
+        level: &Level,
+        uid: Uid,
+        said: [&str; 2],
+    ) -> (Event, Message) {
+        let reader = Reader(shared_name(&event, level));
+        let message = Message::refused(level.account, reader, uid, program(&event), said);
         (self.record(event, level.at), message)
     }
 

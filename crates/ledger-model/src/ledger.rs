@@ -202,9 +202,9 @@ impl<R: Rules> Ledger<R> {
         let it = &mut world.spaces[parent];
         it.inherited -= it.inherited.min(copies / CHUNK);
         (it.copies, it.has_forked) = (0, true);
-        let forked = &mut self.accounts[it.account].forked;
-        *forked -= copies.min(*forked);
-        *forked += world.spaces[child].inherited * CHUNK;
+        let account = it.account;
+        self.take_off_forked(account, copies);
+        self.accounts[account].forked += world.spaces[child].inherited * CHUNK;
     }
 
     /// Pages counted twice for certain: what forks have doubled, less what may have been copied.
@@ -264,9 +264,8 @@ impl<R: Rules> Ledger<R> {
         if it.has_forked {
             return self.end_doubles(account, left);
         }
-        let forked = &mut self.accounts[account].forked;
         if self.records[space].duplicate.is_none() {
-            *forked -= left.min(*forked);
+            self.take_off_forked(account, left);
         }
     }
 
@@ -285,7 +284,12 @@ impl<R: Rules> Ledger<R> {
         if it.over_ms != 0 {
             it.unmapped += pages;
         }
-        it.forked -= pages.min(it.forked);
+        self.take_off_forked(account, pages);
+    }
+
+    fn take_off_forked(&mut self, account: usize, pages: i64) {
+        let forked = &mut self.accounts[account].forked;
+        *forked -= pages.min(*forked);
     }
 
     fn is_corrected(&self, account: usize, now: u32) -> bool {

@@ -64,9 +64,9 @@ enum event_kind {
 	EVENT_BILL = 12,	/* a beancounter refused (bills.h): request is its row, the amounts are
 				 * in its own unit; once a second, row and account */
 	EVENT_SHORTAGE = 13,	/* the machine may be short of memory; at each tick until the last defence is up */
+	EVENT_RUN_KILLER = 14,	/* an account is over a bound, and the event may not decide: user half, run_oom_killer */
 	EVENT_DYING = 15,	/* a process that we have not killed is dying; start and number are 0 where it has left
 				 * its address space, and pid is who had it last then */
-	EVENT_RUN_KILLER = 14,	/* an account is over a bound, and the event may not decide: user half, run_oom_killer */
 };
 
 /* What the gate compares with the barrier. */
@@ -277,7 +277,7 @@ struct mm_record {
 	__s64 lost_pages;	/* of these, at most so many since are not any more */
 	__s64 given_up_pages;	/* unmapped or copied since a survey listed it, counted while it matters */
 	/* correction.bpf.h small(): */
-	__u32 inherited_pages;	/* anonymous, from whom it was forked; valid with RECORD_GREW */
+	__u32 inherited_pages;	/* anonymous, from whom it was forked; so far, before RECORD_GREW */
 	__u32 duplicate_pages;	/* its RSS less its PSS, as of the survey */
 	__u32 known_shmem_pages; /* its shared memory as of the survey */
 	__u32 flags;		/* enum record_flag */

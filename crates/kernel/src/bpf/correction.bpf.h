@@ -48,16 +48,22 @@ static __always_inline bool is_corrected(const struct account *account, __u64 no
 	return now < *(volatile __u64 *)&account->correction_until_ns;
 }
 
+/* So much fewer of an account's pages are counted twice since forks. */
+static __always_inline void take_off_forked(struct account *account, __s64 pages)
+{
+	__s64 forked = *(volatile __s64 *)&account->forked_pages;
+
+	if (forked > 0)
+		__sync_fetch_and_add(&account->forked_pages, -(pages < forked ? pages : forked));
+}
+
 /* Each mapping that goes, and each copy, undoes one double at most: that of a fork, where the correction has not sunk by
  * it; and then it may be the other user's of a page in doubt that is gone. */
 static __always_inline void end_doubles(struct account *account, __s64 pages)
 {
-	__s64 forked = *(volatile __s64 *)&account->forked_pages;
-
 	if (account->over_ns)
 		__sync_fetch_and_add(&account->unmapped_in_doubt_pages, pages);
-	if (forked > 0)
-		__sync_fetch_and_add(&account->forked_pages, -(pages < forked ? pages : forked));
+	take_off_forked(account, pages);
 }
 
 /* The correction sinks by so much at most. Returns what of it told: one that is not in force, or none any more, tells
@@ -130,18 +136,15 @@ static __always_inline __s64 shared_at_most(const struct mm_record *record)
  * somebody else's. */
 static __always_inline void leave(struct mm_record *record, struct account *account, __s64 pages)
 {
-	__s64 most = shared_at_most(record), forked;
+	__s64 most = shared_at_most(record);
 
 	if (pages > most)
 		pages = most;
 	pages -= lose(record, account, pages);
-	if (record->flags & RECORD_FORKED) {
+	if (record->flags & RECORD_FORKED)
 		end_doubles(account, pages);
-		return;
-	}
-	forked = *(volatile __s64 *)&account->forked_pages;
-	if (pages > 0 && forked > 0 && !(record->flags & RECORD_SURVEYED))
-		__sync_fetch_and_add(&account->forked_pages, -(pages < forked ? pages : forked));
+	else if (pages > 0 && !(record->flags & RECORD_SURVEYED))
+		take_off_forked(account, pages);
 }
 
 /* `pages` of an account's shared ones may have been copied, nobody knows whose. */
