@@ -20,7 +20,9 @@ fn main() {
                 "-mcpu=v3",
                 "-Wall",
                 "-Werror",
-                concat!("-I", "../crates/kernel/src/bpf"),
+                "-I../crates/kernel/src/bpf",
+                "-I../crates/kernel/src/bpf/include",
+                "-I../crates/kernel/src/bpf/lib",
             ])
             .build_and_generate(out.join(format!("{object}.skel.rs")))
             .unwrap_or_else(|error| panic!("cannot build src/bpf/{object}.bpf.c: {error:#}"));

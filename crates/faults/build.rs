@@ -20,11 +20,11 @@ fn main() {
             "-Wno-unused-parameter",
             "-Werror",
             // The kernel half's vmlinux.h; what it lacks is in types.bpf.h.
-            "-I../kernel/src/bpf",
+            "-I../kernel/src/bpf/include",
         ])
         .build_and_generate(out.join("faults.skel.rs"))
         .unwrap_or_else(|error| panic!("cannot build src/bpf/faults.bpf.c: {error:#}"));
     println!("cargo:rerun-if-changed=src/bpf");
-    println!("cargo:rerun-if-changed=../kernel/src/bpf/vmlinux.h");
+    println!("cargo:rerun-if-changed=../kernel/src/bpf/include");
     println!("cargo:rerun-if-env-changed=CLANG");
 }

@@ -8,19 +8,29 @@ use std::path::PathBuf;
 
 use libbpf_cargo::SkeletonBuilder;
 
-const OBJECTS: [&str; 11] = [
-    "ledger", "tmpfs", "watch", "entered", "dirty", "gate", "blocks", "look", "bills", "probe",
-    "stall",
+/// Each is one object, `FOLDER/NAME.bpf.c`.
+const OBJECTS: [(&str, &str); 11] = [
+    ("ledger", "ledger"),
+    ("ledger", "copy_on_write"),
+    ("ledger", "membership"),
+    ("tmpfs", "tmpfs_count"),
+    ("tmpfs", "tmpfs_gate"),
+    ("gate", "gate"),
+    ("gate", "probe"),
+    ("beancounters", "beancounters"),
+    ("beancounters", "resource_iterator"),
+    ("pagecache", "dirty"),
+    ("stall", "stall"),
 ];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang-19".to_owned());
     let mut fingerprint = DefaultHasher::new();
-    for object in OBJECTS {
+    for (folder, object) in OBJECTS {
         let skeleton = out.join(format!("{object}.skel.rs"));
         SkeletonBuilder::new()
-            .source(format!("src/bpf/{object}.bpf.c"))
+            .source(format!("src/bpf/{folder}/{object}.bpf.c"))
             .clang(&clang)
             .clang_args([
                 "-O2",
@@ -29,9 +39,14 @@ fn main() {
                 "-Wextra",
                 "-Wno-unused-parameter",
                 "-Werror",
+                "-Isrc/bpf",
+                "-Isrc/bpf/include",
+                "-Isrc/bpf/lib",
             ])
             .build_and_generate(&skeleton)
-            .unwrap_or_else(|error| panic!("cannot build src/bpf/{object}.bpf.c: {error:#}"));
+            .unwrap_or_else(|error| {
+                panic!("cannot build src/bpf/{folder}/{object}.bpf.c: {error:#}")
+            });
         fs::read(&skeleton)
             .expect("it was just written")
             .hash(&mut fingerprint);

@@ -4,9 +4,9 @@
 fn main() {
     cc::Build::new()
         .file("src/rules_native.c")
-        .include("../kernel/src/bpf")
+        .include("../kernel/src/bpf/include")
         .warnings(true)
         .compile("rules_native");
     println!("cargo:rerun-if-changed=src/rules_native.c");
-    println!("cargo:rerun-if-changed=../kernel/src/bpf/rules.h");
+    println!("cargo:rerun-if-changed=../kernel/src/bpf/include/rules.h");
 }

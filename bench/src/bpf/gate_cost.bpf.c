@@ -6,7 +6,7 @@
  * Hooks:   tp_btf/sys_enter.
  * Cost:    every system call of the machine takes its slow way meanwhile: nothing_at_entry is the baseline.
  */
-#include "gate.bpf.c"
+#include "gate/gate.bpf.c"
 
 enum { NR_MMAP = 9, NR_BRK = 12, NR_PRCTL = 157 };	/* x86-64 */
 

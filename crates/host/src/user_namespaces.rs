@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who owns a process in a user namespace, as the kernel half has it (its answer.bpf.h): the owner
+//! Who owns a process in a user namespace, as the kernel half has it (its userns.bpf.h): the owner
 //! of the first namespace below ours, from outside in, that is not root's (ioctl_ns(2)); in root's own he
 //! himself. A rootless container's 65,536 users are one to the machine.
 

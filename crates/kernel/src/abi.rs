@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The types of `bpf/abi.h`, as BTF carried them over, and how their bytes are read.
+//! The types of `bpf/include/abi.h`, as BTF carried them over, and how their bytes are read.
 
 pub(crate) use bursar_pod::{Pod, bytes_of, bytes_of_mut, read};
 
-pub(crate) use crate::skeleton::tmpfs::types::count_files_args;
+pub(crate) use crate::skeleton::tmpfs_count::types::count_files_args;
 
 pub(crate) use crate::skeleton::ledger::types::{
     abi_constant, account, account_flag, account_history, begin_survey_args, configure_args,
@@ -13,7 +13,7 @@ pub(crate) use crate::skeleton::ledger::types::{
 };
 
 pub(crate) use crate::skeleton::dirty::types::{dirty_facts, dirty_sum};
-pub(crate) use crate::skeleton::entered::types::membership;
+pub(crate) use crate::skeleton::membership::types::membership;
 
 /// `NO_BOUND_PAGES` of abi.h: macros do not reach BTF.
 const NO_BOUND_PAGES: i64 = i64::MAX;

@@ -325,7 +325,7 @@ impl AccountTable {
             if record.mm == 0 || !slots.contains(&slot) {
                 continue;
             }
-            // entered.bpf.h is_entered(): in place of a namespace's address, the id of the account entered.
+            // membership.bpf.h is_entered(): in place of a namespace's address, the id of the account entered.
             let has_entered = record.user_ns != 0 && record.user_ns >> 40 == 0;
             let user = Uid::new(record.uid);
             let whose = match has_entered {

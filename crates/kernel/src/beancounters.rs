@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Beancounters that refuse (`bpf/bills.bpf.c`): loaded and attached when the first account gets a limit
+//! Beancounters that refuse (`bpf/beancounters/beancounters.bpf.c`): loaded and attached when the first account gets a limit
 //! on a row, taken away with the last, tried with a real child as the gate is.
 
 mod programs;
@@ -22,7 +22,7 @@ use crate::accounts::AccountTable;
 use crate::mapped::Mapped;
 use crate::pins::Pins;
 use crate::selftest::{self, SELFTEST_ACCOUNT};
-use crate::skeleton::bills::types::{
+use crate::skeleton::beancounters::types::{
     bill, bill_facts, bill_row, bill_state, forget_bill_args, set_bill_args,
 };
 use crate::{Error, Options, ResourceIterator, call};
@@ -50,7 +50,7 @@ enum Trial {
     Failed(String),
 }
 
-// SAFETY: integers only (bills.h).
+// SAFETY: integers only (beancounters.h).
 unsafe impl Pod for bill {}
 // SAFETY: as above.
 unsafe impl Pod for bill_facts {}

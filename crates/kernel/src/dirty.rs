@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Dirty page cache by who dirtied it (`bpf/dirty.bpf.c`): loaded beside the kernel half when somebody
+//! Dirty page cache by who dirtied it (`bpf/pagecache/dirty.bpf.c`): loaded beside the kernel half when somebody
 //! first asks, and pinned with it.
 
 use std::mem::MaybeUninit;

@@ -12,7 +12,8 @@ use crate::abi::{self, abi_constant, ledger_state};
 use crate::membership;
 use crate::pins::Pins;
 use crate::skeleton::ledger::{self, LedgerSkel};
-use crate::skeleton::{entered, tmpfs, watch};
+use crate::skeleton::membership::MembershipSkelBuilder;
+use crate::skeleton::{copy_on_write, tmpfs_count};
 use crate::support::timer_walks_tasks;
 use crate::{Error, Options};
 
@@ -169,20 +170,20 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
 /// Not every kernel has the events that tell of a copy.
 fn load_watch(pins: &Pins, options: &Options, ledger: &LedgerSkel<'_>) -> Result<(), Error> {
     let mut storage = MaybeUninit::uninit();
-    let mut open = watch::WatchSkelBuilder::default()
+    let mut open = copy_on_write::CopyOnWriteSkelBuilder::default()
         .open(&mut storage)
-        .map_err(Error::unsupported("watch"))?;
-    set_knobs!(open, "watch", options, {
+        .map_err(Error::unsupported("copy_on_write"))?;
+    set_knobs!(open, "copy_on_write", options, {
         event_decides: options.event_trigger,
         event_asks: options.notifier_trigger,
     });
     share_maps!(open, ledger);
-    let mut watch = open.load().map_err(Error::unsupported("watch"))?;
+    let mut object = open.load().map_err(Error::unsupported("copy_on_write"))?;
     for (program, name) in [
-        (&mut watch.progs.on_user_fault, "on_user_fault"),
-        (&mut watch.progs.on_kernel_fault, "on_kernel_fault"),
-        (&mut watch.progs.on_page_alloc, "on_page_alloc"),
-        (&mut watch.progs.on_collapse, "on_collapse"),
+        (&mut object.progs.on_user_fault, "on_user_fault"),
+        (&mut object.progs.on_kernel_fault, "on_kernel_fault"),
+        (&mut object.progs.on_page_alloc, "on_page_alloc"),
+        (&mut object.progs.on_collapse, "on_collapse"),
     ] {
         program
             .pin(pins.path(name))
@@ -205,27 +206,27 @@ fn load_entered(pins: &Pins, ledger: &LedgerSkel<'_>) -> Result<(), Error> {
 
 fn load_heirs(pins: &Pins, ledger: &LedgerSkel<'_>, may_refuse: bool) -> Result<(), Error> {
     let mut storage = MaybeUninit::uninit();
-    let mut open = entered::EnteredSkelBuilder::default()
+    let mut open = MembershipSkelBuilder::default()
         .open(&mut storage)
-        .map_err(Error::unsupported("entered"))?;
+        .map_err(Error::unsupported("membership"))?;
     share_maps!(open, ledger);
     open.progs.bear_member.set_autoload(may_refuse);
-    let mut entered = open.load().map_err(Error::unsupported("entered"))?;
+    let mut object = open.load().map_err(Error::unsupported("membership"))?;
     // In the order in which nothing stays behind when one is not to be had.
     let mut links = Vec::new();
     if may_refuse {
-        let link = entered.progs.bear_member.attach();
+        let link = object.progs.bear_member.attach();
         links.push((link, "link_bear_member"));
     }
-    links.push((entered.progs.member_born.attach(), "link_member_born"));
-    links.push((entered.progs.member_forked.attach(), "link_member_forked"));
+    links.push((object.progs.member_born.attach(), "link_member_born"));
+    links.push((object.progs.member_forked.attach(), "link_member_forked"));
     for (link, name) in links {
-        let mut link = link.map_err(Error::unsupported("entered"))?;
+        let mut link = link.map_err(Error::unsupported("membership"))?;
         link.pin(pins.path(name))
             .map_err(Error::io("pin what keeps children in an account"))?;
     }
     // Last: where this one is, the others are.
-    entered
+    object
         .progs
         .note_entry
         .pin(pins.path("note_entry"))
@@ -235,29 +236,29 @@ fn load_heirs(pins: &Pins, ledger: &LedgerSkel<'_>, may_refuse: bool) -> Result<
 /// What counts files that nobody maps. Without it everything else works.
 fn load_tmpfs(pins: &Pins, options: &Options, ledger: &LedgerSkel<'_>) -> Result<(), Error> {
     let mut storage = MaybeUninit::uninit();
-    let mut open = tmpfs::TmpfsSkelBuilder::default()
+    let mut open = tmpfs_count::TmpfsCountSkelBuilder::default()
         .open(&mut storage)
-        .map_err(Error::unsupported("tmpfs"))?;
-    set_knobs!(open, "tmpfs", options, {});
+        .map_err(Error::unsupported("tmpfs_count"))?;
+    set_knobs!(open, "tmpfs_count", options, {});
     share_maps!(
         open,
         ledger,
         [accounts, payers, events, state_map, members, subordinates]
     );
-    let mut tmpfs = open.load().map_err(Error::unsupported("tmpfs"))?;
+    let mut object = open.load().map_err(Error::unsupported("tmpfs_count"))?;
     let failed = || Error::io("pin the count of files");
-    tmpfs
+    object
         .maps
         .files_tickers
         .pin(pins.path("files_tickers"))
         .map_err(failed())?;
-    tmpfs
+    object
         .progs
         .count_files
         .pin(pins.path("count_files"))
         .map_err(failed())?;
     // Last: where this one is, the others are.
-    tmpfs
+    object
         .progs
         .start_files
         .pin(pins.path("start_files"))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Accounts that processes enter and never leave (S5 section 2.1): who is in which. A membership is tied
-//! to a task in the kernel (`bpf/entered.bpf.h`); here it is written for who enters, and read.
+//! to a task in the kernel (`bpf/lib/membership.bpf.h`); here it is written for who enters, and read.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Iterates over the machine: every task and every open file with what is on somebody's bill
-//! (`bpf/look.bpf.c`). Nothing runs between two scans.
+//! (`bpf/beancounters/resource_iterator.bpf.c`). Nothing runs between two scans.
 
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
@@ -13,8 +13,8 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use crate::abi::{self, Pod};
 use crate::load::{set_knobs, share_pinned};
 use crate::pins::Pins;
-use crate::skeleton::look;
-use crate::skeleton::look::types::{seen_file, seen_kind, seen_task};
+use crate::skeleton::resource_iterator as object;
+use crate::skeleton::resource_iterator::types::{seen_file, seen_kind, seen_task};
 use crate::{Error, Options, call};
 
 /// A task. What is said of its address space is said by each of the tasks that share it.
@@ -105,7 +105,7 @@ pub struct ResourceIterator {
     files: Link,
 }
 
-// SAFETY: integers only (bills.h).
+// SAFETY: integers only (beancounters.h).
 unsafe impl Pod for seen_task {}
 // SAFETY: as above.
 unsafe impl Pod for seen_file {}
@@ -114,10 +114,10 @@ impl ResourceIterator {
     pub(crate) fn load(pins: &Pins, options: &Options) -> Result<Self, Error> {
         let unsupported = Error::unsupported("a scan of tasks and files");
         let mut storage = MaybeUninit::uninit();
-        let mut open = look::LookSkelBuilder::default()
+        let mut open = object::ResourceIteratorSkelBuilder::default()
             .open(&mut storage)
             .map_err(unsupported)?;
-        set_knobs!(open, "look", options, {});
+        set_knobs!(open, "resource_iterator", options, {});
         share_pinned!(open, pins, {
             state_map: "state",
             payers: "payers",

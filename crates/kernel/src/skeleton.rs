@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The compiled objects, as libbpf-cargo generated them from `bpf/*.bpf.c`.
+//! The compiled objects, as libbpf-cargo generated them from `bpf/*/*.bpf.c`.
 
 #![allow(
     clippy::all,
@@ -19,14 +19,14 @@ macro_rules! object {
 }
 
 object!(ledger);
-object!(tmpfs);
-object!(watch);
-object!(entered);
+object!(tmpfs_count);
+object!(copy_on_write);
+object!(membership);
 object!(dirty);
 object!(gate);
-object!(blocks);
-object!(look);
-object!(bills);
+object!(tmpfs_gate);
+object!(resource_iterator);
+object!(beancounters);
 object!(probe);
 object!(stall);
 

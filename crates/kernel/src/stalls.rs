@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who waits for memory and how long: the object `bpf/stall.bpf.c`, loaded, attached and read. It
+//! Who waits for memory and how long: the object `bpf/stall/stall.bpf.c`, loaded, attached and read. It
 //! lives as long as its [`StallMeter`]; nothing of it is pinned.
 
 use std::mem::MaybeUninit;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The gate for files in tmpfs (`bpf/blocks.bpf.c`): put up beside the gate, tried as it is, with a child
+//! The gate for files in tmpfs (`bpf/tmpfs/tmpfs_gate.bpf.c`): put up beside the gate, tried as it is, with a child
 //! that writes to a file in memory.
 
 use std::mem::MaybeUninit;
@@ -10,7 +10,7 @@ use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use crate::accounts::AccountTable;
 use crate::load::{set_knobs, share_pinned};
 use crate::pins::Pins;
-use crate::skeleton::blocks;
+use crate::skeleton::tmpfs_gate as object;
 use crate::{Error, Options, selftest};
 
 /// What decides comes last: the others tell it whose file it is.
@@ -48,10 +48,10 @@ pub(crate) fn take_down(pins: &Pins) {
 fn load(pins: &Pins, options: &Options) -> Result<(), Error> {
     let unsupported = Error::unsupported("the gate for files in tmpfs");
     let mut storage = MaybeUninit::uninit();
-    let mut open = blocks::BlocksSkelBuilder::default()
+    let mut open = object::TmpfsGateSkelBuilder::default()
         .open(&mut storage)
         .map_err(unsupported)?;
-    set_knobs!(open, "blocks", options, {});
+    set_knobs!(open, "tmpfs_gate", options, {});
     open.maps
         .grown
         .set_max_entries(options.max_accounts)

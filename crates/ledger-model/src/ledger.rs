@@ -236,7 +236,7 @@ impl<R: Rules> Ledger<R> {
         most.min(it.copies * CHUNK)
     }
 
-    /// watch.bpf.c count_copies(): of who is in no survey the page faults tell.
+    /// copy_on_write.bpf.c count_copies(): of who is in no survey the page faults tell.
     pub(crate) fn copied(&mut self, space: SpaceId, account: usize, pages: i64, now: u32) {
         let it = self.records[space];
         let is_surveyed = self.surveys.iter().any(|it| it.account == account);
@@ -558,7 +558,7 @@ impl<R: Rules> Ledger<R> {
         }
     }
 
-    /// count.bpf.h and settle_files().
+    /// tmpfs_count.bpf.h and settle_files().
     fn count_files(&mut self, world: &World) {
         let now = world.now_ms;
         for account in 0..self.accounts.len() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel half's rules (`crates/kernel/src/bpf/rules.h`), compiled natively, and a model of the ledger around
+//! The kernel half's rules (`crates/kernel/src/bpf/include/rules.h`), compiled natively, and a model of the ledger around
 //! them in which an adversary makes any sequence of moves. Not for any program: only tests use it.
 
 mod adversary;

@@ -48,7 +48,7 @@ number! {
     /// A span of time in nanoseconds.
     Nanos(u64)
 }
-/// What names an account in the kernel half: what kind it is, and a number (`bpf/abi.h` enum account_kind).
+/// What names an account in the kernel half: what kind it is, and a number (`bpf/include/abi.h` enum account_kind).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct AccountId(u64);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Who dies, where the kernel half does not decide: the trace and poll triggers. The same rule as `rank_of()` in
-//! `crates/kernel/src/bpf/rules.h` (S1 section 3.5); a property test in `crates/ledger-model` holds them together.
+//! `crates/kernel/src/bpf/include/rules.h` (S1 section 3.5); a property test in `crates/ledger-model` holds them together.
 
 use std::cmp::Reverse;
 

@@ -222,7 +222,7 @@ impl Attempt<'_> {
                 {
                     self.limit / 4
                 }
-                // Beyond that nobody is waited for (crates/kernel/src/bpf/victim.bpf.h).
+                // Beyond that nobody is waited for (crates/kernel/src/bpf/ledger/victim.bpf.h).
                 Answer::KillAmongSeveral => self.limit / 2,
                 // What the whole attempt is, and no more of it is held in the end.
                 Answer::KillWithinASecond => self.limit,
@@ -485,7 +485,7 @@ fn flood(binaries: &Binaries) -> Result<()> {
             half.files_count_max_ns / 1000
         );
         // Two counts have to find them. They begin at whole seconds, and take no more than a fiftieth of a processor
-        // (tmpfs.bpf.c): where one takes 20 ms or less, both are within 2.5 s.
+        // (tmpfs_count.bpf.c): where one takes 20 ms or less, both are within 2.5 s.
         let seconds = (half.files_count_max_ns * 50)
             .div_ceil(1_000_000_000)
             .max(1);

@@ -127,7 +127,7 @@ fn is_alone(status: Option<&Status>) -> bool {
     status.is_some_and(|it| it.threads == 1)
 }
 
-/// A membership is its first thread's, and the others' only as long as he is the first (entered.bpf.h): one
+/// A membership is its first thread's, and the others' only as long as he is the first (membership.bpf.h): one
 /// that executes takes his place and would be outside. Threads made inside are members by themselves.
 fn has_threads(requester: Requester, who: &Who) -> Refusal {
     let message = format!(

@@ -17,7 +17,7 @@
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
 #include "faults.h"
-#include "far.bpf.h"
+#include "probe_read.bpf.h"
 
 enum { BPF_LOCAL_STORAGE_GET_F_CREATE = 1 };
 enum { BPF_F_USER_STACK = 1U << 8 };

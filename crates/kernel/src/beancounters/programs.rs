@@ -11,7 +11,7 @@ use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use super::row::{Enforcement, ROWS, Row};
 use crate::load::{set_knobs, share_pinned};
 use crate::pins::Pins;
-use crate::skeleton::bills;
+use crate::skeleton::beancounters;
 use crate::{Error, Options, call};
 
 /// What all rows need: maps, programs that are run by us, and walks.
@@ -124,10 +124,10 @@ impl Programs {
         let pinning = || Error::io("pin a beancounter");
         let has_maps = self.has_core();
         let mut storage = MaybeUninit::uninit();
-        let mut open = bills::BillsSkelBuilder::default()
+        let mut open = beancounters::BeancountersSkelBuilder::default()
             .open(&mut storage)
             .map_err(unsupported)?;
-        set_knobs!(open, "bills", self.options, {});
+        set_knobs!(open, "beancounters", self.options, {});
         let objects = self.options.max_objects;
         for (map, entries) in [
             (&mut open.maps.bills, self.options.max_accounts),

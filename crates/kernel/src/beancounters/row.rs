@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use bursar_model::Resource;
 
 use self::Enforcement::{BestEffort, Strict};
-use crate::skeleton::bills::types::{bill_row, row};
+use crate::skeleton::beancounters::types::{bill_row, row};
 
 /// A row as the kernel half has it, in the resource's unit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -1,0 +1,712 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Beancounters that refuse (S5 2.2): processes, files, sockets, file locks, terminals, queued signals,
+ * shared and locked memory. An account that would pass its barrier has its request answered with an
+ * error; nobody else notices.
+ *
+ * Hooks:   LSM programs and no others decide: they are never skipped. The loader attaches those of a row
+ *          when the first account gets a limit on it and takes them away with the last (S5 4 "on-demand
+ *          accounting"); until then they cost nothing.
+ * Cost:    docs/design/measured-beancounters.md.
+ * Absent:  without LSM programs the rows are looked at (resource_iterator.bpf.c) and nothing is refused.
+ */
+#include "charge_row.bpf.h"
+#include "pending.bpf.h"
+#include "lock_count.bpf.h"
+#include "lock_notes.bpf.h"
+#include "objects.bpf.h"
+
+enum {
+	EAGAIN = 11,
+	ENOMEM = 12,
+	EINVAL = 22,
+	ENFILE = 23,
+	ENOSPC = 28,
+	ENOLCK = 37,
+	ENOBUFS = 105,
+	F_UNLCK = 2,
+	SIGRTMIN = 32,
+	SIGSETXID = 33,	/* the C library's own last one */
+	TMPFS_MAGIC = 0x01021994,
+	PROT_WRITE = 2,
+	MAP_SHARED = 1,
+	MAP_ANONYMOUS = 0x20,
+	MAP_LOCKED = 0x2000,
+};
+
+enum bill_row bill_row_type;	/* for the user half: BTF carries the types of variables only */
+
+static __always_inline struct task_struct *me(void)
+{
+	return bpf_get_current_task_btf();
+}
+
+static __always_inline __s64 pages_of(__u64 bytes)
+{
+	/* no overflow: the kernel refuses what is larger than an address space by itself */
+	if (bytes >> 62)
+		return 0;
+	return (bytes + (1ULL << page_shift) - 1) >> page_shift;
+}
+
+/* --- numproc ------------------------------------------------------------------------------- */
+
+/* Processes and threads; an ended one counts until its parent has taken note of it. */
+SEC("?lsm/task_alloc")
+int BPF_PROG(bill_fork, struct task_struct *child, unsigned long clone_flags, int ret)
+{
+	if (ret)
+		return ret;
+	return charge(slot_of_task(me()), BILL_NUMPROC, (__u64)child, 1, false) ? 0 : -EAGAIN;
+}
+
+/* A session begins as root's process, for which nobody was charged: it is the user's from now on, and
+ * never refused. What somebody has paid for stays with him. */
+SEC("?lsm/task_fix_setuid")
+int BPF_PROG(bill_setuid, struct cred *new, const struct cred *old, int flags, int ret)
+{
+	struct ledger_state *state = ledger_state();
+	struct task_struct *task = me();
+	__u32 uid = 0;
+
+	if (ret || !state || is_guardian(state, task) || !uid_of_cred(new, &uid) || !uid)
+		return ret;
+	if (state->entered && membership_of(task))	/* whoever it becomes, its account pays */
+		return ret;
+	charge(account_of(state, uid), BILL_NUMPROC, (__u64)task, 1, true);
+	return 0;
+}
+
+/* As soon as it cannot be seen any more; RCU frees it some time later. May be skipped. */
+SEC("?fentry/release_task")
+int BPF_PROG(bill_task_gone, struct task_struct *task)
+{
+	give_back((__u64)task, BILL_NUMPROC);
+	return 0;
+}
+
+/* Never skipped. */
+SEC("?lsm/task_free")
+int BPF_PROG(bill_task_free, struct task_struct *task)
+{
+	give_back((__u64)task, BILL_NUMPROC);
+	return 0;
+}
+
+/* --- numfile, numpty, numflock -------------------------------------------------------------- */
+
+static __always_inline int bill_new_file(__u64 file)
+{
+	return charge(slot_of_task(me()), BILL_NUMFILE, file, 1, false) ? 0 : -ENFILE;
+}
+
+SEC("?lsm/file_alloc_security")
+int BPF_PROG(bill_file, struct file *file, int ret)
+{
+	return ret ? ret : bill_new_file((__u64)file);
+}
+
+/* Where the verifier knows the hook above as one that cannot refuse (from 7.0 on). Skipped where one was
+ * preempted: what passed is found by the next look. */
+SEC("?fmod_ret/security_file_alloc")
+int BPF_PROG(bill_file_try, struct file *file)
+{
+	return bill_new_file((__u64)file);
+}
+
+SEC("?lsm/file_open")
+int BPF_PROG(bill_open, struct file *file, int ret)
+{
+	struct inode *inode = file->f_inode;
+
+	if (ret || !inode || !is_pty_master(inode))
+		return ret;
+	return charge(slot_of_task(me()), BILL_NUMPTY, (__u64)file, 1, false) ? 0 : -ENOSPC;
+}
+
+static __always_inline void note_locked_file(__s64 more)
+{
+	struct bill_facts *known = facts();
+
+	if (known)
+		__sync_fetch_and_add(&known->locked_files, more);
+}
+
+static __noinline int give_back_locks(__u64 file)
+{
+	struct charge *charge = bpf_map_lookup_elem(&locked_files, &file);
+
+	if (!charge)
+		return 0;
+	refund(charge);
+	if (!bpf_map_delete_elem(&locked_files, &file))
+		note_locked_file(-1);
+	return 0;
+}
+
+static __always_inline __u64 lock_context_of(__u64 file)
+{
+	__u64 inode = (__u64)FAR_READ(file, struct file, f_inode);
+
+	return inode ? (__u64)FAR_READ(inode, struct inode, i_flctx) : 0;
+}
+
+/* No event tells of a lock's end: closing a descriptor is one, and so is a lock over others. So what a
+ * request added is an upper bound, and where it meets the barrier the lists are read: all of them, in the
+ * time of who asks for a lock. Who only looks (bursard) reads LOCKS_A_RECOUNT; the upper bound stays for what
+ * lies beyond. */
+struct recount {
+	__u32 slot;
+	__u32 is_look;
+};
+
+static long recount_locked_file(struct bpf_map *map, __u64 *file, struct charge *charge,
+				struct recount *recount)
+{
+	__s64 now, was = *(volatile __s64 *)&charge->amount;
+	struct row *row;
+
+	if (charge->slot != recount->slot || !was)
+		return 0;
+	if (recount->is_look && locks_met >= LOCKS_A_RECOUNT)
+		return 1;
+	now = locks_through(lock_context_of(*file), *file);
+	row = row_of(recount->slot, BILL_NUMFLOCK);
+	if (row && now != was && __sync_val_compare_and_swap(&charge->amount, was, now) == was)
+		__sync_fetch_and_add(&row->held, now - was);
+	return 0;
+}
+
+static __noinline int recount_locks(__u32 slot, bool is_look)
+{
+	struct recount recount = { .slot = slot, .is_look = is_look };
+	struct bill_facts *known = facts();
+
+	if (known)
+		__sync_fetch_and_add(&known->recounts, 1);
+	bpf_for_each_map_elem(&locked_files, recount_locked_file, &recount, 0);
+	return 0;
+}
+
+static __noinline int bill_new_lock(__u64 file)
+{
+	__u32 slot = slot_of_task(me());
+	struct row *row = counted_row(slot, BILL_NUMFLOCK);
+	struct charge *charge, first = { .slot = slot, .row = BILL_NUMFLOCK };
+
+	if (!row)
+		return 0;
+	charge = bpf_map_lookup_elem(&locked_files, &file);
+	if (!charge) {
+		if (!bpf_map_update_elem(&locked_files, &file, &first, BPF_NOEXIST))
+			note_locked_file(1);
+		/* Of two threads that lock one new file at once both find the record of the first. */
+		charge = bpf_map_lookup_elem(&locked_files, &file);
+		if (!charge) {
+			count_unrecorded();
+			return 0;
+		}
+	}
+	if (charge->slot != slot) {	/* opened by one account, locked by another: the first pays */
+		slot = charge->slot;
+		row = row_of(slot, BILL_NUMFLOCK);
+		if (!row)
+			return 0;
+	}
+	if (!add_within(row, 1)) {
+		recount_locks(slot, false);
+		if (!add_within(row, 1)) {
+			tell_bill(slot, BILL_NUMFLOCK, 1, true);
+			return -ENOLCK;
+		}
+	}
+	__sync_fetch_and_add(&charge->amount, 1);
+	return 0;
+}
+
+SEC("?lsm/file_lock")
+int BPF_PROG(bill_lock, struct file *file, unsigned int command, int ret)
+{
+	if (ret || command == F_UNLCK)
+		return ret;
+	return bill_new_lock((__u64)file);
+}
+
+SEC("?lsm/file_free_security")
+int BPF_PROG(bill_file_free, struct file *file)
+{
+	struct bill_facts *known = facts();
+	__u64 address = (__u64)file;
+
+	give_back(address, BILL_NUMFILE);
+	if (known && known->terminals)
+		give_back(address, BILL_NUMPTY);
+	if (known && known->locked_files)
+		give_back_locks(address);
+	return 0;
+}
+
+/* --- sockets -------------------------------------------------------------------------------- */
+
+static __always_inline __u32 row_of_socket(struct sock *sk)
+{
+	return is_tcp(sk) ? BILL_NUMTCPSOCK : BILL_NUMOTHERSOCK;
+}
+
+/* It exists by now; refused it goes at once. */
+SEC("?lsm/socket_post_create")
+int BPF_PROG(bill_socket, struct socket *socket, int family, int type, int protocol, int kern, int ret)
+{
+	struct sock *sk = socket->sk;
+
+	if (ret || kern || !sk)
+		return ret;
+	return charge(slot_of_task(me()), row_of_socket(sk), (__u64)sk, 1, false) ? 0 : -ENOBUFS;
+}
+
+/* Who pays for a connection that was not asked for by a process of his: the owner of the socket it
+ * came in at. */
+static __noinline __u32 slot_of_listener(__u64 listener, __u32 which)
+{
+	__u64 key = key_of(listener, which);
+	struct charge *charge = bpf_map_lookup_elem(&charges, &key);
+
+	return charge && charge->row == which ? charge->slot : NOBODY;
+}
+
+/* A packet that asks for a connection; refused it is dropped, as where the backlog is full. */
+SEC("?lsm/inet_conn_request")
+int BPF_PROG(bill_connection, struct sock *sk, struct sk_buff *packet, struct request_sock *request, int ret)
+{
+	if (ret)
+		return ret;
+	return has_left(slot_of_listener((__u64)sk, BILL_NUMTCPSOCK), BILL_NUMTCPSOCK, 1, false) ?
+		       0 :
+		       -ENOBUFS;
+}
+
+SEC("?lsm/sk_clone_security")
+int BPF_PROG(bill_accepted, struct sock *sk, struct sock *new)
+{
+	__u32 slot = slot_of_listener((__u64)sk, BILL_NUMTCPSOCK);
+
+	if (slot != NOBODY)
+		charge(slot, BILL_NUMTCPSOCK, (__u64)new, 1, true);
+	return 0;
+}
+
+SEC("?lsm/unix_stream_connect")
+int BPF_PROG(bill_unix_accepted, struct sock *sk, struct sock *listener, struct sock *new, int ret)
+{
+	if (ret)
+		return ret;
+	return charge(slot_of_listener((__u64)listener, BILL_NUMOTHERSOCK), BILL_NUMOTHERSOCK,
+		      (__u64)new, 1, false) ?
+		       0 :
+		       -ENOBUFS;
+}
+
+/* As soon as it cannot be used any more; RCU frees those of UDP some time later. May be skipped. */
+SEC("?fentry/sk_common_release")
+int BPF_PROG(bill_socket_gone, struct sock *sk)
+{
+	give_back((__u64)sk, BILL_NUMOTHERSOCK);
+	return 0;
+}
+
+/* Never skipped. */
+SEC("?lsm/sk_free_security")
+int BPF_PROG(bill_socket_free, struct sock *sk)
+{
+	give_back((__u64)sk, BILL_NUMOTHERSOCK);
+	return 0;
+}
+
+/* --- numsiginfo ----------------------------------------------------------------------------- */
+
+/* What root, init and bursard send is charged and never refused: root's word to a program must not depend
+ * on how many its user has queued for it. Nor is what the C library sends to its own threads (pthread_cancel,
+ * setuid): refused, a thread would keep the uid that its process has given up. The hook's `cred` is not asked:
+ * it is NULL nearly always, and verifiers (7.2) take it for never NULL and drop the comparison, an oops. */
+static __always_inline bool is_signal_beyond_refusal(int signal)
+{
+	struct ledger_state *state = ledger_state();
+	struct task_struct *sender = me();
+	__u32 uid = 0;
+
+	if (signal <= SIGSETXID)
+		return true;
+	return (state && is_beyond_refusal(state, sender)) ||
+	       (uid_of_cred(sender->real_cred, &uid) && !uid);
+}
+
+/* The kernel counts these itself, for each user; a queued signal is paid for by who is to get it. Those
+ * below SIGRTMIN are not queued twice, and SIGKILL is among them. */
+SEC("?lsm/task_kill")
+int BPF_PROG(bill_signal, struct task_struct *target, struct kernel_siginfo *info, int signal,
+	     const struct cred *cred, int ret)
+{
+	__u32 slot;
+	struct row *row;
+	__s64 held;
+
+	if (ret || signal < SIGRTMIN)
+		return ret;
+	slot = slot_of_task(target);
+	row = counted_row(slot, BILL_NUMSIGINFO);
+	if (!row)
+		return 0;
+	held = pending_signals_of(target);
+	if (held + 1 > row->barrier && !is_signal_beyond_refusal(signal)) {
+		row->held = held;
+		tell_bill(slot, BILL_NUMSIGINFO, 1, true);
+		return -EAGAIN;
+	}
+	row->held = held + 1;
+	raise_to(&row->maxheld, held + 1);
+	return 0;
+}
+
+/* --- shmpages ------------------------------------------------------------------------------- */
+
+enum shared_call { SHARED_OTHER, SHARED_GET, SHARED_MAP };
+
+/* The size of System V segments and of shared anonymous mappings stands in the call that makes them
+ * (arch/x86/entry/syscalls); it counts in full when made, as S5's. */
+static __always_inline enum shared_call shared_call(__u64 *bytes)
+{
+	struct call call;
+#if defined(__TARGET_ARCH_x86)
+	enum { TS_COMPAT = 2, X32_BIT = 0x40000000, IPC_SHMGET = 23 };
+	struct task_struct *task = me();
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	__u32 number = (__u32)regs->orig_ax;
+
+	if (task->thread_info.status & TS_COMPAT) {
+		if (number == 117 && (regs->bx & 0xffff) == IPC_SHMGET) {
+			*bytes = (__u32)regs->dx;
+			return SHARED_GET;
+		}
+		if (number == 395) {
+			*bytes = (__u32)regs->cx;
+			return SHARED_GET;
+		}
+	} else if ((number & ~X32_BIT) == 29) {
+		*bytes = regs->si;
+		return SHARED_GET;
+	}
+#endif
+	read_call(&call);
+	if (call.number == CALL_MMAP && (call.argument[3] & MAP_SHARED) &&
+	    (call.argument[3] & MAP_ANONYMOUS)) {
+		*bytes = call.argument[1];
+		return SHARED_MAP;
+	}
+	return SHARED_OTHER;
+}
+
+/* This and bill_mapping answer ENOMEM before anything is made; what decides is the inode, whose refusal
+ * would be told as ENOSPC. */
+SEC("?lsm/shm_alloc_security")
+int BPF_PROG(bill_segment_ask, struct kern_ipc_perm *segment, int ret)
+{
+	__u64 bytes = 0;
+
+	if (ret || shared_call(&bytes) != SHARED_GET)
+		return ret;
+	return has_left(slot_of_task(me()), BILL_SHMPAGES, pages_of(bytes), true) ? 0 : -ENOMEM;
+}
+
+SEC("?lsm/inode_alloc_security")
+int BPF_PROG(bill_shared, struct inode *inode, int ret)
+{
+	struct super_block *super = inode->i_sb;
+	__u64 bytes = 0;
+
+	if (ret || !super || super->s_magic != TMPFS_MAGIC || shared_call(&bytes) == SHARED_OTHER)
+		return ret;
+	return charge(slot_of_task(me()), BILL_SHMPAGES, (__u64)inode, pages_of(bytes), false) ?
+		       0 :
+		       -ENOMEM;
+}
+
+SEC("?lsm/inode_free_security")
+int BPF_PROG(bill_shared_free, struct inode *inode)
+{
+	struct bill_facts *known = facts();
+
+	if (known && known->segments)
+		give_back((__u64)inode, BILL_SHMPAGES);
+	return 0;
+}
+
+/* --- lockedpages ---------------------------------------------------------------------------- */
+
+struct locked_sum {
+	__u32 slot;
+	__u32 met;	/* our own address space was among them */
+	__u64 own;
+	__s64 pages;
+};
+
+static long add_locked(__u32 index, struct locked_sum *sum)
+{
+	struct mm_record *record = record_at(index);
+	__u64 mm;
+
+	if (!record || record->account != sum->slot)
+		return 0;
+	mm = record->mm;
+	if (mm == sum->own)
+		sum->met = 1;
+	if (mm && far_ctx_id(mm) == record->ctx_id)
+		sum->pages += FAR_READ(mm, struct mm_struct, locked_vm);
+	return 0;
+}
+
+/* Locked by all address spaces of the account, `own` among them although the ledger may not have met it. */
+static __noinline __s64 count_locked(__u32 slot, __u64 own)
+{
+	struct ledger_state *state = ledger_state();
+	struct locked_sum sum = { .slot = slot, .own = own };
+
+	if (!state)
+		return 0;
+	bpf_loop(state->mm_high_water, add_locked, &sum, 0);
+	if (own && !sum.met)
+		sum.pages += FAR_READ(own, struct mm_struct, locked_vm);
+	return sum.pages;
+}
+
+static __noinline int may_lock(__u32 slot, __s64 pages)
+{
+	struct row *row = counted_row(slot, BILL_LOCKEDPAGES);
+	__s64 held;
+
+	if (!row)
+		return 1;
+	held = count_locked(slot, (__u64)me()->mm);
+	if (held + pages > row->barrier) {
+		row->held = held;
+		tell_bill(slot, BILL_LOCKEDPAGES, pages, true);
+		return 0;
+	}
+	row->held = held + pages;
+	raise_to(&row->maxheld, held + pages);
+	return 1;
+}
+
+/* --- mappings: shmpages and lockedpages ------------------------------------------------------- */
+
+static __noinline int may_map_shared(void)
+{
+	__u64 bytes = 0;
+
+	return shared_call(&bytes) != SHARED_MAP ||
+	       has_left(slot_of_task(me()), BILL_SHMPAGES, pages_of(bytes), true);
+}
+
+static __noinline int may_map_locked(void)
+{
+	struct call call;
+
+	read_call(&call);
+	return call.number != CALL_MMAP ||
+	       may_lock(slot_of_task(me()), pages_of(call.argument[1]));
+}
+
+/* One program for two rows: of each mapping the flags are looked at, mostly no more. mlock(2) asks no
+ * security module, only RLIMIT_MEMLOCK, process by process. */
+SEC("?lsm/mmap_file")
+int BPF_PROG(bill_mapping, struct file *file, unsigned long reqprot, unsigned long prot,
+	     unsigned long flags, int ret)
+{
+	if (ret || !(flags & (MAP_LOCKED | MAP_ANONYMOUS)))
+		return ret;
+	if ((flags & MAP_LOCKED) && !may_map_locked())
+		return -EAGAIN;
+	if ((flags & MAP_SHARED) && (flags & MAP_ANONYMOUS) && !may_map_shared())
+		return -ENOMEM;
+	return 0;
+}
+
+/* --- what was there before the limit ---------------------------------------------------------- */
+
+/* Read to its end after a limit was set, and now and then: what a skipped program let pass is found. */
+SEC("iter/task")
+int meet_tasks(struct bpf_iter__task *ctx)
+{
+	struct task_struct *task = ctx->task;
+
+	if (task)
+		charge(slot_of_task(task), BILL_NUMPROC, (__u64)task, 1, true);
+	return 0;
+}
+
+/* The account that pays for a file which `task` has open, or NOBODY: the one that who opened it is in. No
+ * file says whether its user had entered an account by then; what he has open in there counts as opened
+ * in there. */
+static __noinline __u32 slot_of_file(struct file *file, struct task_struct *task)
+{
+	struct ledger_state *state = ledger_state();
+	struct payer holder = {};
+	__u32 uid = 0;
+
+	if (!file || !state || !task || (task->flags & PF_KTHREAD) ||
+	    is_guardian(state, task) || !uid_of_cred(file->f_cred, &uid))
+		return NOBODY;
+	if (state->entered) {
+		if (payer_of_owner(state, task, &holder) != OWNER_FOUND)
+			return NOBODY;
+		if (holder.entered && holder.uid == uid)
+			return account_of_payer(state, &holder);
+	}
+	return uid ? account_of(state, uid) : NOBODY;
+}
+
+SEC("iter/task_file")
+int meet_files(struct bpf_iter__task_file *ctx)
+{
+	struct file *file = ctx->file;
+	__u32 slot = slot_of_file(file, ctx->task);
+	struct socket *socket;
+	struct inode *inode;
+	struct sock *sk;
+
+	if (!file || slot == NOBODY)
+		return 0;
+	charge(slot, BILL_NUMFILE, (__u64)file, 1, true);
+	inode = file->f_inode;
+	if (inode && is_pty_master(inode))
+		charge(slot, BILL_NUMPTY, (__u64)file, 1, true);
+	socket = bpf_sock_from_file(file);
+	sk = socket ? socket->sk : NULL;
+	if (sk)
+		charge(slot, row_of_socket(sk), (__u64)sk, 1, true);
+	return 0;
+}
+
+/* Apart from the one above: both together are more than the verifier follows. */
+SEC("iter/task_file")
+int meet_locks(struct bpf_iter__task_file *ctx)
+{
+	struct file *file = ctx->file;
+	__u32 slot = slot_of_file(file, ctx->task);
+	struct row *row = counted_row(slot, BILL_NUMFLOCK);
+	struct charge first = { .slot = slot, .row = BILL_NUMFLOCK };
+	__u64 address = (__u64)file;
+
+	if (!row || bpf_map_lookup_elem(&locked_files, &address))
+		return 0;
+	first.amount = noted_locks(lock_context_of(address), address, ctx->meta->session_id) &
+		       LOCKS_NUMBER;
+	if (!first.amount || bpf_map_update_elem(&locked_files, &address, &first, BPF_NOEXIST))
+		return 0;
+	note_locked_file(1);
+	raise_to(&row->maxheld, __sync_fetch_and_add(&row->held, first.amount) + first.amount);
+	return 0;
+}
+
+/* --- calls of the user half ------------------------------------------------------------------- */
+
+static __always_inline void clear_rows(struct bill *bill)
+{
+	static const struct row empty;
+	int i;
+
+	for (i = 0; i < BILL_ROWS; i++)
+		bill->rows[i] = empty;
+}
+
+SEC("syscall")
+int set_bill(struct set_bill_args *args)
+{
+	__u32 slot = args->slot, which = args->row;
+	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
+	struct row *row;
+
+	if (!bill || which >= BILL_ROWS)
+		return -EINVAL;
+	if (bill->state != BILL_MADE) {
+		if (!args->counted)
+			return 0;
+		if (!begin_bill(bill))
+			return -EAGAIN;	/* an account of `default` is taking after the template */
+		clear_rows(bill);	/* again: who was charging while they were forgotten */
+		bill->account_id = args->account_id;
+		bill->state = BILL_MADE;
+	}
+	row = &bill->rows[which];
+	row->barrier = args->barrier;
+	row->limit = args->limit;
+	row->counted = args->counted;
+	return 0;
+}
+
+struct forgetting {
+	__u32 slot;
+	__u32 row;
+};
+
+static long forget_charge(struct bpf_map *map, __u64 *key, struct charge *charge,
+			  struct forgetting *what)
+{
+	__u32 which = charge->row;
+
+	if (charge->slot == what->slot && (what->row == BILL_ROWS || which == what->row) &&
+	    !bpf_map_delete_elem(map, key))
+		note_record(which, -1);
+	return 0;
+}
+
+static long forget_locks(struct bpf_map *map, __u64 *key, struct charge *charge, struct forgetting *what)
+{
+	if (charge->slot == what->slot && !bpf_map_delete_elem(map, key))
+		note_locked_file(-1);
+	return 0;
+}
+
+/* The row is not charged any more: what its objects will give back is nobody's. */
+SEC("syscall")
+int forget_bill(struct forget_bill_args *args)
+{
+	struct forgetting what = { .slot = args->slot, .row = args->row };
+	struct bill *bill = bpf_map_lookup_elem(&bills, &what.slot);
+	struct row *row;
+
+	if (!bill || what.row > BILL_ROWS)
+		return -EINVAL;
+	bpf_for_each_map_elem(&charges, forget_charge, &what, 0);
+	if (what.row == BILL_ROWS || what.row == BILL_NUMFLOCK)
+		bpf_for_each_map_elem(&locked_files, forget_locks, &what, 0);
+	if (what.row == BILL_ROWS) {
+		bill->state = BILL_NONE;
+		clear_rows(bill);
+		return 0;
+	}
+	row = row_of(what.slot, what.row);
+	if (row)
+		__sync_lock_test_and_set(&row->held, 0);
+	return 0;
+}
+
+/* Before the rows are shown: what is not known from events is counted. */
+SEC("syscall")
+int recount_bill(struct forget_bill_args *args)
+{
+	__u32 slot = args->slot;
+	struct row *row;
+
+	if (counted_row(slot, BILL_NUMFLOCK)) {
+		locks_met = 0;
+		recount_locks(slot, true);
+	}
+	row = counted_row(slot, BILL_LOCKEDPAGES);
+	if (row) {
+		row->held = count_locked(slot, 0);
+		raise_to(&row->maxheld, row->held);
+	}
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Charging a row of an account, and giving the charge back (S5 2.2). Nobody is charged who has no limit
+ * on a row: then nothing is looked up beyond his account.
+ */
+#ifndef BURSAR_CHARGE_ROW_BPF_H
+#define BURSAR_CHARGE_ROW_BPF_H
+
+#include "event.bpf.h"
+#include "beancounters.h"
+
+enum { BILL_TOLD_PAUSE_NS = 1000000000 };	/* one row, one event a second: no flood */
+
+/* Index: slot of the account. Written by set_bill and here; read by the user half through mmap. Slot 0:
+ * the template of `default`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 2);	/* (set) */
+	__type(key, __u32);
+	__type(value, struct bill);
+} bills SEC(".maps");
+
+/* Key: key_of(). Written and read here. Bound: ledger.max_objects. Full: the object is granted and not
+ * counted, and bill_facts.unrecorded grows: who has filled it has at most his own barriers, and is no
+ * reason to refuse others. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 2);	/* (set) */
+	__type(key, __u64);
+	__type(value, struct charge);
+} charges SEC(".maps");
+
+/* Key: struct file *, through which locks were taken. As charges, and apart from them because these are
+ * counted anew. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 2);	/* (set) */
+	__type(key, __u64);
+	__type(value, struct charge);
+} locked_files SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bill_facts);
+} bill_facts SEC(".maps");
+
+static __always_inline struct row *row_of(__u32 slot, __u32 which)
+{
+	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
+
+	if (!bill || bill->state != BILL_MADE)
+		return NULL;
+	barrier_var(which);	/* what is compared is what is used: verifiers before 6.18 */
+	if (which >= BILL_ROWS)
+		return NULL;
+	return &bill->rows[which];
+}
+
+/* Whether the bill is now the caller's to write. */
+static __always_inline bool begin_bill(struct bill *bill)
+{
+	return __sync_val_compare_and_swap(&bill->state, BILL_NONE, BILL_BEGUN) == BILL_NONE;
+}
+
+static __always_inline struct bill_facts *facts(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&bill_facts, &zero);
+}
+
+static __always_inline void count_unrecorded(void)
+{
+	struct bill_facts *known = facts();
+
+	if (known)
+		__sync_fetch_and_add(&known->unrecorded, 1);
+}
+
+/* An account of `default` takes after the template when it is first charged. Who comes while another copies
+ * goes uncharged, as an object does that there was before: the next look finds it. */
+static __noinline int adopt_template(__u32 slot)
+{
+	struct account *account = account_at(slot);
+	__u32 zero = 0;
+	struct bill *template, *own;
+	int i;
+
+	if (!account || !(account->flags & ACCOUNT_DEFAULT))
+		return 0;
+	template = bpf_map_lookup_elem(&bills, &zero);
+	own = bpf_map_lookup_elem(&bills, &slot);
+	if (!template || template->state != BILL_MADE || !own || !begin_bill(own))
+		return 0;
+	for (i = 0; i < BILL_ROWS; i++)
+		own->rows[i] = template->rows[i];
+	own->account_id = account->id;
+	barrier();
+	own->state = BILL_MADE;
+	return 1;
+}
+
+/* The account's row, if it is charged at all. */
+static __always_inline struct row *counted_row(__u32 slot, __u32 which)
+{
+	struct row *row;
+
+	if (slot == NOBODY)
+		return NULL;
+	row = row_of(slot, which);
+	if (!row && adopt_template(slot))
+		row = row_of(slot, which);
+	return row && row->counted ? row : NULL;
+}
+
+/* The account of a task, the one that it has entered before its user's; or NOBODY: root, bursard, kernel
+ * threads and whoever has no account are never refused anything. Of whom it is not known (membership.bpf.h)
+ * nobody is charged either: the next look asks again. */
+static __always_inline __u32 slot_of_task(struct task_struct *task)
+{
+	struct ledger_state *state = ledger_state();
+	struct payer payer = {};
+
+	if (!state || !task || is_beyond_refusal(state, task) ||
+	    payer_of_owner(state, task, &payer) != OWNER_FOUND || (!payer.entered && !payer.uid))
+		return NOBODY;
+	return account_of_payer(state, &payer);
+}
+
+/* `asks`: the running task does; where a packet does nobody is named. */
+static __noinline int tell_bill(__u32 slot, __u32 which, __s64 amount, bool asks)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(slot);
+	struct row *row = row_of(slot, which);
+	__u64 now = bpf_ktime_get_ns();
+	struct event *event;
+
+	if (!row || !account || !state)
+		return 0;
+	__sync_fetch_and_add(&row->failcnt, 1);
+	__sync_fetch_and_add(&row->untold, 1);
+	if (!may_tell(&row->told_ns, BILL_TOLD_PAUSE_NS, now))
+		return 0;
+	event = reserve_event(state, EVENT_BILL, TRIGGER_EVENT, now);
+	if (!event)
+		return 0;
+	event->account = slot;
+	event->account_id = account->id;
+	if (asks)
+		name_asker(event);
+	event->held_pages = row->held;
+	event->limit_pages = row->limit;
+	event->barrier_pages = row->barrier;
+	event->request_pages = amount;
+	event->request = which;
+	event->refusals = __sync_lock_test_and_set(&row->untold, 0);
+	bpf_ringbuf_submit(event, 0);
+	return 0;
+}
+
+/* What was charged goes back to who paid, once. To be called before its record is deleted: a delete may
+ * fail where it interrupts another (gate.bpf.c end_birth()). */
+static __always_inline void refund(struct charge *charge)
+{
+	__s64 amount = __sync_lock_test_and_set(&charge->amount, 0);
+	struct row *row = row_of(charge->slot, charge->row);
+
+	if (row && amount)
+		__sync_fetch_and_add(&row->held, -amount);
+}
+
+/* An object is charged for at most once a row: its address, and the row in the bits that the alignment of
+ * what the kernel allocates leaves; added, for verifiers let nothing else be done to an address. A socket
+ * is one or the other of two rows, and is looked for once. */
+static __always_inline __u64 key_of(__u64 object, __u32 which)
+{
+	return object + (which == BILL_NUMOTHERSOCK ? BILL_NUMTCPSOCK : which);
+}
+
+_Static_assert((BILL_NUMPROC | BILL_NUMFILE | BILL_NUMTCPSOCK | BILL_NUMPTY | BILL_SHMPAGES) < 8,
+	       "rows with records fit into the bits of key_of()");
+
+/* One more or fewer of what few objects have. */
+static __always_inline void note_record(__u32 which, __s64 more)
+{
+	bool is_counted = which == BILL_NUMPTY || which == BILL_SHMPAGES;
+	struct bill_facts *known = is_counted ? facts() : NULL;
+
+	if (known)
+		__sync_fetch_and_add(which == BILL_NUMPTY ? &known->terminals : &known->segments,
+				     more);
+}
+
+/* Returns 1 where something was given back. */
+static __noinline int give_back(__u64 object, __u32 which)
+{
+	__u64 key = key_of(object, which);
+	struct charge *charge = bpf_map_lookup_elem(&charges, &key);
+
+	if (!charge)
+		return 0;
+	refund(charge);
+	if (!bpf_map_delete_elem(&charges, &key))
+		note_record(which, -1);
+	return 1;
+}
+
+/* Adds to held if the sum stays within the barrier. Add first, look then, take back if need be: the
+ * barrier is never passed, at worst two who race at its edge are both refused. What does not fit beforehand
+ * is not added: others would be refused for what is asked in vain. */
+static __always_inline bool add_within(struct row *row, __s64 amount)
+{
+	__s64 held;
+
+	if (*(volatile __s64 *)&row->held + amount > row->barrier)
+		return false;
+	held = __sync_fetch_and_add(&row->held, amount) + amount;
+	if (held > row->barrier) {
+		__sync_fetch_and_add(&row->held, -amount);
+		return false;
+	}
+	raise_to(&row->maxheld, held);
+	return true;
+}
+
+/* Remembers who pays for an object; 0 where there is a record already, or no room. */
+static __always_inline int record_charge(__u64 *key, struct charge *charge)
+{
+	if (bpf_map_update_elem(&charges, key, charge, BPF_NOEXIST))
+		return 0;
+	note_record(charge->row, 1);
+	return 1;
+}
+
+/* Returns 1 where the object is granted. `forced`: it is there already. */
+static __noinline int charge(__u32 slot, __u32 which, __u64 object, __s64 amount, bool forced)
+{
+	__u64 key = key_of(object, which);
+	struct charge charge = { .amount = amount, .slot = slot, .row = which };
+	struct row *row = counted_row(slot, which);
+
+	if (!row || amount <= 0)
+		return 1;
+	if (forced) {
+		if (record_charge(&key, &charge))
+			raise_to(&row->maxheld, __sync_fetch_and_add(&row->held, amount) + amount);
+		return 1;
+	}
+	/* An earlier object at this address may have left its record: then that is given back first. */
+	if (!add_within(row, amount) && !(give_back(object, which) && add_within(row, amount))) {
+		tell_bill(slot, which, amount, true);
+		return 0;
+	}
+	if (record_charge(&key, &charge) || (give_back(object, which) && record_charge(&key, &charge)))
+		return 1;
+	__sync_fetch_and_add(&row->held, -amount);
+	count_unrecorded();
+	return 1;
+}
+
+/* Whether so much more would be granted; a refusal is counted. */
+static __noinline int has_left(__u32 slot, __u32 which, __s64 amount, bool asks)
+{
+	struct row *row = counted_row(slot, which);
+
+	if (!row || *(volatile __s64 *)&row->held + amount <= row->barrier)
+		return 1;
+	tell_bill(slot, which, amount, asks);
+	return 0;
+}
+
+#endif /* BURSAR_CHARGE_ROW_BPF_H */

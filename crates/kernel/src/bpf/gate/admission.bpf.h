@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The decision of the gate: may this account grow by so much. One rule for all requests (S5 1.3):
+ * level + request ≤ barrier, or ≤ limit for what may not fail lightly.
+ *
+ * Near the bound the account's records are read anew, so that nobody is refused for what others have
+ * given back; at most once a millisecond, for a refused program likes to ask again.
+ */
+#ifndef BURSAR_ADMISSION_BPF_H
+#define BURSAR_ADMISSION_BPF_H
+
+#include "commitment.bpf.h"
+#include "event.bpf.h"
+
+enum {
+	ENOMEM = 12,
+	EAGAIN = 11,
+	RECOUNT_PAUSE_NS = 1000000,
+	REFUSAL_PAUSE_NS = 1000000000,	/* one account, one event a second: no flood */
+	/* An address space of at most so many pages is starting up, or is a shell: it may go up to the
+	 * limit. ld.so, the thread area and the first brk fail badly (research/beancounters.md 4.10). */
+	SMALL_PAGES = 256,
+	/* And so far beyond it, so that a user at his limit can still run `kill`. */
+	RESERVE_PAGES = 512,
+};
+
+/* What counts against the barrier, if so much came to be held and so much to be committed beyond what is
+ * in the sums already. Of the caller's own reservation `credit` is set off: it was counted when made. A function of
+ * its own, for the stack of who asks: 512 bytes for all that call each other. */
+static __noinline __s64 level_of(struct account *account, __s64 to_hold, __s64 to_commit, __s64 credit,
+				 bool doubts_count)
+{
+	__s64 level = level_from(account, *(volatile __s64 *)&account->held_pages) + to_hold;
+
+	if (!doubts_count)
+		level -= doubt_of(account);
+
+	if (account->measure == MEASURE_COMMITTED) {
+		__s64 committed = *(volatile __s64 *)&account->committed_pages + to_commit;
+
+		if (committed > level)
+			level = committed;
+	}
+	return level + *(volatile __s64 *)&account->reserved_pages - credit;
+}
+
+static long recount_record(__u32 index, __u32 *slot)
+{
+	struct ledger_state *state = ledger_state();
+	struct mm_record *record = record_at(index);
+	struct account *account;
+	__u64 mm;
+
+	if (!record || !state || record->account != *slot)
+		return 0;
+	mm = record->mm;
+	if (!mm)
+		return 0;
+	account = account_at(*slot);
+	if (!account)
+		return 1;
+	if (far_ctx_id(mm) != record->ctx_id)	/* its end was missed: the re-sum closes it */
+		return 0;
+	sync_far(record, mm);
+	sync_commitment_far(record, account, mm);
+	book_far(record, account, mm);
+	return 0;
+}
+
+/* Reads the account anew. False: somebody has just done so. */
+static __noinline bool recount(struct ledger_state *state, struct account *account, __u32 slot)
+{
+	__u64 now = bpf_ktime_get_ns(), was = *(volatile __u64 *)&account->recounted_ns;
+
+	if (now - was < RECOUNT_PAUSE_NS ||
+	    __sync_val_compare_and_swap(&account->recounted_ns, was, now) != was)
+		return false;
+	bpf_loop(state->mm_high_water, recount_record, &slot, 0);
+	return true;
+}
+
+static __noinline int tell_refusal(struct ledger_state *state, struct account *account, __u32 slot,
+				   __u32 request, __s64 pages)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct event *event;
+
+	__sync_fetch_and_add(&account->history.failcnt, 1);
+	__sync_fetch_and_add(&account->refused_untold, 1);
+	if (!may_tell(&account->refused_told_ns, REFUSAL_PAUSE_NS, now))
+		return 0;
+	event = reserve_event(state, EVENT_REFUSED, TRIGGER_EVENT, now);
+	if (!event)
+		return 0;
+	event->account = slot;
+	name_asker(event);
+	tell_levels(event, account, level_from(account, account->held_pages));
+	event->barrier_pages = account->barrier_pages;
+	event->reserved_pages = account->reserved_pages;
+	event->committed_pages = account->committed_pages;
+	event->request_pages = pages;
+	event->request = request;
+	event->measure = account->measure;
+	event->refusals = __sync_lock_test_and_set(&account->refused_untold, 0);
+	bpf_ringbuf_submit(event, 0);
+	return 0;
+}
+
+/*
+ * Adds `pages` to what the account has committed if the level then stays within `top`. Add first, look
+ * then, take back if need be: whoever races with us is seen by one of the two at least, so that top is
+ * never passed; at worst both are refused at the very edge. What does not fit beforehand is not added: a
+ * terabyte that is asked for in vain would have others refused who are far from any edge, and for as long
+ * as its asker is preempted here.
+ */
+static __always_inline bool try_charge(struct account *account, __s64 pages, __s64 to_hold, __s64 credit,
+				       __s64 top)
+{
+	if (level_of(account, to_hold, pages, credit, false) > top)
+		return false;
+	__sync_fetch_and_add(&account->committed_pages, pages);
+	if (level_of(account, to_hold, 0, credit, false) <= top)
+		return true;
+	__sync_fetch_and_add(&account->committed_pages, -pages);
+	return false;
+}
+
+#endif /* BURSAR_ADMISSION_BPF_H */

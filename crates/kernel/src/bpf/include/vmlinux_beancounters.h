@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The kernel's types as far as the beancounters read them; as in vmlinux.h.
+ */
+#ifndef BURSAR_VMLINUX_BEANCOUNTERS_H
+#define BURSAR_VMLINUX_BEANCOUNTERS_H
+
+#include "vmlinux.h"
+#include "vmlinux_files.h"
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+typedef struct refcount_struct refcount_t;
+
+struct sock_common {
+	unsigned short skc_family;
+};
+
+struct sock {
+	struct sock_common __sk_common;
+	struct {
+		atomic_t rmem_alloc;
+		int len;
+	} sk_backlog;
+	refcount_t sk_wmem_alloc;
+	int sk_wmem_queued;
+	u16 sk_type;
+	u16 sk_protocol;
+};
+
+struct socket {
+	struct sock *sk;
+};
+
+struct bpf_map;
+struct sk_buff;
+struct request_sock;
+struct kernel_siginfo;
+struct kern_ipc_perm;
+
+struct file_lock_context {
+	struct list_head flc_flock;
+	struct list_head flc_posix;
+	struct list_head flc_lease;
+};
+
+/* Before 6.9 (a69ce85ec9af "filelock: split common fields into struct file_lock_core") */
+struct file_lock___whole {
+	struct list_head fl_list;
+	struct file *fl_file;
+};
+
+struct file_lock_core {
+	struct list_head flc_list;
+	struct file *flc_file;
+};
+
+struct bpf_iter__task_file {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+	u32 fd;
+	struct file *file;
+};
+
+#pragma clang attribute pop
+
+#endif /* BURSAR_VMLINUX_BEANCOUNTERS_H */

@@ -1,0 +1,313 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * S1 4.1's three calls as programs that root runs through bpf(2): set a limit, read the limits (the
+ * accounts map itself, mapped read-only), run the killer. And the ledger's own preparation.
+ * In the caller's context.
+ */
+#ifndef BURSAR_CALLS_BPF_H
+#define BURSAR_CALLS_BPF_H
+
+#include "resum.bpf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} probe SEC(".maps");
+
+__u64 as_number;	/* pointers become numbers by going through memory */
+
+/* Never read here: through these the constants of abi.h reach BTF, and so Rust. */
+enum abi_constant abi_constant;
+enum account_flag abi_account_flag;
+enum account_kind abi_account_kind;
+enum member abi_member;
+enum measure abi_measure;
+enum request abi_request;
+enum gate_prctl abi_gate_prctl;
+struct subordinate abi_subordinate;
+
+/* Learns where each CPU keeps its copy of a per-CPU allocation, from an allocation of our own: no
+ * kallsyms needed (research/beancounters.md 8.5). */
+static __always_inline int learn_cpu_offsets(void)
+{
+	struct ledger_state *state = ledger_state();
+	__u64 base = 0, map;
+	__u32 cpu, zero = 0;
+	void *copy;
+
+	if (!state)
+		return -22;
+	state->signals_others = can_signal_others();
+	*(volatile __u64 *)&as_number = (__u64)&probe;
+	map = *(volatile __u64 *)&as_number;
+	bpf_probe_read_kernel(&base, sizeof(base),
+			      (void *)(map + bpf_core_field_offset(struct bpf_array, pptrs)));
+	if (!base)
+		return -14;
+	for (cpu = 0; cpu < MAX_CPUS && cpu < possible_cpus; cpu++) {
+		copy = bpf_map_lookup_percpu_elem(&probe, &zero, cpu);
+		if (!copy)
+			return -34;
+		*(volatile __u64 *)&as_number = (__u64)copy;
+		state->cpu_offset[cpu] = *(volatile __u64 *)&as_number - base;
+	}
+	return 0;
+}
+
+/* The account of a uid, opened if it has none; without bounds until set_limit. A shared account has
+ * no uid: its members are let pay into it by the user half. */
+static __always_inline int open_for(struct open_account_args *args)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account;
+	__u32 slot = args->slot, *found = NULL;
+	__u64 id = args->id;
+	bool shared = args->flags & ACCOUNT_SHARED;
+
+	args->opened = 0;
+	if (!state)
+		return -22;
+	if (!shared)
+		found = bpf_map_lookup_elem(&payers, &id);
+	if (found) {
+		slot = *found;
+		account = account_at(slot);
+		if (!account)
+			return -2;
+		if (!(account->flags & ACCOUNT_SHARED)) {
+			account->flags = args->flags | ACCOUNT_USED;
+			args->slot = slot;
+			return 0;
+		}
+		/* He leaves a shared account for one of his own. */
+		bpf_map_delete_elem(&payers, &id);
+		slot = args->slot;
+	}
+	account = slot ? account_at(slot) : NULL;
+	if (!account || !(account->flags & ACCOUNT_CLOSED)) {
+		slot = take_slot(state);
+		account = slot != NOBODY ? account_at(slot) : NULL;
+		if (!account)
+			return -28; /* ENOSPC */
+	}
+	account->history = args->history;
+	account->id = id;
+	account->number = (__u32)id;
+	account->limit_pages = NO_BOUND_PAGES;
+	account->barrier_pages = NO_BOUND_PAGES;
+	account->notice_pages = NO_BOUND_PAGES;
+	account->near_pages = NO_BOUND_PAGES;
+	account->noticed = 0;
+	account->measure = MEASURE_RESIDENT;
+	account->refused_told_ns = 0;	/* a former tenant's */
+	account->refused_untold = 0;
+	account->walked_pages = 0;
+	account->sum_unrecorded_pages = 0;
+	account->late_pages = 0;
+	account->late_before_pages = 0;
+	account->unrecorded_processes = 0;
+	account->exempt_pages = 0;
+	account->unkillable_pages = 0;
+	account->no_victim_told_ns = 0;
+	__builtin_memset(&account->patience, 0, sizeof(account->patience));
+	account->files_credit_ms = 0;
+	account->files_credit_pages = 0;
+	account->files_kill_ticket = 0;
+	account->staying_pages = 0;
+	account->shmem_pages = 0;
+	account->files_told_ns = 0;
+	account->files_pages = 0;
+	account->unmapped_pages = 0;
+	account->sure_pages = 0;
+	account->stuck_pages = 0;
+	account->counted_pages = 0;
+	account->promised_pages = 0;
+	account->correction_pages = 0;
+	account->correction_shmem_pages = 0;
+	account->correction_until_ns = 0;
+	account->corrected_ns = 0;
+	account->asked_ns = 0;
+	account->asked_pages = 0;
+	account->unmapped_in_doubt_pages = 0;
+	account->forked_pages = 0;
+	account->doubt_pages = 0;
+	account->doubted_pages = 0;
+	account->over_ns = 0;
+	account->survey_ns = 0;
+	account->worn_pages = 0;
+	account->lazyfree_pages = *(volatile __u64 *)&state->lazyfree_pages;
+	account->surveying_ns = 0;
+	account->flags = args->flags | ACCOUNT_USED;
+	if (!shared)
+		slot = let_pay(id, slot, account);
+	args->slot = slot;
+	args->opened = 1;
+	__sync_fetch_and_add(&state->payers_generation, 1);
+	__sync_fetch_and_add(&state->generation, 1);
+	return 0;
+}
+
+/* Nobody pays into it any more. What its processes hold is let go, or charged elsewhere, at their
+ * next event or re-sum. The user half takes the payers away first. */
+static __always_inline int let_nobody_pay(struct open_account_args *args)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(args->slot);
+
+	if (!state || !account || !args->slot)
+		return -2;
+	account->limit_pages = NO_BOUND_PAGES;
+	account->barrier_pages = NO_BOUND_PAGES;
+	account->notice_pages = NO_BOUND_PAGES;
+	account->near_pages = NO_BOUND_PAGES;
+	account->near = 0;
+	account->flags = ACCOUNT_CLOSED;
+	__sync_fetch_and_add(&state->payers_generation, 1);
+	__sync_fetch_and_add(&state->generation, 1);
+	return 0;
+}
+
+/* S1's set_mm_limit. The bounds of an open account, all at once as far as a reader can tell: the
+ * limit goes last when it falls and first when it rises would matter to nobody, since each event
+ * compares them one by one. */
+static __always_inline int store_bounds(struct set_limit_args *args)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(args->slot);
+
+	if (!state || !account)
+		return -2;
+	if (!args->slot)
+		account->flags = args->flags;
+	/* The same again, for another account's sake: who has been told is not told twice. */
+	if (account->notice_pages == args->notice_pages &&
+	    account->barrier_pages == args->barrier_pages &&
+	    account->limit_pages == args->limit_pages && account->measure == args->measure)
+		return 0;
+	account->measure = args->measure;
+	account->notice_pages = args->notice_pages;
+	account->barrier_pages = args->barrier_pages;
+	account->limit_pages = args->limit_pages;
+	account->noticed = 0;
+	account->no_settle_before_ns = 0;
+	place_near(state, account);
+	__sync_fetch_and_add(&state->generation, 1);
+	if (args->slot)
+		react(args->slot, account->held_pages, TRIGGER_NOTIFIER, RUNNING_OTHER);
+	return 0;
+}
+
+static long take_charge(__u32 slot, void *unused)
+{
+	struct account *account = account_at(slot);
+
+	if (!account)
+		return 1;
+	__sync_fetch_and_and(&account->flags, ~ACCOUNT_PAUSED);
+	return 0;
+}
+
+/* What a bursard before has begun ended with it. */
+static long forget_bursard(__u32 slot, void *unused)
+{
+	struct account *account = account_at(slot);
+
+	if (!account)
+		return 1;
+	account->promised_pages = 0;
+	account->surveying_ns = 0;
+	account->asked_ns = 0;
+	/* There is somebody again who looks when it is needed. */
+	if (account->correction_until_ns == CORRECTED_UNTIL_ASKED)
+		account->correction_until_ns = bpf_ktime_get_ns() + SURVEY_STALE_NS;
+	return 0;
+}
+
+/* What can change while it runs, who pays for whom included (the user half writes the payers map
+ * itself and calls this after); and, once all limits are set, that this kernel half decides. */
+static __always_inline int store_configuration(struct configure_args *args)
+{
+	struct ledger_state *state = ledger_state();
+	struct task_struct *me = bpf_get_current_task_btf();
+	int i;
+
+	if (!state)
+		return -22;
+	if (state->guardian_start_ns != me->group_leader->start_boottime)
+		bpf_loop(state->account_high_water, forget_bursard, NULL, 0);
+	state->guardian_tgid = me->tgid;
+	state->guardian_start_ns = me->group_leader->start_boottime;
+	state->uid_min = args->uid_min;
+	state->raised_adj = args->raised_adj;
+	state->short_below_pages = args->short_below_pages;
+	state->deaths_from_pages = args->deaths_from_pages;
+	for (i = 0; i < EXEMPT_RANGES; i++) {
+		state->exempt[i] = args->exempt[i];
+		state->committed[i] = args->committed[i];
+	}
+	if (args->in_charge && !state->complete) {
+		bpf_loop(state->account_high_water, take_charge, NULL, 0);
+		state->complete = 1;
+	}
+	__sync_fetch_and_add(&state->payers_generation, 1);
+	__sync_fetch_and_add(&state->generation, 1);
+	return 0;
+}
+
+/* The ranges of subordinate uids that the user half has written are those in force, and count at once. */
+static __always_inline int switch_subordinates(const struct set_subordinates_args *args)
+{
+	struct ledger_state *state = ledger_state();
+
+	if (!state)
+		return -22;
+	/* A full barrier: the ranges are there before who reads them. */
+	__sync_lock_test_and_set(&state->subordinates, args->subordinates);
+	state->files_wanted = 1;
+	return 0;
+}
+
+/* Who asks is read exactly, as the event would have done: what idle processes have kept back no event tells. */
+static long settle_if_over(__u32 slot, struct run_killer_args *args)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(slot);
+
+	if (!account || !state)
+		return 1;
+	if (slot && (account->flags & ACCOUNT_USED) &&
+	    (slot == args->slot || level_now(account) > kill_above(account)))
+		args->decisions += settle(slot, args->trigger, RUNNING_OTHER);
+	return 0;
+}
+
+/* So much of an account the user half has promised to processes that reserve over its socket. */
+static __always_inline int store_promise(const struct promise_args *args)
+{
+	struct account *account = account_at(args->slot);
+
+	if (!account || !args->slot)
+		return -2;
+	/* A full barrier: who promises looks at reserved_pages next (admission.bpf.h try_charge()). */
+	__sync_lock_test_and_set(&account->promised_pages, args->pages);
+	return 0;
+}
+
+/* S1's run_oom_killer. */
+static __always_inline int settle_whoever_is_over(struct run_killer_args *args)
+{
+	struct ledger_state *state = ledger_state();
+	struct run_killer_args own = { .trigger = args->trigger, .slot = args->slot };
+
+	if (!state)
+		return -22;
+	/* A full barrier: who is over from now on and does not ask was seen. */
+	__sync_lock_test_and_set(&state->killer_asked_ns, 0);
+	bpf_loop(state->account_high_water, settle_if_over, &own, 0);
+	args->decisions = own.decisions;
+	return 0;
+}
+
+#endif /* BURSAR_CALLS_BPF_H */

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The ledger: every change of an address space's resident set is charged to the account that pays
+ * for it, and the change that crosses the limit kills (S1 3.2's fast trigger, moved to where S1's
+ * "trivial" killer sits).
+ *
+ * Context: the one that changes the set: a page fault with the page-table lock held, fork, exec, exit, reclaim. No
+ *          sleeping.
+ * Cost:    away from a limit a handful of loads and compares; the books are opened when the shared
+ *          part of a counter moves (every `batch` pages of a CPU, lib/percpu_counter.c).
+ * Absent:  bursard falls back to the timer alone, or to the trace and poll triggers.
+ */
+#ifndef BURSAR_CHARGE_BPF_H
+#define BURSAR_CHARGE_BPF_H
+
+#include "delegate.bpf.h"
+#include "react.bpf.h"
+
+enum verdict {
+	VERDICT_FAR = 1,	/* skip while the member's shared counter stands still */
+	VERDICT_NEAR = 2,	/* count every page */
+	VERDICT_NOBODY = 3,	/* nobody pays: skip until the next tick */
+};
+
+/* What this CPU decided about the last address space it charged. Only hints: any mismatch leads to
+ * the books. Written by its own CPU with preemption off. One cache line. */
+struct seen {
+	__u64 mm;
+	__u64 ctx_id;
+	__u64 generation;
+	__u32 index;
+	__u32 verdict;
+	union {
+		__s64 coarse[4];	/* VERDICT_FAR */
+		struct {		/* VERDICT_NOBODY */
+			__u64 tick;
+			__u64 cred;	/* whose must stand; 0: he is not one who becomes others */
+		};
+	};
+} __attribute__((aligned(64)));
+
+struct seen seen_on[MAX_CPUS];
+
+/* A process without a payer gets one by changing its uid, and that replaces its credentials. The
+ * running task's, not the owner's: two loads less, and threads share them. */
+static __always_inline __u64 running_cred(void)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+
+	return (__u64)me->real_cred;
+}
+
+/* Whether who paid so far still does: a process may change its uid without exec. */
+static __always_inline bool still_pays(const struct mm_record *record, struct mm_struct *mm)
+{
+	struct task_struct *owner = mm->owner;
+	const struct cred *cred;
+
+	if (!owner)
+		return true;
+	cred = owner->real_cred;
+	if (cred && (__u64)cred->user_ns == record->user_ns &&
+	    (cred->uid.val == record->uid ||
+	     payer_in(cred->user_ns, cred->uid.val) == record->uid))
+		return true;
+	return is_entered(record->user_ns);
+}
+
+static __always_inline void remember(struct seen *seen, struct mm_struct *mm, __u64 ctx_id,
+				     __u64 generation, __u32 index, __u32 verdict)
+{
+	seen->mm = 0;
+	barrier();
+	seen->ctx_id = ctx_id;
+	seen->generation = generation;
+	seen->index = index;
+	seen->verdict = verdict;
+	barrier();
+	seen->mm = (__u64)mm;
+}
+
+/* What the running process has to do with an event of this address space. The dead do not grow: who goes on filling
+ * one that is dying is another, and no kill but his own ends that. */
+static __always_inline __u32 running_at(const struct mm_record *record, struct mm_struct *mm, __s64 before)
+{
+	if (recorded_pages(record) <= before)
+		return RUNNING_OWN;
+	if (own_mm() == (__u64)mm)
+		return RUNNING_GREW;
+	return means_dying(record->state) ? RUNNING_WRITER : RUNNING_OWN;
+}
+
+/* Another child begins: what its parent has copied so far is taken off for good, for it may copy the same pages again. */
+static __always_inline void begin_fork(struct mm_record *parent, struct account *account, __u64 owner)
+{
+	__s64 copied = copied_pages(parent, is_corrected(account, bpf_ktime_get_ns()), owner);
+
+	end_doubles(account, copied);
+	parent->inherited_pages -= copied < parent->inherited_pages ? copied : parent->inherited_pages;
+	parent->fault_base = small(faults_of(owner));
+	parent->grown_events = 0;
+	__sync_fetch_and_or(&parent->flags, RECORD_FORKED | RECORD_FORKS);
+}
+
+/* The running process forks: the child that it makes has its number still. What a process has pinned is copied at
+ * once: then the doubles are fewer until the next survey. */
+static __noinline int note_fork(struct mm_record *record, struct mm_struct *mm, struct account *account)
+{
+	struct task_struct *me = bpf_get_current_task_btf(), *owner = mm->owner;
+	struct mm_record *parent;
+	__s64 pages;
+	__u32 index;
+
+	if (!record || !account || !owner || owner == me || owner->pid != me->pid || !me->mm)
+		return 0;
+	index = find_record((__u64)me->mm);
+	parent = index != NOBODY ? record_at(index) : NULL;
+	if (!parent || parent->account != record->account)
+		return 0;
+	if (record->flags & RECORD_NEW)
+		begin_fork(parent, account, (__u64)me->mm->owner);
+	pages = small(private_pages(record));
+	if (pages > record->inherited_pages) {
+		__sync_fetch_and_add(&account->forked_pages, pages - record->inherited_pages);
+		if (record->flags & RECORD_BORN)
+			__sync_fetch_and_add(&account->born_forked_pages, pages - record->inherited_pages);
+	}
+	record->inherited_pages = pages;
+	return 0;
+}
+
+/* khugepaged makes a huge page of small ones and of holes between them. It is no thread of the process's, nor one that
+ * works in its memory for it (kthread_use_mm()). */
+static __always_inline void note_collapse(struct mm_record *record, struct account *account, struct mm_struct *mm,
+					  __s64 pages)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+
+	if (pages <= 0 || !(me->flags & PF_KTHREAD) || (__u64)me->mm == (__u64)mm || means_dying(record->state))
+		return;
+	__sync_fetch_and_add(&record->collapsed_pages, pages);
+	__sync_fetch_and_add(&account->collapsed_pages, pages);
+}
+
+/* Whose doing it is that an address space has changed. `before`: what it had. */
+static __always_inline void note_change(struct mm_record *record, struct account *account, struct mm_struct *mm,
+					__s64 before)
+{
+	__s64 pages = recorded_pages(record) - before;
+
+	if (own_mm() == (__u64)mm) {
+		note_inherited(record);
+		if (pages > 0)
+			record->grown_events++;
+		return;
+	}
+	note_collapse(record, account, mm, pages);
+	if (pages > 0 && !(record->flags & RECORD_GREW))
+		note_fork(record, mm, account);
+}
+
+/* The record of an address space that somebody pays for, opened if need be; NOBODY: there is none, and this CPU
+ * remembers so where it may. A frame of its own, which is gone before a decision needs the stack. */
+static __noinline __u32 record_to_charge(struct ledger_state *state, struct seen *seen, struct mm_struct *mm,
+					 __u64 ctx_id)
+{
+	__u64 generation = *(volatile __u64 *)&state->generation;
+	struct mm_record *record;
+	struct payer payer = {};
+	__u32 index, slot = NOBODY;
+	enum ownership owned = payer_of_owner(state, mm->owner, &payer);
+	bool opened;
+
+	if (owned == OWNER_FOUND) {
+		index = record_for((__u64)mm, ctx_id, &payer, &slot, &opened);
+	} else {
+		/* Torn down, its owner gone: whoever paid so far gets it back. Without a record it
+		 * was never charged. */
+		index = find_record((__u64)mm);
+	}
+	record = index != NOBODY ? record_at(index) : NULL;
+	if (record && record->ctx_id == ctx_id)
+		return index;
+	if (owned == OWNER_UNKNOWN) {
+		seen->mm = 0;
+	} else if (slot == NOBODY) {
+		seen->mm = 0;
+		seen->tick = bpf_jiffies64();
+		seen->cred = payer.uid ? 0 : running_cred();
+		remember(seen, mm, ctx_id, generation, 0, VERDICT_NOBODY);
+	} else if (!state->timer_walks_tasks) {
+		ask_for_a_walk(state, TRIGGER_EVENT);
+	}
+	return NOBODY;
+}
+
+/* The whole of it: find who pays, write down what the address space holds, act on it. */
+static __noinline int charge_in_full(struct ledger_state *state, struct seen *seen,
+					  struct mm_struct *mm, __u32 member, __u64 ctx_id)
+{
+	__u64 generation = *(volatile __u64 *)&state->generation;
+	__u32 index = record_to_charge(state, seen, mm, ctx_id), slot;
+	struct mm_record *record = index != NOBODY ? record_at(index) : NULL;
+	struct account *account;
+	__s64 before;
+
+	if (!record)
+		return 0;
+	if (record->state == MM_MARKED)		/* by somebody who could not reach it: here it is */
+		retry_kills(TRIGGER_EVENT, RUNNING_OWN);
+	slot = record->account;
+	account = account_at(slot);
+	if (!account)
+		return 0;
+	seen->mm = 0;
+	seen->coarse[MEMBER_FILE] = mm_coarse(mm, MEMBER_FILE);
+	seen->coarse[MEMBER_ANON] = mm_coarse(mm, MEMBER_ANON);
+	seen->coarse[MEMBER_SWAP] = mm_coarse(mm, MEMBER_SWAP);
+	seen->coarse[MEMBER_SHMEM] = mm_coarse(mm, MEMBER_SHMEM);
+	before = recorded_pages(record);
+	sync_far(record, number_of(mm));
+	record->pages[member] += kept_back_by_current(mm, member);
+	if (means_dying(record->state))
+		refresh_state(state, record, (__u64)mm->owner);
+	note_change(record, account, mm, before);
+	react(slot, book(record, account), TRIGGER_EVENT, running_at(record, mm, before));
+	remember(seen, mm, ctx_id, generation, index, account->near ? VERDICT_NEAR : VERDICT_FAR);
+	return 0;
+}
+
+/* Same address space as last time: one member moved, so one member is written down. */
+static __noinline int charge_one_member(struct ledger_state *state, struct seen *seen,
+					     struct mm_struct *mm, __u32 member, __s64 coarse)
+{
+	struct mm_record *record = record_at(seen->index);
+	struct account *account;
+	__s64 before;
+
+	if (!record || record->mm != (__u64)mm || record->ctx_id != seen->ctx_id ||
+	    record->state == MM_MARKED || !still_pays(record, mm))
+		return -1;
+	account = account_at(record->account);
+	if (!account)
+		return -1;
+	before = recorded_pages(record);
+	record->pages[member] =
+		far_member(record->mm, member) + kept_back_by_current(mm, member);
+	record->pages[MEMBER_PGTABLES] = mm->pgtables_bytes.counter >> page_shift;
+	if (means_dying(record->state))
+		refresh_state(state, record, (__u64)mm->owner);
+	note_change(record, account, mm, before);
+	seen->coarse[member] = coarse;
+	react(record->account, book(record, account), TRIGGER_EVENT, running_at(record, mm, before));
+	return 0;
+}
+
+static __always_inline int charge_rss(struct mm_struct *mm, __u32 member)
+{
+	struct seen *seen = &seen_on[bpf_get_smp_processor_id() & (MAX_CPUS - 1)];
+	struct ledger_state *state;
+	__u64 ctx_id;
+
+	/* Most users of most machines have no limit, and a page that was just cleared has driven out of the
+	 * cache what could be compared: ctx_id, generation, credentials but for root, who logs others
+	 * in. A tick later all is asked again, and what was missed until then is in the absolute figures
+	 * that are read then. */
+	if (seen->mm == (__u64)mm && seen->verdict == VERDICT_NOBODY &&
+	    seen->tick == bpf_jiffies64() && (!seen->cred || seen->cred == running_cred()))
+		return 0;
+	state = ledger_state();
+	if (member >= MEMBER_PGTABLES || (member == MEMBER_FILE && !count_file) || !state)
+		return 0;
+	ctx_id = mm_ctx_id(mm);
+	if (seen->mm == (__u64)mm && seen->verdict != VERDICT_NOBODY && seen->ctx_id == ctx_id &&
+	    seen->generation == *(volatile __u64 *)&state->generation) {
+		__s64 coarse = mm_coarse(mm, member);
+
+		if (seen->verdict == VERDICT_FAR && seen->coarse[member] == coarse)
+			return 0;
+		if (!charge_one_member(state, seen, mm, member, coarse))
+			return 0;
+	}
+	if (state->kills_wanted && can_signal_others() &&
+	    bpf_ktime_get_ns() - state->last_retry_ns > RETRY_PAUSE_NS)
+		retry_kills(TRIGGER_EVENT, RUNNING_OWN);
+	return charge_in_full(state, seen, mm, member, ctx_id);
+}
+
+static __always_inline void end_record(__u32 index, struct account *account)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+
+	/* The user half killed it, and it ended before anybody looked again. */
+	if (close_record(index) == MM_MARKED && account && is_dying((__u64)me->signal))
+		__sync_fetch_and_add(&account->history.kills, 1);
+}
+
+static __always_inline int end_address_space(struct mm_struct *mm)
+{
+	struct ledger_state *state = ledger_state();
+	__u32 index = find_record((__u64)mm);
+	struct mm_record *record = index != NOBODY ? record_at(index) : NULL;
+	struct account *account;
+	struct event *event;
+
+	if (!state || !record || record->ctx_id != mm_ctx_id(mm))
+		return 0;
+	account = account_at(record->account);
+	event = record->marked_ns ?
+			begin_event(EVENT_FREED, TRIGGER_EVENT, bpf_ktime_get_ns()) :
+			NULL;
+	if (event && account) {
+		event->account = record->account;
+		event->account_id = account->id;
+		event->pid = record->pid;
+		event->uid = record->uid;
+		event->victim_pages = record->marked_pages;
+		event->latency_ns = event->time_ns - record->marked_ns;
+		end_record(index, account);
+		event->held_pages = level_now(account);
+		event->dying_pages = account->dying_pages;
+		event->limit_pages = account->limit_pages;
+		emit(state, event);
+		return 0;
+	}
+	end_record(index, account);
+	return 0;
+}
+
+/* Who would look again has ended: what is in force now stays, for copies are counted, and it ages as it should. */
+static long keep_correction(__u32 slot, void *unused)
+{
+	struct account *account = account_at(slot);
+
+	if (account && is_corrected(account, bpf_ktime_get_ns()))
+		account->correction_until_ns = CORRECTED_UNTIL_ASKED;
+	return 0;
+}
+
+static __always_inline void forget_who_answers(const struct mm_struct *mm)
+{
+	struct ledger_state *state = ledger_state();
+
+	/* Its own: who looks at a process that ends may be the one who has to take its memory apart. */
+	if (!state || (__u64)mm != state->answering_mm)
+		return;
+	state->answering_mm = 0;
+	if (state->watching)
+		bpf_loop(state->account_high_water, keep_correction, NULL, 0);
+}
+
+#endif /* BURSAR_CHARGE_BPF_H */

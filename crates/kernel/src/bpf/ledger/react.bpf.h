@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What an account's new level asks for: to be counted more exactly, a notice, a decision.
+ */
+#ifndef BURSAR_REACT_BPF_H
+#define BURSAR_REACT_BPF_H
+
+#include "victim.bpf.h"
+#include "event.bpf.h"
+
+/* S1's fast triggers: the event itself decides, or has the user half run the killer. Neither: it only counts. */
+const volatile bool event_decides = true;
+const volatile bool event_asks = false;
+
+enum {
+	RUN_KILLER_PAUSE_NS = 1000000	/* unless the killer has begun since: it looks at all accounts */
+};
+
+/* S1 3.2: who is told of the change decides whether the killer is run, and no more than that. */
+__noinline int ask_for_killer(__u32 slot)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(slot);
+	__u64 now = bpf_ktime_get_ns();
+	struct event *event;
+
+	if (!state || !account || (now < account->no_settle_before_ns && !has_waited_enough(account)) ||
+	    !may_tell(&state->killer_asked_ns, RUN_KILLER_PAUSE_NS, now))
+		return 0;
+	event = begin_event(EVENT_RUN_KILLER, TRIGGER_EVENT, now);
+	if (!event)
+		return 0;
+	event->account = slot;
+	emit(state, event);
+	return 0;
+}
+
+/* A decision is wanted: by who comes to it, or by who is asked. */
+static __always_inline void decide(__u32 slot, __u32 trigger, __u32 running)
+{
+	if (trigger != TRIGGER_EVENT || event_decides)
+		settle(slot, trigger, running);
+	else if (event_asks)
+		ask_for_killer(slot);
+}
+
+enum { NOTICE_PAUSE_NS = 1000000000 };	/* one account, one notice a second: no flood */
+
+__noinline int give_notice(__u32 slot, __s64 held, __u32 trigger)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(slot);
+	__u64 now = bpf_ktime_get_ns();
+	struct event *event;
+
+	if (!state || !account || (account->flags & ACCOUNT_PAUSED) ||
+	    __sync_val_compare_and_swap(&account->noticed, 0, 1) != 0)
+		return 0;
+	if (account->noticed_ns && now - account->noticed_ns < NOTICE_PAUSE_NS)
+		return 0;
+	account->noticed_ns = now;
+	__sync_fetch_and_add(&account->history.notices, 1);
+	event = begin_event(EVENT_NOTICE, trigger, now);
+	if (!event)
+		return 0;
+	event->account = slot;
+	event->uid = account->number;
+	tell_levels(event, account, held);
+	emit(state, event);
+	return 0;
+}
+
+/*
+ * From where on each event is counted exactly: early enough that what all CPUs keep back of all the
+ * account's processes cannot hide the way from there to the next bound. The notice is one until it has
+ * been given; the barrier is nobody's concern here.
+ */
+enum { NEAR_PAGES = 256 };
+
+static __always_inline void place_near(struct ledger_state *state, struct account *account)
+{
+	__s64 bound = account->limit_pages, margin;
+
+	if (account->notice_pages < bound && !account->noticed)
+		bound = account->notice_pages;
+	if (bound == NO_BOUND_PAGES) {
+		account->near_pages = NO_BOUND_PAGES;
+	} else {
+		margin = NEAR_PAGES + (__s64)account->processes * kept_back_at_most();
+		account->near_pages = bound > margin ? bound - margin : 0;
+	}
+	if (account->near && account->held_pages + beyond_records(account) <
+				     account->near_pages - (account->near_pages >> 6)) {
+		account->near = 0;
+		__sync_fetch_and_add(&state->generation, 1);
+	}
+}
+
+/* What an account's new level asks for. `held` is what this very booking produced. `running`: enum
+ * running. Global, as settle() is. */
+__noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(slot);
+	__s64 sum = held;
+
+	if (!state || !account)
+		return 0;
+	held += beyond_records(account) + excess_credit(account, files_credit_of(account));
+	if (held < account->near_pages) {
+		doubt_ends(account);
+		return 0;
+	}
+	/* Not in charge yet: another kernel half kills, and what it has killed is not known here. */
+	if (account->flags & ACCOUNT_PAUSED)
+		return 0;
+	if (!account->near && !__sync_lock_test_and_set(&account->near, 1)) {
+		/* From now on each event is counted exactly. What idle processes have kept back so
+		 * far no event will tell: read them all once. */
+		__sync_fetch_and_add(&state->generation, 1);
+		decide(slot, trigger, running);
+		sum = account->held_pages;
+	}
+	held = level_from(account, sum);
+	if (held >= account->notice_pages && !account->noticed) {
+		/* Told of what is held, not of what is counted twice. */
+		if (account->processes > 1 && held <= account->limit_pages)
+			decide(slot, trigger, running);
+		if (!is_asking(account, bpf_ktime_get_ns())) {
+			held = level_now(account);
+			if (held >= account->notice_pages)
+				give_notice(slot, held, trigger);
+			place_near(state, account);
+		}
+	}
+	/* A decision knows better: some of it may be on its way out. */
+	if (held > kill_above(account)) {
+		decide(slot, trigger, running);
+		return 0;
+	}
+	raise_maxheld(account, held);
+	if (held <= account->limit_pages)
+		doubt_ends(account);
+	return 0;
+}
+
+#endif /* BURSAR_REACT_BPF_H */

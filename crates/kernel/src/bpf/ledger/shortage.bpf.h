@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Whether the machine itself may soon be short of memory: looked at with the timer, so that nobody's user half has to
+ * wake up to know that it is not (S1 3.4, the last defence).
+ */
+#ifndef BURSAR_SHORTAGE_BPF_H
+#define BURSAR_SHORTAGE_BPF_H
+
+#include "event.bpf.h"
+
+enum zone_stat_item {
+	NR_FREE_PAGES = 0,
+};
+
+enum node_stat_item {
+	NR_INACTIVE_FILE = 2,
+	NR_ACTIVE_FILE = 3,
+};
+
+extern const void vm_zone_stat __ksym __weak;
+extern const void vm_node_stat __ksym __weak;
+
+static __always_inline __s64 counter_at(const void *counters, __u64 item)
+{
+	__s64 pages = 0;
+
+	bpf_probe_read_kernel(&pages, sizeof(pages), counters + item * sizeof(pages));
+	return pages > 0 ? pages : 0;
+}
+
+/* What is free, and what the kernel can take back without a swap: roughly MemAvailable, which has reclaimable slab as
+ * well and less of the files. The user half looks at that then; so it is told at each tick until it has raised the
+ * last defence. Where the kernel does not show where its counters are nothing is told. */
+static __noinline int watch_for_shortage(void)
+{
+	struct ledger_state *state = ledger_state();
+	__s64 pages;
+	struct event *event;
+
+	if (!state || !state->short_below_pages || state->raised_adj || !&vm_zone_stat || !&vm_node_stat)
+		return 0;
+	pages = counter_at(&vm_zone_stat, bpf_core_enum_value(enum zone_stat_item, NR_FREE_PAGES));
+	if (!pages)
+		return 0;
+	pages += counter_at(&vm_node_stat, bpf_core_enum_value(enum node_stat_item, NR_INACTIVE_FILE));
+	pages += counter_at(&vm_node_stat, bpf_core_enum_value(enum node_stat_item, NR_ACTIVE_FILE));
+	if (pages >= (__s64)state->short_below_pages)
+		return 0;
+	event = reserve_event(state, EVENT_SHORTAGE, TRIGGER_TIMER, bpf_ktime_get_ns());
+	if (event)
+		bpf_ringbuf_submit(event, 0);
+	return 0;
+}
+
+#endif /* BURSAR_SHORTAGE_BPF_H */

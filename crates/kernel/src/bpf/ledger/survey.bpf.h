@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A survey: how many pages an account's processes share, looked up by the user half between the two
+ * programs here, and handed over as a correction.
+ *
+ * In bursard's context. One survey of an account at a time, several
+ *          accounts' at once.
+ * Cost:    a walk over the records each.
+ * Absent:  held counts shared pages in each process.
+ */
+#ifndef BURSAR_SURVEY_BPF_H
+#define BURSAR_SURVEY_BPF_H
+
+#include "react.bpf.h"
+
+struct listing {
+	__u32 slot;
+	__u32 first;
+	__u32 count;
+	__u32 pad;
+	__s64 dying_shared_pages;
+};
+
+/* Global: what is in `listing` is no matter of the loop's, whose iterations would all be looked at. */
+__noinline int list_record(__u32 index, struct listing *listing)
+{
+	struct ledger_state *state = ledger_state();
+	struct mm_record *record = record_at(index);
+	struct account *account;
+	struct sharer *sharer;
+	__u64 mm, owner;
+	__u32 place;
+
+	if (!listing)
+		return 1;
+	account = account_at(listing->slot);
+	place = listing->first + listing->count;
+	if (!record || !state || !account || record->account != listing->slot)
+		return 0;
+	mm = *(volatile __u64 *)&record->mm;
+	if (means_dying(record->state)) {
+		if (mm)
+			listing->dying_shared_pages += record->dying.shared_pages;
+		return 0;
+	}
+	if (!mm || far_ctx_id(mm) != record->ctx_id)
+		return 0;
+	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
+	if (!owner)
+		return 0;
+	sharer = listing->count < SHARERS ? bpf_map_lookup_elem(&sharers, &place) : NULL;
+	if (!sharer)
+		return 1; /* full: the rest is counted as it stands */
+	sync_far(record, mm);
+	book_far(record, account, mm);
+	sharer->mm = mm;
+	sharer->ctx_id = record->ctx_id;
+	sharer->record = index;
+	/* a thread of it: the leader may be dead */
+	sharer->tid = FAR_READ(owner, struct task_struct, pid);
+	__sync_fetch_and_and(&record->flags, ~(RECORD_BORN | RECORD_FORKS));
+	__sync_lock_test_and_set(&record->given_up_pages, 0);
+	sharer->shared_pages = -1;
+	sharer->duplicate_pages = 0;
+	sharer->duplicate_shmem_pages = 0;
+	sharer->shmem_pages = *(volatile __s64 *)&record->pages[MEMBER_SHMEM];
+	sharer->once_pages = 0;
+	listing->count++;
+	return 0;
+}
+
+static long list_one(__u32 index, struct listing *listing)
+{
+	int is_full = list_record(index, listing);
+
+	/* It is 0 or 1, which the compiler knows and the verifier does not. */
+	barrier_var(is_full);
+	return is_full & 1;
+}
+
+/* Lists the processes. From here on whatever they give up is written down, looked at yet or not. For
+ * slot 0, nobody's account, it only says that somebody is there to be asked, until he ends. */
+static __always_inline int list_sharers(struct begin_survey_args *args)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(args->slot);
+	struct listing listing = { .slot = args->slot, .first = args->place * SHARERS };
+	__u64 now = bpf_ktime_get_ns(), since;
+
+	if (state && !args->slot)
+		state->answering_mm = (__u64)bpf_get_current_task_btf()->mm;
+	if (!state || !account || !args->slot || !(account->flags & ACCOUNT_USED))
+		return -2; /* ENOENT */
+	since = *(volatile __u64 *)&account->surveying_ns;
+	if ((since && now - since < SURVEY_STALE_NS) ||
+	    __sync_val_compare_and_swap(&account->surveying_ns, since, now) != since)
+		return -16; /* EBUSY */
+	__sync_lock_test_and_set(&account->born_lost_pages, 0);
+	__sync_lock_test_and_set(&account->born_forked_pages, 0);
+	__sync_lock_test_and_set(&account->worn_pages, 0);
+	account->lazyfree_begun_pages = *(volatile __u64 *)&state->lazyfree_pages;
+	bpf_loop(state->mm_high_water, list_one, &listing, 0);
+	/* Of a page that one of the dying has, too, the living seem to have at most half a page too little each time
+	 * it is looked at: that is in doubt until the next survey. */
+	__sync_fetch_and_add(&account->born_lost_pages, listing.dying_shared_pages >> 1);
+	args->count = listing.count;
+	args->began_ns = now;
+	return 0;
+}
+
+struct reckoning {
+	__u32 slot;
+	__u32 first;
+	__s64 duplicate_pages;
+	__s64 duplicate_shmem_pages;
+	__s64 lost_pages;
+	__s64 ended_pages;	/* of these, of processes on their way out */
+};
+
+static long reckon_one(__u32 index, struct reckoning *reckoning)
+{
+	__u32 place = reckoning->first + index;
+	struct sharer *sharer = bpf_map_lookup_elem(&sharers, &place);
+	struct mm_record *record = sharer ? record_at(sharer->record) : NULL;
+	__s64 shared, lost, duplicate, most;
+
+	if (!record)
+		return 1;
+	shared = sharer->shared_pages;
+	duplicate = sharer->duplicate_pages;
+	if (*(volatile __u64 *)&record->mm != sharer->mm || record->ctx_id != sharer->ctx_id ||
+	    record->account != reckoning->slot) {
+		/* gone, and counted so: give_up_all() */
+		reckoning->duplicate_pages += duplicate;
+		reckoning->duplicate_shmem_pages += sharer->duplicate_shmem_pages;
+		return 0;
+	}
+	/* What the ledger does not have cannot be taken off it: before 6.2 each thread keeps up to 64
+	 * pages back. */
+	most = *(volatile __s64 *)&record->booked_pages - record->pages[MEMBER_PGTABLES] -
+	       record->pages[MEMBER_HUGETLB] - sharer->once_pages;
+	if (duplicate > most)
+		duplicate = most > 0 ? most : 0;
+	reckoning->duplicate_pages += duplicate;
+	reckoning->duplicate_shmem_pages += sharer->duplicate_shmem_pages;
+	lost = *(volatile __s64 *)&record->given_up_pages;
+	if (shared < 0) {
+		/* Nobody could look, as while it is being forked and nobody can name it. What others
+		 * share with it is in their duplicates: whatever it gives up counts; and that it shares
+		 * nothing is not known. */
+		record->duplicate_pages = 0;
+		record->lost_pages = lost;
+		__sync_fetch_and_and(&record->flags, ~RECORD_SURVEYED);
+		barrier();
+		record->shared_pages = ALL_PAGES;
+		goto out;
+	}
+	if (lost > shared)
+		lost = shared;
+	record->shared_pages = 0;
+	barrier();
+	record->lost_pages = lost;
+	record->duplicate_pages = small(duplicate);
+	record->known_shmem_pages = small(sharer->shmem_pages);
+	/* what was inherited and is not shared any more will not be again */
+	if (!(record->flags & RECORD_GREW) || (__s64)record->inherited_pages > shared)
+		record->inherited_pages = small(shared);
+	record->flags = RECORD_GREW | RECORD_SURVEYED | (record->flags & RECORD_DEATH_TOLD) |
+			(record->flags & RECORD_FORKS ? RECORD_FORKED | RECORD_FORKS : 0);
+	barrier();
+	record->shared_pages = shared;
+out:
+	reckoning->lost_pages += lost;
+	if (means_dying(record->state))
+		reckoning->ended_pages += lost;
+	return 0;
+}
+
+/* What was found becomes the account's correction, less what was given up since it began to be looked
+ * for; and what waited for it is decided. */
+static __always_inline int take_correction(struct end_survey_args *args)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(args->slot);
+	struct reckoning reckoning = { .slot = args->slot, .first = args->place * SHARERS };
+	__u64 now = bpf_ktime_get_ns();
+	__s64 correction, before, ended;
+
+	if (!state || !account)
+		return -2;
+	/* Not ours any more: another one has begun, or the account has another tenant. */
+	if (account->surveying_ns != args->began_ns)
+		return -116; /* ESTALE */
+	before = *(volatile __s64 *)&account->correction_pages;
+	bpf_loop(args->count, reckon_one, &reckoning, 0);
+	account->surveying_ns = 0;
+	ended = *(volatile __s64 *)&account->born_lost_pages;
+	correction = reckoning.duplicate_pages - reckoning.lost_pages - ended;
+	account->ended_pages = reckoning.ended_pages + ended;
+	if (correction < 0)
+		correction = 0;
+	account->correction_shmem_pages = reckoning.duplicate_shmem_pages;
+	/* Not a store: it sinks meanwhile by what is given up. */
+	correction += __sync_fetch_and_add(&account->correction_pages, correction - before) - before;
+	if (correction < 0)
+		correction = 0;
+	account->survey_ns = now - args->began_ns;
+	account->corrected_ns = now;
+	account->correction_until_ns = now + args->lifetime_ns;
+	account->lazyfree_pages = account->lazyfree_begun_pages;
+	account->asked_ns = 0;
+	account->asked_pages = 0;
+	account->over_ns = 0;
+	account->unmapped_in_doubt_pages = 0;
+	/* in the correction now, but for half of those of children born meanwhile (correction.bpf.h) */
+	account->forked_pages = account->born_forked_pages > 0 ? account->born_forked_pages >> 1 : 0;
+	account->no_settle_before_ns = 0;
+	args->is_near = account->near;
+	args->correction_pages = correction;
+	args->held_pages = account->held_pages + beyond_records(account);
+	react(args->slot, account->held_pages, TRIGGER_SURVEY, RUNNING_OTHER);
+	return 0;
+}
+
+#endif /* BURSAR_SURVEY_BPF_H */

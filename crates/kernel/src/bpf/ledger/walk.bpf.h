@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A walk over the records: what it notes on its way, whom it may choose, and the event that tells of it.
+ */
+#ifndef BURSAR_WALK_BPF_H
+#define BURSAR_WALK_BPF_H
+
+#include "record.bpf.h"
+#include "tmpfs_file.bpf.h"
+
+/* Who may be chosen. His record alone does not say who he is: he may end while the others are weighed, and it be
+ * somebody else's then. */
+struct chosen {
+	__u32 record;		/* NOBODY: nobody */
+	__u32 pad;
+	__u64 mm;
+	__u64 ctx_id;
+	__s64 pages;
+	__s64 rank;		/* rules.h rank_of() */
+	__s64 kept_pages;	/* files he alone may keep */
+};
+
+/* What the running process has to do with a decision. */
+enum running {
+	RUNNING_OTHER = 0,	/* nothing */
+	RUNNING_OWN = 1,	/* it is one of the account's, perhaps: it can be signalled on any kernel */
+	RUNNING_GREW = 2,	/* and it has grown */
+	RUNNING_WRITER = 3,	/* it fills the memory of others: of the dying, of who has ended, or shared pages */
+};
+
+/* One walk's notes. Too large for the stack; one for each kind of context, so that a timer tick that
+ * interrupts an event's walk on this CPU does not write over it. */
+struct walk {
+	__u32 slot;
+	__u32 marked;		/* a victim is marked and alive */
+	__u32 living;		/* address spaces of the account */
+	__u32 is_corrected;	/* what a survey found is in force */
+	struct chosen victim;
+	struct chosen own;	/* the running process */
+	__s64 soft_doubt;	/* see correction.bpf.h */
+	__s64 hard_doubt;
+	__s64 copied;		/* what processes may have copied of the soft one by faults of their own */
+	__s64 private;		/* of the living, anonymous */
+	__s64 exempt;		/* of the living, what may not be killed */
+	__s64 unkillable;	/* of the dying, what is credited no more */
+	__s64 merged;		/* by KSM: part of the soft doubt */
+	__s64 largest;		/* of one address space: so much is there whatever is shared */
+	__s64 shmem;		/* RssShmem of all address spaces, the dying included */
+	__u64 marked_ns;
+	__u64 own_mm;
+	__u64 owner;		/* of the memory that is being weighed */
+	__u32 running;		/* enum running */
+	__u32 counts_files;	/* it is files that are too many: who keeps them? */
+	__u32 descriptors;	/* that may still be looked at */
+	struct keeper keeper;
+	struct doubt doubt;
+	struct event event;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 5);	/* enum trigger */
+	__type(key, __u32);
+	__type(value, struct walk);
+} walks SEC(".maps");
+
+/* The notes of this kind of context. */
+static __always_inline struct walk *notes_of(__u32 trigger)
+{
+	if (trigger > TRIGGER_KILLER)
+		trigger = TRIGGER_KILLER;
+	return bpf_map_lookup_elem(&walks, &trigger);
+}
+
+/* An event begun in them, that tells of `kind` now. */
+static __always_inline struct event *begin_event(__u32 kind, __u32 trigger, __u64 now)
+{
+	struct walk *walk = notes_of(trigger);
+	struct event *event;
+
+	if (!walk)
+		return NULL;
+	event = &walk->event;
+	__builtin_memset(event, 0, sizeof(*event));
+	event->kind = kind;
+	event->trigger = trigger;
+	event->time_ns = now;
+	return event;
+}
+
+static __always_inline __u64 own_mm(void)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+
+	return (__u64)me->mm;
+}
+
+/* The same as a number, for what is verified without its callers. */
+static __always_inline __u64 far_own_mm(void)
+{
+	return (__u64)FAR_READ((__u64)bpf_get_current_task(), struct task_struct, mm);
+}
+
+static __always_inline void emit(struct ledger_state *state, struct event *event)
+{
+	if (bpf_ringbuf_output(&events, event, sizeof(*event), 0))
+		__sync_fetch_and_add(&state->events_lost, 1);
+}
+
+#endif /* BURSAR_WALK_BPF_H */

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Events that are made where they are told, in the ring buffer itself. (Decisions make theirs in the
+ * notes of their walk: walk.bpf.h begin_event().)
+ */
+#ifndef BURSAR_EVENT_BPF_H
+#define BURSAR_EVENT_BPF_H
+
+#include "payer.bpf.h"
+
+/* An event with nothing but these in it, to be submitted; NULL, and counted, where there is no room. */
+static __always_inline struct event *reserve_event(struct ledger_state *state, __u32 kind,
+						   __u32 trigger, __u64 now)
+{
+	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+
+	if (!event) {
+		__sync_fetch_and_add(&state->events_lost, 1);
+		return NULL;
+	}
+	__builtin_memset(event, 0, sizeof(*event));
+	event->kind = kind;
+	event->trigger = trigger;
+	event->time_ns = now;
+	return event;
+}
+
+/* Whom it is about, for who wants to be sure that it is he. */
+static __always_inline void describe_victim(struct event *event, __u64 task)
+{
+	__u64 leader = (__u64)FAR_READ(task, struct task_struct, group_leader);
+
+	event->pid = FAR_READ(task, struct task_struct, tgid);
+	event->start_boottime_ns = FAR_READ(leader, struct task_struct, start_boottime);
+	event->pidfs_number = pidfs_number(leader);
+	bpf_probe_read_kernel(&event->comm, COMM_LEN, &((struct task_struct *)task)->comm);
+}
+
+/* It was the running task that asked. */
+static __always_inline void name_asker(struct event *event)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+	struct payer payer = {};
+
+	event->pid = me->tgid;
+	payer_of_task(me, &payer);
+	event->uid = payer.uid;
+	bpf_probe_read_kernel(&event->comm, COMM_LEN, &me->comm);
+	event->start_boottime_ns = me->group_leader->start_boottime;
+}
+
+/* Whether `pause` has gone by since *told; if so it is now, and ours to tell. */
+static __always_inline bool may_tell(__u64 *told, __u64 pause, __u64 now)
+{
+	__u64 was = *(volatile __u64 *)told;
+
+	return (!was || now - was >= pause) && __sync_val_compare_and_swap(told, was, now) == was;
+}
+
+#endif /* BURSAR_EVENT_BPF_H */

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Who pays for an address space: the real uid of the task that owns it, or, inside user namespaces, who
+ * answers for what is in there (userns.bpf.h).
+ *
+ * The owner, not `current`: reclaim, khugepaged, process_mrelease, ptrace and exec change foreign
+ * address spaces.
+ */
+#ifndef BURSAR_PAYER_BPF_H
+#define BURSAR_PAYER_BPF_H
+
+#include "membership.bpf.h"
+#include "userns.bpf.h"
+#include "subuid.bpf.h"
+
+struct payer {
+	__u32 uid;
+	__u32 pad;
+	__u64 entered;	/* the account that he has entered; 0: none */
+	__u64 user_ns;	/* or that account: is_entered() */
+};
+
+/* Whether limits.toml has something for him in particular. */
+static __always_inline bool is_named(__u32 uid)
+{
+	__u64 id = uid;
+	__u32 *slot = bpf_map_lookup_elem(&payers, &id);
+	struct account *account = slot ? account_at(*slot) : NULL;
+
+	return account && !(account->flags & ACCOUNT_DEFAULT);
+}
+
+/* Global as find_answer() is. Root answers for a uid that he has shifted, unless it is named. */
+__noinline __u32 payer_below(struct answer *answer)
+{
+	if (!answer)
+		return NOBODY;
+	find_answer(answer);
+	return answer->is_shifted && !is_named(answer->uid) ? 0 : answer->uid;
+}
+
+/* Who pays for `uid` in a namespace at an address, `level` below the initial one. */
+static __always_inline __u32 far_payer_in(__u64 ns, int level, __u32 uid)
+{
+	struct answer answer = { .ns = ns, .uid = uid };
+
+	return level > 0 ? payer_below(&answer) : uid;
+}
+
+static __always_inline __u32 payer_in(struct user_namespace *ns, __u32 uid)
+{
+	return ns ? far_payer_in((__u64)ns, ns->level, uid) : uid;
+}
+
+/* By credentials: a task's, or those a file was opened with. */
+static __always_inline bool uid_of_cred(const struct cred *cred, __u32 *uid)
+{
+	if (!cred)
+		return false;
+	*uid = payer_in(cred->user_ns, cred->uid.val);
+	return true;
+}
+
+static __always_inline bool payer_of_task(struct task_struct *owner, struct payer *payer)
+{
+	const struct cred *cred;
+
+	if (!owner)
+		return false;
+	cred = owner->real_cred;
+	if (!uid_of_cred(cred, &payer->uid))
+		return false;
+	payer->user_ns = (__u64)cred->user_ns;
+	return true;
+}
+
+/* The same for an address remembered earlier. */
+static __always_inline bool payer_of_far_task(__u64 owner, struct payer *payer)
+{
+	__u64 cred, ns;
+
+	if (!owner)
+		return false;
+	cred = (__u64)FAR_READ(owner, struct task_struct, real_cred);
+	if (!cred)
+		return false;
+	ns = (__u64)FAR_READ(cred, struct cred, user_ns);
+	payer->uid = far_payer_in(ns, ns ? FAR_READ(ns, struct user_namespace, level) : 0,
+				  FAR_READ(cred, struct cred, uid.val));
+	payer->user_ns = ns;
+	return true;
+}
+
+/* bursard, and not who has got its number since it died. */
+static __always_inline bool is_guardian(struct ledger_state *state, struct task_struct *task)
+{
+	return (__u32)task->tgid == state->guardian_tgid &&
+	       task->group_leader->start_boottime == state->guardian_start_ns;
+}
+
+/* The same of a task at a remembered address. */
+static __always_inline bool is_far_guardian(struct ledger_state *state, __u64 task)
+{
+	__u64 leader = (__u64)FAR_READ(task, struct task_struct, group_leader);
+
+	return (__u32)FAR_READ(task, struct task_struct, tgid) == state->guardian_tgid &&
+	       FAR_READ(leader, struct task_struct, start_boottime) == state->guardian_start_ns;
+}
+
+/* Whom nothing is ever refused, whatever account he is in: kernel threads, init, bursard. */
+static __always_inline bool is_beyond_refusal(struct ledger_state *state, struct task_struct *task)
+{
+	return (task->flags & PF_KTHREAD) || task->tgid == 1 || is_guardian(state, task);
+}
+
+/* The id of an account entered, if there still is one: its processes pay for themselves when it is
+ * taken away. */
+static __always_inline void pay_into(struct payer *payer, __u64 account)
+{
+	if (account && bpf_map_lookup_elem(&payers, &account)) {
+		payer->entered = account;
+		payer->user_ns = account;
+	}
+}
+
+enum ownership { OWNER_GONE, OWNER_FOUND, OWNER_UNKNOWN };
+
+/* Who pays for what a task owns: the account that it has entered, else its user. Unknown: it may be a
+ * member of one, so nothing may be charged to its user; the next event is asked again. */
+static __always_inline enum ownership payer_of_owner(struct ledger_state *state,
+						     struct task_struct *owner, struct payer *payer)
+{
+	__u64 account;
+
+	if (!payer_of_task(owner, payer))
+		return OWNER_GONE;
+	if (!state->entered)
+		return OWNER_FOUND;
+	account = entered_by(owner);
+	if (account == MEMBERSHIP_UNKNOWN)
+		return OWNER_UNKNOWN;
+	pay_into(payer, account);
+	return OWNER_FOUND;
+}
+
+static __always_inline bool is_in(const struct uid_range *ranges, __u32 uid)
+{
+	int i;
+
+	for (i = 0; i < EXEMPT_RANGES; i++)
+		if (uid >= ranges[i].first && uid <= ranges[i].last)
+			return true;
+	return false;
+}
+
+static __always_inline bool is_covered_by_default(struct ledger_state *state, __u32 uid)
+{
+	return uid >= state->uid_min && !is_in(state->exempt, uid);
+}
+
+/* Makes `id` pay into a new account in `slot`; another CPU may have been first: then into that one. */
+static __always_inline __u32 let_pay(__u64 id, __u32 slot, struct account *account)
+{
+	__u32 *found;
+
+	if (!bpf_map_update_elem(&payers, &id, &slot, BPF_NOEXIST))
+		return slot;
+	account->flags = ACCOUNT_CLOSED;
+	found = bpf_map_lookup_elem(&payers, &id);
+	return found ? *found : NOBODY;
+}
+
+static __always_inline __u32 take_slot(struct ledger_state *state)
+{
+	__u32 slot = __sync_fetch_and_add(&state->account_high_water, 1);
+
+	if (slot < max_accounts)
+		return slot;
+	__sync_fetch_and_add(&state->account_high_water, -1);
+	__sync_fetch_and_add(&state->accounts_full, 1);
+	return NOBODY;
+}
+
+/* First process of a uid that `default` covers: its account is made here, where its memory is. */
+static __noinline __u32 open_default_account(struct ledger_state *state, __u32 uid)
+{
+	struct account *template = account_at(0), *account;
+	__u32 slot;
+
+	if (!template || !(template->flags & ACCOUNT_USED) || !is_covered_by_default(state, uid))
+		return NOBODY;
+	slot = take_slot(state);
+	account = slot != NOBODY ? account_at(slot) : NULL;
+	if (!account)
+		return NOBODY;
+	account->id = uid;
+	account->number = uid;
+	account->limit_pages = template->limit_pages;
+	account->barrier_pages = template->barrier_pages;
+	account->notice_pages = template->notice_pages;
+	account->near_pages = template->near_pages;
+	account->measure = is_in(state->committed, uid) ? MEASURE_COMMITTED : template->measure;
+	account->flags = template->flags | ACCOUNT_DEFAULT;
+	return let_pay(uid, slot, account);
+}
+
+/* The account that he has already, or NOBODY. */
+static __always_inline __u32 open_account_of(__u32 uid)
+{
+	__u64 id = uid;
+	__u32 *slot = bpf_map_lookup_elem(&payers, &id);
+
+	return slot ? *slot : NOBODY;
+}
+
+/* Of who has none: `default` may make him one, or he is somebody's subordinate and pays with him. Global as
+ * find_answer() is. */
+__noinline __u32 account_of_stranger(__u32 uid)
+{
+	struct ledger_state *state = ledger_state();
+	__u32 slot, superior;
+
+	if (!state)
+		return NOBODY;
+	slot = open_default_account(state, uid);
+	if (slot != NOBODY)
+		return slot;
+	superior = superior_of(uid);
+	if (superior == NOBODY)
+		return NOBODY;
+	slot = open_account_of(superior);
+	return slot != NOBODY ? slot : open_default_account(state, superior);
+}
+
+static __always_inline __u32 account_of(struct ledger_state *state, __u32 uid)
+{
+	__u32 slot = open_account_of(uid);
+
+	return slot != NOBODY ? slot : account_of_stranger(uid);
+}
+
+/* Of a file's owner, outside all namespaces. `default` opens accounts for processes only: anybody could give
+ * files to each of his 65,536 subordinate uids. Those are his, as long as they are nobody's with an account. */
+static __always_inline __u32 account_of_owner(__u32 uid)
+{
+	__u32 slot = open_account_of(uid), superior;
+
+	if (slot != NOBODY)
+		return slot;
+	superior = superior_of(uid);
+	return superior != NOBODY ? open_account_of(superior) : NOBODY;
+}
+
+/* Of a file in a file system of a namespace. */
+static __always_inline __u32 account_of_file(__u64 ns, int level, __u32 uid)
+{
+	return account_of_owner(far_payer_in(ns, level, uid));
+}
+
+static __always_inline __u32 account_of_payer(struct ledger_state *state, const struct payer *payer)
+{
+	__u64 entered = payer->entered;
+	__u32 *slot;
+
+	if (!entered)
+		return account_of(state, payer->uid);
+	slot = bpf_map_lookup_elem(&payers, &entered);
+	return slot ? *slot : NOBODY;
+}
+
+#endif /* BURSAR_PAYER_BPF_H */

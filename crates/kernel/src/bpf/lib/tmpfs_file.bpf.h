@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What a tmpfs file holds, whose it is, and whether it would go with its user's processes. Read from
+ * inodes at remembered addresses: nothing here is locked, everything is a load that may fail.
+ */
+#ifndef BURSAR_TMPFS_FILE_BPF_H
+#define BURSAR_TMPFS_FILE_BPF_H
+
+#include "payer.bpf.h"
+
+enum { S_PRIVATE = 1 << 9 };	/* include/linux/fs.h: made by the kernel itself */
+
+/* 7.x hangs types on a hash list's nodes; before, each points to the next. */
+struct file_system_type___listed {
+	struct hlist_node list;
+} __attribute__((preserve_access_index));
+
+static __always_inline __u64 far_next_type(__u64 type)
+{
+	__u64 node = 0;
+
+	if (bpf_core_field_exists(((struct file_system_type *)0)->next))
+		return (__u64)FAR_READ(type, struct file_system_type, next);
+	if (!bpf_core_field_exists(((struct file_system_type___listed *)0)->list))
+		return 0;
+	bpf_probe_read_kernel(&node, sizeof(node),
+			      (void *)(type + bpf_core_field_offset(struct file_system_type___listed,
+								    list)));
+	return node ? node - bpf_core_field_offset(struct file_system_type___listed, list) : 0;
+}
+
+static __always_inline __u64 far_shmem_info(__u64 inode)
+{
+	return inode - bpf_core_field_offset(struct shmem_inode_info, vfs_inode);
+}
+
+/* In memory or swapped out: nobody's MM_SWAPENTS has the latter. Files without pages are most. ramfs,
+ * which any user may mount in a namespace of his own, is never swapped. */
+static __always_inline __s64 far_file_pages(__u64 inode, bool is_ramfs)
+{
+	__s64 pages = FAR_READ(FAR_READ(inode, struct inode, i_mapping), struct address_space, nrpages);
+
+	if (!is_ramfs)
+		pages += FAR_READ(far_shmem_info(inode), struct shmem_inode_info, swapped);
+	return pages;
+}
+
+/* System V segments outlive their processes without a name anywhere; ipc/shm.c newseg() calls them
+ * "SYSV" and their key. Everything else the kernel makes here (MAP_SHARED|MAP_ANONYMOUS, "dev/zero")
+ * goes with the last mapping. */
+static __always_inline bool is_sysv(__u64 inode)
+{
+	__u64 alias, dentry;
+	char name[4] = {};
+
+	if (!(FAR_READ(inode, struct inode, i_flags) & S_PRIVATE))
+		return false;
+	alias = (__u64)FAR_READ(inode, struct inode, i_dentry.first);
+	if (!alias)
+		return false;
+	dentry = alias - far_alias_offset();
+	bpf_probe_read_kernel(name, sizeof(name), FAR_READ(dentry, struct dentry, d_name.name));
+	return name[0] == 'S' && name[1] == 'Y' && name[2] == 'S' && name[3] == 'V';
+}
+
+/* Would it be there after all of its user's processes? In a file system of a user namespace of his nothing
+ * is: the namespace's last process takes it along. */
+static __always_inline bool outlives_processes(__u64 inode, bool in_own_ns)
+{
+	if (in_own_ns)
+		return false;
+	return FAR_READ(inode, struct inode, i_nlink) || is_sysv(inode);
+}
+
+/* What only its descriptors keep, of files its own user pays for: memfd, unlinked. Bounded by the
+ * decision, not the process. */
+struct keeper {
+	__u64 fds;		/* struct file ** */
+	__u64 tmpfs_type;
+	__u64 ramfs_type;
+	__u32 uid;
+	__u32 pad;
+	__s64 pages;
+};
+
+/* As account_of_owner() has it. */
+static __always_inline bool is_paid_by(__u32 uid, __u32 payer)
+{
+	return uid == payer || (open_account_of(uid) == NOBODY && superior_of(uid) == payer);
+}
+
+static long weigh_descriptor(__u32 index, struct keeper **of)
+{
+	struct keeper *keeper = *of;
+	__u64 file = 0, inode, sb, type;
+
+	bpf_probe_read_kernel(&file, sizeof(file), (void *)(keeper->fds + index * sizeof(file)));
+	if (!file)
+		return 0;
+	inode = (__u64)FAR_READ(file, struct file, f_inode);
+	sb = (__u64)FAR_READ(inode, struct inode, i_sb);
+	type = (__u64)FAR_READ(sb, struct super_block, s_type);
+	if (!type || (type != keeper->tmpfs_type && type != keeper->ramfs_type) ||
+	    FAR_READ(inode, struct inode, i_nlink) ||
+	    !is_paid_by(FAR_READ(inode, struct inode, i_uid.val), keeper->uid))
+		return 0;
+	keeper->pages += far_file_pages(inode, type != keeper->tmpfs_type);
+	return 0;
+}
+
+/* Pages of files that would go with the process's descriptors. Takes from *budget what it looked at; `keeper` is
+ * its notes. */
+static __always_inline __s64 kept_by(struct ledger_state *state, __u64 task, __u32 uid, __u32 *budget,
+				     struct keeper *keeper)
+{
+	__u64 table;
+	__u32 count;
+
+	table = (__u64)FAR_READ(FAR_READ(task, struct task_struct, files), struct files_struct, fdt);
+	if (!table)
+		return 0;
+	keeper->tmpfs_type = state->tmpfs_type;
+	keeper->ramfs_type = state->ramfs_type;
+	keeper->uid = uid;
+	keeper->pages = 0;
+	keeper->fds = (__u64)FAR_READ(table, struct fdtable, fd);
+	count = FAR_READ(table, struct fdtable, max_fds);
+	if (!keeper->fds)
+		return 0;
+	if (count > *budget)
+		count = *budget;
+	*budget -= count;
+	bpf_loop(count, weigh_descriptor, &keeper, 0);
+	return keeper->pages;
+}
+
+#endif /* BURSAR_TMPFS_FILE_BPF_H */

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Files in tmpfs and ramfs, counted for whoever owns them (docs/explanation/accounting.md): those that nobody maps are in no
+ * process's RSS. The superblocks of the type hang on one list and the inodes of each on another, so
+ * everything is met: names in any mount namespace, unlinked files, memfd, System V segments, what is
+ * on its way through a socket. No path is walked and nothing is opened.
+ *
+ * Hooks:   bpf_timer (softirq), armed by SEC("syscall") start_files; SEC("syscall") count_files, in
+ *          bursard's own context, where there are more files than a softirq should count.
+ * Cost:    50–100 ns a file; the timer waits five hundred times as long as a count took (a second at
+ *          most), bursard fifty times.
+ * Races:   tmpfs_count.bpf.h.
+ * Absent:  what is unmapped is not counted, and status says so.
+ */
+#include "event.bpf.h"
+#include "tmpfs_count.bpf.h"
+
+enum {
+	MOST_FILES = 1 << 22,	/* met in bursard's own time */
+	FILES_EVERY_MS = 200,	/* at most so often … */
+	FILES_LATEST_MS = 1000,	/* … and at least */
+	FILES_SHARE = 500,	/* of the time: one part */
+	ASK_PAUSE_NS = 1000000000, /* bursard is asked at most so often … */
+	ASK_SHARE = 50,		/* … and for one part of the time */
+};
+
+struct files_ticker {
+	struct bpf_timer timer;
+	__u32 initialised;
+	__u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct files_ticker);
+} files_tickers SEC(".maps");
+
+static __noinline int ask_to_count(struct ledger_state *state)
+{
+	__u64 now = bpf_ktime_get_ns(), pause = state->files_full_ns * ASK_SHARE;
+	struct event *event;
+
+	if (pause < ASK_PAUSE_NS)
+		pause = ASK_PAUSE_NS;
+	if (now - state->files_asked_ns < pause)
+		return 0;
+	event = reserve_event(state, EVENT_COUNT_FILES, TRIGGER_TIMER, now);
+	if (!event)
+		return 0;
+	state->files_asked_ns = now;
+	bpf_ringbuf_submit(event, 0);
+	return 0;
+}
+
+static int on_files_tick(void *map, __u32 *key, struct files_ticker *ticker)
+{
+	struct ledger_state *state = ledger_state();
+	__u64 pause = FILES_EVERY_MS;
+
+	if (!state)
+		return 0;
+	if (!count_all(state, FEW_FILES))
+		ask_to_count(state);
+	if (!state->files_wanted)
+		pause = state->files_ns * FILES_SHARE / 1000000;
+	if (pause < FILES_EVERY_MS)
+		pause = FILES_EVERY_MS;
+	if (pause > FILES_LATEST_MS)
+		pause = FILES_LATEST_MS;
+	bpf_timer_start(&ticker->timer, pause * 1000000ULL, 0);
+	return 0;
+}
+
+/* All files, however many: by bursard, when the timer asked for it. */
+SEC("syscall")
+int count_files(void *ctx)
+{
+	struct ledger_state *state = ledger_state();
+	__u64 start = bpf_ktime_get_ns();
+	bool met_all;
+
+	if (!state || !state->tmpfs_type)
+		return -22;
+	met_all = count_all(state, MOST_FILES);
+	state->files_full_ns = bpf_ktime_get_ns() - start;
+	return met_all ? 0 : -11; /* EAGAIN: they change too fast, or are too many */
+}
+
+enum { FILE_SYSTEM_TYPES = 64 };	/* after tmpfs' own that are looked at */
+
+static __always_inline bool is_called_ramfs(__u64 type)
+{
+	char name[6] = {};
+
+	bpf_probe_read_kernel(name, sizeof(name),
+			      (void *)FAR_READ(type, struct file_system_type, name));
+	return name[0] == 'r' && name[1] == 'a' && name[2] == 'm' && name[3] == 'f' && name[4] == 's' &&
+	       !name[5];
+}
+
+/* File systems are on one list, the newest last; tmpfs is one of the first. */
+static long find_ramfs(__u32 index, __u64 **at)
+{
+	struct ledger_state *state = ledger_state();
+	__u64 type = **at;
+
+	if (!state || !type)
+		return 1;
+	if (is_called_ramfs(type)) {
+		state->ramfs_type = type;
+		return 1;
+	}
+	**at = far_next_type(type);
+	return 0;
+}
+
+/* Finds tmpfs by a file of the caller's, and arms the timer. */
+SEC("syscall")
+int start_files(struct count_files_args *args)
+{
+	__u32 zero = 0;
+	struct files_ticker *ticker = bpf_map_lookup_elem(&files_tickers, &zero);
+	struct ledger_state *state = ledger_state();
+	struct task_struct *me = bpf_get_current_task_btf();
+	__u64 table, file = 0, sb, type, next, *at = &next;
+	int err;
+
+	if (!state || !ticker)
+		return -22;
+	table = (__u64)FAR_READ(FAR_READ(me, struct task_struct, files), struct files_struct, fdt);
+	bpf_probe_read_kernel(&file, sizeof(file),
+			      (void *)((__u64)FAR_READ(table, struct fdtable, fd) +
+				       (__u32)args->fd * sizeof(file)));
+	sb = (__u64)FAR_READ(FAR_READ(file, struct file, f_inode), struct inode, i_sb);
+	type = (__u64)FAR_READ(sb, struct super_block, s_type);
+	if (!file || !type)
+		return -9; /* EBADF */
+	state->tmpfs_type = type;
+	next = type;
+	bpf_loop(FILE_SYSTEM_TYPES, find_ramfs, &at, 0);
+	if (__sync_val_compare_and_swap(&ticker->initialised, 0, 1))
+		return 0;
+	err = bpf_timer_init(&ticker->timer, &files_tickers, 1 /* CLOCK_MONOTONIC */);
+	if (!err)
+		err = bpf_timer_set_callback(&ticker->timer, on_files_tick);
+	if (err)
+		return err;
+	state->files_timer = 1;
+	return bpf_timer_start(&ticker->timer, 0, 0);
+}
+
+char LICENSE[] SEC("license") = "GPL";

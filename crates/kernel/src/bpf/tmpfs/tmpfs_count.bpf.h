@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The count of files: what all tmpfs and ramfs files of each account hold, into account.files_pages.
+ *
+ * Races: the lists are walked without their locks. An inode that is taken off while we stand on it
+ * points to itself, or is no longer of this superblock: the count begins anew, and after MOST_TRIES uses
+ * what it has where that is more than was known.
+ */
+#ifndef BURSAR_TMPFS_COUNT_BPF_H
+#define BURSAR_TMPFS_COUNT_BPF_H
+
+#include "tmpfs_file.bpf.h"
+
+enum {
+	FEW_FILES = 8192,	/* inodes and superblocks that may be met where others wait meanwhile */
+	MOST_TRIES = 4,
+};
+
+#define FILES_STALE_NS 10000000000ULL	/* no count takes this long: its mark is a leftover */
+
+struct count {
+	__u64 sb;
+	__u64 at;		/* list_head of the inode we stand on */
+	__u64 node;		/* of the next superblock, in its type's list */
+	__u64 ticket;
+	__u64 sb_ns;
+	__u32 sb_level;		/* of that namespace */
+	__u32 sb_uid;		/* who pays for all of it; NOBODY: each file's owner */
+	__u32 uid;		/* of the last file, and the account of that */
+	__u32 slot;
+	__u32 met;
+	__u32 tries;
+	__u32 is_partial;
+	__u32 is_ramfs;		/* tmpfs is through, it is ramfs' turn */
+};
+
+static __always_inline __u64 first_superblock(__u64 type)
+{
+	return type ? (__u64)FAR_READ(type, struct file_system_type, fs_supers.first) : 0;
+}
+
+/* A global function, so that the verifier looks at it once and not in every way in which a count can
+ * have come here: a sixth of the instructions. */
+__noinline int enter_superblock(struct count *count)
+{
+	struct ledger_state *state = ledger_state();
+	__u64 ns, node;
+
+	if (!state || !count)
+		return 0;
+	node = count->node;
+	count->sb = 0;
+	if (!node && !count->is_ramfs) {
+		count->is_ramfs = 1;
+		node = first_superblock(state->ramfs_type);
+	}
+	if (!node)
+		return 0;
+	count->sb = node - bpf_core_field_offset(struct super_block, s_instances);
+	count->at = (__u64)FAR_READ(count->sb, struct super_block, s_inodes.next);
+	ns = (__u64)FAR_READ(count->sb, struct super_block, s_user_ns);
+	count->sb_level = ns ? FAR_READ(ns, struct user_namespace, level) : 0;
+	count->sb_uid = far_payer_in(ns, count->sb_level, NOBODY);
+	count->sb_ns = ns;
+	count->uid = NOBODY;
+	return 0;
+}
+
+static __always_inline void begin_count(struct ledger_state *state, struct count *count)
+{
+	count->ticket = __sync_fetch_and_add(&state->files_ticket, 1) + 1;
+	count->met = 0;
+	count->uid = NOBODY;
+	count->slot = NOBODY;
+	count->is_ramfs = 0;
+	count->node = first_superblock(state->tmpfs_type);
+	enter_superblock(count);
+}
+
+/* The list was changed under us. */
+static __always_inline long begin_anew(struct ledger_state *state, struct count *count)
+{
+	if (++count->tries >= MOST_TRIES) {
+		count->is_partial = 1;
+		return 1;
+	}
+	begin_count(state, count);
+	return 0;
+}
+
+static __always_inline void add_file(struct count *count, __u64 inode)
+{
+	__s64 pages = far_file_pages(inode, count->is_ramfs);
+	struct account *account;
+	__u32 uid;
+
+	if (pages <= 0)
+		return;
+	uid = count->sb_uid != NOBODY ? count->sb_uid : FAR_READ(inode, struct inode, i_uid.val);
+	if (uid != count->uid) {
+		count->uid = uid;
+		count->slot = account_of_file(count->sb_ns, count->sb_level, uid);
+	}
+	account = count->slot != NOBODY ? account_at(count->slot) : NULL;
+	if (!account)
+		return;
+	if (account->files_ticket != count->ticket) {
+		account->files_ticket = count->ticket;
+		account->sum_files_pages = 0;
+		account->sum_staying_pages = 0;
+	}
+	account->sum_files_pages += pages;
+	if (outlives_processes(inode, count->sb_uid != NOBODY))
+		account->sum_staying_pages += pages;
+}
+
+static long meet_file(__u32 index, struct count **of)
+{
+	struct count *count = *of;
+	struct ledger_state *state = ledger_state();
+	__u64 sb = count->sb, at = count->at, inode, next, node;
+
+	if (!state || !sb)
+		return 1;
+	if (at == sb + bpf_core_field_offset(struct super_block, s_inodes)) {
+		node = sb + bpf_core_field_offset(struct super_block, s_instances);
+		if (!FAR_READ(node, struct hlist_node, pprev)) /* unmounted meanwhile */
+			return begin_anew(state, count);
+		count->node = (__u64)FAR_READ(node, struct hlist_node, next);
+		enter_superblock(count);
+		return 0;
+	}
+	inode = at - bpf_core_field_offset(struct inode, i_sb_list);
+	next = (__u64)FAR_READ(at, struct list_head, next);
+	if (!next || next == at || (__u64)FAR_READ(inode, struct inode, i_sb) != sb)
+		return begin_anew(state, count);
+	count->met++;
+	add_file(count, inode);
+	count->at = next;
+	return 0;
+}
+
+static long publish_account(__u32 slot, struct count **of)
+{
+	struct count *count = *of;
+	struct account *account = account_at(slot);
+	__s64 files, staying;
+
+	if (!account)
+		return 1;
+	files = account->files_ticket == count->ticket ? account->sum_files_pages : 0;
+	staying = account->files_ticket == count->ticket ? account->sum_staying_pages : 0;
+	/* Not all was seen: there may be more than this, and there was. */
+	if (count->is_partial && files < account->files_pages)
+		return 0;
+	account->files_pages = files;
+	account->staying_pages = staying;
+	account->files_seen = count->ticket;
+	return 0;
+}
+
+/* Returns whether all was met. */
+static __always_inline bool count_all(struct ledger_state *state, __u32 most)
+{
+	struct count count = {}, *it = &count;
+	__u64 start = bpf_ktime_get_ns(), since, spent;
+
+	since = *(volatile __u64 *)&state->files_counting_ns;
+	if ((since && start - since < FILES_STALE_NS) ||
+	    __sync_val_compare_and_swap(&state->files_counting_ns, since, start) != since)
+		return true;
+	state->files_wanted = 0;
+	begin_count(state, &count);
+	bpf_loop(most, meet_file, &it, 0);
+	if (count.sb)
+		count.is_partial = 1;
+	bpf_loop(state->account_high_water, publish_account, &it, 0);
+	spent = bpf_ktime_get_ns() - start;
+	state->files_ns = spent;
+	if (spent > state->files_max_ns)
+		state->files_max_ns = spent;
+	state->files_met = count.met;
+	if (count.is_partial)
+		__sync_fetch_and_add(&state->files_skipped, 1);
+	state->files_counted = count.ticket;
+	state->files_counting_ns = 0;
+	return !count.is_partial;
+}
+
+#endif /* BURSAR_TMPFS_COUNT_BPF_H */
