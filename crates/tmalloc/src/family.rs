@@ -12,7 +12,7 @@ use libc::{c_int, c_void, size_t};
 
 use bursar_reserve::set_errno;
 
-use crate::credit::{self, Taken};
+use crate::credit::grant::{self, Taken};
 use crate::glibc::{
     __libc_calloc, __libc_free, __libc_malloc, __libc_memalign, __libc_realloc, checks_alignment,
     is_mapped, look,
@@ -65,7 +65,7 @@ fn admit(size: usize) -> Taken {
     if pay(cost) {
         return Taken::Granted;
     }
-    credit::take(cost)
+    grant::take(cost)
 }
 
 /// Notes which pages of a block may not be resident: of those behind its first `from` bytes.
@@ -77,9 +77,9 @@ unsafe fn note(block: *mut c_void, from: usize, size: usize) {
     let known = unsafe { look(block) };
     let range = known.pages(block, from, size);
     if known.is_mapped {
-        credit::mapped(block.addr(), range, cost_of(size - from.min(size)));
+        grant::mapped(block.addr(), range, cost_of(size - from.min(size)));
     } else if range.first < range.end {
-        credit::handed_out(range);
+        grant::handed_out(range);
     }
 }
 
@@ -96,7 +96,7 @@ unsafe fn obtain(size: usize, allocate: impl Fn() -> *mut c_void) -> *mut c_void
         // SAFETY: as the caller's.
         match unsafe { reuse(size, &allocate) } {
             Ok(block) => return block,
-            Err(faults) => taken = credit::ask(cost_of(size), faults),
+            Err(faults) => taken = grant::ask(cost_of(size), faults),
         }
     }
     if taken == Taken::Refused {
@@ -213,15 +213,15 @@ pub unsafe extern "C-unwind" fn realloc(block: *mut c_void, size: size_t) -> *mu
     if growth > 0 && leave_for(growth) == Taken::Refused {
         return no_memory();
     }
-    let place = old.is_mapped.then(|| credit::unmapping(block.addr()));
+    let place = old.is_mapped.then(|| grant::unmapping(block.addr()));
     let place = place.flatten();
     // SAFETY: as the caller's.
     let moved = unsafe { __libc_realloc(block, size) };
     if moved.is_null() {
         // Still there, unless it was freed.
         match place {
-            Some(place) if size > 0 => credit::remap(place),
-            Some(place) => credit::unmapped(place),
+            Some(place) if size > 0 => grant::remap(place),
+            Some(place) => grant::unmapped(place),
             None => {}
         }
         return moved;
@@ -230,9 +230,9 @@ pub unsafe extern "C-unwind" fn realloc(block: *mut c_void, size: size_t) -> *mu
     let new = unsafe { look(moved) };
     match place {
         Some(place) if new.is_mapped => {
-            credit::moved(place, moved.addr(), new.pages(moved, 0, size), growth);
+            grant::moved(place, moved.addr(), new.pages(moved, 0, size), growth);
         }
-        Some(place) => credit::unmapped(place),
+        Some(place) => grant::unmapped(place),
         None if size > SMALL => {
             // SAFETY: what was in the old block is kept, and resident.
             unsafe { note(moved, old.usable.min(size), size) };
@@ -245,7 +245,7 @@ pub unsafe extern "C-unwind" fn realloc(block: *mut c_void, size: size_t) -> *mu
 /// As [`admit`], and asks if need be.
 fn leave_for(size: usize) -> Taken {
     match admit(size) {
-        Taken::Short => credit::ask(cost_of(size), 0),
+        Taken::Short => grant::ask(cost_of(size), 0),
         taken => taken,
     }
 }
@@ -367,11 +367,11 @@ pub unsafe extern "C-unwind" fn free(block: *mut c_void) {
 /// The rest of free, as of malloc.
 #[inline(never)]
 unsafe extern "C-unwind" fn unmap(block: *mut c_void) {
-    let place = credit::unmapping(block.addr());
+    let place = grant::unmapping(block.addr());
     // SAFETY: as the caller's.
     unsafe { __libc_free(block) };
     if let Some(place) = place {
-        credit::unmapped(place);
+        grant::unmapped(place);
     }
 }
 

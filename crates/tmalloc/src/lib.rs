@@ -29,7 +29,7 @@ mod usage;
 mod verbose;
 
 extern "C-unwind" fn loaded() {
-    credit::begin();
+    credit::lifecycle::begin();
 }
 
 #[used]

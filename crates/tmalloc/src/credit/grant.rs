@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a thread is granted of the process's credit: its slice, and the blocks out of it.
+
+use std::sync::atomic::Ordering;
+
+use super::request::{Missing, TRY};
+use super::{Credit, Daemon, TRIMS, getpid, lifecycle};
+use crate::confined;
+use crate::process::with;
+use crate::ranges::{Range, Ranges};
+use crate::thread::{self, Thread};
+use crate::untouched::Place;
+use crate::usage::{self, PAGE};
+
+/// A thread takes at most so much at once.
+const SLICE: usize = 32 << 20;
+/// Where nothing is reserved, a thread comes back after so much to see whether that still holds.
+const SPARED: isize = 16 << 20;
+
+/// What became of a request for credit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// Granted.
+    Granted,
+    /// There is little room: to be had from the daemon, if at all. Before, the program's own may do.
+    Short,
+    /// Over the barrier.
+    Refused,
+}
+
+impl Credit {
+    /// A slice for the thread, of which `cost` bytes are used at once.
+    fn give_slice(&mut self, own: &mut Thread, cost: usize, key: libc::pthread_key_t) {
+        // Half for the others; a large block takes what it needs and no more.
+        let slice = (self.free() / 2).min(SLICE).max(cost);
+        lifecycle::watch(own, key);
+        own.faults = usage::faults();
+        own.begin_slice(slice, cost);
+        self.slices = self.slices.saturating_add(slice);
+    }
+}
+
+/// Nothing is counted for the thread until it has used so much.
+fn spare(own: &mut Thread) {
+    own.begin_slice(0, 0);
+    own.left = SPARED;
+}
+
+/// Whether the slice can be used once more: nothing of it has become resident, or could.
+fn is_whole_again(own: &Thread, cost: usize) -> bool {
+    cost <= own.slice
+        && own.known.contains(&own.handed)
+        && own.trims == TRIMS.load(Ordering::Relaxed)
+        && usage::faults() == own.faults
+}
+
+/// Gets leave for `cost` bytes that the thread has not left.
+#[cold]
+#[inline(never)]
+pub(crate) fn take(cost: usize) -> Taken {
+    serve(cost, None)
+}
+
+/// The same, after a look for memory that could be used again, which took so many page faults: asks the
+/// daemon if need be.
+pub(crate) fn ask(cost: usize, faults: u64) -> Taken {
+    serve(cost, Some(faults))
+}
+
+fn serve(cost: usize, tried: Option<u64>) -> Taken {
+    let thread = thread::own();
+    // SAFETY: the calling thread's own, which nobody else uses.
+    let own = unsafe { &mut *thread };
+    if own.is_asking {
+        return Taken::Granted;
+    }
+    if confined::is_confined() {
+        own.left = isize::MAX / 2;
+        return Taken::Granted;
+    }
+    if is_whole_again(own, cost) {
+        let slice = own.slice;
+        own.begin_slice(slice, cost);
+        return Taken::Granted;
+    }
+    let key = lifecycle::key();
+    let taken = with(|credit| {
+        // SAFETY: the calling thread's own; the borrow above is over.
+        let own = unsafe { &mut *thread };
+        let pid = getpid();
+        credit.begin(pid);
+        // A child that shares our memory (vfork, clone) allocates for us, and another one is asked about it.
+        if credit.pid != pid {
+            spare(own);
+            return Taken::Granted;
+        }
+        credit.end_slice(own);
+        let faults = usize::try_from(tried.unwrap_or(0)).unwrap_or(usize::MAX);
+        credit.taken = credit.taken.saturating_add(faults.saturating_mul(PAGE));
+        if credit.spares() {
+            spare(own);
+            return Taken::Granted;
+        }
+        let answer = match credit.local(cost) {
+            Some(_) => Ok(()),
+            None if tried.is_none() && credit.is_scarce && credit.free() >= TRY => {
+                return Taken::Short;
+            }
+            None => credit.ask(cost),
+        };
+        match answer {
+            Ok(()) => credit.give_slice(own, cost, key),
+            // What there is suffices, only more was wanted.
+            Err(Missing::Room | Missing::Answer) if credit.free() >= cost => {
+                credit.give_slice(own, cost, key);
+            }
+            Err(Missing::Room | Missing::Answer) => return Taken::Refused,
+            Err(Missing::Promise) => spare(own),
+        }
+        if tried.is_some() {
+            // The look has taken the page faults of a block that comes now and may be new ground, even where
+            // one was before that has been given back since.
+            own.known = Ranges::NONE;
+        }
+        Taken::Granted
+    });
+    taken.unwrap_or_else(|| {
+        spare(own);
+        Taken::Granted
+    })
+}
+
+/// A block was granted out of the thread's slice, of which `range` may not be resident.
+pub(crate) fn handed_out(range: Range) {
+    // SAFETY: the calling thread's own.
+    let own = unsafe { &mut *thread::own() };
+    // Nothing is counted.
+    if own.slice == 0 {
+        return;
+    }
+    let bytes = range.end - range.first;
+    own.handed_bytes = own.handed_bytes.saturating_add(bytes);
+    own.largest = own.largest.max(bytes);
+    own.handed.add(range);
+}
+
+/// A block that is a mapping was granted for `cost` bytes of the thread's slice. It is counted by itself,
+/// and no more when it goes.
+pub(crate) fn mapped(block: usize, range: Range, cost: usize) {
+    // SAFETY: the calling thread's own.
+    let own = unsafe { &mut *thread::own() };
+    if own.slice == 0 || own.is_asking {
+        return;
+    }
+    with(|credit| {
+        let moved = cost.min(own.slice);
+        own.slice -= moved;
+        credit.slices = credit.slices.saturating_sub(moved);
+        credit.taken = credit.taken.saturating_add(moved);
+        credit.untouched.insert(Place {
+            range,
+            pages: range.pages(),
+            block,
+            cost: moved,
+            epoch: credit.epoch,
+        });
+    });
+}
+
+/// What is known of a block that is a mapping and is about to go or to move.
+pub(crate) fn unmapping(block: usize) -> Option<Place> {
+    // SAFETY: the calling thread's own.
+    let is_asking = unsafe { (*thread::own()).is_asking };
+    if is_asking || confined::is_confined() {
+        return None;
+    }
+    with(|credit| {
+        (credit.daemon == Daemon::Reserves)
+            .then(|| credit.untouched.remove(block))
+            .flatten()
+    })
+    .flatten()
+}
+
+/// It has gone: what it cost can be used again.
+pub(crate) fn unmapped(place: Place) {
+    with(|credit| {
+        if place.epoch == credit.epoch {
+            credit.taken = credit.taken.saturating_sub(place.cost);
+        }
+        // Nobody is refused because of what was refused before.
+        credit.refused_ns = 0;
+        credit.give_back_surplus();
+    });
+}
+
+/// It is another one now, `growth` bytes larger.
+pub(crate) fn moved(place: Place, block: usize, range: Range, growth: usize) {
+    // SAFETY: the calling thread's own.
+    let own = unsafe { &mut *thread::own() };
+    with(|credit| {
+        let (before, after) = (place.range.pages(), range.pages());
+        let paid = growth.min(own.slice);
+        own.slice -= paid;
+        credit.slices = credit.slices.saturating_sub(paid);
+        credit.taken = credit.taken.saturating_add(paid);
+        let is_paid = place.epoch == credit.epoch;
+        credit.untouched.insert(Place {
+            range,
+            pages: place
+                .pages
+                .saturating_add(after.saturating_sub(before))
+                .min(after),
+            block,
+            cost: paid.saturating_add(if is_paid { place.cost } else { 0 }),
+            epoch: credit.epoch,
+        });
+    });
+}
+
+/// It is still there.
+pub(crate) fn remap(place: Place) {
+    with(|credit| credit.untouched.insert(place));
+}

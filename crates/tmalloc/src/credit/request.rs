@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What is asked of the daemon: more credit, less, and what is done about an answer that does not come.
+
+use std::sync::atomic::Ordering;
+
+use bursar_reserve::{Ask, Contact, Refused, Silence, now_ns};
+
+use super::{Credit, Daemon, FIRST, TRIMS, widen};
+use crate::glibc::malloc_trim;
+use crate::process::contact;
+use crate::usage::PAGE;
+use crate::{confined, environment, verbose};
+
+/// Asked for at most. Each time twice as much, so that only who allocates much has much; the daemon
+/// gives a sixteenth of what is free and no more.
+const MOST: usize = 64 << 20;
+
+/// How long an answer is waited for: the first time, and of a daemon that was silent lately.
+const PATIENCE_NS: u64 = 20_000_000;
+const SHORT_PATIENCE_NS: u64 = 2_000_000;
+/// Who has no limit asks again after this; so does who found nobody to ask.
+const PAUSE_NS: u64 = 1_000_000_000;
+/// In an account that is full, no answer means that many ask, if there was one no longer ago than this.
+const CROWDED_NS: u64 = 1_000_000_000;
+/// Too many asked: again after this.
+const BUSY_NS: u64 = 50_000_000;
+/// Free memory is given back to the system at most so often: it walks the whole heap.
+const TRIM_PAUSE_NS: u64 = 20_000_000;
+/// A look for memory that can be used again may touch two pages; room for so many looks is asked for.
+pub(super) const TRY: usize = 2 * PAGE;
+const TRIES: usize = 8;
+/// A refusal stands for so long, the next one in a row for twice as long, unless the process shrinks.
+const REFUSED_NS: u64 = 1_000_000;
+const REFUSED_MOST_NS: u64 = 16_000_000;
+/// More than this beyond what is needed is given back, at most so often.
+const SURPLUS: usize = 2 * MOST;
+const SURPLUS_PAUSE_NS: u64 = 2_000_000;
+
+/// Why nothing was granted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// The daemon says that there is none.
+    Room,
+    /// So many ask that it did not come to us: as if there were none.
+    Answer,
+    /// Nothing is to be reserved for the moment: malloc is glibc's.
+    Promise,
+}
+
+/// Page tables and what else comes with memory: a page for each 512 and each level, and one for the
+/// arena that a new thread gets.
+const fn with_tables(pages: usize) -> usize {
+    pages.saturating_add(pages / 512).saturating_add(4)
+}
+
+fn without_tables(pages: usize) -> usize {
+    let pages = pages.saturating_sub(4);
+    pages.saturating_sub(pages.div_ceil(512))
+}
+
+impl Credit {
+    /// Whether a refusal of as much stands, which the process has done nothing about since.
+    fn is_refused(&mut self, cost: usize) -> bool {
+        let stands = self.refused_ns > 0
+            && cost >= self.refused_cost
+            && now_ns().saturating_sub(self.refused_at) < self.refused_ns;
+        stands && self.potential().is_some_and(|now| now >= self.refused_base)
+    }
+
+    /// Gets what is missing for `cost` bytes from the daemon, and more if there is plenty.
+    pub(super) fn ask(&mut self, cost: usize) -> Result<(), Missing> {
+        if self.free() < cost && self.is_refused(cost) {
+            self.refusals = self.refusals.saturating_add(1);
+            return Err(Missing::Room);
+        }
+        let now = now_ns();
+        let may_trim = now.saturating_sub(self.trimmed_at) >= TRIM_PAUSE_NS;
+        let answer = self.renew(cost, may_trim && self.free() < cost);
+        match answer {
+            Err(Missing::Room) if may_trim && self.free() < cost => {
+                // What the program freed may be what is missing.
+                self.trimmed_at = now;
+                // SAFETY: no pointers; locks glibc's arenas, never ours.
+                unsafe { malloc_trim(0) };
+                TRIMS.fetch_add(1, Ordering::Relaxed);
+                self.renew(cost, false)
+            }
+            answer => answer,
+        }
+    }
+
+    /// Asks the daemon: what is granted and not resident stays reserved, what has become resident needs no
+    /// promise any more, and for what is to come more is wanted.
+    fn renew(&mut self, cost: usize, is_tentative: bool) -> Result<(), Missing> {
+        // SAFETY: no arguments.
+        let user = unsafe { libc::geteuid() };
+        if user != self.user {
+            self.user = user;
+            self.forget();
+        }
+        self.hear_overdue(0);
+        self.look(self.is_scarce);
+        // Before the daemon looks: what comes between counts twice, not never.
+        let potential = self.potential();
+        self.measure(potential);
+        let potential = potential.unwrap_or(usize::MAX);
+        let free = self.free();
+        let keep = self.needed(free);
+        let missing = cost.saturating_sub(free).div_ceil(PAGE);
+        let least = match missing {
+            0 => 1,
+            missing if self.is_scarce => with_tables(missing + TRIES * TRY / PAGE),
+            missing => with_tables(missing),
+        };
+        let wanted = least.max(self.next / PAGE);
+        let granted = self.say(Ask::Renew {
+            keep: widen(keep),
+            pages: widen(wanted),
+            at_least: widen(least),
+            is_tentative,
+            refused: self.refusals,
+        });
+        match granted {
+            Ok(granted) => {
+                self.refusals = 0;
+                self.refused_ns = 0;
+                let fresh = without_tables(granted).max(missing).saturating_mul(PAGE);
+                self.settle(potential, free.saturating_add(fresh));
+                self.reserved = keep.saturating_add(granted).saturating_mul(PAGE);
+                let is_plenty = granted >= wanted;
+                self.is_scarce = !is_plenty;
+                self.is_tight = !is_plenty && granted < FIRST / PAGE;
+                self.next = if is_plenty {
+                    self.next.saturating_mul(2).min(MOST)
+                } else {
+                    FIRST
+                };
+                Ok(())
+            }
+            Err(Missing::Room) => {
+                self.refusals = 0;
+                self.settle(potential, free);
+                self.reserved = keep.saturating_mul(PAGE);
+                self.is_scarce = true;
+                self.is_tight = true;
+                self.next = FIRST;
+                if !is_tentative && free < cost {
+                    self.refused_at = now_ns();
+                    self.refused_ns = self
+                        .refused_ns
+                        .saturating_mul(2)
+                        .clamp(REFUSED_NS, REFUSED_MOST_NS);
+                    self.refused_cost = cost;
+                    self.refused_base = potential;
+                }
+                Err(Missing::Room)
+            }
+            Err(Missing::Answer) => Err(Missing::Answer),
+            Err(Missing::Promise) => {
+                self.forget();
+                Err(Missing::Promise)
+            }
+        }
+    }
+
+    /// Pages that have to stay reserved when `free` bytes of the credit are kept.
+    fn needed(&self, free: usize) -> usize {
+        let credit = self.slices.saturating_add(free).div_ceil(PAGE);
+        match credit.saturating_add(self.untouched.pages()) {
+            0 => 0,
+            pages => with_tables(pages),
+        }
+    }
+
+    /// Asks, and sees to who does not answer.
+    fn say(&mut self, ask: Ask) -> Result<usize, Missing> {
+        let socket = environment::socket_path();
+        let mut silence = None;
+        if self.daemon != Daemon::Reserves {
+            if self.daemon == Daemon::Unknown && confined::is_confined_from_the_start() {
+                return Err(self.spare(PAUSE_NS));
+            }
+            let known = Silence::look(socket);
+            if let Some(rest) = known.rest_ns() {
+                return Err(self.spare(rest));
+            }
+            silence = Some(known);
+        }
+        let patience = match &silence {
+            Some(silence) if silence.is_recent() => SHORT_PATIENCE_NS,
+            _ => PATIENCE_NS,
+        };
+        // Where there is hardly any room, the next request follows soon.
+        let keeps_open = self.is_tight;
+        let answer = self.contact().ask(socket, ask, patience, keeps_open);
+        match answer {
+            Ok(grant) => {
+                self.answered_at = now_ns();
+                if let Some(silence) = silence {
+                    silence.end();
+                }
+                if grant.is_unlimited {
+                    return Err(self.spare(PAUSE_NS));
+                }
+                self.daemon = Daemon::Reserves;
+                Ok(usize::try_from(grant.pages).unwrap_or(0))
+            }
+            Err(Refused::Full) => {
+                self.answered_at = now_ns();
+                self.daemon = Daemon::Reserves;
+                Err(Missing::Room)
+            }
+            // Too many ask, and each has to wait: without an answer there is no room.
+            Err(Refused::Busy | Refused::Silent(libc::ETIMEDOUT | libc::EAGAIN))
+                if self.is_tight && now_ns().saturating_sub(self.answered_at) < CROWDED_NS =>
+            {
+                self.refusals = self.refusals.saturating_add(1);
+                Err(Missing::Answer)
+            }
+            Err(refused @ Refused::Silent(libc::ETIMEDOUT | libc::EAGAIN)) => {
+                self.contact().close();
+                let silence = silence.unwrap_or_else(|| Silence::look(socket));
+                let pause = silence.begin();
+                verbose::say_once(refused.errno());
+                Err(self.spare(pause))
+            }
+            Err(Refused::Busy) => {
+                verbose::say_once(libc::EAGAIN);
+                Err(self.spare(BUSY_NS))
+            }
+            Err(refused) => {
+                verbose::say_once(refused.errno());
+                Err(self.spare(PAUSE_NS))
+            }
+        }
+    }
+
+    /// An answer that came too late: what the daemon has counted is not counted by us.
+    pub(super) fn hear_overdue(&mut self, patience_ns: u64) {
+        if let Some((asked, answer @ (Ok(_) | Err(Refused::Full)))) =
+            self.contact().overdue_answer(patience_ns)
+            && let Ask::Renew {
+                is_tentative,
+                refused,
+                ..
+            } = asked
+        {
+            let own = u64::from(answer.is_err() && !is_tentative);
+            self.refusals = self.refusals.saturating_sub(refused.saturating_add(own));
+        }
+    }
+
+    pub(super) fn contact(&mut self) -> &'static mut Contact {
+        // SAFETY: whoever has us has the lock, and the reference ends before the next one.
+        let contact = unsafe { contact() };
+        if !self.has_contact {
+            contact.close();
+            self.has_contact = true;
+        }
+        contact
+    }
+
+    fn spare(&mut self, pause_ns: u64) -> Missing {
+        self.daemon = Daemon::Spares;
+        self.spared_until = now_ns().saturating_add(pause_ns);
+        Missing::Promise
+    }
+
+    /// Gives back what is reserved far beyond need: others find it sooner than when this process asks again.
+    pub(super) fn give_back_surplus(&mut self) {
+        let free = self.free();
+        let surplus = self
+            .reserved
+            .saturating_sub(self.needed(free).saturating_mul(PAGE))
+            .saturating_add(free.saturating_sub(MOST));
+        let now = now_ns();
+        if self.daemon != Daemon::Reserves
+            || surplus <= SURPLUS
+            || now.saturating_sub(self.told_at) < SURPLUS_PAUSE_NS
+        {
+            return;
+        }
+        self.told_at = now;
+        self.look(false);
+        let Some(potential) = self.potential() else {
+            return;
+        };
+        let free = free.min(MOST);
+        let keep = self.needed(free);
+        let (socket, report) = (environment::socket_path(), self.report(keep));
+        let told = self.contact().tell(socket, report);
+        if told.is_ok() {
+            self.refusals = 0;
+            self.settle(potential, free);
+            self.reserved = keep.saturating_mul(PAGE);
+        }
+    }
+
+    /// Says how many pages stay reserved, and what was refused.
+    pub(super) fn report(&self, keep: usize) -> Ask {
+        Ask::Renew {
+            keep: widen(keep),
+            pages: 0,
+            at_least: 0,
+            is_tentative: false,
+            refused: self.refusals,
+        }
+    }
+}
