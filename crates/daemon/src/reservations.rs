@@ -12,8 +12,13 @@
 //! Decided here, atomically because one thread decides: held + Σ reserved + N ≤ bound. Where the kernel
 //! half can hold reservations itself, [`Holdings`] is where it takes over.
 
+mod denied;
 mod growth;
+mod headroom;
+mod holdings;
 mod processes;
+mod residency;
+mod sums;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,76 +28,22 @@ use bursar_host::{Image, Pidfd, Proc};
 use bursar_model::{AccountId, Bounds, Bytes, PageSize, Pages, Pid, Uid};
 use bursar_protocol::{Granted, Renew, Reserve, ReserveBound};
 
+pub(crate) use self::denied::Denied;
+use self::denied::senseless;
 use self::growth::Snapshot;
+use self::headroom::{Headroom, bound_of};
+pub(crate) use self::holdings::Holdings;
 use self::processes::Processes;
 use crate::control::{ClientId, RESERVING_PER_USER, Requester};
 use crate::payers::Payers;
 
 /// A request that would like more than it needs gets this share of what is free.
 const SHARE: u64 = 16;
-/// Accounts whose refusals are counted; more than a ledger has.
-const MOST_ACCOUNTS: usize = 1 << 16;
 /// Processes with a reservation of their own.
 const MOST_PROCESSES: usize = 4096;
-/// Processes looked at in one round; the others in the next.
-const LOOKED_AT: usize = 256;
 /// Refusals that one request reports. A process that refuses more often than this between two requests
 /// is counted short.
 const MOST_REFUSED: u64 = 1 << 20;
-
-/// What the coordinator needs of whoever counts.
-pub(crate) trait Holdings {
-    /// What an account holds at this moment.
-    fn held_now(&mut self, id: AccountId) -> Result<Bytes>;
-
-    /// Most by which that may be short.
-    fn slack(&self) -> Bytes;
-
-    /// Told whenever the sum of an account's reservations has changed: a kernel half that reserves, too,
-    /// leaves room for it.
-    fn reserved_now(&mut self, _id: AccountId, _reserved: Pages) -> Result<()> {
-        Ok(())
-    }
-
-    /// What the kernel half has reserved at this moment, by the gate's prctl (docs/explanation/gate.md).
-    fn reserved_elsewhere(&mut self, _id: AccountId) -> Bytes {
-        Bytes::ZERO
-    }
-
-    /// Told of refusals that were the last word. Whether they are kept with the account's failcnt; where
-    /// nobody keeps that beyond bursard's end, the coordinator remembers them.
-    fn keep_refusals(&mut self, _id: AccountId, _count: u64) -> Result<bool> {
-        Ok(false)
-    }
-}
-
-/// Why nothing was reserved.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Denied {
-    /// The request makes no sense.
-    #[error("{0}")]
-    Senseless(String),
-    /// There is no room.
-    #[error(
-        "no room for {wanted} more: the account holds {held}, {reserved} are reserved, its {bound} is {most}; free memory, or ask for less"
-    )]
-    Full {
-        wanted: Bytes,
-        held: Bytes,
-        reserved: Bytes,
-        bound: &'static str,
-        most: Bytes,
-    },
-    /// The requester has ended already.
-    #[error("process {0} has ended; a reservation lasts no longer than its process")]
-    Gone(Pid),
-    /// Too many reserve.
-    #[error("{0}")]
-    TooMany(String),
-    /// The machine could not.
-    #[error("{0:#}")]
-    Failed(anyhow::Error),
-}
 
 /// Whose a reservation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -129,36 +80,6 @@ pub(crate) struct Reservations {
     refused: BTreeMap<AccountId, u64>,
     /// Accounts whose sum [`Holdings::reserved_now`] was last told and is not 0.
     told: BTreeSet<AccountId>,
-}
-
-/// Room below a bound.
-struct Room {
-    held: Bytes,
-    /// By us and the kernel half.
-    reserved: Bytes,
-    /// By the kernel half.
-    elsewhere: Bytes,
-    /// `None`: no bound.
-    most: Option<Bytes>,
-    bound: &'static str,
-}
-
-impl Room {
-    /// What is free when `own` of what is reserved does not count.
-    fn free_beside(&self, own: Bytes) -> Option<Bytes> {
-        let taken = self.held.saturating_add(self.reserved.saturating_sub(own));
-        self.most.map(|most| most.saturating_sub(taken))
-    }
-}
-
-/// The bound that counts, and what it is called.
-fn bound_of(bounds: &Bounds, bound: ReserveBound) -> Option<(&'static str, Bytes)> {
-    let limit = bounds.limit().map(|it| ("limit", it));
-    let barrier = bounds.barrier().map(|it| ("barrier", it));
-    match bound {
-        ReserveBound::Limit => limit.or(barrier),
-        ReserveBound::Barrier => barrier.or(limit),
-    }
 }
 
 impl Reservations {
@@ -289,7 +210,7 @@ impl Reservations {
         &mut self,
         least: u64,
         is_tentative: bool,
-        room: &Room,
+        room: &Headroom,
         id: Option<AccountId>,
         holdings: &mut (impl Holdings + ?Sized),
     ) -> Denied {
@@ -312,7 +233,7 @@ impl Reservations {
         payers: &Payers,
         ram: Bytes,
         holdings: &mut (impl Holdings + ?Sized),
-    ) -> Result<Room> {
+    ) -> Result<Headroom> {
         let limits = payers.of(payer).and_then(|(id, bounds): (_, Bounds)| {
             bound_of(&bounds, bound).map(|chosen| (id, chosen, bounds.limit()))
         });
@@ -320,7 +241,7 @@ impl Reservations {
             // No limit applies; no machine has more than its memory to give.
             let reserved = self.by_payer.get(&payer).copied().unwrap_or(0);
             let reserved = Pages::new(reserved).to_bytes(self.page_size);
-            return Ok(Room {
+            return Ok(Headroom {
                 held: Bytes::ZERO,
                 reserved,
                 elsewhere: Bytes::ZERO,
@@ -329,7 +250,7 @@ impl Reservations {
             });
         };
         let elsewhere = holdings.reserved_elsewhere(id);
-        Ok(Room {
+        Ok(Headroom {
             held: holdings.held_now(id)?,
             reserved: self.reserved_beside(id, payers, elsewhere),
             elsewhere,
@@ -346,112 +267,10 @@ impl Reservations {
         self.reserved_in(id, payers).saturating_add(elsewhere)
     }
 
-    fn free_pages(&self, room: &Room, own: u64) -> u64 {
+    fn free_pages(&self, room: &Headroom, own: u64) -> u64 {
         let own = Pages::new(own).to_bytes(self.page_size);
         room.free_beside(own)
             .map_or(u64::MAX, |free| self.page_size.pages_within(free).get())
-    }
-
-    /// What other processes of an account have made resident of what they reserved needs no reservation
-    /// any more: held has it. Looked up, largest first, until `wanted` pages are free.
-    fn commit_growth(
-        &mut self,
-        id: AccountId,
-        beside: Holder,
-        wanted: u64,
-        payers: &Payers,
-        holdings: &mut (impl Holdings + ?Sized),
-    ) -> Result<(), Denied> {
-        let paying = payers.charged_to(id);
-        let error = self
-            .page_size
-            .pages_within(holdings.slack())
-            .get()
-            .saturating_mul(2);
-        let mut known: Vec<(u64, Holder)> = self
-            .by_holder
-            .iter()
-            .filter(|(holder, it)| **holder != beside && it.then.is_some() && it.pages > error)
-            .filter(|(_, it)| paying.contains(&it.payer))
-            .map(|(holder, it)| (it.pages, *holder))
-            .collect();
-        known.sort_unstable_by(|one, other| other.cmp(one));
-        let mut freed = 0_u64;
-        for (_, holder) in known {
-            if freed >= wanted {
-                break;
-            }
-            let reserved = self.reserved_by(holder);
-            freed = freed.saturating_add(if self.has_another_image(holder) {
-                self.release_holder(holder, payers, holdings)
-                    .map_err(Denied::Failed)?;
-                reserved
-            } else {
-                self.commit_growth_of(holder, error)
-            });
-        }
-        if freed > 0 {
-            self.tell(Some(id), payers, holdings)?;
-        }
-        Ok(())
-    }
-
-    /// Whether its process runs another program than the one that asked.
-    fn has_another_image(&self, holder: Holder) -> bool {
-        let reservation = self.by_holder.get(&holder);
-        let before = reservation.and_then(|it| it.image);
-        match (before, holder) {
-            // Its end is told elsewhere.
-            (Some(before), Holder::Process(pid)) => {
-                matches!(self.proc.image(pid), Ok(Some(now)) if now != before)
-            }
-            _ => false,
-        }
-    }
-
-    /// Releases what was granted to programs that processes do not run any more: some of them, the others
-    /// next time.
-    fn release_replaced(
-        &mut self,
-        payers: &Payers,
-        holdings: &mut (impl Holdings + ?Sized),
-    ) -> Result<()> {
-        let from = self.next.unwrap_or(Holder::Process(Pid::new(0)));
-        let some: Vec<Holder> = self
-            .by_holder
-            .range(from..)
-            .filter_map(|(holder, it)| it.image.map(|_| *holder))
-            .take(LOOKED_AT)
-            .collect();
-        self.next = some.last().copied().filter(|_| some.len() == LOOKED_AT);
-        for holder in some {
-            if self.has_another_image(holder) {
-                self.release_holder(holder, payers, holdings)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Returns how much less is reserved.
-    fn commit_growth_of(&mut self, holder: Holder, error: u64) -> u64 {
-        let Some(reservation) = self.by_holder.get_mut(&holder) else {
-            return 0;
-        };
-        let (Some(then), Holder::Process(pid)) = (&mut reservation.then, holder) else {
-            return 0;
-        };
-        // Its end is told elsewhere.
-        let Ok(Some(now)) = self.proc.statm(pid) else {
-            return 0;
-        };
-        let resident = then.grown_by(&now, error).min(reservation.pages);
-        if resident > 0 {
-            then.advance(&now);
-            reservation.pages = reservation.pages.saturating_sub(resident);
-            let payer = reservation.payer;
-            self.subtract(payer, resident);
-        }
-        resident
     }
 
     fn add(&mut self, holder: Holder, requester: Requester, pages: u64) -> Result<(), Denied> {
@@ -648,119 +467,6 @@ impl Reservations {
         }
     }
 
-    /// Limits have changed: accounts may be new, or others', or not their users' any more.
-    pub(crate) fn tell_all(
-        &mut self,
-        payers: &Payers,
-        holdings: &mut (impl Holdings + ?Sized),
-    ) -> Result<()> {
-        let users = self.by_payer.keys();
-        let accounts = users.filter_map(|&payer| payers.of(payer).map(|(id, _)| id));
-        let concerned: BTreeSet<_> = accounts.chain(self.told.iter().copied()).collect();
-        // One that cannot be told keeps nobody else's back.
-        let told = concerned
-            .into_iter()
-            .map(|id| self.tell_of(id, payers, holdings));
-        let told: Vec<_> = told.collect();
-        told.into_iter().collect()
-    }
-
-    /// Who pays for a process may change while it has something reserved: it enters an account, or the
-    /// limits change. Then that goes along.
-    fn follow(
-        &mut self,
-        holder: Holder,
-        requester: Requester,
-        payers: &Payers,
-        holdings: &mut (impl Holdings + ?Sized),
-    ) -> Result<(), Denied> {
-        let Some(reservation) = self.by_holder.get_mut(&holder) else {
-            return Ok(());
-        };
-        let before = std::mem::replace(&mut reservation.payer, requester.payer);
-        let pages = reservation.pages;
-        if before == requester.payer || pages == 0 {
-            return Ok(());
-        }
-        self.subtract(before, pages);
-        let sum = self.by_payer.entry(requester.payer).or_default();
-        *sum = sum.saturating_add(pages);
-        for payer in [before, requester.payer] {
-            self.tell(payers.of(payer).map(|(id, _)| id), payers, holdings)?;
-        }
-        Ok(())
-    }
-
-    fn subtract(&mut self, payer: AccountId, pages: u64) {
-        if let Some(sum) = self.by_payer.get_mut(&payer) {
-            *sum = sum.saturating_sub(pages);
-            if *sum == 0 {
-                self.by_payer.remove(&payer);
-            }
-        }
-    }
-
-    fn tell(
-        &mut self,
-        id: Option<AccountId>,
-        payers: &Payers,
-        holdings: &mut (impl Holdings + ?Sized),
-    ) -> Result<(), Denied> {
-        let told = id.map_or(Ok(()), |id| self.tell_of(id, payers, holdings));
-        told.map_err(Denied::Failed)
-    }
-
-    fn tell_of(
-        &mut self,
-        id: AccountId,
-        payers: &Payers,
-        holdings: &mut (impl Holdings + ?Sized),
-    ) -> Result<()> {
-        let reserved = self.page_size.pages_within(self.reserved_in(id, payers));
-        // Before: what was told in part is told again.
-        self.told.insert(id);
-        holdings.reserved_now(id, reserved)?;
-        if reserved.get() == 0 {
-            self.told.remove(&id);
-        }
-        Ok(())
-    }
-
-    fn count_refusals(
-        &mut self,
-        id: AccountId,
-        count: u64,
-        holdings: &mut (impl Holdings + ?Sized),
-    ) {
-        if count == 0 {
-            return;
-        }
-        let is_kept = holdings.keep_refusals(id, count).unwrap_or_else(|error| {
-            tracing::warn!("a refusal is counted until bursard's end only: {error:#}");
-            false
-        });
-        if !is_kept && (self.refused.len() < MOST_ACCOUNTS || self.refused.contains_key(&id)) {
-            let known = self.refused.entry(id).or_default();
-            *known = known.saturating_add(count);
-        }
-    }
-
-    fn sum_of(&self, table: &BTreeMap<AccountId, u64>, id: AccountId, payers: &Payers) -> u64 {
-        let paying = payers.charged_to(id);
-        let amounts = paying.iter().filter_map(|payer| table.get(payer));
-        amounts.fold(0, |sum: u64, amount| sum.saturating_add(*amount))
-    }
-
-    /// Reserved in an account.
-    pub(crate) fn reserved_in(&self, id: AccountId, payers: &Payers) -> Bytes {
-        Pages::new(self.sum_of(&self.by_payer, id, payers)).to_bytes(self.page_size)
-    }
-
-    /// Refusals that were somebody's last word, as far as nobody else keeps them.
-    pub(crate) fn refused_in(&self, id: AccountId) -> u64 {
-        self.refused.get(&id).copied().unwrap_or(0)
-    }
-
     fn reserved_by(&self, holder: Holder) -> u64 {
         self.by_holder.get(&holder).map_or(0, |it| it.pages)
     }
@@ -788,12 +494,6 @@ impl AsFd for Reservations {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.processes.as_fd()
     }
-}
-
-fn senseless(pages: u64, least: u64) -> Denied {
-    Denied::Senseless(format!(
-        "cannot reserve {pages} pages (at least {least}): ask for 1 page or more, and for no more than is wanted"
-    ))
 }
 
 #[cfg(test)]

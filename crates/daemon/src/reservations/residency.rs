@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What has become of a reservation: resident by now, or its process runs another program.
+
+use anyhow::Result;
+use bursar_model::{AccountId, Pid};
+
+use super::denied::Denied;
+use super::holdings::Holdings;
+use super::{Holder, Reservations};
+use crate::payers::Payers;
+
+/// Processes looked at in one round; the others in the next.
+const LOOKED_AT: usize = 256;
+
+impl Reservations {
+    /// What other processes of an account have made resident of what they reserved needs no reservation
+    /// any more: held has it. Looked up, largest first, until `wanted` pages are free.
+    pub(super) fn commit_growth(
+        &mut self,
+        id: AccountId,
+        beside: Holder,
+        wanted: u64,
+        payers: &Payers,
+        holdings: &mut (impl Holdings + ?Sized),
+    ) -> Result<(), Denied> {
+        let paying = payers.charged_to(id);
+        let error = self
+            .page_size
+            .pages_within(holdings.slack())
+            .get()
+            .saturating_mul(2);
+        let mut known: Vec<(u64, Holder)> = self
+            .by_holder
+            .iter()
+            .filter(|(holder, it)| **holder != beside && it.then.is_some() && it.pages > error)
+            .filter(|(_, it)| paying.contains(&it.payer))
+            .map(|(holder, it)| (it.pages, *holder))
+            .collect();
+        known.sort_unstable_by(|one, other| other.cmp(one));
+        let mut freed = 0_u64;
+        for (_, holder) in known {
+            if freed >= wanted {
+                break;
+            }
+            let reserved = self.reserved_by(holder);
+            freed = freed.saturating_add(if self.has_another_image(holder) {
+                self.release_holder(holder, payers, holdings)
+                    .map_err(Denied::Failed)?;
+                reserved
+            } else {
+                self.commit_growth_of(holder, error)
+            });
+        }
+        if freed > 0 {
+            self.tell(Some(id), payers, holdings)?;
+        }
+        Ok(())
+    }
+
+    /// Whether its process runs another program than the one that asked.
+    fn has_another_image(&self, holder: Holder) -> bool {
+        let reservation = self.by_holder.get(&holder);
+        let before = reservation.and_then(|it| it.image);
+        match (before, holder) {
+            // Its end is told elsewhere.
+            (Some(before), Holder::Process(pid)) => {
+                matches!(self.proc.image(pid), Ok(Some(now)) if now != before)
+            }
+            _ => false,
+        }
+    }
+
+    /// Releases what was granted to programs that processes do not run any more: some of them, the others
+    /// next time.
+    pub(super) fn release_replaced(
+        &mut self,
+        payers: &Payers,
+        holdings: &mut (impl Holdings + ?Sized),
+    ) -> Result<()> {
+        let from = self.next.unwrap_or(Holder::Process(Pid::new(0)));
+        let some: Vec<Holder> = self
+            .by_holder
+            .range(from..)
+            .filter_map(|(holder, it)| it.image.map(|_| *holder))
+            .take(LOOKED_AT)
+            .collect();
+        self.next = some.last().copied().filter(|_| some.len() == LOOKED_AT);
+        for holder in some {
+            if self.has_another_image(holder) {
+                self.release_holder(holder, payers, holdings)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns how much less is reserved.
+    fn commit_growth_of(&mut self, holder: Holder, error: u64) -> u64 {
+        let Some(reservation) = self.by_holder.get_mut(&holder) else {
+            return 0;
+        };
+        let (Some(then), Holder::Process(pid)) = (&mut reservation.then, holder) else {
+            return 0;
+        };
+        // Its end is told elsewhere.
+        let Ok(Some(now)) = self.proc.statm(pid) else {
+            return 0;
+        };
+        let resident = then.grown_by(&now, error).min(reservation.pages);
+        if resident > 0 {
+            then.advance(&now);
+            reservation.pages = reservation.pages.saturating_sub(resident);
+            let payer = reservation.payer;
+            self.subtract(payer, resident);
+        }
+        resident
+    }
+}
