@@ -6,6 +6,7 @@
 //! on its way out (client.rs); one user has at most [`PER_USER`] connections and a share of our time
 //! (scheduler.rs), so that he cannot keep the others out, or us from our work.
 
+mod admission;
 mod client;
 mod closer;
 mod connection_count;
@@ -15,7 +16,6 @@ mod requester;
 mod scheduler;
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bursar_host::clock;
 use bursar_model::{AccountId, Uid};
-use bursar_protocol::{ErrorKind, Refusal, Reply, root_socket};
+use bursar_protocol::{Reply, root_socket};
 use bursar_watchdog::TimedQuery;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
@@ -31,16 +31,12 @@ use rustix::time::Timespec;
 use self::client::{Client, Fate};
 use self::closer::Closer;
 use self::connection_count::ConnectionCount;
-use self::listener::{Accepted, Listener};
+use self::listener::Listener;
 use self::scheduler::Scheduler;
 
 pub(crate) use self::line::to_line;
 pub(crate) use self::requester::{ClientId, Requester};
 
-/// Connections of everybody together.
-const EVERYBODY: usize = 4096;
-/// Connections of one user that have nothing reserved; root is not counted.
-const PER_USER: usize = 16;
 /// Connections of one user that have: a process of his that uses tmalloc needs one all its life.
 pub(crate) const RESERVING_PER_USER: usize = 512;
 
@@ -48,16 +44,10 @@ pub(crate) const RESERVING_PER_USER: usize = 512;
 /// not counted.
 const UNREAD_PER_USER: usize = 4 << 20;
 const UNREAD: usize = 64 << 20;
-/// Connections let in before we look what else there is.
-const AT_ONCE: usize = 32;
 /// One connection is answered for so long before others are.
 const TURN: Duration = Duration::from_micros(100);
 /// A turn that lasts longer has waited, and not for a processor.
 const LONG: Duration = Duration::from_millis(10);
-/// When most of those had no business here, letting people in takes one part in so many of a processor.
-const ACCEPT_PART: u32 = 10;
-/// How long nobody is let in when nobody can be let in, for want of descriptors or memory.
-const FAILED: Duration = Duration::from_millis(100);
 
 /// With a client's number: the process behind that client, which has something reserved.
 const PROCESS: u64 = 1 << 63;
@@ -174,90 +164,6 @@ impl Control {
             self.scheduler.charge(uid, each.unwrap_or(spent), now);
         }
         spent
-    }
-
-    /// Lets in who waits at the listener; never all of them, for they may come as fast as they are let in.
-    fn let_in(&mut self, which: usize) {
-        let began = own_time();
-        let mut counted_users = Vec::new();
-        let mut unwelcome = 0_usize;
-        for _ in 0..AT_ONCE {
-            match self.listeners.get_mut(which).map(Listener::next) {
-                Some(Ok(Some(accepted))) => {
-                    counted_users.push(accepted.counts_as);
-                    let is_spent = self.scheduler.is_spent(accepted.counts_as, moment());
-                    let is_unwelcome = !self.admit(accepted) || is_spent;
-                    unwelcome = unwelcome.saturating_add(is_unwelcome.into());
-                }
-                Some(Ok(None)) | None => break,
-                Some(Err(error)) => {
-                    tracing::warn!(%error, "a client could not be let in");
-                    self.pause(which, FAILED);
-                    break;
-                }
-            }
-        }
-        let spent = self.charge(&counted_users, began);
-        if unwelcome > counted_users.len() / 2 {
-            self.pause(which, spent * (ACCEPT_PART - 1));
-        }
-    }
-
-    fn pause(&mut self, which: usize, pause: Duration) {
-        if let Some(listener) = self.listeners.get_mut(which) {
-            listener.pause(moment().saturating_add(pause));
-            watch_listener(&self.epoll, which, listener, EventFlags::empty());
-        }
-    }
-
-    /// Opens what was shut for long enough.
-    fn resume_listeners(&mut self) {
-        for (which, listener) in self.listeners.iter_mut().enumerate() {
-            if listener.resumes(moment()) {
-                watch_listener(&self.epoll, which, listener, EventFlags::IN);
-            }
-        }
-    }
-
-    /// Whether there is room for him.
-    fn admit(&mut self, accepted: Accepted) -> bool {
-        if accepted.uid.get() != 0 && self.is_over_quota(accepted.counts_as) {
-            self.turn_away(accepted);
-            return false;
-        }
-        let id = ClientId::from_token(self.next);
-        self.next = self.next.saturating_add(1);
-        let token = EventData::new_u64(id.to_token());
-        if let Err(error) = epoll::add(&self.epoll, &accepted.stream, token, EventFlags::IN) {
-            tracing::warn!(%error, "a client could not be watched");
-            self.turn_away(accepted);
-            return false;
-        }
-        self.clients.insert(id, Client::new(accepted));
-        true
-    }
-
-    fn is_over_quota(&mut self, uid: Uid) -> bool {
-        let asking = |it: &&Client| it.counts_as == uid && !it.is_reserving;
-        let own = self.clients.values().filter(asking).count();
-        let closing = self.closer.of(uid);
-        own.saturating_add(closing) >= PER_USER
-            || self.clients.len().saturating_add(self.closer.len()) >= EVERYBODY
-    }
-
-    fn turn_away(&mut self, accepted: Accepted) {
-        self.cut = self.cut.saturating_add(1);
-        let refusal = Refusal {
-            kind: ErrorKind::Failed,
-            message: "too many connections are open; close one of yours, or try again later"
-                .to_owned(),
-        };
-        let mut stream = accepted.stream;
-        // Best effort: it fits the socket's buffer, and if it does not arrive nothing is lost.
-        let _ = stream.write_all(&to_line(&Reply::Refused(refusal)));
-        if accepted.takes_descriptors {
-            self.closer.close(stream, accepted.counts_as);
-        }
     }
 
     /// Something has become of a connection. Returns whose it is.
@@ -502,13 +408,6 @@ impl AsFd for Control {
     /// Readable when [`Control::hear`] is to be called.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
-    }
-}
-
-fn watch_listener(epoll: impl AsFd, which: usize, listener: &Listener, interest: EventFlags) {
-    let token = EventData::new_u64(which as u64);
-    if let Err(error) = epoll::modify(epoll, listener, token, interest) {
-        tracing::error!(%error, "a control socket cannot be watched any more");
     }
 }
 

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who is let in at the listeners, and who is turned away.
+
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use bursar_model::Uid;
+use bursar_protocol::{ErrorKind, Refusal, Reply};
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::client::Client;
+use super::line::to_line;
+use super::listener::{Accepted, Listener};
+use super::requester::ClientId;
+use super::{Control, moment, own_time};
+
+/// Connections of everybody together.
+const EVERYBODY: usize = 4096;
+/// Connections of one user that have nothing reserved; root is not counted.
+const PER_USER: usize = 16;
+/// Connections let in before we look what else there is.
+const AT_ONCE: usize = 32;
+/// When most of those had no business here, letting people in takes one part in so many of a processor.
+const ACCEPT_PART: u32 = 10;
+/// How long nobody is let in when nobody can be let in, for want of descriptors or memory.
+const FAILED: Duration = Duration::from_millis(100);
+
+impl Control {
+    /// Lets in who waits at the listener; never all of them, for they may come as fast as they are let in.
+    pub(super) fn let_in(&mut self, which: usize) {
+        let began = own_time();
+        let mut counted_users = Vec::new();
+        let mut unwelcome = 0_usize;
+        for _ in 0..AT_ONCE {
+            match self.listeners.get_mut(which).map(Listener::next) {
+                Some(Ok(Some(accepted))) => {
+                    counted_users.push(accepted.counts_as);
+                    let is_spent = self.scheduler.is_spent(accepted.counts_as, moment());
+                    let is_unwelcome = !self.admit(accepted) || is_spent;
+                    unwelcome = unwelcome.saturating_add(is_unwelcome.into());
+                }
+                Some(Ok(None)) | None => break,
+                Some(Err(error)) => {
+                    tracing::warn!(%error, "a client could not be let in");
+                    self.pause(which, FAILED);
+                    break;
+                }
+            }
+        }
+        let spent = self.charge(&counted_users, began);
+        if unwelcome > counted_users.len() / 2 {
+            self.pause(which, spent * (ACCEPT_PART - 1));
+        }
+    }
+
+    fn pause(&mut self, which: usize, pause: Duration) {
+        if let Some(listener) = self.listeners.get_mut(which) {
+            listener.pause(moment().saturating_add(pause));
+            watch_listener(&self.epoll, which, listener, EventFlags::empty());
+        }
+    }
+
+    /// Opens what was shut for long enough.
+    pub(super) fn resume_listeners(&mut self) {
+        for (which, listener) in self.listeners.iter_mut().enumerate() {
+            if listener.resumes(moment()) {
+                watch_listener(&self.epoll, which, listener, EventFlags::IN);
+            }
+        }
+    }
+
+    /// Whether there is room for him.
+    fn admit(&mut self, accepted: Accepted) -> bool {
+        if accepted.uid.get() != 0 && self.is_over_quota(accepted.counts_as) {
+            self.turn_away(accepted);
+            return false;
+        }
+        let id = ClientId::from_token(self.next);
+        self.next = self.next.saturating_add(1);
+        let token = EventData::new_u64(id.to_token());
+        if let Err(error) = epoll::add(&self.epoll, &accepted.stream, token, EventFlags::IN) {
+            tracing::warn!(%error, "a client could not be watched");
+            self.turn_away(accepted);
+            return false;
+        }
+        self.clients.insert(id, Client::new(accepted));
+        true
+    }
+
+    fn is_over_quota(&mut self, uid: Uid) -> bool {
+        let asking = |it: &&Client| it.counts_as == uid && !it.is_reserving;
+        let own = self.clients.values().filter(asking).count();
+        let closing = self.closer.of(uid);
+        own.saturating_add(closing) >= PER_USER
+            || self.clients.len().saturating_add(self.closer.len()) >= EVERYBODY
+    }
+
+    fn turn_away(&mut self, accepted: Accepted) {
+        self.cut = self.cut.saturating_add(1);
+        let refusal = Refusal {
+            kind: ErrorKind::Failed,
+            message: "too many connections are open; close one of yours, or try again later"
+                .to_owned(),
+        };
+        let mut stream = accepted.stream;
+        // Best effort: it fits the socket's buffer, and if it does not arrive nothing is lost.
+        let _ = stream.write_all(&to_line(&Reply::Refused(refusal)));
+        if accepted.takes_descriptors {
+            self.closer.close(stream, accepted.counts_as);
+        }
+    }
+}
+
+fn watch_listener(epoll: impl AsFd, which: usize, listener: &Listener, interest: EventFlags) {
+    let token = EventData::new_u64(which as u64);
+    if let Err(error) = epoll::modify(epoll, listener, token, interest) {
+        tracing::error!(%error, "a control socket cannot be watched any more");
+    }
+}
