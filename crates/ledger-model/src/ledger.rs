@@ -1,97 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The ledger as the BPF programs have it: records, accounts, audits, counts of files, surveys, decisions.
 
-use crate::rules::{self, Current, Doubt, Dying, Patience, Wait};
+mod doubles;
+mod record;
+mod survey;
+mod variant;
+
+use self::record::{Account, Record, Survey};
+pub use self::variant::Rules;
+use crate::rules::{self, Doubt, Wait};
 use crate::world::{CHUNK, LIMIT, Pid, SpaceId, World};
 
 pub(crate) const AUDIT_MS: u32 = 200;
-
-/// What differs between sets of rules.
-pub trait Rules: Copy {
-    /// Whether an address space without an owner is credited for ever, giving back a little renews the credit, and
-    /// there is neither patience nor a cap (the rules before ABI version 7).
-    const IS_FORMER: bool;
-    /// Surveys that can be under way at once.
-    const LANES: usize;
-    /// A correction ends so long after a survey that took so long, ms.
-    fn lifetime(survey_ms: u32) -> u32;
-    /// What waits for a survey decides without one after so long; and for how long then.
-    fn grace(survey_ms: u32) -> (u32, u32);
-}
-
-impl Rules for Current {
-    const IS_FORMER: bool = false;
-    const LANES: usize = 8;
-    fn lifetime(_: u32) -> u32 {
-        10_000
-    }
-    fn grace(_: u32) -> (u32, u32) {
-        (2_000, 0)
-    }
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Record {
-    pub(crate) is_known: bool,
-    pub(crate) is_dying: bool,
-    pub(crate) dying: Dying,
-    pub(crate) held: i64,
-    pub(crate) credit: i64,
-    /// As of the survey that the correction in force is from.
-    pub(crate) duplicate: Option<i64>,
-    pub(crate) lost: i64,
-    /// It is in no survey, but was there when the last one ended.
-    pub(crate) is_born: bool,
-    /// Former rules: when it last had less, and what.
-    pub(crate) less_ms: u32,
-    pub(crate) less_pages: i64,
-}
-
-impl Record {
-    /// What it gave up of what the survey found shared in it.
-    fn lose(&mut self, pages: i64) -> i64 {
-        let shared = match self.duplicate {
-            Some(duplicate) => 2 * duplicate,
-            // Began during the survey: half of it may be counted in what was found of others.
-            None if self.is_born => return (pages + 1) / 2,
-            None => 0,
-        };
-        let lost = pages.min(shared - self.lost).max(0);
-        self.lost += lost;
-        lost
-    }
-}
-
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Account {
-    pub(crate) patience: Patience,
-    pub(crate) files_pages: i64,
-    pub(crate) sure_pages: i64,
-    pub(crate) files_credit: i64,
-    pub(crate) files_credit_ms: u32,
-    pub(crate) files_kill_ms: u32,
-    pub(crate) is_counted_since_kill: bool,
-    pub(crate) correction: i64,
-    pub(crate) correction_until_ms: u32,
-    pub(crate) asked_ms: u32,
-    pub(crate) no_survey_before_ms: u32,
-    pub(crate) over_ms: u32,
-    pub(crate) unmapped: i64,
-    pub(crate) asked_pages: i64,
-    pub(crate) forked: i64,
-    pub(crate) survey_ms: u32,
-    /// What its next survey takes, for reasons of its user's.
-    pub(crate) dear_ms: u32,
-    pub(crate) kills: u32,
-}
-
-/// A survey under way: of whom, of which address spaces, until when.
-#[derive(Debug, Clone)]
-struct Survey {
-    account: usize,
-    spaces: Vec<SpaceId>,
-    until_ms: u32,
-}
 
 /// What the running process has to do with a decision (`enum running`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -194,102 +114,6 @@ impl<R: Rules> Ledger<R> {
                 self.give_up(space, account, lost, now);
             }
         }
-    }
-
-    /// charge.bpf.h note_fork(). What the parent copied so far is taken off for good: it may copy the same pages again.
-    pub(crate) fn forks(&mut self, world: &mut World, parent: SpaceId, child: SpaceId) {
-        let copies = self.copies(world, parent);
-        let it = &mut world.spaces[parent];
-        it.inherited -= it.inherited.min(copies / CHUNK);
-        (it.copies, it.has_forked) = (0, true);
-        let account = it.account;
-        self.take_off_forked(account, copies);
-        self.accounts[account].forked += world.spaces[child].inherited * CHUNK;
-    }
-
-    /// Pages counted twice for certain: what forks have doubled, less what may have been copied.
-    pub(crate) fn doubles(&self, world: &World, account: usize) -> i64 {
-        let living = world.living(account).map(|pid| world.processes[pid].space);
-        self.accounts[account].forked - living.map(|space| self.copies(world, space)).sum::<i64>()
-    }
-
-    /// Pages of the dying that are in no sum, for the living share them.
-    pub(crate) fn shared_by_dying(&self, world: &World, account: usize) -> i64 {
-        let spaces = world
-            .live
-            .iter()
-            .filter(|&&it| world.spaces[it].account == account);
-        let records = spaces.filter_map(|&it| self.records.get(it).filter(|it| it.is_dying));
-        records.map(|it| i64::from(it.dying.shared_pages)).sum()
-    }
-
-    /// correction.bpf.h copied_pages().
-    fn copies(&self, world: &World, space: SpaceId) -> i64 {
-        let it = &world.spaces[space];
-        let is_surveyed =
-            self.records[space].duplicate.is_some() && self.is_corrected(it.account, world.now_ms);
-        let most = match (it.has_forked, is_surveyed) {
-            (true, _) => world.resident(space),
-            (false, true) => 0,
-            (false, false) => it.inherited * CHUNK,
-        };
-        most.min(it.copies * CHUNK)
-    }
-
-    /// copy_on_write.bpf.c count_copies(): of who is in no survey the page faults tell.
-    pub(crate) fn copied(&mut self, space: SpaceId, account: usize, pages: i64, now: u32) {
-        let it = self.records[space];
-        let is_surveyed = self.surveys.iter().any(|it| it.account == account);
-        if it.duplicate.is_some() || it.is_born || is_surveyed {
-            self.give_up(space, account, pages, now);
-        }
-    }
-
-    /// correction.bpf.h give_up().
-    fn give_up(&mut self, space: SpaceId, account: usize, pages: i64, now: u32) {
-        let left = pages - self.lose(space, account, pages, now);
-        self.end_doubles(account, left);
-    }
-
-    /// correction.bpf.h leave().
-    fn leave(&mut self, world: &World, space: SpaceId, account: usize, pages: i64) {
-        let it = &world.spaces[space];
-        let most = match (it.has_forked, self.records[space].duplicate) {
-            (true, _) => i64::MAX,
-            (false, Some(duplicate)) => 2 * duplicate,
-            (false, None) => it.inherited * CHUNK,
-        };
-        let pages = pages.min(most);
-        let left = pages - self.lose(space, account, pages, world.now_ms);
-        if it.has_forked {
-            return self.end_doubles(account, left);
-        }
-        if self.records[space].duplicate.is_none() {
-            self.take_off_forked(account, left);
-        }
-    }
-
-    /// correction.bpf.h lose(): by so much a correction in force has sunk.
-    fn lose(&mut self, space: SpaceId, account: usize, pages: i64, now: u32) -> i64 {
-        let is_corrected = self.is_corrected(account, now);
-        let it = &mut self.accounts[account];
-        let told = self.records[space].lose(pages);
-        let left = it.correction.clamp(0, told);
-        it.correction -= told;
-        if is_corrected { left } else { 0 }
-    }
-
-    fn end_doubles(&mut self, account: usize, pages: i64) {
-        let it = &mut self.accounts[account];
-        if it.over_ms != 0 {
-            it.unmapped += pages;
-        }
-        self.take_off_forked(account, pages);
-    }
-
-    fn take_off_forked(&mut self, account: usize, pages: i64) {
-        let forked = &mut self.accounts[account].forked;
-        *forked -= pages.min(*forked);
     }
 
     fn is_corrected(&self, account: usize, now: u32) -> bool {
@@ -461,50 +285,6 @@ impl<R: Rules> Ledger<R> {
         true
     }
 
-    fn await_survey(&mut self, account: usize, doubt: &mut Doubt, now: u32) -> Wait {
-        let is_surveyed = self.surveys.iter().any(|it| it.account == account);
-        let it = &mut self.accounts[account];
-        doubt.sure_pages -= it.unmapped;
-        doubt.asked_pages = it.asked_pages;
-        if R::IS_FORMER {
-            // Of the growth that ends a wait nothing is modelled: the former rules are shown to fail without it.
-            let pages =
-                (doubt.soft_pages + doubt.hard_pages).min(doubt.held_pages - doubt.largest_pages);
-            if pages <= LIMIT >> 5
-                || doubt.level_pages - pages > LIMIT
-                || now < it.no_survey_before_ms
-            {
-                return Wait::Not;
-            }
-        }
-        let wait = if R::IS_FORMER {
-            Wait::ForSurvey
-        } else {
-            doubt.wait()
-        };
-        if wait == Wait::Not {
-            return wait;
-        }
-        it.asked_pages = doubt.asked_pages;
-        if it.over_ms == 0 {
-            it.over_ms = now;
-        }
-        let (grace, pause) = R::grace(it.survey_ms);
-        let is_asking = is_surveyed || (it.asked_ms != 0 && now - it.asked_ms < grace);
-        if !is_asking {
-            let is_late = it.asked_ms != 0 && now - it.over_ms > grace;
-            it.asked_ms = now;
-            if !self.waiting.contains(&account) {
-                self.waiting.push(account);
-            }
-            if is_late {
-                it.no_survey_before_ms = now + pause;
-                return Wait::Not;
-            }
-        }
-        wait
-    }
-
     /// react.bpf.h: an event of an address space.
     pub(crate) fn event(
         &mut self,
@@ -579,99 +359,6 @@ impl<R: Rules> Ledger<R> {
                 it.files_credit -= (before - pages).min(it.files_credit);
             }
             it.sure_pages = before.min(pages);
-        }
-    }
-
-    /// bursard's surveys: as many at once as there are lanes.
-    fn survey(&mut self, world: &mut World) {
-        let now = world.now_ms;
-        let (done, under_way): (Vec<_>, Vec<_>) =
-            self.surveys.drain(..).partition(|it| now >= it.until_ms);
-        self.surveys = under_way;
-        for survey in done {
-            self.end_survey(world, &survey);
-        }
-        while self.surveys.len() < R::LANES && !self.waiting.is_empty() {
-            let account = self.waiting.remove(0);
-            if self.surveys.iter().any(|it| it.account == account) {
-                continue;
-            }
-            let cost = self.accounts[account].dear_ms.max(5);
-            self.accounts[account].survey_ms = cost;
-            let spaces = world
-                .living(account)
-                .map(|pid| world.processes[pid].space)
-                .collect();
-            self.surveys.push(Survey {
-                account,
-                spaces,
-                until_ms: now + cost,
-            });
-        }
-        // An account that is corrected is surveyed again and again.
-        for account in 0..self.accounts.len() {
-            let it = &self.accounts[account];
-            let is_due = it.correction > 0
-                && it.correction_until_ms != 0
-                && now + R::lifetime(it.survey_ms) >= it.correction_until_ms + 50;
-            if is_due
-                && !self.waiting.contains(&account)
-                && !self.surveys.iter().any(|it| it.account == account)
-            {
-                self.waiting.push(account);
-            }
-        }
-    }
-
-    fn end_survey(&mut self, world: &mut World, survey: &Survey) {
-        let now = world.now_ms;
-        let mut correction = 0;
-        for at in 0..world.live.len() {
-            let space = world.live[at];
-            if world.spaces[space].account != survey.account {
-                continue;
-            }
-            let (it, is_listed) = (&world.spaces[space], survey.spaces.contains(&space));
-            let is_alive = it
-                .owner
-                .is_some_and(|owner| world.processes[owner].is_alive);
-            let record = self.record(space);
-            record.duplicate = None;
-            record.lost = 0;
-            record.is_born = is_alive && !is_listed;
-            // Who is dying has a part of what it shares.
-            if !is_alive && !R::IS_FORMER {
-                correction -= i64::from(record.dying.shared_pages) / 2;
-            }
-        }
-        for &space in &survey.spaces {
-            let is_alive = world.spaces[space]
-                .owner
-                .is_some_and(|owner| world.processes[owner].is_alive);
-            if !is_alive {
-                continue;
-            }
-            let duplicate = world.duplicate(space);
-            world.spaces[space].has_forked = false;
-            world.spaces[space].copies = 0;
-            let record = self.record(space);
-            record.duplicate = Some(duplicate);
-            correction += duplicate;
-        }
-        let born = world.live.iter().filter(|&&space| {
-            self.records[space].is_born && world.spaces[space].account == survey.account
-        });
-        let born = born.map(|&space| &world.spaces[space]);
-        let doubles: i64 = born.map(|it| (it.inherited - it.copies).max(0)).sum();
-        let it = &mut self.accounts[survey.account];
-        it.correction = correction;
-        it.correction_until_ms = now + R::lifetime(it.survey_ms);
-        it.asked_ms = 0;
-        it.no_survey_before_ms = 0;
-        (it.over_ms, it.unmapped, it.asked_pages) = (0, 0, 0);
-        it.forked = doubles * CHUNK / 2;
-        if self.level(world, survey.account).0 > LIMIT {
-            self.settle(world, survey.account, Running::Other, false);
         }
     }
 }

@@ -5,11 +5,13 @@
 mod adversary;
 mod former;
 mod ledger;
+mod moves;
 pub mod rules;
 mod world;
 
-pub use adversary::{Breach, Findings, Move, Script};
+pub use adversary::{Breach, Findings, Script};
 pub use former::Former;
 pub use ledger::{Ledger, Rules};
+pub use moves::Move;
 pub use rules::Current;
 pub use world::{LIMIT, World};

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Surveys of shared pages: asked for, waited for, under way, ended.
+
+use super::record::Survey;
+use super::{Ledger, Rules, Running};
+use crate::rules::{Doubt, Wait};
+use crate::world::{CHUNK, LIMIT, World};
+
+impl<R: Rules> Ledger<R> {
+    pub(super) fn await_survey(&mut self, account: usize, doubt: &mut Doubt, now: u32) -> Wait {
+        let is_surveyed = self.surveys.iter().any(|it| it.account == account);
+        let it = &mut self.accounts[account];
+        doubt.sure_pages -= it.unmapped;
+        doubt.asked_pages = it.asked_pages;
+        if R::IS_FORMER {
+            // Of the growth that ends a wait nothing is modelled: the former rules are shown to fail without it.
+            let pages =
+                (doubt.soft_pages + doubt.hard_pages).min(doubt.held_pages - doubt.largest_pages);
+            if pages <= LIMIT >> 5
+                || doubt.level_pages - pages > LIMIT
+                || now < it.no_survey_before_ms
+            {
+                return Wait::Not;
+            }
+        }
+        let wait = if R::IS_FORMER {
+            Wait::ForSurvey
+        } else {
+            doubt.wait()
+        };
+        if wait == Wait::Not {
+            return wait;
+        }
+        it.asked_pages = doubt.asked_pages;
+        if it.over_ms == 0 {
+            it.over_ms = now;
+        }
+        let (grace, pause) = R::grace(it.survey_ms);
+        let is_asking = is_surveyed || (it.asked_ms != 0 && now - it.asked_ms < grace);
+        if !is_asking {
+            let is_late = it.asked_ms != 0 && now - it.over_ms > grace;
+            it.asked_ms = now;
+            if !self.waiting.contains(&account) {
+                self.waiting.push(account);
+            }
+            if is_late {
+                it.no_survey_before_ms = now + pause;
+                return Wait::Not;
+            }
+        }
+        wait
+    }
+
+    /// bursard's surveys: as many at once as there are lanes.
+    pub(super) fn survey(&mut self, world: &mut World) {
+        let now = world.now_ms;
+        let (done, under_way): (Vec<_>, Vec<_>) =
+            self.surveys.drain(..).partition(|it| now >= it.until_ms);
+        self.surveys = under_way;
+        for survey in done {
+            self.end_survey(world, &survey);
+        }
+        while self.surveys.len() < R::LANES && !self.waiting.is_empty() {
+            let account = self.waiting.remove(0);
+            if self.surveys.iter().any(|it| it.account == account) {
+                continue;
+            }
+            let cost = self.accounts[account].dear_ms.max(5);
+            self.accounts[account].survey_ms = cost;
+            let spaces = world
+                .living(account)
+                .map(|pid| world.processes[pid].space)
+                .collect();
+            self.surveys.push(Survey {
+                account,
+                spaces,
+                until_ms: now + cost,
+            });
+        }
+        // An account that is corrected is surveyed again and again.
+        for account in 0..self.accounts.len() {
+            let it = &self.accounts[account];
+            let is_due = it.correction > 0
+                && it.correction_until_ms != 0
+                && now + R::lifetime(it.survey_ms) >= it.correction_until_ms + 50;
+            if is_due
+                && !self.waiting.contains(&account)
+                && !self.surveys.iter().any(|it| it.account == account)
+            {
+                self.waiting.push(account);
+            }
+        }
+    }
+
+    pub(super) fn end_survey(&mut self, world: &mut World, survey: &Survey) {
+        let now = world.now_ms;
+        let mut correction = 0;
+        for at in 0..world.live.len() {
+            let space = world.live[at];
+            if world.spaces[space].account != survey.account {
+                continue;
+            }
+            let (it, is_listed) = (&world.spaces[space], survey.spaces.contains(&space));
+            let is_alive = it
+                .owner
+                .is_some_and(|owner| world.processes[owner].is_alive);
+            let record = self.record(space);
+            record.duplicate = None;
+            record.lost = 0;
+            record.is_born = is_alive && !is_listed;
+            // Who is dying has a part of what it shares.
+            if !is_alive && !R::IS_FORMER {
+                correction -= i64::from(record.dying.shared_pages) / 2;
+            }
+        }
+        for &space in &survey.spaces {
+            let is_alive = world.spaces[space]
+                .owner
+                .is_some_and(|owner| world.processes[owner].is_alive);
+            if !is_alive {
+                continue;
+            }
+            let duplicate = world.duplicate(space);
+            world.spaces[space].has_forked = false;
+            world.spaces[space].copies = 0;
+            let record = self.record(space);
+            record.duplicate = Some(duplicate);
+            correction += duplicate;
+        }
+        let born = world.live.iter().filter(|&&space| {
+            self.records[space].is_born && world.spaces[space].account == survey.account
+        });
+        let born = born.map(|&space| &world.spaces[space]);
+        let doubles: i64 = born.map(|it| (it.inherited - it.copies).max(0)).sum();
+        let it = &mut self.accounts[survey.account];
+        it.correction = correction;
+        it.correction_until_ms = now + R::lifetime(it.survey_ms);
+        it.asked_ms = 0;
+        it.no_survey_before_ms = 0;
+        (it.over_ms, it.unmapped, it.asked_pages) = (0, 0, 0);
+        it.forked = doubles * CHUNK / 2;
+        if self.level(world, survey.account).0 > LIMIT {
+            self.settle(world, survey.account, Running::Other, false);
+        }
+    }
+}
