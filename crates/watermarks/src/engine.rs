@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One tick: observe, decide, act, note. Whoever runs it gives it the time and asks when to come again.
 
+mod restoration;
 mod slow;
+mod state;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
@@ -9,15 +11,16 @@ use std::time::Duration;
 use bursar_config::{Sysctl, WatermarkMode, WatermarkModel, Watermarks};
 use bursar_host::HostError;
 use bursar_host::machine::page_size;
-use bursar_kernel::{StallMeter, StallRow, StallTotal};
+use bursar_kernel::{StallMeter, StallRow};
 use bursar_model::{Nanos, Pages, Uid};
 use bursar_policy::watermarks::{Model, ModelChoice, Reason, Sample, ScaleBounds, Verdict};
 
+pub use self::restoration::recover;
 use crate::compactor::Compactor;
 use crate::decision_log::{Act, DecisionLog, Record, Tally, is_news};
 use crate::knob::Knob;
 use crate::reclaimer::Reclaimer;
-use crate::saved::{Restored, SavedError, SavedValues};
+use crate::saved::{SavedError, SavedValues};
 use crate::{Detail, Measured, Observer, Paths};
 
 /// Between two samples while memory may run short.
@@ -121,18 +124,6 @@ pub enum StartError {
     /// SavedValues cannot be kept.
     #[error("cannot move the watermarks: {0}")]
     SavedValues(#[from] SavedError),
-}
-
-/// Puts back what an earlier run of this boot left turned. Touches nothing where there is nothing to do.
-///
-/// # Errors
-/// When the file of originals is in use or cannot be read or written.
-pub fn recover(paths: &Paths) -> Result<Vec<Restored>, SavedError> {
-    if !SavedValues::is_there(paths) {
-        return Ok(Vec::new());
-    }
-    let mut saved = SavedValues::open(paths)?;
-    Ok(saved.restore())
 }
 
 impl Engine {
@@ -442,117 +433,6 @@ impl Engine {
             Reason::Stalled => tracing::info!("watermarks: {text}"),
             _ => tracing::debug!("watermarks: {text}"),
         }
-    }
-
-    /// Puts everything back, and from now on only observes.
-    pub fn put_back(&mut self) -> Vec<Restored> {
-        let results = self.restore();
-        if self.standing == Standing::Acting {
-            self.standing = Standing::PutBack;
-        }
-        results
-    }
-
-    fn restore(&mut self) -> Vec<Restored> {
-        self.observer.forget();
-        let results = match &mut self.saved {
-            Some(saved) => saved.restore(),
-            None => Vec::new(),
-        };
-        for result in &results {
-            match result {
-                Restored::Done {
-                    name: "vm.watermark_scale_factor",
-                    to,
-                    ..
-                } => self.known_scale = u32::try_from(*to).unwrap_or(self.known_scale),
-                Restored::Foreign {
-                    name,
-                    found,
-                    written,
-                } => {
-                    tracing::warn!(
-                        name,
-                        found,
-                        written,
-                        "somebody else has set it: it is left to them"
-                    );
-                }
-                Restored::Failed { name, to, reason } => {
-                    tracing::error!(name, to, reason, "the original value could not be put back");
-                }
-                Restored::Done { .. } | Restored::Unchanged { .. } => {}
-            }
-        }
-        results
-    }
-
-    /// Ends: everything is put back.
-    pub fn finish(mut self) -> Vec<Restored> {
-        self.compactor = None;
-        self.reclaimer = None;
-        self.restore()
-    }
-
-    /// Whether it acts.
-    pub const fn standing(&self) -> &Standing {
-        &self.standing
-    }
-
-    /// What was configured.
-    pub const fn settings(&self) -> &Watermarks {
-        &self.settings
-    }
-
-    /// The last sample.
-    pub fn sample(&self) -> &Sample {
-        self.observer.sample()
-    }
-
-    /// Between which values the factor may be moved; the lowest is its original.
-    pub const fn bounds(&self) -> ScaleBounds {
-        self.bounds
-    }
-
-    /// What was decided.
-    pub const fn decision_log(&self) -> &DecisionLog {
-        &self.decision_log
-    }
-
-    /// How often it looked.
-    pub const fn effort(&self) -> Effort {
-        self.effort
-    }
-
-    /// Knobs that are turned now, with their originals.
-    pub fn turned(&self) -> &[crate::saved::Turned] {
-        self.saved.as_ref().map_or(&[], SavedValues::turned)
-    }
-
-    /// Stalls as the kernel half measured them; an error says why it does not.
-    ///
-    /// # Errors
-    /// Why stalls are not timed.
-    pub fn stalls(&self, now: Nanos) -> Result<(StallTotal, UserRows), &str> {
-        let meter = self.meter.as_ref().map_err(String::as_str)?;
-        Ok((meter.total(now), meter.users()))
-    }
-
-    /// What an administrator should know.
-    pub fn remarks(&self) -> Vec<String> {
-        let mut remarks = self.remarks.clone();
-        if let Some(failure) = &self.last_failure {
-            let count = self.effort.failures;
-            remarks.push(format!("{count} looks failed, the last one: {failure}"));
-        }
-        if let Some((count, cap)) = self.negative_dentries()
-            && count > cap
-        {
-            remarks.push(format!(
-                "{count} negative dentries are more than the {cap} of watermarks.negative_dentries_permille"
-            ));
-        }
-        remarks
     }
 }
 
