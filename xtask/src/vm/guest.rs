@@ -12,17 +12,16 @@
 //! ```
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
-use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use super::output::{End, Output, Stream, follow};
 use super::report::{Ending, Report, death, lossy};
 use crate::console::{complaints, has_panicked};
 use crate::initramfs::{Initramfs, scratch_dir};
@@ -119,24 +118,6 @@ pub struct Guest {
     pub allow_kernel_warnings: bool,
 }
 
-/// Where a line came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
-    /// The command's standard output.
-    Out,
-    /// Its standard error.
-    Err,
-}
-
-/// A command's output, kept.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Output {
-    /// Its standard output.
-    pub out: Vec<u8>,
-    /// Its standard error.
-    pub err: Vec<u8>,
-}
-
 const INIT: &str = include_str!("init.sh");
 
 /// What carries output to the host; where the kernel has it built in, nothing is loaded.
@@ -147,15 +128,6 @@ const BARE_MIB: u64 = 96;
 
 /// So many runs of a suite keep their logs.
 const KEPT_LOGS: usize = 30;
-
-/// A line longer than this is handed on in pieces: memory stays bounded whatever a guest prints.
-const LONGEST_LINE: u64 = 64 * 1024;
-
-/// Lines on their way to the sink; a guest that prints faster than they are taken has to wait.
-const QUEUED: usize = 1024;
-
-/// After its command has ended, a guest has this long to power off by itself.
-const POWER_OFF: Duration = Duration::from_secs(10);
 
 impl Guest {
     /// A guest with this kernel, 1 GiB, two processors and five minutes.
@@ -476,162 +448,6 @@ fn token() -> Result<String> {
     }))
 }
 
-/// What comes from the guest.
-#[derive(Debug, PartialEq, Eq)]
-enum Event {
-    Line(Stream, Vec<u8>),
-    /// Before the guest was ready QEMU alone speaks.
-    Qemu(Vec<u8>),
-    Ready,
-    Exit(u8),
-}
-
-/// How a guest ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    Exited(u8),
-    TimedOut,
-    Interrupted,
-    /// QEMU ended before the command did.
-    Gone(Option<ExitStatus>),
-}
-
-struct Followed {
-    end: End,
-    /// From QEMU's start to the start of the command.
-    boot: Option<Duration>,
-}
-
-/// Follows a guest to its end.
-fn follow(
-    mut qemu: Qemu,
-    token: &str,
-    deadline: Instant,
-    qemu_log: &Path,
-    sink: &mut dyn FnMut(Stream, &[u8]),
-) -> Result<Followed> {
-    let (tell, events) = mpsc::sync_channel(QUEUED);
-    let pipes: [(Stream, Option<Box<dyn Read + Send>>); 2] = [
-        (
-            Stream::Out,
-            qemu.0
-                .stdout
-                .take()
-                .map(|pipe| Box::new(pipe) as Box<dyn Read + Send>),
-        ),
-        (
-            Stream::Err,
-            qemu.0
-                .stderr
-                .take()
-                .map(|pipe| Box::new(pipe) as Box<dyn Read + Send>),
-        ),
-    ];
-    for (stream, pipe) in pipes {
-        let pipe = pipe.context("QEMU has no pipe")?;
-        let (tell, token) = (tell.clone(), token.to_owned());
-        thread::spawn(move || read_lines(stream, pipe, &token, &tell));
-    }
-    drop(tell);
-    let mut log = File::create(qemu_log).with_context(|| format!("create {qemu_log:?}"))?;
-    let mut followed = listen(&events, deadline, sink, &mut log)?;
-    match followed.end {
-        End::Exited(_) => drop(qemu.wait_until((Instant::now() + POWER_OFF).min(deadline))),
-        End::Gone(_) => {
-            followed.end = End::Gone(qemu.wait_until(Instant::now() + Duration::from_secs(1)))
-        }
-        End::TimedOut | End::Interrupted => {}
-    }
-    Ok(followed)
-}
-
-fn listen(
-    events: &Receiver<Event>,
-    deadline: Instant,
-    sink: &mut dyn FnMut(Stream, &[u8]),
-    log: &mut impl Write,
-) -> Result<Followed> {
-    let (started, mut boot) = (Instant::now(), None);
-    let end = loop {
-        if interrupt::came() {
-            break End::Interrupted;
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break End::TimedOut;
-        }
-        match events.recv_timeout(left.min(Duration::from_millis(100))) {
-            Ok(Event::Line(stream, line)) => sink(stream, &line),
-            Ok(Event::Qemu(line)) => log.write_all(&line).context("write qemu.log")?,
-            Ok(Event::Ready) => {
-                boot.get_or_insert(started.elapsed());
-            }
-            // The readers of both streams had ended in the guest before it said so; what standard error
-            // still holds comes with its end, and QEMU's.
-            Ok(Event::Exit(status)) => {
-                let until = (Instant::now() + POWER_OFF).min(deadline);
-                while let Ok(event) =
-                    events.recv_timeout(until.saturating_duration_since(Instant::now()))
-                {
-                    if let Event::Line(stream, line) = event {
-                        sink(stream, &line);
-                    }
-                }
-                break End::Exited(status);
-            }
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => break End::Gone(None),
-        }
-    };
-    Ok(Followed { end, boot })
-}
-
-/// Cuts a stream into lines and marks, up to its end.
-fn read_lines(stream: Stream, pipe: impl Read, token: &str, tell: &SyncSender<Event>) {
-    let mut reader = BufReader::new(pipe);
-    let mut ready = false;
-    loop {
-        let mut line = Vec::new();
-        if (&mut reader)
-            .take(LONGEST_LINE)
-            .read_until(b'\n', &mut line)
-            .unwrap_or(0)
-            == 0
-        {
-            return;
-        }
-        let mut events = Vec::new();
-        let at = line
-            .windows(token.len())
-            .position(|window| window == token.as_bytes());
-        // A mark comes alone on a line, or after an unfinished one.
-        let rest = at.map(|at| line.split_off(at));
-        if !line.is_empty() {
-            events.push(if ready {
-                Event::Line(stream, line)
-            } else {
-                Event::Qemu(line)
-            });
-        }
-        if let Some(mark) = rest {
-            let mark = String::from_utf8_lossy(&mark).into_owned();
-            match mark.split_whitespace().collect::<Vec<_>>().as_slice() {
-                [_, "ready"] => {
-                    ready = true;
-                    events.push(Event::Ready);
-                }
-                [_, "exit", status] => events.extend(status.parse().ok().map(Event::Exit)),
-                _ => {}
-            }
-        }
-        for event in events {
-            if tell.send(event).is_err() {
-                return;
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -704,55 +520,5 @@ mod tests {
         for text in ["A", "1A=x", "A B=x", "=x"] {
             assert!(env_argument(text).is_err(), "{text}");
         }
-    }
-
-    fn events(text: &[u8]) -> Vec<Event> {
-        let (tell, events) = mpsc::sync_channel(QUEUED);
-        read_lines(Stream::Out, text, "TOKEN", &tell);
-        drop(tell);
-        events.iter().collect()
-    }
-
-    #[test]
-    fn lines_and_marks_are_told_apart() {
-        let line = |text: &str| Event::Line(Stream::Out, text.into());
-        assert_eq!(
-            events(b"qemu: warning\nTOKEN ready\na\nunfinishedTOKEN exit 7\n"),
-            [
-                Event::Qemu("qemu: warning\n".into()),
-                Event::Ready,
-                line("a\n"),
-                line("unfinished"),
-                Event::Exit(7)
-            ]
-        );
-        // What breaks off is not lost, an endless line comes in pieces.
-        assert_eq!(events(b"TOKEN ready\nhalf")[1], line("half"));
-        let mut endless = b"TOKEN ready\n".to_vec();
-        endless.extend(vec![b'x'; LONGEST_LINE as usize + 1]);
-        assert_eq!(events(&endless).len(), 3);
-    }
-
-    fn heard(events: Vec<Event>) -> (End, Vec<u8>) {
-        let (tell, receiver) = mpsc::sync_channel(QUEUED);
-        for event in events {
-            tell.send(event).unwrap();
-        }
-        drop(tell);
-        let mut seen = Vec::new();
-        let deadline = Instant::now() + Duration::from_secs(5);
-        let mut sink = |_, line: &[u8]| seen.extend_from_slice(line);
-        let followed = listen(&receiver, deadline, &mut sink, &mut Vec::new()).unwrap();
-        (followed.end, seen)
-    }
-
-    #[test]
-    fn the_status_counts_when_all_output_has_come() {
-        let late = Event::Line(Stream::Err, b"late\n".to_vec());
-        assert_eq!(
-            heard(vec![Event::Ready, Event::Exit(7), late]),
-            (End::Exited(7), b"late\n".to_vec())
-        );
-        assert_eq!(heard(vec![Event::Ready]), (End::Gone(None), Vec::new()));
     }
 }

@@ -3,6 +3,7 @@
 
 mod commands;
 mod guest;
+mod output;
 mod report;
 mod run_command;
 mod self_test;
@@ -16,7 +17,8 @@ pub use crate::archive::Fetch;
 pub use crate::kernel::{Ability, Cache, Kernel, Manifest, fetch};
 pub use crate::qemu::Accelerator;
 pub use crate::suite::{Suite, Suites};
-pub use guest::{Guest, Options, Output, Stream};
+pub use guest::{Guest, Options};
+pub use output::{Output, Stream};
 pub use report::{Ending, Report};
 pub(crate) use run_command::side_by_side;
 

@@ -13,7 +13,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 
-use super::guest::{Guest, Options, Stream};
+use super::guest::{Guest, Options};
+use super::output::Stream;
 use super::report::Report;
 use crate::archive::Fetch;
 use crate::interrupt;

@@ -10,7 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
 
-use super::guest::{Guest, Output};
+use super::guest::Guest;
+use super::output::Output;
 use super::report::{Ending, Report};
 use crate::archive::Fetch;
 use crate::interrupt;
