@@ -123,7 +123,7 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         ledger.maps.sharers => "sharers",
         ledger.maps.members => "members",
         ledger.maps.subordinates => "subordinates",
-        ledger.maps.tickers => "tickers",
+        ledger.maps.resum_timers => "resum_timers",
         ledger.progs.configure => "configure",
         ledger.progs.open_account => "open_account",
         ledger.progs.close_account => "close_account",
@@ -249,8 +249,8 @@ fn load_tmpfs(pins: &Pins, options: &Options, ledger: &LedgerSkel<'_>) -> Result
     let failed = || Error::io("pin the count of files");
     object
         .maps
-        .files_tickers
-        .pin(pins.path("files_tickers"))
+        .files_timers
+        .pin(pins.path("files_timers"))
         .map_err(failed())?;
     object
         .progs

@@ -12,7 +12,7 @@
  */
 #include "charge.bpf.h"
 #include "calls.bpf.h"
-#include "ticker.bpf.h"
+#include "resum_timer.bpf.h"
 #include "discover.bpf.h"
 #include "survey.bpf.h"
 #include "death.bpf.h"
@@ -108,7 +108,7 @@ int end_survey(struct end_survey_args *args)
 SEC("syscall")
 int start_timer(void *ctx)
 {
-	return start_tickers();
+	return start_resum_timers();
 }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -52,7 +52,7 @@ struct walk {
 	__u32 running;		/* enum running */
 	__u32 counts_files;	/* it is files that are too many: who keeps them? */
 	__u32 descriptors;	/* that may still be looked at */
-	struct keeper keeper;
+	struct kept_files kept;
 	struct doubt doubt;
 	struct event event;
 };

@@ -50,7 +50,7 @@ __noinline __s64 kept_files(struct walk *walk, __u32 uid)
 
 	if (!walk || !state || !walk->counts_files)
 		return 0;
-	return kept_by(state, walk->owner, uid, &walk->descriptors, &walk->keeper);
+	return kept_by(state, walk->owner, uid, &walk->descriptors, &walk->kept);
 }
 
 /* Whether the running process goes on: the owner of the memory that it has may be another, who is dying. */

@@ -30,21 +30,21 @@ static __always_inline bool is_named(__u32 uid)
 	return account && !(account->flags & ACCOUNT_DEFAULT);
 }
 
-/* Global as find_answer() is. Root answers for a uid that he has shifted, unless it is named. */
-__noinline __u32 payer_below(struct answer *answer)
+/* Global as find_userns_owner() is. Root answers for a uid that he has shifted, unless it is named. */
+__noinline __u32 payer_below(struct userns_owner *owner)
 {
-	if (!answer)
+	if (!owner)
 		return NOBODY;
-	find_answer(answer);
-	return answer->is_shifted && !is_named(answer->uid) ? 0 : answer->uid;
+	find_userns_owner(owner);
+	return owner->is_shifted && !is_named(owner->uid) ? 0 : owner->uid;
 }
 
 /* Who pays for `uid` in a namespace at an address, `level` below the initial one. */
 static __always_inline __u32 far_payer_in(__u64 ns, int level, __u32 uid)
 {
-	struct answer answer = { .ns = ns, .uid = uid };
+	struct userns_owner owner = { .ns = ns, .uid = uid };
 
-	return level > 0 ? payer_below(&answer) : uid;
+	return level > 0 ? payer_below(&owner) : uid;
 }
 
 static __always_inline __u32 payer_in(struct user_namespace *ns, __u32 uid)
@@ -214,7 +214,7 @@ static __always_inline __u32 open_account_of(__u32 uid)
 }
 
 /* Of who has none: `default` may make him one, or he is somebody's subordinate and pays with him. Global as
- * find_answer() is. */
+ * find_userns_owner() is. */
 __noinline __u32 account_of_stranger(__u32 uid)
 {
 	struct ledger_state *state = ledger_state();

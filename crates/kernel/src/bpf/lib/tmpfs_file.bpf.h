@@ -74,7 +74,7 @@ static __always_inline bool outlives_processes(__u64 inode, bool in_own_ns)
 
 /* What only its descriptors keep, of files its own user pays for: memfd, unlinked. Bounded by the
  * decision, not the process. */
-struct keeper {
+struct kept_files {
 	__u64 fds;		/* struct file ** */
 	__u64 tmpfs_type;
 	__u64 ramfs_type;
@@ -89,29 +89,29 @@ static __always_inline bool is_paid_by(__u32 uid, __u32 payer)
 	return uid == payer || (open_account_of(uid) == NOBODY && superior_of(uid) == payer);
 }
 
-static long weigh_descriptor(__u32 index, struct keeper **of)
+static long weigh_descriptor(__u32 index, struct kept_files **of)
 {
-	struct keeper *keeper = *of;
+	struct kept_files *kept = *of;
 	__u64 file = 0, inode, sb, type;
 
-	bpf_probe_read_kernel(&file, sizeof(file), (void *)(keeper->fds + index * sizeof(file)));
+	bpf_probe_read_kernel(&file, sizeof(file), (void *)(kept->fds + index * sizeof(file)));
 	if (!file)
 		return 0;
 	inode = (__u64)FAR_READ(file, struct file, f_inode);
 	sb = (__u64)FAR_READ(inode, struct inode, i_sb);
 	type = (__u64)FAR_READ(sb, struct super_block, s_type);
-	if (!type || (type != keeper->tmpfs_type && type != keeper->ramfs_type) ||
+	if (!type || (type != kept->tmpfs_type && type != kept->ramfs_type) ||
 	    FAR_READ(inode, struct inode, i_nlink) ||
-	    !is_paid_by(FAR_READ(inode, struct inode, i_uid.val), keeper->uid))
+	    !is_paid_by(FAR_READ(inode, struct inode, i_uid.val), kept->uid))
 		return 0;
-	keeper->pages += far_file_pages(inode, type != keeper->tmpfs_type);
+	kept->pages += far_file_pages(inode, type != kept->tmpfs_type);
 	return 0;
 }
 
-/* Pages of files that would go with the process's descriptors. Takes from *budget what it looked at; `keeper` is
+/* Pages of files that would go with the process's descriptors. Takes from *budget what it looked at; `kept` is
  * its notes. */
 static __always_inline __s64 kept_by(struct ledger_state *state, __u64 task, __u32 uid, __u32 *budget,
-				     struct keeper *keeper)
+				     struct kept_files *kept)
 {
 	__u64 table;
 	__u32 count;
@@ -119,19 +119,19 @@ static __always_inline __s64 kept_by(struct ledger_state *state, __u64 task, __u
 	table = (__u64)FAR_READ(FAR_READ(task, struct task_struct, files), struct files_struct, fdt);
 	if (!table)
 		return 0;
-	keeper->tmpfs_type = state->tmpfs_type;
-	keeper->ramfs_type = state->ramfs_type;
-	keeper->uid = uid;
-	keeper->pages = 0;
-	keeper->fds = (__u64)FAR_READ(table, struct fdtable, fd);
+	kept->tmpfs_type = state->tmpfs_type;
+	kept->ramfs_type = state->ramfs_type;
+	kept->uid = uid;
+	kept->pages = 0;
+	kept->fds = (__u64)FAR_READ(table, struct fdtable, fd);
 	count = FAR_READ(table, struct fdtable, max_fds);
-	if (!keeper->fds)
+	if (!kept->fds)
 		return 0;
 	if (count > *budget)
 		count = *budget;
 	*budget -= count;
-	bpf_loop(count, weigh_descriptor, &keeper, 0);
-	return keeper->pages;
+	bpf_loop(count, weigh_descriptor, &kept, 0);
+	return kept->pages;
 }
 
 #endif /* BURSAR_TMPFS_FILE_BPF_H */

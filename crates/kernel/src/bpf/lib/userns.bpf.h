@@ -19,7 +19,7 @@ enum {
 	MOST_EXTENTS = 340,	/* … at most UID_GID_MAP_MAX_EXTENTS */
 };
 
-struct answer {
+struct userns_owner {
 	__u64 ns;
 	__u32 uid;		/* in: outside all namespaces; out: who answers */
 	__u32 is_shifted;	/* nobody has that uid outside */
@@ -89,17 +89,17 @@ static long step_out(__u32 index, struct way_out *way)
 }
 
 /* A global function, so that the verifier looks at it once for all who ask. */
-__noinline int find_answer(struct answer *answer)
+__noinline int find_userns_owner(struct userns_owner *owner)
 {
 	struct way_out way = {};
 
-	if (!answer)
+	if (!owner)
 		return 0;
-	way.ns = way.home = answer->ns;
-	way.uid = answer->uid;
+	way.ns = way.home = owner->ns;
+	way.uid = owner->uid;
 	bpf_loop(USERNS_DEPTH, step_out, &way, 0);
-	answer->uid = way.uid;
-	answer->is_shifted = way.home != way.ns && is_shifted_in(way.home, way.uid);
+	owner->uid = way.uid;
+	owner->is_shifted = way.home != way.ns && is_shifted_in(way.home, way.uid);
 	return 0;
 }
 

@@ -110,16 +110,16 @@ static __always_inline __u32 current_payer(void)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
 	const struct cred *cred = me->real_cred;
-	struct answer answer = {};
+	struct userns_owner owner = {};
 
 	if (!cred)
 		return STALL_OTHERS;
-	answer.uid = cred->uid.val;
-	answer.ns = (__u64)cred->user_ns;
-	if (!answer.ns || !cred->user_ns->level)
-		return answer.uid;
-	find_answer(&answer);
-	return answer.is_shifted ? 0 : answer.uid;
+	owner.uid = cred->uid.val;
+	owner.ns = (__u64)cred->user_ns;
+	if (!owner.ns || !cred->user_ns->level)
+		return owner.uid;
+	find_userns_owner(&owner);
+	return owner.is_shifted ? 0 : owner.uid;
 }
 
 static __always_inline struct stall_row *row_of(struct stall_total *sum, __u32 uid)

@@ -24,7 +24,7 @@ enum {
 	ASK_SHARE = 50,		/* … and for one part of the time */
 };
 
-struct files_ticker {
+struct files_timer {
 	struct bpf_timer timer;
 	__u32 initialised;
 	__u32 pad;
@@ -34,8 +34,8 @@ struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct files_ticker);
-} files_tickers SEC(".maps");
+	__type(value, struct files_timer);
+} files_timers SEC(".maps");
 
 static __noinline int ask_to_count(struct ledger_state *state)
 {
@@ -54,7 +54,7 @@ static __noinline int ask_to_count(struct ledger_state *state)
 	return 0;
 }
 
-static int on_files_tick(void *map, __u32 *key, struct files_ticker *ticker)
+static int on_files_tick(void *map, __u32 *key, struct files_timer *timer)
 {
 	struct ledger_state *state = ledger_state();
 	__u64 pause = FILES_EVERY_MS;
@@ -69,7 +69,7 @@ static int on_files_tick(void *map, __u32 *key, struct files_ticker *ticker)
 		pause = FILES_EVERY_MS;
 	if (pause > FILES_LATEST_MS)
 		pause = FILES_LATEST_MS;
-	bpf_timer_start(&ticker->timer, pause * 1000000ULL, 0);
+	bpf_timer_start(&timer->timer, pause * 1000000ULL, 0);
 	return 0;
 }
 
@@ -121,13 +121,13 @@ SEC("syscall")
 int start_files(struct count_files_args *args)
 {
 	__u32 zero = 0;
-	struct files_ticker *ticker = bpf_map_lookup_elem(&files_tickers, &zero);
+	struct files_timer *timer = bpf_map_lookup_elem(&files_timers, &zero);
 	struct ledger_state *state = ledger_state();
 	struct task_struct *me = bpf_get_current_task_btf();
 	__u64 table, file = 0, sb, type, next, *at = &next;
 	int err;
 
-	if (!state || !ticker)
+	if (!state || !timer)
 		return -22;
 	table = (__u64)FAR_READ(FAR_READ(me, struct task_struct, files), struct files_struct, fdt);
 	bpf_probe_read_kernel(&file, sizeof(file),
@@ -140,15 +140,15 @@ int start_files(struct count_files_args *args)
 	state->tmpfs_type = type;
 	next = type;
 	bpf_loop(FILE_SYSTEM_TYPES, find_ramfs, &at, 0);
-	if (__sync_val_compare_and_swap(&ticker->initialised, 0, 1))
+	if (__sync_val_compare_and_swap(&timer->initialised, 0, 1))
 		return 0;
-	err = bpf_timer_init(&ticker->timer, &files_tickers, 1 /* CLOCK_MONOTONIC */);
+	err = bpf_timer_init(&timer->timer, &files_timers, 1 /* CLOCK_MONOTONIC */);
 	if (!err)
-		err = bpf_timer_set_callback(&ticker->timer, on_files_tick);
+		err = bpf_timer_set_callback(&timer->timer, on_files_tick);
 	if (err)
 		return err;
 	state->files_timer = 1;
-	return bpf_timer_start(&ticker->timer, 0, 0);
+	return bpf_timer_start(&timer->timer, 0, 0);
 }
 
 char LICENSE[] SEC("license") = "GPL";

@@ -8,8 +8,8 @@
  * Absent:  without the open-coded task iterator (before 6.7) the timer audits what the ledger knows
  *          and leaves finding missed processes to discover.bpf.h, run by bursard.
  */
-#ifndef BURSAR_TICKER_BPF_H
-#define BURSAR_TICKER_BPF_H
+#ifndef BURSAR_RESUM_TIMER_BPF_H
+#define BURSAR_RESUM_TIMER_BPF_H
 
 #include "delegate.bpf.h"
 #include "resum.bpf.h"
@@ -22,12 +22,12 @@ const volatile bool hears_events = true;	/* else nothing tells of a fork */
  * (kernel/time/hrtimer.c switch_hrtimer_base()), and no signal can be sent from a CPU that idles; one
  * started by another timer goes to a CPU that is busy, if there is one (get_nohz_timer_target()).
  */
-enum { TICKERS = 2 };
+enum { RESUM_TIMERS = 2 };
 
 /* Sooner, to try again from elsewhere: but after the busy CPU's own next tick, else it does not go. */
 enum { RETRY_MS = 20 };
 
-struct ticker {
+struct resum_timer {
 	struct bpf_timer timer;
 	__u32 initialised;
 	__u32 pad;
@@ -35,10 +35,10 @@ struct ticker {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, TICKERS);
+	__uint(max_entries, RESUM_TIMERS);
 	__type(key, __u32);
-	__type(value, struct ticker);
-} tickers SEC(".maps");
+	__type(value, struct resum_timer);
+} resum_timers SEC(".maps");
 
 static __always_inline void meet_tasks(struct ledger_state *state, struct resum *resum)
 {
@@ -92,17 +92,17 @@ static __always_inline void resum(struct ledger_state *state, __u64 start)
 	__sync_fetch_and_add(&state->resums, 1);
 }
 
-static int on_tick(void *map, __u32 *key, struct ticker *ticker)
+static int on_tick(void *map, __u32 *key, struct resum_timer *timer)
 {
 	struct ledger_state *state;
-	struct ticker *other;
+	struct resum_timer *other;
 	__u32 next;
 	__u64 now;
 
 	/* First, while nothing has to be kept for later: 6.1 has 512 bytes of stack for all that follows. */
 	watch_for_shortage();
 	next = *key ^ 1;
-	other = bpf_map_lookup_elem(&tickers, &next);
+	other = bpf_map_lookup_elem(&resum_timers, &next);
 	state = ledger_state();
 	now = bpf_ktime_get_ns();
 	if (!state || !other)
@@ -116,38 +116,38 @@ static int on_tick(void *map, __u32 *key, struct ticker *ticker)
 	return 0;
 }
 
-static __always_inline int init_ticker(__u32 key)
+static __always_inline int init_timer(__u32 key)
 {
-	struct ticker *ticker = bpf_map_lookup_elem(&tickers, &key);
+	struct resum_timer *timer = bpf_map_lookup_elem(&resum_timers, &key);
 	int err;
 
-	if (!ticker)
+	if (!timer)
 		return -22;
-	if (__sync_val_compare_and_swap(&ticker->initialised, 0, 1))
+	if (__sync_val_compare_and_swap(&timer->initialised, 0, 1))
 		return 0;
-	err = bpf_timer_init(&ticker->timer, &tickers, 1 /* CLOCK_MONOTONIC */);
-	return err ? err : bpf_timer_set_callback(&ticker->timer, on_tick);
+	err = bpf_timer_init(&timer->timer, &resum_timers, 1 /* CLOCK_MONOTONIC */);
+	return err ? err : bpf_timer_set_callback(&timer->timer, on_tick);
 }
 
 /* Arms the timer; called again, it makes the next re-sum happen at once. */
-static __always_inline int start_tickers(void)
+static __always_inline int start_resum_timers(void)
 {
 	__u32 zero = 0;
-	struct ticker *ticker = bpf_map_lookup_elem(&tickers, &zero);
+	struct resum_timer *timer = bpf_map_lookup_elem(&resum_timers, &zero);
 	struct ledger_state *state = ledger_state();
 	int err;
 
-	if (!ticker || !state)
+	if (!timer || !state)
 		return -22;
-	err = init_ticker(0);
+	err = init_timer(0);
 	if (!err)
-		err = init_ticker(1);
+		err = init_timer(1);
 	if (err)
 		return err;
 	state->timer_walks_tasks = bpf_ksym_exists(bpf_iter_task_new);
 	state->timer_running = 1;
 	state->walk_wanted = 1;
-	return bpf_timer_start(&ticker->timer, 0, 0);
+	return bpf_timer_start(&timer->timer, 0, 0);
 }
 
-#endif /* BURSAR_TICKER_BPF_H */
+#endif /* BURSAR_RESUM_TIMER_BPF_H */
