@@ -30,7 +30,7 @@ pub(crate) fn run(command: &mut Command) -> Result<Output> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("run {name}"))?;
     if !output.status.success() {
-        bail!("{name}: {}: {}", output.status, last_words(&output.stderr));
+        bail!("{name}: {}: {}", output.status, last_lines(&output.stderr));
     }
     Ok(output)
 }
@@ -41,7 +41,7 @@ pub(crate) fn text(command: &mut Command) -> Result<String> {
 }
 
 /// The last few lines a program said, on one line.
-pub(crate) fn last_words(stderr: &[u8]) -> String {
+pub(crate) fn last_lines(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let lines: Vec<&str> = text
         .lines()

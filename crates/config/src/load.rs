@@ -35,7 +35,7 @@ pub struct Loaded {
 }
 
 /// Where each key was last given, to blame it later.
-type Places = BTreeMap<String, (PathBuf, Option<usize>)>;
+type Positions = BTreeMap<String, (PathBuf, Option<usize>)>;
 
 impl Config {
     /// Reads `path`, then `<path>.d/*.toml` in the order of their names; a later file wins key by key.
@@ -122,7 +122,7 @@ fn merge(sources: &[Source]) -> Result<Loaded, ConfigError> {
 #[derive(Default)]
 struct Reading {
     loaded: Loaded,
-    places: Places,
+    places: Positions,
     errors: Vec<Finding>,
 }
 

@@ -11,10 +11,10 @@ use bursar_model::{GateMode, GateStatus};
 
 use crate::backend::{Backend, BpfBackend, PollBackend, TraceBackend};
 use crate::fact::Fact;
-use crate::last_defence::LastDefence;
 use crate::lock::{Held, Lock};
 use crate::payers::Coverage;
 use crate::reaper::VictimReaper;
+use crate::shortage::Shortage;
 
 const BPFFS: &str = "/sys/fs/bpf";
 pub(crate) const TRACEFS: &str = "/sys/kernel/tracing";
@@ -79,7 +79,7 @@ pub(crate) fn start(
     coverage: &Coverage,
     dry_run: bool,
     reaper: &VictimReaper,
-    last_defence: &LastDefence,
+    shortage: &Shortage,
 ) -> Result<Chosen> {
     if dry_run {
         let how = "dry run: scanning /proc every 200 ms, killing nobody";
@@ -93,11 +93,11 @@ pub(crate) fn start(
         })
     };
     match config.trigger {
-        TriggerChoice::Bpf => bpf(config, coverage, reaper, last_defence),
+        TriggerChoice::Bpf => bpf(config, coverage, reaper, shortage),
         TriggerChoice::Trace => alone(trace(config, coverage, reaper)),
         TriggerChoice::Poll => alone(poll(config, coverage, POLLING, reaper)),
         TriggerChoice::Auto => {
-            let no_bpf = match bpf(config, coverage, reaper, last_defence) {
+            let no_bpf = match bpf(config, coverage, reaper, shortage) {
                 Ok(chosen) => return Ok(chosen),
                 Err(error) if error.is::<Held>() => return Err(error),
                 Err(error) => format!(
@@ -158,7 +158,7 @@ fn bpf(
     config: &Config,
     coverage: &Coverage,
     reaper: &VictimReaper,
-    last_defence: &LastDefence,
+    shortage: &Shortage,
 ) -> Result<Chosen> {
     provide_bpffs(&config.paths.pins)?;
     let lock = Lock::on_pins(&config.paths.pins)?;
@@ -186,11 +186,9 @@ fn bpf(
             .iter()
             .map(|range| (range.first(), range.last()))
             .collect(),
-        raised_adj: last_defence.raised_adj(),
+        raised_adj: shortage.raised_adj(),
         deaths_from: config.reap.others_from.map(|it| page_size.pages_within(it)),
-        short_below: last_defence
-            .told_below()
-            .map(|it| page_size.pages_within(it)),
+        short_below: shortage.told_below().map(|it| page_size.pages_within(it)),
     };
     let (backend, started) = BpfBackend::start(
         &config.paths.pins,

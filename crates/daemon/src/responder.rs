@@ -15,13 +15,13 @@ use crate::accounts::{Accounts, OverLimit};
 use crate::background::Background;
 use crate::fact::{Fact, Level, Victim};
 use crate::graceful::Graceful;
-use crate::last_defence::{Change, LastDefence};
 use crate::message::{Message, Reader};
 use crate::oom::OomWatch;
 use crate::programs::Programs;
 use crate::reaper::VictimReaper;
 use crate::recent::Recent;
 use crate::recorder::{Circumstances, Recorder};
+use crate::shortage::{Change, Shortage};
 
 /// Accounts recorded one by one when limits are read again; a new `default` may concern thousands.
 const MOST_NAMED: usize = 100;
@@ -46,7 +46,7 @@ pub(crate) struct Responder {
     graceful: Graceful,
     /// `None` where tracefs is not to be had.
     oom: Option<OomWatch>,
-    last_defence: LastDefence,
+    shortage: Shortage,
     /// Recorded, and not yet sent to those who follow.
     fresh: Vec<Event>,
     /// Victims of a dry run already mentioned.
@@ -64,7 +64,7 @@ impl Responder {
         reaper: VictimReaper,
         background: Background,
         oom: Option<OomWatch>,
-        last_defence: LastDefence,
+        shortage: Shortage,
         is_dry_run: bool,
     ) -> Result<Self> {
         recorder.introduce_reapers(reaper.priority());
@@ -78,7 +78,7 @@ impl Responder {
             proc: Proc::host().context("open /proc")?,
             graceful: Graceful::new()?,
             oom,
-            last_defence,
+            shortage,
             fresh: Vec::new(),
             mentioned: Recent::default(),
             killed: Recent::default(),
@@ -167,29 +167,29 @@ impl Responder {
 
     /// Has priority data when [`Self::hear_of_shortage`] has something to do.
     pub(crate) fn pressure(&self) -> Option<BorrowedFd<'_>> {
-        self.last_defence.pressure()
+        self.shortage.pressure()
     }
 
     /// The machine may be short of memory.
     pub(crate) fn hear_of_shortage(&mut self, accounts: &mut Accounts) {
-        let change = self.last_defence.hear(&self.proc);
-        self.set_last_defence(change, accounts);
+        let change = self.shortage.hear(&self.proc);
+        self.follow_shortage(change, accounts);
     }
 
-    /// How long until [`Self::review_last_defence`] is due.
+    /// How long until [`Self::review_shortage`] is due.
     pub(crate) fn patience(&self) -> Option<Duration> {
-        self.last_defence.patience()
+        self.shortage.patience()
     }
 
-    pub(crate) fn review_last_defence(&mut self, accounts: &mut Accounts) {
-        let change = self.last_defence.look(&self.proc);
-        self.set_last_defence(change, accounts);
+    pub(crate) fn review_shortage(&mut self, accounts: &mut Accounts) {
+        let change = self.shortage.look(&self.proc);
+        self.follow_shortage(change, accounts);
     }
 
-    fn set_last_defence(&mut self, change: Option<Change>, accounts: &mut Accounts) {
+    fn follow_shortage(&mut self, change: Option<Change>, accounts: &mut Accounts) {
         if matches!(change, Some(Change::Raise | Change::Lowered))
             && let Some(kernel) = accounts.backend.kernel_mut()
-            && let Err(error) = kernel.set_raised_adj(self.last_defence.raised_adj())
+            && let Err(error) = kernel.set_raised_adj(self.shortage.raised_adj())
         {
             tracing::warn!("the kernel half was not told of the last defence: {error:#}");
         }
@@ -202,7 +202,7 @@ impl Responder {
 
     /// Has oom_score_adj be what the limits want, if it is anything now.
     pub(crate) fn set_oom_scores(&self, accounts: &Accounts) {
-        if self.last_defence.is_raised() {
+        if self.shortage.is_raised() {
             self.background.set_oom_scores(accounts.payers.clone());
         }
     }

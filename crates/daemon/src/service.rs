@@ -140,7 +140,7 @@ impl Service {
     /// Gives one client its turn. No request delays what happens: between any two turns the loop looks for that.
     fn serve(&mut self) {
         let daemon = &mut self.daemon;
-        daemon.responder.review_last_defence(&mut daemon.accounts);
+        daemon.responder.review_shortage(&mut daemon.accounts);
         self.release_gone();
         // Before somebody new follows: what has happened by now is in its answer.
         self.publish();

@@ -15,7 +15,6 @@ use crate::background::Background;
 use crate::control::Control;
 use crate::daemon::Daemon;
 use crate::history::{History, STATE};
-use crate::last_defence::LastDefence;
 use crate::limit_table::LimitTable;
 use crate::lock::Lock;
 use crate::log;
@@ -27,6 +26,7 @@ use crate::reaper::VictimReaper;
 use crate::recorder::Recorder;
 use crate::responder::Responder;
 use crate::service::Service;
+use crate::shortage::Shortage;
 use crate::signals::Signals;
 use crate::subordinates::SubuidFile;
 use crate::watermarks::Watermarks;
@@ -83,9 +83,8 @@ fn start(
     let reaper = VictimReaper::start()?;
     let oom_score = OomScore::new(config.last_defence.oom_score_adj, &config.paths.runtime);
     let is_left_raised = oom_score.are_raised() && !dry_run;
-    let last_defence =
-        LastDefence::new(config.last_defence, memory.total, !dry_run, is_left_raised);
-    let chosen = backend_choice::start(config, &coverage, dry_run, &reaper, &last_defence)?;
+    let shortage = Shortage::new(config.last_defence, memory.total, !dry_run, is_left_raised);
+    let chosen = backend_choice::start(config, &coverage, dry_run, &reaper, &shortage)?;
     let Chosen {
         backend,
         how,
@@ -106,10 +105,10 @@ fn start(
     let background = Background::start(tells, oom_score, Arc::clone(reaper.blocklist()))?;
     let recorder = Recorder::new(History::open(&config.paths.state, config.events.keep_bytes));
     let accounts = Accounts::new(table, backend, coverage, reaper.timed_query()?)?;
-    if is_left_raised && !last_defence.is_raised() {
+    if is_left_raised && !shortage.is_raised() {
         background.restore_oom_scores();
     }
-    let responder = Responder::new(recorder, reaper, background, oom, last_defence, dry_run)?;
+    let responder = Responder::new(recorder, reaper, background, oom, shortage, dry_run)?;
     let mut daemon = Daemon::new(accounts, responder, remarks)?;
     daemon.not_in_force.clone_from(&unread);
     daemon.start(superseded, &how)?;

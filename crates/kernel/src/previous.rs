@@ -59,7 +59,7 @@ impl Head {
 }
 
 /// The accounts of a kernel half of any version, that of the template first.
-fn heads(pins: &Pins) -> impl Iterator<Item = Head> {
+fn account_heads(pins: &Pins) -> impl Iterator<Item = Head> {
     let accounts = pins.map("accounts").ok();
     let slots = accounts.as_ref().map_or(0, MapCore::max_entries);
     (0..slots).filter_map(move |slot| {
@@ -77,7 +77,7 @@ pub(crate) fn read_histories(pins: &Pins) -> Vec<(AccountId, History)> {
         true => AccountId::new(head.id),
         false => AccountId::of_former(head.number),
     };
-    heads(pins)
+    account_heads(pins)
         .skip(1)
         .filter(|head| head.has(account_flag::ACCOUNT_USED))
         .map(|head| (id(&head), History::new(&head.history)))
@@ -86,6 +86,6 @@ pub(crate) fn read_histories(pins: &Pins) -> Vec<(AccountId, History)> {
 
 /// Whether a kernel half of any version decides about any account; not while another one is in charge.
 pub(crate) fn has_accounts_in_force(pins: &Pins) -> bool {
-    heads(pins)
+    account_heads(pins)
         .any(|head| head.has(account_flag::ACCOUNT_USED) && !head.has(account_flag::ACCOUNT_PAUSED))
 }

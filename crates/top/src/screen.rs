@@ -53,12 +53,12 @@ impl Pen {
 }
 
 /// Lines of a screen that are not taken yet.
-struct Room<'a> {
+struct Rest<'a> {
     buffer: &'a mut Buffer,
     left: Rect,
 }
 
-impl Room<'_> {
+impl Rest<'_> {
     /// Writes the next line.
     fn say(&mut self, text: &str, style: Style) {
         if self.left.height == 0 {
@@ -88,8 +88,8 @@ impl Room<'_> {
         }
     }
 
-    fn within(&mut self, area: Rect) -> Room<'_> {
-        Room {
+    fn within(&mut self, area: Rect) -> Rest<'_> {
+        Rest {
             buffer: self.buffer,
             left: area,
         }
@@ -102,7 +102,7 @@ impl Room<'_> {
 
 /// Draws it all.
 pub fn draw(top: &mut Top, pen: Pen, frame: &mut Frame<'_>) {
-    let mut room = Room {
+    let mut room = Rest {
         left: frame.area(),
         buffer: frame.buffer_mut(),
     };
@@ -141,7 +141,7 @@ fn below(top: &Top, height: u16) -> u16 {
 }
 
 /// The first line; what does not fit is left out, not cut.
-fn title(top: &Top, pen: Pen, room: &mut Room<'_>) {
+fn title(top: &Top, pen: Pen, room: &mut Rest<'_>) {
     let mut parts = vec![top.time().to_owned()];
     parts.push(match (top.filter(), top.is_typing()) {
         ("", false) => top.order().words().to_owned(),
@@ -176,7 +176,7 @@ fn is_near(account: &crate::Account) -> bool {
     row.notice.is_some_and(|notice| row.held > notice)
 }
 
-fn machine(top: &Top, pen: Pen, room: &mut Room<'_>) {
+fn machine(top: &Top, pen: Pen, room: &mut Rest<'_>) {
     let width = Some(room.width());
     if let Some(why) = top.lost() {
         let what = if top.machine().is_some() {
@@ -218,7 +218,7 @@ fn machine(top: &Top, pen: Pen, room: &mut Room<'_>) {
 }
 
 /// The newest events that fit, oldest first, under a line of their own; of one account or of all.
-fn events(top: &Top, pen: Pen, of: Option<&str>, room: &mut Room<'_>) {
+fn events(top: &Top, pen: Pen, of: Option<&str>, room: &mut Rest<'_>) {
     room.head("EVENTS", heading());
     let fitting = usize::from(room.left.height);
     let mut newest: Vec<_> = top
@@ -247,7 +247,7 @@ fn heading() -> Style {
 }
 
 /// The keys, as many as fit; the first are those without which one is lost.
-fn footing(top: &Top, pen: Pen, room: &mut Room<'_>) {
+fn footing(top: &Top, pen: Pen, room: &mut Rest<'_>) {
     if top.is_typing() {
         let text = format!("/{}_  Enter keep  Esc drop", pen.placed(top.filter()));
         room.say(&text, Style::new());

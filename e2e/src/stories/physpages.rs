@@ -46,7 +46,7 @@ pub(super) const STORIES: &[Story] = &[
 const UIDS: [u32; 4] = [60401, 60402, 60403, 60404];
 
 /// Four accounts that share libraries, a file, a file in memory, and inside each what a fork shares.
-struct Crowd {
+struct ManyProcesses {
     hogs: Vec<Hog>,
     _files: Vec<Scrap>,
 }
@@ -67,7 +67,7 @@ fn scrap(path: String, size: usize) -> Result<Scrap> {
     Ok(scrap)
 }
 
-impl Crowd {
+impl ManyProcesses {
     fn gather(world: &World) -> Result<Self> {
         // The directory is the story's own: other users need not be able to look into it.
         let directory = world.directory();
@@ -95,12 +95,12 @@ impl Crowd {
             }
             hogs.push(hog);
         }
-        let crowd = Self {
+        let processes = Self {
             hogs,
             _files: vec![file, shm],
         };
-        crowd.stop()?;
-        Ok(crowd)
+        processes.stop()?;
+        Ok(processes)
     }
 
     /// Holds them still: what is counted twice must be the same twice.
@@ -268,7 +268,7 @@ fn start(world: &mut World) -> Result<()> {
 fn four_accounts(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "physpages", "")?;
     start(&mut world)?;
-    let _crowd = Crowd::gather(&world)?;
+    let _processes = ManyProcesses::gather(&world)?;
     // What others do to pages that these share with them may change between two looks: again then.
     for _ in 0..20 {
         let before = naive()?;
@@ -328,7 +328,7 @@ fn four_accounts(binaries: &Binaries) -> Result<()> {
 fn whole_machine(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "allpages", "")?;
     start(&mut world)?;
-    let _crowd = Crowd::gather(&world)?;
+    let _processes = ManyProcesses::gather(&world)?;
     let mapped = || anyhow::Ok(map_counts()?.iter().filter(|&&count| count > 0).count() as u64);
     let mut seen = Vec::new();
     for _ in 0..40 {

@@ -55,7 +55,7 @@ pub(super) const STORIES: &[Story] = &[
     Story {
         name: "kill_names_the_living_twin_that_keeps_the_memory",
         place: Place::Anywhere,
-        tell: twin,
+        tell: shared_memory,
     },
     Story {
         name: "kill_names_the_child_of_a_vfork",
@@ -282,7 +282,7 @@ fn children_of(pid: u32) -> Result<Vec<u32>> {
         .collect())
 }
 
-fn twin_named(world: &World, hog: &Hog) -> Result<()> {
+fn sharer_named(world: &World, hog: &Hog) -> Result<()> {
     let child = until("its child", || Ok(children_of(hog.pid())?.first().copied()))?;
     let (code, said) = kill_one(world, hog.pid())?;
     ensure!(code == 1, "{said}");
@@ -298,16 +298,16 @@ fn twin_named(world: &World, hog: &Hog) -> Result<()> {
     Ok(())
 }
 
-fn twin(binaries: &Binaries) -> Result<()> {
+fn shared_memory(binaries: &Binaries) -> Result<()> {
     let world = World::new(binaries, "rtwin", "")?;
     let hog = world.there(&format!("uid={USER} hold=64M twin say=there pause"))?;
-    twin_named(&world, &hog)
+    sharer_named(&world, &hog)
 }
 
 fn vfork(binaries: &Binaries) -> Result<()> {
     let world = World::new(binaries, "rvfork", "")?;
     let hog = world.there(&format!("uid={USER} hold=64M say=there vfork-wait"))?;
-    twin_named(&world, &hog)
+    sharer_named(&world, &hog)
 }
 
 fn shared(binaries: &Binaries) -> Result<()> {

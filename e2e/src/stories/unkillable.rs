@@ -22,7 +22,7 @@ pub(super) const STORIES: &[Story] = &[
     Story {
         name: "who_shares_the_memory_of_one_that_is_dying_has_it_not_for_nothing",
         place: Place::Host,
-        tell: heir,
+        tell: kept_memory,
     },
 ];
 
@@ -68,7 +68,7 @@ fn counts_again(binaries: &Binaries) -> Result<()> {
     })
 }
 
-fn heir(binaries: &Binaries) -> Result<()> {
+fn kept_memory(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "heir", "")?;
     world.daemon.start()?;
     world.daemon.limit("60001", "64M")?;

@@ -117,7 +117,7 @@ pub(super) fn death(console: &str, qemu: &str, status: Option<ExitStatus>) -> St
     {
         return why.trim().to_owned();
     }
-    let said = program::last_words(qemu.as_bytes());
+    let said = program::last_lines(qemu.as_bytes());
     match status {
         Some(status) if !status.success() => format!("QEMU: {status}: {said}"),
         _ => "it was powered off or rebooted before the command ended".to_owned(),

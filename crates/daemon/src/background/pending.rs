@@ -33,11 +33,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// What waits and what was told just now, by account and topic.
 #[derive(Debug, Default)]
-pub(super) struct PendingMessages(BTreeMap<AccountId, BTreeMap<Topic, Told>>);
+pub(super) struct PendingMessages(BTreeMap<AccountId, BTreeMap<Topic, PendingTopic>>);
 
 /// A topic.
 #[derive(Debug, Default)]
-struct Told {
+struct PendingTopic {
     waits: Option<Pending>,
     /// When it was told last, and how long nothing is told of it since then.
     last: Option<(Instant, Duration)>,
@@ -57,7 +57,7 @@ pub(super) struct Pending {
     is_again: bool,
 }
 
-impl Told {
+impl PendingTopic {
     fn due(&self) -> Option<Instant> {
         self.last.and_then(|(at, pause)| at.checked_add(pause))
     }

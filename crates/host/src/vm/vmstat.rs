@@ -52,7 +52,7 @@ pub struct VmStat {
 
 /// Where a key's value goes. Values of several keys with one room add up: before 4.8 reclaim was counted
 /// by zone (`pgsteal_kswapd_normal`), stalls were not (`allocstall`).
-type Room = fn(&mut VmStat) -> &mut u64;
+type Field = fn(&mut VmStat) -> &mut u64;
 
 /// Reads the file again and again. A running kernel's lines stay where they are: of two hundred, those
 /// that are wanted are found by counting, only their keys are compared, and what is behind the last of
@@ -70,7 +70,7 @@ struct Wanted {
     /// Lines before it, behind the one wanted before it.
     skipped: usize,
     key: Box<[u8]>,
-    room: Room,
+    room: Field,
 }
 
 /// The numbers may have grown by this much, bytes; a digit more in every third line.
@@ -178,7 +178,7 @@ impl VmStat {
     }
 }
 
-fn room(key: &[u8]) -> Option<Room> {
+fn room(key: &[u8]) -> Option<Field> {
     Some(match key {
         b"nr_free_pages" => |stat| &mut stat.free,
         b"nr_free_pages_blocks" => |stat| &mut stat.free_in_blocks,

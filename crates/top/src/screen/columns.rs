@@ -9,7 +9,7 @@ use bursar_text::words::{narrow_count, narrow_size};
 use ratatui::style::{Modifier, Style};
 use unicode_width::UnicodeWidthStr;
 
-use super::{Pen, Room, heading};
+use super::{Pen, Rest, heading};
 use crate::top::wait;
 use crate::{Account, Top};
 
@@ -176,7 +176,7 @@ impl Plan {
 }
 
 /// Draws the table; how many accounts there is room for.
-pub(super) fn draw(top: &Top, pen: Pen, room: &mut Room<'_>) -> usize {
+pub(super) fn draw(top: &Top, pen: Pen, room: &mut Rest<'_>) -> usize {
     let shown = top.shown();
     let plan = Plan::new(&shown, pen, room.width());
     let mut head = format!("{:<name$}", "ACCOUNT", name = plan.name);
@@ -212,7 +212,7 @@ pub(super) fn draw(top: &Top, pen: Pen, room: &mut Room<'_>) -> usize {
     fitting
 }
 
-fn line(account: &Account, plan: &Plan, pen: Pen, base: Style, room: &mut Room<'_>) {
+fn line(account: &Account, plan: &Plan, pen: Pen, base: Style, room: &mut Rest<'_>) {
     let row = account.memory();
     let (y, width) = (room.left.y, room.width());
     room.head("", base);

@@ -7,14 +7,14 @@ use bursar_text::words::count;
 use ratatui::style::{Modifier, Style};
 
 use super::columns::growth;
-use super::{Pen, Room, events, heading};
+use super::{Pen, Rest, events, heading};
 use crate::top::wait;
 use crate::{Account, Top};
 
 /// Lines kept for events where there is room for more than that.
 const EVENTS: u16 = 4;
 
-pub(super) fn draw(top: &Top, pen: Pen, room: &mut Room<'_>) {
+pub(super) fn draw(top: &Top, pen: Pen, room: &mut Rest<'_>) {
     let shown = top.shown();
     let Some(account) = shown.get(top.position(&shown)) else {
         room.head("nobody is chosen", heading());

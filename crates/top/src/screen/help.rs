@@ -5,7 +5,7 @@ use bursar_text::Charset;
 use bursar_text::paragraph::paragraph;
 use ratatui::style::{Modifier, Style};
 
-use super::{Pen, Room, heading};
+use super::{Pen, Rest, heading};
 
 const KEYS: [(&str, &str); 9] = [
     (
@@ -28,7 +28,7 @@ const KEYS: [(&str, &str); 9] = [
     ("", "nothing here changes or kills anything"),
 ];
 
-pub(super) fn draw(pen: Pen, room: &mut Room<'_>) {
+pub(super) fn draw(pen: Pen, room: &mut Rest<'_>) {
     room.head("bursar top: keys", heading());
     for (key, what) in KEYS {
         let narrow = room.width() < 60;

@@ -71,7 +71,7 @@ impl Drop for Probes {
     }
 }
 
-/// Above reapers, pacer and tickers.
+/// Above reapers, and their timers.
 const ABOVE: Class = Class::RealTime(40);
 
 /// The process itself.
