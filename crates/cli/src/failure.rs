@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use bursar_protocol::{ClientError, ErrorKind, Refusal};
 
-use crate::output;
+use crate::complaint::complain;
 
 /// Why a command ended before its end.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Failure {
             Self::Answered => ExitCode::SUCCESS,
             Self::Answer(code) => ExitCode::from(code as u8),
             Self::Wrong(code, message) => {
-                output::complain(&message);
+                complain(&message);
                 ExitCode::from(code as u8)
             }
         }

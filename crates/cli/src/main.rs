@@ -18,6 +18,7 @@ mod arguments;
 mod caller;
 mod clock;
 mod command;
+mod complaint;
 mod failure;
 mod launch;
 mod output;

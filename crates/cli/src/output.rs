@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The one way to stdout and the one to stderr. A reader that has read enough (`| head`) is no error.
+//! The one way to stdout. A reader that has read enough (`| head`) is no error.
 
 use std::io::{self, Write};
 use std::thread;
@@ -8,7 +8,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::failure::Failure;
-use crate::style::Charset;
 
 /// Writes whole text, at once, and adds a newline where one is missing.
 pub(crate) fn say(text: &str) -> Result<(), Failure> {
@@ -22,14 +21,6 @@ pub(crate) fn say(text: &str) -> Result<(), Failure> {
         io::ErrorKind::BrokenPipe => Failure::Answered,
         _ => Failure::failed(format!("cannot write the answer: {error}")),
     })
-}
-
-/// Tells on stderr what went wrong.
-pub(crate) fn complain(message: &str) {
-    let charset = Charset::of_locale();
-    let lines: Vec<String> = message.lines().map(|line| charset.shown(line)).collect();
-    // With stderr gone there is nobody left to tell.
-    let _ = writeln!(io::stderr(), "bursar: {}", lines.join("\n"));
 }
 
 /// From now on the program ends when nobody reads its output any more, also while it waits.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use bursar_model::{BoundsSpec, Resource, RowBounds, SizeSpec, Who};
 use toml_edit::{Decor, DocumentMut, InlineTable, Item, Key, RawString, Table, TableLike, Value};
 
-use crate::check::contradiction;
+use crate::contradiction::contradiction;
 use crate::finding::Wrong;
 use crate::limits::{BOUNDS, TABLE, entries_of};
 use crate::source::Source;

@@ -11,6 +11,7 @@
 mod check;
 mod config;
 mod consistency;
+mod contradiction;
 mod edit;
 mod error;
 mod finding;

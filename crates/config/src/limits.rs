@@ -21,7 +21,7 @@ use bursar_model::{BoundsSpec, KillManner, Resource, RowBounds, RowBoundsError, 
 use toml_edit::{Document, DocumentMut, Item, TableLike, Value};
 
 use crate::ConfigError;
-use crate::check::contradiction;
+use crate::contradiction::contradiction;
 use crate::finding::{Finding, Wrong};
 use crate::source::{Source, span_of};
 use crate::spelling::nearest;

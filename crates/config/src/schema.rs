@@ -2,6 +2,8 @@
 //! Every key of `bursar.toml`, once: how it is read, its default, and what the shipped file and
 //! docs/reference/configuration.md say about it.
 
+mod watermarks;
+
 use bursar_model::{Bytes, Measure, SizeSpec, Uid};
 use toml_edit::Value;
 
@@ -76,7 +78,7 @@ pub(crate) const TABLES: [(&str, &str); 12] = [
         "What goes to the log (standard error, the journal under systemd). bursard does not wait for who \
          reads it: lines that find no room are counted, and the log says how many were lost.",
     ),
-    crate::watermarks::TABLE,
+    watermarks::TABLE,
 ];
 
 /// A path that names a socket has to fit, with a NUL, into the 108 bytes of `sockaddr_un`.
@@ -86,7 +88,7 @@ const LONGEST_PATH: usize = 4095 - 255;
 
 /// Every key, in the order of the shipped file.
 pub(crate) fn keys() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().chain(&crate::watermarks::KEYS)
+    KEYS.iter().chain(&watermarks::KEYS)
 }
 
 /// Those of the tables that have no file of their own.

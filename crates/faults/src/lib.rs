@@ -9,6 +9,7 @@ mod error;
 mod held;
 mod histogram;
 mod lock;
+mod mapped;
 mod mapped_file;
 mod maps;
 pub mod measure;

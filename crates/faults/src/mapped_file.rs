@@ -20,7 +20,7 @@ use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags, openat, openat2, statx,
 };
 
-use crate::maps::Mapped;
+use crate::mapped::Mapped;
 
 /// A larger file is not read, bytes.
 const MAX_FILE_BYTES: u64 = 256 << 20;

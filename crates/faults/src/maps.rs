@@ -7,6 +7,7 @@ use std::io::Read;
 
 use bursar_model::{Pid, printable};
 
+use crate::mapped::Mapped;
 use crate::mapped_file;
 use crate::program::number;
 use crate::signals;
@@ -22,18 +23,6 @@ const MAX_ENTRIES: u64 = 1 << 22;
 const STEP: u64 = 1 << 14;
 /// Files whose symbols are kept.
 const MAX_FILES: usize = 64;
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mapped {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    offset: u64,
-    /// Of its file system, `8:1`, as in mountinfo.
-    pub(crate) device: String,
-    pub(crate) inode: u64,
-    /// As the kernel prints it, which is harmless (`\012` for a newline), or `[heap]` and the like.
-    pub(crate) name: String,
-}
 
 /// Where files are mapped in processes, and their symbols.
 #[derive(Debug, Default)]
@@ -52,24 +41,6 @@ struct Table {
     segments: Vec<(u64, u64, u64)>,
 }
 
-fn parse(line: &str) -> Option<Mapped> {
-    let mut words = line.splitn(6, ' ');
-    let (start, end) = words.next()?.split_once('-')?;
-    let _permissions = words.next()?;
-    let offset = words.next()?;
-    let (major, minor) = words.next()?.split_once(':')?;
-    let inode = words.next()?;
-    let hex = |text| u64::from_str_radix(text, 16).ok();
-    Some(Mapped {
-        start: hex(start)?,
-        end: hex(end)?,
-        offset: hex(offset)?,
-        device: format!("{}:{}", hex(major)?, hex(minor)?),
-        inode: inode.parse().ok()?,
-        name: words.next().unwrap_or_default().trim_start().to_owned(),
-    })
-}
-
 impl Symbols {
     /// Looks at a process's mappings; keeps what it knew when that one is gone.
     pub fn look_at(&mut self, pid: Pid) {
@@ -82,7 +53,7 @@ impl Symbols {
         }
         let text = String::from_utf8_lossy(&bytes);
         self.processes
-            .insert(pid, text.lines().filter_map(parse).collect());
+            .insert(pid, text.lines().filter_map(Mapped::parse).collect());
     }
 
     /// The whole path of the file with this inode in a process.
@@ -266,7 +237,7 @@ mod tests {
     #[test]
     fn lines_of_maps_are_read() {
         let line = "7f1c2000-7f1c4000 r-xp 00026000 fd:01 1311 /lib/x y.so (deleted)";
-        let mapped = parse(line).unwrap();
+        let mapped = Mapped::parse(line).unwrap();
         assert_eq!(
             (mapped.start, mapped.end, mapped.offset, mapped.inode),
             (0x7f1c_2000, 0x7f1c_4000, 0x26000, 1311)
@@ -274,7 +245,9 @@ mod tests {
         assert_eq!(mapped.name, "/lib/x y.so (deleted)");
         assert_eq!(mapped.device, "253:1");
         assert_eq!(
-            parse("7ffc1-7ffc2 rw-p 0 00:00 0 [stack]").unwrap().name,
+            Mapped::parse("7ffc1-7ffc2 rw-p 0 00:00 0 [stack]")
+                .unwrap()
+                .name,
             "[stack]"
         );
     }
@@ -395,7 +368,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_bytes_panic(bytes: Vec<u8>, line: String) {
-            let _ = parse(&line);
+            let _ = Mapped::parse(&line);
             let mut elf = b"\x7fELF\x02\x01".to_vec();
             elf.extend(bytes);
             if let Some(table) = Table::parse(&elf, &|| false) {

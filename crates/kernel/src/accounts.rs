@@ -16,7 +16,7 @@ use crate::abi::{
 use crate::account::{AccountReading, History, PageBounds, Slot};
 use crate::mapped::{self, Mapped};
 use crate::pins::Pins;
-use crate::selftest::SELFTEST_ACCOUNT;
+use crate::selftest_account::SELFTEST_ACCOUNT;
 use crate::{Error, call};
 
 /// Whose a part of what an account holds is.

@@ -21,7 +21,8 @@ use crate::account::Slot;
 use crate::accounts::AccountTable;
 use crate::mapped::Mapped;
 use crate::pins::Pins;
-use crate::selftest::{self, SELFTEST_ACCOUNT};
+use crate::selftest;
+use crate::selftest_account::SELFTEST_ACCOUNT;
 use crate::skeleton::beancounters::types::{
     bill, bill_facts, bill_row, bill_state, forget_bill_args, set_bill_args,
 };

@@ -224,7 +224,7 @@ fn text(raw: &[i8]) -> Vec<u8> {
 
 fn decode(bytes: &[u8]) -> Option<KernelEvent> {
     let raw: event = abi::read(bytes)?;
-    if raw.account_id == crate::selftest::SELFTEST_ACCOUNT.get() {
+    if raw.account_id == crate::selftest_account::SELFTEST_ACCOUNT.get() {
         return None; // our own self-test's
     }
     let kind = match raw.kind {

@@ -27,6 +27,7 @@ mod pss_scan;
 mod query;
 mod resource_iterator;
 mod selftest;
+mod selftest_account;
 mod skeleton;
 mod stalls;
 mod subordinates;

@@ -6,16 +6,12 @@
 
 use std::io;
 
-use bursar_model::{AccountId, Pages, Uid};
+use bursar_model::Pages;
 
 use crate::Error;
 use crate::account::{History, PageBounds, Slot};
 use crate::accounts::AccountTable;
-
-/// Who the child becomes, for milliseconds at a start: a uid that no directory gives out.
-const SELFTEST_UID: Uid = Uid::new(4_294_967_291);
-/// Its account, which nobody is told of.
-pub(crate) const SELFTEST_ACCOUNT: AccountId = AccountId::of(SELFTEST_UID);
+use crate::selftest_account::{SELFTEST_ACCOUNT, SELFTEST_UID};
 
 /// What is said where LSM programs refuse nothing.
 pub(crate) const NOT_CALLED: &str =

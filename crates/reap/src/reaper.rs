@@ -12,6 +12,7 @@ use bursar_watchdog::{Blocklist, Supervisor, Work};
 use crate::job::{Errand, Job};
 use crate::observer::Observer;
 use crate::priority::Priority;
+use crate::report::Outbox;
 use crate::report::{Fate, News, Report};
 use crate::watcher::Watcher;
 use crate::{shared_mm, worker};
@@ -21,8 +22,6 @@ const WAITING: usize = 256;
 /// A thread that sleeps so long in the kernel, in one call and without a moment of work, hangs: 2 GiB come back in
 /// 0.2 s, and whoever takes more works.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-pub(crate) type Outbox = Arc<dyn Fn(News) + Send + Sync>;
 
 /// Why there is no reaper.
 #[derive(Debug, thiserror::Error)]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What became of a victim's memory.
 
+use std::sync::Arc;
+
 use bursar_model::{Bytes, Nanos, Pid};
 use bursar_policy::Peculiarity;
 
@@ -80,3 +82,6 @@ impl Fate {
         }
     }
 }
+
+/// Where news go.
+pub(crate) type Outbox = Arc<dyn Fn(News) + Send + Sync>;

@@ -17,8 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::case::{Case, Shared, Stage, sum};
 use crate::job::{Errand, Job, Victim};
 use crate::observer::{Observer, unseen};
-use crate::reaper::Outbox;
-use crate::report::{Fate, News, Report};
+use crate::report::{Fate, News, Outbox, Report};
 use crate::worker::{Answer, Observed, Order, Outcome, Taken, Taking};
 
 /// Orders that wait for the worker. The victims of a job that finds no room are watched only.

@@ -23,10 +23,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bursar_reserve::now_ns;
 
-use crate::ranges::Ranges;
+use crate::ranges::{PAGE, Ranges};
 use crate::thread::Thread;
 use crate::untouched::{Place, Untouched};
-use crate::usage::{self, PAGE};
+use crate::usage;
 
 /// Asked for at first; a process that only starts and ends is not to keep much from others.
 const FIRST: usize = 1 << 20;

@@ -18,7 +18,7 @@ use crate::glibc::{
     is_mapped, look,
 };
 use crate::thread;
-use crate::usage::{self, PAGE, absent};
+use crate::usage::{self, absent};
 
 /// Header and padding of a block at most, bytes.
 const OVERHEAD: usize = 32;

@@ -4,8 +4,8 @@
 
 use libc::{c_int, c_void, size_t};
 
+use crate::ranges::PAGE;
 use crate::ranges::Range;
-use crate::usage::PAGE;
 
 unsafe extern "C" {
     pub(crate) fn __libc_malloc(size: size_t) -> *mut c_void;

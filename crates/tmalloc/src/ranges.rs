@@ -2,7 +2,8 @@
 //! A handful of address ranges, merged where they touch and, when there are too many, where they are
 //! nearest to each other: cheap enough for every malloc of more than a page.
 
-use crate::usage::PAGE;
+/// Bytes of a page. Where pages are larger, ranges are whole ones all the same and counts are too high.
+pub(crate) const PAGE: usize = 4096;
 
 /// Addresses of whole pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

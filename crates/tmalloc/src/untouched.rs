@@ -6,8 +6,8 @@
 //! Touching them at once would make a sparse program hold all that it asked for; so they are remembered
 //! until a look finds them resident, and stay reserved as long.
 
-use crate::ranges::Range;
-use crate::usage::{PAGE, absent};
+use crate::ranges::{PAGE, Range};
+use crate::usage::absent;
 
 /// Places remembered. Beyond them the nearest two become one.
 const ROOM: usize = 512;

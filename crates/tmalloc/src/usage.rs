@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the kernel says about this process: resident memory, page faults, which pages are there.
 
-use crate::ranges::Range;
+use crate::ranges::{PAGE, Range};
 
-/// Bytes of a page. Where pages are larger, ranges are whole ones all the same and counts are too high.
-pub(crate) const PAGE: usize = 4096;
 /// Pages looked at by one call; one byte each on the stack.
 const AT_ONCE: usize = 2048;
 

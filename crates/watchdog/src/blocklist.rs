@@ -8,27 +8,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bursar_host::Proc;
-use bursar_model::{Pid, Uid};
+use bursar_model::Pid;
 
 use crate::heartbeat::Heartbeat;
+use crate::owner::Owner;
 
 /// Threads that one owner may hold up.
 const PER_OWNER: usize = 4;
 /// Threads that all owners together may.
 const TOTAL: usize = 64;
-
-/// Whom a thread that hangs counts against.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owner {
-    /// This user.
-    User(Uid),
-    /// This account, by its number in the kernel half.
-    Account(u32),
-    /// All in user namespaces: a user with subordinate uids has thousands of users there.
-    Namespaces,
-    /// The process is gone.
-    Unknown,
-}
 
 #[derive(Debug)]
 struct Entry {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use bursar_host::Proc;
 use bursar_model::Pid;
 
-use crate::blocklist::{Blocklist, Owner};
+use crate::blocklist::Blocklist;
 use crate::heartbeat::Heartbeat;
+use crate::owner::Owner;
 
 /// The thread was abandoned in a call: another one has its place and its work. The thread is to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

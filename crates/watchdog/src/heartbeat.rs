@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bursar_model::Pid;
 
-use crate::blocklist::Owner;
+use crate::owner::Owner;
 
 /// Set in the word when the thread was abandoned in its call.
 const ABANDONED: u64 = 1 << 32;

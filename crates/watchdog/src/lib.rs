@@ -28,12 +28,14 @@ mod blocklist;
 mod guard;
 mod heartbeat;
 mod monitor;
+mod owner;
 mod supervisor;
 mod timed_query;
 
 pub use abandonable_worker::{AbandonableWorker, Outcome};
-pub use blocklist::{Blocklist, Owner};
+pub use blocklist::Blocklist;
 pub use guard::{Abandoned, Guard};
 pub use monitor::{Monitor, ThreadState};
+pub use owner::Owner;
 pub use supervisor::{Finished, Supervisor, Work};
 pub use timed_query::TimedQuery;

@@ -17,6 +17,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::caller::{Caller, Form};
+use crate::complaint::complain;
 use crate::failure::{Code, Failure};
 use crate::output;
 use crate::style::Charset;
@@ -397,11 +398,11 @@ fn tell(outcome: &Outcome, charset: Charset) -> Result<(), Failure> {
         format!(" [{}]", notes.join("; "))
     };
     if let Some(reason) = &outcome.reason {
-        output::complain(&format!("{name}: {reason}{notes}"));
+        complain(&format!("{name}: {reason}{notes}"));
         return Ok(());
     }
     let Some(duration) = outcome.duration_ns else {
-        output::complain(&format!("{name}: not killed{notes}"));
+        complain(&format!("{name}: not killed{notes}"));
         return Ok(());
     };
     let after = span(duration, charset);

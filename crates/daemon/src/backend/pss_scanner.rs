@@ -24,9 +24,10 @@ use bursar_kernel::{PssScans, Slot};
 pub(super) use counters::ScanCounters;
 use given_back::GivenBack;
 use initial_scans::InitialScans;
-use lane::{Lane, Progress, Wake};
+use lane::{Lane, Progress};
 pub(super) use method::Method;
 use schedule::{Finished, Schedule};
+use smaps_reader::Wake;
 
 /// Requests that wait. One that finds no room is asked again by the kernel half, later.
 const UNANSWERED: usize = 256;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! /proc: which processes there are, and what the machine as a whole holds.
 
+mod comm;
 mod image;
 mod meminfo;
 mod process;
@@ -24,9 +25,10 @@ use rustix::io::Errno;
 use crate::bytes::{number, words};
 use crate::{HostError, Malformed};
 
+pub use comm::Comm;
 pub use image::Image;
 pub use meminfo::MemInfo;
-pub use process::{Adjusted, Comm, Process};
+pub use process::{Adjusted, Process};
 pub use rollup::Rollup;
 pub use segments::Segment;
 pub use shared::SharedMemory;

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! One process, held by its directory so that it cannot be mistaken for another.
 
-use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
-use bursar_model::{Pid, printable};
+use bursar_model::Pid;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::read_parsed;
 use crate::bytes::number;
-use crate::{HostError, Malformed, Proc, Stat, Status};
+use crate::{Comm, HostError, Malformed, Proc, Stat, Status};
 
 /// A hold on one process's directory in /proc. When the process is gone, every reader says so, also
 /// when its number has gone to another one.
@@ -21,10 +20,6 @@ pub struct Process {
     path: PathBuf,
     directory: OwnedFd,
 }
-
-/// A command name: at most 64 bytes that a process chose for itself.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Comm(Vec<u8>);
 
 /// What became of a change of a process's OOM score.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,34 +111,5 @@ impl Process {
         parse: impl FnOnce(&[u8]) -> Result<T, Malformed>,
     ) -> Result<Option<T>, HostError> {
         read_parsed(self.directory.as_fd(), &self.path, name, parse)
-    }
-}
-
-impl Comm {
-    /// These bytes as a name; more than 64, the most that any kernel shows, are cut off.
-    pub fn new(bytes: &[u8]) -> Self {
-        Self(bytes.get(..64).unwrap_or(bytes).to_vec())
-    }
-
-    /// The content of /proc/PID/comm: the name as it is, and one newline.
-    pub(super) fn from_file(bytes: &[u8]) -> Self {
-        Self::new(bytes.strip_suffix(b"\n").unwrap_or(bytes))
-    }
-
-    /// As the process chose it: anything but NUL.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-
-    /// As one line of harmless text (the model's one door).
-    pub fn to_printable(&self) -> String {
-        printable(&self.0, 64)
-    }
-}
-
-/// Harmless also in logs that show a whole struct.
-impl fmt::Debug for Comm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Comm({})", self.to_printable())
     }
 }

@@ -7,10 +7,10 @@ use super::request::{Missing, TRY};
 use super::{Credit, Daemon, TRIMS, getpid, lifecycle};
 use crate::confined;
 use crate::process::with;
-use crate::ranges::{Range, Ranges};
+use crate::ranges::{PAGE, Range, Ranges};
 use crate::thread::{self, Thread};
 use crate::untouched::Place;
-use crate::usage::{self, PAGE};
+use crate::usage;
 
 /// A thread takes at most so much at once.
 const SLICE: usize = 32 << 20;

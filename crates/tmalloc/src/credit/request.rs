@@ -8,7 +8,7 @@ use bursar_reserve::{Ask, Contact, Refused, Silence, now_ns};
 use super::{Credit, Daemon, FIRST, TRIMS, widen};
 use crate::glibc::malloc_trim;
 use crate::process::contact;
-use crate::usage::PAGE;
+use crate::ranges::PAGE;
 use crate::{confined, environment, verbose};
 
 /// Asked for at most. Each time twice as much, so that only who allocates much has much; the daemon

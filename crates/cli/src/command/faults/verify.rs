@@ -21,8 +21,8 @@ use self::verdict::{Outcome, RecordReport, Verdict};
 use super::lock::LockOptions;
 use super::watch::seconds;
 use crate::caller::{Caller, Form};
+use crate::complaint::complain;
 use crate::failure::{Code, Failure};
-use crate::output;
 
 /// Prove that a program takes no page faults after its start phase
 ///
@@ -325,7 +325,7 @@ impl Subject {
         match Watcher::start(&options, newborn.map(Held::pidfd)) {
             Ok(watcher) => self.watcher = Some(watcher),
             Err(error @ (Error::NotPermitted { .. } | Error::Unsupported { .. })) => {
-                output::complain(&format!("{error}; counting what /proc/PID/stat says"));
+                complain(&format!("{error}; counting what /proc/PID/stat says"));
             }
             Err(error) => return Err(error.into()),
         }

@@ -16,6 +16,7 @@ use clap::Args;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::caller::{Caller, Form, json};
+use crate::complaint::complain;
 use crate::failure::{Code, Failure};
 use crate::output;
 use crate::view;
@@ -274,7 +275,7 @@ impl Source {
                 looked: Duration::ZERO,
             }),
             Err(error) => {
-                output::complain(&format!("{error}; showing the rates of /proc/PID/stat"));
+                complain(&format!("{error}; showing the rates of /proc/PID/stat"));
                 Ok(Self::Proc(Rates::new(targets, held.map(Held::pid))?))
             }
         }

@@ -6,8 +6,8 @@ use std::io::{BufRead, IsTerminal};
 use bursar_host::{Lookup, Proc, Users};
 use bursar_model::{Bytes, Pid, Uid};
 
+use crate::complaint::complain;
 use crate::failure::Failure;
-use crate::output;
 
 /// More users of one group are not looked up twice.
 const REMEMBERED: usize = 1024;
@@ -95,7 +95,7 @@ pub(super) fn confirm(whose: &str, theirs: &[Theirs]) -> Result<(), Failure> {
             "{what} would be killed; add --yes if that is meant"
         )));
     }
-    output::complain(&format!("{what} will be killed. Type yes to go on:"));
+    complain(&format!("{what} will be killed. Type yes to go on:"));
     let mut line = String::new();
     let _ = std::io::stdin().lock().read_line(&mut line);
     if line.trim() == "yes" {

@@ -18,9 +18,9 @@ use bursar_host::{DataLimit, Limited, data_limit};
 use bursar_model::{Bytes, GateMode, Pid};
 
 use crate::caller::Caller;
+use crate::complaint::complain;
 use crate::failure::Failure;
 use crate::launch::Launch;
-use crate::output;
 use ledger::Standing;
 use rlimit_gate::RlimitGate;
 use tree::Tree;
@@ -61,7 +61,7 @@ pub(super) fn run(launch: Launch, caller: &Caller) -> Failure {
         },
         Need::Nothing(why) => {
             if env::var_os("BURSAR_VERBOSE").is_some() {
-                output::complain(&format!("--gate: {why}; nothing more is needed"));
+                complain(&format!("--gate: {why}; nothing more is needed"));
             }
         }
         Need::Missing(why) => unsteered(&why),
@@ -70,7 +70,7 @@ pub(super) fn run(launch: Launch, caller: &Caller) -> Failure {
 }
 
 fn unsteered(why: &str) {
-    output::complain(&format!(
+    complain(&format!(
         "--gate: the command runs, but nothing will be refused before its limit: {why}"
     ));
 }

@@ -2,8 +2,7 @@
 //! A place for one scan at a time, with its reader. A reader that hangs in a process is abandoned and the rest of the
 //! scan given to another one; that process counts in full.
 
-use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -11,8 +10,8 @@ use bursar_kernel::{PssScan, PssScans, Slot};
 use bursar_watchdog::Outcome;
 
 use super::schedule::Cost;
-use super::smaps_reader::{self, Order, SmapsReader};
-use super::{Method, Reason, Request};
+use super::smaps_reader::{self, Order, SmapsReader, Wake};
+use super::{Method, Reason};
 
 /// A reader that sleeps for so long without a moment of work is lost.
 const PATIENCE: Duration = Duration::from_millis(400);
@@ -45,9 +44,6 @@ pub(super) enum Progress {
     UnderWay,
     Ended,
 }
-
-/// Where readers say that they are done.
-pub(super) type Wake = Arc<Mutex<Option<SyncSender<Request>>>>;
 
 impl Lane {
     pub(super) fn new(place: u32) -> Self {

@@ -3,7 +3,8 @@
 //! PSS scanner goes on with another reader, and this one ends when it is back.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -13,9 +14,11 @@ use bursar_model::{Bytes, Pid};
 use bursar_reap::Priority;
 use bursar_watchdog::{AbandonableWorker, Abandoned, Guard, Owner};
 
-use super::lane::Wake;
 use super::method::own_work;
 use super::{Method, Request};
+
+/// Where readers say that they are done.
+pub(super) type Wake = Arc<Mutex<Option<SyncSender<Request>>>>;
 
 /// It, as the PSS scanner has it.
 pub(super) type SmapsReader = AbandonableWorker<Arc<Order>, Done>;

@@ -16,9 +16,9 @@ use super::headroom::{self, Activity};
 use super::ledger::Standing;
 use super::signals::{self, Signals};
 use super::tree::Tree;
+use crate::complaint::complain;
 use crate::failure::Failure;
 use crate::launch::Launch;
-use crate::output;
 
 /// Between looks, far and near: whether somebody made a process, who would otherwise live on what he
 /// inherited.
@@ -137,7 +137,7 @@ impl RlimitGate {
             Err(failure) => {
                 if let (false, Failure::Wrong(_, message)) = (self.has_complained, failure) {
                     self.has_complained = true;
-                    output::complain(&format!(
+                    complain(&format!(
                         "--gate: the command's processes keep the limits they have until this is over: {message}"
                     ));
                 }
@@ -153,7 +153,7 @@ impl RlimitGate {
         // The processes before the ledger: what they take in between is counted twice and not never.
         self.tree.style(elapsed).map_err(failed)?;
         if self.tree.told_overfull() {
-            output::complain(
+            complain(
                 "--gate: the command has more processes than can be steered; the newest keep what they inherited",
             );
         }

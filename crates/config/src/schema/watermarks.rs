@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The keys of the table `[watermarks]`.
+
+use toml_edit::Value;
+
+use super::Key;
+use crate::finding::Wrong;
+use crate::spelling::nearest;
+use crate::sysctl::Sysctl;
+use crate::value::{boolean, integer, kind, word};
+use crate::{WatermarkMode, WatermarkModel};
+
+/// At most so many sysctls can be set at start.
+const MAX_SYSCTLS: usize = 16;
+
+/// The table's name and what it is about.
+pub(super) const TABLE: (&str, &str) = (
+    "watermarks",
+    "Making room before anybody has to wait for memory: the kernel's watermarks are raised when \
+     demand is seen coming, and put back when it is over. See docs/explanation/watermarks.md.",
+);
+
+/// Its keys.
+pub(super) static KEYS: [Key; 8] = [
+    Key {
+        table: TABLE.0,
+        name: "mode",
+        default: "\"observe\"",
+        values: "\"off\", \"observe\" or \"act\"",
+        about: "off does nothing; observe watches, and `bursar watermarks explain` says what would be \
+                done; act does it. What act changes is recorded first and put back when bursard ends.",
+        set: |config, value| {
+            let words = [
+                ("off", WatermarkMode::Off),
+                ("observe", WatermarkMode::Observe),
+                ("act", WatermarkMode::Act),
+            ];
+            word(value, &words).map(|mode| config.watermarks.mode = mode)
+        },
+    },
+    Key {
+        table: TABLE.0,
+        name: "model",
+        default: "\"bursar\"",
+        values: "\"bursar\", \"trend\" or \"loop\"",
+        about: "Who decides: bursar, a stock of free memory for the largest demand that kswapd cannot \
+                meet in time; trend, a line of least squares through free memory; loop, twice as much \
+                after each stall. The last two are there for comparison.",
+        set: |config, value| {
+            let words = [
+                ("bursar", WatermarkModel::Bursar),
+                ("trend", WatermarkModel::Trend),
+                ("loop", WatermarkModel::Loop),
+            ];
+            word(value, &words).map(|model| config.watermarks.model = model)
+        },
+    },
+    Key {
+        table: TABLE.0,
+        name: "max_scale",
+        default: "1000",
+        values: "1 to 3000, ten-thousandths of memory",
+        about: "The largest vm.watermark_scale_factor. 1000 keeps up to a tenth of memory free at the \
+                low mark and a fifth at the high one, while there is demand for it.",
+        set: |config, value| {
+            integer(value, 1..=3000).map(|scale| config.watermarks.max_scale = scale)
+        },
+    },
+    Key {
+        table: TABLE.0,
+        name: "compact",
+        default: "true",
+        values: "true or false",
+        about: "With model trend memory is compacted ahead of demand for huge pages, when whole blocks run out. \
+                The default model does not ask for compaction.",
+        set: |config, value| boolean(value).map(|on| config.watermarks.compact = on),
+    },
+    Key {
+        table: TABLE.0,
+        name: "reclaim",
+        default: "true",
+        values: "true or false",
+        about: "File pages are reclaimed ahead of demand through the root cgroup's memory.reclaim, where \
+                the kernel has it: then a third of the gap between the marks keeps the same stock.",
+        set: |config, value| boolean(value).map(|on| config.watermarks.reclaim = on),
+    },
+    Key {
+        table: TABLE.0,
+        name: "stall_time",
+        default: "true",
+        values: "true or false",
+        about: "Who had to wait, and for how long, is measured by BPF programs on the events of reclaim \
+                and compaction. Without them stalls are only counted.",
+        set: |config, value| boolean(value).map(|on| config.watermarks.stall_time = on),
+    },
+    Key {
+        table: TABLE.0,
+        name: "sysctls",
+        default: "[]",
+        values: "at most 16 of \"NAME=NUMBER\", with names that `bursar check` knows",
+        about: "Set once when acting begins, and put back at the end: [\"vm.swappiness=10\", \
+                \"vm.compaction_proactiveness=30\"].",
+        set: |config, value| sysctls(value).map(|list| config.watermarks.sysctls = list),
+    },
+    Key {
+        table: TABLE.0,
+        name: "negative_dentries_permille",
+        default: "0",
+        values: "0 to 100, thousandths of memory that is not huge pages; 0 is no cap",
+        about: "How much memory remembered names of files that do not exist may take. Kept by the \
+                kernel where it can (fs.negative-dentry-limit); elsewhere fs.dentry-negative is set \
+                while there are more, or it is only said. Computed again when huge pages change.",
+        set: |config, value| {
+            integer(value, 0..=100)
+                .map(|share| config.watermarks.negative_dentries_permille = share)
+        },
+    },
+];
+
+fn sysctls(value: &Value) -> Result<Vec<(Sysctl, i64)>, Wrong> {
+    let remedy = "write an array of settings, [\"vm.swappiness=10\"]";
+    let Some(array) = value.as_array() else {
+        let message = format!("is {}, not an array", kind(value));
+        return Err(Wrong::new(message, remedy));
+    };
+    if array.len() > MAX_SYSCTLS {
+        let message = format!("has {} settings", array.len());
+        return Err(Wrong::new(message, format!("write at most {MAX_SYSCTLS}")));
+    }
+    let mut list: Vec<(Sysctl, i64)> = Vec::new();
+    for entry in array {
+        let Some(text) = entry.as_str() else {
+            return Err(Wrong::new(format!("contains {}", kind(entry)), remedy));
+        };
+        let setting = setting(text)?;
+        if list.iter().any(|(sysctl, _)| *sysctl == setting.0) {
+            let message = format!("sets {} twice", setting.0.name());
+            return Err(Wrong::new(message, "keep one of them"));
+        }
+        list.push(setting);
+    }
+    Ok(list)
+}
+
+fn setting(text: &str) -> Result<(Sysctl, i64), Wrong> {
+    let Some((name, number)) = text.split_once('=') else {
+        let message = format!("{text:?} is no setting");
+        return Err(Wrong::new(
+            message,
+            "write NAME=NUMBER, \"vm.swappiness=10\"",
+        ));
+    };
+    let name = name.trim();
+    let Some(sysctl) = Sysctl::of_name(name) else {
+        let known = Sysctl::ALL.iter().map(|it| it.name());
+        let remedy = match nearest(name, known.clone()) {
+            Some(close) => format!("did you mean {close:?}?"),
+            None => format!("write one of {}", known.collect::<Vec<_>>().join(", ")),
+        };
+        return Err(Wrong::new(
+            format!("{name:?} is no sysctl that bursar sets"),
+            remedy,
+        ));
+    };
+    if sysctl == Sysctl::WatermarkScaleFactor {
+        return Err(Wrong::new(
+            format!("{name} is what bursar moves by itself"),
+            "set the value to begin with in /etc/sysctl.d, and watermarks.max_scale here",
+        ));
+    }
+    let value = number.trim().parse::<i64>().ok();
+    match value.filter(|value| sysctl.takes(*value)) {
+        Some(value) => Ok((sysctl, value)),
+        None => Err(Wrong::new(
+            format!("{:?} is no value for {name}", number.trim()),
+            format!("write {}", sysctl.values()),
+        )),
+    }
+}
