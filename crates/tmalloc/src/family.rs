@@ -17,6 +17,7 @@ use crate::glibc::{
     __libc_calloc, __libc_free, __libc_malloc, __libc_memalign, __libc_realloc, checks_alignment,
     is_mapped, look,
 };
+use crate::ranges::PAGE;
 use crate::thread;
 use crate::usage::{self, absent};
 
