@@ -54,7 +54,7 @@ stories: build
 # Debian's own kernels 6.1, 6.12 and 7.x in QEMU; one guest a processor, the slowest first.
 guests: build
 	xtask/provide guests
-	$(MEANWHILE) $(RELEASE)/xtask vm run --suite newest,bookworm,trixie --shares 7,5,4 --jobs $(GUEST_JOBS) --mem 1024 --timeout 1200 \
+	$(MEANWHILE) $(RELEASE)/xtask vm run --suite newest,bookworm,trixie --shares 6,5,5 --jobs $(GUEST_JOBS) --mem 1024 --timeout 2400 \
 		--bpffs --tracefs --module null_blk --module zram \
 		--file $(RELEASE)/stories:/opt/stories --file $(RELEASE)/hog:/opt/hog \
 		--file $(RELEASE)/alloc_client:/opt/alloc_client --file $(RELEASE)/grower:/opt/grower \
