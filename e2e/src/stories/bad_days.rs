@@ -736,7 +736,8 @@ fn tell_journal(binaries: &Binaries, journal: &UnixDatagram) -> Result<()> {
         let mut hog = world.hog("uid=60001 hold=100M pause")?;
         hog.expect_killed()?;
         world.daemon.await_event(EventKind::Kill, hog.pid())?;
-        let kill = format!("kill 60001: hog[{}] ", hog.pid());
+        // A guest has names for these users: u60001.
+        let kill = format!("60001: hog[{}] ", hog.pid());
         world.daemon.end(libc::SIGTERM)?;
         let mut taken = Vec::new();
         let mut entry = [0; 4096];
