@@ -139,6 +139,11 @@ impl Hog {
         self.say("").context("let a program go on")
     }
 
+    /// Kills it and its group, which outlives it where it left children; waits for nobody.
+    pub fn kill(&self) {
+        let _ = send_to_group(self.child.id(), libc::SIGKILL);
+    }
+
     /// Says a line to it.
     ///
     /// # Errors
@@ -231,8 +236,7 @@ impl Hog {
     /// # Errors
     /// When the system cannot say whether it ended.
     pub fn finish(&mut self) -> Result<()> {
-        // Its group outlives it where it left children.
-        let _ = send_to_group(self.child.id(), libc::SIGKILL);
+        self.kill();
         if self.ended.is_none() {
             self.ended = Some(self.child.wait().context("wait for a program")?);
         }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use crate::daemon::is_empty;
+use crate::hog::Hog;
 use crate::length::whole;
 use crate::runner::{Place, Story};
 use crate::wait::{until, within};
@@ -55,6 +56,8 @@ fn storm(binaries: &Binaries) -> Result<()> {
         std::thread::sleep(Duration::from_secs(1));
         most = most.max(processes(&world)?);
     }
+    // All of them before anybody is waited for: who ends gets no processor beside those that go on.
+    jobs.iter().for_each(Hog::kill);
     for job in &mut jobs {
         job.finish()?;
     }
