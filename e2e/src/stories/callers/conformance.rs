@@ -187,7 +187,9 @@ fn timed_while(stage: &Stage<'_>, fate: Fate, silence: &str) -> Result<u64> {
 }
 
 fn million(binaries: &Binaries) -> Result<()> {
-    const MOST_MS: u64 = 50;
+    // The aim is 50 ms, which is measured at the whole length on a machine that does nothing else. Every day, beside
+    // others' work, it is that nobody waits at each request: that would be seconds.
+    let most_ms = whole(50).or(200);
     let mut stage = Stage::new(binaries, "million", include_str!("survives.c"), "1G")?;
     let silence = stage.workshop.silence()?;
     // Another user's, as bursard's is root's: alice may ask there.
@@ -218,7 +220,7 @@ fn million(binaries: &Binaries) -> Result<()> {
     for (fate, took) in fates.iter().zip(all) {
         let longer = least(took)?.saturating_sub(plain);
         told.push(format!("{fate:?} {longer}"));
-        if longer > MOST_MS {
+        if longer > most_ms {
             late.push(*fate);
         }
     }
@@ -226,7 +228,7 @@ fn million(binaries: &Binaries) -> Result<()> {
         "        a million mallocs: {plain} ms with malloc; longer with tmalloc, ms: {}",
         told.join(", ")
     );
-    ensure!(late.is_empty(), "over {MOST_MS} ms longer: {late:?}");
+    ensure!(late.is_empty(), "over {most_ms} ms longer: {late:?}");
     // Started anew while programs run: nobody is refused, and none dies.
     for signal in [libc::SIGTERM, libc::SIGKILL] {
         let running = stage
