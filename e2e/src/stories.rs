@@ -111,6 +111,8 @@ pub fn all() -> Vec<Story> {
 /// Throw-away users: nobody on any machine has these numbers.
 pub(crate) const ALICE: u32 = 60001;
 pub(crate) const BOB: u32 = 60002;
+/// What alice is called in messages: in guests she has a name (xtask/src/vm/init.sh).
+pub(crate) const ALICE_IS: [&str; 2] = ["60001", "u60001"];
 
 /// The most by which an account may be over its limit at a kill, beside what one event can add at
 /// once: a page, or a huge page where the kernel makes them unasked.

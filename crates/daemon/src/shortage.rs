@@ -197,15 +197,15 @@ mod tests {
     #[test]
     fn the_kernel_half_is_told_last_when_what_was_raised_is_put_back() {
         let total = Bytes::from_mib(1024);
-        let mut defence = Shortage::new(OomScoreConfig::default(), total, true, true);
-        assert!(!defence.is_raised());
-        assert_eq!(defence.raised_adj(), Some(900));
+        let mut shortage = Shortage::new(OomScoreConfig::default(), total, true, true);
+        assert!(!shortage.is_raised());
+        assert_eq!(shortage.raised_adj(), Some(900));
         let proc = Proc::host().unwrap();
-        assert_eq!(defence.look(&proc), None);
-        defence.state = State::Lowering {
+        assert_eq!(shortage.look(&proc), None);
+        shortage.state = State::Lowering {
             until: Instant::now(),
         };
-        assert_eq!(defence.look(&proc), Some(Change::Lowered));
-        assert_eq!(defence.raised_adj(), None);
+        assert_eq!(shortage.look(&proc), Some(Change::Lowered));
+        assert_eq!(shortage.raised_adj(), None);
     }
 }

@@ -102,25 +102,25 @@ impl Rest<'_> {
 
 /// Draws it all.
 pub fn draw(top: &mut Top, pen: Pen, frame: &mut Frame<'_>) {
-    let mut room = Rest {
+    let mut rest = Rest {
         left: frame.area(),
         buffer: frame.buffer_mut(),
     };
-    if room.left.height == 0 || room.left.width == 0 {
+    if rest.left.height == 0 || rest.left.width == 0 {
         return;
     }
-    let footer = room.bottom(1);
-    footing(top, pen, &mut room.within(footer));
+    let footer = rest.bottom(1);
+    footing(top, pen, &mut rest.within(footer));
     if top.is_helping() {
-        help::draw(pen, &mut room);
+        help::draw(pen, &mut rest);
         return;
     }
-    title(top, pen, &mut room);
-    machine(top, pen, &mut room);
-    let below = below(top, room.left.height);
-    let below = room.bottom(below);
-    top.page = columns::draw(top, pen, &mut room);
-    let mut lower = room.within(below);
+    title(top, pen, &mut rest);
+    machine(top, pen, &mut rest);
+    let below = below(top, rest.left.height);
+    let below = rest.bottom(below);
+    top.page = columns::draw(top, pen, &mut rest);
+    let mut lower = rest.within(below);
     if top.is_detailed() {
         detail::draw(top, pen, &mut lower);
     } else if below.height > 0 {
@@ -141,7 +141,7 @@ fn below(top: &Top, height: u16) -> u16 {
 }
 
 /// The first line; what does not fit is left out, not cut.
-fn title(top: &Top, pen: Pen, room: &mut Rest<'_>) {
+fn title(top: &Top, pen: Pen, rest: &mut Rest<'_>) {
     let mut parts = vec![top.time().to_owned()];
     parts.push(match (top.filter(), top.is_typing()) {
         ("", false) => top.order().words().to_owned(),
@@ -162,12 +162,12 @@ fn title(top: &Top, pen: Pen, room: &mut Rest<'_>) {
     }
     let mut text = "bursar top".to_owned();
     for part in parts.iter().filter(|part| !part.is_empty()) {
-        if text.width() + 2 + part.width() <= room.width() {
+        if text.width() + 2 + part.width() <= rest.width() {
             text.push_str("  ");
             text.push_str(part);
         }
     }
-    room.say(&text, Style::new().add_modifier(Modifier::BOLD));
+    rest.say(&text, Style::new().add_modifier(Modifier::BOLD));
 }
 
 /// Over the notice level.
@@ -176,8 +176,8 @@ fn is_near(account: &crate::Account) -> bool {
     row.notice.is_some_and(|notice| row.held > notice)
 }
 
-fn machine(top: &Top, pen: Pen, room: &mut Rest<'_>) {
-    let width = Some(room.width());
+fn machine(top: &Top, pen: Pen, rest: &mut Rest<'_>) {
+    let width = Some(rest.width());
     if let Some(why) = top.lost() {
         let what = if top.machine().is_some() {
             format!("; what is shown is of {}", top.time())
@@ -186,19 +186,19 @@ fn machine(top: &Top, pen: Pen, room: &mut Rest<'_>) {
         };
         let text = format!("NOT UP TO DATE: {}{what}; trying again", pen.placed(why));
         for line in paragraph("", &text, width).lines().take(MOST_NOTES + 1) {
-            room.say(line, pen.style(Some(Tone::Bad)));
+            rest.say(line, pen.style(Some(Tone::Bad)));
         }
         return;
     }
     let Some(machine) = top.machine() else {
-        room.say("asking bursard ...", Style::new());
+        rest.say("asking bursard ...", Style::new());
         return;
     };
     for line in paragraph("", &pen.placed(&machine.state), width).lines() {
-        room.say(line, pen.style(machine.tone));
+        rest.say(line, pen.style(machine.tone));
     }
     // Notes must not push the accounts off a small screen.
-    let most = if room.left.height < 18 { 1 } else { MOST_NOTES };
+    let most = if rest.left.height < 18 { 1 } else { MOST_NOTES };
     let mut lines = Vec::new();
     for note in &machine.notes {
         let text = paragraph("note: ", &pen.placed(note), width);
@@ -208,19 +208,19 @@ fn machine(top: &Top, pen: Pen, room: &mut Rest<'_>) {
     for (number, line) in lines.iter().take(most).enumerate() {
         if hidden > 0 && number + 1 == most {
             let more = format!("  (and {hidden} more lines: bursar status)");
-            let start = room.width().saturating_sub(more.len());
+            let start = rest.width().saturating_sub(more.len());
             let start = bursar_text::paragraph::longest_start(line, start);
-            room.say(&format!("{start}{more}"), Style::new());
+            rest.say(&format!("{start}{more}"), Style::new());
         } else {
-            room.say(line, Style::new());
+            rest.say(line, Style::new());
         }
     }
 }
 
 /// The newest events that fit, oldest first, under a line of their own; of one account or of all.
-fn events(top: &Top, pen: Pen, of: Option<&str>, room: &mut Rest<'_>) {
-    room.head("EVENTS", heading());
-    let fitting = usize::from(room.left.height);
+fn events(top: &Top, pen: Pen, of: Option<&str>, rest: &mut Rest<'_>) {
+    rest.head("EVENTS", heading());
+    let fitting = usize::from(rest.left.height);
     let mut newest: Vec<_> = top
         .events()
         .iter()
@@ -235,10 +235,10 @@ fn events(top: &Top, pen: Pen, of: Option<&str>, room: &mut Rest<'_>) {
         } else {
             "not known yet"
         };
-        room.say(none, Style::new().add_modifier(Modifier::DIM));
+        rest.say(none, Style::new().add_modifier(Modifier::DIM));
     }
     for event in newest {
-        room.say(&pen.placed(&event.text), pen.style(event.tone));
+        rest.say(&pen.placed(&event.text), pen.style(event.tone));
     }
 }
 
@@ -247,14 +247,14 @@ fn heading() -> Style {
 }
 
 /// The keys, as many as fit; the first are those without which one is lost.
-fn footing(top: &Top, pen: Pen, room: &mut Rest<'_>) {
+fn footing(top: &Top, pen: Pen, rest: &mut Rest<'_>) {
     if top.is_typing() {
         let text = format!("/{}_  Enter keep  Esc drop", pen.placed(top.filter()));
-        room.say(&text, Style::new());
+        rest.say(&text, Style::new());
         return;
     }
     if top.is_helping() {
-        room.say("any key: back", Style::new());
+        rest.say("any key: back", Style::new());
         return;
     }
     let enter = if top.is_detailed() {
@@ -277,7 +277,7 @@ fn footing(top: &Top, pen: Pen, room: &mut Rest<'_>) {
     ];
     let mut text = String::new();
     for key in keys {
-        if text.len() + key.len() + 2 > room.width() {
+        if text.len() + key.len() + 2 > rest.width() {
             break;
         }
         if !text.is_empty() {
@@ -285,7 +285,7 @@ fn footing(top: &Top, pen: Pen, room: &mut Rest<'_>) {
         }
         text.push_str(key);
     }
-    room.say(&text, Style::new().add_modifier(Modifier::DIM));
+    rest.say(&text, Style::new().add_modifier(Modifier::DIM));
 }
 
 #[cfg(test)]

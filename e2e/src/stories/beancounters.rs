@@ -35,7 +35,7 @@ pub(super) const STORIES: &[Story] = &[
     Story {
         name: "beancounters_of_others_hold_beside_a_million_descriptors",
         place: Place::Guest,
-        tell: many_locks,
+        tell: many_descriptors,
     },
     Story {
         name: "beancounters_keep_nobody_waiting_for_who_has_ten_thousand_locks",
@@ -435,7 +435,7 @@ fn shown_as_openvz(binaries: &Binaries) -> Result<()> {
 }
 
 /// More descriptors than one read of an iterator meets (kernel/bpf/bpf_iter.c MAX_ITER_OBJECTS).
-fn many_locks(binaries: &Binaries) -> Result<()> {
+fn many_descriptors(binaries: &Binaries) -> Result<()> {
     let mut world = world(binaries, "beans-crowd")?;
     let steps = format!("uid={ALICE} open=18000 share=60 say=ready wait");
     let mut program = Hog::spawn(&mut flooder(binaries, &steps))?;

@@ -19,6 +19,9 @@ use crate::table;
 use crate::wait::until;
 use crate::world::{Binaries, World};
 
+/// What the processes of an attempt hold beside what they were told to, in bytes.
+const PROCESSES: u64 = 4 << 20;
+
 /// What has to come of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Answer {
@@ -158,7 +161,6 @@ struct Attempt<'a> {
     bound: u64,
     /// Whose limit is to hold.
     payer: &'static str,
-    reaches_others: bool,
     above: Option<LongestAbove>,
 }
 
@@ -195,13 +197,6 @@ impl Attempt<'_> {
         Ok(())
     }
 
-    /// Hundreds of processes: their PSS scan takes bursard longer than one of a few, and meanwhile all of them
-    /// want the processors that it needs.
-    fn is_crowd(&self) -> bool {
-        let is_crowd = |script: &&str| script.contains("fork=400");
-        self.way.scripts.iter().any(is_crowd)
-    }
-
     /// How far it may have gone.
     fn slack(&self) -> u64 {
         let huge = if self.way.title.contains("huge") {
@@ -213,19 +208,12 @@ impl Attempt<'_> {
             + self.bound
             + huge
             + match self.way.answer {
-                // Who was forked from one process shares its pages until he writes to them: while
-                // bursard is asked how many (docs/design/7-shared-pages.md "At a crossing"). And
-                // docs/reference/kernels.md "Before 6.13". Where a processor is emulated bursard's answer takes as long
-                // as it takes others to grow by more.
-                Answer::KillAmongSeveral
-                    if self.reaches_others && !super::is_emulated() && !self.is_crowd() =>
-                {
-                    self.limit / 4
-                }
-                // Beyond that nobody is waited for (crates/kernel/src/bpf/ledger/victim.bpf.h).
+                // A quarter while bursard is asked how much is shared, and what the others copy while the
+                // victim dies (docs/design/7-shared-pages.md "Bounds"). Beyond that nobody is waited for
+                // (crates/kernel/src/bpf/ledger/victim.bpf.h).
                 Answer::KillAmongSeveral => self.limit / 2,
-                // What the whole attempt is, and no more of it is held in the end.
-                Answer::KillWithinASecond => self.limit,
+                // What the whole attempt is, in the processes that make it; no more is held in the end.
+                Answer::KillWithinASecond => self.limit + PROCESSES,
                 _ => 0,
             }
     }
@@ -409,7 +397,6 @@ fn tell(binaries: &Binaries, name: &str, way: &Way) -> Result<()> {
     let mut attempt = Attempt {
         way,
         above: group.as_ref().map(above),
-        reaches_others: status.kernel_half.signals_others,
         limit,
         bound: status.error_bound_bytes.get(),
         payer: if way.title.contains("becomes its owner") {

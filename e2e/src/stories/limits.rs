@@ -11,6 +11,7 @@ use bursar_protocol::{ErrorKind, LimitChange, Operation, Reply, RowsChange};
 
 use crate::mount_namespace::enter_before_exec;
 use crate::runner::{Place, Story};
+use crate::stories::ALICE_IS;
 use crate::wait::until;
 use crate::world::{Binaries, World};
 
@@ -386,11 +387,10 @@ fn read_again(binaries: &Binaries) -> Result<()> {
     ensure!(!world.daemon.events()?.iter().any(told_of), "who is within");
     let log = world.daemon.log()?;
     ensure!(
-        log.lines().any(|line| {
-            line.contains(" limit_changed ")
-                && line.contains("60001: held ") // a guest has names: u60001
-                && line.contains("over by 3")
-        }),
+        ALICE_IS
+            .iter()
+            .any(|who| log.contains(&format!("limit_changed {who}: held ")))
+            && log.contains("over by 3"),
         "{log}"
     );
     Ok(())

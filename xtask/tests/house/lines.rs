@@ -39,7 +39,7 @@ fn lines_of_code_are_counted() {
     let mut counts: BTreeMap<String, [usize; 3]> = BTreeMap::new();
     for source in sources() {
         let all: Vec<&str> = source.text.lines().collect();
-        let outside = if source.path.contains("/tests/") || source.path.ends_with("/tests.rs") {
+        let outside = if source.is_cargo_test() {
             Vec::new()
         } else {
             source.lines_outside_tests()

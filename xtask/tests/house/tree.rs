@@ -23,11 +23,14 @@ impl Source {
         self.extension() == "rs"
     }
 
-    /// Whether all of it is a test.
+    /// Whether all of it is a unit or integration test.
+    pub(crate) fn is_cargo_test(&self) -> bool {
+        self.path.contains("/tests/") || self.path.ends_with("/tests.rs")
+    }
+
+    /// Whether all of it is a test, stories and what they run included.
     pub(crate) fn is_test(&self) -> bool {
-        self.path.starts_with("e2e/")
-            || self.path.contains("/tests/")
-            || self.path.ends_with("/tests.rs")
+        self.path.starts_with("e2e/") || self.is_cargo_test()
     }
 
     /// Its lines outside of `mod tests`, which stands last in a file.

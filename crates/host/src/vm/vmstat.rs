@@ -50,7 +50,7 @@ pub struct VmStat {
     pub oom_kills: u64,
 }
 
-/// Where a key's value goes. Values of several keys with one room add up: before 4.8 reclaim was counted
+/// Where a key's value goes. Values of several keys with one field add up: before 4.8 reclaim was counted
 /// by zone (`pgsteal_kswapd_normal`), stalls were not (`allocstall`).
 type Field = fn(&mut VmStat) -> &mut u64;
 
@@ -70,7 +70,7 @@ struct Wanted {
     /// Lines before it, behind the one wanted before it.
     skipped: usize,
     key: Box<[u8]>,
-    room: Field,
+    field: Field,
 }
 
 /// The numbers may have grown by this much, bytes; a digit more in every third line.
@@ -124,7 +124,7 @@ impl VmStatReader {
             let line = text.get(begin..end)?;
             begin = end + 1;
             let value = line.strip_prefix(&*wanted.key)?.strip_prefix(b" ")?;
-            let sum = (wanted.room)(&mut stat);
+            let sum = (wanted.field)(&mut stat);
             *sum = sum.saturating_add(number(value)?);
         }
         self.reached = begin;
@@ -145,7 +145,7 @@ impl VmStatReader {
                 None if line.is_empty() => (line, line),
                 None => return Err(Malformed::new("a line is no key and value")),
             };
-            let Some(room) = room(key) else {
+            let Some(field) = field_of(key) else {
                 skipped += 1;
                 continue;
             };
@@ -154,12 +154,12 @@ impl VmStatReader {
             if key == b"nr_free_pages" {
                 free = Some(count);
             }
-            let sum = room(&mut stat);
+            let sum = field(&mut stat);
             *sum = sum.saturating_add(count);
             wanted.push(Wanted {
                 skipped: std::mem::take(&mut skipped),
                 key: key.into(),
-                room,
+                field,
             });
         }
         required(free, "nr_free_pages")?;
@@ -178,7 +178,7 @@ impl VmStat {
     }
 }
 
-fn room(key: &[u8]) -> Option<Field> {
+fn field_of(key: &[u8]) -> Option<Field> {
     Some(match key {
         b"nr_free_pages" => |stat| &mut stat.free,
         b"nr_free_pages_blocks" => |stat| &mut stat.free_in_blocks,

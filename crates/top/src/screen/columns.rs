@@ -176,9 +176,9 @@ impl Plan {
 }
 
 /// Draws the table; how many accounts there is room for.
-pub(super) fn draw(top: &Top, pen: Pen, room: &mut Rest<'_>) -> usize {
+pub(super) fn draw(top: &Top, pen: Pen, rest: &mut Rest<'_>) -> usize {
     let shown = top.shown();
-    let plan = Plan::new(&shown, pen, room.width());
+    let plan = Plan::new(&shown, pen, rest.width());
     let mut head = format!("{:<name$}", "ACCOUNT", name = plan.name);
     for (column, width) in &plan.columns {
         head.push_str(&format!("{:GAP$}{:>width$}", "", column.head()));
@@ -186,16 +186,16 @@ pub(super) fn draw(top: &Top, pen: Pen, room: &mut Rest<'_>) -> usize {
             head.push_str(&" ".repeat(GAP + plan.bar));
         }
     }
-    room.head(&head, heading());
+    rest.head(&head, heading());
     if shown.is_empty() && top.machine().is_some() {
         let text = if top.filter().is_empty() {
             "no limit concerns anybody whom you may see"
         } else {
             "nobody is called so"
         };
-        room.say(text, Style::new());
+        rest.say(text, Style::new());
     }
-    let fitting = usize::from(room.left.height);
+    let fitting = usize::from(rest.left.height);
     let position = top.position(&shown);
     // The chosen one is always seen; as much as can be of those before it.
     let first = (position + 1).saturating_sub(fitting);
@@ -207,23 +207,23 @@ pub(super) fn draw(top: &Top, pen: Pen, room: &mut Rest<'_>) -> usize {
         if index == position {
             base = base.add_modifier(Modifier::REVERSED);
         }
-        line(account, &plan, pen, base, room);
+        line(account, &plan, pen, base, rest);
     }
     fitting
 }
 
-fn line(account: &Account, plan: &Plan, pen: Pen, base: Style, room: &mut Rest<'_>) {
+fn line(account: &Account, plan: &Plan, pen: Pen, base: Style, rest: &mut Rest<'_>) {
     let row = account.memory();
-    let (y, width) = (room.left.y, room.width());
-    room.head("", base);
+    let (y, width) = (rest.left.y, rest.width());
+    rest.head("", base);
     let mut x = 0;
     let mut put = |text: &str, align_right: Option<usize>, style: Style| {
         let start = align_right.map_or(x, |columns| x + columns.saturating_sub(text.width()));
         if let Ok(column) = u16::try_from(start)
             && start < width
         {
-            let at = room.left.x.saturating_add(column);
-            room.buffer
+            let at = rest.left.x.saturating_add(column);
+            rest.buffer
                 .set_stringn(at, y, text, width - start, base.patch(style));
         }
         x += align_right.unwrap_or_else(|| text.width()) + GAP;

@@ -14,10 +14,10 @@ use crate::{Account, Top};
 /// Lines kept for events where there is room for more than that.
 const EVENTS: u16 = 4;
 
-pub(super) fn draw(top: &Top, pen: Pen, room: &mut Rest<'_>) {
+pub(super) fn draw(top: &Top, pen: Pen, rest: &mut Rest<'_>) {
     let shown = top.shown();
     let Some(account) = shown.get(top.position(&shown)) else {
-        room.head("nobody is chosen", heading());
+        rest.head("nobody is chosen", heading());
         return;
     };
     let name = pen.placed(account.name());
@@ -29,24 +29,24 @@ pub(super) fn draw(top: &Top, pen: Pen, room: &mut Rest<'_>) {
         AccountKind::Shared => "shared",
         AccountKind::Default => "by the default limit",
     };
-    room.head(&format!("{name}{uid}, {kind}"), heading());
-    let below = if room.left.height > 2 * EVENTS {
-        room.bottom(EVENTS)
+    rest.head(&format!("{name}{uid}, {kind}"), heading());
+    let below = if rest.left.height > 2 * EVENTS {
+        rest.bottom(EVENTS)
     } else {
-        room.bottom(0)
+        rest.bottom(0)
     };
     for fact in facts(account) {
-        for line in paragraph("", &fact, Some(room.width())).lines() {
-            room.say(line, Style::new());
+        for line in paragraph("", &fact, Some(rest.width())).lines() {
+            rest.say(line, Style::new());
         }
     }
     match top.bill(account.name()) {
-        None => room.say(
+        None => rest.say(
             "asking for its beancounters ...",
             Style::new().add_modifier(Modifier::DIM),
         ),
         Some(bill) => {
-            let fitting = usize::from(room.left.height);
+            let fitting = usize::from(rest.left.height);
             let hidden = bill.lines.len().saturating_sub(fitting);
             let whole = if hidden > 0 {
                 fitting.saturating_sub(1)
@@ -54,18 +54,18 @@ pub(super) fn draw(top: &Top, pen: Pen, room: &mut Rest<'_>) {
                 fitting
             };
             for line in bill.lines.iter().take(whole) {
-                room.say(&pen.placed(line), Style::new());
+                rest.say(&pen.placed(line), Style::new());
             }
             if hidden > 0 {
                 let more = hidden.saturating_add(1);
-                room.say(
+                rest.say(
                     &format!("and {more} more lines: bursar beancounters"),
                     Style::new(),
                 );
             }
         }
     }
-    let mut lower = room.within(below);
+    let mut lower = rest.within(below);
     if below.height > 0 {
         events(top, pen, Some(account.name()), &mut lower);
     }

@@ -28,18 +28,18 @@ const KEYS: [(&str, &str); 9] = [
     ("", "nothing here changes or kills anything"),
 ];
 
-pub(super) fn draw(pen: Pen, room: &mut Rest<'_>) {
-    room.head("bursar top: keys", heading());
+pub(super) fn draw(pen: Pen, rest: &mut Rest<'_>) {
+    rest.head("bursar top: keys", heading());
     for (key, what) in KEYS {
-        let narrow = room.width() < 60;
+        let narrow = rest.width() < 60;
         let column = if narrow { 13 } else { 19 };
         let key = if narrow {
             key.replace(" PgUp PgDn", "")
         } else {
             key.to_owned()
         };
-        for line in paragraph(&format!("{key:<column$}"), what, Some(room.width())).lines() {
-            room.say(line, Style::new());
+        for line in paragraph(&format!("{key:<column$}"), what, Some(rest.width())).lines() {
+            rest.say(line, Style::new());
         }
     }
     let marks = match pen.charset {
@@ -51,7 +51,7 @@ pub(super) fn draw(pen: Pen, room: &mut Rest<'_>) {
          the time to the limit at that rate. KILLS, REFUSED and NOTICES count since the kernel half was \
          loaded, +N of those since bursar top began."
     );
-    for line in paragraph("", &columns, Some(room.width())).lines() {
-        room.say(line, Style::new().add_modifier(Modifier::empty()));
+    for line in paragraph("", &columns, Some(rest.width())).lines() {
+        rest.say(line, Style::new().add_modifier(Modifier::empty()));
     }
 }

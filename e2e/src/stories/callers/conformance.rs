@@ -15,7 +15,7 @@ use super::{NOBODY, Workshop};
 use crate::daemon::Daemon;
 use crate::length::whole;
 use crate::runner::{Place, Story};
-use crate::stories::ALICE;
+use crate::stories::{ALICE, median};
 use crate::wait::until;
 use crate::world::Binaries;
 
@@ -187,9 +187,8 @@ fn timed_while(stage: &Stage<'_>, fate: Fate, silence: &str) -> Result<u64> {
 }
 
 fn million(binaries: &Binaries) -> Result<()> {
-    // The aim is 50 ms, which is measured at the whole length on a machine that does nothing else. Every day, beside
-    // others' work, it is that nobody waits at each request: that would be seconds.
-    let most_ms = whole(50).or(200);
+    // The aim is 50 ms. A machine that does something else too adds up to as much.
+    let most_ms = whole(50).or(100);
     let mut stage = Stage::new(binaries, "million", include_str!("survives.c"), "1G")?;
     let silence = stage.workshop.silence()?;
     // Another user's, as bursard's is root's: alice may ask there.
@@ -204,21 +203,23 @@ fn million(binaries: &Binaries) -> Result<()> {
         Fate::Hung,
         Fate::Absent,
     ];
-    let rounds = whole(15).or(5);
-    let (mut plain, mut all) = (Vec::new(), vec![Vec::new(); fates.len()]);
+    let rounds = whole(15).or(11);
+    let mut plain = Vec::new();
+    // Longer than with malloc in the same round, which is told at the same speed of the machine.
+    let mut longer = vec![Vec::new(); fates.len()];
     for _ in 0..rounds {
-        plain.push(timed(&stage, None)?);
-        for (fate, took) in fates.iter().zip(&mut all) {
-            took.push(timed_while(&stage, *fate, &silence)?);
+        let without = timed(&stage, None)?;
+        for (fate, all) in fates.iter().zip(&mut longer) {
+            let with = timed_while(&stage, *fate, &silence)?;
+            all.push(with.saturating_sub(without));
         }
+        plain.push(without);
     }
-    // The least of each: waiting for bursard would be in every run, and what else the machine does is not.
-    let least = |took: Vec<u64>| took.into_iter().min().context("a run");
-    let plain = least(plain)?;
+    let plain = median(plain);
     let mut late = Vec::new();
     let mut told = Vec::new();
-    for (fate, took) in fates.iter().zip(all) {
-        let longer = least(took)?.saturating_sub(plain);
+    for (fate, all) in fates.iter().zip(longer) {
+        let longer = median(all);
         told.push(format!("{fate:?} {longer}"));
         if longer > most_ms {
             late.push(*fate);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * S1 4.1's three calls as programs that root runs through bpf(2): set a limit, read the limits (the
- * accounts map itself, mapped read-only), run the killer. And the ledger's own preparation.
- * In the caller's context.
+ * What root's calls through bpf(2) do (ledger.bpf.c), in the caller's context: S1 4.1's three, of which one reads the
+ * accounts map itself, mapped read-only; and the ledger's own preparation.
  */
 #ifndef BURSAR_CALLS_BPF_H
 #define BURSAR_CALLS_BPF_H
@@ -56,6 +55,14 @@ static __always_inline int learn_cpu_offsets(void)
 	return 0;
 }
 
+static __always_inline void lift_bounds(struct account *account)
+{
+	account->limit_pages = NO_BOUND_PAGES;
+	account->barrier_pages = NO_BOUND_PAGES;
+	account->notice_pages = NO_BOUND_PAGES;
+	account->near_pages = NO_BOUND_PAGES;
+}
+
 /* The account of a uid, opened if it has none; without bounds until set_limit. A shared account has
  * no uid: its members are let pay into it by the user half. */
 static __always_inline int open_for(struct open_account_args *args)
@@ -95,10 +102,7 @@ static __always_inline int open_for(struct open_account_args *args)
 	account->history = args->history;
 	account->id = id;
 	account->number = (__u32)id;
-	account->limit_pages = NO_BOUND_PAGES;
-	account->barrier_pages = NO_BOUND_PAGES;
-	account->notice_pages = NO_BOUND_PAGES;
-	account->near_pages = NO_BOUND_PAGES;
+	lift_bounds(account);
 	account->noticed = 0;
 	account->measure = MEASURE_RESIDENT;
 	account->refused_told_ns = 0;	/* a former tenant's */
@@ -158,10 +162,7 @@ static __always_inline int let_nobody_pay(struct open_account_args *args)
 
 	if (!state || !account || !args->slot)
 		return -2;
-	account->limit_pages = NO_BOUND_PAGES;
-	account->barrier_pages = NO_BOUND_PAGES;
-	account->notice_pages = NO_BOUND_PAGES;
-	account->near_pages = NO_BOUND_PAGES;
+	lift_bounds(account);
 	account->near = 0;
 	account->flags = ACCOUNT_CLOSED;
 	__sync_fetch_and_add(&state->payers_generation, 1);
