@@ -13,6 +13,7 @@ use bursar_model::{AccountStatus, Event, EventKind};
 
 use crate::cgroup::{Cgroup, LongestAbove};
 use crate::hog::Hog;
+use crate::proc::shares_of;
 use crate::runner::{Place, Story};
 use crate::swap::Swap;
 use crate::table;
@@ -30,6 +31,8 @@ enum Answer {
     /// The same, where it was one of several processes, which go on meanwhile where the event cannot
     /// signal another one (before 6.13).
     KillAmongSeveral,
+    /// The same, unless bursard has seen before that all is given back, and not taken yet.
+    KillUnlessGivenBack,
     /// No event tells of it: it is counted, and answered by a kill, within a second.
     KillWithinASecond,
     /// It would outlive all processes: it counts, nobody is killed for it, its user and the
@@ -208,10 +211,13 @@ impl Attempt<'_> {
             + self.bound
             + huge
             + match self.way.answer {
+                // The calls under way go to their end (mm/khugepaged.c, madvise_collapse(), looks for no
+                // signal): all that the attempt copies.
+                Answer::KillAmongSeveral if self.way.title.contains("MADV_COLLAPSE") => self.limit,
                 // A quarter while bursard is asked how much is shared, and what the others copy while the
                 // victim dies (docs/design/7-shared-pages.md "Bounds"). Beyond that nobody is waited for
                 // (crates/kernel/src/bpf/ledger/victim.bpf.h).
-                Answer::KillAmongSeveral => self.limit / 2,
+                Answer::KillAmongSeveral | Answer::KillUnlessGivenBack => self.limit / 2,
                 // What the whole attempt is, in the processes that make it; no more is held in the end.
                 Answer::KillWithinASecond => self.limit + PROCESSES,
                 _ => 0,
@@ -280,6 +286,32 @@ impl Attempt<'_> {
             });
             self.row(&format!("killed {trigger}"), most)
         }
+    }
+
+    fn killed_unless_given_back(&mut self, hogs: &mut [Hog]) -> Result<()> {
+        let writers = 4;
+        let mut written = 0;
+        let is_killed = until("a kill, or all being given back", || {
+            if self.account()?.kills > 0 {
+                return Ok(Some(true));
+            }
+            let hog = hogs.last_mut().context("the writers")?;
+            written += usize::from(hog.hear_within("full", Duration::from_millis(20)).is_ok());
+            Ok((written == writers).then_some(false))
+        })?;
+        if is_killed {
+            return self.killed(hogs);
+        }
+        let once = shares_of(60001)?.once;
+        let (_, most) = self.held()?;
+        let most_allowed = self.limit + self.slack();
+        ensure!(
+            once <= self.limit && most <= most_allowed,
+            "nobody is killed, with {once} bytes, {most} counted"
+        );
+        // The memory controller counts what the kernel may take and has not.
+        self.above = None;
+        self.row("nobody killed: given back in time", most)
     }
 
     fn told(&mut self, hogs: &mut [Hog], leftovers: &Leftovers) -> Result<()> {
@@ -420,6 +452,7 @@ fn tell(binaries: &Binaries, name: &str, way: &Way) -> Result<()> {
     let outcome = match way.answer {
         Answer::Told => attempt.told(&mut hogs, &leftovers),
         Answer::NotCounted => attempt.not_counted(&mut hogs),
+        Answer::KillUnlessGivenBack => attempt.killed_unless_given_back(&mut hogs),
         Answer::KillAtOnce | Answer::KillAmongSeveral | Answer::KillWithinASecond => {
             attempt.killed(&mut hogs)
         }

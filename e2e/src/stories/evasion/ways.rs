@@ -68,12 +68,12 @@ ways! {
     "by_an_allocated_memfd", Host, KillWithinASecond, "a memfd by fallocate, never written", ["uid=60001 allocated={2048} say=full pause"];
     "by_a_memfd_that_many_keep", Host, KillWithinASecond, "a memfd that eleven processes keep", ["uid=60001 memfd={1900} fork=10 say=full pause"];
     "by_memory_that_nobody_owns", Host, KillAmongSeveral, "a child that has ended, its memory kept by a slow reader, filled by another", ["uid=60001 orphan={2048} say=full pause"];
-    "by_children_that_end", Host, KillAmongSeveral, "5 processes that hold a quarter, end, and begin again", ["uid=60001 fork=5 repeat=10 hold={256}"];
+    "by_children_that_end", Host, KillAmongSeveral, "5 processes that hold a quarter, end, and begin again", ["uid=60001 fork=5 repeat=10 hold={256} sleep=20"];
     "by_copies", Host, KillAmongSeveral, "5 processes copy what they share", ["uid=60001 hold={400} fork=4 spoil pause"];
     "by_copies_in_system_calls", Host, KillAmongSeveral, "the same by MADV_POPULATE_WRITE", ["uid=60001 hold={400} fork=4 spoil-unseen pause"];
     "by_huge_copies", Host, KillAmongSeveral, "the same by MADV_COLLAPSE", ["uid=60001 hold={400} fork=4 spoil-huge pause"];
     "by_writing_to_children", Host, KillAmongSeveral, "one writes what four children share with it", ["uid=60001 attachable hold={400} leave=4 overwrite say=full pause"];
-    "by_lazy_freeing_in_many", Host, KillAmongSeveral, "4 processes, MADV_FREE on everything", ["uid=60001 fork=4 lazy={500} pause"];
+    "by_lazy_freeing_in_many", Host, KillUnlessGivenBack, "4 processes, MADV_FREE on everything", ["uid=60001 fork=4 lazy={500} say=full pause"];
     "by_sessions", Host, KillAmongSeveral, "a process in each of 4 sessions", ["uid=60001 fork=4 session hold={500} pause"];
     "by_swap", Named, KillAtOnce, "given to swap as soon as it is touched", ["uid=60001 swapped={2048} say=full pause"];
     "by_secret_memory", Host, NotCounted, "memfd_secret", ["uid=60001 secret=4M say=full pause"];
