@@ -33,6 +33,7 @@ mod telling;
 mod tmalloc;
 mod top;
 mod triggers;
+mod units;
 mod unkillable;
 
 use crate::runner::Story;
@@ -75,6 +76,7 @@ pub fn all() -> Vec<Story> {
         unkillable::STORIES,
         payers::STORIES,
         subordinate::STORIES,
+        units::STORIES,
         check::STORIES,
         triggers::STORIES,
         hostile::STORIES,

@@ -20,7 +20,21 @@ pub(crate) fn run(
     what: &'static str,
     context: &mut [u8],
 ) -> Result<(), Error> {
-    let failed = |source| Error::Io { what, source };
+    match returned(program, what, context)? {
+        0 => Ok(()),
+        errno => Err(Error::Io {
+            what,
+            source: io::Error::from_raw_os_error(errno.saturating_neg()),
+        }),
+    }
+}
+
+/// The same; what it returned is for the caller to understand.
+pub(crate) fn returned(
+    program: BorrowedFd<'_>,
+    what: &'static str,
+    context: &mut [u8],
+) -> Result<i32, Error> {
     let mut options = libbpf_sys::bpf_test_run_opts {
         sz: std::mem::size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
         ..Default::default()
@@ -34,12 +48,10 @@ pub(crate) fn run(
     // (net/bpf/test_run.c bpf_prog_test_run_syscall()).
     let result = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_raw_fd(), &mut options) };
     if result != 0 {
-        return Err(failed(io::Error::last_os_error()));
+        let source = io::Error::last_os_error();
+        return Err(Error::Io { what, source });
     }
-    match options.retval.cast_signed() {
-        0 => Ok(()),
-        errno => Err(failed(io::Error::from_raw_os_error(errno.saturating_neg()))),
-    }
+    Ok(options.retval.cast_signed())
 }
 
 /// Has an iterator that writes nothing meet all there is: how much that is others choose.

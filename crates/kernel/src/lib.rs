@@ -9,6 +9,7 @@ mod abi;
 mod account;
 mod accounts;
 mod beancounters;
+mod bpf_selftest;
 mod call;
 mod dirty;
 mod error;
@@ -38,6 +39,7 @@ mod undelivered;
 pub use account::{AccountReading, Corrected, History, PageBounds, Slot};
 pub use accounts::{AccountTable, Part};
 pub use beancounters::{Beancounters, Enforcement, RowReading, Wanted};
+pub use bpf_selftest::{Unit, run_units};
 pub use dirty::{DirtyFacts, DirtyMode, DirtyPages, DirtySum};
 pub use error::Error;
 pub use event_ring::{

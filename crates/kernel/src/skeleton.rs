@@ -29,6 +29,8 @@ object!(resource_iterator);
 object!(beancounters);
 object!(probe);
 object!(stall);
+object!(selftest_ledger);
+object!(selftest_decisions);
 
 /// Differs when any object differs: pins of another build are not ours. From build.rs.
 pub(crate) const FINGERPRINT: &str = env!("BURSAR_KERNEL_FINGERPRINT");

@@ -81,7 +81,7 @@ int BPF_PROG(bill_setuid, struct cred *new, const struct cred *old, int flags, i
 SEC("?fentry/release_task")
 int BPF_PROG(bill_task_gone, struct task_struct *task)
 {
-	give_back((__u64)task, BILL_NUMPROC);
+	uncharge((__u64)task, BILL_NUMPROC);
 	return 0;
 }
 
@@ -89,7 +89,7 @@ int BPF_PROG(bill_task_gone, struct task_struct *task)
 SEC("?lsm/task_free")
 int BPF_PROG(bill_task_free, struct task_struct *task)
 {
-	give_back((__u64)task, BILL_NUMPROC);
+	uncharge((__u64)task, BILL_NUMPROC);
 	return 0;
 }
 
@@ -238,9 +238,9 @@ int BPF_PROG(bill_file_free, struct file *file)
 	struct bill_facts *known = facts();
 	__u64 address = (__u64)file;
 
-	give_back(address, BILL_NUMFILE);
+	uncharge(address, BILL_NUMFILE);
 	if (known && known->terminals)
-		give_back(address, BILL_NUMPTY);
+		uncharge(address, BILL_NUMPTY);
 	if (known && known->locked_files)
 		give_back_locks(address);
 	return 0;
@@ -310,7 +310,7 @@ int BPF_PROG(bill_unix_accepted, struct sock *sk, struct sock *listener, struct 
 SEC("?fentry/sk_common_release")
 int BPF_PROG(bill_socket_gone, struct sock *sk)
 {
-	give_back((__u64)sk, BILL_NUMOTHERSOCK);
+	uncharge((__u64)sk, BILL_NUMOTHERSOCK);
 	return 0;
 }
 
@@ -318,7 +318,7 @@ int BPF_PROG(bill_socket_gone, struct sock *sk)
 SEC("?lsm/sk_free_security")
 int BPF_PROG(bill_socket_free, struct sock *sk)
 {
-	give_back((__u64)sk, BILL_NUMOTHERSOCK);
+	uncharge((__u64)sk, BILL_NUMOTHERSOCK);
 	return 0;
 }
 
@@ -436,7 +436,7 @@ int BPF_PROG(bill_shared_free, struct inode *inode)
 	struct bill_facts *known = facts();
 
 	if (known && known->segments)
-		give_back((__u64)inode, BILL_SHMPAGES);
+		uncharge((__u64)inode, BILL_SHMPAGES);
 	return 0;
 }
 

@@ -198,7 +198,7 @@ static __always_inline void note_record(__u32 which, __s64 more)
 }
 
 /* Returns 1 where something was given back. */
-static __noinline int give_back(__u64 object, __u32 which)
+static __noinline int uncharge(__u64 object, __u32 which)
 {
 	__u64 key = key_of(object, which);
 	struct charge *charge = bpf_map_lookup_elem(&charges, &key);
@@ -253,11 +253,11 @@ static __noinline int charge(__u32 slot, __u32 which, __u64 object, __s64 amount
 		return 1;
 	}
 	/* An earlier object at this address may have left its record: then that is given back first. */
-	if (!add_within(row, amount) && !(give_back(object, which) && add_within(row, amount))) {
+	if (!add_within(row, amount) && !(uncharge(object, which) && add_within(row, amount))) {
 		tell_bill(slot, which, amount, true);
 		return 0;
 	}
-	if (record_charge(&key, &charge) || (give_back(object, which) && record_charge(&key, &charge)))
+	if (record_charge(&key, &charge) || (uncharge(object, which) && record_charge(&key, &charge)))
 		return 1;
 	__sync_fetch_and_add(&row->held, -amount);
 	count_unrecorded();

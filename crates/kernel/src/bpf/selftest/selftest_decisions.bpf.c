@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Units of ledger/, gate/, beancounters/: what follows from a level, and who pays (fixture.bpf.h). */
+#include "fixture.bpf.h"
+#include "ledger/react.bpf.h"
+#include "gate/reservation.bpf.h"
+#include "beancounters/charge_row.bpf.h"
+
+/* The near zone */
+
+SEC("syscall") int the_near_zone_begins_before_the_limit(void *ctx)
+{
+	BEGIN(it);
+	it->account->limit_pages = 1 << 20;
+	place_near(it->state, it->account);
+	EXPECT(it->account->near_pages <= (1 << 20) - NEAR_PAGES);
+	EXPECT(it->account->near_pages > 0);
+	return 0;
+}
+
+SEC("syscall") int the_notice_is_the_nearer_bound_until_it_is_given(void *ctx)
+{
+	BEGIN(it);
+	__s64 until_given;
+
+	it->account->limit_pages = 1 << 20;
+	it->account->notice_pages = 1 << 19;
+	place_near(it->state, it->account);
+	until_given = it->account->near_pages;
+	EXPECT(until_given < 1 << 19);
+	it->account->noticed = 1;
+	place_near(it->state, it->account);
+	EXPECT(it->account->near_pages == until_given + (1 << 19));
+	return 0;
+}
+
+SEC("syscall") int without_a_bound_nothing_is_near(void *ctx)
+{
+	BEGIN(it);
+	it->account->limit_pages = NO_BOUND_PAGES;
+	place_near(it->state, it->account);
+	EXPECT(it->account->near_pages == NO_BOUND_PAGES);
+	move_near(it->account, -64);
+	EXPECT(it->account->near_pages == NO_BOUND_PAGES);
+	return 0;
+}
+
+SEC("syscall") int who_is_far_again_is_told_to_all_processors(void *ctx)
+{
+	BEGIN(it);
+	__u64 generation = it->state->generation;
+
+	it->account->limit_pages = 1 << 20;
+	it->account->near = 1;
+	it->account->held_pages = 10;
+	place_near(it->state, it->account);
+	EXPECT(!it->account->near);
+	EXPECT(it->state->generation == generation + 1);
+	return 0;
+}
+
+/* Decisions */
+
+SEC("syscall") int candidates_are_kept_largest_first(void *ctx)
+{
+	BEGIN(it);
+	struct walk *walk = notes_of(TRIGGER_EVENT);
+
+	EXPECT(walk);
+	__builtin_memset(&walk->event.candidates, 0, sizeof(walk->event.candidates));
+	walk->event.candidates_met = walk->event.candidates_kept = 0;
+	walk->owner = (__u64)bpf_get_current_task();
+	keep_candidate(walk, 1, UID, 10);
+	keep_candidate(walk, 2, UID, 30);
+	keep_candidate(walk, 3, UID, 20);
+	EXPECT(walk->event.candidates[0].pid == 2);
+	EXPECT(walk->event.candidates[1].pid == 3);
+	EXPECT(walk->event.candidates[2].pid == 1);
+	EXPECT(walk->event.candidates_kept == 3);
+	return 0;
+}
+
+SEC("syscall") int of_many_candidates_the_smallest_is_forgotten_and_all_are_counted(void *ctx)
+{
+	BEGIN(it);
+	struct walk *walk = notes_of(TRIGGER_EVENT);
+	int i;
+
+	EXPECT(walk);
+	__builtin_memset(&walk->event.candidates, 0, sizeof(walk->event.candidates));
+	walk->event.candidates_met = walk->event.candidates_kept = 0;
+	walk->owner = (__u64)bpf_get_current_task();
+	for (i = 1; i <= CANDIDATES + 1; i++)
+		keep_candidate(walk, i, UID, i);
+	EXPECT(walk->event.candidates[0].pid == CANDIDATES + 1);
+	EXPECT(walk->event.candidates[CANDIDATES - 1].pid == 2);
+	EXPECT(walk->event.candidates_kept == CANDIDATES);
+	EXPECT(walk->event.candidates_met == CANDIDATES + 1);
+	return 0;
+}
+
+SEC("syscall") int a_question_is_waited_for_up_to_a_level(void *ctx)
+{
+	BEGIN(it);
+	it->account->held_pages = 1100;
+	EXPECT(!has_waited_enough(it->account)); /* none waits */
+	it->account->wait_at_most_pages = 1100;
+	EXPECT(!has_waited_enough(it->account));
+	it->account->held_pages = 1101;
+	EXPECT(has_waited_enough(it->account));
+	return 0;
+}
+
+SEC("syscall") int a_marked_victim_has_less_time_where_its_account_grows(void *ctx)
+{
+	BEGIN(it);
+	struct walk *walk = notes_of(TRIGGER_EVENT);
+	__u64 now = bpf_ktime_get_ns();
+
+	EXPECT(walk);
+	walk->event.limit_pages = 1024;
+	walk->marked_ns = now - SIGNAL_GRACE_NS / 2;
+	it->account->held_pages = 1024 + 511;
+	EXPECT(has_grace(it->account, walk, now));
+	it->account->held_pages = 1024 + 512;
+	EXPECT(!has_grace(it->account, walk, now));
+	walk->marked_ns = now - 2 * SIGNAL_GRACE_NS;
+	it->account->held_pages = 1024 + 63;
+	EXPECT(has_grace(it->account, walk, now));
+	it->account->held_pages = 1024 + 64;
+	EXPECT(!has_grace(it->account, walk, now));
+	walk->marked_ns = now - LONGEST_GRACE_NS;
+	it->account->held_pages = 1024;
+	EXPECT(!has_grace(it->account, walk, now));
+	return 0;
+}
+
+/* The gate */
+
+SEC("syscall") int a_reservation_may_reach_the_limit(void *ctx)
+{
+	BEGIN(it);
+	it->account->held_pages = 1000;
+	EXPECT(!change_reservation(it->state, it->account, SLOT, it->record, 24));
+	EXPECT(it->account->reserved_pages == 24 && it->record->reserved_pages == 24);
+	return 0;
+}
+
+SEC("syscall") int a_reservation_beyond_the_limit_is_refused_and_leaves_nothing(void *ctx)
+{
+	BEGIN(it);
+	it->account->held_pages = 1000;
+	EXPECT(change_reservation(it->state, it->account, SLOT, it->record, 25) == -ENOMEM);
+	EXPECT(!it->account->reserved_pages && !it->record->reserved_pages);
+	EXPECT(it->account->history.failcnt == 1);
+	return 0;
+}
+
+SEC("syscall") int nonsense_is_no_reservation(void *ctx)
+{
+	BEGIN(it);
+	EXPECT(change_reservation(it->state, it->account, SLOT, it->record, 0) == -EINVAL);
+	EXPECT(change_reservation(it->state, it->account, SLOT, it->record, MOST_PAGES + 1) == -EINVAL);
+	EXPECT(change_reservation(it->state, it->account, SLOT, it->record, -MOST_PAGES - 1) == -EINVAL);
+	return 0;
+}
+
+SEC("syscall") int nobody_gives_back_what_is_not_reserved(void *ctx)
+{
+	BEGIN(it);
+	EXPECT(!change_reservation(it->state, it->account, SLOT, it->record, 8));
+	EXPECT(change_reservation(it->state, it->account, SLOT, it->record, -9) == -EINVAL);
+	EXPECT(it->account->reserved_pages == 8 && it->record->reserved_pages == 8);
+	EXPECT(!change_reservation(it->state, it->account, SLOT, it->record, -8));
+	EXPECT(!it->account->reserved_pages);
+	return 0;
+}
+
+SEC("syscall") int a_request_is_granted_up_to_its_bound(void *ctx)
+{
+	BEGIN(it);
+	it->account->measure = MEASURE_COMMITTED;
+	it->account->committed_pages = 900;
+	EXPECT(!try_charge(it->account, 101, 0, 0, 1000));
+	EXPECT(it->account->committed_pages == 900);
+	EXPECT(try_charge(it->account, 100, 0, 0, 1000));
+	EXPECT(it->account->committed_pages == 1000);
+	return 0;
+}
+
+SEC("syscall") int what_is_measured_as_committed_is_the_larger_of_the_two(void *ctx)
+{
+	BEGIN(it);
+	it->account->held_pages = 40;
+	it->account->committed_pages = 90;
+	EXPECT(level_of(it->account, 0, 0, 0, true) == 40);
+	it->account->measure = MEASURE_COMMITTED;
+	EXPECT(level_of(it->account, 0, 0, 0, true) == 90);
+	it->account->reserved_pages = 7;
+	EXPECT(level_of(it->account, 0, 0, 3, true) == 94);
+	return 0;
+}
+
+/* Who pays */
+
+static long fill_range(__u32 index, void *unused)
+{
+	struct subordinate range = { .first = (__u32)-2, .last = 0 };
+
+	/* Three ranges; what is left over begins after all uids, as the user half writes them. */
+	if (index < 3) {
+		range.first = 100000 + index * 65536 * 2;
+		range.last = range.first + 65535;
+		range.superior = 1000 + index;
+	}
+	bpf_map_update_elem(&subordinates, &index, &range, BPF_ANY);
+	return 0;
+}
+
+SEC("syscall") int a_subordinate_uid_is_its_ranges_superiors(void *ctx)
+{
+	BEGIN(it);
+	it->state->subordinates = 0;
+	bpf_loop(SUBORDINATES, fill_range, NULL, 0);
+	EXPECT(superior_of(99999) == NOBODY);
+	EXPECT(superior_of(100000) == 1000);
+	EXPECT(superior_of(165535) == 1000);
+	EXPECT(superior_of(165536) == NOBODY);
+	EXPECT(superior_of(231072) == 1001);
+	EXPECT(superior_of(362144 + 65535) == 1002);
+	EXPECT(superior_of(0) == NOBODY);
+	return 0;
+}
+
+/* As if `default` covered uids from 1,000 on but 60,500 to 60,600. */
+static __always_inline void cover(struct fixture *it)
+{
+	struct account *template = account_at(0);
+
+	it->state->uid_min = 1000;
+	it->state->exempt[0].first = 60500;
+	it->state->exempt[0].last = 60600;
+	it->state->account_high_water = OTHER;
+	if (!template)
+		return;
+	template->flags = ACCOUNT_USED;
+	template->limit_pages = 77;
+}
+
+SEC("syscall") int a_uid_that_default_covers_gets_an_account(void *ctx)
+{
+	BEGIN(it);
+	cover(it);
+	EXPECT(account_of(it->state, UID) == OTHER);
+	EXPECT(it->other->limit_pages == 77 && it->other->id == UID);
+	EXPECT(it->other->flags & ACCOUNT_DEFAULT);
+	EXPECT(account_of(it->state, UID) == OTHER);
+	return 0;
+}
+
+SEC("syscall") int services_and_exempt_uids_get_none(void *ctx)
+{
+	BEGIN(it);
+	cover(it);
+	EXPECT(!is_covered_by_default(it->state, 999));
+	EXPECT(is_covered_by_default(it->state, 1000));
+	EXPECT(!is_covered_by_default(it->state, 60500));
+	EXPECT(!is_covered_by_default(it->state, 60600));
+	EXPECT(is_covered_by_default(it->state, 60601));
+	EXPECT(open_default_account(it->state, 60550) == NOBODY);
+	return 0;
+}
+
+SEC("syscall") int an_account_that_finds_no_room_is_counted(void *ctx)
+{
+	BEGIN(it);
+	__u64 before = it->state->accounts_full;
+
+	cover(it);
+	it->state->account_high_water = max_accounts;
+	EXPECT(open_default_account(it->state, UID) == NOBODY);
+	EXPECT(it->state->accounts_full == before + 1);
+	EXPECT(it->state->account_high_water == max_accounts);
+	return 0;
+}
+
+SEC("syscall") int memberships_of_former_versions_are_understood(void *ctx)
+{
+	struct membership group = { .number = (1U << 31) | 50 }, named = { .number = (1U << 31) | (1U << 30) | 9 },
+			  now = { .number = 50, .kind = KIND_GROUP };
+
+	EXPECT(id_of_membership(&group) == ((__u64)KIND_GROUP << KIND_SHIFT | 50));
+	EXPECT(id_of_membership(&named) >> KIND_SHIFT == KIND_NAMED);
+	EXPECT(id_of_membership(&now) == ((__u64)KIND_GROUP << KIND_SHIFT | 50));
+	return 0;
+}
+
+/* Events */
+
+SEC("syscall") int a_full_ring_loses_events_and_counts_them(void *ctx)
+{
+	BEGIN(it);
+	struct event *event = begin_event(EVENT_NOTICE, TRIGGER_EVENT, 1);
+	__u64 before = it->state->events_lost;
+	int i;
+
+	EXPECT(event);
+	/* Nobody reads it: 4,096 bytes hold fewer. */
+	for (i = 0; i < 16; i++)
+		emit(it->state, event);
+	EXPECT(it->state->events_lost > before);
+	before = it->state->events_lost;
+	event = reserve_event(it->state, EVENT_REFUSED, TRIGGER_EVENT, 1);
+	if (event) {
+		bpf_ringbuf_discard(event, 0);
+		return -__LINE__;
+	}
+	EXPECT(it->state->events_lost == before + 1);
+	return 0;
+}
+
+SEC("syscall") int a_thing_is_told_once_in_a_while(void *ctx)
+{
+	__u64 told = 0;
+
+	EXPECT(may_tell(&told, 100, 1000));
+	EXPECT(!may_tell(&told, 100, 1099));
+	EXPECT(may_tell(&told, 100, 1100));
+	EXPECT(told == 1100);
+	return 0;
+}
+
+SEC("syscall") int a_notice_is_given_once_a_crossing(void *ctx)
+{
+	BEGIN(it);
+	give_notice(SLOT, 1000, TRIGGER_EVENT);
+	give_notice(SLOT, 1000, TRIGGER_EVENT);
+	EXPECT(it->account->history.notices == 1);
+	it->account->noticed = 0;
+	give_notice(SLOT, 1000, TRIGGER_EVENT); /* within a second of the last */
+	EXPECT(it->account->history.notices == 1);
+	return 0;
+}
+
+/* Rows of beancounters */
+
+const struct bill no_bill = {};
+
+static __always_inline struct row *counted(__u32 slot, __s64 barrier)
+{
+	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
+	struct row *row;
+
+	bpf_map_update_elem(&bills, &slot, &no_bill, BPF_ANY);
+	if (!bill)
+		return NULL;
+	bill->state = BILL_MADE;
+	row = &bill->rows[BILL_NUMFILE];
+	row->counted = 1;
+	row->barrier = row->limit = barrier;
+	return row;
+}
+
+#define OBJECT 0x2000ULL	/* objects are known by addresses; nothing is read there */
+
+SEC("syscall") int a_row_is_charged_up_to_its_barrier(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(SLOT, 2);
+
+	EXPECT(row);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT, 1, false) == 1);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT + 64, 1, false) == 1);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT + 128, 1, false) == 0);
+	EXPECT(row->held == 2 && row->maxheld == 2 && row->failcnt == 1);
+	uncharge(OBJECT, BILL_NUMFILE);
+	uncharge(OBJECT + 64, BILL_NUMFILE);
+	EXPECT(row->held == 0);
+	return 0;
+}
+
+SEC("syscall") int what_is_there_already_is_charged_beyond_the_barrier(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(SLOT, 0);
+
+	EXPECT(row);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT, 1, true) == 1);
+	EXPECT(row->held == 1 && !row->failcnt);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT, 1, true) == 1); /* once */
+	EXPECT(row->held == 1);
+	uncharge(OBJECT, BILL_NUMFILE);
+	return 0;
+}
+
+SEC("syscall") int a_charge_is_given_back_once(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(SLOT, 5);
+
+	EXPECT(row);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT, 3, false) == 1);
+	EXPECT(uncharge(OBJECT, BILL_NUMFILE) == 1);
+	EXPECT(uncharge(OBJECT, BILL_NUMFILE) == 0);
+	EXPECT(row->held == 0);
+	return 0;
+}
+
+SEC("syscall") int an_object_at_an_old_ones_address_replaces_its_charge(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(SLOT, 5);
+
+	EXPECT(row);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT, 5, false) == 1);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT, 2, false) == 1); /* its end was missed */
+	EXPECT(row->held == 2);
+	uncharge(OBJECT, BILL_NUMFILE);
+	return 0;
+}
+
+SEC("syscall") int who_has_no_bound_on_a_row_is_not_charged(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(SLOT, 0);
+
+	EXPECT(row);
+	row->counted = 0;
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT, 9, false) == 1);
+	EXPECT(row->held == 0);
+	EXPECT(charge(NOBODY, BILL_NUMFILE, OBJECT, 9, false) == 1);
+	return 0;
+}
+
+SEC("syscall") int an_account_of_default_takes_rows_from_the_template(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(0, 1);
+	__u32 slot = SLOT;
+
+	EXPECT(row);
+	bpf_map_update_elem(&bills, &slot, &no_bill, BPF_ANY);
+	it->account->flags = ACCOUNT_USED | ACCOUNT_DEFAULT;
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT, 1, false) == 1);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT + 64, 1, false) == 0);
+	EXPECT(row->held == 0); /* the template's own is nobody's */
+	uncharge(OBJECT, BILL_NUMFILE);
+	return 0;
+}
+
+SEC("syscall") int what_is_asked_for_beforehand_is_answered_by_the_barrier(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(SLOT, 10);
+
+	EXPECT(row);
+	row->held = 7;
+	EXPECT(has_left(SLOT, BILL_NUMFILE, 3, false) == 1);
+	EXPECT(has_left(SLOT, BILL_NUMFILE, 4, false) == 0);
+	EXPECT(row->held == 7 && row->failcnt == 1);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";
