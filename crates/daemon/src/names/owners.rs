@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use bursar_host::{clock, replace_file};
 use bursar_model::Uid;
@@ -14,6 +14,10 @@ use serde::{Deserialize, Serialize};
 
 /// Users remembered; of one more everything is shown that is of his number.
 const MOST: usize = 65_536;
+
+/// How often they are written down at most. A group of thousands is looked up at once, and each would be a file as large
+/// as all of them. What was not written down when bursard is killed is found again by the first look after that.
+const STORED_EVERY: Duration = Duration::from_secs(1);
 
 /// Who has a number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +34,8 @@ pub(crate) struct Owners {
     file: Option<PathBuf>,
     /// By number, which is a key in TOML.
     by_uid: BTreeMap<String, Owner>,
+    is_changed: bool,
+    stored: Option<Instant>,
 }
 
 impl Owners {
@@ -40,6 +46,7 @@ impl Owners {
         Self {
             file: Some(file),
             by_uid: by_uid.unwrap_or_default(),
+            ..Self::default()
         }
     }
 
@@ -47,8 +54,8 @@ impl Owners {
     pub(super) fn note(&mut self, uid: Uid, name: Option<&str>, at: SystemTime) {
         let key = uid.get().to_string();
         let has_room = self.by_uid.len() < MOST;
-        let changed = match self.by_uid.get_mut(&key) {
-            Some(owner) if owner.name.as_deref() == name => return,
+        self.is_changed |= match self.by_uid.get_mut(&key) {
+            Some(owner) if owner.name.as_deref() == name => false,
             Some(owner) => {
                 // Who has gone has what was his until somebody else comes.
                 if name.is_some() {
@@ -64,8 +71,9 @@ impl Owners {
             }
             None => false,
         };
-        if changed && let Err(error) = self.store() {
-            tracing::warn!(%error, "whose a number is could not be kept: after a restart somebody may see an earlier user's history");
+        let is_early = self.stored.is_some_and(|it| it.elapsed() < STORED_EVERY);
+        if !is_early {
+            self.store();
         }
     }
 
@@ -80,12 +88,23 @@ impl Owners {
             .filter_map(|key| key.parse().ok().map(Uid::new))
     }
 
-    fn store(&self) -> io::Result<()> {
-        let Some(file) = &self.file else {
-            return Ok(());
+    /// Writes down what has changed.
+    fn store(&mut self) {
+        let Some(file) = self.file.as_ref().filter(|_| self.is_changed) else {
+            return;
         };
-        let text = toml::to_string(&self.by_uid).map_err(io::Error::other)?;
-        replace_file(file, &text)
+        let text = toml::to_string(&self.by_uid).map_err(io::Error::other);
+        if let Err(error) = text.and_then(|text| replace_file(file, &text)) {
+            tracing::warn!(%error, "whose a number is could not be kept: after a restart somebody may see an earlier user's history");
+        }
+        self.is_changed = false;
+        self.stored = Some(Instant::now());
+    }
+}
+
+impl Drop for Owners {
+    fn drop(&mut self) {
+        self.store();
     }
 }
 
@@ -114,9 +133,26 @@ mod tests {
         owners.note(UID, Some("new"), at(4));
         let since = clock::rfc3339(at(4));
         assert_eq!(owners.since(UID), Some(since.as_str()));
+        drop(owners);
         let owners = Owners::load(file);
         assert_eq!(owners.since(UID), Some(since.as_str()));
         assert_eq!(owners.uids().collect::<Vec<_>>(), [UID]);
+    }
+
+    #[test]
+    fn thousands_of_users_are_written_down_together() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("owners.toml");
+        let mut owners = Owners::load(file.clone());
+        let begun = Instant::now();
+        for uid in 0..4000 {
+            owners.note(Uid::new(uid), Some("somebody"), at(1));
+        }
+        let early = fs::read_to_string(&file).unwrap().lines().count();
+        let few = begun.elapsed() < STORED_EVERY;
+        assert!(!few || early < 10, "{early} lines were written meanwhile");
+        drop(owners);
+        assert_eq!(Owners::load(file).by_uid.len(), 4000);
     }
 
     #[test]
