@@ -226,11 +226,6 @@ const PATTERNS: &[Pattern] = &[
         20,
         "hold=60M leave=3 repeat=20 hold=6M sleep=50 say=up",
     ),
-    pattern(
-        "four workers that all end at the same moment, and begin again",
-        80,
-        "hold=60M fork=4 repeat=20 look sleep=100 say=up",
-    ),
     Pattern {
         name: "pre-forking server beside three dear accounts",
         script: "hold=60M fork=8 hold=3M sleep=4000 say=up pause",
