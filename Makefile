@@ -103,6 +103,7 @@ install: build
 	umask 022 && $(RELEASE)/bursar generate completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_bursar
 	umask 022 && $(RELEASE)/bursar generate completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/bursar.fish
 	install -D -m 644 dist/bursard.service $(DESTDIR)$(UNITDIR)/bursard.service
+	install -d -m 755 $(DESTDIR)$(SYSCONFDIR)/bursar/limits.toml.d
 	test -e $(DESTDIR)$(SYSCONFDIR)/bursar/bursar.toml || \
 		install -D -m 644 dist/bursar.toml $(DESTDIR)$(SYSCONFDIR)/bursar/bursar.toml
 

@@ -9,6 +9,7 @@ mod cost;
 mod deaths;
 mod directory;
 mod dirty;
+mod drop_ins;
 mod entered;
 mod evasion;
 mod faults;
@@ -84,6 +85,7 @@ pub fn all() -> Vec<Story> {
         &evasion::stories(),
         innocent::STORIES,
         bad_days::STORIES,
+        drop_ins::STORIES,
         gate::STORIES,
         beancounters::STORIES,
         cost::STORIES,

@@ -221,6 +221,8 @@ fn limits_are_cleared_and_shown() {
         rows: BTreeMap::new(),
         accounts: vec!["alice".into()],
         remark: None,
+        origin: None,
+        overrides: Vec::new(),
     };
     let daemon = Daemon::answering(&Reply::Limits(vec![entry.clone()]));
     let output = daemon

@@ -4,7 +4,7 @@
 use bursar_model::{Bytes, Uid, Who};
 
 use crate::finding::{Finding, Wrong};
-use crate::{Limit, Limits};
+use crate::{Limit, Limits, Origin};
 
 /// A login (sshd's half, a shell, the user's systemd) holds about this much.
 const LOGIN: Bytes = Bytes::from_mib(16);
@@ -17,15 +17,30 @@ const LOGIN: Bytes = Bytes::from_mib(16);
 pub fn check(limits: &Limits, ram: Bytes) -> Vec<Finding> {
     let mut findings: Vec<Finding> = limits
         .iter()
-        .flat_map(|limit| check_one(limits, limit, ram))
+        .flat_map(|limit| check_one(limit, ram))
         .collect();
-    findings.sort_by_key(|finding| finding.line);
+    findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     findings
 }
 
-fn check_one(limits: &Limits, limit: &Limit, ram: Bytes) -> Vec<Finding> {
+/// Entries that win over others: meant so in drop-ins, and good to know when a limit is not what one has written.
+pub fn overrides(limits: &Limits) -> Vec<Finding> {
+    let winners = limits
+        .iter()
+        .map(|limit| (limit, limits.overridden(&limit.who)));
+    let remark = |(limit, losers): (&Limit, &[Origin])| {
+        let loser = losers.last()?;
+        let message = format!("wins over {}:{}", loser.path.display(), loser.line);
+        let key = format!("limits.{}", limit.who);
+        let wrong = Wrong::new(message, "remove one of the two if that is not meant");
+        Some(wrong.remark_at(&limit.path, Some(limit.line), &key))
+    };
+    winners.filter_map(remark).collect()
+}
+
+fn check_one(limit: &Limit, ram: Bytes) -> Vec<Finding> {
     let key = format!("limits.{}", limit.who);
-    let remark = |wrong: Wrong| wrong.remark_at(limits.path(), Some(limit.line), &key);
+    let remark = |wrong: Wrong| wrong.remark_at(&limit.path, Some(limit.line), &key);
     let bounds = match limit.memory.map(|it| it.resolve(ram)).transpose() {
         Ok(bounds) => bounds.unwrap_or_default(),
         Err(error) => {
@@ -33,7 +48,7 @@ fn check_one(limits: &Limits, limit: &Limit, ram: Bytes) -> Vec<Finding> {
             let text = error.to_string();
             let (message, remedy) = text.rsplit_once(": ").unwrap_or((&text, ""));
             let message = format!("{message}, with {ram} of memory");
-            return vec![Wrong::new(message, remedy).at(limits.path(), Some(limit.line), &key)];
+            return vec![Wrong::new(message, remedy).at(&limit.path, Some(limit.line), &key)];
         }
     };
     let mut remarks = Vec::new();

@@ -38,11 +38,11 @@ pub fn consistency(limits: &Limits, machine: &Machine) -> Vec<Finding> {
         .iter()
         .flat_map(|limit| {
             let key = format!("limits.{}", limit.who);
-            let remark = move |wrong: Wrong| wrong.remark_at(limits.path(), Some(limit.line), &key);
+            let remark = move |wrong: Wrong| wrong.remark_at(&limit.path, Some(limit.line), &key);
             wrongs_of(limit).into_iter().map(remark)
         })
         .collect();
-    findings.sort_by_key(|finding| finding.line);
+    findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     let sums = wrongs_of_all(limits, machine);
     findings.extend(
         sums.into_iter()

@@ -11,10 +11,10 @@ use toml_edit::{Decor, DocumentMut, InlineTable, Item, Key, RawString, Table, Ta
 
 use crate::contradiction::contradiction;
 use crate::finding::Wrong;
-use crate::limits::{BOUNDS, TABLE, entries_of};
+use crate::limits::{BOUNDS, LimitsFile, TABLE, entries_of};
 use crate::source::Source;
 use crate::value::size;
-use crate::{ConfigError, Limit, Limits, MAX_FILE};
+use crate::{ConfigError, Limit, MAX_FILE};
 
 const HEADER: &str = "\
 # Who may hold how much memory. Written by `bursar limit`; after a change by hand:
@@ -30,13 +30,13 @@ fn meaning(entries: &BTreeMap<Who, Limit>) -> BTreeMap<Who, Limit> {
     all
 }
 
-impl Limits {
-    /// Sets the memory bounds of `who`. The file changes only with [`Limits::store`].
+impl LimitsFile {
+    /// Sets the memory bounds of `who`. The file changes only with [`Self::store`].
     ///
     /// # Errors
     /// [`ConfigError::Invalid`] when the bounds contradict each other on every machine or the file
     /// would become larger than [`MAX_FILE`]; [`ConfigError::Uneditable`]. Nothing has changed then.
-    pub fn set(&mut self, who: &Who, memory: BoundsSpec) -> Result<(), ConfigError> {
+    pub(crate) fn set(&mut self, who: &Who, memory: BoundsSpec) -> Result<(), ConfigError> {
         if self
             .get(who)
             .is_some_and(|limit| limit.memory == Some(memory))
@@ -52,11 +52,11 @@ impl Limits {
     }
 
     /// Sets beancounters of `who`; others of his stay, and those that become unlimited go. The file
-    /// changes only with [`Limits::store`].
+    /// changes only with [`Self::store`].
     ///
     /// # Errors
-    /// As [`Limits::set`]; [`ConfigError::Invalid`] also when that leaves nothing that is limited.
-    pub fn set_rows(
+    /// As [`Self::set`]; [`ConfigError::Invalid`] also when that leaves nothing that is limited.
+    pub(crate) fn set_rows(
         &mut self,
         who: &Who,
         rows: &BTreeMap<Resource, RowBounds>,
@@ -109,6 +109,7 @@ impl Limits {
             rows: BTreeMap::new(),
             kill: None,
             granted: None,
+            path: self.path.as_path().into(),
             line: 0,
         });
         limit.memory = memory;
@@ -117,11 +118,11 @@ impl Limits {
     }
 
     /// Takes the limit of exactly this WHO away; false when there was none. The file changes only with
-    /// [`Limits::store`].
+    /// [`Self::store`].
     ///
     /// # Errors
     /// [`ConfigError::Uneditable`]. Nothing has changed then.
-    pub fn clear(&mut self, who: &Who) -> Result<bool, ConfigError> {
+    pub(crate) fn clear(&mut self, who: &Who) -> Result<bool, ConfigError> {
         if self.get(who).is_none() {
             return Ok(false);
         }

@@ -47,10 +47,23 @@ pub enum ConfigError {
     /// It is not there, although limits that came from it are in force.
     #[error("{}: does not exist, and limits are in force, which stay: put it back (if paths.limits in \
              bursar.toml names another file than before, correct that); to clear all limits leave an empty \
-             file there", .path.display())]
+             {kind} there", .path.display())]
     Missing {
-        /// The file.
+        /// The file or directory.
         path: PathBuf,
+        /// Which of the two it was.
+        kind: &'static str,
+    },
+    /// A change would change nothing, because a later file has an entry for the same WHO.
+    #[error("{}:{line}: {who}: this entry wins over limits.toml, which bursar limit writes; nothing was \
+             changed: change it there and reload bursard (systemctl reload bursard)", .path.display())]
+    Overridden {
+        /// The later file.
+        path: PathBuf,
+        /// The line of its entry.
+        line: usize,
+        /// Whose entry.
+        who: Who,
     },
     /// An entry is written in a way that cannot be changed without disturbing others.
     #[error("{}: {who}: is written in a way that cannot be changed automatically; edit the file by hand",

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the administrator wrote: `bursar.toml` with its drop-ins ([`Config`]) and `limits.toml`
-//! ([`Limits`]), as types of the model.
+//! What the administrator wrote: `bursar.toml` ([`Config`]) and `limits.toml` ([`Limits`]), each with
+//! its drop-ins, as types of the model.
 //!
 //! Everything that is wrong is said as `path:line: key: message; remedy` ([`Finding`]). Nothing here
 //! asks the machine anything except for these files: names are not resolved and percentages stay
@@ -12,9 +12,12 @@ mod check;
 mod config;
 mod consistency;
 mod contradiction;
+mod drop_ins;
 mod edit;
 mod error;
 mod finding;
+mod kept;
+mod limit_set;
 mod limits;
 mod load;
 mod reference;
@@ -23,10 +26,11 @@ mod source;
 mod spelling;
 mod store;
 mod sysctl;
+mod trust;
 mod value;
 mod watermarks;
 
-pub use check::check;
+pub use check::{check, overrides};
 pub use config::{
     Accounts, Config, Count, Events, Gate, GateChoice, LastDefenceWhen, Ledger, Log, LogLevel,
     MAX_EXEMPT, OnExit, OomScoreConfig, Paths, Reap, Tell, TriggerChoice, Triggers, UidRange,
@@ -34,7 +38,9 @@ pub use config::{
 pub use consistency::{Machine, consistency};
 pub use error::ConfigError;
 pub use finding::{Finding, Severity};
-pub use limits::{LAST_GOOD, Limit, Limits};
+pub use kept::LAST_GOOD;
+pub use limit_set::{Before, Limits, Origin};
+pub use limits::Limit;
 pub use load::{DEFAULT_CONFIG, Loaded};
 pub use reference::{key_reference, shipped_file};
 pub use source::MAX_FILE;

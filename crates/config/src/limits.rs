@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use bursar_model::{BoundsSpec, KillManner, Resource, RowBounds, RowBoundsError, Who, WhoError};
 use toml_edit::{Document, DocumentMut, Item, TableLike, Value};
@@ -27,8 +28,6 @@ use crate::source::{Source, span_of};
 use crate::spelling::nearest;
 use crate::value::{kind_of_item, size, word};
 
-/// A copy of the limits that were last in force, in the state directory ([`Limits::kept`]).
-pub const LAST_GOOD: &str = "last-good-limits.toml";
 /// The table that everything stands in.
 pub(crate) const TABLE: &str = "limits";
 /// The key that is no resource.
@@ -52,13 +51,15 @@ pub struct Limit {
     /// Of a shared account: the users, and members of groups, who may enter it. `None`: nobody but root,
     /// and it is one of a Unix group's members only; otherwise there need be no group of this name.
     pub granted: Option<Vec<Who>>,
+    /// The file it stands in.
+    pub path: Arc<Path>,
     /// The line it stands on, from 1.
     pub line: usize,
 }
 
 /// All limits of one file, and the file's text with the administrator's comments.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub(crate) struct LimitsFile {
     pub(crate) path: PathBuf,
     pub(crate) document: DocumentMut,
     pub(crate) entries: BTreeMap<Who, Limit>,
@@ -66,9 +67,9 @@ pub struct Limits {
     pub(crate) on_disk: Option<String>,
 }
 
-impl Limits {
+impl LimitsFile {
     /// No limits yet, for a file at `path` that does not exist yet.
-    pub fn new(path: &Path) -> Self {
+    pub(crate) fn new(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
             document: DocumentMut::new(),
@@ -77,52 +78,13 @@ impl Limits {
         }
     }
 
-    /// The limits in the file at `path`; `None` when there is no file.
-    ///
-    /// # Errors
-    /// [`ConfigError::Unreadable`]; [`ConfigError::Invalid`] with all that is wrong. Either way the
-    /// limits that were in force before should stay.
-    pub fn load(path: &Path) -> Result<Option<Self>, ConfigError> {
-        Source::read(path)?
-            .map(|source| Self::read(&source))
-            .transpose()
-    }
-
-    /// The limits in `text`, as if it stood in a file at `path`.
-    ///
-    /// # Errors
-    /// [`ConfigError::Invalid`] with all that is wrong.
-    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        Self::read(&Source::new(path, text.to_owned()))
-    }
-
-    /// The file they are from.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// All of them, uids first, then users, groups and shared accounts by name, `default` last.
-    pub fn iter(&self) -> impl Iterator<Item = &Limit> {
-        self.entries.values()
-    }
-
     /// The one for exactly this WHO.
-    pub fn get(&self, who: &Who) -> Option<&Limit> {
+    pub(crate) fn get(&self, who: &Who) -> Option<&Limit> {
         self.entries.get(who)
     }
 
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
-    }
-
     /// The file's text, as [`Self::store`] writes it.
-    pub fn to_text(&self) -> String {
+    pub(crate) fn to_text(&self) -> String {
         self.text_of(&self.document)
     }
 
@@ -138,7 +100,8 @@ impl Limits {
         }
     }
 
-    fn read(source: &Source) -> Result<Self, ConfigError> {
+    /// What `source` says.
+    pub(crate) fn read(source: &Source) -> Result<Self, ConfigError> {
         let document = source
             .document()
             .map_err(|finding| ConfigError::Invalid(vec![finding]))?;
@@ -159,6 +122,7 @@ pub(crate) fn entries_of(
 ) -> Result<BTreeMap<Who, Limit>, ConfigError> {
     let mut reading = Reading {
         source,
+        path: Arc::from(source.path()),
         entries: BTreeMap::new(),
         errors: Vec::new(),
     };
@@ -190,6 +154,7 @@ pub(crate) fn entries_of(
 /// What has been read so far.
 struct Reading<'a> {
     source: &'a Source,
+    path: Arc<Path>,
     entries: BTreeMap<Who, Limit>,
     errors: Vec<Finding>,
 }
@@ -292,6 +257,7 @@ impl Reading<'_> {
                 rows: beans,
                 kill,
                 granted,
+                path: Arc::clone(&self.path),
                 line,
             }),
             _ if self.errors.len() > said => Err(None),

@@ -2,14 +2,12 @@
 //! `bursar.toml` and its drop-ins, read one after the other into one [`Config`].
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use toml_edit::TableLike;
 
+use crate::drop_ins::drop_ins;
 use crate::finding::{Finding, Wrong};
 use crate::schema::{is_table, key, keys};
 use crate::source::{Source, span_of};
@@ -19,9 +17,6 @@ use crate::{Config, ConfigError};
 
 /// Where the configuration is when nobody says otherwise.
 pub const DEFAULT_CONFIG: &str = "/etc/bursar/bursar.toml";
-
-/// More drop-ins than this are a mistake.
-const MAX_DROP_INS: usize = 256;
 
 /// A configuration and where it comes from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -59,7 +54,7 @@ impl Config {
                 });
             }
         }
-        for drop_in in drop_ins(main)? {
+        for drop_in in drop_ins(main)?.unwrap_or_default() {
             sources.extend(Source::read(&drop_in)?);
         }
         merge(&sources)
@@ -72,38 +67,6 @@ impl Config {
     pub fn parse(text: &str, path: &Path) -> Result<Loaded, ConfigError> {
         merge(&[Source::new(path, text.to_owned())])
     }
-}
-
-/// The drop-ins beside `main`, in the order of their names' bytes.
-fn drop_ins(main: &Path) -> Result<Vec<PathBuf>, ConfigError> {
-    let mut name = OsString::from(main);
-    name.push(".d");
-    let directory = PathBuf::from(name);
-    let unreadable = |source| ConfigError::Unreadable {
-        path: directory.clone(),
-        action: "list it",
-        source,
-        remedy: "see to its permissions, or remove it",
-    };
-    let entries = match fs::read_dir(&directory) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(unreadable(error)),
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let name = entry.map_err(unreadable)?.file_name();
-        if name.as_bytes().ends_with(b".toml") && !name.as_bytes().starts_with(b".") {
-            found.push(directory.join(name));
-        }
-        if found.len() > MAX_DROP_INS {
-            let message = format!("has more than {MAX_DROP_INS} drop-ins");
-            let wrong = Wrong::new(message, "is it the right directory? join them");
-            return Err(ConfigError::Invalid(vec![wrong.at(&directory, None, "")]));
-        }
-    }
-    found.sort();
-    Ok(found)
 }
 
 fn merge(sources: &[Source]) -> Result<Loaded, ConfigError> {

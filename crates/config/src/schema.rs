@@ -142,7 +142,7 @@ static KEYS: [Key; 27] = [
         name: "limits",
         default: "\"/etc/bursar/limits.toml\"",
         values: "an absolute path",
-        about: "The limits. Written by `bursar limit`; may be edited by hand, then reload bursard.",
+        about: "The limits. Written by `bursar limit`; may be edited by hand, then reload bursard. Drop-ins beside it, in this path with .d behind it, are read after it.",
         set: |config, value| {
             absolute_path(value, LONGEST_PATH).map(|path| config.paths.limits = path)
         },

@@ -39,7 +39,12 @@ impl Source {
 
     /// The file at `path`; `None` when there is none.
     pub(crate) fn read(path: &Path) -> Result<Option<Self>, ConfigError> {
-        let Some(bytes) = read_bounded(path)? else {
+        Self::read_as(path, path)
+    }
+
+    /// The same of the file at `place`, which is called `path`: the way there may have links.
+    pub(crate) fn read_as(place: &Path, path: &Path) -> Result<Option<Self>, ConfigError> {
+        let Some(bytes) = read_bounded(place, path)? else {
             return Ok(None);
         };
         match String::from_utf8(bytes) {
@@ -130,7 +135,7 @@ impl Source {
 
 /// The bytes of a regular file. A FIFO would block us, a device could do anything, and a huge file
 /// would have to fit into the daemon.
-fn read_bounded(path: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
+fn read_bounded(place: &Path, path: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
     let unreadable = |source: io::Error| ConfigError::Unreadable {
         path: path.to_owned(),
         action: "read it",
@@ -148,7 +153,7 @@ fn read_bounded(path: &Path) -> Result<Option<Vec<u8>>, ConfigError> {
         }])
     };
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = match rustix::fs::open(path, flags, Mode::empty()) {
+    let file = match rustix::fs::open(place, flags, Mode::empty()) {
         Ok(file) => File::from(file),
         Err(rustix::io::Errno::NOENT) => return Ok(None),
         Err(errno) => return Err(unreadable(errno.into())),

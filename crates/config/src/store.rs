@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
+use crate::ConfigError;
+use crate::limits::LimitsFile;
 use crate::source::Source;
-use crate::{ConfigError, Limits};
 
 /// A temporary file older than this was left by a crash: writing one takes milliseconds.
 const LEFT_BEHIND: Duration = Duration::from_secs(600);
@@ -18,7 +19,7 @@ const TEMP_SUFFIX: &str = ".bursar-new";
 /// The kernel follows as many.
 const MOST_LINKS: u32 = 40;
 
-impl Limits {
+impl LimitsFile {
     /// Writes the limits to `path`, for everybody to read and its owner to write; a mode that is
     /// stricter stays. What it was read from is compared first: edits that nobody has read yet are
     /// not overwritten. Where it fails these limits still say what was set: change a clone, and keep it
@@ -28,7 +29,7 @@ impl Limits {
     /// [`ConfigError::Changed`]; [`ConfigError::Unwritable`], [`ConfigError::Unreadable`]. The file is
     /// as it was before, except that after a failure to flush the directory it may already be the new
     /// one.
-    pub fn store(&mut self, path: &Path) -> Result<(), ConfigError> {
+    pub(crate) fn store(&mut self, path: &Path) -> Result<(), ConfigError> {
         let target = target_of(path)?;
         if let Some(now) = now_on_disk(&target)?
             && self.on_disk.as_deref() != Some(now.as_str())
@@ -44,32 +45,12 @@ impl Limits {
         Ok(())
     }
 
-    /// Writes them to `copy` as well, for [`Limits::kept`]: what the file said when it was read or last written.
-    /// Limits that were never in a file are not kept.
-    ///
-    /// # Errors
-    /// [`ConfigError::Unwritable`].
-    pub fn keep(&self, copy: &Path) -> Result<(), ConfigError> {
-        match &self.on_disk {
-            Some(text) => write_atomically(copy, text.as_bytes()),
-            None => Ok(()),
-        }
-    }
-
-    /// The limits that were last kept in `copy`, as if they stood in the file at `path`; `None` where there are none,
-    /// or they cannot be read either.
-    pub fn kept(copy: &Path, path: &Path) -> Option<Self> {
-        let source = Source::read(copy).ok()??;
-        let kept = Self::parse(source.text(), path).ok()?;
-        (!kept.is_empty()).then_some(kept)
-    }
-
     /// Writes these limits over `later` ones, which were stored and cannot be put in force. Where there
     /// was no file there is an empty one.
     ///
     /// # Errors
-    /// As [`Limits::store`].
-    pub fn store_over(&mut self, later: &Self) -> Result<(), ConfigError> {
+    /// As [`Self::store`].
+    pub(crate) fn store_over(&mut self, later: &Self) -> Result<(), ConfigError> {
         self.on_disk.clone_from(&later.on_disk);
         self.store(&later.path)
     }
@@ -178,7 +159,7 @@ impl Drop for Temporary {
     }
 }
 
-fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ConfigError> {
+pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), ConfigError> {
     let failed = |action| {
         move |source| ConfigError::Unwritable {
             path: path.to_owned(),

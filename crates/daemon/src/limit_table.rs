@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The limits as written, the names in them as looked up, and the accounts that follow.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bursar_config::{ConfigError, LAST_GOOD, Limits};
+use bursar_config::{Before, ConfigError, LAST_GOOD, Limits};
 use bursar_host::{Lookup, Users};
 use bursar_model::{AccountId, AccountKind, Bytes, Gid, KillManner, Uid, Who};
 use bursar_policy::{Directory, Entry, NameError, Plan, plan};
@@ -34,6 +34,8 @@ pub(crate) struct LimitTable {
     coverage: Coverage,
     /// Names in the limits last worked out, and what they stood for.
     watched: Vec<Watched>,
+    /// Users whose names are numbers in the limits, as far as asked since files of users last changed.
+    namesakes: BTreeMap<Uid, Option<Uid>>,
     files: AccountFiles,
     name_cache: NameCache,
     name_cache_path: PathBuf,
@@ -45,8 +47,8 @@ pub(crate) struct LimitTable {
 }
 
 impl LimitTable {
-    /// Reads the limits at `path`. Where they are wrong or gone those hold that were last in force, and the reason is
-    /// returned. No file is no limits, and an error where `are_in_force`: others hold already, and whoever takes a file
+    /// Reads the limits at `path` and its drop-ins. Where they are wrong or gone those hold that were last in force, and
+    /// the reason is returned. No file is no limits, and an error where `are_in_force`: others hold already, and whoever takes a file
     /// away has not said that they shall not. What names stood for is kept in `state`.
     pub(crate) fn load(
         path: &Path,
@@ -59,13 +61,15 @@ impl LimitTable {
     ) -> Result<(Self, Option<ConfigError>), ConfigError> {
         names.keep_owners(&state.join("owners.toml"));
         let copy = state.join(LAST_GOOD);
-        let (limits, unread) = match limits_at(path, are_in_force || copy.exists()) {
-            Ok(limits) => (limits, None),
-            Err(error) => match Limits::kept(&copy, path) {
-                Some(limits) => (limits, Some(error)),
-                None if are_in_force => return Err(error),
-                None => (limits_at(path, false)?, None),
-            },
+        let kept = Limits::kept(&copy, path).filter(|it| !it.is_empty());
+        let before = Before {
+            unknown: are_in_force && kept.is_none(),
+            ..kept.as_ref().map(Limits::before).unwrap_or_default()
+        };
+        let (limits, unread) = match (limits_at(path, before), kept) {
+            (Ok(limits), _) => (limits, None),
+            (Err(error), Some(limits)) => (limits, Some(error)),
+            (Err(error), None) => return Err(error),
         };
         let name_cache_path = state.join("names.toml");
         let name_cache = NameCache::load(&name_cache_path);
@@ -78,6 +82,7 @@ impl LimitTable {
             ram,
             coverage,
             watched: Vec::new(),
+            namesakes: BTreeMap::new(),
             files: AccountFiles::watch(),
             name_cache,
             name_cache_path,
@@ -92,7 +97,7 @@ impl LimitTable {
 
     /// Keeps the limits in force for a start with a file that is wrong.
     pub(crate) fn keep(&mut self) {
-        let text = self.limits.to_text();
+        let text = self.limits.bundle();
         if self.kept.as_ref() == Some(&text) {
             return;
         }
@@ -106,8 +111,7 @@ impl LimitTable {
 
     /// The limits as they are written now, and what they mean; those before stay until they are adopted.
     pub(crate) fn read_again(&mut self) -> Result<(Limits, Plan), ConfigError> {
-        let path = self.limits.path();
-        let limits = limits_at(path, !self.limits.is_empty())?;
+        let limits = limits_at(self.limits.path(), self.limits.before())?;
         self.subuid.forget();
         let plan = self.plan_with(&limits);
         self.names.refresh();
@@ -197,6 +201,7 @@ impl LimitTable {
 
     /// Who is a user, and who is in which group, may have changed.
     pub(crate) fn review_names(&mut self) {
+        self.namesakes.clear();
         self.names.review();
     }
 
@@ -266,7 +271,10 @@ impl LimitTable {
 
     /// What is to be known of a user whose name is this number.
     fn namesake(&mut self, uid: Uid) -> Option<String> {
-        let other = self.users.by_name(&uid.to_string()).found()?.uid;
+        let users = &mut self.users;
+        let asked = self.namesakes.entry(uid);
+        let found = *asked.or_insert_with(|| Some(users.by_name(&uid.to_string()).found()?.uid));
+        let other = found?;
         (other != uid).then(|| {
             format!(
                 "is taken for the uid {uid}; the user whose name is {uid} has the uid {other}: write {other} for him"
@@ -340,17 +348,12 @@ impl LimitTable {
 }
 
 /// No file is no limits where none are in force: so a fresh installation begins.
-fn limits_at(path: &Path, are_in_force: bool) -> Result<Limits, ConfigError> {
-    match Limits::load(path)? {
-        Some(limits) => Ok(limits),
-        None if are_in_force => Err(ConfigError::Missing {
-            path: path.to_owned(),
-        }),
-        None => {
-            tracing::warn!(path = %path.display(), "there is no file of limits: nobody has a limit");
-            Ok(Limits::new(path))
-        }
+fn limits_at(path: &Path, before: Before) -> Result<Limits, ConfigError> {
+    let limits = Limits::load_after(path, before)?;
+    if limits.files().next().is_none() {
+        tracing::warn!(path = %path.display(), "there is no file of limits: nobody has a limit");
     }
+    Ok(limits)
 }
 
 #[cfg(test)]

@@ -106,6 +106,22 @@ impl AccountTable {
         paused: bool,
         history: History,
     ) -> Result<Slot, Error> {
+        let vacant = self.vacant().next();
+        self.open_account_in(vacant, id, is_default, paused, history)
+    }
+
+    /// The same, where a new one may take the slot `vacant`: who opens many looks for such slots once.
+    ///
+    /// # Errors
+    /// [`Error::AccountsFull`].
+    pub fn open_account_in(
+        &self,
+        vacant: Option<Slot>,
+        id: AccountId,
+        is_default: bool,
+        paused: bool,
+        history: History,
+    ) -> Result<Slot, Error> {
         let is_shared = id.uid().is_none();
         if is_shared && let Some(found) = self.all().find(|it| it.id == id && it.is_open) {
             return Ok(found.slot);
@@ -123,7 +139,7 @@ impl AccountTable {
                 .filter(|(set, _)| *set)
                 .map(|(_, flag)| flag.0)
                 .sum(),
-            slot: self.closed_slot().unwrap_or(0),
+            slot: vacant.map_or(0, |it| it.0),
             opened: 0,
             history: history.to_raw(),
         };
@@ -144,12 +160,12 @@ impl AccountTable {
         Ok(Slot(args.slot))
     }
 
-    /// A slot given back whose processes are gone.
-    fn closed_slot(&self) -> Option<u32> {
+    /// Slots given back whose processes are gone.
+    pub fn vacant(&self) -> impl Iterator<Item = Slot> + '_ {
         let is_empty = |raw: &account| raw.held_pages == 0 && raw.dying_pages == 0;
         self.raw()
-            .find(|(_, raw)| raw.flags == account_flag::ACCOUNT_CLOSED.0 && is_empty(raw))
-            .map(|(slot, _)| slot)
+            .filter(move |(_, raw)| raw.flags == account_flag::ACCOUNT_CLOSED.0 && is_empty(raw))
+            .map(|(slot, _)| Slot(slot))
     }
 
     /// Sets an account's bounds; they hold when this returns.

@@ -21,9 +21,9 @@ pub use client::{Client, ClientError, root_socket};
 pub use dirty::{DirtyKnown, DirtyReport, DirtyRow};
 pub use line::{LineBuffer, LineTooLong};
 pub use message::{
-    Beancounters, ErrorKind, Granted, LimitChange, LimitEntry, MAX_REPLY, MAX_REQUEST, Operation,
-    Quota, Refusal, Renew, Reply, Request, Reserve, ReserveBound, RowsChange, UtilisationReport,
-    VERSION,
+    Beancounters, EntryOrigin, ErrorKind, Granted, LimitChange, LimitEntry, MAX_REPLY, MAX_REQUEST,
+    Operation, Quota, Refusal, Renew, Reply, Request, Reserve, ReserveBound, RowsChange,
+    UtilisationReport, VERSION,
 };
 pub use physpages::{PARTS_OF_A_PAGE, Physpages, PhyspagesMachine, PhyspagesReply, PhyspagesRow};
 pub use watermarks::{

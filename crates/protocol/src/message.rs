@@ -329,6 +329,21 @@ pub struct LimitEntry {
     /// What is wrong with it: a name nobody has, an unreachable directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remark: Option<String>,
+    /// Where it stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<EntryOrigin>,
+    /// Where entries for the same WHO stand that it wins over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<EntryOrigin>,
+}
+
+/// Where an entry stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EntryOrigin {
+    /// The file.
+    pub file: String,
+    /// The line in it, from 1.
+    pub line: usize,
 }
 
 /// Why something was not done.

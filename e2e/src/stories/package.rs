@@ -253,6 +253,7 @@ fn life(binaries: &Binaries) -> Result<()> {
         state(&replica)?
     );
     let first = replica.served().context("bursard was not started")?;
+    ensure!(replica.path("/etc/bursar/limits.toml.d").is_dir());
     over(&world)?.hear("there")?;
     replica.run("bursar", &["limit", "set", "60001", "64M"])?;
     over(&world)?.expect_killed()?;

@@ -18,11 +18,11 @@ use crate::view::words::count;
 
 /// Check the configuration and the limits, or one file
 ///
-/// Without FILE: /etc/bursar/bursar.toml with its drop-ins, and the file of limits that it names.
+/// Without FILE: /etc/bursar/bursar.toml and the file of limits that it names, each with its drop-ins.
 /// Errors are shown as file:line: key: what is wrong; what to do.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
-    /// A file of limits, or a configuration (its drop-ins are read as well)
+    /// A file of limits, or a configuration; its drop-ins (FILE.d/*.toml) are read as well
     file: Option<PathBuf>,
 }
 
@@ -107,7 +107,8 @@ impl Report {
         let path = &config.paths.limits;
         let is_missing =
             fs::metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
-        if !is_missing {
+        // Whoever keeps his limits in drop-ins alone needs no other file.
+        if !is_missing || !matches!(Limits::load(path), Ok(None)) {
             return false;
         }
         let is_usual = *path == Config::default().paths.limits;
@@ -145,7 +146,7 @@ impl Report {
         let Some(limits) = self.unless_invalid(Limits::load(path))?.flatten() else {
             return Ok(());
         };
-        self.files.push(path.to_owned());
+        self.files.extend(limits.files().map(Path::to_owned));
         self.limits = Some(limits.len());
         let machine = Machine {
             ram: ram(),
@@ -155,6 +156,7 @@ impl Report {
         };
         let mut findings = bursar_config::check(&limits, machine.ram);
         findings.extend(bursar_config::consistency(&limits, &machine));
+        findings.extend(bursar_config::overrides(&limits));
         findings.iter().for_each(|finding| self.add(finding));
         Ok(())
     }

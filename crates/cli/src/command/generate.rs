@@ -97,7 +97,7 @@ TZ
 The time zone of times that are shown and given.
 .SH FILES
 .TP
-/etc/bursar/limits.toml
+/etc/bursar/limits.toml, /etc/bursar/limits.toml.d/*.toml
 Who may hold how much.
 .TP
 /etc/bursar/bursar.toml, /etc/bursar/bursar.toml.d/*.toml

@@ -24,7 +24,8 @@ pub(crate) enum Limit {
 /// Give somebody a limit
 ///
 /// It is in force at once, written to limits.toml, and holds until it is changed or cleared, also
-/// while bursard does not run.
+/// while bursard does not run. Where a drop-in (limits.toml.d/*.toml) has an entry for WHO, that one
+/// holds: nothing is changed then.
 #[derive(Debug, Args)]
 #[command(after_help = WHO_AND_SIZE)]
 pub(crate) struct Set {
@@ -59,6 +60,9 @@ enum Wanted {
 pub(crate) struct Show {
     /// Whose limit; without it, all
     who: Option<Who>,
+    /// Also show the file and line of each, and which entries it wins over
+    #[arg(long)]
+    origin: bool,
 }
 
 /// Take a limit away
@@ -203,7 +207,7 @@ impl Show {
             return Err(Failure::off_topic());
         };
         caller.answer(&entries, |entries| {
-            view::limits::limits(entries, caller.role, ram(), &caller.style)
+            view::limits::limits(entries, self.origin, caller.role, ram(), &caller.style)
         })
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bursar_model::{BoundsSpec, Bytes, Resource, RowBounds, SizeSpec, Who};
-use bursar_protocol::LimitEntry;
+use bursar_protocol::{EntryOrigin, LimitEntry};
 
 use crate::caller::Role;
 use crate::style::Style;
@@ -20,7 +20,13 @@ const MOST_SHOWN: usize = 3;
 const WIDEST_WHO: usize = 24;
 
 /// `limit show`, on a machine with `ram` bytes of memory.
-pub(crate) fn limits(entries: &[LimitEntry], role: Role, ram: Bytes, style: &Style) -> String {
+pub(crate) fn limits(
+    entries: &[LimitEntry],
+    has_origin: bool,
+    role: Role,
+    ram: Bytes,
+    style: &Style,
+) -> String {
     if entries.is_empty() {
         let advice = match role {
             Role::Root => "no limit is configured; set one: bursar limit set alice 8G",
@@ -28,17 +34,15 @@ pub(crate) fn limits(entries: &[LimitEntry], role: Role, ram: Bytes, style: &Sty
         };
         return paragraph("", advice, style.width);
     }
-    let heads = ["WHO", "LIMIT", "NOTICE", "BARRIER"].map(|head| {
-        (
-            head,
-            if head == "WHO" {
-                Align::Left
-            } else {
-                Align::Right
-            },
-        )
-    });
-    let mut table = Table::new(&heads);
+    let heads = [
+        ("WHO", Align::Left),
+        ("LIMIT", Align::Right),
+        ("NOTICE", Align::Right),
+        ("BARRIER", Align::Right),
+        ("FROM", Align::Left),
+    ];
+    let columns = if has_origin { 5 } else { 4 };
+    let mut table = Table::new(heads.get(..columns).unwrap_or(&heads));
     for entry in entries {
         let bounds = match entry.is_silent {
             true => ["-", "-", "-"].map(str::to_owned),
@@ -52,12 +56,18 @@ pub(crate) fn limits(entries: &[LimitEntry], role: Role, ram: Bytes, style: &Sty
             }
         };
         let who = cut(&style.shown(&entry.who.to_string()), WIDEST_WHO, style);
-        table.push([who].into_iter().chain(bounds).map(Cell::new).collect());
+        let from = entry.origin.as_ref().map(|it| place(it, style));
+        let from = has_origin.then(|| from.unwrap_or_else(|| "-".to_owned()));
+        let cells = [who].into_iter().chain(bounds).chain(from);
+        table.push(cells.map(Cell::new).collect());
     }
     let mut text = table.lines(2, style);
     let notes: Vec<String> = entries
         .iter()
-        .flat_map(|entry| notes(entry, style))
+        .flat_map(|entry| {
+            let of_origin = has_origin.then(|| overridden(entry, style)).flatten();
+            notes(entry, style).into_iter().chain(of_origin)
+        })
         .collect();
     if !notes.is_empty() {
         text.push('\n');
@@ -66,6 +76,17 @@ pub(crate) fn limits(entries: &[LimitEntry], role: Role, ram: Bytes, style: &Sty
         text.push_str(&paragraph("note: ", &note, style.width));
     }
     text
+}
+
+/// `/etc/bursar/limits.toml:3`.
+fn place(origin: &EntryOrigin, style: &Style) -> String {
+    format!("{}:{}", style.shown(&origin.file), origin.line)
+}
+
+fn overridden(entry: &LimitEntry, style: &Style) -> Option<String> {
+    let places: Vec<String> = entry.overrides.iter().map(|it| place(it, style)).collect();
+    let who = style.shown(&entry.who.to_string());
+    (!places.is_empty()).then(|| format!("{who} wins over {}", listed(&places)))
 }
 
 fn bound(spelled_out: Option<SizeSpec>) -> String {
@@ -218,6 +239,8 @@ mod tests {
             rows: BTreeMap::new(),
             accounts: accounts.iter().map(|&name| name.to_owned()).collect(),
             remark: remark.map(str::to_owned),
+            origin: None,
+            overrides: Vec::new(),
         }
     }
 
@@ -238,7 +261,7 @@ mod tests {
         ];
         entries[0].memory.notice = Some(size("80%"));
         entries[0].memory.barrier = Some(size("500M"));
-        assert_snapshot!(limits(&entries, Role::Root, RAM, &style(60)));
+        assert_snapshot!(limits(&entries, false, Role::Root, RAM, &style(60)));
     }
 
     #[test]
@@ -249,7 +272,7 @@ mod tests {
             rows: [(Resource::Numproc, bounds)].into(),
             ..entry("@staff", "none", &[], None)
         };
-        let text = limits(&[rows_only], Role::Root, RAM, &style(80));
+        let text = limits(&[rows_only], false, Role::Root, RAM, &style(80));
         let row = text.lines().nth(1).unwrap();
         assert_eq!(
             row.split_whitespace().collect::<Vec<_>>(),
@@ -259,10 +282,45 @@ mod tests {
     }
 
     #[test]
+    fn where_a_limit_stands_is_shown_when_that_is_asked() {
+        let at = |file: &str, line| EntryOrigin {
+            file: format!("/etc/bursar/{file}"),
+            line,
+        };
+        let overriding = LimitEntry {
+            origin: Some(at("limits.toml.d/50-term.toml", 2)),
+            overrides: vec![at("limits.toml", 7), at("limits.toml.d/10-a.toml", 3)],
+            ..entry("alice", "512M", &["alice"], None)
+        };
+        let text = limits(
+            std::slice::from_ref(&overriding),
+            true,
+            Role::Root,
+            RAM,
+            &style(100),
+        );
+        assert_eq!(
+            text,
+            "WHO    LIMIT  NOTICE  BARRIER  FROM\n\
+             alice   512M     90%      95%  /etc/bursar/limits.toml.d/50-term.toml:2\n\
+             \n\
+             note: alice wins over /etc/bursar/limits.toml:7 and /etc/bursar/limits.toml.d/10-a.toml:3\n"
+        );
+        let text = limits(&[overriding], false, Role::Root, RAM, &style(100));
+        assert!(!text.contains("/etc"), "{text}");
+    }
+
+    #[test]
     fn a_notice_is_said_as_low_as_the_barrier_has_it() {
         let mut low = entry("alice", "1G", &["alice"], None);
         low.memory.barrier = Some(size("50%"));
-        let text = limits(std::slice::from_ref(&low), Role::Root, RAM, &style(80));
+        let text = limits(
+            std::slice::from_ref(&low),
+            false,
+            Role::Root,
+            RAM,
+            &style(80),
+        );
         let row = text.lines().nth(1).unwrap();
         assert_eq!(
             row.split_whitespace().collect::<Vec<_>>(),
@@ -276,7 +334,7 @@ mod tests {
     fn without_limits_it_says_what_to_do() {
         assert_snapshot!(
             [Role::Root, Role::User]
-                .map(|role| limits(&[], role, RAM, &style(80)))
+                .map(|role| limits(&[], false, role, RAM, &style(80)))
                 .concat()
         );
     }

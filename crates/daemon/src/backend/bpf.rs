@@ -43,6 +43,8 @@ pub(crate) struct BpfBackend {
     /// What the kernel half that is being replaced remembers; used once, at the first apply.
     inherited: HashMap<AccountId, History>,
     in_charge: bool,
+    /// Where new accounts may lie, as of the last change of limits.
+    vacant: Vec<Slot>,
     /// Where accounts lay when they were last asked for; looked at before it is believed.
     slots: HashMap<AccountId, Slot>,
     /// What the kernel half was last told of them.
@@ -89,6 +91,7 @@ impl BpfBackend {
                 pss_scans,
                 requests,
                 inherited,
+                vacant: Vec::new(),
                 in_charge,
                 slots: HashMap::new(),
                 subordinates: None,

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Limits shown, set and cleared.
 
-use bursar_config::{ConfigError, Limits, check};
+use std::path::Path;
+
+use bursar_config::{ConfigError, Limit, Limits, check};
 use bursar_model::{AccountId, BoundsSpec, Bytes, EventKind, SizeSpec, Uid, Who};
 use bursar_policy::Plan;
-use bursar_protocol::{ErrorKind, LimitChange, LimitEntry, Refusal, Reply};
+use bursar_protocol::{EntryOrigin, ErrorKind, LimitChange, LimitEntry, Refusal, Reply};
 
 use super::permission::{Answer, failed, only_root, refusal};
 use crate::accounts::{Accounts, OverLimit};
@@ -25,7 +27,7 @@ pub(super) fn show(accounts: &mut Accounts, uid: Uid, who: Option<&Who>) -> Answ
     {
         only_root(uid, "see other users' limits")?;
     }
-    let written: Vec<(Who, _, _)> = accounts
+    let written: Vec<Limit> = accounts
         .table
         .limits()
         .iter()
@@ -33,7 +35,7 @@ pub(super) fn show(accounts: &mut Accounts, uid: Uid, who: Option<&Who>) -> Answ
             Some(who) => limit.who == *who,
             None => uid.get() == 0 || own_who.as_ref() == Some(&limit.who),
         })
-        .map(|limit| (limit.who.clone(), limit.memory, limit.rows.clone()))
+        .cloned()
         .collect();
     if let (Some(who), true) = (who, written.is_empty()) {
         return Err(refusal(
@@ -49,35 +51,48 @@ pub(super) fn show(accounts: &mut Accounts, uid: Uid, who: Option<&Who>) -> Answ
     .filter(|it| it.is_default && it.processes > 0)
     .map(|it| it.id)
     .collect();
-    let entries = written.into_iter().map(|(who, memory, rows)| {
-        let ids: Vec<AccountId> = match who {
+    let entries = written.into_iter().map(|limit| {
+        let ids: Vec<AccountId> = match limit.who {
             Who::Default => covered.iter().copied().take(NAMES_SHOWN).collect(),
             _ => {
-                let of_plan = accounts.table.plan().accounts_of(&who);
+                let of_plan = accounts.table.plan().accounts_of(&limit.who);
                 of_plan.take(NAMES_SHOWN).collect()
             }
         };
         let names = ids.into_iter().map(|id| accounts.name_of(id)).collect();
-        let remarks = &accounts.table.plan().remarks;
-        let remark = remarks
-            .iter()
-            .find(|(it, _)| *it == who)
-            .map(|(_, text)| text.clone());
-        LimitEntry {
-            who,
-            memory: memory.unwrap_or(BoundsSpec::of_limit(SizeSpec::None)),
-            is_silent: memory.is_none(),
-            rows,
-            accounts: names,
-            remark,
-        }
+        entry_of(accounts, limit, names)
     });
     Ok(Reply::Limits(entries.collect()))
+}
+
+/// `names`: of the accounts that it concerns.
+fn entry_of(accounts: &Accounts, limit: Limit, names: Vec<String>) -> LimitEntry {
+    let remarks = &accounts.table.plan().remarks;
+    let remark = remarks.iter().find(|(it, _)| *it == limit.who);
+    let overridden = accounts.table.limits().overridden(&limit.who);
+    let origin = |path: &Path, line| EntryOrigin {
+        file: path.to_string_lossy().into_owned(),
+        line,
+    };
+    LimitEntry {
+        memory: limit.memory.unwrap_or(BoundsSpec::of_limit(SizeSpec::None)),
+        is_silent: limit.memory.is_none(),
+        rows: limit.rows,
+        accounts: names,
+        remark: remark.map(|(_, text)| text.clone()),
+        origin: Some(origin(&limit.path, limit.line)),
+        overrides: overridden
+            .iter()
+            .map(|it| origin(&it.path, it.line))
+            .collect(),
+        who: limit.who,
+    }
 }
 
 pub(super) fn config_refusal(error: &ConfigError) -> Refusal {
     let kind = match error {
         ConfigError::Invalid(_) => ErrorKind::BadRequest,
+        ConfigError::Overridden { .. } => ErrorKind::Refused,
         _ => ErrorKind::Failed,
     };
     refusal(kind, error.to_string())

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
-use bursar_kernel::{AccountReading, PageBounds, Slot, UidRange, Wanted};
+use bursar_kernel::{AccountReading, Error, PageBounds, Slot, UidRange, Wanted};
 use bursar_model::{AccountId, Bounds, Bytes, Measure, Uid};
 use bursar_policy::{Plan, Subordinates};
 
@@ -22,6 +22,7 @@ impl BpfBackend {
         accounts.set_template(template, !self.in_charge)?;
         let existing: Vec<_> = accounts.all().collect();
         self.retire(plan, &existing)?;
+        self.vacant = self.kernel.half.accounts().vacant().collect();
         self.establish(plan)?;
         if let Some(bounds) = &plan.default {
             self.settle_heirs(bounds)?;
@@ -156,7 +157,20 @@ impl BpfBackend {
     fn open(&mut self, id: AccountId, is_default: bool) -> Result<Slot> {
         let history = self.inherited.remove(&id).unwrap_or_default();
         let accounts = self.kernel.half.accounts();
-        Ok(accounts.open_account(id, is_default, !self.in_charge, history)?)
+        let paused = !self.in_charge;
+        let vacant = self.vacant.pop();
+        match accounts.open_account_in(vacant, id, is_default, paused, history) {
+            // It was there already.
+            Ok(slot) if Some(slot) != vacant => {
+                self.vacant.extend(vacant);
+                Ok(slot)
+            }
+            // Others may have been closed meanwhile.
+            Err(Error::AccountsFull { .. }) => {
+                Ok(accounts.open_account(id, is_default, paused, history)?)
+            }
+            done => Ok(done?),
+        }
     }
 
     fn is_ordinary(&self, id: AccountId) -> bool {
