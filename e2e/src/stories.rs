@@ -36,6 +36,7 @@ mod top;
 mod triggers;
 mod units;
 mod unkillable;
+mod waiting;
 
 use crate::runner::Story;
 
@@ -65,6 +66,7 @@ pub const EVERYWHERE: &[&str] = &[
     "verifier_cost",
     "an_entered_account_cannot",
     "dirty_pages_are",
+    "waiting_ends",
 ];
 
 /// In the order in which they are told.
@@ -97,6 +99,7 @@ pub fn all() -> Vec<Story> {
         physpages::STORIES,
         entered::STORIES,
         telling::STORIES,
+        waiting::STORIES,
         top::STORIES,
         package::STORIES,
         directory::STORIES,

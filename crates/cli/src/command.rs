@@ -16,6 +16,7 @@ mod quota;
 mod run;
 mod status;
 mod top;
+mod wait;
 mod watermarks;
 mod why;
 
@@ -38,6 +39,7 @@ pub(crate) enum Command {
     Events(events::Events),
     Metrics(metrics::Metrics),
     Why(why::Why),
+    Wait(wait::Wait),
     Check(check::Check),
     Doctor(doctor::Doctor),
     #[command(subcommand)]
@@ -64,6 +66,7 @@ impl Command {
             Self::Events(command) => command.run(caller),
             Self::Metrics(command) => command.run(caller),
             Self::Why(command) => command.run(caller),
+            Self::Wait(command) => command.run(caller),
             Self::Check(command) => command.run(caller),
             Self::Doctor(command) => command.run(caller),
             Self::Watermarks(command) => command.run(caller),

@@ -30,6 +30,8 @@ pub(crate) enum Code {
     Usage = 2,
     NotPermitted = 3,
     Unreachable = 4,
+    /// As timeout(1) has it.
+    TimedOut = 124,
 }
 
 impl Failure {

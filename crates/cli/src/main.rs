@@ -6,6 +6,7 @@
 //! - [`view`] from an answer to text for people; knows no socket and no clock of its own
 //! - [`caller`] who asks, where and in which form; [`style`] what their terminal can show;
 //!   [`clock`] and [`since`] their time; [`output`] the one way to stdout
+//! - [`level_wait`] a level of the caller's account, awaited
 //! - [`failure`] everything that ends a command early, and its exit code
 
 #![forbid(unsafe_code)]
@@ -21,6 +22,7 @@ mod command;
 mod complaint;
 mod failure;
 mod launch;
+mod level_wait;
 mod output;
 mod since;
 mod style;

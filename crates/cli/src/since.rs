@@ -2,6 +2,7 @@
 //! T of `--since`: a moment, a time of here, or how long ago.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use jiff::civil::{Date, DateTime, Time};
 use jiff::{SignedDuration, Timestamp, Zoned};
@@ -82,6 +83,12 @@ impl FromStr for Since {
                     .into()
             })
     }
+}
+
+/// How long, as `--timeout` has it.
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
+    let span = ago(text.trim()).and_then(|span| Duration::try_from(span).ok());
+    span.ok_or_else(|| "write how long (90s, 10m, 2h, 1d, 1h30m)".into())
 }
 
 fn days_ago(text: &str) -> Option<i32> {
@@ -283,6 +290,14 @@ mod tests {
             "٣m",
         ] {
             assert!(text.parse::<Since>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_span_is_how_long_and_no_moment() {
+        assert_eq!(span("1h30m"), Ok(Duration::from_secs(5400)));
+        for text in ["", "today", "09:30", "-5s", "5"] {
+            assert!(span(text).is_err(), "{text}");
         }
     }
 

@@ -40,6 +40,9 @@ pub(crate) use self::requester::{ClientId, Requester};
 /// Connections of one user that have: a process of his that uses tmalloc needs one all its life.
 pub(crate) const RESERVING_PER_USER: usize = 512;
 
+/// Connections of one user that wait for a level of an account.
+pub(crate) const WATCHING_PER_USER: usize = 128;
+
 /// Bytes of answers that a user may leave unread over all his connections, and everybody together; root is
 /// not counted.
 const UNREAD_PER_USER: usize = 4 << 20;
@@ -72,6 +75,8 @@ pub(crate) struct AdmissionCounters {
     pub(crate) delayed: u64,
     /// Whether one more connection of this user may have something reserved.
     pub(crate) may_reserve: bool,
+    /// Whether one more may wait for a level.
+    pub(crate) may_watch: bool,
 }
 
 /// The socket and its connections.
@@ -81,8 +86,9 @@ pub(crate) struct Control {
     epoll: rustix::fd::OwnedFd,
     clients: BTreeMap<ClientId, Client>,
     closer: Closer,
-    /// Connections that have something reserved.
+    /// Connections that have something reserved, and those that wait for a level.
     reserving: ConnectionCount,
+    watching: ConnectionCount,
     next: u64,
     scheduler: Scheduler,
     cut: u64,
@@ -121,6 +127,7 @@ impl Control {
             clients: BTreeMap::new(),
             closer: Closer::new(),
             reserving: ConnectionCount::default(),
+            watching: ConnectionCount::default(),
             next: LISTENERS,
             scheduler: Scheduler::default(),
             cut: 0,
@@ -288,6 +295,22 @@ impl Control {
         }
     }
 
+    /// It waits for a level of an account, or does no more: while it does it counts apart from those that ask.
+    pub(crate) fn set_watching(&mut self, id: ClientId, is_watching: bool) {
+        let Some(client) = self.clients.get_mut(&id) else {
+            return;
+        };
+        let uid = client.counts_as;
+        match (
+            std::mem::replace(&mut client.is_watching, is_watching),
+            is_watching,
+        ) {
+            (false, true) => self.watching.add(uid),
+            (true, false) => self.watching.take(uid),
+            _ => {}
+        }
+    }
+
     /// Whether its process is known to have something reserved.
     pub(crate) fn is_reserving(&self, id: ClientId) -> bool {
         self.clients.get(&id).is_some_and(|it| it.is_reserving)
@@ -300,6 +323,9 @@ impl Control {
             self.gone.push(id);
             if client.is_reserving {
                 self.reserving.take(uid);
+            }
+            if client.is_watching {
+                self.watching.take(uid);
             }
             let _ = epoll::delete(&self.epoll, client.fd());
             if let Some(stream) = client.into_stream() {
@@ -398,6 +424,9 @@ impl Control {
             may_reserve: counts_as.get() == 0
                 || self.reserving.of(counts_as) < RESERVING_PER_USER
                 || self.is_reserving(client),
+            may_watch: counts_as.get() == 0
+                || self.watching.of(counts_as) < WATCHING_PER_USER
+                || self.clients.get(&client).is_some_and(|it| it.is_watching),
             cut: self.cut,
             delayed: self.scheduler.delayed,
         }

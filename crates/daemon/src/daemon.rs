@@ -16,6 +16,7 @@ use crate::beancounters::Beancounters;
 use crate::control::{AdmissionCounters, ClientId};
 use crate::delay::{Delay, Verdict};
 use crate::ledger_check::LedgerChecker;
+use crate::level_watches::LevelWatches;
 use crate::physpages::Physpages;
 use crate::reservations::Reservations;
 use crate::responder::Responder;
@@ -29,6 +30,7 @@ pub(crate) struct Daemon {
     pub(crate) physpages: Physpages,
     pub(crate) ledger_checker: LedgerChecker,
     pub(crate) watermarks: Watermarks,
+    pub(crate) level_watches: LevelWatches,
     /// As of the last request.
     pub(crate) admission: AdmissionCounters,
     /// Remarks on configuration and machine that hold until the next start.
@@ -54,6 +56,7 @@ impl Daemon {
             physpages: Physpages::new(Arc::clone(&blocklist)),
             ledger_checker: LedgerChecker::new(blocklist)?,
             watermarks: Watermarks::default(),
+            level_watches: LevelWatches::new(machine::page_size()),
             admission: AdmissionCounters::default(),
             standing_remarks,
             not_in_force: None,
@@ -67,6 +70,8 @@ impl Daemon {
     /// Does what the backend has for us.
     pub(crate) fn attend_backend(&mut self) -> Result<()> {
         let facts = self.accounts.backend.drain()?;
+        // Who waits for a level is told first: what follows looks at processes and takes its time.
+        self.level_watches.hear(&facts, &mut self.accounts);
         self.responder.handle_all(facts, &mut self.accounts);
         let lost = self.accounts.backend.status().events_lost;
         if lost > self.lost {
@@ -101,6 +106,7 @@ impl Daemon {
 
     /// A connection or its process has ended: what it had reserved is free.
     pub(crate) fn release(&mut self, client: ClientId) {
+        self.level_watches.remove(client);
         let accounts = &mut self.accounts;
         if let Err(error) =
             self.reservations
@@ -269,6 +275,7 @@ impl Daemon {
             self.accounts.table.keep();
         }
         self.beancounters.watch(self.accounts.table.plan());
+        self.level_watches.review_all(&mut self.accounts);
     }
 
     /// Ends. With `release` nothing of the kernel half stays, and nobody has a limit any more.

@@ -34,6 +34,8 @@ pub(crate) enum Fact {
     RowRefused(Level, Box<RefusedRow>),
     /// So many events of a kernel half that was replaced are of another version.
     Unreadable(u64),
+    /// An account may be at a level that somebody waits for.
+    Level(Level),
     /// Processes' oom_score_adj are not what the limits want.
     OomScoreDue,
     /// The machine may be short of memory.
@@ -178,6 +180,7 @@ impl Fact {
         };
         Some(match event.kind {
             KernelEventKind::Notice => Self::Notice(level),
+            KernelEventKind::Level => Self::Level(level),
             KernelEventKind::Kill => Self::Killed(victim(level)),
             KernelEventKind::KillAsked => Self::KillAsked(victim(level)),
             KernelEventKind::NoVictim => Self::NoVictim(victim(level)),

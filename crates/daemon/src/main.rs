@@ -36,6 +36,7 @@ mod graceful;
 mod history;
 mod killer;
 mod ledger_check;
+mod level_watches;
 mod limit_table;
 mod lock;
 mod log;

@@ -13,6 +13,7 @@ mod physpages;
 mod remarks;
 mod reservations;
 mod status;
+mod wait;
 mod watermarks;
 mod whose;
 
@@ -104,6 +105,9 @@ fn dispatch(
         }
         Operation::Watermarks => watermarks::show(accounts, &daemon.watermarks, uid),
         Operation::RestoreWatermarks => watermarks::restore(&daemon.watermarks, uid),
+        Operation::Wait { at, follow } => {
+            return wait::begin(daemon, requester, at, follow).map(|()| None);
+        }
         Operation::Physpages { who, ticket } => {
             let physpages = &mut daemon.physpages;
             physpages::show(accounts, physpages, requester, who.as_ref(), ticket)

@@ -158,6 +158,9 @@ impl Service {
         while let Some(line) = self.control.line_of(&turn) {
             let reply = requests::answer(&mut self.daemon, requester, &line);
             self.control.answer(&turn, reply);
+            if self.daemon.level_watches.has(requester.client) {
+                self.control.set_watching(requester.client, true);
+            }
             if !self.control.is_reserving(requester.client) {
                 let reservations = &self.daemon.reservations;
                 if let Some(process) = reservations.process_of(requester.client) {
@@ -185,8 +188,13 @@ impl Service {
         }
     }
 
-    /// Sends fresh events to those who follow.
+    /// Tells who has waited for a level, and sends fresh events to those who follow.
     fn publish(&mut self) {
+        for (client, reply) in self.daemon.level_watches.take_told() {
+            self.control.reply(client, &reply);
+            let goes_on = self.daemon.level_watches.has(client);
+            self.control.set_watching(client, goes_on);
+        }
         for event in self.daemon.responder.take_fresh() {
             let line = to_line(&event);
             let accounts = &mut self.daemon.accounts;

@@ -11,7 +11,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle};
 
 use crate::abi::{
     self, account, account_flag, account_history, ledger_state, measure, mm_record,
-    open_account_args, promise_args, set_limit_args,
+    open_account_args, promise_args, set_limit_args, watch_args,
 };
 use crate::account::{AccountReading, History, PageBounds, Slot};
 use crate::mapped::{self, Mapped};
@@ -40,6 +40,7 @@ pub struct AccountTable {
     open_account: ProgramHandle,
     close_account: ProgramHandle,
     promise: ProgramHandle,
+    watch: ProgramHandle,
 }
 
 impl AccountTable {
@@ -55,6 +56,7 @@ impl AccountTable {
             open_account: pins.program("open_account")?,
             close_account: pins.program("close_account")?,
             promise: pins.program("promise")?,
+            watch: pins.program("watch")?,
         })
     }
 
@@ -235,6 +237,25 @@ impl AccountTable {
         call::run(
             self.promise.as_fd(),
             "say what is reserved",
+            abi::bytes_of_mut(&mut args),
+        )
+    }
+
+    /// Has an event of kind [`crate::KernelEventKind::Level`] told, once, when the account holds `above` or more,
+    /// or less than `below`; at once where it holds `above` now. Replaces what was asked before.
+    ///
+    /// # Errors
+    /// When the program cannot be run.
+    pub fn watch(&self, slot: Slot, above: Option<Pages>, below: Pages) -> Result<(), Error> {
+        let mut args = watch_args {
+            slot: slot.0,
+            pad: 0,
+            above_pages: abi::bound_to_pages(above),
+            below_pages: i64::try_from(below.get()).unwrap_or(i64::MAX),
+        };
+        call::run(
+            self.watch.as_fd(),
+            "watch a level",
             abi::bytes_of_mut(&mut args),
         )
     }

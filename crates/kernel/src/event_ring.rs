@@ -137,6 +137,8 @@ pub enum KernelEventKind {
     PssScan,
     /// A beancounter refused; one a second, account and row is told.
     Bill,
+    /// At a level that was asked for with [`crate::AccountTable::watch`].
+    Level,
 }
 
 /// The events, as they come.
@@ -243,6 +245,7 @@ fn decode(bytes: &[u8]) -> Option<KernelEvent> {
         event_kind::EVENT_SURVEY => KernelEventKind::PssScan,
         event_kind::EVENT_RUN_KILLER => KernelEventKind::RunKiller,
         event_kind::EVENT_BILL => KernelEventKind::Bill,
+        event_kind::EVENT_LEVEL => KernelEventKind::Level,
         _ => return None,
     };
     let by = match raw.trigger {

@@ -129,6 +129,7 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         ledger.progs.close_account => "close_account",
         ledger.progs.set_limit => "set_limit",
         ledger.progs.promise => "promise",
+        ledger.progs.watch => "watch",
         ledger.progs.set_subordinates => "set_subordinates",
         ledger.progs.run_oom_killer => "run_oom_killer",
         ledger.progs.begin_survey => "begin_survey",

@@ -57,6 +57,7 @@ fn asks(kind: KernelEventKind) -> bool {
         | KernelEventKind::CountFiles
         | KernelEventKind::Unrecorded
         | KernelEventKind::RunKiller
+        | KernelEventKind::Level
         | KernelEventKind::Dying
         | KernelEventKind::PssScan => true,
         KernelEventKind::Notice

@@ -88,6 +88,27 @@ struct bursar_account {
  */
 int bursar_account(struct bursar_account *account);
 
+/*
+ * Opens a descriptor that becomes readable (POLLIN, EPOLLIN, asyncio's add_reader) when the account that the caller
+ * pays into comes to a level, at once if it is there already, and each time that it comes there again after it has
+ * held a sixteenth less. `at`: "notice", "barrier" (also a request refused there), or a part of the limit, "1%" to
+ * "100%". The descriptor is close-on-exec and non-blocking; close(2) ends it. Read it with bursar_watch_take() only.
+ * A forked child shares it: one of the two should close it.
+ *   EINVAL  at is no level
+ *   EFAULT  at is NULL
+ */
+int bursar_watch(const char *at);
+
+/*
+ * Takes what made the descriptor readable. Returns 1 if the account has come to the level, 0 if there is nothing to
+ * take. Never waits.
+ *   ECONNRESET  bursard has ended, or is being restarted: close the descriptor and open another one
+ *   ESRCH       no limit concerns the caller, or not the bound that `at` takes: nothing will come any more
+ *   EBUSY       too many of the user's programs wait (128)
+ *   EBADF, ENOTSOCK  it is no descriptor of bursar_watch()
+ */
+int bursar_watch_take(int watch);
+
 #ifdef __cplusplus
 }
 #endif

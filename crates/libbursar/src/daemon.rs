@@ -24,7 +24,7 @@ pub(crate) fn ask(ask: Operation) -> Result<Reply, Errno> {
     }
 }
 
-fn of_refusal(refusal: &Refusal) -> Errno {
+pub(crate) fn of_refusal(refusal: &Refusal) -> Errno {
     Errno(match refusal.kind {
         ErrorKind::BadRequest => libc::EINVAL,
         ErrorKind::NotPermitted => libc::EPERM,
@@ -34,7 +34,7 @@ fn of_refusal(refusal: &Refusal) -> Errno {
     })
 }
 
-fn of_error(error: &ClientError) -> Errno {
+pub(crate) fn of_error(error: &ClientError) -> Errno {
     Errno(match error {
         ClientError::Foreign { .. } => libc::EPROTO,
         ClientError::Unreachable { source, .. } | ClientError::Broken { source, .. } => {

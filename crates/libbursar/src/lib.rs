@@ -3,6 +3,7 @@
 //!
 //! - [`limits`] set, get, kill; [`account`] the caller's own
 //! - [`transaction`] reserve and commit, over a line that the process keeps open
+//! - [`watch`] a descriptor that is readable when the account is at a level
 //! - [`daemon`] asking bursard, and its answers as errno
 //!
 //! Not for use inside an allocator, except `transaction`, which does not allocate.
@@ -11,3 +12,4 @@ pub mod account;
 mod daemon;
 pub mod limits;
 pub mod transaction;
+pub mod watch;

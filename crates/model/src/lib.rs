@@ -15,6 +15,7 @@ mod resource;
 mod size;
 mod subject;
 mod text;
+mod watch_level;
 mod who;
 
 pub use account::{
@@ -32,4 +33,5 @@ pub use resource::{Class, Resource, Row, Unit};
 pub use size::{Percent, SizeError, SizeSpec};
 pub use subject::Subject;
 pub use text::printable;
+pub use watch_level::{WatchLevel, WatchLevelError};
 pub use who::{Who, WhoError};

@@ -4,7 +4,7 @@
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bursar_model::Event;
 
@@ -99,17 +99,63 @@ impl Client {
         Ok(self)
     }
 
-    /// Asks and waits for the answer.
+    /// Asks, and leaves the answer to [`Self::next_reply`].
     ///
     /// # Errors
-    /// [`ClientError::Broken`], [`ClientError::Foreign`].
-    pub fn ask(&mut self, ask: Operation) -> Result<Reply, ClientError> {
+    /// [`ClientError::Broken`].
+    pub fn send(&mut self, ask: Operation) -> Result<(), ClientError> {
+        let line = self.line_of(ask)?;
+        self.stream
+            .write_all(&line)
+            .map_err(|source| self.broken(source))
+    }
+
+    /// The next answer to what was sent; waits for it until then, or as long as it takes. `None` when the daemon
+    /// closes.
+    ///
+    /// # Errors
+    /// [`ClientError::Broken`], of kind `TimedOut` when there is none by then; [`ClientError::Foreign`].
+    pub fn next_reply(&mut self, until: Option<Instant>) -> Result<Option<Reply>, ClientError> {
+        let left = until.map(|it| it.saturating_duration_since(Instant::now()));
+        let line = if left.is_some_and(|it| it.is_zero()) {
+            Err(self.broken(io::ErrorKind::TimedOut.into()))
+        } else {
+            self.stream
+                .set_read_timeout(left)
+                .map_err(|source| self.broken(source))?;
+            self.read_line()
+        };
+        let line = line.map_err(|error| match error {
+            ClientError::Broken { source, .. } if source.kind() == io::ErrorKind::WouldBlock => {
+                self.broken(io::ErrorKind::TimedOut.into())
+            }
+            error => error,
+        })?;
+        line.map(|line| serde_json::from_slice(&line).map_err(|error| self.foreign(&error)))
+            .transpose()
+    }
+
+    fn line_of(&self, ask: Operation) -> Result<Vec<u8>, ClientError> {
         let request = Request {
             version: VERSION,
             ask,
         };
         let mut line = serde_json::to_vec(&request).map_err(|error| self.foreign(&error))?;
         line.push(b'\n');
+        Ok(line)
+    }
+
+    /// The connection itself, for who reads its answers without this.
+    pub fn into_stream(self) -> UnixStream {
+        self.stream
+    }
+
+    /// Asks and waits for the answer.
+    ///
+    /// # Errors
+    /// [`ClientError::Broken`], [`ClientError::Foreign`].
+    pub fn ask(&mut self, ask: Operation) -> Result<Reply, ClientError> {
+        let line = self.line_of(ask)?;
         // A daemon that refuses us at the door may have answered and closed before we wrote: its
         // answer is worth more than our EPIPE.
         let sent = self.stream.write_all(&line);

@@ -22,7 +22,7 @@ pub use dirty::{DirtyKnown, DirtyReport, DirtyRow};
 pub use line::{LineBuffer, LineTooLong};
 pub use message::{
     Beancounters, EntryOrigin, ErrorKind, Granted, LimitChange, LimitEntry, MAX_REPLY, MAX_REQUEST,
-    Operation, Quota, Refusal, Renew, Reply, Request, Reserve, ReserveBound, RowsChange,
+    Operation, Quota, Reached, Refusal, Renew, Reply, Request, Reserve, ReserveBound, RowsChange,
     UtilisationReport, VERSION,
 };
 pub use physpages::{PARTS_OF_A_PAGE, Physpages, PhyspagesMachine, PhyspagesReply, PhyspagesRow};

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use bursar_model::{
-    AccountStatus, Bill, BoundsSpec, Bytes, DaemonStatus, Event, Pid, Resource, RowBounds, Who,
+    AccountStatus, Bill, BoundsSpec, Bytes, DaemonStatus, Event, Pid, Resource, RowBounds,
+    WatchLevel, Who,
 };
 use serde::{Deserialize, Serialize};
 
@@ -112,6 +113,14 @@ pub enum Operation {
     Enter {
         /// Which: `=name`.
         account: Who,
+    },
+    /// Waits until the account that the asker pays into holds as much as this. Any user. Answered when it does.
+    Wait {
+        /// As much as what.
+        at: WatchLevel,
+        /// And each time that it does so again, after it has held a sixteenth less.
+        #[serde(default)]
+        follow: bool,
     },
     /// Who has which part of the pages that are mapped (S5 section 3.2). Counted when root asks; an
     /// ordinary user gets his own part, as of a count that may be some seconds old.
@@ -277,6 +286,8 @@ pub enum Reply {
         /// The account.
         account: String,
     },
+    /// To `wait`.
+    Reached(Box<Reached>),
     /// To `physpages`.
     Physpages(Box<PhyspagesReply>),
     /// It was not done.
@@ -293,6 +304,25 @@ pub struct Granted {
     /// No limit applies to the asker: nothing is reserved, and nothing has to be.
     #[serde(default, skip_serializing_if = "is_false")]
     pub unlimited: bool,
+}
+
+/// An account is at a level that somebody has waited for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reached {
+    /// Its name.
+    pub account: String,
+    /// The level, as it was asked for.
+    pub at: WatchLevel,
+    /// Where that is.
+    pub level: Bytes,
+    /// Held now.
+    pub held: Bytes,
+    /// The account's limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Bytes>,
+    /// A request was refused at the barrier, whatever is held.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub refused: bool,
 }
 
 /// The asker's own account.

@@ -2,6 +2,8 @@
 //! `bursar run`: a command, prepared. Each option is a step that adds to the [`Launch`].
 
 mod gate;
+mod on_notice;
+mod signals;
 mod tmalloc;
 
 use std::ffi::OsString;
@@ -25,6 +27,8 @@ use crate::launch::Launch;
 /// With --gate whatever it and its children ask for is refused at the barrier, where the kernel cannot
 /// do that by itself (`bursar doctor` says so): bursar stays as the command's parent, hands on signals
 /// and ends as the command ends.
+/// With --on-notice a shell command of yours runs each time that the account comes to its notice, so that the
+/// program's work can be saved: bursar stays as the parent, as with --gate.
 /// With --account the command and all its children pay into a shared account instead of their user's:
 /// there is no way out of it, by no change of user, session or namespace.
 #[derive(Debug, Args)]
@@ -43,6 +47,10 @@ pub(crate) struct Run {
     /// gate
     #[arg(long)]
     gate: bool,
+    /// Run this shell command each time that the account comes to its notice; it finds the program's
+    /// process in BURSAR_PID, and BURSAR_HELD and BURSAR_LIMIT in bytes
+    #[arg(long, value_name = "CMD", conflicts_with = "gate")]
+    on_notice: Option<String>,
     /// The shared account it pays into, with all its children, as long as they live; root may enter
     /// any, others those granted to them
     #[arg(long, value_name = "=NAME")]
@@ -73,6 +81,9 @@ impl Run {
         }
         if self.tmalloc {
             tmalloc::prepare(&mut launch, caller)?;
+        }
+        if let Some(command) = self.on_notice {
+            return Err(on_notice::run(command, &launch, caller));
         }
         if self.gate {
             return Err(gate::run(launch, caller));

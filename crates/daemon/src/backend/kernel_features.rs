@@ -51,6 +51,17 @@ impl KernelFeatures {
         Ok(self.half.configure(&self.settings)?)
     }
 
+    /// Has [`crate::fact::Fact::Level`] told, once, when the account holds `above` or more, or less than `below`.
+    pub(crate) fn watch(&self, id: AccountId, above: Option<Bytes>, below: Bytes) -> Result<()> {
+        let accounts = self.half.accounts();
+        let account = accounts.all().find(|it| it.id == id && it.is_open);
+        let Some(account) = account else {
+            return Ok(());
+        };
+        let pages = |bytes| self.page().pages_within(bytes);
+        Ok(accounts.watch(account.slot, above.map(pages), pages(below))?)
+    }
+
     /// How many accounts a plan may have: some are left to `default` and to questions.
     pub(crate) fn room_for_accounts(&self) -> usize {
         let capacity = self.half.accounts().capacity();

@@ -17,7 +17,7 @@ use super::{Control, moment, own_time};
 
 /// Connections of everybody together.
 const EVERYBODY: usize = 4096;
-/// Connections of one user that have nothing reserved; root is not counted.
+/// Connections of one user that have nothing reserved and wait for no level; root is not counted.
 const PER_USER: usize = 16;
 /// Connections let in before we look what else there is.
 const AT_ONCE: usize = 32;
@@ -89,7 +89,7 @@ impl Control {
     }
 
     fn is_over_quota(&mut self, uid: Uid) -> bool {
-        let asking = |it: &&Client| it.counts_as == uid && !it.is_reserving;
+        let asking = |it: &&Client| it.counts_as == uid && !it.is_reserving && !it.is_watching;
         let own = self.clients.values().filter(asking).count();
         let closing = self.closer.of(uid);
         own.saturating_add(closing) >= PER_USER

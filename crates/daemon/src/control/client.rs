@@ -39,6 +39,8 @@ pub(super) struct Client {
     pub(super) counts_as: Uid,
     pub(super) is_reserving: bool,
     pub(super) is_following: bool,
+    /// For a level of an account.
+    pub(super) is_watching: bool,
     lines: LineBuffer,
     /// The line to be answered next.
     line: Option<Vec<u8>>,
@@ -68,6 +70,7 @@ impl Client {
             counts_as: accepted.counts_as,
             is_reserving: false,
             is_following: false,
+            is_watching: false,
             lines: LineBuffer::new(MAX_REQUEST),
             line: None,
             has_more: false,

@@ -4,12 +4,11 @@
 //!
 //! - [`ledger`] and [`tree`] observe: the account's standing, the command's processes
 //! - [`headroom`] decides: who may grow by how much
-//! - [`rlimit_gate`] does it, and is to the command's caller what the command would be: [`signals`]
+//! - [`rlimit_gate`] does it, and is to the command's caller what the command would be
 
 mod headroom;
 mod ledger;
 mod rlimit_gate;
-mod signals;
 mod tree;
 
 use std::env;

@@ -65,6 +65,7 @@ enum event_kind {
 				 * in its own unit; once a second, row and account */
 	EVENT_SHORTAGE = 13,	/* the machine may be short of memory; at each tick until the last defence is up */
 	EVENT_RUN_KILLER = 14,	/* an account is over a bound, and the event may not decide: user half, run_oom_killer */
+	EVENT_LEVEL = 16,	/* at a level that the user half watches; once, until it says the next one */
 	EVENT_DYING = 15,	/* a process that we have not killed is dying; start and number are 0 where it has left
 				 * its address space, and pid is who had it last then */
 };
@@ -240,6 +241,12 @@ struct account {
 	__u32 files_credit_ms;	/* since when files_credit_pages are; 0: nothing is */
 	__s64 files_credit_pages; /* of files that go with who was killed for them */
 	__u64 files_kill_ticket; /* counts begun before that kill */
+
+	/* level_watch.bpf.h: who waits is told once of the level at or above, or below, which it comes */
+	__s64 watch_above_pages;
+	__s64 watch_below_pages;
+	__u32 watched;
+	__u32 watch_pad;
 } __attribute__((aligned(64)));
 
 enum record_flag {
@@ -487,6 +494,13 @@ struct promise_args {
 	__u32 slot;
 	__u32 pad;
 	__s64 pages;
+};
+
+struct watch_args {
+	__u32 slot;
+	__u32 pad;
+	__s64 above_pages;	/* NO_BOUND_PAGES: none */
+	__s64 below_pages;	/* 0: none */
 };
 
 struct set_subordinates_args {

@@ -61,6 +61,7 @@ static __always_inline void lift_bounds(struct account *account)
 	account->barrier_pages = NO_BOUND_PAGES;
 	account->notice_pages = NO_BOUND_PAGES;
 	account->near_pages = NO_BOUND_PAGES;
+	account->watched = 0;
 }
 
 /* The account of a uid, opened if it has none; without bounds until set_limit. A shared account has
@@ -218,6 +219,7 @@ static long forget_bursard(__u32 slot, void *unused)
 	if (!account)
 		return 1;
 	account->promised_pages = 0;
+	account->watched = 0;
 	account->surveying_ns = 0;
 	account->asked_ns = 0;
 	/* There is somebody again who looks when it is needed. */
@@ -293,6 +295,24 @@ static __always_inline int store_promise(const struct promise_args *args)
 		return -2;
 	/* A full barrier: who promises looks at reserved_pages next (admission.bpf.h try_charge()). */
 	__sync_lock_test_and_set(&account->promised_pages, args->pages);
+	return 0;
+}
+
+/* The levels of an account that somebody waits for. One that it has come to by now is told at once. */
+static __always_inline int store_watch(const struct watch_args *args)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(args->slot);
+
+	if (!state || !account || !args->slot)
+		return -2;
+	account->watched = 0;
+	account->watch_above_pages = args->above_pages;
+	account->watch_below_pages = args->below_pages;
+	/* A full barrier: who sees it watched sees the levels. */
+	__sync_lock_test_and_set(&account->watched, 1);
+	place_near(state, account);
+	react(args->slot, account->held_pages, TRIGGER_NOTIFIER, RUNNING_OTHER);
 	return 0;
 }
 

@@ -94,6 +94,12 @@ int promise(struct promise_args *args)
 }
 
 SEC("syscall")
+int watch(struct watch_args *args)
+{
+	return store_watch(args);
+}
+
+SEC("syscall")
 int begin_survey(struct begin_survey_args *args)
 {
 	return list_sharers(args);

@@ -5,7 +5,7 @@
 #ifndef BURSAR_REACT_BPF_H
 #define BURSAR_REACT_BPF_H
 
-#include "victim.bpf.h"
+#include "level_watch.bpf.h"
 #include "event.bpf.h"
 
 /* S1's fast triggers: the event itself decides, or has the user half run the killer. Neither: it only counts. */
@@ -73,7 +73,7 @@ __noinline int give_notice(__u32 slot, __s64 held, __u32 trigger)
 /*
  * From where on each event is counted exactly: early enough that what all CPUs keep back of all the
  * account's processes cannot hide the way from there to the next bound. The notice is one until it has
- * been given; the barrier is nobody's concern here.
+ * been given, a level that somebody waits for until that has been told; the barrier is nobody's concern here.
  */
 enum { NEAR_PAGES = 256 };
 
@@ -83,6 +83,8 @@ static __always_inline void place_near(struct ledger_state *state, struct accoun
 
 	if (account->notice_pages < bound && !account->noticed)
 		bound = account->notice_pages;
+	if (account->watched && account->watch_above_pages < bound)
+		bound = account->watch_above_pages;
 	if (bound == NO_BOUND_PAGES) {
 		account->near_pages = NO_BOUND_PAGES;
 	} else {
@@ -122,7 +124,7 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 		sum = account->held_pages;
 	}
 	held = level_from(account, sum);
-	if (held >= account->notice_pages && !account->noticed) {
+	if ((held >= account->notice_pages && !account->noticed) || is_at_watched(account, held)) {
 		/* Told of what is held, not of what is counted twice. */
 		if (account->processes > 1 && held <= account->limit_pages)
 			decide(slot, trigger, running);
@@ -130,6 +132,8 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 			held = level_now(account);
 			if (held >= account->notice_pages)
 				give_notice(slot, held, trigger);
+			if (is_at_watched(account, held))
+				tell_watched(slot, held, trigger);
 			place_near(state, account);
 		}
 	}

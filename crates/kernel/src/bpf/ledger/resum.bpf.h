@@ -434,6 +434,8 @@ static long audit_account(__u32 slot, struct resum *resum)
 	if (account->noticed &&
 	    level_now(account) < account->notice_pages - (account->notice_pages >> 4))
 		account->noticed = 0; /* far enough below to be told again */
+	if (account->watched && level_now(account) < account->watch_below_pages)
+		tell_watched(slot, level_now(account), resum->trigger);
 	place_near(state, account);
 	if (!(account->flags & ACCOUNT_PAUSED))
 		raise_maxheld(account, level_now(account));

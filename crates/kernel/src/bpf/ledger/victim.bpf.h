@@ -67,6 +67,8 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 		return WAIT_NOT;
 	if (level <= doubt->limit_pages && account->notice_pages < doubt->limit_pages)
 		doubt->bound_pages = account->notice_pages;
+	if (level <= doubt->bound_pages && account->watched && account->watch_above_pages < doubt->bound_pages)
+		doubt->bound_pages = account->watch_above_pages;
 	if (level <= doubt->bound_pages && walk->is_corrected) /* the user half renews it by itself */
 		return WAIT_NOT;
 	doubt->soft_pages = walk->soft_doubt;

@@ -101,10 +101,13 @@ static __always_inline __u64 far_own_mm(void)
 	return (__u64)FAR_READ((__u64)bpf_get_current_task(), struct task_struct, mm);
 }
 
-static __always_inline void emit(struct ledger_state *state, struct event *event)
+/* Whether there was room for it. */
+static __always_inline bool emit(struct ledger_state *state, struct event *event)
 {
-	if (bpf_ringbuf_output(&events, event, sizeof(*event), 0))
-		__sync_fetch_and_add(&state->events_lost, 1);
+	if (!bpf_ringbuf_output(&events, event, sizeof(*event), 0))
+		return true;
+	__sync_fetch_and_add(&state->events_lost, 1);
+	return false;
 }
 
 #endif /* BURSAR_WALK_BPF_H */

@@ -14,8 +14,8 @@ use rustix::process::{
 
 use super::headroom::{self, Activity};
 use super::ledger::Standing;
-use super::signals::{self, Signals};
 use super::tree::Tree;
+use crate::command::run::signals::{self, Signals};
 use crate::complaint::complain;
 use crate::failure::Failure;
 use crate::launch::Launch;
