@@ -3,6 +3,7 @@
 # make test    everything that is tested: units, stories on this kernel, stories in guests
 # make build   what is installed
 # make bench   what it costs and how well it holds, on this machine
+# make instructions  what the kernel half costs with 2, 64 and 255 possible CPUs, in guests
 # make install what a machine needs, below DESTDIR
 # make deb     the same as a Debian package, in target/deb
 #
@@ -20,7 +21,7 @@ GUEST_JOBS ?= 2
 # run one after the other beside it. TOLD= has each tell all, TOLD=--whole at full length.
 TOLD       ?= --share {share}
 
-.PHONY: build demo test units lint stories guests runtimes bench install uninstall deb book clean
+.PHONY: build demo test units lint stories guests runtimes bench instructions install uninstall deb book clean
 
 build:
 	xtask/provide build
@@ -84,6 +85,20 @@ bench: build
 	xtask/provide bench
 	xtask/unpack $(RELEASE)/programs libjemalloc2 libmimalloc2.0
 	$(STAGE) $(RELEASE)/bursar-bench all
+
+# What the kernel half costs on machines with many CPUs: guests whose clock counts instructions. Some minutes each.
+CPUS  ?= 2 64 255
+SUITE ?= trixie
+instructions: build
+	xtask/provide guests
+	for cpus in $(CPUS); do \
+		$(RELEASE)/xtask vm run --suite $(SUITE) --accel tcg-counted --smp 1 --possible-cpus $$cpus --mem 2048 --timeout 2400 \
+			--bpffs --file $(RELEASE)/bursar-bench:/opt/bursar-bench --file $(RELEASE)/hog:/opt/hog \
+			--file $(RELEASE)/bursar-bench-allocator:/opt/bursar-bench-allocator \
+			--file $(RELEASE)/bursar-bench-idle:/opt/bursar-bench-idle \
+			--file $(RELEASE)/bursar-bench-works:/opt/bursar-bench-works \
+			-- /opt/bursar-bench instructions --out /tmp || exit 1; \
+	done
 
 install: build
 	install -D -m 755 $(RELEASE)/bursard $(DESTDIR)$(PREFIX)/sbin/bursard

@@ -64,6 +64,8 @@ pub(crate) enum Table {
     System,
     /// What the gate's decision costs mmap, brk, and a reservation
     Gate,
+    /// What the kernel half costs with as many CPUs as this machine may have: for guests (make instructions)
+    Instructions,
     /// tmalloc beside glibc's malloc, jemalloc and mimalloc: time and resident memory
     Malloc(Malloc),
     /// What killers that are Debian packages can do about one user at a limit

@@ -36,6 +36,7 @@ fn main() -> Result<()> {
         Table::Scale => "scale",
         Table::System => "system",
         Table::Gate => "gate",
+        Table::Instructions => "instructions",
         Table::Malloc(_) => "malloc",
         Table::Peers => "peers",
         Table::Report(chosen) => {

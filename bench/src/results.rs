@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::table::gate::Gate;
+use crate::table::instructions::Instructions;
 use crate::table::malloc::Mallocs;
 use crate::table::overcommit::Overcommit;
 use crate::table::peers::Peers;
@@ -40,6 +41,8 @@ pub(crate) struct Results {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) gate: Option<Gate>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) instructions: Option<Instructions>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) malloc: Option<Mallocs>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) peers: Option<Peers>,
@@ -60,6 +63,7 @@ impl Results {
         self.scale = self.scale.take().or(other.scale);
         self.system = self.system.take().or(other.system);
         self.gate = self.gate.take().or(other.gate);
+        self.instructions = self.instructions.take().or(other.instructions);
         self.malloc = self.malloc.take().or(other.malloc);
         self.peers = self.peers.take().or(other.peers);
         if self.tables() > lacks {
@@ -76,6 +80,7 @@ impl Results {
             + usize::from(self.scale.is_some())
             + usize::from(self.system.is_some())
             + usize::from(self.gate.is_some())
+            + usize::from(self.instructions.is_some())
             + usize::from(self.malloc.is_some())
             + usize::from(self.peers.is_some())
     }

@@ -12,7 +12,7 @@ use crate::lock::Lock;
 use crate::machine::Machine;
 use crate::results::Results;
 use crate::show;
-use crate::table::{gate, malloc, overcommit, peers, scale, speed, system};
+use crate::table::{gate, instructions, malloc, overcommit, peers, scale, speed, system};
 
 /// How often each table repeats: (quick, whole).
 const SPEED_ROUNDS: (usize, usize) = (6, 115);
@@ -20,6 +20,7 @@ const OVERCOMMIT_RUNS: (usize, usize) = (3, 10);
 const SCALE_ROUNDS: (usize, usize) = (1, 3);
 const SYSTEM_ROUNDS: (usize, usize) = (2, 6);
 const GATE_ROUNDS: (usize, usize) = (3, 11);
+const INSTRUCTION_ROUNDS: (usize, usize) = (1, 3);
 const MALLOC_ROUNDS: (usize, usize) = (3, 16);
 
 /// Runs them, printing each as soon as it is there unless JSON was asked for. What there is is kept in
@@ -96,6 +97,16 @@ pub(crate) fn run(table: &Table, how: &How, path: &Path) -> Result<Results> {
         let found = gate::measure(&stage, count(GATE_ROUNDS), how.quick, &lock)?;
         say(show::titled("The gate", &show::gate(&found)));
         results.gate = Some(found);
+        keep(&mut results)?;
+    }
+    // Not part of all: on a machine whose clock runs on it shows noise.
+    if matches!(table, Table::Instructions) {
+        let found = instructions::measure(&stage, count(INSTRUCTION_ROUNDS), &lock)?;
+        say(show::titled(
+            "The kernel half by the number of CPUs",
+            &show::instructions(&found),
+        ));
+        results.instructions = Some(found);
         keep(&mut results)?;
     }
     if is_all || matches!(table, Table::Malloc(_)) {

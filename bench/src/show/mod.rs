@@ -4,6 +4,7 @@
 mod claims;
 mod gate;
 mod grid;
+mod instructions;
 mod machine;
 mod malloc;
 mod overcommit;
@@ -16,6 +17,7 @@ mod system;
 pub(crate) use claims::claims;
 pub(crate) use gate::gate;
 pub(crate) use grid::Grid;
+pub(crate) use instructions::instructions;
 pub(crate) use machine::machine;
 pub(crate) use malloc::malloc;
 pub(crate) use overcommit::overcommit;

@@ -2,6 +2,7 @@
 //! The tables: each measures, and is plain data afterwards.
 
 pub(crate) mod gate;
+pub(crate) mod instructions;
 pub(crate) mod malloc;
 pub(crate) mod overcommit;
 pub(crate) mod peers;

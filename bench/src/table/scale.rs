@@ -166,7 +166,7 @@ fn watch_ticks(kernel_half: &Loaded, resums: &mut Vec<f64>) -> Result<()> {
 
 /// One breach by one process of the first account. Returns what the kernel half says it took, and how
 /// many processes it weighed.
-fn search(stage: &Stage, kernel_half: &Loaded, slot: Slot) -> Result<(f64, u32)> {
+pub(super) fn search(stage: &Stage, kernel_half: &Loaded, slot: Slot) -> Result<(f64, u32)> {
     let accounts = kernel_half.get().accounts();
     let ring = kernel_half.get().event_ring()?;
     let held = accounts.account(slot).context("the account")?.held;
