@@ -110,7 +110,8 @@ install: build
 	install -D -m 755 $(RELEASE)/libprefault.so $(DESTDIR)$(PREFIX)/lib/bursar/libprefault.so
 	install -D -m 644 $(RELEASE)/libprefault.a $(DESTDIR)$(PREFIX)/lib/bursar/libprefault.a
 	install -D -m 644 crates/prefault/include/prefault.h $(DESTDIR)$(PREFIX)/include/prefault.h
-	umask 022 && $(RELEASE)/bursar generate man $(DESTDIR)$(MANDIR)/man1
+	umask 022 && for section in 1 3 5; do \
+		$(RELEASE)/bursar generate man --section $$section $(DESTDIR)$(MANDIR)/man$$section || exit; done
 	install -D -m 644 dist/bursard.8 $(DESTDIR)$(MANDIR)/man8/bursard.8
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	umask 022 && $(RELEASE)/bursar generate completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/bursar
@@ -130,6 +131,8 @@ uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/sbin/bursard $(DESTDIR)$(PREFIX)/bin/bursar \
 		$(DESTDIR)$(UNITDIR)/bursard.service \
 		$(DESTDIR)$(MANDIR)/man1/bursar.1 $(DESTDIR)$(MANDIR)/man1/bursar-*.1 $(DESTDIR)$(MANDIR)/man8/bursard.8 \
+		$(foreach page,libbursar tmalloc prefault,$(DESTDIR)$(MANDIR)/man3/$(page).3) \
+		$(foreach page,bursar limits,$(DESTDIR)$(MANDIR)/man5/$(page).toml.5) \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/bursar \
 		$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_bursar \
 		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/bursar.fish \

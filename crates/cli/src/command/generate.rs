@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar generate`, for packagers and `make install`: man pages and completions out of the one
-//! definition of what can be typed.
+//! definition of what can be typed, and out of the reference.
+
+mod reference;
+mod roff;
 
 use std::fs;
 use std::io;
@@ -22,10 +25,13 @@ pub(crate) struct Generate {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Write bursar.1, bursar-status.1 and so on
+    /// Write bursar.1, bursar-status.1 and so on, or the pages of another section
     Man {
         /// The folder to write into; made where it is missing
         folder: PathBuf,
+        /// The section: 1 for commands, 3 for C functions, 5 for files
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=5))]
+        section: u8,
     },
     /// Write a shell's completions to stdout
     Completions {
@@ -37,7 +43,11 @@ enum What {
 impl Generate {
     pub(crate) fn run(self) -> Result<(), Failure> {
         match self.what {
-            What::Man { folder } => man_pages(&folder).map_err(|error| {
+            What::Man { folder, section } => match section {
+                1 => man_pages(&folder),
+                _ => reference::write(&folder, section),
+            }
+            .map_err(|error| {
                 Failure::failed(format!("cannot write man pages to {folder:?}: {error}"))
             }),
             What::Completions { shell } => output::say(&completions(shell)),
@@ -110,6 +120,8 @@ What has happened, and the limits that were last in force.
 bursard's control socket.
 .SH "SEE ALSO"
 .BR bursar (1),
+.BR bursar.toml (5),
+.BR limits.toml (5),
 .BR bursard (8),
 .BR systemctl (1),
 .BR journalctl (1)
