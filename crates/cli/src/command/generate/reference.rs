@@ -86,9 +86,9 @@ impl Page {
             .iter()
             .map(|heading| part(self.source, Some(heading)))
             .collect();
-        // tbl(1) is to be run first: man(1) reads that in the first line.
+        // tbl(1) is to be run first: man(1) reads that in the first line. Narrow cells do not look well adjusted.
         format!(
-            "'\\\" t\n.TH {} {} \"\" bursar \"{manual}\"\n.SH NAME\n{} \\- {}\n.SH DESCRIPTION\n{}{}.SH \"SEE ALSO\"\n{}\n",
+            "'\\\" t\n.TH {} {} \"\" bursar \"{manual}\"\n.ad l\n.SH NAME\n{} \\- {}\n.SH DESCRIPTION\n{}{}.SH \"SEE ALSO\"\n{}\n",
             self.name,
             self.section,
             self.name,

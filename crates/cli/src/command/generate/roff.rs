@@ -53,7 +53,7 @@ impl Page {
                 _ => self.heading(".SS"),
             },
             // In an item the first one stands beside its mark.
-            Tag::Paragraph if self.lists.is_empty() => self.request(".PP"),
+            Tag::Paragraph if self.lists.is_empty() => self.paragraph(),
             Tag::List(first) => {
                 if !self.lists.is_empty() {
                     self.request(".RS 2");
@@ -71,13 +71,14 @@ impl Page {
                 self.request(&mark);
             }
             Tag::CodeBlock(CodeBlockKind::Fenced(_) | CodeBlockKind::Indented) => {
-                self.request(".PP");
+                self.paragraph();
                 self.request(".RS 4");
                 self.request(".EX");
                 self.is_verbatim = true;
             }
             Tag::Table(columns) => {
                 self.columns = columns.len();
+                self.paragraph();
                 self.request(".TS");
                 self.request("allbox tab(@);");
                 let layout = "lx ".repeat(self.columns);
@@ -102,7 +103,9 @@ impl Page {
             TagEnd::Item => self.line(),
             TagEnd::List(_) => {
                 self.lists.pop();
-                self.request(if self.lists.is_empty() { ".PP" } else { ".RE" });
+                if !self.lists.is_empty() {
+                    self.request(".RE");
+                }
             }
             TagEnd::CodeBlock => {
                 self.is_verbatim = false;
@@ -125,6 +128,15 @@ impl Page {
     fn line(&mut self) {
         if !self.text.is_empty() && !self.text.ends_with('\n') {
             self.text.push('\n');
+        }
+    }
+
+    /// A heading, and the page, begin with one.
+    fn paragraph(&mut self) {
+        self.line();
+        let last = self.text.lines().last().unwrap_or(".SH");
+        if !last.starts_with(".SH") && !last.starts_with(".SS") {
+            self.request(".PP");
         }
     }
 
@@ -169,7 +181,7 @@ mod tests {
             of_markdown("# Title\n\nFirst `a-b`.\n\n## Part\n\n- one\n- **two**\n  - in it\n");
         assert_eq!(
             page,
-            ".PP\nFirst \\fBa\\-b\\fR.\n.SH \"Part\"\n.IP \\(bu 2\none\n.IP \\(bu 2\n\\fBtwo\\fR\n.RS 2\n.IP \\(bu 2\nin it\n.RE\n.PP\n"
+            "First \\fBa\\-b\\fR.\n.SH \"Part\"\n.IP \\(bu 2\none\n.IP \\(bu 2\n\\fBtwo\\fR\n.RS 2\n.IP \\(bu 2\nin it\n.RE\n"
         );
     }
 
@@ -185,9 +197,6 @@ mod tests {
     #[test]
     fn what_looks_like_a_request_is_none() {
         let page = of_markdown("```\n.hidden \\n\n'quoted'\n```\n");
-        assert_eq!(
-            page,
-            ".PP\n.RS 4\n.EX\n\\&.hidden \\en\n\\&'quoted'\n.EE\n.RE\n"
-        );
+        assert_eq!(page, ".RS 4\n.EX\n\\&.hidden \\en\n\\&'quoted'\n.EE\n.RE\n");
     }
 }
