@@ -246,7 +246,7 @@ impl Daemon {
     /// When it is refused.
     pub fn limit(&self, who: &str, size: &str) -> Result<Vec<String>> {
         match self.try_limit(who, size, false)? {
-            Reply::Changed { remarks } => Ok(remarks),
+            Reply::Changed { remarks, .. } => Ok(remarks),
             other => bail!("limit set {who} {size} answered {other:?}"),
         }
     }

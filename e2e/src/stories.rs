@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! All stories of the main job.
 
+mod apply;
 mod bad_days;
 mod beancounters;
 mod callers;
@@ -88,6 +89,7 @@ pub fn all() -> Vec<Story> {
         innocent::STORIES,
         bad_days::STORIES,
         drop_ins::STORIES,
+        apply::STORIES,
         gate::STORIES,
         beancounters::STORIES,
         cost::STORIES,

@@ -87,7 +87,7 @@ impl Arguments {
 }
 
 /// Commands on limits.
-const ON_LIMITS: [&str; 3] = ["set", "show", "clear"];
+const ON_LIMITS: [&str; 4] = ["set", "show", "clear", "apply"];
 
 /// The command that somebody meant who left out `limit`, or what to do with it.
 fn meant(words: &[OsString]) -> Option<String> {

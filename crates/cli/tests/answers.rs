@@ -119,6 +119,7 @@ fn an_answer_that_makes_no_sense_is_a_failure() {
         Daemon::doing(endless),
         Daemon::answering(&Reply::Changed {
             remarks: Vec::new(),
+            change: None,
         }),
     ];
     for daemon in daemons {
@@ -147,6 +148,7 @@ fn a_change_that_was_not_answered_is_of_unknown_outcome() {
 fn limits_are_set_as_typed() {
     let daemon = Daemon::answering(&Reply::Changed {
         remarks: vec!["more than RAM".into()],
+        change: None,
     });
     let typed = [
         "limit",
@@ -186,12 +188,16 @@ fn limits_are_set_as_typed() {
 fn limits_are_cleared_and_shown() {
     let daemon = Daemon::answering(&Reply::Changed {
         remarks: Vec::new(),
+        change: None,
     });
     let output = daemon
         .bursar(&["--json", "limit", "clear", "=render"])
         .output()
         .unwrap();
-    assert_eq!(stdout(&output), "{\"who\":\"=render\",\"remarks\":[]}\n");
+    assert_eq!(
+        stdout(&output),
+        "{\"who\":\"=render\",\"changed\":true,\"remarks\":[]}\n"
+    );
     assert_eq!(
         daemon.asked().ask,
         Operation::ClearLimit {
@@ -201,6 +207,7 @@ fn limits_are_cleared_and_shown() {
     );
     let daemon = Daemon::answering(&Reply::Changed {
         remarks: Vec::new(),
+        change: None,
     });
     let forced = daemon
         .bursar(&["limit", "clear", "=render", "--force"])

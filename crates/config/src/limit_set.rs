@@ -4,7 +4,7 @@
 //! Files are read in the order of their names, `limits.toml` first. The last one that has an entry for a
 //! WHO wins, and the entries before it count for nothing. Commands change `limits.toml` only.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -212,6 +212,51 @@ impl Limits {
         self.edit(who, |file| file.set_rows(who, rows))
     }
 
+    /// These with `limits.toml` saying what `text` says; errors name the file `name`. The file changes only
+    /// with [`Limits::store`].
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] with all that is wrong; [`ConfigError::Overridden`] where a drop-in has another
+    /// entry for somebody whose entry would change.
+    pub fn with_text(&self, text: &str, name: &Path) -> Result<Self, ConfigError> {
+        LimitsFile::read(&Source::new(name, text.to_owned()))?;
+        let mut file = LimitsFile::read(&Source::new(self.path(), text.to_owned()))?;
+        // What it was read from is still what is to be found there.
+        file.on_disk.clone_from(&self.file.on_disk);
+        let new = Self::of(file, Arc::clone(&self.drop_ins));
+        let in_vain = self
+            .written_changes(&new)
+            .into_iter()
+            .find_map(|(who, _, wanted)| {
+                let winner = self.winner(&who)?;
+                let is_alike = wanted.is_some_and(|it| it.says_as(winner));
+                (!is_alike).then(|| overridden(winner))
+            });
+        in_vain.map_or(Ok(new), Err)
+    }
+
+    /// The entries of `limits.toml` that say something else in `new`: whose, what before, what then.
+    pub fn written_changes<'a>(
+        &'a self,
+        new: &'a Self,
+    ) -> Vec<(Who, Option<&'a Limit>, Option<&'a Limit>)> {
+        let (before, then) = (&self.file.entries, &new.file.entries);
+        let all: BTreeSet<&Who> = before.keys().chain(then.keys()).collect();
+        let pairs = all
+            .into_iter()
+            .map(|who| (who.clone(), before.get(who), then.get(who)));
+        let differ = |(_, old, new): &(Who, Option<&Limit>, Option<&Limit>)| match (old, new) {
+            (Some(old), Some(new)) => !old.says_as(new),
+            _ => true,
+        };
+        pairs.filter(differ).collect()
+    }
+
+    /// The entry of a drop-in that wins over `limits.toml`.
+    fn winner(&self, who: &Who) -> Option<&Limit> {
+        self.drop_ins.iter().rev().find_map(|it| it.get(who))
+    }
+
     /// Takes the limit of exactly this WHO away; false when there was none. The file changes only with
     /// [`Limits::store`].
     ///
@@ -227,12 +272,8 @@ impl Limits {
         who: &Who,
         change: impl FnOnce(&mut LimitsFile) -> Result<T, ConfigError>,
     ) -> Result<T, ConfigError> {
-        if let Some(winner) = self.drop_ins.iter().rev().find_map(|it| it.get(who)) {
-            return Err(ConfigError::Overridden {
-                path: winner.path.to_path_buf(),
-                line: winner.line,
-                who: who.clone(),
-            });
+        if let Some(winner) = self.winner(who) {
+            return Err(overridden(winner));
         }
         let done = change(&mut self.file)?;
         self.merge();
@@ -259,6 +300,14 @@ impl Limits {
     /// As [`Limits::store`].
     pub fn store_over(&mut self, later: &Self) -> Result<(), ConfigError> {
         self.file.store_over(&later.file)
+    }
+}
+
+fn overridden(winner: &Limit) -> ConfigError {
+    ConfigError::Overridden {
+        path: winner.path.to_path_buf(),
+        line: winner.line,
+        who: winner.who.clone(),
     }
 }
 

@@ -57,6 +57,14 @@ pub struct Limit {
     pub line: usize,
 }
 
+impl Limit {
+    /// Whether it says the same as `other`, wherever the two stand.
+    pub fn says_as(&self, other: &Self) -> bool {
+        let of = |it: &Self| (it.memory, it.kill);
+        of(self) == of(other) && self.rows == other.rows && self.granted == other.granted
+    }
+}
+
 /// All limits of one file, and the file's text with the administrator's comments.
 #[derive(Debug, Clone)]
 pub(crate) struct LimitsFile {

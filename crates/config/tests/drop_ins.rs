@@ -361,3 +361,47 @@ fn two_thousand_entries_in_fifty_files_are_read_in_no_time() {
     let fastest = (0..5).map(|_| read()).min().unwrap();
     assert!(fastest < Duration::from_millis(100), "{fastest:?}");
 }
+
+#[test]
+fn a_text_is_taken_as_a_whole_and_its_differences_are_told() {
+    let place = Place::of(&[
+        (
+            "limits.toml",
+            "alice = { memory = \"1G\" }\nbob = { memory = \"1G\" }",
+        ),
+        ("10-a.toml", "carol = { memory = \"1G\" }"),
+    ]);
+    let limits = place.load().unwrap();
+    let name = Path::new("/wanted.toml");
+    let text = "[limits] # new\nalice = { memory = \"1024M\" }\ndan = { numproc = 5 }\n";
+    let new = limits.with_text(text, name).unwrap();
+    let changes: Vec<(String, bool, bool)> = limits
+        .written_changes(&new)
+        .into_iter()
+        .map(|(who, old, new)| (who.to_string(), old.is_some(), new.is_some()))
+        .collect();
+    assert_eq!(
+        changes,
+        [("bob".into(), true, false), ("dan".into(), false, true)]
+    );
+    assert_eq!(new.len(), 3);
+    assert_eq!(
+        &*new.get(&who("dan")).unwrap().path,
+        place.at("limits.toml")
+    );
+    // It replaces what was read, and nothing else.
+    let (mut stored, path) = (new, place.at("limits.toml"));
+    fs::write(&path, "").unwrap();
+    assert!(matches!(
+        stored.store(&path),
+        Err(ConfigError::Changed { .. })
+    ));
+    let refused = |text: &str| limits.with_text(text, name).unwrap_err().to_string();
+    assert!(refused("[limits]\nalice = 1\n").starts_with("/wanted.toml:2: limits.alice: "));
+    assert!(refused("[limits]\ncarol = { memory = \"2G\" }\n").contains("10-a.toml:2: carol: "));
+    assert!(
+        limits
+            .with_text("[limits]\ncarol = { memory = \"1G\" }\n", name)
+            .is_ok()
+    );
+}

@@ -2,6 +2,7 @@
 //! What is asked over the control socket, answered. Who asks is known from the kernel; root may ask
 //! everything, others about themselves.
 
+mod apply;
 mod beancounters;
 mod dirty;
 mod history;
@@ -71,6 +72,7 @@ fn dispatch(
         Operation::Quota => status::quota(accounts, &daemon.reservations, requester),
         Operation::Limits { who } => limits::show(accounts, uid, who.as_ref()),
         Operation::SetLimit(change) => limits::set(daemon, uid, change),
+        Operation::ApplyLimits(asked) => apply::apply(daemon, uid, asked),
         Operation::SetRows(change) => beancounters::set(daemon, uid, change),
         Operation::Beancounters { who } => {
             let count = daemon.physpages.latest();

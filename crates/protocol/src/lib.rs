@@ -11,6 +11,7 @@
 mod check;
 mod client;
 mod dirty;
+mod limits;
 mod line;
 mod message;
 mod physpages;
@@ -19,11 +20,12 @@ mod watermarks;
 pub use check::{AccountCheck, LedgerCheck, Verdict};
 pub use client::{Client, ClientError, root_socket};
 pub use dirty::{DirtyKnown, DirtyReport, DirtyRow};
+pub use limits::{Applied, Apply, EntryChange, EntryOrigin, EntrySpec};
 pub use line::{LineBuffer, LineTooLong};
 pub use message::{
-    Beancounters, EntryOrigin, ErrorKind, Granted, LimitChange, LimitEntry, MAX_REPLY, MAX_REQUEST,
-    Operation, Quota, Reached, Refusal, Renew, Reply, Request, Reserve, ReserveBound, RowsChange,
-    UtilisationReport, VERSION,
+    Beancounters, ErrorKind, Granted, LimitChange, LimitEntry, MAX_REPLY, MAX_REQUEST,
+    MAX_ROOT_REQUEST, Operation, Quota, Reached, Refusal, Renew, Reply, Request, Reserve,
+    ReserveBound, RowsChange, UtilisationReport, VERSION,
 };
 pub use physpages::{PARTS_OF_A_PAGE, Physpages, PhyspagesMachine, PhyspagesReply, PhyspagesRow};
 pub use watermarks::{

@@ -9,12 +9,17 @@ use bursar_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{DirtyReport, LedgerCheck, PhyspagesReply, RestoreReport, WatermarksReport};
+use crate::{
+    Applied, Apply, DirtyReport, EntryChange, EntryOrigin, LedgerCheck, PhyspagesReply,
+    RestoreReport, WatermarksReport,
+};
 
 /// The language's version. A daemon refuses another one and names its own.
 pub const VERSION: u32 = 1;
 /// A longer request is refused and its sender disconnected, bytes.
 pub const MAX_REQUEST: usize = 64 << 10;
+/// The same of root's: a whole file of limits, as JSON, bytes.
+pub const MAX_ROOT_REQUEST: usize = 16 << 20;
 /// A client gives up on a longer reply, bytes.
 pub const MAX_REPLY: usize = 64 << 20;
 
@@ -48,6 +53,8 @@ pub enum Operation {
     },
     /// Sets a limit. Root.
     SetLimit(LimitChange),
+    /// Makes `limits.toml` say what a file says, all of it at once. Root; may be [`MAX_ROOT_REQUEST`] long.
+    ApplyLimits(Apply),
     /// Sets limits of beancounters. Root.
     SetRows(RowsChange),
     /// Bills: what accounts hold of each resource; with `who`, that account's only. An ordinary user
@@ -258,7 +265,12 @@ pub enum Reply {
     Changed {
         /// A limit above RAM, an unknown user.
         remarks: Vec<String>,
+        /// What it did to the entry; alike before and after: nothing, for it was so already.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        change: Option<Box<EntryChange>>,
     },
+    /// To `apply_limits`.
+    Applied(Box<Applied>),
     /// To `beancounters`.
     Beancounters(Box<Beancounters>),
     /// To `events`.
@@ -365,15 +377,6 @@ pub struct LimitEntry {
     /// Where entries for the same WHO stand that it wins over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<EntryOrigin>,
-}
-
-/// Where an entry stands.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EntryOrigin {
-    /// The file.
-    pub file: String,
-    /// The line in it, from 1.
-    pub line: usize,
 }
 
 /// Why something was not done.

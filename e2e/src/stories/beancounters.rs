@@ -185,7 +185,7 @@ pub(super) fn limit(world: &World, who: &str, rows: &str) -> Result<Vec<String>>
         rows,
         force: false,
     }))? {
-        Reply::Changed { remarks } => Ok(remarks),
+        Reply::Changed { remarks, .. } => Ok(remarks),
         other => bail!("limit set answered {other:?}"),
     }
 }

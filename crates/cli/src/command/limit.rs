@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `bursar limit`: set, show, clear.
+//! `bursar limit`: set, show, clear, apply.
+
+mod apply;
 
 use std::collections::BTreeMap;
 
 use bursar_model::{BoundsSpec, Resource, RowBounds, RowBoundsError, SizeError, SizeSpec, Who};
-use bursar_protocol::{LimitChange, Operation, Reply, RowsChange};
+use bursar_protocol::{EntrySpec, LimitChange, Operation, Reply, RowsChange};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -13,19 +15,20 @@ use crate::command::check::ram;
 use crate::failure::Failure;
 use crate::view;
 
-/// Set, show and clear limits
+/// Set, show, clear and apply limits
 #[derive(Debug, Subcommand)]
 pub(crate) enum Limit {
     Set(Set),
     Show(Show),
     Clear(Clear),
+    Apply(apply::Apply),
 }
 
 /// Give somebody a limit
 ///
 /// It is in force at once, written to limits.toml, and holds until it is changed or cleared, also
 /// while bursard does not run. Where a drop-in (limits.toml.d/*.toml) has an entry for WHO, that one
-/// holds: nothing is changed then.
+/// holds: nothing is changed then. What is so already is not set again: --json says "changed": false.
 #[derive(Debug, Args)]
 #[command(after_help = WHO_AND_SIZE)]
 pub(crate) struct Set {
@@ -97,10 +100,21 @@ Examples: bursar limit set alice 8G
           bursar limit set alice numproc=200 numfile=4096"
 );
 
+/// Past the connection nobody knows how far the daemon got.
+const UNKNOWN: &str = "whether the limit was changed is not known: see bursar limit show";
+
 /// What a change did.
 #[derive(Debug, Serialize)]
 struct Done<'a> {
     who: &'a Who,
+    /// Whether it was otherwise before.
+    changed: bool,
+    /// What the entry said before; absent: there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old: Option<EntrySpec>,
+    /// What it says now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    new: Option<EntrySpec>,
     #[serde(skip_serializing_if = "Option::is_none")]
     memory: Option<BoundsSpec>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -114,6 +128,7 @@ impl Limit {
             Self::Set(set) => set.run(caller),
             Self::Show(show) => show.run(caller),
             Self::Clear(clear) => clear.run(caller),
+            Self::Apply(apply) => apply.run(caller),
         }
     }
 }
@@ -150,14 +165,14 @@ impl Set {
             notice,
             barrier,
         });
-        let mut remarks = Vec::new();
+        let mut all = Outcome::default();
         if let Some(memory) = memory {
             let ask = LimitChange {
                 who: who.clone(),
                 memory,
                 force,
             };
-            remarks.extend(change(caller, Operation::SetLimit(ask))?);
+            all.add(change(caller, Operation::SetLimit(ask))?);
         }
         if !rows.is_empty() {
             let ask = RowsChange {
@@ -165,32 +180,51 @@ impl Set {
                 rows: rows.clone(),
                 force,
             };
-            remarks.extend(change(caller, Operation::SetRows(ask))?);
+            all.add(change(caller, Operation::SetRows(ask))?);
         }
+        let Outcome {
+            mut remarks,
+            is_change,
+            old,
+            new,
+        } = all;
         remarks.dedup();
         let done = Done {
             who: &who,
+            changed: is_change,
+            old,
+            new,
             memory,
             rows,
             remarks: &remarks,
         };
         caller.answer(&done, |done| {
-            view::limits::set(&who, memory, &done.rows, &remarks, ram(), &caller.style)
+            let said = view::limits::set(&who, memory, &done.rows, &remarks, ram(), &caller.style);
+            match is_change {
+                true => said,
+                false => view::limits::as_before(&who, &remarks, &caller.style),
+            }
         })
     }
 }
 
 impl Clear {
     fn run(self, caller: &Caller) -> Result<(), Failure> {
-        let remarks = change(
+        let done = change(
             caller,
             Operation::ClearLimit {
                 who: self.who.clone(),
                 force: self.force,
             },
         )?;
+        let Outcome {
+            remarks, old, new, ..
+        } = done;
         let done = Done {
             who: &self.who,
+            changed: true,
+            old,
+            new,
             memory: None,
             rows: BTreeMap::new(),
             remarks: &remarks,
@@ -212,16 +246,46 @@ impl Show {
     }
 }
 
-fn change(caller: &Caller, ask: Operation) -> Result<Vec<String>, Failure> {
+/// What became of an entry.
+#[derive(Debug, Default)]
+struct Outcome {
+    remarks: Vec<String>,
+    is_change: bool,
+    old: Option<EntrySpec>,
+    new: Option<EntrySpec>,
+}
+
+impl Outcome {
+    /// What another request did after this one.
+    fn add(&mut self, later: Self) {
+        let is_first = self.old.is_none() && self.new.is_none();
+        self.remarks.extend(later.remarks);
+        self.is_change |= later.is_change;
+        if is_first {
+            self.old = later.old;
+        }
+        self.new = later.new;
+    }
+}
+
+fn change(caller: &Caller, ask: Operation) -> Result<Outcome, Failure> {
     let mut client = caller.connect()?;
-    // Past the connection nobody knows how far the daemon got.
-    let unknown = "whether the limit was changed is not known: see bursar limit show";
     let reply = client
         .ask(ask)
-        .map_err(|error| Failure::from(error).adding(unknown))?;
+        .map_err(|error| Failure::from(error).adding(UNKNOWN))?;
     match heard(reply)? {
-        Reply::Changed { remarks } => Ok(remarks),
-        _ => Err(Failure::off_topic().adding(unknown)),
+        Reply::Changed { remarks, change } => {
+            // A bursard that does not say so has changed something.
+            let is_change = change.as_ref().is_none_or(|it| it.is_change());
+            let (old, new) = change.map(|it| (it.old, it.new)).unwrap_or_default();
+            Ok(Outcome {
+                remarks,
+                is_change,
+                old,
+                new,
+            })
+        }
+        _ => Err(Failure::off_topic().adding(UNKNOWN)),
     }
 }
 

@@ -204,6 +204,16 @@ fn of_ram(limit: SizeSpec) -> String {
     }
 }
 
+/// `limit set` of what is so already.
+pub(crate) fn as_before(who: &Who, remarks: &[String], style: &Style) -> String {
+    let who = style.shown(&who.to_string());
+    changed(
+        &format!("the limit of {who} is so already: nothing changed"),
+        remarks,
+        style,
+    )
+}
+
 /// `limit clear`, done.
 pub(crate) fn cleared(who: &Who, remarks: &[String], style: &Style) -> String {
     let who = style.shown(&who.to_string());

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 
 use bursar_host::peek;
 use bursar_model::{Pid, Uid};
-use bursar_protocol::{ErrorKind, LineBuffer, MAX_REQUEST, Refusal, Reply};
+use bursar_protocol::{ErrorKind, LineBuffer, MAX_REQUEST, MAX_ROOT_REQUEST, Refusal, Reply};
 use rustix::event::epoll::EventFlags;
 
 use super::line::to_line;
@@ -19,6 +19,14 @@ const MAX_EVENT_BYTES: usize = 1 << 20;
 
 /// Bytes of answers after which a turn ends.
 const TURN_BYTES: usize = 64 << 10;
+
+/// Room for what this user may ask.
+const fn lines_for(uid: Uid) -> LineBuffer {
+    LineBuffer::new(match uid.get() {
+        0 => MAX_ROOT_REQUEST,
+        _ => MAX_REQUEST,
+    })
+}
 
 /// What is to become of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +79,7 @@ impl Client {
             is_reserving: false,
             is_following: false,
             is_watching: false,
-            lines: LineBuffer::new(MAX_REQUEST),
+            lines: lines_for(accepted.uid),
             line: None,
             has_more: false,
             is_waiting: false,
@@ -141,7 +149,7 @@ impl Client {
                     message: error.to_string(),
                 };
                 self.send(&to_line(&Reply::Refused(refusal)));
-                self.lines = LineBuffer::new(MAX_REQUEST);
+                self.lines = lines_for(self.uid);
                 self.is_closing = true;
                 return true;
             }
@@ -309,6 +317,16 @@ mod tests {
             assert_eq!(client.flush(), Fate::Stays);
         }
         assert_eq!(client.watch_for(), Some(EventFlags::IN));
+    }
+
+    #[test]
+    fn root_may_ask_for_more_than_others() {
+        let room = |uid| {
+            let mut lines = lines_for(Uid::new(uid));
+            lines.push(&[b'x'; MAX_REQUEST]);
+            lines.next_line().is_ok()
+        };
+        assert!(room(0) && !room(60001));
     }
 
     #[test]

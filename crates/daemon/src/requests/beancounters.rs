@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Bills and the bounds on their rows, asked for and set.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bursar_config::ConfigError;
-use bursar_model::{AccountId, Bill, Bytes, EventKind, Resource, Uid, Who};
+use bursar_model::{AccountId, Bill, Bytes, EventKind, Resource, RowBounds, Uid, Who};
 use bursar_policy::Utilisation;
-use bursar_protocol::{ErrorKind, Refusal, Reply, RowsChange, UtilisationReport};
+use bursar_protocol::{EntrySpec, ErrorKind, Refusal, Reply, RowsChange, UtilisationReport};
 
-use super::limits::{change_limits, config_refusal, remarks_on};
+use super::limits::{change_limits, changed, config_refusal, remarks_on, spec_in_force, unchanged};
 use super::permission::{Answer, accounts_meant, only_root, permit, refusal, uid_meant};
 use super::status::rows_of;
 use std::sync::Arc;
@@ -157,6 +157,10 @@ pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: RowsChange) -> Answer {
         let message = "name beancounters and their bounds; memory is set by its SIZE";
         return Err(refusal(ErrorKind::BadRequest, message));
     }
+    let old = spec_in_force(daemon, &who);
+    if old.as_ref().is_some_and(|it| has_rows(it, &rows)) {
+        return Ok(unchanged(daemon, who, old));
+    }
     let mut limits = daemon.accounts.table.limits().clone();
     let mut remarks = Vec::new();
     if limits.get(&who).is_none()
@@ -219,7 +223,16 @@ pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: RowsChange) -> Answer {
             remarks.push(format!("{}={bounds}: {note}", resource.name()));
         }
     }
-    Ok(Reply::Changed { remarks })
+    Ok(changed(daemon, who, old, remarks))
+}
+
+/// Whether an entry has these rows already; one that is not there is unlimited.
+fn has_rows(entry: &EntrySpec, rows: &BTreeMap<Resource, RowBounds>) -> bool {
+    rows.iter()
+        .all(|(resource, bounds)| match entry.rows.get(resource) {
+            Some(old) => old == bounds,
+            None => bounds.is_unlimited(),
+        })
 }
 
 /// The one user that is meant, if it is one.

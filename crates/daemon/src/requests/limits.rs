@@ -6,7 +6,9 @@ use std::path::Path;
 use bursar_config::{ConfigError, Limit, Limits, check};
 use bursar_model::{AccountId, BoundsSpec, Bytes, EventKind, SizeSpec, Uid, Who};
 use bursar_policy::Plan;
-use bursar_protocol::{EntryOrigin, ErrorKind, LimitChange, LimitEntry, Refusal, Reply};
+use bursar_protocol::{
+    EntryChange, EntryOrigin, EntrySpec, ErrorKind, LimitChange, LimitEntry, Refusal, Reply,
+};
 
 use super::permission::{Answer, failed, only_root, refusal};
 use crate::accounts::{Accounts, OverLimit};
@@ -112,6 +114,17 @@ pub(super) fn change_limits(
     put_in_force(daemon, limits, plan)
 }
 
+/// Why limits would be refused, if they would.
+pub(super) fn limits_refused(daemon: &mut Daemon, limits: &Limits) -> Option<String> {
+    let plan = daemon.accounts.table.plan_with(limits);
+    let words = |limit| {
+        let remedy = "it would kill at once; wait, choose a larger limit";
+        (format!("the limit of {limit} that holds then"), remedy)
+    };
+    let refused = unless_over(&mut daemon.accounts, &plan, words);
+    refused.err().map(|it| it.message)
+}
+
 /// A plan that would have somebody killed at once is refused; `words`: what is too low, and what to do.
 fn unless_over(
     accounts: &mut Accounts,
@@ -144,6 +157,10 @@ fn unless_over(
 pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: LimitChange) -> Answer {
     only_root(uid, "set limits")?;
     let LimitChange { who, memory, force } = change;
+    let old = spec_in_force(daemon, &who);
+    if old.as_ref().is_some_and(|it| it.memory == Some(memory)) {
+        return Ok(unchanged(daemon, who, old));
+    }
     let bounds = memory
         .resolve(daemon.accounts.table.ram())
         .map_err(|error| refusal(ErrorKind::BadRequest, format!("limit for {who}: {error}")))?;
@@ -163,13 +180,45 @@ pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: LimitChange) -> Answer 
         Some(who.to_string()),
         format!("memory limit {limit} ({})", memory.limit),
     );
-    Ok(Reply::Changed {
-        remarks: remarks_on(&daemon.accounts, &who),
-    })
+    let remarks = remarks_on(&daemon.accounts, &who);
+    Ok(changed(daemon, who, old, remarks))
+}
+
+/// What holds of this WHO as written.
+pub(super) fn spec_in_force(daemon: &Daemon, who: &Who) -> Option<EntrySpec> {
+    daemon.accounts.table.limits().get(who).map(spec_of)
+}
+
+pub(super) fn spec_of(limit: &Limit) -> EntrySpec {
+    EntrySpec {
+        memory: limit.memory,
+        rows: limit.rows.clone(),
+        kill: limit.kill,
+        granted: limit.granted.clone(),
+    }
+}
+
+/// A change that is in force.
+pub(super) fn changed(
+    daemon: &Daemon,
+    who: Who,
+    old: Option<EntrySpec>,
+    remarks: Vec<String>,
+) -> Reply {
+    let new = spec_in_force(daemon, &who);
+    let change = Some(Box::new(EntryChange { who, old, new }));
+    Reply::Changed { remarks, change }
+}
+
+/// What was asked for is in force already: nothing is written, and no event tells of it.
+pub(super) fn unchanged(daemon: &Daemon, who: Who, old: Option<EntrySpec>) -> Reply {
+    let remarks = remarks_on(&daemon.accounts, &who);
+    changed(daemon, who, old, remarks)
 }
 
 pub(super) fn clear(daemon: &mut Daemon, uid: Uid, who: &Who, force: bool) -> Answer {
     only_root(uid, "clear limits")?;
+    let old = spec_in_force(daemon, who);
     let mut limits = daemon.accounts.table.limits().clone();
     if !limits.clear(who).map_err(|error| config_refusal(&error))? {
         return Err(refusal(
@@ -187,9 +236,7 @@ pub(super) fn clear(daemon: &mut Daemon, uid: Uid, who: &Who, force: bool) -> An
         Some(who.to_string()),
         "limit cleared".to_owned(),
     );
-    Ok(Reply::Changed {
-        remarks: Vec::new(),
-    })
+    Ok(changed(daemon, who.clone(), old, Vec::new()))
 }
 
 /// What an administrator should know of a limit: what came of its names; else what `bursar check` says of it.
