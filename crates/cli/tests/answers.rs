@@ -270,6 +270,8 @@ fn status_and_quota_are_passed_on_as_json() {
         shared: Vec::new(),
         error_bound_bytes: Bytes::new(5),
         barrier_refuses: false,
+        recent: Vec::new(),
+        hint: None,
     };
     let daemon = Daemon::answering(&Reply::Quota(Box::new(quota)));
     let output = daemon.bursar(&["quota", "--json"]).output().unwrap();

@@ -32,6 +32,8 @@ pub struct Config {
     pub gate: Gate,
     /// How users are told.
     pub tell: Tell,
+    /// What users read besides what happened.
+    pub messages: Messages,
     /// Whose death is helped.
     pub reap: Reap,
     /// What happens before the machine as a whole runs out.
@@ -159,6 +161,13 @@ pub enum GateChoice {
 pub struct Tell {
     /// Notices and kills are written to the user's own terminals. Default: true.
     pub tty: bool,
+}
+
+/// What users read besides what happened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Messages {
+    /// What to do, in the administrator's words: one printable line. Default: none.
+    pub hint: Option<String>,
 }
 
 /// Whose death is helped (S2).

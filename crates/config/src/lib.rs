@@ -33,7 +33,8 @@ mod watermarks;
 pub use check::{check, overrides};
 pub use config::{
     Accounts, Config, Count, Events, Gate, GateChoice, LastDefenceWhen, Ledger, Log, LogLevel,
-    MAX_EXEMPT, OnExit, OomScoreConfig, Paths, Reap, Tell, TriggerChoice, Triggers, UidRange,
+    MAX_EXEMPT, Messages, OnExit, OomScoreConfig, Paths, Reap, Tell, TriggerChoice, Triggers,
+    UidRange,
 };
 pub use consistency::{Machine, consistency};
 pub use error::ConfigError;

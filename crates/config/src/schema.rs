@@ -8,7 +8,7 @@ use bursar_model::{Bytes, Measure, SizeSpec, Uid};
 use toml_edit::Value;
 
 use crate::finding::Wrong;
-use crate::value::{absolute_path, amount, boolean, integer, uid_ranges, word};
+use crate::value::{absolute_path, amount, boolean, integer, line, uid_ranges, word};
 use crate::{Config, Count, GateChoice, LastDefenceWhen, LogLevel, OnExit, TriggerChoice};
 
 /// One key.
@@ -36,7 +36,7 @@ impl Key {
 }
 
 /// The tables, in the order of the shipped file, and what each is about.
-pub(crate) const TABLES: [(&str, &str); 12] = [
+pub(crate) const TABLES: [(&str, &str); 13] = [
     ("", "What decides and what is counted."),
     (
         "paths",
@@ -61,6 +61,7 @@ pub(crate) const TABLES: [(&str, &str); 12] = [
         "What is refused at the barrier, where the kernel lets the gate be put up (`bursar doctor`).",
     ),
     ("tell", "How users are told."),
+    ("messages", "What users read besides what happened."),
     (
         "reap",
         "Who is dying and is held back (starved, throttled, frozen, confined) is helped: its memory is taken at once.",
@@ -92,7 +93,7 @@ pub(crate) fn keys() -> impl Iterator<Item = &'static Key> {
 }
 
 /// Those of the tables that have no file of their own.
-static KEYS: [Key; 27] = [
+static KEYS: [Key; 28] = [
     Key {
         table: "",
         name: "trigger",
@@ -335,6 +336,15 @@ static KEYS: [Key; 27] = [
         values: "true or false",
         about: "Notices and kills are written to the terminals the user is logged in on.",
         set: |config, value| boolean(value).map(|on| config.tell.tty = on),
+    },
+    Key {
+        table: "messages",
+        name: "hint",
+        default: "\"\"",
+        values: "one line of at most 200 characters; \"\": none",
+        about: "Stands at the end of what users read of notices, refusals and kills, in `bursar why` and `bursar quota`: \
+                \"for larger jobs use sbatch: https://wiki.example.org\".",
+        set: |config, value| line(value, 200).map(|hint| config.messages.hint = hint),
     },
     Key {
         table: "reap",

@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use bursar_model::{Bytes, SizeError, SizeSpec, Uid};
+use bursar_model::{Bytes, SizeError, SizeSpec, Uid, printable};
 use toml_edit::{Item, Value};
 
 use crate::finding::Wrong;
@@ -60,6 +60,30 @@ pub(crate) fn integer(value: &Value, range: RangeInclusive<u32>) -> Result<u32, 
         Ok(number) if (least..=most).contains(&number) => Ok(number),
         _ => Err(Wrong::new(format!("{number} is out of range"), remedy)),
     }
+}
+
+/// A line for people of so many characters at most; `None`: an empty one. What moves the cursor or turns the
+/// direction of writing would make the message around it say something else.
+pub(crate) fn line(value: &Value, most: usize) -> Result<Option<String>, Wrong> {
+    let remedy = format!(
+        "write one line in quotes, of at most {most} printable characters, without a backslash"
+    );
+    let Some(text) = value.as_str() else {
+        return Err(Wrong::new(
+            format!("is {}, not text in quotes", kind(value)),
+            remedy,
+        ));
+    };
+    let text = text.trim();
+    let count = text.chars().count();
+    if count > most {
+        return Err(Wrong::new(format!("has {count} characters"), remedy));
+    }
+    // Escapes are made longer, never shorter.
+    if printable(text.as_bytes(), text.len().saturating_mul(8)) != text {
+        return Err(Wrong::new("has characters that are not printable", remedy));
+    }
+    Ok((!text.is_empty()).then(|| text.to_owned()))
 }
 
 /// One of a few words.

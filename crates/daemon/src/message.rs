@@ -81,6 +81,17 @@ impl Message {
         }
     }
 
+    /// With the administrator's word of what to do.
+    pub(crate) fn with_hint(mut self, hint: Option<&str>) -> Self {
+        if let Some(hint) = hint {
+            for text in [&mut self.to_owner, &mut self.to_others] {
+                text.push_str("; ");
+                text.push_str(hint);
+            }
+        }
+        self
+    }
+
     /// `barrier`: where requests are refused at it.
     pub(crate) fn notice(
         account: AccountId,
@@ -270,6 +281,16 @@ mod tests {
             "bursar: your programs hold 950 MiB of memory, more than your notice; no limit ends them \
              (see: bursar quota)"
         );
+    }
+
+    #[test]
+    fn the_administrators_word_comes_last() {
+        let message = Message::notice(OWN, Reader(None), [Some(Bytes::from_mib(950)), None, None]);
+        let plain = message.to_owner.clone();
+        assert_eq!(message.clone().with_hint(None), message);
+        let hinted = message.with_hint(Some("use sbatch"));
+        assert_eq!(hinted.to_owner, format!("{plain}; use sbatch"));
+        assert_eq!(hinted.to_others, hinted.to_owner);
     }
 
     #[test]

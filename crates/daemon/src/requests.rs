@@ -69,7 +69,7 @@ fn dispatch(
     let accounts = &mut daemon.accounts;
     let answer = match operation {
         Operation::Status { who } => status::status(daemon, requester, who.as_ref()),
-        Operation::Quota => status::quota(accounts, &daemon.reservations, requester),
+        Operation::Quota => status::quota(daemon, requester),
         Operation::Limits { who } => limits::show(accounts, uid, who.as_ref()),
         Operation::SetLimit(change) => limits::set(daemon, uid, change),
         Operation::ApplyLimits(asked) => apply::apply(daemon, uid, asked),

@@ -42,6 +42,8 @@ pub(crate) struct Responder {
     pub(crate) background: Background,
     /// Only say what would be done.
     is_dry_run: bool,
+    /// The administrator's word to users.
+    hint: Option<String>,
     proc: Proc,
     graceful: Graceful,
     /// `None` where tracefs is not to be had.
@@ -66,6 +68,7 @@ impl Responder {
         oom: Option<OomWatch>,
         shortage: Shortage,
         is_dry_run: bool,
+        hint: Option<String>,
     ) -> Result<Self> {
         recorder.introduce_reapers(reaper.priority());
         Ok(Self {
@@ -75,6 +78,7 @@ impl Responder {
             reaper,
             background,
             is_dry_run,
+            hint,
             proc: Proc::host().context("open /proc")?,
             graceful: Graceful::new()?,
             oom,
@@ -87,6 +91,10 @@ impl Responder {
 
     pub(crate) const fn is_dry_run(&self) -> bool {
         self.is_dry_run
+    }
+
+    pub(crate) fn hint(&self) -> Option<&str> {
+        self.hint.as_deref()
     }
 
     /// Readable when [`Self::insist`] has something to do.
@@ -308,6 +316,7 @@ impl Responder {
     fn notify(&self, message: Message, accounts: &Accounts) {
         if self.background.tells() {
             let recipients = accounts.recipients_of(message.account);
+            let message = message.with_hint(self.hint());
             self.background.tell(message, recipients);
         }
     }

@@ -108,7 +108,8 @@ fn start(
     if is_left_raised && !shortage.is_raised() {
         background.restore_oom_scores();
     }
-    let responder = Responder::new(recorder, reaper, background, oom, shortage, dry_run)?;
+    let hint = config.messages.hint.clone();
+    let responder = Responder::new(recorder, reaper, background, oom, shortage, dry_run, hint)?;
     let mut daemon = Daemon::new(accounts, responder, remarks)?;
     daemon.not_in_force.clone_from(&unread);
     daemon.start(superseded, &how)?;

@@ -351,6 +351,12 @@ pub struct Quota {
     /// Whether requests beyond the barrier are refused.
     #[serde(default)]
     pub barrier_refuses: bool,
+    /// The last kills and refusals in his account, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub recent: Vec<Event>,
+    /// What the administrator wants users to read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }
 
 /// A limit as configured.

@@ -22,11 +22,72 @@ pub(super) const STORIES: &[Story] = &[
         tell: storm,
     },
     Story {
+        name: "the_administrators_hint_stands_in_messages_quota_and_why",
+        place: Place::Anywhere,
+        tell: hinted,
+    },
+    Story {
         name: "in_a_shared_account_the_owner_is_told_and_others_only_that_it_was_a_program",
         place: Place::Anywhere,
         tell: shared,
     },
 ];
+
+const HINTED: u32 = 60429;
+const HINT: &str = "for larger jobs use sbatch: https://wiki.example.org";
+
+fn hinted(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "hint", &format!("[messages]\nhint = {HINT:?}\n"))?;
+    for path in [world.directory().to_owned(), world.directory().join("run")] {
+        fs::create_dir_all(&path)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    }
+    world.daemon.start()?;
+    world.daemon.limit(&HINTED.to_string(), "64M")?;
+    let mut terminal = Terminal::of(HINTED)?;
+    let at = terminal.path().display().to_string();
+    let _login = world.there(&format!(
+        "uid={HINTED} session terminal={at} say=there pause"
+    ))?;
+    let mut hog = world.hog(&format!("uid={HINTED} hold=60M sleep=1500 hold=10M pause"))?;
+    terminal.shows("bursar: your programs hold", Duration::from_secs(30))?;
+    terminal.shows(
+        &format!("(see: bursar quota); {HINT}"),
+        Duration::from_secs(30),
+    )?;
+    terminal.shows("bursar: killed your program hog", Duration::from_secs(30))?;
+    terminal.shows(
+        &format!("(see: bursar why); {HINT}"),
+        Duration::from_secs(30),
+    )?;
+    for command in ["quota", "why"] {
+        let mut ask = world.bursar(&[command]);
+        let output = ask.uid(HINTED).gid(HINTED).current_dir("/").output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let in_one_line = said.split_whitespace().collect::<Vec<_>>().join(" ");
+        let word = format!("From your administrator: {HINT}");
+        ensure!(
+            output.status.success() && in_one_line.contains(&word),
+            "{said}"
+        );
+        let has_kill =
+            in_one_line.contains("The last kills and refusals:") && said.contains("hog[");
+        ensure!(command == "why" || has_kill, "{said}");
+    }
+    hog.expect_killed()?;
+    // What would write over the message is no hint.
+    world.configure("[messages]\nhint = \"all is well\\u001b[1A\"\n")?;
+    world.daemon.end(libc::SIGTERM)?;
+    let refused = world.daemon.command()?.status()?;
+    // Whoever clears the stage reads it, too.
+    world.configure("")?;
+    let said = world.daemon.log()?;
+    ensure!(
+        !refused.success() && said.contains("not printable"),
+        "{said}"
+    );
+    Ok(())
+}
 
 const STORMY: u32 = 60430;
 const CALM: u32 = 60431;

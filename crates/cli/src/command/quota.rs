@@ -17,6 +17,8 @@ impl Quota {
         let Reply::Quota(quota) = caller.ask(Operation::Quota)? else {
             return Err(Failure::off_topic());
         };
-        caller.answer(&*quota, |quota| view::quota::quota(quota, &caller.style))
+        caller.answer(&*quota, |quota| {
+            view::quota::quota(quota, &caller.clock, &caller.style)
+        })
     }
 }

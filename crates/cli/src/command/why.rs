@@ -81,8 +81,22 @@ impl Why {
             return Err(Failure::off_topic());
         };
         caller.answer(&events, |events| {
-            view::story::story(events, &which, caller.role, &caller.clock, &caller.style)
+            let mut text =
+                view::story::story(events, &which, caller.role, &caller.clock, &caller.style);
+            if let Some(hint) = hint(caller).filter(|_| !events.is_empty()) {
+                text.push('\n');
+                text.push_str(&view::quota::from_administrator(&hint, &caller.style));
+            }
+            text
         })
+    }
+}
+
+/// What the administrator wants users to read; without it the story is told all the same.
+fn hint(caller: &Caller) -> Option<String> {
+    match caller.ask(Operation::Quota) {
+        Ok(Reply::Quota(quota)) => quota.hint,
+        _ => None,
     }
 }
 

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar quota`: an account to the one whose it is.
 
-use bursar_model::{AccountKind, AccountStatus, Bytes, Row};
+use bursar_model::{AccountKind, AccountStatus, Bytes, EventKind, Row};
 use bursar_protocol::Quota;
 
+use crate::clock::Clock;
 use crate::style::Style;
 use crate::view::bar::{bar, percent, tone};
+use crate::view::event::event_line;
 use crate::view::paragraph::paragraph;
 use crate::view::status::memory;
 use crate::view::words::count;
@@ -14,7 +16,7 @@ use crate::view::words::count;
 const BAR: usize = 30;
 
 /// A few lines.
-pub(crate) fn quota(quota: &Quota, style: &Style) -> String {
+pub(crate) fn quota(quota: &Quota, clock: &Clock, style: &Style) -> String {
     let own = quota.account.as_ref();
     let mut text = own.map_or_else(
         || "no limit: bursar does not limit your memory\n".into(),
@@ -24,6 +26,48 @@ pub(crate) fn quota(quota: &Quota, style: &Style) -> String {
         text.push('\n');
         text.push_str(&of_shared(account, quota.barrier_refuses, style));
     }
+    text.push_str(&recent(quota, clock, style));
+    if let Some(hint) = &quota.hint {
+        text.push('\n');
+        text.push_str(&from_administrator(hint, style));
+    }
+    text
+}
+
+/// What the administrator wants users to read.
+pub(crate) fn from_administrator(hint: &str, style: &Style) -> String {
+    paragraph(
+        "",
+        &format!("From your administrator: {}", style.shown(hint)),
+        style.width,
+    )
+}
+
+/// The last kills and refusals, and what can be done about more of them.
+fn recent(quota: &Quota, clock: &Clock, style: &Style) -> String {
+    if quota.recent.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from("\nThe last kills and refusals:\n");
+    for event in &quota.recent {
+        text.push_str(&event_line(event, clock, style));
+        text.push('\n');
+    }
+    let has = |kind| quota.recent.iter().any(|it| it.event == kind);
+    let mut advice = Vec::new();
+    if has(EventKind::Kill) {
+        advice.push(
+            "To be refused memory instead of being killed: bursar run --tmalloc -- PROGRAM. To save work in time: \
+             bursar run --on-notice COMMAND -- PROGRAM.",
+        );
+    }
+    if has(EventKind::Refused) {
+        advice.push("What was refused is granted again when your programs hold less: end some, or use less in each.");
+    }
+    if has(EventKind::NoVictim) {
+        advice.push("Nothing could be killed: remove files in memory (bursar why names them), or end programs yourself.");
+    }
+    text.push_str(&paragraph("", &advice.join(" "), style.width));
     text
 }
 
@@ -180,7 +224,7 @@ mod tests {
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::sample::{account, style, with_history};
+    use crate::sample::{account, clock, kill, style, with_history};
     use crate::style::Charset;
 
     fn shown(account: Option<AccountStatus>, style: &Style) -> String {
@@ -198,7 +242,10 @@ mod tests {
                 shared,
                 error_bound_bytes: Bytes::new(512 << 10),
                 barrier_refuses: false,
+                recent: Vec::new(),
+                hint: None,
             },
+            &clock(),
             style,
         )
     }
@@ -231,6 +278,32 @@ mod tests {
         let lines = without_limit.lines().skip(1);
         assert!(lines.eq(told.lines().skip(5).take(5)), "{without_limit}");
         assert_snapshot!(told);
+    }
+
+    #[test]
+    fn the_last_kills_come_with_what_can_be_done_and_the_administrators_word() {
+        let hint = "for larger jobs use sbatch";
+        let told = quota(
+            &Quota {
+                account: Some(account("alice", 1000, 410, Some(512))),
+                shared: Vec::new(),
+                error_bound_bytes: Bytes::ZERO,
+                barrier_refuses: false,
+                recent: vec![kill("alice")],
+                hint: Some(hint.into()),
+            },
+            &clock(),
+            &style(80),
+        );
+        let (_, recent) = told.split_once("The last kills and refusals:\n").unwrap();
+        assert!(
+            recent.contains("kill           alice  python3[4242]"),
+            "{told}"
+        );
+        assert!(recent.contains("bursar run --tmalloc"), "{told}");
+        assert!(!recent.contains("What was refused"), "{told}");
+        let last = format!("\nFrom your administrator: {hint}\n");
+        assert!(told.ends_with(&last), "{told}");
     }
 
     #[test]

@@ -15,6 +15,9 @@ use crate::control::Requester;
 use crate::history::{History, is_kill};
 use crate::recorder::KERNELS_OOM_KILLER;
 
+/// Events that `bursar quota` shows.
+const RECENT: usize = 3;
+
 /// Whether a user may see an event: root all, others those of their own account and their own processes.
 pub(crate) fn may_see(event: &Event, uid: Uid, account: Option<&str>) -> bool {
     let told_of = event.account.as_deref();
@@ -79,6 +82,33 @@ pub(super) fn events(
             .collect()
     };
     Ok(Reply::Events(found))
+}
+
+/// The last kills and refusals in the account that the requester pays into, as far as it may see them: oldest first.
+pub(super) fn recent(
+    accounts: &mut Accounts,
+    history: &History,
+    requester: Requester,
+) -> Vec<Event> {
+    let payer = accounts.payer_of(requester);
+    let own = accounts.payers.of(payer).map(|(id, _)| id);
+    let Some(own) = own.map(|id| accounts.name_of(id)) else {
+        return Vec::new();
+    };
+    let viewer = Viewer::new(accounts, requester.uid);
+    let is_told = |event: &&Event| {
+        let is_of_it = event.account.as_deref() == Some(own.as_str());
+        is_of_it && (is_kill(event) || is_spared(event)) && viewer.sees(event)
+    };
+    let mut last: Vec<Event> = history
+        .recent()
+        .rev()
+        .filter(is_told)
+        .take(RECENT)
+        .cloned()
+        .collect();
+    last.reverse();
+    last
 }
 
 pub(super) fn why(

@@ -9,6 +9,7 @@ use bursar_model::{
 };
 use bursar_protocol::{Quota, Reply};
 
+use super::history;
 use super::join;
 use super::permission::{Answer, accounts_meant, only_root, own_account, permit};
 use super::remarks::remarks;
@@ -65,11 +66,10 @@ pub(super) fn status(daemon: &mut Daemon, requester: Requester, who: Option<&Who
     })))
 }
 
-pub(super) fn quota(
-    accounts: &mut Accounts,
-    reservations: &Reservations,
-    requester: Requester,
-) -> Answer {
+pub(super) fn quota(daemon: &mut Daemon, requester: Requester) -> Answer {
+    let history = daemon.responder.recorder.history();
+    let recent = history::recent(&mut daemon.accounts, history, requester);
+    let (accounts, reservations) = (&mut daemon.accounts, &daemon.reservations);
     let own = accounts.payers.of(accounts.payer_of(requester));
     let readings = accounts.backend.readings();
     let reading_of = |id, bounds| {
@@ -90,6 +90,8 @@ pub(super) fn quota(
         shared,
         error_bound_bytes,
         barrier_refuses: accounts.backend.status().gate.mode != GateMode::None,
+        recent,
+        hint: daemon.responder.hint().map(str::to_owned),
     })))
 }
 
