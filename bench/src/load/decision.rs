@@ -44,6 +44,7 @@ impl<'storage> Decision<'storage> {
             (&mut maps.mms, "mms"),
             (&mut maps.events, "events"),
             (&mut maps.state_map, "state"),
+            (&mut maps.cpu_offsets, "cpu_offsets"),
             (&mut maps.members, "members"),
         ] {
             let shared = MapHandle::from_pinned_path(pins.join(name))?;

@@ -161,6 +161,7 @@ fn load(flavour: Flavour, pins: &Pins, options: &Options) -> Result<(), Error> {
         mms: "mms",
         events: "events",
         state_map: "state",
+        cpu_offsets: "cpu_offsets",
         members: "members",
         subordinates: "subordinates"
     });

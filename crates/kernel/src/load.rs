@@ -44,7 +44,7 @@ macro_rules! share_maps {
         share_maps!(
             $skel,
             $ledger,
-            [accounts, payers, mm_index, mms, events, state_map, sharers, members, subordinates]
+            [accounts, payers, mm_index, mms, events, state_map, sharers, members, subordinates, cpu_offsets]
         )
     };
 }
@@ -95,6 +95,7 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
             2 * abi_constant::SUBORDINATES.0,
         ),
         (&mut open.maps.events, options.events_bytes),
+        (&mut open.maps.seen_on, options.possible_cpus),
     ] {
         map.set_max_entries(entries)
             .map_err(Error::io("size a map"))?;
@@ -123,6 +124,7 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         ledger.maps.sharers => "sharers",
         ledger.maps.members => "members",
         ledger.maps.subordinates => "subordinates",
+        ledger.maps.cpu_offsets => "cpu_offsets",
         ledger.maps.resum_timers => "resum_timers",
         ledger.progs.configure => "configure",
         ledger.progs.open_account => "open_account",

@@ -120,6 +120,7 @@ impl ResourceIterator {
         set_knobs!(open, "resource_iterator", options, {});
         share_pinned!(open, pins, {
             state_map: "state",
+            cpu_offsets: "cpu_offsets",
             payers: "payers",
             accounts: "accounts",
             members: "members",

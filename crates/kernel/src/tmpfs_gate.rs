@@ -62,6 +62,7 @@ fn load(pins: &Pins, options: &Options) -> Result<(), Error> {
         mms: "mms",
         events: "events",
         state_map: "state",
+        cpu_offsets: "cpu_offsets",
         members: "members",
         subordinates: "subordinates"
     });

@@ -143,6 +143,7 @@ impl Programs {
             mms: "mms",
             events: "events",
             state_map: "state",
+            cpu_offsets: "cpu_offsets",
             members: "members",
             subordinates: "subordinates",
         });

@@ -4,7 +4,7 @@
  * level + request ≤ barrier, or ≤ limit for what may not fail lightly.
  *
  * Near the bound the account's records are read anew, so that nobody is refused for what others have
- * given back; at most once a millisecond, for a refused program likes to ask again.
+ * given back; at most once a millisecond, for a refused program likes to ask again, and for a twentieth of a CPU.
  */
 #ifndef BURSAR_ADMISSION_BPF_H
 #define BURSAR_ADMISSION_BPF_H
@@ -16,6 +16,8 @@ enum {
 	ENOMEM = 12,
 	EAGAIN = 11,
 	RECOUNT_PAUSE_NS = 1000000,
+	RECOUNT_SHARE = 20,		/* but so many times as long as the last one took … */
+	RECOUNT_MOST_PAUSE_NS = RESUM_INTERVAL_MS * 1000000, /* … though no longer than until the next re-sum */
 	REFUSAL_PAUSE_NS = 1000000000,	/* one account, one event a second: no flood */
 	/* An address space of at most so many pages is starting up, or is a shell: it may go up to the
 	 * limit. ld.so, the thread area and the first brk fail badly (research/beancounters.md 4.10). */
@@ -71,11 +73,26 @@ static long recount_record(__u32 index, __u32 *slot)
 static __noinline bool recount(struct ledger_state *state, struct account *account, __u32 slot)
 {
 	__u64 now = bpf_ktime_get_ns(), was = *(volatile __u64 *)&account->recounted_ns;
+	__u64 pause = *(volatile __u64 *)&account->recount_ns * RECOUNT_SHARE;
 
-	if (now - was < RECOUNT_PAUSE_NS ||
+	if (pause < RECOUNT_PAUSE_NS)
+		pause = RECOUNT_PAUSE_NS;
+	if (pause > RECOUNT_MOST_PAUSE_NS)
+		pause = RECOUNT_MOST_PAUSE_NS;
+	if (now - was < pause ||
 	    __sync_val_compare_and_swap(&account->recounted_ns, was, now) != was)
 		return false;
 	bpf_loop(state->mm_high_water, recount_record, &slot, 0);
+	account->recount_ns = bpf_ktime_get_ns() - now;
+	return true;
+}
+
+/* From now on each event is counted exactly, until a re-sum finds that nothing is near. False: that is so already. */
+static __always_inline bool come_near(struct ledger_state *state, struct account *account)
+{
+	if (account->near || __sync_lock_test_and_set(&account->near, 1))
+		return false;
+	__sync_fetch_and_add(&state->generation, 1);
 	return true;
 }
 

@@ -143,10 +143,12 @@ __noinline int has_room(struct grower *grower, __s64 pages, __s64 credit, __s64 
 	if (!account || !state)
 		return 0;
 	level = level_of(account, pages, pages, credit, false);
-	kept_back = (account->processes + 1) * kept_back_at_most();
+	kept_back = kept_back_by(*(volatile __s32 *)&account->cpus + 1);
 	if (level + kept_back <= top)
 		return 1;
-	/* Near: what CPUs keep back matters. Our own part is cheap, the others' is not. */
+	/* Near: what CPUs keep back matters. Reading all of it is dear, and is done once: then events tell. */
+	if (!come_near(state, account) && level <= top)
+		return 1;
 	record = record_of(grower);
 	if (record) {
 		sync_far(record, number_of(bpf_get_current_task_btf()->mm));

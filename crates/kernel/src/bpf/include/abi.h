@@ -14,8 +14,10 @@
  * adopted. struct account_history must keep its layout for ever, see there; so must struct membership,
  * and abi_version its place. */
 enum abi_constant {
-	ABI_VERSION = 9,
-	MAX_CPUS = 512,		/* CPUs whose part of a counter is read exactly */
+	ABI_VERSION = 10,
+	CPU_WORDS = 4,		/* of a set of CPUs, 64 bits each */
+	CPU_BITS = 256,		/* of a set of CPUs: lib/cpus.bpf.h */
+	MOST_CPUS = 2048,	/* CPUs whose parts of counters are read */
 	CANDIDATES = 8,		/* largest processes remembered with a kill, for `bursar why` */
 	COMM_LEN = 16,		/* TASK_COMM_LEN */
 	EXEMPT_RANGES = 8,	/* uid ranges that `default` does not cover; as many measured otherwise */
@@ -172,6 +174,8 @@ struct account {
 	__u32 unrecorded_processes;
 	__u32 sum_unrecorded_processes;
 	__u32 measure;		/* enum measure */
+	__s32 cpus;		/* that may keep something back, over all its records; and by the re-sum: */
+	__s32 sum_cpus;
 	__u32 pad;
 	__s64 sum_committed_pages; /* by the re-sum, as sum_pages */
 	__s64 suspect_committed_pages;
@@ -192,6 +196,7 @@ struct account {
 	__s64 reserved_pages;	/* sum of its records' reserved_pages */
 	__s64 promised_pages;	/* reserved of the user half; void where that has died */
 	__u64 recounted_ns;	/* when a request near the barrier last read all records */
+	__u64 recount_ns;	/* how long that took */
 	__u64 refused_told_ns;	/* last refusal told */
 	__u64 refused_untold;	/* refusals since then */
 
@@ -259,6 +264,11 @@ enum record_flag {
 	RECORD_DEATH_TOLD = 64,	/* by EVENT_DYING: once in its life */
 };
 
+/* CPUs that keep part of an address space's counters back (lib/cpus.bpf.h). */
+struct cpu_set {
+	__u64 words[CPU_WORDS];
+};
+
 /* One address space that is charged to an account. */
 struct mm_record {
 	__u64 mm;		/* struct mm_struct *, 0: this record is free */
@@ -291,6 +301,7 @@ struct mm_record {
 	__u32 fault_base;	/* its page faults when pages of it began to be shared */
 	__u32 grown_events;	/* own events since then that made it grow, as far as each was looked at: a fault each */
 	__s64 collapsed_pages;	/* khugepaged has added so many: not the process's doing */
+	struct cpu_set cpus;	/* whose parts are read */
 } __attribute__((aligned(64)));
 
 /* One process in a survey: written by begin_survey, completed by the user half, read by end_survey. */
@@ -423,8 +434,6 @@ struct ledger_state {
 
 	__u32 subordinates;	/* where in their map those in force begin: 0, or in the middle */
 	__u32 pad;
-
-	__u64 cpu_offset[MAX_CPUS]; /* distance from a per-CPU address to a CPU's copy */
 };
 
 struct candidate {

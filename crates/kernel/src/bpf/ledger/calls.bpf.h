@@ -27,32 +27,48 @@ enum request abi_request;
 enum gate_prctl abi_gate_prctl;
 struct subordinate abi_subordinate;
 
+/* How far learn_cpu_offsets() is. */
+struct learning {
+	__u64 base;
+	__u32 has_failed;
+};
+
+static long learn_cpu_offset(__u32 cpu, struct learning *learning)
+{
+	struct cpu_offsets *offsets = cpu_offsets_of();
+	__u32 zero = 0;
+	void *copy = bpf_map_lookup_percpu_elem(&probe, &zero, cpu);
+
+	if (!copy || !offsets) {
+		learning->has_failed = 1;
+		return 1;
+	}
+	*(volatile __u64 *)&as_number = (__u64)copy;
+	offsets->of[cpu % MOST_CPUS] = *(volatile __u64 *)&as_number - learning->base;
+	return 0;
+}
+
 /* Learns where each CPU keeps its copy of a per-CPU allocation, from an allocation of our own: no
  * kallsyms needed (research/beancounters.md 8.5). */
 static __always_inline int learn_cpu_offsets(void)
 {
 	struct ledger_state *state = ledger_state();
-	__u64 base = 0, map;
-	__u32 cpu, zero = 0;
-	void *copy;
+	const struct cpu_offsets *offsets = cpu_offsets_of();
+	__u32 cpus = possible_cpus < MOST_CPUS ? possible_cpus : MOST_CPUS;
+	struct learning learning = {};
+	__u64 map;
 
-	if (!state)
+	if (!state || !offsets || !cpus)
 		return -22;
 	state->signals_others = can_signal_others();
 	*(volatile __u64 *)&as_number = (__u64)&probe;
 	map = *(volatile __u64 *)&as_number;
-	bpf_probe_read_kernel(&base, sizeof(base),
+	bpf_probe_read_kernel(&learning.base, sizeof(learning.base),
 			      (void *)(map + bpf_core_field_offset(struct bpf_array, pptrs)));
-	if (!base)
+	if (!learning.base)
 		return -14;
-	for (cpu = 0; cpu < MAX_CPUS && cpu < possible_cpus; cpu++) {
-		copy = bpf_map_lookup_percpu_elem(&probe, &zero, cpu);
-		if (!copy)
-			return -34;
-		*(volatile __u64 *)&as_number = (__u64)copy;
-		state->cpu_offset[cpu] = *(volatile __u64 *)&as_number - base;
-	}
-	return 0;
+	bpf_loop(cpus, learn_cpu_offset, &learning, 0);
+	return learning.has_failed ? -34 : 0;
 }
 
 static __always_inline void lift_bounds(struct account *account)

@@ -14,32 +14,7 @@
 #define BURSAR_CHARGE_BPF_H
 
 #include "delegate.bpf.h"
-#include "react.bpf.h"
-
-enum verdict {
-	VERDICT_FAR = 1,	/* skip while the member's shared counter stands still */
-	VERDICT_NEAR = 2,	/* count every page */
-	VERDICT_NOBODY = 3,	/* nobody pays: skip until the next tick */
-};
-
-/* What this CPU decided about the last address space it charged. Only hints: any mismatch leads to
- * the books. Written by its own CPU with preemption off. One cache line. */
-struct seen {
-	__u64 mm;
-	__u64 ctx_id;
-	__u64 generation;
-	__u32 index;
-	__u32 verdict;
-	union {
-		__s64 coarse[4];	/* VERDICT_FAR */
-		struct {		/* VERDICT_NOBODY */
-			__u64 tick;
-			__u64 cred;	/* whose must stand; 0: he is not one who becomes others */
-		};
-	};
-} __attribute__((aligned(64)));
-
-struct seen seen_on[MAX_CPUS];
+#include "seen.bpf.h"
 
 /* A process without a payer gets one by changing its uid, and that replaces its credentials. The
  * running task's, not the owner's: two loads less, and threads share them. */
@@ -64,19 +39,6 @@ static __always_inline bool still_pays(const struct mm_record *record, struct mm
 	     payer_in(cred->user_ns, cred->uid.val) == record->uid))
 		return true;
 	return is_entered(record->user_ns);
-}
-
-static __always_inline void remember(struct seen *seen, struct mm_struct *mm, __u64 ctx_id,
-				     __u64 generation, __u32 index, __u32 verdict)
-{
-	seen->mm = 0;
-	barrier();
-	seen->ctx_id = ctx_id;
-	seen->generation = generation;
-	seen->index = index;
-	seen->verdict = verdict;
-	barrier();
-	seen->mm = (__u64)mm;
 }
 
 /* What the running process has to do with an event of this address space. The dead do not grow: who goes on filling
@@ -179,8 +141,10 @@ static __noinline __u32 record_to_charge(struct ledger_state *state, struct seen
 		index = find_record((__u64)mm);
 	}
 	record = index != NOBODY ? record_at(index) : NULL;
-	if (record && record->ctx_id == ctx_id)
+	if (record && record->ctx_id == ctx_id) {
+		note_cpu(record);
 		return index;
+	}
 	if (owned == OWNER_UNKNOWN) {
 		seen->mm = 0;
 	} else if (slot == NOBODY) {
@@ -221,10 +185,11 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	sync_far(record, number_of(mm));
 	record->pages[member] += kept_back_by_current(mm, member);
 	if (means_dying(record->state))
-		refresh_state(state, record, (__u64)mm->owner);
+		refresh_state(record, number_of(mm));
 	note_change(record, account, mm, before);
 	react(slot, book(record, account), TRIGGER_EVENT, running_at(record, mm, before));
 	remember(seen, mm, ctx_id, generation, index, account->near ? VERDICT_NEAR : VERDICT_FAR);
+	note_cpu(record);
 	return 0;
 }
 
@@ -244,19 +209,29 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 		return -1;
 	before = recorded_pages(record);
 	record->pages[member] =
-		far_member(record->mm, member) + kept_back_by_current(mm, member);
+		far_member(record->mm, &record->cpus, member) + kept_back_by_current(mm, member);
 	record->pages[MEMBER_PGTABLES] = mm->pgtables_bytes.counter >> page_shift;
 	if (means_dying(record->state))
-		refresh_state(state, record, (__u64)mm->owner);
+		refresh_state(record, number_of(mm));
 	note_change(record, account, mm, before);
 	seen->coarse[member] = coarse;
 	react(record->account, book(record, account), TRIGGER_EVENT, running_at(record, mm, before));
 	return 0;
 }
 
+/* Whether the running CPU keeps nothing back: then it is the one that has just added its part to what is shared. Not
+ * inlined, for the stack of who charges. */
+static __noinline bool has_folded(struct mm_struct *mm, __u32 member)
+{
+	const struct cpu_offsets *offsets = cpu_offsets_of();
+
+	return rss_is_atomic() || !offsets ||
+	       !part_of(offsets, parts_of(number_of(mm), member), bpf_get_smp_processor_id());
+}
+
 static __always_inline int charge_rss(struct mm_struct *mm, __u32 member)
 {
-	struct seen *seen = &seen_on[bpf_get_smp_processor_id() & (MAX_CPUS - 1)];
+	struct seen *seen = seen_by(bpf_get_smp_processor_id());
 	struct ledger_state *state;
 	__u64 ctx_id;
 
@@ -264,6 +239,8 @@ static __always_inline int charge_rss(struct mm_struct *mm, __u32 member)
 	 * cache what could be compared: ctx_id, generation, credentials but for root, who logs others
 	 * in. A tick later all is asked again, and what was missed until then is in the absolute figures
 	 * that are read then. */
+	if (!seen)
+		return 0;
 	if (seen->mm == (__u64)mm && seen->verdict == VERDICT_NOBODY &&
 	    seen->tick == bpf_jiffies64() && (!seen->cred || seen->cred == running_cred()))
 		return 0;
@@ -275,8 +252,12 @@ static __always_inline int charge_rss(struct mm_struct *mm, __u32 member)
 	    seen->generation == *(volatile __u64 *)&state->generation) {
 		__s64 coarse = mm_coarse(mm, member);
 
-		if (seen->verdict == VERDICT_FAR && seen->coarse[member] == coarse)
+		/* Far away whoever moves the shared part reads all of them, and the other CPUs go on. */
+		if (seen->verdict == VERDICT_FAR &&
+		    (seen->coarse[member] == coarse || !has_folded(mm, member))) {
+			seen->coarse[member] = coarse;
 			return 0;
+		}
 		if (!charge_one_member(state, seen, mm, member, coarse))
 			return 0;
 	}

@@ -88,7 +88,7 @@ static __always_inline void place_near(struct ledger_state *state, struct accoun
 	if (bound == NO_BOUND_PAGES) {
 		account->near_pages = NO_BOUND_PAGES;
 	} else {
-		margin = NEAR_PAGES + (__s64)account->processes * kept_back_at_most();
+		margin = NEAR_PAGES + kept_back_by(*(volatile __s32 *)&account->cpus);
 		account->near_pages = bound > margin ? bound - margin : 0;
 	}
 	if (account->near && account->held_pages + beyond_records(account) <

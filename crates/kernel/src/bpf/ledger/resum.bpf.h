@@ -14,7 +14,7 @@
 #ifndef BURSAR_RESUM_BPF_H
 #define BURSAR_RESUM_BPF_H
 
-#include "react.bpf.h"
+#include "seen.bpf.h"
 #include "commitment.bpf.h"
 
 /* A walk over all tasks is longer than an audit of the records, and little changes between two that
@@ -33,6 +33,7 @@ enum {
 	 * those of accounts near a bound are always read. */
 	AUDIT_AT_ONCE = 128,
 	MOST_SHARES = 16,
+	RENEW_EVERY = 16,	/* of its turns one at which a record's CPUs are looked for anew */
 	KILLS_AT_ONCE = 8,	/* in an account whose patience has ended, each interval */
 };
 
@@ -65,6 +66,7 @@ static __always_inline void reset_sums(struct account *account, __u64 ticket)
 	account->sum_unkillable_pages = 0;
 	account->sum_shmem_pages = 0;
 	account->sum_processes = 0;
+	account->sum_cpus = 0;
 }
 
 static __always_inline void reset_unrecorded(struct account *account, __u64 ticket)
@@ -87,9 +89,9 @@ static __always_inline void count_unrecorded(struct ledger_state *state, __u32 s
 		return;
 	resum->unrecorded++;
 	reset_unrecorded(account, resum->walk_ticket);
-	account->sum_unrecorded_pages += far_member(mm, MEMBER_ANON) +
-					 far_member(mm, MEMBER_SWAP) +
-					 far_member(mm, MEMBER_SHMEM);
+	account->sum_unrecorded_pages += far_member(mm, NULL, MEMBER_ANON) +
+					 far_member(mm, NULL, MEMBER_SWAP) +
+					 far_member(mm, NULL, MEMBER_SHMEM);
 	account->sum_unrecorded_processes++;
 }
 
@@ -235,6 +237,13 @@ static __always_inline bool is_due(struct mm_record *record, __u32 index, struct
 	       account->near;
 }
 
+/* What idles keeps its CPUs, what wanders through the machine loses those that have nothing of it any more. */
+static __always_inline bool is_renewed(__u32 index, struct resum *resum)
+{
+	return index % resum->shares == resum->share &&
+	       (resum->ticket / resum->shares + index / resum->shares) % RENEW_EVERY == 0;
+}
+
 static long audit_record(__u32 index, struct resum *resum)
 {
 	struct ledger_state *state = ledger_state();
@@ -259,6 +268,8 @@ static long audit_record(__u32 index, struct resum *resum)
 		if (payer_of_record(record, owner, &payer) &&
 		    record_for(mm, record->ctx_id, &payer, &slot, &missed) != index)
 			return 0; /* nobody pays any more: closed */
+		if (is_renewed(index, resum))
+			renew_cpus(record, mm);
 		look_anew(record, mm);
 		account = account_at(record->account);
 		if (account) {
@@ -281,8 +292,10 @@ static long audit_record(__u32 index, struct resum *resum)
 	account->sum_reserved_pages += record->reserved_pages;
 	if (record->pages[MEMBER_SHMEM] > 0)
 		account->sum_shmem_pages += record->pages[MEMBER_SHMEM];
-	if (record->state != MM_DYING)
+	if (record->state != MM_DYING) {
 		account->sum_processes++;
+		account->sum_cpus += cpus_in(&record->cpus);
+	}
 	if (record->state == MM_DYING)
 		account->sum_unkillable_pages += record->booked_pages;
 	return 0;
@@ -428,6 +441,7 @@ static long audit_account(__u32 slot, struct resum *resum)
 	repair(state, &account->reserved_pages, &account->suspect_reserved_pages,
 	       account->sum_reserved_pages);
 	account->processes = account->sum_processes;
+	account->cpus = account->sum_cpus;
 	account->unkillable_pages = account->sum_unkillable_pages;
 	account->shmem_pages = account->sum_shmem_pages;
 	settle_files(slot, resum->trigger);

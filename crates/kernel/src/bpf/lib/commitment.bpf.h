@@ -14,7 +14,6 @@
 
 enum {
 	RWSEM_WRITER_LOCKED = 1,	/* kernel/locking/rwsem.c */
-	TASK_NEW = 0x800,		/* include/linux/sched.h: its fork(2) is under way */
 };
 
 static __always_inline __s64 far_commitment(struct mm_record *record, __u64 mm)

@@ -103,22 +103,27 @@ static __noinline int tell_death(struct mm_record *record, __u64 owner)
 /*
  * A record is living, marked or dying as its owner is, to be asked anew each time its pages were read, for
  * "dying" may be taken back. Of two processes that share an address space (CLONE_VM) one may die and
- * leave the memory to the other, which then owns it and counts.
+ * leave the memory to the other, which then owns it and counts. Global, as find_or_open() is: 7.x went through it for
+ * each state of its callers.
  */
-static __always_inline bool refresh_state(struct ledger_state *state, struct mm_record *record,
-					  __u64 owner)
+__noinline int refresh_state(struct mm_record *record, __u64 mm)
 {
+	__u64 owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
+	struct ledger_state *state = ledger_state();
 	__u64 signal = owner ? (__u64)FAR_READ(owner, struct task_struct, signal) : 0;
-	__u32 was = *(volatile __u32 *)&record->state;
 	struct account *account;
+	__u32 was;
 
+	if (!record || !state)
+		return 0;
+	was = *(volatile __u32 *)&record->state;
 	if (signal && (!is_dying(signal) || is_held_at_exit(record, owner))) {
 		if (means_dying(was))
 			__sync_val_compare_and_swap(&record->state, was, MM_LIVING);
 		/* Whom to help when it has left its address space: nothing leads from there to it. */
 		if (was == MM_LIVING)
 			note_owner(record, FAR_READ(owner, struct task_struct, tgid));
-		return false;
+		return 0;
 	}
 	/* Without an owner it is being taken apart, or somebody keeps it (process_vm_readv(2) under way, an open
 	 * /proc/PID/mem that is being read): then nothing of it is on its way out with anybody. */
@@ -129,7 +134,7 @@ static __always_inline bool refresh_state(struct ledger_state *state, struct mm_
 		is_kept(&record->dying, account ? account->patience.is_out : 0);
 	}
 	if (means_dying(was))
-		return true;
+		return 1;
 	was = __sync_lock_test_and_set(&record->state, MM_DYING);
 	if (was == MM_LIVING)
 		tell_death(record, owner);
@@ -140,19 +145,14 @@ static __always_inline bool refresh_state(struct ledger_state *state, struct mm_
 		if (account)
 			__sync_fetch_and_add(&account->history.kills, 1);
 	}
-	return true;
+	return 1;
 }
 
-/* What walks do with each record: its pages and its state read anew. Returns whether it is dying. Global, as
- * find_or_open() is: 7.x went through it for each state of its callers. */
-__noinline int look_anew(struct mm_record *record, __u64 mm)
+/* What walks do with each record: its pages and its state read anew. Returns whether it is dying. */
+static __always_inline bool look_anew(struct mm_record *record, __u64 mm)
 {
-	struct ledger_state *state = ledger_state();
-
-	if (!record || !state)
-		return 0;
 	sync_far(record, mm);
-	return refresh_state(state, record, (__u64)FAR_READ(mm, struct mm_struct, owner));
+	return refresh_state(record, mm);
 }
 
 #endif /* BURSAR_DYING_BPF_H */

@@ -81,6 +81,26 @@ struct {
 	__type(value, struct subordinate);
 } subordinates SEC(".maps");
 
+/* By CPU: the distance from a per-CPU address to its copy. */
+struct cpu_offsets {
+	__u64 of[MOST_CPUS];
+};
+
+/* Written once, by prepare. Read wherever counters are. Bound: MOST_CPUS; of further CPUs nothing is read. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cpu_offsets);
+} cpu_offsets SEC(".maps");
+
+static __always_inline struct cpu_offsets *cpu_offsets_of(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&cpu_offsets, &zero);
+}
+
 static __always_inline struct ledger_state *ledger_state(void)
 {
 	__u32 zero = 0;

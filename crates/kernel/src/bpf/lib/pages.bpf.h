@@ -5,7 +5,7 @@
 #ifndef BURSAR_PAGES_BPF_H
 #define BURSAR_PAGES_BPF_H
 
-#include "maps.bpf.h"
+#include "cpus.bpf.h"
 
 /* What a record keeps in 32 bits: enough for 16 TiB in one process. */
 static __always_inline __u32 small(__s64 pages)
@@ -37,40 +37,63 @@ static __always_inline __s64 private_pages(const struct mm_record *record)
 	return record->pages[MEMBER_ANON] + record->pages[MEMBER_SWAP];
 }
 
-/* Exact pages of one member: the shared part and every CPU's own (research/beancounters.md 8.5). Global: a
- * loop over up to MAX_CPUS CPUs, which a verifier goes through once and not for each member and state of who
- * asks. */
-__noinline __s64 far_member(__u64 mm, __u32 member)
+enum { FEW_CPUS = 4 };	/* so many parts are read sooner than it is found out which of them matter */
+
+/* The bits of CPUs that there may be, of 64 from this one on. */
+static __always_inline __u64 possible_from(__u32 cpu)
 {
-	struct ledger_state *state = ledger_state();
-	__u64 counter = far_counter(mm, member), parts;
+	return possible_cpus - cpu < 64 ? (1ULL << (possible_cpus - cpu)) - 1 : ~0ULL;
+}
+
+/* Exact pages of one member: the shared part and what CPUs keep back (research/beancounters.md 8.5). `cpus`: those that
+ * do; NULL: nobody knows. Global: a loop over CPUs, which a verifier goes through once and not for each member and
+ * state of who asks; and it takes little of the stack, for most ways end here. */
+__noinline __s64 far_member(__u64 mm, const struct cpu_set *cpus, __u32 member)
+{
+	const struct cpu_offsets *offsets = cpu_offsets_of();
+	__u64 parts, word;
 	__s64 pages = 0;
-	__u32 cpu;
+	__u32 first;
+	int i;
 
 	if (rss_is_atomic()) {
-		bpf_probe_read_kernel(&pages, sizeof(pages), (void *)counter);
+		bpf_probe_read_kernel(&pages, sizeof(pages), (void *)far_counter(mm, member));
 		return pages;
 	}
-	pages = FAR_READ(counter, struct percpu_counter, count);
-	parts = (__u64)FAR_READ(counter, struct percpu_counter, counters);
-	if (!parts || !state)
+	pages = FAR_READ(far_counter(mm, member), struct percpu_counter, count);
+	parts = parts_of(mm, member);
+	if (!parts || !offsets)
 		return pages;
-	for (cpu = 0; cpu < MAX_CPUS && cpu < possible_cpus; cpu++)
-		pages += FAR_READ(parts + state->cpu_offset[cpu], struct refcount_struct, refs.counter);
+	if (possible_cpus <= FEW_CPUS) {
+		for (first = 0; first < FEW_CPUS && first < possible_cpus; first++)
+			pages += part_of(offsets, parts, first);
+		return pages;
+	}
+	for (first = 0; first < MOST_CPUS && first < possible_cpus; first += 64) {
+		word = possible_from(first);
+		if (cpus)
+			word &= *(volatile __u64 *)&cpus->words[first / 64 % CPU_WORDS];
+		for (i = 0; i < 64 && word; i++, word &= word - 1)
+			pages += part_of(offsets, parts, first + lowest_bit(word));
+	}
 	return pages;
 }
 
-/* Exact, from an address: for walks, and whenever more than one member may have moved. */
-static __always_inline void sync_far(struct mm_record *record, __u64 mm)
+/* Exact, from an address: for walks, and whenever more than one member may have moved. Global, for the stack of who
+ * reads: nothing of it is left when what follows needs it. */
+__noinline int sync_far(struct mm_record *record, __u64 mm)
 {
-	record->pages[MEMBER_ANON] = far_member(mm, MEMBER_ANON);
-	record->pages[MEMBER_SWAP] = far_member(mm, MEMBER_SWAP);
-	record->pages[MEMBER_SHMEM] = far_member(mm, MEMBER_SHMEM);
+	if (!record)
+		return 0;
+	record->pages[MEMBER_ANON] = far_member(mm, &record->cpus, MEMBER_ANON);
+	record->pages[MEMBER_SWAP] = far_member(mm, &record->cpus, MEMBER_SWAP);
+	record->pages[MEMBER_SHMEM] = far_member(mm, &record->cpus, MEMBER_SHMEM);
 	if (count_file)
-		record->pages[MEMBER_FILE] = far_member(mm, MEMBER_FILE);
+		record->pages[MEMBER_FILE] = far_member(mm, &record->cpus, MEMBER_FILE);
 	record->pages[MEMBER_PGTABLES] =
 		FAR_READ(mm, struct mm_struct, pgtables_bytes.counter) >> page_shift;
 	record->pages[MEMBER_HUGETLB] = far_hugetlb(mm);
+	return 0;
 }
 
 #endif /* BURSAR_PAGES_BPF_H */

@@ -111,13 +111,6 @@ static __always_inline __u32 find_record(__u64 mm)
 	return record && record->mm == mm ? *index : NOBODY;
 }
 
-/* What all CPUs together may keep back of one address space's counters. Each process that begins or
- * ends moves its account's near zone by so much; the re-sum says exactly where it is. */
-static __always_inline __s64 kept_back_at_most(void)
-{
-	return (__s64)possible_cpus * counter_batch;
-}
-
 /* Leaves nothing, and says how much it was; most are nothing already. */
 static __always_inline __s64 take_all(__s64 *part)
 {
@@ -152,11 +145,15 @@ static __always_inline enum mm_state free_state(struct ledger_state *state, stru
 	return was;
 }
 
-/* One process more or less that may keep something back. */
-static __always_inline void move_near(struct account *account, __s64 pages)
+/* So many CPUs more, or less, that may keep something back of what an account has. Its near zone moves by what that is;
+ * the re-sum says exactly where it is. */
+static __always_inline void count_cpus(struct account *account, __s64 by)
 {
+	if (!by || !account)
+		return;
+	__sync_fetch_and_add(&account->cpus, (__s32)by);
 	if (account->near_pages != NO_BOUND_PAGES)
-		__sync_fetch_and_add(&account->near_pages, pages);
+		__sync_fetch_and_add(&account->near_pages, -kept_back_by(by));
 }
 
 /* Takes the record out of the books. The caller knows that the address space is gone or reused. Returns what it
@@ -181,7 +178,7 @@ __noinline __u32 close_record(__u32 index)
 	/* The dying were left out by the last re-sum. */
 	if (was != MM_DYING && account && account->processes) {
 		__sync_fetch_and_add(&account->processes, -1);
-		move_near(account, kept_back_at_most());
+		count_cpus(account, -cpus_in(&record->cpus));
 	}
 	if (account) {
 		give_up_all(record, account);
@@ -238,6 +235,7 @@ static __noinline __u32 open_record(struct ledger_state *state, __u64 mm, __u64 
 	record->marked_pages = 0;
 	begin_sharing(record);
 	record->flags = RECORD_NEW;
+	__builtin_memset(&record->cpus, 0, sizeof(record->cpus));
 	record->mm = mm;
 	if (bpf_map_lookup_elem(&mm_index, &mm) && find_record(mm) == NOBODY)
 		bpf_map_delete_elem(&mm_index, &mm); /* a former tenant's */
@@ -245,7 +243,6 @@ static __noinline __u32 open_record(struct ledger_state *state, __u64 mm, __u64 
 		if (account) {
 			note_birth(record, account);
 			__sync_fetch_and_add(&account->processes, 1);
-			move_near(account, -kept_back_at_most());
 		}
 		return index;
 	}
@@ -280,6 +277,8 @@ static __noinline int move_record(struct mm_record *record, __u32 slot)
 	if (!old || !new)
 		return -1;
 	record->account = slot;
+	count_cpus(old, -cpus_in(&record->cpus));
+	count_cpus(new, cpus_in(&record->cpus));
 	give_up_all(record, old);
 	begin_sharing(record);
 	note_birth(record, new);
@@ -352,6 +351,7 @@ __noinline __u32 find_or_open(struct charged *charged)
 		if (!record)
 			return NOBODY;
 		charged->missed = 1;
+		count_cpus(account_at(*slot), find_cpus(&record->cpus, mm));
 	} else if (record->account != *slot) {
 		move_record(record, *slot);
 	}

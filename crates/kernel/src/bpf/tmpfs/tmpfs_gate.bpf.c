@@ -187,7 +187,7 @@ static __noinline int refuse_blocks(__u32 slot, __s64 pages)
 		return 0;
 	top = account->barrier_pages;
 	/* Far from it what CPUs keep back does not matter. */
-	if (grow(account, growths, pages, top - (account->processes + 1) * kept_back_at_most()))
+	if (grow(account, growths, pages, top - kept_back_by(*(volatile __s32 *)&account->cpus + 1)))
 		return 0;
 	recount(state, account, slot);
 	if (grow(account, growths, pages, top))

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What each CPU remembers of the last address space that it charged, and what follows for the sets of CPUs: one that
+ * remembers an address space adds to its own part without a word.
+ */
+#ifndef BURSAR_SEEN_BPF_H
+#define BURSAR_SEEN_BPF_H
+
+#include "react.bpf.h"
+
+enum verdict {
+	VERDICT_FAR = 1,	/* skip while the member's shared counter stands still */
+	VERDICT_NEAR = 2,	/* count every page */
+	VERDICT_NOBODY = 3,	/* nobody pays: skip until the next tick */
+};
+
+/* What this CPU decided about the last address space it charged. Only hints: any mismatch leads to
+ * the books. Written by its own CPU with preemption off. One cache line. */
+struct seen {
+	__u64 mm;
+	__u64 ctx_id;
+	__u64 generation;
+	__u32 index;
+	__u32 verdict;
+	union {
+		__s64 coarse[4];	/* VERDICT_FAR */
+		struct {		/* VERDICT_NOBODY */
+			__u64 tick;
+			__u64 cred;	/* whose must stand; 0: he is not one who becomes others */
+		};
+	};
+} __attribute__((aligned(64)));
+
+/* By CPU. Written by its own, read by who renews sets of CPUs. Mapped so that each has a cache line. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);	/* (set): CPUs that may ever be */
+	__type(key, __u32);
+	__type(value, struct seen);
+} seen_on SEC(".maps");
+
+static __always_inline struct seen *seen_by(__u32 cpu)
+{
+	return bpf_map_lookup_elem(&seen_on, &cpu);
+}
+
+/* A full barrier between what is remembered and what is looked at afterwards: see renew_cpus(). */
+static __always_inline void remember(struct seen *seen, struct mm_struct *mm, __u64 ctx_id,
+				     __u64 generation, __u32 index, __u32 verdict)
+{
+	seen->mm = 0;
+	barrier();
+	seen->ctx_id = ctx_id;
+	seen->generation = generation;
+	seen->index = index;
+	seen->verdict = verdict;
+	barrier();
+	__sync_lock_test_and_set(&seen->mm, (__u64)mm);
+}
+
+/* The running CPU has changed its part of the counters of this address space. Called before they are read, and again
+ * when this is remembered. Global, for the stack of who charges. */
+__noinline int note_cpu(struct mm_record *record)
+{
+	if (record && !rss_is_atomic() && !put_cpu(&record->cpus, bpf_get_smp_processor_id()))
+		count_cpus(account_at(record->account), 1);
+	return 0;
+}
+
+/* Whether a CPU of this bit may change its part without a word. Global, as keeps_back() is. */
+__noinline int is_remembered(__u64 mm, __u32 bit)
+{
+	struct seen *seen;
+	__u32 cpu = bit;
+	int i;
+
+	for (i = 0; i < MOST_CPUS / CPU_BITS && cpu < possible_cpus; i++, cpu += CPU_BITS) {
+		seen = seen_by(cpu);
+		if (seen && *(volatile __u64 *)&seen->mm == mm)
+			return 1;
+	}
+	return 0;
+}
+
+static __always_inline bool is_needed(__u64 mm, __u32 bit)
+{
+	return is_remembered(mm, bit) || keeps_back(mm, bit);
+}
+
+/*
+ * Makes the set of a record that of the CPUs that keep something back, or may do so without a word. A CPU that changes
+ * its part at this moment: it puts itself in (note_cpu(), a full barrier behind its part), remembers the address
+ * space (another barrier), and looks whether it is still in. Here it is taken out, a full barrier, and then both are
+ * looked at again. In whatever order these come one of the two sees the other, and puts it back.
+ *
+ * An event that ran on another CPU than the change before it (a counter changed without a lock, as exec does once) has
+ * left one out: it comes in here.
+ */
+__noinline int renew_cpus(struct mm_record *record, __u64 mm)
+{
+	struct account *account = record ? account_at(record->account) : NULL;
+	__u32 bit;
+
+	if (!account || rss_is_atomic() || !parts_of(mm, 0))
+		return 0;
+	for (bit = 0; bit < CPU_BITS && bit < possible_cpus; bit++) {
+		if (is_needed(mm, bit)) {
+			if (!has_cpu(&record->cpus, bit) && !put_cpu(&record->cpus, bit))
+				count_cpus(account, 1);
+		} else if (has_cpu(&record->cpus, bit) && remove_cpu(&record->cpus, bit)) {
+			if (!is_needed(mm, bit))
+				count_cpus(account, -1);
+			else if (put_cpu(&record->cpus, bit))
+				count_cpus(account, -1);	/* somebody else has, and counted it */
+		}
+	}
+	return 0;
+}
+
+#endif /* BURSAR_SEEN_BPF_H */
