@@ -367,7 +367,7 @@ impl Check {
         .fold(Bytes::ZERO, Bytes::saturating_add)
     }
 
-    /// The published bound; where /proc is not exact also what it leaves out of each counter.
+    /// What the ledger allows; where /proc is not exact also what that leaves out of each counter.
     fn bound(&self, processes: &[Seen]) -> Bytes {
         if self.is_exact() {
             return self.ledger.bound;

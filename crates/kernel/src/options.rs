@@ -55,7 +55,12 @@ impl Options {
     /// lib/percpu_counter.c compute_batch_value(): what one CPU may keep back of one counter, less
     /// one page.
     pub fn counter_batch(&self) -> u32 {
-        self.possible_cpus.saturating_mul(2).max(32)
+        Self::counter_batch_of(self.possible_cpus)
+    }
+
+    /// The same with so many CPUs: the kernel reckons with those that are on.
+    pub fn counter_batch_of(cpus: u32) -> u32 {
+        cpus.saturating_mul(2).max(32)
     }
 
     /// Whether the RSS event is heard: where it decides or asks, and where nothing else tells a timer of who has

@@ -211,14 +211,15 @@ fn out(binaries: &Binaries) -> Result<()> {
         ensure!(one.verdict == Verdict::Within, "{one:?}");
     }
     let page = world.daemon.status()?.kernel_half.page_bytes;
-    spoil(&world, 60545, i64::try_from((64 << 20) / page)?)?;
+    // However many CPUs there are: the published bound may be larger. The account is far, CPUs keep some pages back.
+    spoil(&world, 60545, i64::try_from((1 << 20) / page)?)?;
     let after = check(&world)?;
     ensure!(after.rounds == 3, "{after:?}");
     let first = after.accounts.first().context("the worst")?;
     ensure!(first.uid.is_some_and(|it| it.get() == 60545), "{first:?}");
     ensure!(first.verdict == Verdict::Out, "{first:?}");
     let apart = first.apart.get();
-    ensure!((63 << 20..=65 << 20).contains(&apart), "{first:?}");
+    ensure!((768 << 10..=1280 << 10).contains(&apart), "{first:?}");
     ensure!(of(&after, "60546")?.verdict == Verdict::Within, "{after:?}");
     let word = doctors_word(&world)?;
     ensure!(

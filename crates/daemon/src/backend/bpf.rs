@@ -307,6 +307,7 @@ impl Backend for BpfBackend {
             return KernelHalfStatus::default();
         };
         let gate = self.kernel.half.gate();
+        let counter_cpus = self.kernel.online_cpus();
         let drift_repaired = facts.drift_repaired.to_bytes(self.page());
         KernelHalfStatus {
             attached: true,
@@ -319,8 +320,8 @@ impl Backend for BpfBackend {
             resum_max_ns: facts.resum_max.get(),
             resum_processes: facts.resum_processes,
             decision_max_ns: facts.decision_max.get(),
-            counter_cpus: self.kernel.options.possible_cpus,
-            counter_batch_pages: self.kernel.options.counter_batch(),
+            counter_cpus,
+            counter_batch_pages: Options::counter_batch_of(counter_cpus),
             page_bytes: Pages::new(1).to_bytes(self.page()).get(),
             drift_repaired_bytes: drift_repaired,
             drift_repaired_bytes_per_resum: Bytes::new(

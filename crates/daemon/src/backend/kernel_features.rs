@@ -2,9 +2,11 @@
 //! What only a kernel half can do: entered accounts, rows beside memory, dirty page cache, a ledger to check.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Result;
+use bursar_host::machine;
 use bursar_kernel::{
     Beancounters, DirtyPages, Enforcement, KernelHalf, Membership, Options, ResourceIterator,
     RowReading, Settings,
@@ -13,6 +15,10 @@ use bursar_model::{AccountId, Bytes, PageSize, Pages, Resource, Uid};
 
 use super::ledger::Ledger;
 use super::projection;
+
+/// What the ledger and /proc may be apart. Both are exact, so this is for what moves unseen while they are read, and
+/// does not grow with the machine as the published bound does: a difference of a megabyte is never lost in it.
+const CHECK_TOLERANCE: Bytes = Bytes::new(256 << 10);
 
 pub(crate) const NO_KERNEL_HALF: &str = "there is no kernel half";
 
@@ -122,14 +128,15 @@ impl KernelFeatures {
 
     /// A second way to the ledger, for a thread that checks it.
     pub(crate) fn ledger(&self) -> Result<Ledger> {
-        let batch = Pages::new(self.options.counter_batch().into());
+        let online = self.online_cpus();
+        let batch = Pages::new(Options::counter_batch_of(online).into());
         Ok(Ledger::new(
             self.half.reopen(&self.options)?,
             self.page(),
             self.options.count_file,
-            self.options.possible_cpus,
+            online,
             batch.to_bytes(self.page()),
-            self.error_bound(),
+            CHECK_TOLERANCE,
         ))
     }
 
@@ -167,8 +174,16 @@ impl KernelFeatures {
         // Near a limit every event is counted exactly. What remains is what each CPU can fault in
         // between the event that crosses and the signal that stops it; a batch of lib/
         // percpu_counter.c is far more than was ever measured (docs/explanation/accounting.md).
-        let pages = u64::from(self.options.possible_cpus)
-            .saturating_mul(u64::from(self.options.counter_batch()));
+        let online = self.online_cpus();
+        let pages = u64::from(online).saturating_mul(u64::from(Options::counter_batch_of(online)));
         Pages::new(pages).to_bytes(self.page())
+    }
+
+    /// CPUs that keep something back: what one that is off had kept back has been added to what is shared. Asked each
+    /// time, for they come and go; those that may ever be where nobody says.
+    pub(super) fn online_cpus(&self) -> u32 {
+        let online = machine::online_cpus(Path::new("/sys")).ok();
+        let count = online.and_then(|it| u32::try_from(it.len()).ok());
+        count.unwrap_or(self.options.possible_cpus)
     }
 }

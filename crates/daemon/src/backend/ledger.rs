@@ -13,9 +13,9 @@ pub(crate) struct Ledger {
     page: PageSize,
     /// S1's literal RSS: file pages count too.
     pub(crate) counts_file: bool,
-    /// What `held` may be off by.
+    /// What it may be apart from /proc where both are exact: what moves unseen.
     pub(crate) bound: Bytes,
-    /// What a CPU may keep back of one counter.
+    /// What a CPU may keep back of one counter: /proc leaves it out where it is not exact.
     pub(crate) batch: Bytes,
     pub(crate) cpus: u32,
 }
