@@ -39,7 +39,7 @@ SEC("syscall") int without_a_bound_nothing_is_near(void *ctx)
 	it->account->limit_pages = NO_BOUND_PAGES;
 	place_near(it->state, it->account);
 	EXPECT(it->account->near_pages == NO_BOUND_PAGES);
-	move_near(it->account, -64);
+	count_cpus(it->account, 1);
 	EXPECT(it->account->near_pages == NO_BOUND_PAGES);
 	return 0;
 }

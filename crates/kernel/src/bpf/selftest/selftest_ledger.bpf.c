@@ -35,6 +35,32 @@ SEC("syscall") int a_maximum_only_rises(void *ctx)
 	return 0;
 }
 
+SEC("syscall") int bits_are_counted_and_found(void *ctx)
+{
+	EXPECT(bits_in(0) == 0 && bits_in(~0ULL) == 64);
+	EXPECT(bits_in(0x8000000000000001ULL) == 2);
+	EXPECT(lowest_bit(1) == 0 && lowest_bit(0x8000000000000000ULL) == 63);
+	EXPECT(lowest_bit(0x500) == 8);
+	return 0;
+}
+
+SEC("syscall") int a_cpu_is_in_a_set_once(void *ctx)
+{
+	BEGIN(it);
+	struct cpu_set *cpus = &it->record->cpus;
+
+	EXPECT(!put_cpu(cpus, 70));
+	EXPECT(put_cpu(cpus, 70));
+	EXPECT(has_cpu(cpus, 70) && !has_cpu(cpus, 6));
+	EXPECT(cpus_in(cpus) == 1);
+	EXPECT(!put_cpu(cpus, 70 + CPU_BITS - 64)); /* another bit: 6 of the next round */
+	EXPECT(cpus_in(cpus) == 2);
+	EXPECT(remove_cpu(cpus, 70));
+	EXPECT(!remove_cpu(cpus, 70));
+	EXPECT(cpus_in(cpus) == 1);
+	return 0;
+}
+
 /* Records */
 
 SEC("syscall") int records_given_back_come_again_last_first(void *ctx)
