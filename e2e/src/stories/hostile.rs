@@ -206,7 +206,7 @@ fn socket_flood(binaries: &Binaries) -> Result<()> {
     }
     let mut endless = UnixStream::connect(&socket)?;
     // The daemon hangs up in the middle: that is the point.
-    let _ = endless.write_all(&vec![b'x'; 1 << 20]);
+    let _ = endless.write_all(&vec![b'x'; 17 << 20]);
     let mut answer = String::new();
     let _ = endless.read_to_string(&mut answer);
     ensure!(world.daemon.status().is_ok(), "it does not answer any more");
