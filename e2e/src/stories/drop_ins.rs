@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bursar_model::EventKind;
 use bursar_protocol::{LimitEntry, Operation, Reply};
 
+use crate::length::whole;
 use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::{Binaries, World};
@@ -287,6 +288,7 @@ fn many(binaries: &Binaries) -> Result<()> {
     let fastest = spent.first().copied().unwrap_or_default();
     println!("        2,000 limits in 50 files: read again in {spent:?}");
     // The others tell of whatever else this machine does.
-    ensure!(fastest < Duration::from_millis(100), "it took {fastest:?}");
+    let most = Duration::from_millis(whole(100).or(250));
+    ensure!(fastest < most, "it took {fastest:?}");
     Ok(())
 }
