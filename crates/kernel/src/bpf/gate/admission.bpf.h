@@ -87,15 +87,6 @@ static __noinline bool recount(struct ledger_state *state, struct account *accou
 	return true;
 }
 
-/* From now on each event is counted exactly, until a re-sum finds that nothing is near. False: that is so already. */
-static __always_inline bool come_near(struct ledger_state *state, struct account *account)
-{
-	if (account->near || __sync_lock_test_and_set(&account->near, 1))
-		return false;
-	__sync_fetch_and_add(&state->generation, 1);
-	return true;
-}
-
 static __noinline int tell_refusal(struct ledger_state *state, struct account *account, __u32 slot,
 				   __u32 request, __s64 pages)
 {

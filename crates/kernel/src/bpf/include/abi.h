@@ -16,7 +16,7 @@
 enum abi_constant {
 	ABI_VERSION = 10,
 	CPU_WORDS = 4,		/* of a set of CPUs, 64 bits each */
-	CPU_BITS = 256,		/* of a set of CPUs: lib/cpus.bpf.h */
+	CPU_BITS = 64 * CPU_WORDS, /* lib/cpus.bpf.h */
 	MOST_CPUS = 2048,	/* CPUs whose parts of counters are read */
 	CANDIDATES = 8,		/* largest processes remembered with a kill, for `bursar why` */
 	COMM_LEN = 16,		/* TASK_COMM_LEN */

@@ -116,10 +116,8 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 	/* Not in charge yet: another kernel half kills, and what it has killed is not known here. */
 	if (account->flags & ACCOUNT_PAUSED)
 		return 0;
-	if (!account->near && !__sync_lock_test_and_set(&account->near, 1)) {
-		/* From now on each event is counted exactly. What idle processes have kept back so
-		 * far no event will tell: read them all once. */
-		__sync_fetch_and_add(&state->generation, 1);
+	if (come_near(state, account)) {
+		/* What idle processes have kept back so far no event will tell: read them all once. */
 		decide(slot, trigger, running);
 		sum = account->held_pages;
 	}

@@ -145,6 +145,15 @@ static __always_inline enum mm_state free_state(struct ledger_state *state, stru
 	return was;
 }
 
+/* From now on each event is counted exactly, until a re-sum finds that nothing is near. False: that is so already. */
+static __always_inline bool come_near(struct ledger_state *state, struct account *account)
+{
+	if (account->near || __sync_lock_test_and_set(&account->near, 1))
+		return false;
+	__sync_fetch_and_add(&state->generation, 1);
+	return true;
+}
+
 /* So many CPUs more, or less, that may keep something back of what an account has. Its near zone moves by what that is;
  * the re-sum says exactly where it is. */
 static __always_inline void count_cpus(struct account *account, __s64 by)
