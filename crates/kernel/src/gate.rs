@@ -162,6 +162,7 @@ fn load(flavour: Flavour, pins: &Pins, options: &Options) -> Result<(), Error> {
         events: "events",
         state_map: "state",
         cpu_offsets: "cpu_offsets",
+        logins: "logins",
         members: "members",
         subordinates: "subordinates"
     });

@@ -214,12 +214,14 @@ fn load_heirs(pins: &Pins, ledger: &LedgerSkel<'_>, may_refuse: bool) -> Result<
         .map_err(Error::unsupported("membership"))?;
     share_maps!(open, ledger);
     open.progs.bear_member.set_autoload(may_refuse);
+    open.progs.note_login.set_autoload(may_refuse);
     let mut object = open.load().map_err(Error::unsupported("membership"))?;
     // In the order in which nothing stays behind when one is not to be had.
     let mut links = Vec::new();
     if may_refuse {
         let link = object.progs.bear_member.attach();
         links.push((link, "link_bear_member"));
+        links.push((object.progs.note_login.attach(), "link_note_login"));
     }
     links.push((object.progs.member_born.attach(), "link_member_born"));
     links.push((object.progs.member_forked.attach(), "link_member_forked"));
@@ -228,6 +230,11 @@ fn load_heirs(pins: &Pins, ledger: &LedgerSkel<'_>, may_refuse: bool) -> Result<
         link.pin(pins.path(name))
             .map_err(Error::io("pin what keeps children in an account"))?;
     }
+    object
+        .maps
+        .logins
+        .pin(pins.path("logins"))
+        .map_err(Error::io("pin who is logging in"))?;
     // Last: where this one is, the others are.
     object
         .progs

@@ -14,6 +14,7 @@ use bursar_model::{Bean, EventKind, How, Resource, RowBounds};
 use bursar_protocol::{Operation, Reply, RowsChange};
 use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
 
+use super::growers::grower;
 use crate::hog::Hog;
 use crate::proc::status_of;
 use crate::runner::{Place, Story};
@@ -66,6 +67,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "beancounters_meet_a_fork_bomb_with_eagain_and_nobody_else_notices",
         place: Place::Guest,
         tell: fork_bomb,
+    },
+    Story {
+        name: "beancounters_let_a_login_in_at_the_barrier",
+        place: Place::Guest,
+        tell: let_a_login_in,
     },
     Story {
         name: "beancounters_refuse_each_flood_at_its_barrier",
@@ -445,6 +451,42 @@ fn many_descriptors(binaries: &Binaries) -> Result<()> {
     world.daemon.start()?;
     limit(&world, &BOB.to_string(), "numproc=40")?;
     program.finish()
+}
+
+/// Eight processes beyond the barrier are for who logs in: root's program, forked and no exec since, becomes hers.
+fn let_a_login_in(binaries: &Binaries) -> Result<()> {
+    let world = world(binaries, "beans-login")?;
+    limit(&world, &ALICE.to_string(), "numproc=20")?;
+    let full = start(binaries, &format!("uid={ALICE} fork=19"))?;
+    expect_held(&world, ALICE, Resource::Numproc, 20)?;
+    let said = |uid: u32, steps: &str| -> Result<String> {
+        let output = grower(binaries, uid, steps).output()?;
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    // She is there already when root's process becomes hers, and goes on; what she begins is refused.
+    let plainly = said(ALICE, "fork")?;
+    ensure!(
+        plainly == "fork: EAGAIN\n",
+        "plainly: {plainly} {:?}",
+        row(&world, ALICE, Resource::Numproc)?
+    );
+    let login = said(
+        0,
+        &format!("forked=uid={ALICE}+fork+run=exec setsid sh -c '(:); exit 3'"),
+    )?;
+    ensure!(
+        login.starts_with("fork: ok\n") && login.ends_with(": 3\n"),
+        "login: {login}"
+    );
+    let crowd = said(
+        0,
+        &format!(
+            "forked=uid={ALICE}+run=exec setsid sh -c 'for i in 1 2 3 4 5 6 7 8 9; do sleep 9 & done; wait'"
+        ),
+    )?;
+    ensure!(!crowd.ends_with(": 0\n"), "{crowd}");
+    drop(full);
+    expect_nothing(&world, ALICE)
 }
 
 /// One file with many descriptors and as many locks, in a table that many processes share: what a look costs

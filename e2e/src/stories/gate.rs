@@ -94,6 +94,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: refuses_files,
     },
     Story {
+        name: "gate_lets_a_login_in_at_the_barrier",
+        place: Place::Guest,
+        tell: lets_a_login_in,
+    },
+    Story {
         name: "gate_measures_a_user_of_default_as_listed_from_his_first_process_on",
         place: Place::Guest,
         tell: measures_as_listed,
@@ -491,6 +496,56 @@ fn small_programs(binaries: &Binaries) -> Result<()> {
     expect_empty(&world)
 }
 
+/// Whoever is to remove what fills the account gets in.
+fn lets_a_login_in(binaries: &Binaries) -> Result<()> {
+    let world = start(binaries, "gate-login", "")?;
+    let user = ALICE.to_string();
+    let set = world
+        .bursar(&["limit", "set", &user, "96M", "--barrier", "50%"])
+        .output()?;
+    ensure!(set.status.success(), "{set:?}");
+    let mut large = grower(binaries, ALICE, "map=44M|touch|wait")
+        .stdin(Stdio::piped())
+        .spawn()?;
+    until("the account to be full", || {
+        let held = world.daemon.memory(&user)?.held;
+        Ok((held.get() > 44 * MEBI).then_some(()))
+    })?;
+    let path = binaries.path("grower");
+    let path = path.to_str().context("its path")?;
+    // What sshd's session does: root's program, forked and no exec since, becomes hers. It has 16 MiB.
+    let said = answers(
+        binaries,
+        0,
+        &format!("forked=uid={ALICE}+map=6M+map=8M+map=4M"),
+    )?;
+    expect(&said, &["map=6M: ok", "map=8M: ok", "map=4M: ENOMEM"])?;
+    // The session that it begins, and what that runs.
+    let session = format!("run=exec setsid {path} map=6M forked=map=6M");
+    let said = answers(binaries, 0, &format!("forked=uid={ALICE}+{session}"))?;
+    let ended = format!("{session}: 0");
+    expect(&said, &["map=6M: ok", "map=6M: ok", &ended])?;
+    // A large one is refused as ever: at the limit it would be killed.
+    let said = answers(
+        binaries,
+        0,
+        &format!("forked=uid={ALICE}+none=1M+noreserve=17M+map=1M"),
+    )?;
+    expect(
+        &said,
+        &["none=1M: ok", "noreserve=17M: ENOMEM", "map=1M: ok"],
+    )?;
+    // Everybody else: in another's session, by a session of his own, and what only su has begun.
+    let plainly = answers(binaries, ALICE, "map=6M|forked=map=6M")?;
+    expect(&plainly, &["map=6M: ENOMEM", "map=6M: ENOMEM"])?;
+    let session = format!("run=exec setsid {path} map=6M");
+    let said = answers(binaries, ALICE, &session)?;
+    expect(&said, &["map=6M: ENOMEM", &format!("{session}: 0")])?;
+    drop(large.stdin.take());
+    said_by(large)?;
+    expect_empty(&world)
+}
+
 fn unlimited(binaries: &Binaries) -> Result<()> {
     let world = start(binaries, "gate-unlimited", COMMITTED)?;
     world.daemon.limit(&ALICE.to_string(), "8M")?;
@@ -697,7 +752,7 @@ fn refuses_files(binaries: &Binaries) -> Result<()> {
     let world = start(binaries, "gate-files", "")?;
     let gate = world.daemon.status()?.kernel_half.gate;
     ensure!(gate.files.is_none(), "files are not refused: {gate:?}");
-    world.daemon.limit(&ALICE.to_string(), "64M")?;
+    world.daemon.limit(&ALICE.to_string(), "69M")?;
     let said = answers(
         binaries,
         ALICE,

@@ -144,6 +144,7 @@ impl Programs {
             events: "events",
             state_map: "state",
             cpu_offsets: "cpu_offsets",
+            logins: "logins",
             members: "members",
             subordinates: "subordinates",
         });

@@ -213,9 +213,9 @@ static __noinline int bill_new_lock(__u64 file)
 		if (!row)
 			return 0;
 	}
-	if (!add_within(row, 1)) {
+	if (!add_within(row, 1, row->barrier)) {
 		recount_locks(slot, false);
-		if (!add_within(row, 1)) {
+		if (!add_within(row, 1, row->barrier)) {
 			tell_bill(slot, BILL_NUMFLOCK, 1, true);
 			return -ENOLCK;
 		}

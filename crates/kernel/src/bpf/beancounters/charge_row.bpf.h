@@ -8,6 +8,7 @@
 
 #include "event.bpf.h"
 #include "beancounters.h"
+#include "login.bpf.h"
 
 enum { BILL_TOLD_PAUSE_NS = 1000000000 };	/* one row, one event a second: no flood */
 
@@ -214,19 +215,46 @@ static __noinline int uncharge(__u64 object, __u32 which)
 /* Adds to held if the sum stays within the barrier. Add first, look then, take back if need be: the
  * barrier is never passed, at worst two who race at its edge are both refused. What does not fit beforehand
  * is not added: others would be refused for what is asked in vain. */
-static __always_inline bool add_within(struct row *row, __s64 amount)
+static __always_inline bool add_within(struct row *row, __s64 amount, __s64 top)
 {
 	__s64 held;
 
-	if (*(volatile __s64 *)&row->held + amount > row->barrier)
+	if (*(volatile __s64 *)&row->held + amount > top)
 		return false;
 	held = __sync_fetch_and_add(&row->held, amount) + amount;
-	if (held > row->barrier) {
+	if (held > top) {
 		__sync_fetch_and_add(&row->held, -amount);
 		return false;
 	}
 	raise_to(&row->maxheld, held);
 	return true;
+}
+
+/* Each login has so much beyond what it found: room for sshd, a shell and a few commands. All together have no more
+ * than four do. */
+enum { LOGIN_PROCESSES_EACH = 8, LOGIN_FILES_EACH = 64, LOGINS_AT_ONCE = 4 };
+
+static __always_inline __s64 top_of_login(struct login *login, const struct row *row, __u32 which)
+{
+	__s64 each = which == BILL_NUMPROC ? LOGIN_PROCESSES_EACH : LOGIN_FILES_EACH, top, most;
+	__s64 *held = &login->held[which == BILL_NUMPROC ? 0 : 1];
+
+	most = row->barrier + each * LOGINS_AT_ONCE;
+	if (!*held)
+		*held = *(volatile __s64 *)&row->held;
+	top = (*held > row->barrier ? *held : row->barrier) + each;
+	return top < most ? top : most;
+}
+
+/* Who may have none has none. */
+static __noinline bool add_for_login(struct row *row, __u32 which, __s64 amount)
+{
+	struct login *login;
+
+	if (!row || !row->barrier || (which != BILL_NUMPROC && which != BILL_NUMFILE))
+		return false;
+	login = login_of_me();
+	return login && add_within(row, amount, top_of_login(login, row, which));
 }
 
 /* Remembers who pays for an object; 0 where there is a record already, or no room. */
@@ -253,7 +281,9 @@ static __noinline int charge(__u32 slot, __u32 which, __u64 object, __s64 amount
 		return 1;
 	}
 	/* An earlier object at this address may have left its record: then that is given back first. */
-	if (!add_within(row, amount) && !(uncharge(object, which) && add_within(row, amount))) {
+	if (!add_within(row, amount, row->barrier) &&
+	    !(uncharge(object, which) && add_within(row, amount, row->barrier)) &&
+	    !add_for_login(row, which, amount)) {
 		tell_bill(slot, which, amount, true);
 		return 0;
 	}

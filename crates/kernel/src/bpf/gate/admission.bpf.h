@@ -22,7 +22,7 @@ enum {
 	/* An address space of at most so many pages is starting up, or is a shell: it may go up to the
 	 * limit. ld.so, the thread area and the first brk fail badly (research/beancounters.md 4.10). */
 	SMALL_PAGES = 256,
-	/* And so far beyond it, so that a user at his limit can still run `kill`. */
+	/* Those, and who logs in, go so far beyond it: a user at his limit can still run `kill`. */
 	RESERVE_PAGES = 512,
 };
 
@@ -87,12 +87,25 @@ static __noinline bool recount(struct ledger_state *state, struct account *accou
 	return true;
 }
 
-static __noinline int tell_refusal(struct ledger_state *state, struct account *account, __u32 slot,
-				   __u32 request, __s64 pages)
+/* Up to where files may grow: a part of the limit is left free of them (rules.h reserve_of()). */
+static __always_inline __s64 top_of_files(const struct account *account)
 {
+	__s64 top = account->barrier_pages, most = account->limit_pages;
+
+	if (most == NO_BOUND_PAGES)
+		return top;
+	most -= reserve_of(most, page_shift);
+	return most < top ? most : top;
+}
+
+static __noinline int tell_refusal(struct account *account, __u32 slot, __u32 request, __s64 pages, __s64 level)
+{
+	struct ledger_state *state = ledger_state();
 	__u64 now = bpf_ktime_get_ns();
 	struct event *event;
 
+	if (!state || !account)
+		return 0;
 	__sync_fetch_and_add(&account->history.failcnt, 1);
 	__sync_fetch_and_add(&account->refused_untold, 1);
 	if (!may_tell(&account->refused_told_ns, REFUSAL_PAUSE_NS, now))
@@ -102,8 +115,8 @@ static __noinline int tell_refusal(struct ledger_state *state, struct account *a
 		return 0;
 	event->account = slot;
 	name_asker(event);
-	tell_levels(event, account, level_from(account, account->held_pages));
-	event->barrier_pages = account->barrier_pages;
+	tell_levels(event, account, level);
+	event->barrier_pages = request == REQUEST_FILE ? top_of_files(account) : account->barrier_pages;
 	event->reserved_pages = account->reserved_pages;
 	event->committed_pages = account->committed_pages;
 	event->request_pages = pages;

@@ -14,9 +14,10 @@
  *          succeeds and nothing is ever called.
  */
 #include "reservation.bpf.h"
+#include "login.bpf.h"
 
 enum { PROT_WRITE = 2, MAP_SHARED = 1, MAP_ANONYMOUS = 0x20, VM_WRITE = 2, VM_SHARED = 8, CLONE_VM = 0x100,
-       MREMAP_DONTUNMAP = 4 };
+       MREMAP_DONTUNMAP = 4, LOGIN_RESERVE_SHIFT = 24 };
 
 /* A child that is being made: charged before its address space exists. */
 struct birth {
@@ -158,6 +159,29 @@ __noinline int has_room(struct grower *grower, __s64 pages, __s64 credit, __s64 
 	return level_of(account, pages, pages, credit, false) <= top;
 }
 
+static __always_inline int fits_within(struct grower *grower, __s64 pages, __s64 credit, __s64 top, bool is_private)
+{
+	struct account *account = account_at(grower->slot);
+
+	if (is_private && account && account->measure == MEASURE_COMMITTED && grower->record != NOBODY)
+		return commit(grower, pages, credit, top);
+	return has_room(grower, pages, credit, top);
+}
+
+/* What each login may ask for beyond the barrier, in programs that have no more than that. */
+static __always_inline __s64 login_reserve_of_memory(const struct account *account)
+{
+	__s64 least = 1LL << (LOGIN_RESERVE_SHIFT - page_shift), share = account->limit_pages >> RESERVE_SHIFT;
+
+	return account->limit_pages == NO_BOUND_PAGES || share < least ? least : share;
+}
+
+/* As far as who starts up, or logs in, may go. */
+static __always_inline __s64 top_of_beginners(const struct account *account)
+{
+	return account->limit_pages == NO_BOUND_PAGES ? NO_BOUND_PAGES : account->limit_pages + RESERVE_PAGES;
+}
+
 /* Whether a request is refused. */
 __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 {
@@ -166,8 +190,7 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 	struct grower grower = {};
 	struct mm_record *record;
 	struct account *account;
-	__s64 credit = 0, top, own;
-	int fits;
+	__s64 credit = 0, top, own, most;
 
 	if (pages <= 0 || !state || !mm || !find_grower(&grower))
 		return false;
@@ -187,19 +210,18 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 	if (credit == pages && account->limit_pages != NO_BOUND_PAGES) {
 		top = account->limit_pages;
 	} else if (own + (request == REQUEST_FORK ? 0 : pages) <= SMALL_PAGES) {
-		top = account->limit_pages;
-		if (top != NO_BOUND_PAGES)
-			top += RESERVE_PAGES;
+		top = top_of_beginners(account);
 	}
-	if (top == NO_BOUND_PAGES)
+	if (top == NO_BOUND_PAGES || fits_within(&grower, pages, credit, top, is_private))
 		return false;
-	if (is_private && account->measure == MEASURE_COMMITTED && record)
-		fits = commit(&grower, pages, credit, top);
-	else
-		fits = has_room(&grower, pages, credit, top);
-	if (fits)
-		return false;
-	tell_refusal(state, account, grower.slot, request, pages);
+	/* Small ones only: a large one would be killed at the limit instead of being refused. */
+	most = login_reserve_of_memory(account);
+	if (own + pages <= most && take_login_reserve(login_of_me(), pages, most)) {
+		top = top_of_beginners(account);
+		if (top == NO_BOUND_PAGES || fits_within(&grower, pages, credit, top, is_private))
+			return false;
+	}
+	tell_refusal(account, grower.slot, request, pages, level_now(account));
 	return true;
 }
 
@@ -305,16 +327,13 @@ static __always_inline int refuse_fork(__u64 child, __u64 clone_flags)
 
 	birth.slot = grower.slot;
 	birth.pages = (__s64)mm->data_vm + (__s64)mm->stack_vm;
-	top = account->barrier_pages;
-	if (birth.pages <= SMALL_PAGES) {
-		top = account->limit_pages;
-		if (top != NO_BOUND_PAGES)
-			top += RESERVE_PAGES;
-	}
+	top = birth.pages <= SMALL_PAGES ? top_of_beginners(account) : account->barrier_pages;
 	if (!try_charge(account, birth.pages, 0, 0, top)) {
-		if (!recount(state, account, grower.slot) ||
-		    !try_charge(account, birth.pages, 0, 0, top)) {
-			tell_refusal(state, account, grower.slot, REQUEST_FORK, birth.pages);
+		if (take_login_reserve(login_of_me(), birth.pages, login_reserve_of_memory(account)))
+			top = top_of_beginners(account);
+		recount(state, account, grower.slot);
+		if (!try_charge(account, birth.pages, 0, 0, top)) {
+			tell_refusal(account, grower.slot, REQUEST_FORK, birth.pages, level_now(account));
 			return -EAGAIN;
 		}
 	}
@@ -382,7 +401,7 @@ static __always_inline int refuse_exec(void)
 							      record->booked_pages;
 	if (has_room(&grower, -own, 0, top))
 		return 0;
-	tell_refusal(state, account, grower.slot, REQUEST_EXEC, 0);
+	tell_refusal(account, grower.slot, REQUEST_EXEC, 0, level_now(account));
 	return -ENOMEM;
 }
 

@@ -70,7 +70,7 @@ static __noinline int change_reservation(struct ledger_state *state, struct acco
 	} else if (!try_promise(state, account, pages, limit)) {
 		if (!recount(state, account, slot) ||
 		    !try_promise(state, account, pages, limit)) {
-			tell_refusal(state, account, slot, REQUEST_RESERVE, pages);
+			tell_refusal(account, slot, REQUEST_RESERVE, pages, level_now(account));
 			return -ENOMEM;
 		}
 	}

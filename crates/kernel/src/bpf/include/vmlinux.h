@@ -40,6 +40,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_HASH = 5,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_HASH = 9,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
@@ -119,6 +120,7 @@ struct core_state;
 
 struct signal_struct {
 	int nr_threads;
+	int leader;
 	unsigned int flags;
 	struct core_state *core_state;
 	short oom_score_adj;
@@ -187,6 +189,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	struct task_struct *group_leader;
+	struct task_struct *real_parent;
 	u64 start_boottime;
 	const struct cred *real_cred;
 	char comm[16];

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Members' children are members, before they run.
+ * Members' children are members, before they run. And who has just become a user's process (login.bpf.h).
  *
  * Hooks:   lsm/task_alloc, which no event skips and which may refuse the fork; tp_btf/task_newtask and
  *          tp_btf/sched_process_fork where LSM programs are not to be had: tracing programs, which are
  *          skipped where they interrupt themselves (KERNEL.md), and so two of them. SEC("syscall"), by
- *          bursard.
+ *          bursard. fentry/security_task_fix_setuid.
  * Cost:    a load and a compare for each new task while nobody has entered anything, then a look-up.
- * Absent:  nobody can enter an account.
+ * Absent:  nobody can enter an account; who logs in is refused what everybody is.
  */
 #include "membership.bpf.h"
+#include "login.bpf.h"
 
 enum { EAGAIN = 11 };
 
@@ -59,6 +60,19 @@ SEC("tp_btf/sched_process_fork")
 int BPF_PROG(member_forked, struct task_struct *parent, struct task_struct *child)
 {
 	inherit(child);
+	return 0;
+}
+
+/* Root's process becomes a user's. */
+SEC("fentry/security_task_fix_setuid")
+int BPF_PROG(note_login, struct cred *new, const struct cred *old)
+{
+	struct task_struct *leader = bpf_get_current_task_btf()->group_leader;
+	struct login login = { .since_ns = bpf_ktime_get_ns() };
+	__u32 tgid = leader->tgid;
+
+	if (!old->uid.val && new->uid.val)
+		bpf_map_update_elem(&logins, &tgid, &login, BPF_ANY);
 	return 0;
 }
 

@@ -378,6 +378,38 @@ SEC("syscall") int a_row_is_charged_up_to_its_barrier(void *ctx)
 	return 0;
 }
 
+SEC("syscall") int a_login_has_its_reserve_of_memory_once(void *ctx)
+{
+	BEGIN(it);
+	struct login login = {};
+
+	EXPECT(!take_login_reserve(NULL, 1, 100));
+	EXPECT(take_login_reserve(&login, 60, 100));
+	EXPECT(!take_login_reserve(&login, 41, 100));
+	EXPECT(take_login_reserve(&login, 40, 100));
+	EXPECT(!take_login_reserve(&login, 1, 100) && login.pages == 100);
+	return 0;
+}
+
+SEC("syscall") int each_login_has_room_beyond_what_it_found(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(SLOT, 10);
+	struct login first = {}, second = {};
+
+	EXPECT(row);
+	row->held = 10;
+	EXPECT(top_of_login(&first, row, BILL_NUMPROC) == 18);
+	row->held = 18; /* it has taken all of it, and gets no more */
+	EXPECT(top_of_login(&first, row, BILL_NUMPROC) == 18);
+	EXPECT(top_of_login(&second, row, BILL_NUMPROC) == 26);
+	EXPECT(top_of_login(&second, row, BILL_NUMFILE) == 18 + LOGIN_FILES_EACH);
+	row->held = 100;
+	second.held[0] = 0;
+	EXPECT(top_of_login(&second, row, BILL_NUMPROC) == 10 + 4 * LOGIN_PROCESSES_EACH);
+	return 0;
+}
+
 SEC("syscall") int what_is_there_already_is_charged_beyond_the_barrier(void *ctx)
 {
 	BEGIN(it);

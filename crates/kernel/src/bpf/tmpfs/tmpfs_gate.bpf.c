@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * The gate for files in tmpfs: write(2), fallocate(2) and their kin that would make one grow past its
- * owner's barrier are answered with ENOSPC, block by block, as by a file system that is full.
+ * owner's barrier are answered with ENOSPC, block by block, as by a file system that is full. A part of the limit is
+ * left free of files: a user who has filled /tmp logs in and removes it.
  *
  * Whoever writes to a mapping of a file is not asked: refusing a page fault is SIGBUS. Such pages count.
  *
@@ -185,7 +186,7 @@ static __noinline int refuse_blocks(__u32 slot, __s64 pages)
 
 	if (!state || !account || !growths || pages <= 0 || !has_barrier(account))
 		return 0;
-	top = account->barrier_pages;
+	top = top_of_files(account);
 	/* Far from it what CPUs keep back does not matter. */
 	if (grow(account, growths, pages, top - kept_back_by(*(volatile __s32 *)&account->cpus + 1)))
 		return 0;
@@ -194,7 +195,7 @@ static __noinline int refuse_blocks(__u32 slot, __s64 pages)
 		return 0;
 	if (count_now(state) && grow(account, growths, pages, top))
 		return 0;
-	tell_refusal(state, account, slot, REQUEST_FILE, pages);
+	tell_refusal(account, slot, REQUEST_FILE, pages, level_with_files(account, growths));
 	return -ENOMEM;	/* which shmem makes ENOSPC */
 }
 
