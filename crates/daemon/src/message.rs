@@ -167,6 +167,24 @@ impl Message {
         Self::of_process(account, topic, reader, subject.owner, to_owner, to_others)
     }
 
+    /// The kernel's own OOM killer took a process: which memory was full nobody tells us.
+    pub(crate) fn killed_by_kernel(
+        account: AccountId,
+        reader: Reader<'_>,
+        owner: Uid,
+        pid: Pid,
+        comm: Option<&str>,
+    ) -> Self {
+        const BY: &str = "by the kernel's OOM killer, not by bursar: the machine, or its memory cgroup, had no memory \
+                          left";
+        let program = comm.map_or_else(|| format!("pid {pid}"), |it| format!("{it} (pid {pid})"));
+        let to_owner = format!("bursar: your program {program} was killed {BY} (see: bursar why)");
+        let to_others =
+            |name: &str| format!("bursar: a program of the shared account {name} was killed {BY}");
+        let topic = Topic::Kill(comm.unwrap_or_default().to_owned());
+        Self::of_process(account, topic, reader, owner, to_owner, to_others)
+    }
+
     /// `what` was asked for, and what `has` its account.
     pub(crate) fn refused(
         account: AccountId,

@@ -30,6 +30,15 @@ pub(crate) struct Marked {
     pub(crate) private: Option<Bytes>,
 }
 
+/// A marked process that is there still.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) pidfd: Pidfd,
+    pub(crate) uid: Uid,
+    /// Made printable.
+    pub(crate) comm: Option<String>,
+}
+
 /// Victims, as the kernel marks them.
 #[derive(Debug)]
 pub(crate) struct OomWatch {
@@ -149,14 +158,19 @@ fn number(text: &[u8]) -> Option<u64> {
 }
 
 /// A hold on a marked process, if it really is dying: its number may be another's by now.
-pub(crate) fn hold(proc: &Proc, pid: Pid) -> Option<(Pidfd, Uid)> {
+pub(crate) fn hold(proc: &Proc, pid: Pid) -> Option<Held> {
     let pidfd = Pidfd::open(pid).ok().flatten()?;
     // Not by its stat, for which one in the middle of an execve may have us wait.
     let status = proc.status(pid).ok().flatten()?;
     let is_dying = status.is_kill_pending || status.is_dead || status.memory.is_none();
     // It was read of the process we hold: its number has not been free meanwhile.
+    let comm = proc.comm(pid).ok().flatten();
     let is_there = !pidfd.wait_readable(Some(std::time::Duration::ZERO)).ok()?;
-    (is_dying && is_there).then_some((pidfd, status.uid))
+    (is_dying && is_there).then_some(Held {
+        pidfd,
+        uid: status.uid,
+        comm: comm.map(|it| it.to_printable()),
+    })
 }
 
 #[cfg(test)]

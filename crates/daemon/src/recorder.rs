@@ -316,12 +316,23 @@ impl Recorder {
         &mut self,
         pid: Pid,
         uid: Uid,
+        comm: Option<String>,
         account: AccountId,
         limit_table: &mut LimitTable,
-    ) {
-        let event = reaped_event(pid, uid, account, limit_table);
+    ) -> Message {
+        let mut event = reaped_event(pid, uid, account, limit_table);
+        event.comm = comm;
+        let name = account.uid().is_none().then_some(event.account.as_deref());
+        let message = Message::killed_by_kernel(
+            account,
+            Reader(name.flatten()),
+            uid,
+            pid,
+            event.comm.as_deref(),
+        );
         self.reaps
             .expect(pid, event, Bytes::ZERO, Some(KERNELS_OOM_KILLER));
+        message
     }
 
     /// A process of an account dies that we have not killed: told where it had to be helped.

@@ -18,6 +18,7 @@ use crate::length::whole;
 use crate::proc::descriptors;
 use crate::runner::{Place, Story};
 use crate::signal::send;
+use crate::terminal::Terminal;
 use crate::wait::until;
 use crate::world::{Binaries, World};
 
@@ -480,10 +481,19 @@ fn oom_victim(binaries: &Binaries) -> Result<()> {
         "memory.limit_in_bytes"
     };
     group.write(limit, "32M")?;
+    let mut terminal = Terminal::of(USER)?;
+    let at = terminal.path().display().to_string();
+    let _login = world.there(&format!("uid={USER} session terminal={at} say=there pause"))?;
     let mut hog = world.there(&format!("uid={USER} say=there wait hold=100M pause"))?;
     group.add(hog.pid())?;
     hog.go_on()?;
     hog.expect_killed()?;
+    // It is not bursar's doing, and he reads so.
+    let said = format!(
+        "bursar: your program hog (pid {}) was killed by the kernel's OOM killer, not by bursar",
+        hog.pid()
+    );
+    terminal.shows(&said, Duration::from_secs(30))?;
     let reaped = world.daemon.await_event(EventKind::Reaped, hog.pid())?;
     ensure!(
         reaped

@@ -98,7 +98,8 @@ pub(super) fn recent(
     let viewer = Viewer::new(accounts, requester.uid);
     let is_told = |event: &&Event| {
         let is_of_it = event.account.as_deref() == Some(own.as_str());
-        is_of_it && (is_kill(event) || is_spared(event)) && viewer.sees(event)
+        let is_told = is_kill(event) || is_spared(event) || is_kernels(event);
+        is_of_it && is_told && viewer.sees(event)
     };
     let mut last: Vec<Event> = history
         .recent()

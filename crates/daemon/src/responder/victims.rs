@@ -113,9 +113,9 @@ impl Responder {
         let entered = accounts.entered().ok();
         for (oom::Marked { pid, uid, private }, hold) in held {
             // Gone already: the kernel's word for whose it was.
-            let (pidfd, uid) = match hold {
-                Some((pidfd, uid)) => (Some(pidfd), Some(uid)),
-                None => (None, uid),
+            let (pidfd, uid, comm) = match hold {
+                Some(held) => (Some(held.pidfd), Some(held.uid), held.comm),
+                None => (None, uid, None),
             };
             let Some(uid) = uid else {
                 tracing::info!(%pid, "the kernel's OOM killer took a process that was gone before it could be looked at");
@@ -134,8 +134,10 @@ impl Responder {
                 continue;
             }
             // Its death may have been heard of before: then the reapers have it.
-            self.recorder
-                .expect_oom_victim(pid, uid, account, &mut accounts.table);
+            let message =
+                self.recorder
+                    .expect_oom_victim(pid, uid, comm, account, &mut accounts.table);
+            self.notify(message, accounts);
             self.reaper.reap(Dying {
                 pid,
                 uid,
