@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, bail};
 use bursar_model::{AccountStatus, DaemonStatus, Event, EventKind, Resource, Row, Uid, Who};
-use bursar_protocol::{Client, LimitChange, Operation, Reply};
+use bursar_protocol::{Client, LimitChange, Operation, Reply, Terms};
 
 use crate::proc;
 use crate::signal::send;
@@ -258,7 +258,12 @@ impl Daemon {
     pub fn try_limit(&self, who: &str, size: &str, force: bool) -> Result<Reply> {
         let who: Who = who.parse()?;
         let memory = bursar_model::BoundsSpec::of_limit(size.parse()?);
-        self.ask(Operation::SetLimit(LimitChange { who, memory, force }))
+        self.ask(Operation::SetLimit(LimitChange {
+            who,
+            memory,
+            force,
+            terms: Terms::default(),
+        }))
     }
 
     /// All events that it remembers.

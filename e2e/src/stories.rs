@@ -2,6 +2,7 @@
 //! All stories of the main job.
 
 mod apply;
+mod audit;
 mod bad_days;
 mod beancounters;
 mod callers;
@@ -90,6 +91,7 @@ pub fn all() -> Vec<Story> {
         bad_days::STORIES,
         drop_ins::STORIES,
         apply::STORIES,
+        audit::STORIES,
         gate::STORIES,
         beancounters::STORIES,
         cost::STORIES,

@@ -87,7 +87,7 @@ impl Arguments {
 }
 
 /// Commands on limits.
-const ON_LIMITS: [&str; 4] = ["set", "show", "clear", "apply"];
+const ON_LIMITS: [&str; 5] = ["set", "show", "clear", "apply", "log"];
 
 /// The command that somebody meant who left out `limit`, or what to do with it.
 fn meant(words: &[OsString]) -> Option<String> {

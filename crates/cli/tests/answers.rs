@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use bursar_model::{
     BoundsSpec, Bytes, DaemonStatus, Event, EventKind, KernelHalfStatus, ReapStatus, Uid,
 };
-use bursar_protocol::{ErrorKind, LimitChange, LimitEntry, Operation, Quota, Refusal, Reply};
+use bursar_protocol::{
+    ErrorKind, LimitChange, LimitEntry, Operation, Quota, Refusal, Reply, Terms,
+};
 use daemon::Daemon;
 use surroundings::bursar;
 
@@ -179,7 +181,8 @@ fn limits_are_set_as_typed() {
         Operation::SetLimit(LimitChange {
             who,
             memory,
-            force: true
+            force: true,
+            terms: Terms::default(),
         })
     );
 }
@@ -202,7 +205,8 @@ fn limits_are_cleared_and_shown() {
         daemon.asked().ask,
         Operation::ClearLimit {
             who: "=render".parse().unwrap(),
-            force: false
+            force: false,
+            terms: Terms::default(),
         }
     );
     let daemon = Daemon::answering(&Reply::Changed {
@@ -217,7 +221,8 @@ fn limits_are_cleared_and_shown() {
         daemon.asked().ask,
         Operation::ClearLimit {
             who: "=render".parse().unwrap(),
-            force: true
+            force: true,
+            terms: Terms::default(),
         }
     );
 
@@ -230,6 +235,7 @@ fn limits_are_cleared_and_shown() {
         remark: None,
         origin: None,
         overrides: Vec::new(),
+        reason: Some("thesis".parse().unwrap()),
     };
     let daemon = Daemon::answering(&Reply::Limits(vec![entry.clone()]));
     let output = daemon
@@ -272,6 +278,7 @@ fn status_and_quota_are_passed_on_as_json() {
         barrier_refuses: false,
         recent: Vec::new(),
         hint: None,
+        reason: None,
     };
     let daemon = Daemon::answering(&Reply::Quota(Box::new(quota)));
     let output = daemon.bursar(&["quota", "--json"]).output().unwrap();

@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use bursar_model::{BoundsSpec, Resource, RowBounds, SizeSpec, Who};
+use bursar_model::{BoundsSpec, Reason, Resource, RowBounds, SizeSpec, Who};
 use toml_edit::{Decor, DocumentMut, InlineTable, Item, Key, RawString, Table, TableLike, Value};
 
 use crate::contradiction::contradiction;
 use crate::finding::Wrong;
-use crate::limits::{BOUNDS, LimitsFile, TABLE, entries_of};
+use crate::limits::{BOUNDS, LimitsFile, REASON, TABLE, entries_of};
 use crate::source::Source;
 use crate::value::size;
 use crate::{ConfigError, Limit, MAX_FILE};
@@ -47,8 +47,7 @@ impl LimitsFile {
             let key = format!("{TABLE}.{who}");
             return Err(ConfigError::Invalid(vec![wrong.at(&self.path, None, &key)]));
         }
-        let rows = self.get(who).map(|limit| limit.rows.clone());
-        self.edit(who, Some(memory), rows.unwrap_or_default())
+        self.edit(who, |limit| limit.memory = Some(memory))
     }
 
     /// Sets beancounters of `who`; others of his stay, and those that become unlimited go. The file
@@ -74,46 +73,62 @@ impl LimitsFile {
             let key = format!("{TABLE}.{who}");
             return Err(ConfigError::Invalid(vec![wrong.at(&self.path, None, &key)]));
         }
-        self.edit(who, memory, all)
+        self.edit(who, |limit| limit.rows = all)
     }
 
-    fn edit(
+    /// Says why an entry is what it is, or no more why. Without an entry nothing changes. The file changes only
+    /// with [`Self::store`].
+    ///
+    /// # Errors
+    /// [`ConfigError::Uneditable`]; [`ConfigError::Invalid`] when the file would become larger than [`MAX_FILE`].
+    pub(crate) fn set_reason(
         &mut self,
         who: &Who,
-        memory: Option<BoundsSpec>,
-        rows: BTreeMap<Resource, RowBounds>,
+        reason: Option<&Reason>,
     ) -> Result<(), ConfigError> {
+        match self.get(who) {
+            Some(limit) if limit.reason.as_ref() != reason => {
+                self.edit(who, |limit| limit.reason = reason.cloned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn edit(&mut self, who: &Who, change: impl FnOnce(&mut Limit)) -> Result<(), ConfigError> {
+        let mut expected = meaning(&self.entries);
+        let limit = expected.entry(who.clone()).or_insert_with(|| Limit {
+            who: who.clone(),
+            memory: None,
+            rows: BTreeMap::new(),
+            kill: None,
+            granted: None,
+            reason: None,
+            path: self.path.as_path().into(),
+            line: 0,
+        });
+        change(limit);
+        let limit = limit.clone();
         let mut document = self.document.clone();
         let table = limits_table(&mut document).ok_or_else(|| self.uneditable(who))?;
         match spelling_of(table, who) {
             Some(key) => {
                 let entry = table.get_mut(&key).ok_or_else(|| self.uneditable(who))?;
-                if let Some(memory) = &memory {
+                if let Some(memory) = &limit.memory {
                     change_entry(entry, memory);
                 }
-                change_rows(entry, &rows);
+                change_rows(entry, &limit.rows);
+                change_reason(entry, limit.reason.as_ref());
             }
             None => {
-                let mut entry = Item::Value(Value::InlineTable(new_entry(memory.as_ref())));
-                change_rows(&mut entry, &rows);
+                let mut entry = Item::Value(Value::InlineTable(new_entry(limit.memory.as_ref())));
+                change_rows(&mut entry, &limit.rows);
+                change_reason(&mut entry, limit.reason.as_ref());
                 if let Some(inline) = entry.as_inline_table_mut() {
                     space_out(inline);
                 }
                 table.insert(&who.to_string(), entry);
             }
         }
-        let mut expected = meaning(&self.entries);
-        let limit = expected.entry(who.clone()).or_insert_with(|| Limit {
-            who: who.clone(),
-            memory,
-            rows: BTreeMap::new(),
-            kill: None,
-            granted: None,
-            path: self.path.as_path().into(),
-            line: 0,
-        });
-        limit.memory = memory;
-        limit.rows = rows;
         self.adopt(&document, &expected, who)
     }
 
@@ -252,6 +267,34 @@ fn change_rows(entry: &mut Item, rows: &BTreeMap<Resource, RowBounds>) {
             }
             (None, None) => {}
         }
+    }
+    let came_or_went = table.len() != before;
+    if let Some(inline) = entry.as_inline_table_mut()
+        && came_or_went
+    {
+        space_out(inline);
+    }
+}
+
+/// Why, as it is to be said.
+fn change_reason(entry: &mut Item, reason: Option<&Reason>) {
+    let Some(table) = entry.as_table_like_mut() else {
+        return;
+    };
+    let before = table.len();
+    match (table.get_mut(REASON), reason) {
+        (Some(item), Some(reason)) => {
+            if item.as_str().map(str::trim) != Some(reason.as_str()) {
+                replace(item, Value::from(reason.as_str()));
+            }
+        }
+        (None, Some(reason)) => {
+            table.insert(REASON, Item::Value(Value::from(reason.as_str())));
+        }
+        (Some(_), None) => {
+            table.remove(REASON);
+        }
+        (None, None) => {}
     }
     let came_or_went = table.len() != before;
     if let Some(inline) = entry.as_inline_table_mut()

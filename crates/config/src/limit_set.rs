@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use bursar_model::{BoundsSpec, Resource, RowBounds, Who};
+use bursar_model::{BoundsSpec, Reason, Resource, RowBounds, Who};
 
 use crate::drop_ins::{directory_of, drop_ins};
 use crate::finding::Wrong;
@@ -212,6 +212,14 @@ impl Limits {
         self.edit(who, |file| file.set_rows(who, rows))
     }
 
+    /// Says why the entry of `who` is what it is, or no more why. The file changes only with [`Limits::store`].
+    ///
+    /// # Errors
+    /// As [`Limits::set`].
+    pub fn set_reason(&mut self, who: &Who, reason: Option<&Reason>) -> Result<(), ConfigError> {
+        self.edit(who, |file| file.set_reason(who, reason))
+    }
+
     /// These with `limits.toml` saying what `text` says; errors name the file `name`. The file changes only
     /// with [`Limits::store`].
     ///
@@ -240,16 +248,15 @@ impl Limits {
         &'a self,
         new: &'a Self,
     ) -> Vec<(Who, Option<&'a Limit>, Option<&'a Limit>)> {
-        let (before, then) = (&self.file.entries, &new.file.entries);
-        let all: BTreeSet<&Who> = before.keys().chain(then.keys()).collect();
-        let pairs = all
-            .into_iter()
-            .map(|who| (who.clone(), before.get(who), then.get(who)));
-        let differ = |(_, old, new): &(Who, Option<&Limit>, Option<&Limit>)| match (old, new) {
-            (Some(old), Some(new)) => !old.says_as(new),
-            _ => true,
-        };
-        pairs.filter(differ).collect()
+        differences(&self.file.entries, &new.file.entries)
+    }
+
+    /// The entries in force that say something else than in `before`: what there was, and what there is.
+    pub fn changes_since<'a>(
+        &'a self,
+        before: &'a Self,
+    ) -> Vec<(Who, Option<&'a Limit>, Option<&'a Limit>)> {
+        differences(&before.entries, &self.entries)
     }
 
     /// The entry of a drop-in that wins over `limits.toml`.
@@ -301,6 +308,22 @@ impl Limits {
     pub fn store_over(&mut self, later: &Self) -> Result<(), ConfigError> {
         self.file.store_over(&later.file)
     }
+}
+
+/// The entries that say something else then, and those that come or go.
+fn differences<'a>(
+    before: &'a BTreeMap<Who, Limit>,
+    then: &'a BTreeMap<Who, Limit>,
+) -> Vec<(Who, Option<&'a Limit>, Option<&'a Limit>)> {
+    let all: BTreeSet<&Who> = before.keys().chain(then.keys()).collect();
+    let pairs = all
+        .into_iter()
+        .map(|who| (who.clone(), before.get(who), then.get(who)));
+    let differ = |(_, old, new): &(Who, Option<&Limit>, Option<&Limit>)| match (old, new) {
+        (Some(old), Some(new)) => !old.says_as(new),
+        _ => true,
+    };
+    pairs.filter(differ).collect()
 }
 
 fn overridden(winner: &Limit) -> ConfigError {

@@ -10,6 +10,7 @@
 //! carol = { memory = "4G", kill = "graceful" }     # over the notice her largest process gets SIGTERM
 //! "=batch" = { memory = "64G", granted = ["alice", "@staff"] }   # who may enter it: bursar run --account
 //! dave = { memory = "4G", numproc = "200:220", numfile = 4096 }  # beancounters: "BARRIER:LIMIT"
+//! erin = { memory = "8G", reason = "thesis" }     # why, for whoever asks
 //! ```
 //!
 //! Unlike in `bursar.toml` a key that nobody knows is an error: a slip must not take a limit away.
@@ -18,7 +19,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bursar_model::{BoundsSpec, KillManner, Resource, RowBounds, RowBoundsError, Who, WhoError};
+use bursar_model::{
+    BoundsSpec, EntrySpec, KillManner, Reason, Resource, RowBounds, RowBoundsError, Who, WhoError,
+};
 use toml_edit::{Document, DocumentMut, Item, TableLike, Value};
 
 use crate::ConfigError;
@@ -26,7 +29,7 @@ use crate::contradiction::contradiction;
 use crate::finding::{Finding, Wrong};
 use crate::source::{Source, span_of};
 use crate::spelling::nearest;
-use crate::value::{kind_of_item, size, word};
+use crate::value::{kind_of_item, reason, size, word};
 
 /// The table that everything stands in.
 pub(crate) const TABLE: &str = "limits";
@@ -34,6 +37,8 @@ pub(crate) const TABLE: &str = "limits";
 const KILL: &str = "kill";
 /// The same: who may enter a shared account.
 const GRANTED: &str = "granted";
+/// The same: why.
+pub(crate) const REASON: &str = "reason";
 /// The keys of a row's long form.
 pub(crate) const BOUNDS: [&str; 3] = ["limit", "notice", "barrier"];
 
@@ -51,6 +56,8 @@ pub struct Limit {
     /// Of a shared account: the users, and members of groups, who may enter it. `None`: nobody but root,
     /// and it is one of a Unix group's members only; otherwise there need be no group of this name.
     pub granted: Option<Vec<Who>>,
+    /// Why, in the administrator's words.
+    pub reason: Option<Reason>,
     /// The file it stands in.
     pub path: Arc<Path>,
     /// The line it stands on, from 1.
@@ -60,8 +67,18 @@ pub struct Limit {
 impl Limit {
     /// Whether it says the same as `other`, wherever the two stand.
     pub fn says_as(&self, other: &Self) -> bool {
-        let of = |it: &Self| (it.memory, it.kill);
-        of(self) == of(other) && self.rows == other.rows && self.granted == other.granted
+        self.spec() == other.spec()
+    }
+
+    /// What it says.
+    pub fn spec(&self) -> EntrySpec {
+        EntrySpec {
+            memory: self.memory,
+            rows: self.rows.clone(),
+            kill: self.kill,
+            granted: self.granted.clone(),
+            reason: self.reason.clone(),
+        }
     }
 }
 
@@ -211,6 +228,7 @@ impl Reading<'_> {
         let mut memory = None;
         let mut kill = None;
         let mut granted = None;
+        let mut why = None;
         let mut beans = BTreeMap::new();
         for (name, row) in rows.iter() {
             let dotted = format!("{dotted}.{name}");
@@ -238,6 +256,11 @@ impl Reading<'_> {
                     Ok(list) => granted = Some(list),
                     Err(wrong) => self.blame(rows, name, &dotted, wrong),
                 }
+            } else if name == REASON {
+                match reason(row) {
+                    Ok(said) => why = Some(said),
+                    Err(wrong) => self.blame(rows, name, &dotted, wrong),
+                }
             } else if let Some(resource) = Resource::beancounter(name) {
                 match row_bounds(resource, row) {
                     Ok(bounds) => {
@@ -247,7 +270,7 @@ impl Reading<'_> {
                 }
             } else {
                 let names = Resource::BEANCOUNTERS.iter().map(|it| it.name());
-                let known = names.chain([Resource::Memory.name(), KILL, GRANTED]);
+                let known = names.chain([Resource::Memory.name(), KILL, GRANTED, REASON]);
                 let remedy = match nearest(name, known) {
                     Some(meant) => format!("did you mean {meant}?"),
                     None => "write memory, or a beancounter (docs/explanation/beancounters.md)"
@@ -265,6 +288,7 @@ impl Reading<'_> {
                 rows: beans,
                 kill,
                 granted,
+                reason: why,
                 path: Arc::clone(&self.path),
                 line,
             }),

@@ -415,7 +415,7 @@ static KEYS: [Key; 28] = [
         name: "level",
         default: "\"info\"",
         values: "\"error\", \"warn\", \"info\" or \"debug\"",
-        about: "The least important line that is still logged.",
+        about: "The least important line that is still logged. Who changed which limit is logged at every level.",
         set: |config, value| {
             let levels = [
                 LogLevel::Error,

@@ -4,7 +4,7 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use bursar_model::{Bytes, SizeError, SizeSpec, Uid, printable};
+use bursar_model::{Bytes, MAX_REASON, Reason, ReasonError, SizeError, SizeSpec, Uid, printable};
 use toml_edit::{Item, Value};
 
 use crate::finding::Wrong;
@@ -84,6 +84,23 @@ pub(crate) fn line(value: &Value, most: usize) -> Result<Option<String>, Wrong> 
         return Err(Wrong::new("has characters that are not printable", remedy));
     }
     Ok((!text.is_empty()).then(|| text.to_owned()))
+}
+
+/// Why an entry is what it is.
+pub(crate) fn reason(item: &Item) -> Result<Reason, Wrong> {
+    let remedy = format!("write reason = \"thesis\", one line of at most {MAX_REASON} bytes");
+    let Some(text) = item.as_str() else {
+        let message = format!("is {}, not text in quotes", kind_of_item(item));
+        return Err(Wrong::new(message, remedy));
+    };
+    text.parse().map_err(|error| match error {
+        ReasonError::Empty => Wrong::new("is empty", remedy),
+        ReasonError::TooLong(count) => Wrong::new(format!("has {count} bytes"), remedy),
+        ReasonError::Unprintable => Wrong::new(
+            "has characters that are not printable, or a backslash",
+            remedy,
+        ),
+    })
 }
 
 /// One of a few words.

@@ -93,6 +93,36 @@ fn beancounters_come_and_go_beside_memory() {
     );
 }
 
+#[test]
+fn a_reason_comes_and_goes_and_leaves_the_rest_alone() {
+    let mut limits = parse(
+        "[limits]\n# hers\nalice = { memory = \"512M\" }  # since May\nbob = { memory = \"1G\" }\n",
+    );
+    let reason = |text: &str| text.parse().unwrap();
+    let before = limits.to_text();
+    limits
+        .set_reason(&who("alice"), Some(&reason("thesis")))
+        .unwrap();
+    assert_eq!(
+        limits.to_text(),
+        "[limits]\n# hers\nalice = { memory = \"512M\", reason = \"thesis\" }  # since May\n\
+         bob = { memory = \"1G\" }\n"
+    );
+    limits.set(&who("alice"), of("1G")).unwrap();
+    assert_eq!(
+        limits.get(&who("alice")).unwrap().reason,
+        Some(reason("thesis"))
+    );
+    limits.set(&who("alice"), of("512M")).unwrap();
+    limits.set_reason(&who("alice"), None).unwrap();
+    assert_eq!(limits.to_text(), before);
+    // Of whom nothing is said no reason is needed.
+    limits
+        .set_reason(&who("carol"), Some(&reason("thesis")))
+        .unwrap();
+    assert_eq!(limits.to_text(), before);
+}
+
 const KEPT: &str = r#"# the lab's limits
 # ask bob
 

@@ -342,3 +342,30 @@ fn grants_stay_when_a_limit_is_changed() {
         Some(vec![who("alice")])
     );
 }
+
+#[test]
+fn a_reason_is_read_and_one_that_is_none_is_refused() {
+    let limits = parse("[limits]\nalice = { memory = \"8G\", reason = \" thesis \" }\n");
+    let reason = limits.get(&who("alice")).unwrap().reason.as_ref().unwrap();
+    assert_eq!(reason.as_str(), "thesis");
+    let remedy = "write reason = \"thesis\", one line of at most 200 bytes";
+    for (value, wrong) in [
+        (
+            "\"a\\u001b[2J\"",
+            "has characters that are not printable, or a backslash",
+        ),
+        ("\"\"", "is empty"),
+        ("7", "is an integer, not text in quotes"),
+        (&format!("\"{}\"", "x".repeat(201)), "has 201 bytes"),
+    ] {
+        assert_eq!(
+            errors(&format!(
+                "[limits]\nalice = {{ memory = \"8G\", reason = {value} }}\n"
+            )),
+            [format!("/l.toml:2: limits.alice.reason: {wrong}; {remedy}")]
+        );
+    }
+    // It limits nobody.
+    let alone = errors("[limits]\nalice = { reason = \"thesis\" }\n");
+    assert!(alone[0].contains("limits nothing"), "{alone:?}");
+}

@@ -19,7 +19,7 @@ use crate::ledger_check::LedgerChecker;
 use crate::level_watches::LevelWatches;
 use crate::physpages::Physpages;
 use crate::reservations::Reservations;
-use crate::responder::Responder;
+use crate::responder::{Responder, by_files};
 use crate::watermarks::Watermarks;
 
 pub(crate) struct Daemon {
@@ -157,10 +157,18 @@ impl Daemon {
     fn read_again(&mut self) -> Result<()> {
         let (limits, plan) = self.accounts.table.read_again()?;
         self.announce(&plan);
+        let before = self.accounts.table.limits().clone();
         self.adopt(limits, plan)?;
+        self.note_read(&before);
         let count = self.accounts.table.limits().len();
         self.note_reloaded(format!("{count} limits in force"));
         Ok(())
+    }
+
+    /// Records what files of limits say otherwise than limits that were in force `before` they were read.
+    pub(crate) fn note_read(&mut self, before: &Limits) {
+        let changes = by_files(before, self.accounts.table.limits());
+        self.responder.note_changes(changes);
     }
 
     /// A name in the limits has another answer.

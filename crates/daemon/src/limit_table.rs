@@ -44,6 +44,8 @@ pub(crate) struct LimitTable {
     copy: PathBuf,
     /// What was kept there.
     kept: Option<String>,
+    /// What was in force before this start, until somebody asks.
+    before: Option<Limits>,
 }
 
 impl LimitTable {
@@ -61,7 +63,8 @@ impl LimitTable {
     ) -> Result<(Self, Option<ConfigError>), ConfigError> {
         names.keep_owners(&state.join("owners.toml"));
         let copy = state.join(LAST_GOOD);
-        let kept = Limits::kept(&copy, path).filter(|it| !it.is_empty());
+        let in_force = Limits::kept(&copy, path);
+        let kept = in_force.clone().filter(|it| !it.is_empty());
         let before = Before {
             unknown: are_in_force && kept.is_none(),
             ..kept.as_ref().map(Limits::before).unwrap_or_default()
@@ -89,6 +92,7 @@ impl LimitTable {
             subuid,
             copy,
             kept: None,
+            before: in_force,
         };
         let plan = limit_table.plan_with(&limits);
         limit_table.adopt(limits, plan);
@@ -124,6 +128,11 @@ impl LimitTable {
 
     pub(crate) fn plan(&self) -> &Plan {
         &self.plan
+    }
+
+    /// What was in force before this start, as far as it was kept.
+    pub(crate) fn take_before(&mut self) -> Option<Limits> {
+        self.before.take()
     }
 
     pub(crate) fn ram(&self) -> Bytes {

@@ -16,12 +16,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_config::LogLevel;
-use bursar_model::{Bytes, Event, EventKind, Nanos, Pid, Uid};
+use bursar_model::{Actor, Bytes, EntrySpec, Event, EventKind, Nanos, Pid, Reason, Uid};
 use bursar_text::{Charset, event};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use tracing::Level;
-use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer as TextWriter;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::SubscriberExt;
@@ -38,6 +38,8 @@ const FINISH_WITHIN: Duration = Duration::from_secs(1);
 const ALARM_S: libc::c_uint = 3;
 /// A pipe that is ready for anything has room for so much (pipe(7)).
 const PIPE_BUF: usize = 4096;
+/// The target of lines that are shown whatever the level is: who changed which limit.
+const AUDIT: &str = "audit";
 /// The name of the thread that writes.
 const THREAD: &str = "log";
 
@@ -74,7 +76,10 @@ pub(crate) fn start(level: LogLevel) -> Result<()> {
     }));
     // libbpf's own words reach the log only when somebody looks for them.
     libbpf_quiet();
-    let registry = tracing_subscriber::registry().with(level);
+    let shown = Targets::new()
+        .with_default(level)
+        .with_target(AUDIT, LevelFilter::INFO);
+    let registry = tracing_subscriber::registry().with(shown);
     if has_journal {
         let leave = |entry| writer_leave(Entry::Journal(entry));
         registry.with(Journal(leave)).init();
@@ -276,8 +281,45 @@ pub(crate) fn event(event: &Event) {
             limit = event.limit.map(Bytes::get),
             "{says}"
         ),
+        EventKind::LimitChanged if event.actor.is_some() => audit(event, kind, &account, &says),
         _ => tracing::info!(event = kind, account, uid, pid, "{says}"),
     }
+}
+
+/// Who changed a limit: shown whatever `log.level` is.
+fn audit(event: &Event, kind: &str, account: &str, says: &str) {
+    let json = |spec: &Option<Box<EntrySpec>>| serde_json::to_string(spec).unwrap_or_default();
+    let (mut actor_uid, mut actor_pid, mut login) = (None, None, None);
+    let (mut said, mut file) = ("", "");
+    match event.actor.as_deref() {
+        Some(Actor::Request {
+            uid,
+            pid,
+            login_uid,
+            said_by,
+        }) => {
+            (actor_uid, actor_pid) = (Some(uid.get()), Some(pid.get()));
+            login = login_uid.map(Uid::get);
+            said = said_by.as_deref().unwrap_or_default();
+        }
+        Some(Actor::Reload { file: of }) => file = of,
+        None => {}
+    }
+    let reason = event.stated_reason.as_ref().map_or("", Reason::as_str);
+    tracing::info!(
+        target: AUDIT,
+        event = kind,
+        account,
+        old = json(&event.old),
+        new = json(&event.new),
+        actor_uid,
+        actor_pid,
+        login_uid = login,
+        said_by = said,
+        file,
+        reason,
+        "{says}"
+    );
 }
 
 /// Loading parses megabytes of BTF; glibc keeps the room for more of the same, which never comes.

@@ -2,6 +2,7 @@
 //! What is asked over the control socket, answered. Who asks is known from the kernel; root may ask
 //! everything, others about themselves.
 
+mod actor;
 mod apply;
 mod beancounters;
 mod dirty;
@@ -71,15 +72,17 @@ fn dispatch(
         Operation::Status { who } => status::status(daemon, requester, who.as_ref()),
         Operation::Quota => status::quota(daemon, requester),
         Operation::Limits { who } => limits::show(accounts, uid, who.as_ref()),
-        Operation::SetLimit(change) => limits::set(daemon, uid, change),
-        Operation::ApplyLimits(asked) => apply::apply(daemon, uid, asked),
-        Operation::SetRows(change) => beancounters::set(daemon, uid, change),
+        Operation::SetLimit(change) => limits::set(daemon, requester, change),
+        Operation::ApplyLimits(asked) => apply::apply(daemon, requester, asked),
+        Operation::SetRows(change) => beancounters::set(daemon, requester, change),
         Operation::Beancounters { who } => {
             let count = daemon.physpages.latest();
             let beancounters = &mut daemon.beancounters;
             beancounters::show(accounts, beancounters, count, requester, who.as_ref())
         }
-        Operation::ClearLimit { who, force } => limits::clear(daemon, uid, &who, force),
+        Operation::ClearLimit { who, force, terms } => {
+            limits::clear(daemon, requester, who, force, &terms)
+        }
         Operation::Events { since, .. } => {
             let history = daemon.responder.recorder.history();
             history::events(accounts, history, uid, since.as_deref())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What follows from a fact: kill, reap, notify, record.
 
+mod changes;
 mod victims;
 
 use std::collections::BTreeMap;
@@ -22,6 +23,8 @@ use crate::reaper::VictimReaper;
 use crate::recent::Recent;
 use crate::recorder::{Circumstances, Recorder};
 use crate::shortage::{Change, Shortage};
+
+pub(crate) use self::changes::{Author, by_files};
 
 /// Accounts recorded one by one when limits are read again; a new `default` may concern thousands.
 const MOST_NAMED: usize = 100;

@@ -113,6 +113,9 @@ fn start(
     let mut daemon = Daemon::new(accounts, responder, remarks)?;
     daemon.not_in_force.clone_from(&unread);
     daemon.start(superseded, &how)?;
+    if let Some(before) = daemon.accounts.table.take_before().filter(|_| !dry_run) {
+        daemon.note_read(&before);
+    }
     daemon.watermarks = Watermarks::start(config, dry_run);
     let plan = daemon.accounts.table.plan();
     let reason = format!(

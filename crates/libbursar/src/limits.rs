@@ -4,7 +4,7 @@
 use std::ffi::{c_int, c_uint, c_ulong};
 
 use bursar_model::{BoundsSpec, Bytes, Resource, SizeSpec, Uid, Who};
-use bursar_protocol::{LimitChange, Operation, Reply};
+use bursar_protocol::{LimitChange, Operation, Reply, Terms};
 
 use crate::daemon::{Errno, ask, to_c};
 
@@ -15,11 +15,16 @@ pub extern "C" fn set_mm_limit(uid: libc::uid_t, mm_max: c_ulong) -> c_int {
         let who = Who::Uid(Uid::new(uid));
         let asked = match mm_max {
             0 => return Err(Errno(libc::EINVAL)),
-            c_ulong::MAX => ask(Operation::ClearLimit { who, force: false }),
+            c_ulong::MAX => ask(Operation::ClearLimit {
+                who,
+                force: false,
+                terms: Terms::default(),
+            }),
             bytes => ask(Operation::SetLimit(LimitChange {
                 who,
                 memory: BoundsSpec::of_limit(SizeSpec::Bytes(Bytes::new(bytes))),
                 force: false,
+                terms: Terms::default(),
             })),
         };
         match asked {

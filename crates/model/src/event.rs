@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, Nanos, Pid, Request, Resource, Uid};
+use crate::{Actor, Bytes, EntrySpec, Nanos, Pid, Reason, Request, Resource, Uid};
 
 /// What kind of fact an event tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -201,6 +201,18 @@ pub struct Event {
     /// In words, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Of a limit that was changed: what its entry said before; absent: there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old: Option<Box<EntrySpec>>,
+    /// What it says now; absent: there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub new: Option<Box<EntrySpec>>,
+    /// Who changed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub actor: Option<Box<Actor>>,
+    /// Why, in the administrator's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stated_reason: Option<Reason>,
 }
 
 impl Event {
@@ -241,6 +253,10 @@ impl Event {
             holders: Vec::new(),
             more: None,
             reason: None,
+            old: None,
+            new: None,
+            actor: None,
+            stated_reason: None,
         }
     }
 }

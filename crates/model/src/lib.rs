@@ -6,11 +6,13 @@
 mod account;
 mod beancounter;
 mod bounds;
+mod entry;
 mod event;
 mod gate;
 mod id;
 mod quantity;
 mod reap;
+mod reason;
 mod resource;
 mod size;
 mod subject;
@@ -24,11 +26,13 @@ pub use account::{
 };
 pub use beancounter::{Bean, Bill, How, RowBounds, RowBoundsError};
 pub use bounds::{Bounds, BoundsError, BoundsSpec, DEFAULT_BARRIER, DEFAULT_NOTICE};
+pub use entry::{Actor, EntrySpec};
 pub use event::{Candidate, Event, EventKind, HeldFile, ProgramGroup, RowRefusal, Trigger};
 pub use gate::{GateMode, GateStatus, Measure, Request};
 pub use id::{AccountId, Gid, Nanos, Pid, Uid};
 pub use quantity::{Bytes, PageSize, Pages};
 pub use reap::{REAP_BUCKETS_MS, ReapBucket, ReapStatus};
+pub use reason::{MAX_REASON, Reason, ReasonError};
 pub use resource::{Class, Resource, Row, Unit};
 pub use size::{Percent, SizeError, SizeSpec};
 pub use subject::Subject;

@@ -20,7 +20,7 @@ mod watermarks;
 pub use check::{AccountCheck, LedgerCheck, Verdict};
 pub use client::{Client, ClientError, root_socket};
 pub use dirty::{DirtyKnown, DirtyReport, DirtyRow};
-pub use limits::{Applied, Apply, EntryChange, EntryOrigin, EntrySpec};
+pub use limits::{Applied, Apply, EntryChange, EntryOrigin, Terms};
 pub use line::{LineBuffer, LineTooLong};
 pub use message::{
     Beancounters, ErrorKind, Granted, LimitChange, LimitEntry, MAX_REPLY, MAX_REQUEST,

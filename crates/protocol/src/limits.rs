@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Entries of limits: where they stand, what they say, and how a change alters them.
 
-use std::collections::BTreeMap;
-
-use bursar_model::{BoundsSpec, KillManner, Resource, RowBounds, Who};
+use bursar_model::{EntrySpec, Reason, Who};
 use serde::{Deserialize, Serialize};
 
 /// Where an entry stands.
@@ -15,21 +13,15 @@ pub struct EntryOrigin {
     pub line: usize,
 }
 
-/// What an entry says, as written.
+/// How a change is made, besides what it says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EntrySpec {
-    /// The bounds on memory; absent: it says nothing of them.
+pub struct Terms {
+    /// Why, in the administrator's words. Kept with the entry; a change without one takes that before away.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<BoundsSpec>,
-    /// The bounds of beancounters.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub rows: BTreeMap<Resource, RowBounds>,
-    /// Whether its largest process is asked to end when it is over its notice.
+    pub reason: Option<Reason>,
+    /// For whom the asker says to act: the user of sudo or doas. Only written down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kill: Option<KillManner>,
-    /// Of a shared account: who may enter it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub granted: Option<Vec<Who>>,
+    pub said_by: Option<String>,
 }
 
 /// What a change does to an entry.
@@ -65,6 +57,9 @@ pub struct Apply {
     /// Also when somebody is killed at once.
     #[serde(default)]
     pub force: bool,
+    /// How.
+    #[serde(flatten)]
+    pub terms: Terms,
 }
 
 /// What a file changed, or would change.

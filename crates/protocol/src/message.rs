@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use bursar_model::{
-    AccountStatus, Bill, BoundsSpec, Bytes, DaemonStatus, Event, Pid, Resource, RowBounds,
+    AccountStatus, Bill, BoundsSpec, Bytes, DaemonStatus, Event, Pid, Reason, Resource, RowBounds,
     WatchLevel, Who,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
     Applied, Apply, DirtyReport, EntryChange, EntryOrigin, LedgerCheck, PhyspagesReply,
-    RestoreReport, WatermarksReport,
+    RestoreReport, Terms, WatermarksReport,
 };
 
 /// The language's version. A daemon refuses another one and names its own.
@@ -71,6 +71,9 @@ pub enum Operation {
         /// Also when what holds then lies below what is held, although somebody will be killed.
         #[serde(default)]
         force: bool,
+        /// How.
+        #[serde(flatten)]
+        terms: Terms,
     },
     /// Past events, oldest first. An ordinary user gets those about himself.
     Events {
@@ -206,6 +209,9 @@ pub struct LimitChange {
     /// Also when it lies below what is held, although somebody will be killed.
     #[serde(default)]
     pub force: bool,
+    /// How.
+    #[serde(flatten)]
+    pub terms: Terms,
 }
 
 /// New limits of beancounters. Those that are not named stay; an unlimited one goes.
@@ -218,6 +224,9 @@ pub struct RowsChange {
     /// Also when a limit on memory then lies below what is held, although somebody will be killed.
     #[serde(default)]
     pub force: bool,
+    /// How.
+    #[serde(flatten)]
+    pub terms: Terms,
 }
 
 /// What accounts hold of each resource.
@@ -357,6 +366,9 @@ pub struct Quota {
     /// What the administrator wants users to read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
+    /// Why the limit is what it is, in his words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
 }
 
 /// A limit as configured.
@@ -383,6 +395,9 @@ pub struct LimitEntry {
     /// Where entries for the same WHO stand that it wins over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<EntryOrigin>,
+    /// Why, in the administrator's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
 }
 
 /// Why something was not done.

@@ -3,8 +3,8 @@
 
 use bursar_model::{Bytes, Event, EventKind, Nanos, Trigger};
 
-use crate::Charset;
 use crate::words::span;
+use crate::{Charset, entry};
 
 /// A rate over less says nothing.
 const SHORTEST_SPAN: Nanos = Nanos::new(1_000_000);
@@ -92,10 +92,21 @@ pub fn facts(event: &Event, charset: Charset) -> Vec<String> {
         facts.push(format!("up to {bytes} stays{held}"));
     }
     facts.extend(event.reason.as_ref().map(|reason| charset.shown(reason)));
+    facts.extend(changed(event, charset));
     if let Some(more) = event.more {
         facts.push(format!("and {more} more since the last one stored"));
     }
     facts
+}
+
+/// What an entry said before it was changed, who did that, and why.
+fn changed(event: &Event, charset: Charset) -> Vec<String> {
+    let old = event.old.as_ref();
+    let was = old.map(|old| format!("was {}", charset.shown(&entry::said(old))));
+    let by = event.actor.as_ref().map(|it| entry::actor(it, charset));
+    let why = event.stated_reason.as_ref();
+    let why = why.map(|why| format!("reason: {}", charset.shown(why.as_str())));
+    was.into_iter().chain(by).chain(why).collect()
 }
 
 /// How the memory came back, or that it did not.

@@ -11,6 +11,7 @@
 
 pub mod bar;
 mod charset;
+pub mod entry;
 pub mod event;
 pub mod paragraph;
 mod tone;

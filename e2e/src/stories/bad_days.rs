@@ -194,6 +194,7 @@ fn limits_file_gone(binaries: &Binaries) -> Result<()> {
     let reply = world.daemon.ask(bursar_protocol::Operation::ClearLimit {
         who: "60001".parse()?,
         force: false,
+        terms: bursar_protocol::Terms::default(),
     })?;
     ensure!(
         matches!(reply, bursar_protocol::Reply::Changed { .. }),
@@ -702,7 +703,7 @@ fn unread_log(binaries: &Binaries) -> Result<()> {
     reader.read_to_string(&mut log)?;
     unheard.end()?;
     for number in 0..MANY_LINES {
-        let line = format!("({}M)", 64 + number);
+        let line = format!("memory {}M", 64 + number);
         ensure!(log.contains(&line), "{line} is not in: {log}");
     }
     ensure!(log.contains("bursard: ready"), "it was never ready: {log}");
@@ -747,7 +748,7 @@ fn tell_journal(binaries: &Binaries, journal: &UnixDatagram) -> Result<()> {
         let taken = String::from_utf8_lossy(&taken).into_owned();
         let log = world.daemon.log()?;
         let says = |text: &str| {
-            text.contains("(64M)")
+            text.contains("memory 64M")
                 && kill.iter().any(|it| text.contains(it))
                 && text.contains(" of 64 MiB, over by ")
         };

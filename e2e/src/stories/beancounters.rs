@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bursar_model::{Bean, EventKind, How, Resource, RowBounds};
-use bursar_protocol::{Operation, Reply, RowsChange};
+use bursar_protocol::{Operation, Reply, RowsChange, Terms};
 use rustix::thread::{CapabilitySet, remove_capability_from_bounding_set};
 
 use super::growers::grower;
@@ -190,6 +190,7 @@ pub(super) fn limit(world: &World, who: &str, rows: &str) -> Result<Vec<String>>
         who,
         rows,
         force: false,
+        terms: Terms::default(),
     }))? {
         Reply::Changed { remarks, .. } => Ok(remarks),
         other => bail!("limit set answered {other:?}"),

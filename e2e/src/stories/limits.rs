@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bursar_model::{AccountKind, BoundsSpec, Bytes, EventKind, Resource, RowBounds};
-use bursar_protocol::{ErrorKind, LimitChange, Operation, Reply, RowsChange};
+use bursar_protocol::{ErrorKind, LimitChange, Operation, Reply, RowsChange, Terms};
 
 use crate::mount_namespace::enter_before_exec;
 use crate::runner::{Place, Story};
@@ -187,7 +187,11 @@ pub(super) fn expect_refused(reply: &Reply, facts: &[&str]) -> Result<()> {
 
 pub(super) fn clear(world: &World, who: &str, force: bool) -> Result<Reply> {
     let who = who.parse()?;
-    world.daemon.ask(Operation::ClearLimit { who, force })
+    world.daemon.ask(Operation::ClearLimit {
+        who,
+        force,
+        terms: Terms::default(),
+    })
 }
 
 /// Of the story's users only, whoever else is at work on this machine.
@@ -313,9 +317,12 @@ fn set_processes(world: &World, who: &str, bounds: &str, force: bool) -> Result<
     let bounds = RowBounds::parse(Resource::Numproc, bounds)?;
     let rows = [(Resource::Numproc, bounds)].into();
     let who = who.parse()?;
-    world
-        .daemon
-        .ask(Operation::SetRows(RowsChange { who, rows, force }))
+    world.daemon.ask(Operation::SetRows(RowsChange {
+        who,
+        rows,
+        force,
+        terms: Terms::default(),
+    }))
 }
 
 /// With its last row an entry goes, and its users pay elsewhere.
@@ -489,6 +496,7 @@ fn default_covers(binaries: &Binaries) -> Result<()> {
     let reply = world.daemon.ask(Operation::ClearLimit {
         who: "default".parse()?,
         force: false,
+        terms: Terms::default(),
     })?;
     ensure!(matches!(reply, Reply::Changed { .. }), "{reply:?}");
     ensure!(
@@ -701,6 +709,7 @@ fn cleared(binaries: &Binaries) -> Result<()> {
     let reply = world.daemon.ask(Operation::ClearLimit {
         who: "60001".parse()?,
         force: false,
+        terms: Terms::default(),
     })?;
     ensure!(matches!(reply, Reply::Changed { .. }), "{reply:?}");
     until("oom_score_adj being restored", || {
@@ -711,6 +720,7 @@ fn cleared(binaries: &Binaries) -> Result<()> {
     let again = world.daemon.ask(Operation::ClearLimit {
         who: "60001".parse()?,
         force: false,
+        terms: Terms::default(),
     })?;
     ensure!(
         matches!(again, Reply::Refused(ref it) if it.kind == ErrorKind::NotFound),
@@ -740,6 +750,7 @@ fn looked_at_first(binaries: &Binaries) -> Result<()> {
             who: "60001".parse()?,
             memory,
             force: false,
+            terms: Terms::default(),
         };
         let reply = world.daemon.ask(Operation::SetLimit(change))?;
         ensure!(matches!(reply, Reply::Changed { .. }), "{reply:?}");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bursar_model::{Event, EventKind};
-use bursar_protocol::{Operation, PARTS_OF_A_PAGE, Physpages};
+use bursar_protocol::{Operation, PARTS_OF_A_PAGE, Physpages, Terms};
 use serde_json::Value;
 
 use super::check::check;
@@ -560,9 +560,11 @@ fn oom_scores(binaries: &Binaries) -> Result<()> {
     world.daemon.limit(&NEIGHBOUR.to_string(), "64M")?;
     until("oom_score_adj being raised", || is("908"))?;
     let who = NEIGHBOUR.to_string().parse()?;
-    world
-        .daemon
-        .ask(Operation::ClearLimit { who, force: false })?;
+    world.daemon.ask(Operation::ClearLimit {
+        who,
+        force: false,
+        terms: Terms::default(),
+    })?;
     until("oom_score_adj being restored", || is("77"))?;
     hog.expect_alive("the neighbour")?;
     stage.leave(&[])?;

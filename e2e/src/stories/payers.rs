@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use bursar_model::{Event, EventKind};
-use bursar_protocol::{Operation, Reply};
+use bursar_protocol::{Operation, Reply, Terms};
 
 use crate::hog::Hog;
 use crate::proc::status_of;
@@ -268,6 +268,7 @@ fn roots_namespace(binaries: &Binaries) -> Result<()> {
         let reply = world.daemon.ask(Operation::ClearLimit {
             who: who.parse()?,
             force: false,
+            terms: Terms::default(),
         })?;
         ensure!(matches!(reply, Reply::Changed { .. }), "{reply:?}");
     }

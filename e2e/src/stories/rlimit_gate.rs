@@ -418,6 +418,7 @@ fn unsteered(binaries: &Binaries) -> Result<()> {
     world.daemon.ask(bursar_protocol::Operation::ClearLimit {
         who: ERIN.to_string().parse()?,
         force: false,
+        terms: bursar_protocol::Terms::default(),
     })?;
     until("the limit to be gone", || {
         Ok((data_limits(command)?.0 == "unlimited").then_some(()))

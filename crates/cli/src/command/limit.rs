@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `bursar limit`: set, show, clear, apply.
+//! `bursar limit`: set, show, clear, apply, log.
 
 mod apply;
+mod log;
 
 use std::collections::BTreeMap;
 
-use bursar_model::{BoundsSpec, Resource, RowBounds, RowBoundsError, SizeError, SizeSpec, Who};
-use bursar_protocol::{EntrySpec, LimitChange, Operation, Reply, RowsChange};
+use bursar_model::{
+    BoundsSpec, EntrySpec, Reason, Resource, RowBounds, RowBoundsError, SizeError, SizeSpec, Who,
+};
+use bursar_protocol::{LimitChange, Operation, Reply, RowsChange, Terms};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -15,13 +18,14 @@ use crate::command::check::ram;
 use crate::failure::Failure;
 use crate::view;
 
-/// Set, show, clear and apply limits
+/// Set, show, clear and apply limits, and show who changed them
 #[derive(Debug, Subcommand)]
 pub(crate) enum Limit {
     Set(Set),
     Show(Show),
     Clear(Clear),
     Apply(apply::Apply),
+    Log(log::Log),
 }
 
 /// Give somebody a limit
@@ -48,6 +52,10 @@ pub(crate) struct Set {
     /// Also when more is held now than is allowed then: somebody is killed
     #[arg(long)]
     force: bool,
+    /// Why, in one line of at most 200 bytes: kept with the limit, shown by limit show and log, and to the
+    /// user by quota. Without it a reason given before goes
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<Reason>,
 }
 
 /// What a bound is for.
@@ -77,6 +85,9 @@ pub(crate) struct Clear {
     /// Also when somebody falls back to a limit below what he holds, and will be killed for it
     #[arg(long)]
     force: bool,
+    /// Why, in one line of at most 200 bytes: recorded with the change
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<Reason>,
 }
 
 macro_rules! who {
@@ -129,6 +140,7 @@ impl Limit {
             Self::Show(show) => show.run(caller),
             Self::Clear(clear) => clear.run(caller),
             Self::Apply(apply) => apply.run(caller),
+            Self::Log(log) => log.run(caller),
         }
     }
 }
@@ -141,7 +153,9 @@ impl Set {
             notice,
             barrier,
             force,
+            reason,
         } = self;
+        let terms = terms(reason);
         let mut size = None;
         let mut rows = BTreeMap::new();
         for wanted in bounds {
@@ -171,6 +185,7 @@ impl Set {
                 who: who.clone(),
                 memory,
                 force,
+                terms: terms.clone(),
             };
             all.add(change(caller, Operation::SetLimit(ask))?);
         }
@@ -179,6 +194,7 @@ impl Set {
                 who: who.clone(),
                 rows: rows.clone(),
                 force,
+                terms,
             };
             all.add(change(caller, Operation::SetRows(ask))?);
         }
@@ -215,6 +231,7 @@ impl Clear {
             Operation::ClearLimit {
                 who: self.who.clone(),
                 force: self.force,
+                terms: terms(self.reason),
             },
         )?;
         let Outcome {
@@ -265,6 +282,15 @@ impl Outcome {
             self.old = later.old;
         }
         self.new = later.new;
+    }
+}
+
+/// With for whom sudo or doas began us.
+fn terms(reason: Option<Reason>) -> Terms {
+    let name = |key: &str| std::env::var(key).ok().filter(|it| !it.is_empty());
+    Terms {
+        reason,
+        said_by: name("SUDO_USER").or_else(|| name("DOAS_USER")),
     }
 }
 

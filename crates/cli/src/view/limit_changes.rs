@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a file of limits changes, entry by entry.
 
-use bursar_model::{BoundsSpec, KillManner};
-use bursar_protocol::{EntryChange, EntrySpec};
+use bursar_model::EntrySpec;
+use bursar_protocol::EntryChange;
+use bursar_text::entry::said;
 
 use crate::style::Style;
 use crate::view::paragraph::paragraph;
@@ -41,41 +42,9 @@ fn lines_of(change: &EntryChange, style: &Style) -> String {
     format!("{}{}", line('-', &change.old), line('+', &change.new))
 }
 
-/// `memory 2G (notice 80%), numproc 200:220, kill graceful, granted alice @staff`.
-fn said(spec: &EntrySpec) -> String {
-    let mut parts: Vec<String> = spec.memory.iter().map(memory).collect();
-    let rows = spec.rows.iter();
-    parts.extend(rows.map(|(resource, bounds)| format!("{} {bounds}", resource.name())));
-    match spec.kill {
-        Some(KillManner::Graceful) => parts.push("kill graceful".to_owned()),
-        Some(KillManner::AtOnce) => parts.push("kill at once".to_owned()),
-        None => {}
-    }
-    if let Some(granted) = &spec.granted {
-        let names: Vec<String> = granted.iter().map(ToString::to_string).collect();
-        parts.push(match names.as_slice() {
-            [] => "granted to nobody".to_owned(),
-            names => format!("granted to {}", names.join(" ")),
-        });
-    }
-    parts.join(", ")
-}
-
-fn memory(memory: &BoundsSpec) -> String {
-    let written = [("notice", memory.notice), ("barrier", memory.barrier)];
-    let bounds: Vec<String> = written
-        .into_iter()
-        .filter_map(|(name, size)| Some(format!("{name} {}", size?)))
-        .collect();
-    match bounds.as_slice() {
-        [] => format!("memory {}", memory.limit),
-        bounds => format!("memory {} ({})", memory.limit, bounds.join(", ")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use bursar_model::{Resource, RowBounds};
+    use bursar_model::{BoundsSpec, KillManner, Resource, RowBounds};
 
     use super::*;
     use crate::sample::style;
@@ -106,6 +75,7 @@ mod tests {
             .into(),
             kill: Some(KillManner::Graceful),
             granted: Some(vec!["alice".parse().unwrap(), "@staff".parse().unwrap()]),
+            reason: Some("exams".parse().unwrap()),
         };
         let changes = [
             change("alice", Some(spec("1G")), Some(spec("2G"))),
@@ -113,7 +83,8 @@ mod tests {
             change("=lab", None, Some(full)),
         ];
         let diff = "- alice: memory 1G\n+ alice: memory 2G\n- bob: memory 1G\n\
-                    + =lab: memory 2G (notice 80%), numproc 200:220, kill graceful, granted to alice @staff\n";
+                    + =lab: memory 2G (notice 80%), numproc 200:220, kill graceful, granted to alice @staff, \
+                    reason: exams\n";
         let shown = |check| applied(&changes, &[], check, &style(80));
         assert_eq!(shown(true), format!("{diff}3 entries would change\n"));
         assert_eq!(shown(false), format!("{diff}3 entries changed\n"));

@@ -115,6 +115,8 @@ fn notes(entry: &LimitEntry, style: &Style) -> Vec<String> {
                 && (*only == entry.who.to_string() || matches!(entry.who, Who::Shared(_))) => {}
         accounts => notes.push(format!("{who} concerns {}", concerned(accounts, style))),
     }
+    let reason = entry.reason.as_ref();
+    notes.extend(reason.map(|it| format!("{who}: reason: {}", style.shown(it.as_str()))));
     notes.extend(
         entry
             .remark
@@ -251,6 +253,7 @@ mod tests {
             remark: remark.map(str::to_owned),
             origin: None,
             overrides: Vec::new(),
+            reason: None,
         }
     }
 

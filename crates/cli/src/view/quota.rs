@@ -83,6 +83,7 @@ fn of_own(account: &AccountStatus, quota: &Quota, style: &Style) -> String {
         rules(&row, quota.barrier_refuses),
         history(account, &row),
         beancounters(account),
+        why(quota, style),
         exactness(quota),
     ];
     for sentence in sentences.iter().filter(|sentence| !sentence.is_empty()) {
@@ -154,6 +155,17 @@ fn beancounters(account: &AccountStatus) -> String {
             ))
         });
     told.collect::<Vec<_>>().join(" ")
+}
+
+/// Why the limit is what it is, where the administrator has said so.
+fn why(quota: &Quota, style: &Style) -> String {
+    let reason = quota.reason.as_ref();
+    reason.map_or_else(String::new, |it| {
+        format!(
+            "The reason given for this limit: {}.",
+            style.shown(it.as_str())
+        )
+    })
 }
 
 fn rules(row: &Row, barrier_refuses: bool) -> String {
@@ -244,6 +256,7 @@ mod tests {
                 barrier_refuses: false,
                 recent: Vec::new(),
                 hint: None,
+                reason: None,
             },
             &clock(),
             style,
@@ -291,6 +304,7 @@ mod tests {
                 barrier_refuses: false,
                 recent: vec![kill("alice")],
                 hint: Some(hint.into()),
+                reason: Some("thesis".parse().unwrap()),
             },
             &clock(),
             &style(80),
@@ -302,6 +316,7 @@ mod tests {
         );
         assert!(recent.contains("bursar run --tmalloc"), "{told}");
         assert!(!recent.contains("What was refused"), "{told}");
+        assert!(told.contains("given for this limit: thesis."), "{told}");
         let last = format!("\nFrom your administrator: {hint}\n");
         assert!(told.ends_with(&last), "{told}");
     }

@@ -3,24 +3,28 @@
 
 use std::path::Path;
 
-use bursar_config::Limits;
-use bursar_model::{EventKind, Uid};
+use bursar_config::{Limit, Limits};
+use bursar_model::printable;
 use bursar_protocol::{Applied, Apply, EntryChange, Reply};
 
-use super::limits::{change_limits, config_refusal, limits_refused, remarks_on, spec_of};
+use super::actor::author;
+use super::limits::{change_limits, config_refusal, limits_refused, remarks_on};
 use super::permission::{Answer, only_root};
+use crate::control::Requester;
 use crate::daemon::Daemon;
+use crate::responder::Author;
 
-/// Entries recorded one by one; of more only how many they are.
-const MOST_NAMED: usize = 100;
+/// Characters of a file's name.
+const NAME_WIDTH: usize = 300;
 
-pub(super) fn apply(daemon: &mut Daemon, uid: Uid, asked: Apply) -> Answer {
-    only_root(uid, "apply limits")?;
+pub(super) fn apply(daemon: &mut Daemon, requester: Requester, asked: Apply) -> Answer {
+    only_root(requester.uid, "apply limits")?;
     let Apply {
         name,
         text,
         check,
         force,
+        terms,
     } = asked;
     let before = daemon.accounts.table.limits().clone();
     let new = before
@@ -38,7 +42,13 @@ pub(super) fn apply(daemon: &mut Daemon, uid: Uid, asked: Apply) -> Answer {
             let remedy = "applying the file would kill at once; wait, choose a larger limit there";
             (format!("the limit of {limit} that holds then"), remedy)
         })?;
-        record(daemon, &changes, &name);
+        let author = Author {
+            source: Some(printable(name.as_bytes(), NAME_WIDTH)),
+            ..author(&daemon.accounts, requester, &terms)
+        };
+        let all = changes.iter().cloned();
+        let by_one = all.map(|change| (change, author.clone()));
+        daemon.responder.note_changes(by_one);
         for change in &changes {
             remarks.extend(remarks_on(&daemon.accounts, &change.who));
         }
@@ -50,31 +60,8 @@ fn changes(before: &Limits, new: &Limits) -> Vec<EntryChange> {
     let written = before.written_changes(new).into_iter();
     let change = written.map(|(who, old, new)| EntryChange {
         who,
-        old: old.map(spec_of),
-        new: new.map(spec_of),
+        old: old.map(Limit::spec),
+        new: new.map(Limit::spec),
     });
     change.collect()
-}
-
-fn record(daemon: &mut Daemon, changes: &[EntryChange], name: &str) {
-    let name = bursar_model::printable(name.as_bytes(), 300);
-    for change in changes.iter().take(MOST_NAMED) {
-        let what = match (&change.old, &change.new) {
-            (_, None) => "limit cleared".to_owned(),
-            (_, Some(new)) => match new.memory {
-                Some(memory) => format!("memory limit {}", memory.limit),
-                None => "beancounters".to_owned(),
-            },
-        };
-        let account = Some(change.who.to_string());
-        let reason = format!("{what} (from {name})");
-        daemon
-            .responder
-            .note(EventKind::LimitChanged, account, reason);
-    }
-    let others = changes.len().saturating_sub(MOST_NAMED);
-    if others > 0 {
-        let reason = format!("{others} more entries changed (from {name})");
-        daemon.responder.note(EventKind::LimitChanged, None, reason);
-    }
 }

@@ -4,11 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bursar_config::ConfigError;
-use bursar_model::{AccountId, Bill, Bytes, EventKind, Resource, RowBounds, Uid, Who};
+use bursar_model::{AccountId, Bill, Bytes, EntrySpec, Resource, RowBounds, Uid, Who};
 use bursar_policy::Utilisation;
-use bursar_protocol::{EntrySpec, ErrorKind, Refusal, Reply, RowsChange, UtilisationReport};
+use bursar_protocol::{ErrorKind, Refusal, Reply, RowsChange, UtilisationReport};
 
-use super::limits::{change_limits, changed, config_refusal, remarks_on, spec_in_force, unchanged};
+use super::limits::{
+    change_limits, changed, config_refusal, is_the_reason, remarks_on, spec_in_force, unchanged,
+};
 use super::permission::{Answer, accounts_meant, only_root, permit, refusal, uid_meant};
 use super::status::rows_of;
 use std::sync::Arc;
@@ -150,15 +152,21 @@ fn utilisation(bills: &[Bill], ram: Bytes, swap: Bytes) -> UtilisationReport {
 }
 
 /// Sets bounds on rows of a bill.
-pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: RowsChange) -> Answer {
-    only_root(uid, "set limits")?;
-    let RowsChange { who, rows, force } = change;
+pub(super) fn set(daemon: &mut Daemon, requester: Requester, change: RowsChange) -> Answer {
+    only_root(requester.uid, "set limits")?;
+    let RowsChange {
+        who,
+        rows,
+        force,
+        terms,
+    } = change;
     if rows.is_empty() || rows.contains_key(&Resource::Memory) {
         let message = "name beancounters and their bounds; memory is set by its SIZE";
         return Err(refusal(ErrorKind::BadRequest, message));
     }
     let old = spec_in_force(daemon, &who);
-    if old.as_ref().is_some_and(|it| has_rows(it, &rows)) {
+    let is_so = |it: &EntrySpec| has_rows(it, &rows) && is_the_reason(it, terms.reason.as_ref());
+    if old.as_ref().is_some_and(is_so) {
         return Ok(unchanged(daemon, who, old));
     }
     let mut limits = daemon.accounts.table.limits().clone();
@@ -198,6 +206,7 @@ pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: RowsChange) -> Answer {
     }
     limits
         .set_rows(&who, &rows)
+        .and_then(|()| limits.set_reason(&who, terms.reason.as_ref()))
         .map_err(|error| config_refusal(&error))?;
     // An entry that comes or goes with its rows moves its users to another limit on memory.
     change_limits(daemon, limits, force, |limit| {
@@ -205,15 +214,6 @@ pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: RowsChange) -> Answer {
         let what = format!("the limit on memory of {limit} that holds with this change");
         (what, remedy)
     })?;
-    let said: Vec<String> = rows
-        .iter()
-        .map(|(resource, bounds)| format!("{} {bounds}", resource.name()))
-        .collect();
-    daemon.responder.note(
-        EventKind::LimitChanged,
-        Some(who.to_string()),
-        format!("limits {}", said.join(", ")),
-    );
     remarks.extend(remarks_on(&daemon.accounts, &who));
     for (&resource, bounds) in rows.iter().filter(|(_, bounds)| !bounds.is_unlimited()) {
         if let Some(note) = note_on(
@@ -223,7 +223,7 @@ pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: RowsChange) -> Answer {
             remarks.push(format!("{}={bounds}: {note}", resource.name()));
         }
     }
-    Ok(changed(daemon, who, old, remarks))
+    Ok(changed(daemon, requester, &terms, (who, old), remarks))
 }
 
 /// Whether an entry has these rows already; one that is not there is unlimited.

@@ -4,14 +4,16 @@
 use std::path::Path;
 
 use bursar_config::{ConfigError, Limit, Limits, check};
-use bursar_model::{AccountId, BoundsSpec, Bytes, EventKind, SizeSpec, Uid, Who};
+use bursar_model::{AccountId, BoundsSpec, Bytes, EntrySpec, Reason, SizeSpec, Uid, Who};
 use bursar_policy::Plan;
 use bursar_protocol::{
-    EntryChange, EntryOrigin, EntrySpec, ErrorKind, LimitChange, LimitEntry, Refusal, Reply,
+    EntryChange, EntryOrigin, ErrorKind, LimitChange, LimitEntry, Refusal, Reply, Terms,
 };
 
+use super::actor::author;
 use super::permission::{Answer, failed, only_root, refusal};
 use crate::accounts::{Accounts, OverLimit};
+use crate::control::Requester;
 use crate::daemon::Daemon;
 
 /// Names of one limit's accounts in a reply.
@@ -80,6 +82,7 @@ fn entry_of(accounts: &Accounts, limit: Limit, names: Vec<String>) -> LimitEntry
         memory: limit.memory.unwrap_or(BoundsSpec::of_limit(SizeSpec::None)),
         is_silent: limit.memory.is_none(),
         rows: limit.rows,
+        reason: limit.reason,
         accounts: names,
         remark: remark.map(|(_, text)| text.clone()),
         origin: Some(origin(&limit.path, limit.line)),
@@ -154,73 +157,84 @@ fn unless_over(
     Err(refusal(ErrorKind::Refused, message))
 }
 
-pub(super) fn set(daemon: &mut Daemon, uid: Uid, change: LimitChange) -> Answer {
-    only_root(uid, "set limits")?;
-    let LimitChange { who, memory, force } = change;
+pub(super) fn set(daemon: &mut Daemon, requester: Requester, change: LimitChange) -> Answer {
+    only_root(requester.uid, "set limits")?;
+    let LimitChange {
+        who,
+        memory,
+        force,
+        terms,
+    } = change;
     let old = spec_in_force(daemon, &who);
-    if old.as_ref().is_some_and(|it| it.memory == Some(memory)) {
+    let is_so =
+        |it: &EntrySpec| it.memory == Some(memory) && is_the_reason(it, terms.reason.as_ref());
+    if old.as_ref().is_some_and(is_so) {
         return Ok(unchanged(daemon, who, old));
     }
-    let bounds = memory
+    memory
         .resolve(daemon.accounts.table.ram())
         .map_err(|error| refusal(ErrorKind::BadRequest, format!("limit for {who}: {error}")))?;
     let mut limits = daemon.accounts.table.limits().clone();
     limits
         .set(&who, memory)
+        .and_then(|()| limits.set_reason(&who, terms.reason.as_ref()))
         .map_err(|error| config_refusal(&error))?;
     change_limits(daemon, limits, force, |limit| {
         let remedy = "setting it would kill at once; wait, choose a larger limit";
         (format!("the new limit of {limit}"), remedy)
     })?;
-    let limit = bounds
-        .limit()
-        .map_or_else(|| "none".to_owned(), |limit| limit.to_string());
-    daemon.responder.note(
-        EventKind::LimitChanged,
-        Some(who.to_string()),
-        format!("memory limit {limit} ({})", memory.limit),
-    );
     let remarks = remarks_on(&daemon.accounts, &who);
-    Ok(changed(daemon, who, old, remarks))
+    Ok(changed(daemon, requester, &terms, (who, old), remarks))
+}
+
+/// Whether an entry has this reason, if one is given: whoever gives none and changes nothing else leaves it.
+pub(super) fn is_the_reason(entry: &EntrySpec, given: Option<&Reason>) -> bool {
+    given.is_none() || entry.reason.as_ref() == given
 }
 
 /// What holds of this WHO as written.
 pub(super) fn spec_in_force(daemon: &Daemon, who: &Who) -> Option<EntrySpec> {
-    daemon.accounts.table.limits().get(who).map(spec_of)
+    daemon.accounts.table.limits().get(who).map(Limit::spec)
 }
 
-pub(super) fn spec_of(limit: &Limit) -> EntrySpec {
-    EntrySpec {
-        memory: limit.memory,
-        rows: limit.rows.clone(),
-        kill: limit.kill,
-        granted: limit.granted.clone(),
-    }
-}
-
-/// A change that is in force.
+/// A change that is in force: it is written down who made it. `before`: whose entry, and what it said.
 pub(super) fn changed(
-    daemon: &Daemon,
-    who: Who,
-    old: Option<EntrySpec>,
+    daemon: &mut Daemon,
+    requester: Requester,
+    terms: &Terms,
+    before: (Who, Option<EntrySpec>),
     remarks: Vec<String>,
 ) -> Reply {
+    let (who, old) = before;
     let new = spec_in_force(daemon, &who);
-    let change = Some(Box::new(EntryChange { who, old, new }));
-    Reply::Changed { remarks, change }
+    let change = EntryChange { who, old, new };
+    let author = author(&daemon.accounts, requester, terms);
+    daemon.responder.note_changes([(change.clone(), author)]);
+    Reply::Changed {
+        remarks,
+        change: Some(Box::new(change)),
+    }
 }
 
 /// What was asked for is in force already: nothing is written, and no event tells of it.
 pub(super) fn unchanged(daemon: &Daemon, who: Who, old: Option<EntrySpec>) -> Reply {
     let remarks = remarks_on(&daemon.accounts, &who);
-    changed(daemon, who, old, remarks)
+    let new = old.clone();
+    let change = Some(Box::new(EntryChange { who, old, new }));
+    Reply::Changed { remarks, change }
 }
 
-pub(super) fn clear(daemon: &mut Daemon, uid: Uid, who: &Who, force: bool) -> Answer {
-    only_root(uid, "clear limits")?;
-    let old = spec_in_force(daemon, who);
+pub(super) fn clear(
+    daemon: &mut Daemon,
+    requester: Requester,
+    who: Who,
+    force: bool,
+    terms: &Terms,
+) -> Answer {
+    only_root(requester.uid, "clear limits")?;
+    let old = spec_in_force(daemon, &who);
     let mut limits = daemon.accounts.table.limits().clone();
-    if !limits.clear(who).map_err(|error| config_refusal(&error))? {
+    if !limits.clear(&who).map_err(|error| config_refusal(&error))? {
         return Err(refusal(
             ErrorKind::NotFound,
             format!("no limit is set for {who}"),
@@ -231,12 +245,7 @@ pub(super) fn clear(daemon: &mut Daemon, uid: Uid, who: &Who, force: bool) -> An
         let what = format!("the limit of {limit} that holds without this one");
         (what, remedy)
     })?;
-    daemon.responder.note(
-        EventKind::LimitChanged,
-        Some(who.to_string()),
-        "limit cleared".to_owned(),
-    );
-    Ok(changed(daemon, who.clone(), old, Vec::new()))
+    Ok(changed(daemon, requester, terms, (who, old), Vec::new()))
 }
 
 /// What an administrator should know of a limit: what came of its names; else what `bursar check` says of it.

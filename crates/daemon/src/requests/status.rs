@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use bursar_config::Limit;
 use bursar_model::{
     AccountId, AccountStatus, Bounds, Bytes, DaemonStatus, GateMode, ReapStatus, Resource, Row,
     RowBounds, Rows, Who,
@@ -85,6 +86,8 @@ pub(super) fn quota(daemon: &mut Daemon, requester: Requester) -> Answer {
         .collect();
     shared.sort_by(|a, b| a.account.cmp(&b.account));
     let error_bound_bytes = accounts.backend.error_bound();
+    let entry = own.and_then(|(id, _)| entry_of(accounts, id));
+    let reason = entry.and_then(|it| it.reason.clone());
     Ok(Reply::Quota(Box::new(Quota {
         account,
         shared,
@@ -92,7 +95,16 @@ pub(super) fn quota(daemon: &mut Daemon, requester: Requester) -> Answer {
         barrier_refuses: accounts.backend.status().gate.mode != GateMode::None,
         recent,
         hint: daemon.responder.hint().map(str::to_owned),
+        reason,
     })))
+}
+
+/// The entry that an account's limit on memory comes from.
+fn entry_of(accounts: &Accounts, id: AccountId) -> Option<&Limit> {
+    let table = &accounts.table;
+    let planned = table.plan().accounts.get(&id);
+    let who = planned.map_or(&Who::Default, |it| &it.memory_of);
+    table.limits().get(who)
 }
 
 fn show(accounts: &mut Accounts, reservations: &Reservations, reading: &Reading) -> AccountStatus {

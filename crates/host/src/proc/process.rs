@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
-use bursar_model::Pid;
+use bursar_model::{Pid, Uid};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -86,6 +86,18 @@ impl Process {
         self.parsed("oom_score_adj", |bytes| {
             number(bytes).ok_or_else(|| Malformed::new("no number that fits"))
         })
+    }
+
+    /// Who logged in to begin it or an ancestor (the audit subsystem's loginuid); `None` where nobody did, or this
+    /// kernel does not keep it. Nothing that a process does keeps this waiting.
+    ///
+    /// # Errors
+    /// When it cannot be read or understood.
+    pub fn login_uid(&self) -> Result<Option<Uid>, HostError> {
+        let read = self.parsed("loginuid", |bytes| {
+            number(bytes).ok_or_else(|| Malformed::new("no number that fits"))
+        })?;
+        Ok(read.filter(|&uid| uid != u32::MAX).map(Uid::new))
     }
 
     /// Changes that, −1000 to 1000. The kernel changes it for all processes that share the memory.

@@ -5,11 +5,12 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use bursar_config::{Limits, MAX_FILE};
+use bursar_model::Reason;
 use bursar_protocol::{Applied, Apply as Asked, EntryChange, Operation, Reply};
 use clap::Args;
 use serde::Serialize;
 
-use super::UNKNOWN;
+use super::{UNKNOWN, terms};
 use crate::caller::{Caller, heard};
 use crate::failure::{Code, Failure};
 use crate::view;
@@ -35,6 +36,9 @@ pub(crate) struct Apply {
     /// Also when more is held now than is allowed then: somebody is killed
     #[arg(long)]
     force: bool,
+    /// Why, in one line of at most 200 bytes: recorded with each change; FILE has reasons of its own
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<Reason>,
 }
 
 /// What it did.
@@ -49,7 +53,12 @@ struct Done<'a> {
 
 impl Apply {
     pub(super) fn run(self, caller: &Caller) -> Result<(), Failure> {
-        let Self { file, check, force } = self;
+        let Self {
+            file,
+            check,
+            force,
+            reason,
+        } = self;
         // In check mode 2 means that something would change, and nothing else.
         let wrong = |message: String| match check {
             true => Failure::failed(message),
@@ -70,6 +79,7 @@ impl Apply {
             text,
             check,
             force,
+            terms: terms(reason),
         });
         let reply = caller.connect()?.ask(ask).map_err(|error| {
             let failure = Failure::from(error);
