@@ -33,6 +33,7 @@ mod storm;
 mod subordinate;
 mod survival;
 mod telling;
+mod temporary;
 mod tmalloc;
 mod top;
 mod triggers;
@@ -92,6 +93,7 @@ pub fn all() -> Vec<Story> {
         drop_ins::STORIES,
         apply::STORIES,
         audit::STORIES,
+        temporary::STORIES,
         gate::STORIES,
         beancounters::STORIES,
         cost::STORIES,

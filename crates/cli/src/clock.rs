@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The caller's time: now, here.
 
+use bursar_model::Until;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
@@ -60,6 +61,23 @@ impl Clock {
         }
     }
 
+    /// For something to come: `today 17:30`, `tomorrow 09:00`, `2026-12-01 09:00`.
+    pub(crate) fn coming(&self, until: Until) -> String {
+        let (here, then) = (
+            self.here_and_now(),
+            until.moment().to_zoned(self.zone.clone()),
+        );
+        let is_whole = then.second() == 0;
+        let time = then.strftime(if is_whole { "%H:%M" } else { "%H:%M:%S" });
+        let tomorrow = here.date().tomorrow().ok();
+        let day = match then.date() {
+            day if day == here.date() => "today".to_owned(),
+            day if Some(day) == tomorrow => "tomorrow".to_owned(),
+            day => day.to_string(),
+        };
+        format!("{day} {time}")
+    }
+
     fn local(&self, rfc3339: &str, format: &str) -> Option<String> {
         let time: Timestamp = rfc3339.parse().ok()?;
         Some(
@@ -94,6 +112,19 @@ mod tests {
         let zone = TimeZone::fixed(Offset::constant(1));
         let clock = Clock::stopped("2026-11-21T05:15:03Z".parse().unwrap(), zone);
         clock.told(time, Charset::Unicode)
+    }
+
+    #[test]
+    fn a_time_to_come_is_told_by_its_day() {
+        let zone = TimeZone::fixed(Offset::constant(1));
+        let clock = Clock::stopped("2026-11-21T22:15:03Z".parse().unwrap(), zone);
+        for (until, text) in [
+            ("2026-11-21T22:59:59Z", "today 23:59:59"),
+            ("2026-11-22T08:00:00Z", "tomorrow 09:00"),
+            ("2026-12-01T08:00:00Z", "2026-12-01 09:00"),
+        ] {
+            assert_eq!(clock.coming(until.parse().unwrap()), text);
+        }
     }
 
     #[test]

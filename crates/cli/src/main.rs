@@ -26,6 +26,7 @@ mod level_wait;
 mod output;
 mod since;
 mod style;
+mod until;
 mod view;
 mod whose;
 

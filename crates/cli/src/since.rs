@@ -101,7 +101,7 @@ fn days_ago(text: &str) -> Option<i32> {
 
 /// A date, a time of day, or both. Not whatever else jiff would take: what ends in a `Z` or in an offset is no
 /// local time.
-fn local(text: &str) -> Option<Since> {
+pub(crate) fn local(text: &str) -> Option<Since> {
     let is_plain = |it: &str, extra: &[u8]| {
         it.bytes()
             .all(|it| it.is_ascii_digit() || extra.contains(&it))

@@ -236,6 +236,8 @@ fn limits_are_cleared_and_shown() {
         origin: None,
         overrides: Vec::new(),
         reason: Some("thesis".parse().unwrap()),
+        until: Some("2026-12-01T08:00:00Z".parse().unwrap()),
+        then: None,
     };
     let daemon = Daemon::answering(&Reply::Limits(vec![entry.clone()]));
     let output = daemon
@@ -279,6 +281,7 @@ fn status_and_quota_are_passed_on_as_json() {
         recent: Vec::new(),
         hint: None,
         reason: None,
+        until: None,
     };
     let daemon = Daemon::answering(&Reply::Quota(Box::new(quota)));
     let output = daemon.bursar(&["quota", "--json"]).output().unwrap();

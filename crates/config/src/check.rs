@@ -3,6 +3,7 @@
 
 use bursar_model::{Bytes, Uid, Who};
 
+use crate::entry::TEMPORARY;
 use crate::finding::{Finding, Wrong};
 use crate::{Limit, Limits, Origin};
 
@@ -17,6 +18,7 @@ const LOGIN: Bytes = Bytes::from_mib(16);
 pub fn check(limits: &Limits, ram: Bytes) -> Vec<Finding> {
     let mut findings: Vec<Finding> = limits
         .iter()
+        .chain(limits.covered())
         .flat_map(|limit| check_one(limit, ram))
         .collect();
     findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
@@ -38,8 +40,24 @@ pub fn overrides(limits: &Limits) -> Vec<Finding> {
     winners.filter_map(remark).collect()
 }
 
+/// Entries that have come to their end.
+pub fn ended(limits: &Limits) -> Vec<Finding> {
+    let remark = |limit: &Limit| {
+        let until = limit.until?;
+        let key = format!("{TEMPORARY}.{}", limit.who);
+        let wrong = Wrong::new(format!("ended at {until} and has no effect"), "remove it");
+        Some(wrong.remark_at(&limit.path, Some(limit.line), &key))
+    };
+    limits.ended().filter_map(remark).collect()
+}
+
 fn check_one(limit: &Limit, ram: Bytes) -> Vec<Finding> {
-    let key = format!("limits.{}", limit.who);
+    let table = if limit.until.is_some() {
+        TEMPORARY
+    } else {
+        "limits"
+    };
+    let key = format!("{table}.{}", limit.who);
     let remark = |wrong: Wrong| wrong.remark_at(&limit.path, Some(limit.line), &key);
     let bounds = match limit.memory.map(|it| it.resolve(ram)).transpose() {
         Ok(bounds) => bounds.unwrap_or_default(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Which files stand in a directory of drop-ins, and in which order they are read.
+//! Which files stand in a directory of drop-ins, in which order they are read, and what those of limits say.
 
 use std::ffi::OsString;
 use std::fs;
@@ -7,8 +7,11 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use crate::ConfigError;
 use crate::finding::Wrong;
+use crate::limits::LimitsFile;
+use crate::source::Source;
+use crate::trust::trusted;
+use crate::{ConfigError, Finding, MAX_FILE};
 
 /// More drop-ins than this are a mistake.
 const MAX_DROP_INS: usize = 256;
@@ -49,4 +52,69 @@ pub(crate) fn drop_ins(main: &Path) -> Result<Option<Vec<PathBuf>>, ConfigError>
     }
     found.sort();
     Ok(Some(found))
+}
+
+/// What was read, if nothing is wrong with what it says; that is collected, so that all of it is said at once.
+pub(crate) fn collect<T>(
+    read: Result<T, ConfigError>,
+    errors: &mut Vec<Finding>,
+) -> Result<Option<T>, ConfigError> {
+    match read {
+        Ok(value) => Ok(Some(value)),
+        Err(ConfigError::Invalid(findings)) => {
+            errors.extend(findings);
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The drop-ins of the file at `path`; `None` where there is no directory.
+pub(crate) fn read_drop_ins(
+    path: &Path,
+    errors: &mut Vec<Finding>,
+) -> Result<Option<Vec<LimitsFile>>, ConfigError> {
+    let directory = directory_of(path);
+    if trusted(&directory)?.is_none() {
+        return Ok(None);
+    }
+    let Some(names) = drop_ins(path)? else {
+        return Ok(None);
+    };
+    let mut found = Vec::new();
+    let mut bytes = 0_u64;
+    for name in names {
+        let Some(source) = collect(read_drop_in(&name), errors)?.flatten() else {
+            continue;
+        };
+        bytes = bytes.saturating_add(u64::try_from(source.text().len()).unwrap_or(u64::MAX));
+        if bytes > MAX_FILE {
+            let message = format!(
+                "its drop-ins are larger than {} MiB together",
+                MAX_FILE >> 20
+            );
+            let wrong = Wrong::new(message, "limit groups or default instead of single users");
+            errors.push(wrong.at(&directory, None, ""));
+            return Ok(None);
+        }
+        found.extend(collect(LimitsFile::read(&source), errors)?);
+    }
+    Ok(Some(found))
+}
+
+/// One drop-in; `None` where it has been removed meanwhile.
+fn read_drop_in(name: &Path) -> Result<Option<Source>, ConfigError> {
+    if let Some(place) = trusted(name)?
+        && let Some(source) = Source::read_as(&place, name)?
+    {
+        return Ok(Some(source));
+    }
+    if std::fs::symlink_metadata(name).is_err() {
+        return Ok(None);
+    }
+    let wrong = Wrong::new(
+        "is a symbolic link that leads nowhere",
+        "remove it, or restore what it is linked to",
+    );
+    Err(ConfigError::Invalid(vec![wrong.at(name, None, "")]))
 }

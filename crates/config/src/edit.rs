@@ -6,12 +6,15 @@
 
 use std::collections::BTreeMap;
 
-use bursar_model::{BoundsSpec, Reason, Resource, RowBounds, SizeSpec, Who};
-use toml_edit::{Decor, DocumentMut, InlineTable, Item, Key, RawString, Table, TableLike, Value};
+use bursar_model::{BoundsSpec, Reason, Resource, RowBounds, SizeSpec, Until, Who};
+use jiff::Timestamp;
+use toml_edit::{DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
 use crate::contradiction::contradiction;
+use crate::entry::{Entries, TEMPORARY};
 use crate::finding::Wrong;
-use crate::limits::{BOUNDS, LimitsFile, REASON, TABLE, entries_of};
+use crate::limits::{BOUNDS, LimitsFile, REASON, TABLE, UNTIL, entries_of};
+use crate::removal::{remove_entry, spelling_of};
 use crate::source::Source;
 use crate::value::size;
 use crate::{ConfigError, Limit, MAX_FILE};
@@ -22,12 +25,25 @@ const HEADER: &str = "\
 ";
 
 /// What entries say, wherever they stand.
-fn meaning(entries: &BTreeMap<Who, Limit>) -> BTreeMap<Who, Limit> {
+fn meaning(entries: &Entries) -> Entries {
     let mut all = entries.clone();
-    for limit in all.values_mut() {
+    for limit in all.lasting.values_mut().chain(all.temporary.values_mut()) {
         limit.line = 0;
     }
     all
+}
+
+/// What an entry says while it lasts, besides what the one without an end says.
+#[derive(Debug, Clone, Copy)]
+pub struct Temporary<'a> {
+    /// Its end.
+    pub until: Until,
+    /// The bounds on memory, if they are others.
+    pub memory: Option<BoundsSpec>,
+    /// The bounds of beancounters that are others; an unlimited one is said as well.
+    pub rows: &'a BTreeMap<Resource, RowBounds>,
+    /// Why.
+    pub reason: Option<&'a Reason>,
 }
 
 impl LimitsFile {
@@ -47,7 +63,7 @@ impl LimitsFile {
             let key = format!("{TABLE}.{who}");
             return Err(ConfigError::Invalid(vec![wrong.at(&self.path, None, &key)]));
         }
-        self.edit(who, |limit| limit.memory = Some(memory))
+        self.edit(TABLE, who, |limit| limit.memory = Some(memory))
     }
 
     /// Sets beancounters of `who`; others of his stay, and those that become unlimited go. The file
@@ -73,7 +89,7 @@ impl LimitsFile {
             let key = format!("{TABLE}.{who}");
             return Err(ConfigError::Invalid(vec![wrong.at(&self.path, None, &key)]));
         }
-        self.edit(who, |limit| limit.rows = all)
+        self.edit(TABLE, who, |limit| limit.rows = all)
     }
 
     /// Says why an entry is what it is, or no more why. Without an entry nothing changes. The file changes only
@@ -88,28 +104,65 @@ impl LimitsFile {
     ) -> Result<(), ConfigError> {
         match self.get(who) {
             Some(limit) if limit.reason.as_ref() != reason => {
-                self.edit(who, |limit| limit.reason = reason.cloned())
+                self.edit(TABLE, who, |limit| limit.reason = reason.cloned())
             }
             _ => Ok(()),
         }
     }
 
-    fn edit(&mut self, who: &Who, change: impl FnOnce(&mut Limit)) -> Result<(), ConfigError> {
+    /// Gives `who` an entry that ends, or changes the one that has not ended `now`: what is not named of it stays. The
+    /// file changes only with [`Self::store`].
+    ///
+    /// # Errors
+    /// As [`Self::set`].
+    pub(crate) fn set_temporary(
+        &mut self,
+        who: &Who,
+        temporary: &Temporary<'_>,
+        now: Timestamp,
+    ) -> Result<(), ConfigError> {
+        let key = format!("{TEMPORARY}.{who}");
+        if let Some(wrong) = temporary.memory.as_ref().and_then(contradiction) {
+            return Err(ConfigError::Invalid(vec![wrong.at(&self.path, None, &key)]));
+        }
+        let before = self.entries.temporary.get(who);
+        if before
+            .and_then(|it| it.until)
+            .is_some_and(|it| it.is_past(now))
+        {
+            self.take_out(TEMPORARY, who)?;
+        }
+        self.edit(TEMPORARY, who, |limit| {
+            limit.memory = temporary.memory.or(limit.memory);
+            limit.rows.extend(temporary.rows);
+            limit.reason = temporary.reason.cloned();
+            limit.until = Some(temporary.until);
+        })
+    }
+
+    fn edit(
+        &mut self,
+        name: &str,
+        who: &Who,
+        change: impl FnOnce(&mut Limit),
+    ) -> Result<(), ConfigError> {
         let mut expected = meaning(&self.entries);
-        let limit = expected.entry(who.clone()).or_insert_with(|| Limit {
+        let of_table = expected.of_mut(name);
+        let limit = of_table.entry(who.clone()).or_insert_with(|| Limit {
             who: who.clone(),
             memory: None,
             rows: BTreeMap::new(),
             kill: None,
             granted: None,
             reason: None,
+            until: None,
             path: self.path.as_path().into(),
             line: 0,
         });
         change(limit);
         let limit = limit.clone();
         let mut document = self.document.clone();
-        let table = limits_table(&mut document).ok_or_else(|| self.uneditable(who))?;
+        let table = limits_table(&mut document, name).ok_or_else(|| self.uneditable(who))?;
         match spelling_of(table, who) {
             Some(key) => {
                 let entry = table.get_mut(&key).ok_or_else(|| self.uneditable(who))?;
@@ -117,12 +170,12 @@ impl LimitsFile {
                     change_entry(entry, memory);
                 }
                 change_rows(entry, &limit.rows);
-                change_reason(entry, limit.reason.as_ref());
+                change_words(entry, &limit);
             }
             None => {
                 let mut entry = Item::Value(Value::InlineTable(new_entry(limit.memory.as_ref())));
                 change_rows(&mut entry, &limit.rows);
-                change_reason(&mut entry, limit.reason.as_ref());
+                change_words(&mut entry, &limit);
                 if let Some(inline) = entry.as_inline_table_mut() {
                     space_out(inline);
                 }
@@ -138,13 +191,24 @@ impl LimitsFile {
     /// # Errors
     /// [`ConfigError::Uneditable`]. Nothing has changed then.
     pub(crate) fn clear(&mut self, who: &Who) -> Result<bool, ConfigError> {
-        if self.get(who).is_none() {
+        self.take_out(TABLE, who)
+    }
+
+    /// The same of an entry that ends, whether or not it has.
+    ///
+    /// # Errors
+    /// As [`Self::clear`].
+    pub(crate) fn clear_temporary(&mut self, who: &Who) -> Result<bool, ConfigError> {
+        self.take_out(TEMPORARY, who)
+    }
+
+    fn take_out(&mut self, name: &str, who: &Who) -> Result<bool, ConfigError> {
+        let mut expected = meaning(&self.entries);
+        if expected.of_mut(name).remove(who).is_none() {
             return Ok(false);
         }
         let mut document = self.document.clone();
-        remove_entry(&mut document, who).ok_or_else(|| self.uneditable(who))?;
-        let mut expected = meaning(&self.entries);
-        expected.remove(who);
+        remove_entry(&mut document, name, who).ok_or_else(|| self.uneditable(who))?;
         self.adopt(&document, &expected, who)?;
         Ok(true)
     }
@@ -154,7 +218,7 @@ impl LimitsFile {
     fn adopt(
         &mut self,
         document: &DocumentMut,
-        expected: &BTreeMap<Who, Limit>,
+        expected: &Entries,
         who: &Who,
     ) -> Result<(), ConfigError> {
         let source = Source::new(&self.path, self.text_of(document));
@@ -181,29 +245,20 @@ impl LimitsFile {
     }
 }
 
-/// The table of limits, made when there is none.
-fn limits_table(document: &mut DocumentMut) -> Option<&mut dyn TableLike> {
-    if !document.contains_key(TABLE) {
+/// The table of this name, made when there is none.
+fn limits_table<'a>(document: &'a mut DocumentMut, name: &str) -> Option<&'a mut dyn TableLike> {
+    if !document.contains_key(name) {
         let mut table = Table::new();
-        if document
-            .trailing()
-            .as_str()
-            .unwrap_or_default()
-            .trim()
-            .is_empty()
-        {
+        let is_first = document.is_empty();
+        let has_text = |it: &str| !it.trim().is_empty();
+        if is_first && !has_text(document.trailing().as_str().unwrap_or_default()) {
             table.decor_mut().set_prefix(HEADER);
+        } else if !is_first {
+            table.decor_mut().set_prefix("\n");
         }
-        document.insert(TABLE, Item::Table(table));
+        document.insert(name, Item::Table(table));
     }
-    document.get_mut(TABLE)?.as_table_like_mut()
-}
-
-/// How `who` is spelled in the file: `1000` may stand there as `01000`.
-fn spelling_of(table: &dyn TableLike, who: &Who) -> Option<String> {
-    let mut keys = table.iter().map(|(key, _)| key);
-    keys.find(|key| key.parse::<Who>().as_ref() == Ok(who))
-        .map(str::to_owned)
+    document.get_mut(name)?.as_table_like_mut()
 }
 
 /// `{ memory = "512M" }`, or with the long form of the row; empty where nothing is said of it.
@@ -276,23 +331,33 @@ fn change_rows(entry: &mut Item, rows: &BTreeMap<Resource, RowBounds>) {
     }
 }
 
-/// Why, as it is to be said.
-fn change_reason(entry: &mut Item, reason: Option<&Reason>) {
+/// Its end and why, as they are to be said.
+fn change_words(entry: &mut Item, limit: &Limit) {
+    let until = limit.until.map(|it| it.to_string());
+    let is_so = |item: &Item| crate::value::until(item).ok() == limit.until;
+    change_word(entry, UNTIL, until.as_deref(), is_so);
+    let reason = limit.reason.as_ref().map(Reason::as_str);
+    let is_so = |item: &Item| item.as_str().map(str::trim) == reason;
+    change_word(entry, REASON, reason, is_so);
+}
+
+/// `is_so`: it is said already, perhaps in other words.
+fn change_word(entry: &mut Item, name: &str, new: Option<&str>, is_so: impl Fn(&Item) -> bool) {
     let Some(table) = entry.as_table_like_mut() else {
         return;
     };
     let before = table.len();
-    match (table.get_mut(REASON), reason) {
-        (Some(item), Some(reason)) => {
-            if item.as_str().map(str::trim) != Some(reason.as_str()) {
-                replace(item, Value::from(reason.as_str()));
+    match (table.get_mut(name), new) {
+        (Some(item), Some(new)) => {
+            if !is_so(item) {
+                replace(item, Value::from(new));
             }
         }
-        (None, Some(reason)) => {
-            table.insert(REASON, Item::Value(Value::from(reason.as_str())));
+        (None, Some(new)) => {
+            table.insert(name, Item::Value(Value::from(new)));
         }
         (Some(_), None) => {
-            table.remove(REASON);
+            table.remove(name);
         }
         (None, None) => {}
     }
@@ -378,114 +443,4 @@ fn space_out(table: &mut InlineTable) {
         let last = index.saturating_add(1) == count;
         value.decor_mut().set_suffix(if last { " " } else { "" });
     }
-}
-
-/// Removes the entry and what belongs to it; `None` when it is not there.
-fn remove_entry(document: &mut DocumentMut, who: &Who) -> Option<()> {
-    let table = document.get_mut(TABLE)?.as_table_like_mut()?;
-    let spelled = spelling_of(table, who)?;
-    let (key, item) = table.get_key_value(&spelled)?;
-    let kept = detached(&prefix_of(key, item));
-    let successor = successor(table, &spelled, header(item));
-    table.remove(&spelled);
-    match successor.and_then(|name| table.get_key_value_mut(&name)) {
-        Some((mut key, item)) => {
-            let decor = match first_header(item) {
-                Some(table) => table.decor_mut(),
-                None => key.leaf_decor_mut(),
-            };
-            let prefix = join(&kept, decor.prefix());
-            decor.set_prefix(prefix);
-        }
-        None => {
-            let trailing = join(&kept, Some(document.trailing()));
-            document.set_trailing(trailing);
-        }
-    }
-    Some(())
-}
-
-/// What an entry leaves behind, before what follows it. Empty lines are not worth doubling.
-fn join(kept: &str, next: Option<&RawString>) -> String {
-    let next = next.and_then(RawString::as_str).unwrap_or_default();
-    let is_spaced = next.is_empty() || next.trim_start_matches([' ', '\t', '\r']).starts_with('\n');
-    if !kept.contains('#') && is_spaced {
-        next.to_owned()
-    } else {
-        format!("{kept}{next}")
-    }
-}
-
-/// Which neighbour follows in the text when `removed`, whose header is at `position`, is gone. Values
-/// come before tables, tables in the order of their headers.
-fn successor(table: &dyn TableLike, removed: &str, position: Option<isize>) -> Option<String> {
-    if position.is_none() {
-        let after = table.iter().skip_while(|(key, _)| *key != removed).skip(1);
-        let mut values = after.filter(|(_, item)| item.is_value());
-        if let Some((key, _)) = values.next() {
-            return Some(key.to_owned());
-        }
-    }
-    let tables = table
-        .iter()
-        .filter_map(|(key, item)| Some((header(item)?, key)));
-    let later = tables.filter(|&(at, key)| key != removed && position.is_none_or(|mine| at > mine));
-    later.min().map(|(_, key)| key.to_owned())
-}
-
-/// Where the first header of an entry stands among the file's headers: its own, or for an entry that
-/// is only implied (`[limits.alice.memory]`) that of its row. `None` for an entry without header.
-fn header(item: &Item) -> Option<isize> {
-    let table = item.as_table().filter(|table| !table.is_dotted())?;
-    table
-        .position()
-        .or_else(|| table.iter().filter_map(|(_, inner)| header(inner)).min())
-}
-
-/// The table that this first header begins.
-fn first_header(item: &mut Item) -> Option<&mut Table> {
-    let first = header(item)?;
-    let table = item.as_table_mut()?;
-    if table.position() == Some(first) {
-        return Some(table);
-    }
-    let mut inner = table.iter_mut().map(|(_, inner)| inner);
-    inner
-        .find(|inner| header(inner) == Some(first))
-        .and_then(first_header)
-}
-
-/// The text between the entry before and this one.
-fn prefix_of(key: &Key, item: &Item) -> String {
-    let decor: &Decor = match item {
-        // `[limits.alice.memory]` or `alice.memory = …`: the text stands before what is inside.
-        Item::Table(table) if table.is_dotted() || table.position().is_none() => {
-            let mut inner = table
-                .iter()
-                .filter_map(|(name, item)| Some((table.key(name)?, item)));
-            return inner
-                .next()
-                .map(|(key, item)| prefix_of(key, item))
-                .unwrap_or_default();
-        }
-        Item::Table(table) => table.decor(),
-        _ => key.leaf_decor(),
-    };
-    decor
-        .prefix()
-        .and_then(RawString::as_str)
-        .unwrap_or_default()
-        .to_owned()
-}
-
-/// What of a prefix does not belong to the entry: everything up to the last empty line.
-fn detached(prefix: &str) -> String {
-    let lines: Vec<&str> = prefix.split_inclusive('\n').collect();
-    let end = lines
-        .iter()
-        .rposition(|line| line.trim().is_empty() && line.ends_with('\n'));
-    lines
-        .into_iter()
-        .take(end.map_or(0, |at| at.saturating_add(1)))
-        .collect()
 }

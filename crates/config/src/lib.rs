@@ -3,7 +3,7 @@
 //! its drop-ins, as types of the model.
 //!
 //! Everything that is wrong is said as `path:line: key: message; remedy` ([`Finding`]). Nothing here
-//! asks the machine anything except for these files: names are not resolved and percentages stay
+//! asks the machine anything except for these files and the time: names are not resolved and percentages stay
 //! percentages.
 
 #![forbid(unsafe_code)]
@@ -14,6 +14,7 @@ mod consistency;
 mod contradiction;
 mod drop_ins;
 mod edit;
+mod entry;
 mod error;
 mod finding;
 mod kept;
@@ -21,6 +22,7 @@ mod limit_set;
 mod limits;
 mod load;
 mod reference;
+mod removal;
 mod schema;
 mod source;
 mod spelling;
@@ -30,18 +32,19 @@ mod trust;
 mod value;
 mod watermarks;
 
-pub use check::{check, overrides};
+pub use check::{check, ended, overrides};
 pub use config::{
     Accounts, Config, Count, Events, Gate, GateChoice, LastDefenceWhen, Ledger, Log, LogLevel,
     MAX_EXEMPT, Messages, OnExit, OomScoreConfig, Paths, Reap, Tell, TriggerChoice, Triggers,
     UidRange,
 };
 pub use consistency::{Machine, consistency};
+pub use edit::Temporary;
+pub use entry::Limit;
 pub use error::ConfigError;
 pub use finding::{Finding, Severity};
 pub use kept::LAST_GOOD;
 pub use limit_set::{Before, Limits, Origin};
-pub use limits::Limit;
 pub use load::{DEFAULT_CONFIG, Loaded};
 pub use reference::{key_reference, shipped_file};
 pub use source::MAX_FILE;

@@ -3,19 +3,21 @@
 //!
 //! Files are read in the order of their names, `limits.toml` first. The last one that has an entry for a
 //! WHO wins, and the entries before it count for nothing. Commands change `limits.toml` only.
+//!
+//! An entry with an end is a layer over the one without: while it lasts, what it says holds. Of several the last
+//! one wins, too; who is past counts for nothing. So nothing has to be put back afterwards.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use bursar_model::{BoundsSpec, Reason, Resource, RowBounds, Who};
+use bursar_model::{BoundsSpec, Reason, Resource, RowBounds, Until, Who};
+use jiff::Timestamp;
 
-use crate::drop_ins::{directory_of, drop_ins};
-use crate::finding::Wrong;
+use crate::drop_ins::{collect, directory_of, read_drop_ins};
 use crate::limits::LimitsFile;
 use crate::source::Source;
-use crate::trust::trusted;
-use crate::{ConfigError, Finding, Limit, MAX_FILE};
+use crate::{ConfigError, Limit, Temporary};
 
 /// Where an entry stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,8 +46,14 @@ pub struct Limits {
     pub(crate) file: LimitsFile,
     /// Their entries and texts, in the order in which they were read.
     pub(crate) drop_ins: Arc<[LimitsFile]>,
+    /// As of when.
+    now: Timestamp,
     /// What holds.
     entries: BTreeMap<Who, Limit>,
+    /// What holds without those that end.
+    lasting: BTreeMap<Who, Limit>,
+    /// Those that end and have not.
+    temporary: BTreeMap<Who, Limit>,
     /// What does not, because a later file has an entry for the same WHO.
     overridden: BTreeMap<Who, Vec<Origin>>,
 }
@@ -108,10 +116,18 @@ impl Limits {
 
     /// Puts files together.
     pub(crate) fn of(file: LimitsFile, drop_ins: Arc<[LimitsFile]>) -> Self {
+        Self::at(file, drop_ins, Timestamp::now())
+    }
+
+    /// The same, as of a moment.
+    fn at(file: LimitsFile, drop_ins: Arc<[LimitsFile]>, now: Timestamp) -> Self {
         let mut limits = Self {
             file,
             drop_ins,
+            now,
             entries: BTreeMap::new(),
+            lasting: BTreeMap::new(),
+            temporary: BTreeMap::new(),
             overridden: BTreeMap::new(),
         };
         limits.merge();
@@ -119,10 +135,10 @@ impl Limits {
     }
 
     fn merge(&mut self) {
-        self.entries.clone_from(&self.file.entries);
+        self.lasting.clone_from(&self.file.entries.lasting);
         self.overridden.clear();
-        for (who, limit) in self.drop_ins.iter().flat_map(|it| &it.entries) {
-            if let Some(old) = self.entries.insert(who.clone(), limit.clone()) {
+        for (who, limit) in self.drop_ins.iter().flat_map(|it| &it.entries.lasting) {
+            if let Some(old) = self.lasting.insert(who.clone(), limit.clone()) {
                 let origin = Origin {
                     path: old.path,
                     line: old.line,
@@ -130,6 +146,50 @@ impl Limits {
                 self.overridden.entry(who.clone()).or_default().push(origin);
             }
         }
+        let now = self.now;
+        let all = self.all_temporary().filter(|it| !has_ended(it, now));
+        self.temporary = all.map(|it| (it.who.clone(), it.clone())).collect();
+        self.entries.clone_from(&self.lasting);
+        for (who, limit) in &self.temporary {
+            let both = limit.over(self.lasting.get(who));
+            self.entries.insert(who.clone(), both);
+        }
+    }
+
+    fn all_temporary(&self) -> impl Iterator<Item = &Limit> {
+        let files = std::iter::once(&self.file).chain(self.drop_ins.iter());
+        files.flat_map(|it| it.entries.temporary.values())
+    }
+
+    /// The same files at another moment.
+    pub fn as_of(&self, now: Timestamp) -> Self {
+        Self::at(self.file.clone(), Arc::clone(&self.drop_ins), now)
+    }
+
+    /// As of when this is what holds.
+    pub const fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    /// When the first of those that end does so.
+    pub fn nearest_end(&self) -> Option<Until> {
+        self.temporary.values().filter_map(|it| it.until).min()
+    }
+
+    /// The entry for exactly this WHO that has no end.
+    pub fn lasting(&self, who: &Who) -> Option<&Limit> {
+        self.lasting.get(who)
+    }
+
+    /// The one that has, and has not come to it.
+    pub fn temporary(&self, who: &Who) -> Option<&Limit> {
+        self.temporary.get(who)
+    }
+
+    /// Those that have come to their end.
+    pub fn ended(&self) -> impl Iterator<Item = &Limit> {
+        let now = self.now;
+        self.all_temporary().filter(move |it| has_ended(it, now))
     }
 
     /// The file that commands change.
@@ -148,6 +208,13 @@ impl Limits {
     /// All that hold, uids first, then users, groups and shared accounts by name, `default` last.
     pub fn iter(&self) -> impl Iterator<Item = &Limit> {
         self.entries.values()
+    }
+
+    /// Those that hold again when one that ends has done so.
+    pub fn covered(&self) -> impl Iterator<Item = &Limit> {
+        self.temporary
+            .keys()
+            .filter_map(|who| self.lasting.get(who))
     }
 
     /// The one for exactly this WHO that holds.
@@ -220,6 +287,28 @@ impl Limits {
         self.edit(who, |file| file.set_reason(who, reason))
     }
 
+    /// Gives `who` an entry in `limits.toml` that ends, or changes it. The file changes only with [`Limits::store`].
+    ///
+    /// # Errors
+    /// As [`Limits::set`]; [`ConfigError::Overridden`] where a drop-in has such an entry.
+    pub fn set_temporary(
+        &mut self,
+        who: &Who,
+        temporary: &Temporary<'_>,
+    ) -> Result<(), ConfigError> {
+        let now = self.now;
+        self.edit_temporary(who, |file| file.set_temporary(who, temporary, now))
+    }
+
+    /// Takes the entry of `who` in `limits.toml` away that ends; false when there was none. The file changes only
+    /// with [`Limits::store`].
+    ///
+    /// # Errors
+    /// As [`Limits::clear`].
+    pub fn clear_temporary(&mut self, who: &Who) -> Result<bool, ConfigError> {
+        self.edit_temporary(who, |file| file.clear_temporary(who))
+    }
+
     /// These with `limits.toml` saying what `text` says; errors name the file `name`. The file changes only
     /// with [`Limits::store`].
     ///
@@ -231,12 +320,13 @@ impl Limits {
         let mut file = LimitsFile::read(&Source::new(self.path(), text.to_owned()))?;
         // What it was read from is still what is to be found there.
         file.on_disk.clone_from(&self.file.on_disk);
-        let new = Self::of(file, Arc::clone(&self.drop_ins));
+        let new = Self::at(file, Arc::clone(&self.drop_ins), self.now);
         let in_vain = self
             .written_changes(&new)
             .into_iter()
-            .find_map(|(who, _, wanted)| {
-                let winner = self.winner(&who)?;
+            .find_map(|(who, old, wanted)| {
+                let is_temporary = wanted.or(old)?.until.is_some();
+                let winner = self.winner(&who, is_temporary)?;
                 let is_alike = wanted.is_some_and(|it| it.says_as(winner));
                 (!is_alike).then(|| overridden(winner))
             });
@@ -248,7 +338,10 @@ impl Limits {
         &'a self,
         new: &'a Self,
     ) -> Vec<(Who, Option<&'a Limit>, Option<&'a Limit>)> {
-        differences(&self.file.entries, &new.file.entries)
+        let (old, new) = (&self.file.entries, &new.file.entries);
+        let mut all = differences(&old.lasting, &new.lasting);
+        all.extend(differences(&old.temporary, &new.temporary));
+        all
     }
 
     /// The entries in force that say something else than in `before`: what there was, and what there is.
@@ -260,17 +353,24 @@ impl Limits {
     }
 
     /// The entry of a drop-in that wins over `limits.toml`.
-    fn winner(&self, who: &Who) -> Option<&Limit> {
-        self.drop_ins.iter().rev().find_map(|it| it.get(who))
+    fn winner(&self, who: &Who, is_temporary: bool) -> Option<&Limit> {
+        let winner = match is_temporary {
+            true => self.temporary.get(who),
+            false => self.lasting.get(who),
+        };
+        winner.filter(|it| *it.path != *self.path())
     }
 
-    /// Takes the limit of exactly this WHO away; false when there was none. The file changes only with
-    /// [`Limits::store`].
+    /// Takes the limit of exactly this WHO away, with one that ends; false when there was neither. The file changes
+    /// only with [`Limits::store`].
     ///
     /// # Errors
     /// [`ConfigError::Overridden`], [`ConfigError::Uneditable`]. Nothing has changed then.
     pub fn clear(&mut self, who: &Who) -> Result<bool, ConfigError> {
-        self.edit(who, |file| file.clear(who))
+        self.edit(
+            who,
+            |file| Ok(file.clear(who)? | file.clear_temporary(who)?),
+        )
     }
 
     /// A change of an entry that a drop-in has as well would change nothing.
@@ -279,10 +379,31 @@ impl Limits {
         who: &Who,
         change: impl FnOnce(&mut LimitsFile) -> Result<T, ConfigError>,
     ) -> Result<T, ConfigError> {
-        if let Some(winner) = self.winner(who) {
+        if let Some(winner) = self.winner(who, false) {
             return Err(overridden(winner));
         }
-        let done = change(&mut self.file)?;
+        self.change(change)
+    }
+
+    /// The same of one that ends.
+    fn edit_temporary<T>(
+        &mut self,
+        who: &Who,
+        change: impl FnOnce(&mut LimitsFile) -> Result<T, ConfigError>,
+    ) -> Result<T, ConfigError> {
+        if let Some(winner) = self.winner(who, true) {
+            return Err(overridden(winner));
+        }
+        self.change(change)
+    }
+
+    fn change<T>(
+        &mut self,
+        change: impl FnOnce(&mut LimitsFile) -> Result<T, ConfigError>,
+    ) -> Result<T, ConfigError> {
+        let mut file = self.file.clone();
+        let done = change(&mut file)?;
+        self.file = file;
         self.merge();
         Ok(done)
     }
@@ -326,75 +447,14 @@ fn differences<'a>(
     pairs.filter(differ).collect()
 }
 
+fn has_ended(limit: &Limit, now: Timestamp) -> bool {
+    limit.until.is_some_and(|it| it.is_past(now))
+}
+
 fn overridden(winner: &Limit) -> ConfigError {
     ConfigError::Overridden {
         path: winner.path.to_path_buf(),
         line: winner.line,
         who: winner.who.clone(),
     }
-}
-
-/// What was read, if nothing is wrong with what it says; that is collected, so that all of it is said at once.
-fn collect<T>(
-    read: Result<T, ConfigError>,
-    errors: &mut Vec<Finding>,
-) -> Result<Option<T>, ConfigError> {
-    match read {
-        Ok(value) => Ok(Some(value)),
-        Err(ConfigError::Invalid(findings)) => {
-            errors.extend(findings);
-            Ok(None)
-        }
-        Err(error) => Err(error),
-    }
-}
-
-/// The drop-ins of the file at `path`; `None` where there is no directory.
-fn read_drop_ins(
-    path: &Path,
-    errors: &mut Vec<Finding>,
-) -> Result<Option<Vec<LimitsFile>>, ConfigError> {
-    let directory = directory_of(path);
-    if trusted(&directory)?.is_none() {
-        return Ok(None);
-    }
-    let Some(names) = drop_ins(path)? else {
-        return Ok(None);
-    };
-    let mut found = Vec::new();
-    let mut bytes = 0_u64;
-    for name in names {
-        let Some(source) = collect(read_drop_in(&name), errors)?.flatten() else {
-            continue;
-        };
-        bytes = bytes.saturating_add(u64::try_from(source.text().len()).unwrap_or(u64::MAX));
-        if bytes > MAX_FILE {
-            let message = format!(
-                "its drop-ins are larger than {} MiB together",
-                MAX_FILE >> 20
-            );
-            let wrong = Wrong::new(message, "limit groups or default instead of single users");
-            errors.push(wrong.at(&directory, None, ""));
-            return Ok(None);
-        }
-        found.extend(collect(LimitsFile::read(&source), errors)?);
-    }
-    Ok(Some(found))
-}
-
-/// One drop-in; `None` where it has been removed meanwhile.
-fn read_drop_in(name: &Path) -> Result<Option<Source>, ConfigError> {
-    if let Some(place) = trusted(name)?
-        && let Some(source) = Source::read_as(&place, name)?
-    {
-        return Ok(Some(source));
-    }
-    if std::fs::symlink_metadata(name).is_err() {
-        return Ok(None);
-    }
-    let wrong = Wrong::new(
-        "is a symbolic link that leads nowhere",
-        "remove it, or restore what it is linked to",
-    );
-    Err(ConfigError::Invalid(vec![wrong.at(name, None, "")]))
 }

@@ -11,6 +11,9 @@
 //! "=batch" = { memory = "64G", granted = ["alice", "@staff"] }   # who may enter it: bursar run --account
 //! dave = { memory = "4G", numproc = "200:220", numfile = 4096 }  # beancounters: "BARRIER:LIMIT"
 //! erin = { memory = "8G", reason = "thesis" }     # why, for whoever asks
+//!
+//! [temporary]                                      # over the entry of the same WHO while it lasts
+//! alice = { memory = "2G", until = "2026-12-01T09:00:00+01:00" }
 //! ```
 //!
 //! Unlike in `bursar.toml` a key that nobody knows is an error: a slip must not take a limit away.
@@ -19,19 +22,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bursar_model::{
-    BoundsSpec, EntrySpec, KillManner, Reason, Resource, RowBounds, RowBoundsError, Who, WhoError,
-};
+use bursar_model::{BoundsSpec, KillManner, Resource, RowBounds, RowBoundsError, Who, WhoError};
 use toml_edit::{Document, DocumentMut, Item, TableLike, Value};
 
 use crate::ConfigError;
 use crate::contradiction::contradiction;
+use crate::entry::{Entries, Limit, TEMPORARY};
 use crate::finding::{Finding, Wrong};
 use crate::source::{Source, span_of};
 use crate::spelling::nearest;
-use crate::value::{kind_of_item, reason, size, word};
+use crate::value::{kind_of_item, reason, size, until, word};
 
-/// The table that everything stands in.
+/// The table of entries that hold until they are changed.
 pub(crate) const TABLE: &str = "limits";
 /// The key that is no resource.
 const KILL: &str = "kill";
@@ -39,55 +41,17 @@ const KILL: &str = "kill";
 const GRANTED: &str = "granted";
 /// The same: why.
 pub(crate) const REASON: &str = "reason";
+/// The same: the end.
+pub(crate) const UNTIL: &str = "until";
 /// The keys of a row's long form.
 pub(crate) const BOUNDS: [&str; 3] = ["limit", "notice", "barrier"];
-
-/// One limit as written.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limit {
-    /// Whose.
-    pub who: Who,
-    /// The bounds of the `memory` row. `None`: the file says nothing of it, and another limit holds.
-    pub memory: Option<BoundsSpec>,
-    /// The bounds of beancounters.
-    pub rows: BTreeMap<Resource, RowBounds>,
-    /// Whether its largest process is asked to end when it is over its notice; as a rule not.
-    pub kill: Option<KillManner>,
-    /// Of a shared account: the users, and members of groups, who may enter it. `None`: nobody but root,
-    /// and it is one of a Unix group's members only; otherwise there need be no group of this name.
-    pub granted: Option<Vec<Who>>,
-    /// Why, in the administrator's words.
-    pub reason: Option<Reason>,
-    /// The file it stands in.
-    pub path: Arc<Path>,
-    /// The line it stands on, from 1.
-    pub line: usize,
-}
-
-impl Limit {
-    /// Whether it says the same as `other`, wherever the two stand.
-    pub fn says_as(&self, other: &Self) -> bool {
-        self.spec() == other.spec()
-    }
-
-    /// What it says.
-    pub fn spec(&self) -> EntrySpec {
-        EntrySpec {
-            memory: self.memory,
-            rows: self.rows.clone(),
-            kill: self.kill,
-            granted: self.granted.clone(),
-            reason: self.reason.clone(),
-        }
-    }
-}
 
 /// All limits of one file, and the file's text with the administrator's comments.
 #[derive(Debug, Clone)]
 pub(crate) struct LimitsFile {
     pub(crate) path: PathBuf,
     pub(crate) document: DocumentMut,
-    pub(crate) entries: BTreeMap<Who, Limit>,
+    pub(crate) entries: Entries,
     /// What the file said when it was read or last written; absent when it was not there.
     pub(crate) on_disk: Option<String>,
 }
@@ -98,14 +62,14 @@ impl LimitsFile {
         Self {
             path: path.to_owned(),
             document: DocumentMut::new(),
-            entries: BTreeMap::new(),
+            entries: Entries::default(),
             on_disk: None,
         }
     }
 
     /// The one for exactly this WHO.
     pub(crate) fn get(&self, who: &Who) -> Option<&Limit> {
-        self.entries.get(who)
+        self.entries.lasting.get(who)
     }
 
     /// The file's text, as [`Self::store`] writes it.
@@ -144,27 +108,24 @@ impl LimitsFile {
 pub(crate) fn entries_of(
     source: &Source,
     document: &Document<String>,
-) -> Result<BTreeMap<Who, Limit>, ConfigError> {
+) -> Result<Entries, ConfigError> {
     let mut reading = Reading {
         source,
         path: Arc::from(source.path()),
-        entries: BTreeMap::new(),
+        entries: Entries::default(),
         errors: Vec::new(),
     };
     for (key, item) in document.iter() {
         match item.as_table_like() {
-            Some(table) if key == TABLE => reading.limits(table),
-            _ if key == TABLE => {
+            Some(table) if key == TABLE || key == TEMPORARY => reading.limits(key, table),
+            _ if key == TABLE || key == TEMPORARY => {
                 let message = format!("is {}, not a table", kind_of_item(item));
-                reading.blame(
-                    document.as_table(),
-                    key,
-                    key,
-                    Wrong::new(message, "write [limits]"),
-                );
+                let wrong = Wrong::new(message, format!("write [{key}]"));
+                reading.blame(document.as_table(), key, key, wrong);
             }
             _ => {
-                let wrong = Wrong::new("is unknown", "limits stand under [limits]");
+                let remedy = "limits stand under [limits], those with an end under [temporary]";
+                let wrong = Wrong::new("is unknown", remedy);
                 reading.blame(document.as_table(), key, key, wrong);
             }
         }
@@ -180,16 +141,17 @@ pub(crate) fn entries_of(
 struct Reading<'a> {
     source: &'a Source,
     path: Arc<Path>,
-    entries: BTreeMap<Who, Limit>,
+    entries: Entries,
     errors: Vec<Finding>,
 }
 
 impl Reading<'_> {
-    fn limits(&mut self, table: &dyn TableLike) {
+    fn limits(&mut self, name: &str, table: &dyn TableLike) {
         for (key, item) in table.iter() {
-            let dotted = format!("{TABLE}.{key}");
-            match self.entry(table, key, item, &dotted) {
-                Ok(limit) => self.add(table, key, limit),
+            let dotted = format!("{name}.{key}");
+            let entry = self.entry(table, key, item, &dotted);
+            match entry.and_then(|limit| in_its_table(limit, name).map_err(Some)) {
+                Ok(limit) => self.add(name, table, key, limit),
                 Err(None) => {}
                 Err(Some(wrong)) => self.blame(table, key, &dotted, wrong),
             }
@@ -197,13 +159,13 @@ impl Reading<'_> {
     }
 
     /// Two spellings of the same WHO (`1000` and `01000`): TOML sees two keys.
-    fn add(&mut self, table: &dyn TableLike, key: &str, limit: Limit) {
-        if let Some(first) = self.entries.get(&limit.who) {
+    fn add(&mut self, name: &str, table: &dyn TableLike, key: &str, limit: Limit) {
+        if let Some(first) = self.entries.of(name).get(&limit.who) {
             let message = format!("{} stands in line {} already", limit.who, first.line);
             let wrong = Wrong::new(message, "remove one of the two");
-            self.blame(table, key, &format!("{TABLE}.{key}"), wrong);
+            self.blame(table, key, &format!("{name}.{key}"), wrong);
         } else {
-            self.entries.insert(limit.who.clone(), limit);
+            self.entries.of_mut(name).insert(limit.who.clone(), limit);
         }
     }
 
@@ -229,6 +191,7 @@ impl Reading<'_> {
         let mut kill = None;
         let mut granted = None;
         let mut why = None;
+        let mut end = None;
         let mut beans = BTreeMap::new();
         for (name, row) in rows.iter() {
             let dotted = format!("{dotted}.{name}");
@@ -261,6 +224,11 @@ impl Reading<'_> {
                     Ok(said) => why = Some(said),
                     Err(wrong) => self.blame(rows, name, &dotted, wrong),
                 }
+            } else if name == UNTIL {
+                match until(row) {
+                    Ok(moment) => end = Some(moment),
+                    Err(wrong) => self.blame(rows, name, &dotted, wrong),
+                }
             } else if let Some(resource) = Resource::beancounter(name) {
                 match row_bounds(resource, row) {
                     Ok(bounds) => {
@@ -270,7 +238,7 @@ impl Reading<'_> {
                 }
             } else {
                 let names = Resource::BEANCOUNTERS.iter().map(|it| it.name());
-                let known = names.chain([Resource::Memory.name(), KILL, GRANTED, REASON]);
+                let known = names.chain([Resource::Memory.name(), KILL, GRANTED, REASON, UNTIL]);
                 let remedy = match nearest(name, known) {
                     Some(meant) => format!("did you mean {meant}?"),
                     None => "write memory, or a beancounter (docs/explanation/beancounters.md)"
@@ -289,6 +257,7 @@ impl Reading<'_> {
                 kill,
                 granted,
                 reason: why,
+                until: end,
                 path: Arc::clone(&self.path),
                 line,
             }),
@@ -364,6 +333,21 @@ impl Reading<'_> {
     fn blame(&mut self, table: &dyn TableLike, key: &str, dotted: &str, wrong: Wrong) {
         let line = self.line(table, key);
         self.errors.push(wrong.at(self.source.path(), line, dotted));
+    }
+}
+
+/// An end and the table of those that have one belong together.
+fn in_its_table(limit: Limit, table: &str) -> Result<Limit, Wrong> {
+    match (limit.until, table == TEMPORARY) {
+        (None, true) => Err(Wrong::new(
+            "has no end",
+            "write until = \"2026-12-01T09:00:00+01:00\", or move it to [limits]",
+        )),
+        (Some(_), false) => Err(Wrong::new(
+            "has an end (until)",
+            "write it under [temporary]: what is under [limits] holds again afterwards",
+        )),
+        _ => Ok(limit),
     }
 }
 

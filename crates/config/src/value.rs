@@ -4,7 +4,9 @@
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-use bursar_model::{Bytes, MAX_REASON, Reason, ReasonError, SizeError, SizeSpec, Uid, printable};
+use bursar_model::{
+    Bytes, MAX_REASON, Reason, ReasonError, SizeError, SizeSpec, Uid, Until, printable,
+};
 use toml_edit::{Item, Value};
 
 use crate::finding::Wrong;
@@ -100,6 +102,22 @@ pub(crate) fn reason(item: &Item) -> Result<Reason, Wrong> {
             "has characters that are not printable, or a backslash",
             remedy,
         ),
+    })
+}
+
+/// A moment as text, or as TOML's own date with a time and an offset.
+pub(crate) fn until(item: &Item) -> Result<Until, Wrong> {
+    let text = match item.as_value() {
+        Some(Value::String(text)) => text.value().clone(),
+        Some(Value::Datetime(date)) => date.value().to_string(),
+        _ => format!("({})", kind_of_item(item)),
+    };
+    text.parse().map_err(|_| {
+        let message = format!(
+            "{:?} is no moment with an offset from UTC",
+            printable(text.as_bytes(), 80)
+        );
+        Wrong::new(message, "write until = \"2026-12-01T09:00:00+01:00\"")
     })
 }
 

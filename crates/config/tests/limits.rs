@@ -181,7 +181,7 @@ fn what_is_wrong_is_refused_with_its_place_and_a_remedy() {
         ),
         (
             "[limit]\nalice = 1",
-            "/l.toml:2: limit: is unknown; limits stand under [limits]",
+            "/l.toml:2: limit: is unknown; limits stand under [limits], those with an end under [temporary]",
         ),
     ];
     for (text, error) in table {
@@ -189,7 +189,9 @@ fn what_is_wrong_is_refused_with_its_place_and_a_remedy() {
     }
     assert_eq!(
         errors("alice = { memory = \"1G\" }"),
-        ["/l.toml:1: alice: is unknown; limits stand under [limits]"]
+        [
+            "/l.toml:1: alice: is unknown; limits stand under [limits], those with an end under [temporary]"
+        ]
     );
     assert_eq!(
         errors("limits = 5"),

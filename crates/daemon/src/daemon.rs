@@ -9,12 +9,14 @@ use bursar_config::Limits;
 use bursar_host::machine;
 use bursar_model::EventKind;
 use bursar_policy::Plan;
+use jiff::Timestamp;
 
 use crate::accounts::{Accounts, OverLimit};
 use crate::backend_choice::Superseded;
 use crate::beancounters::Beancounters;
 use crate::control::{AdmissionCounters, ClientId};
 use crate::delay::{Delay, Verdict};
+use crate::expiry::Expiry;
 use crate::ledger_check::LedgerChecker;
 use crate::level_watches::LevelWatches;
 use crate::physpages::Physpages;
@@ -39,6 +41,8 @@ pub(crate) struct Daemon {
     pub(crate) not_in_force: Option<String>,
     /// A change of users or groups that is not in force yet.
     pub(crate) delay: Delay,
+    /// When the next temporary limit ends.
+    pub(crate) expiry: Expiry,
     /// Events that did not fit the ring buffer, as far as recorded.
     lost: u64,
 }
@@ -61,6 +65,7 @@ impl Daemon {
             standing_remarks,
             not_in_force: None,
             delay: Delay::new()?,
+            expiry: Expiry::new()?,
             lost: accounts.backend.status().events_lost,
             accounts,
             responder,
@@ -192,6 +197,12 @@ impl Daemon {
         }
     }
 
+    /// A temporary limit has come to its end, or the clock was set.
+    pub(crate) fn limit_ends(&mut self) {
+        self.expiry.take();
+        self.look_up_again("a temporary limit has ended");
+    }
+
     /// The file that says whose subordinate uids are has changed.
     pub(crate) fn subuid_changed(&mut self) {
         if self.accounts.table.subuid().take_news() {
@@ -199,19 +210,24 @@ impl Daemon {
         }
     }
 
-    /// What the names in the limits stand for may have changed.
+    /// What the names in the limits stand for may have changed, or what of them holds at this moment.
     fn look_up_again(&mut self, why: &'static str) {
-        let plan = self.accounts.table.plan_anew();
+        let before = self.accounts.table.limits().clone();
+        let limits = before.as_of(Timestamp::now());
+        let plan = self.accounts.table.plan_anew(&limits);
         if !self.holds_now(&plan, why) {
             self.accounts.table.watch_names();
             return;
         }
-        let limits = self.accounts.table.limits().clone();
         let is_other = plan != *self.accounts.table.plan();
         let count = limits.len();
         match self.adopt(limits, plan) {
-            Ok(()) if is_other => self.note_reloaded(format!("{why}; {count} limits in force")),
-            Ok(()) => {}
+            Ok(()) => {
+                self.note_read(&before);
+                if is_other {
+                    self.note_reloaded(format!("{why}; {count} limits in force"));
+                }
+            }
             Err(error) => {
                 tracing::error!("the limits stay as they were: {error:#}");
                 self.accounts.table.watch_names();
@@ -241,7 +257,7 @@ impl Daemon {
                     .into_iter()
                     .filter(|it| fresh.contains(&it.id))
                     .collect();
-                self.responder.warn_of(&over, within, &self.accounts);
+                self.responder.warn_of(&over, why, within, &self.accounts);
                 false
             }
         }
@@ -282,6 +298,8 @@ impl Daemon {
         if !self.responder.is_dry_run() {
             self.accounts.table.keep();
         }
+        self.expiry
+            .await_end(self.accounts.table.limits().nearest_end());
         self.beancounters.watch(self.accounts.table.plan());
         self.level_watches.review_all(&mut self.accounts);
     }

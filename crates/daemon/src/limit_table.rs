@@ -177,10 +177,9 @@ impl LimitTable {
     }
 
     /// The accounts as they are with names looked up anew, in the file of subordinate uids too.
-    pub(crate) fn plan_anew(&mut self) -> Plan {
-        let limits = self.limits.clone();
+    pub(crate) fn plan_anew(&mut self, limits: &Limits) -> Plan {
         self.subuid.forget();
-        self.plan_with(&limits)
+        self.plan_with(limits)
     }
 
     /// Whose subordinate uids are.

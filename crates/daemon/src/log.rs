@@ -302,7 +302,7 @@ fn audit(event: &Event, kind: &str, account: &str, says: &str) {
             login = login_uid.map(Uid::get);
             said = said_by.as_deref().unwrap_or_default();
         }
-        Some(Actor::Reload { file: of }) => file = of,
+        Some(Actor::Clock { file: of } | Actor::Reload { file: of }) => file = of,
         None => {}
     }
     let reason = event.stated_reason.as_ref().map_or("", Reason::as_str);

@@ -31,6 +31,7 @@ mod delay;
 mod dirty;
 mod entered;
 mod event_loop;
+mod expiry;
 mod fact;
 mod graceful;
 mod history;

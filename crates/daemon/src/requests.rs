@@ -15,6 +15,7 @@ mod physpages;
 mod remarks;
 mod reservations;
 mod status;
+mod terms;
 mod wait;
 mod watermarks;
 mod whose;

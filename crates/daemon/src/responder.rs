@@ -235,13 +235,17 @@ impl Responder {
     }
 
     /// Tells who is over limits that hold in a while, and on his terminals.
-    pub(crate) fn warn_of(&mut self, over: &[OverLimit], within: Duration, accounts: &Accounts) {
+    pub(crate) fn warn_of(
+        &mut self,
+        over: &[OverLimit],
+        why: &str,
+        within: Duration,
+        accounts: &Accounts,
+    ) {
+        let seconds = within.as_secs();
         self.announce_as(
             over,
-            &format!(
-                "users or groups have changed; this limit holds in {} seconds",
-                within.as_secs()
-            ),
+            &format!("{why}; this limit holds in {seconds} seconds"),
         );
         for it in over {
             let reader = Reader(it.id.uid().is_none().then_some(it.name.as_str()));

@@ -77,6 +77,10 @@ impl Service {
             it.daemon.names_answered();
             GO_ON
         })?;
+        events.register(self.daemon.expiry.as_fd(), |it| {
+            it.daemon.limit_ends();
+            GO_ON
+        })?;
         events.register(self.daemon.delay.as_fd(), |it| {
             it.daemon.delay_is_over();
             GO_ON

@@ -104,6 +104,8 @@ fn start(
     let tells = config.tell.tty && !dry_run;
     let background = Background::start(tells, oom_score, Arc::clone(reaper.blocklist()))?;
     let recorder = Recorder::new(History::open(&config.paths.state, config.events.keep_bytes));
+    let last = recorder.history().recent().next_back();
+    let last_told = last.and_then(|it| it.time.parse().ok());
     let accounts = Accounts::new(table, backend, coverage, reaper.timed_query()?)?;
     if is_left_raised && !shortage.is_raised() {
         background.restore_oom_scores();
@@ -114,6 +116,8 @@ fn start(
     daemon.not_in_force.clone_from(&unread);
     daemon.start(superseded, &how)?;
     if let Some(before) = daemon.accounts.table.take_before().filter(|_| !dry_run) {
+        // What ended while nobody was there has not been told of.
+        let before = last_told.map_or(before.clone(), |it| before.as_of(it));
         daemon.note_read(&before);
     }
     daemon.watermarks = Watermarks::start(config, dry_run);

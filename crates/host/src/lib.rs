@@ -9,6 +9,7 @@
 
 #![deny(unsafe_code)]
 
+mod alarm;
 mod bytes;
 mod capability;
 mod cgroups;
@@ -59,6 +60,7 @@ mod users;
 pub mod vm;
 mod waker;
 
+pub use alarm::Alarm;
 pub use capability::leave_oom_score_minimum;
 pub use cgroups::{Cgroup, Cgroups, Controller};
 pub use data_limit::{DataLimit, Limited, data_limit, set_data_limit};

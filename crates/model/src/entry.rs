@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BoundsSpec, KillManner, Pid, Reason, Resource, RowBounds, Uid, Who};
+use crate::{BoundsSpec, KillManner, Pid, Reason, Resource, RowBounds, Uid, Until, Who};
 
 /// What an entry says, as written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +25,9 @@ pub struct EntrySpec {
     /// Why, in the administrator's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
+    /// It holds until then, over the entry without an end; absent: until it is changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Until>,
 }
 
 /// Who changed a limit.
@@ -44,6 +47,11 @@ pub enum Actor {
         /// Who it says to act for (SUDO_USER); nobody vouches for that. Made printable.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         said_by: Option<String>,
+    },
+    /// The clock: a temporary entry has come to its end, or the clock was set.
+    Clock {
+        /// Where that entry stands, made printable.
+        file: String,
     },
     /// Files of limits that were read again, or read at a start.
     Reload {

@@ -17,6 +17,7 @@ mod resource;
 mod size;
 mod subject;
 mod text;
+mod until;
 mod watch_level;
 mod who;
 
@@ -37,5 +38,6 @@ pub use resource::{Class, Resource, Row, Unit};
 pub use size::{Percent, SizeError, SizeSpec};
 pub use subject::Subject;
 pub use text::printable;
+pub use until::{Until, UntilError};
 pub use watch_level::{WatchLevel, WatchLevelError};
 pub use who::{Who, WhoError};

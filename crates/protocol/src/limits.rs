@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Entries of limits: where they stand, what they say, and how a change alters them.
 
-use bursar_model::{EntrySpec, Reason, Who};
+use bursar_model::{EntrySpec, Reason, Until, Who};
 use serde::{Deserialize, Serialize};
 
 /// Where an entry stands.
@@ -22,6 +22,17 @@ pub struct Terms {
     /// For whom the asker says to act: the user of sudo or doas. Only written down.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub said_by: Option<String>,
+    /// It ends then, and what was before holds again: another entry, over the one without an end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Until>,
+    /// Of an entry taken away: only the one that ends.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub temporary: bool,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// What a change does to an entry.

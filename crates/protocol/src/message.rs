@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use bursar_model::{
-    AccountStatus, Bill, BoundsSpec, Bytes, DaemonStatus, Event, Pid, Reason, Resource, RowBounds,
-    WatchLevel, Who,
+    AccountStatus, Bill, BoundsSpec, Bytes, DaemonStatus, EntrySpec, Event, Pid, Reason, Resource,
+    RowBounds, Until, WatchLevel, Who,
 };
 use serde::{Deserialize, Serialize};
 
@@ -369,6 +369,9 @@ pub struct Quota {
     /// Why the limit is what it is, in his words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
+    /// When it ends, and another one holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Until>,
 }
 
 /// A limit as configured.
@@ -398,6 +401,12 @@ pub struct LimitEntry {
     /// Why, in the administrator's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<Reason>,
+    /// When it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Until>,
+    /// What holds then; absent: this WHO has no other entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub then: Option<Box<EntrySpec>>,
 }
 
 /// Why something was not done.

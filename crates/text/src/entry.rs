@@ -33,6 +33,7 @@ pub fn bounds(spec: &EntrySpec) -> String {
             names => format!("granted to {}", names.join(" ")),
         });
     }
+    parts.extend(spec.until.map(|it| format!("until {it}")));
     parts.join(", ")
 }
 
@@ -67,6 +68,7 @@ pub fn actor(actor: &Actor, charset: Charset) -> String {
                 more => format!("by uid {uid} ({})", more.join(", ")),
             }
         }
+        Actor::Clock { file } => format!("by the clock (an end in {})", charset.shown(file)),
         Actor::Reload { file } => format!("read from {}", charset.shown(file)),
     }
 }
@@ -92,9 +94,9 @@ mod tests {
             kill: Some(KillManner::Graceful),
             granted: Some(vec!["alice".parse().unwrap(), "@staff".parse().unwrap()]),
             reason: Some("thesis".parse().unwrap()),
+            until: Some("2026-12-01T08:00:00Z".parse().unwrap()),
         };
-        let text =
-            "memory 2G (notice 80%), numproc 200:220, kill graceful, granted to alice @staff";
+        let text = "memory 2G (notice 80%), numproc 200:220, kill graceful, granted to alice @staff, until 2026-12-01T08:00:00Z";
         assert_eq!(bounds(&full), text);
         assert_eq!(said(&full), format!("{text}, reason: thesis"));
     }

@@ -178,7 +178,7 @@ fn reload(world: &World) -> Result<()> {
 fn file_of(event: &Event) -> Option<&str> {
     match event.actor.as_deref()? {
         Actor::Reload { file } => Some(file),
-        Actor::Request { .. } => None,
+        Actor::Request { .. } | Actor::Clock { .. } => None,
     }
 }
 

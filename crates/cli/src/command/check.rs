@@ -157,6 +157,7 @@ impl Report {
         let mut findings = bursar_config::check(&limits, machine.ram);
         findings.extend(bursar_config::consistency(&limits, &machine));
         findings.extend(bursar_config::overrides(&limits));
+        findings.extend(bursar_config::ended(&limits));
         findings.iter().for_each(|finding| self.add(finding));
         Ok(())
     }

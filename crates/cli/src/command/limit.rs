@@ -3,13 +3,12 @@
 
 mod apply;
 mod log;
+mod set;
 
 use std::collections::BTreeMap;
 
-use bursar_model::{
-    BoundsSpec, EntrySpec, Reason, Resource, RowBounds, RowBoundsError, SizeError, SizeSpec, Who,
-};
-use bursar_protocol::{LimitChange, Operation, Reply, RowsChange, Terms};
+use bursar_model::{BoundsSpec, EntrySpec, Reason, Resource, RowBounds, Who};
+use bursar_protocol::{Operation, Reply, Terms};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -21,48 +20,11 @@ use crate::view;
 /// Set, show, clear and apply limits, and show who changed them
 #[derive(Debug, Subcommand)]
 pub(crate) enum Limit {
-    Set(Set),
+    Set(set::Set),
     Show(Show),
     Clear(Clear),
     Apply(apply::Apply),
     Log(log::Log),
-}
-
-/// Give somebody a limit
-///
-/// It is in force at once, written to limits.toml, and holds until it is changed or cleared, also
-/// while bursard does not run. Where a drop-in (limits.toml.d/*.toml) has an entry for WHO, that one
-/// holds: nothing is changed then. What is so already is not set again: --json says "changed": false.
-#[derive(Debug, Args)]
-#[command(after_help = WHO_AND_SIZE)]
-pub(crate) struct Set {
-    /// Whose limit
-    who: Who,
-    /// SIZE: what may be held; above it the largest process is killed. RESOURCE=BARRIER:LIMIT: a
-    /// beancounter, in its unit
-    #[arg(value_name = "SIZE|RESOURCE=BARRIER:LIMIT", required = true, value_parser = wanted)]
-    bounds: Vec<Wanted>,
-    /// Above this the user is told; a percentage is of the limit [default: 90%]
-    #[arg(long, value_name = "SIZE|PCT")]
-    notice: Option<SizeSpec>,
-    /// Above this new requests are refused, where the kernel can; a percentage is of the limit
-    /// [default: 95%]
-    #[arg(long, value_name = "SIZE|PCT")]
-    barrier: Option<SizeSpec>,
-    /// Also when more is held now than is allowed then: somebody is killed
-    #[arg(long)]
-    force: bool,
-    /// Why, in one line of at most 200 bytes: kept with the limit, shown by limit show and log, and to the
-    /// user by quota. Without it a reason given before goes
-    #[arg(long, value_name = "TEXT")]
-    reason: Option<Reason>,
-}
-
-/// What a bound is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Wanted {
-    Memory(SizeSpec),
-    Row(Resource, RowBounds),
 }
 
 /// Show the limits as configured
@@ -85,6 +47,9 @@ pub(crate) struct Clear {
     /// Also when somebody falls back to a limit below what he holds, and will be killed for it
     #[arg(long)]
     force: bool,
+    /// Only the one that ends (--until, --for): what is below it holds again now
+    #[arg(long)]
+    temporary: bool,
     /// Why, in one line of at most 200 bytes: recorded with the change
     #[arg(long, value_name = "TEXT")]
     reason: Option<Reason>,
@@ -98,19 +63,7 @@ or default (every ordinary user who has no limit of his own)."
     };
 }
 const WHO: &str = who!();
-const WHO_AND_SIZE: &str = concat!(
-    who!(),
-    "
-SIZE is bytes with K, M, G or T (1024), a percentage of RAM, or none.
-RESOURCE is a beancounter (bursar beancounters shows them all). Its bounds are counted in pieces
-(numproc=200:220), in pages of 4 KiB or with a unit (shmpages=64M), in bytes (kmemsize=32M:35M);
-one number is both, unlimited takes it away.
-
-Examples: bursar limit set alice 8G
-          bursar limit set default 25% --notice 80%
-          bursar limit set alice numproc=200 numfile=4096"
-);
-
+use who;
 /// Past the connection nobody knows how far the daemon got.
 const UNKNOWN: &str = "whether the limit was changed is not known: see bursar limit show";
 
@@ -145,85 +98,6 @@ impl Limit {
     }
 }
 
-impl Set {
-    fn run(self, caller: &Caller) -> Result<(), Failure> {
-        let Self {
-            who,
-            bounds,
-            notice,
-            barrier,
-            force,
-            reason,
-        } = self;
-        let terms = terms(reason);
-        let mut size = None;
-        let mut rows = BTreeMap::new();
-        for wanted in bounds {
-            match wanted {
-                Wanted::Memory(_) if size.is_some() => {
-                    return Err(Failure::usage("one SIZE is enough"));
-                }
-                Wanted::Memory(limit) => size = Some(limit),
-                Wanted::Row(resource, bounds) => {
-                    rows.insert(resource, bounds);
-                }
-            }
-        }
-        if size.is_none() && (notice.is_some() || barrier.is_some()) {
-            let message = "--notice and --barrier belong to a SIZE; a beancounter has its barrier before \
-                           the colon";
-            return Err(Failure::usage(message));
-        }
-        let memory = size.map(|limit| BoundsSpec {
-            limit,
-            notice,
-            barrier,
-        });
-        let mut all = Outcome::default();
-        if let Some(memory) = memory {
-            let ask = LimitChange {
-                who: who.clone(),
-                memory,
-                force,
-                terms: terms.clone(),
-            };
-            all.add(change(caller, Operation::SetLimit(ask))?);
-        }
-        if !rows.is_empty() {
-            let ask = RowsChange {
-                who: who.clone(),
-                rows: rows.clone(),
-                force,
-                terms,
-            };
-            all.add(change(caller, Operation::SetRows(ask))?);
-        }
-        let Outcome {
-            mut remarks,
-            is_change,
-            old,
-            new,
-        } = all;
-        remarks.dedup();
-        let done = Done {
-            who: &who,
-            changed: is_change,
-            old,
-            new,
-            memory,
-            rows,
-            remarks: &remarks,
-        };
-        caller.answer(&done, |done| {
-            let said = view::limits::set(&who, memory, &done.rows, &remarks, ram(), &caller.style);
-            match is_change {
-                true => said,
-                false => view::limits::as_before(&who, &remarks, &caller.style),
-            }
-        })
-    }
-}
-
 impl Clear {
     fn run(self, caller: &Caller) -> Result<(), Failure> {
         let done = change(
@@ -231,7 +105,10 @@ impl Clear {
             Operation::ClearLimit {
                 who: self.who.clone(),
                 force: self.force,
-                terms: terms(self.reason),
+                terms: Terms {
+                    temporary: self.temporary,
+                    ..terms(self.reason)
+                },
             },
         )?;
         let Outcome {
@@ -247,7 +124,7 @@ impl Clear {
             remarks: &remarks,
         };
         caller.answer(&done, |_| {
-            view::limits::cleared(&self.who, &remarks, &caller.style)
+            view::limits::cleared(&self.who, self.temporary, &remarks, &caller.style)
         })
     }
 }
@@ -258,7 +135,13 @@ impl Show {
             return Err(Failure::off_topic());
         };
         caller.answer(&entries, |entries| {
-            view::limits::limits(entries, self.origin, caller.role, ram(), &caller.style)
+            let shown = view::limits::Shown {
+                has_origin: self.origin,
+                role: caller.role,
+                clock: &caller.clock,
+                ram: ram(),
+            };
+            view::limits::limits(entries, &shown, &caller.style)
         })
     }
 }
@@ -291,6 +174,7 @@ fn terms(reason: Option<Reason>) -> Terms {
     Terms {
         reason,
         said_by: name("SUDO_USER").or_else(|| name("DOAS_USER")),
+        ..Terms::default()
     }
 }
 
@@ -313,25 +197,4 @@ fn change(caller: &Caller, ask: Operation) -> Result<Outcome, Failure> {
         }
         _ => Err(Failure::off_topic().adding(UNKNOWN)),
     }
-}
-
-/// SIZE, or RESOURCE=BARRIER:LIMIT.
-fn wanted(text: &str) -> Result<Wanted, String> {
-    let Some((name, bounds)) = text.split_once('=') else {
-        let size = text.parse().map_err(|error: SizeError| error.to_string())?;
-        return Ok(Wanted::Memory(size));
-    };
-    if name == Resource::Memory.name() {
-        return Err("write the limit as SIZE, and the barrier with --barrier".into());
-    }
-    let Some(resource) = Resource::beancounter(name) else {
-        let names: Vec<&str> = Resource::BEANCOUNTERS.iter().map(|it| it.name()).collect();
-        return Err(format!(
-            "this bursar has no resource {name:?}; it has: {}",
-            names.join(", ")
-        ));
-    };
-    let bounds = RowBounds::parse(resource, bounds)
-        .map_err(|error: RowBoundsError| format!("{name}: {error}"))?;
-    Ok(Wanted::Row(resource, bounds))
 }

@@ -76,6 +76,7 @@ mod tests {
             kill: Some(KillManner::Graceful),
             granted: Some(vec!["alice".parse().unwrap(), "@staff".parse().unwrap()]),
             reason: Some("exams".parse().unwrap()),
+            until: None,
         };
         let changes = [
             change("alice", Some(spec("1G")), Some(spec("2G"))),

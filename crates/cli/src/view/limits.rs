@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use bursar_model::{BoundsSpec, Bytes, Resource, RowBounds, SizeSpec, Who};
+use bursar_model::{BoundsSpec, Bytes, Resource, RowBounds, SizeSpec, Until, Who};
 use bursar_protocol::{EntryOrigin, LimitEntry};
+use bursar_text::entry::said;
 
 use crate::caller::Role;
+use crate::clock::Clock;
 use crate::style::Style;
 use crate::view::paragraph::paragraph;
 use crate::view::table::{Align, Cell, Table, cut};
@@ -19,14 +21,26 @@ const MOST_SHOWN: usize = 3;
 /// What the name of whom a limit is for may take of a terminal, columns.
 const WIDEST_WHO: usize = 24;
 
-/// `limit show`, on a machine with `ram` bytes of memory.
-pub(crate) fn limits(
-    entries: &[LimitEntry],
-    has_origin: bool,
-    role: Role,
-    ram: Bytes,
-    style: &Style,
-) -> String {
+/// How limits are shown.
+pub(crate) struct Shown<'a> {
+    /// With where they stand.
+    pub(crate) has_origin: bool,
+    /// To whom.
+    pub(crate) role: Role,
+    /// When and where.
+    pub(crate) clock: &'a Clock,
+    /// On a machine with so much memory.
+    pub(crate) ram: Bytes,
+}
+
+/// `limit show`.
+pub(crate) fn limits(entries: &[LimitEntry], shown: &Shown<'_>, style: &Style) -> String {
+    let Shown {
+        has_origin,
+        role,
+        clock,
+        ram,
+    } = *shown;
     if entries.is_empty() {
         let advice = match role {
             Role::Root => "no limit is configured; set one: bursar limit set alice 8G",
@@ -66,7 +80,8 @@ pub(crate) fn limits(
         .iter()
         .flat_map(|entry| {
             let of_origin = has_origin.then(|| overridden(entry, style)).flatten();
-            notes(entry, style).into_iter().chain(of_origin)
+            let notes = notes(entry, style).into_iter();
+            notes.chain(end(entry, clock, style)).chain(of_origin)
         })
         .collect();
     if !notes.is_empty() {
@@ -81,6 +96,27 @@ pub(crate) fn limits(
 /// `/etc/bursar/limits.toml:3`.
 fn place(origin: &EntryOrigin, style: &Style) -> String {
     format!("{}:{}", style.shown(&origin.file), origin.line)
+}
+
+/// `alice ends tomorrow 09:00; then memory 4G`.
+fn end(entry: &LimitEntry, clock: &Clock, style: &Style) -> Option<String> {
+    let who = style.shown(&entry.who.to_string());
+    let then = match &entry.then {
+        Some(spec) => style.shown(&said(spec)),
+        None => format!("{who} has no entry"),
+    };
+    let until = clock.coming(entry.until?);
+    Some(format!("{who} holds until {until}; then {then}"))
+}
+
+/// What is added to the answer of `limit set`.
+pub(crate) fn ends(until: Until, clock: &Clock, style: &Style) -> String {
+    let until = clock.coming(until);
+    paragraph(
+        "",
+        &format!("It ends {until}; then what was before holds again."),
+        style.width,
+    )
 }
 
 fn overridden(entry: &LimitEntry, style: &Style) -> Option<String> {
@@ -217,9 +253,14 @@ pub(crate) fn as_before(who: &Who, remarks: &[String], style: &Style) -> String 
 }
 
 /// `limit clear`, done.
-pub(crate) fn cleared(who: &Who, remarks: &[String], style: &Style) -> String {
+pub(crate) fn cleared(who: &Who, temporary: bool, remarks: &[String], style: &Style) -> String {
     let who = style.shown(&who.to_string());
-    changed(&format!("the limit of {who} is cleared"), remarks, style)
+    let limit = if temporary {
+        "temporary limit"
+    } else {
+        "limit"
+    };
+    changed(&format!("the {limit} of {who} is cleared"), remarks, style)
 }
 
 fn changed(sentence: &str, remarks: &[String], style: &Style) -> String {
@@ -235,7 +276,7 @@ mod tests {
     use insta::assert_snapshot;
 
     use super::*;
-    use crate::sample::style;
+    use crate::sample::{clock, style};
 
     const RAM: Bytes = Bytes::from_mib(24 << 10);
 
@@ -254,7 +295,19 @@ mod tests {
             origin: None,
             overrides: Vec::new(),
             reason: None,
+            until: None,
+            then: None,
         }
+    }
+
+    fn shown(entries: &[LimitEntry], has_origin: bool, role: Role, width: usize) -> String {
+        let how = Shown {
+            has_origin,
+            role,
+            clock: &clock(),
+            ram: RAM,
+        };
+        limits(entries, &how, &style(width))
     }
 
     #[test]
@@ -274,7 +327,7 @@ mod tests {
         ];
         entries[0].memory.notice = Some(size("80%"));
         entries[0].memory.barrier = Some(size("500M"));
-        assert_snapshot!(limits(&entries, false, Role::Root, RAM, &style(60)));
+        assert_snapshot!(shown(&entries, false, Role::Root, 60));
     }
 
     #[test]
@@ -285,7 +338,7 @@ mod tests {
             rows: [(Resource::Numproc, bounds)].into(),
             ..entry("@staff", "none", &[], None)
         };
-        let text = limits(&[rows_only], false, Role::Root, RAM, &style(80));
+        let text = shown(&[rows_only], false, Role::Root, 80);
         let row = text.lines().nth(1).unwrap();
         assert_eq!(
             row.split_whitespace().collect::<Vec<_>>(),
@@ -305,13 +358,7 @@ mod tests {
             overrides: vec![at("limits.toml", 7), at("limits.toml.d/10-a.toml", 3)],
             ..entry("alice", "512M", &["alice"], None)
         };
-        let text = limits(
-            std::slice::from_ref(&overriding),
-            true,
-            Role::Root,
-            RAM,
-            &style(100),
-        );
+        let text = shown(std::slice::from_ref(&overriding), true, Role::Root, 100);
         assert_eq!(
             text,
             "WHO    LIMIT  NOTICE  BARRIER  FROM\n\
@@ -319,21 +366,42 @@ mod tests {
              \n\
              note: alice wins over /etc/bursar/limits.toml:7 and /etc/bursar/limits.toml.d/10-a.toml:3\n"
         );
-        let text = limits(&[overriding], false, Role::Root, RAM, &style(100));
+        let text = shown(&[overriding], false, Role::Root, 100);
         assert!(!text.contains("/etc"), "{text}");
+    }
+
+    #[test]
+    fn a_limit_that_ends_is_shown_with_its_end_and_what_holds_then() {
+        let mut entries = [
+            entry("alice", "16G", &["alice"], None),
+            entry("bob", "8G", &["bob"], None),
+        ];
+        let until: Until = "2026-11-30T08:00:00Z".parse().unwrap();
+        for entry in &mut entries {
+            entry.until = Some(until);
+            entry.reason = Some("thesis".parse().unwrap());
+        }
+        entries[0].then = Some(Box::new(bursar_model::EntrySpec {
+            memory: Some(BoundsSpec::of_limit(size("4G"))),
+            ..Default::default()
+        }));
+        let text = shown(&entries, false, Role::Root, 80);
+        let (_, notes) = text.split_once("\n\n").unwrap();
+        let end = clock().coming(until);
+        assert_eq!(
+            notes,
+            format!(
+                "note: alice: reason: thesis\nnote: alice holds until {end}; then memory 4G\n\
+                 note: bob: reason: thesis\nnote: bob holds until {end}; then bob has no entry\n"
+            )
+        );
     }
 
     #[test]
     fn a_notice_is_said_as_low_as_the_barrier_has_it() {
         let mut low = entry("alice", "1G", &["alice"], None);
         low.memory.barrier = Some(size("50%"));
-        let text = limits(
-            std::slice::from_ref(&low),
-            false,
-            Role::Root,
-            RAM,
-            &style(80),
-        );
+        let text = shown(std::slice::from_ref(&low), false, Role::Root, 80);
         let row = text.lines().nth(1).unwrap();
         assert_eq!(
             row.split_whitespace().collect::<Vec<_>>(),
@@ -347,7 +415,7 @@ mod tests {
     fn without_limits_it_says_what_to_do() {
         assert_snapshot!(
             [Role::Root, Role::User]
-                .map(|role| limits(&[], false, role, RAM, &style(80)))
+                .map(|role| shown(&[], false, role, 80))
                 .concat()
         );
     }
@@ -395,6 +463,7 @@ mod tests {
             ),
             cleared(
                 &who("@students"),
+                false,
                 &["3 users have the default now".to_owned()],
                 &style(80),
             ),

@@ -20,7 +20,7 @@ pub(crate) fn quota(quota: &Quota, clock: &Clock, style: &Style) -> String {
     let own = quota.account.as_ref();
     let mut text = own.map_or_else(
         || "no limit: bursar does not limit your memory\n".into(),
-        |own| of_own(own, quota, style),
+        |own| of_own(own, quota, clock, style),
     );
     for account in &quota.shared {
         text.push('\n');
@@ -71,7 +71,7 @@ fn recent(quota: &Quota, clock: &Clock, style: &Style) -> String {
     text
 }
 
-fn of_own(account: &AccountStatus, quota: &Quota, style: &Style) -> String {
+fn of_own(account: &AccountStatus, quota: &Quota, clock: &Clock, style: &Style) -> String {
     let row = memory(account);
     let name = style.shown(&account.account);
     let holder = match account.kind {
@@ -83,7 +83,7 @@ fn of_own(account: &AccountStatus, quota: &Quota, style: &Style) -> String {
         rules(&row, quota.barrier_refuses),
         history(account, &row),
         beancounters(account),
-        why(quota, style),
+        why(quota, clock, style),
         exactness(quota),
     ];
     for sentence in sentences.iter().filter(|sentence| !sentence.is_empty()) {
@@ -157,15 +157,21 @@ fn beancounters(account: &AccountStatus) -> String {
     told.collect::<Vec<_>>().join(" ")
 }
 
-/// Why the limit is what it is, where the administrator has said so.
-fn why(quota: &Quota, style: &Style) -> String {
+/// Until when the limit is what it is, and why, where the administrator has said so.
+fn why(quota: &Quota, clock: &Clock, style: &Style) -> String {
+    let until = quota.until.map(|it| {
+        let until = clock.coming(it);
+        format!("This limit holds until {until}; then the one before holds again.")
+    });
     let reason = quota.reason.as_ref();
-    reason.map_or_else(String::new, |it| {
+    let reason = reason.map(|it| {
         format!(
             "The reason given for this limit: {}.",
             style.shown(it.as_str())
         )
-    })
+    });
+    let said: Vec<String> = until.into_iter().chain(reason).collect();
+    said.join(" ")
 }
 
 fn rules(row: &Row, barrier_refuses: bool) -> String {
@@ -257,6 +263,7 @@ mod tests {
                 recent: Vec::new(),
                 hint: None,
                 reason: None,
+                until: None,
             },
             &clock(),
             style,
@@ -305,6 +312,7 @@ mod tests {
                 recent: vec![kill("alice")],
                 hint: Some(hint.into()),
                 reason: Some("thesis".parse().unwrap()),
+                until: Some("2027-01-01T08:00:00Z".parse().unwrap()),
             },
             &clock(),
             &style(80),
@@ -316,7 +324,13 @@ mod tests {
         );
         assert!(recent.contains("bursar run --tmalloc"), "{told}");
         assert!(!recent.contains("What was refused"), "{told}");
-        assert!(told.contains("given for this limit: thesis."), "{told}");
+        let in_one_line = told.split_whitespace().collect::<Vec<_>>().join(" ");
+        for said in [
+            "limit holds until 2027-01-01 ",
+            "given for this limit: thesis.",
+        ] {
+            assert!(in_one_line.contains(said), "{told}");
+        }
         let last = format!("\nFrom your administrator: {hint}\n");
         assert!(told.ends_with(&last), "{told}");
     }

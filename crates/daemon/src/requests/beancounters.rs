@@ -3,16 +3,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bursar_config::ConfigError;
-use bursar_model::{AccountId, Bill, Bytes, EntrySpec, Resource, RowBounds, Uid, Who};
+use bursar_config::Limit;
+use bursar_model::{AccountId, Bill, Bytes, Resource, RowBounds, Uid, Who};
 use bursar_policy::Utilisation;
 use bursar_protocol::{ErrorKind, Refusal, Reply, RowsChange, UtilisationReport};
 
-use super::limits::{
-    change_limits, changed, config_refusal, is_the_reason, remarks_on, spec_in_force, unchanged,
-};
+use super::limits::{change_limits, changed, config_refusal, remarks_on, unchanged};
 use super::permission::{Answer, accounts_meant, only_root, permit, refusal, uid_meant};
 use super::status::rows_of;
+use super::terms::{are_so, may_end, target, told, write};
 use std::sync::Arc;
 
 use crate::accounts::Accounts;
@@ -164,12 +163,13 @@ pub(super) fn set(daemon: &mut Daemon, requester: Requester, change: RowsChange)
         let message = "name beancounters and their bounds; memory is set by its SIZE";
         return Err(refusal(ErrorKind::BadRequest, message));
     }
-    let old = spec_in_force(daemon, &who);
-    let is_so = |it: &EntrySpec| has_rows(it, &rows) && is_the_reason(it, terms.reason.as_ref());
-    if old.as_ref().is_some_and(is_so) {
+    let mut limits = daemon.accounts.table.limits().clone();
+    let old = told(&limits, &who, &terms);
+    let is_so = |it: &Limit| has_rows(it, &rows) && are_so(it, &terms);
+    if target(&limits, &who, &terms).is_some_and(is_so) {
         return Ok(unchanged(daemon, who, old));
     }
-    let mut limits = daemon.accounts.table.limits().clone();
+    may_end(&terms)?;
     let mut remarks = Vec::new();
     if limits.get(&who).is_none()
         && let Some(shared) = shared_with_others(&mut daemon.accounts, &who)
@@ -186,13 +186,8 @@ pub(super) fn set(daemon: &mut Daemon, requester: Requester, change: RowsChange)
         && let Some(less) = less_particular(&mut daemon.accounts, &who)
     {
         // From now on he has an entry of his own, and what was for many holds for him no more.
-        let refused = |error: ConfigError| config_refusal(&error);
-        if let Some(memory) = less.memory {
-            limits.set(&who, memory).map_err(refused)?;
-        }
-        if !less.rows.is_empty() {
-            limits.set_rows(&who, &less.rows).map_err(refused)?;
-        }
+        write(&mut limits, &who, less.memory, &less.rows, &terms)
+            .map_err(|error| config_refusal(&error))?;
         remarks.push(match less.memory {
             Some(memory) => format!(
                 "{who} had the limits of {} and keeps them as his own: memory {}",
@@ -204,10 +199,7 @@ pub(super) fn set(daemon: &mut Daemon, requester: Requester, change: RowsChange)
             ),
         });
     }
-    limits
-        .set_rows(&who, &rows)
-        .and_then(|()| limits.set_reason(&who, terms.reason.as_ref()))
-        .map_err(|error| config_refusal(&error))?;
+    write(&mut limits, &who, None, &rows, &terms).map_err(|error| config_refusal(&error))?;
     // An entry that comes or goes with its rows moves its users to another limit on memory.
     change_limits(daemon, limits, force, |limit| {
         let remedy = "it would kill at once; wait, raise that limit first";
@@ -227,7 +219,7 @@ pub(super) fn set(daemon: &mut Daemon, requester: Requester, change: RowsChange)
 }
 
 /// Whether an entry has these rows already; one that is not there is unlimited.
-fn has_rows(entry: &EntrySpec, rows: &BTreeMap<Resource, RowBounds>) -> bool {
+fn has_rows(entry: &Limit, rows: &BTreeMap<Resource, RowBounds>) -> bool {
     rows.iter()
         .all(|(resource, bounds)| match entry.rows.get(resource) {
             Some(old) => old == bounds,

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Limits shown, set and cleared.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use bursar_config::{ConfigError, Limit, Limits, check};
-use bursar_model::{AccountId, BoundsSpec, Bytes, EntrySpec, Reason, SizeSpec, Uid, Who};
+use bursar_model::{AccountId, BoundsSpec, Bytes, EntrySpec, SizeSpec, Uid, Who};
 use bursar_policy::Plan;
 use bursar_protocol::{
     EntryChange, EntryOrigin, ErrorKind, LimitChange, LimitEntry, Refusal, Reply, Terms,
@@ -12,6 +13,7 @@ use bursar_protocol::{
 
 use super::actor::author;
 use super::permission::{Answer, failed, only_root, refusal};
+use super::terms::{are_so, may_end, target, told, write};
 use crate::accounts::{Accounts, OverLimit};
 use crate::control::Requester;
 use crate::daemon::Daemon;
@@ -74,6 +76,7 @@ fn entry_of(accounts: &Accounts, limit: Limit, names: Vec<String>) -> LimitEntry
     let remarks = &accounts.table.plan().remarks;
     let remark = remarks.iter().find(|(it, _)| *it == limit.who);
     let overridden = accounts.table.limits().overridden(&limit.who);
+    let lasting = accounts.table.limits().lasting(&limit.who);
     let origin = |path: &Path, line| EntryOrigin {
         file: path.to_string_lossy().into_owned(),
         line,
@@ -83,6 +86,8 @@ fn entry_of(accounts: &Accounts, limit: Limit, names: Vec<String>) -> LimitEntry
         is_silent: limit.memory.is_none(),
         rows: limit.rows,
         reason: limit.reason,
+        then: limit.until.and(lasting).map(|it| Box::new(it.spec())),
+        until: limit.until,
         accounts: names,
         remark: remark.map(|(_, text)| text.clone()),
         origin: Some(origin(&limit.path, limit.line)),
@@ -165,19 +170,17 @@ pub(super) fn set(daemon: &mut Daemon, requester: Requester, change: LimitChange
         force,
         terms,
     } = change;
-    let old = spec_in_force(daemon, &who);
-    let is_so =
-        |it: &EntrySpec| it.memory == Some(memory) && is_the_reason(it, terms.reason.as_ref());
-    if old.as_ref().is_some_and(is_so) {
+    let mut limits = daemon.accounts.table.limits().clone();
+    let old = told(&limits, &who, &terms);
+    let is_so = |it: &Limit| it.memory == Some(memory) && are_so(it, &terms);
+    if target(&limits, &who, &terms).is_some_and(is_so) {
         return Ok(unchanged(daemon, who, old));
     }
+    may_end(&terms)?;
     memory
         .resolve(daemon.accounts.table.ram())
         .map_err(|error| refusal(ErrorKind::BadRequest, format!("limit for {who}: {error}")))?;
-    let mut limits = daemon.accounts.table.limits().clone();
-    limits
-        .set(&who, memory)
-        .and_then(|()| limits.set_reason(&who, terms.reason.as_ref()))
+    write(&mut limits, &who, Some(memory), &BTreeMap::new(), &terms)
         .map_err(|error| config_refusal(&error))?;
     change_limits(daemon, limits, force, |limit| {
         let remedy = "setting it would kill at once; wait, choose a larger limit";
@@ -187,26 +190,21 @@ pub(super) fn set(daemon: &mut Daemon, requester: Requester, change: LimitChange
     Ok(changed(daemon, requester, &terms, (who, old), remarks))
 }
 
-/// Whether an entry has this reason, if one is given: whoever gives none and changes nothing else leaves it.
-pub(super) fn is_the_reason(entry: &EntrySpec, given: Option<&Reason>) -> bool {
-    given.is_none() || entry.reason.as_ref() == given
-}
-
-/// What holds of this WHO as written.
-pub(super) fn spec_in_force(daemon: &Daemon, who: &Who) -> Option<EntrySpec> {
-    daemon.accounts.table.limits().get(who).map(Limit::spec)
-}
-
 /// A change that is in force: it is written down who made it. `before`: whose entry, and what it said.
 pub(super) fn changed(
     daemon: &mut Daemon,
     requester: Requester,
     terms: &Terms,
     before: (Who, Option<EntrySpec>),
-    remarks: Vec<String>,
+    mut remarks: Vec<String>,
 ) -> Reply {
     let (who, old) = before;
-    let new = spec_in_force(daemon, &who);
+    let limits = daemon.accounts.table.limits();
+    let new = told(limits, &who, terms);
+    let holds = limits.temporary(&who).filter(|_| terms.until.is_none());
+    remarks.extend(holds.and_then(|it| it.until).map(|until| {
+        format!("{who}: a temporary limit holds until {until}, and this one afterwards (see: bursar limit show)")
+    }));
     let change = EntryChange { who, old, new };
     let author = author(&daemon.accounts, requester, terms);
     daemon.responder.note_changes([(change.clone(), author)]);
@@ -232,13 +230,15 @@ pub(super) fn clear(
     terms: &Terms,
 ) -> Answer {
     only_root(requester.uid, "clear limits")?;
-    let old = spec_in_force(daemon, &who);
     let mut limits = daemon.accounts.table.limits().clone();
-    if !limits.clear(&who).map_err(|error| config_refusal(&error))? {
-        return Err(refusal(
-            ErrorKind::NotFound,
-            format!("no limit is set for {who}"),
-        ));
+    let old = limits.get(&who).map(Limit::spec);
+    let (cleared, kind) = match terms.temporary {
+        true => (limits.clear_temporary(&who), "temporary limit"),
+        false => (limits.clear(&who), "limit"),
+    };
+    if !cleared.map_err(|error| config_refusal(&error))? {
+        let message = format!("no {kind} is set for {who}");
+        return Err(refusal(ErrorKind::NotFound, message));
     }
     change_limits(daemon, limits, force, |limit| {
         let remedy = "clearing it would kill at once; wait, raise the other limit first";
@@ -262,10 +262,10 @@ pub(super) fn remarks_on(accounts: &Accounts, who: &Who) -> Vec<String> {
     if !of_plan.is_empty() {
         return of_plan;
     }
-    let key = format!("limits.{who}");
+    let keys = [format!("limits.{who}"), format!("temporary.{who}")];
     let of_check = check(limit_table.limits(), limit_table.ram()).into_iter();
     of_check
-        .filter(|it| it.key == key)
+        .filter(|it| keys.contains(&it.key))
         .map(|it| format!("{who}: {}; {}", it.message, it.remedy))
         .collect()
 }

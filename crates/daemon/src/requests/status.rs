@@ -88,6 +88,7 @@ pub(super) fn quota(daemon: &mut Daemon, requester: Requester) -> Answer {
     let error_bound_bytes = accounts.backend.error_bound();
     let entry = own.and_then(|(id, _)| entry_of(accounts, id));
     let reason = entry.and_then(|it| it.reason.clone());
+    let until = entry.and_then(|it| it.until);
     Ok(Reply::Quota(Box::new(Quota {
         account,
         shared,
@@ -96,6 +97,7 @@ pub(super) fn quota(daemon: &mut Daemon, requester: Requester) -> Answer {
         recent,
         hint: daemon.responder.hint().map(str::to_owned),
         reason,
+        until,
     })))
 }
 

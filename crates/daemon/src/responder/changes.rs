@@ -4,7 +4,7 @@
 use std::os::unix::ffi::OsStrExt;
 
 use bursar_config::{Limit, Limits};
-use bursar_model::{Actor, Event, EventKind, Reason, printable};
+use bursar_model::{Actor, Event, EventKind, Reason, Until, printable};
 use bursar_protocol::EntryChange;
 use bursar_text::entry;
 
@@ -53,12 +53,22 @@ impl Responder {
 
 /// What differs between limits that were in force and those that were read since.
 pub(crate) fn by_files(before: &Limits, now: &Limits) -> Vec<(EntryChange, Author)> {
+    let has_come = |until: Until| until.is_past(now.now());
+    // The clock was set back.
+    let is_back = |new: Option<&Limit>| {
+        let until = new.and_then(|it| it.until);
+        until.is_some_and(|it| it.is_past(before.now()))
+    };
     let changes = now.changes_since(before).into_iter();
     let pairs = changes.map(|(who, old, new)| {
-        let path = new.or(old).map(|it| it.path.as_os_str().as_bytes());
+        let path = old.filter(|it| it.until.is_some()).or(new).or(old);
+        let path = path.map(|it| it.path.as_os_str().as_bytes());
         let file = printable(path.unwrap_or_default(), PATH_WIDTH);
         let author = Author {
-            actor: Actor::Reload { file },
+            actor: match old.and_then(|it| it.until).is_some_and(has_come) || is_back(new) {
+                true => Actor::Clock { file },
+                false => Actor::Reload { file },
+            },
             reason: None,
             source: None,
         };
