@@ -26,6 +26,7 @@ mod machine;
 mod package;
 mod payers;
 mod physpages;
+mod preview;
 mod processes;
 mod reap;
 mod rlimit_gate;
@@ -93,6 +94,7 @@ pub fn all() -> Vec<Story> {
         drop_ins::STORIES,
         apply::STORIES,
         audit::STORIES,
+        preview::STORIES,
         temporary::STORIES,
         gate::STORIES,
         beancounters::STORIES,

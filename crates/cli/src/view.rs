@@ -14,6 +14,7 @@ pub(crate) mod limit_changes;
 pub(crate) mod limits;
 pub(crate) mod metrics;
 pub(crate) mod physpages;
+pub(crate) mod preview;
 pub(crate) mod quota;
 pub(crate) mod status;
 pub(crate) mod story;

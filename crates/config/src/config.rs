@@ -16,6 +16,8 @@ pub const MAX_EXEMPT: usize = 8;
 pub struct Config {
     /// Who decides that a limit is passed. Default: [`TriggerChoice::Auto`].
     pub trigger: TriggerChoice,
+    /// What becomes of limits that would kill at once when they are read again. Default: [`ReloadChoice::Refuse`].
+    pub reload: ReloadChoice,
     /// What becomes of the kernel half when bursard ends. Default: [`OnExit::Keep`].
     pub on_exit: OnExit,
     /// What counts as held memory. Default: [`Count::Memory`].
@@ -68,6 +70,16 @@ pub enum OnExit {
     Keep,
     /// It goes: nothing is limited any more.
     Release,
+}
+
+/// What becomes of limits that would kill at once when they are read again.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ReloadChoice {
+    /// The old ones stay.
+    #[default]
+    Refuse,
+    /// They hold, and the kills follow.
+    Force,
 }
 
 /// What counts as held memory.

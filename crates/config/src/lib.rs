@@ -35,8 +35,8 @@ mod watermarks;
 pub use check::{check, ended, overrides};
 pub use config::{
     Accounts, Config, Count, Events, Gate, GateChoice, LastDefenceWhen, Ledger, Log, LogLevel,
-    MAX_EXEMPT, Messages, OnExit, OomScoreConfig, Paths, Reap, Tell, TriggerChoice, Triggers,
-    UidRange,
+    MAX_EXEMPT, Messages, OnExit, OomScoreConfig, Paths, Reap, ReloadChoice, Tell, TriggerChoice,
+    Triggers, UidRange,
 };
 pub use consistency::{Machine, consistency};
 pub use edit::Temporary;

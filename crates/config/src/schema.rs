@@ -9,7 +9,9 @@ use toml_edit::Value;
 
 use crate::finding::Wrong;
 use crate::value::{absolute_path, amount, boolean, integer, line, uid_ranges, word};
-use crate::{Config, Count, GateChoice, LastDefenceWhen, LogLevel, OnExit, TriggerChoice};
+use crate::{
+    Config, Count, GateChoice, LastDefenceWhen, LogLevel, OnExit, ReloadChoice, TriggerChoice,
+};
 
 /// One key.
 pub(crate) struct Key {
@@ -93,7 +95,7 @@ pub(crate) fn keys() -> impl Iterator<Item = &'static Key> {
 }
 
 /// Those of the tables that have no file of their own.
-static KEYS: [Key; 28] = [
+static KEYS: [Key; 29] = [
     Key {
         table: "",
         name: "trigger",
@@ -123,6 +125,22 @@ static KEYS: [Key; 28] = [
         set: |config, value| {
             let words = [("keep", OnExit::Keep), ("release", OnExit::Release)];
             word(value, &words).map(|choice| config.on_exit = choice)
+        },
+    },
+    Key {
+        table: "",
+        name: "reload",
+        default: "\"refuse\"",
+        values: "\"refuse\" or \"force\"",
+        about: "What becomes of files of limits that would have somebody killed at once when they are read again: \
+                refuse, the old limits stay, and `bursar status` says why; force, they hold, and the kills follow. \
+                `bursar check --live` says beforehand who it would be.",
+        set: |config, value| {
+            let words = [
+                ("refuse", ReloadChoice::Refuse),
+                ("force", ReloadChoice::Force),
+            ];
+            word(value, &words).map(|choice| config.reload = choice)
         },
     },
     Key {

@@ -3,6 +3,7 @@
 
 mod arrivals;
 mod over_limit;
+mod preview;
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
-use bursar_config::Limits;
+use anyhow::{Context, Result, bail};
+use bursar_config::{Limits, ReloadChoice};
 use bursar_host::machine;
 use bursar_model::EventKind;
 use bursar_policy::Plan;
@@ -39,6 +39,8 @@ pub(crate) struct Daemon {
     pub(crate) standing_remarks: Vec<String>,
     /// Why the limits as they are written are not in force, if bursard was to read them and could not.
     pub(crate) not_in_force: Option<String>,
+    /// What becomes of limits that would kill at once when they are read again.
+    pub(crate) reload: ReloadChoice,
     /// A change of users or groups that is not in force yet.
     pub(crate) delay: Delay,
     /// When the next temporary limit ends.
@@ -64,6 +66,7 @@ impl Daemon {
             admission: AdmissionCounters::default(),
             standing_remarks,
             not_in_force: None,
+            reload: ReloadChoice::default(),
             delay: Delay::new()?,
             expiry: Expiry::new()?,
             lost: accounts.backend.status().events_lost,
@@ -151,8 +154,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Reads the limits again; the old ones stay when the new ones are wrong or do not fit. Whoever wrote them down
-    /// cannot be asked whether that is meant, so they are put in force.
+    /// Reads the limits again; the old ones stay when the new ones are wrong, do not fit, or would kill at once and
+    /// that is not wanted.
     pub(crate) fn reload(&mut self) -> Result<()> {
         let done = self.read_again();
         self.not_in_force = done.as_ref().err().map(|error| format!("{error:#}"));
@@ -161,6 +164,9 @@ impl Daemon {
 
     fn read_again(&mut self) -> Result<()> {
         let (limits, plan) = self.accounts.table.read_again()?;
+        if self.reload == ReloadChoice::Refuse {
+            self.refuse_to_kill(&plan)?;
+        }
         self.announce(&plan);
         let before = self.accounts.table.limits().clone();
         self.adopt(limits, plan)?;
@@ -168,6 +174,22 @@ impl Daemon {
         let count = self.accounts.table.limits().len();
         self.note_reloaded(format!("{count} limits in force"));
         Ok(())
+    }
+
+    /// Whoever wrote limits into a file and has them read is asked, too, whether he means it.
+    fn refuse_to_kill(&mut self, plan: &Plan) -> Result<()> {
+        let over = self.accounts.over_at_once(plan)?;
+        let Some(first) = over.first() else {
+            return Ok(());
+        };
+        let facts = OverLimit::in_words(
+            &over,
+            &format!("the limit of {} that holds then", first.limit),
+        );
+        bail!(
+            "{facts}: a reload would kill at once; wait, or choose a larger limit, and reload again (bursar check \
+             --live says who would be killed; reload = \"force\" in bursar.toml has it done all the same)"
+        )
     }
 
     /// Records what files of limits say otherwise than limits that were in force `before` they were read.

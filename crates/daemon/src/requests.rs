@@ -12,6 +12,7 @@ mod ledger;
 mod limits;
 mod permission;
 mod physpages;
+mod preview;
 mod remarks;
 mod reservations;
 mod status;
@@ -75,6 +76,7 @@ fn dispatch(
         Operation::Limits { who } => limits::show(accounts, uid, who.as_ref()),
         Operation::SetLimit(change) => limits::set(daemon, requester, change),
         Operation::ApplyLimits(asked) => apply::apply(daemon, requester, asked),
+        Operation::Preview { file } => preview::preview(daemon, requester, file),
         Operation::SetRows(change) => beancounters::set(daemon, requester, change),
         Operation::Beancounters { who } => {
             let count = daemon.physpages.latest();

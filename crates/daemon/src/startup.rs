@@ -114,6 +114,7 @@ fn start(
     let responder = Responder::new(recorder, reaper, background, oom, shortage, dry_run, hint)?;
     let mut daemon = Daemon::new(accounts, responder, remarks)?;
     daemon.not_in_force.clone_from(&unread);
+    daemon.reload = config.reload;
     daemon.start(superseded, &how)?;
     if let Some(before) = daemon.accounts.table.take_before().filter(|_| !dry_run) {
         // What ended while nobody was there has not been told of.

@@ -5,6 +5,7 @@
 
 mod agreement;
 mod beancounters;
+mod comparison;
 mod coverage;
 mod directory;
 mod fractions;
@@ -18,6 +19,7 @@ pub mod watermarks;
 
 pub use agreement::{Agreement, Span, agreement};
 pub use beancounters::{Objects, Utilisation, dcachesize, kmemsize};
+pub use comparison::{Bound, Compared};
 pub use coverage::Coverage;
 pub use directory::{Directory, NameError};
 pub use fractions::{Fractions, Frame, Mapped, NoShare, PageOwner, WHOLE_PAGE};

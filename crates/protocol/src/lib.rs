@@ -15,6 +15,7 @@ mod limits;
 mod line;
 mod message;
 mod physpages;
+mod preview;
 mod watermarks;
 
 pub use check::{AccountCheck, LedgerCheck, Verdict};
@@ -28,6 +29,7 @@ pub use message::{
     ReserveBound, RowsChange, UtilisationReport, VERSION,
 };
 pub use physpages::{PARTS_OF_A_PAGE, Physpages, PhyspagesMachine, PhyspagesReply, PhyspagesRow};
+pub use preview::{AccountPreview, LimitsText, Over, Preview, PreviewBound};
 pub use watermarks::{
     DecisionReport, ForecastReport, NodeReport, RestoreReport, StallReport, StallTimes,
     TurnedReport, UserStalls, WatermarksReport,

@@ -25,6 +25,9 @@ pub struct Terms {
     /// It ends then, and what was before holds again: another entry, over the one without an end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Until>,
+    /// Only say what it would change ([`crate::Preview`]).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub dry_run: bool,
     /// Of an entry taken away: only the one that ends.
     #[serde(default, skip_serializing_if = "is_false")]
     pub temporary: bool,

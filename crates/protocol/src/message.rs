@@ -10,8 +10,8 @@ use bursar_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Applied, Apply, DirtyReport, EntryChange, EntryOrigin, LedgerCheck, PhyspagesReply,
-    RestoreReport, Terms, WatermarksReport,
+    Applied, Apply, DirtyReport, EntryChange, EntryOrigin, LedgerCheck, LimitsText, PhyspagesReply,
+    Preview, RestoreReport, Terms, WatermarksReport,
 };
 
 /// The language's version. A daemon refuses another one and names its own.
@@ -55,6 +55,12 @@ pub enum Operation {
     SetLimit(LimitChange),
     /// Makes `limits.toml` say what a file says, all of it at once. Root; may be [`MAX_ROOT_REQUEST`] long.
     ApplyLimits(Apply),
+    /// What a file of limits would change; without one, what a reload would. Root; may be [`MAX_ROOT_REQUEST`] long.
+    Preview {
+        /// Which.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<LimitsText>,
+    },
     /// Sets limits of beancounters. Root.
     SetRows(RowsChange),
     /// Bills: what accounts hold of each resource; with `who`, that account's only. An ordinary user
@@ -280,6 +286,8 @@ pub enum Reply {
     },
     /// To `apply_limits`.
     Applied(Box<Applied>),
+    /// To `preview`, and to a change that is only asked about.
+    Preview(Box<Preview>),
     /// To `beancounters`.
     Beancounters(Box<Beancounters>),
     /// To `events`.

@@ -341,9 +341,10 @@ fn row_below_held(binaries: &Binaries) -> Result<()> {
     hog.expect_killed()
 }
 
-/// Whoever edits the file is not asked whether he means it; what follows is told before it happens.
+/// Whoever wants it so is not asked whether he means what he has written; what follows is told before it happens.
 fn read_again(binaries: &Binaries) -> Result<()> {
-    let mut world = World::new(binaries, "again", ORDINARY)?;
+    let config = format!("reload = \"force\"\n{ORDINARY}");
+    let mut world = World::new(binaries, "again", &config)?;
     world.daemon.start()?;
     world.daemon.limit("60001", "100M")?;
     world.daemon.limit("60002", "100M")?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `bursar check`: are the files right, before bursard reads them. Asks no daemon.
+//! `bursar check`: are the files right, before bursard reads them. Asks no daemon, but with `--live`.
 
 use std::fs;
 use std::io;
@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use bursar_config::{Config, ConfigError, Finding, LAST_GOOD, Limits, Machine, Severity};
 use bursar_model::Bytes;
+use bursar_protocol::{LimitsText, Operation, Preview, Reply};
 use clap::Args;
 use rustix::system::sysinfo;
 use serde::Serialize;
@@ -14,16 +15,22 @@ use serde::Serialize;
 use crate::caller::{Caller, Form};
 use crate::failure::{Code, Failure};
 use crate::output;
+use crate::view::preview::preview;
 use crate::view::words::count;
 
 /// Check the configuration and the limits, or one file
 ///
 /// Without FILE: /etc/bursar/bursar.toml and the file of limits that it names, each with its drop-ins.
-/// Errors are shown as file:line: key: what is wrong; what to do.
+/// Errors are shown as file:line: key: what is wrong; what to do. --live also asks bursard what limits would
+/// change for those who are there now. Exit codes: 0 right, 2 errors; 1 with --live: somebody would be killed.
 #[derive(Debug, Args)]
 pub(crate) struct Check {
     /// A file of limits, or a configuration; its drop-ins (FILE.d/*.toml) are read as well
     file: Option<PathBuf>,
+    /// Also show who would be over which bound now, who would be killed, and who comes from which limit to which:
+    /// if FILE were limits.toml; without FILE, or with the one in use or a drop-in of it, at a reload
+    #[arg(long)]
+    live: bool,
 }
 
 /// What was found.
@@ -37,6 +44,9 @@ struct Report {
     errors: Vec<Place>,
     /// Worth knowing; each is one line.
     remarks: Vec<String>,
+    /// What bursard says that limits would change.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    live: Option<Preview>,
 }
 
 /// One error.
@@ -66,23 +76,33 @@ impl Check {
                 }
             }
             Some(file) if is_limits(file)? => report.limits(file)?,
+            Some(file) if self.live => {
+                let message = format!("{file:?} is no file of limits: --live compares limits");
+                return Err(Failure::usage(message));
+            }
             Some(file) => {
                 let config = report.configuration(Some(file))?;
                 report.misses_limits(&config);
             }
         }
+        if self.live && report.errors.is_empty() {
+            report.live = Some(live(self.file.as_deref(), caller)?);
+        }
         match caller.form {
             Form::Json => caller.answer(&report, |_| String::new())?,
             Form::People => {
                 let text = report.for_people();
-                let lines: Vec<String> = text.iter().map(|line| caller.style.shown(line)).collect();
+                let mut lines: Vec<String> =
+                    text.iter().map(|line| caller.style.shown(line)).collect();
+                let live = report.live.as_ref();
+                lines.extend(live.map(|it| preview(it, &caller.style).trim_end().to_owned()));
                 output::say(&lines.join("\n"))?;
             }
         }
-        if report.errors.is_empty() {
-            Ok(())
-        } else {
-            Err(Failure::Answer(Code::Usage))
+        match (report.errors.is_empty(), report.live) {
+            (false, _) => Err(Failure::Answer(Code::Usage)),
+            (true, Some(live)) if live.refused => Err(Failure::Answer(Code::Failed)),
+            (true, _) => Ok(()),
         }
     }
 }
@@ -198,6 +218,25 @@ impl Report {
             (errors, _) => count(errors as u64, "error", "errors"),
         });
         lines
+    }
+}
+
+/// What bursard says of a file that is right.
+fn live(file: Option<&Path>, caller: &Caller) -> Result<Preview, Failure> {
+    let text = |path: &Path| {
+        let failed = |error: io::Error| Failure::failed(format!("cannot read {path:?}: {error}"));
+        Ok::<_, Failure>(LimitsText {
+            path: std::path::absolute(path)
+                .map_err(failed)?
+                .display()
+                .to_string(),
+            text: fs::read_to_string(path).map_err(failed)?,
+        })
+    };
+    let file = file.map(text).transpose()?;
+    match caller.ask(Operation::Preview { file })? {
+        Reply::Preview(preview) => Ok(*preview),
+        _ => Err(Failure::off_topic()),
     }
 }
 

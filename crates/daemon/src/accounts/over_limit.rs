@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use bursar_model::{AccountId, Bytes, Uid};
-use bursar_policy::Plan;
+use bursar_model::{AccountId, Bytes, Uid, Who};
+use bursar_policy::{Plan, Planned};
 
 use super::Accounts;
 use crate::payers::present;
@@ -25,6 +25,23 @@ pub(crate) struct OverLimit {
 impl OverLimit {
     pub(crate) fn by(&self) -> Bytes {
         self.held.saturating_sub(self.limit)
+    }
+
+    /// `alice holds 463 MiB now, more than the new limit of 256 MiB, and 2 more accounts are over theirs`; `what`: the
+    /// limit of the first of them.
+    pub(crate) fn in_words(over: &[Self], what: &str) -> String {
+        let Some(Self { name, held, .. }) = over.first() else {
+            return String::new();
+        };
+        let others = match over.len() {
+            1 => String::new(),
+            2 => ", and one more account is over its".to_owned(),
+            count => format!(
+                ", and {} more accounts are over theirs",
+                count.saturating_sub(1)
+            ),
+        };
+        format!("{name} holds {held} now, more than {what}{others}")
     }
 }
 
@@ -79,8 +96,12 @@ impl Accounts {
         Ok(over)
     }
 
-    fn name_in(&mut self, new: &Plan, id: AccountId) -> String {
+    pub(super) fn name_in(&mut self, new: &Plan, id: AccountId) -> String {
         match new.accounts.get(&id) {
+            Some(Planned {
+                who: Who::User(name),
+                ..
+            }) => name.clone(),
             Some(planned) if id.uid().is_none() => planned.who.to_string(),
             _ => self.name_of(id),
         }

@@ -8,8 +8,8 @@ use bursar_model::printable;
 use bursar_protocol::{Applied, Apply, EntryChange, Reply};
 
 use super::actor::author;
-use super::limits::{change_limits, config_refusal, limits_refused, remarks_on};
-use super::permission::{Answer, only_root};
+use super::limits::{change_limits, limits_refused, remarks_on};
+use super::permission::{Answer, config_refusal, only_root};
 use crate::control::Requester;
 use crate::daemon::Daemon;
 use crate::responder::Author;

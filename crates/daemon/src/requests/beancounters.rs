@@ -8,8 +8,11 @@ use bursar_model::{AccountId, Bill, Bytes, Resource, RowBounds, Uid, Who};
 use bursar_policy::Utilisation;
 use bursar_protocol::{ErrorKind, Refusal, Reply, RowsChange, UtilisationReport};
 
-use super::limits::{change_limits, changed, config_refusal, remarks_on, unchanged};
-use super::permission::{Answer, accounts_meant, only_root, permit, refusal, uid_meant};
+use super::limits::{change_limits, changed, remarks_on, unchanged};
+use super::permission::{
+    Answer, accounts_meant, config_refusal, only_root, permit, refusal, uid_meant,
+};
+use super::preview;
 use super::status::rows_of;
 use super::terms::{are_so, may_end, target, told, write};
 use std::sync::Arc;
@@ -200,6 +203,9 @@ pub(super) fn set(daemon: &mut Daemon, requester: Requester, change: RowsChange)
         });
     }
     write(&mut limits, &who, None, &rows, &terms).map_err(|error| config_refusal(&error))?;
+    if terms.dry_run {
+        return Ok(Reply::Preview(Box::new(preview::of(daemon, &limits)?)));
+    }
     // An entry that comes or goes with its rows moves its users to another limit on memory.
     change_limits(daemon, limits, force, |limit| {
         let remedy = "it would kill at once; wait, raise that limit first";

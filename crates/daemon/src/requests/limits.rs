@@ -12,7 +12,8 @@ use bursar_protocol::{
 };
 
 use super::actor::author;
-use super::permission::{Answer, failed, only_root, refusal};
+use super::permission::{Answer, config_refusal, failed, only_root, refusal};
+use super::preview;
 use super::terms::{are_so, may_end, target, told, write};
 use crate::accounts::{Accounts, OverLimit};
 use crate::control::Requester;
@@ -99,15 +100,6 @@ fn entry_of(accounts: &Accounts, limit: Limit, names: Vec<String>) -> LimitEntry
     }
 }
 
-pub(super) fn config_refusal(error: &ConfigError) -> Refusal {
-    let kind = match error {
-        ConfigError::Invalid(_) => ErrorKind::BadRequest,
-        ConfigError::Overridden { .. } => ErrorKind::Refused,
-        _ => ErrorKind::Failed,
-    };
-    refusal(kind, error.to_string())
-}
-
 /// Puts limits in force, unless somebody would be killed at once and that is not forced: as [`unless_over`].
 pub(super) fn change_limits(
     daemon: &mut Daemon,
@@ -142,23 +134,12 @@ fn unless_over(
     let over = accounts
         .over_at_once(plan)
         .map_err(|error| failed(&error))?;
-    let Some(OverLimit {
-        name, held, limit, ..
-    }) = over.first()
-    else {
+    let Some(first) = over.first() else {
         return Ok(());
     };
-    let others = match over.len() {
-        1 => String::new(),
-        2 => ", and one more account is over its".to_owned(),
-        count => format!(
-            ", and {} more accounts are over theirs",
-            count.saturating_sub(1)
-        ),
-    };
-    let (what, remedy) = words(*limit);
-    let message =
-        format!("{name} holds {held} now, more than {what}{others}: {remedy}, or add --force");
+    let (what, remedy) = words(first.limit);
+    let facts = OverLimit::in_words(&over, &what);
+    let message = format!("{facts}: {remedy}, or add --force");
     Err(refusal(ErrorKind::Refused, message))
 }
 
@@ -182,6 +163,9 @@ pub(super) fn set(daemon: &mut Daemon, requester: Requester, change: LimitChange
         .map_err(|error| refusal(ErrorKind::BadRequest, format!("limit for {who}: {error}")))?;
     write(&mut limits, &who, Some(memory), &BTreeMap::new(), &terms)
         .map_err(|error| config_refusal(&error))?;
+    if terms.dry_run {
+        return Ok(Reply::Preview(Box::new(preview::of(daemon, &limits)?)));
+    }
     change_limits(daemon, limits, force, |limit| {
         let remedy = "setting it would kill at once; wait, choose a larger limit";
         (format!("the new limit of {limit}"), remedy)

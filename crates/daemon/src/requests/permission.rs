@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Who may ask what, and whom a request means.
 
+use bursar_config::ConfigError;
 use bursar_model::{AccountId, Uid, Who};
 use bursar_policy::NameError;
 use bursar_protocol::{ErrorKind, Refusal, Reply};
@@ -20,6 +21,16 @@ pub(super) fn refusal(kind: ErrorKind, message: impl Into<String>) -> Refusal {
 /// What an error of ours comes to.
 pub(super) fn failed(error: &anyhow::Error) -> Refusal {
     refusal(ErrorKind::Failed, format!("{error:#}"))
+}
+
+/// What is wrong with files of limits comes to.
+pub(super) fn config_refusal(error: &ConfigError) -> Refusal {
+    let kind = match error {
+        ConfigError::Invalid(_) => ErrorKind::BadRequest,
+        ConfigError::Overridden { .. } => ErrorKind::Refused,
+        _ => ErrorKind::Failed,
+    };
+    refusal(kind, error.to_string())
 }
 
 pub(super) fn only_root(uid: Uid, what: &str) -> Result<(), Refusal> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bursar_model::{
     BoundsSpec, Reason, Resource, RowBounds, RowBoundsError, SizeError, SizeSpec, Who,
 };
-use bursar_protocol::{LimitChange, Operation, RowsChange, Terms};
+use bursar_protocol::{LimitChange, Operation, Preview, Reply, RowsChange, Terms};
 use clap::Args;
 
 use super::{Done, Outcome, change, terms, who};
@@ -67,6 +67,9 @@ pub(crate) struct Set {
     /// The same, as how long from now on: 90m, 4h, 2d
     #[arg(long = "for", value_name = "SPAN", value_parser = span)]
     span: Option<Duration>,
+    /// Only show what it would change: who would be over which bound, and who would be killed
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// What a bound is for.
@@ -87,6 +90,7 @@ impl Set {
             reason,
             until,
             span,
+            dry_run,
         } = self;
         let until = match (until, span) {
             (Some(end), _) => Some(end.as_of(&caller.clock)),
@@ -94,6 +98,7 @@ impl Set {
         };
         let terms = Terms {
             until: until.transpose().map_err(Failure::usage)?,
+            dry_run,
             ..terms(reason)
         };
         let ends = terms.until;
@@ -108,24 +113,13 @@ impl Set {
             notice,
             barrier,
         });
-        let mut all = Outcome::default();
-        if let Some(memory) = memory {
-            let ask = LimitChange {
-                who: who.clone(),
-                memory,
-                force,
-                terms: terms.clone(),
-            };
-            all.add(change(caller, Operation::SetLimit(ask))?);
+        let asks = asks(&who, memory, &rows, force, &terms);
+        if dry_run {
+            return asks.into_iter().try_for_each(|ask| try_out(caller, ask));
         }
-        if !rows.is_empty() {
-            let ask = RowsChange {
-                who: who.clone(),
-                rows: rows.clone(),
-                force,
-                terms,
-            };
-            all.add(change(caller, Operation::SetRows(ask))?);
+        let mut all = Outcome::default();
+        for ask in asks {
+            all.add(change(caller, ask)?);
         }
         let Outcome {
             mut remarks,
@@ -154,6 +148,47 @@ impl Set {
             }
         })
     }
+}
+
+/// What bursard is asked for: memory, then rows.
+fn asks(
+    who: &Who,
+    memory: Option<BoundsSpec>,
+    rows: &BTreeMap<Resource, RowBounds>,
+    force: bool,
+    terms: &Terms,
+) -> Vec<Operation> {
+    let of_memory = memory.map(|memory| {
+        Operation::SetLimit(LimitChange {
+            who: who.clone(),
+            memory,
+            force,
+            terms: terms.clone(),
+        })
+    });
+    let of_rows = (!rows.is_empty()).then(|| {
+        Operation::SetRows(RowsChange {
+            who: who.clone(),
+            rows: rows.clone(),
+            force,
+            terms: terms.clone(),
+        })
+    });
+    of_memory.into_iter().chain(of_rows).collect()
+}
+
+/// Shows what a change would change.
+fn try_out(caller: &Caller, ask: Operation) -> Result<(), Failure> {
+    let preview = match caller.ask(ask)? {
+        Reply::Preview(preview) => *preview,
+        // It is so already.
+        Reply::Changed { remarks, .. } => Preview {
+            remarks,
+            ..Preview::default()
+        },
+        _ => return Err(Failure::off_topic()),
+    };
+    caller.answer(&preview, |it| view::preview::preview(it, &caller.style))
 }
 
 /// The SIZE, if there is one, and rows.

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What other limits would change, asked before they hold. Nothing changes by it.
+
+use std::path::Path;
+
+use bursar_config::{Limits, check, ended};
+use bursar_protocol::{LimitsText, Over, Preview, Refusal, Reply};
+
+use super::permission::{Answer, config_refusal, failed, only_root};
+use crate::control::Requester;
+use crate::daemon::Daemon;
+
+/// Of a file that would be `limits.toml`; of one that is read at a reload, or without any, of the files as they are.
+pub(super) fn preview(
+    daemon: &mut Daemon,
+    requester: Requester,
+    file: Option<LimitsText>,
+) -> Answer {
+    only_root(requester.uid, "see what limits would change")?;
+    let in_force = daemon.accounts.table.limits();
+    let other = file.filter(|it| !is_read_at_reload(in_force, Path::new(&it.path)));
+    let limits = match other {
+        Some(LimitsText { path, text }) => in_force.with_text(&text, Path::new(&path)),
+        None => Limits::load_after(in_force.path(), in_force.before()),
+    };
+    let limits = limits.map_err(|error| config_refusal(&error))?;
+    Ok(Reply::Preview(Box::new(of(daemon, &limits)?)))
+}
+
+/// What limits would change.
+pub(super) fn of(daemon: &mut Daemon, limits: &Limits) -> Result<Preview, Refusal> {
+    let plan = daemon.accounts.table.plan_with(limits);
+    let told = daemon.accounts.preview(&plan);
+    let (accounts, left_out) = told.map_err(|error| failed(&error))?;
+    let names = plan
+        .remarks
+        .iter()
+        .map(|(who, text)| format!("{who}: {text}"));
+    let mut remarks: Vec<String> = names.collect();
+    let findings = check(limits, daemon.accounts.table.ram()).into_iter();
+    remarks.extend(findings.chain(ended(limits)).map(|it| it.to_string()));
+    Ok(Preview {
+        refused: accounts.iter().any(|it| it.over == Some(Over::Limit)),
+        accounts,
+        left_out,
+        remarks,
+    })
+}
+
+/// Whether the file is `limits.toml` itself or one of its drop-ins.
+fn is_read_at_reload(limits: &Limits, path: &Path) -> bool {
+    let mut drop_ins = limits.path().as_os_str().to_owned();
+    drop_ins.push(".d");
+    path == limits.path() || path.parent() == Some(Path::new(&drop_ins))
+}
