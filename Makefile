@@ -119,6 +119,8 @@ install: build
 	umask 022 && $(RELEASE)/bursar generate completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_bursar
 	umask 022 && $(RELEASE)/bursar generate completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/bursar.fish
 	install -D -m 644 dist/bursard.service $(DESTDIR)$(UNITDIR)/bursard.service
+	install -D -m 644 dist/profile.d/bursar.sh $(DESTDIR)$(PREFIX)/share/doc/bursar/examples/profile.d/bursar.sh
+	install -D -m 644 dist/pam/bursar-login $(DESTDIR)$(PREFIX)/share/doc/bursar/examples/pam/bursar-login
 	install -d -m 755 $(DESTDIR)$(SYSCONFDIR)/bursar/limits.toml.d
 	test -e $(DESTDIR)$(SYSCONFDIR)/bursar/bursar.toml || \
 		install -D -m 644 dist/bursar.toml $(DESTDIR)$(SYSCONFDIR)/bursar/bursar.toml
@@ -137,6 +139,8 @@ uninstall:
 		$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_bursar \
 		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/bursar.fish \
 		$(DESTDIR)$(PREFIX)/lib/bursar/libprefault.so $(DESTDIR)$(PREFIX)/lib/bursar/libprefault.a \
+		$(DESTDIR)$(PREFIX)/share/doc/bursar/examples/profile.d/bursar.sh \
+		$(DESTDIR)$(PREFIX)/share/doc/bursar/examples/pam/bursar-login \
 		$(DESTDIR)$(PREFIX)/include/prefault.h \
 		$(DESTDIR)$(PREFIX)/lib/libtmalloc.so $(DESTDIR)$(PREFIX)/include/tmalloc.h \
 		$(DESTDIR)$(PREFIX)/lib/libbursar.so $(DESTDIR)$(PREFIX)/include/bursar.h

@@ -22,6 +22,7 @@ mod innocent;
 mod kill;
 mod limits;
 mod locked;
+mod login;
 mod machine;
 mod package;
 mod payers;
@@ -95,6 +96,7 @@ pub fn all() -> Vec<Story> {
         apply::STORIES,
         audit::STORIES,
         preview::STORIES,
+        login::STORIES,
         temporary::STORIES,
         gate::STORIES,
         beancounters::STORIES,

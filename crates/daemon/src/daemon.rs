@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The daemon's parts, and what concerns more than one of them.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,6 +15,7 @@ use jiff::Timestamp;
 use crate::accounts::{Accounts, OverLimit};
 use crate::backend_choice::Superseded;
 use crate::beancounters::Beancounters;
+use crate::briefings::Briefings;
 use crate::control::{AdmissionCounters, ClientId};
 use crate::delay::{Delay, Verdict};
 use crate::expiry::Expiry;
@@ -33,6 +35,8 @@ pub(crate) struct Daemon {
     pub(crate) ledger_checker: LedgerChecker,
     pub(crate) watermarks: Watermarks,
     pub(crate) level_watches: LevelWatches,
+    /// Up to which kill users have been told at their logins.
+    pub(crate) briefings: Briefings,
     /// As of the last request.
     pub(crate) admission: AdmissionCounters,
     /// Remarks on configuration and machine that hold until the next start.
@@ -54,6 +58,7 @@ impl Daemon {
         accounts: Accounts,
         responder: Responder,
         standing_remarks: Vec<String>,
+        state: &Path,
     ) -> Result<Self> {
         let blocklist = Arc::clone(responder.reaper.blocklist());
         Ok(Self {
@@ -63,6 +68,7 @@ impl Daemon {
             ledger_checker: LedgerChecker::new(blocklist)?,
             watermarks: Watermarks::default(),
             level_watches: LevelWatches::new(machine::page_size()),
+            briefings: Briefings::new(state),
             admission: AdmissionCounters::default(),
             standing_remarks,
             not_in_force: None,

@@ -25,6 +25,7 @@ mod backend;
 mod backend_choice;
 mod background;
 mod beancounters;
+mod briefings;
 mod control;
 mod daemon;
 mod delay;

@@ -5,6 +5,7 @@
 mod actor;
 mod apply;
 mod beancounters;
+mod brief;
 mod dirty;
 mod history;
 mod join;
@@ -73,6 +74,7 @@ fn dispatch(
     let answer = match operation {
         Operation::Status { who } => status::status(daemon, requester, who.as_ref()),
         Operation::Quota => status::quota(daemon, requester),
+        Operation::Brief => brief::brief(daemon, requester),
         Operation::Limits { who } => limits::show(accounts, uid, who.as_ref()),
         Operation::SetLimit(change) => limits::set(daemon, requester, change),
         Operation::ApplyLimits(asked) => apply::apply(daemon, requester, asked),

@@ -112,7 +112,7 @@ fn start(
     }
     let hint = config.messages.hint.clone();
     let responder = Responder::new(recorder, reaper, background, oom, shortage, dry_run, hint)?;
-    let mut daemon = Daemon::new(accounts, responder, remarks)?;
+    let mut daemon = Daemon::new(accounts, responder, remarks, &config.paths.state)?;
     daemon.not_in_force.clone_from(&unread);
     daemon.reload = config.reload;
     daemon.start(superseded, &how)?;

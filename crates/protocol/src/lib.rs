@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod brief;
 mod check;
 mod client;
 mod dirty;
@@ -18,6 +19,7 @@ mod physpages;
 mod preview;
 mod watermarks;
 
+pub use brief::Brief;
 pub use check::{AccountCheck, LedgerCheck, Verdict};
 pub use client::{Client, ClientError, root_socket};
 pub use dirty::{DirtyKnown, DirtyReport, DirtyRow};

@@ -10,8 +10,8 @@ use bursar_model::{
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Applied, Apply, DirtyReport, EntryChange, EntryOrigin, LedgerCheck, LimitsText, PhyspagesReply,
-    Preview, RestoreReport, Terms, WatermarksReport,
+    Applied, Apply, Brief, DirtyReport, EntryChange, EntryOrigin, LedgerCheck, LimitsText,
+    PhyspagesReply, Preview, RestoreReport, Terms, WatermarksReport,
 };
 
 /// The language's version. A daemon refuses another one and names its own.
@@ -45,6 +45,8 @@ pub enum Operation {
     },
     /// The asker's own account, and the shared ones he may enter or is in. Any user.
     Quota,
+    /// The asker's own account in short, with the kills since such an answer was last given. Any user.
+    Brief,
     /// The limits as configured; with `who`, that one only. An ordinary user gets his own.
     Limits {
         /// Whom, or all.
@@ -274,6 +276,8 @@ pub enum Reply {
     Status(Box<DaemonStatus>),
     /// To `quota`.
     Quota(Box<Quota>),
+    /// To `brief`.
+    Brief(Box<Brief>),
     /// To `limits`.
     Limits(Vec<LimitEntry>),
     /// To `set_limit` and `clear_limit`: done, in force, written down; what is worth knowing.

@@ -112,6 +112,28 @@ pub(super) fn recent(
     last
 }
 
+/// The kills after a moment in the account that the requester pays into, as far as it may see them: oldest first.
+pub(super) fn kills_since(
+    accounts: &mut Accounts,
+    history: &History,
+    requester: Requester,
+    since: &str,
+) -> Vec<Event> {
+    let payer = accounts.payer_of(requester);
+    let own = accounts.payers.of(payer).map(|(id, _)| id);
+    let Some(own) = own.map(|id| accounts.name_of(id)) else {
+        return Vec::new();
+    };
+    let viewer = Viewer::new(accounts, requester.uid);
+    let is_told = |event: &&Event| {
+        let is_of_it = event.account.as_deref() == Some(own.as_str());
+        // RFC 3339 in UTC with a fixed number of digits sorts as text.
+        let is_kill = event.event == EventKind::Kill;
+        is_of_it && is_kill && event.time.as_str() > since && viewer.sees(event)
+    };
+    history.recent().filter(is_told).cloned().collect()
+}
+
 pub(super) fn why(
     accounts: &mut Accounts,
     history: &History,

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a user is to know at a login, in short.
+
+use bursar_model::{AccountKind, Candidate, Event};
+use bursar_protocol::{Brief, Reply};
+
+use super::history;
+use super::permission::Answer;
+use crate::control::Requester;
+use crate::daemon::Daemon;
+
+/// Of whoever asks; kills are told once.
+pub(super) fn brief(daemon: &mut Daemon, requester: Requester) -> Answer {
+    let accounts = &mut daemon.accounts;
+    let payer = accounts.payer_of(requester);
+    let Some((id, bounds)) = accounts.payers.of(payer) else {
+        return Ok(Reply::Brief(Box::default()));
+    };
+    let (name, kind) = accounts.table.name_of(id);
+    let held = accounts.reading_of(id).map(|it| it.held);
+    let since = daemon.briefings.last(requester.uid).unwrap_or_default();
+    let history = daemon.responder.recorder.history();
+    let kills = history::kills_since(accounts, history, requester, &since);
+    let last = kills.last();
+    if let Some(last) = last
+        && let Err(error) = daemon.briefings.told(requester.uid, &last.time)
+    {
+        // He is told once more, and can have this happen as often as he likes.
+        let uid = requester.uid.get();
+        tracing::debug!(uid, %error, "that a user was told of kills could not be written down");
+    }
+    Ok(Reply::Brief(Box::new(Brief {
+        shared: (kind == AccountKind::Shared).then_some(name),
+        held: held.unwrap_or_default(),
+        limit: bounds.limit(),
+        kills: u64::try_from(kills.len()).unwrap_or(u64::MAX),
+        last: last.and_then(victim),
+    })))
+}
+
+fn victim(kill: &Event) -> Option<Candidate> {
+    Some(Candidate {
+        pid: kill.pid?,
+        comm: kill.comm.clone()?,
+        bytes: kill.victim_bytes.unwrap_or_default(),
+    })
+}
