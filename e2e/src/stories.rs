@@ -41,6 +41,7 @@ mod top;
 mod triggers;
 mod units;
 mod unkillable;
+mod usage;
 mod waiting;
 
 use crate::runner::Story;
@@ -82,6 +83,7 @@ pub fn all() -> Vec<Story> {
         limits::STORIES,
         processes::STORIES,
         unkillable::STORIES,
+        usage::STORIES,
         payers::STORIES,
         subordinate::STORIES,
         units::STORIES,

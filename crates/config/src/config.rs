@@ -42,6 +42,8 @@ pub struct Config {
     pub last_defence: OomScoreConfig,
     /// How much history is kept.
     pub events: Events,
+    /// How much of what accounts held is kept.
+    pub usage: Usage,
     /// What is logged.
     pub log: Log,
     /// How watermarks are watched and moved.
@@ -216,6 +218,13 @@ pub struct Events {
     pub keep_bytes: Bytes,
 }
 
+/// How much of what accounts held is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// All of it together; zero: nothing is kept. Otherwise 1 MiB or more. Default: 512 MiB.
+    pub keep_bytes: Bytes,
+}
+
 /// What is logged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Log {
@@ -365,6 +374,14 @@ impl Default for Events {
     fn default() -> Self {
         Self {
             keep_bytes: Bytes::from_mib(16),
+        }
+    }
+}
+
+impl Default for Usage {
+    fn default() -> Self {
+        Self {
+            keep_bytes: Bytes::from_mib(512),
         }
     }
 }

@@ -36,7 +36,7 @@ pub use check::{check, ended, overrides};
 pub use config::{
     Accounts, Config, Count, Events, Gate, GateChoice, LastDefenceWhen, Ledger, Log, LogLevel,
     MAX_EXEMPT, Messages, OnExit, OomScoreConfig, Paths, Reap, ReloadChoice, Tell, TriggerChoice,
-    Triggers, UidRange,
+    Triggers, UidRange, Usage,
 };
 pub use consistency::{Machine, consistency};
 pub use edit::Temporary;

@@ -38,7 +38,7 @@ impl Key {
 }
 
 /// The tables, in the order of the shipped file, and what each is about.
-pub(crate) const TABLES: [(&str, &str); 13] = [
+pub(crate) const TABLES: [(&str, &str); 14] = [
     ("", "What decides and what is counted."),
     (
         "paths",
@@ -77,6 +77,10 @@ pub(crate) const TABLES: [(&str, &str); 13] = [
         "The history behind `bursar events` and `bursar why`, in the state directory.",
     ),
     (
+        "usage",
+        "What accounts held over time, kept in the state directory.",
+    ),
+    (
         "log",
         "What goes to the log (standard error, the journal under systemd). bursard does not wait for who \
          reads it: lines that find no room are counted, and the log says how many were lost.",
@@ -95,7 +99,7 @@ pub(crate) fn keys() -> impl Iterator<Item = &'static Key> {
 }
 
 /// Those of the tables that have no file of their own.
-static KEYS: [Key; 29] = [
+static KEYS: [Key; 30] = [
     Key {
         table: "",
         name: "trigger",
@@ -426,6 +430,22 @@ static KEYS: [Key; 29] = [
         set: |config, value| {
             amount(value, Bytes::new(64 << 10), Some(Bytes::from_mib(32)))
                 .map(|bytes| config.events.keep_bytes = bytes)
+        },
+    },
+    Key {
+        table: "usage",
+        name: "keep_bytes",
+        default: "\"512M\"",
+        values: "1M or more, bytes, or 0",
+        about: "The most that it may take on disk; the oldest goes first, of what takes most. An account that \
+                holds something all the time takes 340K. 0: nothing is kept. Takes effect when bursard is \
+                restarted.",
+        set: |config, value| {
+            config.usage.keep_bytes = match value.as_integer() {
+                Some(0) => Bytes::ZERO,
+                _ => amount(value, Bytes::from_mib(1), None)?,
+            };
+            Ok(())
         },
     },
     Key {

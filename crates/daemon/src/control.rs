@@ -256,6 +256,11 @@ impl Control {
         self.flush(id);
     }
 
+    /// A thread has worked so long for a user.
+    pub(crate) fn charge_for(&mut self, uid: Uid, spent: Duration) {
+        self.scheduler.charge(uid, spent, moment());
+    }
+
     /// How long there is nothing to do unless something happens; `None`: nobody waits.
     pub(crate) fn patience(&self) -> Option<Duration> {
         let now = moment();

@@ -24,6 +24,7 @@ use crate::level_watches::LevelWatches;
 use crate::physpages::Physpages;
 use crate::reservations::Reservations;
 use crate::responder::{Responder, by_files};
+use crate::usage::Usage;
 use crate::watermarks::Watermarks;
 
 pub(crate) struct Daemon {
@@ -37,6 +38,7 @@ pub(crate) struct Daemon {
     pub(crate) level_watches: LevelWatches,
     /// Up to which kill users have been told at their logins.
     pub(crate) briefings: Briefings,
+    pub(crate) usage: Usage,
     /// As of the last request.
     pub(crate) admission: AdmissionCounters,
     /// Remarks on configuration and machine that hold until the next start.
@@ -57,6 +59,7 @@ impl Daemon {
     pub(crate) fn new(
         accounts: Accounts,
         responder: Responder,
+        usage: Usage,
         standing_remarks: Vec<String>,
         state: &Path,
     ) -> Result<Self> {
@@ -69,6 +72,7 @@ impl Daemon {
             watermarks: Watermarks::default(),
             level_watches: LevelWatches::new(machine::page_size()),
             briefings: Briefings::new(state),
+            usage,
             admission: AdmissionCounters::default(),
             standing_remarks,
             not_in_force: None,
@@ -86,7 +90,9 @@ impl Daemon {
         let facts = self.accounts.backend.drain()?;
         // Who waits for a level is told first: what follows looks at processes and takes its time.
         self.level_watches.hear(&facts, &mut self.accounts);
+        self.usage.hear(&facts);
         self.responder.handle_all(facts, &mut self.accounts);
+        self.usage.note(&self.responder.recorder.take_met());
         let lost = self.accounts.backend.status().events_lost;
         if lost > self.lost {
             let count = lost - self.lost;
@@ -116,6 +122,12 @@ impl Daemon {
         {
             tracing::warn!("beancounters were not scanned: {error:#}");
         }
+    }
+
+    /// Looks at what accounts hold.
+    pub(crate) fn observe_usage(&mut self) {
+        self.usage
+            .observe(&mut self.accounts, &mut self.level_watches);
     }
 
     /// A connection or its process has ended: what it had reserved is free.
@@ -330,11 +342,13 @@ impl Daemon {
             .await_end(self.accounts.table.limits().nearest_end());
         self.beancounters.watch(self.accounts.table.plan());
         self.level_watches.review_all(&mut self.accounts);
+        self.usage.wake();
     }
 
     /// Ends. With `release` nothing of the kernel half stays, and nobody has a limit any more.
     pub(crate) fn leave(mut self, release: bool) -> Result<()> {
         self.watermarks.finish();
+        self.usage.finish(&mut self.accounts);
         let left = self.accounts.backend.leave(release);
         self.responder.finish(release);
         left

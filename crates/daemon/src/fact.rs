@@ -114,6 +114,26 @@ impl Victim {
 }
 
 impl Fact {
+    /// How an account stood, where it is about one.
+    pub(crate) const fn level(&self) -> Option<&Level> {
+        match self {
+            Self::Notice(level)
+            | Self::Files(level, _)
+            | Self::Refused(level, _)
+            | Self::RowRefused(level, _)
+            | Self::Level(level) => Some(level),
+            Self::Killed(victim)
+            | Self::KillAsked(victim)
+            | Self::KillTried(victim, _)
+            | Self::NoVictim(victim) => Some(&victim.level),
+            Self::Dying(_)
+            | Self::Freed(..)
+            | Self::Unreadable(_)
+            | Self::OomScoreDue
+            | Self::Shortage => None,
+        }
+    }
+
     /// A fact of the kernel half; none where it asks the backend for something.
     pub(crate) fn from_kernel_event(
         event: bursar_kernel::KernelEvent,

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bursar_model::{AccountId, Bounds, Bytes, PageSize, WatchLevel};
+use bursar_model::{AccountId, Bounds, Bytes, PageSize, Pages, WatchLevel};
 use bursar_protocol::{ErrorKind, Reached, Refusal, Reply};
 
 use crate::accounts::Accounts;
@@ -58,6 +58,8 @@ pub(crate) struct LevelWatches {
     watches: BTreeMap<ClientId, LevelWatch>,
     /// As the kernel half was told last, and has not answered.
     armed: BTreeMap<AccountId, Armed>,
+    /// Nobody holds anything, and the first page is to be told of (usage.rs).
+    awaits_first: bool,
     told: Vec<(ClientId, Reply)>,
 }
 
@@ -67,6 +69,7 @@ impl LevelWatches {
             page,
             watches: BTreeMap::new(),
             armed: BTreeMap::new(),
+            awaits_first: false,
             told: Vec::new(),
         }
     }
@@ -109,6 +112,9 @@ impl LevelWatches {
                 _ => {}
             }
         }
+        if !reached.is_empty() {
+            self.forget_first(accounts);
+        }
         if self.watches.is_empty() {
             return;
         }
@@ -116,6 +122,43 @@ impl LevelWatches {
             reached = self.watched(accounts);
         }
         self.review(reached, &refused, accounts);
+    }
+
+    /// Has [`Fact::Level`] told when somebody begins to hold anything, also in an account that `default` makes then.
+    /// `false`: nobody can tell.
+    pub(crate) fn await_first(&mut self, accounts: &Accounts) -> bool {
+        let Some(kernel) = accounts.backend.kernel() else {
+            return false;
+        };
+        if let Err(error) = kernel.watch_default(Some(self.first())) {
+            tracing::warn!("the first page that is held is not told of: {error:#}");
+            return false;
+        }
+        self.awaits_first = true;
+        for reading in accounts.backend.readings() {
+            let below = self
+                .armed
+                .get(&reading.id)
+                .map_or(Bytes::ZERO, |it| it.below);
+            let above = Some(self.first());
+            self.arm(reading.id, Armed { above, below }, accounts);
+        }
+        true
+    }
+
+    /// Somebody holds something. Accounts that hold nothing yet tell it all the same: once, which does no harm.
+    fn forget_first(&mut self, accounts: &Accounts) {
+        if std::mem::take(&mut self.awaits_first)
+            && let Some(kernel) = accounts.backend.kernel()
+            && let Err(error) = kernel.watch_default(None)
+        {
+            tracing::warn!("accounts that `default` makes tell of their first page: {error:#}");
+        }
+    }
+
+    /// The least that is anything.
+    fn first(&self) -> Bytes {
+        Pages::new(1).to_bytes(self.page)
     }
 
     /// Bounds, and who pays into what, may be others now.
@@ -188,6 +231,9 @@ impl LevelWatches {
                 };
                 wanted.below = wanted.below.max(next.below);
                 wanted.above = wanted.above.into_iter().chain(next.above).min();
+            }
+            if self.awaits_first {
+                wanted.above = wanted.above.into_iter().chain([self.first()]).min();
             }
             self.arm(id, wanted, accounts);
         }

@@ -218,6 +218,17 @@ impl LimitTable {
         &self.files
     }
 
+    /// What the account is called will be wanted soon.
+    pub(crate) fn expect_name(&mut self, id: AccountId) {
+        let is_named = || {
+            let planned = self.plan.accounts.get(&id);
+            planned.is_some_and(|it| matches!(it.who, Who::User(_)))
+        };
+        if let Some(uid) = id.uid().filter(|_| !is_named()) {
+            self.names.expect(uid);
+        }
+    }
+
     /// From when on what happened to this user's number happened to him; `None`: always.
     pub(crate) fn owner_since(&mut self, uid: Uid) -> Option<String> {
         self.names.owner_since(uid).map(str::to_owned)

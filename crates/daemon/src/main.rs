@@ -62,6 +62,7 @@ mod shortage;
 mod signals;
 mod startup;
 mod subordinates;
+mod usage;
 mod watermarks;
 
 use std::process::ExitCode;

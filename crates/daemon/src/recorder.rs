@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From facts to events: named, timed, logged, stored, sent to who follows, told to who is concerned.
 
+mod met;
 mod reaps;
 
 use bursar_host::{MemoryFiles, clock};
@@ -10,6 +11,7 @@ use bursar_model::{
 };
 use bursar_reap::{Priority, Report};
 
+pub(crate) use self::met::{Met, MetKind};
 use self::reaps::{Reaps, reaped_event};
 use crate::fact::{Level, Refused, RefusedRow, Victim};
 use crate::graceful::{Asked, GRACE};
@@ -44,6 +46,7 @@ pub(crate) struct Circumstances {
 pub(crate) struct Recorder {
     history: History,
     reaps: Reaps,
+    met: Vec<Met>,
 }
 
 impl Recorder {
@@ -51,7 +54,13 @@ impl Recorder {
         Self {
             history,
             reaps: Reaps::default(),
+            met: Vec::new(),
         }
+    }
+
+    /// What accounts have met since this was asked for last.
+    pub(crate) fn take_met(&mut self) -> Vec<Met> {
+        std::mem::take(&mut self.met)
     }
 
     pub(crate) fn history(&self) -> &History {
@@ -98,6 +107,7 @@ impl Recorder {
         event.barrier = barrier;
         event.uid = level.account.uid();
         event.reason = words_of_notice(level.limit);
+        self.met.push(Met::new(level, MetKind::Notice));
         let name = shared_name(&event, level);
         let message = Message::notice(
             level.account,
@@ -162,6 +172,7 @@ impl Recorder {
             [Some(level.held), level.limit],
             most.as_deref(),
         );
+        self.met.push(Met::new(level, MetKind::Kill));
         let awaited = reaped_event(victim.pid, victim.uid, level.account, limit_table);
         self.reaps.expect(victim.pid, awaited, victim.held, None);
         (self.record(event, level.at), message)
@@ -191,6 +202,8 @@ impl Recorder {
             refused.size,
             refused.level
         ));
+        self.met
+            .push(Met::new(level, MetKind::Refusals(refused.count)));
         let what = format!("{} more memory", refused.size);
         let has = match refused.barrier {
             Some(barrier) => format!(
@@ -227,6 +240,10 @@ impl Recorder {
             row.barrier
         ));
         event.row = Some(row.clone());
+        self.met.push(Met {
+            held: Bytes::ZERO,
+            ..Met::new(level, MetKind::Refusals(refused.count))
+        });
         let what = format!("{} more of {}", row.asked, row.resource.name());
         let has = format!(
             "{} are held, and more than {} is refused",

@@ -18,6 +18,7 @@ mod remarks;
 mod reservations;
 mod status;
 mod terms;
+mod usage;
 mod wait;
 mod watermarks;
 mod whose;
@@ -28,9 +29,11 @@ use bursar_protocol::{ErrorKind, Operation, Refusal, Reply, Request, VERSION};
 use self::permission::{Answer, failed, only_root, refusal};
 use crate::control::{After, Requester};
 use crate::daemon::Daemon;
+use crate::usage::Kind;
 
 pub(crate) use history::may_see;
 pub(crate) use ledger::checked as ledger_checked;
+pub(crate) use usage::found as usage_found;
 
 /// Answers one line; `None`: it will be answered later. Events made on the way are left for the daemon
 /// to publish.
@@ -117,6 +120,16 @@ fn dispatch(
         Operation::RestoreWatermarks => watermarks::restore(&daemon.watermarks, uid),
         Operation::Wait { at, follow } => {
             return wait::begin(daemon, requester, at, follow).map(|()| None);
+        }
+        Operation::Usage { who, since } => {
+            let kind = Kind::Series;
+            return usage::begin(daemon, requester, kind, who.as_ref(), since.as_deref())
+                .map(|()| None);
+        }
+        Operation::UsageSummary { who, since } => {
+            let kind = Kind::Summary;
+            return usage::begin(daemon, requester, kind, who.as_ref(), since.as_deref())
+                .map(|()| None);
         }
         Operation::Physpages { who, ticket } => {
             let physpages = &mut daemon.physpages;

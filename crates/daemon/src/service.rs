@@ -41,6 +41,7 @@ impl Service {
             beancounters,
             ledger_checker,
             reservations,
+            usage,
             ..
         } = &self.daemon;
         events.register(accounts.backend.wake(), |it| {
@@ -109,6 +110,16 @@ impl Service {
             it.answer_ledger_check();
             GO_ON
         })?;
+        events.register(usage.as_fd(), |it| {
+            it.daemon.observe_usage();
+            GO_ON
+        })?;
+        if let Some(answers) = usage.answers() {
+            events.register(answers, |it| {
+                it.answer_usage();
+                GO_ON
+            })?;
+        }
         if let Some(threads) = thread::wake() {
             events.register(threads, |_| {
                 thread::check();
@@ -189,6 +200,15 @@ impl Service {
         if let Some((client, found)) = self.daemon.ledger_checker.drain() {
             let reply = requests::ledger_checked(&mut self.daemon.accounts, found);
             self.control.reply(client, &reply);
+        }
+    }
+
+    /// Files take their time, which is the asker's: the rest of it was charged when he asked.
+    fn answer_usage(&mut self) {
+        for answered in self.daemon.usage.drain() {
+            let reply = requests::usage_found(answered.found);
+            self.control.charge_for(answered.counts_as, answered.spent);
+            self.control.reply(answered.client, &reply);
         }
     }
 

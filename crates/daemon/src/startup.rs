@@ -29,6 +29,7 @@ use crate::service::Service;
 use crate::shortage::Shortage;
 use crate::signals::Signals;
 use crate::subordinates::SubuidFile;
+use crate::usage::Usage;
 use crate::watermarks::Watermarks;
 
 /// Runs the daemon until it is asked to end. `remarks`: what is known of the configuration.
@@ -112,7 +113,8 @@ fn start(
     }
     let hint = config.messages.hint.clone();
     let responder = Responder::new(recorder, reaper, background, oom, shortage, dry_run, hint)?;
-    let mut daemon = Daemon::new(accounts, responder, remarks, &config.paths.state)?;
+    let usage = Usage::start(&config.paths.state, config.usage.keep_bytes)?;
+    let mut daemon = Daemon::new(accounts, responder, usage, remarks, &config.paths.state)?;
     daemon.not_in_force.clone_from(&unread);
     daemon.reload = config.reload;
     daemon.start(superseded, &how)?;

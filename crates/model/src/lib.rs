@@ -18,6 +18,7 @@ mod size;
 mod subject;
 mod text;
 mod until;
+mod usage;
 mod watch_level;
 mod who;
 
@@ -39,5 +40,6 @@ pub use size::{Percent, SizeError, SizeSpec};
 pub use subject::Subject;
 pub use text::printable;
 pub use until::{Until, UntilError};
+pub use usage::{AccountUsage, UsagePart, UsageSample, UsageSeries, UsageSummary};
 pub use watch_level::{WatchLevel, WatchLevelError};
 pub use who::{Who, WhoError};

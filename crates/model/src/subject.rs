@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Of whom something is told: by the name of the account, and by the user who was in it.
 
-use crate::{Event, Uid, Who};
+use crate::{AccountId, Event, Uid, Who};
 
 /// One user, or one shared account. Who finds out what they are called decides what an unknown name means.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,19 @@ impl Subject {
         self.uid = Some(uid);
         self.names.extend([uid.to_string(), name.to_owned()]);
         self
+    }
+
+    /// The user, where one is meant who is known by number.
+    pub const fn uid(&self) -> Option<Uid> {
+        self.uid
+    }
+
+    /// Whether an account that was called so is meant. A user's by his number too, while his name was not known; not
+    /// that of somebody else who had the number.
+    pub fn is_account(&self, id: AccountId, name: &str) -> bool {
+        let is_called = self.names.iter().any(|it| it == name);
+        let is_unnamed = || id.uid().is_some_and(|uid| name == uid.to_string());
+        is_called || (self.uid.is_some() && id.uid() == self.uid && is_unnamed())
     }
 
     /// Whether it is about him.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bursar_model::{
     AccountStatus, Bill, BoundsSpec, Bytes, DaemonStatus, EntrySpec, Event, Pid, Reason, Resource,
-    RowBounds, Until, WatchLevel, Who,
+    RowBounds, Until, UsageSeries, UsageSummary, WatchLevel, Who,
 };
 use serde::{Deserialize, Serialize};
 
@@ -139,6 +139,26 @@ pub enum Operation {
         /// And each time that it does so again, after it has held a sixteenth less.
         #[serde(default)]
         follow: bool,
+    },
+    /// What one account held over time; without `who`, the asker's. An ordinary user asks about himself. Answered when
+    /// the files have been read; a user has one such question under way.
+    Usage {
+        /// Whom; root says whom.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        who: Option<Who>,
+        /// From then on, RFC 3339; absent: a week ago.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<String>,
+    },
+    /// What accounts held and met over a time, in figures: all of root's choice, or the asker's own. Answered as
+    /// `usage`.
+    UsageSummary {
+        /// Whom, or all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        who: Option<Who>,
+        /// From then on, RFC 3339; absent: a week ago.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        since: Option<String>,
     },
     /// Who has which part of the pages that are mapped (S5 section 3.2). Counted when root asks; an
     /// ordinary user gets his own part, as of a count that may be some seconds old.
@@ -321,6 +341,10 @@ pub enum Reply {
     },
     /// To `wait`.
     Reached(Box<Reached>),
+    /// To `usage`; without a name where nothing is kept of whom was asked about.
+    Usage(Box<UsageSeries>),
+    /// To `usage_summary`.
+    UsageSummary(Box<UsageSummary>),
     /// To `physpages`.
     Physpages(Box<PhyspagesReply>),
     /// It was not done.

@@ -40,7 +40,9 @@ fn idle(binaries: &Binaries) -> Result<()> {
     let woken = context_switches(pid)? - before;
     let resident = status_of(pid, "VmRSS")?;
     println!("        woken {woken} times in 10 s, {resident} KiB resident with 100 accounts");
-    ensure!(woken == 0, "woken {woken} times");
+    // Somebody holds something: once in 15 s it is looked at, and written down at the end of a minute (stories
+    // usage_wakes: while nobody does, not even that).
+    ensure!(woken <= 3, "woken {woken} times");
     ensure!(resident <= 16 << 10, "{resident} KiB resident");
     Ok(())
 }

@@ -305,7 +305,11 @@ const WAITING: usize = 100;
 const ROUNDS: usize = 5;
 
 fn idle(binaries: &Binaries) -> Result<()> {
-    let world = stage(binaries, "waiting-idle")?;
+    // What is kept of usage wakes bursard while somebody holds something (stories usage_).
+    let config = "on_exit = \"release\"\n[usage]\nkeep_bytes = 0\n";
+    let mut world = World::new(binaries, "waiting-idle", config)?;
+    open(&world)?;
+    world.daemon.start()?;
     world.daemon.limit(&USER.to_string(), "200M")?;
     let rounds = " wait hold=185M say=more wait drop say=less".repeat(ROUNDS);
     let mut hog = world.there(&format!("uid={USER} hold=1M say=there{rounds} pause"))?;

@@ -9,7 +9,7 @@ use anyhow::Result;
 use bursar_host::machine;
 use bursar_kernel::{
     Beancounters, DirtyPages, Enforcement, KernelHalf, Membership, Options, ResourceIterator,
-    RowReading, Settings,
+    RowReading, Settings, Slot,
 };
 use bursar_model::{AccountId, Bytes, PageSize, Pages, Resource, Uid};
 
@@ -66,6 +66,13 @@ impl KernelFeatures {
         };
         let pages = |bytes| self.page().pages_within(bytes);
         Ok(accounts.watch(account.slot, above.map(pages), pages(below))?)
+    }
+
+    /// The same of all accounts that `default` makes from now on.
+    pub(crate) fn watch_default(&self, above: Option<Bytes>) -> Result<()> {
+        let above = above.map(|bytes| self.page().pages_within(bytes));
+        let accounts = self.half.accounts();
+        Ok(accounts.watch(Slot::TEMPLATE, above, Pages::new(0))?)
     }
 
     /// How many accounts a plan may have: some are left to `default` and to questions.

@@ -3,10 +3,14 @@
 
 use crate::daemon::Daemon;
 
+fn not_in_force(daemon: &Daemon) -> Option<String> {
+    let unread = daemon.not_in_force.as_deref();
+    unread.map(|why| format!("limits are not in force as they are written: {why}"))
+}
+
 pub(super) fn remarks(daemon: &mut Daemon) -> Vec<String> {
     let mut remarks = daemon.standing_remarks.clone();
-    let unread = daemon.not_in_force.as_deref();
-    remarks.extend(unread.map(|why| format!("limits are not in force as they are written: {why}")));
+    remarks.extend(not_in_force(daemon));
     remarks.extend(daemon.watermarks.remark.clone());
     remarks.extend(
         daemon
@@ -78,6 +82,7 @@ pub(super) fn remarks(daemon: &mut Daemon) -> Vec<String> {
     remarks.extend(
         facts
             .iter()
+            .chain(&daemon.usage.troubles())
             .filter(|(count, _)| *count > 0)
             .map(|(count, what)| format!("{count} {what}")),
     );

@@ -64,6 +64,11 @@ impl Whose {
         self.unknown.map_or(Ok(()), Err)
     }
 
+    /// Him, for those who look for something else than events.
+    pub(super) const fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
     /// Whether it is about him.
     pub(super) fn is_of(&self, event: &Event) -> bool {
         self.subject.is_of(event)

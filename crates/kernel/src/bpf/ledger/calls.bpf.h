@@ -314,13 +314,14 @@ static __always_inline int store_promise(const struct promise_args *args)
 	return 0;
 }
 
-/* The levels of an account that somebody waits for. One that it has come to by now is told at once. */
+/* The levels of an account that somebody waits for. One that it has come to by now is told at once. Those of the
+ * template are of accounts that are made from it from now on. */
 static __always_inline int store_watch(const struct watch_args *args)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(args->slot);
 
-	if (!state || !account || !args->slot)
+	if (!state || !account)
 		return -2;
 	account->watched = 0;
 	account->watch_above_pages = args->above_pages;
@@ -328,7 +329,8 @@ static __always_inline int store_watch(const struct watch_args *args)
 	/* A full barrier: who sees it watched sees the levels. */
 	__sync_lock_test_and_set(&account->watched, 1);
 	place_near(state, account);
-	react(args->slot, account->held_pages, TRIGGER_NOTIFIER, RUNNING_OTHER);
+	if (args->slot)
+		react(args->slot, account->held_pages, TRIGGER_NOTIFIER, RUNNING_OTHER);
 	return 0;
 }
 

@@ -199,6 +199,9 @@ static __noinline __u32 open_default_account(struct ledger_state *state, __u32 u
 	account->barrier_pages = template->barrier_pages;
 	account->notice_pages = template->notice_pages;
 	account->near_pages = template->near_pages;
+	/* Who wants to know when somebody begins to hold anything. */
+	account->watch_above_pages = template->watch_above_pages;
+	account->watched = template->watched;
 	account->measure = is_in(state->committed, uid) ? MEASURE_COMMITTED : template->measure;
 	account->flags = template->flags | ACCOUNT_DEFAULT;
 	return let_pay(uid, slot, account);

@@ -257,6 +257,20 @@ SEC("syscall") int a_uid_that_default_covers_gets_an_account(void *ctx)
 	return 0;
 }
 
+SEC("syscall") int an_account_made_from_the_template_is_watched_as_that_is(void *ctx)
+{
+	struct account *template = account_at(0);
+
+	BEGIN(it);
+	cover(it);
+	EXPECT(template);
+	template->watch_above_pages = 1;
+	template->watched = 1;
+	EXPECT(account_of(it->state, UID) == OTHER);
+	EXPECT(it->other->watched && it->other->watch_above_pages == 1);
+	return 0;
+}
+
 SEC("syscall") int services_and_exempt_uids_get_none(void *ctx)
 {
 	BEGIN(it);

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What accounts held over time.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail, ensure};
+use bursar_model::{Bytes, UsageSeries, UsageSummary};
+use bursar_protocol::{Client, Operation, Reply};
+
+use crate::length::whole;
+use crate::proc::{context_switches, cpu_time};
+use crate::runner::{Place, Story};
+use crate::wait::{until, within};
+use crate::world::{Binaries, World};
+
+pub(super) const STORIES: &[Story] = &[
+    Story {
+        name: "usage_is_kept_over_a_restart_and_damaged_files_are_set_aside",
+        place: Place::Anywhere,
+        tell: kept,
+    },
+    Story {
+        name: "usage_wakes_nobody_while_nobody_holds_anything_and_misses_nobody",
+        place: Place::Host,
+        tell: asleep,
+    },
+    Story {
+        name: "usage_by_default_wakes_nobody_while_nobody_holds_anything_and_misses_nobody",
+        place: Place::Guest,
+        tell: asleep_by_default,
+    },
+    Story {
+        name: "usage_of_a_thousand_accounts_costs_less_than_a_thousandth_of_a_core",
+        place: Place::Host,
+        tell: thousand,
+    },
+];
+
+const USER: u32 = 60_890;
+const OTHER: u32 = 60_891;
+const LATE: u32 = 60_892;
+
+fn ask(world: &World, ask: Operation) -> Result<Reply> {
+    let mut client = Client::connect(&world.daemon.socket())?;
+    Ok(client.ask(ask)?)
+}
+
+fn series(world: &World, uid: u32) -> Result<UsageSeries> {
+    let who = Some(uid.to_string().parse()?);
+    let since = Some("1h".to_owned());
+    match ask(world, Operation::Usage { who, since })? {
+        Reply::Usage(series) => Ok(*series),
+        other => bail!("{other:?}"),
+    }
+}
+
+fn summary(world: &World) -> Result<UsageSummary> {
+    match ask(
+        world,
+        Operation::UsageSummary {
+            who: None,
+            since: None,
+        },
+    )? {
+        Reply::UsageSummary(summary) => Ok(*summary),
+        other => bail!("{other:?}"),
+    }
+}
+
+fn kept(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "usage", "")?;
+    world.daemon.start()?;
+    world.daemon.limit(&USER.to_string(), "64M")?;
+    let _calm = world.there(&format!("uid={USER} hold=30M say=there pause"))?;
+    let mut hog = world.hog(&format!("uid={USER} hold=50M pause"))?;
+    hog.expect_killed()?;
+    let killed = |world: &World| {
+        let series = series(world, USER)?;
+        let kills: u32 = series.samples.iter().map(|it| it.kills).sum();
+        let most = series
+            .samples
+            .iter()
+            .map(|it| it.max)
+            .max()
+            .unwrap_or_default();
+        Ok::<_, anyhow::Error>((kills, most, series))
+    };
+    let (kills, most, before) = until("the kill being in the samples", || {
+        Ok(Some(killed(&world)?).filter(|(kills, ..)| *kills > 0))
+    })?;
+    ensure!(
+        kills == 1 && before.uid.map(bursar_model::Uid::get) == Some(USER),
+        "{before:?}"
+    );
+    // The peak was over within milliseconds; a look every fifteen seconds has not seen it.
+    ensure!(most >= Bytes::from_mib(60), "{most}");
+    ensure!(
+        before
+            .samples
+            .iter()
+            .all(|it| it.limit == Some(Bytes::from_mib(64))),
+        "{before:?}"
+    );
+
+    ensure!(world.daemon.end(libc::SIGTERM)?.success());
+    world.daemon.start()?;
+    let (kills, most, _) = killed(&world)?;
+    ensure!(kills == 1 && most >= Bytes::from_mib(60), "{kills} {most}");
+
+    ensure!(world.daemon.end(libc::SIGTERM)?.success());
+    let usage = world.directory().join("state/usage");
+    let files: Vec<_> = fs::read_dir(&usage)?
+        .map(|it| it.map(|it| it.path()))
+        .collect::<Result<_, _>>()?;
+    ensure!(!files.is_empty(), "no files");
+    for file in &files {
+        fs::write(file, "no usage at all")?;
+    }
+    world.daemon.start()?;
+    until("somebody being looked at again", || {
+        let samples = series(&world, USER)?.samples;
+        Ok(samples
+            .iter()
+            .any(|it| it.max >= Bytes::from_mib(30))
+            .then_some(()))
+    })?;
+    let log = world.daemon.log()?;
+    ensure!(log.contains("a new one is begun"), "{log}");
+    let remarks = world.daemon.status()?.remarks;
+    let is_said = |it: &String| it.contains("damaged files of usage");
+    ensure!(remarks.iter().any(is_said), "{remarks:?}");
+    ensure!(world.daemon.end(libc::SIGTERM)?.success());
+    let set_aside = fs::read_dir(&usage)?
+        .flatten()
+        .filter(|it| it.file_name().to_string_lossy().ends_with(".damaged"));
+    ensure!(set_aside.count() >= 1, "no damaged file was kept");
+    Ok(())
+}
+
+fn asleep(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "asleep", "")?;
+    world.daemon.start()?;
+    for uid in [USER, OTHER] {
+        world.daemon.limit(&uid.to_string(), "8G")?;
+    }
+    begins(&world, USER)?;
+    begins(&world, USER)
+}
+
+/// The same of who has no account before `default` makes one.
+fn asleep_by_default(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(
+        binaries,
+        "asleep",
+        &format!("[accounts]\nuid_min = {LATE}\n"),
+    )?;
+    world.daemon.start()?;
+    world.daemon.limit("default", "8G")?;
+    begins(&world, LATE)?;
+    begins(&world, LATE)
+}
+
+/// bursard sleeps, and wakes up when somebody begins to hold something.
+fn begins(world: &World, uid: u32) -> Result<()> {
+    let pid = world.daemon.pid()?;
+    let woken = || {
+        let before = context_switches(pid)?;
+        std::thread::sleep(Duration::from_secs(20));
+        Ok::<_, anyhow::Error>(context_switches(pid)? - before)
+    };
+    within(Duration::from_secs(120), "bursard being asleep", || {
+        Ok((woken()? == 0).then_some(()))
+    })?;
+    let before = context_switches(pid)?;
+    let hog = world.there(&format!("uid={uid} hold=20M say=there pause"))?;
+    // Who asks has it look, so nobody asks.
+    until("bursard waking up", || {
+        Ok((context_switches(pid)? > before).then_some(()))
+    })?;
+    std::thread::sleep(Duration::from_secs(35));
+    // The minute under way has more than the one look that the question is.
+    let samples = series(world, uid)?.samples;
+    let observed: u64 = samples.iter().map(|it| u64::from(it.observed_ms)).sum();
+    let most = samples.iter().map(|it| it.max).max().unwrap_or_default();
+    println!("        {most} observed for {observed} ms");
+    ensure!(
+        most >= Bytes::from_mib(20) && observed > 25_000,
+        "{samples:?}"
+    );
+    drop(hog);
+    within(
+        Duration::from_secs(120),
+        "bursard being asleep again",
+        || Ok((woken()? == 0).then_some(())),
+    )?;
+    let written = fs::read_dir(world.directory().join("state/usage"))?.count();
+    ensure!(written > 0, "what was observed is not on disk");
+    Ok(())
+}
+
+const ACCOUNTS: u32 = 1000;
+const HOLDERS: u32 = 200;
+
+fn thousand(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "thousand", "")?;
+    let limits: String = (60_000..60_000 + ACCOUNTS)
+        .map(|uid| format!("{uid} = {{ memory = \"1G\" }}\n"))
+        .collect();
+    fs::write(world.daemon.limits_path(), format!("[limits]\n{limits}"))?;
+    world.daemon.start()?;
+    let mut hogs = Vec::new();
+    for uid in 60_000..60_000 + HOLDERS {
+        hogs.push(world.hog(&format!("uid={uid} hold=1M pause"))?);
+    }
+    within(Duration::from_secs(60), "all holding something", || {
+        let all = summary(&world)?.accounts;
+        Ok((all.len() >= HOLDERS as usize).then_some(()))
+    })?;
+    std::thread::sleep(Duration::from_secs(5));
+    let pid = world.daemon.pid()?;
+    let (before, began) = (cpu_time(pid)?, Instant::now());
+    std::thread::sleep(Duration::from_secs(whole(180).or(65)));
+    let spent = cpu_time(pid)? - before;
+    let share = spent.as_secs_f64() / began.elapsed().as_secs_f64();
+    println!(
+        "        {ACCOUNTS} accounts, {HOLDERS} of which hold something: bursard took {spent:.0?} in {:.0?}, {:.3} % of a core",
+        began.elapsed(),
+        share * 100.0
+    );
+    ensure!(share < 0.001, "{share}");
+    Ok(())
+}
