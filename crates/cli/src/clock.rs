@@ -44,6 +44,17 @@ impl Clock {
             .unwrap_or_else(|| charset.shown(rfc3339))
     }
 
+    /// Seconds since 1970 as strftime(3) has it, here.
+    pub(crate) fn local_at(&self, seconds: u64, format: &str) -> String {
+        let moment = timestamp(seconds).to_zoned(self.zone.clone());
+        moment.strftime(format).to_string()
+    }
+
+    /// Seconds since 1970 in RFC 3339.
+    pub(crate) fn moment(seconds: u64) -> String {
+        timestamp(seconds).to_string()
+    }
+
     /// For a screen: `06:12:03`.
     pub(crate) fn time(&self, rfc3339: &str, charset: Charset) -> String {
         self.local(rfc3339, "%H:%M:%S")
@@ -100,6 +111,12 @@ impl Clock {
             _ => format!("{} days ago", seconds / 86_400),
         })
     }
+}
+
+/// What lies beyond what can be said is the last moment that can.
+fn timestamp(seconds: u64) -> Timestamp {
+    let moment = i64::try_from(seconds).map(Timestamp::from_second);
+    moment.ok().and_then(Result::ok).unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]

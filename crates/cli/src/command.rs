@@ -8,6 +8,7 @@ mod doctor;
 mod events;
 pub(crate) mod faults;
 mod generate;
+mod history;
 mod kill;
 mod limit;
 mod metrics;
@@ -37,6 +38,7 @@ pub(crate) enum Command {
     Physpages(physpages::Physpages),
     Dirty(dirty::Dirty),
     Events(events::Events),
+    History(history::History),
     Metrics(metrics::Metrics),
     Why(why::Why),
     Wait(wait::Wait),
@@ -64,6 +66,7 @@ impl Command {
             Self::Physpages(command) => command.run(caller),
             Self::Dirty(command) => command.run(caller),
             Self::Events(command) => command.run(caller),
+            Self::History(command) => command.run(caller),
             Self::Metrics(command) => command.run(caller),
             Self::Why(command) => command.run(caller),
             Self::Wait(command) => command.run(caller),

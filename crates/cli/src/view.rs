@@ -10,6 +10,7 @@ pub(crate) mod dirty;
 pub(crate) mod event;
 pub(crate) mod exposition;
 pub(crate) mod faults;
+pub(crate) mod history;
 pub(crate) mod ledger;
 pub(crate) mod limit_changes;
 pub(crate) mod limits;

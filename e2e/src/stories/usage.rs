@@ -2,9 +2,11 @@
 //! What accounts held over time.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use bursar_model::{Bytes, UsageSeries, UsageSummary};
 use bursar_protocol::{Client, Operation, Reply};
 
@@ -19,6 +21,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "usage_is_kept_over_a_restart_and_damaged_files_are_set_aside",
         place: Place::Anywhere,
         tell: kept,
+    },
+    Story {
+        name: "history_of_usage_is_shown_to_root_and_to_users_their_own",
+        place: Place::Anywhere,
+        tell: history,
     },
     Story {
         name: "usage_wakes_nobody_while_nobody_holds_anything_and_misses_nobody",
@@ -135,6 +142,114 @@ fn kept(binaries: &Binaries) -> Result<()> {
         .flatten()
         .filter(|it| it.file_name().to_string_lossy().ends_with(".damaged"));
     ensure!(set_aside.count() >= 1, "no damaged file was kept");
+    Ok(())
+}
+
+/// Exit code, and what was said on either stream.
+fn said(world: &World, uid: u32, arguments: &[&str], width: Option<&str>) -> Result<(i32, String)> {
+    let mut command = world.bursar(arguments);
+    command
+        .uid(uid)
+        .gid(uid)
+        .current_dir("/")
+        .env("LC_ALL", "C.UTF-8");
+    match width {
+        Some(width) => command.env("COLUMNS", width),
+        None => command.env_remove("COLUMNS"),
+    };
+    let output = command.output().context("run bursar")?;
+    let said = [output.stdout, output.stderr].concat();
+    let code = output.status.code().context("it was killed")?;
+    Ok((code, String::from_utf8_lossy(&said).into_owned()))
+}
+
+fn history(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "history", "")?;
+    for path in [world.directory().to_owned(), world.directory().join("run")] {
+        fs::create_dir_all(&path)?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    }
+    world.daemon.start()?;
+    let (user, other) = (USER.to_string(), OTHER.to_string());
+    world.daemon.limit(&user, "64M")?;
+    world.daemon.limit(&other, "64M")?;
+    let _neighbour = world.there(&format!("uid={OTHER} hold=10M say=there pause"))?;
+    world
+        .hog(&format!("uid={USER} hold=80M pause"))?
+        .expect_killed()?;
+    until("the kill being in the samples", || {
+        let kills: u32 = series(&world, USER)?
+            .samples
+            .iter()
+            .map(|it| it.kills)
+            .sum();
+        Ok((kills == 1).then_some(()))
+    })?;
+    let (code, text) = said(&world, 0, &["history", &user, "--since", "1h"], Some("80"))?;
+    println!("{text}");
+    let is_narrow = text.lines().all(|it| it.chars().count() <= 80);
+    ensure!(
+        code == 0 && is_narrow && text.contains("1 process killed"),
+        "{code} {text}"
+    );
+    ensure!(
+        text.contains("limit 64 MiB") && text.contains(" killed  "),
+        "{text}"
+    );
+    let (code, text) = said(&world, USER, &["history"], None)?;
+    ensure!(
+        code == 0 && text.starts_with("TIME") && text.contains("64M"),
+        "{code} {text}"
+    );
+    let (code, text) = said(&world, USER, &["history", "--json"], None)?;
+    let json: serde_json::Value = serde_json::from_str(&text)?;
+    ensure!(
+        code == 0 && json["uid"] == USER && json["samples"][0]["kills"] == 1,
+        "{code} {text}"
+    );
+    // Users see themselves and nobody else.
+    for (uid, whom, expected) in [
+        (USER, other.as_str(), 3),
+        (OTHER, user.as_str(), 3),
+        (USER, "root", 3),
+        (OTHER, other.as_str(), 0),
+    ] {
+        let (code, text) = said(&world, uid, &["history", whom], None)?;
+        ensure!(code == expected, "{uid} about {whom}: {code} {text}");
+    }
+    for (arguments, expected) in [
+        (&["history"][..], 2),
+        (&["history", "nobody-has-this-name"], 2),
+        (&["history", "@staff"], 2),
+    ] {
+        let (code, text) = said(&world, 0, arguments, None)?;
+        ensure!(code == expected, "{arguments:?}: {code} {text}");
+    }
+    asks_all_the_time(&world)
+}
+
+/// Nobody keeps the files to himself by asking all the time.
+fn asks_all_the_time(world: &World) -> Result<()> {
+    let began = Instant::now();
+    let mut children = Vec::new();
+    for _ in 0..4 {
+        let mut command = world.bursar(&["history", "--json"]);
+        command
+            .uid(OTHER)
+            .gid(OTHER)
+            .current_dir("/")
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null());
+        children.push(command.spawn()?);
+    }
+    let (code, text) = said(world, USER, &["history"], None)?;
+    ensure!(
+        code == 0 && began.elapsed() < Duration::from_secs(5),
+        "{code} {text}"
+    );
+    for mut child in children {
+        child.wait()?;
+    }
     Ok(())
 }
 
