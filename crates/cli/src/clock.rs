@@ -50,6 +50,12 @@ impl Clock {
         moment.strftime(format).to_string()
     }
 
+    /// A moment in RFC 3339 as strftime(3) has it, here. What is no time appears as it is.
+    pub(crate) fn local_of(&self, rfc3339: &str, format: &str) -> String {
+        let shown = || Charset::Unicode.shown(rfc3339);
+        self.local(rfc3339, format).unwrap_or_else(shown)
+    }
+
     /// Seconds since 1970 in RFC 3339.
     pub(crate) fn moment(seconds: u64) -> String {
         timestamp(seconds).to_string()

@@ -14,6 +14,7 @@ mod limit;
 mod metrics;
 pub(crate) mod physpages;
 mod quota;
+mod report;
 mod run;
 mod status;
 mod top;
@@ -39,6 +40,7 @@ pub(crate) enum Command {
     Dirty(dirty::Dirty),
     Events(events::Events),
     History(history::History),
+    Report(report::ReportOf),
     Metrics(metrics::Metrics),
     Why(why::Why),
     Wait(wait::Wait),
@@ -67,6 +69,7 @@ impl Command {
             Self::Dirty(command) => command.run(caller),
             Self::Events(command) => command.run(caller),
             Self::History(command) => command.run(caller),
+            Self::Report(command) => command.run(caller),
             Self::Metrics(command) => command.run(caller),
             Self::Why(command) => command.run(caller),
             Self::Wait(command) => command.run(caller),

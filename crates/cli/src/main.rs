@@ -6,6 +6,7 @@
 //! - [`view`] from an answer to text for people; knows no socket and no clock of its own
 //! - [`caller`] who asks, where and in which form; [`style`] what their terminal can show;
 //!   [`clock`] and [`since`] their time; [`output`] the one way to stdout
+//! - [`report`] what follows from what accounts held over time
 //! - [`level_wait`] a level of the caller's account, awaited
 //! - [`failure`] everything that ends a command early, and its exit code
 
@@ -24,6 +25,7 @@ mod failure;
 mod launch;
 mod level_wait;
 mod output;
+mod report;
 mod since;
 mod style;
 mod until;

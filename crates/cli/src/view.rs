@@ -18,6 +18,7 @@ pub(crate) mod metrics;
 pub(crate) mod physpages;
 pub(crate) mod preview;
 pub(crate) mod quota;
+pub(crate) mod report;
 pub(crate) mod status;
 pub(crate) mod story;
 pub(crate) mod table;

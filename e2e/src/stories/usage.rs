@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What accounts held over time.
 
+mod reports;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -27,6 +29,8 @@ pub(super) const STORIES: &[Story] = &[
         place: Place::Anywhere,
         tell: history,
     },
+    reports::COUNTED,
+    reports::MONTH,
     Story {
         name: "usage_wakes_nobody_while_nobody_holds_anything_and_misses_nobody",
         place: Place::Host,
