@@ -19,6 +19,8 @@ use crate::history::STATE;
 
 /// What waits for the thread: minutes to be written, and questions.
 const WAITING: usize = 16;
+/// Questions among them: the rest is for minutes, however many users ask.
+const QUESTIONS: usize = 8;
 /// A disk that hangs does not hold up bursard's end for longer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -92,6 +94,8 @@ pub(super) struct Writer {
     unsent: u64,
     /// Who has a question under way.
     asking: BTreeSet<Uid>,
+    /// Questions under way.
+    questions: usize,
 }
 
 impl Writer {
@@ -124,6 +128,7 @@ impl Writer {
             troubles,
             unsent: 0,
             asking: BTreeSet::new(),
+            questions: 0,
         })
     }
 
@@ -143,8 +148,12 @@ impl Writer {
         if !is_root && self.asking.contains(&counts_as) {
             return Err(AskError::Busy);
         }
+        if self.questions >= QUESTIONS {
+            return Err(AskError::Full);
+        }
         match self.jobs.try_send(Job::Ask(Box::new(question))) {
             Ok(()) => {
+                self.questions = self.questions.saturating_add(1);
                 self.asking.insert(counts_as);
                 Ok(())
             }
@@ -158,6 +167,7 @@ impl Writer {
         let answered: Vec<Answered> = self.answers.try_iter().collect();
         for one in &answered {
             self.asking.remove(&one.counts_as);
+            self.questions = self.questions.saturating_sub(1);
         }
         answered
     }
@@ -376,6 +386,17 @@ mod tests {
             std::thread::sleep(Duration::from_millis(10));
         }
         panic!("never again");
+    }
+
+    #[test]
+    fn however_many_ask_there_is_room_for_what_is_to_be_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("usage");
+        let mut writer = Writer::start(path, Bytes::from_mib(1), NOW).unwrap();
+        let taken = (0..100).filter(|uid| writer.ask(question(*uid)).is_ok());
+        assert_eq!(taken.count(), QUESTIONS);
+        (0..4).for_each(|_| writer.add(entries(), NOW + 1));
+        assert_eq!(writer.troubles()[0].0, 0);
     }
 
     #[test]
