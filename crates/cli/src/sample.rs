@@ -123,11 +123,8 @@ fn at(seconds: u32, kind: EventKind) -> Event {
 
 /// A kill of the account `account` as the kernel half tells it.
 pub(crate) fn kill(account: &str) -> Event {
-    let candidate = |pid, comm: &str, mib| Candidate {
-        pid: Pid::new(pid),
-        comm: comm.into(),
-        bytes: Bytes::from_mib(mib),
-    };
+    let candidate =
+        |pid, comm: &str, mib| Candidate::new(Pid::new(pid), comm.into(), Bytes::from_mib(mib));
     Event {
         account: Some(account.into()),
         uid: Some(Uid::new(1000)),

@@ -5,6 +5,7 @@
 pub(crate) mod abilities;
 pub(crate) mod beancounters;
 pub(crate) mod brief;
+pub(crate) mod candidates;
 pub(crate) mod commit;
 pub(crate) mod dirty;
 pub(crate) mod event;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
 use bursar_host::{Proc, ProcessQuery, StartTime, clock};
-use bursar_model::{AccountId, Bytes, Nanos, Pid, ProgramGroup, Uid, printable};
+use bursar_model::{AccountId, Bytes, Candidate, Nanos, Pid, ProgramGroup, Uid, printable};
 use bursar_watchdog::{Blocklist, TimedQuery};
 
 /// An account is not looked at again before.
@@ -27,6 +27,8 @@ const GROUPS_TOLD: usize = 3;
 /// Characters of a command line.
 const COMMAND_WIDTH: usize = 256;
 const COMM_WIDTH: usize = 64;
+/// Of a candidate's command line: there are eight with each kill.
+const CANDIDATE_WIDTH: usize = 120;
 
 /// One process, as it was.
 #[derive(Debug, Clone)]
@@ -46,6 +48,15 @@ pub(crate) struct Identity {
     pub(crate) command: Option<String>,
     pub(crate) began: Option<SystemTime>,
     pub(crate) namespace_pid: Option<Pid>,
+}
+
+/// What is to be said of a process that was weighed.
+#[derive(Debug, Clone)]
+pub(crate) struct CandidateFacts {
+    parent: Option<Pid>,
+    parent_comm: Option<String>,
+    command: Option<String>,
+    began: Option<SystemTime>,
 }
 
 #[derive(Debug, Default)]
@@ -124,18 +135,34 @@ impl Programs {
         let Some(program) = known.programs.get(&pid).filter(is_it) else {
             return Identity::default();
         };
-        let words: Vec<String> = program
-            .command
-            .split(|byte| *byte == 0)
-            .filter(|word| !word.is_empty())
-            .map(|word| printable(word, COMMAND_WIDTH))
-            .collect();
-        let command: String = words.join(" ").chars().take(COMMAND_WIDTH).collect();
         Identity {
-            command: Some(command).filter(|it| !it.is_empty()),
+            command: program.command_line(COMMAND_WIDTH),
             began: to_wall(program.start),
             namespace_pid: program.namespace_pid,
         }
+    }
+
+    /// What is known of processes that were weighed, in their order; nothing of one that has another name by now.
+    pub(crate) fn candidate_facts(
+        &self,
+        account: AccountId,
+        candidates: &[(Pid, Vec<u8>, Bytes)],
+    ) -> Vec<Option<CandidateFacts>> {
+        let known = self.known.get(&account);
+        let facts = |(pid, comm, _): &(Pid, Vec<u8>, Bytes)| {
+            let program = known?.programs.get(pid).filter(|it| it.comm == *comm)?;
+            let parent_comm = |parent| self.proc.comm(parent).ok().flatten();
+            Some(CandidateFacts {
+                parent: program.parent,
+                parent_comm: program
+                    .parent
+                    .and_then(parent_comm)
+                    .map(|it| printable(it.as_bytes(), COMM_WIDTH)),
+                command: program.command_line(CANDIDATE_WIDTH),
+                began: to_wall(program.start),
+            })
+        };
+        candidates.iter().map(facts).collect()
     }
 
     /// Programs of which the account has several processes, as of the last look.
@@ -184,6 +211,29 @@ impl Programs {
         }
         let (name, count) = names.into_iter().max_by_key(|(_, count)| *count)?;
         (count.saturating_mul(2) > programs.len()).then(|| printable(&name, COMM_WIDTH))
+    }
+}
+
+impl Program {
+    /// Made printable, at most so many characters of it.
+    fn command_line(&self, width: usize) -> Option<String> {
+        let words = self.command.split(|byte| *byte == 0);
+        let words: Vec<String> = words
+            .filter(|word| !word.is_empty())
+            .map(|word| printable(word, width))
+            .collect();
+        let command: String = words.join(" ").chars().take(width).collect();
+        Some(command).filter(|it| !it.is_empty())
+    }
+}
+
+impl CandidateFacts {
+    /// Adds it to a candidate. Command lines are for those alone whose account it is.
+    pub(crate) fn complete(self, candidate: &mut Candidate, is_own: bool) {
+        candidate.parent = self.parent;
+        candidate.parent_comm = self.parent_comm.filter(|_| is_own);
+        candidate.command = self.command.filter(|_| is_own);
+        candidate.began = self.began.map(clock::rfc3339);
     }
 }
 

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! From facts to events: named, timed, logged, stored, sent to who follows, told to who is concerned.
 
+mod files;
 mod met;
 mod reaps;
 
 use bursar_host::{MemoryFiles, clock};
 use bursar_model::{
-    AccountId, Bytes, Candidate, Event, EventKind, HeldFile, Nanos, Pid, ProgramGroup, ReapStatus,
-    Trigger, Uid, printable,
+    AccountId, Bytes, Candidate, Event, EventKind, Nanos, Pid, ProgramGroup, ReapStatus, Trigger,
+    Uid, printable,
 };
 use bursar_reap::{Priority, Report};
 
+use self::files::{held_files, in_words};
 pub(crate) use self::met::{Met, MetKind};
 use self::reaps::{Reaps, reaped_event};
 use crate::fact::{Level, Refused, RefusedRow, Victim};
@@ -19,15 +21,10 @@ use crate::history::History;
 use crate::limit_table::LimitTable;
 use crate::log;
 use crate::message::{Message, Reader, Subject};
-use crate::programs::Identity;
+use crate::programs::{CandidateFacts, Identity};
 
 /// A comm has at most 15 bytes; escapes make it longer.
 const COMM_WIDTH: usize = 64;
-/// Of a file's place.
-const PLACE_WIDTH: usize = 256;
-/// Files named in a sentence.
-const FILES_IN_WORDS: usize = 3;
-
 /// How the reason of a victim's end begins that the kernel chose.
 pub(crate) const KERNELS_OOM_KILLER: &str = "killed by the kernel's OOM killer";
 
@@ -35,6 +32,8 @@ pub(crate) const KERNELS_OOM_KILLER: &str = "killed by the kernel's OOM killer";
 #[derive(Debug, Default)]
 pub(crate) struct Circumstances {
     pub(crate) identity: Identity,
+    /// Of the candidates, as they stand in the victim.
+    pub(crate) candidates: Vec<Option<CandidateFacts>>,
     /// Programs of which the account has several processes.
     pub(crate) programs: Vec<ProgramGroup>,
     /// What of the account is in files, where that is much, and which they are.
@@ -128,12 +127,18 @@ impl Recorder {
         let mut event = describe(EventKind::Kill, victim, limit_table);
         let Circumstances {
             identity,
+            candidates,
             programs,
             files,
         } = circumstances;
         // Others of a shared account read its events.
         let is_own = victim.level.account.uid().is_some();
         event.command = identity.command.filter(|_| is_own);
+        for (candidate, known) in event.candidates.iter_mut().zip(candidates) {
+            if let Some(known) = known {
+                known.complete(candidate, is_own);
+            }
+        }
         event.began = identity.began.map(clock::rfc3339);
         event.namespace_pid = identity.namespace_pid;
         event.programs = programs;
@@ -407,32 +412,6 @@ impl Recorder {
     }
 }
 
-fn held_files(files: &MemoryFiles) -> Vec<HeldFile> {
-    let largest = files.largest.iter();
-    largest
-        .map(|it| HeldFile {
-            place: printable(&it.place, PLACE_WIDTH),
-            bytes: it.bytes,
-        })
-        .collect()
-}
-
-fn in_words(files: &[HeldFile], is_partial: bool) -> String {
-    let named: Vec<String> = files
-        .iter()
-        .take(FILES_IN_WORDS)
-        .map(|it| format!("{} ({})", it.place, it.bytes))
-        .collect();
-    let mut largest = match named.as_slice() {
-        [] => "none of them was found by name".to_owned(),
-        named => format!("the largest: {}", named.join(", ")),
-    };
-    if is_partial {
-        largest.push_str("; not all could be looked at");
-    }
-    largest
-}
-
 /// Whether the account had other processes with the victim's name.
 fn has_likes(event: &Event) -> bool {
     let comm = event.comm.as_deref();
@@ -500,11 +479,7 @@ fn describe(kind: EventKind, victim: &Victim, limit_table: &mut LimitTable) -> E
     event.candidates = victim
         .candidates
         .iter()
-        .map(|(pid, comm, bytes)| Candidate {
-            pid: *pid,
-            comm: printable(comm, COMM_WIDTH),
-            bytes: *bytes,
-        })
+        .map(|(pid, comm, bytes)| Candidate::new(*pid, printable(comm, COMM_WIDTH), *bytes))
         .collect();
     event
 }

@@ -302,6 +302,7 @@ impl Responder {
             .then(|| (in_files, self.files_of(account, accounts)));
         Circumstances {
             identity: self.programs.identity(account, victim.pid, victim.started),
+            candidates: self.programs.candidate_facts(account, &victim.candidates),
             programs: self.programs.groups(account),
             files,
         }

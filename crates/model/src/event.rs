@@ -60,6 +60,33 @@ pub struct Candidate {
     pub comm: String,
     /// What it held.
     pub bytes: Bytes,
+    /// Who began it, or has adopted it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Pid>,
+    /// The command name of that one, made printable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_comm: Option<String>,
+    /// Its command line, made printable and cut; in a user's own account.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// When it began, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began: Option<String>,
+}
+
+impl Candidate {
+    /// What every decision knows of it.
+    pub const fn new(pid: Pid, comm: String, bytes: Bytes) -> Self {
+        Self {
+            pid,
+            comm,
+            bytes,
+            parent: None,
+            parent_comm: None,
+            command: None,
+            began: None,
+        }
+    }
 }
 
 /// Processes of an account that have the same name.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What accounts held over time.
 
+mod incident;
 mod reports;
 
 use std::fs;
@@ -29,6 +30,7 @@ pub(super) const STORIES: &[Story] = &[
         place: Place::Anywhere,
         tell: history,
     },
+    incident::FULL,
     reports::COUNTED,
     reports::MONTH,
     Story {

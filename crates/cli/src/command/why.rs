@@ -3,14 +3,19 @@
 
 use std::str::FromStr;
 
-use bursar_model::{Pid, Who};
+use bursar_model::{Event, Pid, UsageSeries, Who};
 use bursar_protocol::{Operation, Reply};
 use clap::Args;
+use jiff::SignedDuration;
 
 use crate::caller::Caller;
 use crate::failure::Failure;
 use crate::view;
+use crate::view::candidates::Detail;
 use crate::view::story::Which;
+
+/// Shown of what was held.
+const BEFORE: SignedDuration = SignedDuration::from_mins(10);
 
 /// Tell why a process was killed
 ///
@@ -26,6 +31,10 @@ pub(crate) struct Why {
     /// The last of this user (a name or a uid)
     #[arg(long, value_name = "NAME", conflicts_with = "whom", value_parser = user)]
     user: Option<Who>,
+    /// All that was kept: parents, beginnings and command lines of all processes that were weighed, and what the
+    /// account held in the ten minutes before
+    #[arg(long)]
+    full: bool,
 }
 
 /// Whom it is about: digits are a process.
@@ -81,8 +90,16 @@ impl Why {
             return Err(Failure::off_topic());
         };
         caller.answer(&events, |events| {
-            let mut text =
-                view::story::story(events, &which, caller.role, &caller.clock, &caller.style);
+            let detail = if self.full {
+                Detail::Full
+            } else {
+                Detail::Usual
+            };
+            let (role, clock, style) = (caller.role, &caller.clock, &caller.style);
+            let mut text = view::story::story(events, &which, role, detail, clock, style);
+            if let Some(series) = before(events, caller).filter(|_| self.full) {
+                text.push_str(&view::history::before(&series, clock, style));
+            }
             if let Some(hint) = hint(caller).filter(|_| !events.is_empty()) {
                 text.push('\n');
                 text.push_str(&view::quota::from_administrator(&hint, &caller.style));
@@ -90,6 +107,26 @@ impl Why {
             text
         })
     }
+}
+
+/// What the account of the kill held until then, where that is kept still.
+fn before(events: &[Event], caller: &Caller) -> Option<UsageSeries> {
+    let kill = events.iter().find(|it| it.account.is_some())?;
+    let who: Who = kill.account.as_ref()?.parse().ok()?;
+    let at: jiff::Timestamp = kill.time.parse().ok()?;
+    let since = at.checked_sub(BEFORE).ok()?;
+    let asked = Operation::Usage {
+        who: Some(who),
+        since: Some(format!("{since:.6}")),
+    };
+    let Ok(Reply::Usage(mut series)) = caller.ask(asked) else {
+        return None;
+    };
+    let at = u64::try_from(at.as_second()).ok()?;
+    series.samples.retain(|it| it.start <= at);
+    // Coarser ones say nothing of these minutes.
+    let is_known = series.span_seconds == 60 && !series.samples.is_empty();
+    is_known.then_some(*series)
 }
 
 /// What the administrator wants users to read; without it the story is told all the same.

@@ -111,6 +111,11 @@ fn lines(series: &UsageSeries, clock: &Clock, style: &Style) -> String {
     table.lines(2, style)
 }
 
+/// What was held in the minutes before something happened.
+pub(crate) fn before(series: &UsageSeries, clock: &Clock, style: &Style) -> String {
+    format!("\nHeld before:\n{}", lines(series, clock, style))
+}
+
 /// What is shown in one column.
 #[derive(Debug, Clone, Copy, Default)]
 struct Column {

@@ -7,7 +7,8 @@ use bursar_text::event::{method_words, rate};
 
 use crate::caller::Role;
 use crate::clock::Clock;
-use crate::style::{Charset, Style, Tone};
+use crate::style::{Charset, Style};
+use crate::view::candidates::{Detail, candidates};
 use crate::view::paragraph::paragraph;
 use crate::view::table::{Align, Cell, Table};
 use crate::view::words::{count, narrow_size, span};
@@ -25,6 +26,7 @@ pub(crate) fn story(
     events: &[Event],
     which: &Which,
     role: Role,
+    detail: Detail,
     clock: &Clock,
     style: &Style,
 ) -> String {
@@ -40,7 +42,7 @@ pub(crate) fn story(
         text.push_str(&by_the_kernel(kernels, clock, style));
         about = kernels;
     } else if let Some(kill) = events.iter().find(|it| is_kill(it)) {
-        text.push_str(&killed(kill, events, which, clock, style));
+        text.push_str(&killed(kill, events, which, detail, clock, style));
         about = kill;
     } else if let Some(files) = events.iter().find(|it| is_of_files(it)) {
         text.push_str(&held_by_files(files, clock, style));
@@ -74,7 +76,14 @@ fn is_spared(event: &Event) -> bool {
     matches!(event.event, EventKind::NoVictim | EventKind::Refused) && !is_of_files(event)
 }
 
-fn killed(kill: &Event, events: &[Event], which: &Which, clock: &Clock, style: &Style) -> String {
+fn killed(
+    kill: &Event,
+    events: &[Event],
+    which: &Which,
+    detail: Detail,
+    clock: &Clock,
+    style: &Style,
+) -> String {
     let mut text = paragraph("", &opening(kill, which, clock, style), style.width);
     for sentence in [
         identity(kill, clock, style),
@@ -93,7 +102,7 @@ fn killed(kill: &Event, events: &[Event], which: &Which, clock: &Clock, style: &
         text.push_str(&files(kill, style));
     }
     if !kill.candidates.is_empty() {
-        text.push_str(&format!("\n{}\n", candidates(kill, style)));
+        text.push_str(&format!("\n{}\n", candidates(kill, detail, clock, style)));
     }
     text.push_str(&paragraph("", &decision(kill, style), style.width));
     text.push_str(&paragraph("", &aftermath(kill, events, style), style.width));
@@ -305,42 +314,6 @@ fn account(event: &Event, style: &Style) -> String {
     }
 }
 
-/// The largest, largest first, the victim marked; how many more there were.
-fn candidates(kill: &Event, style: &Style) -> String {
-    let mut table = Table::new(&[
-        ("PID", Align::Right),
-        ("HELD", Align::Right),
-        ("COMMAND", Align::Left),
-        ("", Align::Left),
-    ]);
-    for candidate in &kill.candidates {
-        let is_victim = kill.pid == Some(candidate.pid);
-        let (mark, tone) = if is_victim {
-            ("killed", Some(Tone::Bad))
-        } else {
-            ("", None)
-        };
-        table.push(vec![
-            Cell::toned(candidate.pid.to_string(), tone),
-            Cell::toned(narrow_size(candidate.bytes), tone),
-            Cell::toned(style.shown(&candidate.comm), tone),
-            Cell::toned(mark, tone),
-        ]);
-    }
-    let mut text = table.indented_lines(4, 2, style);
-    let shown = u32::try_from(kill.candidates.len()).unwrap_or(u32::MAX);
-    let more = kill
-        .candidates_met
-        .map_or(0, |met| met.saturating_sub(shown));
-    if more > 0 {
-        text.push_str(&format!(
-            "    and {}\n",
-            count(more.into(), "smaller one", "smaller ones")
-        ));
-    }
-    text
-}
-
 fn decision(kill: &Event, style: &Style) -> String {
     let who = match kill.trigger {
         Some(Trigger::Event) => "The kernel half decided, at the very event that crossed the limit",
@@ -446,7 +419,7 @@ mod tests {
     use crate::style::Paint;
 
     fn told(events: &[Event], which: Which, role: Role) -> String {
-        story(events, &which, role, &clock(), &style(80))
+        story(events, &which, role, Detail::Usual, &clock(), &style(80))
     }
 
     fn alice() -> Which {
@@ -554,7 +527,14 @@ mod tests {
             paint: Paint::Colours,
             ..style(80)
         };
-        let text = story(&[kill("alice")], &Which::Last, Role::Root, &clock(), &style);
+        let text = story(
+            &[kill("alice")],
+            &Which::Last,
+            Role::Root,
+            Detail::Usual,
+            &clock(),
+            &style,
+        );
         let red = text.lines().find(|line| line.contains("\x1b[31m")).unwrap();
         assert!(red.contains("4242") && red.contains("killed"), "{red:?}");
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use bursar_model::{Event, EventKind, Pid};
 
-/// Events kept; with candidates about half a kilobyte each.
+/// Events kept; with eight candidates and their command lines up to two kilobytes each.
 const ROOM: usize = 2048;
 
 /// Events in the order in which they came.
