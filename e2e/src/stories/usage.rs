@@ -26,6 +26,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: kept,
     },
     Story {
+        name: "usage_is_kept_without_a_kernel_half_too",
+        place: Place::Anywhere,
+        tell: polled,
+    },
+    Story {
         name: "history_of_usage_is_shown_to_root_and_to_users_their_own",
         place: Place::Anywhere,
         tell: history,
@@ -149,6 +154,23 @@ fn kept(binaries: &Binaries) -> Result<()> {
         .filter(|it| it.file_name().to_string_lossy().ends_with(".damaged"));
     ensure!(set_aside.count() >= 1, "no damaged file was kept");
     Ok(())
+}
+
+fn polled(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "usage-poll", "")?;
+    world.daemon.with_arguments(&["--trigger", "poll"]);
+    world.daemon.start()?;
+    world.daemon.limit(&USER.to_string(), "64M")?;
+    let _calm = world.there(&format!("uid={USER} hold=30M say=there pause"))?;
+    world
+        .hog(&format!("uid={USER} hold=50M pause"))?
+        .expect_killed()?;
+    until("the kill being in the samples", || {
+        let samples = series(&world, USER)?.samples;
+        let kills: u32 = samples.iter().map(|it| it.kills).sum();
+        let most = samples.iter().map(|it| it.max).max().unwrap_or_default();
+        Ok((kills == 1 && most > Bytes::from_mib(64)).then_some(()))
+    })
 }
 
 /// Exit code, and what was said on either stream.

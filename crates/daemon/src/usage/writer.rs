@@ -226,6 +226,7 @@ impl Thread {
     fn work(mut self, jobs: &Receiver<Job>, now: u64) {
         self.store(now);
         self.note_troubles();
+        crate::log::trim_memory();
         for job in jobs {
             match job {
                 Job::Add(entries, now) => match self.store(now) {
