@@ -99,13 +99,14 @@ impl Accounts {
         self.arrivals.as_fd()
     }
 
-    /// Opens accounts for members of large groups who have processes now.
-    pub(crate) fn look_for_arrivals(&mut self) -> Result<()> {
-        if self.arrivals.has_news(self.table.plan(), &self.proc)? {
+    /// Opens accounts for members of large groups who have processes now; whether there were such.
+    pub(crate) fn look_for_arrivals(&mut self) -> Result<bool> {
+        let is_news = self.arrivals.has_news(self.table.plan(), &self.proc)?;
+        if is_news {
             let plan = self.table.plan().clone();
             self.apply(&plan)?;
         }
-        Ok(())
+        Ok(is_news)
     }
 
     /// Puts other limits in force; those before hold again when that fails half-way.

@@ -124,6 +124,20 @@ impl Daemon {
         }
     }
 
+    /// Opens accounts for members of large groups who have come. Of accounts opened anew nothing is watched yet.
+    pub(crate) fn look_for_arrivals(&mut self) {
+        match self.accounts.look_for_arrivals() {
+            Ok(true) => {
+                self.level_watches.review_all(&mut self.accounts);
+                self.usage.wake();
+            }
+            Ok(false) => {}
+            Err(error) => tracing::error!(
+                "members of a large group who have come have no limit yet: {error:#}"
+            ),
+        }
+    }
+
     /// Looks at what accounts hold.
     pub(crate) fn observe_usage(&mut self) {
         self.usage

@@ -93,11 +93,7 @@ impl Service {
             })?;
         }
         events.register(accounts.arrivals(), |it| {
-            if let Err(error) = it.daemon.accounts.look_for_arrivals() {
-                tracing::error!(
-                    "members of a large group who have come have no limit yet: {error:#}"
-                );
-            }
+            it.daemon.look_for_arrivals();
             GO_ON
         })?;
         if let Some(subuid) = accounts.table.subuid().wake() {
