@@ -24,9 +24,10 @@ const OBJECTS: [(&str, &str); 11] = [
 ];
 
 /// Units of their logic, for tests: no kernel half differs by them.
-const UNITS: [(&str, &str); 2] = [
+const UNITS: [(&str, &str); 3] = [
     ("selftest", "selftest_ledger"),
     ("selftest", "selftest_decisions"),
+    ("selftest", "selftest_rows"),
 ];
 
 fn main() {

@@ -10,7 +10,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use bursar_host::{Pidfd, Proc};
+use bursar_host::{Comm, Pidfd, Proc};
 use bursar_model::{Bytes, Pid, Uid};
 use bursar_protocol::LineBuffer;
 
@@ -22,12 +22,14 @@ const PREFIX: &str = "bursar-oom-";
 const MARK: &[u8] = b": mark_victim: pid=";
 
 /// One that the kernel has marked, with what it says of it (since 6.8; before, only the number).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Marked {
     pub(crate) pid: Pid,
     pub(crate) uid: Option<Uid>,
     /// Its anonymous memory.
     pub(crate) private: Option<Bytes>,
+    /// Made printable.
+    pub(crate) comm: Option<String>,
 }
 
 /// A marked process that is there still.
@@ -141,12 +143,21 @@ fn victim_in(line: &[u8]) -> Option<Marked> {
         let at = rest.windows(word.len()).rposition(|part| part == word)?;
         number(rest.get(at.saturating_add(word.len())..)?)
     };
+    // From the first of these words to the last: what stands between is the name, whatever that is.
+    let comm = || {
+        let word = b" comm=".as_slice();
+        let begin = rest.windows(word.len()).position(|part| part == word)? + word.len();
+        let name = rest.get(begin..)?;
+        let end = name.windows(10).rposition(|part| part == b" total-vm=")?;
+        name.get(..end)
+    };
     let kib = last(b" anon-rss=").or_else(|| last(b" anon-rss:"));
     Some(Marked {
         pid: Pid::new(u32::try_from(number(rest)?).ok()?),
         uid: last(b" uid=")
             .and_then(|uid| u32::try_from(uid).ok())
             .map(Uid::new),
+        comm: comm().map(|it| Comm::new(it).to_printable()),
         private: kib.and_then(|kib| kib.checked_mul(1024)).map(Bytes::new),
     })
 }
@@ -207,6 +218,7 @@ mod tests {
             pid: Pid::new(9),
             uid: Some(Uid::new(60001)),
             private: Some(Bytes::from_mib(2)),
+            comm: Some("x uid=0 anon-rss=1".to_owned()),
         };
         assert_eq!(said, Some(expected));
         let old = victim_in(b"  hog-7 [001] ..... 12.5: mark_victim: pid=812");

@@ -9,7 +9,7 @@ use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 
 use crate::Error;
 use crate::abi::abi_constant;
-use crate::skeleton::{selftest_decisions, selftest_ledger};
+use crate::skeleton::{selftest_decisions, selftest_ledger, selftest_rows};
 
 /// What a unit said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +54,12 @@ pub fn run_units() -> Result<Vec<Unit>, Error> {
     });
     units.extend(
         units_of!(selftest_decisions, SelftestDecisionsSkelBuilder, "selftest_decisions", {
+            accounts: ENTRIES, payers: ENTRIES, mm_index: ENTRIES, mms: ENTRIES,
+            subordinates: 2 * abi_constant::SUBORDINATES.0,
+        }),
+    );
+    units.extend(
+        units_of!(selftest_rows, SelftestRowsSkelBuilder, "selftest_rows", {
             accounts: ENTRIES, payers: ENTRIES, mm_index: ENTRIES, mms: ENTRIES, bills: ENTRIES,
             charges: ENTRIES, subordinates: 2 * abi_constant::SUBORDINATES.0,
         }),

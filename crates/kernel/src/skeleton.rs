@@ -31,6 +31,7 @@ object!(probe);
 object!(stall);
 object!(selftest_ledger);
 object!(selftest_decisions);
+object!(selftest_rows);
 
 /// Differs when any object differs: pins of another build are not ours. From build.rs.
 pub(crate) const FINGERPRINT: &str = env!("BURSAR_KERNEL_FINGERPRINT");

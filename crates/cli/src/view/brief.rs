@@ -53,11 +53,8 @@ mod tests {
     use crate::sample::style;
 
     fn said(held: u64, limit: Option<u64>, kills: u64) -> String {
-        let last = (kills > 0).then(|| Candidate {
-            pid: Pid::new(7),
-            comm: "py\u{1b}".into(),
-            bytes: Bytes::from_mib(301),
-        });
+        let last = (kills > 0)
+            .then(|| Candidate::new(Pid::new(7), "py\u{1b}".into(), Bytes::from_mib(301)));
         let brief = Brief {
             shared: None,
             held: Bytes::from_mib(held),

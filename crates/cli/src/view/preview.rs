@@ -64,7 +64,9 @@ fn bound(bound: &Option<PreviewBound>, style: &Style) -> String {
 
 fn killed(victim: Option<&Candidate>, style: &Style) -> String {
     match victim {
-        Some(Candidate { pid, comm, bytes }) => {
+        Some(Candidate {
+            pid, comm, bytes, ..
+        }) => {
             format!("{}[{pid}] {bytes} would be killed", style.shown(comm))
         }
         None => "nothing of it can be killed".to_owned(),
@@ -138,11 +140,11 @@ mod tests {
     #[test]
     fn who_would_be_killed_comes_first_and_names_are_harmless() {
         let mut alice = account("alice", Some(512), Some(256), 463, Some(Over::Limit));
-        alice.victim = Some(Candidate {
-            pid: Pid::new(4242),
-            comm: "py\u{1b}".into(),
-            bytes: Bytes::from_mib(400),
-        });
+        alice.victim = Some(Candidate::new(
+            Pid::new(4242),
+            "py\u{1b}".into(),
+            Bytes::from_mib(400),
+        ));
         let preview = Preview {
             accounts: vec![
                 alice,

@@ -133,7 +133,7 @@ impl Accounts {
         }
         let bytes = held_by(status)?;
         let comm = self.proc.comm(pid).ok()??.to_printable();
-        Some((rank(bytes, limit, adj), Candidate { pid, comm, bytes }))
+        Some((rank(bytes, limit, adj), Candidate::new(pid, comm, bytes)))
     }
 }
 

@@ -39,9 +39,9 @@ pub(super) fn brief(daemon: &mut Daemon, requester: Requester) -> Answer {
 }
 
 fn victim(kill: &Event) -> Option<Candidate> {
-    Some(Candidate {
-        pid: kill.pid?,
-        comm: kill.comm.clone()?,
-        bytes: kill.victim_bytes.unwrap_or_default(),
-    })
+    Some(Candidate::new(
+        kill.pid?,
+        kill.comm.clone()?,
+        kill.victim_bytes.unwrap_or_default(),
+    ))
 }

@@ -107,15 +107,21 @@ impl Responder {
         // All are held before anybody asks what they have entered.
         let held: Vec<_> = marked
             .into_iter()
-            .map(|it| (it, oom::hold(&self.proc, it.pid)))
+            .map(|it| (oom::hold(&self.proc, it.pid), it))
             .collect();
         let payers = accounts.payers.clone();
         let entered = accounts.entered().ok();
-        for (oom::Marked { pid, uid, private }, hold) in held {
+        for (hold, marked) in held {
+            let oom::Marked {
+                pid,
+                uid,
+                private,
+                comm,
+            } = marked;
             // Gone already: the kernel's word for whose it was.
             let (pidfd, uid, comm) = match hold {
                 Some(held) => (Some(held.pidfd), Some(held.uid), held.comm),
-                None => (None, uid, None),
+                None => (None, uid, comm),
             };
             let Some(uid) = uid else {
                 tracing::info!(%pid, "the kernel's OOM killer took a process that was gone before it could be looked at");

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Units of beancounters/: rows, and who logs in (fixture.bpf.h). */
+#include "fixture.bpf.h"
+#include "beancounters/charge_row.bpf.h"
+
+const struct bill no_bill = {};
+
+static __always_inline struct row *counted(__u32 slot, __s64 barrier)
+{
+	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
+	struct row *row;
+
+	bpf_map_update_elem(&bills, &slot, &no_bill, BPF_ANY);
+	if (!bill)
+		return NULL;
+	bill->state = BILL_MADE;
+	row = &bill->rows[BILL_NUMFILE];
+	row->counted = 1;
+	row->barrier = row->limit = barrier;
+	return row;
+}
+
+#define OBJECT 0x2000ULL	/* objects are known by addresses; nothing is read there */
+
+SEC("syscall") int a_row_is_charged_up_to_its_barrier(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(SLOT, 2);
+
+	EXPECT(row);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT, 1, false) == 1);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT + 64, 1, false) == 1);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT + 128, 1, false) == 0);
+	EXPECT(row->held == 2 && row->maxheld == 2 && row->failcnt == 1);
+	uncharge(OBJECT, BILL_NUMFILE);
+	uncharge(OBJECT + 64, BILL_NUMFILE);
+	EXPECT(row->held == 0);
+	return 0;
+}
+
+SEC("syscall") int a_login_has_its_reserve_of_memory_once(void *ctx)
+{
+	BEGIN(it);
+	struct login login = {};
+
+	EXPECT(!take_login_reserve(NULL, 1, 100));
+	EXPECT(take_login_reserve(&login, 60, 100));
+	EXPECT(!take_login_reserve(&login, 41, 100));
+	EXPECT(take_login_reserve(&login, 40, 100));
+	EXPECT(!take_login_reserve(&login, 1, 100) && login.pages == 100);
+	return 0;
+}
+
+SEC("syscall") int each_login_has_room_beyond_what_it_found(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(SLOT, 10);
+	struct login first = {}, second = {};
+
+	EXPECT(row);
+	row->held = 10;
+	EXPECT(top_of_login(&first, row, BILL_NUMPROC) == 18);
+	row->held = 18; /* it has taken all of it, and gets no more */
+	EXPECT(top_of_login(&first, row, BILL_NUMPROC) == 18);
+	EXPECT(top_of_login(&second, row, BILL_NUMPROC) == 26);
+	EXPECT(top_of_login(&second, row, BILL_NUMFILE) == 18 + LOGIN_FILES_EACH);
+	row->held = 100;
+	second.held[0] = 0;
+	EXPECT(top_of_login(&second, row, BILL_NUMPROC) == 10 + 4 * LOGIN_PROCESSES_EACH);
+	return 0;
+}
+
+SEC("syscall") int what_is_there_already_is_charged_beyond_the_barrier(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(SLOT, 0);
+
+	EXPECT(row);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT, 1, true) == 1);
+	EXPECT(row->held == 1 && !row->failcnt);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT, 1, true) == 1); /* once */
+	EXPECT(row->held == 1);
+	uncharge(OBJECT, BILL_NUMFILE);
+	return 0;
+}
+
+SEC("syscall") int a_charge_is_given_back_once(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(SLOT, 5);
+
+	EXPECT(row);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT, 3, false) == 1);
+	EXPECT(uncharge(OBJECT, BILL_NUMFILE) == 1);
+	EXPECT(uncharge(OBJECT, BILL_NUMFILE) == 0);
+	EXPECT(row->held == 0);
+	return 0;
+}
+
+SEC("syscall") int an_object_at_an_old_ones_address_replaces_its_charge(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(SLOT, 5);
+
+	EXPECT(row);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT, 5, false) == 1);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT, 2, false) == 1); /* its end was missed */
+	EXPECT(row->held == 2);
+	uncharge(OBJECT, BILL_NUMFILE);
+	return 0;
+}
+
+SEC("syscall") int who_has_no_bound_on_a_row_is_not_charged(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(SLOT, 0);
+
+	EXPECT(row);
+	row->counted = 0;
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT, 9, false) == 1);
+	EXPECT(row->held == 0);
+	EXPECT(charge(NOBODY, BILL_NUMFILE, OBJECT, 9, false) == 1);
+	return 0;
+}
+
+SEC("syscall") int an_account_of_default_takes_rows_from_the_template(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(0, 1);
+	__u32 slot = SLOT;
+
+	EXPECT(row);
+	bpf_map_update_elem(&bills, &slot, &no_bill, BPF_ANY);
+	it->account->flags = ACCOUNT_USED | ACCOUNT_DEFAULT;
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT, 1, false) == 1);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT + 64, 1, false) == 0);
+	EXPECT(row->held == 0); /* the template's own is nobody's */
+	uncharge(OBJECT, BILL_NUMFILE);
+	return 0;
+}
+
+SEC("syscall") int what_is_asked_for_beforehand_is_answered_by_the_barrier(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(SLOT, 10);
+
+	EXPECT(row);
+	row->held = 7;
+	EXPECT(has_left(SLOT, BILL_NUMFILE, 3, false) == 1);
+	EXPECT(has_left(SLOT, BILL_NUMFILE, 4, false) == 0);
+	EXPECT(row->held == 7 && row->failcnt == 1);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";
