@@ -9,7 +9,7 @@ pub(crate) use crate::skeleton::ledger::types::{
     abi_constant, account, account_flag, account_history, begin_survey_args, configure_args,
     end_survey_args, event, event_kind, ledger_state, measure, mm_record, open_account_args,
     promise_args, request, run_killer_args, set_limit_args, set_subordinates_args, sharer,
-    sharer_state, subordinate, trigger, uid_range, watch_args,
+    subordinate, trigger, uid_range, watch_args,
 };
 
 pub(crate) use crate::skeleton::dirty::types::{dirty_facts, dirty_sum};

@@ -17,7 +17,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle, libbpf_sys};
 
 use crate::abi::{
     self, abi_constant, account, begin_survey_args, end_survey_args, ledger_state, mm_record,
-    sharer, sharer_state,
+    sharer,
 };
 use crate::mapped;
 use crate::mapped::Mapped;
@@ -321,30 +321,6 @@ fn listed(sharers: &MapHandle, index: u32) -> Result<Option<sharer>, Error> {
 }
 
 impl Notebook {
-    /// Says that one is about to be looked at: if it ends from now on it has been seen.
-    ///
-    /// # Errors
-    /// When the map cannot be written.
-    pub fn begin(&self, index: u32) -> Result<(), Error> {
-        self.mark(index, sharer_state::SHARER_SEEN)
-    }
-
-    /// Says that it could not be looked at.
-    ///
-    /// # Errors
-    /// When the map cannot be written.
-    pub fn give_up(&self, index: u32) -> Result<(), Error> {
-        self.mark(index, sharer_state::SHARER_UNSEEN)
-    }
-
-    fn mark(&self, index: u32, state: sharer_state) -> Result<(), Error> {
-        let Some(mut raw) = listed(&self.sharers, index)? else {
-            return Ok(());
-        };
-        raw.state = state;
-        self.write(index, &raw)
-    }
-
     /// Writes down what was found of one. Of whom nothing is written down nothing is taken off.
     ///
     /// # Errors
@@ -359,14 +335,9 @@ impl Notebook {
         raw.shared_pages = pages(found.shared).saturating_add(given_up);
         raw.duplicate_pages = pages(found.duplicate);
         raw.once_pages = pages(found.once);
-        raw.duplicate_shmem_pages = u32::try_from(found.duplicate_shmem.get()).unwrap_or(u32::MAX);
-        raw.state = sharer_state::SHARER_FOUND;
-        self.write(index, &raw)
-    }
-
-    fn write(&self, index: u32, raw: &sharer) -> Result<(), Error> {
+        raw.duplicate_shmem_pages = pages(found.duplicate_shmem);
         self.sharers
-            .update(&index.to_ne_bytes(), abi::bytes_of(raw), MapFlags::ANY)
+            .update(&index.to_ne_bytes(), abi::bytes_of(&raw), MapFlags::ANY)
             .map_err(Error::io("write down a PSS scan"))
     }
 

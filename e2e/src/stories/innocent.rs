@@ -226,11 +226,6 @@ const PATTERNS: &[Pattern] = &[
         20,
         "hold=60M leave=3 repeat=20 hold=6M sleep=50 say=up",
     ),
-    pattern(
-        "four workers that all end at the same moment, and begin again",
-        80,
-        "hold=60M fork=4 repeat=20 look sleep=100 say=up",
-    ),
     Pattern {
         name: "pre-forking server beside three dear accounts",
         script: "hold=60M fork=8 hold=3M sleep=4000 say=up pause",
@@ -393,7 +388,12 @@ fn lives(world: &World, script: &str, pattern: &Pattern) -> Result<Row> {
     let heard = (0..pattern.ups).try_for_each(|_| hog.hear_within("up", Duration::from_secs(40)));
     let kills = kills_of_his()?;
     if let Some(kill) = kills.get(before) {
-        bail!("{kill:?}, {:?}", world.daemon.account(&user)?);
+        bail!(
+            "killed {:?}: held {:?}, {:?} over",
+            kill.comm,
+            kill.held,
+            kill.overcommit
+        );
     }
     heard?;
     let row = settled(world, &user)?;

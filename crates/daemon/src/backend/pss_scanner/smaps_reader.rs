@@ -141,16 +141,10 @@ impl Thread {
                 Priority::calm();
                 is_urgent = false;
             }
-            if let Err(error) = self.notebook.begin(index) {
-                return Ok(Err(error.into()));
-            }
             let read = || self.rollup(sharer.tid, order.takes_given_back);
             // One that cannot be read, or has just ended, or must not be asked, counts in full.
             let asked = guard.call(&self.proc, sharer.tid, Some(order.owner), read)?;
             let Some(Ok(Some(rollup))) = asked else {
-                if let Err(error) = self.notebook.give_up(index) {
-                    return Ok(Err(error.into()));
-                }
                 continue;
             };
             *pages = pages.saturating_add(self.method.page.pages_within(rollup.rss).get());

@@ -14,7 +14,7 @@
  * adopted. struct account_history must keep its layout for ever, see there; so must struct membership,
  * and abi_version its place. */
 enum abi_constant {
-	ABI_VERSION = 11,
+	ABI_VERSION = 10,
 	CPU_WORDS = 4,		/* of a set of CPUs, 64 bits each */
 	CPU_BITS = 64 * CPU_WORDS, /* lib/cpus.bpf.h */
 	MOST_CPUS = 2048,	/* CPUs whose parts of counters are read */
@@ -302,15 +302,7 @@ struct mm_record {
 	__u32 grown_events;	/* own events since then that made it grow, as far as each was looked at: a fault each */
 	__s64 collapsed_pages;	/* khugepaged has added so many: not the process's doing */
 	struct cpu_set cpus;	/* whose parts are read */
-	__u32 sharer;		/* its place in the survey that listed it last */
 } __attribute__((aligned(64)));
-
-enum sharer_state {
-	SHARER_UNSEEN = 0,
-	SHARER_SEEN = 1,	/* it is being looked at */
-	SHARER_FOUND = 2,	/* what was found is written down */
-};
-
 
 /* One process in a survey: written by begin_survey, completed by the user half, read by end_survey. */
 struct sharer {
@@ -318,12 +310,11 @@ struct sharer {
 	__u64 ctx_id;		/* addresses come again, these do not */
 	__u32 record;
 	__u32 tid;		/* a thread of it that lives */
-	__s64 shared_pages;	/* found: of its pages at most so many are mapped elsewhere too */
+	__s64 shared_pages;	/* found: of its pages at most so many are mapped elsewhere too; -1: not looked at */
 	__s64 duplicate_pages;	/* found: its RSS less its PSS */
 	__s64 shmem_pages;	/* its shared memory, mapped, before the user half looks */
 	__s64 once_pages;	/* found: its PSS */
-	__u32 duplicate_shmem_pages; /* found: of the duplicates, what is shared memory; correction.bpf.h small() */
-	enum sharer_state state;
+	__s64 duplicate_shmem_pages; /* found: of the duplicates, what is shared memory */
 };
 
 /* Of a task: the account it has entered, or was born in. The next version takes the map as it is. Before version 7

@@ -60,9 +60,7 @@ __noinline int list_record(__u32 index, struct listing *listing)
 	sharer->tid = FAR_READ(owner, struct task_struct, pid);
 	__sync_fetch_and_and(&record->flags, ~(RECORD_BORN | RECORD_FORKS));
 	__sync_lock_test_and_set(&record->given_up_pages, 0);
-	sharer->state = SHARER_UNSEEN;
-	sharer->shared_pages = 0;
-	record->sharer = place;
+	sharer->shared_pages = -1;
 	sharer->duplicate_pages = 0;
 	sharer->duplicate_shmem_pages = 0;
 	sharer->shmem_pages = *(volatile __s64 *)&record->pages[MEMBER_SHMEM];
@@ -146,11 +144,10 @@ static long reckon_one(__u32 index, struct reckoning *reckoning)
 	reckoning->duplicate_pages += duplicate;
 	reckoning->duplicate_shmem_pages += sharer->duplicate_shmem_pages;
 	lost = *(volatile __s64 *)&record->given_up_pages;
-	if (sharer->state != SHARER_FOUND) {
+	if (shared < 0) {
 		/* Nobody could look, as while it is being forked and nobody can name it. What others
 		 * share with it is in their duplicates: whatever it gives up counts; and that it shares
 		 * nothing is not known. */
-		lost = lost_of_unseen(lost);
 		record->duplicate_pages = 0;
 		record->lost_pages = lost;
 		__sync_fetch_and_and(&record->flags, ~RECORD_SURVEYED);

@@ -78,18 +78,13 @@ static __always_inline __s64 sink(struct account *account, __s64 pages)
 }
 
 /*
- * Who ends before a survey looks at it is in what is found of others by half at most. Of a page that n have, e of whom
- * end unseen, (n - e) (n - 1) / n are found, which is e / n more than the n - e - 1 doubles that there are then.
+ * Who was born while a survey was under way, or could not be looked at, is in what was found of others by half at most:
+ * of a page that n were looked at for and b more have, n (n + b - 1) / (n + b) are found, which is b / (n + b) more than
+ * without these b. The other half is in what forks have doubled.
  */
-static __always_inline __s64 lost_of_unseen(__s64 pages)
-{
-	return (pages + 1) >> 1;
-}
-
-/* Who was born while a survey was under way is unseen, too. The other half is in what forks have doubled. */
 static __always_inline __s64 lose_of_born(struct mm_record *record, struct account *account, __s64 pages)
 {
-	__s64 half = lost_of_unseen(pages);
+	__s64 half = (pages + 1) >> 1;
 
 	if (!(record->flags & RECORD_BORN) || !is_surveyed_now(account))
 		return sink(account, half);
@@ -161,30 +156,18 @@ static __always_inline void wear(struct account *account, __s64 pages)
 		__sync_fetch_and_add(&account->born_lost_pages, pages);
 }
 
-/* Whether the survey that has listed it has not begun to look at it. */
-static __always_inline bool is_unseen(const struct mm_record *record)
-{
-	__u32 place = record->sharer;
-	struct sharer *sharer = bpf_map_lookup_elem(&sharers, &place);
-
-	return sharer && sharer->ctx_id == record->ctx_id && *(volatile __u32 *)&sharer->state == SHARER_UNSEEN;
-}
-
-/* Its end, or its way to another account (`ends`: which). The end of a survey does not meet it any more: what it has
+/* Its end, or its way to another account. The end of a survey does not meet it any more: what it has
  * given up since the beginning, and now, counts like that of those born meanwhile. */
-static __always_inline void give_up_all(struct mm_record *record, struct account *account, bool ends)
+static __always_inline void give_up_all(struct mm_record *record, struct account *account)
 {
-	__s64 pages = *(volatile __s64 *)&record->booked_pages, most = shared_at_most(record), lost;
+	__s64 pages = *(volatile __s64 *)&record->booked_pages, most = shared_at_most(record);
 
 	if (pages > most)
 		pages = most;
-	if (is_surveyed_now(account) && !(record->flags & RECORD_BORN)) {
-		lost = *(volatile __s64 *)&record->given_up_pages + (pages > 0 ? pages : 0);
-		/* Elsewhere it may go on to share, with more than before. */
-		if (ends && is_unseen(record))
-			lost = lost_of_unseen(lost);
-		__sync_fetch_and_add(&account->born_lost_pages, lost);
-	}
+	if (is_surveyed_now(account) && !(record->flags & RECORD_BORN))
+		__sync_fetch_and_add(&account->born_lost_pages,
+				     *(volatile __s64 *)&record->given_up_pages +
+					     (pages > 0 ? pages : 0));
 	if (pages > 0)
 		leave(record, account, pages);
 	record->shared_pages = 0;

@@ -190,7 +190,7 @@ __noinline __u32 close_record(__u32 index)
 		count_cpus(account, -cpus_in(&record->cpus));
 	}
 	if (account) {
-		give_up_all(record, account, true);
+		give_up_all(record, account);
 		withdraw(record, account);
 	}
 	push_record(index);
@@ -288,7 +288,7 @@ static __noinline int move_record(struct mm_record *record, __u32 slot)
 	record->account = slot;
 	count_cpus(old, -cpus_in(&record->cpus));
 	count_cpus(new, cpus_in(&record->cpus));
-	give_up_all(record, old, false);
+	give_up_all(record, old);
 	begin_sharing(record);
 	note_birth(record, new);
 	unbook(&record->booked_pages, &old->held_pages);
