@@ -388,12 +388,7 @@ fn lives(world: &World, script: &str, pattern: &Pattern) -> Result<Row> {
     let heard = (0..pattern.ups).try_for_each(|_| hog.hear_within("up", Duration::from_secs(40)));
     let kills = kills_of_his()?;
     if let Some(kill) = kills.get(before) {
-        bail!(
-            "killed {:?}: held {:?}, {:?} over",
-            kill.comm,
-            kill.held,
-            kill.overcommit
-        );
+        bail!("{kill:?}, {:?}", world.daemon.account(&user)?);
     }
     heard?;
     let row = settled(world, &user)?;
