@@ -213,7 +213,10 @@ fn work_of(world: &World) -> Result<u64> {
 
 fn small_deaths(binaries: &Binaries) -> Result<()> {
     const DEATHS: usize = 1000;
-    let world = world(binaries, "small")?;
+    // What is kept of usage hears of the first page that is held after a while in which none was.
+    let mut world = World::new(binaries, "small", "[usage]\nkeep_bytes = 0\n")?;
+    world.daemon.start()?;
+    world.daemon.limit(&USER.to_string(), "2G")?;
     let (waits, ticks) = (waits_of(&world, "ring-reader")?, work_of(&world)?);
     for _ in 0..DEATHS {
         let hog = world.there(&format!("uid={USER} hold=4M say=there pause"))?;
