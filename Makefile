@@ -6,6 +6,7 @@
 # make instructions  what the kernel half costs with 2, 64 and 255 possible CPUs, in guests
 # make install what a machine needs, below DESTDIR
 # make deb     the same as a Debian package, in target/deb
+# make rpm     the same as an rpm, in target/rpm
 #
 # Each installs by apt what it needs and is missing, and says so (xtask/provide).
 
@@ -14,6 +15,9 @@ PREFIX     ?= /usr
 SYSCONFDIR ?= /etc
 UNITDIR    ?= /usr/lib/systemd/system
 MANDIR     ?= $(PREFIX)/share/man
+# Elsewhere than on Debian: /usr/lib64, and /usr/share/zsh/site-functions.
+LIBDIR     ?= $(PREFIX)/lib
+ZSHDIR     ?= $(PREFIX)/share/zsh/vendor-completions
 RELEASE    := target/release
 STAGE      := xtask/stage
 GUEST_JOBS ?= 2
@@ -21,7 +25,7 @@ GUEST_JOBS ?= 2
 # run one after the other beside it. TOLD= has each tell all, TOLD=--whole at full length.
 TOLD       ?= --share {share}
 
-.PHONY: build demo test units lint stories guests runtimes bench instructions install uninstall deb book clean
+.PHONY: build demo test units lint stories guests runtimes bench instructions install uninstall deb rpm packages book clean
 
 build:
 	xtask/provide build
@@ -37,7 +41,7 @@ demo: build
 test: stories
 	$(MAKE) guests MEANWHILE="xtask/meanwhile '$(CARGO) clippy --release --workspace --all-targets --quiet -- -D warnings; \
 		$(CARGO) test --release --workspace --no-run --quiet'"
-	$(MAKE) units lint
+	$(MAKE) units lint packages
 
 units: build
 	xtask/provide bench
@@ -100,23 +104,26 @@ instructions: build
 			-- /opt/bursar-bench instructions --out /tmp || exit 1; \
 	done
 
+# Where LIBDIR is not PREFIX/lib a link is there: `bursar run --tmalloc` looks below its own prefix.
 install: build
 	install -D -m 755 $(RELEASE)/bursard $(DESTDIR)$(PREFIX)/sbin/bursard
 	install -D -m 755 $(RELEASE)/bursar $(DESTDIR)$(PREFIX)/bin/bursar
-	install -D -m 644 $(RELEASE)/libtmalloc.so $(DESTDIR)$(PREFIX)/lib/libtmalloc.so
-	install -D -m 644 $(RELEASE)/libbursar.so $(DESTDIR)$(PREFIX)/lib/libbursar.so
+	install -D -m 644 $(RELEASE)/libtmalloc.so $(DESTDIR)$(LIBDIR)/libtmalloc.so
+	install -D -m 644 $(RELEASE)/libbursar.so $(DESTDIR)$(LIBDIR)/libbursar.so
 	install -D -m 644 crates/tmalloc/include/tmalloc.h $(DESTDIR)$(PREFIX)/include/tmalloc.h
 	install -D -m 644 crates/libbursar/include/bursar.h $(DESTDIR)$(PREFIX)/include/bursar.h
 	install -D -m 755 $(RELEASE)/libprefault.so $(DESTDIR)$(PREFIX)/lib/bursar/libprefault.so
 	install -D -m 644 $(RELEASE)/libprefault.a $(DESTDIR)$(PREFIX)/lib/bursar/libprefault.a
 	install -D -m 644 crates/prefault/include/prefault.h $(DESTDIR)$(PREFIX)/include/prefault.h
+	test $(LIBDIR) = $(PREFIX)/lib || \
+		ln -srf $(DESTDIR)$(LIBDIR)/libtmalloc.so $(DESTDIR)$(PREFIX)/lib/bursar/libtmalloc.so
 	umask 022 && for section in 1 3 5; do \
 		$(RELEASE)/bursar generate man --section $$section $(DESTDIR)$(MANDIR)/man$$section || exit; done
 	install -D -m 644 dist/bursard.8 $(DESTDIR)$(MANDIR)/man8/bursard.8
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	umask 022 && $(RELEASE)/bursar generate completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/bursar
-	install -d $(DESTDIR)$(PREFIX)/share/zsh/vendor-completions $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
-	umask 022 && $(RELEASE)/bursar generate completions zsh >$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_bursar
+	install -d $(DESTDIR)$(ZSHDIR) $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
+	umask 022 && $(RELEASE)/bursar generate completions zsh >$(DESTDIR)$(ZSHDIR)/_bursar
 	umask 022 && $(RELEASE)/bursar generate completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/bursar.fish
 	install -D -m 644 dist/bursard.service $(DESTDIR)$(UNITDIR)/bursard.service
 	install -D -m 644 dist/profile.d/bursar.sh $(DESTDIR)$(PREFIX)/share/doc/bursar/examples/profile.d/bursar.sh
@@ -136,18 +143,27 @@ uninstall:
 		$(foreach page,libbursar tmalloc prefault,$(DESTDIR)$(MANDIR)/man3/$(page).3) \
 		$(foreach page,bursar limits,$(DESTDIR)$(MANDIR)/man5/$(page).toml.5) \
 		$(DESTDIR)$(PREFIX)/share/bash-completion/completions/bursar \
-		$(DESTDIR)$(PREFIX)/share/zsh/vendor-completions/_bursar \
+		$(DESTDIR)$(ZSHDIR)/_bursar \
 		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/bursar.fish \
-		$(DESTDIR)$(PREFIX)/lib/bursar/libprefault.so $(DESTDIR)$(PREFIX)/lib/bursar/libprefault.a \
+		$(foreach file,libprefault.so libprefault.a libtmalloc.so,$(DESTDIR)$(PREFIX)/lib/bursar/$(file)) \
 		$(DESTDIR)$(PREFIX)/share/doc/bursar/examples/profile.d/bursar.sh \
 		$(DESTDIR)$(PREFIX)/share/doc/bursar/examples/pam/bursar-login \
 		$(DESTDIR)$(PREFIX)/include/prefault.h \
-		$(DESTDIR)$(PREFIX)/lib/libtmalloc.so $(DESTDIR)$(PREFIX)/include/tmalloc.h \
-		$(DESTDIR)$(PREFIX)/lib/libbursar.so $(DESTDIR)$(PREFIX)/include/bursar.h
+		$(DESTDIR)$(LIBDIR)/libtmalloc.so $(DESTDIR)$(PREFIX)/include/tmalloc.h \
+		$(DESTDIR)$(LIBDIR)/libbursar.so $(DESTDIR)$(PREFIX)/include/bursar.h
 
 deb: build
 	xtask/provide deb
 	xtask/deb target/deb
+
+rpm: build
+	xtask/provide rpm
+	xtask/rpm target/rpm
+
+# Packs both without compression, compares them, and has the rpm installed, upgraded and removed in a copy of this machine.
+packages: build
+	xtask/provide deb rpm
+	xtask/test-packages
 
 # The documents as a site, with a search; needs mdBook.
 book:
