@@ -7,6 +7,7 @@
 # make install what a machine needs, below DESTDIR
 # make deb     the same as a Debian package, in target/deb
 # make rpm     the same as an rpm, in target/rpm
+# make release both, the sources and checksums, in target/published
 #
 # Each installs by apt what it needs and is missing, and says so (xtask/provide).
 
@@ -25,7 +26,7 @@ GUEST_JOBS ?= 2
 # run one after the other beside it. TOLD= has each tell all, TOLD=--whole at full length.
 TOLD       ?= --share {share}
 
-.PHONY: build demo test units lint stories guests runtimes bench instructions install uninstall deb rpm packages book clean
+.PHONY: build demo test units lint stories guests runtimes bench instructions install uninstall deb rpm packages release book clean
 
 build:
 	xtask/provide build
@@ -164,6 +165,11 @@ rpm: build
 packages: build
 	xtask/provide deb rpm
 	xtask/test-packages
+
+# What is published of a commit: both packages, the sources, checksums.
+release: build
+	xtask/provide deb rpm
+	xtask/release target/published
 
 # The documents as a site, with a search; needs mdBook.
 book:
