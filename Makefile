@@ -42,7 +42,7 @@ demo: build
 test: stories
 	$(MAKE) guests MEANWHILE="xtask/meanwhile '$(CARGO) clippy --release --workspace --all-targets --quiet -- -D warnings; \
 		$(CARGO) test --release --workspace --no-run --quiet'"
-	$(MAKE) units lint packages
+	$(MAKE) units lint
 
 units: build
 	xtask/provide bench
