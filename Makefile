@@ -26,7 +26,7 @@ GUEST_JOBS ?= 2
 # run one after the other beside it. TOLD= has each tell all, TOLD=--whole at full length.
 TOLD       ?= --share {share}
 
-.PHONY: build demo test units lint stories guests runtimes bench instructions install uninstall deb rpm packages release book clean
+.PHONY: build demo test units lint monitoring stories guests runtimes bench instructions install uninstall deb rpm packages release book clean
 
 build:
 	xtask/provide build
@@ -51,6 +51,10 @@ units: build
 lint: build
 	$(CARGO) fmt --check
 	$(CARGO) clippy --release --workspace --all-targets --quiet -- -D warnings
+
+# Alert rules, by Debian's promtool. A second or two.
+monitoring:
+	xtask/monitoring rules
 
 stories: build
 	xtask/provide demo deb
@@ -105,6 +109,9 @@ instructions: build
 			-- /opt/bursar-bench instructions --out /tmp || exit 1; \
 	done
 
+MONITORING := $(addprefix prometheus/,bursar.rules.yml bursar.rules.test.yml prometheus.yml \
+	bursar-metrics.service bursar-metrics.timer)
+
 # Where LIBDIR is not PREFIX/lib a link is there: `bursar run --tmalloc` looks below its own prefix.
 install: build
 	install -D -m 755 $(RELEASE)/bursard $(DESTDIR)$(PREFIX)/sbin/bursard
@@ -129,6 +136,8 @@ install: build
 	install -D -m 644 dist/bursard.service $(DESTDIR)$(UNITDIR)/bursard.service
 	install -D -m 644 dist/profile.d/bursar.sh $(DESTDIR)$(PREFIX)/share/doc/bursar/examples/profile.d/bursar.sh
 	install -D -m 644 dist/pam/bursar-login $(DESTDIR)$(PREFIX)/share/doc/bursar/examples/pam/bursar-login
+	for file in $(MONITORING); do \
+		install -D -m 644 dist/$$file $(DESTDIR)$(PREFIX)/share/doc/bursar/examples/$$file || exit; done
 	install -d -m 755 $(DESTDIR)$(SYSCONFDIR)/bursar/limits.toml.d
 	test -e $(DESTDIR)$(SYSCONFDIR)/bursar/bursar.toml || \
 		install -D -m 644 dist/bursar.toml $(DESTDIR)$(SYSCONFDIR)/bursar/bursar.toml
@@ -149,6 +158,7 @@ uninstall:
 		$(foreach file,libprefault.so libprefault.a libtmalloc.so,$(DESTDIR)$(PREFIX)/lib/bursar/$(file)) \
 		$(DESTDIR)$(PREFIX)/share/doc/bursar/examples/profile.d/bursar.sh \
 		$(DESTDIR)$(PREFIX)/share/doc/bursar/examples/pam/bursar-login \
+		$(addprefix $(DESTDIR)$(PREFIX)/share/doc/bursar/examples/,$(MONITORING)) \
 		$(DESTDIR)$(PREFIX)/include/prefault.h \
 		$(DESTDIR)$(LIBDIR)/libtmalloc.so $(DESTDIR)$(PREFIX)/include/tmalloc.h \
 		$(DESTDIR)$(LIBDIR)/libbursar.so $(DESTDIR)$(PREFIX)/include/bursar.h
