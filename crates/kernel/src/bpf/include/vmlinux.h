@@ -121,6 +121,7 @@ struct core_state;
 struct signal_struct {
 	int nr_threads;
 	int leader;
+	struct tty_struct *tty;
 	unsigned int flags;
 	struct core_state *core_state;
 	short oom_score_adj;

@@ -5,7 +5,8 @@
  *
  * Found by what it is, not by its name. Its beginning is that root's real uid became the user's, as in sshd, login,
  * cron and the user's systemd. It is a login as long as it is root's program still, forked and without an exec since
- * (sshd's session), and what leads a session then: itself, or what root's program has begun. A program that gives up
+ * (sshd's session), and what leads a session then: itself, what root's program has begun, or, on a terminal, root's
+ * program that it was forked from (the login of Debian 12). A program that gives up
  * the rights of its set-user-id bit has the user's real uid already; who is left to init has no such ancestor; what
  * su and sudo begin in somebody's session leads none.
  */
@@ -45,6 +46,15 @@ static __always_inline bool leads_session(__u64 leader)
 	return signal && FAR_READ(signal, struct signal_struct, leader);
 }
 
+/* Whether it has begun below what leads a terminal's session. */
+static __always_inline bool is_on_terminal(__u64 leader)
+{
+	__u64 parent = (__u64)FAR_READ(leader, struct task_struct, real_parent);
+	__u64 signal = parent ? (__u64)FAR_READ(parent, struct task_struct, signal) : 0;
+
+	return signal && FAR_READ(signal, struct signal_struct, leader) && FAR_READ(signal, struct signal_struct, tty);
+}
+
 /* The login that the running process is part of. Asked only where it would be refused: a walk to its ancestors. */
 static inline struct login *login_of_me(void)
 {
@@ -61,7 +71,8 @@ static inline struct login *login_of_me(void)
 			is_roots = FAR_READ(leader, struct task_struct, flags) & PF_FORKNOEXEC;
 			if (bpf_ktime_get_ns() - login->since_ns >= LOGIN_NS)
 				return NULL;
-			if ((is_roots && (!below || leads_session(below))) || leads_session(leader))
+			if ((is_roots && (!below || leads_session(below))) || leads_session(leader) ||
+			    is_on_terminal(leader))
 				return login;
 			return NULL;
 		}
