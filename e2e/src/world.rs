@@ -2,6 +2,7 @@
 //! The stage of one story.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -132,6 +133,15 @@ impl World {
     /// Where the kernel half is pinned.
     pub fn pins(&self) -> &Path {
         &self.paths.pins
+    }
+
+    /// Users ask bursard and read the story's files, as they do on a machine.
+    pub(crate) fn let_users_in(&self) -> Result<()> {
+        for path in [self.directory().to_owned(), self.directory().join("run")] {
+            fs::create_dir_all(&path)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+        }
+        Ok(())
     }
 
     /// A directory for the story's own files.

@@ -297,37 +297,18 @@ fn new_row(memory: &BoundsSpec) -> InlineTable {
 
 /// Beancounters as they are to be; those that say it already stay as they were written.
 fn change_rows(entry: &mut Item, rows: &BTreeMap<Resource, RowBounds>) {
-    let Some(table) = entry.as_table_like_mut() else {
-        return;
-    };
-    let before = table.len();
     for resource in Resource::BEANCOUNTERS {
-        let name = resource.name();
-        match (table.get_mut(name), rows.get(&resource)) {
-            (Some(item), Some(bounds)) => {
-                let text = match item.as_value() {
-                    Some(Value::String(text)) => text.value().clone(),
-                    Some(value) => value.to_string().trim().to_owned(),
-                    None => String::new(),
-                };
-                if RowBounds::parse(resource, &text) != Ok(*bounds) {
-                    replace(item, Value::from(bounds.to_string()));
-                }
-            }
-            (None, Some(bounds)) => {
-                table.insert(name, Item::Value(Value::from(bounds.to_string())));
-            }
-            (Some(_), None) => {
-                table.remove(name);
-            }
-            (None, None) => {}
-        }
-    }
-    let came_or_went = table.len() != before;
-    if let Some(inline) = entry.as_inline_table_mut()
-        && came_or_went
-    {
-        space_out(inline);
+        let bounds = rows.get(&resource);
+        let is_so = |item: &Item| {
+            let text = match item.as_value() {
+                Some(Value::String(text)) => text.value().clone(),
+                Some(value) => value.to_string().trim().to_owned(),
+                None => String::new(),
+            };
+            RowBounds::parse(resource, &text).ok().as_ref() == bounds
+        };
+        let text = bounds.map(RowBounds::to_string);
+        change_word(entry, resource.name(), text.as_deref(), is_so);
     }
 }
 

@@ -174,8 +174,8 @@ pub(crate) fn hold(proc: &Proc, pid: Pid) -> Option<Held> {
     // Not by its stat, for which one in the middle of an execve may have us wait.
     let status = proc.status(pid).ok().flatten()?;
     let is_dying = status.is_kill_pending || status.is_dead || status.memory.is_none();
-    // It was read of the process we hold: its number has not been free meanwhile.
     let comm = proc.comm(pid).ok().flatten();
+    // Both were read of the process we hold: its number has not been free meanwhile.
     let is_there = !pidfd.wait_readable(Some(std::time::Duration::ZERO)).ok()?;
     (is_dying && is_there).then_some(Held {
         pidfd,

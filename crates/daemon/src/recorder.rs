@@ -107,7 +107,7 @@ impl Recorder {
         event.uid = level.account.uid();
         event.reason = words_of_notice(level.limit);
         self.met.push(Met::new(level, MetKind::Notice));
-        let name = shared_name(&event, level);
+        let name = shared_name(&event, level.account);
         let message = Message::notice(
             level.account,
             Reader(name),
@@ -163,7 +163,7 @@ impl Recorder {
             // Of its like the command line tells it apart.
             command: event.command.as_deref().filter(|_| has_likes(&event)),
         };
-        let reader = Reader(shared_name(&event, level));
+        let reader = Reader(shared_name(&event, level.account));
         let most = match &files {
             Some((bytes, which)) => Some(format!(
                 "{bytes} of it are files in memory: remove some ({which})"
@@ -265,7 +265,7 @@ impl Recorder {
         uid: Uid,
         said: [&str; 2],
     ) -> (Event, Message) {
-        let reader = Reader(shared_name(&event, level));
+        let reader = Reader(shared_name(&event, level.account));
         let message = Message::refused(level.account, reader, uid, program(&event), said);
         (self.record(event, level.at), message)
     }
@@ -300,7 +300,7 @@ impl Recorder {
         event.reason = Some(format!(
             "over its limit by files in memory, which no kill would free; {largest}"
         ));
-        let reader = Reader(shared_name(&event, level));
+        let reader = Reader(shared_name(&event, level.account));
         let sizes = [level.held, limit, stuck];
         let message = Message::files(level.account, reader, sizes, &largest);
         (self.record(event, level.at), message)
@@ -344,14 +344,8 @@ impl Recorder {
     ) -> Message {
         let mut event = reaped_event(pid, uid, account, limit_table);
         event.comm = comm;
-        let name = account.uid().is_none().then_some(event.account.as_deref());
-        let message = Message::killed_by_kernel(
-            account,
-            Reader(name.flatten()),
-            uid,
-            pid,
-            event.comm.as_deref(),
-        );
+        let reader = Reader(shared_name(&event, account));
+        let message = Message::killed_by_kernel(account, reader, uid, pid, event.comm.as_deref());
         self.reaps
             .expect(pid, event, Bytes::ZERO, Some(KERNELS_OOM_KILLER));
         message
@@ -389,7 +383,7 @@ impl Recorder {
             namespace_pid: None,
             command: None,
         };
-        let reader = Reader(shared_name(&event, level));
+        let reader = Reader(shared_name(&event, level.account));
         let message = Message::asked(level.account, reader, &subject, level.held, seconds);
         (self.record(event, clock::monotonic()), message)
     }
@@ -444,8 +438,8 @@ fn words_of_notice(limit: Option<Bytes>) -> Option<String> {
 }
 
 /// The account's name, where it is nobody's alone.
-fn shared_name<'a>(event: &'a Event, level: &Level) -> Option<&'a str> {
-    let is_shared = level.account.uid().is_none();
+fn shared_name(event: &Event, account: AccountId) -> Option<&str> {
+    let is_shared = account.uid().is_none();
     event.account.as_deref().filter(|_| is_shared)
 }
 

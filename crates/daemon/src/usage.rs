@@ -95,7 +95,7 @@ impl Usage {
     fn look(&mut self, accounts: &mut Accounts) -> bool {
         let readings = accounts.backend.readings();
         let held = readings.iter().filter(|it| it.held > Bytes::ZERO);
-        // Asked for now, answered when the minute is over.
+        // Names are looked up in the background: they are needed when the minute is over.
         held.for_each(|it| accounts.table.expect_name(it.id));
         let ended = self.sampler.observe(&readings, clock::monotonic(), now());
         self.keep(ended, accounts);

@@ -89,32 +89,8 @@ fn bound(planned: &crate::Planned) -> Bound {
 
 #[cfg(test)]
 mod tests {
-    use bursar_model::{BoundsSpec, Bytes, Gid};
-
     use super::*;
-    use crate::{Coverage, Directory, Entry, plan};
-
-    fn plan_of(limits: &[(&str, &str)]) -> Plan {
-        let members = [1001, 1002].map(Uid::new).to_vec();
-        let directory = Directory {
-            users: BTreeMap::new(),
-            groups: BTreeMap::from([("film".into(), Ok((Gid::new(500), members)))]),
-        };
-        let entries: Vec<Entry> = limits
-            .iter()
-            .map(|(who, limit)| Entry {
-                who: who.parse().unwrap(),
-                memory: Some(BoundsSpec::of_limit(limit.parse().unwrap())),
-                granted: None,
-                rows: BTreeMap::new(),
-            })
-            .collect();
-        let coverage = Coverage {
-            uid_min: Uid::new(1000),
-            exempt: Vec::new(),
-        };
-        plan(&entries, &directory, Bytes::from_mib(1000), &coverage)
-    }
+    use crate::sample::plan_of;
 
     /// `uid or group: FROM limit -> TO limit`, in MiB.
     fn said(old: &[(&str, &str)], new: &[(&str, &str)]) -> Vec<String> {

@@ -11,6 +11,8 @@ mod directory;
 mod fractions;
 mod plan;
 mod reap;
+#[cfg(test)]
+mod sample;
 mod subordinates;
 mod tally;
 mod tightening;

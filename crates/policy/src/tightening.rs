@@ -88,35 +88,10 @@ fn is_tighter(new: Option<Bounds>, old: Option<Bounds>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use bursar_model::{BoundsSpec, Gid};
+    use bursar_model::Gid;
 
     use super::*;
-    use crate::{Coverage, Directory, Entry, plan};
-
-    const RAM: Bytes = Bytes::from_mib(1000);
-    const FILM: u32 = 500;
-
-    fn plan_of(limits: &[(&str, &str)]) -> Plan {
-        let uids = [1001, 1002].map(Uid::new).to_vec();
-        let directory = Directory {
-            users: BTreeMap::new(),
-            groups: BTreeMap::from([("film".into(), Ok((Gid::new(FILM), uids)))]),
-        };
-        let entries: Vec<Entry> = limits
-            .iter()
-            .map(|(who, limit)| Entry {
-                who: who.parse().unwrap(),
-                memory: Some(BoundsSpec::of_limit(limit.parse().unwrap())),
-                granted: None,
-                rows: BTreeMap::new(),
-            })
-            .collect();
-        let coverage = Coverage {
-            uid_min: Uid::new(1000),
-            exempt: Vec::new(),
-        };
-        plan(&entries, &directory, RAM, &coverage)
-    }
+    use crate::sample::{FILM, plan_of};
 
     /// Whose accounts are tighter: their numbers, limits in MiB and payers.
     fn tightened(

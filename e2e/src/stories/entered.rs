@@ -2,7 +2,6 @@
 //! Accounts that processes enter and never leave (S5 section 2.1).
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
@@ -106,10 +105,7 @@ const LIMITS: &str = "[limits]\n\
 fn stage(binaries: &Binaries, name: &str, config: &str) -> Result<World> {
     let mut world = World::new(binaries, name, config)?;
     fs::write(world.daemon.limits_path(), LIMITS)?;
-    for path in [world.directory().to_owned(), world.directory().join("run")] {
-        fs::create_dir_all(&path)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-    }
+    world.let_users_in()?;
     world.daemon.start()?;
     Ok(world)
 }

@@ -2,7 +2,6 @@
 //! What users read on their terminals, and that nobody is kept from it.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
@@ -38,10 +37,7 @@ const HINT: &str = "for larger jobs use sbatch: https://wiki.example.org";
 
 fn hinted(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "hint", &format!("[messages]\nhint = {HINT:?}\n"))?;
-    for path in [world.directory().to_owned(), world.directory().join("run")] {
-        fs::create_dir_all(&path)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-    }
+    world.let_users_in()?;
     world.daemon.start()?;
     world.daemon.limit(&HINTED.to_string(), "64M")?;
     let mut terminal = Terminal::of(HINTED)?;
@@ -158,10 +154,7 @@ fn shared(binaries: &Binaries) -> Result<()> {
         world.daemon.limits_path(),
         format!("[limits]\n\"=bursar-render\" = {{ memory = \"64M\", granted = {granted:?} }}\n"),
     )?;
-    for path in [world.directory().to_owned(), world.directory().join("run")] {
-        fs::create_dir_all(&path)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-    }
+    world.let_users_in()?;
     world.daemon.start()?;
     let (first, last) = (*GRANTED.start(), *GRANTED.end());
     let (bystander, insider, owner) = (first, first + 1, last);

@@ -5,7 +5,6 @@ mod incident;
 mod reports;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
@@ -193,10 +192,7 @@ fn said(world: &World, uid: u32, arguments: &[&str], width: Option<&str>) -> Res
 
 fn history(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "history", "")?;
-    for path in [world.directory().to_owned(), world.directory().join("run")] {
-        fs::create_dir_all(&path)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-    }
+    world.let_users_in()?;
     world.daemon.start()?;
     let (user, other) = (USER.to_string(), OTHER.to_string());
     world.daemon.limit(&user, "64M")?;

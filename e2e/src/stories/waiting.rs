@@ -4,7 +4,6 @@
 mod examples;
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -72,10 +71,7 @@ fn stage(binaries: &Binaries, name: &str) -> Result<World> {
 }
 
 fn open(world: &World) -> Result<()> {
-    for path in [world.directory().to_owned(), world.directory().join("run")] {
-        fs::create_dir_all(&path)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-    }
+    world.let_users_in()?;
     Ok(())
 }
 

@@ -30,6 +30,28 @@ pub(crate) struct Reading {
 }
 
 impl Reading {
+    /// Of an account that nothing has run in yet.
+    pub(crate) const fn untouched(id: AccountId, bounds: Bounds) -> Self {
+        Self {
+            id,
+            is_default: true,
+            held: Bytes::ZERO,
+            correction: None,
+            dying: Bytes::ZERO,
+            unkillable: Bytes::ZERO,
+            committed: None,
+            unmapped: Bytes::ZERO,
+            stuck: Bytes::ZERO,
+            reserved: Bytes::ZERO,
+            maxheld: Bytes::ZERO,
+            processes: 0,
+            bounds,
+            failcnt: 0,
+            kills: 0,
+            notices: 0,
+        }
+    }
+
     /// As the kernel half has it, which tells of the page that reaches it and of none after that.
     pub(crate) fn has_reached_notice(&self) -> bool {
         let notice = self.bounds.notice();

@@ -84,54 +84,47 @@ pub(super) fn events(
     Ok(Reply::Events(found))
 }
 
-/// The last kills and refusals in the account that the requester pays into, as far as it may see them: oldest first.
+/// What happened in the account that the requester pays into, as far as it may see that: oldest first.
+fn own_events<'a>(
+    accounts: &mut Accounts,
+    history: &'a History,
+    requester: Requester,
+) -> impl DoubleEndedIterator<Item = &'a Event> {
+    let payer = accounts.payer_of(requester);
+    let own = accounts.payers.of(payer).map(|(id, _)| id);
+    let own = own.map(|id| accounts.name_of(id));
+    let viewer = Viewer::new(accounts, requester.uid);
+    history.recent().filter(move |event| {
+        own.is_some() && event.account.as_deref() == own.as_deref() && viewer.sees(event)
+    })
+}
+
+/// The last kills and refusals of the requester's own events.
 pub(super) fn recent(
     accounts: &mut Accounts,
     history: &History,
     requester: Requester,
 ) -> Vec<Event> {
-    let payer = accounts.payer_of(requester);
-    let own = accounts.payers.of(payer).map(|(id, _)| id);
-    let Some(own) = own.map(|id| accounts.name_of(id)) else {
-        return Vec::new();
-    };
-    let viewer = Viewer::new(accounts, requester.uid);
-    let is_told = |event: &&Event| {
-        let is_of_it = event.account.as_deref() == Some(own.as_str());
-        let is_told = is_kill(event) || is_spared(event) || is_kernels(event);
-        is_of_it && is_told && viewer.sees(event)
-    };
-    let mut last: Vec<Event> = history
-        .recent()
+    let is_told = |event: &&Event| is_kill(event) || is_spared(event) || is_kernels(event);
+    let last = own_events(accounts, history, requester)
         .rev()
-        .filter(is_told)
-        .take(RECENT)
-        .cloned()
-        .collect();
+        .filter(is_told);
+    let mut last: Vec<Event> = last.take(RECENT).cloned().collect();
     last.reverse();
     last
 }
 
-/// The kills after a moment in the account that the requester pays into, as far as it may see them: oldest first.
+/// The kills after a moment among the requester's own events.
 pub(super) fn kills_since(
     accounts: &mut Accounts,
     history: &History,
     requester: Requester,
     since: &str,
 ) -> Vec<Event> {
-    let payer = accounts.payer_of(requester);
-    let own = accounts.payers.of(payer).map(|(id, _)| id);
-    let Some(own) = own.map(|id| accounts.name_of(id)) else {
-        return Vec::new();
-    };
-    let viewer = Viewer::new(accounts, requester.uid);
-    let is_told = |event: &&Event| {
-        let is_of_it = event.account.as_deref() == Some(own.as_str());
-        // RFC 3339 in UTC with a fixed number of digits sorts as text.
-        let is_kill = event.event == EventKind::Kill;
-        is_of_it && is_kill && event.time.as_str() > since && viewer.sees(event)
-    };
-    history.recent().filter(is_told).cloned().collect()
+    // RFC 3339 in UTC with a fixed number of digits sorts as text.
+    let is_told = |event: &&Event| event.event == EventKind::Kill && event.time.as_str() > since;
+    let own = own_events(accounts, history, requester);
+    own.filter(is_told).cloned().collect()
 }
 
 pub(super) fn why(

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use bursar_config::Limit;
 use bursar_model::{
-    AccountId, AccountStatus, Bounds, Bytes, DaemonStatus, GateMode, ReapStatus, Resource, Row,
-    RowBounds, Rows, Who,
+    AccountId, AccountStatus, DaemonStatus, GateMode, ReapStatus, Resource, Row, RowBounds, Rows,
+    Who,
 };
 use bursar_protocol::{Quota, Reply};
 
@@ -75,7 +75,7 @@ pub(super) fn quota(daemon: &mut Daemon, requester: Requester) -> Answer {
     let readings = accounts.backend.readings();
     let reading_of = |id, bounds| {
         let known = readings.iter().find(|it| it.id == id).cloned();
-        known.unwrap_or_else(|| untouched(id, bounds))
+        known.unwrap_or_else(|| Reading::untouched(id, bounds))
     };
     let account = own.map(|(id, bounds)| show(accounts, reservations, &reading_of(id, bounds)));
     let shared = join::open_to(accounts, requester.uid, &readings)?;
@@ -152,27 +152,5 @@ pub(super) fn rows_of(accounts: &Accounts, id: AccountId) -> BTreeMap<Resource, 
             Some(uid) if accounts.covers(uid) => plan.default_rows.clone(),
             _ => BTreeMap::new(),
         },
-    }
-}
-
-/// Of an account that nothing has run in yet.
-fn untouched(id: AccountId, bounds: Bounds) -> Reading {
-    Reading {
-        id,
-        is_default: true,
-        held: Bytes::ZERO,
-        correction: None,
-        dying: Bytes::ZERO,
-        unkillable: Bytes::ZERO,
-        committed: None,
-        unmapped: Bytes::ZERO,
-        stuck: Bytes::ZERO,
-        reserved: Bytes::ZERO,
-        maxheld: Bytes::ZERO,
-        processes: 0,
-        bounds,
-        failcnt: 0,
-        kills: 0,
-        notices: 0,
     }
 }

@@ -159,23 +159,15 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     fn reading(held: u64) -> Reading {
+        let bounds = Bounds::new(None, None, Some(Bytes::from_mib(64))).unwrap();
         Reading {
-            id: ALICE,
             is_default: false,
             held: Bytes::new(held),
-            correction: None,
-            dying: Bytes::ZERO,
-            unkillable: Bytes::ZERO,
-            committed: None,
-            unmapped: Bytes::ZERO,
-            stuck: Bytes::ZERO,
-            reserved: Bytes::ZERO,
             maxheld: Bytes::new(held),
             processes: 1,
-            bounds: Bounds::new(None, None, Some(Bytes::from_mib(64))).unwrap(),
-            failcnt: 0,
             kills: 7,
             notices: 7,
+            ..Reading::untouched(ALICE, bounds)
         }
     }
 

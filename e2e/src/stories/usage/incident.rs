@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A kill that somebody looks at afterwards.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-
 use anyhow::{Context, Result, ensure};
 use bursar_model::{EventKind, Pid};
 
@@ -19,10 +16,7 @@ pub(super) const FULL: Story = Story {
 
 fn full(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "incident", "")?;
-    for path in [world.directory().to_owned(), world.directory().join("run")] {
-        fs::create_dir_all(&path)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-    }
+    world.let_users_in()?;
     world.daemon.start()?;
     world.daemon.limit(&USER.to_string(), "200M")?;
     let long = "x".repeat(300);

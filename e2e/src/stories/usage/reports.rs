@@ -32,10 +32,7 @@ const MARKUP: &str = "<script>\"&";
 
 fn report(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "report", "")?;
-    for path in [world.directory().to_owned(), world.directory().join("run")] {
-        fs::create_dir_all(&path)?;
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
-    }
+    world.let_users_in()?;
     world.daemon.start()?;
     let (user, other) = (USER.to_string(), OTHER.to_string());
     world.daemon.limit(&user, "64M")?;
