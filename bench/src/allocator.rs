@@ -30,6 +30,11 @@ pub(crate) struct Taken {
 }
 
 impl Job {
+    /// What its processes hold together at most, bytes.
+    pub(crate) fn at_once(&self) -> u64 {
+        self.processes.unwrap_or(1) * self.bytes
+    }
+
     pub(crate) fn run(&self, stage: &Stage, uid: u32, entrance: Option<&Path>) -> Result<Taken> {
         let mut command = Command::new(stage.binaries.path("bursar-bench-allocator"));
         command.arg(uid.to_string());

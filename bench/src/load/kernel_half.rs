@@ -79,21 +79,12 @@ pub(crate) fn far_bounds(measure: Measure) -> PageBounds {
 }
 
 impl Loaded {
-    /// With the accounts of [`User::Far`] and [`User::Near`].
-    ///
-    /// Near a bound each event is counted exactly, whatever the limit. What puts an account there is
-    /// its lowest bound, so a notice level of one page does it without gigabytes of ballast.
+    /// With the accounts of [`User::Far`] and [`User::Near`]; what brings the latter near is [`super::Ballast`].
     pub(crate) fn for_cost(stage: &Stage) -> Result<Self> {
         let mut kernel_half = Self::load(options(32_768, 4096)?)?;
         let far = far_bounds(Measure::Resident);
         kernel_half.open_account(stage.uid(User::Far), far)?;
-        kernel_half.open_account(
-            stage.uid(User::Near),
-            PageBounds {
-                notice: Some(Pages::new(1)),
-                ..far
-            },
-        )?;
+        kernel_half.open_account(stage.uid(User::Near), PageBounds::default())?;
         kernel_half.take_charge()?;
         Ok(kernel_half)
     }

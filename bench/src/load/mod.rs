@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is loaded into the machine while something is measured: the contenders.
 
+mod ballast;
 mod cgroup;
 mod decision;
 mod footprint;
@@ -12,6 +13,7 @@ mod trace;
 use anyhow::Result;
 use bursar_e2e::Binaries;
 
+pub(crate) use ballast::Ballast;
 pub(crate) use cgroup::{Cgroup, version as cgroup_version};
 pub(crate) use decision::Decision;
 pub(crate) use footprint::maps_bytes;
@@ -80,7 +82,7 @@ pub(crate) enum Load {
 /// Something loaded; gone when it is dropped.
 pub(crate) enum Raised {
     Empty(#[expect(dead_code, reason = "lives as long as the measurement")] Empty),
-    Loaded(#[expect(dead_code, reason = "lives as long as the measurement")] Box<Loaded>),
+    Loaded(Box<Loaded>),
     Trace(#[expect(dead_code, reason = "lives as long as the measurement")] Box<Trace>),
     Trivial(#[expect(dead_code, reason = "lives as long as the measurement")] Trivial),
     Cgroup(Cgroup),

@@ -36,8 +36,9 @@ pub(crate) fn sections(results: &Results) -> Vec<Section> {
                     memset, frees and exits. Compared is user and system time as time(1) counts it, in rounds in \
                     which contenders run between two runs of the plain kernel: medians of the ratios, with 95 % \
                     intervals (bootstrap over rounds). `unlimited` and `far` take part in all rounds, `empty` \
-                    and `near` in kernel_half of them, the others in a quarter. `empty` is a BPF program that does nothing: the \
-                    floor of anything that listens to RSS events. Nanoseconds are those of a first touch alone.",
+                    and `near` in half of them, the others in an eighth; `near` in the cases that hold 64 MB \
+                    or less. `empty` is a BPF program that does nothing: the floor of anything that listens to \
+                    RSS events. Nanoseconds are those of a first touch alone.",
             pictures: &["speed-one-process", "speed-many-processes"],
             grids: speed(table),
         });

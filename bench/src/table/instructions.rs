@@ -4,13 +4,11 @@
 //! clocks. On a machine with another clock the same figures are nanoseconds.
 
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use bursar_e2e::Hog;
 use bursar_host::machine;
 use bursar_kernel::{Options, PageBounds};
-use bursar_model::{AccountId, GateMode, Pages, Uid};
+use bursar_model::{GateMode, Pages};
 use serde::{Deserialize, Serialize};
 
 use super::scale::search;
@@ -18,7 +16,7 @@ use super::system::once;
 use crate::allocator::Job;
 use crate::figures::median;
 use crate::idle;
-use crate::load::{Loaded, Stage, User, options, pages};
+use crate::load::{Ballast, Loaded, Stage, User, options, pages};
 use crate::lock::Lock;
 use crate::progress::Progress;
 
@@ -28,11 +26,8 @@ const SIBLINGS: u32 = 1000;
 const LARGE_LIMIT_BYTES: u64 = 10 << 30;
 /// What the page faults of one iteration touch.
 const FAULT_BYTES: u64 = 4 << 20;
-/// What the account near its limit holds besides, so that it stays near between two measurements: it is left a
-/// sixty-fourth below.
-const BALLAST: &str = "512M";
-/// What a program of ours takes at most before it allocates.
-const PROGRAM_BYTES: u64 = 1200 << 10;
+/// A sixty-fourth of it is more than what is measured takes.
+const BALLAST_BYTES: u64 = 512 << 20;
 /// How long one measurement runs, in the guest's seconds.
 const SECONDS: f64 = 0.2;
 const AUDITS: usize = 5;
@@ -74,11 +69,11 @@ pub(crate) fn measure(stage: &Stage, rounds: usize, lock: &Lock) -> Result<Instr
     progress.step("without a kernel half");
 
     let loaded = Loaded::for_cost(stage)?;
-    let ballast = bring_near(stage, &loaded)?;
+    let ballast = Ballast::hold(stage, BALLAST_BYTES)?;
+    ballast.bring_near(&loaded, FAULT_BYTES, 1)?;
     for (name, user) in USERS {
         rows.beside("page fault", name, fault(user));
     }
-    // After the page faults: they have brought it near.
     for (name, user) in USERS {
         rows.beside("fork + exit", name, call("spawn", stage.uid(user)));
     }
@@ -149,34 +144,6 @@ fn page_fault(stage: &Stage, uid: u32) -> Result<f64> {
         budget: std::time::Duration::from_secs(5),
     };
     Ok(job.run(stage, uid, None)?.fault_ns)
-}
-
-/// A process that holds most of what [`User::Near`] may hold, so that the page faults end within what is near.
-fn bring_near(stage: &Stage, kernel_half: &Loaded) -> Result<Hog> {
-    let uid = stage.uid(User::Near);
-    let mut command = Command::new(stage.binaries.path("hog"));
-    command.args([
-        &format!("uid={uid}"),
-        &format!("hold={BALLAST}"),
-        "say=there",
-        "pause",
-    ]);
-    let mut hog = Hog::spawn(&mut command)?;
-    hog.hear("there")?;
-    kernel_half.get().resum_now()?;
-    let accounts = kernel_half.get().accounts();
-    let id = AccountId::of(Uid::new(uid));
-    let account = accounts.all().find(|it| it.id == id);
-    let (slot, held) = account
-        .map(|it| (it.slot, it.held))
-        .context("the account near")?;
-    let limit = held.get() + pages(FAULT_BYTES + PROGRAM_BYTES).get();
-    let bounds = PageBounds {
-        limit: Some(Pages::new(limit)),
-        ..PageBounds::default()
-    };
-    accounts.set_bounds(slot, bounds)?;
-    Ok(hog)
 }
 
 /// A page below their limit: an audit of all of them, and a breach by one more.

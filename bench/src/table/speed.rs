@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::allocator::Job;
 use crate::arguments;
 use crate::figures::{Estimate, Spread, bootstrap, median, median_estimate, median_of};
-use crate::load::{Load, Stage, User};
+use crate::load::{Ballast, Load, Raised, Stage, User};
 use crate::lock::Lock;
 use crate::progress::Progress;
 
@@ -109,6 +109,12 @@ const CASES: [(u64, u64, u64); 11] = [
     (8, 16, 10),
 ];
 
+/// What [`User::Near`] holds besides. A case that takes more than a sixty-fourth of it would leave what is near.
+const BALLAST_BYTES: u64 = 5 << 30;
+const NEAR_BYTES: u64 = 64 << 20;
+/// As many as a case of ours runs at once, and who starts them.
+const NEAR_PROGRAMS: u64 = 9;
+
 /// A slow contender does fewer iterations; the figure is of one iteration all the same.
 const SLICE: Duration = Duration::from_millis(60);
 
@@ -194,8 +200,11 @@ pub(crate) fn measure(
     let mut samples = Samples::new();
     let chosen = |case: &usize| only.cases.is_empty() || only.cases.contains(&(case + 1));
     let cases: Vec<usize> = (0..=FAULTS).filter(chosen).collect();
+    let is_near = entrants.iter().any(|it| it.user == User::Near);
+    let ballast = is_near.then(|| Ballast::hold(stage, BALLAST_BYTES));
     let plan = Plan {
         stage,
+        ballast: ballast.transpose()?,
         cases,
         is_quick,
         entrants,
@@ -214,22 +223,34 @@ pub(crate) fn measure(
 /// Who runs what.
 struct Plan<'a> {
     stage: &'a Stage,
+    ballast: Option<Ballast>,
     cases: Vec<usize>,
     is_quick: bool,
     entrants: Vec<Entrant>,
 }
 
 impl Plan<'_> {
-    /// Every case once; a figure of each.
-    fn pass(&self, user: User, entrance: Option<&Path>) -> Result<Vec<f64>> {
+    /// Every case once; a figure of each that the user can run.
+    fn pass(&self, user: User, entrance: Option<&Path>) -> Result<Vec<Option<f64>>> {
         let cases = self.cases.iter();
         cases
             .map(|&case| {
                 let job = job_of(case, self.is_quick);
+                if user == User::Near && job.at_once() > NEAR_BYTES {
+                    return Ok(None);
+                }
                 let taken = job.run(self.stage, self.stage.uid(user), entrance)?;
-                Ok(figure_of(case, &taken))
+                Ok(Some(figure_of(case, &taken)))
             })
             .collect()
+    }
+
+    fn raise(&self, load: Load) -> Result<Raised> {
+        let raised = load.raise(self.stage)?;
+        if let (Raised::Loaded(loaded), Some(ballast)) = (&raised, &self.ballast) {
+            ballast.bring_near(loaded, NEAR_BYTES, NEAR_PROGRAMS)?;
+        }
+        Ok(raised)
     }
 
     /// Every contender once, each load between two passes of the plain kernel. Who comes first changes from
@@ -249,15 +270,18 @@ impl Plan<'_> {
         }
         let count = loads.len().max(1);
         loads.rotate_left(round % count);
-        let mut keep = |key: &'static str, own: &[f64], plain: &[f64]| {
-            for ((&case, &own), &plain) in self.cases.iter().zip(own).zip(plain) {
+        let mut keep = |key: &'static str, own: &[Option<f64>], plain: &[Option<f64>]| {
+            for ((&case, own), plain) in self.cases.iter().zip(own).zip(plain) {
+                let (&Some(own), &Some(plain)) = (own, plain) else {
+                    continue;
+                };
                 let of_case = samples.entry((key, case)).or_default();
                 of_case.entry(round).or_insert(Sample { own, plain });
             }
         };
         let mut before = self.pass(User::Other, None)?;
         for load in loads {
-            let raised = match load.raise(self.stage) {
+            let raised = match self.raise(load) {
                 Ok(raised) => raised,
                 Err(error) => {
                     for entrant in here().filter(|it| it.load == load) {
@@ -277,7 +301,9 @@ impl Plan<'_> {
             drop(raised);
             let after = self.pass(User::Other, None)?;
             let both = before.iter().zip(&after);
-            let around: Vec<f64> = both.map(|(a, b)| f64::midpoint(*a, *b)).collect();
+            let around: Vec<Option<f64>> = both
+                .map(|(a, b)| Some(f64::midpoint((*a)?, (*b)?)))
+                .collect();
             for (key, own) in passes? {
                 keep(key, &own, &around);
             }
