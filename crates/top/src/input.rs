@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bursar_model::{AccountStatus, Bytes};
+use bursar_model::{AccountStatus, Bytes, UsageSeries};
 use bursar_text::Tone;
 
 /// Something happened.
@@ -21,6 +21,8 @@ pub enum Input {
     Event(EventText),
     /// An account's beancounters.
     Bill(BillText),
+    /// What it held in the last hour.
+    Usage(UsageSeries),
 }
 
 /// A key, as far as it means something here.

@@ -7,6 +7,7 @@
 mod columns;
 mod detail;
 mod help;
+mod usage;
 
 use bursar_text::paragraph::paragraph;
 use bursar_text::words::{count, narrow_size};

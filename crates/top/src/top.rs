@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use bursar_model::{AccountStatus, Uid};
+use bursar_model::{AccountStatus, Uid, UsageSeries};
 
 use crate::{Account, BillText, EventText, Input, Key, Machine, Order, Sample};
 
@@ -37,6 +37,7 @@ pub struct Top {
     /// bursard has said which there were.
     knows_events: bool,
     bill: Option<BillText>,
+    usage: Option<UsageSeries>,
     order: Order,
     filter: String,
     is_typing: bool,
@@ -68,6 +69,7 @@ impl Top {
             }
             Input::Event(event) => self.keep(event),
             Input::Bill(bill) => self.bill = Some(bill),
+            Input::Usage(usage) => self.usage = Some(usage),
         }
         Next::Draw
     }
@@ -261,6 +263,14 @@ impl Top {
 
     pub(crate) const fn knows_events(&self) -> bool {
         self.knows_events
+    }
+
+    /// The last hour of `account`, if it is here.
+    pub(crate) fn usage(&self, account: &Account) -> Option<&UsageSeries> {
+        let is_its = |it: &&UsageSeries| {
+            (&it.account, it.uid) == (&account.status.account, account.status.uid)
+        };
+        self.usage.as_ref().filter(is_its)
     }
 
     /// The beancounters of `account`, if they are here.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The chosen account: what bursard says of it in full, its beancounters, its events.
+//! The chosen account: what bursard says of it in full, its last hour, its beancounters, its events.
 
 use bursar_model::{AccountKind, Bytes};
 use bursar_text::paragraph::paragraph;
@@ -7,7 +7,7 @@ use bursar_text::words::count;
 use ratatui::style::{Modifier, Style};
 
 use super::columns::growth;
-use super::{Pen, Rest, events, heading};
+use super::{Pen, Rest, events, heading, usage};
 use crate::top::wait;
 use crate::{Account, Top};
 
@@ -39,6 +39,9 @@ pub(super) fn draw(top: &Top, pen: Pen, rest: &mut Rest<'_>) {
         for line in paragraph("", &fact, Some(rest.width())).lines() {
             rest.say(line, Style::new());
         }
+    }
+    if let Some(series) = top.usage(account) {
+        usage::draw(series, pen, rest);
     }
     match top.bill(account.name()) {
         None => rest.say(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Screens as they are seen.
 
+use bursar_model::{Bytes, Uid, UsageSample, UsageSeries};
 use bursar_text::{Charset, Tone};
 use insta::assert_snapshot;
 use ratatui::Terminal;
@@ -127,6 +128,47 @@ fn the_chosen_account_in_detail() {
     }));
     assert_snapshot!(screen(&mut top, PEN, 80, 30));
     assert_snapshot!("detail_small", screen(&mut top, PEN, 40, 12));
+}
+
+#[test]
+fn the_last_hour_of_the_chosen_account() {
+    let mut top = busy();
+    for _ in 0..3 {
+        top.on(Input::Key(Key::Down));
+    }
+    top.on(Input::Key(Key::Enter));
+    let minute = |number: u64| UsageSample {
+        start: number * 60,
+        observed_ms: 60_000,
+        max: Bytes::from_mib(number * 10 % 540),
+        limit: Some(Bytes::from_mib(512)),
+        kills: u32::from(number == 53),
+        refusals: u32::from(number == 50),
+        ..UsageSample::default()
+    };
+    let series = UsageSeries {
+        account: "alice".into(),
+        uid: Some(Uid::new(1000)),
+        from: 0,
+        until: 60 * 60 - 1,
+        span_seconds: 60,
+        samples: (4..60).filter(|it| it % 13 != 0).map(minute).collect(),
+    };
+    top.on(Input::Usage(series.clone()));
+    assert_snapshot!(screen(&mut top, PEN, 80, 36));
+    let letters = Pen {
+        charset: Charset::Ascii,
+        ..PEN
+    };
+    assert_snapshot!("usage_in_letters", screen(&mut top, letters, 50, 36));
+    // Another one of that name, and a clock that went back.
+    top.on(Input::Usage(UsageSeries {
+        uid: Some(Uid::new(7)),
+        until: 0,
+        span_seconds: 0,
+        ..series
+    }));
+    assert!(!screen(&mut top, PEN, 80, 36).contains("the last 60 minutes"));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use bursar_host::MemInfo;
-use bursar_model::{AccountStatus, Event, Who};
+use bursar_model::{AccountStatus, Event, UsageSeries, Who};
 use bursar_protocol::{Client, Operation, Reply};
 use bursar_top::{BillText, EventText, Input, Sample};
 use jiff::SignedDuration;
@@ -76,11 +76,20 @@ impl Poller {
         })
     }
 
+    /// What an account held in the last hour; nothing where nothing is kept.
+    fn usage(&mut self, account: &AccountStatus) -> Result<Option<UsageSeries>, Failure> {
+        let since = Some(Since::Ago(PAST).as_of(&Clock::here()));
+        let who = who(account);
+        match self.ask(Operation::Usage { who, since }) {
+            Ok(Reply::Usage(series)) => Ok(Some(*series)),
+            Ok(_) => Err(Failure::off_topic()),
+            Err(Failure::Wrong(..)) => Ok(None),
+            Err(quiet) => Err(quiet),
+        }
+    }
+
     fn bill(&mut self, account: &AccountStatus) -> Result<BillText, Failure> {
-        let who = match account.uid {
-            Some(uid) => Some(Who::Uid(uid)),
-            None => account.account.parse().ok(),
-        };
+        let who = who(account);
         let lines = match self.ask(Operation::Beancounters { who }) {
             Ok(Reply::Beancounters(found)) if found.is_looking && found.bills.is_empty() => {
                 vec!["bursard is looking".to_owned()]
@@ -100,6 +109,13 @@ impl Poller {
             account: account.account.clone(),
             lines,
         })
+    }
+}
+
+fn who(account: &AccountStatus) -> Option<Who> {
+    match account.uid {
+        Some(uid) => Some(Who::Uid(uid)),
+        None => account.account.parse().ok(),
     }
 }
 
@@ -165,10 +181,12 @@ fn ask_on(
             && billed.is_none_or(|then| then.elapsed() >= BILL)
         {
             billed = Some(Instant::now());
-            if let Ok(bill) = poller.bill(account)
-                && words.send(Word::Input(Input::Bill(bill))).is_err()
-            {
-                return;
+            let usage = poller.usage(account).ok().flatten().map(Input::Usage);
+            let bill = poller.bill(account).ok().map(Input::Bill);
+            for input in usage.into_iter().chain(bill) {
+                if words.send(Word::Input(input)).is_err() {
+                    return;
+                }
             }
         }
         match wanted.recv_timeout(next.saturating_duration_since(Instant::now())) {
