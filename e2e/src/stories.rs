@@ -24,6 +24,7 @@ mod limits;
 mod locked;
 mod login;
 mod machine;
+mod metrics;
 mod package;
 mod payers;
 mod physpages;
@@ -88,6 +89,7 @@ pub fn all() -> Vec<Story> {
         subordinate::STORIES,
         units::STORIES,
         check::STORIES,
+        metrics::STORIES,
         triggers::STORIES,
         hostile::STORIES,
         locked::STORIES,

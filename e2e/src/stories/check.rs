@@ -33,11 +33,6 @@ pub(super) const STORIES: &[Story] = &[
         place: Place::Anywhere,
         tell: refused,
     },
-    Story {
-        name: "metrics_say_what_status_says",
-        place: Place::Anywhere,
-        tell: metrics,
-    },
 ];
 
 /// Asks for a check.
@@ -261,62 +256,5 @@ fn refused(binaries: &Binaries) -> Result<()> {
         text.contains("only root may have the ledger compared"),
         "{output:?}"
     );
-    Ok(())
-}
-
-fn metrics(binaries: &Binaries) -> Result<()> {
-    let mut world = World::new(binaries, "metrics", "")?;
-    world.daemon.start()?;
-    world.daemon.limit("60548", "320M")?;
-    // Near its notice, with pages that several have: scanned and corrected.
-    let _hog = world.there("uid=60548 hold=90M leave=2 memfd=24M say=there pause")?;
-    until("a correction, and the files being counted", || {
-        let account = world.daemon.account("60548")?;
-        let is_it = |it: &bursar_model::AccountStatus| {
-            it.correction.is_some() && it.unmapped.get() >= 4 << 20
-        };
-        Ok(account.filter(is_it).map(drop))
-    })?;
-    let file = world.directory().join("bursar.prom");
-    let path = file.display().to_string();
-    let mut text = String::new();
-    until("a file with a correction in it", || {
-        let done = world.bursar(&["metrics", "--textfile", &path]).status()?;
-        ensure!(done.success(), "metrics: {done}");
-        text = fs::read_to_string(&file)?;
-        Ok(text
-            .contains("bursar_account_correction_age_seconds{")
-            .then_some(()))
-    })?;
-    let status = world.daemon.status()?;
-    let half = &status.kernel_half;
-    let bound =
-        u64::from(half.counter_cpus) * u64::from(half.counter_batch_pages) * half.page_bytes;
-    ensure!(bound == status.error_bound_bytes.get(), "{half:?}");
-    let value = |name: &str| {
-        let found = text.lines().find_map(|line| {
-            let is_it = line.starts_with(name);
-            is_it.then(|| line.rsplit_once(' ')?.1.parse::<f64>().ok())?
-        });
-        found.with_context(|| format!("{name} in {text}"))
-    };
-    ensure!(
-        value("bursar_error_bound_bytes ")? as u64 == bound,
-        "{text}"
-    );
-    ensure!(value("bursar_held{")? >= f64::from(90 << 20), "{text}");
-    ensure!(value("bursar_limit{")? as u64 == 320 << 20, "{text}");
-    ensure!(value("bursar_surveys_total ")? >= 1.0, "{text}");
-    ensure!(value("bursar_surveyed_accounts ")? as u64 == 1, "{text}");
-    ensure!(
-        value("bursar_account_correction_bytes{")? >= f64::from(100 << 20),
-        "{text}"
-    );
-    ensure!(
-        value("bursar_account_files_bytes{")? >= f64::from(4 << 20),
-        "{text}"
-    );
-    ensure!(value("bursar_resums_total ")? >= 1.0, "{text}");
-    ensure!(value("bursar_events_lost_total ")? as u64 == 0, "{text}");
     Ok(())
 }

@@ -4,12 +4,14 @@
 
 mod table;
 
+use std::cmp::Reverse;
 use std::fmt;
 
-use bursar_model::{AccountStatus, DaemonStatus, GateMode, Resource, TriggerKind};
+use bursar_model::{AccountStatus, Bytes, DaemonStatus, GateMode, Resource, TriggerKind};
 
 use self::table::{METRICS, Metric, Source};
 use super::exposition::{Kind, Labels, Value, write_metric};
+use super::status::memory;
 
 fn labels_of(account: &AccountStatus) -> Labels {
     let mut labels = vec![("account", account.account.clone())];
@@ -76,8 +78,43 @@ fn about(status: &DaemonStatus) -> Labels {
     ]
 }
 
+/// The accounts that are no part of an exposition.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LeftOut {
+    accounts: u64,
+    held: Bytes,
+}
+
+const LEFT_OUT: [(&str, &str); 2] = [
+    (
+        "bursar_left_out_accounts",
+        "Accounts without samples of their own, because others hold more (--accounts)",
+    ),
+    ("bursar_left_out_held_bytes", "What they hold together"),
+];
+
+impl LeftOut {
+    fn samples(self) -> [Value; 2] {
+        [self.accounts, self.held.get()].map(Value::Number)
+    }
+}
+
+/// Leaves the accounts that hold most, so many of them.
+pub(crate) fn leave_largest(status: &mut DaemonStatus, most: usize) -> LeftOut {
+    let accounts = &mut status.accounts;
+    accounts.sort_by_key(|it| Reverse(memory(it).held));
+    let gone = accounts.split_off(most.min(accounts.len()));
+    LeftOut {
+        accounts: gone.len() as u64,
+        held: Bytes::new(gone.iter().map(|it| memory(it).held.get()).sum()),
+    }
+}
+
 /// The status as an exposition.
-pub(crate) fn exposition(status: &DaemonStatus) -> Result<String, fmt::Error> {
+pub(crate) fn exposition(
+    status: &DaemonStatus,
+    left_out: Option<&LeftOut>,
+) -> Result<String, fmt::Error> {
     let mut text = String::new();
     let always = [(about(status), Value::Number(1))];
     write_metric(&mut text, ABOUT, Kind::Gauge, ABOUT_HELP, &always)?;
@@ -87,6 +124,16 @@ pub(crate) fn exposition(status: &DaemonStatus) -> Result<String, fmt::Error> {
             let name = metric.full_name();
             write_metric(&mut text, &name, metric.kind, metric.help, &samples)?;
         }
+    }
+    let values = left_out.into_iter().flat_map(|it| it.samples());
+    for ((name, help), value) in LEFT_OUT.into_iter().zip(values) {
+        write_metric(
+            &mut text,
+            name,
+            Kind::Gauge,
+            help,
+            &[(Labels::new(), value)],
+        )?;
     }
     Ok(text)
 }
@@ -103,12 +150,13 @@ pub(crate) fn list() -> String {
         format!("{}{labels}\n    {kind}. {help}\n", metric.full_name())
     });
     let about = format!("{ABOUT}{{version,trigger,gate}}\n    always 1. {ABOUT_HELP}\n");
-    named.chain([about]).collect()
+    let left_out = LEFT_OUT.map(|(name, help)| format!("{name}\n    gauge. {help}\n"));
+    named.chain([about]).chain(left_out).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use bursar_model::{Bytes, Correction, PssScanStatus};
+    use bursar_model::{Correction, PssScanStatus};
     use insta::assert_snapshot;
 
     use super::*;
@@ -135,7 +183,7 @@ mod tests {
             spent_ns: 1_500_000_000,
             ..PssScanStatus::default()
         };
-        let text = exposition(&status).unwrap();
+        let text = exposition(&status, None).unwrap();
         for metric in METRICS {
             let name = format!("\n{}", metric.full_name());
             assert!(text.contains(&name), "{name} in {text}");
@@ -146,7 +194,11 @@ mod tests {
 
     #[test]
     fn a_name_cannot_end_its_label() {
-        let text = exposition(&daemon(vec![account("a\"} 1\nx\\", 1000, 1, Some(2))])).unwrap();
+        let text = exposition(
+            &daemon(vec![account("a\"} 1\nx\\", 1000, 1, Some(2))]),
+            None,
+        )
+        .unwrap();
         let held: Vec<&str> = text
             .lines()
             .filter(|line| line.starts_with("bursar_held{"))
@@ -156,10 +208,33 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_are_left_and_the_rest_is_summed_up() {
+        let mib = |n: u64| account(&format!("user{n}"), 1000 + n as u32, n, Some(64));
+        let mut status = daemon([3, 9, 1, 7].map(mib).to_vec());
+        let left_out = leave_largest(&mut status, 2);
+        let text = exposition(&status, Some(&left_out)).unwrap();
+        let samples: Vec<&str> = text
+            .lines()
+            .filter(|it| it.starts_with("bursar_held") || it.starts_with("bursar_left_out"))
+            .collect();
+        assert_eq!(
+            samples,
+            [
+                r#"bursar_held{account="user9",uid="1009",resource="memory"} 9437184"#,
+                r#"bursar_held{account="user7",uid="1007",resource="memory"} 7340032"#,
+                "bursar_left_out_accounts 2",
+                "bursar_left_out_held_bytes 4194304",
+            ]
+        );
+        assert_understood(&text);
+        assert_eq!(leave_largest(&mut status, 5), LeftOut::default());
+    }
+
+    #[test]
     fn without_a_bound_there_is_none() {
         let mut status = daemon(Vec::new());
         status.error_bound_bytes = Bytes::MAX;
-        let text = exposition(&status).unwrap();
+        let text = exposition(&status, None).unwrap();
         assert!(!text.contains("\nbursar_error_bound"), "{text}");
         assert_understood(&text);
     }
