@@ -33,6 +33,9 @@ const UNITS: [(&str, &str); 3] = [
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang-19".to_owned());
+    let manifest = env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
+    // The same objects wherever the sources lie: another place is no other kernel half.
+    let no_place = format!("-ffile-prefix-map={manifest}=.");
     let mut fingerprint = DefaultHasher::new();
     for (folder, object) in OBJECTS.into_iter().chain(UNITS) {
         let skeleton = out.join(format!("{object}.skel.rs"));
@@ -49,6 +52,7 @@ fn main() {
                 "-Isrc/bpf",
                 "-Isrc/bpf/include",
                 "-Isrc/bpf/lib",
+                &no_place,
             ])
             .build_and_generate(&skeleton)
             .unwrap_or_else(|error| {
