@@ -26,7 +26,7 @@ GUEST_JOBS ?= 2
 # run one after the other beside it. TOLD= has each tell all, TOLD=--whole at full length.
 TOLD       ?= --share {share}
 
-.PHONY: build demo test units lint monitoring stories guests runtimes bench instructions install uninstall deb rpm packages release book clean
+.PHONY: build demo test units lint monitoring ansible stories guests runtimes bench instructions install uninstall deb rpm packages release book clean
 
 build:
 	xtask/provide build
@@ -56,9 +56,14 @@ lint: build
 monitoring:
 	xtask/monitoring rules
 
+# The Ansible role, by Debian's ansible-lint. Some seconds.
+ansible:
+	xtask/provide ansible
+	cd dist/ansible && ansible-lint --offline -q example.yml
+
 stories: build
 	xtask/provide demo deb
-	xtask/unpack $(RELEASE)/programs cron at sudo
+	xtask/unpack $(RELEASE)/programs cron at sudo prometheus
 	$(STAGE) $(RELEASE)/stories
 
 # Debian's own kernels 6.1, 6.12 and 7.x in QEMU; one guest a processor, the slowest first.
@@ -109,8 +114,12 @@ instructions: build
 			-- /opt/bursar-bench instructions --out /tmp || exit 1; \
 	done
 
-MONITORING := $(addprefix prometheus/,bursar.rules.yml bursar.rules.test.yml prometheus.yml \
-	bursar-metrics.service bursar-metrics.timer)
+# Of dist/, for administrators to look at and take over.
+EXAMPLES := profile.d/bursar.sh pam/bursar-login \
+	$(addprefix prometheus/,bursar.rules.yml bursar.rules.test.yml prometheus.yml \
+	bursar-metrics.service bursar-metrics.timer bursar-exporter.socket bursar-exporter@.service) \
+	grafana/bursar.json ansible/example.yml $(addprefix ansible/roles/bursar/,defaults/main.yml handlers/main.yml meta/main.yml \
+	tasks/main.yml templates/limits.toml.j2 templates/settings.toml.j2 templates/toml.j2)
 
 # Where LIBDIR is not PREFIX/lib a link is there: `bursar run --tmalloc` looks below its own prefix.
 install: build
@@ -134,9 +143,7 @@ install: build
 	umask 022 && $(RELEASE)/bursar generate completions zsh >$(DESTDIR)$(ZSHDIR)/_bursar
 	umask 022 && $(RELEASE)/bursar generate completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/bursar.fish
 	install -D -m 644 dist/bursard.service $(DESTDIR)$(UNITDIR)/bursard.service
-	install -D -m 644 dist/profile.d/bursar.sh $(DESTDIR)$(PREFIX)/share/doc/bursar/examples/profile.d/bursar.sh
-	install -D -m 644 dist/pam/bursar-login $(DESTDIR)$(PREFIX)/share/doc/bursar/examples/pam/bursar-login
-	for file in $(MONITORING); do \
+	for file in $(EXAMPLES); do \
 		install -D -m 644 dist/$$file $(DESTDIR)$(PREFIX)/share/doc/bursar/examples/$$file || exit; done
 	install -d -m 755 $(DESTDIR)$(SYSCONFDIR)/bursar/limits.toml.d
 	test -e $(DESTDIR)$(SYSCONFDIR)/bursar/bursar.toml || \
@@ -156,9 +163,7 @@ uninstall:
 		$(DESTDIR)$(ZSHDIR)/_bursar \
 		$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/bursar.fish \
 		$(foreach file,libprefault.so libprefault.a libtmalloc.so,$(DESTDIR)$(PREFIX)/lib/bursar/$(file)) \
-		$(DESTDIR)$(PREFIX)/share/doc/bursar/examples/profile.d/bursar.sh \
-		$(DESTDIR)$(PREFIX)/share/doc/bursar/examples/pam/bursar-login \
-		$(addprefix $(DESTDIR)$(PREFIX)/share/doc/bursar/examples/,$(MONITORING)) \
+		$(addprefix $(DESTDIR)$(PREFIX)/share/doc/bursar/examples/,$(EXAMPLES)) \
 		$(DESTDIR)$(PREFIX)/include/prefault.h \
 		$(DESTDIR)$(LIBDIR)/libtmalloc.so $(DESTDIR)$(PREFIX)/include/tmalloc.h \
 		$(DESTDIR)$(LIBDIR)/libbursar.so $(DESTDIR)$(PREFIX)/include/bursar.h
@@ -176,9 +181,9 @@ packages: build
 	xtask/provide deb rpm
 	xtask/test-packages
 
-# What is published of a commit: both packages, the sources, checksums.
-release: build
-	xtask/provide deb rpm
+# What is published of a commit: both packages, built twice and compared, the sources, what they contain, checksums.
+release:
+	xtask/provide build deb rpm
 	xtask/release target/published
 
 # The documents as a site, with a search; needs mdBook.

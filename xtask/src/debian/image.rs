@@ -37,6 +37,8 @@ const PACKAGES: &[&str] = &[
     "man-db",
     "bash-completion",
     "python3-minimal",
+    "python3-apt",
+    "ansible-core",
     "e2fsprogs",
     "crun",
     "podman",
