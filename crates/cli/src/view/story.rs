@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar why`: a kill and what followed it, in sentences.
 
-use bursar_model::{Event, EventKind, Pid, Trigger, Who};
+use bursar_model::{Event, EventKind, Pid, Request, Trigger, Who};
 
 use bursar_text::event::{method_words, rate};
 
@@ -366,6 +366,11 @@ fn aftermath(kill: &Event, events: &[Event], style: &Style) -> String {
     format!("{freed}{after}{method}{rate}{reason}.")
 }
 
+/// Files in memory are much of what was held, or were to grow.
+fn is_about_files(event: &Event) -> bool {
+    event.files_bytes.is_some() || event.request == Some(Request::File)
+}
+
 fn advice(event: &Event, role: Role, style: &Style) -> Vec<String> {
     if is_of_files(event) {
         return vec![
@@ -395,8 +400,8 @@ fn advice(event: &Event, role: Role, style: &Style) -> Vec<String> {
             "see how much is left: bursar beancounters".into(),
             "or ask the administrator for a higher limit".into(),
         ],
-        (Role::User, None) if event.files_bytes.is_some() => vec![
-            "remove files in memory that are not needed, or move them to a disk".into(),
+        (Role::User, None) if is_about_files(event) => vec![
+            "remove files in memory that are not needed (df -t tmpfs says where they can be), or move them to a disk".into(),
             "see how much is left: bursar quota".into(),
             "or ask the administrator for a higher limit".into(),
         ],
