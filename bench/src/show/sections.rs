@@ -83,8 +83,8 @@ pub(crate) fn sections(results: &Results) -> Vec<Section> {
         sections.push(Section {
             title: "tmalloc beside other mallocs",
             about: "`bursar-bench malloc`. The first table is user and system time, glibc's malloc of the same user \
-                    in the same round being 1: medians with 95 % intervals; the clock's ratio beside it where it \
-                    is more than 0.05 higher. The second is resident MiB at the end (and at most), medians. \
+                    in the same round being 1: medians with 95 % intervals. The clock's ratio stands beside it \
+                    where it is more than 0.05 higher. The second is resident MiB at the end (and at most), medians. \
                     `glibc, again` is the noise. bursard runs all the time; `no bursard` means that nobody \
                     listens where tmalloc asks. The limit is far.",
             pictures: &[],

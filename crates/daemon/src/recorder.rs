@@ -14,7 +14,7 @@ use bursar_reap::{Priority, Report};
 
 use self::files::{held_files, in_words};
 pub(crate) use self::met::{Met, MetKind};
-use self::reaps::{Reaps, reaped_event};
+use self::reaps::{Reaps, end_event, reaped_event};
 use crate::fact::{Level, Refused, RefusedRow, Victim};
 use crate::graceful::{Asked, GRACE};
 use crate::history::History;
@@ -178,7 +178,7 @@ impl Recorder {
             most.as_deref(),
         );
         self.met.push(Met::new(level, MetKind::Kill));
-        let awaited = reaped_event(victim.pid, victim.uid, level.account, limit_table);
+        let awaited = reaped_event(victim, limit_table);
         self.reaps.expect(victim.pid, awaited, victim.held, None);
         (self.record(event, level.at), message)
     }
@@ -342,8 +342,7 @@ impl Recorder {
         account: AccountId,
         limit_table: &mut LimitTable,
     ) -> Message {
-        let mut event = reaped_event(pid, uid, account, limit_table);
-        event.comm = comm;
+        let event = end_event(pid, uid, comm, account, limit_table);
         let reader = Reader(shared_name(&event, account));
         let message = Message::killed_by_kernel(account, reader, uid, pid, event.comm.as_deref());
         self.reaps
@@ -356,8 +355,7 @@ impl Recorder {
         if self.reaps.awaits_any(victim.pid) {
             return;
         }
-        let mut event = reaped_event(victim.pid, victim.uid, victim.level.account, limit_table);
-        event.comm = (!victim.comm.is_empty()).then(|| printable(&victim.comm, COMM_WIDTH));
+        let event = reaped_event(victim, limit_table);
         self.reaps.expect_others(victim.pid, event, victim.held);
     }
 

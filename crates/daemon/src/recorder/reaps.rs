@@ -4,7 +4,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bursar_model::{AccountId, Bytes, Event, EventKind, Nanos, Pid, ReapStatus, Uid};
+use bursar_model::{AccountId, Bytes, Event, EventKind, Nanos, Pid, ReapStatus, Uid, printable};
 use bursar_reap::{Fate, Priority, Report, Stays};
 
 use crate::fact::Victim;
@@ -111,7 +111,7 @@ impl Reaps {
             return None;
         }
         // Killed before we were there.
-        let event = reaped_event(victim.pid, victim.uid, victim.level.account, limit_table);
+        let event = reaped_event(victim, limit_table);
         let event = self.complete(event, victim.held, duration, "exit");
         Some((event, at))
     }
@@ -172,13 +172,24 @@ impl Reaps {
 }
 
 /// What is known of a victim before its end.
-pub(super) fn reaped_event(
+pub(super) fn reaped_event(victim: &Victim, limit_table: &mut LimitTable) -> Event {
+    let comm = (!victim.comm.is_empty()).then(|| printable(&victim.comm, super::COMM_WIDTH));
+    let Victim {
+        pid, uid, level, ..
+    } = victim;
+    end_event(*pid, *uid, comm, level.account, limit_table)
+}
+
+/// The same of a process that is no victim of ours.
+pub(super) fn end_event(
     pid: Pid,
     uid: Uid,
+    comm: Option<String>,
     account: AccountId,
     limit_table: &mut LimitTable,
 ) -> Event {
     let mut event = Event::new(EventKind::Reaped);
+    event.comm = comm;
     event.account = Some(limit_table.name_of(account).0);
     event.uid = Some(uid);
     event.pid = Some(pid);
