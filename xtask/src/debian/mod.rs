@@ -67,7 +67,11 @@ struct UpArgs {
     #[arg(
         long,
         value_name = "FILE",
-        default_value = "target/deb/bursar_0.1.0_amd64.deb"
+        default_value = concat!(
+            "target/deb/bursar_",
+            env!("CARGO_PKG_VERSION"),
+            "_amd64.deb"
+        )
     )]
     deb: PathBuf,
 }
