@@ -25,6 +25,7 @@ mod locked;
 mod login;
 mod machine;
 mod metrics;
+mod observe;
 mod package;
 mod payers;
 mod physpages;
@@ -100,6 +101,7 @@ pub fn all() -> Vec<Story> {
         apply::STORIES,
         audit::STORIES,
         preview::STORIES,
+        observe::STORIES,
         login::STORIES,
         temporary::STORIES,
         gate::STORIES,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use bursar_host::{machine, mount_bpffs};
 use bursar_kernel::{History, KernelHalf, Options, PageBounds, Settings, Slot};
-use bursar_model::{AccountId, Bytes, Measure, Pages, Uid};
+use bursar_model::{AccountId, Bytes, Measure, Mode, Pages, Uid};
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::query::{LinkInfoIter, ProgInfoIter};
 
@@ -17,6 +17,8 @@ use super::{FAR_BYTES, Stage, User};
 
 const BPFFS: &str = "/sys/fs/bpf";
 const PREFIX: &str = "bursar-bench-";
+/// Of an account that is only observed: an allocator passes it at its first page.
+const OBSERVED_BYTES: u64 = 64 << 10;
 
 /// Takes away what a bench left that was killed: its number is in the name, and nobody has it any more.
 pub(crate) fn sweep() -> Result<()> {
@@ -75,16 +77,31 @@ pub(crate) fn far_bounds(measure: Measure) -> PageBounds {
         barrier: Some(pages(FAR_BYTES / 20 * 19)),
         limit: Some(pages(FAR_BYTES)),
         measure,
+        mode: Mode::Enforce,
+    }
+}
+
+/// Bounds that everybody passes at once, and that are only observed.
+fn observed_bounds() -> PageBounds {
+    let bound = Some(pages(OBSERVED_BYTES));
+    PageBounds {
+        notice: bound,
+        barrier: bound,
+        limit: bound,
+        measure: Measure::Resident,
+        mode: Mode::Observe,
     }
 }
 
 impl Loaded {
-    /// With the accounts of [`User::Far`] and [`User::Near`]; what brings the latter near is [`super::Ballast`].
+    /// With the accounts of [`User::Far`], [`User::Near`] and [`User::Observed`]; what brings one near is
+    /// [`super::Ballast`].
     pub(crate) fn for_cost(stage: &Stage) -> Result<Self> {
         let mut kernel_half = Self::load(options(32_768, 4096)?)?;
         let far = far_bounds(Measure::Resident);
         kernel_half.open_account(stage.uid(User::Far), far)?;
         kernel_half.open_account(stage.uid(User::Near), PageBounds::default())?;
+        kernel_half.open_account(stage.uid(User::Observed), observed_bounds())?;
         kernel_half.take_charge()?;
         Ok(kernel_half)
     }

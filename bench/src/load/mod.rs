@@ -40,6 +40,8 @@ pub(crate) enum User {
     Near,
     /// Limited by something that is not bursar.
     Other,
+    /// Above a limit that is only observed.
+    Observed,
 }
 
 impl Stage {
@@ -57,6 +59,7 @@ impl Stage {
                 User::Far => 1,
                 User::Near => 2,
                 User::Other => 3,
+                User::Observed => 4,
             }
     }
 

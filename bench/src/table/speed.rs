@@ -42,7 +42,7 @@ impl Entrant {
 }
 
 /// In the order in which they are shown. Those of one load are measured together.
-const ENTRANTS: [Entrant; 7] = [
+const ENTRANTS: [Entrant; 8] = [
     Entrant {
         key: "empty",
         what: "a BPF program that does nothing, at every RSS event",
@@ -69,6 +69,13 @@ const ENTRANTS: [Entrant; 7] = [
         what: "bursar's kernel half, a user near a bound: every event counted exactly",
         load: Load::Loaded,
         user: User::Near,
+        every: 2,
+    },
+    Entrant {
+        key: "observed",
+        what: "bursar's kernel half, a user above a limit that is only observed",
+        load: Load::Loaded,
+        user: User::Observed,
         every: 2,
     },
     Entrant {

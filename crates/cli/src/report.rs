@@ -65,7 +65,7 @@ pub(crate) struct Account {
     pub(crate) notices: u64,
     pub(crate) refusals: u64,
     pub(crate) kills: u64,
-    /// Of a dry run.
+    /// Forgone, because the account was only observed.
     pub(crate) would_kills: u64,
     pub(crate) last_kill_time: Option<String>,
     /// Kills of which an event is kept, and those before which there was a notice.

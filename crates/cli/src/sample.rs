@@ -48,6 +48,7 @@ pub(crate) fn account(name: &str, uid: u32, held: u64, limit: Option<u64>) -> Ac
         } else {
             AccountKind::User
         },
+        mode: bursar_model::Mode::Enforce,
         processes: 3,
         resources: [(Resource::Memory, row)].into(),
         dying: Bytes::ZERO,

@@ -229,6 +229,7 @@ fn limits_are_cleared_and_shown() {
     let entry = LimitEntry {
         who: "alice".parse().unwrap(),
         memory: BoundsSpec::of_limit("512M".parse().unwrap()),
+        mode: bursar_model::Mode::Enforce,
         is_silent: false,
         rows: BTreeMap::new(),
         accounts: vec!["alice".into()],

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use bursar_model::{Bytes, Measure, PageSize, Uid};
+use bursar_model::{Bytes, Measure, Mode, PageSize, Uid};
 
 use crate::Watermarks;
 
@@ -16,6 +16,8 @@ pub const MAX_EXEMPT: usize = 8;
 pub struct Config {
     /// Who decides that a limit is passed. Default: [`TriggerChoice::Auto`].
     pub trigger: TriggerChoice,
+    /// Whether limits are enforced whose entries do not say so. Default: [`Mode::Enforce`].
+    pub mode: Mode,
     /// What becomes of limits that would kill at once when they are read again. Default: [`ReloadChoice::Refuse`].
     pub reload: ReloadChoice,
     /// What becomes of the kernel half when bursard ends. Default: [`OnExit::Keep`].

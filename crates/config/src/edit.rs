@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use bursar_model::{BoundsSpec, Reason, Resource, RowBounds, SizeSpec, Until, Who};
+use bursar_model::{BoundsSpec, Mode, Reason, Resource, RowBounds, SizeSpec, Until, Who};
 use jiff::Timestamp;
 use toml_edit::{DocumentMut, InlineTable, Item, Table, TableLike, Value};
 
 use crate::contradiction::contradiction;
 use crate::entry::{Entries, TEMPORARY};
 use crate::finding::Wrong;
-use crate::limits::{BOUNDS, LimitsFile, REASON, TABLE, UNTIL, entries_of};
+use crate::limits::{BOUNDS, LimitsFile, MODE, REASON, TABLE, UNTIL, entries_of};
 use crate::removal::{remove_entry, spelling_of};
 use crate::source::Source;
 use crate::value::size;
@@ -42,6 +42,8 @@ pub struct Temporary<'a> {
     pub memory: Option<BoundsSpec>,
     /// The bounds of beancounters that are others; an unlimited one is said as well.
     pub rows: &'a BTreeMap<Resource, RowBounds>,
+    /// Whether it is enforced, if that is another.
+    pub mode: Option<Mode>,
     /// Why.
     pub reason: Option<&'a Reason>,
 }
@@ -92,6 +94,20 @@ impl LimitsFile {
         self.edit(TABLE, who, |limit| limit.rows = all)
     }
 
+    /// Says whether an entry is enforced. Without an entry nothing changes. The file changes only with
+    /// [`Self::store`].
+    ///
+    /// # Errors
+    /// As [`Self::set_reason`].
+    pub(crate) fn set_mode(&mut self, who: &Who, mode: Mode) -> Result<(), ConfigError> {
+        match self.get(who) {
+            Some(limit) if limit.mode != Some(mode) => {
+                self.edit(TABLE, who, |limit| limit.mode = Some(mode))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Says why an entry is what it is, or no more why. Without an entry nothing changes. The file changes only
     /// with [`Self::store`].
     ///
@@ -135,6 +151,7 @@ impl LimitsFile {
         self.edit(TEMPORARY, who, |limit| {
             limit.memory = temporary.memory.or(limit.memory);
             limit.rows.extend(temporary.rows);
+            limit.mode = temporary.mode.or(limit.mode);
             limit.reason = temporary.reason.cloned();
             limit.until = Some(temporary.until);
         })
@@ -152,6 +169,7 @@ impl LimitsFile {
             who: who.clone(),
             memory: None,
             rows: BTreeMap::new(),
+            mode: None,
             kill: None,
             granted: None,
             reason: None,
@@ -312,8 +330,10 @@ fn change_rows(entry: &mut Item, rows: &BTreeMap<Resource, RowBounds>) {
     }
 }
 
-/// Its end and why, as they are to be said.
+/// Whether it is enforced, its end and why, as they are to be said.
 fn change_words(entry: &mut Item, limit: &Limit) {
+    let is_so = |item: &Item| item.as_str() == limit.mode.map(Mode::name);
+    change_word(entry, MODE, limit.mode.map(Mode::name), is_so);
     let until = limit.until.map(|it| it.to_string());
     let is_so = |item: &Item| crate::value::until(item).ok() == limit.until;
     change_word(entry, UNTIL, until.as_deref(), is_so);

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use bursar_model::{BoundsSpec, EntrySpec, KillManner, Reason, Resource, RowBounds, Until, Who};
+use bursar_model::{
+    BoundsSpec, EntrySpec, KillManner, Mode, Reason, Resource, RowBounds, Until, Who,
+};
 
 /// The table of entries with an end.
 pub(crate) const TEMPORARY: &str = "temporary";
@@ -19,6 +21,8 @@ pub struct Limit {
     pub memory: Option<BoundsSpec>,
     /// The bounds of beancounters.
     pub rows: BTreeMap<Resource, RowBounds>,
+    /// Whether it is enforced, or only observed. `None`: as bursar.toml has it.
+    pub mode: Option<Mode>,
     /// Whether its largest process is asked to end when it is over its notice; as a rule not.
     pub kill: Option<KillManner>,
     /// Of a shared account: the users, and members of groups, who may enter it. `None`: nobody but root,
@@ -45,6 +49,7 @@ impl Limit {
         EntrySpec {
             memory: self.memory,
             rows: self.rows.clone(),
+            mode: self.mode,
             kill: self.kill,
             granted: self.granted.clone(),
             reason: self.reason.clone(),
@@ -57,6 +62,7 @@ impl Limit {
         let mut both = self.clone();
         if let Some(lasting) = lasting {
             both.memory = both.memory.or(lasting.memory);
+            both.mode = both.mode.or(lasting.mode);
             both.kill = both.kill.or(lasting.kill);
             both.granted = both.granted.or_else(|| lasting.granted.clone());
             both.rows.clone_from(&lasting.rows);

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
-use bursar_model::{BoundsSpec, Reason, Resource, RowBounds, Until, Who};
+use bursar_model::{BoundsSpec, Mode, Reason, Resource, RowBounds, Until, Who};
 use jiff::Timestamp;
 
 use crate::drop_ins::{collect, directory_of, read_drop_ins};
@@ -277,6 +277,14 @@ impl Limits {
         rows: &BTreeMap<Resource, RowBounds>,
     ) -> Result<(), ConfigError> {
         self.edit(who, |file| file.set_rows(who, rows))
+    }
+
+    /// Says whether the entry of `who` is enforced. The file changes only with [`Limits::store`].
+    ///
+    /// # Errors
+    /// As [`Limits::set`].
+    pub fn set_mode(&mut self, who: &Who, mode: Mode) -> Result<(), ConfigError> {
+        self.edit(who, |file| file.set_mode(who, mode))
     }
 
     /// Says why the entry of `who` is what it is, or no more why. The file changes only with [`Limits::store`].

@@ -11,6 +11,7 @@
 //! "=batch" = { memory = "64G", granted = ["alice", "@staff"] }   # who may enter it: bursar run --account
 //! dave = { memory = "4G", numproc = "200:220", numfile = 4096 }  # beancounters: "BARRIER:LIMIT"
 //! erin = { memory = "8G", reason = "thesis" }     # why, for whoever asks
+//! frank = { memory = "8G", mode = "observe" }      # events tell what enforcing would do, and nothing is done
 //!
 //! [temporary]                                      # over the entry of the same WHO while it lasts
 //! alice = { memory = "2G", until = "2026-12-01T09:00:00+01:00" }
@@ -31,12 +32,19 @@ use crate::entry::{Entries, Limit, TEMPORARY};
 use crate::finding::{Finding, Wrong};
 use crate::source::{Source, span_of};
 use crate::spelling::nearest;
-use crate::value::{kind_of_item, reason, size, until, word};
+use crate::value::{MODES, kind_of_item, reason, size, until, word};
 
 /// The table of entries that hold until they are changed.
 pub(crate) const TABLE: &str = "limits";
 /// The key that is no resource.
 const KILL: &str = "kill";
+/// Its words.
+const KILLS: [(&str, KillManner); 2] = [
+    ("at_once", KillManner::AtOnce),
+    ("graceful", KillManner::Graceful),
+];
+/// The same: whether it is enforced.
+pub(crate) const MODE: &str = "mode";
 /// The same: who may enter a shared account.
 const GRANTED: &str = "granted";
 /// The same: why.
@@ -188,6 +196,7 @@ impl Reading<'_> {
         };
         let said = self.errors.len();
         let mut memory = None;
+        let mut mode = None;
         let mut kill = None;
         let mut granted = None;
         let mut why = None;
@@ -202,17 +211,14 @@ impl Reading<'_> {
                     Err(None) => {}
                 }
             } else if name == KILL {
-                let words = [
-                    ("at_once", KillManner::AtOnce),
-                    ("graceful", KillManner::Graceful),
-                ];
-                match row.as_value().map(|value| word(value, &words)) {
-                    Some(Ok(manner)) => kill = Some(manner),
-                    Some(Err(wrong)) => self.blame(rows, name, &dotted, wrong),
-                    None => {
-                        let wrong = Wrong::new("is no word", "write kill = \"graceful\"");
-                        self.blame(rows, name, &dotted, wrong);
-                    }
+                match one_of(row, &KILLS, "write kill = \"graceful\"") {
+                    Ok(manner) => kill = Some(manner),
+                    Err(wrong) => self.blame(rows, name, &dotted, wrong),
+                }
+            } else if name == MODE {
+                match one_of(row, &MODES, "write mode = \"observe\"") {
+                    Ok(said) => mode = Some(said),
+                    Err(wrong) => self.blame(rows, name, &dotted, wrong),
                 }
             } else if name == GRANTED {
                 match grants(&who, row) {
@@ -238,7 +244,8 @@ impl Reading<'_> {
                 }
             } else {
                 let names = Resource::BEANCOUNTERS.iter().map(|it| it.name());
-                let known = names.chain([Resource::Memory.name(), KILL, GRANTED, REASON, UNTIL]);
+                let own = [Resource::Memory.name(), MODE, KILL, GRANTED, REASON, UNTIL];
+                let known = names.chain(own);
                 let remedy = match nearest(name, known) {
                     Some(meant) => format!("did you mean {meant}?"),
                     None => "write memory, or a beancounter (docs/explanation/beancounters.md)"
@@ -254,6 +261,7 @@ impl Reading<'_> {
                 who,
                 memory,
                 rows: beans,
+                mode,
                 kill,
                 granted,
                 reason: why,
@@ -333,6 +341,14 @@ impl Reading<'_> {
     fn blame(&mut self, table: &dyn TableLike, key: &str, dotted: &str, wrong: Wrong) {
         let line = self.line(table, key);
         self.errors.push(wrong.at(self.source.path(), line, dotted));
+    }
+}
+
+/// One of a key's words.
+fn one_of<T: Copy>(row: &Item, words: &[(&str, T)], remedy: &str) -> Result<T, Wrong> {
+    match row.as_value() {
+        Some(value) => word(value, words),
+        None => Err(Wrong::new("is no word", remedy)),
     }
 }
 

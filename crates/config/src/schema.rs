@@ -8,7 +8,7 @@ use bursar_model::{Bytes, Measure, SizeSpec, Uid};
 use toml_edit::Value;
 
 use crate::finding::Wrong;
-use crate::value::{absolute_path, amount, boolean, integer, line, uid_ranges, word};
+use crate::value::{MODES, absolute_path, amount, boolean, integer, line, uid_ranges, word};
 use crate::{
     Config, Count, GateChoice, LastDefenceWhen, LogLevel, OnExit, ReloadChoice, TriggerChoice,
 };
@@ -99,7 +99,7 @@ pub(crate) fn keys() -> impl Iterator<Item = &'static Key> {
 }
 
 /// Those of the tables that have no file of their own.
-static KEYS: [Key; 30] = [
+static KEYS: [Key; 31] = [
     Key {
         table: "",
         name: "trigger",
@@ -130,6 +130,17 @@ static KEYS: [Key; 30] = [
             let words = [("keep", OnExit::Keep), ("release", OnExit::Release)];
             word(value, &words).map(|choice| config.on_exit = choice)
         },
+    },
+    Key {
+        table: "",
+        name: "mode",
+        default: "\"enforce\"",
+        values: "\"enforce\" or \"observe\"",
+        about: "Whether a limit is enforced whose entry does not say so itself (mode = in limits.toml): enforce; \
+                observe, the events would_notice, would_refuse and would_kill say what enforcing would do, and \
+                nobody is told, refused or killed. It is read at a start: whoever is over a limit then is killed \
+                when this becomes enforce.",
+        set: |config, value| word(value, &MODES).map(|mode| config.mode = mode),
     },
     Key {
         table: "",

@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use bursar_model::{
-    Bytes, MAX_REASON, Reason, ReasonError, SizeError, SizeSpec, Uid, Until, printable,
+    Bytes, MAX_REASON, Mode, Reason, ReasonError, SizeError, SizeSpec, Uid, Until, printable,
 };
 use toml_edit::{Item, Value};
 
@@ -120,6 +120,12 @@ pub(crate) fn until(item: &Item) -> Result<Until, Wrong> {
         Wrong::new(message, "write until = \"2026-12-01T09:00:00+01:00\"")
     })
 }
+
+/// Whether bounds are enforced.
+pub(crate) const MODES: [(&str, Mode); 2] = [
+    (Mode::Enforce.name(), Mode::Enforce),
+    (Mode::Observe.name(), Mode::Observe),
+];
 
 /// One of a few words.
 pub(crate) fn word<T: Copy>(value: &Value, words: &[(&str, T)]) -> Result<T, Wrong> {

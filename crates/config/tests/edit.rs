@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use bursar_config::{ConfigError, Limits};
-use bursar_model::{BoundsSpec, Bytes, Percent, Resource, RowBounds, SizeSpec, Uid, Who};
+use bursar_model::{BoundsSpec, Bytes, Mode, Percent, Resource, RowBounds, SizeSpec, Uid, Who};
 use proptest::prelude::*;
 use written::{parse, spec, who};
 
@@ -121,6 +121,26 @@ fn a_reason_comes_and_goes_and_leaves_the_rest_alone() {
         .set_reason(&who("carol"), Some(&reason("thesis")))
         .unwrap();
     assert_eq!(limits.to_text(), before);
+}
+
+#[test]
+fn a_mode_is_written_into_its_entry_and_stays_when_the_limit_changes() {
+    let mut limits =
+        parse("[limits]\nalice = { memory = \"512M\", reason = \"thesis\" }  # since May\n");
+    limits.set_mode(&who("alice"), Mode::Observe).unwrap();
+    limits.set(&who("alice"), of("1G")).unwrap();
+    let expected = |mode: &str| {
+        format!(
+            "[limits]\nalice = {{ memory = \"1G\", reason = \"thesis\", mode = \"{mode}\" }}  # since May\n"
+        )
+    };
+    assert_eq!(limits.to_text(), expected("observe"));
+    limits.set_mode(&who("alice"), Mode::Enforce).unwrap();
+    assert_eq!(limits.to_text(), expected("enforce"));
+    assert_eq!(limits.get(&who("alice")).unwrap().mode, Some(Mode::Enforce));
+    // Of whom nothing is said there is nothing to be observed.
+    limits.set_mode(&who("carol"), Mode::Observe).unwrap();
+    assert_eq!(limits.to_text(), expected("enforce"));
 }
 
 const KEPT: &str = r#"# the lab's limits

@@ -371,3 +371,33 @@ fn a_reason_is_read_and_one_that_is_none_is_refused() {
     let alone = errors("[limits]\nalice = { reason = \"thesis\" }\n");
     assert!(alone[0].contains("limits nothing"), "{alone:?}");
 }
+
+#[test]
+fn a_mode_is_one_of_two_words_and_limits_nothing_by_itself() {
+    let limits =
+        parse("[limits]\nalice = { memory = \"8G\", mode = \"observe\" }\nbob = { numproc = 9 }\n");
+    let mode = |name: &str| limits.get(&who(name)).unwrap().mode;
+    assert_eq!(
+        (mode("alice"), mode("bob")),
+        (Some(bursar_model::Mode::Observe), None)
+    );
+    for (value, said) in [
+        (
+            "\"observed\"",
+            "\"observed\" is none of its words; did you mean \"observe\"? write one of \"enforce\", \"observe\"",
+        ),
+        (
+            "true",
+            "is a boolean, not a word in quotes; write one of \"enforce\", \"observe\"",
+        ),
+    ] {
+        assert_eq!(
+            errors(&format!(
+                "[limits]\nalice = {{ memory = \"8G\", mode = {value} }}\n"
+            )),
+            [format!("/l.toml:2: limits.alice.mode: {said}")]
+        );
+    }
+    let alone = errors("[limits]\nalice = { mode = \"observe\" }\n");
+    assert!(alone[0].contains("limits nothing"), "{alone:?}");
+}

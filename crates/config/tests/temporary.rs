@@ -127,6 +127,7 @@ fn temporary<'a>(
         until: until(end),
         memory: limit.map(|it| spec(it, None, None)),
         rows,
+        mode: None,
         reason: None,
     }
 }

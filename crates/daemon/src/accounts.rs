@@ -69,6 +69,13 @@ impl Accounts {
         self.coverage.covers(uid)
     }
 
+    /// Whether the bounds of an account on memory are only observed.
+    pub(crate) fn is_observed(&self, id: AccountId) -> bool {
+        let plan = self.table.plan();
+        let own = plan.accounts.get(&id).map(|it| it.bounds);
+        own.or(plan.default).is_some_and(|it| it.is_observed())
+    }
+
     /// What an account is called in events and answers.
     pub(crate) fn name_of(&mut self, id: AccountId) -> String {
         self.table.name_of(id).0

@@ -238,6 +238,7 @@ impl Beancounters {
                 maxheld: row.map(|row| row.maxheld),
                 barrier: bounds.barrier(),
                 limit: bounds.limit(),
+                mode: bounds.mode(),
                 failcnt: row.map_or(0, |row| row.failcnt),
                 unit: resource.unit(),
                 how: match row {

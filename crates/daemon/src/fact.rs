@@ -16,6 +16,8 @@ pub(crate) enum Fact {
     Notice(Level),
     /// A victim was sent SIGKILL.
     Killed(Victim),
+    /// A victim was chosen in an account that is only observed.
+    WouldKill(Victim),
     /// A victim was chosen; it is for us to send the signal.
     KillAsked(Victim),
     /// The same, and that was seen to already.
@@ -52,6 +54,8 @@ pub(crate) struct Level {
     /// By living processes, the victim included.
     pub(crate) held: Bytes,
     pub(crate) limit: Option<Bytes>,
+    /// Whether nothing follows from it but an event.
+    pub(crate) is_observed: bool,
 }
 
 /// A request refused.
@@ -123,6 +127,7 @@ impl Fact {
             | Self::RowRefused(level, _)
             | Self::Level(level) => Some(level),
             Self::Killed(victim)
+            | Self::WouldKill(victim)
             | Self::KillAsked(victim)
             | Self::KillTried(victim, _)
             | Self::NoVictim(victim) => Some(&victim.level),
@@ -147,6 +152,7 @@ impl Fact {
             trigger: event.trigger,
             held: event.held.to_bytes(page),
             limit: event.limit.map(|pages| pages.to_bytes(page)),
+            is_observed: event.is_observed,
         };
         if let Some(refusal) = event.refusal {
             let level_pages = match refusal.measure {
@@ -202,6 +208,7 @@ impl Fact {
             KernelEventKind::Notice => Self::Notice(level),
             KernelEventKind::Level => Self::Level(level),
             KernelEventKind::Kill => Self::Killed(victim(level)),
+            KernelEventKind::WouldKill => Self::WouldKill(victim(level)),
             KernelEventKind::KillAsked => Self::KillAsked(victim(level)),
             KernelEventKind::NoVictim => Self::NoVictim(victim(level)),
             KernelEventKind::Dying => Self::Dying(victim(level)),

@@ -105,7 +105,7 @@ impl LevelWatches {
                     self.armed.remove(&level.account);
                     reached.insert(level.account, Some(level.held));
                 }
-                Fact::Refused(level, _) => {
+                Fact::Refused(level, _) if !level.is_observed => {
                     reached.entry(level.account).or_default();
                     refused.insert(level.account);
                 }

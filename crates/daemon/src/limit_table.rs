@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bursar_config::{Before, ConfigError, LAST_GOOD, Limits};
+use bursar_config::{Before, ConfigError, LAST_GOOD, Limit, Limits};
 use bursar_host::{Lookup, Users};
-use bursar_model::{AccountId, AccountKind, Bytes, Gid, KillManner, Uid, Who};
+use bursar_model::{AccountId, AccountKind, Bytes, Gid, KillManner, Mode, Uid, Who};
 use bursar_policy::{Directory, Entry, NameError, Plan, plan};
 
 use crate::account_files::AccountFiles;
@@ -23,6 +23,17 @@ const REMEMBERED_NAMES: usize = 4096;
 /// time-out of its own more.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// What entries are understood by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Basis {
+    /// What percentages are of.
+    pub(crate) ram: Bytes,
+    /// Whether entries are enforced that do not say so.
+    pub(crate) mode: Mode,
+    /// A dry run observes all of them, whatever they say.
+    pub(crate) is_dry_run: bool,
+}
+
 /// The limits and what they mean here.
 #[derive(Debug)]
 pub(crate) struct LimitTable {
@@ -30,7 +41,7 @@ pub(crate) struct LimitTable {
     plan: Plan,
     users: Users,
     names: Names,
-    ram: Bytes,
+    basis: Basis,
     coverage: Coverage,
     /// Names in the limits last worked out, and what they stood for.
     watched: Vec<Watched>,
@@ -55,7 +66,7 @@ impl LimitTable {
     pub(crate) fn load(
         path: &Path,
         state: &Path,
-        ram: Bytes,
+        basis: Basis,
         coverage: Coverage,
         are_in_force: bool,
         mut names: Names,
@@ -82,7 +93,7 @@ impl LimitTable {
             plan: Plan::default(),
             users,
             names,
-            ram,
+            basis,
             coverage,
             watched: Vec::new(),
             namesakes: BTreeMap::new(),
@@ -136,7 +147,7 @@ impl LimitTable {
     }
 
     pub(crate) fn ram(&self) -> Bytes {
-        self.ram
+        self.basis.ram
     }
 
     /// The accounts as they would be with other limits. Names are asked for anew each time: a user may
@@ -152,10 +163,11 @@ impl LimitTable {
                 memory: limit.memory,
                 granted: limit.granted.clone(),
                 rows: limit.rows.clone(),
+                mode: self.mode_of(limit),
             })
             .collect();
         let (directory, remarks) = self.look_up(&entries);
-        let mut plan = plan(&entries, &directory, self.ram, &self.coverage);
+        let mut plan = plan(&entries, &directory, self.basis.ram, &self.coverage);
         plan.remarks.extend(remarks);
         self.read_subordinates(&mut plan);
         plan
@@ -323,6 +335,14 @@ impl LimitTable {
         Some(self.plan.granted.get(who).cloned().unwrap_or_default())
     }
 
+    /// Whether an entry is enforced.
+    pub(crate) fn mode_of(&self, limit: &Limit) -> Mode {
+        match self.basis.is_dry_run {
+            true => Mode::Observe,
+            false => limit.mode.unwrap_or(self.basis.mode),
+        }
+    }
+
     /// Whether the largest process of an account is to be asked before it is killed.
     pub(crate) fn manner_of(&self, id: AccountId) -> KillManner {
         let planned = self.plan.accounts.get(&id);
@@ -383,7 +403,11 @@ mod tests {
 
     use super::*;
 
-    const RAM: Bytes = Bytes::from_mib(1000);
+    const BASIS: Basis = Basis {
+        ram: Bytes::from_mib(1000),
+        mode: Mode::Enforce,
+        is_dry_run: false,
+    };
 
     fn coverage() -> Coverage {
         Coverage {
@@ -400,7 +424,7 @@ mod tests {
         }
         let subuid = SubuidFile::at(folder.join("subuid"));
         let names = Names::start().unwrap();
-        LimitTable::load(&path, folder, RAM, coverage(), false, names, subuid)
+        LimitTable::load(&path, folder, BASIS, coverage(), false, names, subuid)
             .unwrap()
             .0
     }
@@ -456,7 +480,15 @@ mod tests {
                 Names::start().unwrap(),
                 SubuidFile::at(path.with_file_name("subuid")),
             );
-            LimitTable::load(&path, folder.path(), RAM, coverage(), false, names, subuid)
+            LimitTable::load(
+                &path,
+                folder.path(),
+                BASIS,
+                coverage(),
+                false,
+                names,
+                subuid,
+            )
         };
         for text in [Some("[limits]\n60001 = { memo"), None] {
             match text {
@@ -500,7 +532,7 @@ mod tests {
         let error = LimitTable::load(
             &path,
             folder.path(),
-            RAM,
+            BASIS,
             coverage(),
             true,
             Names::start().unwrap(),

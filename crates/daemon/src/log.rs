@@ -250,6 +250,17 @@ pub(crate) fn event(event: &Event) {
             latency_ns = event.latency_ns.map(Nanos::get),
             "{says}"
         ),
+        EventKind::WouldKill => tracing::info!(
+            event = kind,
+            account,
+            uid,
+            pid,
+            comm = text(&event.comm),
+            victim_bytes = event.victim_bytes.map(Bytes::get),
+            held = event.held.map(Bytes::get),
+            limit = event.limit.map(Bytes::get),
+            "{says}"
+        ),
         EventKind::Reaped => tracing::info!(
             event = kind,
             account,
@@ -264,7 +275,7 @@ pub(crate) fn event(event: &Event) {
         EventKind::KillFailed | EventKind::NoVictim | EventKind::Lost => {
             tracing::error!(event = kind, account, uid, pid, "{says}");
         }
-        EventKind::Refused => tracing::info!(
+        EventKind::Refused | EventKind::WouldRefuse => tracing::info!(
             event = kind,
             account,
             uid,

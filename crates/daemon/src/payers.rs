@@ -111,7 +111,7 @@ impl Payers {
     /// Whether a user's programs can be killed because of a limit.
     pub(crate) fn is_limited(&self, uid: Uid) -> bool {
         self.of(uid)
-            .is_some_and(|(_, bounds)| bounds.limit().is_some())
+            .is_some_and(|(_, bounds)| bounds.enforced_limit().is_some())
     }
 
     /// The users who pay into an account, as far as they are named; a user's own account has him.

@@ -2,17 +2,18 @@
 //! From facts to events: named, timed, logged, stored, sent to who follows, told to who is concerned.
 
 mod files;
+mod kills;
 mod met;
 mod reaps;
 
 use bursar_host::{MemoryFiles, clock};
 use bursar_model::{
-    AccountId, Bytes, Candidate, Event, EventKind, Nanos, Pid, ProgramGroup, ReapStatus, Trigger,
-    Uid, printable,
+    AccountId, Bytes, Candidate, Event, EventKind, Nanos, Pid, ReapStatus, Uid, printable,
 };
 use bursar_reap::{Priority, Report};
 
 use self::files::{held_files, in_words};
+pub(crate) use self::kills::Circumstances;
 pub(crate) use self::met::{Met, MetKind};
 use self::reaps::{Reaps, end_event, reaped_event};
 use crate::fact::{Level, Refused, RefusedRow, Victim};
@@ -21,24 +22,11 @@ use crate::history::History;
 use crate::limit_table::LimitTable;
 use crate::log;
 use crate::message::{Message, Reader, Subject};
-use crate::programs::{CandidateFacts, Identity};
 
 /// A comm has at most 15 bytes; escapes make it longer.
 const COMM_WIDTH: usize = 64;
 /// How the reason of a victim's end begins that the kernel chose.
 pub(crate) const KERNELS_OOM_KILLER: &str = "killed by the kernel's OOM killer";
-
-/// What is known of a kill besides what the backend tells.
-#[derive(Debug, Default)]
-pub(crate) struct Circumstances {
-    pub(crate) identity: Identity,
-    /// Of the candidates, as they stand in the victim.
-    pub(crate) candidates: Vec<Option<CandidateFacts>>,
-    /// Programs of which the account has several processes.
-    pub(crate) programs: Vec<ProgramGroup>,
-    /// What of the account is in files, where that is much, and which they are.
-    pub(crate) files: Option<(Bytes, MemoryFiles)>,
-}
 
 /// Writes down what happened.
 #[derive(Debug)]
@@ -78,6 +66,13 @@ impl Recorder {
         event
     }
 
+    /// Not what only would have been.
+    fn meet(&mut self, met: Met, level: &Level) {
+        if !level.is_observed {
+            self.met.push(met);
+        }
+    }
+
     /// An event about ourselves.
     pub(crate) fn remark(
         &mut self,
@@ -102,84 +97,21 @@ impl Recorder {
         barrier: Option<Bytes>,
         limit_table: &mut LimitTable,
     ) -> (Event, Message) {
-        let mut event = about(EventKind::Notice, level, limit_table);
+        let kind = match level.is_observed {
+            true => EventKind::WouldNotice,
+            false => EventKind::Notice,
+        };
+        let mut event = about(kind, level, limit_table);
         event.barrier = barrier;
         event.uid = level.account.uid();
         event.reason = words_of_notice(level.limit);
-        self.met.push(Met::new(level, MetKind::Notice));
+        self.meet(Met::new(level, MetKind::Notice), level);
         let name = shared_name(&event, level.account);
         let message = Message::notice(
             level.account,
             Reader(name),
             [Some(level.held), barrier, level.limit],
         );
-        (self.record(event, level.at), message)
-    }
-
-    pub(crate) fn kill(
-        &mut self,
-        victim: &Victim,
-        trigger: Trigger,
-        reason: Option<String>,
-        circumstances: Circumstances,
-        limit_table: &mut LimitTable,
-    ) -> (Event, Message) {
-        let mut event = describe(EventKind::Kill, victim, limit_table);
-        let Circumstances {
-            identity,
-            candidates,
-            programs,
-            files,
-        } = circumstances;
-        // Others of a shared account read its events.
-        let is_own = victim.level.account.uid().is_some();
-        event.command = identity.command.filter(|_| is_own);
-        for (candidate, known) in event.candidates.iter_mut().zip(candidates) {
-            if let Some(known) = known {
-                known.complete(candidate, is_own);
-            }
-        }
-        event.began = identity.began.map(clock::rfc3339);
-        event.namespace_pid = identity.namespace_pid;
-        event.programs = programs;
-        let files = files.map(|(bytes, files)| {
-            event.files_bytes = Some(bytes);
-            event.files = held_files(&files);
-            (bytes, in_words(&event.files, files.is_partial))
-        });
-        event.trigger = Some(trigger);
-        let level = &victim.level;
-        event.overcommit = overcommit(level);
-        event.reason = Some(reason.unwrap_or_else(|| match victim.candidates_met {
-            0 | 1 => "the account's only process".to_owned(),
-            several => format!("the largest of the account's {several} processes"),
-        }));
-        let subject = Subject {
-            owner: victim.uid,
-            pid: victim.pid,
-            comm: &printable(&victim.comm, COMM_WIDTH),
-            held: victim.held,
-            namespace_pid: event.namespace_pid,
-            // Of its like the command line tells it apart.
-            command: event.command.as_deref().filter(|_| has_likes(&event)),
-        };
-        let reader = Reader(shared_name(&event, level.account));
-        let most = match &files {
-            Some((bytes, which)) => Some(format!(
-                "{bytes} of it are files in memory: remove some ({which})"
-            )),
-            None => pile(&event).map(|it| format!("most of it is {it}")),
-        };
-        let message = Message::kill(
-            level.account,
-            reader,
-            &subject,
-            [Some(level.held), level.limit],
-            most.as_deref(),
-        );
-        self.met.push(Met::new(level, MetKind::Kill));
-        let awaited = reaped_event(victim, limit_table);
-        self.reaps.expect(victim.pid, awaited, victim.held, None);
         (self.record(event, level.at), message)
     }
 
@@ -190,7 +122,7 @@ impl Recorder {
         refused: &Refused,
         limit_table: &mut LimitTable,
     ) -> (Event, Message) {
-        let mut event = about(EventKind::Refused, level, limit_table);
+        let mut event = about(refusal_kind(level), level, limit_table);
         event.trigger = None;
         name(&mut event, refused.uid, refused.pid, &refused.comm);
         event.request = Some(refused.request);
@@ -207,8 +139,7 @@ impl Recorder {
             refused.size,
             refused.level
         ));
-        self.met
-            .push(Met::new(level, MetKind::Refusals(refused.count)));
+        self.meet(Met::new(level, MetKind::Refusals(refused.count)), level);
         let what = format!("{} more memory", refused.size);
         let has = match refused.barrier {
             Some(barrier) => format!(
@@ -226,7 +157,7 @@ impl Recorder {
         refused: &RefusedRow,
         limit_table: &mut LimitTable,
     ) -> (Event, Message) {
-        let mut event = about(EventKind::Refused, level, limit_table);
+        let mut event = about(refusal_kind(level), level, limit_table);
         event.trigger = None;
         // These are bytes, and the row's are not.
         event.held = None;
@@ -245,10 +176,11 @@ impl Recorder {
             row.barrier
         ));
         event.row = Some(row.clone());
-        self.met.push(Met {
+        let met = Met {
             held: Bytes::ZERO,
             ..Met::new(level, MetKind::Refusals(refused.count))
-        });
+        };
+        self.meet(met, level);
         let what = format!("{} more of {}", row.asked, row.resource.name());
         let has = format!(
             "{} are held, and more than {} is refused",
@@ -314,12 +246,6 @@ impl Recorder {
     ) -> Event {
         let mut event = describe(EventKind::KillFailed, victim, limit_table);
         event.reason = Some(why.to_owned());
-        self.record(event, victim.level.at)
-    }
-
-    pub(crate) fn would_kill(&mut self, victim: &Victim, limit_table: &mut LimitTable) -> Event {
-        let mut event = describe(EventKind::WouldKill, victim, limit_table);
-        event.reason = Some("dry run: nothing was killed".to_owned());
         self.record(event, victim.level.at)
     }
 
@@ -404,24 +330,6 @@ impl Recorder {
     }
 }
 
-/// Whether the account had other processes with the victim's name.
-fn has_likes(event: &Event) -> bool {
-    let comm = event.comm.as_deref();
-    let is_it = |it: &&str| Some(*it) == comm;
-    let weighed = event.candidates.iter().map(|it| it.comm.as_str());
-    let grouped = event.programs.iter().map(|it| it.comm.as_str());
-    weighed.filter(is_it).count() > 1 || grouped.filter(is_it).count() > 0
-}
-
-/// Many of one program that hold more than the victim and half of the account: `120 × sync-job, 254 MiB`.
-fn pile(event: &Event) -> Option<String> {
-    let pile = event.programs.first()?;
-    let held = event.held?.get();
-    let is_most = pile.bytes.get().saturating_mul(2) > held
-        && event.victim_bytes.is_some_and(|it| pile.bytes > it);
-    is_most.then(|| format!("{} × {}, {}", pile.count, pile.comm, pile.bytes))
-}
-
 /// `bash (pid 12)`.
 fn program(event: &Event) -> Option<String> {
     let pid = event.pid?;
@@ -441,9 +349,11 @@ fn shared_name(event: &Event, account: AccountId) -> Option<&str> {
     event.account.as_deref().filter(|_| is_shared)
 }
 
-/// Who was asked before may be killed without a limit: for the notice.
-fn overcommit(level: &Level) -> Option<Bytes> {
-    level.limit.map(|limit| level.held.saturating_sub(limit))
+const fn refusal_kind(level: &Level) -> EventKind {
+    match level.is_observed {
+        true => EventKind::WouldRefuse,
+        false => EventKind::Refused,
+    }
 }
 
 fn about(kind: EventKind, level: &Level, limit_table: &mut LimitTable) -> Event {
@@ -474,25 +384,4 @@ fn describe(kind: EventKind, victim: &Victim, limit_table: &mut LimitTable) -> E
         .map(|(pid, comm, bytes)| Candidate::new(*pid, printable(comm, COMM_WIDTH), *bytes))
         .collect();
     event
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nobody_is_over_a_limit_that_there_is_not() {
-        let level = |limit| Level {
-            at: Nanos::new(0),
-            account: AccountId::of(Uid::new(60001)),
-            trigger: Trigger::Notifier,
-            held: Bytes::from_mib(950),
-            limit,
-        };
-        assert_eq!(
-            overcommit(&level(Some(Bytes::from_mib(1000)))),
-            Some(Bytes::ZERO)
-        );
-        assert_eq!(overcommit(&level(None)), None);
-    }
 }

@@ -54,8 +54,6 @@ pub(crate) struct Responder {
     shortage: Shortage,
     /// Recorded, and not yet sent to those who follow.
     fresh: Vec<Event>,
-    /// Victims of a dry run already mentioned.
-    mentioned: Recent,
     /// Kills already recorded.
     killed: Recent,
     programs: Programs,
@@ -87,7 +85,6 @@ impl Responder {
             oom,
             shortage,
             fresh: Vec::new(),
-            mentioned: Recent::default(),
             killed: Recent::default(),
         })
     }
@@ -123,11 +120,14 @@ impl Responder {
                 let barrier = barrier_of(&level, accounts);
                 let (event, message) = self.recorder.notice(&level, barrier, &mut accounts.table);
                 self.fresh.push(event);
-                self.notify(message, accounts);
-                self.ask_first(&level, accounts);
+                if !level.is_observed {
+                    self.notify(message, accounts);
+                    self.ask_first(&level, accounts);
+                }
             }
             // The ring reader has handed it to the reaper.
             Fact::Killed(victim) => self.killed(&victim, victim.level.trigger, None, accounts),
+            Fact::WouldKill(victim) => self.forgo(&victim, accounts),
             Fact::KillAsked(victim) => self.carry_out(victim, accounts),
             Fact::KillTried(victim, outcome) => self.kill_tried(victim, outcome, None, accounts),
             Fact::NoVictim(victim) => {
@@ -141,7 +141,9 @@ impl Responder {
                     self.recorder
                         .files(&level, stuck, &files, &mut accounts.table);
                 self.fresh.push(event);
-                self.notify(message, accounts);
+                if !level.is_observed {
+                    self.notify(message, accounts);
+                }
             }
             Fact::Dying(victim) => {
                 // The kernel's OOM killer has a word of its own, and has had it by now.
@@ -155,14 +157,18 @@ impl Responder {
             Fact::Refused(level, refused) => {
                 let (event, message) = self.recorder.refused(&level, &refused, &mut accounts.table);
                 self.fresh.push(event);
-                self.notify(message, accounts);
+                if !level.is_observed {
+                    self.notify(message, accounts);
+                }
             }
             Fact::RowRefused(level, refused) => {
                 let (event, message) =
                     self.recorder
                         .row_refused(&level, &refused, &mut accounts.table);
                 self.fresh.push(event);
-                self.notify(message, accounts);
+                if !level.is_observed {
+                    self.notify(message, accounts);
+                }
             }
             Fact::Unreadable(count) => {
                 let reason = format!(

@@ -15,7 +15,7 @@ use crate::background::Background;
 use crate::control::Control;
 use crate::daemon::Daemon;
 use crate::history::{History, STATE};
-use crate::limit_table::LimitTable;
+use crate::limit_table::{Basis, LimitTable};
 use crate::lock::Lock;
 use crate::log;
 use crate::names::Names;
@@ -153,7 +153,11 @@ fn limit_table(
     Ok(LimitTable::load(
         &config.paths.limits,
         state,
-        ram,
+        Basis {
+            ram,
+            mode: config.mode,
+            is_dry_run: dry_run,
+        },
         coverage.clone(),
         backend_choice::limits_are_in_force(config, dry_run)?,
         Names::start()?,

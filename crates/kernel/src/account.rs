@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! An account as the kernel half has it.
 
-use bursar_model::{AccountId, Measure, Nanos, Pages};
+use bursar_model::{AccountId, Measure, Mode, Nanos, Pages};
 
 use crate::abi::{self, account, account_flag, account_history, measure};
 
@@ -30,6 +30,8 @@ pub struct PageBounds {
     pub limit: Option<Pages>,
     /// What the gate compares with them.
     pub measure: Measure,
+    /// Whether they are enforced.
+    pub mode: Mode,
 }
 
 /// What an account remembers beyond its processes.
@@ -133,6 +135,10 @@ impl AccountReading {
                     Measure::Committed
                 } else {
                     Measure::Resident
+                },
+                mode: match has(account_flag::ACCOUNT_OBSERVED) {
+                    true => Mode::Observe,
+                    false => Mode::Enforce,
                 },
             },
             history: History::new(&raw.history),

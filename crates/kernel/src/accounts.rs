@@ -6,7 +6,7 @@ use std::mem::{offset_of, size_of};
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use bursar_model::{AccountId, Measure, Pages, Uid};
+use bursar_model::{AccountId, Measure, Mode, Pages, Uid};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle};
 
 use crate::abi::{
@@ -195,7 +195,10 @@ impl AccountTable {
     fn write_bounds(&self, slot: Slot, flags: u32, bounds: PageBounds) -> Result<(), Error> {
         let mut args = set_limit_args {
             slot: slot.0,
-            flags,
+            flags: match bounds.mode {
+                Mode::Enforce => flags,
+                Mode::Observe => flags | account_flag::ACCOUNT_OBSERVED.0,
+            },
             limit_pages: abi::bound_to_pages(bounds.limit),
             barrier_pages: abi::bound_to_pages(bounds.barrier),
             notice_pages: abi::bound_to_pages(bounds.notice),

@@ -41,6 +41,8 @@ pub struct KernelEvent {
     pub dying: Pages,
     /// The limit then.
     pub limit: Option<Pages>,
+    /// Whether the account was only observed: what is told would have been so.
+    pub is_observed: bool,
     /// The notice level then.
     pub notice: Option<Pages>,
     /// What the victim held.
@@ -111,6 +113,8 @@ pub enum KernelEventKind {
     Notice,
     /// A victim was sent SIGKILL.
     Kill,
+    /// A victim was chosen in an account that is only observed: nothing was sent to it.
+    WouldKill,
     /// A victim was chosen that the kernel half cannot signal from where it is: do it.
     KillAsked,
     /// Over the limit and nothing that may be killed.
@@ -232,6 +236,7 @@ fn decode(bytes: &[u8]) -> Option<KernelEvent> {
     let kind = match raw.kind {
         event_kind::EVENT_NOTICE => KernelEventKind::Notice,
         event_kind::EVENT_KILL => KernelEventKind::Kill,
+        event_kind::EVENT_WOULD_KILL => KernelEventKind::WouldKill,
         event_kind::EVENT_KILL_ASKED => KernelEventKind::KillAsked,
         event_kind::EVENT_NO_VICTIM => KernelEventKind::NoVictim,
         event_kind::EVENT_DYING => KernelEventKind::Dying,
@@ -269,6 +274,7 @@ fn decode(bytes: &[u8]) -> Option<KernelEvent> {
         held: abi::count(raw.held_pages),
         dying: abi::count(raw.dying_pages),
         limit: abi::bound_from_pages(raw.limit_pages),
+        is_observed: raw.observed != 0,
         notice: abi::bound_from_pages(raw.notice_pages),
         victim: abi::count(raw.victim_pages),
         victim_private: abi::count(raw.victim_private_pages),

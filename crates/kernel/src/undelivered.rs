@@ -62,6 +62,7 @@ fn asks(kind: KernelEventKind) -> bool {
         | KernelEventKind::PssScan => true,
         KernelEventKind::Notice
         | KernelEventKind::Kill
+        | KernelEventKind::WouldKill
         | KernelEventKind::NoVictim
         | KernelEventKind::Freed
         | KernelEventKind::Refused

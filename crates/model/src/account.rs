@@ -9,7 +9,7 @@ use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{Bean, Bytes, GateStatus, ReapStatus, Resource, Row, Uid};
+use crate::{Bean, Bytes, GateStatus, Mode, ReapStatus, Resource, Row, Uid};
 
 /// Where an account's limit comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,6 +121,9 @@ pub struct AccountStatus {
     pub uid: Option<Uid>,
     /// Where its limit comes from.
     pub kind: AccountKind,
+    /// Whether its bounds on memory are enforced.
+    #[serde(default, skip_serializing_if = "Mode::is_usual")]
+    pub mode: Mode,
     /// Address spaces charged to it.
     pub processes: u32,
     /// Its rows by name.

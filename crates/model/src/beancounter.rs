@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Resource, Uid, Unit};
+use crate::{Mode, Resource, Uid, Unit};
 
 /// What OpenVZ prints for "no bound": LONG_MAX.
 const UBC_UNLIMITED: u64 = i64::MAX as u64;
@@ -19,6 +19,8 @@ const UBC_UNLIMITED: u64 = i64::MAX as u64;
 pub struct RowBounds {
     barrier: Option<u64>,
     limit: Option<u64>,
+    /// Of the entry that they stand in; no part of how they are written.
+    mode: Mode,
 }
 
 /// Why a text is no pair of bounds.
@@ -45,6 +47,7 @@ impl RowBounds {
     pub const UNLIMITED: Self = Self {
         barrier: None,
         limit: None,
+        mode: Mode::Enforce,
     };
 
     /// Bounds that do not contradict each other.
@@ -62,7 +65,11 @@ impl RowBounds {
                 barrier: UBC_UNLIMITED,
                 limit,
             }),
-            _ => Ok(Self { barrier, limit }),
+            _ => Ok(Self {
+                barrier,
+                limit,
+                mode: Mode::Enforce,
+            }),
         }
     }
 
@@ -90,6 +97,17 @@ impl RowBounds {
     /// What is shown beside it; for guarantees nothing.
     pub const fn limit(&self) -> Option<u64> {
         self.limit
+    }
+
+    /// The same, enforced or observed.
+    #[must_use]
+    pub const fn in_mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
+    }
+
+    /// Whether they are enforced.
+    pub const fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// Whether nothing is bounded.
@@ -239,6 +257,9 @@ pub struct Bean {
     pub barrier: Option<u64>,
     /// `None`: no bound.
     pub limit: Option<u64>,
+    /// Whether requests above the barrier are refused, or only told of.
+    #[serde(default, skip_serializing_if = "Mode::is_usual")]
+    pub mode: Mode,
     /// Requests refused.
     pub failcnt: u64,
     /// What the numbers count.
@@ -258,6 +279,7 @@ impl Bean {
             maxheld: None,
             barrier: None,
             limit: None,
+            mode: Mode::Enforce,
             failcnt: 0,
             unit: resource.unit(),
             how: How::Unavailable(why.to_owned()),

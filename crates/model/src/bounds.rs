@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Bytes, Percent, SizeSpec};
+use crate::{Bytes, Mode, Percent, SizeSpec};
 
 /// S1 section 4.3: the soft limit is 90 % of the limit unless said otherwise.
 pub const DEFAULT_NOTICE: SizeSpec = percent(90);
@@ -37,6 +37,7 @@ pub struct Bounds {
     notice: Option<Bytes>,
     barrier: Option<Bytes>,
     limit: Option<Bytes>,
+    mode: Mode,
 }
 
 /// Bounds that contradict each other.
@@ -76,6 +77,7 @@ impl Bounds {
         notice: None,
         barrier: None,
         limit: None,
+        mode: Mode::Enforce,
     };
 
     /// Bounds that do not contradict each other.
@@ -107,7 +109,14 @@ impl Bounds {
             notice,
             barrier,
             limit,
+            mode: Mode::Enforce,
         })
+    }
+
+    /// The same, enforced or observed.
+    #[must_use]
+    pub const fn in_mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
     }
 
     /// Above this the user is told.
@@ -123,6 +132,24 @@ impl Bounds {
     /// Above this a process is killed.
     pub const fn limit(&self) -> Option<Bytes> {
         self.limit
+    }
+
+    /// Whether they are enforced.
+    pub const fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// Whether nobody is told, refused or killed.
+    pub const fn is_observed(&self) -> bool {
+        self.mode.is_observed()
+    }
+
+    /// The limit, if a process is killed above it.
+    pub const fn enforced_limit(&self) -> Option<Bytes> {
+        match self.mode {
+            Mode::Enforce => self.limit,
+            Mode::Observe => None,
+        }
     }
 
     /// Whether any of them is set.

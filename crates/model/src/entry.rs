@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BoundsSpec, KillManner, Pid, Reason, Resource, RowBounds, Uid, Until, Who};
+use crate::{BoundsSpec, KillManner, Mode, Pid, Reason, Resource, RowBounds, Uid, Until, Who};
 
 /// What an entry says, as written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,6 +16,9 @@ pub struct EntrySpec {
     /// The bounds of beancounters.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rows: BTreeMap<Resource, RowBounds>,
+    /// Whether it is enforced; absent: as bursar.toml has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
     /// Whether its largest process is asked to end when it is over its notice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kill: Option<KillManner>,

@@ -15,7 +15,11 @@ pub enum EventKind {
     Refused,
     /// A process was sent SIGKILL because its account was over its limit.
     Kill,
-    /// A dry run would have sent a process SIGKILL.
+    /// An account that is only observed rose over its notice level.
+    WouldNotice,
+    /// A request at the barrier of an account that is only observed: it was granted.
+    WouldRefuse,
+    /// A process would have been sent SIGKILL: its account is only observed, or bursard runs dry.
     WouldKill,
     /// A killed process's memory is back, or will not come back soon (the reason says why).
     Reaped,

@@ -14,7 +14,7 @@ mod shared;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bursar_model::{
-    AccountId, AccountKind, Bounds, BoundsSpec, Bytes, Resource, RowBounds, Uid, Who,
+    AccountId, AccountKind, Bounds, BoundsSpec, Bytes, Mode, Resource, RowBounds, Uid, Who,
 };
 
 use crate::{Coverage, Directory, Subordinates};
@@ -30,6 +30,17 @@ pub struct Entry {
     pub granted: Option<Vec<Who>>,
     /// The bounds of beancounters.
     pub rows: BTreeMap<Resource, RowBounds>,
+    /// Whether what it says is enforced. Which entry holds for whom is the same in both modes.
+    pub mode: Mode,
+}
+
+impl Entry {
+    /// The bounds of beancounters, as they are held.
+    fn rows_in_mode(&self) -> BTreeMap<Resource, RowBounds> {
+        let rows = self.rows.iter();
+        rows.map(|(&resource, bounds)| (resource, bounds.in_mode(self.mode)))
+            .collect()
+    }
 }
 
 /// An account to be.
@@ -106,7 +117,7 @@ impl Plan {
                             format!("the limit ({limit}) is above this machine's memory ({ram})");
                         self.remark(&entry.who, text);
                     }
-                    written.push((entry, bounds));
+                    written.push((entry, bounds.map(|it| it.in_mode(entry.mode))));
                 }
                 Err(error) => self.remark(&entry.who, error.to_string()),
             }
@@ -142,7 +153,7 @@ impl Plan {
         for (entry, bounds) in written {
             if entry.who == Who::Default {
                 self.default = Some(bounds.unwrap_or_default());
-                self.default_rows = entry.rows.clone();
+                self.default_rows = entry.rows_in_mode();
             }
         }
     }
@@ -185,7 +196,7 @@ impl Plan {
         for &(entry, members) in rows_only {
             for &uid in members {
                 let (_, rows) = found.entry(uid).or_insert((entry, BTreeMap::new()));
-                for (&resource, &bounds) in &entry.rows {
+                for (resource, bounds) in entry.rows_in_mode() {
                     let kept = rows.entry(resource).or_insert(bounds);
                     if size(bounds) > size(*kept) {
                         *kept = bounds;
@@ -300,7 +311,7 @@ impl Planned {
             memory_of: entry.who.clone(),
             kind,
             bounds,
-            rows: entry.rows.clone(),
+            rows: entry.rows_in_mode(),
             payers,
         }
     }
@@ -344,6 +355,7 @@ mod tests {
             memory: Some(BoundsSpec::of_limit(limit)),
             granted: None,
             rows: BTreeMap::new(),
+            mode: Mode::Enforce,
         }
     }
 
@@ -440,6 +452,29 @@ mod tests {
         );
         let own = &plan.accounts[&AccountId::of(Uid::new(1001))];
         assert_eq!(own.bounds, Bounds::NONE);
+    }
+
+    #[test]
+    fn each_bound_is_held_as_the_entry_says_in_which_it_stands() {
+        let observed = |entry: Entry| Entry {
+            mode: Mode::Observe,
+            ..entry
+        };
+        let rows = [(Resource::Numproc, 200)];
+        let plan = plan(
+            &[
+                entry("default", "50M"),
+                observed(rows_only("alice", &rows)),
+                observed(entry("bob", "10M")),
+            ],
+            &directory(),
+            RAM,
+        );
+        let of = |uid: u32| &plan.accounts[&AccountId::of(Uid::new(uid))];
+        assert_eq!(of(1001).bounds.mode(), Mode::Enforce, "default's");
+        assert_eq!(of(1001).rows[&Resource::Numproc].mode(), Mode::Observe);
+        assert_eq!(of(1002).bounds.mode(), Mode::Observe);
+        assert_eq!(plan.default.unwrap().mode(), Mode::Enforce);
     }
 
     #[test]

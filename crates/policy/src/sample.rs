@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use bursar_model::{BoundsSpec, Bytes, Gid, Uid};
+use bursar_model::{BoundsSpec, Bytes, Gid, Mode, Uid};
 
 use crate::{Coverage, Directory, Entry, Plan, plan};
 
 /// The group "film", whose members are 1001 and 1002.
 pub(crate) const FILM: u32 = 500;
 
-/// Of these limits, on a machine of 1,000 MiB whose users begin at 1000.
+/// Of these limits (`50M`, or `50M observe`), on a machine of 1,000 MiB whose users begin at 1000.
 pub(crate) fn plan_of(limits: &[(&str, &str)]) -> Plan {
     let members = [1001, 1002].map(Uid::new).to_vec();
     let directory = Directory {
@@ -19,11 +19,18 @@ pub(crate) fn plan_of(limits: &[(&str, &str)]) -> Plan {
     };
     let entries: Vec<Entry> = limits
         .iter()
-        .map(|(who, limit)| Entry {
-            who: who.parse().unwrap(),
-            memory: Some(BoundsSpec::of_limit(limit.parse().unwrap())),
-            granted: None,
-            rows: BTreeMap::new(),
+        .map(|(who, limit)| {
+            let (limit, mode) = match limit.strip_suffix(" observe") {
+                Some(limit) => (limit, Mode::Observe),
+                None => (*limit, Mode::Enforce),
+            };
+            Entry {
+                who: who.parse().unwrap(),
+                memory: Some(BoundsSpec::of_limit(limit.parse().unwrap())),
+                granted: None,
+                rows: BTreeMap::new(),
+                mode,
+            }
         })
         .collect();
     let coverage = Coverage {

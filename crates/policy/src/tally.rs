@@ -45,7 +45,9 @@ impl Tally {
         match bounds.notice() {
             Some(notice) if held >= notice && !self.noticed => {
                 self.noticed = true;
-                self.notices = self.notices.saturating_add(1);
+                if !bounds.is_observed() {
+                    self.notices = self.notices.saturating_add(1);
+                }
                 Crossing::Notice
             }
             Some(notice) if held < notice.saturating_sub(notice.scaled(1, REARM)) => {
@@ -56,10 +58,19 @@ impl Tally {
         }
     }
 
-    /// A victim was killed.
-    pub fn count_kill(&mut self) {
-        self.kills = self.kills.saturating_add(1);
-        self.failcnt = self.failcnt.saturating_add(1);
+    /// A victim was killed, unless it is only observed that it would have been.
+    pub fn count_kill(&mut self, bounds: &Bounds) {
+        if !bounds.is_observed() {
+            self.kills = self.kills.saturating_add(1);
+        }
+        self.count_breach(bounds);
+    }
+
+    /// A breach was answered, by a kill or in vain.
+    pub fn count_breach(&mut self, bounds: &Bounds) {
+        if !bounds.is_observed() {
+            self.failcnt = self.failcnt.saturating_add(1);
+        }
     }
 }
 

@@ -65,7 +65,7 @@ impl Plan {
         let tighter = planned
             .chain(by_default)
             .filter_map(|(id, bounds, payers)| {
-                let limit = bounds.limit()?;
+                let limit = bounds.enforced_limit()?;
                 let is_as_before = before(id).is_some_and(|(before, paid)| {
                     !is_tighter(Some(bounds), Some(before))
                         && payers.is_subset(&paid)
@@ -78,7 +78,7 @@ impl Plan {
 }
 
 fn is_tighter(new: Option<Bounds>, old: Option<Bounds>) -> bool {
-    let limit = |bounds: Option<Bounds>| bounds.and_then(|it| it.limit());
+    let limit = |bounds: Option<Bounds>| bounds.and_then(|it| it.enforced_limit());
     match (limit(new), limit(old)) {
         (None, _) => false,
         (Some(_), None) => true,
@@ -146,6 +146,23 @@ mod tests {
             ),
             []
         );
+    }
+
+    #[test]
+    fn a_limit_that_is_only_observed_concerns_nobody_until_it_is_enforced() {
+        let (none, wide) = (&[][..], &[("1001", "90M")][..]);
+        let observed = [("1001", "20M observe")];
+        assert_eq!(tightened(none, &observed, &[]), []);
+        assert_eq!(tightened(wide, &observed, &[]), []);
+        assert_eq!(tightened(&observed, &[("1001", "10M observe")], &[]), []);
+        let enforced = tightened(&observed, &[("1001", "20M")], &[]);
+        assert_eq!(enforced, [(1001, 20, vec![1001])]);
+        // Also where it rises by that.
+        let enforced = tightened(&observed, wide, &[]);
+        assert_eq!(enforced, [(1001, 90, vec![1001])]);
+        let by_default = [("default", "50M observe")];
+        assert!(!plan_of(&by_default).lowers_default(&plan_of(none)));
+        assert!(plan_of(&[("default", "50M")]).lowers_default(&plan_of(&by_default)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Entries of limits: where they stand, what they say, and how a change alters them.
 
-use bursar_model::{EntrySpec, Reason, Until, Who};
+use bursar_model::{EntrySpec, Mode, Reason, Until, Who};
 use serde::{Deserialize, Serialize};
 
 /// Where an entry stands.
@@ -25,6 +25,9 @@ pub struct Terms {
     /// It ends then, and what was before holds again: another entry, over the one without an end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Until>,
+    /// Whether the entry is enforced; absent: as before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
     /// Only say what it would change ([`crate::Preview`]).
     #[serde(default, skip_serializing_if = "is_false")]
     pub dry_run: bool,

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use bursar_model::{
-    AccountStatus, Bill, BoundsSpec, Bytes, DaemonStatus, EntrySpec, Event, Pid, Reason, Resource,
-    RowBounds, Until, UsageSeries, UsageSummary, WatchLevel, Who,
+    AccountStatus, Bill, BoundsSpec, Bytes, DaemonStatus, EntrySpec, Event, Mode, Pid, Reason,
+    Resource, RowBounds, Until, UsageSeries, UsageSummary, WatchLevel, Who,
 };
 use serde::{Deserialize, Serialize};
 
@@ -423,6 +423,9 @@ pub struct LimitEntry {
     /// Its beancounters as written.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub rows: BTreeMap<Resource, RowBounds>,
+    /// Whether it is enforced.
+    #[serde(default, skip_serializing_if = "Mode::is_usual")]
+    pub mode: Mode,
     /// Whom it concerns now: names or uids, at most a hundred.
     pub accounts: Vec<String>,
     /// What is wrong with it: a name nobody has, an unreachable directory.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What other limits would change, for whom, before they hold.
 
-use bursar_model::{Bytes, Candidate, Uid, Who};
+use bursar_model::{Bytes, Candidate, Mode, Uid, Who};
 use serde::{Deserialize, Serialize};
 
 /// A file of limits that is not in force.
@@ -67,6 +67,9 @@ pub struct PreviewBound {
     /// Absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Bytes>,
+    /// Whether they are enforced.
+    #[serde(default, skip_serializing_if = "Mode::is_usual")]
+    pub mode: Mode,
 }
 
 /// What would be exceeded at once.
@@ -77,6 +80,6 @@ pub enum Over {
     Notice,
     /// Requests would be refused.
     Barrier,
-    /// A process would be killed.
+    /// A process would be killed; where it is only observed, that is told.
     Limit,
 }

@@ -5,7 +5,7 @@ use bursar_model::{Actor, BoundsSpec, EntrySpec, KillManner};
 
 use crate::Charset;
 
-/// `memory 2G (notice 80%), numproc 200:220, kill graceful, granted to alice @staff, reason: thesis`.
+/// `memory 2G (notice 80%), numproc 200:220, mode observe, kill graceful, granted to alice @staff, reason: thesis`.
 #[must_use]
 pub fn said(spec: &EntrySpec) -> String {
     let mut text = bounds(spec);
@@ -21,6 +21,7 @@ pub fn bounds(spec: &EntrySpec) -> String {
     let mut parts: Vec<String> = spec.memory.iter().map(memory).collect();
     let rows = spec.rows.iter();
     parts.extend(rows.map(|(resource, bounds)| format!("{} {bounds}", resource.name())));
+    parts.extend(spec.mode.map(|it| format!("mode {it}")));
     match spec.kill {
         Some(KillManner::Graceful) => parts.push("kill graceful".to_owned()),
         Some(KillManner::AtOnce) => parts.push("kill at once".to_owned()),
@@ -75,7 +76,7 @@ pub fn actor(actor: &Actor, charset: Charset) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bursar_model::{Pid, Resource, RowBounds, Uid};
+    use bursar_model::{Mode, Pid, Resource, RowBounds, Uid};
 
     use super::*;
 
@@ -91,12 +92,13 @@ mod tests {
                 RowBounds::new(Some(200), Some(220)).unwrap(),
             )]
             .into(),
+            mode: Some(Mode::Observe),
             kill: Some(KillManner::Graceful),
             granted: Some(vec!["alice".parse().unwrap(), "@staff".parse().unwrap()]),
             reason: Some("thesis".parse().unwrap()),
             until: Some("2026-12-01T08:00:00Z".parse().unwrap()),
         };
-        let text = "memory 2G (notice 80%), numproc 200:220, kill graceful, granted to alice @staff, until 2026-12-01T08:00:00Z";
+        let text = "memory 2G (notice 80%), numproc 200:220, mode observe, kill graceful, granted to alice @staff, until 2026-12-01T08:00:00Z";
         assert_eq!(bounds(&full), text);
         assert_eq!(said(&full), format!("{text}, reason: thesis"));
     }

@@ -32,6 +32,8 @@ pub const fn kind(kind: EventKind) -> &'static str {
         EventKind::Notice => "notice",
         EventKind::Refused => "refused",
         EventKind::Kill => "kill",
+        EventKind::WouldNotice => "would_notice",
+        EventKind::WouldRefuse => "would_refuse",
         EventKind::WouldKill => "would_kill",
         EventKind::Reaped => "reaped",
         EventKind::Asked => "asked",
@@ -65,7 +67,8 @@ pub fn facts(event: &Event, charset: Charset) -> Vec<String> {
         (None, None) => {}
     }
     // What was refused says itself what it came on top of.
-    let has_level = event.event == EventKind::Refused && event.barrier.is_some();
+    let is_refusal = matches!(event.event, EventKind::Refused | EventKind::WouldRefuse);
+    let has_level = is_refusal && event.barrier.is_some();
     match (event.held, event.limit, event.overcommit) {
         _ if has_level && event.reason.is_some() => {}
         (Some(held), Some(limit), Some(over)) => {

@@ -37,9 +37,12 @@ pub(crate) fn event_short(event: &Event, clock: &Clock, style: &Style) -> (Strin
 
 const fn tone(kind: EventKind) -> Option<Tone> {
     match kind {
-        EventKind::Notice | EventKind::Refused | EventKind::WouldKill | EventKind::Asked => {
-            Some(Tone::Warning)
-        }
+        EventKind::Notice
+        | EventKind::Refused
+        | EventKind::WouldNotice
+        | EventKind::WouldRefuse
+        | EventKind::WouldKill
+        | EventKind::Asked => Some(Tone::Warning),
         EventKind::Kill | EventKind::NoVictim | EventKind::KillFailed | EventKind::Lost => {
             Some(Tone::Bad)
         }

@@ -73,6 +73,7 @@ mod tests {
                 RowBounds::new(Some(200), Some(220)).unwrap(),
             )]
             .into(),
+            mode: None,
             kill: Some(KillManner::Graceful),
             granted: Some(vec!["alice".parse().unwrap(), "@staff".parse().unwrap()]),
             reason: Some("exams".parse().unwrap()),

@@ -132,6 +132,9 @@ fn bound(spelled_out: Option<SizeSpec>) -> String {
 fn notes(entry: &LimitEntry, style: &Style) -> Vec<String> {
     let who = style.shown(&entry.who.to_string());
     let mut notes = Vec::new();
+    if entry.mode.is_observed() {
+        notes.push(format!("{who} is observed, not enforced"));
+    }
     if !entry.rows.is_empty() {
         let has = if entry.is_silent { "has" } else { "also has" };
         notes.push(format!("{who} {has} {}", listed_rows(&entry.rows)));
@@ -273,6 +276,7 @@ fn changed(sentence: &str, remarks: &[String], style: &Style) -> String {
 
 #[cfg(test)]
 mod tests {
+    use bursar_model::Mode;
     use insta::assert_snapshot;
 
     use super::*;
@@ -289,6 +293,7 @@ mod tests {
             who: who.parse().unwrap(),
             memory: BoundsSpec::of_limit(size(limit)),
             is_silent: false,
+            mode: Mode::Enforce,
             rows: BTreeMap::new(),
             accounts: accounts.iter().map(|&name| name.to_owned()).collect(),
             remark: remark.map(str::to_owned),
@@ -368,6 +373,19 @@ mod tests {
         );
         let text = shown(&[overriding], false, Role::Root, 100);
         assert!(!text.contains("/etc"), "{text}");
+    }
+
+    #[test]
+    fn a_limit_that_is_only_observed_says_so() {
+        let observed = LimitEntry {
+            mode: Mode::Observe,
+            ..entry("alice", "16G", &["alice"], None)
+        };
+        let text = shown(&[observed], false, Role::Root, 80);
+        assert!(
+            text.ends_with("\nnote: alice is observed, not enforced\n"),
+            "{text}"
+        );
     }
 
     #[test]

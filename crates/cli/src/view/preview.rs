@@ -43,6 +43,9 @@ fn line(account: &AccountPreview, style: &Style) -> String {
         None => String::new(),
         Some(Over::Notice) => ", over its notice".to_owned(),
         Some(Over::Barrier) => ", over its barrier".to_owned(),
+        Some(Over::Limit) if is_observed(account) => {
+            ", over its limit: observed, nothing is killed".to_owned()
+        }
         Some(Over::Limit) => format!(
             ", over its limit: {}",
             killed(account.victim.as_ref(), style)
@@ -52,12 +55,23 @@ fn line(account: &AccountPreview, style: &Style) -> String {
     format!("{name}: {is_new}{old} -> {new}; holds {held}{over}\n")
 }
 
+/// Whether what would hold is only observed.
+fn is_observed(account: &AccountPreview) -> bool {
+    account.new.as_ref().is_some_and(|it| it.mode.is_observed())
+}
+
 fn bound(bound: &Option<PreviewBound>, style: &Style) -> String {
     match bound {
         None => "no limit".to_owned(),
-        Some(PreviewBound { who, limit, .. }) => {
+        Some(PreviewBound {
+            who, limit, mode, ..
+        }) => {
             let limit = limit.map_or_else(|| "none".to_owned(), |it| it.to_string());
-            format!("limit {limit} ({})", style.shown(&who.to_string()))
+            let observed = if mode.is_observed() { ", observed" } else { "" };
+            format!(
+                "limit {limit} ({}{observed})",
+                style.shown(&who.to_string())
+            )
         }
     }
 }
@@ -106,7 +120,7 @@ fn sums(preview: &Preview) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bursar_model::{Bytes, Pid, Uid};
+    use bursar_model::{Bytes, Mode, Pid, Uid};
 
     use super::*;
     use crate::sample::style;
@@ -124,6 +138,7 @@ mod tests {
                 notice: None,
                 barrier: None,
                 limit: Some(Bytes::from_mib(it)),
+                mode: Mode::Enforce,
             })
         };
         AccountPreview {

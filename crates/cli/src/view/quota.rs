@@ -12,6 +12,9 @@ use crate::view::paragraph::paragraph;
 use crate::view::status::memory;
 use crate::view::words::count;
 
+/// In place of what follows above the bounds.
+const OBSERVED: &str = "These bounds are observed, not enforced: nothing is refused and nothing is killed. Your \
+                        administrator sees what enforcing would do.";
 /// Columns of the bar.
 const BAR: usize = 30;
 
@@ -80,7 +83,7 @@ fn of_own(account: &AccountStatus, quota: &Quota, clock: &Clock, style: &Style) 
     };
     let mut text = levels(&holder, account, &row, style);
     let sentences = [
-        rules(&row, quota.barrier_refuses),
+        rules(account, &row, quota.barrier_refuses),
         history(account, &row),
         beancounters(account),
         why(quota, clock, style),
@@ -98,7 +101,7 @@ fn of_shared(account: &AccountStatus, barrier_refuses: bool, style: &Style) -> S
     let name = style.shown(&account.account);
     let holder = format!("The shared account {name}, which you may enter or are in, holds");
     let mut text = levels(&holder, account, &row, style);
-    let rules = rules(&row, barrier_refuses);
+    let rules = rules(account, &row, barrier_refuses);
     if !rules.is_empty() {
         text.push_str(&paragraph("", &rules, style.width));
     }
@@ -150,9 +153,10 @@ fn beancounters(account: &AccountStatus) -> String {
                 number => format!("so far {}", count(number, "time", "times")),
             };
             let name = resource.name();
-            Some(format!(
-                "{name}: {held}{barrier}; more is refused ({so_far})."
-            ))
+            Some(match bean.mode.is_observed() {
+                true => format!("{name}: {held}{barrier}; observed, not enforced."),
+                false => format!("{name}: {held}{barrier}; more is refused ({so_far})."),
+            })
         });
     told.collect::<Vec<_>>().join(" ")
 }
@@ -174,7 +178,10 @@ fn why(quota: &Quota, clock: &Clock, style: &Style) -> String {
     said.join(" ")
 }
 
-fn rules(row: &Row, barrier_refuses: bool) -> String {
+fn rules(account: &AccountStatus, row: &Row, barrier_refuses: bool) -> String {
+    if account.mode.is_observed() {
+        return OBSERVED.to_owned();
+    }
     let mut rules = Vec::new();
     if let Some(notice) = row.notice {
         rules.push(format!("Above {notice} you are told."));
@@ -285,6 +292,15 @@ mod tests {
         ];
         let texts = accounts.map(|account| shown(account, &style(80)));
         assert_snapshot!(texts.join("---\n"));
+    }
+
+    #[test]
+    fn what_is_only_observed_is_said_in_place_of_what_would_follow() {
+        let mut alice = account("alice", 1000, 410, Some(512));
+        alice.mode = bursar_model::Mode::Observe;
+        let text = shown(Some(alice), &style(200));
+        assert!(text.contains(OBSERVED), "{text}");
+        assert!(!text.contains("the largest process is killed"), "{text}");
     }
 
     #[test]

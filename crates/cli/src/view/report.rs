@@ -72,9 +72,11 @@ fn told_before(account: &Account) -> String {
 }
 
 fn table(report: &Report, clock: &Clock, style: &Style) -> String {
+    let has_would = report.accounts.iter().any(|it| it.would_kills > 0);
     let heads = [
         ("ACCOUNT", Align::Left),
         ("KILLS", Align::Right),
+        ("WOULD KILL", Align::Right),
         ("REFUSED", Align::Right),
         ("NOTICES", Align::Right),
         ("TOLD", Align::Right),
@@ -82,22 +84,31 @@ fn table(report: &Report, clock: &Clock, style: &Style) -> String {
         ("LIMIT", Align::Right),
         ("LAST KILL", Align::Left),
     ];
+    // A column for what nobody has is left out.
+    let heads: Vec<_> = heads
+        .into_iter()
+        .filter(|(head, _)| has_would || *head != "WOULD KILL")
+        .collect();
     let row = |account: &Account| {
         let tone = (account.kills > 0).then_some(Tone::Bad);
         let last = account
             .last_kill_time
             .as_ref()
             .map(|it| clock.local_of(it, "%m-%d %H:%M"));
-        vec![
+        let mut cells = vec![
             Cell::new(cut(&style.shown(&account.account), 16, style)),
             Cell::toned(narrow_count(account.kills), tone),
+        ];
+        cells.extend(has_would.then(|| Cell::new(narrow_count(account.would_kills))));
+        cells.extend([
             Cell::new(narrow_count(account.refusals)),
             Cell::new(narrow_count(account.notices)),
             Cell::new(told_before(account)),
             Cell::new(narrow_size(account.max)),
             Cell::new(account.limit.map_or_else(|| "none".to_owned(), narrow_size)),
             Cell::new(last.unwrap_or_default()),
-        ]
+        ]);
+        cells
     };
     let shown = || report.accounts.iter().take(MOST);
     let mut plain = Table::new(&heads);
@@ -134,7 +145,9 @@ fn sentences(report: &Report, clock: &Clock, style: &Style) -> Vec<String> {
         .fold(0, |sum, it| sum.saturating_add(it.would_kills));
     if would > 0 {
         let would = count(would, "process", "processes");
-        sentences.push(format!("A dry run would have killed {would}."));
+        sentences.push(format!(
+            "Enforcing would have killed {would} of accounts that are only observed."
+        ));
     }
     if !report.never_near.is_empty() {
         let mut names: Vec<String> = report
@@ -222,6 +235,16 @@ mod tests {
     #[test]
     fn a_day_is_summed_up() {
         assert_snapshot!(report(&sample(), &clock(), &style(100)));
+    }
+
+    #[test]
+    fn what_enforcing_would_have_killed_has_a_column_where_there_is_such() {
+        let mut observed = sample();
+        observed.accounts[0].would_kills = 7;
+        let text = report(&observed, &clock(), &style(120));
+        assert!(text.contains("KILLS  WOULD KILL  REFUSED"), "{text}");
+        let said = "Enforcing would have killed 7 processes of accounts that are only observed.";
+        assert!(text.contains(said), "{text}");
     }
 
     #[test]

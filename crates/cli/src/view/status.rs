@@ -11,7 +11,10 @@ use crate::style::{Style, Tone};
 use crate::view::bar::{bar, percent, tone};
 use crate::view::paragraph::paragraph;
 use crate::view::table::{Align, Cell, Table, cut};
-use crate::view::words::{count, narrow_count, narrow_size, span};
+use crate::view::words::{count, listed, narrow_count, narrow_size, span};
+
+/// Names of accounts that are only observed in a note.
+const OBSERVED_NAMED: usize = 3;
 
 /// All of it.
 pub(crate) fn status(
@@ -261,8 +264,28 @@ fn limit(row: &Row) -> String {
     row.limit.map_or_else(|| "none".into(), narrow_size)
 }
 
+/// `alice, bob and 3 more are observed, not enforced`.
+fn observed_note(accounts: &[AccountStatus]) -> Option<String> {
+    let all = accounts.iter().filter(|it| it.mode.is_observed());
+    let names: Vec<String> = all.map(|it| it.account.clone()).collect();
+    let more = names.len().saturating_sub(OBSERVED_NAMED);
+    let told = match names.as_slice() {
+        [] => return None,
+        [only] => format!("{only} is"),
+        names if more == 0 => format!("{} are", listed(names)),
+        names => {
+            let first = names.iter().take(OBSERVED_NAMED).cloned();
+            let more = [format!("{more} more")];
+            format!("{} are", listed(&first.chain(more).collect::<Vec<_>>()))
+        }
+    };
+    Some(format!(
+        "{told} observed, not enforced: events would_notice, would_refuse and would_kill tell what enforcing would do"
+    ))
+}
+
 fn notes(status: &DaemonStatus, style: &Style) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes: Vec<String> = observed_note(&status.accounts).into_iter().collect();
     for account in &status.accounts {
         if account.dying > Bytes::ZERO {
             notes.push(format!(
@@ -366,6 +389,27 @@ mod tests {
             "note: 64 MiB of what bob holds is of processes already killed that give nothing back";
         let text = shown(&status, &style(200));
         assert!(text.contains(note), "{text}");
+    }
+
+    #[test]
+    fn accounts_that_are_only_observed_are_named_and_many_are_counted() {
+        let note = |names: &[&str]| {
+            let observed = |name: &&str| {
+                let mut it = account(name, 1000, 1, Some(2));
+                it.mode = bursar_model::Mode::Observe;
+                it
+            };
+            observed_note(&names.iter().map(observed).collect::<Vec<_>>())
+        };
+        assert_eq!(observed_note(&accounts()), None);
+        let told = "observed, not enforced: events would_notice, would_refuse and would_kill tell what enforcing would do";
+        for (names, said) in [
+            (&["alice"][..], "alice is"),
+            (&["alice", "bob"], "alice and bob are"),
+            (&["a", "b", "c", "d", "e"], "a, b, c and 2 more are"),
+        ] {
+            assert_eq!(note(names), Some(format!("{said} {told}")));
+        }
     }
 
     #[test]

@@ -259,7 +259,7 @@ fn opening(kill: &Event, which: &Which, clock: &Clock, style: &Style) -> String 
     match (kill.event, which) {
         (EventKind::KillFailed, _) => format!("{process} was to be killed {time}, which failed."),
         (EventKind::WouldKill, _) => {
-            format!("{process} would have been killed {time}, but bursard runs dry.")
+            format!("{process} would have been killed {time}, but its account is only observed.")
         }
         (_, Which::Last) => format!("The last to be killed was {process}, {time}."),
         (_, Which::Of(_)) => format!("{process} was killed {time}."),

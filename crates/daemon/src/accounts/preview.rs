@@ -168,5 +168,6 @@ fn shown(bound: Bound) -> PreviewBound {
         notice: bound.bounds.notice(),
         barrier: bound.bounds.barrier(),
         limit: bound.bounds.limit(),
+        mode: bound.bounds.mode(),
     }
 }

@@ -168,7 +168,8 @@ impl BpfBackend {
                 bytes(bounds.barrier),
                 bytes(bounds.limit),
             )
-            .unwrap_or_default(),
+            .unwrap_or_default()
+            .in_mode(bounds.mode),
             failcnt: account.history.failcnt,
             kills: account.history.kills,
             notices: account.history.notices,

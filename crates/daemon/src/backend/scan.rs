@@ -35,6 +35,8 @@ struct Seen {
     comm: Vec<u8>,
     held: Bytes,
     is_dying: bool,
+    /// Dying only as far as decisions go: it would have been killed.
+    is_forgone: bool,
     is_protected: bool,
     raised: i16,
 }
@@ -45,6 +47,8 @@ struct Account {
     is_default: bool,
     tally: Tally,
     dying: Bytes,
+    /// By whom would have been killed, and is there.
+    forgone: Bytes,
     processes: u32,
     /// CLOCK_MONOTONIC, nanoseconds.
     quiet_until: u64,
@@ -81,6 +85,11 @@ impl Seen {
 }
 
 impl Condemned {
+    /// Nothing was sent to it.
+    const fn is_forgone(&self) -> bool {
+        self.victim.level.is_observed
+    }
+
     fn is_there(&self) -> bool {
         !self
             .pidfd
@@ -133,6 +142,11 @@ impl Scan {
 
     pub(super) fn apply(&mut self, plan: &Plan) {
         self.payers = Payers::new(plan, self.coverage.clone());
+        let before: BTreeMap<AccountId, Bounds> = self
+            .accounts
+            .iter()
+            .map(|(&id, it)| (id, it.bounds))
+            .collect();
         let covered = |id: &AccountId| id.uid().is_some_and(|uid| self.payers.of(uid).is_some());
         self.accounts
             .retain(|id, _| plan.accounts.contains_key(id) || covered(id));
@@ -147,6 +161,13 @@ impl Scan {
             account.bounds = planned.bounds;
             account.is_default = false;
         }
+        // Other bounds: who would have been killed for those before is one of the others again.
+        let accounts = &self.accounts;
+        self.condemned.retain(|_, it| {
+            let id = &it.victim.level.account;
+            let now = accounts.get(id).map(|it| &it.bounds);
+            !it.is_forgone() || now == before.get(id)
+        });
     }
 
     pub(super) fn payers(&self) -> &Payers {
@@ -183,6 +204,7 @@ impl Scan {
         for account in self.accounts.values_mut() {
             account.processes = 0;
             account.dying = Bytes::ZERO;
+            account.forgone = Bytes::ZERO;
         }
         let known: Vec<AccountId> = self.accounts.keys().copied().collect();
         for id in known {
@@ -205,13 +227,15 @@ impl Scan {
         let memory = status.memory?;
         let comm = self.proc.comm(pid).ok().flatten()?;
         let adj = self.proc.oom_score_adj(pid).ok().flatten()?;
-        let is_condemned = self.condemned.get(&pid).is_some_and(Condemned::is_there);
+        let condemned = self.condemned.get(&pid).filter(|it| it.is_there());
+        let is_forgone = condemned.is_some_and(Condemned::is_forgone);
         let seen = Seen {
             uid: status.uid,
             pid,
             comm: comm.as_bytes().to_vec(),
             held: self.counted(&memory),
-            is_dying: is_condemned || status.is_kill_pending || status.is_dead,
+            is_dying: condemned.is_some() || status.is_kill_pending || status.is_dead,
+            is_forgone: is_forgone && !status.is_kill_pending && !status.is_dead,
             is_protected: pid.get() <= 1 || pid.get() == std::process::id() || adj <= -1000,
             raised: adj,
         };
@@ -232,13 +256,16 @@ impl Scan {
             ..Account::default()
         });
         account.processes = u32::try_from(seen.len()).unwrap_or(u32::MAX);
-        account.dying = dying;
+        let forgone = seen.iter().filter(|it| it.is_forgone);
+        account.forgone = forgone.fold(Bytes::ZERO, |sum, it| sum.saturating_add(it.held));
+        account.dying = dying.saturating_sub(account.forgone);
         let level = Level {
             at: now,
             account: id,
             trigger: self.trigger,
             held,
             limit: account.bounds.limit(),
+            is_observed: account.bounds.is_observed(),
         };
         match account.tally.read(held, &account.bounds) {
             Crossing::None => {}
@@ -279,7 +306,7 @@ impl Scan {
                         return None;
                     }
                     account.quiet_until = now.saturating_add(NO_VICTIM_PAUSE_NS);
-                    account.tally.failcnt = account.tally.failcnt.saturating_add(1);
+                    account.tally.count_breach(&account.bounds);
                     return Some(Fact::NoVictim(victim));
                 }
                 Choice::Victim(pid) => {
@@ -305,14 +332,20 @@ impl Scan {
                     victim.number = number;
                     victim.held = fresh.held;
                     let account = self.accounts.get_mut(&id)?;
-                    account.tally.count_kill();
+                    account.tally.count_kill(&account.bounds);
+                    let is_observed = account.bounds.is_observed();
+                    // Who would have been killed counts as dying, too: so each is named once, and the next one is
+                    // whom enforcing would have killed next.
                     let condemned = Condemned {
                         pidfd,
                         victim: victim.clone(),
                         at: clock::monotonic(),
                     };
                     self.condemned.insert(pid, condemned);
-                    return Some(Fact::KillAsked(victim));
+                    return Some(match is_observed {
+                        true => Fact::WouldKill(victim),
+                        false => Fact::KillAsked(victim),
+                    });
                 }
             }
         }
@@ -352,7 +385,7 @@ impl Scan {
 
     /// Whether a victim's end is still to be seen.
     pub(super) fn awaits_ends(&self) -> bool {
-        !self.condemned.is_empty()
+        self.condemned.values().any(|it| !it.is_forgone())
     }
 
     pub(super) fn readings(&self) -> Vec<Reading> {
@@ -361,7 +394,7 @@ impl Scan {
             .map(|(&id, account)| Reading {
                 id,
                 is_default: account.is_default,
-                held: account.tally.held,
+                held: account.tally.held.saturating_add(account.forgone),
                 correction: None,
                 dying: account.dying,
                 committed: None,
@@ -370,7 +403,10 @@ impl Scan {
                 // Who is dying does not count here, however long that takes.
                 unkillable: Bytes::ZERO,
                 reserved: Bytes::ZERO,
-                maxheld: account.tally.maxheld,
+                maxheld: account
+                    .tally
+                    .maxheld
+                    .max(account.tally.held.saturating_add(account.forgone)),
                 processes: account.processes,
                 bounds: account.bounds,
                 failcnt: account.tally.failcnt,

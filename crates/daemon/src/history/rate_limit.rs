@@ -121,6 +121,8 @@ const fn is_a_user_s_doing(kind: EventKind) -> bool {
         EventKind::Notice
         | EventKind::Refused
         | EventKind::Kill
+        | EventKind::WouldNotice
+        | EventKind::WouldRefuse
         | EventKind::WouldKill
         | EventKind::Reaped
         | EventKind::Asked

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bursar_config::Limit;
-use bursar_model::{AccountId, Bill, Bytes, Resource, RowBounds, Uid, Who};
+use bursar_model::{AccountId, Bill, Bytes, Mode, Resource, RowBounds, Uid, Who};
 use bursar_policy::Utilisation;
-use bursar_protocol::{ErrorKind, Refusal, Reply, RowsChange, UtilisationReport};
+use bursar_protocol::{ErrorKind, Refusal, Reply, RowsChange, Terms, UtilisationReport};
 
 use super::limits::{change_limits, changed, remarks_on, unchanged};
 use super::permission::{
@@ -189,7 +189,8 @@ pub(super) fn set(daemon: &mut Daemon, requester: Requester, change: RowsChange)
         && let Some(less) = less_particular(&mut daemon.accounts, &who)
     {
         // From now on he has an entry of his own, and what was for many holds for him no more.
-        write(&mut limits, &who, less.memory, &less.rows, &terms)
+        let own = as_terms_of(&daemon.accounts, &who, &less, &terms)?;
+        write(&mut limits, &who, less.memory, &less.rows, &own)
             .map_err(|error| config_refusal(&error))?;
         remarks.push(match less.memory {
             Some(memory) => format!(
@@ -222,6 +223,28 @@ pub(super) fn set(daemon: &mut Daemon, requester: Requester, change: RowsChange)
         }
     }
     Ok(changed(daemon, requester, &terms, (who, old), remarks))
+}
+
+/// How a copy of an entry for many is written. It is held as that is: an entry has one mode.
+fn as_terms_of(
+    accounts: &Accounts,
+    who: &Who,
+    less: &Limit,
+    terms: &Terms,
+) -> Result<Terms, Refusal> {
+    let mode = accounts.table.mode_of(less);
+    if terms.mode.is_some_and(|it| it != mode) {
+        let message = format!(
+            "{who} has the limits of {} and would keep them as his own, in the mode {mode}, and an entry has one mode: \
+             give him a SIZE of his own as well, or leave the mode as it is",
+            less.who
+        );
+        return Err(refusal(ErrorKind::Refused, message));
+    }
+    Ok(Terms {
+        mode: less.mode,
+        ..terms.clone()
+    })
 }
 
 /// Whether an entry has these rows already; one that is not there is unlimited.
@@ -261,8 +284,11 @@ fn less_particular(accounts: &mut Accounts, who: &Who) -> Option<bursar_config::
         None => return None,
     };
     let limit = accounts.table.limits().get(from)?.clone();
+    // As they are written.
+    let rows = rows.iter();
+    let rows = rows.map(|(&resource, bounds)| (resource, bounds.in_mode(Mode::Enforce)));
     Some(bursar_config::Limit {
-        rows: rows.clone(),
+        rows: rows.collect(),
         ..limit
     })
 }

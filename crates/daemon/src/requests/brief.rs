@@ -32,7 +32,7 @@ pub(super) fn brief(daemon: &mut Daemon, requester: Requester) -> Answer {
     Ok(Reply::Brief(Box::new(Brief {
         shared: (kind == AccountKind::Shared).then_some(name),
         held: held.unwrap_or_default(),
-        limit: bounds.limit(),
+        limit: bounds.enforced_limit(),
         kills: u64::try_from(kills.len()).unwrap_or(u64::MAX),
         last: last.and_then(victim),
     })))

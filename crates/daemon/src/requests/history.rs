@@ -105,7 +105,10 @@ pub(super) fn recent(
     history: &History,
     requester: Requester,
 ) -> Vec<Event> {
-    let is_told = |event: &&Event| is_kill(event) || is_spared(event) || is_kernels(event);
+    let is_told = |event: &&Event| {
+        let is_real = event.event != EventKind::WouldKill;
+        is_kernels(event) || is_spared(event) || (is_kill(event) && is_real)
+    };
     let last = own_events(accounts, history, requester)
         .rev()
         .filter(is_told);

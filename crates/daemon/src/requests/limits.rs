@@ -85,6 +85,7 @@ fn entry_of(accounts: &Accounts, limit: Limit, names: Vec<String>) -> LimitEntry
     LimitEntry {
         memory: limit.memory.unwrap_or(BoundsSpec::of_limit(SizeSpec::None)),
         is_silent: limit.memory.is_none(),
+        mode: accounts.table.mode_of(&limit),
         rows: limit.rows,
         reason: limit.reason,
         then: limit.until.and(lasting).map(|it| Box::new(it.spec())),
@@ -232,8 +233,22 @@ pub(super) fn clear(
     Ok(changed(daemon, requester, terms, (who, old), Vec::new()))
 }
 
-/// What an administrator should know of a limit: what came of its names; else what `bursar check` says of it.
+/// What an administrator should know of a limit: that it is only observed; and what came of its names, else what
+/// `bursar check` says of it.
 pub(super) fn remarks_on(accounts: &Accounts, who: &Who) -> Vec<String> {
+    let entry = accounts.table.limits().get(who);
+    let is_observed = entry.is_some_and(|it| accounts.table.mode_of(it).is_observed());
+    let observed = is_observed.then(|| {
+        format!(
+            "{who}: observed, not enforced: events (would_notice, would_refuse, would_kill) tell what enforcing \
+             would do"
+        )
+    });
+    let meaning = remarks_on_meaning(accounts, who);
+    observed.into_iter().chain(meaning).collect()
+}
+
+fn remarks_on_meaning(accounts: &Accounts, who: &Who) -> Vec<String> {
     let limit_table = &accounts.table;
     let of_plan = limit_table
         .plan()

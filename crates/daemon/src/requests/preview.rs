@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use bursar_config::{Limits, check, ended};
-use bursar_protocol::{LimitsText, Over, Preview, Refusal, Reply};
+use bursar_protocol::{AccountPreview, LimitsText, Over, Preview, Refusal, Reply};
 
 use super::permission::{Answer, config_refusal, failed, only_root};
 use crate::control::Requester;
@@ -40,11 +40,17 @@ pub(super) fn of(daemon: &mut Daemon, limits: &Limits) -> Result<Preview, Refusa
     let findings = check(limits, daemon.accounts.table.ram()).into_iter();
     remarks.extend(findings.chain(ended(limits)).map(|it| it.to_string()));
     Ok(Preview {
-        refused: accounts.iter().any(|it| it.over == Some(Over::Limit)),
+        refused: accounts.iter().any(kills),
         accounts,
         left_out,
         remarks,
     })
+}
+
+/// Whether somebody of it would be killed.
+fn kills(account: &AccountPreview) -> bool {
+    let is_observed = account.new.as_ref().is_some_and(|it| it.mode.is_observed());
+    account.over == Some(Over::Limit) && !is_observed
 }
 
 /// Whether the file is `limits.toml` itself or one of its drop-ins.

@@ -129,6 +129,7 @@ fn show(accounts: &mut Accounts, reservations: &Reservations, reading: &Reading)
         account,
         uid: reading.id.uid(),
         kind,
+        mode: reading.bounds.mode(),
         processes: reading.processes,
         resources,
         dying: reading.dying,

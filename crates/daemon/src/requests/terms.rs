@@ -42,7 +42,8 @@ pub(super) fn told(limits: &Limits, who: &Who, terms: &Terms) -> Option<EntrySpe
 /// Whether an entry says already how the change is to be made: whoever gives no reason leaves the one before.
 pub(super) fn are_so(entry: &Limit, terms: &Terms) -> bool {
     let has_reason = terms.reason.is_none() || entry.reason == terms.reason;
-    has_reason && entry.until == terms.until
+    let has_mode = terms.mode.is_none() || entry.mode == terms.mode;
+    has_reason && has_mode && entry.until == terms.until
 }
 
 /// Changes the entry.
@@ -59,6 +60,7 @@ pub(super) fn write(
             until,
             memory,
             rows,
+            mode: terms.mode,
             reason,
         };
         return limits.set_temporary(who, &temporary);
@@ -68,6 +70,9 @@ pub(super) fn write(
     }
     if !rows.is_empty() {
         limits.set_rows(who, rows)?;
+    }
+    if let Some(mode) = terms.mode {
+        limits.set_mode(who, mode)?;
     }
     limits.set_reason(who, reason)
 }

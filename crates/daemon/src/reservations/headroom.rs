@@ -24,8 +24,11 @@ impl Headroom {
     }
 }
 
-/// The bound that counts, and what it is called.
+/// The bound that counts, and what it is called. One that is only observed counts for nothing: nobody is refused.
 pub(super) fn bound_of(bounds: &Bounds, bound: ReserveBound) -> Option<(&'static str, Bytes)> {
+    if bounds.is_observed() {
+        return None;
+    }
     let limit = bounds.limit().map(|it| ("limit", it));
     let barrier = bounds.barrier().map(|it| ("barrier", it));
     match bound {

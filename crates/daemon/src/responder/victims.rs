@@ -34,15 +34,16 @@ impl Responder {
         self.notify(message, accounts);
     }
 
+    /// A victim was chosen in an account that is only observed; each is told of once.
+    pub(super) fn forgo(&mut self, victim: &Victim, accounts: &mut Accounts) {
+        let circumstances = self.circumstances(victim, accounts);
+        let table = &mut accounts.table;
+        let event = self.recorder.would_kill(victim, circumstances, table);
+        self.fresh.push(event);
+    }
+
     /// Somebody chose and left the signal to us.
     pub(super) fn carry_out(&mut self, victim: Victim, accounts: &mut Accounts) {
-        if self.is_dry_run {
-            if self.mentioned.is_new(victim.process()) {
-                let event = self.recorder.would_kill(&victim, &mut accounts.table);
-                self.fresh.push(event);
-            }
-            return;
-        }
         let (outcome, pidfd) = kill_chosen(&self.proc, victim.process());
         self.follow_up(victim, outcome, pidfd, None, accounts);
     }
@@ -143,7 +144,9 @@ impl Responder {
             let message =
                 self.recorder
                     .expect_oom_victim(pid, uid, comm, account, &mut accounts.table);
-            self.notify(message, accounts);
+            if !accounts.is_observed(account) {
+                self.notify(message, accounts);
+            }
             self.reaper.reap(Dying {
                 pid,
                 uid,
@@ -158,10 +161,7 @@ impl Responder {
     /// An account that wants it has its largest process asked to end.
     pub(super) fn ask_first(&mut self, level: &Level, accounts: &mut Accounts) {
         let is_over = level.limit.is_some_and(|limit| level.held > limit);
-        if self.is_dry_run
-            || is_over
-            || accounts.table.manner_of(level.account) != KillManner::Graceful
-        {
+        if is_over || accounts.table.manner_of(level.account) != KillManner::Graceful {
             return;
         }
         // Some of it may be gone by now.
@@ -195,7 +195,7 @@ impl Responder {
             let Some(reading) = accounts.reading_of(asked.account) else {
                 continue;
             };
-            if !reading.is_over_notice() {
+            if !reading.is_over_notice() || reading.bounds.is_observed() {
                 continue;
             }
             let level = Level {
@@ -204,6 +204,7 @@ impl Responder {
                 trigger: Trigger::Notifier,
                 held: reading.held,
                 limit: reading.bounds.limit(),
+                is_observed: false,
             };
             let pid = asked.pidfd.pid();
             let reason = format!(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bursar_model::{
-    BoundsSpec, Reason, Resource, RowBounds, RowBoundsError, SizeError, SizeSpec, Who,
+    BoundsSpec, Mode, Reason, Resource, RowBounds, RowBoundsError, SizeError, SizeSpec, Who,
 };
 use bursar_protocol::{LimitChange, Operation, Preview, Reply, RowsChange, Terms};
 use clap::Args;
@@ -29,7 +29,8 @@ one number is both, unlimited takes it away.
 Examples: bursar limit set alice 8G
           bursar limit set default 25% --notice 80%
           bursar limit set alice numproc=200 numfile=4096
-          bursar limit set alice 32G --until \"tomorrow 09:00\" --reason deadline"
+          bursar limit set alice 32G --until \"tomorrow 09:00\" --reason deadline
+          bursar limit set @students 8G --observe"
 );
 
 /// Give somebody a limit
@@ -67,6 +68,13 @@ pub(crate) struct Set {
     /// The same, as how long from now on: 90m, 4h, 2d
     #[arg(long = "for", value_name = "SPAN", value_parser = span)]
     span: Option<Duration>,
+    /// Only observe: events (would_notice, would_refuse, would_kill) tell what enforcing would do, and nobody is
+    /// told, refused or killed. Kept until --enforce
+    #[arg(long)]
+    observe: bool,
+    /// Enforce what was only observed
+    #[arg(long, conflicts_with = "observe")]
+    enforce: bool,
     /// Only show what it would change: who would be over which bound, and who would be killed
     #[arg(long)]
     dry_run: bool,
@@ -90,6 +98,8 @@ impl Set {
             reason,
             until,
             span,
+            observe,
+            enforce,
             dry_run,
         } = self;
         let until = match (until, span) {
@@ -98,6 +108,7 @@ impl Set {
         };
         let terms = Terms {
             until: until.transpose().map_err(Failure::usage)?,
+            mode: mode(observe, enforce),
             dry_run,
             ..terms(reason)
         };
@@ -147,6 +158,15 @@ impl Set {
                 false => view::limits::as_before(&who, &remarks, &caller.style),
             }
         })
+    }
+}
+
+/// Absent: as before.
+const fn mode(observe: bool, enforce: bool) -> Option<Mode> {
+    match (observe, enforce) {
+        (true, _) => Some(Mode::Observe),
+        (false, true) => Some(Mode::Enforce),
+        (false, false) => None,
     }
 }
 

@@ -113,6 +113,12 @@ pub(super) const METRICS: &[Metric] = &[
         |it| number(it.processes.into()),
     ),
     account(
+        "account_observed",
+        Gauge,
+        "1: the bounds on memory are observed, not enforced",
+        |it| number(it.mode.is_observed().into()),
+    ),
+    account(
         "account_kills",
         Counter,
         "Processes killed because of the account",

@@ -195,6 +195,7 @@ impl BpfBackend {
             barrier: pages(bounds.barrier()),
             limit: pages(bounds.limit()),
             measure,
+            mode: bounds.mode(),
         }
     }
 

@@ -217,7 +217,9 @@ static __noinline int bill_new_lock(__u64 file)
 		recount_locks(slot, false);
 		if (!add_within(row, 1, row->barrier)) {
 			tell_bill(slot, BILL_NUMFLOCK, 1, true);
-			return -ENOLCK;
+			if (!row->observed)
+				return -ENOLCK;
+			add_beyond(row, 1);
 		}
 	}
 	__sync_fetch_and_add(&charge->amount, 1);
@@ -360,7 +362,8 @@ int BPF_PROG(bill_signal, struct task_struct *target, struct kernel_siginfo *inf
 	if (held + 1 > row->barrier && !is_signal_beyond_refusal(signal)) {
 		row->held = held;
 		tell_bill(slot, BILL_NUMSIGINFO, 1, true);
-		return -EAGAIN;
+		if (!row->observed)
+			return -EAGAIN;
 	}
 	row->held = held + 1;
 	raise_to(&row->maxheld, held + 1);
@@ -489,7 +492,8 @@ static __noinline int may_lock(__u32 slot, __s64 pages)
 	if (held + pages > row->barrier) {
 		row->held = held;
 		tell_bill(slot, BILL_LOCKEDPAGES, pages, true);
-		return 0;
+		if (!row->observed)
+			return 0;
 	}
 	row->held = held + pages;
 	raise_to(&row->maxheld, held + pages);
@@ -640,6 +644,7 @@ int set_bill(struct set_bill_args *args)
 	row->barrier = args->barrier;
 	row->limit = args->limit;
 	row->counted = args->counted;
+	row->observed = args->observed;
 	return 0;
 }
 

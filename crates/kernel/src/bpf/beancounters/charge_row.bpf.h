@@ -144,7 +144,8 @@ static __noinline int tell_bill(__u32 slot, __u32 which, __s64 amount, bool asks
 
 	if (!row || !account || !state)
 		return 0;
-	__sync_fetch_and_add(&row->failcnt, 1);
+	if (!row->observed)
+		__sync_fetch_and_add(&row->failcnt, 1);
 	__sync_fetch_and_add(&row->untold, 1);
 	if (!may_tell(&row->told_ns, BILL_TOLD_PAUSE_NS, now))
 		return 0;
@@ -153,6 +154,7 @@ static __noinline int tell_bill(__u32 slot, __u32 which, __s64 amount, bool asks
 		return 0;
 	event->account = slot;
 	event->account_id = account->id;
+	event->observed = row->observed;
 	if (asks)
 		name_asker(event);
 	event->held_pages = row->held;
@@ -230,6 +232,12 @@ static __always_inline bool add_within(struct row *row, __s64 amount, __s64 top)
 	return true;
 }
 
+/* Whatever the barrier is. */
+static __always_inline void add_beyond(struct row *row, __s64 amount)
+{
+	raise_to(&row->maxheld, __sync_fetch_and_add(&row->held, amount) + amount);
+}
+
 /* Each login has so much beyond what it found: room for sshd, a shell and a few commands. All together have no more
  * than four do. */
 enum { LOGIN_PROCESSES_EACH = 8, LOGIN_FILES_EACH = 64, LOGINS_AT_ONCE = 4 };
@@ -277,7 +285,7 @@ static __noinline int charge(__u32 slot, __u32 which, __u64 object, __s64 amount
 		return 1;
 	if (forced) {
 		if (record_charge(&key, &charge))
-			raise_to(&row->maxheld, __sync_fetch_and_add(&row->held, amount) + amount);
+			add_beyond(row, amount);
 		return 1;
 	}
 	/* An earlier object at this address may have left its record: then that is given back first. */
@@ -285,7 +293,9 @@ static __noinline int charge(__u32 slot, __u32 which, __u64 object, __s64 amount
 	    !(uncharge(object, which) && add_within(row, amount, row->barrier)) &&
 	    !add_for_login(row, which, amount)) {
 		tell_bill(slot, which, amount, true);
-		return 0;
+		if (!row->observed)
+			return 0;
+		add_beyond(row, amount);
 	}
 	if (record_charge(&key, &charge) || (uncharge(object, which) && record_charge(&key, &charge)))
 		return 1;
@@ -302,7 +312,7 @@ static __noinline int has_left(__u32 slot, __u32 which, __s64 amount, bool asks)
 	if (!row || *(volatile __s64 *)&row->held + amount <= row->barrier)
 		return 1;
 	tell_bill(slot, which, amount, asks);
-	return 0;
+	return row->observed;
 }
 
 #endif /* BURSAR_CHARGE_ROW_BPF_H */

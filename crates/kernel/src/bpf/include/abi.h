@@ -14,7 +14,7 @@
  * adopted. struct account_history must keep its layout for ever, see there; so must struct membership,
  * and abi_version its place. */
 enum abi_constant {
-	ABI_VERSION = 10,
+	ABI_VERSION = 11,
 	CPU_WORDS = 4,		/* of a set of CPUs, 64 bits each */
 	CPU_BITS = 64 * CPU_WORDS, /* lib/cpus.bpf.h */
 	MOST_CPUS = 2048,	/* CPUs whose parts of counters are read */
@@ -67,6 +67,7 @@ enum event_kind {
 				 * in its own unit; once a second, row and account */
 	EVENT_SHORTAGE = 13,	/* the machine may be short of memory; at each tick until the last defence is up */
 	EVENT_RUN_KILLER = 14,	/* an account is over a bound, and the event may not decide: user half, run_oom_killer */
+	EVENT_WOULD_KILL = 17,	/* observed: a victim was chosen, and nothing was sent to it */
 	EVENT_LEVEL = 16,	/* at a level that the user half watches; once, until it says the next one */
 	EVENT_DYING = 15,	/* a process that we have not killed is dying; start and number are 0 where it has left
 				 * its address space, and pid is who had it last then */
@@ -118,6 +119,7 @@ enum account_flag {
 	ACCOUNT_PAUSED = 4,	/* counted, never killed in: another kernel half is still in charge */
 	ACCOUNT_SHARED = 8,	/* of several users; its id is no uid */
 	ACCOUNT_CLOSED = 16,	/* given back; free for another once nothing is held */
+	ACCOUNT_OBSERVED = 32,	/* nobody is told, refused or killed: lib/observed.bpf.h */
 };
 
 enum mm_state {
@@ -184,6 +186,8 @@ struct account {
 	__s64 sum_unkillable_pages;
 	__s64 sum_reserved_pages;
 	__s64 suspect_reserved_pages;
+	__s64 forgone_pages;	/* of held: of whom would have been killed, as of the last decision or audit */
+	__s64 sum_forgone_pages;
 
 	/* written at every charge: keep apart from what is only read */
 	__s64 held_pages __attribute__((aligned(64)));
@@ -262,6 +266,7 @@ enum record_flag {
 	RECORD_FORKED = 16,	/* others were forked from it since the survey that the correction is from */
 	RECORD_FORKS = 32,	/* and since the survey under way has begun */
 	RECORD_DEATH_TOLD = 64,	/* by EVENT_DYING: once in its life */
+	RECORD_FORGONE = 128,	/* would have been killed: once in its life, while the bounds stay */
 };
 
 /* CPUs that keep part of an address space's counters back (lib/cpus.bpf.h). */
@@ -448,7 +453,7 @@ struct event {
 	enum trigger trigger;
 	__u64 time_ns;
 	__u32 account;		/* slot */
-	__u32 pad;
+	__u32 observed;		/* the account was: what is told would have been so */
 	__u64 account_id;
 	__u32 pid;
 	__u32 uid;
@@ -477,7 +482,7 @@ struct event {
 /* Arguments of the SEC("syscall") programs: S1 section 4.1's three calls, and our own. */
 struct set_limit_args {
 	__u32 slot;		/* 0: the template of `default` */
-	__u32 flags;		/* of the template: ACCOUNT_USED if `default` has a limit */
+	__u32 flags;		/* ACCOUNT_OBSERVED; of the template all: ACCOUNT_USED if `default` has a limit */
 	__s64 limit_pages, barrier_pages, notice_pages;
 	__u32 measure;		/* enum measure */
 	__u32 pad;

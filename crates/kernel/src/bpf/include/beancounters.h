@@ -36,7 +36,7 @@ struct row {
 	__u64 untold;		/* refusals since the last one told */
 	__u64 told_ns;
 	__u32 counted;		/* what it charges is remembered; else the row is nobody's */
-	__u32 pad;
+	__u32 observed;		/* what would be refused is told, and granted */
 };
 
 enum bill_state {
@@ -73,7 +73,7 @@ struct set_bill_args {
 	__u32 slot;		/* 0: the template of `default` */
 	__u32 row;
 	__u32 counted;
-	__u32 pad;
+	__u32 observed;
 	__u64 account_id;
 	__s64 barrier, limit;
 };

@@ -101,7 +101,8 @@ static __always_inline int open_for(struct open_account_args *args)
 		if (!account)
 			return -2;
 		if (!(account->flags & ACCOUNT_SHARED)) {
-			account->flags = args->flags | ACCOUNT_USED;
+			/* How it is held comes with its bounds. */
+			account->flags = args->flags | ACCOUNT_USED | (account->flags & ACCOUNT_OBSERVED);
 			args->slot = slot;
 			return 0;
 		}
@@ -131,6 +132,7 @@ static __always_inline int open_for(struct open_account_args *args)
 	account->unrecorded_processes = 0;
 	account->exempt_pages = 0;
 	account->unkillable_pages = 0;
+	account->forgone_pages = 0;
 	account->no_victim_told_ns = 0;
 	__builtin_memset(&account->patience, 0, sizeof(account->patience));
 	account->files_credit_ms = 0;
@@ -187,6 +189,26 @@ static __always_inline int let_nobody_pay(struct open_account_args *args)
 	return 0;
 }
 
+static long unforgo(__u32 index, __u32 *slot)
+{
+	struct mm_record *record = record_at(index);
+
+	if (record && record->account == *slot && (record->flags & RECORD_FORGONE))
+		__sync_fetch_and_and(&record->flags, ~RECORD_FORGONE);
+	return 0;
+}
+
+/* Other bounds: who would have been killed for those before is one of the others again. */
+static __always_inline void begin_anew(struct ledger_state *state, struct account *account, __u32 slot)
+{
+	account->noticed = 0;
+	account->no_settle_before_ns = 0;
+	if (!account->forgone_pages)
+		return;
+	bpf_loop(state->mm_high_water, unforgo, &slot, 0);
+	account->forgone_pages = 0;
+}
+
 /* S1's set_mm_limit. The bounds of an open account, all at once as far as a reader can tell: the
  * limit goes last when it falls and first when it rises would matter to nobody, since each event
  * compares them one by one. */
@@ -194,22 +216,27 @@ static __always_inline int store_bounds(struct set_limit_args *args)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(args->slot);
+	bool observes = args->flags & ACCOUNT_OBSERVED;
 
 	if (!state || !account)
 		return -2;
 	if (!args->slot)
 		account->flags = args->flags;
 	/* The same again, for another account's sake: who has been told is not told twice. */
-	if (account->notice_pages == args->notice_pages &&
+	if (is_observed(account) == observes && account->notice_pages == args->notice_pages &&
 	    account->barrier_pages == args->barrier_pages &&
 	    account->limit_pages == args->limit_pages && account->measure == args->measure)
 		return 0;
+	/* Bounds to be observed are so before they are there; those before are, until others are there. */
+	if (observes)
+		__sync_fetch_and_or(&account->flags, ACCOUNT_OBSERVED);
 	account->measure = args->measure;
 	account->notice_pages = args->notice_pages;
 	account->barrier_pages = args->barrier_pages;
 	account->limit_pages = args->limit_pages;
-	account->noticed = 0;
-	account->no_settle_before_ns = 0;
+	if (!observes)
+		__sync_fetch_and_and(&account->flags, ~ACCOUNT_OBSERVED);
+	begin_anew(state, account, args->slot);
 	place_near(state, account);
 	__sync_fetch_and_add(&state->generation, 1);
 	if (args->slot)
@@ -297,7 +324,7 @@ static long settle_if_over(__u32 slot, struct run_killer_args *args)
 	if (!account || !state)
 		return 1;
 	if (slot && (account->flags & ACCOUNT_USED) &&
-	    (slot == args->slot || level_now(account) > kill_above(account)))
+	    (slot == args->slot || level_now(account) > decide_above(account)))
 		args->decisions += settle(slot, args->trigger, RUNNING_OTHER);
 	return 0;
 }

@@ -85,6 +85,29 @@ static __always_inline void credit_files(struct ledger_state *state, struct acco
 	account->files_kill_ticket = *(volatile __u64 *)&state->files_ticket;
 }
 
+/* Whom enforcing would kill, told once; if it is not somebody else's record by now. */
+static __always_inline int forgo_kill(struct walk *walk, struct mm_record *record)
+{
+	struct ledger_state *state = ledger_state();
+	struct event *event;
+	struct account *account;
+
+	if (!walk || !record || !state ||
+	    (__sync_fetch_and_or(&record->flags, RECORD_FORGONE) & RECORD_FORGONE))
+		return 0;
+	account = account_at(walk->slot);
+	if (!account || !is_his(record, &walk->victim, walk->slot)) {
+		__sync_fetch_and_and(&record->flags, ~RECORD_FORGONE);
+		return 0;
+	}
+	__sync_fetch_and_add(&account->forgone_pages, walk->victim.pages);
+	event = &walk->event;
+	event->kind = EVENT_WOULD_KILL;
+	event->latency_ns = bpf_ktime_get_ns() - event->time_ns;
+	emit(state, event);
+	return 0;
+}
+
 /* Kills whom a walk has chosen. Returns the number of victims, 0 or 1. Global, as is all of a decision that
  * has many ways: verified once, not in each state of its caller. */
 __noinline int kill_victim(struct walk *walk)
@@ -112,11 +135,13 @@ __noinline int kill_victim(struct walk *walk)
 		task = (__u64)bpf_get_current_task();
 	else
 		task = (__u64)FAR_READ(victim->mm, struct mm_struct, owner);
-	place = bpf_ringbuf_reserve(&events, sizeof(*place), 0);
 	event->uid = record->uid;
 	event->victim_pages = recorded_pages(record) + victim->kept_pages;
 	event->victim_private_pages = private_pages(record);
 	describe_victim(event, task);
+	if (is_observed(account))
+		return forgo_kill(walk, record);
+	place = bpf_ringbuf_reserve(&events, sizeof(*place), 0);
 	record->pid = event->pid;
 	record->marked_pages = small(event->victim_pages);
 	record->marked_ns = event->time_ns;
@@ -173,8 +198,9 @@ static long retry_one(__u32 index, struct walk **of)
 	if (look_anew(record, mm))
 		return 0;
 	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
-	/* Not whom the mark was for: he has ended, and left his memory or his record to somebody else. */
-	if ((__u32)FAR_READ(owner, struct task_struct, tgid) != record->pid) {
+	/* Not whom the mark was for: he has ended, and left his memory or his record to somebody else. Or nobody is to be
+	 * killed there any more. */
+	if ((__u32)FAR_READ(owner, struct task_struct, tgid) != record->pid || is_observed(account)) {
 		if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_LIVING) == MM_MARKED)
 			__sync_fetch_and_add(&state->kills_wanted, -1);
 		return 0;

@@ -59,7 +59,8 @@ __noinline int give_notice(__u32 slot, __s64 held, __u32 trigger)
 	if (account->noticed_ns && now - account->noticed_ns < NOTICE_PAUSE_NS)
 		return 0;
 	account->noticed_ns = now;
-	__sync_fetch_and_add(&account->history.notices, 1);
+	if (!is_observed(account))
+		__sync_fetch_and_add(&account->history.notices, 1);
 	event = begin_event(EVENT_NOTICE, trigger, now);
 	if (!event)
 		return 0;
@@ -79,8 +80,10 @@ enum { NEAR_PAGES = 256 };
 
 static __always_inline void place_near(struct ledger_state *state, struct account *account)
 {
-	__s64 bound = account->limit_pages, margin;
+	__s64 bound = account->limit_pages, forgone = *(volatile __s64 *)&account->forgone_pages, margin;
 
+	if (forgone)
+		bound += forgone + forgone_slack(account);
 	if (account->notice_pages < bound && !account->noticed)
 		bound = account->notice_pages;
 	if (account->watched && account->watch_above_pages < bound)
@@ -136,7 +139,7 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 		}
 	}
 	/* A decision knows better: some of it may be on its way out. */
-	if (held > kill_above(account)) {
+	if (held > decide_above(account)) {
 		decide(slot, trigger, running);
 		return 0;
 	}

@@ -64,6 +64,7 @@ static __always_inline void reset_sums(struct account *account, __u64 ticket)
 	account->sum_committed_pages = 0;
 	account->sum_reserved_pages = 0;
 	account->sum_unkillable_pages = 0;
+	account->sum_forgone_pages = 0;
 	account->sum_shmem_pages = 0;
 	account->sum_processes = 0;
 	account->sum_cpus = 0;
@@ -103,7 +104,7 @@ static __always_inline void count_unrecorded(struct ledger_state *state, __u32 s
 static __always_inline bool is_defended(struct ledger_state *state, __u64 task, __u32 slot)
 {
 	struct account *account = slot != NOBODY ? account_at(slot) : NULL;
-	bool has_limit = account && account->limit_pages != NO_BOUND_PAGES;
+	bool has_limit = account && account->limit_pages != NO_BOUND_PAGES && !is_observed(account);
 	short raised = state->raised_adj, adj;
 
 	if (!raised)
@@ -298,6 +299,9 @@ static long audit_record(__u32 index, struct resum *resum)
 	}
 	if (record->state == MM_DYING)
 		account->sum_unkillable_pages += record->booked_pages;
+	else if (is_forgone(account, record))
+		account->sum_forgone_pages += own_pages(record, record->booked_pages,
+							is_corrected(account, bpf_ktime_get_ns()));
 	return 0;
 }
 
@@ -376,7 +380,7 @@ static __noinline int tell_of_files(struct ledger_state *state, struct account *
 	if (account->stuck_pages + reserve_of(account->limit_pages, page_shift) <= account->limit_pages)
 		return 0;
 	account->files_told_ns = now;
-	__sync_fetch_and_add(&account->history.failcnt, 1);
+	count_failure(account);
 	event = begin_event(EVENT_FILES, trigger, now);
 	if (!event)
 		return 0;
@@ -423,6 +427,16 @@ __noinline int settle_files(__u32 slot, __u32 trigger)
 	return 0;
 }
 
+/* Not inlined, for the stack of who audits: 6.1 has 512 bytes for all calls that lead to a decision. */
+static __noinline int patience_ends(struct account *account)
+{
+	__s64 total = account ? total_pages(account) - account->forgone_pages : 0;
+
+	if (account && is_observed(account)) /* as excess_credit() */
+		total -= account->dying_pages;
+	return account ? keep_patience(&account->patience, total, account->limit_pages, now_ms()) : 0;
+}
+
 static long audit_account(__u32 slot, struct resum *resum)
 {
 	struct ledger_state *state = ledger_state();
@@ -443,6 +457,7 @@ static long audit_account(__u32 slot, struct resum *resum)
 	account->processes = account->sum_processes;
 	account->cpus = account->sum_cpus;
 	account->unkillable_pages = account->sum_unkillable_pages;
+	account->forgone_pages = account->sum_forgone_pages;
 	account->shmem_pages = account->sum_shmem_pages;
 	settle_files(slot, resum->trigger);
 	if (account->noticed &&
@@ -453,7 +468,7 @@ static long audit_account(__u32 slot, struct resum *resum)
 	place_near(state, account);
 	if (!(account->flags & ACCOUNT_PAUSED))
 		raise_maxheld(account, level_now(account));
-	if (keep_patience(&account->patience, total_pages(account), account->limit_pages, now_ms()))
+	if (patience_ends(account))
 		account->near = 1;
 	react(slot, account->held_pages, resum->trigger, resum->running);
 	/* Who may not be killed only a decision finds. */

@@ -8,10 +8,19 @@
 
 #include "correction.bpf.h"
 
+/* Of what no forgone kill would have freed (lib/observed.bpf.h). */
 static __always_inline __s64 kill_above(const struct account *account)
 {
 	return kill_above_pages(account->limit_pages, account->stuck_pages + account->exempt_pages,
 				account->unkillable_pages, page_shift);
+}
+
+/* From here on a decision is worth its while. The same, where nothing is observed. */
+static __always_inline __s64 decide_above(const struct account *account)
+{
+	__s64 forgone = *(volatile __s64 *)&account->forgone_pages;
+
+	return forgone ? kill_above(account) + forgone + forgone_slack(account) : kill_above(account);
 }
 
 /* Files are believed when counted twice: what a process has kept may be on its way out with it. */

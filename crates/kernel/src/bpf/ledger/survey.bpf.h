@@ -165,7 +165,7 @@ static long reckon_one(__u32 index, struct reckoning *reckoning)
 	/* what was inherited and is not shared any more will not be again */
 	if (!(record->flags & RECORD_GREW) || (__s64)record->inherited_pages > shared)
 		record->inherited_pages = small(shared);
-	record->flags = RECORD_GREW | RECORD_SURVEYED | (record->flags & RECORD_DEATH_TOLD) |
+	record->flags = RECORD_GREW | RECORD_SURVEYED | (record->flags & (RECORD_DEATH_TOLD | RECORD_FORGONE)) |
 			(record->flags & RECORD_FORKS ? RECORD_FORKED | RECORD_FORKS : 0);
 	barrier();
 	record->shared_pages = shared;

@@ -83,7 +83,7 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 	doubt->sure_pages = walk->soft_doubt - walk->copied - *(volatile __s64 *)&account->unmapped_in_doubt_pages -
 			   *(volatile __s64 *)&account->worn_pages;
 	doubt->forked_pages = *(volatile __s64 *)&account->forked_pages - walk->copied;
-	doubt->held_pages = account->held_pages;
+	doubt->held_pages = account->held_pages - walk->forgone;
 	doubt->largest_pages = walk->largest;
 	doubt->asked_pages = account->asked_pages;
 	wait = wait_for_survey(doubt);
@@ -105,7 +105,7 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 	}
 	if (wait == WAIT_BUT_GROWERS)
 		return WAIT_BUT_GROWERS;
-	account->wait_at_most_pages = doubt->wait_at_most_pages;
+	account->wait_at_most_pages = doubt->wait_at_most_pages + walk->forgone;
 	account->no_settle_before_ns = now + SURVEY_LOOK_NS;
 	return WAIT_FOR_SURVEY;
 }
@@ -127,7 +127,7 @@ static __always_inline void tell_no_victim(struct ledger_state *state, struct ac
 	account->no_victim_told_ns = event->time_ns;
 	event->kind = EVENT_NO_VICTIM;
 	event->latency_ns = bpf_ktime_get_ns() - event->time_ns;
-	__sync_fetch_and_add(&account->history.failcnt, 1);
+	count_failure(account);
 	emit(state, event);
 }
 
@@ -144,12 +144,13 @@ __noinline int judge(struct walk *walk)
 	event = &walk->event;
 	account->exempt_pages = walk->exempt;
 	account->unkillable_pages = walk->unkillable;
+	account->forgone_pages = walk->forgone;
 	/* What has been mapped since the last re-sum is in both. */
 	unmapped = unmapped_pages(account, walk->shmem);
 	if (unmapped < account->unmapped_pages)
 		set_unmapped(account, unmapped, account->sure_pages);
 
-	tell_levels(event, account, level_now(account));
+	tell_levels(event, account, level_now(account) - walk->forgone);
 	account->wait_at_most_pages = 0;
 	if (!walk->marked) {
 		switch (awaits_survey(walk, event->held_pages, event->time_ns)) {
@@ -165,7 +166,7 @@ __noinline int judge(struct walk *walk)
 		doubt_ends(account);
 		return 0;
 	}
-	raise_maxheld(account, event->held_pages);
+	raise_maxheld(account, event->held_pages + walk->forgone);
 	if (event->held_pages <= kill_above(account)) {
 		if (walk->exempt)
 			tell_no_victim(state, account, event);
@@ -230,7 +231,8 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 	walk->is_corrected = is_corrected(account, now);
 	walk->descriptors = KEPT_DESCRIPTORS;
 	walk->counts_files = account->sure_pages > account->stuck_pages &&
-			     account->held_pages + unrecorded_pages(account) - correction_of(account) <=
+			     account->held_pages + unrecorded_pages(account) - correction_of(account) -
+					     account->forgone_pages <=
 				     account->limit_pages;
 	bpf_loop(state->mm_high_water, weigh, &walk, 0);
 	victims = judge(walk);

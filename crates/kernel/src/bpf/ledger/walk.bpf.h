@@ -42,6 +42,7 @@ struct walk {
 	__s64 copied;		/* what processes may have copied of the soft one by faults of their own */
 	__s64 private;		/* of the living, anonymous */
 	__s64 exempt;		/* of the living, what may not be killed */
+	__s64 forgone;		/* of the living, what would have been killed: in nothing else here */
 	__s64 unkillable;	/* of the dying, what is credited no more */
 	__s64 merged;		/* by KSM: part of the soft doubt */
 	__s64 largest;		/* of one address space: so much is there whatever is shared */

@@ -103,6 +103,12 @@ static long weigh(__u32 index, struct walk **of)
 	if (is_gone && (!owner || mm != walk->own_mm || !survives()))
 		return 0;
 
+	if (is_forgone(account, record)) {
+		walk->owner = owner;
+		walk->forgone += own_pages(record, recorded_pages(record), walk->is_corrected) +
+				 kept_files(walk, record->uid);
+		return 0;
+	}
 	signal = (__u64)FAR_READ(owner, struct task_struct, signal);
 	pid = FAR_READ(owner, struct task_struct, tgid);
 	pages = recorded_pages(record);

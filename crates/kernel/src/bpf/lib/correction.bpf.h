@@ -19,6 +19,7 @@
 #define BURSAR_CORRECTION_BPF_H
 
 #include "pages.bpf.h"
+#include "observed.bpf.h"
 
 #define ALL_PAGES (1LL << 60)	/* whatever it gives up counts */
 
@@ -248,9 +249,12 @@ static __always_inline __s64 files_credit_of(const struct account *account)
 	return account->files_credit_pages;
 }
 
-/* What is credited beyond one limit counts. */
+/* What is credited beyond one limit counts. Not where nobody is killed: who dies there may be far larger than enforcing
+ * would have let it become. */
 static __always_inline __s64 excess_credit(const struct account *account, __s64 files_credit)
 {
+	if (is_observed(account))
+		return 0;
 	return excess_of_credit(*(volatile __s64 *)&account->dying_pages + files_credit, account->limit_pages);
 }
 
@@ -291,6 +295,7 @@ static __always_inline __s64 level_now(struct account *account)
 static __always_inline void tell_levels(struct event *event, const struct account *account, __s64 held)
 {
 	event->account_id = account->id;
+	event->observed = is_observed(account);
 	event->held_pages = held;
 	event->dying_pages = account->dying_pages;
 	event->limit_pages = account->limit_pages;

@@ -133,6 +133,74 @@ SEC("syscall") int a_marked_victim_has_less_time_where_its_account_grows(void *c
 	return 0;
 }
 
+/* Accounts that are only observed */
+
+SEC("syscall") int who_was_forgone_is_on_top_of_the_limit(void *ctx)
+{
+	BEGIN(it);
+	it->account->limit_pages = 1 << 20;
+	EXPECT(decide_above(it->account) == 1 << 20);
+	it->account->forgone_pages = 1 << 19;
+	EXPECT(kill_above(it->account) == 1 << 20);
+	EXPECT(decide_above(it->account) == (1 << 20) + (1 << 19) + (1 << 16));
+	/* Between the two nothing is decided: there an event costs what it costs far from a limit. */
+	it->account->near = 1;
+	it->account->held_pages = (1 << 20) + (1 << 19);
+	place_near(it->state, it->account);
+	EXPECT(!it->account->near && it->account->near_pages > it->account->held_pages);
+	return 0;
+}
+
+SEC("syscall") int a_kill_is_forgone_once(void *ctx)
+{
+	BEGIN(it);
+	struct walk *walk = notes_of(TRIGGER_EVENT);
+
+	EXPECT(walk);
+	walk->slot = SLOT;
+	walk->victim.pages = 100;
+	walk->victim.mm = MM;
+	walk->victim.ctx_id = CTX;
+	it->account->flags |= ACCOUNT_OBSERVED;
+	forgo_kill(walk, it->record);
+	EXPECT(walk->event.kind == EVENT_WOULD_KILL);
+	EXPECT(is_forgone(it->account, it->record));
+	EXPECT(it->record->state == MM_LIVING);
+	forgo_kill(walk, it->record);
+	EXPECT(it->account->forgone_pages == 100);
+	EXPECT(!it->account->history.kills && !it->account->history.failcnt);
+	/* Nor is it somebody else whose record that has become. */
+	it->record->flags = 0;
+	it->record->ctx_id = CTX + 1;
+	forgo_kill(walk, it->record);
+	EXPECT(!it->record->flags && it->account->forgone_pages == 100);
+	it->record->flags = RECORD_FORGONE;
+	/* Enforced again it is a candidate again. */
+	it->account->flags &= ~ACCOUNT_OBSERVED;
+	EXPECT(!is_forgone(it->account, it->record));
+	return 0;
+}
+
+SEC("syscall") int an_observed_account_is_given_no_notice_that_counts(void *ctx)
+{
+	BEGIN(it);
+	it->account->flags |= ACCOUNT_OBSERVED;
+	give_notice(SLOT, 1000, TRIGGER_EVENT);
+	EXPECT(it->account->noticed && !it->account->history.notices);
+	return 0;
+}
+
+SEC("syscall") int an_observed_account_reserves_beyond_its_limit(void *ctx)
+{
+	BEGIN(it);
+	it->account->flags |= ACCOUNT_OBSERVED;
+	it->account->held_pages = 1000;
+	EXPECT(!change_reservation(it->state, it->account, SLOT, it->record, 25));
+	EXPECT(it->account->reserved_pages == 25 && it->record->reserved_pages == 25);
+	EXPECT(!it->account->history.failcnt);
+	return 0;
+}
+
 /* The gate */
 
 SEC("syscall") int a_reservation_may_reach_the_limit(void *ctx)

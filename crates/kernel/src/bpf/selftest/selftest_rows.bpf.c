@@ -38,6 +38,23 @@ SEC("syscall") int a_row_is_charged_up_to_its_barrier(void *ctx)
 	return 0;
 }
 
+SEC("syscall") int an_observed_row_is_charged_beyond_its_barrier(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(SLOT, 1);
+
+	EXPECT(row);
+	row->observed = 1;
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT, 1, false) == 1);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT + 64, 1, false) == 1);
+	EXPECT(has_left(SLOT, BILL_NUMFILE, 1, true));
+	EXPECT(row->held == 2 && row->maxheld == 2 && !row->failcnt && row->untold);
+	uncharge(OBJECT, BILL_NUMFILE);
+	uncharge(OBJECT + 64, BILL_NUMFILE);
+	EXPECT(row->held == 0);
+	return 0;
+}
+
 SEC("syscall") int a_login_has_its_reserve_of_memory_once(void *ctx)
 {
 	BEGIN(it);

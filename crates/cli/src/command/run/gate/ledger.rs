@@ -44,6 +44,9 @@ impl Standing {
     }
 
     fn of(account: &AccountStatus) -> Option<Self> {
+        if account.mode.is_observed() {
+            return None;
+        }
         let row = account.resources.get(&Resource::Memory)?;
         let barrier = row.barrier.or(row.limit)?;
         Some(Self {
