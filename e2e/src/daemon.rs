@@ -220,6 +220,16 @@ impl Daemon {
             .context("its memory row")
     }
 
+    /// Waits until a user holds so many bytes at most.
+    ///
+    /// # Errors
+    /// When that does not come.
+    pub(crate) fn until_holds_at_most(&self, name: &str, bytes: u64) -> Result<()> {
+        until("less being held", || {
+            Ok((self.memory(name)?.held.get() <= bytes).then_some(()))
+        })
+    }
+
     /// Waits until a user's account is empty: see [`is_empty`].
     ///
     /// # Errors

@@ -33,6 +33,7 @@ mod preview;
 mod processes;
 mod reap;
 mod rlimit_gate;
+mod spared;
 mod storm;
 mod subordinate;
 mod survival;
@@ -81,6 +82,7 @@ pub const EVERYWHERE: &[&str] = &[
 pub fn all() -> Vec<Story> {
     [
         kill::STORIES,
+        spared::STORIES,
         survival::STORIES,
         limits::STORIES,
         processes::STORIES,

@@ -32,6 +32,8 @@ pub struct Config {
     pub ledger: Ledger,
     /// Whom limits can concern.
     pub accounts: Accounts,
+    /// Who is left alone.
+    pub exempt: Exempt,
     /// What is refused at the barrier.
     pub gate: Gate,
     /// How users are told.
@@ -149,6 +151,13 @@ pub struct Accounts {
 pub struct UidRange {
     first: Uid,
     last: Uid,
+}
+
+/// Which processes are left alone, or for long. Default: none.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Exempt {
+    /// Programs whose processes go after others; at most [`crate::MAX_SPARED`], absolute.
+    pub programs: Vec<PathBuf>,
 }
 
 /// What is refused at the barrier.

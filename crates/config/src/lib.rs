@@ -3,8 +3,8 @@
 //! its drop-ins, as types of the model.
 //!
 //! Everything that is wrong is said as `path:line: key: message; remedy` ([`Finding`]). Nothing here
-//! asks the machine anything except for these files and the time: names are not resolved and percentages stay
-//! percentages.
+//! asks the machine anything except for these files, those that they name and the time: names of users are not
+//! resolved and percentages stay percentages.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +21,7 @@ mod kept;
 mod limit_set;
 mod limits;
 mod load;
+mod program;
 mod reference;
 mod removal;
 mod schema;
@@ -34,9 +35,9 @@ mod watermarks;
 
 pub use check::{check, ended, overrides};
 pub use config::{
-    Accounts, Config, Count, Events, Gate, GateChoice, LastDefenceWhen, Ledger, Log, LogLevel,
-    MAX_EXEMPT, Messages, OnExit, OomScoreConfig, Paths, Reap, ReloadChoice, Tell, TriggerChoice,
-    Triggers, UidRange, Usage,
+    Accounts, Config, Count, Events, Exempt, Gate, GateChoice, LastDefenceWhen, Ledger, Log,
+    LogLevel, MAX_EXEMPT, Messages, OnExit, OomScoreConfig, Paths, Reap, ReloadChoice, Tell,
+    TriggerChoice, Triggers, UidRange, Usage,
 };
 pub use consistency::{Machine, consistency};
 pub use edit::Temporary;
@@ -46,6 +47,7 @@ pub use finding::{Finding, Severity};
 pub use kept::LAST_GOOD;
 pub use limit_set::{Before, Limits, Origin};
 pub use load::{DEFAULT_CONFIG, Loaded};
+pub use program::{MAX_SPARED, Program, programs};
 pub use reference::{key_reference, shipped_file};
 pub use source::MAX_FILE;
 pub use sysctl::{Counterpart, Sysctl};

@@ -2,6 +2,7 @@
 //! Every key of `bursar.toml`, once: how it is read, its default, and what the shipped file and
 //! docs/reference/configuration.md say about it.
 
+mod exempt;
 mod watermarks;
 
 use bursar_model::{Bytes, Measure, SizeSpec, Uid};
@@ -38,7 +39,7 @@ impl Key {
 }
 
 /// The tables, in the order of the shipped file, and what each is about.
-pub(crate) const TABLES: [(&str, &str); 14] = [
+pub(crate) const TABLES: [(&str, &str); 15] = [
     ("", "What decides and what is counted."),
     (
         "paths",
@@ -58,6 +59,7 @@ pub(crate) const TABLES: [(&str, &str); 14] = [
         "Which users the limit `default` covers. A limit by name or by uid covers any user. `default` \
          never covers uids that root's containers have by the range (systemd-nspawn -U).",
     ),
+    exempt::TABLE,
     (
         "gate",
         "What is refused at the barrier, where the kernel lets the gate be put up (`bursar doctor`).",
@@ -95,7 +97,7 @@ const LONGEST_PATH: usize = 4095 - 255;
 
 /// Every key, in the order of the shipped file.
 pub(crate) fn keys() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().chain(&watermarks::KEYS)
+    KEYS.iter().chain(&exempt::KEYS).chain(&watermarks::KEYS)
 }
 
 /// Those of the tables that have no file of their own.

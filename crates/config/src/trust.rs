@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Whether a file is root's alone: nobody else owns it, a directory or a link on the way to it, or may
-//! write to one of them. A file that root would be made to obey must be.
+//! write to one of them. A file that root would be made to obey must be, and a program that users must not replace.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -22,6 +22,18 @@ const STICKY: u32 = 0o1000;
 /// The path without links of what `path` leads to, where all of it is root's alone or ours; `None` where
 /// there is nothing. The way is walked link by link, so nobody can turn it elsewhere afterwards either.
 pub(crate) fn trusted(path: &Path) -> Result<Option<PathBuf>, ConfigError> {
+    walk(path, distrust)
+}
+
+/// The same of a program: root's, and in no directory to which others may add anything.
+pub(crate) fn trusted_program(path: &Path) -> Result<Option<PathBuf>, ConfigError> {
+    walk(path, distrust_program)
+}
+
+fn walk(
+    path: &Path,
+    distrust: fn(&Metadata) -> Option<Wrong>,
+) -> Result<Option<PathBuf>, ConfigError> {
     let absolute = std::path::absolute(path).map_err(|error| unreadable(path, error))?;
     let mut left = parts(&absolute);
     let mut at = PathBuf::from("/");
@@ -86,18 +98,27 @@ fn distrust(found: &Metadata) -> Option<Wrong> {
             "chown it to root",
         ));
     }
-    // A link's own mode means nothing.
-    let is_open = !found.is_symlink() && found.mode() & OTHERS_WRITE != 0;
     let is_kept = found.is_dir() && found.mode() & STICKY != 0;
-    (is_open && !is_kept).then(|| {
-        Wrong::new(
-            format!(
-                "may be written by others than root (mode {:04o})",
-                found.mode() & 0o7777
-            ),
-            "chmod go-w it",
-        )
-    })
+    (is_open(found) && !is_kept).then(|| open_to_others(found))
+}
+
+fn distrust_program(found: &Metadata) -> Option<Wrong> {
+    if found.uid() != 0 {
+        let message = format!("belongs to the user {}", found.uid());
+        return Some(Wrong::new(message, "chown it to root, or leave it out"));
+    }
+    is_open(found).then(|| open_to_others(found))
+}
+
+/// A link's own mode means nothing.
+fn is_open(found: &Metadata) -> bool {
+    !found.is_symlink() && found.mode() & OTHERS_WRITE != 0
+}
+
+fn open_to_others(found: &Metadata) -> Wrong {
+    let mode = found.mode() & 0o7777;
+    let message = format!("may be written by others than root (mode {mode:04o})");
+    Wrong::new(message, "chmod go-w it")
 }
 
 fn unreadable(path: &Path, source: io::Error) -> ConfigError {

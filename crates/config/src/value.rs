@@ -219,6 +219,25 @@ pub(crate) fn absolute_path(value: &Value, longest: usize) -> Result<PathBuf, Wr
     Ok(PathBuf::from(text))
 }
 
+/// An array of at most `most` absolute paths of at most `longest` bytes each.
+pub(crate) fn absolute_paths(
+    value: &Value,
+    most: usize,
+    longest: usize,
+) -> Result<Vec<PathBuf>, Wrong> {
+    let remedy = "write absolute paths in an array, [\"/usr/bin/bash\", \"/usr/bin/tmux\"]";
+    let Some(array) = value.as_array() else {
+        let message = format!("is {}, not an array", kind(value));
+        return Err(Wrong::new(message, remedy));
+    };
+    if array.len() > most {
+        let message = format!("has {} paths", array.len());
+        return Err(Wrong::new(message, format!("write at most {most}")));
+    }
+    let paths = array.iter().map(|entry| absolute_path(entry, longest));
+    paths.collect()
+}
+
 /// An array of uids and inclusive ranges of uids: `["61184-65535", 998]`.
 pub(crate) fn uid_ranges(value: &Value) -> Result<Vec<UidRange>, Wrong> {
     let remedy = "write uids and ranges in an array, [\"61184-65535\", 998]";

@@ -10,9 +10,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use anyhow::Result;
-use bursar_config::Limits;
+use bursar_config::{Limits, Program};
 use bursar_host::{MemoryFiles, Pidfd, Proc, Status};
-use bursar_model::{AccountId, Uid};
+use bursar_model::{AccountId, Pid, Uid};
 use bursar_policy::Plan;
 use bursar_watchdog::TimedQuery;
 
@@ -22,6 +22,7 @@ use crate::control::Requester;
 use crate::entered::Entered;
 use crate::limit_table::LimitTable;
 use crate::payers::{Coverage, Payers};
+use crate::spared_programs::SparedFiles;
 
 use arrivals::Arrivals;
 pub(crate) use over_limit::OverLimit;
@@ -39,6 +40,7 @@ pub(crate) struct Accounts {
     proc: Proc,
     query: TimedQuery,
     arrivals: Arrivals,
+    spared: SparedFiles,
 }
 
 impl Accounts {
@@ -56,7 +58,19 @@ impl Accounts {
             proc: Proc::host()?,
             query,
             arrivals: Arrivals::new()?,
+            spared: SparedFiles::default(),
         })
+    }
+
+    /// Processes of these programs, and of no others, go after others from now on.
+    pub(crate) fn spare(&mut self, programs: &[Program]) -> Result<()> {
+        self.spared.replace(programs);
+        self.backend.spare(programs)
+    }
+
+    /// Whether a process runs one of them.
+    pub(crate) fn is_spared(&self, pid: Pid) -> bool {
+        self.spared.has(pid)
     }
 
     /// The account that this user pays into.

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 
 use anyhow::Result;
+use bursar_config::Program;
 use bursar_model::{AccountId, Bytes, KernelHalfStatus, Uid};
 use bursar_policy::Plan;
 
@@ -51,6 +52,9 @@ pub(crate) trait Backend: Holdings {
         projections: &BTreeMap<AccountId, BTreeSet<Uid>>,
         closing: &BTreeSet<AccountId>,
     ) -> Result<BTreeMap<AccountId, Bytes>>;
+
+    /// Processes of these programs, and of no others, go after others from now on.
+    fn spare(&mut self, programs: &[Program]) -> Result<()>;
 
     /// Counts anew, now; what follows from it is for [`Self::drain`].
     fn recount(&mut self) -> Result<()>;

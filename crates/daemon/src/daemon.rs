@@ -24,6 +24,7 @@ use crate::level_watches::LevelWatches;
 use crate::physpages::Physpages;
 use crate::reservations::Reservations;
 use crate::responder::{Responder, by_files};
+use crate::spared_programs::SparedPrograms;
 use crate::usage::Usage;
 use crate::watermarks::Watermarks;
 
@@ -39,6 +40,7 @@ pub(crate) struct Daemon {
     /// Up to which kill users have been told at their logins.
     pub(crate) briefings: Briefings,
     pub(crate) usage: Usage,
+    pub(crate) spared_programs: SparedPrograms,
     /// As of the last request.
     pub(crate) admission: AdmissionCounters,
     /// Remarks on configuration and machine that hold until the next start.
@@ -73,6 +75,7 @@ impl Daemon {
             level_watches: LevelWatches::new(machine::page_size()),
             briefings: Briefings::new(state),
             usage,
+            spared_programs: SparedPrograms::new(&[]),
             admission: AdmissionCounters::default(),
             standing_remarks,
             not_in_force: None,
@@ -186,9 +189,28 @@ impl Daemon {
         Ok(())
     }
 
+    /// Looks which files spared programs have by now. Those that cannot be spared are said once.
+    pub(crate) fn spare_programs(&mut self) {
+        let (programs, fresh) = self.spared_programs.find();
+        for remark in fresh {
+            tracing::warn!("{remark}");
+        }
+        if let Err(error) = self.accounts.spare(&programs) {
+            tracing::error!("programs are not spared as configured: {error:#}");
+        }
+    }
+
+    /// One of them may have been replaced.
+    pub(crate) fn programs_changed(&mut self) {
+        if self.spared_programs.take_news() {
+            self.spare_programs();
+        }
+    }
+
     /// Reads the limits again; the old ones stay when the new ones are wrong, do not fit, or would kill at once and
     /// that is not wanted.
     pub(crate) fn reload(&mut self) -> Result<()> {
+        self.spare_programs();
         let done = self.read_again();
         self.not_in_force = done.as_ref().err().map(|error| format!("{error:#}"));
         done

@@ -102,8 +102,19 @@ pub(crate) struct Victim {
     /// From the trigger to the signal.
     pub(crate) latency: Nanos,
     pub(crate) candidates_met: u32,
-    /// Largest first: process, comm, bytes.
-    pub(crate) candidates: Vec<(Pid, Vec<u8>, Bytes)>,
+    /// Largest first.
+    pub(crate) candidates: Vec<Considered>,
+}
+
+/// A process that could have been chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Considered {
+    pub(crate) pid: Pid,
+    /// Bytes that its user chose.
+    pub(crate) comm: Vec<u8>,
+    pub(crate) held: Bytes,
+    /// It goes after others, for the program that it runs.
+    pub(crate) is_spared: bool,
 }
 
 impl Victim {
@@ -201,7 +212,12 @@ impl Fact {
             candidates: event
                 .candidates
                 .into_iter()
-                .map(|it| (it.pid, it.comm, it.pages.to_bytes(page)))
+                .map(|it| Considered {
+                    pid: it.pid,
+                    comm: it.comm,
+                    held: it.pages.to_bytes(page),
+                    is_spared: it.is_spared,
+                })
                 .collect(),
         };
         Some(match event.kind {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bursar_host::{Pidfd, Proc, Sent, Signal, Timer, clock};
 use bursar_model::{AccountId, Bytes, Nanos, Pid, Uid};
-use bursar_policy::{Choice, Weighed, choose};
+use bursar_policy::{Choice, Weighed, first};
 
 /// So long a process has to end after it was asked.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
@@ -45,15 +45,28 @@ impl Graceful {
         })
     }
 
-    /// Asks the largest of the processes that pay. Returns whom. That the account is over its notice the caller
+    /// Asks the one of the processes that pay which would be killed first at the limit. Returns whom. That the account is over its notice the caller
     /// knows from the ledger: what /proc says of a process that grows is some pages behind, and at the
     /// crossing that decides.
     pub(crate) fn ask(
         &mut self,
         proc: &Proc,
         account: AccountId,
+        limit: Bytes,
         pays: impl Fn(Pid, Uid) -> bool,
+        is_spared: impl Fn(Pid) -> bool,
     ) -> Option<&Asked> {
+        let weigh = |pid| {
+            let (weighed, uid) = weigh(proc, pid, &pays)?;
+            let is_spared = is_spared(pid);
+            Some((
+                Weighed {
+                    is_spared,
+                    ..weighed
+                },
+                uid,
+            ))
+        };
         self.asked.retain(|it| !has_ended(&it.pidfd));
         // One at a time for each account: what it frees shows only when it has ended.
         if self.asked.len() >= MOST || self.asked.iter().any(|it| it.account == account) {
@@ -63,20 +76,20 @@ impl Graceful {
             .pids()
             .ok()?
             .filter_map(Result::ok)
-            .filter_map(|pid| weigh(proc, pid, &pays))
+            .filter_map(weigh)
             .map(|(it, _)| it)
             .collect();
-        let Choice::Victim(pid) = choose(&choices, Bytes::ZERO) else {
+        let Choice::Victim(pid) = first(&choices, limit) else {
             return None;
         };
         let pidfd = Pidfd::open(pid).ok().flatten()?;
         // Between the look and the hold the number may have changed hands: it is weighed again. By its stat it would
         // be told, too, but not while it is in the middle of an execve.
-        let (of, uid) = weigh(proc, pid, &pays)?;
+        let (of, uid) = weigh(pid)?;
         let comm = proc.comm(pid).ok().flatten()?;
         let chosen = choices.iter_mut().find(|it| it.pid == pid)?;
         chosen.clone_from(&of);
-        if choose(&choices, Bytes::ZERO) != Choice::Victim(pid) || has_ended(&pidfd) {
+        if first(&choices, limit) != Choice::Victim(pid) || has_ended(&pidfd) {
             return None;
         }
         if !matches!(pidfd.send(Signal::TERM), Ok(Sent::Done)) {
@@ -148,6 +161,7 @@ fn weigh(proc: &Proc, pid: Pid, pays: &impl Fn(Pid, Uid) -> bool) -> Option<(Wei
         is_dying: status.is_kill_pending,
         is_protected: pid.get() <= 1 || pid.get() == std::process::id() || adj <= UNTOUCHABLE,
         raised: adj,
+        is_spared: false,
     };
     Some((weighed, status.uid))
 }

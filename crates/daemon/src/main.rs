@@ -60,6 +60,7 @@ mod responder;
 mod service;
 mod shortage;
 mod signals;
+mod spared_programs;
 mod startup;
 mod subordinates;
 mod usage;

@@ -13,6 +13,8 @@ use bursar_host::{Proc, ProcessQuery, StartTime, clock};
 use bursar_model::{AccountId, Bytes, Candidate, Nanos, Pid, ProgramGroup, Uid, printable};
 use bursar_watchdog::{Blocklist, TimedQuery};
 
+use crate::fact::Considered;
+
 /// An account is not looked at again before.
 const FRESH: Duration = Duration::from_secs(1);
 /// So many processes of an account are looked at, and remembered.
@@ -146,11 +148,12 @@ impl Programs {
     pub(crate) fn candidate_facts(
         &self,
         account: AccountId,
-        candidates: &[(Pid, Vec<u8>, Bytes)],
+        candidates: &[Considered],
     ) -> Vec<Option<CandidateFacts>> {
         let known = self.known.get(&account);
-        let facts = |(pid, comm, _): &(Pid, Vec<u8>, Bytes)| {
-            let program = known?.programs.get(pid).filter(|it| it.comm == *comm)?;
+        let facts = |it: &Considered| {
+            let program = known?.programs.get(&it.pid);
+            let program = program.filter(|known| known.comm == it.comm)?;
             let parent_comm = |parent| self.proc.comm(parent).ok().flatten();
             Some(CandidateFacts {
                 parent: program.parent,

@@ -381,7 +381,10 @@ fn describe(kind: EventKind, victim: &Victim, limit_table: &mut LimitTable) -> E
     event.candidates = victim
         .candidates
         .iter()
-        .map(|(pid, comm, bytes)| Candidate::new(*pid, printable(comm, COMM_WIDTH), *bytes))
+        .map(|it| Candidate {
+            spared: it.is_spared,
+            ..Candidate::new(it.pid, printable(&it.comm, COMM_WIDTH), it.held)
+        })
         .collect();
     event
 }

@@ -102,6 +102,12 @@ impl Service {
                 GO_ON
             })?;
         }
+        if let Some(programs) = self.daemon.spared_programs.wake() {
+            events.register(programs, |it| {
+                it.daemon.programs_changed();
+                GO_ON
+            })?;
+        }
         events.register(ledger_checker.as_fd(), |it| {
             it.answer_ledger_check();
             GO_ON

@@ -28,6 +28,7 @@ use crate::responder::Responder;
 use crate::service::Service;
 use crate::shortage::Shortage;
 use crate::signals::Signals;
+use crate::spared_programs::SparedPrograms;
 use crate::subordinates::SubuidFile;
 use crate::usage::Usage;
 use crate::watermarks::Watermarks;
@@ -117,6 +118,9 @@ fn start(
     let mut daemon = Daemon::new(accounts, responder, usage, remarks, &config.paths.state)?;
     daemon.not_in_force.clone_from(&unread);
     daemon.reload = config.reload;
+    daemon.spared_programs = SparedPrograms::new(&config.exempt.programs);
+    // First: whoever is over by the limits that follow is chosen by this.
+    daemon.spare_programs();
     daemon.start(superseded, &how)?;
     if let Some(before) = daemon.accounts.table.take_before().filter(|_| !dry_run) {
         // What ended while nobody was there has not been told of.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Tells that a file was written anew, without looking at it again and again. Its directory is watched:
+//! Tells that files were written anew, without looking at them again and again. Their directories are watched:
 //! who edits a file properly puts another one in its place. Where the file is a link, what it leads to is
 //! not watched.
 
@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crate::HostError;
 
-/// Files of one directory, which may not be there yet; the directory is.
+/// Files with these names in directories, which are there; the files may not be yet.
 #[derive(Debug)]
 pub struct FileWatch {
     inotify: OwnedFd,
@@ -38,19 +38,49 @@ impl FileWatch {
     /// # Errors
     /// When it cannot be watched.
     pub fn of_several(directory: &Path, names: &[impl AsRef<OsStr>]) -> Result<Self, HostError> {
-        let failed = |errno| HostError::new("watch", directory, errno);
+        let mut watch = Self::of_none()?;
+        watch.add(directory)?;
+        watch.names = names.iter().map(|it| it.as_ref().to_owned()).collect();
+        Ok(watch)
+    }
+
+    /// Watches the files at these paths from now on, as far as their directories can be watched. A file of the same
+    /// name in the directory of another one counts as well.
+    ///
+    /// # Errors
+    /// When nothing can be watched here.
+    pub fn of_paths<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Result<Self, HostError> {
+        let mut watch = Self::of_none()?;
+        for path in paths {
+            let (Some(directory), Some(name)) = (path.parent(), path.file_name()) else {
+                continue;
+            };
+            if watch.add(directory).is_ok() {
+                watch.names.push(name.to_owned());
+            }
+        }
+        Ok(watch)
+    }
+
+    fn of_none() -> Result<Self, HostError> {
         let flags = CreateFlags::CLOEXEC | CreateFlags::NONBLOCK;
-        let inotify = inotify::init(flags).map_err(failed)?;
+        let failed = |errno| HostError::new("watch", Path::new("/"), errno);
+        Ok(Self {
+            inotify: inotify::init(flags).map_err(failed)?,
+            names: Vec::new(),
+        })
+    }
+
+    /// The same directory once more is no second watch.
+    fn add(&self, directory: &Path) -> Result<(), HostError> {
         let changes = WatchFlags::CLOSE_WRITE
             | WatchFlags::MOVED_TO
             | WatchFlags::MOVED_FROM
             | WatchFlags::DELETE
             | WatchFlags::ONLYDIR;
-        inotify::add_watch(&inotify, directory, changes).map_err(failed)?;
-        Ok(Self {
-            inotify,
-            names: names.iter().map(|it| it.as_ref().to_owned()).collect(),
-        })
+        inotify::add_watch(&self.inotify, directory, changes)
+            .map(|_| ())
+            .map_err(|errno| HostError::new("watch", directory, errno))
     }
 
     /// Whether it has changed since the last call, or may have.
@@ -102,6 +132,19 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let watch = FileWatch::of_several(folder.path(), &["passwd", "group"]).unwrap();
         for (name, is_news) in [("group", true), ("shadow", false), ("passwd", true)] {
+            fs::write(folder.path().join(name), "a").unwrap();
+            assert_eq!(watch.take_news(), is_news, "{name}");
+        }
+    }
+
+    #[test]
+    fn files_of_several_directories_are_watched_and_one_that_is_missing_is_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = ["a/one", "b/two", "c/three"].map(|it| folder.path().join(it));
+        fs::create_dir(folder.path().join("a")).unwrap();
+        fs::create_dir(folder.path().join("b")).unwrap();
+        let watch = FileWatch::of_paths(paths.iter().map(|it| it.as_path())).unwrap();
+        for (name, is_news) in [("a/one", true), ("b/two", true), ("b/other", false)] {
             fs::write(folder.path().join(name), "a").unwrap();
             assert_eq!(watch.take_news(), is_news, "{name}");
         }

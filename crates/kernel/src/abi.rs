@@ -7,9 +7,9 @@ pub(crate) use crate::skeleton::tmpfs_count::types::count_files_args;
 
 pub(crate) use crate::skeleton::ledger::types::{
     abi_constant, account, account_flag, account_history, begin_survey_args, configure_args,
-    end_survey_args, event, event_kind, ledger_state, measure, mm_record, open_account_args,
-    promise_args, request, run_killer_args, set_limit_args, set_subordinates_args, sharer,
-    subordinate, trigger, uid_range, watch_args,
+    end_survey_args, event, event_kind, identify_args, ledger_state, measure, mm_record,
+    open_account_args, program, promise_args, request, run_killer_args, set_limit_args,
+    set_subordinates_args, sharer, subordinate, trigger, uid_range, watch_args,
 };
 
 pub(crate) use crate::skeleton::dirty::types::{dirty_facts, dirty_sum};
@@ -73,3 +73,7 @@ unsafe impl Pod for dirty_sum {}
 unsafe impl Pod for membership {}
 // SAFETY: as above.
 unsafe impl Pod for mm_record {}
+// SAFETY: as above.
+unsafe impl Pod for program {}
+// SAFETY: as above.
+unsafe impl Pod for identify_args {}

@@ -104,6 +104,8 @@ pub struct Weighed {
     pub comm: Vec<u8>,
     /// What it held.
     pub pages: Pages,
+    /// It goes after others, for the program that it runs.
+    pub is_spared: bool,
 }
 
 /// Kinds of [`KernelEvent`] (abi.h enum event_kind).
@@ -288,6 +290,7 @@ fn decode(bytes: &[u8]) -> Option<KernelEvent> {
                 pid: Pid::new(it.pid),
                 comm: text(&it.comm),
                 pages: abi::count(it.pages),
+                is_spared: it.is_spared != 0,
             })
             .collect(),
         refusal: (kind == KernelEventKind::Refused).then(|| refusal(&raw)),

@@ -14,11 +14,12 @@ use crate::account::History;
 use crate::accounts::AccountTable;
 use crate::mapped::Mapped;
 use crate::pins::{self, Pins};
+use crate::spared_programs::SparedPrograms;
 use crate::subordinates::Subordinates;
 use crate::undelivered::Undelivered;
 use crate::{
-    Beancounters, Error, EventRing, EventSource, Facts, Gate, Membership, Options, PssScans,
-    Settings, UidRange, call, load, previous, query,
+    Beancounters, Error, EventRing, EventSource, Facts, Gate, Membership, Options, ProgramFile,
+    PssScans, Settings, UidRange, call, load, previous, query,
 };
 
 /// How [`KernelHalf::start`] came by it.
@@ -50,6 +51,7 @@ pub struct KernelHalf {
     gate: Gate,
     membership: Option<Membership>,
     subordinates: Subordinates,
+    spared_programs: SparedPrograms,
 }
 
 impl KernelHalf {
@@ -122,6 +124,7 @@ impl KernelHalf {
         Ok(Self {
             accounts: AccountTable::open(&pins)?,
             subordinates: Subordinates::open(&pins)?,
+            spared_programs: SparedPrograms::open(&pins)?,
             events: pins.map("events")?,
             state: Mapped::new(&state)?,
             configure: pins.program("configure")?,
@@ -250,6 +253,14 @@ impl KernelHalf {
     /// When a map or a program cannot be used; then those before stand.
     pub fn set_subordinates(&self, ranges: &[UidRange]) -> Result<(), Error> {
         self.subordinates.put_in_force(ranges, &self.read_state()?)
+    }
+
+    /// Processes of these programs, and of no others, go after others from now on.
+    ///
+    /// # Errors
+    /// When a map or a program cannot be used; then some of them may be.
+    pub fn spare(&self, programs: &[ProgramFile<'_>]) -> Result<(), Error> {
+        self.spared_programs.put_in_force(programs)
     }
 
     /// All limits are set: starts the timer, decides from now on, and sends any kernel half before

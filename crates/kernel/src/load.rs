@@ -44,7 +44,7 @@ macro_rules! share_maps {
         share_maps!(
             $skel,
             $ledger,
-            [accounts, payers, mm_index, mms, events, state_map, sharers, members, subordinates, cpu_offsets]
+            [accounts, payers, mm_index, mms, events, state_map, sharers, members, subordinates, cpu_offsets, spared_programs]
         )
     };
 }
@@ -125,6 +125,7 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         ledger.maps.members => "members",
         ledger.maps.subordinates => "subordinates",
         ledger.maps.cpu_offsets => "cpu_offsets",
+        ledger.maps.spared_programs => "spared_programs",
         ledger.maps.resum_timers => "resum_timers",
         ledger.progs.configure => "configure",
         ledger.progs.open_account => "open_account",
@@ -133,6 +134,7 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         ledger.progs.promise => "promise",
         ledger.progs.watch => "watch",
         ledger.progs.set_subordinates => "set_subordinates",
+        ledger.progs.identify_program => "identify_program",
         ledger.progs.run_oom_killer => "run_oom_killer",
         ledger.progs.begin_survey => "begin_survey",
         ledger.progs.end_survey => "end_survey",
@@ -151,6 +153,14 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
     let attached = ledger.progs.on_exit_mmap.attach();
     let mut link = attached.map_err(Error::unsupported("ledger (exit_mmap)"))?;
     pin! { link => "link_exit_mmap" }
+    match ledger.progs.on_exec.attach() {
+        Ok(mut link) => {
+            pin! { link => "link_exec" }
+        }
+        Err(error) => {
+            tracing::warn!(%error, "which programs are executed is not known: none of them is spared")
+        }
+    }
     match ledger.progs.on_signal.attach() {
         Ok(mut link) => {
             pin! { link => "link_signal" }

@@ -226,7 +226,7 @@ impl<R: Rules> Ledger<R> {
             }
             doubt.largest_pages = doubt.largest_pages.max(pages);
             let kept = kept(world, pid);
-            candidates.push((rules::rank(own + kept, LIMIT, 0), pid, kept));
+            candidates.push((rules::rank(own + kept, LIMIT, 0, false), pid, kept));
         }
         let own = match running {
             Running::Grew(pid) | Running::Writer(pid) => {

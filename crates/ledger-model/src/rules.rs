@@ -97,7 +97,7 @@ unsafe extern "C" {
         now_ms: u32,
     ) -> c_int;
     fn wait_for_survey(doubt: *mut Doubt) -> c_int;
-    fn rank_of(pages: i64, limit_pages: i64, raised: c_int) -> i64;
+    fn rank_of(pages: i64, limit_pages: i64, raised: c_int, is_spared: c_int) -> i64;
 }
 
 /// log2 of the page size that the model has.
@@ -174,7 +174,7 @@ pub fn kill_above(limit_pages: i64, stuck_pages: i64, unkillable_pages: i64) -> 
 }
 
 /// Who of two dies: the one of the higher rank.
-pub fn rank(pages: i64, limit_pages: i64, raised: i32) -> i64 {
+pub fn rank(pages: i64, limit_pages: i64, raised: i32, is_spared: bool) -> i64 {
     // SAFETY: as above.
-    unsafe { rank_of(pages, limit_pages, raised) }
+    unsafe { rank_of(pages, limit_pages, raised, is_spared.into()) }
 }

@@ -21,19 +21,20 @@ proptest! {
         other in size(),
         limit in size(),
         raised in (-1000i16..=2000, -1000i16..=2000),
+        is_spared in (any::<bool>(), any::<bool>()),
     ) {
-        // What its user may not go below is no wish of his: only what is above 0 counts.
-        let kernel = |pages: u64, raised: i16| {
-            rules::rank(pages as i64, limit as i64, i32::from(raised))
-        };
         // Whole sixteenths, so that both round alike.
-        let user = |pages: u64, raised| {
-            let limit = Bytes::new((limit >> 4 << 4) * PAGE);
-            rank(Bytes::new(pages * PAGE), limit, raised)
+        let limit = limit >> 4 << 4;
+        // What its user may not go below is no wish of his: only what is above 0 counts.
+        let kernel = |pages: u64, raised: i16, is_spared| {
+            rules::rank(pages as i64, limit as i64, i32::from(raised), is_spared)
+        };
+        let user = |pages: u64, raised, is_spared| {
+            rank(Bytes::new(pages * PAGE), Bytes::new(limit * PAGE), raised, is_spared)
         };
         prop_assert_eq!(
-            kernel(one, raised.0).cmp(&kernel(other, raised.1)),
-            user(one, raised.0).cmp(&user(other, raised.1))
+            kernel(one, raised.0, is_spared.0).cmp(&kernel(other, raised.1, is_spared.1)),
+            user(one, raised.0, is_spared.0).cmp(&user(other, raised.1, is_spared.1))
         );
     }
 }

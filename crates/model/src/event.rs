@@ -64,6 +64,9 @@ pub struct Candidate {
     pub comm: String,
     /// What it held.
     pub bytes: Bytes,
+    /// It goes after others, for the program that it runs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spared: bool,
     /// Who began it, or has adopted it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<Pid>,
@@ -85,6 +88,7 @@ impl Candidate {
             pid,
             comm,
             bytes,
+            spared: false,
             parent: None,
             parent_comm: None,
             command: None,

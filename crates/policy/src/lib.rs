@@ -33,4 +33,4 @@ pub use reap::{
 pub use subordinates::{Disputed, Subordinate, Subordinates};
 pub use tally::{Crossing, Tally};
 pub use tightening::Tightened;
-pub use victim::{Choice, Weighed, choose, rank};
+pub use victim::{Choice, Weighed, choose, first, goes_last, rank};

@@ -19,16 +19,26 @@ pub struct Weighed {
     pub is_protected: bool,
     /// Its oom_score_adj: above 0 its user has put it in front by so much.
     pub raised: i16,
+    /// It runs a program that an administrator has listed.
+    pub is_spared: bool,
 }
 
 /// Who holds so much of the limit at least, as a shift, may be put in front by its user.
 const RAISED_FROM_SHIFT: u32 = 4;
+/// Who holds so much is spared no more.
+const SPARED_BELOW_SHIFT: u32 = 2;
+
+/// Whether a process of a spared program goes after others: while it holds less than a quarter of the limit.
+pub fn goes_last(held: Bytes, limit: Bytes, is_spared: bool) -> bool {
+    is_spared && held.get() < limit.get() >> SPARED_BELOW_SHIFT
+}
 
 /// Who of two dies: the one of the higher rank. Of those that hold a sixteenth of the limit at least whoever its user
-/// has put first, else the largest.
-pub fn rank(held: Bytes, limit: Bytes, raised: i16) -> (i16, Bytes) {
+/// has put first, else the largest. Who goes last counts as one that holds less.
+pub fn rank(held: Bytes, limit: Bytes, raised: i16, is_spared: bool) -> (Option<i16>, Bytes) {
     let counts = held.get() >= limit.get() >> RAISED_FROM_SHIFT;
-    (if counts { raised.max(0) } else { 0 }, held)
+    let counts = counts && !goes_last(held, limit, is_spared);
+    (counts.then(|| raised.max(0)), held)
 }
 
 /// What follows for the account.
@@ -51,10 +61,16 @@ pub fn choose(processes: &[Weighed], limit: Bytes) -> Choice {
     if held <= limit {
         return Choice::Within;
     }
+    first(processes, limit)
+}
+
+/// Who of an account dies first, whether or not it is over its limit.
+pub fn first(processes: &[Weighed], limit: Bytes) -> Choice {
+    let living = processes.iter().filter(|process| !process.is_dying);
     living
         .filter(|process| !process.is_protected)
         // Of equals min_by_key() gives the first.
-        .min_by_key(|it| Reverse(rank(it.held, limit, it.raised)))
+        .min_by_key(|it| Reverse(rank(it.held, limit, it.raised, it.is_spared)))
         .map_or(Choice::Nobody, |process| Choice::Victim(process.pid))
 }
 
@@ -71,7 +87,45 @@ mod tests {
             is_dying: false,
             is_protected: false,
             raised: 0,
+            is_spared: false,
         }
+    }
+
+    #[test]
+    fn a_spared_program_goes_after_others_that_hold_a_sixteenth_and_is_none_from_a_quarter_on() {
+        let limit = Bytes::from_mib(80);
+        let mut processes = [process(10, 19), process(11, 5), process(12, 62)];
+        processes[0].is_spared = true;
+        let choice = |processes: &[Weighed]| choose(processes, limit);
+        assert_eq!(choice(&processes), Choice::Victim(Pid::new(12)));
+        processes[2].is_protected = true;
+        assert_eq!(choice(&processes), Choice::Victim(Pid::new(11)));
+        processes[1].held = Bytes::from_mib(4);
+        assert_eq!(
+            choice(&processes),
+            Choice::Victim(Pid::new(10)),
+            "others hold too little"
+        );
+        processes[1].held = Bytes::from_mib(5);
+        processes[0].held = Bytes::from_mib(20);
+        assert_eq!(
+            choice(&processes),
+            Choice::Victim(Pid::new(10)),
+            "a quarter"
+        );
+    }
+
+    #[test]
+    fn of_spared_programs_alone_the_largest_dies() {
+        let mut processes = [1, 2, 3, 4, 5].map(|pid| process(pid, 17 + u64::from(pid == 3)));
+        for process in &mut processes {
+            process.is_spared = true;
+            process.raised = i16::from(process.pid == Pid::new(1));
+        }
+        assert_eq!(
+            choose(&processes, Bytes::from_mib(80)),
+            Choice::Victim(Pid::new(3))
+        );
     }
 
     #[test]

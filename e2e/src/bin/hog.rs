@@ -24,6 +24,7 @@
 //! | `twin` | the rest is done by a process that shares this one's memory (CLONE_VM); this one waits |
 //! | `leader-exits` | the rest is done by a second thread; the first one ends |
 //! | `untouchable` | sets its oom_score_adj to -1000 |
+//! | `imitate=PATH` | after `userns-root`: shows this program as the one that it runs |
 //! | `userns` | moves into a user namespace of its own, where it is root |
 //! | `vfork-wait` | starts a child by vfork, which waits for ever |
 //! | `read-device=PATH` | reads a page of it past the cache |
@@ -56,6 +57,8 @@
 //!
 //! And those of hog/tricks.rs.
 
+#[path = "hog/imitate.rs"]
+mod imitate;
 #[path = "hog/tricks.rs"]
 mod tricks;
 
@@ -643,6 +646,7 @@ fn perform(steps: &[String]) {
                     fail(step, why);
                 }
             }
+            "imitate" => imitate::imitate(step, value),
             "userns" => {
                 // SAFETY: a plain system call; this program has one thread.
                 if unsafe { libc::unshare(libc::CLONE_NEWUSER) } != 0 {

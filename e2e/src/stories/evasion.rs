@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use bursar_model::{AccountStatus, Event, EventKind};
 
+use super::spared::OwnProgram;
 use crate::cgroup::{Cgroup, LongestAbove};
 use crate::hog::Hog;
 use crate::proc::shares_of;
@@ -74,6 +75,7 @@ struct Leftovers {
     file: String,
     directory: String,
     helper: std::path::PathBuf,
+    spared: Option<OwnProgram>,
     pool: Option<String>,
     swap: Option<Swap>,
 }
@@ -88,6 +90,7 @@ impl Leftovers {
             directory: format!("/dev/shm/{unique}.d"),
             // Not where the stage is: that may be a file system that lets nobody change his uid.
             helper: binaries.path(&unique),
+            spared: None,
             pool: None,
             swap: None,
         }
@@ -131,7 +134,12 @@ fn limit_bytes() -> Result<u64> {
 
 /// The script with its sizes and places.
 fn written_out(script: &str, limit: u64, leftovers: &Leftovers) -> String {
+    let spared = leftovers
+        .spared
+        .as_ref()
+        .map(|it| it.path().display().to_string());
     let mut text = script
+        .replace("{spared}", &spared.unwrap_or_default())
         .replace("{shm}", &leftovers.file)
         .replace("{shm-dir}", &leftovers.directory)
         .replace("{helper}", &leftovers.helper.display().to_string())
@@ -394,6 +402,17 @@ impl Attempt<'_> {
     }
 }
 
+/// What bursar.toml says, and the program that it names.
+fn config(binaries: &Binaries, name: &str, way: &Way, leftovers: &mut Leftovers) -> Result<String> {
+    let mut config = way.config.to_owned();
+    if way.scripts.iter().any(|it| it.contains("{spared}")) {
+        let program = OwnProgram::new(binaries, name)?;
+        config.push_str(&program.config());
+        leftovers.spared = Some(program);
+    }
+    Ok(config)
+}
+
 fn tell(binaries: &Binaries, name: &str, way: &Way) -> Result<()> {
     let limit = limit_bytes()?;
     let mut leftovers = Leftovers::new(binaries, name);
@@ -410,7 +429,8 @@ fn tell(binaries: &Binaries, name: &str, way: &Way) -> Result<()> {
         leftovers.pool = Some(fs::read_to_string(POOL).context("read the pool's size")?);
         fs::write(POOL, "24").context("make a pool of huge pages")?;
     }
-    let mut world = World::new(binaries, name, way.config)?;
+    let config = config(binaries, name, way, &mut leftovers)?;
+    let mut world = World::new(binaries, name, &config)?;
     if way.scripts.iter().any(|it| it.contains("{helper}")) {
         make_helper(binaries, &leftovers.helper)?;
     }

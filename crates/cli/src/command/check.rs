@@ -117,6 +117,8 @@ impl Report {
         self.remarks.extend(loaded.remarks);
         let sysctl = |path: &str| number(&format!("/proc/sys/{path}"));
         self.remarks.extend(counterparts(&loaded.config, sysctl));
+        let (_, remarks) = bursar_config::programs(&loaded.config.exempt.programs);
+        self.remarks.extend(remarks);
         Ok(loaded.config)
     }
 

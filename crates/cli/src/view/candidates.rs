@@ -34,6 +34,17 @@ pub(crate) fn candidates(kill: &Event, detail: Detail, clock: &Clock, style: &St
     text
 }
 
+/// What became of it, or why nothing did.
+fn fate(kill: &Event, candidate: &Candidate) -> &'static str {
+    if kill.pid == Some(candidate.pid) {
+        "killed"
+    } else if candidate.spared {
+        "spared"
+    } else {
+        ""
+    }
+}
+
 fn tone_of(kill: &Event, candidate: &Candidate) -> Option<Tone> {
     (kill.pid == Some(candidate.pid)).then_some(Tone::Bad)
 }
@@ -51,7 +62,7 @@ fn usual(kill: &Event, style: &Style) -> String {
             Cell::toned(candidate.pid.to_string(), tone),
             Cell::toned(narrow_size(candidate.bytes), tone),
             Cell::toned(style.shown(&candidate.comm), tone),
-            Cell::toned(tone.map_or("", |_| "killed"), tone),
+            Cell::toned(fate(kill, candidate), tone),
         ]);
     }
     table.indented_lines(4, 2, style)
@@ -62,9 +73,10 @@ fn full(kill: &Event, clock: &Clock, style: &Style) -> String {
     let mut text = String::new();
     for candidate in &kill.candidates {
         let tone = tone_of(kill, candidate);
-        let killed = tone.map_or("", |_| ", killed");
+        let fate = fate(kill, candidate);
+        let comma = if fate.is_empty() { "" } else { ", " };
         let head = format!(
-            "{:>7}  {:>6}  {}{killed}",
+            "{:>7}  {:>6}  {}{comma}{fate}",
             candidate.pid,
             narrow_size(candidate.bytes),
             style.shown(&candidate.comm)

@@ -19,6 +19,8 @@ const MOST_VICTIMS: usize = 100;
 
 /// What is held, and the highest bound that it is more than.
 type Weighed = (AccountId, Compared, Bytes, Option<Over>);
+/// Who is killed first: see [`rank`].
+type Order = (Option<i16>, Bytes);
 
 impl Accounts {
     /// The accounts that a plan would change, those over most of it first, and how many more there are that are over
@@ -84,7 +86,7 @@ impl Accounts {
             .map(|(id, it, ..)| (*id, it))
             .take(MOST_VICTIMS)
             .collect();
-        let mut found: BTreeMap<AccountId, ((i16, Bytes), Candidate)> = BTreeMap::new();
+        let mut found: BTreeMap<AccountId, (Order, Candidate)> = BTreeMap::new();
         if over.is_empty() {
             return BTreeMap::new();
         }
@@ -125,15 +127,16 @@ impl Accounts {
     }
 
     /// The order in which it would be chosen, and what it is; `None`: it would not be.
-    fn weigh(&self, pid: Pid, status: &Status, limit: Bytes) -> Option<((i16, Bytes), Candidate)> {
+    fn weigh(&self, pid: Pid, status: &Status, limit: Bytes) -> Option<(Order, Candidate)> {
         let adj = self.proc.oom_score_adj(pid).ok()??;
-        let is_spared = status.is_dead || adj == -1000 || pid.get() == 1;
-        if is_spared || pid.get() == std::process::id() {
+        let is_protected = status.is_dead || adj == -1000 || pid.get() == 1;
+        if is_protected || pid.get() == std::process::id() {
             return None;
         }
         let bytes = held_by(status)?;
         let comm = self.proc.comm(pid).ok()??.to_printable();
-        Some((rank(bytes, limit, adj), Candidate::new(pid, comm, bytes)))
+        let order = rank(bytes, limit, adj, self.spared.has(pid));
+        Some((order, Candidate::new(pid, comm, bytes)))
     }
 }
 

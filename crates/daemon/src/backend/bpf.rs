@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
+use bursar_config::Program;
 use bursar_host::clock;
 use bursar_kernel::{
     AccountReading, History, KernelEventKind, KernelHalf, Options, Settings, Slot, Started,
@@ -28,6 +29,7 @@ use super::ring_reader::{Means, RingEvent, RingReader};
 use crate::fact::Fact;
 use crate::reaper::ReapHandle;
 use crate::reservations::Holdings;
+use crate::spared_programs::program_files;
 
 /// The kernel half, its accounts and its events.
 #[derive(Debug)]
@@ -276,6 +278,10 @@ impl Backend for BpfBackend {
             .filter(|it| it.is_open)
             .map(|it| self.to_reading(&it))
             .collect()
+    }
+
+    fn spare(&mut self, programs: &[Program]) -> Result<()> {
+        Ok(self.kernel.half.spare(&program_files(programs))?)
     }
 
     fn recount(&mut self) -> Result<()> {

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use bursar_config::Program;
 use bursar_host::Timer;
 use bursar_model::{AccountId, Bytes, KernelHalfStatus, Trigger, TriggerKind, Uid};
 use bursar_policy::Plan;
@@ -79,6 +80,11 @@ impl Backend for PollBackend {
         _closing: &BTreeSet<AccountId>,
     ) -> Result<BTreeMap<AccountId, Bytes>> {
         self.scan.measure(projections)
+    }
+
+    fn spare(&mut self, programs: &[Program]) -> Result<()> {
+        self.scan.spare(programs);
+        Ok(())
     }
 
     fn recount(&mut self) -> Result<()> {

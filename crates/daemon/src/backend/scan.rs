@@ -11,16 +11,18 @@ use std::num::NonZeroU64;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use bursar_config::Program;
 use bursar_host::{Memory, Pidfd, Proc, ProcessQuery, StartTime, clock};
 use bursar_model::{
     AccountId, Bounds, Bytes, KernelHalfStatus, Nanos, Pid, Trigger, TriggerKind, Uid,
 };
-use bursar_policy::{Choice, Crossing, Plan, Tally, Weighed, choose};
+use bursar_policy::{Choice, Crossing, Plan, Tally, Weighed, choose, goes_last};
 use bursar_watchdog::TimedQuery;
 
 use super::reading::Reading;
-use crate::fact::{Fact, Level, Victim};
+use crate::fact::{Considered, Fact, Level, Victim};
 use crate::payers::{Coverage, Payers};
+use crate::spared_programs::SparedFiles;
 
 /// As many as the kernel half keeps (abi.h CANDIDATES).
 const CANDIDATES: usize = 8;
@@ -39,6 +41,7 @@ struct Seen {
     is_forgone: bool,
     is_protected: bool,
     raised: i16,
+    is_spared: bool,
 }
 
 #[derive(Debug, Default)]
@@ -80,6 +83,7 @@ impl Seen {
             is_dying: self.is_dying,
             is_protected: self.is_protected,
             raised: self.raised,
+            is_spared: self.is_spared,
         }
     }
 }
@@ -105,6 +109,7 @@ pub(super) struct Scan {
     query: TimedQuery,
     coverage: Coverage,
     payers: Payers,
+    spared: SparedFiles,
     accounts: BTreeMap<AccountId, Account>,
     condemned: HashMap<Pid, Condemned>,
     counts_files: bool,
@@ -129,6 +134,7 @@ impl Scan {
             query,
             coverage,
             payers,
+            spared: SparedFiles::default(),
             accounts: BTreeMap::new(),
             condemned: HashMap::new(),
             counts_files,
@@ -168,6 +174,10 @@ impl Scan {
             let now = accounts.get(id).map(|it| &it.bounds);
             !it.is_forgone() || now == before.get(id)
         });
+    }
+
+    pub(super) fn spare(&mut self, programs: &[Program]) {
+        self.spared.replace(programs);
     }
 
     pub(super) fn payers(&self) -> &Payers {
@@ -238,6 +248,7 @@ impl Scan {
             is_forgone: is_forgone && !status.is_kill_pending && !status.is_dead,
             is_protected: pid.get() <= 1 || pid.get() == std::process::id() || adj <= -1000,
             raised: adj,
+            is_spared: self.spared.has(pid),
         };
         Some((id, seen))
     }
@@ -280,10 +291,12 @@ impl Scan {
         let mut weighed: Vec<Weighed> = seen.iter().map(Seen::weigh).collect();
         let mut living: Vec<&Seen> = seen.iter().filter(|it| !it.is_dying).collect();
         living.sort_by_key(|it| std::cmp::Reverse(it.held));
-        let candidates = living
-            .iter()
-            .take(CANDIDATES)
-            .map(|it| (it.pid, it.comm.clone(), it.held));
+        let candidates = living.iter().take(CANDIDATES).map(|it| Considered {
+            pid: it.pid,
+            comm: it.comm.clone(),
+            held: it.held,
+            is_spared: goes_last(it.held, limit, it.is_spared),
+        });
         let mut victim = Victim {
             pid: Pid::new(0),
             uid: level.account.uid().unwrap_or(Uid::new(0)),

@@ -15,6 +15,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use bursar_config::Program;
 use bursar_model::{AccountId, Bytes, KernelHalfStatus, Pid, Trigger, TriggerKind, Uid};
 use bursar_policy::Plan;
 use bursar_protocol::LineBuffer;
@@ -280,6 +281,11 @@ impl Backend for TraceBackend {
 
     fn readings(&self) -> Vec<Reading> {
         self.scan.readings()
+    }
+
+    fn spare(&mut self, programs: &[Program]) -> Result<()> {
+        self.scan.spare(programs);
+        Ok(())
     }
 
     fn recount(&mut self) -> Result<()> {

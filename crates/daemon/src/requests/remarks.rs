@@ -3,14 +3,17 @@
 
 use crate::daemon::Daemon;
 
-fn not_in_force(daemon: &Daemon) -> Option<String> {
+/// On what is configured.
+fn on_files(daemon: &Daemon) -> Vec<String> {
+    let mut remarks = daemon.standing_remarks.clone();
     let unread = daemon.not_in_force.as_deref();
-    unread.map(|why| format!("limits are not in force as they are written: {why}"))
+    remarks.extend(unread.map(|why| format!("limits are not in force as they are written: {why}")));
+    remarks.extend_from_slice(daemon.spared_programs.remarks());
+    remarks
 }
 
 pub(super) fn remarks(daemon: &mut Daemon) -> Vec<String> {
-    let mut remarks = daemon.standing_remarks.clone();
-    remarks.extend(not_in_force(daemon));
+    let mut remarks = on_files(daemon);
     remarks.extend(daemon.watermarks.remark.clone());
     remarks.extend(
         daemon

@@ -182,7 +182,11 @@ impl Responder {
             Some(account) => account == level.account,
             None => users.contains(&uid),
         };
-        let asked = self.graceful.ask(&self.proc, level.account, pays);
+        let limit = level.limit.unwrap_or_default();
+        let is_spared = |pid| accounts.is_spared(pid);
+        let asked = self
+            .graceful
+            .ask(&self.proc, level.account, limit, pays, is_spared);
         let Some(asked) = asked else { return };
         let (event, message) = self.recorder.asked(asked, level, &mut accounts.table);
         self.fresh.push(event);

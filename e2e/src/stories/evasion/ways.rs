@@ -75,6 +75,12 @@ ways! {
     "by_writing_to_children", Host, KillAmongSeveral, "one writes what four children share with it", ["uid=60001 attachable hold={400} leave=4 overwrite say=full pause"];
     "by_lazy_freeing_in_many", Host, KillUnlessGivenBack, "4 processes, MADV_FREE on everything", ["uid=60001 fork=4 lazy={500} say=full pause"];
     "by_sessions", Host, KillAmongSeveral, "a process in each of 4 sessions", ["uid=60001 fork=4 session hold={500} pause"];
+    "by_spared_programs", Anywhere, KillAmongSeveral, "8 processes of a spared program, each below a quarter", ["uid=60001 run={spared} fork=8 hold={240} say=full pause"];
+    "by_a_spared_program", Host, KillAtOnce, "one process of a spared program, with code of its user's", ["uid=60001 run={spared} hold={2048} say=full pause"];
+    "by_writing_into_a_spared_program", Host, KillAmongSeveral, "process_vm_writev between spared programs", ["uid=60001 run={spared} write-child={2048} say=full pause"];
+    "by_poking_a_spared_program", Host, KillAmongSeveral, "/proc/PID/mem of a spared program", ["uid=60001 run={spared} poke-child={2048} say=full pause"];
+    "by_tracing_a_spared_program", Host, KillAmongSeveral, "a spared program stopped under ptrace by another one", ["uid=60001 run={spared} traced={240} traced={240} traced={240} traced={240} hold={240} say=full pause"];
+    "by_copies_in_spared_programs", Host, KillAmongSeveral, "6 processes of a spared program copy what they share", ["uid=60001 run={spared} hold={240} fork=6 spoil pause"];
     "by_swap", Named, KillAtOnce, "given to swap as soon as it is touched", ["uid=60001 swapped={2048} say=full pause"];
     "by_secret_memory", Host, NotCounted, "memfd_secret", ["uid=60001 secret=4M say=full pause"];
     "by_pipes", Host, NotCounted, "pipe buffers", ["uid=60001 pipes=24M say=full pause"];

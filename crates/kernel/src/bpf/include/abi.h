@@ -20,6 +20,7 @@ enum abi_constant {
 	MOST_CPUS = 2048,	/* CPUs whose parts of counters are read */
 	CANDIDATES = 8,		/* largest processes remembered with a kill, for `bursar why` */
 	COMM_LEN = 16,		/* TASK_COMM_LEN */
+	SPARED_PROGRAMS = 1024,	/* files of programs that are spared, those that upgrades have replaced included */
 	EXEMPT_RANGES = 8,	/* uid ranges that `default` does not cover; as many measured otherwise */
 	RESUM_INTERVAL_MS = 200, /* S1 3.3 */
 	SHARERS = 4096,		/* processes of one account that a survey looks at */
@@ -274,6 +275,14 @@ struct cpu_set {
 	__u64 words[CPU_WORDS];
 };
 
+/* The file of a program, if it is root's and only root may write to it. Numbers of inodes come again, with another
+ * generation. */
+struct program {
+	__u64 inode;		/* 0: none that anybody could be spared for */
+	__u32 device;		/* of its superblock: what stat(2) says may be another one */
+	__u32 generation;
+};
+
 /* One address space that is charged to an account. */
 struct mm_record {
 	__u64 mm;		/* struct mm_struct *, 0: this record is free */
@@ -307,6 +316,7 @@ struct mm_record {
 	__u32 grown_events;	/* own events since then that made it grow, as far as each was looked at: a fault each */
 	__s64 collapsed_pages;	/* khugepaged has added so many: not the process's doing */
 	struct cpu_set cpus;	/* whose parts are read */
+	struct program program;	/* what it has executed, or was forked from */
 } __attribute__((aligned(64)));
 
 /* One process in a survey: written by begin_survey, completed by the user half, read by end_survey. */
@@ -446,6 +456,8 @@ struct candidate {
 	__u32 uid;
 	__s64 pages;
 	char comm[COMM_LEN];
+	__u32 is_spared;	/* others that hold enough go first */
+	__u32 pad;
 };
 
 struct event {
@@ -525,6 +537,12 @@ struct set_subordinates_args {
 struct count_files_args {
 	__s32 fd;		/* of a tmpfs file of the caller's, to find tmpfs by */
 	__u32 pad;
+};
+
+struct identify_args {
+	__s32 fd;		/* of the caller's, of a program's file */
+	__u32 pad;
+	struct program program;	/* out */
 };
 
 struct begin_survey_args {

@@ -43,6 +43,8 @@ enum rule {
 	SURVEY_SHIFT = 2,
 	HARD_SURVEY_SHIFT = 3,
 	GIVEN_SURVEY_SHIFT = 8,
+	/* A spared program is one as any other from a quarter of the limit on. */
+	SPARED_SHIFT = 2,
 	RANK_SHIFT = 44,	/* more pages than any machine has, below 2000 steps of oom_score_adj */
 };
 
@@ -241,15 +243,28 @@ RULE int wait_for_survey(struct doubt *doubt)
 	return certain - doubt->asked_pages > most ? WAIT_BUT_GROWERS : WAIT_FOR_SURVEY;
 }
 
+/* Whether a process of a spared program goes after others that hold a sixteenth of the limit: while it holds less than a
+ * quarter itself. */
+RULE int goes_last(__s64 pages, __s64 limit_pages, int is_spared)
+{
+	return is_spared && pages < limit_pages >> SPARED_SHIFT;
+}
+
 /*
  * Who dies: of those that hold a sixteenth of the limit at least whoever its user has put first (its oom_score_adj is
- * above what its user may not go below), else the largest.
+ * above what its user may not go below), else the largest. Who goes last counts as one that holds less.
  */
-RULE __s64 rank_of(__s64 pages, __s64 limit_pages, int raised)
+RULE __s64 rank_of(__s64 pages, __s64 limit_pages, int raised, int is_spared)
 {
-	if (raised < 0 || pages < limit_pages >> RESERVE_SHIFT)
-		raised = 0;
-	return ((__s64)raised << RANK_SHIFT) + pages;
+	if (pages < limit_pages >> RESERVE_SHIFT || goes_last(pages, limit_pages, is_spared))
+		return pages;
+	return (((__s64)(raised > 0 ? raised : 0) + 1) << RANK_SHIFT) + pages;
+}
+
+/* Whether somebody of this rank goes before who goes last. */
+RULE int is_before_last(__s64 rank)
+{
+	return rank >> RANK_SHIFT > 0;
 }
 
 #endif /* BURSAR_RULES_H */

@@ -134,6 +134,7 @@ typedef struct {
 } mm_context_t;
 
 struct task_struct;
+struct file;
 
 struct rw_semaphore {
 	atomic_long_t count;
@@ -154,6 +155,7 @@ struct mm_struct {
 	struct percpu_counter rss_stat[4];
 	mm_context_t context;
 	struct task_struct *owner;
+	struct file *exe_file;
 	unsigned long ksm_merging_pages;	/* CONFIG_KSM */
 };
 

@@ -34,6 +34,7 @@ struct super_block {
 	struct hlist_node s_instances;
 	struct user_namespace *s_user_ns;
 	struct list_head s_inodes;
+	unsigned int s_dev;
 	unsigned long s_magic;
 };
 
@@ -47,6 +48,8 @@ struct file_lock_context;
 struct inode {
 	kuid_t i_uid;
 	unsigned int i_flags;
+	unsigned long i_ino;
+	unsigned int i_generation;
 	struct super_block *i_sb;
 	struct address_space *i_mapping;
 	unsigned int i_nlink;

@@ -5,6 +5,7 @@
  *
  * Hooks:   tp_btf/rss_stat, in the context that changes a resident set;
  *          tp_btf/exit_mmap, when an address space ends;
+ *          tp_btf/sched_process_exec, in the process that has executed a program;
  *          tp_btf/signal_generate, with the receiver's signal lock held;
  *          iter/task, read by bursard;
  *          SEC("syscall"), by BPF_PROG_TEST_RUN, in the caller's context: root's, by bpf(2)'s own rule;
@@ -36,6 +37,12 @@ SEC("tp_btf/signal_generate")
 int BPF_PROG(on_signal, int sig, struct kernel_siginfo *info, struct task_struct *task)
 {
 	return hear_signal(task);
+}
+
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(on_exec)
+{
+	return note_exec();
 }
 
 SEC("iter/task")
@@ -97,6 +104,12 @@ SEC("syscall")
 int watch(struct watch_args *args)
 {
 	return store_watch(args);
+}
+
+SEC("syscall")
+int identify_program(struct identify_args *args)
+{
+	return identify(args);
 }
 
 SEC("syscall")

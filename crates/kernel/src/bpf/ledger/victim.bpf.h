@@ -159,7 +159,10 @@ __noinline int judge(struct walk *walk)
 		case WAIT_BUT_GROWERS:
 			if (walk->running < RUNNING_GREW || walk->own.record == NOBODY)
 				return 0;
-			walk->victim = walk->own;
+			/* Where a spared program grows another one ends, which may free less: so somebody ends all
+			 * the same, and it is that program's turn when nobody else is left. */
+			if (!walk->own.goes_last || !is_before_last(walk->victim.rank))
+				walk->victim = walk->own;
 		}
 	}
 	if (event->held_pages <= account->limit_pages) { /* drift, now repaired, or it shrank again */

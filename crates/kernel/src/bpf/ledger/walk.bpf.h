@@ -12,7 +12,7 @@
  * somebody else's then. */
 struct chosen {
 	__u32 record;		/* NOBODY: nobody */
-	__u32 pad;
+	__u32 goes_last;	/* rules.h goes_last() */
 	__u64 mm;
 	__u64 ctx_id;
 	__s64 pages;

@@ -8,9 +8,10 @@
 #define BURSAR_WEIGH_BPF_H
 
 #include "walk.bpf.h"
+#include "spared.bpf.h"
 
 /* A global function: verified once by itself, not in each state of its caller; 7.x took half of its time for this. */
-__noinline int keep_candidate(struct walk *walk, __u32 pid, __u32 uid, __s64 pages)
+__noinline int keep_candidate(struct walk *walk, __u32 pid, __u32 uid, __s64 pages, __u32 is_spared)
 {
 	int i, place = CANDIDATES;
 	struct event *event;
@@ -35,6 +36,7 @@ __noinline int keep_candidate(struct walk *walk, __u32 pid, __u32 uid, __s64 pag
 		event->candidates[i].pid = pid;
 		event->candidates[i].uid = uid;
 		event->candidates[i].pages = pages;
+		event->candidates[i].is_spared = is_spared;
 		bpf_probe_read_kernel(&event->candidates[i].comm, COMM_LEN,
 				      &((struct task_struct *)walk->owner)->comm);
 	}
@@ -77,7 +79,7 @@ static long weigh(__u32 index, struct walk **of)
 	struct mm_record *record = record_at(index);
 	struct account *account;
 	__u64 mm, ctx_id, owner, signal;
-	bool is_gone;
+	bool is_gone, is_last;
 	__s64 pages, rank, merged, kept, copied;
 	__u32 pid;
 	int adj;
@@ -126,7 +128,8 @@ static long weigh(__u32 index, struct walk **of)
 	walk->owner = owner;
 	kept = kept_files(walk, record->uid);
 	pages += kept;
-	keep_candidate(walk, pid, record->uid, pages);
+	is_last = goes_last(pages, account->limit_pages, is_spared(record));
+	keep_candidate(walk, pid, record->uid, pages, is_last);
 	if (record->state == MM_MARKED) {
 		walk->marked++;
 		if (record->marked_ns > walk->marked_ns)
@@ -142,9 +145,12 @@ static long weigh(__u32 index, struct walk **of)
 	}
 	/* While the last defence has raised them all, what its user wants is not to be told from it. */
 	rank = rank_of(pages, account->limit_pages,
-		       state->raised_adj ? 0 : adj - FAR_READ(signal, struct signal_struct, oom_score_adj_min));
-	if (mm == walk->own_mm)
+		       state->raised_adj ? 0 : adj - FAR_READ(signal, struct signal_struct, oom_score_adj_min),
+		       is_last);
+	if (mm == walk->own_mm) {
 		choose(&walk->own, index, mm, ctx_id, pages, rank, kept);
+		walk->own.goes_last = is_last;
+	}
 	if (rank > walk->victim.rank)
 		choose(&walk->victim, index, mm, ctx_id, pages, rank, kept);
 	return 0;

@@ -81,6 +81,15 @@ struct {
 	__type(value, struct subordinate);
 } subordinates SEC(".maps");
 
+/* A program that is spared → a number made of its path. Written by the user half. Bound: SPARED_PROGRAMS. Full: the
+ * user half takes away files that were replaced. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SPARED_PROGRAMS);
+	__type(key, struct program);
+	__type(value, __u64);
+} spared_programs SEC(".maps");
+
 /* By CPU: the distance from a per-CPU address to its copy. */
 struct cpu_offsets {
 	__u64 of[MOST_CPUS];

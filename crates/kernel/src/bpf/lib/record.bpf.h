@@ -11,6 +11,7 @@
 
 #include "payer.bpf.h"
 #include "dying.bpf.h"
+#include "program.bpf.h"
 
 /* The first booking of a record. Where there was no room for it so far the last walk over all tasks has counted
  * it, and may until the next one: then others would die for what is in both. Of who has just begun this takes
@@ -312,6 +313,18 @@ static __always_inline bool payer_of_record(const struct mm_record *record, __u6
 	return true;
 }
 
+/* Whoever it was forked from, if that is the running process and in the books. */
+static __always_inline struct mm_record *parent_of(__u64 mm)
+{
+	__u64 own = (__u64)FAR_READ((__u64)bpf_get_current_task(), struct task_struct, mm);
+	__u32 index;
+
+	if (!own || own == mm || !far_executable(mm) || far_executable(own) != far_executable(mm))
+		return NULL;
+	index = find_record(own);
+	return index != NOBODY ? record_at(index) : NULL;
+}
+
 /* For find_or_open(): what is looked for, and what was found. */
 struct charged {
 	__u64 mm, ctx_id;
@@ -360,6 +373,7 @@ __noinline __u32 find_or_open(struct charged *charged)
 		if (!record)
 			return NOBODY;
 		charged->missed = 1;
+		learn_program(record, parent_of(mm), mm);
 		count_cpus(account_at(*slot), find_cpus(&record->cpus, mm));
 	} else if (record->account != *slot) {
 		move_record(record, *slot);

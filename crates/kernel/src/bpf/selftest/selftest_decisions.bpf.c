@@ -68,9 +68,9 @@ SEC("syscall") int candidates_are_kept_largest_first(void *ctx)
 	__builtin_memset(&walk->event.candidates, 0, sizeof(walk->event.candidates));
 	walk->event.candidates_met = walk->event.candidates_kept = 0;
 	walk->owner = (__u64)bpf_get_current_task();
-	keep_candidate(walk, 1, UID, 10);
-	keep_candidate(walk, 2, UID, 30);
-	keep_candidate(walk, 3, UID, 20);
+	keep_candidate(walk, 1, UID, 10, 0);
+	keep_candidate(walk, 2, UID, 30, 0);
+	keep_candidate(walk, 3, UID, 20, 0);
 	EXPECT(walk->event.candidates[0].pid == 2);
 	EXPECT(walk->event.candidates[1].pid == 3);
 	EXPECT(walk->event.candidates[2].pid == 1);
@@ -89,7 +89,7 @@ SEC("syscall") int of_many_candidates_the_smallest_is_forgotten_and_all_are_coun
 	walk->event.candidates_met = walk->event.candidates_kept = 0;
 	walk->owner = (__u64)bpf_get_current_task();
 	for (i = 1; i <= CANDIDATES + 1; i++)
-		keep_candidate(walk, i, UID, i);
+		keep_candidate(walk, i, UID, i, 0);
 	EXPECT(walk->event.candidates[0].pid == CANDIDATES + 1);
 	EXPECT(walk->event.candidates[CANDIDATES - 1].pid == 2);
 	EXPECT(walk->event.candidates_kept == CANDIDATES);

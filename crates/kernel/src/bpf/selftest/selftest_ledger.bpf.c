@@ -166,6 +166,23 @@ SEC("syscall") int a_marked_victim_that_is_closed_is_waited_for_no_more(void *ct
 	return 0;
 }
 
+SEC("syscall") int what_is_forked_runs_its_parents_program(void *ctx)
+{
+	BEGIN(it);
+	struct mm_record *parent = record_at(1), *child = record_at(2);
+
+	EXPECT(parent && child);
+	parent->program.inode = 17;
+	parent->program.device = 3;
+	parent->program.generation = 5;
+	learn_program(child, parent, MM);
+	EXPECT(child->program.inode == 17 && child->program.device == 3 && child->program.generation == 5);
+	/* Of nobody's memory nothing is known, and what was there before is not left. */
+	learn_program(child, NULL, MM);
+	EXPECT(!child->program.inode);
+	return 0;
+}
+
 SEC("syscall") int who_changes_its_account_takes_its_reservation_along(void *ctx)
 {
 	BEGIN(it);

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! The keys of `[exempt]`.
+
+use super::{Key, LONGEST_PATH};
+use crate::MAX_SPARED;
+use crate::value::absolute_paths;
+
+pub(super) const TABLE: (&str, &str) = ("exempt", "Which processes die last.");
+
+pub(super) static KEYS: [Key; 1] = [Key {
+    table: "exempt",
+    name: "programs",
+    default: "[]",
+    values: "at most 64 absolute paths of programs",
+    about: "Programs whose processes are spared: they count, and others of the account that hold a sixteenth of its \
+                limit go first, as long as the process itself holds less than a quarter of it. For shells, editors, \
+                terminals and sshd: [\"/usr/bin/bash\", \"/usr/bin/tmux\", \"/usr/bin/vim\"]. Each is root's, and so are \
+                the directories above it; no interpreter. `bursar check` says which are not. Takes effect when bursard \
+                is restarted.",
+    set: |config, value| {
+        absolute_paths(value, MAX_SPARED, LONGEST_PATH).map(|paths| config.exempt.programs = paths)
+    },
+}];
