@@ -29,6 +29,7 @@ mod observe;
 mod package;
 mod payers;
 mod physpages;
+mod prefer;
 mod preview;
 mod processes;
 mod reap;
@@ -102,6 +103,7 @@ pub fn all() -> Vec<Story> {
         drop_ins::STORIES,
         apply::STORIES,
         audit::STORIES,
+        prefer::STORIES,
         preview::STORIES,
         observe::STORIES,
         login::STORIES,

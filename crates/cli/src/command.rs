@@ -13,6 +13,7 @@ mod kill;
 mod limit;
 mod metrics;
 pub(crate) mod physpages;
+mod prefer;
 mod quota;
 mod report;
 mod run;
@@ -49,6 +50,7 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Watermarks(watermarks::Watermarks),
     Kill(kill::Kill),
+    Prefer(prefer::Prefer),
     Run(run::Run),
     #[command(subcommand)]
     Faults(faults::Faults),
@@ -77,6 +79,7 @@ impl Command {
             Self::Doctor(command) => command.run(caller),
             Self::Watermarks(command) => command.run(caller),
             Self::Kill(command) => command.run(caller),
+            Self::Prefer(command) => command.run(caller),
             Self::Run(command) => command.run(caller),
             Self::Faults(command) => command.run(caller),
             Self::Generate(command) => command.run(),
