@@ -79,6 +79,8 @@ pub(crate) struct Entries {
     pub(crate) lasting: BTreeMap<Who, Limit>,
     /// What has an end, past or to come.
     pub(crate) temporary: BTreeMap<Who, Limit>,
+    /// It is put in force at a reload also where that kills at once.
+    pub(crate) is_forced: bool,
 }
 
 impl Entries {

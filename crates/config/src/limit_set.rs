@@ -227,6 +227,16 @@ impl Limits {
         self.overridden.get(who).map_or(&[], Vec::as_slice)
     }
 
+    /// Whether what the entry for this WHO says is to hold at a reload also where that kills at once: its file says
+    /// `force = true`. Without an entry: whether `limits.toml` does, or any drop-in, for one of them has taken it away.
+    pub fn is_forced(&self, who: &Who) -> bool {
+        let mut files = std::iter::once(&self.file).chain(self.drop_ins.iter());
+        match self.get(who) {
+            Some(limit) => files.any(|it| it.path == *limit.path && it.entries.is_forced),
+            None => files.any(|it| it.entries.is_forced),
+        }
+    }
+
     /// How many hold.
     pub fn len(&self) -> usize {
         self.entries.len()

@@ -2,6 +2,8 @@
 //! `limits.toml`: who may hold how much.
 //!
 //! ```toml
+//! force = true                                     # a reload of this file holds also where it kills at once
+//!
 //! [limits]
 //! alice = { memory = "512M" }                      # a limit, with the default notice and barrier
 //! "@students" = { memory = { limit = "2G", notice = "80%", barrier = "95%" } }
@@ -32,7 +34,7 @@ use crate::entry::{Entries, Limit, TEMPORARY};
 use crate::finding::{Finding, Wrong};
 use crate::source::{Source, span_of};
 use crate::spelling::nearest;
-use crate::value::{MODES, kind_of_item, reason, size, until, word};
+use crate::value::{MODES, boolean, kind_of_item, reason, size, until, word};
 
 /// The table of entries that hold until they are changed.
 pub(crate) const TABLE: &str = "limits";
@@ -51,6 +53,8 @@ const GRANTED: &str = "granted";
 pub(crate) const REASON: &str = "reason";
 /// The same: the end.
 pub(crate) const UNTIL: &str = "until";
+/// The key before the tables.
+const FORCE: &str = "force";
 /// The keys of a row's long form.
 pub(crate) const BOUNDS: [&str; 3] = ["limit", "notice", "barrier"];
 
@@ -131,8 +135,17 @@ pub(crate) fn entries_of(
                 let wrong = Wrong::new(message, format!("write [{key}]"));
                 reading.blame(document.as_table(), key, key, wrong);
             }
+            _ if key == FORCE => match item.as_value().map(boolean) {
+                Some(Ok(is_forced)) => reading.entries.is_forced = is_forced,
+                Some(Err(wrong)) => reading.blame(document.as_table(), key, key, wrong),
+                None => {
+                    let wrong = Wrong::new("is a table", "write force = true before [limits]");
+                    reading.blame(document.as_table(), key, key, wrong);
+                }
+            },
             _ => {
-                let remedy = "limits stand under [limits], those with an end under [temporary]";
+                let remedy = "limits stand under [limits], those with an end under [temporary]; force = true \
+                              before both";
                 let wrong = Wrong::new("is unknown", remedy);
                 reading.blame(document.as_table(), key, key, wrong);
             }

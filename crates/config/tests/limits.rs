@@ -181,7 +181,7 @@ fn what_is_wrong_is_refused_with_its_place_and_a_remedy() {
         ),
         (
             "[limit]\nalice = 1",
-            "/l.toml:2: limit: is unknown; limits stand under [limits], those with an end under [temporary]",
+            "/l.toml:2: limit: is unknown; limits stand under [limits], those with an end under [temporary]; force = true before both",
         ),
     ];
     for (text, error) in table {
@@ -190,7 +190,7 @@ fn what_is_wrong_is_refused_with_its_place_and_a_remedy() {
     assert_eq!(
         errors("alice = { memory = \"1G\" }"),
         [
-            "/l.toml:1: alice: is unknown; limits stand under [limits], those with an end under [temporary]"
+            "/l.toml:1: alice: is unknown; limits stand under [limits], those with an end under [temporary]; force = true before both"
         ]
     );
     assert_eq!(
@@ -400,4 +400,19 @@ fn a_mode_is_one_of_two_words_and_limits_nothing_by_itself() {
     }
     let alone = errors("[limits]\nalice = { mode = \"observe\" }\n");
     assert!(alone[0].contains("limits nothing"), "{alone:?}");
+}
+
+#[test]
+fn a_file_may_say_that_its_limits_hold_at_once() {
+    let limits = parse("force = true\n[limits]\nalice = { memory = \"1G\" }\n");
+    assert!(limits.is_forced(&who("alice")));
+    assert!(!parse("[limits]\nalice = { memory = \"1G\" }\n").is_forced(&who("alice")));
+    assert_eq!(
+        errors("force = 1\n"),
+        ["/l.toml:1: force: is an integer, not a boolean; write true or false without quotes"]
+    );
+    assert_eq!(
+        errors("[force]\n"),
+        ["/l.toml:1: force: is a table; write force = true before [limits]"]
+    );
 }

@@ -219,7 +219,7 @@ impl Daemon {
     fn read_again(&mut self) -> Result<()> {
         let (limits, plan) = self.accounts.table.read_again()?;
         if self.reload == ReloadChoice::Refuse {
-            self.refuse_to_kill(&plan)?;
+            self.refuse_to_kill(&limits, &plan)?;
         }
         self.announce(&plan);
         let before = self.accounts.table.limits().clone();
@@ -231,8 +231,9 @@ impl Daemon {
     }
 
     /// Whoever wrote limits into a file and has them read is asked, too, whether he means it.
-    fn refuse_to_kill(&mut self, plan: &Plan) -> Result<()> {
-        let over = self.accounts.over_at_once(plan)?;
+    fn refuse_to_kill(&mut self, limits: &Limits, plan: &Plan) -> Result<()> {
+        let mut over = self.accounts.over_at_once(plan)?;
+        over.retain(|it| !limits.is_forced(&it.entry));
         let Some(first) = over.first() else {
             return Ok(());
         };
@@ -242,7 +243,7 @@ impl Daemon {
         );
         bail!(
             "{facts}: a reload would kill at once; wait, or choose a larger limit, and reload again (bursar check \
-             --live says who would be killed; reload = \"force\" in bursar.toml has it done all the same)"
+             --live says who would be killed; force = true at the top of the file has it done all the same)"
         )
     }
 

@@ -200,10 +200,36 @@ fn reload_refused(binaries: &Binaries) -> Result<()> {
         "{remarks:?}"
     );
 
+    // A file that says so is put in force, and what another one says is not.
+    fs::write(&limits, format!("force = true\n{low}"))?;
+    let (code, preview) = live(&world, Some(&limits))?;
+    ensure!(
+        code == 0 && !preview.refused && of(&preview, 60001)?.over == Some(Over::Limit),
+        "{preview:?}"
+    );
+    let drop_ins = world.directory().join("limits.toml.d");
+    fs::create_dir(&drop_ins)?;
+    let drop_in = drop_ins.join("10-low.toml");
+    fs::write(&drop_in, "[limits]\n60001 = { memory = \"40M\" }\n")?;
+    world.daemon.signal(libc::SIGHUP)?;
+    until("status saying that it is refused", || {
+        let remarks = world.daemon.status()?.remarks;
+        Ok(remarks
+            .iter()
+            .any(|it| it.contains("not in force"))
+            .then_some(()))
+    })?;
+    hog.expect_alive("one whom a file without force would have killed")?;
+    fs::remove_dir_all(&drop_ins)?;
+    world.daemon.signal(libc::SIGHUP)?;
+    hog.expect_killed()?;
+    let mut hog = world.there("uid=60001 hold=40M say=there pause")?;
+    let low = low.replace("50M", "20M");
+
     world.daemon.end(libc::SIGTERM)?;
     world.configure("reload = \"force\"\n")?;
     world.daemon.start()?;
-    fs::write(&limits, low)?;
+    fs::write(&limits, &low)?;
     world.daemon.signal(libc::SIGHUP)?;
     hog.expect_killed()
 }

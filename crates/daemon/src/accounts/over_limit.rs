@@ -18,6 +18,8 @@ const MOST_ASKED: usize = 256;
 pub(crate) struct OverLimit {
     pub(crate) id: AccountId,
     pub(crate) name: String,
+    /// Whose entry puts it there.
+    pub(crate) entry: Who,
     pub(crate) held: Bytes,
     pub(crate) limit: Bytes,
 }
@@ -87,6 +89,7 @@ impl Accounts {
                 (held > limit).then(|| OverLimit {
                     id,
                     name: self.name_in(new, id),
+                    entry: entry_of(new, id),
                     held,
                     limit,
                 })
@@ -106,4 +109,10 @@ impl Accounts {
             _ => self.name_of(id),
         }
     }
+}
+
+/// Whose entry limits the memory of an account.
+fn entry_of(plan: &Plan, id: AccountId) -> Who {
+    let planned = plan.accounts.get(&id);
+    planned.map_or(Who::Default, |it| it.memory_of.clone())
 }

@@ -24,7 +24,16 @@ pub(super) fn preview(
         None => Limits::load_after(in_force.path(), in_force.before()),
     };
     let limits = limits.map_err(|error| config_refusal(&error))?;
-    Ok(Reply::Preview(Box::new(of(daemon, &limits)?)))
+    let mut preview = of(daemon, &limits)?;
+    preview.refused &= !preview
+        .accounts
+        .iter()
+        .filter(|it| it.over == Some(Over::Limit))
+        .all(|it| {
+            let entry = it.new.as_ref().map(|bound| &bound.who);
+            entry.is_some_and(|who| limits.is_forced(who))
+        });
+    Ok(Reply::Preview(Box::new(preview)))
 }
 
 /// What limits would change.
