@@ -29,11 +29,17 @@ static __always_inline void count_failure(struct account *account)
 		__sync_fetch_and_add(&account->history.failcnt, 1);
 }
 
+enum { LEAST_SLACK_PAGES = 256 };
+
 /* Who was forgone may go on growing: a sixteenth of the limit passes before anybody looks again, so that this costs no
  * decision at each page. */
 static __always_inline __s64 forgone_slack(const struct account *account)
 {
-	return account->forgone_pages ? account->limit_pages >> RESERVE_SHIFT : 0;
+	__s64 slack = account->limit_pages >> RESERVE_SHIFT;
+
+	if (!account->forgone_pages)
+		return 0;
+	return slack < LEAST_SLACK_PAGES ? LEAST_SLACK_PAGES : slack;
 }
 
 #endif /* BURSAR_OBSERVED_BPF_H */
