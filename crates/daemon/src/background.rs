@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What takes long and nobody waits for: notifying users on their terminals, setting oom_score_adj. A thread of its own.
-//! What waits for it does not grow with what happens, and no user's messages delay oom_score_adj.
+//! Slow work outside the loop, by a thread of its own: messages on users' terminals, setting oom_score_adj. Its queue is
+//! bounded by the number of accounts, not of events, and messages never delay oom_score_adj.
 
 mod pending;
 
@@ -21,8 +21,8 @@ use pending::{Pending, PendingMessages};
 
 pub(crate) use pending::Recipients;
 
-/// To tell takes a look at all of /proc. Afterwards nobody is told for so many times what that took: who has processes
-/// of his killed as fast as he can costs a tenth of a processor.
+/// Sending messages scans /proc. Afterwards none is sent for so many times as long as that took: a user whose processes
+/// are killed all the time costs at most a tenth of a processor.
 const REST: u32 = 9;
 /// But not for longer.
 const LONGEST_REST: Duration = Duration::from_secs(1);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Who dies, where the kernel half does not decide: the trace and poll triggers. The same rule as `rank_of()` in
+//! Chooses the victim for the trace and poll backends, and whom `kill = "graceful"` asks to end with every backend. The
+//! same rule as `rank_of()` in
 //! `crates/kernel/src/bpf/include/rules.h` (S1 section 3.5); a property test in `crates/ledger-model` holds them together.
 
 use std::cmp::Reverse;
@@ -9,7 +10,7 @@ use bursar_model::{Bytes, Pid};
 /// A process of the account that is over its limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Weighed {
-    /// It.
+    /// Its process.
     pub pid: Pid,
     /// What it holds.
     pub held: Bytes,
@@ -23,7 +24,7 @@ pub struct Weighed {
     pub is_spared: bool,
 }
 
-/// Who holds so much of the limit at least, as a shift, may be put in front by its user.
+/// `raised` counts only for processes that hold at least the limit, shifted right by this.
 const RAISED_FROM_SHIFT: u32 = 4;
 /// Who holds so much is spared no more.
 const SPARED_BELOW_SHIFT: u32 = 2;

@@ -25,8 +25,8 @@ enum {
 };
 
 /*
- * Whether a marked victim's signal may still be on its way. Time alone does not say: a virtual machine
- * that was not given its processors has slept through it, user half and grower alike.
+ * Whether a marked victim's signal may still be on its way. Elapsed time alone does not say: while a virtual machine was
+ * not given its processors, neither bursard nor the growing process ran.
  */
 static __always_inline bool has_grace(struct account *account, const struct walk *walk, __u64 now)
 {
@@ -39,17 +39,17 @@ static __always_inline bool has_grace(struct account *account, const struct walk
 }
 
 /*
- * Whether an account that seems to be over its limit, or notice, may hold less than is counted: then the user half is
- * asked to look at how much of it is shared, and until it has nothing is done. That wait does not begin where even the
- * most that could be shared changes nothing, or too little to care: so for one process, or several that have inherited
- * little, there is none.
+ * Whether an account that seems to be over its limit, or notice, may hold less than is counted. Then bursard is asked
+ * for a PSS scan (a survey), and nothing is done until it has answered. There is no wait where even the most that could
+ * be shared changes nothing, or too little: for one process, or several that have inherited little.
  *
- * When the account grows by what cannot be shared (what its processes have faulted in, copies among it, and what they
- * have unmapped, for that may have been the other user of a page that is in doubt) by more than a quarter of its limit
- * and what was certainly free of the limit when it crossed it, whoever grows further dies at the event that says so: in
- * its stead the largest might be one whose end frees nothing. So it is within a quarter above its limit at all times,
- * however long it waits. What no fault tells of (what others write into who is in no survey yet) ends when nobody begins
- * to look in time: then one process is killed by the plain sum, and it is asked again before another one is.
+ * While the answer is awaited, only growth that cannot be shared counts: what the account's processes have faulted in,
+ * copies among it, and what they have unmapped, which may have been the other user of a page in doubt. When it exceeds
+ * a quarter of the limit and what was certainly free of the limit when that was crossed, the next process that grows is
+ * killed: the end of the largest might free nothing. So the account is within a quarter above its limit at all times,
+ * however long it waits. Growth without page faults (another process writes into one that is in no survey yet) is
+ * bounded by time: where no scan begins in time, one process is killed by the plain sum, and the next one after another
+ * question.
  */
 __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 {
@@ -176,17 +176,17 @@ __noinline int judge(struct walk *walk)
 		return 0;
 	}
 	if (walk->marked) {
-		/* One breach, one victim. But where nobody can be signalled from here and the user
-		 * half does not answer, the limit holds all the same: whoever grows next dies. */
+		/* A victim is marked already: no second one, unless it cannot be signalled from here and
+		 * bursard has not done so in time. Then the process that grows now is killed. */
 		if (can_signal_others() || walk->own.record == NOBODY ||
 		    has_grace(account, walk, event->time_ns))
 			return 0;
 		walk->victim = walk->own;
 	}
-	/* Who fills what is others' pays for it: their end would not stop it. */
+	/* It writes into the memory of other processes: killing those would not stop it. */
 	if (walk->running == RUNNING_WRITER && walk->own.record != NOBODY)
 		walk->victim = walk->own;
-	/* Whoever kept files has been killed, and no count has begun since: it may be that they are gone. */
+	/* The process that kept the files was killed, and files have not been counted since: they may be freed. */
 	if (walk->counts_files && !walk->victim.kept_pages &&
 	    *(volatile __u64 *)&account->files_seen <= account->files_kill_ticket)
 		return 0;
@@ -199,9 +199,9 @@ __noinline int judge(struct walk *walk)
 }
 
 /*
- * Decides for one account. At most one CPU at a time decides for it; the others go on, their growth
- * is part of the next decision. Returns the number of victims, 0 or 1. A global function: verified once, not at each of its callers,
- * which 7.x could not finish; and so are its parts.
+ * Decides for one account. At most one CPU at a time decides for it; the others go on, and their growth is part of the
+ * next decision. Returns the number of victims, 0 or 1. A global function, as its parts are, so that the verifier checks
+ * it once and not at each call, which is too much for that of 7.x.
  */
 __noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 {
