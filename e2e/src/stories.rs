@@ -14,6 +14,7 @@ mod dirty;
 mod drop_ins;
 mod entered;
 mod evasion;
+mod exempt;
 mod faults;
 mod gate;
 mod growers;
@@ -83,6 +84,7 @@ pub const EVERYWHERE: &[&str] = &[
 pub fn all() -> Vec<Story> {
     [
         kill::STORIES,
+        exempt::STORIES,
         spared::STORIES,
         survival::STORIES,
         limits::STORIES,

@@ -124,6 +124,7 @@ impl Loaded {
     fn settings() -> Settings {
         // `default` covers nobody: only accounts opened by us.
         Settings {
+            exempts_cgroups: false,
             deaths_from: None,
             uid_min: Uid::new(u32::MAX - 1),
             exempt: Vec::new(),

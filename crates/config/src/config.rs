@@ -158,6 +158,8 @@ pub struct UidRange {
 pub struct Exempt {
     /// Programs whose processes go after others; at most [`crate::MAX_SPARED`], absolute.
     pub programs: Vec<PathBuf>,
+    /// Patterns of paths of control groups whose processes are nobody's; at most [`crate::MAX_CGROUPS`].
+    pub cgroups: Vec<String>,
 }
 
 /// What is refused at the barrier.

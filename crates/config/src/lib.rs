@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cgroup_pattern;
 mod check;
 mod config;
 mod consistency;
@@ -33,6 +34,7 @@ mod trust;
 mod value;
 mod watermarks;
 
+pub use cgroup_pattern::MAX_CGROUPS;
 pub use check::{check, ended, overrides};
 pub use config::{
     Accounts, Config, Count, Events, Exempt, Gate, GateChoice, LastDefenceWhen, Ledger, Log,

@@ -7,11 +7,12 @@ mod preview;
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use bursar_config::{Limits, Program};
-use bursar_host::{MemoryFiles, Pidfd, Proc, Status};
+use bursar_host::{ExemptCgroups, MemoryFiles, Pidfd, Proc, Status};
 use bursar_model::{AccountId, Pid, Uid};
 use bursar_policy::Plan;
 use bursar_watchdog::TimedQuery;
@@ -41,6 +42,7 @@ pub(crate) struct Accounts {
     query: TimedQuery,
     arrivals: Arrivals,
     spared: SparedFiles,
+    exempt: Arc<ExemptCgroups>,
 }
 
 impl Accounts {
@@ -49,9 +51,11 @@ impl Accounts {
         backend: Box<dyn Backend>,
         coverage: Coverage,
         query: TimedQuery,
+        exempt: Arc<ExemptCgroups>,
     ) -> Result<Self> {
         Ok(Self {
-            payers: Payers::new(table.plan(), coverage.clone()),
+            payers: Payers::new(table.plan(), coverage.clone()).without(&exempt),
+            exempt,
             table,
             backend,
             coverage,
@@ -142,7 +146,8 @@ impl Accounts {
             });
         }
         self.table.adopt(limits, plan);
-        self.payers = Payers::new(self.table.plan(), self.coverage.clone());
+        let payers = Payers::new(self.table.plan(), self.coverage.clone());
+        self.payers = payers.without(&self.exempt);
         Ok(())
     }
 

@@ -18,6 +18,7 @@ use std::os::fd::BorrowedFd;
 
 use anyhow::Result;
 use bursar_config::Program;
+use bursar_host::ExemptCgroup;
 use bursar_model::{AccountId, Bytes, KernelHalfStatus, Uid};
 use bursar_policy::Plan;
 
@@ -55,6 +56,9 @@ pub(crate) trait Backend: Holdings {
 
     /// Processes of these programs, and of no others, go after others from now on.
     fn spare(&mut self, programs: &[Program]) -> Result<()>;
+
+    /// Processes in these control groups are nobody's from now on.
+    fn exempt(&mut self, groups: &[ExemptCgroup]) -> Result<()>;
 
     /// Counts anew, now; what follows from it is for [`Self::drain`].
     fn recount(&mut self) -> Result<()>;

@@ -2,10 +2,11 @@
 //! Which backend enforces limits on this machine, and how it came about.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use bursar_config::{Config, Count, GateChoice, TriggerChoice};
-use bursar_host::{Mounted, Mounts, Proc, machine, mount_bpffs, mount_tracefs};
+use bursar_host::{ExemptCgroups, Mounted, Mounts, Proc, machine, mount_bpffs, mount_tracefs};
 use bursar_kernel::{KernelHalf, Options, Settings, Started};
 use bursar_model::{GateMode, GateStatus};
 
@@ -80,10 +81,11 @@ pub(crate) fn start(
     dry_run: bool,
     reaper: &VictimReaper,
     shortage: &Shortage,
+    exempt: &Arc<ExemptCgroups>,
 ) -> Result<Chosen> {
     if dry_run {
         let how = "dry run: scanning /proc every 200 ms, killing nobody";
-        return poll(config, coverage, how, reaper);
+        return poll(config, coverage, how, reaper, exempt);
     }
     let alone = |chosen: Result<Chosen>| -> Result<Chosen> {
         let superseded = Superseded::find(&config.paths.pins)?;
@@ -94,8 +96,8 @@ pub(crate) fn start(
     };
     match config.trigger {
         TriggerChoice::Bpf => bpf(config, coverage, reaper, shortage),
-        TriggerChoice::Trace => alone(trace(config, coverage, reaper)),
-        TriggerChoice::Poll => alone(poll(config, coverage, POLLING, reaper)),
+        TriggerChoice::Trace => alone(trace(config, coverage, reaper, exempt)),
+        TriggerChoice::Poll => alone(poll(config, coverage, POLLING, reaper, exempt)),
         TriggerChoice::Auto => {
             let no_bpf = match bpf(config, coverage, reaper, shortage) {
                 Ok(chosen) => return Ok(chosen),
@@ -106,9 +108,9 @@ pub(crate) fn start(
                 ),
             };
             tracing::error!("{no_bpf}");
-            let mut chosen = alone(trace(config, coverage, reaper).or_else(|error| {
+            let mut chosen = alone(trace(config, coverage, reaper, exempt).or_else(|error| {
                 tracing::error!("no trace pipe either: {error:#}");
-                poll(config, coverage, POLLING, reaper)
+                poll(config, coverage, POLLING, reaper, exempt)
             }))?;
             if chosen.superseded.is_some() {
                 tracing::error!(
@@ -125,9 +127,15 @@ fn counts_files(config: &Config) -> bool {
     config.count == Count::Rss
 }
 
-fn poll(config: &Config, coverage: &Coverage, how: &str, reaper: &VictimReaper) -> Result<Chosen> {
+fn poll(
+    config: &Config,
+    coverage: &Coverage,
+    how: &str,
+    reaper: &VictimReaper,
+    exempt: &Arc<ExemptCgroups>,
+) -> Result<Chosen> {
     let (files, query) = (counts_files(config), reaper.timed_query()?);
-    let backend = PollBackend::start(coverage.clone(), files, POLL_MS, query)?;
+    let backend = PollBackend::start(coverage.clone(), files, POLL_MS, query, Arc::clone(exempt))?;
     Ok(Chosen {
         backend: Box::new(backend),
         how: how.to_owned(),
@@ -137,13 +145,18 @@ fn poll(config: &Config, coverage: &Coverage, how: &str, reaper: &VictimReaper) 
     })
 }
 
-fn trace(config: &Config, coverage: &Coverage, reaper: &VictimReaper) -> Result<Chosen> {
+fn trace(
+    config: &Config,
+    coverage: &Coverage,
+    reaper: &VictimReaper,
+    exempt: &Arc<ExemptCgroups>,
+) -> Result<Chosen> {
     let tracefs = Path::new(TRACEFS);
     if mount_tracefs(tracefs)? == Mounted::Now {
         tracing::info!(path = TRACEFS, "mounted tracefs");
     }
     let (files, query) = (counts_files(config), reaper.timed_query()?);
-    let backend = TraceBackend::start(coverage.clone(), files, tracefs, query)?;
+    let backend = TraceBackend::start(coverage.clone(), files, tracefs, query, Arc::clone(exempt))?;
     let how = "reading the trace pipe of kmem:rss_stat".to_owned();
     Ok(Chosen {
         backend: Box::new(backend),
@@ -179,6 +192,8 @@ fn bpf(
     };
     let settings = Settings {
         uid_min: coverage.uid_min,
+        // From the first moment: what the kernel half has of them from before stands.
+        exempts_cgroups: !config.exempt.cgroups.is_empty(),
         exempt: coverage.exempt.clone(),
         committed: config
             .gate

@@ -18,6 +18,7 @@ use crate::beancounters::Beancounters;
 use crate::briefings::Briefings;
 use crate::control::{AdmissionCounters, ClientId};
 use crate::delay::{Delay, Verdict};
+use crate::exempt_cgroups::ExemptFollower;
 use crate::expiry::Expiry;
 use crate::ledger_check::LedgerChecker;
 use crate::level_watches::LevelWatches;
@@ -41,6 +42,7 @@ pub(crate) struct Daemon {
     pub(crate) briefings: Briefings,
     pub(crate) usage: Usage,
     pub(crate) spared_programs: SparedPrograms,
+    pub(crate) exempt: ExemptFollower,
     /// As of the last request.
     pub(crate) admission: AdmissionCounters,
     /// Remarks on configuration and machine that hold until the next start.
@@ -76,6 +78,7 @@ impl Daemon {
             briefings: Briefings::new(state),
             usage,
             spared_programs: SparedPrograms::new(&[]),
+            exempt: ExemptFollower::new(Arc::default()),
             admission: AdmissionCounters::default(),
             standing_remarks,
             not_in_force: None,
@@ -207,10 +210,28 @@ impl Daemon {
         }
     }
 
+    /// Looks which control groups are exempt by now.
+    pub(crate) fn exempt_cgroups(&mut self) {
+        let Some(resolved) = self.exempt.find() else {
+            return;
+        };
+        if let Err(error) = self.accounts.backend.exempt(&resolved.found) {
+            tracing::error!("control groups are not exempt as configured: {error:#}");
+        }
+    }
+
+    /// One of them may have come or gone.
+    pub(crate) fn cgroups_changed(&mut self) {
+        if self.exempt.take_news() {
+            self.exempt_cgroups();
+        }
+    }
+
     /// Reads the limits again; the old ones stay when the new ones are wrong, do not fit, or would kill at once and
     /// that is not wanted.
     pub(crate) fn reload(&mut self) -> Result<()> {
         self.spare_programs();
+        self.exempt_cgroups();
         let done = self.read_again();
         self.not_in_force = done.as_ref().err().map(|error| format!("{error:#}"));
         done

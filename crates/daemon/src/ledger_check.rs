@@ -272,6 +272,9 @@ impl Check {
             })?;
         }
         let memory = status.memory?;
+        if self.payers.is_exempt(pid) {
+            return None;
+        }
         self.sample(holder, &memory);
         let id = match self.entered.account_of(pid, &self.payers) {
             Some(entered) => entered,

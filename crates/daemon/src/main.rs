@@ -32,6 +32,7 @@ mod delay;
 mod dirty;
 mod entered;
 mod event_loop;
+mod exempt_cgroups;
 mod expiry;
 mod fact;
 mod graceful;

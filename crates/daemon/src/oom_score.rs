@@ -74,6 +74,9 @@ impl OomScore {
         // By who pays, as the kernel half does that says who is not covered.
         let mut namespaces = UserNamespaces::new(proc).ok();
         let is_limited = |pid, uid, ask: &mut _| {
+            if payers.is_exempt(pid) {
+                return Some(false);
+            }
             let owner = match &mut namespaces {
                 Some(it) => it.owner_of(proc, pid, uid, ask).ok()?,
                 None => UsernsOwner::itself(uid),

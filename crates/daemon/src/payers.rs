@@ -2,9 +2,10 @@
 //! Whom limits concern: which users are here, and which of them has a limit now.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use bursar_host::{HostError, Proc, ProcessQuery, UserNamespaces, UsernsOwner};
-use bursar_model::{AccountId, Bounds, Uid};
+use bursar_host::{ExemptCgroups, HostError, Proc, ProcessQuery, UserNamespaces, UsernsOwner};
+use bursar_model::{AccountId, Bounds, Pid, Uid};
 use bursar_policy::{Plan, Subordinates};
 
 pub(crate) use bursar_policy::Coverage;
@@ -37,6 +38,7 @@ pub(crate) struct Payers {
     default: Option<Bounds>,
     coverage: Coverage,
     subordinates: Subordinates,
+    exempt: Arc<ExemptCgroups>,
 }
 
 impl Payers {
@@ -62,7 +64,21 @@ impl Payers {
             default: plan.default,
             coverage,
             subordinates: plan.subordinates.clone(),
+            exempt: Arc::default(),
         }
+    }
+
+    /// The same, but for processes in these control groups, which are nobody's.
+    pub(crate) fn without(self, exempt: &Arc<ExemptCgroups>) -> Self {
+        Self {
+            exempt: Arc::clone(exempt),
+            ..self
+        }
+    }
+
+    /// Whether a process is nobody's, whoever it belongs to.
+    pub(crate) fn is_exempt(&self, pid: Pid) -> bool {
+        self.exempt.has(pid)
     }
 
     /// The account that a user, or who has entered one, pays into and its bounds; `None` when no limit concerns

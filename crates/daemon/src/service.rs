@@ -102,6 +102,12 @@ impl Service {
                 GO_ON
             })?;
         }
+        if let Some(groups) = self.daemon.exempt.wake() {
+            events.register(groups, |it| {
+                it.daemon.cgroups_changed();
+                GO_ON
+            })?;
+        }
         if let Some(programs) = self.daemon.spared_programs.wake() {
             events.register(programs, |it| {
                 it.daemon.programs_changed();

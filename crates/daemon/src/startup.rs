@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use bursar_config::{Config, ConfigError, OnExit};
-use bursar_host::{Mounted, Proc, make_directory, mount_tracefs, uid_min};
+use bursar_host::{ExemptCgroups, Mounted, Proc, make_directory, mount_tracefs, uid_min};
 use bursar_model::{Bytes, EventKind};
 
 use crate::accounts::Accounts;
@@ -14,6 +14,7 @@ use crate::backend_choice::{self, Chosen, TRACEFS};
 use crate::background::Background;
 use crate::control::Control;
 use crate::daemon::Daemon;
+use crate::exempt_cgroups::ExemptFollower;
 use crate::history::{History, STATE};
 use crate::limit_table::{Basis, LimitTable};
 use crate::lock::Lock;
@@ -86,7 +87,8 @@ fn start(
     let oom_score = OomScore::new(config.last_defence.oom_score_adj, &config.paths.runtime);
     let is_left_raised = oom_score.are_raised() && !dry_run;
     let shortage = Shortage::new(config.last_defence, memory.total, !dry_run, is_left_raised);
-    let chosen = backend_choice::start(config, &coverage, dry_run, &reaper, &shortage)?;
+    let exempt = Arc::new(ExemptCgroups::new(&config.exempt.cgroups));
+    let chosen = backend_choice::start(config, &coverage, dry_run, &reaper, &shortage, &exempt)?;
     let Chosen {
         backend,
         how,
@@ -108,7 +110,13 @@ fn start(
     let recorder = Recorder::new(History::open(&config.paths.state, config.events.keep_bytes));
     let last = recorder.history().recent().next_back();
     let last_told = last.and_then(|it| it.time.parse().ok());
-    let accounts = Accounts::new(table, backend, coverage, reaper.timed_query()?)?;
+    let accounts = Accounts::new(
+        table,
+        backend,
+        coverage,
+        reaper.timed_query()?,
+        Arc::clone(&exempt),
+    )?;
     if is_left_raised && !shortage.is_raised() {
         background.restore_oom_scores();
     }
@@ -118,9 +126,7 @@ fn start(
     let mut daemon = Daemon::new(accounts, responder, usage, remarks, &config.paths.state)?;
     daemon.not_in_force.clone_from(&unread);
     daemon.reload = config.reload;
-    daemon.spared_programs = SparedPrograms::new(&config.exempt.programs);
-    // First: whoever is over by the limits that follow is chosen by this.
-    daemon.spare_programs();
+    leave_alone(&mut daemon, config, exempt);
     daemon.start(superseded, &how)?;
     if let Some(before) = daemon.accounts.table.take_before().filter(|_| !dry_run) {
         // What ended while nobody was there has not been told of.
@@ -144,6 +150,14 @@ fn start(
         tracing::error!("limits are not in force as they are written: {unread}");
     }
     Ok((daemon, lock))
+}
+
+/// Before limits hold: whoever is over by these is chosen by this.
+fn leave_alone(daemon: &mut Daemon, config: &Config, exempt: Arc<ExemptCgroups>) {
+    daemon.spared_programs = SparedPrograms::new(&config.exempt.programs);
+    daemon.spare_programs();
+    daemon.exempt = ExemptFollower::new(exempt);
+    daemon.exempt_cgroups();
 }
 
 fn limit_table(

@@ -104,6 +104,12 @@ impl Cgroups {
         self.of(Pid::new(std::process::id()), controller)
     }
 
+    /// Where version 2 is mounted, and which of its directories that is.
+    pub fn unified(&self) -> Option<(PathBuf, PathBuf)> {
+        let unified = self.hierarchies.iter().find(|it| it.is_v2)?;
+        Some((unified.mount.clone(), unified.root.clone()))
+    }
+
     fn in_text(&self, text: &[u8], controller: Controller) -> Option<Cgroup> {
         let name = match controller {
             Controller::Cpu => "cpu",

@@ -20,7 +20,9 @@ pub mod clock;
 )]
 mod data_limit;
 mod directory;
+mod directory_watch;
 mod error;
+mod exempt_cgroups;
 mod file_watch;
 #[expect(unsafe_code, reason = "kcmp is in no safe library")]
 mod kcmp;
@@ -65,7 +67,9 @@ pub use capability::leave_oom_score_minimum;
 pub use cgroups::{Cgroup, Cgroups, Controller};
 pub use data_limit::{DataLimit, Limited, data_limit, set_data_limit};
 pub use directory::make_directory;
+pub use directory_watch::DirectoryWatch;
 pub use error::{HostError, Malformed};
+pub use exempt_cgroups::{ExemptCgroup, ExemptCgroups, ResolvedCgroups};
 pub use file_watch::FileWatch;
 pub use kcmp::{order_of_memory, share_memory};
 pub use lazy_free::PageFlags;

@@ -113,7 +113,7 @@ fn load(pins: &Pins, options: &Options, mode: DirtyMode) -> Result<(), Error> {
     set_knobs!(open, "dirty", options, { sees_cleaning: is_exact });
     share_pinned!(open, pins, {accounts: "accounts", payers: "payers", mm_index: "mm_index", mms: "mms",
         events: "events", state_map: "state", cpu_offsets: "cpu_offsets", sharers: "sharers", members: "members",
-        subordinates: "subordinates"});
+        subordinates: "subordinates", exempt_cgroups: "exempt_cgroups"});
     open.progs.folio_cleaned.set_autoload(is_exact);
     open.progs.folio_cancelled.set_autoload(is_exact);
     let mut loaded = open.load().map_err(unsupported)?;

@@ -164,7 +164,8 @@ fn load(flavour: Flavour, pins: &Pins, options: &Options) -> Result<(), Error> {
         cpu_offsets: "cpu_offsets",
         logins: "logins",
         members: "members",
-        subordinates: "subordinates"
+        subordinates: "subordinates",
+        exempt_cgroups: "exempt_cgroups"
     });
     let strict = flavour == Flavour::Strict;
     {

@@ -12,14 +12,15 @@ use libbpf_rs::{MapHandle, ProgramHandle};
 use crate::abi::{self, configure_args, count_files_args, ledger_state, uid_range};
 use crate::account::History;
 use crate::accounts::AccountTable;
+use crate::exempt_cgroups::ExemptCgroups;
 use crate::mapped::Mapped;
 use crate::pins::{self, Pins};
 use crate::spared_programs::SparedPrograms;
 use crate::subordinates::Subordinates;
 use crate::undelivered::Undelivered;
 use crate::{
-    Beancounters, Error, EventRing, EventSource, Facts, Gate, Membership, Options, ProgramFile,
-    PssScans, Settings, UidRange, call, load, previous, query,
+    Beancounters, CgroupNumber, Error, EventRing, EventSource, Facts, Gate, Membership, Options,
+    ProgramFile, PssScans, Settings, UidRange, call, load, previous, query,
 };
 
 /// How [`KernelHalf::start`] came by it.
@@ -52,6 +53,7 @@ pub struct KernelHalf {
     membership: Option<Membership>,
     subordinates: Subordinates,
     spared_programs: SparedPrograms,
+    exempt_cgroups: ExemptCgroups,
 }
 
 impl KernelHalf {
@@ -125,6 +127,7 @@ impl KernelHalf {
             accounts: AccountTable::open(&pins)?,
             subordinates: Subordinates::open(&pins)?,
             spared_programs: SparedPrograms::open(&pins)?,
+            exempt_cgroups: ExemptCgroups::open(&pins)?,
             events: pins.map("events")?,
             state: Mapped::new(&state)?,
             configure: pins.program("configure")?,
@@ -263,6 +266,14 @@ impl KernelHalf {
         self.spared_programs.put_in_force(programs)
     }
 
+    /// Processes in these control groups are nobody's; they count as such from [`Self::configure`] on.
+    ///
+    /// # Errors
+    /// When the map cannot be written; then some of them are.
+    pub fn exempt(&self, groups: &[CgroupNumber]) -> Result<(), Error> {
+        self.exempt_cgroups.put_in_force(groups)
+    }
+
     /// All limits are set: starts the timer, decides from now on, and sends any kernel half before
     /// it away.
     ///
@@ -286,7 +297,7 @@ impl KernelHalf {
         let mut args = configure_args {
             uid_min: settings.uid_min.get(),
             raised_adj: settings.raised_adj.map_or(0, u32::from),
-            pad: 0,
+            exempts_cgroups: settings.exempts_cgroups.into(),
             in_charge: in_charge.into(),
             short_below_pages: settings.short_below.map_or(0, bursar_model::Pages::get),
             deaths_from_pages: settings.deaths_from.map_or(0, bursar_model::Pages::get),

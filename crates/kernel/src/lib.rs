@@ -14,6 +14,7 @@ mod call;
 mod dirty;
 mod error;
 mod event_ring;
+mod exempt_cgroups;
 mod facts;
 mod gate;
 mod kernel_half;
@@ -46,6 +47,7 @@ pub use error::Error;
 pub use event_ring::{
     BillRefusal, EventRing, EventSource, KernelEvent, KernelEventKind, Refusal, Weighed,
 };
+pub use exempt_cgroups::CgroupNumber;
 pub use facts::Facts;
 pub use gate::Gate;
 pub use kernel_half::{KernelHalf, Started};

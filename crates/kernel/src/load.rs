@@ -44,7 +44,8 @@ macro_rules! share_maps {
         share_maps!(
             $skel,
             $ledger,
-            [accounts, payers, mm_index, mms, events, state_map, sharers, members, subordinates, cpu_offsets, spared_programs]
+            [accounts, payers, mm_index, mms, events, state_map, sharers, members, subordinates, cpu_offsets, spared_programs,
+             exempt_cgroups]
         )
     };
 }
@@ -126,6 +127,7 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         ledger.maps.subordinates => "subordinates",
         ledger.maps.cpu_offsets => "cpu_offsets",
         ledger.maps.spared_programs => "spared_programs",
+        ledger.maps.exempt_cgroups => "exempt_cgroups",
         ledger.maps.resum_timers => "resum_timers",
         ledger.progs.configure => "configure",
         ledger.progs.open_account => "open_account",
@@ -159,6 +161,14 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         }
         Err(error) => {
             tracing::warn!(%error, "which programs are executed is not known: none of them is spared")
+        }
+    }
+    match ledger.progs.on_cgroup_move.attach() {
+        Ok(mut link) => {
+            pin! { link => "link_cgroup_move" }
+        }
+        Err(error) => {
+            tracing::info!(%error, "who moves into a control group that is exempt is found by the re-sum only")
         }
     }
     match ledger.progs.on_signal.attach() {
@@ -263,7 +273,15 @@ fn load_tmpfs(pins: &Pins, options: &Options, ledger: &LedgerSkel<'_>) -> Result
     share_maps!(
         open,
         ledger,
-        [accounts, payers, events, state_map, members, subordinates]
+        [
+            accounts,
+            payers,
+            events,
+            state_map,
+            members,
+            subordinates,
+            exempt_cgroups
+        ]
     );
     let mut object = open.load().map_err(Error::unsupported("tmpfs_count"))?;
     let failed = || Error::io("pin the count of files");

@@ -41,6 +41,8 @@ pub struct Settings {
     pub uid_min: Uid,
     /// But not these, first and last included; at most eight.
     pub exempt: Vec<(Uid, Uid)>,
+    /// Processes in control groups that [`crate::KernelHalf::exempt`] named are nobody's.
+    pub exempts_cgroups: bool,
     /// Users measured by what is committed, first and last included, whatever is usual; at most eight.
     pub committed: Vec<(Uid, Uid)>,
     /// oom_score_adj of processes with a limit; `None` leaves it alone.

@@ -125,6 +125,7 @@ impl ResourceIterator {
             accounts: "accounts",
             members: "members",
             subordinates: "subordinates",
+            exempt_cgroups: "exempt_cgroups",
         });
         let loaded = open.load().map_err(unsupported)?;
         Ok(Self {

@@ -64,7 +64,8 @@ fn load(pins: &Pins, options: &Options) -> Result<(), Error> {
         state_map: "state",
         cpu_offsets: "cpu_offsets",
         members: "members",
-        subordinates: "subordinates"
+        subordinates: "subordinates",
+        exempt_cgroups: "exempt_cgroups"
     });
     let skeleton = open.load().map_err(unsupported)?;
     for (program, name) in [

@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bursar_config::{Config, ConfigError, Finding, LAST_GOOD, Limits, Machine, Severity};
+use bursar_host::ExemptCgroups;
 use bursar_model::Bytes;
 use bursar_protocol::{LimitsText, Operation, Preview, Reply};
 use clap::Args;
@@ -119,6 +120,8 @@ impl Report {
         self.remarks.extend(counterparts(&loaded.config, sysctl));
         let (_, remarks) = bursar_config::programs(&loaded.config.exempt.programs);
         self.remarks.extend(remarks);
+        let exempt = ExemptCgroups::new(&loaded.config.exempt.cgroups);
+        self.remarks.extend(exempt.resolve().remarks);
         Ok(loaded.config)
     }
 

@@ -100,6 +100,9 @@ impl Accounts {
             let Ok(Some(status)) = self.proc.status(pid) else {
                 continue;
             };
+            if self.payers.is_exempt(pid) {
+                continue;
+            }
             let owner = namespaces.owner_of(&self.proc, pid, status.uid, &mut self.query);
             let owner = owner.map_or(status.uid, |it| it.uid);
             let entered = entered.account_of(pid, &self.payers);

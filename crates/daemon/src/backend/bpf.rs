@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use bursar_config::Program;
-use bursar_host::clock;
+use bursar_host::{ExemptCgroup, clock};
 use bursar_kernel::{
-    AccountReading, History, KernelEventKind, KernelHalf, Options, Settings, Slot, Started,
+    AccountReading, CgroupNumber, History, KernelEventKind, KernelHalf, Options, Settings, Slot,
+    Started,
 };
 use bursar_model::{
     AccountId, Bounds, Bytes, Correction, GateStatus, KernelHalfStatus, Measure, PageSize, Pages,
@@ -282,6 +283,23 @@ impl Backend for BpfBackend {
 
     fn spare(&mut self, programs: &[Program]) -> Result<()> {
         Ok(self.kernel.half.spare(&program_files(programs))?)
+    }
+
+    fn exempt(&mut self, groups: &[ExemptCgroup]) -> Result<()> {
+        let groups: Vec<CgroupNumber> = groups
+            .iter()
+            .map(|it| CgroupNumber {
+                id: it.id,
+                is_below: it.is_below,
+            })
+            .collect();
+        self.kernel.half.exempt(&groups)?;
+        // Who pays is worked out anew; of who was nobody's and sleeps nothing else tells.
+        self.kernel.half.configure(&self.kernel.settings)?;
+        if self.in_charge {
+            self.kernel.half.resum_now()?;
+        }
+        Ok(())
     }
 
     fn recount(&mut self) -> Result<()> {

@@ -4,11 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_config::Program;
-use bursar_host::Timer;
+use bursar_host::{ExemptCgroup, ExemptCgroups, Timer};
 use bursar_model::{AccountId, Bytes, KernelHalfStatus, Trigger, TriggerKind, Uid};
 use bursar_policy::Plan;
 use bursar_watchdog::TimedQuery;
@@ -34,8 +35,9 @@ impl PollBackend {
         counts_files: bool,
         milliseconds: u64,
         query: TimedQuery,
+        exempt: Arc<ExemptCgroups>,
     ) -> Result<Self> {
-        let scan = Scan::new(coverage, counts_files, Trigger::Poll, query)?;
+        let scan = Scan::new(coverage, counts_files, Trigger::Poll, query, exempt)?;
         let timer = Timer::polled().context("make a timer")?;
         let every = Duration::from_millis(milliseconds);
         timer.set(every, every).context("set a timer")?;
@@ -84,6 +86,11 @@ impl Backend for PollBackend {
 
     fn spare(&mut self, programs: &[Program]) -> Result<()> {
         self.scan.spare(programs);
+        Ok(())
+    }
+
+    /// A scan looks at each process's group itself.
+    fn exempt(&mut self, _groups: &[ExemptCgroup]) -> Result<()> {
         Ok(())
     }
 

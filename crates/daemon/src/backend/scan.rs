@@ -8,11 +8,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU64;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_config::Program;
-use bursar_host::{Memory, Pidfd, Proc, ProcessQuery, StartTime, clock};
+use bursar_host::{ExemptCgroups, Memory, Pidfd, Proc, ProcessQuery, StartTime, clock};
 use bursar_model::{
     AccountId, Bounds, Bytes, KernelHalfStatus, Nanos, Pid, Trigger, TriggerKind, Uid,
 };
@@ -109,6 +110,7 @@ pub(super) struct Scan {
     query: TimedQuery,
     coverage: Coverage,
     payers: Payers,
+    exempt: Arc<ExemptCgroups>,
     spared: SparedFiles,
     accounts: BTreeMap<AccountId, Account>,
     condemned: HashMap<Pid, Condemned>,
@@ -126,6 +128,7 @@ impl Scan {
         counts_files: bool,
         trigger: Trigger,
         query: TimedQuery,
+        exempt: Arc<ExemptCgroups>,
     ) -> Result<Self> {
         let proc = Proc::host().context("open /proc")?;
         let payers = Payers::new(&Plan::default(), coverage.clone());
@@ -134,6 +137,7 @@ impl Scan {
             query,
             coverage,
             payers,
+            exempt,
             spared: SparedFiles::default(),
             accounts: BTreeMap::new(),
             condemned: HashMap::new(),
@@ -147,7 +151,7 @@ impl Scan {
     }
 
     pub(super) fn apply(&mut self, plan: &Plan) {
-        self.payers = Payers::new(plan, self.coverage.clone());
+        self.payers = Payers::new(plan, self.coverage.clone()).without(&self.exempt);
         let before: BTreeMap<AccountId, Bounds> = self
             .accounts
             .iter()
@@ -235,6 +239,9 @@ impl Scan {
         let status = self.proc.status(pid).ok().flatten()?;
         let (id, _) = self.payers.of(status.uid)?;
         let memory = status.memory?;
+        if self.payers.is_exempt(pid) {
+            return None;
+        }
         let comm = self.proc.comm(pid).ok().flatten()?;
         let adj = self.proc.oom_score_adj(pid).ok().flatten()?;
         let condemned = self.condemned.get(&pid).filter(|it| it.is_there());
@@ -461,7 +468,7 @@ impl Scan {
                 continue;
             };
             let is_dying = status.is_kill_pending || status.is_dead;
-            if let (Some(memory), false) = (status.memory, is_dying) {
+            if let (Some(memory), false) = (status.memory, is_dying || self.payers.is_exempt(pid)) {
                 let held = by_user.entry(status.uid).or_default();
                 *held = held.saturating_add(self.counted(&memory));
             }

@@ -13,9 +13,11 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use bursar_config::Program;
+use bursar_host::{ExemptCgroup, ExemptCgroups};
 use bursar_model::{AccountId, Bytes, KernelHalfStatus, Pid, Trigger, TriggerKind, Uid};
 use bursar_policy::Plan;
 use bursar_protocol::LineBuffer;
@@ -92,8 +94,9 @@ impl TraceBackend {
         counts_files: bool,
         tracefs: &Path,
         query: TimedQuery,
+        exempt: Arc<ExemptCgroups>,
     ) -> Result<Self> {
-        let scan = Scan::new(coverage, counts_files, Trigger::Notifier, query)?;
+        let scan = Scan::new(coverage, counts_files, Trigger::Notifier, query, exempt)?;
         let instance = Instance::make(tracefs)?;
         Ok(Self {
             scan,
@@ -285,6 +288,11 @@ impl Backend for TraceBackend {
 
     fn spare(&mut self, programs: &[Program]) -> Result<()> {
         self.scan.spare(programs);
+        Ok(())
+    }
+
+    /// A scan looks at each process's group itself.
+    fn exempt(&mut self, _groups: &[ExemptCgroup]) -> Result<()> {
         Ok(())
     }
 

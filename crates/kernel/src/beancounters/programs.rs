@@ -147,6 +147,7 @@ impl Programs {
             logins: "logins",
             members: "members",
             subordinates: "subordinates",
+            exempt_cgroups: "exempt_cgroups",
         });
         if has_maps {
             share_pinned!(open, self.pins, {

@@ -559,7 +559,7 @@ static __noinline __u32 slot_of_file(struct file *file, struct task_struct *task
 	if (!file || !state || !task || (task->flags & PF_KTHREAD) ||
 	    is_guardian(state, task) || !uid_of_cred(file->f_cred, &uid))
 		return NOBODY;
-	if (state->entered) {
+	if (state->entered || state->exempts_cgroups) {
 		if (payer_of_owner(state, task, &holder) != OWNER_FOUND)
 			return NOBODY;
 		if (holder.entered && holder.uid == uid)

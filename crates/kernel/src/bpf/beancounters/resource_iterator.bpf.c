@@ -42,7 +42,8 @@ int see_tasks(struct bpf_iter__task *ctx)
 	struct payer payer = {};
 	struct mm_struct *mm;
 
-	if (!task || !state || (task->flags & PF_KTHREAD) || !payer_of_task(task, &payer))
+	if (!task || !state || (task->flags & PF_KTHREAD) || !payer_of_task(task, &payer) ||
+	    payer.entered == NOBODYS_ID)
 		return 0;
 	seen.uid = payer.uid;
 	seen.tgid = task->tgid;
@@ -128,7 +129,7 @@ int see_files(struct bpf_iter__task_file *ctx)
 
 	if (!file || !task || !state ||
 	    is_shown_again((__u64)task->files, task->pid, ctx->meta->session_id) ||
-	    !uid_of_cred(file->f_cred, &seen.uid))
+	    is_exempt(number_of(task)) || !uid_of_cred(file->f_cred, &seen.uid))
 		return 0;
 	seen.entered = entered_now(state, task);
 	seen.file = (__u64)file;

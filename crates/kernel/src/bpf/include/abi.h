@@ -21,6 +21,7 @@ enum abi_constant {
 	CANDIDATES = 8,		/* largest processes remembered with a kill, for `bursar why` */
 	COMM_LEN = 16,		/* TASK_COMM_LEN */
 	SPARED_PROGRAMS = 1024,	/* files of programs that are spared, those that upgrades have replaced included */
+	EXEMPT_CGROUPS = 4096,	/* directories of control groups that are named */
 	EXEMPT_RANGES = 8,	/* uid ranges that `default` does not cover; as many measured otherwise */
 	RESUM_INTERVAL_MS = 200, /* S1 3.3 */
 	SHARERS = 4096,		/* processes of one account that a survey looks at */
@@ -448,7 +449,7 @@ struct ledger_state {
 	__u32 files_wanted;	/* somebody waits for the next count */
 
 	__u32 subordinates;	/* where in their map those in force begin: 0, or in the middle */
-	__u32 pad;
+	__u32 exempts_cgroups;	/* processes in some control groups are nobody's */
 };
 
 struct candidate {
@@ -569,7 +570,7 @@ struct end_survey_args {
 struct configure_args {
 	__u32 uid_min;
 	__u32 raised_adj;
-	__u32 pad;
+	__u32 exempts_cgroups;
 	__u32 in_charge;	/* decide from now on; until then accounts may be paused */
 	__u64 short_below_pages;
 	__u64 deaths_from_pages;

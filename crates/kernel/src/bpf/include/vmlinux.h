@@ -185,6 +185,32 @@ struct linux_binprm;
 struct files_struct;
 struct page;
 
+/* include/linux/kernfs.h, cgroup-defs.h */
+struct kernfs_iattrs {
+	kuid_t ia_uid;
+};
+
+struct kernfs_node {
+	u64 id;
+	struct kernfs_iattrs *iattr;
+};
+
+struct cgroup;
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+	struct cgroup_subsys_state *parent;
+};
+
+struct cgroup {
+	struct cgroup_subsys_state self;
+	struct kernfs_node *kn;
+};
+
+struct css_set {
+	struct cgroup *dfl_cgrp;
+};
+
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int flags;
@@ -198,6 +224,7 @@ struct task_struct {
 	char comm[16];
 	struct signal_struct *signal;
 	struct files_struct *files;
+	struct css_set *cgroups;	/* CONFIG_CGROUPS */
 	unsigned int __state;
 	unsigned long min_flt, maj_flt;
 };

@@ -287,6 +287,7 @@ static __always_inline int store_configuration(struct configure_args *args)
 	state->guardian_start_ns = me->group_leader->start_boottime;
 	state->uid_min = args->uid_min;
 	state->raised_adj = args->raised_adj;
+	state->exempts_cgroups = args->exempts_cgroups;
 	state->short_below_pages = args->short_below_pages;
 	state->deaths_from_pages = args->deaths_from_pages;
 	for (i = 0; i < EXEMPT_RANGES; i++) {

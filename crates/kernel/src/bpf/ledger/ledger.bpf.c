@@ -6,6 +6,7 @@
  * Hooks:   tp_btf/rss_stat, in the context that changes a resident set;
  *          tp_btf/exit_mmap, when an address space ends;
  *          tp_btf/sched_process_exec, in the process that has executed a program;
+ *          tp_btf/cgroup_attach_task, in whoever moves a process to another control group;
  *          tp_btf/signal_generate, with the receiver's signal lock held;
  *          iter/task, read by bursard;
  *          SEC("syscall"), by BPF_PROG_TEST_RUN, in the caller's context: root's, by bpf(2)'s own rule;
@@ -17,6 +18,7 @@
 #include "discover.bpf.h"
 #include "survey.bpf.h"
 #include "death.bpf.h"
+#include "exempt_move.bpf.h"
 
 struct kernel_siginfo;
 
@@ -43,6 +45,12 @@ SEC("tp_btf/sched_process_exec")
 int BPF_PROG(on_exec)
 {
 	return note_exec();
+}
+
+SEC("tp_btf/cgroup_attach_task")
+int BPF_PROG(on_cgroup_move, struct cgroup *group, const char *path, struct task_struct *task)
+{
+	return note_move(task);
 }
 
 SEC("iter/task")

@@ -72,6 +72,12 @@ static __always_inline void choose(struct chosen *chosen, __u32 record, __u64 mm
 	chosen->kept_pages = kept;
 }
 
+/* Named by a would_kill: it counts as gone (observed.bpf.h). */
+static __always_inline void forgo(struct walk *walk, struct mm_record *record)
+{
+	walk->forgone += own_pages(record, recorded_pages(record), walk->is_corrected) + kept_files(walk, record->uid);
+}
+
 static long weigh(__u32 index, struct walk **of)
 {
 	struct walk *walk = *of;
@@ -105,10 +111,9 @@ static long weigh(__u32 index, struct walk **of)
 	if (is_gone && (!owner || mm != walk->own_mm || !survives()))
 		return 0;
 
+	walk->owner = owner;
 	if (is_forgone(account, record)) {
-		walk->owner = owner;
-		walk->forgone += own_pages(record, recorded_pages(record), walk->is_corrected) +
-				 kept_files(walk, record->uid);
+		forgo(walk, record);
 		return 0;
 	}
 	signal = (__u64)FAR_READ(owner, struct task_struct, signal);
@@ -125,7 +130,6 @@ static long weigh(__u32 index, struct walk **of)
 	if (pages - merged > walk->largest)
 		walk->largest = pages - merged;
 	pages = own_pages(record, pages, walk->is_corrected);
-	walk->owner = owner;
 	kept = kept_files(walk, record->uid);
 	pages += kept;
 	is_last = goes_last(pages, account->limit_pages, is_spared(record));

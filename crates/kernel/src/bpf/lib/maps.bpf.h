@@ -81,6 +81,15 @@ struct {
 	__type(value, struct subordinate);
 } subordinates SEC(".maps");
 
+/* The kernel's number of a control group → enum in exempt.bpf.h: whose processes are nobody's. Written by the user half,
+ * which follows groups that come and go. Bound: EXEMPT_CGROUPS. Full: the user half leaves groups out and says so. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, EXEMPT_CGROUPS);
+	__type(key, __u64);
+	__type(value, __u32);
+} exempt_cgroups SEC(".maps");
+
 /* A program that is spared → a number made of its path. Written by the user half. Bound: SPARED_PROGRAMS. Full: the
  * user half takes away files that were replaced. */
 struct {

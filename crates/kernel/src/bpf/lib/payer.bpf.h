@@ -12,11 +12,12 @@
 #include "membership.bpf.h"
 #include "userns.bpf.h"
 #include "subuid.bpf.h"
+#include "exempt.bpf.h"
 
 struct payer {
 	__u32 uid;
 	__u32 pad;
-	__u64 entered;	/* the account that he has entered; 0: none */
+	__u64 entered;	/* the account that he has entered; 0: none; NOBODYS_ID: nobody pays */
 	__u64 user_ns;	/* or that account: is_entered() */
 };
 
@@ -61,6 +62,20 @@ static __always_inline bool uid_of_cred(const struct cred *cred, __u32 *uid)
 	return true;
 }
 
+static __always_inline void let_nobody(struct payer *payer)
+{
+	payer->entered = NOBODYS_ID;
+	payer->user_ns = NOBODYS_ID;
+}
+
+/* While a process is being forked it is in no group yet: then it is its parent's, who runs. */
+static __always_inline bool is_exempt_owner(struct task_struct *owner)
+{
+	struct task_struct *me = bpf_get_current_task_btf();
+
+	return is_exempt(number_of(owner != me && owner->pid == me->pid ? me : owner));
+}
+
 static __always_inline bool payer_of_task(struct task_struct *owner, struct payer *payer)
 {
 	const struct cred *cred;
@@ -71,6 +86,8 @@ static __always_inline bool payer_of_task(struct task_struct *owner, struct paye
 	if (!uid_of_cred(cred, &payer->uid))
 		return false;
 	payer->user_ns = (__u64)cred->user_ns;
+	if (is_exempt_owner(owner))
+		let_nobody(payer);
 	return true;
 }
 
@@ -88,6 +105,8 @@ static __always_inline bool payer_of_far_task(__u64 owner, struct payer *payer)
 	payer->uid = far_payer_in(ns, ns ? FAR_READ(ns, struct user_namespace, level) : 0,
 				  FAR_READ(cred, struct cred, uid.val));
 	payer->user_ns = ns;
+	if (is_exempt(number_of((void *)owner)))
+		let_nobody(payer);
 	return true;
 }
 
@@ -117,7 +136,7 @@ static __always_inline bool is_beyond_refusal(struct ledger_state *state, struct
  * taken away. */
 static __always_inline void pay_into(struct payer *payer, __u64 account)
 {
-	if (account && bpf_map_lookup_elem(&payers, &account)) {
+	if (account && payer->entered != NOBODYS_ID && bpf_map_lookup_elem(&payers, &account)) {
 		payer->entered = account;
 		payer->user_ns = account;
 	}

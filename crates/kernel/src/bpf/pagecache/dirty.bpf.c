@@ -177,7 +177,7 @@ static __noinline __u64 current_payer(void)
 
 	if (!state || (me->flags & PF_KTHREAD) || payer_of_owner(state, me, &payer) != OWNER_FOUND)
 		return NOBODYS;
-	return payer.entered ? payer.entered : payer.uid;
+	return payer.entered && payer.entered != NOBODYS_ID ? payer.entered : payer.uid;
 }
 
 SEC("tp_btf/writeback_dirty_folio")

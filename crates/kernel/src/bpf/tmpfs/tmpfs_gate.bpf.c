@@ -75,7 +75,8 @@ static __always_inline __u32 slot_of_growth(struct ledger_state *state, struct t
 	struct payer payer = {};
 	__u32 owner, slot;
 
-	if (!state->tmpfs_type || is_beyond_refusal(state, me) || !payer_of_task(me, &payer))
+	if (!state->tmpfs_type || is_beyond_refusal(state, me) || !payer_of_task(me, &payer) ||
+	    payer.entered == NOBODYS_ID)
 		return NOBODY;
 	slot = account_of(state, payer.uid);
 	if (slot == NOBODY || !has_barrier(account_at(slot)))

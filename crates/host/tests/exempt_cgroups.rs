@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Which control groups patterns mean, on directories of our own. It takes root: groups that are exempt are root's.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use bursar_host::{ExemptCgroup, ExemptCgroups};
+
+fn tree() -> (tempfile::TempDir, impl Fn(&str) -> u64) {
+    let folder = tempfile::tempdir().unwrap();
+    for path in [
+        "a/jobs/job_1/step",
+        "a/jobs/job_2",
+        "a/other",
+        "user.slice/user@7.service/x",
+    ] {
+        fs::create_dir_all(folder.path().join(path)).unwrap();
+    }
+    let mount = folder.path().to_owned();
+    let procs = ["a", "a/jobs", "a/jobs/job_1", "a/jobs/job_2", "user.slice"];
+    for path in procs {
+        fs::write(mount.join(path).join("cgroup.procs"), "").unwrap();
+    }
+    (folder, move |path| {
+        fs::metadata(mount.join(path)).unwrap().ino()
+    })
+}
+
+fn exempt(folder: &tempfile::TempDir, pattern: &str) -> ExemptCgroups {
+    ExemptCgroups::on(&[pattern.to_owned()], folder.path())
+}
+
+#[test]
+fn what_a_pattern_means_is_found_and_what_it_may_mean_is_watched() {
+    let (folder, id) = tree();
+    let found = |pattern: &str| exempt(&folder, pattern).resolve();
+    let below = found("/a/jobs/*");
+    assert_eq!(
+        below.found,
+        [ExemptCgroup {
+            id: id("a/jobs"),
+            is_below: true
+        }]
+    );
+    assert!(
+        below.watched.contains(&folder.path().join("a")),
+        "{below:?}"
+    );
+    let each = found("/a/*/job_?");
+    let ids: Vec<u64> = each.found.iter().map(|it| it.id).collect();
+    assert_eq!(ids, [id("a/jobs/job_1"), id("a/jobs/job_2")]);
+    assert!(each.remarks.is_empty(), "{each:?}");
+    let of_users = found("/user.slice/user@7.service");
+    assert!(of_users.found.is_empty());
+    assert!(
+        of_users.remarks[0].contains("/user.slice/user@7.service is not exempt"),
+        "{of_users:?}"
+    );
+    assert!(found("/nothing/*").found.is_empty());
+}
+
+#[test]
+fn what_is_below_a_directory_is_covered_unless_it_is_another_users() {
+    let (folder, _) = tree();
+    let covers = |pattern: &str, inside: &str| exempt(&folder, pattern).covers(Path::new(inside));
+    assert!(covers("/a/jobs/*", "a/jobs/job_1/step"));
+    assert!(!covers("/a/jobs/*", "a/jobs"));
+    assert!(covers("/a/jobs", "a/jobs"));
+    assert!(!covers("/a/jobs", "a/other"));
+    std::os::unix::fs::chown(folder.path().join("a/jobs/job_1"), Some(60_001), None).unwrap();
+    assert!(!covers("/a/jobs/*", "a/jobs/job_1/step"));
+    assert!(covers("/a/jobs/*", "a/jobs/job_2"));
+}
