@@ -72,6 +72,13 @@ static __always_inline void choose(struct chosen *chosen, __u32 record, __u64 mm
 	chosen->kept_pages = kept;
 }
 
+/* Never a victim. */
+static __always_inline bool is_protected(const struct ledger_state *state, __u64 owner, __u32 pid, int adj)
+{
+	return pid == 1 || is_far_guardian(state, owner) ||
+	       (FAR_READ(owner, struct task_struct, flags) & PF_KTHREAD) || adj <= OOM_SCORE_ADJ_MIN;
+}
+
 /* Named by a would_kill: it counts as gone (observed.bpf.h). */
 static __always_inline void forgo(struct walk *walk, struct mm_record *record)
 {
@@ -141,9 +148,7 @@ static long weigh(__u32 index, struct walk **of)
 		return 0;
 	}
 	adj = FAR_READ(signal, struct signal_struct, oom_score_adj);
-	if (pid == 1 || is_far_guardian(state, owner) ||
-	    (FAR_READ(owner, struct task_struct, flags) & PF_KTHREAD) ||
-	    adj <= OOM_SCORE_ADJ_MIN) {
+	if (is_protected(state, owner, pid, adj)) {
 		walk->exempt += pages;
 		return 0;
 	}
