@@ -73,7 +73,7 @@ static __always_inline void choose(struct chosen *chosen, __u32 record, __u64 mm
 }
 
 /* Never a victim. */
-static __always_inline bool is_protected(const struct ledger_state *state, __u64 owner, __u32 pid, int adj)
+static __always_inline bool is_protected(struct ledger_state *state, __u64 owner, __u32 pid, int adj)
 {
 	return pid == 1 || is_far_guardian(state, owner) ||
 	       (FAR_READ(owner, struct task_struct, flags) & PF_KTHREAD) || adj <= OOM_SCORE_ADJ_MIN;
