@@ -60,6 +60,8 @@ pub(crate) enum Table {
     Speed(Speed),
     /// What grows with the number of processes and accounts: re-sum, search, event, memory
     Scale,
+    /// What observing costs beside enforcing: 1,000 processes of 200 users
+    Observe,
     /// What the rest of the system notices: processes, execs, pipes, scripts, files
     System,
     /// What the gate's decision costs mmap, brk, and a reservation

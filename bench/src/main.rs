@@ -34,6 +34,7 @@ fn main() -> Result<()> {
         Table::Overcommit(_) => "overcommit",
         Table::Speed(_) => "speed",
         Table::Scale => "scale",
+        Table::Observe => "observe",
         Table::System => "system",
         Table::Gate => "gate",
         Table::Instructions => "instructions",

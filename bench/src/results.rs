@@ -11,6 +11,7 @@ use crate::machine::Machine;
 use crate::table::gate::Gate;
 use crate::table::instructions::Instructions;
 use crate::table::malloc::Mallocs;
+use crate::table::observe::Observe;
 use crate::table::overcommit::Overcommit;
 use crate::table::peers::Peers;
 use crate::table::scale::Scale;
@@ -37,6 +38,8 @@ pub(crate) struct Results {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) scale: Option<Scale>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) observe: Option<Observe>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) system: Option<System>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) gate: Option<Gate>,
@@ -61,6 +64,7 @@ impl Results {
         self.overcommit = self.overcommit.take().or(other.overcommit);
         self.speed = self.speed.take().or(other.speed);
         self.scale = self.scale.take().or(other.scale);
+        self.observe = self.observe.take().or(other.observe);
         self.system = self.system.take().or(other.system);
         self.gate = self.gate.take().or(other.gate);
         self.instructions = self.instructions.take().or(other.instructions);
@@ -78,6 +82,7 @@ impl Results {
         usize::from(self.overcommit.is_some())
             + usize::from(self.speed.is_some())
             + usize::from(self.scale.is_some())
+            + usize::from(self.observe.is_some())
             + usize::from(self.system.is_some())
             + usize::from(self.gate.is_some())
             + usize::from(self.instructions.is_some())

@@ -12,12 +12,13 @@ use crate::lock::Lock;
 use crate::machine::Machine;
 use crate::results::Results;
 use crate::show;
-use crate::table::{gate, instructions, malloc, overcommit, peers, scale, speed, system};
+use crate::table::{gate, instructions, malloc, observe, overcommit, peers, scale, speed, system};
 
 /// How often each table repeats: (quick, whole).
 const SPEED_ROUNDS: (usize, usize) = (6, 115);
 const OVERCOMMIT_RUNS: (usize, usize) = (3, 10);
 const SCALE_ROUNDS: (usize, usize) = (1, 3);
+const OBSERVE_ROUNDS: (usize, usize) = (2, 9);
 const SYSTEM_ROUNDS: (usize, usize) = (2, 6);
 const GATE_ROUNDS: (usize, usize) = (3, 11);
 const INSTRUCTION_ROUNDS: (usize, usize) = (1, 3);
@@ -82,6 +83,12 @@ pub(crate) fn run(table: &Table, how: &How, path: &Path) -> Result<Results> {
         let found = scale::measure(&stage, count(SCALE_ROUNDS), &lock)?;
         say(show::titled("Scale", &show::scale(&found)));
         results.scale = Some(found);
+        keep(&mut results)?;
+    }
+    if is_all || matches!(table, Table::Observe) {
+        let found = observe::measure(&stage, count(OBSERVE_ROUNDS), &lock)?;
+        say(show::titled("Observing", &show::observe(&found)));
+        results.observe = Some(found);
         keep(&mut results)?;
     }
     if is_all || matches!(table, Table::System) {

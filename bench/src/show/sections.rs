@@ -3,7 +3,7 @@
 
 use crate::results::Results;
 
-use super::{Grid, gate, malloc, overcommit, peers, scale, speed, system};
+use super::{Grid, gate, malloc, observe, overcommit, peers, scale, speed, system};
 
 /// One table with its pictures.
 #[derive(Debug)]
@@ -54,6 +54,16 @@ pub(crate) fn sections(results: &Results) -> Vec<Section> {
                     and that of all maps, which have room for 32,768 processes and 4,096 accounts.",
             pictures: &["scale"],
             grids: scale(table),
+        });
+    }
+    if let Some(table) = &results.observe {
+        sections.push(Section {
+            title: "Observing",
+            about: "1,000 sleeping processes of 200 users, all of whom have a limit: enforced, observed, and \
+                    observed above their limits, in turns. An event is one of another such user who touches \
+                    memory, as in the table before.",
+            pictures: &[],
+            grids: observe(table),
         });
     }
     if let Some(table) = &results.system {

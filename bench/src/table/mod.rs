@@ -4,6 +4,7 @@
 pub(crate) mod gate;
 pub(crate) mod instructions;
 pub(crate) mod malloc;
+pub(crate) mod observe;
 pub(crate) mod overcommit;
 pub(crate) mod peers;
 pub(crate) mod scale;

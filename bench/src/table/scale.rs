@@ -148,7 +148,7 @@ fn fill(stage: &Stage, rounds: usize, row: &mut Row) -> Result<()> {
 }
 
 /// The timer's next ticks, each counted once: as many as have two walks among them.
-fn watch_ticks(kernel_half: &Loaded, resums: &mut Vec<f64>) -> Result<()> {
+pub(super) fn watch_ticks(kernel_half: &Loaded, resums: &mut Vec<f64>) -> Result<()> {
     let end = Instant::now() + Duration::from_millis(200 * u64::from(TICKS + 2));
     let mut last = kernel_half.get().facts()?.resums;
     let mut seen = 0;
