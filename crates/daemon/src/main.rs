@@ -64,6 +64,7 @@ mod signals;
 mod spared_programs;
 mod startup;
 mod subordinates;
+mod trace_instance;
 mod usage;
 mod watermarks;
 

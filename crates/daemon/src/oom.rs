@@ -3,21 +3,21 @@
 //! that those of accounts with a limit are helped out like ours (KERNEL.md: its own reaper needs 2.1 s
 //! beside busy loops).
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use bursar_host::{Comm, Pidfd, Proc};
 use bursar_model::{Bytes, Pid, Uid};
 use bursar_protocol::LineBuffer;
 
+use crate::trace_instance::TraceInstance;
+
 const LONGEST_LINE: usize = 4096;
 /// The buffer holds some hundred victims, KiB for each CPU.
-const BUFFER_KIB: &str = "8";
-const PREFIX: &str = "bursar-oom-";
+const BUFFER_KIB: u32 = 8;
 /// 16 bytes of comm cannot hold it, so nobody can forge it by his name.
 const MARK: &[u8] = b": mark_victim: pid=";
 
@@ -47,33 +47,15 @@ pub(crate) struct OomWatch {
     pipe: File,
     lines: LineBuffer,
     /// After the pipe: what is open cannot be removed.
-    _instance: Instance,
+    _instance: TraceInstance,
 }
-
-/// A trace buffer of our own, removed with us.
-#[derive(Debug)]
-struct Instance(PathBuf);
 
 impl OomWatch {
     pub(crate) fn start(tracefs: &Path) -> Result<Self> {
-        let instances = tracefs.join("instances");
-        clear_away(&instances);
-        let path = instances.join(format!("{PREFIX}{}", std::process::id()));
-        fs::create_dir(&path).with_context(|| format!("make the trace instance {path:?}"))?;
-        let instance = Instance(path);
-        let set = |name: &str, value: &str| {
-            fs::write(instance.0.join(name), value)
-                .with_context(|| format!("write {name:?} of a trace instance"))
-        };
-        set("buffer_size_kb", BUFFER_KIB)?;
+        let instance = TraceInstance::make(tracefs, "oom", "oom/mark_victim", BUFFER_KIB)?;
         // Wakes at the first event (since 6.2 readers may have to wait for half a buffer).
-        let _ = set("buffer_percent", "0");
-        set("events/oom/mark_victim/enable", "1")?;
-        let pipe = File::options()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open(instance.0.join("trace_pipe"))
-            .context("open the trace pipe of the OOM killer")?;
+        let _ = instance.set("buffer_percent", "0");
+        let pipe = instance.listen().context("listen to the OOM killer")?;
         Ok(Self {
             pipe,
             lines: LineBuffer::new(LONGEST_LINE),
@@ -108,29 +90,9 @@ impl OomWatch {
     }
 }
 
-/// What daemons that were killed have left behind.
-fn clear_away(instances: &Path) {
-    for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(pid) = name.strip_prefix(PREFIX) else {
-            continue;
-        };
-        if pid.bytes().all(|it| it.is_ascii_digit()) && !Path::new("/proc").join(pid).exists() {
-            drop(Instance(entry.path()));
-        }
-    }
-}
-
 impl AsFd for OomWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.pipe.as_fd()
-    }
-}
-
-impl Drop for Instance {
-    fn drop(&mut self) {
-        let _ = fs::write(self.0.join("events/oom/mark_victim/enable"), "0");
-        let _ = fs::remove_dir(&self.0);
     }
 }
 

@@ -39,6 +39,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: trace,
     },
     Story {
+        name: "what_a_killed_trace_trigger_costs_ends_with_the_next_bursard",
+        place: Place::Anywhere,
+        tell: killed_trace,
+    },
+    Story {
         name: "the_poll_trigger_works",
         place: Place::Anywhere,
         tell: poll,
@@ -282,6 +287,23 @@ fn user_space(binaries: &Binaries, trigger: &str, kind: TriggerKind, by: Trigger
             .account("60001")?
             .is_some_and(|it| it.kills == 1)
     );
+    Ok(())
+}
+
+/// Its events cost everybody as long as its trace instance is there.
+fn killed_trace(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "killed-trace", "")?;
+    world.daemon.with_arguments(&["--trigger", "trace"]);
+    world.daemon.start()?;
+    let left = format!(
+        "/sys/kernel/tracing/instances/bursar-rss-{}",
+        world.daemon.pid()?
+    );
+    world.daemon.end(libc::SIGKILL)?;
+    ensure!(std::path::Path::new(&left).exists(), "{left} is not there");
+    world.daemon.with_arguments(&["--trigger", "poll"]);
+    world.daemon.start()?;
+    ensure!(!std::path::Path::new(&left).exists(), "{left} is left");
     Ok(())
 }
 

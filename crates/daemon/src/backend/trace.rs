@@ -8,11 +8,10 @@
 //! comparison in the benchmarks. Sums only decide *when* the killer looks; it looks at /proc.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
@@ -30,6 +29,7 @@ use super::scan::Scan;
 use crate::fact::Fact;
 use crate::payers::Coverage;
 use crate::reservations::Holdings;
+use crate::trace_instance::TraceInstance;
 
 /// S1 section 4.2: the pid → uid cache is flushed every so many events.
 const FLUSH_EVERY: u64 = 10_000;
@@ -37,6 +37,8 @@ const FLUSH_EVERY: u64 = 10_000;
 const KILLER_EVERY: u32 = 10;
 /// At most so much is read before control goes back to the daemon's loop.
 const BYTES_AT_ONCE: usize = 1 << 20;
+/// For each CPU.
+const BUFFER_KIB: u32 = 4096;
 /// A line of the pipe is some 120 bytes.
 const LONGEST_LINE: usize = 4096;
 
@@ -66,17 +68,13 @@ struct Sum {
     events_above: u32,
 }
 
-/// A trace buffer of our own, removed with us.
-#[derive(Debug)]
-struct Instance(PathBuf);
-
 /// S1's notifier.
 #[derive(Debug)]
 pub(crate) struct TraceBackend {
     scan: Scan,
     pipe: File,
     /// After the pipe: what is open cannot be removed.
-    _instance: Instance,
+    _instance: TraceInstance,
     lines: LineBuffer,
     counts_files: bool,
     spaces: HashMap<u64, Space>,
@@ -97,10 +95,10 @@ impl TraceBackend {
         exempt: Arc<ExemptCgroups>,
     ) -> Result<Self> {
         let scan = Scan::new(coverage, counts_files, Trigger::Notifier, query, exempt)?;
-        let instance = Instance::make(tracefs)?;
+        let instance = TraceInstance::make(tracefs, "rss", "kmem/rss_stat", BUFFER_KIB)?;
         Ok(Self {
             scan,
-            pipe: instance.open_pipe()?,
+            pipe: instance.listen()?,
             _instance: instance,
             lines: LineBuffer::new(LONGEST_LINE),
             counts_files,
@@ -331,41 +329,6 @@ impl Backend for TraceBackend {
 
     fn leave(&mut self, _release: bool) -> Result<()> {
         Ok(())
-    }
-}
-
-impl Instance {
-    fn make(tracefs: &Path) -> Result<Self> {
-        let path = tracefs
-            .join("instances")
-            .join(format!("bursar-{}", std::process::id()));
-        match fs::create_dir(&path) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error)
-                .with_context(|| format!("make the trace instance {path:?} (is tracefs mounted?)")),
-            _ => Ok(Self(path)),
-        }
-    }
-
-    fn open_pipe(&self) -> Result<File> {
-        let write = |name: &str, text: &str| {
-            let path = self.0.join(name);
-            fs::write(&path, text).with_context(|| format!("write {text:?} to {path:?}"))
-        };
-        write("buffer_size_kb", "4096")?;
-        write("events/kmem/rss_stat/enable", "1")?;
-        let path = self.0.join("trace_pipe");
-        File::options()
-            .read(true)
-            .custom_flags(libc::O_NONBLOCK)
-            .open(&path)
-            .with_context(|| format!("open {path:?}"))
-    }
-}
-
-impl Drop for Instance {
-    fn drop(&mut self) {
-        let _ = fs::write(self.0.join("events/kmem/rss_stat/enable"), "0");
-        let _ = fs::remove_dir(&self.0);
     }
 }
 
