@@ -272,6 +272,8 @@ fn imitated(binaries: &Binaries) -> Result<()> {
         );
         drop(small_ones);
         imitator.finish()?;
+        // Where it lies in memory it is his, and only the first one runs it.
+        let _ = fs::remove_file(&copy);
         world.daemon.until_empty(60001)?;
     }
     Ok(())
