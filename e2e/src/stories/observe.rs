@@ -236,7 +236,7 @@ fn each_once(binaries: &Binaries) -> Result<()> {
         Ok(events.iter().filter_map(|it| Some(it.pid?.get())).collect())
     };
     // It grows to many times the limit.
-    let mut first = world.there("uid=60001 hold=700M say=there pause")?;
+    let mut first = world.there("uid=60001 hold=300M say=there pause")?;
     until("the first to be named", || {
         Ok((told(&world)? == [first.pid()]).then_some(()))
     })?;
