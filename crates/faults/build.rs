@@ -9,6 +9,9 @@ use libbpf_cargo::SkeletonBuilder;
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let clang = env::var("CLANG").unwrap_or_else(|_| "clang-19".to_owned());
+    let manifest = env::var("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR");
+    // The same object wherever the sources lie.
+    let no_place = format!("-ffile-prefix-map={manifest}=.");
     SkeletonBuilder::new()
         .source("src/bpf/faults.bpf.c")
         .clang(&clang)
@@ -21,6 +24,7 @@ fn main() {
             "-Werror",
             // The kernel half's vmlinux.h; what it lacks is in types.bpf.h.
             "-I../kernel/src/bpf/include",
+            &no_place,
         ])
         .build_and_generate(out.join("faults.skel.rs"))
         .unwrap_or_else(|error| panic!("cannot build src/bpf/faults.bpf.c: {error:#}"));
