@@ -7,6 +7,7 @@ mod bad_days;
 mod beancounters;
 mod callers;
 mod check;
+mod command;
 mod cost;
 mod deaths;
 mod directory;

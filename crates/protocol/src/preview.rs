@@ -53,6 +53,18 @@ pub struct AccountPreview {
     pub victim: Option<Candidate>,
 }
 
+impl AccountPreview {
+    /// Whether what would hold is only observed.
+    pub fn is_observed(&self) -> bool {
+        self.new.as_ref().is_some_and(|it| it.mode.is_observed())
+    }
+
+    /// Whether somebody of it would be killed at once.
+    pub fn kills(&self) -> bool {
+        self.over == Some(Over::Limit) && !self.is_observed()
+    }
+}
+
 /// Bounds on memory and where they come from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreviewBound {

@@ -2,12 +2,12 @@
 //! Limits that are only observed: nobody is told, refused or killed, and events name whom enforcing would have killed.
 
 use std::fs;
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use bursar_model::{Event, EventKind, Mode, Resource};
 
+use super::command::{done, run};
 use super::growers::grower;
 use super::{ALICE, BOB, allowance, is_emulated};
 use crate::hog::Hog;
@@ -65,21 +65,6 @@ pub(super) const STORIES: &[Story] = &[
 ];
 
 const MEBI: u64 = 1 << 20;
-
-/// Exit code, and all that was said.
-fn run(command: &mut Command) -> Result<(i32, String)> {
-    let output = command.output()?;
-    let code = output.status.code().context("its exit code")?;
-    let said = [output.stdout, output.stderr].concat();
-    Ok((code, String::from_utf8(said)?))
-}
-
-/// What a command says that does what it is to do.
-fn done(world: &World, arguments: &[&str]) -> Result<String> {
-    let (code, said) = run(&mut world.bursar(arguments))?;
-    ensure!(code == 0, "{arguments:?}: {code} {said}");
-    Ok(said)
-}
 
 fn observe(world: &World, who: &str, size: &str) -> Result<()> {
     done(world, &["limit", "set", who, size, "--observe"]).map(drop)

@@ -3,11 +3,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use bursar_protocol::{AccountPreview, Over, Preview};
 
+use super::command::run;
 use super::limits::ORDINARY;
 use crate::runner::{Place, Story};
 use crate::wait::until;
@@ -25,14 +25,6 @@ pub(super) const STORIES: &[Story] = &[
         tell: reload_refused,
     },
 ];
-
-/// Exit code, and all that was said.
-fn run(command: &mut Command) -> Result<(i32, String)> {
-    let output = command.output()?;
-    let code = output.status.code().context("its exit code")?;
-    let said = [output.stdout, output.stderr].concat();
-    Ok((code, String::from_utf8(said)?))
-}
 
 /// What `bursar check --live FILE` says, and its exit code.
 fn live(world: &World, file: Option<&Path>) -> Result<(i32, Preview)> {
@@ -209,6 +201,7 @@ fn reload_refused(binaries: &Binaries) -> Result<()> {
     );
     let drop_ins = world.directory().join("limits.toml.d");
     fs::create_dir(&drop_ins)?;
+    nobody_observed_stands_in_the_way(&world, &limits, &drop_ins)?;
     let drop_in = drop_ins.join("10-low.toml");
     fs::write(&drop_in, "[limits]\n60001 = { memory = \"40M\" }\n")?;
     world.daemon.signal(libc::SIGHUP)?;
@@ -232,4 +225,19 @@ fn reload_refused(binaries: &Binaries) -> Result<()> {
     fs::write(&limits, &low)?;
     world.daemon.signal(libc::SIGHUP)?;
     hog.expect_killed()
+}
+
+/// Beside limits that hold at once somebody is over one that is only observed: that kills nobody.
+fn nobody_observed_stands_in_the_way(world: &World, limits: &Path, drop_ins: &Path) -> Result<()> {
+    let mut observed = world.there("uid=60003 hold=20M say=there pause")?;
+    fs::write(
+        drop_ins.join("05-observed.toml"),
+        "[limits]\n60003 = { memory = \"10M\", mode = \"observe\" }\n",
+    )?;
+    let (code, preview) = live(world, Some(limits))?;
+    ensure!(
+        code == 0 && !preview.refused && of(&preview, 60003)?.over == Some(Over::Limit),
+        "{preview:?}"
+    );
+    observed.finish()
 }

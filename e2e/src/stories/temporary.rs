@@ -4,13 +4,13 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bursar_model::{Actor, Event, EventKind};
 use jiff::Timestamp;
 
+use super::command::{done, run};
 use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::{Binaries, World};
@@ -37,20 +37,6 @@ pub(super) const STORIES: &[Story] = &[
         tell: clock_set,
     },
 ];
-
-/// Exit code, and all that was said.
-fn run(command: &mut Command) -> Result<(i32, String)> {
-    let output = command.output()?;
-    let code = output.status.code().context("its exit code")?;
-    let said = [output.stdout, output.stderr].concat();
-    Ok((code, String::from_utf8(said)?))
-}
-
-fn done(world: &World, arguments: &[&str]) -> Result<String> {
-    let (code, said) = run(&mut world.bursar(arguments))?;
-    ensure!(code == 0, "{arguments:?}: {code} {said}");
-    Ok(said)
-}
 
 fn limit_mib(world: &World, name: &str) -> Result<Option<u64>> {
     Ok(world.daemon.memory(name)?.limit.map(|it| it.get() >> 20))

@@ -43,7 +43,7 @@ fn line(account: &AccountPreview, style: &Style) -> String {
         None => String::new(),
         Some(Over::Notice) => ", over its notice".to_owned(),
         Some(Over::Barrier) => ", over its barrier".to_owned(),
-        Some(Over::Limit) if is_observed(account) => {
+        Some(Over::Limit) if account.is_observed() => {
             ", over its limit: observed, nothing is killed".to_owned()
         }
         Some(Over::Limit) => format!(
@@ -53,11 +53,6 @@ fn line(account: &AccountPreview, style: &Style) -> String {
     };
     let is_new = if account.old.is_none() { "new; " } else { "" };
     format!("{name}: {is_new}{old} -> {new}; holds {held}{over}\n")
-}
-
-/// Whether what would hold is only observed.
-fn is_observed(account: &AccountPreview) -> bool {
-    account.new.as_ref().is_some_and(|it| it.mode.is_observed())
 }
 
 fn bound(bound: &Option<PreviewBound>, style: &Style) -> String {

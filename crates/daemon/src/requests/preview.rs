@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use bursar_config::{Limits, check, ended};
-use bursar_protocol::{AccountPreview, LimitsText, Over, Preview, Refusal, Reply};
+use bursar_protocol::{AccountPreview, LimitsText, Preview, Refusal, Reply};
 
 use super::permission::{Answer, config_refusal, failed, only_root};
 use crate::control::Requester;
@@ -25,14 +25,10 @@ pub(super) fn preview(
     };
     let limits = limits.map_err(|error| config_refusal(&error))?;
     let mut preview = of(daemon, &limits)?;
-    preview.refused &= !preview
+    preview.refused = preview
         .accounts
         .iter()
-        .filter(|it| it.over == Some(Over::Limit))
-        .all(|it| {
-            let entry = it.new.as_ref().map(|bound| &bound.who);
-            entry.is_some_and(|who| limits.is_forced(who))
-        });
+        .any(|it| it.kills() && !is_forced(it, &limits));
     Ok(Reply::Preview(Box::new(preview)))
 }
 
@@ -49,17 +45,17 @@ pub(super) fn of(daemon: &mut Daemon, limits: &Limits) -> Result<Preview, Refusa
     let findings = check(limits, daemon.accounts.table.ram()).into_iter();
     remarks.extend(findings.chain(ended(limits)).map(|it| it.to_string()));
     Ok(Preview {
-        refused: accounts.iter().any(kills),
+        refused: accounts.iter().any(AccountPreview::kills),
         accounts,
         left_out,
         remarks,
     })
 }
 
-/// Whether somebody of it would be killed.
-fn kills(account: &AccountPreview) -> bool {
-    let is_observed = account.new.as_ref().is_some_and(|it| it.mode.is_observed());
-    account.over == Some(Over::Limit) && !is_observed
+/// Whether the file of the entry that would hold says that it holds at once.
+fn is_forced(account: &AccountPreview, limits: &Limits) -> bool {
+    let bound = account.new.as_ref();
+    bound.is_some_and(|it| limits.is_forced(&it.who))
 }
 
 /// Whether the file is `limits.toml` itself or one of its drop-ins.
