@@ -237,30 +237,26 @@ pub(crate) fn event(event: &Event) {
     let kind = event::kind(event.event);
     let pid = event.pid.map(Pid::get);
     let uid = event.uid.map(Uid::get);
+    // A level is no value.
+    macro_rules! victim {
+        ($level:ident $(, $more:ident = $value:expr)*) => {
+            tracing::$level!(
+                event = kind,
+                account,
+                uid,
+                pid,
+                comm = text(&event.comm),
+                victim_bytes = event.victim_bytes.map(Bytes::get),
+                held = event.held.map(Bytes::get),
+                limit = event.limit.map(Bytes::get),
+                $($more = $value,)*
+                "{says}"
+            )
+        };
+    }
     match event.event {
-        EventKind::Kill => tracing::warn!(
-            event = kind,
-            account,
-            uid,
-            pid,
-            comm = text(&event.comm),
-            victim_bytes = event.victim_bytes.map(Bytes::get),
-            held = event.held.map(Bytes::get),
-            limit = event.limit.map(Bytes::get),
-            latency_ns = event.latency_ns.map(Nanos::get),
-            "{says}"
-        ),
-        EventKind::WouldKill => tracing::info!(
-            event = kind,
-            account,
-            uid,
-            pid,
-            comm = text(&event.comm),
-            victim_bytes = event.victim_bytes.map(Bytes::get),
-            held = event.held.map(Bytes::get),
-            limit = event.limit.map(Bytes::get),
-            "{says}"
-        ),
+        EventKind::Kill => victim!(warn, latency_ns = event.latency_ns.map(Nanos::get)),
+        EventKind::WouldKill => victim!(info),
         EventKind::Reaped => tracing::info!(
             event = kind,
             account,

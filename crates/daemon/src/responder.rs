@@ -120,10 +120,8 @@ impl Responder {
                 let barrier = barrier_of(&level, accounts);
                 let (event, message) = self.recorder.notice(&level, barrier, &mut accounts.table);
                 self.fresh.push(event);
-                if !level.is_observed {
-                    self.notify(message, accounts);
-                    self.ask_first(&level, accounts);
-                }
+                self.notify_of(&level, message, accounts);
+                self.ask_first(&level, accounts);
             }
             // The ring reader has handed it to the reaper.
             Fact::Killed(victim) => self.killed(&victim, victim.level.trigger, None, accounts),
@@ -141,9 +139,7 @@ impl Responder {
                     self.recorder
                         .files(&level, stuck, &files, &mut accounts.table);
                 self.fresh.push(event);
-                if !level.is_observed {
-                    self.notify(message, accounts);
-                }
+                self.notify_of(&level, message, accounts);
             }
             Fact::Dying(victim) => {
                 // The kernel's OOM killer has a word of its own, and has had it by now.
@@ -157,18 +153,14 @@ impl Responder {
             Fact::Refused(level, refused) => {
                 let (event, message) = self.recorder.refused(&level, &refused, &mut accounts.table);
                 self.fresh.push(event);
-                if !level.is_observed {
-                    self.notify(message, accounts);
-                }
+                self.notify_of(&level, message, accounts);
             }
             Fact::RowRefused(level, refused) => {
                 let (event, message) =
                     self.recorder
                         .row_refused(&level, &refused, &mut accounts.table);
                 self.fresh.push(event);
-                if !level.is_observed {
-                    self.notify(message, accounts);
-                }
+                self.notify_of(&level, message, accounts);
             }
             Fact::Unreadable(count) => {
                 let reason = format!(
@@ -325,6 +317,13 @@ impl Responder {
         self.files.retain(|_, (at, _)| at.elapsed() < FILES_FRESH);
         self.files.insert(account, (Instant::now(), files.clone()));
         files
+    }
+
+    /// Nobody is told of what would have happened in an account that is only observed.
+    fn notify_of(&self, level: &Level, message: Message, accounts: &Accounts) {
+        if !level.is_observed {
+            self.notify(message, accounts);
+        }
     }
 
     fn notify(&self, message: Message, accounts: &Accounts) {

@@ -161,7 +161,10 @@ impl Responder {
     /// An account that wants it has its largest process asked to end.
     pub(super) fn ask_first(&mut self, level: &Level, accounts: &mut Accounts) {
         let is_over = level.limit.is_some_and(|limit| level.held > limit);
-        if is_over || accounts.table.manner_of(level.account) != KillManner::Graceful {
+        if level.is_observed
+            || is_over
+            || accounts.table.manner_of(level.account) != KillManner::Graceful
+        {
             return;
         }
         // Some of it may be gone by now.
