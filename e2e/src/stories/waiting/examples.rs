@@ -131,7 +131,7 @@ fn c(binaries: &Binaries) -> Result<()> {
 
 fn on_notice(binaries: &Binaries) -> Result<()> {
     let world = stage(binaries, "waiting-run")?;
-    world.daemon.limit(&USER.to_string(), "100M")?;
+    world.daemon.limit(&USER.to_string(), "200M")?;
     let notes = home(&world)?.join("notes");
     let note = format!(
         "echo \"$BURSAR_PID $BURSAR_LIMIT $(id -u)\" >>{}",
@@ -141,8 +141,8 @@ fn on_notice(binaries: &Binaries) -> Result<()> {
     command.arg(binaries.path("hog"));
     // Between two notices lies a second (NOTICE_PAUSE_NS).
     for _ in 0..3 {
-        // With what bursar itself takes above the notice, and with what the command takes below the limit.
-        command.args(["hold=88M", "sleep=1500", "drop", "sleep=1500"]);
+        // Above the notice by itself (180 MiB), and below the limit with what bursar and the command take.
+        command.args(["hold=184M", "sleep=1500", "drop", "sleep=1500"]);
     }
     let mut child = command.spawn()?;
     let status = until("the program ending", || Ok(child.try_wait()?))?;
@@ -154,7 +154,7 @@ fn on_notice(binaries: &Binaries) -> Result<()> {
         told == 3 && notes.lines().count() == 3,
         "{told} notices: {notes}"
     );
-    let limit = (100_u64 << 20).to_string();
+    let limit = (200_u64 << 20).to_string();
     for line in notes.lines() {
         let words: Vec<&str> = line.split(' ').collect();
         ensure!(
