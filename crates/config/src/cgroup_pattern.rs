@@ -10,8 +10,10 @@ use crate::value::kind;
 pub const MAX_CGROUPS: usize = 64;
 /// PATH_MAX without its NUL.
 const LONGEST: usize = 4095;
-const REMEDY: &str =
-    "write paths in the hierarchy of version 2 in an array, [\"/system.slice/slurmstepd.scope/*\"]";
+/// A path in the hierarchy of version 1's memory controller.
+const OF_MEMORY: &str = "memory:";
+const REMEDY: &str = "write paths of version 2 in an array, [\"/system.slice/slurmstepd.scope/*\"], or of version 1's \
+                      memory controller, [\"memory:/slurm/*\"]";
 
 /// An array of patterns.
 pub(crate) fn cgroup_patterns(value: &Value) -> Result<Vec<String>, Wrong> {
@@ -33,23 +35,24 @@ fn pattern(value: &Value) -> Result<String, Wrong> {
         return Err(Wrong::new(format!("contains {}", kind(value)), REMEDY));
     };
     let wrong = |why: &str| Err(Wrong::new(format!("{text:?} {why}"), REMEDY));
-    if let Some((controller, _)) = text.split_once(':')
+    let path = text.strip_prefix(OF_MEMORY).unwrap_or(text);
+    if let Some((controller, _)) = path.split_once(':')
         && !controller.contains('/')
     {
-        let remedy = "name the group in the hierarchy of version 2; where jobs are limited by version 1 alone, give their \
-                      users no limit on that machine";
+        let remedy =
+            "of version 1 the memory controller's groups can be exempt, [\"memory:/slurm/*\"]";
         return Err(Wrong::new(
-            format!("{text:?} names a group of version 1, which cannot be exempt"),
+            format!("{text:?} names a group of the controller {controller}"),
             remedy,
         ));
     }
-    if !text.starts_with('/') {
+    if !path.starts_with('/') {
         return wrong("is not absolute");
     }
     if text.len() > LONGEST || text.contains('\0') {
         return wrong("is no path");
     }
-    let mut names = text.split('/').skip(1).peekable();
+    let mut names = path.split('/').skip(1).peekable();
     let mut has_name = false;
     while let Some(name) = names.next() {
         // A slash at the end is no name.
@@ -76,8 +79,8 @@ mod tests {
 
     #[test]
     fn a_pattern_names_a_group() {
-        let text = r#"["/system.slice/slurmstepd.scope/*", "/a/b?/"]"#;
-        assert_eq!(read(text).unwrap().len(), 2);
+        let text = r#"["/system.slice/slurmstepd.scope/*", "/a/b?/", "memory:/slurm/*"]"#;
+        assert_eq!(read(text).unwrap().len(), 3);
         for (text, why) in [
             (r#"["/"]"#, "is every group"),
             (r#"["/*"]"#, "is every group"),
@@ -85,9 +88,11 @@ mod tests {
             (r#"["a/b"]"#, "is not absolute"),
             (r#"["/a/../b"]"#, "has an empty name, . or .. in it"),
             (r#"["/a//b"]"#, "has an empty name, . or .. in it"),
+            (r#"["memory:/*"]"#, "is every group"),
+            (r#"["memory:slurm"]"#, "is not absolute"),
             (
-                r#"["memory:/slurm/*"]"#,
-                "names a group of version 1, which cannot be exempt",
+                r#"["cpuset:/slurm/*"]"#,
+                "names a group of the controller cpuset",
             ),
             (r#""/a""#, "is a string, not an array"),
             ("[1]", "contains an integer"),

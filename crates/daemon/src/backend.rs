@@ -18,8 +18,7 @@ use std::os::fd::BorrowedFd;
 
 use anyhow::Result;
 use bursar_config::Program;
-use bursar_host::ExemptCgroup;
-use bursar_model::{AccountId, Bytes, KernelHalfStatus, Uid};
+use bursar_model::{AccountId, Bytes, ExemptCgroup, KernelHalfStatus, Uid};
 use bursar_policy::Plan;
 
 pub(crate) use bpf::BpfBackend;

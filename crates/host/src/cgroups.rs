@@ -110,6 +110,13 @@ impl Cgroups {
         Some((unified.mount.clone(), unified.root.clone()))
     }
 
+    /// The same of version 1's memory controller.
+    pub fn memory_v1(&self) -> Option<(PathBuf, PathBuf)> {
+        let mut hierarchies = self.hierarchies.iter();
+        let memory = hierarchies.find(|it| it.controllers.iter().any(|it| it == "memory"))?;
+        Some((memory.mount.clone(), memory.root.clone()))
+    }
+
     fn in_text(&self, text: &[u8], controller: Controller) -> Option<Cgroup> {
         let name = match controller {
             Controller::Cpu => "cpu",

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Control groups (version 2) whose processes are left alone: which directories patterns mean now, and which processes
-//! are in them. A directory that is not root's is none: whoever has it may move processes there.
+//! Control groups whose processes are left alone: which directories patterns mean now, and which processes are in them.
+//! A directory that is not root's is none: whoever has it may move processes there.
+
+mod pattern;
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,8 +10,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use bursar_model::{Pid, printable};
+use bursar_model::{CgroupExtent, CgroupHierarchy, ExemptCgroup, Pid, printable};
 
+use self::pattern::{Pattern, is_like, prefix};
 use crate::Cgroups;
 
 /// Levels of directories, as the kernel half has it.
@@ -19,30 +22,23 @@ const MOST_FOUND: usize = 4096;
 /// The directory that systemd gives each user's own services.
 const OF_USERS: &[u8] = b"user@*.service";
 const OTHERS_WRITE: u32 = 0o022;
+/// Whoever may write to one of these moves processes there. `tasks` is version 1's.
+const DOORS: [&str; 2] = ["cgroup.procs", "tasks"];
 
-/// A pattern: names with `*` and `?`, and whether it means what is below the last one only.
+/// A hierarchy that is mounted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Pattern {
-    names: Vec<Vec<u8>>,
-    is_below: bool,
-}
-
-/// The patterns, and where the hierarchy is mounted.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ExemptCgroups {
-    patterns: Vec<Pattern>,
-    mount: Option<PathBuf>,
+struct Tree {
+    hierarchy: CgroupHierarchy,
+    mount: PathBuf,
     /// Which of the hierarchy's directories that is.
     root: PathBuf,
 }
 
-/// A directory that a pattern means.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExemptCgroup {
-    /// The kernel's number of it.
-    pub id: u64,
-    /// Only what is below it.
-    pub is_below: bool,
+/// The patterns, and where the hierarchies are mounted.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ExemptCgroups {
+    patterns: Vec<Pattern>,
+    trees: Vec<Tree>,
 }
 
 /// What patterns mean now.
@@ -57,31 +53,36 @@ pub struct ResolvedCgroups {
 }
 
 impl ExemptCgroups {
-    /// These patterns, on the hierarchy that is mounted now.
+    /// These patterns, on the hierarchies that are mounted now.
     pub fn new(patterns: &[String]) -> Self {
-        let (mount, root) = Cgroups::find().ok().and_then(|it| it.unified()).unzip();
-        Self::at(patterns, mount, root.unwrap_or_default())
-    }
-
-    /// The same on a hierarchy of which all is mounted there.
-    pub fn on(patterns: &[String], mount: &Path) -> Self {
-        Self::at(patterns, Some(mount.to_owned()), PathBuf::from("/"))
-    }
-
-    fn at(patterns: &[String], mount: Option<PathBuf>, root: PathBuf) -> Self {
-        let patterns = patterns.iter().map(|text| {
-            let names = text.split('/').filter(|it| !it.is_empty());
-            let mut names: Vec<Vec<u8>> = names.map(|it| it.as_bytes().to_vec()).collect();
-            let is_below = names.last().is_some_and(|it| it == b"*");
-            if is_below {
-                names.pop();
-            }
-            Pattern { names, is_below }
+        let mounted = Cgroups::find().unwrap_or_default();
+        let unified = (CgroupHierarchy::Unified, mounted.unified());
+        let memory = (CgroupHierarchy::Memory, mounted.memory_v1());
+        let trees = [unified, memory].into_iter().filter_map(|(hierarchy, at)| {
+            let (mount, root) = at?;
+            Some(Tree {
+                hierarchy,
+                mount,
+                root,
+            })
         });
+        Self::on_trees(patterns, trees.collect())
+    }
+
+    /// The same on one hierarchy, of which all is mounted there.
+    pub fn on(patterns: &[String], hierarchy: CgroupHierarchy, mount: &Path) -> Self {
+        let tree = Tree {
+            hierarchy,
+            mount: mount.to_owned(),
+            root: PathBuf::from("/"),
+        };
+        Self::on_trees(patterns, vec![tree])
+    }
+
+    fn on_trees(patterns: &[String], trees: Vec<Tree>) -> Self {
         Self {
-            patterns: patterns.collect(),
-            mount,
-            root,
+            patterns: patterns.iter().map(|it| Pattern::new(it)).collect(),
+            trees,
         }
     }
 
@@ -92,39 +93,40 @@ impl ExemptCgroups {
 
     /// Whether a process is in such a directory, or below one, as the kernel half has it.
     pub fn has(&self, pid: Pid) -> bool {
-        if self.mount.is_none() || self.is_empty() {
+        if self.is_empty() || self.trees.is_empty() {
             return false;
         }
         let text = fs::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        let mut lines = text.split(|&byte| byte == b'\n');
-        let Some(path) = lines.find_map(|it| it.strip_prefix(b"0::")) else {
-            return false;
+        let is_in = |tree: &Tree| {
+            let path = path_in(&text, tree.hierarchy)?;
+            Some(self.covers(tree.hierarchy, path.strip_prefix(&tree.root).ok()?))
         };
-        let Ok(inside) = Path::new(OsStr::from_bytes(path)).strip_prefix(&self.root) else {
-            return false;
-        };
-        self.covers(inside)
+        self.trees.iter().any(|tree| is_in(tree).unwrap_or(false))
     }
 
-    /// Whether that is so of who is in the group at this path within the hierarchy.
-    pub fn covers(&self, inside: &Path) -> bool {
-        let Some(mount) = &self.mount else {
+    /// Whether that is so of who is in the group at this path within a hierarchy.
+    pub fn covers(&self, hierarchy: CgroupHierarchy, inside: &Path) -> bool {
+        let Some(tree) = self.tree(hierarchy) else {
             return false;
         };
         let names: Vec<&[u8]> = inside.iter().map(OsStrExt::as_bytes).collect();
+        let mut is_open_below = false;
         for count in (1..=names.len()).rev().take(MOST_LEVELS) {
             let level: &[&[u8]] = names.get(..count).unwrap_or_default();
-            let directory = level
-                .iter()
-                .fold(mount.clone(), |at, name| at.join(OsStr::from_bytes(name)));
+            let directory = level.iter().fold(tree.mount.clone(), |at, name| {
+                at.join(OsStr::from_bytes(name))
+            });
             if !fs::metadata(&directory).is_ok_and(|it| it.uid() == 0) {
                 return false;
             }
             let is_last = count == names.len();
-            let is_meant = |it: &Pattern| it.matches(level) && !(is_last && it.is_below);
-            if self.patterns.iter().any(is_meant) {
-                return true;
+            let is_meant = |it: &Pattern| {
+                it.hierarchy == hierarchy && it.matches(level) && !(is_last && it.is_below)
+            };
+            if self.patterns.iter().any(is_meant) && tree.distrust(&directory).is_none() {
+                return !is_open_below;
             }
+            is_open_below = tree.is_open(&directory);
         }
         false
     }
@@ -132,17 +134,11 @@ impl ExemptCgroups {
     /// Looks for the directories.
     pub fn resolve(&self) -> ResolvedCgroups {
         let mut resolved = ResolvedCgroups::default();
-        if self.is_empty() {
-            return resolved;
-        }
-        let Some(mount) = &self.mount else {
-            let remark = "exempt.cgroups: no control groups of version 2 are mounted, so no process is exempt; mount \
-                          cgroup2, or take the patterns out";
-            resolved.remarks.push(remark.to_owned());
-            return resolved;
-        };
         for pattern in &self.patterns {
-            pattern.resolve(mount, &mut resolved);
+            match self.tree(pattern.hierarchy) {
+                Some(tree) => tree.resolve(pattern, &mut resolved),
+                None => resolved.remark(not_mounted(pattern.hierarchy).to_owned()),
+            }
         }
         resolved.watched.sort();
         resolved.watched.dedup();
@@ -150,23 +146,30 @@ impl ExemptCgroups {
         if resolved.found.len() > MOST_FOUND {
             let more = resolved.found.len().saturating_sub(MOST_FOUND);
             resolved.found.truncate(MOST_FOUND);
-            resolved.remarks.push(format!(
+            resolved.remark(format!(
                 "exempt.cgroups: {more} directories are beyond the {MOST_FOUND} that there is room for; name what is above them"
             ));
         }
         resolved
     }
+
+    fn tree(&self, hierarchy: CgroupHierarchy) -> Option<&Tree> {
+        self.trees.iter().find(|it| it.hierarchy == hierarchy)
+    }
 }
 
-impl Pattern {
-    fn matches(&self, names: &[&[u8]]) -> bool {
-        let mut both = self.names.iter().zip(names);
-        self.names.len() == names.len() && both.all(|(pattern, name)| is_like(pattern, name))
+impl ResolvedCgroups {
+    fn remark(&mut self, remark: String) {
+        if !self.remarks.contains(&remark) {
+            self.remarks.push(remark);
+        }
     }
+}
 
-    fn resolve(&self, mount: &Path, resolved: &mut ResolvedCgroups) {
-        let mut here = vec![mount.to_owned()];
-        for name in &self.names {
+impl Tree {
+    fn resolve(&self, pattern: &Pattern, resolved: &mut ResolvedCgroups) {
+        let mut here = vec![self.mount.clone()];
+        for name in &pattern.names {
             let mut next = Vec::new();
             for directory in here {
                 next.extend(children_like(&directory, name));
@@ -175,29 +178,113 @@ impl Pattern {
             here = next;
         }
         for directory in here {
-            match distrust(mount, &directory) {
-                Some(why) => resolved.remarks.push(refused(mount, &directory, &why)),
-                None => self.take(mount, &directory, resolved),
+            match self.distrust(&directory) {
+                Some(why) => resolved.remark(self.refused(&directory, &why)),
+                None => self.take(pattern, &directory, resolved),
             }
         }
     }
 
-    fn take(&self, mount: &Path, directory: &Path, resolved: &mut ResolvedCgroups) {
-        let Ok(found) = fs::metadata(directory) else {
+    fn take(&self, pattern: &Pattern, directory: &Path, resolved: &mut ResolvedCgroups) {
+        let extent = if pattern.is_below {
+            CgroupExtent::Below
+        } else {
+            CgroupExtent::SelfAndBelow
+        };
+        let Some(group) = self.group(directory, extent) else {
             return;
         };
-        resolved.found.push(ExemptCgroup {
-            id: found.ino(),
-            is_below: self.is_below,
-        });
-        // What belongs to others below it the kernel half leaves out by itself.
+        resolved.found.push(group);
+        // A directory that is another's the kernel half leaves out by itself; it does not see the files in it.
         for child in children_like(directory, b"*") {
-            if let Some(why) = distrust(mount, &child) {
-                resolved.remarks.push(refused(mount, &child, &why));
+            if let Some(why) = self.distrust(&child) {
+                resolved.remark(self.refused(&child, &why));
+                let group = self.group(&child, CgroupExtent::Nothing);
+                resolved.found.extend(group);
             }
         }
         resolved.watched.push(directory.to_owned());
     }
+
+    fn group(&self, directory: &Path, extent: CgroupExtent) -> Option<ExemptCgroup> {
+        Some(ExemptCgroup {
+            id: fs::metadata(directory).ok()?.ino(),
+            hierarchy: self.hierarchy,
+            extent,
+        })
+    }
+
+    /// Why a user could move processes into a directory.
+    fn distrust(&self, directory: &Path) -> Option<String> {
+        let levels = directory.ancestors().take_while(|it| *it != self.mount);
+        for level in levels {
+            let name = level.file_name().map(OsStrExt::as_bytes);
+            if name.is_some_and(|it| is_like(OF_USERS, it)) {
+                return Some("it is a user's own (user@.service)".to_owned());
+            }
+            let owner = fs::metadata(level).ok()?.uid();
+            if owner != 0 {
+                return Some(format!("it, or one above it, belongs to the user {owner}"));
+            }
+        }
+        let is_open = self.is_open(directory);
+        is_open.then(|| {
+            format!(
+                "others than root may write to its {}",
+                self.doors().join(" or ")
+            )
+        })
+    }
+
+    /// Whether others than root move processes there although the directory is root's.
+    fn is_open(&self, directory: &Path) -> bool {
+        self.doors().iter().any(|door| {
+            let door = fs::metadata(directory.join(door));
+            door.is_ok_and(|it| it.uid() != 0 || it.mode() & OTHERS_WRITE != 0)
+        })
+    }
+
+    fn doors(&self) -> &'static [&'static str] {
+        match self.hierarchy {
+            CgroupHierarchy::Unified => DOORS.get(..1).unwrap_or_default(),
+            CgroupHierarchy::Memory => &DOORS,
+        }
+    }
+
+    fn refused(&self, directory: &Path, why: &str) -> String {
+        let inside = directory.strip_prefix(&self.mount).unwrap_or(directory);
+        let shown = printable(inside.as_os_str().as_bytes(), 200);
+        let prefix = prefix(self.hierarchy);
+        format!("exempt.cgroups: {prefix}/{shown} is not exempt: {why}; name a directory of root's")
+    }
+}
+
+const fn not_mounted(hierarchy: CgroupHierarchy) -> &'static str {
+    match hierarchy {
+        CgroupHierarchy::Unified => {
+            "exempt.cgroups: no control groups of version 2 are mounted, so no process is exempt by them; mount cgroup2, \
+             or take the patterns out"
+        }
+        CgroupHierarchy::Memory => {
+            "exempt.cgroups: the memory controller of version 1 is not mounted, so no process is exempt by it; write the \
+             group of version 2, without memory:, or take the pattern out"
+        }
+    }
+}
+
+/// Where a process is in a hierarchy, of the content of its /proc/PID/cgroup (cgroups(7)).
+fn path_in(text: &[u8], hierarchy: CgroupHierarchy) -> Option<&Path> {
+    text.split(|&byte| byte == b'\n').find_map(|line| {
+        let mut fields = line.splitn(3, |&byte| byte == b':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        let is_it = match hierarchy {
+            CgroupHierarchy::Unified => controllers.is_empty(),
+            CgroupHierarchy::Memory => controllers
+                .split(|&byte| byte == b',')
+                .any(|it| it == b"memory"),
+        };
+        is_it.then(|| Path::new(OsStr::from_bytes(path)))
+    })
 }
 
 fn children_like(directory: &Path, name: &[u8]) -> Vec<PathBuf> {
@@ -213,80 +300,4 @@ fn children_like(directory: &Path, name: &[u8]) -> Vec<PathBuf> {
         .collect();
     all.sort();
     all
-}
-
-/// Why a user could move processes into a directory.
-fn distrust(mount: &Path, directory: &Path) -> Option<String> {
-    let levels = directory.ancestors().take_while(|it| *it != mount);
-    for level in levels {
-        let name = level.file_name().map(OsStrExt::as_bytes);
-        if name.is_some_and(|it| is_like(OF_USERS, it)) {
-            return Some("it is a user's own (user@.service)".to_owned());
-        }
-        let owner = fs::metadata(level).ok()?.uid();
-        if owner != 0 {
-            return Some(format!("it, or one above it, belongs to the user {owner}"));
-        }
-    }
-    let procs = fs::metadata(directory.join("cgroup.procs")).ok()?;
-    let is_open = procs.uid() != 0 || procs.mode() & OTHERS_WRITE != 0;
-    is_open.then(|| "others than root may write to its cgroup.procs".to_owned())
-}
-
-fn refused(mount: &Path, directory: &Path, why: &str) -> String {
-    let inside = directory.strip_prefix(mount).unwrap_or(directory);
-    let shown = printable(inside.as_os_str().as_bytes(), 200);
-    format!("exempt.cgroups: /{shown} is not exempt: {why}; name a directory of root's")
-}
-
-/// `*` is any number of characters, `?` is one.
-fn is_like(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut at, mut of) = (0, 0);
-    let mut retry: Option<(usize, usize)> = None;
-    while of < name.len() {
-        match pattern.get(at) {
-            Some(b'*') => {
-                retry = Some((at, of));
-                at += 1;
-            }
-            Some(it) if *it == b'?' || Some(it) == name.get(of) => {
-                at += 1;
-                of += 1;
-            }
-            _ => {
-                let Some((star, taken)) = retry else {
-                    return false;
-                };
-                retry = Some((star, taken + 1));
-                at = star + 1;
-                of = taken + 1;
-            }
-        }
-    }
-    pattern.iter().skip(at).all(|it| *it == b'*')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stars_and_question_marks_are_within_a_name() {
-        for (pattern, name, expected) in [
-            ("job_*", "job_17", true),
-            ("job_*", "job", false),
-            ("*", "", true),
-            ("a?c", "abc", true),
-            ("a?c", "ac", false),
-            ("*a*b*", "xaxxbx", true),
-            ("*a*b", "ab-c", false),
-            ("", "a", false),
-        ] {
-            assert_eq!(
-                is_like(pattern.as_bytes(), name.as_bytes()),
-                expected,
-                "{pattern} {name}"
-            );
-        }
-    }
 }

@@ -69,7 +69,7 @@ pub use data_limit::{DataLimit, Limited, data_limit, set_data_limit};
 pub use directory::make_directory;
 pub use directory_watch::DirectoryWatch;
 pub use error::{HostError, Malformed};
-pub use exempt_cgroups::{ExemptCgroup, ExemptCgroups, ResolvedCgroups};
+pub use exempt_cgroups::{ExemptCgroups, ResolvedCgroups};
 pub use file_watch::FileWatch;
 pub use kcmp::{order_of_memory, share_memory};
 pub use lazy_free::PageFlags;

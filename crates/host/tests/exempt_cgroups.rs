@@ -5,7 +5,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use bursar_host::{ExemptCgroup, ExemptCgroups};
+use bursar_host::ExemptCgroups;
+use bursar_model::{CgroupExtent, CgroupHierarchy, ExemptCgroup};
 
 fn tree() -> (tempfile::TempDir, impl Fn(&str) -> u64) {
     let folder = tempfile::tempdir().unwrap();
@@ -28,7 +29,8 @@ fn tree() -> (tempfile::TempDir, impl Fn(&str) -> u64) {
 }
 
 fn exempt(folder: &tempfile::TempDir, pattern: &str) -> ExemptCgroups {
-    ExemptCgroups::on(&[pattern.to_owned()], folder.path())
+    let unified = CgroupHierarchy::Unified;
+    ExemptCgroups::on(&[pattern.to_owned()], unified, folder.path())
 }
 
 #[test]
@@ -40,7 +42,8 @@ fn what_a_pattern_means_is_found_and_what_it_may_mean_is_watched() {
         below.found,
         [ExemptCgroup {
             id: id("a/jobs"),
-            is_below: true
+            hierarchy: CgroupHierarchy::Unified,
+            extent: CgroupExtent::Below,
         }]
     );
     assert!(
@@ -63,7 +66,9 @@ fn what_a_pattern_means_is_found_and_what_it_may_mean_is_watched() {
 #[test]
 fn what_is_below_a_directory_is_covered_unless_it_is_another_users() {
     let (folder, _) = tree();
-    let covers = |pattern: &str, inside: &str| exempt(&folder, pattern).covers(Path::new(inside));
+    let covers = |pattern: &str, inside: &str| {
+        exempt(&folder, pattern).covers(CgroupHierarchy::Unified, Path::new(inside))
+    };
     assert!(covers("/a/jobs/*", "a/jobs/job_1/step"));
     assert!(!covers("/a/jobs/*", "a/jobs"));
     assert!(covers("/a/jobs", "a/jobs"));
@@ -71,4 +76,37 @@ fn what_is_below_a_directory_is_covered_unless_it_is_another_users() {
     std::os::unix::fs::chown(folder.path().join("a/jobs/job_1"), Some(60_001), None).unwrap();
     assert!(!covers("/a/jobs/*", "a/jobs/job_1/step"));
     assert!(covers("/a/jobs/*", "a/jobs/job_2"));
+}
+
+#[test]
+fn of_version_1_whoever_may_write_to_tasks_moves_processes_there() {
+    let (folder, id) = tree();
+    for job in ["a/jobs/job_1", "a/jobs/job_2"] {
+        fs::write(folder.path().join(job).join("tasks"), "").unwrap();
+    }
+    let tasks = folder.path().join("a/jobs/job_1/tasks");
+    std::os::unix::fs::chown(tasks, Some(60_001), None).unwrap();
+    let memory = CgroupHierarchy::Memory;
+    let groups = ExemptCgroups::on(&["memory:/a/jobs/*".to_owned()], memory, folder.path());
+    let resolved = groups.resolve();
+    let group = |path: &str, extent| ExemptCgroup {
+        id: id(path),
+        hierarchy: memory,
+        extent,
+    };
+    let expected = [
+        group("a/jobs", CgroupExtent::Below),
+        group("a/jobs/job_1", CgroupExtent::Nothing),
+    ];
+    assert_eq!(resolved.found, expected);
+    let remark = "exempt.cgroups: memory:/a/jobs/job_1 is not exempt: others than root may write to its cgroup.procs or \
+                  tasks; name a directory of root's";
+    assert_eq!(resolved.remarks, [remark]);
+    assert!(!groups.covers(memory, Path::new("a/jobs/job_1")));
+    assert!(groups.covers(memory, Path::new("a/jobs/job_2")));
+    // Each hierarchy has its own names.
+    assert!(!groups.covers(CgroupHierarchy::Unified, Path::new("a/jobs/job_2")));
+    let other = CgroupHierarchy::Unified;
+    let none = ExemptCgroups::on(&["memory:/a".to_owned()], other, folder.path());
+    assert!(none.resolve().remarks[0].contains("memory controller of version 1 is not mounted"));
 }

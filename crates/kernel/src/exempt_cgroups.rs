@@ -3,24 +3,13 @@
 
 use std::collections::BTreeMap;
 
+use bursar_model::{CgroupExtent, CgroupHierarchy, ExemptCgroup};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::Error;
 use crate::pins::Pins;
 
 const WHAT: &str = "say which control groups are exempt";
-/// lib/exempt.bpf.h
-const SELF: u32 = 1;
-const BELOW: u32 = 2;
-
-/// A control group by the kernel's number, and whether only what is below it is meant.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CgroupNumber {
-    /// The inode of its directory.
-    pub id: u64,
-    /// Not itself.
-    pub is_below: bool,
-}
 
 /// The table of them.
 #[derive(Debug)]
@@ -32,13 +21,11 @@ impl ExemptCgroups {
     }
 
     /// These and no others.
-    pub(crate) fn put_in_force(&self, groups: &[CgroupNumber]) -> Result<(), Error> {
+    pub(crate) fn put_in_force(&self, groups: &[ExemptCgroup]) -> Result<(), Error> {
         let mut wanted: BTreeMap<u64, u32> = BTreeMap::new();
         for group in groups {
-            let value = if group.is_below { BELOW } else { SELF };
-            // Itself and what is below it is more.
-            let known = wanted.entry(group.id).or_insert(value);
-            *known = (*known).min(value);
+            // Each hierarchy numbers its directories by itself.
+            *wanted.entry(group.id).or_default() |= bits(group);
         }
         let keys: Vec<Vec<u8>> = self.0.keys().collect();
         for key in keys {
@@ -53,5 +40,18 @@ impl ExemptCgroups {
                 .map_err(Error::io(WHAT))?;
         }
         Ok(())
+    }
+}
+
+/// As lib/exempt.bpf.h has them.
+const fn bits(group: &ExemptCgroup) -> u32 {
+    let extent = match group.extent {
+        CgroupExtent::SelfAndBelow => 1,
+        CgroupExtent::Below => 2,
+        CgroupExtent::Nothing => 4,
+    };
+    match group.hierarchy {
+        CgroupHierarchy::Unified => extent,
+        CgroupHierarchy::Memory => extent << 4,
     }
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bursar_model::{AccountId, GateMode, Uid};
+use bursar_model::{AccountId, ExemptCgroup, GateMode, Uid};
 use libbpf_rs::{MapHandle, ProgramHandle};
 
 use crate::abi::{self, configure_args, count_files_args, ledger_state, uid_range};
@@ -19,8 +19,8 @@ use crate::spared_programs::SparedPrograms;
 use crate::subordinates::Subordinates;
 use crate::undelivered::Undelivered;
 use crate::{
-    Beancounters, CgroupNumber, Error, EventRing, EventSource, Facts, Gate, Membership, Options,
-    ProgramFile, PssScans, Settings, UidRange, call, load, previous, query,
+    Beancounters, Error, EventRing, EventSource, Facts, Gate, Membership, Options, ProgramFile,
+    PssScans, Settings, UidRange, call, load, previous, query,
 };
 
 /// How [`KernelHalf::start`] came by it.
@@ -270,7 +270,7 @@ impl KernelHalf {
     ///
     /// # Errors
     /// When the map cannot be written; then some of them are.
-    pub fn exempt(&self, groups: &[CgroupNumber]) -> Result<(), Error> {
+    pub fn exempt(&self, groups: &[ExemptCgroup]) -> Result<(), Error> {
         self.exempt_cgroups.put_in_force(groups)
     }
 

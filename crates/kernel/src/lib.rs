@@ -47,7 +47,6 @@ pub use error::Error;
 pub use event_ring::{
     BillRefusal, EventRing, EventSource, KernelEvent, KernelEventKind, Refusal, Weighed,
 };
-pub use exempt_cgroups::CgroupNumber;
 pub use facts::Facts;
 pub use gate::Gate;
 pub use kernel_half::{KernelHalf, Started};

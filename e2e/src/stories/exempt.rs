@@ -37,16 +37,25 @@ pub(super) const STORIES: &[Story] = &[
         tell: of_users,
     },
     Story {
+        name: "exempt_groups_of_version_1_are_the_memory_controllers",
+        place: Place::Anywhere,
+        tell: of_version_1,
+    },
+    Story {
         name: "exempt_groups_where_bursard_decides",
         place: Place::Anywhere,
         tell: without_kernel_half,
     },
 ];
 
-/// Groups of a story in the hierarchy of version 2, below one of root's. They are gone when it is dropped.
+/// Groups of a story below one of root's. They are gone when it is dropped.
 struct Groups {
     mount: PathBuf,
     name: String,
+    /// What patterns of the hierarchy begin with.
+    prefix: &'static str,
+    /// Mounted for the story.
+    is_mounted: bool,
 }
 
 impl Groups {
@@ -56,9 +65,32 @@ impl Groups {
             .map(PathBuf::from)
             .into_iter()
             .find(|it| it.join("cgroup.procs").exists());
+        let mount = mount.context("no control groups of version 2 are mounted")?;
+        Self::at(mount, "", name, false)
+    }
+
+    /// In the memory controller's hierarchy of version 1, which is mounted where it is not.
+    fn of_memory_v1(name: &str) -> Result<Self> {
+        let mount = PathBuf::from("/sys/fs/cgroup/memory");
+        if mount.join("tasks").exists() {
+            return Self::at(mount, "memory:", name, false);
+        }
+        let mount = PathBuf::from(format!("/tmp/bursar-e2e-memory-{}", std::process::id()));
+        fs::create_dir(&mount)?;
+        let done = Command::new("mount")
+            .args(["-t", "cgroup", "-o", "memory", "memory"])
+            .arg(&mount)
+            .output()?;
+        ensure!(done.status.success(), "mount version 1: {done:?}");
+        Self::at(mount, "memory:", name, true)
+    }
+
+    fn at(mount: PathBuf, prefix: &'static str, name: &str, is_mounted: bool) -> Result<Self> {
         let groups = Self {
-            mount: mount.context("no control groups of version 2 are mounted")?,
+            mount,
             name: format!("bursar-e2e-{}-{name}", std::process::id()),
+            prefix,
+            is_mounted,
         };
         fs::create_dir(groups.top()).context("make a group")?;
         Ok(groups)
@@ -77,13 +109,21 @@ impl Groups {
 
     /// As it is written in bursar.toml.
     fn config(&self, pattern: &str) -> String {
-        format!("[exempt]\ncgroups = [\"/{}/{pattern}\"]\n", self.name)
+        let prefix = self.prefix;
+        format!(
+            "[exempt]\ncgroups = [\"{prefix}/{}/{pattern}\"]\n",
+            self.name
+        )
     }
 }
 
 impl Drop for Groups {
     fn drop(&mut self) {
         let _ = until("empty groups", || Ok(remove(&self.top()).then_some(())));
+        if self.is_mounted {
+            let _ = Command::new("umount").arg(&self.mount).status();
+            let _ = fs::remove_dir(&self.mount);
+        }
     }
 }
 
@@ -173,6 +213,44 @@ fn come_and_move(binaries: &Binaries) -> Result<()> {
     let kills = world.daemon.events_of(EventKind::Kill)?;
     ensure!(kills.len() == 2, "{kills:#?}");
     Ok(())
+}
+
+fn of_version_1(binaries: &Binaries) -> Result<()> {
+    let groups = Groups::of_memory_v1("v1")?;
+    let job = groups.make("jobs/job_1")?;
+    let open = groups.make("jobs/job_2")?;
+    chown(open.join("tasks"), Some(60001), None)?;
+    let mut world = world(binaries, "exempt-v1", &groups.config("jobs/*"))?;
+    let script = |group: &Path| {
+        let group = group.display();
+        format!("cgroup={group} uid=60001 hold=100M say=there pause")
+    };
+    let mut inside = world.there(&script(&job))?;
+    until_held(&world, "a job being nobody's", |it| it < 8)?;
+    // What is not named counts; so does a group to which a user may move his processes.
+    for counted in [groups.make("jobs")?, groups.make("other")?, open] {
+        world.hog(&script(&counted))?.expect_killed()?;
+    }
+    let remarks = world.daemon.status()?.remarks;
+    let is_said = |it: &String| it.contains("jobs/job_2 is not exempt: others than root may write");
+    ensure!(remarks.iter().any(is_said), "{remarks:?}");
+    let mut moved = world.there("uid=60001 hold=40M say=there pause")?;
+    until_held(&world, "one that is in no job counting", |it| it >= 40)?;
+    move_to(&job, moved.pid())?;
+    until_held(&world, "one that was moved counting no more", |it| it < 8)?;
+    move_to(&groups.make("other")?, moved.pid())?;
+    until_held(&world, "one that was moved back counting", |it| it >= 40)?;
+    moved.finish()?;
+    // A job that begins while bursard is dead is one as well.
+    world.daemon.end(libc::SIGKILL)?;
+    let mut fresh = world.there(&script(&groups.make("jobs/job_3/step_0")?))?;
+    world.hog("uid=60001 hold=100M pause")?.expect_killed()?;
+    world.daemon.start()?;
+    until_held(&world, "jobs being nobody's", |it| it < 8)?;
+    inside.expect_alive("a job")?;
+    fresh.expect_alive("a job that has begun without bursard")?;
+    inside.finish()?;
+    fresh.finish()
 }
 
 fn without_bursard(binaries: &Binaries) -> Result<()> {

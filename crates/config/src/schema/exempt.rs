@@ -16,10 +16,11 @@ pub(super) static KEYS: [Key; 2] = [
         table: "exempt",
         name: "cgroups",
         default: "[]",
-        values: "at most 64 paths of control groups of version 2, with * and ? in names",
+        values: "at most 64 paths of control groups, with * and ? in names",
         about: "Processes in these groups and below them are nobody's: they do not count, are refused nothing and never \
                 killed. For what a batch system limits already: [\"/system.slice/slurmstepd.scope/*\"]; /* at the end is \
-                all that is below. Groups that belong to a user, and user@.service, are never exempt. `bursar check` says \
+                all that is below. Paths are of version 2, or begin with memory: for version 1's memory controller, \
+                [\"memory:/slurm/*\"]. Groups that belong to a user, and user@.service, are never exempt. `bursar check` says \
                 which are not. Takes effect when bursard is restarted; groups that come and go are followed.",
         set: |config, value| {
             cgroup_patterns(value).map(|patterns| config.exempt.cgroups = patterns)

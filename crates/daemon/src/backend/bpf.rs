@@ -10,14 +10,13 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use bursar_config::Program;
-use bursar_host::{ExemptCgroup, clock};
+use bursar_host::clock;
 use bursar_kernel::{
-    AccountReading, CgroupNumber, History, KernelEventKind, KernelHalf, Options, Settings, Slot,
-    Started,
+    AccountReading, History, KernelEventKind, KernelHalf, Options, Settings, Slot, Started,
 };
 use bursar_model::{
-    AccountId, Bounds, Bytes, Correction, GateStatus, KernelHalfStatus, Measure, PageSize, Pages,
-    TriggerKind, Uid,
+    AccountId, Bounds, Bytes, Correction, ExemptCgroup, GateStatus, KernelHalfStatus, Measure,
+    PageSize, Pages, TriggerKind, Uid,
 };
 use bursar_policy::{Coverage, Plan, Subordinates};
 
@@ -286,14 +285,7 @@ impl Backend for BpfBackend {
     }
 
     fn exempt(&mut self, groups: &[ExemptCgroup]) -> Result<()> {
-        let groups: Vec<CgroupNumber> = groups
-            .iter()
-            .map(|it| CgroupNumber {
-                id: it.id,
-                is_below: it.is_below,
-            })
-            .collect();
-        self.kernel.half.exempt(&groups)?;
+        self.kernel.half.exempt(groups)?;
         // Who pays is worked out anew; of who was nobody's and sleeps nothing else tells.
         self.kernel.half.configure(&self.kernel.settings)?;
         if self.in_charge {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_config::Program;
-use bursar_host::{ExemptCgroup, ExemptCgroups, Timer};
-use bursar_model::{AccountId, Bytes, KernelHalfStatus, Trigger, TriggerKind, Uid};
+use bursar_host::{ExemptCgroups, Timer};
+use bursar_model::{AccountId, Bytes, ExemptCgroup, KernelHalfStatus, Trigger, TriggerKind, Uid};
 use bursar_policy::Plan;
 use bursar_watchdog::TimedQuery;
 

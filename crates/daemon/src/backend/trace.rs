@@ -16,8 +16,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use bursar_config::Program;
-use bursar_host::{ExemptCgroup, ExemptCgroups};
-use bursar_model::{AccountId, Bytes, KernelHalfStatus, Pid, Trigger, TriggerKind, Uid};
+use bursar_host::ExemptCgroups;
+use bursar_model::{
+    AccountId, Bytes, ExemptCgroup, KernelHalfStatus, Pid, Trigger, TriggerKind, Uid,
+};
 use bursar_policy::Plan;
 use bursar_protocol::LineBuffer;
 use bursar_watchdog::TimedQuery;

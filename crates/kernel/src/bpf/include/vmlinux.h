@@ -207,8 +207,13 @@ struct cgroup {
 	struct kernfs_node *kn;
 };
 
+enum cgroup_subsys_id {
+	memory_cgrp_id,
+};
+
 struct css_set {
 	struct cgroup *dfl_cgrp;
+	struct cgroup_subsys_state *subsys[1];
 };
 
 struct task_struct {

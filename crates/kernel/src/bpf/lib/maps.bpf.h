@@ -81,8 +81,8 @@ struct {
 	__type(value, struct subordinate);
 } subordinates SEC(".maps");
 
-/* The kernel's number of a control group → enum in exempt.bpf.h: whose processes are nobody's. Written by the user half,
- * which follows groups that come and go. Bound: EXEMPT_CGROUPS. Full: the user half leaves groups out and says so. */
+/* The kernel's number of a control group → four bits of exempt.bpf.h for each hierarchy, as each numbers by itself: whose
+ * processes are nobody's. Written by the user half, which follows groups that come and go. Bound: EXEMPT_CGROUPS. Full: the user half leaves groups out and says so. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, EXEMPT_CGROUPS);
