@@ -111,10 +111,12 @@ impl SparedFiles {
         }
     }
 
-    /// Whether a process runs one of them. A number of an inode comes again: what is not root's is none.
+    /// Whether a process runs one of them. A number of an inode comes again: what is not root's is none. Nor is
+    /// who is in a user namespace: there a process names any file as the one it runs (PR_SET_MM_MAP).
     pub(crate) fn has(&self, pid: Pid) -> bool {
         !self.0.is_empty()
             && fs::metadata(format!("/proc/{pid}/exe")).is_ok_and(|it| self.is_one(&it))
+            && is_in_our_user_namespace(pid)
     }
 
     fn is_one(&self, found: &Metadata) -> bool {
@@ -122,6 +124,14 @@ impl SparedFiles {
         let mut all = self.0.values();
         is_roots && all.any(|files| files.contains(&(found.dev(), found.ino())))
     }
+}
+
+fn is_in_our_user_namespace(pid: Pid) -> bool {
+    let namespace = |whose: &str| fs::metadata(format!("/proc/{whose}/ns/user")).map(|it| it.ino());
+    let (Ok(its), Ok(ours)) = (namespace(&pid.to_string()), namespace("self")) else {
+        return false;
+    };
+    its == ours
 }
 
 #[cfg(test)]

@@ -172,8 +172,14 @@ impl Tree {
         for name in &pattern.names {
             let mut next = Vec::new();
             for directory in here {
-                next.extend(children_like(&directory, name));
-                resolved.watched.push(directory);
+                // What a user makes in a directory of his is not even looked at.
+                match owner_other_than_root(&directory) {
+                    Some(owner) => resolved.remark(self.refused(&directory, &is_owned_by(owner))),
+                    None => {
+                        next.extend(children_like(&directory, name));
+                        resolved.watched.push(directory);
+                    }
+                }
             }
             here = next;
         }
@@ -201,6 +207,9 @@ impl Tree {
                 resolved.remark(self.refused(&child, &why));
                 let group = self.group(&child, CgroupExtent::Nothing);
                 resolved.found.extend(group);
+            } else if self.hierarchy == CgroupHierarchy::Memory {
+                // Whoever is given the files in it gets in at once.
+                resolved.watched.push(child);
             }
         }
         resolved.watched.push(directory.to_owned());
@@ -222,9 +231,8 @@ impl Tree {
             if name.is_some_and(|it| is_like(OF_USERS, it)) {
                 return Some("it is a user's own (user@.service)".to_owned());
             }
-            let owner = fs::metadata(level).ok()?.uid();
-            if owner != 0 {
-                return Some(format!("it, or one above it, belongs to the user {owner}"));
+            if let Some(owner) = owner_other_than_root(level) {
+                return Some(is_owned_by(owner));
             }
         }
         let is_open = self.is_open(directory);
@@ -257,6 +265,15 @@ impl Tree {
         let prefix = prefix(self.hierarchy);
         format!("exempt.cgroups: {prefix}/{shown} is not exempt: {why}; name a directory of root's")
     }
+}
+
+fn owner_other_than_root(directory: &Path) -> Option<u32> {
+    let owner = fs::metadata(directory).ok()?.uid();
+    (owner != 0).then_some(owner)
+}
+
+fn is_owned_by(owner: u32) -> String {
+    format!("it, or one above it, belongs to the user {owner}")
 }
 
 const fn not_mounted(hierarchy: CgroupHierarchy) -> &'static str {

@@ -486,6 +486,25 @@ fn let_a_login_in(binaries: &Binaries) -> Result<()> {
         ),
     )?;
     ensure!(!crowd.ends_with(": 0\n"), "{crowd}");
+    // What a set-uid program does for its askpass (sudo -A) is no login, though root becomes her there, too.
+    let helper = world.directory().join("set-uid");
+    std::fs::copy(binaries.path("grower"), &helper)?;
+    std::fs::set_permissions(
+        &helper,
+        std::os::unix::fs::PermissionsExt::from_mode(0o4755),
+    )?;
+    let mut asks = Command::new(&helper);
+    asks.arg(format!("forked=uid=0+uid={ALICE}+fork"))
+        .uid(ALICE)
+        .gid(ALICE);
+    // The program itself is one more.
+    drop(full);
+    expect_nothing(&world, ALICE)?;
+    let full = start(binaries, &format!("uid={ALICE} fork=17"))?;
+    expect_held(&world, ALICE, Resource::Numproc, 18)?;
+    let output = asks.current_dir("/").output()?;
+    let asked = String::from_utf8_lossy(&output.stderr);
+    ensure!(asked.starts_with("fork: EAGAIN\n"), "askpass: {asked}");
     drop(full);
     expect_nothing(&world, ALICE)
 }

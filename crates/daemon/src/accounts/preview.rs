@@ -114,8 +114,8 @@ impl Accounts {
                 continue;
             };
             let limit = compared.new.as_ref().and_then(|it| it.bounds.limit());
-            let Some((order, candidate)) = self.weigh(pid, &status, limit.unwrap_or_default())
-            else {
+            let limit = limit.unwrap_or_default();
+            let Some((order, candidate)) = self.weigh(*account, pid, &status, limit) else {
                 continue;
             };
             let is_first = found.get(account).is_none_or(|(first, _)| order > *first);
@@ -130,7 +130,13 @@ impl Accounts {
     }
 
     /// The order in which it would be chosen, and what it is; `None`: it would not be.
-    fn weigh(&self, pid: Pid, status: &Status, limit: Bytes) -> Option<(Order, Candidate)> {
+    fn weigh(
+        &self,
+        account: AccountId,
+        pid: Pid,
+        status: &Status,
+        limit: Bytes,
+    ) -> Option<(Order, Candidate)> {
         let adj = self.proc.oom_score_adj(pid).ok()??;
         let is_protected = status.is_dead || adj == -1000 || pid.get() == 1;
         if is_protected || pid.get() == std::process::id() {
@@ -138,7 +144,8 @@ impl Accounts {
         }
         let bytes = held_by(status)?;
         let comm = self.proc.comm(pid).ok()??.to_printable();
-        let order = rank(bytes, limit, adj, self.spared.has(pid));
+        let is_spared = account.uid().is_some() && self.spared.has(pid);
+        let order = rank(bytes, limit, adj, is_spared);
         Some((order, Candidate::new(pid, comm, bytes)))
     }
 }

@@ -22,7 +22,9 @@ pub(super) fn brief(daemon: &mut Daemon, requester: Requester) -> Answer {
     let history = daemon.responder.recorder.history();
     let kills = history::kills_since(accounts, history, requester, &since);
     let last = kills.last();
+    // Not of the uids that a user has within his containers: they are told again, and leave nothing on the disk.
     if let Some(last) = last
+        && requester.uid == requester.counts_as
         && let Err(error) = daemon.briefings.told(requester.uid, &last.time)
     {
         // He is told once more, and can have this happen as often as he likes.

@@ -157,6 +157,7 @@ struct mm_struct {
 	struct task_struct *owner;
 	struct file *exe_file;
 	unsigned long ksm_merging_pages;	/* CONFIG_KSM */
+	unsigned long saved_auxv[1];		/* in fact longer */
 };
 
 struct vm_area_struct {

@@ -68,11 +68,11 @@ SEC("fentry/security_task_fix_setuid")
 int BPF_PROG(note_login, struct cred *new, const struct cred *old)
 {
 	struct task_struct *leader = bpf_get_current_task_btf()->group_leader;
-	struct login login = { .since_ns = bpf_ktime_get_ns() };
-	__u32 tgid = leader->tgid;
+	struct login login = { .since_ns = bpf_ktime_get_ns(), .began_ns = leader->start_boottime };
+	__u64 key = key_of_login(new->uid.val, leader->tgid);
 
-	if (!old->uid.val && new->uid.val)
-		bpf_map_update_elem(&logins, &tgid, &login, BPF_ANY);
+	if (!old->uid.val && new->uid.val && !is_secure_exec())
+		bpf_map_update_elem(&logins, &key, &login, BPF_ANY);
 	return 0;
 }
 

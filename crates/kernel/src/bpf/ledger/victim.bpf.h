@@ -192,7 +192,8 @@ __noinline int judge(struct walk *walk)
 		return 0;
 	if (walk->victim.record == NOBODY) {
 		account->no_settle_before_ns = event->time_ns + NO_VICTIM_PAUSE_NS;
-		tell_no_victim(state, account, event);
+		if (!walk->is_dying)
+			tell_no_victim(state, account, event);
 		return 0;
 	}
 	return kill_victim(walk);

@@ -112,9 +112,12 @@ static long weigh(__u32 index, struct walk **of)
 	is_gone = look_anew(record, mm);
 	book_far(record, account, mm);
 	walk->shmem += record->pages[MEMBER_SHMEM];
-	if (means_dying(record->state) &&
-	    !has_credit(&record->dying, account->patience.credit_from_ms, page_shift, now_ms()))
-		walk->unkillable += record->booked_pages;
+	if (means_dying(record->state)) {
+		if (has_credit(&record->dying, account->patience.credit_from_ms, page_shift, now_ms()))
+			walk->is_dying = 1;
+		else
+			walk->unkillable += record->booked_pages;
+	}
 	if (is_gone && (!owner || mm != walk->own_mm || !survives()))
 		return 0;
 
@@ -139,7 +142,8 @@ static long weigh(__u32 index, struct walk **of)
 	pages = own_pages(record, pages, walk->is_corrected);
 	kept = kept_files(walk, record->uid);
 	pages += kept;
-	is_last = goes_last(pages, account->limit_pages, is_spared(record));
+	/* Not where several users share it: one could hold it with such programs, and others' would die. */
+	is_last = goes_last(pages, account->limit_pages, account->id >> KIND_SHIFT == KIND_USER && is_spared(record));
 	keep_candidate(walk, pid, record->uid, pages, is_last);
 	if (record->state == MM_MARKED) {
 		walk->marked++;
