@@ -487,26 +487,31 @@ fn let_a_login_in(binaries: &Binaries) -> Result<()> {
     )?;
     ensure!(!crowd.ends_with(": 0\n"), "{crowd}");
     // What a set-uid program does for its askpass (sudo -A) is no login, though root becomes her there, too.
-    let helper = world.directory().join("set-uid");
-    std::fs::copy(binaries.path("grower"), &helper)?;
-    std::fs::set_permissions(
-        &helper,
-        std::os::unix::fs::PermissionsExt::from_mode(0o4755),
-    )?;
-    let mut asks = Command::new(&helper);
-    asks.arg(format!("forked=uid=0+uid={ALICE}+fork"))
-        .uid(ALICE)
-        .gid(ALICE);
     // The program itself is one more.
     drop(full);
     expect_nothing(&world, ALICE)?;
     let full = start(binaries, &format!("uid={ALICE} fork=17"))?;
     expect_held(&world, ALICE, Resource::Numproc, 18)?;
-    let output = asks.current_dir("/").output()?;
-    let asked = String::from_utf8_lossy(&output.stderr);
+    let asked = by_set_uid_program(binaries, &format!("forked=uid=0+uid={ALICE}+fork"))?;
     ensure!(asked.starts_with("fork: EAGAIN\n"), "askpass: {asked}");
     drop(full);
     expect_nothing(&world, ALICE)
+}
+
+/// What a copy of grower with root's set-uid bit says, begun by ALICE. It lies beside the other programs, where set-uid
+/// bits count.
+fn by_set_uid_program(binaries: &Binaries, step: &str) -> Result<String> {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+    let program = binaries.path(&format!("set-uid-{}", std::process::id()));
+    fs::copy(binaries.path("grower"), &program)?;
+    let ran = fs::set_permissions(&program, Permissions::from_mode(0o4755)).and_then(|()| {
+        let mut command = Command::new(&program);
+        command.arg(step).uid(ALICE).gid(ALICE).current_dir("/");
+        command.output()
+    });
+    fs::remove_file(&program)?;
+    Ok(String::from_utf8_lossy(&ran?.stderr).into_owned())
 }
 
 /// One file with many descriptors and as many locks, in a table that many processes share: what a look costs
