@@ -16,10 +16,19 @@ const LOGIN: Bytes = Bytes::from_mib(16);
 /// Errors are bounds that contradict each other here and can not be enforced. Remarks are limits that
 /// are enforced and perhaps not meant so. Whether names exist is not asked.
 pub fn check(limits: &Limits, ram: Bytes) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = limits
-        .iter()
-        .chain(limits.covered())
-        .flat_map(|limit| check_one(limit, ram))
+    check_those(limits, ram, |_| true)
+}
+
+/// The same of what is written for one of them.
+pub fn check_entry(limits: &Limits, ram: Bytes, who: &Who) -> Vec<Finding> {
+    check_those(limits, ram, |it| it.who == *who)
+}
+
+fn check_those(limits: &Limits, ram: Bytes, is_meant: impl Fn(&Limit) -> bool) -> Vec<Finding> {
+    let all = limits.iter().chain(limits.covered());
+    let mut findings: Vec<Finding> = all
+        .filter(|it| is_meant(it))
+        .flat_map(|it| check_one(it, ram))
         .collect();
     findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     findings

@@ -35,7 +35,7 @@ mod value;
 mod watermarks;
 
 pub use cgroup_pattern::MAX_CGROUPS;
-pub use check::{check, ended, overrides};
+pub use check::{check, check_entry, ended, overrides};
 pub use config::{
     Accounts, Config, Count, Events, Exempt, Gate, GateChoice, LastDefenceWhen, Ledger, Log,
     LogLevel, MAX_EXEMPT, Messages, OnExit, OomScoreConfig, Paths, Reap, ReloadChoice, Tell,

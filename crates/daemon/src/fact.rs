@@ -98,6 +98,8 @@ pub(crate) struct Victim {
     pub(crate) started: Option<Nanos>,
     /// Its number in pidfs, where there are such.
     pub(crate) number: Option<NonZeroU64>,
+    /// Its number in its own PID namespace, where the kernel half has said so.
+    pub(crate) namespace_pid: Option<Pid>,
     pub(crate) held: Bytes,
     /// From the trigger to the signal.
     pub(crate) latency: Nanos,
@@ -206,6 +208,7 @@ impl Fact {
             comm: event.comm,
             started: Some(event.started),
             number: event.number,
+            namespace_pid: event.namespace_pid,
             held: event.victim.to_bytes(page),
             latency: event.latency,
             candidates_met: event.candidates_met,

@@ -35,6 +35,8 @@ pub struct KernelEvent {
     pub started: Nanos,
     /// Its number in pidfs (6.9 and later), which no other process has until the next boot.
     pub number: Option<NonZeroU64>,
+    /// The number it has in its own PID namespace, if that is another one. Of victims.
+    pub namespace_pid: Option<Pid>,
     /// Held by living processes when the decision was made, the victim included.
     pub held: Pages,
     /// Held by processes killed before.
@@ -273,6 +275,7 @@ fn decode(bytes: &[u8]) -> Option<KernelEvent> {
         comm: text(&raw.comm),
         started: Nanos::new(raw.start_boottime_ns),
         number: NonZeroU64::new(raw.pidfs_number),
+        namespace_pid: (raw.namespace_pid != 0).then(|| Pid::new(raw.namespace_pid)),
         held: abi::count(raw.held_pages),
         dying: abi::count(raw.dying_pages),
         limit: abi::bound_from_pages(raw.limit_pages),

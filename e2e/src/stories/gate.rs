@@ -89,6 +89,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: hammers,
     },
     Story {
+        name: "gate_keeps_a_user_from_filling_anothers_file",
+        place: Place::Guest,
+        tell: keeps_from_filling_anothers,
+    },
+    Story {
         name: "gate_refuses_files_in_tmpfs_and_no_page_fault",
         place: Place::Guest,
         tell: refuses_files,
@@ -824,6 +829,35 @@ fn refuses_files(binaries: &Binaries) -> Result<()> {
     fs::remove_file(&path)?;
     written.context("root writes to her file")?;
     expect_empty(&world)
+}
+
+/// Her file that everybody may write counts for her; who fills it is refused, and she goes on.
+fn keeps_from_filling_anothers(binaries: &Binaries) -> Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    let world = start(binaries, "gate-others-file", "")?;
+    for uid in [ALICE, BOB] {
+        world.daemon.limit(&uid.to_string(), "100M")?;
+    }
+    let mut hers = world.there(&format!("uid={ALICE} hold=40M say=there pause"))?;
+    let path = format!("/dev/shm/bursar-e2e-{}", std::process::id());
+    fs::write(&path, "")?;
+    std::os::unix::fs::chown(&path, Some(ALICE), None)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+    let filled = Command::new("dd")
+        .args(["if=/dev/zero", &format!("of={path}"), "bs=1M", "count=300"])
+        .args(["conv=notrunc"])
+        .uid(BOB)
+        .gid(BOB)
+        .current_dir("/")
+        .output();
+    let length = fs::metadata(&path)?.len() >> 20;
+    let held = world.daemon.memory(&ALICE.to_string())?.held;
+    fs::remove_file(&path)?;
+    ensure!(!filled?.status.success(), "{length} MiB were written");
+    hers.expect_alive("she who owns the file")?;
+    ensure!(length < 60, "{length} MiB were written, {held} held");
+    ensure!(world.daemon.events_of(EventKind::Kill)?.is_empty());
+    hers.finish()
 }
 
 /// Where the kernel takes the processor from who is in it.

@@ -103,7 +103,7 @@ fn described(
         }
     }
     event.began = identity.began.map(clock::rfc3339);
-    event.namespace_pid = identity.namespace_pid;
+    event.namespace_pid = victim.namespace_pid.or(identity.namespace_pid);
     event.programs = programs;
     let files = files.map(|(bytes, files)| {
         event.files_bytes = Some(bytes);

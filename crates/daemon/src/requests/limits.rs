@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use bursar_config::{ConfigError, Limit, Limits, check};
+use bursar_config::{ConfigError, Limit, Limits, check_entry};
 use bursar_model::{AccountId, BoundsSpec, Bytes, EntrySpec, SizeSpec, Uid, Who};
 use bursar_policy::Plan;
 use bursar_protocol::{
@@ -261,10 +261,8 @@ fn remarks_on_meaning(accounts: &Accounts, who: &Who) -> Vec<String> {
     if !of_plan.is_empty() {
         return of_plan;
     }
-    let keys = [format!("limits.{who}"), format!("temporary.{who}")];
-    let of_check = check(limit_table.limits(), limit_table.ram()).into_iter();
-    of_check
-        .filter(|it| keys.contains(&it.key))
+    check_entry(limit_table.limits(), limit_table.ram(), who)
+        .iter()
         .map(|it| format!("{who}: {}; {}", it.message, it.remedy))
         .collect()
 }

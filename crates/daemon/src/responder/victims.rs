@@ -225,6 +225,7 @@ impl Responder {
                 uid: asked.uid,
                 comm: asked.comm,
                 started: None,
+                namespace_pid: None,
                 number: asked.pidfd.number().ok().flatten(),
                 held: asked.held,
                 latency: Nanos::new(0),

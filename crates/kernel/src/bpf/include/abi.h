@@ -490,6 +490,8 @@ struct event {
 	__u32 request;		/* enum request */
 	__u32 measure;		/* enum measure */
 	__u64 refusals;		/* this one and those not told before it */
+	__u32 namespace_pid;	/* of a victim: its number in its own PID namespace; 0: it has no other */
+	__u32 pad;
 };
 
 /* Arguments of the SEC("syscall") programs: S1 section 4.1's three calls, and our own. */

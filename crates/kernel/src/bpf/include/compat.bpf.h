@@ -266,4 +266,33 @@ static __always_inline __u64 pidfs_number(__u64 task)
 			ino);
 }
 
+/* 4.19 and later: numbers[] is the struct's last, an entry for each level of PID namespaces. */
+struct upid {
+	int nr;
+	void *ns;
+} __attribute__((preserve_access_index));
+
+struct pid___leveled {
+	unsigned int level;
+	struct upid numbers[1];
+} __attribute__((preserve_access_index));
+
+struct task_struct___leveled {
+	struct pid___leveled *thread_pid;
+} __attribute__((preserve_access_index));
+
+enum { PID_NS_LEVELS = 32 };	/* include/linux/pid_namespace.h MAX_PID_NS_LEVEL */
+
+/* The number that a task has for those in its own PID namespace; 0 where that is the first one. */
+static __always_inline __u32 namespace_pid(__u64 task)
+{
+	__u64 pid = (__u64)FAR_READ(task, struct task_struct___leveled, thread_pid);
+	__u32 level = pid ? FAR_READ(pid, struct pid___leveled, level) : 0;
+
+	if (!level || level > PID_NS_LEVELS)
+		return 0;
+	pid += bpf_core_field_offset(struct pid___leveled, numbers) + level * bpf_core_type_size(struct upid);
+	return FAR_READ(pid, struct upid, nr);
+}
+
 #endif /* BURSAR_COMPAT_BPF_H */

@@ -38,11 +38,10 @@ enum rule {
 	/* Shared pages matter from a thirty-second of the limit on. */
 	DOUBT_SHIFT = 5,
 	/* While a survey is waited for an account is a quarter above its limit at most; an eighth, less what does not
-	 * matter, where most of the doubt is about what was given up; next to nothing where all of it is about what was
+	 * matter, where most of the doubt is about what was given up; no more than that where all of it is about what was
 	 * given back: anybody on the machine raises that one. */
 	SURVEY_SHIFT = 2,
 	HARD_SURVEY_SHIFT = 3,
-	GIVEN_SURVEY_SHIFT = 8,
 	/* A spared program is one as any other from a quarter of the limit on. */
 	SPARED_SHIFT = 2,
 	RANK_SHIFT = 44,	/* more pages than any machine has, below 2000 steps of oom_score_adj */
@@ -213,13 +212,14 @@ enum wait {
 RULE int wait_for_survey(struct doubt *doubt)
 {
 	__s64 pages = doubt->soft_pages + doubt->hard_pages, at_most = doubt->held_pages - doubt->largest_pages;
-	__s64 limit = doubt->limit_pages, certain = doubt->level_pages, truth, most;
+	__s64 limit = doubt->limit_pages, certain = doubt->level_pages, truth, most = limit >> SURVEY_SHIFT;
 
 	if (pages > at_most)
 		pages = at_most;
-	most = pages <= doubt->bound_pages >> DOUBT_SHIFT ? limit >> GIVEN_SURVEY_SHIFT :
-	       doubt->hard_pages > doubt->soft_pages ? (limit >> HARD_SURVEY_SHIFT) - (limit >> DOUBT_SHIFT) :
-						       limit >> SURVEY_SHIFT;
+	if (pages <= doubt->bound_pages >> DOUBT_SHIFT && most > doubt->given_pages)
+		most = doubt->given_pages;
+	else if (pages > doubt->bound_pages >> DOUBT_SHIFT && doubt->hard_pages > doubt->soft_pages)
+		most = (limit >> HARD_SURVEY_SHIFT) - (limit >> DOUBT_SHIFT);
 	pages += doubt->given_pages;
 	if (pages <= doubt->bound_pages >> DOUBT_SHIFT || doubt->level_pages - pages > doubt->bound_pages)
 		return WAIT_NOT;

@@ -33,6 +33,7 @@ static __always_inline void describe_victim(struct event *event, __u64 task)
 	event->pid = FAR_READ(task, struct task_struct, tgid);
 	event->start_boottime_ns = FAR_READ(leader, struct task_struct, start_boottime);
 	event->pidfs_number = pidfs_number(leader);
+	event->namespace_pid = namespace_pid(leader);
 	bpf_probe_read_kernel(&event->comm, COMM_LEN, &((struct task_struct *)task)->comm);
 }
 
