@@ -224,9 +224,12 @@ pub enum LastDefenceWhen {
     Always,
 }
 
-/// How much history is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How much history is kept, and who reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Events {
+    /// The group whose members may read the events of all by events.sock; `None`: root alone. Default:
+    /// `bursar-events`.
+    pub group: Option<String>,
     /// All stored events together, what is being rotated out included; 64 KiB or more. Default: 16 MiB.
     pub keep_bytes: Bytes,
 }
@@ -386,6 +389,7 @@ impl Default for OomScoreConfig {
 impl Default for Events {
     fn default() -> Self {
         Self {
+            group: Some("bursar-events".to_owned()),
             keep_bytes: Bytes::from_mib(16),
         }
     }

@@ -2,6 +2,7 @@
 //! Every key of `bursar.toml`, once: how it is read, its default, and what the shipped file and
 //! docs/reference/configuration.md say about it.
 
+mod events;
 mod exempt;
 mod watermarks;
 
@@ -74,10 +75,7 @@ pub(crate) const TABLES: [(&str, &str); 15] = [
         "last_defence",
         "When the machine as a whole runs out of memory, the kernel's own OOM killer chooses.",
     ),
-    (
-        "events",
-        "The history behind `bursar events` and `bursar why`, in the state directory.",
-    ),
+    events::TABLE,
     (
         "usage",
         "What accounts held over time, kept in the state directory.",
@@ -97,11 +95,14 @@ const LONGEST_PATH: usize = 4095 - 255;
 
 /// Every key, in the order of the shipped file.
 pub(crate) fn keys() -> impl Iterator<Item = &'static Key> {
-    KEYS.iter().chain(&exempt::KEYS).chain(&watermarks::KEYS)
+    KEYS.iter()
+        .chain(&events::KEYS)
+        .chain(&exempt::KEYS)
+        .chain(&watermarks::KEYS)
 }
 
 /// Those of the tables that have no file of their own.
-static KEYS: [Key; 31] = [
+static KEYS: [Key; 30] = [
     Key {
         table: "",
         name: "trigger",
@@ -431,18 +432,6 @@ static KEYS: [Key; 31] = [
             let score = integer(value, 1..=1000)?;
             config.last_defence.oom_score_adj = i16::try_from(score).unwrap_or(1000);
             Ok(())
-        },
-    },
-    Key {
-        table: "events",
-        name: "keep_bytes",
-        default: "\"16M\"",
-        values: "64K to 32M, bytes",
-        about: "The most that the stored events may take on disk, old files included; the oldest go \
-                first. bursar events --since answers with all of it at once, hence the bound.",
-        set: |config, value| {
-            amount(value, Bytes::new(64 << 10), Some(Bytes::from_mib(32)))
-                .map(|bytes| config.events.keep_bytes = bytes)
         },
     },
     Key {

@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_host::clock;
-use bursar_model::{AccountId, Uid};
-use bursar_protocol::{Reply, root_socket};
+use bursar_model::{AccountId, Gid, Uid};
+use bursar_protocol::{Reply, events_socket, root_socket};
 use bursar_watchdog::TimedQuery;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
@@ -35,7 +35,7 @@ use self::listener::Listener;
 use self::scheduler::Scheduler;
 
 pub(crate) use self::line::to_line;
-pub(crate) use self::requester::{ClientId, Requester};
+pub(crate) use self::requester::{ClientId, Requester, Socket};
 
 /// Connections of one user that have: a process of his that uses tmalloc needs one all its life.
 pub(crate) const RESERVING_PER_USER: usize = 512;
@@ -54,8 +54,9 @@ const LONG: Duration = Duration::from_millis(10);
 
 /// With a client's number: the process behind that client, which has something reserved.
 const PROCESS: u64 = 1 << 63;
-/// Numbers that are no client's: everybody's listener, and root's.
-const LISTENERS: u64 = 2;
+/// Numbers that are no client's: everybody's listener, root's, and that of who hears events.
+const LISTENERS: u64 = 3;
+const EVENTS: usize = 2;
 
 /// What becomes of a connection after a line was answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,8 +114,9 @@ impl Control {
     ) -> Result<Self> {
         // Anybody may ask about himself; who asks is known from the kernel.
         let listeners = [
-            Listener::open(path, 0o666, timed_query()?)?,
-            Listener::open(&root_socket(path), 0o600, timed_query()?)?,
+            Listener::open(path, 0o666, Socket::Requests, timed_query()?)?,
+            Listener::open(&root_socket(path), 0o600, Socket::Requests, timed_query()?)?,
+            Listener::open(&events_socket(path), 0o600, Socket::Events, timed_query()?)?,
         ];
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).context("make an epoll")?;
         for (token, listener) in (0..LISTENERS).zip(&listeners) {
@@ -133,6 +135,14 @@ impl Control {
             cut: 0,
             gone: Vec::new(),
         })
+    }
+
+    /// Lets the members of a group, or root alone, hear all events.
+    pub(crate) fn let_hear_events(&self, group: Option<Gid>) {
+        let listener = self.listeners.get(EVENTS);
+        if let Some(Err(error)) = listener.map(|it| it.let_group_in(group)) {
+            tracing::error!("only root can read the events of all: {error:#}");
+        }
     }
 
     /// Hears what clients have sent, lets in whoever is at the listener, and writes where there is room.
@@ -204,6 +214,7 @@ impl Control {
                 pid: client.pid,
                 payer: AccountId::of(client.payer),
                 counts_as: client.counts_as,
+                socket: client.socket,
             },
             began: own_time(),
             since: now,
@@ -346,7 +357,9 @@ impl Control {
 
     /// Sends an event to whoever follows and may see it.
     pub(crate) fn publish(&mut self, line: &[u8], may_see: impl Fn(Uid) -> bool) {
-        let follows = |client: &Client| client.is_following && may_see(client.uid);
+        let follows = |client: &Client| {
+            client.is_following && (client.socket == Socket::Events || may_see(client.uid))
+        };
         let told: Vec<ClientId> = self
             .clients
             .iter()
@@ -412,7 +425,7 @@ impl Control {
         let mut users: Vec<Uid> = self
             .clients
             .values()
-            .filter(|client| client.is_following)
+            .filter(|client| client.is_following && client.socket == Socket::Requests)
             .map(|client| client.uid)
             .collect();
         users.sort_unstable();

@@ -281,11 +281,13 @@ impl Daemon {
         }
     }
 
-    /// The files that say who is a user and who is in which group have changed.
-    pub(crate) fn account_files_changed(&mut self) {
-        if self.accounts.table.files().take_news() {
+    /// Whether the files that say who is a user and who is in which group have changed.
+    pub(crate) fn account_files_changed(&mut self) -> bool {
+        let have_changed = self.accounts.table.files().take_news();
+        if have_changed {
             self.accounts.table.review_names();
         }
+        have_changed
     }
 
     /// A change that waited has its time.

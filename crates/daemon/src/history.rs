@@ -2,6 +2,7 @@
 //! Past events: bounded files that survive us, and the newest of them in memory for those who ask.
 
 mod cache;
+mod numbers;
 mod rate_limit;
 
 use std::fs::{self, File, OpenOptions};
@@ -11,12 +12,17 @@ use std::path::{Path, PathBuf};
 
 use bursar_host::make_directory;
 use bursar_model::{Bytes, Event, Nanos};
+use bursar_protocol::EventPage;
 
 use cache::Cache;
+use numbers::Numbers;
 use rate_limit::RateLimit;
 
 /// Mode of the directory of state: events name commands and sizes.
 pub(crate) const STATE: u32 = 0o750;
+
+/// Events that are given in one piece to who reads on, bytes of JSON; one more at most.
+const PAGE: usize = 256 << 10;
 
 pub(crate) use cache::is_kill;
 
@@ -30,6 +36,7 @@ pub(crate) struct History {
     /// The current file is set aside when it is this large: two of them are the bound.
     half: u64,
     cache: Cache,
+    numbers: Numbers,
     rate_limit: RateLimit,
     /// The last event could not be written.
     is_failing: bool,
@@ -50,6 +57,7 @@ impl History {
             written: 0,
             half: (bound.get() / 2).max(1),
             cache: Cache::default(),
+            numbers: Numbers::default(),
             rate_limit: RateLimit::default(),
             is_failing: false,
             unwritten: 0,
@@ -61,6 +69,8 @@ impl History {
         if let Err(error) = make_directory(directory, STATE).and_then(|()| history.open_file()) {
             tracing::error!(path = %history.current.display(), %error, "events are kept in memory only");
         }
+        let stored = history.recent().filter_map(|it| it.number).max();
+        history.numbers = Numbers::open(&directory.join("events.number"), stored.unwrap_or(0));
         history
     }
 
@@ -104,6 +114,11 @@ impl History {
         }
         self.file = Some(file);
         Ok(())
+    }
+
+    /// Gives an event its number.
+    pub(crate) fn number(&mut self, event: &mut Event) {
+        event.number = Some(self.numbers.give());
     }
 
     /// Adds an event. What one account has too many of is counted in the files, not written each.
@@ -171,6 +186,30 @@ impl History {
     /// Whether everything that happened since then is cached.
     pub(crate) fn remembers(&self, since: &str) -> bool {
         self.cache.reaches_back_to(since)
+    }
+
+    /// The next events after a number, in the order of their numbers, as many as fit a page.
+    pub(crate) fn page_after(&self, after: u64) -> EventPage {
+        let newest = self.numbers.last();
+        let is_next = |event: &Event| event.number.is_some_and(|it| it > after);
+        let mut next: Vec<Event> = match self.cache.has_all_after(after) {
+            true => self.recent().filter(|it| is_next(it)).cloned().collect(),
+            false => self.stored(is_next),
+        };
+        next.sort_by_key(|event| event.number);
+        let mut size = 0_usize;
+        let is_within = |event: &Event| {
+            let fits = size < PAGE;
+            size = size.saturating_add(serde_json::to_vec(event).map_or(0, |it| it.len()));
+            fits
+        };
+        let all = next.len();
+        let events: Vec<Event> = next.into_iter().take_while(is_within).collect();
+        EventPage {
+            newest,
+            is_last: events.len() == all,
+            events,
+        }
     }
 
     /// What the files have and what waits to be written of all that is `wanted`, by its time. For root,
@@ -261,6 +300,48 @@ mod tests {
         assert!(size <= bound, "{size}");
         let newest = history.stored(|it| it.time >= event(490).time);
         assert_eq!(newest.len(), 10);
+    }
+
+    #[test]
+    fn who_reads_on_gets_each_event_once_and_sees_what_is_missing() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || History::open(directory.path(), Bytes::from_mib(1));
+        let add = |history: &mut History, count: u64| {
+            for number in 0..count {
+                let mut event = kill("alice", number);
+                event.reason = Some("so long that one page has not all of them; ".repeat(4));
+                history.number(&mut event);
+                history.add(event, NOW);
+            }
+        };
+        let mut history = open();
+        add(&mut history, 400);
+        // Killed: what waited to be written is gone, and its numbers are not given again.
+        std::mem::forget(history);
+        let mut history = open();
+        assert_eq!(history.page_after(0).newest, 400);
+        add(&mut history, 1_500);
+        let (mut numbers, mut pages) = (Vec::new(), 0);
+        loop {
+            let page = history.page_after(numbers.last().copied().unwrap_or(0));
+            numbers.extend(page.events.iter().filter_map(|it| it.number));
+            pages += 1;
+            if page.is_last {
+                break;
+            }
+        }
+        let expected: Vec<u64> = (1..=300).chain(401..=1_900).collect();
+        let is_same = numbers == expected;
+        assert!(is_same && pages > 1, "{pages} pages, {}", numbers.len());
+        let none = history.page_after(u64::MAX);
+        assert_eq!(
+            (none.newest, none.events.len(), none.is_last),
+            (1_900, 0, true)
+        );
+        // Beyond what memory has, from the files; those that fill no line of their own are missing.
+        add(&mut history, 1_000);
+        let page = history.page_after(10);
+        assert_eq!(page.events[0].number, Some(11));
     }
 
     #[test]

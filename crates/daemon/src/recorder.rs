@@ -61,6 +61,7 @@ impl Recorder {
     /// Completes an event with the time, logs it and stores it. Returns it as others may see it.
     pub(crate) fn record(&mut self, mut event: Event, at: Nanos) -> Event {
         event.time = clock::rfc3339(clock::to_wall(at));
+        self.history.number(&mut event);
         log::event(&event);
         self.history.add(event.clone(), clock::monotonic());
         event

@@ -27,7 +27,7 @@ use bursar_model::Uid;
 use bursar_protocol::{ErrorKind, Operation, Refusal, Reply, Request, VERSION};
 
 use self::permission::{Answer, failed, only_root, refusal};
-use crate::control::{After, Requester};
+use crate::control::{After, Requester, Socket};
 use crate::daemon::Daemon;
 use crate::usage::Kind;
 
@@ -58,10 +58,17 @@ pub(crate) fn answer(
         );
         return refused(refusal(ErrorKind::BadRequest, message));
     }
+    if requester.socket == Socket::Events && !matches!(request.ask, Operation::Stream { .. }) {
+        let message = "events.sock tells events and answers nothing else; ask by bursar.sock";
+        return refused(refusal(ErrorKind::NotPermitted, message));
+    }
     let follows = matches!(request.ask, Operation::Events { follow: true, .. });
     match dispatch(daemon, requester, request.ask) {
         Ok(None) => None,
-        Ok(Some(reply)) => Some((reply, if follows { After::Follow } else { After::Ask })),
+        Ok(Some(reply)) => {
+            let follows = follows || matches!(&reply, Reply::Stream(page) if page.is_last);
+            Some((reply, if follows { After::Follow } else { After::Ask }))
+        }
         Err(refusal) => refused(refusal),
     }
 }
@@ -94,6 +101,10 @@ fn dispatch(
         Operation::Events { since, .. } => {
             let history = daemon.responder.recorder.history();
             history::events(accounts, history, uid, since.as_deref())
+        }
+        Operation::Stream { after } => {
+            let history = daemon.responder.recorder.history();
+            history::stream(history, requester, after)
         }
         Operation::Why { pid, who } => {
             let history = daemon.responder.recorder.history();

@@ -503,6 +503,7 @@ mod tests {
     use bursar_policy::{Plan, Planned};
 
     use super::*;
+    use crate::control::Socket;
     use crate::payers::Coverage;
 
     struct Nothing;
@@ -553,6 +554,7 @@ mod tests {
             pid: Pid::new(std::process::id()),
             payer: AccountId::of(Uid::new(uid)),
             counts_as: Uid::new(uid),
+            socket: Socket::Requests,
         }
     }
 

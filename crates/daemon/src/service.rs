@@ -3,11 +3,12 @@
 
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use bursar_host::thread;
-use bursar_model::Uid;
+use bursar_host::{gid_in_file, thread};
+use bursar_model::{Gid, Uid};
 
 use crate::control::{Control, to_line};
 use crate::daemon::Daemon;
@@ -21,6 +22,18 @@ pub(crate) struct Service {
     pub(crate) daemon: Daemon,
     pub(crate) control: Control,
     pub(crate) signals: Signals,
+    /// Who besides root may hear all events.
+    pub(crate) events_group: Option<String>,
+}
+
+/// The group's number now. A group that comes later is let in then.
+pub(crate) fn events_gid(name: Option<&str>) -> Option<Gid> {
+    let path = Path::new("/etc/group");
+    let found = gid_in_file(path, name?);
+    found.unwrap_or_else(|error| {
+        tracing::warn!(path = %path.display(), %error, "only root can read the events of all");
+        None
+    })
 }
 
 impl Service {
@@ -88,7 +101,10 @@ impl Service {
         })?;
         if let Some(files) = accounts.table.files().wake() {
             events.register(files, |it| {
-                it.daemon.account_files_changed();
+                if it.daemon.account_files_changed() {
+                    it.control
+                        .let_hear_events(events_gid(it.events_group.as_deref()));
+                }
                 GO_ON
             })?;
         }

@@ -26,7 +26,7 @@ use crate::payers::Coverage;
 use crate::reaper::VictimReaper;
 use crate::recorder::Recorder;
 use crate::responder::Responder;
-use crate::service::Service;
+use crate::service::{Service, events_gid};
 use crate::shortage::Shortage;
 use crate::signals::Signals;
 use crate::spared_programs::SparedPrograms;
@@ -42,6 +42,8 @@ pub(crate) fn run(config: &Config, dry_run: bool, remarks: Vec<String>) -> Resul
     raise_descriptors();
     let socket = config.paths.runtime.join("bursar.sock");
     let control = Control::listen(&socket, || daemon.responder.reaper.timed_query())?;
+    let events_group = config.events.group.clone();
+    control.let_hear_events(events_gid(events_group.as_deref()));
     log::trim_memory();
     stay_in_memory();
     log::say("bursard: ready");
@@ -51,6 +53,7 @@ pub(crate) fn run(config: &Config, dry_run: bool, remarks: Vec<String>) -> Resul
         daemon,
         control,
         signals,
+        events_group,
     };
     service.run()?;
 

@@ -24,6 +24,7 @@ mod directory_watch;
 mod error;
 mod exempt_cgroups;
 mod file_watch;
+mod group_file;
 #[expect(unsafe_code, reason = "kcmp is in no safe library")]
 mod kcmp;
 #[expect(unsafe_code, reason = "process_madvise is in no safe library")]
@@ -71,6 +72,7 @@ pub use directory_watch::DirectoryWatch;
 pub use error::{HostError, Malformed};
 pub use exempt_cgroups::{ExemptCgroups, ResolvedCgroups};
 pub use file_watch::FileWatch;
+pub use group_file::gid_in_file;
 pub use kcmp::{order_of_memory, share_memory};
 pub use lazy_free::PageFlags;
 pub use login_defs::{DEFAULT_UID_MIN, UidMin, uid_min};

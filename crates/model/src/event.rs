@@ -140,6 +140,9 @@ pub struct Event {
     pub time: String,
     /// What kind of fact.
     pub event: EventKind,
+    /// Which it is of all that this machine's bursard has recorded: 1, 2, 3 …, also across restarts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<u64>,
     /// The account's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub account: Option<String>,
@@ -256,6 +259,7 @@ impl Event {
         Self {
             time: String::new(),
             event,
+            number: None,
             account: None,
             uid: None,
             pid: None,

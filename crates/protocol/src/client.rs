@@ -18,6 +18,11 @@ pub fn root_socket(everybodys: &Path) -> PathBuf {
     everybodys.with_file_name("root.sock")
 }
 
+/// Where whoever is in the group of `events.group` may connect, and hears events and nothing else.
+pub fn events_socket(everybodys: &Path) -> PathBuf {
+    everybodys.with_file_name("events.sock")
+}
+
 /// A connection to a daemon.
 #[derive(Debug)]
 pub struct Client {
@@ -72,12 +77,26 @@ impl Client {
         let stream = UnixStream::connect(root_socket(path))
             .or_else(|_| UnixStream::connect(path))
             .map_err(unreachable)?;
+        Self::over(stream, path).map_err(unreachable)
+    }
+
+    /// Connects to what listens at `path` itself.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreachable`].
+    pub fn connect_to(path: &Path) -> Result<Self, ClientError> {
+        let stream = UnixStream::connect(path);
         stream
-            .set_read_timeout(Some(PATIENCE))
-            .map_err(unreachable)?;
-        stream
-            .set_write_timeout(Some(PATIENCE))
-            .map_err(unreachable)?;
+            .and_then(|stream| Self::over(stream, path))
+            .map_err(|source| ClientError::Unreachable {
+                path: path.to_owned(),
+                source,
+            })
+    }
+
+    fn over(stream: UnixStream, path: &Path) -> io::Result<Self> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.set_write_timeout(Some(PATIENCE))?;
         Ok(Self {
             stream,
             lines: LineBuffer::new(MAX_REPLY),

@@ -92,6 +92,13 @@ pub enum Operation {
         #[serde(default)]
         follow: bool,
     },
+    /// Events of all accounts by their numbers: the next page after a number, oldest first, and once that is the last
+    /// page those to come, until the client closes. Root, and whoever comes by [`crate::events_socket`].
+    Stream {
+        /// After which number; absent: only what is to come.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        after: Option<u64>,
+    },
     /// The last kill, or the last of this process, with what belongs to it. An ordinary user gets
     /// those of his own processes.
     Why {
@@ -316,6 +323,8 @@ pub enum Reply {
     Beancounters(Box<Beancounters>),
     /// To `events`.
     Events(Vec<Event>),
+    /// To `stream`.
+    Stream(Box<EventPage>),
     /// To `why`: the kill and what followed it, oldest first; empty when there was none. To one about
     /// somebody it may also be, or end with, a refusal or nobody having been killed.
     Why(Vec<Event>),
@@ -349,6 +358,17 @@ pub enum Reply {
     Physpages(Box<PhyspagesReply>),
     /// It was not done.
     Refused(Refusal),
+}
+
+/// Events by their numbers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EventPage {
+    /// The number given last, to whatever event; 0: none yet.
+    pub newest: u64,
+    /// After the number that was named. Numbers that are missing are of events that are not kept.
+    pub events: Vec<Event>,
+    /// There are no more: those to come follow.
+    pub is_last: bool,
 }
 
 /// What is reserved now.

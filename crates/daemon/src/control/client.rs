@@ -13,6 +13,7 @@ use rustix::event::epoll::EventFlags;
 
 use super::line::to_line;
 use super::listener::Accepted;
+use super::requester::Socket;
 
 /// Bytes of events a client may leave unread before it is disconnected.
 const MAX_EVENT_BYTES: usize = 1 << 20;
@@ -45,6 +46,7 @@ pub(super) struct Client {
     /// Who pays for its owner, and as whom he is counted (listener.rs).
     pub(super) payer: Uid,
     pub(super) counts_as: Uid,
+    pub(super) socket: Socket,
     pub(super) is_reserving: bool,
     pub(super) is_following: bool,
     /// For a level of an account.
@@ -76,6 +78,7 @@ impl Client {
             pid: accepted.pid,
             payer: accepted.payer,
             counts_as: accepted.counts_as,
+            socket: accepted.socket,
             is_reserving: false,
             is_following: false,
             is_watching: false,
@@ -254,6 +257,7 @@ mod tests {
             pid: Pid::new(7),
             payer: Uid::new(60001),
             counts_as: Uid::new(60001),
+            socket: Socket::Requests,
         };
         (Client::new(accepted), theirs)
     }

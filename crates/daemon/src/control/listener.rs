@@ -5,15 +5,17 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_host::{Peer, PeerOwner, Proc, Unresponsive, UserNamespaces, refuse_passed};
-use bursar_model::{Pid, Uid};
+use bursar_model::{Gid, Pid, Uid};
 use bursar_watchdog::TimedQuery;
+
+use super::requester::Socket;
 
 /// As whom those count together of whom it is not known where they are: one who has 65,536 uids in a
 /// container of his would count as each of them. No user has this number (setresuid(2)).
@@ -31,11 +33,13 @@ pub(super) struct Accepted {
     /// As whom he is counted: who answers for him, for one user may have 65,536 others in there; or
     /// whoever is silent.
     pub(super) counts_as: Uid,
+    pub(super) socket: Socket,
 }
 
 #[derive(Debug)]
 pub(super) struct Listener {
     path: PathBuf,
+    socket: Socket,
     listener: UnixListener,
     proc: Proc,
     query: TimedQuery,
@@ -47,7 +51,7 @@ pub(super) struct Listener {
 impl Listener {
     /// Listens at `path`, for those whom `mode` lets in; a socket that a dead daemon left there is
     /// replaced (the caller holds the lock that says it is dead).
-    pub(super) fn open(path: &Path, mode: u32, query: TimedQuery) -> Result<Self> {
+    pub(super) fn open(path: &Path, mode: u32, socket: Socket, query: TimedQuery) -> Result<Self> {
         match fs::remove_file(path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(error).with_context(|| format!("remove the old socket {path:?}"));
@@ -64,6 +68,7 @@ impl Listener {
             .with_context(|| format!("say who may connect to {path:?}"))?;
         Ok(Self {
             path: path.to_owned(),
+            socket,
             listener,
             proc: Proc::host()?,
             query,
@@ -97,7 +102,17 @@ impl Listener {
                 // Gone: a child of each of somebody's subordinate uids may have connected, and ended.
                 Ok(PeerOwner::Gone) | Err(Unresponsive) => UNKNOWN_USER,
             },
+            socket: self.socket,
         }))
+    }
+
+    /// Lets in a group besides root, or root alone.
+    pub(super) fn let_group_in(&self, group: Option<Gid>) -> Result<()> {
+        let gid = group.map_or(0, Gid::get);
+        let mode = if group.is_some() { 0o660 } else { 0o600 };
+        chown(&self.path, None, Some(gid))
+            .and_then(|()| fs::set_permissions(&self.path, fs::Permissions::from_mode(mode)))
+            .with_context(|| format!("say who may connect to {:?}", self.path))
     }
 
     fn owner_of_peer(&mut self, peer: &Peer) -> Result<PeerOwner, Unresponsive> {

@@ -7,6 +7,15 @@ use bursar_model::{AccountId, Pid, Uid};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ClientId(u64);
 
+/// By which socket somebody came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Socket {
+    /// Everybody's, or root's.
+    Requests,
+    /// That of those who hear all events, and nothing else.
+    Events,
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Requester {
     pub(crate) client: ClientId,
@@ -17,6 +26,14 @@ pub(crate) struct Requester {
     pub(crate) payer: AccountId,
     /// As whom it is counted (listener.rs).
     pub(crate) counts_as: Uid,
+    pub(crate) socket: Socket,
+}
+
+impl Requester {
+    /// Whether it may see events of everybody.
+    pub(crate) const fn hears_all(&self) -> bool {
+        self.uid.get() == 0 || matches!(self.socket, Socket::Events)
+    }
 }
 
 impl ClientId {
@@ -30,6 +47,6 @@ impl ClientId {
 
     #[cfg(test)]
     pub(crate) const fn first() -> Self {
-        Self(2)
+        Self(3)
     }
 }

@@ -15,8 +15,9 @@ pub(super) struct Cache {
     /// By account; what is about none has a share, too.
     shares: HashMap<Option<String>, Share>,
     next: u64,
-    /// The latest moment of all that was forgotten.
+    /// The latest moment of all that was forgotten, and the highest number.
     forgotten: Option<String>,
+    forgotten_number: Option<u64>,
 }
 
 /// What is remembered of one account.
@@ -80,11 +81,17 @@ impl Cache {
             }
         }
         self.forgotten = self.forgotten.take().max(Some(event.time));
+        self.forgotten_number = self.forgotten_number.max(event.number);
     }
 
     /// Whether nothing of what happened since then was forgotten.
     pub(super) fn reaches_back_to(&self, since: &str) -> bool {
         self.forgotten.as_deref().is_none_or(|it| it < since)
+    }
+
+    /// Whether no event after a number was forgotten.
+    pub(super) fn has_all_after(&self, number: u64) -> bool {
+        self.forgotten_number.is_none_or(|it| it <= number)
     }
 
     /// Oldest first.

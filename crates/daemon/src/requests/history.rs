@@ -8,7 +8,7 @@ use bursar_model::{Event, EventKind, Pid, Uid, Who};
 use bursar_protocol::{ErrorKind, Reply};
 
 use super::permission::Answer;
-use super::permission::refusal;
+use super::permission::{only_root, refusal};
 use super::whose::Whose;
 use crate::accounts::Accounts;
 use crate::control::Requester;
@@ -82,6 +82,15 @@ pub(super) fn events(
             .collect()
     };
     Ok(Reply::Events(found))
+}
+
+/// What happened to all, by its number.
+pub(super) fn stream(history: &History, requester: Requester, after: Option<u64>) -> Answer {
+    if !requester.hears_all() {
+        only_root(requester.uid, "read the events of all")?;
+    }
+    let page = history.page_after(after.unwrap_or(u64::MAX));
+    Ok(Reply::Stream(Box::new(page)))
 }
 
 /// What happened in the account that the requester pays into, as far as it may see that: oldest first.
