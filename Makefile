@@ -115,7 +115,7 @@ instructions: build
 	done
 
 # Of dist/, for administrators to look at and take over.
-EXAMPLES := profile.d/bursar.sh pam/bursar-login \
+EXAMPLES := notify.toml profile.d/bursar.sh pam/bursar-login \
 	$(addprefix prometheus/,bursar.rules.yml bursar.rules.test.yml prometheus.yml \
 	bursar-metrics.service bursar-metrics.timer bursar-exporter.socket bursar-exporter@.service) \
 	grafana/bursar.json ansible/example.yml $(addprefix ansible/roles/bursar/,defaults/main.yml handlers/main.yml meta/main.yml \
@@ -124,6 +124,7 @@ EXAMPLES := profile.d/bursar.sh pam/bursar-login \
 # Where LIBDIR is not PREFIX/lib a link is there: `bursar run --tmalloc` looks below its own prefix.
 install: build
 	install -D -m 755 $(RELEASE)/bursard $(DESTDIR)$(PREFIX)/sbin/bursard
+	install -D -m 755 $(RELEASE)/bursar-notify $(DESTDIR)$(PREFIX)/sbin/bursar-notify
 	install -D -m 755 $(RELEASE)/bursar $(DESTDIR)$(PREFIX)/bin/bursar
 	install -D -m 644 $(RELEASE)/libtmalloc.so $(DESTDIR)$(LIBDIR)/libtmalloc.so
 	install -D -m 644 $(RELEASE)/libbursar.so $(DESTDIR)$(LIBDIR)/libbursar.so
@@ -137,12 +138,15 @@ install: build
 	umask 022 && for section in 1 3 5; do \
 		$(RELEASE)/bursar generate man --section $$section $(DESTDIR)$(MANDIR)/man$$section || exit; done
 	install -D -m 644 dist/bursard.8 $(DESTDIR)$(MANDIR)/man8/bursard.8
+	install -D -m 644 dist/bursar-notify.8 $(DESTDIR)$(MANDIR)/man8/bursar-notify.8
 	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	umask 022 && $(RELEASE)/bursar generate completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/bursar
 	install -d $(DESTDIR)$(ZSHDIR) $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 	umask 022 && $(RELEASE)/bursar generate completions zsh >$(DESTDIR)$(ZSHDIR)/_bursar
 	umask 022 && $(RELEASE)/bursar generate completions fish >$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/bursar.fish
 	install -D -m 644 dist/bursard.service $(DESTDIR)$(UNITDIR)/bursard.service
+	install -D -m 644 dist/bursar-notify.service $(DESTDIR)$(UNITDIR)/bursar-notify.service
+	install -D -m 644 dist/bursar-sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/bursar.conf
 	for file in $(EXAMPLES); do \
 		install -D -m 644 dist/$$file $(DESTDIR)$(PREFIX)/share/doc/bursar/examples/$$file || exit; done
 	install -d -m 755 $(DESTDIR)$(SYSCONFDIR)/bursar/limits.toml.d
@@ -154,8 +158,9 @@ PINS       ?= /sys/fs/bpf/bursar
 uninstall:
 	@test -n "$(DESTDIR)" || ! ls -d $(PINS)/half-* >/dev/null 2>&1 || { \
 		echo "limits are in force ($(PINS)); first: systemctl disable --now bursard && bursard --release" >&2; exit 1; }
-	rm -f $(DESTDIR)$(PREFIX)/sbin/bursard $(DESTDIR)$(PREFIX)/bin/bursar \
-		$(DESTDIR)$(UNITDIR)/bursard.service \
+	rm -f $(DESTDIR)$(PREFIX)/sbin/bursard $(DESTDIR)$(PREFIX)/sbin/bursar-notify $(DESTDIR)$(PREFIX)/bin/bursar \
+		$(DESTDIR)$(UNITDIR)/bursard.service $(DESTDIR)$(UNITDIR)/bursar-notify.service \
+		$(DESTDIR)$(PREFIX)/lib/sysusers.d/bursar.conf $(DESTDIR)$(MANDIR)/man8/bursar-notify.8 \
 		$(DESTDIR)$(MANDIR)/man1/bursar.1 $(DESTDIR)$(MANDIR)/man1/bursar-*.1 $(DESTDIR)$(MANDIR)/man8/bursard.8 \
 		$(foreach page,libbursar tmalloc prefault,$(DESTDIR)$(MANDIR)/man3/$(page).3) \
 		$(foreach page,bursar limits,$(DESTDIR)$(MANDIR)/man5/$(page).toml.5) \

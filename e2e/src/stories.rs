@@ -27,6 +27,7 @@ mod locked;
 mod login;
 mod machine;
 mod metrics;
+mod notify;
 mod observe;
 mod package;
 mod payers;
@@ -97,6 +98,7 @@ pub fn all() -> Vec<Story> {
         units::STORIES,
         check::STORIES,
         metrics::STORIES,
+        notify::STORIES,
         triggers::STORIES,
         hostile::STORIES,
         locked::STORIES,

@@ -34,13 +34,16 @@ pub struct Finding {
 
 /// What is wrong with a value, before it is known where that stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Wrong {
-    pub(crate) message: String,
-    pub(crate) remedy: String,
+pub struct Wrong {
+    /// What.
+    pub message: String,
+    /// What to do.
+    pub remedy: String,
 }
 
 impl Wrong {
-    pub(crate) fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
+    /// Both.
+    pub fn new(message: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
             message: message.into(),
             remedy: remedy.into(),
@@ -48,7 +51,7 @@ impl Wrong {
     }
 
     /// This, as an error at a place.
-    pub(crate) fn at(self, path: &Path, line: Option<usize>, key: &str) -> Finding {
+    pub fn at(self, path: &Path, line: Option<usize>, key: &str) -> Finding {
         Finding {
             severity: Severity::Error,
             path: path.to_owned(),

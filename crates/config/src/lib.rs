@@ -23,6 +23,7 @@ mod limit_set;
 mod limits;
 mod load;
 mod program;
+pub mod reading;
 mod reference;
 mod removal;
 mod schema;

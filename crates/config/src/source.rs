@@ -17,7 +17,7 @@ pub const MAX_FILE: u64 = 4 << 20;
 
 /// A TOML file as text.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub struct Source {
     path: PathBuf,
     text: String,
     /// Where each line begins; the first entry is 0.
@@ -25,7 +25,8 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    pub(crate) fn new(path: &Path, text: String) -> Self {
+    /// `text`, as if it stood in a file at `path`.
+    pub fn new(path: &Path, text: String) -> Self {
         let ends = text.bytes().enumerate().filter(|&(_, byte)| byte == b'\n');
         let line_starts = std::iter::once(0)
             .chain(ends.map(|(at, _)| at.saturating_add(1)))
@@ -38,7 +39,10 @@ impl Source {
     }
 
     /// The file at `path`; `None` when there is none.
-    pub(crate) fn read(path: &Path) -> Result<Option<Self>, ConfigError> {
+    ///
+    /// # Errors
+    /// When it cannot be read, is no regular file, too large or no UTF-8.
+    pub fn read(path: &Path) -> Result<Option<Self>, ConfigError> {
         Self::read_as(path, path)
     }
 
@@ -63,7 +67,8 @@ impl Source {
         }
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// Where it is.
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
@@ -79,12 +84,15 @@ impl Source {
     }
 
     /// The line on which `span` begins.
-    pub(crate) fn line_of(&self, span: Option<Range<usize>>) -> Option<usize> {
+    pub fn line_of(&self, span: Option<Range<usize>>) -> Option<usize> {
         span.map(|span| self.line_at(span.start))
     }
 
     /// The text as TOML.
-    pub(crate) fn document(&self) -> Result<Document<String>, Finding> {
+    ///
+    /// # Errors
+    /// With the line at which it is none.
+    pub fn document(&self) -> Result<Document<String>, Finding> {
         Document::parse(self.text.clone()).map_err(|error| {
             let line = self.line_of(error.span());
             let reason = error
@@ -181,7 +189,7 @@ fn read_bounded(place: &Path, path: &Path) -> Result<Option<Vec<u8>>, ConfigErro
 
 /// Where an item begins: its own span, or for a table that is only implied (`[a.b]` implies `a`) that
 /// of the first thing in it.
-pub(crate) fn span_of(item: &Item) -> Option<Range<usize>> {
+pub fn span_of(item: &Item) -> Option<Range<usize>> {
     item.span().or_else(|| {
         let table = item.as_table_like()?;
         table.iter().find_map(|(_, inner)| span_of(inner))

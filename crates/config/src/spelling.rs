@@ -3,7 +3,7 @@
 
 /// The one of `known` that `written` is a slip of; `None` when none is close enough to be worth
 /// proposing: one slip for each three characters.
-pub(crate) fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(written: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let allowed = (written.chars().count() / 3).max(1);
     let close = known.filter_map(|word| {
         let slips = distance(written, word);

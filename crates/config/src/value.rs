@@ -16,7 +16,7 @@ use crate::{MAX_EXEMPT, UidRange};
 const SIZES: &str = "write bytes with K, M, G or T (512M), a percentage (25%) or none";
 
 /// What a value is, for a message.
-pub(crate) fn kind(value: &Value) -> &'static str {
+pub fn kind(value: &Value) -> &'static str {
     match value {
         Value::String(_) => "a string",
         Value::Integer(_) => "an integer",
@@ -29,7 +29,7 @@ pub(crate) fn kind(value: &Value) -> &'static str {
 }
 
 /// What an item is, for a message.
-pub(crate) fn kind_of_item(item: &Item) -> &'static str {
+pub fn kind_of_item(item: &Item) -> &'static str {
     match item {
         Item::None => "nothing",
         Item::Value(value) => kind(value),
@@ -49,7 +49,7 @@ pub(crate) fn boolean(value: &Value) -> Result<bool, Wrong> {
 }
 
 /// A whole number within `range`.
-pub(crate) fn integer(value: &Value, range: RangeInclusive<u32>) -> Result<u32, Wrong> {
+pub fn integer(value: &Value, range: RangeInclusive<u32>) -> Result<u32, Wrong> {
     let (least, most) = range.into_inner();
     let remedy = format!("write a whole number from {least} to {most}, without quotes");
     let Some(number) = value.as_integer() else {
@@ -66,7 +66,7 @@ pub(crate) fn integer(value: &Value, range: RangeInclusive<u32>) -> Result<u32, 
 
 /// A line for people of so many characters at most; `None`: an empty one. What moves the cursor or turns the
 /// direction of writing would make the message around it say something else.
-pub(crate) fn line(value: &Value, most: usize) -> Result<Option<String>, Wrong> {
+pub fn line(value: &Value, most: usize) -> Result<Option<String>, Wrong> {
     let remedy = format!(
         "write one line in quotes, of at most {most} printable characters, without a backslash"
     );
@@ -128,7 +128,7 @@ pub(crate) const MODES: [(&str, Mode); 2] = [
 ];
 
 /// One of a few words.
-pub(crate) fn word<T: Copy>(value: &Value, words: &[(&str, T)]) -> Result<T, Wrong> {
+pub fn word<T: Copy>(value: &Value, words: &[(&str, T)]) -> Result<T, Wrong> {
     let list = words
         .iter()
         .map(|(word, _)| format!("{word:?}"))
@@ -176,7 +176,7 @@ fn no_size(error: SizeError) -> Wrong {
 }
 
 /// An amount of memory from `least` to `most`; a share of something makes no sense here.
-pub(crate) fn amount(value: &Value, least: Bytes, most: Option<Bytes>) -> Result<Bytes, Wrong> {
+pub fn amount(value: &Value, least: Bytes, most: Option<Bytes>) -> Result<Bytes, Wrong> {
     let shown = SizeSpec::Bytes;
     let remedy = match most {
         None => format!("write a size of {} or more", shown(least)),
@@ -195,7 +195,7 @@ pub(crate) fn amount(value: &Value, least: Bytes, most: Option<Bytes>) -> Result
 }
 
 /// An absolute path of at most `longest` bytes.
-pub(crate) fn absolute_path(value: &Value, longest: usize) -> Result<PathBuf, Wrong> {
+pub fn absolute_path(value: &Value, longest: usize) -> Result<PathBuf, Wrong> {
     let remedy = "write an absolute path in quotes";
     let Some(text) = value.as_str() else {
         return Err(Wrong::new(

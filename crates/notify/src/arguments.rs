@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What can be typed.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::config::DEFAULT_PATH;
+
+/// Follow bursard's events and tell people by mail, webhook and programs
+#[derive(Debug, Parser)]
+#[command(name = "bursar-notify", version)]
+pub(crate) struct Arguments {
+    /// What to tell, to whom and how
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]
+    pub(crate) config: PathBuf,
+    /// Read the configuration and its templates, say what is wrong, and end
+    #[arg(long, conflicts_with = "status")]
+    pub(crate) check: bool,
+    /// Print as JSON what was told, dropped and missed, and what waits, and end
+    #[arg(long)]
+    pub(crate) status: bool,
+}

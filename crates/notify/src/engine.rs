@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! From events to deliveries: what is read goes into the queue, and what is due goes to the thread of its rule. One
+//! thread owns the queue; nothing else is shared.
+
+use std::io;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, sync_channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use jiff::Timestamp;
+
+use crate::config::Rule;
+use crate::delivery::{DeliveryId, Outcome, Seconds};
+use crate::message::{Message, StreamItem};
+use crate::queue::Queue;
+use crate::telling::{Job, Tell};
+
+/// Events read ahead of the queue, and taken in between two looks at what is due.
+pub(crate) const READ_AHEAD: usize = 64;
+/// Pause after the disk took nothing.
+const AGAIN: Duration = Duration::from_secs(2);
+/// A rule pauses after so many failures in a row, and at most so long at a time.
+const MANY_FAILURES: u32 = 3;
+const LONGEST_LANE_PAUSE: Duration = Duration::from_secs(60);
+/// When nothing has been told for so long, the place up to which events were read is written.
+const QUIET: Duration = Duration::from_secs(2);
+/// So long attempts under way are waited for at the end.
+const FINISH_WITHIN: Duration = Duration::from_secs(20);
+/// The longest sleep: a clock that was set is noticed by then.
+const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+
+/// A rule and its thread.
+struct Lane {
+    rule: Rule,
+    jobs: SyncSender<Job>,
+    is_busy: bool,
+    /// Attempts in a row that are to be made again, and until when nothing is tried for that.
+    failures: u32,
+    resumes: Option<Instant>,
+}
+
+impl Lane {
+    /// A server that is down is not asked for each delivery; one recipient in trouble keeps no other back.
+    fn note(&mut self, outcome: &Outcome) {
+        self.is_busy = false;
+        self.failures = match outcome {
+            Outcome::Later(_) => self.failures.saturating_add(1),
+            Outcome::Delivered | Outcome::Refused(_) => 0,
+        };
+        let pause = Duration::from_secs(1 << self.failures.min(10)).min(LONGEST_LANE_PAUSE);
+        self.resumes = (self.failures >= MANY_FAILURES).then(|| Instant::now() + pause);
+    }
+
+    /// How long it does nothing.
+    fn rest(&self) -> Duration {
+        let until = self.resumes;
+        until.map_or(Duration::ZERO, |it| {
+            it.saturating_duration_since(Instant::now())
+        })
+    }
+}
+
+/// Reads, queues and has delivered.
+pub(crate) struct Engine {
+    rules: Vec<Rule>,
+    lanes: Vec<Lane>,
+    queue: Queue,
+    told: Receiver<StreamItem>,
+    inbox: Receiver<Message>,
+    /// StreamItem and not in the queue yet, because the disk takes nothing. bursard keeps the others.
+    held_back: Option<StreamItem>,
+    is_failing: bool,
+}
+
+impl Engine {
+    /// `back`: where attempts report their end, which is `inbox`.
+    pub(crate) fn new(
+        rules: Vec<(Rule, Box<dyn Tell>)>,
+        mut queue: Queue,
+        told: Receiver<StreamItem>,
+        inbox: Receiver<Message>,
+        back: &Sender<Message>,
+    ) -> Result<Self> {
+        let all: Vec<Rule> = rules.iter().map(|(rule, _)| rule.clone()).collect();
+        queue
+            .drop_others(&all)
+            .context("write to the queue; see to the disk")?;
+        let mut lanes = Vec::new();
+        for (at, (rule, tell)) in rules.into_iter().enumerate() {
+            let (jobs, waiting) = sync_channel(1);
+            let back = back.clone();
+            spawn(&format!("rule {}", rule.name), move || {
+                work(at, tell, &waiting, &back)
+            })?;
+            lanes.push(Lane {
+                rule,
+                jobs,
+                is_busy: false,
+                failures: 0,
+                resumes: None,
+            });
+        }
+        Ok(Self {
+            rules: all,
+            lanes,
+            queue,
+            told,
+            inbox,
+            held_back: None,
+            is_failing: false,
+        })
+    }
+
+    /// Works until it is asked to end.
+    pub(crate) fn run(&mut self) {
+        loop {
+            let done = self.turn();
+            match done {
+                Ok(()) if self.is_failing => {
+                    self.is_failing = false;
+                    tracing::warn!("the queue can be written again");
+                }
+                Ok(()) => {}
+                Err(error) => self.say_failing(&error),
+            }
+            match self.inbox.recv_timeout(self.sleep()) {
+                Ok(Message::Fresh) => {}
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Err(error) = self.queue.write_place() {
+                        self.say_failing(&error);
+                    }
+                }
+                Ok(Message::Settled(lane, id, outcome)) => self.settle(lane, id, outcome),
+                Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return self.finish(),
+            }
+        }
+    }
+
+    fn say_failing(&mut self, error: &io::Error) {
+        if !self.is_failing {
+            tracing::error!(
+                "the queue cannot be written: {error}; events wait at bursard until it can, see to the disk"
+            );
+        }
+        self.is_failing = true;
+    }
+
+    /// Takes in what was told, has done what is due.
+    fn turn(&mut self) -> io::Result<()> {
+        if !self.queue.write_outcomes() {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        for _ in 0..READ_AHEAD {
+            let next = self.held_back.take().or_else(|| self.told.try_recv().ok());
+            let Some(told) = next else { break };
+            if let Err(error) = self.enter(&told) {
+                self.held_back = Some(told);
+                return Err(error);
+            }
+        }
+        self.start_due()?;
+        self.queue.tidy()
+    }
+
+    fn enter(&mut self, told: &StreamItem) -> io::Result<()> {
+        match told {
+            StreamItem::Begins(number) => self.queue.begin_at(*number),
+            StreamItem::Event(event, missed) => {
+                if *missed > 0 {
+                    tracing::warn!(
+                        "{missed} events before number {} were not to be had from bursard any more",
+                        event.number.unwrap_or(0)
+                    );
+                }
+                self.queue.take(event, &self.rules, *missed, now())
+            }
+            StreamItem::Missed { number, count } => {
+                tracing::warn!(
+                    "{count} events up to number {number} were not to be had from bursard any more"
+                );
+                self.queue.miss(*number, *count)
+            }
+        }
+    }
+
+    /// One attempt of each rule at a time.
+    fn start_due(&mut self) -> io::Result<()> {
+        let now = now();
+        let is_ready = |lane: &&mut Lane| !lane.is_busy && lane.rest().is_zero();
+        for lane in self.lanes.iter_mut().filter(is_ready) {
+            let Some(id) = self.queue.due_of(&lane.rule, now) else {
+                continue;
+            };
+            let Some(delivery) = self.queue.begin(id, now)? else {
+                continue;
+            };
+            let id = format!("{}-{id}", self.queue.state().instance);
+            // A thread that is gone never settles; its rule's deliveries wait for the next start.
+            lane.is_busy = true;
+            let _ = lane.jobs.send(Job { id, delivery });
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, lane: usize, id: DeliveryId, outcome: Outcome) {
+        let Some(lane) = self.lanes.get_mut(lane) else {
+            return;
+        };
+        lane.note(&outcome);
+        match &outcome {
+            Outcome::Delivered => tracing::info!("{}: delivery {id} is told", lane.rule.name),
+            Outcome::Later(why) => {
+                tracing::warn!("{}: delivery {id} is tried again: {why}", lane.rule.name)
+            }
+            Outcome::Refused(why) => {
+                tracing::error!("{}: delivery {id} is dropped: {why}", lane.rule.name)
+            }
+        }
+        self.queue.settle(id, outcome, &lane.rule, now());
+    }
+
+    /// How long nothing is due.
+    fn sleep(&self) -> Duration {
+        if self.is_failing {
+            return AGAIN;
+        }
+        let now = now();
+        let idle = self.lanes.iter().filter(|it| !it.is_busy);
+        let due = idle.filter_map(|lane| {
+            let due = self.queue.next_due(&lane.rule, now)?;
+            let seconds = due.saturating_sub(now).max(0).unsigned_abs();
+            Some(Duration::from_secs(seconds).max(lane.rest()))
+        });
+        let place = self.queue.is_place_unwritten().then_some(QUIET);
+        due.chain(place)
+            .min()
+            .unwrap_or(LONGEST_SLEEP)
+            .min(LONGEST_SLEEP)
+    }
+
+    /// Waits for attempts under way; what is not done by then is tried again, and said to be.
+    fn finish(&mut self) {
+        let until = Instant::now() + FINISH_WITHIN;
+        while self.lanes.iter().any(|it| it.is_busy) {
+            let left = until.saturating_duration_since(Instant::now());
+            match self.inbox.recv_timeout(left) {
+                Ok(Message::Settled(lane, id, outcome)) => self.settle(lane, id, outcome),
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        if let Err(error) = self.queue.close() {
+            self.say_failing(&error);
+        }
+    }
+}
+
+/// A rule's thread.
+fn work(lane: usize, mut tell: Box<dyn Tell>, jobs: &Receiver<Job>, back: &Sender<Message>) {
+    while let Ok(job) = jobs.recv() {
+        let outcome = tell.tell(&job);
+        if back
+            .send(Message::Settled(lane, job.delivery.id, outcome))
+            .is_err()
+        {
+            return;
+        }
+    }
+}
+
+fn now() -> Seconds {
+    Timestamp::now().as_second()
+}
+
+/// Starts a thread without which nothing is told: its end is ours, and the service manager starts us again.
+pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<()> {
+    let guarded = move || {
+        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).is_err() {
+            std::process::exit(1);
+        }
+    };
+    let name: String = name.chars().take(15).collect();
+    thread::Builder::new()
+        .name(name)
+        .spawn(guarded)
+        .context("start a thread")?;
+    Ok(())
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Telling by mail: addresses, templates, and whoever takes the mail on.
+
+mod message;
+mod smtp;
+
+use std::path::Path;
+use std::time::Duration;
+
+use bursar_config::Finding;
+use bursar_host::{Lookup, Users};
+use bursar_model::Uid;
+use jiff::{Timestamp, fmt::rfc2822};
+
+use self::message::Mail as Message;
+use crate::address::is_address;
+use crate::child;
+use crate::config::{MailConfig, MailRule, Rule, Through};
+use crate::delivery::{Outcome, Recipient};
+use crate::telling::{Job, Tell};
+use crate::text::{Setting, Templates, Words};
+
+/// A program that takes longer is killed.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Mail of one rule.
+pub(crate) struct Mail {
+    config: MailConfig,
+    templates: Templates,
+    setting: Setting,
+    users: Users,
+}
+
+impl Mail {
+    pub(crate) fn new(
+        path: &Path,
+        config: &MailConfig,
+        rule: &Rule,
+        mail: &MailRule,
+        setting: &Setting,
+    ) -> Result<Self, Finding> {
+        Ok(Self {
+            config: config.clone(),
+            templates: Templates::new(path, rule.who, mail)?,
+            setting: setting.clone(),
+            users: Users::new(1),
+        })
+    }
+
+    /// The user's name and address.
+    fn user(&mut self, uid: Uid) -> Result<(String, String), Outcome> {
+        // Names change hands: asked each time.
+        self.users.forget();
+        let name = match self.users.by_uid(uid) {
+            Lookup::Found(user) => user.name,
+            Lookup::Absent => {
+                let reason = "no user has the uid any more".to_owned();
+                return Err(Outcome::Refused(reason));
+            }
+            Lookup::Unavailable(error) => {
+                return Err(Outcome::Later(format!("cannot look up uid {uid}: {error}")));
+            }
+        };
+        let other = self.config.addresses.iter().find(|(it, _)| *it == name);
+        let address = match (other, &self.config.domain) {
+            (Some((_, address)), _) => address.clone(),
+            (None, Some(domain)) if !name.contains('@') => format!("{name}@{domain}"),
+            _ => name.clone(),
+        };
+        match is_address(&address) {
+            true => Ok((name, address)),
+            false => Err(Outcome::Refused(
+                "no mail address can be made of a user's name".to_owned(),
+            )),
+        }
+    }
+
+    fn hand_over(&self, message: &Message<'_>) -> Outcome {
+        match &self.config.through {
+            Through::Smtp(server) => {
+                let text = message.text("\r\n");
+                smtp::send(server, &self.setting.host, message.from, message.to, &text)
+            }
+            Through::Sendmail(command) => {
+                let mut command = command.clone();
+                // Behind this nothing is an option, and nobody is taken from the headers.
+                command.push("--".to_owned());
+                command.extend(message.to.iter().cloned());
+                let ended = child::run(&command, message.text("\n").as_bytes(), &[], PATIENCE);
+                child::outcome("sendmail", &ended)
+            }
+        }
+    }
+}
+
+impl Tell for Mail {
+    fn tell(&mut self, job: &Job) -> Outcome {
+        let (user, to) = match job.delivery.to {
+            Recipient::Administrators => (None, self.config.administrators.clone()),
+            Recipient::User(uid) => match self.user(uid) {
+                Ok((name, address)) => (Some(name), vec![address]),
+                Err(outcome) => return outcome,
+            },
+        };
+        let words = Words::new(&job.delivery, &job.id, user.as_deref(), &self.setting);
+        let (subject, body) = match self.templates.mail(&words) {
+            Ok(mail) => mail,
+            Err(error) => return Outcome::Refused(format!("template: {}", error.kind())),
+        };
+        let usual = format!("bursar@{}", self.setting.host);
+        let now = Timestamp::now().to_zoned(self.setting.zone.clone());
+        let date = match rfc2822::to_string(&now) {
+            Ok(date) => date,
+            Err(error) => return Outcome::Later(format!("clock: {error}")),
+        };
+        self.hand_over(&Message {
+            from: self.config.from.as_deref().unwrap_or(&usual),
+            to: &to,
+            subject: &subject,
+            date: &date,
+            id: &job.id,
+            host: &self.setting.host,
+            body: &body,
+        })
+    }
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Handing mail to a server: RFC 5321, plain, for the machine's own server or a relay that trusts it. Who needs TLS or
+//! a password has the local server, or msmtp as `sendmail`, see to that.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use crate::delivery::Outcome;
+
+/// A server that takes longer for one answer is tried again later.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Longer lines and more of them are no answer.
+const LONGEST_LINE: usize = 2048;
+const MOST_LINES: usize = 100;
+
+/// One conversation.
+struct Conversation {
+    reader: BufReader<TcpStream>,
+}
+
+/// Why it came to nothing.
+enum Failure {
+    Later(String),
+    Refused(String),
+}
+
+/// Sends one mail, whose lines end in CRLF.
+pub(super) fn send(server: &str, host: &str, from: &str, to: &[String], text: &str) -> Outcome {
+    match try_send(server, host, from, to, text) {
+        Ok(()) => Outcome::Delivered,
+        Err(Failure::Later(why)) => Outcome::Later(format!("{server}: {why}")),
+        Err(Failure::Refused(why)) => Outcome::Refused(format!("{server}: {why}")),
+    }
+}
+
+fn try_send(
+    server: &str,
+    host: &str,
+    from: &str,
+    to: &[String],
+    text: &str,
+) -> Result<(), Failure> {
+    let mut it = Conversation::begin(server)?;
+    it.say(&format!("EHLO {host}"), 250)?;
+    it.say(&format!("MAIL FROM:<{from}>"), 250)?;
+    // Who is not known must not keep the others from it.
+    let (mut taken, mut last) = (0, None);
+    for address in to {
+        match it.say(&format!("RCPT TO:<{address}>"), 250) {
+            Ok(()) => taken += 1,
+            Err(failure) => last = Some(failure),
+        }
+    }
+    match last {
+        Some(failure) if taken == 0 => return Err(failure),
+        Some(Failure::Later(why) | Failure::Refused(why)) => {
+            tracing::warn!("{server}: a recipient was not taken: {why}");
+        }
+        None => {}
+    }
+    it.say("DATA", 354)?;
+    it.write(&stuffed(text))?;
+    it.hear(250)?;
+    // It is theirs now, whatever becomes of this.
+    let _ = it.say("QUIT", 221);
+    Ok(())
+}
+
+/// A line that begins with a dot gets another one; a line of one dot is the end.
+fn stuffed(text: &str) -> String {
+    let text = text.replace("\r\n.", "\r\n..");
+    let end = if text.ends_with("\r\n") {
+        ".\r\n"
+    } else {
+        "\r\n.\r\n"
+    };
+    format!("{text}{end}")
+}
+
+impl Conversation {
+    fn begin(server: &str) -> Result<Self, Failure> {
+        let later = |error: std::io::Error| Failure::Later(error.to_string());
+        let addresses = server.to_socket_addrs().map_err(later)?;
+        let mut last = Failure::Later("has no address".to_owned());
+        for address in addresses {
+            match TcpStream::connect_timeout(&address, PATIENCE) {
+                Ok(stream) => {
+                    stream.set_read_timeout(Some(PATIENCE)).map_err(later)?;
+                    stream.set_write_timeout(Some(PATIENCE)).map_err(later)?;
+                    let mut it = Self {
+                        reader: BufReader::new(stream),
+                    };
+                    it.hear(220)?;
+                    return Ok(it);
+                }
+                Err(error) => last = later(error),
+            }
+        }
+        Err(last)
+    }
+
+    fn write(&mut self, text: &str) -> Result<(), Failure> {
+        let written = self.reader.get_mut().write_all(text.as_bytes());
+        written.map_err(|error| Failure::Later(error.to_string()))
+    }
+
+    fn say(&mut self, line: &str, expected: u16) -> Result<(), Failure> {
+        self.write(&format!("{line}\r\n"))?;
+        self.hear(expected)
+    }
+
+    /// An answer: `250-one`, `250 two`.
+    fn hear(&mut self, expected: u16) -> Result<(), Failure> {
+        use std::io::Read;
+        for _ in 0..MOST_LINES {
+            let mut line = Vec::new();
+            let read = (&mut self.reader)
+                .take(LONGEST_LINE as u64)
+                .read_until(b'\n', &mut line);
+            match read {
+                Ok(0) => return Err(Failure::Later("hung up".to_owned())),
+                Ok(_) => {}
+                Err(error) => return Err(Failure::Later(error.to_string())),
+            }
+            let shown = bursar_model::printable(line.trim_ascii_end(), 200);
+            let code: Option<u16> = line
+                .get(..3)
+                .and_then(|it| std::str::from_utf8(it).ok()?.parse().ok());
+            if line.get(3) == Some(&b'-') && code.is_some() {
+                continue;
+            }
+            return match code {
+                Some(code) if code == expected || (code == 251 && expected == 250) => Ok(()),
+                Some(500..=599) => Err(Failure::Refused(shown)),
+                _ => Err(Failure::Later(shown)),
+            };
+        }
+        Err(Failure::Later("answers without an end".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use super::*;
+
+    /// A server that gives these answers, one a line heard, and returns what it heard.
+    fn served(answers: &'static [&'static str]) -> (Outcome, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = listener.local_addr().unwrap().to_string();
+        let heard = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+            let mut heard = String::new();
+            for answer in answers {
+                stream.write_all(answer.as_bytes()).unwrap();
+                if !answer.starts_with("354") {
+                    let Some(Ok(line)) = lines.next() else { break };
+                    heard += &format!("{line}\n");
+                    continue;
+                }
+                for line in lines.by_ref().map(Result::unwrap) {
+                    heard += &format!("{line}\n");
+                    if line == "." {
+                        break;
+                    }
+                }
+            }
+            heard
+        });
+        let to = ["alice".to_owned(), "bob".to_owned()];
+        let outcome = send(
+            &server,
+            "host",
+            "bursar@host",
+            &to,
+            "Subject: x\r\n\r\n.dot\r\n",
+        );
+        (outcome, heard.join().unwrap())
+    }
+
+    #[test]
+    fn a_mail_is_handed_over_and_no_line_ends_it_early() {
+        let (outcome, heard) = served(&[
+            "220 hello\r\n",
+            "250-host\r\n250 SIZE\r\n",
+            "250 ok\r\n",
+            "250 ok\r\n",
+            "550 no bob\r\n",
+            "354 go\r\n",
+            "250 queued\r\n",
+            "221 bye\r\n",
+        ]);
+        assert_eq!(outcome, Outcome::Delivered);
+        assert_eq!(
+            heard,
+            "EHLO host\nMAIL FROM:<bursar@host>\nRCPT TO:<alice>\nRCPT TO:<bob>\nDATA\nSubject: x\n\n..dot\n.\nQUIT\n"
+        );
+    }
+
+    #[test]
+    fn a_refusal_is_final_and_a_server_in_trouble_is_asked_again() {
+        let (outcome, _) = served(&["220 hello\r\n", "250 ok\r\n", "553 not you\r\n"]);
+        assert!(
+            matches!(&outcome, Outcome::Refused(why) if why.ends_with("553 not you")),
+            "{outcome:?}"
+        );
+        for answers in [
+            &["421 busy\r\n"][..],
+            &["220 hello\r\n", "250 ok\r\n", "451 disk full\r\n"],
+        ] {
+            let answers: &'static [&'static str] = Vec::leak(answers.to_vec());
+            assert!(matches!(served(answers).0, Outcome::Later(_)));
+        }
+        let gone = send("127.0.0.1:1", "host", "a", &["b".to_owned()], "");
+        assert!(matches!(gone, Outcome::Later(_)));
+    }
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! `bursar-notify`: follows bursard's events and tells people by mail, webhook and programs. bursard itself runs no
+//! program and opens no connection to the network.
+//!
+//! - [`stream`] reads events on from where they were read before; [`engine`] puts them into the [`queue`] and has done
+//!   what is due; [`message`] what they say to each other
+//! - [`config`] what is told to whom and how; [`delivery`] what one rule tells one recipient
+//! - [`telling`] what all ways have in common; [`mail`], [`webhook`], [`exec`]; [`child`] programs that are run, [`address`] addresses of mail
+//! - [`text`] words for people; [`report`] what was counted
+
+#![forbid(unsafe_code)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
+mod address;
+mod arguments;
+mod child;
+mod config;
+mod delivery;
+mod engine;
+mod exec;
+mod mail;
+mod message;
+mod queue;
+mod report;
+mod stream;
+mod telling;
+mod text;
+mod webhook;
+
+use std::process::ExitCode;
+use std::sync::mpsc::{channel, sync_channel};
+
+use anyhow::{Context, Result};
+use bursar_config::{ConfigError, Finding};
+use clap::Parser;
+use jiff::tz::TimeZone;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::arguments::Arguments;
+use crate::config::{Config, Rule, Via};
+use crate::engine::{Engine, READ_AHEAD};
+use crate::exec::Exec;
+use crate::mail::Mail;
+use crate::message::Message;
+use crate::queue::Queue;
+use crate::stream::Stream;
+use crate::telling::Tell;
+use crate::text::Setting;
+use crate::webhook::Webhook;
+
+/// The configuration is wrong.
+const WRONG: u8 = 2;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let config = match load(&arguments) {
+        Ok(config) => config,
+        Err(said) => {
+            said.iter()
+                .for_each(|line| eprintln!("bursar-notify: {line}"));
+            return ExitCode::from(WRONG);
+        }
+    };
+    if arguments.check {
+        println!(
+            "{}: {} rules",
+            arguments.config.display(),
+            config.rules.len()
+        );
+        return ExitCode::SUCCESS;
+    }
+    let done = match arguments.status {
+        true => report::report(&config.state).map(|text| println!("{text}")),
+        false => run(&arguments, &config),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bursar-notify: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// All that is wrong, if anything is.
+fn load(arguments: &Arguments) -> Result<Config, Vec<String>> {
+    let lines = |findings: &[Finding]| findings.iter().map(ToString::to_string).collect();
+    let config = config::load(&arguments.config).map_err(|error| match &error {
+        ConfigError::Invalid(findings) => lines(findings),
+        other => vec![other.to_string()],
+    })?;
+    match text::check(&arguments.config, &config.rules).as_slice() {
+        [] => Ok(config),
+        findings => Err(lines(findings)),
+    }
+}
+
+fn run(arguments: &Arguments, config: &Config) -> Result<()> {
+    log();
+    let setting = Setting {
+        host: host(),
+        hint: config.hint.clone(),
+        zone: TimeZone::system(),
+    };
+    bursar_host::make_directory(&config.state, 0o700)
+        .with_context(|| format!("make {:?}", config.state))?;
+    let queue = Queue::open(&config.state, config.queue_bytes)?;
+    let cursor = queue.state().cursor.clone();
+    let (told, waiting) = sync_channel(READ_AHEAD);
+    let (wake, inbox) = channel();
+    let rules = config.rules.iter().map(|rule| {
+        let way = way(arguments, config, rule, &setting)?;
+        Ok((rule.clone(), way))
+    });
+    let rules = rules.collect::<Result<Vec<_>, Finding>>();
+    let rules = rules.map_err(|finding| anyhow::anyhow!("{finding}"))?;
+    let mut engine = Engine::new(rules, queue, waiting, inbox, &wake)?;
+    let stream = Stream::new(&config.socket, cursor.as_ref(), told, wake.clone());
+    engine::spawn("stream", move || stream.run())?;
+    let mut signals = Signals::new([SIGTERM, SIGINT]).context("catch signals")?;
+    engine::spawn("signals", move || {
+        if signals.forever().next().is_some() {
+            let _ = wake.send(Message::End);
+        }
+    })?;
+    let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+    engine.run();
+    Ok(())
+}
+
+fn way(
+    arguments: &Arguments,
+    config: &Config,
+    rule: &Rule,
+    setting: &Setting,
+) -> Result<Box<dyn Tell>, Finding> {
+    Ok(match &rule.via {
+        Via::Mail(mail) => {
+            let path = &arguments.config;
+            Box::new(Mail::new(path, &config.mail, rule, mail, setting)?)
+        }
+        Via::Webhook(webhook) => Box::new(Webhook::new(webhook, setting)),
+        Via::Exec(exec) => Box::new(Exec::new(exec, &setting.host)),
+    })
+}
+
+/// This machine's name, of characters that any header may have.
+fn host() -> String {
+    let name = rustix::system::uname();
+    let name = name.nodename().to_string_lossy();
+    let plain = name
+        .chars()
+        .filter(|it| it.is_ascii_alphanumeric() || ".-".contains(*it));
+    let plain: String = plain.collect();
+    let plain = plain.trim_matches(['.', '-']);
+    match plain {
+        "" => "localhost".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// To stderr; the journal has a clock of its own.
+fn log() {
+    let log = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false);
+    match std::env::var_os("JOURNAL_STREAM") {
+        Some(_) => log.without_time().init(),
+        None => log.init(),
+    }
+}

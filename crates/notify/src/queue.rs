@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What waits to be told, on disk: an event and the place up to which events were read are one entry, so that a crash
+//! at any moment leaves each event read and waiting, or not read yet.
+
+pub(crate) mod journal;
+pub(crate) mod state;
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use bursar_model::{Bytes, Event};
+
+use self::journal::Journal;
+use self::state::{Cursor, DAY, Entry, Into, State};
+use crate::config::{Rule, Who};
+use crate::delivery::{Delivery, DeliveryId, OVERHEAD, Outcome, Recipient, Seconds};
+
+/// A file that has so much more than it needs is written anew, bytes.
+const SLACK: u64 = 1 << 20;
+/// The first pause after a failed attempt, and the longest.
+const FIRST_PAUSE: Seconds = 10;
+const LONGEST_PAUSE: Seconds = 900;
+/// Events read and wanted by no rule after which the place is written.
+const UNWRITTEN: u64 = 256;
+/// Why what waited is gone.
+const DAMAGED: &str = "the queue was damaged";
+const NO_RULE: &str = "its rule was removed";
+
+/// The queue.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    journal: Journal,
+    state: State,
+    most_bytes: u64,
+    /// Bytes that wait.
+    size: u64,
+    /// What came of attempts and could not be written yet.
+    unwritten: Vec<Entry>,
+    /// The event read last, wanted or not.
+    read: Option<Cursor>,
+}
+
+impl Queue {
+    /// Opens the queue in `directory`, or begins one. A damaged one is put aside, and what waited in it counted as
+    /// dropped: what of it was told is not known any more, and nothing is told twice for that.
+    pub(crate) fn open(directory: &Path, most: Bytes) -> Result<Self> {
+        let path = directory.join("queue");
+        let (mut journal, read) = Journal::open(&path)?;
+        let mut state = read.state;
+        if read.damaged > 0 {
+            let aside = journal.set_aside().context("put the damaged queue aside")?;
+            let count = state.waiting.len();
+            state.drop_all(DAMAGED);
+            tracing::error!(
+                "{} lines of the queue are damaged: it is {} now, {count} deliveries that waited are dropped and \
+                 counted, a new queue is begun",
+                read.damaged,
+                aside.display()
+            );
+        }
+        let is_new = state.instance.is_empty();
+        if is_new {
+            state.instance = instance().context("name the queue")?;
+        }
+        if is_new || read.damaged > 0 {
+            journal
+                .replace(&state.snapshot())
+                .with_context(|| format!("begin {path:?}; see to the disk"))?;
+        }
+        let size = state.waiting.values().map(Delivery::size).sum();
+        let mut queue = Self {
+            journal,
+            state,
+            most_bytes: most.get(),
+            size,
+            unwritten: Vec::new(),
+            read: None,
+        };
+        queue.doubt()?;
+        Ok(queue)
+    }
+
+    /// We ended in the middle of attempts.
+    fn doubt(&mut self) -> Result<()> {
+        let begun = self.state.waiting.values().filter(|it| it.is_begun);
+        for id in begun.map(|it| it.id).collect::<Vec<_>>() {
+            self.write(Entry::Unknown { id })
+                .context("write to the queue; see to the disk")?;
+        }
+        Ok(())
+    }
+
+    pub(crate) const fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Writes an entry; only then it holds.
+    fn write(&mut self, entry: Entry) -> io::Result<()> {
+        self.journal.append(&entry)?;
+        let freed = match &entry {
+            Entry::Delivered { id } | Entry::Dropped { id, .. } => {
+                self.state.waiting.get(id).map_or(0, Delivery::size)
+            }
+            _ => 0,
+        };
+        self.size = self.size.saturating_sub(freed);
+        self.state.apply(&entry);
+        Ok(())
+    }
+
+    /// Begins to read after this number.
+    pub(crate) fn begin_at(&mut self, number: u64) -> io::Result<()> {
+        self.miss(number, 0)
+    }
+
+    /// Events up to this number are not to be had.
+    pub(crate) fn miss(&mut self, number: u64, count: u64) -> io::Result<()> {
+        let cursor = Cursor {
+            number,
+            time: String::new(),
+        };
+        self.write(Entry::Missed { cursor, count })
+    }
+
+    /// Takes an event in for all rules that want it. `missed`: those right before it that are not to be had. That one
+    /// was read which no rule wants is written now and then: it would be read, and not wanted, again.
+    pub(crate) fn take(
+        &mut self,
+        event: &Event,
+        rules: &[Rule],
+        missed: u64,
+        now: Seconds,
+    ) -> io::Result<()> {
+        if missed > 0 {
+            let before = event.number.unwrap_or(0).saturating_sub(1);
+            self.miss(before, missed)?;
+        }
+        let mut into = Vec::new();
+        let mut no_room = Vec::new();
+        let bytes = (serde_json::to_vec(event)?.len() as u64).saturating_add(OVERHEAD);
+        let mut next = self.state.next.max(1);
+        let mut taken = 0_u64;
+        for rule in rules.iter().filter(|it| it.kinds.contains(&event.event)) {
+            let Some(to) = recipient(rule, event) else {
+                continue;
+            };
+            let open = self.state.waiting.values().find(|it| {
+                rule.gather > 0 && it.rule == rule.name && it.to == to && it.first_attempt.is_none()
+            });
+            let takes_room = open.is_none_or(Delivery::has_room);
+            let size = self.size.saturating_add(taken);
+            if takes_room && size.saturating_add(bytes) > self.most_bytes {
+                no_room.push(rule.name.clone());
+                continue;
+            }
+            let (id, due) = match open {
+                Some(open) => (open.id, open.due),
+                None => {
+                    next = next.saturating_add(1);
+                    (next.saturating_sub(1), now.saturating_add(rule.gather))
+                }
+            };
+            if takes_room {
+                taken = taken.saturating_add(bytes);
+            }
+            let rule = rule.name.clone();
+            into.push(Into { id, rule, to, due });
+        }
+        let written = self.state.cursor.as_ref().map_or(0, |it| it.number);
+        let cursor = Cursor {
+            number: event.number.unwrap_or(0),
+            time: event.time.clone(),
+        };
+        if into.is_empty() && no_room.is_empty() {
+            let is_far = cursor.number.abs_diff(written) >= UNWRITTEN;
+            self.read = Some(cursor);
+            return if is_far { self.write_place() } else { Ok(()) };
+        }
+        self.read = None;
+        self.write(Entry::Taken {
+            event: Box::new(event.clone()),
+            at: now,
+            into,
+            no_room,
+        })?;
+        self.size = self.size.saturating_add(taken);
+        Ok(())
+    }
+
+    pub(crate) const fn is_place_unwritten(&self) -> bool {
+        self.read.is_some()
+    }
+
+    /// Writes up to where events were read that no rule wants.
+    pub(crate) fn write_place(&mut self) -> io::Result<()> {
+        if let Some(cursor) = self.read.clone() {
+            self.write(Entry::Missed { cursor, count: 0 })?;
+            self.read = None;
+        }
+        Ok(())
+    }
+
+    /// At the end.
+    pub(crate) fn close(&mut self) -> io::Result<()> {
+        self.write_place()?;
+        self.journal.sync()
+    }
+
+    /// What is due of a rule, the oldest first.
+    pub(crate) fn due_of(&self, rule: &Rule, now: Seconds) -> Option<DeliveryId> {
+        let mut its = self
+            .state
+            .waiting
+            .values()
+            .filter(|it| it.rule == rule.name);
+        its.find(|it| it.is_due(now) && self.allowed_at(rule, it, now) <= now)
+            .map(|it| it.id)
+    }
+
+    /// When the next thing is due of a rule.
+    pub(crate) fn next_due(&self, rule: &Rule, now: Seconds) -> Option<Seconds> {
+        let its = self.state.waiting.values();
+        its.filter(|it| it.rule == rule.name && !it.is_begun)
+            .map(|it| it.due.max(self.allowed_at(rule, it, now)))
+            .min()
+    }
+
+    /// When a recipient may be told again, if not now.
+    fn allowed_at(&self, rule: &Rule, delivery: &Delivery, now: Seconds) -> Seconds {
+        let most = rule.at_most_per_day as usize;
+        if most == 0 || delivery.first_attempt.is_some() {
+            return now;
+        }
+        let key = (rule.name.clone(), delivery.to);
+        let sent = self.state.sent.get(&key).map_or(&[][..], Vec::as_slice);
+        let last: Vec<Seconds> = sent
+            .iter()
+            .copied()
+            .filter(|&at| now.saturating_sub(DAY) < at && at <= now)
+            .collect();
+        let oldest = last.len().checked_sub(most).and_then(|it| last.get(it));
+        oldest.map_or(now, |at| at.saturating_add(DAY))
+    }
+
+    /// An attempt begins. An error: there may be no room to write what comes of it.
+    pub(crate) fn begin(&mut self, id: DeliveryId, now: Seconds) -> io::Result<Option<Delivery>> {
+        self.journal.keep_room()?;
+        self.write(Entry::Begun { id, at: now })?;
+        self.journal.sync()?;
+        Ok(self.state.waiting.get(&id).cloned())
+    }
+
+    /// What came of an attempt. It is written as soon as that is possible.
+    pub(crate) fn settle(&mut self, id: DeliveryId, outcome: Outcome, rule: &Rule, now: Seconds) {
+        let Some(delivery) = self.state.waiting.get(&id) else {
+            return;
+        };
+        let since = delivery.first_attempt.unwrap_or(now);
+        let entry = match outcome {
+            Outcome::Delivered => Entry::Delivered { id },
+            Outcome::Refused(reason) => Entry::Dropped { id, reason },
+            Outcome::Later(why) if now.saturating_sub(since) >= rule.give_up_after => {
+                let reason = format!("given up: {why}");
+                Entry::Dropped { id, reason }
+            }
+            Outcome::Later(_) => Entry::Later {
+                id,
+                due: now.saturating_add(pause_after(delivery.attempts)),
+                at: now,
+            },
+        };
+        self.unwritten.push(entry);
+        self.write_outcomes();
+    }
+
+    /// Whether everything that came of attempts is written.
+    pub(crate) fn write_outcomes(&mut self) -> bool {
+        while let Some(entry) = self.unwritten.first().cloned() {
+            if let Err(error) = self.write(entry) {
+                tracing::error!("what came of a delivery cannot be written: {error}; tried again");
+                return false;
+            }
+            self.unwritten.remove(0);
+        }
+        true
+    }
+
+    /// Rules that are not there any more tell nothing.
+    pub(crate) fn drop_others(&mut self, rules: &[Rule]) -> io::Result<()> {
+        let is_there = |name: &str| rules.iter().any(|rule| rule.name == name);
+        let others = self.state.waiting.values().filter(|it| !is_there(&it.rule));
+        for id in others.map(|it| it.id).collect::<Vec<_>>() {
+            let reason = NO_RULE.to_owned();
+            self.write(Entry::Dropped { id, reason })?;
+        }
+        Ok(())
+    }
+
+    /// Writes the file anew when most of it is past.
+    pub(crate) fn tidy(&mut self) -> io::Result<()> {
+        let needed = self.size.saturating_mul(2).saturating_add(SLACK);
+        if self.journal.length() > needed {
+            self.journal.replace(&self.state.snapshot())?;
+        }
+        self.journal.sync()
+    }
+}
+
+/// Whom a rule tells of an event; `None`: it is about no user.
+fn recipient(rule: &Rule, event: &Event) -> Option<Recipient> {
+    match rule.who {
+        Who::User => event.uid.map(Recipient::User),
+        Who::Administrators => Some(Recipient::Administrators),
+    }
+}
+
+fn pause_after(attempts: u32) -> Seconds {
+    let doublings = attempts.saturating_sub(1).min(16);
+    FIRST_PAUSE
+        .saturating_mul(1 << doublings)
+        .min(LONGEST_PAUSE)
+}
+
+/// Twelve digits that nobody else has.
+fn instance() -> io::Result<String> {
+    let uuid = fs::read_to_string("/proc/sys/kernel/random/uuid")?;
+    Ok(uuid
+        .chars()
+        .filter(char::is_ascii_hexdigit)
+        .take(12)
+        .collect())
+}
+
+#[cfg(test)]
+mod tests;

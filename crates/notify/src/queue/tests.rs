@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What a queue keeps through crashes, damage and too much.
+
+use std::fs;
+
+use bursar_model::{EventKind, Uid};
+use proptest::prelude::*;
+
+use super::*;
+use crate::config::{ExecRule, Via};
+
+const MOST: Bytes = Bytes::from_mib(1);
+
+fn rule(name: &str, who: Who, gather: Seconds) -> Rule {
+    Rule {
+        name: name.to_owned(),
+        kinds: vec![EventKind::Kill, EventKind::Notice],
+        who,
+        gather,
+        at_most_per_day: 0,
+        give_up_after: 100,
+        via: Via::Exec(ExecRule {
+            command: Vec::new(),
+            time_limit: 1,
+        }),
+    }
+}
+
+fn kill(number: u64, uid: u32) -> Event {
+    let mut event = Event::new(EventKind::Kill);
+    event.number = Some(number);
+    event.uid = Some(Uid::new(uid));
+    event.time = format!("2026-11-26T07:00:00.{number:06}Z");
+    event
+}
+
+/// Of each rule, whether what was matched is delivered, dropped or waits.
+fn adds_up(queue: &Queue) -> bool {
+    let state = queue.state();
+    state.counts.rules.iter().all(|(name, counts)| {
+        let its = state.waiting.values().filter(|it| it.rule == *name);
+        let waiting: u64 = its.map(Delivery::count).sum();
+        let dropped: u64 = counts.dropped.values().sum();
+        counts.matched == counts.delivered + dropped + waiting
+    })
+}
+
+fn deliver_all(queue: &mut Queue, rule: &Rule, now: Seconds) -> Vec<Delivery> {
+    let mut told = Vec::new();
+    while let Some(id) = queue.due_of(rule, now) {
+        told.extend(queue.begin(id, now).unwrap());
+        queue.settle(id, Outcome::Delivered, rule, now);
+    }
+    told
+}
+
+#[test]
+fn a_crash_at_any_byte_leaves_each_event_read_and_counted_or_not_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = [
+        rule("each", Who::User, 0),
+        rule("digest", Who::Administrators, 60),
+    ];
+    let mut queue = Queue::open(directory.path(), MOST).unwrap();
+    queue.begin_at(100).unwrap();
+    for number in 101..=112 {
+        let missed = u64::from(number == 105) * 2;
+        queue.take(&kill(number, 1000), &rules, missed, 10).unwrap();
+        if number % 3 == 0 {
+            let id = queue.due_of(&rules[0], 10).unwrap();
+            queue.begin(id, 10).unwrap();
+            let outcome = match number % 2 {
+                0 => Outcome::Delivered,
+                _ => Outcome::Later("not now".to_owned()),
+            };
+            queue.settle(id, outcome, &rules[0], 10);
+        }
+    }
+    drop(queue);
+    let whole = fs::read(directory.path().join("queue")).unwrap();
+    for length in 0..=whole.len() {
+        let crashed = tempfile::tempdir().unwrap();
+        fs::write(crashed.path().join("queue"), &whole[..length]).unwrap();
+        let queue = Queue::open(crashed.path(), MOST).unwrap();
+        let state = queue.state();
+        let read = state.cursor.as_ref().map_or(100, |it| it.number);
+        assert!(
+            adds_up(&queue) && !crashed.path().join("queue.damaged").exists(),
+            "{length}"
+        );
+        for counts in state.counts.rules.values() {
+            assert_eq!(counts.matched, read - 100, "{length}");
+        }
+        assert!(state.waiting.values().all(|it| !it.is_begun), "{length}");
+        // What the others find is what this one left.
+        let before = queue.state().clone();
+        drop(queue);
+        assert_eq!(
+            Queue::open(crashed.path(), MOST).unwrap().state(),
+            &before,
+            "{length}"
+        );
+    }
+}
+
+#[test]
+fn an_attempt_of_which_nobody_knows_is_made_again_under_its_number() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = [rule("each", Who::User, 0)];
+    let mut queue = Queue::open(directory.path(), MOST).unwrap();
+    queue.take(&kill(1, 1000), &rules, 0, 10).unwrap();
+    let id = queue.due_of(&rules[0], 10).unwrap();
+    assert!(!queue.begin(id, 10).unwrap().unwrap().may_repeat);
+    drop(queue);
+    let mut queue = Queue::open(directory.path(), MOST).unwrap();
+    assert_eq!(queue.due_of(&rules[0], 10), Some(id));
+    let again = queue.begin(id, 10).unwrap().unwrap();
+    assert_eq!((again.attempts, again.may_repeat), (2, true));
+    assert_eq!(queue.state().counts.rules["each"].repeated, 1);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn a_damaged_queue_is_put_aside_and_what_waited_is_counted(at in 0.0..1.0_f64, flip in 1_u8..=255) {
+        let directory = tempfile::tempdir().unwrap();
+        let rules = [rule("each", Who::User, 0)];
+        let mut queue = Queue::open(directory.path(), MOST).unwrap();
+        for number in 1..=20 {
+            queue.take(&kill(number, 1000), &rules, 0, 10).unwrap();
+        }
+        drop(queue);
+        let path = directory.path().join("queue");
+        let mut bytes = fs::read(&path).unwrap();
+        let at = ((bytes.len() - 1) as f64 * at) as usize;
+        bytes[at] ^= flip;
+        fs::write(&path, bytes).unwrap();
+        let queue = Queue::open(directory.path(), MOST).unwrap();
+        let aside = directory.path().join("queue.damaged");
+        prop_assert!(aside.exists());
+        prop_assert!(adds_up(&queue) && queue.state().waiting.is_empty());
+        let counts = queue.state().counts.rules.get("each").cloned().unwrap_or_default();
+        prop_assert!(counts.dropped[DAMAGED] >= 18);
+        prop_assert!(queue.state().cursor.as_ref().unwrap().number >= 19);
+        prop_assert!(!queue.state().instance.is_empty());
+    }
+}
+
+#[test]
+fn two_hundred_users_in_ten_minutes_get_a_digest_each_and_administrators_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = [
+        rule("users", Who::User, 900),
+        rule("admins", Who::Administrators, 900),
+    ];
+    let mut queue = Queue::open(directory.path(), Bytes::from_mib(16)).unwrap();
+    let mut number = 0;
+    for second in (0..600).step_by(20) {
+        for uid in 1000..1200 {
+            number += 1;
+            queue.take(&kill(number, uid), &rules, 0, second).unwrap();
+        }
+        for rule in &rules {
+            assert_eq!(deliver_all(&mut queue, rule, second), []);
+        }
+        if number % 100 == 0 {
+            queue.tidy().unwrap();
+        }
+    }
+    let users = deliver_all(&mut queue, &rules[0], 900);
+    assert_eq!(users.len(), 200);
+    for digest in &users {
+        assert_eq!(
+            (digest.count(), digest.events.len(), digest.beyond()),
+            (30, 20, 10)
+        );
+    }
+    let administrators = deliver_all(&mut queue, &rules[1], 900);
+    assert_eq!(administrators.len(), 1);
+    assert_eq!(administrators[0].count(), 6_000);
+    assert!(adds_up(&queue) && queue.next_due(&rules[0], 900).is_none());
+}
+
+#[test]
+fn more_messages_than_a_day_may_have_are_gathered_into_the_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut rule = rule("users", Who::User, 10);
+    rule.at_most_per_day = 3;
+    let rules = [rule];
+    let mut told = Vec::new();
+    for second in (0..DAY).step_by(60) {
+        // Across restarts.
+        let mut queue = Queue::open(directory.path(), MOST).unwrap();
+        let number = second.unsigned_abs() + 1;
+        queue.take(&kill(number, 1000), &rules, 0, second).unwrap();
+        told.extend(deliver_all(&mut queue, &rules[0], second + 10));
+    }
+    let counts: Vec<u64> = told.iter().map(Delivery::count).collect();
+    assert_eq!(counts, [1, 1, 1]);
+    let mut queue = Queue::open(directory.path(), MOST).unwrap();
+    assert_eq!(queue.next_due(&rules[0], DAY), Some(DAY + 10));
+    let rest = deliver_all(&mut queue, &rules[0], DAY + 10);
+    assert_eq!((rest.len(), rest[0].count()), (1, 1437));
+}
+
+#[test]
+fn what_finds_no_room_is_counted_and_the_file_stays_small() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = [rule("each", Who::User, 0)];
+    let mut queue = Queue::open(directory.path(), Bytes::new(64 << 10)).unwrap();
+    for number in 1..=20_000 {
+        queue.take(&kill(number, 1000), &rules, 0, 10).unwrap();
+        if number % 100 == 0 {
+            queue.tidy().unwrap();
+        }
+    }
+    let counts = &queue.state().counts.rules["each"];
+    let no_room = counts.dropped[super::state::NO_ROOM];
+    assert!(
+        adds_up(&queue) && no_room > 19_000 && no_room < 20_000,
+        "{counts:?}"
+    );
+    let length = fs::metadata(directory.path().join("queue")).unwrap().len();
+    assert!(length < 3 << 20, "{length}");
+}
+
+#[test]
+fn who_cannot_be_told_is_given_up_after_a_while_with_the_reason() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = [rule("each", Who::User, 0)];
+    let mut queue = Queue::open(directory.path(), MOST).unwrap();
+    queue.take(&kill(1, 1000), &rules, 0, 0).unwrap();
+    let mut tried = Vec::new();
+    while let Some(due) = queue.next_due(&rules[0], 0) {
+        let id = queue.due_of(&rules[0], due).unwrap();
+        queue.begin(id, due).unwrap();
+        tried.push(due);
+        queue.settle(id, Outcome::Later("status 503".to_owned()), &rules[0], due);
+    }
+    assert_eq!(tried, [0, 10, 30, 70, 150]);
+    assert_eq!(
+        queue.state().counts.rules["each"].dropped["given up: status 503"],
+        1
+    );
+}
+
+#[test]
+fn a_clock_that_was_set_back_keeps_nobody_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = [rule("digest", Who::User, 900)];
+    let mut queue = Queue::open(directory.path(), MOST).unwrap();
+    queue.take(&kill(1, 1000), &rules, 0, 1_000_000).unwrap();
+    assert_eq!(queue.due_of(&rules[0], 1_000_000), None);
+    assert!(queue.due_of(&rules[0], 5_000).is_some());
+}
+
+#[test]
+fn two_do_not_work_on_one_queue() {
+    let directory = tempfile::tempdir().unwrap();
+    let _first = Queue::open(directory.path(), MOST).unwrap();
+    let second = Queue::open(directory.path(), MOST).unwrap_err().to_string();
+    assert!(second.contains("another bursar-notify"), "{second}");
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Telling a server: an HTTPS POST, signed as Standard Webhooks has it (`webhook-id`, `webhook-timestamp`,
+//! `webhook-signature`). No redirect is followed, and no answer is read beyond its status.
+
+mod chat;
+
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hmac::{Hmac, Mac};
+use jiff::Timestamp;
+use sha2::Sha256;
+use ureq::Agent;
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+
+use crate::config::{Format, WebhookRule};
+use crate::delivery::Outcome;
+use crate::telling::{Envelope, Job, Tell};
+use crate::text::{Setting, Words};
+
+/// Where systems keep whom they trust. Without any of these: those that came with the program.
+const AUTHORITIES: [&str; 3] = [
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+];
+
+/// One server of one rule.
+pub(crate) struct Webhook {
+    rule: WebhookRule,
+    setting: Setting,
+    agent: Agent,
+}
+
+impl Webhook {
+    pub(crate) fn new(rule: &WebhookRule, setting: &Setting) -> Self {
+        let limit = Duration::from_secs(rule.time_limit.unsigned_abs());
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            // What the environment says about proxies is nobody's wish.
+            .proxy(None)
+            .max_idle_connections(0)
+            .timeout_global(Some(limit))
+            .user_agent(concat!("bursar-notify/", env!("CARGO_PKG_VERSION")))
+            .tls_config(TlsConfig::builder().root_certs(authorities(rule)).build())
+            .build();
+        Self {
+            rule: rule.clone(),
+            setting: setting.clone(),
+            agent: config.new_agent(),
+        }
+    }
+
+    fn body(&self, job: &Job) -> (&'static str, Vec<u8>) {
+        let words = || Words::new(&job.delivery, &job.id, None, &self.setting);
+        match self.rule.format {
+            Format::Json => (
+                "application/json",
+                Envelope::new(job, &self.setting.host).to_json(),
+            ),
+            Format::Chat => ("application/json", chat::body(&words().short())),
+            Format::Text => ("text/plain; charset=utf-8", words().short().into_bytes()),
+        }
+    }
+}
+
+fn authorities(rule: &WebhookRule) -> RootCerts {
+    let pem = rule.authorities.clone();
+    let mut files = AUTHORITIES
+        .iter()
+        .filter_map(|path| std::fs::read(path).ok());
+    let Some(pem) = pem.or_else(|| files.next()) else {
+        return RootCerts::WebPki;
+    };
+    let items = parse_pem(&pem).filter_map(Result::ok);
+    let certificates: Vec<_> = items
+        .filter_map(|item| match item {
+            PemItem::Certificate(certificate) => Some(certificate),
+            _ => None,
+        })
+        .collect();
+    RootCerts::new_with_certs(&certificates)
+}
+
+/// The base64 of HMAC-SHA256 over `id.timestamp.body`.
+fn signature(secret: &[u8], id: &str, timestamp: &str, body: &[u8]) -> String {
+    // A key may have any length.
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret) else {
+        return String::new();
+    };
+    mac.update(format!("{id}.{timestamp}.").as_bytes());
+    mac.update(body);
+    format!("v1,{}", STANDARD.encode(mac.finalize().into_bytes()))
+}
+
+/// A secret as it is written: `whsec_` and base64, or bytes as they are.
+fn key(secret: &[u8]) -> Vec<u8> {
+    let encoded = secret.strip_prefix(b"whsec_");
+    let decoded = encoded.and_then(|text| STANDARD.decode(text).ok());
+    decoded.unwrap_or_else(|| secret.to_vec())
+}
+
+impl Tell for Webhook {
+    fn tell(&mut self, job: &Job) -> Outcome {
+        let (kind, body) = self.body(job);
+        let timestamp = Timestamp::now().as_second().to_string();
+        let mut request = self
+            .agent
+            .post(&self.rule.url)
+            .header("content-type", kind)
+            .header("webhook-id", &job.id)
+            .header("webhook-timestamp", &timestamp);
+        if let Some(secret) = &self.rule.secret {
+            let signature = signature(&key(secret), &job.id, &timestamp, &body);
+            request = request.header("webhook-signature", signature);
+        }
+        if let Some(token) = &self.rule.token {
+            request = request.header("authorization", format!("Bearer {token}"));
+        }
+        match request.send(&body) {
+            Ok(answer) => match answer.status().as_u16() {
+                200..=299 => Outcome::Delivered,
+                status @ (408 | 409 | 425 | 429 | 500..=599) => {
+                    Outcome::Later(format!("webhook: status {status}"))
+                }
+                status => Outcome::Refused(format!("webhook: status {status}")),
+            },
+            Err(error) => Outcome::Later(format!("webhook: {}", class(&error))),
+        }
+    }
+}
+
+/// What went wrong, without the URL, which may be a secret.
+fn class(error: &ureq::Error) -> &'static str {
+    match error {
+        // What rustls says about certificates comes as this.
+        ureq::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            "no trusted TLS"
+        }
+        ureq::Error::Timeout(_) => "took too long",
+        ureq::Error::HostNotFound => "no such host",
+        ureq::Error::Io(_) | ureq::Error::ConnectionFailed => "no connection",
+        ureq::Error::Tls(_) | ureq::Error::Rustls(_) => "no trusted TLS",
+        ureq::Error::BadUri(_) | ureq::Error::Http(_) => "no URL",
+        _ => "no answer that is HTTP",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_signature_is_that_of_standard_webhooks() {
+        // The example of the specification's reference libraries.
+        let secret = key(b"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
+        let signed = signature(
+            &secret,
+            "msg_p5jXN8AQM9LWM0D4loKWxJek",
+            "1614265330",
+            b"{\"test\": 2432232314}",
+        );
+        assert_eq!(signed, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+    }
+}
