@@ -37,10 +37,11 @@ const ROOTS_PATIENCE: Duration = Duration::from_secs(1);
 /// make him. Then after twice as long each time, up to …
 const WATCH: Duration = Duration::from_secs(2);
 const LONGEST_WATCH: Duration = Duration::from_secs(300);
-/// When files of users or groups have changed, names are asked for after so long (useradd changes several files), …
-const SETTLE: Duration = Duration::from_millis(300);
-/// … and not more often than this: a user changes one of the files himself (chfn).
-const SPACING: Duration = Duration::from_secs(2);
+/// When files of users or groups have changed, names are asked for after so long, as useradd changes several files:
+/// who has just left a group may grow at once, …
+const SETTLE: Duration = Duration::from_millis(20);
+/// … and after so many times as long as it took the last time: a user changes one of the files himself (chfn).
+const REST_SHARE: u32 = 20;
 /// What one round of them may take of sources that do not answer: other questions wait meanwhile.
 const WATCH_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -339,7 +340,8 @@ struct Rounds {
     users: Vec<Uid>,
     first: Duration,
     pause: Duration,
-    last: Option<Instant>,
+    /// Until when changes are not looked at after the last round.
+    rests_until: Option<Instant>,
     next: Instant,
     is_near: bool,
 }
@@ -351,7 +353,7 @@ impl Rounds {
             users: Vec::new(),
             first,
             pause: first,
-            last: None,
+            rests_until: None,
             next: Instant::now(),
             is_near: false,
         }
@@ -377,13 +379,15 @@ impl Rounds {
         // Changes that follow one another do not put it off.
         if !std::mem::replace(&mut self.is_near, true) {
             let settled = Instant::now() + SETTLE.min(self.first);
-            let spaced = self.last.map(|it| it + SPACING.min(self.first));
-            self.next = spaced.map_or(settled, |it| it.max(settled));
+            self.next = self
+                .rests_until
+                .map_or(settled, |rested| rested.max(settled));
         }
     }
 
     /// Asks for all; whether one of those watched has another answer.
     fn run(&mut self, source: &mut impl Source, mut tell: impl FnMut(Answer)) -> bool {
+        let begun = Instant::now();
         for uid in std::mem::take(&mut self.users) {
             tell(Answer::Name(uid, source.name_of(uid), SystemTime::now()));
         }
@@ -394,7 +398,7 @@ impl Rounds {
         }
         let now = Instant::now();
         self.is_near = false;
-        self.last = Some(now);
+        self.rests_until = Some(now + (now - begun) * REST_SHARE);
         self.pause = self.pause.saturating_mul(2).min(LONGEST_WATCH);
         self.next = now + self.pause;
         is_news
