@@ -4,6 +4,7 @@
 # make build   what is installed
 # make bench   what it costs and how well it holds, on this machine
 # make instructions  what the kernel half costs with 2, 64 and 255 possible CPUs, in guests
+# make latency SUITE=trixie-rt  how long a real-time thread waits beside it, in a guest
 # make install what a machine needs, below DESTDIR
 # make deb     the same as a Debian package, in target/deb
 # make rpm     the same as an rpm, in target/rpm
@@ -26,7 +27,7 @@ GUEST_JOBS ?= 2
 # run one after the other beside it. TOLD= has each tell all, TOLD=--whole at full length.
 TOLD       ?= --share {share}
 
-.PHONY: build demo test units lint monitoring ansible stories guests runtimes bench instructions install uninstall deb rpm packages release book clean
+.PHONY: build demo test units lint monitoring ansible stories guests runtimes bench instructions latency install uninstall deb rpm packages release book clean
 
 build:
 	xtask/provide build
@@ -113,6 +114,17 @@ instructions: build
 			--file $(RELEASE)/bursar-bench-works:/opt/bursar-bench-works \
 			-- /opt/bursar-bench instructions --out /tmp || exit 1; \
 	done
+
+# How long a real-time thread waits beside bursard (SUITE=trixie-rt): cyclictest, in such a guest.
+UNPACKED := $(abspath $(RELEASE))/programs
+latency: build
+	xtask/provide guests
+	xtask/unpack $(UNPACKED) rt-tests libnuma1
+	LD_LIBRARY_PATH=$(UNPACKED)/libnuma1/usr/lib/x86_64-linux-gnu $(RELEASE)/xtask vm run --suite $(SUITE) --accel tcg-counted --smp 1 \
+		--mem 1024 --timeout 1200 --bpffs --tracefs --file $(RELEASE)/bursard:/opt/bursard --file $(RELEASE)/bursar:/opt/bursar \
+		--file $(RELEASE)/hog:/opt/hog --file $(UNPACKED)/rt-tests/usr/bin/cyclictest:/opt/cyclictest \
+		--file xtask/latency:/opt/latency \
+		--env LD_LIBRARY_PATH=$(UNPACKED)/libnuma1/usr/lib/x86_64-linux-gnu -- sh /opt/latency
 
 # Of dist/, for administrators to look at and take over.
 EXAMPLES := notify.toml profile.d/bursar.sh pam/bursar-login \
