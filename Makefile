@@ -26,6 +26,8 @@ GUEST_JOBS ?= 2
 # Of the stories that are not about the kernel each guest tells a part, newest the largest: the other two
 # run one after the other beside it. TOLD= has each tell all, TOLD=--whole at full length.
 TOLD       ?= --share {share}
+# For PREEMPT_RT: make guests SUITES=newest-rt,bookworm-rt,trixie-rt
+SUITES     ?= newest,bookworm,trixie
 
 .PHONY: build demo test units lint monitoring ansible stories guests runtimes bench instructions latency install uninstall deb rpm packages release book clean
 
@@ -70,7 +72,7 @@ stories: build
 # Debian's own kernels 6.1, 6.12 and 7.x in QEMU; one guest a processor, the slowest first.
 guests: build
 	xtask/provide guests
-	$(MEANWHILE) $(RELEASE)/xtask vm run --suite newest,bookworm,trixie --shares 6,5,5 --jobs $(GUEST_JOBS) --mem 1024 --timeout 2400 \
+	$(MEANWHILE) $(RELEASE)/xtask vm run --suite $(SUITES) --shares 6,5,5 --jobs $(GUEST_JOBS) --mem 1024 --timeout 2400 \
 		--bpffs --tracefs --module null_blk --module zram \
 		--file $(RELEASE)/stories:/opt/stories --file $(RELEASE)/hog:/opt/hog \
 		--file $(RELEASE)/alloc_client:/opt/alloc_client --file $(RELEASE)/grower:/opt/grower \

@@ -9,10 +9,11 @@ use std::path::PathBuf;
 use libbpf_cargo::SkeletonBuilder;
 
 /// Each is one object, `FOLDER/NAME.bpf.c`.
-const OBJECTS: [(&str, &str); 11] = [
+const OBJECTS: [(&str, &str); 12] = [
     ("ledger", "ledger"),
     ("ledger", "copy_on_write"),
     ("ledger", "membership"),
+    ("ledger", "timer_probe"),
     ("tmpfs", "tmpfs_count"),
     ("tmpfs", "tmpfs_gate"),
     ("gate", "gate"),

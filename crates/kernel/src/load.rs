@@ -14,7 +14,7 @@ use crate::pins::Pins;
 use crate::skeleton::ledger::{self, LedgerSkel};
 use crate::skeleton::membership::MembershipSkelBuilder;
 use crate::skeleton::{copy_on_write, tmpfs_count};
-use crate::support::timer_walks_tasks;
+use crate::support::{TimerSupport, tells_of_collapses, timer_walks_tasks};
 use crate::{Error, Options};
 
 /// Writes the constants that a program's dead branches are cut by. Each object has those it uses.
@@ -77,7 +77,10 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         .open(&mut storage)
         .map_err(Error::unsupported("ledger"))?;
     let hears_events = options.hears_events(timer_walks_tasks());
+    let timers = TimerSupport::probe();
     set_knobs!(open, "ledger", options, {
+        has_timers: timers.has_timers,
+        events_are_preempted: timers.holds_cpu,
         hears_events: hears_events,
         event_decides: options.event_trigger,
         event_asks: options.notifier_trigger,
@@ -101,6 +104,13 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         map.set_max_entries(entries)
             .map_err(Error::io("size a map"))?;
     }
+    for program in [
+        &mut open.progs.on_clock,
+        &mut open.progs.on_switch,
+        &mut open.progs.on_deferred,
+    ] {
+        program.set_autoload(!timers.has_timers);
+    }
     if let Some(members) = membership::handed_on(before) {
         let shared = open.maps.members.reuse_fd(members.as_fd());
         shared.map_err(Error::io("share who has entered an account"))?;
@@ -111,7 +121,7 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
     crate::call::run(ledger.progs.prepare.as_fd(), "prepare the ledger", &mut [])?;
 
     macro_rules! pin {
-        ($($what:expr => $name:literal),* $(,)?) => {
+        ($($what:expr => $name:expr),* $(,)?) => {
             $($what.pin(pins.path($name)).map_err(Error::io("pin the kernel half"))?;)*
         };
     }
@@ -143,7 +153,19 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         ledger.progs.start_timer => "start_timer",
         ledger.progs.on_rss_stat => "on_rss_stat",
     }
-    if let Err(error) = load_tmpfs(pins, options, &ledger) {
+    if !timers.has_timers && options.timer_trigger {
+        for (program, name) in [
+            (&ledger.progs.on_deferred, "link_deferred"),
+            (&ledger.progs.on_clock, "link_clock"),
+            (&ledger.progs.on_switch, "link_switch"),
+        ] {
+            let attached = program.attach();
+            let mut link =
+                attached.map_err(Error::unsupported("ledger (re-sum without timers)"))?;
+            pin! { link => name }
+        }
+    }
+    if let Err(error) = load_tmpfs(pins, options, &ledger, timers) {
         tracing::warn!(%error, "files in tmpfs that nobody maps are not counted");
     }
     if let Err(error) = load_entered(pins, &ledger) {
@@ -184,30 +206,41 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         let mut link = attached.map_err(Error::unsupported("ledger (rss_stat)"))?;
         pin! { link => "link_rss_stat" }
     }
-    if let Err(error) = load_watch(pins, options, &ledger) {
+    if let Err(error) = load_watch(pins, options, &ledger, timers) {
         tracing::info!(%error, "copies of shared pages are seen by PSS scans only");
     }
     Ok(())
 }
 
 /// Not every kernel has the events that tell of a copy.
-fn load_watch(pins: &Pins, options: &Options, ledger: &LedgerSkel<'_>) -> Result<(), Error> {
+fn load_watch(
+    pins: &Pins,
+    options: &Options,
+    ledger: &LedgerSkel<'_>,
+    timers: TimerSupport,
+) -> Result<(), Error> {
     let mut storage = MaybeUninit::uninit();
     let mut open = copy_on_write::CopyOnWriteSkelBuilder::default()
         .open(&mut storage)
         .map_err(Error::unsupported("copy_on_write"))?;
     set_knobs!(open, "copy_on_write", options, {
+        events_are_preempted: timers.holds_cpu,
         event_decides: options.event_trigger,
         event_asks: options.notifier_trigger,
     });
     share_maps!(open, ledger);
+    let has_huge_pages = tells_of_collapses();
+    open.progs.on_collapse.set_autoload(has_huge_pages);
     let mut object = open.load().map_err(Error::unsupported("copy_on_write"))?;
-    for (program, name) in [
+    let mut programs = vec![
         (&mut object.progs.on_user_fault, "on_user_fault"),
         (&mut object.progs.on_kernel_fault, "on_kernel_fault"),
         (&mut object.progs.on_page_alloc, "on_page_alloc"),
-        (&mut object.progs.on_collapse, "on_collapse"),
-    ] {
+    ];
+    if has_huge_pages {
+        programs.push((&mut object.progs.on_collapse, "on_collapse"));
+    }
+    for (program, name) in programs {
         program
             .pin(pins.path(name))
             .map_err(Error::io("pin the kernel half"))?;
@@ -264,12 +297,20 @@ fn load_heirs(pins: &Pins, ledger: &LedgerSkel<'_>, may_refuse: bool) -> Result<
 }
 
 /// What counts files that nobody maps. Without it everything else works.
-fn load_tmpfs(pins: &Pins, options: &Options, ledger: &LedgerSkel<'_>) -> Result<(), Error> {
+fn load_tmpfs(
+    pins: &Pins,
+    options: &Options,
+    ledger: &LedgerSkel<'_>,
+    timers: TimerSupport,
+) -> Result<(), Error> {
     let mut storage = MaybeUninit::uninit();
     let mut open = tmpfs_count::TmpfsCountSkelBuilder::default()
         .open(&mut storage)
         .map_err(Error::unsupported("tmpfs_count"))?;
-    set_knobs!(open, "tmpfs_count", options, {});
+    set_knobs!(open, "tmpfs_count", options, { has_timers: timers.has_timers });
+    open.progs
+        .on_files_deferred
+        .set_autoload(!timers.has_timers);
     share_maps!(
         open,
         ledger,
@@ -280,11 +321,18 @@ fn load_tmpfs(pins: &Pins, options: &Options, ledger: &LedgerSkel<'_>) -> Result
             state_map,
             members,
             subordinates,
-            exempt_cgroups
+            exempt_cgroups,
+            due_times
         ]
     );
     let mut object = open.load().map_err(Error::unsupported("tmpfs_count"))?;
     let failed = || Error::io("pin the count of files");
+    if !timers.has_timers && options.timer_trigger {
+        let attached = object.progs.on_files_deferred.attach();
+        let mut link = attached.map_err(Error::unsupported("tmpfs_count (group_send_sig_info)"))?;
+        link.pin(pins.path("link_files_deferred"))
+            .map_err(failed())?;
+    }
     object
         .maps
         .files_timers

@@ -28,6 +28,7 @@ object!(tmpfs_gate);
 object!(resource_iterator);
 object!(beancounters);
 object!(probe);
+object!(timer_probe);
 object!(stall);
 object!(selftest_ledger);
 object!(selftest_decisions);

@@ -4,13 +4,15 @@
 
 use std::fs;
 use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
 use std::path::Path;
 
 use libbpf_rs::btf::Btf;
 use libbpf_rs::btf::types::{Func, Typedef};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
-use crate::skeleton::probe;
+use crate::skeleton::{probe, timer_probe};
+use crate::{Error, call};
 
 /// Something a kernel may or may not give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,6 +27,8 @@ pub enum Ability {
     SignalOthers,
     /// Walking all tasks in the timer (bpf_iter_task_new, 6.7).
     TaskIterator,
+    /// Timers for programs (bpf_timer), which PREEMPT_RT refuses.
+    Timer,
     /// fentry, fmod_ret and LSM programs: what the gate is made of.
     Trampolines,
     /// `bpf` among the active security modules, without which LSM programs are never called.
@@ -101,6 +105,7 @@ impl Support {
                     "bpf_iter_task_new()",
                 ),
             ),
+            (Ability::Timer, try_timer()),
             (Ability::Trampolines, try_trampoline()),
             (
                 Ability::BpfLsm,
@@ -141,6 +146,11 @@ pub(crate) fn timer_walks_tasks() -> bool {
     Btf::from_vmlinux().is_ok_and(|btf| has_function(&btf, TASK_ITERATOR))
 }
 
+/// Whether the kernel tells that it has made a huge page of small ones: it has none with PREEMPT_RT.
+pub(crate) fn tells_of_collapses() -> bool {
+    Btf::from_vmlinux().is_ok_and(|btf| has_tracepoint(&btf, "mm_collapse_huge_page"))
+}
+
 const TASK_ITERATOR: &str = "bpf_iter_task_new";
 
 fn has_function(btf: &Btf<'_>, name: &str) -> bool {
@@ -167,6 +177,56 @@ fn try_trampoline() -> Finding {
             Finding::Refused(format!("attaching one: {error}"))
         }
         Err(error) => Finding::Missing(format!("attaching one: {error}")),
+    }
+}
+
+/// What refuses it on PREEMPT_RT answers as if permission were missing, so that is no word of its own.
+fn try_timer() -> Finding {
+    match start_a_timer() {
+        Ok(()) => Finding::Available,
+        Err(error) => Finding::Missing(format!("starting one: {error}")),
+    }
+}
+
+fn start_a_timer() -> Result<(), Error> {
+    let mut storage = MaybeUninit::uninit();
+    let mut open = timer_probe::TimerProbeSkelBuilder::default()
+        .open(&mut storage)
+        .map_err(Error::unsupported("timer_probe"))?;
+    open.progs.probe_hold.set_autoload(false);
+    let loaded = open.load().map_err(Error::unsupported("timer_probe"))?;
+    call::run(loaded.progs.probe_timer.as_fd(), "try a timer", &mut [])
+}
+
+fn hold_a_cpu() -> libbpf_rs::Result<()> {
+    let mut storage = MaybeUninit::uninit();
+    let mut open = timer_probe::TimerProbeSkelBuilder::default().open(&mut storage)?;
+    open.progs.probe_timer.set_autoload(false);
+    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+        rodata.events_are_preempted = true;
+    }
+    open.load().map(drop)
+}
+
+/// What makes the kernel half tick, and what events need beside that. Tried, for no type or function tells.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TimerSupport {
+    /// Programs may have timers.
+    pub(crate) has_timers: bool,
+    /// Without timers (PREEMPT_RT): programs of events can keep their CPU, and have to from 7.0 on.
+    pub(crate) holds_cpu: bool,
+}
+
+impl TimerSupport {
+    pub(crate) fn probe() -> Self {
+        let talk = libbpf_rs::set_print(None);
+        let has_timers = start_a_timer().is_ok();
+        let holds_cpu = !has_timers && hold_a_cpu().is_ok();
+        libbpf_rs::set_print(talk);
+        Self {
+            has_timers,
+            holds_cpu,
+        }
     }
 }
 

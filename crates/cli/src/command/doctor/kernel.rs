@@ -45,7 +45,7 @@ const fn words(ability: Kernels) -> (&'static str, &'static str, Option<&'static
         ),
         Kernels::ExitEvent => (
             "the event of memory going away (exit_mmap)",
-            "what ended processes held is found by the timer, up to 200 ms late",
+            "no kernel half: limits hold only while bursard runs, and later (--trigger trace or poll)",
             Some("Linux 6.1 or newer"),
         ),
         Kernels::SignalOthers => (
@@ -58,6 +58,13 @@ const fn words(ability: Kernels) -> (&'static str, &'static str, Option<&'static
             "walking all processes in the kernel's timer (bpf_iter_task)",
             "processes that no event told of are found by bursard, not by the timer",
             Some("Linux 6.7 or newer"),
+        ),
+        Kernels::Timer => (
+            "timers of programs in the kernel (bpf_timer)",
+            "where trampolines are available, a thread of the kernel re-sums every 200 ms, started by the \
+             clock interrupt of whoever runs; elsewhere no kernel half: limits hold only while bursard runs, \
+             and later",
+            Some("a kernel without CONFIG_PREEMPT_RT, unless that is what you need"),
         ),
         Kernels::Trampolines => (
             "trampolines (fentry, fmod_ret)",

@@ -49,6 +49,26 @@ void bpf_iter_task_destroy(struct bpf_iter_task *it) __ksym __weak;
 void bpf_rcu_read_lock(void) __ksym __weak;
 void bpf_rcu_read_unlock(void) __ksym __weak;
 
+/* 6.10: fc7566ad0a82 "bpf: Introduce bpf_preempt_[disable,enable] kfuncs" */
+void bpf_preempt_disable(void) __ksym __weak;
+void bpf_preempt_enable(void) __ksym __weak;
+
+/* From 7.0 on, with PREEMPT_RT: a tracepoint's program may be preempted, and what it has noted for its CPU be written
+ * over by another one. */
+const volatile bool events_are_preempted = false;
+
+static __always_inline void hold_cpu(void)
+{
+	if (events_are_preempted && bpf_ksym_exists(bpf_preempt_disable))
+		bpf_preempt_disable();
+}
+
+static __always_inline void release_cpu(void)
+{
+	if (events_are_preempted && bpf_ksym_exists(bpf_preempt_enable))
+		bpf_preempt_enable();
+}
+
 static __always_inline bool can_signal_others(void)
 {
 	return bpf_ksym_exists(bpf_send_signal_task) && bpf_ksym_exists(bpf_task_from_pid);
@@ -168,6 +188,45 @@ static __always_inline __u64 far_ctx_id(__u64 mm)
 	if (bpf_core_field_exists(((struct mm_struct *)0)->context.ctx_id))
 		return FAR_READ(mm, struct mm_struct, context.ctx_id);
 	return 0;
+}
+
+/* --- locks ---------------------------------------------------------------------------------- */
+
+/* CONFIG_PREEMPT_RT: include/linux/rwbase_rt.h. Who writes owns the rtmutex, and has set the readers to one number. */
+struct rt_mutex_base {
+	struct task_struct *owner;	/* and flags */
+} __attribute__((preserve_access_index));
+
+struct rwbase_rt {
+	atomic_t readers;
+	struct rt_mutex_base rtmutex;
+} __attribute__((preserve_access_index));
+
+struct rw_semaphore___rt {
+	struct rwbase_rt rwbase;
+} __attribute__((preserve_access_index));
+
+enum {
+	RWSEM_WRITER_LOCKED = 1,	/* kernel/locking/rwsem.c */
+	RWSEM_OWNER_FLAGS = 7,
+	RT_MUTEX_OWNER_FLAGS = 1,	/* kernel/locking/rtmutex_common.h */
+	WRITER_BIAS = 1 << 30,		/* include/linux/rwbase_rt.h */
+};
+
+static __always_inline bool far_has_writer(__u64 lock)
+{
+	if (bpf_core_field_exists(((struct rw_semaphore___rt *)0)->rwbase))
+		return FAR_READ(lock, struct rw_semaphore___rt, rwbase.readers.counter) == WRITER_BIAS;
+	return FAR_READ(lock, struct rw_semaphore, count.counter) & RWSEM_WRITER_LOCKED;
+}
+
+/* The task that has it for writing, as far as anybody knows. */
+static __always_inline __u64 far_writer(__u64 lock)
+{
+	if (bpf_core_field_exists(((struct rw_semaphore___rt *)0)->rwbase))
+		return number_of(FAR_READ(lock, struct rw_semaphore___rt, rwbase.rtmutex.owner)) &
+		       ~(__u64)RT_MUTEX_OWNER_FLAGS;
+	return FAR_READ(lock, struct rw_semaphore, owner.counter) & ~(__u64)RWSEM_OWNER_FLAGS;
 }
 
 /* --- the system call under way ------------------------------------------------------------- */

@@ -137,8 +137,8 @@ struct task_struct;
 struct file;
 
 struct rw_semaphore {
-	atomic_long_t count;
-	atomic_long_t owner;	/* not with CONFIG_PREEMPT_RT */
+	atomic_long_t count;	/* both not with CONFIG_PREEMPT_RT */
+	atomic_long_t owner;
 };
 
 struct mm_struct {

@@ -107,19 +107,32 @@ int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int 
 	if ((flags & USER_PAGE) != USER_PAGE || (flags & CACHE_PAGE) || order > 10 ||
 	    !is_in_system_call())
 		return 0;
-	return count_copies(1LL << order, writes_into_others());
+	hold_cpu();
+	count_copies(1LL << order, writes_into_others());
+	release_cpu();
+	return 0;
+}
+
+static __always_inline int count_fault(unsigned long error_code)
+{
+	if ((error_code & COPIES) != COPIES)
+		return 0;
+	hold_cpu();
+	count_copies(1, false);
+	release_cpu();
+	return 0;
 }
 
 SEC("tp_btf/page_fault_user")
 int BPF_PROG(on_user_fault, unsigned long address, struct pt_regs *regs, unsigned long error_code)
 {
-	return (error_code & COPIES) == COPIES ? count_copies(1, false) : 0;
+	return count_fault(error_code);
 }
 
 SEC("tp_btf/page_fault_kernel")
 int BPF_PROG(on_kernel_fault, unsigned long address, struct pt_regs *regs, unsigned long error_code)
 {
-	return (error_code & COPIES) == COPIES ? count_copies(1, false) : 0;
+	return count_fault(error_code);
 }
 
 enum { SCAN_SUCCEED = 1, HUGE_PAGES = 512 };	/* mm/khugepaged.c enum scan_result; x86 */

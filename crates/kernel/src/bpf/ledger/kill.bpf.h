@@ -245,7 +245,7 @@ __noinline int retry_kills(__u32 trigger, __u32 running)
 	state->last_retry_ns = bpf_ktime_get_ns();
 	__builtin_memset(walk, 0, sizeof(*walk));
 	walk->own_mm = running != RUNNING_OTHER ? far_own_mm() : 0;
-	walk->event.trigger = trigger;
+	walk->event.trigger = trigger == NOTES_OF_CLOCK ? TRIGGER_TIMER : trigger;
 	bpf_loop(state->mm_high_water, retry_one, &walk, 0);
 	return 0;
 }

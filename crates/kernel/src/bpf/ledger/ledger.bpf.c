@@ -10,35 +10,45 @@
  *          tp_btf/signal_generate, with the receiver's signal lock held;
  *          iter/task, read by bursard;
  *          SEC("syscall"), by BPF_PROG_TEST_RUN, in the caller's context: root's, by bpf(2)'s own rule;
- *          bpf_timer (softirq), armed by start_timer.
+ *          bpf_timer (softirq), armed by start_timer; or, where that is refused,
+ *          tp_btf/hrtimer_expire_entry, in a clock interrupt, tp_btf/sched_switch, and
+ *          fentry/group_send_sig_info, in the thread that works for interrupts.
  */
 #include "charge.bpf.h"
 #include "calls.bpf.h"
 #include "resum_timer.bpf.h"
+#include "resum_deferred.bpf.h"
 #include "discover.bpf.h"
 #include "survey.bpf.h"
 #include "death.bpf.h"
 #include "exempt_move.bpf.h"
 
-struct kernel_siginfo;
-
 SEC("tp_btf/rss_stat")
 int BPF_PROG(on_rss_stat, struct mm_struct *mm, int member)
 {
-	return charge_rss(mm, member);
+	hold_cpu();
+	charge_rss(mm, member);
+	release_cpu();
+	return 0;
 }
 
 SEC("tp_btf/exit_mmap")
 int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
 {
+	hold_cpu();
 	forget_who_answers(mm);
-	return end_address_space(mm);
+	end_address_space(mm);
+	release_cpu();
+	return 0;
 }
 
 SEC("tp_btf/signal_generate")
 int BPF_PROG(on_signal, int sig, struct kernel_siginfo *info, struct task_struct *task)
 {
-	return hear_signal(task);
+	hold_cpu();
+	hear_signal(task);
+	release_cpu();
+	return 0;
 }
 
 SEC("tp_btf/sched_process_exec")
@@ -132,10 +142,35 @@ int end_survey(struct end_survey_args *args)
 	return take_correction(args);
 }
 
+SEC("tp_btf/hrtimer_expire_entry")
+int BPF_PROG(on_clock)
+{
+	return look_at_clock();
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(on_switch)
+{
+	return look_at_clock();
+}
+
+SEC("fentry/group_send_sig_info")
+int BPF_PROG(on_deferred, int sig, struct kernel_siginfo *info)
+{
+	return is_deferred(sig, info) ? tick_if_due() : 0;
+}
+
 SEC("syscall")
 int start_timer(void *ctx)
 {
-	return start_resum_timers();
+	struct ledger_state *state = ledger_state();
+
+	if (!state)
+		return -22;
+	state->timer_walks_tasks = bpf_ksym_exists(bpf_iter_task_new);
+	state->timer_running = 1;
+	state->walk_wanted = 1;
+	return has_timers ? start_resum_timers() : start_deferred_ticks();
 }
 
 char LICENSE[] SEC("license") = "GPL";

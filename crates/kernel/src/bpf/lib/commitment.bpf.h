@@ -12,10 +12,6 @@
 
 #include "record.bpf.h"
 
-enum {
-	RWSEM_WRITER_LOCKED = 1,	/* kernel/locking/rwsem.c */
-};
-
 static __always_inline __s64 far_commitment(struct mm_record *record, __u64 mm)
 {
 	/* the ledger's: as exact as held is */
@@ -44,7 +40,7 @@ static __always_inline void sync_commitment_far(struct mm_record *record, struct
 	__s64 was = *(volatile __s64 *)&record->committed_pages, now = 0;
 
 	if (account->measure == MEASURE_COMMITTED) {
-		if (FAR_READ(mm, struct mm_struct, mmap_lock.count.counter) & RWSEM_WRITER_LOCKED)
+		if (far_has_writer(mm + bpf_core_field_offset(struct mm_struct, mmap_lock)))
 			return;
 		now = far_commitment(record, mm);
 	}

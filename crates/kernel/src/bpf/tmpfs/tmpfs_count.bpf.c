@@ -5,14 +5,15 @@
  * everything is met: names in any mount namespace, unlinked files, memfd, System V segments, what is
  * on its way through a socket. No path is walked and nothing is opened.
  *
- * Hooks:   bpf_timer (softirq), armed by SEC("syscall") start_files; SEC("syscall") count_files, in
- *          bursard's own context, where there are more files than a softirq should count.
+ * Hooks:   bpf_timer (softirq), armed by SEC("syscall") start_files, or, where that is refused,
+ *          fentry/group_send_sig_info (lib/deferred.bpf.h); SEC("syscall") count_files, in bursard's own
+ *          context, where there are more files than a softirq should count.
  * Cost:    50–100 ns a file; the timer waits five hundred times as long as a count took (a second at
  *          most), bursard fifty times.
  * Races:   tmpfs_count.bpf.h.
  * Absent:  what is unmapped is not counted, and status says so.
  */
-#include "event.bpf.h"
+#include "deferred.bpf.h"
 #include "tmpfs_count.bpf.h"
 
 enum {
@@ -54,13 +55,11 @@ static __noinline int ask_to_count(struct ledger_state *state)
 	return 0;
 }
 
-static int on_files_tick(void *map, __u32 *key, struct files_timer *timer)
+/* Returns how long to wait with the next one, in nanoseconds. */
+static __always_inline __u64 count_few(struct ledger_state *state)
 {
-	struct ledger_state *state = ledger_state();
 	__u64 pause = FILES_EVERY_MS;
 
-	if (!state)
-		return 0;
 	if (!count_all(state, FEW_FILES))
 		ask_to_count(state);
 	if (!state->files_wanted)
@@ -69,7 +68,27 @@ static int on_files_tick(void *map, __u32 *key, struct files_timer *timer)
 		pause = FILES_EVERY_MS;
 	if (pause > FILES_LATEST_MS)
 		pause = FILES_LATEST_MS;
-	bpf_timer_start(&timer->timer, pause * 1000000ULL, 0);
+	return pause * 1000000ULL;
+}
+
+static int on_files_tick(void *map, __u32 *key, struct files_timer *timer)
+{
+	struct ledger_state *state = ledger_state();
+
+	if (state)
+		bpf_timer_start(&timer->timer, count_few(state), 0);
+	return 0;
+}
+
+SEC("fentry/group_send_sig_info")
+int BPF_PROG(on_files_deferred, int sig, struct kernel_siginfo *info)
+{
+	struct due_times *due = due_times_of();
+	struct ledger_state *state = ledger_state();
+	__u64 now = bpf_ktime_get_ns();
+
+	if (is_deferred(sig, info) && due && state && take_turn(&due->files_ns, now, now + FILES_LATEST_MS * 1000000ULL))
+		due->files_ns = now + count_few(state);
 	return 0;
 }
 
@@ -116,18 +135,45 @@ static long find_ramfs(__u32 index, __u64 **at)
 	return 0;
 }
 
+static __always_inline int start_files_timer(struct ledger_state *state)
+{
+	__u32 zero = 0;
+	struct files_timer *timer = bpf_map_lookup_elem(&files_timers, &zero);
+	int err;
+
+	if (!timer)
+		return -22;
+	if (__sync_val_compare_and_swap(&timer->initialised, 0, 1))
+		return 0;
+	err = bpf_timer_init(&timer->timer, &files_timers, 1 /* CLOCK_MONOTONIC */);
+	if (!err)
+		err = bpf_timer_set_callback(&timer->timer, on_files_tick);
+	if (err)
+		return err;
+	state->files_timer = 1;
+	return bpf_timer_start(&timer->timer, 0, 0);
+}
+
+static __always_inline int start_files_deferred(struct ledger_state *state)
+{
+	struct due_times *due = due_times_of();
+
+	if (!due)
+		return -22;
+	state->files_timer = 1;
+	due->files_ns = bpf_ktime_get_ns() + count_few(state);
+	return 0;
+}
+
 /* Finds tmpfs by a file of the caller's, and arms the timer. */
 SEC("syscall")
 int start_files(struct count_files_args *args)
 {
-	__u32 zero = 0;
-	struct files_timer *timer = bpf_map_lookup_elem(&files_timers, &zero);
 	struct ledger_state *state = ledger_state();
 	struct task_struct *me = bpf_get_current_task_btf();
 	__u64 table, file = 0, sb, type, next, *at = &next;
-	int err;
 
-	if (!state || !timer)
+	if (!state)
 		return -22;
 	table = (__u64)FAR_READ(FAR_READ(me, struct task_struct, files), struct files_struct, fdt);
 	bpf_probe_read_kernel(&file, sizeof(file),
@@ -140,15 +186,7 @@ int start_files(struct count_files_args *args)
 	state->tmpfs_type = type;
 	next = type;
 	bpf_loop(FILE_SYSTEM_TYPES, find_ramfs, &at, 0);
-	if (__sync_val_compare_and_swap(&timer->initialised, 0, 1))
-		return 0;
-	err = bpf_timer_init(&timer->timer, &files_timers, 1 /* CLOCK_MONOTONIC */);
-	if (!err)
-		err = bpf_timer_set_callback(&timer->timer, on_files_tick);
-	if (err)
-		return err;
-	state->files_timer = 1;
-	return bpf_timer_start(&timer->timer, 0, 0);
+	return has_timers ? start_files_timer(state) : start_files_deferred(state);
 }
 
 char LICENSE[] SEC("license") = "GPL";

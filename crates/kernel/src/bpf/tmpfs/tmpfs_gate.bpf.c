@@ -20,7 +20,6 @@
 #include "tmpfs_count.bpf.h"
 
 enum {
-	RWSEM_OWNER_FLAGS = 7,	/* kernel/locking/rwsem.c: the low bits of an owner */
 	GROWTHS = 8,		/* counts begun while the last one is still what is known */
 	COUNT_PAUSE_NS = 1000000, /* nobody has files counted more often than this, … */
 	COUNT_SHARE = 4,	/* … nor for a larger part of the time than one of these */
@@ -109,12 +108,7 @@ static __always_inline int note_writer(struct inode *inode)
 
 static __always_inline bool is_locked_by(__u64 inode, struct task_struct *me)
 {
-	__u64 owner;
-
-	if (!bpf_core_field_exists(((struct rw_semaphore *)0)->owner))
-		return false;
-	owner = FAR_READ(inode, struct inode, i_rwsem.owner.counter);
-	return (owner & ~(__u64)RWSEM_OWNER_FLAGS) == (__u64)me;
+	return far_writer(inode + bpf_core_field_offset(struct inode, i_rwsem)) == (__u64)me;
 }
 
 /* --- whether there is room ------------------------------------------------------------------ */

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Ticks without timers of the kernel's (lib/deferred.bpf.h). A thread of the kernel's cannot send a signal to others: whom
+ * it chooses is marked, and the next look at the time from a CPU that runs a process sends it.
+ */
+#ifndef BURSAR_RESUM_DEFERRED_BPF_H
+#define BURSAR_RESUM_DEFERRED_BPF_H
+
+#include "deferred.bpf.h"
+#include "tick.bpf.h"
+
+/* Kills are tried not more often than by timers. */
+static __always_inline int look_at_clock(void)
+{
+	struct due_times *due = due_times_of();
+	struct ledger_state *state = ledger_state();
+	__u64 now;
+
+	if (!due || !state || !due->resum_ns || !looks_now(due))
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (state->kills_wanted && now - state->last_retry_ns > RETRY_MS * 1000000ULL)
+		retry_kills(NOTES_OF_CLOCK, RUNNING_OWN);
+	if (is_past(&due->resum_ns, now) || is_past(&due->files_ns, now))
+		defer_due_work(due, now);
+	return 0;
+}
+
+static __always_inline int tick_if_due(void)
+{
+	struct due_times *due = due_times_of();
+	struct ledger_state *state = ledger_state();
+	__u64 now = bpf_ktime_get_ns();
+
+	if (!due || !state || !take_turn(&due->resum_ns, now, now + RESUM_INTERVAL_MS * 1000000ULL))
+		return 0;
+	watch_for_shortage();
+	if (is_resum_due(state, now))
+		resum(state, now);
+	return 0;
+}
+
+/* The caller waits for the re-sum, and is met when it goes to sleep. */
+static __always_inline int start_deferred_ticks(void)
+{
+	struct due_times *due = due_times_of();
+
+	if (!due)
+		return -22;
+	due->resum_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+#endif /* BURSAR_RESUM_DEFERRED_BPF_H */
