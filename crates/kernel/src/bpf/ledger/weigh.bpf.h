@@ -85,6 +85,14 @@ static __always_inline void forgo(struct walk *walk, struct mm_record *record)
 	walk->forgone += own_pages(record, recorded_pages(record), walk->is_corrected) + kept_files(walk, record->uid);
 }
 
+static __always_inline void weigh_dying(struct walk *walk, const struct account *account, const struct mm_record *record)
+{
+	if (has_credit(&record->dying, account->patience.credit_from_ms, page_shift, now_ms()))
+		walk->is_dying = 1;
+	else
+		walk->unkillable += record->booked_pages;
+}
+
 static long weigh(__u32 index, struct walk **of)
 {
 	struct walk *walk = *of;
@@ -112,12 +120,8 @@ static long weigh(__u32 index, struct walk **of)
 	is_gone = look_anew(record, mm);
 	book_far(record, account, mm);
 	walk->shmem += record->pages[MEMBER_SHMEM];
-	if (means_dying(record->state)) {
-		if (has_credit(&record->dying, account->patience.credit_from_ms, page_shift, now_ms()))
-			walk->is_dying = 1;
-		else
-			walk->unkillable += record->booked_pages;
-	}
+	if (means_dying(record->state))
+		weigh_dying(walk, account, record);
 	if (is_gone && (!owner || mm != walk->own_mm || !survives()))
 		return 0;
 
