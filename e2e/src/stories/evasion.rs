@@ -297,7 +297,12 @@ impl Attempt<'_> {
     }
 
     fn killed_unless_given_back(&mut self, hogs: &mut [Hog]) -> Result<()> {
-        let writers = 4;
+        let forked = self
+            .way
+            .scripts
+            .last()
+            .is_some_and(|it| it.contains("fork=4"));
+        let writers = if forked { 4 } else { 1 };
         let mut written = 0;
         let is_killed = until("a kill, or all being given back", || {
             if self.account()?.kills > 0 {

@@ -44,7 +44,7 @@ ways! {
     "by_huge_pages", Host, KillAtOnce, "transparent huge pages", ["uid=60001 huge={2048} say=full pause"];
     "by_locked_memory", Guest, KillAtOnce, "mmap(MAP_LOCKED)", ["lockable uid=60001 lock={1280} say=full pause"];
     "by_mremap", Host, KillAtOnce, "mremap by mremap, moving", ["uid=60001 grow={2048} say=full pause"];
-    "by_lazy_freeing", Host, KillAtOnce, "MADV_FREE on everything", ["uid=60001 lazy={2048} say=full pause"];
+    "by_lazy_freeing", Host, KillUnlessGivenBack, "MADV_FREE on everything", ["uid=60001 lazy={2048} say=full pause"];
     "by_userfaultfd", Host, KillAtOnce, "userfaultfd, UFFDIO_COPY", ["uid=60001 by-copy={2048} say=full pause"];
     "by_writing_into_a_child", Host, KillAmongSeveral, "process_vm_writev into a child that waits", ["uid=60001 write-child={2048} say=full pause"];
     "by_one_write_into_a_child", Anywhere, KillAmongSeveral, "the same in one call, which the child's death does not end", ["uid=60001 write-child-at-once={2560} say=full pause"];
