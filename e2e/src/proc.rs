@@ -116,6 +116,15 @@ pub(crate) fn descriptors(pid: u32) -> Result<usize> {
         .count())
 }
 
+/// Its pidfds. What else it has open changes by itself: files of usage, at the end of a minute.
+pub(crate) fn pidfds(pid: u32) -> Result<usize> {
+    let is_pidfd = |entry: &fs::DirEntry| {
+        fs::read_link(entry.path()).is_ok_and(|it| it.to_string_lossy().contains("pidfd"))
+    };
+    let all = fs::read_dir(format!("/proc/{pid}/fd")).context("list descriptors")?;
+    Ok(all.filter_map(|it| it.ok()).filter(is_pidfd).count())
+}
+
 /// The system calls in which a process's threads sleep.
 pub(crate) fn calls_asleep(pid: u32) -> Result<Vec<i64>> {
     let mut calls = Vec::new();

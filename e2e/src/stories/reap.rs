@@ -15,7 +15,7 @@ use crate::cgroup::Cgroup;
 use crate::freezer::Freezer;
 use crate::hog::Hog;
 use crate::length::whole;
-use crate::proc::descriptors;
+use crate::proc::pidfds;
 use crate::runner::{Place, Story};
 use crate::signal::send;
 use crate::terminal::Terminal;
@@ -407,7 +407,7 @@ fn two_hundred(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "r200", "")?;
     world.daemon.start()?;
     world.daemon.limit(&USER.to_string(), "64M")?;
-    let before = descriptors(world.daemon.pid()?)?;
+    let before = pidfds(world.daemon.pid()?)?;
     let mut job = world.hog(&format!("uid={USER} repeat={KILLS} hold=70M pause"))?;
     job.end()?;
     let reaped = until("every kill being reaped", || {
@@ -429,7 +429,7 @@ fn two_hundred(binaries: &Binaries) -> Result<()> {
     let counted: u64 = reaps.latency.iter().map(|it| it.count).sum();
     ensure!(reaps.unreaped == 0 && counted == reaps.reaped, "{reaps:?}");
     until("no pidfd being left", || {
-        Ok((descriptors(world.daemon.pid()?)? <= before).then_some(()))
+        Ok((pidfds(world.daemon.pid()?)? <= before).then_some(()))
     })
 }
 
