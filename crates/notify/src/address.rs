@@ -1,6 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Addresses that no program can take for anything else: no option, no list, no header.
 
+use std::path::Path;
+
+/// Where Debian keeps the domain of this machine's own addresses (its policy, 11.6).
+pub(crate) const MAIL_NAME: &str = "/etc/mailname";
+
+/// What that file says, if it is there and says a domain.
+pub(crate) fn mail_name(path: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let name = text.lines().next()?.trim();
+    is_address(&format!("x@{name}")).then(|| name.to_owned())
+}
+
+/// The address with a domain, if one is known. Servers need not take one without (RFC 5321, 2.3.5).
+pub(crate) fn qualified(address: String, domain: Option<&str>) -> String {
+    match domain {
+        Some(domain) if !address.contains('@') => format!("{address}@{domain}"),
+        _ => address,
+    }
+}
+
 /// `name` or `name@domain` of plain characters.
 pub(crate) fn is_address(text: &str) -> bool {
     let (name, domain) = match text.rsplit_once('@') {
@@ -23,6 +43,27 @@ pub(crate) fn is_address(text: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_address_has_the_domain_that_this_machine_calls_its_own() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (text, name) in [
+            ("lab1.example.org\n", Some("lab1.example.org")),
+            (" lab1 \nmore\n", Some("lab1")),
+            ("", None),
+            ("\n", None),
+            ("a b\n", None),
+            ("x>\r\nRCPT TO:<y\n", None),
+        ] {
+            std::fs::write(file.path(), text).unwrap();
+            assert_eq!(mail_name(file.path()).as_deref(), name, "{text:?}");
+        }
+        assert_eq!(mail_name(Path::new("/nowhere")), None);
+        let of = |address: &str, domain| qualified(address.to_owned(), domain);
+        assert_eq!(of("alice", Some("lab1")), "alice@lab1");
+        assert_eq!(of("alice@example.org", Some("lab1")), "alice@example.org");
+        assert_eq!(of("alice", None), "alice");
+    }
 
     #[test]
     fn only_plain_addresses_pass() {

@@ -13,7 +13,7 @@ use bursar_model::Uid;
 use jiff::{Timestamp, fmt::rfc2822};
 
 use self::message::Mail as Message;
-use crate::address::is_address;
+use crate::address::{MAIL_NAME, is_address, mail_name, qualified};
 use crate::child;
 use crate::config::{MailConfig, MailRule, Rule, Through};
 use crate::delivery::{Outcome, Recipient};
@@ -28,6 +28,8 @@ pub(crate) struct Mail {
     config: MailConfig,
     templates: Templates,
     setting: Setting,
+    /// The domain of addresses that have none.
+    mail_name: Option<String>,
     users: Users,
 }
 
@@ -43,6 +45,7 @@ impl Mail {
             config: config.clone(),
             templates: Templates::new(path, rule.who, mail)?,
             setting: setting.clone(),
+            mail_name: mail_name(Path::new(MAIL_NAME)),
             users: Users::new(1),
         })
     }
@@ -102,12 +105,21 @@ impl Tell for Mail {
                 Err(outcome) => return outcome,
             },
         };
+        // A program with sendmail(8)'s interface does that itself, and knows better.
+        let to: Vec<String> = match self.config.through {
+            Through::Smtp(_) => {
+                let domain = self.mail_name.as_deref();
+                to.into_iter().map(|it| qualified(it, domain)).collect()
+            }
+            Through::Sendmail(_) => to,
+        };
         let words = Words::new(&job.delivery, &job.id, user.as_deref(), &self.setting);
         let (subject, body) = match self.templates.mail(&words) {
             Ok(mail) => mail,
             Err(error) => return Outcome::Refused(format!("template: {}", error.kind())),
         };
-        let usual = format!("bursar@{}", self.setting.host);
+        let host = self.mail_name.as_ref().unwrap_or(&self.setting.host);
+        let usual = format!("bursar@{host}");
         let now = Timestamp::now().to_zoned(self.setting.zone.clone());
         let date = match rfc2822::to_string(&now) {
             Ok(date) => date,

@@ -77,6 +77,10 @@ ExecStart=-udevadm trigger --type=devices --action=add --subsystem-match=tty --s
 END
 in_root systemctl --quiet enable control network ssh cron atd serial-getty@ttyS1
 in_root systemctl --quiet set-default multi-user
+# The mail server begins where a scenario begins it. It had named itself after the machine that made this one.
+in_root systemctl --quiet disable exim4
+echo "$host" >"$root/etc/mailname"
+sed -i "s/^dc_other_hostnames=.*/dc_other_hostnames='$host'/" "$root/etc/exim4/update-exim4.conf.conf"
 # The journal of an earlier boot stays.
 mkdir -p "$root/var/log/journal"
 # What is done when /etc or /usr is newer than the last time is done.

@@ -28,6 +28,7 @@ const PACKAGES: &[&str] = &[
     "openssh-server",
     "cron",
     "at",
+    "exim4-daemon-light",
     "sudo",
     "tmux",
     "procps",

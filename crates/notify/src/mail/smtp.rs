@@ -42,29 +42,13 @@ fn try_send(
     text: &str,
 ) -> Result<(), Failure> {
     let mut it = Conversation::begin(server)?;
-    it.say(&format!("EHLO {host}"), 250)?;
-    it.say(&format!("MAIL FROM:<{from}>"), 250)?;
-    // Who is not known must not keep the others from it.
-    let (mut taken, mut last) = (0, None);
-    for address in to {
-        match it.say(&format!("RCPT TO:<{address}>"), 250) {
-            Ok(()) => taken += 1,
-            Err(failure) => last = Some(failure),
-        }
-    }
-    match last {
-        Some(failure) if taken == 0 => return Err(failure),
-        Some(Failure::Later(why) | Failure::Refused(why)) => {
-            tracing::warn!("{server}: a recipient was not taken: {why}");
-        }
-        None => {}
-    }
-    it.say("DATA", 354)?;
-    it.write(&stuffed(text))?;
-    it.hear(250)?;
-    // It is theirs now, whatever becomes of this.
-    let _ = it.say("QUIT", 221);
-    Ok(())
+    let done = it.hand_over(server, host, from, to, text);
+    // The mail is theirs or not, whatever becomes of this; servers complain of clients that hang up without a word.
+    let _ = match done {
+        Ok(()) => it.say("QUIT", 221),
+        Err(_) => it.write("QUIT\r\n"),
+    };
+    done
 }
 
 /// A line that begins with a dot gets another one; a line of one dot is the end.
@@ -98,6 +82,36 @@ impl Conversation {
             }
         }
         Err(last)
+    }
+
+    fn hand_over(
+        &mut self,
+        server: &str,
+        host: &str,
+        from: &str,
+        to: &[String],
+        text: &str,
+    ) -> Result<(), Failure> {
+        self.say(&format!("EHLO {host}"), 250)?;
+        self.say(&format!("MAIL FROM:<{from}>"), 250)?;
+        // Who is not known must not keep the others from it.
+        let (mut taken, mut last) = (0, None);
+        for address in to {
+            match self.say(&format!("RCPT TO:<{address}>"), 250) {
+                Ok(()) => taken += 1,
+                Err(failure) => last = Some(failure),
+            }
+        }
+        match last {
+            Some(failure) if taken == 0 => return Err(failure),
+            Some(Failure::Later(why) | Failure::Refused(why)) => {
+                tracing::warn!("{server}: a recipient was not taken: {why}");
+            }
+            None => {}
+        }
+        self.say("DATA", 354)?;
+        self.write(&stuffed(text))?;
+        self.hear(250)
     }
 
     fn write(&mut self, text: &str) -> Result<(), Failure> {
@@ -203,7 +217,8 @@ mod tests {
 
     #[test]
     fn a_refusal_is_final_and_a_server_in_trouble_is_asked_again() {
-        let (outcome, _) = served(&["220 hello\r\n", "250 ok\r\n", "553 not you\r\n"]);
+        let (outcome, heard) = served(&["220 hello\r\n", "250 ok\r\n", "553 not you\r\n"]);
+        assert_eq!(heard, "EHLO host\nMAIL FROM:<bursar@host>\nQUIT\n");
         assert!(
             matches!(&outcome, Outcome::Refused(why) if why.ends_with("553 not you")),
             "{outcome:?}"
