@@ -5,15 +5,16 @@
 pub(crate) mod journal;
 pub(crate) mod state;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use bursar_model::{Bytes, Event};
+use bursar_model::{Bytes, Event, Uid};
 
 use self::journal::Journal;
-use self::state::{Cursor, DAY, Entry, Into, State};
+use self::state::{Cursor, DAY, Entry, Into, State, add};
 use crate::config::{Rule, Who};
 use crate::delivery::{Delivery, DeliveryId, OVERHEAD, Outcome, Recipient, Seconds};
 
@@ -24,6 +25,8 @@ const FIRST_PAUSE: Seconds = 10;
 const LONGEST_PAUSE: Seconds = 900;
 /// Events read and wanted by no rule after which the place is written.
 const UNWRITTEN: u64 = 256;
+/// Deliveries of one event each that wait for one account in a rule, about; more events join the newest.
+const MOST_OF_ONE: usize = 20;
 /// Why what waited is gone.
 const DAMAGED: &str = "the queue was damaged";
 const NO_RULE: &str = "its rule was removed";
@@ -34,8 +37,8 @@ pub(crate) struct Queue {
     journal: Journal,
     state: State,
     most_bytes: u64,
-    /// Bytes that wait.
-    size: u64,
+    /// Bytes that wait, by rule: each has its share, and what fills one takes nothing from the others.
+    sizes: BTreeMap<String, u64>,
     /// What came of attempts and could not be written yet.
     unwritten: Vec<Entry>,
     /// The event read last, wanted or not.
@@ -69,12 +72,18 @@ impl Queue {
                 .replace(&state.snapshot())
                 .with_context(|| format!("begin {path:?}; see to the disk"))?;
         }
-        let size = state.waiting.values().map(Delivery::size).sum();
+        let mut sizes = BTreeMap::new();
+        for delivery in state.waiting.values() {
+            add(
+                sizes.entry(delivery.rule.clone()).or_default(),
+                delivery.size(),
+            );
+        }
         let mut queue = Self {
             journal,
             state,
             most_bytes: most.get(),
-            size,
+            sizes,
             unwritten: Vec::new(),
             read: None,
         };
@@ -99,15 +108,27 @@ impl Queue {
     /// Writes an entry; only then it holds.
     fn write(&mut self, entry: Entry) -> io::Result<()> {
         self.journal.append(&entry)?;
-        let freed = match &entry {
-            Entry::Delivered { id } | Entry::Dropped { id, .. } => {
-                self.state.waiting.get(id).map_or(0, Delivery::size)
-            }
-            _ => 0,
+        let concerned: Vec<DeliveryId> = match &entry {
+            Entry::Delivered { id } | Entry::Dropped { id, .. } => vec![*id],
+            Entry::Taken { into, .. } => into.iter().map(|it| it.id).collect(),
+            _ => Vec::new(),
         };
-        self.size = self.size.saturating_sub(freed);
+        for id in &concerned {
+            self.weigh(*id, u64::saturating_sub);
+        }
         self.state.apply(&entry);
+        for id in &concerned {
+            self.weigh(*id, u64::saturating_add);
+        }
         Ok(())
+    }
+
+    /// Takes a delivery's bytes off its rule's, or puts them there.
+    fn weigh(&mut self, id: DeliveryId, change: fn(u64, u64) -> u64) {
+        if let Some(delivery) = self.state.waiting.get(&id) {
+            let size = self.sizes.entry(delivery.rule.clone()).or_default();
+            *size = change(*size, delivery.size());
+        }
     }
 
     /// Begins to read after this number.
@@ -140,18 +161,15 @@ impl Queue {
         let mut into = Vec::new();
         let mut no_room = Vec::new();
         let bytes = (serde_json::to_vec(event)?.len() as u64).saturating_add(OVERHEAD);
+        let share = self.most_bytes / (rules.len() as u64).max(1);
         let mut next = self.state.next.max(1);
-        let mut taken = 0_u64;
         for rule in rules.iter().filter(|it| it.kinds.contains(&event.event)) {
             let Some(to) = recipient(rule, event) else {
                 continue;
             };
-            let open = self.state.waiting.values().find(|it| {
-                rule.gather > 0 && it.rule == rule.name && it.to == to && it.first_attempt.is_none()
-            });
-            let takes_room = open.is_none_or(Delivery::has_room);
-            let size = self.size.saturating_add(taken);
-            if takes_room && size.saturating_add(bytes) > self.most_bytes {
+            let open = self.joined(rule, to, event);
+            let size = self.sizes.get(&rule.name).copied().unwrap_or(0);
+            if open.is_none_or(Delivery::has_room) && size.saturating_add(bytes) > share {
                 no_room.push(rule.name.clone());
                 continue;
             }
@@ -162,9 +180,6 @@ impl Queue {
                     (next.saturating_sub(1), now.saturating_add(rule.gather))
                 }
             };
-            if takes_room {
-                taken = taken.saturating_add(bytes);
-            }
             let rule = rule.name.clone();
             into.push(Into { id, rule, to, due });
         }
@@ -184,9 +199,24 @@ impl Queue {
             at: now,
             into,
             no_room,
-        })?;
-        self.size = self.size.saturating_add(taken);
-        Ok(())
+        })
+    }
+
+    /// What an event joins: what is being gathered for its recipient. Where each event is told by itself, the newest
+    /// of its account's once many of these wait.
+    fn joined(&self, rule: &Rule, to: Recipient, event: &Event) -> Option<&Delivery> {
+        let its = self.state.waiting.values();
+        let its = its.filter(|it| it.rule == rule.name && it.to == to);
+        if rule.gather > 0 {
+            let mut its = its;
+            return its.find(|it| it.first_attempt.is_none());
+        }
+        let of_one: Vec<&Delivery> = its
+            .filter(|it| it.events.first().map(whose) == Some(whose(event)))
+            .collect();
+        let mut newest = of_one.iter().rev().copied();
+        let newest = newest.find(|it| it.first_attempt.is_none());
+        newest.filter(|_| of_one.len() >= MOST_OF_ONE)
     }
 
     pub(crate) const fn is_place_unwritten(&self) -> bool {
@@ -300,7 +330,11 @@ impl Queue {
 
     /// Writes the file anew when most of it is past.
     pub(crate) fn tidy(&mut self) -> io::Result<()> {
-        let needed = self.size.saturating_mul(2).saturating_add(SLACK);
+        let size = self
+            .sizes
+            .values()
+            .fold(0, |sum: u64, it| sum.saturating_add(*it));
+        let needed = size.saturating_mul(2).saturating_add(SLACK);
         if self.journal.length() > needed {
             self.journal.replace(&self.state.snapshot())?;
         }
@@ -313,6 +347,14 @@ fn recipient(rule: &Rule, event: &Event) -> Option<Recipient> {
     match rule.who {
         Who::User => event.uid.map(Recipient::User),
         Who::Administrators => Some(Recipient::Administrators),
+    }
+}
+
+/// Whose an event is: its account's; without one its user's.
+fn whose(event: &Event) -> (Option<&str>, Option<Uid>) {
+    match event.account.as_deref() {
+        Some(account) => (Some(account), None),
+        None => (None, event.uid),
     }
 }
 

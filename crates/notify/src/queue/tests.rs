@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use bursar_model::{EventKind, Uid};
+use bursar_model::EventKind;
 use proptest::prelude::*;
 
 use super::*;
@@ -209,7 +209,8 @@ fn what_finds_no_room_is_counted_and_the_file_stays_small() {
     let rules = [rule("each", Who::User, 0)];
     let mut queue = Queue::open(directory.path(), Bytes::new(64 << 10)).unwrap();
     for number in 1..=20_000 {
-        queue.take(&kill(number, 1000), &rules, 0, 10).unwrap();
+        let uid = 1000 + number as u32 / 10;
+        queue.take(&kill(number, uid), &rules, 0, 10).unwrap();
         if number % 100 == 0 {
             queue.tidy().unwrap();
         }
@@ -222,6 +223,53 @@ fn what_finds_no_room_is_counted_and_the_file_stays_small() {
     );
     let length = fs::metadata(directory.path().join("queue")).unwrap().len();
     assert!(length < 3 << 20, "{length}");
+}
+
+#[test]
+fn what_fills_the_share_of_one_rule_takes_nothing_from_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut digest = rule("digest", Who::Administrators, 900);
+    digest.kinds = vec![EventKind::Notice];
+    let rules = [rule("each", Who::User, 0), digest];
+    let mut queue = Queue::open(directory.path(), Bytes::new(64 << 10)).unwrap();
+    for number in 1..=1_000 {
+        let uid = 1000 + number as u32;
+        queue.take(&kill(number, uid), &rules, 0, 10).unwrap();
+    }
+    let mut notice = kill(1_001, 1000);
+    notice.event = EventKind::Notice;
+    // Of this one the first rule has no room.
+    queue.take(&notice, &rules, 0, 10).unwrap();
+    assert!(queue.state().counts.rules["digest"].dropped.is_empty());
+    assert!(adds_up(&queue) && queue.state().counts.rules["each"].dropped[state::NO_ROOM] > 1);
+    // Room is there again as soon as something is told, and what a restart finds is the same.
+    deliver_all(&mut queue, &rules[0], 10);
+    assert_eq!(queue.sizes["each"], 0);
+    let digest = queue.sizes["digest"];
+    drop(queue);
+    let queue = Queue::open(directory.path(), MOST).unwrap();
+    assert_eq!(queue.sizes["digest"], digest);
+}
+
+#[test]
+fn events_of_an_account_of_which_many_wait_join_its_newest() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = [rule("each", Who::Administrators, 0)];
+    let mut queue = Queue::open(directory.path(), MOST).unwrap();
+    let mut event = kill(0, 1000);
+    for number in 1..=10_000 {
+        event.account = Some("mallory".to_owned());
+        event.number = Some(number);
+        queue.take(&event, &rules, 0, 10).unwrap();
+    }
+    event.account = Some("alice".to_owned());
+    queue.take(&event, &rules, 0, 10).unwrap();
+    assert!(adds_up(&queue) && queue.state().counts.rules["each"].dropped.is_empty());
+    let told = deliver_all(&mut queue, &rules[0], 10);
+    let counts: Vec<u64> = told.iter().map(Delivery::count).collect();
+    assert_eq!(counts.len(), MOST_OF_ONE + 1);
+    assert_eq!(counts[MOST_OF_ONE - 1], 10_000 - MOST_OF_ONE as u64 + 1);
+    assert_eq!(counts[MOST_OF_ONE], 1);
 }
 
 #[test]
