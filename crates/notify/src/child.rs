@@ -17,8 +17,10 @@ use crate::delivery::Outcome;
 /// All of the environment besides what the caller adds.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Exit codes that say: later. Three of sysexits.h, and those of a shell or loader that could not start a program.
-const LATER: [i32; 5] = [71, 74, 75, 126, 127];
+/// Exit codes of sysexits.h that say: later.
+const LATER: [i32; 3] = [71, 74, 75];
+/// Those of a shell or loader that could not start a program.
+const NOT_STARTED: [i32; 2] = [126, 127];
 
 /// How it ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,10 +117,13 @@ pub(crate) fn outcome(what: &str, ended: &Ended) -> Outcome {
     match ended {
         Ended::Exit(0) => Outcome::Delivered,
         Ended::Exit(code) if LATER.contains(code) => Outcome::Later(format!("{what}: exit {code}")),
+        Ended::Exit(code) if NOT_STARTED.contains(code) => {
+            Outcome::Unreached(format!("{what}: exit {code}"))
+        }
         Ended::Exit(code) => Outcome::Refused(format!("{what}: exit {code}")),
         Ended::Signal(signal) => Outcome::Later(format!("{what}: ended by signal {signal}")),
         Ended::TimedOut => Outcome::Later(format!("{what}: took too long")),
-        Ended::NotStarted(error) => Outcome::Later(format!(
+        Ended::NotStarted(error) => Outcome::Unreached(format!(
             "{what}: cannot be started: {}",
             printable(error.as_bytes(), 200)
         )),
@@ -151,6 +156,17 @@ mod tests {
         assert_eq!(shell("kill -9 $$", "", LONG), Ended::Signal(9));
         let none = run(&["/nowhere".to_owned()], b"", &[], LONG);
         assert!(matches!(none, Ended::NotStarted(_)));
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_started_is_no_answer() {
+        for ended in [
+            shell("/nowhere/x", "", LONG),
+            Ended::NotStarted(String::new()),
+        ] {
+            assert!(matches!(outcome("x", &ended), Outcome::Unreached(_)));
+        }
+        assert!(matches!(outcome("x", &Ended::Exit(75)), Outcome::Later(_)));
     }
 
     #[test]

@@ -124,6 +124,8 @@ impl Delivery {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Outcome {
     Delivered,
+    /// Nobody could be asked: no connection, or a program that cannot be started. The next delivery would fare alike.
+    Unreached(String),
     /// Worth another attempt.
     Later(String),
     /// No attempt will do.

@@ -35,7 +35,7 @@ struct Lane {
     rule: Rule,
     jobs: SyncSender<Job>,
     is_busy: bool,
-    /// Attempts in a row that are to be made again, and until when nothing is tried for that.
+    /// Attempts in a row in which nobody was reached, and until when nothing is tried for that.
     failures: u32,
     resumes: Option<Instant>,
 }
@@ -45,8 +45,8 @@ impl Lane {
     fn note(&mut self, outcome: &Outcome) {
         self.is_busy = false;
         self.failures = match outcome {
-            Outcome::Later(_) => self.failures.saturating_add(1),
-            Outcome::Delivered | Outcome::Refused(_) => 0,
+            Outcome::Unreached(_) => self.failures.saturating_add(1),
+            Outcome::Delivered | Outcome::Later(_) | Outcome::Refused(_) => 0,
         };
         let pause = Duration::from_secs(1 << self.failures.min(10)).min(LONGEST_LANE_PAUSE);
         self.resumes = (self.failures >= MANY_FAILURES).then(|| Instant::now() + pause);
@@ -210,7 +210,7 @@ impl Engine {
         lane.note(&outcome);
         match &outcome {
             Outcome::Delivered => tracing::info!("{}: delivery {id} is told", lane.rule.name),
-            Outcome::Later(why) => {
+            Outcome::Unreached(why) | Outcome::Later(why) => {
                 tracing::warn!("{}: delivery {id} is tried again: {why}", lane.rule.name)
             }
             Outcome::Refused(why) => {
@@ -286,4 +286,43 @@ pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<
         .spawn(guarded)
         .context("start a thread")?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{ExecRule, Via, Who};
+
+    #[test]
+    fn a_rule_pauses_when_nobody_is_reached_and_not_for_what_one_delivery_was_answered() {
+        let via = Via::Exec(ExecRule {
+            command: Vec::new(),
+            time_limit: 1,
+        });
+        let mut lane = Lane {
+            rule: Rule {
+                name: "each".to_owned(),
+                kinds: Vec::new(),
+                who: Who::User,
+                gather: 0,
+                at_most_per_day: 0,
+                give_up_after: 100,
+                via,
+            },
+            jobs: sync_channel(1).0,
+            is_busy: false,
+            failures: 0,
+            resumes: None,
+        };
+        for _ in 0..10 {
+            lane.note(&Outcome::Later("status 503".to_owned()));
+            assert!(lane.rest().is_zero());
+        }
+        for _ in 0..10 {
+            lane.note(&Outcome::Unreached("no connection".to_owned()));
+        }
+        assert!(!lane.rest().is_zero() && lane.rest() <= LONGEST_LANE_PAUSE);
+        lane.note(&Outcome::Later("status 503".to_owned()));
+        assert!(lane.rest().is_zero());
+    }
 }

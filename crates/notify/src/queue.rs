@@ -238,14 +238,13 @@ impl Queue {
         self.journal.sync()
     }
 
-    /// What is due of a rule, the oldest first.
+    /// What is due of a rule: first what was never tried, and of each the longest due. Who cannot be told keeps nobody
+    /// else waiting.
     pub(crate) fn due_of(&self, rule: &Rule, now: Seconds) -> Option<DeliveryId> {
-        let mut its = self
-            .state
-            .waiting
-            .values()
-            .filter(|it| it.rule == rule.name);
-        its.find(|it| it.is_due(now) && self.allowed_at(rule, it, now) <= now)
+        let its = self.state.waiting.values();
+        its.filter(|it| it.rule == rule.name && it.is_due(now))
+            .filter(|it| self.allowed_at(rule, it, now) <= now)
+            .min_by_key(|it| (it.attempts > 0, it.due, it.id))
             .map(|it| it.id)
     }
 
@@ -291,11 +290,13 @@ impl Queue {
         let entry = match outcome {
             Outcome::Delivered => Entry::Delivered { id },
             Outcome::Refused(reason) => Entry::Dropped { id, reason },
-            Outcome::Later(why) if now.saturating_sub(since) >= rule.give_up_after => {
+            Outcome::Unreached(why) | Outcome::Later(why)
+                if now.saturating_sub(since) >= rule.give_up_after =>
+            {
                 let reason = format!("given up: {why}");
                 Entry::Dropped { id, reason }
             }
-            Outcome::Later(_) => Entry::Later {
+            Outcome::Unreached(_) | Outcome::Later(_) => Entry::Later {
                 id,
                 due: now.saturating_add(pause_after(delivery.attempts)),
                 at: now,

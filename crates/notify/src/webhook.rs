@@ -44,6 +44,9 @@ impl Webhook {
             .proxy(None)
             .max_idle_connections(0)
             .timeout_global(Some(limit))
+            // So that it is known where time ran out.
+            .timeout_resolve(Some(limit / 2))
+            .timeout_connect(Some(limit / 2))
             .user_agent(concat!("bursar-notify/", env!("CARGO_PKG_VERSION")))
             .tls_config(TlsConfig::builder().root_certs(authorities(rule)).build())
             .build();
@@ -128,8 +131,38 @@ impl Tell for Webhook {
                 }
                 status => Outcome::Refused(format!("webhook: status {status}")),
             },
-            Err(error) => Outcome::Later(format!("webhook: {}", class(&error))),
+            Err(error) => {
+                let why = format!("webhook: {}", class(&error));
+                match is_unreached(&error) {
+                    true => Outcome::Unreached(why),
+                    false => Outcome::Later(why),
+                }
+            }
         }
+    }
+}
+
+/// Whether it came to no connection.
+fn is_unreached(error: &ureq::Error) -> bool {
+    use std::io::ErrorKind;
+    match error {
+        ureq::Error::Io(error) => matches!(
+            error.kind(),
+            ErrorKind::InvalidData
+                | ErrorKind::ConnectionRefused
+                | ErrorKind::HostUnreachable
+                | ErrorKind::NetworkUnreachable
+                | ErrorKind::NetworkDown
+                | ErrorKind::AddrNotAvailable
+        ),
+        ureq::Error::Timeout(during) => {
+            matches!(during, ureq::Timeout::Resolve | ureq::Timeout::Connect)
+        }
+        ureq::Error::HostNotFound
+        | ureq::Error::ConnectionFailed
+        | ureq::Error::Tls(_)
+        | ureq::Error::Rustls(_) => true,
+        _ => false,
     }
 }
 

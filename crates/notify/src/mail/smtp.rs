@@ -21,14 +21,29 @@ struct Conversation {
 
 /// Why it came to nothing.
 enum Failure {
+    Unreached(String),
     Later(String),
     Refused(String),
+}
+
+impl Failure {
+    fn why(self) -> String {
+        match self {
+            Self::Unreached(why) | Self::Later(why) | Self::Refused(why) => why,
+        }
+    }
+
+    /// Before anything of one mail was said.
+    fn unreached(self) -> Self {
+        Self::Unreached(self.why())
+    }
 }
 
 /// Sends one mail, whose lines end in CRLF.
 pub(super) fn send(server: &str, host: &str, from: &str, to: &[String], text: &str) -> Outcome {
     match try_send(server, host, from, to, text) {
         Ok(()) => Outcome::Delivered,
+        Err(Failure::Unreached(why)) => Outcome::Unreached(format!("{server}: {why}")),
         Err(Failure::Later(why)) => Outcome::Later(format!("{server}: {why}")),
         Err(Failure::Refused(why)) => Outcome::Refused(format!("{server}: {why}")),
     }
@@ -42,13 +57,31 @@ fn try_send(
     text: &str,
 ) -> Result<(), Failure> {
     let mut it = Conversation::begin(server)?;
-    let done = it.hand_over(server, host, from, to, text);
-    // The mail is theirs or not, whatever becomes of this; servers complain of clients that hang up without a word.
-    let _ = match done {
-        Ok(()) => it.say("QUIT", 221),
-        Err(_) => it.write("QUIT\r\n"),
-    };
-    done
+    it.say(&format!("EHLO {host}"), 250)
+        .map_err(Failure::unreached)?;
+    it.say(&format!("MAIL FROM:<{from}>"), 250)?;
+    // Who is not known must not keep the others from it.
+    let (mut taken, mut last) = (0, None);
+    for address in to {
+        match it.say(&format!("RCPT TO:<{address}>"), 250) {
+            Ok(()) => taken += 1,
+            Err(failure) => last = Some(failure),
+        }
+    }
+    match last {
+        Some(failure) if taken == 0 => return Err(failure),
+        Some(failure) => {
+            let why = failure.why();
+            tracing::warn!("{server}: a recipient was not taken: {why}");
+        }
+        None => {}
+    }
+    it.say("DATA", 354)?;
+    it.write(&stuffed(text))?;
+    it.hear(250)?;
+    // It is theirs now, whatever becomes of this.
+    let _ = it.say("QUIT", 221);
+    Ok(())
 }
 
 /// A line that begins with a dot gets another one; a line of one dot is the end.
@@ -64,54 +97,26 @@ fn stuffed(text: &str) -> String {
 
 impl Conversation {
     fn begin(server: &str) -> Result<Self, Failure> {
-        let later = |error: std::io::Error| Failure::Later(error.to_string());
-        let addresses = server.to_socket_addrs().map_err(later)?;
-        let mut last = Failure::Later("has no address".to_owned());
+        let unreached = |error: std::io::Error| Failure::Unreached(error.to_string());
+        let addresses = server.to_socket_addrs().map_err(unreached)?;
+        let mut last = Failure::Unreached("has no address".to_owned());
         for address in addresses {
             match TcpStream::connect_timeout(&address, PATIENCE) {
                 Ok(stream) => {
-                    stream.set_read_timeout(Some(PATIENCE)).map_err(later)?;
-                    stream.set_write_timeout(Some(PATIENCE)).map_err(later)?;
+                    stream.set_read_timeout(Some(PATIENCE)).map_err(unreached)?;
+                    stream
+                        .set_write_timeout(Some(PATIENCE))
+                        .map_err(unreached)?;
                     let mut it = Self {
                         reader: BufReader::new(stream),
                     };
-                    it.hear(220)?;
+                    it.hear(220).map_err(Failure::unreached)?;
                     return Ok(it);
                 }
-                Err(error) => last = later(error),
+                Err(error) => last = unreached(error),
             }
         }
         Err(last)
-    }
-
-    fn hand_over(
-        &mut self,
-        server: &str,
-        host: &str,
-        from: &str,
-        to: &[String],
-        text: &str,
-    ) -> Result<(), Failure> {
-        self.say(&format!("EHLO {host}"), 250)?;
-        self.say(&format!("MAIL FROM:<{from}>"), 250)?;
-        // Who is not known must not keep the others from it.
-        let (mut taken, mut last) = (0, None);
-        for address in to {
-            match self.say(&format!("RCPT TO:<{address}>"), 250) {
-                Ok(()) => taken += 1,
-                Err(failure) => last = Some(failure),
-            }
-        }
-        match last {
-            Some(failure) if taken == 0 => return Err(failure),
-            Some(Failure::Later(why) | Failure::Refused(why)) => {
-                tracing::warn!("{server}: a recipient was not taken: {why}");
-            }
-            None => {}
-        }
-        self.say("DATA", 354)?;
-        self.write(&stuffed(text))?;
-        self.hear(250)
     }
 
     fn write(&mut self, text: &str) -> Result<(), Failure> {
@@ -217,20 +222,16 @@ mod tests {
 
     #[test]
     fn a_refusal_is_final_and_a_server_in_trouble_is_asked_again() {
-        let (outcome, heard) = served(&["220 hello\r\n", "250 ok\r\n", "553 not you\r\n"]);
-        assert_eq!(heard, "EHLO host\nMAIL FROM:<bursar@host>\nQUIT\n");
+        let (outcome, _) = served(&["220 hello\r\n", "250 ok\r\n", "553 not you\r\n"]);
         assert!(
             matches!(&outcome, Outcome::Refused(why) if why.ends_with("553 not you")),
             "{outcome:?}"
         );
-        for answers in [
-            &["421 busy\r\n"][..],
-            &["220 hello\r\n", "250 ok\r\n", "451 disk full\r\n"],
-        ] {
-            let answers: &'static [&'static str] = Vec::leak(answers.to_vec());
-            assert!(matches!(served(answers).0, Outcome::Later(_)));
-        }
+        let busy = served(&["421 busy\r\n"]).0;
+        assert!(matches!(busy, Outcome::Unreached(_)));
+        let full = served(&["220 hello\r\n", "250 ok\r\n", "451 disk full\r\n"]).0;
+        assert!(matches!(full, Outcome::Later(_)));
         let gone = send("127.0.0.1:1", "host", "a", &["b".to_owned()], "");
-        assert!(matches!(gone, Outcome::Later(_)));
+        assert!(matches!(gone, Outcome::Unreached(_)));
     }
 }

@@ -293,6 +293,41 @@ fn who_cannot_be_told_is_given_up_after_a_while_with_the_reason() {
 }
 
 #[test]
+fn who_cannot_be_told_keeps_nobody_else_waiting() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = [rule("each", Who::User, 0)];
+    let mut queue = Queue::open(directory.path(), MOST).unwrap();
+    let mut tried = Vec::new();
+    for second in 0..40_i64 {
+        let number = second.unsigned_abs() + 1;
+        // The first three are answered with no for ever; each second somebody else comes.
+        queue
+            .take(&kill(number, 1000 + number as u32), &rules, 0, second)
+            .unwrap();
+        let id = queue.due_of(&rules[0], second).unwrap();
+        queue.begin(id, second).unwrap();
+        let outcome = match id {
+            1..=3 => Outcome::Later("not you".to_owned()),
+            _ => Outcome::Delivered,
+        };
+        queue.settle(id, outcome, &rules[0], second);
+        tried.push(id);
+    }
+    assert_eq!(tried, (1..=40).collect::<Vec<_>>());
+    // Of what failed before, that which is due for longest.
+    let left: Vec<_> = [40, 40, 40]
+        .into_iter()
+        .map(|second| {
+            let id = queue.due_of(&rules[0], second).unwrap();
+            queue.begin(id, second).unwrap();
+            queue.settle(id, Outcome::Later(String::new()), &rules[0], second);
+            id
+        })
+        .collect();
+    assert_eq!(left, [1, 2, 3]);
+}
+
+#[test]
 fn a_clock_that_was_set_back_keeps_nobody_waiting() {
     let directory = tempfile::tempdir().unwrap();
     let rules = [rule("digest", Who::User, 900)];
