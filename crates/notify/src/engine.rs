@@ -192,7 +192,7 @@ impl Engine {
             let Some(id) = self.queue.due_of(&lane.rule, now) else {
                 continue;
             };
-            let Some(delivery) = self.queue.begin(id, now)? else {
+            let Some(delivery) = self.queue.begin(id, &lane.rule, now)? else {
                 continue;
             };
             let id = format!("{}-{id}", self.queue.state().instance);

@@ -274,9 +274,18 @@ impl Queue {
     }
 
     /// An attempt begins. An error: there may be no room to write what comes of it.
-    pub(crate) fn begin(&mut self, id: DeliveryId, now: Seconds) -> io::Result<Option<Delivery>> {
+    pub(crate) fn begin(
+        &mut self,
+        id: DeliveryId,
+        rule: &Rule,
+        now: Seconds,
+    ) -> io::Result<Option<Delivery>> {
         self.journal.keep_room()?;
-        self.write(Entry::Begun { id, at: now })?;
+        self.write(Entry::Begun {
+            id,
+            at: now,
+            is_bounded: rule.at_most_per_day > 0,
+        })?;
         self.journal.sync()?;
         Ok(self.state.waiting.get(&id).cloned())
     }
@@ -329,13 +338,10 @@ impl Queue {
         Ok(())
     }
 
-    /// Writes the file anew when most of it is past.
+    /// Writes the file anew when most of it was written since it was written anew.
     pub(crate) fn tidy(&mut self) -> io::Result<()> {
-        let size = self
-            .sizes
-            .values()
-            .fold(0, |sum: u64, it| sum.saturating_add(*it));
-        let needed = size.saturating_mul(2).saturating_add(SLACK);
+        let needed = self.journal.began_with();
+        let needed = needed.saturating_mul(2).saturating_add(SLACK);
         if self.journal.length() > needed {
             self.journal.replace(&self.state.snapshot())?;
         }

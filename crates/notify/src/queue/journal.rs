@@ -20,6 +20,8 @@ pub(crate) struct Journal {
     path: PathBuf,
     file: File,
     length: u64,
+    /// Its length when it was written anew last; 0: somebody else did.
+    began_with: u64,
     /// Up to where the disk has room for us.
     reserved: u64,
     is_synced: bool,
@@ -62,6 +64,7 @@ impl Journal {
             path: path.to_owned(),
             file,
             length: read.length,
+            began_with: 0,
             reserved: 0,
             is_synced: true,
         };
@@ -71,6 +74,10 @@ impl Journal {
 
     pub(crate) const fn length(&self) -> u64 {
         self.length
+    }
+
+    pub(crate) const fn began_with(&self) -> u64 {
+        self.began_with
     }
 
     /// Appends an entry. When that fails the file is as before.
@@ -136,6 +143,7 @@ impl Journal {
             File::open(directory)?.sync_all()?;
         }
         (self.file, self.length, self.reserved) = (file, length, 0);
+        self.began_with = length;
         Ok(())
     }
 

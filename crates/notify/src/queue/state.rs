@@ -42,7 +42,13 @@ pub(crate) enum Entry {
     /// Events before this one are not kept by bursard any more.
     Missed { cursor: Cursor, count: u64 },
     /// An attempt begins.
-    Begun { id: DeliveryId, at: Seconds },
+    Begun {
+        id: DeliveryId,
+        at: Seconds,
+        /// Whether it counts against the rule's `at_most_per_day`: rules without one keep no record of the day.
+        #[serde(default)]
+        is_bounded: bool,
+    },
     /// It has to be tried again.
     Later {
         id: DeliveryId,
@@ -156,7 +162,7 @@ impl State {
                 self.cursor = Some(cursor.clone());
                 add(&mut self.counts.missed, *count);
             }
-            Entry::Begun { id, at } => self.begin(*id, *at),
+            Entry::Begun { id, at, is_bounded } => self.begin(*id, *at, *is_bounded),
             Entry::Later { id, due, at } => {
                 if let Some(delivery) = self.waiting.get_mut(id) {
                     (delivery.due, delivery.said_at, delivery.is_begun) = (*due, *at, false);
@@ -219,7 +225,7 @@ impl State {
         }
     }
 
-    fn begin(&mut self, id: DeliveryId, at: Seconds) {
+    fn begin(&mut self, id: DeliveryId, at: Seconds, is_bounded: bool) {
         let Some(delivery) = self.waiting.get_mut(&id) else {
             return;
         };
@@ -229,6 +235,9 @@ impl State {
             return;
         }
         delivery.first_attempt = Some(at);
+        if !is_bounded {
+            return;
+        }
         let sent = self.sent.entry((delivery.rule.clone(), delivery.to));
         sent.or_default().push(at);
         let since = at.saturating_sub(DAY);

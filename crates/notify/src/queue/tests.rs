@@ -2,6 +2,7 @@
 //! What a queue keeps through crashes, damage and too much.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 use bursar_model::EventKind;
 use proptest::prelude::*;
@@ -48,7 +49,7 @@ fn adds_up(queue: &Queue) -> bool {
 fn deliver_all(queue: &mut Queue, rule: &Rule, now: Seconds) -> Vec<Delivery> {
     let mut told = Vec::new();
     while let Some(id) = queue.due_of(rule, now) {
-        told.extend(queue.begin(id, now).unwrap());
+        told.extend(queue.begin(id, rule, now).unwrap());
         queue.settle(id, Outcome::Delivered, rule, now);
     }
     told
@@ -68,7 +69,7 @@ fn a_crash_at_any_byte_leaves_each_event_read_and_counted_or_not_read() {
         queue.take(&kill(number, 1000), &rules, missed, 10).unwrap();
         if number % 3 == 0 {
             let id = queue.due_of(&rules[0], 10).unwrap();
-            queue.begin(id, 10).unwrap();
+            queue.begin(id, &rules[0], 10).unwrap();
             let outcome = match number % 2 {
                 0 => Outcome::Delivered,
                 _ => Outcome::Later("not now".to_owned()),
@@ -110,11 +111,11 @@ fn an_attempt_of_which_nobody_knows_is_made_again_under_its_number() {
     let mut queue = Queue::open(directory.path(), MOST).unwrap();
     queue.take(&kill(1, 1000), &rules, 0, 10).unwrap();
     let id = queue.due_of(&rules[0], 10).unwrap();
-    assert!(!queue.begin(id, 10).unwrap().unwrap().may_repeat);
+    assert!(!queue.begin(id, &rules[0], 10).unwrap().unwrap().may_repeat);
     drop(queue);
     let mut queue = Queue::open(directory.path(), MOST).unwrap();
     assert_eq!(queue.due_of(&rules[0], 10), Some(id));
-    let again = queue.begin(id, 10).unwrap().unwrap();
+    let again = queue.begin(id, &rules[0], 10).unwrap().unwrap();
     assert_eq!((again.attempts, again.may_repeat), (2, true));
     assert_eq!(queue.state().counts.rules["each"].repeated, 1);
 }
@@ -281,7 +282,7 @@ fn who_cannot_be_told_is_given_up_after_a_while_with_the_reason() {
     let mut tried = Vec::new();
     while let Some(due) = queue.next_due(&rules[0], 0) {
         let id = queue.due_of(&rules[0], due).unwrap();
-        queue.begin(id, due).unwrap();
+        queue.begin(id, &rules[0], due).unwrap();
         tried.push(due);
         queue.settle(id, Outcome::Later("status 503".to_owned()), &rules[0], due);
     }
@@ -305,7 +306,7 @@ fn who_cannot_be_told_keeps_nobody_else_waiting() {
             .take(&kill(number, 1000 + number as u32), &rules, 0, second)
             .unwrap();
         let id = queue.due_of(&rules[0], second).unwrap();
-        queue.begin(id, second).unwrap();
+        queue.begin(id, &rules[0], second).unwrap();
         let outcome = match id {
             1..=3 => Outcome::Later("not you".to_owned()),
             _ => Outcome::Delivered,
@@ -319,12 +320,55 @@ fn who_cannot_be_told_keeps_nobody_else_waiting() {
         .into_iter()
         .map(|second| {
             let id = queue.due_of(&rules[0], second).unwrap();
-            queue.begin(id, second).unwrap();
+            queue.begin(id, &rules[0], second).unwrap();
             queue.settle(id, Outcome::Later(String::new()), &rules[0], second);
             id
         })
         .collect();
     assert_eq!(left, [1, 2, 3]);
+}
+
+#[test]
+fn a_rule_without_a_daily_bound_keeps_no_record_of_the_day() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut bounded = rule("bounded", Who::User, 0);
+    bounded.at_most_per_day = 5;
+    let rules = [rule("each", Who::User, 0), bounded];
+    let mut queue = Queue::open(directory.path(), MOST).unwrap();
+    for number in 1..=10 {
+        queue.take(&kill(number, 1000), &rules, 0, 10).unwrap();
+    }
+    for rule in &rules {
+        deliver_all(&mut queue, rule, 10);
+    }
+    let sent: Vec<_> = queue.state().sent.iter().collect();
+    assert_eq!(sent.len(), 1);
+    assert_eq!((sent[0].0.0.as_str(), sent[0].1.len()), ("bounded", 5));
+}
+
+#[test]
+fn a_large_file_is_not_written_anew_at_each_turn() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut bounded = rule("bounded", Who::User, 0);
+    bounded.at_most_per_day = 10_000;
+    let rules = [bounded];
+    let mut queue = Queue::open(directory.path(), MOST).unwrap();
+    // A day's record that is larger than all that waits.
+    let key = ("bounded".to_owned(), Recipient::User(Uid::new(1000)));
+    queue.state.sent.insert(key, (0..60_000).collect());
+    let mut times = 0;
+    queue.journal.replace(&queue.state.snapshot()).unwrap();
+    assert!(queue.journal.length() > 2 * SLACK);
+    let path = directory.path().join("queue");
+    let mut file = fs::metadata(&path).unwrap().ino();
+    for number in 1..=1_000 {
+        queue.take(&kill(number, 1000), &rules, 0, 10).unwrap();
+        queue.tidy().unwrap();
+        let after = fs::metadata(&path).unwrap().ino();
+        times += u32::from(after != file);
+        file = after;
+    }
+    assert_eq!(times, 0);
 }
 
 #[test]
