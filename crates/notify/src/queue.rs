@@ -256,10 +256,10 @@ impl Queue {
             .min()
     }
 
-    /// When a recipient may be told again, if not now.
+    /// When a recipient may be told again, if not now. Alarms wait for nothing.
     fn allowed_at(&self, rule: &Rule, delivery: &Delivery, now: Seconds) -> Seconds {
         let most = rule.at_most_per_day as usize;
-        if most == 0 || delivery.first_attempt.is_some() {
+        if most == 0 || delivery.is_alarm() || delivery.first_attempt.is_some() {
             return now;
         }
         let key = (rule.name.clone(), delivery.to);

@@ -4,7 +4,6 @@
 
 mod sentence;
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use bursar_config::Finding;
@@ -40,7 +39,7 @@ pub(crate) struct Words {
     events: Vec<EventWords>,
     count: u64,
     beyond: u64,
-    /// Accounts among the events that are there in full.
+    /// Accounts among all of its events.
     accounts: usize,
     hint: Option<String>,
     rule: String,
@@ -79,11 +78,6 @@ impl Words {
         setting: &Setting,
     ) -> Self {
         let is_own = matches!(delivery.to, Recipient::User(_));
-        let accounts: BTreeSet<&str> = delivery
-            .events
-            .iter()
-            .filter_map(|event| event.account.as_deref())
-            .collect();
         let words = |event| EventWords::new(event, is_own, &setting.zone);
         Self {
             host: setting.host.clone(),
@@ -93,7 +87,7 @@ impl Words {
             events: delivery.events.iter().map(words).collect(),
             count: delivery.count(),
             beyond: delivery.beyond(),
-            accounts: accounts.len(),
+            accounts: delivery.accounts(),
             hint: setting.hint.clone(),
             rule: delivery.rule.clone(),
             id: id.to_owned(),

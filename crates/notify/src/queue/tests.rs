@@ -372,6 +372,27 @@ fn a_large_file_is_not_written_anew_at_each_turn() {
 }
 
 #[test]
+fn no_daily_bound_holds_an_alarm_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut rule = rule("admins", Who::Administrators, 10);
+    rule.at_most_per_day = 3;
+    rule.kinds.push(EventKind::Released);
+    let rules = [rule];
+    let mut queue = Queue::open(directory.path(), MOST).unwrap();
+    for (at, number) in (0_i64..10).zip(1..) {
+        queue.take(&kill(number, 1000), &rules, 0, at * 60).unwrap();
+        deliver_all(&mut queue, &rules[0], at * 60 + 10);
+    }
+    assert_eq!(queue.due_of(&rules[0], 1_000), None);
+    let mut released = Event::new(EventKind::Released);
+    released.number = Some(11);
+    queue.take(&released, &rules, 0, 1_000).unwrap();
+    let told = deliver_all(&mut queue, &rules[0], 1_010);
+    assert_eq!((told.len(), told[0].count()), (1, 8));
+    assert_eq!(told[0].count_of(EventKind::Released), 1);
+}
+
+#[test]
 fn a_clock_that_was_set_back_keeps_nobody_waiting() {
     let directory = tempfile::tempdir().unwrap();
     let rules = [rule("digest", Who::User, 900)];

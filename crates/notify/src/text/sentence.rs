@@ -79,6 +79,19 @@ pub(super) fn headline(delivery: &Delivery, is_own: bool) -> String {
     let of_yours = if is_own { " of your" } else { "" };
     let your = if is_own { "your programs" } else { "programs" };
     let of = |kind| delivery.count_of(kind);
+    // Administrators are told of what is amiss with bursar before what it did as it should.
+    let alarms = [
+        (
+            EventKind::Released,
+            "limits are not in force any more".to_owned(),
+        ),
+        (EventKind::Lost, "events were lost".to_owned()),
+        (EventKind::KillFailed, "a kill failed".to_owned()),
+    ];
+    let of_alarms = alarms.iter().find(|(kind, _)| of(*kind) > 0);
+    if let (Some((_, words)), false) = (of_alarms, is_own) {
+        return words.clone();
+    }
     let kills = of(EventKind::Kill);
     match (kills, is_own) {
         (1, true) => return "one of your programs was killed".to_owned(),
@@ -87,12 +100,6 @@ pub(super) fn headline(delivery: &Delivery, is_own: bool) -> String {
         _ => {}
     }
     let graver = [
-        (EventKind::Lost, "events were lost".to_owned()),
-        (EventKind::KillFailed, "a kill failed".to_owned()),
-        (
-            EventKind::Released,
-            "limits are not in force any more".to_owned(),
-        ),
         (EventKind::NoVictim, format!("{your} are over the limit")),
         (EventKind::Asked, format!("{your} were asked to end")),
         (EventKind::Refused, format!("{your} were refused memory")),
@@ -105,7 +112,10 @@ pub(super) fn headline(delivery: &Delivery, is_own: bool) -> String {
             "a memory limit was changed".to_owned(),
         ),
     ];
-    let found = graver.into_iter().find(|(kind, _)| of(*kind) > 0);
+    let found = alarms
+        .into_iter()
+        .chain(graver)
+        .find(|(kind, _)| of(*kind) > 0);
     found.map_or_else(|| summary(delivery), |(_, words)| words)
 }
 
@@ -116,4 +126,26 @@ pub(super) fn summary(delivery: &Delivery) -> String {
         .iter()
         .map(|(kind, count)| format!("{count} {}", kind.replace('_', " ")));
     parts.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::delivery::Recipient;
+
+    #[test]
+    fn administrators_hear_first_what_is_amiss_with_bursar() {
+        let mut digest = Delivery::new(1, "admins", Recipient::Administrators, 0, 0);
+        digest.add(&Event::new(EventKind::Kill));
+        assert_eq!(headline(&digest, false), "a program was killed");
+        for (kind, words) in [
+            (EventKind::KillFailed, "a kill failed"),
+            (EventKind::Lost, "events were lost"),
+            (EventKind::Released, "limits are not in force any more"),
+        ] {
+            digest.add(&Event::new(kind));
+            assert_eq!(headline(&digest, false), words);
+        }
+        assert_eq!(headline(&digest, true), "one of your programs was killed");
+    }
 }
