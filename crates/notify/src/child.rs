@@ -68,7 +68,8 @@ fn try_run(
         .stderr(Stdio::inherit())
         .process_group(0)
         .spawn()?;
-    let has_ended = wait(&child, patience)?;
+    // It has begun: what cannot be waited for is as what takes too long.
+    let has_ended = wait(&child, patience).unwrap_or(false);
     if !has_ended {
         end_all(&child);
     }
@@ -116,13 +117,13 @@ fn end_all(child: &Child) {
 pub(crate) fn outcome(what: &str, ended: &Ended) -> Outcome {
     match ended {
         Ended::Exit(0) => Outcome::Delivered,
-        Ended::Exit(code) if LATER.contains(code) => Outcome::Later(format!("{what}: exit {code}")),
+        Ended::Exit(code) if LATER.contains(code) => Outcome::later(format!("{what}: exit {code}")),
         Ended::Exit(code) if NOT_STARTED.contains(code) => {
             Outcome::Unreached(format!("{what}: exit {code}"))
         }
         Ended::Exit(code) => Outcome::Refused(format!("{what}: exit {code}")),
-        Ended::Signal(signal) => Outcome::Later(format!("{what}: ended by signal {signal}")),
-        Ended::TimedOut => Outcome::Later(format!("{what}: took too long")),
+        Ended::Signal(signal) => Outcome::unsure(format!("{what}: ended by signal {signal}")),
+        Ended::TimedOut => Outcome::unsure(format!("{what}: took too long")),
         Ended::NotStarted(error) => Outcome::Unreached(format!(
             "{what}: cannot be started: {}",
             printable(error.as_bytes(), 200)
@@ -166,7 +167,16 @@ mod tests {
         ] {
             assert!(matches!(outcome("x", &ended), Outcome::Unreached(_)));
         }
-        assert!(matches!(outcome("x", &Ended::Exit(75)), Outcome::Later(_)));
+        let later = outcome("x", &Ended::Exit(75));
+        assert_eq!(later, Outcome::later("x: exit 75".to_owned()));
+    }
+
+    #[test]
+    fn a_program_that_was_ended_may_have_told() {
+        for ended in [Ended::Signal(9), Ended::TimedOut] {
+            let outcome = outcome("x", &ended);
+            assert!(matches!(outcome, Outcome::Later { is_unsure, .. } if is_unsure));
+        }
     }
 
     #[test]

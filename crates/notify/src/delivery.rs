@@ -191,10 +191,27 @@ pub(crate) enum Outcome {
     Delivered,
     /// Nobody could be asked: no connection, or a program that cannot be started. The next delivery would fare alike.
     Unreached(String),
-    /// Worth another attempt.
-    Later(String),
+    /// Worth another attempt. `is_unsure`: this one may have come through.
+    Later {
+        why: String,
+        is_unsure: bool,
+    },
     /// No attempt will do.
     Refused(String),
+}
+
+impl Outcome {
+    /// It was not taken, and is worth another attempt.
+    pub(crate) const fn later(why: String) -> Self {
+        let is_unsure = false;
+        Self::Later { why, is_unsure }
+    }
+
+    /// It is worth another attempt, and may have come through.
+    pub(crate) const fn unsure(why: String) -> Self {
+        let is_unsure = true;
+        Self::Later { why, is_unsure }
+    }
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ impl Lane {
         self.is_busy = false;
         self.failures = match outcome {
             Outcome::Unreached(_) => self.failures.saturating_add(1),
-            Outcome::Delivered | Outcome::Later(_) | Outcome::Refused(_) => 0,
+            Outcome::Delivered | Outcome::Later { .. } | Outcome::Refused(_) => 0,
         };
         let pause = Duration::from_secs(1 << self.failures.min(10)).min(LONGEST_LANE_PAUSE);
         self.resumes = (self.failures >= MANY_FAILURES).then(|| Instant::now() + pause);
@@ -210,7 +210,7 @@ impl Engine {
         lane.note(&outcome);
         match &outcome {
             Outcome::Delivered => tracing::info!("{}: delivery {id} is told", lane.rule.name),
-            Outcome::Unreached(why) | Outcome::Later(why) => {
+            Outcome::Unreached(why) | Outcome::Later { why, .. } => {
                 tracing::warn!("{}: delivery {id} is tried again: {why}", lane.rule.name)
             }
             Outcome::Refused(why) => {
@@ -315,14 +315,14 @@ mod tests {
             resumes: None,
         };
         for _ in 0..10 {
-            lane.note(&Outcome::Later("status 503".to_owned()));
+            lane.note(&Outcome::later("status 503".to_owned()));
             assert!(lane.rest().is_zero());
         }
         for _ in 0..10 {
             lane.note(&Outcome::Unreached("no connection".to_owned()));
         }
         assert!(!lane.rest().is_zero() && lane.rest() <= LONGEST_LANE_PAUSE);
-        lane.note(&Outcome::Later("status 503".to_owned()));
+        lane.note(&Outcome::later("status 503".to_owned()));
         assert!(lane.rest().is_zero());
     }
 }

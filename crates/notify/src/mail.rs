@@ -61,7 +61,7 @@ impl Mail {
                 return Err(Outcome::Refused(reason));
             }
             Lookup::Unavailable(error) => {
-                return Err(Outcome::Later(format!("cannot look up uid {uid}: {error}")));
+                return Err(Outcome::later(format!("cannot look up uid {uid}: {error}")));
             }
         };
         let other = self.config.addresses.iter().find(|(it, _)| *it == name);
@@ -123,7 +123,7 @@ impl Tell for Mail {
         let now = Timestamp::now().to_zoned(self.setting.zone.clone());
         let date = match rfc2822::to_string(&now) {
             Ok(date) => date,
-            Err(error) => return Outcome::Later(format!("clock: {error}")),
+            Err(error) => return Outcome::later(format!("clock: {error}")),
         };
         self.hand_over(&Message {
             from: self.config.from.as_deref().unwrap_or(&usual),

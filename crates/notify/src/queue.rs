@@ -299,14 +299,21 @@ impl Queue {
         let entry = match outcome {
             Outcome::Delivered => Entry::Delivered { id },
             Outcome::Refused(reason) => Entry::Dropped { id, reason },
-            Outcome::Unreached(why) | Outcome::Later(why)
+            Outcome::Unreached(why) | Outcome::Later { why, .. }
                 if now.saturating_sub(since) >= rule.give_up_after =>
             {
                 let reason = format!("given up: {why}");
                 Entry::Dropped { id, reason }
             }
-            Outcome::Unreached(_) | Outcome::Later(_) => Entry::Later {
+            other => Entry::Later {
                 id,
+                is_unsure: matches!(
+                    &other,
+                    Outcome::Later {
+                        is_unsure: true,
+                        ..
+                    }
+                ),
                 due: now.saturating_add(pause_after(delivery.attempts)),
                 at: now,
             },

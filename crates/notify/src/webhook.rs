@@ -127,7 +127,10 @@ impl Tell for Webhook {
             Ok(answer) => match answer.status().as_u16() {
                 200..=299 => Outcome::Delivered,
                 status @ (408 | 409 | 425 | 429 | 500..=599) => {
-                    Outcome::Later(format!("webhook: status {status}"))
+                    let why = format!("webhook: status {status}");
+                    // A gateway knows not what became of it.
+                    let is_unsure = matches!(status, 502 | 504);
+                    Outcome::Later { why, is_unsure }
                 }
                 status => Outcome::Refused(format!("webhook: status {status}")),
             },
@@ -135,7 +138,8 @@ impl Tell for Webhook {
                 let why = format!("webhook: {}", class(&error));
                 match is_unreached(&error) {
                     true => Outcome::Unreached(why),
-                    false => Outcome::Later(why),
+                    // It may have been read.
+                    false => Outcome::unsure(why),
                 }
             }
         }
@@ -185,6 +189,68 @@ fn class(error: &ureq::Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::delivery::{Delivery, Recipient};
+
+    /// What comes of a server that reads a POST and gives this answer, or of one that is not there.
+    fn answered(answer: Option<&'static str>, hangs_up: bool) -> Outcome {
+        use std::io::{Read, Write};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let server = std::thread::spawn(move || {
+            let Some(answer) = answer else { return };
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 65_536];
+            let mut length = 0;
+            while !request[..length].ends_with(b"}") {
+                length += stream.read(&mut request[length..]).unwrap();
+            }
+            stream.write_all(answer.as_bytes()).unwrap();
+            if !hangs_up {
+                // Until the other one hangs up.
+                let _ = stream.read(&mut request);
+            }
+        });
+        if answer.is_none() {
+            while !server.is_finished() {
+                std::thread::yield_now();
+            }
+        }
+        let rule = WebhookRule {
+            url,
+            format: Format::Json,
+            secret: None,
+            token: None,
+            authorities: None,
+            time_limit: 1,
+        };
+        let setting = Setting {
+            host: "lab".to_owned(),
+            hint: None,
+            zone: jiff::tz::TimeZone::UTC,
+        };
+        let job = Job {
+            id: "x-1".to_owned(),
+            delivery: Delivery::new(1, "each", Recipient::Administrators, 0, 0),
+        };
+        let outcome = Webhook::new(&rule, &setting).tell(&job);
+        server.join().unwrap();
+        outcome
+    }
+
+    #[test]
+    fn a_post_that_was_read_and_not_answered_may_have_come_through() {
+        let unsure = |why: &str| Outcome::unsure(format!("webhook: {why}"));
+        assert_eq!(answered(Some(""), false), unsure("took too long"));
+        assert!(matches!(
+            answered(Some(""), true),
+            Outcome::Later { is_unsure, .. } if is_unsure
+        ));
+        let gateway = answered(Some("HTTP/1.1 504 x\r\nContent-Length: 0\r\n\r\n"), true);
+        assert_eq!(gateway, unsure("status 504"));
+        let busy = answered(Some("HTTP/1.1 503 x\r\nContent-Length: 0\r\n\r\n"), true);
+        assert_eq!(busy, Outcome::later("webhook: status 503".to_owned()));
+        assert!(matches!(answered(None, true), Outcome::Unreached(_)));
+    }
 
     #[test]
     fn the_signature_is_that_of_standard_webhooks() {

@@ -23,13 +23,23 @@ struct Conversation {
 enum Failure {
     Unreached(String),
     Later(String),
+    /// It may be theirs.
+    Unsure(String),
     Refused(String),
 }
 
 impl Failure {
     fn why(self) -> String {
         match self {
-            Self::Unreached(why) | Self::Later(why) | Self::Refused(why) => why,
+            Self::Unreached(why) | Self::Later(why) | Self::Unsure(why) | Self::Refused(why) => why,
+        }
+    }
+
+    /// Nothing can have come through.
+    fn before_text(self) -> Self {
+        match self {
+            Self::Unsure(why) => Self::Later(why),
+            other => other,
         }
     }
 
@@ -44,7 +54,8 @@ pub(super) fn send(server: &str, host: &str, from: &str, to: &[String], text: &s
     match try_send(server, host, from, to, text) {
         Ok(()) => Outcome::Delivered,
         Err(Failure::Unreached(why)) => Outcome::Unreached(format!("{server}: {why}")),
-        Err(Failure::Later(why)) => Outcome::Later(format!("{server}: {why}")),
+        Err(Failure::Later(why)) => Outcome::later(format!("{server}: {why}")),
+        Err(Failure::Unsure(why)) => Outcome::unsure(format!("{server}: {why}")),
         Err(Failure::Refused(why)) => Outcome::Refused(format!("{server}: {why}")),
     }
 }
@@ -57,6 +68,22 @@ fn try_send(
     text: &str,
 ) -> Result<(), Failure> {
     let mut it = Conversation::begin(server)?;
+    offer(&mut it, server, host, from, to).map_err(Failure::before_text)?;
+    it.write(&stuffed(text))?;
+    it.hear(250)?;
+    // It is theirs now, whatever becomes of this.
+    let _ = it.say("QUIT", 221);
+    Ok(())
+}
+
+/// All that is said before the mail itself.
+fn offer(
+    it: &mut Conversation,
+    server: &str,
+    host: &str,
+    from: &str,
+    to: &[String],
+) -> Result<(), Failure> {
     it.say(&format!("EHLO {host}"), 250)
         .map_err(Failure::unreached)?;
     it.say(&format!("MAIL FROM:<{from}>"), 250)?;
@@ -76,12 +103,7 @@ fn try_send(
         }
         None => {}
     }
-    it.say("DATA", 354)?;
-    it.write(&stuffed(text))?;
-    it.hear(250)?;
-    // It is theirs now, whatever becomes of this.
-    let _ = it.say("QUIT", 221);
-    Ok(())
+    it.say("DATA", 354)
 }
 
 /// A line that begins with a dot gets another one; a line of one dot is the end.
@@ -121,7 +143,7 @@ impl Conversation {
 
     fn write(&mut self, text: &str) -> Result<(), Failure> {
         let written = self.reader.get_mut().write_all(text.as_bytes());
-        written.map_err(|error| Failure::Later(error.to_string()))
+        written.map_err(|error| Failure::Unsure(error.to_string()))
     }
 
     fn say(&mut self, line: &str, expected: u16) -> Result<(), Failure> {
@@ -129,7 +151,7 @@ impl Conversation {
         self.hear(expected)
     }
 
-    /// An answer: `250-one`, `250 two`.
+    /// An answer: `250-one`, `250 two`. No answer that can be read leaves unsure what was done.
     fn hear(&mut self, expected: u16) -> Result<(), Failure> {
         use std::io::Read;
         for _ in 0..MOST_LINES {
@@ -138,9 +160,9 @@ impl Conversation {
                 .take(LONGEST_LINE as u64)
                 .read_until(b'\n', &mut line);
             match read {
-                Ok(0) => return Err(Failure::Later("hung up".to_owned())),
+                Ok(0) => return Err(Failure::Unsure("hung up".to_owned())),
                 Ok(_) => {}
-                Err(error) => return Err(Failure::Later(error.to_string())),
+                Err(error) => return Err(Failure::Unsure(error.to_string())),
             }
             let shown = bursar_model::printable(line.trim_ascii_end(), 200);
             let code: Option<u16> = line
@@ -151,11 +173,12 @@ impl Conversation {
             }
             return match code {
                 Some(code) if code == expected || (code == 251 && expected == 250) => Ok(()),
+                Some(400..=499) => Err(Failure::Later(shown)),
                 Some(500..=599) => Err(Failure::Refused(shown)),
-                _ => Err(Failure::Later(shown)),
+                _ => Err(Failure::Unsure(shown)),
             };
         }
-        Err(Failure::Later("answers without an end".to_owned()))
+        Err(Failure::Unsure("answers without an end".to_owned()))
     }
 }
 
@@ -174,7 +197,8 @@ mod tests {
             let (mut stream, _) = listener.accept().unwrap();
             let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
             let mut heard = String::new();
-            for answer in answers {
+            // An empty one: it hangs up.
+            for answer in answers.iter().take_while(|it| !it.is_empty()) {
                 stream.write_all(answer.as_bytes()).unwrap();
                 if !answer.starts_with("354") {
                     let Some(Ok(line)) = lines.next() else { break };
@@ -230,8 +254,31 @@ mod tests {
         let busy = served(&["421 busy\r\n"]).0;
         assert!(matches!(busy, Outcome::Unreached(_)));
         let full = served(&["220 hello\r\n", "250 ok\r\n", "451 disk full\r\n"]).0;
-        assert!(matches!(full, Outcome::Later(_)));
+        assert!(matches!(full, Outcome::Later { is_unsure, .. } if !is_unsure));
         let gone = send("127.0.0.1:1", "host", "a", &["b".to_owned()], "");
         assert!(matches!(gone, Outcome::Unreached(_)));
+    }
+
+    #[test]
+    fn a_mail_that_was_sent_and_not_answered_may_have_come_through() {
+        let begun = &[
+            "220 hello\r\n",
+            "250 ok\r\n",
+            "250 ok\r\n",
+            "250 ok\r\n",
+            "250 ok\r\n",
+        ];
+        for (last, expected) in [("", true), ("hm\r\n", true), ("452 full\r\n", false)] {
+            let mut answers = begun.to_vec();
+            answers.extend(["354 go\r\n", last]);
+            let (outcome, _) = served(Vec::leak(answers));
+            assert!(
+                matches!(&outcome, Outcome::Later { is_unsure, .. } if *is_unsure == expected),
+                "{last:?}: {outcome:?}"
+            );
+        }
+        // Who hangs up before has nothing.
+        let (outcome, _) = served(&begun[..3]);
+        assert!(matches!(outcome, Outcome::Later { is_unsure, .. } if !is_unsure));
     }
 }

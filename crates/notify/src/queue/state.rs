@@ -54,6 +54,9 @@ pub(crate) enum Entry {
         id: DeliveryId,
         due: Seconds,
         at: Seconds,
+        /// The attempt may have come through.
+        #[serde(default)]
+        is_unsure: bool,
     },
     /// We ended during the attempt: it is to be made again.
     Unknown { id: DeliveryId },
@@ -163,17 +166,24 @@ impl State {
                 add(&mut self.counts.missed, *count);
             }
             Entry::Begun { id, at, is_bounded } => self.begin(*id, *at, *is_bounded),
-            Entry::Later { id, due, at } => {
+            Entry::Later {
+                id,
+                due,
+                at,
+                is_unsure,
+            } => {
+                if *is_unsure {
+                    self.doubt(*id);
+                }
                 if let Some(delivery) = self.waiting.get_mut(id) {
                     (delivery.due, delivery.said_at, delivery.is_begun) = (*due, *at, false);
                 }
             }
             Entry::Unknown { id } => {
+                self.doubt(*id);
                 if let Some(delivery) = self.waiting.get_mut(id) {
-                    (delivery.is_begun, delivery.may_repeat) = (false, true);
+                    delivery.is_begun = false;
                     delivery.due = delivery.said_at;
-                    let count = delivery.count();
-                    add(&mut self.counts.of(&delivery.rule).repeated, count);
                 }
             }
             Entry::Delivered { id } => {
@@ -245,6 +255,17 @@ impl State {
             times.retain(|&time| since < time && time <= at);
             !times.is_empty()
         });
+    }
+
+    /// An attempt may have come through. Events count once as repeated, however often that is so.
+    fn doubt(&mut self, id: DeliveryId) {
+        if let Some(delivery) = self.waiting.get_mut(&id)
+            && !delivery.may_repeat
+        {
+            delivery.may_repeat = true;
+            let count = delivery.count();
+            add(&mut self.counts.of(&delivery.rule).repeated, count);
+        }
     }
 
     /// The entries that say the same.

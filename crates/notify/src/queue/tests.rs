@@ -72,7 +72,7 @@ fn a_crash_at_any_byte_leaves_each_event_read_and_counted_or_not_read() {
             queue.begin(id, &rules[0], 10).unwrap();
             let outcome = match number % 2 {
                 0 => Outcome::Delivered,
-                _ => Outcome::Later("not now".to_owned()),
+                _ => Outcome::later("not now".to_owned()),
             };
             queue.settle(id, outcome, &rules[0], 10);
         }
@@ -284,7 +284,7 @@ fn who_cannot_be_told_is_given_up_after_a_while_with_the_reason() {
         let id = queue.due_of(&rules[0], due).unwrap();
         queue.begin(id, &rules[0], due).unwrap();
         tried.push(due);
-        queue.settle(id, Outcome::Later("status 503".to_owned()), &rules[0], due);
+        queue.settle(id, Outcome::later("status 503".to_owned()), &rules[0], due);
     }
     assert_eq!(tried, [0, 10, 30, 70, 150]);
     assert_eq!(
@@ -308,7 +308,7 @@ fn who_cannot_be_told_keeps_nobody_else_waiting() {
         let id = queue.due_of(&rules[0], second).unwrap();
         queue.begin(id, &rules[0], second).unwrap();
         let outcome = match id {
-            1..=3 => Outcome::Later("not you".to_owned()),
+            1..=3 => Outcome::later("not you".to_owned()),
             _ => Outcome::Delivered,
         };
         queue.settle(id, outcome, &rules[0], second);
@@ -321,7 +321,7 @@ fn who_cannot_be_told_keeps_nobody_else_waiting() {
         .map(|second| {
             let id = queue.due_of(&rules[0], second).unwrap();
             queue.begin(id, &rules[0], second).unwrap();
-            queue.settle(id, Outcome::Later(String::new()), &rules[0], second);
+            queue.settle(id, Outcome::later(String::new()), &rules[0], second);
             id
         })
         .collect();
@@ -390,6 +390,30 @@ fn no_daily_bound_holds_an_alarm_back() {
     let told = deliver_all(&mut queue, &rules[0], 1_010);
     assert_eq!((told.len(), told[0].count()), (1, 8));
     assert_eq!(told[0].count_of(EventKind::Released), 1);
+}
+
+#[test]
+fn an_attempt_that_may_have_come_through_is_said_to_be_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let rules = [rule("each", Who::User, 0)];
+    let mut queue = Queue::open(directory.path(), MOST).unwrap();
+    queue.take(&kill(1, 1000), &rules, 0, 0).unwrap();
+    let outcomes = [
+        (Outcome::later(String::new()), false),
+        (Outcome::Unreached(String::new()), false),
+        (Outcome::unsure(String::new()), true),
+        (Outcome::unsure(String::new()), true),
+        (Outcome::later(String::new()), true),
+    ];
+    for (outcome, may_repeat) in outcomes {
+        queue.begin(1, &rules[0], 0).unwrap();
+        queue.settle(1, outcome, &rules[0], 0);
+        // Across restarts.
+        drop(queue);
+        queue = Queue::open(directory.path(), MOST).unwrap();
+        assert_eq!(queue.state().waiting[&1].may_repeat, may_repeat);
+    }
+    assert_eq!(queue.state().counts.rules["each"].repeated, 1);
 }
 
 #[test]
