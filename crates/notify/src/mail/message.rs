@@ -108,14 +108,19 @@ fn quote(line: &str, end: &str, text: &mut String) {
         let is_last = at + 1 == bytes.len();
         let is_blank = byte == b' ' || byte == b'\t';
         // A dot or "From " that begins a line is somebody else's business on the way.
-        let is_special = column == 0 && (byte == b'.' || byte == b'F');
+        let is_special = byte == b'.' || byte == b'F';
         let is_plain = (byte.is_ascii_graphic() && byte != b'=') || (is_blank && !is_last);
-        let width = if is_plain && !is_special { 1 } else { 3 };
-        if column + width > COLUMNS - 1 {
+        let width_at = |column| match is_plain && !(is_special && column == 0) {
+            true => 1,
+            false => 3,
+        };
+        if column + width_at(column) > COLUMNS - 1 {
             text.push('=');
             text.push_str(end);
             column = 0;
         }
+        // A line that was cut begins one, too.
+        let width = width_at(column);
         match width {
             1 => text.push(char::from(byte)),
             _ => text.push_str(&format!("={byte:02X}")),
@@ -152,6 +157,20 @@ mod tests {
             Auto-Submitted: auto-generated\nMIME-Version: 1.0\nContent-Type: text/plain; charset=utf-8\n\
             Content-Transfer-Encoding: quoted-printable\n\none\n\ntwo =3D 2=20\n=46rom here\n=2E\n";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn no_line_is_one_dot_wherever_it_is_cut() {
+        for length in 60..90 {
+            let text = mail("x", &format!("{}.", "x".repeat(length)));
+            assert!(text.lines().all(|line| line != "."), "{length}: {text}");
+            let text = mail("x", &format!("{}From you", "x".repeat(length)));
+            let begins = text
+                .lines()
+                .skip(1)
+                .any(|line| line.starts_with("From you"));
+            assert!(!begins, "{length}: {text}");
+        }
     }
 
     #[test]
