@@ -86,22 +86,24 @@ fn offer(
 ) -> Result<(), Failure> {
     it.say(&format!("EHLO {host}"), 250)
         .map_err(Failure::unreached)?;
-    it.say(&format!("MAIL FROM:<{from}>"), 250)?;
-    // Who is not known must not keep the others from it.
+    // What it has against us or the sender is no word about a recipient, and can be mended.
+    it.say(&format!("MAIL FROM:<{from}>"), 250)
+        .map_err(|failure| Failure::Later(failure.why()))?;
+    // Who is not known must not keep the others from it. Who cannot have it now gets it with the others later:
+    // nobody is left out, and nobody gets it twice.
     let (mut taken, mut last) = (0, None);
     for address in to {
         match it.say(&format!("RCPT TO:<{address}>"), 250) {
             Ok(()) => taken += 1,
-            Err(failure) => last = Some(failure),
+            Err(Failure::Refused(why)) => {
+                tracing::warn!("{server}: a recipient was not taken: {why}");
+                last = Some(Failure::Refused(why));
+            }
+            Err(failure) => return Err(failure),
         }
     }
-    match last {
-        Some(failure) if taken == 0 => return Err(failure),
-        Some(failure) => {
-            let why = failure.why();
-            tracing::warn!("{server}: a recipient was not taken: {why}");
-        }
-        None => {}
+    if let (Some(failure), 0) = (last, taken) {
+        return Err(failure);
     }
     it.say("DATA", 354)
 }
@@ -246,11 +248,24 @@ mod tests {
 
     #[test]
     fn a_refusal_is_final_and_a_server_in_trouble_is_asked_again() {
-        let (outcome, _) = served(&["220 hello\r\n", "250 ok\r\n", "553 not you\r\n"]);
+        let begun = ["220 hello\r\n", "250 ok\r\n", "250 ok\r\n"];
+        let answered = |answers: &[&'static str]| served(Vec::leak([&begun[..], answers].concat()));
+        let (outcome, _) = answered(&["550 no alice\r\n", "553 no bob\r\n"]);
         assert!(
-            matches!(&outcome, Outcome::Refused(why) if why.ends_with("553 not you")),
+            matches!(&outcome, Outcome::Refused(why) if why.ends_with("553 no bob")),
             "{outcome:?}"
         );
+        // Not now for one: for nobody yet, whatever the others are told.
+        for one in ["250 ok\r\n", "550 no alice\r\n"] {
+            let (outcome, heard) = answered(&[one, "451 not now\r\n", "354 go\r\n", ""]);
+            assert!(matches!(outcome, Outcome::Later { is_unsure, .. } if !is_unsure));
+            assert!(!heard.contains("DATA"), "{heard}");
+        }
+        // No word about a recipient.
+        let (outcome, _) = served(&["220 hello\r\n", "250 ok\r\n", "553 not you\r\n"]);
+        assert!(matches!(outcome, Outcome::Later { .. }), "{outcome:?}");
+        let (outcome, _) = served(&["554 no service\r\n"]);
+        assert!(matches!(outcome, Outcome::Unreached(_)), "{outcome:?}");
         let busy = served(&["421 busy\r\n"]).0;
         assert!(matches!(busy, Outcome::Unreached(_)));
         let full = served(&["220 hello\r\n", "250 ok\r\n", "451 disk full\r\n"]).0;
