@@ -191,13 +191,19 @@ fn webhook(table: &mut Table<'_>) -> Option<WebhookRule> {
 /// Whose answer nobody on the way can change; on this machine itself plain http will do.
 fn url(text: String) -> Result<String, Wrong> {
     let is_printable = text.bytes().all(|byte| byte.is_ascii_graphic());
-    let is_safe = text
-        .strip_prefix("https://")
-        .is_some_and(|it| !it.is_empty());
-    let local = text.strip_prefix("http://").map(|rest| {
-        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let authority = |rest: &str| {
+        let authority = rest.split(['/', '?', '#', '\\']).next();
+        authority.unwrap_or_default().to_owned()
+    };
+    // Before an @ stands what looks like a host and is none.
+    let is_host = |authority: &String| !authority.is_empty() && !authority.contains('@');
+    let secure = text.strip_prefix("https://").map(authority);
+    let is_safe = secure.is_some_and(|it| is_host(&it));
+    let local = text.strip_prefix("http://").map(authority);
+    let local = local.filter(is_host).map(|authority| {
         let host = match authority.strip_prefix("[::1]") {
-            Some(_) => "localhost",
+            Some(rest) if rest.is_empty() || rest.starts_with(':') => "localhost",
+            Some(_) => "",
             None => authority.split(':').next().unwrap_or_default(),
         };
         host == "localhost"
@@ -272,5 +278,37 @@ fn read(path: &Path, what: &str) -> Result<Vec<u8>, Wrong> {
             format!("cannot read the file {what} {path:?}: {error}"),
             "bursar-notify must be able to read it; for secrets use LoadCredential= in a drop-in",
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_http_goes_to_this_machine_only() {
+        let right = [
+            "https://example.org/x@y",
+            "http://localhost:80/",
+            "http://127.0.0.1/@",
+            "http://[::1]",
+            "http://[::1]:8080/x",
+        ];
+        for text in right {
+            assert!(url(text.to_owned()).is_ok(), "{text}");
+        }
+        let wrong = [
+            "http://[::1]@evil.example/",
+            "http://[::1].evil.example/",
+            "http://localhost:x@evil.example/",
+            "http://127.0.0.1:80@evil.example",
+            "https://user:word@example.org/",
+            "https://",
+            "https:///x",
+            "http://evil.example/",
+        ];
+        for text in wrong {
+            assert!(url(text.to_owned()).is_err(), "{text}");
+        }
     }
 }
