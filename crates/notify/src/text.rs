@@ -25,6 +25,8 @@ const ADMINISTRATORS: &str = include_str!("templates/administrators.txt");
 const SUBJECT: &str = "bursar: {{ headline }} on {{ host }}";
 /// A template that makes more is cut, characters: nobody reads it, and MTAs have bounds.
 const LONGEST: usize = 64 << 10;
+/// Events in a text without a template, bytes: ntfy takes 4,096, chats a little more.
+const LONGEST_SHORT: usize = 3_500;
 /// Steps of a template; one that loops for ever is refused.
 const FUEL: u64 = 500_000;
 
@@ -95,20 +97,26 @@ impl Words {
         }
     }
 
-    /// A few lines without a template, for chats and telephones.
+    /// A few lines without a template, for chats and telephones, which have bounds.
     pub(crate) fn short(&self) -> String {
         let mut text = format!("{} on {}", self.headline, self.host);
+        let mut beyond = self.count;
         for event in &self.events {
             let account = match event.account.as_str() {
                 "" => String::new(),
                 account => format!("{account}: "),
             };
-            text.push_str(&format!("\n{}  {account}{}", event.time, event.sentence));
+            let line = format!("\n{}  {account}{}", event.time, event.sentence);
+            if text.len().saturating_add(line.len()) > LONGEST_SHORT {
+                break;
+            }
+            text.push_str(&line);
+            beyond = beyond.saturating_sub(1);
         }
-        if self.beyond > 0 {
+        if beyond > 0 {
             text.push_str(&format!(
-                "\nand {} more; all together: {}",
-                self.beyond, self.summary
+                "\nand {beyond} more; all together: {}",
+                self.summary
             ));
         }
         text
@@ -122,7 +130,7 @@ impl EventWords {
             time: local_time(&event.time, zone),
             kind: kind(event.event),
             account: shown(event.account.as_deref()),
-            sentence: Charset::Unicode.shown(&sentence(event, is_own)),
+            sentence: shown(Some(&sentence(event, is_own))),
             program: shown(event.comm.as_deref()),
             pid: event.pid.map_or_else(String::new, |it| it.to_string()),
             command: shown(event.command.as_deref()),
@@ -133,8 +141,10 @@ impl EventWords {
     }
 }
 
+/// What others chose: one line, and no link.
 fn shown(text: Option<&str>) -> String {
-    Charset::Unicode.shown(text.unwrap_or_default())
+    let text = Charset::Unicode.shown(text.unwrap_or_default());
+    text.replace("://", ": //")
 }
 
 fn local_time(time: &str, zone: &TimeZone) -> String {
@@ -288,6 +298,43 @@ mod tests {
         assert!(said.starts_with("/t.txt:2: "), "{said}");
         let said = refused("{{ headline", "");
         assert!(said.starts_with("/n.toml:7: rule.subject: "), "{said}");
+    }
+
+    fn setting() -> Setting {
+        Setting {
+            host: "lab".to_owned(),
+            hint: None,
+            zone: TimeZone::UTC,
+        }
+    }
+
+    #[test]
+    fn what_a_program_is_called_is_no_link() {
+        let mut delivery = Delivery::new(1, "admins", Recipient::Administrators, 0, 0);
+        let mut event = Event::new(EventKind::Kill);
+        event.comm = Some("https://evil.io".to_owned());
+        event.command = Some("http://evil.example/x".to_owned());
+        event.account = Some("a://b".to_owned());
+        delivery.add(&event);
+        let words = Words::new(&delivery, "id-1", None, &setting());
+        let all = serde_json::to_string(&words).unwrap() + &words.short();
+        assert!(all.contains("https: //evil.io was killed"), "{all}");
+        assert!(!all.contains("://"), "{all}");
+    }
+
+    #[test]
+    fn a_short_text_has_an_end_and_says_what_is_not_in_it() {
+        let mut delivery = Delivery::new(1, "chat", Recipient::Administrators, 0, 0);
+        let mut event = Event::new(EventKind::Refused);
+        event.reason = Some("ä".repeat(200));
+        for _ in 0..30 {
+            delivery.add(&event);
+        }
+        let text = Words::new(&delivery, "id-1", None, &setting()).short();
+        let told = text.lines().count() - 2;
+        assert!(text.len() <= LONGEST_SHORT + 100, "{}", text.len());
+        let rest = format!("\nand {} more; all together: 30 refused", 30 - told);
+        assert!(told >= 5 && text.ends_with(&rest), "{text}");
     }
 
     #[test]
