@@ -4,12 +4,13 @@
 mod message;
 mod smtp;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 
 use bursar_config::Finding;
 use bursar_host::{Lookup, Users};
-use bursar_model::Uid;
+use bursar_model::{Event, EventKind, Uid};
 use jiff::{Timestamp, fmt::rfc2822};
 
 use self::message::Mail as Message;
@@ -78,6 +79,26 @@ impl Mail {
         }
     }
 
+    /// A uid changes hands: what is about one user is no other's to read.
+    fn is_still(&mut self, uid: Uid, name: &str, events: &[Event]) -> Result<(), Outcome> {
+        let names = events.iter().filter_map(name_of_user);
+        let others: BTreeSet<&str> = names.filter(|it| *it != name).collect();
+        for other in others {
+            // One user may have several names.
+            match self.users.by_name(other) {
+                Lookup::Found(user) if user.uid == uid => {}
+                Lookup::Found(_) | Lookup::Absent => {
+                    let reason = "the uid is another user's by now".to_owned();
+                    return Err(Outcome::Refused(reason));
+                }
+                Lookup::Unavailable(error) => {
+                    return Err(Outcome::later(format!("cannot look up a user: {error}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn hand_over(&self, message: &Message<'_>) -> Outcome {
         match &self.config.through {
             Through::Smtp(server) => {
@@ -101,7 +122,10 @@ impl Tell for Mail {
         let (user, to) = match job.delivery.to {
             Recipient::Administrators => (None, self.config.administrators.clone()),
             Recipient::User(uid) => match self.user(uid) {
-                Ok((name, address)) => (Some(name), vec![address]),
+                Ok((name, address)) => match self.is_still(uid, &name, &job.delivery.events) {
+                    Ok(()) => (Some(name), vec![address]),
+                    Err(outcome) => return outcome,
+                },
                 Err(outcome) => return outcome,
             },
         };
@@ -134,5 +158,65 @@ impl Tell for Mail {
             host: &self.setting.host,
             body: &body,
         })
+    }
+}
+
+/// The user whose account an event is about; shared accounts, uids without a name and entries of the limits are none.
+fn name_of_user(event: &Event) -> Option<&str> {
+    let is_entry = event.event == EventKind::LimitChanged;
+    let account = event.account.as_deref().filter(|_| !is_entry)?;
+    let is_number = account.bytes().all(|it| it.is_ascii_digit());
+    (!is_number && !account.starts_with(['=', '@'])).then_some(account)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Via;
+    use crate::config::Who;
+    use crate::delivery::Delivery;
+
+    /// What comes of mail to uid 0 about this account.
+    fn told(account: &str) -> Outcome {
+        let config = MailConfig {
+            through: Through::Sendmail(vec!["/bin/true".to_owned()]),
+            from: None,
+            domain: None,
+            administrators: Vec::new(),
+            addresses: Vec::new(),
+        };
+        let rule = Rule {
+            name: "users".to_owned(),
+            kinds: Vec::new(),
+            who: Who::User,
+            gather: 0,
+            at_most_per_day: 0,
+            give_up_after: 100,
+            via: Via::Mail(MailRule::default()),
+        };
+        let setting = Setting {
+            host: "lab".to_owned(),
+            hint: None,
+            zone: jiff::tz::TimeZone::UTC,
+        };
+        let path = Path::new("/n.toml");
+        let mail = Mail::new(path, &config, &rule, &MailRule::default(), &setting);
+        let to = Recipient::User(Uid::new(0));
+        let mut delivery = Delivery::new(1, "users", to, 0, 0);
+        let mut event = Event::new(EventKind::Kill);
+        event.account = Some(account.to_owned());
+        delivery.add(&event);
+        let id = "x-1".to_owned();
+        mail.unwrap().tell(&Job { id, delivery })
+    }
+
+    #[test]
+    fn mail_about_who_had_the_uid_before_goes_to_nobody() {
+        for account in ["root", "0", "=render"] {
+            assert_eq!(told(account), Outcome::Delivered, "{account}");
+        }
+        for account in ["nobody", "no-such-user"] {
+            assert!(matches!(told(account), Outcome::Refused(_)), "{account}");
+        }
     }
 }
