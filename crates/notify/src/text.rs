@@ -326,13 +326,13 @@ mod tests {
     fn a_short_text_has_an_end_and_says_what_is_not_in_it() {
         let mut delivery = Delivery::new(1, "chat", Recipient::Administrators, 0, 0);
         let mut event = Event::new(EventKind::Refused);
-        event.reason = Some("ä".repeat(200));
+        event.reason = Some("why\\".repeat(100));
         for _ in 0..30 {
             delivery.add(&event);
         }
         let text = Words::new(&delivery, "id-1", None, &setting()).short();
         let told = text.lines().count() - 2;
-        assert!(text.len() <= LONGEST_SHORT + 100, "{}", text.len());
+        assert!(text.len() < 4_000, "{}", text.len());
         let rest = format!("\nand {} more; all together: 30 refused", 30 - told);
         assert!(told >= 5 && text.ends_with(&rest), "{text}");
     }
