@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Each of S1's triggers alone, and the rehearsal.
 
+use std::fs;
 use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
