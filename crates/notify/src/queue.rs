@@ -27,6 +27,8 @@ const LONGEST_PAUSE: Seconds = 900;
 const UNWRITTEN: u64 = 256;
 /// Deliveries of one event each that wait for one account in a rule, about; more events join the newest.
 const MOST_OF_ONE: usize = 20;
+/// Bytes of a delivery with as many events as are kept in full, about.
+const FULL: u64 = 20 << 10;
 /// Why what waited is gone.
 const DAMAGED: &str = "the queue was damaged";
 const NO_RULE: &str = "its rule was removed";
@@ -167,7 +169,7 @@ impl Queue {
             let Some(to) = recipient(rule, event) else {
                 continue;
             };
-            let open = self.joined(rule, to, event);
+            let open = self.joined(rule, to, event, share);
             let size = self.sizes.get(&rule.name).copied().unwrap_or(0);
             if open.is_none_or(Delivery::has_room) && size.saturating_add(bytes) > share {
                 no_room.push(rule.name.clone());
@@ -204,7 +206,7 @@ impl Queue {
 
     /// What an event joins: what is being gathered for its recipient. Where each event is told by itself, the newest
     /// of its account's once many of these wait.
-    fn joined(&self, rule: &Rule, to: Recipient, event: &Event) -> Option<&Delivery> {
+    fn joined(&self, rule: &Rule, to: Recipient, event: &Event, share: u64) -> Option<&Delivery> {
         let its = self.state.waiting.values();
         let its = its.filter(|it| it.rule == rule.name && it.to == to);
         if rule.gather > 0 {
@@ -214,9 +216,12 @@ impl Queue {
         let of_one: Vec<&Delivery> = its
             .filter(|it| it.events.first().map(whose) == Some(whose(event)))
             .collect();
-        let mut newest = of_one.iter().rev().copied();
-        let newest = newest.find(|it| it.first_attempt.is_none());
-        newest.filter(|_| of_one.len() >= MOST_OF_ONE)
+        let mut newest = of_one.iter().rev();
+        let newest = newest.find(|it| it.first_attempt.is_none())?;
+        let has_many = of_one.len() >= MOST_OF_ONE;
+        // Its events are only counted when half of the rule's share may be one account's.
+        let has_most = (of_one.len() as u64).saturating_mul(FULL) >= share / 2;
+        (has_many && (newest.has_room() || has_most)).then_some(*newest)
     }
 
     pub(crate) const fn is_place_unwritten(&self) -> bool {
