@@ -209,7 +209,7 @@ fn alive(world: &mut World, triggers: Triggers) -> Result<()> {
 }
 
 /// Whether a program of the kernel half can signal a process that is not the running one: since 6.13.
-fn sends_to_others() -> Result<bool> {
+pub(super) fn sends_to_others() -> Result<bool> {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")?;
     let mut numbers = release.split('.').map_while(|it| it.parse::<u32>().ok());
     let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
