@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Patterns of paths of control groups, as they are written.
 
+use bursar_model::CgroupHierarchy;
 use toml_edit::Value;
 
 use crate::finding::Wrong;
@@ -10,8 +11,6 @@ use crate::value::kind;
 pub const MAX_CGROUPS: usize = 64;
 /// PATH_MAX without its NUL.
 const LONGEST: usize = 4095;
-/// A path in the hierarchy of version 1's memory controller.
-const OF_MEMORY: &str = "memory:";
 const REMEDY: &str = "write paths of version 2 in an array, [\"/system.slice/slurmstepd.scope/*\"], or of version 1's \
                       memory controller, [\"memory:/slurm/*\"]";
 
@@ -35,7 +34,7 @@ fn pattern(value: &Value) -> Result<String, Wrong> {
         return Err(Wrong::new(format!("contains {}", kind(value)), REMEDY));
     };
     let wrong = |why: &str| Err(Wrong::new(format!("{text:?} {why}"), REMEDY));
-    let path = text.strip_prefix(OF_MEMORY).unwrap_or(text);
+    let (_, path) = CgroupHierarchy::of_pattern(text);
     if let Some((controller, _)) = path.split_once(':')
         && !controller.contains('/')
     {

@@ -72,9 +72,9 @@ impl Accounts {
         self.backend.spare(programs)
     }
 
-    /// Whether a process runs one of them.
-    pub(crate) fn is_spared(&self, pid: Pid) -> bool {
-        self.spared.has(pid)
+    /// Whether a process of this account does.
+    pub(crate) fn is_spared(&self, account: AccountId, pid: Pid) -> bool {
+        self.spared.spares(account, pid)
     }
 
     /// The account that this user pays into.

@@ -58,7 +58,7 @@ impl Graceful {
     ) -> Option<&Asked> {
         let weigh = |pid| {
             let (weighed, uid) = weigh(proc, pid, &pays)?;
-            let is_spared = account.uid().is_some() && is_spared(pid);
+            let is_spared = is_spared(pid);
             Some((
                 Weighed {
                     is_spared,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use bursar_config::{Program, programs};
 use bursar_host::FileWatch;
 use bursar_kernel::ProgramFile;
-use bursar_model::Pid;
+use bursar_model::{AccountId, Pid};
 
 /// Files of one path that are remembered: it, and those that upgrades have replaced.
 const MOST_FILES: usize = 16;
@@ -111,9 +111,15 @@ impl SparedFiles {
         }
     }
 
+    /// Whether a process of this account is spared. Nobody is where several users share it: one could hold it with such
+    /// programs, and others' would die.
+    pub(crate) fn spares(&self, account: AccountId, pid: Pid) -> bool {
+        account.uid().is_some() && self.has(pid)
+    }
+
     /// Whether a process runs one of them. A number of an inode comes again: what is not root's is none. Nor is
     /// who is in a user namespace: there a process names any file as the one it runs (PR_SET_MM_MAP).
-    pub(crate) fn has(&self, pid: Pid) -> bool {
+    fn has(&self, pid: Pid) -> bool {
         !self.0.is_empty()
             && fs::metadata(format!("/proc/{pid}/exe")).is_ok_and(|it| self.is_one(&it))
             && is_in_our_user_namespace(pid)

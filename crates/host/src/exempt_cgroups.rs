@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use bursar_model::{CgroupExtent, CgroupHierarchy, ExemptCgroup, Pid, printable};
 
-use self::pattern::{Pattern, is_like, prefix};
+use self::pattern::{Pattern, is_like};
 use crate::Cgroups;
 
 /// Levels of directories, as the kernel half has it.
@@ -262,7 +262,7 @@ impl Tree {
     fn refused(&self, directory: &Path, why: &str) -> String {
         let inside = directory.strip_prefix(&self.mount).unwrap_or(directory);
         let shown = printable(inside.as_os_str().as_bytes(), 200);
-        let prefix = prefix(self.hierarchy);
+        let prefix = self.hierarchy.prefix();
         format!("exempt.cgroups: {prefix}/{shown} is not exempt: {why}; name a directory of root's")
     }
 }

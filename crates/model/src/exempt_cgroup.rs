@@ -10,6 +10,27 @@ pub enum CgroupHierarchy {
     Memory,
 }
 
+/// What a pattern of version 1 begins with.
+const OF_MEMORY: &str = "memory:";
+
+impl CgroupHierarchy {
+    /// A pattern's hierarchy, and its path there.
+    pub fn of_pattern(pattern: &str) -> (Self, &str) {
+        match pattern.strip_prefix(OF_MEMORY) {
+            Some(path) => (Self::Memory, path),
+            None => (Self::Unified, pattern),
+        }
+    }
+
+    /// What a pattern of it begins with.
+    pub const fn prefix(self) -> &'static str {
+        match self {
+            Self::Unified => "",
+            Self::Memory => OF_MEMORY,
+        }
+    }
+}
+
 /// Whose processes are nobody's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CgroupExtent {

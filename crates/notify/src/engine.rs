@@ -68,7 +68,7 @@ pub(crate) struct Engine {
     queue: Queue,
     told: Receiver<StreamItem>,
     inbox: Receiver<Message>,
-    /// StreamItem and not in the queue yet, because the disk takes nothing. bursard keeps the others.
+    /// Told and not in the queue yet, because the disk takes nothing. bursard keeps the others.
     held_back: Option<StreamItem>,
     is_failing: bool,
 }

@@ -144,8 +144,7 @@ impl Accounts {
         }
         let bytes = held_by(status)?;
         let comm = self.proc.comm(pid).ok()??.to_printable();
-        let is_spared = account.uid().is_some() && self.spared.has(pid);
-        let order = rank(bytes, limit, adj, is_spared);
+        let order = rank(bytes, limit, adj, self.spared.spares(account, pid));
         Some((order, Candidate::new(pid, comm, bytes)))
     }
 }

@@ -255,7 +255,7 @@ impl Scan {
             is_forgone: is_forgone && !status.is_kill_pending && !status.is_dead,
             is_protected: pid.get() <= 1 || pid.get() == std::process::id() || adj <= -1000,
             raised: adj,
-            is_spared: id.uid().is_some() && self.spared.has(pid),
+            is_spared: self.spared.spares(id, pid),
         };
         Some((id, seen))
     }

@@ -186,7 +186,7 @@ impl Responder {
             None => users.contains(&uid),
         };
         let limit = level.limit.unwrap_or_default();
-        let is_spared = |pid| accounts.is_spared(pid);
+        let is_spared = |pid| accounts.is_spared(level.account, pid);
         let asked = self
             .graceful
             .ask(&self.proc, level.account, limit, pays, is_spared);

@@ -3,9 +3,6 @@
 
 use bursar_model::CgroupHierarchy;
 
-/// What a pattern of version 1 begins with.
-const OF_MEMORY: &str = "memory:";
-
 /// A pattern: a hierarchy, names from its top on, and whether it means what is below the last one only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Pattern {
@@ -16,10 +13,7 @@ pub(super) struct Pattern {
 
 impl Pattern {
     pub(super) fn new(text: &str) -> Self {
-        let (hierarchy, path) = match text.strip_prefix(OF_MEMORY) {
-            Some(path) => (CgroupHierarchy::Memory, path),
-            None => (CgroupHierarchy::Unified, text),
-        };
+        let (hierarchy, path) = CgroupHierarchy::of_pattern(text);
         let names = path.split('/').filter(|it| !it.is_empty());
         let mut names: Vec<Vec<u8>> = names.map(|it| it.as_bytes().to_vec()).collect();
         let is_below = names.last().is_some_and(|it| it == b"*");
@@ -36,14 +30,6 @@ impl Pattern {
     pub(super) fn matches(&self, names: &[&[u8]]) -> bool {
         let mut both = self.names.iter().zip(names);
         self.names.len() == names.len() && both.all(|(pattern, name)| is_like(pattern, name))
-    }
-}
-
-/// As messages and patterns begin.
-pub(super) const fn prefix(hierarchy: CgroupHierarchy) -> &'static str {
-    match hierarchy {
-        CgroupHierarchy::Unified => "",
-        CgroupHierarchy::Memory => OF_MEMORY,
     }
 }
 
