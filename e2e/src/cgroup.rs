@@ -58,6 +58,16 @@ impl Cgroup {
         fs::read_to_string(self.path.join(file)).with_context(|| format!("read {file}"))
     }
 
+    /// The most memory that was ever charged to it, by the memory controller's own count.
+    pub(crate) fn peak_memory(&self) -> Option<u64> {
+        let file = if self.is_v2 {
+            "memory.peak"
+        } else {
+            "memory.max_usage_in_bytes"
+        };
+        self.read(file).ok()?.trim().parse().ok()
+    }
+
     /// Moves a process into it. What the process has so far stays with the group that it was in.
     pub(crate) fn add(&self, pid: u32) -> Result<()> {
         self.write("cgroup.procs", &pid.to_string())

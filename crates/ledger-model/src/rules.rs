@@ -57,6 +57,8 @@ pub struct Doubt {
     pub asked_pages: i64,
     /// Out: the level up to which it waits.
     pub wait_at_most_pages: i64,
+    /// Out: no more is held, whatever is shared.
+    pub at_most_pages: i64,
 }
 
 /// What an account in doubt does (`enum wait`).

@@ -282,8 +282,6 @@ impl PssScanner {
     }
 
     fn begin(&mut self, place: usize, slot: Slot, reason: Reason) {
-        // Within a PSS scan, for the kernel half waits longer for one that has begun.
-        let shares = self.schedule.shares(slot);
         let Some(lane) = self.lanes.get_mut(place) else {
             return;
         };
@@ -292,7 +290,8 @@ impl PssScanner {
         }
         let begun = lane.begin(slot, reason, &self.pss_scans, &self.method, &self.wake);
         match begun {
-            Ok(true) if shares => self.watch(true),
+            // While others read, for the kernel half waits longer for a scan that has begun.
+            Ok(true) if reason == Reason::Request => self.watch(true),
             Ok(true) => {}
             Ok(false) => self
                 .schedule
@@ -327,9 +326,12 @@ impl PssScanner {
         };
         // Nobody watches for copies of a newcomer's shared pages: what is known of each process stays, and is not
         // taken off.
-        let lifetime = match scan.reason {
-            Reason::InitialScan if !self.schedule.is_asked_of(scan.slot) => Duration::ZERO,
-            Reason::InitialScan | Reason::Request => schedule::lifetime(scan.cost),
+        let is_asked = scan.reason == Reason::Request || self.schedule.is_asked_of(scan.slot);
+        let lifetime = if is_asked {
+            self.watch(true);
+            schedule::lifetime(scan.cost)
+        } else {
+            Duration::ZERO
         };
         let outcome = self.pss_scans.end(scan.pss_scan, lifetime);
         tracing::debug!(slot = ?scan.slot, cost = ?scan.cost, ?outcome, "scanned");
@@ -344,11 +346,8 @@ impl PssScanner {
                     pages: scan.pages,
                     has_lost: scan.has_lost,
                     shares,
-                    is_watching: self.is_watching,
                 };
                 self.schedule.finished(scan.slot, now, &finished);
-                // To attach takes longer than to look, and somebody waited for the answer. What is copied meanwhile
-                // the next scan finds, which is due at once.
             }
             Err(error) => {
                 tracing::debug!(%error, "a PSS scan failed");
@@ -360,13 +359,17 @@ impl PssScanner {
         }
     }
 
+    /// On before anything is taken off an account: what is copied from then on counts.
     fn watch(&mut self, on: bool) {
+        self.last_correction = Instant::now();
         if self.is_watching == on {
             return;
         }
+        let begun = Instant::now();
         if let Err(error) = self.pss_scans.watch(on) {
             tracing::warn!(%error, "copies of shared pages are seen by PSS scans only");
         }
+        tracing::debug!(on, took = ?begun.elapsed(), "watch");
         self.is_watching = on;
         self.counters.note_watching(on);
     }

@@ -50,8 +50,6 @@ pub(super) struct Finished {
     pub(super) has_lost: bool,
     /// Whether the account is near a bound and corrected: then it is to be renewed.
     pub(super) shares: bool,
-    /// Whether copies were watched for while it lasted.
-    pub(super) is_watching: bool,
 }
 
 impl Finished {
@@ -65,7 +63,6 @@ impl Finished {
             pages: 0,
             has_lost: false,
             shares: false,
-            is_watching: true,
         }
     }
 }
@@ -131,11 +128,6 @@ impl Schedule {
         round.is_some_and(|it| it.due.is_some() || it.is_under_way)
     }
 
-    /// Whether it is corrected, as of its last scan.
-    pub(super) fn shares(&self, slot: Slot) -> bool {
-        self.0.get(&slot).is_some_and(|it| it.shares)
-    }
-
     /// Accounts that are.
     pub(super) fn sharing(&self) -> usize {
         self.0.values().filter(|it| it.shares).count()
@@ -167,10 +159,8 @@ impl Schedule {
             // Whoever costs us readers is looked at no more often than it may ask.
             let soonest = if what.has_lost || is_dear {
                 not_before
-            } else if what.is_watching {
-                now + self.interval(what.cost)
             } else {
-                now
+                now + self.interval(what.cost)
             };
             let asked = last.and_then(|it| it.due).map(|due| due.max(not_before));
             round.due = Some(asked.map_or(soonest, |asked| asked.min(soonest)));
@@ -227,7 +217,6 @@ mod tests {
             pages,
             has_lost: false,
             shares: true,
-            is_watching: true,
         }
     }
 

@@ -197,6 +197,7 @@ struct doubt {
 	__s64 largest_pages;	/* of one process: so much is there in any case */
 	__s64 asked_pages;	/* what was certain when the limit was crossed, and what was free then; 0: it was not */
 	__s64 wait_at_most_pages; /* out: a level */
+	__s64 at_most_pages;	/* out: no more is held, whatever is shared: forks' doubles are certain */
 };
 
 enum wait {
@@ -212,7 +213,7 @@ enum wait {
 RULE int wait_for_survey(struct doubt *doubt)
 {
 	__s64 pages = doubt->soft_pages + doubt->hard_pages, at_most = doubt->held_pages - doubt->largest_pages;
-	__s64 limit = doubt->limit_pages, certain = doubt->level_pages, truth, most = limit >> SURVEY_SHIFT;
+	__s64 limit = doubt->limit_pages, certain = doubt->level_pages, most = limit >> SURVEY_SHIFT;
 
 	if (pages > at_most)
 		pages = at_most;
@@ -229,15 +230,14 @@ RULE int wait_for_survey(struct doubt *doubt)
 	 * case. And what is over the limit already is growth. */
 	if (certain < doubt->largest_pages)
 		certain = doubt->largest_pages;
+	doubt->at_most_pages = doubt->level_pages - (doubt->forked_pages > 0 ? doubt->forked_pages : 0);
+	if (doubt->at_most_pages < certain)
+		doubt->at_most_pages = certain;
 	if (!doubt->asked_pages || doubt->level_pages <= limit) {
-		/* There is no more than the level when it crosses the limit, less what forks have doubled: so much is free
-		 * for growth beside the quarter. */
-		truth = doubt->level_pages - doubt->forked_pages;
-		if (truth < certain)
-			truth = certain;
+		/* What is free of the limit when it is crossed is free for growth beside the quarter. */
 		doubt->asked_pages = certain < limit ? certain : limit;
-		if (truth < limit)
-			doubt->asked_pages += limit - truth;
+		if (doubt->at_most_pages < limit)
+			doubt->asked_pages += limit - doubt->at_most_pages;
 	}
 	doubt->wait_at_most_pages = doubt->level_pages + doubt->asked_pages + most - certain;
 	return certain - doubt->asked_pages > most ? WAIT_BUT_GROWERS : WAIT_FOR_SURVEY;

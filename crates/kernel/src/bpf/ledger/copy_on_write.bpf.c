@@ -60,6 +60,7 @@ static __always_inline bool writes_into_others(void)
 
 static __always_inline int count_copies(__s64 pages, bool is_foreign)
 {
+	struct task_struct *me = bpf_get_current_task_btf();
 	struct mm_record *record;
 	struct ledger_state *state;
 	struct account *account;
@@ -82,7 +83,8 @@ static __always_inline int count_copies(__s64 pages, bool is_foreign)
 	} else {
 		if (!record->shared_pages && !is_surveyed_now(account))
 			return 0;
-		give_up(record, account, pages);
+		/* More than one page: no fault of its own. */
+		note_copies(record, account, pages, pages == 1 && me->mm->owner == me);
 	}
 	react(record->account, account->held_pages, TRIGGER_EVENT, is_foreign ? RUNNING_WRITER : RUNNING_GREW);
 	return 0;

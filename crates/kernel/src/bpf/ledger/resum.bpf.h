@@ -466,7 +466,8 @@ static long audit_account(__u32 slot, struct resum *resum)
 	if (account->watched && level_now(account) < account->watch_below_pages)
 		tell_watched(slot, level_now(account), resum->trigger);
 	place_near(state, account);
-	if (!(account->flags & ACCOUNT_PAUSED))
+	/* Who is over it for what is in doubt only is told of that when the question has its answer. */
+	if (!(account->flags & ACCOUNT_PAUSED) && !account->over_ns)
 		raise_maxheld(account, level_now(account));
 	if (patience_ends(account))
 		account->near = 1;

@@ -163,6 +163,9 @@ __noinline int judge(struct walk *walk)
 			 * the same, and it is that program's turn when nobody else is left. */
 			if (!walk->own.goes_last || !is_before_last(walk->victim.rank))
 				walk->victim = walk->own;
+			/* What is told, and stays as the most ever held, is without what forks have doubled. */
+			if (walk->doubt.at_most_pages > account->limit_pages)
+				event->held_pages = walk->doubt.at_most_pages;
 		}
 	}
 	if (event->held_pages <= account->limit_pages) { /* drift, now repaired, or it shrank again */

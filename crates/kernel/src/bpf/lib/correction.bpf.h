@@ -362,16 +362,23 @@ static __always_inline __s64 faults_of(__u64 owner)
 	       (__s64)FAR_READ(owner, struct task_struct, maj_flt);
 }
 
+/* Whether copies are told by its faults. Where a survey has looked they are told by what the correction sinks by. */
+static __always_inline bool faults_tell(const struct mm_record *record, bool in_force)
+{
+	return (record->flags & RECORD_FORKED) || !(record->flags & RECORD_GREW) ||
+	       !(in_force && (record->flags & RECORD_SURVEYED));
+}
+
 /* Pages that it may have copied: of those it was forked with, or those that others were forked with from it. A fault
  * copies a page where it does not add one. */
 static __always_inline __s64 copied_pages(const struct mm_record *record, bool in_force, __u64 owner)
 {
 	__s64 most, copied;
 
+	if (!faults_tell(record, in_force))
+		return 0;
 	if ((record->flags & RECORD_FORKED) || !(record->flags & RECORD_GREW))
 		most = private_pages(record);
-	else if (in_force && (record->flags & RECORD_SURVEYED))
-		return 0;
 	else
 		most = record->inherited_pages;
 	copied = faults_of(owner) - record->fault_base - record->grown_events;
@@ -380,6 +387,20 @@ static __always_inline __s64 copied_pages(const struct mm_record *record, bool i
 	if (!(record->flags & RECORD_FORKED))
 		copied += *(volatile __s64 *)&record->given_up_pages;
 	return copied < most ? copied : most;
+}
+
+/* The running process copies a page of its own. What its faults tell is not told again: of one copy nobody may be
+ * refused or killed as for two. `by_owner`: by a thread whose faults faults_of() has while it lives. */
+static __always_inline void note_copies(struct mm_record *record, struct account *account, __s64 pages, bool by_owner)
+{
+	__s64 before = *(volatile __s64 *)&record->given_up_pages, told = lose(record, account, pages);
+
+	if (!by_owner || !faults_tell(record, is_corrected(account, bpf_ktime_get_ns()))) {
+		if (pages > told)
+			end_doubles(account, pages - told);
+	} else if (!(record->flags & RECORD_FORKED) && record->given_up_pages > before) {
+		record->fault_base += pages;
+	}
 }
 
 /* So many of its pages the kernel has merged with equal ones (KSM), its own or others'. A correction says

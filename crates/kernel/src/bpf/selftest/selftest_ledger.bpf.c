@@ -295,6 +295,26 @@ SEC("syscall") int pages_copied_by_nobody_knows_whom_lower_the_correction(void *
 	return 0;
 }
 
+SEC("syscall") int a_copy_that_a_fault_tells_of_is_not_told_again(void *ctx)
+{
+	BEGIN(it);
+	it->account->over_ns = 1;
+	it->account->surveying_ns = bpf_ktime_get_ns();
+	it->account->forked_pages = 10;
+	it->record->flags = RECORD_GREW;
+	it->record->shared_pages = 0;
+	it->record->given_up_pages = 0;
+	it->record->fault_base = 7;
+	note_copies(it->record, it->account, 1, true);
+	EXPECT(it->record->given_up_pages == 1); /* for the survey under way */
+	EXPECT(it->record->fault_base == 8);
+	EXPECT(it->account->unmapped_in_doubt_pages == 0);
+	note_copies(it->record, it->account, 1, false); /* a thread's, whose faults are not known while it lives */
+	EXPECT(it->account->unmapped_in_doubt_pages == 1);
+	EXPECT(it->account->forked_pages == 9);
+	return 0;
+}
+
 SEC("syscall") int doubles_of_forks_are_never_fewer_than_none(void *ctx)
 {
 	BEGIN(it);
