@@ -220,6 +220,7 @@ struct css_set {
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int flags;
+	unsigned int policy;
 	struct mm_struct *mm;
 	int pid;
 	int tgid;

@@ -75,16 +75,22 @@ static __always_inline bool looks_now(struct due_times *due)
 
 static __always_inline void defer_due_work(struct due_times *due, __u64 now)
 {
-	if (may_tell(&due->deferred_ns, DEFER_PAUSE_NS, now) && bpf_send_signal(0))
+	if (may_tell(&due->deferred_ns, DEFER_PAUSE_NS, now) && bpf_send_signal(0)) {
+		/* The next who looks asks again, and need not wait for another tick. */
 		due->deferred_ns = 0;
+		due->looked_jiffies = 0;
+	}
 }
 
-/* Whether it is ours, or another program's: kill(2) has somebody to tell of. */
+/* Whether it is ours: kill(2) has somebody to tell of, and whoever switches consoles (VT_SETMODE with signal 0) does so
+ * himself or has a worker of SCHED_OTHER do it. */
 static __always_inline bool is_deferred(int sig, const struct kernel_siginfo *info)
 {
 	enum { SEND_SIG_PRIV = 1 };	/* include/linux/sched/signal.h */
+	enum { FIFO = 1 };	/* include/uapi/linux/sched.h SCHED_FIFO: the thread's own class */
+	struct task_struct *me = bpf_get_current_task_btf();
 
-	return !sig && (__u64)info == SEND_SIG_PRIV;
+	return !sig && (__u64)info == SEND_SIG_PRIV && (me->flags & PF_KTHREAD) && me->policy == FIFO;
 }
 
 #endif /* BURSAR_DEFERRED_BPF_H */

@@ -83,11 +83,16 @@ static int on_files_tick(void *map, __u32 *key, struct files_timer *timer)
 SEC("fentry/group_send_sig_info")
 int BPF_PROG(on_files_deferred, int sig, struct kernel_siginfo *info)
 {
-	struct due_times *due = due_times_of();
-	struct ledger_state *state = ledger_state();
-	__u64 now = bpf_ktime_get_ns();
+	struct due_times *due;
+	struct ledger_state *state;
+	__u64 now;
 
-	if (is_deferred(sig, info) && due && state && take_turn(&due->files_ns, now, now + FILES_LATEST_MS * 1000000ULL))
+	if (!is_deferred(sig, info))
+		return 0;
+	due = due_times_of();
+	state = ledger_state();
+	now = bpf_ktime_get_ns();
+	if (due && state && take_turn(&due->files_ns, now, now + FILES_LATEST_MS * 1000000ULL))
 		due->files_ns = now + count_few(state);
 	return 0;
 }
