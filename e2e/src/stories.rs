@@ -43,6 +43,7 @@ mod subordinate;
 mod survival;
 mod telling;
 mod temporary;
+mod three_calls;
 mod tmalloc;
 mod top;
 mod triggers;
@@ -90,6 +91,7 @@ pub fn all() -> Vec<Story> {
         spared::STORIES,
         survival::STORIES,
         limits::STORIES,
+        three_calls::STORIES,
         processes::STORIES,
         unkillable::STORIES,
         usage::STORIES,

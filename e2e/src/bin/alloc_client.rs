@@ -6,6 +6,7 @@
 //! alloc_client hammer UID SEED MS       random after a line on stdin, blocks as fast as it can
 //! alloc_client speed UID PATTERN THREADS N nanoseconds a malloc and free
 //! alloc_client transact UID LIBRARY     does what stdin says: reserve N · commit N · hold N · drop · fork
+//! alloc_client limits UID LIBRARY       the same with S1's three calls: set UID BYTES · get ROOM · run
 //! ```
 
 use std::ffi::CString;
@@ -47,6 +48,12 @@ fn main() {
         ),
         Some("transact") => {
             transact(
+                number(arguments.next()),
+                &arguments.next().unwrap_or_default(),
+            );
+        }
+        Some("limits") => {
+            limits(
                 number(arguments.next()),
                 &arguments.next().unwrap_or_default(),
             );
@@ -211,20 +218,94 @@ fn echo(count: i64) -> i32 {
 
 type Call = unsafe extern "C" fn(libc::c_long) -> libc::c_int;
 
+/// An open library.
+struct Library(*mut libc::c_void);
+
+impl Library {
+    fn open(path: &str) -> Self {
+        let path = CString::new(path).unwrap();
+        // SAFETY: a C string.
+        let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW) };
+        assert!(!handle.is_null(), "alloc_client: load {path:?}");
+        Self(handle)
+    }
+
+    /// A function of it.
+    ///
+    /// # Safety
+    /// `F` is how the library's header declares it.
+    unsafe fn find<F: Copy>(&self, name: &std::ffi::CStr) -> F {
+        // SAFETY: an open library and a C string.
+        let found = unsafe { libc::dlsym(self.0, name.as_ptr()) };
+        assert!(!found.is_null(), "alloc_client: find {name:?}");
+        // SAFETY: a function pointer is as large as any other, and this is one of that type.
+        unsafe { std::mem::transmute_copy(&found) }
+    }
+}
+
+/// What a call answered; minus errno where it failed.
+fn answer_of(answer: libc::c_int) -> i32 {
+    if answer < 0 {
+        -std::io::Error::last_os_error().raw_os_error().unwrap_or(1)
+    } else {
+        answer
+    }
+}
+
+fn limits(uid: u32, library: &str) {
+    type Set = unsafe extern "C" fn(libc::uid_t, libc::c_ulong) -> libc::c_int;
+    type Get =
+        unsafe extern "C" fn(*mut libc::uid_t, *mut libc::c_ulong, libc::c_uint) -> libc::c_int;
+    type Run = unsafe extern "C" fn() -> libc::c_int;
+    become_user(uid);
+    let library = Library::open(library);
+    // SAFETY: bursar.h declares them so.
+    let (set, get, run): (Set, Get, Run) = unsafe {
+        (
+            library.find(c"set_mm_limit"),
+            library.find(c"get_mm_limit"),
+            library.find(c"run_oom_killer"),
+        )
+    };
+    for line in std::io::stdin().lock().lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            // SAFETY: numbers.
+            ["set", who, bytes] => println!("{}", unsafe {
+                answer_of(set(who.parse().unwrap(), bytes.parse().unwrap()))
+            }),
+            ["get", room] => {
+                let room = room.parse().unwrap();
+                let (mut users, mut limits) = (vec![0; room], vec![0; room]);
+                let length = u32::try_from(room).unwrap();
+                // SAFETY: both have room for so many.
+                let answer =
+                    answer_of(unsafe { get(users.as_mut_ptr(), limits.as_mut_ptr(), length) });
+                let found = usize::try_from(answer).unwrap_or(0);
+                let pairs = users.iter().zip(&limits).take(found);
+                let pairs: String = pairs
+                    .map(|(who, limit)| format!(" {who}:{limit}"))
+                    .collect();
+                println!("{answer}{pairs}");
+            }
+            // SAFETY: no arguments.
+            ["run"] => println!("{}", answer_of(unsafe { run() })),
+            _ => panic!("alloc_client: {line}?"),
+        }
+    }
+}
+
 fn transact(uid: u32, library: &str) {
     become_user(uid);
-    let library = CString::new(library).unwrap();
-    // SAFETY: a C string.
-    let handle = unsafe { libc::dlopen(library.as_ptr(), libc::RTLD_NOW) };
-    assert!(!handle.is_null(), "alloc_client: load {library:?}");
-    let find = |name: &std::ffi::CStr| {
-        // SAFETY: an open library and a C string.
-        let found = unsafe { libc::dlsym(handle, name.as_ptr()) };
-        assert!(!found.is_null(), "alloc_client: find {name:?}");
-        // SAFETY: bursar.h declares both so.
-        unsafe { std::mem::transmute::<*mut libc::c_void, Call>(found) }
+    let library = Library::open(library);
+    // SAFETY: bursar.h declares both so.
+    let (reserve, commit): (Call, Call) = unsafe {
+        (
+            library.find(c"transaction_reserve"),
+            library.find(c"transaction_commit"),
+        )
     };
-    let (reserve, commit) = (find(c"transaction_reserve"), find(c"transaction_commit"));
     // 0, or errno.
     // SAFETY: libbursar's functions of that signature; they take a number.
     let call = |call: Call, pages| match unsafe { call(pages) } {
