@@ -16,9 +16,9 @@ Exit codes: 0 done, 1 failed, 2 bad usage or configuration, 3 not permitted, 4 d
 
 /// Memory quotas for the users of a shared machine
 ///
-/// An administrator gives a user a limit; the user is told when she comes near it, her programs are
-/// refused more memory before anything dies, and if she still goes over, the one process of hers that
-/// uses most is killed. Nobody else on the machine notices.
+/// An administrator gives a user a limit. The user is warned when she comes near it, and her programs are
+/// refused more memory before anything dies. If she still goes over, her largest process is killed.
+/// Nobody else on the machine notices.
 #[derive(Debug, Parser)]
 #[command(
     name = "bursar",

@@ -58,7 +58,7 @@ pub(crate) fn after(span: Duration, clock: &Clock) -> Result<Until, String> {
     let moment = span.and_then(|it| clock.now().checked_add(it).ok());
     let until = moment.map(Until::of);
     let to_come = until.filter(|it| !it.is_past(clock.now()));
-    to_come.ok_or_else(|| "--for is nothing, or longer than time is counted".into())
+    to_come.ok_or_else(|| "--for is zero or too long".into())
 }
 
 /// Of two moments at which clocks show it the later. Where they leave it out, as if they had not been put

@@ -104,7 +104,7 @@ fn check_one(limit: &Limit, ram: Bytes) -> Vec<Finding> {
             remarks.push(remark(Wrong::new(message, "give each user half or less")));
         }
         if limit.who == Who::Uid(Uid::new(0)) || limit.who == Who::User("root".to_owned()) {
-            let message = "limits root: system services may be killed";
+            let message = "a limit on root can kill system services";
             remarks.push(remark(Wrong::new(message, "limit users instead")));
         }
     }

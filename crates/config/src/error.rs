@@ -55,8 +55,8 @@ pub enum ConfigError {
         kind: &'static str,
     },
     /// A change would change nothing, because a later file has an entry for the same WHO.
-    #[error("{}:{line}: {who}: this entry wins over limits.toml, which bursar limit writes; nothing was \
-             changed: change it there and reload bursard (systemctl reload bursard)", .path.display())]
+    #[error("{}:{line}: {who}: this drop-in overrides limits.toml, the only file that bursar limit writes; nothing was \
+             changed: edit the drop-in and reload bursard (systemctl reload bursard)", .path.display())]
     Overridden {
         /// The later file.
         path: PathBuf,

@@ -144,8 +144,8 @@ pub(crate) fn entries_of(
                 }
             },
             _ => {
-                let remedy = "limits stand under [limits], those with an end under [temporary]; force = true \
-                              before both";
+                let remedy = "put the line [limits] above it ([temporary] for entries with an end); only \
+                              force = true stands before both";
                 let wrong = Wrong::new("is unknown", remedy);
                 reading.blame(document.as_table(), key, key, wrong);
             }

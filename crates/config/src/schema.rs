@@ -219,7 +219,7 @@ static KEYS: [Key; 30] = [
         name: "subuid",
         default: "\"/etc/subuid\"",
         values: "an absolute path",
-        about: "Whose subordinate uids are, in the form of subuid(5): what they hold counts for their user, \
+        about: "Which user owns which subordinate uids, in the form of subuid(5): what they hold counts for that user, \
                 files in memory above all. Read again whenever it changes. Without the file nobody has any.",
         set: |config, value| {
             absolute_path(value, LONGEST_PATH).map(|path| config.paths.subuid = path)

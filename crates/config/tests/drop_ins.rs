@@ -289,7 +289,7 @@ fn a_command_writes_limits_toml_alone_and_not_in_vain() {
     let size = |text: &str| BoundsSpec::of_limit(text.parse().unwrap());
     let error = limits.set(&who("bob"), size("2G")).unwrap_err().to_string();
     let start = format!(
-        "{}:2: bob: this entry wins over limits.toml",
+        "{}:2: bob: this drop-in overrides limits.toml",
         place.drop_in("10-a.toml").display()
     );
     assert!(error.starts_with(&start), "{error}");

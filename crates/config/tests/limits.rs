@@ -181,7 +181,7 @@ fn what_is_wrong_is_refused_with_its_place_and_a_remedy() {
         ),
         (
             "[limit]\nalice = 1",
-            "/l.toml:2: limit: is unknown; limits stand under [limits], those with an end under [temporary]; force = true before both",
+            "/l.toml:2: limit: is unknown; put the line [limits] above it ([temporary] for entries with an end); only force = true stands before both",
         ),
     ];
     for (text, error) in table {
@@ -190,7 +190,7 @@ fn what_is_wrong_is_refused_with_its_place_and_a_remedy() {
     assert_eq!(
         errors("alice = { memory = \"1G\" }"),
         [
-            "/l.toml:1: alice: is unknown; limits stand under [limits], those with an end under [temporary]; force = true before both"
+            "/l.toml:1: alice: is unknown; put the line [limits] above it ([temporary] for entries with an end); only force = true stands before both"
         ]
     );
     assert_eq!(
@@ -242,8 +242,8 @@ bob = { memory = "1G" }
             "/l.toml:2: limits.zoe: the limit is 0: every process of zoe is killed at once; write \"none\" for no limit",
             "/l.toml:3: limits.yan: the limit (9 GiB) lies above the machine's memory (8 GiB); it holds only where there is swap",
             "/l.toml:4: limits.default: the limit (4.08 GiB) is more than half of the machine's memory (8 GiB): two users at their limits do not fit; give each user half or less",
-            "/l.toml:5: limits.root: limits root: system services may be killed; limit users instead",
-            "/l.toml:6: limits.0: limits root: system services may be killed; limit users instead",
+            "/l.toml:5: limits.root: a limit on root can kill system services; limit users instead",
+            "/l.toml:6: limits.0: a limit on root can kill system services; limit users instead",
             "/l.toml:7: limits.tim: the limit (1 MiB) is less than a login needs (about 16 MiB); raise it if logins are meant to work",
             "/l.toml:8: limits.eve: the notice (4 GiB) lies above the limit (819 MiB), with 8 GiB of memory; lower it or raise the limit",
             "/l.toml:10: limits.@lab: the limit is 0: every process of each member of lab is killed at once; write \"none\" for no limit",

@@ -111,7 +111,7 @@ impl Message {
             ),
             // A notice needs no limit.
             None => format!(
-                "{told}, more than {whose} notice{refused}; no limit ends them (see: bursar quota)"
+                "{told}, more than {whose} notice{refused}; they have no limit and will not be killed (see: bursar quota)"
             ),
         };
         Self::to_all(account, Topic::Notice, text)
@@ -296,7 +296,7 @@ mod tests {
         let message = Message::notice(OWN, Reader(None), [Some(held), None, None]);
         assert_eq!(
             message.to_others,
-            "bursar: your programs hold 950 MiB of memory, more than your notice; no limit ends them \
+            "bursar: your programs hold 950 MiB of memory, more than your notice; they have no limit and will not be killed \
              (see: bursar quota)"
         );
     }

@@ -17,7 +17,7 @@ pub enum Error {
     },
     /// Not root, or a root without the capability.
     #[error(
-        "not permitted to {what}: {reason}; bursard needs CAP_BPF, CAP_PERFMON and CAP_SYS_ADMIN"
+        "not permitted to {what}: {reason}; bursard needs CAP_BPF and CAP_PERFMON (see CapabilityBoundingSet= in bursard.service)"
     )]
     NotPermitted {
         /// To do what.

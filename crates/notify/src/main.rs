@@ -71,11 +71,9 @@ fn main() -> ExitCode {
         }
     };
     if arguments.check {
-        println!(
-            "{}: {} rules",
-            arguments.config.display(),
-            config.rules.len()
-        );
+        let rules = config.rules.len();
+        let noun = if rules == 1 { "rule" } else { "rules" };
+        println!("{}: {rules} {noun}", arguments.config.display());
         return ExitCode::SUCCESS;
     }
     let done = match arguments.status {

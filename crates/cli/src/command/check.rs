@@ -278,7 +278,11 @@ fn is_limits(file: &Path) -> Result<bool, Failure> {
             .iter()
             .any(|start| bare.starts_with(start))
     });
-    Ok(has_table || file.file_name().is_some_and(|name| name == "limits.toml"))
+    let is_called = |path: &Path, name| path.file_name().is_some_and(|it| it == name);
+    let is_drop_in = file
+        .parent()
+        .is_some_and(|it| is_called(it, "limits.toml.d"));
+    Ok(has_table || is_drop_in || is_called(file, "limits.toml"))
 }
 
 fn unreadable(error: &ConfigError) -> Failure {

@@ -15,7 +15,7 @@ use crate::whose::Whose;
 
 /// Show what happened: notices, refusals, kills, changes of limits
 ///
-/// One line a fact, oldest first. An ordinary user sees what concerns himself.
+/// One line a fact, in the order in which bursard learned of them. An ordinary user sees what concerns himself.
 #[derive(Debug, Args)]
 pub(crate) struct Events {
     /// Whose: a user name, a uid, or =name (a shared account); without it, everybody's

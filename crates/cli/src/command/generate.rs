@@ -71,31 +71,80 @@ fn man_pages(folder: &Path) -> io::Result<()> {
         if name.is_some_and(|it| it.starts_with("bursar") && it.ends_with(".1")) {
             let page = fs::read_to_string(&path)?;
             if !page.contains(SECTIONS) {
-                fs::write(&path, format!("{}\n{SECTIONS}", page.trim_end()))?;
+                fs::write(&path, finished(&page, name.unwrap_or_default()))?;
             }
         }
     }
     Ok(())
 }
 
+/// A page as clap_mangen has made it, with what that leaves out or calls by a name of its own.
+fn finished(page: &str, file: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let lines = page.lines().map(|line| match line.strip_prefix(".TH ") {
+        Some(heading) => {
+            let title = heading.split_whitespace().next().unwrap_or("bursar");
+            format!(".TH {title} 1 \"\" \"bursar {version}\" \"bursar\"")
+        }
+        None if line == ".SH EXTRA" => ".SH NOTES".to_owned(),
+        None => line.to_owned(),
+    });
+    let text: Vec<String> = lines.collect();
+    let text = text.join("\n");
+    format!("{}\n{}{SECTIONS}", text.trim_end(), exit_status(file))
+}
+
+/// Statuses that mean the same for every command, or something more for this one.
+fn exit_status(file: &str) -> String {
+    let common = [
+        ("0", "Done."),
+        ("1", "Failed."),
+        ("2", "Wrong usage or a wrong configuration."),
+        ("3", "Not permitted."),
+        ("4", "bursard cannot be reached."),
+    ];
+    let own = OWN_STATUSES.iter().filter(|(of, ..)| *of == file);
+    let own: Vec<_> = own.map(|(_, status, text)| (*status, *text)).collect();
+    let is_common = |status| !own.iter().any(|(it, _)| *it == status);
+    let all = common.into_iter().filter(|(status, _)| is_common(*status));
+    let lines = all.chain(own.iter().copied());
+    let lines: String = lines
+        .map(|(status, text)| format!(".TP\n{status}\n{text}\n"))
+        .collect();
+    format!(".SH \"EXIT STATUS\"\n{lines}")
+}
+
+const OWN_STATUSES: &[(&str, &str, &str)] = &[
+    (
+        "bursar-check.1",
+        "1",
+        "With \\-\\-live: somebody would be killed.",
+    ),
+    (
+        "bursar-limit-apply.1",
+        "2",
+        "With \\-\\-check: entries would change. Else wrong usage or a wrong file.",
+    ),
+    (
+        "bursar-faults-verify.1",
+        "1",
+        "Not proven: there were faults, or the program ended before the time was over.",
+    ),
+    (
+        "bursar-faults-measure.1",
+        "1",
+        "A number of faults is not the one that must come.",
+    ),
+    ("bursar-run.1", "any other", "The command's own."),
+    (
+        "bursar-wait.1",
+        "124",
+        "The time given with \\-\\-timeout has passed.",
+    ),
+];
+
 /// What is true of every command.
-const SECTIONS: &str = r#".SH "EXIT STATUS"
-.TP
-0
-Done.
-.TP
-1
-Failed.
-.TP
-2
-Wrong usage or a wrong configuration.
-.TP
-3
-Not permitted.
-.TP
-4
-bursard cannot be reached.
-.SH ENVIRONMENT
+const SECTIONS: &str = r#".SH ENVIRONMENT
 .TP
 BURSAR_SOCKET
 The control socket, as \-\-socket.

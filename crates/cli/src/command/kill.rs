@@ -35,8 +35,8 @@ const MEASURABLE: Bytes = Bytes::from_mib(1);
 ///
 /// Wherever they were running: stopped, frozen, throttled, starved. Says of each what came back, how
 /// fast and how, and what did not. Refuses process 1, kernel threads and itself, and never hits a
-/// process that took over a number in the meantime. Other users' processes, and reapers that nobody can
-/// starve, take root.
+/// process that took over a number in the meantime. Needs root for other users' processes, and for
+/// reapers that cannot be starved.
 ///
 /// Of a user or a group all processes are killed, also those that begin meanwhile.
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ pub(crate) struct Kill {
     /// Do not ask before killing everything of a user or group
     #[arg(long)]
     yes: bool,
-    /// Ask them to end first (SIGTERM) and wait so long: 5s, 500ms
+    /// Ask them to end first (SIGTERM) and wait this long: 5s, 500ms
     #[arg(long, value_name = "TIME", value_parser = duration)]
     graceful: Option<Duration>,
 }

@@ -58,7 +58,7 @@ pub(crate) struct Clear {
 macro_rules! who {
     () => {
         "\
-WHO is a user name, a uid, @group (each member by himself), =name (a shared account),
+WHO is a user name, a uid, @group (each member separately), =name (a shared account),
 or default (every ordinary user who has no limit of his own)."
     };
 }

@@ -21,7 +21,7 @@ use crate::view;
 /// The file is for a collector that is not root.
 const READABLE: u32 = 0o644;
 
-/// Show the status as metrics, for Prometheus and what reads its format
+/// Show the status as metrics, for Prometheus and compatible collectors
 ///
 /// bursard listens nowhere for this and does nothing while nobody asks: let a timer write a file for
 /// node_exporter's textfile collector (bursar metrics --textfile /var/lib/prometheus/node-exporter/bursar.prom).

@@ -121,7 +121,10 @@ impl Prefer {
             return Err((reason, Code::Failed));
         }
         if found.pid == 1 || status.memory.is_none() {
-            return Err(("is never killed for an account".to_owned(), Code::Usage));
+            return Err((
+                "is never a victim: there is nothing to prefer".to_owned(),
+                Code::Usage,
+            ));
         }
         let before = process.oom_score_adj().map_err(failed)?.ok_or_else(gone)?;
         found.before = Some(before);

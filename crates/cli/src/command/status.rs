@@ -15,7 +15,7 @@ use crate::view;
 /// Show the accounts, the fullest first
 ///
 /// The bar is what is held of the limit; the stroke in it is the notice level. MAX is the most ever
-/// held, REFUSED counts how often a bound was met (failcnt), KILLS the processes killed. An ordinary
+/// held, FAILCNT counts requests refused and processes killed (beancounters' failcnt), KILLS the processes killed. An ordinary
 /// user sees his own account.
 #[derive(Debug, Args)]
 pub(crate) struct Status {

@@ -12,7 +12,7 @@ use crate::failure::{Code, Failure};
 use crate::level_wait::LevelWait;
 use crate::since;
 
-/// Wait until my account holds much memory
+/// Wait until your account reaches a level of memory
 ///
 /// For scripts and programs that save their work in time: it ends with exit code 0 when the account that it pays
 /// into is at the level, at once if it is there already, and with 124 when that has not happened within the

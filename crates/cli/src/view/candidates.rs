@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The processes that were weighed when a victim was chosen.
 
-use bursar_model::{Candidate, Event};
+use bursar_model::{Candidate, Event, EventKind};
 
 use crate::clock::Clock;
 use crate::style::{Style, Tone};
@@ -37,7 +37,10 @@ pub(crate) fn candidates(kill: &Event, detail: Detail, clock: &Clock, style: &St
 /// What became of it, or why nothing did.
 fn fate(kill: &Event, candidate: &Candidate) -> &'static str {
     if kill.pid == Some(candidate.pid) {
-        "killed"
+        match kill.event {
+            EventKind::WouldKill => "would be killed",
+            _ => "killed",
+        }
     } else if candidate.spared {
         "spared"
     } else {

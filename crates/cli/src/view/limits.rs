@@ -114,7 +114,7 @@ pub(crate) fn ends(until: Until, clock: &Clock, style: &Style) -> String {
     let until = clock.coming(until);
     paragraph(
         "",
-        &format!("It ends {until}; then what was before holds again."),
+        &format!("It ends {until}; then the previous limit applies again."),
         style.width,
     )
 }
@@ -249,7 +249,7 @@ fn of_ram(limit: SizeSpec) -> String {
 pub(crate) fn as_before(who: &Who, remarks: &[String], style: &Style) -> String {
     let who = style.shown(&who.to_string());
     changed(
-        &format!("the limit of {who} is so already: nothing changed"),
+        &format!("{who} has this limit already; nothing changed"),
         remarks,
         style,
     )

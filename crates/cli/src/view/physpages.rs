@@ -56,7 +56,7 @@ pub(crate) fn physpages(found: &Physpages, rule: Rule, style: &Style) -> String 
             ),
             (
                 u64::from(machine.refused),
-                "processes could not be looked at: their pages are missing",
+                "processes could not be examined: their pages are missing",
             ),
             (
                 machine.crowded_pages,

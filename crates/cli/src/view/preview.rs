@@ -100,9 +100,8 @@ fn sums(preview: &Preview) -> String {
         .filter(|it| it.old.is_none())
         .count();
     let mut text = format!(
-        "{} would have another limit, {new} of them had none: {} over the limit, {} over the barrier, {} over the \
-         notice",
-        count(all, "account", "accounts"),
+        "{} would change ({new} new): {} over the limit, {} over the barrier, {} over the notice",
+        count(all, "limit", "limits"),
         number(Over::Limit),
         number(Over::Barrier),
         number(Over::Notice)
@@ -173,7 +172,7 @@ mod tests {
              bob: new; no limit -> limit 64 MiB (bob); holds 60 MiB, over its notice\n\
              carol: limit 64 MiB (carol) -> no limit; holds 1 MiB\n\
              and 2 more accounts with another limit, over nothing\n\
-             5 accounts would have another limit, 1 of them had none: 1 over the limit, 0 over the barrier, 1 over the \
+             5 limits would change (1 new): 1 over the limit, 0 over the barrier, 1 over the \
              notice; refused, because it would kill at once, unless it is forced\n\
              note: ghost: there is no user of this name\n"
         );

@@ -211,8 +211,8 @@ fn history(account: &AccountStatus, row: &Row) -> String {
     let mut text = format!(
         "The most ever held: {}. So far: {}, {}, {killed}.",
         row.maxheld,
-        times("told", account.notices),
-        times("refused", refused),
+        count(account.notices, "notice", "notices"),
+        count(refused.saturating_sub(account.kills), "refusal", "refusals"),
     );
     if account.dying > Bytes::ZERO {
         text.push_str(&format!(
@@ -227,14 +227,6 @@ fn history(account: &AccountStatus, row: &Row) -> String {
         ));
     }
     text
-}
-
-fn times(what: &str, number: u64) -> String {
-    match number {
-        0 => format!("never {what}"),
-        1 => format!("{what} once"),
-        _ => format!("{what} {number} times"),
-    }
 }
 
 fn exactness(quota: &Quota) -> String {

@@ -79,7 +79,7 @@ fn table(report: &Report, clock: &Clock, style: &Style) -> String {
         ("WOULD KILL", Align::Right),
         ("REFUSED", Align::Right),
         ("NOTICES", Align::Right),
-        ("TOLD", Align::Right),
+        ("WARNED", Align::Right),
         ("MOST", Align::Right),
         ("LIMIT", Align::Right),
         ("LAST KILL", Align::Left),
@@ -193,7 +193,7 @@ fn busiest(part: &Part, report: &Report, clock: &Clock) -> String {
         "hour"
     };
     format!(
-        "Busiest {what}: from {}, {} held by all on average.",
+        "Busiest {what}: from {}, {} held on average.",
         clock.local_of(&part.time, "%Y-%m-%d %H:%M"),
         part.mean
     )
@@ -251,7 +251,7 @@ mod tests {
     fn programs_are_cut_or_left_out_where_there_is_no_room() {
         let text = report(&sample(), &clock(), &style(80));
         assert!(text.lines().all(|it| it.width() <= 80), "{text}");
-        assert!(text.contains("python3 x2, <…"), "{text}");
+        assert!(text.contains("python3 x2,…"), "{text}");
         let text = report(&sample(), &clock(), &style(70));
         assert!(text.lines().all(|it| it.width() <= 70), "{text}");
         assert!(

@@ -224,7 +224,7 @@ fn table(accounts: &[&AccountStatus], plan: &Plan, style: &Style) -> Table {
     heads.extend((plan.bar > 0).then_some(("", Align::Left)));
     heads.extend(plan.percent.then_some(("", Align::Right)));
     heads.extend(plan.max.then_some(("MAX", Align::Right)));
-    heads.extend(plan.refused.then_some(("REFUSED", Align::Right)));
+    heads.extend(plan.refused.then_some(("FAILCNT", Align::Right)));
     heads.push(("KILLS", Align::Right));
     let mut table = Table::new(&heads);
     let widest_limit = accounts

@@ -230,7 +230,9 @@ fn files(event: &Event, style: &Style) -> String {
 fn nothing(which: &Which, role: Role, style: &Style) -> String {
     let what = match which {
         Which::Last => "no kill is recorded".to_owned(),
-        Which::Of(pid) => format!("no kill of process {pid} is recorded"),
+        Which::Of(pid) => format!(
+            "no kill of process {pid} is recorded (of the user with this uid: bursar why --user {pid})"
+        ),
         Which::Whose(who) => {
             let who = style.shown(&who.to_string());
             format!("nothing of {who} is recorded to have been killed or refused")
@@ -241,8 +243,7 @@ fn nothing(which: &Which, role: Role, style: &Style) -> String {
         // He cannot tell "none" from "not yours", and neither should an answer pretend to.
         Role::User => match which {
             Which::Last | Which::Whose(_) => format!(
-                "{what} for you; when a program of yours vanished all the same, somebody or something \
-                 else ended it (see dmesg, journalctl)"
+                "{what} for you; if one of your programs disappeared, bursar did not kill it (see dmesg, journalctl)"
             ),
             // The last kill is always remembered, one before it need not be.
             Which::Of(_) => format!(
@@ -337,12 +338,16 @@ fn decision(kill: &Event, style: &Style) -> String {
 }
 
 fn aftermath(kill: &Event, events: &[Event], style: &Style) -> String {
-    if matches!(kill.event, EventKind::KillFailed | EventKind::WouldKill) {
-        return "Nothing was freed by it.".into();
+    match kill.event {
+        EventKind::KillFailed => return "Nothing was freed by it.".into(),
+        EventKind::WouldKill => {
+            return "It was not killed, and still runs unless it has ended since.".into();
+        }
+        _ => {}
     }
     let is_end = |event: &&Event| event.event == EventKind::Reaped && event.pid == kill.pid;
     let Some(reaped) = events.iter().find(is_end) else {
-        return "That its memory is back is not recorded (yet).".into();
+        return "There is no record yet that its memory was returned.".into();
     };
     let took = reaped.duration_ns.map(|it| span(it, style.charset));
     let reason = reaped.reason.as_ref().map(|reason| style.shown(reason));

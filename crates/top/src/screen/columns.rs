@@ -64,7 +64,7 @@ impl Column {
             Self::Growth => "GROWTH",
             Self::Left => "FULL IN",
             Self::Kills => "KILLS",
-            Self::Refused => "REFUSED",
+            Self::Refused => "FAILCNT",
             Self::Notices => "NOTICES",
             Self::Processes => "PROCS",
             Self::Max => "MAX",

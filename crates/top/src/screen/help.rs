@@ -48,7 +48,7 @@ pub(super) fn draw(pen: Pen, rest: &mut Rest<'_>) {
     };
     let columns = format!(
         "The bar is what is held of the limit; in it {marks}. GROWTH is that of the last seconds, FULL IN \
-         the time to the limit at that rate. KILLS, REFUSED and NOTICES count since the kernel half was \
+         the time to the limit at that rate. KILLS, FAILCNT (refusals and kills) and NOTICES count since the kernel half was \
          loaded, +N of those since bursar top began."
     );
     for line in paragraph("", &columns, Some(rest.width())).lines() {

@@ -33,7 +33,7 @@ pub(crate) struct Apply {
     /// Show what would change, and change nothing
     #[arg(long)]
     check: bool,
-    /// Also when more is held now than is allowed then: somebody is killed
+    /// Apply it even if somebody is over a new limit already: the largest process is killed at once
     #[arg(long)]
     force: bool,
     /// Why, in one line of at most 200 bytes: recorded with each change; FILE has reasons of its own

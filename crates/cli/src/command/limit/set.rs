@@ -37,7 +37,7 @@ Examples: bursar limit set alice 8G
 ///
 /// It is in force at once, written to limits.toml, and holds until it is changed or cleared, also
 /// while bursard does not run. Where a drop-in (limits.toml.d/*.toml) has an entry for WHO, that one
-/// holds: nothing is changed then. What is so already is not set again: --json says "changed": false.
+/// holds: nothing is changed then. A limit that is in force already is not set again: --json says "changed": false.
 #[derive(Debug, Args)]
 #[command(after_help = WHO_AND_SIZE)]
 pub(crate) struct Set {
@@ -54,11 +54,11 @@ pub(crate) struct Set {
     /// [default: 95%]
     #[arg(long, value_name = "SIZE|PCT")]
     barrier: Option<SizeSpec>,
-    /// Also when more is held now than is allowed then: somebody is killed
+    /// Set the limit even if somebody is over it already: the largest process is killed at once
     #[arg(long)]
     force: bool,
     /// Why, in one line of at most 200 bytes: kept with the limit, shown by limit show and log, and to the
-    /// user by quota. Without it a reason given before goes
+    /// user by quota. Omitting it removes an earlier reason
     #[arg(long, value_name = "TEXT")]
     reason: Option<Reason>,
     /// When it ends: 17:30, tomorrow, "tomorrow 09:00", "2026-12-01 09:00" (local times) or a moment (RFC 3339).
