@@ -94,7 +94,7 @@ fn end_by_themselves(binaries: &Binaries) -> Result<()> {
     )?;
     let began = Instant::now();
     ensure!(
-        said.contains("It ends t") && said.contains("holds again"),
+        said.contains("It ends t") && said.contains("applies again"),
         "{said}"
     );
     done(
@@ -210,7 +210,7 @@ fn refused(binaries: &Binaries) -> Result<()> {
         ("--until", "2020-01-01 09:00", "past"),
         ("--until", "2020-01-01T09:00:00Z", "past"),
         ("--until", "soon", "local time"),
-        ("--for", "0s", "nothing"),
+        ("--for", "0s", "zero"),
         ("--for", "4", "how long"),
         ("--for", "99999999999999w", "how long"),
     ] {
