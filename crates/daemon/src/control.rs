@@ -3,10 +3,11 @@
 //! answered elsewhere (requests.rs).
 //!
 //! A client costs at most [`MAX_REQUEST`](bursar_protocol::MAX_REQUEST) bytes on its way in and one answer
-//! on its way out (client.rs); one user has at most [`PER_USER`] connections and a share of our time
+//! on its way out (client.rs); one user has at most so many connections (bounds.rs) and a share of our time
 //! (scheduler.rs), so that he cannot keep the others out, or us from our work.
 
 mod admission;
+mod bounds;
 mod client;
 mod closer;
 mod connection_count;
@@ -28,6 +29,7 @@ use bursar_watchdog::TimedQuery;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
 
+use self::bounds::{Bounds, CountedAs};
 use self::client::{Client, Fate};
 use self::closer::Closer;
 use self::connection_count::ConnectionCount;
@@ -43,10 +45,6 @@ pub(crate) const RESERVING_PER_USER: usize = 512;
 /// Connections of one user that wait for a level of an account.
 pub(crate) const WATCHING_PER_USER: usize = 128;
 
-/// Bytes of answers that a user may leave unread over all his connections, and everybody together; root is
-/// not counted.
-const UNREAD_PER_USER: usize = 4 << 20;
-const UNREAD: usize = 64 << 20;
 /// One connection is answered for so long before others are.
 const TURN: Duration = Duration::from_micros(100);
 /// A turn that lasts longer has waited, and not for a processor.
@@ -294,7 +292,7 @@ impl Control {
             return;
         };
         client.is_reserving = true;
-        self.reserving.add(client.counts_as);
+        self.reserving.add(client.counted_as());
         let token = EventData::new_u64(id.to_token() | PROCESS);
         if let Err(error) = epoll::add(&self.epoll, process, token, EventFlags::IN) {
             tracing::warn!(%error, "a process with a reservation could not be watched");
@@ -307,7 +305,7 @@ impl Control {
     pub(crate) fn count_as_reserving(&mut self, id: ClientId) {
         if let Some(client) = self.clients.get_mut(&id).filter(|it| !it.is_reserving) {
             client.is_reserving = true;
-            self.reserving.add(client.counts_as);
+            self.reserving.add(client.counted_as());
         }
     }
 
@@ -316,13 +314,13 @@ impl Control {
         let Some(client) = self.clients.get_mut(&id) else {
             return;
         };
-        let uid = client.counts_as;
+        let who = client.counted_as();
         match (
             std::mem::replace(&mut client.is_watching, is_watching),
             is_watching,
         ) {
-            (false, true) => self.watching.add(uid),
-            (true, false) => self.watching.take(uid),
+            (false, true) => self.watching.add(who),
+            (true, false) => self.watching.take(who),
             _ => {}
         }
     }
@@ -334,18 +332,18 @@ impl Control {
 
     fn end(&mut self, id: ClientId) {
         if let Some(client) = self.clients.remove(&id) {
-            let uid = client.counts_as;
-            self.scheduler.leave(uid, id);
+            let who = client.counted_as();
+            self.scheduler.leave(who.uid, id);
             self.gone.push(id);
             if client.is_reserving {
-                self.reserving.take(uid);
+                self.reserving.take(who);
             }
             if client.is_watching {
-                self.watching.take(uid);
+                self.watching.take(who);
             }
             let _ = epoll::delete(&self.epoll, client.fd());
             if let Some(stream) = client.into_stream() {
-                self.closer.close(stream, uid);
+                self.closer.close(stream, who);
             }
         }
     }
@@ -387,11 +385,11 @@ impl Control {
         let Some(client) = self.clients.get_mut(&id) else {
             return;
         };
-        let uid = client.counts_as;
+        let who = client.counted_as();
         if client.flush() == Fate::Ends {
             return self.end(id);
         }
-        if client.unread() > 0 && uid.get() != 0 && self.is_full_of(uid) {
+        if client.unread() > 0 && who.uid.get() != 0 && self.is_full_of(who) {
             self.cut = self.cut.saturating_add(1);
             return self.end(id);
         }
@@ -412,12 +410,14 @@ impl Control {
     }
 
     /// Whether more is kept for a user, or for everybody, than may be.
-    fn is_full_of(&self, uid: Uid) -> bool {
-        let mine = |it: &&Client| it.counts_as == uid;
-        let users = self.clients.values().filter(|it| it.uid.get() != 0);
+    fn is_full_of(&self, who: CountedAs) -> bool {
+        let bounds = Bounds::of(who.socket);
+        let mine = |it: &&Client| it.counted_as() == who;
+        let users = self.clients.values();
+        let users = users.filter(|it| it.uid.get() != 0 && it.socket == who.socket);
         let all: usize = users.clone().map(Client::unread).sum();
         let own: usize = users.filter(mine).map(Client::unread).sum();
-        own > UNREAD_PER_USER || all > UNREAD
+        own > bounds.unread_per_user || all > bounds.unread
     }
 
     /// The users who follow events.
@@ -436,14 +436,18 @@ impl Control {
     /// How it stands, and stands for whose turn it is.
     pub(crate) fn admission(&self, turn: &Turn) -> AdmissionCounters {
         let Requester {
-            client, counts_as, ..
+            client,
+            counts_as: uid,
+            socket,
+            ..
         } = turn.requester;
+        let who = CountedAs { socket, uid };
         AdmissionCounters {
-            may_reserve: counts_as.get() == 0
-                || self.reserving.of(counts_as) < RESERVING_PER_USER
+            may_reserve: uid.get() == 0
+                || self.reserving.of(who) < RESERVING_PER_USER
                 || self.is_reserving(client),
-            may_watch: counts_as.get() == 0
-                || self.watching.of(counts_as) < WATCHING_PER_USER
+            may_watch: uid.get() == 0
+                || self.watching.of(who) < WATCHING_PER_USER
                 || self.clients.get(&client).is_some_and(|it| it.is_watching),
             cut: self.cut,
             delayed: self.scheduler.delayed,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar-notify`: people are told by mail, webhook and programs, once, whoever is killed in between.
 
+mod full_socket;
 mod sink;
 mod stage;
 
@@ -36,6 +37,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "on_a_full_disk_events_wait_at_bursard_and_are_told_when_there_is_room",
         place: Place::Host,
         tell: full_disk,
+    },
+    Story {
+        name: "a_crowd_at_the_socket_of_requests_keeps_nobody_from_events",
+        place: Place::Host,
+        tell: full_socket::at_the_other_socket,
     },
 ];
 

@@ -5,20 +5,16 @@ use std::io::Write;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use bursar_model::Uid;
 use bursar_protocol::{ErrorKind, Refusal, Reply};
 use rustix::event::epoll::{self, EventData, EventFlags};
 
+use super::bounds::{Bounds, CountedAs};
 use super::client::Client;
 use super::line::to_line;
 use super::listener::{Accepted, Listener};
 use super::requester::ClientId;
 use super::{Control, moment, own_time};
 
-/// Connections of everybody together.
-const EVERYBODY: usize = 4096;
-/// Connections of one user that have nothing reserved and wait for no level; root is not counted.
-const PER_USER: usize = 16;
 /// Connections let in before we look what else there is.
 const AT_ONCE: usize = 32;
 /// When most of those had no business here, letting people in takes one part in so many of a processor.
@@ -72,7 +68,7 @@ impl Control {
 
     /// Whether there is room for him.
     fn admit(&mut self, accepted: Accepted) -> bool {
-        if accepted.uid.get() != 0 && self.is_over_quota(accepted.counts_as) {
+        if accepted.uid.get() != 0 && self.is_over_quota(accepted.counted_as()) {
             self.turn_away(accepted);
             return false;
         }
@@ -88,15 +84,18 @@ impl Control {
         true
     }
 
-    fn is_over_quota(&mut self, uid: Uid) -> bool {
-        let asking = |it: &&Client| it.counts_as == uid && !it.is_reserving && !it.is_watching;
-        let own = self.clients.values().filter(asking).count();
-        let closing = self.closer.of(uid);
-        own.saturating_add(closing) >= PER_USER
-            || self.clients.len().saturating_add(self.closer.len()) >= EVERYBODY
+    fn is_over_quota(&mut self, who: CountedAs) -> bool {
+        let bounds = Bounds::of(who.socket);
+        let clients = || self.clients.values();
+        let asking = |it: &&Client| it.counted_as() == who && !it.is_reserving && !it.is_watching;
+        let own = clients().filter(asking).count();
+        let all = clients().filter(|it| it.socket == who.socket).count();
+        own.saturating_add(self.closer.of(who)) >= bounds.per_user
+            || all.saturating_add(self.closer.by(who.socket)) >= bounds.everybody
     }
 
     fn turn_away(&mut self, accepted: Accepted) {
+        let who = accepted.counted_as();
         self.cut = self.cut.saturating_add(1);
         let refusal = Refusal {
             kind: ErrorKind::Failed,
@@ -107,7 +106,7 @@ impl Control {
         // Best effort: it fits the socket's buffer, and if it does not arrive nothing is lost.
         let _ = stream.write_all(&to_line(&Reply::Refused(refusal)));
         if accepted.takes_descriptors {
-            self.closer.close(stream, accepted.counts_as);
+            self.closer.close(stream, who);
         }
     }
 }

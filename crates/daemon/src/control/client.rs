@@ -11,6 +11,7 @@ use bursar_model::{Pid, Uid};
 use bursar_protocol::{ErrorKind, LineBuffer, MAX_REQUEST, MAX_ROOT_REQUEST, Refusal, Reply};
 use rustix::event::epoll::EventFlags;
 
+use super::bounds::CountedAs;
 use super::line::to_line;
 use super::listener::Accepted;
 use super::requester::Socket;
@@ -91,6 +92,14 @@ impl Client {
             watched: EventFlags::IN,
             is_owed: false,
             is_closing: false,
+        }
+    }
+
+    /// With whose others it is counted.
+    pub(super) const fn counted_as(&self) -> CountedAs {
+        CountedAs {
+            socket: self.socket,
+            uid: self.counts_as,
         }
     }
 

@@ -9,9 +9,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bursar_host::{peek, thread};
-use bursar_model::Uid;
 
+use super::bounds::CountedAs;
 use super::connection_count::ConnectionCount;
+use super::requester::Socket;
 
 /// Of a thread that closes one connection, bytes.
 const STACK: usize = 64 << 10;
@@ -21,8 +22,8 @@ type Grave = Arc<Mutex<Option<UnixStream>>>;
 /// Closes connections, without waiting for any.
 #[derive(Debug)]
 pub(super) struct Closer {
-    tell: Sender<Uid>,
-    told: Receiver<Uid>,
+    tell: Sender<CountedAs>,
+    told: Receiver<CountedAs>,
     /// Connections whose closing takes its time.
     open: ConnectionCount,
     /// Those for which there was no thread: left open rather than waited for.
@@ -41,23 +42,23 @@ impl Closer {
     }
 
     /// Closes a connection over which descriptors may have been passed.
-    pub(super) fn close(&mut self, stream: UnixStream, uid: Uid) {
+    pub(super) fn close(&mut self, stream: UnixStream, who: CountedAs) {
         // From here on nothing can be added to what is to be looked through.
         let _ = stream.shutdown(Shutdown::Both);
         if !has_descriptors(&stream) {
             return;
         }
         tracing::debug!(
-            uid = uid.get(),
+            uid = who.uid.get(),
             "descriptors were passed to bursard; closed aside"
         );
-        self.open.add(uid);
+        self.open.add(who);
         let grave: Grave = Arc::new(Mutex::new(Some(stream)));
         let (theirs, tell) = (Arc::clone(&grave), self.tell.clone());
         let digger = thread::spawn_small("closer", STACK, move || {
             let stream = theirs.lock().unwrap_or_else(PoisonError::into_inner).take();
             drop(stream);
-            let _ = tell.send(uid);
+            let _ = tell.send(who);
         });
         if let Err(error) = digger {
             tracing::warn!(%error, "a connection over which descriptors were passed stays open");
@@ -66,16 +67,16 @@ impl Closer {
     }
 
     /// A user's connections that are not closed yet.
-    pub(super) fn of(&mut self, uid: Uid) -> usize {
+    pub(super) fn of(&mut self, who: CountedAs) -> usize {
         for done in self.told.try_iter() {
             self.open.take(done);
         }
-        self.open.of(uid)
+        self.open.of(who)
     }
 
-    /// Everybody's.
-    pub(super) fn len(&self) -> usize {
-        self.open.sum()
+    /// Everybody's by one socket.
+    pub(super) fn by(&self, socket: Socket) -> usize {
+        self.open.sum(socket)
     }
 }
 

@@ -1,36 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! How many of something each user has.
+//! How many of something each user has, by each socket apart.
 
 use std::collections::BTreeMap;
 
-use bursar_model::Uid;
+use super::bounds::CountedAs;
+use super::requester::Socket;
 
 /// Who has none is not in it.
 #[derive(Debug, Default)]
-pub(super) struct ConnectionCount(BTreeMap<Uid, usize>);
+pub(super) struct ConnectionCount(BTreeMap<CountedAs, usize>);
 
 impl ConnectionCount {
-    pub(super) fn add(&mut self, uid: Uid) {
-        let count = self.0.entry(uid).or_default();
+    pub(super) fn add(&mut self, who: CountedAs) {
+        let count = self.0.entry(who).or_default();
         *count = count.saturating_add(1);
     }
 
-    pub(super) fn take(&mut self, uid: Uid) {
-        if let Some(count) = self.0.get_mut(&uid) {
+    pub(super) fn take(&mut self, who: CountedAs) {
+        if let Some(count) = self.0.get_mut(&who) {
             *count = count.saturating_sub(1);
             if *count == 0 {
-                self.0.remove(&uid);
+                self.0.remove(&who);
             }
         }
     }
 
-    pub(super) fn of(&self, uid: Uid) -> usize {
-        self.0.get(&uid).copied().unwrap_or(0)
+    pub(super) fn of(&self, who: CountedAs) -> usize {
+        self.0.get(&who).copied().unwrap_or(0)
     }
 
-    /// Everybody's.
-    pub(super) fn sum(&self) -> usize {
-        self.0.values().sum()
+    /// Everybody's by one socket.
+    pub(super) fn sum(&self, socket: Socket) -> usize {
+        let its = self.0.iter().filter(|(who, _)| who.socket == socket);
+        its.map(|(_, count)| count).sum()
     }
 }
 
@@ -38,26 +40,38 @@ impl ConnectionCount {
 mod tests {
     use super::*;
 
+    use bursar_model::Uid;
+
     #[test]
     fn each_user_has_his_own_and_who_has_none_is_forgotten() {
-        let (alice, bob) = (Uid::new(60001), Uid::new(60002));
+        let by = |socket, uid| CountedAs {
+            socket,
+            uid: Uid::new(uid),
+        };
+        let (alice, bob) = (by(Socket::Requests, 60001), by(Socket::Requests, 60002));
+        let hears = by(Socket::Events, 60001);
         let mut connections = ConnectionCount::default();
         connections.add(alice);
         connections.add(alice);
         connections.add(bob);
+        connections.add(hears);
         assert_eq!(
             (
                 connections.of(alice),
                 connections.of(bob),
-                connections.sum()
+                connections.sum(Socket::Requests)
             ),
             (2, 1, 3)
         );
         connections.take(bob);
         connections.take(bob);
         assert_eq!(
-            (connections.of(bob), connections.sum(), connections.0.len()),
-            (0, 2, 1)
+            (
+                connections.of(bob),
+                connections.of(hears),
+                connections.0.len()
+            ),
+            (0, 1, 2)
         );
     }
 }

@@ -15,6 +15,7 @@ use bursar_host::{Peer, PeerOwner, Proc, Unresponsive, UserNamespaces, refuse_pa
 use bursar_model::{Gid, Pid, Uid};
 use bursar_watchdog::TimedQuery;
 
+use super::bounds::CountedAs;
 use super::requester::Socket;
 
 /// As whom those count together of whom it is not known where they are: one who has 65,536 uids in a
@@ -46,6 +47,16 @@ pub(super) struct Listener {
     paused_until: Option<Duration>,
     /// Whether clients can pass descriptors to us, who want none.
     takes_descriptors: bool,
+}
+
+impl Accepted {
+    /// With whose others it is counted.
+    pub(super) const fn counted_as(&self) -> CountedAs {
+        CountedAs {
+            socket: self.socket,
+            uid: self.counts_as,
+        }
+    }
 }
 
 impl Listener {

@@ -8,7 +8,7 @@ use bursar_model::{AccountId, Pid, Uid};
 pub(crate) struct ClientId(u64);
 
 /// By which socket somebody came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Socket {
     /// Everybody's, or root's.
     Requests,
