@@ -4,13 +4,14 @@
 mod cache;
 mod numbers;
 mod rate_limit;
+mod reserve;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use bursar_host::make_directory;
+use bursar_host::{Proc, make_directory};
 use bursar_model::{Bytes, Event, Nanos};
 use bursar_protocol::EventPage;
 
@@ -70,7 +71,9 @@ impl History {
             tracing::error!(path = %history.current.display(), %error, "events are kept in memory only");
         }
         let stored = history.recent().filter_map(|it| it.number).max();
-        history.numbers = Numbers::open(&directory.join("events.number"), stored.unwrap_or(0));
+        let boot = Proc::host().and_then(|proc| proc.boot_id());
+        let boot = boot.ok().flatten().unwrap_or_default();
+        history.numbers = Numbers::open(directory, stored.unwrap_or(0), &boot);
         history
     }
 
