@@ -55,7 +55,9 @@ impl Queue {
         let (mut journal, read) = Journal::open(&path)?;
         let mut state = read.state;
         if read.damaged > 0 {
-            let aside = journal.set_aside().context("put the damaged queue aside")?;
+            let aside = journal
+                .keep_aside()
+                .context("put the damaged queue aside")?;
             let count = state.waiting.len();
             state.drop_all(DAMAGED);
             tracing::error!(
@@ -107,8 +109,23 @@ impl Queue {
         &self.state
     }
 
+    /// After the disk has failed in the middle of something nothing is written before all is written anew: what the
+    /// file has is not known, and what we have is right.
+    fn mend(&mut self) -> io::Result<()> {
+        if !self.journal.is_broken() {
+            return Ok(());
+        }
+        let mut state = self.state.clone();
+        add(&mut state.counts.repaired, 1);
+        self.journal.replace(&state.snapshot())?;
+        self.state.counts.repaired = state.counts.repaired;
+        tracing::warn!("the disk had failed in the middle of something: the queue is written anew");
+        Ok(())
+    }
+
     /// Writes an entry; only then it holds.
     fn write(&mut self, entry: Entry) -> io::Result<()> {
+        self.mend()?;
         self.journal.append(&entry)?;
         let concerned: Vec<DeliveryId> = match &entry {
             Entry::Delivered { id } | Entry::Dropped { id, .. } => vec![*id],
@@ -240,6 +257,7 @@ impl Queue {
     /// At the end.
     pub(crate) fn close(&mut self) -> io::Result<()> {
         self.write_place()?;
+        self.mend()?;
         self.journal.sync()
     }
 
@@ -291,7 +309,16 @@ impl Queue {
             at: now,
             is_bounded: rule.at_most_per_day > 0,
         })?;
-        self.journal.sync()?;
+        if let Err(error) = self.journal.sync() {
+            // It has not begun.
+            self.unwritten.push(Entry::Later {
+                id,
+                due: now,
+                at: now,
+                is_unsure: false,
+            });
+            return Err(error);
+        }
         Ok(self.state.waiting.get(&id).cloned())
     }
 
@@ -352,6 +379,7 @@ impl Queue {
 
     /// Writes the file anew when most of it was written since it was written anew.
     pub(crate) fn tidy(&mut self) -> io::Result<()> {
+        self.mend()?;
         let needed = self.journal.began_with();
         let needed = needed.saturating_mul(2).saturating_add(SLACK);
         if self.journal.length() > needed {

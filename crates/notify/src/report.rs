@@ -17,6 +17,7 @@ struct Report {
     /// The number of the event read last.
     read_up_to: Option<u64>,
     missed: u64,
+    repaired: u64,
     rules: BTreeMap<String, RuleReport>,
 }
 
@@ -41,6 +42,7 @@ pub(crate) fn report(state: &Path) -> Result<String> {
     let mut report = Report {
         read_up_to: state.cursor.map(|it| it.number),
         missed: state.counts.missed,
+        repaired: state.counts.repaired,
         rules: BTreeMap::new(),
     };
     for (name, counts) in state.counts.rules {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The file of the queue: one line an entry, each with its checksum, only ever appended to. A crash leaves the end
-//! of a line at most, which is cut off; anything else that does not fit its checksum is damage.
+//! of a line at most, which is cut off; anything else that does not fit its checksum is damage. When the disk fails, what
+//! the file has is not known any more: it is written anew before anything else is written.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
@@ -25,6 +26,8 @@ pub(crate) struct Journal {
     /// Up to where the disk has room for us.
     reserved: u64,
     is_synced: bool,
+    /// The disk failed in the middle of something.
+    is_broken: bool,
 }
 
 /// What a file says.
@@ -67,6 +70,7 @@ impl Journal {
             began_with: 0,
             reserved: 0,
             is_synced: true,
+            is_broken: false,
         };
         journal.cut().map_err(wrong)?;
         Ok((journal, read))
@@ -80,11 +84,17 @@ impl Journal {
         self.began_with
     }
 
-    /// Appends an entry. When that fails the file is as before.
+    /// Whether it is to be written anew ([`Journal::replace`]) before anything else is done.
+    pub(crate) const fn is_broken(&self) -> bool {
+        self.is_broken
+    }
+
+    /// Appends an entry. When that fails the file is as before, or broken.
     pub(crate) fn append(&mut self, entry: &Entry) -> io::Result<()> {
         let line = line(entry)?;
         if let Err(error) = self.file.write_all(&line) {
-            self.cut()?;
+            // The next one must not be glued to half a line.
+            self.is_broken |= self.cut().is_err();
             return Err(error);
         }
         self.length = self.length.saturating_add(line.len() as u64);
@@ -120,39 +130,71 @@ impl Journal {
     /// Waits until the disk has it.
     pub(crate) fn sync(&mut self) -> io::Result<()> {
         if !self.is_synced {
-            self.file.sync_data()?;
-            self.is_synced = true;
+            // What could not be written is forgotten by the kernel: another attempt would succeed for nothing.
+            let done = self.file.sync_data();
+            (self.is_synced, self.is_broken) = (true, done.is_err());
+            return done;
         }
         Ok(())
     }
 
-    /// Begins a new file with these entries in the place of this one.
+    /// Begins a new file with these entries in the place of this one, which stays as it is until the other one is whole.
     pub(crate) fn replace(&mut self, entries: &[Entry]) -> io::Result<()> {
         let fresh = self.path.with_extension("new");
-        let mut file = open(&fresh, true)?;
-        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-        let mut length = 0_u64;
-        for entry in entries {
-            let line = line(entry)?;
-            file.write_all(&line)?;
-            length = length.saturating_add(line.len() as u64);
-        }
-        file.sync_data()?;
-        fs::rename(&fresh, &self.path)?;
+        let (file, length) = write_anew(&fresh, entries)
+            .and_then(|it| fs::rename(&fresh, &self.path).map(|()| it))
+            // The disk may be full: half a file is in the way.
+            .inspect_err(|_| drop(fs::remove_file(&fresh)))?;
+        (self.file, self.length, self.reserved) = (file, length, 0);
+        (self.began_with, self.is_synced) = (length, true);
+        // Until the disk has its name, too, a crash would bring the old one back.
+        self.is_broken = true;
         if let Some(directory) = self.path.parent() {
             File::open(directory)?.sync_all()?;
         }
-        (self.file, self.length, self.reserved) = (file, length, 0);
-        self.began_with = length;
+        self.is_broken = false;
         Ok(())
     }
 
-    /// Puts the file aside as evidence. Returns its new name.
-    pub(crate) fn set_aside(&self) -> io::Result<PathBuf> {
+    /// Keeps the file as evidence under another name, which it returns. It stays where it is, too, until it is written
+    /// anew.
+    pub(crate) fn keep_aside(&self) -> io::Result<PathBuf> {
         let aside = self.path.with_extension("damaged");
-        fs::rename(&self.path, &aside)?;
+        match fs::remove_file(&aside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        fs::hard_link(&self.path, &aside).or_else(|_| fs::copy(&self.path, &aside).map(drop))?;
         Ok(aside)
     }
+
+    /// From now on the disk takes what is written and does not keep it.
+    #[cfg(test)]
+    pub(super) fn break_sync(&mut self) {
+        let null = OpenOptions::new().write(true).open("/dev/null");
+        (self.file, self.reserved) = (null.unwrap(), u64::MAX);
+    }
+
+    /// From now on the disk takes nothing.
+    #[cfg(test)]
+    pub(super) fn break_disk(&mut self) {
+        let full = OpenOptions::new().write(true).open("/dev/full");
+        (self.file, self.reserved) = (full.unwrap(), u64::MAX);
+    }
+}
+
+/// A file with these entries, and its length. The disk has it.
+fn write_anew(path: &Path, entries: &[Entry]) -> io::Result<(File, u64)> {
+    let mut file = open(path, true)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    let mut length = 0_u64;
+    for entry in entries {
+        let line = line(entry)?;
+        file.write_all(&line)?;
+        length = length.saturating_add(line.len() as u64);
+    }
+    file.sync_data()?;
+    Ok((file, length))
 }
 
 fn open(path: &Path, is_anew: bool) -> io::Result<File> {

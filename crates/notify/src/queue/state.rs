@@ -100,6 +100,9 @@ pub(crate) struct Sent {
 pub(crate) struct Counts {
     /// Not kept by bursard any more when they were asked for.
     pub(crate) missed: u64,
+    /// How often the disk failed in the middle of something, and the queue was written anew.
+    #[serde(default)]
+    pub(crate) repaired: u64,
     pub(crate) rules: BTreeMap<String, RuleCounts>,
 }
 

@@ -439,3 +439,50 @@ fn two_do_not_work_on_one_queue() {
     let second = Queue::open(directory.path(), MOST).unwrap_err().to_string();
     assert!(second.contains("another bursar-notify"), "{second}");
 }
+
+#[test]
+fn a_disk_that_fails_in_the_middle_costs_nothing_that_was_taken_and_is_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let each = rule("each", Who::User, 0);
+    let rules = std::slice::from_ref(&each);
+    let mut queue = Queue::open(directory.path(), MOST).unwrap();
+    queue.take(&kill(1, 60001), rules, 0, 0).unwrap();
+    let id = queue.due_of(&each, 0).unwrap();
+    // Half a line may be there, and cannot be cut off.
+    queue.journal.break_disk();
+    assert!(queue.take(&kill(2, 60001), rules, 0, 0).is_err());
+    assert!(queue.journal.is_broken());
+    // Nor can it be written anew at first.
+    let in_the_way = directory.path().join("queue.new");
+    fs::create_dir(&in_the_way).unwrap();
+    assert!(queue.take(&kill(2, 60001), rules, 0, 0).is_err());
+    assert!(queue.begin(id, &each, 0).is_err() && queue.tidy().is_err());
+    fs::remove_dir(&in_the_way).unwrap();
+    queue.take(&kill(2, 60001), rules, 0, 0).unwrap();
+    let told = deliver_all(&mut queue, &each, 0);
+    assert_eq!((told.len(), queue.state().counts.repaired), (2, 1));
+    queue.tidy().unwrap();
+    // The same is on the disk.
+    let state = queue.state().clone();
+    drop(queue);
+    let queue = Queue::open(directory.path(), MOST).unwrap();
+    assert!(*queue.state() == state && adds_up(&queue));
+    assert!(!directory.path().join("queue.damaged").exists());
+}
+
+#[test]
+fn an_attempt_whose_beginning_the_disk_has_not_taken_is_made_later_and_is_no_repetition() {
+    let directory = tempfile::tempdir().unwrap();
+    let each = rule("each", Who::User, 0);
+    let mut queue = Queue::open(directory.path(), MOST).unwrap();
+    queue
+        .take(&kill(1, 60001), std::slice::from_ref(&each), 0, 0)
+        .unwrap();
+    let id = queue.due_of(&each, 0).unwrap();
+    queue.journal.break_sync();
+    assert!(queue.begin(id, &each, 0).is_err());
+    assert!(queue.write_outcomes() && queue.tidy().is_ok());
+    let told = deliver_all(&mut queue, &each, 0);
+    assert!(told.len() == 1 && !told[0].may_repeat, "{told:?}");
+    assert_eq!(queue.state().counts.repaired, 1);
+}
