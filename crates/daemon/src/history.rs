@@ -2,7 +2,9 @@
 //! Past events: bounded files that survive us, and the newest of them in memory for those who ask.
 
 mod cache;
+mod index;
 mod numbers;
+mod page;
 mod rate_limit;
 mod reserve;
 
@@ -13,17 +15,14 @@ use std::path::{Path, PathBuf};
 
 use bursar_host::{Proc, make_directory};
 use bursar_model::{Bytes, Event, Nanos};
-use bursar_protocol::EventPage;
 
 use cache::Cache;
+use index::{Index, Which};
 use numbers::Numbers;
 use rate_limit::RateLimit;
 
 /// Mode of the directory of state: events name commands and sizes.
 pub(crate) const STATE: u32 = 0o750;
-
-/// Events that are given in one piece to who reads on, bytes of JSON; one more at most.
-const PAGE: usize = 256 << 10;
 
 pub(crate) use cache::is_kill;
 
@@ -37,6 +36,7 @@ pub(crate) struct History {
     /// The current file is set aside when it is this large: two of them are the bound.
     half: u64,
     cache: Cache,
+    index: Index,
     numbers: Numbers,
     rate_limit: RateLimit,
     /// The last event could not be written.
@@ -45,6 +45,9 @@ pub(crate) struct History {
     pub(crate) unwritten: u64,
     /// Lines of the file that were no events: a crash in the middle of one, an editor.
     pub(crate) unreadable: u64,
+    /// Bytes of the files that were read for pages.
+    #[cfg(test)]
+    read: std::cell::Cell<u64>,
 }
 
 impl History {
@@ -58,15 +61,17 @@ impl History {
             written: 0,
             half: (bound.get() / 2).max(1),
             cache: Cache::default(),
+            index: Index::default(),
             numbers: Numbers::default(),
             rate_limit: RateLimit::default(),
             is_failing: false,
             unwritten: 0,
             unreadable: 0,
+            #[cfg(test)]
+            read: std::cell::Cell::default(),
         };
-        for path in [history.previous.clone(), history.current.clone()] {
-            history.remember_file(&path);
-        }
+        history.remember_file(Which::Previous);
+        history.remember_file(Which::Current);
         if let Err(error) = make_directory(directory, STATE).and_then(|()| history.open_file()) {
             tracing::error!(path = %history.current.display(), %error, "events are kept in memory only");
         }
@@ -77,13 +82,23 @@ impl History {
         history
     }
 
-    fn remember_file(&mut self, path: &Path) {
-        let Ok(lines) = self.lines_of(path) else {
+    fn remember_file(&mut self, which: Which) {
+        let path = match which {
+            Which::Previous => &self.previous,
+            Which::Current => &self.current,
+        };
+        let Ok((mut at, lines)) = self.lines_of(path) else {
             return;
         };
         for line in lines {
-            match serde_json::from_slice(&line) {
-                Ok(event) => self.cache.take(event),
+            let length = (line.len() as u64).saturating_add(1);
+            let start = at;
+            at = at.saturating_add(length);
+            match serde_json::from_slice::<Event>(&line) {
+                Ok(event) => {
+                    self.index.note(which, start, length, &event);
+                    self.cache.take(event);
+                }
                 Err(_) if line.is_empty() => {}
                 Err(_) => self.unreadable = self.unreadable.saturating_add(1),
             }
@@ -91,15 +106,19 @@ impl History {
     }
 
     /// Of a file from a time with a larger bound only what would be kept now: whoever asks for all gets
-    /// it in one piece.
-    fn lines_of(&self, path: &Path) -> io::Result<impl Iterator<Item = Vec<u8>> + use<>> {
+    /// it in one piece. With where the first of them begins.
+    fn lines_of(&self, path: &Path) -> io::Result<(u64, impl Iterator<Item = Vec<u8>> + use<>)> {
         let mut file = File::open(path)?;
         let start = file.metadata()?.len().saturating_sub(self.half);
         file.seek(SeekFrom::Start(start))?;
         // What it begins with then is the rest of a line.
-        let is_cut = start > 0;
-        let lines = BufReader::new(file).split(b'\n').map_while(Result::ok);
-        Ok(lines.skip(usize::from(is_cut)))
+        let mut reader = BufReader::new(file);
+        let rest = match start {
+            0 => 0,
+            _ => reader.skip_until(b'\n')?,
+        };
+        let lines = reader.split(b'\n').map_while(Result::ok);
+        Ok((start.saturating_add(rest as u64), lines))
     }
 
     fn open_file(&mut self) -> io::Result<()> {
@@ -158,8 +177,11 @@ impl History {
         if self.written.saturating_add(line.len() as u64) > self.half {
             self.file = None;
             match fs::rename(&self.current, &self.previous) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
+                Ok(()) => self.index.rotate(),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    self.index.forget_current()
+                }
+                Err(error) => return Err(error),
             }
         }
         if self.file.is_none() {
@@ -177,7 +199,9 @@ impl History {
             }
             return Err(error);
         }
-        self.written = self.written.saturating_add(line.len() as u64);
+        let length = line.len() as u64;
+        self.index.note(Which::Current, self.written, length, event);
+        self.written = self.written.saturating_add(length);
         Ok(())
     }
 
@@ -191,30 +215,6 @@ impl History {
         self.cache.reaches_back_to(since)
     }
 
-    /// The next events after a number, in the order of their numbers, as many as fit a page.
-    pub(crate) fn page_after(&self, after: u64) -> EventPage {
-        let newest = self.numbers.last();
-        let is_next = |event: &Event| event.number.is_some_and(|it| it > after);
-        let mut next: Vec<Event> = match self.cache.has_all_after(after) {
-            true => self.recent().filter(|it| is_next(it)).cloned().collect(),
-            false => self.stored(is_next),
-        };
-        next.sort_by_key(|event| event.number);
-        let mut size = 0_usize;
-        let is_within = |event: &Event| {
-            let fits = size < PAGE;
-            size = size.saturating_add(serde_json::to_vec(event).map_or(0, |it| it.len()));
-            fits
-        };
-        let all = next.len();
-        let events: Vec<Event> = next.into_iter().take_while(is_within).collect();
-        EventPage {
-            newest,
-            is_last: events.len() == all,
-            events,
-        }
-    }
-
     /// What the files have and what waits to be written of all that is `wanted`, by its time. For root,
     /// who may wait.
     pub(crate) fn stored(&self, wanted: impl Fn(&Event) -> bool) -> Vec<Event> {
@@ -222,7 +222,7 @@ impl History {
         let lines = files
             .iter()
             .filter_map(|path| self.lines_of(path).ok())
-            .flatten();
+            .flat_map(|(_, lines)| lines);
         let mut found: Vec<Event> = lines
             .filter_map(|line| serde_json::from_slice(&line).ok())
             .filter(&wanted)
@@ -345,6 +345,48 @@ mod tests {
         add(&mut history, 1_000);
         let page = history.page_after(10);
         assert_eq!(page.events[0].number, Some(11));
+    }
+
+    #[test]
+    fn who_reads_on_through_a_hundred_thousand_events_has_each_block_read_about_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let bound = Bytes::from_mib(64);
+        let mut history = History::open(directory.path(), bound);
+        for number in 0..100_000_u64 {
+            // Every tenth is mallory's: most of these wait, and come late and out of their order.
+            let mut event = match number % 10 {
+                0 => kill("mallory", number),
+                _ => event(number),
+            };
+            history.number(&mut event);
+            history.add(event, Nanos::new(NOW.get() + number * 10_000_000));
+        }
+        let written = history.written;
+        let read_all = |history: &History| {
+            history.read.set(0);
+            let mut numbers: Vec<u64> = vec![0];
+            loop {
+                let page = history.page_after(*numbers.last().unwrap());
+                numbers.extend(page.events.iter().filter_map(|it| it.number));
+                if page.is_last {
+                    return numbers;
+                }
+            }
+        };
+        let numbers = read_all(&history);
+        assert!(numbers.len() > 90_000 && numbers.is_sorted_by(|one, other| one < other));
+        let read = history.read.get();
+        assert!(read < 2 * written, "{read} of {written}");
+        // Those of memory besides, which the files only count.
+        let stored = |history: &History| {
+            let stored = history.stored(|it| it.number.is_some());
+            stored.iter().filter_map(|it| it.number).collect::<Vec<_>>()
+        };
+        let has = |number: &u64| numbers.binary_search(number).is_ok();
+        assert!(stored(&history).iter().all(has));
+        drop(history);
+        let history = History::open(directory.path(), bound);
+        assert_eq!(read_all(&history)[1..], stored(&history));
     }
 
     #[test]

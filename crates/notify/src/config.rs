@@ -106,8 +106,8 @@ pub(crate) struct WebhookRule {
     pub(crate) secret: Option<Vec<u8>>,
     /// `Authorization: Bearer`.
     pub(crate) token: Option<String>,
-    /// Certificates of those who may vouch for the server, PEM.
-    pub(crate) authorities: Option<Vec<u8>>,
+    /// Certificates of those who may vouch for the server, DER.
+    pub(crate) authorities: Option<Vec<Vec<u8>>>,
     pub(crate) time_limit: Seconds,
 }
 

@@ -12,7 +12,7 @@ use hmac::{Hmac, Mac};
 use jiff::Timestamp;
 use sha2::Sha256;
 use ureq::Agent;
-use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::config::{Format, WebhookRule};
 use crate::delivery::Outcome;
@@ -71,11 +71,14 @@ impl Webhook {
 }
 
 fn authorities(rule: &WebhookRule) -> RootCerts {
-    let pem = rule.authorities.clone();
+    if let Some(own) = &rule.authorities {
+        let own = own.iter().map(|it| Certificate::from_der(it).to_owned());
+        return RootCerts::new_with_certs(&own.collect::<Vec<_>>());
+    }
     let mut files = AUTHORITIES
         .iter()
         .filter_map(|path| std::fs::read(path).ok());
-    let Some(pem) = pem.or_else(|| files.next()) else {
+    let Some(pem) = files.next() else {
         return RootCerts::WebPki;
     };
     let items = parse_pem(&pem).filter_map(Result::ok);
@@ -85,7 +88,10 @@ fn authorities(rule: &WebhookRule) -> RootCerts {
             _ => None,
         })
         .collect();
-    RootCerts::new_with_certs(&certificates)
+    match certificates.is_empty() {
+        true => RootCerts::WebPki,
+        false => RootCerts::new_with_certs(&certificates),
+    }
 }
 
 /// The base64 of HMAC-SHA256 over `id.timestamp.body`.

@@ -2,6 +2,7 @@
 //! `bursar-notify`: people are told by mail, webhook and programs, once, whoever is killed in between.
 
 mod full_socket;
+mod memfd_noexec;
 mod sink;
 mod stage;
 
@@ -42,6 +43,16 @@ pub(super) const STORIES: &[Story] = &[
         name: "a_crowd_at_the_socket_of_requests_keeps_nobody_from_events",
         place: Place::Host,
         tell: full_socket::at_the_other_socket,
+    },
+    Story {
+        name: "programs_are_told_where_memfd_noexec_is_2",
+        place: Place::Host,
+        tell: memfd_noexec::programs_are_told,
+    },
+    Story {
+        name: "limits_hold_where_memfd_noexec_is_2",
+        place: Place::Guest,
+        tell: memfd_noexec::limits_hold,
     },
 ];
 

@@ -7,6 +7,7 @@ use bursar_config::reading::{Wrong, absolute_path, integer, nearest, word};
 use bursar_model::EventKind;
 use bursar_text::event::kind;
 use toml_edit::Value;
+use ureq::tls::{PemItem, parse_pem};
 
 use super::span::span;
 use super::table::{Table, strings};
@@ -175,7 +176,7 @@ fn webhook(table: &mut Table<'_>) -> Option<WebhookRule> {
     });
     let token = table.get("token_file", secret_text);
     let authorities = table.get("ca_file", |value| {
-        read(&absolute_path(value, LONGEST_PATH)?, "of certificates")
+        certificates(&absolute_path(value, LONGEST_PATH)?)
     });
     let time_limit = table.get("time_limit", |value| span(value, 1, 5 * MINUTE));
     Some(WebhookRule {
@@ -186,6 +187,43 @@ fn webhook(table: &mut Table<'_>) -> Option<WebhookRule> {
         authorities,
         time_limit: time_limit.unwrap_or(30),
     })
+}
+
+/// Certificates, DER, of a file that has nothing else. Without any no server could be trusted, and all would fail.
+fn certificates(path: &Path) -> Result<Vec<Vec<u8>>, Wrong> {
+    let text = read(path, "of certificates")?;
+    let mut found = Vec::new();
+    for item in parse_pem(&text) {
+        match item {
+            Ok(PemItem::Certificate(it)) if is_whole(it.der()) => found.push(it.der().to_vec()),
+            Ok(PemItem::PrivateKey(_)) => {
+                let message = format!("{path:?} has a private key");
+                return Err(Wrong::new(message, "name a file of certificates alone"));
+            }
+            Ok(_) | Err(_) => {
+                let message = format!("{path:?} has a damaged certificate");
+                return Err(Wrong::new(message, "copy the file again, in PEM"));
+            }
+        }
+    }
+    match found.is_empty() {
+        true => Err(Wrong::new(
+            format!("{path:?} has no certificate"),
+            "write them in PEM (-----BEGIN CERTIFICATE-----), or remove the key to use the system's list",
+        )),
+        false => Ok(found),
+    }
+}
+
+/// Whether it is as long as it says (DER: a sequence and its length).
+fn is_whole(der: &[u8]) -> bool {
+    match *der {
+        [0x30, 0x82, high, low, ref rest @ ..] => {
+            usize::from(u16::from_be_bytes([high, low])) == rest.len()
+        }
+        [0x30, 0x81, length, ref rest @ ..] => usize::from(length) == rest.len(),
+        _ => false,
+    }
 }
 
 /// Whose answer nobody on the way can change; on this machine itself plain http will do.

@@ -171,3 +171,51 @@ fn each_mistake_in_a_rule_has_its_line_too() {
         assert!(read(&text).is_ok(), "{url}");
     }
 }
+
+/// Of a server named lab, made for this test.
+const CERTIFICATE: &str = "\
+-----BEGIN CERTIFICATE-----\n\
+MIIBMjCB5aADAgECAhQSqSigD7Qv0uiR/9Pxvd9Zq8gshTAFBgMrZXAwDjEMMAoG\n\
+A1UEAwwDbGFiMCAXDTI2MTEyNjEwMjYwNloYDzIxMjYxMTAyMTAyNjA2WjAOMQww\n\
+CgYDVQQDDANsYWIwKjAFBgMrZXADIQDFfJisj3aV7js3Nzez4t2bSb5iLZC4Pj5G\n\
+eASnbgsFVaNTMFEwHQYDVR0OBBYEFLxNjNGZFehyAPcbrJn05BoH31XdMB8GA1Ud\n\
+IwQYMBaAFLxNjNGZFehyAPcbrJn05BoH31XdMA8GA1UdEwEB/wQFMAMBAf8wBQYD\n\
+K2VwA0EA3POHBsvBFyQ7z7/B4Wm7um72ZdqWwCVhHG6Hv3NxyGIArh2ivTVd0UWG\n\
+ZXmvvEPR2VMu0wcE3TQHjUWZDcvCAQ==\n\
+-----END CERTIFICATE-----\n";
+
+#[test]
+fn a_file_of_certificates_has_some_and_whole_ones() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let said = |content: &str| {
+        std::fs::write(file.path(), content).unwrap();
+        let rule = RULE.replace("who = \"user\"\nvia = \"mail\"\n", "via = \"webhook\"\n");
+        let path = file.path().display();
+        read(&format!(
+            "{rule}url = \"https://x\"\nca_file = \"{path}\"\n"
+        ))
+        .map(|_| ())
+    };
+    assert_eq!(said(CERTIFICATE), Ok(()));
+    assert_eq!(said(&format!("# lab\n{CERTIFICATE}{CERTIFICATE}")), Ok(()));
+    let third = CERTIFICATE.lines().nth(2).unwrap();
+    for (content, expected) in [
+        ("", "has no certificate; write them in PEM"),
+        (
+            "\n# nothing here\n",
+            "has no certificate; write them in PEM",
+        ),
+        (
+            &CERTIFICATE.replace(third, "AAAA"),
+            "has a damaged certificate; ",
+        ),
+        (
+            &CERTIFICATE.replace(third, "!"),
+            "has a damaged certificate; ",
+        ),
+    ] {
+        let said = said(content).unwrap_err().join("\n");
+        let is_right = said.starts_with("/n.toml:6: rule.ca_file: ") && said.contains(expected);
+        assert!(is_right, "{content:?}: {said}");
+    }
+}

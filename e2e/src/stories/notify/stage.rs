@@ -23,6 +23,8 @@ pub(super) struct Stage {
     pub(super) world: World,
     pub(super) binaries: Binaries,
     teller: Option<Child>,
+    /// Whether it may make no file in memory that could be executed.
+    pub(super) has_noexec_memfds: bool,
 }
 
 impl Stage {
@@ -47,6 +49,7 @@ impl Stage {
             world,
             binaries: binaries.clone(),
             teller: None,
+            has_noexec_memfds: false,
         })
     }
 
@@ -71,10 +74,20 @@ impl Stage {
     /// bursar-notify by its own user, where /etc/passwd has ann.
     pub(super) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("unshare");
+        let strict = "[ ! -e /proc/sys/vm/memfd_noexec ] || echo 2 >/proc/sys/vm/memfd_noexec; ";
+        let strict = match self.has_noexec_memfds {
+            true => {
+                command.args(["--pid", "--fork", "--kill-child"]);
+                strict
+            }
+            false => "",
+        };
         let enter = "mount --bind \"$1\" /etc/passwd; shift; exec setpriv --reuid \"$1\" --regid \"$2\" \
                      --clear-groups --no-new-privs --inh-caps=-all --bounding-set=-all -- \"$3\" --config \"$4\" \"${@:5}\"";
         command
-            .args(["--mount", "bash", "-euc", enter, "bash"])
+            .args(["--mount", "bash", "-euc"])
+            .arg(format!("{strict}{enter}"))
+            .arg("bash")
             .arg(self.at("passwd"))
             .args([TELLER.to_string(), GROUP.1.to_string()])
             .arg(self.binaries.path("bursar-notify"))
