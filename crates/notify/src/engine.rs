@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use bursar_host::clock;
 use jiff::Timestamp;
 
 use crate::config::Rule;
@@ -26,9 +27,27 @@ const LONGEST_LANE_PAUSE: Duration = Duration::from_secs(60);
 /// When nothing has been told for so long, the place up to which events were read is written.
 const QUIET: Duration = Duration::from_secs(2);
 /// So long attempts under way are waited for at the end.
-const FINISH_WITHIN: Duration = Duration::from_secs(20);
+const FINISH_WITHIN: Duration = Duration::from_secs(3);
+/// We end after so long, whatever stands in the way: a disk, a log that nobody reads, a directory of users.
+const END_WITHIN: Duration = Duration::from_millis(4_500);
 /// The longest sleep: a clock that was set is noticed by then.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
+
+/// What time it is: for people, and on a clock that nobody sets.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    wall: Seconds,
+    steady: Duration,
+}
+
+impl Moment {
+    fn now() -> Self {
+        Self {
+            wall: Timestamp::now().as_second(),
+            steady: Duration::from_nanos(clock::monotonic().get()),
+        }
+    }
+}
 
 /// A rule and its thread.
 struct Lane {
@@ -37,27 +56,25 @@ struct Lane {
     is_busy: bool,
     /// Attempts in a row in which nobody was reached, and until when nothing is tried for that.
     failures: u32,
-    resumes: Option<Instant>,
+    resumes: Option<Duration>,
 }
 
 impl Lane {
     /// A server that is down is not asked for each delivery; one recipient in trouble keeps no other back.
-    fn note(&mut self, outcome: &Outcome) {
+    fn note(&mut self, outcome: &Outcome, now: Moment) {
         self.is_busy = false;
         self.failures = match outcome {
             Outcome::Unreached(_) => self.failures.saturating_add(1),
             Outcome::Delivered | Outcome::Later { .. } | Outcome::Refused(_) => 0,
         };
         let pause = Duration::from_secs(1 << self.failures.min(10)).min(LONGEST_LANE_PAUSE);
-        self.resumes = (self.failures >= MANY_FAILURES).then(|| Instant::now() + pause);
+        self.resumes = (self.failures >= MANY_FAILURES).then(|| now.steady.saturating_add(pause));
     }
 
     /// How long it does nothing.
-    fn rest(&self) -> Duration {
+    fn rest(&self, now: Moment) -> Duration {
         let until = self.resumes;
-        until.map_or(Duration::ZERO, |it| {
-            it.saturating_duration_since(Instant::now())
-        })
+        until.map_or(Duration::ZERO, |it| it.saturating_sub(now.steady))
     }
 }
 
@@ -71,6 +88,7 @@ pub(crate) struct Engine {
     /// Told and not in the queue yet, because the disk takes nothing. bursard keeps the others.
     held_back: Option<StreamItem>,
     is_failing: bool,
+    clock: Box<dyn Fn() -> Moment>,
 }
 
 impl Engine {
@@ -109,6 +127,7 @@ impl Engine {
             inbox,
             held_back: None,
             is_failing: false,
+            clock: Box::new(Moment::now),
         })
     }
 
@@ -124,15 +143,23 @@ impl Engine {
                 Ok(()) => {}
                 Err(error) => self.say_failing(&error),
             }
-            match self.inbox.recv_timeout(self.sleep()) {
-                Ok(Message::Fresh) => {}
-                Err(RecvTimeoutError::Timeout) => {
-                    if let Err(error) = self.queue.write_place() {
-                        self.say_failing(&error);
-                    }
+            let mut heard = self.inbox.recv_timeout(self.sleep());
+            if matches!(heard, Err(RecvTimeoutError::Timeout))
+                && let Err(error) = self.queue.write_place()
+            {
+                self.say_failing(&error);
+            }
+            // All that waits: behind many words of fresh events may be one that asks to end.
+            while let Ok(message) = heard {
+                match message {
+                    Message::Fresh => {}
+                    Message::Settled(lane, id, outcome) => self.settle(lane, id, outcome),
+                    Message::End => return self.finish(),
                 }
-                Ok(Message::Settled(lane, id, outcome)) => self.settle(lane, id, outcome),
-                Ok(Message::End) | Err(RecvTimeoutError::Disconnected) => return self.finish(),
+                heard = self.inbox.try_recv().map_err(|_| RecvTimeoutError::Timeout);
+            }
+            if matches!(heard, Err(RecvTimeoutError::Disconnected)) {
+                return self.finish();
             }
         }
     }
@@ -173,7 +200,8 @@ impl Engine {
                         event.number.unwrap_or(0)
                     );
                 }
-                self.queue.take(event, &self.rules, *missed, now())
+                let now = (self.clock)();
+                self.queue.take(event, &self.rules, *missed, now.wall)
             }
             StreamItem::Missed { number, count } => {
                 tracing::warn!(
@@ -186,8 +214,9 @@ impl Engine {
 
     /// One attempt of each rule at a time.
     fn start_due(&mut self) -> io::Result<()> {
-        let now = now();
-        let is_ready = |lane: &&mut Lane| !lane.is_busy && lane.rest().is_zero();
+        let moment = (self.clock)();
+        let now = moment.wall;
+        let is_ready = |lane: &&mut Lane| !lane.is_busy && lane.rest(moment).is_zero();
         for lane in self.lanes.iter_mut().filter(is_ready) {
             let Some(id) = self.queue.due_of(&lane.rule, now) else {
                 continue;
@@ -207,7 +236,8 @@ impl Engine {
         let Some(lane) = self.lanes.get_mut(lane) else {
             return;
         };
-        lane.note(&outcome);
+        let now = (self.clock)();
+        lane.note(&outcome, now);
         match &outcome {
             Outcome::Delivered => tracing::info!("{}: delivery {id} is told", lane.rule.name),
             Outcome::Unreached(why) | Outcome::Later { why, .. } => {
@@ -217,7 +247,7 @@ impl Engine {
                 tracing::error!("{}: delivery {id} is dropped: {why}", lane.rule.name)
             }
         }
-        self.queue.settle(id, outcome, &lane.rule, now());
+        self.queue.settle(id, outcome, &lane.rule, now.wall);
     }
 
     /// How long nothing is due.
@@ -225,12 +255,13 @@ impl Engine {
         if self.is_failing {
             return AGAIN;
         }
-        let now = now();
+        let moment = (self.clock)();
+        let now = moment.wall;
         let idle = self.lanes.iter().filter(|it| !it.is_busy);
         let due = idle.filter_map(|lane| {
             let due = self.queue.next_due(&lane.rule, now)?;
             let seconds = due.saturating_sub(now).max(0).unsigned_abs();
-            Some(Duration::from_secs(seconds).max(lane.rest()))
+            Some(Duration::from_secs(seconds).max(lane.rest(moment)))
         });
         let place = self.queue.is_place_unwritten().then_some(QUIET);
         due.chain(place)
@@ -269,8 +300,12 @@ fn work(lane: usize, mut tell: Box<dyn Tell>, jobs: &Receiver<Job>, back: &Sende
     }
 }
 
-fn now() -> Seconds {
-    Timestamp::now().as_second()
+/// Asks for an end, and sees to it.
+pub(crate) fn end(wake: &Sender<Message>) {
+    let _ = wake.send(Message::End);
+    thread::sleep(END_WITHIN);
+    // What was under way is tried again by the next one, which knows that it may have come through.
+    std::process::exit(0);
 }
 
 /// Starts a thread without which nothing is told: its end is ours, and the service manager starts us again.
@@ -289,40 +324,4 @@ pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{ExecRule, Via, Who};
-
-    #[test]
-    fn a_rule_pauses_when_nobody_is_reached_and_not_for_what_one_delivery_was_answered() {
-        let via = Via::Exec(ExecRule {
-            command: Vec::new(),
-            time_limit: 1,
-        });
-        let mut lane = Lane {
-            rule: Rule {
-                name: "each".to_owned(),
-                kinds: Vec::new(),
-                who: Who::User,
-                gather: 0,
-                at_most_per_day: 0,
-                give_up_after: 100,
-                via,
-            },
-            jobs: sync_channel(1).0,
-            is_busy: false,
-            failures: 0,
-            resumes: None,
-        };
-        for _ in 0..10 {
-            lane.note(&Outcome::later("status 503".to_owned()));
-            assert!(lane.rest().is_zero());
-        }
-        for _ in 0..10 {
-            lane.note(&Outcome::Unreached("no connection".to_owned()));
-        }
-        assert!(!lane.rest().is_zero() && lane.rest() <= LONGEST_LANE_PAUSE);
-        lane.note(&Outcome::later("status 503".to_owned()));
-        assert!(lane.rest().is_zero());
-    }
-}
+mod tests;

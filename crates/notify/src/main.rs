@@ -50,7 +50,6 @@ use crate::config::{Config, Rule, Via};
 use crate::engine::{Engine, READ_AHEAD};
 use crate::exec::Exec;
 use crate::mail::Mail;
-use crate::message::Message;
 use crate::queue::Queue;
 use crate::stream::Stream;
 use crate::telling::Tell;
@@ -127,7 +126,7 @@ fn run(arguments: &Arguments, config: &Config) -> Result<()> {
     let mut signals = Signals::new([SIGTERM, SIGINT]).context("catch signals")?;
     engine::spawn("signals", move || {
         if signals.forever().next().is_some() {
-            let _ = wake.send(Message::End);
+            engine::end(&wake);
         }
     })?;
     let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);

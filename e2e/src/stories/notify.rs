@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar-notify`: people are told by mail, webhook and programs, once, whoever is killed in between.
 
+mod digests;
 mod full_socket;
 mod memfd_noexec;
+mod outage;
 mod sink;
 mod stage;
 
@@ -17,7 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use bursar_protocol::events_socket;
 
-use self::sink::{Posted, Sink};
+use self::sink::{Mood, Posted, Sink};
 use self::stage::{ANN, GROUP, Stage, TELLER, recording_script};
 use crate::runner::{Place, Story};
 use crate::wait::until;
@@ -43,6 +45,16 @@ pub(super) const STORIES: &[Story] = &[
         name: "a_crowd_at_the_socket_of_requests_keeps_nobody_from_events",
         place: Place::Host,
         tell: full_socket::at_the_other_socket,
+    },
+    Story {
+        name: "two_hundred_users_who_breach_all_the_time_have_one_digest_each_and_administrators_one",
+        place: Place::Host,
+        tell: digests::one_each,
+    },
+    Story {
+        name: "a_webhooks_server_is_away_for_thirty_minutes",
+        place: Place::Named,
+        tell: outage::half_an_hour,
     },
     Story {
         name: "programs_are_told_where_memfd_noexec_is_2",
@@ -269,7 +281,10 @@ fn storm(binaries: &Binaries) -> Result<()> {
             let size = format!("{}M", 33 + random(&mut seed, 900));
             stage.world.daemon.limit("60735", &size)?;
         }
-        sink.set_down((30..45).contains(&killed));
+        sink.set(match killed {
+            30..45 => Mood::Troubled,
+            _ => Mood::Well,
+        });
         thread::sleep(Duration::from_millis(random(&mut seed, 80)));
         if random(&mut seed, 2) == 0 {
             stage.kill()?;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! A real HTTP server that keeps what it gets, and can be down for a while.
+//! A real HTTP server that keeps what it gets, and can be away for a while.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
@@ -35,11 +35,24 @@ impl Posted {
     }
 }
 
+/// How it is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Mood {
+    #[default]
+    Well,
+    /// It answers with an error, or hangs up.
+    Troubled,
+    /// It takes connections and says nothing.
+    Silent,
+    /// Nobody listens.
+    Gone,
+}
+
 /// The server.
 pub(super) struct Sink {
     pub(super) port: u16,
     posted: Arc<Mutex<Vec<Posted>>>,
-    is_down: Arc<AtomicBool>,
+    mood: Arc<Mutex<Mood>>,
 }
 
 impl Sink {
@@ -48,35 +61,64 @@ impl Sink {
         let sink = Self {
             port: listener.local_addr()?.port(),
             posted: Arc::default(),
-            is_down: Arc::default(),
+            mood: Arc::default(),
         };
-        let (posted, is_down) = (Arc::clone(&sink.posted), Arc::clone(&sink.is_down));
-        thread::spawn(move || {
-            for (count, stream) in listener.incoming().flatten().enumerate() {
-                if !is_down.load(Ordering::Relaxed) {
-                    if let Ok(one) = receive(&stream) {
-                        // Kept before it is answered: whoever is killed in between sends it again.
-                        posted
-                            .lock()
-                            .unwrap_or_else(PoisonError::into_inner)
-                            .push(one);
-                        answer(&stream, "204 No Content");
-                    }
-                } else if count % 2 == 0 && receive(&stream).is_ok() {
-                    answer(&stream, "503 Service Unavailable");
-                }
-            }
-        });
+        let (posted, mood, port) = (Arc::clone(&sink.posted), Arc::clone(&sink.mood), sink.port);
+        thread::spawn(move || serve(listener, port, &posted, &mood));
         Ok(sink)
     }
 
-    pub(super) fn set_down(&self, is_down: bool) {
-        self.is_down.store(is_down, Ordering::Relaxed);
+    pub(super) fn set(&self, mood: Mood) {
+        let before = std::mem::replace(&mut *locked(&self.mood), mood);
+        if before != mood && mood == Mood::Gone {
+            // It listens until somebody comes.
+            let _ = TcpStream::connect(("127.0.0.1", self.port));
+        }
     }
 
     pub(super) fn posted(&self) -> Vec<Posted> {
-        let posted = self.posted.lock();
-        posted.unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.posted).clone()
+    }
+}
+
+fn locked<T>(it: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    it.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn serve(mut listener: TcpListener, port: u16, posted: &Mutex<Vec<Posted>>, mood: &Mutex<Mood>) {
+    let mut silent = Vec::new();
+    for count in 0_u64.. {
+        let Ok((stream, _)) = listener.accept() else {
+            continue;
+        };
+        let now = *locked(mood);
+        match now {
+            Mood::Well => {
+                if let Ok(one) = receive(&stream) {
+                    // Kept before it is answered: whoever is killed in between sends it again.
+                    locked(posted).push(one);
+                    answer(&stream, "204 No Content");
+                }
+            }
+            Mood::Troubled => {
+                if count % 2 == 0 && receive(&stream).is_ok() {
+                    answer(&stream, "503 Service Unavailable");
+                }
+            }
+            Mood::Silent => silent.push(stream),
+            Mood::Gone => {
+                drop(listener);
+                silent.clear();
+                listener = loop {
+                    thread::sleep(Duration::from_millis(50));
+                    if *locked(mood) != Mood::Gone
+                        && let Ok(again) = TcpListener::bind(("127.0.0.1", port))
+                    {
+                        break again;
+                    }
+                };
+            }
+        }
     }
 }
 

@@ -15,6 +15,8 @@ use crate::world::{Binaries, World};
 
 pub(super) const ANN: u32 = 60731;
 pub(super) const TELLER: u32 = 60732;
+/// Users who have names here, too.
+pub(super) const MANY: std::ops::Range<u32> = 60100..60300;
 /// A group that each Debian has and nobody is in.
 pub(super) const GROUP: (&str, u32) = ("nogroup", 65534);
 
@@ -43,6 +45,9 @@ impl Stage {
         // Names that this machine does not have.
         let mut passwd = fs::read_to_string("/etc/passwd")?;
         passwd.push_str(&format!("ann:x:{ANN}:{ANN}::/:/bin/sh\n"));
+        for uid in MANY {
+            passwd.push_str(&format!("u{uid}:x:{uid}:{uid}::/:/bin/sh\n"));
+        }
         fs::write(world.directory().join("passwd"), passwd)?;
         world.daemon.start()?;
         Ok(Self {
@@ -77,7 +82,7 @@ impl Stage {
         let strict = "[ ! -e /proc/sys/vm/memfd_noexec ] || echo 2 >/proc/sys/vm/memfd_noexec; ";
         let strict = match self.has_noexec_memfds {
             true => {
-                command.args(["--pid", "--fork", "--kill-child"]);
+                command.args(["--pid", "--fork"]);
                 strict
             }
             false => "",
@@ -127,6 +132,15 @@ impl Stage {
 
     pub(super) fn kill(&mut self) -> Result<()> {
         if let Some(mut teller) = self.teller.take() {
+            // Where it is in a number space of its own it is the child of who made that.
+            let pid = teller.id();
+            let children = match self.has_noexec_memfds {
+                true => fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?,
+                false => String::new(),
+            };
+            for child in children.split_ascii_whitespace() {
+                Command::new("kill").args(["-9", child]).status()?;
+            }
             teller.kill()?;
             teller.wait()?;
         }
