@@ -118,6 +118,8 @@ pub(crate) enum Format {
     Json,
     /// `{"text": …}`, as Slack and Mattermost want it.
     Chat,
+    /// An Adaptive Card, as a workflow of Microsoft Teams wants it.
+    Teams,
     /// Plain text, as ntfy wants it.
     Text,
 }

@@ -3,6 +3,7 @@
 //! `webhook-signature`). No redirect is followed, and no answer is read beyond its status.
 
 mod chat;
+mod teams;
 
 use std::time::Duration;
 
@@ -65,6 +66,7 @@ impl Webhook {
                 Envelope::new(job, &self.setting.host).to_json(),
             ),
             Format::Chat => ("application/json", chat::body(&words().short())),
+            Format::Teams => ("application/json", teams::body(&words().short())),
             Format::Text => ("text/plain; charset=utf-8", words().short().into_bytes()),
         }
     }

@@ -161,6 +161,7 @@ fn webhook(table: &mut Table<'_>) -> Option<WebhookRule> {
     let words = [
         ("json", Format::Json),
         ("chat", Format::Chat),
+        ("teams", Format::Teams),
         ("text", Format::Text),
     ];
     let format = table.get("format", |value| word(value, &words));
