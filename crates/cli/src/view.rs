@@ -9,7 +9,6 @@ pub(crate) mod candidates;
 pub(crate) mod commit;
 pub(crate) mod dirty;
 pub(crate) mod event;
-pub(crate) mod exposition;
 pub(crate) mod faults;
 pub(crate) mod history;
 pub(crate) mod ledger;

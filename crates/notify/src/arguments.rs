@@ -15,9 +15,15 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]
     pub(crate) config: PathBuf,
     /// Read the configuration and its templates, say what is wrong, and end
-    #[arg(long, conflicts_with = "status")]
+    #[arg(long, conflicts_with_all = ["status", "metrics"])]
     pub(crate) check: bool,
     /// Print as JSON what was told, dropped and missed, and what waits, and end
     #[arg(long)]
     pub(crate) status: bool,
+    /// Print the same in Prometheus's text format, and end; nothing where there is no configuration
+    #[arg(long, conflicts_with = "status")]
+    pub(crate) metrics: bool,
+    /// With --metrics: write them to this file, replaced as a whole, instead of to stdout
+    #[arg(long, value_name = "PATH", requires = "metrics")]
+    pub(crate) textfile: Option<PathBuf>,
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use bursar_model::{Bytes, EventKind};
 
-pub(crate) use self::read::load;
+pub(crate) use self::read::{load, state_of};
 use crate::delivery::Seconds;
 
 /// Where it is when nobody says otherwise.

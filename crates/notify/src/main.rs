@@ -6,7 +6,7 @@
 //!   what is due; [`message`] what they say to each other
 //! - [`config`] what is told to whom and how; [`delivery`] what one rule tells one recipient
 //! - [`telling`] what all ways have in common; [`mail`], [`webhook`], [`exec`]; [`child`] programs that are run, [`address`] addresses of mail
-//! - [`text`] words for people; [`report`] what was counted
+//! - [`text`] words for people; [`report`] and [`metrics`] what was counted
 
 #![forbid(unsafe_code)]
 #![cfg_attr(
@@ -28,6 +28,7 @@ mod engine;
 mod exec;
 mod mail;
 mod message;
+mod metrics;
 mod queue;
 mod report;
 mod stream;
@@ -41,6 +42,7 @@ use std::sync::mpsc::{channel, sync_channel};
 use anyhow::{Context, Result};
 use bursar_config::{ConfigError, Finding};
 use clap::Parser;
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -61,6 +63,9 @@ const WRONG: u8 = 2;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.status || arguments.metrics {
+        return ended(look(&arguments));
+    }
     let config = match load(&arguments) {
         Ok(config) => config,
         Err(said) => {
@@ -75,15 +80,37 @@ fn main() -> ExitCode {
         println!("{}: {rules} {noun}", arguments.config.display());
         return ExitCode::SUCCESS;
     }
-    let done = match arguments.status {
-        true => report::report(&config.state).map(|text| println!("{text}")),
-        false => run(&arguments, &config),
-    };
+    ended(run(&arguments, &config))
+}
+
+fn ended(done: Result<()>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bursar-notify: {error:#}");
             ExitCode::FAILURE
+        }
+    }
+}
+
+/// What was counted, whoever is at work.
+fn look(arguments: &Arguments) -> Result<()> {
+    let state = config::state_of(&arguments.config)?;
+    if arguments.status {
+        let state = state.unwrap_or_else(|| config::Config::default().state);
+        println!("{}", report::report(&state)?);
+        return Ok(());
+    }
+    // Who has not set it up has nothing to say of it.
+    let Some(state) = state else { return Ok(()) };
+    let (state, is_running) = report::look(&state)?;
+    let text = metrics::exposition(&state, is_running, Timestamp::now().as_second())?;
+    match &arguments.textfile {
+        Some(path) => bursar_host::replace_file(path, &text)
+            .with_context(|| format!("write {path:?}; see to the directory's permissions")),
+        None => {
+            print!("{text}");
+            Ok(())
         }
     }
 }

@@ -9,8 +9,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-use crate::queue::journal::read;
-use crate::queue::state::RuleCounts;
+use crate::queue::journal::{is_in_use, read};
+use crate::queue::state::{RuleCounts, State};
 
 #[derive(Debug, Default, Serialize)]
 struct Report {
@@ -28,17 +28,23 @@ struct RuleReport {
     waiting: u64,
 }
 
-/// As JSON, in several lines.
-pub(crate) fn report(state: &Path) -> Result<String> {
-    let path = state.join("queue");
+/// What the queue in that directory has, and whether somebody works on it.
+pub(crate) fn look(directory: &Path) -> Result<(State, bool)> {
+    let path = directory.join("queue");
     let file = match File::open(&path) {
-        Ok(file) => Some(file),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok((State::default(), false));
+        }
         Err(error) => return Err(error).with_context(|| format!("read {path:?} (root may)")),
     };
-    let found = file.map(|file| read(&file)).transpose();
-    let found = found.with_context(|| format!("read {path:?}"))?;
-    let state = found.unwrap_or_default().state;
+    let found = read(&file).with_context(|| format!("read {path:?}"))?;
+    Ok((found.state, is_in_use(&file)))
+}
+
+/// As JSON, in several lines.
+pub(crate) fn report(directory: &Path) -> Result<String> {
+    let (state, _) = look(directory)?;
     let mut report = Report {
         read_up_to: state.cursor.map(|it| it.number),
         missed: state.counts.missed,

@@ -13,6 +13,7 @@ pub mod bar;
 mod charset;
 pub mod entry;
 pub mod event;
+pub mod exposition;
 pub mod paragraph;
 mod tone;
 pub mod words;

@@ -140,6 +140,26 @@ fn every_way(binaries: &Binaries) -> Result<()> {
         );
     }
     ensure!(status["missed"] == 0, "{status:#}");
+    check_metrics(&mut stage)
+}
+
+fn check_metrics(stage: &mut Stage) -> Result<()> {
+    let ask = |stage: &Stage| -> Result<String> {
+        let said = stage.command(&["--metrics"]).output()?;
+        Ok(String::from_utf8_lossy(&said.stdout).into_owned())
+    };
+    let said = ask(stage)?;
+    for line in [
+        "bursar_notify_running 1",
+        "bursar_notify_delivered_total{rule=\"hook\"} 1",
+        "bursar_notify_waiting{rule=\"hook\"} 0",
+        "bursar_notify_trying_seconds{rule=\"hook\"} 0",
+    ] {
+        ensure!(said.lines().any(|it| it == line), "{line} in {said}");
+    }
+    stage.kill()?;
+    let said = ask(stage)?;
+    ensure!(said.contains("\nbursar_notify_running 0\n"), "{said}");
     Ok(())
 }
 

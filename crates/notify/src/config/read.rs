@@ -29,6 +29,20 @@ pub(crate) fn load(path: &Path) -> Result<Config, ConfigError> {
     parse(&source)
 }
 
+/// The directory of what waits, for who only looks at that: whatever else is wrong in the file at `path`, or cannot be
+/// read by who looks (credentials of systemd's), is nothing to that. `None`: there is no file.
+pub(crate) fn state_of(path: &Path) -> Result<Option<PathBuf>, ConfigError> {
+    let Some(source) = Source::read(path)? else {
+        return Ok(None);
+    };
+    let document = source
+        .document()
+        .map_err(|finding| ConfigError::Invalid(vec![finding]))?;
+    let mut table = Table::new(&source, whole(document.as_table()), "", None);
+    let state = table.get("state", |value| absolute_path(value, LONGEST_PATH));
+    Ok(Some(state.unwrap_or_else(|| Config::default().state)))
+}
+
 pub(super) fn parse(source: &Source) -> Result<Config, ConfigError> {
     let document = source
         .document()

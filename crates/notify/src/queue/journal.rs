@@ -7,6 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 
@@ -14,6 +15,10 @@ use super::state::{Entry, State};
 
 /// Room that is kept ahead, so that what came of an attempt can be written on a full disk.
 const AHEAD: u64 = 64 << 10;
+
+/// How often, and after which pause, it is tried to have the file for ourselves.
+const TRIES: u32 = 5;
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// The file, locked.
 #[derive(Debug)]
@@ -59,7 +64,8 @@ impl Journal {
             source,
         };
         let file = open(path, false).map_err(wrong)?;
-        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        // Who only looks whether somebody works on it has it for a moment.
+        if !(0..TRIES).any(|_| lock(&file)) {
             return Err(JournalError::InUse(path.to_owned()));
         }
         let read = read(&file).map_err(wrong)?;
@@ -206,6 +212,21 @@ fn open(path: &Path, is_anew: bool) -> io::Result<File> {
         .mode(0o600)
         .custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32)
         .open(path)
+}
+
+fn lock(file: &File) -> bool {
+    let is_ours = flock(file, FlockOperation::NonBlockingLockExclusive).is_ok();
+    if !is_ours {
+        std::thread::sleep(PAUSE);
+    }
+    is_ours
+}
+
+/// Whether somebody works on it.
+pub(crate) fn is_in_use(file: &File) -> bool {
+    let is_free = flock(file, FlockOperation::NonBlockingLockShared).is_ok();
+    let _ = flock(file, FlockOperation::Unlock);
+    !is_free
 }
 
 /// What the file says, for who looks at it only, too.

@@ -112,6 +112,9 @@ pub(crate) struct RuleCounts {
     /// Events that the rule is to tell.
     pub(crate) matched: u64,
     pub(crate) delivered: u64,
+    /// Attempts that failed and are made again.
+    #[serde(default)]
+    pub(crate) failed: u64,
     /// By reason.
     pub(crate) dropped: BTreeMap<String, u64>,
     /// Of those delivered or waiting: perhaps told twice, with the same id.
@@ -179,6 +182,7 @@ impl State {
                     self.doubt(*id);
                 }
                 if let Some(delivery) = self.waiting.get_mut(id) {
+                    add(&mut self.counts.of(&delivery.rule).failed, 1);
                     (delivery.due, delivery.said_at, delivery.is_begun) = (*due, *at, false);
                 }
             }

@@ -3,8 +3,8 @@
 
 use bursar_model::{AccountStatus, Bytes, DaemonStatus, Row};
 
-use crate::view::exposition::Kind::{self, Counter, Gauge};
-use crate::view::exposition::Value;
+use bursar_text::exposition::Kind::{self, Counter, Gauge};
+use bursar_text::exposition::Value;
 
 /// Where it comes from; `None`: not now, or not here.
 pub(super) enum Source {
