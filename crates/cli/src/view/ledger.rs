@@ -49,6 +49,7 @@ pub(crate) fn trouble(check: &LedgerCheck) -> Option<String> {
         };
         let others = match out.len() {
             1 => String::new(),
+            2 => ", and 1 more account is out".to_owned(),
             many => format!(", and {} more accounts are out", many - 1),
         };
         return Some(format!(
@@ -188,9 +189,9 @@ mod tests {
     fn told(check: &LedgerCheck, width: usize) -> String {
         let style = style(width);
         format!(
-            "{}\n{:?}\n{}\n{}",
+            "{}\n{}\n{}\n{}",
             sentence(check, &style),
-            trouble(check),
+            trouble(check).unwrap_or_default(),
             remedy(check),
             table(check, 13, &style)
         )

@@ -288,6 +288,12 @@ fn secret_text(value: &Value) -> Result<String, Wrong> {
         Some(directory) if !text.is_empty() && !text.contains('/') => {
             PathBuf::from(directory).join(text)
         }
+        None if !text.is_empty() && !text.contains('/') => {
+            return Err(Wrong::new(
+                format!("{text:?} is a credential of systemd's, and there are none here"),
+                "ask the service itself (systemctl restart bursar-notify), or write an absolute path",
+            ));
+        }
         _ => absolute_path(value, LONGEST_PATH)?,
     };
     let bytes = read(&path, "of secrets")?;
