@@ -48,7 +48,7 @@ pub(super) const STORIES: &[Story] = &[
     },
     Story {
         name: "two_hundred_users_who_breach_all_the_time_have_one_digest_each_and_administrators_one",
-        place: Place::Host,
+        place: Place::Named,
         tell: digests::one_each,
     },
     Story {
