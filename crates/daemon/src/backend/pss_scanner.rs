@@ -31,7 +31,7 @@ use smaps_reader::Wake;
 
 /// Requests that wait. One that finds no room is asked again by the kernel half, later.
 const UNANSWERED: usize = 256;
-/// Copies are watched for so long after the last correction.
+/// Copies are watched for so long after the last correction, or question.
 const LINGER: Duration = Duration::from_secs(5);
 /// Between two looks at a reader that may hang.
 const LOOK: Duration = Duration::from_millis(20);
@@ -146,7 +146,7 @@ pub(super) fn start(
         given_back,
         next_given_back: None,
         is_watching,
-        last_correction: Instant::now(),
+        last_needed: Instant::now(),
     };
     let work = move || {
         pss_scanner.method.priority.take();
@@ -172,7 +172,8 @@ struct PssScanner {
     /// `None`: no account is above its notice.
     next_given_back: Option<Instant>,
     is_watching: bool,
-    last_correction: Instant,
+    /// When a correction was last in force, or a question open.
+    last_needed: Instant,
 }
 
 impl PssScanner {
@@ -209,7 +210,7 @@ impl PssScanner {
         let look = is_busy.then(|| now + LOOK);
         let scans = self.free_lane().and_then(|_| self.schedule.next_due());
         let initial = self.initial_scan_due();
-        let unwatch = self.is_watching.then(|| self.last_correction + LINGER);
+        let unwatch = self.is_watching.then(|| self.last_needed + LINGER);
         [look, scans, initial, unwatch, self.next_given_back]
             .into_iter()
             .flatten()
@@ -251,11 +252,17 @@ impl PssScanner {
             self.begin_initial_scan();
         }
         self.counters.note_accounts(self.schedule.sharing());
-        if self.schedule.sharing() > 0 {
-            self.last_correction = now;
-        } else if self.is_watching && now >= self.last_correction + LINGER {
+        if self.schedule.sharing() > 0 || self.is_answering() {
+            self.last_needed = now;
+        } else if self.is_watching && now >= self.last_needed + LINGER {
             self.watch(false);
         }
+    }
+
+    /// Whether a scan is under way that somebody waits for.
+    fn is_answering(&self) -> bool {
+        let mut lanes = self.lanes.iter();
+        lanes.any(|it| it.reason() == Some(Reason::Request))
     }
 
     fn free_lane(&self) -> Option<usize> {
@@ -361,7 +368,6 @@ impl PssScanner {
 
     /// On before anything is taken off an account: what is copied from then on counts.
     fn watch(&mut self, on: bool) {
-        self.last_correction = Instant::now();
         if self.is_watching == on {
             return;
         }

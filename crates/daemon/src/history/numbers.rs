@@ -2,12 +2,12 @@
 //! The numbers of events: 1, 2, 3 …, each given once, also by whoever runs after us. Who has read up to one
 //! asks for those after it, and a gap says how many it has missed.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use super::reserve::Reserve;
+use super::reserve::{Reserve, open_file};
 
 /// Gives numbers. The last one is written down before anybody hears of it: events that find no room in the files
 /// have one, too, and are gone when we are killed. That holds until the machine stops; beyond that a block of numbers
@@ -25,14 +25,7 @@ impl Numbers {
     pub(super) fn open(directory: &Path, stored: u64, boot: &str) -> Self {
         let path = directory.join("events.number");
         let mut text = String::new();
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o640)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(&path)
+        let file = open_file(&path)
             .and_then(|mut file| {
                 // A file that is no text of ours says nothing.
                 match (&mut file).take(64).read_to_string(&mut text) {

@@ -20,6 +20,18 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Of the thread, bytes.
 const STACK: usize = 64 << 10;
 
+/// A file of numbers, made where it is missing; nobody's link is followed.
+pub(super) fn open_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o640)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+        .open(path)
+}
+
 /// What the disk has set aside.
 #[derive(Debug)]
 pub(super) struct Reserve {
@@ -36,14 +48,7 @@ impl Reserve {
     /// told and nothing else says which: the number given last is not `written` down, or was by a machine that has
     /// stopped since. `boot` names the start of this one.
     pub(super) fn open(path: &Path, boot: &str, written: bool) -> io::Result<(Self, Option<u64>)> {
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o640)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(path)?;
+        let mut file = open_file(path)?;
         let mut text = Vec::new();
         (&mut file).take(128).read_to_end(&mut text)?;
         let text = String::from_utf8_lossy(&text);
