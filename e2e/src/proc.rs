@@ -109,20 +109,25 @@ pub(crate) fn context_switches(pid: u32) -> Result<u64> {
     Ok(sum)
 }
 
-/// Open descriptors of a process.
+/// Open descriptors of a process, without its files of state: those are opened when something is first written, of
+/// usage at the end of a minute.
 pub(crate) fn descriptors(pid: u32) -> Result<usize> {
-    Ok(fs::read_dir(format!("/proc/{pid}/fd"))
-        .context("list descriptors")?
-        .count())
+    descriptors_of(pid, |to| !to.contains("/state/"))
 }
 
-/// Its pidfds. What else it has open changes by itself: files of usage, at the end of a minute.
+/// Its pidfds.
 pub(crate) fn pidfds(pid: u32) -> Result<usize> {
-    let is_pidfd = |entry: &fs::DirEntry| {
-        fs::read_link(entry.path()).is_ok_and(|it| it.to_string_lossy().contains("pidfd"))
-    };
+    descriptors_of(pid, |to| to.contains("pidfd"))
+}
+
+/// Those that lead to what is chosen.
+fn descriptors_of(pid: u32, is_chosen: impl Fn(&str) -> bool) -> Result<usize> {
     let all = fs::read_dir(format!("/proc/{pid}/fd")).context("list descriptors")?;
-    Ok(all.filter_map(|it| it.ok()).filter(is_pidfd).count())
+    // One may be closed meanwhile.
+    let targets = all.filter_map(|it| fs::read_link(it.ok()?.path()).ok());
+    Ok(targets
+        .filter(|it| is_chosen(&it.to_string_lossy()))
+        .count())
 }
 
 /// The system calls in which a process's threads sleep.

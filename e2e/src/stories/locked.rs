@@ -249,9 +249,10 @@ fn all_back(world: &World, (fds, tasks): (usize, usize)) -> Result<()> {
     })
     .with_context(|| {
         format!(
-            "{:?} threads, {:?} descriptors",
+            "{:?} threads of {tasks}, {:?} descriptors of {fds}, {:?}",
             threads(pid),
-            descriptors(pid)
+            descriptors(pid),
+            world.daemon.status().map(|it| it.reaps)
         )
     })
 }
@@ -328,7 +329,13 @@ fn pss_scans(binaries: &Binaries) -> Result<()> {
         (0..4).try_for_each(|_| server.hear_within("up", Duration::from_secs(40)))?;
         Ok(server)
     };
-    serve()?.finish()?;
+    // Once before: its reader stays.
+    let mut first = serve()?;
+    until("a correction of the first server", || {
+        let account = world.daemon.account(&SERVER.to_string())?;
+        Ok(account.and_then(|it| it.correction))
+    })?;
+    first.finish()?;
     let pid = world.daemon.pid()?;
     let before = (descriptors(pid)?, threads(pid)?);
     let mut stage = Stage::set(binaries, &world)?;
