@@ -24,6 +24,7 @@ mod innocent;
 mod kill;
 mod limits;
 mod locked;
+mod log_level;
 mod login;
 mod machine;
 mod metrics;
@@ -91,6 +92,7 @@ pub fn all() -> Vec<Story> {
         spared::STORIES,
         survival::STORIES,
         limits::STORIES,
+        log_level::STORIES,
         three_calls::STORIES,
         processes::STORIES,
         unkillable::STORIES,

@@ -455,7 +455,8 @@ static KEYS: [Key; 30] = [
         name: "level",
         default: "\"info\"",
         values: "\"error\", \"warn\", \"info\" or \"debug\"",
-        about: "The least important line that is still logged. Who changed which limit is logged at every level.",
+        about: "The least important line that is still logged. Who changed which limit is logged at every level. \
+                Takes effect at a reload, too.",
         set: |config, value| {
             let levels = [
                 LogLevel::Error,

@@ -21,10 +21,12 @@ use bursar_text::{Charset, event};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use tracing::Level;
+use tracing_subscriber::Registry;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer as TextWriter;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::reload::{self, Handle};
 use tracing_subscriber::util::SubscriberInitExt;
 
 use self::journal::Journal;
@@ -44,16 +46,12 @@ const AUDIT: &str = "audit";
 const THREAD: &str = "log";
 
 static WRITER: OnceLock<Writer> = OnceLock::new();
+/// What is shown.
+static SHOWN: OnceLock<Handle<Targets, Registry>> = OnceLock::new();
 
 /// Starts logging: to the journal with fields when stderr is connected to it, else to stderr. From then
 /// on nobody of us waits for who reads it, panics included.
 pub(crate) fn start(level: LogLevel) -> Result<()> {
-    let level = match level {
-        LogLevel::Error => LevelFilter::ERROR,
-        LogLevel::Warn => LevelFilter::WARN,
-        LogLevel::Info => LevelFilter::INFO,
-        LogLevel::Debug => LevelFilter::DEBUG,
-    };
     let stream = std::env::var_os("JOURNAL_STREAM").filter(|stream| is_stderr(stream));
     let journal = stream.and_then(|_| {
         let socket = UnixDatagram::unbound().ok()?;
@@ -76,9 +74,8 @@ pub(crate) fn start(level: LogLevel) -> Result<()> {
     }));
     // libbpf's own words reach the log only when somebody looks for them.
     libbpf_quiet();
-    let shown = Targets::new()
-        .with_default(level)
-        .with_target(AUDIT, LevelFilter::INFO);
+    let (shown, handle) = reload::Layer::new(shown_at(level));
+    SHOWN.get_or_init(|| handle);
     let registry = tracing_subscriber::registry().with(shown);
     if has_journal {
         let leave = |entry| writer_leave(Entry::Journal(entry));
@@ -91,6 +88,30 @@ pub(crate) fn start(level: LogLevel) -> Result<()> {
         .with_ansi(false);
     registry.with(stderr).init();
     Ok(())
+}
+
+/// Shows lines of this level and those that matter more from now on.
+pub(crate) fn set_level(level: LogLevel) {
+    let Some(handle) = SHOWN.get() else {
+        return;
+    };
+    let shown = shown_at(level);
+    let is_new = handle.with_current(|it| *it != shown).unwrap_or_default();
+    if is_new && handle.reload(shown).is_ok() {
+        tracing::info!(target: AUDIT, "log.level is {} from now on", level.name());
+    }
+}
+
+fn shown_at(level: LogLevel) -> Targets {
+    let level = match level {
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+    };
+    Targets::new()
+        .with_default(level)
+        .with_target(AUDIT, LevelFilter::INFO)
 }
 
 /// Whether systemd's name of what leads to the journal, "device:inode", is that of stderr: it is inherited, and

@@ -121,6 +121,5 @@ fn run(arguments: Arguments) -> Result<()> {
     if arguments.release {
         return release::release(config);
     }
-    let remarks = std::mem::take(&mut loaded.remarks);
-    startup::run(&loaded.config, arguments.dry_run, remarks)
+    startup::run(loaded, &arguments)
 }

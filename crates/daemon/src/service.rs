@@ -3,16 +3,18 @@
 
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
+use bursar_config::Config;
 use bursar_host::{gid_in_file, thread};
 use bursar_model::{Gid, Uid};
 
 use crate::control::{Control, to_line};
 use crate::daemon::Daemon;
 use crate::event_loop::EventLoop;
+use crate::log;
 use crate::requests;
 use crate::signals::{Signalled, Signals};
 
@@ -24,6 +26,8 @@ pub(crate) struct Service {
     pub(crate) signals: Signals,
     /// Who besides root may hear all events.
     pub(crate) events_group: Option<String>,
+    /// The file of the configuration, where it is not the usual one.
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// The group's number now. A group that comes later is let in then.
@@ -271,6 +275,11 @@ impl Service {
                     .unwrap_or(sd_notify::NotifyState::Ready),
             ],
         );
+        // Of bursar.toml the level of the log holds at once, the rest at the next start.
+        match Config::load(self.config.as_deref()) {
+            Ok(loaded) => log::set_level(loaded.config.log.level),
+            Err(error) => tracing::error!("log.level stays as it was: {error}"),
+        }
         if let Err(error) = self.daemon.reload() {
             tracing::error!("the limits stay as they were: {error:#}");
         }

@@ -5,11 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use bursar_config::{Config, ConfigError, OnExit};
+use bursar_config::{Config, ConfigError, Loaded, OnExit};
 use bursar_host::{ExemptCgroups, Mounted, Proc, make_directory, mount_tracefs, uid_min};
 use bursar_model::{Bytes, EventKind};
 
 use crate::accounts::Accounts;
+use crate::arguments::Arguments;
 use crate::backend_choice::{self, Chosen, TRACEFS};
 use crate::background::Background;
 use crate::control::Control;
@@ -34,11 +35,14 @@ use crate::subordinates::SubuidFile;
 use crate::usage::Usage;
 use crate::watermarks::Watermarks;
 
-/// Runs the daemon until it is asked to end. `remarks`: what is known of the configuration.
-pub(crate) fn run(config: &Config, dry_run: bool, remarks: Vec<String>) -> Result<()> {
+/// Runs the daemon until it is asked to end.
+pub(crate) fn run(loaded: Loaded, arguments: &Arguments) -> Result<()> {
+    let Loaded {
+        config, remarks, ..
+    } = &loaded;
     let _runtime = Lock::on_runtime(&config.paths.runtime)?;
     let signals = Signals::catch()?;
-    let (daemon, _pins) = start(config, dry_run, remarks)?;
+    let (daemon, _pins) = start(config, arguments.dry_run, remarks.clone())?;
     raise_descriptors();
     let socket = config.paths.runtime.join("bursar.sock");
     let control = Control::listen(&socket, || daemon.responder.reaper.timed_query())?;
@@ -54,6 +58,7 @@ pub(crate) fn run(config: &Config, dry_run: bool, remarks: Vec<String>) -> Resul
         control,
         signals,
         events_group,
+        config: arguments.config.clone(),
     };
     service.run()?;
 
