@@ -39,6 +39,10 @@ const FILLS: [&str; 8] = [
     "url(#cross)",
 ];
 
+/// Black on white becomes white on black where the reader wants dark pages.
+const DARK: &str =
+    "<style>@media (prefers-color-scheme: dark) { svg { filter: invert(0.9) } }</style>\n";
+
 const PATTERNS: &str = r##"<defs>
 <pattern id="slash" width="6" height="6" patternUnits="userSpaceOnUse"><rect width="6" height="6" fill="#fff"/><path d="M-1,1 l2,-2 M0,6 l6,-6 M5,7 l2,-2" stroke="#000" stroke-width="1.4"/></pattern>
 <pattern id="backslash" width="6" height="6" patternUnits="userSpaceOnUse"><rect width="6" height="6" fill="#fff"/><path d="M-1,5 l2,2 M0,0 l6,6 M5,-1 l2,2" stroke="#000" stroke-width="0.7"/></pattern>
@@ -141,7 +145,7 @@ impl Pen {
         format!(
             r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {w} {h}" width="{w}" height="{h}" font-family="DejaVu Sans, Helvetica, Arial, sans-serif">
 <title>{}</title>
-{PATTERNS}<rect width="{w}" height="{h}" fill="#fff"/>
+{DARK}{PATTERNS}<rect width="{w}" height="{h}" fill="#fff"/>
 {}</svg>
 "##,
             escaped(title),
