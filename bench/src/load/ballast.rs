@@ -11,8 +11,8 @@ use bursar_model::{AccountId, Pages, Uid};
 
 use super::{Loaded, Stage, User, pages};
 
-/// What a program of ours takes at most before it allocates.
-const PROGRAM_BYTES: u64 = 1200 << 10;
+/// What a program of ours takes at most beside what it allocates: with a huge page that it gets unasked.
+const PROGRAM_BYTES: u64 = 3200 << 10;
 
 /// A process that holds it, and ends when this is dropped.
 pub(crate) struct Ballast {

@@ -19,7 +19,7 @@ pub(crate) use decision::Decision;
 pub(crate) use footprint::maps_bytes;
 pub(crate) use kernel_half::{Loaded, far_bounds, options, pages, programs_on_rss_stat, sweep};
 pub(crate) use observer::Observer;
-pub(crate) use program::{Empty, Trivial};
+pub(crate) use program::{Empty, EventHook, Trivial};
 pub(crate) use trace::Trace;
 
 /// Whom the bench's programs run as, and where what they need is.
@@ -97,7 +97,7 @@ pub(crate) const FAR_BYTES: u64 = 4 << 30;
 impl Load {
     pub(crate) fn raise(self, stage: &Stage) -> Result<Raised> {
         Ok(match self {
-            Self::Empty => Raised::Empty(Empty::attach()?),
+            Self::Empty => Raised::Empty(Empty::attach(EventHook::Tracepoint)?),
             Self::Loaded => Raised::Loaded(Box::new(Loaded::for_cost(stage)?)),
             Self::Trace => Raised::Trace(Box::new(Trace::start(stage, FAR_BYTES)?)),
             Self::Trivial => Raised::Trivial(Trivial::attach(stage.uid(User::Other), FAR_BYTES)?),

@@ -13,20 +13,30 @@ use crate::bpf::{empty, trivial};
 /// A program that does nothing.
 pub(crate) struct Empty(#[expect(dead_code, reason = "detaches when dropped")] Link);
 
+/// Where it is called at every RSS event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum EventHook {
+    /// The tracepoint.
+    Tracepoint,
+    /// The entry of the function that has the tracepoint.
+    FunctionEntry,
+}
+
 impl Empty {
-    pub(crate) fn attach() -> Result<Self> {
+    pub(crate) fn attach(hook: EventHook) -> Result<Self> {
         let mut storage = MaybeUninit::uninit();
-        let open = empty::EmptySkelBuilder::default()
+        let mut open = empty::EmptySkelBuilder::default()
             .open(&mut storage)
             .context("open empty")?;
+        let is_entry = hook == EventHook::FunctionEntry;
+        open.progs.bench_empty.set_autoload(!is_entry);
+        open.progs.bench_empty_at_entry.set_autoload(is_entry);
         let loaded = open.load().context("load the empty program")?;
-        Ok(Self(
-            loaded
-                .progs
-                .bench_empty
-                .attach()
-                .context("attach the empty program")?,
-        ))
+        let program = match hook {
+            EventHook::Tracepoint => &loaded.progs.bench_empty,
+            EventHook::FunctionEntry => &loaded.progs.bench_empty_at_entry,
+        };
+        Ok(Self(program.attach().context("attach the empty program")?))
     }
 }
 

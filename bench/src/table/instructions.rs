@@ -16,7 +16,7 @@ use super::system::once;
 use crate::allocator::Job;
 use crate::figures::median;
 use crate::idle;
-use crate::load::{Ballast, Loaded, Stage, User, options, pages};
+use crate::load::{Ballast, Empty, EventHook, Loaded, Stage, User, options, pages};
 use crate::lock::Lock;
 use crate::progress::Progress;
 
@@ -66,6 +66,10 @@ pub(crate) fn measure(stage: &Stage, rounds: usize, lock: &Lock) -> Result<Instr
     rows.plain("page fault", "plain", fault(User::Unlimited));
     rows.plain("fork + exit", "plain", call("spawn", stage.uid(User::Far)));
     rows.plain("mmap + munmap", "plain", call("mmap", stage.uid(User::Far)));
+    for (name, hook) in EMPTY {
+        let spent = Empty::attach(hook).and_then(|_empty| fault(User::Unlimited));
+        rows.beside("page fault", name, spent);
+    }
     progress.step("without a kernel half");
 
     let loaded = Loaded::for_cost(stage)?;
@@ -101,6 +105,12 @@ const USERS: [(&str, User); 3] = [
     ("no limit", User::Unlimited),
     ("far", User::Far),
     ("near", User::Near),
+];
+
+/// What no program at the event can be cheaper than.
+const EMPTY: [(&str, EventHook); 2] = [
+    ("empty program at the tracepoint", EventHook::Tracepoint),
+    ("empty program at the function", EventHook::FunctionEntry),
 ];
 
 struct Rows(Vec<Row>);
