@@ -52,6 +52,7 @@ mod units;
 mod unkillable;
 mod usage;
 mod waiting;
+mod who;
 
 use crate::runner::Story;
 
@@ -129,6 +130,7 @@ pub fn all() -> Vec<Story> {
         entered::STORIES,
         telling::STORIES,
         waiting::STORIES,
+        who::STORIES,
         top::STORIES,
         package::STORIES,
         directory::STORIES,

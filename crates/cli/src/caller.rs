@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 
+use bursar_model::Uid;
 use bursar_protocol::{Client, Operation, Reply};
 use serde::Serialize;
 
@@ -20,6 +21,7 @@ pub(crate) struct Caller {
     pub(crate) style: Style,
     pub(crate) clock: Clock,
     pub(crate) role: Role,
+    pub(crate) uid: Uid,
 }
 
 /// For whom the answer is written.
@@ -39,7 +41,7 @@ pub(crate) enum Role {
 impl Caller {
     /// The one who started this process.
     pub(crate) fn here(globals: Globals) -> Self {
-        let is_root = rustix::process::geteuid().is_root();
+        let uid = Uid::new(rustix::process::geteuid().as_raw());
         Self {
             socket: globals.socket,
             form: if globals.json {
@@ -49,7 +51,12 @@ impl Caller {
             },
             style: Style::here(),
             clock: Clock::here(),
-            role: if is_root { Role::Root } else { Role::User },
+            role: if uid.get() == 0 {
+                Role::Root
+            } else {
+                Role::User
+            },
+            uid,
         }
     }
 

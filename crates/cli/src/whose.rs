@@ -2,9 +2,9 @@
 //! Whose events are asked for: by the name of the account, and by the user who was in it.
 
 use bursar_host::{Lookup, Users};
-use bursar_model::{Event, Subject, Who};
+use bursar_model::{Event, Subject, Uid, Who};
 
-use crate::failure::Failure;
+use crate::failure::{Code, Failure};
 
 /// One user, or one shared account.
 #[derive(Debug)]
@@ -39,14 +39,22 @@ impl Whose {
         Ok(Self { subject, unknown })
     }
 
-    /// A name mistyped is not the same as one of whom nothing is to be told.
+    /// Where nothing is to be told: a name mistyped is not the same as one of whom nothing is recorded, and
+    /// others' is not the same as nothing.
     ///
     /// # Errors
-    /// Where no user has that name.
-    pub(crate) fn insist(&self) -> Result<(), Failure> {
+    /// Where no user has that name, or the caller may not ask about this one.
+    pub(crate) fn insist(&self, caller: Uid) -> Result<(), Failure> {
+        let is_own = self.subject.uid() == Some(caller);
+        let is_shared = self.unknown.is_none() && self.subject.uid().is_none();
+        if caller.get() != 0 && !is_own && !is_shared {
+            let message =
+                format!("only root may see what happened to others; you are uid {caller}");
+            return Err(Failure::Wrong(Code::NotPermitted, message));
+        }
         match &self.unknown {
-            Some(name) => Err(Failure::usage(format!(
-                "there is no user {name}, and no event names one"
+            Some(name) => Err(Failure::failed(format!(
+                "there is no user {name:?}, and nothing recorded names one"
             ))),
             None => Ok(()),
         }
@@ -60,7 +68,7 @@ impl Whose {
 
 #[cfg(test)]
 mod tests {
-    use bursar_model::{EventKind, Uid};
+    use bursar_model::EventKind;
 
     use super::*;
 
@@ -94,10 +102,30 @@ mod tests {
         assert!(whose.is_of(&of(Some("nobody-here-has-this-name"), Some(60_001))));
         assert!(!whose.is_of(&of(Some("root"), None)));
         assert!(!whose.is_of(&of(None, None)));
-        assert!(whose.insist().is_err());
-        for known in ["root", "60999", "=lab"] {
-            let known = Whose::new(&known.parse().unwrap(), &mut Users::new(8));
-            assert!(known.is_ok_and(|known| known.insist().is_ok()));
+    }
+
+    #[test]
+    fn where_nothing_is_told_the_reason_is() {
+        let code = |who: &str, caller: u32| match whose(who).insist(Uid::new(caller)) {
+            Ok(()) => 0,
+            Err(Failure::Wrong(code, _)) => code as u8,
+            Err(other) => panic!("{other:?}"),
+        };
+        let nobody = "nobody-here-has-this-name";
+        let table = [
+            ("root", 0, 0),
+            ("60999", 0, 0),
+            ("=lab", 0, 0),
+            (nobody, 0, Code::Failed as u8),
+            ("60999", 60_999, 0),
+            ("=lab", 60_999, 0),
+            ("root", 60_999, Code::NotPermitted as u8),
+            ("60998", 60_999, Code::NotPermitted as u8),
+            // Whether others exist is not told either.
+            (nobody, 60_999, Code::NotPermitted as u8),
+        ];
+        for (who, caller, expected) in table {
+            assert_eq!(code(who, caller), expected, "{caller} about {who}");
         }
     }
 

@@ -349,8 +349,8 @@ fn events_of_one_are_what_concerns_him() {
     assert_eq!(kinds("60001"), in_the_lab);
     assert_eq!(kinds("60002"), (Some(0), vec![], String::new()));
     let (code, none, told) = kinds("alcie");
-    assert_eq!((code, none.len()), (Some(2), 0));
-    assert!(told.contains("there is no user alcie"), "{told}");
+    assert_eq!((code, none.len()), (Some(1), 0));
+    assert!(told.contains("there is no user \"alcie\""), "{told}");
 }
 
 #[test]

@@ -243,7 +243,8 @@ fn history(binaries: &Binaries) -> Result<()> {
     }
     for (arguments, expected) in [
         (&["history"][..], 2),
-        (&["history", "nobody-has-this-name"], 2),
+        (&["history", "nobody-has-this-name"], 1),
+        (&["report", "nobody-has-this-name"], 1),
         (&["history", "@staff"], 2),
     ] {
         let (code, text) = said(&world, 0, arguments, None)?;

@@ -54,7 +54,7 @@ impl Events {
         if !lines.is_empty() {
             output::say(&lines.join("\n"))?;
         } else if let Some(whose) = &whose {
-            whose.insist()?;
+            whose.insist(caller.uid)?;
         }
         if !self.follow {
             return Ok(());

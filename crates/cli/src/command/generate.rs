@@ -98,7 +98,7 @@ fn finished(page: &str, file: &str) -> String {
 fn exit_status(file: &str) -> String {
     let common = [
         ("0", "Done."),
-        ("1", "Failed."),
+        ("1", "Failed; also: nobody has the name that was given."),
         ("2", "Wrong usage or a wrong configuration."),
         ("3", "Not permitted."),
         ("4", "bursard cannot be reached."),

@@ -42,7 +42,7 @@ impl History {
             && let Some(who) = self.who.as_ref().filter(|_| caller.role == Role::Root)
         {
             // A name mistyped is not the same as one of whom nothing is kept.
-            Whose::new(who, &mut Users::new(1))?.insist()?;
+            Whose::new(who, &mut Users::new(1))?.insist(caller.uid)?;
         }
         let whose = match &self.who {
             Some(who) => who.to_string(),

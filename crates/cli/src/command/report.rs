@@ -72,7 +72,7 @@ impl ReportOf {
         if let Some(who) = self.who.as_ref().filter(|_| caller.role == Role::Root)
             && summary.accounts.is_empty()
         {
-            Whose::new(who, &mut Users::new(1))?.insist()?;
+            Whose::new(who, &mut Users::new(1))?.insist(caller.uid)?;
         }
         let Reply::Events(events) = caller.ask(Operation::Events {
             since,

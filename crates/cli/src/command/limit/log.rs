@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! `bursar limit log`: who changed an entry, when, from what to what, and why.
 
+use bursar_host::{Lookup, Users};
 use bursar_model::{Event, EventKind, Who};
 use bursar_protocol::{Operation, Reply};
 use clap::Args;
@@ -11,6 +12,7 @@ use crate::caller::Caller;
 use crate::failure::Failure;
 use crate::since::Since;
 use crate::view;
+use crate::whose::Whose;
 
 /// Show how a limit was changed: when, by whom, from what to what, and why
 ///
@@ -33,13 +35,22 @@ impl Log {
         let Reply::Events(events) = caller.ask(asked)? else {
             return Err(Failure::off_topic());
         };
-        let who = self.who.map(|it| it.to_string());
+        let who = self.who.as_ref().map(ToString::to_string);
         let changes: Vec<&Event> = events
             .iter()
             .filter(|it| is_change(it) && (who.is_none() || it.account == who))
             .collect();
+        if let (Some(who), []) = (&self.who, changes.as_slice()) {
+            whose_entry(who, caller)?;
+        }
         caller.answer(&changes, |changes| match changes.as_slice() {
-            [] => "no change of it is recorded; events say more: bursar events\n".to_owned(),
+            [] => {
+                let whose = who.map_or_else(
+                    || "a limit".to_owned(),
+                    |it| format!("the limit of {}", caller.style.shown(&it)),
+                );
+                format!("no change of {whose} is recorded; what else happened: bursar events\n")
+            }
             changes => {
                 let lines = changes
                     .iter()
@@ -47,6 +58,19 @@ impl Log {
                 lines.collect()
             }
         })
+    }
+}
+
+/// Where nothing is recorded: an entry of somebody who is not there, or whose entry is not the caller's business,
+/// is not the same as one that nobody changed.
+fn whose_entry(who: &Who, caller: &Caller) -> Result<(), Failure> {
+    let mut users = Users::new(1);
+    match who {
+        Who::User(_) | Who::Uid(_) => Whose::new(who, &mut users)?.insist(caller.uid),
+        Who::Group(name) if matches!(users.group(name), Lookup::Absent) => {
+            Err(Failure::failed(format!("there is no group {name:?}")))
+        }
+        Who::Group(_) | Who::Shared(_) | Who::Default => Ok(()),
     }
 }
 

@@ -131,6 +131,7 @@ fn plain(caller: &Caller) -> Caller {
         },
         clock: caller.clock.clone(),
         role: caller.role,
+        uid: caller.uid,
     }
 }
 

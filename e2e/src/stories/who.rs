@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Who a command is about: names that nobody has, other users, and accounts that run the machine.
+
+use std::os::unix::process::CommandExt;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::runner::{Place, Story};
+use crate::world::{Binaries, World};
+
+pub(super) const STORIES: &[Story] = &[Story {
+    name: "a_name_that_nobody_has_ends_every_command_with_1_and_another_user_with_3",
+    place: Place::Host,
+    tell: nobody_and_others,
+}];
+
+const USER: u32 = 60_870;
+const OTHER: u32 = 60_871;
+const NOBODY: &str = "nobody-has-this-name";
+
+/// Exit code, stdout and stderr of a command by `uid`.
+fn run(world: &World, uid: u32, arguments: &[&str]) -> Result<(i32, String, String)> {
+    let mut command = world.bursar(arguments);
+    let output = command.uid(uid).gid(uid).current_dir("/").output()?;
+    let code = output.status.code().context("it was killed")?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok((code, text(&output.stdout), text(&output.stderr)))
+}
+
+/// Commands that are about an account, with all but whose.
+const ABOUT: &[&[&str]] = &[
+    &["status"],
+    &["events"],
+    &["history"],
+    &["report"],
+    &["why", "--user"],
+    &["beancounters"],
+    &["physpages"],
+    &["limit", "show"],
+    &["limit", "log"],
+];
+
+fn nobody_and_others(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "who", "")?;
+    world.daemon.start()?;
+    let (user, other) = (USER.to_string(), OTHER.to_string());
+    world.daemon.limit(&user, "64M")?;
+    world.daemon.limit(&other, "64M")?;
+    for about in ABOUT {
+        for (uid, whom, expected) in [
+            (0, NOBODY, 1),
+            (0, user.as_str(), 0),
+            (USER, user.as_str(), 0),
+            (USER, other.as_str(), 3),
+            // Nor is a user told who is there.
+            (USER, NOBODY, 3),
+        ] {
+            let arguments = [about, &[whom][..]].concat();
+            let (code, said, wrong) = run(&world, uid, &arguments)?;
+            ensure!(
+                code == expected,
+                "{arguments:?} by {uid}: {code} {said} {wrong}"
+            );
+            let is_refused = expected != 0;
+            ensure!(
+                said.is_empty() || !is_refused,
+                "{arguments:?} by {uid}: {said}"
+            );
+            ensure!(
+                wrong.starts_with("bursar: ") == is_refused,
+                "{arguments:?} by {uid}: {wrong}"
+            );
+        }
+    }
+    for (arguments, expected) in [
+        (&["kill", "--yes", "--user", NOBODY][..], 1),
+        (&["kill", "--yes", "--group", NOBODY], 1),
+        (&["faults", "watch", "--account", NOBODY], 1),
+        (&["run", "--account", "=nobody-has-this", "--", "true"], 1),
+        (&["limit", "log", "@nobody-has-this-name"], 1),
+        (&["limit", "clear", NOBODY], 1),
+        // What is no account at all is wrong usage.
+        (&["events", "@staff"], 2),
+        (&["history", "default"], 2),
+    ] {
+        let (code, said, wrong) = run(&world, 0, arguments)?;
+        ensure!(code == expected, "{arguments:?}: {code} {said} {wrong}");
+    }
+    Ok(())
+}
