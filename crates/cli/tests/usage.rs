@@ -100,6 +100,24 @@ fn check(name: &str, content: &str) -> (Option<i32>, String) {
 }
 
 #[test]
+fn limits_on_who_runs_the_machine_are_remarked() {
+    let limits = "[limits]\nroot = { memory = \"8G\" }\n1 = { memory = \"8G\" }\n2 = { memory = \"none\" }\n";
+    let (code, said) = check("limits.toml", limits);
+    assert_eq!(code, Some(0), "{said}");
+    for line in [
+        "limits.toml:2: limits.root: a limit on root can",
+        "limits.toml:3: limits.1: a limit on a user below UID_MIN",
+    ] {
+        assert!(said.contains(line), "{said}");
+    }
+    assert_eq!(
+        said.matches("can kill system services").count(),
+        2,
+        "{said}"
+    );
+}
+
+#[test]
 fn files_that_are_right_are_said_to_be() {
     let limits = "[limits]\nalice = { memory = \"512M\" }\n";
     assert_eq!(

@@ -103,10 +103,12 @@ fn check_one(limit: &Limit, ram: Bytes) -> Vec<Finding> {
             );
             remarks.push(remark(Wrong::new(message, "give each user half or less")));
         }
-        if limit.who == Who::Uid(Uid::new(0)) || limit.who == Who::User("root".to_owned()) {
-            let message = "a limit on root can kill system services";
-            remarks.push(remark(Wrong::new(message, "limit users instead")));
-        }
+    }
+    let is_root = limit.who == Who::Uid(Uid::new(0)) || limit.who == Who::User("root".to_owned());
+    let has_rows = limit.rows.values().any(|it| !it.is_unlimited());
+    if is_root && (bounds.limit().is_some() || has_rows) {
+        let message = "a limit on root can kill system services";
+        remarks.push(remark(Wrong::new(message, "limit users instead")));
     }
     remarks
 }

@@ -87,6 +87,11 @@ impl Accounts {
         self.coverage.covers(uid)
     }
 
+    /// Where ordinary users begin.
+    pub(crate) const fn uid_min(&self) -> Uid {
+        self.coverage.uid_min
+    }
+
     /// Whether the bounds of an account on memory are only observed.
     pub(crate) fn is_observed(&self, id: AccountId) -> bool {
         let plan = self.table.plan();

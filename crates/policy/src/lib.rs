@@ -14,6 +14,7 @@ mod reap;
 #[cfg(test)]
 mod sample;
 mod subordinates;
+mod system_accounts;
 mod tally;
 mod tightening;
 mod victim;

@@ -326,6 +326,7 @@ pub fn plan(entries: &[Entry], directory: &Directory, ram: Bytes, coverage: &Cov
     plan.claim_for_groups(&written, directory, coverage);
     plan.claim_shared(&written, directory);
     plan.claim_for_users(&written, directory, coverage);
+    plan.remark_system_accounts(coverage.uid_min);
     plan
 }
 

@@ -8,11 +8,18 @@ use anyhow::{Context, Result, ensure};
 use crate::runner::{Place, Story};
 use crate::world::{Binaries, World};
 
-pub(super) const STORIES: &[Story] = &[Story {
-    name: "a_name_that_nobody_has_ends_every_command_with_1_and_another_user_with_3",
-    place: Place::Host,
-    tell: nobody_and_others,
-}];
+pub(super) const STORIES: &[Story] = &[
+    Story {
+        name: "a_name_that_nobody_has_ends_every_command_with_1_and_another_user_with_3",
+        place: Place::Host,
+        tell: nobody_and_others,
+    },
+    Story {
+        name: "a_limit_on_who_runs_the_machine_has_to_be_forced",
+        place: Place::Host,
+        tell: system_accounts,
+    },
+];
 
 const USER: u32 = 60_870;
 const OTHER: u32 = 60_871;
@@ -86,5 +93,53 @@ fn nobody_and_others(binaries: &Binaries) -> Result<()> {
         let (code, said, wrong) = run(&world, 0, arguments)?;
         ensure!(code == expected, "{arguments:?}: {code} {said} {wrong}");
     }
+    Ok(())
+}
+
+/// Users below UID_MIN, which lies higher here: no real one is limited.
+fn system_accounts(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "system", "[accounts]\nuid_min = 60871\n")?;
+    world.daemon.start()?;
+    let (user, other) = (USER.to_string(), OTHER.to_string());
+    let set = |arguments: &[&str]| run(&world, 0, &[&["limit", "set"], arguments].concat());
+    let refused = |arguments: &[&str]| {
+        let (code, said, wrong) = set(arguments)?;
+        let is_said = wrong.contains("uid 60870") && wrong.contains("--force");
+        ensure!(code == 1 && is_said, "{arguments:?}: {code} {said} {wrong}");
+        Ok(())
+    };
+    let done = |arguments: &[&str], words: &str| {
+        let (code, said, wrong) = set(arguments)?;
+        let is_said = said.replace('\n', " ").contains(words);
+        ensure!(code == 0 && is_said, "{arguments:?}: {code} {said} {wrong}");
+        Ok(())
+    };
+    // Another user, no limit, one that is only observed: nobody is harmed.
+    done(&[&other, "1G"], "has a limit of 1G")?;
+    done(&[&user, "none"], "has no limit")?;
+    refused(&[&user, "1G"])?;
+    refused(&[&user, "numproc=500"])?;
+    done(&[&user, "1G", "--dry-run"], "it would be refused")?;
+    done(&[&user, "1G", "--observe"], "observed")?;
+    refused(&[&user, "1G", "--enforce"])?;
+    refused(&[&user, "1G", "--enforce", "--for", "1h"])?;
+    // Root may all the same, and is told what it means.
+    done(&[&user, "1G", "--enforce", "--force"], "UID_MIN")?;
+    // What is so already is no new limit, and other entries may change.
+    done(&[&user, "1G"], "already")?;
+    done(&[&other, "2G"], "has a limit of 2G")?;
+    refused(&[&user, "512M"])?;
+    let file = world.directory().join("new.toml");
+    std::fs::write(
+        &file,
+        format!("[limits]\n{user} = {{ memory = \"256M\" }}\n"),
+    )?;
+    let file = file.display().to_string();
+    let (code, _, wrong) = run(&world, 0, &["limit", "apply", &file])?;
+    ensure!(code == 1 && wrong.contains("uid 60870"), "{code} {wrong}");
+    let (code, _, wrong) = run(&world, 0, &["limit", "apply", &file, "--force"])?;
+    ensure!(code == 0, "{code} {wrong}");
+    let (code, said, _) = run(&world, 0, &["limit", "show"])?;
+    ensure!(code == 0 && said.contains("UID_MIN"), "{code} {said}");
     Ok(())
 }

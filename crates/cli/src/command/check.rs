@@ -6,8 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use bursar_config::{Config, ConfigError, Finding, LAST_GOOD, Limits, Machine, Severity};
-use bursar_host::ExemptCgroups;
-use bursar_model::Bytes;
+use bursar_host::{ExemptCgroups, Users, uid_min};
+use bursar_model::{Bytes, SizeSpec, Who};
 use bursar_protocol::{LimitsText, Operation, Preview, Reply};
 use clap::Args;
 use rustix::system::sysinfo;
@@ -183,6 +183,7 @@ impl Report {
         findings.extend(bursar_config::consistency(&limits, &machine));
         findings.extend(bursar_config::overrides(&limits));
         findings.extend(bursar_config::ended(&limits));
+        findings.extend(on_system_accounts(&limits));
         findings.iter().for_each(|finding| self.add(finding));
         Ok(())
     }
@@ -224,6 +225,34 @@ impl Report {
         });
         lines
     }
+}
+
+/// Entries of users below UID_MIN. Root's are found without asking who is there.
+fn on_system_accounts(limits: &Limits) -> Vec<Finding> {
+    let uid_min = uid_min(Path::new("/etc/login.defs")).uid;
+    let mut users = Users::new(limits.len());
+    let mut is_system = |who: &Who| {
+        let uid = match who {
+            Who::Uid(uid) => Some(*uid),
+            Who::User(name) => users.by_name(name).found().map(|it| it.uid),
+            Who::Group(_) | Who::Shared(_) | Who::Default => None,
+        };
+        uid.is_some_and(|uid| uid.get() > 0 && uid < uid_min)
+    };
+    let limiting = limits.iter().filter(|it| {
+        let by_memory = it.memory.is_some_and(|it| it.limit != SizeSpec::None);
+        by_memory || it.rows.values().any(|it| !it.is_unlimited())
+    });
+    let found = limiting.filter(|it| is_system(&it.who));
+    let finding = found.map(|it| Finding {
+        severity: Severity::Remark,
+        path: it.path.to_path_buf(),
+        line: Some(it.line),
+        key: format!("limits.{}", it.who),
+        message: format!("a limit on a user below UID_MIN ({uid_min}) can kill system services"),
+        remedy: "limit ordinary users instead".into(),
+    });
+    finding.collect()
 }
 
 /// What bursard says of a file that is right.

@@ -8,11 +8,10 @@ use bursar_model::{AccountId, Bill, Bytes, Mode, Resource, RowBounds, Uid, Who};
 use bursar_policy::Utilisation;
 use bursar_protocol::{ErrorKind, Refusal, Reply, RowsChange, Terms, UtilisationReport};
 
-use super::limits::{change_limits, changed, remarks_on, unchanged};
+use super::limits::{change_limits, changed, preview_of, remarks_on, unchanged};
 use super::permission::{
     Answer, accounts_meant, config_refusal, only_root, permit, refusal, uid_meant,
 };
-use super::preview;
 use super::status::rows_of;
 use super::terms::{are_so, may_end, target, told, write};
 use std::sync::Arc;
@@ -205,7 +204,9 @@ pub(super) fn set(daemon: &mut Daemon, requester: Requester, change: RowsChange)
     }
     write(&mut limits, &who, None, &rows, &terms).map_err(|error| config_refusal(&error))?;
     if terms.dry_run {
-        return Ok(Reply::Preview(Box::new(preview::of(daemon, &limits)?)));
+        return Ok(Reply::Preview(Box::new(preview_of(
+            daemon, &limits, force,
+        )?)));
     }
     // An entry that comes or goes with its rows moves its users to another limit on memory.
     change_limits(daemon, limits, force, |limit| {

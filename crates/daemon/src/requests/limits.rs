@@ -8,7 +8,7 @@ use bursar_config::{ConfigError, Limit, Limits, check_entry};
 use bursar_model::{AccountId, BoundsSpec, Bytes, EntrySpec, SizeSpec, Uid, Who};
 use bursar_policy::Plan;
 use bursar_protocol::{
-    EntryChange, EntryOrigin, ErrorKind, LimitChange, LimitEntry, Refusal, Reply, Terms,
+    EntryChange, EntryOrigin, ErrorKind, LimitChange, LimitEntry, Preview, Refusal, Reply, Terms,
 };
 
 use super::actor::author;
@@ -21,6 +21,8 @@ use crate::daemon::Daemon;
 
 /// Names of one limit's accounts in a reply.
 const NAMES_SHOWN: usize = 100;
+/// System accounts named in a refusal.
+const SYSTEM_SHOWN: usize = 3;
 
 pub(super) fn show(accounts: &mut Accounts, uid: Uid, who: Option<&Who>) -> Answer {
     let own = accounts.of(uid);
@@ -110,9 +112,47 @@ pub(super) fn change_limits(
 ) -> Result<(), Refusal> {
     let plan = daemon.accounts.table.plan_with(&limits);
     if !force {
+        unless_system(&mut daemon.accounts, &plan)?;
         unless_over(&mut daemon.accounts, &plan, words)?;
     }
     put_in_force(daemon, limits, plan)
+}
+
+/// A plan that limits root or system accounts anew is refused: seldom is it meant, and it can kill system services.
+fn unless_system(accounts: &mut Accounts, plan: &Plan) -> Result<(), Refusal> {
+    let limited = plan.system_accounts_limited(accounts.table.plan(), accounts.uid_min());
+    let Some((who, uids)) = limited.into_iter().next() else {
+        return Ok(());
+    };
+    let named = uids.iter().take(SYSTEM_SHOWN);
+    let names: Vec<String> = named
+        .map(|&uid| format!("{} (uid {uid})", accounts.table.user_name(uid)))
+        .collect();
+    let more = match uids.len().saturating_sub(names.len()) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let (names, uid_min) = (names.join(", "), accounts.uid_min());
+    let message = format!(
+        "the limit of {who} would hold for {names}{more}, below UID_MIN ({uid_min}): it can kill system services; limit \
+         ordinary users, or add --force"
+    );
+    Err(refusal(ErrorKind::Refused, message))
+}
+
+/// What a change would be refused for, for whoever only tries it.
+pub(super) fn preview_of(
+    daemon: &mut Daemon,
+    limits: &Limits,
+    force: bool,
+) -> Result<Preview, Refusal> {
+    let mut preview = preview::of(daemon, limits)?;
+    let plan = daemon.accounts.table.plan_with(limits);
+    if let (false, Err(refused)) = (force, unless_system(&mut daemon.accounts, &plan)) {
+        let message = format!("it would be refused: {}", refused.message);
+        preview.remarks.push(message);
+    }
+    Ok(preview)
 }
 
 /// Why limits would be refused, if they would.
@@ -122,7 +162,8 @@ pub(super) fn limits_refused(daemon: &mut Daemon, limits: &Limits) -> Option<Str
         let remedy = "it would kill at once; wait, choose a larger limit";
         (format!("the limit of {limit} that holds then"), remedy)
     };
-    let refused = unless_over(&mut daemon.accounts, &plan, words);
+    let accounts = &mut daemon.accounts;
+    let refused = unless_system(accounts, &plan).and_then(|()| unless_over(accounts, &plan, words));
     refused.err().map(|it| it.message)
 }
 
@@ -165,7 +206,9 @@ pub(super) fn set(daemon: &mut Daemon, requester: Requester, change: LimitChange
     write(&mut limits, &who, Some(memory), &BTreeMap::new(), &terms)
         .map_err(|error| config_refusal(&error))?;
     if terms.dry_run {
-        return Ok(Reply::Preview(Box::new(preview::of(daemon, &limits)?)));
+        return Ok(Reply::Preview(Box::new(preview_of(
+            daemon, &limits, force,
+        )?)));
     }
     change_limits(daemon, limits, force, |limit| {
         let remedy = "setting it would kill at once; wait, choose a larger limit";

@@ -54,7 +54,8 @@ pub(crate) struct Set {
     /// [default: 95%]
     #[arg(long, value_name = "SIZE|PCT")]
     barrier: Option<SizeSpec>,
-    /// Set the limit even if somebody is over it already: the largest process is killed at once
+    /// Set the limit even if somebody is over it already: the largest process is killed at once. Also set one on
+    /// root or another user below UID_MIN
     #[arg(long)]
     force: bool,
     /// Why, in one line of at most 200 bytes: kept with the limit, shown by limit show and log, and to the
