@@ -230,6 +230,7 @@ fn limits_are_cleared_and_shown() {
         who: "alice".parse().unwrap(),
         memory: BoundsSpec::of_limit("512M".parse().unwrap()),
         mode: bursar_model::Mode::Enforce,
+        kill: Some(bursar_model::KillManner::Graceful),
         is_silent: false,
         rows: BTreeMap::new(),
         accounts: vec!["alice".into()],

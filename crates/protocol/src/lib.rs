@@ -23,10 +23,10 @@ pub use brief::Brief;
 pub use check::{AccountCheck, LedgerCheck, Verdict};
 pub use client::{Client, ClientError, events_socket, root_socket};
 pub use dirty::{DirtyKnown, DirtyReport, DirtyRow};
-pub use limits::{Applied, Apply, EntryChange, EntryOrigin, Terms};
+pub use limits::{Applied, Apply, EntryChange, EntryOrigin, LimitEntry, Terms};
 pub use line::{LineBuffer, LineTooLong};
 pub use message::{
-    Beancounters, ErrorKind, EventPage, Granted, LimitChange, LimitEntry, MAX_REPLY, MAX_REQUEST,
+    Beancounters, ErrorKind, EventPage, Granted, LimitChange, MAX_REPLY, MAX_REQUEST,
     MAX_ROOT_REQUEST, Operation, Quota, Reached, Refusal, Renew, Reply, Request, Reserve,
     ReserveBound, RowsChange, UtilisationReport, VERSION,
 };

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Entries of limits: where they stand, what they say, and how a change alters them.
 
-use bursar_model::{EntrySpec, Mode, Reason, Until, Who};
+use std::collections::BTreeMap;
+
+use bursar_model::{
+    BoundsSpec, EntrySpec, KillManner, Mode, Reason, Resource, RowBounds, Until, Who,
+};
 use serde::{Deserialize, Serialize};
 
 /// Where an entry stands.
@@ -11,6 +15,47 @@ pub struct EntryOrigin {
     pub file: String,
     /// The line in it, from 1.
     pub line: usize,
+}
+
+/// A limit as configured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitEntry {
+    /// Whose.
+    pub who: Who,
+    /// As written; no limit where it has rows only.
+    pub memory: BoundsSpec,
+    /// It says nothing of memory: whom it concerns keeps the limit on memory that he has without it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_silent: bool,
+    /// Its beancounters as written.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rows: BTreeMap<Resource, RowBounds>,
+    /// Whether it is enforced.
+    #[serde(default, skip_serializing_if = "Mode::is_usual")]
+    pub mode: Mode,
+    /// How its processes are killed, where that is not at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kill: Option<KillManner>,
+    /// Whom it concerns now: names or uids, at most a hundred.
+    pub accounts: Vec<String>,
+    /// What is wrong with it: a name nobody has, an unreachable directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remark: Option<String>,
+    /// Where it stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<EntryOrigin>,
+    /// Where entries for the same WHO stand that it wins over.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<EntryOrigin>,
+    /// Why, in the administrator's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// When it ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Until>,
+    /// What holds then; absent: this WHO has no other entry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub then: Option<Box<EntrySpec>>,
 }
 
 /// How a change is made, besides what it says.

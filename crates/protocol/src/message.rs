@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use bursar_model::{
-    AccountStatus, Bill, BoundsSpec, Bytes, DaemonStatus, EntrySpec, Event, Mode, Pid, Reason,
-    Resource, RowBounds, Until, UsageSeries, UsageSummary, WatchLevel, Who,
+    AccountStatus, Bill, BoundsSpec, Bytes, DaemonStatus, Event, Pid, Reason, Resource, RowBounds,
+    Until, UsageSeries, UsageSummary, WatchLevel, Who,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Applied, Apply, Brief, DirtyReport, EntryChange, EntryOrigin, LedgerCheck, LimitsText,
+    Applied, Apply, Brief, DirtyReport, EntryChange, LedgerCheck, LimitEntry, LimitsText,
     PhyspagesReply, Preview, RestoreReport, Terms, WatermarksReport,
 };
 
@@ -428,44 +428,6 @@ pub struct Quota {
     /// When it ends, and another one holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Until>,
-}
-
-/// A limit as configured.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LimitEntry {
-    /// Whose.
-    pub who: Who,
-    /// As written; no limit where it has rows only.
-    pub memory: BoundsSpec,
-    /// It says nothing of memory: whom it concerns keeps the limit on memory that he has without it.
-    #[serde(default, skip_serializing_if = "is_false")]
-    pub is_silent: bool,
-    /// Its beancounters as written.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub rows: BTreeMap<Resource, RowBounds>,
-    /// Whether it is enforced.
-    #[serde(default, skip_serializing_if = "Mode::is_usual")]
-    pub mode: Mode,
-    /// Whom it concerns now: names or uids, at most a hundred.
-    pub accounts: Vec<String>,
-    /// What is wrong with it: a name nobody has, an unreachable directory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remark: Option<String>,
-    /// Where it stands.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub origin: Option<EntryOrigin>,
-    /// Where entries for the same WHO stand that it wins over.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub overrides: Vec<EntryOrigin>,
-    /// Why, in the administrator's words.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<Reason>,
-    /// When it ends.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub until: Option<Until>,
-    /// What holds then; absent: this WHO has no other entry.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub then: Option<Box<EntrySpec>>,
 }
 
 /// Why something was not done.

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use bursar_model::{BoundsSpec, Bytes, Resource, RowBounds, SizeSpec, Until, Who};
+use bursar_model::{
+    BoundsSpec, Bytes, KillManner, Mode, Resource, RowBounds, SizeSpec, Until, Who,
+};
 use bursar_protocol::{EntryOrigin, LimitEntry};
 use bursar_text::entry::said;
 
@@ -18,7 +20,7 @@ use crate::view::words::listed;
 const MOST_NAMED: usize = 100;
 /// How many of them are shown before "and 97 more".
 const MOST_SHOWN: usize = 3;
-/// What the name of whom a limit is for may take of a terminal, columns.
+/// What the name of whom a limit is for may take of a terminal, columns: with a mode and an end 80 are enough.
 const WIDEST_WHO: usize = 24;
 
 /// How limits are shown.
@@ -39,7 +41,7 @@ pub(crate) fn limits(entries: &[LimitEntry], shown: &Shown<'_>, style: &Style) -
         has_origin,
         role,
         clock,
-        ram,
+        ..
     } = *shown;
     if entries.is_empty() {
         let advice = match role {
@@ -48,32 +50,26 @@ pub(crate) fn limits(entries: &[LimitEntry], shown: &Shown<'_>, style: &Style) -
         };
         return paragraph("", advice, style.width);
     }
+    // Columns that would say the same of every entry are left out.
+    let has_mode = entries.iter().any(|it| mode(it) != ENFORCED);
+    let has_end = entries.iter().any(|it| it.until.is_some());
     let heads = [
-        ("WHO", Align::Left),
-        ("LIMIT", Align::Right),
-        ("NOTICE", Align::Right),
-        ("BARRIER", Align::Right),
-        ("FROM", Align::Left),
+        (true, "WHO", Align::Left),
+        (true, "LIMIT", Align::Right),
+        (true, "NOTICE", Align::Right),
+        (true, "BARRIER", Align::Right),
+        (has_mode, "MODE", Align::Left),
+        (has_end, "UNTIL", Align::Left),
+        (has_origin, "FROM", Align::Left),
     ];
-    let columns = if has_origin { 5 } else { 4 };
-    let mut table = Table::new(heads.get(..columns).unwrap_or(&heads));
+    let is_shown = heads.map(|(is_shown, ..)| is_shown);
+    let heads = heads.into_iter().filter(|(is_shown, ..)| *is_shown);
+    let heads: Vec<_> = heads.map(|(_, head, align)| (head, align)).collect();
+    let mut table = Table::new(&heads);
     for entry in entries {
-        let bounds = match entry.is_silent {
-            true => ["-", "-", "-"].map(str::to_owned),
-            false => {
-                let held = entry.memory.spelled_out(ram);
-                [
-                    held.limit.to_string(),
-                    bound(held.notice),
-                    bound(held.barrier),
-                ]
-            }
-        };
-        let who = cut(&style.shown(&entry.who.to_string()), WIDEST_WHO, style);
-        let from = entry.origin.as_ref().map(|it| place(it, style));
-        let from = has_origin.then(|| from.unwrap_or_else(|| "-".to_owned()));
-        let cells = [who].into_iter().chain(bounds).chain(from);
-        table.push(cells.map(Cell::new).collect());
+        let cells = cells(entry, shown, style).into_iter().zip(is_shown);
+        let cells = cells.filter_map(|(cell, is_shown)| is_shown.then(|| Cell::new(cell)));
+        table.push(cells.collect());
     }
     let mut text = table.lines(2, style);
     let notes: Vec<String> = entries
@@ -91,6 +87,42 @@ pub(crate) fn limits(entries: &[LimitEntry], shown: &Shown<'_>, style: &Style) -
         text.push_str(&paragraph("note: ", &note, style.width));
     }
     text
+}
+
+/// What each column says of an entry.
+fn cells(entry: &LimitEntry, shown: &Shown<'_>, style: &Style) -> [String; 7] {
+    let [limit, notice, barrier] = match entry.is_silent {
+        true => ["-", "-", "-"].map(str::to_owned),
+        false => {
+            let held = entry.memory.spelled_out(shown.ram);
+            [
+                held.limit.to_string(),
+                bound(held.notice),
+                bound(held.barrier),
+            ]
+        }
+    };
+    let or_none = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
+    [
+        cut(&style.shown(&entry.who.to_string()), WIDEST_WHO, style),
+        limit,
+        notice,
+        barrier,
+        mode(entry).to_owned(),
+        or_none(entry.until.map(|it| shown.clock.coming(it))),
+        or_none(entry.origin.as_ref().map(|it| place(it, style))),
+    ]
+}
+
+const ENFORCED: &str = "enforce";
+
+/// What becomes of whoever is over the limit.
+fn mode(entry: &LimitEntry) -> &'static str {
+    match (entry.mode, entry.kill) {
+        (Mode::Observe, _) => "observe",
+        (Mode::Enforce, Some(KillManner::Graceful)) => "graceful",
+        (Mode::Enforce, Some(KillManner::AtOnce) | None) => ENFORCED,
+    }
 }
 
 /// `/etc/bursar/limits.toml:3`.
@@ -132,9 +164,6 @@ fn bound(spelled_out: Option<SizeSpec>) -> String {
 fn notes(entry: &LimitEntry, style: &Style) -> Vec<String> {
     let who = style.shown(&entry.who.to_string());
     let mut notes = Vec::new();
-    if entry.mode.is_observed() {
-        notes.push(format!("{who} is observed, not enforced"));
-    }
     if !entry.rows.is_empty() {
         let has = if entry.is_silent { "has" } else { "also has" };
         notes.push(format!("{who} {has} {}", listed_rows(&entry.rows)));
@@ -276,7 +305,6 @@ fn changed(sentence: &str, remarks: &[String], style: &Style) -> String {
 
 #[cfg(test)]
 mod tests {
-    use bursar_model::Mode;
     use insta::assert_snapshot;
 
     use super::*;
@@ -294,6 +322,7 @@ mod tests {
             memory: BoundsSpec::of_limit(size(limit)),
             is_silent: false,
             mode: Mode::Enforce,
+            kill: None,
             rows: BTreeMap::new(),
             accounts: accounts.iter().map(|&name| name.to_owned()).collect(),
             remark: remark.map(str::to_owned),
@@ -376,14 +405,37 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_is_only_observed_says_so() {
+    fn mode_and_end_have_columns_where_they_say_something() {
+        let plain = entry("bob", "8G", &["bob"], None);
+        let text = shown(std::slice::from_ref(&plain), false, Role::Root, 80);
+        assert!(!text.contains("MODE") && !text.contains("UNTIL"), "{text}");
         let observed = LimitEntry {
             mode: Mode::Observe,
             ..entry("alice", "16G", &["alice"], None)
         };
-        let text = shown(&[observed], false, Role::Root, 80);
+        let graceful = LimitEntry {
+            kill: Some(KillManner::Graceful),
+            ..entry("carol", "16G", &["carol"], None)
+        };
+        let ending = LimitEntry {
+            until: Some("2026-11-30T08:00:00Z".parse().unwrap()),
+            ..entry("a-user-with-a-very-long-name", "12.5%", &["a"], None)
+        };
+        let text = shown(&[observed, plain.clone(), graceful], false, Role::Root, 80);
+        assert_eq!(
+            text,
+            "WHO    LIMIT  NOTICE  BARRIER  MODE\n\
+             alice    16G     90%      95%  observe\n\
+             bob       8G     90%      95%  enforce\n\
+             carol    16G     90%      95%  graceful\n"
+        );
+        let text = shown(&[ending, plain], false, Role::Root, 80);
+        let end = clock().coming("2026-11-30T08:00:00Z".parse().unwrap());
+        let mut lines = text.lines().skip(1);
+        assert!(lines.next().unwrap().ends_with(&end), "{text}");
+        assert!(lines.next().unwrap().ends_with("  -"), "{text}");
         assert!(
-            text.ends_with("\nnote: alice is observed, not enforced\n"),
+            text.lines().all(|line| line.chars().count() <= 80),
             "{text}"
         );
     }

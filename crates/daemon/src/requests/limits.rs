@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use bursar_config::{ConfigError, Limit, Limits, check_entry};
-use bursar_model::{AccountId, BoundsSpec, Bytes, EntrySpec, SizeSpec, Uid, Who};
+use bursar_model::{AccountId, BoundsSpec, Bytes, EntrySpec, KillManner, SizeSpec, Uid, Who};
 use bursar_policy::Plan;
 use bursar_protocol::{
     EntryChange, EntryOrigin, ErrorKind, LimitChange, LimitEntry, Preview, Refusal, Reply, Terms,
@@ -88,6 +88,7 @@ fn entry_of(accounts: &Accounts, limit: Limit, names: Vec<String>) -> LimitEntry
         memory: limit.memory.unwrap_or(BoundsSpec::of_limit(SizeSpec::None)),
         is_silent: limit.memory.is_none(),
         mode: accounts.table.mode_of(&limit),
+        kill: limit.kill.filter(|it| *it == KillManner::Graceful),
         rows: limit.rows,
         reason: limit.reason,
         then: limit.until.and(lasting).map(|it| Box::new(it.spec())),
