@@ -4,6 +4,7 @@
 
 mod reference;
 mod roff;
+mod synopsis;
 
 use std::fs;
 use std::io;
@@ -65,13 +66,14 @@ fn tree() -> Command {
 fn man_pages(folder: &Path) -> io::Result<()> {
     fs::create_dir_all(folder)?;
     clap_mangen::generate_to(Arguments::command(), folder)?;
+    let tree = tree();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let name = path.file_name().and_then(|it| it.to_str());
         if name.is_some_and(|it| it.starts_with("bursar") && it.ends_with(".1")) {
             let page = fs::read_to_string(&path)?;
             if !page.contains(SECTIONS) {
-                fs::write(&path, finished(&page, name.unwrap_or_default()))?;
+                fs::write(&path, finished(&page, name.unwrap_or_default(), &tree))?;
             }
         }
     }
@@ -79,9 +81,15 @@ fn man_pages(folder: &Path) -> io::Result<()> {
 }
 
 /// A page as clap_mangen has made it, with what that leaves out or calls by a name of its own.
-fn finished(page: &str, file: &str) -> String {
+fn finished(page: &str, file: &str, tree: &Command) -> String {
     let version = env!("CARGO_PKG_VERSION");
+    let name = file.trim_end_matches(".1");
+    let synopsis = called(tree, name).map(synopsis::synopsis);
+    let mut is_synopsis = false;
     let lines = page.lines().map(|line| match line.strip_prefix(".TH ") {
+        _ if std::mem::replace(&mut is_synopsis, line == ".SH SYNOPSIS") => {
+            synopsis.clone().unwrap_or_else(|| line.to_owned())
+        }
         Some(heading) => {
             let title = heading.split_whitespace().next().unwrap_or("bursar");
             format!(".TH {title} 1 \"\" \"bursar {version}\" \"bursar\"")
@@ -92,6 +100,14 @@ fn finished(page: &str, file: &str) -> String {
     let text: Vec<String> = lines.collect();
     let text = text.join("\n");
     format!("{}\n{}{SECTIONS}", text.trim_end(), exit_status(file))
+}
+
+/// The command whose man page is called so.
+fn called<'a>(tree: &'a Command, name: &str) -> Option<&'a Command> {
+    if tree.get_display_name().unwrap_or_else(|| tree.get_name()) == name {
+        return Some(tree);
+    }
+    tree.get_subcommands().find_map(|it| called(it, name))
 }
 
 /// Statuses that mean the same for every command, or something more for this one.
@@ -246,6 +262,9 @@ mod tests {
                 continue;
             }
             let page = fs::read_to_string(folder.path().join(format!("{name}.1"))).unwrap();
+            let (_, synopsis) = page.split_once(".SH SYNOPSIS\n").unwrap();
+            let synopsis = synopsis.lines().next().unwrap();
+            assert_eq!(synopsis, super::synopsis::synopsis(command), "{name}");
             for section in [
                 "SYNOPSIS",
                 "\"EXIT STATUS\"",
