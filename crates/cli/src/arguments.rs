@@ -89,7 +89,7 @@ impl Arguments {
 /// Commands on limits.
 const ON_LIMITS: [&str; 5] = ["set", "show", "clear", "apply", "log"];
 
-/// The command that somebody meant who left out `limit`, or what to do with it.
+/// The command that somebody meant who left out `limit`, or what to do with it, or who asks `quota` about others.
 fn meant(words: &[OsString]) -> Option<String> {
     let word = |index: usize| words.get(index).and_then(|it| it.to_str());
     let rest = |from: usize| {
@@ -101,6 +101,10 @@ fn meant(words: &[OsString]) -> Option<String> {
         rest.join(" ")
     };
     match (word(1)?, word(2)) {
+        // Root's question: quota is everybody's own.
+        ("quota", Some(second)) if !second.starts_with('-') => {
+            Some(format!("bursar status {}", rest(2)))
+        }
         (first, _) if ON_LIMITS.contains(&first) => Some(format!("bursar limit {}", rest(1))),
         ("limit", Some(second)) if !ON_LIMITS.contains(&second) && !second.starts_with('-') => {
             match word(3) {
@@ -126,6 +130,7 @@ mod tests {
             ("bursar set alice 1G", "bursar limit set alice 1G"),
             ("bursar limit alice 1G", "bursar limit set alice 1G"),
             ("bursar limit alice", "bursar limit show alice"),
+            ("bursar quota alice", "bursar status alice"),
         ] {
             assert_eq!(meant(typed).as_deref(), Some(right), "{typed}");
         }

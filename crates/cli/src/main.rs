@@ -24,6 +24,7 @@ mod complaint;
 mod failure;
 mod launch;
 mod level_wait;
+mod of_user;
 mod output;
 mod report;
 mod since;

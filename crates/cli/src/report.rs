@@ -57,6 +57,9 @@ pub(crate) struct Report {
 pub(crate) struct Account {
     pub(crate) account: String,
     pub(crate) uid: Option<Uid>,
+    /// Root or another user below UID_MIN.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_system: bool,
     pub(crate) limit: Option<Bytes>,
     pub(crate) mean: Bytes,
     pub(crate) max: Bytes,
@@ -169,6 +172,7 @@ impl Account {
         Self {
             account: usage.account.clone(),
             uid: usage.uid,
+            is_system: usage.is_system,
             limit: usage.limit,
             mean: usage.mean,
             max: usage.max,
@@ -274,6 +278,7 @@ pub(crate) mod tests {
         AccountUsage {
             account: account.into(),
             uid: Some(Uid::new(uid)),
+            is_system: false,
             limit: Some(Bytes::from_mib(limit)),
             mean: Bytes::from_mib(max / 2),
             max: Bytes::from_mib(max),

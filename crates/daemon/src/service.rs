@@ -233,8 +233,9 @@ impl Service {
 
     /// Files take their time, which is the asker's: the rest of it was charged when he asked.
     fn answer_usage(&mut self) {
+        let uid_min = self.daemon.accounts.uid_min();
         for answered in self.daemon.usage.drain() {
-            let reply = requests::usage_found(answered.found);
+            let reply = requests::usage_found(answered.found, uid_min);
             self.control.charge_for(answered.counts_as, answered.spent);
             self.control.reply(answered.client, &reply);
         }

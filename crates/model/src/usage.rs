@@ -92,6 +92,9 @@ pub struct AccountUsage {
     /// Its user; absent where it is shared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uid: Option<Uid>,
+    /// Whether its user is root or another one below UID_MIN: no ordinary user.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_system: bool,
     /// Its limit, as of the last interval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Bytes>,

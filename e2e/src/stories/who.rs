@@ -41,6 +41,12 @@ const ABOUT: &[&[&str]] = &[
     &["history"],
     &["report"],
     &["why", "--user"],
+    &["status", "--user"],
+    &["events", "--user"],
+    &["history", "--user"],
+    &["report", "--user"],
+    &["beancounters", "--user"],
+    &["physpages", "--user"],
     &["beancounters"],
     &["physpages"],
     &["limit", "show"],
@@ -132,7 +138,7 @@ fn system_accounts(binaries: &Binaries) -> Result<()> {
     let file = world.directory().join("new.toml");
     std::fs::write(
         &file,
-        format!("[limits]\n{user} = {{ memory = \"256M\" }}\n"),
+        format!("[limits]\n{user} = {{ memory = \"256M\" }}\n{other} = {{ memory = \"2G\" }}\n"),
     )?;
     let file = file.display().to_string();
     let (code, _, wrong) = run(&world, 0, &["limit", "apply", &file])?;
@@ -141,5 +147,24 @@ fn system_accounts(binaries: &Binaries) -> Result<()> {
     ensure!(code == 0, "{code} {wrong}");
     let (code, said, _) = run(&world, 0, &["limit", "show"])?;
     ensure!(code == 0 && said.contains("UID_MIN"), "{code} {said}");
+    is_no_user_for_whom_a_limit_is_suggested(&world)
+}
+
+/// But where it is about it.
+fn is_no_user_for_whom_a_limit_is_suggested(world: &World) -> Result<()> {
+    let _system = world.there(&format!("uid={USER} hold=40M say=there pause"))?;
+    let _user = world.there(&format!("uid={OTHER} hold=20M say=there pause"))?;
+    for (whose, accounts, most_mib) in [(&[][..], 2, 20..30), (&["60870"], 1, 40..50)] {
+        let (code, said, wrong) = run(world, 0, &[&["report", "--json"], whose].concat())?;
+        let report: serde_json::Value = serde_json::from_str(&said).context(wrong)?;
+        let count = report["accounts"].as_array().map(Vec::len);
+        let suggested = &report["suggestions"][0];
+        let most = suggested["most"].as_u64().map_or(0, |it| it >> 20);
+        ensure!(
+            code == 0 && count == Some(accounts) && suggested["users"] == 1,
+            "{whose:?}: {said}"
+        );
+        ensure!(most_mib.contains(&most), "{whose:?}: {said}");
+    }
     Ok(())
 }

@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use crate::caller::{Caller, Form, json};
 use crate::command::physpages;
 use crate::failure::Failure;
+use crate::of_user::OfUser;
 use crate::output;
 use crate::view;
 
@@ -29,6 +30,8 @@ const AGAIN: Duration = Duration::from_millis(200);
 pub(crate) struct Beancounters {
     /// Whose bill; without it, those of all ordinary users
     who: Option<Who>,
+    #[command(flatten)]
+    of_user: OfUser,
     /// A table for people, OpenVZ's /proc/user_beancounters, or JSON
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -44,11 +47,12 @@ enum Format {
 
 impl Beancounters {
     pub(crate) fn run(self, caller: &Caller) -> Result<(), Failure> {
+        let who = self.of_user.or(self.who.as_ref());
         // Pages that cannot be counted are worked out; the bill says which.
-        let _ = physpages::count(caller, self.who.as_ref());
+        let _ = physpages::count(caller, who.as_ref());
         let begun = Instant::now();
         let found = loop {
-            let who = self.who.clone();
+            let who = who.clone();
             let Reply::Beancounters(found) = caller.ask(Operation::Beancounters { who })? else {
                 return Err(Failure::off_topic());
             };

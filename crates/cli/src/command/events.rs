@@ -8,6 +8,7 @@ use clap::Args;
 
 use crate::caller::{Caller, Form, heard, json};
 use crate::failure::Failure;
+use crate::of_user::OfUser;
 use crate::output;
 use crate::since::Since;
 use crate::view;
@@ -20,6 +21,8 @@ use crate::whose::Whose;
 pub(crate) struct Events {
     /// Whose: a user name, a uid, or =name (a shared account); without it, everybody's
     who: Option<Who>,
+    #[command(flatten)]
+    of_user: OfUser,
     /// And then what happens from now on; without --since only that
     #[arg(long)]
     follow: bool,
@@ -31,8 +34,9 @@ pub(crate) struct Events {
 
 impl Events {
     pub(crate) fn run(self, caller: &Caller) -> Result<(), Failure> {
+        let who = self.of_user.or(self.who.as_ref());
         let mut users = Users::new(1);
-        let whose = self.who.as_ref().map(|who| Whose::new(who, &mut users));
+        let whose = who.as_ref().map(|who| Whose::new(who, &mut users));
         let whose = whose.transpose()?;
         let is_wanted = |event: &Event| whose.as_ref().is_none_or(|whose| whose.is_of(event));
         let since = match (self.since, self.follow) {

@@ -10,6 +10,7 @@ use clap::{Args, ValueEnum};
 
 use crate::caller::{Caller, heard};
 use crate::failure::Failure;
+use crate::of_user::OfUser;
 use crate::view;
 
 /// Between two looks whether the count is done.
@@ -27,6 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 pub(crate) struct Physpages {
     /// Whose part; without it, everybody's
     who: Option<Who>,
+    #[command(flatten)]
+    of_user: OfUser,
     /// How a page of n accounts is split
     #[arg(long, value_name = "RULE", default_value = "exact")]
     rule: Rule,
@@ -43,7 +46,8 @@ pub(crate) enum Rule {
 
 impl Physpages {
     pub(crate) fn run(self, caller: &Caller) -> Result<(), Failure> {
-        let found = count(caller, self.who.as_ref())?;
+        let who = self.of_user.or(self.who.as_ref());
+        let found = count(caller, who.as_ref())?;
         caller.answer(&found, |found| {
             view::physpages::physpages(found, self.rule, &caller.style)
         })

@@ -13,6 +13,7 @@ use clap::Args;
 
 use crate::caller::{Caller, Role};
 use crate::failure::Failure;
+use crate::of_user::OfUser;
 use crate::output;
 use crate::report::{By, Report, report};
 use crate::since::Since;
@@ -31,6 +32,8 @@ const PRIVATE: u32 = 0o600;
 pub(crate) struct ReportOf {
     /// Whose: a user name, a uid, or =name (a shared account); without it, all
     who: Option<Who>,
+    #[command(flatten)]
+    of_user: OfUser,
     /// From T on: how long ago (24h, 7d, 30d), a local time (yesterday, 2026-11-21) or a moment (RFC 3339)
     #[arg(long, value_name = "T", default_value = "7d")]
     since: Since,
@@ -61,15 +64,16 @@ impl ReportOf {
     }
 
     fn ask(&self, caller: &Caller) -> Result<Report, Failure> {
+        let who = self.of_user.or(self.who.as_ref());
         let since = Some(self.since.as_of(&caller.clock));
         let asked = Operation::UsageSummary {
-            who: self.who.clone(),
+            who: who.clone(),
             since: since.clone(),
         };
         let Reply::UsageSummary(summary) = caller.ask(asked)? else {
             return Err(Failure::off_topic());
         };
-        if let Some(who) = self.who.as_ref().filter(|_| caller.role == Role::Root)
+        if let Some(who) = who.as_ref().filter(|_| caller.role == Role::Root)
             && summary.accounts.is_empty()
         {
             Whose::new(who, &mut Users::new(1))?.insist(caller.uid)?;

@@ -10,6 +10,7 @@ use clap::Args;
 
 use crate::caller::{Caller, Role};
 use crate::failure::Failure;
+use crate::of_user::OfUser;
 use crate::view;
 
 /// Show the accounts, the fullest first
@@ -21,24 +22,24 @@ use crate::view;
 pub(crate) struct Status {
     /// Whose account; without it, all
     who: Option<Who>,
+    #[command(flatten)]
+    of_user: OfUser,
     /// What each user's programs were promised (overcommit), against what the machine has
-    #[arg(long, conflicts_with = "who")]
+    #[arg(long, conflicts_with_all = ["who", "user"])]
     commit: bool,
 }
 
 impl Status {
     pub(crate) fn run(self, caller: &Caller) -> Result<(), Failure> {
+        let who = self.of_user.or(self.who.as_ref());
         if self.commit {
             return commit(caller);
         }
-        let Reply::Status(status) = caller.ask(Operation::Status {
-            who: self.who.clone(),
-        })?
-        else {
+        let Reply::Status(status) = caller.ask(Operation::Status { who: who.clone() })? else {
             return Err(Failure::off_topic());
         };
         caller.answer(&*status, |status| {
-            view::status::status(status, self.who.as_ref(), caller.role, &caller.style)
+            view::status::status(status, who.as_ref(), caller.role, &caller.style)
         })
     }
 }

@@ -10,6 +10,7 @@ use jiff::SignedDuration;
 
 use crate::caller::Caller;
 use crate::failure::Failure;
+use crate::of_user::OfUser;
 use crate::view;
 use crate::view::candidates::Detail;
 use crate::view::story::Which;
@@ -26,11 +27,10 @@ const BEFORE: SignedDuration = SignedDuration::from_mins(10);
 pub(crate) struct Why {
     /// The process that was killed, a user name, or =name (a shared account); without it, the last process
     /// that was killed
-    #[arg(value_name = "PID|WHO")]
+    #[arg(id = "who", value_name = "PID|WHO")]
     whom: Option<Whom>,
-    /// The last of this user (a name or a uid)
-    #[arg(long, value_name = "NAME", conflicts_with = "whom", value_parser = user)]
-    user: Option<Who>,
+    #[command(flatten)]
+    of_user: OfUser,
     /// All that was kept: parents, beginnings and command lines of all processes that were weighed, and what the
     /// account held in the ten minutes before
     #[arg(long)]
@@ -64,19 +64,9 @@ impl FromStr for Whom {
     }
 }
 
-fn user(text: &str) -> Result<Who, String> {
-    match text.parse() {
-        Ok(who @ (Who::User(_) | Who::Uid(_))) => Ok(who),
-        Ok(Who::Shared(_) | Who::Group(_) | Who::Default) => {
-            Err("give a user name or a uid".into())
-        }
-        Err(error) => Err(error.to_string()),
-    }
-}
-
 impl Why {
     pub(crate) fn run(self, caller: &Caller) -> Result<(), Failure> {
-        let (pid, who) = match (self.whom, self.user) {
+        let (pid, who) = match (self.whom, self.of_user.or(None)) {
             (Some(Whom::Process(pid)), _) => (Some(pid), None),
             (Some(Whom::Account(who)), _) | (None, Some(who)) => (None, Some(who)),
             (None, None) => (None, None),
@@ -155,7 +145,5 @@ mod tests {
         for text in ["0", "99999999999", "", "@staff", "default", "-1", "a/b"] {
             assert!(whom(text).is_err(), "{text}");
         }
-        assert!(user("60001").is_ok() && user("alice").is_ok());
-        assert!(user("=lab").is_err() && user("@staff").is_err());
     }
 }

@@ -33,9 +33,13 @@ fn rounded(bytes: Bytes) -> Bytes {
     Bytes::new(bytes.get().div_ceil(step).saturating_mul(step))
 }
 
-/// None where no user held anything. Of shared accounts the number of people is not known.
+/// None where no user held anything. Of shared accounts the number of people is not known. Root and system accounts
+/// are no people who are to be left alone, unless it is all about them.
 pub(super) fn suggestions(accounts: &[Account]) -> Vec<Suggestion> {
     let mut users: Vec<&Account> = accounts.iter().filter(|it| it.uid.is_some()).collect();
+    if accounts.iter().any(|it| !it.is_system) {
+        users.retain(|it| !it.is_system);
+    }
     users.sort_by_key(|it| it.max);
     let all = users.len();
     let is_full = |it: &&&Account| {
@@ -108,6 +112,22 @@ mod tests {
             assert!(one.limit.scaled(NOTICE_PERCENT, 100) >= one.most, "{one:?}");
             assert!(one.limit <= one.most.scaled(5, 4), "{one:?}");
         }
+    }
+
+    #[test]
+    fn root_is_counted_among_users_only_where_it_is_about_root() {
+        let root = Account {
+            is_system: true,
+            ..account(0, 9_000)
+        };
+        let found = suggestions(&[account(1001, 100), root.clone(), account(1002, 200)]);
+        let figures = found.iter().map(|it| (it.users, it.most));
+        assert_eq!(figures.collect::<Vec<_>>(), [(2, Bytes::from_mib(200)); 2]);
+        let of_root = suggestions(&[root]);
+        assert_eq!(
+            (of_root[0].users, of_root[0].most),
+            (1, Bytes::from_mib(9_000))
+        );
     }
 
     #[test]

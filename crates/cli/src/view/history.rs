@@ -334,10 +334,12 @@ fn in_words(series: &UsageSeries, clock: &Clock, style: &Style) -> String {
         }
     }
     let at = clock.local_at(peak.start, "%Y-%m-%d %H:%M");
-    let mut text = format!(
-        "Most held: {} ({at}); {} on average while anything was held.",
-        peak.max, all.mean
-    );
+    // A peak between two looks has no mean.
+    let mean = match all.mean {
+        Bytes::ZERO => String::new(),
+        mean => format!("; {mean} on average while anything was held"),
+    };
+    let mut text = format!("Most held: {} ({at}){mean}.", peak.max);
     if all.is_eventful() {
         let met = [
             (all.kills, "process killed", "processes killed"),

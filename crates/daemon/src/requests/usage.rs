@@ -100,11 +100,16 @@ fn own(daemon: &mut Daemon, requester: Requester) -> (Subject, Option<Uid>) {
     }
 }
 
-/// The reply to what was found.
-pub(crate) fn found(found: Result<Found, String>) -> Reply {
+/// The reply to what was found. `uid_min`: where ordinary users begin.
+pub(crate) fn found(found: Result<Found, String>, uid_min: Uid) -> Reply {
     match found {
         Ok(Found::Series(series)) => Reply::Usage(Box::new(series)),
-        Ok(Found::Summary(summary)) => Reply::UsageSummary(Box::new(summary)),
+        Ok(Found::Summary(mut summary)) => {
+            for account in &mut summary.accounts {
+                account.is_system = account.uid.is_some_and(|uid| uid < uid_min);
+            }
+            Reply::UsageSummary(Box::new(summary))
+        }
         Err(why) => {
             let message = format!("usage could not be read: {why}");
             Reply::Refused(refusal(ErrorKind::Failed, message))

@@ -112,7 +112,7 @@ mod tests {
         let table = [
             (
                 &["history"][..],
-                format!("bursar history [--since T] {general} [WHO]"),
+                format!("bursar history [--user NAME] [--since T] {general} [WHO]"),
             ),
             (
                 &["faults", "watch"],
