@@ -35,6 +35,8 @@ pub(crate) enum State {
     Refused(String),
     /// It is there and does not do what it should.
     Wrong(String),
+    /// Why nobody can know yet: nothing is to be done about it.
+    Unknown(String),
 }
 
 impl State {
@@ -44,6 +46,7 @@ impl State {
             Self::Missing(_) => ("missing", Tone::Bad),
             Self::Refused(_) => ("refused", Tone::Warning),
             Self::Wrong(_) => ("wrong", Tone::Bad),
+            Self::Unknown(_) => ("unknown", Tone::Warning),
         }
     }
 }
@@ -71,6 +74,9 @@ pub(crate) fn abilities(abilities: &[Ability], style: &Style) -> String {
         {
             text.push_str(&troubles(ability, reason, style));
         }
+        if let State::Unknown(reason) = &ability.state {
+            text.push_str(&told(&[("why", reason)], style));
+        }
         if let Some(check) = &ability.ledger {
             text.push_str(&ledger::table(check, INDENT, style));
         }
@@ -89,11 +95,16 @@ fn troubles(ability: &Ability, reason: &str, style: &Style) -> String {
     let said = all
         .into_iter()
         .filter_map(|(label, said)| Some((label, said.filter(|said| !said.is_empty())?)));
-    said.map(|(label, said)| {
-        let head = format!("{:INDENT$}{label:<6}", "");
-        paragraph(&head, &style.shown(said), style.width)
-    })
-    .collect()
+    told(&said.collect::<Vec<_>>(), style)
+}
+
+fn told(said: &[(&str, &str)], style: &Style) -> String {
+    said.iter()
+        .map(|(label, said)| {
+            let head = format!("{:INDENT$}{label:<6}", "");
+            paragraph(&head, &style.shown(said), style.width)
+        })
+        .collect()
 }
 
 fn summary(abilities: &[Ability]) -> String {
@@ -103,12 +114,13 @@ fn summary(abilities: &[Ability]) -> String {
             .filter(|it| it.state.name().0 == wanted)
             .count()
     };
-    let wrong = match of("wrong") {
+    let also = |state: &str| match of(state) {
         0 => String::new(),
-        count => format!(", {count} wrong"),
+        count => format!(", {count} {state}"),
     };
+    let (wrong, unknown) = (also("wrong"), also("unknown"));
     format!(
-        "{} available, {} missing, {} refused{wrong}",
+        "{} available, {} missing, {} refused{wrong}{unknown}",
         of("available"),
         of("missing"),
         of("refused")
@@ -145,6 +157,22 @@ mod tests {
                 None,
             ),
         ]
+    }
+
+    #[test]
+    fn what_cannot_be_known_yet_is_no_alarm() {
+        let free = Ability {
+            ability: "free memory".into(),
+            state: State::Unknown("nothing has been reaped yet".into()),
+            cost: "others stall".into(),
+            remedy: Some("more memory".into()),
+            ledger: None,
+        };
+        assert_eq!(
+            abilities(&[free], &style(80)),
+            "unknown    free memory\n             why   nothing has been reaped yet\n\n\
+             0 available, 0 missing, 0 refused, 1 unknown\n"
+        );
     }
 
     #[test]

@@ -126,8 +126,10 @@ fn margin(status: &DaemonStatus) -> Ability {
             (state, ability)
         }
         _ => (
-            State::Missing(
-                "nothing of 16 MiB or more has been reaped since bursard started".into(),
+            State::Unknown(
+                "nothing of 16 MiB or more has been reaped since bursard started, so the slowest rate is not \
+                 known yet"
+                    .into(),
             ),
             "free memory for the time of a reap".into(),
         ),
