@@ -248,6 +248,11 @@ fn sparse() {
     replace(0, 4096, 1_500_000, |dice| dice.size(6));
 }
 
+/// A program in its steady state: few blocks of middling sizes, replaced again and again.
+fn steady() {
+    replace(0, 64, 300_000, |dice| 1000 + dice.below(60_000));
+}
+
 /// A heap that grows to 200 MiB, block by block, and is freed.
 fn filling() {
     let mut dice = Dice::new(0);
@@ -307,6 +312,7 @@ fn main() {
         "growing" => growing(),
         "buffers" => buffers(),
         "sparse" => sparse(),
+        "steady" => steady(),
         "filling" => filling(),
         other => fail(&format!("{other:?} is no pattern")),
     }

@@ -17,7 +17,7 @@ use crate::lock::Lock;
 use crate::progress::Progress;
 
 /// What bursar-bench-malloc calls them, and what they are.
-const PATTERNS: [(&str, &str); 13] = [
+const PATTERNS: [(&str, &str); 14] = [
     ("lifetimes", "16 B–1 KiB, random lifetimes (alloc-test)"),
     ("lifetimes-4", "the same, 4 threads"),
     ("tiny", "16–64 B that live for 12 others (cfrac)"),
@@ -51,6 +51,7 @@ const PATTERNS: [(&str, &str); 13] = [
         "sparse",
         "1 GiB, a page in 256 used, small blocks beside it",
     ),
+    ("steady", "64 blocks of 1–60 KiB, replaced"),
     ("filling", "a heap that grows to 200 MiB and is freed"),
 ];
 

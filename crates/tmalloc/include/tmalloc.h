@@ -11,7 +11,9 @@
  * The library also defines malloc's own names (malloc, calloc, realloc, reallocarray, memalign,
  * aligned_alloc, posix_memalign, valloc, pvalloc, free, malloc_usable_size), so that a program linked or
  * started with it, and its libraries, allocate transactionally throughout. Blocks are glibc's: free(),
- * malloc_usable_size() and tfree() work on blocks of either name.
+ * malloc_usable_size() and tfree() work on blocks of either name. A program that defines a malloc of its
+ * own keeps it; the functions below then are a family apart, and reallocarray() goes to its realloc(), as
+ * the C library's does.
  *
  * Threads: all functions may be called by all threads; like malloc, none is a cancellation point.
  * Fork: a child keeps its blocks and has no reservation; it reserves for itself when it allocates.

@@ -33,6 +33,12 @@ const FIRST: usize = 1 << 20;
 /// Untouched memory is looked at when that is cheap, or has not been done for so many times what it took.
 const CHEAP_LOOK: usize = 16 << 20;
 const LOOK_PART: u64 = 32;
+/// A program whose threads come for slices so many times, less than so long after each other, has too
+/// small ones: a look at the credit takes some microseconds.
+const VISITS: u32 = 16;
+const OFTEN_NS: u64 = 500_000;
+/// So much credit makes slices that last.
+const AMPLE: usize = 32 << 20;
 /// What a look at a page takes (mincore(2); 15 ns were measured), for the time before the first one.
 const LOOK_NS: usize = 16;
 
@@ -84,6 +90,11 @@ pub(crate) struct Credit {
     trimmed_at: u64,
     told_at: u64,
     look_again_at: u64,
+    /// Of threads that came for slices, and since when.
+    visits: u32,
+    visits_since: u64,
+    /// The account had no more to spare; not tried again before.
+    grow_again_at: u64,
     /// Of the last refusals in a row.
     refused_at: u64,
     refused_ns: u64,
@@ -207,6 +218,18 @@ impl Credit {
             }
         }
         Some(self.free()).filter(|&free| free >= enough)
+    }
+
+    /// Whether threads come for slices so often that larger ones are worth asking for. Counts `visits` more.
+    fn is_busy(&mut self, visits: u32) -> bool {
+        self.visits = self.visits.saturating_add(visits);
+        if self.visits < VISITS {
+            return false;
+        }
+        let now = now_ns();
+        let each = now.saturating_sub(self.visits_since) / u64::from(self.visits);
+        (self.visits, self.visits_since) = (0, now);
+        each < OFTEN_NS && !self.is_scarce && self.credit < AMPLE && now >= self.grow_again_at
     }
 
     /// From now on `free` bytes can be used beyond the potential.

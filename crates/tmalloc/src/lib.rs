@@ -4,7 +4,7 @@
 //!
 //! Memory is glibc's; what is ours is the permission to grow.
 //!
-//! - [`family`] the functions, under their own names and malloc's
+//! - [`family`] the functions under malloc's names; [`own_names`] under their own; [`blocks`] what they do
 //! - [`thread`] what a thread has left, the only thing looked at by a small malloc
 //! - [`credit`] what the process has reserved, and asking for more; [`process`] where that is kept
 //! - [`untouched`] what was granted and is not resident yet; [`ranges`] the same of one thread
@@ -16,11 +16,13 @@
 //! panics either, so that the standard library's machinery for that, and libgcc, need not be loaded with
 //! each program: 320 KB and half of the time that the library takes.
 
+mod blocks;
 pub mod confined;
 mod credit;
 mod environment;
 pub mod family;
 mod glibc;
+pub mod own_names;
 mod process;
 mod ranges;
 mod thread;

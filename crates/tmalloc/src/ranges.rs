@@ -17,8 +17,9 @@ impl Range {
         self.end.saturating_sub(self.first) / PAGE
     }
 
-    fn contains(self, other: Self) -> bool {
-        self.first <= other.first && other.end <= self.end
+    /// Without a branch: which one it is, nobody can foretell.
+    const fn contains(self, other: Self) -> bool {
+        (self.first <= other.first) & (other.end <= self.end)
     }
 
     /// Bytes between them; 0 where they touch.
@@ -41,7 +42,7 @@ const ROOM: usize = 5;
 /// Blocks one after the other in a heap leave out the pages that they share.
 const NEAR: usize = 2 * PAGE;
 
-/// At most [`ROOM`] ranges.
+/// At most [`ROOM`] ranges. Behind them are empty ones, at 0.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ranges {
     count: usize,
@@ -66,7 +67,17 @@ impl Ranges {
     }
 
     /// Adds a range: into the nearest one where that is near or there is no room.
+    #[inline]
     pub(crate) fn add(&mut self, range: Range) {
+        // Most blocks lie where others lay.
+        let any = |found, own: &Range| found | own.contains(range);
+        if !self.ranges.iter().fold(false, any) {
+            self.join(range);
+        }
+    }
+
+    #[inline(never)]
+    fn join(&mut self, range: Range) {
         let mut nearest: Option<(usize, usize)> = None;
         for (at, own) in self.ranges.iter_mut().take(self.count).enumerate() {
             let gap = own.gap_to(range);

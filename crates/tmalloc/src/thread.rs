@@ -24,6 +24,8 @@ pub(crate) struct Thread {
     pub(crate) is_asking: bool,
     /// Its end will be noticed.
     pub(crate) is_watched: bool,
+    /// How often the slice was used once more, without a look at the credit.
+    pub(crate) rounds: u16,
     /// Bytes of the slice that went to blocks which may not be resident, and the largest of those.
     pub(crate) handed_bytes: usize,
     pub(crate) largest: usize,
@@ -91,6 +93,7 @@ pub(crate) fn own() -> *mut Thread {
                 trims: 0,
                 is_asking: false,
                 is_watched: false,
+                rounds: 0,
                 handed_bytes: 0,
                 largest: 0,
                 handed: Ranges::NONE,

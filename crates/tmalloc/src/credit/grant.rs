@@ -40,6 +40,9 @@ impl Credit {
     }
 }
 
+/// A slice that is whole again is used so often before the credit is looked at.
+const ROUNDS: u16 = 16;
+
 /// Nothing is counted for the thread until it has used so much.
 fn spare(own: &mut Thread) {
     own.begin_slice(0, 0);
@@ -78,7 +81,9 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
         own.left = isize::MAX / 2;
         return Taken::Granted;
     }
-    if is_whole_again(own, cost) {
+    let rounds = own.rounds;
+    if is_whole_again(own, cost) && rounds < ROUNDS {
+        own.rounds += 1;
         let slice = own.slice;
         own.begin_slice(slice, cost);
         return Taken::Granted;
@@ -95,6 +100,7 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
             return Taken::Granted;
         }
         credit.end_slice(own);
+        own.rounds = 0;
         let faults = usize::try_from(tried.unwrap_or(0)).unwrap_or(usize::MAX);
         credit.taken = credit.taken.saturating_add(faults.saturating_mul(PAGE));
         if credit.spares() {
@@ -102,6 +108,7 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
             return Taken::Granted;
         }
         let answer = match credit.local(cost) {
+            Some(_) if credit.is_busy(u32::from(rounds) + 1) => credit.grow(cost),
             Some(_) => Ok(()),
             None if tried.is_none() && credit.is_scarce && credit.free() >= TRY => {
                 return Taken::Short;

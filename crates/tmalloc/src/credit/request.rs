@@ -11,9 +11,10 @@ use crate::process::contact;
 use crate::ranges::PAGE;
 use crate::{confined, environment, verbose};
 
-/// Asked for at most. Each time twice as much, so that only who allocates much has much; the daemon
+/// Asked for at most. Each time so many times as much, so that only who allocates much has much; the daemon
 /// gives a sixteenth of what is free and no more.
 const MOST: usize = 64 << 20;
+const TIMES: usize = 4;
 
 /// How long an answer is waited for: the first time, and of a daemon that was silent lately.
 const PATIENCE_NS: u64 = 20_000_000;
@@ -35,6 +36,9 @@ const REFUSED_MOST_NS: u64 = 16_000_000;
 /// More than this beyond what is needed is given back, at most so often.
 const SURPLUS: usize = 2 * MOST;
 const SURPLUS_PAUSE_NS: u64 = 2_000_000;
+
+/// An account that had no more to spare is asked for more again after this.
+const GROW_PAUSE_NS: u64 = 1_000_000_000;
 
 /// Why nothing was granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,6 +93,21 @@ impl Credit {
         }
     }
 
+    /// Asks for more than is needed, for threads that come too often. Whether there is more changes nothing
+    /// for what is there.
+    pub(super) fn grow(&mut self, cost: usize) -> Result<(), Missing> {
+        let (is_tight, next) = (self.is_tight, self.next);
+        let answer = self.renew(cost, true);
+        if self.is_scarce {
+            (self.is_scarce, self.is_tight, self.next) = (false, is_tight, next);
+            self.grow_again_at = now_ns().saturating_add(GROW_PAUSE_NS);
+        }
+        match answer {
+            Err(Missing::Room) => Ok(()),
+            answer => answer,
+        }
+    }
+
     /// Asks the daemon: what is granted and not resident stays reserved, what has become resident needs no
     /// promise any more, and for what is to come more is wanted.
     fn renew(&mut self, cost: usize, is_tentative: bool) -> Result<(), Missing> {
@@ -131,7 +150,7 @@ impl Credit {
                 self.is_scarce = !is_plenty;
                 self.is_tight = !is_plenty && granted < FIRST / PAGE;
                 self.next = if is_plenty {
-                    self.next.saturating_mul(2).min(MOST)
+                    self.next.saturating_mul(TIMES).min(MOST)
                 } else {
                     FIRST
                 };

@@ -26,6 +26,11 @@ pub(crate) const STORIES: &[Story] = &[
         tell: conforms,
     },
     Story {
+        name: "a_program_with_a_malloc_of_its_own_meets_no_block_of_tmallocs",
+        place: Place::Host,
+        tell: own_malloc,
+    },
+    Story {
         name: "a_million_mallocs_take_no_longer_whatever_becomes_of_bursard",
         place: Place::Host,
         tell: million,
@@ -125,6 +130,30 @@ fn conforms(binaries: &Binaries) -> Result<()> {
     }
     ensure!(lines > 2000, "{lines} answers");
     println!("        {lines} answers as glibc's, {runs} times");
+    Ok(())
+}
+
+fn own_malloc(binaries: &Binaries) -> Result<()> {
+    let mut workshop = Workshop::new(binaries, "owns")?;
+    let allocator = workshop.build(
+        "allocator.o",
+        include_str!("allocator.c"),
+        &["-c", "-fno-builtin"].map(Path::new),
+    )?;
+    let program = workshop.build(
+        "owns",
+        include_str!("owns.c"),
+        &[Path::new("-fno-builtin"), &allocator],
+    )?;
+    let alone = Command::new(&program).status()?;
+    ensure!(alone.success(), "with plain malloc: {alone}");
+    workshop.run(&program, "", NOBODY)?;
+    workshop.world.daemon.start()?;
+    workshop.world.daemon.limit(&ALICE.to_string(), "1G")?;
+    let socket = workshop.world.daemon.socket().display().to_string();
+    let mut limited = workshop.command(&program, &socket)?;
+    let limited = limited.uid(ALICE).gid(ALICE).status()?;
+    ensure!(limited.success(), "with a limit: {limited}");
     Ok(())
 }
 
