@@ -15,11 +15,12 @@ use bursar_reserve::set_errno;
 
 use crate::credit::grant::{self, Taken};
 use crate::glibc::{
-    __libc_calloc, __libc_free, __libc_malloc, __libc_memalign, __libc_realloc, checks_alignment,
-    is_mapped, look,
+    __libc_calloc, __libc_free, __libc_malloc, __libc_memalign, __libc_realloc, Block,
+    checks_alignment, look,
 };
 use crate::ranges::{PAGE, Range};
 use crate::thread;
+use crate::untouched::Place;
 use crate::usage::{self, absent};
 
 /// Header and padding of a block at most, bytes.
@@ -225,8 +226,7 @@ pub(crate) unsafe extern "C-unwind" fn resize(block: *mut c_void, size: usize) -
     if growth > 0 && leave_for(growth) == Taken::Refused {
         return no_memory();
     }
-    let place = old.is_mapped.then(|| grant::unmapping(block.addr()));
-    let place = place.flatten();
+    let place = old.is_mapped.then(|| going(block, old)).flatten();
     // SAFETY: as the caller's.
     let moved = unsafe { __libc_realloc(block, size) };
     if moved.is_null() {
@@ -252,6 +252,11 @@ pub(crate) unsafe extern "C-unwind" fn resize(block: *mut c_void, size: usize) -
         None => {}
     }
     moved
+}
+
+/// A block that is a mapping is about to go or to move: what is known of it.
+fn going(block: *const c_void, known: Block) -> Option<Place> {
+    grant::unmapping(block.addr(), known.pages(block, 0, known.usable))
 }
 
 /// As [`admit`], and asks if need be.
@@ -317,9 +322,14 @@ pub(crate) unsafe fn release(block: *mut c_void) {
 /// As [`release`].
 #[inline(never)]
 pub(crate) unsafe extern "C-unwind" fn release_at_page(block: *mut c_void) {
-    // SAFETY: a live block.
-    let is_mapped = !block.is_null() && unsafe { is_mapped(block) };
-    let place = is_mapped.then(|| grant::unmapping(block.addr())).flatten();
+    let known = if block.is_null() {
+        None
+    } else {
+        // SAFETY: a live block.
+        Some(unsafe { look(block) })
+    };
+    let known = known.filter(|known| known.is_mapped);
+    let place = known.and_then(|known| going(block, known));
     // SAFETY: as the caller's.
     unsafe { __libc_free(block) };
     if let Some(place) = place {

@@ -30,17 +30,12 @@ use crate::usage;
 
 /// Asked for at first; a process that only starts and ends is not to keep much from others.
 const FIRST: usize = 1 << 20;
-/// Untouched memory is looked at when that is cheap, or has not been done for so many times what it took.
-const CHEAP_LOOK: usize = 16 << 20;
-const LOOK_PART: u64 = 32;
 /// A program whose threads come for slices so many times, less than so long after each other, has too
 /// small ones: a look at the credit takes some microseconds.
 const VISITS: u32 = 16;
 const OFTEN_NS: u64 = 500_000;
 /// So much credit makes slices that last.
 const AMPLE: usize = 32 << 20;
-/// What a look at a page takes (mincore(2); 15 ns were measured), for the time before the first one.
-const LOOK_NS: usize = 16;
 
 /// How often freed memory has been given back to the system, so that pages in the middle of a heap may be gone,
 /// or what was handed out has been forgotten.
@@ -83,13 +78,14 @@ pub(crate) struct Credit {
     taken: usize,
     /// Reserved at the daemon, page tables included.
     reserved: usize,
+    /// It has become more since something was last given back.
+    has_grown: bool,
     next: usize,
     /// Counts renewals: what was paid for before is in `base`.
     epoch: u32,
     answered_at: u64,
     trimmed_at: u64,
     told_at: u64,
-    look_again_at: u64,
     /// Of threads that came for slices, and since when.
     visits: u32,
     visits_since: u64,
@@ -146,23 +142,6 @@ impl Credit {
         }
     }
 
-    /// Looks what of the untouched memory is resident by now, where that does not cost more than it is
-    /// worth.
-    fn look(&mut self, is_needed: bool) {
-        let extent = self.untouched.extent();
-        let began = now_ns();
-        if self.look_again_at == 0 && extent > CHEAP_LOOK {
-            let estimate = widen((extent / PAGE).saturating_mul(LOOK_NS));
-            self.look_again_at = began.saturating_add(estimate.saturating_mul(LOOK_PART));
-        }
-        if extent == 0 || !(is_needed || extent <= CHEAP_LOOK || began >= self.look_again_at) {
-            return;
-        }
-        self.untouched.look();
-        let now = now_ns();
-        self.look_again_at = now.saturating_add((now - began).saturating_mul(LOOK_PART));
-    }
-
     /// Ends the thread's slice: what came of it counts by itself.
     fn end_slice(&mut self, own: &mut Thread) {
         let faults = if own.handed_bytes > 0 {
@@ -213,7 +192,7 @@ impl Credit {
         if self.free() < enough && !self.is_scarce {
             self.measure(self.potential());
             if self.free() < enough && self.untouched.pages() > 0 {
-                self.look(false);
+                self.untouched.look_if(false);
                 self.measure(self.potential());
             }
         }

@@ -68,16 +68,6 @@ impl Block {
     }
 }
 
-/// Whether a block is a mapping of its own.
-///
-/// # Safety
-/// As [`look`].
-#[inline(always)]
-pub(crate) unsafe fn is_mapped(block: *const c_void) -> bool {
-    // SAFETY: the word before every block of glibc's is its header.
-    unsafe { block.cast::<u8>().sub(size_of::<usize>()).read() & IS_MMAPPED != 0 }
-}
-
 /// Looks at a block.
 ///
 /// # Safety

@@ -6,11 +6,20 @@
 //! Touching them at once would make a sparse program hold all that it asked for; so they are remembered
 //! until a look finds them resident, and stay reserved as long.
 
-use crate::ranges::{PAGE, Range};
-use crate::usage::absent;
+use bursar_reserve::now_ns;
 
-/// Places remembered. Beyond them the nearest two become one.
+use crate::ranges::{PAGE, Range};
+use crate::usage::{AT_ONCE, absent};
+
+/// Places remembered. Beyond them those that are near each other become one.
 const ROOM: usize = 512;
+/// So near are blocks that lie one after the other: they leave out the pages that they share, or their headers'.
+const NEAR: usize = 2 * PAGE;
+/// A look that takes no time worth speaking of; others wait for so many times what the last one took.
+const CHEAP_LOOK: usize = 16 << 20;
+const LOOK_PART: u64 = 32;
+/// What a look at a page takes (mincore(2); 15 ns were measured), for the time before the first one.
+const LOOK_NS: usize = 16;
 
 /// Granted memory that may not be resident.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +43,7 @@ pub(crate) struct Untouched {
     pages: usize,
     /// Places inserted since the last look.
     fresh: usize,
+    look_again_at: u64,
 }
 
 impl Untouched {
@@ -46,7 +56,7 @@ impl Untouched {
     }
 
     /// Bytes that a look has to look at.
-    pub(crate) fn extent(&self) -> usize {
+    fn extent(&self) -> usize {
         let extents = self.iter().map(|place| place.range.end - place.range.first);
         extents.fold(0, usize::saturating_add)
     }
@@ -87,10 +97,12 @@ impl Untouched {
             return;
         }
         if self.count == ROOM {
+            // A program that keeps what it does not touch would have all of it looked at again and again.
             if self.fresh >= ROOM / 4 {
-                self.look();
-            } else {
-                self.join_nearest();
+                self.look_if(false);
+            }
+            if self.count == ROOM {
+                self.make_room();
             }
             return self.insert(place);
         }
@@ -116,7 +128,7 @@ impl Untouched {
         for index in [at.wrapping_sub(1), at] {
             if let Some(own) = self.places.get_mut(index).filter(|_| index < self.count)
                 && own.block == 0
-                && own.range.gap_to(place.range) <= 2 * PAGE
+                && own.range.gap_to(place.range) <= NEAR
             {
                 let joint = own.range.join(place.range);
                 let pages = (own.pages + place.pages).min(joint.pages());
@@ -128,25 +140,37 @@ impl Untouched {
         false
     }
 
-    fn join_nearest(&mut self) {
-        let mut nearest = (usize::MAX, 0);
-        let mut before: Option<Range> = None;
-        for (index, place) in self.iter().enumerate() {
-            if let Some(gap) = before.map(|it| it.gap_to(place.range))
-                && gap < nearest.0
+    /// Joins what lies one after the other, all at once; if nothing does, the nearest two.
+    fn make_room(&mut self) {
+        if self.join_within(NEAR) == 0 {
+            let gaps = self.iter().zip(self.iter().skip(1));
+            let nearest = gaps.map(|(one, next)| one.range.gap_to(next.range)).min();
+            self.join_within(nearest.unwrap_or(usize::MAX));
+        }
+    }
+
+    /// Joins places with such a gap between them at most. How many went.
+    fn join_within(&mut self, gap: usize) -> usize {
+        let mut kept = 0usize;
+        for index in 0..self.count {
+            let Some(place) = self.places.get(index).copied() else {
+                break;
+            };
+            let last = kept.checked_sub(1).and_then(|at| self.places.get_mut(at));
+            if let Some(last) = last
+                && last.range.gap_to(place.range) <= gap
             {
-                nearest = (gap, index);
+                last.range = last.range.join(place.range);
+                last.pages += place.pages;
+                (last.block, last.cost) = (0, 0);
+            } else if let Some(own) = self.places.get_mut(kept) {
+                *own = place;
+                kept += 1;
             }
-            before = Some(place.range);
         }
-        if let (at @ 1.., Some(gone)) = (nearest.1, self.remove_at(nearest.1.max(1)))
-            && let Some(own) = self.places.get_mut(at - 1)
-        {
-            own.range = own.range.join(gone.range);
-            own.pages += gone.pages;
-            (own.block, own.cost) = (0, 0);
-            self.pages += gone.pages;
-        }
+        let gone = self.count - kept;
+        self.count = kept;
+        gone
     }
 
     fn remove_at(&mut self, at: usize) -> Option<Place> {
@@ -163,8 +187,9 @@ impl Untouched {
         Some(gone)
     }
 
-    /// Forgets the mapping that is this block.
-    pub(crate) fn remove(&mut self, block: usize) -> Option<Place> {
+    /// Forgets the mapping that is this block and has these pages, before it goes. What was paid for it is
+    /// not known any more where it was joined with others.
+    pub(crate) fn remove(&mut self, block: usize, pages: Range) -> Option<Place> {
         let from = self.position(block);
         // A block's first whole page lies a page behind it at most.
         let found = self
@@ -175,12 +200,85 @@ impl Untouched {
             .skip(from)
             .take_while(|(_, it)| it.range.first <= block.saturating_add(PAGE))
             .find(|(_, it)| it.block == block);
-        let (at, _) = found?;
-        self.remove_at(at)
+        match found {
+            Some((at, _)) => self.remove_at(at),
+            None => self.take_out(block, pages),
+        }
+    }
+
+    /// Of a place that was joined, the part that goes: as many pages as are not resident there.
+    fn take_out(&mut self, block: usize, pages: Range) -> Option<Place> {
+        // A large one is left to the next look.
+        if pages.pages() > AT_ONCE {
+            return None;
+        }
+        let at = self
+            .position(pages.first.saturating_add(1))
+            .checked_sub(1)?;
+        let own = self.places.get_mut(at).filter(|own| own.block == 0)?;
+        let part = Range {
+            first: pages.first,
+            end: pages.end.min(own.range.end),
+        };
+        if part.first >= part.end {
+            return None;
+        }
+        let gone = absent(part).pages.min(own.pages);
+        own.pages -= gone;
+        // Blocks are freed in the order in which they lie, or backwards. Between them are their headers.
+        let (before, behind) = (
+            Range {
+                first: own.range.first,
+                end: part.first,
+            },
+            Range {
+                first: part.end,
+                end: own.range.end,
+            },
+        );
+        if before.pages() * PAGE <= NEAR && absent(before).pages == 0 {
+            own.range.first = part.end;
+        } else if behind.pages() * PAGE <= NEAR && absent(behind).pages == 0 {
+            own.range.end = part.first;
+        }
+        let is_over = own.pages == 0 || own.range.first >= own.range.end;
+        self.pages -= gone;
+        if is_over {
+            self.remove_at(at);
+        }
+        Some(Place {
+            range: part,
+            pages: gone,
+            block,
+            cost: 0,
+            epoch: 0,
+        })
+    }
+
+    /// Whether a look waits for its time.
+    pub(crate) fn is_dear(&self) -> bool {
+        self.extent() > CHEAP_LOOK
+    }
+
+    /// Looks, where that does not cost more than it is worth, or is needed.
+    pub(crate) fn look_if(&mut self, is_needed: bool) {
+        let extent = self.extent();
+        let began = now_ns();
+        if self.look_again_at == 0 && extent > CHEAP_LOOK {
+            let estimate = (extent / PAGE).saturating_mul(LOOK_NS);
+            let estimate = u64::try_from(estimate).unwrap_or(u64::MAX);
+            self.look_again_at = began.saturating_add(estimate.saturating_mul(LOOK_PART));
+        }
+        if extent == 0 || !(is_needed || extent <= CHEAP_LOOK || began >= self.look_again_at) {
+            return;
+        }
+        self.look();
+        let now = now_ns();
+        self.look_again_at = now.saturating_add((now - began).saturating_mul(LOOK_PART));
     }
 
     /// Looks what is resident by now, and forgets it.
-    pub(crate) fn look(&mut self) {
+    fn look(&mut self) {
         let mut kept = 0;
         self.pages = 0;
         for index in 0..self.count {

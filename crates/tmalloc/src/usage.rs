@@ -4,7 +4,7 @@
 use crate::ranges::{PAGE, Range};
 
 /// Pages looked at by one call; one byte each on the stack.
-const AT_ONCE: usize = 2048;
+pub(crate) const AT_ONCE: usize = 2048;
 
 /// Anonymous memory of this process that is resident, bytes; `None` where /proc is not to be had.
 ///

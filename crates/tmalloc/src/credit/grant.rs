@@ -174,8 +174,8 @@ pub(crate) fn mapped(block: usize, range: Range, cost: usize) {
     });
 }
 
-/// What is known of a block that is a mapping and is about to go or to move.
-pub(crate) fn unmapping(block: usize) -> Option<Place> {
+/// What is known of a block that is a mapping, has these pages, and is about to go or to move.
+pub(crate) fn unmapping(block: usize, pages: Range) -> Option<Place> {
     // SAFETY: the calling thread's own.
     let is_asking = unsafe { (*thread::own()).is_asking };
     if is_asking || confined::is_confined() {
@@ -183,7 +183,7 @@ pub(crate) fn unmapping(block: usize) -> Option<Place> {
     }
     with(|credit| {
         (credit.daemon == Daemon::Reserves)
-            .then(|| credit.untouched.remove(block))
+            .then(|| credit.untouched.remove(block, pages))
             .flatten()
     })
     .flatten()

@@ -33,8 +33,8 @@ const TRIES: usize = 8;
 /// A refusal stands for so long, the next one in a row for twice as long, unless the process shrinks.
 const REFUSED_NS: u64 = 1_000_000;
 const REFUSED_MOST_NS: u64 = 16_000_000;
-/// More than this beyond what is needed is given back, at most so often.
-const SURPLUS: usize = 2 * MOST;
+/// More than this beyond what is needed is given back; by who also asks, at most so often.
+const SURPLUS: usize = MOST;
 const SURPLUS_PAUSE_NS: u64 = 2_000_000;
 
 /// An account that had no more to spare is asked for more again after this.
@@ -79,14 +79,18 @@ impl Credit {
         }
         let now = now_ns();
         let may_trim = now.saturating_sub(self.trimmed_at) >= TRIM_PAUSE_NS;
-        let answer = self.renew(cost, may_trim && self.free() < cost);
+        let has_more = may_trim || self.untouched.is_dear();
+        let answer = self.renew(cost, has_more && self.free() < cost);
         match answer {
-            Err(Missing::Room) if may_trim && self.free() < cost => {
-                // What the program freed may be what is missing.
-                self.trimmed_at = now;
-                // SAFETY: no pointers; locks glibc's arenas, never ours.
-                unsafe { malloc_trim(0) };
-                TRIMS.fetch_add(1, Ordering::Relaxed);
+            Err(Missing::Room) if has_more && self.free() < cost => {
+                // What has become resident meanwhile, or was freed, may be what is missing.
+                if may_trim {
+                    self.trimmed_at = now;
+                    // SAFETY: no pointers; locks glibc's arenas, never ours.
+                    unsafe { malloc_trim(0) };
+                    TRIMS.fetch_add(1, Ordering::Relaxed);
+                }
+                self.untouched.look_if(true);
                 self.renew(cost, false)
             }
             answer => answer,
@@ -118,7 +122,7 @@ impl Credit {
             self.forget();
         }
         self.hear_overdue(0);
-        self.look(self.is_scarce);
+        self.untouched.look_if(false);
         // Before the daemon looks: what comes between counts twice, not never.
         let potential = self.potential();
         self.measure(potential);
@@ -143,6 +147,7 @@ impl Credit {
             Ok(granted) => {
                 self.refusals = 0;
                 self.refused_ns = 0;
+                self.has_grown = true;
                 let fresh = without_tables(granted).max(missing).saturating_mul(PAGE);
                 self.settle(potential, free.saturating_add(fresh));
                 self.reserved = keep.saturating_add(granted).saturating_mul(PAGE);
@@ -292,15 +297,19 @@ impl Credit {
             .reserved
             .saturating_sub(self.needed(free).saturating_mul(PAGE))
             .saturating_add(free.saturating_sub(MOST));
+        if self.daemon != Daemon::Reserves || surplus <= SURPLUS {
+            return;
+        }
+        // Who only frees gives back half of it each time: that is seldom, and the last one leaves little.
         let now = now_ns();
-        if self.daemon != Daemon::Reserves
-            || surplus <= SURPLUS
-            || now.saturating_sub(self.told_at) < SURPLUS_PAUSE_NS
-        {
+        let is_due = now.saturating_sub(self.told_at) >= SURPLUS_PAUSE_NS;
+        let is_falling = !self.has_grown && surplus >= self.reserved / 2;
+        if !is_due && !is_falling {
             return;
         }
         self.told_at = now;
-        self.look(false);
+        self.has_grown = false;
+        self.untouched.look_if(false);
         let Some(potential) = self.potential() else {
             return;
         };

@@ -3,7 +3,9 @@
  * What a program must not notice of the malloc that it was given. `sparse` touches little of a large block
  * and prints the KiB that became resident; `confined` allocates behind a filter that allows what glibc's
  * malloc needs; `patient SECONDS` prints the longest malloc and the sum of those over 20 ms, in ms;
- * `descriptors` compares its table before and after; `execs SECONDS` allocates and becomes sleep(1).
+ * `descriptors` compares its table before and after; `execs SECONDS` allocates and becomes sleep(1); `keeps`
+ * takes 20,000 blocks that it does not touch, frees them, prints the processor time that it took in ms, and ends
+ * with its input.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -131,6 +133,23 @@ static int descriptors(void)
 	return count;
 }
 
+static int keeps(void)
+{
+	enum { COUNT = 20000, SIZE = 300000 };
+	static char *kept[COUNT];
+
+	for (int at = 0; at < COUNT; at++) {
+		kept[at] = malloc(SIZE);
+		if (!kept[at])
+			return 1;
+	}
+	for (int at = 0; at < COUNT; at++)
+		free(kept[at]);
+	printf("%ld\n", clock() / (CLOCKS_PER_SEC / 1000));
+	fflush(stdout);
+	return getchar() == EOF ? 0 : 2;
+}
+
 int main(int argc, char **argv)
 {
 	const char *way = argc > 1 ? argv[1] : "";
@@ -142,6 +161,8 @@ int main(int argc, char **argv)
 		return confined(0);
 	if (!strcmp(way, "confined-by-syscall"))
 		return confined(1);
+	if (!strcmp(way, "keeps"))
+		return keeps();
 	if (!strcmp(way, "patient"))
 		return patient(atof(seconds));
 	if (!strcmp(way, "descriptors")) {

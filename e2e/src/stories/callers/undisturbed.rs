@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What a program must not notice of tmalloc: each of these was worse with it than without.
 
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -12,7 +13,7 @@ use bursar_model::Bytes;
 
 use super::{NOBODY, Workshop};
 use crate::runner::{Place, Story};
-use crate::stories::ALICE;
+use crate::stories::{ALICE, median};
 use crate::wait::until;
 use crate::world::Binaries;
 
@@ -26,6 +27,11 @@ pub(crate) const STORIES: &[Story] = &[
         name: "a_program_that_confines_itself_by_seccomp_allocates_under_tmalloc",
         place: Place::Host,
         tell: confined,
+    },
+    Story {
+        name: "blocks_kept_and_not_touched_cost_no_more_under_tmalloc_and_leave_no_reservation",
+        place: Place::Host,
+        tell: keeps,
     },
     Story {
         name: "a_bursard_that_is_stopped_holds_up_no_malloc",
@@ -144,6 +150,39 @@ fn confined(binaries: &Binaries) -> Result<()> {
             stage.run(malloc, &[way])?;
         }
     }
+    Ok(())
+}
+
+fn keeps(binaries: &Binaries) -> Result<()> {
+    /// What may stay: unused permission that is not worth a message.
+    const MOST: Bytes = Bytes::from_mib(128);
+    let stage = Stage::new(binaries, "keeps")?;
+    let daemon = &stage.workshop.world.daemon;
+    let alice = ALICE.to_string();
+    daemon.limit(&alice, "20G")?;
+    let mut plain = Vec::new();
+    let mut limited = Vec::new();
+    let mut left = Bytes::ZERO;
+    for _ in 0..3 {
+        plain.push(numbers(&stage.run(Malloc::Plain, &["keeps"])?)?[0]);
+        let mut command = stage.command(Malloc::Asking(&stage.socket), &["keeps"])?;
+        let mut running = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut said = String::new();
+        BufReader::new(running.stdout.take().context("its output")?).read_line(&mut said)?;
+        left = left.max(daemon.memory(&alice)?.reserved);
+        drop(running.stdin.take());
+        ensure!(running.wait()?.success(), "it said {said:?}");
+        limited.push(said.trim_end().parse()?);
+    }
+    let (plain, limited) = (median(plain), median(limited));
+    println!(
+        "        20,000 × 300 KB: malloc {plain} ms, tmalloc with a limit {limited} ms; {left} stay reserved"
+    );
+    ensure!(left <= MOST, "{left} stay reserved");
+    ensure!(limited < 2 * plain + 200, "{limited} ms instead of {plain}");
     Ok(())
 }
 
