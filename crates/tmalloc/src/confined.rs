@@ -6,16 +6,46 @@
 //! Filters are installed by prctl(2) or syscall(2), which libseccomp uses, too; so these two are looked at
 //! on their way. A filter that was there when the program began is found in /proc.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 
+use bursar_reserve::{errno, set_errno};
 use libc::{c_int, c_long, c_ulong};
+
+use crate::process;
 
 static CONFINED: AtomicBool = AtomicBool::new(false);
 
+/// Children that share our memory (vfork(2)) and have a filter of their own. Each has the kernel write 0
+/// here when it becomes another program or ends (set_tid_address(2)).
+static CHILDREN: [AtomicI32; 4] = [const { AtomicI32::new(0) }; 4];
+
+/// Where a filter is that forbids who knows what.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Confined {
+    No,
+    /// Here, from now on.
+    Yes,
+    /// In a child that shares our memory, as long as it does; who allocates may be that one.
+    Child,
+}
+
 /// Whether the program has installed a filter.
 #[inline]
+pub(crate) fn look() -> Confined {
+    if CONFINED.load(Ordering::Relaxed) {
+        return Confined::Yes;
+    }
+    let is_child = |child: &AtomicI32| child.load(Ordering::Relaxed) != 0;
+    match CHILDREN.iter().any(is_child) {
+        true => Confined::Child,
+        false => Confined::No,
+    }
+}
+
+/// Whether system calls are to be left alone, for the moment or for good.
+#[inline]
 pub(crate) fn is_confined() -> bool {
-    CONFINED.load(Ordering::Relaxed)
+    look() != Confined::No
 }
 
 /// Whether there was a filter from the start; then it counts from now on. For before anything is asked: the
@@ -44,12 +74,55 @@ pub(crate) fn is_confined_from_the_start() -> bool {
 
 /// Before the call: afterwards nothing is allowed that the filter forbids.
 fn confining<T>(call: impl FnOnce() -> T, has_failed: impl FnOnce(&T) -> bool) -> T {
-    let before = CONFINED.swap(true, Ordering::Relaxed);
+    if is_confined() {
+        return call();
+    }
+    if let Some(child) = child() {
+        let result = call();
+        if has_failed(&result) {
+            child.store(0, Ordering::Relaxed);
+        }
+        return result;
+    }
+    CONFINED.store(true, Ordering::Relaxed);
     let result = call();
-    if has_failed(&result) && !before {
+    if has_failed(&result) {
         CONFINED.store(false, Ordering::Relaxed);
     }
     result
+}
+
+/// Notes that the caller is a child that shares our memory, if it is one and the kernel will say when it is
+/// no more. A child that has asked the kernel for the same itself (CLONE_CHILD_CLEARTID) keeps that.
+fn child() -> Option<&'static AtomicI32> {
+    let pid = process::child_sharing_memory()?;
+    let before = errno();
+    let child = claim(pid);
+    set_errno(before);
+    child
+}
+
+fn claim(pid: libc::pid_t) -> Option<&'static AtomicI32> {
+    let mut told = 0usize;
+    let at = (&raw mut told).expose_provenance().cast_signed() as c_long;
+    let ask = [libc::PR_GET_TID_ADDRESS.into(), at, 0, 0, 0, 0];
+    // SAFETY: the kernel writes one address.
+    let asked = unsafe { raw(libc::SYS_prctl, ask) };
+    // SAFETY: a live local, which the kernel has written to.
+    let told = unsafe { (&raw const told).read_volatile() };
+    let is_ours = |child: &AtomicI32| child.as_ptr().addr() == told;
+    if asked != 0 || (told != 0 && !CHILDREN.iter().any(is_ours)) {
+        return None;
+    }
+    let is_free = |child: &&AtomicI32| {
+        let claimed = child.compare_exchange(0, pid, Ordering::Relaxed, Ordering::Relaxed);
+        claimed.is_ok()
+    };
+    let child = CHILDREN.iter().find(is_free)?;
+    let at = child.as_ptr().expose_provenance().cast_signed() as c_long;
+    // SAFETY: a static of ours, of the size that the kernel writes.
+    unsafe { raw(libc::SYS_set_tid_address, [at, 0, 0, 0, 0, 0]) };
+    Some(child)
 }
 
 /// prctl(2).
@@ -218,7 +291,7 @@ unsafe fn raw(number: c_long, arguments: [c_long; 6]) -> c_long {
 extern "C-unwind" fn done(result: c_long) -> c_long {
     match result {
         -4095..0 => {
-            bursar_reserve::set_errno(c_int::try_from(-result).unwrap_or(libc::EINVAL));
+            set_errno(c_int::try_from(-result).unwrap_or(libc::EINVAL));
             -1
         }
         result => result,

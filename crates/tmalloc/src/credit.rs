@@ -113,10 +113,10 @@ fn getpid() -> libc::pid_t {
 
 impl Credit {
     /// Of a process that has not asked yet.
-    fn begin(&mut self, pid: libc::pid_t) {
+    fn begin(&mut self) {
         if !self.has_begun {
             self.has_begun = true;
-            self.pid = pid;
+            self.pid = getpid();
             self.base = usize::MAX;
             self.next = FIRST;
         }

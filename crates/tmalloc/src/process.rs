@@ -7,7 +7,7 @@
 //! unlocked there.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
 
 use bursar_reserve::{Contact, errno, set_errno, uncancelled};
 
@@ -16,6 +16,8 @@ use crate::thread;
 
 /// Valid when zero: nothing has begun.
 struct Process {
+    /// Whose memory it is; 0: nobody has asked.
+    owner: AtomicI32,
     /// 1 while somebody works with the credit; 0 there means that it was wiped meanwhile.
     is_at_work: u32,
     lock: libc::pthread_mutex_t,
@@ -60,6 +62,24 @@ pub(crate) fn begin() {
         return;
     }
     PROCESS.store(pages.cast(), Ordering::Release);
+    child_sharing_memory();
+}
+
+/// The caller's number if it is a child that shares the memory of the process whose pages these are. In a
+/// child with memory of its own they are its own.
+pub(crate) fn child_sharing_memory() -> Option<libc::pid_t> {
+    let process = PROCESS.load(Ordering::Acquire);
+    if process.is_null() {
+        return None;
+    }
+    // SAFETY: no arguments.
+    let pid = unsafe { libc::getpid() };
+    // SAFETY: pages that stay; an atomic number, valid when zero.
+    let owner = unsafe { &(*process).owner };
+    match owner.compare_exchange(0, pid, Ordering::Relaxed, Ordering::Relaxed) {
+        Err(owner) if owner != pid => Some(pid),
+        _ => None,
+    }
 }
 
 /// With the process's credit, under its lock; `None` where there is none. errno stays as it was: a malloc

@@ -4,9 +4,9 @@
 use std::sync::atomic::Ordering;
 
 use super::request::{Missing, TRY};
-use super::{Credit, Daemon, TRIMS, getpid, lifecycle};
-use crate::confined;
-use crate::process::with;
+use super::{Credit, Daemon, TRIMS, lifecycle};
+use crate::confined::{self, Confined};
+use crate::process::{child_sharing_memory, with};
 use crate::ranges::{PAGE, Range, Ranges};
 use crate::thread::{self, Thread};
 use crate::untouched::Place;
@@ -77,9 +77,16 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
     if own.is_asking {
         return Taken::Granted;
     }
-    if confined::is_confined() {
-        own.left = isize::MAX / 2;
-        return Taken::Granted;
+    match confined::look() {
+        Confined::No => {}
+        Confined::Yes => {
+            own.left = isize::MAX / 2;
+            return Taken::Granted;
+        }
+        Confined::Child => {
+            own.left = SPARED;
+            return Taken::Granted;
+        }
     }
     let rounds = own.rounds;
     if is_whole_again(own, cost) && rounds < ROUNDS {
@@ -92,13 +99,12 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
     let taken = with(|credit| {
         // SAFETY: the calling thread's own; the borrow above is over.
         let own = unsafe { &mut *thread };
-        let pid = getpid();
-        credit.begin(pid);
         // A child that shares our memory (vfork, clone) allocates for us, and another one is asked about it.
-        if credit.pid != pid {
+        if child_sharing_memory().is_some() {
             spare(own);
             return Taken::Granted;
         }
+        credit.begin();
         credit.end_slice(own);
         own.rounds = 0;
         let faults = usize::try_from(tried.unwrap_or(0)).unwrap_or(usize::MAX);
@@ -156,7 +162,7 @@ pub(crate) fn handed_out(range: Range) {
 pub(crate) fn mapped(block: usize, range: Range, cost: usize) {
     // SAFETY: the calling thread's own.
     let own = unsafe { &mut *thread::own() };
-    if own.slice == 0 || own.is_asking {
+    if own.slice == 0 || own.is_asking || confined::is_confined() {
         return;
     }
     with(|credit| {

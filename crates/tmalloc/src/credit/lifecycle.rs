@@ -57,6 +57,10 @@ extern "C-unwind" fn in_child() {
     }
     own.begin_slice(0, 0);
     own.left = UNASKED;
+    if !confined::is_confined() {
+        // Before a child of its own does that shares its memory.
+        process::child_sharing_memory();
+    }
 }
 
 /// What the daemon has not heard of yet.

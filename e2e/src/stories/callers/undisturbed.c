@@ -5,7 +5,8 @@
  * malloc needs; `patient SECONDS` prints the longest malloc and the sum of those over 20 ms, in ms;
  * `descriptors` compares its table before and after; `execs SECONDS` allocates and becomes sleep(1); `keeps`
  * takes 20,000 blocks that it does not touch, frees them, prints the processor time that it took in ms, and ends
- * with its input.
+ * with its input; `vforks` has a child that shares its memory confine itself, and is still refused what its
+ * account has not.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -18,6 +19,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -68,7 +70,7 @@ static int allocates(int count, size_t size)
 
 #define ALLOW(call) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_##call, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)
 
-static int confined(int by_syscall)
+static void confine(int by_syscall)
 {
 	struct sock_filter filter[] = {
 		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
@@ -85,8 +87,19 @@ static int confined(int by_syscall)
 	else
 		done = prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program);
 	if (done)
-		return 1;
-	_exit(allocates(5000, 4000) && allocates(40, 500000) ? 0 : 2);
+		_exit(1);
+}
+
+static int confined(int by_syscall)
+{
+	/* Something was asked for before. */
+	int fine = allocates(3, 500000);
+
+	confine(by_syscall);
+	fine = fine && allocates(5000, 4000) && allocates(40, 500000);
+	for (int at = 0; at < 2000; at++)
+		fine = fine && malloc(500000);
+	_exit(fine ? 0 : 2);
 }
 
 static int patient(double seconds)
@@ -150,6 +163,38 @@ static int keeps(void)
 	return getchar() == EOF ? 0 : 2;
 }
 
+/* Blocks that are not touched, until `most` bytes are there. */
+static int is_refused(size_t most)
+{
+	const size_t size = 4 << 20;
+
+	for (size_t got = 0; got < most; got += size)
+		if (!malloc(size))
+			return 1;
+	return 0;
+}
+
+static int vforks(size_t most)
+{
+	/* What a program holds when it makes children. */
+	char *volatile block = malloc(1 << 20), *volatile mapping = malloc(1 << 20);
+	pid_t child;
+	int status;
+
+	if (!block || !mapping)
+		return 1;
+	child = vfork();
+	if (!child) {
+		confine(0);
+		free(mapping);
+		_exit(allocates(300, 4000) && allocates(2, 500000) ? 0 : 2);
+	}
+	if (child < 0 || waitpid(child, &status, 0) != child || status)
+		return 3;
+	free(block);
+	return is_refused(most) ? 0 : 4;
+}
+
 int main(int argc, char **argv)
 {
 	const char *way = argc > 1 ? argv[1] : "";
@@ -163,6 +208,8 @@ int main(int argc, char **argv)
 		return confined(1);
 	if (!strcmp(way, "keeps"))
 		return keeps();
+	if (!strcmp(way, "vforks"))
+		return vforks((size_t)1 << 30);
 	if (!strcmp(way, "patient"))
 		return patient(atof(seconds));
 	if (!strcmp(way, "descriptors")) {

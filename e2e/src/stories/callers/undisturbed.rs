@@ -29,6 +29,11 @@ pub(crate) const STORIES: &[Story] = &[
         tell: confined,
     },
     Story {
+        name: "a_child_that_shares_memory_and_confines_itself_leaves_its_parent_its_limit",
+        place: Place::Host,
+        tell: confined_child,
+    },
+    Story {
         name: "blocks_kept_and_not_touched_cost_no_more_under_tmalloc_and_leave_no_reservation",
         place: Place::Host,
         tell: keeps,
@@ -150,6 +155,14 @@ fn confined(binaries: &Binaries) -> Result<()> {
             stage.run(malloc, &[way])?;
         }
     }
+    Ok(())
+}
+
+fn confined_child(binaries: &Binaries) -> Result<()> {
+    let stage = Stage::new(binaries, "vforks")?;
+    let daemon = &stage.workshop.world.daemon;
+    daemon.limit(&ALICE.to_string(), "256M")?;
+    stage.run(Malloc::Asking(&stage.socket), &["vforks"])?;
     Ok(())
 }
 
