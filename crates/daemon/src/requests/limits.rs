@@ -21,8 +21,6 @@ use crate::daemon::Daemon;
 
 /// Names of one limit's accounts in a reply.
 const NAMES_SHOWN: usize = 100;
-/// System accounts named in a refusal.
-const SYSTEM_SHOWN: usize = 3;
 
 pub(super) fn show(accounts: &mut Accounts, uid: Uid, who: Option<&Who>) -> Answer {
     let own = accounts.of(uid);
@@ -113,30 +111,20 @@ pub(super) fn change_limits(
 ) -> Result<(), Refusal> {
     let plan = daemon.accounts.table.plan_with(&limits);
     if !force {
-        unless_system(&mut daemon.accounts, &plan)?;
+        unless_root(&daemon.accounts, &plan)?;
         unless_over(&mut daemon.accounts, &plan, words)?;
     }
     put_in_force(daemon, limits, plan)
 }
 
-/// A plan that limits root or system accounts anew is refused: seldom is it meant, and it can kill system services.
-fn unless_system(accounts: &mut Accounts, plan: &Plan) -> Result<(), Refusal> {
-    let limited = plan.system_accounts_limited(accounts.table.plan(), accounts.uid_min());
-    let Some((who, uids)) = limited.into_iter().next() else {
+/// A plan that limits root anew is refused: seldom is it meant, and it can kill the machine's own services.
+fn unless_root(accounts: &Accounts, plan: &Plan) -> Result<(), Refusal> {
+    let limited = plan.system_accounts_limited(accounts.table.plan(), Uid::new(1));
+    let Some((who, _)) = limited.into_iter().next() else {
         return Ok(());
     };
-    let named = uids.iter().take(SYSTEM_SHOWN);
-    let names: Vec<String> = named
-        .map(|&uid| format!("{} (uid {uid})", accounts.table.user_name(uid)))
-        .collect();
-    let more = match uids.len().saturating_sub(names.len()) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    let (names, uid_min) = (names.join(", "), accounts.uid_min());
     let message = format!(
-        "the limit of {who} would hold for {names}{more}, below UID_MIN ({uid_min}): it can kill system services; limit \
-         ordinary users, or add --force"
+        "the limit of {who} would hold for root: it can kill the machine's own services; limit users, or add --force"
     );
     Err(refusal(ErrorKind::Refused, message))
 }
@@ -149,7 +137,7 @@ pub(super) fn preview_of(
 ) -> Result<Preview, Refusal> {
     let mut preview = preview::of(daemon, limits)?;
     let plan = daemon.accounts.table.plan_with(limits);
-    if let (false, Err(refused)) = (force, unless_system(&mut daemon.accounts, &plan)) {
+    if let (false, Err(refused)) = (force, unless_root(&daemon.accounts, &plan)) {
         let message = format!("it would be refused: {}", refused.message);
         preview.remarks.push(message);
     }
@@ -164,7 +152,7 @@ pub(super) fn limits_refused(daemon: &mut Daemon, limits: &Limits) -> Option<Str
         (format!("the limit of {limit} that holds then"), remedy)
     };
     let accounts = &mut daemon.accounts;
-    let refused = unless_system(accounts, &plan).and_then(|()| unless_over(accounts, &plan, words));
+    let refused = unless_root(accounts, &plan).and_then(|()| unless_over(accounts, &plan, words));
     refused.err().map(|it| it.message)
 }
 

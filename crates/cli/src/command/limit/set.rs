@@ -55,7 +55,7 @@ pub(crate) struct Set {
     #[arg(long, value_name = "SIZE|PCT")]
     barrier: Option<SizeSpec>,
     /// Set the limit even if somebody is over it already: the largest process is killed at once. Also set one on
-    /// root or another user below UID_MIN
+    /// root
     #[arg(long)]
     force: bool,
     /// Why, in one line of at most 200 bytes: kept with the limit, shown by limit show and log, and to the
