@@ -130,6 +130,8 @@ impl Credit {
         let free = self.free();
         let keep = self.needed(free);
         let missing = cost.saturating_sub(free).div_ceil(PAGE);
+        // What there is suffices after all: whether there is more is not the program's to hear, and counts nowhere.
+        let is_tentative = is_tentative || missing == 0;
         let least = match missing {
             0 => 1,
             missing if self.is_scarce => with_tables(missing + TRIES * TRY / PAGE),
