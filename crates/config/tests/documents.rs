@@ -338,3 +338,18 @@ fn links_lead_somewhere() {
     assert!(wrong.is_empty(), "\n{wrong}");
     assert!(count > 100, "{count} links");
 }
+
+/// They are typed in a guest with Debian as they are written: `xtask debian run --suite trixie readme`.
+#[test]
+fn readmes_commands_are_played() {
+    let page = &pages()["README.md"];
+    let scenario = fs::read_to_string(root().join("xtask/scenarios/readme.txt")).unwrap();
+    let block = page.split("```").nth(3).unwrap();
+    let commands = block.lines().map(|it| it.split('#').next().unwrap().trim());
+    let ours: Vec<&str> = commands.filter(|it| it.starts_with("bursar ")).collect();
+    let missing: Vec<&&str> = ours.iter().filter(|it| !scenario.contains(**it)).collect();
+    assert!(
+        ours.len() > 6 && missing.is_empty(),
+        "{ours:?}: {missing:?} are not played"
+    );
+}
