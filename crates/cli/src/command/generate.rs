@@ -98,7 +98,8 @@ fn finished(page: &str, file: &str, tree: &Command) -> String {
         None => line.to_owned(),
     });
     let text: Vec<String> = lines.collect();
-    let text = text.join("\n");
+    // Before possible values: one empty line, as mandoc wants it.
+    let text = text.join("\n").replace("\n.br\n\n.br\n", "\n.sp\n");
     format!("{}\n{}{SECTIONS}", text.trim_end(), exit_status(file))
 }
 
