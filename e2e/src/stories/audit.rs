@@ -8,6 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use bursar_model::{Actor, Event, EventKind};
 
+use super::command::outcome;
 use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::{Binaries, World};
@@ -33,19 +34,8 @@ pub(super) const STORIES: &[Story] = &[
 /// Least that is shown: the audit's lines are shown all the same.
 const QUIET: &str = "[log]\nlevel = \"error\"\n";
 
-/// Exit code, what was said and what was complained of.
-fn run(command: &mut Command) -> Result<(i32, String, String)> {
-    let output = command.output()?;
-    let code = output.status.code().context("its exit code")?;
-    Ok((
-        code,
-        String::from_utf8(output.stdout)?,
-        String::from_utf8(output.stderr)?,
-    ))
-}
-
 fn done(world: &World, arguments: &[&str]) -> Result<String> {
-    let (code, said, complaint) = run(&mut world.bursar(arguments))?;
+    let (code, said, complaint) = outcome(&mut world.bursar(arguments))?;
     ensure!(code == 0, "{arguments:?}: {code} {complaint}");
     Ok(said)
 }
@@ -86,7 +76,7 @@ fn set_by_login(world: &World) -> Result<()> {
         .arg(set.get_program())
         .args(set.get_args())
         .env("SUDO_USER", "ali\u{1b}ce");
-    let (code, said, complaint) = run(&mut command)?;
+    let (code, said, complaint) = outcome(&mut command)?;
     ensure!(code == 0, "{code} {complaint}");
     let login = said.split_once(|it: char| !it.is_ascii_digit());
     let login = login.and_then(|(number, _)| number.parse().ok());
@@ -119,7 +109,7 @@ fn commands(binaries: &Binaries) -> Result<()> {
     // Whoever may know reads the reason: root, and whose limit it is.
     let shown = done(&world, &["limit", "show", "60001"])?;
     ensure!(shown.contains("reason: first term"), "{shown}");
-    let (_, quota, _) = run(world.bursar(&["quota"]).uid(60001).gid(60001))?;
+    let (_, quota, _) = outcome(world.bursar(&["quota"]).uid(60001).gid(60001))?;
     ensure!(quota.contains("for this limit: first term"), "{quota}");
 
     // The same again is no change; another reason is one; a change without a reason takes it away.
@@ -250,7 +240,7 @@ fn hostile_reasons(binaries: &Binaries) -> Result<()> {
         ("", "empty"),
     ] {
         let set = ["limit", "set", "60001", "96M", "--reason", reason];
-        let (code, _, complaint) = run(&mut world.bursar(&set))?;
+        let (code, _, complaint) = outcome(&mut world.bursar(&set))?;
         ensure!(
             code == 2 && complaint.contains(said) && !complaint.contains('\u{1b}'),
             "{reason:?}: {code} {complaint:?}"

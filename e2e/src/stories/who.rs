@@ -5,6 +5,7 @@ use std::os::unix::process::CommandExt;
 
 use anyhow::{Context, Result, ensure};
 
+use super::command::outcome;
 use crate::runner::{Place, Story};
 use crate::world::{Binaries, World};
 
@@ -25,13 +26,10 @@ const USER: u32 = 60_870;
 const OTHER: u32 = 60_871;
 const NOBODY: &str = "nobody-has-this-name";
 
-/// Exit code, stdout and stderr of a command by `uid`.
+/// What comes of a command by `uid`.
 fn run(world: &World, uid: u32, arguments: &[&str]) -> Result<(i32, String, String)> {
     let mut command = world.bursar(arguments);
-    let output = command.uid(uid).gid(uid).current_dir("/").output()?;
-    let code = output.status.code().context("it was killed")?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Ok((code, text(&output.stdout), text(&output.stderr)))
+    outcome(command.uid(uid).gid(uid).current_dir("/"))
 }
 
 /// Commands that are about an account, with all but whose.
