@@ -39,10 +39,11 @@ use crate::watermarks::Watermarks;
 pub(crate) fn run(loaded: Loaded, arguments: &Arguments) -> Result<()> {
     let Loaded {
         config, remarks, ..
-    } = &loaded;
+    } = loaded;
+    let config = &config;
     let _runtime = Lock::on_runtime(&config.paths.runtime)?;
     let signals = Signals::catch()?;
-    let (daemon, _pins) = start(config, arguments.dry_run, remarks.clone())?;
+    let (daemon, _pins) = start(config, arguments.dry_run, remarks)?;
     raise_descriptors();
     let socket = config.paths.runtime.join("bursar.sock");
     let control = Control::listen(&socket, || daemon.responder.reaper.timed_query())?;
