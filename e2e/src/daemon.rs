@@ -225,8 +225,11 @@ impl Daemon {
     /// # Errors
     /// When that does not come.
     pub(crate) fn until_holds_at_most(&self, name: &str, bytes: u64) -> Result<()> {
-        until("less being held", || {
-            Ok((self.memory(name)?.held.get() <= bytes).then_some(()))
+        self.until_account("less being held", name, |account| {
+            account
+                .resources
+                .get(&Resource::Memory)
+                .is_some_and(|row| row.held.get() <= bytes)
         })
     }
 
@@ -235,16 +238,27 @@ impl Daemon {
     /// # Errors
     /// When that does not come: with what the account says, and what the kernel says of the user.
     pub fn until_empty(&self, uid: u32) -> Result<()> {
-        let name = uid.to_string();
+        self.until_account("nothing being held", &uid.to_string(), is_empty)
+    }
+
+    fn until_account(
+        &self,
+        what: &str,
+        name: &str,
+        is_so: impl Fn(&AccountStatus) -> bool,
+    ) -> Result<()> {
         let mut last = None;
-        until("nothing being held", || {
-            let account = self.account(&name)?.context("the account")?;
-            let found = is_empty(&account).then_some(());
+        until(what, || {
+            let account = self.account(name)?.context("the account")?;
+            let found = is_so(&account).then_some(());
             last = Some(account);
             Ok(found)
         })
         .with_context(|| {
-            let there = proc::described_of(uid);
+            let there = last
+                .as_ref()
+                .and_then(|account| account.uid)
+                .map(|uid| proc::described_of(uid.get()));
             let half = self.status().map(|status| status.kernel_half);
             format!("{last:#?}, {half:#?}, processes: {there:#?}")
         })
