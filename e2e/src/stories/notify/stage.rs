@@ -124,6 +124,7 @@ impl Stage {
                 .contains("reading bursard's events")
                 .then_some(()))
         })
+        .with_context(|| self.log().unwrap_or_default())
     }
 
     pub(super) fn log(&self) -> Result<String> {
