@@ -432,6 +432,39 @@ fn nodes_that_run_out_of_an_order_together_are_compacted_one_after_the_other() {
     assert_eq!(compacted, [(0, Some(3)), (1, Some(5))]);
 }
 
+/// S4 "Modelling". Compaction that brings back less than was lost is asked for earlier.
+#[test]
+fn the_trend_measures_compaction_and_asks_earlier_where_it_is_slow() {
+    let first_asked = |merged: u64| {
+        let mut machine = Machine::new(100_000);
+        let mut model = model(ModelChoice::Trend);
+        let mut large = 30_000;
+        for round in 0..100 {
+            machine.wait(1000);
+            // What was merged once in blocks of order 4 is lost by and by.
+            large = if round == 1 {
+                large + merged
+            } else {
+                large - 400
+            };
+            let zone = &mut machine.sample.zones[0];
+            zone.blocks = Default::default();
+            zone.blocks[4] = large >> 4;
+            zone.blocks[0] = zone.free - (zone.blocks[4] << 4);
+            let verdict = model.look(&machine.sample);
+            if verdict.compact.is_some() {
+                assert_eq!(verdict.forecast.order, Some(4));
+                return (round, verdict.forecast.compaction);
+            }
+        }
+        panic!("compaction was not asked for");
+    };
+    let (late, quick) = first_asked(8000);
+    let (early, slow) = first_asked(160);
+    assert_eq!((quick, slow), (8000.0, 160.0));
+    assert!(early + 20 < late, "asked for after {early} and {late} s");
+}
+
 #[test]
 fn more_than_can_be_taken_back_is_said_and_not_climbed_after() {
     let mut machine = Machine::new(60_000);

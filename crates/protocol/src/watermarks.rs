@@ -81,6 +81,10 @@ pub struct ForecastReport {
     pub demand: Bytes,
     /// What kswapd takes back a second while it works.
     pub supply: Bytes,
+    /// What compaction moves together into large blocks a second; 0 where it was not seen, and with the default model,
+    /// which does not look at orders.
+    #[serde(default)]
+    pub compaction: Bytes,
     /// What should be free between the marks.
     pub needed: Bytes,
     /// Seconds until memory is low, at the earliest.

@@ -126,6 +126,7 @@ fn forecast(record: &Record) -> ForecastReport {
     let Forecast {
         demand,
         supply,
+        compaction,
         needed,
         soonest,
         likely,
@@ -136,6 +137,7 @@ fn forecast(record: &Record) -> ForecastReport {
         text: record.words(),
         demand: bytes_of_rate(demand),
         supply: bytes_of_rate(supply),
+        compaction: bytes_of_rate(compaction),
         needed: bytes(needed),
         soonest_seconds: soonest,
         likely_seconds: likely,

@@ -339,6 +339,7 @@ mod tests {
                 text: "there is room enough for what is asked for (free 148 MiB, kswapd wakes at 56 MiB)".into(),
                 demand: Bytes::from_mib(59),
                 supply: Bytes::from_mib(1024),
+                compaction: Bytes::ZERO,
                 needed: Bytes::from_mib(47),
                 soonest_seconds: Some(2.5),
                 likely_seconds: Some(9.0),

@@ -21,6 +21,8 @@ const WINDOW: usize = 8;
 const EVERY_NS: u64 = 1_000_000_000;
 /// Reclaim may take this many times as long to catch up as memory takes to run out.
 const PATIENCE: f64 = 3.0;
+/// The order of a huge page on x86, and on arm64 with pages of 4 KiB.
+const HUGE: usize = 9;
 /// Nodes that are watched; those after are left to the kernel.
 const MAX_NODES: usize = 64;
 
@@ -30,6 +32,8 @@ struct Node {
     free: Window,
     /// Free pages in blocks of at least an order.
     usable: [Window; ORDERS],
+    /// What the last sample had of both, pages.
+    last: Option<(u64, [u64; ORDERS])>,
     /// Compacted last in this round.
     compacted: Option<u64>,
 }
@@ -42,6 +46,8 @@ pub struct Trend {
     last: Option<(u64, Counters)>,
     /// What kswapd took back a second, when it last took anything.
     reclaim_rate: f64,
+    /// Of each order: what came together into blocks of at least this order a second, when anything last did.
+    compaction_rates: [f64; ORDERS],
     round: u64,
 }
 
@@ -53,6 +59,7 @@ impl Trend {
             nodes: Vec::new(),
             last: None,
             reclaim_rate: 0.0,
+            compaction_rates: [0.0; ORDERS],
             round: 0,
         }
     }
@@ -65,12 +72,14 @@ impl Trend {
     /// Looks at a sample; those that come before a second is over are left out.
     pub fn look(&mut self, sample: &Sample) -> Verdict {
         let mut forecast = Forecast::begun(sample);
+        let mut seconds = None;
         if let Some((at, counters)) = self.last {
             if sample.at.get().saturating_sub(at) < EVERY_NS {
                 return Verdict::leave(Reason::Enough, forecast);
             }
             if let Some(change) = Change::between((at, &counters), sample) {
                 forecast.stalls = change.stalls();
+                seconds = Some(change.seconds);
                 if change.steal_kswapd > 0 {
                     self.reclaim_rate = change.steal_kswapd as f64 / change.seconds;
                 }
@@ -78,11 +87,18 @@ impl Trend {
         }
         self.last = Some((sample.at.get(), sample.counters));
         self.round = self.round.saturating_add(1);
-        self.record(sample);
+        let merged = self.record(sample);
+        for (rate, pages) in self.compaction_rates.iter_mut().zip(merged) {
+            if let Some(seconds) = seconds.filter(|_| pages > 0) {
+                *rate = pages as f64 / seconds;
+            }
+        }
         self.decide(sample, forecast)
     }
 
-    fn record(&mut self, sample: &Sample) {
+    /// Returns for each order how many pages came together into blocks of at least this order.
+    fn record(&mut self, sample: &Sample) -> [u64; ORDERS] {
+        let mut merged = [0_u64; ORDERS];
         for id in sample.nodes() {
             let known = self.nodes.iter().position(|node| node.id == id);
             let index = match known {
@@ -92,6 +108,7 @@ impl Trend {
                         id,
                         free: Window::new(WINDOW),
                         usable: [Window::new(WINDOW); ORDERS],
+                        last: None,
                         compacted: None,
                     });
                     self.nodes.len().saturating_sub(1)
@@ -102,15 +119,23 @@ impl Trend {
                 continue;
             };
             let at: Nanos = sample.at;
-            node.free
-                .push(at, sample.sum_of_node(id, |zone| zone.free) as f64);
-            for (order, usable) in node.usable.iter_mut().enumerate().skip(1) {
-                usable.push(
-                    at,
-                    sample.sum_of_node(id, |zone| zone.pages_from(order)) as f64,
-                );
+            let free = sample.sum_of_node(id, |zone| zone.free);
+            let pages =
+                std::array::from_fn(|order| sample.sum_of_node(id, |zone| zone.pages_from(order)));
+            node.free.push(at, free as f64);
+            for (usable, &now) in node.usable.iter_mut().zip(&pages).skip(1) {
+                usable.push(at, now as f64);
+            }
+            if let Some((free_before, before)) = node.last.replace((free, pages)) {
+                // What was freed may be whole blocks; what is beyond it has been moved together.
+                let freed = free.saturating_sub(free_before);
+                for ((sum, now), before) in merged.iter_mut().zip(pages).zip(before) {
+                    let more = now.saturating_sub(before).saturating_sub(freed);
+                    *sum = sum.saturating_add(more);
+                }
             }
         }
+        merged
     }
 
     fn decide(&mut self, sample: &Sample, mut forecast: Forecast) -> Verdict {
@@ -152,7 +177,7 @@ impl Trend {
             }
             // One node a round: another's turn is in the next.
             if compact.is_none()
-                && let Some(order) = running_out(node, line.slope)
+                && let Some(order) = running_out(node, line.slope, &self.compaction_rates)
                 && node
                     .compacted
                     .is_none_or(|last| self.round.saturating_sub(last) > WINDOW as u64)
@@ -162,6 +187,8 @@ impl Trend {
                 forecast.order = u8::try_from(order).ok();
             }
         }
+        let order = forecast.order.map_or(HUGE, usize::from);
+        forecast.compaction = self.compaction_rates.get(order).copied().unwrap_or(0.0);
         if !is_ready {
             return Verdict::leave(Reason::TooFewSamples, forecast);
         }
@@ -225,17 +252,25 @@ fn earlier(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     }
 }
 
-/// The highest order whose blocks run out within the window's length although memory does not
-/// (S4 "Putting it all together - Actions").
-fn running_out(node: &Node, free_slope: f64) -> Option<usize> {
-    let orders = node.usable.iter().enumerate().skip(1).take(9).rev();
-    for (order, usable) in orders {
+/// The highest order whose blocks run out, although memory does not, within the window's length or before compaction
+/// has brought back what was lost in it (S4 "Putting it all together - Actions").
+fn running_out(node: &Node, free_slope: f64, compaction_rates: &[f64; ORDERS]) -> Option<usize> {
+    let orders = node.usable.iter().zip(compaction_rates).enumerate();
+    for (order, (usable, &rate)) in orders.skip(1).take(HUGE).rev() {
         let Some(line) = usable.least_squares() else {
             continue;
         };
         let ends = line.seconds_to((1_u64 << order) as f64);
         let falls_by_itself = line.slope < 0.0 && line.slope < free_slope.min(0.0) * 1.5;
-        if falls_by_itself && ends.likely.is_some_and(|it| it <= WINDOW as f64) {
+        let window = WINDOW as f64;
+        let catch_up = if rate > 0.0 {
+            -line.slope * window / rate
+        } else {
+            0.0
+        };
+        // A few pages that came together by chance are no rate to wait for.
+        let horizon = (PATIENCE * catch_up).clamp(window, PATIENCE * window);
+        if falls_by_itself && ends.likely.is_some_and(|it| it <= horizon) {
             return Some(order);
         }
     }

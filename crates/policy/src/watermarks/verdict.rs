@@ -54,6 +54,9 @@ pub struct Forecast {
     pub demand: f64,
     /// What kswapd takes back while it works, a second; 0 where it has not been seen working.
     pub supply: f64,
+    /// What compaction moves together into blocks of `order`, else into huge pages, a second; 0 where it has not been
+    /// seen, and where the model does not look at orders.
+    pub compaction: f64,
     /// The largest fall that free memory should survive, pages.
     pub needed: u64,
     /// Until free memory reaches the low mark, at the earliest.

@@ -77,6 +77,12 @@ fn seen(forecast: &Forecast, page_bytes: u64) -> String {
             size(forecast.supply, page_bytes)
         ));
     }
+    if forecast.compaction >= 1.0 {
+        text.push_str(&format!(
+            ", compaction makes {}/s",
+            size(forecast.compaction, page_bytes)
+        ));
+    }
     if let Some(likely) = forecast.likely.filter(|&likely| likely < 3600.0) {
         text.push_str(&format!(", low in {likely:.0} s"));
     }
@@ -115,6 +121,7 @@ mod tests {
             low: 1206,
             demand: 15_000.0,
             supply: 264_000.0,
+            compaction: 25_600.0,
             needed: 12_000,
             soonest: Some(2.5),
             likely: Some(9.0),
@@ -128,7 +135,7 @@ mod tests {
             reason,
             forecast,
         };
-        let seen = "(free 148 MiB, kswapd wakes at 4.7 MiB, demand 59 MiB/s, kswapd gives 1.0 GiB/s, low in 9 s)";
+        let seen = "(free 148 MiB, kswapd wakes at 4.7 MiB, demand 59 MiB/s, kswapd gives 1.0 GiB/s, compaction makes 100 MiB/s, low in 9 s)";
         let table = [
             (
                 verdict(Reason::Ahead, Some(540)),
