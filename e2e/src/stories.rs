@@ -35,6 +35,7 @@ mod payers;
 mod physpages;
 mod prefer;
 mod preview;
+mod privvmpages;
 mod processes;
 mod reap;
 mod rlimit_gate;
@@ -119,6 +120,7 @@ pub fn all() -> Vec<Story> {
         login::STORIES,
         temporary::STORIES,
         gate::STORIES,
+        privvmpages::STORIES,
         beancounters::STORIES,
         cost::STORIES,
         deaths::STORIES,

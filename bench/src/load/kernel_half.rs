@@ -76,6 +76,7 @@ pub(crate) fn far_bounds(measure: Measure) -> PageBounds {
         notice: Some(pages(FAR_BYTES / 10 * 9)),
         barrier: Some(pages(FAR_BYTES / 20 * 19)),
         limit: Some(pages(FAR_BYTES)),
+        private: None,
         measure,
         mode: Mode::Enforce,
     }
@@ -88,6 +89,7 @@ fn observed_bounds() -> PageBounds {
         notice: bound,
         barrier: bound,
         limit: bound,
+        private: None,
         measure: Measure::Resident,
         mode: Mode::Observe,
     }

@@ -37,8 +37,6 @@ const NO_RULES: &str =
 const FIRST_SCAN: &str = "the first scan is still under way: ask again";
 const A_GUARANTEE: &str =
     "a guarantee: bursar check compares it with what the machine has, nothing here can grant it";
-const BY_THE_GATE: &str =
-    "account-only: what refuses is the barrier of memory, with gate.measure = \"committed\"";
 
 /// The bills and what is remembered of them.
 #[derive(Debug)]
@@ -318,7 +316,6 @@ fn sampling() -> Option<u32> {
 pub(crate) fn note_on(resource: Resource, enforcement: &Enforcement) -> Option<String> {
     match (resource, enforcement) {
         _ if resource.is_guarantee() => Some(A_GUARANTEE.to_owned()),
-        (Resource::Privvmpages, _) => Some(BY_THE_GATE.to_owned()),
         (_, Enforcement::Strict) => None,
         (_, Enforcement::BestEffort(why)) => Some(format!("best effort: {why}")),
         (_, Enforcement::None(why)) => Some(format!("account-only, nothing is refused: {why}")),

@@ -28,7 +28,9 @@ pub struct PageBounds {
     pub barrier: Option<Pages>,
     /// Above this a process is killed.
     pub limit: Option<Pages>,
-    /// What the gate compares with them.
+    /// Of what is committed alone: above this new requests are refused (the row privvmpages).
+    pub private: Option<Pages>,
+    /// What the gate compares with the others.
     pub measure: Measure,
     /// Whether they are enforced.
     pub mode: Mode,
@@ -86,8 +88,12 @@ pub struct AccountReading {
     pub dying: Pages,
     /// Of `held`: by processes already killed that give nothing back.
     pub unkillable: Pages,
-    /// What could come to be held without asking again; kept where that is the measure.
+    /// What could come to be held without asking again; kept where that is the measure, or has a bound of its own.
     pub committed: Pages,
+    /// The most of it that was granted.
+    pub most_committed: Pages,
+    /// Requests refused for its own bound.
+    pub commitments_refused: u64,
     /// Of `held`: in files of its users beyond what their processes map (docs/explanation/accounting.md).
     pub unmapped: Pages,
     /// Of those: what no kill would free.
@@ -123,6 +129,8 @@ impl AccountReading {
             dying: abi::count(raw.dying_pages),
             unkillable: abi::count(raw.unkillable_pages.min(raw.held_pages)),
             committed: abi::count(raw.committed_pages),
+            most_committed: abi::count(raw.private_maxheld_pages),
+            commitments_refused: raw.private_failcnt,
             unmapped: abi::count(raw.sure_pages),
             stuck: abi::count(raw.stuck_pages),
             reserved: abi::count(raw.reserved_pages),
@@ -131,6 +139,7 @@ impl AccountReading {
                 notice: abi::bound_from_pages(raw.notice_pages),
                 barrier: abi::bound_from_pages(raw.barrier_pages),
                 limit: abi::bound_from_pages(raw.limit_pages),
+                private: abi::bound_from_pages(raw.private_barrier_pages),
                 measure: if raw.measure == measure::MEASURE_COMMITTED.0 {
                     Measure::Committed
                 } else {

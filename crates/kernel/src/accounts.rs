@@ -202,6 +202,7 @@ impl AccountTable {
             limit_pages: abi::bound_to_pages(bounds.limit),
             barrier_pages: abi::bound_to_pages(bounds.barrier),
             notice_pages: abi::bound_to_pages(bounds.notice),
+            private_barrier_pages: abi::bound_to_pages(bounds.private),
             measure: match bounds.measure {
                 Measure::Resident => measure::MEASURE_RESIDENT.0,
                 Measure::Committed => measure::MEASURE_COMMITTED.0,

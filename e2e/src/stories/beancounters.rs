@@ -217,7 +217,7 @@ pub(super) fn bill_of(world: &World, who: &str) -> Result<BTreeMap<Resource, Bea
     })
 }
 
-fn row(world: &World, uid: u32, resource: Resource) -> Result<Bean> {
+pub(super) fn row(world: &World, uid: u32, resource: Resource) -> Result<Bean> {
     bill(world, uid)?
         .remove(&resource)
         .with_context(|| resource.name())

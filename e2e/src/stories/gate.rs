@@ -132,7 +132,7 @@ const ON: &str = "[gate]\nmode = \"auto\"\n";
 const COMMITTED: &str = "measure = \"committed\"\n";
 
 /// Runs a grower and returns what it said.
-fn answers(binaries: &Binaries, uid: u32, steps: &str) -> Result<Vec<String>> {
+pub(super) fn answers(binaries: &Binaries, uid: u32, steps: &str) -> Result<Vec<String>> {
     said_by(grower(binaries, uid, steps).spawn().context("run grower")?)
 }
 
@@ -184,7 +184,7 @@ fn runtimes(binaries: &Binaries) -> Result<()> {
     Ok(())
 }
 
-fn expect(said: &[String], expected: &[&str]) -> Result<()> {
+pub(super) fn expect(said: &[String], expected: &[&str]) -> Result<()> {
     ensure!(
         said == expected,
         "expected\n  {}\nand heard\n  {}",
@@ -194,7 +194,7 @@ fn expect(said: &[String], expected: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn start(binaries: &Binaries, name: &str, config: &str) -> Result<World> {
+pub(super) fn start(binaries: &Binaries, name: &str, config: &str) -> Result<World> {
     let mut world = World::new(binaries, name, &format!("{ON}{config}"))?;
     world.daemon.start()?;
     let gate = world.daemon.status()?.kernel_half.gate;
@@ -221,7 +221,7 @@ fn alice(world: &World) -> Result<AccountStatus> {
 }
 
 /// Nothing is left of it, and nobody was killed.
-fn expect_empty(world: &World) -> Result<()> {
+pub(super) fn expect_empty(world: &World) -> Result<()> {
     world.daemon.until_empty(ALICE)?;
     let kills = alice(world)?.kills;
     ensure!(kills == 0, "{kills} kills");

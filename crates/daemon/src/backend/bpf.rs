@@ -156,7 +156,7 @@ impl BpfBackend {
             }),
             dying: account.dying.to_bytes(page),
             unkillable: account.unkillable.to_bytes(page),
-            committed: (bounds.measure == Measure::Committed)
+            committed: (bounds.measure == Measure::Committed || bounds.private.is_some())
                 .then(|| account.committed.to_bytes(page)),
             unmapped: account.unmapped.to_bytes(page),
             stuck: account.stuck.to_bytes(page),

@@ -11,7 +11,7 @@ use bursar_kernel::{
     Beancounters, DirtyPages, Enforcement, KernelHalf, Membership, Options, ResourceIterator,
     RowReading, Settings, Slot,
 };
-use bursar_model::{AccountId, Bytes, PageSize, Pages, Resource, Uid};
+use bursar_model::{AccountId, Bytes, GateMode, PageSize, Pages, Resource, Uid, Unit};
 
 use super::ledger::Ledger;
 use super::projection;
@@ -35,6 +35,7 @@ pub(crate) struct KernelFeatures {
 /// What becomes of a limit on a row.
 pub(crate) fn enforcement(kernel: Option<&KernelFeatures>, resource: Resource) -> Enforcement {
     match kernel {
+        Some(kernel) if resource == Resource::Privvmpages => kernel.enforcement_of_commitment(),
         Some(kernel) => kernel.beancounters.enforcement(resource),
         None => Enforcement::None(NO_KERNEL_HALF.to_owned()),
     }
@@ -158,12 +159,34 @@ impl KernelFeatures {
         let Some(account) = accounts.find(|it| it.id == id && it.is_open) else {
             return BTreeMap::new();
         };
-        self.beancounters
+        let mut rows = self
+            .beancounters
             .read(account.slot)
             .unwrap_or_else(|error| {
                 tracing::warn!(%error, "beancounters could not be read");
                 BTreeMap::new()
-            })
+            });
+        // The gate's: kept with the account, for memory is what it is charged beside.
+        if account.bounds.private.is_some() && self.half.gate().mode != GateMode::None {
+            let units = |pages: Pages| pages.to_bytes(self.page()).get() / Unit::PAGE_BYTES;
+            let row = RowReading {
+                held: units(account.committed),
+                maxheld: units(account.most_committed),
+                failcnt: account.commitments_refused,
+            };
+            rows.insert(Resource::Privvmpages, row);
+        }
+        rows
+    }
+
+    fn enforcement_of_commitment(&self) -> Enforcement {
+        let gate = self.half.gate();
+        let why = || gate.reason.clone().unwrap_or_default();
+        match gate.mode {
+            GateMode::Strict => Enforcement::Strict,
+            GateMode::BestEffort => Enforcement::BestEffort(why().into()),
+            GateMode::None => Enforcement::None(format!("there is no gate ({})", why())),
+        }
     }
 
     /// Charges what slipped through.

@@ -170,6 +170,9 @@ pub(super) fn row_of(resource: Resource) -> Option<&'static Row> {
 
 /// Which resource a row of the kernel half is.
 pub(crate) fn resource_of(index: u32) -> Option<Resource> {
+    if index == bill_row::BILL_PRIVVMPAGES.0 {
+        return Some(Resource::Privvmpages);
+    }
     let found = ROWS.iter().find(|row| row.index.0 == index)?;
     Some(found.resource)
 }

@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use bursar_kernel::{AccountReading, Error, PageBounds, Slot, UidRange, Wanted};
-use bursar_model::{AccountId, Bounds, Bytes, Measure, Uid};
+use bursar_model::{AccountId, Bounds, Bytes, Measure, Resource, RowBounds, Uid, Unit};
 use bursar_policy::{Plan, Subordinates};
 
 use super::BpfBackend;
+
+type Rows = BTreeMap<Resource, RowBounds>;
 
 /// Whether passing something kills or is told.
 fn is_bounded(account: &AccountReading) -> bool {
@@ -18,14 +20,16 @@ fn is_bounded(account: &AccountReading) -> bool {
 impl BpfBackend {
     pub(super) fn put_in_force(&mut self, plan: &Plan) -> Result<()> {
         let accounts = self.kernel.half.accounts();
-        let template = plan.default.map(|it| self.to_pages(&it, self.usual));
+        let template = plan
+            .default
+            .map(|it| self.to_pages(&it, &plan.default_rows, self.usual));
         accounts.set_template(template, !self.in_charge)?;
         let existing: Vec<_> = accounts.all().collect();
         self.retire(plan, &existing)?;
         self.vacant = self.kernel.half.accounts().vacant().collect();
         self.establish(plan)?;
         if let Some(bounds) = &plan.default {
-            self.settle_heirs(bounds)?;
+            self.settle_heirs(bounds, &plan.default_rows)?;
         }
         self.hand_out(&plan.subordinates)?;
         // Who has left a shared account, or come into one, pays elsewhere from now on.
@@ -89,7 +93,9 @@ impl BpfBackend {
                 continue;
             }
             match &plan.default {
-                Some(bounds) if self.is_ordinary(account.id) => self.cover(account.id, bounds)?,
+                Some(bounds) if self.is_ordinary(account.id) => {
+                    self.cover(account.id, bounds, &plan.default_rows)?;
+                }
                 _ => {
                     closed.insert(account.slot);
                 }
@@ -102,7 +108,7 @@ impl BpfBackend {
         for (&id, planned) in &plan.accounts {
             let slot = self.open(id, false)?;
             // Bounds first: nobody pays into a shared account before it has them.
-            let pages = self.to_pages(&planned.bounds, self.measure_of(id));
+            let pages = self.to_pages(&planned.bounds, &planned.rows, self.measure_of(id));
             self.kernel.half.accounts().set_bounds(slot, pages)?;
             if id.uid().is_none() {
                 // Who has entered it pays by its id.
@@ -139,18 +145,18 @@ impl BpfBackend {
     }
 
     /// Histories of users that only `default` covers live on in accounts of their own.
-    fn settle_heirs(&mut self, bounds: &Bounds) -> Result<()> {
+    fn settle_heirs(&mut self, bounds: &Bounds, rows: &Rows) -> Result<()> {
         let heirs = self.inherited.keys().copied();
         let ordinary: Vec<_> = heirs.filter(|&id| self.is_ordinary(id)).collect();
         ordinary
             .into_iter()
-            .try_for_each(|id| self.cover(id, bounds))
+            .try_for_each(|id| self.cover(id, bounds, rows))
     }
 
     /// Gives a user whom `default` covers an account of his own.
-    fn cover(&mut self, id: AccountId, bounds: &Bounds) -> Result<()> {
+    fn cover(&mut self, id: AccountId, bounds: &Bounds, rows: &Rows) -> Result<()> {
         let slot = self.open(id, true)?;
-        let pages = self.to_pages(bounds, self.measure_of(id));
+        let pages = self.to_pages(bounds, rows, self.measure_of(id));
         Ok(self.kernel.half.accounts().set_bounds(slot, pages)?)
     }
 
@@ -188,12 +194,15 @@ impl BpfBackend {
     }
 
     /// Whole pages, rounded down: a bound is never exceeded by rounding.
-    fn to_pages(&self, bounds: &Bounds, measure: Measure) -> PageBounds {
+    fn to_pages(&self, bounds: &Bounds, rows: &Rows, measure: Measure) -> PageBounds {
         let pages = |bytes: Option<Bytes>| bytes.map(|it| self.page().pages_within(it));
+        let private = rows.get(&Resource::Privvmpages).and_then(|it| it.barrier());
+        let private = private.map(|it| Bytes::new(it.saturating_mul(Unit::PAGE_BYTES)));
         PageBounds {
             notice: pages(bounds.notice()),
             barrier: pages(bounds.barrier()),
             limit: pages(bounds.limit()),
+            private: pages(private),
             measure,
             mode: bounds.mode(),
         }

@@ -26,6 +26,12 @@ enum {
 	RESERVE_PAGES = 512,
 };
 
+/* How far a request may go: with the account's level, and with what is committed alone. */
+struct tops {
+	__s64 level;
+	__s64 private;
+};
+
 /* What counts against the barrier, if so much came to be held and so much to be committed beyond what is
  * in the sums already. Of the caller's own reservation `credit` is set off: it was counted when made. A function of
  * its own, for the stack of who asks: 512 bytes for all that call each other. */
@@ -128,20 +134,25 @@ static __noinline int tell_refusal(struct account *account, __u32 slot, __u32 re
 }
 
 /*
- * Adds `pages` to what the account has committed if the level then stays within `top`. Add first, look
- * then, take back if need be: whoever races with us is seen by one of the two at least, so that top is
+ * Adds `pages` to what the account has committed if it then stays within `tops`. Add first, look
+ * then, take back if need be: whoever races with us is seen by one of the two at least, so that they are
  * never passed; at worst both are refused at the very edge. What does not fit beforehand is not added: a
  * terabyte that is asked for in vain would have others refused who are far from any edge, and for as long
  * as its asker is preempted here.
  */
 static __always_inline bool try_charge(struct account *account, __s64 pages, __s64 to_hold, __s64 credit,
-				       __s64 top)
+				       const struct tops *tops)
 {
-	if (level_of(account, to_hold, pages, credit, false) > top)
+	__s64 committed;
+
+	if (*(volatile __s64 *)&account->committed_pages + pages > tops->private ||
+	    level_of(account, to_hold, pages, credit, false) > tops->level)
 		return false;
-	__sync_fetch_and_add(&account->committed_pages, pages);
-	if (level_of(account, to_hold, 0, credit, false) <= top)
+	committed = __sync_fetch_and_add(&account->committed_pages, pages) + pages;
+	if (committed <= tops->private && level_of(account, to_hold, 0, credit, false) <= tops->level) {
+		raise_to(&account->private_maxheld_pages, committed);
 		return true;
+	}
 	__sync_fetch_and_add(&account->committed_pages, -pages);
 	return false;
 }

@@ -13,7 +13,7 @@
  *          so the loader finds by an attempt: where `bpf` is not among the security modules an attach
  *          succeeds and nothing is ever called.
  */
-#include "reservation.bpf.h"
+#include "privvmpages.bpf.h"
 #include "login.bpf.h"
 
 enum { PROT_WRITE = 2, MAP_SHARED = 1, MAP_ANONYMOUS = 0x20, VM_WRITE = 2, VM_SHARED = 8, CLONE_VM = 0x100,
@@ -68,7 +68,8 @@ __noinline int find_grower(struct grower *grower)
 	index = record_for((__u64)mm, mm_ctx_id(mm), &payer, &slot, &missed);
 	account = slot != NOBODY ? account_at(slot) : NULL;
 	if (!account || !(account->flags & ACCOUNT_USED) || (account->flags & ACCOUNT_PAUSED) ||
-	    (account->barrier_pages == NO_BOUND_PAGES && account->limit_pages == NO_BOUND_PAGES))
+	    (account->barrier_pages == NO_BOUND_PAGES && account->limit_pages == NO_BOUND_PAGES &&
+	     account->private_barrier_pages == NO_BOUND_PAGES))
 		return false;
 	grower->slot = slot;
 	/* No room for it: then it is held against the account all the same, by what is held. */
@@ -111,22 +112,22 @@ static __noinline int end_birth(__u64 task)
 }
 
 /* S5's privvmpages: charged with the request, not when touched. Returns 1 where it passes. */
-__noinline int commit(struct grower *grower, __s64 pages, __s64 credit, __s64 top)
+__noinline int commit(struct grower *grower, __s64 pages, __s64 credit, const struct tops *tops)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
 	struct ledger_state *state = ledger_state();
 	struct mm_record *record = grower ? record_of(grower) : NULL;
 	struct account *account = grower ? account_at(grower->slot) : NULL;
 
-	if (!state || !record || !account)
+	if (!state || !record || !account || !tops)
 		return 0;
 	if (*(volatile __s64 *)&account->forking_pages)	/* ours, if nobody told of our beginning */
 		end_birth((__u64)me);
 	/* What was unmapped since, and a first try of this very call (mremap asks twice), ends here. */
 	sync_commitment(record, account, far_commitment(record, (__u64)me->mm));
-	if (!try_charge(account, pages, pages, credit, top)) {
+	if (!try_charge(account, pages, pages, credit, tops)) {
 		if (!recount(state, account, grower->slot) ||
-		    !try_charge(account, pages, pages, credit, top))
+		    !try_charge(account, pages, pages, credit, tops))
 			return 0;
 	}
 	__sync_fetch_and_add(&record->committed_pages, pages);
@@ -159,13 +160,18 @@ __noinline int has_room(struct grower *grower, __s64 pages, __s64 credit, __s64 
 	return level_of(account, pages, pages, credit, false) <= top;
 }
 
-static __always_inline int fits_within(struct grower *grower, __s64 pages, __s64 credit, __s64 top, bool is_private)
+/* What is committed counts against the account's barrier, its own bound, or both. */
+static __always_inline int fits_within(struct grower *grower, __s64 pages, __s64 credit, struct tops *tops, bool is_private)
 {
 	struct account *account = account_at(grower->slot);
+	bool is_committed = is_private && account && counts_commitment(account) && grower->record != NOBODY;
 
-	if (is_private && account && account->measure == MEASURE_COMMITTED && grower->record != NOBODY)
-		return commit(grower, pages, credit, top);
-	return has_room(grower, pages, credit, top);
+	if (!is_committed || account->measure != MEASURE_COMMITTED) {
+		if (tops->level != NO_BOUND_PAGES && !has_room(grower, pages, credit, tops->level))
+			return 0;
+		tops->level = NO_BOUND_PAGES;
+	}
+	return !is_committed || commit(grower, pages, credit, tops);
 }
 
 /* What each login may ask for beyond the barrier, in programs that have no more than that. */
@@ -190,7 +196,8 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 	struct grower grower = {};
 	struct mm_record *record;
 	struct account *account;
-	__s64 credit = 0, top, own, most;
+	__s64 credit = 0, own, most;
+	struct tops tops;
 
 	if (pages <= 0 || !state || !mm || !find_grower(&grower))
 		return false;
@@ -205,21 +212,28 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 		if (credit > pages)
 			credit = pages;
 	}
-	top = account->barrier_pages;
+	tops.level = account->barrier_pages;
+	tops.private = account->private_barrier_pages;
 	own = (__s64)mm->data_vm + (__s64)mm->stack_vm;
 	if (credit == pages && account->limit_pages != NO_BOUND_PAGES) {
-		top = account->limit_pages;
+		tops.level = account->limit_pages;
 	} else if (own + (request == REQUEST_FORK ? 0 : pages) <= SMALL_PAGES) {
-		top = top_of_beginners(account);
+		tops.level = top_of_beginners(account);
+		tops.private = private_top_of_beginners(account);
 	}
-	if (top == NO_BOUND_PAGES || fits_within(&grower, pages, credit, top, is_private))
+	if (fits_within(&grower, pages, credit, &tops, is_private))
 		return false;
 	/* Small ones only: a large one would be killed at the limit instead of being refused. */
 	most = login_reserve_of_memory(account);
 	if (own + pages <= most && take_login_reserve(login_of_me(), pages, most)) {
-		top = top_of_beginners(account);
-		if (top == NO_BOUND_PAGES || fits_within(&grower, pages, credit, top, is_private))
+		tops.level = top_of_beginners(account);
+		tops.private = private_top_of_beginners(account);
+		if (fits_within(&grower, pages, credit, &tops, is_private))
 			return false;
+	}
+	if (is_private && passes_private(account, pages, &tops)) {
+		tell_private_refusal(account, grower.slot, pages);
+		return !is_observed(account);
 	}
 	tell_refusal(account, grower.slot, request, pages, level_now(account));
 	return !is_observed(account);
@@ -314,26 +328,37 @@ static __always_inline int refuse_fork(__u64 child, __u64 clone_flags)
 	struct grower grower = {};
 	struct birth birth = {};
 	struct account *account;
-	__s64 top;
+	struct tops tops = { NO_BOUND_PAGES, NO_BOUND_PAGES };
+	bool is_small;
 
 	if (!mm || !state || (clone_flags & CLONE_VM) || !find_grower(&grower))
 		return 0;
 	account = account_at(grower.slot);
 	if (!account)
 		return 0;
-	if (account->measure != MEASURE_COMMITTED)
-		return admit(pages_of_tables((__u64)mm), REQUEST_FORK, false) ?
-			       -EAGAIN : 0;
+	if (account->measure != MEASURE_COMMITTED && admit(pages_of_tables((__u64)mm), REQUEST_FORK, false))
+		return -EAGAIN;
+	if (!counts_commitment(account))
+		return 0;
 
 	birth.slot = grower.slot;
 	birth.pages = (__s64)mm->data_vm + (__s64)mm->stack_vm;
-	top = birth.pages <= SMALL_PAGES ? top_of_beginners(account) : account->barrier_pages;
-	if (!try_charge(account, birth.pages, 0, 0, top)) {
-		if (take_login_reserve(login_of_me(), birth.pages, login_reserve_of_memory(account)))
-			top = top_of_beginners(account);
+	is_small = birth.pages <= SMALL_PAGES;
+	if (account->measure == MEASURE_COMMITTED)
+		tops.level = is_small ? top_of_beginners(account) : account->barrier_pages;
+	tops.private = is_small ? private_top_of_beginners(account) : account->private_barrier_pages;
+	if (!try_charge(account, birth.pages, 0, 0, &tops)) {
+		if (take_login_reserve(login_of_me(), birth.pages, login_reserve_of_memory(account))) {
+			if (tops.level != NO_BOUND_PAGES)
+				tops.level = top_of_beginners(account);
+			tops.private = private_top_of_beginners(account);
+		}
 		recount(state, account, grower.slot);
-		if (!try_charge(account, birth.pages, 0, 0, top)) {
-			tell_refusal(account, grower.slot, REQUEST_FORK, birth.pages, level_now(account));
+		if (!try_charge(account, birth.pages, 0, 0, &tops)) {
+			if (passes_private(account, birth.pages, &tops))
+				tell_private_refusal(account, grower.slot, birth.pages);
+			else
+				tell_refusal(account, grower.slot, REQUEST_FORK, birth.pages, level_now(account));
 			if (!is_observed(account))
 				return -EAGAIN;
 			__sync_fetch_and_add(&account->committed_pages, birth.pages);
@@ -373,7 +398,7 @@ static __always_inline int charge_child(struct task_struct *child)
 		account = record ? account_at(record->account) : NULL;
 		if (record && account && record->account == birth->slot)
 			__sync_fetch_and_add(&record->committed_pages, take_charge(birth, account));
-		if (record && account && account->measure == MEASURE_COMMITTED)
+		if (record && account && counts_commitment(account))
 			sync_commitment(record, account, far_commitment(record, (__u64)mm));
 	}
 	return end_birth(task);

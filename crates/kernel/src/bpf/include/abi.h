@@ -159,6 +159,7 @@ struct account {
 	__s64 barrier_pages;
 	__s64 notice_pages;
 	__s64 near_pages;	/* from here on `near` */
+	__s64 private_barrier_pages; /* of what is committed alone: the row privvmpages */
 
 	/* written by the re-sum only */
 	__u64 sum_ticket;	/* S1 section 4.5: a sum of another ticket counts as zero */
@@ -197,9 +198,14 @@ struct account {
 	__s64 collapsed_pages;	/* sum of its records' */
 
 	/* written by the gate */
-	__s64 committed_pages;	/* of its records and of children being made; MEASURE_COMMITTED only */
+	__s64 committed_pages;	/* of its records and of children being made; where counts_commitment() */
 	__s64 forking_pages;	/* of it the children's: in no record yet */
 	__s64 reserved_pages;	/* sum of its records' reserved_pages */
+	/* the row privvmpages, where it has a bound: */
+	__s64 private_maxheld_pages;
+	__u64 private_failcnt;
+	__u64 private_told_ns;	/* last refusal told */
+	__u64 private_untold;	/* refusals since then */
 	__s64 promised_pages;	/* reserved of the user half; void where that has died */
 	__u64 recounted_ns;	/* when a request near the barrier last read all records */
 	__u64 recount_ns;	/* how long that took */
@@ -499,6 +505,7 @@ struct set_limit_args {
 	__u32 slot;		/* 0: the template of `default` */
 	__u32 flags;		/* ACCOUNT_OBSERVED; of the template all: ACCOUNT_USED if `default` has a limit */
 	__s64 limit_pages, barrier_pages, notice_pages;
+	__s64 private_barrier_pages;
 	__u32 measure;		/* enum measure */
 	__u32 pad;
 };
@@ -581,7 +588,7 @@ struct configure_args {
 };
 
 _Static_assert(sizeof(struct account_history) == 32, "frozen: other versions read it");
-_Static_assert(sizeof(struct account) == 768, "kept in whole cache lines");
+_Static_assert(sizeof(struct account) == 832, "kept in whole cache lines");
 _Static_assert(sizeof(struct sharer) == 64, "read and written by the user half");
 _Static_assert(sizeof(struct mm_record) == 256, "four cache lines, none shared");
 

@@ -19,6 +19,7 @@ enum bill_row {
 	BILL_SHMPAGES = 7,
 	BILL_LOCKEDPAGES = 8,
 	BILL_ROWS = 9,
+	BILL_PRIVVMPAGES = 16,	/* in events only: the gate charges it, in the ledger's account */
 };
 
 enum bill_constant {

@@ -77,6 +77,7 @@ static __always_inline void lift_bounds(struct account *account)
 	account->barrier_pages = NO_BOUND_PAGES;
 	account->notice_pages = NO_BOUND_PAGES;
 	account->near_pages = NO_BOUND_PAGES;
+	account->private_barrier_pages = NO_BOUND_PAGES;
 	account->watched = 0;
 }
 
@@ -125,6 +126,10 @@ static __always_inline int open_for(struct open_account_args *args)
 	account->measure = MEASURE_RESIDENT;
 	account->refused_told_ns = 0;	/* a former tenant's */
 	account->refused_untold = 0;
+	account->private_maxheld_pages = 0;
+	account->private_failcnt = 0;
+	account->private_told_ns = 0;
+	account->private_untold = 0;
 	account->walked_pages = 0;
 	account->sum_unrecorded_pages = 0;
 	account->late_pages = 0;
@@ -225,12 +230,14 @@ static __always_inline int store_bounds(struct set_limit_args *args)
 	/* The same again, for another account's sake: who has been told is not told twice. */
 	if (is_observed(account) == observes && account->notice_pages == args->notice_pages &&
 	    account->barrier_pages == args->barrier_pages &&
-	    account->limit_pages == args->limit_pages && account->measure == args->measure)
+	    account->limit_pages == args->limit_pages && account->measure == args->measure &&
+	    account->private_barrier_pages == args->private_barrier_pages)
 		return 0;
 	/* Bounds to be observed are so before they are there; those before are, until others are there. */
 	if (observes)
 		__sync_fetch_and_or(&account->flags, ACCOUNT_OBSERVED);
 	account->measure = args->measure;
+	account->private_barrier_pages = args->private_barrier_pages;
 	account->notice_pages = args->notice_pages;
 	account->barrier_pages = args->barrier_pages;
 	account->limit_pages = args->limit_pages;

@@ -12,6 +12,12 @@
 
 #include "record.bpf.h"
 
+/* Whether anything bounds it. */
+static __always_inline bool counts_commitment(const struct account *account)
+{
+	return account->measure == MEASURE_COMMITTED || account->private_barrier_pages != NO_BOUND_PAGES;
+}
+
 static __always_inline __s64 far_commitment(struct mm_record *record, __u64 mm)
 {
 	/* the ledger's: as exact as held is */
@@ -39,7 +45,7 @@ static __always_inline void sync_commitment_far(struct mm_record *record, struct
 {
 	__s64 was = *(volatile __s64 *)&record->committed_pages, now = 0;
 
-	if (account->measure == MEASURE_COMMITTED) {
+	if (counts_commitment(account)) {
 		if (far_has_writer(mm + bpf_core_field_offset(struct mm_struct, mmap_lock)))
 			return;
 		now = far_commitment(record, mm);

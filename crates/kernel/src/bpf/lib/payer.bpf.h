@@ -218,6 +218,9 @@ static __noinline __u32 open_default_account(struct ledger_state *state, __u32 u
 	account->barrier_pages = template->barrier_pages;
 	account->notice_pages = template->notice_pages;
 	account->near_pages = template->near_pages;
+	account->private_barrier_pages = template->private_barrier_pages;
+	account->private_maxheld_pages = 0;
+	account->private_failcnt = 0;
 	/* Who wants to know when somebody begins to hold anything. */
 	account->watch_above_pages = template->watch_above_pages;
 	account->watched = template->watched;

@@ -75,6 +75,7 @@ static __always_inline bool begin(struct fixture *it)
 	it->account->barrier_pages = 1000;
 	it->account->notice_pages = NO_BOUND_PAGES;
 	it->account->near_pages = NO_BOUND_PAGES;
+	it->account->private_barrier_pages = NO_BOUND_PAGES;
 	it->record->mm = MM;
 	it->record->ctx_id = CTX;
 	it->record->account = SLOT;

@@ -245,12 +245,31 @@ SEC("syscall") int nobody_gives_back_what_is_not_reserved(void *ctx)
 SEC("syscall") int a_request_is_granted_up_to_its_bound(void *ctx)
 {
 	BEGIN(it);
+	struct tops tops = { 1000, NO_BOUND_PAGES };
+
 	it->account->measure = MEASURE_COMMITTED;
 	it->account->committed_pages = 900;
-	EXPECT(!try_charge(it->account, 101, 0, 0, 1000));
+	EXPECT(!try_charge(it->account, 101, 0, 0, &tops));
 	EXPECT(it->account->committed_pages == 900);
-	EXPECT(try_charge(it->account, 100, 0, 0, 1000));
+	EXPECT(try_charge(it->account, 100, 0, 0, &tops));
 	EXPECT(it->account->committed_pages == 1000);
+	return 0;
+}
+
+SEC("syscall") int what_is_committed_has_a_bound_of_its_own(void *ctx)
+{
+	BEGIN(it);
+	struct tops tops = { NO_BOUND_PAGES, 500 };
+
+	it->account->held_pages = 4000;
+	it->account->committed_pages = 400;
+	EXPECT(!counts_commitment(it->account));
+	it->account->private_barrier_pages = 500;
+	EXPECT(counts_commitment(it->account));
+	EXPECT(!try_charge(it->account, 101, 101, 0, &tops));
+	EXPECT(it->account->committed_pages == 400);
+	EXPECT(try_charge(it->account, 100, 100, 0, &tops));
+	EXPECT(it->account->committed_pages == 500 && it->account->private_maxheld_pages == 500);
 	return 0;
 }
 
