@@ -77,6 +77,7 @@ pub(crate) fn far_bounds(measure: Measure) -> PageBounds {
         barrier: Some(pages(FAR_BYTES / 20 * 19)),
         limit: Some(pages(FAR_BYTES)),
         private: None,
+        private_mode: Mode::Enforce,
         measure,
         mode: Mode::Enforce,
     }
@@ -90,6 +91,7 @@ fn observed_bounds() -> PageBounds {
         barrier: bound,
         limit: bound,
         private: None,
+        private_mode: Mode::Enforce,
         measure: Measure::Resident,
         mode: Mode::Observe,
     }

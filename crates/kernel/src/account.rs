@@ -30,6 +30,8 @@ pub struct PageBounds {
     pub limit: Option<Pages>,
     /// Of what is committed alone: above this new requests are refused (the row privvmpages).
     pub private: Option<Pages>,
+    /// Whether that is enforced.
+    pub private_mode: Mode,
     /// What the gate compares with the others.
     pub measure: Measure,
     /// Whether they are enforced.
@@ -140,6 +142,10 @@ impl AccountReading {
                 barrier: abi::bound_from_pages(raw.barrier_pages),
                 limit: abi::bound_from_pages(raw.limit_pages),
                 private: abi::bound_from_pages(raw.private_barrier_pages),
+                private_mode: match raw.private_observed {
+                    0 => Mode::Enforce,
+                    _ => Mode::Observe,
+                },
                 measure: if raw.measure == measure::MEASURE_COMMITTED.0 {
                     Measure::Committed
                 } else {

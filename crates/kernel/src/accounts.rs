@@ -207,7 +207,7 @@ impl AccountTable {
                 Measure::Resident => measure::MEASURE_RESIDENT.0,
                 Measure::Committed => measure::MEASURE_COMMITTED.0,
             },
-            pad: 0,
+            private_observed: u32::from(bounds.private_mode == Mode::Observe),
         };
         call::run(
             self.set_limit.as_fd(),

@@ -92,6 +92,15 @@ fn alone(binaries: &Binaries) -> Result<()> {
     expect(&answers(binaries, ALICE, steps)?, &expected)?;
     world.daemon.start()?;
     expect_empty(&world)?;
+    // Observed: told of, and granted.
+    set(&world, &["privvmpages=64M", "--observe"])?;
+    let granted = answers(binaries, ALICE, "map=40M|map=30M|fork")?;
+    expect(&granted, &["map=40M: ok", "map=30M: ok", "fork: ok"])?;
+    until("what would be refused to be told", || {
+        let mut events = world.daemon.events()?.into_iter();
+        Ok(events.find(|it| it.event == EventKind::WouldRefuse))
+    })?;
+    expect_empty(&world)?;
     set(&world, &["privvmpages=unlimited"])?;
     let free = answers(binaries, ALICE, "map=40M|map=300M|fork")?;
     expect(&free, &["map=40M: ok", "map=300M: ok", "fork: ok"])

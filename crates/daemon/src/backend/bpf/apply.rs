@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use bursar_kernel::{AccountReading, Error, PageBounds, Slot, UidRange, Wanted};
-use bursar_model::{AccountId, Bounds, Bytes, Measure, Resource, RowBounds, Uid, Unit};
+use bursar_model::{AccountId, Bounds, Bytes, Measure, Mode, Resource, RowBounds, Uid, Unit};
 use bursar_policy::{Plan, Subordinates};
 
 use super::BpfBackend;
@@ -196,13 +196,14 @@ impl BpfBackend {
     /// Whole pages, rounded down: a bound is never exceeded by rounding.
     fn to_pages(&self, bounds: &Bounds, rows: &Rows, measure: Measure) -> PageBounds {
         let pages = |bytes: Option<Bytes>| bytes.map(|it| self.page().pages_within(it));
-        let private = rows.get(&Resource::Privvmpages).and_then(|it| it.barrier());
-        let private = private.map(|it| Bytes::new(it.saturating_mul(Unit::PAGE_BYTES)));
+        let private = rows.get(&Resource::Privvmpages);
+        let in_bytes = |row_pages: u64| Bytes::new(row_pages.saturating_mul(Unit::PAGE_BYTES));
         PageBounds {
             notice: pages(bounds.notice()),
             barrier: pages(bounds.barrier()),
             limit: pages(bounds.limit()),
-            private: pages(private),
+            private: pages(private.and_then(|it| it.barrier()).map(in_bytes)),
+            private_mode: private.map_or_else(Mode::default, |it| it.mode()),
             measure,
             mode: bounds.mode(),
         }

@@ -233,7 +233,7 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 	}
 	if (is_private && passes_private(account, pages, &tops)) {
 		tell_private_refusal(account, grower.slot, pages);
-		return !is_observed(account);
+		return !account->private_observed;
 	}
 	tell_refusal(account, grower.slot, request, pages, level_now(account));
 	return !is_observed(account);
@@ -329,7 +329,7 @@ static __always_inline int refuse_fork(__u64 child, __u64 clone_flags)
 	struct birth birth = {};
 	struct account *account;
 	struct tops tops = { NO_BOUND_PAGES, NO_BOUND_PAGES };
-	bool is_small;
+	bool is_small, is_private;
 
 	if (!mm || !state || (clone_flags & CLONE_VM) || !find_grower(&grower))
 		return 0;
@@ -355,11 +355,12 @@ static __always_inline int refuse_fork(__u64 child, __u64 clone_flags)
 		}
 		recount(state, account, grower.slot);
 		if (!try_charge(account, birth.pages, 0, 0, &tops)) {
-			if (passes_private(account, birth.pages, &tops))
+			is_private = passes_private(account, birth.pages, &tops);
+			if (is_private)
 				tell_private_refusal(account, grower.slot, birth.pages);
 			else
 				tell_refusal(account, grower.slot, REQUEST_FORK, birth.pages, level_now(account));
-			if (!is_observed(account))
+			if (!(is_private ? account->private_observed : is_observed(account)))
 				return -EAGAIN;
 			__sync_fetch_and_add(&account->committed_pages, birth.pages);
 		}

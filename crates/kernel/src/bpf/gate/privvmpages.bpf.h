@@ -26,7 +26,7 @@ static __noinline int tell_private_refusal(struct account *account, __u32 slot, 
 
 	if (!state || !account)
 		return 0;
-	if (!is_observed(account))
+	if (!account->private_observed)
 		__sync_fetch_and_add(&account->private_failcnt, 1);
 	__sync_fetch_and_add(&account->private_untold, 1);
 	if (!may_tell(&account->private_told_ns, REFUSAL_PAUSE_NS, now))
@@ -36,7 +36,7 @@ static __noinline int tell_private_refusal(struct account *account, __u32 slot, 
 		return 0;
 	event->account = slot;
 	event->account_id = account->id;
-	event->observed = is_observed(account);
+	event->observed = account->private_observed;
 	name_asker(event);
 	event->held_pages = account->committed_pages << to_rows;
 	event->barrier_pages = account->private_barrier_pages << to_rows;

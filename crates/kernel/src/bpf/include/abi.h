@@ -181,7 +181,7 @@ struct account {
 	__u32 measure;		/* enum measure */
 	__s32 cpus;		/* that may keep something back, over all its records; and by the re-sum: */
 	__s32 sum_cpus;
-	__u32 pad;
+	__u32 private_observed;	/* what the row privvmpages would refuse is told, and granted */
 	__s64 sum_committed_pages; /* by the re-sum, as sum_pages */
 	__s64 suspect_committed_pages;
 	__s64 exempt_pages;	/* of held: of processes that may not be killed, as of the last decision */
@@ -507,7 +507,7 @@ struct set_limit_args {
 	__s64 limit_pages, barrier_pages, notice_pages;
 	__s64 private_barrier_pages;
 	__u32 measure;		/* enum measure */
-	__u32 pad;
+	__u32 private_observed;
 };
 
 struct open_account_args {

@@ -231,12 +231,14 @@ static __always_inline int store_bounds(struct set_limit_args *args)
 	if (is_observed(account) == observes && account->notice_pages == args->notice_pages &&
 	    account->barrier_pages == args->barrier_pages &&
 	    account->limit_pages == args->limit_pages && account->measure == args->measure &&
-	    account->private_barrier_pages == args->private_barrier_pages)
+	    account->private_barrier_pages == args->private_barrier_pages &&
+	    account->private_observed == args->private_observed)
 		return 0;
 	/* Bounds to be observed are so before they are there; those before are, until others are there. */
 	if (observes)
 		__sync_fetch_and_or(&account->flags, ACCOUNT_OBSERVED);
 	account->measure = args->measure;
+	account->private_observed = args->private_observed;
 	account->private_barrier_pages = args->private_barrier_pages;
 	account->notice_pages = args->notice_pages;
 	account->barrier_pages = args->barrier_pages;

@@ -219,6 +219,7 @@ static __noinline __u32 open_default_account(struct ledger_state *state, __u32 u
 	account->notice_pages = template->notice_pages;
 	account->near_pages = template->near_pages;
 	account->private_barrier_pages = template->private_barrier_pages;
+	account->private_observed = template->private_observed;
 	account->private_maxheld_pages = 0;
 	account->private_failcnt = 0;
 	/* Who wants to know when somebody begins to hold anything. */
