@@ -35,6 +35,7 @@ pub(super) fn half_an_hour(binaries: &Binaries) -> Result<()> {
     let outage = asked_for.map_or(Ok(OUTAGE), |it| it.parse())?;
     let mut seed = 39;
     let began = Instant::now();
+    let mut deaths = 0;
     let moods = [Mood::Gone, Mood::Troubled, Mood::Silent, Mood::Gone];
     for round in 0.. {
         let passed = began.elapsed().as_secs();
@@ -52,6 +53,7 @@ pub(super) fn half_an_hour(binaries: &Binaries) -> Result<()> {
             }
             19 => {
                 stage.world.daemon.end(libc::SIGKILL)?;
+                deaths += 1;
                 stage.world.daemon.start()?;
             }
             _ => {}
@@ -78,6 +80,9 @@ pub(super) fn half_an_hour(binaries: &Binaries) -> Result<()> {
     once("hook", &got, first, newest, &status).with_context(|| format!("{status:#}"))?;
     let dropped = status["rules"]["hook"]["dropped"].as_object();
     ensure!(dropped.is_some_and(|it| it.is_empty()), "{status:#}");
-    ensure!(status["missed"] == 0, "{status:#}");
+    // What bursard had in hand when it was killed had its number and is in no file. At most one each time.
+    let missed = status["missed"].as_u64().context("how many were missed")?;
+    println!("bursard was killed {deaths} times");
+    ensure!(missed <= deaths, "{status:#}");
     Ok(())
 }
