@@ -21,6 +21,7 @@ mod gate;
 mod growers;
 mod hostile;
 mod innocent;
+mod kernel_memory;
 mod kill;
 mod limits;
 mod locked;
@@ -122,6 +123,7 @@ pub fn all() -> Vec<Story> {
         gate::STORIES,
         privvmpages::STORIES,
         beancounters::STORIES,
+        kernel_memory::STORIES,
         cost::STORIES,
         deaths::STORIES,
         faults::STORIES,

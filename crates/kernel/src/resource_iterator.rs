@@ -6,7 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use bursar_model::{AccountId, Bytes, Pages, Pid, Uid};
+use bursar_model::{AccountId, Bytes, Pages, Pid, Uid, namespace_bytes};
 use libbpf_rs::Link;
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
@@ -30,6 +30,8 @@ pub struct SeenTask {
     pub space: Option<SeenSpace>,
     /// Signals queued for its user, over all of his processes.
     pub pending_signals: u64,
+    /// The kernel's memory for all namespaces that its user has made and that still are.
+    pub namespaces: Bytes,
 }
 
 /// An address space.
@@ -117,7 +119,9 @@ impl ResourceIterator {
         let mut open = object::ResourceIteratorSkelBuilder::default()
             .open(&mut storage)
             .map_err(unsupported)?;
-        set_knobs!(open, "resource_iterator", options, {});
+        set_knobs!(open, "resource_iterator", options, {
+            namespace_bytes: namespace_bytes(options.possible_cpus),
+        });
         share_pinned!(open, pins, {
             state_map: "state",
             cpu_offsets: "cpu_offsets",
@@ -199,6 +203,7 @@ impl SeenTask {
             process: Pid::new(raw.tgid),
             space: (raw.mm != 0).then_some(space),
             pending_signals: count(raw.pending_signals),
+            namespaces: Bytes::new(count(raw.namespace_bytes)),
         }
     }
 }

@@ -27,6 +27,8 @@ pub struct Objects {
     pub datagram: u64,
     /// All other sockets.
     pub other_sockets: u64,
+    /// Namespaces, which the kernel counts by user and kind (`bursar_model::namespace_bytes`).
+    pub namespaces: Bytes,
 }
 
 /// Bytes of kernel memory for each, measured against a cgroup's `memory.stat` on 7.2
@@ -55,7 +57,8 @@ pub fn kmemsize(objects: &Objects) -> Bytes {
         (objects.datagram, DATAGRAM),
         (objects.other_sockets, OTHER_SOCKET),
     ];
-    parts.iter().fold(objects.tables, |sum, (count, each)| {
+    let counted = objects.tables.saturating_add(objects.namespaces);
+    parts.iter().fold(counted, |sum, (count, each)| {
         sum.saturating_add(Bytes::new(count.saturating_mul(*each)))
     })
 }
@@ -117,11 +120,12 @@ mod tests {
             tables: Bytes::new(60_000),
             files: 4,
             inodes: 2,
+            namespaces: Bytes::new(190_000),
             ..Objects::default()
         };
         assert_eq!(
             kmemsize(&shell).get(),
-            26_500 + 9_000 + 40 * 220 + 60_000 + 4 * 210 + 2 * 900
+            26_500 + 9_000 + 40 * 220 + 60_000 + 4 * 210 + 2 * 900 + 190_000
         );
         assert_eq!(dcachesize(&shell).get(), 1_800);
         let endless = Objects {

@@ -28,6 +28,8 @@
 //! | `mlock=PAGES`, `maplocked=PAGES` | locked memory by mlock(2), by mmap(MAP_LOCKED), a page at a time |
 //! | `shmget=PAGES`, `shared=PAGES` | shared memory: a System V segment, a shared anonymous mapping |
 //! | `userns` | a user namespace of our own |
+//! | `net=N`, `mnt=N`, `ipc=N`, `uts=N`, `cgroup=N`, `time_ns=N`, `pid=N`, `user=N` | namespaces of one kind; behind `userns` |
+//! | `mount=N` | mounts of /tmp on itself, in a mount namespace of our own (`mnt=1`) |
 //! | `time=N` | nothing: prints the median nanoseconds of fork and wait, of N |
 //! | `bench=MILLISECONDS` | S5's tables: each test for so long; prints how often a second each was done |
 //! | `harass=SOCKET` | bursard's attention: all the connections one may have, each asking without end |
@@ -38,6 +40,8 @@
 
 #[path = "flooder/harass.rs"]
 mod harass;
+#[path = "flooder/namespaces.rs"]
+mod namespaces;
 #[path = "flooder/passing.rs"]
 mod passing;
 
@@ -661,6 +665,11 @@ fn main() {
                 // SAFETY: plain numbers; we have one thread.
                 or_errno(unsafe { libc::unshare(libc::CLONE_NEWUSER) }).map(drop)
             }),
+            "net" | "mnt" | "ipc" | "uts" | "cgroup" | "time_ns" | "pid" | "user" => {
+                let name = what.trim_end_matches("_ns");
+                ask(&step, number, || namespaces::keep_one(&mut kept, name));
+            }
+            "mount" => ask(&step, number, namespaces::mount_one),
             "time" => say(&format!("time: {}", time_forks(number as usize))),
             "bench" => bench(Duration::from_millis(number)),
             "drop" => {

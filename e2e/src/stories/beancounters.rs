@@ -144,7 +144,7 @@ const ALICE: u32 = 60301;
 const BOB: u32 = 60302;
 const CAROL: u32 = 60303;
 
-fn flooder(binaries: &Binaries, steps: &str) -> Command {
+pub(super) fn flooder(binaries: &Binaries, steps: &str) -> Command {
     let mut command = Command::new(binaries.path("flooder"));
     command.args(steps.split_whitespace()).current_dir("/");
     command
@@ -170,7 +170,7 @@ fn start(binaries: &Binaries, steps: &str) -> Result<Hog> {
     Ok(hog)
 }
 
-fn world(binaries: &Binaries, name: &str) -> Result<World> {
+pub(super) fn world(binaries: &Binaries, name: &str) -> Result<World> {
     let mut world = World::new(binaries, name, "")?;
     world.daemon.start()?;
     Ok(world)

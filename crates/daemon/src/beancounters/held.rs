@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bursar_kernel::{SeenFile, SeenKind, SeenTask};
-use bursar_model::Resource;
+use bursar_model::{Bytes, Resource};
 use bursar_policy::{Objects, dcachesize, kmemsize};
 
 /// What an account holds as of a snapshot.
@@ -38,6 +38,11 @@ impl Held {
         objects.spaces = objects.spaces.saturating_add(1);
         objects.areas = objects.areas.saturating_add(space.areas);
         objects.tables = objects.tables.saturating_add(space.tables);
+    }
+
+    /// Of one of its users.
+    pub(super) fn add_namespaces(&mut self, bytes: Bytes) {
+        self.objects.namespaces = self.objects.namespaces.saturating_add(bytes);
     }
 
     /// `is_new`: it is the first file of its inode.

@@ -2,7 +2,8 @@
 //! Scans of all tasks and open files, made by a thread of their own when somebody asks: how long one takes is
 //! for users to say, and nobody else waits for it. Nothing runs while nobody asks.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::mem;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use bursar_host::Proc;
 use bursar_kernel::{ResourceIterator, Seen, SeenFile, SeenTask};
-use bursar_model::{AccountId, Resource, Uid, Unit};
+use bursar_model::{AccountId, Bytes, Resource, Uid, Unit};
 
 use super::held::Held;
 use crate::payers::Payers;
@@ -130,6 +131,7 @@ struct Meeting<'a> {
     accounts: BTreeMap<AccountId, Held>,
     spaces: HashSet<u64>,
     users: HashSet<Uid>,
+    namespaces: HashMap<Uid, Bytes>,
     files: HashSet<u64>,
     inodes: HashSet<u64>,
     is_cut: bool,
@@ -151,6 +153,9 @@ impl Meeting<'_> {
             let held = self.of(task.uid);
             held.add(Resource::Numsiginfo, task.pending_signals);
         }
+        // How large his are depends on which of them the process is in.
+        let most = self.namespaces.entry(task.uid).or_default();
+        *most = task.namespaces.max(*most);
     }
 
     fn meet_file(&mut self, file: &SeenFile) {
@@ -176,6 +181,7 @@ fn scan(order: &Order) -> Result<Scan> {
         accounts: BTreeMap::new(),
         spaces: HashSet::new(),
         users: HashSet::new(),
+        namespaces: HashMap::new(),
         files: HashSet::new(),
         inodes: HashSet::new(),
         is_cut: false,
@@ -188,6 +194,9 @@ fn scan(order: &Order) -> Result<Scan> {
     for segment in Proc::host()?.segments()? {
         let pages = segment.size.get().div_ceil(Unit::PAGE_BYTES);
         meeting.of(segment.creator).add(Resource::Shmpages, pages);
+    }
+    for (uid, bytes) in mem::take(&mut meeting.namespaces) {
+        meeting.of(uid).add_namespaces(bytes);
     }
     Ok(Scan {
         accounts: meeting.accounts,

@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use bursar_model::namespace_bytes;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 
 use super::row::{Enforcement, ROWS, Row};
@@ -127,7 +128,9 @@ impl Programs {
         let mut open = beancounters::BeancountersSkelBuilder::default()
             .open(&mut storage)
             .map_err(unsupported)?;
-        set_knobs!(open, "beancounters", self.options, {});
+        set_knobs!(open, "beancounters", self.options, {
+            namespace_bytes: namespace_bytes(self.options.possible_cpus),
+        });
         let objects = self.options.max_objects;
         for (map, entries) in [
             (&mut open.maps.bills, self.options.max_accounts),

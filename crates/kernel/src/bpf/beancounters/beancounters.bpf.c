@@ -11,7 +11,7 @@
  * Absent:  without LSM programs the rows are looked at (resource_iterator.bpf.c) and nothing is refused.
  */
 #include "charge_row.bpf.h"
-#include "pending.bpf.h"
+#include "user_counts.bpf.h"
 #include "lock_count.bpf.h"
 #include "lock_notes.bpf.h"
 #include "objects.bpf.h"

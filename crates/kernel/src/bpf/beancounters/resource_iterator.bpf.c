@@ -8,8 +8,8 @@
  *          share, in the reader's own time; of file locks lock_notes.bpf.h.
  */
 #include "pages.bpf.h"
-#include "pending.bpf.h"
 #include "beancounters.h"
+#include "user_counts.bpf.h"
 #include "lock_notes.bpf.h"
 #include "objects.bpf.h"
 
@@ -50,6 +50,7 @@ int see_tasks(struct bpf_iter__task *ctx)
 	seen.tid = task->pid;
 	seen.entered = entered_now(state, task);
 	seen.pending_signals = pending_signals_of(task);
+	seen.namespace_bytes = namespace_bytes_of(task);
 	mm = task->mm;
 	if (mm) {
 		seen.mm = number_of(mm);

@@ -23,6 +23,7 @@ enum bill_row {
 };
 
 enum bill_constant {
+	NAMESPACE_KINDS = 8,	/* the first of the kernel's enum ucount_type */
 	BILL_UNLIMITED = 0,	/* see row.counted: bounds of an uncounted row mean nothing */
 };
 
@@ -97,7 +98,9 @@ struct seen_task {
 	__s64 locked_pages, pinned_pages;
 	__s64 table_bytes;
 	__s64 areas;
-	__s64 pending_signals;	/* of its user, over all his processes */
+	/* of its user, over all his processes */
+	__s64 pending_signals;
+	__s64 namespace_bytes;
 };
 
 enum seen_kind {
@@ -122,7 +125,7 @@ struct seen_file {
 };
 
 _Static_assert(sizeof(struct row) == 64, "a cache line");
-_Static_assert(sizeof(struct seen_task) == 120, "read by the user half");
+_Static_assert(sizeof(struct seen_task) == 128, "read by the user half");
 _Static_assert(sizeof(struct seen_file) == 56, "read by the user half");
 
 #endif /* BURSAR_BEANCOUNTERS_H */

@@ -229,6 +229,26 @@ static __always_inline __u64 far_writer(__u64 lock)
 	return FAR_READ(lock, struct rw_semaphore, owner.counter) & ~(__u64)RWSEM_OWNER_FLAGS;
 }
 
+/* --- mounts ---------------------------------------------------------------------------------- */
+
+/* Before 6.8 (2eea9ce4310d "mounts: keep list of mounts in an rbtree") */
+struct mnt_namespace___list {
+	unsigned int mounts;
+} __attribute__((preserve_access_index));
+
+/* In the namespace that a task is in; 0: it has ended. */
+static __always_inline __u32 mounts_around(__u64 task)
+{
+	__u64 proxy = (__u64)FAR_READ(task, struct task_struct, nsproxy);
+	__u64 ns = proxy ? (__u64)FAR_READ(proxy, struct nsproxy, mnt_ns) : 0;
+
+	if (!ns)
+		return 0;
+	if (bpf_core_field_exists(((struct mnt_namespace *)0)->nr_mounts))
+		return FAR_READ(ns, struct mnt_namespace, nr_mounts);
+	return FAR_READ(ns, struct mnt_namespace___list, mounts);
+}
+
 /* --- the system call under way ------------------------------------------------------------- */
 
 enum system_call { CALL_OTHER, CALL_MMAP, CALL_BRK, CALL_MREMAP, CALL_MPROTECT };

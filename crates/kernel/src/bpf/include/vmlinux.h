@@ -85,10 +85,15 @@ struct user_namespace;
 /* kernel/ucount.c: what the kernel itself counts for each user; enum rlimit_type says which is which */
 struct ucounts {
 	struct user_namespace *ns;
+	atomic_long_t ucount[8];
 	atomic_long_t rlimit[4];
 };
 
 enum rlimit_type { UCOUNT_RLIMIT_SIGPENDING = 2 };
+
+enum ucount_type {
+	UCOUNT_MNT_NAMESPACES = 5,
+};
 
 struct uid_gid_extent {
 	u32 first;
@@ -217,6 +222,14 @@ struct css_set {
 	struct cgroup_subsys_state *subsys[1];
 };
 
+struct mnt_namespace {
+	unsigned int nr_mounts;
+};
+
+struct nsproxy {
+	struct mnt_namespace *mnt_ns;
+};
+
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int flags;
@@ -231,6 +244,7 @@ struct task_struct {
 	char comm[16];
 	struct signal_struct *signal;
 	struct files_struct *files;
+	struct nsproxy *nsproxy;
 	struct css_set *cgroups;	/* CONFIG_CGROUPS */
 	unsigned int __state;
 	unsigned long min_flt, maj_flt;
