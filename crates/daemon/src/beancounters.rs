@@ -27,6 +27,8 @@ use crate::physpages::Finished;
 
 /// Between two scans while somebody has a limit.
 pub(crate) const EVERY: Duration = Duration::from_secs(10);
+/// From a change of limits to the first: what rows are compared with is to be known soon.
+const SOON: Duration = Duration::from_secs(1);
 /// So long the loop waits for a scan; most are made by then.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Accounts whose most is remembered although they have no limit.
@@ -81,8 +83,11 @@ impl Beancounters {
             .flat_map(|rows| rows.keys().copied())
             .collect();
         let is_needed = !self.limited.is_empty() || self.default_limited;
-        let span = if is_needed { EVERY } else { Duration::ZERO };
-        if let Err(error) = self.timer.set(span, span) {
+        let (first, span) = match is_needed {
+            true => (SOON, EVERY),
+            false => (Duration::ZERO, Duration::ZERO),
+        };
+        if let Err(error) = self.timer.set(first, span) {
             tracing::warn!(%error, "beancounters are scanned only when somebody asks");
         }
     }
@@ -120,7 +125,7 @@ impl Beancounters {
                 payers,
                 count.clone(),
             )?;
-            self.remember(snapshot);
+            self.remember(snapshot, kernel.as_deref());
         }
         let fresh = self
             .last
@@ -143,12 +148,15 @@ impl Beancounters {
                 }
             }
         };
-        let snapshot = Snapshot::of(scan, kernel, payers, count)?;
-        self.remember(snapshot);
+        let snapshot = Snapshot::of(scan, kernel.as_deref_mut(), payers, count)?;
+        self.remember(snapshot, kernel.as_deref());
         Ok(false)
     }
 
-    fn remember(&mut self, snapshot: Snapshot) {
+    fn remember(&mut self, snapshot: Snapshot, kernel: Option<&KernelFeatures>) {
+        if let Some(kernel) = kernel.filter(|_| self.rows.contains(&Resource::Kmemsize)) {
+            kernel.note_kernel_memory(|id| snapshot.kernel_memory(id));
+        }
         for id in snapshot.accounts() {
             let is_known = self.most.contains_key(&id) || self.limited.contains(&id);
             if !is_known && self.most.len() >= REMEMBERED {
@@ -188,13 +196,18 @@ impl Beancounters {
         let one = |resource: Resource| {
             let mut bean = self.row(id, resource, !bounds.is_empty());
             if let Some(row) = charged.get(&resource) {
-                // The kernel counts queued signals itself; no event tells of one that was taken.
-                if resource != Resource::Numsiginfo {
-                    bean.held = Some(row.held);
-                }
                 bean.maxheld = Some(row.maxheld);
                 bean.failcnt = row.failcnt;
-                bean.how = How::Exact;
+                match resource {
+                    // Compared when something is asked for, and never more exact than the scan.
+                    Resource::Kmemsize => bean.maxheld = bean.maxheld.max(bean.held),
+                    // The kernel counts queued signals itself; no event tells of one that was taken.
+                    Resource::Numsiginfo => bean.how = How::Exact,
+                    _ => {
+                        bean.held = Some(row.held);
+                        bean.how = How::Exact;
+                    }
+                }
             }
             match (resource, reading) {
                 (Resource::Oomguarpages, Some(reading)) => bean.failcnt = reading.kills,
@@ -240,6 +253,7 @@ impl Beancounters {
                 failcnt: row.map_or(0, |row| row.failcnt),
                 unit: resource.unit(),
                 how: match row {
+                    Some(_) if resource == Resource::Kmemsize => How::Modelled,
                     Some(_) => How::Exact,
                     None => How::Sampled { every: sampling() },
                 },

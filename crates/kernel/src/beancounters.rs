@@ -24,7 +24,8 @@ use crate::pins::Pins;
 use crate::selftest;
 use crate::selftest_account::SELFTEST_ACCOUNT;
 use crate::skeleton::beancounters::types::{
-    bill, bill_facts, bill_row, bill_state, forget_bill_args, set_bill_args,
+    bill, bill_facts, bill_row, bill_state, forget_bill_args, note_kernel_memory_args,
+    set_bill_args,
 };
 use crate::{Error, Options, ResourceIterator, call};
 
@@ -40,6 +41,15 @@ pub struct Beancounters {
     rows: BTreeMap<Resource, Enforcement>,
     /// Nobody has asked while it is absent.
     trial: Option<Trial>,
+}
+
+/// An account's part of the kernel's own memory, as a scan found it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KernelMemory {
+    /// All of it.
+    pub all: Bytes,
+    /// Without namespaces, which the kernel counts itself.
+    pub scanned: Bytes,
 }
 
 /// What the child of the self-test saw.
@@ -59,6 +69,8 @@ unsafe impl Pod for bill_facts {}
 unsafe impl Pod for set_bill_args {}
 // SAFETY: as above.
 unsafe impl Pod for forget_bill_args {}
+// SAFETY: as above.
+unsafe impl Pod for note_kernel_memory_args {}
 
 impl Beancounters {
     pub(crate) fn new(pins: Pins, options: Options) -> Self {
@@ -206,6 +218,44 @@ impl Beancounters {
             (found.counted != 0 && is_known).then(|| (row.resource, RowReading::new(found)))
         });
         Ok(rows.collect())
+    }
+
+    /// What a scan found of kernel memory, by the account's number; for accounts with a limit on it.
+    ///
+    /// # Errors
+    /// When a map or a program of ours cannot be used.
+    pub fn note_kernel_memory(
+        &self,
+        accounts: &AccountTable,
+        found: impl Fn(u64) -> KernelMemory,
+    ) -> Result<(), Error> {
+        if !self.programs.has_core() {
+            return Ok(());
+        }
+        let note = self.pins().program("note_kernel_memory")?;
+        let bills = self.mapped()?;
+        let index = usize::try_from(bill_row::BILL_KMEMSIZE.0).unwrap_or(usize::MAX);
+        // Slot 0 is nobody's.
+        for slot in 1..accounts.slots() {
+            let bill = made(&bills, slot);
+            let Some(bill) =
+                bill.filter(|it| it.rows.get(index).is_some_and(|row| row.counted != 0))
+            else {
+                continue;
+            };
+            let KernelMemory { all, scanned } = found(bill.account_id);
+            let bytes = |it: Bytes| i64::try_from(it.get()).unwrap_or(i64::MAX);
+            let mut args = note_kernel_memory_args {
+                slot,
+                pad: 0,
+                account_id: bill.account_id,
+                scanned_bytes: bytes(scanned),
+                held_bytes: bytes(all),
+            };
+            let args = abi::bytes_of_mut(&mut args);
+            call::run(note.as_fd(), "note what kernel memory was found", args)?;
+        }
+        Ok(())
     }
 
     /// Charges that found no room: granted and not counted.

@@ -40,7 +40,7 @@ mod undelivered;
 
 pub use account::{AccountReading, Corrected, History, PageBounds, Slot};
 pub use accounts::{AccountTable, Part};
-pub use beancounters::{Beancounters, Enforcement, RowReading, Wanted};
+pub use beancounters::{Beancounters, Enforcement, KernelMemory, RowReading, Wanted};
 pub use bpf_selftest::{Unit, run_units};
 pub use dirty::{DirtyFacts, DirtyMode, DirtyPages, DirtySum};
 pub use error::Error;

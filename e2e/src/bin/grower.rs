@@ -21,6 +21,7 @@
 //! | `drop` | unmaps the last mapping |
 //! | `fork` | a child that ends at once |
 //! | `forked=STEPS` | a child that does these steps, separated by `+`; waits for it |
+//! | `session` | nothing: leads a session of its own from now on (setsid) |
 //! | `run=COMMAND` | `sh -c COMMAND`; prints its exit status |
 //! | `recurse=SIZE` | a recursion that needs so much stack |
 //! | `reserve=PAGES`, `commit=PAGES` | the gate's prctl (abi.h GATE_PRCTL) |
@@ -676,6 +677,13 @@ fn perform(steps: &[String]) {
                         }
                     }
                     Err(errno) => say(step, name(errno)),
+                }
+            }
+            "session" => {
+                // SAFETY: no arguments.
+                let led = unsafe { libc::setsid() };
+                if led < 0 {
+                    say(step, name(errno()));
                 }
             }
             "run" => match std::process::Command::new("sh")

@@ -138,6 +138,11 @@ pub(super) const STORIES: &[Story] = &[
         place: Place::Named,
         tell: cost,
     },
+    Story {
+        name: "beancounters_system_cost_of_kernel_memory_alone",
+        place: Place::Named,
+        tell: cost_of_kernel_memory,
+    },
 ];
 
 const ALICE: u32 = 60301;
@@ -151,7 +156,7 @@ pub(super) fn flooder(binaries: &Binaries, steps: &str) -> Command {
 }
 
 /// Runs it to its end and returns what it said.
-fn answers(binaries: &Binaries, steps: &str) -> Result<Vec<String>> {
+pub(super) fn answers(binaries: &Binaries, steps: &str) -> Result<Vec<String>> {
     let output = flooder(binaries, steps).output().context("run flooder")?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     ensure!(
@@ -164,7 +169,7 @@ fn answers(binaries: &Binaries, steps: &str) -> Result<Vec<String>> {
 }
 
 /// Starts it and lets it come to `say=ready`.
-fn start(binaries: &Binaries, steps: &str) -> Result<Hog> {
+pub(super) fn start(binaries: &Binaries, steps: &str) -> Result<Hog> {
     let mut hog = Hog::spawn(&mut flooder(binaries, &format!("{steps} say=ready wait")))?;
     hog.hear("ready")?;
     Ok(hog)
@@ -1298,8 +1303,8 @@ fn full(binaries: &Binaries) -> Result<()> {
 /// The largest numbers that can be written: nothing wraps, nobody is refused.
 fn largest_bounds(binaries: &Binaries) -> Result<()> {
     let world = world(binaries, "beans-largest")?;
-    let rows =
-        "numproc numfile numtcpsock numothersock numflock numpty numsiginfo shmpages lockedpages";
+    let rows = "numproc numfile numtcpsock numothersock numflock numpty numsiginfo shmpages lockedpages \
+         kmemsize";
     for bound in [u64::MAX / 2 - 1, u64::MAX / 2] {
         let rows: String = rows
             .split(' ')
@@ -1330,11 +1335,21 @@ const S5_TESTS: [&str; 6] = ["execl", "pipe", "process", "read", "shell", "write
 /// S5's tables 2 and 3: how often a second each test is done without any limit on a row, by a user with
 /// limits on all of them, and by a neighbour of his. The best of some rounds, taken in turn.
 fn cost(binaries: &Binaries) -> Result<()> {
+    let charged = [Resource::Numproc, Resource::Numfile, Resource::Numothersock];
+    cost_of(binaries, ROOMY, &charged)
+}
+
+fn cost_of_kernel_memory(binaries: &Binaries) -> Result<()> {
+    cost_of(binaries, "kmemsize=512M", &[])
+}
+
+/// `charged` have to be exact, or what is measured is nothing.
+fn cost_of(binaries: &Binaries, rows: &str, charged: &[Resource]) -> Result<()> {
     const ROUNDS: usize = 5;
     const SETTLED: Duration = Duration::from_secs(3);
     let world = world(binaries, "beans-cost")?;
     let alice = ALICE.to_string();
-    let unlimited: String = ROOMY
+    let unlimited: String = rows
         .split_whitespace()
         .filter_map(|row| row.split('=').next())
         .map(|name| format!("{name}=unlimited "))
@@ -1346,15 +1361,15 @@ fn cost(binaries: &Binaries) -> Result<()> {
                 limit(&world, &alice, "numproc=5000")?; // so that there is something to take away
                 limit(&world, &alice, &format!("numproc=unlimited {unlimited}"))?;
             } else {
-                limit(&world, &alice, ROOMY)?;
+                limit(&world, &alice, rows)?;
             }
             // What attaching and detaching leave to be done later is nobody's cost.
             std::thread::sleep(SETTLED);
             let said = answers(binaries, &format!("uid={uid} bench=400"))?;
             if setting == 1 {
-                let charged = bill(&world, ALICE)?;
-                for row in [Resource::Numproc, Resource::Numfile, Resource::Numothersock] {
-                    let how = charged.get(&row).map(|bean| &bean.how);
+                let bill = bill(&world, ALICE)?;
+                for row in charged {
+                    let how = bill.get(row).map(|bean| &bean.how);
                     ensure!(how == Some(&How::Exact), "{row:?} is not charged: {how:?}");
                 }
             }

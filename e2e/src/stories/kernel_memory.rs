@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The kernel's own memory for one user's objects (docs/explanation/beancounters.md, `kmemsize`).
+//! The kernel's own memory for one user's objects (docs/explanation/beancounters.md, `kmemsize`): known, and held.
 
 use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use bursar_model::Resource;
+use bursar_model::{Bean, EventKind, Resource, namespace_bytes};
 
-use super::beancounters::{bill_of, flooder, world};
+use super::beancounters::{answers, bill_of, flooder, limit, world};
+use super::growers::grower;
 use crate::hog::Hog;
 use crate::runner::{Place, Story};
 use crate::wait::{until, within};
@@ -20,6 +21,26 @@ pub(super) const STORIES: &[Story] = &[
         tell: known,
     },
     Story {
+        name: "kernel_memory_is_held_at_its_barrier",
+        place: Place::Guest,
+        tell: held_at_barrier,
+    },
+    Story {
+        name: "kernel_memory_is_held_without_bursard",
+        place: Place::Guest,
+        tell: held_without_bursard,
+    },
+    Story {
+        name: "kernel_memory_for_mounts_is_held",
+        place: Place::Guest,
+        tell: mounts,
+    },
+    Story {
+        name: "kernel_memory_at_its_barrier_lets_a_login_in",
+        place: Place::Guest,
+        tell: let_a_login_in,
+    },
+    Story {
         name: "kernel_memory_of_each_kind_of_namespace",
         place: Place::Named,
         tell: measure,
@@ -27,6 +48,7 @@ pub(super) const STORIES: &[Story] = &[
 ];
 
 const ALICE: u32 = 60311;
+const BOB: u32 = 60312;
 /// An emulated machine takes its time.
 const LONG: Duration = Duration::from_secs(500);
 
@@ -68,11 +90,14 @@ fn settled() -> Result<KernelMemory> {
     Ok(last)
 }
 
-/// The kernel's memory for ALICE's objects as `bursar beancounters` has it.
-fn shown(world: &World) -> Result<u64> {
+/// ALICE's row.
+fn row(world: &World) -> Result<Bean> {
     let mut bill = bill_of(world, &ALICE.to_string())?;
-    let row = bill.remove(&Resource::Kmemsize).context("kmemsize")?;
-    row.held.context("a number")
+    bill.remove(&Resource::Kmemsize).context("kmemsize")
+}
+
+fn shown(world: &World) -> Result<u64> {
+    row(world)?.held.context("a number")
 }
 
 /// The row grows as the kernel's own figures do, within a third, and comes down when they are gone.
@@ -105,6 +130,163 @@ fn known(binaries: &Binaries) -> Result<()> {
         Ok((shown(&world)? < row + (1 << 20)).then_some(()))
     })?;
     program.finish()
+}
+
+const BARRIER: u64 = 32 << 20;
+
+/// Network namespaces that fit below the barrier.
+fn most() -> Result<u64> {
+    const NET: usize = 4;
+    let cpus = fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    let last = cpus.trim_end().rsplit(['-', ',']).next().unwrap_or("0");
+    let each = namespace_bytes(last.parse::<u32>()? + 1)[NET];
+    Ok(BARRIER / each)
+}
+
+/// What was got of `STEP: GOT ERRNO×TIMES`; one of `errnos` stands there if anything was refused.
+fn got(said: &str, errnos: &[&str]) -> Result<u64> {
+    let rest = said.split_once(": ").context("an answer")?.1.trim_end();
+    let (got, refused) = rest.split_once(' ').unwrap_or((rest, ""));
+    let is_known = refused.is_empty() || errnos.iter().any(|it| refused.starts_with(it));
+    ensure!(is_known, "refused with {refused}: {said}");
+    Ok(got.parse()?)
+}
+
+/// A namespace goes some time after it was let go of.
+fn until_granted(binaries: &Binaries, times: u64) -> Result<()> {
+    let steps = format!("uid={ALICE} userns net={times}");
+    within(LONG, "namespaces to be granted again", || {
+        let said = answers(binaries, &steps)?;
+        Ok((said == ["userns: 1".to_owned(), format!("net={times}: {times}")]).then_some(()))
+    })
+}
+
+/// However many programs ask at once, and from whatever depth of user namespaces.
+fn held_at_barrier(binaries: &Binaries) -> Result<()> {
+    const PROGRAMS: u64 = 8;
+    let world = world(binaries, "kmem-held")?;
+    let remarks = limit(&world, &ALICE.to_string(), "kmemsize=32M")?;
+    ensure!(
+        remarks.iter().any(|it| it.contains("best effort")),
+        "{remarks:?}"
+    );
+    let most = most()?;
+    let before = settled()?.all;
+    let mut programs = Vec::new();
+    for index in 0..PROGRAMS {
+        let depth = ["userns ", "userns userns "][(index % 2) as usize];
+        let steps = format!("uid={ALICE} {depth}say=begun wait net={most} say=ready wait");
+        let mut program = Hog::spawn(&mut flooder(binaries, &steps))?;
+        program.hear("begun")?;
+        programs.push(program);
+    }
+    for program in &mut programs {
+        program.go_on()?;
+    }
+    let mut sum = 0;
+    for program in &mut programs {
+        sum += got(&program.next_line()?, &["ENOMEM", "EPERM"])?;
+        program.hear("ready")?;
+    }
+    let kernel = settled()?.all.saturating_sub(before);
+    println!("        {sum} namespaces of at most {most}, {kernel} bytes of the kernel's memory");
+    // Two who race at the edge are both refused, and so may eight be.
+    ensure!(sum <= most && sum >= most / 2, "{sum} of {most}");
+    let row = row(&world)?;
+    ensure!(row.barrier == Some(BARRIER) && row.failcnt > 0, "{row:?}");
+    ensure!(row.maxheld >= Some(BARRIER / 2), "{row:?}");
+    let events = world.daemon.events_of(EventKind::Refused)?;
+    let refused = events.iter().find_map(|it| it.row.as_ref());
+    let refused = refused.context("an event")?;
+    ensure!(
+        refused.resource == Resource::Kmemsize && refused.barrier == BARRIER,
+        "{refused:?}"
+    );
+    // Others are let alone, and so is root.
+    let bobs = answers(binaries, &format!("uid={BOB} userns net=20"))?;
+    ensure!(bobs == ["userns: 1", "net=20: 20"], "{bobs:?}");
+    let roots = answers(binaries, "net=5 open=20 fork=3")?;
+    ensure!(
+        roots == ["net=5: 5", "open=20: 20", "fork=3: 3"],
+        "{roots:?}"
+    );
+    drop(programs);
+    until_granted(binaries, most / 2)?;
+    // Without a limit nothing is refused, and nothing is left attached.
+    limit(&world, &ALICE.to_string(), "kmemsize=unlimited")?;
+    until_granted(binaries, most + most / 4)
+}
+
+fn held_without_bursard(binaries: &Binaries) -> Result<()> {
+    let mut world = world(binaries, "kmem-alone")?;
+    limit(&world, &ALICE.to_string(), "kmemsize=32M")?;
+    let most = most()?;
+    let _ = world.daemon.end(libc::SIGKILL)?;
+    for _ in 0..2 {
+        until_granted(binaries, most / 2)?;
+        let said = answers(binaries, &format!("uid={ALICE} userns net={}", 2 * most))?;
+        let answer = said.get(1).context("an answer")?;
+        let sum = got(answer, &["ENOMEM", "EPERM"])?;
+        // Those before may not have gone yet.
+        ensure!(sum <= most && sum >= most / 4, "{sum} of {most}");
+    }
+    world.daemon.start()?;
+    ensure!(row(&world)?.failcnt >= most, "{:?}", row(&world)?);
+    Ok(())
+}
+
+/// A namespace full of mounts is full, and so is each copy of it.
+fn mounts(binaries: &Binaries) -> Result<()> {
+    let world = world(binaries, "kmem-mounts")?;
+    limit(&world, &ALICE.to_string(), "kmemsize=8M")?;
+    let before = settled()?.all;
+    let steps = format!("uid={ALICE} userns mnt=1 mount=4500 mnt=5 mount=30000 say=ready wait");
+    let mut program = Hog::spawn(&mut flooder(binaries, &steps))?;
+    let mut said = || program.next_line();
+    let (userns, first, few) = (said()?, said()?, said()?);
+    ensure!(
+        userns == "userns: 1\n" && first == "mnt=1: 1\n" && few == "mount=4500: 4500\n",
+        "{userns}{first}{few}"
+    );
+    let (copies, more) = (said()?, said()?);
+    // Where mounts propagate each is two.
+    ensure!((1..=3).contains(&got(&copies, &["EPERM"])?), "{copies}");
+    ensure!(got(&more, &["ENOMEM"])? <= 4500, "{more}");
+    program.hear_within("ready", LONG)?;
+    let kernel = settled()?.all.saturating_sub(before);
+    println!(
+        "        {} {}: {kernel} bytes",
+        copies.trim_end(),
+        more.trim_end()
+    );
+    ensure!(kernel < 4 * (8 << 20) / 3, "{kernel} bytes");
+    ensure!(row(&world)?.failcnt > 0, "{:?}", row(&world)?);
+    program.finish()
+}
+
+/// Who comes in through root's program goes on for a while; what the user has there already does not.
+fn let_a_login_in(binaries: &Binaries) -> Result<()> {
+    let world = world(binaries, "kmem-login")?;
+    limit(&world, &ALICE.to_string(), "kmemsize=8M")?;
+    let steps = format!("uid={ALICE} userns net=60 ipc=400 uts=400 say=ready wait");
+    let mut full = Hog::spawn(&mut flooder(binaries, &steps))?;
+    full.hear("ready")?;
+    let said = |uid: u32, steps: &str| -> Result<String> {
+        let output = grower(binaries, uid, steps).output()?;
+        Ok(String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let plainly = said(ALICE, "fork")?;
+    ensure!(plainly == "fork: ENOMEM\n", "plainly: {plainly}");
+    let login = said(
+        0,
+        &format!("forked=uid={ALICE}+fork+session+run=(:); exit 3"),
+    )?;
+    ensure!(
+        login.starts_with("fork: ok\n") && login.ends_with(": 3\n"),
+        "login: {login}"
+    );
+    drop(full);
+    until_granted(binaries, 5)
 }
 
 /// Not a claim but a table, for docs/design/measured-beancounters.md.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use bursar_host::machine;
 use bursar_kernel::{
-    Beancounters, DirtyPages, Enforcement, KernelHalf, Membership, Options, ResourceIterator,
-    RowReading, Settings, Slot,
+    Beancounters, DirtyPages, Enforcement, KernelHalf, KernelMemory, Membership, Options,
+    ResourceIterator, RowReading, Settings, Slot,
 };
 use bursar_model::{AccountId, Bytes, GateMode, PageSize, Pages, Resource, Uid, Unit};
 
@@ -192,6 +192,17 @@ impl KernelFeatures {
     /// Charges what slipped through.
     pub(crate) fn catch_up(&self) -> Result<()> {
         Ok(self.beancounters.meet_everybody()?)
+    }
+
+    /// What a scan found of kernel memory, for accounts with a limit on it.
+    pub(crate) fn note_kernel_memory(&self, found: impl Fn(AccountId) -> KernelMemory) {
+        let of = |account: u64| found(AccountId::new(account));
+        if let Err(error) = self
+            .beancounters
+            .note_kernel_memory(self.half.accounts(), of)
+        {
+            tracing::warn!(%error, "kmemsize is compared with an older scan");
+        }
     }
 
     /// Charges that found no room in the kernel half.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use bursar_kernel::{SeenFile, SeenKind, SeenTask};
+use bursar_kernel::{KernelMemory, SeenFile, SeenKind, SeenTask};
 use bursar_model::{Bytes, Resource};
 use bursar_policy::{Objects, dcachesize, kmemsize};
 
@@ -77,6 +77,15 @@ impl Held {
         *count = count.saturating_add(1);
         if is_new {
             objects.inodes = objects.inodes.saturating_add(1);
+        }
+    }
+
+    /// What it has of the kernel's own memory.
+    pub(super) fn kernel_memory(&self) -> KernelMemory {
+        let all = kmemsize(&self.objects);
+        KernelMemory {
+            all,
+            scanned: all.saturating_sub(self.objects.namespaces),
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use anyhow::Result;
-use bursar_kernel::DirtyMode;
+use bursar_kernel::{DirtyMode, KernelMemory};
 use bursar_model::{AccountId, How, Resource, Unit};
 
 use super::held::Held;
@@ -128,6 +128,13 @@ impl Snapshot {
             Some(why) => How::Unavailable(why.to_owned()),
             None => How::Exact,
         }
+    }
+
+    /// What an account has of the kernel's own memory.
+    pub(super) fn kernel_memory(&self, id: AccountId) -> KernelMemory {
+        self.accounts
+            .get(&id)
+            .map_or_else(KernelMemory::default, Held::kernel_memory)
     }
 
     /// In the row's unit.

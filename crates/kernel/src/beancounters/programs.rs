@@ -17,7 +17,12 @@ use crate::{Error, Options, call};
 
 /// What all rows need: maps, programs that are run by us, and walks.
 const MAPS: [&str; 4] = ["bills", "charges", "locked_files", "bill_facts"];
-const CALLS: [&str; 3] = ["set_bill", "forget_bill", "recount_bill"];
+const CALLS: [&str; 4] = [
+    "set_bill",
+    "forget_bill",
+    "recount_bill",
+    "note_kernel_memory",
+];
 const WALKS: [&str; 3] = ["meet_tasks", "meet_locks", "meet_files"];
 
 /// What one walk may take; bursard waits for it.

@@ -58,7 +58,7 @@ pub(super) struct Row {
     pub(super) sets: &'static [(&'static [&'static str], Enforcement)],
 }
 
-pub(super) static ROWS: [Row; 9] = [
+pub(super) static ROWS: [Row; 10] = [
     Row {
         resource: Resource::Numproc,
         index: bill_row::BILL_NUMPROC,
@@ -138,7 +138,39 @@ pub(super) static ROWS: [Row; 9] = [
             )),
         )],
     },
+    Row {
+        resource: Resource::Kmemsize,
+        index: bill_row::BILL_KMEMSIZE,
+        sets: &[
+            (
+                &[
+                    "bill_user_namespace",
+                    "bill_own_namespace",
+                    "bill_kernel_socket",
+                    "bill_kernel_task",
+                    "bill_kernel_file",
+                    "bill_mount",
+                ],
+                KERNEL_MEMORY,
+            ),
+            (
+                &[
+                    "bill_user_namespace",
+                    "bill_own_namespace",
+                    "bill_kernel_socket",
+                    "bill_kernel_task",
+                    "bill_kernel_file_try",
+                    "bill_mount",
+                ],
+                KERNEL_MEMORY,
+            ),
+        ],
+    },
 ];
+
+const KERNEL_MEMORY: Enforcement = BestEffort(Cow::Borrowed(
+    "namespaces are counted at once, all else every 10 s: set numproc and numfile too",
+));
 
 const SOCKETS: &[(&[&str], Enforcement)] = &[
     (

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Beancounters that refuse (S5 2.2): processes, files, sockets, file locks, terminals, queued signals,
- * shared and locked memory. An account that would pass its barrier has its request answered with an
+ * shared, locked and kernel memory. An account that would pass its barrier has its request answered with an
  * error; nobody else notices.
  *
  * Hooks:   LSM programs and no others decide: they are never skipped. The loader attaches those of a row
@@ -11,12 +11,13 @@
  * Absent:  without LSM programs the rows are looked at (resource_iterator.bpf.c) and nothing is refused.
  */
 #include "charge_row.bpf.h"
-#include "user_counts.bpf.h"
+#include "kernel_memory.bpf.h"
 #include "lock_count.bpf.h"
 #include "lock_notes.bpf.h"
 #include "objects.bpf.h"
 
 enum {
+	EPERM = 1,
 	EAGAIN = 11,
 	ENOMEM = 12,
 	EINVAL = 22,
@@ -25,6 +26,8 @@ enum {
 	ENOLCK = 37,
 	ENOBUFS = 105,
 	F_UNLCK = 2,
+	CAP_SYS_ADMIN = 21,
+	CAP_OPT_NOAUDIT = 2,	/* include/linux/security.h */
 	SIGRTMIN = 32,
 	SIGSETXID = 33,	/* the C library's own last one */
 	TMPFS_MAGIC = 0x01021994,
@@ -534,6 +537,80 @@ int BPF_PROG(bill_mapping, struct file *file, unsigned long reqprot, unsigned lo
 	return 0;
 }
 
+/* --- kmemsize ------------------------------------------------------------------------------- */
+
+/* It is counted by now; what is answered goes to who has asked. */
+SEC("?lsm/userns_create")
+int BPF_PROG(bill_user_namespace, const struct cred *cred, int ret)
+{
+	__s64 bytes = namespace_bytes[UCOUNT_USER_NAMESPACES];
+
+	return ret ? ret : may_take_kernel_memory(bytes, COUNTED_ALREADY, false) ? 0 : -ENOMEM;
+}
+
+/* All that makes something in a user namespace of one's own asks for this there: unshare(2), clone(2), mounts
+ * of all kinds. A mount namespace is a copy of the one around. Who asks whether it might is not refused. */
+SEC("?lsm/capable")
+int BPF_PROG(bill_own_namespace, const struct cred *cred, struct user_namespace *ns, int capability,
+	     unsigned int options, int ret)
+{
+	__s64 bytes = MOUNT_BYTES;
+	enum own_call call;
+
+	if (ret || capability != CAP_SYS_ADMIN || (options & CAP_OPT_NOAUDIT) || !ns ||
+	    ns->level <= 0)
+		return ret;
+	call = own_call();
+	if (call == CALL_GIVES_BACK)
+		return 0;
+	if (call == CALL_MAKES)
+		bytes += mounts_around((__u64)me()) * MOUNT_BYTES;
+	return may_take_kernel_memory(bytes, NOT_COUNTED, false) ? 0 : -EPERM;
+}
+
+/* A network namespace that has been counted begins with the kernel's own netlink sockets: so none passes the
+ * barrier, however many are asked for at once. */
+SEC("?lsm/socket_create")
+int BPF_PROG(bill_kernel_socket, int family, int type, int protocol, int kern, int ret)
+{
+	__s64 bytes = namespace_bytes[UCOUNT_NET_NAMESPACES];
+
+	if (ret)
+		return ret;
+	if (!kern)
+		return may_take_kernel_memory(SOCKET_BYTES, NOT_COUNTED, true) ? 0 : -ENOMEM;
+	if (family != AF_NETLINK)
+		return 0;
+	return may_take_kernel_memory(bytes, COUNTED_ALREADY, false) ? 0 : -ENOMEM;
+}
+
+SEC("?lsm/task_alloc")
+int BPF_PROG(bill_kernel_task, struct task_struct *child, unsigned long clone_flags, int ret)
+{
+	return ret ? ret : may_take_kernel_memory(TASK_BYTES, NOT_COUNTED, true) ? 0 : -ENOMEM;
+}
+
+SEC("?lsm/file_alloc_security")
+int BPF_PROG(bill_kernel_file, struct file *file, int ret)
+{
+	return ret ? ret : may_take_kernel_memory(FILE_BYTES, NOT_COUNTED, true) ? 0 : -ENOMEM;
+}
+
+/* As bill_file_try. */
+SEC("?fmod_ret/security_file_alloc")
+int BPF_PROG(bill_kernel_file_try, struct file *file)
+{
+	return may_take_kernel_memory(FILE_BYTES, NOT_COUNTED, true) ? 0 : -ENOMEM;
+}
+
+/* mount(2), with an errno that says what is wrong. */
+SEC("?lsm/sb_mount")
+int BPF_PROG(bill_mount, const char *device, const struct path *path, const char *type,
+	     unsigned long flags, void *data, int ret)
+{
+	return ret ? ret : may_take_kernel_memory(MOUNT_BYTES, NOT_COUNTED, false) ? 0 : -ENOMEM;
+}
+
 /* --- what was there before the limit ---------------------------------------------------------- */
 
 /* Read to its end after a limit was set, and now and then: what a skipped program let pass is found. */
@@ -637,6 +714,7 @@ int set_bill(struct set_bill_args *args)
 		if (!begin_bill(bill))
 			return -EAGAIN;	/* an account of `default` is taking after the template */
 		clear_rows(bill);	/* again: who was charging while they were forgotten */
+		bill->scanned_bytes = 0;
 		bill->account_id = args->account_id;
 		bill->state = BILL_MADE;
 	}
@@ -692,6 +770,22 @@ int forget_bill(struct forget_bill_args *args)
 	row = row_of(what.slot, what.row);
 	if (row)
 		__sync_lock_test_and_set(&row->held, 0);
+	return 0;
+}
+
+/* What a scan found; held is shown until the next one, or the next request. */
+SEC("syscall")
+int note_kernel_memory(struct note_kernel_memory_args *args)
+{
+	__u32 slot = args->slot;
+	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
+	struct row *row = row_of(slot, BILL_KMEMSIZE);
+
+	if (!bill || !row || bill->account_id != args->account_id)
+		return 0;
+	bill->scanned_bytes = args->scanned_bytes;
+	row->held = args->held_bytes;
+	raise_to(&row->maxheld, args->held_bytes);
 	return 0;
 }
 

@@ -3,7 +3,7 @@
  * Beancounters (S5), as both halves see them: the rows that the kernel half can refuse, and what a look
  * at the machine (resource_iterator.bpf.c) tells of each task and each open file.
  *
- * Rows count pieces, or pages where their name says so.
+ * Rows count pieces, or pages where their name says so; BILL_KMEMSIZE counts bytes.
  */
 #ifndef BURSAR_BEANCOUNTERS_H
 #define BURSAR_BEANCOUNTERS_H
@@ -18,7 +18,8 @@ enum bill_row {
 	BILL_NUMSIGINFO = 6,
 	BILL_SHMPAGES = 7,
 	BILL_LOCKEDPAGES = 8,
-	BILL_ROWS = 9,
+	BILL_KMEMSIZE = 9,
+	BILL_ROWS = 10,
 	BILL_PRIVVMPAGES = 16,	/* in events only: the gate charges it, in the ledger's account */
 };
 
@@ -50,8 +51,9 @@ enum bill_state {
 struct bill {
 	struct row rows[BILL_ROWS];
 	__u64 account_id;	/* whose: slots are given to others */
+	__s64 scanned_bytes;	/* of kmemsize: all but namespaces, as the last scan found it */
 	enum bill_state state;
-	__u32 pad[13];
+	__u32 pad[11];
 };
 
 /* What was charged for an object, and to whom: it goes back there whoever lets go of the object. */
@@ -83,6 +85,14 @@ struct set_bill_args {
 struct forget_bill_args {
 	__u32 slot;
 	__u32 row;		/* BILL_ROWS: all of them, and the bill itself */
+};
+
+struct note_kernel_memory_args {
+	__u32 slot;
+	__u32 pad;
+	__u64 account_id;	/* whose slot it was */
+	__s64 scanned_bytes;
+	__s64 held_bytes;	/* with namespaces */
 };
 
 /* A task as a look finds it; what is of its address space is told by each of its tasks. */

@@ -92,6 +92,8 @@ struct ucounts {
 enum rlimit_type { UCOUNT_RLIMIT_SIGPENDING = 2 };
 
 enum ucount_type {
+	UCOUNT_USER_NAMESPACES = 0,
+	UCOUNT_NET_NAMESPACES = 4,
 	UCOUNT_MNT_NAMESPACES = 5,
 };
 

@@ -32,6 +32,7 @@ struct login {
 	__u64 began_ns;		/* the process: its number comes again */
 	__s64 pages;		/* that it and its descendants were granted beyond the barrier */
 	__s64 held[2];		/* of processes, of files: when it first went beyond that barrier; 0: it has not */
+	__s64 kernel_bytes;	/* that it and its descendants had made beyond the barrier of kmemsize */
 };
 
 /* Key: key_of_login(). Written by note_login (membership.bpf.c), read by who refuses. Bound: LOGINS. Full: who has not

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * kmemsize: what an account has of the kernel's own memory, and whether it may have more made. Compared are
+ * its namespaces, which the kernel counts by user, and with them all else as bursard's last scan found it: no
+ * object is charged for, so there is nothing that must be given back.
+ */
+#ifndef BURSAR_KERNEL_MEMORY_BPF_H
+#define BURSAR_KERNEL_MEMORY_BPF_H
+
+#include "charge_row.bpf.h"
+#include "user_counts.bpf.h"
+
+enum {
+	/* What one of them takes, as crates/policy/src/beancounters.rs has it: a task with an address space, a
+	 * file with its inode, a socket. */
+	TASK_BYTES = 35500,
+	FILE_BYTES = 1110,
+	SOCKET_BYTES = 3800,
+	/* A login may have so much made beyond the barrier: some processes and what they open. */
+	LOGIN_KERNEL_BYTES = 4 << 20,
+};
+
+/* Whether the running task is asked about something that is counted for its user by now. */
+enum counting { NOT_COUNTED, COUNTED_ALREADY };
+
+static __always_inline bool add_kernel_memory_for_login(__s64 bytes)
+{
+	struct login *login = login_of_me();
+
+	if (!login)
+		return false;
+	if (__sync_fetch_and_add(&login->kernel_bytes, bytes) + bytes <= LOGIN_KERNEL_BYTES)
+		return true;
+	__sync_fetch_and_add(&login->kernel_bytes, -bytes);
+	return false;
+}
+
+/* Of an account whose row is charged. */
+static __always_inline __s64 kernel_bytes_of(__u32 slot, struct task_struct *task)
+{
+	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
+
+	return namespace_bytes_of(task) + (bill ? bill->scanned_bytes : 0);
+}
+
+/* Whether the running task may have so many bytes of objects made. Nothing is added: what they take is found
+ * by the next scan, or is counted by the kernel. */
+static __noinline int may_take_kernel_memory(__s64 bytes, enum counting counting, bool logins_go_on)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u32 slot = slot_of_task(task);
+	struct row *row = counted_row(slot, BILL_KMEMSIZE);
+	__s64 held;
+
+	if (!row)
+		return 1;
+	held = kernel_bytes_of(slot, task);
+	if (counting == COUNTED_ALREADY)
+		held -= bytes;
+	if (held + bytes > row->barrier && !(logins_go_on && add_kernel_memory_for_login(bytes))) {
+		row->held = held;
+		tell_bill(slot, BILL_KMEMSIZE, bytes, true);
+		if (!row->observed)
+			return 0;
+	}
+	row->held = held + bytes;
+	raise_to(&row->maxheld, held + bytes);
+	return 1;
+}
+
+/* What the call under way does in a namespace of one's own: takes things away or leads to where they are, mounts,
+ * or makes others. The numbers are those of arch/x86/entry/syscalls; what is not known makes. */
+enum own_call { CALL_GIVES_BACK, CALL_MOUNTS, CALL_MAKES };
+
+static __always_inline enum own_call own_call(void)
+{
+#if defined(__TARGET_ARCH_x86)
+	enum { TS_COMPAT = 2, X32_BIT = 0x40000000 };
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	bool is_compat = task->thread_info.status & TS_COMPAT;
+	__u32 number = (__u32)regs->orig_ax;
+
+	if (!is_compat)
+		number &= ~X32_BIT;
+	/* umount, umount2, setns; umount2, setns */
+	if (is_compat ? number == 22 || number == 52 || number == 346 :
+			number == 166 || number == 308)
+		return CALL_GIVES_BACK;
+	/* mount; open_tree to fspick, mount_setattr */
+	if (number == (is_compat ? 21 : 165) || (number >= 428 && number <= 433) || number == 442)
+		return CALL_MOUNTS;
+#endif
+	return CALL_MAKES;
+}
+
+#endif /* BURSAR_KERNEL_MEMORY_BPF_H */
