@@ -141,6 +141,50 @@ pub(crate) fn calls_asleep(pid: u32) -> Result<Vec<i64>> {
     Ok(calls)
 }
 
+/// What in a process goes by time: a thread that waits for no longer than that, or that runs, or a timer that is set.
+pub(crate) fn awaits_a_time(pid: u32) -> Result<Option<String>> {
+    for task in fs::read_dir(format!("/proc/{pid}/task")).context("list threads")? {
+        let path = task?.path();
+        let read = |name: &str| fs::read_to_string(path.join(name)).unwrap_or_default();
+        let call = read("syscall");
+        if !waits_for_ever(&call) {
+            return Ok(Some(format!("{}: {call}", read("comm").trim_end())));
+        }
+    }
+    for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).context("list descriptors")? {
+        // One may be closed meanwhile.
+        let facts = fs::read_to_string(entry?.path()).unwrap_or_default();
+        let value = facts
+            .lines()
+            .find_map(|line| line.strip_prefix("it_value: "));
+        if let Some(value) = value.filter(|it| *it != "(0, 0)") {
+            return Ok(Some(format!("a timer: {value}")));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether a thread is in a call that ends when something happens only, by what /proc/PID/task/TID/syscall says.
+fn waits_for_ever(call: &str) -> bool {
+    let words: Vec<&str> = call.split_whitespace().collect();
+    let argument = |index: usize| {
+        let text = words.get(index + 1)?.strip_prefix("0x")?;
+        u64::from_str_radix(text, 16).ok()
+    };
+    let number = words.first().and_then(|it| it.parse::<i64>().ok());
+    match number {
+        // Milliseconds, an int.
+        Some(libc::SYS_epoll_wait | libc::SYS_epoll_pwait) => {
+            argument(3).is_some_and(|it| (it as i32) < 0)
+        }
+        Some(libc::SYS_poll) => argument(2).is_some_and(|it| (it as i32) < 0),
+        // A struct timespec, or nothing.
+        Some(libc::SYS_futex) => argument(3) == Some(0),
+        Some(libc::SYS_ppoll) => argument(2) == Some(0),
+        _ => false,
+    }
+}
+
 /// Time on a CPU of all its threads so far, those that have ended included, to the tick of 10 ms.
 pub(crate) fn cpu_time(pid: u32) -> Result<Duration> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).context("read /proc/PID/stat")?;
@@ -149,4 +193,32 @@ pub(crate) fn cpu_time(pid: u32) -> Result<Duration> {
     let ticks = |index: usize| fields.get(index)?.parse::<u64>().ok();
     let sum = ticks(11).zip(ticks(12)).map(|(user, system)| user + system);
     Ok(Duration::from_millis(sum.context("its times")? * 10))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_no_time_waits_for_ever() {
+        for (call, expected) in [
+            (
+                "281 0x72 0x7fff 0x10 0xffffffffffffffff 0x0 0x0 0x7f 0x55",
+                true,
+            ),
+            ("281 0x72 0x7fff 0x10 0x3a98 0x0 0x0 0x7f 0x55", false),
+            ("202 0x55dd 0x89 0xffffffff 0x0 0x0 0x55dd 0x7f 0x55", true),
+            (
+                "202 0x55dd 0x89 0xffffffff 0x7fbb 0x0 0x55dd 0x7f 0x55",
+                false,
+            ),
+            ("271 0x7fbb 0x2 0x0 0x0 0x8 0x7f 0x7f 0x55", true),
+            ("271 0x7fbb 0x2 0x7fbb 0x0 0x8 0x7f 0x7f 0x55", false),
+            ("230 0x0 0x0 0x7fbb 0x0 0x0 0x0 0x7f 0x55", false),
+            ("running", false),
+            ("", false),
+        ] {
+            assert_eq!(waits_for_ever(call), expected, "{call}");
+        }
+    }
 }
