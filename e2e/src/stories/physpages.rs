@@ -213,8 +213,8 @@ fn has_account(uid: u32) -> bool {
     uid >= 1000 && !(61_184..=65_535).contains(&uid)
 }
 
-/// The parts of each account if a page counts 1/n in each of n, all without account being one; by a
-/// count of our own.
+/// The parts of each of our accounts if a page counts 1/n in each of n, all without account being one; by a count of
+/// our own. Pages of others are not kept: a machine has gigabytes of them.
 fn naive() -> Result<BTreeMap<Option<u32>, u64>> {
     let counts = map_counts()?;
     let is_mapped = |frame: u64| {
@@ -222,10 +222,20 @@ fn naive() -> Result<BTreeMap<Option<u32>, u64>> {
         counts.get(index).is_some_and(|&count| count > 0)
     };
     let mut users: BTreeMap<u64, BTreeSet<Option<u32>>> = BTreeMap::new();
-    for (pid, uid) in processes()? {
-        let account = has_account(uid).then_some(uid);
+    let (ours, others): (Vec<_>, Vec<_>) = processes()?
+        .into_iter()
+        .partition(|(_, uid)| UIDS.contains(uid));
+    for (pid, uid) in ours {
         for frame in frames(pid).into_iter().filter(|&frame| is_mapped(frame)) {
-            users.entry(frame).or_default().insert(account);
+            users.entry(frame).or_default().insert(Some(uid));
+        }
+    }
+    for (pid, uid) in others {
+        let account = has_account(uid).then_some(uid);
+        for frame in frames(pid) {
+            if let Some(accounts) = users.get_mut(&frame) {
+                accounts.insert(account);
+            }
         }
     }
     let mut parts = BTreeMap::new();
