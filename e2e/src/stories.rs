@@ -174,6 +174,11 @@ fn is_emulated() -> bool {
     std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains("QEMU"))
 }
 
+/// How long who is to outlive another one is watched after that, in milliseconds.
+fn watched_ms() -> u32 {
+    if is_emulated() { 3000 } else { 1000 }
+}
+
 fn median(mut figures: Vec<u64>) -> u64 {
     figures.sort_unstable();
     figures.get(figures.len() / 2).copied().unwrap_or(0)

@@ -12,6 +12,7 @@ use bursar_config::LAST_GOOD;
 use bursar_model::{AccountStatus, EventKind};
 use rustix::pipe::fcntl_setpipe_size;
 
+use super::limits::ORDINARY;
 use crate::proc::pids_of;
 use crate::runner::{Place, Story};
 use crate::signal::send;
@@ -435,8 +436,8 @@ fn recorded_late(binaries: &Binaries) -> Result<()> {
 }
 
 fn full_accounts(binaries: &Binaries) -> Result<()> {
-    let config = "[ledger]\nmax_accounts = 8\n[accounts]\nuid_min = 60000\n";
-    let mut world = World::new(binaries, "users", config)?;
+    let config = format!("[ledger]\nmax_accounts = 8\n{ORDINARY}");
+    let mut world = World::new(binaries, "users", &config)?;
     world.daemon.start()?;
     // Whoever `default` would cover is counted before it is set, in an account that the kernel half does not
     // give to anybody itself: the story before has left processes that are ending.

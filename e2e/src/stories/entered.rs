@@ -665,8 +665,8 @@ fn replaced(binaries: &Binaries) -> Result<()> {
     let mut world = stage(binaries, "rethreads", "")?;
     let mut hogs = Vec::new();
     for script in [
-        "leader-exits say=there wait exec hold=20M say=there pause",
-        "leader-exits say=there wait hold=20M say=there pause",
+        "leader-exits say=there wait exec hold=16M say=there pause",
+        "leader-exits say=there wait hold=16M say=there pause",
         "say=there wait fork=1 hold=10M say=there pause",
     ] {
         let mut hog = enter(&world, ALICE, script)?;
@@ -686,7 +686,7 @@ fn replaced(binaries: &Binaries) -> Result<()> {
         hog.hear("there")?;
     }
     until("all of them being charged", || {
-        Ok((held(&world, "=bursar-render")? >= 50 * MIB).then_some(()))
+        Ok((held(&world, "=bursar-render")? >= 42 * MIB).then_some(()))
     })
     .with_context(|| {
         let (inside, outside) = (held(&world, "=bursar-render"), held(&world, "60410"));

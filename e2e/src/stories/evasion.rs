@@ -22,7 +22,7 @@ use crate::wait::until;
 use crate::world::{Binaries, World};
 
 /// What the processes of an attempt hold beside what they were told to, in bytes.
-const PROCESSES: u64 = 4 << 20;
+const PROCESSES: u64 = 8 << 20;
 
 /// What has to come of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -352,7 +352,7 @@ impl Attempt<'_> {
             noticed < Duration::from_secs(second),
             "only after {noticed:?}"
         );
-        ensure!(held < size + (4 << 20), "{held} bytes for {size}");
+        ensure!(held < size + PROCESSES, "{held} bytes for {size}");
         let event = until("being told which", || {
             let told = self.world.daemon.events_of(EventKind::NoVictim)?;
             Ok(told.into_iter().find(|it: &Event| it.files_bytes.is_some()))

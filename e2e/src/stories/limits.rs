@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bursar_model::{AccountKind, BoundsSpec, Bytes, EventKind, Resource, RowBounds};
 use bursar_protocol::{ErrorKind, LimitChange, Operation, Reply, RowsChange, Terms};
 
+use crate::length::whole;
 use crate::mount_namespace::enter_before_exec;
 use crate::runner::{Place, Story};
 use crate::stories::ALICE_IS;
@@ -118,8 +119,10 @@ fn at_once(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "once", "")?;
     world.daemon.start()?;
     world.daemon.limit("60001", "100M")?;
-    // Asked, decided, written to disk, in force: the answer comes when it holds. The slowest of them
+    // Asked, decided, written to disk, in force: the answer comes when it holds. Who waited for the timer would wait for
+    // 100 ms in the middle; on a machine that is busy a grace period of the kernel's takes 20. The slowest of them
     // belongs to whatever else this machine does.
+    let most = Duration::from_millis(whole(10).or(50));
     let timed = |changes: usize, who: &dyn Fn(usize) -> (String, String)| -> Result<()> {
         let mut spent = Vec::new();
         for round in 0..changes {
@@ -132,10 +135,7 @@ fn at_once(binaries: &Binaries) -> Result<()> {
         let median = spent.get(changes / 2).copied().unwrap_or_default();
         let slowest = spent.last().copied().unwrap_or_default();
         println!("        {changes} changes: median {median:?}, slowest {slowest:?}");
-        ensure!(
-            median < Duration::from_millis(10),
-            "a change took {median:?}"
-        );
+        ensure!(median < most, "a change took {median:?}");
         Ok(())
     };
     timed(100, &|round| {
@@ -258,7 +258,7 @@ fn shared_below_held(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "together", "")?;
     start_with_groups(&mut world)?;
     let mut alice = world.there("uid=60001 hold=40M say=there pause")?;
-    let mut bob = world.there("uid=60002 hold=41M say=there pause")?;
+    let mut bob = world.there("uid=60002 hold=40M say=there pause")?;
     // One of them has an account of his own already, the other none at all.
     world.daemon.limit("bob", "100M")?;
     let mut carol = world.there("uid=60003 hold=60M say=there pause")?;
@@ -280,7 +280,10 @@ fn shared_below_held(binaries: &Binaries) -> Result<()> {
     expect_refused(&refused, &["alice holds 4", "30 MiB"])?;
     let together = world.daemon.memory("=film")?.held.get();
     ensure!(together > 80 << 20, "=film holds {together}");
-    expect_refused(&clear(&world, "carol", false)?, &["=film holds 14"])?;
+    expect_refused(
+        &clear(&world, "carol", false)?,
+        &["=film holds 1", "100 MiB"],
+    )?;
     for (hog, who) in [
         (&mut alice, "alice"),
         (&mut bob, "bob"),
@@ -468,7 +471,7 @@ fn older_processes(binaries: &Binaries) -> Result<()> {
 }
 
 fn default_covers(binaries: &Binaries) -> Result<()> {
-    let config = "[accounts]\nuid_min = 60000\nexempt = [\"60005-60006\"]\n";
+    let config = "[accounts]\nuid_min = 60000\nexempt = [\"60005-60006\", \"60700-4294967294\"]\n";
     let mut world = World::new(binaries, "default", config)?;
     let _old = world.there("uid=60001 hold=30M say=there pause")?;
     world.daemon.start()?;

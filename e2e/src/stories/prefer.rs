@@ -41,9 +41,9 @@ fn own_process(binaries: &Binaries) -> Result<()> {
     world.let_users_in()?;
     world.daemon.start()?;
     world.daemon.limit("60001", "100M")?;
-    let mut large = world.there("uid=60001 name=large attachable hold=50M say=there pause")?;
-    let mut first = world.there("uid=60001 name=first attachable hold=12M say=there pause")?;
-    let mut small = world.there("uid=60001 name=small attachable hold=2M say=there pause")?;
+    let mut large = world.there("uid=60001 name=large attachable hold=44M say=there pause")?;
+    let mut first = world.there("uid=60001 name=first attachable hold=24M say=there pause")?;
+    let mut small = world.there("uid=60001 name=small attachable hold=1M say=there pause")?;
     for pid in [first.pid(), small.pid()] {
         let pid = pid.to_string();
         let (code, said) = prefer(&world, 60002, &[&pid])?;
@@ -73,7 +73,10 @@ fn own_process(binaries: &Binaries) -> Result<()> {
         "{said}"
     );
 
-    let mut grower = world.hog("uid=60001 name=grower hold=38M sleep=3000 say=there pause")?;
+    let mut grower = world.hog(&format!(
+        "uid=60001 name=grower hold=33M sleep={} say=there pause",
+        super::watched_ms()
+    ))?;
     first.expect_killed()?;
     grower.hear("there")?;
     for hog in [&mut large, &mut small, &mut grower] {
@@ -96,14 +99,17 @@ fn command(binaries: &Binaries) -> Result<()> {
     world.let_users_in()?;
     world.daemon.start()?;
     world.daemon.limit("60001", "100M")?;
-    let mut large = world.there("uid=60001 name=large hold=60M say=there pause")?;
+    let mut large = world.there("uid=60001 name=large hold=55M say=there pause")?;
     let mut started = world.bursar(&["prefer", "--"]);
     started
         .arg(binaries.path("hog"))
-        .args(["fork=1", "hold=20M", "say=there", "pause"]);
+        .args(["fork=1", "hold=24M", "say=there", "pause"]);
     let mut job = Hog::spawn(started.uid(60001).gid(60001).current_dir("/"))?;
     job.hear("there")?;
-    let mut grower = world.hog("uid=60001 name=grower hold=25M sleep=3000 say=there pause")?;
+    let mut grower = world.hog(&format!(
+        "uid=60001 name=grower hold=23M sleep={} say=there pause",
+        super::watched_ms()
+    ))?;
     grower.hear("there")?;
     large.expect_alive("the largest")?;
     let kills = world.daemon.events_of(EventKind::Kill)?;
