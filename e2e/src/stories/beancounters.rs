@@ -487,7 +487,8 @@ fn let_a_login_in(binaries: &Binaries) -> Result<()> {
     let crowd = said(
         0,
         &format!(
-            "forked=uid={ALICE}+run=exec setsid sh -c 'for i in 1 2 3 4 5 6 7 8 9; do sleep 9 & done; wait'"
+            "forked=uid={ALICE}+run=exec setsid sh -c 'trap \"kill \\$p\" EXIT; \
+             for i in 1 2 3 4 5 6 7 8 9; do sleep 20 & p=\"$p $!\"; done; wait'"
         ),
     )?;
     ensure!(!crowd.ends_with(": 0\n"), "{crowd}");

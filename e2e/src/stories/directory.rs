@@ -156,7 +156,10 @@ fn successor(binaries: &Binaries) -> Result<()> {
         Ok((account.account == "60002").then_some(()))
     })?;
     etc.replace("passwd", &passwd("newest"))?;
-    std::thread::sleep(SECONDS);
+    within(SECONDS, "the name being somebody's again", || {
+        let account = world.daemon.account("60002")?.context("the account")?;
+        Ok((account.account == "newest").then_some(()))
+    })?;
     let second = killed(&world)?;
     let text = seen(&world)?;
     ensure!(has(&text, second) && !has(&text, first), "{text}");

@@ -117,7 +117,7 @@ pub(super) const STORIES: &[Story] = &[
 
 /// Seconds that proofs last.
 fn seconds() -> String {
-    whole(60).or(5).to_string()
+    whole(60).or(3).to_string()
 }
 
 fn faults(binaries: &Binaries, words: &[&str]) -> Command {

@@ -14,6 +14,7 @@ use bursar_model::{Event, EventKind};
 
 use super::{ALICE, allowance};
 use crate::hog::Hog;
+use crate::length::whole;
 use crate::proc::{Shares, shares_of};
 use crate::runner::{Place, Story};
 use crate::wait::{until, within};
@@ -889,8 +890,9 @@ fn bursard_is_dead(binaries: &Binaries) -> Result<()> {
     settled(&world, &ALICE.to_string())?;
     world.daemon.end(libc::SIGKILL)?;
     let before = shares_of(ALICE)?;
-    // 300 MiB by the sum of resident sets, 60 in truth: nobody is over, however long bursard is away.
-    std::thread::sleep(Duration::from_secs(12));
+    // 300 MiB by the sum of resident sets, 60 in truth: nobody is over, however long bursard is away. (A correction
+    // that ended would have done so after 2.1 s.)
+    std::thread::sleep(Duration::from_secs(whole(12).or(6)));
     let after = shares_of(ALICE)?;
     ensure!(
         after.in_full >= before.in_full,

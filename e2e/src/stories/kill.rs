@@ -7,6 +7,7 @@ use anyhow::{Context, Result, ensure};
 use bursar_model::{EventKind, Trigger};
 
 use super::{ALICE, BOB, allowance};
+use crate::length::whole;
 use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::{Binaries, World};
@@ -123,7 +124,10 @@ fn sleeper_dies(binaries: &Binaries) -> Result<()> {
     world.daemon.limit("60001", "100M")?;
     let mut sleeper = world.there("uid=60001 name=sleeper hold=70M say=there pause")?;
     // In steps: where the kernel half cannot signal a sleeper it asks bursard, which takes a moment.
-    let mut grower = world.hog("uid=60001 name=grower hold=31M sleep=3000 say=there pause")?;
+    let mut grower = world.hog(&format!(
+        "uid=60001 name=grower hold=31M sleep={} say=there pause",
+        super::watched_ms()
+    ))?;
     sleeper.expect_killed()?;
     if let Err(error) = grower.hear("there") {
         let kills = world.daemon.events_of(EventKind::Kill)?;
@@ -241,9 +245,9 @@ fn gone_with_its_process(binaries: &Binaries) -> Result<()> {
     world.daemon.start()?;
     world.daemon.limit("60001", "64M")?;
     // That nobody maps it any more is noticed by another timer: in some of these first.
-    for round in 0..10 {
+    for round in 0..whole(10).or(6) {
         let mut sharer = world.there("uid=60001 shm=20M say=there pause")?;
-        std::thread::sleep(Duration::from_millis(500 + 40 * round));
+        std::thread::sleep(Duration::from_millis(500 + 70 * round));
         sharer.finish()?;
         std::thread::sleep(Duration::from_millis(100));
         let mut grower = world.hog("uid=60001 hold=400M pause")?;

@@ -21,6 +21,7 @@ use bursar_protocol::events_socket;
 
 use self::sink::{Mood, Posted, Sink};
 use self::stage::{ANN, GROUP, Stage, TELLER, recording_script};
+use crate::length::whole;
 use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::Binaries;
@@ -260,9 +261,11 @@ fn strangers_hear_nothing(stage: &Stage) -> Result<()> {
 }
 
 const STORMY: u32 = 60734;
-/// Events of a storm, at least, and moments at which one of the two is killed.
-const EVENTS: u64 = 1_000;
-const KILLS: u32 = 100;
+/// Of a storm: moments at which one of the two is killed, and events for each of them, at least.
+fn moments() -> u64 {
+    whole(100).or(50)
+}
+const EVENTS_EACH: u64 = 10;
 const ALL_KINDS: &str = "[\"notice\", \"refused\", \"kill\", \"reaped\", \"asked\", \"no_victim\", \"kill_failed\", \
     \"limit_changed\", \"attached\", \"released\", \"reloaded\", \"lost\"]";
 
@@ -293,7 +296,7 @@ fn storm(binaries: &Binaries) -> Result<()> {
         .as_nanos() as u64;
     println!("seed {seed}");
     let mut killed = 0;
-    while killed < KILLS {
+    while killed < moments() {
         // Three events of a process that dies, and some of limits that change.
         let mut hog = stage.world.hog(&format!("uid={STORMY} hold=40M pause"))?;
         hog.expect_killed()?;
@@ -316,7 +319,7 @@ fn storm(binaries: &Binaries) -> Result<()> {
         killed += 1;
     }
     let newest = stage.newest()?;
-    ensure!(newest - first >= EVENTS, "{newest} events");
+    ensure!(newest - first >= moments() * EVENTS_EACH, "{newest} events");
     let status = stage.settle(newest)?;
     let by_hook: Vec<(String, Vec<u64>)> = sink
         .posted()

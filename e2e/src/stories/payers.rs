@@ -100,6 +100,14 @@ fn held(world: &World, uid: u32) -> Result<u64> {
     Ok(world.daemon.memory(&uid.to_string())?.held.get())
 }
 
+/// Also where it has ended since.
+fn await_held_once(world: &World, uid: u32) -> Result<()> {
+    until("the payer having been charged", || {
+        let most = world.daemon.memory(&uid.to_string())?.maxheld;
+        Ok((most.get() >= SIZE).then_some(()))
+    })
+}
+
 fn await_held(world: &World, uid: u32) -> Result<()> {
     until("the payer being charged", || {
         Ok((held(world, uid)? >= SIZE).then_some(()))
@@ -166,10 +174,10 @@ fn cron(binaries: &Binaries) -> Result<()> {
     // Of cron's entries the one that needs nobody to wait for a full minute.
     users.write_crontab(&format!(
         "@reboot {}\n",
-        hog(binaries, "hold=30M sleep=1500 hold=200M pause")
+        hog(binaries, "hold=30M sleep=200 hold=200M pause")
     ))?;
     let mut cron = users.start(&[&users.program("cron", "usr/sbin/cron"), "-f"])?;
-    await_held(&world, ANN)?;
+    await_held_once(&world, ANN)?;
     let kill = await_kill(&world, ANN)?;
     ensure!(kill.comm.as_deref() == Some("hog"), "{kill:?}");
     cron.expect_alive("cron")?;
@@ -183,11 +191,11 @@ fn at(binaries: &Binaries) -> Result<()> {
         "{} -f & while ! [ -e /run/atd.pid ]; do sleep 0.1; done; \
          su ann -c \"echo '{}' | {} now\" 2>&1; wait",
         users.program("at", "usr/sbin/atd"),
-        hog(binaries, "hold=30M sleep=1500 hold=200M pause"),
+        hog(binaries, "hold=30M sleep=200 hold=200M pause"),
         users.program("at", "usr/bin/at"),
     );
     let mut atd = users.start(&["/bin/sh", "-c", &script])?;
-    await_held(&world, ANN)?;
+    await_held_once(&world, ANN)?;
     let kill = await_kill(&world, ANN)?;
     ensure!(kill.comm.as_deref() == Some("hog"), "{kill:?}");
     atd.expect_alive("atd")?;
@@ -346,19 +354,22 @@ fn shifted(binaries: &Binaries) -> Result<()> {
         ),
     ];
     let expect_nobody = |world: &World| -> Result<()> {
+        let mut hogs = Vec::new();
         for script in &scripts {
-            let mut hog = world.hog(&format!("{script} hold=80M say=there pause"))?;
-            hog.hear("there")?;
+            let hog = world.there(&format!("{script} hold=80M say=there pause"))?;
             let uid = status_of(hog.pid(), "Uid")?;
             ensure!((60_700..60_800).contains(&uid), "{script}: {uid}");
-            // Two walks over all processes.
-            std::thread::sleep(Duration::from_millis(2_500));
+            hogs.push((hog, script));
+        }
+        // Two walks over all processes.
+        std::thread::sleep(Duration::from_millis(2_500));
+        let accounts = world.daemon.status()?.accounts;
+        let theirs = accounts
+            .iter()
+            .find(|it| it.uid.is_some_and(|it| it.get() >= 60_700));
+        ensure!(theirs.is_none(), "{theirs:?}");
+        for (hog, script) in &mut hogs {
             hog.expect_alive(script)?;
-            let accounts = world.daemon.status()?.accounts;
-            let theirs = accounts
-                .iter()
-                .find(|it| it.uid.is_some_and(|it| it.get() >= 60_700));
-            ensure!(theirs.is_none(), "{script}: {theirs:?}");
             hog.finish()?;
         }
         Ok(())

@@ -35,15 +35,19 @@ fn storm(binaries: &Binaries) -> Result<()> {
     for user in 0..USERS {
         world.daemon.limit(&(60000 + user).to_string(), "64M")?;
     }
+    let started = Instant::now();
     let mut jobs = Vec::new();
     for user in 0..USERS {
         // Nine fork children that fault, one faults itself, until they are ended.
         let forkers = PROCESSES_EACH - 1;
         let uid = 60000 + user;
-        jobs.push(world.hog(&format!("uid={uid} fork={forkers} forks={TOO_LONG_MS}"))?);
-        jobs.push(world.hog(&format!("uid={uid} churn={TOO_LONG_MS}"))?);
+        jobs.push(world.hog(&format!(
+            "uid={uid} wait fork={forkers} forks={TOO_LONG_MS}"
+        ))?);
+        jobs.push(world.hog(&format!("uid={uid} wait churn={TOO_LONG_MS}"))?);
     }
-    // On a slow machine the last begin long after the first.
+    // Not before all are there: who comes beside those that work comes late.
+    jobs.iter_mut().try_for_each(Hog::go_on)?;
     let all = USERS * PROCESSES_EACH;
     let mut most = 0;
     within(A_SLOW_START, "all of them at once", || {
@@ -51,11 +55,13 @@ fn storm(binaries: &Binaries) -> Result<()> {
         most = most.max(processes(&world)?);
         Ok((most >= all).then_some(()))
     })?;
+    let there = started.elapsed();
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(whole(60).or(8)) {
         std::thread::sleep(Duration::from_secs(1));
         most = most.max(processes(&world)?);
     }
+    let ended = Instant::now();
     // All of them before anybody is waited for: who ends gets no processor beside those that go on.
     jobs.iter().for_each(Hog::kill);
     for job in &mut jobs {
@@ -66,9 +72,10 @@ fn storm(binaries: &Binaries) -> Result<()> {
         let is_done = accounts.iter().all(is_empty);
         Ok((accounts.len() == USERS as usize && is_done).then_some(()))
     })?;
+    let gone = ended.elapsed();
     let half = world.daemon.status()?.kernel_half;
     println!(
-        "        up to {most} address spaces, {} re-sums, the longest {} µs; drift repaired {} in {} \
+        "        all there after {there:.0?}, gone {gone:.0?} after their end; up to {most} address spaces, {} re-sums, the longest {} µs; drift repaired {} in {} \
          repairs; {} ends and {} beginnings missed; {} runs skipped; {} events lost",
         half.resums,
         half.resum_max_ns / 1000,

@@ -11,6 +11,7 @@ use bursar_model::{Actor, Event, EventKind};
 use jiff::Timestamp;
 
 use super::command::{done, run};
+use super::is_emulated;
 use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::{Binaries, World};
@@ -81,16 +82,34 @@ fn write_drop_in(world: &World, text: &str) -> Result<()> {
     fs::write(path.join("10-a.toml"), text).context("write a drop-in")
 }
 
+/// The end of the one limit, once.
+fn told_as_the_clocks(world: &World) -> Result<()> {
+    let ends = by_clock(world, "60001")?;
+    let [end] = ends.as_slice() else {
+        anyhow::bail!("{ends:?}")
+    };
+    ensure!(
+        limit_of(end.old.as_deref()) == Some("256M".into())
+            && limit_of(end.new.as_deref()) == Some("64M".into())
+            && end.old.as_ref().is_some_and(|it| it.until.is_some()),
+        "{end:?}"
+    );
+    Ok(())
+}
+
 fn end_by_themselves(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "temporary", "")?;
     // What a configuration manager owns stays as it is.
     write_drop_in(&world, "[limits]\n60001 = { memory = \"64M\" }\n")?;
     world.daemon.start()?;
     world.daemon.limit("60002", "96M")?;
+    // What is looked at until then takes an emulated machine a while.
+    let seconds = if is_emulated() { 8 } else { 6 };
+    let length = format!("{seconds}s");
     let set = ["limit", "set", "60001", "256M", "--for"];
     let said = done(
         &world,
-        &[&set[..], &["8s", "--reason", "deadline"]].concat(),
+        &[&set[..], &[&length, "--reason", "deadline"]].concat(),
     )?;
     let began = Instant::now();
     ensure!(
@@ -139,18 +158,10 @@ fn end_by_themselves(binaries: &Binaries) -> Result<()> {
     hog.expect_alive("who was told just now")?;
     hog.expect_killed()?;
     let lived = began.elapsed();
-    ensure!(lived > Duration::from_secs(16), "killed after {lived:?}");
+    let least = Duration::from_secs(seconds + 8);
+    ensure!(lived > least, "killed after {lived:?}");
     until_limit(&world, "60001", 64)?;
-    let ends = by_clock(&world, "60001")?;
-    let [end] = ends.as_slice() else {
-        anyhow::bail!("{ends:?}")
-    };
-    ensure!(
-        limit_of(end.old.as_deref()) == Some("256M".into())
-            && limit_of(end.new.as_deref()) == Some("64M".into())
-            && end.old.as_ref().is_some_and(|it| it.until.is_some()),
-        "{end:?}"
-    );
+    told_as_the_clocks(&world)?;
     // One that is ended before its time.
     done(&world, &["limit", "clear", "60002", "--temporary"])?;
     let (code, said) = run(&mut world.bursar(&["limit", "clear", "60002", "--temporary"]))?;
@@ -179,7 +190,7 @@ fn end_meanwhile(binaries: &Binaries) -> Result<()> {
     world.daemon.end(libc::SIGTERM)?;
     world.daemon.start()?;
     ensure!(limit_mib(&world, "60001")? == Some(256));
-    let end = soon(6)?;
+    let end = soon(if is_emulated() { 6 } else { 4 })?;
     fs::write(&file, text(&end))?;
     reload(&world)?;
     world.daemon.end(libc::SIGKILL)?;

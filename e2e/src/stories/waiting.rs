@@ -298,7 +298,7 @@ fn bounded(binaries: &Binaries) -> Result<()> {
 }
 
 const WAITING: usize = 100;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 
 fn idle(binaries: &Binaries) -> Result<()> {
     // What is kept of usage wakes bursard while somebody holds something (stories usage_).
@@ -322,7 +322,12 @@ fn idle(binaries: &Binaries) -> Result<()> {
         clients.push(client);
     }
     let pid = world.daemon.pid()?;
-    std::thread::sleep(Duration::from_secs(2));
+    let mut last = context_switches(pid)?;
+    until("bursard being done with them", || {
+        std::thread::sleep(Duration::from_secs(1));
+        let now = context_switches(pid)?;
+        Ok((std::mem::replace(&mut last, now) == now).then_some(()))
+    })?;
     let before = context_switches(pid)?;
     std::thread::sleep(Duration::from_secs(5));
     let woken = context_switches(pid)? - before;

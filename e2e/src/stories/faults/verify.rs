@@ -2,9 +2,9 @@
 //! What `bursar faults verify` counts, and what it makes of it.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::{answer, build, expect, faults, number, text};
@@ -57,22 +57,40 @@ fn verdicts(binaries: &Binaries, words: &[&str]) -> Result<[Value; 2]> {
     // A faulter waits longer in a guest, where it takes a while to begin to watch.
     let is_guest = std::env::var_os("BURSAR_VM").is_some();
     let time = if is_guest { "6" } else { "2.5" };
-    let marked = ["verify", "--json", "--marker", "ready", "--for", time, "--"];
-    let started = faults(binaries, &marked)
-        .arg(&faulter)
-        .args(words)
-        .output()?;
-    let mut running = Command::new(&faulter)
-        .args(words)
-        .stdout(Stdio::piped())
-        .stdin(Stdio::piped())
-        .spawn()?;
-    let mut lines = BufReader::new(running.stdout.take().context("its stdout")?).lines();
-    lines.next().context("ready")??;
-    let pid = running.id().to_string();
-    let attached = faults(binaries, &["verify", "--json", "--for", time, &pid]).output()?;
-    running.kill()?;
-    running.wait()?;
+    let started = || -> Result<Output> {
+        let marked = ["verify", "--json", "--marker", "ready", "--for", time, "--"];
+        let mut command = faults(binaries, &marked);
+        Ok(command.arg(&faulter).args(words).output()?)
+    };
+    let attached = || -> Result<Output> {
+        let mut running = Command::new(&faulter)
+            .args(words)
+            .stdout(Stdio::piped())
+            .stdin(Stdio::piped())
+            .spawn()?;
+        let mut lines = BufReader::new(running.stdout.take().context("its stdout")?).lines();
+        lines.next().context("ready")??;
+        let pid = running.id().to_string();
+        let attached = faults(binaries, &["verify", "--json", "--for", time, &pid]).output()?;
+        running.kill()?;
+        running.wait()?;
+        Ok(attached)
+    };
+    // Both wait most of the time; one after the other where they share a file, or an emulated processor.
+    let shares = is_guest || words.iter().any(|it| it.starts_with('/'));
+    let outputs = if shares {
+        [started()?, attached()?]
+    } else {
+        std::thread::scope(|scope| -> Result<[Output; 2]> {
+            let starting = scope.spawn(started);
+            let attached = attached();
+            match starting.join() {
+                Ok(started) => Ok([started?, attached?]),
+                Err(_) => bail!("a thread has panicked"),
+            }
+        })?
+    };
+    let [started, attached] = outputs;
     Ok([
         answer(&started).with_context(|| text(&started))?,
         answer(&attached).with_context(|| text(&attached))?,

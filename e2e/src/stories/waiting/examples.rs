@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use bursar_model::EventKind;
 
 use super::{USER, as_user, stage};
+use crate::length::whole;
 use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::{Binaries, World};
@@ -34,7 +35,10 @@ pub(super) const IN_C: Story = Story {
 };
 
 const DOCUMENT: &str = include_str!("../../../../docs/howto/save-work.md");
-const NOTICES: usize = 10;
+/// How often a program is to save its work: a second lies between two notices at least.
+fn notices() -> u64 {
+    whole(10).or(3)
+}
 
 /// The program that the document shows in this language.
 fn program(language: &str) -> Result<&'static str> {
@@ -77,13 +81,13 @@ fn survives(world: &World, done: &Output) -> Result<()> {
     let complained = String::from_utf8_lossy(&done.stderr).into_owned();
     ensure!(done.status.success(), "{} {said} {complained}", done.status);
     ensure!(
-        said.trim() == format!("saved {NOTICES}"),
+        said.trim() == format!("saved {}", notices()),
         "{said} {complained}"
     );
     let account = world.daemon.account(&USER.to_string())?;
     let account = account.context("it has an account")?;
     ensure!(account.kills == 0, "{account:?}");
-    ensure!(account.notices >= NOTICES as u64, "{account:?}");
+    ensure!(account.notices >= notices(), "{account:?}");
     Ok(())
 }
 
@@ -92,7 +96,7 @@ fn python(binaries: &Binaries) -> Result<()> {
     world.daemon.limit(&USER.to_string(), "128M")?;
     let python = Path::new("/usr/bin/python3");
     let text = program("python")?;
-    let count = NOTICES.to_string();
+    let count = notices().to_string();
     let done = output(&world, binaries, python, &["-c", text, &count])?;
     survives(&world, &done)?;
     let deaf = text.replace("if is_reached(notice):", "if False:");
@@ -125,7 +129,7 @@ fn c(binaries: &Binaries) -> Result<()> {
         "{}",
         String::from_utf8_lossy(&compiled.stderr)
     );
-    let done = output(&world, binaries, &built, &[&NOTICES.to_string()])?;
+    let done = output(&world, binaries, &built, &[&notices().to_string()])?;
     survives(&world, &done)
 }
 
@@ -139,10 +143,14 @@ fn on_notice(binaries: &Binaries) -> Result<()> {
     );
     let mut command = as_user(&world, USER, &["run", "--on-notice", &note, "--"]);
     command.arg(binaries.path("hog"));
-    // Between two notices lies a second (NOTICE_PAUSE_NS).
+    // Between two notices lies a second (NOTICE_PAUSE_NS), and what has been given up is seen in between.
+    let rest = match super::super::is_emulated() {
+        true => "sleep=1500",
+        false => "sleep=700",
+    };
     for _ in 0..3 {
         // Above the notice by itself (180 MiB), and below the limit with what bursar and the command take.
-        command.args(["hold=184M", "sleep=1500", "drop", "sleep=1500"]);
+        command.args(["hold=184M", rest, "drop", rest]);
     }
     let mut child = command.spawn()?;
     let status = until("the program ending", || Ok(child.try_wait()?))?;
