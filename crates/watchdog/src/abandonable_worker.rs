@@ -29,7 +29,7 @@ pub enum Outcome<O> {
     Done(O),
     /// The worker hung in a call to this process, which is blocked, and is abandoned.
     Abandoned(Pid),
-    /// The worker has panicked.
+    /// The worker has panicked, or the kernel has ended it.
     Panicked,
 }
 
@@ -77,12 +77,18 @@ impl<I: Send + 'static, O: Send + 'static> AbandonableWorker<I, O> {
         self.orders.send(order).is_ok()
     }
 
-    /// Waits for the answer for `span`. A worker that has hung in one call for `patience` is abandoned.
+    /// Waits for the answer for `span`. A worker that has hung in one call for `patience` is abandoned. Does not return
+    /// when the kernel has ended a thread of a supervised process ([`thread::check`]).
     pub fn wait(&mut self, span: Duration, patience: Duration) -> Outcome<O> {
         match self.answers.recv_timeout(span) {
             Ok(answer) => return Outcome::Done(answer),
             Err(RecvTimeoutError::Disconnected) => return Outcome::Panicked,
             Err(RecvTimeoutError::Timeout) => {}
+        }
+        // Who waits here does not come to where the end of a thread is heard of. Before 6.9 nobody hears of it.
+        thread::check();
+        if self.monitor.is_gone(&self.proc) {
+            return Outcome::Panicked;
         }
         match self.monitor.check(&self.proc, patience) {
             ThreadState::Abandoned(pid) => Outcome::Abandoned(pid),

@@ -47,6 +47,11 @@ impl Monitor {
         }
     }
 
+    /// Whether the kernel has ended the thread, as after an oops: nothing has unwound, and nobody was told.
+    pub(crate) fn is_gone(&self, proc: &Proc) -> bool {
+        proc.stat(self.thread).is_ok_and(|it| it.is_none())
+    }
+
     /// Checks the thread. One that has slept uninterruptibly in one call for `patience` is abandoned; one that works
     /// or waits for a CPU is not, however long that takes.
     pub fn check(&mut self, proc: &Proc, patience: Duration) -> ThreadState {

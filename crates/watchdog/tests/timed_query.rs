@@ -114,3 +114,21 @@ fn its_threads_end_with_it() {
     drop(query);
     until(|| threads() == 0);
 }
+
+/// As after an oops in what it was asked to read: nothing unwinds, and its ends of the channels stay.
+#[test]
+fn a_worker_that_the_kernel_has_ended_keeps_nobody_waiting() {
+    let children = Children::start(3);
+    let pids = children.pids();
+    let doomed = pids[1];
+    let mut query = query(&Arc::new(Blocklist::default()));
+    let answers = query.ask_each(pids.clone(), move |_, pid| {
+        if pid == doomed {
+            // SAFETY: ends this thread and nothing else; nobody joins it.
+            unsafe { libc::syscall(libc::SYS_exit, 0) };
+        }
+        pid.get()
+    });
+    let answered: Vec<Pid> = answers.into_iter().map(|(pid, _)| pid).collect();
+    assert_eq!(answered, [pids[0], pids[2]]);
+}
