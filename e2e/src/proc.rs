@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What /proc says, independently of what bursar reads there.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
@@ -89,24 +90,31 @@ pub(crate) fn pids_of(uid: u32) -> Result<Vec<u32>> {
     Ok(pids)
 }
 
-/// How often all threads of a process went to sleep or were made to wait.
-pub(crate) fn context_switches(pid: u32) -> Result<u64> {
-    let mut sum = 0;
+/// How often each thread of a process went to sleep or was made to wait, by its name.
+pub(crate) fn switches_by_thread(pid: u32) -> Result<BTreeMap<String, u64>> {
+    let mut all = BTreeMap::new();
     for task in fs::read_dir(format!("/proc/{pid}/task")).context("list threads")? {
-        let text =
-            fs::read_to_string(task?.path().join("status")).context("read a thread's status")?;
+        let path = task?.path();
+        let text = fs::read_to_string(path.join("status")).context("read a thread's status")?;
+        let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
+        let sum = all.entry(name.trim_end().to_owned()).or_default();
         for line in text.lines() {
             if let Some((key, value)) = line.split_once(':')
                 && key.ends_with("ctxt_switches")
             {
-                sum += value
+                *sum += value
                     .trim()
                     .parse::<u64>()
                     .context("parse context switches")?;
             }
         }
     }
-    Ok(sum)
+    Ok(all)
+}
+
+/// The same of all its threads.
+pub(crate) fn context_switches(pid: u32) -> Result<u64> {
+    Ok(switches_by_thread(pid)?.values().sum())
 }
 
 /// Open descriptors of a process, without its files of state: those are opened when something is first written, of

@@ -4,6 +4,7 @@
 mod incident;
 mod reports;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -13,7 +14,7 @@ use bursar_model::{Bytes, UsageSeries, UsageSummary};
 use bursar_protocol::{Client, Operation, Reply};
 
 use crate::length::whole;
-use crate::proc::{awaits_a_time, context_switches, cpu_time};
+use crate::proc::{awaits_a_time, context_switches, cpu_time, switches_by_thread};
 use crate::runner::{Place, Story};
 use crate::wait::{until, within};
 use crate::world::{Binaries, World};
@@ -57,6 +58,7 @@ pub(super) const STORIES: &[Story] = &[
 const USER: u32 = 60_890;
 const OTHER: u32 = 60_891;
 const LATE: u32 = 60_892;
+const QUIET: Duration = Duration::from_secs(2);
 
 fn ask(world: &World, ask: Operation) -> Result<Reply> {
     let mut client = Client::connect(&world.daemon.socket())?;
@@ -302,23 +304,27 @@ fn asleep_by_default(binaries: &Binaries) -> Result<()> {
     begins(&world, LATE)
 }
 
-/// Nothing in bursard goes by time any more, and nothing has woken it meanwhile.
-fn until_asleep(pid: u32, what: &str) -> Result<()> {
+/// Nothing in bursard goes by time any more, and nothing has woken it for so long. What would wake it again and again
+/// leaves no such span; what else happens on the machine does.
+pub(super) fn until_asleep(pid: u32, span: Duration, what: &str) -> Result<()> {
+    let mut woken = BTreeMap::new();
     until(what, || {
-        let before = context_switches(pid)?;
+        let before = switches_by_thread(pid)?;
         if awaits_a_time(pid)?.is_some() {
             return Ok(None);
         }
-        std::thread::sleep(Duration::from_secs(2));
-        Ok((context_switches(pid)? == before).then_some(()))
+        std::thread::sleep(span);
+        woken = switches_by_thread(pid)?;
+        woken.retain(|name, count| before.get(name) != Some(count));
+        Ok(woken.is_empty().then_some(()))
     })
-    .with_context(|| format!("{:?}, {:?}", awaits_a_time(pid), context_switches(pid)))
+    .with_context(|| format!("{:?}, woken at last: {woken:?}", awaits_a_time(pid)))
 }
 
 /// bursard sleeps, wakes up when somebody begins to hold something, and looks again and again then.
 fn begins(world: &World, uid: u32) -> Result<()> {
     let pid = world.daemon.pid()?;
-    until_asleep(pid, "bursard being asleep")?;
+    until_asleep(pid, QUIET, "bursard being asleep")?;
     let hold = || world.there(&format!("uid={uid} hold=20M say=there pause"));
     let woken = |before: u64| {
         // Who asks has it look, so nobody asks.
@@ -347,7 +353,7 @@ fn begins(world: &World, uid: u32) -> Result<()> {
         "{samples:?}"
     );
     drop(hog);
-    until_asleep(pid, "bursard being asleep again")?;
+    until_asleep(pid, QUIET, "bursard being asleep again")?;
     let written = fs::read_dir(world.directory().join("state/usage"))?.count();
     ensure!(written > 0, "what was observed is not on disk");
     // And once more.
@@ -355,7 +361,7 @@ fn begins(world: &World, uid: u32) -> Result<()> {
     let hog = hold()?;
     woken(before)?;
     drop(hog);
-    until_asleep(pid, "bursard being asleep once more")
+    until_asleep(pid, QUIET, "bursard being asleep once more")
 }
 
 const ACCOUNTS: u32 = 1000;

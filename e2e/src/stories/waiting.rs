@@ -14,9 +14,9 @@ use bursar_host::clock::parse_since;
 use bursar_model::{EventKind, WatchLevel};
 use bursar_protocol::{Client, Operation, Reply};
 
+use super::usage::until_asleep;
 use crate::hog::Hog;
 use crate::length::whole;
-use crate::proc::context_switches;
 use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::{Binaries, World};
@@ -322,19 +322,7 @@ fn idle(binaries: &Binaries) -> Result<()> {
         clients.push(client);
     }
     let pid = world.daemon.pid()?;
-    let mut last = context_switches(pid)?;
-    until("bursard being done with them", || {
-        std::thread::sleep(Duration::from_secs(1));
-        let now = context_switches(pid)?;
-        Ok((std::mem::replace(&mut last, now) == now).then_some(()))
-    })?;
-    let before = context_switches(pid)?;
-    std::thread::sleep(Duration::from_secs(5));
-    let woken = context_switches(pid)? - before;
-    ensure!(
-        woken == 0,
-        "{WAITING} who wait woke bursard {woken} times in 5 s"
-    );
+    until_asleep(pid, Duration::from_secs(5), "those who wait waking nobody")?;
 
     let mut follower = client_of(&world, USER)?;
     follower.send(ask(true))?;
