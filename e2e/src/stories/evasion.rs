@@ -234,8 +234,11 @@ impl Attempt<'_> {
                 Answer::KillAmongSeveral if self.way.title.contains("MADV_COLLAPSE") => self.limit,
                 // A quarter while bursard is asked how much is shared, and what the others copy while the
                 // victim dies (docs/design/7-shared-pages.md "Bounds"). Beyond that nobody is waited for
-                // (crates/kernel/src/bpf/ledger/victim.bpf.h).
-                Answer::KillAmongSeveral | Answer::KillUnlessGivenBack => self.limit / 2,
+                // (crates/kernel/src/bpf/ledger/victim.bpf.h). Where a guest's root lies in memory the programs
+                // themselves, which several map, come on top.
+                Answer::KillAmongSeveral | Answer::KillUnlessGivenBack => {
+                    self.limit / 2 + PROCESSES
+                }
                 // What the whole attempt is, in the processes that make it; no more is held in the end.
                 Answer::KillWithinASecond => self.limit + PROCESSES,
                 _ => 0,
