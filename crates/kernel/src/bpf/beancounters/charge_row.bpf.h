@@ -10,8 +10,6 @@
 #include "beancounters.h"
 #include "login.bpf.h"
 
-enum { BILL_TOLD_PAUSE_NS = 1000000000 };	/* one row, one event a second: no flood */
-
 /* Index: slot of the account. Written by set_bill and here; read by the user half through mmap. Slot 0:
  * the template of `default`. */
 struct {
@@ -140,21 +138,15 @@ static __noinline int tell_bill(__u32 slot, __u32 which, __s64 amount, bool asks
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(slot);
 	struct row *row = row_of(slot, which);
-	__u64 now = bpf_ktime_get_ns();
 	struct event *event;
 
 	if (!row || !account || !state)
 		return 0;
 	if (!row->observed)
 		__sync_fetch_and_add(&row->failcnt, 1);
-	__sync_fetch_and_add(&row->untold, 1);
-	if (!may_tell(&row->told_ns, BILL_TOLD_PAUSE_NS, now))
-		return 0;
-	event = reserve_event(state, EVENT_BILL, TRIGGER_EVENT, now);
+	event = begin_row_refusal(state, account, slot, which, &row->told_ns, &row->untold);
 	if (!event)
 		return 0;
-	event->account = slot;
-	event->account_id = account->id;
 	event->observed = row->observed;
 	if (asks)
 		name_asker(event);
@@ -162,8 +154,6 @@ static __noinline int tell_bill(__u32 slot, __u32 which, __s64 amount, bool asks
 	event->limit_pages = row->limit;
 	event->barrier_pages = row->barrier;
 	event->request_pages = amount;
-	event->request = which;
-	event->refusals = __sync_lock_test_and_set(&row->untold, 0);
 	bpf_ringbuf_submit(event, 0);
 	return 0;
 }

@@ -133,6 +133,12 @@ static __noinline int tell_refusal(struct account *account, __u32 slot, __u32 re
 	return 0;
 }
 
+/* Whether it is the bound of privvmpages that a request would pass. */
+static __always_inline bool passes_private(const struct account *account, __s64 pages, const struct tops *tops)
+{
+	return *(volatile __s64 *)&account->committed_pages + pages > tops->private;
+}
+
 /*
  * Adds `pages` to what the account has committed if it then stays within `tops`. Add first, look
  * then, take back if need be: whoever races with us is seen by one of the two at least, so that they are
@@ -145,7 +151,7 @@ static __always_inline bool try_charge(struct account *account, __s64 pages, __s
 {
 	__s64 committed;
 
-	if (*(volatile __s64 *)&account->committed_pages + pages > tops->private ||
+	if (passes_private(account, pages, tops) ||
 	    level_of(account, to_hold, pages, credit, false) > tops->level)
 		return false;
 	committed = __sync_fetch_and_add(&account->committed_pages, pages) + pages;

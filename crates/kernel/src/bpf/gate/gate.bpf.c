@@ -182,10 +182,10 @@ static __always_inline __s64 login_reserve_of_memory(const struct account *accou
 	return account->limit_pages == NO_BOUND_PAGES || share < least ? least : share;
 }
 
-/* As far as who starts up, or logs in, may go. */
-static __always_inline __s64 top_of_beginners(const struct account *account)
+/* As far beyond a bound as who starts up, or logs in, may go. */
+static __always_inline __s64 top_of_beginners(__s64 bound)
 {
-	return account->limit_pages == NO_BOUND_PAGES ? NO_BOUND_PAGES : account->limit_pages + RESERVE_PAGES;
+	return bound == NO_BOUND_PAGES ? NO_BOUND_PAGES : bound + RESERVE_PAGES;
 }
 
 /* Whether a request is refused. */
@@ -218,16 +218,16 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 	if (credit == pages && account->limit_pages != NO_BOUND_PAGES) {
 		tops.level = account->limit_pages;
 	} else if (own + (request == REQUEST_FORK ? 0 : pages) <= SMALL_PAGES) {
-		tops.level = top_of_beginners(account);
-		tops.private = private_top_of_beginners(account);
+		tops.level = top_of_beginners(account->limit_pages);
+		tops.private = top_of_beginners(account->private_barrier_pages);
 	}
 	if (fits_within(&grower, pages, credit, &tops, is_private))
 		return false;
 	/* Small ones only: a large one would be killed at the limit instead of being refused. */
 	most = login_reserve_of_memory(account);
 	if (own + pages <= most && take_login_reserve(login_of_me(), pages, most)) {
-		tops.level = top_of_beginners(account);
-		tops.private = private_top_of_beginners(account);
+		tops.level = top_of_beginners(account->limit_pages);
+		tops.private = top_of_beginners(account->private_barrier_pages);
 		if (fits_within(&grower, pages, credit, &tops, is_private))
 			return false;
 	}
@@ -345,13 +345,13 @@ static __always_inline int refuse_fork(__u64 child, __u64 clone_flags)
 	birth.pages = (__s64)mm->data_vm + (__s64)mm->stack_vm;
 	is_small = birth.pages <= SMALL_PAGES;
 	if (account->measure == MEASURE_COMMITTED)
-		tops.level = is_small ? top_of_beginners(account) : account->barrier_pages;
-	tops.private = is_small ? private_top_of_beginners(account) : account->private_barrier_pages;
+		tops.level = is_small ? top_of_beginners(account->limit_pages) : account->barrier_pages;
+	tops.private = is_small ? top_of_beginners(account->private_barrier_pages) : account->private_barrier_pages;
 	if (!try_charge(account, birth.pages, 0, 0, &tops)) {
 		if (take_login_reserve(login_of_me(), birth.pages, login_reserve_of_memory(account))) {
 			if (tops.level != NO_BOUND_PAGES)
-				tops.level = top_of_beginners(account);
-			tops.private = private_top_of_beginners(account);
+				tops.level = top_of_beginners(account->limit_pages);
+			tops.private = top_of_beginners(account->private_barrier_pages);
 		}
 		recount(state, account, grower.slot);
 		if (!try_charge(account, birth.pages, 0, 0, &tops)) {

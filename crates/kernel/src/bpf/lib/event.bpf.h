@@ -58,4 +58,27 @@ static __always_inline bool may_tell(__u64 *told, __u64 pause, __u64 now)
 	return (!was || now - was >= pause) && __sync_val_compare_and_swap(told, was, now) == was;
 }
 
+enum { ROW_REFUSAL_PAUSE_NS = 1000000000 };	/* one row, one event a second: no flood */
+
+/* A refusal by a row of an account's bill. NULL: it is told with a later one. What was held, asked for and bounded is
+ * the caller's to fill in; then it is submitted. */
+static __always_inline struct event *begin_row_refusal(struct ledger_state *state, const struct account *account,
+						       __u32 slot, __u32 which, __u64 *told, __u64 *untold)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct event *event;
+
+	__sync_fetch_and_add(untold, 1);
+	if (!may_tell(told, ROW_REFUSAL_PAUSE_NS, now))
+		return NULL;
+	event = reserve_event(state, EVENT_BILL, TRIGGER_EVENT, now);
+	if (!event)
+		return NULL;
+	event->account = slot;
+	event->account_id = account->id;
+	event->request = which;
+	event->refusals = __sync_lock_test_and_set(untold, 0);
+	return event;
+}
+
 #endif /* BURSAR_EVENT_BPF_H */
