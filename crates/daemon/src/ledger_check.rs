@@ -3,8 +3,10 @@
 //!
 //! A look at ten thousand processes takes a third of a second, so a thread of its own does it, and only
 //! when somebody asks. Neither side stands still meanwhile: the ledger is counted anew before and after,
-//! and read again and again between, and what it was then bounds what /proc may say. What is out is
-//! looked at again; only what is out each time, while the ledger stood still, is said to be.
+//! and read again and again between, and what it was then bounds what /proc may say. A sum can stand still
+//! while processes end and others begin: whoever begins after /proc was listed may be in the ledger alone,
+//! and whoever ends in /proc alone. What is out is looked at again; only what is out each time, while the
+//! ledger stood still, is said to be.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -150,6 +152,8 @@ struct Seen {
 struct Track {
     ledger: Option<(Span, Sum)>,
     processes: Vec<Seen>,
+    /// Held at the end by address spaces that the ledger did not have before /proc was listed.
+    begun: Bytes,
 }
 
 struct Check {
@@ -230,6 +234,7 @@ impl Check {
         self.namespaces = UserNamespaces::new(&self.proc)?;
         (self.looked_at, self.left) = (0, 0);
         self.ledger.recount()?;
+        let before = self.ledger.address_spaces()?;
         let pids: Vec<Pid> = self.proc.pids()?.filter_map(Result::ok).collect();
         for some in pids.chunks(STRIDE) {
             self.read_ledger(&mut tracks);
@@ -246,6 +251,12 @@ impl Check {
         }
         self.ledger.recount()?;
         self.read_ledger(&mut tracks);
+        for (it, held) in self.ledger.address_spaces()? {
+            if !before.contains_key(&it) {
+                let track = track(&mut tracks, it.0);
+                track.begun = track.begun.saturating_add(held);
+            }
+        }
         Ok(tracks)
     }
 
@@ -317,10 +328,13 @@ impl Check {
             .ledger
             .unwrap_or_else(|| (Span::new(Bytes::ZERO), Sum::nothing(id)));
         let bound = self.bound(&track.processes);
-        let mut proc = self.add_up(&track.processes);
+        let mut proc = self.add_up(track);
         if agreement(&ledger, &proc, bound) != Agreement::Within && proc.least() > ledger.most() {
             drop_mm_sharers(&mut track.processes, &mut self.query);
-            proc = self.add_up(&track.processes);
+            for seen in &mut track.processes {
+                seen.is_dying |= !matches!(self.proc.status(seen.pid), Ok(Some(_)));
+            }
+            proc = self.add_up(track);
         }
         if ledger.most() == Bytes::ZERO && proc.most() == Bytes::ZERO {
             return None;
@@ -333,21 +347,21 @@ impl Check {
             processes_by_proc: u32::try_from(track.processes.len()).unwrap_or(u32::MAX),
             bound,
             apart: ledger.distance(&proc),
-            moved: ledger.spread(),
+            moved: ledger.spread().max(track.begun),
         })
     }
 
-    /// What living processes have, and what they have with those that are dying: these may have left the
-    /// ledger's sum already.
-    fn add_up(&self, processes: &[Seen]) -> Span {
+    /// What living processes have, and what they have with those that are dying or have ended, which may
+    /// have left the ledger's sum already, and with those that began too late to be looked at.
+    fn add_up(&self, track: &Track) -> Span {
         let sum = |some: &dyn Fn(&Seen) -> bool| {
-            let counted = processes.iter().filter(|it| some(it));
+            let counted = track.processes.iter().filter(|it| some(it));
             counted.fold(Bytes::ZERO, |sum, it| {
                 sum.saturating_add(self.counted(&it.memory))
             })
         };
         let mut span = Span::new(sum(&|it| !it.is_dying));
-        span.include(sum(&|_| true));
+        span.include(sum(&|_| true).saturating_add(track.begun));
         span
     }
 
@@ -392,6 +406,7 @@ fn track(tracks: &mut BTreeMap<AccountId, Track>, id: AccountId) -> &mut Track {
     tracks.entry(id).or_insert(Track {
         ledger: None,
         processes: Vec::new(),
+        begun: Bytes::ZERO,
     })
 }
 

@@ -28,6 +28,17 @@ pub enum Part {
     Entered(Uid),
 }
 
+/// One that the ledger has a record of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AddressSpace {
+    /// Who pays for it.
+    pub slot: Slot,
+    /// Of this one alone, for the life of the machine.
+    pub context: u64,
+    /// Its part of what the account holds.
+    pub held: Pages,
+}
+
 /// The accounts of one kernel half.
 #[derive(Debug)]
 pub struct AccountTable {
@@ -353,17 +364,13 @@ impl AccountTable {
     /// When the map cannot be read.
     pub fn parts(&self, slots: &BTreeSet<Slot>) -> Result<BTreeMap<(Slot, Part), Pages>, Error> {
         let mut parts: BTreeMap<(Slot, Part), i64> = BTreeMap::new();
-        let high_water = self.high_water.get(0).map_or(0, |it| it.mm_high_water);
-        for index in (0..high_water).take_while(|_| !slots.is_empty()) {
-            let value = self
-                .records
-                .lookup(&index.to_ne_bytes(), MapFlags::ANY)
-                .map_err(Error::io("read the ledger's records"))?;
-            let Some(record) = value.as_deref().and_then(abi::read::<mm_record>) else {
-                continue;
-            };
+        if slots.is_empty() {
+            return Ok(BTreeMap::new());
+        }
+        for record in self.records() {
+            let record = record?;
             let slot = Slot(record.account);
-            if record.mm == 0 || !slots.contains(&slot) {
+            if !slots.contains(&slot) {
                 continue;
             }
             // membership.bpf.h is_entered(): in place of a namespace's address, the id of the account entered.
@@ -380,5 +387,29 @@ impl AccountTable {
             .into_iter()
             .map(|(key, pages)| (key, abi::count(pages)))
             .collect())
+    }
+
+    /// All address spaces that the ledger has a record of, as of their last event or re-sum.
+    ///
+    /// # Errors
+    /// When the map cannot be read.
+    pub fn address_spaces(&self) -> Result<Vec<AddressSpace>, Error> {
+        let one = |it: mm_record| AddressSpace {
+            slot: Slot(it.account),
+            context: it.ctx_id,
+            held: abi::count(it.booked_pages),
+        };
+        self.records().map(|it| it.map(one)).collect()
+    }
+
+    fn records(&self) -> impl Iterator<Item = Result<mm_record, Error>> + '_ {
+        let high_water = self.high_water.get(0).map_or(0, |it| it.mm_high_water);
+        (0..high_water).filter_map(|index| {
+            let value = self.records.lookup(&index.to_ne_bytes(), MapFlags::ANY);
+            let value = value.map_err(Error::io("read the ledger's records"));
+            let read = |it: Option<Vec<u8>>| it.as_deref().and_then(abi::read::<mm_record>);
+            let is_used = |it: &mm_record| it.mm != 0;
+            value.map(|it| read(it).filter(is_used)).transpose()
+        })
     }
 }

@@ -39,7 +39,7 @@ mod tmpfs_gate;
 mod undelivered;
 
 pub use account::{AccountReading, Corrected, History, PageBounds, Slot};
-pub use accounts::{AccountTable, Part};
+pub use accounts::{AccountTable, AddressSpace, Part};
 pub use beancounters::{Beancounters, Enforcement, KernelMemory, RowReading, Wanted};
 pub use bpf_selftest::{Unit, run_units};
 pub use dirty::{DirtyFacts, DirtyMode, DirtyPages, DirtySum};

@@ -2,8 +2,10 @@
 //! The kernel half's ledger for whoever checks it: opened a second time from its pins, so that a look
 //! that takes long needs nobody's turn.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
-use bursar_kernel::{AccountReading, KernelHalf};
+use bursar_kernel::{AccountReading, AddressSpace, KernelHalf, Slot};
 use bursar_model::{AccountId, Bytes, PageSize, Pages};
 
 /// The ledger, to be read and counted anew.
@@ -32,6 +34,9 @@ pub(crate) struct Sum {
     pub(crate) unmapped: Bytes,
     pub(crate) processes: u32,
 }
+
+/// By account, and by the number that only this address space ever has.
+pub(crate) type AddressSpaces = BTreeMap<(AccountId, u64), Bytes>;
 
 impl Sum {
     /// Of an account that the ledger does not have.
@@ -77,6 +82,18 @@ impl Ledger {
             .all()
             .filter(|it| it.is_open)
             .map(|it| self.sum_of(&it))
+    }
+
+    /// What each address space holds, of all accounts.
+    pub(crate) fn address_spaces(&self) -> Result<AddressSpaces> {
+        let accounts = self.kernel_half.accounts();
+        let ids: BTreeMap<Slot, AccountId> = accounts.all().map(|it| (it.slot, it.id)).collect();
+        let all = accounts.address_spaces()?;
+        let held = |it: AddressSpace| {
+            let id = *ids.get(&it.slot)?;
+            Some(((id, it.context), it.held.to_bytes(self.page)))
+        };
+        Ok(all.into_iter().filter_map(held).collect())
     }
 
     pub(crate) const fn page_bytes(&self) -> Bytes {
