@@ -48,7 +48,7 @@ fn idle(binaries: &Binaries) -> Result<()> {
     ensure!(woken <= 3, "woken {woken} times");
     // Most of it is pages of the program and of the kernel half's maps, of which the compiler and the kernel decide.
     ensure!(
-        own <= 6 << 10 && resident <= whole(16 << 10).or(24 << 10),
+        own <= 6 << 10 && resident <= 16 << 10,
         "{own} KiB of its own, {resident} KiB resident"
     );
     Ok(())
