@@ -91,6 +91,9 @@ pub(crate) struct Overcommit {
     /// Only these contenders, by key: event, timer, trace, poll-200ms, poll-10ms, cgroup, trivial
     #[arg(long, value_delimiter = ',', value_name = "KEY")]
     pub(crate) only: Vec<String>,
+    /// Idle processes of the user's beside those that grow
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub(crate) siblings: u32,
 }
 
 #[derive(Debug, Clone, Args, Default)]

@@ -59,11 +59,12 @@ pub(crate) fn run(table: &Table, how: &How, path: &Path) -> Result<Results> {
     say(show::machine(&results.machine).plain());
     let is_all = matches!(table, Table::All);
     if is_all || matches!(table, Table::Overcommit(_)) {
-        let only = match table {
-            Table::Overcommit(chosen) => chosen.only.as_slice(),
-            _ => &[],
+        let all = arguments::Overcommit::default();
+        let chosen = match table {
+            Table::Overcommit(chosen) => chosen,
+            _ => &all,
         };
-        let found = overcommit::measure(&stage, count(OVERCOMMIT_RUNS), only, &lock)?;
+        let found = overcommit::measure(&stage, count(OVERCOMMIT_RUNS), chosen, &lock)?;
         say(show::titled("Over-commit", &show::overcommit(&found)));
         results.overcommit = Some(found);
         keep(&mut results)?;

@@ -12,10 +12,13 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use bursar_e2e::World;
+use anyhow::{Context, Result, bail, ensure};
+use bursar_e2e::{Hog, World};
+use bursar_model::Resource as Row;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 
+use crate::arguments;
 use crate::board::{Board, monotonic_ns};
 use crate::figures::Spread;
 use crate::load::{Cgroup, Observer, Stage, Trivial, User};
@@ -134,10 +137,18 @@ pub(crate) struct Case {
 
 /// A contender at work.
 enum Working {
-    Daemon(Box<World>),
+    Daemon(Box<Daemon>),
     Poller(#[expect(dead_code, reason = "lives as long as the runs")] Poller),
     Cgroup(Cgroup),
     Trivial(#[expect(dead_code, reason = "lives as long as the runs")] Trivial),
+}
+
+/// bursard, and processes of the user's that do nothing.
+struct Daemon {
+    world: World,
+    /// What they hold: the limit is so much above that of the case.
+    siblings_bytes: u64,
+    _siblings: Vec<Hog>,
 }
 
 /// What one run showed.
@@ -153,10 +164,11 @@ struct Run {
 pub(crate) fn measure(
     stage: &Stage,
     runs: usize,
-    only: &[String],
+    chosen: &arguments::Overcommit,
     lock: &Lock,
 ) -> Result<Overcommit> {
     let observer = Observer::attach()?;
+    let only = &chosen.only;
     let entrants = ENTRANTS
         .iter()
         .filter(|it| only.is_empty() || only.iter().any(|key| key == it.key));
@@ -169,15 +181,12 @@ pub(crate) fn measure(
         for (processes, mebibytes) in CASES {
             let limit = mebibytes << 20;
             lock.keep()?;
-            let outcome = one_case(
-                stage,
-                entrant,
-                &observer,
-                processes,
-                limit,
-                runs,
-                &mut progress,
-            );
+            let outcome = raise(stage, entrant.kind, limit, chosen.siblings).and_then(|working| {
+                let report = |_: usize| {
+                    progress.step(&format!("{}, {processes} × {mebibytes} MiB", entrant.key));
+                };
+                one_case(stage, working, &observer, (processes, limit), runs, report)
+            });
             match outcome {
                 Ok(case) => cases.push(case),
                 Err(error) => {
@@ -198,14 +207,12 @@ pub(crate) fn measure(
 
 fn one_case(
     stage: &Stage,
-    entrant: &Entrant,
+    mut working: Working,
     observer: &Observer,
-    processes: usize,
-    limit: u64,
+    (processes, limit): (usize, u64),
     runs: usize,
-    progress: &mut Progress,
+    mut report: impl FnMut(usize),
 ) -> Result<Case> {
-    let mut working = raise(stage, entrant.kind, limit)?;
     let mut all = Vec::new();
     for _ in 0..runs {
         if let Working::Cgroup(group) = &mut working {
@@ -216,11 +223,7 @@ fn one_case(
             ));
         }
         all.push(run(stage, &working, observer, processes, limit)?);
-        progress.step(&format!(
-            "{}, {processes} × {} MiB",
-            entrant.key,
-            limit >> 20
-        ));
+        report(all.len());
         settle(stage, &working)?;
     }
     let overs: Vec<f64> = all.iter().flat_map(|it| it.overs.iter().copied()).collect();
@@ -238,15 +241,55 @@ fn one_case(
     })
 }
 
-fn raise(stage: &Stage, kind: Kind, limit: u64) -> Result<Working> {
+fn raise(stage: &Stage, kind: Kind, limit: u64, siblings: u32) -> Result<Working> {
     let uid = stage.uid(User::Other);
+    ensure!(
+        siblings == 0 || matches!(kind, Kind::Daemon { .. }),
+        "what siblings hold is known of bursar's own contenders only"
+    );
     Ok(match kind {
         Kind::Daemon { arguments, config } => {
             let mut world = World::new(&stage.binaries, "bench", config)?;
             world.daemon.with_arguments(arguments);
             world.daemon.start()?;
-            world.daemon.limit(&uid.to_string(), &limit.to_string())?;
-            Working::Daemon(Box::new(world))
+            let script = format!("uid={uid} say=there pause");
+            // Two pipes each.
+            let wanted = 64 + 4 * u64::from(siblings);
+            if getrlimit(Resource::Nofile)
+                .current
+                .is_some_and(|it| it < wanted)
+            {
+                let limit = Rlimit {
+                    current: Some(wanted),
+                    maximum: Some(wanted),
+                };
+                setrlimit(Resource::Nofile, limit).context("allow enough open files")?;
+            }
+            let siblings: Vec<Hog> = (0..siblings)
+                .map(|_| world.there(&script))
+                .collect::<Result<_>>()?;
+            let name = uid.to_string();
+            let siblings_bytes = match siblings.is_empty() {
+                true => 0,
+                false => {
+                    // Counted exactly once there is a limit.
+                    world.daemon.limit(&name, "64G")?;
+                    bursar_e2e::until("the siblings being counted", || {
+                        let account = world.daemon.account(&name)?;
+                        let count = account.map_or(0, |it| it.processes as usize);
+                        Ok((count >= siblings.len()).then_some(()))
+                    })?;
+                    world.daemon.memory(&name)?.held.get()
+                }
+            };
+            world
+                .daemon
+                .limit(&name, &(limit + siblings_bytes).to_string())?;
+            Working::Daemon(Box::new(Daemon {
+                world,
+                siblings_bytes,
+                _siblings: siblings,
+            }))
         }
         Kind::Poller(every) => {
             let poller = Poller::start(uid, every);
@@ -260,15 +303,18 @@ fn raise(stage: &Stage, kind: Kind, limit: u64) -> Result<Working> {
 
 /// Waits until the daemon's accounts show nothing of the last run.
 fn settle(stage: &Stage, working: &Working) -> Result<()> {
-    let Working::Daemon(world) = working else {
+    let Working::Daemon(daemon) = working else {
         return Ok(());
     };
     let name = stage.uid(User::Other).to_string();
     bursar_e2e::until("the last run's memory being back", || {
-        let account = world.daemon.account(&name)?;
+        let account = daemon.world.daemon.account(&name)?;
         let is_clear = account.is_none_or(|it| {
-            let held = it.resources.values().map(|row| row.held.get()).sum::<u64>();
-            held == 0 && it.dying.get() == 0
+            let held = it
+                .resources
+                .get(&Row::Memory)
+                .map_or(0, |row| row.held.get());
+            held <= daemon.siblings_bytes && it.dying.get() == 0
         });
         Ok(is_clear.then_some(()))
     })
