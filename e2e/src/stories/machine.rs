@@ -94,6 +94,8 @@ fn run_out(binaries: &Binaries) -> Result<bool> {
         if !limited.is_alive()? {
             break;
         }
+        // 50 MiB a second: bursard, which raises the score at the first sign of a shortage, needs its turn before.
+        std::thread::sleep(Duration::from_millis(200));
         last.go_on()?;
         if last.hear("step").is_err() && limited.is_alive()? {
             bail!("the one that ran into it died instead");
