@@ -4,6 +4,7 @@
 # make build   what is installed
 # make bench   what it costs and how well it holds, on this machine
 # make instructions  what the kernel half costs with 2, 64 and 255 possible CPUs, in guests
+# make growth  how far an account gets over its limit with 8 and 16 running CPUs, in guests
 # make latency SUITE=trixie-rt  how long a real-time thread waits beside it, in a guest
 # make install what a machine needs, below DESTDIR
 # make deb     the same as a Debian package, in target/deb
@@ -29,7 +30,7 @@ TOLD       ?= --share {share}
 # For PREEMPT_RT: make guests SUITES=newest-rt,bookworm-rt,trixie-rt
 SUITES     ?= newest,bookworm,trixie
 
-.PHONY: build demo test units lint monitoring ansible stories guests runtimes bench instructions latency install uninstall deb rpm packages release book clean
+.PHONY: build demo test units lint monitoring ansible stories guests runtimes bench instructions growth latency install uninstall deb rpm packages release book clean
 
 build:
 	xtask/provide build
@@ -116,6 +117,23 @@ instructions: build
 			--file $(RELEASE)/bursar-bench-works:/opt/bursar-bench-works \
 			-- /opt/bursar-bench instructions --out /tmp || exit 1; \
 	done
+
+# How far an account gets over its limit where many CPUs run, beside idle processes of its own. Some minutes a cell. The
+# root is a ramfs: of a tmpfs programs are shared memory. Huge pages are off: one is larger than what is measured.
+RUNNING  ?= 8 16
+SIBLINGS ?= 0 100 300 1000
+growth: SUITE = newest
+growth: build
+	xtask/provide guests
+	for cpus in $(RUNNING); do for siblings in $(SIBLINGS); do \
+		echo "$$cpus CPUs, $$siblings idle processes"; \
+		$(RELEASE)/xtask vm run --suite $(SUITE) --smp $$cpus --mem 2560 --timeout 2400 --bpffs --tracefs \
+			--append "rootfstype=ramfs transparent_hugepage=never" --file $(RELEASE)/bursard:/opt/bursard \
+			--file $(RELEASE)/bursar:/opt/bursar --file $(RELEASE)/hog:/opt/hog \
+			--file $(RELEASE)/bursar-bench:/opt/bursar-bench \
+			--file $(RELEASE)/bursar-bench-grower:/opt/bursar-bench-grower \
+			-- /opt/bursar-bench overcommit --only event --siblings $$siblings --rounds 13 --out /tmp || exit 1; \
+	done; done
 
 # How long a real-time thread waits beside bursard (SUITE=trixie-rt): cyclictest, in such a guest.
 UNPACKED := $(abspath $(RELEASE))/programs

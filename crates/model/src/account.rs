@@ -203,7 +203,7 @@ pub struct KernelHalfStatus {
     pub resum_processes: u64,
     /// Time the longest decision took, nanoseconds.
     pub decision_max_ns: u64,
-    /// What held may be off by near a bound is counted from: CPUs that may keep part of a counter back …
+    /// CPUs that may keep part of a counter back: far from a bound …
     #[serde(default)]
     pub counter_cpus: u32,
     /// … and so many pages each, at most.

@@ -64,8 +64,7 @@ fn metrics(binaries: &Binaries) -> Result<()> {
     })?;
     let status = world.daemon.status()?;
     let half = &status.kernel_half;
-    let bound =
-        u64::from(half.counter_cpus) * u64::from(half.counter_batch_pages) * half.page_bytes;
+    let bound = (u64::from(half.counter_cpus) * 8).max(64) * half.page_bytes;
     ensure!(bound == status.error_bound_bytes.get(), "{half:?}");
     let value = |name: &str| {
         let found = text.lines().find_map(|line| {

@@ -20,6 +20,12 @@ use super::projection;
 /// does not grow with the machine as the published bound does: a difference of a megabyte is never lost in it.
 const CHECK_TOLERANCE: Bytes = Bytes::new(256 << 10);
 
+/// So many events of a page may a CPU finish from the one that crosses a limit to the signal: the two that are under way,
+/// and one for each 0.1 ms of a decision (docs/design/16-growth-during-a-decision.md).
+const EVENTS_OF_A_CPU: u64 = 8;
+/// So much is published of the smallest machine.
+const LEAST_BOUND_PAGES: u64 = 64;
+
 pub(crate) const NO_KERNEL_HALF: &str = "there is no kernel half";
 
 #[derive(Debug)]
@@ -213,11 +219,9 @@ impl KernelFeatures {
     /// Most by which `held` may be off for an account near its limit.
     pub(super) fn error_bound(&self) -> Bytes {
         // Near a limit every event is counted exactly. What remains is what each CPU can fault in
-        // between the event that crosses and the signal that stops it; a batch of lib/
-        // percpu_counter.c is far more than was ever measured (docs/explanation/accounting.md).
-        let online = self.online_cpus();
-        let pages = u64::from(online).saturating_mul(u64::from(Options::counter_batch_of(online)));
-        Pages::new(pages).to_bytes(self.page())
+        // between the event that crosses and the signal that stops it.
+        let pages = u64::from(self.online_cpus()).saturating_mul(EVENTS_OF_A_CPU);
+        Pages::new(pages.max(LEAST_BOUND_PAGES)).to_bytes(self.page())
     }
 
     /// CPUs that keep something back: what one that is off had kept back has been added to what is shared. Asked each

@@ -208,7 +208,7 @@ pub(super) const METRICS: &[Metric] = &[
     daemon(
         "counter_cpus",
         Gauge,
-        "CPUs that may keep part of a counter back: error_bound_bytes is these times the batch",
+        "CPUs that may keep part of a counter back: error_bound_bytes is eight pages for each, 64 at least",
         |it| number(it.kernel_half.counter_cpus.into()),
     ),
     daemon(

@@ -44,6 +44,37 @@ static __always_inline void decide(__u32 slot, __u32 trigger, __u32 running)
 		ask_for_killer(slot);
 }
 
+enum {
+	DECISION_WAIT_NS = 100000,
+	DECISION_LOOKS = 4096	/* more than fit into that */
+};
+
+struct waiting {
+	__u64 until_ns;
+	__u32 slot;
+};
+
+static long has_been_decided(__u32 look, struct waiting *waiting)
+{
+	struct account *account = account_at(waiting->slot);
+
+	return !account || !*(volatile __u64 *)&account->settling_ns || bpf_ktime_get_ns() >= waiting->until_ns;
+}
+
+/*
+ * Who has made an account grow beyond its limit while another CPU decides about it waits for that one: else the account
+ * grows by what all its CPUs fault in meanwhile. So it is an event for each CPU, and another one for each DECISION_WAIT_NS
+ * of a decision that takes longer. Nobody else ever waits, and who decides needs nothing that a waiting CPU may hold: it
+ * reads counters, and takes locks of signals.
+ */
+__noinline int wait_for_decision(__u32 slot)
+{
+	struct waiting waiting = {.slot = slot, .until_ns = bpf_ktime_get_ns() + DECISION_WAIT_NS};
+
+	bpf_loop(DECISION_LOOKS, has_been_decided, &waiting, 0);
+	return 0;
+}
+
 enum { NOTICE_PAUSE_NS = 1000000000 };	/* one account, one notice a second: no flood */
 
 __noinline int give_notice(__u32 slot, __s64 held, __u32 trigger)
@@ -141,6 +172,9 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 	/* A decision knows better: some of it may be on its way out. */
 	if (held > decide_above(account)) {
 		decide(slot, trigger, running);
+		if (trigger == TRIGGER_EVENT && running >= RUNNING_GREW &&
+		    *(volatile __u64 *)&account->settling_ns)
+			wait_for_decision(slot);
 		return 0;
 	}
 	raise_maxheld(account, held);

@@ -59,6 +59,21 @@ SEC("syscall") int who_is_far_again_is_told_to_all_processors(void *ctx)
 
 /* Decisions */
 
+SEC("syscall") int who_waits_for_a_decision_waits_until_it_is_over_and_not_for_long(void *ctx)
+{
+	BEGIN(it);
+	struct waiting waiting = {.slot = SLOT, .until_ns = ~0ULL};
+	__u64 began = bpf_ktime_get_ns();
+
+	it->account->settling_ns = began;
+	wait_for_decision(SLOT);
+	EXPECT(bpf_ktime_get_ns() - began >= DECISION_WAIT_NS);
+	EXPECT(!has_been_decided(0, &waiting));
+	it->account->settling_ns = 0;
+	EXPECT(has_been_decided(0, &waiting));
+	return 0;
+}
+
 SEC("syscall") int candidates_are_kept_largest_first(void *ctx)
 {
 	BEGIN(it);
