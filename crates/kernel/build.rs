@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use libbpf_cargo::SkeletonBuilder;
 
 /// Each is one object, `FOLDER/NAME.bpf.c`.
-const OBJECTS: [(&str, &str); 12] = [
+const OBJECTS: [(&str, &str); 13] = [
     ("ledger", "ledger"),
     ("ledger", "copy_on_write"),
     ("ledger", "membership"),
@@ -19,6 +19,7 @@ const OBJECTS: [(&str, &str); 12] = [
     ("gate", "gate"),
     ("gate", "probe"),
     ("beancounters", "beancounters"),
+    ("beancounters", "network_buffers"),
     ("beancounters", "resource_iterator"),
     ("pagecache", "dirty"),
     ("stall", "stall"),

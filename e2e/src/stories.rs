@@ -29,6 +29,7 @@ mod log_level;
 mod login;
 mod machine;
 mod metrics;
+mod network_buffers;
 mod notify;
 mod observe;
 mod package;
@@ -105,6 +106,7 @@ pub fn all() -> Vec<Story> {
         units::STORIES,
         check::STORIES,
         metrics::STORIES,
+        network_buffers::STORIES,
         notify::STORIES,
         triggers::STORIES,
         hostile::STORIES,

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use bursar_model::{Bytes, PageSize, Pages, Resource, RowBounds, Unit};
 use libbpf_rs::{MapCore, MapFlags, ProgramHandle};
 
-use self::programs::Programs;
+use self::programs::{Object, Programs};
 pub(crate) use self::row::resource_of;
 pub use self::row::{Enforcement, RowReading};
 use self::row::{ROWS, Row, row_of};
@@ -120,7 +120,7 @@ impl Beancounters {
             .filter_map(|(&resource, _)| Some((resource, row_of(resource)?)))
             .collect();
         if !limited.is_empty()
-            && let Err(error) = self.programs.provide_core()
+            && let Err(error) = self.programs.provide_core(Object::Rows)
         {
             let none = Enforcement::None(error.to_string());
             let rows = limited.into_keys();
@@ -139,7 +139,7 @@ impl Beancounters {
             .map(|(resource, row)| (resource, provide(row)))
             .collect();
         self.programs.detach_all_but(&needed);
-        if !self.programs.has_core() {
+        if !self.programs.has_core(Object::Rows) {
             return Ok(());
         }
         if !needed.is_empty() {
@@ -183,10 +183,31 @@ impl Beancounters {
     /// # Errors
     /// When an iterator cannot be read.
     pub fn meet_everybody(&self) -> Result<(), Error> {
-        match self.programs.has_core() && self.is_counting() {
-            true => self.programs.walk(),
-            false => Ok(()),
+        if !self.programs.has_core(Object::Rows) || !self.is_counting() {
+            return Ok(());
         }
+        self.programs.walk(Object::Rows)?;
+        if !self.counts_buffers() {
+            return Ok(());
+        }
+        self.programs.walk(Object::Buffers)?;
+        self.recount_buffers()
+    }
+
+    /// Whether network buffers are charged.
+    fn counts_buffers(&self) -> bool {
+        let mut rows = self.rows.iter();
+        rows.any(|(&resource, enforcement)| {
+            let is_buffers = row_of(resource).is_some_and(|it| it.object == Object::Buffers);
+            is_buffers && enforcement.refuses()
+        })
+    }
+
+    fn recount_buffers(&self) -> Result<(), Error> {
+        let recount = self.pins().program("recount_buffers")?;
+        let mut args = forget_bill_args { slot: 0, row: 0 };
+        let args = abi::bytes_of_mut(&mut args);
+        call::run(recount.as_fd(), "count network buffers", args)
     }
 
     /// Whether anything is charged by hooks.
@@ -199,7 +220,7 @@ impl Beancounters {
     /// # Errors
     /// When the map cannot be read.
     pub fn read(&self, slot: Slot) -> Result<BTreeMap<Resource, RowReading>, Error> {
-        if !self.programs.has_core() {
+        if !self.programs.has_core(Object::Rows) {
             return Ok(BTreeMap::new());
         }
         let mut args = forget_bill_args {
@@ -209,6 +230,9 @@ impl Beancounters {
         let recount = self.pins().program("recount_bill")?;
         let what = "count file locks";
         call::run(recount.as_fd(), what, abi::bytes_of_mut(&mut args))?;
+        if self.counts_buffers() {
+            self.recount_buffers()?;
+        }
         let Some(raw) = made(&self.mapped()?, slot.0) else {
             return Ok(BTreeMap::new());
         };
@@ -229,7 +253,7 @@ impl Beancounters {
         accounts: &AccountTable,
         found: impl Fn(u64) -> KernelMemory,
     ) -> Result<(), Error> {
-        if !self.programs.has_core() {
+        if !self.programs.has_core(Object::Rows) {
             return Ok(());
         }
         let note = self.pins().program("note_kernel_memory")?;
@@ -263,7 +287,7 @@ impl Beancounters {
     /// # Errors
     /// When the map cannot be read.
     pub fn unrecorded(&self) -> Result<u64, Error> {
-        if !self.programs.has_core() {
+        if !self.programs.has_core(Object::Rows) {
             return Ok(0);
         }
         let found = self
@@ -326,12 +350,16 @@ impl Beancounters {
 
     fn forget(&self, slot: u32, row: u32) -> Result<(), Error> {
         let mut args = forget_bill_args { slot, row };
-        let program = self.pins().program("forget_bill")?;
-        call::run(
-            program.as_fd(),
-            "forget a row",
-            abi::bytes_of_mut(&mut args),
-        )
+        let calls: &[&str] = match self.programs.has_core(Object::Buffers) {
+            true => &["forget_buffers", "forget_bill"],
+            false => &["forget_bill"],
+        };
+        for name in calls {
+            let program = self.pins().program(name)?;
+            let args = abi::bytes_of_mut(&mut args);
+            call::run(program.as_fd(), "forget a row", args)?;
+        }
+        Ok(())
     }
 
     /// An attach that succeeds proves nothing (selftest.rs): a child that may hold no process makes one.

@@ -27,6 +27,7 @@ object!(gate);
 object!(tmpfs_gate);
 object!(resource_iterator);
 object!(beancounters);
+object!(network_buffers);
 object!(probe);
 object!(timer_probe);
 object!(stall);

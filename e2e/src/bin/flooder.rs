@@ -17,6 +17,11 @@
 //! | `pair=N` | pairs of local sockets |
 //! | `connect=N` | TCP connections to ourselves, both ends |
 //! | `send=BYTES` | so much queued in a local socket that nobody reads |
+//! | `fill_stream=N`, `fill_dgram=N` | pairs of local sockets, each filled until it is refused |
+//! | `fill_udp=N` | UDP sockets, each sent more than it has room for |
+//! | `byte=N` | a byte for each of N fresh local sockets that poll(2) calls writable; waits for room |
+//! | `buffers` | nothing: prints what the kernel says that our sockets hold: sent, received |
+//! | `throughput=MILLISECONDS` | KiB a second through a local socket, datagrams a second over the loopback; each for so long |
 //! | `flock=N` | flock(2) of as many files |
 //! | `crowd=N` | one file opened N times, with as many locks |
 //! | `share=N` | processes that do nothing and share our table of files |
@@ -38,6 +43,8 @@
 //! | `say=WORD` | prints WORD |
 //! | `wait` | waits for a line on stdin |
 
+#[path = "flooder/buffers.rs"]
+mod buffers;
 #[path = "flooder/harass.rs"]
 mod harass;
 #[path = "flooder/namespaces.rs"]
@@ -594,6 +601,19 @@ fn main() {
                 Err(errno) => say(&format!("{step}: no listener, {}", name(errno))),
             },
             "send" => ask(&step, 1, || send(&mut kept, number as usize)),
+            "fill_stream" | "fill_dgram" => ask(&step, number, || {
+                buffers::fill_pair(&mut kept.files, what == "fill_stream")
+            }),
+            "fill_udp" => ask(&step, number, || buffers::fill_udp(&mut kept.files)),
+            "byte" => ask(&step, number, || buffers::send_byte(&mut kept.files)),
+            "buffers" => {
+                let (sent, received) = buffers::held(&kept.files);
+                say(&format!("buffers: {sent} {received}"));
+            }
+            "throughput" => match buffers::throughput(Duration::from_millis(number)) {
+                Ok((kib, datagrams)) => say(&format!("throughput: {kib} {datagrams}")),
+                Err(error) => say(&format!("throughput: {error}")),
+            },
             "flock" => ask(&step, number, || {
                 locked += 1;
                 let path = scratch(locked);

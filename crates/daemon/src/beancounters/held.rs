@@ -59,9 +59,7 @@ impl Held {
             SeenKind::Datagram | SeenKind::Socket => {
                 self.add(Resource::Numothersock, 1);
                 self.add(Resource::Othersockbuf, sending);
-                if file.kind == SeenKind::Datagram {
-                    self.add(Resource::Dgramrcvbuf, received);
-                }
+                self.add(Resource::Dgramrcvbuf, received);
             }
             SeenKind::Terminal => self.add(Resource::Numpty, 1),
             SeenKind::Pipe | SeenKind::Other => {}

@@ -7,24 +7,57 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use bursar_model::namespace_bytes;
+use libbpf_rs::MapCore;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 
 use super::row::{Enforcement, ROWS, Row};
 use crate::load::{set_knobs, share_pinned};
 use crate::pins::Pins;
-use crate::skeleton::beancounters;
+use crate::skeleton::{beancounters, network_buffers};
 use crate::{Error, Options, call};
 
-/// What all rows need: maps, programs that are run by us, and walks.
-const MAPS: [&str; 4] = ["bills", "charges", "locked_files", "bill_facts"];
-const CALLS: [&str; 4] = [
-    "set_bill",
-    "forget_bill",
-    "recount_bill",
-    "note_kernel_memory",
-];
-const WALKS: [&str; 3] = ["meet_tasks", "meet_locks", "meet_files"];
+/// One BPF object with programs of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Object {
+    /// What is counted in pieces, and kernel memory; with the bills.
+    Rows,
+    /// Network buffers.
+    Buffers,
+}
 
+/// What all rows of an object need: maps, programs that are run by us, and walks.
+struct Core {
+    maps: &'static [&'static str],
+    calls: &'static [&'static str],
+    walks: &'static [&'static str],
+}
+
+const ROWS_CORE: Core = Core {
+    maps: &["bills", "charges", "locked_files", "bill_facts"],
+    calls: &[
+        "set_bill",
+        "forget_bill",
+        "recount_bill",
+        "note_kernel_memory",
+    ],
+    walks: &["meet_tasks", "meet_locks", "meet_files"],
+};
+const BUFFERS_CORE: Core = Core {
+    maps: &["socket_buffers"],
+    calls: &["forget_buffers", "recount_buffers"],
+    walks: &["meet_buffers"],
+};
+
+impl Object {
+    const fn core(self) -> &'static Core {
+        match self {
+            Self::Rows => &ROWS_CORE,
+            Self::Buffers => &BUFFERS_CORE,
+        }
+    }
+}
+
+const WHAT: &str = "beancounters (LSM programs)";
 /// What one walk may take; bursard waits for it.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Of so many objects one may be a file that is locked.
@@ -42,42 +75,46 @@ fn link(program: &str) -> String {
 }
 
 impl Programs {
-    /// Whether what all rows need is there.
-    pub(super) fn has_core(&self) -> bool {
+    /// Whether what all rows of an object need is there.
+    pub(super) fn has_core(&self, object: Object) -> bool {
         // What is pinned last.
-        self.is_up("meet_files")
+        object.core().walks.last().is_some_and(|it| self.is_up(it))
     }
 
-    pub(super) fn provide_core(&self) -> Result<(), Error> {
-        if self.has_core() {
+    pub(super) fn provide_core(&self, object: Object) -> Result<(), Error> {
+        if self.has_core(object) {
             return Ok(());
         }
         // Half of it, left by a crash.
-        self.pins.unlink(MAPS.iter().chain(&CALLS));
-        self.pins.unlink(WALKS.map(link));
-        let names: Vec<&str> = CALLS.into_iter().chain(WALKS).collect();
-        self.load(&names)
+        let Core { maps, calls, walks } = object.core();
+        self.pins.unlink(maps.iter().chain(*calls));
+        self.pins.unlink(walks.iter().map(|it| link(it)));
+        let names: Vec<&str> = calls.iter().chain(*walks).copied().collect();
+        self.load(object, &names)
     }
 
-    /// Has the walks meet everything there is, each by itself.
-    pub(super) fn walk(&self) -> Result<(), Error> {
-        let meet = |walk: &str| {
+    /// Has the walks of an object meet everything there is, each by itself.
+    pub(super) fn walk(&self, object: Object) -> Result<(), Error> {
+        let meet = |walk: &&str| {
             let link = self.pins.link(&link(walk))?;
             call::walk(&link, "charge what is there already", PATIENCE)
         };
-        let ends: Vec<_> = WALKS.into_iter().map(meet).collect();
+        let ends: Vec<_> = object.core().walks.iter().map(meet).collect();
         ends.into_iter().collect()
     }
 
     /// The best that this kernel allows for a row; `needed` grows by its programs.
     pub(super) fn provide(&self, row: &Row, needed: &mut BTreeSet<&'static str>) -> Enforcement {
+        if let Err(error) = self.provide_core(row.object) {
+            return Enforcement::None(error.to_string());
+        }
         let mut reasons = Vec::new();
         // What a bursard before us has put up is as good as what we would.
         let mut sets = row.sets.iter();
         let up = sets.find(|(names, _)| names.iter().all(|name| self.is_up(name)));
         for (names, enforcement) in up.into_iter().chain(row.sets) {
             let missing = self.missing(names);
-            match self.load(&missing) {
+            match self.load(row.object, &missing) {
                 Ok(()) => {
                     needed.extend(*names);
                     return enforcement.clone();
@@ -100,14 +137,14 @@ impl Programs {
         self.pins.unlink(unneeded.into_iter().rev().map(link));
     }
 
-    /// Has these up for as long as `act` lasts.
+    /// Has these of [`Object::Rows`] up for as long as `act` lasts.
     pub(super) fn with<T>(
         &self,
         names: &[&'static str],
         act: impl FnOnce() -> Result<T, Error>,
     ) -> Result<T, Error> {
         let missing = self.missing(names);
-        let done = self.load(&missing).and_then(|()| act());
+        let done = self.load(Object::Rows, &missing).and_then(|()| act());
         self.pins.unlink(missing.into_iter().rev().map(link));
         done
     }
@@ -121,18 +158,20 @@ impl Programs {
         missing.filter(|name| !self.is_up(name)).collect()
     }
 
-    /// Loads these programs, attaches and pins them; with those of the core come the maps.
-    fn load(&self, names: &[&str]) -> Result<(), Error> {
-        if names.is_empty() {
-            return Ok(());
+    /// Loads these programs of one object, attaches and pins them; with those of its core come its maps.
+    fn load(&self, object: Object, names: &[&str]) -> Result<(), Error> {
+        match object {
+            _ if names.is_empty() => Ok(()),
+            Object::Rows => self.load_rows(names),
+            Object::Buffers => self.load_buffers(names),
         }
-        let unsupported = Error::unsupported("beancounters (LSM programs)");
-        let pinning = || Error::io("pin a beancounter");
-        let has_maps = self.has_core();
+    }
+
+    fn load_rows(&self, names: &[&str]) -> Result<(), Error> {
         let mut storage = MaybeUninit::uninit();
         let mut open = beancounters::BeancountersSkelBuilder::default()
             .open(&mut storage)
-            .map_err(unsupported)?;
+            .map_err(Error::unsupported(WHAT))?;
         set_knobs!(open, "beancounters", self.options, {
             namespace_bytes: namespace_bytes(self.options.possible_cpus),
         });
@@ -157,7 +196,7 @@ impl Programs {
             subordinates: "subordinates",
             exempt_cgroups: "exempt_cgroups",
         });
-        if has_maps {
+        if self.has_core(Object::Rows) {
             share_pinned!(open, self.pins, {
                 bills: "bills",
                 charges: "charges",
@@ -165,6 +204,50 @@ impl Programs {
                 bill_facts: "bill_facts",
             });
         }
+        self.put_up(Object::Rows, open, names)
+    }
+
+    /// The maps of [`Object::Rows`] are there.
+    fn load_buffers(&self, names: &[&str]) -> Result<(), Error> {
+        let mut storage = MaybeUninit::uninit();
+        let mut open = network_buffers::NetworkBuffersSkelBuilder::default()
+            .open(&mut storage)
+            .map_err(Error::unsupported(WHAT))?;
+        set_knobs!(open, "network_buffers", self.options, {});
+        let sockets = &mut open.maps.socket_buffers;
+        sockets
+            .set_max_entries(self.options.max_objects)
+            .map_err(Error::io("size a map"))?;
+        share_pinned!(open, self.pins, {
+            accounts: "accounts",
+            payers: "payers",
+            events: "events",
+            state_map: "state",
+            logins: "logins",
+            members: "members",
+            subordinates: "subordinates",
+            exempt_cgroups: "exempt_cgroups",
+            bills: "bills",
+            bill_facts: "bill_facts",
+        });
+        if self.has_core(Object::Buffers) {
+            share_pinned!(open, self.pins, { socket_buffers: "socket_buffers" });
+        }
+        self.put_up(Object::Buffers, open, names)
+    }
+
+    fn put_up<'obj, S: OpenSkel<'obj>>(
+        &self,
+        object: Object,
+        mut open: S,
+        names: &[&str],
+    ) -> Result<(), Error>
+    where
+        S::Output: Skel<'obj>,
+    {
+        let unsupported = Error::unsupported(WHAT);
+        let pinning = || Error::io("pin a beancounter");
+        let has_maps = self.has_core(object);
         for mut program in open.open_object_mut().progs_mut() {
             let is_one = program
                 .name()
@@ -173,16 +256,13 @@ impl Programs {
             program.set_autoload(is_one);
         }
         let mut loaded = open.load().map_err(unsupported)?;
-        if !has_maps {
-            let maps = &mut loaded.maps;
-            for (map, name) in [
-                (&mut maps.bills, "bills"),
-                (&mut maps.charges, "charges"),
-                (&mut maps.locked_files, "locked_files"),
-                (&mut maps.bill_facts, "bill_facts"),
-            ] {
-                map.pin(self.pins.path(name)).map_err(pinning())?;
-            }
+        let maps: &[&str] = if has_maps { &[] } else { object.core().maps };
+        for name in maps {
+            let mut all = loaded.object_mut().maps_mut();
+            let Some(mut map) = all.find(|it| it.name().to_str() == Some(name)) else {
+                continue;
+            };
+            map.pin(self.pins.path(name)).map_err(pinning())?;
         }
         // In the order of the names.
         for name in names {
@@ -190,7 +270,7 @@ impl Programs {
             let Some(mut program) = programs.find(|it| it.name().to_str() == Some(name)) else {
                 continue;
             };
-            if CALLS.contains(name) {
+            if object.core().calls.contains(name) {
                 program.pin(self.pins.path(name)).map_err(pinning())?;
             } else {
                 let mut attached = program.attach().map_err(unsupported)?;

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use bursar_model::Resource;
 
 use self::Enforcement::{BestEffort, Strict};
+use super::programs::Object;
 use crate::skeleton::beancounters::types::{bill_row, row};
 
 /// A row as the kernel half has it, in the resource's unit.
@@ -53,15 +54,18 @@ pub(super) struct Row {
     pub(super) resource: Resource,
     /// Which of a bill's rows it is.
     pub(super) index: bill_row,
+    /// What has its programs.
+    pub(super) object: Object,
     /// Its programs, in the order of attaching: what ends a charge before what makes one. The first set that
     /// this kernel takes is used.
     pub(super) sets: &'static [(&'static [&'static str], Enforcement)],
 }
 
-pub(super) static ROWS: [Row; 10] = [
+pub(super) static ROWS: [Row; 12] = [
     Row {
         resource: Resource::Numproc,
         index: bill_row::BILL_NUMPROC,
+        object: Object::Rows,
         sets: &[
             (
                 &[
@@ -78,6 +82,7 @@ pub(super) static ROWS: [Row; 10] = [
     Row {
         resource: Resource::Numfile,
         index: bill_row::BILL_NUMFILE,
+        object: Object::Rows,
         sets: &[
             (&["bill_file_free", "bill_file"], Strict),
             (
@@ -92,31 +97,37 @@ pub(super) static ROWS: [Row; 10] = [
     Row {
         resource: Resource::Numtcpsock,
         index: bill_row::BILL_NUMTCPSOCK,
+        object: Object::Rows,
         sets: SOCKETS,
     },
     Row {
         resource: Resource::Numothersock,
         index: bill_row::BILL_NUMOTHERSOCK,
+        object: Object::Rows,
         sets: SOCKETS,
     },
     Row {
         resource: Resource::Numflock,
         index: bill_row::BILL_NUMFLOCK,
+        object: Object::Rows,
         sets: &[(&["bill_file_free", "bill_lock"], Strict)],
     },
     Row {
         resource: Resource::Numpty,
         index: bill_row::BILL_NUMPTY,
+        object: Object::Rows,
         sets: &[(&["bill_file_free", "bill_open"], Strict)],
     },
     Row {
         resource: Resource::Numsiginfo,
         index: bill_row::BILL_NUMSIGINFO,
+        object: Object::Rows,
         sets: &[(&["bill_signal"], Strict)],
     },
     Row {
         resource: Resource::Shmpages,
         index: bill_row::BILL_SHMPAGES,
+        object: Object::Rows,
         sets: &[(
             &[
                 "bill_shared_free",
@@ -130,6 +141,7 @@ pub(super) static ROWS: [Row; 10] = [
     Row {
         resource: Resource::Lockedpages,
         index: bill_row::BILL_LOCKEDPAGES,
+        object: Object::Rows,
         sets: &[(
             &["bill_mapping"],
             BestEffort(Cow::Borrowed(
@@ -141,6 +153,7 @@ pub(super) static ROWS: [Row; 10] = [
     Row {
         resource: Resource::Kmemsize,
         index: bill_row::BILL_KMEMSIZE,
+        object: Object::Rows,
         sets: &[
             (
                 &[
@@ -166,7 +179,67 @@ pub(super) static ROWS: [Row; 10] = [
             ),
         ],
     },
+    Row {
+        resource: Resource::Othersockbuf,
+        index: bill_row::BILL_OTHERSOCKBUF,
+        object: Object::Buffers,
+        sets: &[
+            (
+                &[
+                    "buffers_free",
+                    "buffers_gone",
+                    "buffers_made",
+                    "buffers_unix_accepted",
+                    "buffers_sending",
+                ],
+                SENT,
+            ),
+            (
+                &[
+                    "buffers_free",
+                    "buffers_made",
+                    "buffers_unix_accepted",
+                    "buffers_sending",
+                ],
+                SENT,
+            ),
+        ],
+    },
+    Row {
+        resource: Resource::Dgramrcvbuf,
+        index: bill_row::BILL_DGRAMRCVBUF,
+        object: Object::Buffers,
+        sets: &[
+            (
+                &[
+                    "buffers_free",
+                    "buffers_gone",
+                    "buffers_made",
+                    "buffers_read",
+                    "buffers_received",
+                ],
+                RECEIVED,
+            ),
+            (
+                &[
+                    "buffers_free",
+                    "buffers_made",
+                    "buffers_read",
+                    "buffers_received",
+                ],
+                RECEIVED,
+            ),
+        ],
+    },
 ];
+
+const SENT: Enforcement = BestEffort(Cow::Borrowed(
+    "before Linux 6.5 what splice(2) and sendfile(2) put into a socket is counted later, and not refused",
+));
+
+const RECEIVED: Enforcement = BestEffort(Cow::Borrowed(
+    "what packet sockets (AF_PACKET) receive is counted later, and not dropped",
+));
 
 const KERNEL_MEMORY: Enforcement = BestEffort(Cow::Borrowed(
     "namespaces are counted at once, all else every 10 s: set numproc and numfile too",

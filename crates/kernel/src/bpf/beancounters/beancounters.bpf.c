@@ -15,6 +15,7 @@
 #include "lock_count.bpf.h"
 #include "lock_notes.bpf.h"
 #include "objects.bpf.h"
+#include "open_file.bpf.h"
 
 enum {
 	EPERM = 1,
@@ -622,27 +623,6 @@ int meet_tasks(struct bpf_iter__task *ctx)
 	if (task)
 		charge(slot_of_task(task), BILL_NUMPROC, (__u64)task, 1, true);
 	return 0;
-}
-
-/* The account that pays for a file which `task` has open, or NOBODY: the one that who opened it is in. No
- * file says whether its user had entered an account by then; what he has open in there counts as opened
- * in there. */
-static __noinline __u32 slot_of_file(struct file *file, struct task_struct *task)
-{
-	struct ledger_state *state = ledger_state();
-	struct payer holder = {};
-	__u32 uid = 0;
-
-	if (!file || !state || !task || (task->flags & PF_KTHREAD) ||
-	    is_guardian(state, task) || !uid_of_cred(file->f_cred, &uid))
-		return NOBODY;
-	if (state->entered || state->exempts_cgroups) {
-		if (payer_of_owner(state, task, &holder) != OWNER_FOUND)
-			return NOBODY;
-		if (holder.entered && holder.uid == uid)
-			return account_of_payer(state, &holder);
-	}
-	return uid ? account_of(state, uid) : NOBODY;
 }
 
 SEC("iter/task_file")

@@ -11,6 +11,7 @@
 
 /* include/linux/socket.h, uapi/linux/in.h, uapi/linux/stat.h, uapi/linux/major.h */
 enum {
+	AF_UNIX = 1,
 	AF_INET = 2,
 	AF_INET6 = 10,
 	AF_NETLINK = 16,

@@ -3,7 +3,7 @@
  * Beancounters (S5), as both halves see them: the rows that the kernel half can refuse, and what a look
  * at the machine (resource_iterator.bpf.c) tells of each task and each open file.
  *
- * Rows count pieces, or pages where their name says so; BILL_KMEMSIZE counts bytes.
+ * Rows count pieces, or pages where their name says so; BILL_KMEMSIZE and buffers count bytes.
  */
 #ifndef BURSAR_BEANCOUNTERS_H
 #define BURSAR_BEANCOUNTERS_H
@@ -19,7 +19,10 @@ enum bill_row {
 	BILL_SHMPAGES = 7,
 	BILL_LOCKEDPAGES = 8,
 	BILL_KMEMSIZE = 9,
-	BILL_ROWS = 10,
+	BILL_OTHERSOCKBUF = 10,
+	BILL_DGRAMRCVBUF = 11,
+	BILL_TCPSNDBUF = 12,
+	BILL_ROWS = 13,
 	BILL_PRIVVMPAGES = 16,	/* in events only: the gate charges it, in the ledger's account */
 };
 
@@ -52,8 +55,17 @@ struct bill {
 	struct row rows[BILL_ROWS];
 	__u64 account_id;	/* whose: slots are given to others */
 	__s64 scanned_bytes;	/* of kmemsize: all but namespaces, as the last scan found it */
+	__s64 sockets[2];	/* with a record in socket_buffers: others, of TCP */
 	enum bill_state state;
-	__u32 pad[11];
+	__u32 pad[7];
+};
+
+/* What a socket has booked, to the account that pays for it. */
+struct socket_buffers {
+	__s64 sending;		/* of BILL_TCPSNDBUF or BILL_OTHERSOCKBUF */
+	__s64 receiving;	/* of BILL_DGRAMRCVBUF */
+	__u32 slot;
+	__u32 is_tcp;
 };
 
 /* What was charged for an object, and to whom: it goes back there whoever lets go of the object. */
@@ -67,6 +79,7 @@ struct bill_facts {
 	/* of bad days; each only grows */
 	__u64 unrecorded;	/* charges that found no room: granted and not counted */
 	__u64 recounts;		/* file locks counted anew */
+	__u64 buffers_due_ns;	/* no request has buffers counted anew before that */
 	/* records that there are, or more: nobody looks for what there is none of */
 	__s64 terminals;	/* charges of BILL_NUMPTY */
 	__s64 segments;		/* charges of BILL_SHMPAGES */

@@ -22,6 +22,7 @@ struct sock {
 		atomic_t rmem_alloc;
 		int len;
 	} sk_backlog;
+	int sk_sndbuf;
 	refcount_t sk_wmem_alloc;
 	int sk_wmem_queued;
 	u16 sk_type;
@@ -29,11 +30,19 @@ struct sock {
 };
 
 struct socket {
+	struct file *file;
 	struct sock *sk;
 };
 
+struct msghdr {
+	unsigned int msg_flags;
+};
+
+struct sk_buff {
+	unsigned int truesize;
+};
+
 struct bpf_map;
-struct sk_buff;
 struct request_sock;
 struct kernel_siginfo;
 struct kern_ipc_perm;

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Network buffers of an account, held at a barrier (S5 3.4): what its sockets send, what its datagram sockets receive.
+ *
+ * Hooks:   LSM programs decide; one fentry program ends a charge earlier. As beancounters.bpf.c: attached while
+ *          somebody has a limit on such a row.
+ * Cost:    nothing while nobody has such a limit; then a look-up for each message and each packet. Counting anew costs
+ *          a read of each socket with a record, in at most a sixteenth of the time.
+ * Absent:  the rows are looked at (resource_iterator.bpf.c) and nothing is refused.
+ */
+#include "network_buffers.bpf.h"
+#include "open_file.bpf.h"
+
+enum {
+	EAGAIN = 11,
+	EINVAL = 22,
+	ENOBUFS = 105,
+	MSG_DONTWAIT = 0x40,
+};
+
+/* --- who pays --------------------------------------------------------------------------------- */
+
+SEC("?lsm/socket_post_create")
+int BPF_PROG(buffers_made, struct socket *socket, int family, int type, int protocol, int kern, int ret)
+{
+	struct sock *sk = socket->sk;
+
+	if (!ret && !kern && sk)
+		record_socket((__u64)sk, slot_of_task(bpf_get_current_task_btf()), is_tcp(sk), true);
+	return ret;
+}
+
+/* As with numtcpsock and numothersock, the owner of the socket that a connection comes in at. */
+static __noinline int record_accepted(__u64 listener, __u64 new, bool tcp)
+{
+	struct socket_buffers *buffers = bpf_map_lookup_elem(&socket_buffers, &listener);
+
+	if (buffers)
+		record_socket(new, buffers->slot, tcp, true);
+	return 0;
+}
+
+SEC("?lsm/sk_clone_security")
+int BPF_PROG(buffers_accepted, struct sock *sk, struct sock *new)
+{
+	if (is_tcp(new))
+		record_accepted((__u64)sk, (__u64)new, true);
+	return 0;
+}
+
+SEC("?lsm/unix_stream_connect")
+int BPF_PROG(buffers_unix_accepted, struct sock *sk, struct sock *listener, struct sock *new, int ret)
+{
+	if (!ret)
+		record_accepted((__u64)listener, (__u64)new, false);
+	return ret;
+}
+
+/* As soon as it cannot be used any more; RCU frees those of UDP some time later. May be skipped. */
+SEC("?fentry/sk_common_release")
+int BPF_PROG(buffers_gone, struct sock *sk)
+{
+	forget_socket((__u64)sk);
+	return 0;
+}
+
+/* Never skipped. A local socket is not freed before its readers have read what it sent. */
+SEC("?lsm/sk_free_security")
+int BPF_PROG(buffers_free, struct sock *sk)
+{
+	forget_socket((__u64)sk);
+	return 0;
+}
+
+/* --- othersockbuf, tcpsndbuf -------------------------------------------------------------------- */
+
+/* What the kernel sends for itself has no file. Who does not want to wait is to try again. Who does cannot be made to
+ * wait here: send(2) has ENOBUFS for that. */
+SEC("?lsm/socket_sendmsg")
+int BPF_PROG(buffers_sending, struct socket *socket, struct msghdr *message, int size, int ret)
+{
+	struct sock *sk = socket->sk;
+
+	if (ret || !sk || !socket->file || may_send((__u64)sk, is_tcp(sk), size))
+		return ret;
+	return message->msg_flags & MSG_DONTWAIT ? -EAGAIN : -ENOBUFS;
+}
+
+/* --- dgramrcvbuf -------------------------------------------------------------------------------- */
+
+/* A packet of UDP, raw sockets, netlink and others; refused it is dropped, as where the socket's own bound is passed. */
+SEC("?lsm/socket_sock_rcv_skb")
+int BPF_PROG(buffers_received, struct sock *sk, struct sk_buff *packet, int ret)
+{
+	if (ret || sk->__sk_common.skc_family == AF_UNIX || is_tcp(sk))
+		return ret;
+	return may_receive((__u64)sk, packet->truesize) ? 0 : -ENOBUFS;
+}
+
+SEC("?lsm/socket_recvmsg")
+int BPF_PROG(buffers_read, struct socket *socket, struct msghdr *message, int size, int flags, int ret)
+{
+	struct sock *sk = socket->sk;
+
+	if (!ret && sk && sk->__sk_common.skc_family != AF_UNIX && !is_tcp(sk))
+		note_reading((__u64)sk);
+	return ret;
+}
+
+/* --- what was there before the limit -------------------------------------------------------------- */
+
+SEC("iter/task_file")
+int meet_buffers(struct bpf_iter__task_file *ctx)
+{
+	struct file *file = ctx->file;
+	__u32 slot = slot_of_file(file, ctx->task);
+	struct socket_buffers *buffers;
+	struct socket *socket;
+	struct sock *sk;
+	__u64 address;
+
+	if (!file || slot == NOBODY)
+		return 0;
+	socket = bpf_sock_from_file(file);
+	sk = socket ? socket->sk : NULL;
+	if (!sk)
+		return 0;
+	address = (__u64)sk;
+	if (!record_socket(address, slot, is_tcp(sk), false))
+		return 0;
+	buffers = bpf_map_lookup_elem(&socket_buffers, &address);
+	if (buffers)
+		recount_socket(NULL, &address, buffers, NULL);
+	return 0;
+}
+
+/* --- calls of the user half ----------------------------------------------------------------------- */
+
+struct forgetting {
+	__u32 slot;
+	__u32 row;
+};
+
+/* A record whose rows are not charged any more goes: its socket may end unseen. */
+static long forget_buffer(struct bpf_map *map, __u64 *key, struct socket_buffers *buffers,
+			  struct forgetting *what)
+{
+	bool tcp = buffers->is_tcp;
+
+	if (buffers->slot != what->slot)
+		return 0;
+	if (what->row == BILL_DGRAMRCVBUF)
+		buffers->receiving = 0;
+	else if (what->row == sending_row(tcp))
+		buffers->sending = 0;
+	if (what->row != BILL_ROWS && (row_in_force(what->slot, sending_row(tcp)) ||
+				       (!tcp && row_in_force(what->slot, BILL_DGRAMRCVBUF))))
+		return 0;
+	if (!bpf_map_delete_elem(map, key))
+		note_socket(what->slot, tcp, -1);
+	return 0;
+}
+
+/* Before forget_bill, which sets held to 0. */
+SEC("syscall")
+int forget_buffers(struct forget_bill_args *args)
+{
+	struct forgetting what = { .slot = args->slot, .row = args->row };
+
+	if (what.row > BILL_ROWS)
+		return -EINVAL;
+	bpf_for_each_map_elem(&socket_buffers, forget_buffer, &what, 0);
+	return 0;
+}
+
+/* Before the rows are shown, and now and then. */
+SEC("syscall")
+int recount_buffers(struct forget_bill_args *args)
+{
+	bpf_for_each_map_elem(&socket_buffers, recount_socket, NULL, 0);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "GPL";

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Network buffers (S5 3.4): what the sockets of an account hold in their queues. No event tells that a queue was read.
+ * So each request and each packet books what its socket holds by then, as the difference to what is booked, and where
+ * that would pass the barrier all sockets are counted anew before a request is refused.
+ */
+#ifndef BURSAR_NETWORK_BUFFERS_BPF_H
+#define BURSAR_NETWORK_BUFFERS_BPF_H
+
+#include "row.bpf.h"
+#include "objects.bpf.h"
+
+/* Key: struct sock *. Written and read here. Bound: ledger.max_objects. Full: as charges. A record goes before its
+ * socket does, so its address may be read. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 2);	/* (set) */
+	__type(key, __u64);
+	__type(value, struct socket_buffers);
+} socket_buffers SEC(".maps");
+
+enum {
+	/* What the kernel adds to a message's bytes: its headers, the rest of a page. */
+	MESSAGE_BYTES = 256,
+	LEAST_BLOCK = 1024,
+	SHARED_INFO_BYTES = 384,
+	LINEAR_BYTES = 16384 - SHARED_INFO_BYTES,	/* beyond that in pages */
+	STREAM_PIECE = 32768,
+	PIECE_EXTRA = 4096 + 1024,
+	/* What a queue may hold beyond its socket's bound: one message, or one piece of a stream. */
+	LAST_MESSAGE = 65536 + PIECE_EXTRA,
+	/* All logins of an account together have so much beyond its barrier. */
+	LOGIN_BUFFER_BYTES = 1 << 20,
+	/* Counting anew takes at most one part of so many of the time, and not more often than once a millisecond. */
+	RECOUNT_SHARE = 16,
+	RECOUNT_NS = 1000000,
+};
+
+static __always_inline __u32 sending_row(bool tcp)
+{
+	return tcp ? BILL_TCPSNDBUF : BILL_OTHERSOCKBUF;
+}
+
+/* In the send queue; of a local socket also what its readers have not read. */
+static __always_inline __s64 sending_now(__u64 sk, bool tcp)
+{
+	if (tcp)
+		return FAR_READ(sk, struct sock, sk_wmem_queued);
+	/* a socket that lives has one of its own (sock_init_data()) */
+	return (__s64)FAR_READ(sk, struct sock, sk_wmem_alloc.refs.counter) - 1;
+}
+
+static __always_inline __s64 receiving_now(__u64 sk)
+{
+	return FAR_READ(sk, struct sock, sk_backlog.rmem_alloc.counter);
+}
+
+static __always_inline __u64 power_of_two(__u64 bytes)
+{
+	bytes--;
+	bytes |= bytes >> 1;
+	bytes |= bytes >> 2;
+	bytes |= bytes >> 4;
+	bytes |= bytes >> 8;
+	return bytes + 1;
+}
+
+/* What a message of so many bytes takes at most (skb->truesize). */
+static __always_inline __s64 bytes_of_message(__u64 size)
+{
+	if (size > LINEAR_BYTES)
+		return size + (size / STREAM_PIECE + 1) * PIECE_EXTRA;
+	size += SHARED_INFO_BYTES;
+	return power_of_two(size < LEAST_BLOCK ? LEAST_BLOCK : size) + MESSAGE_BYTES;
+}
+
+/* The same with what the queue holds; the kernel itself stops at the socket's own bound. */
+static __always_inline __s64 sending_then(__u64 sk, bool tcp, __u32 size)
+{
+	__s64 now = sending_now(sk, tcp), then = now + bytes_of_message(size);
+	__s64 most = (__s64)FAR_READ(sk, struct sock, sk_sndbuf) + LAST_MESSAGE;
+
+	if (then <= most)
+		return then;
+	return now > most ? now : most;
+}
+
+static __always_inline struct row *row_in_force(__u32 slot, __u32 which)
+{
+	struct row *row = slot == NOBODY ? NULL : row_of(slot, which);
+
+	return row && row->counted ? row : NULL;
+}
+
+/* Books what is there, whatever the barrier is. Another CPU that books the same socket meanwhile knows as much. */
+static __always_inline void book(struct row *row, __s64 *booked, __s64 now)
+{
+	__s64 was = *(volatile __s64 *)booked;
+
+	if (now != was && __sync_val_compare_and_swap(booked, was, now) == was)
+		add_beyond(row, now - was);
+}
+
+/* Returns false, and books nothing, where the row would hold more than `top`. What is less than booked always goes. */
+static __always_inline bool book_within(struct row *row, __s64 *booked, __s64 then, __s64 top)
+{
+	__s64 was = *(volatile __s64 *)booked, more = then - was;
+
+	if (more <= 0) {
+		book(row, booked, then);
+		return true;
+	}
+	if (!add_within(row, more, top))
+		return false;
+	if (__sync_val_compare_and_swap(booked, was, then) != was)
+		__sync_fetch_and_add(&row->held, -more);
+	return true;
+}
+
+static long recount_socket(struct bpf_map *map, __u64 *key, struct socket_buffers *buffers, void *nothing)
+{
+	__u32 slot = buffers->slot;
+	__u64 sk = *key;
+	struct row *row;
+
+	row = row_in_force(slot, sending_row(buffers->is_tcp));
+	if (row)
+		book(row, &buffers->sending, sending_now(sk, buffers->is_tcp));
+	row = buffers->is_tcp ? NULL : row_in_force(slot, BILL_DGRAMRCVBUF);
+	if (row)
+		book(row, &buffers->receiving, receiving_now(sk));
+	return 0;
+}
+
+/* All accounts' at once: who asks for it too often takes nothing from others. Returns whether it was done. */
+static __noinline int recount_in_time(void)
+{
+	__u64 began = bpf_ktime_get_ns(), due, rest;
+	struct bill_facts *known = facts();
+
+	if (!known)
+		return 0;
+	due = *(volatile __u64 *)&known->buffers_due_ns;
+	if (began < due ||
+	    __sync_val_compare_and_swap(&known->buffers_due_ns, due, began + 1000000000) != due)
+		return 0;
+	bpf_for_each_map_elem(&socket_buffers, recount_socket, NULL, 0);
+	rest = bpf_ktime_get_ns();
+	rest += RECOUNT_SHARE * (rest - began);
+	*(volatile __u64 *)&known->buffers_due_ns = rest + RECOUNT_NS;
+	return 1;
+}
+
+/* What S5 3.4.1 gives each socket beyond the barrier; all together never pass the limit. */
+static __always_inline __s64 guarantee_of(__u32 slot, const struct row *row, bool tcp)
+{
+	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
+	__s64 sockets = bill ? bill->sockets[tcp ? 1 : 0] : 0;
+
+	if (row->limit <= row->barrier || row->limit >= NO_BOUND_PAGES)
+		return 0;
+	return (__u64)(row->limit - row->barrier) / (__u64)(sockets > 0 ? sockets : 1);
+}
+
+/* Whether the running task may not be refused although somebody else's account pays. */
+static __always_inline bool sender_is_roots(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct ledger_state *state = ledger_state();
+	__u32 uid = 1;
+
+	if (!state || is_beyond_refusal(state, task))
+		return true;
+	return uid_of_cred(task->real_cred, &uid) && !uid && slot_of_task(task) == NOBODY;
+}
+
+static __always_inline bool is_beyond_barrier_granted(__u32 slot, struct row *row, __s64 *booked, __s64 then, bool tcp)
+{
+	return then <= guarantee_of(slot, row, tcp) && book_within(row, booked, then, row->limit);
+}
+
+/* Returns 1 where a socket may hold so much. `asks`: the running task does; a packet does not wait for a recount. */
+static __noinline int may_hold(struct socket_buffers *buffers, __u32 which, __s64 then, bool asks)
+{
+	__s64 *booked = which == BILL_DGRAMRCVBUF ? &buffers->receiving : &buffers->sending;
+	__u32 slot = buffers->slot;
+	struct row *row = counted_row(slot, which);
+
+	if (!row || book_within(row, booked, then, row->barrier))
+		return 1;
+	if (asks && recount_in_time() && book_within(row, booked, then, row->barrier))
+		return 1;
+	if (is_beyond_barrier_granted(slot, row, booked, then, which == BILL_TCPSNDBUF))
+		return 1;
+	if (asks && row->barrier && login_of_me() &&
+	    book_within(row, booked, then, row->barrier + LOGIN_BUFFER_BYTES))
+		return 1;
+	if (!asks || !sender_is_roots()) {
+		tell_bill(slot, which, then - *(volatile __s64 *)booked, asks);
+		if (!row->observed)
+			return 0;
+	}
+	book(row, booked, then);
+	return 1;
+}
+
+static __always_inline void note_socket(__u32 slot, bool tcp, __s64 more)
+{
+	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
+
+	if (bill)
+		__sync_fetch_and_add(&bill->sockets[tcp ? 1 : 0], more);
+}
+
+/* What it has booked goes back, once; to be called before its record is deleted, as refund(). */
+static __always_inline void refund_booked(__u32 slot, __u32 which, __s64 *booked)
+{
+	__s64 amount = __sync_lock_test_and_set(booked, 0);
+	struct row *row = row_of(slot, which);
+
+	if (row && amount)
+		__sync_fetch_and_add(&row->held, -amount);
+}
+
+static __noinline int forget_socket(__u64 sk)
+{
+	struct socket_buffers *buffers = bpf_map_lookup_elem(&socket_buffers, &sk);
+	__u32 slot, tcp;
+
+	if (!buffers)
+		return 0;
+	slot = buffers->slot;
+	tcp = buffers->is_tcp;
+	refund_booked(slot, sending_row(tcp), &buffers->sending);
+	refund_booked(slot, BILL_DGRAMRCVBUF, &buffers->receiving);
+	if (!bpf_map_delete_elem(&socket_buffers, &sk))
+		note_socket(slot, tcp, -1);
+	return 0;
+}
+
+static __always_inline bool has_buffer_rows(__u32 slot, bool tcp)
+{
+	return counted_row(slot, sending_row(tcp)) || (!tcp && counted_row(slot, BILL_DGRAMRCVBUF));
+}
+
+/* From now on that account pays. Returns 1 where there was no record of it; with `is_new` one of an earlier socket at
+ * its address is given back first. */
+static __noinline int record_socket(__u64 sk, __u32 slot, bool tcp, bool is_new)
+{
+	struct socket_buffers first = { .slot = slot, .is_tcp = tcp };
+
+	if (!has_buffer_rows(slot, tcp))
+		return 0;
+	if (bpf_map_update_elem(&socket_buffers, &sk, &first, BPF_NOEXIST)) {
+		if (!is_new && bpf_map_lookup_elem(&socket_buffers, &sk))
+			return 0;
+		forget_socket(sk);
+		if (bpf_map_update_elem(&socket_buffers, &sk, &first, BPF_NOEXIST)) {
+			count_unrecorded();
+			return 0;
+		}
+	}
+	note_socket(slot, tcp, 1);
+	return 1;
+}
+
+/* A message of the running task. Of a socket that nobody pays for yet its first sender does. */
+static __noinline int may_send(__u64 sk, bool tcp, __u32 size)
+{
+	struct socket_buffers *buffers = bpf_map_lookup_elem(&socket_buffers, &sk);
+
+	if (!buffers) {
+		if (!record_socket(sk, slot_of_task(bpf_get_current_task_btf()), tcp, false))
+			return 1;
+		buffers = bpf_map_lookup_elem(&socket_buffers, &sk);
+		if (!buffers)
+			return 1;
+	}
+	return may_hold(buffers, sending_row(tcp), sending_then(sk, tcp, size), true);
+}
+
+static __noinline int may_receive(__u64 sk, __u32 bytes)
+{
+	struct socket_buffers *buffers = bpf_map_lookup_elem(&socket_buffers, &sk);
+
+	return !buffers || may_hold(buffers, BILL_DGRAMRCVBUF, receiving_now(sk) + bytes, false);
+}
+
+/* What has been read since is free. */
+static __noinline int note_reading(__u64 sk)
+{
+	struct socket_buffers *buffers = bpf_map_lookup_elem(&socket_buffers, &sk);
+	struct row *row = buffers ? row_in_force(buffers->slot, BILL_DGRAMRCVBUF) : NULL;
+
+	if (row && buffers)
+		book(row, &buffers->receiving, receiving_now(sk));
+	return 0;
+}
+
+#endif /* BURSAR_NETWORK_BUFFERS_BPF_H */

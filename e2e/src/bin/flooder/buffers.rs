@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Filling sockets that nobody reads, and what the kernel says that they hold (SO_MEMINFO).
+
+use std::io::{Read, Write};
+use std::net::UdpSocket;
+use std::os::fd::{AsRawFd, IntoRawFd};
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::time::{Duration, Instant};
+
+const PIECE: [u8; 8 << 10] = [1; 8 << 10];
+/// More than fits into a socket of any kind here.
+const PIECES: usize = 60;
+
+fn errno(error: &std::io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(0)
+}
+
+/// Sends pieces until one is refused.
+fn fill(mut send: impl FnMut() -> std::io::Result<usize>) -> std::io::Result<()> {
+    for _ in 0..PIECES {
+        send()?;
+    }
+    Ok(())
+}
+
+/// A pair of local sockets, one of them full; an error is the one that ended it.
+pub(crate) fn fill_pair(kept: &mut Vec<i32>, is_stream: bool) -> Result<(), i32> {
+    let filled = match is_stream {
+        true => UnixStream::pair().and_then(|(mut from, to)| {
+            from.set_nonblocking(true)?;
+            let filled = fill(|| from.write(&PIECE));
+            kept.extend([from.into_raw_fd(), to.into_raw_fd()]);
+            filled
+        }),
+        false => UnixDatagram::pair().and_then(|(from, to)| {
+            from.set_nonblocking(true)?;
+            let filled = fill(|| from.send(&PIECE));
+            kept.extend([from.into_raw_fd(), to.into_raw_fd()]);
+            filled
+        }),
+    };
+    filled.map_err(|error| errno(&error))
+}
+
+/// A UDP socket on the loopback, which is sent more than it has room for.
+pub(crate) fn fill_udp(kept: &mut Vec<i32>) -> Result<(), i32> {
+    let filled = UdpSocket::bind("127.0.0.1:0").and_then(|to| {
+        let from = UdpSocket::bind("127.0.0.1:0")?;
+        from.connect(to.local_addr()?)?;
+        kept.push(to.into_raw_fd());
+        fill(|| from.send(&PIECE))
+    });
+    filled.map_err(|error| errno(&error))
+}
+
+/// What these sockets hold for sending and of what they have received.
+pub(crate) fn held(sockets: &[i32]) -> (u64, u64) {
+    const SO_MEMINFO: i32 = 55;
+    const RECEIVED: usize = 0;
+    const SENDING: usize = 2;
+    let (mut sending, mut received) = (0, 0);
+    for &fd in sockets {
+        let mut facts = [0_u32; 9];
+        let mut size = std::mem::size_of_val(&facts) as libc::socklen_t;
+        // SAFETY: a live array and its size.
+        let answer = unsafe {
+            libc::getsockopt(
+                fd,
+                libc::SOL_SOCKET,
+                SO_MEMINFO,
+                facts.as_mut_ptr().cast(),
+                &mut size,
+            )
+        };
+        if answer == 0 {
+            sending += u64::from(facts[SENDING]);
+            received += u64::from(facts[RECEIVED]);
+        }
+    }
+    (sending, received)
+}
+
+fn is_writable(fd: i32) -> bool {
+    let mut asked = libc::pollfd {
+        fd,
+        events: libc::POLLOUT,
+        revents: 0,
+    };
+    // SAFETY: one live element.
+    unsafe { libc::poll(&mut asked, 1, 0) == 1 && asked.revents & libc::POLLOUT != 0 }
+}
+
+/// A byte for a fresh socket that poll(2) calls writable.
+pub(crate) fn send_byte(kept: &mut Vec<i32>) -> Result<(), i32> {
+    let sent = UnixStream::pair().and_then(|(mut from, to)| {
+        let sent = match is_writable(from.as_raw_fd()) {
+            true => from.write(b"1"),
+            false => Err(std::io::Error::from_raw_os_error(libc::ETIMEDOUT)),
+        };
+        kept.extend([from.into_raw_fd(), to.into_raw_fd()]);
+        sent
+    });
+    sent.map(drop).map_err(|error| errno(&error))
+}
+
+/// How many KiB go through a pair of local sockets in a second, and how many datagrams over the loopback and back.
+pub(crate) fn throughput(span: Duration) -> std::io::Result<(u64, u64)> {
+    let (mut from, mut to) = UnixStream::pair()?;
+    let reader = std::thread::spawn(move || {
+        let (mut sum, mut block) = (0_u64, vec![0; 64 << 10]);
+        while let Ok(read @ 1..) = to.read(&mut block) {
+            sum += read as u64;
+        }
+        sum
+    });
+    let began = Instant::now();
+    while began.elapsed() < span {
+        from.write_all(&PIECE)?;
+    }
+    drop(from);
+    let sum = reader.join().unwrap_or(0) as u128;
+    let kib = sum * 1000 / 1024 / began.elapsed().as_millis().max(1);
+    let (here, there) = (
+        UdpSocket::bind("127.0.0.1:0")?,
+        UdpSocket::bind("127.0.0.1:0")?,
+    );
+    here.connect(there.local_addr()?)?;
+    there.connect(here.local_addr()?)?;
+    let (mut times, mut block) = (0_u128, vec![0; PIECE.len()]);
+    let began = Instant::now();
+    while began.elapsed() < span {
+        here.send(&PIECE[..1000])?;
+        there.recv(&mut block)?;
+        there.send(&PIECE[..1000])?;
+        here.recv(&mut block)?;
+        times += 2;
+    }
+    let datagrams = times * 1000 / began.elapsed().as_millis().max(1);
+    Ok((kib as u64, datagrams as u64))
+}

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Network buffers (docs/explanation/beancounters.md, `othersockbuf` and `dgramrcvbuf`): what sockets of one user hold
+//! that nobody reads is held at a barrier.
+
+use anyhow::{Context, Result, ensure};
+use bursar_model::{Bean, EventKind, How, Resource};
+
+use super::beancounters::{answers, bill_of, flooder, limit, world};
+use super::growers::grower;
+use crate::hog::Hog;
+use crate::runner::{Place, Story};
+use crate::wait::until;
+use crate::world::{Binaries, World};
+
+pub(super) const STORIES: &[Story] = &[
+    Story {
+        name: "network_buffers_of_a_thousand_greedy_sockets_are_held",
+        place: Place::Guest,
+        tell: held_at_barrier,
+    },
+    Story {
+        name: "network_buffers_are_held_without_bursard",
+        place: Place::Guest,
+        tell: held_without_bursard,
+    },
+    Story {
+        name: "network_buffers_that_were_there_before_the_limit_count",
+        place: Place::Guest,
+        tell: there_before,
+    },
+    Story {
+        name: "network_buffers_at_the_barrier_keep_guarantees_and_let_a_login_in",
+        place: Place::Guest,
+        tell: guarantees,
+    },
+    Story {
+        name: "network_buffers_that_are_observed_are_told_and_granted",
+        place: Place::Guest,
+        tell: observed,
+    },
+];
+
+const ALICE: u32 = 60321;
+const BOB: u32 = 60322;
+const BARRIER: u64 = 8 << 20;
+const BOUNDS: &str = "othersockbuf=8M dgramrcvbuf=8M";
+/// 1,000 sockets with something in them, of three kinds. Those of UDP first: what they are sent is sent by the same user.
+const GREEDY: &str = "fill_udp=500 fill_stream=250 fill_dgram=250";
+/// What one message may take that two processors grant at once (docs/explanation/beancounters.md).
+const SLACK: u64 = 2 * 70_656;
+
+/// What sockets hold, bytes, as the kernel says.
+#[derive(Debug, Clone, Copy)]
+struct Buffers {
+    sent: u64,
+    received: u64,
+}
+
+fn numbers(line: &str, word: &str) -> Result<(u64, u64)> {
+    let rest = line.strip_prefix(word).with_context(|| line.to_owned())?;
+    let (first, second) = rest.trim().split_once(' ').context("two numbers")?;
+    Ok((first.parse()?, second.parse()?))
+}
+
+/// A program of ALICE's whose sockets are as full as they get, and what they hold.
+fn greedy(binaries: &Binaries) -> Result<(Hog, Buffers)> {
+    let steps = format!("uid={ALICE} {GREEDY} buffers say=ready wait drop say=gone wait");
+    let mut program = Hog::spawn(&mut flooder(binaries, &steps))?;
+    let mut held = None;
+    while held.is_none() {
+        let line = program.next_line()?;
+        held = line.starts_with("buffers").then_some(line);
+    }
+    let (sent, received) = numbers(&held.context("buffers")?, "buffers:")?;
+    program.hear("ready")?;
+    Ok((program, Buffers { sent, received }))
+}
+
+fn row(world: &World, resource: Resource) -> Result<Bean> {
+    let mut bill = bill_of(world, &ALICE.to_string())?;
+    bill.remove(&resource).context(resource.name())
+}
+
+fn held(world: &World) -> Result<(u64, u64)> {
+    let of = |resource| row(world, resource)?.held.context("a number");
+    Ok((of(Resource::Othersockbuf)?, of(Resource::Dgramrcvbuf)?))
+}
+
+/// Which of both is not full, or beyond its barrier.
+fn expect_full(buffers: Buffers) -> Result<()> {
+    for bytes in [buffers.sent, buffers.received] {
+        let is_held = bytes <= BARRIER + SLACK && bytes >= BARRIER * 3 / 4;
+        ensure!(is_held, "{buffers:?} at a barrier of {BARRIER}");
+    }
+    Ok(())
+}
+
+fn until_nothing_is_held(world: &World) -> Result<()> {
+    until("nothing to be held", || {
+        let (sent, received) = held(world)?;
+        Ok((sent == 0 && received == 0).then_some(()))
+    })
+}
+
+/// What a single connection of BOB's carries: KiB a second, datagrams a second.
+fn throughput(binaries: &Binaries) -> Result<(u64, u64)> {
+    let said = answers(binaries, &format!("uid={BOB} throughput=3000"))?;
+    numbers(said.first().context("an answer")?, "throughput:")
+}
+
+fn held_at_barrier(binaries: &Binaries) -> Result<()> {
+    let world = world(binaries, "buffers-held")?;
+    let alone = throughput(binaries)?;
+    let (program, without) = greedy(binaries)?;
+    let beside_unlimited = throughput(binaries)?;
+    drop(program);
+    limit(&world, &ALICE.to_string(), BOUNDS)?;
+    let (mut program, with) = greedy(binaries)?;
+    let beside = throughput(binaries)?;
+    println!(
+        "        | 1,000 greedy sockets of alice's | hold for sending | have received | bob's stream, KiB/s | bob's datagrams/s |"
+    );
+    println!("        |---|---|---|---|---|");
+    for (what, buffers, (stream, datagrams)) in [
+        ("not there", None, alone),
+        ("without a bound", Some(without), beside_unlimited),
+        ("at 8 MiB each", Some(with), beside),
+    ] {
+        let bytes = |of: fn(Buffers) -> u64| buffers.map_or(0, of);
+        println!(
+            "        | {what} | {} | {} | {stream} | {datagrams} |",
+            bytes(|it| it.sent),
+            bytes(|it| it.received)
+        );
+    }
+    ensure!(
+        without.sent > 3 * BARRIER && without.received > 3 * BARRIER,
+        "not greedy: {without:?}"
+    );
+    expect_full(with)?;
+    // An emulated machine is not even in what it does by itself.
+    ensure!(
+        beside.0 >= alone.0 / 2 && beside.1 >= alone.1 / 2,
+        "{beside:?} beside, {alone:?} alone"
+    );
+    let (sent, received) = held(&world)?;
+    ensure!(
+        sent == with.sent && received == with.received,
+        "{sent} {received} {with:?}"
+    );
+    for resource in [Resource::Othersockbuf, Resource::Dgramrcvbuf] {
+        let row = row(&world, resource)?;
+        ensure!(
+            row.failcnt > 0 && row.how == How::Exact && row.barrier == Some(BARRIER),
+            "{row:?}"
+        );
+        ensure!(
+            row.maxheld >= row.held && row.maxheld <= Some(BARRIER + SLACK),
+            "{row:?}"
+        );
+        let events = world.daemon.events_of(EventKind::Refused)?;
+        let told = events.iter().filter_map(|it| it.row.as_ref());
+        ensure!(
+            told.clone()
+                .any(|it| it.resource == resource && it.barrier == BARRIER),
+            "{events:?}"
+        );
+    }
+    // Others are let alone, and so is root.
+    for who in [format!("uid={BOB} "), String::new()] {
+        let said = answers(
+            binaries,
+            &format!("{who}fill_stream=60 fill_udp=60 buffers"),
+        )?;
+        let (sent, received) = numbers(said.last().context("an answer")?, "buffers:")?;
+        ensure!(sent > BARRIER && received > BARRIER, "{who}: {said:?}");
+    }
+    program.go_on()?;
+    program.hear("gone")?;
+    until_nothing_is_held(&world)?;
+    program.finish()?;
+    limit(
+        &world,
+        &ALICE.to_string(),
+        "othersockbuf=unlimited dgramrcvbuf=unlimited",
+    )?;
+    let (_program, after) = greedy(binaries)?;
+    ensure!(after.sent > 3 * BARRIER, "still refused: {after:?}");
+    Ok(())
+}
+
+fn held_without_bursard(binaries: &Binaries) -> Result<()> {
+    let mut world = world(binaries, "buffers-alone")?;
+    limit(&world, &ALICE.to_string(), BOUNDS)?;
+    let _ = world.daemon.end(libc::SIGKILL)?;
+    for _ in 0..2 {
+        let (program, buffers) = greedy(binaries)?;
+        expect_full(buffers)?;
+        drop(program);
+    }
+    world.daemon.start()?;
+    let failcnt = row(&world, Resource::Othersockbuf)?.failcnt;
+    ensure!(failcnt > 0, "nothing was refused");
+    until_nothing_is_held(&world)
+}
+
+/// It is never refused, and nothing more is granted before it has gone.
+fn there_before(binaries: &Binaries) -> Result<()> {
+    let world = world(binaries, "buffers-before")?;
+    let (program, before) = greedy(binaries)?;
+    limit(&world, &ALICE.to_string(), BOUNDS)?;
+    let held = held(&world)?;
+    ensure!(
+        held == (before.sent, before.received),
+        "{held:?} {before:?}"
+    );
+    let said = answers(binaries, &format!("uid={ALICE} byte=3"))?;
+    ensure!(said == ["byte=3: 0 ENOBUFS×3"], "{said:?}");
+    drop(program);
+    until_nothing_is_held(&world)?;
+    let said = answers(binaries, &format!("uid={ALICE} byte=3"))?;
+    ensure!(said == ["byte=3: 3"], "{said:?}");
+    Ok(())
+}
+
+/// Beyond the barrier each socket has its part of what there is up to the limit: what poll(2) calls writable is.
+fn guarantees(binaries: &Binaries) -> Result<()> {
+    let world = world(binaries, "buffers-guarantee")?;
+    limit(&world, &ALICE.to_string(), "othersockbuf=8M:12M")?;
+    let (program, buffers) = greedy(binaries)?;
+    ensure!(
+        buffers.sent >= BARRIER * 3 / 4 && buffers.sent <= (12 << 20) + SLACK,
+        "{buffers:?}"
+    );
+    let said = answers(binaries, &format!("uid={ALICE} byte=200"))?;
+    ensure!(said == ["byte=200: 200"], "{said:?}");
+    drop(program);
+    until_nothing_is_held(&world)?;
+    limit(&world, &ALICE.to_string(), "othersockbuf=8M")?;
+    let (_program, _) = greedy(binaries)?;
+    // What is left below the barrier, a byte at a time.
+    let plainly = answers(
+        binaries,
+        &format!("uid={ALICE} byte=300 say=ready byte=3 drop"),
+    )?;
+    ensure!(
+        plainly.iter().any(|it| it == "byte=3: 0 ENOBUFS×3"),
+        "{plainly:?}"
+    );
+    // Who comes in through root's program goes on for a while.
+    let flooder = binaries.path("flooder");
+    let bytes = format!(
+        "test \"$({} byte=300)\" = 'byte=300: 300'",
+        flooder.display()
+    );
+    let steps = format!("forked=uid={ALICE}+session+run={bytes}");
+    let output = grower(binaries, 0, &steps).output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(said.ends_with(": 0\n"), "login: {said}");
+    Ok(())
+}
+
+fn observed(binaries: &Binaries) -> Result<()> {
+    let world = world(binaries, "buffers-observed")?;
+    let alice = ALICE.to_string();
+    let mut set = vec!["limit", "set", &alice];
+    set.extend(BOUNDS.split(' '));
+    set.push("--observe");
+    let done = world.bursar(&set).output()?;
+    ensure!(done.status.success(), "{done:?}");
+    let (_program, buffers) = greedy(binaries)?;
+    ensure!(
+        buffers.sent > 3 * BARRIER && buffers.received > 3 * BARRIER,
+        "{buffers:?}"
+    );
+    let events = world.daemon.events_of(EventKind::WouldRefuse)?;
+    ensure!(events.iter().any(|it| it.row.is_some()), "{events:?}");
+    ensure!(row(&world, Resource::Othersockbuf)?.failcnt == 0, "counted");
+    Ok(())
+}
