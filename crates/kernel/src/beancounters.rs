@@ -12,10 +12,10 @@ use std::sync::Arc;
 use bursar_model::{Bytes, PageSize, Pages, Resource, RowBounds, Unit};
 use libbpf_rs::{MapCore, MapFlags, ProgramHandle};
 
-use self::programs::{Object, Programs};
+use self::programs::Programs;
 pub(crate) use self::row::resource_of;
 pub use self::row::{Enforcement, RowReading};
-use self::row::{ROWS, Row, row_of};
+use self::row::{Object, ROWS, Row, row_of};
 use crate::abi::{self, Pod};
 use crate::account::Slot;
 use crate::accounts::AccountTable;

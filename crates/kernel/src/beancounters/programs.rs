@@ -10,20 +10,11 @@ use bursar_model::namespace_bytes;
 use libbpf_rs::MapCore;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 
-use super::row::{Enforcement, ROWS, Row};
+use super::row::{Enforcement, Object, ROWS, Row};
 use crate::load::{set_knobs, share_pinned};
 use crate::pins::Pins;
 use crate::skeleton::{beancounters, network_buffers};
 use crate::{Error, Options, call};
-
-/// One BPF object with programs of rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Object {
-    /// What is counted in pieces, and kernel memory; with the bills.
-    Rows,
-    /// Network buffers.
-    Buffers,
-}
 
 /// What all rows of an object need: maps, programs that are run by us, and walks.
 struct Core {
@@ -48,12 +39,10 @@ const BUFFERS_CORE: Core = Core {
     walks: &["meet_buffers"],
 };
 
-impl Object {
-    const fn core(self) -> &'static Core {
-        match self {
-            Self::Rows => &ROWS_CORE,
-            Self::Buffers => &BUFFERS_CORE,
-        }
+const fn core_of(object: Object) -> &'static Core {
+    match object {
+        Object::Rows => &ROWS_CORE,
+        Object::Buffers => &BUFFERS_CORE,
     }
 }
 
@@ -78,7 +67,10 @@ impl Programs {
     /// Whether what all rows of an object need is there.
     pub(super) fn has_core(&self, object: Object) -> bool {
         // What is pinned last.
-        object.core().walks.last().is_some_and(|it| self.is_up(it))
+        core_of(object)
+            .walks
+            .last()
+            .is_some_and(|it| self.is_up(it))
     }
 
     pub(super) fn provide_core(&self, object: Object) -> Result<(), Error> {
@@ -86,7 +78,7 @@ impl Programs {
             return Ok(());
         }
         // Half of it, left by a crash.
-        let Core { maps, calls, walks } = object.core();
+        let Core { maps, calls, walks } = core_of(object);
         self.pins.unlink(maps.iter().chain(*calls));
         self.pins.unlink(walks.iter().map(|it| link(it)));
         let names: Vec<&str> = calls.iter().chain(*walks).copied().collect();
@@ -99,7 +91,7 @@ impl Programs {
             let link = self.pins.link(&link(walk))?;
             call::walk(&link, "charge what is there already", PATIENCE)
         };
-        let ends: Vec<_> = object.core().walks.iter().map(meet).collect();
+        let ends: Vec<_> = core_of(object).walks.iter().map(meet).collect();
         ends.into_iter().collect()
     }
 
@@ -256,7 +248,7 @@ impl Programs {
             program.set_autoload(is_one);
         }
         let mut loaded = open.load().map_err(unsupported)?;
-        let maps: &[&str] = if has_maps { &[] } else { object.core().maps };
+        let maps: &[&str] = if has_maps { &[] } else { core_of(object).maps };
         for name in maps {
             let mut all = loaded.object_mut().maps_mut();
             let Some(mut map) = all.find(|it| it.name().to_str() == Some(name)) else {
@@ -270,7 +262,7 @@ impl Programs {
             let Some(mut program) = programs.find(|it| it.name().to_str() == Some(name)) else {
                 continue;
             };
-            if object.core().calls.contains(name) {
+            if core_of(object).calls.contains(name) {
                 program.pin(self.pins.path(name)).map_err(pinning())?;
             } else {
                 let mut attached = program.attach().map_err(unsupported)?;

@@ -6,7 +6,6 @@ use std::borrow::Cow;
 use bursar_model::Resource;
 
 use self::Enforcement::{BestEffort, Strict};
-use super::programs::Object;
 use crate::skeleton::beancounters::types::{bill_row, row};
 
 /// A row as the kernel half has it, in the resource's unit.
@@ -47,6 +46,15 @@ impl Enforcement {
     pub(super) const fn refuses(&self) -> bool {
         !matches!(self, Self::None(_))
     }
+}
+
+/// One BPF object with programs of rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Object {
+    /// What is counted in pieces, and kernel memory; with the bills.
+    Rows,
+    /// Network buffers.
+    Buffers,
 }
 
 /// A row that the kernel half can refuse.
