@@ -89,7 +89,7 @@ fn held(world: &World) -> Result<(u64, u64)> {
 /// Which of both is not full, or beyond its barrier.
 fn expect_full(buffers: Buffers) -> Result<()> {
     for bytes in [buffers.sent, buffers.received] {
-        let is_held = bytes <= BARRIER + SLACK && bytes >= BARRIER * 3 / 4;
+        let is_held = (BARRIER * 3 / 4..=BARRIER + SLACK).contains(&bytes);
         ensure!(is_held, "{buffers:?} at a barrier of {BARRIER}");
     }
     Ok(())
