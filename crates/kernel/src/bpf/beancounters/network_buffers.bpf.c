@@ -25,26 +25,18 @@ int BPF_PROG(buffers_made, struct socket *socket, int family, int type, int prot
 {
 	struct sock *sk = socket->sk;
 
-	if (!ret && !kern && sk)
-		record_socket((__u64)sk, slot_of_task(bpf_get_current_task_btf()), is_tcp(sk), true);
+	if (!ret && !kern && sk && !is_tcp(sk))
+		record_socket((__u64)sk, slot_of_task(bpf_get_current_task_btf()), true);
 	return ret;
 }
 
-/* As with numtcpsock and numothersock, the owner of the socket that a connection comes in at. */
-static __noinline int record_accepted(__u64 listener, __u64 new, bool tcp)
+/* As with numothersock, the owner of the socket that a connection comes in at. */
+static __noinline int record_accepted(__u64 listener, __u64 new)
 {
 	struct socket_buffers *buffers = bpf_map_lookup_elem(&socket_buffers, &listener);
 
 	if (buffers)
-		record_socket(new, buffers->slot, tcp, true);
-	return 0;
-}
-
-SEC("?lsm/sk_clone_security")
-int BPF_PROG(buffers_accepted, struct sock *sk, struct sock *new)
-{
-	if (is_tcp(new))
-		record_accepted((__u64)sk, (__u64)new, true);
+		record_socket(new, buffers->slot, true);
 	return 0;
 }
 
@@ -52,7 +44,7 @@ SEC("?lsm/unix_stream_connect")
 int BPF_PROG(buffers_unix_accepted, struct sock *sk, struct sock *listener, struct sock *new, int ret)
 {
 	if (!ret)
-		record_accepted((__u64)listener, (__u64)new, false);
+		record_accepted((__u64)listener, (__u64)new);
 	return ret;
 }
 
@@ -72,7 +64,7 @@ int BPF_PROG(buffers_free, struct sock *sk)
 	return 0;
 }
 
-/* --- othersockbuf, tcpsndbuf -------------------------------------------------------------------- */
+/* --- othersockbuf ------------------------------------------------------------------------------- */
 
 /* What the kernel sends for itself has no file. Who does not want to wait is to try again. Who does cannot be made to
  * wait here: send(2) has ENOBUFS for that. */
@@ -81,7 +73,7 @@ int BPF_PROG(buffers_sending, struct socket *socket, struct msghdr *message, int
 {
 	struct sock *sk = socket->sk;
 
-	if (ret || !sk || !socket->file || may_send((__u64)sk, is_tcp(sk), size))
+	if (ret || !sk || !socket->file || is_tcp(sk) || may_send((__u64)sk, size))
 		return ret;
 	return message->msg_flags & MSG_DONTWAIT ? -EAGAIN : -ENOBUFS;
 }
@@ -123,10 +115,10 @@ int meet_buffers(struct bpf_iter__task_file *ctx)
 		return 0;
 	socket = bpf_sock_from_file(file);
 	sk = socket ? socket->sk : NULL;
-	if (!sk)
+	if (!sk || is_tcp(sk))
 		return 0;
 	address = (__u64)sk;
-	if (!record_socket(address, slot, is_tcp(sk), false))
+	if (!record_socket(address, slot, false))
 		return 0;
 	buffers = bpf_map_lookup_elem(&socket_buffers, &address);
 	if (buffers)
@@ -145,19 +137,17 @@ struct forgetting {
 static long forget_buffer(struct bpf_map *map, __u64 *key, struct socket_buffers *buffers,
 			  struct forgetting *what)
 {
-	bool tcp = buffers->is_tcp;
-
 	if (buffers->slot != what->slot)
 		return 0;
 	if (what->row == BILL_DGRAMRCVBUF)
 		buffers->receiving = 0;
-	else if (what->row == sending_row(tcp))
+	else if (what->row == BILL_OTHERSOCKBUF)
 		buffers->sending = 0;
-	if (what->row != BILL_ROWS && (row_in_force(what->slot, sending_row(tcp)) ||
-				       (!tcp && row_in_force(what->slot, BILL_DGRAMRCVBUF))))
+	if (what->row != BILL_ROWS &&
+	    (row_in_force(what->slot, BILL_OTHERSOCKBUF) || row_in_force(what->slot, BILL_DGRAMRCVBUF)))
 		return 0;
 	if (!bpf_map_delete_elem(map, key))
-		note_socket(what->slot, tcp, -1);
+		note_socket(what->slot, -1);
 	return 0;
 }
 

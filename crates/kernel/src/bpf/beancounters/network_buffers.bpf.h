@@ -37,16 +37,9 @@ enum {
 	RECOUNT_NS = 1000000,
 };
 
-static __always_inline __u32 sending_row(bool tcp)
-{
-	return tcp ? BILL_TCPSNDBUF : BILL_OTHERSOCKBUF;
-}
-
 /* In the send queue; of a local socket also what its readers have not read. */
-static __always_inline __s64 sending_now(__u64 sk, bool tcp)
+static __always_inline __s64 sending_now(__u64 sk)
 {
-	if (tcp)
-		return FAR_READ(sk, struct sock, sk_wmem_queued);
 	/* a socket that lives has one of its own (sock_init_data()) */
 	return (__s64)FAR_READ(sk, struct sock, sk_wmem_alloc.refs.counter) - 1;
 }
@@ -76,9 +69,9 @@ static __always_inline __s64 bytes_of_message(__u64 size)
 }
 
 /* The same with what the queue holds; the kernel itself stops at the socket's own bound. */
-static __always_inline __s64 sending_then(__u64 sk, bool tcp, __u32 size)
+static __always_inline __s64 sending_then(__u64 sk, __u32 size)
 {
-	__s64 now = sending_now(sk, tcp), then = now + bytes_of_message(size);
+	__s64 now = sending_now(sk), then = now + bytes_of_message(size);
 	__s64 most = (__s64)FAR_READ(sk, struct sock, sk_sndbuf) + LAST_MESSAGE;
 
 	if (then <= most)
@@ -124,10 +117,10 @@ static long recount_socket(struct bpf_map *map, __u64 *key, struct socket_buffer
 	__u64 sk = *key;
 	struct row *row;
 
-	row = row_in_force(slot, sending_row(buffers->is_tcp));
+	row = row_in_force(slot, BILL_OTHERSOCKBUF);
 	if (row)
-		book(row, &buffers->sending, sending_now(sk, buffers->is_tcp));
-	row = buffers->is_tcp ? NULL : row_in_force(slot, BILL_DGRAMRCVBUF);
+		book(row, &buffers->sending, sending_now(sk));
+	row = row_in_force(slot, BILL_DGRAMRCVBUF);
 	if (row)
 		book(row, &buffers->receiving, receiving_now(sk));
 	return 0;
@@ -153,10 +146,10 @@ static __noinline int recount_in_time(void)
 }
 
 /* What S5 3.4.1 gives each socket beyond the barrier; all together never pass the limit. */
-static __always_inline __s64 guarantee_of(__u32 slot, const struct row *row, bool tcp)
+static __always_inline __s64 guarantee_of(__u32 slot, const struct row *row)
 {
 	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
-	__s64 sockets = bill ? bill->sockets[tcp ? 1 : 0] : 0;
+	__s64 sockets = bill ? bill->sockets : 0;
 
 	if (row->limit <= row->barrier || row->limit >= NO_BOUND_PAGES)
 		return 0;
@@ -175,9 +168,9 @@ static __always_inline bool sender_is_roots(void)
 	return uid_of_cred(task->real_cred, &uid) && !uid && slot_of_task(task) == NOBODY;
 }
 
-static __always_inline bool is_beyond_barrier_granted(__u32 slot, struct row *row, __s64 *booked, __s64 then, bool tcp)
+static __always_inline bool is_beyond_barrier_granted(__u32 slot, struct row *row, __s64 *booked, __s64 then)
 {
-	return then <= guarantee_of(slot, row, tcp) && book_within(row, booked, then, row->limit);
+	return then <= guarantee_of(slot, row) && book_within(row, booked, then, row->limit);
 }
 
 /* Returns 1 where a socket may hold so much. `asks`: the running task does; a packet does not wait for a recount. */
@@ -191,7 +184,7 @@ static __noinline int may_hold(struct socket_buffers *buffers, __u32 which, __s6
 		return 1;
 	if (asks && recount_in_time() && book_within(row, booked, then, row->barrier))
 		return 1;
-	if (is_beyond_barrier_granted(slot, row, booked, then, which == BILL_TCPSNDBUF))
+	if (is_beyond_barrier_granted(slot, row, booked, then))
 		return 1;
 	if (asks && row->barrier && login_of_me() &&
 	    book_within(row, booked, then, row->barrier + LOGIN_BUFFER_BYTES))
@@ -205,12 +198,12 @@ static __noinline int may_hold(struct socket_buffers *buffers, __u32 which, __s6
 	return 1;
 }
 
-static __always_inline void note_socket(__u32 slot, bool tcp, __s64 more)
+static __always_inline void note_socket(__u32 slot, __s64 more)
 {
 	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
 
 	if (bill)
-		__sync_fetch_and_add(&bill->sockets[tcp ? 1 : 0], more);
+		__sync_fetch_and_add(&bill->sockets, more);
 }
 
 /* What it has booked goes back, once; to be called before its record is deleted, as refund(). */
@@ -226,31 +219,30 @@ static __always_inline void refund_booked(__u32 slot, __u32 which, __s64 *booked
 static __noinline int forget_socket(__u64 sk)
 {
 	struct socket_buffers *buffers = bpf_map_lookup_elem(&socket_buffers, &sk);
-	__u32 slot, tcp;
+	__u32 slot;
 
 	if (!buffers)
 		return 0;
 	slot = buffers->slot;
-	tcp = buffers->is_tcp;
-	refund_booked(slot, sending_row(tcp), &buffers->sending);
+	refund_booked(slot, BILL_OTHERSOCKBUF, &buffers->sending);
 	refund_booked(slot, BILL_DGRAMRCVBUF, &buffers->receiving);
 	if (!bpf_map_delete_elem(&socket_buffers, &sk))
-		note_socket(slot, tcp, -1);
+		note_socket(slot, -1);
 	return 0;
 }
 
-static __always_inline bool has_buffer_rows(__u32 slot, bool tcp)
+static __always_inline bool has_buffer_rows(__u32 slot)
 {
-	return counted_row(slot, sending_row(tcp)) || (!tcp && counted_row(slot, BILL_DGRAMRCVBUF));
+	return counted_row(slot, BILL_OTHERSOCKBUF) || counted_row(slot, BILL_DGRAMRCVBUF);
 }
 
 /* From now on that account pays. Returns 1 where there was no record of it; with `is_new` one of an earlier socket at
  * its address is given back first. */
-static __noinline int record_socket(__u64 sk, __u32 slot, bool tcp, bool is_new)
+static __noinline int record_socket(__u64 sk, __u32 slot, bool is_new)
 {
-	struct socket_buffers first = { .slot = slot, .is_tcp = tcp };
+	struct socket_buffers first = { .slot = slot };
 
-	if (!has_buffer_rows(slot, tcp))
+	if (!has_buffer_rows(slot))
 		return 0;
 	if (bpf_map_update_elem(&socket_buffers, &sk, &first, BPF_NOEXIST)) {
 		if (!is_new && bpf_map_lookup_elem(&socket_buffers, &sk))
@@ -261,23 +253,23 @@ static __noinline int record_socket(__u64 sk, __u32 slot, bool tcp, bool is_new)
 			return 0;
 		}
 	}
-	note_socket(slot, tcp, 1);
+	note_socket(slot, 1);
 	return 1;
 }
 
 /* A message of the running task. Of a socket that nobody pays for yet its first sender does. */
-static __noinline int may_send(__u64 sk, bool tcp, __u32 size)
+static __noinline int may_send(__u64 sk, __u32 size)
 {
 	struct socket_buffers *buffers = bpf_map_lookup_elem(&socket_buffers, &sk);
 
 	if (!buffers) {
-		if (!record_socket(sk, slot_of_task(bpf_get_current_task_btf()), tcp, false))
+		if (!record_socket(sk, slot_of_task(bpf_get_current_task_btf()), false))
 			return 1;
 		buffers = bpf_map_lookup_elem(&socket_buffers, &sk);
 		if (!buffers)
 			return 1;
 	}
-	return may_hold(buffers, sending_row(tcp), sending_then(sk, tcp, size), true);
+	return may_hold(buffers, BILL_OTHERSOCKBUF, sending_then(sk, size), true);
 }
 
 static __noinline int may_receive(__u64 sk, __u32 bytes)

@@ -21,8 +21,7 @@ enum bill_row {
 	BILL_KMEMSIZE = 9,
 	BILL_OTHERSOCKBUF = 10,
 	BILL_DGRAMRCVBUF = 11,
-	BILL_TCPSNDBUF = 12,
-	BILL_ROWS = 13,
+	BILL_ROWS = 12,
 	BILL_PRIVVMPAGES = 16,	/* in events only: the gate charges it, in the ledger's account */
 };
 
@@ -55,17 +54,17 @@ struct bill {
 	struct row rows[BILL_ROWS];
 	__u64 account_id;	/* whose: slots are given to others */
 	__s64 scanned_bytes;	/* of kmemsize: all but namespaces, as the last scan found it */
-	__s64 sockets[2];	/* with a record in socket_buffers: others, of TCP */
+	__s64 sockets;		/* with a record in socket_buffers */
 	enum bill_state state;
-	__u32 pad[7];
+	__u32 pad[9];
 };
 
 /* What a socket has booked, to the account that pays for it. */
 struct socket_buffers {
-	__s64 sending;		/* of BILL_TCPSNDBUF or BILL_OTHERSOCKBUF */
+	__s64 sending;		/* of BILL_OTHERSOCKBUF */
 	__s64 receiving;	/* of BILL_DGRAMRCVBUF */
 	__u32 slot;
-	__u32 is_tcp;
+	__u32 pad;
 };
 
 /* What was charged for an object, and to whom: it goes back there whoever lets go of the object. */
