@@ -34,7 +34,7 @@ const ROWS_CORE: Core = Core {
     walks: &["meet_tasks", "meet_locks", "meet_files"],
 };
 const BUFFERS_CORE: Core = Core {
-    maps: &["socket_buffers"],
+    maps: &["socket_buffers", "recorded_sockets", "unbound_tasks"],
     calls: &["forget_buffers", "recount_buffers"],
     walks: &["meet_buffers"],
 };
@@ -223,7 +223,11 @@ impl Programs {
             bill_facts: "bill_facts",
         });
         if self.has_core(Object::Buffers) {
-            share_pinned!(open, self.pins, { socket_buffers: "socket_buffers" });
+            share_pinned!(open, self.pins, {
+                socket_buffers: "socket_buffers",
+                recorded_sockets: "recorded_sockets",
+                unbound_tasks: "unbound_tasks",
+            });
         }
         self.put_up(Object::Buffers, open, names)
     }

@@ -4,8 +4,9 @@
  *
  * Hooks:   LSM programs decide; one fentry program ends a charge earlier. As beancounters.bpf.c: attached while
  *          somebody has a limit on such a row.
- * Cost:    nothing while nobody has such a limit; then a look-up for each message and each packet. Counting anew costs
- *          a read of each socket with a record, in at most a sixteenth of the time.
+ * Cost:    nothing while nobody has such a limit; then a look-up for each message and each packet, in an array where
+ *          no bound concerns it. Counting anew costs a read of each socket with a record, in at most a sixteenth of
+ *          the time.
  * Absent:  the rows are looked at (resource_iterator.bpf.c) and nothing is refused.
  */
 #include "network_buffers.bpf.h"
@@ -33,7 +34,7 @@ int BPF_PROG(buffers_made, struct socket *socket, int family, int type, int prot
 /* As with numothersock, the owner of the socket that a connection comes in at. */
 static __noinline int record_accepted(__u64 listener, __u64 new)
 {
-	struct socket_buffers *buffers = bpf_map_lookup_elem(&socket_buffers, &listener);
+	struct socket_buffers *buffers = buffers_of(listener);
 
 	if (buffers)
 		record_socket(new, buffers->slot, true);
@@ -147,7 +148,7 @@ static long forget_buffer(struct bpf_map *map, __u64 *key, struct socket_buffers
 	    (row_in_force(what->slot, BILL_OTHERSOCKBUF) || row_in_force(what->slot, BILL_DGRAMRCVBUF)))
 		return 0;
 	if (!bpf_map_delete_elem(map, key))
-		note_socket(what->slot, -1);
+		note_socket(*key, what->slot, -1);
 	return 0;
 }
 

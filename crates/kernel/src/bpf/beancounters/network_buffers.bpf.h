@@ -21,6 +21,30 @@ struct {
 } socket_buffers SEC(".maps");
 
 enum {
+	RECORDED_BITS = 16,
+	UNBOUND_BITS = 12,
+	/* Ticks that a task without a bound is taken for one, as a power of two: 0.1 s at 250 Hz. */
+	UNBOUND_TICKS_BITS = 5,
+};
+
+/* Index: spread_out() of a socket. How many records there are of sockets with that index: of one with 0 there is none,
+ * and sockets of users without a bound cost no more than that. Written and read here. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1 << RECORDED_BITS);
+	__type(key, __u32);
+	__type(value, __u32);
+} recorded_sockets SEC(".maps");
+
+/* Index: spread_out() of a task. Value: of one that was found to have no bound (word_of_unbound()). */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1 << UNBOUND_BITS);
+	__type(key, __u32);
+	__type(value, __u64);
+} unbound_tasks SEC(".maps");
+
+enum {
 	/* What the kernel adds to a message's bytes: its headers, the rest of a page. */
 	MESSAGE_BYTES = 256,
 	LEAST_BLOCK = 1024,
@@ -36,6 +60,41 @@ enum {
 	RECOUNT_SHARE = 16,
 	RECOUNT_NS = 1000000,
 };
+
+static __always_inline __u32 spread_out(__u64 address, __u32 bits)
+{
+	return (number_of((const void *)address) * 0x9e3779b97f4a7c15ULL) >> (64 - bits);
+}
+
+static __always_inline bool may_be_recorded(__u64 sk)
+{
+	__u32 index = spread_out(sk, RECORDED_BITS);
+	__u32 *records = bpf_map_lookup_elem(&recorded_sockets, &index);
+
+	return !records || *(volatile __u32 *)records;
+}
+
+static __always_inline struct socket_buffers *buffers_of(__u64 sk)
+{
+	return may_be_recorded(sk) ? bpf_map_lookup_elem(&socket_buffers, &sk) : NULL;
+}
+
+/* Before a record is made, and after it has gone. */
+static __always_inline void note_record(__u64 sk, __s32 more)
+{
+	__u32 index = spread_out(sk, RECORDED_BITS);
+	__u32 *records = bpf_map_lookup_elem(&recorded_sockets, &index);
+
+	if (records)
+		__sync_fetch_and_add(records, more);
+}
+
+/* Another task, other credentials, later: another word. */
+static __always_inline __u64 word_of_unbound(struct task_struct *task)
+{
+	return number_of(task) << 32 ^ number_of(task->real_cred) ^
+	       (bpf_jiffies64() >> UNBOUND_TICKS_BITS) * 0x165667b19e3779f9ULL;
+}
 
 /* In the send queue; of a local socket also what its readers have not read. */
 static __always_inline __s64 sending_now(__u64 sk)
@@ -198,10 +257,11 @@ static __noinline int may_hold(struct socket_buffers *buffers, __u32 which, __s6
 	return 1;
 }
 
-static __always_inline void note_socket(__u32 slot, __s64 more)
+static __always_inline void note_socket(__u64 sk, __u32 slot, __s32 more)
 {
 	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
 
+	note_record(sk, more);
 	if (bill)
 		__sync_fetch_and_add(&bill->sockets, more);
 }
@@ -218,7 +278,7 @@ static __always_inline void refund_booked(__u32 slot, __u32 which, __s64 *booked
 
 static __noinline int forget_socket(__u64 sk)
 {
-	struct socket_buffers *buffers = bpf_map_lookup_elem(&socket_buffers, &sk);
+	struct socket_buffers *buffers = buffers_of(sk);
 	__u32 slot;
 
 	if (!buffers)
@@ -227,7 +287,7 @@ static __noinline int forget_socket(__u64 sk)
 	refund_booked(slot, BILL_OTHERSOCKBUF, &buffers->sending);
 	refund_booked(slot, BILL_DGRAMRCVBUF, &buffers->receiving);
 	if (!bpf_map_delete_elem(&socket_buffers, &sk))
-		note_socket(slot, -1);
+		note_socket(sk, slot, -1);
 	return 0;
 }
 
@@ -244,37 +304,51 @@ static __noinline int record_socket(__u64 sk, __u32 slot, bool is_new)
 
 	if (!has_buffer_rows(slot))
 		return 0;
-	if (bpf_map_update_elem(&socket_buffers, &sk, &first, BPF_NOEXIST)) {
-		if (!is_new && bpf_map_lookup_elem(&socket_buffers, &sk))
-			return 0;
+	note_socket(sk, slot, 1);
+	if (!bpf_map_update_elem(&socket_buffers, &sk, &first, BPF_NOEXIST))
+		return 1;
+	if (is_new || !bpf_map_lookup_elem(&socket_buffers, &sk)) {
 		forget_socket(sk);
-		if (bpf_map_update_elem(&socket_buffers, &sk, &first, BPF_NOEXIST)) {
-			count_unrecorded();
-			return 0;
-		}
+		if (!bpf_map_update_elem(&socket_buffers, &sk, &first, BPF_NOEXIST))
+			return 1;
+		count_unrecorded();
 	}
-	note_socket(slot, 1);
-	return 1;
+	note_socket(sk, slot, -1);
+	return 0;
 }
 
-/* A message of the running task. Of a socket that nobody pays for yet its first sender does. */
+/* Who sends first with a socket that nobody pays for does. Found to have no bound, a task is not asked about again for
+ * some ticks: that is how much later one that enters an account begins to pay for such a socket. */
+static __noinline int record_of_sender(__u64 sk)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+	__u32 index = spread_out((__u64)task, UNBOUND_BITS);
+	__u64 *unbound = bpf_map_lookup_elem(&unbound_tasks, &index), word = word_of_unbound(task);
+	__u32 slot;
+
+	if (unbound && *(volatile __u64 *)unbound == word)
+		return 0;
+	slot = slot_of_task(task);
+	if (record_socket(sk, slot, false))
+		return 1;
+	if (unbound && !has_buffer_rows(slot))
+		*(volatile __u64 *)unbound = word;
+	return 0;
+}
+
+/* A message of the running task. */
 static __noinline int may_send(__u64 sk, __u32 size)
 {
-	struct socket_buffers *buffers = bpf_map_lookup_elem(&socket_buffers, &sk);
+	struct socket_buffers *buffers = buffers_of(sk);
 
-	if (!buffers) {
-		if (!record_socket(sk, slot_of_task(bpf_get_current_task_btf()), false))
-			return 1;
+	if (!buffers && record_of_sender(sk))
 		buffers = bpf_map_lookup_elem(&socket_buffers, &sk);
-		if (!buffers)
-			return 1;
-	}
-	return may_hold(buffers, BILL_OTHERSOCKBUF, sending_then(sk, size), true);
+	return !buffers || may_hold(buffers, BILL_OTHERSOCKBUF, sending_then(sk, size), true);
 }
 
 static __noinline int may_receive(__u64 sk, __u32 bytes)
 {
-	struct socket_buffers *buffers = bpf_map_lookup_elem(&socket_buffers, &sk);
+	struct socket_buffers *buffers = buffers_of(sk);
 
 	return !buffers || may_hold(buffers, BILL_DGRAMRCVBUF, receiving_now(sk) + bytes, false);
 }
@@ -282,7 +356,7 @@ static __noinline int may_receive(__u64 sk, __u32 bytes)
 /* What has been read since is free. */
 static __noinline int note_reading(__u64 sk)
 {
-	struct socket_buffers *buffers = bpf_map_lookup_elem(&socket_buffers, &sk);
+	struct socket_buffers *buffers = buffers_of(sk);
 	struct row *row = buffers ? row_in_force(buffers->slot, BILL_DGRAMRCVBUF) : NULL;
 
 	if (row && buffers)
