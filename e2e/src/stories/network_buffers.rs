@@ -19,6 +19,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: held_at_barrier,
     },
     Story {
+        name: "network_buffers_at_a_barrier_leave_the_neighbours_throughput",
+        place: Place::Named,
+        tell: measured,
+    },
+    Story {
         name: "network_buffers_are_held_without_bursard",
         place: Place::Guest,
         tell: held_without_bursard,
@@ -44,6 +49,7 @@ const ALICE: u32 = 60321;
 const BOB: u32 = 60322;
 const BARRIER: u64 = 8 << 20;
 const BOUNDS: &str = "othersockbuf=8M dgramrcvbuf=8M";
+const NO_BOUNDS: &str = "othersockbuf=unlimited dgramrcvbuf=unlimited";
 /// 1,000 sockets with something in them, of three kinds. Those of UDP first: what they are sent is sent by the same user.
 const GREEDY: &str = "fill_udp=500 fill_stream=250 fill_dgram=250";
 /// What one message may take that two processors grant at once (docs/explanation/beancounters.md).
@@ -108,15 +114,20 @@ fn throughput(binaries: &Binaries) -> Result<(u64, u64)> {
     numbers(said.first().context("an answer")?, "throughput:")
 }
 
-fn held_at_barrier(binaries: &Binaries) -> Result<()> {
-    let world = world(binaries, "buffers-held")?;
+/// Prints what a bound costs a user who has none. The times are the machine's: for one that does nothing else.
+fn measured(binaries: &Binaries) -> Result<()> {
+    let world = world(binaries, "buffers-measured")?;
     let alone = throughput(binaries)?;
     let (program, without) = greedy(binaries)?;
     let beside_unlimited = throughput(binaries)?;
     drop(program);
     limit(&world, &ALICE.to_string(), BOUNDS)?;
-    let (mut program, with) = greedy(binaries)?;
+    let attached = throughput(binaries)?;
+    let (program, with) = greedy(binaries)?;
     let beside = throughput(binaries)?;
+    drop(program);
+    limit(&world, &ALICE.to_string(), NO_BOUNDS)?;
+    let alone_again = throughput(binaries)?;
     println!(
         "        | 1,000 greedy sockets of alice's | hold for sending | have received | bob's stream, KiB/s | bob's datagrams/s |"
     );
@@ -124,7 +135,9 @@ fn held_at_barrier(binaries: &Binaries) -> Result<()> {
     for (what, buffers, (stream, datagrams)) in [
         ("not there", None, alone),
         ("without a bound", Some(without), beside_unlimited),
+        ("not there, with a bound", None, attached),
         ("at 8 MiB each", Some(with), beside),
+        ("not there, without a bound again", None, alone_again),
     ] {
         let bytes = |of: fn(Buffers) -> u64| buffers.map_or(0, of);
         println!(
@@ -133,16 +146,20 @@ fn held_at_barrier(binaries: &Binaries) -> Result<()> {
             bytes(|it| it.received)
         );
     }
+    Ok(())
+}
+
+fn held_at_barrier(binaries: &Binaries) -> Result<()> {
+    let world = world(binaries, "buffers-held")?;
+    let (program, without) = greedy(binaries)?;
+    drop(program);
+    limit(&world, &ALICE.to_string(), BOUNDS)?;
+    let (mut program, with) = greedy(binaries)?;
     ensure!(
         without.sent > 3 * BARRIER && without.received > 3 * BARRIER,
         "not greedy: {without:?}"
     );
     expect_full(with)?;
-    // An emulated machine is not even in what it does by itself.
-    ensure!(
-        beside.0 >= alone.0 / 2 && beside.1 >= alone.1 / 2,
-        "{beside:?} beside, {alone:?} alone"
-    );
     let (sent, received) = held(&world)?;
     ensure!(
         sent == with.sent && received == with.received,
@@ -179,11 +196,7 @@ fn held_at_barrier(binaries: &Binaries) -> Result<()> {
     program.hear("gone")?;
     until_nothing_is_held(&world)?;
     program.finish()?;
-    limit(
-        &world,
-        &ALICE.to_string(),
-        "othersockbuf=unlimited dgramrcvbuf=unlimited",
-    )?;
+    limit(&world, &ALICE.to_string(), NO_BOUNDS)?;
     let (_program, after) = greedy(binaries)?;
     ensure!(after.sent > 3 * BARRIER, "still refused: {after:?}");
     Ok(())
