@@ -38,7 +38,8 @@ struct {
 	__type(value, struct files_timer);
 } files_timers SEC(".maps");
 
-static __noinline int ask_to_count(struct ledger_state *state)
+/* Returns when it may be asked again, in nanoseconds from now. */
+static __noinline __u64 ask_to_count(struct ledger_state *state)
 {
 	__u64 now = bpf_ktime_get_ns(), pause = state->files_full_ns * ASK_SHARE;
 	struct event *event;
@@ -46,24 +47,27 @@ static __noinline int ask_to_count(struct ledger_state *state)
 	if (pause < ASK_PAUSE_NS)
 		pause = ASK_PAUSE_NS;
 	if (now - state->files_asked_ns < pause)
-		return 0;
+		return pause - (now - state->files_asked_ns);
 	event = reserve_event(state, EVENT_COUNT_FILES, TRIGGER_TIMER, now);
 	if (!event)
-		return 0;
+		return ASK_PAUSE_NS;
 	state->files_asked_ns = now;
 	bpf_ringbuf_submit(event, 0);
-	return 0;
+	return pause;
 }
 
 /* Returns how long to wait with the next one, in nanoseconds. */
 static __always_inline __u64 count_few(struct ledger_state *state)
 {
-	__u64 pause = FILES_EVERY_MS;
+	__u64 pause = FILES_EVERY_MS, due_ms = FILES_LATEST_MS;
 
+	/* Too many for a timer: it comes again when bursard may be asked, and not up to a pause later. */
 	if (!count_all(state, FEW_FILES))
-		ask_to_count(state);
+		due_ms = ask_to_count(state) / 1000000 + 1;
 	if (!state->files_wanted)
 		pause = state->files_ns * FILES_SHARE / 1000000;
+	if (pause > due_ms)
+		pause = due_ms;
 	if (pause < FILES_EVERY_MS)
 		pause = FILES_EVERY_MS;
 	if (pause > FILES_LATEST_MS)
