@@ -182,7 +182,7 @@ pub(crate) fn measure(
             let limit = mebibytes << 20;
             lock.keep()?;
             let outcome = raise(stage, entrant.kind, limit, chosen.siblings).and_then(|working| {
-                let report = |_: usize| {
+                let report = || {
                     progress.step(&format!("{}, {processes} × {mebibytes} MiB", entrant.key));
                 };
                 one_case(stage, working, &observer, (processes, limit), runs, report)
@@ -211,7 +211,7 @@ fn one_case(
     observer: &Observer,
     (processes, limit): (usize, u64),
     runs: usize,
-    mut report: impl FnMut(usize),
+    mut report: impl FnMut(),
 ) -> Result<Case> {
     let mut all = Vec::new();
     for _ in 0..runs {
@@ -223,7 +223,7 @@ fn one_case(
             ));
         }
         all.push(run(stage, &working, observer, processes, limit)?);
-        report(all.len());
+        report();
         settle(stage, &working)?;
     }
     let overs: Vec<f64> = all.iter().flat_map(|it| it.overs.iter().copied()).collect();
@@ -252,36 +252,8 @@ fn raise(stage: &Stage, kind: Kind, limit: u64, siblings: u32) -> Result<Working
             let mut world = World::new(&stage.binaries, "bench", config)?;
             world.daemon.with_arguments(arguments);
             world.daemon.start()?;
-            let script = format!("uid={uid} say=there pause");
-            // Two pipes each.
-            let wanted = 64 + 4 * u64::from(siblings);
-            if getrlimit(Resource::Nofile)
-                .current
-                .is_some_and(|it| it < wanted)
-            {
-                let limit = Rlimit {
-                    current: Some(wanted),
-                    maximum: Some(wanted),
-                };
-                setrlimit(Resource::Nofile, limit).context("allow enough open files")?;
-            }
-            let siblings: Vec<Hog> = (0..siblings)
-                .map(|_| world.there(&script))
-                .collect::<Result<_>>()?;
             let name = uid.to_string();
-            let siblings_bytes = match siblings.is_empty() {
-                true => 0,
-                false => {
-                    // Counted exactly once there is a limit.
-                    world.daemon.limit(&name, "64G")?;
-                    bursar_e2e::until("the siblings being counted", || {
-                        let account = world.daemon.account(&name)?;
-                        let count = account.map_or(0, |it| it.processes as usize);
-                        Ok((count >= siblings.len()).then_some(()))
-                    })?;
-                    world.daemon.memory(&name)?.held.get()
-                }
-            };
+            let (siblings, siblings_bytes) = start_siblings(&world, &name, siblings)?;
             world
                 .daemon
                 .limit(&name, &(limit + siblings_bytes).to_string())?;
@@ -299,6 +271,32 @@ fn raise(stage: &Stage, kind: Kind, limit: u64, siblings: u32) -> Result<Working
         Kind::Cgroup => Working::Cgroup(Cgroup::make("first", limit)?),
         Kind::Trivial => Working::Trivial(Trivial::attach(uid, limit)?),
     })
+}
+
+/// So many processes that do nothing, and what they hold: it is counted exactly once there is a limit.
+fn start_siblings(world: &World, name: &str, count: u32) -> Result<(Vec<Hog>, u64)> {
+    if count == 0 {
+        return Ok((Vec::new(), 0));
+    }
+    // Two pipes each.
+    let wanted = 64 + 4 * u64::from(count);
+    let nofile = getrlimit(Resource::Nofile).current;
+    if nofile.is_some_and(|it| it < wanted) {
+        let limit = Rlimit {
+            current: Some(wanted),
+            maximum: Some(wanted),
+        };
+        setrlimit(Resource::Nofile, limit).context("allow enough open files")?;
+    }
+    let script = format!("uid={name} say=there pause");
+    let all = (0..count).map(|_| world.there(&script));
+    let siblings: Vec<Hog> = all.collect::<Result<_>>()?;
+    world.daemon.limit(name, "64G")?;
+    bursar_e2e::until("the siblings being counted", || {
+        let account = world.daemon.account(name)?;
+        Ok(account.filter(|it| it.processes >= count))
+    })?;
+    Ok((siblings, world.daemon.memory(name)?.held.get()))
 }
 
 /// Waits until the daemon's accounts show nothing of the last run.

@@ -706,13 +706,8 @@ int set_bill(struct set_bill_args *args)
 	return 0;
 }
 
-struct forgetting {
-	__u32 slot;
-	__u32 row;
-};
-
 static long forget_charge(struct bpf_map *map, __u64 *key, struct charge *charge,
-			  struct forgetting *what)
+			  struct forget_bill_args *what)
 {
 	__u32 which = charge->row;
 
@@ -722,7 +717,7 @@ static long forget_charge(struct bpf_map *map, __u64 *key, struct charge *charge
 	return 0;
 }
 
-static long forget_locks(struct bpf_map *map, __u64 *key, struct charge *charge, struct forgetting *what)
+static long forget_locks(struct bpf_map *map, __u64 *key, struct charge *charge, struct forget_bill_args *what)
 {
 	if (charge->slot == what->slot && !bpf_map_delete_elem(map, key))
 		note_locked_file(-1);
@@ -733,7 +728,7 @@ static long forget_locks(struct bpf_map *map, __u64 *key, struct charge *charge,
 SEC("syscall")
 int forget_bill(struct forget_bill_args *args)
 {
-	struct forgetting what = { .slot = args->slot, .row = args->row };
+	struct forget_bill_args what = { .slot = args->slot, .row = args->row };
 	struct bill *bill = bpf_map_lookup_elem(&bills, &what.slot);
 	struct row *row;
 

@@ -129,14 +129,9 @@ int meet_buffers(struct bpf_iter__task_file *ctx)
 
 /* --- calls of the user half ----------------------------------------------------------------------- */
 
-struct forgetting {
-	__u32 slot;
-	__u32 row;
-};
-
 /* A record whose rows are not charged any more goes: its socket may end unseen. */
 static long forget_buffer(struct bpf_map *map, __u64 *key, struct socket_buffers *buffers,
-			  struct forgetting *what)
+			  struct forget_bill_args *what)
 {
 	if (buffers->slot != what->slot)
 		return 0;
@@ -156,7 +151,7 @@ static long forget_buffer(struct bpf_map *map, __u64 *key, struct socket_buffers
 SEC("syscall")
 int forget_buffers(struct forget_bill_args *args)
 {
-	struct forgetting what = { .slot = args->slot, .row = args->row };
+	struct forget_bill_args what = { .slot = args->slot, .row = args->row };
 
 	if (what.row > BILL_ROWS)
 		return -EINVAL;
