@@ -40,6 +40,7 @@ mod preview;
 mod privvmpages;
 mod processes;
 mod reap;
+mod recording;
 mod rlimit_gate;
 mod spared;
 mod storm;
@@ -148,6 +149,7 @@ pub fn all() -> Vec<Story> {
         callers::UNDISTURBED_STORIES,
         rlimit_gate::STORIES,
         reap::STORIES,
+        recording::STORIES,
     ]
     .concat()
 }

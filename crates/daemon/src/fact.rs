@@ -22,6 +22,8 @@ pub(crate) enum Fact {
     KillAsked(Victim),
     /// The same, and that was seen to already.
     KillTried(Victim, KillOutcome),
+    /// The same, by a bursard that was killed itself: it is gone, and nobody knows whether by that.
+    KillUnknown(Victim),
     /// An account is over its limit and has nothing that may be killed.
     NoVictim(Victim),
     /// An account is over its limit by files, so much of which no kill would free.
@@ -36,6 +38,8 @@ pub(crate) enum Fact {
     RowRefused(Level, Box<RefusedRow>),
     /// So many events of a kernel half that was replaced are of another version.
     Unreadable(u64),
+    /// So many events at most were in the hands of a bursard that was killed.
+    Unrecorded(u64),
     /// An account may be at a level that somebody waits for.
     Level(Level),
     /// Processes' oom_score_adj are not what the limits want.
@@ -143,12 +147,37 @@ impl Fact {
             | Self::WouldKill(victim)
             | Self::KillAsked(victim)
             | Self::KillTried(victim, _)
+            | Self::KillUnknown(victim)
             | Self::NoVictim(victim) => Some(&victim.level),
             Self::Dying(_)
             | Self::Freed(..)
             | Self::Unreadable(_)
+            | Self::Unrecorded(_)
             | Self::OomScoreDue
             | Self::Shortage => None,
+        }
+    }
+
+    /// Whether it is what an event tells that is to be recorded ([`bursar_kernel::KernelEventKind::is_recorded`]).
+    pub(crate) const fn is_recorded(&self) -> bool {
+        match self {
+            Self::Notice(_)
+            | Self::Files(..)
+            | Self::Refused(..)
+            | Self::RowRefused(..)
+            | Self::Killed(_)
+            | Self::WouldKill(_)
+            | Self::KillAsked(_)
+            | Self::KillTried(..)
+            | Self::KillUnknown(_)
+            | Self::NoVictim(_)
+            | Self::Freed(..) => true,
+            Self::Level(_)
+            | Self::Dying(_)
+            | Self::Unreadable(_)
+            | Self::Unrecorded(_)
+            | Self::OomScoreDue
+            | Self::Shortage => false,
         }
     }
 
@@ -247,14 +276,17 @@ impl Fact {
             | KernelEventKind::PssScan => return None,
         })
     }
+
     /// What a kernel half that is gone had told.
     pub(crate) fn from_undelivered(
         words: bursar_kernel::Undelivered,
         page: PageSize,
     ) -> impl Iterator<Item = Self> {
+        let count = |of: fn(u64) -> Self, count| (count > 0).then(|| of(count));
+        let unrecorded = count(Self::Unrecorded, words.unrecorded);
+        let unreadable = count(Self::Unreadable, words.unreadable);
         let told = words.events.into_iter();
-        let unreadable = (words.unreadable > 0).then_some(Self::Unreadable(words.unreadable));
-        told.filter_map(move |event| Self::from_kernel_event(event, page))
-            .chain(unreadable)
+        let told = told.filter_map(move |event| Self::from_kernel_event(event, page));
+        unrecorded.into_iter().chain(told).chain(unreadable)
     }
 }

@@ -38,6 +38,8 @@ pub(crate) struct History {
     cache: Cache,
     index: Index,
     numbers: Numbers,
+    /// The last number in the files when they were opened.
+    newest_found: u64,
     rate_limit: RateLimit,
     /// The last event could not be written.
     is_failing: bool,
@@ -63,6 +65,7 @@ impl History {
             cache: Cache::default(),
             index: Index::default(),
             numbers: Numbers::default(),
+            newest_found: 0,
             rate_limit: RateLimit::default(),
             is_failing: false,
             unwritten: 0,
@@ -76,9 +79,10 @@ impl History {
             tracing::error!(path = %history.current.display(), %error, "events are kept in memory only");
         }
         let stored = history.recent().filter_map(|it| it.number).max();
+        history.newest_found = stored.unwrap_or(0);
         let boot = Proc::host().and_then(|proc| proc.boot_id());
         let boot = boot.ok().flatten().unwrap_or_default();
-        history.numbers = Numbers::open(directory, stored.unwrap_or(0), &boot);
+        history.numbers = Numbers::open(directory, history.newest_found, &boot);
         history
     }
 
@@ -149,6 +153,29 @@ impl History {
             self.store(&due);
         }
         self.cache.take(event);
+    }
+
+    /// The number that the next event is given.
+    pub(crate) const fn next_number(&self) -> u64 {
+        self.numbers.last().saturating_add(1)
+    }
+
+    /// The last number that was in the files when they were opened.
+    pub(crate) const fn newest_found(&self) -> u64 {
+        self.newest_found
+    }
+
+    /// How many events wait to be written, each of which counts others.
+    pub(crate) fn waiting(&self) -> u64 {
+        let each = |it: &Event| it.more.unwrap_or(0).saturating_add(1);
+        self.rate_limit.waiting().map(each).sum()
+    }
+
+    /// Writes them.
+    pub(crate) fn write_waiting(&mut self) {
+        for event in self.rate_limit.take_waiting() {
+            self.store(&event);
+        }
     }
 
     fn store(&mut self, event: &Event) {
@@ -236,8 +263,7 @@ impl History {
 
 impl Drop for History {
     fn drop(&mut self) {
-        let waiting: Vec<Event> = self.rate_limit.waiting().cloned().collect();
-        waiting.iter().for_each(|event| self.store(event));
+        self.write_waiting();
     }
 }
 

@@ -54,6 +54,11 @@ impl Recorder {
         &self.history
     }
 
+    /// Writes what waits to be written: the daemon ends.
+    pub(crate) fn write_waiting(&mut self) {
+        self.history.write_waiting();
+    }
+
     pub(crate) fn reaps(&self) -> &ReapStatus {
         self.reaps.status()
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bursar_host::{MemoryFiles, Proc};
+use bursar_kernel::RecordedEvents;
 use bursar_model::{AccountId, Bytes, Event, EventKind, GateMode};
 
 use crate::accounts::{Accounts, OverLimit};
@@ -37,6 +38,17 @@ fn barrier_of(level: &Level, accounts: &Accounts) -> Option<Bytes> {
     let has_gate = accounts.backend.status().gate.mode != GateMode::None;
     let reading = accounts.reading_of(level.account).filter(|_| has_gate)?;
     reading.bounds.barrier()
+}
+
+/// Tells the kernel half what is recorded, so that whoever comes after us knows, should we be killed.
+fn note_recorded<R>(
+    accounts: &mut Accounts,
+    note: impl FnOnce(&mut RecordedEvents) -> Result<R, bursar_kernel::Error>,
+) -> Option<R> {
+    let kernel = accounts.backend.kernel_mut()?;
+    note(kernel.recorded_events())
+        .inspect_err(|error| tracing::warn!(%error, "what is recorded is not noted: some may be told twice after a kill"))
+        .ok()
 }
 
 pub(crate) struct Responder {
@@ -109,8 +121,29 @@ impl Responder {
 
     pub(crate) fn handle_all(&mut self, facts: Vec<Fact>, accounts: &mut Accounts) {
         for fact in facts {
-            self.handle(fact, accounts);
+            let is_recorded = fact.is_recorded();
+            if !is_recorded || self.begin(accounts) {
+                self.handle(fact, accounts);
+            }
+            if is_recorded {
+                note_recorded(accounts, RecordedEvents::end);
+            }
         }
+        let waiting = self.recorder.history().waiting();
+        note_recorded(accounts, |it| it.note_waiting(waiting));
+    }
+
+    /// The next fact is about to be recorded; not where a bursard that was killed has done so.
+    fn begin(&self, accounts: &mut Accounts) -> bool {
+        let history = self.recorder.history();
+        let [next, found] = [history.next_number(), history.newest_found()];
+        note_recorded(accounts, |it| it.begin(next, found)) != Some(true)
+    }
+
+    /// Ends: what waits to be written is written.
+    pub(crate) fn write_waiting(&mut self, accounts: &mut Accounts) {
+        self.recorder.write_waiting();
+        note_recorded(accounts, |it| it.note_waiting(0));
     }
 
     fn handle(&mut self, fact: Fact, accounts: &mut Accounts) {
@@ -127,6 +160,11 @@ impl Responder {
             Fact::Killed(victim) => self.killed(&victim, victim.level.trigger, None, accounts),
             Fact::WouldKill(victim) => self.forgo(&victim, accounts),
             Fact::KillAsked(victim) => self.carry_out(victim, accounts),
+            Fact::KillUnknown(_) => {
+                note_recorded(accounts, |it| it.count_unrecorded(1));
+                let reason = "a process that was to be killed is gone, by a bursard that was killed itself or of its own";
+                self.note(EventKind::Lost, None, reason.to_owned());
+            }
             Fact::KillTried(victim, outcome) => self.kill_tried(victim, outcome, None, accounts),
             Fact::NoVictim(victim) => {
                 let event = self.recorder.no_victim(&victim, &mut accounts.table);
@@ -166,6 +204,12 @@ impl Responder {
                 let reason = format!(
                     "{count} events of the kernel half before are of a version that this bursard cannot read: \
                      they happened and are not recorded"
+                );
+                self.note(EventKind::Lost, None, reason);
+            }
+            Fact::Unrecorded(count) => {
+                let reason = format!(
+                    "up to {count} events happened and are not recorded: they are gone with a bursard that was killed"
                 );
                 self.note(EventKind::Lost, None, reason);
             }

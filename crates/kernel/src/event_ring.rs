@@ -149,30 +149,35 @@ pub enum KernelEventKind {
     Level,
 }
 
+impl KernelEventKind {
+    /// Whether it tells what happened, which is to be recorded; the others ask for something.
+    pub const fn is_recorded(self) -> bool {
+        match self {
+            Self::Notice
+            | Self::Kill
+            | Self::WouldKill
+            | Self::KillAsked
+            | Self::NoVictim
+            | Self::Freed
+            | Self::Refused
+            | Self::Files
+            | Self::Bill => true,
+            Self::Dying
+            | Self::OomScoreDue
+            | Self::Shortage
+            | Self::CountFiles
+            | Self::Unrecorded
+            | Self::RunKiller
+            | Self::PssScan
+            | Self::Level => false,
+        }
+    }
+}
+
 /// The events, as they come.
 pub struct EventRing {
     ring: RingBuffer<'static>,
     arrived: Rc<RefCell<Vec<KernelEvent>>>,
-}
-
-/// The way to a [`EventRing`] that can be given to the thread that is to read it.
-#[derive(Debug)]
-pub struct EventSource(MapHandle);
-
-impl EventSource {
-    pub(crate) fn new(events: &MapHandle) -> Result<Self, Error> {
-        MapHandle::try_from(events)
-            .map(Self)
-            .map_err(Error::io("share the kernel half's events"))
-    }
-
-    /// The events, those that nobody has read yet included.
-    ///
-    /// # Errors
-    /// When the ring buffer cannot be mapped.
-    pub fn open(&self) -> Result<EventRing, Error> {
-        EventRing::new(&self.0)
-    }
 }
 
 impl std::fmt::Debug for EventRing {
@@ -183,9 +188,20 @@ impl std::fmt::Debug for EventRing {
 
 impl EventRing {
     pub(crate) fn new(events: &MapHandle) -> Result<Self, Error> {
+        Self::start(events, |_, _| true)
+    }
+
+    /// `keep` is asked about each before the ring lets it go.
+    pub(crate) fn start(
+        events: &MapHandle,
+        mut keep: impl FnMut(&[u8], &KernelEvent) -> bool + 'static,
+    ) -> Result<Self, Error> {
         let arrived = Rc::new(RefCell::new(Vec::new()));
         let sink = Rc::clone(&arrived);
-        let ring = ring(events, move |bytes| sink.borrow_mut().extend(decode(bytes)))?;
+        let ring = ring(events, move |bytes| {
+            let event = decode(bytes).filter(|event| keep(bytes, event));
+            sink.borrow_mut().extend(event);
+        })?;
         Ok(Self { ring, arrived })
     }
 
@@ -232,7 +248,7 @@ fn text(raw: &[i8]) -> Vec<u8> {
         .collect()
 }
 
-fn decode(bytes: &[u8]) -> Option<KernelEvent> {
+pub(crate) fn decode(bytes: &[u8]) -> Option<KernelEvent> {
     let raw: event = abi::read(bytes)?;
     if raw.account_id == crate::selftest_account::SELFTEST_ACCOUNT.get() {
         return None; // our own self-test's

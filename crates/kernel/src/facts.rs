@@ -36,6 +36,8 @@ pub struct Facts {
     pub missed_processes: u64,
     /// Events that did not fit the ring buffer.
     pub events_lost: u64,
+    /// Events, at most, that are gone with a user half that was killed.
+    pub events_unrecorded: u64,
     /// Processes that did not fit the ledger.
     pub records_full: u64,
     /// Users under `default` that did not fit the accounts.
@@ -79,6 +81,7 @@ impl Facts {
             stale_records: state.stale_records,
             missed_processes: state.missed_processes,
             events_lost: state.events_lost,
+            events_unrecorded: state.events_unrecorded,
             records_full: state.records_full,
             accounts_full: state.accounts_full,
             kills_retried: state.kills_retried,

@@ -12,6 +12,8 @@ use libbpf_rs::{MapHandle, ProgramHandle};
 use crate::abi::{self, configure_args, count_files_args, ledger_state, uid_range};
 use crate::account::History;
 use crate::accounts::AccountTable;
+use crate::event_ring::KernelEvent;
+use crate::events_in_hand::{RecordedEvents, TakenEvents};
 use crate::exempt_cgroups::ExemptCgroups;
 use crate::mapped::Mapped;
 use crate::pins::{self, Pins};
@@ -42,6 +44,9 @@ pub struct KernelHalf {
     undelivered: Undelivered,
     accounts: AccountTable,
     events: MapHandle,
+    recorded: RecordedEvents,
+    /// What a user half before us left of its events; until somebody reads them.
+    left: Option<(TakenEvents, Vec<KernelEvent>)>,
     state: Mapped<ledger_state>,
     configure: ProgramHandle,
     start_timer: ProgramHandle,
@@ -88,6 +93,7 @@ impl KernelHalf {
                 }
             };
         kernel_half.previous_halves = previous_halves;
+        kernel_half.resume_events()?;
         kernel_half.start_files()?;
         kernel_half.gate = Gate::put_up(&kernel_half.pins, options, &kernel_half.accounts);
         if started == Started::Adopted {
@@ -95,6 +101,15 @@ impl KernelHalf {
             kernel_half.remove_previous()?;
         }
         Ok((kernel_half, started))
+    }
+
+    fn resume_events(&mut self) -> Result<(), Error> {
+        let state = self.read_state()?;
+        let events = self.pins.map("taken_events")?;
+        let (taken, left) = self.recorded.resume(&state, &events)?;
+        self.undelivered.unrecorded = left.unrecorded;
+        self.left = Some((taken, left.events));
+        Ok(())
     }
 
     fn adopt(pins: Pins, options: &Options) -> Option<Self> {
@@ -129,6 +144,8 @@ impl KernelHalf {
             spared_programs: SparedPrograms::open(&pins)?,
             exempt_cgroups: ExemptCgroups::open(&pins)?,
             events: pins.map("events")?,
+            recorded: RecordedEvents::new(&state)?,
+            left: None,
             state: Mapped::new(&state)?,
             configure: pins.program("configure")?,
             start_timer: pins.program("start_timer")?,
@@ -425,12 +442,21 @@ impl KernelHalf {
         EventRing::new(&self.events)
     }
 
-    /// The same for another thread, which opens it there.
+    /// The same for another thread, which opens it there and keeps what it takes until that is recorded.
     ///
     /// # Errors
-    /// When descriptors run out.
-    pub fn event_source(&self) -> Result<EventSource, Error> {
-        EventSource::new(&self.events)
+    /// When descriptors run out, or there is such a thread already.
+    pub fn event_source(&mut self) -> Result<EventSource, Error> {
+        let (taken, left) = self.left.take().ok_or(Error::Io {
+            what: "read the kernel half's events",
+            source: std::io::ErrorKind::ResourceBusy.into(),
+        })?;
+        EventSource::new(&self.events, taken, left)
+    }
+
+    /// What of them is recorded.
+    pub const fn recorded_events(&mut self) -> &mut RecordedEvents {
+        &mut self.recorded
     }
 
     /// The beancounters of this kernel half.

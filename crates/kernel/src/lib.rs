@@ -14,6 +14,8 @@ mod call;
 mod dirty;
 mod error;
 mod event_ring;
+mod event_source;
+mod events_in_hand;
 mod exempt_cgroups;
 mod facts;
 mod gate;
@@ -44,9 +46,9 @@ pub use beancounters::{Beancounters, Enforcement, KernelMemory, RowReading, Want
 pub use bpf_selftest::{Unit, run_units};
 pub use dirty::{DirtyFacts, DirtyMode, DirtyPages, DirtySum};
 pub use error::Error;
-pub use event_ring::{
-    BillRefusal, EventRing, EventSource, KernelEvent, KernelEventKind, Refusal, Weighed,
-};
+pub use event_ring::{BillRefusal, EventRing, KernelEvent, KernelEventKind, Refusal, Weighed};
+pub use event_source::EventSource;
+pub use events_in_hand::RecordedEvents;
 pub use facts::Facts;
 pub use gate::Gate;
 pub use kernel_half::{KernelHalf, Started};

@@ -131,6 +131,7 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         ledger.maps.mm_index => "mm_index",
         ledger.maps.mms => "mms",
         ledger.maps.events => "events",
+        ledger.maps.taken_events => "taken_events",
         ledger.maps.state_map => "state",
         ledger.maps.sharers => "sharers",
         ledger.maps.members => "members",

@@ -6,6 +6,7 @@ use libbpf_rs::{MapCore, MapFlags};
 
 use crate::abi::{self, abi_constant, account_flag, account_history, ledger_state};
 use crate::account::History;
+use crate::events_in_hand::{Left, RecordedEvents};
 use crate::pins::Pins;
 
 /// Its state, if it was ever finished.
@@ -37,6 +38,26 @@ pub(crate) fn may_have_members(pins: &Pins) -> bool {
         let state = abi::read::<ledger_state>(&bytes);
         state.is_none_or(|it| it.abi_version != abi_constant::ABI_VERSION.0 || it.entered != 0)
     })
+}
+
+/// What its user half took and did not record; nothing where it is of another build, whose state does not say.
+pub(crate) fn events_left(pins: &Pins) -> Left {
+    let known = state(pins).and_then(|bytes| abi::read::<ledger_state>(&bytes));
+    let ours = known.filter(|it| it.abi_version == abi_constant::ABI_VERSION.0);
+    let maps = pins
+        .map("state")
+        .and_then(|state| Ok((state, pins.map("taken_events")?)));
+    let (Some(known), Ok((state, events))) = (ours, maps) else {
+        return Left::default();
+    };
+    let resumed = RecordedEvents::new(&state).and_then(|mut it| it.resume(&known, &events));
+    match resumed {
+        Ok((_, left)) => left,
+        Err(error) => {
+            tracing::warn!(%error, "what a bursard before had in its hands is lost");
+            Left::default()
+        }
+    }
 }
 
 /// What struct account begins with in all versions (abi.h).

@@ -15,6 +15,8 @@ pub struct Undelivered {
     pub events: Vec<KernelEvent>,
     /// Events of another version, which this one cannot read.
     pub unreadable: u64,
+    /// Events, at most, that are gone with a user half that was killed.
+    pub unrecorded: u64,
 }
 
 impl Undelivered {
@@ -23,6 +25,7 @@ impl Undelivered {
     pub(crate) fn of(&mut self, old: &Pins) -> Result<(), Error> {
         let events = old.map("events");
         let is_ours = previous::has_our_abi(old);
+        let left = previous::events_left(old);
         old.remove()?;
         // Of a version that had none, or never finished.
         let Ok(events) = events else { return Ok(()) };
@@ -37,36 +40,26 @@ impl Undelivered {
             self.unreadable = self.unreadable.saturating_add(count.get());
             return Ok(());
         }
-        let events = EventRing::new(&events)?.drain()?.into_iter();
-        let told = events.filter(|it| !asks(it.kind));
+        let mut in_hand = left.events;
+        let mut events = EventRing::new(&events)?.drain()?;
+        if !events.is_empty() && events.first() == in_hand.last() {
+            in_hand.pop();
+        }
+        // Nobody can say here whether it is recorded.
+        let doubtful = usize::from(left.has_begun).min(in_hand.len());
+        in_hand.drain(..doubtful);
+        let unrecorded = left.unrecorded.saturating_add(doubtful as u64);
+        self.unrecorded = self.unrecorded.saturating_add(unrecorded);
+        in_hand.append(&mut events);
+        let events = in_hand.into_iter();
+        // The kernel half that decides now asks for this kill itself.
+        let told =
+            events.filter(|it| it.kind.is_recorded() && it.kind != KernelEventKind::KillAsked);
         // Its accounts lay elsewhere.
         self.events.extend(told.map(|event| KernelEvent {
             slot: Slot::TEMPLATE,
             ..event
         }));
         Ok(())
-    }
-}
-
-/// Whether it asks the user half for something instead of telling what happened.
-fn asks(kind: KernelEventKind) -> bool {
-    match kind {
-        KernelEventKind::KillAsked
-        | KernelEventKind::OomScoreDue
-        | KernelEventKind::Shortage
-        | KernelEventKind::CountFiles
-        | KernelEventKind::Unrecorded
-        | KernelEventKind::RunKiller
-        | KernelEventKind::Level
-        | KernelEventKind::Dying
-        | KernelEventKind::PssScan => true,
-        KernelEventKind::Notice
-        | KernelEventKind::Kill
-        | KernelEventKind::WouldKill
-        | KernelEventKind::NoVictim
-        | KernelEventKind::Freed
-        | KernelEventKind::Refused
-        | KernelEventKind::Files
-        | KernelEventKind::Bill => false,
     }
 }

@@ -225,6 +225,9 @@ pub struct KernelHalfStatus {
     pub missed_processes: u64,
     /// Events that did not fit the ring buffer.
     pub events_lost: u64,
+    /// Events, at most, that are gone with a bursard that was killed: they happened and are not recorded.
+    #[serde(default)]
+    pub events_unrecorded: u64,
     /// Processes that did not fit the ledger.
     pub records_full: u64,
     /// Users that did not fit the ledger.

@@ -270,7 +270,7 @@ const ALL_KINDS: &str = "[\"notice\", \"refused\", \"kill\", \"reaped\", \"asked
     \"limit_changed\", \"attached\", \"released\", \"reloaded\", \"lost\"]";
 
 /// A number below `most`, of a sequence that is another one each time.
-fn random(state: &mut u64, most: u64) -> u64 {
+pub(super) fn random(state: &mut u64, most: u64) -> u64 {
     *state = state
         .wrapping_mul(6_364_136_223_846_793_005)
         .wrapping_add(1_442_695_040_888_963_407);

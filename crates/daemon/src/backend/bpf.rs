@@ -27,6 +27,7 @@ use super::pss_scanner::{Method, ScanCounters, ScanRequests, start};
 use super::reading::Reading;
 use super::ring_reader::{Means, RingEvent, RingReader};
 use crate::fact::Fact;
+use crate::killer::KillOutcome;
 use crate::reaper::ReapHandle;
 use crate::reservations::Holdings;
 use crate::spared_programs::program_files;
@@ -61,7 +62,7 @@ impl BpfBackend {
         usual: Measure,
         hand: ReapHandle,
     ) -> Result<(Self, Started)> {
-        let (kernel_half, started) = KernelHalf::start(root, &options)?;
+        let (mut kernel_half, started) = KernelHalf::start(root, &options)?;
         kernel_half.configure(&settings)?;
         let method = Method {
             page: options.page_size,
@@ -192,6 +193,23 @@ impl BpfBackend {
     fn page(&self) -> PageSize {
         self.kernel.options.page_size
     }
+
+    /// What events tell, and what halves that are gone had told.
+    fn facts_of(&mut self, all: Vec<RingEvent>) -> Vec<Fact> {
+        let page = self.page();
+        let tell = |one: RingEvent| match (Fact::from_kernel_event(one.event, page)?, one.outcome) {
+            (Fact::KillAsked(victim), Some(KillOutcome::Gone)) if one.is_left => {
+                Some(Fact::KillUnknown(victim))
+            }
+            (Fact::KillAsked(victim), Some(outcome)) => Some(Fact::KillTried(victim, outcome)),
+            (fact, _) => Some(fact),
+        };
+        let undelivered = self.kernel.half.take_undelivered();
+        let others = undelivered.events.len() as u64;
+        self.kernel.recorded_events().expect_others(others);
+        let before = Fact::from_undelivered(undelivered, page);
+        before.chain(all.into_iter().filter_map(tell)).collect()
+    }
 }
 
 impl Holdings for BpfBackend {
@@ -249,7 +267,6 @@ impl Backend for BpfBackend {
     }
 
     fn drain(&mut self) -> Result<Vec<Fact>> {
-        let page = self.page();
         let all = self.ring_reader.drain();
         if all
             .iter()
@@ -263,12 +280,7 @@ impl Backend for BpfBackend {
         {
             self.kernel.half.count_files()?;
         }
-        let tell = |one: RingEvent| match (Fact::from_kernel_event(one.event, page)?, one.outcome) {
-            (Fact::KillAsked(victim), Some(outcome)) => Some(Fact::KillTried(victim, outcome)),
-            (fact, _) => Some(fact),
-        };
-        let before = Fact::from_undelivered(self.kernel.half.take_undelivered(), page);
-        Ok(before.chain(all.into_iter().filter_map(tell)).collect())
+        Ok(self.facts_of(all))
     }
 
     fn readings(&self) -> Vec<Reading> {
@@ -348,6 +360,7 @@ impl Backend for BpfBackend {
             stale_records: facts.stale_records,
             missed_processes: facts.missed_processes,
             events_lost: facts.events_lost,
+            events_unrecorded: facts.events_unrecorded,
             records_full: facts.records_full,
             accounts_full: facts.accounts_full,
             kills_retried: facts.kills_retried,
@@ -379,10 +392,11 @@ impl Backend for BpfBackend {
         Some(&mut self.kernel)
     }
 
-    fn leave(&mut self, release: bool) -> Result<()> {
+    fn leave(&mut self, release: bool) -> Result<Vec<Fact>> {
+        let last = self.ring_reader.end();
         if release {
             KernelHalf::release(&self.root)?;
         }
-        Ok(())
+        Ok(self.facts_of(last))
     }
 }

@@ -9,7 +9,7 @@ use anyhow::Result;
 use bursar_host::machine;
 use bursar_kernel::{
     Beancounters, DirtyPages, Enforcement, KernelHalf, KernelMemory, Membership, Options,
-    ResourceIterator, RowReading, Settings, Slot,
+    RecordedEvents, ResourceIterator, RowReading, Settings, Slot,
 };
 use bursar_model::{AccountId, Bytes, GateMode, PageSize, Pages, Resource, Uid, Unit};
 
@@ -62,6 +62,11 @@ impl KernelFeatures {
     pub(crate) fn set_raised_adj(&mut self, raised: Option<u16>) -> Result<()> {
         self.settings.raised_adj = raised;
         Ok(self.half.configure(&self.settings)?)
+    }
+
+    /// What of its events is recorded.
+    pub(crate) const fn recorded_events(&mut self) -> &mut RecordedEvents {
+        self.half.recorded_events()
     }
 
     /// Has [`crate::fact::Fact::Level`] told, once, when the account holds `above` or more, or less than `below`.

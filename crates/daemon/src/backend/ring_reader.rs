@@ -6,6 +6,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bursar_host::{Pidfd, Proc, Waker, machine, thread};
@@ -22,6 +23,9 @@ use crate::reaper::{Dying, ReapHandle};
 /// that is counted by the kernel half.
 const UNREAD: usize = 1024;
 
+/// The thread ends in less, whatever it does.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// What the thread does things by.
 #[derive(Debug)]
 pub(super) struct Means {
@@ -37,6 +41,8 @@ pub(super) struct RingEvent {
     pub(super) event: KernelEvent,
     /// Where a kill was asked for: what became of it.
     pub(super) outcome: Option<KillOutcome>,
+    /// A bursard before us had taken it.
+    pub(super) is_left: bool,
 }
 
 /// Nobody takes what we read: the daemon ends.
@@ -48,20 +54,21 @@ pub(super) struct RingReader {
     events: Receiver<RingEvent>,
     waker: Waker,
     /// Gone with us: the thread ends.
-    _leash: OwnedFd,
+    leash: Option<OwnedFd>,
 }
 
 impl RingReader {
-    pub(super) fn start(source: EventSource, means: Means) -> Result<Self> {
+    pub(super) fn start(mut source: EventSource, means: Means) -> Result<Self> {
         let waker = Waker::new().context("make an eventfd")?;
         let (held, leash) =
             rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
         let (outbox, events) = sync_channel(UNREAD);
         let waker_of_thread = waker.clone();
+        let left = source.take_left();
         let work = move || match source.open() {
             Ok(event_ring) => {
                 means.hand.priority().take();
-                watch(&event_ring, &held, &means, &outbox, &waker_of_thread);
+                watch(&event_ring, left, &held, &means, &outbox, &waker_of_thread);
             }
             Err(error) => {
                 thread::cannot_go_on(format!("the kernel half's events cannot be read: {error}"))
@@ -72,7 +79,7 @@ impl RingReader {
         Ok(Self {
             events,
             waker,
-            _leash: leash,
+            leash: Some(leash),
         })
     }
 
@@ -86,6 +93,20 @@ impl RingReader {
             }
         }
     }
+
+    /// Reads no more, and returns what was read last. What comes from now on waits in the ring.
+    pub(super) fn end(&mut self) -> Vec<RingEvent> {
+        self.leash = None;
+        let until = Instant::now() + PATIENCE;
+        let mut all = Vec::new();
+        while let Ok(one) = self
+            .events
+            .recv_timeout(until.saturating_duration_since(Instant::now()))
+        {
+            all.push(one);
+        }
+        all
+    }
 }
 
 impl AsFd for RingReader {
@@ -97,6 +118,7 @@ impl AsFd for RingReader {
 /// First on its way to the loop, then to the reapers: so a kill is recorded before what follows from it.
 fn see_to(
     event: KernelEvent,
+    is_left: bool,
     proc: &Proc,
     means: &Means,
     outbox: &SyncSender<RingEvent>,
@@ -141,7 +163,11 @@ fn see_to(
         _ => (None, None, None),
     };
     outbox
-        .send(RingEvent { event, outcome })
+        .send(RingEvent {
+            event,
+            outcome,
+            is_left,
+        })
         .map_err(|_| LoopGone)?;
     if let Some(signalled) = signalled {
         means.hand.reap(Dying {
@@ -158,6 +184,7 @@ fn see_to(
 
 fn watch(
     event_ring: &EventRing,
+    left: Vec<KernelEvent>,
     leash: &OwnedFd,
     means: &Means,
     outbox: &SyncSender<RingEvent>,
@@ -167,11 +194,16 @@ fn watch(
         Ok(proc) => proc,
         Err(error) => thread::cannot_go_on(error),
     };
+    for event in left {
+        if see_to(event, true, &proc, means, outbox).is_err() {
+            return;
+        }
+    }
     loop {
         match event_ring.drain() {
             Ok(events) => {
                 for event in events {
-                    if see_to(event, &proc, means, outbox).is_err() {
+                    if see_to(event, false, &proc, means, outbox).is_err() {
                         return;
                     }
                 }

@@ -107,6 +107,13 @@ impl RateLimit {
         due
     }
 
+    /// The same, which do not wait any more.
+    pub(super) fn take_waiting(&mut self) -> Vec<Event> {
+        let all = self.allowances.values_mut();
+        all.filter_map(|it| it.waiting.take().map(|event| *event))
+            .collect()
+    }
+
     /// Those that wait.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Event> {
         self.allowances

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What an administrator should know.
 
+use bursar_model::KernelHalfStatus;
+
 use crate::daemon::Daemon;
 
 /// On what is configured.
@@ -47,11 +49,27 @@ pub(super) fn remarks(daemon: &mut Daemon) -> Vec<String> {
             reading.stuck
         ));
     }
+    remarks.extend(
+        bad_days(daemon, &status)
+            .iter()
+            .chain(&daemon.usage.troubles())
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{count} {what}")),
+    );
+    remarks
+}
+
+/// What did not go as it should, and how often.
+fn bad_days(daemon: &Daemon, status: &KernelHalfStatus) -> [(u64, &'static str); 10] {
     let history = daemon.responder.recorder.history();
-    let facts = [
+    [
         (
             status.events_lost,
             "events did not fit the ring buffer (ledger.events_bytes)",
+        ),
+        (
+            status.events_unrecorded,
+            "events at most are gone with a bursard that was killed",
         ),
         (
             status.records_full,
@@ -82,13 +100,5 @@ pub(super) fn remarks(daemon: &mut Daemon) -> Vec<String> {
             daemon.admission.delayed,
             "requests had to wait, for their user had asked for more than a tenth of a processor",
         ),
-    ];
-    remarks.extend(
-        facts
-            .iter()
-            .chain(&daemon.usage.troubles())
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!("{count} {what}")),
-    );
-    remarks
+    ]
 }

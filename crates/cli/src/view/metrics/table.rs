@@ -278,6 +278,12 @@ pub(super) const METRICS: &[Metric] = &[
         |it| number(it.kernel_half.events_lost),
     ),
     daemon(
+        "events_unrecorded",
+        Counter,
+        "Events, at most, that are gone with a bursard that was killed: they happened and are not recorded",
+        |it| number(it.kernel_half.events_unrecorded),
+    ),
+    daemon(
         "records_full",
         Counter,
         "Processes that did not fit the ledger",

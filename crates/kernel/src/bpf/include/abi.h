@@ -18,6 +18,7 @@ enum abi_constant {
 	CPU_WORDS = 4,		/* of a set of CPUs, 64 bits each */
 	CPU_BITS = 64 * CPU_WORDS, /* lib/cpus.bpf.h */
 	MOST_CPUS = 2048,	/* CPUs whose parts of counters are read */
+	TAKEN_EVENTS = 512,	/* the user half may have in its hands before the oldest is overwritten */
 	CANDIDATES = 8,		/* largest processes remembered with a kill, for `bursar why` */
 	COMM_LEN = 16,		/* TASK_COMM_LEN */
 	SPARED_PROGRAMS = 1024,	/* files of programs that are spared, those that upgrades have replaced included */
@@ -456,6 +457,12 @@ struct ledger_state {
 
 	__u32 subordinates;	/* where in their map those in force begin: 0, or in the middle */
 	__u32 exempts_cgroups;	/* processes in some control groups are nobody's */
+
+	/* the user half's own, which outlive it here (events_in_hand.rs) */
+	__u64 events_taken;	/* read from the ring, of those that are to be recorded */
+	__u64 events_mark;	/* how many of them are recorded, and the number that the next one is given */
+	__u64 events_waiting;	/* recorded in its memory only */
+	__u64 events_unrecorded; /* gone with one that was killed; a fact of bad days */
 };
 
 struct candidate {

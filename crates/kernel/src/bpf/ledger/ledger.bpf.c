@@ -23,6 +23,16 @@
 #include "death.bpf.h"
 #include "exempt_move.bpf.h"
 
+/* Events as the user half took them from the ring, until they are recorded: it alone writes and reads here, and the map
+ * outlives it (events_in_hand.rs). Bound: TAKEN_EVENTS. Full: the oldest is overwritten, which is counted at its next
+ * start. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, TAKEN_EVENTS);
+	__type(key, __u32);
+	__type(value, struct event);
+} taken_events SEC(".maps");
+
 SEC("tp_btf/rss_stat")
 int BPF_PROG(on_rss_stat, struct mm_struct *mm, int member)
 {

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! Events that the user half has taken from the ring and not recorded yet. The ring has let them go, and a bursard that gets
+//! SIGKILL is gone, so they lie in a map of the kernel half's meanwhile: the next bursard takes them there, and records each
+//! once. Of which events that is true stands in the ledger's state.
+
+use std::mem::offset_of;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+
+use crate::abi::{abi_constant, ledger_state};
+use crate::event_ring::{KernelEvent, decode};
+use crate::{Error, mapped};
+
+const ROOM: u64 = abi_constant::TAKEN_EVENTS.0 as u64;
+
+/// How far events are recorded: so many, and perhaps one more. One word in the ledger's state, so that it is written whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mark {
+    /// The lower half of how many.
+    recorded: u32,
+    /// The lower half of the number that the next one is being given in the history; 0: none.
+    number: u32,
+}
+
+const fn low(count: u64) -> u32 {
+    (count & 0xffff_ffff) as u32
+}
+
+impl Mark {
+    const fn from_word(word: u64) -> Self {
+        Self {
+            recorded: low(word >> 32),
+            number: low(word),
+        }
+    }
+
+    const fn to_word(self) -> u64 {
+        (self.recorded as u64) << 32 | self.number as u64
+    }
+
+    /// Of so many taken, those that are not recorded: never 4 billion.
+    const fn in_hand(self, taken: u64) -> u64 {
+        low(taken).wrapping_sub(self.recorded) as u64
+    }
+}
+
+/// Keeps what is taken: for the thread that reads the ring.
+#[derive(Debug)]
+pub(crate) struct TakenEvents {
+    state: MapHandle,
+    events: MapHandle,
+    taken: u64,
+    /// Nothing has been taken yet: what the user half before us took last may lie in the ring still.
+    is_first: bool,
+}
+
+impl TakenEvents {
+    /// Keeps an event, before the ring lets it go. Whether it is a new one.
+    pub(crate) fn keep(&mut self, event: &[u8]) -> Result<bool, Error> {
+        let failed = || Error::io("keep an event that is not recorded yet");
+        if std::mem::take(&mut self.is_first) && self.taken > 0 {
+            let last = self.events.lookup(&place(self.taken - 1), MapFlags::ANY);
+            if last.map_err(failed())?.is_some_and(|it| it == event) {
+                return Ok(false);
+            }
+        }
+        self.events
+            .update(&place(self.taken), event, MapFlags::ANY)
+            .map_err(failed())?;
+        self.taken += 1;
+        let at = offset_of!(ledger_state, events_taken);
+        mapped::store(&self.state, at, self.taken)?;
+        Ok(true)
+    }
+}
+
+fn place(number: u64) -> [u8; 4] {
+    u32::try_from(number % ROOM).unwrap_or(0).to_ne_bytes()
+}
+
+/// What the user half before us has left.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    /// Oldest first. The first of them may be recorded.
+    pub(crate) events: Vec<KernelEvent>,
+    /// It had begun to record the first.
+    pub(crate) has_begun: bool,
+    /// Events that nobody records any more.
+    pub(crate) unrecorded: u64,
+}
+
+/// What of the events is recorded: for the thread that records them.
+#[derive(Debug)]
+pub struct RecordedEvents {
+    state: MapHandle,
+    recorded: u32,
+    /// The number that the first of them was being given when the user half before us ended.
+    begun: u32,
+    /// So many of those that are recorded next were not taken from this kernel half's ring.
+    others: u64,
+    waiting: u64,
+}
+
+impl RecordedEvents {
+    pub(crate) fn new(state: &MapHandle) -> Result<Self, Error> {
+        Ok(Self {
+            state: share(state)?,
+            recorded: 0,
+            begun: 0,
+            others: 0,
+            waiting: 0,
+        })
+    }
+
+    /// Goes on where the user half before us ended.
+    pub(crate) fn resume(
+        &mut self,
+        state: &ledger_state,
+        events: &MapHandle,
+    ) -> Result<(TakenEvents, Left), Error> {
+        let mark = Mark::from_word(state.events_mark);
+        let in_hand = mark.in_hand(state.events_taken);
+        let overwritten = in_hand.saturating_sub(ROOM);
+        let unrecorded = overwritten.saturating_add(state.events_waiting);
+        self.recorded = mark.recorded.wrapping_add(low(overwritten));
+        self.begun = if overwritten == 0 { mark.number } else { 0 };
+        self.store_mark(self.begun)?;
+        self.note_waiting(0)?;
+        self.count_unrecorded(unrecorded)?;
+        let mut left = Left {
+            has_begun: self.begun != 0,
+            unrecorded,
+            ..Left::default()
+        };
+        let first = state.events_taken - (in_hand - overwritten);
+        for number in first..state.events_taken {
+            let found = events.lookup(&place(number), MapFlags::ANY);
+            let found = found.map_err(Error::io("read an event that is not recorded yet"))?;
+            left.events.extend(found.and_then(|it| decode(&it)));
+        }
+        let taken = TakenEvents {
+            state: share(&self.state)?,
+            events: share(events)?,
+            taken: state.events_taken,
+            is_first: true,
+        };
+        Ok((taken, left))
+    }
+
+    /// So many that come next are of a kernel half that is gone: nothing keeps them.
+    pub fn expect_others(&mut self, count: u64) {
+        self.others = self.others.saturating_add(count);
+    }
+
+    /// The next one is about to be recorded, and is given this number. Whether that was done already: the numbers up
+    /// to `found` were in the history when it was opened.
+    ///
+    /// # Errors
+    /// When the ledger's state cannot be written.
+    pub fn begin(&mut self, number: u64, found: u64) -> Result<bool, Error> {
+        if self.others > 0 {
+            return Ok(false);
+        }
+        let begun = std::mem::take(&mut self.begun);
+        // Numbers so far apart that this is wrong take 2 billion events.
+        let is_done = begun != 0 && low(found).wrapping_sub(begun) < 1 << 31;
+        if !is_done {
+            self.store_mark(low(number))?;
+        }
+        Ok(is_done)
+    }
+
+    /// It is recorded.
+    ///
+    /// # Errors
+    /// When the ledger's state cannot be written.
+    pub fn end(&mut self) -> Result<(), Error> {
+        if self.others > 0 {
+            self.others -= 1;
+            return Ok(());
+        }
+        self.recorded = self.recorded.wrapping_add(1);
+        self.store_mark(0)
+    }
+
+    /// So many are recorded in memory only.
+    ///
+    /// # Errors
+    /// When the ledger's state cannot be written.
+    pub fn note_waiting(&mut self, count: u64) -> Result<(), Error> {
+        if self.waiting == count {
+            return Ok(());
+        }
+        self.waiting = count;
+        mapped::store(&self.state, offset_of!(ledger_state, events_waiting), count)
+    }
+
+    /// So many happened, and nobody can record them.
+    ///
+    /// # Errors
+    /// When the ledger's state cannot be written.
+    pub fn count_unrecorded(&self, count: u64) -> Result<(), Error> {
+        let at = offset_of!(ledger_state, events_unrecorded);
+        mapped::add(&self.state, at, count)
+    }
+
+    fn store_mark(&self, number: u32) -> Result<(), Error> {
+        let mark = Mark {
+            recorded: self.recorded,
+            number,
+        };
+        let at = offset_of!(ledger_state, events_mark);
+        mapped::store(&self.state, at, mark.to_word())
+    }
+}
+
+fn share(map: &MapHandle) -> Result<MapHandle, Error> {
+    MapHandle::try_from(map).map_err(Error::io("share a map"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_hand_is_known_also_when_the_lower_halves_have_come_round() {
+        for (recorded, taken) in [(0, 0), (0, 12), (u64::from(u32::MAX), (1 << 32) + 7)] {
+            let mark = Mark {
+                recorded: low(recorded),
+                number: 7,
+            };
+            let read = Mark::from_word(mark.to_word());
+            assert_eq!((read, read.in_hand(taken)), (mark, taken - recorded));
+        }
+    }
+}

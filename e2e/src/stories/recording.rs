@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! What the kernel half has told is recorded once, also when bursard is killed with events in its hands.
+
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use bursar_model::EventKind;
+use bursar_protocol::{Operation, Reply};
+
+use super::notify::random;
+use crate::hog::Hog;
+use crate::length::whole;
+use crate::runner::{Place, Story};
+use crate::wait::until;
+use crate::world::{Binaries, World};
+
+pub(super) const STORIES: &[Story] = &[Story {
+    name: "events_in_the_hands_of_a_bursard_that_is_killed_are_recorded_once",
+    place: Place::Anywhere,
+    tell: storm,
+}];
+
+const UIDS: std::ops::Range<u32> = 60740..60744;
+const EACH: usize = 3;
+
+/// What happened, as the kernel half has counted it; what is recorded of it; what did not fit; what is gone with a bursard.
+struct Found {
+    happened: u64,
+    recorded: u64,
+    lost: u64,
+    unrecorded: u64,
+}
+
+/// Bursts of notices and kills, in each of which bursard is killed at some moment.
+fn storm(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "hands", "")?;
+    world.daemon.start()?;
+    for uid in UIDS {
+        world.daemon.limit(&uid.to_string(), "16M")?;
+    }
+    let mut seed = 39;
+    for _ in 0..whole(100).or(6) {
+        let scripts = UIDS.flat_map(|uid| [uid; EACH]);
+        let hogs =
+            scripts.map(|uid| world.hog(&format!("uid={uid} say=there wait hold=40M pause")));
+        let mut hogs: Vec<Hog> = hogs.collect::<Result<_>>()?;
+        hogs.iter_mut().try_for_each(|it| it.hear("there"))?;
+        hogs.iter_mut().try_for_each(Hog::go_on)?;
+        thread::sleep(Duration::from_millis(random(&mut seed, 80)));
+        world.daemon.end(libc::SIGKILL)?;
+        hogs.iter_mut().try_for_each(Hog::expect_killed)?;
+        world.daemon.start()?;
+    }
+    let all = until("every event to be recorded", || {
+        let found = look(&world)?;
+        let is_all = found.recorded + found.lost + found.unrecorded >= found.happened;
+        Ok(is_all.then_some(()))
+    });
+    let found = look(&world)?;
+    println!(
+        "        {} kills and notices: {} recorded, {} did not fit the ring, up to {} are gone",
+        found.happened, found.recorded, found.lost, found.unrecorded
+    );
+    all?;
+    // Whether bursard killed a process before it was killed itself nobody can say. Where the kernel half kills by itself
+    // nothing is lost.
+    let by_itself = world.daemon.status()?.kernel_half.signals_others;
+    ensure!(
+        !by_itself || (found.recorded, found.unrecorded) == (found.happened, 0),
+        "lost or told twice"
+    );
+    let lost = world.daemon.events_of(EventKind::Lost)?;
+    ensure!(lost.is_empty() == (found.unrecorded == 0), "{lost:?}");
+    // Who ends in good order leaves nothing behind.
+    for uid in UIDS {
+        let mut hog = world.hog(&format!("uid={uid} hold=40M pause"))?;
+        hog.expect_killed()?;
+    }
+    world.daemon.end(libc::SIGTERM)?;
+    world.daemon.start()?;
+    let (before, after) = (found, look(&world)?);
+    ensure!(
+        after.unrecorded == before.unrecorded
+            && after.recorded - before.recorded == after.happened - before.happened,
+        "{} of {} recorded, {} in hand after a stop",
+        after.recorded - before.recorded,
+        after.happened - before.happened,
+        after.unrecorded - before.unrecorded
+    );
+    Ok(())
+}
+
+/// None of them may be recorded twice.
+fn look(world: &World) -> Result<Found> {
+    let status = world.daemon.status()?;
+    let mut happened = 0;
+    for uid in UIDS {
+        let account = world.daemon.account(&uid.to_string())?;
+        let account = account.context("an account")?;
+        happened += account.kills + account.notices;
+    }
+    let ask = Operation::Events {
+        since: Some("2020-01-01".to_owned()),
+        follow: false,
+    };
+    let Reply::Events(events) = world.daemon.ask(ask)? else {
+        bail!("another answer");
+    };
+    let of = |kind| events.iter().filter(move |it| it.event == kind);
+    let pids: BTreeSet<_> = of(EventKind::Kill).map(|it| it.pid).collect();
+    let kills = of(EventKind::Kill).count();
+    ensure!(pids.len() == kills, "{kills} of {} processes", pids.len());
+    let moments: BTreeSet<_> = of(EventKind::Notice)
+        .map(|it| (&it.account, &it.time))
+        .collect();
+    let notices = of(EventKind::Notice).count();
+    ensure!(
+        moments.len() == notices,
+        "{notices} notices at {} moments",
+        moments.len()
+    );
+    Ok(Found {
+        happened,
+        recorded: (kills + notices) as u64,
+        lost: status.kernel_half.events_lost,
+        unrecorded: status.kernel_half.events_unrecorded,
+    })
+}
