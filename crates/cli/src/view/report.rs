@@ -41,6 +41,12 @@ pub(crate) fn report(report: &Report, clock: &Clock, style: &Style) -> String {
     text.push('\n');
     text.push_str(&table(report, clock, style));
     text.push('\n');
+    let others = report.accounts.len().saturating_sub(MOST) as u64;
+    if others > 0 {
+        let others = count(others, "other account", "other accounts");
+        let note = format!("{others} (--csv and --json have all).");
+        text.push_str(&paragraph("", &note, style.width));
+    }
     for sentence in sentences(report, clock, style) {
         text.push_str(&paragraph("", &sentence, style.width));
     }
@@ -134,11 +140,6 @@ fn table(report: &Report, clock: &Clock, style: &Style) -> String {
 
 fn sentences(report: &Report, clock: &Clock, style: &Style) -> Vec<String> {
     let mut sentences = Vec::new();
-    let others = report.accounts.len().saturating_sub(MOST);
-    if others > 0 {
-        let others = count(others as u64, "other account", "other accounts");
-        sentences.push(format!("{others} (--csv and --json have all)."));
-    }
     let would: u64 = report
         .accounts
         .iter()
