@@ -44,6 +44,30 @@ impl Mark {
     }
 }
 
+/// Whoever ended so often while it recorded an event may have ended by it: that event is left out.
+const MOST_TRIES: u64 = 3;
+
+/// What is to be done with the first event that the user half before us had in its hands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum First {
+    Record,
+    /// It is recorded.
+    Done,
+    GiveUp,
+}
+
+/// `begun`: the number that it was being given, 0 for none. `found`: the last one in the history.
+const fn first(begun: u32, found: u64, tries: u64) -> First {
+    // Numbers so far apart that this is wrong take 2 billion events.
+    if begun != 0 && low(found).wrapping_sub(begun) < 1 << 31 {
+        First::Done
+    } else if tries >= MOST_TRIES {
+        First::GiveUp
+    } else {
+        First::Record
+    }
+}
+
 /// Keeps what is taken: for the thread that reads the ring.
 #[derive(Debug)]
 pub(crate) struct TakenEvents {
@@ -96,6 +120,7 @@ pub struct RecordedEvents {
     recorded: u32,
     /// The number that the first of them was being given when the user half before us ended.
     begun: u32,
+    tries: u64,
     /// So many of those that are recorded next were not taken from this kernel half's ring.
     others: u64,
     waiting: u64,
@@ -107,6 +132,7 @@ impl RecordedEvents {
             state: share(state)?,
             recorded: 0,
             begun: 0,
+            tries: 0,
             others: 0,
             waiting: 0,
         })
@@ -124,6 +150,11 @@ impl RecordedEvents {
         let unrecorded = overwritten.saturating_add(state.events_waiting);
         self.recorded = mark.recorded.wrapping_add(low(overwritten));
         self.begun = if overwritten == 0 { mark.number } else { 0 };
+        self.tries = if self.begun == 0 {
+            0
+        } else {
+            state.events_tries
+        };
         self.store_mark(self.begun)?;
         self.note_waiting(0)?;
         self.count_unrecorded(unrecorded)?;
@@ -152,8 +183,8 @@ impl RecordedEvents {
         self.others = self.others.saturating_add(count);
     }
 
-    /// The next one is about to be recorded, and is given this number. Whether that was done already: the numbers up
-    /// to `found` were in the history when it was opened.
+    /// The next one is about to be recorded, and is given this number. Whether it is to be left out: it was recorded
+    /// already, for the numbers up to `found` were in the history when it was opened; or whoever records it ends.
     ///
     /// # Errors
     /// When the ledger's state cannot be written.
@@ -162,12 +193,23 @@ impl RecordedEvents {
             return Ok(false);
         }
         let begun = std::mem::take(&mut self.begun);
-        // Numbers so far apart that this is wrong take 2 billion events.
-        let is_done = begun != 0 && low(found).wrapping_sub(begun) < 1 << 31;
-        if !is_done {
-            self.store_mark(low(number))?;
+        match first(begun, found, self.tries) {
+            First::Done => return Ok(true),
+            First::GiveUp => {
+                tracing::error!(
+                    "bursard ended again and again while it recorded an event: it is left out"
+                );
+                self.count_unrecorded(1)?;
+                return Ok(true);
+            }
+            First::Record if begun != 0 => {
+                self.tries = self.tries.saturating_add(1);
+                self.store(offset_of!(ledger_state, events_tries), self.tries)?;
+            }
+            First::Record => {}
         }
-        Ok(is_done)
+        self.store_mark(low(number))?;
+        Ok(false)
     }
 
     /// It is recorded.
@@ -180,7 +222,11 @@ impl RecordedEvents {
             return Ok(());
         }
         self.recorded = self.recorded.wrapping_add(1);
-        self.store_mark(0)
+        self.store_mark(0)?;
+        if std::mem::take(&mut self.tries) > 0 {
+            self.store(offset_of!(ledger_state, events_tries), 0)?;
+        }
+        Ok(())
     }
 
     /// So many are recorded in memory only.
@@ -192,7 +238,7 @@ impl RecordedEvents {
             return Ok(());
         }
         self.waiting = count;
-        mapped::store(&self.state, offset_of!(ledger_state, events_waiting), count)
+        self.store(offset_of!(ledger_state, events_waiting), count)
     }
 
     /// So many happened, and nobody can record them.
@@ -209,8 +255,11 @@ impl RecordedEvents {
             recorded: self.recorded,
             number,
         };
-        let at = offset_of!(ledger_state, events_mark);
-        mapped::store(&self.state, at, mark.to_word())
+        self.store(offset_of!(ledger_state, events_mark), mark.to_word())
+    }
+
+    fn store(&self, at: usize, word: u64) -> Result<(), Error> {
+        mapped::store(&self.state, at, word)
     }
 }
 
@@ -231,6 +280,26 @@ mod tests {
             };
             let read = Mark::from_word(mark.to_word());
             assert_eq!((read, read.in_hand(taken)), (mark, taken - recorded));
+        }
+    }
+
+    #[test]
+    fn an_event_is_recorded_once_and_given_up_when_it_ends_who_records_it() {
+        let cases = [
+            (0, 9, 0, First::Record),
+            (10, 9, 1, First::Record),
+            (10, 10, 1, First::Done),
+            (10, 12, 3, First::Done),
+            (10, 9, 3, First::GiveUp),
+            (3, (1 << 32) + 1, 1, First::Record),
+            (u32::MAX, 1 << 32, 1, First::Done),
+        ];
+        for (begun, found, tries, expected) in cases {
+            assert_eq!(
+                first(begun, found, tries),
+                expected,
+                "{begun} {found} {tries}"
+            );
         }
     }
 }

@@ -462,6 +462,7 @@ struct ledger_state {
 	__u64 events_taken;	/* read from the ring, of those that are to be recorded */
 	__u64 events_mark;	/* how many of them are recorded, and the number that the next one is given */
 	__u64 events_waiting;	/* recorded in its memory only */
+	__u64 events_tries;	/* how often it ended while it recorded the first of those that are not */
 	__u64 events_unrecorded; /* gone with one that was killed; a fact of bad days */
 };
 
