@@ -155,7 +155,9 @@ impl RecordedEvents {
         } else {
             state.events_tries
         };
+        self.store(offset_of!(ledger_state, events_tries), self.tries)?;
         self.store_mark(self.begun)?;
+        self.waiting = state.events_waiting;
         self.note_waiting(0)?;
         self.count_unrecorded(unrecorded)?;
         let mut left = Left {
