@@ -16,11 +16,18 @@ use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::{Binaries, World};
 
-pub(super) const STORIES: &[Story] = &[Story {
-    name: "events_in_the_hands_of_a_bursard_that_is_killed_are_recorded_once",
-    place: Place::Anywhere,
-    tell: storm,
-}];
+pub(super) const STORIES: &[Story] = &[
+    Story {
+        name: "events_in_the_hands_of_a_bursard_that_is_killed_are_recorded_once",
+        place: Place::Anywhere,
+        tell: storm,
+    },
+    Story {
+        name: "events_that_wait_to_be_written_when_bursard_is_killed_are_counted",
+        place: Place::Host,
+        tell: waiting,
+    },
+];
 
 const UIDS: std::ops::Range<u32> = 60740..60744;
 const EACH: usize = 3;
@@ -87,6 +94,38 @@ fn storm(binaries: &Binaries) -> Result<()> {
         after.happened - before.happened,
         after.unrecorded - before.unrecorded
     );
+    Ok(())
+}
+
+/// Of one account's kills bursard writes 300 as they come, and the others later.
+fn waiting(binaries: &Binaries) -> Result<()> {
+    const KILLS: u64 = 312;
+    let mut world = World::new(binaries, "unwritten", "")?;
+    world.daemon.start()?;
+    world.daemon.limit(&UIDS.start.to_string(), "8M")?;
+    for _ in 0..KILLS {
+        let mut hog = world.hog(&format!("uid={} hold=12M pause", UIDS.start))?;
+        hog.expect_killed()?;
+    }
+    until("all kills to be known", || {
+        let kills = world.daemon.events_of(EventKind::Kill)?.len() as u64;
+        Ok((kills == KILLS).then_some(()))
+    })?;
+    world.daemon.end(libc::SIGKILL)?;
+    world.daemon.start()?;
+    until("a word of what is gone", || {
+        Ok((!world.daemon.events_of(EventKind::Lost)?.is_empty()).then_some(()))
+    })?;
+    let kills = world.daemon.events_of(EventKind::Kill)?;
+    let written: u64 = kills.iter().map(|it| it.more.unwrap_or(0) + 1).sum();
+    let gone = world.daemon.status()?.kernel_half.events_unrecorded;
+    println!("        {KILLS} kills: {written} written, {gone} events counted as gone");
+    ensure!(written < KILLS && written + gone >= KILLS, "not counted");
+    // Once.
+    world.daemon.end(libc::SIGKILL)?;
+    world.daemon.start()?;
+    let again = world.daemon.status()?.kernel_half.events_unrecorded;
+    ensure!(again == gone, "{again} the next time");
     Ok(())
 }
 
