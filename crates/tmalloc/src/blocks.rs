@@ -80,11 +80,12 @@ fn admit(size: usize) -> Taken {
 ///
 /// # Safety
 /// A live block of glibc's of at least `size` bytes.
+#[inline(always)]
 unsafe fn note(block: *mut c_void, from: usize, size: usize) {
     // SAFETY: the caller's word.
     let known = unsafe { look(block) };
     let range = known.pages(block, from, size);
-    if known.is_mapped && block.addr() & INSIDE_PAGE == 0 {
+    if known.is_mapped {
         note_mapping(block, range, size - from.min(size));
     } else if range.first < range.end {
         grant::handed_out(range);
@@ -92,8 +93,13 @@ unsafe fn note(block: *mut c_void, from: usize, size: usize) {
 }
 
 #[cold]
+#[inline(never)]
 fn note_mapping(block: *mut c_void, range: Range, size: usize) {
-    grant::mapped(block.addr(), range, cost_of(size));
+    if block.addr() & INSIDE_PAGE == 0 {
+        grant::mapped(block.addr(), range, cost_of(size));
+    } else if range.first < range.end {
+        grant::handed_out(range);
+    }
 }
 
 /// A block of `size` bytes by `allocate`.

@@ -142,13 +142,9 @@ impl Credit {
         }
     }
 
-    /// Ends the thread's slice: what came of it counts by itself.
-    fn end_slice(&mut self, own: &mut Thread) {
-        let faults = if own.handed_bytes > 0 {
-            usage::faults().wrapping_sub(own.faults)
-        } else {
-            0
-        };
+    /// Ends the slice of a thread that has had so many page faults: what came of it counts by itself.
+    fn end_slice(&mut self, own: &mut Thread, faults: u64) {
+        let faults = faults.wrapping_sub(own.faults);
         let trims = TRIMS.load(Ordering::Relaxed);
         // A block that is new ground was met by a page fault, at the header before or behind it; the others
         // are resident, or in `untouched`. Unless memory was given back in between.
@@ -160,7 +156,8 @@ impl Credit {
             false => own.handed_bytes,
         };
         let mut pages = most.div_ceil(PAGE);
-        for range in own.handed.iter() {
+        let handed = if pages > 0 { own.handed } else { Ranges::NONE };
+        for range in handed.iter() {
             let part = range.pages().min(pages);
             pages -= part;
             self.untouched.insert(Place {
@@ -176,7 +173,7 @@ impl Credit {
         if trims != own.trims {
             own.known = Ranges::NONE;
         }
-        for range in own.handed.iter() {
+        for range in handed.iter() {
             own.known.add(range);
         }
         own.trims = trims;

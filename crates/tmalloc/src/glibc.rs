@@ -55,14 +55,16 @@ impl Block {
     /// The whole pages of a block of `size` bytes behind its first `from`, except those that hold the words
     /// before and behind it, which are resident: glibc has written them.
     pub(crate) fn pages(self, block: *const c_void, from: usize, size: usize) -> Range {
+        // Where a block lies there are no addresses that could not be counted.
         let start = block.addr();
         let end = if self.is_mapped {
-            start.saturating_add(size).next_multiple_of(PAGE)
+            start.wrapping_add(size).wrapping_add(PAGE - 1)
         } else {
-            start.saturating_add(self.usable) & !(PAGE - 1)
-        };
+            start.wrapping_add(self.usable)
+        } & !(PAGE - 1);
+        let first = start.wrapping_add(from).wrapping_add(PAGE - 1) & !(PAGE - 1);
         Range {
-            first: start.saturating_add(from).next_multiple_of(PAGE).min(end),
+            first: first.min(end),
             end,
         }
     }
@@ -81,7 +83,7 @@ pub(crate) unsafe fn look(block: *const c_void) -> Block {
     // A mapped block has two words of header; of another's, the next one lends its first word.
     let header = if is_mapped { 2 } else { 1 } * size_of::<usize>();
     Block {
-        usable: size.saturating_sub(header),
+        usable: size.wrapping_sub(header),
         is_mapped,
     }
 }

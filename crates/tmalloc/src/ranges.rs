@@ -17,7 +17,6 @@ impl Range {
         self.end.saturating_sub(self.first) / PAGE
     }
 
-    /// Without a branch: which one it is, nobody can foretell.
     const fn contains(self, other: Self) -> bool {
         (self.first <= other.first) & (other.end <= self.end)
     }
@@ -42,18 +41,30 @@ const ROOM: usize = 5;
 /// Blocks one after the other in a heap leave out the pages that they share.
 const NEAR: usize = 2 * PAGE;
 
-/// At most [`ROOM`] ranges. Behind them are empty ones, at 0.
+/// At most [`ROOM`] ranges, none of which touches another. The widest is the first; behind them are empty
+/// ones, at 0.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ranges {
-    count: usize,
     ranges: [Range; ROOM],
+    count: usize,
 }
 
 impl Ranges {
     pub(crate) const NONE: Self = Self {
-        count: 0,
         ranges: [Range { first: 0, end: 0 }; ROOM],
+        count: 0,
     };
+
+    pub(crate) fn of_one(range: Option<Range>) -> Self {
+        let mut one = Self::NONE;
+        one.push(range);
+        one
+    }
+
+    /// The widest one.
+    pub(crate) fn widest(&self) -> Option<Range> {
+        self.iter().next()
+    }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = Range> {
         self.ranges.iter().copied().take(self.count)
@@ -69,31 +80,65 @@ impl Ranges {
     /// Adds a range: into the nearest one where that is near or there is no room.
     #[inline]
     pub(crate) fn add(&mut self, range: Range) {
-        // Most blocks lie where others lay.
+        // Most blocks lie where others lay, and most programs have one heap.
+        let [widest, ..] = &self.ranges;
+        if !widest.contains(range) {
+            self.add_elsewhere(range);
+        }
+    }
+
+    #[inline(never)]
+    fn add_elsewhere(&mut self, range: Range) {
+        // Without a branch: which one it is, nobody can foretell.
         let any = |found, own: &Range| found | own.contains(range);
         if !self.ranges.iter().fold(false, any) {
             self.join(range);
         }
     }
 
-    #[inline(never)]
     fn join(&mut self, range: Range) {
-        let mut nearest: Option<(usize, usize)> = None;
-        for (at, own) in self.ranges.iter_mut().take(self.count).enumerate() {
-            let gap = own.gap_to(range);
-            if gap <= NEAR {
-                *own = own.join(range);
-                return;
-            }
-            if nearest.is_none_or(|(least, _)| gap < least) {
-                nearest = Some((gap, at));
+        let mut range = range;
+        if self.count == ROOM {
+            let gap_to = |own: &Range| own.gap_to(range);
+            let nearest = self.iter().map(|own| gap_to(&own)).min().unwrap_or(0);
+            if nearest > NEAR
+                && let Some(own) = self.ranges.iter().find(|own| gap_to(own) == nearest)
+            {
+                range = range.join(*own);
             }
         }
-        if let Some(place) = self.ranges.get_mut(self.count) {
+        // What it touches goes into it, and what that touches.
+        let mut kept = Self::NONE;
+        let mut at = 0;
+        while at < self.count {
+            let own = self.ranges.get(at).copied();
+            match own.filter(|own| own.gap_to(range) <= NEAR) {
+                Some(own) if !range.contains(own) => {
+                    range = range.join(own);
+                    (kept, at) = (Self::NONE, 0);
+                    continue;
+                }
+                Some(_) => {}
+                None => kept.push(own),
+            }
+            at += 1;
+        }
+        kept.push(Some(range));
+        *self = kept;
+    }
+
+    /// Where there is room: as the first if it is the widest.
+    fn push(&mut self, range: Option<Range>) {
+        let Some(mut range) = range else { return };
+        let [widest, ..] = &mut self.ranges;
+        if widest.pages() < range.pages() {
+            std::mem::swap(widest, &mut range);
+        }
+        if range.pages() > 0
+            && let Some(place) = self.ranges.get_mut(self.count)
+        {
             *place = range;
-            self.count += 1;
-        } else if let Some(own) = nearest.and_then(|(_, at)| self.ranges.get_mut(at)) {
-            *own = own.join(range);
         }
+        self.count = (self.count + 1).min(ROOM);
     }
 }

@@ -8,6 +8,9 @@
 
 use crate::ranges::Ranges;
 
+/// Blocks are expected where blocks lay, if that is no more than this: a look at it takes some µs.
+const EXPECTED_PAGES: usize = 4096;
+
 /// A thread's part.
 #[derive(Debug)]
 #[repr(C)]
@@ -39,10 +42,19 @@ impl Thread {
     /// A new slice begins.
     pub(crate) fn begin_slice(&mut self, slice: usize, cost: usize) {
         self.slice = slice;
-        self.left = slice.saturating_sub(cost).cast_signed();
+        self.handed = Ranges::of_one(
+            self.known
+                .widest()
+                .filter(|it| it.pages() <= EXPECTED_PAGES),
+        );
+        self.begin_again(cost);
+    }
+
+    /// The same slice begins once more. Where its blocks lay the next ones will.
+    pub(crate) fn begin_again(&mut self, cost: usize) {
+        self.left = self.slice.saturating_sub(cost).cast_signed();
         self.handed_bytes = 0;
         self.largest = 0;
-        self.handed = Ranges::NONE;
     }
 }
 
@@ -53,7 +65,7 @@ std::arch::global_asm!(
     ".hidden bursar_tmalloc_thread",
     ".type bursar_tmalloc_thread, @tls_object",
     ".size bursar_tmalloc_thread, 256",
-    ".p2align 4",
+    ".p2align 6",
     "bursar_tmalloc_thread:",
     ".zero 256",
     ".popsection",

@@ -134,10 +134,27 @@ impl Untouched {
                 let pages = (own.pages + place.pages).min(joint.pages());
                 self.pages = self.pages - own.pages + pages;
                 (own.range, own.pages) = (joint, pages);
+                self.absorb_behind(index);
                 return true;
             }
         }
         false
+    }
+
+    /// A place has grown: those behind it that it touches now go into it.
+    fn absorb_behind(&mut self, index: usize) {
+        while let Some(next) = self.places.get(index + 1).copied()
+            && index + 1 < self.count
+            && next.block == 0
+            && let Some(own) = self.places.get_mut(index)
+            && own.range.gap_to(next.range) <= NEAR
+        {
+            let joint = own.range.join(next.range);
+            let pages = (own.pages + next.pages).min(joint.pages());
+            self.pages = self.pages - own.pages + pages;
+            (own.range, own.pages) = (joint, pages);
+            self.remove_at(index + 1);
+        }
     }
 
     /// Joins what lies one after the other, all at once; if nothing does, the nearest two.

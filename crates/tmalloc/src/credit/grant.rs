@@ -30,11 +30,11 @@ pub(crate) enum Taken {
 
 impl Credit {
     /// A slice for the thread, of which `cost` bytes are used at once.
-    fn give_slice(&mut self, own: &mut Thread, cost: usize, key: libc::pthread_key_t) {
+    fn give_slice(&mut self, own: &mut Thread, cost: usize, key: libc::pthread_key_t, faults: u64) {
         // Half for the others; a large block takes what it needs and no more.
         let slice = (self.free() / 2).min(SLICE).max(cost);
         lifecycle::watch(own, key);
-        own.faults = usage::faults();
+        own.faults = faults;
         own.begin_slice(slice, cost);
         self.slices = self.slices.saturating_add(slice);
     }
@@ -50,11 +50,11 @@ fn spare(own: &mut Thread) {
 }
 
 /// Whether the slice can be used once more: nothing of it has become resident, or could.
-fn is_whole_again(own: &Thread, cost: usize) -> bool {
+fn is_whole_again(own: &Thread, cost: usize, faults: u64) -> bool {
     cost <= own.slice
-        && own.known.contains(&own.handed)
+        && faults == own.faults
         && own.trims == TRIMS.load(Ordering::Relaxed)
-        && usage::faults() == own.faults
+        && own.known.contains(&own.handed)
 }
 
 /// Gets leave for `cost` bytes that the thread has not left.
@@ -89,10 +89,11 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
         }
     }
     let rounds = own.rounds;
-    if is_whole_again(own, cost) && rounds < ROUNDS {
+    // Once for all: what comes between counts twice, not never.
+    let faults = usage::faults();
+    if is_whole_again(own, cost, faults) && rounds < ROUNDS {
         own.rounds += 1;
-        let slice = own.slice;
-        own.begin_slice(slice, cost);
+        own.begin_again(cost);
         return Taken::Granted;
     }
     let key = lifecycle::key();
@@ -105,10 +106,10 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
             return Taken::Granted;
         }
         credit.begin();
-        credit.end_slice(own);
+        credit.end_slice(own, faults);
         own.rounds = 0;
-        let faults = usize::try_from(tried.unwrap_or(0)).unwrap_or(usize::MAX);
-        credit.taken = credit.taken.saturating_add(faults.saturating_mul(PAGE));
+        let touched = usize::try_from(tried.unwrap_or(0)).unwrap_or(usize::MAX);
+        credit.taken = credit.taken.saturating_add(touched.saturating_mul(PAGE));
         if credit.spares() {
             spare(own);
             return Taken::Granted;
@@ -122,10 +123,10 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
             None => credit.ask(cost),
         };
         match answer {
-            Ok(()) => credit.give_slice(own, cost, key),
+            Ok(()) => credit.give_slice(own, cost, key, faults),
             // What there is suffices, only more was wanted.
             Err(Missing::Room | Missing::Answer) if credit.free() >= cost => {
-                credit.give_slice(own, cost, key);
+                credit.give_slice(own, cost, key, faults);
             }
             Err(Missing::Room | Missing::Answer) => return Taken::Refused,
             Err(Missing::Promise) => spare(own),
@@ -144,6 +145,7 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
 }
 
 /// A block was granted out of the thread's slice, of which `range` may not be resident.
+#[inline(always)]
 pub(crate) fn handed_out(range: Range) {
     // SAFETY: the calling thread's own.
     let own = unsafe { &mut *thread::own() };
@@ -152,7 +154,7 @@ pub(crate) fn handed_out(range: Range) {
         return;
     }
     let bytes = range.end - range.first;
-    own.handed_bytes = own.handed_bytes.saturating_add(bytes);
+    own.handed_bytes = own.handed_bytes.wrapping_add(bytes);
     own.largest = own.largest.max(bytes);
     own.handed.add(range);
 }

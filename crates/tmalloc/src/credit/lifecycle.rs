@@ -9,6 +9,7 @@ use crate::environment;
 use crate::glibc::{pthread_atfork, pthread_key_create};
 use crate::process::{self, contact, with};
 use crate::thread::{self, Thread};
+use crate::usage;
 
 /// What a process may have before it asks: most programs never need more.
 const UNASKED: isize = 128 << 10;
@@ -37,7 +38,7 @@ extern "C-unwind" fn thread_ends(_: *mut libc::c_void) {
     if own.slice > 0 && !confined::is_confined() {
         with(|credit| {
             let unused = usize::try_from(own.left).unwrap_or(0).min(own.slice);
-            credit.end_slice(own);
+            credit.end_slice(own, usage::faults());
             credit.taken = credit.taken.saturating_sub(unused);
         });
     }
