@@ -65,6 +65,15 @@ struct Reservation {
     image: Option<Image>,
 }
 
+/// What a process has reserved from now on, in pages.
+#[derive(Debug, Clone, Copy)]
+struct Promise {
+    kept: u64,
+    granted: u64,
+    /// Of what is kept.
+    untouched: u64,
+}
+
 /// All reservations.
 #[derive(Debug)]
 pub(crate) struct Reservations {
@@ -181,22 +190,26 @@ impl Reservations {
         }
         // Promised before; by a bursard before this one, as far as there is room.
         let kept = ask.keep.min(own.max(free));
+        let untouched = ask.untouched.min(kept);
+        let kept_only = Promise {
+            kept,
+            granted: 0,
+            untouched,
+        };
         if ask.pages > 0 && free < needed {
-            self.set(holder, requester, kept, 0, payers, holdings)?;
+            self.set(holder, requester, kept_only, payers, holdings)?;
             return Err(self.refuse(least, ask.tentative, &room, Some(id), holdings));
         }
         let share = free.saturating_sub(kept) / SHARE;
         let granted = ask.pages.min(share.max(least));
-        self.set(
-            holder,
-            requester,
-            kept.saturating_add(granted),
+        let pages = Promise {
+            kept,
             granted,
-            payers,
-            holdings,
-        )?;
+            untouched,
+        };
+        self.set(holder, requester, pages, payers, holdings)?;
         if ask.pages > 0 && holdings.reserved_elsewhere(id) > room.elsewhere {
-            self.set(holder, requester, kept, 0, payers, holdings)?;
+            self.set(holder, requester, kept_only, payers, holdings)?;
             return Err(self.refuse(least, ask.tentative, &room, Some(id), holdings));
         }
         Ok(Granted {
@@ -329,17 +342,17 @@ impl Reservations {
         Ok(())
     }
 
-    /// A process has `pages` reserved from now on, of which it was granted `granted` just now.
+    /// A process has this reserved from now on.
     fn set(
         &mut self,
         holder: Holder,
         requester: Requester,
-        pages: u64,
-        granted: u64,
+        promise: Promise,
         payers: &Payers,
         holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<(), Denied> {
         let before = self.reserved_by(holder);
+        let pages = promise.kept.saturating_add(promise.granted);
         if pages == 0 {
             return self
                 .release_holder(holder, payers, holdings)
@@ -357,7 +370,11 @@ impl Reservations {
         self.add(holder, requester, pages.saturating_sub(before))?;
         if let Some(reservation) = self.by_holder.get_mut(&holder) {
             reservation.pages = pages;
-            reservation.then = Some(Snapshot::new(&now, granted));
+            reservation.then = Some(Snapshot::new(
+                &now,
+                promise.granted,
+                pages.saturating_sub(promise.untouched),
+            ));
             reservation.image = image;
         }
         self.subtract(requester.payer, before.saturating_sub(pages));

@@ -208,6 +208,10 @@ pub struct Renew {
     /// Granted before and not resident yet: this much stays, whatever becomes of the rest. A bursard that
     /// has been restarted counts it as far as there is room.
     pub keep: u64,
+    /// How much of that lies in memory that it has mapped: once it is unmapped it needs no reservation.
+    /// Absent: none.
+    #[serde(default)]
+    pub untouched: u64,
     /// How much more would be welcome; 0: nothing, and nothing is refused.
     #[serde(default)]
     pub pages: u64,

@@ -31,6 +31,8 @@ pub enum Ask {
     Renew {
         /// What the process was granted and has not made resident yet.
         keep: u64,
+        /// How much of that lies in memory that it has mapped, and may unmap without a word.
+        untouched: u64,
         /// How much more is welcome; 0: nothing.
         pages: u64,
         /// How much more is enough, at most `pages`.
@@ -103,12 +105,16 @@ impl Ask {
             }
             Self::Renew {
                 keep,
+                untouched,
                 pages,
                 at_least,
                 is_tentative,
                 refused,
             } => {
                 text.word("\"renew\",\"keep\":").number(keep);
+                if untouched > 0 {
+                    text.word(",\"untouched\":").number(untouched);
+                }
                 text.word(",\"pages\":").number(pages);
                 text.word(",\"at_least\":").number(at_least);
                 if is_tentative {
@@ -160,6 +166,7 @@ mod tests {
     fn requests_are_lines_of_the_protocol() {
         let renew = |refused| Ask::Renew {
             keep: 3,
+            untouched: refused / 4,
             pages: 64,
             at_least: 2,
             is_tentative: refused == 0,
@@ -172,7 +179,7 @@ mod tests {
             ),
             (
                 renew(7),
-                "\"renew\",\"keep\":3,\"pages\":64,\"at_least\":2,\"refused\":7",
+                "\"renew\",\"keep\":3,\"untouched\":1,\"pages\":64,\"at_least\":2,\"refused\":7",
             ),
             (Ask::Commit { pages: 9 }, "\"commit\",\"pages\":9"),
             (
@@ -189,6 +196,7 @@ mod tests {
         }
         let widest = Ask::Renew {
             keep: u64::MAX,
+            untouched: u64::MAX,
             pages: u64::MAX,
             at_least: u64::MAX,
             is_tentative: true,

@@ -6,17 +6,27 @@
 use crate::ask::{Ask, Grant, Refused};
 use crate::clock::{now_ns, sleep_ns};
 use crate::inbox::Inbox;
-use crate::socket::Socket;
+use crate::socket::{Name, Socket};
 
 /// Where too many ask, the next try follows after this, then after twice as long.
 const FIRST_PAUSE_NS: u64 = 200_000;
 
+/// Connections that were closed and may still stand in other tables of descriptors.
+const CLOSED: usize = 4;
+
 /// A connection, or none at the moment.
+///
+/// Threads may have tables of descriptors of their own (unshare(2), close_range(2)). Who finds the
+/// connection in another's table asks over one of its own, which it closes. A copy that came with the table
+/// is closed when its thread asks next.
 #[derive(Debug)]
 pub struct Contact {
     socket: Option<Socket>,
     /// The last request was given up, and its answer has not come.
     overdue: Option<Ask>,
+    /// It has stayed open from one request to the next.
+    is_kept: bool,
+    closed: [Option<Name>; CLOSED],
 }
 
 impl Contact {
@@ -24,6 +34,8 @@ impl Contact {
     pub const NONE: Self = Self {
         socket: None,
         overdue: None,
+        is_kept: false,
+        closed: [None; CLOSED],
     };
 
     /// Asks the daemon that listens at `path` and waits for its answer, `patience_ns` in all where it
@@ -39,17 +51,37 @@ impl Contact {
         patience_ns: u64,
         keeps_open: bool,
     ) -> Result<Grant, Refused> {
-        let until = now_ns().saturating_add(patience_ns);
-        let mut pause = FIRST_PAUSE_NS;
         if self.overdue.is_some() {
             return Err(Refused::Silent(libc::ETIMEDOUT));
         }
+        for name in self.closed.iter().flatten() {
+            name.close();
+        }
+        if self.socket.as_ref().is_some_and(Socket::is_elsewhere) {
+            let mut own = Self::NONE;
+            return own.ask_until_answered(path, ask, patience_ns, false);
+        }
+        self.ask_until_answered(path, ask, patience_ns, keeps_open)
+    }
+
+    fn ask_until_answered(
+        &mut self,
+        path: &[u8],
+        ask: Ask,
+        patience_ns: u64,
+        keeps_open: bool,
+    ) -> Result<Grant, Refused> {
+        let until = now_ns().saturating_add(patience_ns);
+        let mut pause = FIRST_PAUSE_NS;
         loop {
             let was_open = self.socket.is_some();
             let answer = self.ask_now(path, ask, patience_ns);
             match answer {
-                Ok(_) | Err(Refused::Full) if keeps_open => {}
-                Err(Refused::Silent(libc::ETIMEDOUT)) if keeps_open => self.overdue = Some(ask),
+                Ok(_) | Err(Refused::Full) if keeps_open => self.is_kept = true,
+                Err(Refused::Silent(libc::ETIMEDOUT)) if keeps_open => {
+                    self.is_kept = true;
+                    self.overdue = Some(ask);
+                }
                 _ => self.close(),
             }
             match answer {
@@ -108,6 +140,11 @@ impl Contact {
     pub fn close(&mut self) {
         self.overdue = None;
         if let Some(socket) = self.socket.take() {
+            if self.is_kept {
+                self.is_kept = false;
+                self.closed.rotate_right(1);
+                self.closed[0] = Some(socket.name());
+            }
             socket.close();
         }
     }

@@ -27,6 +27,8 @@ pub(crate) struct Socket {
     cookie: u64,
     /// The process that opened it.
     owner: libc::pid_t,
+    /// The thread that did.
+    thread: libc::pthread_t,
     /// The process that listens, in this process's numbers; 0: not to be seen from here.
     daemon: libc::pid_t,
     /// There is another processor for the daemon to answer on meanwhile.
@@ -80,6 +82,8 @@ impl Socket {
             cookie,
             // SAFETY: no arguments.
             owner: unsafe { libc::getpid() },
+            // SAFETY: no arguments.
+            thread: unsafe { libc::pthread_self() },
             daemon: listener_of(fd),
             may_spin: has_several_processors(),
         })
@@ -194,12 +198,46 @@ impl Socket {
     }
 
     fn is_ours(&self) -> bool {
-        cookie_of(self.fd) == Some(self.cookie)
+        self.name().is_open()
+    }
+
+    /// The calling thread has another table than the one that opened it (unshare(2), CLONE_FILES), or the
+    /// program has closed the descriptor.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        // SAFETY: no arguments.
+        let thread = unsafe { libc::pthread_self() };
+        self.thread != thread && !self.is_ours()
+    }
+
+    /// What to know it by once it is closed.
+    pub(crate) const fn name(&self) -> Name {
+        Name {
+            fd: self.fd,
+            cookie: self.cookie,
+        }
     }
 
     /// Ends it, unless the program has closed the descriptor and uses its number for something else.
     pub(crate) fn close(self) {
-        if self.is_ours() {
+        self.name().close();
+    }
+}
+
+/// A socket under a number; each table of descriptors may have it there, or something else.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Name {
+    fd: i32,
+    cookie: u64,
+}
+
+impl Name {
+    fn is_open(self) -> bool {
+        cookie_of(self.fd) == Some(self.cookie)
+    }
+
+    /// Closes it, if the calling thread's table has it.
+    pub(crate) fn close(self) {
+        if self.is_open() {
             close(self.fd);
         }
     }

@@ -6,18 +6,40 @@
 //! Filters are installed by prctl(2) or syscall(2), which libseccomp uses, too; so these two are looked at
 //! on their way. A filter that was there when the program began is found in /proc.
 
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 
 use bursar_reserve::{errno, set_errno};
 use libc::{c_int, c_long, c_ulong};
 
-use crate::process;
+use crate::{process, thread};
 
 static CONFINED: AtomicBool = AtomicBool::new(false);
 
 /// Children that share our memory (vfork(2)) and have a filter of their own. Each has the kernel write 0
-/// here when it becomes another program or ends (set_tid_address(2)).
-static CHILDREN: [AtomicI32; 4] = [const { AtomicI32::new(0) }; 4];
+/// here when it becomes another program or ends (set_tid_address(2)). A thread has one at a time. Of more at
+/// once than there is room for, a filter counts as the program's own.
+static CHILDREN: [Child; 32] = [const { Child::NONE }; 32];
+
+/// While it lives the thread that made it waits, and it runs as that thread for all that a process can tell
+/// without a system call.
+struct Child {
+    number: AtomicI32,
+    /// Where the thread's part of memory is.
+    thread: AtomicUsize,
+}
+
+impl Child {
+    const NONE: Self = Self {
+        number: AtomicI32::new(0),
+        thread: AtomicUsize::new(0),
+    };
+
+    /// Whether it is the caller, or the caller made it.
+    fn is_here(&self) -> bool {
+        self.number.load(Ordering::Relaxed) != 0
+            && self.thread.load(Ordering::Relaxed) == thread::own().addr()
+    }
+}
 
 /// Where a filter is that forbids who knows what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +47,8 @@ pub(crate) enum Confined {
     No,
     /// Here, from now on.
     Yes,
-    /// In a child that shares our memory, as long as it does; who allocates may be that one.
+    /// In a child of the calling thread that shares our memory, as long as it does; who allocates may be
+    /// that one.
     Child,
 }
 
@@ -35,8 +58,7 @@ pub(crate) fn look() -> Confined {
     if CONFINED.load(Ordering::Relaxed) {
         return Confined::Yes;
     }
-    let is_child = |child: &AtomicI32| child.load(Ordering::Relaxed) != 0;
-    match CHILDREN.iter().any(is_child) {
+    match CHILDREN.iter().any(Child::is_here) {
         true => Confined::Child,
         false => Confined::No,
     }
@@ -80,7 +102,7 @@ fn confining<T>(call: impl FnOnce() -> T, has_failed: impl FnOnce(&T) -> bool) -
     if let Some(child) = child() {
         let result = call();
         if has_failed(&result) {
-            child.store(0, Ordering::Relaxed);
+            child.number.store(0, Ordering::Relaxed);
         }
         return result;
     }
@@ -94,7 +116,7 @@ fn confining<T>(call: impl FnOnce() -> T, has_failed: impl FnOnce(&T) -> bool) -
 
 /// Notes that the caller is a child that shares our memory, if it is one and the kernel will say when it is
 /// no more. A child that has asked the kernel for the same itself (CLONE_CHILD_CLEARTID) keeps that.
-fn child() -> Option<&'static AtomicI32> {
+fn child() -> Option<&'static Child> {
     let pid = process::child_sharing_memory()?;
     let before = errno();
     let child = claim(pid);
@@ -102,7 +124,7 @@ fn child() -> Option<&'static AtomicI32> {
     child
 }
 
-fn claim(pid: libc::pid_t) -> Option<&'static AtomicI32> {
+fn claim(pid: libc::pid_t) -> Option<&'static Child> {
     let mut told = 0usize;
     let at = (&raw mut told).expose_provenance().cast_signed() as c_long;
     let ask = [libc::PR_GET_TID_ADDRESS.into(), at, 0, 0, 0, 0];
@@ -110,16 +132,18 @@ fn claim(pid: libc::pid_t) -> Option<&'static AtomicI32> {
     let asked = unsafe { raw(libc::SYS_prctl, ask) };
     // SAFETY: a live local, which the kernel has written to.
     let told = unsafe { (&raw const told).read_volatile() };
-    let is_ours = |child: &AtomicI32| child.as_ptr().addr() == told;
+    let is_ours = |child: &Child| child.number.as_ptr().addr() == told;
     if asked != 0 || (told != 0 && !CHILDREN.iter().any(is_ours)) {
         return None;
     }
-    let is_free = |child: &&AtomicI32| {
-        let claimed = child.compare_exchange(0, pid, Ordering::Relaxed, Ordering::Relaxed);
+    let is_free = |child: &&Child| {
+        let number = &child.number;
+        let claimed = number.compare_exchange(0, pid, Ordering::Relaxed, Ordering::Relaxed);
         claimed.is_ok()
     };
     let child = CHILDREN.iter().find(is_free)?;
-    let at = child.as_ptr().expose_provenance().cast_signed() as c_long;
+    child.thread.store(thread::own().addr(), Ordering::Relaxed);
+    let at = child.number.as_ptr().expose_provenance().cast_signed() as c_long;
     // SAFETY: a static of ours, of the size that the kernel writes.
     unsafe { raw(libc::SYS_set_tid_address, [at, 0, 0, 0, 0, 0]) };
     Some(child)

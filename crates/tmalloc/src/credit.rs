@@ -37,6 +37,9 @@ const OFTEN_NS: u64 = 500_000;
 /// So much credit makes slices that last.
 const AMPLE: usize = 32 << 20;
 
+/// Less that a heap has shrunk by is not worth a look.
+const SHRUNK: usize = 16 << 20;
+
 /// How often freed memory has been given back to the system, so that pages in the middle of a heap may be gone,
 /// or what was handed out has been forgotten.
 static TRIMS: AtomicU32 = AtomicU32::new(0);
@@ -74,6 +77,8 @@ pub(crate) struct Credit {
     credit: usize,
     /// The potential at the last renewal.
     base: usize,
+    /// Writable memory since the last look, at most.
+    writable: usize,
     slices: usize,
     taken: usize,
     /// Reserved at the daemon, page tables included.
@@ -129,9 +134,26 @@ impl Credit {
     }
 
     /// What the process can come to hold; `None` where that is not to be relied upon.
-    fn potential(&self) -> Option<usize> {
-        let resident = usage::anonymous()?;
-        Some(resident.saturating_add(self.untouched.bytes()))
+    fn potential(&mut self) -> Option<usize> {
+        let mut memory = usage::memory()?;
+        if self.has_shrunk(memory.writable) {
+            self.untouched.look_if(true);
+            // After the look: what comes between counts twice, not never.
+            memory = usage::memory()?;
+        }
+        Some(memory.anonymous.saturating_add(self.untouched.bytes()))
+    }
+
+    /// Whether so much was unmapped since the last look that the daemon may have seen it, too, and given what
+    /// nobody can touch any more to others (growth.rs there). Less is hidden by what comes after it; as much
+    /// as the credit stays reserved for that.
+    fn has_shrunk(&mut self, writable: usize) -> bool {
+        let has_shrunk =
+            self.writable.saturating_sub(writable) > SHRUNK && self.untouched.bytes() > SHRUNK;
+        if has_shrunk || writable > self.writable {
+            self.writable = writable;
+        }
+        has_shrunk
     }
 
     /// Counts as spent what the potential has grown by.
@@ -187,10 +209,12 @@ impl Credit {
             false => cost.max(self.next / 4),
         };
         if self.free() < enough && !self.is_scarce {
-            self.measure(self.potential());
+            let potential = self.potential();
+            self.measure(potential);
             if self.free() < enough && self.untouched.pages() > 0 {
                 self.untouched.look_if(false);
-                self.measure(self.potential());
+                let potential = self.potential();
+                self.measure(potential);
             }
         }
         Some(self.free()).filter(|&free| free >= enough)

@@ -6,11 +6,20 @@ use crate::ranges::{PAGE, Range};
 /// Pages looked at by one call; one byte each on the stack.
 pub(crate) const AT_ONCE: usize = 2048;
 
-/// Anonymous memory of this process that is resident, bytes; `None` where /proc is not to be had.
+/// Memory of this process, bytes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Memory {
+    /// Anonymous, and resident.
+    pub(crate) anonymous: usize,
+    /// Private and writable, resident or not.
+    pub(crate) writable: usize,
+}
+
+/// `None` where /proc is not to be had.
 ///
 /// Opened anew each time (2 µs): a descriptor kept open would be closed or renumbered by programs that
 /// close what they did not open.
-pub(crate) fn anonymous() -> Option<usize> {
+pub(crate) fn memory() -> Option<Memory> {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
     // SAFETY: a C string literal.
     let fd = unsafe { libc::open(c"/proc/self/statm".as_ptr(), flags) };
@@ -23,12 +32,15 @@ pub(crate) fn anonymous() -> Option<usize> {
     // SAFETY: our own descriptor.
     unsafe { libc::close(fd) };
     let text = text.get(..usize::try_from(got).ok()?)?;
-    // proc_pid_statm(5): size resident shared …, in pages.
+    // proc_pid_statm(5): size resident shared text lib data dt, in pages.
     let mut fields = text.split(|byte| *byte == b' ').map(number);
-    let (_, resident, shared) = (fields.next()?, fields.next()??, fields.next()??);
+    let (resident, shared, data) = (fields.nth(1)??, fields.next()??, fields.nth(2)??);
     // SAFETY: no pointers.
     let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(PAGE);
-    Some(resident.saturating_sub(shared).saturating_mul(page))
+    Some(Memory {
+        anonymous: resident.saturating_sub(shared).saturating_mul(page),
+        writable: data.saturating_mul(page),
+    })
 }
 
 fn number(text: &[u8]) -> Option<usize> {

@@ -6,26 +6,40 @@
 //! was mapped after the grant is known: its writable memory grew by more than was granted. Where in doubt
 //! it counts as not touched, so that too much stays reserved rather than too little.
 //!
+//! What it had mapped and unmaps it tells nobody either (free(3) within a heap). As its writable memory and
+//! its address space shrink by more than its resident memory, so much less of what it said that it has
+//! mapped is needed; and all that it has mapped and not touched suffices, with what it has not placed yet: twice,
+//! for it may place that once before it looks, finds that it has shrunk, and counts from there.
+//!
 //! The doubt that remains: memory that the process had mapped before, did not reserve, and touches only
 //! now (a stack, a heap of Java's). By that much, until the process renews, too little may be reserved.
 
 use bursar_host::Statm;
+
+/// Pages by which a process can shrink before it looks what of its memory is left (tmalloc's credit.rs).
+const UNNOTICED: u64 = (16 << 20) / 4096;
 
 /// A process when it was granted something.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Snapshot {
     resident: u64,
     writable: u64,
+    size: u64,
     /// By how much its writable memory may grow because of the grant.
     granted: u64,
+    /// What of its reservation lay in no memory that it had mapped.
+    unplaced: u64,
 }
 
 impl Snapshot {
-    pub(super) const fn new(now: &Statm, granted: u64) -> Self {
+    /// `unplaced` pages of its reservation lie in no memory that it has mapped.
+    pub(super) const fn new(now: &Statm, granted: u64, unplaced: u64) -> Self {
         Self {
             resident: now.anonymous.get(),
             writable: now.data.get(),
+            size: now.size.get(),
             granted,
+            unplaced,
         }
     }
 
@@ -38,12 +52,33 @@ impl Snapshot {
         grown.saturating_sub(unreserved).saturating_sub(error)
     }
 
+    /// Of `reserved` pages those that it had mapped and not touched, and has mapped no more.
+    pub(super) fn unmapped(&self, now: &Statm, reserved: u64, error: u64) -> u64 {
+        let writable = self.writable.saturating_sub(now.data.get());
+        let shrunk = writable.min(self.size.saturating_sub(now.size.get()));
+        let were_resident = self.resident.saturating_sub(now.anonymous.get());
+        let untouched = now.data.get().saturating_sub(now.anonymous.get());
+        // Before the process looks, it may have used as much as it has not placed, without having spent it.
+        let unplaced = self.unplaced.saturating_mul(2).saturating_add(UNNOTICED);
+        let needed = unplaced.saturating_add(untouched);
+        let gone = shrunk.saturating_sub(were_resident);
+        gone.min(reserved.saturating_sub(needed))
+            .saturating_sub(error)
+    }
+
     /// From now on growth counts from here.
     pub(super) fn advance(&mut self, now: &Statm) {
         let mapped = now.data.get().saturating_sub(self.writable);
         self.granted = self.granted.saturating_sub(mapped);
         self.resident = now.anonymous.get();
         self.writable = now.data.get();
+        self.size = now.size.get();
+    }
+
+    /// So many pages that are not mapped any more are known; growth counts from where it did.
+    pub(super) fn forget_unmapped(&mut self, gone: u64) {
+        self.writable = self.writable.saturating_sub(gone);
+        self.size = self.size.saturating_sub(gone);
     }
 }
 
@@ -68,6 +103,8 @@ mod tests {
     enum Step {
         Allocate(u64),
         Touch(u64),
+        /// Unmaps so much that it has not touched, and so much that it has.
+        Unmap(u64, u64),
         /// Maps memory that it did not reserve, and touches a part.
         Map(u64, u64),
         Look,
@@ -76,6 +113,7 @@ mod tests {
     impl Model {
         fn statm(self) -> Statm {
             Statm {
+                size: Pages::new(self.writable + 700),
                 anonymous: Pages::new(self.resident),
                 data: Pages::new(self.writable),
             }
@@ -93,6 +131,13 @@ mod tests {
                     let pages = pages.min(self.untouched);
                     self.untouched -= pages;
                     self.resident += pages;
+                }
+                Step::Unmap(untouched, touched) => {
+                    let untouched = untouched.min(self.untouched);
+                    let touched = touched.min(self.resident);
+                    self.untouched -= untouched;
+                    self.resident -= touched;
+                    self.writable -= untouched + touched;
                 }
                 Step::Map(pages, touched) => {
                     self.writable += pages;
@@ -119,7 +164,7 @@ mod tests {
         #[test]
         fn what_is_not_resident_stays_reserved(steps in steps(), granted in 0..1000_u64) {
             let mut model = Model { credit: granted, resident: 50, writable: 500, ..Model::default() };
-            let mut snapshot = Snapshot::new(&model.statm(), granted);
+            let mut snapshot = Snapshot::new(&model.statm(), granted, granted);
             let mut reserved = granted;
             for step in steps {
                 model.take(step);
@@ -132,6 +177,72 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// Whatever it maps, touches and unmaps: what it can still touch without asking stays reserved.
+        #[test]
+        fn of_what_is_unmapped_only_what_nobody_can_touch_is_given_up(
+            steps in prop::collection::vec(
+                prop_oneof![
+                    (0..20_000_u64).prop_map(Step::Allocate),
+                    (0..20_000_u64).prop_map(Step::Touch),
+                    (0..20_000_u64, 0..20_000_u64).prop_map(|(untouched, touched)| Step::Unmap(untouched, touched)),
+                    (0..9_000_u64, 0..9_000_u64).prop_map(|(pages, touched)| Step::Map(pages, touched)),
+                    Just(Step::Look),
+                ],
+                0..40,
+            ),
+            credit in 0..10_000_u64,
+            untouched in 0..100_000_u64,
+        ) {
+            let mut model = Model { credit, untouched, resident: 50, writable: 500 + untouched };
+            let mut reserved = credit + untouched;
+            let mut snapshot = Snapshot::new(&model.statm(), 0, credit);
+            for step in steps {
+                model.take(step);
+                if matches!(step, Step::Look) {
+                    let gone = snapshot.unmapped(&model.statm(), reserved, 0);
+                    snapshot.forget_unmapped(gone);
+                    reserved -= gone;
+                    prop_assert!(reserved >= model.credit + model.untouched, "{reserved} {model:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_heap_that_was_freed_untouched_is_reserved_no_more() {
+        let mut model = Model {
+            credit: 20,
+            untouched: 9000,
+            resident: 50,
+            writable: 9050,
+        };
+        let mut snapshot = Snapshot::new(&model.statm(), 20, 20);
+        model.take(Step::Unmap(8900, 30));
+        // It may use its credit before it notices, and then once more.
+        let left = 20 + 20 + 100 + UNNOTICED;
+        assert_eq!(snapshot.unmapped(&model.statm(), 9020, 0), 9020 - left);
+        snapshot.forget_unmapped(9020 - left);
+        assert_eq!(snapshot.unmapped(&model.statm(), left, 0), 0);
+    }
+
+    #[test]
+    fn what_becomes_read_only_is_mapped_all_the_same() {
+        let mut model = Model {
+            untouched: 9000,
+            resident: 5000,
+            writable: 14_000,
+            ..Model::default()
+        };
+        let snapshot = Snapshot::new(&model.statm(), 0, 0);
+        model.writable -= 5000;
+        let statm = Statm {
+            size: Pages::new(model.writable + 5700),
+            ..model.statm()
+        };
+        assert_eq!(snapshot.unmapped(&statm, 9000, 0), 0);
+    }
+
     /// Memory mapped beside it hides what was touched, never the other way round.
     #[test]
     fn mappings_of_its_own_count_as_not_reserved() {
@@ -139,7 +250,7 @@ mod tests {
             credit: 100,
             ..Model::default()
         };
-        let snapshot = Snapshot::new(&model.statm(), 100);
+        let snapshot = Snapshot::new(&model.statm(), 100, 100);
         model.take(Step::Allocate(100));
         model.take(Step::Map(300, 300));
         assert_eq!(snapshot.grown_by(&model.statm(), 0), 0);

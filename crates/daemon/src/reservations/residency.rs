@@ -11,6 +11,9 @@ use crate::payers::Payers;
 
 /// Processes looked at in one round; the others in the next.
 const LOOKED_AT: usize = 256;
+/// Pages: what a process may keep without using it is less. With so much reserved it is looked at each second
+/// whether it has unmapped some of it, so that the gate, which asks nobody, refuses no others because of it.
+const WORTH_A_LOOK: u64 = (128 << 20) / 4096;
 
 impl Reservations {
     /// What other processes of an account have made resident of what they reserved needs no reservation
@@ -24,11 +27,7 @@ impl Reservations {
         holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<(), Denied> {
         let paying = payers.charged_to(id);
-        let error = self
-            .page_size
-            .pages_within(holdings.slack())
-            .get()
-            .saturating_mul(2);
+        let error = self.error(holdings);
         let mut known: Vec<(u64, Holder)> = self
             .by_holder
             .iter()
@@ -70,13 +69,20 @@ impl Reservations {
         }
     }
 
-    /// Releases what was granted to programs that processes do not run any more: some of them, the others
-    /// next time.
+    /// By how much two readings of a counter may differ, in pages.
+    fn error(&self, holdings: &(impl Holdings + ?Sized)) -> u64 {
+        let slack = self.page_size.pages_within(holdings.slack());
+        slack.get().saturating_mul(2)
+    }
+
+    /// Releases what was granted to programs that processes do not run any more, and what these have
+    /// unmapped: of some of them, of the others next time.
     pub(super) fn release_replaced(
         &mut self,
         payers: &Payers,
         holdings: &mut (impl Holdings + ?Sized),
     ) -> Result<()> {
+        let error = self.error(holdings);
         let from = self.next.unwrap_or(Holder::Process(Pid::new(0)));
         let some: Vec<Holder> = self
             .by_holder
@@ -88,9 +94,34 @@ impl Reservations {
         for holder in some {
             if self.has_another_image(holder) {
                 self.release_holder(holder, payers, holdings)?;
+            } else if self.reserved_by(holder) >= WORTH_A_LOOK
+                && self.give_up_unmapped(holder, error) > 0
+                && let Some(payer) = self.by_holder.get(&holder).map(|it| it.payer)
+            {
+                self.tell(payers.of(payer).map(|(id, _)| id), payers, holdings)?;
             }
         }
         Ok(())
+    }
+
+    /// What the process had mapped and has mapped no more. Returns how much less is reserved.
+    fn give_up_unmapped(&mut self, holder: Holder, error: u64) -> u64 {
+        let Some(reservation) = self.by_holder.get_mut(&holder) else {
+            return 0;
+        };
+        let (Some(then), Holder::Process(pid)) = (&mut reservation.then, holder) else {
+            return 0;
+        };
+        // Its end is told elsewhere.
+        let Ok(Some(now)) = self.proc.statm(pid) else {
+            return 0;
+        };
+        let gone = then.unmapped(&now, reservation.pages, error);
+        then.forget_unmapped(gone);
+        reservation.pages = reservation.pages.saturating_sub(gone);
+        let payer = reservation.payer;
+        self.subtract(payer, gone);
+        gone
     }
 
     /// Returns how much less is reserved.
@@ -106,12 +137,15 @@ impl Reservations {
             return 0;
         };
         let resident = then.grown_by(&now, error).min(reservation.pages);
-        if resident > 0 {
+        let left = reservation.pages.saturating_sub(resident);
+        let gone = then.unmapped(&now, left, error);
+        let less = resident.saturating_add(gone);
+        if less > 0 {
             then.advance(&now);
-            reservation.pages = reservation.pages.saturating_sub(resident);
+            reservation.pages = left.saturating_sub(gone);
             let payer = reservation.payer;
-            self.subtract(payer, resident);
+            self.subtract(payer, less);
         }
-        resident
+        less
     }
 }

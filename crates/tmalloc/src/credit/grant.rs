@@ -190,6 +190,8 @@ pub(crate) fn unmapping(block: usize, pages: Range) -> Option<Place> {
         return None;
     }
     with(|credit| {
+        // Known without a look.
+        credit.writable = credit.writable.saturating_sub(pages.end - pages.first);
         (credit.daemon == Daemon::Reserves)
             .then(|| credit.untouched.remove(block, pages))
             .flatten()

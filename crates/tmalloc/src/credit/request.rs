@@ -34,7 +34,7 @@ const TRIES: usize = 8;
 const REFUSED_NS: u64 = 1_000_000;
 const REFUSED_MOST_NS: u64 = 16_000_000;
 /// More than this beyond what is needed is given back; by who also asks, at most so often.
-const SURPLUS: usize = MOST;
+const SURPLUS: usize = 16 << 20;
 const SURPLUS_PAUSE_NS: u64 = 2_000_000;
 
 /// An account that had no more to spare is asked for more again after this.
@@ -140,6 +140,7 @@ impl Credit {
         let wanted = least.max(self.next / PAGE);
         let granted = self.say(Ask::Renew {
             keep: widen(keep),
+            untouched: widen(self.untouched.pages()),
             pages: widen(wanted),
             at_least: widen(least),
             is_tentative,
@@ -302,10 +303,10 @@ impl Credit {
         if self.daemon != Daemon::Reserves || surplus <= SURPLUS {
             return;
         }
-        // Who only frees gives back half of it each time: that is seldom, and the last one leaves little.
+        // Who only frees gives back a quarter of it each time: that is seldom, and the last one leaves little.
         let now = now_ns();
         let is_due = now.saturating_sub(self.told_at) >= SURPLUS_PAUSE_NS;
-        let is_falling = !self.has_grown && surplus >= self.reserved / 2;
+        let is_falling = !self.has_grown && surplus >= self.reserved / 4;
         if !is_due && !is_falling {
             return;
         }
@@ -330,6 +331,7 @@ impl Credit {
     pub(super) fn report(&self, keep: usize) -> Ask {
         Ask::Renew {
             keep: widen(keep),
+            untouched: widen(self.untouched.pages().min(keep)),
             pages: 0,
             at_least: 0,
             is_tentative: false,

@@ -5,14 +5,18 @@
  * malloc needs; `patient SECONDS` prints the longest malloc and the sum of those over 20 ms, in ms;
  * `descriptors` compares its table before and after; `execs SECONDS` allocates and becomes sleep(1); `keeps`
  * takes 20,000 blocks that it does not touch, frees them, prints the processor time that it took in ms, and ends
- * with its input; `vforks` has a child that shares its memory confine itself, and is still refused what its
- * account has not.
+ * with its input; `keeps-in-heap` the same with 100,000 that are small enough for the heap; `vforks` has a child that shares its memory confine itself, and is still refused what its
+ * account has not; `many-vfork` has many at once do that; `tables` fills its account with two threads that have
+ * tables of descriptors of their own, and prints by how much each has grown.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -146,17 +150,16 @@ static int descriptors(void)
 	return count;
 }
 
-static int keeps(void)
+static int keeps(int count, size_t size)
 {
-	enum { COUNT = 20000, SIZE = 300000 };
-	static char *kept[COUNT];
+	static char *kept[100000];
 
-	for (int at = 0; at < COUNT; at++) {
-		kept[at] = malloc(SIZE);
+	for (int at = 0; at < count; at++) {
+		kept[at] = malloc(size);
 		if (!kept[at])
 			return 1;
 	}
-	for (int at = 0; at < COUNT; at++)
+	for (int at = 0; at < count; at++)
 		free(kept[at]);
 	printf("%ld\n", clock() / (CLOCKS_PER_SEC / 1000));
 	fflush(stdout);
@@ -195,6 +198,99 @@ static int vforks(size_t most)
 	return is_refused(most) ? 0 : 4;
 }
 
+enum { VFORKS = 8 };
+static volatile int begun, first_is_gone;
+static char threads_failed[1];
+
+/* The first child confines itself before the others, and ends before they allocate. */
+static void *vforks_with_others(void *place)
+{
+	void *volatile own = place;
+	int status = 0;
+	pid_t child;
+
+	while (own && !begun)
+		usleep(1000);
+	child = vfork();
+	if (!child) {
+		confine(0);
+		__atomic_add_fetch(&begun, 1, __ATOMIC_SEQ_CST);
+		while (begun < VFORKS || (own && !first_is_gone))
+			;
+		_exit(allocates(300, 4000) && allocates(2, 500000) ? 0 : 2);
+	}
+	if (child < 0 || waitpid(child, &status, 0) != child)
+		status = -1;
+	if (!own)
+		first_is_gone = 1;
+	return status ? threads_failed : NULL;
+}
+
+static int many_vfork(size_t most)
+{
+	pthread_t threads[VFORKS];
+	void *failed;
+
+	/* A child that is killed in malloc leaves its lock locked. */
+	alarm(20);
+	for (int at = 0; at < VFORKS; at++)
+		if (pthread_create(&threads[at], NULL, vforks_with_others, at ? threads : NULL))
+			return 1;
+	for (int at = 0; at < VFORKS; at++)
+		if (pthread_join(threads[at], &failed) || failed)
+			return 3;
+	return is_refused(most) ? 0 : 4;
+}
+
+/* How many there are; no malloc that fails. */
+static int table(void)
+{
+	int count = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		count += fcntl(fd, F_GETFD) >= 0;
+	return count;
+}
+
+static pthread_barrier_t turn;
+
+/* In turns with the other one, in an account that has nothing left. */
+static void *asks_in_turns(void *grown)
+{
+	int before;
+
+	if (unshare(CLONE_FILES))
+		return NULL;
+	before = table();
+	pthread_barrier_wait(&turn);
+	while (malloc(1 << 20))
+		;
+	for (int at = 0; at < 250; at++) {
+		for (int each = 0; each < 3; each++) {
+			free(malloc(2 << 20));
+			usleep(2000);
+		}
+		pthread_barrier_wait(&turn);
+	}
+	*(int *)grown = table() - before;
+	return grown;
+}
+
+static int tables(void)
+{
+	int grown[2] = { -1, -1 };
+	pthread_t threads[2];
+
+	pthread_barrier_init(&turn, NULL, 2);
+	for (int at = 0; at < 2; at++)
+		if (pthread_create(&threads[at], NULL, asks_in_turns, &grown[at]))
+			return 1;
+	for (int at = 0; at < 2; at++)
+		pthread_join(threads[at], NULL);
+	printf("%d %d\n", grown[0], grown[1]);
+	return grown[0] < 0 || grown[1] < 0;
+}
+
 int main(int argc, char **argv)
 {
 	const char *way = argc > 1 ? argv[1] : "";
@@ -207,9 +303,15 @@ int main(int argc, char **argv)
 	if (!strcmp(way, "confined-by-syscall"))
 		return confined(1);
 	if (!strcmp(way, "keeps"))
-		return keeps();
+		return keeps(20000, 300000);
+	if (!strcmp(way, "keeps-in-heap"))
+		return keeps(100000, 30000);
 	if (!strcmp(way, "vforks"))
 		return vforks((size_t)1 << 30);
+	if (!strcmp(way, "many-vfork"))
+		return many_vfork((size_t)1 << 30);
+	if (!strcmp(way, "tables"))
+		return tables();
 	if (!strcmp(way, "patient"))
 		return patient(atof(seconds));
 	if (!strcmp(way, "descriptors")) {

@@ -39,6 +39,16 @@ pub(crate) const STORIES: &[Story] = &[
         tell: keeps,
     },
     Story {
+        name: "what_was_freed_in_the_heap_is_had_by_others_while_its_program_is_idle",
+        place: Place::Host,
+        tell: keeps_in_heap,
+    },
+    Story {
+        name: "threads_with_descriptor_tables_of_their_own_keep_none_of_tmallocs",
+        place: Place::Host,
+        tell: tables,
+    },
+    Story {
         name: "a_bursard_that_is_stopped_holds_up_no_malloc",
         place: Place::Host,
         tell: stopped,
@@ -163,12 +173,13 @@ fn confined_child(binaries: &Binaries) -> Result<()> {
     let daemon = &stage.workshop.world.daemon;
     daemon.limit(&ALICE.to_string(), "256M")?;
     stage.run(Malloc::Asking(&stage.socket), &["vforks"])?;
+    stage.run(Malloc::Asking(&stage.socket), &["many-vfork"])?;
     Ok(())
 }
 
 fn keeps(binaries: &Binaries) -> Result<()> {
     /// What may stay: unused permission that is not worth a message.
-    const MOST: Bytes = Bytes::from_mib(128);
+    const MOST: Bytes = Bytes::from_mib(96);
     let stage = Stage::new(binaries, "keeps")?;
     let daemon = &stage.workshop.world.daemon;
     let alice = ALICE.to_string();
@@ -196,6 +207,46 @@ fn keeps(binaries: &Binaries) -> Result<()> {
     );
     ensure!(left <= MOST, "{left} stay reserved");
     ensure!(limited < 2 * plain + 200, "{limited} ms instead of {plain}");
+    Ok(())
+}
+
+fn keeps_in_heap(binaries: &Binaries) -> Result<()> {
+    /// Of 2.8 GiB.
+    const MOST: Bytes = Bytes::from_mib(256);
+    let stage = Stage::new(binaries, "keeps-in-heap")?;
+    let daemon = &stage.workshop.world.daemon;
+    let alice = ALICE.to_string();
+    daemon.limit(&alice, "3500M")?;
+    let mut command = stage.command(Malloc::Asking(&stage.socket), &["keeps-in-heap"])?;
+    let mut running = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut said = String::new();
+    BufReader::new(running.stdout.take().context("its output")?).read_line(&mut said)?;
+    // 1 GiB, which there is room for at once.
+    let other = stage.run(Malloc::Asking(&stage.socket), &["sparse"]);
+    let left = until("what was freed to be reserved no more", || {
+        let left = daemon.memory(&alice)?.reserved;
+        Ok((left <= MOST).then_some(left))
+    });
+    drop(running.stdin.take());
+    ensure!(running.wait()?.success(), "it said {said:?}");
+    other.context("another program of the account")?;
+    println!("        100,000 × 30 KB, freed: {} stay reserved", left?);
+    Ok(())
+}
+
+/// A connection that is kept stands in one of the tables.
+fn tables(binaries: &Binaries) -> Result<()> {
+    let stage = Stage::new(binaries, "tables")?;
+    let daemon = &stage.workshop.world.daemon;
+    daemon.limit(&ALICE.to_string(), "64M")?;
+    let grown = numbers(&stage.run(Malloc::Asking(&stage.socket), &["tables"])?)?;
+    ensure!(
+        grown.iter().sum::<u64>() <= 1,
+        "tables grew by {grown:?} descriptors"
+    );
     Ok(())
 }
 
