@@ -30,17 +30,15 @@ use bursar_protocol::{Granted, Renew, Reserve, ReserveBound};
 
 pub(crate) use self::denied::Denied;
 use self::denied::senseless;
-use self::growth::Snapshot;
+use self::growth::{Promise, Snapshot};
 use self::headroom::{Headroom, bound_of};
 pub(crate) use self::holdings::Holdings;
 use self::processes::Processes;
-use crate::control::{ClientId, RESERVING_PER_USER, Requester};
+use crate::control::{ClientId, Requester};
 use crate::payers::Payers;
 
 /// A request that would like more than it needs gets this share of what is free.
 const SHARE: u64 = 16;
-/// Processes with a reservation of their own.
-const MOST_PROCESSES: usize = 4096;
 /// Refusals that one request reports. A process that refuses more often than this between two requests
 /// is counted short.
 const MOST_REFUSED: u64 = 1 << 20;
@@ -63,15 +61,6 @@ struct Reservation {
     then: Option<Snapshot>,
     /// The program it was granted to.
     image: Option<Image>,
-}
-
-/// What a process has reserved from now on, in pages.
-#[derive(Debug, Clone, Copy)]
-struct Promise {
-    kept: u64,
-    granted: u64,
-    /// Of what is kept.
-    untouched: u64,
 }
 
 /// All reservations.
@@ -318,26 +307,6 @@ impl Reservations {
         if pages > 0 {
             let sum = self.by_payer.entry(requester.payer).or_default();
             *sum = sum.saturating_add(pages);
-        }
-        Ok(())
-    }
-
-    /// Whether there is room for one more process with a reservation of its own.
-    fn admit(&self, requester: Requester) -> Result<(), Denied> {
-        let processes = self
-            .by_holder
-            .iter()
-            .filter(|(holder, _)| matches!(holder, Holder::Process(_)));
-        let own = processes
-            .clone()
-            .filter(|(_, it)| it.counts_as == requester.counts_as)
-            .count();
-        let is_root = requester.counts_as.get() == 0;
-        if processes.count() >= MOST_PROCESSES || (own >= RESERVING_PER_USER && !is_root) {
-            return Err(Denied::TooMany(format!(
-                "{own} processes of this user have memory reserved, which is all that one may have, or there is \
-                 no room for more"
-            )));
         }
         Ok(())
     }

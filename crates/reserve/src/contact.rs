@@ -129,6 +129,11 @@ impl Contact {
         told
     }
 
+    /// Whether who listens at the other end of the open connection is runnable: its answer is late, but comes.
+    pub fn waits_for_processor(&self) -> bool {
+        self.socket.as_ref().is_some_and(Socket::daemon_is_runnable)
+    }
+
     fn open(&mut self, path: &[u8]) -> Result<&Socket, Refused> {
         match &mut self.socket {
             Some(socket) => Ok(socket),

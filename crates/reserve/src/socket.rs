@@ -197,6 +197,11 @@ impl Socket {
         Ok(())
     }
 
+    /// Whether the daemon runs or waits for a processor.
+    pub(crate) fn daemon_is_runnable(&self) -> bool {
+        waits_for_processor(self.daemon)
+    }
+
     fn is_ours(&self) -> bool {
         self.name().is_open()
     }

@@ -18,7 +18,7 @@ static CONFINED: AtomicBool = AtomicBool::new(false);
 /// Children that share our memory (vfork(2)) and have a filter of their own. Each has the kernel write 0
 /// here when it becomes another program or ends (set_tid_address(2)). A thread has one at a time. Of more at
 /// once than there is room for, a filter counts as the program's own.
-static CHILDREN: [Child; 32] = [const { Child::NONE }; 32];
+static CHILDREN: [Child; 32] = [const { Child::none() }; 32];
 
 /// While it lives the thread that made it waits, and it runs as that thread for all that a process can tell
 /// without a system call.
@@ -29,10 +29,12 @@ struct Child {
 }
 
 impl Child {
-    const NONE: Self = Self {
-        number: AtomicI32::new(0),
-        thread: AtomicUsize::new(0),
-    };
+    const fn none() -> Self {
+        Self {
+            number: AtomicI32::new(0),
+            thread: AtomicUsize::new(0),
+        }
+    }
 
     /// Whether it is the caller, or the caller made it.
     fn is_here(&self) -> bool {

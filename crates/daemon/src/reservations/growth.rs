@@ -19,6 +19,15 @@ use bursar_host::Statm;
 /// Pages by which a process can shrink before it looks what of its memory is left (tmalloc's credit.rs).
 const UNNOTICED: u64 = (16 << 20) / 4096;
 
+/// What a process has reserved from now on, in pages.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Promise {
+    pub(super) kept: u64,
+    pub(super) granted: u64,
+    /// Of what is kept.
+    pub(super) untouched: u64,
+}
+
 /// A process when it was granted something.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Snapshot {

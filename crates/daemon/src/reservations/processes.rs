@@ -10,6 +10,12 @@ use bursar_model::Pid;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
 
+use super::denied::Denied;
+use super::{Holder, Reservations};
+use crate::control::{RESERVING_PER_USER, Requester};
+
+/// Processes with a reservation of their own.
+const MOST_PROCESSES: usize = 4096;
 /// Stands for the timer among process numbers.
 const TIMER: u64 = u64::MAX;
 /// How often processes that live are looked at.
@@ -78,5 +84,27 @@ impl Processes {
 impl AsFd for Processes {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
+    }
+}
+
+impl Reservations {
+    /// Whether there is room for one more process with a reservation of its own.
+    pub(super) fn admit(&self, requester: Requester) -> Result<(), Denied> {
+        let processes = self
+            .by_holder
+            .iter()
+            .filter(|(holder, _)| matches!(holder, Holder::Process(_)));
+        let own = processes
+            .clone()
+            .filter(|(_, it)| it.counts_as == requester.counts_as)
+            .count();
+        let is_root = requester.counts_as.get() == 0;
+        if processes.count() >= MOST_PROCESSES || (own >= RESERVING_PER_USER && !is_root) {
+            return Err(Denied::TooMany(format!(
+                "{own} processes of this user have memory reserved, which is all that one may have, or there is \
+                 no room for more"
+            )));
+        }
+        Ok(())
     }
 }

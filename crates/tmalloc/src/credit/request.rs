@@ -21,7 +21,8 @@ const PATIENCE_NS: u64 = 20_000_000;
 const SHORT_PATIENCE_NS: u64 = 2_000_000;
 /// Who has no limit asks again after this; so does who found nobody to ask.
 const PAUSE_NS: u64 = 1_000_000_000;
-/// In an account that is full, no answer means that many ask, if there was one no longer ago than this.
+/// In an account that is full, no answer means that many ask, if there was one no longer ago than this, or the
+/// daemon was seen waiting for a processor.
 const CROWDED_NS: u64 = 1_000_000_000;
 /// Too many asked: again after this.
 const BUSY_NS: u64 = 50_000_000;
@@ -220,6 +221,15 @@ impl Credit {
         // Where there is hardly any room, the next request follows soon.
         let keeps_open = self.is_tight;
         let answer = self.contact().ask(socket, ask, patience, keeps_open);
+        let is_alive = match answer {
+            Err(Refused::Busy) => true,
+            Err(Refused::Silent(libc::ETIMEDOUT)) => self.contact().waits_for_processor(),
+            _ => false,
+        };
+        if self.is_tight && is_alive {
+            // As good as an answer: it comes when the daemon has a processor.
+            self.answered_at = now_ns();
+        }
         match answer {
             Ok(grant) => {
                 self.answered_at = now_ns();
