@@ -5,6 +5,7 @@ mod apply;
 mod audit;
 mod bad_days;
 mod beancounters;
+mod beancounters_cost;
 mod callers;
 mod check;
 mod command;
@@ -126,6 +127,7 @@ pub fn all() -> Vec<Story> {
         gate::STORIES,
         privvmpages::STORIES,
         beancounters::STORIES,
+        beancounters_cost::STORIES,
         kernel_memory::STORIES,
         cost::STORIES,
         deaths::STORIES,

@@ -36,13 +36,16 @@
 //! | `net=N`, `mnt=N`, `ipc=N`, `uts=N`, `cgroup=N`, `time_ns=N`, `pid=N`, `user=N` | namespaces of one kind; behind `userns` |
 //! | `mount=N` | mounts of /tmp on itself, in a mount namespace of our own (`mnt=1`) |
 //! | `time=N` | nothing: prints the median nanoseconds of fork and wait, of N |
-//! | `bench=MILLISECONDS` | S5's tables: each test for so long; prints how often a second each was done |
+//! | `group=PATH` | nothing: moves itself into that control group |
+//! | `bench=MILLISECONDS`, `bench=MILLISECONDS:TEST,…` | S5's tables and more calls: each test, or each of these, for so long; prints how often a second each was done |
 //! | `harass=SOCKET` | bursard's attention: all the connections one may have, each asking without end |
 //! | `pass=SOCKET` | bursard's patience: descriptors passed to it that take long to close; prints how many went |
 //! | `drop` | gives back files, terminals, sockets, segments, mappings and children |
 //! | `say=WORD` | prints WORD |
 //! | `wait` | waits for a line on stdin |
 
+#[path = "flooder/bench.rs"]
+mod bench;
 #[path = "flooder/buffers.rs"]
 mod buffers;
 #[path = "flooder/harass.rs"]
@@ -372,104 +375,6 @@ fn time_forks(times: usize) -> u128 {
     spans.get(spans.len() / 2).copied().unwrap_or(0)
 }
 
-/// How often a second, begun in so long.
-fn often(span: Duration, mut once: impl FnMut()) -> f64 {
-    let began = Instant::now();
-    let mut times = 0_u32;
-    while began.elapsed() < span {
-        once();
-        times += 1;
-    }
-    f64::from(times) / began.elapsed().as_secs_f64()
-}
-
-fn run(command: &mut std::process::Command) {
-    let _ = command.stdin(std::process::Stdio::null()).status();
-}
-
-/// The six tests of S5's tables 2 and 3, and what this project adds: open and close, socket and close.
-fn bench(span: Duration) {
-    let mut pipe = [0; 2];
-    // SAFETY: a live array of two.
-    unsafe { libc::pipe2(pipe.as_mut_ptr(), libc::O_CLOEXEC) };
-    let mut block = vec![1_u8; 4096];
-    let path = scratch(0);
-    let file = open(&path).unwrap_or(-1);
-    let _ = std::fs::remove_file(&path);
-    let results = [
-        (
-            "process",
-            often(span, || {
-                if let Ok(child) = ending_child() {
-                    wait_for(child);
-                }
-            }),
-        ),
-        (
-            "execl",
-            often(span, || run(&mut std::process::Command::new("/bin/true"))),
-        ),
-        (
-            "pipe",
-            often(span, || {
-                // SAFETY: a live buffer that is longer.
-                unsafe {
-                    libc::write(pipe[1], block.as_ptr().cast(), 512);
-                    libc::read(pipe[0], block.as_mut_ptr().cast(), 512);
-                }
-            }),
-        ),
-        (
-            "shell",
-            often(span, || {
-                let script = "echo a | cat | cat >/dev/null; :";
-                run(std::process::Command::new("/bin/sh").args(["-c", script]));
-            }),
-        ),
-        (
-            "write",
-            often(span, || {
-                // SAFETY: a live buffer of that length.
-                unsafe { libc::pwrite(file, block.as_ptr().cast(), 4096, 0) };
-            }),
-        ),
-        (
-            "read",
-            often(span, || {
-                // SAFETY: a live buffer of that length.
-                unsafe { libc::pread(file, block.as_mut_ptr().cast(), 4096, 0) };
-            }),
-        ),
-        (
-            "open",
-            often(span, || {
-                if let Ok(fd) = open("/dev/null") {
-                    // SAFETY: just opened.
-                    unsafe { libc::close(fd) };
-                }
-            }),
-        ),
-        (
-            "socket",
-            often(span, || {
-                if let Ok(fd) = socket(libc::AF_INET, libc::SOCK_DGRAM) {
-                    // SAFETY: just made.
-                    unsafe { libc::close(fd) };
-                }
-            }),
-        ),
-    ];
-    let said: Vec<String> = results
-        .iter()
-        .map(|(name, times)| format!("{name} {times:.2}"))
-        .collect();
-    say(&said.join(" "));
-    for fd in [pipe[0], pipe[1], file] {
-        // SAFETY: ours.
-        unsafe { libc::close(fd) };
-    }
-}
-
 impl Kept {
     fn drop_all(&mut self) {
         // SAFETY: our own descriptors, segments, mappings and children.
@@ -691,7 +596,13 @@ fn main() {
             }
             "mount" => ask(&step, number, namespaces::mount_one),
             "time" => say(&format!("time: {}", time_forks(number as usize))),
-            "bench" => bench(Duration::from_millis(number)),
+            "group" => {
+                if let Err(error) = std::fs::write(format!("{value}/cgroup.procs"), "0") {
+                    say(&format!("cannot enter {value}: {error}"));
+                    exit(3);
+                }
+            }
+            "bench" => bench::bench(value),
             "drop" => {
                 kept.drop_all();
                 say("drop: done");

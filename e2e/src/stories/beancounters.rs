@@ -133,20 +133,10 @@ pub(super) const STORIES: &[Story] = &[
         place: Place::Guest,
         tell: largest_bounds,
     },
-    Story {
-        name: "beancounters_system_cost",
-        place: Place::Named,
-        tell: cost,
-    },
-    Story {
-        name: "beancounters_system_cost_of_kernel_memory_alone",
-        place: Place::Named,
-        tell: cost_of_kernel_memory,
-    },
 ];
 
-const ALICE: u32 = 60301;
-const BOB: u32 = 60302;
+pub(super) const ALICE: u32 = 60301;
+pub(super) const BOB: u32 = 60302;
 const CAROL: u32 = 60303;
 
 pub(super) fn flooder(binaries: &Binaries, steps: &str) -> Command {
@@ -202,7 +192,7 @@ pub(super) fn limit(world: &World, who: &str, rows: &str) -> Result<Vec<String>>
     }
 }
 
-fn bill(world: &World, uid: u32) -> Result<BTreeMap<Resource, Bean>> {
+pub(super) fn bill(world: &World, uid: u32) -> Result<BTreeMap<Resource, Bean>> {
     bill_of(world, &uid.to_string())
 }
 
@@ -651,7 +641,7 @@ fn say_what_they_cannot(binaries: &Binaries) -> Result<()> {
 }
 
 /// Every row that can be refused, with room for all the workload needs.
-const ROOMY: &str = "numproc=50 numfile=500 numtcpsock=50 numothersock=50 numflock=50 numpty=20 \
+pub(super) const ROOMY: &str = "numproc=50 numfile=500 numtcpsock=50 numothersock=50 numflock=50 numpty=20 \
                      numsiginfo=60 shmpages=64M lockedpages=64M";
 
 fn agree_when_charged(binaries: &Binaries) -> Result<()> {
@@ -1327,80 +1317,5 @@ fn largest_bounds(binaries: &Binaries) -> Result<()> {
         }
         expect_nothing(&world, ALICE)?;
     }
-    Ok(())
-}
-
-/// Those of S5's Tables 2 and 3; the others are ours.
-const S5_TESTS: [&str; 6] = ["execl", "pipe", "process", "read", "shell", "write"];
-
-/// S5's tables 2 and 3: how often a second each test is done without any limit on a row, by a user with
-/// limits on all of them, and by a neighbour of his. The best of some rounds, taken in turn.
-fn cost(binaries: &Binaries) -> Result<()> {
-    let charged = [Resource::Numproc, Resource::Numfile, Resource::Numothersock];
-    cost_of(binaries, ROOMY, &charged)
-}
-
-fn cost_of_kernel_memory(binaries: &Binaries) -> Result<()> {
-    cost_of(binaries, "kmemsize=512M", &[])
-}
-
-/// `charged` have to be exact, or what is measured is nothing.
-fn cost_of(binaries: &Binaries, rows: &str, charged: &[Resource]) -> Result<()> {
-    const ROUNDS: usize = 5;
-    const SETTLED: Duration = Duration::from_secs(3);
-    let world = world(binaries, "beans-cost")?;
-    let alice = ALICE.to_string();
-    let unlimited: String = rows
-        .split_whitespace()
-        .filter_map(|row| row.split('=').next())
-        .map(|name| format!("{name}=unlimited "))
-        .collect();
-    let mut best: [BTreeMap<String, f64>; 3] = Default::default();
-    for _ in 0..ROUNDS {
-        for (setting, uid) in [(0, ALICE), (1, ALICE), (2, BOB)] {
-            if setting == 0 {
-                limit(&world, &alice, "numproc=5000")?; // so that there is something to take away
-                limit(&world, &alice, &format!("numproc=unlimited {unlimited}"))?;
-            } else {
-                limit(&world, &alice, rows)?;
-            }
-            // What attaching and detaching leave to be done later is nobody's cost.
-            std::thread::sleep(SETTLED);
-            let said = answers(binaries, &format!("uid={uid} bench=400"))?;
-            if setting == 1 {
-                let bill = bill(&world, ALICE)?;
-                for row in charged {
-                    let how = bill.get(row).map(|bean| &bean.how);
-                    ensure!(how == Some(&How::Exact), "{row:?} is not charged: {how:?}");
-                }
-            }
-            let words: Vec<&str> = said.first().context("figures")?.split(' ').collect();
-            for pair in words.chunks_exact(2) {
-                let a_second: f64 = pair[1].parse()?;
-                let kept = best[setting].entry(pair[0].to_owned()).or_default();
-                *kept = kept.max(a_second);
-            }
-        }
-    }
-    println!("        a second   no rows   all rows        %   neighbour        %");
-    let mut missed = Vec::new();
-    for (test, &plain) in &best[0] {
-        let of = |setting: usize| best[setting].get(test).copied().unwrap_or(0.0);
-        let percent = |a_second: f64| a_second * 100.0 / plain;
-        println!(
-            "        {test:<8} {plain:>9.1} {:>10.1} {:>8.1} {:>11.1} {:>8.1}",
-            of(1),
-            percent(of(1)),
-            of(2),
-            percent(of(2))
-        );
-        if S5_TESTS.contains(&test.as_str()) && percent(of(1)) < 97.0 {
-            missed.push(test);
-        }
-    }
-    ensure!(
-        missed.is_empty(),
-        "less than 97 % of what there is without rows: {missed:?}"
-    );
     Ok(())
 }

@@ -54,9 +54,9 @@ const LONG: Duration = Duration::from_secs(500);
 
 /// What the kernel has for itself, bytes, by /proc/meminfo.
 #[derive(Debug, Clone, Copy)]
-struct KernelMemory {
+pub(super) struct KernelMemory {
     /// Slab, per-CPU memory, vmalloc and page tables.
-    all: u64,
+    pub(super) all: u64,
     per_cpu: u64,
 }
 
@@ -75,7 +75,7 @@ fn kernel_memory() -> Result<KernelMemory> {
 }
 
 /// The same once it does not change: much is freed later, and what is kept for names is not what is meant.
-fn settled() -> Result<KernelMemory> {
+pub(super) fn settled() -> Result<KernelMemory> {
     const MOST_LOOKS: u32 = 20;
     fs::write("/proc/sys/vm/drop_caches", "2")?;
     let mut last = kernel_memory()?;
