@@ -61,7 +61,7 @@ pub fn run_units() -> Result<Vec<Unit>, Error> {
     units.extend(
         units_of!(selftest_rows, SelftestRowsSkelBuilder, "selftest_rows", {
             accounts: ENTRIES, payers: ENTRIES, mm_index: ENTRIES, mms: ENTRIES, bills: ENTRIES,
-            charges: ENTRIES, subordinates: 2 * abi_constant::SUBORDINATES.0,
+            charges: ENTRIES, further_charges: ENTRIES, subordinates: 2 * abi_constant::SUBORDINATES.0,
         }),
     );
     Ok(units)

@@ -901,7 +901,7 @@ fn floods(binaries: &Binaries) -> Result<()> {
             Resource::Numpty,
             "numpty=5",
             "pty=20",
-            "pty=20: 5 ENOSPC×15",
+            "pty=20: 5 ENOMEM×15",
         ),
         (
             Resource::Numsiginfo,
@@ -1256,16 +1256,17 @@ fn full(binaries: &Binaries) -> Result<()> {
     const ROOM: u64 = 1024;
     let mut world = World::new(binaries, "beans-full", "[ledger]\nmax_objects = 1024\n")?;
     world.daemon.start()?;
-    limit(&world, &ALICE.to_string(), "numfile=5000")?;
+    limit(&world, &ALICE.to_string(), "numfile=6000")?;
     limit(&world, &BOB.to_string(), "numfile=20")?;
-    let greedy = start(binaries, &format!("uid={ALICE} open=900"))?;
-    let second = start(binaries, &format!("uid={ALICE} open=900"))?;
+    let greedy: Vec<Hog> = (0..4)
+        .map(|_| start(binaries, &format!("uid={ALICE} open=900")))
+        .collect::<Result<_>>()?;
     let held = row(&world, ALICE, Resource::Numfile)?
         .held
         .context("held")?;
     ensure!(
-        (ROOM - 64..=ROOM).contains(&held),
-        "{held} of {ROOM} objects"
+        (ROOM..=2 * ROOM).contains(&held),
+        "{held} objects in a table for {ROOM}"
     );
     let said = answers(binaries, &format!("uid={BOB} open=30"))?;
     ensure!(
@@ -1280,10 +1281,9 @@ fn full(binaries: &Binaries) -> Result<()> {
     let remarks = world.daemon.status()?.remarks;
     let uncounted = remarks.iter().find_map(|it| uncounted(it));
     let uncounted = uncounted.with_context(|| format!("{remarks:?}"))?;
-    println!("        {held} of 1,800 files counted, {uncounted} said not to be");
-    ensure!(uncounted >= 1800 - held, "{uncounted}, and {held} held");
+    println!("        {held} of 3,600 files counted, {uncounted} said not to be");
+    ensure!(uncounted >= 3600 - held, "{uncounted}, and {held} held");
     drop(greedy);
-    drop(second);
     expect_nothing(&world, ALICE)?;
     expect_nothing(&world, BOB)?;
     let said = answers(binaries, &format!("uid={BOB} open=30"))?;

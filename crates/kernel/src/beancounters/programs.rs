@@ -24,7 +24,15 @@ struct Core {
 }
 
 const ROWS_CORE: Core = Core {
-    maps: &["bills", "charges", "locked_files", "bill_facts"],
+    maps: &[
+        "bills",
+        "charges",
+        "further_charges",
+        "known_slots",
+        "terminals",
+        "locked_files",
+        "bill_facts",
+    ],
     calls: &[
         "set_bill",
         "forget_bill",
@@ -51,6 +59,12 @@ const WHAT: &str = "beancounters (LSM programs)";
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Of so many objects one may be a file that is locked.
 const OBJECTS_A_LOCKED_FILE: u32 = 8;
+/// Of so many one may be a pseudo terminal.
+const OBJECTS_A_TERMINAL: u32 = 16;
+/// Objects that share a group of charges; it has room for one more.
+const OBJECTS_A_GROUP: u32 = 2;
+/// Of so many objects one may find no room in its group: of randomly spread ones one in nine does not.
+const OBJECTS_A_FURTHER_ONE: u32 = 4;
 
 /// Those of one kernel half.
 #[derive(Debug)]
@@ -164,13 +178,20 @@ impl Programs {
         let mut open = beancounters::BeancountersSkelBuilder::default()
             .open(&mut storage)
             .map_err(Error::unsupported(WHAT))?;
+        let objects = self.options.max_objects;
+        let groups = objects / OBJECTS_A_GROUP;
         set_knobs!(open, "beancounters", self.options, {
             namespace_bytes: namespace_bytes(self.options.possible_cpus),
+            charge_groups: groups,
         });
-        let objects = self.options.max_objects;
         for (map, entries) in [
             (&mut open.maps.bills, self.options.max_accounts),
-            (&mut open.maps.charges, objects),
+            (&mut open.maps.charges, groups),
+            (
+                &mut open.maps.further_charges,
+                objects / OBJECTS_A_FURTHER_ONE,
+            ),
+            (&mut open.maps.terminals, objects / OBJECTS_A_TERMINAL),
             (&mut open.maps.locked_files, objects / OBJECTS_A_LOCKED_FILE),
         ] {
             map.set_max_entries(entries)
@@ -192,6 +213,9 @@ impl Programs {
             share_pinned!(open, self.pins, {
                 bills: "bills",
                 charges: "charges",
+                further_charges: "further_charges",
+                known_slots: "known_slots",
+                terminals: "terminals",
                 locked_files: "locked_files",
                 bill_facts: "bill_facts",
             });

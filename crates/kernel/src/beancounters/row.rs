@@ -124,7 +124,10 @@ pub(super) static ROWS: [Row; 12] = [
         resource: Resource::Numpty,
         index: bill_row::BILL_NUMPTY,
         object: Object::Rows,
-        sets: &[(&["bill_file_free", "bill_open"], Strict)],
+        sets: &[
+            (&["bill_terminal_gone", "bill_terminal"], Strict),
+            (&["bill_terminal"], Strict),
+        ],
     },
     Row {
         resource: Resource::Numsiginfo,
@@ -136,15 +139,18 @@ pub(super) static ROWS: [Row; 12] = [
         resource: Resource::Shmpages,
         index: bill_row::BILL_SHMPAGES,
         object: Object::Rows,
-        sets: &[(
-            &[
-                "bill_shared_free",
-                "bill_shared",
-                "bill_mapping",
-                "bill_segment_ask",
-            ],
-            Strict,
-        )],
+        sets: &[
+            (&["bill_file_free", "bill_file"], Strict),
+            (
+                &[
+                    "bill_shared_free",
+                    "bill_shared",
+                    "bill_mapping",
+                    "bill_segment_ask",
+                ],
+                Strict,
+            ),
+        ],
     },
     Row {
         resource: Resource::Lockedpages,
@@ -167,9 +173,9 @@ pub(super) static ROWS: [Row; 12] = [
                 &[
                     "bill_user_namespace",
                     "bill_own_namespace",
-                    "bill_kernel_socket",
-                    "bill_kernel_task",
-                    "bill_kernel_file",
+                    "bill_socket",
+                    "bill_fork",
+                    "bill_file",
                     "bill_mount",
                 ],
                 KERNEL_MEMORY,
@@ -178,9 +184,9 @@ pub(super) static ROWS: [Row; 12] = [
                 &[
                     "bill_user_namespace",
                     "bill_own_namespace",
-                    "bill_kernel_socket",
-                    "bill_kernel_task",
-                    "bill_kernel_file_try",
+                    "bill_socket",
+                    "bill_fork",
+                    "bill_file_try",
                     "bill_mount",
                 ],
                 KERNEL_MEMORY,

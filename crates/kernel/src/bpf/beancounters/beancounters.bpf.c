@@ -10,12 +10,12 @@
  * Cost:    docs/design/measured-beancounters.md.
  * Absent:  without LSM programs the rows are looked at (resource_iterator.bpf.c) and nothing is refused.
  */
-#include "charge_row.bpf.h"
 #include "kernel_memory.bpf.h"
 #include "lock_count.bpf.h"
 #include "lock_notes.bpf.h"
 #include "objects.bpf.h"
 #include "open_file.bpf.h"
+#include "terminals.bpf.h"
 
 enum {
 	EPERM = 1,
@@ -23,7 +23,6 @@ enum {
 	ENOMEM = 12,
 	EINVAL = 22,
 	ENFILE = 23,
-	ENOSPC = 28,
 	ENOLCK = 37,
 	ENOBUFS = 105,
 	F_UNLCK = 2,
@@ -36,6 +35,8 @@ enum {
 	MAP_SHARED = 1,
 	MAP_ANONYMOUS = 0x20,
 	MAP_LOCKED = 0x2000,
+	MAP_HUGETLB = 0x40000,
+	SHM_HUGETLB = 04000,
 };
 
 enum bill_row bill_row_type;	/* for the user half: BTF carries the types of variables only */
@@ -53,16 +54,133 @@ static __always_inline __s64 pages_of(__u64 bytes)
 	return (bytes + (1ULL << page_shift) - 1) >> page_shift;
 }
 
-/* --- numproc ------------------------------------------------------------------------------- */
+/* --- one program a hook ------------------------------------------------------------------------ */
+
+/* A program more at a hook costs everybody as much as half of the first: so what several rows ask at one hook is asked
+ * by one program, which is attached while any of them is limited. The rows that are not have nothing counted. */
+
+static __always_inline bool counts(const struct bill *bill, __u32 which)
+{
+	return bill->counted_rows & (1U << which);
+}
 
 /* Processes and threads; an ended one counts until its parent has taken note of it. */
 SEC("?lsm/task_alloc")
 int BPF_PROG(bill_fork, struct task_struct *child, unsigned long clone_flags, int ret)
 {
-	if (ret)
+	struct bill_facts *known = facts();
+	__u32 slot = NOBODY;
+	struct bill *bill;
+
+	if (ret || !known)
 		return ret;
-	return charge(slot_of_task(me()), BILL_NUMPROC, (__u64)child, 1, false) ? 0 : -EAGAIN;
+	bill = bill_of_me(known, 1U << BILL_NUMPROC | 1U << BILL_KMEMSIZE, &slot);
+	if (!bill)
+		return 0;
+	if (counts(bill, BILL_KMEMSIZE) && !may_take_of(slot, TASK_BYTES, NOT_COUNTED, true))
+		return -ENOMEM;
+	if (counts(bill, BILL_NUMPROC) && !charge_piece(bill, slot, BILL_NUMPROC, number_beside(child, known)))
+		return -EAGAIN;
+	return 0;
 }
+
+enum shared_call { SHARED_OTHER, SHARED_GET, SHARED_MAP };
+
+static __noinline enum shared_call shared_call(__u64 *bytes);
+
+/* System V segments and shared anonymous mappings have a file of their own, which lives as long as they do. */
+static __noinline int may_make_shared(__u32 slot, __u64 file)
+{
+	__u64 bytes = 0;
+
+	return shared_call(&bytes) == SHARED_OTHER || charge(slot, BILL_SHMPAGES, file, pages_of(bytes), false);
+}
+
+/* A file that is refused is freed, and gives back what it was charged for by then. */
+static __always_inline int bill_new_file(const struct file *file, __u32 rows)
+{
+	struct bill_facts *known = facts();
+	__u32 slot = NOBODY;
+	struct bill *bill;
+	__u64 number;
+
+	if (!known)
+		return 0;
+	bill = bill_of_me(known, rows, &slot);
+	if (!bill)
+		return 0;
+	rows &= bill->counted_rows;
+	number = number_beside(file, known);
+	if ((rows & 1U << BILL_KMEMSIZE) && !may_take_of(slot, FILE_BYTES, NOT_COUNTED, true))
+		return -ENOMEM;
+	if ((rows & 1U << BILL_NUMFILE) && !charge_piece(bill, slot, BILL_NUMFILE, number))
+		return -ENFILE;
+	if ((rows & 1U << BILL_SHMPAGES) && !may_make_shared(slot, number))
+		return -ENOMEM;
+	return 0;
+}
+
+SEC("?lsm/file_alloc_security")
+int BPF_PROG(bill_file, struct file *file, int ret)
+{
+	return ret ? ret :
+		     bill_new_file(file, 1U << BILL_NUMFILE | 1U << BILL_KMEMSIZE | 1U << BILL_SHMPAGES);
+}
+
+/* Where the verifier knows the hook above as one that cannot refuse (from 7.0 on). Skipped where one was
+ * preempted: what passed is found by the next look. Shared memory has programs that are not (bill_shared). */
+SEC("?fmod_ret/security_file_alloc")
+int BPF_PROG(bill_file_try, struct file *file)
+{
+	return bill_new_file(file, 1U << BILL_NUMFILE | 1U << BILL_KMEMSIZE);
+}
+
+static __always_inline __u32 row_of_socket(struct sock *sk)
+{
+	return is_tcp(sk) ? BILL_NUMTCPSOCK : BILL_NUMOTHERSOCK;
+}
+
+/* A network namespace that has been counted begins with the kernel's own netlink sockets: so none passes the
+ * barrier of kmemsize, however many are asked for at once. */
+static __noinline int may_make_kernel_socket(int family)
+{
+	return family != AF_NETLINK ||
+	       may_take_kernel_memory(namespace_bytes[UCOUNT_NET_NAMESPACES], COUNTED_ALREADY, false);
+}
+
+/* It exists by now; refused it goes at once. */
+SEC("?lsm/socket_post_create")
+int BPF_PROG(bill_socket, struct socket *socket, int family, int type, int protocol, int kern, int ret)
+{
+	struct bill_facts *known = facts();
+	struct sock *sk = socket->sk;
+	__u32 slot = NOBODY, which;
+	struct bill *bill;
+
+	if (ret || !known)
+		return ret;
+	if (kern)
+		return may_make_kernel_socket(family) ? 0 : -ENOMEM;
+	bill = bill_of_me(known, 1U << BILL_NUMTCPSOCK | 1U << BILL_NUMOTHERSOCK | 1U << BILL_KMEMSIZE, &slot);
+	if (!bill)
+		return 0;
+	if (counts(bill, BILL_KMEMSIZE) && !may_take_of(slot, SOCKET_BYTES, NOT_COUNTED, true))
+		return -ENOMEM;
+	if (!sk)
+		return 0;
+	which = row_of_socket(sk);
+	if (which == BILL_NUMTCPSOCK)
+		return !counts(bill, BILL_NUMTCPSOCK) ||
+				       charge_piece(bill, slot, BILL_NUMTCPSOCK, number_beside(sk, known)) ?
+			       0 :
+			       -ENOBUFS;
+	return !counts(bill, BILL_NUMOTHERSOCK) ||
+			       charge_piece(bill, slot, BILL_NUMOTHERSOCK, number_beside(sk, known)) ?
+		       0 :
+		       -ENOBUFS;
+}
+
+/* --- numproc ------------------------------------------------------------------------------- */
 
 /* A session begins as root's process, for which nobody was charged: it is the user's from now on, and
  * never refused. What somebody has paid for stays with him. */
@@ -70,14 +188,15 @@ SEC("?lsm/task_fix_setuid")
 int BPF_PROG(bill_setuid, struct cred *new, const struct cred *old, int flags, int ret)
 {
 	struct ledger_state *state = ledger_state();
+	struct bill_facts *known = facts();
 	struct task_struct *task = me();
 	__u32 uid = 0;
 
-	if (ret || !state || is_guardian(state, task) || !uid_of_cred(new, &uid) || !uid)
+	if (ret || !state || !known || is_guardian(state, task) || !uid_of_cred(new, &uid) || !uid)
 		return ret;
 	if (state->entered && membership_of(task))	/* whoever it becomes, its account pays */
 		return ret;
-	charge(account_of(state, uid), BILL_NUMPROC, (__u64)task, 1, true);
+	charge(account_of(state, uid), BILL_NUMPROC, number_beside(task, known), 1, true);
 	return 0;
 }
 
@@ -85,7 +204,10 @@ int BPF_PROG(bill_setuid, struct cred *new, const struct cred *old, int flags, i
 SEC("?fentry/release_task")
 int BPF_PROG(bill_task_gone, struct task_struct *task)
 {
-	uncharge((__u64)task, BILL_NUMPROC);
+	struct bill_facts *known = facts();
+
+	if (known)
+		uncharge_now(number_beside(task, known), BILL_NUMPROC);
 	return 0;
 }
 
@@ -93,40 +215,35 @@ int BPF_PROG(bill_task_gone, struct task_struct *task)
 SEC("?lsm/task_free")
 int BPF_PROG(bill_task_free, struct task_struct *task)
 {
-	uncharge((__u64)task, BILL_NUMPROC);
+	struct bill_facts *known = facts();
+
+	if (known)
+		uncharge_now(number_beside(task, known), BILL_NUMPROC);
 	return 0;
 }
 
-/* --- numfile, numpty, numflock -------------------------------------------------------------- */
+/* --- numpty -------------------------------------------------------------------------------- */
 
-static __always_inline int bill_new_file(__u64 file)
+/* Mounting makes inodes in devpts, too. The answer is ENOMEM whatever is said here (fs/devpts/inode.c). */
+SEC("?lsm/inode_alloc_security")
+int BPF_PROG(bill_terminal, struct inode *inode, int ret)
 {
-	return charge(slot_of_task(me()), BILL_NUMFILE, file, 1, false) ? 0 : -ENFILE;
-}
+	struct super_block *super = inode->i_sb;
 
-SEC("?lsm/file_alloc_security")
-int BPF_PROG(bill_file, struct file *file, int ret)
-{
-	return ret ? ret : bill_new_file((__u64)file);
-}
-
-/* Where the verifier knows the hook above as one that cannot refuse (from 7.0 on). Skipped where one was
- * preempted: what passed is found by the next look. */
-SEC("?fmod_ret/security_file_alloc")
-int BPF_PROG(bill_file_try, struct file *file)
-{
-	return bill_new_file((__u64)file);
-}
-
-SEC("?lsm/file_open")
-int BPF_PROG(bill_open, struct file *file, int ret)
-{
-	struct inode *inode = file->f_inode;
-
-	if (ret || !inode || !is_pty_master(inode))
+	if (ret || !super || super->s_magic != DEVPTS_SUPER_MAGIC || own_call() == CALL_MOUNTS)
 		return ret;
-	return charge(slot_of_task(me()), BILL_NUMPTY, (__u64)file, 1, false) ? 0 : -ENOSPC;
+	return charge_terminal(slot_of_me(), (__u64)inode) ? 0 : -ENOMEM;
 }
+
+/* The master is closed. May be skipped. */
+SEC("?fentry/devpts_pty_kill")
+int BPF_PROG(bill_terminal_gone, struct dentry *entry)
+{
+	give_back_terminal((__u64)entry->d_inode);
+	return 0;
+}
+
+/* --- numfile, numflock ---------------------------------------------------------------------- */
 
 static __always_inline void note_locked_file(__s64 more)
 {
@@ -242,81 +359,62 @@ SEC("?lsm/file_free_security")
 int BPF_PROG(bill_file_free, struct file *file)
 {
 	struct bill_facts *known = facts();
-	__u64 address = (__u64)file;
 
-	uncharge(address, BILL_NUMFILE);
-	if (known && known->terminals)
-		uncharge(address, BILL_NUMPTY);
-	if (known && known->locked_files)
-		give_back_locks(address);
+	if (!known)
+		return 0;
+	uncharge_file(number_beside(file, known));
+	if (known->locked_files)
+		give_back_locks((__u64)file);
 	return 0;
 }
 
 /* --- sockets -------------------------------------------------------------------------------- */
 
-static __always_inline __u32 row_of_socket(struct sock *sk)
-{
-	return is_tcp(sk) ? BILL_NUMTCPSOCK : BILL_NUMOTHERSOCK;
-}
-
-/* It exists by now; refused it goes at once. */
-SEC("?lsm/socket_post_create")
-int BPF_PROG(bill_socket, struct socket *socket, int family, int type, int protocol, int kern, int ret)
-{
-	struct sock *sk = socket->sk;
-
-	if (ret || kern || !sk)
-		return ret;
-	return charge(slot_of_task(me()), row_of_socket(sk), (__u64)sk, 1, false) ? 0 : -ENOBUFS;
-}
-
-/* Who pays for a connection that was not asked for by a process of his: the owner of the socket it
- * came in at. */
-static __noinline __u32 slot_of_listener(__u64 listener, __u32 which)
-{
-	__u64 key = key_of(listener, which);
-	struct charge *charge = bpf_map_lookup_elem(&charges, &key);
-
-	return charge && charge->row == which ? charge->slot : NOBODY;
-}
-
 /* A packet that asks for a connection; refused it is dropped, as where the backlog is full. */
 SEC("?lsm/inet_conn_request")
 int BPF_PROG(bill_connection, struct sock *sk, struct sk_buff *packet, struct request_sock *request, int ret)
 {
-	if (ret)
+	struct bill_facts *known = facts();
+
+	if (ret || !known)
 		return ret;
-	return has_left(slot_of_listener((__u64)sk, BILL_NUMTCPSOCK), BILL_NUMTCPSOCK, 1, false) ?
+	return has_left(slot_charged(number_beside(sk, known), BILL_NUMTCPSOCK), BILL_NUMTCPSOCK, 1, false) ?
 		       0 :
 		       -ENOBUFS;
 }
 
+/* Who pays for a connection that was not asked for by a process of his: the owner of the socket it came in at. */
 SEC("?lsm/sk_clone_security")
 int BPF_PROG(bill_accepted, struct sock *sk, struct sock *new)
 {
-	__u32 slot = slot_of_listener((__u64)sk, BILL_NUMTCPSOCK);
+	struct bill_facts *known = facts();
+	__u32 slot = known ? slot_charged(number_beside(sk, known), BILL_NUMTCPSOCK) : NOBODY;
 
-	if (slot != NOBODY)
-		charge(slot, BILL_NUMTCPSOCK, (__u64)new, 1, true);
+	if (known && slot != NOBODY)
+		charge(slot, BILL_NUMTCPSOCK, number_beside(new, known), 1, true);
 	return 0;
 }
 
 SEC("?lsm/unix_stream_connect")
 int BPF_PROG(bill_unix_accepted, struct sock *sk, struct sock *listener, struct sock *new, int ret)
 {
-	if (ret)
+	struct bill_facts *known = facts();
+	__u32 slot;
+
+	if (ret || !known)
 		return ret;
-	return charge(slot_of_listener((__u64)listener, BILL_NUMOTHERSOCK), BILL_NUMOTHERSOCK,
-		      (__u64)new, 1, false) ?
-		       0 :
-		       -ENOBUFS;
+	slot = slot_charged(number_beside(listener, known), BILL_NUMOTHERSOCK);
+	return charge(slot, BILL_NUMOTHERSOCK, number_beside(new, known), 1, false) ? 0 : -ENOBUFS;
 }
 
 /* As soon as it cannot be used any more; RCU frees those of UDP some time later. May be skipped. */
 SEC("?fentry/sk_common_release")
 int BPF_PROG(bill_socket_gone, struct sock *sk)
 {
-	uncharge((__u64)sk, BILL_NUMOTHERSOCK);
+	struct bill_facts *known = facts();
+
+	if (known)
+		uncharge_now(number_beside(sk, known), BILL_NUMOTHERSOCK);
 	return 0;
 }
 
@@ -324,7 +422,10 @@ int BPF_PROG(bill_socket_gone, struct sock *sk)
 SEC("?lsm/sk_free_security")
 int BPF_PROG(bill_socket_free, struct sock *sk)
 {
-	uncharge((__u64)sk, BILL_NUMOTHERSOCK);
+	struct bill_facts *known = facts();
+
+	if (known)
+		uncharge_now(number_beside(sk, known), BILL_NUMOTHERSOCK);
 	return 0;
 }
 
@@ -376,11 +477,9 @@ int BPF_PROG(bill_signal, struct task_struct *target, struct kernel_siginfo *inf
 
 /* --- shmpages ------------------------------------------------------------------------------- */
 
-enum shared_call { SHARED_OTHER, SHARED_GET, SHARED_MAP };
-
 /* The size of System V segments and of shared anonymous mappings stands in the call that makes them
  * (arch/x86/entry/syscalls); it counts in full when made, as S5's. */
-static __always_inline enum shared_call shared_call(__u64 *bytes)
+static __noinline enum shared_call shared_call(__u64 *bytes)
 {
 	struct call call;
 #if defined(__TARGET_ARCH_x86)
@@ -392,28 +491,28 @@ static __always_inline enum shared_call shared_call(__u64 *bytes)
 	if (task->thread_info.status & TS_COMPAT) {
 		if (number == 117 && (regs->bx & 0xffff) == IPC_SHMGET) {
 			*bytes = (__u32)regs->dx;
-			return SHARED_GET;
+			return regs->si & SHM_HUGETLB ? SHARED_OTHER : SHARED_GET;
 		}
 		if (number == 395) {
 			*bytes = (__u32)regs->cx;
-			return SHARED_GET;
+			return regs->dx & SHM_HUGETLB ? SHARED_OTHER : SHARED_GET;
 		}
 	} else if ((number & ~X32_BIT) == 29) {
 		*bytes = regs->si;
-		return SHARED_GET;
+		return regs->dx & SHM_HUGETLB ? SHARED_OTHER : SHARED_GET;
 	}
 #endif
 	read_call(&call);
 	if (call.number == CALL_MMAP && (call.argument[3] & MAP_SHARED) &&
-	    (call.argument[3] & MAP_ANONYMOUS)) {
+	    (call.argument[3] & MAP_ANONYMOUS) && !(call.argument[3] & MAP_HUGETLB)) {
 		*bytes = call.argument[1];
 		return SHARED_MAP;
 	}
 	return SHARED_OTHER;
 }
 
-/* This and bill_mapping answer ENOMEM before anything is made; what decides is the inode, whose refusal
- * would be told as ENOSPC. */
+/* Where no LSM program can refuse a file (bill_file_try) the inode decides, whose refusal would be told as ENOSPC: this
+ * and bill_mapping answer ENOMEM before it is made. */
 SEC("?lsm/shm_alloc_security")
 int BPF_PROG(bill_segment_ask, struct kern_ipc_perm *segment, int ret)
 {
@@ -428,13 +527,11 @@ SEC("?lsm/inode_alloc_security")
 int BPF_PROG(bill_shared, struct inode *inode, int ret)
 {
 	struct super_block *super = inode->i_sb;
-	__u64 bytes = 0;
+	struct bill_facts *known = facts();
 
-	if (ret || !super || super->s_magic != TMPFS_MAGIC || shared_call(&bytes) == SHARED_OTHER)
+	if (ret || !known || !super || super->s_magic != TMPFS_MAGIC)
 		return ret;
-	return charge(slot_of_task(me()), BILL_SHMPAGES, (__u64)inode, pages_of(bytes), false) ?
-		       0 :
-		       -ENOMEM;
+	return may_make_shared(slot_of_me(), number_beside(inode, known)) ? 0 : -ENOMEM;
 }
 
 SEC("?lsm/inode_free_security")
@@ -442,8 +539,8 @@ int BPF_PROG(bill_shared_free, struct inode *inode)
 {
 	struct bill_facts *known = facts();
 
-	if (known && known->segments)
-		uncharge((__u64)inode, BILL_SHMPAGES);
+	if (known)
+		uncharge_now(number_beside(inode, known), BILL_SHMPAGES);
 	return 0;
 }
 
@@ -569,41 +666,6 @@ int BPF_PROG(bill_own_namespace, const struct cred *cred, struct user_namespace 
 	return may_take_kernel_memory(bytes, NOT_COUNTED, false) ? 0 : -EPERM;
 }
 
-/* A network namespace that has been counted begins with the kernel's own netlink sockets: so none passes the
- * barrier, however many are asked for at once. */
-SEC("?lsm/socket_create")
-int BPF_PROG(bill_kernel_socket, int family, int type, int protocol, int kern, int ret)
-{
-	__s64 bytes = namespace_bytes[UCOUNT_NET_NAMESPACES];
-
-	if (ret)
-		return ret;
-	if (!kern)
-		return may_take_kernel_memory(SOCKET_BYTES, NOT_COUNTED, true) ? 0 : -ENOMEM;
-	if (family != AF_NETLINK)
-		return 0;
-	return may_take_kernel_memory(bytes, COUNTED_ALREADY, false) ? 0 : -ENOMEM;
-}
-
-SEC("?lsm/task_alloc")
-int BPF_PROG(bill_kernel_task, struct task_struct *child, unsigned long clone_flags, int ret)
-{
-	return ret ? ret : may_take_kernel_memory(TASK_BYTES, NOT_COUNTED, true) ? 0 : -ENOMEM;
-}
-
-SEC("?lsm/file_alloc_security")
-int BPF_PROG(bill_kernel_file, struct file *file, int ret)
-{
-	return ret ? ret : may_take_kernel_memory(FILE_BYTES, NOT_COUNTED, true) ? 0 : -ENOMEM;
-}
-
-/* As bill_file_try. */
-SEC("?fmod_ret/security_file_alloc")
-int BPF_PROG(bill_kernel_file_try, struct file *file)
-{
-	return may_take_kernel_memory(FILE_BYTES, NOT_COUNTED, true) ? 0 : -ENOMEM;
-}
-
 /* mount(2), with an errno that says what is wrong. */
 SEC("?lsm/sb_mount")
 int BPF_PROG(bill_mount, const char *device, const struct path *path, const char *type,
@@ -619,9 +681,10 @@ SEC("iter/task")
 int meet_tasks(struct bpf_iter__task *ctx)
 {
 	struct task_struct *task = ctx->task;
+	struct bill_facts *known = facts();
 
-	if (task)
-		charge(slot_of_task(task), BILL_NUMPROC, (__u64)task, 1, true);
+	if (task && known)
+		charge(slot_of_task(task), BILL_NUMPROC, number_beside(task, known), 1, true);
 	return 0;
 }
 
@@ -630,20 +693,23 @@ int meet_files(struct bpf_iter__task_file *ctx)
 {
 	struct file *file = ctx->file;
 	__u32 slot = slot_of_file(file, ctx->task);
+	struct bill_facts *known = facts();
 	struct socket *socket;
 	struct inode *inode;
 	struct sock *sk;
+	__u64 number;
 
-	if (!file || slot == NOBODY)
+	if (!file || !known || slot == NOBODY)
 		return 0;
-	charge(slot, BILL_NUMFILE, (__u64)file, 1, true);
+	number = number_beside(file, known);
+	charge(slot, BILL_NUMFILE, number, 1, true);
 	inode = file->f_inode;
 	if (inode && is_pty_master(inode))
-		charge(slot, BILL_NUMPTY, (__u64)file, 1, true);
+		meet_terminal(slot, terminal_of_master(file));
 	socket = bpf_sock_from_file(file);
 	sk = socket ? socket->sk : NULL;
 	if (sk)
-		charge(slot, row_of_socket(sk), (__u64)sk, 1, true);
+		charge(slot, row_of_socket(sk), number_beside(sk, known), 1, true);
 	return 0;
 }
 
@@ -677,6 +743,7 @@ static __always_inline void clear_rows(struct bill *bill)
 
 	for (i = 0; i < BILL_ROWS; i++)
 		bill->rows[i] = empty;
+	bill->counted_rows = 0;
 }
 
 SEC("syscall")
@@ -684,9 +751,10 @@ int set_bill(struct set_bill_args *args)
 {
 	__u32 slot = args->slot, which = args->row;
 	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
+	struct bill_facts *known = facts();
 	struct row *row;
 
-	if (!bill || which >= BILL_ROWS)
+	if (!bill || !known || which >= BILL_ROWS)
 		return -EINVAL;
 	if (bill->state != BILL_MADE) {
 		if (!args->counted)
@@ -701,20 +769,58 @@ int set_bill(struct set_bill_args *args)
 	row = &bill->rows[which];
 	row->barrier = args->barrier;
 	row->limit = args->limit;
-	row->counted = args->counted;
 	row->observed = args->observed;
+	row->counted = args->counted;
+	if (args->counted)
+		__sync_fetch_and_or(&bill->counted_rows, 1U << which);
+	else
+		__sync_fetch_and_and(&bill->counted_rows, ~(1U << which));
+	if (args->counted && args->account_id >> KIND_SHIFT)
+		__sync_fetch_and_or(&known->entered_rows, 1U << which);
+	__sync_fetch_and_add(&known->generation, 1);
+	return 0;
+}
+
+static __always_inline bool is_forgotten(const struct charge *charge, const struct forget_bill_args *what)
+{
+	return charge->amount && charge->slot == what->slot && (what->row == BILL_ROWS || charge->row == what->row);
+}
+
+static long forget_group(struct bpf_map *map, __u32 *index, struct charge_group *group,
+			 struct forget_bill_args *what)
+{
+	struct charge charge;
+	__u64 key;
+	int i;
+
+	for (i = 0; i < CHARGES_TOGETHER; i++) {
+		key = key_at(group, i);
+		charge = unpacked_charge(group->charges[i]);
+		if (key > KEY_BEING_WRITTEN && is_forgotten(&charge, what))
+			give_back(group, i, key);
+	}
 	return 0;
 }
 
 static long forget_charge(struct bpf_map *map, __u64 *key, struct charge *charge,
 			  struct forget_bill_args *what)
 {
-	__u32 which = charge->row;
-
-	if (charge->slot == what->slot && (what->row == BILL_ROWS || which == what->row) &&
-	    !bpf_map_delete_elem(map, key))
-		note_record(which, -1);
+	if (is_forgotten(charge, what))
+		give_back_further(group_of(*key & ~7ULL), *key);
 	return 0;
+}
+
+/* Whoever holds nothing has no records. */
+static __always_inline bool holds_any(struct bill *bill, __u32 which)
+{
+	const __u32 recorded = 1U << BILL_NUMPROC | 1U << BILL_NUMFILE | 1U << BILL_NUMTCPSOCK |
+				      1U << BILL_NUMOTHERSOCK | 1U << BILL_SHMPAGES;
+	__u32 i;
+
+	for (i = 0; i < BILL_ROWS; i++)
+		if ((recorded & (1U << i)) && (which == BILL_ROWS || which == i) && bill->rows[i].held)
+			return true;
+	return false;
 }
 
 static long forget_locks(struct bpf_map *map, __u64 *key, struct charge *charge, struct forget_bill_args *what)
@@ -724,22 +830,36 @@ static long forget_locks(struct bpf_map *map, __u64 *key, struct charge *charge,
 	return 0;
 }
 
+static long forget_terminal(struct bpf_map *map, __u64 *key, struct charge *charge, struct forget_bill_args *what)
+{
+	if (charge->slot == what->slot)
+		give_back_terminal(*key);
+	return 0;
+}
+
 /* The row is not charged any more: what its objects will give back is nobody's. */
 SEC("syscall")
 int forget_bill(struct forget_bill_args *args)
 {
 	struct forget_bill_args what = { .slot = args->slot, .row = args->row };
 	struct bill *bill = bpf_map_lookup_elem(&bills, &what.slot);
+	struct bill_facts *known = facts();
 	struct row *row;
 
-	if (!bill || what.row > BILL_ROWS)
+	if (!bill || !known || what.row > BILL_ROWS)
 		return -EINVAL;
-	bpf_for_each_map_elem(&charges, forget_charge, &what, 0);
+	if (holds_any(bill, what.row)) {
+		bpf_for_each_map_elem(&charges, forget_group, &what, 0);
+		bpf_for_each_map_elem(&further_charges, forget_charge, &what, 0);
+	}
+	if (what.row == BILL_ROWS || what.row == BILL_NUMPTY)
+		bpf_for_each_map_elem(&terminals, forget_terminal, &what, 0);
 	if (what.row == BILL_ROWS || what.row == BILL_NUMFLOCK)
 		bpf_for_each_map_elem(&locked_files, forget_locks, &what, 0);
 	if (what.row == BILL_ROWS) {
 		bill->state = BILL_NONE;
 		clear_rows(bill);
+		__sync_fetch_and_add(&known->generation, 1);
 		return 0;
 	}
 	row = row_of(what.slot, what.row);
@@ -775,6 +895,8 @@ int recount_bill(struct forget_bill_args *args)
 		locks_met = 0;
 		recount_locks(slot, true);
 	}
+	if (counted_row(slot, BILL_NUMPTY))
+		recount_terminals(slot);
 	row = counted_row(slot, BILL_LOCKEDPAGES);
 	if (row) {
 		row->held = count_locked(slot, 0);

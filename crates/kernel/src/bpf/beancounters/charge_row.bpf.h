@@ -7,8 +7,17 @@
 
 #include "row.bpf.h"
 
-/* Key: key_of(). Written and read here. Bound: ledger.max_objects. Full: the object is granted and not
- * counted, and bill_facts.unrecorded grows: who has filled it has at most his own barriers, and is no
+/* Index: group_of(). Written and read here, by whoever has an entry's key at KEY_BEING_WRITTEN. Bound: groups for
+ * ledger.max_objects, two objects each. A group is full: further_charges. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);	/* (set) */
+	__type(key, __u32);
+	__type(value, struct charge_group);
+} charges SEC(".maps");
+
+/* Key: key_of(). Those that found no room in their group. Bound: a quarter of ledger.max_objects. Full: the object is
+ * granted and not counted, and bill_facts.unrecorded grows: who has filled it has at most his own barriers, and is no
  * reason to refuse others. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -16,7 +25,9 @@ struct {
 	__uint(max_entries, 2);	/* (set) */
 	__type(key, __u64);
 	__type(value, struct charge);
-} charges SEC(".maps");
+} further_charges SEC(".maps");
+
+const volatile __u32 charge_groups;	/* entries of charges */
 
 /* Key: struct file *, through which locks were taken. As charges, and apart from them because these are
  * counted anew. */
@@ -27,6 +38,24 @@ struct {
 	__type(key, __u64);
 	__type(value, struct charge);
 } locked_files SEC(".maps");
+
+enum {
+	KEY_BEING_WRITTEN = 1,	/* by one program, which nobody waits for */
+	ROW_BITS = 4,
+	AMOUNT_BITS = 28,	/* who has more is in further_charges */
+};
+
+#define SPREAD 0x9e3779b97f4a7c15ULL	/* 2^64 divided by the golden ratio */
+
+/* An object's address as a number: its distance from something that stays where it is. That is all that verifiers let
+ * be computed with an address; number_of() is a call of a helper, and ten times as slow. */
+static __always_inline __u64 number_beside(const void *object, const struct bill_facts *known)
+{
+	__u64 number = (__u64)object;
+
+	asm volatile("%0 -= %1" : "+r"(number) : "r"(known));
+	return number;
+}
 
 /* What was charged goes back to who paid, once. To be called before its record is deleted: a delete may
  * fail where it interrupts another (gate.bpf.c end_birth()). */
@@ -39,40 +68,140 @@ static __always_inline void refund(struct charge *charge)
 		__sync_fetch_and_add(&row->held, -amount);
 }
 
-/* An object is charged for at most once a row: its address, and the row in the bits that the alignment of
- * what the kernel allocates leaves; added, for verifiers let nothing else be done to an address. A socket
- * is one or the other of two rows, and is looked for once. */
+/* An object is charged for at most once a row: its number, and the row in the bits that the alignment of what the
+ * kernel allocates leaves. A socket is one or the other of two rows, and is looked for once. */
 static __always_inline __u64 key_of(__u64 object, __u32 which)
 {
 	return object + (which == BILL_NUMOTHERSOCK ? BILL_NUMTCPSOCK : which);
 }
 
-_Static_assert((BILL_NUMPROC | BILL_NUMFILE | BILL_NUMTCPSOCK | BILL_NUMPTY | BILL_SHMPAGES) < 8,
+_Static_assert((BILL_NUMPROC | BILL_NUMFILE | BILL_NUMTCPSOCK | BILL_SHMPAGES) < 8,
 	       "rows with records fit into the bits of key_of()");
 
-/* One more or fewer of what few objects have. */
-static __always_inline void note_record(__u32 which, __s64 more)
+static __always_inline bool is_of(__u64 key, __u64 object)
 {
-	bool is_counted = which == BILL_NUMPTY || which == BILL_SHMPAGES;
-	struct bill_facts *known = is_counted ? facts() : NULL;
-
-	if (known)
-		__sync_fetch_and_add(which == BILL_NUMPTY ? &known->terminals : &known->segments,
-				     more);
+	return key - object < 8;
 }
 
-/* Returns 1 where something was given back. */
-static __noinline int uncharge(__u64 object, __u32 which)
+static __always_inline __u64 packed_charge(__u32 slot, __u32 which, __s64 amount)
 {
-	__u64 key = key_of(object, which);
-	struct charge *charge = bpf_map_lookup_elem(&charges, &key);
+	return (__u64)slot << 32 | (__u64)which << AMOUNT_BITS | amount;
+}
+
+static __always_inline struct charge unpacked_charge(__u64 packed)
+{
+	return (struct charge){
+		.slot = packed >> 32,
+		.row = packed >> AMOUNT_BITS & ((1 << ROW_BITS) - 1),
+		.amount = packed & ((1 << AMOUNT_BITS) - 1),
+	};
+}
+
+static __always_inline struct charge_group *group_of(__u64 object)
+{
+	__u32 index = (object * SPREAD >> 32) * charge_groups >> 32;
+
+	return bpf_map_lookup_elem(&charges, &index);
+}
+
+static __always_inline __u64 key_at(struct charge_group *group, int i)
+{
+	return *(volatile __u64 *)&group->keys[i];
+}
+
+/* Nearly always, where few have a limit. */
+static __always_inline bool is_empty(struct charge_group *group)
+{
+	__u64 any = group->elsewhere;
+	int i;
+
+	for (i = 0; i < CHARGES_TOGETHER; i++)
+		any |= key_at(group, i);
+	return !any;
+}
+
+/* Of several who end one charge one gives it back. */
+static __always_inline int give_back(struct charge_group *group, int i, __u64 key)
+{
+	struct charge charge;
+
+	if (__sync_val_compare_and_swap(&group->keys[i], key, KEY_BEING_WRITTEN) != key)
+		return 0;
+	charge = unpacked_charge(group->charges[i]);
+	refund(&charge);
+	*(volatile __u64 *)&group->keys[i] = 0;
+	return 1;
+}
+
+static __noinline int give_back_further(struct charge_group *group, __u64 key)
+{
+	struct charge *charge = bpf_map_lookup_elem(&further_charges, &key);
 
 	if (!charge)
 		return 0;
 	refund(charge);
-	if (!bpf_map_delete_elem(&charges, &key))
-		note_record(which, -1);
+	if (!bpf_map_delete_elem(&further_charges, &key) && group)
+		__sync_fetch_and_add(&group->elsewhere, -1);
 	return 1;
+}
+
+/* Returns 1 where something was given back. */
+static __always_inline int uncharge_now(__u64 object, __u32 which)
+{
+	struct charge_group *group = group_of(object);
+	__u64 key = key_of(object, which);
+	int i;
+
+	if (!group || is_empty(group))
+		return 0;
+	for (i = 0; i < CHARGES_TOGETHER; i++)
+		if (key_at(group, i) == key)
+			return give_back(group, i, key);
+	return group->elsewhere ? give_back_further(group, key) : 0;
+}
+
+static __noinline int uncharge(__u64 object, __u32 which)
+{
+	return uncharge_now(object, which);
+}
+
+/* The file's charges of all rows. */
+static __always_inline void uncharge_file(__u64 file)
+{
+	struct charge_group *group = group_of(file);
+	__u64 key;
+	int i;
+
+	if (!group || is_empty(group))
+		return;
+	for (i = 0; i < CHARGES_TOGETHER; i++) {
+		key = key_at(group, i);
+		if (is_of(key, file))
+			give_back(group, i, key);
+	}
+	if (group->elsewhere) {
+		give_back_further(group, key_of(file, BILL_NUMFILE));
+		give_back_further(group, key_of(file, BILL_SHMPAGES));
+	}
+}
+
+/* Who pays for an object on that row, or NOBODY. */
+static __noinline __u32 slot_charged(__u64 object, __u32 which)
+{
+	struct charge_group *group = group_of(object);
+	__u64 key = key_of(object, which);
+	struct charge charge = {}, *further;
+	int i;
+
+	if (!group)
+		return NOBODY;
+	for (i = 0; i < CHARGES_TOGETHER; i++)
+		if (key_at(group, i) == key) {
+			charge = unpacked_charge(group->charges[i]);
+			return charge.row == which ? charge.slot : NOBODY;
+		}
+	further = group->elsewhere ? bpf_map_lookup_elem(&further_charges, &key) : NULL;
+	return further && further->row == which ? further->slot : NOBODY;
 }
 
 /* Each login has so much beyond what it found: room for sshd, a shell and a few commands. All together have no more
@@ -102,30 +231,87 @@ static __noinline bool add_for_login(struct row *row, __u32 which, __s64 amount)
 	return login && add_within(row, amount, top_of_login(login, row, which));
 }
 
-/* Remembers who pays for an object; 0 where there is a record already, or no room. */
-static __always_inline int record_charge(__u64 *key, struct charge *charge)
+/* Two who charge for what is there already may have recorded it both: one record stays. */
+static __noinline int drop_second(__u64 object, __u32 which)
 {
-	if (bpf_map_update_elem(&charges, key, charge, BPF_NOEXIST))
+	struct charge_group *group = group_of(object);
+	__u64 key = key_of(object, which);
+	bool is_there = false;
+	int i;
+
+	if (!group)
 		return 0;
-	note_record(charge->row, 1);
+	for (i = 0; i < CHARGES_TOGETHER; i++) {
+		if (key_at(group, i) != key)
+			continue;
+		if (is_there)
+			give_back(group, i, key);
+		is_there = true;
+	}
+	return 0;
+}
+
+static __noinline int record_further(struct charge_group *group, __u64 key, struct charge *charge)
+{
+	__sync_fetch_and_add(&group->elsewhere, 1);
+	if (!bpf_map_update_elem(&further_charges, &key, charge, BPF_NOEXIST))
+		return 1;
+	__sync_fetch_and_add(&group->elsewhere, -1);
+	return 0;
+}
+
+/* Remembers who pays for an object; 0 where there is a record already, or no room. */
+static __always_inline int record_charge(__u64 object, __u32 which, __u32 slot, __s64 amount)
+{
+	struct charge charge = { .amount = amount, .slot = slot, .row = which };
+	struct charge_group *group = group_of(object);
+	__u64 key = key_of(object, which);
+	int i;
+
+	if (!group)
+		return 0;
+	for (i = 0; i < CHARGES_TOGETHER; i++)
+		if (key_at(group, i) == key)
+			return 0;
+	if (group->elsewhere && bpf_map_lookup_elem(&further_charges, &key))
+		return 0;
+	for (i = 0; i < CHARGES_TOGETHER && !(amount >> AMOUNT_BITS); i++) {
+		if (key_at(group, i) ||
+		    __sync_val_compare_and_swap(&group->keys[i], 0, KEY_BEING_WRITTEN))
+			continue;
+		group->charges[i] = packed_charge(slot, which, amount);
+		__sync_lock_test_and_set(&group->keys[i], key);
+		return 1;
+	}
+	return record_further(group, key, &charge);
+}
+
+/* An earlier object at this address may have left its record: then that is given back first. Returns 1: whether there
+ * was room or not the object is granted. */
+static __noinline int record_anew(struct row *row, __u32 slot, __u32 which, __u64 object, __s64 amount)
+{
+	if (uncharge(object, which) && record_charge(object, which, slot, amount))
+		return 1;
+	if (row)
+		__sync_fetch_and_add(&row->held, -amount);
+	count_unrecorded();
 	return 1;
 }
 
 /* Returns 1 where the object is granted. `forced`: it is there already. */
 static __noinline int charge(__u32 slot, __u32 which, __u64 object, __s64 amount, bool forced)
 {
-	__u64 key = key_of(object, which);
-	struct charge charge = { .amount = amount, .slot = slot, .row = which };
 	struct row *row = counted_row(slot, which);
 
 	if (!row || amount <= 0)
 		return 1;
 	if (forced) {
-		if (record_charge(&key, &charge))
+		if (record_charge(object, which, slot, amount)) {
 			add_beyond(row, amount);
+			drop_second(object, which);
+		}
 		return 1;
 	}
-	/* An earlier object at this address may have left its record: then that is given back first. */
 	if (!add_within(row, amount, row->barrier) &&
 	    !(uncharge(object, which) && add_within(row, amount, row->barrier)) &&
 	    !add_for_login(row, which, amount)) {
@@ -134,11 +320,17 @@ static __noinline int charge(__u32 slot, __u32 which, __u64 object, __s64 amount
 			return 0;
 		add_beyond(row, amount);
 	}
-	if (record_charge(&key, &charge) || (uncharge(object, which) && record_charge(&key, &charge)))
-		return 1;
-	__sync_fetch_and_add(&row->held, -amount);
-	count_unrecorded();
-	return 1;
+	return record_charge(object, which, slot, amount) || record_anew(row, slot, which, object, amount);
+}
+
+/* The same for one piece, where the bill is known and the row counted: what nearly always happens is inline. */
+static __always_inline int charge_piece(struct bill *bill, __u32 slot, __u32 which, __u64 object)
+{
+	struct row *row = &bill->rows[which];
+
+	if (!add_within(row, 1, row->barrier))
+		return charge(slot, which, object, 1, false);
+	return record_charge(object, which, slot, 1) || record_anew(row, slot, which, object, 1);
 }
 
 /* Whether so much more would be granted; a refusal is counted. */

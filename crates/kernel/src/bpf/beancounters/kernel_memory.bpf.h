@@ -7,7 +7,7 @@
 #ifndef BURSAR_KERNEL_MEMORY_BPF_H
 #define BURSAR_KERNEL_MEMORY_BPF_H
 
-#include "charge_row.bpf.h"
+#include "bill_of_me.bpf.h"
 #include "user_counts.bpf.h"
 
 enum {
@@ -43,13 +43,12 @@ static __always_inline __s64 kernel_bytes_of(__u32 slot, struct task_struct *tas
 	return namespace_bytes_of(task) + (bill ? bill->scanned_bytes : 0);
 }
 
-/* Whether the running task may have so many bytes of objects made. Nothing is added: what they take is found
- * by the next scan, or is counted by the kernel. */
-static __noinline int may_take_kernel_memory(__s64 bytes, enum counting counting, bool logins_go_on)
+/* Whether the running task may have so many bytes of objects made, where `slot` pays and has such a row. Nothing is
+ * added: what they take is found by the next scan, or is counted by the kernel. */
+static __noinline int may_take_of(__u32 slot, __s64 bytes, enum counting counting, bool logins_go_on)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
-	__u32 slot = slot_of_task(task);
-	struct row *row = counted_row(slot, BILL_KMEMSIZE);
+	struct row *row = row_of(slot, BILL_KMEMSIZE);
 	__s64 held;
 
 	if (!row)
@@ -66,6 +65,16 @@ static __noinline int may_take_kernel_memory(__s64 bytes, enum counting counting
 	row->held = held + bytes;
 	raise_to(&row->maxheld, held + bytes);
 	return 1;
+}
+
+static __noinline int may_take_kernel_memory(__s64 bytes, enum counting counting, bool logins_go_on)
+{
+	struct bill_facts *known = facts();
+	__u32 slot = NOBODY;
+
+	if (!known || !bill_of_me(known, 1U << BILL_KMEMSIZE, &slot))
+		return 1;
+	return may_take_of(slot, bytes, counting, logins_go_on);
 }
 
 /* What the call under way does in a namespace of one's own: takes things away or leads to where they are, mounts,

@@ -77,6 +77,7 @@ static __noinline int adopt_template(__u32 slot)
 		return 0;
 	for (i = 0; i < BILL_ROWS; i++)
 		own->rows[i] = template->rows[i];
+	own->counted_rows = template->counted_rows;
 	own->scanned_bytes = 0;
 	own->account_id = account->id;
 	barrier();

@@ -56,7 +56,8 @@ struct bill {
 	__s64 scanned_bytes;	/* of kmemsize: all but namespaces, as the last scan found it */
 	__s64 sockets;		/* with a record in socket_buffers */
 	enum bill_state state;
-	__u32 pad[9];
+	__u32 counted_rows;	/* a bit for each row that is counted */
+	__u32 pad[8];
 };
 
 /* What a socket has booked, to the account that pays for it. */
@@ -74,15 +75,31 @@ struct charge {
 	__u32 row;		/* that paid */
 };
 
+enum { CHARGES_TOGETHER = 3 };
+
+/* Charges that lie together, a cache line: those of objects with one index (group_of()). */
+struct charge_group {
+	__u64 keys[CHARGES_TOGETHER];	/* 0: there is none; KEY_BEING_WRITTEN */
+	__u64 charges[CHARGES_TOGETHER];	/* packed_charge() */
+	__s64 elsewhere;	/* found no room here and are in further_charges, or about to be */
+	__u64 pad;
+};
+
+/* Who pays for a uid outside all namespaces, as found before. */
+struct known_slot {
+	__u64 uid_and_generation;
+	__u64 slot_and_check;	/* the high half says whether the low one belongs to the above */
+};
+
 struct bill_facts {
 	/* of bad days; each only grows */
 	__u64 unrecorded;	/* charges that found no room: granted and not counted */
 	__u64 recounts;		/* file locks counted anew */
 	__u64 buffers_due_ns;	/* no request has buffers counted anew before that */
-	/* records that there are, or more: nobody looks for what there is none of */
-	__s64 terminals;	/* charges of BILL_NUMPTY */
-	__s64 segments;		/* charges of BILL_SHMPAGES */
-	__s64 locked_files;
+	__s64 locked_files;	/* records that there are, or more: nobody looks for what there is none of */
+	__u64 generation;	/* raised whenever rows are set */
+	__u32 entered_rows;	/* a bit for each row that an account one enters has ever had counted */
+	__u32 pad;
 };
 
 struct set_bill_args {
@@ -147,6 +164,7 @@ struct seen_file {
 };
 
 _Static_assert(sizeof(struct row) == 64, "a cache line");
+_Static_assert(sizeof(struct charge_group) == 64, "a cache line");
 _Static_assert(sizeof(struct seen_task) == 128, "read by the user half");
 _Static_assert(sizeof(struct seen_file) == 56, "read by the user half");
 

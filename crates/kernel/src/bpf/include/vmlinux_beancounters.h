@@ -12,6 +12,15 @@
 
 typedef struct refcount_struct refcount_t;
 
+struct tty_struct {
+	struct tty_struct *link;
+	void *driver_data;
+};
+
+struct tty_file_private {
+	struct tty_struct *tty;
+};
+
 struct sock_common {
 	unsigned short skc_family;
 };

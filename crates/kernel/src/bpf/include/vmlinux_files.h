@@ -67,6 +67,7 @@ struct qstr {
 
 struct dentry {
 	struct qstr d_name;
+	struct inode *d_inode;
 	union {
 		struct hlist_node d_alias;
 	} d_u;
@@ -80,6 +81,7 @@ struct shmem_inode_info {
 struct file {
 	struct inode *f_inode;
 	const struct cred *f_cred;
+	void *private_data;
 };
 
 struct fdtable {

@@ -169,4 +169,50 @@ SEC("syscall") int what_is_asked_for_beforehand_is_answered_by_the_barrier(void 
 	return 0;
 }
 
+/* More than there is room for together: with one group all have the same (charge_groups is 0 here). */
+SEC("syscall") int objects_beyond_their_groups_room_are_charged_too(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(SLOT, 10);
+	__u64 i;
+
+	EXPECT(row);
+	for (i = 0; i < CHARGES_TOGETHER + 2; i++)
+		EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT + 64 * i, 1, false) == 1);
+	EXPECT(row->held == CHARGES_TOGETHER + 2);
+	EXPECT(slot_charged(OBJECT, BILL_NUMFILE) == SLOT);
+	EXPECT(slot_charged(OBJECT + 64 * (CHARGES_TOGETHER + 1), BILL_NUMFILE) == SLOT);
+	EXPECT(slot_charged(OBJECT + 64 * (CHARGES_TOGETHER + 2), BILL_NUMFILE) == NOBODY);
+	/* One that is elsewhere is not charged again once there is room. */
+	uncharge_file(OBJECT);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT + 64 * CHARGES_TOGETHER, 1, true) == 1);
+	EXPECT(row->held == CHARGES_TOGETHER + 1);
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT, 1, true) == 1);
+	for (i = 0; i < CHARGES_TOGETHER + 2; i++) {
+		uncharge_file(OBJECT + 64 * i);
+		EXPECT(row->held == (__s64)(CHARGES_TOGETHER + 1 - i));
+	}
+	return 0;
+}
+
+SEC("syscall") int all_rows_of_a_file_are_given_back(void *ctx)
+{
+	BEGIN(it);
+	struct row *row = counted(SLOT, 10), *pages;
+
+	EXPECT(row);
+	pages = row_of(SLOT, BILL_SHMPAGES);
+	EXPECT(pages);
+	pages->counted = 1;
+	pages->barrier = 1LL << 40;
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT, 1, false) == 1);
+	EXPECT(charge(SLOT, BILL_SHMPAGES, OBJECT, 1LL << 36, false) == 1); /* more than a packed one has */
+	EXPECT(charge(SLOT, BILL_NUMFILE, OBJECT + 64, 1, false) == 1);
+	EXPECT(row->held == 2 && pages->held == 1LL << 36);
+	uncharge_file(OBJECT);
+	EXPECT(row->held == 1 && !pages->held);
+	uncharge_file(OBJECT + 64);
+	return 0;
+}
+
 char LICENSE[] SEC("license") = "GPL";
