@@ -273,28 +273,37 @@ static __always_inline __u64 lock_context_of(__u64 file)
 }
 
 /* No event tells of a lock's end: closing a descriptor is one, and so is a lock over others. So what a
- * request added is an upper bound, and where it meets the barrier the lists are read: all of them, in the
- * time of who asks for a lock. Who only looks (bursard) reads LOCKS_A_RECOUNT; the upper bound stays for what
+ * request added is an upper bound, and where it meets the barrier the lists are read: those of the file, which are
+ * often enough, and then all of them, in the time of who asks for a lock. Who only looks (bursard) reads LOCKS_A_RECOUNT; the upper bound stays for what
  * lies beyond. */
 struct recount {
 	__u32 slot;
 	__u32 is_look;
 };
 
+static __noinline int recount_file(struct charge *charge, __u64 file)
+{
+	__s64 now, was;
+	struct row *row;
+
+	if (!charge)
+		return 0;
+	was = *(volatile __s64 *)&charge->amount;
+	now = locks_through(lock_context_of(file), file);
+	row = row_of(charge->slot, BILL_NUMFLOCK);
+	if (row && now != was && __sync_val_compare_and_swap(&charge->amount, was, now) == was)
+		__sync_fetch_and_add(&row->held, now - was);
+	return 0;
+}
+
 static long recount_locked_file(struct bpf_map *map, __u64 *file, struct charge *charge,
 				struct recount *recount)
 {
-	__s64 now, was = *(volatile __s64 *)&charge->amount;
-	struct row *row;
-
-	if (charge->slot != recount->slot || !was)
+	if (charge->slot != recount->slot || !*(volatile __s64 *)&charge->amount)
 		return 0;
 	if (recount->is_look && locks_met >= LOCKS_A_RECOUNT)
 		return 1;
-	now = locks_through(lock_context_of(*file), *file);
-	row = row_of(recount->slot, BILL_NUMFLOCK);
-	if (row && now != was && __sync_val_compare_and_swap(&charge->amount, was, now) == was)
-		__sync_fetch_and_add(&row->held, now - was);
+	recount_file(charge, *file);
 	return 0;
 }
 
@@ -309,14 +318,32 @@ static __noinline int recount_locks(__u32 slot, bool is_look)
 	return 0;
 }
 
+static __always_inline bool add_lock(struct row *row, __u32 slot, struct charge *charge, __u64 file)
+{
+	if (add_within(row, 1, row->barrier))
+		return true;
+	recount_file(charge, file);
+	if (add_within(row, 1, row->barrier))
+		return true;
+	recount_locks(slot, false);
+	return add_within(row, 1, row->barrier);
+}
+
 static __noinline int bill_new_lock(__u64 file)
 {
-	__u32 slot = slot_of_task(me());
-	struct row *row = counted_row(slot, BILL_NUMFLOCK);
-	struct charge *charge, first = { .slot = slot, .row = BILL_NUMFLOCK };
+	struct charge *charge, first = { .row = BILL_NUMFLOCK };
+	struct bill_facts *known = facts();
+	struct bill *bill;
+	__u32 slot = NOBODY;
+	struct row *row;
 
-	if (!row)
+	if (!known)
 		return 0;
+	bill = bill_of_me(known, 1U << BILL_NUMFLOCK, &slot);
+	if (!bill)
+		return 0;
+	row = &bill->rows[BILL_NUMFLOCK];
+	first.slot = slot;
 	charge = bpf_map_lookup_elem(&locked_files, &file);
 	if (!charge) {
 		if (!bpf_map_update_elem(&locked_files, &file, &first, BPF_NOEXIST))
@@ -334,14 +361,11 @@ static __noinline int bill_new_lock(__u64 file)
 		if (!row)
 			return 0;
 	}
-	if (!add_within(row, 1, row->barrier)) {
-		recount_locks(slot, false);
-		if (!add_within(row, 1, row->barrier)) {
-			tell_bill(slot, BILL_NUMFLOCK, 1, true);
-			if (!row->observed)
-				return -ENOLCK;
-			add_beyond(row, 1);
-		}
+	if (!add_lock(row, slot, charge, file)) {
+		tell_bill(slot, BILL_NUMFLOCK, 1, true);
+		if (!row->observed)
+			return -ENOLCK;
+		add_beyond(row, 1);
 	}
 	__sync_fetch_and_add(&charge->amount, 1);
 	return 0;
