@@ -46,7 +46,7 @@ static __always_inline void decide(__u32 slot, __u32 trigger, __u32 running)
 
 enum {
 	DECISION_WAIT_NS = 100000,
-	DECISION_LOOKS = 4096	/* more than fit into that */
+	DECISION_LOOKS = 16384	/* more than fit into that */
 };
 
 struct waiting {
