@@ -74,6 +74,6 @@ pub(crate) trait Backend: Holdings {
     /// The same.
     fn kernel_mut(&mut self) -> Option<&mut KernelFeatures>;
 
-    /// The daemon ends: what stays behind? Returns what happened by then.
-    fn leave(&mut self, release: bool) -> Result<Vec<Fact>>;
+    /// The daemon ends: what stays behind? Returns what happened by then, and whether all of it went that should.
+    fn leave(&mut self, release: bool) -> (Vec<Fact>, Result<()>);
 }

@@ -408,9 +408,10 @@ impl Daemon {
     /// Ends. With `release` nothing of the kernel half stays, and nobody has a limit any more.
     pub(crate) fn leave(mut self, release: bool) -> Result<()> {
         self.watermarks.finish();
-        let left = self.accounts.backend.leave(release);
-        let left = left.map(|facts| self.responder.handle_all(facts, &mut self.accounts));
+        let (facts, left) = self.accounts.backend.leave(release);
+        self.responder.handle_all(facts, &mut self.accounts);
         self.responder.write_waiting(&mut self.accounts);
+        self.usage.note(&self.responder.recorder.take_met());
         self.usage.finish(&mut self.accounts);
         self.responder.finish(release);
         left

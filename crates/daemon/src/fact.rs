@@ -22,7 +22,7 @@ pub(crate) enum Fact {
     KillAsked(Victim),
     /// The same, and that was seen to already.
     KillTried(Victim, KillOutcome),
-    /// The same, by a bursard that was killed itself: it is gone, and nobody knows whether by that.
+    /// The same, by a bursard that was killed itself. The process is gone; whether by that signal is unknown.
     KillUnknown(Victim),
     /// An account is over its limit and has nothing that may be killed.
     NoVictim(Victim),

@@ -165,10 +165,9 @@ impl History {
         self.newest_found
     }
 
-    /// How many events wait to be written, each of which counts others.
-    pub(crate) fn waiting(&self) -> u64 {
-        let each = |it: &Event| it.more.unwrap_or(0).saturating_add(1);
-        self.rate_limit.waiting().map(each).sum()
+    /// How many events wait to be written.
+    pub(crate) const fn waiting(&self) -> u64 {
+        self.rate_limit.count()
     }
 
     /// Writes them.

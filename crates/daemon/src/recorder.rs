@@ -39,10 +39,17 @@ pub(crate) struct Recorder {
 impl Recorder {
     pub(crate) fn new(history: History) -> Self {
         Self {
+            reaps: Reaps::after(history.recent()),
             history,
-            reaps: Reaps::default(),
             met: Vec::new(),
         }
+    }
+
+    /// Events that are known to us alone: they would be gone with us.
+    pub(crate) fn unwritten(&self) -> u64 {
+        self.history
+            .waiting()
+            .saturating_add(self.reaps.half_known())
     }
 
     /// What accounts have met since this was asked for last.

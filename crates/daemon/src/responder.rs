@@ -40,7 +40,7 @@ fn barrier_of(level: &Level, accounts: &Accounts) -> Option<Bytes> {
     reading.bounds.barrier()
 }
 
-/// Tells the kernel half what is recorded, so that whoever comes after us knows, should we be killed.
+/// Tells the kernel half what is recorded, so that the next bursard can go on there after a SIGKILL.
 fn note_recorded<R>(
     accounts: &mut Accounts,
     note: impl FnOnce(&mut RecordedEvents) -> Result<R, bursar_kernel::Error>,
@@ -126,11 +126,16 @@ impl Responder {
                 self.handle(fact, accounts);
             }
             if is_recorded {
+                self.note_unwritten(accounts);
                 note_recorded(accounts, RecordedEvents::end);
             }
         }
-        let waiting = self.recorder.history().waiting();
-        note_recorded(accounts, |it| it.note_waiting(waiting));
+    }
+
+    /// Tells the kernel half how many events would be gone with us.
+    pub(crate) fn note_unwritten(&self, accounts: &mut Accounts) {
+        let count = self.recorder.unwritten();
+        note_recorded(accounts, |it| it.note_waiting(count));
     }
 
     /// The next fact is about to be recorded; not where a bursard that was killed has done so.
@@ -143,7 +148,7 @@ impl Responder {
     /// Ends: what waits to be written is written.
     pub(crate) fn write_waiting(&mut self, accounts: &mut Accounts) {
         self.recorder.write_waiting();
-        note_recorded(accounts, |it| it.note_waiting(0));
+        self.note_unwritten(accounts);
     }
 
     fn handle(&mut self, fact: Fact, accounts: &mut Accounts) {
@@ -162,7 +167,7 @@ impl Responder {
             Fact::KillAsked(victim) => self.carry_out(victim, accounts),
             Fact::KillUnknown(_) => {
                 note_recorded(accounts, |it| it.count_unrecorded(1));
-                let reason = "a process that was to be killed is gone, by a bursard that was killed itself or of its own";
+                let reason = "a process that was to be killed has ended; bursard was killed meanwhile, so the cause is not known";
                 self.note(EventKind::Lost, None, reason.to_owned());
             }
             Fact::KillTried(victim, outcome) => self.kill_tried(victim, outcome, None, accounts),

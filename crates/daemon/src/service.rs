@@ -190,6 +190,8 @@ impl Service {
         self.answer_next();
         self.publish();
         self.release_gone();
+        let daemon = &mut self.daemon;
+        daemon.responder.note_unwritten(&mut daemon.accounts);
     }
 
     fn answer_next(&mut self) {

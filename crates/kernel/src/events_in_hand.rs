@@ -38,13 +38,16 @@ impl Mark {
         (self.recorded as u64) << 32 | self.number as u64
     }
 
-    /// Of so many taken, those that are not recorded: never 4 billion.
+    /// Of so many taken, those that are not recorded: never 2 billion. More recorded than taken: one could not be kept.
     const fn in_hand(self, taken: u64) -> u64 {
-        low(taken).wrapping_sub(self.recorded) as u64
+        match low(taken).wrapping_sub(self.recorded) {
+            count if count < 1 << 31 => count as u64,
+            _ => 0,
+        }
     }
 }
 
-/// Whoever ended so often while it recorded an event may have ended by it: that event is left out.
+/// After so many ends of bursard while it recorded one event the event itself is suspect, and is left out.
 const MOST_TRIES: u64 = 3;
 
 /// What is to be done with the first event that the user half before us had in its hands.
@@ -146,26 +149,31 @@ impl RecordedEvents {
     ) -> Result<(TakenEvents, Left), Error> {
         let mark = Mark::from_word(state.events_mark);
         let in_hand = mark.in_hand(state.events_taken);
-        let overwritten = in_hand.saturating_sub(ROOM);
+        // One more may be half written: over the oldest, where all places were taken.
+        let overwritten = in_hand.saturating_sub(ROOM - 1);
         let unrecorded = overwritten.saturating_add(state.events_waiting);
-        self.recorded = mark.recorded.wrapping_add(low(overwritten));
-        self.begun = if overwritten == 0 { mark.number } else { 0 };
+        let first = state.events_taken - (in_hand - overwritten);
+        self.recorded = low(first);
+        self.begun = match (in_hand, overwritten) {
+            (1.., 0) => mark.number,
+            _ => 0,
+        };
         self.tries = if self.begun == 0 {
             0
         } else {
             state.events_tries
         };
         self.store(offset_of!(ledger_state, events_tries), self.tries)?;
+        // First: who is killed here counts them twice, and not never.
+        self.count_unrecorded(unrecorded)?;
         self.store_mark(self.begun)?;
         self.waiting = state.events_waiting;
         self.note_waiting(0)?;
-        self.count_unrecorded(unrecorded)?;
         let mut left = Left {
             has_begun: self.begun != 0,
             unrecorded,
             ..Left::default()
         };
-        let first = state.events_taken - (in_hand - overwritten);
         for number in first..state.events_taken {
             let found = events.lookup(&place(number), MapFlags::ANY);
             let found = found.map_err(Error::io("read an event that is not recorded yet"))?;
@@ -283,6 +291,7 @@ mod tests {
             let read = Mark::from_word(mark.to_word());
             assert_eq!((read, read.in_hand(taken)), (mark, taken - recorded));
         }
+        assert_eq!(Mark::from_word(9 << 32).in_hand(7), 0);
     }
 
     #[test]

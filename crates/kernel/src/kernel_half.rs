@@ -328,6 +328,9 @@ impl KernelHalf {
     fn remove_previous(&mut self) -> Result<(), Error> {
         for old in std::mem::take(&mut self.previous_halves) {
             self.undelivered.of(&old)?;
+            // Until they are recorded they are in our memory only.
+            let count = self.undelivered.events.len() as u64;
+            self.recorded.note_waiting(count)?;
         }
         Ok(())
     }

@@ -159,7 +159,7 @@ pub(crate) fn add(map: &MapHandle, at: usize, count: u64) -> Result<(), Error> {
     })
 }
 
-/// Writes a 64-bit word there that the kernel half only reads.
+/// Writes a 64-bit word there that the kernel half does not write.
 pub(crate) fn store(map: &MapHandle, at: usize, value: u64) -> Result<(), Error> {
     with_word(map, at, |word| word.store(value, Ordering::Relaxed))
 }

@@ -124,6 +124,10 @@ impl Contact {
     /// # Errors
     /// See [`Refused`].
     pub fn tell(&mut self, path: &[u8], ask: Ask) -> Result<(), Refused> {
+        if self.socket.as_ref().is_some_and(Socket::is_elsewhere) {
+            let mut own = Self::NONE;
+            return own.tell(path, ask);
+        }
         let told = self.open(path).and_then(|socket| socket.send(ask));
         self.close();
         told

@@ -146,9 +146,16 @@ fn look(world: &World) -> Result<Found> {
         bail!("another answer");
     };
     let of = |kind| events.iter().filter(move |it| it.event == kind);
-    let pids: BTreeSet<_> = of(EventKind::Kill).map(|it| it.pid).collect();
+    for kind in [EventKind::Kill, EventKind::Reaped] {
+        let pids: BTreeSet<_> = of(kind).map(|it| it.pid).collect();
+        let told = of(kind).count();
+        ensure!(
+            pids.len() == told,
+            "{told} {kind:?} of {} processes",
+            pids.len()
+        );
+    }
     let kills = of(EventKind::Kill).count();
-    ensure!(pids.len() == kills, "{kills} of {} processes", pids.len());
     let moments: BTreeSet<_> = of(EventKind::Notice)
         .map(|it| (&it.account, &it.time))
         .collect();

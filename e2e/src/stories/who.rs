@@ -84,8 +84,9 @@ fn nobody_and_others(binaries: &Binaries) -> Result<()> {
         }
     }
     for (arguments, expected) in [
-        (&["kill", "--yes", "--user", NOBODY][..], 1),
-        (&["kill", "--yes", "--group", NOBODY], 1),
+        // Nothing was tried.
+        (&["kill", "--yes", "--user", NOBODY][..], 2),
+        (&["kill", "--yes", "--group", NOBODY], 2),
         (&["faults", "watch", "--account", NOBODY], 1),
         (&["run", "--account", "=nobody-has-this", "--", "true"], 1),
         (&["limit", "log", "@nobody-has-this-name"], 1),

@@ -392,11 +392,13 @@ impl Backend for BpfBackend {
         Some(&mut self.kernel)
     }
 
-    fn leave(&mut self, release: bool) -> Result<Vec<Fact>> {
+    fn leave(&mut self, release: bool) -> (Vec<Fact>, Result<()>) {
         let last = self.ring_reader.end();
-        if release {
-            KernelHalf::release(&self.root)?;
-        }
-        Ok(self.facts_of(last))
+        let facts = self.facts_of(last);
+        let released = match release {
+            true => KernelHalf::release(&self.root).map(drop),
+            false => Ok(()),
+        };
+        (facts, released.map_err(Into::into))
     }
 }

@@ -118,7 +118,7 @@ impl Backend for PollBackend {
         Bytes::MAX
     }
 
-    fn leave(&mut self, _release: bool) -> Result<Vec<Fact>> {
-        Ok(Vec::new())
+    fn leave(&mut self, _release: bool) -> (Vec<Fact>, Result<()>) {
+        (Vec::new(), Ok(()))
     }
 }

@@ -329,8 +329,8 @@ impl Backend for TraceBackend {
         Bytes::MAX
     }
 
-    fn leave(&mut self, _release: bool) -> Result<Vec<Fact>> {
-        Ok(Vec::new())
+    fn leave(&mut self, _release: bool) -> (Vec<Fact>, Result<()>) {
+        (Vec::new(), Ok(()))
     }
 }
 

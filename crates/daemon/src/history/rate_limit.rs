@@ -20,6 +20,13 @@ const KNOWN: usize = 8192;
 pub(super) struct RateLimit {
     allowances: HashMap<(String, EventKind), Allowance>,
     looked: Option<Nanos>,
+    /// Events that wait, and those that each of them counts.
+    count: u64,
+}
+
+/// What is written with it.
+fn all_of(event: &Event) -> u64 {
+    event.more.unwrap_or(0).saturating_add(1)
 }
 
 #[derive(Debug)]
@@ -84,6 +91,7 @@ impl RateLimit {
             due.push(event);
         } else {
             allowance.wait(event);
+            self.count = self.count.saturating_add(1);
         }
         due
     }
@@ -103,12 +111,20 @@ impl RateLimit {
             }
             it.waiting.is_some() || it.left < AT_ONCE
         });
+        let written = due.iter().map(all_of).sum();
+        self.count = self.count.saturating_sub(written);
         due.sort_by(|one, other| one.time.cmp(&other.time));
         due
     }
 
+    /// How many events wait, with those that each of them counts.
+    pub(super) const fn count(&self) -> u64 {
+        self.count
+    }
+
     /// The same, which do not wait any more.
     pub(super) fn take_waiting(&mut self) -> Vec<Event> {
+        self.count = 0;
         let all = self.allowances.values_mut();
         all.filter_map(|it| it.waiting.take().map(|event| *event))
             .collect()
@@ -169,8 +185,9 @@ mod tests {
         assert!(written.len() <= AT_ONCE as usize + 3, "{}", written.len());
         written.extend(rate_limit.admit(event(EventKind::Attached, "x"), seconds(600)));
         assert_eq!(written.pop().unwrap().event, EventKind::Attached);
-        let sum: u64 = written.iter().map(|it| 1 + it.more.unwrap_or(0)).sum();
+        let sum: u64 = written.iter().map(all_of).sum();
         assert_eq!((sum, rate_limit.waiting().count()), (1_200, 0));
+        assert_eq!(rate_limit.count(), 0);
     }
 
     #[test]
@@ -211,5 +228,6 @@ mod tests {
         }
         let waiting = rate_limit.waiting().next().unwrap();
         assert_eq!((waiting.refusals, waiting.more), (Some(15), Some(2)));
+        assert_eq!(rate_limit.count(), all_of(waiting));
     }
 }

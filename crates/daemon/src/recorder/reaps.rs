@@ -43,7 +43,30 @@ const OTHERS: &str = "not killed by bursar: by others, or it ended by itself";
 /// An event, and when what it tells was.
 type End = (Event, Nanos);
 
+/// So many events before us are looked through for ends that were told.
+const LOOKED_BACK: usize = 1024;
+
 impl Reaps {
+    /// Of victims whose end was told before we were there the kernel half may have a word still.
+    pub(super) fn after<'a>(events: impl DoubleEndedIterator<Item = &'a Event>) -> Self {
+        let last: Vec<&Event> = events.rev().take(LOOKED_BACK).collect();
+        let mut reaps = Self::default();
+        for event in last.into_iter().rev() {
+            match (event.event, event.pid) {
+                (EventKind::Reaped, Some(pid)) => reaps.settled.insert(pid),
+                (EventKind::Kill, Some(pid)) => reaps.settled.remove(&pid),
+                _ => false,
+            };
+        }
+        reaps
+    }
+
+    /// Victims of whose end half is known, which is told with the other half.
+    pub(super) fn half_known(&self) -> u64 {
+        let known = self.awaited.values().filter(|it| it.freed.is_some());
+        known.count() as u64
+    }
+
     pub(super) fn status(&self) -> &ReapStatus {
         &self.status
     }

@@ -18,7 +18,8 @@ pub(super) fn user(name: &str) -> Result<Vec<Uid>, Failure> {
         Lookup::Found(user) => Ok(vec![user.uid]),
         Lookup::Absent => match name.parse() {
             Ok(number) => Ok(vec![Uid::new(number)]),
-            Err(_) => Err(Failure::failed(format!(
+            // As a number that is no process's: what was typed is wrong, and nothing was tried.
+            Err(_) => Err(Failure::usage(format!(
                 "there is no user {name:?}; give a name or a uid"
             ))),
         },
@@ -41,7 +42,7 @@ pub(super) fn group(name: &str) -> Result<Vec<Uid>, Failure> {
             Some(errno) => Err(unavailable(errno)),
             None => Ok(members.uids.into_iter().collect()),
         },
-        Lookup::Absent => Err(Failure::failed(format!("there is no group {name:?}"))),
+        Lookup::Absent => Err(Failure::usage(format!("there is no group {name:?}"))),
         Lookup::Unavailable(errno) => Err(unavailable(errno)),
     }
 }

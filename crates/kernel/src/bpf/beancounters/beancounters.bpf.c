@@ -290,6 +290,8 @@ static __noinline int recount_file(struct charge *charge, __u64 file)
 		return 0;
 	was = *(volatile __s64 *)&charge->amount;
 	now = locks_through(lock_context_of(file), file);
+	if (now < was && now >= LOCKS_LOOKED_AT) /* there may be more behind these */
+		return 0;
 	row = row_of(charge->slot, BILL_NUMFLOCK);
 	if (row && now != was && __sync_val_compare_and_swap(&charge->amount, was, now) == was)
 		__sync_fetch_and_add(&row->held, now - was);
@@ -837,12 +839,10 @@ static long forget_charge(struct bpf_map *map, __u64 *key, struct charge *charge
 /* Whoever holds nothing has no records. */
 static __always_inline bool holds_any(struct bill *bill, __u32 which)
 {
-	const __u32 recorded = 1U << BILL_NUMPROC | 1U << BILL_NUMFILE | 1U << BILL_NUMTCPSOCK |
-				      1U << BILL_NUMOTHERSOCK | 1U << BILL_SHMPAGES;
 	__u32 i;
 
 	for (i = 0; i < BILL_ROWS; i++)
-		if ((recorded & (1U << i)) && (which == BILL_ROWS || which == i) && bill->rows[i].held)
+		if ((RECORDED_ROWS & (1U << i)) && (which == BILL_ROWS || which == i) && bill->rows[i].held)
 			return true;
 	return false;
 }

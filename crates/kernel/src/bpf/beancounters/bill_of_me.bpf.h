@@ -61,7 +61,7 @@ static __noinline __u32 find_slot(__u32 uid, __u32 generation)
 	if (bill && bill->state == BILL_MADE)
 		rows = bill->counted_rows;
 	*(volatile __u64 *)&found->slot_and_check = (__u64)check_of(uid, generation) << 32 | slot;
-	/* The other way round: whoever it is has no row. */
+	/* Inverted: this uid has no row. */
 	known = (__u64)uid << 32 | generation;
 	*(volatile __u64 *)&found->uid_and_generation = rows ? known : ~known;
 	return slot;
@@ -87,7 +87,6 @@ static __always_inline __u32 slot_of_uid(struct ledger_state *state, struct bill
 	return find_slot(uid, generation);
 }
 
-/* Whoever it is. */
 static __noinline __u32 slot_of_me(void)
 {
 	return slot_of_task(bpf_get_current_task_btf());

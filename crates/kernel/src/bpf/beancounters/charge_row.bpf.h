@@ -78,6 +78,10 @@ static __always_inline __u64 key_of(__u64 object, __u32 which)
 _Static_assert((BILL_NUMPROC | BILL_NUMFILE | BILL_NUMTCPSOCK | BILL_SHMPAGES) < 8,
 	       "rows with records fit into the bits of key_of()");
 
+/* Rows whose objects have records here. */
+enum { RECORDED_ROWS = 1U << BILL_NUMPROC | 1U << BILL_NUMFILE | 1U << BILL_NUMTCPSOCK | 1U << BILL_NUMOTHERSOCK |
+		       1U << BILL_SHMPAGES };
+
 static __always_inline bool is_of(__u64 key, __u64 object)
 {
 	return key - object < 8;
@@ -248,6 +252,8 @@ static __noinline int drop_second(__u64 object, __u32 which)
 			give_back(group, i, key);
 		is_there = true;
 	}
+	if (is_there && group->elsewhere)
+		give_back_further(group, key);
 	return 0;
 }
 
