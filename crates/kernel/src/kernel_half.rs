@@ -104,8 +104,7 @@ impl KernelHalf {
     }
 
     fn resume_events(&mut self) -> Result<(), Error> {
-        let state = self.read_state()?;
-        let events = self.pins.map("taken_events")?;
+        let (state, events) = (self.read_state()?, self.pins.map("taken_events")?);
         let (taken, left) = self.recorded.resume(&state, &events)?;
         self.undelivered.unrecorded = left.unrecorded;
         self.left = Some((taken, left.events));
@@ -329,8 +328,8 @@ impl KernelHalf {
         for old in std::mem::take(&mut self.previous_halves) {
             self.undelivered.of(&old)?;
             // Until they are recorded they are in our memory only.
-            let count = self.undelivered.events.len() as u64;
-            self.recorded.note_waiting(count)?;
+            self.recorded
+                .note_waiting(self.undelivered.events.len() as u64)?;
         }
         Ok(())
     }
