@@ -436,7 +436,7 @@ impl KernelHalf {
         Ok(crate::OomKiller(self.pins.program("run_oom_killer")?))
     }
 
-    /// The events, those that nobody has read yet included.
+    /// The events, those that nobody has read yet included. Whoever reads them here keeps none: it is for benches.
     ///
     /// # Errors
     /// When the ring buffer cannot be mapped.
