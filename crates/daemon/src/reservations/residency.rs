@@ -2,9 +2,11 @@
 //! What has become of a reservation: resident by now, or its process runs another program.
 
 use anyhow::Result;
+use bursar_host::{Proc, Statm};
 use bursar_model::{AccountId, Pid};
 
 use super::denied::Denied;
+use super::growth::Snapshot;
 use super::holdings::Holdings;
 use super::{Holder, Reservations};
 use crate::payers::Payers;
@@ -14,6 +16,19 @@ const LOOKED_AT: usize = 256;
 /// Pages: what a process may keep without using it is less. With so much reserved it is looked at each second
 /// whether it has unmapped some of it, so that the gate, which asks nobody, refuses no others because of it.
 const WORTH_A_LOOK: u64 = (128 << 20) / 4096;
+
+/// What a process was when it was granted something, and what it is.
+fn then_and_now<'a>(
+    then: &'a mut Option<Snapshot>,
+    holder: Holder,
+    proc: &Proc,
+) -> Option<(&'a mut Snapshot, Statm)> {
+    let (Some(then), Holder::Process(pid)) = (then, holder) else {
+        return None;
+    };
+    // Its end is told elsewhere.
+    Some((then, proc.statm(pid).ok()??))
+}
 
 impl Reservations {
     /// What other processes of an account have made resident of what they reserved needs no reservation
@@ -109,11 +124,7 @@ impl Reservations {
         let Some(reservation) = self.by_holder.get_mut(&holder) else {
             return 0;
         };
-        let (Some(then), Holder::Process(pid)) = (&mut reservation.then, holder) else {
-            return 0;
-        };
-        // Its end is told elsewhere.
-        let Ok(Some(now)) = self.proc.statm(pid) else {
+        let Some((then, now)) = then_and_now(&mut reservation.then, holder, &self.proc) else {
             return 0;
         };
         let gone = then.unmapped(&now, reservation.pages, error);
@@ -129,11 +140,7 @@ impl Reservations {
         let Some(reservation) = self.by_holder.get_mut(&holder) else {
             return 0;
         };
-        let (Some(then), Holder::Process(pid)) = (&mut reservation.then, holder) else {
-            return 0;
-        };
-        // Its end is told elsewhere.
-        let Ok(Some(now)) = self.proc.statm(pid) else {
+        let Some((then, now)) = then_and_now(&mut reservation.then, holder, &self.proc) else {
             return 0;
         };
         let resident = then.grown_by(&now, error).min(reservation.pages);

@@ -4,7 +4,7 @@
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -112,6 +112,18 @@ impl<'a> Stage<'a> {
         );
         Ok(done)
     }
+
+    /// Under tmalloc, with its first line; it ends when its input does.
+    fn start_and_hear(&self, what: &str) -> Result<(Child, String)> {
+        let mut running = self
+            .command(Malloc::Asking(&self.socket), &[what])?
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut said = String::new();
+        BufReader::new(running.stdout.take().context("its output")?).read_line(&mut said)?;
+        Ok((running, said))
+    }
 }
 
 /// The numbers that a program printed.
@@ -189,13 +201,7 @@ fn keeps(binaries: &Binaries) -> Result<()> {
     let mut left = Bytes::ZERO;
     for _ in 0..3 {
         plain.push(numbers(&stage.run(Malloc::Plain, &["keeps"])?)?[0]);
-        let mut command = stage.command(Malloc::Asking(&stage.socket), &["keeps"])?;
-        let mut running = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()?;
-        let mut said = String::new();
-        BufReader::new(running.stdout.take().context("its output")?).read_line(&mut said)?;
+        let (mut running, said) = stage.start_and_hear("keeps")?;
         left = left.max(daemon.memory(&alice)?.reserved);
         drop(running.stdin.take());
         ensure!(running.wait()?.success(), "it said {said:?}");
@@ -217,13 +223,7 @@ fn keeps_in_heap(binaries: &Binaries) -> Result<()> {
     let daemon = &stage.workshop.world.daemon;
     let alice = ALICE.to_string();
     daemon.limit(&alice, "3500M")?;
-    let mut command = stage.command(Malloc::Asking(&stage.socket), &["keeps-in-heap"])?;
-    let mut running = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let mut said = String::new();
-    BufReader::new(running.stdout.take().context("its output")?).read_line(&mut said)?;
+    let (mut running, said) = stage.start_and_hear("keeps-in-heap")?;
     // 1 GiB, which there is room for at once.
     let other = stage.run(Malloc::Asking(&stage.socket), &["sparse"]);
     let left = until("what was freed to be reserved no more", || {

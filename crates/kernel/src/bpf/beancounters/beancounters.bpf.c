@@ -148,14 +148,20 @@ static __noinline int may_make_kernel_socket(int family)
 	       may_take_kernel_memory(namespace_bytes[UCOUNT_NET_NAMESPACES], COUNTED_ALREADY, false);
 }
 
+static __always_inline int may_make_socket(struct bill *bill, __u32 slot, __u32 which, __u64 number)
+{
+	return !counts(bill, which) || charge_piece(bill, slot, which, number) ? 0 : -ENOBUFS;
+}
+
 /* It exists by now; refused it goes at once. */
 SEC("?lsm/socket_post_create")
 int BPF_PROG(bill_socket, struct socket *socket, int family, int type, int protocol, int kern, int ret)
 {
 	struct bill_facts *known = facts();
 	struct sock *sk = socket->sk;
-	__u32 slot = NOBODY, which;
+	__u32 slot = NOBODY;
 	struct bill *bill;
+	__u64 number;
 
 	if (ret || !known)
 		return ret;
@@ -168,16 +174,10 @@ int BPF_PROG(bill_socket, struct socket *socket, int family, int type, int proto
 		return -ENOMEM;
 	if (!sk)
 		return 0;
-	which = row_of_socket(sk);
-	if (which == BILL_NUMTCPSOCK)
-		return !counts(bill, BILL_NUMTCPSOCK) ||
-				       charge_piece(bill, slot, BILL_NUMTCPSOCK, number_beside(sk, known)) ?
-			       0 :
-			       -ENOBUFS;
-	return !counts(bill, BILL_NUMOTHERSOCK) ||
-			       charge_piece(bill, slot, BILL_NUMOTHERSOCK, number_beside(sk, known)) ?
-		       0 :
-		       -ENOBUFS;
+	number = number_beside(sk, known);
+	/* The row as a constant: verifiers follow no variable index into the bill. */
+	return row_of_socket(sk) == BILL_NUMTCPSOCK ? may_make_socket(bill, slot, BILL_NUMTCPSOCK, number) :
+						      may_make_socket(bill, slot, BILL_NUMOTHERSOCK, number);
 }
 
 /* --- numproc ------------------------------------------------------------------------------- */
@@ -272,10 +272,10 @@ static __always_inline __u64 lock_context_of(__u64 file)
 	return inode ? (__u64)FAR_READ(inode, struct inode, i_flctx) : 0;
 }
 
-/* No event tells of a lock's end: closing a descriptor is one, and so is a lock over others. So what a
- * request added is an upper bound, and where it meets the barrier the lists are read: those of the file, which are
- * often enough, and then all of them, in the time of who asks for a lock. Who only looks (bursard) reads LOCKS_A_RECOUNT; the upper bound stays for what
- * lies beyond. */
+/* No event tells of a lock's end: closing a descriptor is one, and so is a lock over others. So what a request added
+ * is an upper bound, and where it meets the barrier the lists are read: those of the file, which are often enough, and
+ * then all of them, in the time of who asks for a lock. Who only looks (bursard) reads LOCKS_A_RECOUNT; the upper bound
+ * stays for what lies beyond. */
 struct recount {
 	__u32 slot;
 	__u32 is_look;
