@@ -81,6 +81,7 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
     set_knobs!(open, "ledger", options, {
         has_timers: timers.has_timers,
         events_are_preempted: timers.holds_cpu,
+        defers_decisions: timers.defers_work(options),
         hears_events: hears_events,
         event_decides: options.event_trigger,
         event_asks: options.notifier_trigger,
@@ -154,7 +155,7 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         ledger.progs.start_timer => "start_timer",
         ledger.progs.on_rss_stat => "on_rss_stat",
     }
-    if !timers.has_timers && options.timer_trigger {
+    if timers.defers_work(options) {
         for (program, name) in [
             (&ledger.progs.on_deferred, "link_deferred"),
             (&ledger.progs.on_clock, "link_clock"),
@@ -226,10 +227,12 @@ fn load_watch(
         .map_err(Error::unsupported("copy_on_write"))?;
     set_knobs!(open, "copy_on_write", options, {
         events_are_preempted: timers.holds_cpu,
+        defers_decisions: timers.defers_work(options),
         event_decides: options.event_trigger,
         event_asks: options.notifier_trigger,
     });
     share_maps!(open, ledger);
+    share_maps!(open, ledger, [due_times]);
     let has_huge_pages = tells_of_collapses();
     open.progs.on_collapse.set_autoload(has_huge_pages);
     let mut object = open.load().map_err(Error::unsupported("copy_on_write"))?;
@@ -328,7 +331,7 @@ fn load_tmpfs(
     );
     let mut object = open.load().map_err(Error::unsupported("tmpfs_count"))?;
     let failed = || Error::io("pin the count of files");
-    if !timers.has_timers && options.timer_trigger {
+    if timers.defers_work(options) {
         let attached = object.progs.on_files_deferred.attach();
         let mut link = attached.map_err(Error::unsupported("tmpfs_count (group_send_sig_info)"))?;
         link.pin(pins.path("link_files_deferred"))

@@ -12,7 +12,7 @@ use libbpf_rs::btf::types::{Func, Typedef};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::skeleton::{probe, timer_probe};
-use crate::{Error, call};
+use crate::{Error, Options, call};
 
 /// Something a kernel may or may not give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -227,6 +227,11 @@ impl TimerSupport {
             has_timers,
             holds_cpu,
         }
+    }
+
+    /// A thread of the kernel's does what takes long (`lib/deferred.bpf.h`).
+    pub(crate) fn defers_work(self, options: &Options) -> bool {
+        !self.has_timers && options.timer_trigger
     }
 }
 

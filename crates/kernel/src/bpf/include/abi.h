@@ -132,6 +132,13 @@ enum mm_state {
 	MM_DYING = 3,		/* told to die, by us or by anybody, or ended: credited for a while (rules.h) */
 };
 
+/* How exactly an account is counted. */
+enum nearness {
+	NOT_NEAR = 0,
+	NEAR = 1,		/* each event of it is charged exactly, */
+	NEAR_AND_READ = 2,	/* and all its records have been read since: they say what there is */
+};
+
 /*
  * What an account remembers beyond its processes. Frozen: a kernel half of another version copies
  * it out of the old one's map, so it stays the first member of struct account and never changes.
@@ -153,7 +160,7 @@ struct account {
 	__u64 no_settle_before_ns; /* after a decision that found nobody to kill */
 	__u64 noticed_ns;	/* last notice sent */
 	__u32 noticed;		/* held is over the notice level and the user has been told */
-	__u32 near;		/* every event is counted exactly */
+	__u32 near;		/* enum nearness */
 
 	/* read at every event, written when somebody changes a limit */
 	__s64 limit_pages;

@@ -250,13 +250,19 @@ RULE int goes_last(__s64 pages, __s64 limit_pages, int is_spared)
 	return is_spared && pages < limit_pages >> SPARED_SHIFT;
 }
 
+/* A sixteenth of the limit, which is what the reserve is. */
+RULE int is_large(__s64 pages, __s64 limit_pages)
+{
+	return pages >= limit_pages >> RESERVE_SHIFT;
+}
+
 /*
  * Who dies: of those that hold a sixteenth of the limit at least whoever its user has put first (its oom_score_adj is
  * above what its user may not go below), else the largest. Who goes last counts as one that holds less.
  */
 RULE __s64 rank_of(__s64 pages, __s64 limit_pages, int raised, int is_spared)
 {
-	if (pages < limit_pages >> RESERVE_SHIFT || goes_last(pages, limit_pages, is_spared))
+	if (!is_large(pages, limit_pages) || goes_last(pages, limit_pages, is_spared))
 		return pages;
 	return (((__s64)(raised > 0 ? raised : 0) + 1) << RANK_SHIFT) + pages;
 }

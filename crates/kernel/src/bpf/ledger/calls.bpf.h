@@ -187,7 +187,7 @@ static __always_inline int let_nobody_pay(struct open_account_args *args)
 	if (!state || !account || !args->slot)
 		return -2;
 	lift_bounds(account);
-	account->near = 0;
+	account->near = NOT_NEAR;
 	account->flags = ACCOUNT_CLOSED;
 	__sync_fetch_and_add(&state->payers_generation, 1);
 	__sync_fetch_and_add(&state->generation, 1);

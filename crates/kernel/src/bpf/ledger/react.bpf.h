@@ -7,10 +7,7 @@
 
 #include "level_watch.bpf.h"
 #include "event.bpf.h"
-
-/* S1's fast triggers: the event itself decides, or has the user half run the killer. Neither: it only counts. */
-const volatile bool event_decides = true;
-const volatile bool event_asks = false;
+#include "deferred.bpf.h"
 
 enum {
 	RUN_KILLER_PAUSE_NS = 1000000	/* unless the killer has begun since: it looks at all accounts */
@@ -65,7 +62,7 @@ static long has_been_decided(__u32 look, struct waiting *waiting)
  * Who has made an account grow beyond its limit while another CPU decides about it waits for that one: else the account
  * grows by what all its CPUs fault in meanwhile. So it is an event for each CPU, and another one for each DECISION_WAIT_NS
  * of a decision that takes longer. Nobody else ever waits, and who decides needs nothing that a waiting CPU may hold: it
- * reads counters, and takes locks of signals.
+ * reads counters, and takes locks of signals. Not on PREEMPT_RT, where a real-time thread would wait with it.
  */
 __noinline int wait_for_decision(__u32 slot)
 {
@@ -127,9 +124,51 @@ static __always_inline void place_near(struct ledger_state *state, struct accoun
 	}
 	if (account->near && account->held_pages + beyond_records(account) <
 				     account->near_pages - (account->near_pages >> 6)) {
-		account->near = 0;
+		account->near = NOT_NEAR;
 		__sync_fetch_and_add(&state->generation, 1);
 	}
+}
+
+/* On PREEMPT_RT a thread of the kernel's decides. A real-time thread preempts it, as it cannot in an event; an ordinary
+ * process does not, as it does bursard. */
+const volatile bool defers_decisions = false;
+
+enum { WEIGHED_AT_ONCE = 32 };	/* processes: some 20 microseconds */
+
+/* Not where it is the running process that may have to die: while a question waits, where a victim cannot be reached, and
+ * where it writes into the memory of others. */
+static __always_inline bool is_for_thread(const struct ledger_state *state, struct account *account, __u32 trigger,
+					  __u32 running)
+{
+	return defers_decisions && trigger != TRIGGER_TIMER && account->processes > WEIGHED_AT_ONCE &&
+	       running != RUNNING_WRITER && (can_signal_others() || !state->kills_wanted) &&
+	       !has_waited_enough(account);
+}
+
+/* What the rest of react() does, as far as it takes no decision. */
+__noinline int leave_to_thread(struct account *account, __s64 sum, __u32 trigger)
+{
+	struct ledger_state *state = ledger_state();
+	struct due_times *due = due_times_of();
+	__u64 now = bpf_ktime_get_ns();
+	bool is_new;
+	__s64 held;
+
+	if (!account || !state || !due)
+		return 0;
+	is_new = come_near(state, account);
+	held = level_from(account, sum);
+	if (!is_new && held <= decide_above(account) && (held < account->notice_pages || account->noticed) &&
+	    !is_at_watched(account, held)) {
+		raise_maxheld(account, held);
+		return 0;
+	}
+	if (!due->decisions_ns)
+		due->decisions_ns = now;
+	/* bursard would only signal itself: the next look at the clock sees to it. */
+	if (trigger == TRIGGER_EVENT)
+		defer_due_work(due, now);
+	return 0;
 }
 
 /* What an account's new level asks for. `held` is what this very booking produced. `running`: enum
@@ -150,6 +189,8 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 	/* Not in charge yet: another kernel half kills, and what it has killed is not known here. */
 	if (account->flags & ACCOUNT_PAUSED)
 		return 0;
+	if (is_for_thread(state, account, trigger, running))
+		return leave_to_thread(account, sum, trigger);
 	if (come_near(state, account)) {
 		/* What idle processes have kept back so far no event will tell: read them all once. */
 		decide(slot, trigger, running);
@@ -172,7 +213,7 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 	/* A decision knows better: some of it may be on its way out. */
 	if (held > decide_above(account)) {
 		decide(slot, trigger, running);
-		if (trigger == TRIGGER_EVENT && running >= RUNNING_GREW &&
+		if (trigger == TRIGGER_EVENT && running >= RUNNING_GREW && !defers_decisions &&
 		    *(volatile __u64 *)&account->settling_ns)
 			wait_for_decision(slot);
 		return 0;

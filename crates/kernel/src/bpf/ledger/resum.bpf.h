@@ -470,7 +470,7 @@ static long audit_account(__u32 slot, struct resum *resum)
 	if (!(account->flags & ACCOUNT_PAUSED) && !account->over_ns)
 		raise_maxheld(account, level_now(account));
 	if (patience_ends(account))
-		account->near = 1;
+		come_near(state, account);
 	react(slot, account->held_pages, resum->trigger, resum->running);
 	/* Who may not be killed only a decision finds. */
 	if (account->exempt_pages)

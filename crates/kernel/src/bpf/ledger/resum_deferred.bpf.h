@@ -21,8 +21,21 @@ static __always_inline int look_at_clock(void)
 	now = bpf_ktime_get_ns();
 	if (state->kills_wanted && now - state->last_retry_ns > RETRY_MS * 1000000ULL)
 		retry_kills(NOTES_OF_CLOCK, RUNNING_OWN);
-	if (is_past(&due->resum_ns, now) || is_past(&due->files_ns, now))
+	if (is_past(&due->resum_ns, now) || is_past(&due->files_ns, now) || is_past(&due->decisions_ns, now))
 		defer_due_work(due, now);
+	return 0;
+}
+
+/* What its events have left to the thread. */
+static long catch_up(__u32 slot, void *nothing)
+{
+	struct account *account = account_at(slot);
+
+	if (!account || !account->near)
+		return 0;
+	if (account->near == NEAR)	/* what idle processes have kept back no event tells */
+		settle(slot, TRIGGER_TIMER, RUNNING_OTHER);
+	react(slot, account->held_pages, TRIGGER_TIMER, RUNNING_OTHER);
 	return 0;
 }
 
@@ -32,7 +45,12 @@ static __always_inline int tick_if_due(void)
 	struct ledger_state *state = ledger_state();
 	__u64 now = bpf_ktime_get_ns();
 
-	if (!due || !state || !take_turn(&due->resum_ns, now, now + RESUM_INTERVAL_MS * 1000000ULL))
+	if (!due || !state)
+		return 0;
+	due->deferred_ns = 0;	/* who was asked for is here */
+	if (take_turn(&due->decisions_ns, now, 0))
+		bpf_loop(state->account_high_water, catch_up, NULL, 0);
+	if (!take_turn(&due->resum_ns, now, now + RESUM_INTERVAL_MS * 1000000ULL))
 		return 0;
 	watch_for_shortage();
 	if (is_resum_due(state, now))

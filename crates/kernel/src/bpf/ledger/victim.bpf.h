@@ -9,6 +9,10 @@
 #include "kill.bpf.h"
 #include "weigh.bpf.h"
 
+/* S1's fast triggers: the event itself decides, or has the user half run the killer. Neither: it only counts. */
+const volatile bool event_decides = true;
+const volatile bool event_asks = false;
+
 enum {
 	SETTLE_STALE_NS = 1000000000,	/* a decision cannot take this long: its mark is a leftover */
 	KEPT_DESCRIPTORS = 16384,	/* looked at in one decision */
@@ -202,6 +206,19 @@ __noinline int judge(struct walk *walk)
 	return kill_victim(walk);
 }
 
+/* Whether the records say what there is. Where events are not charged, or not each of them, they do not. */
+static __always_inline bool has_all_read(const struct account *account)
+{
+	return account->near == NEAR_AND_READ && (event_decides || event_asks) && !events_are_preempted;
+}
+
+/* All its records have been read: from now on events tell of changes, if it has not been far meanwhile. */
+static __always_inline void note_all_read(const struct ledger_state *state, struct account *account, __u64 generation)
+{
+	if (*(volatile __u64 *)&state->generation == generation)
+		__sync_val_compare_and_swap(&account->near, NEAR, NEAR_AND_READ);
+}
+
 /*
  * Decides for one account. At most one CPU at a time decides for it; the others go on, and their growth is part of the
  * next decision. Returns the number of victims, 0 or 1. A global function, as its parts are, so that the verifier checks
@@ -211,7 +228,7 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(slot);
-	__u64 now = bpf_ktime_get_ns(), since, spent;
+	__u64 now = bpf_ktime_get_ns(), since, spent, generation;
 	struct walk *walk;
 	int victims = 0;
 
@@ -232,6 +249,7 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 	walk->own.record = NOBODY;
 	walk->own_mm = running != RUNNING_OTHER ? far_own_mm() : 0;
 	walk->running = running;
+	walk->reads_anew = !has_all_read(account);
 	walk->event.time_ns = now;
 	walk->event.trigger = trigger;
 	walk->event.account = slot;
@@ -241,7 +259,9 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 			     account->held_pages + unrecorded_pages(account) - correction_of(account) -
 					     account->forgone_pages <=
 				     account->limit_pages;
+	generation = *(volatile __u64 *)&state->generation;
 	bpf_loop(state->mm_high_water, weigh, &walk, 0);
+	note_all_read(state, account, generation);
 	victims = judge(walk);
 	spent = bpf_ktime_get_ns() - now;
 	state->settles++;

@@ -52,6 +52,8 @@ struct walk {
 	__u64 owner;		/* of the memory that is being weighed */
 	__u32 running;		/* enum running */
 	__u32 is_dying;		/* somebody is, and is still credited */
+	__u32 reads_anew;	/* what the records say is not enough */
+	__u32 pad;
 	__u32 counts_files;	/* it is files that are too many: who keeps them? */
 	__u32 descriptors;	/* that may still be looked at */
 	struct kept_files kept;

@@ -2,7 +2,7 @@
 /*
  * Who of an account may be killed, and what its processes hold, exactly: what is drift, what CPUs keep
  * back and what the dying hold decides nothing. Cost: a few nanoseconds for each record of the machine,
- * ~100 ns for each of the account.
+ * some 100 ns for each of the account, and as much again where its counters have to be read anew.
  */
 #ifndef BURSAR_WEIGH_BPF_H
 #define BURSAR_WEIGH_BPF_H
@@ -75,8 +75,8 @@ static __always_inline void choose(struct chosen *chosen, __u32 record, __u64 mm
 /* Never a victim. */
 static __always_inline bool is_protected(struct ledger_state *state, __u64 owner, __u32 pid, int adj)
 {
-	return pid == 1 || is_far_guardian(state, owner) ||
-	       (FAR_READ(owner, struct task_struct, flags) & PF_KTHREAD) || adj <= OOM_SCORE_ADJ_MIN;
+	return pid == 1 || adj <= OOM_SCORE_ADJ_MIN || is_far_guardian(state, owner, pid) ||
+	       (FAR_READ(owner, struct task_struct, flags) & PF_KTHREAD);
 }
 
 /* Named by a would_kill: it counts as gone (observed.bpf.h). */
@@ -93,6 +93,43 @@ static __always_inline void weigh_dying(struct walk *walk, const struct account 
 		walk->unkillable += record->booked_pages;
 }
 
+/* Its record brought up to date. Returns whether it is dying. */
+static __always_inline bool renew(struct walk *walk, struct mm_record *record, struct account *account, __u64 mm,
+				  __u64 owner)
+{
+	bool is_gone = walk->reads_anew ? look_anew(record, mm) : look_again(record, mm, owner);
+
+	if (!is_booked(record))
+		book_far(record, account, mm);
+	return is_gone;
+}
+
+/* What of its pages may be counted elsewhere too. Returns what the kernel has merged of them. */
+static __always_inline __s64 weigh_doubt(struct walk *walk, const struct mm_record *record, __u64 mm)
+{
+	__s64 merged = merged_pages(record, mm, walk->is_corrected);
+
+	walk->merged += merged;
+	walk->copied += copied_pages(record, walk->is_corrected, walk->owner);
+	walk->soft_doubt += soft_doubt(record, walk->is_corrected) + merged;
+	walk->hard_doubt += hard_doubt(record, walk->is_corrected);
+	return merged;
+}
+
+/* What its user wants of it; while the last defence has raised them all, that is not to be told from it. */
+static __always_inline int raised_by_user(const struct ledger_state *state, __u64 signal, int adj)
+{
+	return state->raised_adj ? 0 : adj - FAR_READ(signal, struct signal_struct, oom_score_adj_min);
+}
+
+/* Most are neither among the largest, nor the victim; and so much is known with a few compares. `rank`: the highest that
+ * it may have. */
+static __always_inline bool is_outdone(const struct walk *walk, __s64 pages, __s64 rank)
+{
+	return walk->event.candidates_kept == CANDIDATES && walk->event.candidates[CANDIDATES - 1].pages >= pages &&
+	       walk->victim.rank >= rank;
+}
+
 static long weigh(__u32 index, struct walk **of)
 {
 	struct walk *walk = *of;
@@ -100,10 +137,10 @@ static long weigh(__u32 index, struct walk **of)
 	struct mm_record *record = record_at(index);
 	struct account *account;
 	__u64 mm, ctx_id, owner, signal;
-	bool is_gone, is_last;
-	__s64 pages, rank, merged, kept, copied;
+	bool is_gone, is_last, is_exempt;
+	__s64 pages, rank, merged, kept;
+	int adj, raised;
 	__u32 pid;
-	int adj;
 
 	if (!record || !state)
 		return 0;
@@ -117,8 +154,7 @@ static long weigh(__u32 index, struct walk **of)
 	if (far_ctx_id(mm) != ctx_id)	/* its end was missed: the re-sum closes it */
 		return 0;
 	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
-	is_gone = look_anew(record, mm);
-	book_far(record, account, mm);
+	is_gone = renew(walk, record, account, mm, owner);
 	walk->shmem += record->pages[MEMBER_SHMEM];
 	if (means_dying(record->state))
 		weigh_dying(walk, account, record);
@@ -135,17 +171,20 @@ static long weigh(__u32 index, struct walk **of)
 	pages = recorded_pages(record);
 	walk->living++;
 	walk->private += record->pages[MEMBER_ANON];
-	merged = merged_pages(record, mm, walk->is_corrected);
-	walk->merged += merged;
-	copied = copied_pages(record, walk->is_corrected, owner);
-	walk->copied += copied;
-	walk->soft_doubt += soft_doubt(record, walk->is_corrected) + merged;
-	walk->hard_doubt += hard_doubt(record, walk->is_corrected);
+	merged = weigh_doubt(walk, record, mm);
 	if (pages - merged > walk->largest)
 		walk->largest = pages - merged;
 	pages = own_pages(record, pages, walk->is_corrected);
 	kept = kept_files(walk, record->uid);
 	pages += kept;
+	adj = FAR_READ(signal, struct signal_struct, oom_score_adj);
+	raised = is_large(pages, account->limit_pages) ? raised_by_user(state, signal, adj) : 0;
+	is_exempt = is_protected(state, owner, pid, adj);
+	if (is_outdone(walk, pages, rank_of(pages, account->limit_pages, raised, false)) && !is_exempt &&
+	    record->state != MM_MARKED && mm != walk->own_mm) {
+		walk->event.candidates_met++;
+		return 0;
+	}
 	/* Not where several users share it: one could hold it with such programs, and others' would die. */
 	is_last = goes_last(pages, account->limit_pages, account->id >> KIND_SHIFT == KIND_USER && is_spared(record));
 	keep_candidate(walk, pid, record->uid, pages, is_last);
@@ -155,15 +194,11 @@ static long weigh(__u32 index, struct walk **of)
 			walk->marked_ns = record->marked_ns;
 		return 0;
 	}
-	adj = FAR_READ(signal, struct signal_struct, oom_score_adj);
-	if (is_protected(state, owner, pid, adj)) {
+	if (is_exempt) {
 		walk->exempt += pages;
 		return 0;
 	}
-	/* While the last defence has raised them all, what its user wants is not to be told from it. */
-	rank = rank_of(pages, account->limit_pages,
-		       state->raised_adj ? 0 : adj - FAR_READ(signal, struct signal_struct, oom_score_adj_min),
-		       is_last);
+	rank = rank_of(pages, account->limit_pages, raised, is_last);
 	if (mm == walk->own_mm) {
 		choose(&walk->own, index, mm, ctx_id, pages, rank, kept);
 		walk->own.goes_last = is_last;

@@ -381,6 +381,8 @@ static __always_inline __s64 copied_pages(const struct mm_record *record, bool i
 		most = private_pages(record);
 	else
 		most = record->inherited_pages;
+	if (most <= 0)
+		return 0;
 	copied = faults_of(owner) - record->fault_base - record->grown_events;
 	if (copied < 0)
 		copied = 0;

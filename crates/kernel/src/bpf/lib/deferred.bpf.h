@@ -7,8 +7,8 @@
  * That thread does what bpf_send_signal() cannot do in an interrupt, for sending one takes a lock that sleeps there. We
  * send signal 0, which is nothing, and attach to the function that sends.
  *
- * Context: defer_due_work(): hard interrupt, or the scheduler with its locks. What is due: the thread irq_work/N,
- *          SCHED_FIFO 1.
+ * Context: defer_due_work(): hard interrupt, the scheduler with its locks, or an event. What is due: the thread
+ *          irq_work/N, SCHED_FIFO 1.
  * Cost:    a look at jiffies for each high-resolution timer and each switch of tasks. An idle CPU is not woken.
  */
 #ifndef BURSAR_DEFERRED_BPF_H
@@ -24,6 +24,7 @@ const volatile bool has_timers = true;	/* bpf_timer is to be had */
 struct due_times {
 	__u64 resum_ns;
 	__u64 files_ns;
+	__u64 decisions_ns;	/* since when some account wants one; 0: none does */
 	__u64 deferred_ns;	/* when a thread was last asked */
 	__u64 looked_jiffies;	/* when somebody last looked whether anything is due */
 };

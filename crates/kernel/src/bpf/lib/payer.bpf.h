@@ -117,13 +117,13 @@ static __always_inline bool is_guardian(struct ledger_state *state, struct task_
 	       task->group_leader->start_boottime == state->guardian_start_ns;
 }
 
-/* The same of a task at a remembered address. */
-static __always_inline bool is_far_guardian(struct ledger_state *state, __u64 task)
+/* The same of a task at a remembered address; its process's number is known. */
+static __always_inline bool is_far_guardian(struct ledger_state *state, __u64 task, __u32 tgid)
 {
-	__u64 leader = (__u64)FAR_READ(task, struct task_struct, group_leader);
-
-	return (__u32)FAR_READ(task, struct task_struct, tgid) == state->guardian_tgid &&
-	       FAR_READ(leader, struct task_struct, start_boottime) == state->guardian_start_ns;
+	if (tgid != state->guardian_tgid)
+		return false;
+	return FAR_READ(FAR_READ(task, struct task_struct, group_leader), struct task_struct, start_boottime) ==
+	       state->guardian_start_ns;
 }
 
 /* Whom nothing is ever refused, whatever account he is in: kernel threads, init, bursard. */

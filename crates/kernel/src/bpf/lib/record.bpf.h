@@ -46,6 +46,13 @@ static __always_inline __s64 book(struct mm_record *record, struct account *acco
 	return __sync_fetch_and_add(&account->held_pages, living - was) + living - was;
 }
 
+/* Whether book() would change nothing. */
+static __always_inline bool is_booked(const struct mm_record *record)
+{
+	return record->state != MM_DYING && !(record->flags & RECORD_NEW) &&
+	       recorded_pages(record) == *(volatile __s64 *)&record->booked_pages;
+}
+
 static __always_inline void raise_maxheld(struct account *account, __s64 held)
 {
 	raise_to(&account->history.maxheld_pages, held);
@@ -149,7 +156,7 @@ static __always_inline enum mm_state free_state(struct ledger_state *state, stru
 /* From now on each event is counted exactly, until a re-sum finds that nothing is near. False: that is so already. */
 static __always_inline bool come_near(struct ledger_state *state, struct account *account)
 {
-	if (account->near || __sync_lock_test_and_set(&account->near, 1))
+	if (account->near || __sync_lock_test_and_set(&account->near, NEAR) != NOT_NEAR)
 		return false;
 	__sync_fetch_and_add(&state->generation, 1);
 	return true;
@@ -283,8 +290,9 @@ static __always_inline void carry(__s64 *part, __s64 *from, __s64 *to)
 static __noinline int move_record(struct mm_record *record, __u32 slot)
 {
 	struct account *old = account_at(record->account), *new = account_at(slot);
+	struct ledger_state *state = ledger_state();
 
-	if (!old || !new)
+	if (!old || !new || !state)
 		return -1;
 	record->account = slot;
 	count_cpus(old, -cpus_in(&record->cpus));
@@ -298,6 +306,9 @@ static __noinline int move_record(struct mm_record *record, __u32 slot)
 	carry(&record->committed_pages, &old->committed_pages, &new->committed_pages);
 	carry(&record->reserved_pages, &old->reserved_pages, &new->reserved_pages);
 	carry(&record->collapsed_pages, &old->collapsed_pages, &new->collapsed_pages);
+	/* CPUs that remember it as far go on without telling, in an account where each event is told. */
+	if (new->near)
+		__sync_fetch_and_add(&state->generation, 1);
 	return 0;
 }
 

@@ -49,11 +49,33 @@ SEC("syscall") int who_is_far_again_is_told_to_all_processors(void *ctx)
 	__u64 generation = it->state->generation;
 
 	it->account->limit_pages = 1 << 20;
-	it->account->near = 1;
+	it->account->near = NEAR;
 	it->account->held_pages = 10;
 	place_near(it->state, it->account);
 	EXPECT(!it->account->near);
 	EXPECT(it->state->generation == generation + 1);
+	return 0;
+}
+
+SEC("syscall") int who_has_come_near_is_read_before_its_records_decide(void *ctx)
+{
+	BEGIN(it);
+	__u64 generation = it->state->generation;
+
+	EXPECT(come_near(it->state, it->account));
+	EXPECT(!has_all_read(it->account));
+	/* It was far again, or another was, while its records were read. */
+	note_all_read(it->state, it->account, generation);
+	EXPECT(!has_all_read(it->account));
+	note_all_read(it->state, it->account, it->state->generation);
+	EXPECT(has_all_read(it->account));
+	EXPECT(!come_near(it->state, it->account));
+	EXPECT(has_all_read(it->account));
+	it->account->held_pages = 10;
+	place_near(it->state, it->account);
+	EXPECT(!has_all_read(it->account));
+	note_all_read(it->state, it->account, it->state->generation);
+	EXPECT(!has_all_read(it->account));
 	return 0;
 }
 
@@ -159,7 +181,7 @@ SEC("syscall") int who_was_forgone_is_on_top_of_the_limit(void *ctx)
 	EXPECT(kill_above(it->account) == 1 << 20);
 	EXPECT(decide_above(it->account) == (1 << 20) + (1 << 19) + (1 << 16));
 	/* Between the two nothing is decided: there an event costs what it costs far from a limit. */
-	it->account->near = 1;
+	it->account->near = NEAR;
 	it->account->held_pages = (1 << 20) + (1 << 19);
 	place_near(it->state, it->account);
 	EXPECT(!it->account->near && it->account->near_pages > it->account->held_pages);

@@ -197,6 +197,19 @@ SEC("syscall") int who_changes_its_account_takes_its_reservation_along(void *ctx
 	return 0;
 }
 
+SEC("syscall") int who_comes_to_an_account_that_is_near_is_remembered_as_far_by_nobody(void *ctx)
+{
+	BEGIN(it);
+	__u64 generation = it->state->generation;
+
+	EXPECT(!move_record(it->record, OTHER));
+	EXPECT(it->state->generation == generation);
+	it->account->near = NEAR_AND_READ;
+	EXPECT(!move_record(it->record, SLOT));
+	EXPECT(it->state->generation == generation + 1);
+	return 0;
+}
+
 /* Booking */
 
 SEC("syscall") int booking_twice_adds_once(void *ctx)
