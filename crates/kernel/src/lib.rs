@@ -60,7 +60,7 @@ pub use resource_iterator::{ResourceIterator, Seen, SeenFile, SeenKind, SeenSpac
 pub use spared_programs::ProgramFile;
 pub use stalls::{StallMeter, StallRow, StallTotal};
 pub use subordinates::UidRange;
-pub use support::{Ability, Finding, Support};
+pub use support::{Ability, Finding, Support, WITHOUT};
 pub use undelivered::Undelivered;
 
 /// What libbpf has to say goes to `sink`, line by line, instead of to stderr.

@@ -14,7 +14,7 @@ use crate::pins::Pins;
 use crate::skeleton::ledger::{self, LedgerSkel};
 use crate::skeleton::membership::MembershipSkelBuilder;
 use crate::skeleton::{copy_on_write, tmpfs_count};
-use crate::support::{TimerSupport, tells_of_collapses, timer_walks_tasks};
+use crate::support::{TimerSupport, tells_of_collapses, tells_of_ends, timer_walks_tasks};
 use crate::{Error, Options};
 
 /// Writes the constants that a program's dead branches are cut by. Each object has those it uses.
@@ -112,6 +112,9 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
     ] {
         program.set_autoload(!timers.has_timers);
     }
+    let tells_of_ends = tells_of_ends();
+    open.progs.on_exit_mmap.set_autoload(tells_of_ends);
+    open.progs.on_exit_mmap_return.set_autoload(!tells_of_ends);
     if let Some(members) = membership::handed_on(before) {
         let shared = open.maps.members.reuse_fd(members.as_fd());
         shared.map_err(Error::io("share who has entered an account"))?;
@@ -176,7 +179,12 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
     let attached = ledger.progs.meet_every_task.attach();
     let mut link = attached.map_err(Error::unsupported("ledger (iter)"))?;
     pin! { link => "link_discover" }
-    let attached = ledger.progs.on_exit_mmap.attach();
+    let program = if tells_of_ends {
+        &ledger.progs.on_exit_mmap
+    } else {
+        &ledger.progs.on_exit_mmap_return
+    };
+    let attached = program.attach();
     let mut link = attached.map_err(Error::unsupported("ledger (exit_mmap)"))?;
     pin! { link => "link_exit_mmap" }
     match ledger.progs.on_exec.attach() {

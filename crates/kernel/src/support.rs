@@ -2,6 +2,7 @@
 //! What this kernel lets us do. Nothing is concluded from version numbers: BTF is asked for types
 //! and functions, and what only an attempt can tell is attempted.
 
+use std::env;
 use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
@@ -87,8 +88,8 @@ impl Support {
             (
                 Ability::ExitEvent,
                 in_btf(
-                    |btf| has_tracepoint(btf, "exit_mmap"),
-                    "tracepoint exit_mmap",
+                    |btf| has_tracepoint(btf, "exit_mmap") || has_function(btf, "exit_mmap"),
+                    "tracepoint or function exit_mmap",
                 ),
             ),
             (
@@ -151,15 +152,27 @@ pub(crate) fn tells_of_collapses() -> bool {
     Btf::from_vmlinux().is_ok_and(|btf| has_tracepoint(&btf, "mm_collapse_huge_page"))
 }
 
+/// Whether the kernel tells of the end of an address space; else a function that returns does.
+pub(crate) fn tells_of_ends() -> bool {
+    Btf::from_vmlinux().is_ok_and(|btf| has_tracepoint(&btf, "exit_mmap"))
+}
+
+/// Names that are taken for missing from the kernel's BTF, for tests of older kernels' ways: `exit_mmap,…`.
+pub const WITHOUT: &str = "BURSAR_WITHOUT";
+
+fn is_left_out(name: &str) -> bool {
+    env::var(WITHOUT).is_ok_and(|names| names.split(',').any(|it| it == name))
+}
+
 const TASK_ITERATOR: &str = "bpf_iter_task_new";
 
 fn has_function(btf: &Btf<'_>, name: &str) -> bool {
-    btf.type_by_name::<Func<'_>>(name).is_some()
+    !is_left_out(name) && btf.type_by_name::<Func<'_>>(name).is_some()
 }
 
 fn has_tracepoint(btf: &Btf<'_>, name: &str) -> bool {
-    btf.type_by_name::<Typedef<'_>>(&format!("btf_trace_{name}"))
-        .is_some()
+    let name_of_type = format!("btf_trace_{name}");
+    !is_left_out(name) && btf.type_by_name::<Typedef<'_>>(&name_of_type).is_some()
 }
 
 fn try_trampoline() -> Finding {

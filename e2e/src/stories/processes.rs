@@ -3,7 +3,8 @@
 //! changes, user namespaces.
 
 use anyhow::{Result, ensure};
-use bursar_model::EventKind;
+use bursar_kernel::WITHOUT;
+use bursar_model::{EventKind, KernelHalfStatus};
 
 use crate::proc::counted_bytes;
 use crate::runner::{Place, Story};
@@ -20,6 +21,12 @@ pub(super) const STORIES: &[Story] = &[
         name: "held_follows_fork_exec_and_exit_and_ends_at_nothing",
         place: Place::Anywhere,
         tell: ends_at_nothing,
+    },
+    Story {
+        // As before 6.1. Needs a trampoline.
+        name: "held_ends_at_nothing_where_no_event_tells_of_ends",
+        place: Place::Guest,
+        tell: ends_without_an_event,
     },
     Story {
         name: "a_uid_change_moves_the_charge",
@@ -82,6 +89,25 @@ fn as_proc_says(binaries: &Binaries) -> Result<()> {
 fn ends_at_nothing(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "nothing", "")?;
     world.daemon.start()?;
+    come_and_go(&mut world).map(drop)
+}
+
+fn ends_without_an_event(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "returns", "")?;
+    let mut command = world.daemon.command()?;
+    world.daemon.start_as(command.env(WITHOUT, "exit_mmap"))?;
+    let half = come_and_go(&mut world)?;
+    ensure!(
+        half.stale_records == 0,
+        "{} ends were missed",
+        half.stale_records
+    );
+    world.hog("uid=60001 hold=600M pause")?.expect_killed()?;
+    world.daemon.until_empty(60001)
+}
+
+/// Thousands of processes of an account, until it holds nothing again.
+fn come_and_go(world: &mut World) -> Result<KernelHalfStatus> {
     world.daemon.limit("60001", "500M")?;
     world
         .hog("uid=60001 hold=3M fork=4 forks=2000 exec hold=1M fork=2 churn=1000")?
@@ -96,7 +122,7 @@ fn ends_at_nothing(binaries: &Binaries) -> Result<()> {
         half.missed_processes,
         half.skipped_runs
     );
-    Ok(())
+    Ok(half)
 }
 
 fn uid_change(binaries: &Binaries) -> Result<()> {

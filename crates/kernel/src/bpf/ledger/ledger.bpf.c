@@ -4,7 +4,7 @@
  * a search of them for those that it names, and these name the same ones.
  *
  * Hooks:   tp_btf/rss_stat, in the context that changes a resident set;
- *          tp_btf/exit_mmap, when an address space ends;
+ *          tp_btf/exit_mmap, or where there is none fexit/exit_mmap, when an address space ends;
  *          tp_btf/sched_process_exec, in the process that has executed a program;
  *          tp_btf/cgroup_attach_task, in whoever moves a process to another control group;
  *          tp_btf/signal_generate, with the receiver's signal lock held;
@@ -49,6 +49,16 @@ int BPF_PROG(on_exit_mmap, struct mm_struct *mm)
 	forget_who_answers(mm);
 	end_address_space(mm);
 	release_cpu();
+	return 0;
+}
+
+/* The same before 6.1 (4f5d33b51a69 "mm: add tracepoint for exit_mmap"): its events, one for each mapping, are over when
+ * the function returns. */
+SEC("fexit/exit_mmap")
+int BPF_PROG(on_exit_mmap_return, struct mm_struct *mm)
+{
+	forget_who_answers(mm);
+	end_address_space(mm);
 	return 0;
 }
 
