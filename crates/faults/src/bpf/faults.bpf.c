@@ -3,10 +3,10 @@
  * Who takes page faults, where, and how long they take.
  *
  * Hooks:   tp_btf/page_fault_user and _kernel: the exception handler's first lines (x86), interrupts
- *          off. perf_event on the software events page-faults-min and -maj: where the kernel itself
+ *          off; arm64, which has no such events: fentry/do_mem_abort. perf_event on the software events page-faults-min and -maj: where the kernel itself
  *          counts (mm/memory.c mm_account_fault()), after the page is there; the first only while
- *          faults are timed. tp_btf/sched_process_fork, _exec and sched_switch. None of them needs a
- *          trampoline.
+ *          faults are timed. tp_btf/sched_process_fork, _exec and sched_switch. On x86 none of them needs
+ *          a trampoline.
  * Counts:  never of our own. The kernel keeps min_flt and maj_flt in each thread; by how much they have
  *          grown is booked when the thread leaves its CPU for the last time, and until then whoever
  *          reads adds it. So sums are getrusage()'s, whatever we miss. All of that growth is booked as
@@ -25,7 +25,7 @@
  *          done after the counting (signals, rescheduling). A fault that has to be tried again is timed
  *          from its last try's entry into the kernel, which is its first: retries stay inside.
  * Cost:    see docs/design/measured-faults.md.
- * Absent:  not x86, or no BTF: the watch falls back to /proc/PID/stat.
+ * Absent:  neither x86 nor arm64, or no BTF: the watch falls back to /proc/PID/stat.
  */
 #include "booking.bpf.h"
 #include "latency.bpf.h"
@@ -75,7 +75,7 @@ static __noinline int begin_elsewhere(struct seen *seen, __u64 address, __u64 er
 		return 0;
 	}
 	thread->window = switches.window;
-	thread->is_protected = error_code & X86_PF_PROT;
+	thread->is_protected = (error_code & FAULT_TYPE) == FAULT_PROTECTION;
 	thread->begin_ns = bpf_ktime_get_ns();
 	return 0;
 }
@@ -137,6 +137,27 @@ static __always_inline int end(struct bpf_perf_event_data *ctx, bool is_major)
 
 /* --- hooks --- */
 
+static __always_inline int begin_in_kernel(__u64 address, __u64 error_code)
+{
+	/* Such a fault is never served, so never counted: by BPF helpers, perf and others that look. */
+	if (is_pagefault_disabled(bpf_get_current_task_btf()))
+		return 0;
+	return begin(address, error_code);
+}
+
+#if defined(__TARGET_ARCH_arm64)
+SEC("fentry/do_mem_abort")
+int BPF_PROG(on_user_fault, unsigned long address, unsigned long esr, struct pt_regs *regs)
+{
+	return is_kernels(regs) ? 0 : begin(address, esr);
+}
+
+SEC("fentry/do_mem_abort")
+int BPF_PROG(on_kernel_fault, unsigned long address, unsigned long esr, struct pt_regs *regs)
+{
+	return is_kernels(regs) ? begin_in_kernel(address, esr) : 0;
+}
+#else
 SEC("tp_btf/page_fault_user")
 int BPF_PROG(on_user_fault, unsigned long address, struct pt_regs *regs, unsigned long error_code)
 {
@@ -146,11 +167,9 @@ int BPF_PROG(on_user_fault, unsigned long address, struct pt_regs *regs, unsigne
 SEC("tp_btf/page_fault_kernel")
 int BPF_PROG(on_kernel_fault, unsigned long address, struct pt_regs *regs, unsigned long error_code)
 {
-	/* Such a fault is never served, so never counted: by BPF helpers, perf and others that look. */
-	if (is_pagefault_disabled(bpf_get_current_task_btf()))
-		return 0;
-	return begin(address, error_code);
+	return begin_in_kernel(address, error_code);
 }
+#endif
 
 SEC("perf_event")
 int on_minor_end(struct bpf_perf_event_data *ctx)

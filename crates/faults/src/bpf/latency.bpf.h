@@ -86,7 +86,7 @@ static __always_inline void record(struct bpf_perf_event_data *ctx, struct task_
 	record->tgid = task->tgid;
 	record->tid = task->pid;
 	record->is_major = is_major;
-	record->is_kernel = (ctx->regs.cs & 3) == 0;
+	record->is_kernel = is_kernels(&ctx->regs);
 	bpf_get_current_comm(record->comm, sizeof(record->comm));
 	record->stack_bytes = bpf_get_stack(ctx, record->stack, sizeof(record->stack),
 					    BPF_F_USER_STACK);

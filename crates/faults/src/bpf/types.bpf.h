@@ -31,14 +31,33 @@ enum { VM_READ = 1, VM_WRITE = 2, VM_EXEC = 4, VM_SHARED = 8, VM_GROWSDOWN = 0x1
 /* include/linux/backing-dev.h */
 enum { BDI_CAP_WRITEBACK = 1 };
 
+#if defined(__TARGET_ARCH_arm64)
+/* arch/arm64/include/asm/esr.h ESR_ELx_FSC_TYPE, ESR_ELx_FSC_PERM: the page is there, the access is not allowed */
+enum { FAULT_TYPE = 0x3c, FAULT_PROTECTION = 0x0c };
+
+enum { PSR_MODE = 0xf };	/* arch/arm64/include/uapi/asm/ptrace.h PSR_MODE_MASK; 0: a program */
+
+/* arch/arm64/include/uapi/asm/ptrace.h struct user_pt_regs; the layout is ABI, and that of pt_regs' beginning */
+struct pt_regs {
+	__u64 regs[31];
+	__u64 sp;
+	__u64 ip;	/* pc */
+	__u64 pstate;
+};
+
+#define is_kernels(regs) (((regs)->pstate & PSR_MODE) != 0)
+#else
 /* arch/x86/include/asm/trap_pf.h: the page is there, the access is not allowed */
-enum { X86_PF_PROT = 1 };
+enum { FAULT_TYPE = 1, FAULT_PROTECTION = 1 };
 
 /* arch/x86/include/uapi/asm/ptrace.h; the layout is ABI */
 struct pt_regs {
 	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di;
 	unsigned long orig_ax, ip, cs, flags, sp, ss;
 };
+
+#define is_kernels(regs) (((regs)->cs & 3) == 0)
+#endif
 
 /* include/uapi/linux/bpf_perf_event.h; the layout is ABI */
 struct bpf_perf_event_data {
@@ -146,10 +165,15 @@ static __always_inline __u64 mappings_generation(__u64 mm)
 	       FAR_READ(mm, struct mm_struct___faults, map_count);
 }
 
-/* x86's number of an address space, which is never given twice (arch/x86/include/asm/mmu.h). */
+/* x86's number of an address space, which is never given twice (arch/x86/include/asm/mmu.h). Elsewhere where it is,
+ * which another one may have later. */
 static __always_inline __u64 space_of(struct mm_struct *mm)
 {
+#if defined(__TARGET_ARCH_x86)
 	return mm->context.ctx_id;
+#else
+	return (__u64)mm;
+#endif
 }
 
 #endif /* BURSAR_FAULTS_TYPES_BPF_H */

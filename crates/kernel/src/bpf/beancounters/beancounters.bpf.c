@@ -504,7 +504,7 @@ int BPF_PROG(bill_signal, struct task_struct *target, struct kernel_siginfo *inf
 /* --- shmpages ------------------------------------------------------------------------------- */
 
 /* The size of System V segments and of shared anonymous mappings stands in the call that makes them
- * (arch/x86/entry/syscalls); it counts in full when made, as S5's. */
+ * (compat.bpf.h); it counts in full when made, as S5's. */
 static __noinline enum shared_call shared_call(__u64 *bytes)
 {
 	struct call call;
@@ -526,6 +526,14 @@ static __noinline enum shared_call shared_call(__u64 *bytes)
 	} else if ((number & ~X32_BIT) == 29) {
 		*bytes = regs->si;
 		return regs->dx & SHM_HUGETLB ? SHARED_OTHER : SHARED_GET;
+	}
+#elif defined(__TARGET_ARCH_arm64)
+	struct pt_regs *regs = registers();
+	bool is_compat = regs->pstate & PSR_MODE32;
+
+	if (regs->syscallno == (is_compat ? 307 : 194)) {
+		*bytes = is_compat ? (__u32)regs->regs[1] : regs->regs[1];
+		return regs->regs[2] & SHM_HUGETLB ? SHARED_OTHER : SHARED_GET;
 	}
 #endif
 	read_call(&call);

@@ -78,7 +78,7 @@ static __noinline int may_take_kernel_memory(__s64 bytes, enum counting counting
 }
 
 /* What the call under way does in a namespace of one's own: takes things away or leads to where they are, mounts,
- * or makes others. The numbers are those of arch/x86/entry/syscalls; what is not known makes. */
+ * or makes others. The numbers: as in compat.bpf.h; what is not known makes. */
 enum own_call { CALL_GIVES_BACK, CALL_MOUNTS, CALL_MAKES };
 
 static __always_inline enum own_call own_call(void)
@@ -98,6 +98,17 @@ static __always_inline enum own_call own_call(void)
 		return CALL_GIVES_BACK;
 	/* mount; open_tree to fspick, mount_setattr */
 	if (number == (is_compat ? 21 : 165) || (number >= 428 && number <= 433) || number == 442)
+		return CALL_MOUNTS;
+#elif defined(__TARGET_ARCH_arm64)
+	struct pt_regs *regs = registers();
+	bool is_compat = regs->pstate & PSR_MODE32;
+	int number = regs->syscallno;
+
+	/* umount2, setns */
+	if (is_compat ? number == 52 || number == 375 : number == 39 || number == 268)
+		return CALL_GIVES_BACK;
+	/* mount; open_tree to fspick, mount_setattr */
+	if (number == (is_compat ? 21 : 40) || (number >= 428 && number <= 433) || number == 442)
 		return CALL_MOUNTS;
 #endif
 	return CALL_MAKES;

@@ -258,8 +258,51 @@ struct call {
 	__u64 argument[4];
 };
 
+#if defined(__TARGET_ARCH_arm64)
+/* arch/arm64/include/uapi/asm/ptrace.h PSR_MODE32_BIT: a 32-bit program, whose numbers are arm's */
+enum { PSR_MODE32 = 0x10 };
+
+static __always_inline struct pt_regs *registers(void)
+{
+	return (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+}
+
+static __always_inline enum system_call call_of_arm64(int number)
+{
+	switch (number) {
+	case 222:
+		return CALL_MMAP;
+	case 214:
+		return CALL_BRK;
+	case 216:
+		return CALL_MREMAP;
+	case 226:
+	case 288:
+		return CALL_MPROTECT;
+	}
+	return CALL_OTHER;
+}
+
+static __always_inline enum system_call call_of_arm(int number)
+{
+	switch (number) {
+	case 192:
+		return CALL_MMAP;
+	case 45:
+		return CALL_BRK;
+	case 163:
+		return CALL_MREMAP;
+	case 125:
+	case 394:
+		return CALL_MPROTECT;
+	}
+	return CALL_OTHER;
+}
+#endif
+
 /* arch/x86/entry/syscalls: the numbers, and where the arguments are. TS_COMPAT: int 0x80 and 32-bit
- * programs. x32 has bit 30 set. Other machines: nobody has written it yet, the gate's self-test finds
+ * programs. x32 has bit 30 set. arm64: include/uapi/asm-generic/unistd.h, and for 32-bit programs
+ * arch/arm/tools/syscall.tbl. Other machines: nobody has written it yet, the gate's self-test finds
  * that nothing is refused. */
 static __always_inline void read_call(struct call *call)
 {
@@ -324,6 +367,16 @@ static __always_inline void read_call(struct call *call)
 		call->number = CALL_MPROTECT;
 		return;
 	}
+#elif defined(__TARGET_ARCH_arm64)
+	struct pt_regs *regs = registers();
+	bool is_compat = regs->pstate & PSR_MODE32;
+	__u64 width = is_compat ? ~0U : ~0ULL;
+
+	call->number = is_compat ? call_of_arm(regs->syscallno) : call_of_arm64(regs->syscallno);
+	call->argument[0] = regs->regs[0] & width;
+	call->argument[1] = regs->regs[1] & width;
+	call->argument[2] = regs->regs[2] & width;
+	call->argument[3] = regs->regs[3] & width;
 #endif
 }
 

@@ -174,7 +174,13 @@ struct vm_area_struct {
 	unsigned long vm_flags;
 };
 
-/* x86 */
+#if defined(__TARGET_ARCH_arm64)
+struct pt_regs {
+	u64 regs[31];
+	u64 pstate;
+	s32 syscallno;	/* negative: no system call */
+};
+#else	/* x86 */
 struct pt_regs {
 	unsigned long bx;
 	unsigned long r10;
@@ -184,6 +190,7 @@ struct pt_regs {
 	unsigned long di;
 	unsigned long orig_ax;
 };
+#endif
 
 struct thread_info {
 	u32 status;	/* x86 */

@@ -4,7 +4,7 @@
  * counter of the kernel's, so no event of the ledger tells of it; each one lowers the correction.
  *
  * Hooks:   tp_btf/page_fault_user, tp_btf/page_fault_kernel (the kernel writes to user memory), at the
- *          beginning of the fault. Attached by bursard while a correction is in force, and by nothing
+ *          beginning of the fault; arm64, which has no such events: fentry/do_mem_abort. Attached by bursard while a correction is in force, and by nothing
  *          else: it goes with bursard, and corrections end soon after.
  * Cost:    a compare for each fault of the machine while attached; a look-up for each write to a page
  *          that is present.
@@ -13,12 +13,18 @@
  *          (process_vm_writev, ptrace, /proc/PID/mem). Pages that are new there, and not copies, count too:
  *          the next survey says so.
  *          tp_btf/mm_collapse_huge_page, for those that khugepaged makes.
- * Absent:  other machines than x86; and what a process of another account copies: the next survey finds it.
+ * Absent:  other machines than x86 and arm64; and what a process of another account copies: the next survey finds it.
  */
 #include "react.bpf.h"
 
+#if defined(__TARGET_ARCH_arm64)
+/* arch/arm64/include/asm/esr.h: a write (ESR_ELx_WNR) that is no upkeep of a cache (ESR_ELx_CM), refused for the page's
+ * permissions at whatever level (ESR_ELx_FSC_PERM) */
+enum { COPIES = 0x4c, COPIES_OF = 0x17c };
+#else
 /* arch/x86/include/asm/trap_pf.h: X86_PF_PROT, X86_PF_WRITE */
-enum { COPIES = 1 | 2 };
+enum { COPIES = 1 | 2, COPIES_OF = COPIES };
+#endif
 
 /* include/linux/gfp_types.h; the same in 6.1 … 7.2 */
 enum { USER_PAGE = 0x08 | 0x02, CACHE_PAGE = 0x1000 | 0x10000 };
@@ -51,6 +57,29 @@ static __always_inline bool writes_into_others(void)
 	case 296:	/* pwritev */
 	case 311:	/* process_vm_writev */
 	case 328:	/* pwritev2 */
+	case 426:	/* io_uring_enter */
+		return true;
+	}
+#elif defined(__TARGET_ARCH_arm64)
+	struct pt_regs *regs = registers();
+
+	if (bpf_get_current_task_btf()->flags & PF_IO_WORKER)
+		return true;
+	if (regs->pstate & PSR_MODE32) {
+		switch (regs->syscallno) {
+		case 4: case 26: case 146: case 181: case 362: case 377: case 393: case 426:
+			return true;
+		}
+		return false;
+	}
+	switch (regs->syscallno) {
+	case 64:	/* write */
+	case 66:	/* writev */
+	case 68:	/* pwrite64 */
+	case 70:	/* pwritev */
+	case 117:	/* ptrace */
+	case 271:	/* process_vm_writev */
+	case 287:	/* pwritev2 */
 	case 426:	/* io_uring_enter */
 		return true;
 	}
@@ -97,6 +126,8 @@ static __always_inline bool is_in_system_call(void)
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
 
 	return (long)regs->orig_ax >= 0;
+#elif defined(__TARGET_ARCH_arm64)
+	return registers()->syscallno >= 0;
 #else
 	return false;
 #endif
@@ -117,7 +148,7 @@ int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int 
 
 static __always_inline int count_fault(unsigned long error_code)
 {
-	if ((error_code & COPIES) != COPIES)
+	if ((error_code & COPIES_OF) != COPIES)
 		return 0;
 	hold_cpu();
 	count_copies(1, false);
@@ -125,6 +156,21 @@ static __always_inline int count_fault(unsigned long error_code)
 	return 0;
 }
 
+#if defined(__TARGET_ARCH_arm64)
+enum { PSR_MODE = 0xf };	/* arch/arm64/include/uapi/asm/ptrace.h PSR_MODE_MASK; 0: a program, of 32 bits as well */
+
+SEC("fentry/do_mem_abort")
+int BPF_PROG(on_user_fault, unsigned long address, unsigned long esr, struct pt_regs *regs)
+{
+	return regs->pstate & PSR_MODE ? 0 : count_fault(esr);
+}
+
+SEC("fentry/do_mem_abort")
+int BPF_PROG(on_kernel_fault, unsigned long address, unsigned long esr, struct pt_regs *regs)
+{
+	return regs->pstate & PSR_MODE ? count_fault(esr) : 0;
+}
+#else
 SEC("tp_btf/page_fault_user")
 int BPF_PROG(on_user_fault, unsigned long address, struct pt_regs *regs, unsigned long error_code)
 {
@@ -136,8 +182,11 @@ int BPF_PROG(on_kernel_fault, unsigned long address, struct pt_regs *regs, unsig
 {
 	return count_fault(error_code);
 }
+#endif
 
-enum { SCAN_SUCCEED = 1, HUGE_PAGES = 512 };	/* mm/khugepaged.c enum scan_result; x86 */
+enum { SCAN_SUCCEED = 1 };	/* mm/khugepaged.c enum scan_result */
+/* A huge page is what one page of a page table leads to, eight bytes an entry. */
+enum { ENTRY_SHIFT = 3 };
 
 /* khugepaged copies pages that others share. (Who asks for it by madvise(2) is met above.) */
 SEC("tp_btf/mm_collapse_huge_page")
@@ -154,7 +203,7 @@ int BPF_PROG(on_collapse, struct mm_struct *mm, int isolated, int status)
 	account = record ? account_at(record->account) : NULL;
 	if (!account || (!record->shared_pages && !is_surveyed_now(account)))
 		return 0;
-	give_up(record, account, HUGE_PAGES);
+	give_up(record, account, 1LL << (page_shift - ENTRY_SHIFT));
 	return 0;
 }
 
