@@ -180,3 +180,40 @@ pub fn rank(pages: i64, limit_pages: i64, raised: i32, is_spared: bool) -> i64 {
     // SAFETY: as above.
     unsafe { rank_of(pages, limit_pages, raised, is_spared.into()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHIFTS: [u32; 3] = [12, 14, 16];
+
+    #[test]
+    fn what_may_be_held_beside_what_stays_is_bytes_whatever_the_size_of_a_page() {
+        for (limit_mib, stuck_mib, expected_mib) in [(64, 64, 72), (64, 10, 64), (1024, 1000, 1064)]
+        {
+            for shift in SHIFTS {
+                let pages = |mib: i64| (mib << 20) >> shift;
+                // SAFETY: numbers in, a number out.
+                let above =
+                    unsafe { kill_above_pages(pages(limit_mib), pages(stuck_mib), 0, shift) };
+                assert_eq!(above, pages(expected_mib), "{stuck_mib} of {limit_mib}");
+            }
+        }
+    }
+
+    #[test]
+    fn how_long_the_dying_are_credited_goes_by_bytes() {
+        for shift in SHIFTS {
+            let mut dying = Dying::default();
+            let pages = (8_u64 << 30) >> shift;
+            dying.begin(u32::try_from(pages).unwrap(), 0, 1);
+            // 800 ms, and a millisecond for each 4 MiB.
+            for (now, is_credited) in [(1 + 800 + 2048, true), (2 + 800 + 2048, false)] {
+                let mut credit = 0;
+                // SAFETY: a live struct of that layout and a number to write to.
+                unsafe { split_dying(&dying, 100, 0, shift, now, &mut credit) };
+                assert_eq!(credit > 0, is_credited, "{shift} {now}");
+            }
+        }
+    }
+}

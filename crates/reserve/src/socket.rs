@@ -49,7 +49,7 @@ impl Socket {
             return Err(Refused::Silent(libc::ENAMETOOLONG));
         }
         for (place, &byte) in address.sun_path.iter_mut().zip(path) {
-            *place = byte.cast_signed();
+            *place = libc::c_char::from_ne_bytes([byte]);
         }
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: no pointers.

@@ -18,7 +18,7 @@ use crate::glibc::{
     __libc_calloc, __libc_free, __libc_malloc, __libc_memalign, __libc_realloc, Block,
     checks_alignment, look,
 };
-use crate::ranges::{PAGE, Range};
+use crate::ranges::{PAGE, Range, page};
 use crate::thread;
 use crate::untouched::Place;
 use crate::usage::{self, absent};
@@ -57,7 +57,7 @@ pub(crate) fn pay(cost: usize) -> bool {
 fn cost_of(size: usize) -> usize {
     match size {
         0..LARGE => size + OVERHEAD,
-        _ => size.saturating_add(OVERHEAD + 2 * PAGE),
+        _ => size.saturating_add(OVERHEAD + 2 * page()),
     }
 }
 
@@ -280,9 +280,9 @@ fn leave_for(size: usize) -> Taken {
 pub(crate) unsafe fn allocate_aligned(alignment: usize, size: usize) -> *mut c_void {
     // A mapping's block lies where free expects it: at a page, unless malloc's own alignment suffices.
     let is_mapping = size >= LARGE && alignment > ALIGNMENT;
-    let alignment = alignment.max(if is_mapping { PAGE } else { 0 });
+    let alignment = alignment.max(if is_mapping { page() } else { 0 });
     // What is in front of the block goes back to the heap; it may have become resident with a page.
-    let whole = size.saturating_add(alignment.min(PAGE));
+    let whole = size.saturating_add(alignment.min(page()));
     // What no process can have glibc refuses, some of it for its alignment (EINVAL).
     if whole <= MOST && leave_for(whole) == Taken::Refused {
         return no_memory();

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bursar_reserve::now_ns;
 
-use crate::ranges::{PAGE, Ranges};
+use crate::ranges::{Ranges, page};
 use crate::thread::Thread;
 use crate::untouched::{Place, Untouched};
 use crate::usage;
@@ -177,7 +177,7 @@ impl Credit {
             true => own.handed_bytes.min(own.largest.saturating_mul(fresh)),
             false => own.handed_bytes,
         };
-        let mut pages = most.div_ceil(PAGE);
+        let mut pages = most.div_ceil(page());
         let handed = if pages > 0 { own.handed } else { Ranges::NONE };
         for range in handed.iter() {
             let part = range.pages().min(pages);

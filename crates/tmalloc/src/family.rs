@@ -15,7 +15,7 @@ use crate::blocks::{
     no_memory, pay, resize,
 };
 use crate::glibc::{__libc_calloc, __libc_realloc, look};
-use crate::ranges::PAGE;
+use crate::ranges::page;
 
 /// malloc(3).
 ///
@@ -227,9 +227,4 @@ pub unsafe extern "C-unwind" fn malloc_usable_size(block: *mut c_void) -> size_t
     }
     // SAFETY: as the caller's.
     unsafe { look(block) }.usable
-}
-
-fn page() -> usize {
-    // SAFETY: no pointers.
-    usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(PAGE)
 }

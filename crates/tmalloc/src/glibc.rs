@@ -4,8 +4,8 @@
 
 use libc::{c_int, c_void, size_t};
 
-use crate::ranges::PAGE;
 use crate::ranges::Range;
+use crate::ranges::page;
 
 unsafe extern "C" {
     pub(crate) fn __libc_malloc(size: size_t) -> *mut c_void;
@@ -58,11 +58,11 @@ impl Block {
         // Where a block lies there are no addresses that could not be counted.
         let start = block.addr();
         let end = if self.is_mapped {
-            start.wrapping_add(size).wrapping_add(PAGE - 1)
+            start.wrapping_add(size).wrapping_add(page() - 1)
         } else {
             start.wrapping_add(self.usable)
-        } & !(PAGE - 1);
-        let first = start.wrapping_add(from).wrapping_add(PAGE - 1) & !(PAGE - 1);
+        } & !(page() - 1);
+        let first = start.wrapping_add(from).wrapping_add(page() - 1) & !(page() - 1);
         Range {
             first: first.min(end),
             end,

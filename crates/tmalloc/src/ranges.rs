@@ -2,8 +2,34 @@
 //! A handful of address ranges, merged where they touch and, when there are too many, where they are
 //! nearest to each other: cheap enough for every malloc of more than a page.
 
-/// Bytes of a page. Where pages are larger, ranges are whole ones all the same and counts are too high.
+#[cfg(not(target_arch = "x86_64"))]
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes of the smallest page that a machine has.
 pub(crate) const PAGE: usize = 4096;
+
+/// Bytes of a page.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub(crate) const fn page() -> usize {
+    PAGE
+}
+
+/// Bytes of a page: the kernel's choice.
+#[cfg(not(target_arch = "x86_64"))]
+pub(crate) fn page() -> usize {
+    static SIZE: AtomicUsize = AtomicUsize::new(0);
+    match SIZE.load(Ordering::Relaxed) {
+        0 => {
+            // SAFETY: no pointers.
+            let size = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) });
+            let size = size.unwrap_or(PAGE);
+            SIZE.store(size, Ordering::Relaxed);
+            size
+        }
+        size => size,
+    }
+}
 
 /// Addresses of whole pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,8 +39,8 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    pub(crate) const fn pages(self) -> usize {
-        self.end.saturating_sub(self.first) / PAGE
+    pub(crate) fn pages(self) -> usize {
+        self.end.saturating_sub(self.first) / page()
     }
 
     const fn contains(self, other: Self) -> bool {
@@ -38,8 +64,8 @@ impl Range {
 }
 
 const ROOM: usize = 5;
-/// Blocks one after the other in a heap leave out the pages that they share.
-const NEAR: usize = 2 * PAGE;
+/// Blocks one after the other in a heap leave out the pages that they share, or their headers'.
+pub(crate) const NEAR_PAGES: usize = 2;
 
 /// At most [`ROOM`] ranges, none of which touches another. The widest is the first; behind them are empty
 /// ones, at 0.
@@ -101,7 +127,7 @@ impl Ranges {
         if self.count == ROOM {
             let gap_to = |own: &Range| own.gap_to(range);
             let nearest = self.iter().map(|own| gap_to(&own)).min().unwrap_or(0);
-            if nearest > NEAR
+            if nearest > NEAR_PAGES * page()
                 && let Some(own) = self.ranges.iter().find(|own| gap_to(own) == nearest)
             {
                 range = range.join(*own);
@@ -112,7 +138,7 @@ impl Ranges {
         let mut at = 0;
         while at < self.count {
             let own = self.ranges.get(at).copied();
-            match own.filter(|own| own.gap_to(range) <= NEAR) {
+            match own.filter(|own| own.gap_to(range) <= NEAR_PAGES * page()) {
                 Some(own) if !range.contains(own) => {
                     range = range.join(own);
                     (kept, at) = (Self::NONE, 0);

@@ -8,13 +8,11 @@
 
 use bursar_reserve::now_ns;
 
-use crate::ranges::{PAGE, Range};
+use crate::ranges::{NEAR_PAGES, Range, page};
 use crate::usage::{AT_ONCE, absent};
 
 /// Places remembered. Beyond them those that are near each other become one.
 const ROOM: usize = 512;
-/// So near are blocks that lie one after the other: they leave out the pages that they share, or their headers'.
-const NEAR: usize = 2 * PAGE;
 /// A look that takes no time worth speaking of; others wait for so many times what the last one took.
 const CHEAP_LOOK: usize = 16 << 20;
 const LOOK_PART: u64 = 32;
@@ -51,8 +49,8 @@ impl Untouched {
         self.pages
     }
 
-    pub(crate) const fn bytes(&self) -> usize {
-        self.pages.saturating_mul(PAGE)
+    pub(crate) fn bytes(&self) -> usize {
+        self.pages.saturating_mul(page())
     }
 
     /// Bytes that a look has to look at.
@@ -128,7 +126,7 @@ impl Untouched {
         for index in [at.wrapping_sub(1), at] {
             if let Some(own) = self.places.get_mut(index).filter(|_| index < self.count)
                 && own.block == 0
-                && own.range.gap_to(place.range) <= NEAR
+                && own.range.gap_to(place.range) <= NEAR_PAGES * page()
             {
                 let joint = own.range.join(place.range);
                 let pages = (own.pages + place.pages).min(joint.pages());
@@ -147,7 +145,7 @@ impl Untouched {
             && index + 1 < self.count
             && next.block == 0
             && let Some(own) = self.places.get_mut(index)
-            && own.range.gap_to(next.range) <= NEAR
+            && own.range.gap_to(next.range) <= NEAR_PAGES * page()
         {
             let joint = own.range.join(next.range);
             let pages = (own.pages + next.pages).min(joint.pages());
@@ -159,7 +157,7 @@ impl Untouched {
 
     /// Joins what lies one after the other, all at once; if nothing does, the nearest two.
     fn make_room(&mut self) {
-        if self.join_within(NEAR) == 0 {
+        if self.join_within(NEAR_PAGES * page()) == 0 {
             let gaps = self.iter().zip(self.iter().skip(1));
             let nearest = gaps.map(|(one, next)| one.range.gap_to(next.range)).min();
             self.join_within(nearest.unwrap_or(usize::MAX));
@@ -215,7 +213,7 @@ impl Untouched {
             .enumerate()
             .take(self.count)
             .skip(from)
-            .take_while(|(_, it)| it.range.first <= block.saturating_add(PAGE))
+            .take_while(|(_, it)| it.range.first <= block.saturating_add(page()))
             .find(|(_, it)| it.block == block);
         match found {
             Some((at, _)) => self.remove_at(at),
@@ -253,9 +251,9 @@ impl Untouched {
                 end: own.range.end,
             },
         );
-        if before.pages() * PAGE <= NEAR && absent(before).pages == 0 {
+        if before.pages() <= NEAR_PAGES && absent(before).pages == 0 {
             own.range.first = part.end;
-        } else if behind.pages() * PAGE <= NEAR && absent(behind).pages == 0 {
+        } else if behind.pages() <= NEAR_PAGES && absent(behind).pages == 0 {
             own.range.end = part.first;
         }
         let is_over = own.pages == 0 || own.range.first >= own.range.end;
@@ -282,7 +280,7 @@ impl Untouched {
         let extent = self.extent();
         let began = now_ns();
         if self.look_again_at == 0 && extent > CHEAP_LOOK {
-            let estimate = (extent / PAGE).saturating_mul(LOOK_NS);
+            let estimate = (extent / page()).saturating_mul(LOOK_NS);
             let estimate = u64::try_from(estimate).unwrap_or(u64::MAX);
             self.look_again_at = began.saturating_add(estimate.saturating_mul(LOOK_PART));
         }

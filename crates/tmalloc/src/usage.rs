@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What the kernel says about this process: resident memory, page faults, which pages are there.
 
-use crate::ranges::{PAGE, Range};
+use crate::ranges::{Range, page};
 
 /// Pages looked at by one call; one byte each on the stack.
 pub(crate) const AT_ONCE: usize = 2048;
@@ -35,11 +35,9 @@ pub(crate) fn memory() -> Option<Memory> {
     // proc_pid_statm(5): size resident shared text lib data dt, in pages.
     let mut fields = text.split(|byte| *byte == b' ').map(number);
     let (resident, shared, data) = (fields.nth(1)??, fields.next()??, fields.nth(2)??);
-    // SAFETY: no pointers.
-    let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(PAGE);
     Some(Memory {
-        anonymous: resident.saturating_sub(shared).saturating_mul(page),
-        writable: data.saturating_mul(page),
+        anonymous: resident.saturating_sub(shared).saturating_mul(page()),
+        writable: data.saturating_mul(page()),
     })
 }
 
@@ -77,7 +75,7 @@ impl Absent {
             self.first = at;
         }
         self.pages += pages;
-        self.end = at.saturating_add(pages.saturating_mul(PAGE));
+        self.end = at.saturating_add(pages.saturating_mul(page()));
     }
 }
 
@@ -87,7 +85,7 @@ pub(crate) fn absent(range: Range) -> Absent {
     let mut present = [0u8; AT_ONCE];
     let mut at = range.first;
     while at < range.end {
-        let end = range.end.min(at.saturating_add(AT_ONCE * PAGE));
+        let end = range.end.min(at.saturating_add(AT_ONCE * page()));
         look(Range { first: at, end }, &mut present, &mut found);
         at = end;
     }
@@ -102,24 +100,24 @@ fn look(range: Range, present: &mut [u8; AT_ONCE], found: &mut Absent) {
     }
     let at: *mut libc::c_void = std::ptr::without_provenance_mut(range.first);
     // SAFETY: the kernel writes one byte a page, `pages` at most.
-    let got = unsafe { libc::mincore(at, pages * PAGE, present.as_mut_ptr()) };
+    let got = unsafe { libc::mincore(at, pages * page(), present.as_mut_ptr()) };
     if got == 0 {
         let mut run = 0;
         for (index, state) in present.iter().take(pages).enumerate() {
             if state & 1 == 0 {
                 run += 1;
             } else if run > 0 {
-                found.add(range.first + (index - run) * PAGE, run);
+                found.add(range.first + (index - run) * page(), run);
                 run = 0;
             }
         }
         if run > 0 {
-            found.add(range.first + (pages - run) * PAGE, run);
+            found.add(range.first + (pages - run) * page(), run);
         }
     } else if bursar_reserve::errno() != libc::ENOMEM {
         found.add(range.first, pages);
     } else if pages > 1 && !is_unmapped(range) {
-        let middle = range.first + pages / 2 * PAGE;
+        let middle = range.first + pages / 2 * page();
         let (low, high) = (
             Range {
                 first: range.first,
@@ -138,14 +136,14 @@ fn look(range: Range, present: &mut [u8; AT_ONCE], found: &mut Absent) {
 /// Whether nothing is mapped there: both ends and the middle are not. Mappings that hold blocks begin at
 /// one of the ends.
 fn is_unmapped(range: Range) -> bool {
-    let middle = range.first + range.pages() / 2 * PAGE;
-    [range.first, middle, range.end - PAGE]
+    let middle = range.first + range.pages() / 2 * page();
+    [range.first, middle, range.end - page()]
         .into_iter()
-        .all(|page| {
+        .all(|address| {
             let mut present = 0u8;
-            let at: *mut libc::c_void = std::ptr::without_provenance_mut(page);
+            let at: *mut libc::c_void = std::ptr::without_provenance_mut(address);
             // SAFETY: the kernel writes one byte.
-            let got = unsafe { libc::mincore(at, PAGE, &raw mut present) };
+            let got = unsafe { libc::mincore(at, page(), &raw mut present) };
             got != 0 && bursar_reserve::errno() == libc::ENOMEM
         })
 }

@@ -15,9 +15,10 @@
 //! now (a stack, a heap of Java's). By that much, until the process renews, too little may be reserved.
 
 use bursar_host::Statm;
+use bursar_model::{Bytes, PageSize};
 
-/// Pages by which a process can shrink before it looks what of its memory is left (tmalloc's credit.rs).
-const UNNOTICED: u64 = (16 << 20) / 4096;
+/// By so much a process can shrink before it looks what of its memory is left (tmalloc's credit.rs).
+const UNNOTICED: Bytes = Bytes::from_mib(16);
 
 /// What a process has reserved from now on, in pages.
 #[derive(Debug, Clone, Copy)]
@@ -62,13 +63,14 @@ impl Snapshot {
     }
 
     /// Of `reserved` pages those that it had mapped and not touched, and has mapped no more.
-    pub(super) fn unmapped(&self, now: &Statm, reserved: u64, error: u64) -> u64 {
+    pub(super) fn unmapped(&self, now: &Statm, reserved: u64, error: u64, page: PageSize) -> u64 {
         let writable = self.writable.saturating_sub(now.data.get());
         let shrunk = writable.min(self.size.saturating_sub(now.size.get()));
         let were_resident = self.resident.saturating_sub(now.anonymous.get());
         let untouched = now.data.get().saturating_sub(now.anonymous.get());
         // Before the process looks, it may have used as much as it has not placed, without having spent it.
-        let unplaced = self.unplaced.saturating_mul(2).saturating_add(UNNOTICED);
+        let unnoticed = page.pages_within(UNNOTICED).get();
+        let unplaced = self.unplaced.saturating_mul(2).saturating_add(unnoticed);
         let needed = unplaced.saturating_add(untouched);
         let gone = shrunk.saturating_sub(were_resident);
         gone.min(reserved.saturating_sub(needed))
@@ -97,6 +99,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const SMALL: PageSize = PageSize::new(4096).unwrap();
 
     /// A process as its own malloc knows it.
     #[derive(Debug, Clone, Copy, Default)]
@@ -209,7 +213,7 @@ mod tests {
             for step in steps {
                 model.take(step);
                 if matches!(step, Step::Look) {
-                    let gone = snapshot.unmapped(&model.statm(), reserved, 0);
+                    let gone = snapshot.unmapped(&model.statm(), reserved, 0, SMALL);
                     snapshot.forget_unmapped(gone);
                     reserved -= gone;
                     prop_assert!(reserved >= model.credit + model.untouched, "{reserved} {model:?}");
@@ -229,10 +233,17 @@ mod tests {
         let mut snapshot = Snapshot::new(&model.statm(), 20, 20);
         model.take(Step::Unmap(8900, 30));
         // It may use its credit before it notices, and then once more.
-        let left = 20 + 20 + 100 + UNNOTICED;
-        assert_eq!(snapshot.unmapped(&model.statm(), 9020, 0), 9020 - left);
+        let left = 20 + 20 + 100 + 4096;
+        assert_eq!(
+            snapshot.unmapped(&model.statm(), 9020, 0, SMALL),
+            9020 - left
+        );
+        // What may be unnoticed is bytes: of larger pages fewer.
+        let large = PageSize::new(64 << 10).unwrap();
+        let of_large = snapshot.unmapped(&model.statm(), 9020, 0, large);
+        assert_eq!(of_large, 9020 - (20 + 20 + 100 + 256));
         snapshot.forget_unmapped(9020 - left);
-        assert_eq!(snapshot.unmapped(&model.statm(), left, 0), 0);
+        assert_eq!(snapshot.unmapped(&model.statm(), left, 0, SMALL), 0);
     }
 
     #[test]
@@ -249,7 +260,7 @@ mod tests {
             size: Pages::new(model.writable + 5700),
             ..model.statm()
         };
-        assert_eq!(snapshot.unmapped(&statm, 9000, 0), 0);
+        assert_eq!(snapshot.unmapped(&statm, 9000, 0, SMALL), 0);
     }
 
     /// Memory mapped beside it hides what was touched, never the other way round.

@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use bursar_host::{Proc, Statm};
-use bursar_model::{AccountId, Pid};
+use bursar_model::{AccountId, Bytes, Pid};
 
 use super::denied::Denied;
 use super::growth::Snapshot;
@@ -13,9 +13,9 @@ use crate::payers::Payers;
 
 /// Processes looked at in one round; the others in the next.
 const LOOKED_AT: usize = 256;
-/// Pages: what a process may keep without using it is less. With so much reserved it is looked at each second
-/// whether it has unmapped some of it, so that the gate, which asks nobody, refuses no others because of it.
-const WORTH_A_LOOK: u64 = (128 << 20) / 4096;
+/// What a process may keep without using it is less. With so much reserved it is looked at each second whether it
+/// has unmapped some of it, so that the gate, which asks nobody, refuses no others because of it.
+const WORTH_A_LOOK: Bytes = Bytes::from_mib(128);
 
 /// What a process was when it was granted something, and what it is.
 fn then_and_now<'a>(
@@ -106,10 +106,11 @@ impl Reservations {
             .take(LOOKED_AT)
             .collect();
         self.next = some.last().copied().filter(|_| some.len() == LOOKED_AT);
+        let worth_a_look = self.page_size.pages_within(WORTH_A_LOOK).get();
         for holder in some {
             if self.has_another_image(holder) {
                 self.release_holder(holder, payers, holdings)?;
-            } else if self.reserved_by(holder) >= WORTH_A_LOOK
+            } else if self.reserved_by(holder) >= worth_a_look
                 && self.give_up_unmapped(holder, error) > 0
                 && let Some(payer) = self.by_holder.get(&holder).map(|it| it.payer)
             {
@@ -127,7 +128,7 @@ impl Reservations {
         let Some((then, now)) = then_and_now(&mut reservation.then, holder, &self.proc) else {
             return 0;
         };
-        let gone = then.unmapped(&now, reservation.pages, error);
+        let gone = then.unmapped(&now, reservation.pages, error, self.page_size);
         then.forget_unmapped(gone);
         reservation.pages = reservation.pages.saturating_sub(gone);
         let payer = reservation.payer;
@@ -145,7 +146,7 @@ impl Reservations {
         };
         let resident = then.grown_by(&now, error).min(reservation.pages);
         let left = reservation.pages.saturating_sub(resident);
-        let gone = then.unmapped(&now, left, error);
+        let gone = then.unmapped(&now, left, error, self.page_size);
         let less = resident.saturating_add(gone);
         if less > 0 {
             then.advance(&now);

@@ -3,11 +3,11 @@
 
 use std::sync::atomic::Ordering;
 
-use super::request::{Missing, TRY};
+use super::request::{Missing, TRY_PAGES};
 use super::{Credit, Daemon, TRIMS, lifecycle};
 use crate::confined::{self, Confined};
 use crate::process::{child_sharing_memory, with};
-use crate::ranges::{PAGE, Range, Ranges};
+use crate::ranges::{Range, Ranges, page};
 use crate::thread::{self, Thread};
 use crate::untouched::Place;
 use crate::usage;
@@ -109,7 +109,7 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
         credit.end_slice(own, faults);
         own.rounds = 0;
         let touched = usize::try_from(tried.unwrap_or(0)).unwrap_or(usize::MAX);
-        credit.taken = credit.taken.saturating_add(touched.saturating_mul(PAGE));
+        credit.taken = credit.taken.saturating_add(touched.saturating_mul(page()));
         if credit.spares() {
             spare(own);
             return Taken::Granted;
@@ -117,7 +117,7 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
         let answer = match credit.local(cost) {
             Some(_) if credit.is_busy(u32::from(rounds) + 1) => credit.grow(cost),
             Some(_) => Ok(()),
-            None if tried.is_none() && credit.is_scarce && credit.free() >= TRY => {
+            None if tried.is_none() && credit.is_scarce && credit.free() >= TRY_PAGES * page() => {
                 return Taken::Short;
             }
             None => credit.ask(cost),

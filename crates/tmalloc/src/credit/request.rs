@@ -8,7 +8,7 @@ use bursar_reserve::{Ask, Contact, Refused, Silence, now_ns};
 use super::{Credit, Daemon, FIRST, TRIMS, widen};
 use crate::glibc::malloc_trim;
 use crate::process::contact;
-use crate::ranges::PAGE;
+use crate::ranges::page;
 use crate::{confined, environment, verbose};
 
 /// Asked for at most. Each time so many times as much, so that only who allocates much has much; the daemon
@@ -29,7 +29,7 @@ const BUSY_NS: u64 = 50_000_000;
 /// Free memory is given back to the system at most so often: it walks the whole heap.
 const TRIM_PAUSE_NS: u64 = 20_000_000;
 /// A look for memory that can be used again may touch two pages; room for so many looks is asked for.
-pub(super) const TRY: usize = 2 * PAGE;
+pub(super) const TRY_PAGES: usize = 2;
 const TRIES: usize = 8;
 /// A refusal stands for so long, the next one in a row for twice as long, unless the process shrinks.
 const REFUSED_NS: u64 = 1_000_000;
@@ -130,15 +130,15 @@ impl Credit {
         let potential = potential.unwrap_or(usize::MAX);
         let free = self.free();
         let keep = self.needed(free);
-        let missing = cost.saturating_sub(free).div_ceil(PAGE);
+        let missing = cost.saturating_sub(free).div_ceil(page());
         // What there is suffices after all: whether there is more is not the program's to hear, and counts nowhere.
         let is_tentative = is_tentative || missing == 0;
         let least = match missing {
             0 => 1,
-            missing if self.is_scarce => with_tables(missing + TRIES * TRY / PAGE),
+            missing if self.is_scarce => with_tables(missing + TRIES * TRY_PAGES),
             missing => with_tables(missing),
         };
-        let wanted = least.max(self.next / PAGE);
+        let wanted = least.max(self.next / page());
         let granted = self.say(Ask::Renew {
             keep: widen(keep),
             untouched: widen(self.untouched.pages()),
@@ -152,12 +152,12 @@ impl Credit {
                 self.refusals = 0;
                 self.refused_ns = 0;
                 self.has_grown = true;
-                let fresh = without_tables(granted).max(missing).saturating_mul(PAGE);
+                let fresh = without_tables(granted).max(missing).saturating_mul(page());
                 self.settle(potential, free.saturating_add(fresh));
-                self.reserved = keep.saturating_add(granted).saturating_mul(PAGE);
+                self.reserved = keep.saturating_add(granted).saturating_mul(page());
                 let is_plenty = granted >= wanted;
                 self.is_scarce = !is_plenty;
-                self.is_tight = !is_plenty && granted < FIRST / PAGE;
+                self.is_tight = !is_plenty && granted < FIRST / page();
                 self.next = if is_plenty {
                     self.next.saturating_mul(TIMES).min(MOST)
                 } else {
@@ -168,7 +168,7 @@ impl Credit {
             Err(Missing::Room) => {
                 self.refusals = 0;
                 self.settle(potential, free);
-                self.reserved = keep.saturating_mul(PAGE);
+                self.reserved = keep.saturating_mul(page());
                 self.is_scarce = true;
                 self.is_tight = true;
                 self.next = FIRST;
@@ -193,7 +193,7 @@ impl Credit {
 
     /// Pages that have to stay reserved when `free` bytes of the credit are kept.
     fn needed(&self, free: usize) -> usize {
-        let credit = self.slices.saturating_add(free).div_ceil(PAGE);
+        let credit = self.slices.saturating_add(free).div_ceil(page());
         match credit.saturating_add(self.untouched.pages()) {
             0 => 0,
             pages => with_tables(pages),
@@ -308,7 +308,7 @@ impl Credit {
         let free = self.free();
         let surplus = self
             .reserved
-            .saturating_sub(self.needed(free).saturating_mul(PAGE))
+            .saturating_sub(self.needed(free).saturating_mul(page()))
             .saturating_add(free.saturating_sub(MOST));
         if self.daemon != Daemon::Reserves || surplus <= SURPLUS {
             return;
@@ -333,7 +333,7 @@ impl Credit {
         if told.is_ok() {
             self.refusals = 0;
             self.settle(potential, free);
-            self.reserved = keep.saturating_mul(PAGE);
+            self.reserved = keep.saturating_mul(page());
         }
     }
 
