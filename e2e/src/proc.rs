@@ -181,11 +181,12 @@ fn waits_for_ever(call: &str) -> bool {
     };
     let number = words.first().and_then(|it| it.parse::<i64>().ok());
     match number {
-        // Milliseconds, an int.
-        Some(libc::SYS_epoll_wait | libc::SYS_epoll_pwait) => {
-            argument(3).is_some_and(|it| (it as i32) < 0)
-        }
+        // Milliseconds, an int. (arm64 has the newer calls only.)
+        #[cfg(target_arch = "x86_64")]
+        Some(libc::SYS_epoll_wait) => argument(3).is_some_and(|it| (it as i32) < 0),
+        #[cfg(target_arch = "x86_64")]
         Some(libc::SYS_poll) => argument(2).is_some_and(|it| (it as i32) < 0),
+        Some(libc::SYS_epoll_pwait) => argument(3).is_some_and(|it| (it as i32) < 0),
         // A struct timespec, or nothing.
         Some(libc::SYS_futex) => argument(3) == Some(0),
         Some(libc::SYS_ppoll) => argument(2) == Some(0),

@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use bursar_host::clock::thread_cpu_time;
 
-const PAGE: usize = 4096;
+fn page_size() -> usize {
+    // SAFETY: no pointers.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) as usize }
+}
 
 fn faults() -> (i64, i64) {
     // SAFETY: plain data that the call fills.
@@ -25,24 +28,25 @@ fn touch_new(pages: usize) {
 }
 
 fn touch(pages: usize, flags: i32, file: i32) {
+    let size = page_size();
     // SAFETY: a fresh mapping, touched inside, given back.
     unsafe {
         let base = libc::mmap(
             null_mut(),
-            pages * PAGE,
+            pages * size,
             libc::PROT_READ | libc::PROT_WRITE,
             flags,
             file,
             0,
         );
         assert!(base != libc::MAP_FAILED);
-        libc::madvise(base, pages * PAGE, libc::MADV_NOHUGEPAGE);
+        libc::madvise(base, pages * size, libc::MADV_NOHUGEPAGE);
         for page in 0..pages {
             base.cast::<u8>()
-                .add(page * PAGE + PAGE / 2)
+                .add(page * size + size / 2)
                 .write_volatile(1);
         }
-        libc::munmap(base, pages * PAGE);
+        libc::munmap(base, pages * size);
     }
 }
 
@@ -78,14 +82,14 @@ fn fresh(pages: usize, flags: i32, file: i32) -> *mut u8 {
     unsafe {
         let base = libc::mmap(
             null_mut(),
-            pages * PAGE,
+            pages * page_size(),
             libc::PROT_READ | libc::PROT_WRITE,
             flags,
             file,
             0,
         );
         assert!(base != libc::MAP_FAILED);
-        libc::madvise(base, pages * PAGE, libc::MADV_NOHUGEPAGE);
+        libc::madvise(base, pages * page_size(), libc::MADV_NOHUGEPAGE);
         base.cast()
     }
 }
@@ -96,7 +100,7 @@ fn touching(pages: usize, each: impl Fn(*mut u8)) -> ! {
     ready();
     for page in 0..pages {
         // SAFETY: inside the mapping.
-        each(unsafe { base.add(page * PAGE) });
+        each(unsafe { base.add(page * page_size()) });
         std::thread::sleep(Duration::from_millis(2));
     }
     loop {
@@ -109,6 +113,19 @@ fn touching(pages: usize, each: impl Fn(*mut u8)) -> ! {
 #[inline(never)]
 fn touch_without_frame(page: *mut u8) {
     // SAFETY: a writable page; the register is put back, and nothing is called meanwhile.
+    #[cfg(target_arch = "aarch64")]
+    unsafe {
+        std::arch::asm!(
+            "mov {kept}, x29",
+            "mov x29, 16",
+            "strb {one:w}, [{page}]",
+            "mov x29, {kept}",
+            kept = out(reg) _,
+            one = in(reg) 1,
+            page = in(reg) page,
+        );
+    }
+    // SAFETY: as there.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         std::arch::asm!(
@@ -119,11 +136,6 @@ fn touch_without_frame(page: *mut u8) {
             kept = out(reg) _,
             page = in(reg) page,
         );
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    // SAFETY: a writable page.
-    unsafe {
-        page.write_volatile(1);
     }
 }
 
@@ -136,6 +148,12 @@ fn handled(pages: usize) -> ! {
             let context = context.cast::<libc::ucontext_t>();
             (*context).uc_mcontext.gregs[libc::REG_RIP as usize] += 2;
         }
+        // SAFETY: as there, but four bytes long.
+        #[cfg(target_arch = "aarch64")]
+        unsafe {
+            let context = context.cast::<libc::ucontext_t>();
+            (*context).uc_mcontext.pc += 4;
+        }
     }
     let base = fresh(1, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
     // SAFETY: a handler that changes the context only; our own page.
@@ -144,7 +162,7 @@ fn handled(pages: usize) -> ! {
         action.sa_sigaction = skip as extern "C" fn(_, _, _) as usize;
         action.sa_flags = libc::SA_SIGINFO;
         libc::sigaction(libc::SIGSEGV, &action, null_mut());
-        assert!(libc::mprotect(base.cast(), PAGE, libc::PROT_NONE) == 0);
+        assert!(libc::mprotect(base.cast(), page_size(), libc::PROT_NONE) == 0);
     }
     // `mov al, [rdi]` is two bytes long.
     let provoke = || {
@@ -152,6 +170,11 @@ fn handled(pages: usize) -> ! {
         // SAFETY: the handler steps over it.
         unsafe {
             std::arch::asm!(".byte 0x8a, 0x07", in("rdi") base, out("al") _);
+        }
+        #[cfg(target_arch = "aarch64")]
+        // SAFETY: the handler steps over it.
+        unsafe {
+            std::arch::asm!("ldrb {byte:w}, [{base}]", base = in(reg) base, byte = out(reg) _);
         }
     };
     // The handler's own pages are touched before the start.
@@ -170,7 +193,7 @@ fn forked(pages: usize) -> ! {
     let base = fresh(pages, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1);
     for page in 0..pages {
         // SAFETY: inside the mapping.
-        unsafe { base.add(page * PAGE).write_volatile(1) };
+        unsafe { base.add(page * page_size()).write_volatile(1) };
     }
     // SAFETY: the child only waits, and ends with us.
     unsafe {
@@ -184,7 +207,7 @@ fn forked(pages: usize) -> ! {
     ready();
     for page in 0..pages {
         // SAFETY: inside the mapping.
-        unsafe { base.add(page * PAGE).write_volatile(2) };
+        unsafe { base.add(page * page_size()).write_volatile(2) };
     }
     loop {
         std::thread::park();
@@ -208,23 +231,23 @@ fn shared(name: &CStr, path: &str, pages: usize, is_written_before: bool) -> ! {
         file.expect("the file").into_raw_fd()
     };
     // SAFETY: a descriptor of ours.
-    assert!(file >= 0 && unsafe { libc::ftruncate(file, (pages * PAGE) as i64) } == 0);
+    assert!(file >= 0 && unsafe { libc::ftruncate(file, (pages * page_size()) as i64) } == 0);
     let base = fresh(pages, libc::MAP_SHARED, file);
     if is_written_before {
         for page in 0..pages {
             // SAFETY: inside the mapping and the file.
-            unsafe { base.add(page * PAGE).write_volatile(1) };
+            unsafe { base.add(page * page_size()).write_volatile(1) };
         }
         // SAFETY: our own mapping, locked as far as that goes, and a descriptor of ours.
         unsafe {
-            libc::mlock(base.cast(), pages * PAGE);
+            libc::mlock(base.cast(), pages * page_size());
             assert!(libc::fsync(file) == 0);
         }
     }
     ready();
     for page in 0..pages {
         // SAFETY: as above.
-        unsafe { base.add(page * PAGE).write_volatile(2) };
+        unsafe { base.add(page * page_size()).write_volatile(2) };
     }
     loop {
         std::thread::park();
@@ -267,8 +290,9 @@ fn main() {
             const PAGES: usize = 1024;
             // SAFETY: a name that lives; touched inside its size.
             let file = unsafe { libc::memfd_create(c"mixed".as_ptr(), 0) };
+            let length = (PAGES * page_size()) as i64;
             // SAFETY: as above.
-            assert!(file >= 0 && unsafe { libc::ftruncate(file, (PAGES * PAGE) as i64) } == 0);
+            assert!(file >= 0 && unsafe { libc::ftruncate(file, length) } == 0);
             for _ in 0..number() {
                 touch_new(3 * PAGES);
                 touch(PAGES, libc::MAP_PRIVATE, file);
@@ -289,7 +313,7 @@ fn main() {
                     let block = libc::malloc(40 << 20).cast::<u8>();
                     assert!(!block.is_null());
                     for page in 0..200 {
-                        block.add(page * PAGE).write_volatile(1);
+                        block.add(page * page_size()).write_volatile(1);
                     }
                     libc::free(block.cast());
                 }

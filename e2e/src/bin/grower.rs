@@ -9,7 +9,7 @@
 //! | `none=SIZE` | mmap PROT_NONE with MAP_NORESERVE: addresses only |
 //! | `writable` | mprotect of the last mapping to writable |
 //! | `readonly` | mprotect of the last mapping to readable |
-//! | `compat=SIZE` | mmap2 by int 0x80 |
+//! | `compat=SIZE` | mmap2 by int 0x80; nothing, and no answer, on other processors than x86 |
 //! | `grow=SIZE` | mremap of the last mapping to that size |
 //! | `leave` | mremap of the last mapping to another place that leaves the old one mapped (MREMAP_DONTUNMAP) |
 //! | `brk=SIZE` | sbrk |
@@ -626,6 +626,8 @@ fn perform(steps: &[String]) {
             }
             #[cfg(target_arch = "x86_64")]
             "compat" => answer(step, compat_map(size(value))),
+            #[cfg(not(target_arch = "x86_64"))]
+            "compat" => {}
             "grow" => {
                 let got = last.map_or(Err(libc::EINVAL), |it| grow(it, size(value)));
                 answer(

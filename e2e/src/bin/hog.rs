@@ -77,6 +77,25 @@ fn fail(step: &str, why: impl std::fmt::Display) -> ! {
     exit(1)
 }
 
+/// As vfork(2), which not every architecture has: the child has our memory and stack, and we wait until it ends.
+///
+/// # Safety
+/// The child must not return.
+unsafe fn vfork() -> i64 {
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    // SAFETY: numbers only; the caller sees to the rest.
+    unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) }
+}
+
+/// Waits for a signal, by a system call alone.
+///
+/// # Safety
+/// As any system call; this one touches no memory.
+unsafe fn pause() {
+    // SAFETY: numbers only.
+    unsafe { libc::syscall(libc::SYS_ppoll, 0, 0, 0, 0, 0) };
+}
+
 fn map(length: usize, flags: i32) -> Option<*mut u8> {
     // SAFETY: a fresh anonymous mapping wherever the kernel likes.
     let at = unsafe {
@@ -387,10 +406,10 @@ fn perform(steps: &[String]) {
             "vfork-wait" => {
                 // The parent of a vfork waits in the kernel until its child, who has its memory, is gone.
                 // SAFETY: the child touches nothing but waits for a signal.
-                match unsafe { libc::syscall(libc::SYS_vfork) } {
+                match unsafe { vfork() } {
                     0 => loop {
                         // SAFETY: waits for a signal.
-                        unsafe { libc::syscall(libc::SYS_pause) };
+                        unsafe { pause() };
                     },
                     _ => exit(0),
                 }

@@ -28,6 +28,11 @@ pub(super) fn grower(binaries: &Binaries, uid: u32, steps: &str) -> Command {
     command
 }
 
+/// Whether grower answers so on this processor: asking as a 32-bit program does is x86's.
+pub(super) fn is_answered(answer: &&str) -> bool {
+    cfg!(target_arch = "x86_64") || !answer.starts_with("compat=")
+}
+
 /// Four of them, each the leader of a group of its own. Gone when this is.
 #[derive(Debug)]
 pub(super) struct Growers {

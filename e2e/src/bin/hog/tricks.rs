@@ -72,7 +72,7 @@ use std::sync::OnceLock;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType};
 
-use super::{become_user, fail, fork, map, number, perform, size, touch, unmap};
+use super::{become_user, fail, fork, map, number, pause, perform, size, touch, unmap, vfork};
 
 const CHUNK: usize = 1 << 20;
 const HUGE: usize = 2 << 20;
@@ -580,11 +580,11 @@ pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]
             let length = size(step, value);
             let at = must_map(step, length, libc::MAP_PRIVATE);
             // SAFETY: the child writes to a mapping that both have and waits for a signal.
-            if unsafe { libc::syscall(libc::SYS_vfork) } == 0 {
+            if unsafe { vfork() } == 0 {
                 touch(at, length);
                 loop {
                     // SAFETY: waits for a signal.
-                    unsafe { libc::syscall(libc::SYS_pause) };
+                    unsafe { pause() };
                 }
             }
         }
@@ -835,7 +835,7 @@ pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]
                 libc::syscall(libc::SYS_read, 0, line.as_mut_ptr(), 1);
                 libc::syscall(libc::SYS_setresuid, real, effective, effective);
                 loop {
-                    libc::syscall(libc::SYS_pause);
+                    pause();
                 }
             }
         }
@@ -1147,7 +1147,7 @@ fn connect(place: &CStr) -> bool {
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
     address.sun_family = libc::AF_UNIX as libc::sa_family_t;
     for (to, from) in address.sun_path.iter_mut().zip(place.to_bytes()) {
-        *to = from.cast_signed();
+        *to = libc::c_char::from_ne_bytes([*from]);
     }
     // SAFETY: an address that lives across the call; the socket stays until the process ends.
     unsafe {

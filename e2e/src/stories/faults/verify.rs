@@ -193,7 +193,7 @@ fn shared_file(binaries: &Binaries) -> Result<()> {
         let advice = mapping["advice"].as_str().unwrap_or_default();
         ensure!(advice.contains("locked or not"), "{verdict}");
         ensure!(
-            mapping["resident_bytes"] == PAGES * 4096,
+            mapping["resident_bytes"] == PAGES * rustix::param::page_size() as u64,
             "all of it is there: {verdict}"
         );
     }
