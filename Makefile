@@ -3,6 +3,8 @@
 # make test    everything that is tested: units, stories on this kernel, stories in guests
 # make build   what is installed
 # make bench   what it costs and how well it holds, on this machine
+# make arm64   all of it for arm64, below target/arm64, in a Debian 13 of its own
+# make guests-arm64  the stories on Debian's arm64 kernels, pages of 4 and 16 KiB
 # make instructions  what the kernel half costs with 2, 64 and 255 possible CPUs, in guests
 # make growth  how far an account gets over its limit with 8 and 16 running CPUs, in guests
 # make latency SUITE=trixie-rt  how long a real-time thread waits beside it, in a guest
@@ -30,7 +32,7 @@ TOLD       ?= --share {share}
 # For PREEMPT_RT: make guests SUITES=newest-rt,bookworm-rt,trixie-rt
 SUITES     ?= newest,bookworm,trixie
 
-.PHONY: build demo test units lint monitoring ansible stories guests runtimes bench instructions growth latency install uninstall deb rpm packages release book clean
+.PHONY: build arm64 guests-arm64 demo test units lint monitoring ansible stories guests runtimes bench instructions growth latency install uninstall deb rpm packages release book clean
 
 build:
 	xtask/provide build
@@ -70,18 +72,32 @@ stories: build
 	xtask/unpack $(RELEASE)/programs cron at sudo prometheus
 	$(STAGE) $(RELEASE)/stories
 
+# What a guest that tells stories is given, of the programs in a directory.
+told_of = --bpffs --tracefs --module null_blk --module zram $(foreach file,stories hog alloc_client grower libtmalloc.so \
+	libbursar.so bursard bursar faulter flooder libprefault.so,--file $(1)/$(file):/opt/$(file)) -- /opt/stories --guest
+
 # Debian's own kernels 6.1, 6.12 and 7.x in QEMU; one guest a processor, the slowest first.
 guests: build
 	xtask/provide guests
 	$(MEANWHILE) $(RELEASE)/xtask vm run --suite $(SUITES) --shares 6,5,5 --jobs $(GUEST_JOBS) --mem 1024 --timeout 2400 \
-		--bpffs --tracefs --module null_blk --module zram \
-		--file $(RELEASE)/stories:/opt/stories --file $(RELEASE)/hog:/opt/hog \
-		--file $(RELEASE)/alloc_client:/opt/alloc_client --file $(RELEASE)/grower:/opt/grower \
-		--file $(RELEASE)/libtmalloc.so:/opt/libtmalloc.so --file $(RELEASE)/libbursar.so:/opt/libbursar.so \
-		--file $(RELEASE)/bursard:/opt/bursard --file $(RELEASE)/bursar:/opt/bursar \
-		--file $(RELEASE)/faulter:/opt/faulter --file $(RELEASE)/flooder:/opt/flooder \
-		--file $(RELEASE)/libprefault.so:/opt/libprefault.so \
-		-- /opt/stories --guest $(TOLD)
+		$(call told_of,$(RELEASE)) $(TOLD)
+
+# All of it for arm64, stories, hog and measurements too, below target/arm64/aarch64-unknown-linux-gnu/release.
+arm64: build
+	xtask/provide arm64
+	xtask/arm64
+
+# Each tells all the stories: some hours. One of them: make guests-arm64 ARM64=trixie-arm64-16k TOLD=each_unit. With
+# pages of 16 KiB a huge page is 32 MiB, half of what the stories' users may hold: there only who asks gets them.
+ARM64 ?= trixie-arm64 trixie-arm64-16k newest-arm64
+guests-arm64: TOLD =
+guests-arm64: arm64
+	xtask/provide guests
+	for suite in $(ARM64); do \
+		case $$suite in *16k) huge=madvise ;; *) huge=always ;; esac; \
+		$(RELEASE)/xtask vm run --suite $$suite --mem 1536 --timeout 10800 --append transparent_hugepage=$$huge \
+			--file target/arm64/guest:/usr $(call told_of,target/arm64/aarch64-unknown-linux-gnu/release) $(TOLD) || exit 1; \
+	done
 
 # A JDK and a Go program under the gate: not on every machine, so not part of `make test`.
 RUNTIMES := target/runtimes

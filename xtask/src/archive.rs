@@ -51,6 +51,8 @@ pub(crate) struct Wanted<'a> {
     /// Suites of Debian; the newest version in any of them is taken.
     pub suites: &'a [&'a str],
     pub packages: &'a [&'a str],
+    /// With commas, as mmdebstrap wants them; the first is the chroot's own.
+    pub architectures: &'a str,
     /// mmdebstrap's options, then the suite that is bootstrapped or nothing, then what is made.
     pub arguments: &'a [&'a str],
 }
@@ -98,7 +100,7 @@ fn run(entries: &[Entry], wanted: &Wanted<'_>, trust: &Trust, dir: &Path) -> Res
     let suites = wanted.suites.join(" and ");
     let turned = entries
         .iter()
-        .filter_map(|entry| entry.for_suites(wanted.suites, trust));
+        .filter_map(|entry| entry.for_suites(wanted.suites, trust, wanted.architectures));
     let stanzas: Vec<String> = turned.collect();
     ensure!(
         !stanzas.is_empty(),
@@ -116,6 +118,7 @@ fn run(entries: &[Entry], wanted: &Wanted<'_>, trust: &Trust, dir: &Path) -> Res
     eprintln!("fetching from {suites}: {}", wanted.packages.join(" "));
     let output = Command::new("mmdebstrap")
         .arg(format!("--include={}", wanted.packages.join(",")))
+        .arg(format!("--architectures={}", wanted.architectures))
         .arg(format!("--aptopt={}", dir.join("apt.conf").display()))
         .arg(format!("--setup-hook={CREDENTIALS}"))
         .args(wanted.arguments)
@@ -177,6 +180,7 @@ fn keyring(entries: &[Entry], dir: &Path) -> Result<Trust> {
         let wanted = Wanted {
             suites: &[link],
             packages: &["debian-archive-keyring"],
+            architectures: "amd64",
             arguments: &["--variant=extract", "", "keyring.tar"],
         };
         if let Err(error) = run(entries, &wanted, &trust, dir) {
@@ -236,7 +240,7 @@ impl Entry {
     }
 
     /// The same entry for other suites, pocket by pocket, as a stanza; `None` where nothing is left.
-    fn for_suites(&self, suites: &[&str], trust: &Trust) -> Option<String> {
+    fn for_suites(&self, suites: &[&str], trust: &Trust, architectures: &str) -> Option<String> {
         let mut turned: Vec<String> = Vec::new();
         for own in self.field("suites").split_whitespace() {
             for pocket in suites.iter().filter_map(|suite| pocket(own, suite)) {
@@ -250,7 +254,7 @@ impl Entry {
             ("URIs", self.field("uris").to_owned()),
             ("Suites", turned.join(" ")),
             ("Components", "main".to_owned()),
-            ("Architectures", "amd64".to_owned()),
+            ("Architectures", architectures.replace(',', " ")),
         ];
         match trust {
             Trust::Machine => fields.extend([
@@ -391,7 +395,7 @@ mod tests {
     fn swapped(entries: &[Entry], suite: &str, trust: &Trust) -> String {
         let entries = entries.iter().filter(|entry| entry.serves_debian());
         entries
-            .filter_map(|entry| entry.for_suites(&[suite], trust))
+            .filter_map(|entry| entry.for_suites(&[suite], trust, "amd64"))
             .collect::<Vec<_>>()
             .join("\n")
     }

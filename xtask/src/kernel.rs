@@ -350,6 +350,7 @@ fn unpack(
     let wanted = Wanted {
         suites: suite.archive_suites(),
         packages: &[meta],
+        architectures: if suite.is_arm64() { "arm64" } else { "amd64" },
         arguments: &[
             "--variant=extract",
             &format!("--extract-hook={ask}"),

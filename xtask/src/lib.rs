@@ -7,6 +7,7 @@
 //! - [`debian`]: scenarios in a whole Debian
 
 mod archive;
+pub mod arm64;
 mod console;
 pub mod debian;
 mod initramfs;

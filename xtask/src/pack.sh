@@ -52,7 +52,7 @@ bring() { # HOST GUEST
 	fi
 }
 while IFS=$tab read -r host guest; do bring "$host" "$guest"; done <"$work/files"
-bring "$(command -v busybox)" /usr/bin/busybox
+[ -e "$root/usr/bin/busybox" ] || bring "$(command -v busybox)" /usr/bin/busybox
 
 # What a program opens by itself while it runs (plugins, libgcc_s for thread cancellation) ldd cannot know.
 # Of what is no program, or linked statically, ldd says so; that is no error.

@@ -60,7 +60,8 @@ impl Accelerator {
 
     /// TCG emulates `rep stos` and `rep movs` byte by byte: a kernel that does not know ERMS and
     /// REP_GOOD clears pages about four times faster. SMAP and SMEP cost at each page walk. And
-    /// the patience of the watchdogs is raised, because a guest's second may be a slow one.
+    /// the patience of the watchdogs is raised, because a guest's second may be a slow one. (arm64 knows no
+    /// `clearcpuid` and does not mind.)
     fn kernel_arguments(self) -> &'static str {
         match self {
             Accelerator::Kvm => "",
@@ -75,6 +76,8 @@ impl Accelerator {
 /// A machine to start.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
+    /// Another processor than this machine's.
+    pub is_arm64: bool,
     pub accelerator: Option<Accelerator>,
     pub memory_mib: u32,
     pub cpus: u32,
@@ -89,6 +92,7 @@ pub(crate) struct Machine {
 impl Machine {
     pub(crate) fn new(memory_mib: u32, cpus: u32) -> Machine {
         Machine {
+            is_arm64: false,
             accelerator: None,
             memory_mib,
             cpus,
@@ -98,18 +102,27 @@ impl Machine {
         }
     }
 
-    /// QEMU's arguments for this machine; `devices` are its files and wires.
-    pub(crate) fn arguments(
+    /// QEMU and its arguments for this machine; `devices` are its files and wires.
+    pub(crate) fn command_line(
         &self,
         kernel: &Path,
         initramfs: &Path,
-        console: &Path,
+        log: &Path,
         devices: &[String],
     ) -> Vec<OsString> {
-        let accelerator = self.accelerator.unwrap_or_else(Accelerator::detect);
+        let accelerator = match self.accelerator {
+            None if self.is_arm64 => Accelerator::Tcg,
+            chosen => chosen.unwrap_or_else(Accelerator::detect),
+        };
         let [accel, processor, rest] = accelerator.arguments();
         let mut processor = processor.concat();
         let (mut machine, mut smp) = ("q35".to_owned(), self.cpus.to_string());
+        let (mut program, mut console) = ("qemu-system-x86_64", "ttyS0");
+        if self.is_arm64 {
+            // Graviton 2's processor: `max` signs pointers, which TCG is slow at.
+            (machine, processor) = ("virt,gic-version=3".to_owned(), "neoverse-n1".to_owned());
+            (program, console) = ("qemu-system-aarch64", "ttyAMA0");
+        }
         let mut smbios: &[&str] = &[];
         if let Some(possible) = self.possible_cpus {
             // Linux leaves out processors that may come unless it takes the machine for VMware's.
@@ -121,17 +134,20 @@ impl Machine {
             smbios = &["-smbios", "type=1,serial=VMware-0"];
         }
         // Level 5 shows warnings, which `quiet` alone would hide from the console.
-        let ours =
-            "console=ttyS0 quiet loglevel=5 panic=-1 oops=panic mitigations=off nokaslr psi=1";
+        let ours = "quiet loglevel=5 panic=-1 oops=panic mitigations=off nokaslr psi=1";
         let append: String = self.append.iter().map(|word| format!(" {word}")).collect();
-        let append = format!("{ours}{}{append}", accelerator.kernel_arguments());
+        let append = format!(
+            "console={console} {ours}{}{append}",
+            accelerator.kernel_arguments()
+        );
         let (kernel, initramfs) = (
             kernel.display().to_string(),
             initramfs.display().to_string(),
         );
-        let console = format!("file,id=console,path={}", escaped(console));
+        let console = format!("file,id=console,path={}", escaped(log));
         let memory = format!("{}M", self.memory_mib);
         [
+            &[program],
             accel,
             rest,
             smbios,
@@ -179,23 +195,19 @@ pub(crate) struct Qemu(pub(crate) Child);
 impl Qemu {
     /// Starts it in a process group of its own, so that a terminal's Ctrl-C reaches us alone and we end
     /// it in order; should we be killed, the kernel kills it (`--pdeathsig`).
-    pub(crate) fn start(arguments: &[OsString], out: Stdio, err: Stdio) -> Result<Qemu> {
-        let mut command = command(arguments);
+    pub(crate) fn start(command_line: &[OsString], out: Stdio, err: Stdio) -> Result<Qemu> {
+        let mut command = command(command_line);
         command
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(err);
-        Ok(Qemu(command.spawn().context("start qemu-system-x86_64")?))
+        Ok(Qemu(command.spawn().context("start QEMU")?))
     }
 
     /// Runs it on our terminal.
-    pub(crate) fn run_on_terminal(arguments: &[OsString]) -> Result<ExitStatus> {
-        let mut qemu = Qemu(
-            command(arguments)
-                .spawn()
-                .context("start qemu-system-x86_64")?,
-        );
+    pub(crate) fn run_on_terminal(command_line: &[OsString]) -> Result<ExitStatus> {
+        let mut qemu = Qemu(command(command_line).spawn().context("start QEMU")?);
         qemu.0.wait().context("wait for QEMU")
     }
 
@@ -221,11 +233,11 @@ impl Drop for Qemu {
     }
 }
 
-fn command(arguments: &[OsString]) -> Command {
+fn command(command_line: &[OsString]) -> Command {
     let mut command = Command::new("setpriv");
     command
-        .args(["--pdeathsig", "KILL", "--", "qemu-system-x86_64"])
-        .args(arguments);
+        .args(["--pdeathsig", "KILL", "--"])
+        .args(command_line);
     command
 }
 
@@ -242,7 +254,7 @@ mod tests {
     use super::*;
 
     fn line(machine: &Machine) -> String {
-        let arguments = machine.arguments(
+        let arguments = machine.command_line(
             Path::new("/k"),
             Path::new("/i"),
             Path::new("/log/a,b"),
@@ -302,6 +314,22 @@ mod tests {
         );
         assert!(
             line.contains("-icount shift=0,sleep=off ") && line.contains("serial=VMware-0"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn another_processor_has_its_own_board_and_console() {
+        let mut machine = Machine::new(512, 2);
+        machine.is_arm64 = true;
+        let line = line(&machine);
+        assert!(
+            line.starts_with("qemu-system-aarch64 -accel tcg,"),
+            "{line}"
+        );
+        assert!(
+            line.contains("-machine virt,gic-version=3 -cpu neoverse-n1 ")
+                && line.contains("console=ttyAMA0 "),
             "{line}"
         );
     }

@@ -25,6 +25,14 @@ pub enum Suite {
     TrixieRt,
     /// The newest kernel, PREEMPT_RT
     NewestRt,
+    /// Debian 13, arm64
+    TrixieArm64,
+    /// Debian 13, arm64, pages of 16 KiB
+    #[value(name = "trixie-arm64-16k")]
+    #[serde(rename = "trixie-arm64-16k")]
+    TrixieArm64Large,
+    /// The newest kernel, arm64
+    NewestArm64,
 }
 
 /// The small flavour first: it boots with fewer drivers and is a quarter of the download.
@@ -35,6 +43,7 @@ const BACKPORTS: &[&str] = &[
     "linux-image-amd64/trixie-backports",
 ];
 const REAL_TIME: &[&str] = &["linux-image-rt-amd64"];
+const ARM64: &[&str] = &["linux-image-cloud-arm64", "linux-image-arm64"];
 
 impl Suite {
     /// What `all` means, oldest kernel first.
@@ -51,7 +60,15 @@ impl Suite {
             Suite::BookwormRt => (&["bookworm"], REAL_TIME),
             Suite::TrixieRt => (&["trixie"], REAL_TIME),
             Suite::NewestRt => (&["sid", "forky"], REAL_TIME),
+            Suite::TrixieArm64 => (&["trixie"], ARM64),
+            Suite::TrixieArm64Large => (&["trixie"], &["linux-image-arm64-16k"]),
+            Suite::NewestArm64 => (&["sid", "forky"], ARM64),
         }
+    }
+
+    /// Of another machine than the others: its programs are cross-built (xtask/arm64).
+    pub(crate) fn is_arm64(self) -> bool {
+        self.metapackages()[0].contains("-arm64")
     }
 
     pub(crate) fn archive_suites(self) -> &'static [&'static str] {
@@ -112,6 +129,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_manifest_names_a_suite_as_the_command_line_does() {
+        for suite in Suite::value_variants() {
+            let written = serde_json::to_string(suite).unwrap();
+            assert_eq!(written, format!("\"{suite}\""));
+            assert_eq!(suite.is_arm64(), suite.name().contains("arm64"), "{suite}");
+        }
+    }
+
+    #[test]
     fn suites_are_named_singly_in_lists_and_all_at_once() {
         for (text, expected) in [
             ("trixie", vec![Suite::Trixie]),
@@ -123,6 +149,7 @@ mod tests {
                 "trixie-rt,trixie-backports",
                 vec![Suite::TrixieRt, Suite::TrixieBackports],
             ),
+            ("trixie-arm64-16k", vec![Suite::TrixieArm64Large]),
             ("all", Suite::ALL.to_vec()),
         ] {
             assert_eq!(
@@ -133,7 +160,7 @@ mod tests {
         }
         let error = "buster".parse::<Suites>().unwrap_err();
         assert!(
-            error.contains("\"buster\"") && error.contains("newest-rt, all"),
+            error.contains("\"buster\"") && error.contains("newest-arm64, all"),
             "{error}"
         );
     }

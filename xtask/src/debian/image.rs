@@ -145,6 +145,7 @@ impl Image {
         let wanted = Wanted {
             suites: &[suite],
             packages: PACKAGES,
+            architectures: "amd64",
             arguments: &[
                 "--variant=minbase",
                 "--dpkgopt=path-exclude=/usr/share/doc/*",

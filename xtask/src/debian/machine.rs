@@ -129,7 +129,7 @@ impl Machine {
             machine.qemu = vec!["-incoming".to_owned(), memory];
         }
         let kernel_log = at("kernel.log");
-        let arguments = machine.arguments(
+        let arguments = machine.command_line(
             &image.kernel.vmlinuz(),
             &image.initrd(),
             &kernel_log,

@@ -88,9 +88,10 @@ impl Default for Options {
 }
 
 impl Options {
-    fn machine(&self) -> Machine {
+    fn machine(&self, is_arm64: bool) -> Machine {
         let words = self.qemu.iter().flat_map(|words| words.split_whitespace());
         Machine {
+            is_arm64,
             accelerator: self.accel,
             memory_mib: self.mem,
             cpus: self.smp,
@@ -182,12 +183,10 @@ impl Guest {
                 format!("virtserialport,chardev={name},name=bursar.{name}"),
             ]);
         }
-        let arguments = self.options.machine().arguments(
-            &self.kernel.vmlinuz(),
-            &at("initramfs"),
-            &console,
-            &devices,
-        );
+        let arguments = self
+            .options
+            .machine(self.kernel.suite().is_arm64())
+            .command_line(&self.kernel.vmlinuz(), &at("initramfs"), &console, &devices);
         interrupt::watch();
         let qemu = Qemu::start(&arguments, Stdio::piped(), Stdio::piped())?;
         let followed = follow(qemu, &token, deadline, &logs.join("qemu.log"), sink)?;
@@ -241,30 +240,31 @@ impl Guest {
         ];
         let console = self.new_log_dir()?.join("console.log");
         let devices = devices.map(str::to_owned);
-        let arguments = self.options.machine().arguments(
-            &self.kernel.vmlinuz(),
-            &initramfs,
-            &console,
-            &devices,
-        );
+        let arguments = self
+            .options
+            .machine(self.kernel.suite().is_arm64())
+            .command_line(&self.kernel.vmlinuz(), &initramfs, &console, &devices);
         interrupt::watch();
         Qemu::run_on_terminal(&arguments)
     }
 
     /// Packs what the guest starts with: our /init, this machine's shell, the files asked for, busybox
-    /// for everything else, the modules, and the command as a small script.
+    /// for everything else, the modules, and the command as a small script. On another processor the files
+    /// asked for have the shell, busybox and the libraries.
     fn pack(&self, token: &str, terminal: Option<(u16, u16)>, archive: &Path) -> Result<()> {
         program::provide("guests")?;
         // busybox' shell prefers its applets to programs of the same name, so that a `ps` brought along
         // would never run.
-        let shell = fs::canonicalize("/bin/sh").context("find /bin/sh")?;
-        let mut files = vec![(shell, PathBuf::from("/usr/bin/sh"))];
-        // Libraries outside the loader's own directories are found as on this machine.
-        let cache = PathBuf::from("/etc/ld.so.cache");
-        if cache.is_file() {
-            files.push((cache.clone(), cache));
+        let mut files = self.options.file.clone();
+        if !self.kernel.suite().is_arm64() {
+            let shell = fs::canonicalize("/bin/sh").context("find /bin/sh")?;
+            files.insert(0, (shell, PathBuf::from("/usr/bin/sh")));
+            // Libraries outside the loader's own directories are found as on this machine.
+            let cache = PathBuf::from("/etc/ld.so.cache");
+            if cache.is_file() {
+                files.insert(1, (cache.clone(), cache));
+            }
         }
-        files.extend(self.options.file.iter().cloned());
         let transport = if terminal.is_some() {
             &[]
         } else {
