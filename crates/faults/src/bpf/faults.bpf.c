@@ -3,9 +3,9 @@
  * Who takes page faults, where, and how long they take.
  *
  * Hooks:   tp_btf/page_fault_user and _kernel: the exception handler's first lines (x86), interrupts
- *          off; arm64, which has no such events: fentry/do_mem_abort. perf_event on the software events page-faults-min and -maj: where the kernel itself
- *          counts (mm/memory.c mm_account_fault()), after the page is there; the first only while
- *          faults are timed. tp_btf/sched_process_fork, _exec and sched_switch. On x86 none of them needs
+ *          off; arm64, which has no such events: fentry/do_mem_abort. perf_event on the software events
+ *          page-faults-min and -maj: where the kernel itself counts (mm/memory.c mm_account_fault()),
+ *          after the page is there; the first only while faults are timed. tp_btf/sched_process_fork, _exec and sched_switch. On x86 none of them needs
  *          a trampoline.
  * Counts:  never of our own. The kernel keeps min_flt and maj_flt in each thread; by how much they have
  *          grown is booked when the thread leaves its CPU for the last time, and until then whoever

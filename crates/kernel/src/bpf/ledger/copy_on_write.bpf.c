@@ -4,8 +4,9 @@
  * counter of the kernel's, so no event of the ledger tells of it; each one lowers the correction.
  *
  * Hooks:   tp_btf/page_fault_user, tp_btf/page_fault_kernel (the kernel writes to user memory), at the
- *          beginning of the fault; arm64, which has no such events: fentry/do_mem_abort. Attached by bursard while a correction is in force, and by nothing
- *          else: it goes with bursard, and corrections end soon after.
+ *          beginning of the fault; arm64, which has no such events: fentry/do_mem_abort. Attached by bursard
+ *          while a correction is in force, and by nothing else: it goes with bursard, and corrections end
+ *          soon after.
  * Cost:    a compare for each fault of the machine while attached; a look-up for each write to a page
  *          that is present.
  *          tp_btf/mm_page_alloc, for copies that the kernel makes in a system call without such a fault:
