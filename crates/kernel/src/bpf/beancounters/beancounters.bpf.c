@@ -10,11 +10,12 @@
  * Cost:    docs/design/measured-beancounters.md.
  * Absent:  without LSM programs the rows are looked at (resource_iterator.bpf.c) and nothing is refused.
  */
+#include "file_locks.bpf.h"
 #include "kernel_memory.bpf.h"
-#include "lock_count.bpf.h"
 #include "lock_notes.bpf.h"
 #include "objects.bpf.h"
 #include "open_file.bpf.h"
+#include "shared_memory.bpf.h"
 #include "terminals.bpf.h"
 
 enum {
@@ -23,20 +24,12 @@ enum {
 	ENOMEM = 12,
 	EINVAL = 22,
 	ENFILE = 23,
-	ENOLCK = 37,
 	ENOBUFS = 105,
-	F_UNLCK = 2,
 	CAP_SYS_ADMIN = 21,
 	CAP_OPT_NOAUDIT = 2,	/* include/linux/security.h */
 	SIGRTMIN = 32,
 	SIGSETXID = 33,	/* the C library's own last one */
 	TMPFS_MAGIC = 0x01021994,
-	PROT_WRITE = 2,
-	MAP_SHARED = 1,
-	MAP_ANONYMOUS = 0x20,
-	MAP_LOCKED = 0x2000,
-	MAP_HUGETLB = 0x40000,
-	SHM_HUGETLB = 04000,
 };
 
 enum bill_row bill_row_type;	/* for the user half: BTF carries the types of variables only */
@@ -44,14 +37,6 @@ enum bill_row bill_row_type;	/* for the user half: BTF carries the types of vari
 static __always_inline struct task_struct *me(void)
 {
 	return bpf_get_current_task_btf();
-}
-
-static __always_inline __s64 pages_of(__u64 bytes)
-{
-	/* no overflow: the kernel refuses what is larger than an address space by itself */
-	if (bytes >> 62)
-		return 0;
-	return (bytes + (1ULL << page_shift) - 1) >> page_shift;
 }
 
 /* --- one program a hook ------------------------------------------------------------------------ */
@@ -82,18 +67,6 @@ int BPF_PROG(bill_fork, struct task_struct *child, unsigned long clone_flags, in
 	if (counts(bill, BILL_NUMPROC) && !charge_piece(bill, slot, BILL_NUMPROC, number_beside(child, known)))
 		return -EAGAIN;
 	return 0;
-}
-
-enum shared_call { SHARED_OTHER, SHARED_GET, SHARED_MAP };
-
-static __noinline enum shared_call shared_call(__u64 *bytes);
-
-/* System V segments and shared anonymous mappings have a file of their own, which lives as long as they do. */
-static __noinline int may_make_shared(__u32 slot, __u64 file)
-{
-	__u64 bytes = 0;
-
-	return shared_call(&bytes) == SHARED_OTHER || charge(slot, BILL_SHMPAGES, file, pages_of(bytes), false);
 }
 
 /* A file that is refused is freed, and gives back what it was charged for by then. */
@@ -245,134 +218,6 @@ int BPF_PROG(bill_terminal_gone, struct dentry *entry)
 
 /* --- numfile, numflock ---------------------------------------------------------------------- */
 
-static __always_inline void note_locked_file(__s64 more)
-{
-	struct bill_facts *known = facts();
-
-	if (known)
-		__sync_fetch_and_add(&known->locked_files, more);
-}
-
-static __noinline int give_back_locks(__u64 file)
-{
-	struct charge *charge = bpf_map_lookup_elem(&locked_files, &file);
-
-	if (!charge)
-		return 0;
-	refund(charge);
-	if (!bpf_map_delete_elem(&locked_files, &file))
-		note_locked_file(-1);
-	return 0;
-}
-
-static __always_inline __u64 lock_context_of(__u64 file)
-{
-	__u64 inode = (__u64)FAR_READ(file, struct file, f_inode);
-
-	return inode ? (__u64)FAR_READ(inode, struct inode, i_flctx) : 0;
-}
-
-/* No event tells of a lock's end: closing a descriptor is one, and so is a lock over others. So what a request added
- * is an upper bound, and where it meets the barrier the lists are read: those of the file, which are often enough, and
- * then all of them, in the time of who asks for a lock. Who only looks (bursard) reads LOCKS_A_RECOUNT; the upper bound
- * stays for what lies beyond. */
-struct recount {
-	__u32 slot;
-	__u32 is_look;
-};
-
-static __noinline int recount_file(struct charge *charge, __u64 file)
-{
-	__s64 now, was;
-	struct row *row;
-
-	if (!charge)
-		return 0;
-	was = *(volatile __s64 *)&charge->amount;
-	now = locks_through(lock_context_of(file), file);
-	if (now < was && now >= LOCKS_LOOKED_AT) /* there may be more behind these */
-		return 0;
-	row = row_of(charge->slot, BILL_NUMFLOCK);
-	if (row && now != was && __sync_val_compare_and_swap(&charge->amount, was, now) == was)
-		__sync_fetch_and_add(&row->held, now - was);
-	return 0;
-}
-
-static long recount_locked_file(struct bpf_map *map, __u64 *file, struct charge *charge,
-				struct recount *recount)
-{
-	if (charge->slot != recount->slot || !*(volatile __s64 *)&charge->amount)
-		return 0;
-	if (recount->is_look && locks_met >= LOCKS_A_RECOUNT)
-		return 1;
-	recount_file(charge, *file);
-	return 0;
-}
-
-static __noinline int recount_locks(__u32 slot, bool is_look)
-{
-	struct recount recount = { .slot = slot, .is_look = is_look };
-	struct bill_facts *known = facts();
-
-	if (known)
-		__sync_fetch_and_add(&known->recounts, 1);
-	bpf_for_each_map_elem(&locked_files, recount_locked_file, &recount, 0);
-	return 0;
-}
-
-static __always_inline bool add_lock(struct row *row, __u32 slot, struct charge *charge, __u64 file)
-{
-	if (add_within(row, 1, row->barrier))
-		return true;
-	recount_file(charge, file);
-	if (add_within(row, 1, row->barrier))
-		return true;
-	recount_locks(slot, false);
-	return add_within(row, 1, row->barrier);
-}
-
-static __noinline int bill_new_lock(__u64 file)
-{
-	struct charge *charge, first = { .row = BILL_NUMFLOCK };
-	struct bill_facts *known = facts();
-	struct bill *bill;
-	__u32 slot = NOBODY;
-	struct row *row;
-
-	if (!known)
-		return 0;
-	bill = bill_of_me(known, 1U << BILL_NUMFLOCK, &slot);
-	if (!bill)
-		return 0;
-	row = &bill->rows[BILL_NUMFLOCK];
-	first.slot = slot;
-	charge = bpf_map_lookup_elem(&locked_files, &file);
-	if (!charge) {
-		if (!bpf_map_update_elem(&locked_files, &file, &first, BPF_NOEXIST))
-			note_locked_file(1);
-		/* Of two threads that lock one new file at once both find the record of the first. */
-		charge = bpf_map_lookup_elem(&locked_files, &file);
-		if (!charge) {
-			count_unrecorded();
-			return 0;
-		}
-	}
-	if (charge->slot != slot) {	/* opened by one account, locked by another: the first pays */
-		slot = charge->slot;
-		row = row_of(slot, BILL_NUMFLOCK);
-		if (!row)
-			return 0;
-	}
-	if (!add_lock(row, slot, charge, file)) {
-		tell_bill(slot, BILL_NUMFLOCK, 1, true);
-		if (!row->observed)
-			return -ENOLCK;
-		add_beyond(row, 1);
-	}
-	__sync_fetch_and_add(&charge->amount, 1);
-	return 0;
-}
-
 SEC("?lsm/file_lock")
 int BPF_PROG(bill_lock, struct file *file, unsigned int command, int ret)
 {
@@ -503,48 +348,6 @@ int BPF_PROG(bill_signal, struct task_struct *target, struct kernel_siginfo *inf
 
 /* --- shmpages ------------------------------------------------------------------------------- */
 
-/* The size of System V segments and of shared anonymous mappings stands in the call that makes them
- * (compat.bpf.h); it counts in full when made, as S5's. */
-static __noinline enum shared_call shared_call(__u64 *bytes)
-{
-	struct call call;
-#if defined(__TARGET_ARCH_x86)
-	enum { TS_COMPAT = 2, X32_BIT = 0x40000000, IPC_SHMGET = 23 };
-	struct task_struct *task = me();
-	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
-	__u32 number = (__u32)regs->orig_ax;
-
-	if (task->thread_info.status & TS_COMPAT) {
-		if (number == 117 && (regs->bx & 0xffff) == IPC_SHMGET) {
-			*bytes = (__u32)regs->dx;
-			return regs->si & SHM_HUGETLB ? SHARED_OTHER : SHARED_GET;
-		}
-		if (number == 395) {
-			*bytes = (__u32)regs->cx;
-			return regs->dx & SHM_HUGETLB ? SHARED_OTHER : SHARED_GET;
-		}
-	} else if ((number & ~X32_BIT) == 29) {
-		*bytes = regs->si;
-		return regs->dx & SHM_HUGETLB ? SHARED_OTHER : SHARED_GET;
-	}
-#elif defined(__TARGET_ARCH_arm64)
-	struct pt_regs *regs = registers();
-	bool is_compat = regs->pstate & PSR_MODE32;
-
-	if (regs->syscallno == (is_compat ? 307 : 194)) {
-		*bytes = is_compat ? (__u32)regs->regs[1] : regs->regs[1];
-		return regs->regs[2] & SHM_HUGETLB ? SHARED_OTHER : SHARED_GET;
-	}
-#endif
-	read_call(&call);
-	if (call.number == CALL_MMAP && (call.argument[3] & MAP_SHARED) &&
-	    (call.argument[3] & MAP_ANONYMOUS) && !(call.argument[3] & MAP_HUGETLB)) {
-		*bytes = call.argument[1];
-		return SHARED_MAP;
-	}
-	return SHARED_OTHER;
-}
-
 /* Where no LSM program can refuse a file (bill_file_try) the inode decides, whose refusal would be told as ENOSPC: this
  * and bill_mapping answer ENOMEM before it is made. */
 SEC("?lsm/shm_alloc_security")
@@ -578,81 +381,7 @@ int BPF_PROG(bill_shared_free, struct inode *inode)
 	return 0;
 }
 
-/* --- lockedpages ---------------------------------------------------------------------------- */
-
-struct locked_sum {
-	__u32 slot;
-	__u32 met;	/* our own address space was among them */
-	__u64 own;
-	__s64 pages;
-};
-
-static long add_locked(__u32 index, struct locked_sum *sum)
-{
-	struct mm_record *record = record_at(index);
-	__u64 mm;
-
-	if (!record || record->account != sum->slot)
-		return 0;
-	mm = record->mm;
-	if (mm == sum->own)
-		sum->met = 1;
-	if (mm && far_ctx_id(mm) == record->ctx_id)
-		sum->pages += FAR_READ(mm, struct mm_struct, locked_vm);
-	return 0;
-}
-
-/* Locked by all address spaces of the account, `own` among them although the ledger may not have met it. */
-static __noinline __s64 count_locked(__u32 slot, __u64 own)
-{
-	struct ledger_state *state = ledger_state();
-	struct locked_sum sum = { .slot = slot, .own = own };
-
-	if (!state)
-		return 0;
-	bpf_loop(state->mm_high_water, add_locked, &sum, 0);
-	if (own && !sum.met)
-		sum.pages += FAR_READ(own, struct mm_struct, locked_vm);
-	return sum.pages;
-}
-
-static __noinline int may_lock(__u32 slot, __s64 pages)
-{
-	struct row *row = counted_row(slot, BILL_LOCKEDPAGES);
-	__s64 held;
-
-	if (!row)
-		return 1;
-	held = count_locked(slot, (__u64)me()->mm);
-	if (held + pages > row->barrier) {
-		row->held = held;
-		tell_bill(slot, BILL_LOCKEDPAGES, pages, true);
-		if (!row->observed)
-			return 0;
-	}
-	row->held = held + pages;
-	raise_to(&row->maxheld, held + pages);
-	return 1;
-}
-
 /* --- mappings: shmpages and lockedpages ------------------------------------------------------- */
-
-static __noinline int may_map_shared(void)
-{
-	__u64 bytes = 0;
-
-	return shared_call(&bytes) != SHARED_MAP ||
-	       has_left(slot_of_task(me()), BILL_SHMPAGES, pages_of(bytes), true);
-}
-
-static __noinline int may_map_locked(void)
-{
-	struct call call;
-
-	read_call(&call);
-	return call.number != CALL_MMAP ||
-	       may_lock(slot_of_task(me()), pages_of(call.argument[1]));
-}
 
 /* One program for two rows: of each mapping the flags are looked at, mostly no more. mlock(2) asks no
  * security module, only RLIMIT_MEMLOCK, process by process. */

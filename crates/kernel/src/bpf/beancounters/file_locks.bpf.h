@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * numflock: what a request for a file lock adds, and when the kernel's lists of locks are read again.
+ */
+#ifndef BURSAR_FILE_LOCKS_BPF_H
+#define BURSAR_FILE_LOCKS_BPF_H
+
+#include "bill_of_me.bpf.h"
+#include "lock_count.bpf.h"
+
+enum { ENOLCK = 37, F_UNLCK = 2 };
+
+static __always_inline void note_locked_file(__s64 more)
+{
+	struct bill_facts *known = facts();
+
+	if (known)
+		__sync_fetch_and_add(&known->locked_files, more);
+}
+
+static __noinline int give_back_locks(__u64 file)
+{
+	struct charge *charge = bpf_map_lookup_elem(&locked_files, &file);
+
+	if (!charge)
+		return 0;
+	refund(charge);
+	if (!bpf_map_delete_elem(&locked_files, &file))
+		note_locked_file(-1);
+	return 0;
+}
+
+static __always_inline __u64 lock_context_of(__u64 file)
+{
+	__u64 inode = (__u64)FAR_READ(file, struct file, f_inode);
+
+	return inode ? (__u64)FAR_READ(inode, struct inode, i_flctx) : 0;
+}
+
+/* No event tells of a lock's end: closing a descriptor is one, and so is a lock over others. So what a request added
+ * is an upper bound, and where it meets the barrier the lists are read: those of the file, which are often enough, and
+ * then all of them, in the time of who asks for a lock. Who only looks (bursard) reads LOCKS_A_RECOUNT; the upper bound
+ * stays for what lies beyond. */
+struct recount {
+	__u32 slot;
+	__u32 is_look;
+};
+
+static __noinline int recount_file(struct charge *charge, __u64 file)
+{
+	__s64 now, was;
+	struct row *row;
+
+	if (!charge)
+		return 0;
+	was = *(volatile __s64 *)&charge->amount;
+	now = locks_through(lock_context_of(file), file);
+	if (now < was && now >= LOCKS_LOOKED_AT) /* there may be more behind these */
+		return 0;
+	row = row_of(charge->slot, BILL_NUMFLOCK);
+	if (row && now != was && __sync_val_compare_and_swap(&charge->amount, was, now) == was)
+		__sync_fetch_and_add(&row->held, now - was);
+	return 0;
+}
+
+static long recount_locked_file(struct bpf_map *map, __u64 *file, struct charge *charge,
+				struct recount *recount)
+{
+	if (charge->slot != recount->slot || !*(volatile __s64 *)&charge->amount)
+		return 0;
+	if (recount->is_look && locks_met >= LOCKS_A_RECOUNT)
+		return 1;
+	recount_file(charge, *file);
+	return 0;
+}
+
+static __noinline int recount_locks(__u32 slot, bool is_look)
+{
+	struct recount recount = { .slot = slot, .is_look = is_look };
+	struct bill_facts *known = facts();
+
+	if (known)
+		__sync_fetch_and_add(&known->recounts, 1);
+	bpf_for_each_map_elem(&locked_files, recount_locked_file, &recount, 0);
+	return 0;
+}
+
+static __always_inline bool add_lock(struct row *row, __u32 slot, struct charge *charge, __u64 file)
+{
+	if (add_within(row, 1, row->barrier))
+		return true;
+	recount_file(charge, file);
+	if (add_within(row, 1, row->barrier))
+		return true;
+	recount_locks(slot, false);
+	return add_within(row, 1, row->barrier);
+}
+
+static __noinline int bill_new_lock(__u64 file)
+{
+	struct charge *charge, first = { .row = BILL_NUMFLOCK };
+	struct bill_facts *known = facts();
+	struct bill *bill;
+	__u32 slot = NOBODY;
+	struct row *row;
+
+	if (!known)
+		return 0;
+	bill = bill_of_me(known, 1U << BILL_NUMFLOCK, &slot);
+	if (!bill)
+		return 0;
+	row = &bill->rows[BILL_NUMFLOCK];
+	first.slot = slot;
+	charge = bpf_map_lookup_elem(&locked_files, &file);
+	if (!charge) {
+		if (!bpf_map_update_elem(&locked_files, &file, &first, BPF_NOEXIST))
+			note_locked_file(1);
+		/* Of two threads that lock one new file at once both find the record of the first. */
+		charge = bpf_map_lookup_elem(&locked_files, &file);
+		if (!charge) {
+			count_unrecorded();
+			return 0;
+		}
+	}
+	if (charge->slot != slot) {	/* opened by one account, locked by another: the first pays */
+		slot = charge->slot;
+		row = row_of(slot, BILL_NUMFLOCK);
+		if (!row)
+			return 0;
+	}
+	if (!add_lock(row, slot, charge, file)) {
+		tell_bill(slot, BILL_NUMFLOCK, 1, true);
+		if (!row->observed)
+			return -ENOLCK;
+		add_beyond(row, 1);
+	}
+	__sync_fetch_and_add(&charge->amount, 1);
+	return 0;
+}
+
+#endif /* BURSAR_FILE_LOCKS_BPF_H */
