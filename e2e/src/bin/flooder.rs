@@ -26,6 +26,7 @@
 //! | `crowd=N` | one file opened N times, with as many locks |
 //! | `share=N` | processes that do nothing and share our table of files |
 //! | `range=N` | locks of as many bytes of one file |
+//! | `split=N`, `recast=N` | locks made of one: by unlocking as many bytes in its middle, by locking them for reading |
 //! | `relock=N` | one lock, taken and given back as many times |
 //! | `pty=N` | pseudo terminals |
 //! | `signal=N` | signals queued to ourselves |
@@ -295,13 +296,17 @@ fn send(kept: &mut Kept, bytes: usize) -> Result<(), i32> {
 }
 
 fn lock(fd: i32, from: i64, kind: i32) -> Result<(), i32> {
+    lock_range(fd, from, 1, kind)
+}
+
+fn lock_range(fd: i32, from: i64, length: i64, kind: i32) -> Result<(), i32> {
     // SAFETY: plain data, a live local.
     unsafe {
         let mut lock: libc::flock = std::mem::zeroed();
         lock.l_type = kind as i16;
         lock.l_whence = libc::SEEK_SET as i16;
         lock.l_start = from;
-        lock.l_len = 1;
+        lock.l_len = length;
         or_errno(libc::fcntl(fd, libc::F_SETLK, &raw const lock)).map(drop)
     }
 }
@@ -537,6 +542,27 @@ fn main() {
                     or_errno(unsafe { libc::flock(fd, libc::LOCK_SH) }).map(drop)
                 });
                 let _ = std::fs::remove_file(&path);
+            }
+            "split" | "recast" => {
+                let path = scratch(0);
+                let fd = open(&path).unwrap_or(-1);
+                let _ = std::fs::remove_file(&path);
+                kept.files.push(fd);
+                let length = i64::try_from(number).unwrap_or(i64::MAX / 4) * 2 + 2;
+                if lock_range(fd, 1, length, libc::F_WRLCK).is_err() {
+                    println!("{step}: no lock to split");
+                    continue;
+                }
+                let kind = if what == "split" {
+                    libc::F_UNLCK
+                } else {
+                    libc::F_RDLCK
+                };
+                let mut at = 0;
+                ask(&step, number, || {
+                    at += 2; // neighbours would be joined
+                    lock(fd, at, kind)
+                });
             }
             "range" | "relock" => {
                 let path = scratch(0);

@@ -79,6 +79,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: floods,
     },
     Story {
+        name: "beancounters_grant_an_unlock_that_splits_a_lock_up_to_the_limit",
+        place: Place::Guest,
+        tell: split_locks,
+    },
+    Story {
         name: "beancounters_charge_what_was_there_before_the_limit",
         place: Place::Guest,
         tell: there_before,
@@ -994,6 +999,41 @@ fn floods(binaries: &Binaries) -> Result<()> {
             .is_some_and(|line| line.starts_with("connect=12: 10 ")),
         "{said:?}"
     );
+    Ok(())
+}
+
+/// S5's two bounds: whoever gives back a part of a lock is let go on beyond the barrier, up to the limit, and nobody else.
+fn split_locks(binaries: &Binaries) -> Result<()> {
+    const LIMIT: u64 = 30;
+    let world = world(binaries, "beans-split")?;
+    let steps = "split=100 range=1 say=split wait drop range=20 range=1 drop recast=100";
+    let expected = [
+        // The lock itself, and one more for each part of it.
+        "split=100: 29 ENOLCK×71",
+        "range=1: 0 ENOLCK×1",
+        "split",
+        "drop: done",
+        "range=20: 20",
+        "range=1: 0 ENOLCK×1",
+        "drop: done",
+        // Each makes three of one, which is two more: a request for a lock, and refused at the barrier.
+        "recast=100: 9 ENOLCK×91",
+    ];
+    limit(&world, &ALICE.to_string(), "numflock=20:30")?;
+    let mut program = Hog::spawn(&mut flooder(binaries, &format!("uid={ALICE} {steps}")))?;
+    for (at, line) in expected.iter().enumerate() {
+        let said = program.next_line()?;
+        ensure!(said.trim_end() == *line, "expected {line}, heard {said}");
+        if at == 2 {
+            let locks = row(&world, ALICE, Resource::Numflock)?;
+            let seen = (locks.held, locks.maxheld, locks.failcnt);
+            ensure!(seen == (Some(LIMIT), Some(LIMIT), 72), "{locks:?}");
+            program.go_on()?;
+        }
+    }
+    // Nobody else notices.
+    let said = answers(binaries, &format!("uid={BOB} split=100"))?;
+    ensure!(said == ["split=100: 100"], "{said:?}");
     Ok(())
 }
 

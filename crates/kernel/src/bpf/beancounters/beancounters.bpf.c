@@ -221,9 +221,7 @@ int BPF_PROG(bill_terminal_gone, struct dentry *entry)
 SEC("?lsm/file_lock")
 int BPF_PROG(bill_lock, struct file *file, unsigned int command, int ret)
 {
-	if (ret || command == F_UNLCK)
-		return ret;
-	return bill_new_lock((__u64)file);
+	return ret ? ret : bill_lock_request((__u64)file, command);
 }
 
 SEC("?lsm/file_free_security")

@@ -7,6 +7,7 @@
 
 #include "bill_of_me.bpf.h"
 #include "lock_count.bpf.h"
+#include "lock_split.bpf.h"
 
 enum { ENOLCK = 37, F_UNLCK = 2 };
 
@@ -85,56 +86,70 @@ static __noinline int recount_locks(__u32 slot, bool is_look)
 	return 0;
 }
 
-static __always_inline bool add_lock(struct row *row, __u32 slot, struct charge *charge, __u64 file)
+static __always_inline bool add_locks(struct row *row, __u32 slot, struct charge *charge, __u64 file, __s64 more,
+				      __s64 top)
 {
-	if (add_within(row, 1, row->barrier))
+	if (add_within(row, more, top))
 		return true;
 	recount_file(charge, file);
-	if (add_within(row, 1, row->barrier))
+	if (add_within(row, more, top))
 		return true;
 	recount_locks(slot, false);
-	return add_within(row, 1, row->barrier);
+	return add_within(row, more, top);
 }
 
-static __noinline int bill_new_lock(__u64 file)
+/* The file's record; of two threads that lock one new file at once both find that of the first. */
+static __always_inline struct charge *charge_of_locks(__u64 file, __u32 slot)
 {
-	struct charge *charge, first = { .row = BILL_NUMFLOCK };
+	struct charge first = { .slot = slot, .row = BILL_NUMFLOCK };
+	struct charge *charge = bpf_map_lookup_elem(&locked_files, &file);
+
+	if (charge)
+		return charge;
+	if (!bpf_map_update_elem(&locked_files, &file, &first, BPF_NOEXIST))
+		note_locked_file(1);
+	charge = bpf_map_lookup_elem(&locked_files, &file);
+	if (!charge)
+		count_unrecorded();
+	return charge;
+}
+
+/* A lock is granted up to the barrier, also one that splits another. An unlock that splits one is granted up to the
+ * limit (S5 2.2; OpenVZ's UB_SOFT): a program that gives back most often expects no refusal. */
+static __noinline int bill_lock_request(__u64 file, __u32 type)
+{
 	struct bill_facts *known = facts();
-	struct bill *bill;
+	struct charge *charge;
 	__u32 slot = NOBODY;
+	struct bill *bill;
 	struct row *row;
+	__s64 more;
 
 	if (!known)
 		return 0;
 	bill = bill_of_me(known, 1U << BILL_NUMFLOCK, &slot);
 	if (!bill)
 		return 0;
+	more = (type != F_UNLCK) + splits_a_lock(file, lock_context_of(file));
+	if (!more)
+		return 0;
 	row = &bill->rows[BILL_NUMFLOCK];
-	first.slot = slot;
-	charge = bpf_map_lookup_elem(&locked_files, &file);
-	if (!charge) {
-		if (!bpf_map_update_elem(&locked_files, &file, &first, BPF_NOEXIST))
-			note_locked_file(1);
-		/* Of two threads that lock one new file at once both find the record of the first. */
-		charge = bpf_map_lookup_elem(&locked_files, &file);
-		if (!charge) {
-			count_unrecorded();
-			return 0;
-		}
-	}
+	charge = charge_of_locks(file, slot);
+	if (!charge)
+		return 0;
 	if (charge->slot != slot) {	/* opened by one account, locked by another: the first pays */
 		slot = charge->slot;
 		row = row_of(slot, BILL_NUMFLOCK);
 		if (!row)
 			return 0;
 	}
-	if (!add_lock(row, slot, charge, file)) {
-		tell_bill(slot, BILL_NUMFLOCK, 1, true);
+	if (!add_locks(row, slot, charge, file, more, type == F_UNLCK ? row->limit : row->barrier)) {
+		tell_bill(slot, BILL_NUMFLOCK, more, true);
 		if (!row->observed)
 			return -ENOLCK;
-		add_beyond(row, 1);
+		add_beyond(row, more);
 	}
-	__sync_fetch_and_add(&charge->amount, 1);
+	__sync_fetch_and_add(&charge->amount, more);
 	return 0;
 }
 

@@ -65,12 +65,24 @@ struct file_lock_context {
 /* Before 6.9 (a69ce85ec9af "filelock: split common fields into struct file_lock_core") */
 struct file_lock___whole {
 	struct list_head fl_list;
+	void *fl_owner;
+	unsigned char fl_type;
 	struct file *fl_file;
+	long long fl_start;
+	long long fl_end;
 };
 
 struct file_lock_core {
 	struct list_head flc_list;
+	void *flc_owner;
+	unsigned char flc_type;
 	struct file *flc_file;
+};
+
+struct file_lock {
+	struct file_lock_core c;
+	long long fl_start;
+	long long fl_end;
 };
 
 struct bpf_iter__task_file {

@@ -57,6 +57,7 @@ struct inode {
 	struct hlist_head i_dentry;
 	unsigned short i_mode;
 	unsigned int i_rdev;
+	long long i_size;
 	struct rw_semaphore i_rwsem;
 	struct file_lock_context *i_flctx;	/* CONFIG_FILE_LOCKING */
 };
@@ -82,6 +83,7 @@ struct file {
 	struct inode *f_inode;
 	const struct cred *f_cred;
 	void *private_data;
+	long long f_pos;
 };
 
 struct fdtable {
