@@ -16,6 +16,8 @@ pub struct Watermarks {
     pub compact: bool,
     /// Whether memory is reclaimed ahead of demand. Default: true.
     pub reclaim: bool,
+    /// Whether memory is kept free for the time of the slowest reap (S2). Default: false.
+    pub keep_reap_margin: bool,
     /// Whether stalls are timed by BPF programs. Default: true.
     pub stall_time: bool,
     /// What is set once, when acting begins. Default: nothing.
@@ -57,6 +59,7 @@ impl Default for Watermarks {
             max_scale: 1000,
             compact: true,
             reclaim: true,
+            keep_reap_margin: false,
             stall_time: true,
             sysctls: Vec::new(),
             negative_dentries_permille: 0,

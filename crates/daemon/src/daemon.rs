@@ -116,7 +116,13 @@ impl Daemon {
         // What was killed was written down before the reaper heard of it: so it is read here.
         self.attend_backend()?;
         self.responder.record_reaps();
+        self.keep_margin();
         Ok(())
+    }
+
+    fn keep_margin(&self) {
+        let reaps = self.responder.recorder.reaps();
+        self.watermarks.keep_margin(&self.accounts, reaps);
     }
 
     /// Scans for beancounters with a limit.
@@ -401,6 +407,7 @@ impl Daemon {
         self.expiry
             .await_end(self.accounts.table.limits().nearest_end());
         self.beancounters.watch(self.accounts.table.plan());
+        self.keep_margin();
         self.level_watches.review_all(&mut self.accounts);
         self.usage.wake();
     }

@@ -5,15 +5,18 @@
 use anyhow::{Result, bail};
 use bursar_config::{Config, WatermarkMode};
 use bursar_host::clock::monotonic;
+use bursar_model::ReapStatus;
 use bursar_protocol::{RestoreReport, WatermarksReport};
 use bursar_watermarks::{Engine, EngineThread, Paths, Restored, recover, restored};
 
+use crate::accounts::Accounts;
 use crate::log;
 
 /// The engine_thread, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Watermarks {
     engine_thread: Option<EngineThread>,
+    keeps_margin: bool,
     /// Why there is none, or what it could not do.
     pub(crate) remark: Option<String>,
 }
@@ -38,6 +41,7 @@ impl Watermarks {
             return Self::default();
         }
         let proc = paths.proc.clone();
+        let keeps_margin = settings.keep_reap_margin;
         let started = Engine::start(settings, paths, monotonic())
             .map_err(|error| error.to_string())
             .and_then(|engine| {
@@ -47,6 +51,7 @@ impl Watermarks {
         match started {
             Ok(engine_thread) => Self {
                 engine_thread: Some(engine_thread),
+                keeps_margin,
                 remark: None,
             },
             Err(error) => Self::none(format!("watermarks: {error}")),
@@ -56,9 +61,22 @@ impl Watermarks {
     fn none(remark: String) -> Self {
         tracing::error!("{remark}");
         Self {
-            engine_thread: None,
             remark: Some(remark),
+            ..Self::default()
         }
+    }
+
+    /// Has as much kept free as others may take during the slowest reap of the largest victim (S2).
+    pub(crate) fn keep_margin(&self, accounts: &Accounts, reaps: &ReapStatus) {
+        let Some(engine_thread) = self.engine_thread.as_ref().filter(|_| self.keeps_margin) else {
+            return;
+        };
+        let readings = accounts.backend.readings();
+        let victims = readings.iter().map(|it| (it.bounds.limit(), it.maxheld));
+        let victim = ReapStatus::largest_victim(victims, accounts.table.ram());
+        let cpus = std::thread::available_parallelism().map_or(1, |it| it.get() as u64);
+        let margin = reaps.margin(victim, ReapStatus::fastest_growth(cpus));
+        engine_thread.keep(margin.unwrap_or_default());
     }
 
     /// Why there is nothing to tell.

@@ -87,6 +87,12 @@ pub struct ForecastReport {
     pub compaction: Bytes,
     /// What should be free between the marks.
     pub needed: Bytes,
+    /// What others may take while a killed process's memory comes back, with watermarks.keep_reap_margin; 0 without.
+    #[serde(default)]
+    pub margin: Bytes,
+    /// Of it, what stays free.
+    #[serde(default)]
+    pub margin_kept: Bytes,
     /// Seconds until memory is low, at the earliest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub soonest_seconds: Option<f64>,

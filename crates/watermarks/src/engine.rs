@@ -6,6 +6,8 @@ mod slow;
 mod state;
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bursar_config::{Sysctl, WatermarkMode, WatermarkModel, Watermarks};
@@ -100,6 +102,8 @@ pub struct Engine {
     compactor: Option<Compactor>,
     reclaimer: Option<Reclaimer>,
     decision_log: DecisionLog,
+    /// What is to stay free for the time of a reap, bytes; written by whoever measures reaps.
+    margin: Arc<AtomicU64>,
     knob: Knob,
     standing: Standing,
     bounds: ScaleBounds,
@@ -181,6 +185,7 @@ impl Engine {
             compactor,
             reclaimer,
             decision_log: DecisionLog::new(),
+            margin: Arc::default(),
             bounds,
             known_scale: scale,
             huge_bytes: 0,
@@ -233,6 +238,10 @@ impl Engine {
         }
         let sample = self.observer.sample();
         let (scale_before, before) = (sample.scale, tally(sample));
+        if self.settings.keep_reap_margin {
+            let margin = self.margin.load(Ordering::Relaxed);
+            self.model.set_margin(margin >> page_size().shift());
+        }
         let verdict = self.model.look(sample);
         self.prefree(&verdict);
         let act = self.act(now, &verdict);
@@ -278,6 +287,11 @@ impl Engine {
     /// nobody knocks.
     pub fn knock(&self) -> Option<BorrowedFd<'_>> {
         self.meter.as_ref().ok().map(AsFd::as_fd)
+    }
+
+    /// Where to write how many bytes are to stay free for the time of a reap.
+    pub fn margin(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.margin)
     }
 
     /// When it looked last.

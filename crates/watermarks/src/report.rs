@@ -118,6 +118,7 @@ const fn reason_name(reason: Reason) -> &'static str {
         Reason::AtBound => "at_bound",
         Reason::Overload => "overload",
         Reason::Calm => "calm",
+        Reason::Margin => "margin",
         Reason::Fragmented => "fragmented",
     }
 }
@@ -128,6 +129,8 @@ fn forecast(record: &Record) -> ForecastReport {
         supply,
         compaction,
         needed,
+        margin,
+        margin_kept,
         soonest,
         likely,
         ..
@@ -139,6 +142,8 @@ fn forecast(record: &Record) -> ForecastReport {
         supply: bytes_of_rate(supply),
         compaction: bytes_of_rate(compaction),
         needed: bytes(needed),
+        margin: bytes(margin),
+        margin_kept: bytes(margin_kept),
         soonest_seconds: soonest,
         likely_seconds: likely,
     }

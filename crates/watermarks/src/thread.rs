@@ -5,12 +5,14 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bursar_host::clock::{monotonic, thread_cpu_time};
 use bursar_host::thread::spawn;
+use bursar_model::Bytes;
 use bursar_protocol::{RestoreReport, WatermarksReport};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::Timespec;
@@ -35,6 +37,7 @@ enum Request {
 pub struct EngineThread {
     asks: Option<Sender<Request>>,
     bell: Arc<OwnedFd>,
+    margin: Arc<AtomicU64>,
     thread: Option<JoinHandle<Vec<Restored>>>,
 }
 
@@ -47,10 +50,12 @@ impl EngineThread {
         let (asks, inbox) = channel();
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let rung = bell.clone();
+        let margin = engine.margin();
         let thread = spawn("watermarks", move || work(engine, &inbox, &rung, &proc))?;
         Ok(Self {
             asks: Some(asks),
             bell,
+            margin,
             thread: Some(thread),
         })
     }
@@ -58,6 +63,11 @@ impl EngineThread {
     /// What is known; `None` when the thread does not answer.
     pub fn report(&self) -> Option<WatermarksReport> {
         self.ask(Request::Report)
+    }
+
+    /// What is to stay free for the time of a reap, from the next look on.
+    pub fn keep(&self, margin: Bytes) {
+        self.margin.store(margin.get(), Ordering::Relaxed);
     }
 
     /// Puts everything back and from now on only observes; `None` when the thread does not answer.

@@ -615,3 +615,57 @@ fn on_two_nodes_free_blocks_say_whose_memory_is_free() {
         assert_eq!((free(0), free(1)), (first, second));
     }
 }
+
+#[test]
+fn room_for_the_time_of_a_reap_is_kept_where_that_is_asked_for_and_given_back() {
+    use std::sync::atomic::Ordering::Relaxed;
+    const MARGIN: u64 = 64 << 20;
+    // 16,384 of 243,234 pages.
+    const SCALE: u32 = 674;
+    let mut machine = Machine::new();
+    let mut engine = machine.engine(WatermarkMode::Act);
+    engine.margin().store(MARGIN, Relaxed);
+    machine.tick(&mut engine, 20);
+    assert_eq!(machine.scale(), 10, "nobody has asked for it");
+    drop(engine);
+
+    let settings = Watermarks {
+        keep_reap_margin: true,
+        ..Machine::settings(WatermarkMode::Act)
+    };
+    let mut engine = Engine::start(settings, machine.paths(), Nanos::new(machine.now)).unwrap();
+    machine.tick(&mut engine, 20);
+    assert_eq!(machine.scale(), 10, "nothing was measured yet");
+    engine.margin().store(MARGIN, Relaxed);
+    machine.tick(&mut engine, 2);
+    assert_eq!(machine.scale(), SCALE);
+    let told = |engine: &Engine, machine: &Machine| {
+        let now = Nanos::new(machine.now);
+        report(engine, &machine.at("proc"), now, Nanos::new(0)).forecast
+    };
+    let seen = told(&engine, &machine);
+    assert_eq!(seen.reason, "margin");
+    assert_eq!(
+        (seen.margin.get(), seen.margin_kept.get()),
+        (MARGIN, MARGIN)
+    );
+    assert!(
+        seen.text.contains("64 MiB kept free for a reap"),
+        "{seen:?}"
+    );
+    // It stays, with nothing going on.
+    machine.tick(&mut engine, 700);
+    assert_eq!(machine.scale(), SCALE);
+
+    // No more than may be set.
+    engine.margin().store(10 << 30, Relaxed);
+    machine.tick(&mut engine, 2);
+    assert_eq!(machine.scale(), 1000);
+    let seen = told(&engine, &machine);
+    assert!(seen.margin_kept < seen.margin, "{seen:?}");
+    assert!(seen.text.contains("of the 10 GiB for a reap"), "{seen:?}");
+
+    engine.margin().store(0, Relaxed);
+    machine.tick(&mut engine, 700);
+    assert_eq!(machine.scale(), 10);
+}

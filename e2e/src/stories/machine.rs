@@ -9,6 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use bursar_model::EventKind;
 
 use crate::runner::{Place, Story};
+use crate::wait::within;
 use crate::world::{Binaries, World};
 
 pub(super) const STORIES: &[Story] = &[
@@ -16,6 +17,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "when_the_machine_runs_out_a_limited_user_goes_first",
         place: Place::Guest,
         tell: oom_score,
+    },
+    Story {
+        name: "memory_for_the_time_of_the_slowest_reap_is_kept_free",
+        place: Place::Guest,
+        tell: reap_margin,
     },
     Story {
         name: "a_clock_that_jumps_confuses_nobody",
@@ -168,5 +174,31 @@ fn clock_jump(binaries: &Binaries) -> Result<()> {
         let took = Duration::from_nanos(reaped.duration_ns.context("duration")?.get());
         ensure!(took < Duration::from_secs(60), "reaped after {took:?}");
     }
+    Ok(())
+}
+
+/// S2: what others may take while a killed process's memory comes back stays free, from the first reap on.
+fn reap_margin(binaries: &Binaries) -> Result<()> {
+    const SCALE: &str = "/proc/sys/vm/watermark_scale_factor";
+    let scale = || -> Result<u32> { Ok(fs::read_to_string(SCALE)?.trim().parse()?) };
+    let before = scale()?;
+    let config = "[watermarks]\nmode = \"act\"\nkeep_reap_margin = true\n";
+    let mut world = World::new(binaries, "margin", config)?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let explained = || -> Result<String> {
+        let output = world.bursar(&["watermarks", "explain"]).output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    ensure!(!explained()?.contains("for a reap"), "{}", explained()?);
+    world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+    within(Duration::from_secs(120), "the margin to be kept", || {
+        Ok((scale()? > before).then_some(()))
+    })?;
+    let told = explained()?;
+    println!("        {}", told.replace('\n', " "));
+    ensure!(told.contains("for a reap"), "{told}");
+    world.daemon.end(libc::SIGTERM)?;
+    ensure!(scale()? == before, "{} is left", scale()?);
     Ok(())
 }

@@ -341,6 +341,8 @@ mod tests {
                 supply: Bytes::from_mib(1024),
                 compaction: Bytes::ZERO,
                 needed: Bytes::from_mib(47),
+                margin: Bytes::ZERO,
+                margin_kept: Bytes::ZERO,
                 soonest_seconds: Some(2.5),
                 likely_seconds: Some(9.0),
             },

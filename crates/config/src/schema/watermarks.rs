@@ -21,7 +21,7 @@ pub(super) const TABLE: (&str, &str) = (
 );
 
 /// Its keys.
-pub(super) static KEYS: [Key; 8] = [
+pub(super) static KEYS: [Key; 9] = [
     Key {
         table: TABLE.0,
         name: "mode",
@@ -83,6 +83,15 @@ pub(super) static KEYS: [Key; 8] = [
         about: "File pages are reclaimed ahead of demand through the root cgroup's memory.reclaim, where \
                 the kernel has it: then a third of the gap between the marks keeps the same stock.",
         set: |config, value| boolean(value).map(|on| config.watermarks.reclaim = on),
+    },
+    Key {
+        table: TABLE.0,
+        name: "keep_reap_margin",
+        default: "false",
+        values: "true or false",
+        about: "As much memory is kept free as others may take while a killed process's memory comes back at the \
+                slowest rate seen (`bursar doctor` computes it), as far as max_scale allows. With the default model.",
+        set: |config, value| boolean(value).map(|on| config.watermarks.keep_reap_margin = on),
     },
     Key {
         table: TABLE.0,

@@ -60,6 +60,13 @@ impl Model {
         }
     }
 
+    /// So many pages stay free from now on, storm or not; only bursar's own model keeps them.
+    pub fn set_margin(&mut self, pages: u64) {
+        if let Self::Bursar(model) = self {
+            model.set_margin(pages);
+        }
+    }
+
     /// Looks at a sample and says what should be done.
     pub fn look(&mut self, sample: &Sample) -> Verdict {
         match self {

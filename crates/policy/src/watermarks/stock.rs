@@ -133,6 +133,8 @@ pub struct Stock {
     active_at: Option<u64>,
     /// Whether memory is freed at our word.
     prefrees: bool,
+    /// What is to be free whatever is asked for, pages of all nodes: S2's margin.
+    margin: u64,
     /// Between two looks while they come quickly, seconds, a moving mean: on a busy machine they are late.
     pause: f64,
     /// One bit a second: whether somebody stalled.
@@ -159,6 +161,7 @@ impl Stock {
             lowered_at: 0,
             active_at: None,
             prefrees: false,
+            margin: 0,
             pause: 0.0,
             stalled_seconds: 0,
             second: 0,
@@ -168,6 +171,20 @@ impl Stock {
     /// Whether what is wanted free is freed at once, beside what kswapd does.
     pub fn set_prefrees(&mut self, prefrees: bool) {
         self.prefrees = prefrees;
+    }
+
+    /// From now on so many pages stay free, storm or not: what others may take while a killed process's memory comes
+    /// back (S2).
+    pub fn set_margin(&mut self, pages: u64) {
+        self.margin = pages;
+    }
+
+    /// The gap that keeps a node's part of the margin. kswapd alone keeps it: who frees memory at our word does so in
+    /// storms only, and a kill may be the first sign of one.
+    fn margin_of(&self, sample: &Sample, node: u16) -> u64 {
+        let managed = sample.sum_of_node(node, |zone| zone.managed);
+        let part = u128::from(self.margin) * u128::from(managed);
+        u64::try_from(part / u128::from(sample.managed().max(1))).unwrap_or(u64::MAX)
     }
 
     /// The stock in gaps: with prefreeing kswapd is the second hand, not the only one.
@@ -335,6 +352,7 @@ impl Stock {
             .active_at
             .is_some_and(|then| at.saturating_sub(then) < ACTIVE_NS);
         let mut target = self.bounds.lowest();
+        let mut for_margin = 0;
         let top = self.highest(sample);
         self.wanted = 0.0;
         // Free memory that what may come from now on asks for, and whether it is more than there would be.
@@ -373,6 +391,10 @@ impl Stock {
                 let gap = (stock / self.gaps()) as u64;
                 target = target.max(scale_for_gap(sample, node.id, gap));
             }
+            let margin = self.margin_of(sample, node.id);
+            if margin as f64 > untouched {
+                for_margin = for_margin.max(scale_for_gap(sample, node.id, margin));
+            }
             // The fastest that was seen, for as long as it lasts: pessimistic on purpose, for a
             // raised mark costs nothing while memory is plentiful.
             let fastest = peaks.last().map_or(0.0, |peak| peak / LONGEST);
@@ -386,8 +408,12 @@ impl Stock {
             let above = forecast.free.saturating_sub(forecast.low) as f64;
             forecast.likely = Some(above / forecast.demand);
         }
+        let is_for_margin = for_margin > target;
+        target = target.max(for_margin);
         let wanted = self.bounds.clamp(target.min(top));
         let current = sample.scale;
+        forecast.margin = self.margin;
+        forecast.margin_kept = self.margin.min(self.kept_at(sample, wanted));
         let mut verdict = Verdict::leave(Reason::Enough, forecast);
         if self.prefrees && is_more && is_active {
             let short = held.saturating_sub(sample.free()).max(in_pieces);
@@ -400,6 +426,8 @@ impl Stock {
         if is_worth_raising(current, wanted) {
             if forecast.stalls > 0 {
                 verdict.reason = Reason::Stalled;
+            } else if is_for_margin {
+                verdict.reason = Reason::Margin;
             } else if is_active || soonest <= HORIZON {
                 verdict.reason = Reason::Ahead;
             } else {
@@ -419,7 +447,19 @@ impl Stock {
         if !is_active && target == self.bounds.lowest() {
             verdict.reason = Reason::Quiet;
         }
+        if !is_active && is_for_margin {
+            verdict.reason = Reason::Margin;
+        }
         verdict
+    }
+
+    /// Free memory below which kswapd works at a factor, less what is only for the kernel.
+    fn kept_at(&self, sample: &Sample, scale: u32) -> u64 {
+        let gaps = self
+            .nodes
+            .iter()
+            .map(|node| gap_of_node(sample, node.id, scale));
+        gaps.fold(0, u64::saturating_add)
     }
 
     /// Of what is missing, what kswapd gives in a tenth of a second at most.

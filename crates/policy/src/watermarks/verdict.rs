@@ -39,6 +39,8 @@ pub enum Reason {
     Overload,
     /// There has been more room than was needed.
     Calm,
+    /// Room is kept for the time in which a killed process's memory comes back.
+    Margin,
     /// Blocks of the order that is asked for run out while memory does not: it is broken up.
     Fragmented,
 }
@@ -59,6 +61,10 @@ pub struct Forecast {
     pub compaction: f64,
     /// The largest fall that free memory should survive, pages.
     pub needed: u64,
+    /// What others may take while a killed process's memory comes back (S2), pages; 0 where nothing is kept for it.
+    pub margin: u64,
+    /// Of it, what stays free.
+    pub margin_kept: u64,
     /// Until free memory reaches the low mark, at the earliest.
     pub soonest: Option<f64>,
     /// The same, most likely.

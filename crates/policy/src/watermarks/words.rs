@@ -51,6 +51,10 @@ pub fn sentence(verdict: &Verdict, before: u32, page_bytes: u64) -> String {
                 .to_owned()
         }
         Reason::Calm => format!("{needed} is room enough for what was asked for lately"),
+        Reason::Margin => {
+            "room is kept for what others take while a killed process's memory comes back"
+                .to_owned()
+        }
         Reason::Fragmented => match order {
             Some(order) => format!(
                 "blocks of {} run out while memory does not",
@@ -82,6 +86,17 @@ fn seen(forecast: &Forecast, page_bytes: u64) -> String {
             ", compaction makes {}/s",
             size(forecast.compaction, page_bytes)
         ));
+    }
+    if forecast.margin > 0 {
+        let margin = size(forecast.margin as f64, page_bytes);
+        if forecast.margin_kept < forecast.margin {
+            let kept = size(forecast.margin_kept as f64, page_bytes);
+            text.push_str(&format!(
+                ", {kept} of the {margin} for a reap kept free, more is beyond watermarks.max_scale or cannot be made free"
+            ));
+        } else {
+            text.push_str(&format!(", {margin} kept free for a reap"));
+        }
     }
     if let Some(likely) = forecast.likely.filter(|&likely| likely < 3600.0) {
         text.push_str(&format!(", low in {likely:.0} s"));
@@ -127,6 +142,7 @@ mod tests {
             likely: Some(9.0),
             stalls: 1,
             order: None,
+            ..Forecast::default()
         };
         let verdict = |reason, scale| Verdict {
             scale,
@@ -153,6 +169,33 @@ mod tests {
         for (verdict, text) in table {
             assert_eq!(sentence(&verdict, 10, 4096), format!("{text} {seen}"));
         }
+    }
+
+    #[test]
+    fn what_is_kept_for_a_reap_is_told_and_what_is_missing_of_it() {
+        let said = |margin, margin_kept| {
+            let forecast = Forecast {
+                free: 38_000,
+                low: 1206,
+                margin,
+                margin_kept,
+                ..Forecast::default()
+            };
+            sentence(&Verdict::leave(Reason::Margin, forecast), 10, 4096)
+        };
+        let why = "room is kept for what others take while a killed process's memory comes back (free 148 MiB, \
+                   kswapd wakes at 4.7 MiB";
+        assert_eq!(
+            said(12_800, 12_800),
+            format!("{why}, 50 MiB kept free for a reap)")
+        );
+        assert_eq!(
+            said(256_000, 12_800),
+            format!(
+                "{why}, 50 MiB of the 1000 MiB for a reap kept free, more is beyond watermarks.max_scale or cannot \
+                 be made free)"
+            )
+        );
     }
 
     #[test]

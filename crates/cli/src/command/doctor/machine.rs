@@ -3,16 +3,13 @@
 
 use std::path::Path;
 
-use bursar_model::{Bytes, DaemonStatus, GateMode, GateStatus, Resource};
+use bursar_model::{DaemonStatus, GateMode, GateStatus, ReapStatus, Resource};
 use bursar_protocol::{Client, ClientError, Operation, Reply};
 use rustix::fs::statfs;
 
 use crate::caller::{Caller, Role};
 use crate::view::abilities::{Ability, State};
 
-/// What one CPU can take at most, bytes a second: a page of 4 KiB in 1 us, some 2.5 times as fast as
-/// measured (KERNEL.md: 2,570 ns a fault).
-const FAULT_RATE: u64 = 4096 * 1_000_000;
 /// Where the BPF file system belongs.
 const BPFFS: &str = "/sys/fs/bpf";
 /// BPF_FS_MAGIC, include/uapi/linux/magic.h.
@@ -104,10 +101,10 @@ fn margin(status: &DaemonStatus) -> Ability {
         .accounts
         .iter()
         .filter_map(|it| it.resources.get(&Resource::Memory));
-    let victim = rows.map(|row| row.limit.unwrap_or(row.maxheld)).max();
-    let victim = victim.unwrap_or_default().min(status.ram_bytes);
+    let victim =
+        ReapStatus::largest_victim(rows.map(|row| (row.limit, row.maxheld)), status.ram_bytes);
     let cpus = std::thread::available_parallelism().map_or(1, |it| it.get() as u64);
-    let growth = Bytes::new(FAULT_RATE.saturating_mul(cpus));
+    let growth = ReapStatus::fastest_growth(cpus);
     let reaps = &status.reaps;
     let (state, ability) = match (reaps.margin(victim, growth), reaps.slowest_bytes_per_second) {
         (Some(margin), Some(rate)) => {
@@ -140,7 +137,9 @@ fn margin(status: &DaemonStatus) -> Ability {
         cost: "when less is free others may stall while a killed process's memory comes back"
             .into(),
         remedy: Some(
-            "lower the largest limit, or raise vm.min_free_kbytes by the difference".into(),
+            "lower the largest limit, or have it kept free: watermarks.keep_reap_margin = true and mode = \"act\" \
+             in bursar.toml"
+                .into(),
         ),
         ledger: None,
     }
