@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The values of the table `[watermarks]`.
 
-use crate::sysctl::Sysctl;
+use crate::{Sysctl, SysctlRule};
 
 /// How watermarks are watched and moved (S4).
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +22,8 @@ pub struct Watermarks {
     pub stall_time: bool,
     /// What is set once, when acting begins. Default: nothing.
     pub sysctls: Vec<(Sysctl, i64)>,
+    /// What is set while a condition holds; the first that does counts. Default: nothing.
+    pub sysctls_while: Vec<SysctlRule>,
     /// The most memory that names of files that are not there may take, thousandths of memory that is
     /// not huge pages, 0 to 100; 0 is no cap. Default: 0.
     pub negative_dentries_permille: u32,
@@ -62,6 +64,7 @@ impl Default for Watermarks {
             keep_reap_margin: false,
             stall_time: true,
             sysctls: Vec::new(),
+            sysctls_while: Vec::new(),
             negative_dentries_permille: 0,
         }
     }

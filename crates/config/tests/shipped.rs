@@ -73,5 +73,5 @@ fn the_shipped_file_names_every_key() {
         );
         count += 1;
     }
-    assert_eq!(count, 43);
+    assert_eq!(count, 44);
 }

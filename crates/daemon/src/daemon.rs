@@ -120,6 +120,11 @@ impl Daemon {
         Ok(())
     }
 
+    /// Tells the watermarks what the accounts hold that their rules name.
+    pub(crate) fn tell_watermarks(&mut self) {
+        self.watermarks.tell_held(&mut self.accounts);
+    }
+
     fn keep_margin(&self) {
         let reaps = self.responder.recorder.reaps();
         self.watermarks.keep_margin(&self.accounts, reaps);

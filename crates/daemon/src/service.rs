@@ -138,6 +138,12 @@ impl Service {
             it.answer_ledger_check();
             GO_ON
         })?;
+        if let Some(timer) = self.daemon.watermarks.wake() {
+            events.register(timer, |it| {
+                it.daemon.tell_watermarks();
+                GO_ON
+            })?;
+        }
         events.register(usage.as_fd(), |it| {
             it.daemon.observe_usage();
             GO_ON

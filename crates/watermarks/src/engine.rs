@@ -2,12 +2,13 @@
 //! One tick: observe, decide, act, note. Whoever runs it gives it the time and asks when to come again.
 
 mod restoration;
+mod rules;
 mod slow;
 mod state;
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bursar_config::{Sysctl, WatermarkMode, WatermarkModel, Watermarks};
@@ -18,6 +19,8 @@ use bursar_model::{Nanos, Pages, Uid};
 use bursar_policy::watermarks::{Model, ModelChoice, Reason, Sample, ScaleBounds, Verdict};
 
 pub use self::restoration::recover;
+use self::rules::Followed;
+pub use self::rules::Told;
 use crate::compactor::Compactor;
 use crate::decision_log::{Act, DecisionLog, Record, Tally, is_news};
 use crate::knob::Knob;
@@ -102,8 +105,10 @@ pub struct Engine {
     compactor: Option<Compactor>,
     reclaimer: Option<Reclaimer>,
     decision_log: DecisionLog,
-    /// What is to stay free for the time of a reap, bytes; written by whoever measures reaps.
-    margin: Arc<AtomicU64>,
+    /// What whoever counts accounts knows.
+    told: Arc<Told>,
+    /// Sysctls with rules, as far as a rule holds or they are left alone.
+    followed: BTreeMap<Sysctl, Followed>,
     knob: Knob,
     standing: Standing,
     bounds: ScaleBounds,
@@ -185,7 +190,8 @@ impl Engine {
             compactor,
             reclaimer,
             decision_log: DecisionLog::new(),
-            margin: Arc::default(),
+            told: Arc::default(),
+            followed: BTreeMap::new(),
             bounds,
             known_scale: scale,
             huge_bytes: 0,
@@ -239,8 +245,8 @@ impl Engine {
         let sample = self.observer.sample();
         let (scale_before, before) = (sample.scale, tally(sample));
         if self.settings.keep_reap_margin {
-            let margin = self.margin.load(Ordering::Relaxed);
-            self.model.set_margin(margin >> page_size().shift());
+            let margin = self.told.margin();
+            self.model.set_margin(margin.get() >> page_size().shift());
         }
         let verdict = self.model.look(sample);
         self.prefree(&verdict);
@@ -289,9 +295,9 @@ impl Engine {
         self.meter.as_ref().ok().map(AsFd::as_fd)
     }
 
-    /// Where to write how many bytes are to stay free for the time of a reap.
-    pub fn margin(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.margin)
+    /// Where whoever counts accounts writes what it knows.
+    pub fn told(&self) -> Arc<Told> {
+        Arc::clone(&self.told)
     }
 
     /// When it looked last.

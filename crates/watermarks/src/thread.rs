@@ -5,19 +5,17 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bursar_host::clock::{monotonic, thread_cpu_time};
 use bursar_host::thread::spawn;
-use bursar_model::Bytes;
 use bursar_protocol::{RestoreReport, WatermarksReport};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::Timespec;
 
-use crate::engine::{Engine, Pause};
+use crate::engine::{Engine, Pause, Told};
 use crate::report::{report, restored};
 use crate::saved::Restored;
 
@@ -37,7 +35,7 @@ enum Request {
 pub struct EngineThread {
     asks: Option<Sender<Request>>,
     bell: Arc<OwnedFd>,
-    margin: Arc<AtomicU64>,
+    told: Arc<Told>,
     thread: Option<JoinHandle<Vec<Restored>>>,
 }
 
@@ -50,12 +48,12 @@ impl EngineThread {
         let (asks, inbox) = channel();
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let rung = bell.clone();
-        let margin = engine.margin();
+        let told = engine.told();
         let thread = spawn("watermarks", move || work(engine, &inbox, &rung, &proc))?;
         Ok(Self {
             asks: Some(asks),
             bell,
-            margin,
+            told,
             thread: Some(thread),
         })
     }
@@ -65,9 +63,9 @@ impl EngineThread {
         self.ask(Request::Report)
     }
 
-    /// What is to stay free for the time of a reap, from the next look on.
-    pub fn keep(&self, margin: Bytes) {
-        self.margin.store(margin.get(), Ordering::Relaxed);
+    /// Where to write what it is to know of accounts, from the next look on.
+    pub fn told(&self) -> &Told {
+        &self.told
     }
 
     /// Puts everything back and from now on only observes; `None` when the thread does not answer.

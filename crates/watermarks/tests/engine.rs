@@ -2,12 +2,15 @@
 //! The engine on machines made of files: what it writes, what it puts back, when it gives way. The
 //! readers and writers are the real ones; only their roots are not /proc and /sys.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use bursar_config::{Sysctl, WatermarkMode, Watermarks};
-use bursar_model::Nanos;
+use bursar_config::{
+    Comparison, Condition, Quantity, Sysctl, SysctlRule, WatermarkMode, Watermarks,
+};
+use bursar_model::{Bytes, Nanos};
 use bursar_watermarks::{
     Act, Detail, Engine, Measured, Observer, Paths, Restored, SavedValues, Standing, recover,
     report, restored,
@@ -618,13 +621,12 @@ fn on_two_nodes_free_blocks_say_whose_memory_is_free() {
 
 #[test]
 fn room_for_the_time_of_a_reap_is_kept_where_that_is_asked_for_and_given_back() {
-    use std::sync::atomic::Ordering::Relaxed;
     const MARGIN: u64 = 64 << 20;
     // 16,384 of 243,234 pages.
     const SCALE: u32 = 674;
     let mut machine = Machine::new();
     let mut engine = machine.engine(WatermarkMode::Act);
-    engine.margin().store(MARGIN, Relaxed);
+    engine.told().keep(Bytes::new(MARGIN));
     machine.tick(&mut engine, 20);
     assert_eq!(machine.scale(), 10, "nobody has asked for it");
     drop(engine);
@@ -636,7 +638,7 @@ fn room_for_the_time_of_a_reap_is_kept_where_that_is_asked_for_and_given_back() 
     let mut engine = Engine::start(settings, machine.paths(), Nanos::new(machine.now)).unwrap();
     machine.tick(&mut engine, 20);
     assert_eq!(machine.scale(), 10, "nothing was measured yet");
-    engine.margin().store(MARGIN, Relaxed);
+    engine.told().keep(Bytes::new(MARGIN));
     machine.tick(&mut engine, 2);
     assert_eq!(machine.scale(), SCALE);
     let told = |engine: &Engine, machine: &Machine| {
@@ -658,14 +660,119 @@ fn room_for_the_time_of_a_reap_is_kept_where_that_is_asked_for_and_given_back() 
     assert_eq!(machine.scale(), SCALE);
 
     // No more than may be set.
-    engine.margin().store(10 << 30, Relaxed);
+    engine.told().keep(Bytes::new(10 << 30));
     machine.tick(&mut engine, 2);
     assert_eq!(machine.scale(), 1000);
     let seen = told(&engine, &machine);
     assert!(seen.margin_kept < seen.margin, "{seen:?}");
     assert!(seen.text.contains("of the 10 GiB for a reap"), "{seen:?}");
 
-    engine.margin().store(0, Relaxed);
+    engine.told().keep(Bytes::ZERO);
     machine.tick(&mut engine, 700);
     assert_eq!(machine.scale(), 10);
+}
+
+fn rule(quantity: Quantity, comparison: Comparison, number: u64, value: i64) -> SysctlRule {
+    SysctlRule {
+        when: Condition {
+            quantity,
+            comparison,
+            number,
+        },
+        sysctl: Sysctl::Swappiness,
+        value,
+    }
+}
+
+#[test]
+fn sysctls_follow_huge_pages_processors_and_accounts_and_are_put_back() {
+    const SWAPPINESS: &str = "proc/sys/vm/swappiness";
+    let mut machine = Machine::new();
+    fs::create_dir_all(machine.at("sys/devices/system/cpu")).unwrap();
+    let cpus = |machine: &Machine, online: &str| {
+        machine.set("sys/devices/system/cpu/online", online);
+    };
+    let huge = |machine: &Machine, kilobytes: u64| {
+        machine.set(
+            "proc/meminfo",
+            &format!("MemTotal: 1000000 kB\nMemFree: 5 kB\nMemAvailable: 5 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\nShmem: 0 kB\nDirty: 0 kB\nHugetlb: {kilobytes} kB\n"),
+        );
+    };
+    cpus(&machine, "0-3\n");
+    let alice = "alice".parse().unwrap();
+    let settings = Watermarks {
+        sysctls_while: vec![
+            rule(Quantity::HugePages, Comparison::AtLeast, 400 << 20, 5),
+            rule(Quantity::Held(alice), Comparison::AtLeast, 64 << 20, 15),
+            rule(Quantity::Cpus, Comparison::Below, 4, 25),
+        ],
+        ..Machine::settings(WatermarkMode::Act)
+    };
+    let start = |machine: &Machine| {
+        let now = Nanos::new(machine.now);
+        Engine::start(settings.clone(), machine.paths(), now).unwrap()
+    };
+    let mut engine = start(&machine);
+    // Slow things are looked at every ten seconds.
+    let settled = |machine: &mut Machine, engine: &mut Engine| {
+        machine.tick(engine, 120);
+        machine.get(SWAPPINESS)
+    };
+    assert_eq!(settled(&mut machine, &mut engine), "60");
+    let remarks = engine.remarks();
+    assert!(
+        remarks
+            .iter()
+            .any(|it| it.contains("held(alice) is not known")),
+        "{remarks:?}"
+    );
+
+    cpus(&machine, "0,2\n");
+    assert_eq!(settled(&mut machine, &mut engine), "25");
+    let remarks = engine.remarks();
+    assert!(
+        remarks.contains(&"vm.swappiness is set while cpus < 4".to_owned()),
+        "{remarks:?}"
+    );
+    // The first that holds counts.
+    let held = |bytes| BTreeMap::from([("alice".to_owned(), Bytes::new(bytes))]);
+    engine.told().hold(held(64 << 20));
+    assert_eq!(settled(&mut machine, &mut engine), "15");
+    huge(&machine, 400 << 10);
+    assert_eq!(settled(&mut machine, &mut engine), "5");
+    engine.told().hold(held(1 << 20));
+    huge(&machine, 0);
+    assert_eq!(settled(&mut machine, &mut engine), "25");
+    cpus(&machine, "0-3\n");
+    assert_eq!(settled(&mut machine, &mut engine), "60");
+    assert!(
+        engine
+            .turned()
+            .iter()
+            .all(|it| it.knob.sysctl() != Sysctl::Swappiness)
+    );
+
+    // While no rule holds it is anybody's.
+    machine.set(SWAPPINESS, "70\n");
+    assert_eq!(settled(&mut machine, &mut engine), "70");
+    cpus(&machine, "0\n");
+    assert_eq!(settled(&mut machine, &mut engine), "25");
+    // At the end it stands as it did.
+    drop(engine.finish());
+    assert_eq!(machine.get(SWAPPINESS), "70");
+
+    // Who sets it while a rule holds has it.
+    let mut engine = start(&machine);
+    assert_eq!(settled(&mut machine, &mut engine), "25");
+    machine.set(SWAPPINESS, "33\n");
+    assert_eq!(settled(&mut machine, &mut engine), "33");
+    let remarks = engine.remarks();
+    assert!(
+        remarks
+            .iter()
+            .any(|it| it.contains("somebody else set it to 33")),
+        "{remarks:?}"
+    );
+    drop(engine.finish());
+    assert_eq!(machine.get(SWAPPINESS), "33");
 }

@@ -24,6 +24,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: reap_margin,
     },
     Story {
+        name: "sysctls_follow_huge_pages_processors_and_an_account",
+        place: Place::Guest,
+        tell: sysctl_rules,
+    },
+    Story {
         name: "a_clock_that_jumps_confuses_nobody",
         place: Place::Guest,
         tell: clock_jump,
@@ -200,5 +205,56 @@ fn reap_margin(binaries: &Binaries) -> Result<()> {
     ensure!(told.contains("for a reap"), "{told}");
     world.daemon.end(libc::SIGTERM)?;
     ensure!(scale()? == before, "{} is left", scale()?);
+    Ok(())
+}
+
+/// S4's tunables on system events: set while something holds, put back when it does not.
+fn sysctl_rules(binaries: &Binaries) -> Result<()> {
+    const HUGE: &str = "/proc/sys/vm/nr_hugepages";
+    const SWAPPINESS: &str = "/proc/sys/vm/swappiness";
+    const PRESSURE: &str = "/proc/sys/vm/vfs_cache_pressure";
+    const SECOND_CPU: &str = "/sys/devices/system/cpu/cpu1/online";
+    let read = |path: &str| -> Result<String> { Ok(fs::read_to_string(path)?.trim().to_owned()) };
+    let becomes = |path: &str, value: &str| {
+        let what = format!("{path} to be {value}");
+        within(Duration::from_secs(60), &what, || {
+            Ok((read(path)? == value).then_some(()))
+        })
+    };
+    let (swappiness, pressure) = (read(SWAPPINESS)?, read(PRESSURE)?);
+    ensure!(swappiness != "7" && swappiness != "9" && pressure != "77");
+    let config = "[watermarks]\nmode = \"act\"\nsysctls_while = [\"huge_pages >= 16M: vm.swappiness=7\", \
+                  \"cpus < 2: vm.swappiness=9\", \"held(60001) >= 32M: vm.vfs_cache_pressure=77\"]\n";
+    let mut world = World::new(binaries, "rules", config)?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "256M")?;
+    fs::write(HUGE, "8")?;
+    ensure!(read(HUGE)? == "8", "no room for huge pages");
+    becomes(SWAPPINESS, "7")?;
+    let output = world.bursar(&["watermarks", "status"]).output()?;
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    let words = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    ensure!(
+        words.contains("vm.swappiness is set while huge_pages >= 16 MiB"),
+        "{told}"
+    );
+    fs::write(HUGE, "0")?;
+    becomes(SWAPPINESS, &swappiness)?;
+    if fs::write(SECOND_CPU, "0").is_ok() {
+        becomes(SWAPPINESS, "9")?;
+        fs::write(SECOND_CPU, "1")?;
+        becomes(SWAPPINESS, &swappiness)?;
+    }
+    let mut holder = world.there("uid=60001 hold=48M say=there pause")?;
+    becomes(PRESSURE, "77")?;
+    holder.kill();
+    holder.expect_killed()?;
+    becomes(PRESSURE, &pressure)?;
+    // What still holds at the end is put back all the same.
+    let holder = world.there("uid=60001 hold=48M say=there pause")?;
+    becomes(PRESSURE, "77")?;
+    world.daemon.end(libc::SIGTERM)?;
+    ensure!(read(PRESSURE)? == pressure, "{} is left", read(PRESSURE)?);
+    drop(holder);
     Ok(())
 }

@@ -336,15 +336,18 @@ fn number(path: &str) -> Option<u64> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// Settings of `watermarks.sysctls` that bursard will not make, because their counterpart is set.
+/// Settings of `watermarks.sysctls` and `sysctls_while` that bursard will not make, because their counterpart is set.
 fn counterparts(config: &Config, sysctl: impl Fn(&str) -> Option<u64>) -> Vec<String> {
-    let settings = config.watermarks.sysctls.iter();
-    let remarks = settings.filter_map(|(it, _)| {
+    let always = config.watermarks.sysctls.iter();
+    let always = always.map(|(sysctl, _)| ("sysctls", *sysctl));
+    let rules = config.watermarks.sysctls_while.iter();
+    let rules = rules.map(|rule| ("sysctls_while", rule.sysctl));
+    let remarks = always.chain(rules).filter_map(|(key, it)| {
         let counterpart = it.counterpart()?;
         let value = sysctl(counterpart.path).filter(|value| *value != 0)?;
         let obstacle = counterpart.obstacle(i64::try_from(value).unwrap_or(i64::MAX));
         Some(format!(
-            "watermarks.sysctls: {} will not be set: {obstacle}",
+            "watermarks.{key}: {} will not be set: {obstacle}",
             it.name()
         ))
     });

@@ -8,7 +8,7 @@ use crate::finding::Wrong;
 use crate::spelling::nearest;
 use crate::sysctl::Sysctl;
 use crate::value::{boolean, integer, kind, word};
-use crate::{WatermarkMode, WatermarkModel};
+use crate::{SysctlRule, WatermarkMode, WatermarkModel};
 
 /// At most so many sysctls can be set at start.
 const MAX_SYSCTLS: usize = 16;
@@ -21,7 +21,7 @@ pub(super) const TABLE: (&str, &str) = (
 );
 
 /// Its keys.
-pub(super) static KEYS: [Key; 9] = [
+pub(super) static KEYS: [Key; 10] = [
     Key {
         table: TABLE.0,
         name: "mode",
@@ -113,6 +113,24 @@ pub(super) static KEYS: [Key; 9] = [
     },
     Key {
         table: TABLE.0,
+        name: "sysctls_while",
+        default: "[]",
+        values: "at most 16 of \"CONDITION: NAME=NUMBER\", CONDITION being huge_pages, memory, swap, cpus or held(WHO), \
+                 then >= or <, then bytes or CPUs",
+        about: "A sysctl that has a value while something holds, looked at every ten seconds while acting: \
+                [\"huge_pages >= 4G: vm.swappiness=10\", \"held(alice) >= 8G: vm.compaction_proactiveness=0\"]. Of \
+                several rules for one sysctl the first that holds counts; while none does it stands as before.",
+        set: |config, value| {
+            let mut rules = Vec::new();
+            for text in texts(value, "[\"huge_pages >= 4G: vm.swappiness=10\"]")? {
+                rules.push(SysctlRule::parse(text)?);
+            }
+            config.watermarks.sysctls_while = rules;
+            Ok(())
+        },
+    },
+    Key {
+        table: TABLE.0,
         name: "negative_dentries_permille",
         default: "0",
         values: "0 to 100, thousandths of memory that is not huge pages; 0 is no cap",
@@ -126,8 +144,9 @@ pub(super) static KEYS: [Key; 9] = [
     },
 ];
 
-fn sysctls(value: &Value) -> Result<Vec<(Sysctl, i64)>, Wrong> {
-    let remedy = "write an array of settings, [\"vm.swappiness=10\"]";
+/// An array of texts, as in the example.
+fn texts<'a>(value: &'a Value, example: &str) -> Result<Vec<&'a str>, Wrong> {
+    let remedy = format!("write an array of settings, {example}");
     let Some(array) = value.as_array() else {
         let message = format!("is {}, not an array", kind(value));
         return Err(Wrong::new(message, remedy));
@@ -136,11 +155,16 @@ fn sysctls(value: &Value) -> Result<Vec<(Sysctl, i64)>, Wrong> {
         let message = format!("has {} settings", array.len());
         return Err(Wrong::new(message, format!("write at most {MAX_SYSCTLS}")));
     }
+    let texts = array.iter().map(|entry| {
+        let wrong = || Wrong::new(format!("contains {}", kind(entry)), remedy.clone());
+        entry.as_str().ok_or_else(wrong)
+    });
+    texts.collect()
+}
+
+fn sysctls(value: &Value) -> Result<Vec<(Sysctl, i64)>, Wrong> {
     let mut list: Vec<(Sysctl, i64)> = Vec::new();
-    for entry in array {
-        let Some(text) = entry.as_str() else {
-            return Err(Wrong::new(format!("contains {}", kind(entry)), remedy));
-        };
+    for text in texts(value, "[\"vm.swappiness=10\"]")? {
         let setting = setting(text)?;
         if list.iter().any(|(sysctl, _)| *sysctl == setting.0) {
             let message = format!("sets {} twice", setting.0.name());
@@ -151,7 +175,7 @@ fn sysctls(value: &Value) -> Result<Vec<(Sysctl, i64)>, Wrong> {
     Ok(list)
 }
 
-fn setting(text: &str) -> Result<(Sysctl, i64), Wrong> {
+pub(crate) fn setting(text: &str) -> Result<(Sysctl, i64), Wrong> {
     let Some((name, number)) = text.split_once('=') else {
         let message = format!("{text:?} is no setting");
         return Err(Wrong::new(

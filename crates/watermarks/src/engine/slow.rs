@@ -39,8 +39,9 @@ impl Engine {
         }
     }
 
-    /// Huge pages and negative dentries.
+    /// Rules, huge pages and negative dentries.
     pub(super) fn look_at_slow_things(&mut self) {
+        self.follow_rules();
         let managed = self.observer.sample().managed();
         let shift = page_size().shift();
         let huge = self.observer.memory().map_or(0, |it| it.hugetlb.get());

@@ -58,6 +58,7 @@ impl Engine {
     /// What an administrator should know.
     pub fn remarks(&self) -> Vec<String> {
         let mut remarks = self.remarks.clone();
+        remarks.extend(self.words_on_rules());
         if let Some(failure) = &self.last_failure {
             let count = self.effort.failures;
             remarks.push(format!("{count} looks failed, the last one: {failure}"));
