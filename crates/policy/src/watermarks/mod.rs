@@ -10,6 +10,7 @@ mod change;
 mod demand;
 mod feedback;
 mod line;
+mod margin;
 mod model;
 mod sample;
 mod stock;

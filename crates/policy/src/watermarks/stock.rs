@@ -19,6 +19,7 @@ use super::bounds::{ScaleBounds, gap_of_node, highest_that_can_be_met, scale_for
 use super::change::Change;
 use super::demand::{Curve, Demand, Supply, WINDOWS_MS};
 use super::line::Window;
+use super::margin::{gap_of_margin, kept_at};
 use super::sample::{Counters, Sample};
 use super::verdict::{Forecast, Reason, Verdict};
 
@@ -177,14 +178,6 @@ impl Stock {
     /// back (S2).
     pub fn set_margin(&mut self, pages: u64) {
         self.margin = pages;
-    }
-
-    /// The gap that keeps a node's part of the margin. kswapd alone keeps it: who frees memory at our word does so in
-    /// storms only, and a kill may be the first sign of one.
-    fn margin_of(&self, sample: &Sample, node: u16) -> u64 {
-        let managed = sample.sum_of_node(node, |zone| zone.managed);
-        let part = u128::from(self.margin) * u128::from(managed);
-        u64::try_from(part / u128::from(sample.managed().max(1))).unwrap_or(u64::MAX)
     }
 
     /// The stock in gaps: with prefreeing kswapd is the second hand, not the only one.
@@ -391,7 +384,7 @@ impl Stock {
                 let gap = (stock / self.gaps()) as u64;
                 target = target.max(scale_for_gap(sample, node.id, gap));
             }
-            let margin = self.margin_of(sample, node.id);
+            let margin = gap_of_margin(sample, node.id, self.margin);
             if margin as f64 > untouched {
                 for_margin = for_margin.max(scale_for_gap(sample, node.id, margin));
             }
@@ -413,7 +406,7 @@ impl Stock {
         let wanted = self.bounds.clamp(target.min(top));
         let current = sample.scale;
         forecast.margin = self.margin;
-        forecast.margin_kept = self.margin.min(self.kept_at(sample, wanted));
+        forecast.margin_kept = self.margin.min(kept_at(sample, wanted));
         let mut verdict = Verdict::leave(Reason::Enough, forecast);
         if self.prefrees && is_more && is_active {
             let short = held.saturating_sub(sample.free()).max(in_pieces);
@@ -451,15 +444,6 @@ impl Stock {
             verdict.reason = Reason::Margin;
         }
         verdict
-    }
-
-    /// Free memory below which kswapd works at a factor, less what is only for the kernel.
-    fn kept_at(&self, sample: &Sample, scale: u32) -> u64 {
-        let gaps = self
-            .nodes
-            .iter()
-            .map(|node| gap_of_node(sample, node.id, scale));
-        gaps.fold(0, u64::saturating_add)
     }
 
     /// Of what is missing, what kswapd gives in a tenth of a second at most.
