@@ -12,6 +12,7 @@
 mod alarm;
 mod bytes;
 mod capability;
+mod cgroup_memory;
 mod cgroups;
 pub mod clock;
 #[expect(
@@ -65,6 +66,7 @@ mod waker;
 
 pub use alarm::Alarm;
 pub use capability::leave_oom_score_minimum;
+pub use cgroup_memory::{GroupMembers, kernel_memory_by_account};
 pub use cgroups::{Cgroup, Cgroups, Controller};
 pub use data_limit::{DataLimit, Limited, data_limit, set_data_limit};
 pub use directory::make_directory;

@@ -18,6 +18,7 @@
 //! | `connect=N` | TCP connections to ourselves, both ends |
 //! | `send=BYTES` | so much queued in a local socket that nobody reads |
 //! | `fill_stream=N`, `fill_dgram=N` | pairs of local sockets, each filled until it is refused |
+//! | `fill_tcp=N` | TCP connections, both ends of each filled |
 //! | `fill_udp=N` | UDP sockets, each sent more than it has room for |
 //! | `byte=N` | a byte for each of N fresh local sockets that poll(2) calls writable; waits for room |
 //! | `buffers` | nothing: prints what the kernel says that our sockets hold: sent, received |
@@ -35,6 +36,10 @@
 //! | `shmget=PAGES`, `shared=PAGES` | shared memory: a System V segment, a shared anonymous mapping |
 //! | `userns` | a user namespace of our own |
 //! | `net=N`, `mnt=N`, `ipc=N`, `uts=N`, `cgroup=N`, `time_ns=N`, `pid=N`, `user=N` | namespaces of one kind; behind `userns` |
+//! | `route=N` | routes in our own network namespace (`net=1`), by netlink |
+//! | `unroute=N` | takes the last of the routes away again |
+//! | `address=N` | the same as `route`, by ioctl(2) |
+//! | `names=N` | names of files that are not there, looked up in /sys and remembered by the kernel |
 //! | `mount=N` | mounts of /tmp on itself, in a mount namespace of our own (`mnt=1`) |
 //! | `time=N` | nothing: prints the median nanoseconds of fork and wait, of N |
 //! | `group=PATH` | nothing: moves itself into that control group |
@@ -53,6 +58,8 @@ mod buffers;
 mod harass;
 #[path = "flooder/namespaces.rs"]
 mod namespaces;
+#[path = "flooder/network.rs"]
+mod network;
 #[path = "flooder/passing.rs"]
 mod passing;
 
@@ -67,6 +74,9 @@ struct Kept {
     children: Vec<i32>,
     segments: Vec<*mut libc::c_void>,
     mappings: Vec<(*mut libc::c_void, usize)>,
+    network: Option<network::Sockets>,
+    routes: u32,
+    names: u32,
 }
 
 fn say(text: &str) {
@@ -89,6 +99,7 @@ fn name(errno: i32) -> String {
         (libc::ENOLCK, "ENOLCK"),
         (libc::ENOSPC, "ENOSPC"),
         (libc::EPERM, "EPERM"),
+        (libc::EEXIST, "EEXIST"),
         (libc::ETIMEDOUT, "ETIMEDOUT"),
     ];
     known
@@ -514,6 +525,7 @@ fn main() {
             "fill_stream" | "fill_dgram" => ask(&step, number, || {
                 buffers::fill_pair(&mut kept.files, what == "fill_stream")
             }),
+            "fill_tcp" => ask(&step, number, || buffers::fill_tcp(&mut kept.files)),
             "fill_udp" => ask(&step, number, || buffers::fill_udp(&mut kept.files)),
             "byte" => ask(&step, number, || buffers::send_byte(&mut kept.files)),
             "buffers" => {
@@ -620,6 +632,12 @@ fn main() {
                 let name = what.trim_end_matches("_ns");
                 ask(&step, number, || namespaces::keep_one(&mut kept, name));
             }
+            "route" | "unroute" | "address" => network::fill(&mut kept, &step, what, number),
+            "names" => ask(&step, number, || {
+                kept.names += 1;
+                let path = format!("/sys/kernel/flooder-no-such-file-{}", kept.names);
+                std::fs::metadata(path).err().map(drop).ok_or(libc::EEXIST)
+            }),
             "mount" => ask(&step, number, namespaces::mount_one),
             "time" => say(&format!("time: {}", time_forks(number as usize))),
             "group" => {

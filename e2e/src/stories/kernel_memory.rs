@@ -9,6 +9,7 @@ use bursar_model::{Bean, EventKind, Resource, namespace_bytes};
 
 use super::beancounters::{answers, bill_of, flooder, limit, world};
 use super::growers::grower;
+use crate::cgroup::Cgroup;
 use crate::hog::Hog;
 use crate::runner::{Place, Story};
 use crate::wait::{until, within};
@@ -34,6 +35,16 @@ pub(super) const STORIES: &[Story] = &[
         name: "kernel_memory_for_mounts_is_held",
         place: Place::Guest,
         tell: mounts,
+    },
+    Story {
+        name: "kernel_memory_in_a_namespace_is_held_by_the_control_groups_figure",
+        place: Place::Guest,
+        tell: filled_namespace,
+    },
+    Story {
+        name: "kernel_memory_for_names_refuses_nobody_anything",
+        place: Place::Guest,
+        tell: remembered_names,
     },
     Story {
         name: "kernel_memory_at_its_barrier_lets_a_login_in",
@@ -261,6 +272,107 @@ fn mounts(binaries: &Binaries) -> Result<()> {
     );
     ensure!(kernel < 4 * (8 << 20) / 3, "{kernel} bytes");
     ensure!(row(&world)?.failcnt > 0, "{:?}", row(&world)?);
+    program.finish()
+}
+
+/// What the memory controller counts in a group, and of it what is given back when memory is short.
+fn figures(group: &Cgroup) -> Result<(u64, u64)> {
+    let text = group.read("memory.stat")?;
+    let of = |name: &str| -> Result<u64> {
+        let lines = text.lines().filter_map(|line| line.split_once(' '));
+        let found = lines.clone().find(|(key, _)| *key == name);
+        Ok(found.context(name.to_owned())?.1.parse()?)
+    };
+    Ok((of("kernel")?, of("slab_reclaimable")?))
+}
+
+/// Routes belong to no task, file or socket. The control group knows them; between two scans the requests are added up.
+fn filled_namespace(binaries: &Binaries) -> Result<()> {
+    const BARRIER: u64 = 4 << 20;
+    const TIMES: u64 = 40_000;
+    let world = world(binaries, "kmem-routes")?;
+    let group = Cgroup::new("memory", "routes")?;
+    limit(&world, &ALICE.to_string(), "kmemsize=4M")?;
+    let path = group.path().display();
+    let steps = format!(
+        "group={path} uid={ALICE} userns net=1 say=ready wait route={TIMES} say=full wait \
+         route={TIMES} address=100 unroute=100 fork=1 wait"
+    );
+    let mut program = Hog::spawn(&mut flooder(binaries, &steps))?;
+    let said = [program.next_line()?, program.next_line()?];
+    ensure!(said == ["userns: 1\n", "net=1: 1\n"], "{said:?}");
+    program.hear("ready")?;
+    let taken = || -> Result<u64> {
+        let (all, given_back) = figures(&group)?;
+        Ok(all.saturating_sub(given_back))
+    };
+    let before = taken()?;
+    program.go_on()?;
+    let said = program.next_line()?;
+    program.hear_within("full", LONG)?;
+    let (routes, now) = (got(&said, &["ENOMEM"])?, taken()?);
+    println!(
+        "        {routes} routes took {} bytes, {} each; the group has {now}",
+        now.saturating_sub(before),
+        now.saturating_sub(before) / routes.max(1)
+    );
+    ensure!(routes > 1000 && routes < TIMES, "{said}");
+    ensure!(now < BARRIER + BARRIER / 4, "{now} bytes");
+    // A scan knows as much as the kernel.
+    let held = until("the figure to be shown", || {
+        let held = shown(&world)?;
+        Ok((held.abs_diff(now) < now / 8).then_some(held))
+    })?;
+    println!("        the row has {held}");
+    let failcnt = row(&world)?.failcnt;
+    ensure!(failcnt > 0, "{:?}", row(&world)?);
+    // From there on it is the figure that counts. Giving back is not refused.
+    program.go_on()?;
+    let mut last = [(); 4].map(|()| String::new());
+    for line in &mut last {
+        *line = program.next_line()?;
+    }
+    let [more, by_ioctl, back, fork] = &last;
+    println!("        {}, {}", more.trim_end(), by_ioctl.trim_end());
+    ensure!(got(more, &["ENOMEM"])? < TIMES, "{more}");
+    let by_ioctl = got(by_ioctl, &["EPERM"])?;
+    ensure!(by_ioctl < 100, "{last:?}");
+    ensure!(back == "unroute=100: 100\n", "{last:?}");
+    ensure!(fork == "fork=1: 1\n" || fork.contains("ENOMEM"), "{last:?}");
+    ensure!(taken()? < BARRIER + BARRIER / 4, "{} bytes", taken()?);
+    program.finish()?;
+    drop(world);
+    Ok(())
+}
+
+/// What the kernel remembers of names it gives back when memory is short: an innocent user's is no reason to refuse.
+fn remembered_names(binaries: &Binaries) -> Result<()> {
+    const BARRIER: u64 = 4 << 20;
+    let world = world(binaries, "kmem-names")?;
+    let group = Cgroup::new("memory", "names")?;
+    limit(&world, &ALICE.to_string(), "kmemsize=4M")?;
+    let path = group.path().display();
+    let steps =
+        format!("group={path} uid={ALICE} names=60000 say=ready wait fork=5 open=50 udp=5 wait");
+    let mut program = Hog::spawn(&mut flooder(binaries, &steps))?;
+    let said = program.next_line()?;
+    ensure!(said == "names=60000: 60000\n", "{said}");
+    program.hear_within("ready", LONG)?;
+    let (all, given_back) = figures(&group)?;
+    println!("        the group has {all} bytes, {given_back} of them for names and inodes");
+    ensure!(
+        given_back > 2 * BARRIER,
+        "no memory for names: {given_back}"
+    );
+    // A scan that has seen all of it.
+    std::thread::sleep(Duration::from_secs(12));
+    let held = shown(&world)?;
+    ensure!(held < BARRIER / 2, "the row has {held}");
+    program.go_on()?;
+    for expected in ["fork=5: 5\n", "open=50: 50\n", "udp=5: 5\n"] {
+        let said = program.next_line()?;
+        ensure!(said == expected, "{said}");
+    }
     program.finish()
 }
 

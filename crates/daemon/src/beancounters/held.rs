@@ -11,6 +11,8 @@ use bursar_policy::{Objects, dcachesize, kmemsize};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Held {
     objects: Objects,
+    /// Its part of the kernel's memory by its control groups' own figures, where it has such groups.
+    kernel_figure: Bytes,
     /// Resident pages, each mapping in full, and swapped ones.
     pub(super) resident: u64,
     pub(super) swapped: u64,
@@ -43,6 +45,17 @@ impl Held {
     /// Of one of its users.
     pub(super) fn add_namespaces(&mut self, bytes: Bytes) {
         self.objects.namespaces = self.objects.namespaces.saturating_add(bytes);
+    }
+
+    /// What the memory controller counts in control groups that are its own.
+    pub(super) fn set_kernel_figure(&mut self, bytes: Bytes) {
+        self.kernel_figure = bytes;
+    }
+
+    /// The larger of model and figure: a figure lacks what was made in other groups, the model what is put into
+    /// namespaces and what is not listed.
+    fn kmemsize(&self) -> Bytes {
+        kmemsize(&self.objects).max(self.kernel_figure)
     }
 
     /// `is_new`: it is the first file of its inode.
@@ -80,7 +93,7 @@ impl Held {
 
     /// What it has of the kernel's own memory.
     pub(super) fn kernel_memory(&self) -> KernelMemory {
-        let all = kmemsize(&self.objects);
+        let all = self.kmemsize();
         KernelMemory {
             all,
             scanned: all.saturating_sub(self.objects.namespaces),
@@ -90,7 +103,7 @@ impl Held {
     /// In the row's unit.
     pub(super) fn of(&self, resource: Resource) -> u64 {
         match resource {
-            Resource::Kmemsize => kmemsize(&self.objects).get(),
+            Resource::Kmemsize => self.kmemsize().get(),
             Resource::Dcachesize => dcachesize(&self.objects).get(),
             _ => self.rows.get(&resource).copied().unwrap_or(0),
         }

@@ -173,6 +173,7 @@ pub(super) static ROWS: [Row; 12] = [
                 &[
                     "bill_user_namespace",
                     "bill_own_namespace",
+                    "bill_netlink",
                     "bill_socket",
                     "bill_fork",
                     "bill_file",
@@ -184,6 +185,7 @@ pub(super) static ROWS: [Row; 12] = [
                 &[
                     "bill_user_namespace",
                     "bill_own_namespace",
+                    "bill_netlink",
                     "bill_socket",
                     "bill_fork",
                     "bill_file_try",
@@ -256,7 +258,7 @@ const RECEIVED: Enforcement = BestEffort(Cow::Borrowed(
 ));
 
 const KERNEL_MEMORY: Enforcement = BestEffort(Cow::Borrowed(
-    "namespaces are counted at once, all else every 10 s: set numproc and numfile too",
+    "namespaces are counted at once, what is put into them about, all else every 10 s: set numproc and numfile too",
 ));
 
 const SOCKETS: &[(&[&str], Enforcement)] = &[

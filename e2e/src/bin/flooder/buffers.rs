@@ -2,7 +2,7 @@
 //! Filling sockets that nobody reads, and what the kernel says that they hold (SO_MEMINFO).
 
 use std::io::{Read, Write};
-use std::net::UdpSocket;
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::time::{Duration, Instant};
@@ -53,11 +53,37 @@ pub(crate) fn fill_udp(kept: &mut Vec<i32>) -> Result<(), i32> {
     filled.map_err(|error| errno(&error))
 }
 
+/// A connection over the loopback, both ends of which are full: what fits is far more than into other sockets, because
+/// the kernel lets its buffers grow.
+pub(crate) fn fill_tcp(kept: &mut Vec<i32>) -> Result<(), i32> {
+    const GROWING: u32 = 20;
+    let filled = TcpListener::bind("127.0.0.1:0").and_then(|listener| {
+        let mut from = TcpStream::connect(listener.local_addr()?)?;
+        let (to, _) = listener.accept()?;
+        from.set_nonblocking(true)?;
+        let mut refused = 0;
+        while refused < GROWING {
+            match from.write(&PIECE) {
+                Ok(_) => refused = 0,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    refused += 1;
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        kept.extend([from.into_raw_fd(), to.into_raw_fd()]);
+        Ok(())
+    });
+    filled.map_err(|error| errno(&error))
+}
+
 /// What these sockets hold for sending and of what they have received.
 pub(crate) fn held(sockets: &[i32]) -> (u64, u64) {
     const SO_MEMINFO: i32 = 55;
     const RECEIVED: usize = 0;
-    const SENDING: usize = 2;
+    /// Of TCP the queue, which is 0 of others.
+    const SENDING: [usize; 2] = [2, 5];
     let (mut sending, mut received) = (0, 0);
     for &fd in sockets {
         let mut facts = [0_u32; 9];
@@ -73,7 +99,7 @@ pub(crate) fn held(sockets: &[i32]) -> (u64, u64) {
             )
         };
         if answer == 0 {
-            sending += u64::from(facts[SENDING]);
+            sending += u64::from(SENDING.map(|it| facts[it]).into_iter().max().unwrap_or(0));
             received += u64::from(facts[RECEIVED]);
         }
     }

@@ -13,6 +13,7 @@
 #include "file_locks.bpf.h"
 #include "kernel_memory.bpf.h"
 #include "lock_notes.bpf.h"
+#include "netlink.bpf.h"
 #include "objects.bpf.h"
 #include "open_file.bpf.h"
 #include "shared_memory.bpf.h"
@@ -25,6 +26,7 @@ enum {
 	EINVAL = 22,
 	ENFILE = 23,
 	ENOBUFS = 105,
+	CAP_NET_ADMIN = 12,
 	CAP_SYS_ADMIN = 21,
 	CAP_OPT_NOAUDIT = 2,	/* include/linux/security.h */
 	SIGRTMIN = 32,
@@ -407,6 +409,17 @@ int BPF_PROG(bill_user_namespace, const struct cred *cred, int ret)
 	return ret ? ret : may_take_kernel_memory(bytes, COUNTED_ALREADY, false) ? 0 : -ENOMEM;
 }
 
+/* Routes, addresses and filters that are not asked for by netlink: SIOCADDRT and its like, tables of iptables-legacy. */
+static __noinline int may_set_network(void)
+{
+	struct bill_facts *known = facts();
+	__u32 slot = NOBODY;
+
+	if (!known || own_call() != CALL_SETS || !bill_of_me(known, 1U << BILL_KMEMSIZE, &slot))
+		return 1;
+	return take_kernel_memory(slot, NETWORK_SETTING_BYTES);
+}
+
 /* All that makes something in a user namespace of one's own asks for this there: unshare(2), clone(2), mounts
  * of all kinds. A mount namespace is a copy of the one around. Who asks whether it might is not refused. */
 SEC("?lsm/capable")
@@ -416,9 +429,11 @@ int BPF_PROG(bill_own_namespace, const struct cred *cred, struct user_namespace 
 	__s64 bytes = MOUNT_BYTES;
 	enum own_call call;
 
-	if (ret || capability != CAP_SYS_ADMIN || (options & CAP_OPT_NOAUDIT) || !ns ||
-	    ns->level <= 0)
+	if (ret || (capability != CAP_SYS_ADMIN && capability != CAP_NET_ADMIN) || (options & CAP_OPT_NOAUDIT) ||
+	    !ns || ns->level <= 0)
 		return ret;
+	if (capability == CAP_NET_ADMIN)
+		return may_set_network() ? 0 : -EPERM;
 	call = own_call();
 	if (call == CALL_GIVES_BACK)
 		return 0;
@@ -433,6 +448,20 @@ int BPF_PROG(bill_mount, const char *device, const struct path *path, const char
 	     unsigned long flags, void *data, int ret)
 {
 	return ret ? ret : may_take_kernel_memory(MOUNT_BYTES, NOT_COUNTED, false) ? 0 : -ENOMEM;
+}
+
+/* What is asked for by netlink. What is given back, changed or looked at is not refused. */
+SEC("?lsm/netlink_send")
+int BPF_PROG(bill_netlink, struct sock *sk, struct sk_buff *packet, int ret)
+{
+	struct bill_facts *known = facts();
+	__u32 slot = NOBODY;
+	__u64 bytes;
+
+	if (ret || !known || !bill_of_me(known, 1U << BILL_KMEMSIZE, &slot))
+		return ret;
+	bytes = making_bytes((__u64)packet->data, packet->len, sk->sk_protocol);
+	return !bytes || take_kernel_memory(slot, bytes * MADE_OF_MESSAGE) ? 0 : -ENOMEM;
 }
 
 /* --- what was there before the limit ---------------------------------------------------------- */

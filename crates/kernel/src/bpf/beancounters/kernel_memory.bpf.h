@@ -16,6 +16,8 @@ enum {
 	TASK_BYTES = 35500,
 	FILE_BYTES = 1110,
 	SOCKET_BYTES = 3800,
+	/* a route; of a table of filters the scan finds the rest */
+	NETWORK_SETTING_BYTES = 512,
 	/* A login may have so much made beyond the barrier: some processes and what they open. */
 	LOGIN_KERNEL_BYTES = 4 << 20,
 };
@@ -77,9 +79,22 @@ static __noinline int may_take_kernel_memory(__s64 bytes, enum counting counting
 	return may_take_of(slot, bytes, counting, logins_go_on);
 }
 
+/* The same of what no scan has found yet: until the next one it is added up. */
+static __noinline int take_kernel_memory(__u32 slot, __s64 bytes)
+{
+	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
+
+	if (!bill)
+		return 1;
+	if (!may_take_of(slot, bytes, NOT_COUNTED, false))
+		return 0;
+	__sync_fetch_and_add(&bill->scanned_bytes, bytes);
+	return 1;
+}
+
 /* What the call under way does in a namespace of one's own: takes things away or leads to where they are, mounts,
- * or makes others. The numbers: as in compat.bpf.h; what is not known makes. */
-enum own_call { CALL_GIVES_BACK, CALL_MOUNTS, CALL_MAKES };
+ * sets something of the network, or makes others. The numbers: as in compat.bpf.h; what is not known makes. */
+enum own_call { CALL_GIVES_BACK, CALL_MOUNTS, CALL_SETS, CALL_MAKES };
 
 static __always_inline enum own_call own_call(void)
 {
@@ -99,6 +114,9 @@ static __always_inline enum own_call own_call(void)
 	/* mount; open_tree to fspick, mount_setattr */
 	if (number == (is_compat ? 21 : 165) || (number >= 428 && number <= 433) || number == 442)
 		return CALL_MOUNTS;
+	/* ioctl, setsockopt; ioctl, socketcall, setsockopt */
+	if (is_compat ? number == 54 || number == 102 || number == 366 : number == 16 || number == 54 || number == 541)
+		return CALL_SETS;
 #elif defined(__TARGET_ARCH_arm64)
 	struct pt_regs *regs = registers();
 	bool is_compat = regs->pstate & PSR_MODE32;
@@ -110,6 +128,9 @@ static __always_inline enum own_call own_call(void)
 	/* mount; open_tree to fspick, mount_setattr */
 	if (number == (is_compat ? 21 : 40) || (number >= 428 && number <= 433) || number == 442)
 		return CALL_MOUNTS;
+	/* ioctl, setsockopt */
+	if (is_compat ? number == 54 || number == 294 : number == 29 || number == 208)
+		return CALL_SETS;
 #endif
 	return CALL_MAKES;
 }

@@ -48,6 +48,8 @@ struct msghdr {
 };
 
 struct sk_buff {
+	unsigned int len;
+	unsigned char *data;
 	unsigned int truesize;
 };
 

@@ -2,6 +2,7 @@
 /* Units of beancounters/: rows, and who logs in (fixture.bpf.h). */
 #include "fixture.bpf.h"
 #include "beancounters/charge_row.bpf.h"
+#include "beancounters/netlink.bpf.h"
 
 const struct bill no_bill = {};
 
@@ -212,6 +213,41 @@ SEC("syscall") int all_rows_of_a_file_are_given_back(void *ctx)
 	uncharge_file(OBJECT);
 	EXPECT(row->held == 1 && !pages->held);
 	uncharge_file(OBJECT + 64);
+	return 0;
+}
+
+struct batch {
+	struct nlmsghdr first;
+	__u32 body[3];
+	struct nlmsghdr second;
+	struct nlmsghdr third;
+};
+
+SEC("syscall") int messages_that_make_something_are_told_apart(void *ctx)
+{
+	BEGIN(it);
+	struct batch batch = {
+		.first = { .nlmsg_len = 16 + 9, .nlmsg_type = 24 },	/* RTM_NEWROUTE; three bytes to fill up */
+		.second = { .nlmsg_len = 16, .nlmsg_type = 25 },	/* RTM_DELROUTE */
+		.third = { .nlmsg_len = 16, .nlmsg_type = 20 },		/* RTM_NEWADDR */
+	};
+	__u64 at = number_of(&batch);
+
+	EXPECT(making_bytes(at, sizeof(batch), NETLINK_ROUTE) == 25 + 16);
+	EXPECT(making_bytes(at, 28, NETLINK_ROUTE) == 25);
+	EXPECT(making_bytes(at, 15, NETLINK_ROUTE) == 0);
+	batch.second.nlmsg_len = 0;	/* the kernel stops there as well */
+	EXPECT(making_bytes(at, sizeof(batch), NETLINK_ROUTE) == 25);
+	EXPECT(!makes_something(NETLINK_ROUTE, 26) && !makes_something(NETLINK_ROUTE, 3));
+	/* A batch begins; a rule; the same looked at and taken away; a set of ipset; a connection. */
+	EXPECT(!makes_something(NETLINK_NETFILTER, 16));
+	EXPECT(makes_something(NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES << 8 | 6));
+	EXPECT(!makes_something(NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES << 8 | 7));
+	EXPECT(!makes_something(NETLINK_NETFILTER, NFNL_SUBSYS_NFTABLES << 8 | 8));
+	EXPECT(makes_something(NETLINK_NETFILTER, NFNL_SUBSYS_IPSET << 8 | 2));
+	EXPECT(makes_something(NETLINK_NETFILTER, 1 << 8));
+	EXPECT(!makes_something(NETLINK_NETFILTER, 1 << 8 | 1));
+	EXPECT(makes_something(NETLINK_XFRM, 0x10) && !makes_something(NETLINK_XFRM, 0x11));
 	return 0;
 }
 
