@@ -42,7 +42,7 @@ const ROWS_CORE: Core = Core {
     walks: &["meet_tasks", "meet_locks", "meet_files"],
 };
 const BUFFERS_CORE: Core = Core {
-    maps: &["socket_buffers", "recorded_sockets", "unbound_tasks"],
+    maps: &["socket_buffers", "recorded_sockets"],
     calls: &["forget_buffers", "recount_buffers"],
     walks: &["meet_buffers"],
 };
@@ -245,12 +245,12 @@ impl Programs {
             exempt_cgroups: "exempt_cgroups",
             bills: "bills",
             bill_facts: "bill_facts",
+            known_slots: "known_slots",
         });
         if self.has_core(Object::Buffers) {
             share_pinned!(open, self.pins, {
                 socket_buffers: "socket_buffers",
                 recorded_sockets: "recorded_sockets",
-                unbound_tasks: "unbound_tasks",
             });
         }
         self.put_up(Object::Buffers, open, names)

@@ -2,7 +2,7 @@
 //! How often a second: the six tests of S5's tables 2 and 3, and calls of which each makes what a row counts.
 
 use std::collections::BTreeSet;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::time::{Duration, Instant};
 
 use super::{ending_child, listener, open, say, scratch, socket, wait_for};
@@ -71,6 +71,30 @@ fn socketpair() {
     // SAFETY: a live array of two.
     if unsafe { libc::socketpair(libc::AF_UNIX, kind, 0, pair.as_mut_ptr()) } == 0 {
         close_pair(pair);
+    }
+}
+
+/// Two sockets, the first of which sends to the second.
+fn connected(family: i32, kind: i32) -> Option<[i32; 2]> {
+    if family == libc::AF_UNIX {
+        let mut pair = [0; 2];
+        // SAFETY: a live array of two.
+        let made =
+            unsafe { libc::socketpair(family, kind | libc::SOCK_CLOEXEC, 0, pair.as_mut_ptr()) };
+        return (made == 0).then_some(pair);
+    }
+    let to = std::net::UdpSocket::bind("127.0.0.1:0").ok()?;
+    let from = std::net::UdpSocket::bind("127.0.0.1:0").ok()?;
+    from.connect(to.local_addr().ok()?).ok()?;
+    Some([from.into_raw_fd(), to.into_raw_fd()])
+}
+
+/// One message, sent and received.
+fn exchange(from: i32, to: i32, at: *mut libc::c_void, length: usize) {
+    // SAFETY: a live buffer that is at least as long.
+    unsafe {
+        libc::send(from, at, length, 0);
+        libc::recv(to, at, length, 0);
     }
 }
 
@@ -174,6 +198,14 @@ pub(crate) fn bench(wanted: &str) {
     measure("socketpair", &mut socketpair);
     if let Some(to) = to_listener {
         measure("accept", &mut || accept(to));
+    }
+    if let Some([from, to]) = connected(libc::AF_UNIX, libc::SOCK_STREAM) {
+        measure("stream", &mut || exchange(from, to, at, 4096));
+        close_pair([from, to]);
+    }
+    if let Some([from, to]) = connected(libc::AF_INET, libc::SOCK_DGRAM) {
+        measure("packet", &mut || exchange(from, to, at, 512));
+        close_pair([from, to]);
     }
     measure("newpipe", &mut new_pipe);
     measure("thread", &mut thread);

@@ -6,7 +6,7 @@
 #ifndef BURSAR_BILL_OF_ME_BPF_H
 #define BURSAR_BILL_OF_ME_BPF_H
 
-#include "charge_row.bpf.h"
+#include "row.bpf.h"
 
 enum { KNOWN_SLOTS = 4096 };
 

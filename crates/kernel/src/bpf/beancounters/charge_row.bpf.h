@@ -47,16 +47,6 @@ enum {
 
 #define SPREAD 0x9e3779b97f4a7c15ULL	/* 2^64 divided by the golden ratio */
 
-/* An object's address as a number: its distance from something that stays where it is. That is all that verifiers let
- * be computed with an address; number_of() is a call of a helper, and ten times as slow. */
-static __always_inline __u64 number_beside(const void *object, const struct bill_facts *known)
-{
-	__u64 number = (__u64)object;
-
-	asm volatile("%0 -= %1" : "+r"(number) : "r"(known));
-	return number;
-}
-
 /* What was charged goes back to who paid, once. To be called before its record is deleted: a delete may
  * fail where it interrupts another (gate.bpf.c end_birth()). */
 static __always_inline void refund(struct charge *charge)

@@ -6,6 +6,7 @@
 #define BURSAR_FILE_LOCKS_BPF_H
 
 #include "bill_of_me.bpf.h"
+#include "charge_row.bpf.h"
 #include "lock_count.bpf.h"
 #include "lock_split.bpf.h"
 

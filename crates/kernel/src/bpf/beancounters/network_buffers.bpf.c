@@ -24,10 +24,12 @@ enum {
 SEC("?lsm/socket_post_create")
 int BPF_PROG(buffers_made, struct socket *socket, int family, int type, int protocol, int kern, int ret)
 {
+	struct bill_facts *known = facts();
 	struct sock *sk = socket->sk;
+	__u32 slot = NOBODY;
 
-	if (!ret && !kern && sk && !is_tcp(sk))
-		record_socket((__u64)sk, slot_of_task(bpf_get_current_task_btf()), true);
+	if (!ret && !kern && known && sk && !is_tcp(sk) && bill_of_me(known, BUFFER_ROWS, &slot))
+		record_socket((__u64)sk, slot, true);
 	return ret;
 }
 
@@ -44,7 +46,7 @@ static __noinline int record_accepted(__u64 listener, __u64 new)
 SEC("?lsm/unix_stream_connect")
 int BPF_PROG(buffers_unix_accepted, struct sock *sk, struct sock *listener, struct sock *new, int ret)
 {
-	if (!ret)
+	if (!ret && !has_no_record(listener, facts()))
 		record_accepted((__u64)listener, (__u64)new);
 	return ret;
 }
@@ -53,7 +55,8 @@ int BPF_PROG(buffers_unix_accepted, struct sock *sk, struct sock *listener, stru
 SEC("?fentry/sk_common_release")
 int BPF_PROG(buffers_gone, struct sock *sk)
 {
-	forget_socket((__u64)sk);
+	if (!has_no_record(sk, facts()))
+		forget_socket((__u64)sk);
 	return 0;
 }
 
@@ -61,7 +64,8 @@ int BPF_PROG(buffers_gone, struct sock *sk)
 SEC("?lsm/sk_free_security")
 int BPF_PROG(buffers_free, struct sock *sk)
 {
-	forget_socket((__u64)sk);
+	if (!has_no_record(sk, facts()))
+		forget_socket((__u64)sk);
 	return 0;
 }
 
@@ -72,10 +76,19 @@ int BPF_PROG(buffers_free, struct sock *sk)
 SEC("?lsm/socket_sendmsg")
 int BPF_PROG(buffers_sending, struct socket *socket, struct msghdr *message, int size, int ret)
 {
+	struct bill_facts *known = facts();
 	struct sock *sk = socket->sk;
+	__u32 slot = NOBODY;
 
-	if (ret || !sk || !socket->file || is_tcp(sk) || may_send((__u64)sk, size))
+	if (ret || !known || !sk || !socket->file || is_tcp(sk))
 		return ret;
+	if (!bill_of_me(known, BUFFER_ROWS, &slot)) {
+		slot = NOBODY;
+		if (has_no_record(sk, known))
+			return 0;
+	}
+	if (may_send((__u64)sk, size, slot))
+		return 0;
 	return message->msg_flags & MSG_DONTWAIT ? -EAGAIN : -ENOBUFS;
 }
 
@@ -85,7 +98,7 @@ int BPF_PROG(buffers_sending, struct socket *socket, struct msghdr *message, int
 SEC("?lsm/socket_sock_rcv_skb")
 int BPF_PROG(buffers_received, struct sock *sk, struct sk_buff *packet, int ret)
 {
-	if (ret || sk->__sk_common.skc_family == AF_UNIX || is_tcp(sk))
+	if (ret || sk->__sk_common.skc_family == AF_UNIX || is_tcp(sk) || has_no_record(sk, facts()))
 		return ret;
 	return may_receive((__u64)sk, packet->truesize) ? 0 : -ENOBUFS;
 }
@@ -95,7 +108,7 @@ int BPF_PROG(buffers_read, struct socket *socket, struct msghdr *message, int si
 {
 	struct sock *sk = socket->sk;
 
-	if (!ret && sk && sk->__sk_common.skc_family != AF_UNIX && !is_tcp(sk))
+	if (!ret && sk && sk->__sk_common.skc_family != AF_UNIX && !is_tcp(sk) && !has_no_record(sk, facts()))
 		note_reading((__u64)sk);
 	return ret;
 }

@@ -3,11 +3,14 @@
  * Network buffers (S5 3.4): what the sockets of an account hold in their queues. No event tells that a queue was read.
  * So each request and each packet books what its socket holds by then, as the difference to what is booked, and where
  * that would pass the barrier all sockets are counted anew before a request is refused.
+ *
+ * Each message and packet of everybody asks, and nearly all who ask have no bound: the way to that answer is inline and
+ * calls no helper.
  */
 #ifndef BURSAR_NETWORK_BUFFERS_BPF_H
 #define BURSAR_NETWORK_BUFFERS_BPF_H
 
-#include "row.bpf.h"
+#include "bill_of_me.bpf.h"
 #include "objects.bpf.h"
 
 /* Key: struct sock *. Written and read here. Bound: ledger.max_objects. Full: as charges. A record goes before its
@@ -20,14 +23,9 @@ struct {
 	__type(value, struct socket_buffers);
 } socket_buffers SEC(".maps");
 
-enum {
-	RECORDED_BITS = 16,
-	UNBOUND_BITS = 12,
-	/* Ticks that a task without a bound is taken for one, as a power of two: 0.1 s at 250 Hz. */
-	UNBOUND_TICKS_BITS = 5,
-};
+enum { RECORDED_BITS = 16 };
 
-/* Index: spread_out() of a socket. How many records there are of sockets with that index: of one with 0 there is none,
+/* Index: index_of_record() of a socket. How many records there are of sockets with that index: of one with 0 there is none,
  * and sockets of users without a bound cost no more than that. Written and read here. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -35,14 +33,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } recorded_sockets SEC(".maps");
-
-/* Index: spread_out() of a task. Value: of one that was found to have no bound (word_of_unbound()). */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1 << UNBOUND_BITS);
-	__type(key, __u32);
-	__type(value, __u64);
-} unbound_tasks SEC(".maps");
 
 enum {
 	/* What the kernel adds to a message's bytes: its headers, the rest of a page. */
@@ -61,39 +51,45 @@ enum {
 	RECOUNT_NS = 1000000,
 };
 
-static __always_inline __u32 spread_out(__u64 address, __u32 bits)
+/* `number`: the socket's distance from bill_facts. */
+static __always_inline __u32 index_of_record(__u64 number)
 {
-	return (number_of((const void *)address) * 0x9e3779b97f4a7c15ULL) >> (64 - bits);
+	return (number * 0x9e3779b97f4a7c15ULL) >> (64 - RECORDED_BITS);
 }
 
-static __always_inline bool may_be_recorded(__u64 sk)
+/* For verifiers a socket is an address or a number, and number_beside() is for addresses only. */
+static __always_inline __u64 number_of_socket(__u64 sk)
 {
-	__u32 index = spread_out(sk, RECORDED_BITS);
+	return number_of((const void *)sk) - number_of(facts());
+}
+
+static __always_inline bool may_be_recorded(__u64 number)
+{
+	__u32 index = index_of_record(number);
 	__u32 *records = bpf_map_lookup_elem(&recorded_sockets, &index);
 
 	return !records || *(volatile __u32 *)records;
 }
 
+/* Whether a program has nothing to do with a socket: nobody pays for it. */
+static __always_inline bool has_no_record(const struct sock *sk, const struct bill_facts *known)
+{
+	return known && !may_be_recorded(number_beside(sk, known));
+}
+
 static __always_inline struct socket_buffers *buffers_of(__u64 sk)
 {
-	return may_be_recorded(sk) ? bpf_map_lookup_elem(&socket_buffers, &sk) : NULL;
+	return may_be_recorded(number_of_socket(sk)) ? bpf_map_lookup_elem(&socket_buffers, &sk) : NULL;
 }
 
 /* Before a record is made, and after it has gone. */
 static __always_inline void note_record(__u64 sk, __s32 more)
 {
-	__u32 index = spread_out(sk, RECORDED_BITS);
+	__u32 index = index_of_record(number_of_socket(sk));
 	__u32 *records = bpf_map_lookup_elem(&recorded_sockets, &index);
 
 	if (records)
 		__sync_fetch_and_add(records, more);
-}
-
-/* Another task, other credentials, later: another word. */
-static __always_inline __u64 word_of_unbound(struct task_struct *task)
-{
-	return number_of(task) << 32 ^ number_of(task->real_cred) ^
-	       (bpf_jiffies64() >> UNBOUND_TICKS_BITS) * 0x165667b19e3779f9ULL;
 }
 
 /* In the send queue; of a local socket also what its readers have not read. */
@@ -317,31 +313,15 @@ static __noinline int record_socket(__u64 sk, __u32 slot, bool is_new)
 	return 0;
 }
 
-/* Who sends first with a socket that nobody pays for does. Found to have no bound, a task is not asked about again for
- * some ticks: that is how much later one that enters an account begins to pay for such a socket. */
-static __noinline int record_of_sender(__u64 sk)
-{
-	struct task_struct *task = bpf_get_current_task_btf();
-	__u32 index = spread_out((__u64)task, UNBOUND_BITS);
-	__u64 *unbound = bpf_map_lookup_elem(&unbound_tasks, &index), word = word_of_unbound(task);
-	__u32 slot;
+enum { BUFFER_ROWS = 1U << BILL_OTHERSOCKBUF | 1U << BILL_DGRAMRCVBUF };
 
-	if (unbound && *(volatile __u64 *)unbound == word)
-		return 0;
-	slot = slot_of_task(task);
-	if (record_socket(sk, slot, false))
-		return 1;
-	if (unbound && !has_buffer_rows(slot))
-		*(volatile __u64 *)unbound = word;
-	return 0;
-}
-
-/* A message of the running task. */
-static __noinline int may_send(__u64 sk, __u32 size)
+/* A message of the running task. Who sends first with a socket that nobody pays for does, where it has a bound: `slot`,
+ * or NOBODY. */
+static __noinline int may_send(__u64 sk, __u32 size, __u32 slot)
 {
 	struct socket_buffers *buffers = buffers_of(sk);
 
-	if (!buffers && record_of_sender(sk))
+	if (!buffers && slot != NOBODY && record_socket(sk, slot, false))
 		buffers = bpf_map_lookup_elem(&socket_buffers, &sk);
 	return !buffers || may_hold(buffers, BILL_OTHERSOCKBUF, sending_then(sk, size), true);
 }

@@ -52,6 +52,16 @@ static __always_inline struct bill_facts *facts(void)
 	return bpf_map_lookup_elem(&bill_facts, &zero);
 }
 
+/* An object's address as a number: its distance from something that stays where it is. That is all that verifiers let
+ * be computed with an address; number_of() is a call of a helper, and ten times as slow. */
+static __always_inline __u64 number_beside(const void *object, const struct bill_facts *known)
+{
+	__u64 number = (__u64)object;
+
+	asm volatile("%0 -= %1" : "+r"(number) : "r"(known));
+	return number;
+}
+
 static __always_inline void count_unrecorded(void)
 {
 	struct bill_facts *known = facts();
