@@ -24,6 +24,16 @@ pub(super) const STORIES: &[Story] = &[
         tell: measured,
     },
     Story {
+        name: "network_buffers_cost_of_those_without_a_limit",
+        place: Place::Named,
+        tell: cost_of_neighbour,
+    },
+    Story {
+        name: "network_buffers_of_tcp_are_bounded_by_numtcpsock",
+        place: Place::Guest,
+        tell: tcp_by_number,
+    },
+    Story {
         name: "network_buffers_are_held_without_bursard",
         place: Place::Guest,
         tell: held_without_bursard,
@@ -98,6 +108,86 @@ fn expect_full(buffers: Buffers) -> Result<()> {
         let is_held = (BARRIER * 3 / 4..=BARRIER + SLACK).contains(&bytes);
         ensure!(is_held, "{buffers:?} at a barrier of {BARRIER}");
     }
+    Ok(())
+}
+
+/// Messages of a user without a limit, beside nobody's and somebody else's. By counted instructions
+/// (`xtask vm run --accel tcg-counted --smp 1`) it is exact: docs/design/measured-beancounters.md.
+fn cost_of_neighbour(binaries: &Binaries) -> Result<()> {
+    const ROUNDS: usize = 3;
+    const STEPS: &str = "bench=300:stream,packet,socketpair,pipe";
+    let world = world(binaries, "buffers-cost")?;
+    let bobs = || -> Result<Vec<(String, f64)>> {
+        // What attaching and detaching leave to be done later is nobody's cost.
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        let said = answers(binaries, &format!("uid={BOB} {STEPS}"))?;
+        let words: Vec<&str> = said.first().context("figures")?.split(' ').collect();
+        let pairs = words.chunks_exact(2);
+        pairs
+            .map(|pair| Ok((pair[0].to_owned(), pair[1].parse()?)))
+            .collect()
+    };
+    let mut best = std::collections::BTreeMap::<String, (f64, f64)>::new();
+    for _ in 0..ROUNDS {
+        for (test, often) in bobs()? {
+            let kept = &mut best.entry(test).or_default().0;
+            *kept = kept.max(often);
+        }
+        limit(&world, &ALICE.to_string(), BOUNDS)?;
+        for (test, often) in bobs()? {
+            let kept = &mut best.entry(test).or_default().1;
+            *kept = kept.max(often);
+        }
+        limit(&world, &ALICE.to_string(), NO_BOUNDS)?;
+    }
+    for (test, (plain, beside)) in &best {
+        println!(
+            "        {test:<10} {plain:>10.1} a second, {beside:>10.1} beside a limit: {:.1} %, {:.0} ns more each",
+            beside * 100.0 / plain,
+            1e9 / beside - 1e9 / plain
+        );
+    }
+    let pipe = best.get("pipe").context("a pipe")?;
+    ensure!(
+        pipe.1 > pipe.0 * 0.97,
+        "a pipe is no socket, and got slower: {pipe:?}"
+    );
+    Ok(())
+}
+
+/// No hook holds them: what bounds an account's is how many sockets it may have, and for the machine net.ipv4.tcp_mem.
+fn tcp_by_number(binaries: &Binaries) -> Result<()> {
+    const SOCKETS: u64 = 21;
+    let sysctl = |name: &str, which: usize| -> Result<u64> {
+        let text = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}"))?;
+        let number = text.split_whitespace().nth(which);
+        Ok(number.context("a number")?.parse()?)
+    };
+    let (most, each) = (
+        sysctl("tcp_mem", 2)? << 12,
+        sysctl("tcp_wmem", 2)? + sysctl("tcp_rmem", 2)?,
+    );
+    let world = world(binaries, "buffers-tcp")?;
+    let greedy = |uid: u32| -> Result<(String, u64)> {
+        let steps = format!("uid={uid} fill_tcp=100 buffers");
+        let said = answers(binaries, &steps)?;
+        let (filled, held) = (
+            said.first().context("a step")?,
+            said.last().context("buffers")?,
+        );
+        let (sent, received) = numbers(held, "buffers:")?;
+        Ok((filled.clone(), sent + received))
+    };
+    limit(&world, &ALICE.to_string(), &format!("numtcpsock={SOCKETS}"))?;
+    let (bobs, without) = greedy(BOB)?;
+    let (alices, with) = greedy(ALICE)?;
+    println!("        {bobs}, {without} bytes, without a bound; at most {most} on this machine");
+    println!("        {alices}, {with} bytes, with {SOCKETS} sockets of at most {each} bytes each");
+    ensure!(bobs == "fill_tcp=100: 100", "{bobs}");
+    ensure!(alices.contains("ENOBUFS"), "{alices}");
+    ensure!(with <= SOCKETS / 2 * each, "{with} bytes");
+    // Without a bound it is the machine that is full.
+    ensure!(with < without / 2, "{with} of {without} bytes");
     Ok(())
 }
 
