@@ -6,8 +6,6 @@ mod events;
 mod exempt;
 mod watermarks;
 
-pub(crate) use watermarks::setting;
-
 use bursar_model::{Bytes, Measure, SizeSpec, Uid};
 use toml_edit::Value;
 

@@ -7,7 +7,6 @@ use std::fmt;
 use bursar_model::{Bytes, SizeSpec, Who, printable};
 
 use crate::finding::Wrong;
-use crate::schema::setting;
 use crate::spelling::nearest;
 use crate::sysctl::Sysctl;
 
@@ -162,6 +161,46 @@ impl Quantity {
                 "write bytes, with K, M, G or T (4G)",
             )),
         }
+    }
+}
+
+/// Reads `NAME=NUMBER`.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn setting(text: &str) -> Result<(Sysctl, i64), Wrong> {
+    let Some((name, number)) = text.split_once('=') else {
+        let message = format!("{text:?} is no setting");
+        return Err(Wrong::new(
+            message,
+            "write NAME=NUMBER, \"vm.swappiness=10\"",
+        ));
+    };
+    let name = name.trim();
+    let Some(sysctl) = Sysctl::of_name(name) else {
+        let known = Sysctl::ALL.iter().map(|it| it.name());
+        let remedy = match nearest(name, known.clone()) {
+            Some(close) => format!("did you mean {close:?}?"),
+            None => format!("write one of {}", known.collect::<Vec<_>>().join(", ")),
+        };
+        return Err(Wrong::new(
+            format!("{name:?} is no sysctl that bursar sets"),
+            remedy,
+        ));
+    };
+    if sysctl == Sysctl::WatermarkScaleFactor {
+        return Err(Wrong::new(
+            format!("{name} is what bursar moves by itself"),
+            "set the value to begin with in /etc/sysctl.d, and watermarks.max_scale here",
+        ));
+    }
+    let value = number.trim().parse::<i64>().ok();
+    match value.filter(|value| sysctl.takes(*value)) {
+        Some(value) => Ok((sysctl, value)),
+        None => Err(Wrong::new(
+            format!("{:?} is no value for {name}", number.trim()),
+            format!("write {}", sysctl.values()),
+        )),
     }
 }
 

@@ -98,7 +98,9 @@ impl Watermarks {
         let victim = ReapStatus::largest_victim(victims, accounts.table.ram());
         let cpus = std::thread::available_parallelism().map_or(1, |it| it.get() as u64);
         let margin = reaps.margin(victim, ReapStatus::fastest_growth(cpus));
-        engine_thread.told().keep(margin.unwrap_or_default());
+        engine_thread
+            .account_facts()
+            .keep(margin.unwrap_or_default());
     }
 
     /// Readable when [`Self::tell_held`] is due; `None` where no rule names an account.
@@ -125,7 +127,7 @@ impl Watermarks {
             let who = self.named.iter().filter(is_meant);
             held.extend(who.map(|it| (it.to_string(), reading.held)));
         }
-        engine_thread.told().hold(held);
+        engine_thread.account_facts().hold(held);
     }
 
     /// Why there is nothing to tell.

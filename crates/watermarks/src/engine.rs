@@ -19,8 +19,8 @@ use bursar_model::{Nanos, Pages, Uid};
 use bursar_policy::watermarks::{Model, ModelChoice, Reason, Sample, ScaleBounds, Verdict};
 
 pub use self::restoration::recover;
+pub use self::rules::AccountFacts;
 use self::rules::Followed;
-pub use self::rules::Told;
 use crate::compactor::Compactor;
 use crate::decision_log::{Act, DecisionLog, Record, Tally, is_news};
 use crate::knob::Knob;
@@ -106,7 +106,7 @@ pub struct Engine {
     reclaimer: Option<Reclaimer>,
     decision_log: DecisionLog,
     /// What whoever counts accounts knows.
-    told: Arc<Told>,
+    account_facts: Arc<AccountFacts>,
     /// Sysctls with rules, as far as a rule holds or they are left alone.
     followed: BTreeMap<Sysctl, Followed>,
     knob: Knob,
@@ -190,7 +190,7 @@ impl Engine {
             compactor,
             reclaimer,
             decision_log: DecisionLog::new(),
-            told: Arc::default(),
+            account_facts: Arc::default(),
             followed: BTreeMap::new(),
             bounds,
             known_scale: scale,
@@ -245,7 +245,7 @@ impl Engine {
         let sample = self.observer.sample();
         let (scale_before, before) = (sample.scale, tally(sample));
         if self.settings.keep_reap_margin {
-            let margin = self.told.margin();
+            let margin = self.account_facts.margin();
             self.model.set_margin(margin.get() >> page_size().shift());
         }
         let verdict = self.model.look(sample);
@@ -296,8 +296,8 @@ impl Engine {
     }
 
     /// Where whoever counts accounts writes what it knows.
-    pub fn told(&self) -> Arc<Told> {
-        Arc::clone(&self.told)
+    pub fn account_facts(&self) -> Arc<AccountFacts> {
+        Arc::clone(&self.account_facts)
     }
 
     /// When it looked last.

@@ -19,7 +19,7 @@ mod thread;
 pub mod trace;
 
 pub use decision_log::{Act, DecisionLog, Record, Tally};
-pub use engine::{Effort, Engine, Pause, Standing, StartError, Told, UserRows, recover};
+pub use engine::{AccountFacts, Effort, Engine, Pause, Standing, StartError, UserRows, recover};
 pub use knob::Knob;
 pub use observer::{Detail, Measured, Observer};
 pub use paths::Paths;

@@ -15,7 +15,7 @@ use bursar_protocol::{RestoreReport, WatermarksReport};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::Timespec;
 
-use crate::engine::{Engine, Pause, Told};
+use crate::engine::{AccountFacts, Engine, Pause};
 use crate::report::{report, restored};
 use crate::saved::Restored;
 
@@ -35,7 +35,7 @@ enum Request {
 pub struct EngineThread {
     asks: Option<Sender<Request>>,
     bell: Arc<OwnedFd>,
-    told: Arc<Told>,
+    account_facts: Arc<AccountFacts>,
     thread: Option<JoinHandle<Vec<Restored>>>,
 }
 
@@ -48,12 +48,12 @@ impl EngineThread {
         let (asks, inbox) = channel();
         let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let rung = bell.clone();
-        let told = engine.told();
+        let account_facts = engine.account_facts();
         let thread = spawn("watermarks", move || work(engine, &inbox, &rung, &proc))?;
         Ok(Self {
             asks: Some(asks),
             bell,
-            told,
+            account_facts,
             thread: Some(thread),
         })
     }
@@ -64,8 +64,8 @@ impl EngineThread {
     }
 
     /// Where to write what it is to know of accounts, from the next look on.
-    pub fn told(&self) -> &Told {
-        &self.told
+    pub fn account_facts(&self) -> &AccountFacts {
+        &self.account_facts
     }
 
     /// Puts everything back and from now on only observes; `None` when the thread does not answer.

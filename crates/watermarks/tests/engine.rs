@@ -626,7 +626,7 @@ fn room_for_the_time_of_a_reap_is_kept_where_that_is_asked_for_and_given_back() 
     const SCALE: u32 = 674;
     let mut machine = Machine::new();
     let mut engine = machine.engine(WatermarkMode::Act);
-    engine.told().keep(Bytes::new(MARGIN));
+    engine.account_facts().keep(Bytes::new(MARGIN));
     machine.tick(&mut engine, 20);
     assert_eq!(machine.scale(), 10, "nobody has asked for it");
     drop(engine);
@@ -638,7 +638,7 @@ fn room_for_the_time_of_a_reap_is_kept_where_that_is_asked_for_and_given_back() 
     let mut engine = Engine::start(settings, machine.paths(), Nanos::new(machine.now)).unwrap();
     machine.tick(&mut engine, 20);
     assert_eq!(machine.scale(), 10, "nothing was measured yet");
-    engine.told().keep(Bytes::new(MARGIN));
+    engine.account_facts().keep(Bytes::new(MARGIN));
     machine.tick(&mut engine, 2);
     assert_eq!(machine.scale(), SCALE);
     let told = |engine: &Engine, machine: &Machine| {
@@ -660,14 +660,14 @@ fn room_for_the_time_of_a_reap_is_kept_where_that_is_asked_for_and_given_back() 
     assert_eq!(machine.scale(), SCALE);
 
     // No more than may be set.
-    engine.told().keep(Bytes::new(10 << 30));
+    engine.account_facts().keep(Bytes::new(10 << 30));
     machine.tick(&mut engine, 2);
     assert_eq!(machine.scale(), 1000);
     let seen = told(&engine, &machine);
     assert!(seen.margin_kept < seen.margin, "{seen:?}");
     assert!(seen.text.contains("of the 10 GiB for a reap"), "{seen:?}");
 
-    engine.told().keep(Bytes::ZERO);
+    engine.account_facts().keep(Bytes::ZERO);
     machine.tick(&mut engine, 700);
     assert_eq!(machine.scale(), 10);
 }
@@ -736,11 +736,11 @@ fn sysctls_follow_huge_pages_processors_and_accounts_and_are_put_back() {
     );
     // The first that holds counts.
     let held = |bytes| BTreeMap::from([("alice".to_owned(), Bytes::new(bytes))]);
-    engine.told().hold(held(64 << 20));
+    engine.account_facts().hold(held(64 << 20));
     assert_eq!(settled(&mut machine, &mut engine), "15");
     huge(&machine, 400 << 10);
     assert_eq!(settled(&mut machine, &mut engine), "5");
-    engine.told().hold(held(1 << 20));
+    engine.account_facts().hold(held(1 << 20));
     huge(&machine, 0);
     assert_eq!(settled(&mut machine, &mut engine), "25");
     cpus(&machine, "0-3\n");

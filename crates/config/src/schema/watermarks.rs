@@ -5,8 +5,8 @@ use toml_edit::Value;
 
 use super::Key;
 use crate::finding::Wrong;
-use crate::spelling::nearest;
 use crate::sysctl::Sysctl;
+use crate::sysctl_rule::setting;
 use crate::value::{boolean, integer, kind, word};
 use crate::{SysctlRule, WatermarkMode, WatermarkModel};
 
@@ -173,40 +173,4 @@ fn sysctls(value: &Value) -> Result<Vec<(Sysctl, i64)>, Wrong> {
         list.push(setting);
     }
     Ok(list)
-}
-
-pub(crate) fn setting(text: &str) -> Result<(Sysctl, i64), Wrong> {
-    let Some((name, number)) = text.split_once('=') else {
-        let message = format!("{text:?} is no setting");
-        return Err(Wrong::new(
-            message,
-            "write NAME=NUMBER, \"vm.swappiness=10\"",
-        ));
-    };
-    let name = name.trim();
-    let Some(sysctl) = Sysctl::of_name(name) else {
-        let known = Sysctl::ALL.iter().map(|it| it.name());
-        let remedy = match nearest(name, known.clone()) {
-            Some(close) => format!("did you mean {close:?}?"),
-            None => format!("write one of {}", known.collect::<Vec<_>>().join(", ")),
-        };
-        return Err(Wrong::new(
-            format!("{name:?} is no sysctl that bursar sets"),
-            remedy,
-        ));
-    };
-    if sysctl == Sysctl::WatermarkScaleFactor {
-        return Err(Wrong::new(
-            format!("{name} is what bursar moves by itself"),
-            "set the value to begin with in /etc/sysctl.d, and watermarks.max_scale here",
-        ));
-    }
-    let value = number.trim().parse::<i64>().ok();
-    match value.filter(|value| sysctl.takes(*value)) {
-        Some(value) => Ok((sysctl, value)),
-        None => Err(Wrong::new(
-            format!("{:?} is no value for {name}", number.trim()),
-            format!("write {}", sysctl.values()),
-        )),
-    }
 }

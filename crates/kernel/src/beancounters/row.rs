@@ -258,7 +258,8 @@ const RECEIVED: Enforcement = BestEffort(Cow::Borrowed(
 ));
 
 const KERNEL_MEMORY: Enforcement = BestEffort(Cow::Borrowed(
-    "namespaces are counted at once, what is put into them about, all else every 10 s: set numproc and numfile too",
+    "namespaces are counted at once, what is put into them approximately, all else every 10 s: set \
+     numproc and numfile too",
 ));
 
 const SOCKETS: &[(&[&str], Enforcement)] = &[

@@ -14,12 +14,12 @@ use crate::knob::Knob;
 
 /// What the engine is told from outside, by whoever counts accounts.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct AccountFacts {
     margin: AtomicU64,
     held: Mutex<BTreeMap<String, Bytes>>,
 }
 
-impl Told {
+impl AccountFacts {
     /// What is to stay free for the time of a reap.
     pub fn keep(&self, margin: Bytes) {
         self.margin.store(margin.get(), Ordering::Relaxed);
@@ -100,7 +100,7 @@ impl Engine {
             Quantity::Memory => memory.map(|it| it.total.get()),
             Quantity::Swap => memory.map(|it| it.swap_total.get()),
             Quantity::Cpus => online_cpus(&self.paths.sys).ok().map(|it| it.len() as u64),
-            Quantity::Held(who) => self.told.held_by(&who.to_string()).map(Bytes::get),
+            Quantity::Held(who) => self.account_facts.held_by(&who.to_string()).map(Bytes::get),
         }
     }
 
