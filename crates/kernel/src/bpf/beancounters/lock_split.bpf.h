@@ -82,6 +82,16 @@ static __always_inline bool read_asked_range(struct asked_range *asked, __u32 *c
 	*command = (__u32)regs->si;
 	return (number & ~X32_BIT) == 72 && is_range_command(*command) &&
 	       !bpf_probe_read_user(asked, sizeof(*asked), (void *)regs->dx);
+#elif defined(__TARGET_ARCH_arm64)
+	struct pt_regs *regs = registers();
+	int number = regs->syscallno;
+
+	*command = (__u32)regs->regs[1];
+	if (regs->pstate & PSR_MODE32)	/* fcntl, fcntl64 */
+		return (number == 55 || number == 221) && is_range_command(*command) &&
+		       read_compat_range((__u32)regs->regs[2], *command > F_SETLKW, asked);
+	return number == 25 && is_range_command(*command) &&
+	       !bpf_probe_read_user(asked, sizeof(*asked), (void *)regs->regs[2]);
 #else
 	return false;
 #endif
