@@ -41,6 +41,19 @@ impl Cgroup {
         Ok(Self { path, is_v2 })
     }
 
+    /// systemd's slice for a user, in a guest, which has no systemd.
+    pub(crate) fn slice_of(uid: u32) -> Result<Self> {
+        let users = Path::new(ROOT).join("user.slice");
+        let path = users.join(format!("user-{uid}.slice"));
+        fs::create_dir_all(&users).with_context(|| format!("make {users:?}"))?;
+        for above in [Path::new(ROOT), &users] {
+            fs::write(above.join("cgroup.subtree_control"), "+memory")
+                .with_context(|| format!("let groups below {above:?} have memory"))?;
+        }
+        fs::create_dir_all(&path).with_context(|| format!("make {path:?}"))?;
+        Ok(Self { path, is_v2: true })
+    }
+
     pub(crate) fn is_v2(&self) -> bool {
         self.is_v2
     }

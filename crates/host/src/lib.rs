@@ -66,7 +66,7 @@ mod waker;
 
 pub use alarm::Alarm;
 pub use capability::leave_oom_score_minimum;
-pub use cgroup_memory::{GroupMembers, kernel_memory_by_account};
+pub use cgroup_memory::kernel_memory_of_slice;
 pub use cgroups::{Cgroup, Cgroups, Controller};
 pub use data_limit::{DataLimit, Limited, data_limit, set_data_limit};
 pub use directory::make_directory;

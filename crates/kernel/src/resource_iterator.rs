@@ -26,8 +26,6 @@ pub struct SeenTask {
     pub payer: AccountId,
     /// Its process.
     pub process: Pid,
-    /// The id of its control group in the unified hierarchy, which is its directory's inode; 0: there is none.
-    pub cgroup: u64,
     /// Its address space; `None` once it has none.
     pub space: Option<SeenSpace>,
     /// Signals queued for its user, over all of his processes.
@@ -203,7 +201,6 @@ impl SeenTask {
             uid: Uid::new(raw.uid),
             payer: payer(raw.uid, raw.entered),
             process: Pid::new(raw.tgid),
-            cgroup: raw.cgroup,
             space: (raw.mm != 0).then_some(space),
             pending_signals: count(raw.pending_signals),
             namespaces: Bytes::new(count(raw.namespace_bytes)),

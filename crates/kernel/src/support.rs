@@ -73,6 +73,18 @@ impl Support {
             Some(_) => Finding::Missing(format!("the kernel's BTF has no {what}")),
             None => Finding::Missing("the kernel has no BTF".to_owned()),
         };
+        let trampolines = try_trampoline();
+        let has_function_of_exit = btf
+            .as_ref()
+            .is_some_and(|btf| has_function(btf, "exit_mmap"));
+        let exit_event = if trampolines.is_available() && has_function_of_exit {
+            Finding::Available
+        } else {
+            in_btf(
+                |btf| has_tracepoint(btf, "exit_mmap"),
+                "tracepoint exit_mmap",
+            )
+        };
         let findings = vec![
             (
                 Ability::Btf,
@@ -85,13 +97,7 @@ impl Support {
                 Ability::RssEvent,
                 in_btf(|btf| has_tracepoint(btf, "rss_stat"), "tracepoint rss_stat"),
             ),
-            (
-                Ability::ExitEvent,
-                in_btf(
-                    |btf| has_tracepoint(btf, "exit_mmap") || has_function(btf, "exit_mmap"),
-                    "tracepoint or function exit_mmap",
-                ),
-            ),
+            (Ability::ExitEvent, exit_event),
             (
                 Ability::SignalOthers,
                 in_btf(
@@ -107,7 +113,7 @@ impl Support {
                 ),
             ),
             (Ability::Timer, try_timer()),
-            (Ability::Trampolines, try_trampoline()),
+            (Ability::Trampolines, trampolines),
             (
                 Ability::BpfLsm,
                 bpf_lsm(Path::new("/sys/kernel/security/lsm")),

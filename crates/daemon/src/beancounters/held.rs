@@ -11,7 +11,7 @@ use bursar_policy::{Objects, dcachesize, kmemsize};
 #[derive(Debug, Clone, Default)]
 pub(super) struct Held {
     objects: Objects,
-    /// Its part of the kernel's memory by its control groups' own figures, where it has such groups.
+    /// What the memory controller counts in its user's slice, where it has one.
     kernel_figure: Bytes,
     /// Resident pages, each mapping in full, and swapped ones.
     pub(super) resident: u64,
@@ -47,7 +47,7 @@ impl Held {
         self.objects.namespaces = self.objects.namespaces.saturating_add(bytes);
     }
 
-    /// What the memory controller counts in control groups that are its own.
+    /// What the memory controller counts in its user's slice.
     pub(super) fn set_kernel_figure(&mut self, bytes: Bytes) {
         self.kernel_figure = bytes;
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use bursar_host::{Cgroups, GroupMembers, Proc, kernel_memory_by_account};
+use bursar_host::{Cgroups, Proc, kernel_memory_of_slice};
 use bursar_kernel::{ResourceIterator, Seen, SeenFile, SeenTask};
 use bursar_model::{AccountId, Bytes, Resource, Uid, Unit};
 
@@ -132,8 +132,6 @@ struct Meeting<'a> {
     spaces: HashSet<u64>,
     users: HashSet<Uid>,
     namespaces: HashMap<Uid, Bytes>,
-    /// Whose processes are in which control groups.
-    groups: GroupMembers,
     files: HashSet<u64>,
     inodes: HashSet<u64>,
     is_cut: bool,
@@ -150,10 +148,6 @@ impl Meeting<'_> {
             .space
             .is_some_and(|space| self.spaces.insert(space.mark));
         self.of(task.payer).add_task(task, is_new);
-        if task.cgroup != 0 {
-            let account = self.payers.account_of(task.payer);
-            self.groups.entry(task.cgroup).or_default().insert(account);
-        }
         if self.users.insert(task.uid) {
             // The kernel counts these by user, whoever of his processes is asked.
             let held = self.of(task.uid);
@@ -188,7 +182,6 @@ fn scan(order: &Order) -> Result<Scan> {
         spaces: HashSet::new(),
         users: HashSet::new(),
         namespaces: HashMap::new(),
-        groups: GroupMembers::new(),
         files: HashSet::new(),
         inodes: HashSet::new(),
         is_cut: false,
@@ -205,11 +198,13 @@ fn scan(order: &Order) -> Result<Scan> {
     for (uid, bytes) in mem::take(&mut meeting.namespaces) {
         meeting.of(uid).add_namespaces(bytes);
     }
-    let groups = mem::take(&mut meeting.groups);
     let unified = Cgroups::find().ok().and_then(|it| it.unified());
     if let Some((mount, _)) = unified {
-        for (account, bytes) in kernel_memory_by_account(&mount, &groups) {
-            meeting.of(account).set_kernel_figure(bytes);
+        for (account, held) in &mut meeting.accounts {
+            let user = account.uid();
+            if let Some(bytes) = user.and_then(|uid| kernel_memory_of_slice(&mount, uid)) {
+                held.set_kernel_figure(bytes);
+            }
         }
     }
     Ok(Scan {

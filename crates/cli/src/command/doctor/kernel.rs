@@ -46,7 +46,7 @@ const fn words(ability: Kernels) -> (&'static str, &'static str, Option<&'static
         Kernels::ExitEvent => (
             "the event of memory going away (exit_mmap)",
             "no kernel half: limits hold only while bursard runs, and later (--trigger trace or poll)",
-            Some("Linux 6.1 or newer, or one whose BTF has the function exit_mmap()"),
+            Some("Linux 6.1 or newer, or one that lets root attach trampolines"),
         ),
         Kernels::SignalOthers => (
             "killing another process from the event (bpf_send_signal_task)",

@@ -96,6 +96,32 @@ static __noinline int take_kernel_memory(__u32 slot, __s64 bytes)
  * sets something of the network, or makes others. The numbers: as in compat.bpf.h; what is not known makes. */
 enum own_call { CALL_GIVES_BACK, CALL_MOUNTS, CALL_SETS, CALL_MAKES };
 
+/* By ioctl(2): include/uapi/linux/sockios.h, if_tun.h. All others change, show or take away. */
+static __always_inline enum own_call call_of_request(__u32 request)
+{
+	switch (request) {
+	case 0x890b:		/* SIOCADDRT */
+	case 0x8916:		/* SIOCSIFADDR */
+	case 0x8955:		/* SIOCSARP */
+	case 0x8980:		/* SIOCADDDLCI */
+	case 0x8983:		/* SIOCSIFVLAN */
+	case 0x89a0:		/* SIOCBRADDBR */
+	case 0x89a2:		/* SIOCBRADDIF */
+	case 0x89f1:		/* SIOCADDTUNNEL */
+	case 0x89f5:		/* SIOCADDPRL */
+	case 0x400454ca:	/* TUNSETIFF */
+		return CALL_SETS;
+	}
+	return CALL_GIVES_BACK;
+}
+
+/* By setsockopt(2): a table of packet filters, include/uapi/linux/netfilter_ipv4/ip_tables.h IPT_SO_SET_REPLACE (also of
+ * IPv6 and ARP), netfilter_bridge/ebtables.h EBT_SO_SET_ENTRIES; a multicast router's entries, mroute.h, mroute6.h. */
+static __always_inline enum own_call call_of_option(__u32 option)
+{
+	return option == 64 || option == 128 || (option >= 200 && option <= 210) ? CALL_SETS : CALL_GIVES_BACK;
+}
+
 static __always_inline enum own_call own_call(void)
 {
 #if defined(__TARGET_ARCH_x86)
@@ -114,8 +140,11 @@ static __always_inline enum own_call own_call(void)
 	/* mount; open_tree to fspick, mount_setattr */
 	if (number == (is_compat ? 21 : 165) || (number >= 428 && number <= 433) || number == 442)
 		return CALL_MOUNTS;
-	/* ioctl, setsockopt; ioctl, socketcall, setsockopt */
-	if (is_compat ? number == 54 || number == 102 || number == 366 : number == 16 || number == 54 || number == 541)
+	if (is_compat ? number == 54 : number == 16 || number == 514)	/* ioctl */
+		return call_of_request(is_compat ? (__u32)regs->cx : (__u32)regs->si);
+	if (is_compat ? number == 366 : number == 54 || number == 541)	/* setsockopt */
+		return call_of_option(regs->dx);
+	if (is_compat && number == 102)	/* socketcall: its arguments lie in memory */
 		return CALL_SETS;
 #elif defined(__TARGET_ARCH_arm64)
 	struct pt_regs *regs = registers();
@@ -128,9 +157,10 @@ static __always_inline enum own_call own_call(void)
 	/* mount; open_tree to fspick, mount_setattr */
 	if (number == (is_compat ? 21 : 40) || (number >= 428 && number <= 433) || number == 442)
 		return CALL_MOUNTS;
-	/* ioctl, setsockopt */
-	if (is_compat ? number == 54 || number == 294 : number == 29 || number == 208)
-		return CALL_SETS;
+	if (number == (is_compat ? 54 : 29))	/* ioctl */
+		return call_of_request(regs->regs[1]);
+	if (number == (is_compat ? 294 : 208))	/* setsockopt */
+		return call_of_option(regs->regs[2]);
 #endif
 	return CALL_MAKES;
 }

@@ -37,7 +37,7 @@ static __always_inline bool is_range_command(__u32 command)
 	       command == F_OFD_SETLK || command == F_OFD_SETLKW;
 }
 
-/* As in memory: struct flock, and of 32-bit programs struct compat_flock and compat_flock64, which is packed. */
+/* As in memory: struct flock, and of 32-bit programs struct compat_flock and compat_flock64, which x86 packs. */
 struct asked_range {
 	__s16 type;
 	__s16 whence;
@@ -47,13 +47,18 @@ struct asked_range {
 
 static __always_inline bool read_compat_range(__u64 at, bool is_wide, struct asked_range *asked)
 {
-	__s32 words[5] = {};
+#if defined(__TARGET_ARCH_x86)
+	enum { WIDE_START = 1, WIDE_LENGTH = 3 };
+#else
+	enum { WIDE_START = 2, WIDE_LENGTH = 4 };
+#endif
+	__s32 words[WIDE_LENGTH + 2] = {};
 
 	if (is_wide) {
 		if (bpf_probe_read_user(words, sizeof(words), (void *)at))
 			return false;
-		asked->start = (__u32)words[1] | (__s64)words[2] << 32;
-		asked->length = (__u32)words[3] | (__s64)words[4] << 32;
+		asked->start = (__u32)words[WIDE_START] | (__s64)words[WIDE_START + 1] << 32;
+		asked->length = (__u32)words[WIDE_LENGTH] | (__s64)words[WIDE_LENGTH + 1] << 32;
 	} else {
 		if (bpf_probe_read_user(words, 3 * sizeof(words[0]), (void *)at))
 			return false;

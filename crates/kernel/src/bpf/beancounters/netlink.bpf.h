@@ -28,7 +28,7 @@ enum {
 	/* xfrm.h: states, policies, states to be */
 	XFRM_BASE = 0x10,
 	XFRM_MAKE = 1 << 0 | 1 << 3 | 1 << 6,
-	MESSAGES_LOOKED_AT = 8192,	/* what comes behind them is taken for more of the same */
+	MESSAGES_LOOKED_AT = 8192,	/* what comes behind them is taken for what makes something */
 	/* What is made takes so many times as much as what asks for it (docs/design/measured-beancounters.md). */
 	MADE_OF_MESSAGE = 8,
 };
@@ -69,7 +69,7 @@ static __always_inline bool makes_something(__u32 protocol, __u16 type)
 	return false;
 }
 
-/* A number the verifier knows nothing of: each turn of a loop looks to it like the one before. */
+/* Hides a number from the verifier, to which all turns of a loop look alike then. */
 static __always_inline __u64 unknown(__u64 number)
 {
 	__u64 same = 0;
@@ -95,8 +95,10 @@ static long meet_message(__u32 index, struct message_walk *walk)
 	length = head.nlmsg_len;
 	if (length < sizeof(head) || length > walk->left)
 		return 1;
-	if (makes_something(walk->protocol, head.nlmsg_type))
-		made = index == MESSAGES_LOOKED_AT - 1 ? walk->left : length;
+	if (index == MESSAGES_LOOKED_AT - 1)
+		made = walk->left;
+	else if (makes_something(walk->protocol, head.nlmsg_type))
+		made = length;
 	length = (length + NLMSG_ALIGNTO - 1) & ~(__u64)(NLMSG_ALIGNTO - 1);
 	if (length > walk->left)
 		length = walk->left;

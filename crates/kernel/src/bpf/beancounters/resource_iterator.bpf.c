@@ -49,7 +49,6 @@ int see_tasks(struct bpf_iter__task *ctx)
 	seen.tgid = task->tgid;
 	seen.tid = task->pid;
 	seen.entered = entered_now(state, task);
-	seen.cgroup = unified_group_of((__u64)task);
 	seen.pending_signals = pending_signals_of(task);
 	seen.namespace_bytes = namespace_bytes_of(task);
 	mm = task->mm;

@@ -132,7 +132,6 @@ struct seen_task {
 	__u32 tid;
 	__u32 pad;
 	__u64 entered;		/* the account that it has entered and that pays; 0: none */
-	__u64 cgroup;		/* its group in the unified hierarchy; 0: none */
 	__s64 file_pages, anon_pages, swap_pages, shmem_pages;
 	__s64 data_pages, stack_pages;
 	__s64 locked_pages, pinned_pages;
@@ -166,7 +165,7 @@ struct seen_file {
 
 _Static_assert(sizeof(struct row) == 64, "a cache line");
 _Static_assert(sizeof(struct charge_group) == 64, "a cache line");
-_Static_assert(sizeof(struct seen_task) == 136, "read by the user half");
+_Static_assert(sizeof(struct seen_task) == 128, "read by the user half");
 _Static_assert(sizeof(struct seen_file) == 56, "read by the user half");
 
 #endif /* BURSAR_BEANCOUNTERS_H */

@@ -287,10 +287,10 @@ static __always_inline int end_address_space(struct mm_struct *mm)
 	if (!state || !record || record->ctx_id != mm_ctx_id(mm))
 		return 0;
 	account = account_at(record->account);
-	event = record->marked_ns ?
-			begin_event(EVENT_FREED, TRIGGER_EVENT, bpf_ktime_get_ns()) :
+	event = record->marked_ns && account ?
+			reserve_event(state, EVENT_FREED, TRIGGER_EVENT, bpf_ktime_get_ns()) :
 			NULL;
-	if (event && account) {
+	if (event) {
 		event->account = record->account;
 		event->account_id = account->id;
 		event->pid = record->pid;
@@ -301,7 +301,7 @@ static __always_inline int end_address_space(struct mm_struct *mm)
 		event->held_pages = level_now(account);
 		event->dying_pages = account->dying_pages;
 		event->limit_pages = account->limit_pages;
-		emit(state, event);
+		bpf_ringbuf_submit(event, 0);
 		return 0;
 	}
 	end_record(index, account);

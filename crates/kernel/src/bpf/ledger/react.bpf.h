@@ -133,16 +133,25 @@ static __always_inline void place_near(struct ledger_state *state, struct accoun
  * process does not, as it does bursard. */
 const volatile bool defers_decisions = false;
 
-enum { WEIGHED_AT_ONCE = 32 };	/* processes: some 20 microseconds */
+enum {
+	WEIGHED_AT_ONCE = 32,	/* processes: some 20 microseconds */
+	LATEST_DECISION_NS = 20000000,
+};
 
 /* Not where it is the running process that may have to die: while a question waits, where a victim cannot be reached, and
  * where it writes into the memory of others. */
 static __always_inline bool is_for_thread(const struct ledger_state *state, struct account *account, __u32 trigger,
 					  __u32 running)
 {
-	return defers_decisions && trigger != TRIGGER_TIMER && account->processes > WEIGHED_AT_ONCE &&
-	       running != RUNNING_WRITER && (can_signal_others() || !state->kills_wanted) &&
-	       !has_waited_enough(account);
+	struct due_times *due = due_times_of();
+	__u64 wanted;
+
+	if (!defers_decisions || !due || trigger == TRIGGER_TIMER || account->processes <= WEIGHED_AT_ONCE ||
+	    running == RUNNING_WRITER || (!can_signal_others() && state->kills_wanted) || has_waited_enough(account))
+		return false;
+	/* Real-time threads that never sleep may keep it from its processor. */
+	wanted = *(volatile __u64 *)&due->decisions_ns;
+	return !wanted || bpf_ktime_get_ns() - wanted < LATEST_DECISION_NS;
 }
 
 /* What the rest of react() does, as far as it takes no decision. */
@@ -163,6 +172,8 @@ __noinline int leave_to_thread(struct account *account, __s64 sum, __u32 trigger
 		raise_maxheld(account, held);
 		return 0;
 	}
+	if (!is_new && now < account->no_settle_before_ns)
+		return 0;
 	if (!due->decisions_ns)
 		due->decisions_ns = now;
 	/* bursard would only signal itself: the next look at the clock sees to it. */

@@ -26,6 +26,8 @@ static __always_inline int look_at_clock(void)
 	return 0;
 }
 
+enum { DECISION_PAUSE_NS = 1000000 };	/* between two rounds of decisions: they go before everybody else's work */
+
 /* What its events have left to the thread. */
 static long catch_up(__u32 slot, void *nothing)
 {
@@ -47,7 +49,8 @@ static __always_inline int tick_if_due(void)
 
 	if (!due || !state)
 		return 0;
-	due->deferred_ns = 0;	/* who was asked for is here */
+	/* Who was asked for is here, and may be asked again after a pause. */
+	due->deferred_ns = now - DEFER_PAUSE_NS + DECISION_PAUSE_NS;
 	if (take_turn(&due->decisions_ns, now, 0))
 		bpf_loop(state->account_high_water, catch_up, NULL, 0);
 	if (!take_turn(&due->resum_ns, now, now + RESUM_INTERVAL_MS * 1000000ULL))

@@ -107,9 +107,10 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 		if (is_late)
 			return WAIT_NOT;
 	}
+	/* Where growers may not wait it is below the level already, so that their events go on deciding. */
+	account->wait_at_most_pages = doubt->wait_at_most_pages + walk->forgone;
 	if (wait == WAIT_BUT_GROWERS)
 		return WAIT_BUT_GROWERS;
-	account->wait_at_most_pages = doubt->wait_at_most_pages + walk->forgone;
 	account->no_settle_before_ns = now + SURVEY_LOOK_NS;
 	return WAIT_FOR_SURVEY;
 }

@@ -49,7 +49,7 @@ static __always_inline __s64 book(struct mm_record *record, struct account *acco
 /* Whether book() would change nothing. */
 static __always_inline bool is_booked(const struct mm_record *record)
 {
-	return record->state != MM_DYING && !(record->flags & RECORD_NEW) &&
+	return record->state != MM_DYING && !(record->flags & RECORD_NEW) && !record->booked_dying_pages &&
 	       recorded_pages(record) == *(volatile __s64 *)&record->booked_pages;
 }
 
@@ -306,9 +306,11 @@ static __noinline int move_record(struct mm_record *record, __u32 slot)
 	carry(&record->committed_pages, &old->committed_pages, &new->committed_pages);
 	carry(&record->reserved_pages, &old->reserved_pages, &new->reserved_pages);
 	carry(&record->collapsed_pages, &old->collapsed_pages, &new->collapsed_pages);
-	/* CPUs that remember it as far go on without telling, in an account where each event is told. */
-	if (new->near)
+	/* Its record says what it had when it was last read, and CPUs that remember it as far go on without telling. */
+	if (new->near) {
+		__sync_val_compare_and_swap(&new->near, NEAR_AND_READ, NEAR);
 		__sync_fetch_and_add(&state->generation, 1);
+	}
 	return 0;
 }
 

@@ -197,7 +197,7 @@ SEC("syscall") int who_changes_its_account_takes_its_reservation_along(void *ctx
 	return 0;
 }
 
-SEC("syscall") int who_comes_to_an_account_that_is_near_is_remembered_as_far_by_nobody(void *ctx)
+SEC("syscall") int who_comes_to_an_account_that_is_near_is_read_and_remembered_as_far_by_nobody(void *ctx)
 {
 	BEGIN(it);
 	__u64 generation = it->state->generation;
@@ -207,6 +207,7 @@ SEC("syscall") int who_comes_to_an_account_that_is_near_is_remembered_as_far_by_
 	it->account->near = NEAR_AND_READ;
 	EXPECT(!move_record(it->record, SLOT));
 	EXPECT(it->state->generation == generation + 1);
+	EXPECT(it->account->near == NEAR);
 	return 0;
 }
 
