@@ -207,10 +207,12 @@ __noinline int judge(struct walk *walk)
 	return kill_victim(walk);
 }
 
-/* Whether the records say what there is. Where events are not charged, or not each of them, they do not. */
+/* Whether the records say what there is. Where events are not charged, or not each of them, they do not; nor before 6.2,
+ * where a record has what the thread of the last event has kept back, and a grant has not reckoned with that. */
 static __always_inline bool has_all_read(const struct account *account)
 {
-	return account->near == NEAR_AND_READ && (event_decides || event_asks) && !events_are_preempted;
+	return account->near == NEAR_AND_READ && (event_decides || event_asks) && !events_are_preempted &&
+	       !rss_is_atomic();
 }
 
 /* All its records have been read: from now on events tell of changes, if it has not been far meanwhile. */
