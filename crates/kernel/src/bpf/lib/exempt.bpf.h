@@ -53,18 +53,6 @@ static __always_inline __u64 group_in(__u64 task, enum exempt_hierarchy hierarch
 	return group_of_css((__u64)FAR_READ(set, struct css_set, subsys[0]));
 }
 
-/* The id of the task's group in the unified hierarchy; 0: there is none. */
-static __always_inline __u64 unified_group_of(__u64 task)
-{
-	__u64 group, node;
-
-	if (!bpf_core_field_exists(((struct task_struct *)0)->cgroups))
-		return 0;
-	group = group_in(task, HIERARCHY_UNIFIED);
-	node = group ? (__u64)FAR_READ(group, struct cgroup, kn) : 0;
-	return node ? FAR_READ(node, struct kernfs_node, id) : 0;
-}
-
 static __always_inline int is_exempt_in(__u64 group, enum exempt_hierarchy hierarchy)
 {
 	__u64 node, id;
