@@ -185,7 +185,7 @@ static __always_inline __s64 login_reserve_of_memory(const struct account *accou
 /* As far beyond a bound as who starts up, or logs in, may go. */
 static __always_inline __s64 top_of_beginners(__s64 bound)
 {
-	return bound == NO_BOUND_PAGES ? NO_BOUND_PAGES : bound + RESERVE_PAGES;
+	return bound == NO_BOUND_PAGES ? NO_BOUND_PAGES : bound + by_page_size(RESERVE_PAGES);
 }
 
 /* Whether a request is refused. */
@@ -217,7 +217,7 @@ __noinline int is_refused(__s64 pages, __u32 request, __u32 is_private)
 	own = (__s64)mm->data_vm + (__s64)mm->stack_vm;
 	if (credit == pages && account->limit_pages != NO_BOUND_PAGES) {
 		tops.level = account->limit_pages;
-	} else if (own + (request == REQUEST_FORK ? 0 : pages) <= SMALL_PAGES) {
+	} else if (own + (request == REQUEST_FORK ? 0 : pages) <= by_page_size(SMALL_PAGES)) {
 		tops.level = top_of_beginners(account->limit_pages);
 		tops.private = top_of_beginners(account->private_barrier_pages);
 	}
@@ -343,7 +343,7 @@ static __always_inline int refuse_fork(__u64 child, __u64 clone_flags)
 
 	birth.slot = grower.slot;
 	birth.pages = (__s64)mm->data_vm + (__s64)mm->stack_vm;
-	is_small = birth.pages <= SMALL_PAGES;
+	is_small = birth.pages <= by_page_size(SMALL_PAGES);
 	if (account->measure == MEASURE_COMMITTED)
 		tops.level = is_small ? top_of_beginners(account->limit_pages) : account->barrier_pages;
 	tops.private = is_small ? top_of_beginners(account->private_barrier_pages) : account->private_barrier_pages;
@@ -422,7 +422,7 @@ static __always_inline int refuse_exec(void)
 	record = record_of(&grower);
 	if (!account || account->limit_pages == NO_BOUND_PAGES)
 		return 0;
-	top = account->limit_pages + RESERVE_PAGES;
+	top = account->limit_pages + by_page_size(RESERVE_PAGES);
 	/* What the caller has goes with its old image, unless he only borrows it (vfork). */
 	if (record && mm->mm_users.counter == 1)
 		own = account->measure == MEASURE_COMMITTED ? record->committed_pages :
