@@ -286,6 +286,13 @@ fn watch_flood(binaries: &Binaries) -> Result<()> {
         let of_kind = mappings.iter().filter(|it| it["kind"] == kind);
         of_kind.filter_map(|it| it["minor"].as_u64()).sum()
     };
+    if mappings.first().is_some_and(no_mapping_is_known) {
+        ensure!(
+            mappings.len() == 1 && sum("unknown") > own * 99 / 100,
+            "{report}"
+        );
+        return Ok(());
+    }
     let (anon, file) = (sum("anon"), sum("file"));
     let share = file as f64 / (anon + file) as f64;
     let shared_out = number(&report, "shared_out")?;
@@ -398,16 +405,18 @@ fn watch_account(binaries: &Binaries) -> Result<()> {
         "{report}"
     );
     ensure!(number(process, "minor")? > 500, "{report}");
-    ensure!(process["mappings"][0]["kind"] == "anon", "{report}");
+    let mapping = &process["mappings"][0];
+    ensure!(
+        mapping["kind"] == "anon" || no_mapping_is_known(mapping),
+        "{report}"
+    );
     ensure!(
         report["minor_latency"]["p50_ns"]
             .as_u64()
             .is_some_and(|ns| ns > 50),
         "{report}"
     );
-    let site = process["mappings"][0]["sites"][0]["symbol"]
-        .as_str()
-        .unwrap_or_default();
+    let site = mapping["sites"][0]["symbol"].as_str().unwrap_or_default();
     ensure!(site.contains("faulter"), "{report}");
     Ok(())
 }
@@ -448,7 +457,6 @@ fn watch_pid_gone(binaries: &Binaries) -> Result<()> {
     Ok(())
 }
 
-/// Verifies a churning command unlocked and locked, whose start phase ends as `start` says.
 /// With PREEMPT_RT nobody may look for a mapping where interrupts are off (kernel/bpf/mmap_unlock_work.h), as they are
 /// at a fault: docs/reference/kernels.md. What is counted is the same.
 fn no_mapping_is_known(mapping: &Value) -> bool {
@@ -457,6 +465,7 @@ fn no_mapping_is_known(mapping: &Value) -> bool {
     is_real_time && mapping["kind"] == "unknown"
 }
 
+/// Verifies a churning command unlocked and locked, whose start phase ends as `start` says.
 fn verify(binaries: &Binaries, command: &[&str], start: [&str; 2]) -> Result<()> {
     let words = ["verify", "--json", "--marker", "ready", "--for"];
     let open = faults(binaries, &words)
