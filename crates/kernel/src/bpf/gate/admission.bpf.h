@@ -25,20 +25,17 @@ enum {
 	/* Those, and who logs in, go so far beyond it: a user at his limit can still run `kill`. */
 	RESERVE_PAGES = 512,
 	SMALL_PAGE_SHIFT = 12,
+	LEAST_SHIFT = 2,
 };
 
 /* Both are of 4 KiB. Of larger pages it takes as many bytes, but a quarter as many pages at least: what a program has
  * at least is so many mappings, each a page or more. */
-#if defined(__TARGET_ARCH_x86)
-#define by_page_size(pages) (pages)
-#else
 static __always_inline __s64 by_page_size(__s64 pages)
 {
-	__s64 fewer = pages >> (page_shift - SMALL_PAGE_SHIFT), least = pages >> 2;
+	__u32 larger = page_shift - SMALL_PAGE_SHIFT;
 
-	return fewer < least ? least : fewer;
+	return pages >> (larger < LEAST_SHIFT ? larger : LEAST_SHIFT);
 }
-#endif
 
 /* How far a request may go: with the account's level, and with what is committed alone. */
 struct tops {
