@@ -29,12 +29,14 @@ GUEST_JOBS ?= 2
 # Of the stories that are not about the kernel each guest tells a part, newest the largest: the other two
 # run one after the other beside it. TOLD= has each tell all, TOLD=--whole at full length.
 TOLD       ?= --share {share}
-# For PREEMPT_RT: make guests SUITES=newest-rt,bookworm-rt,trixie-rt. Other than three share equally; one alone
+# For PREEMPT_RT: make guests SUITES=newest-rt,bookworm-rt,trixie-rt. Suites that are named share equally; one alone
 # (SUITES=trixie-backports) tells all: the better part of an hour.
-SUITES     ?= newest,bookworm,trixie
-comma      := ,
-THREE      := $(filter 3,$(words $(subst $(comma), ,$(SUITES))))
-SHARES     ?= 6,5,5
+ifeq ($(origin SUITES),undefined)
+SUITES      := newest,bookworm,trixie
+GUEST_PARTS := --shares 6,5,5 --timeout 2400
+else
+GUEST_PARTS := --timeout 10800
+endif
 
 .PHONY: build arm64 guests-arm64 demo test units lint monitoring ansible stories guests runtimes bench instructions growth latency install uninstall deb rpm packages release book clean
 
@@ -83,8 +85,7 @@ told_of = --bpffs --tracefs --module null_blk --module zram $(foreach file,stori
 # Debian's own kernels 6.1, 6.12 and 7.x in QEMU; one guest a processor, the slowest first.
 guests: build
 	xtask/provide guests
-	$(MEANWHILE) $(RELEASE)/xtask vm run --suite $(SUITES) --jobs $(GUEST_JOBS) --mem 1024 \
-		$(if $(THREE),--shares $(SHARES) --timeout 2400,--timeout 10800) \
+	$(MEANWHILE) $(RELEASE)/xtask vm run --suite $(SUITES) --jobs $(GUEST_JOBS) --mem 1024 $(GUEST_PARTS) \
 		$(call told_of,$(RELEASE)) $(TOLD)
 
 # All of it for arm64, stories, hog and measurements too, below target/arm64/aarch64-unknown-linux-gnu/release.
