@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use libbpf_cargo::SkeletonBuilder;
 
 /// Each is one object, `FOLDER/NAME.bpf.c`.
-const OBJECTS: [(&str, &str); 13] = [
+const OBJECTS: [(&str, &str); 14] = [
     ("ledger", "ledger"),
     ("ledger", "copy_on_write"),
     ("ledger", "membership"),
@@ -20,6 +20,7 @@ const OBJECTS: [(&str, &str); 13] = [
     ("gate", "probe"),
     ("beancounters", "beancounters"),
     ("beancounters", "network_buffers"),
+    ("beancounters", "tcp_buffers"),
     ("beancounters", "resource_iterator"),
     ("pagecache", "dirty"),
     ("stall", "stall"),

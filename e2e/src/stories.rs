@@ -47,6 +47,7 @@ mod spared;
 mod storm;
 mod subordinate;
 mod survival;
+mod tcp_buffers;
 mod telling;
 mod temporary;
 mod three_calls;
@@ -109,6 +110,7 @@ pub fn all() -> Vec<Story> {
         check::STORIES,
         metrics::STORIES,
         network_buffers::STORIES,
+        tcp_buffers::STORIES,
         notify::STORIES,
         triggers::STORIES,
         hostile::STORIES,

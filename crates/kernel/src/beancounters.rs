@@ -32,6 +32,12 @@ use crate::{Error, Options, ResourceIterator, call};
 /// The rows of accounts: what each may hold.
 pub type Wanted = BTreeMap<Slot, BTreeMap<Resource, RowBounds>>;
 
+/// Objects of network buffers, and what counts theirs.
+const BUFFERS: [(Object, &str); 2] = [
+    (Object::Buffers, "recount_buffers"),
+    (Object::Tcp, "recount_tcp"),
+];
+
 /// The beancounters of one kernel half.
 #[derive(Debug)]
 pub struct Beancounters {
@@ -187,24 +193,26 @@ impl Beancounters {
             return Ok(());
         }
         self.programs.walk(Object::Rows)?;
-        if !self.counts_buffers() {
-            return Ok(());
+        for (object, recount) in BUFFERS {
+            if self.counts(object) {
+                self.programs.walk(object)?;
+                self.recount(recount)?;
+            }
         }
-        self.programs.walk(Object::Buffers)?;
-        self.recount_buffers()
+        Ok(())
     }
 
-    /// Whether network buffers are charged.
-    fn counts_buffers(&self) -> bool {
+    /// Whether rows of an object are charged.
+    fn counts(&self, object: Object) -> bool {
         let mut rows = self.rows.iter();
         rows.any(|(&resource, enforcement)| {
-            let is_buffers = row_of(resource).is_some_and(|it| it.object == Object::Buffers);
-            is_buffers && enforcement.refuses()
+            let is_of_it = row_of(resource).is_some_and(|it| it.object == object);
+            is_of_it && enforcement.refuses()
         })
     }
 
-    fn recount_buffers(&self) -> Result<(), Error> {
-        let recount = self.pins().program("recount_buffers")?;
+    fn recount(&self, program: &str) -> Result<(), Error> {
+        let recount = self.pins().program(program)?;
         let mut args = forget_bill_args { slot: 0, row: 0 };
         let args = abi::bytes_of_mut(&mut args);
         call::run(recount.as_fd(), "count network buffers", args)
@@ -230,8 +238,10 @@ impl Beancounters {
         let recount = self.pins().program("recount_bill")?;
         let what = "count file locks";
         call::run(recount.as_fd(), what, abi::bytes_of_mut(&mut args))?;
-        if self.counts_buffers() {
-            self.recount_buffers()?;
+        for (object, recount) in BUFFERS {
+            if self.counts(object) {
+                self.recount(recount)?;
+            }
         }
         let Some(raw) = made(&self.mapped()?, slot.0) else {
             return Ok(BTreeMap::new());
@@ -350,11 +360,12 @@ impl Beancounters {
 
     fn forget(&self, slot: u32, row: u32) -> Result<(), Error> {
         let mut args = forget_bill_args { slot, row };
-        let calls: &[&str] = match self.programs.has_core(Object::Buffers) {
-            true => &["forget_buffers", "forget_bill"],
-            false => &["forget_bill"],
-        };
-        for name in calls {
+        let calls = [
+            (Object::Buffers, "forget_buffers"),
+            (Object::Tcp, "forget_tcp"),
+            (Object::Rows, "forget_bill"),
+        ];
+        for (_, name) in calls.into_iter().filter(|it| self.programs.has_core(it.0)) {
             let program = self.pins().program(name)?;
             let args = abi::bytes_of_mut(&mut args);
             call::run(program.as_fd(), "forget a row", args)?;

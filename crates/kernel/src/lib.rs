@@ -30,6 +30,7 @@ mod previous;
 mod pss_scan;
 mod query;
 mod resource_iterator;
+mod root_cgroup;
 mod selftest;
 mod selftest_account;
 mod skeleton;

@@ -28,6 +28,7 @@ object!(tmpfs_gate);
 object!(resource_iterator);
 object!(beancounters);
 object!(network_buffers);
+object!(tcp_buffers);
 object!(probe);
 object!(timer_probe);
 object!(stall);

@@ -13,7 +13,7 @@ use libbpf_rs::btf::types::{Func, Typedef};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 
 use crate::skeleton::{probe, timer_probe};
-use crate::{Error, Options, call};
+use crate::{Error, Options, call, root_cgroup};
 
 /// Something a kernel may or may not give.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +36,8 @@ pub enum Ability {
     BpfLsm,
     /// process_mrelease(2), 5.15.
     MemoryRelease,
+    /// The root control group of version 2, where programs see the events of all TCP sockets.
+    RootControlGroup,
 }
 
 /// What was found out about an ability.
@@ -128,6 +130,13 @@ impl Support {
                     },
                     "process_mrelease(2)",
                 ),
+            ),
+            (
+                Ability::RootControlGroup,
+                match root_cgroup::open() {
+                    Ok(_) => Finding::Available,
+                    Err(error) => Finding::Missing(error.to_string()),
+                },
             ),
         ];
         libbpf_rs::set_print(talk);

@@ -19,6 +19,11 @@
 //! | `send=BYTES` | so much queued in a local socket that nobody reads |
 //! | `fill_stream=N`, `fill_dgram=N` | pairs of local sockets, each filled until it is refused |
 //! | `fill_tcp=N` | TCP connections, both ends of each filled |
+//! | `tcp_byte=N` | a byte for each of N fresh TCP connections that poll(2) calls writable |
+//! | `transfers=N` | N TCP connections at once, a reader that comes late, every byte compared; prints how many were right |
+//! | `tcp_more` | nothing: asks for the largest buffers of all sockets that we have, and fills them again |
+//! | `tcp_throughput=MILLISECONDS` | KiB a second through one TCP connection over the loopback |
+//! | `widen` | the loopback of our own network namespace, with buffers of 64 MiB; behind `net=1` |
 //! | `fill_udp=N` | UDP sockets, each sent more than it has room for |
 //! | `byte=N` | a byte for each of N fresh local sockets that poll(2) calls writable; waits for room |
 //! | `buffers` | nothing: prints what the kernel says that our sockets hold: sent, received |
@@ -62,6 +67,8 @@ mod namespaces;
 mod network;
 #[path = "flooder/passing.rs"]
 mod passing;
+#[path = "flooder/tcp.rs"]
+mod tcp;
 
 use std::ffi::CString;
 use std::io::{BufRead, Write};
@@ -526,6 +533,17 @@ fn main() {
                 buffers::fill_pair(&mut kept.files, what == "fill_stream")
             }),
             "fill_tcp" => ask(&step, number, || buffers::fill_tcp(&mut kept.files)),
+            "tcp_byte" => ask(&step, number, || tcp::send_byte(&mut kept.files)),
+            "transfers" => match tcp::transfers(number) {
+                (right, None) => say(&format!("{step}: {right}")),
+                (right, Some(error)) => say(&format!("{step}: {right} {error}")),
+            },
+            "tcp_more" => tcp::ask_for_more(&kept.files),
+            "tcp_throughput" => match tcp::throughput(Duration::from_millis(number)) {
+                Ok(kib) => say(&format!("tcp_throughput: {kib}")),
+                Err(error) => say(&format!("tcp_throughput: {error}")),
+            },
+            "widen" => ask(&step, 1, tcp::widen),
             "fill_udp" => ask(&step, number, || buffers::fill_udp(&mut kept.files)),
             "byte" => ask(&step, number, || buffers::send_byte(&mut kept.files)),
             "buffers" => {

@@ -598,11 +598,11 @@ fn say_what_they_cannot(binaries: &Binaries) -> Result<()> {
     let remarks = limit(
         &world,
         &ALICE.to_string(),
-        "numproc=5 tcpsndbuf=1M kmemsize=8M:9M",
+        "numproc=5 dcachesize=1M kmemsize=8M:9M",
     )?;
     let has = |part: &str| remarks.iter().any(|remark| remark.contains(part));
     ensure!(
-        has("kmemsize") && has("tcpsndbuf") && has("nothing is refused"),
+        has("kmemsize") && has("dcachesize") && has("nothing is refused"),
         "{remarks:?}"
     );
     let numproc = row(&world, ALICE, Resource::Numproc)?;
@@ -638,7 +638,7 @@ fn say_what_they_cannot(binaries: &Binaries) -> Result<()> {
     limit(
         &world,
         &ALICE.to_string(),
-        "numproc=unlimited tcpsndbuf=unlimited kmemsize=unlimited",
+        "numproc=unlimited dcachesize=unlimited kmemsize=unlimited",
     )?;
     let file = fs::read_to_string(world.daemon.limits_path())?;
     ensure!(!file.contains(&ALICE.to_string()), "{file}");

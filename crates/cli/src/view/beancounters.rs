@@ -193,9 +193,9 @@ mod tests {
         numproc.limit = Some(220);
         numproc.failcnt = 123_456;
         numproc.how = How::Exact;
-        let buffers = resources.get_mut(&Resource::Tcpsndbuf).unwrap();
-        buffers.barrier = Some(1 << 20);
-        buffers.note = Some("account-only, nothing is refused: no hook".to_owned());
+        let names = resources.get_mut(&Resource::Dcachesize).unwrap();
+        names.barrier = Some(1 << 20);
+        names.note = Some("account-only, nothing is refused: no hook".to_owned());
         let unknown = Bean::unavailable(Resource::Numiptent, "rules belong to nobody");
         resources.insert(Resource::Numiptent, unknown);
         Bill {
@@ -210,7 +210,7 @@ mod tests {
     fn a_bill_has_all_rows_and_says_how_they_are_known() {
         let found = Beancounters {
             bills: vec![bill()],
-            remarks: vec!["limits on tcpsndbuf: nothing is refused".to_owned()],
+            remarks: vec!["limits on dcachesize: nothing is refused".to_owned()],
             ..Beancounters::default()
         };
         assert_snapshot!(table(&found, &style(100)));

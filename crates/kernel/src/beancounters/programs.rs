@@ -3,18 +3,18 @@
 
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use bursar_model::namespace_bytes;
-use libbpf_rs::MapCore;
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, ProgramMut, ProgramType};
 
 use super::row::{Enforcement, Object, ROWS, Row};
 use crate::load::{set_knobs, share_pinned};
 use crate::pins::Pins;
-use crate::skeleton::{beancounters, network_buffers};
-use crate::{Error, Options, call};
+use crate::skeleton::{beancounters, network_buffers, tcp_buffers};
+use crate::{Error, Options, call, root_cgroup};
 
 /// What all rows of an object need: maps, programs that are run by us, and walks.
 struct Core {
@@ -47,10 +47,17 @@ const BUFFERS_CORE: Core = Core {
     walks: &["meet_buffers"],
 };
 
+const TCP_CORE: Core = Core {
+    maps: &["tcp_buffers", "recorded_tcp"],
+    calls: &["forget_tcp", "recount_tcp"],
+    walks: &["meet_tcp"],
+};
+
 const fn core_of(object: Object) -> &'static Core {
     match object {
         Object::Rows => &ROWS_CORE,
         Object::Buffers => &BUFFERS_CORE,
+        Object::Tcp => &TCP_CORE,
     }
 }
 
@@ -75,6 +82,19 @@ pub(super) struct Programs {
 
 fn link(program: &str) -> String {
     format!("link_{program}")
+}
+
+/// Where its kind says; programs of control groups at the root one, so that all sockets' events reach them, whatever
+/// network namespace they are in.
+fn attach(program: &ProgramMut<'_>) -> Result<Link, Error> {
+    let attached = match program.prog_type() {
+        ProgramType::SockOps | ProgramType::CgroupSockopt => {
+            let root = root_cgroup::open()?;
+            program.attach_cgroup(root.as_raw_fd())
+        }
+        _ => program.attach(),
+    };
+    attached.map_err(Error::unsupported(WHAT))
 }
 
 impl Programs {
@@ -170,6 +190,7 @@ impl Programs {
             _ if names.is_empty() => Ok(()),
             Object::Rows => self.load_rows(names),
             Object::Buffers => self.load_buffers(names),
+            Object::Tcp => self.load_tcp(names),
         }
     }
 
@@ -256,6 +277,39 @@ impl Programs {
         self.put_up(Object::Buffers, open, names)
     }
 
+    /// The maps of [`Object::Rows`] are there.
+    fn load_tcp(&self, names: &[&str]) -> Result<(), Error> {
+        let mut storage = MaybeUninit::uninit();
+        let mut open = tcp_buffers::TcpBuffersSkelBuilder::default()
+            .open(&mut storage)
+            .map_err(Error::unsupported(WHAT))?;
+        set_knobs!(open, "tcp_buffers", self.options, {});
+        let sockets = &mut open.maps.tcp_buffers;
+        sockets
+            .set_max_entries(self.options.max_objects)
+            .map_err(Error::io("size a map"))?;
+        share_pinned!(open, self.pins, {
+            accounts: "accounts",
+            payers: "payers",
+            events: "events",
+            state_map: "state",
+            logins: "logins",
+            members: "members",
+            subordinates: "subordinates",
+            exempt_cgroups: "exempt_cgroups",
+            bills: "bills",
+            bill_facts: "bill_facts",
+            known_slots: "known_slots",
+        });
+        if self.has_core(Object::Tcp) {
+            share_pinned!(open, self.pins, {
+                tcp_buffers: "tcp_buffers",
+                recorded_tcp: "recorded_tcp",
+            });
+        }
+        self.put_up(Object::Tcp, open, names)
+    }
+
     fn put_up<'obj, S: OpenSkel<'obj>>(
         &self,
         object: Object,
@@ -293,7 +347,7 @@ impl Programs {
             if core_of(object).calls.contains(name) {
                 program.pin(self.pins.path(name)).map_err(pinning())?;
             } else {
-                let mut attached = program.attach().map_err(unsupported)?;
+                let mut attached = attach(&program)?;
                 attached
                     .pin(self.pins.path(&link(name)))
                     .map_err(pinning())?;

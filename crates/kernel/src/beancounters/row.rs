@@ -53,8 +53,10 @@ impl Enforcement {
 pub(super) enum Object {
     /// What is counted in pieces, and kernel memory; with the bills.
     Rows,
-    /// Network buffers.
+    /// Network buffers of all sockets but TCP's.
     Buffers,
+    /// Those of TCP sockets.
+    Tcp,
 }
 
 /// A row that the kernel half can refuse.
@@ -69,7 +71,7 @@ pub(super) struct Row {
     pub(super) sets: &'static [(&'static [&'static str], Enforcement)],
 }
 
-pub(super) static ROWS: [Row; 12] = [
+pub(super) static ROWS: [Row; 14] = [
     Row {
         resource: Resource::Numproc,
         index: bill_row::BILL_NUMPROC,
@@ -247,7 +249,43 @@ pub(super) static ROWS: [Row; 12] = [
             ),
         ],
     },
+    Row {
+        resource: Resource::Tcpsndbuf,
+        index: bill_row::BILL_TCPSNDBUF,
+        object: Object::Tcp,
+        sets: &[(
+            &[
+                "tcp_free",
+                "tcp_accepted",
+                "tcp_made",
+                "tcp_option",
+                "tcp_events",
+            ],
+            TCP,
+        )],
+    },
+    Row {
+        resource: Resource::Tcprcvbuf,
+        index: bill_row::BILL_TCPRCVBUF,
+        object: Object::Tcp,
+        sets: &[(
+            &[
+                "tcp_free",
+                "tcp_accepted",
+                "tcp_made",
+                "tcp_option",
+                "tcp_events",
+                "tcp_received",
+            ],
+            TCP,
+        )],
+    },
 ];
+
+const TCP: Enforcement = BestEffort(Cow::Borrowed(
+    "each socket keeps 4.5 KiB and one packet of up to 64 KiB beyond: set numtcpsock too; connections older than the limit \
+     and those of MPTCP keep their buffers",
+));
 
 const SENT: Enforcement = BestEffort(Cow::Borrowed(
     "before Linux 6.5 what splice(2) and sendfile(2) put into a socket is counted later, and not refused",

@@ -106,7 +106,7 @@ pub(crate) fn held(sockets: &[i32]) -> (u64, u64) {
     (sending, received)
 }
 
-fn is_writable(fd: i32) -> bool {
+pub(crate) fn is_writable(fd: i32) -> bool {
     let mut asked = libc::pollfd {
         fd,
         events: libc::POLLOUT,

@@ -85,5 +85,10 @@ const fn words(ability: Kernels) -> (&'static str, &'static str, Option<&'static
             "its memory comes back only as fast as it exits",
             Some("Linux 5.15 or newer"),
         ),
+        Kernels::RootControlGroup => (
+            "the root control group of version 2 (sockops)",
+            "limits on tcpsndbuf and tcprcvbuf are counted, and nothing is held at them",
+            Some("mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified"),
+        ),
     }
 }

@@ -12,6 +12,7 @@
 
 #include "bill_of_me.bpf.h"
 #include "objects.bpf.h"
+#include "socket_record.bpf.h"
 
 /* Key: struct sock *. Written and read here. Bound: ledger.max_objects. Full: as charges. A record goes before its
  * socket does, so its address may be read. */
@@ -23,10 +24,7 @@ struct {
 	__type(value, struct socket_buffers);
 } socket_buffers SEC(".maps");
 
-enum { RECORDED_BITS = 16 };
-
-/* Index: index_of_record() of a socket. How many records there are of sockets with that index: of one with 0 there is none,
- * and sockets of users without a bound cost no more than that. Written and read here. */
+/* Index: index_of_record() of a socket. Written and read here. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1 << RECORDED_BITS);
@@ -51,45 +49,15 @@ enum {
 	RECOUNT_NS = 1000000,
 };
 
-/* `number`: the socket's distance from bill_facts. */
-static __always_inline __u32 index_of_record(__u64 number)
-{
-	return (number * 0x9e3779b97f4a7c15ULL) >> (64 - RECORDED_BITS);
-}
-
-/* For verifiers a socket is an address or a number, and number_beside() is for addresses only. */
-static __always_inline __u64 number_of_socket(__u64 sk)
-{
-	return number_of((const void *)sk) - number_of(facts());
-}
-
-static __always_inline bool may_be_recorded(__u64 number)
-{
-	__u32 index = index_of_record(number);
-	__u32 *records = bpf_map_lookup_elem(&recorded_sockets, &index);
-
-	return !records || *(volatile __u32 *)records;
-}
-
 /* Whether a program has nothing to do with a socket: nobody pays for it. */
 static __always_inline bool has_no_record(const struct sock *sk, const struct bill_facts *known)
 {
-	return known && !may_be_recorded(number_beside(sk, known));
+	return known && !may_be_in(&recorded_sockets, number_beside(sk, known));
 }
 
 static __always_inline struct socket_buffers *buffers_of(__u64 sk)
 {
-	return may_be_recorded(number_of_socket(sk)) ? bpf_map_lookup_elem(&socket_buffers, &sk) : NULL;
-}
-
-/* Before a record is made, and after it has gone. */
-static __always_inline void note_record(__u64 sk, __s32 more)
-{
-	__u32 index = index_of_record(number_of_socket(sk));
-	__u32 *records = bpf_map_lookup_elem(&recorded_sockets, &index);
-
-	if (records)
-		__sync_fetch_and_add(records, more);
+	return may_be_in(&recorded_sockets, number_of_socket(sk)) ? bpf_map_lookup_elem(&socket_buffers, &sk) : NULL;
 }
 
 /* In the send queue; of a local socket also what its readers have not read. */
@@ -132,38 +100,6 @@ static __always_inline __s64 sending_then(__u64 sk, __u32 size)
 	if (then <= most)
 		return then;
 	return now > most ? now : most;
-}
-
-static __always_inline struct row *row_in_force(__u32 slot, __u32 which)
-{
-	struct row *row = slot == NOBODY ? NULL : row_of(slot, which);
-
-	return row && row->counted ? row : NULL;
-}
-
-/* Books what is there, whatever the barrier is. Another CPU that books the same socket meanwhile knows as much. */
-static __always_inline void book(struct row *row, __s64 *booked, __s64 now)
-{
-	__s64 was = *(volatile __s64 *)booked;
-
-	if (now != was && __sync_val_compare_and_swap(booked, was, now) == was)
-		add_beyond(row, now - was);
-}
-
-/* Returns false, and books nothing, where the row would hold more than `top`. What is less than booked always goes. */
-static __always_inline bool book_within(struct row *row, __s64 *booked, __s64 then, __s64 top)
-{
-	__s64 was = *(volatile __s64 *)booked, more = then - was;
-
-	if (more <= 0) {
-		book(row, booked, then);
-		return true;
-	}
-	if (!add_within(row, more, top))
-		return false;
-	if (__sync_val_compare_and_swap(booked, was, then) != was)
-		__sync_fetch_and_add(&row->held, -more);
-	return true;
 }
 
 static long recount_socket(struct bpf_map *map, __u64 *key, struct socket_buffers *buffers, void *nothing)
@@ -257,19 +193,9 @@ static __always_inline void note_socket(__u64 sk, __u32 slot, __s32 more)
 {
 	struct bill *bill = bpf_map_lookup_elem(&bills, &slot);
 
-	note_record(sk, more);
+	note_in(&recorded_sockets, sk, more);
 	if (bill)
 		__sync_fetch_and_add(&bill->sockets, more);
-}
-
-/* What it has booked goes back, once; to be called before its record is deleted, as refund(). */
-static __always_inline void refund_booked(__u32 slot, __u32 which, __s64 *booked)
-{
-	__s64 amount = __sync_lock_test_and_set(booked, 0);
-	struct row *row = row_of(slot, which);
-
-	if (row && amount)
-		__sync_fetch_and_add(&row->held, -amount);
 }
 
 static __noinline int forget_socket(__u64 sk)

@@ -21,7 +21,9 @@ enum bill_row {
 	BILL_KMEMSIZE = 9,
 	BILL_OTHERSOCKBUF = 10,
 	BILL_DGRAMRCVBUF = 11,
-	BILL_ROWS = 12,
+	BILL_TCPSNDBUF = 12,
+	BILL_TCPRCVBUF = 13,
+	BILL_ROWS = 14,
 	BILL_PRIVVMPAGES = 16,	/* in events only: the gate charges it, in the ledger's account */
 };
 
@@ -44,6 +46,12 @@ struct row {
 	__u32 observed;		/* what would be refused is told, and granted */
 };
 
+enum tcp_direction {
+	TCP_SENDING = 0,	/* BILL_TCPSNDBUF */
+	TCP_RECEIVING = 1,	/* BILL_TCPRCVBUF */
+	TCP_DIRECTIONS = 2,
+};
+
 enum bill_state {
 	BILL_NONE = 0,
 	BILL_BEGUN = 1,		/* somebody is about to write it */
@@ -55,9 +63,10 @@ struct bill {
 	__u64 account_id;	/* whose: slots are given to others */
 	__s64 scanned_bytes;	/* of kmemsize: all but namespaces, as the last scan found it */
 	__s64 sockets;		/* with a record in socket_buffers */
+	__s64 tcp_sockets;	/* with a record in tcp_buffers */
 	enum bill_state state;
 	__u32 counted_rows;	/* a bit for each row that is counted */
-	__u32 pad[8];
+	__u32 pad[6];
 };
 
 /* What a socket has booked, to the account that pays for it. */
@@ -66,6 +75,14 @@ struct socket_buffers {
 	__s64 receiving;	/* of BILL_DGRAMRCVBUF */
 	__u32 slot;
 	__u32 pad;
+};
+
+/* What a TCP socket may hold, or holds where that is more, is booked to the account that pays for it. */
+struct tcp_buffers {
+	__s64 booked[TCP_DIRECTIONS];
+	__s64 asked[TCP_DIRECTIONS];	/* by its program (SO_SNDBUF, SO_RCVBUF): no more is granted; 0: nothing */
+	__u32 slot;
+	__u32 is_sized;		/* a bit for each direction whose buffer is ours */
 };
 
 /* What was charged for an object, and to whom: it goes back there whoever lets go of the object. */

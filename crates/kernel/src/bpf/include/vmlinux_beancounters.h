@@ -31,11 +31,20 @@ struct sock {
 		atomic_t rmem_alloc;
 		int len;
 	} sk_backlog;
+	int sk_rcvbuf;
 	int sk_sndbuf;
 	refcount_t sk_wmem_alloc;
 	int sk_wmem_queued;
 	u16 sk_type;
 	u16 sk_protocol;
+};
+
+struct tcp_sock {
+	u16 advmss;
+	u32 mss_cache;
+	struct {
+		u32 space;
+	} rcvq_space;
 };
 
 struct socket {
