@@ -23,6 +23,8 @@
 //! | `transfers=N` | N TCP connections at once, a reader that comes late, every byte compared; prints how many were right |
 //! | `tcp_more` | nothing: asks for the largest buffers of all sockets that we have, and fills them again |
 //! | `tcp_throughput=MILLISECONDS` | KiB a second through one TCP connection over the loopback |
+//! | `tcp_connections=MILLISECONDS` | TCP connections made and closed a second |
+//! | `tcp_segment` | a TCP connection to a listener that asked for larger segments; prints the size that they have |
 //! | `widen` | the loopback of our own network namespace, with buffers of 64 MiB; behind `net=1` |
 //! | `fill_udp=N` | UDP sockets, each sent more than it has room for |
 //! | `byte=N` | a byte for each of N fresh local sockets that poll(2) calls writable; waits for room |
@@ -542,6 +544,14 @@ fn main() {
             "tcp_throughput" => match tcp::throughput(Duration::from_millis(number)) {
                 Ok(kib) => say(&format!("tcp_throughput: {kib}")),
                 Err(error) => say(&format!("tcp_throughput: {error}")),
+            },
+            "tcp_connections" => match tcp::connections(Duration::from_millis(number)) {
+                Ok(connections) => say(&format!("tcp_connections: {connections}")),
+                Err(error) => say(&format!("tcp_connections: {error}")),
+            },
+            "tcp_segment" => match tcp::segment() {
+                Ok(bytes) => say(&format!("tcp_segment: {bytes}")),
+                Err(error) => say(&format!("tcp_segment: {error}")),
             },
             "widen" => ask(&step, 1, tcp::widen),
             "fill_udp" => ask(&step, number, || buffers::fill_udp(&mut kept.files)),

@@ -74,6 +74,50 @@ pub(crate) fn send_byte(kept: &mut Vec<i32>) -> std::result::Result<(), i32> {
     sent.map_err(|error| error.raw_os_error().unwrap_or(0))
 }
 
+/// Bytes of the largest segment of a connection whose listener asked for larger ones once it listened.
+pub(crate) fn segment() -> Result<i32> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    set(
+        listener.as_raw_fd(),
+        libc::IPPROTO_TCP,
+        libc::TCP_MAXSEG,
+        32_000,
+    );
+    let from = TcpStream::connect(listener.local_addr()?)?;
+    let _to = listener.accept()?;
+    let (mut bytes, mut size) = (0_i32, 4);
+    // SAFETY: a live number and its size.
+    let done = unsafe {
+        libc::getsockopt(
+            from.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_MAXSEG,
+            (&raw mut bytes).cast(),
+            &raw mut size,
+        )
+    };
+    if done != 0 {
+        return Err(Error::last_os_error());
+    }
+    Ok(bytes)
+}
+
+/// Connections made and closed a second, one after the other.
+pub(crate) fn connections(span: Duration) -> Result<u64> {
+    let began = Instant::now();
+    let mut number = 0_u64;
+    while began.elapsed() < span {
+        drop(pair()?);
+        number += 1;
+    }
+    Ok((u128::from(number) * 1000 / began.elapsed().as_millis().max(1)) as u64)
+}
+
+fn set(fd: i32, level: i32, option: i32, value: i32) {
+    // SAFETY: a live number and its size.
+    unsafe { libc::setsockopt(fd, level, option, (&raw const value).cast(), 4) };
+}
+
 /// KiB a second through one connection, which is read at once.
 pub(crate) fn throughput(span: Duration) -> Result<u64> {
     let (mut from, mut to) = pair()?;
@@ -105,8 +149,7 @@ pub(crate) fn ask_for_more(sockets: &[i32]) {
             (libc::SO_SNDBUF, MOST),
             (libc::SO_RCVBUF, MOST),
         ] {
-            // SAFETY: a live number and its size.
-            unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, (&raw const value).cast(), 4) };
+            set(fd, libc::SOL_SOCKET, option, value);
         }
         // SAFETY: a live buffer and its length.
         while unsafe { libc::send(fd, block.as_ptr().cast(), block.len(), libc::MSG_DONTWAIT) } > 0

@@ -66,37 +66,34 @@ int BPF_PROG(tcp_free, struct sock *sk)
 
 /* --- sizes ------------------------------------------------------------------------------------ */
 
-/* The row has gone, and another one has not: it may have what the kernel gives. */
-static __always_inline void unset_size(struct bpf_sock_ops *ctx, struct tcp_buffers *buffers, __u32 direction)
+/* The kernel doubles what it is told, for what packets take beside their bytes. It sets the clamp of the window once, by the
+ * buffer that there is when a connection begins. */
+static __noinline int resize(struct bpf_sock_ops *ctx, __u32 direction, __s64 size)
 {
-	int half = MOST_SIZE / 2, clamp = MOST_SIZE;
+	int half = size >> 1, clamp = size;
 
 	bpf_setsockopt(ctx, SOL_SOCKET, direction == TCP_SENDING ? SO_SNDBUF : SO_RCVBUF, &half, sizeof(half));
 	if (direction == TCP_RECEIVING)
 		bpf_setsockopt(ctx, IPPROTO_TCP, TCP_WINDOW_CLAMP, &clamp, sizeof(clamp));
-	__sync_fetch_and_and(&buffers->is_sized, ~(1U << direction));
+	return 0;
 }
 
-/* The kernel doubles what it is told, for what packets take beside their bytes. */
 static __noinline int set_size(struct bpf_sock_ops *ctx, __u64 sk, struct tcp_buffers *buffers, __u32 direction,
 			       __s64 wanted)
 {
 	__s64 size = size_granted(sk, buffers, direction, wanted);
-	int half, clamp;
 
 	if (!buffers || direction >= TCP_DIRECTIONS)
 		return 0;
 	if (!size) {
-		if (is_sized(buffers, direction) && !row_in_force(buffers->slot, row_of_direction(direction)))
-			unset_size(ctx, buffers, direction);
+		/* The row has gone, and the other one has not: it may have what the kernel gives. */
+		if (is_sized(buffers, direction) && !row_in_force(buffers->slot, row_of_direction(direction))) {
+			resize(ctx, direction, MOST_SIZE);
+			__sync_fetch_and_and(&buffers->is_sized, ~(1U << direction));
+		}
 		return 0;
 	}
-	half = size >> 1;
-	clamp = size;
-	bpf_setsockopt(ctx, SOL_SOCKET, direction == TCP_SENDING ? SO_SNDBUF : SO_RCVBUF, &half, sizeof(half));
-	/* The kernel sets it once, by the buffer that there is when a connection begins. */
-	if (direction == TCP_RECEIVING)
-		bpf_setsockopt(ctx, IPPROTO_TCP, TCP_WINDOW_CLAMP, &clamp, sizeof(clamp));
+	resize(ctx, direction, size);
 	__sync_fetch_and_or(&buffers->is_sized, 1U << direction);
 	book_direction(sk, buffers, direction);
 	return 0;
@@ -119,12 +116,32 @@ static __always_inline __s64 receiving_wanted(__u64 sk)
 	return wanted > FIRST_RECEIVING ? wanted : FIRST_RECEIVING;
 }
 
+static __always_inline bool is_held(__u32 slot, __u32 which)
+{
+	struct row *row = counted_row(slot, which);
+
+	return row && !row->observed;
+}
+
+static __noinline int set_segments(struct bpf_sock_ops *ctx, __u32 bytes)
+{
+	return bpf_setsockopt(ctx, IPPROTO_TCP, TCP_MAXSEG, &bytes, sizeof(bytes));
+}
+
+static __always_inline void limit_segments(struct bpf_sock_ops *ctx, __u32 slot)
+{
+	if (is_held(slot, BILL_TCPSNDBUF) || is_held(slot, BILL_TCPRCVBUF))
+		set_segments(ctx, ONE_PACKET);
+}
+
 static __noinline int begin_connection(struct bpf_sock_ops *ctx, __u64 sk, struct tcp_buffers *buffers)
 {
 	__u32 flags = ctx->bpf_sock_ops_cb_flags;
 
 	if (!buffers)
 		return 0;
+	/* Too late for what is sent: a mark, for release_connection(). */
+	set_segments(ctx, ONE_PACKET);
 	set_size(ctx, sk, buffers, TCP_SENDING, sending_wanted(ctx));
 	set_size(ctx, sk, buffers, TCP_RECEIVING, FIRST_RECEIVING);
 	if (counted_row(buffers->slot, BILL_TCPSNDBUF))
@@ -135,66 +152,70 @@ static __noinline int begin_connection(struct bpf_sock_ops *ctx, __u64 sk, struc
 	return 0;
 }
 
-/* Nobody pays for it any more: it may have what the kernel gives. */
-static __noinline int release_connection(struct bpf_sock_ops *ctx)
+/* Nobody pays for it any more: it may have what the kernel gives. Another program may have asked for such events of
+ * sockets that were never ours: those have no mark. */
+static __noinline int release_connection(struct bpf_sock_ops *ctx, __u64 sk)
 {
-	int half = MOST_SIZE / 2, clamp = MOST_SIZE;
+	const __u32 ours = BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
 
-	bpf_setsockopt(ctx, SOL_SOCKET, SO_SNDBUF, &half, sizeof(half));
-	bpf_setsockopt(ctx, SOL_SOCKET, SO_RCVBUF, &half, sizeof(half));
-	bpf_setsockopt(ctx, IPPROTO_TCP, TCP_WINDOW_CLAMP, &clamp, sizeof(clamp));
-	bpf_sock_ops_cb_flags_set(ctx, 0);
+	if (FAR_READ(sk, struct tcp_sock, rx_opt.user_mss) != ONE_PACKET)
+		return 0;
+	set_segments(ctx, 0);
+	resize(ctx, TCP_SENDING, MOST_SIZE);
+	resize(ctx, TCP_RECEIVING, MOST_SIZE);
+	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags & ~ours);
 	return 0;
 }
 
-static __always_inline bool is_held(__u32 slot, __u32 which)
+/* Asked for by begin_connection(), while there was a record. */
+static __always_inline bool was_asked_for(__u32 op)
 {
-	struct row *row = counted_row(slot, which);
-
-	return row && !row->observed;
+	return op == BPF_SOCK_OPS_RTT_CB || op == BPF_SOCK_OPS_HDR_OPT_LEN_CB;
 }
 
-static __noinline int set_segments(struct bpf_sock_ops *ctx, __u32 slot)
+static __always_inline bool is_beginning(__u32 op)
 {
-	int bytes = ONE_PACKET;
-
-	if (is_held(slot, BILL_TCPSNDBUF) || is_held(slot, BILL_TCPRCVBUF))
-		bpf_setsockopt(ctx, IPPROTO_TCP, TCP_MAXSEG, &bytes, sizeof(bytes));
-	return 0;
+	return op == BPF_SOCK_OPS_TCP_CONNECT_CB || op == BPF_SOCK_OPS_TCP_LISTEN_CB ||
+	       op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB || op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
 }
 
 SEC("?sockops")
 int tcp_events(struct bpf_sock_ops *ctx)
 {
-	struct bpf_sock *sk = ctx->sk;
 	struct tcp_buffers *buffers;
+	struct bpf_sock *sk;
+	__u32 op = ctx->op;
 	__u64 address;
 
-	if (!sk || !ctx->is_fullsock)
+	if ((!is_beginning(op) && !was_asked_for(op)) || !ctx->is_fullsock)
 		return 1;
-	address = (__u64)sk;
+	sk = ctx->sk;
+	/* No helper is called at connections that nobody pays for. */
+	if (!sk || (is_beginning(op) && has_no_tcp_record((const struct sock *)sk, facts())))
+		return 1;
+	address = number_of(sk);
 	buffers = tcp_buffers_of(address);
-	switch (ctx->op) {
+	switch (op) {
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
 	case BPF_SOCK_OPS_TCP_LISTEN_CB:
 		if (buffers)
-			set_segments(ctx, buffers->slot);
+			limit_segments(ctx, buffers->slot);
 		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
-		begin_connection(ctx, number_of(sk), buffers);
+		begin_connection(ctx, address, buffers);
 		break;
 	case BPF_SOCK_OPS_RTT_CB:
 		if (!buffers)
-			release_connection(ctx);
+			release_connection(ctx, address);
 		else
-			set_size(ctx, number_of(sk), buffers, TCP_SENDING, sending_wanted(ctx));
+			set_size(ctx, address, buffers, TCP_SENDING, sending_wanted(ctx));
 		break;
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
 		if (!buffers)
-			release_connection(ctx);
+			release_connection(ctx, address);
 		else
-			set_size(ctx, number_of(sk), buffers, TCP_RECEIVING, receiving_wanted(number_of(sk)));
+			set_size(ctx, address, buffers, TCP_RECEIVING, receiving_wanted(address));
 		break;
 	}
 	return 1;
@@ -225,9 +246,25 @@ static __noinline int is_any_sized(__u64 sk)
 	return buffers && buffers->is_sized;
 }
 
+/* A packet is what is always taken. */
+static __noinline int is_larger_packet(struct bpf_sockopt *ctx, __u64 sk)
+{
+	struct tcp_buffers *buffers = tcp_buffers_of(sk);
+	int *value = ctx->optval;
+
+	if (!buffers || (void *)(value + 1) > ctx->optval_end)
+		return false;
+	return (*value <= 0 || *value > ONE_PACKET) &&
+	       (is_held(buffers->slot, BILL_TCPSNDBUF) || is_held(buffers->slot, BILL_TCPRCVBUF));
+}
+
 /* Whether the kernel is not to do it: the buffer is ours. */
 static __always_inline bool is_for_us(struct bpf_sockopt *ctx, __u64 sk)
 {
+	if (ctx->level == IPPROTO_TCP)
+		return ctx->optname == TCP_MAXSEG && is_larger_packet(ctx, sk);
+	if (ctx->level != SOL_SOCKET)
+		return false;
 	switch (ctx->optname) {
 	case SO_SNDBUF:
 	case SO_SNDBUFFORCE:
@@ -248,7 +285,7 @@ int tcp_option(struct bpf_sockopt *ctx)
 
 	if (ctx->optlen > LARGEST_OPTION)
 		ctx->optlen = 0;	/* else the kernel refuses what is larger than it shows us */
-	else if (sk && ctx->level == SOL_SOCKET && is_for_us(ctx, number_of(sk)))
+	else if (sk && is_for_us(ctx, number_of(sk)))
 		ctx->optlen = -1;
 	return 1;
 }

@@ -39,7 +39,12 @@ struct sock {
 	u16 sk_protocol;
 };
 
+struct tcp_options_received {
+	u16 user_mss;
+};
+
 struct tcp_sock {
+	struct tcp_options_received rx_opt;
 	u16 advmss;
 	u32 mss_cache;
 	struct {
