@@ -7,9 +7,9 @@ use std::os::fd::AsFd;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 
-use crate::Error;
 use crate::abi::abi_constant;
 use crate::skeleton::{selftest_decisions, selftest_ledger, selftest_rows};
+use crate::{Error, older_kernels};
 
 /// What a unit said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,9 @@ macro_rules! units_of {
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
             rodata.max_records = ENTRIES;
             rodata.max_accounts = ENTRIES;
+            rodata.has_bpf_loop = older_kernels::has_loops().into();
         }
+        older_kernels::fit_maps(open.open_object_mut(), ENTRIES)?;
         $(open.maps.$map.set_max_entries($entries).map_err(Error::io("size a map"))?;)*
         let skel = open.load().map_err(Error::unsupported($name))?;
         let mut units = Vec::new();

@@ -23,6 +23,7 @@ mod kernel_half;
 mod load;
 mod mapped;
 mod membership;
+mod older_kernels;
 mod oom_killer;
 mod options;
 mod pins;

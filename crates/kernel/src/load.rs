@@ -10,6 +10,7 @@ use libbpf_rs::{MapCore, MapFlags};
 
 use crate::abi::{self, abi_constant, ledger_state};
 use crate::membership;
+use crate::older_kernels;
 use crate::pins::Pins;
 use crate::skeleton::ledger::{self, LedgerSkel};
 use crate::skeleton::membership::MembershipSkelBuilder;
@@ -17,7 +18,7 @@ use crate::skeleton::{copy_on_write, tmpfs_count};
 use crate::support::{TimerSupport, tells_of_collapses, tells_of_ends, timer_walks_tasks};
 use crate::{Error, Options};
 
-/// Writes the constants that a program's dead branches are cut by. Each object has those it uses.
+/// Writes the constants that a program's dead branches are cut by, and fits its maps to the kernel. Each object has those it uses.
 macro_rules! set_knobs {
     ($skel:expr, $object:literal, $options:expr, { $($field:ident: $value:expr),* $(,)? }) => {{
         let rodata = $skel.maps.rodata_data.as_deref_mut().ok_or($crate::Error::Unsupported {
@@ -30,7 +31,9 @@ macro_rules! set_knobs {
         rodata.count_file = $options.count_file.into();
         rodata.max_records = $options.max_processes;
         rodata.max_accounts = $options.max_accounts;
+        rodata.has_bpf_loop = $crate::older_kernels::has_loops().into();
         $(rodata.$field = $value;)*
+        $crate::older_kernels::fit_maps($skel.open_object_mut(), $options.max_processes.max($options.max_accounts))?;
     }};
 }
 pub(crate) use set_knobs;
@@ -277,6 +280,11 @@ fn load_heirs(pins: &Pins, ledger: &LedgerSkel<'_>, may_refuse: bool) -> Result<
     let mut open = MembershipSkelBuilder::default()
         .open(&mut storage)
         .map_err(Error::unsupported("membership"))?;
+    let has_entries = older_kernels::has_loops();
+    if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+        rodata.has_bpf_loop = has_entries.into();
+    }
+    older_kernels::fit_maps(open.open_object_mut(), 0)?;
     share_maps!(open, ledger);
     open.progs.bear_member.set_autoload(may_refuse);
     open.progs.note_login.set_autoload(may_refuse);
@@ -300,6 +308,9 @@ fn load_heirs(pins: &Pins, ledger: &LedgerSkel<'_>, may_refuse: bool) -> Result<
         .logins
         .pin(pins.path("logins"))
         .map_err(Error::io("pin who is logging in"))?;
+    if !has_entries {
+        return Ok(());
+    }
     // Last: where this one is, the others are.
     object
         .progs

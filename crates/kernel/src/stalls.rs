@@ -14,6 +14,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, RingBuffer, RingBufferBuilde
 use crate::Error;
 use crate::abi::{self, Pod};
 use crate::mapped::Mapped;
+use crate::older_kernels;
 use crate::skeleton::stall::{self, types};
 
 // SAFETY: integers and arrays of integers, see stall.h.
@@ -112,6 +113,10 @@ impl StallMeter {
             .knocks
             .set_max_entries(page)
             .map_err(Error::io("size a map"))?;
+        if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
+            rodata.has_bpf_loop = older_kernels::has_loops().into();
+        }
+        older_kernels::fit_maps(open.open_object_mut(), 0)?;
         let skel = open.load().map_err(unsupported)?;
         let shared = Error::io("share a map of stalls");
         let totals = MapHandle::try_from(&skel.maps.totals).map_err(&shared)?;

@@ -172,6 +172,16 @@ pub(crate) fn tells_of_ends() -> bool {
     Btf::from_vmlinux().is_ok_and(|btf| has_tracepoint(&btf, "exit_mmap"))
 }
 
+/// Whether programs can loop by a helper.
+pub(crate) fn has_bpf_loop() -> bool {
+    Btf::from_vmlinux().is_ok_and(|btf| has_function(&btf, "bpf_loop"))
+}
+
+/// Whether hash maps allocate elements that no context is in the way of (6.1).
+pub(crate) fn has_bpf_mem_alloc() -> bool {
+    Btf::from_vmlinux().is_ok_and(|btf| has_function(&btf, "bpf_mem_alloc_init"))
+}
+
 /// Names that are taken for missing from the kernel's BTF, for tests of older kernels' ways: `exit_mmap,…`.
 pub const WITHOUT: &str = "BURSAR_WITHOUT";
 

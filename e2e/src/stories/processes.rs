@@ -29,6 +29,12 @@ pub(super) const STORIES: &[Story] = &[
         tell: ends_without_an_event,
     },
     Story {
+        // As before 5.17.
+        name: "limits_hold_where_programs_cannot_loop_by_a_helper",
+        place: Place::Anywhere,
+        tell: without_a_loop,
+    },
+    Story {
         name: "a_uid_change_moves_the_charge",
         place: Place::Anywhere,
         tell: uid_change,
@@ -104,6 +110,19 @@ fn ends_without_an_event(binaries: &Binaries) -> Result<()> {
         half.stale_records
     );
     world.hog("uid=60001 hold=600M pause")?.expect_killed()?;
+    world.daemon.until_empty(60001)
+}
+
+fn without_a_loop(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "loops", "")?;
+    let mut command = world.daemon.command()?;
+    world.daemon.start_as(command.env(WITHOUT, "bpf_loop"))?;
+    come_and_go(&mut world)?;
+    let mut largest = world.there("uid=60001 hold=300M say=there pause")?;
+    let mut crosser = world.there("uid=60001 hold=250M say=there pause")?;
+    largest.expect_killed()?;
+    ensure!(crosser.is_alive()?, "the smaller one was killed, too");
+    drop(crosser);
     world.daemon.until_empty(60001)
 }
 

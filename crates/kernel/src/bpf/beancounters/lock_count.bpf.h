@@ -22,7 +22,7 @@ struct lock_walk {
  * have less. */
 __u64 locks_met;
 
-static long count_lock(__u32 index, struct lock_walk *walk)
+static __always_inline long count_lock(__u32 index, struct lock_walk *walk)
 {
 	__u64 next = 0;
 
@@ -35,6 +35,7 @@ static long count_lock(__u32 index, struct lock_walk *walk)
 	walk->at = next;
 	return 0;
 }
+LOOP_BODY(count_lock, struct lock_walk *, LOCKS_LOOKED_AT)
 
 static __always_inline __u32 count_list(__u64 head, __u64 file)
 {
@@ -42,7 +43,7 @@ static __always_inline __u32 count_list(__u64 head, __u64 file)
 	__u32 count = 0, met = 0;
 
 	bpf_probe_read_kernel(&walk.at, sizeof(walk.at), (void *)head);
-	bpf_loop(LOCKS_LOOKED_AT, count_lock, &walk, 0);
+	LOOP(count_lock, &walk);
 	/* A number the verifier knows nothing of: else it follows a caller's `if (count)` through every
 	 * turn of the loop, and from 6.12 on gives up. */
 	bpf_probe_read_kernel(&count, sizeof(count), &walk.count);

@@ -42,7 +42,7 @@ struct noting {
 
 struct noting noting;
 
-static long note_lock(__u32 index, void *nothing)
+static __always_inline long note_lock(__u32 index, void *nothing)
 {
 	__u32 one = 1, *count;
 	__u64 file, next = 0;
@@ -64,6 +64,7 @@ static long note_lock(__u32 index, void *nothing)
 	noting.at = next;
 	return 0;
 }
+LOOP_BODY(note_lock, void *, LOCKS_LOOKED_AT)
 
 static __noinline int note_list(__u64 head)
 {
@@ -72,7 +73,7 @@ static __noinline int note_list(__u64 head)
 	bpf_probe_read_kernel(&first, sizeof(first), (void *)head);
 	noting.head = head;
 	noting.at = first;
-	bpf_loop(LOCKS_LOOKED_AT, note_lock, NULL, 0);
+	LOOP(note_lock, NULL);
 	if (noting.at && noting.at != noting.head)
 		noting.lost = 1;
 	return 0;

@@ -164,7 +164,7 @@ struct split_walk {
 	__u32 is_split;
 };
 
-static long meet_lock(__u32 index, struct split_walk *walk)
+static __always_inline long meet_lock(__u32 index, struct split_walk *walk)
 {
 	struct lock_range lock = {};
 	__u64 next = 0;
@@ -181,6 +181,7 @@ static long meet_lock(__u32 index, struct split_walk *walk)
 	walk->at = next;
 	return 0;
 }
+LOOP_BODY(meet_lock, struct split_walk *, LOCKS_LOOKED_AT)
 
 /* `context`: the inode's struct file_lock_context, or 0. */
 static __noinline int splits_a_lock(__u64 file, __u64 context)
@@ -192,7 +193,7 @@ static __noinline int splits_a_lock(__u64 file, __u64 context)
 		return 0;
 	walk.head = context + bpf_core_field_offset(struct file_lock_context, flc_posix);
 	bpf_probe_read_kernel(&walk.at, sizeof(walk.at), (void *)walk.head);
-	bpf_loop(LOCKS_LOOKED_AT, meet_lock, &walk, 0);
+	LOOP(meet_lock, &walk);
 	/* A number the verifier knows nothing of (count_list()). */
 	bpf_probe_read_kernel(&is_split, sizeof(is_split), &walk.is_split);
 	return is_split;

@@ -8,6 +8,7 @@
 #define BURSAR_LOCKS_BPF_H
 
 #include "compat.bpf.h"
+#include "loop.bpf.h"
 #include "vmlinux_beancounters.h"
 
 enum { LOCKS_LOOKED_AT = 16384 /* of one list */ };

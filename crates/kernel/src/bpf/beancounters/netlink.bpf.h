@@ -8,6 +8,7 @@
 #define BURSAR_NETLINK_BPF_H
 
 #include "vmlinux_beancounters.h"
+#include "loop.bpf.h"
 
 enum {
 	/* include/uapi/linux/netlink.h */
@@ -85,7 +86,7 @@ struct message_walk {
 	__u64 bytes;	/* of those that make something */
 };
 
-static long meet_message(__u32 index, struct message_walk *walk)
+static __always_inline long meet_message(__u32 index, struct message_walk *walk)
 {
 	struct nlmsghdr head = {};
 	__u64 length, made = 0;
@@ -107,13 +108,14 @@ static long meet_message(__u32 index, struct message_walk *walk)
 	walk->bytes = unknown(walk->bytes + made);
 	return 0;
 }
+LOOP_BODY(meet_message, struct message_walk *, MESSAGES_LOOKED_AT)
 
 /* The length of those messages in a packet that ask for something to be made. */
 static __noinline __u64 making_bytes(__u64 data, __u32 length, __u32 protocol)
 {
 	struct message_walk walk = { .at = data, .left = length, .protocol = protocol };
 
-	bpf_loop(MESSAGES_LOOKED_AT, meet_message, &walk, 0);
+	LOOP(meet_message, &walk);
 	return unknown(walk.bytes);
 }
 

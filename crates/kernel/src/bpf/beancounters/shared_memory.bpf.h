@@ -84,7 +84,7 @@ struct locked_sum {
 	__s64 pages;
 };
 
-static long add_locked(__u32 index, struct locked_sum *sum)
+static __always_inline long add_locked(__u32 index, struct locked_sum *sum)
 {
 	struct mm_record *record = record_at(index);
 	__u64 mm;
@@ -98,6 +98,7 @@ static long add_locked(__u32 index, struct locked_sum *sum)
 		sum->pages += FAR_READ(mm, struct mm_struct, locked_vm);
 	return 0;
 }
+LOOP_BODY(add_locked, struct locked_sum *, records_made())
 
 /* Locked by all address spaces of the account, `own` among them although the ledger may not have met it. */
 static __noinline __s64 count_locked(__u32 slot, __u64 own)
@@ -107,7 +108,7 @@ static __noinline __s64 count_locked(__u32 slot, __u64 own)
 
 	if (!state)
 		return 0;
-	bpf_loop(state->mm_high_water, add_locked, &sum, 0);
+	LOOP(add_locked, &sum);
 	if (own && !sum.met)
 		sum.pages += FAR_READ(own, struct mm_struct, locked_vm);
 	return sum.pages;

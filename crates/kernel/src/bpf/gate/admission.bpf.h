@@ -63,7 +63,7 @@ static __noinline __s64 level_of(struct account *account, __s64 to_hold, __s64 t
 	return level + *(volatile __s64 *)&account->reserved_pages - credit;
 }
 
-static long recount_record(__u32 index, __u32 *slot)
+static __always_inline long recount_record(__u32 index, __u32 *slot)
 {
 	struct ledger_state *state = ledger_state();
 	struct mm_record *record = record_at(index);
@@ -85,6 +85,7 @@ static long recount_record(__u32 index, __u32 *slot)
 	book_far(record, account, mm);
 	return 0;
 }
+LOOP_BODY(recount_record, __u32 *, records_made())
 
 /* Reads the account anew. False: somebody has just done so. */
 static __noinline bool recount(struct ledger_state *state, struct account *account, __u32 slot)
@@ -99,7 +100,7 @@ static __noinline bool recount(struct ledger_state *state, struct account *accou
 	if (now - was < pause ||
 	    __sync_val_compare_and_swap(&account->recounted_ns, was, now) != was)
 		return false;
-	bpf_loop(state->mm_high_water, recount_record, &slot, 0);
+	LOOP(recount_record, &slot);
 	account->recount_ns = bpf_ktime_get_ns() - now;
 	return true;
 }

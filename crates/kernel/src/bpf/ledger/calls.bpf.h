@@ -30,10 +30,11 @@ struct subordinate abi_subordinate;
 /* How far learn_cpu_offsets() is. */
 struct learning {
 	__u64 base;
+	__u32 cpus;
 	__u32 has_failed;
 };
 
-static long learn_cpu_offset(__u32 cpu, struct learning *learning)
+static __always_inline long learn_cpu_offset(__u32 cpu, struct learning *learning)
 {
 	struct cpu_offsets *offsets = cpu_offsets_of();
 	__u32 zero = 0;
@@ -47,6 +48,7 @@ static long learn_cpu_offset(__u32 cpu, struct learning *learning)
 	offsets->of[cpu % MOST_CPUS] = *(volatile __u64 *)&as_number - learning->base;
 	return 0;
 }
+LOOP_BODY(learn_cpu_offset, struct learning *, what->cpus)
 
 /* Learns where each CPU keeps its copy of a per-CPU allocation, from an allocation of our own: no
  * kallsyms needed (research/beancounters.md 8.5). */
@@ -55,19 +57,21 @@ static __always_inline int learn_cpu_offsets(void)
 	struct ledger_state *state = ledger_state();
 	const struct cpu_offsets *offsets = cpu_offsets_of();
 	__u32 cpus = possible_cpus < MOST_CPUS ? possible_cpus : MOST_CPUS;
-	struct learning learning = {};
+	struct learning learning = { .cpus = cpus };
 	__u64 map;
 
 	if (!state || !offsets || !cpus)
 		return -22;
 	state->signals_others = can_signal_others();
+	if (rss_is_atomic())	/* nothing is by CPU, and before 5.19 no helper would tell where */
+		return 0;
 	*(volatile __u64 *)&as_number = (__u64)&probe;
 	map = *(volatile __u64 *)&as_number;
 	bpf_probe_read_kernel(&learning.base, sizeof(learning.base),
 			      (void *)(map + bpf_core_field_offset(struct bpf_array, pptrs)));
 	if (!learning.base)
 		return -14;
-	bpf_loop(cpus, learn_cpu_offset, &learning, 0);
+	LOOP(learn_cpu_offset, &learning);
 	return learning.has_failed ? -34 : 0;
 }
 
@@ -194,7 +198,7 @@ static __always_inline int let_nobody_pay(struct open_account_args *args)
 	return 0;
 }
 
-static long unforgo(__u32 index, __u32 *slot)
+static __always_inline long unforgo(__u32 index, __u32 *slot)
 {
 	struct mm_record *record = record_at(index);
 
@@ -202,6 +206,7 @@ static long unforgo(__u32 index, __u32 *slot)
 		__sync_fetch_and_and(&record->flags, ~RECORD_FORGONE);
 	return 0;
 }
+LOOP_BODY(unforgo, __u32 *, records_made())
 
 /* Other bounds: who would have been killed for those before is one of the others again. */
 static __always_inline void begin_anew(struct ledger_state *state, struct account *account, __u32 slot)
@@ -210,7 +215,7 @@ static __always_inline void begin_anew(struct ledger_state *state, struct accoun
 	account->no_settle_before_ns = 0;
 	if (!account->forgone_pages)
 		return;
-	bpf_loop(state->mm_high_water, unforgo, &slot, 0);
+	LOOP(unforgo, &slot);
 	account->forgone_pages = 0;
 }
 
@@ -253,7 +258,7 @@ static __always_inline int store_bounds(struct set_limit_args *args)
 	return 0;
 }
 
-static long take_charge(__u32 slot, void *unused)
+static __always_inline long take_charge(__u32 slot, void *unused)
 {
 	struct account *account = account_at(slot);
 
@@ -262,9 +267,10 @@ static long take_charge(__u32 slot, void *unused)
 	__sync_fetch_and_and(&account->flags, ~ACCOUNT_PAUSED);
 	return 0;
 }
+LOOP_BODY(take_charge, void *, accounts_made())
 
 /* What a bursard before has begun ended with it. */
-static long forget_bursard(__u32 slot, void *unused)
+static __always_inline long forget_bursard(__u32 slot, void *unused)
 {
 	struct account *account = account_at(slot);
 
@@ -279,6 +285,7 @@ static long forget_bursard(__u32 slot, void *unused)
 		account->correction_until_ns = bpf_ktime_get_ns() + SURVEY_STALE_NS;
 	return 0;
 }
+LOOP_BODY(forget_bursard, void *, accounts_made())
 
 /* What can change while it runs, who pays for whom included (the user half writes the payers map
  * itself and calls this after); and, once all limits are set, that this kernel half decides. */
@@ -291,7 +298,7 @@ static __always_inline int store_configuration(struct configure_args *args)
 	if (!state)
 		return -22;
 	if (state->guardian_start_ns != me->group_leader->start_boottime)
-		bpf_loop(state->account_high_water, forget_bursard, NULL, 0);
+		LOOP(forget_bursard, NULL);
 	state->guardian_tgid = me->tgid;
 	state->guardian_start_ns = me->group_leader->start_boottime;
 	state->uid_min = args->uid_min;
@@ -304,7 +311,7 @@ static __always_inline int store_configuration(struct configure_args *args)
 		state->committed[i] = args->committed[i];
 	}
 	if (args->in_charge && !state->complete) {
-		bpf_loop(state->account_high_water, take_charge, NULL, 0);
+		LOOP(take_charge, NULL);
 		state->complete = 1;
 	}
 	__sync_fetch_and_add(&state->payers_generation, 1);
@@ -326,7 +333,7 @@ static __always_inline int switch_subordinates(const struct set_subordinates_arg
 }
 
 /* Who asks is read exactly, as the event would have done: what idle processes have kept back no event tells. */
-static long settle_if_over(__u32 slot, struct run_killer_args *args)
+static __always_inline long settle_if_over(__u32 slot, struct run_killer_args *args)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(slot);
@@ -338,6 +345,7 @@ static long settle_if_over(__u32 slot, struct run_killer_args *args)
 		args->decisions += settle(slot, args->trigger, RUNNING_OTHER);
 	return 0;
 }
+LOOP_BODY(settle_if_over, struct run_killer_args *, accounts_made())
 
 /* So much of an account the user half has promised to processes that reserve over its socket. */
 static __always_inline int store_promise(const struct promise_args *args)
@@ -381,7 +389,7 @@ static __always_inline int settle_whoever_is_over(struct run_killer_args *args)
 		return -22;
 	/* A full barrier: who is over from now on and does not ask was seen. */
 	__sync_lock_test_and_set(&state->killer_asked_ns, 0);
-	bpf_loop(state->account_high_water, settle_if_over, &own, 0);
+	LOOP(settle_if_over, &own);
 	args->decisions = own.decisions;
 	return 0;
 }

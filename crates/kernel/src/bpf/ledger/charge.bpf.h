@@ -309,7 +309,7 @@ static __always_inline int end_address_space(struct mm_struct *mm)
 }
 
 /* Who would look again has ended: what is in force now stays, for copies are counted, and it ages as it should. */
-static long keep_correction(__u32 slot, void *unused)
+static __always_inline long keep_correction(__u32 slot, void *unused)
 {
 	struct account *account = account_at(slot);
 
@@ -317,6 +317,7 @@ static long keep_correction(__u32 slot, void *unused)
 		account->correction_until_ns = CORRECTED_UNTIL_ASKED;
 	return 0;
 }
+LOOP_BODY(keep_correction, void *, accounts_made())
 
 static __always_inline void forget_who_answers(const struct mm_struct *mm)
 {
@@ -327,7 +328,7 @@ static __always_inline void forget_who_answers(const struct mm_struct *mm)
 		return;
 	state->answering_mm = 0;
 	if (state->watching)
-		bpf_loop(state->account_high_water, keep_correction, NULL, 0);
+		LOOP(keep_correction, NULL);
 }
 
 #endif /* BURSAR_CHARGE_BPF_H */

@@ -176,7 +176,7 @@ __noinline int kill_victim(struct walk *walk)
 
 /* --- those whose signal could not be sent where they were chosen --------------------------- */
 
-static long retry_one(__u32 index, struct walk **of)
+static __always_inline long retry_one(__u32 index, struct walk **of)
 {
 	struct walk *walk = *of;
 	struct mm_record *record = record_at(index);
@@ -232,6 +232,7 @@ not_told:
 		bpf_ringbuf_discard(place, 0);
 	return 0;
 }
+LOOP_BODY(retry_one, struct walk **, records_made())
 
 enum { RETRY_PAUSE_NS = 1000000 };	/* a try costs a walk */
 
@@ -246,7 +247,7 @@ __noinline int retry_kills(__u32 trigger, __u32 running)
 	__builtin_memset(walk, 0, sizeof(*walk));
 	walk->own_mm = running != RUNNING_OTHER ? far_own_mm() : 0;
 	walk->event.trigger = trigger == NOTES_OF_CLOCK ? TRIGGER_TIMER : trigger;
-	bpf_loop(state->mm_high_water, retry_one, &walk, 0);
+	LOOP(retry_one, &walk);
 	return 0;
 }
 

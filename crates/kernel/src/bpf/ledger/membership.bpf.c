@@ -27,7 +27,7 @@ static __noinline int inherit(struct task_struct *child)
 	__u64 account;
 	int i;
 
-	if (!state || !state->entered || !child)
+	if (!has_members() || !state || !state->entered || !child)
 		return 0;
 	account = membership_of(me);
 	if (!account)

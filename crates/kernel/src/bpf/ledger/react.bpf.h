@@ -51,12 +51,13 @@ struct waiting {
 	__u32 slot;
 };
 
-static long has_been_decided(__u32 look, struct waiting *waiting)
+static __always_inline long has_been_decided(__u32 look, struct waiting *waiting)
 {
 	struct account *account = account_at(waiting->slot);
 
 	return !account || !*(volatile __u64 *)&account->settling_ns || bpf_ktime_get_ns() >= waiting->until_ns;
 }
+LOOP_BODY(has_been_decided, struct waiting *, DECISION_LOOKS)
 
 /*
  * Who has made an account grow beyond its limit while another CPU decides about it waits for that one: else the account
@@ -68,7 +69,7 @@ __noinline int wait_for_decision(__u32 slot)
 {
 	struct waiting waiting = {.slot = slot, .until_ns = bpf_ktime_get_ns() + DECISION_WAIT_NS};
 
-	bpf_loop(DECISION_LOOKS, has_been_decided, &waiting, 0);
+	LOOP(has_been_decided, &waiting);
 	return 0;
 }
 

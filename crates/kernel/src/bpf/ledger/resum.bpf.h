@@ -245,7 +245,7 @@ static __always_inline bool is_renewed(__u32 index, struct resum *resum)
 	       (resum->ticket / resum->shares + index / resum->shares) % RENEW_EVERY == 0;
 }
 
-static long audit_record(__u32 index, struct resum *resum)
+static __always_inline long audit_record(__u32 index, struct resum *resum)
 {
 	struct ledger_state *state = ledger_state();
 	struct mm_record *record = record_at(index);
@@ -304,6 +304,7 @@ static long audit_record(__u32 index, struct resum *resum)
 							is_corrected(account, bpf_ktime_get_ns()));
 	return 0;
 }
+LOOP_BODY(audit_record, struct resum *, records_made())
 
 /* A difference that stands still for two re-sums is drift and not somebody caught in the act. */
 static __always_inline void repair(struct ledger_state *state, __s64 *ledger, __s64 *suspect,
@@ -320,7 +321,7 @@ static __always_inline void repair(struct ledger_state *state, __s64 *ledger, __
 	*suspect = drift;
 }
 
-static long end_account_walk(__u32 slot, struct resum *resum)
+static __always_inline long end_account_walk(__u32 slot, struct resum *resum)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(slot);
@@ -338,6 +339,7 @@ static long end_account_walk(__u32 slot, struct resum *resum)
 		react(slot, account->held_pages, resum->trigger, resum->running);
 	return 0;
 }
+LOOP_BODY(end_account_walk, struct resum *, accounts_made())
 
 static __always_inline void begin_walk(struct ledger_state *state, struct resum *resum, bool all)
 {
@@ -354,7 +356,7 @@ static __always_inline void begin_walk(struct ledger_state *state, struct resum 
 
 static __always_inline void end_walk(struct ledger_state *state, struct resum *resum)
 {
-	bpf_loop(state->account_high_water, end_account_walk, resum, 0);
+	LOOP(end_account_walk, resum);
 	if (resum->found) {
 		__sync_fetch_and_add(&state->missed_processes, resum->found);
 		__sync_fetch_and_add(&state->generation, 1);
@@ -437,7 +439,7 @@ static __noinline int patience_ends(struct account *account)
 	return account ? keep_patience(&account->patience, total, account->limit_pages, now_ms()) : 0;
 }
 
-static long audit_account(__u32 slot, struct resum *resum)
+static __always_inline long audit_account(__u32 slot, struct resum *resum)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(slot);
@@ -481,6 +483,7 @@ static long audit_account(__u32 slot, struct resum *resum)
 			break;
 	return 0;
 }
+LOOP_BODY(audit_account, struct resum *, accounts_made())
 
 static __always_inline void audit(struct ledger_state *state, struct resum *resum, bool all)
 {
@@ -489,10 +492,10 @@ static __always_inline void audit(struct ledger_state *state, struct resum *resu
 	if (resum->shares > MOST_SHARES)
 		resum->shares = MOST_SHARES;
 	resum->share = resum->ticket % resum->shares;
-	bpf_loop(state->mm_high_water, audit_record, resum, 0);
+	LOOP(audit_record, resum);
 	if (state->kills_wanted)
 		retry_kills(resum->trigger, resum->running);
-	bpf_loop(state->account_high_water, audit_account, resum, 0);
+	LOOP(audit_account, resum);
 	if (!bpf_ksym_exists(bpf_iter_task_new))
 		tell_undefended(state, resum->undefended, resum->trigger);
 }

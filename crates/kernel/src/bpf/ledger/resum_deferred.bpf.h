@@ -29,7 +29,7 @@ static __always_inline int look_at_clock(void)
 enum { DECISION_PAUSE_NS = 1000000 };	/* between two rounds of decisions: they go before everybody else's work */
 
 /* What its events have left to the thread. */
-static long catch_up(__u32 slot, void *nothing)
+static __always_inline long catch_up(__u32 slot, void *nothing)
 {
 	struct account *account = account_at(slot);
 
@@ -40,6 +40,7 @@ static long catch_up(__u32 slot, void *nothing)
 	react(slot, account->held_pages, TRIGGER_TIMER, RUNNING_OTHER);
 	return 0;
 }
+LOOP_BODY(catch_up, void *, accounts_made())
 
 static __always_inline int tick_if_due(void)
 {
@@ -52,7 +53,7 @@ static __always_inline int tick_if_due(void)
 	/* Who was asked for is here, and may be asked again after a pause. */
 	due->deferred_ns = now - DEFER_PAUSE_NS + DECISION_PAUSE_NS;
 	if (take_turn(&due->decisions_ns, now, 0))
-		bpf_loop(state->account_high_water, catch_up, NULL, 0);
+		LOOP(catch_up, NULL);
 	if (!take_turn(&due->resum_ns, now, now + RESUM_INTERVAL_MS * 1000000ULL))
 		return 0;
 	watch_for_shortage();

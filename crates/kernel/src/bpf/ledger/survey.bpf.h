@@ -69,7 +69,7 @@ __noinline int list_record(__u32 index, struct listing *listing)
 	return 0;
 }
 
-static long list_one(__u32 index, struct listing *listing)
+static __always_inline long list_one(__u32 index, struct listing *listing)
 {
 	int is_full = list_record(index, listing);
 
@@ -77,6 +77,7 @@ static long list_one(__u32 index, struct listing *listing)
 	barrier_var(is_full);
 	return is_full & 1;
 }
+LOOP_BODY(list_one, struct listing *, records_made())
 
 /* Lists the processes. From here on whatever they give up is written down, looked at yet or not. For
  * slot 0, nobody's account, it only says that somebody is there to be asked, until he ends. */
@@ -99,7 +100,7 @@ static __always_inline int list_sharers(struct begin_survey_args *args)
 	__sync_lock_test_and_set(&account->born_forked_pages, 0);
 	__sync_lock_test_and_set(&account->worn_pages, 0);
 	account->lazyfree_begun_pages = *(volatile __u64 *)&state->lazyfree_pages;
-	bpf_loop(state->mm_high_water, list_one, &listing, 0);
+	LOOP(list_one, &listing);
 	/* Of a page that one of the dying has, too, the living seem to have at most half a page too little each time
 	 * it is looked at: that is in doubt until the next survey. */
 	__sync_fetch_and_add(&account->born_lost_pages, listing.dying_shared_pages >> 1);
@@ -111,13 +112,15 @@ static __always_inline int list_sharers(struct begin_survey_args *args)
 struct reckoning {
 	__u32 slot;
 	__u32 first;
+	__u32 count;
+	__u32 pad;
 	__s64 duplicate_pages;
 	__s64 duplicate_shmem_pages;
 	__s64 lost_pages;
 	__s64 ended_pages;	/* of these, of processes on their way out */
 };
 
-static long reckon_one(__u32 index, struct reckoning *reckoning)
+static __always_inline long reckon_one(__u32 index, struct reckoning *reckoning)
 {
 	__u32 place = reckoning->first + index;
 	struct sharer *sharer = bpf_map_lookup_elem(&sharers, &place);
@@ -175,6 +178,7 @@ out:
 		reckoning->ended_pages += lost;
 	return 0;
 }
+LOOP_BODY(reckon_one, struct reckoning *, what->count)
 
 /* What was found becomes the account's correction, less what was given up since it began to be looked
  * for; and what waited for it is decided. */
@@ -182,7 +186,7 @@ static __always_inline int take_correction(struct end_survey_args *args)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(args->slot);
-	struct reckoning reckoning = { .slot = args->slot, .first = args->place * SHARERS };
+	struct reckoning reckoning = { .slot = args->slot, .first = args->place * SHARERS, .count = args->count };
 	__u64 now = bpf_ktime_get_ns();
 	__s64 correction, before, ended;
 
@@ -192,7 +196,7 @@ static __always_inline int take_correction(struct end_survey_args *args)
 	if (account->surveying_ns != args->began_ns)
 		return -116; /* ESTALE */
 	before = *(volatile __s64 *)&account->correction_pages;
-	bpf_loop(args->count, reckon_one, &reckoning, 0);
+	LOOP(reckon_one, &reckoning);
 	account->surveying_ns = 0;
 	ended = *(volatile __s64 *)&account->born_lost_pages;
 	correction = reckoning.duplicate_pages - reckoning.lost_pages - ended;

@@ -263,7 +263,7 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 					     account->forgone_pages <=
 				     account->limit_pages;
 	generation = *(volatile __u64 *)&state->generation;
-	bpf_loop(state->mm_high_water, weigh, &walk, 0);
+	LOOP(weigh, &walk);
 	note_all_read(state, account, generation);
 	victims = judge(walk);
 	spent = bpf_ktime_get_ns() - now;

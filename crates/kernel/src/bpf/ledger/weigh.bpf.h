@@ -130,7 +130,7 @@ static __always_inline bool is_outdone(const struct walk *walk, __s64 pages, __s
 	       walk->victim.rank >= rank;
 }
 
-static long weigh(__u32 index, struct walk **of)
+static __always_inline long weigh(__u32 index, struct walk **of)
 {
 	struct walk *walk = *of;
 	struct ledger_state *state = ledger_state();
@@ -207,5 +207,6 @@ static long weigh(__u32 index, struct walk **of)
 		choose(&walk->victim, index, mm, ctx_id, pages, rank, kept);
 	return 0;
 }
+LOOP_BODY(weigh, struct walk **, records_made())
 
 #endif /* BURSAR_WEIGH_BPF_H */

@@ -46,8 +46,13 @@ static __always_inline bool means_dying(enum mm_state state)
  * would otherwise hold memory that does not count. */
 static __always_inline bool is_dying(__u64 signal)
 {
-	return (FAR_READ(signal, struct signal_struct, flags) & SIGNAL_GROUP_EXIT) &&
-	       !FAR_READ(signal, struct signal_struct, core_state);
+	__u32 flags = FAR_READ(signal, struct signal_struct, flags);
+
+	if (!(flags & SIGNAL_GROUP_EXIT))
+		return false;
+	if (!bpf_core_field_exists(((struct signal_struct *)0)->core_state))
+		return !(flags & SIGNAL_GROUP_COREDUMP);
+	return !FAR_READ(signal, struct signal_struct, core_state);
 }
 
 /* Nor is one that its tracer holds at its exit (PTRACE_O_TRACEEXIT), with all its memory, for as long as

@@ -7,6 +7,7 @@
 #define BURSAR_MAPS_BPF_H
 
 #include "compat.bpf.h"
+#include "loop.bpf.h"
 
 /* Slot 0 is the template of `default` accounts. Written by: the ledger and the re-sum (sums,
  * decisions), calls (limits), the user half (failcnt). Read by: all, the user half through mmap.
@@ -124,6 +125,21 @@ static __always_inline struct ledger_state *ledger_state(void)
 	__u32 zero = 0;
 
 	return bpf_map_lookup_elem(&state_map, &zero);
+}
+
+/* Records and accounts that there have ever been, at most: how far a loop over them goes. */
+static __always_inline __u32 records_made(void)
+{
+	struct ledger_state *state = ledger_state();
+
+	return state ? state->mm_high_water : 0;
+}
+
+static __always_inline __u32 accounts_made(void)
+{
+	struct ledger_state *state = ledger_state();
+
+	return state ? state->account_high_water : 0;
 }
 
 static __always_inline struct account *account_at(__u32 slot)

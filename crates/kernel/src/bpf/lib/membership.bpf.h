@@ -36,9 +36,16 @@ struct {
 	__type(value, __u32);
 } witness SEC(".maps");
 
+/* Sleepable programs, which calls are, read what is tied to a task since 5.17 (0fe4b381a59e "bpf: Allow bpf_local_storage
+ * to be used by sleepable programs"), which has bpf_loop(), too. Before it nobody enters an account. */
+static __always_inline bool has_members(void)
+{
+	return has_bpf_loop;
+}
+
 static __always_inline bool may_have_missed(struct task_struct *me)
 {
-	return rss_is_atomic() &&
+	return has_members() && rss_is_atomic() &&
 	       !bpf_task_storage_get(&witness, me, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 
@@ -65,9 +72,12 @@ static __always_inline __u64 id_of_membership(const struct membership *membershi
  * leader. */
 static __always_inline __u64 membership_of(struct task_struct *task)
 {
-	struct membership *membership = bpf_task_storage_get(&members, task, 0, 0);
+	struct membership *membership;
 	struct task_struct *leader;
 
+	if (!has_members())
+		return 0;
+	membership = bpf_task_storage_get(&members, task, 0, 0);
 	if (membership)
 		return id_of_membership(membership);
 	leader = task->group_leader;

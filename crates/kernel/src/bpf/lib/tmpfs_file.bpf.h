@@ -79,7 +79,7 @@ struct kept_files {
 	__u64 tmpfs_type;
 	__u64 ramfs_type;
 	__u32 uid;
-	__u32 pad;
+	__u32 count;		/* of descriptors */
 	__s64 pages;
 };
 
@@ -89,7 +89,7 @@ static __always_inline bool is_paid_by(__u32 uid, __u32 payer)
 	return uid == payer || (open_account_of(uid) == NOBODY && superior_of(uid) == payer);
 }
 
-static long weigh_descriptor(__u32 index, struct kept_files **of)
+static __always_inline long weigh_descriptor(__u32 index, struct kept_files **of)
 {
 	struct kept_files *kept = *of;
 	__u64 file = 0, inode, sb, type;
@@ -107,6 +107,7 @@ static long weigh_descriptor(__u32 index, struct kept_files **of)
 	kept->pages += far_file_pages(inode, type != kept->tmpfs_type);
 	return 0;
 }
+LOOP_BODY(weigh_descriptor, struct kept_files **, (*what)->count)
 
 /* Pages of files that would go with the process's descriptors. Takes from *budget what it looked at; `kept` is
  * its notes. */
@@ -130,7 +131,8 @@ static __always_inline __s64 kept_by(struct ledger_state *state, __u64 task, __u
 	if (count > *budget)
 		count = *budget;
 	*budget -= count;
-	bpf_loop(count, weigh_descriptor, &kept, 0);
+	kept->count = count;
+	LOOP(weigh_descriptor, &kept);
 	return kept->pages;
 }
 

@@ -12,6 +12,7 @@
 #define BURSAR_USERNS_BPF_H
 
 #include "probe_read.bpf.h"
+#include "loop.bpf.h"
 
 enum {
 	USERNS_DEPTH = 33,	/* kernel/user_namespace.c refuses deeper nesting than 32 */
@@ -28,11 +29,12 @@ struct userns_owner {
 struct extents {
 	__u64 at;
 	__u32 uid;
-	__u32 is_shifted;
+	__u16 count;
+	__u16 is_shifted;
 };
 
 /* One uid that is mapped by itself is somebody's (bubblewrap: 0 inside, himself outside). */
-static long meet_extent(__u32 index, struct extents *extents)
+static __always_inline long meet_extent(__u32 index, struct extents *extents)
 {
 	struct uid_gid_extent extent = {};
 
@@ -43,6 +45,7 @@ static long meet_extent(__u32 index, struct extents *extents)
 	extents->is_shifted = extent.count > 1 && extent.first != extent.lower_first;
 	return 1;
 }
+LOOP_BODY(meet_extent, struct extents *, what->count)
 
 /* What a namespace's map gives as the lower end are uids of the initial one, whatever lies between. Its
  * fields share their place with others, which verifiers let no plain load choose among. */
@@ -61,7 +64,8 @@ static __always_inline bool is_shifted_in(__u64 ns, __u32 uid)
 		bpf_core_read(&extents.at, sizeof(extents.at), &map->reverse);
 	if (count > MOST_EXTENTS)
 		count = MOST_EXTENTS;
-	bpf_loop(count, meet_extent, &extents, 0);
+	extents.count = count;
+	LOOP(meet_extent, &extents);
 	return extents.is_shifted;
 }
 
@@ -73,7 +77,7 @@ struct way_out {
 	__u32 pad;
 };
 
-static long step_out(__u32 index, struct way_out *way)
+static __always_inline long step_out(__u32 index, struct way_out *way)
 {
 	__u32 owner;
 
@@ -87,6 +91,7 @@ static long step_out(__u32 index, struct way_out *way)
 	}
 	return 0;
 }
+LOOP_BODY(step_out, struct way_out *, USERNS_DEPTH)
 
 /* A global function, so that the verifier looks at it once for all who ask. */
 __noinline int find_userns_owner(struct userns_owner *owner)
@@ -97,7 +102,7 @@ __noinline int find_userns_owner(struct userns_owner *owner)
 		return 0;
 	way.ns = way.home = owner->ns;
 	way.uid = owner->uid;
-	bpf_loop(USERNS_DEPTH, step_out, &way, 0);
+	LOOP(step_out, &way);
 	owner->uid = way.uid;
 	owner->is_shifted = way.home != way.ns && is_shifted_in(way.home, way.uid);
 	return 0;

@@ -326,7 +326,7 @@ SEC("syscall") int what_is_measured_as_committed_is_the_larger_of_the_two(void *
 
 /* Who pays */
 
-static long fill_range(__u32 index, void *unused)
+static __always_inline long fill_range(__u32 index, void *unused)
 {
 	struct subordinate range = { .first = (__u32)-2, .last = 0 };
 
@@ -339,12 +339,13 @@ static long fill_range(__u32 index, void *unused)
 	bpf_map_update_elem(&subordinates, &index, &range, BPF_ANY);
 	return 0;
 }
+LOOP_BODY(fill_range, void *, SUBORDINATES)
 
 SEC("syscall") int a_subordinate_uid_is_its_ranges_superiors(void *ctx)
 {
 	BEGIN(it);
 	it->state->subordinates = 0;
-	bpf_loop(SUBORDINATES, fill_range, NULL, 0);
+	LOOP(fill_range, NULL);
 	EXPECT(superior_of(99999) == NOBODY);
 	EXPECT(superior_of(100000) == 1000);
 	EXPECT(superior_of(165535) == 1000);

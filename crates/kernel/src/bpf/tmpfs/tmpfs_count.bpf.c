@@ -129,7 +129,7 @@ static __always_inline bool is_called_ramfs(__u64 type)
 }
 
 /* File systems are on one list, the newest last; tmpfs is one of the first. */
-static long find_ramfs(__u32 index, __u64 **at)
+static __always_inline long find_ramfs(__u32 index, __u64 **at)
 {
 	struct ledger_state *state = ledger_state();
 	__u64 type = **at;
@@ -143,6 +143,7 @@ static long find_ramfs(__u32 index, __u64 **at)
 	**at = far_next_type(type);
 	return 0;
 }
+LOOP_BODY(find_ramfs, __u64 **, FILE_SYSTEM_TYPES)
 
 static __always_inline int start_files_timer(struct ledger_state *state)
 {
@@ -194,7 +195,7 @@ int start_files(struct count_files_args *args)
 		return -9; /* EBADF */
 	state->tmpfs_type = type;
 	next = type;
-	bpf_loop(FILE_SYSTEM_TYPES, find_ramfs, &at, 0);
+	LOOP(find_ramfs, &at);
 	return has_timers ? start_files_timer(state) : start_files_deferred(state);
 }
 

@@ -29,6 +29,8 @@ struct count {
 	__u32 uid;		/* of the last file, and the account of that */
 	__u32 slot;
 	__u32 met;
+	__u32 most;
+	__u32 pad;
 	__u32 tries;
 	__u32 is_partial;
 	__u32 is_ramfs;		/* tmpfs is through, it is ramfs' turn */
@@ -114,7 +116,7 @@ static __always_inline void add_file(struct count *count, __u64 inode)
 		account->sum_staying_pages += pages;
 }
 
-static long meet_file(__u32 index, struct count **of)
+static __always_inline long meet_file(__u32 index, struct count **of)
 {
 	struct count *count = *of;
 	struct ledger_state *state = ledger_state();
@@ -139,8 +141,9 @@ static long meet_file(__u32 index, struct count **of)
 	count->at = next;
 	return 0;
 }
+LOOP_BODY(meet_file, struct count **, (*what)->most)
 
-static long publish_account(__u32 slot, struct count **of)
+static __always_inline long publish_account(__u32 slot, struct count **of)
 {
 	struct count *count = *of;
 	struct account *account = account_at(slot);
@@ -158,6 +161,7 @@ static long publish_account(__u32 slot, struct count **of)
 	account->files_seen = count->ticket;
 	return 0;
 }
+LOOP_BODY(publish_account, struct count **, accounts_made())
 
 /* Returns whether all was met. */
 static __always_inline bool count_all(struct ledger_state *state, __u32 most)
@@ -171,10 +175,11 @@ static __always_inline bool count_all(struct ledger_state *state, __u32 most)
 		return true;
 	state->files_wanted = 0;
 	begin_count(state, &count);
-	bpf_loop(most, meet_file, &it, 0);
+	count.most = most;
+	LOOP(meet_file, &it);
 	if (count.sb)
 		count.is_partial = 1;
-	bpf_loop(state->account_high_water, publish_account, &it, 0);
+	LOOP(publish_account, &it);
 	spent = bpf_ktime_get_ns() - start;
 	state->files_ns = spent;
 	if (spent > state->files_max_ns)
