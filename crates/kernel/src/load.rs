@@ -282,7 +282,7 @@ fn load_heirs(pins: &Pins, ledger: &LedgerSkel<'_>, may_refuse: bool) -> Result<
         .map_err(Error::unsupported("membership"))?;
     let has_entries = older_kernels::has_loops();
     if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-        rodata.has_bpf_loop = has_entries.into();
+        rodata.has_bpf_loop = has_entries;
     }
     older_kernels::fit_maps(open.open_object_mut(), 0)?;
     share_maps!(open, ledger);

@@ -114,7 +114,7 @@ impl StallMeter {
             .set_max_entries(page)
             .map_err(Error::io("size a map"))?;
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
-            rodata.has_bpf_loop = older_kernels::has_loops().into();
+            rodata.has_bpf_loop = older_kernels::has_loops();
         }
         older_kernels::fit_maps(open.open_object_mut(), 0)?;
         let skel = open.load().map_err(unsupported)?;

@@ -91,6 +91,9 @@ struct ucounts {
 
 enum rlimit_type { UCOUNT_RLIMIT_SIGPENDING = 2 };
 
+/* Before 5.19 ucount has these, too (de399236e240 "ucounts: Split rlimit and ucount values and max values"). */
+enum ucount_type___of_limits { UCOUNT_RLIMIT_SIGPENDING___in_ucount = 2 };
+
 enum ucount_type {
 	UCOUNT_USER_NAMESPACES = 0,
 	UCOUNT_NET_NAMESPACES = 4,

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The exact re-sum (S1 3.3's interval trigger and 4.5's ticket): what the ledger says, compared with
- * what the kernel's own counters say, repaired where they differ.
+ * The exact re-sum (S1 3.3's interval trigger and 4.5's ticket): the ledger, compared with the kernel's own counters and
+ * repaired where they differ.
  *
- * The walk meets all tasks: it finds processes whose beginning was missed, and those for which the
- * ledger has no room. The audit reads records anew, finds those whose end was missed, compares each
- * account's held with the sum of its records, and acts where it is over.
+ * The walk meets all tasks: it finds processes whose beginning was missed, and those for which the ledger has no room. The
+ * audit reads records anew, finds those whose end was missed, compares each account's held with the sum of its records,
+ * and acts where it is over.
  *
- * Both cost what they make the processor fetch: a dozen cache lines for a process that has not run.
- * So each looks only at what may have changed as long as events tell of changes, and at everything by and
- * by (docs/design/3-two-timers.md).
+ * Both cost what they make the processor fetch: a dozen cache lines for a process that has not run. So each looks only at
+ * what may have changed as long as events tell of changes, and at everything by and by (docs/design/3-two-timers.md).
  */
 #ifndef BURSAR_RESUM_BPF_H
 #define BURSAR_RESUM_BPF_H
@@ -22,9 +21,8 @@
 enum { WALK_EVERY = 5 };
 
 enum {
-	/* One walk in so many looks at all processes, the others at those that have begun since: on a small
-	 * machine each one, for only so somebody is noticed soon who comes to a limit by changing his uid
-	 * and then takes no page fault. */
+	/* One walk in so many looks at all processes, the others at those that have begun since: on a small machine each
+	 * one, for only so somebody is noticed soon who comes to a limit by changing his uid and then takes no page fault. */
 	THOROUGH_EVERY = 8,
 	WALK_AT_ONCE = 1024,
 	/* A process may have begun so long before others can see it. */
@@ -109,8 +107,7 @@ static __always_inline bool is_defended(struct ledger_state *state, __u64 task, 
 
 	if (!raised)
 		return true;
-	adj = FAR_READ(FAR_READ(task, struct task_struct, signal), struct signal_struct,
-		       oom_score_adj);
+	adj = FAR_READ(FAR_READ(task, struct task_struct, signal), struct signal_struct, oom_score_adj);
 	if (has_limit)
 		return adj >= raised || adj <= OOM_SCORE_ADJ_MIN;
 	return adj != raised;

@@ -10,6 +10,16 @@ enum { MOUNT_BYTES = 400 };	/* measured beside those below */
 /* What one namespace of each kind takes of the kernel's memory: crates/model/src/namespace.rs. */
 const volatile __u64 namespace_bytes[NAMESPACE_KINDS];
 
+static __always_inline bool has_limits_apart(void)
+{
+	return bpf_core_field_exists(((struct ucounts *)0)->rlimit);
+}
+
+static __always_inline bool has_limits_in_ucount(void)
+{
+	return bpf_core_enum_value_exists(enum ucount_type___of_limits, UCOUNT_RLIMIT_SIGPENDING___in_ucount);
+}
+
 /* inc_ucount() and inc_rlimit_ucounts() count in every namespace up to the outermost one, so the outermost of
  * those is the one we want that is his who pays for `task` (userns.bpf.h). NULL: it is not known. */
 static __always_inline struct ucounts *counts_of(struct task_struct *task)
@@ -19,7 +29,7 @@ static __always_inline struct ucounts *counts_of(struct task_struct *task)
 	struct user_namespace *ns;
 	int level, i;
 
-	if (!cred || !bpf_core_field_exists(((struct ucounts *)0)->rlimit))
+	if (!cred || (!has_limits_apart() && !has_limits_in_ucount()))
 		return NULL;
 	counts = cred->ucounts;
 	if (!counts)
@@ -44,10 +54,18 @@ static __always_inline __s64 pending_signals_of(struct task_struct *task)
 	struct ucounts *counts = counts_of(task);
 	__s64 pending = 0;
 
+	if (!counts)
+		return 0;
 	/* an element of an array of these: no plain load in 6.1's verifier */
-	if (counts)
+	if (has_limits_apart())
 		bpf_core_read(&pending, sizeof(pending),
 			      &counts->rlimit[UCOUNT_RLIMIT_SIGPENDING].counter);
+	else if (has_limits_in_ucount())
+		bpf_probe_read_kernel(&pending, sizeof(pending),
+				      (void *)((__u64)&counts->ucount +
+					       bpf_core_enum_value(enum ucount_type___of_limits,
+								   UCOUNT_RLIMIT_SIGPENDING___in_ucount) *
+						       sizeof(atomic_long_t)));
 	return pending;
 }
 
