@@ -4,9 +4,13 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use crate::Error;
+
+/// kernel/cgroup/cgroup.c, `cgroup_setup_root()`.
+const ROOT_INODE: u64 = 1;
 
 const WHAT: &str = "programs of the root control group";
 
@@ -23,7 +27,15 @@ pub(crate) fn open() -> Result<File, Error> {
             "cgroup2 is mounted nowhere (mount -t cgroup2 cgroup2 /sys/fs/cgroup/unified)";
         return Err(unsupported(missing.to_owned()));
     };
-    File::open(&path).map_err(|error| unsupported(format!("open {}: {error}", path.display())))
+    let failed = |error| unsupported(format!("open {}: {error}", path.display()));
+    let root = File::open(&path).map_err(failed)?;
+    // In a namespace of control groups the mount's root is a group of the machine's.
+    let is_the_machines = root.metadata().map_err(failed)?.ino() == ROOT_INODE;
+    is_the_machines.then_some(root).ok_or_else(|| {
+        unsupported(
+            "the machine's root control group cannot be seen from here (a container)".to_owned(),
+        )
+    })
 }
 
 /// The first mount of its root in a mountinfo (proc_pid_mountinfo(5)).

@@ -50,7 +50,6 @@ const BARRIER: u64 = 8 << 20;
 const BOUNDS: &str = "tcpsndbuf=8M:12M tcprcvbuf=8M:12M";
 const NO_BOUNDS: &str = "tcpsndbuf=unlimited tcprcvbuf=unlimited";
 const CONNECTIONS: u64 = 500;
-const LIMIT: u64 = 12 << 20;
 /// What each socket has whatever the account holds, and beyond it one packet (docs/explanation/beancounters.md).
 const LEAST: u64 = 4608;
 const SENT_PACKET: u64 = 68 << 10;
@@ -102,8 +101,11 @@ fn row(world: &World, resource: Resource) -> Result<Bean> {
 
 /// The bound is a packet of 64 KiB for each sender more; on the loopback these writers leave less.
 fn expect_held(buffers: Buffers) -> Result<()> {
-    ensure!(buffers.sent <= LIMIT, "{buffers:?}");
-    ensure!(buffers.received <= LIMIT, "{buffers:?}");
+    let most = BARRIER + CONNECTIONS * LEAST;
+    ensure!(
+        buffers.sent <= most && buffers.received <= most,
+        "{buffers:?}"
+    );
     Ok(())
 }
 

@@ -283,8 +283,8 @@ pub(super) static ROWS: [Row; 14] = [
 ];
 
 const TCP: Enforcement = BestEffort(Cow::Borrowed(
-    "each socket keeps 4.5 KiB and one packet of up to 64 KiB beyond: set numtcpsock too; connections older than the limit \
-     and those of MPTCP keep their buffers",
+    "each socket keeps 4.5 KiB and one packet of up to 64 KiB beyond: set numtcpsock too; connections older than the limit, \
+     and those of MPTCP and SMC, keep their buffers",
 ));
 
 const SENT: Enforcement = BestEffort(Cow::Borrowed(

@@ -113,6 +113,46 @@ pub(crate) fn connections(span: Duration) -> Result<u64> {
     Ok((u128::from(number) * 1000 / began.elapsed().as_millis().max(1)) as u64)
 }
 
+/// More than a page, which is more than programs in the kernel are shown.
+fn set_at_length(fd: i32, option: i32, value: i32) {
+    let mut page = vec![0_i32; 1250];
+    page[0] = value;
+    // SAFETY: a live buffer and its size.
+    unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, option, page.as_ptr().cast(), 5000) };
+}
+
+/// By a call of 32 bits, which no setsockopt program sees.
+#[cfg(target_arch = "x86_64")]
+fn set_by_32_bits(fd: i32, option: i32, value: i32) {
+    const SETSOCKOPT: u64 = 366;
+    // SAFETY: a mapping of our own, which such a call can name; the call changes no memory of ours, and rbx is put back.
+    unsafe {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let page = libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0);
+        if page == libc::MAP_FAILED {
+            return;
+        }
+        page.cast::<i32>().write(value);
+        std::arch::asm!(
+            "xchg rbx, {fd}",
+            "int 0x80",
+            "xchg rbx, {fd}",
+            fd = inout(reg) i64::from(fd) => _,
+            inout("rax") SETSOCKOPT => _,
+            in("rcx") i64::from(libc::SOL_SOCKET),
+            in("rdx") i64::from(option),
+            in("rsi") page,
+            in("rdi") 4_i64,
+            out("r8") _, out("r9") _, out("r10") _, out("r11") _,
+        );
+        libc::munmap(page, 4096);
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn set_by_32_bits(_: i32, _: i32, _: i32) {}
+
 fn set(fd: i32, level: i32, option: i32, value: i32) {
     // SAFETY: a live number and its size.
     unsafe { libc::setsockopt(fd, level, option, (&raw const value).cast(), 4) };
@@ -150,6 +190,8 @@ pub(crate) fn ask_for_more(sockets: &[i32]) {
             (libc::SO_RCVBUF, MOST),
         ] {
             set(fd, libc::SOL_SOCKET, option, value);
+            set_at_length(fd, option, value);
+            set_by_32_bits(fd, option, value);
         }
         // SAFETY: a live buffer and its length.
         while unsafe { libc::send(fd, block.as_ptr().cast(), block.len(), libc::MSG_DONTWAIT) } > 0

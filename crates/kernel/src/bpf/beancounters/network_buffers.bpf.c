@@ -146,6 +146,8 @@ int meet_buffers(struct bpf_iter__task_file *ctx)
 static long forget_buffer(struct bpf_map *map, __u64 *key, struct socket_buffers *buffers,
 			  struct forget_bill_args *what)
 {
+	__u64 sk = *key;	/* an element that is gone may be another's */
+
 	if (buffers->slot != what->slot)
 		return 0;
 	if (what->row == BILL_DGRAMRCVBUF)
@@ -156,7 +158,7 @@ static long forget_buffer(struct bpf_map *map, __u64 *key, struct socket_buffers
 	    (row_in_force(what->slot, BILL_OTHERSOCKBUF) || row_in_force(what->slot, BILL_DGRAMRCVBUF)))
 		return 0;
 	if (!bpf_map_delete_elem(map, key))
-		note_socket(*key, what->slot, -1);
+		note_socket(sk, what->slot, -1);
 	return 0;
 }
 

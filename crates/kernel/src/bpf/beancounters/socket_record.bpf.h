@@ -42,6 +42,10 @@ static __always_inline void note_in(void *index_map, __u64 sk, __s32 more)
 	if (records)
 		__sync_fetch_and_add(records, more);
 }
+
+/* In place of what is booked once it has gone back: a recount may still be at the record. */
+#define BOOKED_GONE (-(1LL << 62))
+
 static __always_inline struct row *row_in_force(__u32 slot, __u32 which)
 {
 	struct row *row = slot == NOBODY ? NULL : row_of(slot, which);
@@ -54,7 +58,7 @@ static __always_inline void book(struct row *row, __s64 *booked, __s64 now)
 {
 	__s64 was = *(volatile __s64 *)booked;
 
-	if (now != was && __sync_val_compare_and_swap(booked, was, now) == was)
+	if (was != BOOKED_GONE && now != was && __sync_val_compare_and_swap(booked, was, now) == was)
 		add_beyond(row, now - was);
 }
 
@@ -63,6 +67,8 @@ static __always_inline bool book_within(struct row *row, __s64 *booked, __s64 th
 {
 	__s64 was = *(volatile __s64 *)booked, more = then - was;
 
+	if (was == BOOKED_GONE)
+		return true;
 	if (more <= 0) {
 		book(row, booked, then);
 		return true;
@@ -77,10 +83,10 @@ static __always_inline bool book_within(struct row *row, __s64 *booked, __s64 th
 /* What it has booked goes back, once; to be called before its record is deleted, as refund(). */
 static __always_inline void refund_booked(__u32 slot, __u32 which, __s64 *booked)
 {
-	__s64 amount = __sync_lock_test_and_set(booked, 0);
+	__s64 amount = __sync_lock_test_and_set(booked, BOOKED_GONE);
 	struct row *row = row_of(slot, which);
 
-	if (row && amount)
+	if (row && amount != BOOKED_GONE)
 		__sync_fetch_and_add(&row->held, -amount);
 }
 

@@ -3,7 +3,7 @@
  * Buffers of TCP sockets of an account, held at a barrier (S5 3.4): tcpsndbuf, tcprcvbuf.
  *
  * Hooks:   sockops at the root control group sets sizes: it is asked at each connection of everybody, and at each packet
- *          that a limited account's sockets send. LSM programs say who pays, and drop what would not fit. Attached while
+ *          that a limited account's sockets send. A setsockopt program there notes what programs ask for. LSM programs say who pays, and drop what would not fit. Attached while
  *          somebody has a limit on such a row.
  * Cost:    docs/design/measured-beancounters.md.
  * Absent:  the rows are looked at (resource_iterator.bpf.c) and nothing is held.
@@ -123,99 +123,64 @@ static __always_inline bool is_held(__u32 slot, __u32 which)
 	return row && !row->observed;
 }
 
-static __noinline int set_segments(struct bpf_sock_ops *ctx, __u32 bytes)
+/* One that its program wants smaller stays so. */
+static __noinline int limit_segments(struct bpf_sock_ops *ctx, __u64 sk, __u32 slot)
 {
-	return bpf_setsockopt(ctx, IPPROTO_TCP, TCP_MAXSEG, &bytes, sizeof(bytes));
+	__u32 asked = FAR_READ(sk, struct tcp_sock, rx_opt.user_mss);
+	int bytes = ONE_PACKET;
+
+	if (asked && asked <= ONE_PACKET)
+		return 0;
+	if (is_held(slot, BILL_TCPSNDBUF) || is_held(slot, BILL_TCPRCVBUF))
+		bpf_setsockopt(ctx, IPPROTO_TCP, TCP_MAXSEG, &bytes, sizeof(bytes));
+	return 0;
 }
 
-static __always_inline void limit_segments(struct bpf_sock_ops *ctx, __u32 slot)
+/* At each packet that it sends, and before each that its program has it send: so what somebody set in a way that tcp_option()
+ * does not see, as by a call of 32 bits, is taken back before it is used. */
+static __noinline int set_sizes(struct bpf_sock_ops *ctx, __u64 sk, struct tcp_buffers *buffers)
 {
-	if (is_held(slot, BILL_TCPSNDBUF) || is_held(slot, BILL_TCPRCVBUF))
-		set_segments(ctx, ONE_PACKET);
+	set_size(ctx, sk, buffers, TCP_SENDING, sending_wanted(ctx));
+	set_size(ctx, sk, buffers, TCP_RECEIVING, receiving_wanted(sk));
+	return 0;
 }
 
 static __noinline int begin_connection(struct bpf_sock_ops *ctx, __u64 sk, struct tcp_buffers *buffers)
 {
-	__u32 flags = ctx->bpf_sock_ops_cb_flags;
-
-	if (!buffers)
-		return 0;
-	/* Too late for what is sent: a mark, for release_connection(). */
-	set_segments(ctx, ONE_PACKET);
 	set_size(ctx, sk, buffers, TCP_SENDING, sending_wanted(ctx));
 	set_size(ctx, sk, buffers, TCP_RECEIVING, FIRST_RECEIVING);
-	if (counted_row(buffers->slot, BILL_TCPSNDBUF))
-		flags |= BPF_SOCK_OPS_RTT_CB_FLAG;
-	if (counted_row(buffers->slot, BILL_TCPRCVBUF))
-		flags |= BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
-	bpf_sock_ops_cb_flags_set(ctx, flags);
+	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG);
 	return 0;
 }
 
-/* Nobody pays for it any more: it may have what the kernel gives. Another program may have asked for such events of
- * sockets that were never ours: those have no mark. */
-static __noinline int release_connection(struct bpf_sock_ops *ctx, __u64 sk)
-{
-	const __u32 ours = BPF_SOCK_OPS_RTT_CB_FLAG | BPF_SOCK_OPS_WRITE_HDR_OPT_CB_FLAG;
-
-	if (FAR_READ(sk, struct tcp_sock, rx_opt.user_mss) != ONE_PACKET)
-		return 0;
-	set_segments(ctx, 0);
-	resize(ctx, TCP_SENDING, MOST_SIZE);
-	resize(ctx, TCP_RECEIVING, MOST_SIZE);
-	bpf_sock_ops_cb_flags_set(ctx, ctx->bpf_sock_ops_cb_flags & ~ours);
-	return 0;
-}
-
-/* Asked for by begin_connection(), while there was a record. */
-static __always_inline bool was_asked_for(__u32 op)
-{
-	return op == BPF_SOCK_OPS_RTT_CB || op == BPF_SOCK_OPS_HDR_OPT_LEN_CB;
-}
-
-static __always_inline bool is_beginning(__u32 op)
-{
-	return op == BPF_SOCK_OPS_TCP_CONNECT_CB || op == BPF_SOCK_OPS_TCP_LISTEN_CB ||
-	       op == BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB || op == BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB;
-}
-
+/* No helper is called for connections that nobody pays for. */
 SEC("?sockops")
 int tcp_events(struct bpf_sock_ops *ctx)
 {
 	struct tcp_buffers *buffers;
 	struct bpf_sock *sk;
-	__u32 op = ctx->op;
 	__u64 address;
 
-	if ((!is_beginning(op) && !was_asked_for(op)) || !ctx->is_fullsock)
+	if (!ctx->is_fullsock)
 		return 1;
 	sk = ctx->sk;
-	/* No helper is called at connections that nobody pays for. */
-	if (!sk || (is_beginning(op) && has_no_tcp_record((const struct sock *)sk, facts())))
+	if (!sk || has_no_tcp_record((const struct sock *)sk, facts()))
 		return 1;
 	address = number_of(sk);
 	buffers = tcp_buffers_of(address);
-	switch (op) {
+	if (!buffers)
+		return 1;
+	switch (ctx->op) {
 	case BPF_SOCK_OPS_TCP_CONNECT_CB:
 	case BPF_SOCK_OPS_TCP_LISTEN_CB:
-		if (buffers)
-			limit_segments(ctx, buffers->slot);
+		limit_segments(ctx, address, buffers->slot);
 		break;
 	case BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB:
 	case BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB:
 		begin_connection(ctx, address, buffers);
 		break;
-	case BPF_SOCK_OPS_RTT_CB:
-		if (!buffers)
-			release_connection(ctx, address);
-		else
-			set_size(ctx, address, buffers, TCP_SENDING, sending_wanted(ctx));
-		break;
 	case BPF_SOCK_OPS_HDR_OPT_LEN_CB:
-		if (!buffers)
-			release_connection(ctx, address);
-		else
-			set_size(ctx, address, buffers, TCP_RECEIVING, receiving_wanted(address));
+		set_sizes(ctx, address, buffers);
 		break;
 	}
 	return 1;
@@ -258,13 +223,21 @@ static __noinline int is_larger_packet(struct bpf_sockopt *ctx, __u64 sk)
 	       (is_held(buffers->slot, BILL_TCPSNDBUF) || is_held(buffers->slot, BILL_TCPRCVBUF));
 }
 
+static __always_inline bool is_of_buffers(const struct bpf_sockopt *ctx)
+{
+	if (ctx->level == IPPROTO_TCP)
+		return ctx->optname == TCP_MAXSEG;
+	if (ctx->level != SOL_SOCKET)
+		return false;
+	return ctx->optname == SO_SNDBUF || ctx->optname == SO_SNDBUFFORCE || ctx->optname == SO_RCVBUF ||
+	       ctx->optname == SO_RCVBUFFORCE || ctx->optname == SO_BUF_LOCK;
+}
+
 /* Whether the kernel is not to do it: the buffer is ours. */
 static __always_inline bool is_for_us(struct bpf_sockopt *ctx, __u64 sk)
 {
 	if (ctx->level == IPPROTO_TCP)
-		return ctx->optname == TCP_MAXSEG && is_larger_packet(ctx, sk);
-	if (ctx->level != SOL_SOCKET)
-		return false;
+		return is_larger_packet(ctx, sk);
 	switch (ctx->optname) {
 	case SO_SNDBUF:
 	case SO_SNDBUFFORCE:
@@ -272,21 +245,22 @@ static __always_inline bool is_for_us(struct bpf_sockopt *ctx, __u64 sk)
 	case SO_RCVBUF:
 	case SO_RCVBUFFORCE:
 		return note_asked(ctx, sk, TCP_RECEIVING);
-	case SO_BUF_LOCK:
-		return is_any_sized(sk);
 	}
-	return false;
+	return is_any_sized(sk);
 }
 
 SEC("?cgroup/setsockopt")
 int tcp_option(struct bpf_sockopt *ctx)
 {
 	struct bpf_sock *sk = ctx->sk;
+	int length = ctx->optlen;
 
-	if (ctx->optlen > LARGEST_OPTION)
-		ctx->optlen = 0;	/* else the kernel refuses what is larger than it shows us */
-	else if (sk && is_for_us(ctx, number_of(sk)))
-		ctx->optlen = -1;
+	if (sk && is_of_buffers(ctx) && length >= (int)sizeof(int) &&
+	    !has_no_tcp_record((const struct sock *)sk, facts()))
+		/* The kernel takes what we have seen, not what another thread has written there since. */
+		ctx->optlen = is_for_us(ctx, number_of(sk)) ? -1 : (int)sizeof(int);
+	else if (length > LARGEST_OPTION)
+		ctx->optlen = 0;	/* else older kernels refuse what is larger than they show us */
 	return 1;
 }
 
@@ -343,6 +317,8 @@ int meet_tcp(struct bpf_iter__task_file *ctx)
 static long forget_tcp_record(struct bpf_map *map, __u64 *key, struct tcp_buffers *buffers,
 			      struct forget_bill_args *what)
 {
+	__u64 sk = *key;	/* an element that is gone may be another's */
+
 	if (buffers->slot != what->slot)
 		return 0;
 	if (what->row == BILL_TCPSNDBUF)
@@ -353,7 +329,7 @@ static long forget_tcp_record(struct bpf_map *map, __u64 *key, struct tcp_buffer
 	    (row_in_force(what->slot, BILL_TCPSNDBUF) || row_in_force(what->slot, BILL_TCPRCVBUF)))
 		return 0;
 	if (!bpf_map_delete_elem(map, key))
-		note_tcp_socket(*key, what->slot, -1);
+		note_tcp_socket(sk, what->slot, -1);
 	return 0;
 }
 

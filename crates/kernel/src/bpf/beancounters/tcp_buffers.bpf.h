@@ -35,7 +35,7 @@ struct {
 } recorded_tcp SEC(".maps");
 
 enum {
-	/* What the kernel gives at least (SOCK_MIN_SNDBUF): a packet of ONE_PACKET bytes and one more. Whatever the account
+	/* What the kernel gives at least for sending (SOCK_MIN_SNDBUF; half of it for receiving): a packet of ONE_PACKET bytes and one more. Whatever the account
 	 * holds each socket has it, so it moves. */
 	LEAST_SIZE = 4608,
 	/* The kernel gives no more than twice net.core.wmem_max and rmem_max. */
@@ -48,7 +48,7 @@ enum {
 	/* Connections of limited accounts have segments as on Ethernet, also on the loopback, where the kernel's have 64 KiB:
 	 * with a small buffer there would be a segment at each probe, five a second. */
 	ONE_PACKET = 1460,
-	/* Headers of IP and TCP, options. */
+	/* TCP's header with options. */
 	HEADER_BYTES = 60,
 	SHARES_BITS = 3,
 	SHARES_LEFT = 1 << SHARES_BITS,
@@ -168,6 +168,19 @@ static __always_inline __s64 share_of(__u32 slot, const struct row *row, __s64 b
 	return share < left ? share : left;
 }
 
+/* A window that was shown is not taken back: before 6.6 what then comes in is dropped without an answer, and after a quarter
+ * of an hour its peer gives up. A packet takes up to twice its bytes. */
+static __always_inline __s64 keep_promise(__u64 sk, __s64 then, __s64 now)
+{
+	__u32 end = FAR_READ(sk, struct tcp_sock, rcv_wup) + FAR_READ(sk, struct tcp_sock, rcv_wnd);
+	__s32 window = end - FAR_READ(sk, struct tcp_sock, rcv_nxt);
+	__s64 promised = queued_now(sk, TCP_RECEIVING) + (window > 0 ? 2 * (__s64)window : 0);
+
+	if (then >= promised)
+		return then;
+	return promised < now ? promised : now;
+}
+
 /* The size that a socket gets of `wanted`, booked by now, or 0 where it is to be left as it is. */
 static __noinline __s64 size_granted(__u64 sk, struct tcp_buffers *buffers, __u32 direction, __s64 wanted)
 {
@@ -191,6 +204,8 @@ static __noinline __s64 size_granted(__u64 sk, struct tcp_buffers *buffers, __u3
 	then = wanted < share ? wanted : share;
 	if (then < LEAST_SIZE)
 		then = LEAST_SIZE;
+	if (then < now && direction == TCP_RECEIVING && is_sized(buffers, direction))
+		then = keep_promise(sk, then, now);
 	if (then < wanted && then <= now && queued_now(sk, direction) > now >> 1)
 		tell_bill(slot, which, wanted - now, false);
 	if (row->observed) {

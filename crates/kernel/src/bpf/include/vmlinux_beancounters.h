@@ -45,6 +45,9 @@ struct tcp_options_received {
 
 struct tcp_sock {
 	struct tcp_options_received rx_opt;
+	u32 rcv_nxt;
+	u32 rcv_wup;
+	u32 rcv_wnd;
 	u16 advmss;
 	u32 mss_cache;
 	struct {
