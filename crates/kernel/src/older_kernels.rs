@@ -20,18 +20,23 @@ pub(crate) fn has_loops() -> bool {
     *HAS.get_or_init(has_bpf_loop)
 }
 
+/// Whether hash maps may allocate later. The kernel's types are read once, not for each object.
+fn allocates_later() -> bool {
+    static DOES: OnceLock<bool> = OnceLock::new();
+    *DOES.get_or_init(has_bpf_mem_alloc)
+}
+
 /// Makes the maps of an object what this kernel takes. `longest`: its longest loop over records or accounts.
 ///
 /// Before 6.1 sleepable programs, which ours of type `syscall` are, only take hash maps whose elements are allocated with
 /// them (02cc5aa29e8c "bpf: Remove prealloc-only restriction for sleepable bpf programs").
 pub(crate) fn fit_maps(object: &mut OpenObject, longest: u32) -> Result<(), Error> {
-    let allocates = has_bpf_mem_alloc();
     for mut map in object.maps_mut() {
         if map.name() == "loop_indices" {
             fit_loops(&mut map, longest)?;
         } else if !has_loops() && (map.name() == "members" || map.name() == "witness") {
             take_place_of_storage(&mut map)?;
-        } else if !allocates && map.map_type() == MapType::Hash {
+        } else if !allocates_later() && map.map_type() == MapType::Hash {
             let flags = map.map_flags() & !NO_PREALLOC;
             map.set_map_flags(flags).map_err(fitting())?;
         }

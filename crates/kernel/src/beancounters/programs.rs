@@ -84,6 +84,39 @@ fn link(program: &str) -> String {
     format!("link_{program}")
 }
 
+/// Loads programs that record sockets. The maps of [`Object::Rows`] are there.
+macro_rules! load_sockets {
+    ($self:ident, $names:ident, $object:expr, $builder:path, $name:literal,
+     { $sockets:ident: $sockets_pin:literal, $recorded:ident: $recorded_pin:literal }) => {{
+        let mut storage = MaybeUninit::uninit();
+        let mut open = <$builder>::default()
+            .open(&mut storage)
+            .map_err(Error::unsupported(WHAT))?;
+        set_knobs!(open, $name, $self.options, {});
+        open.maps
+            .$sockets
+            .set_max_entries($self.options.max_objects)
+            .map_err(Error::io("size a map"))?;
+        share_pinned!(open, $self.pins, {
+            accounts: "accounts",
+            payers: "payers",
+            events: "events",
+            state_map: "state",
+            logins: "logins",
+            members: "members",
+            subordinates: "subordinates",
+            exempt_cgroups: "exempt_cgroups",
+            bills: "bills",
+            bill_facts: "bill_facts",
+            known_slots: "known_slots",
+        });
+        if $self.has_core($object) {
+            share_pinned!(open, $self.pins, { $sockets: $sockets_pin, $recorded: $recorded_pin });
+        }
+        $self.put_up($object, open, $names)
+    }};
+}
+
 /// Where its kind says; programs of control groups at the root one, so that all sockets' events reach them, whatever
 /// network namespace they are in.
 fn attach(program: &ProgramMut<'_>) -> Result<Link, Error> {
@@ -244,70 +277,26 @@ impl Programs {
         self.put_up(Object::Rows, open, names)
     }
 
-    /// The maps of [`Object::Rows`] are there.
     fn load_buffers(&self, names: &[&str]) -> Result<(), Error> {
-        let mut storage = MaybeUninit::uninit();
-        let mut open = network_buffers::NetworkBuffersSkelBuilder::default()
-            .open(&mut storage)
-            .map_err(Error::unsupported(WHAT))?;
-        set_knobs!(open, "network_buffers", self.options, {});
-        let sockets = &mut open.maps.socket_buffers;
-        sockets
-            .set_max_entries(self.options.max_objects)
-            .map_err(Error::io("size a map"))?;
-        share_pinned!(open, self.pins, {
-            accounts: "accounts",
-            payers: "payers",
-            events: "events",
-            state_map: "state",
-            logins: "logins",
-            members: "members",
-            subordinates: "subordinates",
-            exempt_cgroups: "exempt_cgroups",
-            bills: "bills",
-            bill_facts: "bill_facts",
-            known_slots: "known_slots",
-        });
-        if self.has_core(Object::Buffers) {
-            share_pinned!(open, self.pins, {
-                socket_buffers: "socket_buffers",
-                recorded_sockets: "recorded_sockets",
-            });
-        }
-        self.put_up(Object::Buffers, open, names)
+        load_sockets!(
+            self,
+            names,
+            Object::Buffers,
+            network_buffers::NetworkBuffersSkelBuilder,
+            "network_buffers",
+            { socket_buffers: "socket_buffers", recorded_sockets: "recorded_sockets" }
+        )
     }
 
-    /// The maps of [`Object::Rows`] are there.
     fn load_tcp(&self, names: &[&str]) -> Result<(), Error> {
-        let mut storage = MaybeUninit::uninit();
-        let mut open = tcp_buffers::TcpBuffersSkelBuilder::default()
-            .open(&mut storage)
-            .map_err(Error::unsupported(WHAT))?;
-        set_knobs!(open, "tcp_buffers", self.options, {});
-        let sockets = &mut open.maps.tcp_buffers;
-        sockets
-            .set_max_entries(self.options.max_objects)
-            .map_err(Error::io("size a map"))?;
-        share_pinned!(open, self.pins, {
-            accounts: "accounts",
-            payers: "payers",
-            events: "events",
-            state_map: "state",
-            logins: "logins",
-            members: "members",
-            subordinates: "subordinates",
-            exempt_cgroups: "exempt_cgroups",
-            bills: "bills",
-            bill_facts: "bill_facts",
-            known_slots: "known_slots",
-        });
-        if self.has_core(Object::Tcp) {
-            share_pinned!(open, self.pins, {
-                tcp_buffers: "tcp_buffers",
-                recorded_tcp: "recorded_tcp",
-            });
-        }
-        self.put_up(Object::Tcp, open, names)
+        load_sockets!(
+            self,
+            names,
+            Object::Tcp,
+            tcp_buffers::TcpBuffersSkelBuilder,
+            "tcp_buffers",
+            { tcp_buffers: "tcp_buffers", recorded_tcp: "recorded_tcp" }
+        )
     }
 
     fn put_up<'obj, S: OpenSkel<'obj>>(
