@@ -39,9 +39,13 @@ pub(crate) fn end_thread(thread: u32) -> Result<()> {
     trace(libc::PTRACE_SEIZE, 0, null_mut())?;
     until("the thread being in a system call", || {
         trace(libc::PTRACE_INTERRUPT, 0, null_mut())?;
-        // SAFETY: waits for what was just interrupted.
-        let waited = unsafe { libc::waitpid(thread, null_mut(), libc::__WALL) };
-        ensure!(waited == thread, "waitpid: {}", io::Error::last_os_error());
+        until("the thread standing still", || {
+            let flags = libc::__WALL | libc::WNOHANG;
+            // SAFETY: looks at what was just interrupted.
+            let waited = unsafe { libc::waitpid(thread, null_mut(), flags) };
+            ensure!(waited >= 0, "waitpid: {}", io::Error::last_os_error());
+            Ok((waited == thread).then_some(()))
+        })?;
         if redirect(thread, &trace)? {
             return Ok(Some(()));
         }

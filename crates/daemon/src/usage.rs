@@ -24,7 +24,8 @@ use sampler::Sampler;
 pub(crate) use writer::{Answered, AskError, Found, Kind};
 use writer::{Question, Writer};
 
-/// How often accounts are looked at: their counters are in memory, so a thousand take less than a millisecond.
+/// How often accounts are looked at. Their counters are in memory: a thousand take less than a millisecond, and some on
+/// a processor that did something else meanwhile.
 const EVERY: Duration = Duration::from_secs(15);
 /// The first look after somebody began to hold something.
 const SOON: Duration = Duration::from_millis(500);
@@ -93,7 +94,9 @@ impl Usage {
 
     /// Whether somebody holds anything.
     fn look(&mut self, accounts: &mut Accounts) -> bool {
-        let readings = accounts.backend.readings();
+        let mut readings = accounts.backend.readings();
+        // Most of a thousand never held anything.
+        readings.retain(|it| it.maxheld > Bytes::ZERO);
         let held = readings.iter().filter(|it| it.held > Bytes::ZERO);
         // Names are looked up in the background: they are needed when the minute is over.
         held.for_each(|it| accounts.table.expect_name(it.id));

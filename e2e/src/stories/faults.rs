@@ -192,8 +192,10 @@ fn measure(binaries: &Binaries) -> Result<()> {
 }
 
 fn measure_in_batches(binaries: &Binaries) -> Result<()> {
+    let bytes = (38 << 20) << (bursar_host::machine::page_size().shift() - 12);
+    let memory = bytes.to_string();
     let words = [
-        "measure", "--pages", "10000", "--passes", "1", "--memory", "38M", "--json",
+        "measure", "--pages", "10000", "--passes", "1", "--memory", &memory, "--json",
     ];
     let output = faults(binaries, &words).output()?;
     ensure!(output.status.success(), "{}", text(&output));

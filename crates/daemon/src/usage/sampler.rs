@@ -56,16 +56,13 @@ impl Sampler {
             .map(|it| Nanos::new(at.get().saturating_sub(it.get())));
         let span_ms = span.map_or(1, |it| milliseconds(it).min(most));
         self.looked = Some(at);
-        let is_first = self.before.is_none();
-        let mut before = self.before.take().unwrap_or_default();
+        let before = self.before.take();
+        let start = |reading: &Reading| match &before {
+            None => reading.maxheld,
+            Some(known) => known.get(&reading.id).copied().unwrap_or_default(),
+        };
         for reading in readings {
-            let known = before.insert(reading.id, reading.maxheld);
-            let start = if is_first {
-                reading.maxheld
-            } else {
-                Bytes::ZERO
-            };
-            let has_risen = reading.maxheld > known.unwrap_or(start);
+            let has_risen = reading.maxheld > start(reading);
             let peak = if has_risen {
                 reading.maxheld
             } else {
@@ -73,12 +70,9 @@ impl Sampler {
             };
             self.add(reading, peak, span_ms);
         }
-        if before.len() > readings.len() {
-            let open: std::collections::BTreeSet<AccountId> =
-                readings.iter().map(|it| it.id).collect();
-            before.retain(|id, _| open.contains(id));
-        }
-        self.before = Some(before);
+        // Made anew: with most accounts the same it takes less than to change it, and who is closed is not in it.
+        let most_held = readings.iter().map(|it| (it.id, it.maxheld));
+        self.before = Some(most_held.collect());
         ended
     }
 
