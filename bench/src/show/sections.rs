@@ -59,7 +59,7 @@ pub(crate) fn sections(results: &Results) -> Vec<Section> {
     if let Some(table) = &results.observe {
         sections.push(Section {
             title: "Observing",
-            about: "1,000 sleeping processes of 200 users, all of whom have a limit: enforced, observed, and \
+            about: "1,000 sleeping processes of 200 users with a limit each: enforced, observed, and \
                     observed above their limits, in turns. An event is one of another such user who touches \
                     memory, as in the table before.",
             pictures: &[],
