@@ -336,7 +336,7 @@ fn fill_the_rest(binaries: &Binaries) -> Result<Vec<Hog>> {
         let said = program.next_line()?;
         program.hear("ready")?;
         programs.push(program);
-        Ok((said == "byte=300: 0 ENOBUFS×300").then_some(()))
+        Ok((said.trim_end() == "byte=300: 0 ENOBUFS×300").then_some(()))
     })?;
     Ok(programs)
 }
