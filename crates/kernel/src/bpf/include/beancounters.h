@@ -38,7 +38,7 @@ struct row {
 	__s64 held;
 	__s64 maxheld;
 	__s64 barrier;		/* NO_BOUND_PAGES: none */
-	__s64 limit;		/* shown only: these rows are refused at the barrier */
+	__s64 limit;		/* beyond the barrier: numflock's, and guarantees of network buffers; else shown only */
 	__u64 failcnt;
 	__u64 untold;		/* refusals since the last one told */
 	__u64 told_ns;
