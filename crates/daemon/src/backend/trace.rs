@@ -37,8 +37,9 @@ use crate::trace_instance::TraceInstance;
 const FLUSH_EVERY: u64 = 10_000;
 /// S1 section 4.3: above the soft limit the killer runs every so many events.
 const KILLER_EVERY: u32 = 10;
-/// At most so much is read before control goes back to the daemon's loop.
-const BYTES_AT_ONCE: usize = 1 << 20;
+/// At most so much is read before the killer looks, if that is due, and control goes back to the daemon's loop. A look
+/// at many processes takes longer than all of these events, and is as new as the last of them.
+const BYTES_AT_ONCE: usize = 64 << 10;
 /// For each CPU.
 const BUFFER_KIB: u32 = 4096;
 /// A line of the pipe is some 120 bytes.
@@ -113,16 +114,15 @@ impl TraceBackend {
         })
     }
 
-    fn take(&mut self, event: RssEvent, facts: &mut Vec<Fact>) -> Result<()> {
+    fn take(&mut self, event: RssEvent) {
         self.events = self.events.saturating_add(1);
         if self.events.is_multiple_of(FLUSH_EVERY) {
             // Lost events, and who became somebody else without an exec, are seen by counting again.
             self.uids.clear();
-            facts.extend(self.scan.run()?);
-            self.correct();
+            self.must_scan = true;
         }
         if event.member == 0 && !self.counts_files {
-            return Ok(());
+            return;
         }
         let space = self.spaces.entry(event.mm_id).or_default();
         if event.is_own {
@@ -149,28 +149,26 @@ impl TraceBackend {
             }
         }
         let Some(member) = space.members.get_mut(event.member) else {
-            return Ok(());
+            return;
         };
         let before = std::mem::replace(member, event.bytes);
         let account = space.account;
         if space.members.iter().all(|&bytes| bytes == 0) {
             self.spaces.remove(&event.mm_id);
         }
-        let Some(id) = account else { return Ok(()) };
+        let Some(id) = account else { return };
         let sum = self.sums.entry(id).or_default();
         sum.bytes = sum.bytes.saturating_add(event.bytes).saturating_sub(before);
         let soft = self.scan.bounds_of(id).notice();
         if soft.is_none_or(|soft| Bytes::new(sum.bytes) < soft) {
             sum.events_above = 0;
-            return Ok(());
+            return;
         }
         sum.events_above += 1;
         // At once, too: huge pages cross in one event and send no nine others.
         if sum.events_above % KILLER_EVERY == 1 {
-            facts.extend(self.scan.run()?);
-            self.correct();
+            self.must_scan = true;
         }
-        Ok(())
     }
 
     /// The killer has just counted everything: sums that lost events are right again.
@@ -270,7 +268,7 @@ impl Backend for TraceBackend {
             self.lines.push(piece.get(..count).unwrap_or_default());
             while let Some(line) = self.lines.next_line().context("read the trace pipe")? {
                 if let Some(event) = parse(&line) {
-                    self.take(event, &mut facts)?;
+                    self.take(event);
                 } else if let Some(count) = lost(&line) {
                     self.lost = self.lost.saturating_add(count);
                 }
@@ -278,6 +276,7 @@ impl Backend for TraceBackend {
         }
         if std::mem::take(&mut self.must_scan) || self.scan.awaits_ends() {
             facts.extend(self.scan.run()?);
+            self.correct();
         }
         Ok(facts)
     }
