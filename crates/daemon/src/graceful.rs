@@ -30,6 +30,15 @@ pub(crate) struct Asked {
     deadline: Nanos,
 }
 
+impl Asked {
+    /// Whether it is still one of those that pay, and not protected since: it may have become somebody else's.
+    pub(crate) fn may_be_killed(&self, proc: &Proc, pays: impl Fn(Pid, Uid) -> bool) -> bool {
+        let weighed = weigh(proc, self.pidfd.pid(), &pays);
+        // The look was at this process if that is still there.
+        weighed.is_some_and(|(it, _)| !it.is_protected) && !has_ended(&self.pidfd)
+    }
+}
+
 /// Who has been asked.
 #[derive(Debug)]
 pub(crate) struct Graceful {
@@ -45,9 +54,9 @@ impl Graceful {
         })
     }
 
-    /// Asks the one of the processes that pay which would be killed first at the limit. Returns whom. That the account is over its notice the caller
-    /// knows from the ledger: what /proc says of a process that grows is some pages behind, and at the
-    /// crossing that decides.
+    /// Asks the one of the processes that pay which would be killed first at the limit. Returns whom. That the account
+    /// is over its notice the caller knows from the ledger: what /proc says of a process that grows is some pages
+    /// behind, and at the crossing that decides.
     pub(crate) fn ask(
         &mut self,
         proc: &Proc,

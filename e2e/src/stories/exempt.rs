@@ -32,6 +32,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: refused_nothing,
     },
     Story {
+        name: "exempt_groups_are_asked_nothing_by_a_graceful_account",
+        place: Place::Anywhere,
+        tell: asked_nothing,
+    },
+    Story {
         name: "exempt_groups_that_are_a_users_are_not_exempt",
         place: Place::Anywhere,
         tell: of_users,
@@ -48,6 +53,9 @@ pub(super) const STORIES: &[Story] = &[
         tell: without_kernel_half,
     },
 ];
+
+/// How long who was asked has to end (docs/reference/configuration.md, `kill`).
+const GRACE: Duration = Duration::from_secs(5);
 
 /// Groups of a story below one of root's. They are gone when it is dropped.
 struct Groups {
@@ -75,6 +83,11 @@ impl Groups {
         is_there
             .then(|| Self::at(mount, "memory:", name))
             .transpose()
+    }
+
+    /// In whichever of both this machine has.
+    fn of_either(name: &str) -> Result<Self> {
+        Self::of_memory_v1(name)?.map_or_else(|| Self::new(name), Ok)
     }
 
     fn at(mount: PathBuf, prefix: &'static str, name: &str) -> Result<Self> {
@@ -200,6 +213,41 @@ fn come_and_move(binaries: &Binaries) -> Result<()> {
     let kills = world.daemon.events_of(EventKind::Kill)?;
     ensure!(kills.len() == 2, "{kills:#?}");
     Ok(())
+}
+
+/// Neither as the user's largest process nor, having been asked, once it is in a job.
+fn asked_nothing(binaries: &Binaries) -> Result<()> {
+    let groups = Groups::of_either("asked")?;
+    let job = groups.make("jobs/job_1")?;
+    let mut world = World::new(binaries, "exempt-asked", &groups.config("jobs/*"))?;
+    fs::write(
+        world.daemon.limits_path(),
+        "[limits]\n60001 = { memory = { limit = \"200M\", notice = \"50M\" }, kill = \"graceful\" }\n",
+    )?;
+    world.daemon.start()?;
+    let script = format!(
+        "cgroup={} uid=60001 hold=90M say=there pause",
+        job.display()
+    );
+    let mut inside = world.there(&script)?;
+    let mut outside = world.hog("uid=60001 hold=60M pause")?;
+    ensure!(
+        outside.end()? == Some(libc::SIGTERM),
+        "the one outside was not asked"
+    );
+    inside.expect_alive("the larger one in a job")?;
+    until_held(&world, "no notice", |it| it < 40)?;
+    // A notice a second.
+    std::thread::sleep(Duration::from_secs(1));
+    let mut moved = world.there("uid=60001 deaf hold=60M say=there pause")?;
+    world.daemon.await_event(EventKind::Asked, moved.pid())?;
+    move_to(&job, moved.pid())?;
+    // The account is above its notice all the same.
+    let mut other = world.there("uid=60001 hold=60M say=there pause")?;
+    std::thread::sleep(GRACE + Duration::from_secs(2));
+    ensure!(held_mib(&world)? >= 50, "{:?}", world.daemon.account("60001"));
+    moved.expect_alive("the one that was asked and is in a job since")?;
+    other.expect_alive("one that nobody asked")
 }
 
 fn of_version_1(binaries: &Binaries) -> Result<()> {

@@ -2,14 +2,16 @@
 //! Victims: of the kernel half, of its requests, of requests to end that did not help, of the kernel's OOM killer.
 
 use bursar_host::{Pidfd, clock};
-use bursar_model::{KillManner, Nanos, Pid, Trigger, Uid};
+use bursar_model::{AccountId, KillManner, Nanos, Pid, Trigger, Uid};
 
 use super::Responder;
 use crate::accounts::Accounts;
+use crate::entered::Entered;
 use crate::fact::{Level, Victim};
 use crate::graceful::GRACE;
 use crate::killer::{KillOutcome, kill, kill_chosen};
 use crate::oom::{self, OomWatch};
+use crate::payers::Payers;
 use crate::reaper::Dying;
 
 impl Responder {
@@ -179,12 +181,7 @@ impl Responder {
                 return;
             }
         };
-        let payers = &accounts.payers;
-        let users = payers.payers_of(level.account);
-        let pays = |pid: Pid, uid: Uid| match entered.account_of(pid, payers) {
-            Some(account) => account == level.account,
-            None => users.contains(&uid),
-        };
+        let pays = pays_into(level.account, &entered, &accounts.payers);
         let limit = level.limit.unwrap_or_default();
         let is_spared = |pid| accounts.is_spared(level.account, pid);
         let asked = self
@@ -198,7 +195,22 @@ impl Responder {
 
     /// Kills those who were asked, had their time, and are still in the way.
     pub(crate) fn insist(&mut self, accounts: &mut Accounts) {
-        for asked in self.graceful.overdue() {
+        let overdue = self.graceful.overdue();
+        if overdue.is_empty() {
+            return;
+        }
+        let entered = match accounts.entered() {
+            Ok(entered) => entered,
+            Err(error) => {
+                tracing::warn!("nobody who was asked to end was killed: {error:#}");
+                return;
+            }
+        };
+        for asked in overdue {
+            let pays = pays_into(asked.account, &entered, &accounts.payers);
+            if !asked.may_be_killed(&self.proc, pays) {
+                continue;
+            }
             let Some(reading) = accounts.reading_of(asked.account) else {
                 continue;
             };
@@ -235,5 +247,21 @@ impl Responder {
             let outcome = kill(&asked.pidfd);
             self.follow_up(victim, outcome, Some(asked.pidfd), Some(reason), accounts);
         }
+    }
+}
+
+/// Whether a process pays into an account: one in an exempt group pays into none.
+fn pays_into<'a>(
+    account: AccountId,
+    entered: &'a Entered,
+    payers: &'a Payers,
+) -> impl Fn(Pid, Uid) -> bool + use<'a> {
+    let users = payers.payers_of(account);
+    move |pid, uid| {
+        let pays = match entered.account_of(pid, payers) {
+            Some(it) => it == account,
+            None => users.contains(&uid),
+        };
+        pays && !payers.is_exempt(pid)
     }
 }

@@ -286,15 +286,19 @@ static __always_inline void carry(__s64 *part, __s64 *from, __s64 *to)
 	__sync_fetch_and_add(part, was);
 }
 
-/* A process changed its uid: its whole charge moves to who pays from now on. */
-static __noinline int move_record(struct mm_record *record, __u32 slot)
+/* A process changed its uid: its whole charge moves to who pays from now on. -1: the record is not that address
+ * space's any more. Who lost the processor on the way here may come to a free one, whose account is the next free one,
+ * or to somebody else's. */
+static __noinline int move_record(struct mm_record *record, __u64 mm, __u32 slot)
 {
-	struct account *old = account_at(record->account), *new = account_at(slot);
+	__u32 before = *(volatile __u32 *)&record->account;
+	struct account *old = account_at(before), *new = account_at(slot);
 	struct ledger_state *state = ledger_state();
 
-	if (!old || !new || !state)
+	if (!old || !new || !state || *(volatile __u64 *)&record->mm != mm)
 		return -1;
-	record->account = slot;
+	if (__sync_val_compare_and_swap(&record->account, before, slot) != before)
+		return *(volatile __u32 *)&record->account == slot ? 0 : -1;
 	count_cpus(old, -cpus_in(&record->cpus));
 	count_cpus(new, cpus_in(&record->cpus));
 	give_up_all(record, old);
@@ -388,8 +392,9 @@ __noinline __u32 find_or_open(struct charged *charged)
 		charged->missed = 1;
 		learn_program(record, parent_of(mm), mm);
 		count_cpus(account_at(*slot), find_cpus(&record->cpus, mm));
-	} else if (record->account != *slot) {
-		move_record(record, *slot);
+	} else if (record->account != *slot && move_record(record, mm, *slot)) {
+		*slot = NOBODY;
+		return NOBODY;
 	}
 	record->uid = payer->uid;
 	record->user_ns = payer->user_ns;

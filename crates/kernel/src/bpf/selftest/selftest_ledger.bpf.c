@@ -189,11 +189,19 @@ SEC("syscall") int who_changes_its_account_takes_its_reservation_along(void *ctx
 	it->record->pages[MEMBER_ANON] = 20;
 	book(it->record, it->account);
 	it->record->reserved_pages = it->account->reserved_pages = 5;
-	EXPECT(!move_record(it->record, OTHER));
+	EXPECT(!move_record(it->record, it->record->mm, OTHER));
 	EXPECT(!it->account->held_pages && !it->account->reserved_pages);
 	EXPECT(it->other->reserved_pages == 5);
 	book(it->record, it->other);
 	EXPECT(it->other->held_pages == 20);
+	return 0;
+}
+
+SEC("syscall") int a_record_that_became_anothers_is_not_moved(void *ctx)
+{
+	BEGIN(it);
+	EXPECT(move_record(it->record, it->record->mm + 1, OTHER));
+	EXPECT(it->record->account == SLOT);
 	return 0;
 }
 
@@ -202,10 +210,10 @@ SEC("syscall") int who_comes_to_an_account_that_is_near_is_read_and_remembered_a
 	BEGIN(it);
 	__u64 generation = it->state->generation;
 
-	EXPECT(!move_record(it->record, OTHER));
+	EXPECT(!move_record(it->record, it->record->mm, OTHER));
 	EXPECT(it->state->generation == generation);
 	it->account->near = NEAR_AND_READ;
-	EXPECT(!move_record(it->record, SLOT));
+	EXPECT(!move_record(it->record, it->record->mm, SLOT));
 	EXPECT(it->state->generation == generation + 1);
 	EXPECT(it->account->near == NEAR);
 	return 0;
