@@ -245,7 +245,11 @@ fn asked_nothing(binaries: &Binaries) -> Result<()> {
     // The account is above its notice all the same.
     let mut other = world.there("uid=60001 hold=60M say=there pause")?;
     std::thread::sleep(GRACE + Duration::from_secs(2));
-    ensure!(held_mib(&world)? >= 50, "{:?}", world.daemon.account("60001"));
+    ensure!(
+        held_mib(&world)? >= 50,
+        "{:?}",
+        world.daemon.account("60001")
+    );
     moved.expect_alive("the one that was asked and is in a job since")?;
     other.expect_alive("one that nobody asked")
 }
