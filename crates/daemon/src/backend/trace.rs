@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The trace trigger: S1's notifier to the letter (section 4.2). It reads `kmem:rss_stat` from a trace
-//! pipe of its own, keeps one sum an account in O(1) an event, and above the soft limit runs the
-//! killer every tenth event (section 4.3).
+//! pipe of its own, keeps one sum an account in O(1) an event, and above the soft limit asks for the
+//! killer at every tenth event (section 4.3), which runs once for all that were read together.
 //!
 //! The pipe loses events when it is read too slowly (25–30 % of them at full speed, KERNEL.md), and
 //! each costs the kernel an exact sum over all CPUs: it exists for machines without BPF and as the
@@ -254,7 +254,7 @@ impl Backend for TraceBackend {
 
     fn drain(&mut self) -> Result<Vec<Fact>> {
         let mut facts = Vec::new();
-        let mut piece = [0; 64 << 10];
+        let mut piece = [0; BYTES_AT_ONCE];
         let mut taken = 0;
         while taken < BYTES_AT_ONCE {
             let count = match self.pipe.read(&mut piece) {

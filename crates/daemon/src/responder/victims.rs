@@ -174,12 +174,8 @@ impl Responder {
         if reading.is_none_or(|it| !it.has_reached_notice()) {
             return;
         }
-        let entered = match accounts.entered() {
-            Ok(entered) => entered,
-            Err(error) => {
-                tracing::warn!("nobody was asked to end: {error:#}");
-                return;
-            }
+        let Some(entered) = entered_of(accounts) else {
+            return;
         };
         let pays = pays_into(level.account, &entered, &accounts.payers);
         let limit = level.limit.unwrap_or_default();
@@ -199,22 +195,18 @@ impl Responder {
         if overdue.is_empty() {
             return;
         }
-        let entered = match accounts.entered() {
-            Ok(entered) => entered,
-            Err(error) => {
-                tracing::warn!("nobody who was asked to end was killed: {error:#}");
-                return;
-            }
+        let Some(entered) = entered_of(accounts) else {
+            return;
         };
         for asked in overdue {
-            let pays = pays_into(asked.account, &entered, &accounts.payers);
-            if !asked.may_be_killed(&self.proc, pays) {
-                continue;
-            }
             let Some(reading) = accounts.reading_of(asked.account) else {
                 continue;
             };
             if !reading.is_over_notice() || reading.bounds.is_observed() {
+                continue;
+            }
+            let pays = pays_into(asked.account, &entered, &accounts.payers);
+            if !asked.may_be_killed(&self.proc, pays) {
                 continue;
             }
             let level = Level {
@@ -248,6 +240,13 @@ impl Responder {
             self.follow_up(victim, outcome, Some(asked.pidfd), Some(reason), accounts);
         }
     }
+}
+
+/// `None`, and a line in the log, where it cannot be read.
+fn entered_of(accounts: &Accounts) -> Option<Entered> {
+    let warn =
+        |error| tracing::warn!("nobody is asked to end, or killed for not ending: {error:#}");
+    accounts.entered().map_err(warn).ok()
 }
 
 /// Whether a process pays into an account: one in an exempt group pays into none.
