@@ -231,3 +231,15 @@ mod tests {
         }
     }
 }
+
+/// Who is a child of its first thread.
+///
+/// # Errors
+/// It is gone.
+pub(crate) fn children_of(pid: u32) -> Result<Vec<u32>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+    Ok(text
+        .split_whitespace()
+        .filter_map(|it| it.parse().ok())
+        .collect())
+}

@@ -22,6 +22,8 @@
 //! | `forks=MS` | forks children that hold 256 KiB and exit, for so long |
 //! | `fork=N` | the rest is done by N children; the parent waits for them |
 //! | `twin` | the rest is done by a process that shares this one's memory (CLONE_VM); this one waits |
+//! | `sharers=N:SIZE` | N processes that share this one's memory wait for `release`, then touch so much each; they die with this one's group |
+//! | `release` | lets them go |
 //! | `leader-exits` | the rest is done by a second thread; the first one ends |
 //! | `untouchable` | sets its oom_score_adj to -1000 |
 //! | `imitate=PATH` | after `userns-root`: shows this program as the one that it runs |
@@ -59,6 +61,8 @@
 
 #[path = "hog/imitate.rs"]
 mod imitate;
+#[path = "hog/sharers.rs"]
+mod sharers;
 #[path = "hog/tricks.rs"]
 mod tricks;
 
@@ -651,6 +655,8 @@ fn perform(steps: &[String]) {
                 }
             }
             "twin" => become_twins(&steps[index + 1..]),
+            "sharers" => sharers::start(step, value),
+            "release" => sharers::release(),
             "leader-exits" => {
                 let rest = steps[index + 1..].to_vec();
                 std::thread::spawn(move || {

@@ -2,11 +2,14 @@
 //! The ledger keeps up with what processes do: fork, exec, exit, threads, shared address spaces, uid
 //! changes, user namespaces.
 
-use anyhow::{Result, ensure};
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
 use bursar_kernel::WITHOUT;
 use bursar_model::{EventKind, KernelHalfStatus};
 
-use crate::proc::counted_bytes;
+use crate::proc::{children_of, counted_bytes};
 use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::{Binaries, World};
@@ -53,6 +56,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "processes_sharing_one_memory_do_not_outlive_its_limit",
         place: Place::Anywhere,
         tell: twins,
+    },
+    Story {
+        name: "root_that_shares_a_users_memory_is_not_killed_with_him",
+        place: Place::Anywhere,
+        tell: root_shares,
     },
     Story {
         // Needs CAP_SYS_RESOURCE, which not every root has.
@@ -208,6 +216,24 @@ fn twins(binaries: &Binaries) -> Result<()> {
     until("the memory being given back", || {
         Ok((world.daemon.memory("60001")?.held.get() < 1 << 20).then_some(()))
     })?;
+    Ok(())
+}
+
+fn root_shares(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "sharer", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    // It goes on filling what they share.
+    let script = "sharers=1:64M uid=60001 hold=40M say=there wait release hold=100M pause";
+    let mut hog = world.there(script)?;
+    let sharer = *children_of(hog.pid())?.first().context("who shares")?;
+    hog.go_on()?;
+    hog.expect_killed()?;
+    std::thread::sleep(Duration::from_millis(500));
+    let state = fs::read_to_string(format!("/proc/{sharer}/status"))?;
+    ensure!(state.contains("\nState:\tS"), "{state}");
+    let killed = world.daemon.events_of(EventKind::Kill)?;
+    ensure!(killed.len() == 1, "{killed:?}");
     Ok(())
 }
 

@@ -15,7 +15,7 @@ use crate::cgroup::Cgroup;
 use crate::freezer::Freezer;
 use crate::hog::Hog;
 use crate::length::whole;
-use crate::proc::pidfds;
+use crate::proc::{children_of, pidfds};
 use crate::runner::{Place, Story};
 use crate::signal::send;
 use crate::terminal::Terminal;
@@ -273,14 +273,6 @@ fn dead_leader(binaries: &Binaries) -> Result<()> {
     ensure!(code == 0, "{said}");
     expect_back(&said, 64, "dead_leader")?;
     hog.expect_killed()
-}
-
-fn children_of(pid: u32) -> Result<Vec<u32>> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
-    Ok(text
-        .split_whitespace()
-        .filter_map(|it| it.parse().ok())
-        .collect())
 }
 
 fn sharer_named(world: &World, hog: &Hog) -> Result<()> {

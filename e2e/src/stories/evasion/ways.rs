@@ -40,6 +40,8 @@ ways! {
     "by_threads", Host, KillAtOnce, "8 threads", ["uid=60001 threads=8:{160} say=full pause"];
     "by_vfork", Anywhere, KillAtOnce, "a child of vfork in its parent's memory", ["uid=60001 vfork-hold={2048} say=full pause"];
     "by_shared_address_space", Host, KillAtOnce, "two processes of one memory (CLONE_VM)", ["uid=60001 twin hold={2048} say=full pause"];
+    "by_hundreds_that_share_an_address_space", Anywhere, KillAtOnce, "300 processes of one memory (CLONE_VM), a page each when the first is killed", ["uid=60001 hold={896} sharers=300:{2} release hold={2048} say=full pause"];
+    "by_many_pages_in_a_shared_address_space", Anywhere, KillAtOnce, "the same, as many pages as they get", ["uid=60001 hold={896} sharers=300:{16} release hold={2048} say=full pause"];
     "by_populate", Host, KillAtOnce, "one mmap(MAP_POPULATE)", ["uid=60001 populate={2048} say=full pause"];
     "by_huge_pages", Host, KillAtOnce, "transparent huge pages", ["uid=60001 huge={2048} say=full pause"];
     "by_locked_memory", Guest, KillAtOnce, "mmap(MAP_LOCKED)", ["lockable uid=60001 lock={1280} say=full pause"];

@@ -126,9 +126,14 @@ struct cred {
 	struct ucounts *ucounts;
 };
 
+struct list_head {
+	struct list_head *next, *prev;
+};
+
 struct core_state;
 
 struct signal_struct {
+	atomic_t live;		/* threads that have not begun to end */
 	int nr_threads;
 	int leader;
 	struct tty_struct *tty;
@@ -254,6 +259,7 @@ struct task_struct {
 	u64 start_boottime;
 	const struct cred *real_cred;
 	char comm[16];
+	struct list_head thread_node;	/* of its process's threads; its leader is the first */
 	struct signal_struct *signal;
 	struct files_struct *files;
 	struct nsproxy *nsproxy;

@@ -10,10 +10,6 @@
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
-struct list_head {
-	struct list_head *next;
-};
-
 struct hlist_node {
 	struct hlist_node *next;
 	struct hlist_node **pprev;

@@ -311,6 +311,8 @@ static __always_inline int store_configuration(struct configure_args *args)
 		state->committed[i] = args->committed[i];
 	}
 	if (args->in_charge && !state->complete) {
+		/* First what new accounts are made from: who is made meanwhile is in the loop, or sees it. */
+		take_charge(0, NULL);
 		LOOP(take_charge, NULL);
 		state->complete = 1;
 	}

@@ -170,6 +170,7 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 
 	if (!record)
 		return 0;
+	die_as_mm_sharer(record, mm);
 	if (record->state == MM_MARKED)		/* by somebody who could not reach it: here it is */
 		retry_kills(TRIGGER_EVENT, RUNNING_OWN);
 	slot = record->account;
@@ -207,6 +208,7 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 	account = account_at(record->account);
 	if (!account)
 		return -1;
+	die_as_mm_sharer(record, mm);
 	before = recorded_pages(record);
 	record->pages[member] =
 		far_member(record->mm, &record->cpus, member) + kept_back_by_current(mm, member);

@@ -7,6 +7,7 @@
 
 #include "walk.bpf.h"
 #include "stuck.bpf.h"
+#include "mm_sharers.bpf.h"
 
 /*
  * A kill's place in the ring is taken before its signal: the victim may be gone, and tell so from
@@ -21,30 +22,6 @@ static __always_inline void tell_kill(struct ledger_state *state, struct event *
 	}
 	__builtin_memcpy(place, event, sizeof(*place));
 	bpf_ringbuf_submit(place, 0);
-}
-
-/* 0: the signal is on its way; otherwise why not. */
-static __always_inline int signal_victim(__u64 mm, __u64 ctx_id, __u64 own_mm)
-{
-	struct task_struct *task;
-	int pid, err = -11; /* EAGAIN: not from here */
-
-	if (!mm)
-		return -3; /* ESRCH */
-	if (mm == own_mm)
-		return bpf_send_signal(SIGKILL);
-	if (!can_signal_others())
-		return err;
-	/* The thread, not its group's leader: a dead leader has no address space any more. */
-	pid = FAR_READ(FAR_READ(mm, struct mm_struct, owner), struct task_struct, pid);
-	task = bpf_task_from_pid(pid);
-	if (!task)
-		return -3; /* ESRCH */
-	/* Between the walk and here the pid may have changed hands, and the address: only who has this mm dies. */
-	if ((__u64)task->mm == mm && far_ctx_id(mm) == ctx_id)
-		err = bpf_send_signal_task(task, SIGKILL, PIDTYPE_TGID, 0);
-	bpf_task_release(task);
-	return err;
 }
 
 static __always_inline bool is_his(const struct mm_record *record, const struct chosen *chosen, __u32 slot)
@@ -129,8 +106,7 @@ __noinline int kill_victim(struct walk *walk)
 	record = record_at(victim->record);
 	if (!account || !record || !is_his(record, victim, walk->slot))
 		return 0;
-	/* Its owner; or who runs in it and goes on while that one is dying. Not so of somebody else's memory, whose
-	 * owner may have been told to die since he was weighed. */
+	/* Its owner; or who runs in it and goes on while that one is dying. */
 	if (victim->mm == walk->own_mm && means_dying(record->state))
 		task = (__u64)bpf_get_current_task();
 	else
@@ -145,7 +121,7 @@ __noinline int kill_victim(struct walk *walk)
 	record->pid = event->pid;
 	record->marked_pages = small(event->victim_pages);
 	record->marked_ns = event->time_ns;
-	err = signal_victim(victim->mm, victim->ctx_id, walk->own_mm);
+	err = signal_in(task, victim->mm, victim->ctx_id, walk->own_mm);
 	if (!err && !means_dying(record->state))
 		begin_dying(record, task);
 	is_there = set_fate(state, record, victim, walk->slot, err ? MM_MARKED : MM_DYING);
@@ -164,6 +140,7 @@ __noinline int kill_victim(struct walk *walk)
 		event->kind = EVENT_KILL;
 		__sync_fetch_and_add(&account->history.kills, 1);
 	}
+	walk->has_mm_sharers = is_shared(victim->mm, task);
 	if (walk->counts_files) {
 		/* They are on their way out; the count sees them still. */
 		credit_files(state, account, victim->kept_pages);
@@ -198,16 +175,17 @@ static __always_inline long retry_one(__u32 index, struct walk **of)
 	if (look_anew(record, mm))
 		return 0;
 	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
-	/* Not whom the mark was for: he has ended, and left his memory or his record to somebody else. Or nobody is to be
-	 * killed there any more. */
-	if ((__u32)FAR_READ(owner, struct task_struct, tgid) != record->pid || is_observed(account)) {
+	/* It is not whom the mark was for if he has ended and left his memory to another. */
+	if (is_observed(account) || !dies_with(state, record, number_of((void *)owner))) {
+		record->marked_ns = 0;
 		if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_LIVING) == MM_MARKED)
 			__sync_fetch_and_add(&state->kills_wanted, -1);
 		return 0;
 	}
 	place = bpf_ringbuf_reserve(&events, sizeof(*place), 0);
-	if (signal_victim(mm, ctx_id, walk->own_mm))
+	if (signal_in(owner, mm, ctx_id, walk->own_mm))
 		goto not_told;
+	note_owner(record, tgid_of(owner));
 	begin_dying(record, owner);
 	if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_DYING) != MM_MARKED)
 		goto not_told;
@@ -226,6 +204,8 @@ static __always_inline long retry_one(__u32 index, struct walk **of)
 	__sync_fetch_and_add(&account->history.kills, 1);
 	book_far(record, account, mm);
 	tell_kill(state, place, &walk->event);
+	if (is_shared(mm, owner))
+		kill_mm_sharers(index, walk->event.trigger);
 	return 0;
 not_told:
 	if (place)

@@ -138,8 +138,7 @@ static __noinline int tell_undefended(struct ledger_state *state, __u32 count, _
 }
 
 /* Whether the ledger knows it; the audit sees to the rest. */
-static __always_inline bool is_recorded(struct ledger_state *state, __u64 task, __u64 mm,
-				   struct resum *resum)
+static __always_inline bool is_recorded(struct ledger_state *state, __u64 task, __u64 mm, struct resum *resum)
 {
 	__u32 index = find_record(mm);
 	struct mm_record *record = index != NOBODY ? record_at(index) : NULL;
@@ -147,6 +146,7 @@ static __always_inline bool is_recorded(struct ledger_state *state, __u64 task, 
 	if (!record || record->ctx_id != far_ctx_id(mm))
 		return false;
 	resum->undefended += !is_defended(state, task, record->account);
+	kill_mm_sharer(record, task, resum->trigger);
 	return true;
 }
 

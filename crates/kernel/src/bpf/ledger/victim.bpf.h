@@ -266,6 +266,8 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 	LOOP(weigh, &walk);
 	note_all_read(state, account, generation);
 	victims = judge(walk);
+	if (walk->has_mm_sharers)
+		kill_mm_sharers(walk->victim.record, trigger);
 	spent = bpf_ktime_get_ns() - now;
 	state->settles++;
 	if (spent > state->settle_max_ns)

@@ -53,7 +53,7 @@ struct walk {
 	__u32 running;		/* enum running */
 	__u32 is_dying;		/* somebody is, and is still credited */
 	__u32 reads_anew;	/* what the records say is not enough */
-	__u32 pad;
+	__u32 has_mm_sharers;	/* who was killed leaves the memory to others */
 	__u32 counts_files;	/* it is files that are too many: who keeps them? */
 	__u32 descriptors;	/* that may still be looked at */
 	struct kept_files kept;
@@ -88,10 +88,7 @@ static __always_inline struct event *begin_event(__u32 kind, __u32 trigger, __u6
 	if (!walk)
 		return NULL;
 	event = &walk->event;
-	__builtin_memset(event, 0, sizeof(*event));
-	event->kind = kind;
-	event->trigger = trigger;
-	event->time_ns = now;
+	make_event(event, kind, trigger, now);
 	return event;
 }
 

@@ -72,13 +72,6 @@ static __always_inline void choose(struct chosen *chosen, __u32 record, __u64 mm
 	chosen->kept_pages = kept;
 }
 
-/* Never a victim. */
-static __always_inline bool is_protected(struct ledger_state *state, __u64 owner, __u32 pid, int adj)
-{
-	return pid == 1 || adj <= OOM_SCORE_ADJ_MIN || is_far_guardian(state, owner, pid) ||
-	       (FAR_READ(owner, struct task_struct, flags) & PF_KTHREAD);
-}
-
 /* Named by a would_kill: it counts as gone (observed.bpf.h). */
 static __always_inline void forgo(struct walk *walk, struct mm_record *record)
 {

@@ -8,6 +8,15 @@
 
 #include "payer.bpf.h"
 
+/* Nothing but these in it from now on. */
+static __always_inline void make_event(struct event *event, __u32 kind, __u32 trigger, __u64 now)
+{
+	__builtin_memset(event, 0, sizeof(*event));
+	event->kind = kind;
+	event->trigger = trigger;
+	event->time_ns = now;
+}
+
 /* An event with nothing but these in it, to be submitted; NULL, and counted, where there is no room. */
 static __always_inline struct event *reserve_event(struct ledger_state *state, __u32 kind,
 						   __u32 trigger, __u64 now)
@@ -18,10 +27,7 @@ static __always_inline struct event *reserve_event(struct ledger_state *state, _
 		__sync_fetch_and_add(&state->events_lost, 1);
 		return NULL;
 	}
-	__builtin_memset(event, 0, sizeof(*event));
-	event->kind = kind;
-	event->trigger = trigger;
-	event->time_ns = now;
+	make_event(event, kind, trigger, now);
 	return event;
 }
 

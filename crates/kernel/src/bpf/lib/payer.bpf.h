@@ -227,6 +227,9 @@ static __noinline __u32 open_default_account(struct ledger_state *state, __u32 u
 	account->watched = template->watched;
 	account->measure = is_in(state->committed, uid) ? MEASURE_COMMITTED : template->measure;
 	account->flags = template->flags | ACCOUNT_DEFAULT;
+	/* Somebody may be taking charge of all that there are (calls.bpf.h take_charge()). */
+	if (!(*(volatile __u32 *)&template->flags & ACCOUNT_PAUSED))
+		__sync_fetch_and_and(&account->flags, ~ACCOUNT_PAUSED);
 	return let_pay(uid, slot, account);
 }
 

@@ -83,6 +83,8 @@ __noinline __u32 pop_record(void)
 		record = record_at((__u32)top - 1);
 		if (!record)
 			return NOBODY;
+		if (*(volatile __u64 *)&record->mm)	/* somebody has taken it meanwhile: what it says is no link */
+			continue;
 		next = ((top >> 32) + 1) << 32 | record->account;
 		if (__sync_val_compare_and_swap(&state->free_records, top, next) == top)
 			return (__u32)top - 1;

@@ -205,6 +205,18 @@ SEC("syscall") int a_record_that_became_anothers_is_not_moved(void *ctx)
 	return 0;
 }
 
+SEC("syscall") int a_record_in_use_is_not_taken_from_the_free_ones(void *ctx)
+{
+	BEGIN(it);
+	/* Whoever reads the top of the stack may lose the processor before he reads the link. */
+	it->state->free_records = RECORD + 1;
+	EXPECT(pop_record() == NOBODY);
+	it->record->mm = 0;
+	it->record->account = 0;
+	EXPECT(pop_record() == RECORD);
+	return 0;
+}
+
 SEC("syscall") int who_comes_to_an_account_that_is_near_is_read_and_remembered_as_far_by_nobody(void *ctx)
 {
 	BEGIN(it);
