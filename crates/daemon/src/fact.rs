@@ -104,6 +104,8 @@ pub(crate) struct Victim {
     pub(crate) number: Option<NonZeroU64>,
     /// Its number in its own PID namespace, where the kernel half has said so.
     pub(crate) namespace_pid: Option<Pid>,
+    /// Whose memory it shares, for which that one was chosen.
+    pub(crate) shares_with: Option<Pid>,
     pub(crate) held: Bytes,
     /// From the trigger to the signal.
     pub(crate) latency: Nanos,
@@ -238,6 +240,7 @@ impl Fact {
             started: Some(event.started),
             number: event.number,
             namespace_pid: event.namespace_pid,
+            shares_with: event.shares_with,
             held: event.victim.to_bytes(page),
             latency: event.latency,
             candidates_met: event.candidates_met,

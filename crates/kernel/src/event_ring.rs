@@ -37,6 +37,8 @@ pub struct KernelEvent {
     pub number: Option<NonZeroU64>,
     /// The number it has in its own PID namespace, if that is another one. Of victims.
     pub namespace_pid: Option<Pid>,
+    /// The process under whose number the memory that they share was chosen, if that is another one. Of victims.
+    pub shares_with: Option<Pid>,
     /// Held by living processes when the decision was made, the victim included.
     pub held: Pages,
     /// Held by processes killed before.
@@ -292,6 +294,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<KernelEvent> {
         started: Nanos::new(raw.start_boottime_ns),
         number: NonZeroU64::new(raw.pidfs_number),
         namespace_pid: (raw.namespace_pid != 0).then(|| Pid::new(raw.namespace_pid)),
+        shares_with: (raw.shares_with != 0).then(|| Pid::new(raw.shares_with)),
         held: abi::count(raw.held_pages),
         dying: abi::count(raw.dying_pages),
         limit: abi::bound_from_pages(raw.limit_pages),

@@ -23,6 +23,7 @@
 //! | `fork=N` | the rest is done by N children; the parent waits for them |
 //! | `twin` | the rest is done by a process that shares this one's memory (CLONE_VM); this one waits |
 //! | `sharers=N:SIZE` | N processes that share this one's memory wait for `release`, then touch so much each; they die with this one's group |
+//! | `sharers-apart=N:SIZE` | the same, each in a user namespace of its own |
 //! | `release` | lets them go |
 //! | `leader-exits` | the rest is done by a second thread; the first one ends |
 //! | `untouchable` | sets its oom_score_adj to -1000 |
@@ -655,7 +656,8 @@ fn perform(steps: &[String]) {
                 }
             }
             "twin" => become_twins(&steps[index + 1..]),
-            "sharers" => sharers::start(step, value),
+            "sharers" => sharers::start(step, value, 0),
+            "sharers-apart" => sharers::start(step, value, libc::CLONE_NEWUSER),
             "release" => sharers::release(),
             "leader-exits" => {
                 let rest = steps[index + 1..].to_vec();

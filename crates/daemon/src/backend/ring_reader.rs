@@ -1,27 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Reads the kernel half's events the moment they come, from a thread that waits for nobody: a victim
 //! that is dying has to be held within microseconds or it is past holding, and one that the kernel half
-//! could not reach grows on. Both go to the reapers at once; everything else, and the news of these,
-//! goes on to the daemon's loop, in order.
+//! could not reach grows on. The signal is sent at once; the news of it goes to the daemon's loop, in order,
+//! and the victim to the reapers.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, SendError, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bursar_host::{Pidfd, Proc, Waker, machine, thread};
 use bursar_kernel::{EventRing, EventSource, KernelEvent, KernelEventKind, OomKiller};
 use bursar_model::Nanos;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::pss_scanner::ScanRequests;
 use crate::killer::{Chosen, KillOutcome, hold, kill_chosen};
 use crate::reaper::{Dying, ReapHandle};
 
-/// Events that the loop has not taken yet. When it is full the ring buffer fills, and what does not fit
-/// that is counted by the kernel half.
+/// Events that the loop has not taken yet.
 const UNREAD: usize = 1024;
+
+/// More that wait while the loop is busy, for a kill that is asked for waits for no loop. When they are too many as well
+/// the ring buffer fills, and what does not fit that is counted by the kernel half.
+const UNSENT: usize = 4096;
+
+/// How often is looked whether the loop takes any again.
+const LOOK_AGAIN: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 1_000_000,
+};
 
 /// The thread ends in less, whatever it does.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -115,24 +125,61 @@ impl AsFd for RingReader {
     }
 }
 
-/// First on its way to the loop, then to the reapers: so a kill is recorded before what follows from it.
+/// What was done about an event, and what is to be told of it.
+struct Handled<T> {
+    told: T,
+    /// Its memory is taken as soon as the loop has been told: so a kill is recorded before what follows from it.
+    dying: Option<Dying>,
+}
+
+/// What the loop has no room for yet, in order.
+struct Unsent<T>(VecDeque<Handled<T>>);
+
+impl<T> Unsent<T> {
+    /// Sends what there is room for, and waits for room as long as more than `most` are left.
+    fn send(
+        &mut self,
+        most: usize,
+        outbox: &SyncSender<T>,
+        mut reap: impl FnMut(Dying),
+    ) -> Result<(), LoopGone> {
+        while let Some(Handled { told, dying }) = self.0.pop_front() {
+            let sent = if self.0.len() >= most {
+                let sent = outbox.send(told);
+                sent.map_err(|SendError(told)| TrySendError::Disconnected(told))
+            } else {
+                outbox.try_send(told)
+            };
+            match sent {
+                Ok(()) => dying.into_iter().for_each(&mut reap),
+                Err(TrySendError::Full(told)) => {
+                    self.0.push_front(Handled { told, dying });
+                    return Ok(());
+                }
+                Err(TrySendError::Disconnected(_)) => return Err(LoopGone),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sends the signal that is asked for, and holds who is dying. Nothing here waits. `None`: nothing is told.
 fn see_to(
     event: KernelEvent,
     is_left: bool,
     proc: &Proc,
     means: &Means,
-    outbox: &SyncSender<RingEvent>,
-) -> Result<(), LoopGone> {
+) -> Option<Handled<RingEvent>> {
     match event.kind {
         KernelEventKind::PssScan => {
             means.requests.ask(event.slot);
-            return Ok(());
+            return None;
         }
         KernelEventKind::RunKiller => {
             if let Err(error) = means.killer.run(event.slot) {
                 tracing::error!(%error, "the kernel half was not told to kill");
             }
-            return Ok(());
+            return None;
         }
         KernelEventKind::Notice => means.requests.note_given_back(event.slot),
         _ => {}
@@ -162,24 +209,21 @@ fn see_to(
         }
         _ => (None, None, None),
     };
-    outbox
-        .send(RingEvent {
+    Some(Handled {
+        told: RingEvent {
             event,
             outcome,
             is_left,
-        })
-        .map_err(|_| LoopGone)?;
-    if let Some(signalled) = signalled {
-        means.hand.reap(Dying {
+        },
+        dying: signalled.map(|signalled| Dying {
             pid,
             uid,
             pidfd,
             signalled,
             private: Some(private),
             is_hearsay,
-        });
-    }
-    Ok(())
+        }),
+    })
 }
 
 fn watch(
@@ -194,33 +238,78 @@ fn watch(
         Ok(proc) => proc,
         Err(error) => thread::cannot_go_on(error),
     };
-    for event in left {
-        if see_to(event, true, &proc, means, outbox).is_err() {
-            return;
-        }
-    }
+    let mut unsent = Unsent(VecDeque::new());
+    let handle = |event, is_left| see_to(event, is_left, &proc, means);
+    let reap = |dying| means.hand.reap(dying);
+    unsent
+        .0
+        .extend(left.into_iter().filter_map(|it| handle(it, true)));
     loop {
         match event_ring.drain() {
-            Ok(events) => {
-                for event in events {
-                    if see_to(event, false, &proc, means, outbox).is_err() {
-                        return;
-                    }
-                }
-                waker.wake();
-            }
+            Ok(events) => unsent
+                .0
+                .extend(events.into_iter().filter_map(|it| handle(it, false))),
             Err(error) => tracing::error!(%error, "the kernel half's events could not be read"),
         }
+        if unsent.send(UNSENT, outbox, reap).is_err() {
+            return;
+        }
+        waker.wake();
         let mut fds = [
             PollFd::new(event_ring, PollFlags::IN),
             PollFd::new(leash, PollFlags::IN),
         ];
-        match poll(&mut fds, None) {
-            Ok(_) if fds.iter().skip(1).any(|it| !it.revents().is_empty()) => return,
+        let look_again = (!unsent.0.is_empty()).then_some(&LOOK_AGAIN);
+        match poll(&mut fds, look_again) {
+            // What has been read is taken until nobody waits for it any more (see `end`).
+            Ok(_) if fds.iter().skip(1).any(|it| !it.revents().is_empty()) => {
+                let _ = unsent.send(0, outbox, reap);
+                return;
+            }
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => thread::cannot_go_on(format!(
                 "the kernel half's events cannot be awaited: {error}"
             )),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unsent(all: std::ops::Range<u32>) -> Unsent<u32> {
+        let none = |told| Handled { told, dying: None };
+        Unsent(all.map(none).collect())
+    }
+
+    #[test]
+    fn who_sends_waits_for_no_room_and_keeps_the_order() {
+        let (outbox, events) = sync_channel(2);
+        let mut unsent = unsent(0..5);
+        let mut taken = Vec::new();
+        while !unsent.0.is_empty() {
+            assert!(unsent.send(5, &outbox, |_| ()).is_ok());
+            taken.extend(events.try_iter());
+        }
+        assert_eq!(taken, [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn who_has_too_many_waits_until_they_are_few_enough() {
+        let (outbox, events) = sync_channel(1);
+        let mut unsent = unsent(0..8);
+        let taker = std::thread::spawn(move || events.iter().take(6).collect::<Vec<_>>());
+        assert!(unsent.send(3, &outbox, |_| ()).is_ok());
+        assert!(unsent.0.len() <= 3, "{}", unsent.0.len());
+        let _ = unsent.send(0, &outbox, |_| ());
+        assert_eq!(taker.join().ok(), Some(vec![0, 1, 2, 3, 4, 5]));
+    }
+
+    #[test]
+    fn nobody_sends_to_a_loop_that_is_gone() {
+        let (outbox, events) = sync_channel(2);
+        drop(events);
+        assert!(unsent(0..3).send(5, &outbox, |_| ()).is_err());
     }
 }

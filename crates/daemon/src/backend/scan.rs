@@ -311,6 +311,7 @@ impl Scan {
             started: None,
             number: None,
             namespace_pid: None,
+            shares_with: None,
             held: Bytes::ZERO,
             latency: Nanos::new(clock::monotonic().get().saturating_sub(level.at.get())),
             candidates_met: u32::try_from(living.len()).unwrap_or(u32::MAX),

@@ -116,6 +116,9 @@ fn described(
 
 /// Why it was this one.
 fn choice(victim: &Victim) -> String {
+    if let Some(chosen) = victim.shares_with {
+        return format!("it shares the memory of process {chosen}, which was chosen");
+    }
     match victim.candidates_met {
         0 | 1 => "the account's only process".to_owned(),
         several => format!("the largest of the account's {several} processes"),

@@ -230,6 +230,7 @@ impl Responder {
                 comm: asked.comm,
                 started: None,
                 namespace_pid: None,
+                shares_with: None,
                 number: asked.pidfd.number().ok().flatten(),
                 held: asked.held,
                 latency: Nanos::new(0),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Processes of one address space (CLONE_VM): `sharers=N:SIZE`, `release`.
+//! Processes of one address space (CLONE_VM): `sharers=N:SIZE`, `sharers-apart=N:SIZE`, `release`.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -31,8 +31,8 @@ extern "C" fn share(part: *mut libc::c_void) -> libc::c_int {
     }
 }
 
-/// N processes that wait for `release`, and then touch SIZE each.
-pub(super) fn start(step: &str, value: &str) {
+/// N processes that wait for `release`, and then touch SIZE each. `flags`: of clone(2), beside CLONE_VM.
+pub(super) fn start(step: &str, value: &str, flags: libc::c_int) {
     let Some((count, each)) = value.split_once(':') else {
         fail(step, "N:SIZE")
     };
@@ -52,7 +52,7 @@ pub(super) fn start(step: &str, value: &str) {
             libc::clone(
                 share,
                 stacks.add((part + 1) * STACK).cast(),
-                libc::CLONE_VM | libc::SIGCHLD,
+                libc::CLONE_VM | libc::SIGCHLD | flags,
                 std::ptr::without_provenance_mut(part),
             )
         };

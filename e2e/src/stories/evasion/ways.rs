@@ -42,6 +42,7 @@ ways! {
     "by_shared_address_space", Host, KillAtOnce, "two processes of one memory (CLONE_VM)", ["uid=60001 twin hold={2048} say=full pause"];
     "by_hundreds_that_share_an_address_space", Anywhere, KillAtOnce, "300 processes of one memory (CLONE_VM), a page each when the first is killed", ["uid=60001 hold={896} sharers=300:{2} release hold={2048} say=full pause"];
     "by_many_pages_in_a_shared_address_space", Anywhere, KillAtOnce, "the same, as many pages as they get", ["uid=60001 hold={896} sharers=300:{16} release hold={2048} say=full pause"];
+    "by_an_address_space_shared_by_many_user_namespaces", Anywhere, KillAtOnce, "the same, each in a user namespace of its own", ["uid=60001 hold={896} sharers-apart=300:{16} release hold={2048} say=full pause"];
     "by_populate", Host, KillAtOnce, "one mmap(MAP_POPULATE)", ["uid=60001 populate={2048} say=full pause"];
     "by_huge_pages", Host, KillAtOnce, "transparent huge pages", ["uid=60001 huge={2048} say=full pause"];
     "by_locked_memory", Guest, KillAtOnce, "mmap(MAP_LOCKED)", ["lockable uid=60001 lock={1280} say=full pause"];

@@ -512,7 +512,7 @@ struct event {
 	__u32 measure;		/* enum measure */
 	__u64 refusals;		/* this one and those not told before it */
 	__u32 namespace_pid;	/* of a victim: its number in its own PID namespace; 0: it has no other */
-	__u32 pad;
+	__u32 shares_with;	/* of a victim: its memory was chosen under this process's number; 0: under its own */
 };
 
 /* Arguments of the SEC("syscall") programs: S1 section 4.1's three calls, and our own. */

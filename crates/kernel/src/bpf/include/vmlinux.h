@@ -126,6 +126,8 @@ struct cred {
 	struct ucounts *ucounts;
 };
 
+struct completion;
+
 struct list_head {
 	struct list_head *next, *prev;
 };
@@ -259,6 +261,7 @@ struct task_struct {
 	u64 start_boottime;
 	const struct cred *real_cred;
 	char comm[16];
+	struct completion *vfork_done;	/* it has its parent's memory until it executes a program */
 	struct list_head thread_node;	/* of its process's threads; its leader is the first */
 	struct signal_struct *signal;
 	struct files_struct *files;

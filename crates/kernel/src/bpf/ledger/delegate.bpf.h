@@ -16,11 +16,12 @@ static __noinline int ask_for_a_walk(struct ledger_state *state, __u32 trigger)
 
 	if (now - state->unrecorded_told_ns < (RESUM_INTERVAL_MS - 1) * 1000000ULL)
 		return 0;
-	event = begin_event(EVENT_UNRECORDED, trigger, now);
+	/* Not in a walk's notes: one may be under way. */
+	event = reserve_event(state, EVENT_UNRECORDED, trigger, now);
 	if (!event)
 		return 0;
 	state->unrecorded_told_ns = now;
-	emit(state, event);
+	bpf_ringbuf_submit(event, 0);
 	return 0;
 }
 

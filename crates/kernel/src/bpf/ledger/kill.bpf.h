@@ -121,6 +121,14 @@ __noinline int kill_victim(struct walk *walk)
 	record->pid = event->pid;
 	record->marked_pages = small(event->victim_pages);
 	record->marked_ns = event->time_ns;
+	/* Somebody else's record by now: he must not be taken for who was chosen. */
+	if (!is_his(record, victim, walk->slot)) {
+		record->marked_ns = 0;
+		record->pid = 0;
+		if (place)
+			bpf_ringbuf_discard(place, 0);
+		return 0;
+	}
 	err = signal_in(task, victim->mm, victim->ctx_id, walk->own_mm);
 	if (!err && !means_dying(record->state))
 		begin_dying(record, task);
@@ -161,6 +169,7 @@ static __always_inline long retry_one(__u32 index, struct walk **of)
 	struct account *account;
 	struct event *place;
 	__u64 mm, ctx_id, owner, now;
+	bool is_shared_mm;
 
 	if (!record || !state)
 		return 0;
@@ -183,9 +192,10 @@ static __always_inline long retry_one(__u32 index, struct walk **of)
 		return 0;
 	}
 	place = bpf_ringbuf_reserve(&events, sizeof(*place), 0);
+	note_owner(record, tgid_of(owner));
+	is_shared_mm = is_shared(mm, owner);
 	if (signal_in(owner, mm, ctx_id, walk->own_mm))
 		goto not_told;
-	note_owner(record, tgid_of(owner));
 	begin_dying(record, owner);
 	if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_DYING) != MM_MARKED)
 		goto not_told;
@@ -200,11 +210,12 @@ static __always_inline long retry_one(__u32 index, struct walk **of)
 	walk->event.victim_pages = record->marked_pages;
 	walk->event.victim_private_pages = private_pages(record);
 	walk->event.latency_ns = now - record->marked_ns;
+	record->marked_ns = now;
 	describe_victim(&walk->event, owner);
 	__sync_fetch_and_add(&account->history.kills, 1);
 	book_far(record, account, mm);
 	tell_kill(state, place, &walk->event);
-	if (is_shared(mm, owner))
+	if (is_shared_mm)
 		kill_mm_sharers(index, walk->event.trigger);
 	return 0;
 not_told:

@@ -56,59 +56,90 @@ static __always_inline int signal_in(__u64 task, __u64 mm, __u64 ctx_id, __u64 o
 }
 
 /* Whether a process that has the address space of this record is one of those who pay for it, and may be killed: root may
- * have cloned itself and become somebody else in one of the two. Of whom a record is in a user namespace, or an account that
- * is entered, only they themselves could; and there is no stack to ask anew who pays. */
+ * have cloned itself and become somebody else in one of the two. Whom a user namespace has for its users only they
+ * themselves could have made. There is no stack to ask anew who pays. */
 static __always_inline bool dies_with(struct ledger_state *state, const struct mm_record *record, __u64 task)
 {
 	__u64 cred = (__u64)FAR_READ(task, struct task_struct, real_cred);
 	__u64 signal = (__u64)FAR_READ(task, struct task_struct, signal);
 	__u64 ns = (__u64)FAR_READ(cred, struct cred, user_ns);
 	__u32 uid = FAR_READ(cred, struct cred, uid.val);
-	bool pays = is_entered(record->user_ns) ? uid || !record->uid : ns == record->user_ns;
+	bool is_elsewhere = is_entered(record->user_ns) || FAR_READ(ns, struct user_namespace, level);
 
-	if (pays && !FAR_READ(ns, struct user_namespace, level) && !is_entered(record->user_ns))
-		pays = uid == record->uid;
-	return pays &&
+	return (is_elsewhere ? uid || !record->uid : uid == record->uid) &&
 	       !is_protected(state, task, tgid_of(task), FAR_READ(signal, struct signal_struct, oom_score_adj)) &&
 	       !is_exempt(number_of((void *)task));
 }
 
-/* A process in the address space of a record, which was chosen and told to die under another process's number. */
-__noinline int kill_mm_sharer(struct mm_record *record, __u64 task, __u32 trigger)
+/* How long a kill is one of all sharers. Who lives on has not been over the limit since, as far as is known, and a
+ * decision knows better. */
+enum { CHOSEN_NS = 2000000000 };
+
+/* Whether somebody who has its memory is to die for its having been chosen. */
+static __always_inline bool is_chosen(const struct mm_record *record)
+{
+	__u64 marked = *(volatile __u64 *)&record->marked_ns;
+
+	return marked && (record->state == MM_MARKED || bpf_ktime_get_ns() - marked < CHOSEN_NS);
+}
+
+/* Whether it was told to die under this number: whoever else owns a memory that lives was not. */
+static __always_inline bool was_told(const struct mm_record *record, __u64 task)
+{
+	return record->state != MM_LIVING && tgid_of(task) == *(volatile __u32 *)&record->pid;
+}
+
+/* Global, and not in the frame of who kills: 6.1 has 512 bytes of stack for all of a decision. */
+__noinline int tell_mm_sharer(struct mm_record *record, __u64 task, __u32 trigger, __u32 kind)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account;
 	struct event *event;
-	__u64 now, mm;
+
+	if (!record || !state)
+		return 0;
+	account = account_at(record->account);
+	if (!account)
+		return 0;
+	event = reserve_event(state, kind, trigger, bpf_ktime_get_ns());
+	if (!event)
+		return 0;
+	event->account = record->account;
+	event->uid = record->uid;
+	/* With what is said to be on its way out: it is not, as long as this one lives. */
+	tell_levels(event, account, account->held_pages + *(volatile __s64 *)&record->booked_dying_pages);
+	event->victim_pages = recorded_pages(record);
+	event->shares_with = record->pid;
+	describe_victim(event, task);
+	bpf_ringbuf_submit(event, 0);
+	return 0;
+}
+
+/* A process in the address space of a record that was chosen, perhaps under another process's number. */
+__noinline int kill_mm_sharer(struct mm_record *record, __u64 task, __u32 trigger)
+{
+	struct ledger_state *state = ledger_state();
+	struct account *account;
+	__u64 mm;
 	int err;
 
-	if (!record || !state || !record->marked_ns || tgid_of(task) == *(volatile __u32 *)&record->pid ||
+	if (!record || !state || !is_chosen(record) || was_told(record, task) ||
 	    is_dying((__u64)FAR_READ(task, struct task_struct, signal)))
 		return 0;
 	account = account_at(record->account);
 	mm = *(volatile __u64 *)&record->mm;
-	if (!account || (account->flags & ACCOUNT_PAUSED) || is_observed(account) ||
+	if (!account || (account->flags & (ACCOUNT_PAUSED | ACCOUNT_USED)) != ACCOUNT_USED || is_observed(account) ||
 	    (__u64)FAR_READ(task, struct task_struct, mm) != mm || !dies_with(state, record, task))
 		return 0;
-	now = bpf_ktime_get_ns();
-	/* As tell_kill() says, before the signal. */
-	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 	err = signal_in(task, mm, record->ctx_id, far_own_mm());
-	if (!err)
+	if (!err) {
 		__sync_fetch_and_add(&account->history.kills, 1);
-	if (!event) {
-		__sync_fetch_and_add(&state->events_lost, 1);
-		return 0;
+		tell_mm_sharer(record, number_of((void *)task), trigger, EVENT_KILL);
+	} else if (err == -11 && !FAR_READ(task, struct task_struct, vfork_done)) {
+		/* Not who has begun by vfork(2): he may be another program when bursard comes to him. Nor who is gone, or
+		 * behind a signal that is on its way from this CPU (EBUSY): he is met again. */
+		tell_mm_sharer(record, number_of((void *)task), trigger, EVENT_KILL_ASKED);
 	}
-	make_event(event, err ? EVENT_KILL_ASKED : EVENT_KILL, trigger, now);
-	event->account = record->account;
-	event->uid = record->uid;
-	/* Without what is said to be on its way out: it is not, as long as this one lives. */
-	tell_levels(event, account, level_now(account) + *(volatile __s64 *)&record->booked_dying_pages);
-	event->victim_pages = recorded_pages(record);
-	event->latency_ns = bpf_ktime_get_ns() - now;
-	describe_victim(event, task);
-	bpf_ringbuf_submit(event, 0);
 	return 0;
 }
 
@@ -128,6 +159,9 @@ static __always_inline __u64 thread_with_memory(struct task_struct *leader)
 	return number_of(leader->thread_node.next) - bpf_core_field_offset(struct task_struct, thread_node);
 }
 
+/* So long a page fault waits for them to be killed; the others when the timer walks, or at their own events. */
+enum { SHARERS_NS = 5000000 };
+
 /* All who share the address space of a record that was chosen just now. */
 __noinline int kill_mm_sharers(__u32 index, __u32 trigger)
 {
@@ -144,6 +178,7 @@ __noinline int kill_mm_sharers(__u32 index, __u32 trigger)
 	if (mm == far_own_mm())
 		kill_mm_sharer(record, (__u64)bpf_get_current_task(), trigger);
 	if (!bpf_ksym_exists(bpf_iter_task_new)) {
+		state->walk_wanted = 1;	/* where this one is one too many for now */
 		ask_for_a_walk(state, trigger);
 		return 0;
 	}
@@ -151,6 +186,10 @@ __noinline int kill_mm_sharers(__u32 index, __u32 trigger)
 	bpf_iter_task_new(&it, NULL, 0 /* BPF_TASK_ITER_ALL_PROCS */);
 	while ((task = bpf_iter_task_next(&it))) {
 		thread = thread_with_memory(task);
+		if (bpf_ktime_get_ns() - record->marked_ns > SHARERS_NS) {
+			state->walk_wanted = 1;
+			break;
+		}
 		/* The last of the list is followed by its head, which is no thread. */
 		if ((__u64)FAR_READ(thread, struct task_struct, mm) == mm &&
 		    tgid_of(thread) == (__u32)task->tgid)
@@ -159,6 +198,18 @@ __noinline int kill_mm_sharers(__u32 index, __u32 trigger)
 	bpf_iter_task_destroy(&it);
 	bpf_rcu_read_unlock();
 	return 0;
+}
+
+/* In a walk over all tasks, threads among them: each process once. */
+static __always_inline void meet_mm_sharer(struct mm_record *record, __u64 task, __u32 trigger)
+{
+	__u64 leader;
+
+	if (!record->marked_ns)
+		return;
+	leader = (__u64)FAR_READ(task, struct task_struct, group_leader);
+	if (leader == task || !FAR_READ(leader, struct task_struct, mm))
+		kill_mm_sharer(record, number_of((void *)task), trigger);
 }
 
 /* By who takes a page fault. */

@@ -146,7 +146,7 @@ static __always_inline bool is_recorded(struct ledger_state *state, __u64 task, 
 	if (!record || record->ctx_id != far_ctx_id(mm))
 		return false;
 	resum->undefended += !is_defended(state, task, record->account);
-	kill_mm_sharer(record, task, resum->trigger);
+	meet_mm_sharer(record, task, resum->trigger);
 	return true;
 }
 

@@ -306,6 +306,8 @@ static __noinline int move_record(struct mm_record *record, __u64 mm, __u32 slot
 	give_up_all(record, old);
 	begin_sharing(record);
 	note_birth(record, new);
+	if (record->state == MM_LIVING)
+		record->marked_ns = 0;	/* what it was chosen for is the other's */
 	unbook(&record->booked_pages, &old->held_pages);
 	unbook(&record->booked_dying_pages, &old->dying_pages);
 	/* Nothing writes these two down anew by itself: they move, unchecked (S5). */
