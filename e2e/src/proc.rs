@@ -204,6 +204,18 @@ pub(crate) fn cpu_time(pid: u32) -> Result<Duration> {
     Ok(Duration::from_millis(sum.context("its times")? * 10))
 }
 
+/// Who is a child of its first thread.
+///
+/// # Errors
+/// It is gone.
+pub(crate) fn children_of(pid: u32) -> Result<Vec<u32>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
+    Ok(text
+        .split_whitespace()
+        .filter_map(|it| it.parse().ok())
+        .collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,16 +242,4 @@ mod tests {
             assert_eq!(waits_for_ever(call), expected, "{call}");
         }
     }
-}
-
-/// Who is a child of its first thread.
-///
-/// # Errors
-/// It is gone.
-pub(crate) fn children_of(pid: u32) -> Result<Vec<u32>> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
-    Ok(text
-        .split_whitespace()
-        .filter_map(|it| it.parse().ok())
-        .collect())
 }
