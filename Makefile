@@ -33,7 +33,7 @@ TOLD       ?= --share {share}
 # (SUITES=trixie-backports) tells all: the better part of an hour.
 ifeq ($(origin SUITES),undefined)
 SUITES      := newest,bookworm,trixie
-GUEST_PARTS := --shares 6,5,5 --timeout 2400
+GUEST_PARTS := --shares 6,5,5 --timeout 3000
 else
 GUEST_PARTS := --timeout 10800
 endif
