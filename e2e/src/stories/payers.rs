@@ -10,7 +10,7 @@ use bursar_model::{Event, EventKind};
 use bursar_protocol::{Operation, Reply, Terms};
 
 use crate::hog::Hog;
-use crate::proc::status_of;
+use crate::proc::{children_of, status_of};
 use crate::runner::{Place, Story};
 use crate::users::{ANN, BEN, TestUsers};
 use crate::wait::{until, within};
@@ -447,9 +447,8 @@ fn zombies(binaries: &Binaries) -> Result<()> {
     world.daemon.start()?;
     world.daemon.limit("60512", "500M")?;
     let hog = world.there("uid=60512 zombies=40:4M say=there pause")?;
-    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", hog.pid()))
-        .context("its children")?;
-    ensure!(children.split_whitespace().count() == 40, "{children:?}");
+    let children = children_of(hog.pid())?;
+    ensure!(children.len() == 40, "{children:?}");
     until("the parent alone being charged", || {
         let account = world.daemon.account("60512")?.context("the account")?;
         let held = world.daemon.memory("60512")?.held.get();

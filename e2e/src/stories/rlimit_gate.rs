@@ -12,7 +12,7 @@ use bursar_model::Row;
 
 use super::growers::is_answered;
 use crate::hog::Hog;
-use crate::proc::status_of;
+use crate::proc::{children_of, status_of};
 use crate::runner::{Place, Story};
 use crate::signal::send;
 use crate::wait::until;
@@ -128,13 +128,7 @@ fn state(pid: u32) -> Result<char> {
 }
 
 fn child_of(pid: u32) -> Result<u32> {
-    until("a child", || {
-        let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?;
-        Ok(text
-            .split_whitespace()
-            .next()
-            .and_then(|it| it.parse().ok()))
-    })
+    until("a child", || Ok(children_of(pid)?.first().copied()))
 }
 
 /// Takes `block` bytes at a time until it is refused `refusals` times; prints MiB held.

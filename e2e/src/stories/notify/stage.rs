@@ -10,6 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use bursar_protocol::{Client, Operation, Reply, events_socket};
 
+use crate::proc::children_of;
+use crate::signal::send;
 use crate::wait::{until, within};
 use crate::world::{Binaries, World};
 
@@ -136,11 +138,11 @@ impl Stage {
             // Where it is in a number space of its own it is the child of who made that.
             let pid = teller.id();
             let children = match self.has_noexec_memfds {
-                true => fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))?,
-                false => String::new(),
+                true => children_of(pid)?,
+                false => Vec::new(),
             };
-            for child in children.split_ascii_whitespace() {
-                Command::new("kill").args(["-9", child]).status()?;
+            for child in children {
+                let _ = send(child, libc::SIGKILL);
             }
             teller.kill()?;
             teller.wait()?;

@@ -11,6 +11,7 @@ use bursar_model::EventKind;
 
 use super::{USER, as_user, stage};
 use crate::length::whole;
+use crate::proc::children_of;
 use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::{Binaries, World};
@@ -191,11 +192,9 @@ fn on_notice(binaries: &Binaries) -> Result<()> {
         &["run", "--on-notice", "true", "--", "/bin/sleep", "60"],
     );
     let mut child = command.spawn()?;
-    let pid = i32::try_from(child.id())?;
-    let children = format!("/proc/{pid}/task/{pid}/children");
     until("the program's beginning", || {
-        let there = fs::read_to_string(&children).unwrap_or_default();
-        Ok((!there.trim().is_empty()).then_some(()))
+        let there = children_of(child.id()).unwrap_or_default();
+        Ok((!there.is_empty()).then_some(()))
     })?;
     crate::signal::send(child.id(), libc::SIGTERM)?;
     let status = until("the program ending", || Ok(child.try_wait()?))?;

@@ -178,7 +178,6 @@ __noinline int kill_mm_sharers(__u32 index, __u32 trigger)
 	if (mm == far_own_mm())
 		kill_mm_sharer(record, (__u64)bpf_get_current_task(), trigger);
 	if (!bpf_ksym_exists(bpf_iter_task_new)) {
-		state->walk_wanted = 1;	/* where this one is one too many for now */
 		ask_for_a_walk(state, trigger);
 		return 0;
 	}
