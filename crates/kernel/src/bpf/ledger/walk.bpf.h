@@ -56,6 +56,11 @@ struct walk {
 	__u32 has_mm_sharers;	/* who was killed leaves the memory to others */
 	__u32 counts_files;	/* it is files that are too many: who keeps them? */
 	__u32 descriptors;	/* that may still be looked at */
+	/* Of who is being weighed. Kept here, and volatile, so that the verifier forgets them: it would follow each of their
+	 * values through all that comes after. */
+	volatile __u32 is_protected;
+	volatile __u32 goes_last;
+	volatile int raised;
 	struct kept_files kept;
 	struct doubt doubt;
 	struct event event;

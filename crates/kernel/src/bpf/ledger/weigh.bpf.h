@@ -97,11 +97,14 @@ static __always_inline bool renew(struct walk *walk, struct mm_record *record, s
 	return is_gone;
 }
 
-/* What of its pages may be counted elsewhere too. Returns what the kernel has merged of them. */
-static __always_inline __s64 weigh_doubt(struct walk *walk, const struct mm_record *record, __u64 mm)
+/* What of its pages may be counted elsewhere too. Returns what the kernel has merged of them. Global: see above. */
+__noinline __s64 weigh_doubt(struct walk *walk, struct mm_record *record, __u64 mm)
 {
-	__s64 merged = merged_pages(record, mm, walk->is_corrected);
+	__s64 merged;
 
+	if (!walk || !record)
+		return 0;
+	merged = merged_pages(record, mm, walk->is_corrected);
 	walk->merged += merged;
 	walk->copied += copied_pages(record, walk->is_corrected, walk->owner);
 	walk->soft_doubt += soft_doubt(record, walk->is_corrected) + merged;
@@ -130,9 +133,9 @@ static __always_inline long weigh(__u32 index, struct walk **of)
 	struct mm_record *record = record_at(index);
 	struct account *account;
 	__u64 mm, ctx_id, owner, signal;
-	bool is_gone, is_last, is_exempt;
 	__s64 pages, rank, merged, kept;
-	int adj, raised;
+	bool is_gone;
+	int adj;
 	__u32 pid;
 
 	if (!record || !state)
@@ -171,30 +174,31 @@ static __always_inline long weigh(__u32 index, struct walk **of)
 	kept = kept_files(walk, record->uid);
 	pages += kept;
 	adj = FAR_READ(signal, struct signal_struct, oom_score_adj);
-	raised = is_large(pages, account->limit_pages) ? raised_by_user(state, signal, adj) : 0;
-	is_exempt = is_protected(state, owner, pid, adj);
-	if (is_outdone(walk, pages, rank_of(pages, account->limit_pages, raised, false)) && !is_exempt &&
-	    record->state != MM_MARKED && mm != walk->own_mm) {
+	walk->raised = is_large(pages, account->limit_pages) ? raised_by_user(state, signal, adj) : 0;
+	walk->is_protected = is_protected(state, owner, pid, adj);
+	if (is_outdone(walk, pages, rank_of(pages, account->limit_pages, walk->raised, false)) &&
+	    !walk->is_protected && record->state != MM_MARKED && mm != walk->own_mm) {
 		walk->event.candidates_met++;
 		return 0;
 	}
 	/* Not where several users share it: one could hold it with such programs, and others' would die. */
-	is_last = goes_last(pages, account->limit_pages, account->id >> KIND_SHIFT == KIND_USER && is_spared(record));
-	keep_candidate(walk, pid, record->uid, pages, is_last);
+	walk->goes_last = goes_last(pages, account->limit_pages,
+				    account->id >> KIND_SHIFT == KIND_USER && is_spared(record));
+	keep_candidate(walk, pid, record->uid, pages, walk->goes_last);
 	if (record->state == MM_MARKED) {
 		walk->marked++;
 		if (record->marked_ns > walk->marked_ns)
 			walk->marked_ns = record->marked_ns;
 		return 0;
 	}
-	if (is_exempt) {
+	if (walk->is_protected) {
 		walk->exempt += pages;
 		return 0;
 	}
-	rank = rank_of(pages, account->limit_pages, raised, is_last);
+	rank = rank_of(pages, account->limit_pages, walk->raised, walk->goes_last);
 	if (mm == walk->own_mm) {
 		choose(&walk->own, index, mm, ctx_id, pages, rank, kept);
-		walk->own.goes_last = is_last;
+		walk->own.goes_last = walk->goes_last;
 	}
 	if (rank > walk->victim.rank)
 		choose(&walk->victim, index, mm, ctx_id, pages, rank, kept);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Processes that nobody pays for, because something else limits them already: those in control groups that an
- * administrator has named, of version 2 or of version 1's memory controller, and below these. A group that belongs to a user, and what is below it, is none of them:
- * its owner may move processes there. That is looked at here, not by the user half, which may come late or be dead.
+ * administrator has named, of version 2 or of version 1's memory controller, and below these. A group that belongs to a
+ * user, and what is below it, is none of them: its owner may move processes there. That is looked at here, not by the
+ * user half, which may come late or be dead.
  *
  * Cost: a load and a compare while there are none; else a walk up from the task's two groups each time that it is found
  * out who pays.
@@ -10,6 +11,7 @@
 #ifndef BURSAR_EXEMPT_BPF_H
 #define BURSAR_EXEMPT_BPF_H
 
+#include "loop.bpf.h"
 #include "maps.bpf.h"
 
 enum {
@@ -53,38 +55,54 @@ static __always_inline __u64 group_in(__u64 task, enum exempt_hierarchy hierarch
 	return group_of_css((__u64)FAR_READ(set, struct css_set, subsys[0]));
 }
 
-static __always_inline int is_exempt_in(__u64 group, enum exempt_hierarchy hierarchy)
+/* On the way up from a group. */
+struct ascent {
+	__u64 group;
+	__u32 shift;	/* of its hierarchy's bits */
+	int is_exempt;
+};
+
+static __always_inline long look_at_group(__u32 level, struct ascent *ascent)
 {
-	__u64 node, id;
+	__u64 node = (__u64)FAR_READ(ascent->group, struct cgroup, kn);
+	__u64 id = FAR_READ(node, struct kernfs_node, id);
 	__u32 *found, bits;
-	int i;
 
-	for (i = 0; i < CGROUP_LEVELS && group; i++) {
-		node = (__u64)FAR_READ(group, struct cgroup, kn);
-		if (is_users_own(node))
-			return 0;
-		id = FAR_READ(node, struct kernfs_node, id);
-		found = bpf_map_lookup_elem(&exempt_cgroups, &id);
-		bits = found ? *found >> (hierarchy ? EXEMPT_BITS : 0) : 0;
+	if (is_users_own(node))
+		return 1;
+	found = bpf_map_lookup_elem(&exempt_cgroups, &id);
+	if (found) {
+		bits = *found >> ascent->shift;
 		if (bits & EXEMPT_NOT)
-			return 0;
-		if (bits & (i ? EXEMPT_SELF | EXEMPT_BELOW : EXEMPT_SELF))
 			return 1;
-		group = group_of_css((__u64)FAR_READ(group, struct cgroup, self.parent));
+		if (bits & (level ? EXEMPT_SELF | EXEMPT_BELOW : EXEMPT_SELF)) {
+			ascent->is_exempt = 1;
+			return 1;
+		}
 	}
-	return 0;
+	ascent->group = group_of_css((__u64)FAR_READ(ascent->group, struct cgroup, self.parent));
+	return !ascent->group;
 }
+LOOP_BODY(look_at_group, struct ascent *, CGROUP_LEVELS)
 
-/* Global: verified once, not at each place that asks who pays. One frame: there is no room for another. */
-__noinline int is_exempt(__u64 task)
+/* Global, and a loop's body instead of 32 levels written out: verified once, not at each place that asks who pays. */
+__noinline int is_exempt_in(__u64 task, __u32 hierarchy)
 {
 	struct ledger_state *state = ledger_state();
+	struct ascent ascent = { .shift = hierarchy * EXEMPT_BITS };
 
 	if (!state || !state->exempts_cgroups ||
 	    !bpf_core_field_exists(((struct task_struct *)0)->cgroups))
 		return 0;
-	return is_exempt_in(group_in(task, HIERARCHY_UNIFIED), HIERARCHY_UNIFIED) ||
-	       is_exempt_in(group_in(task, HIERARCHY_MEMORY), HIERARCHY_MEMORY);
+	ascent.group = group_in(task, hierarchy);
+	if (ascent.group)
+		LOOP(look_at_group, &ascent);
+	return ascent.is_exempt;
+}
+
+static __always_inline bool is_exempt(__u64 task)
+{
+	return is_exempt_in(task, HIERARCHY_UNIFIED) || is_exempt_in(task, HIERARCHY_MEMORY);
 }
 
 #endif /* BURSAR_EXEMPT_BPF_H */
