@@ -2,7 +2,7 @@
 //! Killers that are Debian packages: what each can do about one user at a limit, and whether it could
 //! be set on the bench's own processes here.
 //!
-//! What they do is as ../shared/research/peers.md tells it (the versions in `read`); none was run here.
+//! What they do is as their sources say (the versions in `read`); none was run here.
 //! Whether one is installed, and whether this machine has what it needs, is looked up.
 
 use std::path::{Path, PathBuf};

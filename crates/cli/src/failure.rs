@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What ends a command early, and the exit code that the contract gives it (DESIGN.md "Contract").
+//! What ends a command early, and its exit code (docs/reference/commands.md).
 //!
 //! Not `anyhow`: scripts rely on the exit code, so every way to fail has to choose one.
 

@@ -91,7 +91,7 @@ pub enum ReloadChoice {
 /// What counts as held memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Count {
-    /// What would come back if the account's processes went away (DESIGN.md "What is counted").
+    /// What would come back if the account's processes went away (docs/explanation/accounting.md).
     #[default]
     Memory,
     /// S1's definition to the letter: resident memory with file pages, shared pages once per process.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Beancounters that do not go together: what vzcfgvalidate asked of one account, and what vzcalc and
-//! vzmemcheck summed up over all (research/beancounters.md 1.7). All of them are remarks: the limits are
+//! vzmemcheck summed up over all. All of them are remarks: the limits are
 //! enforced as they are.
 
 use bursar_model::{Bytes, Resource, RowBounds, Unit, Who};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The command line of bursard (DESIGN.md "Contract").
+//! The command line of bursard (docs/reference/commands.md).
 
 use std::path::PathBuf;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The kernel's own OOM killer: hears of its victims from a trace buffer of our own (oom:mark_victim), so
-//! that those of accounts with a limit are helped out like ours (KERNEL.md: its own reaper needs 2.1 s
+//! that those of accounts with a limit are helped out like ours (its own reaper needed 2.1 s
 //! beside busy loops).
 
 use std::fs::File;

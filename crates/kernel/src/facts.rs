@@ -44,7 +44,7 @@ pub struct Facts {
     pub accounts_full: u64,
     /// Kills sent at a second try.
     pub kills_retried: u64,
-    /// Runs of the ledger's program that the kernel skipped (KERNEL.md "Skipped programs").
+    /// Runs of the ledger's program that the kernel skipped, because they would have interrupted themselves on a CPU.
     pub skipped_runs: u64,
     /// Whether files in tmpfs are counted.
     pub counts_files: bool,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! An account as `bursar status --json` shows it (DESIGN.md "Contract").
+//! An account as `bursar status --json` shows it (docs/reference/commands.md).
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Beancounters: the rows of an account's bill beside memory (S5; the names, units and rules are
-//! OpenVZ's, research/beancounters.md section 1).
+//! OpenVZ's, docs/explanation/beancounters.md).
 
 use std::collections::BTreeMap;
 use std::fmt;

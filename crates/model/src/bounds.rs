@@ -7,7 +7,7 @@ use crate::{Bytes, Mode, Percent, SizeSpec};
 
 /// S1 section 4.3: the soft limit is 90 % of the limit unless said otherwise.
 pub const DEFAULT_NOTICE: SizeSpec = percent(90);
-/// DESIGN.md "The ladder": the barrier is 95 % of the limit unless said otherwise.
+/// The barrier is 95 % of the limit unless said otherwise.
 pub const DEFAULT_BARRIER: SizeSpec = percent(95);
 
 const fn percent(value: u32) -> SizeSpec {

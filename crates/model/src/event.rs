@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What happened: one event for one fact (DESIGN.md "Contract", `bursar events --json`).
+//! What happened: one event for one fact (`bursar events --json`, docs/reference/events.md).
 
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +41,7 @@ pub enum EventKind {
     Lost,
 }
 
-/// Which trigger decided (DESIGN.md "Words").
+/// Which trigger decided (GLOSSARY.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Trigger {

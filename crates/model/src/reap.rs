@@ -13,7 +13,7 @@ pub const REAP_BUCKETS_MS: [u64; 13] =
 /// Reaping of less than this tells nothing about speed.
 const MEASURABLE: Bytes = Bytes::from_mib(16);
 /// What one CPU can take at most, bytes a second: a page of 4 KiB in 1 us, some 2.5 times as fast as
-/// measured (KERNEL.md: 2,570 ns a fault).
+/// measured (2,570 ns a fault on 6.18).
 const FAULT_RATE: u64 = 4096 * 1_000_000;
 
 /// How many reaps took at most so long, and longer than the bucket before.

@@ -67,7 +67,7 @@ pub enum Unit {
     Items,
 }
 
-/// What a barrier and a limit mean for a row (research/beancounters.md 1.5).
+/// What a barrier and a limit mean for a row (docs/explanation/beancounters.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! SIZE as people write it: `512M`, `25%`, `none` (DESIGN.md "Contract").
+//! SIZE as people write it: `512M`, `25%`, `none` (docs/reference/commands.md).
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! WHO: whom a limit is for (DESIGN.md "Contract").
+//! WHO: whom a limit is for (docs/reference/commands.md).
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Rows of a bill that no kernel counts by user: worked out from what is counted. And OpenVZ's sums over
-//! all bills (vzcalc, vzmemcheck; research/beancounters.md 1.7).
+//! all bills (vzcalc, vzmemcheck).
 
 use bursar_model::{Bytes, Unit};
 
@@ -31,8 +31,7 @@ pub struct Objects {
     pub namespaces: Bytes,
 }
 
-/// Bytes of kernel memory for each, measured against a cgroup's `memory.stat` on 7.2
-/// (research/beancounters.md section 2).
+/// Bytes of kernel memory for each, measured against a cgroup's `memory.stat` on 7.2.
 const TASK: u64 = 26_500;
 const SPACE: u64 = 9_000;
 const AREA: u64 = 220;

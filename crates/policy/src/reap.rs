@@ -141,7 +141,7 @@ pub struct ReapPlan {
     /// taken when it is late.
     pub is_held_back: bool,
     /// Its threads are raised before its memory is taken: others of it have to die before the memory is free, and
-    /// they would wait for each other. KERNEL.md: 2,847 ms without, 35 ms with.
+    /// they would wait for each other. Measured on 6.18: 2,847 ms without, 35 ms with.
     pub raise_first: bool,
     /// Move it out of its freezer.
     pub thaw: bool,

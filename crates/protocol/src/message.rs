@@ -443,7 +443,7 @@ pub struct Refusal {
     pub message: String,
 }
 
-/// Kinds of refusal; each has an exit code of the command line (DESIGN.md "Contract").
+/// Kinds of refusal; each has an exit code of the command line (docs/reference/commands.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ErrorKind {

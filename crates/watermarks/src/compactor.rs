@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Compacts nodes in a thread of its own: the kernel does it synchronously and may take seconds (the
-//! peer does it in its only thread and is blind meanwhile, research/watermarks.md B17). One at a time;
+//! Compacts nodes in a thread of its own: the kernel does it synchronously and may take seconds (memoptimizer
+//! does it in its only thread and is blind meanwhile). One at a time;
 //! a node that gained nothing is left alone for longer and longer.
 
 use std::path::{Path, PathBuf};

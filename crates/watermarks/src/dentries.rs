@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Negative dentries: remembered names of files that do not exist. A program that keeps asking for such
-//! files fills memory with them (the peer's cap; research/watermarks.md section 2, 7).
+//! files fills memory with them (memoptimizer caps them, too).
 
 use std::path::Path;
 

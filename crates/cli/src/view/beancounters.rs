@@ -103,8 +103,8 @@ fn tone(bean: &Bean) -> Option<Tone> {
     }
 }
 
-/// What `cat /proc/user_beancounters` printed on 64-bit machines: kernel/bc/proc.c's formats
-/// (research/beancounters.md 1.1). What is not known is 0, as there.
+/// What `cat /proc/user_beancounters` printed on 64-bit machines: the formats of OpenVZ's
+/// kernel/bc/proc.c. What is not known is 0, as there.
 pub(crate) fn ubc(bills: &[Bill]) -> String {
     const UNLIMITED: u64 = i64::MAX as u64;
     // Rows of resources that once were, in their places.

@@ -10,9 +10,9 @@ use std::sync::mpsc::{Receiver, SendError, SyncSender, TryRecvError, TrySendErro
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use bursar_host::{Pidfd, Proc, Waker, machine, thread};
+use bursar_host::{Pidfd, Proc, Waker, clock, machine, thread};
 use bursar_kernel::{EventRing, EventSource, KernelEvent, KernelEventKind, OomKiller};
-use bursar_model::Nanos;
+use bursar_model::{Nanos, Pid};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -35,6 +35,10 @@ const LOOK_AGAIN: Timespec = Timespec {
 
 /// The thread ends in less, whatever it does.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// So long a request counts to kill who shares a chosen memory. Later it may have executed another program: `number` and
+/// `started` tell a process, not a program. Who still shares the memory is met again by the kernel half.
+const SHARER_ASKED: Duration = Duration::from_secs(1);
 
 /// What the thread does things by.
 #[derive(Debug)]
@@ -163,6 +167,12 @@ impl<T> Unsent<T> {
     }
 }
 
+/// Whether a request to kill comes too late to be carried out; of a victim itself none does.
+fn is_too_late(shares_with: Option<Pid>, asked: Nanos, now: Nanos) -> bool {
+    let waited = Duration::from_nanos(now.get().saturating_sub(asked.get()));
+    shares_with.is_some() && waited > SHARER_ASKED
+}
+
 /// Sends the signal that is asked for, and holds who is dying. Nothing here waits. `None`: nothing is told.
 fn see_to(
     event: KernelEvent,
@@ -202,6 +212,18 @@ fn see_to(
             (None, Pidfd::open(pid).ok().flatten(), Some(event.at))
         }
         KernelEventKind::Dying => (None, hold(proc, chosen), Some(event.at)),
+        KernelEventKind::KillAsked
+            if is_too_late(event.shares_with, event.at, clock::monotonic()) =>
+        {
+            let outcome = match hold(proc, chosen) {
+                Some(_) => KillOutcome::Spared(
+                    "the request is older than a second, and it may have executed another program since"
+                        .to_owned(),
+                ),
+                None => KillOutcome::Gone,
+            };
+            (Some(outcome), None, None)
+        }
         KernelEventKind::KillAsked => {
             let (outcome, pidfd) = kill_chosen(proc, chosen);
             let signalled = outcome.signalled();
@@ -281,6 +303,18 @@ mod tests {
     fn unsent(all: std::ops::Range<u32>) -> Unsent<u32> {
         let none = |told| Handled { told, dying: None };
         Unsent(all.map(none).collect())
+    }
+
+    #[test]
+    fn who_shares_a_chosen_memory_is_killed_within_a_second_or_not() {
+        let asked = Nanos::new(5_000_000_000);
+        let after = |ms: u64| Nanos::new(asked.get() + ms * 1_000_000);
+        let victim = Some(Pid::new(17));
+        assert!(!is_too_late(victim, asked, after(1000)));
+        assert!(is_too_late(victim, asked, after(1001)));
+        // Asked on one CPU, read on another.
+        assert!(!is_too_late(victim, asked, Nanos::new(asked.get() - 1)));
+        assert!(!is_too_late(None, asked, after(60_000)));
     }
 
     #[test]

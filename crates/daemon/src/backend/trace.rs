@@ -3,7 +3,7 @@
 //! pipe of its own, keeps one sum an account in O(1) an event, and above the soft limit asks for the
 //! killer at every tenth event (section 4.3), which runs once for all that were read together.
 //!
-//! The pipe loses events when it is read too slowly (25–30 % of them at full speed, KERNEL.md), and
+//! The pipe loses events when it is read too slowly (25–30 % of them at full speed on 6.18), and
 //! each costs the kernel an exact sum over all CPUs: it exists for machines without BPF and as the
 //! comparison in the benchmarks. Sums only decide *when* the killer looks; it looks at /proc.
 

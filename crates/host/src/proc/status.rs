@@ -37,7 +37,7 @@ pub struct Status {
 }
 
 /// What a process has in memory. The kernel's counters are per CPU since 6.2: each may be off by some
-/// pages per CPU (KERNEL.md).
+/// pages per CPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Memory {
     /// Resident and private to it.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! /proc/pressure/memory (PSI, 4.20). A second opinion only: kswapd's own work counts as a stall there
-//! (research/watermarks.md 0.4).
+//! /proc/pressure/memory (PSI, 4.20). A second opinion only: kswapd's own work counts as a stall there.
 
 use crate::Malformed;
 use crate::bytes::{number, words};

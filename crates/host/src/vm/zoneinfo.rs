@@ -3,7 +3,7 @@
 //!
 //! Layouts differ: `boost` is there since 5.18 or so, `promo` since 6.1, `cma` in some; a zone
 //! without memory ends after `protection:` and has no pagesets — a reader that waits for them takes
-//! the next node's lines for this zone's (research/watermarks.md B5). So a zone ends where the next
+//! the next node's lines for this zone's. So a zone ends where the next
 //! `Node` begins, and nowhere else.
 
 use super::MAX_ZONES;

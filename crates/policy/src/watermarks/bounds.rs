@@ -54,7 +54,7 @@ pub fn gap_of_node(sample: &Sample, node: u16, scale: u32) -> u64 {
 }
 
 /// The smallest scale factor that gives a node at least this gap; below a quarter of min no factor
-/// changes anything (the dead zone, research/watermarks.md B20).
+/// changes anything (a dead zone).
 pub fn scale_for_gap(sample: &Sample, node: u16, gap: u64) -> u32 {
     let managed = sample.sum_of_node(node, |zone| zone.managed);
     if managed == 0 {
@@ -67,7 +67,7 @@ pub fn scale_for_gap(sample: &Sample, node: u16, gap: u64) -> u32 {
 }
 
 /// The most that may be asked for: the low mark and 2 % more must stay below what is free or could be
-/// made so, or kswapd would run for ever (the peer's own check, research/watermarks.md section 2).
+/// made so, or kswapd would run for ever (memoptimizer's own check).
 pub fn highest_that_can_be_met(sample: &Sample) -> u32 {
     let there = sample.free().saturating_add(sample.holdings.reclaimable());
     let min = sample.sum(|zone| zone.min);

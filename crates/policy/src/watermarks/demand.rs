@@ -3,7 +3,7 @@
 //! 0.1 to 3.2 s, remembered for two minutes.
 //!
 //! Not free memory itself: kswapd holds that between its marks, so its slope says little once it
-//! works (research/watermarks.md B18). Net demand is what free memory would have lost without reclaim:
+//! works. Net demand is what free memory would have lost without reclaim:
 //! `free before − free now + pages taken back`.
 
 /// Lengths of the windows, milliseconds.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The ten-line feedback loop (research/watermarks.md 0.3): the floor that a forecast has to beat. It
+//! The ten-line feedback loop: the floor that a forecast has to beat. It
 //! looks once a second; somebody stalled: twice as much; nobody for a minute: a tenth less every ten
 //! seconds.
 

@@ -3,7 +3,7 @@
 //! median, which half of the samples may lie about (A. F. Siegel, Robust regression using repeated
 //! medians, Biometrika 69, 1982; Theil–Sen gives way at 29 %).
 //!
-//! The one place with floats: a forecast is an estimate (STYLE.md). Time is taken relative to the
+//! The one place with floats: a forecast is an estimate. Time is taken relative to the
 //! window's last sample, so that nanoseconds since boot do not eat the precision.
 
 use bursar_model::Nanos;

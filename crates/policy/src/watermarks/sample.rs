@@ -146,8 +146,8 @@ impl Sample {
 }
 
 impl Holdings {
-    /// What reclaim could take, pages. Anonymous pages only as far as swap has room (the peer counts
-    /// them on machines without swap: research/watermarks.md B15).
+    /// What reclaim could take, pages. Anonymous pages only as far as swap has room (memoptimizer
+    /// counts them on machines without swap).
     pub const fn reclaimable(&self) -> u64 {
         let anon = if self.anon < self.swap_free {
             self.anon

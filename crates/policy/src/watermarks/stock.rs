@@ -4,7 +4,7 @@
 //! kswapd wakes when free memory falls below the low mark and needs a moment until it gives anything
 //! back; whoever asks meanwhile lives on the gap between low and min, and stalls when that is used up.
 //! So the gap has to cover the largest demand within any span of time, less what kswapd gives back in
-//! it: `max over w of peak(w) − supply × (w − reaction)` (research/watermarks.md section 7). Demand is
+//! it: `max over w of peak(w) − supply × (w − reaction)`. Demand is
 //! seen while memory still is plentiful: that is the forecast. Stalls, where they happen all the same,
 //! teach a floor that is forgotten slowly.
 //!

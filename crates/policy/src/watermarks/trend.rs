@@ -3,9 +3,9 @@
 //! node and order; kswapd's rate and compaction's beside it; act when memory runs out sooner than
 //! reclaim catches up.
 //!
-//! What the peer that ships this idea gets wrong (research/watermarks.md B1–B7) is right here: a
+//! What memoptimizer gets wrong is right here: a
 //! monotonic clock in nanoseconds, rates that are not truncated, a reclaim verdict that is not thrown
-//! away by the compaction test, marks of the right node. The steps up and down are the peer's.
+//! away by the compaction test, marks of the right node. The steps up and down are memoptimizer's.
 
 use bursar_model::Nanos;
 

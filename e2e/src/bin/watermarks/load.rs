@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The workload that makes allocations stall: readers that fill the page cache, and "compilers" that
-//! start a process, fill some memory and end (S4 "Test and Metric", scaled down; the arithmetic is
-//! research/watermarks.md section 9).
+//! start a process, fill some memory and end (S4 "Test and Metric", scaled down).
 //!
 //! Each is a process of its own, forked without exec: what stalls must be the memory it asks for.
 

@@ -30,7 +30,7 @@ fn told(kernels: Kernels, finding: &Finding) -> Ability {
     }
 }
 
-/// What it is, what its absence costs, what to do about that (KERNEL.md).
+/// What it is, what its absence costs, what to do about that (docs/reference/kernels.md).
 const fn words(ability: Kernels) -> (&'static str, &'static str, Option<&'static str>) {
     match ability {
         Kernels::Btf => (

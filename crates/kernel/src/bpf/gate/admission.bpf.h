@@ -20,7 +20,7 @@ enum {
 	RECOUNT_MOST_PAUSE_NS = RESUM_INTERVAL_MS * 1000000, /* … though no longer than until the next re-sum */
 	REFUSAL_PAUSE_NS = 1000000000,	/* one account, one event a second: no flood */
 	/* An address space of at most so many pages is starting up, or is a shell: it may go up to the
-	 * limit. ld.so, the thread area and the first brk fail badly (research/beancounters.md 4.10). */
+	 * limit. ld.so, the thread area and the first brk fail badly. */
 	SMALL_PAGES = 256,
 	/* Those, and who logs in, go so far beyond it: a user at his limit can still run `kill`. */
 	RESERVE_PAGES = 512,

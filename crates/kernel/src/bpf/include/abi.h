@@ -33,7 +33,7 @@ enum abi_constant {
 /* "No such bound": the one place where a number stands for its absence. Decoders turn it into None. */
 #define NO_BOUND_PAGES NO_LIMIT_PAGES /* abi.rs: NO_BOUND_PAGES */
 
-/* What of an address space is counted (DESIGN.md "What is counted"). The first four are the kernel's
+/* What of an address space is counted (docs/explanation/accounting.md). The first four are the kernel's
  * MM_* numbers (include/linux/mm_types_task.h). */
 enum member {
 	MEMBER_FILE = 0,

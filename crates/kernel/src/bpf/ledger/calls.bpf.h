@@ -51,7 +51,7 @@ static __always_inline long learn_cpu_offset(__u32 cpu, struct learning *learnin
 LOOP_BODY(learn_cpu_offset, struct learning *, what->cpus)
 
 /* Learns where each CPU keeps its copy of a per-CPU allocation, from an allocation of our own: no
- * kallsyms needed (research/beancounters.md 8.5). */
+ * kallsyms needed. */
 static __always_inline int learn_cpu_offsets(void)
 {
 	struct ledger_state *state = ledger_state();

@@ -4,7 +4,7 @@
  *
  * Hooks:   lsm/task_alloc, which no event skips and which may refuse the fork; tp_btf/task_newtask and
  *          tp_btf/sched_process_fork where LSM programs are not to be had: tracing programs, which are
- *          skipped where they interrupt themselves (KERNEL.md), and so two of them. SEC("syscall"), by
+ *          skipped where they interrupt themselves, and so two of them. SEC("syscall"), by
  *          bursard. fentry/security_task_fix_setuid.
  * Cost:    a load and a compare for each new task while nobody has entered anything, then a look-up.
  * Absent:  nobody can enter an account; who logs in is refused what everybody is.

@@ -38,7 +38,7 @@ static __always_inline bool is_being_made(__u64 mm)
 /*
  * From anywhere. Somebody who holds the lock for writing may have been granted pages that are not in
  * the kernel's number yet: then what is recorded stands. He may take the lock between our look and our
- * write, hence the compare-and-swap (research/beancounters.md 4.12).
+ * write, hence the compare-and-swap.
  */
 static __always_inline void sync_commitment_far(struct mm_record *record, struct account *account,
 						__u64 mm)

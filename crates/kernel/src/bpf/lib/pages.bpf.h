@@ -45,7 +45,7 @@ static __always_inline __u64 possible_from(__u32 cpu)
 	return possible_cpus - cpu < 64 ? (1ULL << (possible_cpus - cpu)) - 1 : ~0ULL;
 }
 
-/* Exact pages of one member: the shared part and what CPUs keep back (research/beancounters.md 8.5). `cpus`: those that
+/* Exact pages of one member: the shared part and what CPUs keep back. `cpus`: those that
  * do; NULL: nobody knows. Global: a loop over CPUs, which a verifier goes through once and not for each member and
  * state of who asks; and it takes little of the stack, for most ways end here. */
 __noinline __s64 far_member(__u64 mm, const struct cpu_set *cpus, __u32 member)
