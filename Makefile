@@ -26,16 +26,18 @@ ZSHDIR     ?= $(PREFIX)/share/zsh/vendor-completions
 RELEASE    := target/release
 STAGE      := xtask/stage
 GUEST_JOBS ?= 2
-# Of the stories that are not about the kernel each guest tells a part, newest the largest: the other two
-# run one after the other beside it. TOLD= has each tell all, TOLD=--whole at full length.
-TOLD       ?= --share {share}
-# For PREEMPT_RT: make guests SUITES=newest-rt,bookworm-rt,trixie-rt. Suites that are named share equally; one alone
-# (SUITES=trixie-backports) tells all: the better part of an hour.
+# The host tells its stories on its own kernel. The guests tell what matters on every kernel, each of them, and share
+# what only guests can tell: newest has the largest part, for the other two run one after the other beside it. All that
+# guests can tell, on each kernel: make guests TOLD= (hours), at full length TOLD=--whole.
+# For PREEMPT_RT: make guests SUITES=newest-rt,bookworm-rt,trixie-rt. Suites that are named share all of it equally; one
+# alone (SUITES=trixie-backports) tells all: the better part of an hour.
 ifeq ($(origin SUITES),undefined)
 SUITES      := newest,bookworm,trixie
 GUEST_PARTS := --shares 6,5,5 --timeout 3000
+TOLD        ?= --share {share} --beside-host
 else
 GUEST_PARTS := --timeout 10800
+TOLD        ?= --share {share}
 endif
 
 .PHONY: build arm64 guests-arm64 demo test units lint monitoring ansible stories guests runtimes bench instructions growth latency install uninstall deb rpm packages release book clean

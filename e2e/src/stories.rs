@@ -64,7 +64,7 @@ use crate::runner::Story;
 
 /// Beginnings of the names of those that every kernel is to tell, however the others are shared out:
 /// what the kernel half does differently from one to the next.
-pub const EVERYWHERE: &[&str] = &[
+const EVERYWHERE: &[&str] = &[
     "the_largest_is_killed_after",
     "two_that_cross",
     "a_breach_is_killed_while_bursard",
@@ -74,6 +74,12 @@ pub const EVERYWHERE: &[&str] = &[
     "a_uid_change_moves",
     "evasion_plainly",
     "evasion_by_a_file_in_tmpfs",
+    "evasion_by_hundreds_that",
+    "evasion_by_many_pages_in",
+    "root_that_shares",
+    "exempt_groups_are_nobodys",
+    "spared_programs_go_after_others_that",
+    "events_in_the_hands",
     "copies_of_shared_pages",
     "without_bursard_a_correction",
     "ledger_check_agrees",
@@ -90,6 +96,11 @@ pub const EVERYWHERE: &[&str] = &[
     "dirty_pages_are",
     "waiting_ends",
 ];
+
+/// Whether every kernel is to tell it.
+pub fn is_for_everywhere(name: &str) -> bool {
+    EVERYWHERE.iter().any(|part| name.starts_with(part))
+}
 
 /// In the order in which they are told.
 pub fn all() -> Vec<Story> {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `stories [--guest] [--whole] [--unit] [--share FROM..TO/OF] [NAME…]`: tells the stories whose names contain one of
+//! `stories [--guest] [--whole] [--unit] [--share FROM..TO/OF] [--beside-host] [NAME…]`: tells the stories whose names contain one of
 //! these, or all, on the running kernel. Needs root; acts on uids 60000–60999 and on programs it started.
 
 use std::fs::File;
@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use bursar_e2e::{Binaries, Share, run, stories, sweep, tell_whole};
+use bursar_e2e::{Binaries, Place, Share, run, stories, sweep, tell_whole};
 use clap::Parser;
 
 #[derive(Debug, Parser)]
@@ -25,6 +25,9 @@ struct Arguments {
     /// eight; what matters on every kernel each tells
     #[arg(long)]
     share: Option<Share>,
+    /// Without those that the host tells on its own kernel, but for what matters on every kernel
+    #[arg(long)]
+    beside_host: bool,
     /// Parts of names
     names: Vec<String>,
 }
@@ -58,13 +61,17 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
+    let mut all = stories::all();
+    if arguments.beside_host {
+        all.retain(|it| it.place != Place::Anywhere || stories::is_for_everywhere(it.name));
+    }
     let is_well = run(
-        &stories::all(),
+        &all,
         &binaries,
         arguments.guest,
         &arguments.names,
         arguments.share.as_ref(),
-        stories::EVERYWHERE,
+        stories::is_for_everywhere,
     );
     if is_well {
         ExitCode::SUCCESS
