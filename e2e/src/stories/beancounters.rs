@@ -576,6 +576,11 @@ fn charged_locks_of_one_file(binaries: &Binaries) -> Result<()> {
     const LOCKS: u64 = 6000;
     const MOST: Duration = Duration::from_secs(3);
     let world = world(binaries, "beans-charged-locks")?;
+    // The first limit loads its programs. An emulated processor takes seconds for that, whoever has locks.
+    let asked = Instant::now();
+    limit(&world, &BOB.to_string(), "numflock=20000")?;
+    let loading = asked.elapsed();
+    limit(&world, &BOB.to_string(), "numflock=unlimited")?;
     let steps = format!("uid={ALICE} crowd={LOCKS} say=ready wait");
     let mut program = Hog::spawn(&mut flooder(binaries, &steps))?;
     program.hear_within("ready", Duration::from_secs(120))?;
@@ -585,8 +590,11 @@ fn charged_locks_of_one_file(binaries: &Binaries) -> Result<()> {
     let asked = Instant::now();
     world.daemon.status()?;
     let shown = asked.elapsed();
-    println!("        a limit took {set:?}, the status {shown:?}");
-    ensure!(set < MOST && shown < MOST, "{set:?}, {shown:?}");
+    println!("        a limit took {set:?}, the first {loading:?}, the status {shown:?}");
+    ensure!(
+        set < loading + MOST && shown < MOST,
+        "{set:?}, {loading:?}, {shown:?}"
+    );
     expect_held(&world, ALICE, Resource::Numflock, LOCKS)?;
     let how = row(&world, ALICE, Resource::Numflock)?.how;
     ensure!(how == How::Exact, "{how:?}");
