@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! `stories [--guest] [--whole] [--unit] [--share FROM..TO/OF] [--beside-host] [NAME…]`: tells the stories whose names contain one of
-//! these, or all, on the running kernel. Needs root; acts on uids 60000–60999 and on programs it started.
+//! `stories [--guest] [--whole] [--unit] [--share FROM..TO/OF] [--beside-host] [NAME…]`: tells the stories
+//! whose names contain one of these, or all, on the running kernel. Needs root; acts on uids 60000–60999 and on programs
+//! it started.
 
 use std::fs::File;
 use std::path::Path;

@@ -591,10 +591,7 @@ fn charged_locks_of_one_file(binaries: &Binaries) -> Result<()> {
     world.daemon.status()?;
     let shown = asked.elapsed();
     println!("        a limit took {set:?}, the first {loading:?}, the status {shown:?}");
-    ensure!(
-        set < loading + MOST && shown < MOST,
-        "{set:?}, {loading:?}, {shown:?}"
-    );
+    ensure!(set < MOST && shown < MOST, "{set:?}, {shown:?}");
     expect_held(&world, ALICE, Resource::Numflock, LOCKS)?;
     let how = row(&world, ALICE, Resource::Numflock)?.how;
     ensure!(how == How::Exact, "{how:?}");

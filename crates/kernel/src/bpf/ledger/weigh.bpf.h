@@ -97,7 +97,7 @@ static __always_inline bool renew(struct walk *walk, struct mm_record *record, s
 	return is_gone;
 }
 
-/* What of its pages may be counted elsewhere too. Returns what the kernel has merged of them. Global: see above. */
+/* What of its pages may be counted elsewhere too. Returns what the kernel has merged of them. Global, as keep_candidate() is. */
 __noinline __s64 weigh_doubt(struct walk *walk, struct mm_record *record, __u64 mm)
 {
 	__s64 merged;
