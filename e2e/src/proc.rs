@@ -120,22 +120,24 @@ pub(crate) fn context_switches(pid: u32) -> Result<u64> {
 /// Open descriptors of a process, without its files of state: those are opened when something is first written, of
 /// usage at the end of a minute.
 pub(crate) fn descriptors(pid: u32) -> Result<usize> {
-    descriptors_of(pid, |to| !to.contains("/state/"))
+    Ok(descriptor_targets(pid)?.len())
 }
 
 /// Its pidfds.
 pub(crate) fn pidfds(pid: u32) -> Result<usize> {
-    descriptors_of(pid, |to| to.contains("pidfd"))
+    let targets = descriptor_targets(pid)?;
+    Ok(targets.iter().filter(|to| to.contains("pidfd")).count())
 }
 
-/// Those that lead to what is chosen.
-fn descriptors_of(pid: u32, is_chosen: impl Fn(&str) -> bool) -> Result<usize> {
+/// Where those of [`descriptors`] lead, in order.
+pub(crate) fn descriptor_targets(pid: u32) -> Result<Vec<String>> {
     let all = fs::read_dir(format!("/proc/{pid}/fd")).context("list descriptors")?;
     // One may be closed meanwhile.
     let targets = all.filter_map(|it| fs::read_link(it.ok()?.path()).ok());
-    Ok(targets
-        .filter(|it| is_chosen(&it.to_string_lossy()))
-        .count())
+    let targets = targets.map(|it| it.to_string_lossy().into_owned());
+    let mut targets: Vec<_> = targets.filter(|to| !to.contains("/state/")).collect();
+    targets.sort();
+    Ok(targets)
 }
 
 /// The system calls in which a process's threads sleep.

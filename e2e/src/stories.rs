@@ -72,6 +72,8 @@ const EVERYWHERE: &[&str] = &[
     "the_timer_alone_kills_without",
     "held_is_what_proc_says",
     "a_uid_change_moves",
+    "a_dead_first_thread",
+    "a_child_of_vfork",
     "evasion_plainly",
     "evasion_by_a_file_in_tmpfs",
     "evasion_by_hundreds_that",

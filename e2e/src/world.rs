@@ -41,7 +41,7 @@ impl Binaries {
         }
     }
 
-    /// One of them.
+    /// The path of a program.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }

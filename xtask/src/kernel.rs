@@ -168,15 +168,9 @@ impl Kernel {
         self.dir.join("lib/modules").join(&self.manifest.release)
     }
 
-    /// Where `vm btf` puts the kernel's raw BTF.
-    pub fn btf(&self) -> PathBuf {
-        self.dir.join("vmlinux.btf")
-    }
-
     /// Bytes on disk.
     pub fn size_bytes(&self) -> u64 {
-        let btf = fs::metadata(self.btf()).map_or(0, |meta| meta.len());
-        self.manifest.vmlinuz_bytes + self.manifest.module_bytes + btf
+        self.manifest.vmlinuz_bytes + self.manifest.module_bytes
     }
 
     /// The files to insert for this module, it last. What is built in needs none.

@@ -17,7 +17,7 @@ pub(crate) struct Peers {
     pub(crate) rows: Vec<Peer>,
 }
 
-/// One of them.
+/// A peer.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Peer {
     pub(crate) package: String,

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::Result;
 use bursar_config::{Limits, Program};
 use bursar_host::{ExemptCgroups, MemoryFiles, Pidfd, Proc, Status};
-use bursar_model::{AccountId, Pid, Uid};
+use bursar_model::{AccountId, Uid};
 use bursar_policy::Plan;
 use bursar_watchdog::TimedQuery;
 
@@ -72,9 +72,9 @@ impl Accounts {
         self.backend.spare(programs)
     }
 
-    /// Whether a process of this account does.
-    pub(crate) fn is_spared(&self, account: AccountId, pid: Pid) -> bool {
-        self.spared.spares(account, pid)
+    /// Which processes of this account do.
+    pub(crate) const fn spared(&self) -> &SparedFiles {
+        &self.spared
     }
 
     /// The account that this user pays into.

@@ -71,7 +71,7 @@ pub(crate) trait Backend: Holdings {
     /// What only a kernel half can do; `None` where there is none.
     fn kernel(&self) -> Option<&KernelFeatures>;
 
-    /// The same.
+    /// The kernel half, to be changed.
     fn kernel_mut(&mut self) -> Option<&mut KernelFeatures>;
 
     /// The daemon ends: what stays behind? Returns what happened by then, and whether all of it went that should.

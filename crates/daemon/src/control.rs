@@ -54,6 +54,8 @@ const LONG: Duration = Duration::from_millis(10);
 const PROCESS: u64 = 1 << 63;
 /// Numbers that are no client's: everybody's listener, root's, and that of who hears events.
 const LISTENERS: u64 = 3;
+/// Which of them is root's alone.
+const OF_ROOT: usize = 1;
 const EVENTS: usize = 2;
 
 /// What becomes of a connection after a line was answered.

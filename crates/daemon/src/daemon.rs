@@ -69,7 +69,7 @@ impl Daemon {
     ) -> Result<Self> {
         let blocklist = Arc::clone(responder.reaper.blocklist());
         Ok(Self {
-            reservations: Reservations::new(machine::page_size())?,
+            reservations: Reservations::new(machine::page_size(), responder.reaper.timed_query()?)?,
             beancounters: Beancounters::new()?,
             physpages: Physpages::new(Arc::clone(&blocklist)),
             ledger_checker: LedgerChecker::new(blocklist)?,
@@ -187,6 +187,7 @@ impl Daemon {
     /// Puts the limits in force, and sends the kernel half away that was left in force where another backend enforces
     /// them now.
     pub(crate) fn start(&mut self, superseded: Option<Superseded>, how: &str) -> Result<()> {
+        self.responder.resume(&mut self.accounts);
         let plan = self.accounts.table.plan().clone();
         self.accounts
             .apply(&plan)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! When a change of users or groups takes effect that would have somebody killed at once. Nobody can be asked whether
-//! that is meant, as who sets a limit is: so whom it concerns is told and has some seconds.
+//! Delays a change of users or groups that would kill at once. Whoever sets a limit can be asked whether that is meant;
+//! here nobody can, so the users concerned are notified and have some seconds.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use bursar_host::Timer;
 use bursar_model::AccountId;
 
-/// Between that an account is told and that the change holds.
+/// From the notification of an account until the change takes effect.
 const GRACE: Duration = Duration::from_secs(10);
 /// However many accounts come to be over meanwhile, one after the other.
 const LONGEST: Duration = Duration::from_secs(30);

@@ -3,6 +3,7 @@
 
 use std::num::NonZeroU64;
 
+use bursar_host::Pidfd;
 use bursar_model::{
     AccountId, Bytes, Measure, Nanos, PageSize, Pid, Request, RowRefusal, Trigger, Uid,
 };
@@ -10,7 +11,7 @@ use bursar_model::{
 use crate::killer::{Chosen, KillOutcome};
 
 /// What happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Fact {
     /// An account rose over its notice level.
     Notice(Level),
@@ -18,11 +19,11 @@ pub(crate) enum Fact {
     Killed(Victim),
     /// A victim was chosen in an account that is only observed.
     WouldKill(Victim),
-    /// A victim was chosen; it is for us to send the signal.
-    KillAsked(Victim),
-    /// The same, and that was seen to already.
+    /// A victim was chosen and is held; it is for us to send the signal.
+    KillAsked(Victim, Pidfd),
+    /// The kernel half had asked for it, and that was seen to already.
     KillTried(Victim, KillOutcome),
-    /// The same, by a bursard that was killed itself. The process is gone; whether by that signal is unknown.
+    /// It had asked a bursard that was killed itself. The process is gone; whether by that signal is unknown.
     KillUnknown(Victim),
     /// An account is over its limit and has nothing that may be killed.
     NoVictim(Victim),
@@ -130,6 +131,7 @@ impl Victim {
     pub(crate) const fn process(&self) -> Chosen {
         Chosen {
             pid: self.pid,
+            uid: self.uid,
             started: self.started,
             number: self.number,
         }
@@ -147,7 +149,7 @@ impl Fact {
             | Self::Level(level) => Some(level),
             Self::Killed(victim)
             | Self::WouldKill(victim)
-            | Self::KillAsked(victim)
+            | Self::KillAsked(victim, _)
             | Self::KillTried(victim, _)
             | Self::KillUnknown(victim)
             | Self::NoVictim(victim) => Some(&victim.level),
@@ -169,7 +171,7 @@ impl Fact {
             | Self::RowRefused(..)
             | Self::Killed(_)
             | Self::WouldKill(_)
-            | Self::KillAsked(_)
+            | Self::KillAsked(..)
             | Self::KillTried(..)
             | Self::KillUnknown(_)
             | Self::NoVictim(_)
@@ -260,7 +262,7 @@ impl Fact {
             KernelEventKind::Level => Self::Level(level),
             KernelEventKind::Kill => Self::Killed(victim(level)),
             KernelEventKind::WouldKill => Self::WouldKill(victim(level)),
-            KernelEventKind::KillAsked => Self::KillAsked(victim(level)),
+            KernelEventKind::KillAsked => Self::KillUnknown(victim(level)),
             KernelEventKind::NoVictim => Self::NoVictim(victim(level)),
             KernelEventKind::Dying => Self::Dying(victim(level)),
             KernelEventKind::Freed => {

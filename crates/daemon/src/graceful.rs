@@ -3,6 +3,7 @@
 //! killed some seconds later if the account is still over its notice then. Over the limit nobody is
 //! asked: the kernel half does not wait.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
@@ -32,8 +33,12 @@ pub(crate) struct Asked {
 
 impl Asked {
     /// Whether it is still one of those that pay, and not protected since: it may have become somebody else's.
-    pub(crate) fn may_be_killed(&self, proc: &Proc, pays: impl Fn(Pid, Uid) -> bool) -> bool {
-        let weighed = weigh(proc, self.pidfd.pid(), &pays);
+    pub(crate) fn may_be_killed(
+        &self,
+        proc: &Proc,
+        payer_of: impl Fn(Pid, Uid) -> Option<Uid>,
+    ) -> bool {
+        let weighed = weigh(proc, self.pidfd.pid(), &payer_of);
         // The look was at this process if that is still there.
         weighed.is_some_and(|(it, _)| !it.is_protected) && !has_ended(&self.pidfd)
     }
@@ -54,28 +59,18 @@ impl Graceful {
         })
     }
 
-    /// Asks the one of the processes that pay which would be killed first at the limit. Returns whom. That the account
-    /// is over its notice the caller knows from the ledger: what /proc says of a process that grows is some pages
-    /// behind, and at the crossing that decides.
+    /// Asks one process to end: of those that `payer_of` gives a payer, the one that would be killed first at the limit.
+    /// The caller checks in the ledger that the account is over its notice: /proc lags some pages behind a process that
+    /// grows, and that matters at the crossing.
     pub(crate) fn ask(
         &mut self,
         proc: &Proc,
         account: AccountId,
         limit: Bytes,
-        pays: impl Fn(Pid, Uid) -> bool,
-        is_spared: impl Fn(Pid) -> bool,
+        payer_of: impl Fn(Pid, Uid) -> Option<Uid>,
+        spared_among: impl FnOnce(Vec<Pid>) -> BTreeSet<Pid>,
     ) -> Option<&Asked> {
-        let weigh = |pid| {
-            let (weighed, uid) = weigh(proc, pid, &pays)?;
-            let is_spared = is_spared(pid);
-            Some((
-                Weighed {
-                    is_spared,
-                    ..weighed
-                },
-                uid,
-            ))
-        };
+        let weigh = |pid| weigh(proc, pid, &payer_of);
         self.asked.retain(|it| !has_ended(&it.pidfd));
         // One at a time for each account: what it frees shows only when it has ended.
         if self.asked.len() >= MOST || self.asked.iter().any(|it| it.account == account) {
@@ -88,13 +83,18 @@ impl Graceful {
             .filter_map(weigh)
             .map(|(it, _)| it)
             .collect();
+        let spared = spared_among(choices.iter().map(|it| it.pid).collect());
+        for choice in &mut choices {
+            choice.is_spared = spared.contains(&choice.pid);
+        }
         let Choice::Victim(pid) = first(&choices, limit) else {
             return None;
         };
         let pidfd = Pidfd::open(pid).ok().flatten()?;
         // Between the look and the hold the number may have changed hands: it is weighed again. By its stat it would
         // be told, too, but not while it is in the middle of an execve.
-        let (of, uid) = weigh(pid)?;
+        let (mut of, uid) = weigh(pid)?;
+        of.is_spared = spared.contains(&pid);
         let comm = proc.comm(pid).ok().flatten()?;
         let chosen = choices.iter_mut().find(|it| it.pid == pid)?;
         chosen.clone_from(&of);
@@ -154,11 +154,14 @@ fn has_ended(pidfd: &Pidfd) -> bool {
     pidfd.wait_readable(Some(Duration::ZERO)).unwrap_or(true)
 }
 
-fn weigh(proc: &Proc, pid: Pid, pays: &impl Fn(Pid, Uid) -> bool) -> Option<(Weighed, Uid)> {
+/// A process, and the user who pays for it.
+fn weigh(
+    proc: &Proc,
+    pid: Pid,
+    payer_of: &impl Fn(Pid, Uid) -> Option<Uid>,
+) -> Option<(Weighed, Uid)> {
     let status = proc.status(pid).ok().flatten()?;
-    if !pays(pid, status.uid) {
-        return None;
-    }
+    let payer = payer_of(pid, status.uid)?;
     let memory = status.memory?;
     let adj = proc.oom_score_adj(pid).ok().flatten()?;
     let held = memory.rss_anon.saturating_add(memory.rss_shmem);
@@ -172,7 +175,7 @@ fn weigh(proc: &Proc, pid: Pid, pays: &impl Fn(Pid, Uid) -> bool) -> Option<(Wei
         raised: adj,
         is_spared: false,
     };
-    Some((weighed, status.uid))
+    Some((weighed, payer))
 }
 
 impl AsFd for Graceful {

@@ -4,12 +4,17 @@
 //! Somebody chose a victim a moment ago; it may be gone and its pid another's by now. So: take a hold
 //! on the process with that pid *and* that number in pidfs, or that start time, look once more whether it
 //! may be killed, and signal through the hold.
+//!
+//! Before 6.9 there are no such numbers, and a process that lets an execve last does not say when it began
+//! (`process_query.rs`). Then it is enough that it is the same user's, or in another user namespace, where he has another
+//! number: who lets his stat wait is no bystander.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
 
-use bursar_host::{HostError, Pidfd, Proc, Sent, StartTime, clock};
-use bursar_model::{Nanos, Pid};
+use bursar_host::{HostError, Pidfd, Proc, ProcessQuery, Sent, StartTime, Status, clock};
+use bursar_model::{Nanos, Pid, Uid};
+use bursar_watchdog::TimedQuery;
 use rustix::process::Signal;
 
 const UNTOUCHABLE: i16 = -1000;
@@ -18,6 +23,8 @@ const UNTOUCHABLE: i16 = -1000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Chosen {
     pub(crate) pid: Pid,
+    /// Who pays for it.
+    pub(crate) uid: Uid,
     /// When it began, CLOCK_BOOTTIME; `None` where nobody could look, and then it has a number.
     pub(crate) started: Option<Nanos>,
     /// In pidfs. Where there is none its /proc/PID/stat has to be read, which waits for who is in the middle of an
@@ -33,7 +40,7 @@ pub(crate) enum KillOutcome {
     /// It has ended by itself.
     Gone,
     /// It must not be killed after all, or cannot be, and why.
-    Spared(String),
+    NotKilled(String),
 }
 
 impl KillOutcome {
@@ -41,25 +48,67 @@ impl KillOutcome {
     pub(crate) const fn signalled(&self) -> Option<Nanos> {
         match self {
             Self::Signalled(at) => Some(*at),
-            Self::Gone | Self::Spared(_) => None,
+            Self::Gone | Self::NotKilled(_) => None,
         }
     }
 }
 
+/// What a look for it has found.
+enum Opened {
+    Held(Pidfd),
+    /// It has ended.
+    Gone,
+    /// Whoever has its pid cannot be asked whether it is the same.
+    Unsure,
+}
+
+impl From<Option<Pidfd>> for Opened {
+    fn from(held: Option<Pidfd>) -> Self {
+        held.map_or(Self::Gone, Self::Held)
+    }
+}
+
 impl Chosen {
-    /// A hold on it; `None` when it has ended.
-    fn open(self, proc: &Proc) -> Result<Option<Pidfd>, HostError> {
-        if let Some(number) = self.number {
-            match Pidfd::open_numbered(self.pid, number) {
-                Err(HostError::Unsupported { .. }) => {}
-                held => return held,
-            }
+    /// A hold on it, without asking the process anything; `None` where there are no numbers.
+    fn open_numbered(self) -> Option<Result<Option<Pidfd>, HostError>> {
+        let number = self.number?;
+        match Pidfd::open_numbered(self.pid, number) {
+            Err(HostError::Unsupported { .. }) => None,
+            held => Some(held),
+        }
+    }
+
+    /// A hold on it.
+    fn open(self, proc: &Proc, query: &mut TimedQuery) -> Result<Opened, HostError> {
+        if let Some(held) = self.open_numbered() {
+            return held.map(Opened::from);
         }
         let Some(started) = self.started else {
-            return Ok(None);
+            return Ok(Opened::Gone);
         };
         let start = StartTime::after_boot(started);
-        Pidfd::open_verified(proc, self.pid, start)
+        let asked = query.ask(self.pid, move |proc, pid| {
+            Pidfd::open_verified(proc, pid, start)
+        });
+        match asked {
+            Some(held) => held.map(Opened::from),
+            None if query.hangs_at(self.pid) => self.open_of_user(proc),
+            None => Ok(Opened::Unsure),
+        }
+    }
+
+    /// The same of one that does not say when it began.
+    fn open_of_user(self, proc: &Proc) -> Result<Opened, HostError> {
+        let Some(pidfd) = Pidfd::open(self.pid)? else {
+            return Ok(Opened::Gone);
+        };
+        let status = proc.status(self.pid)?;
+        let is_his = status.is_some_and(|it| it.uid == self.uid)
+            || proc.has_our_users(self.pid)? == Some(false);
+        Ok(match is_his {
+            true => Opened::Held(pidfd),
+            false => Opened::Unsure,
+        })
     }
 
     /// Whether nobody could look at it: its pid may be another's.
@@ -77,9 +126,28 @@ impl Chosen {
     }
 }
 
-/// A hold on a process that was killed already, if it is still there.
-pub(crate) fn hold(proc: &Proc, killed: Chosen) -> Option<Pidfd> {
-    killed.open(proc).ok().flatten()
+/// A hold on a process that was killed already, if it is still there. Where it has no number and is dying to be seen, it
+/// is held at once: for it will soon be past holding, and nothing is done to it but that its memory is taken.
+pub(crate) fn hold(proc: &Proc, query: &mut TimedQuery, killed: Chosen) -> Option<Pidfd> {
+    if let Some(held) = killed.open_numbered() {
+        return held.ok().flatten();
+    }
+    let dying = hold_dying(proc, killed.pid).map(|(pidfd, _)| pidfd);
+    dying.or_else(|| match killed.open(proc, query) {
+        Ok(Opened::Held(pidfd)) => Some(pidfd),
+        Ok(Opened::Gone | Opened::Unsure) | Err(_) => None,
+    })
+}
+
+/// A hold on whatever process has this number, if it is dying, and its status.
+pub(crate) fn hold_dying(proc: &Proc, pid: Pid) -> Option<(Pidfd, Status)> {
+    let pidfd = Pidfd::open(pid).ok().flatten()?;
+    // Not by its stat, for which one in the middle of an execve may have us wait.
+    let status = proc.status(pid).ok().flatten()?;
+    let is_dying = status.is_kill_pending || status.is_dead || status.memory.is_none();
+    // Its status is of the process we hold: its number has not been free meanwhile.
+    let is_there = !pidfd.wait_readable(Some(Duration::ZERO)).ok()?;
+    (is_dying && is_there).then_some((pidfd, status))
 }
 
 /// Kills the process behind a hold.
@@ -88,37 +156,42 @@ pub(crate) fn kill(pidfd: &Pidfd) -> KillOutcome {
     match pidfd.send(Signal::KILL) {
         Ok(Sent::Done) => KillOutcome::Signalled(at),
         Ok(Sent::Gone) => KillOutcome::Gone,
-        Err(error) => KillOutcome::Spared(error.to_string()),
+        Err(error) => KillOutcome::NotKilled(error.to_string()),
     }
 }
 
 /// Kills the process that was chosen; what it held is to be reaped through the hold.
-pub(crate) fn kill_chosen(proc: &Proc, chosen: Chosen) -> (KillOutcome, Option<Pidfd>) {
-    match seize(proc, chosen) {
-        Ok(Ok(pidfd)) => (kill(&pidfd), Some(pidfd)),
-        Ok(Err(outcome)) => (outcome, None),
-        Err(error) => (KillOutcome::Spared(error.to_string()), None),
+pub(crate) fn kill_chosen(
+    proc: &Proc,
+    query: &mut TimedQuery,
+    chosen: Chosen,
+) -> (KillOutcome, Option<Pidfd>) {
+    match chosen.open(proc, query) {
+        Ok(Opened::Held(pidfd)) => (kill_unless_protected(proc, &pidfd), Some(pidfd)),
+        Ok(Opened::Gone) => (KillOutcome::Gone, None),
+        Ok(Opened::Unsure) => {
+            let why = "it cannot be asked whether it is the process that was chosen; the kernel half asks again";
+            (KillOutcome::NotKilled(why.to_owned()), None)
+        }
+        Err(error) => (KillOutcome::NotKilled(error.to_string()), None),
     }
 }
 
-fn seize(proc: &Proc, chosen: Chosen) -> Result<Result<Pidfd, KillOutcome>, HostError> {
-    let spared = |why: &str| Ok(Err(KillOutcome::Spared(why.to_owned())));
-    let pid = chosen.pid;
+/// The same of one that is held.
+pub(crate) fn kill_unless_protected(proc: &Proc, pidfd: &Pidfd) -> KillOutcome {
+    let pid = pidfd.pid();
     if pid.get() <= 1 || pid.get() == std::process::id() {
-        return spared("it is pid 1 or bursard");
+        return KillOutcome::NotKilled("it is pid 1 or bursard".to_owned());
     }
-    let Some(pidfd) = chosen.open(proc)? else {
-        return Ok(Err(KillOutcome::Gone));
+    let adjusted = match proc.oom_score_adj(pid) {
+        Ok(adjusted) => adjusted,
+        Err(error) => return KillOutcome::NotKilled(error.to_string()),
     };
-    let process = proc.process(pid)?;
-    let adjusted = process.map(|it| it.oom_score_adj()).transpose()?.flatten();
     // As long as ours has not ended nobody else had its number.
-    if pidfd.wait_readable(Some(Duration::ZERO))? {
-        return Ok(Err(KillOutcome::Gone));
-    }
-    match adjusted {
-        None => Ok(Err(KillOutcome::Gone)),
-        Some(UNTOUCHABLE) => spared("its oom_score_adj is -1000"),
-        Some(_) => Ok(Ok(pidfd)),
+    match (pidfd.wait_readable(Some(Duration::ZERO)), adjusted) {
+        (Err(error), _) => KillOutcome::NotKilled(error.to_string()),
+        (Ok(true), _) | (_, None) => KillOutcome::Gone,
+        (_, Some(UNTOUCHABLE)) => KillOutcome::NotKilled("its oom_score_adj is -1000".to_owned()),
+        (Ok(false), Some(_)) => kill(pidfd),
     }
 }

@@ -34,8 +34,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ROUNDS: u32 = 3;
 /// Processes between two looks at the ledger.
 const STRIDE: usize = 8;
-/// Threads asked for the memory of a process whose first one has ended.
-const THREADS: usize = 64;
 /// Processes by which it is found out whether /proc is exact.
 const SAMPLES: usize = 16;
 /// A larger one takes too long to read to the page.
@@ -272,16 +270,9 @@ impl Check {
     }
 
     fn look_at(&mut self, pid: Pid) -> Option<(AccountId, Seen)> {
-        let mut holder = pid;
-        let mut status = self.proc.status(pid).ok().flatten()?;
-        if status.memory.is_none() && status.threads > 1 {
-            // Its first thread has ended, and the memory is the others'.
-            let threads = self.proc.threads(pid, THREADS).unwrap_or_default();
-            (holder, status) = threads.into_iter().find_map(|tid| {
-                let status = self.proc.status(tid).ok().flatten()?;
-                status.memory.is_some().then_some((tid, status))
-            })?;
-        }
+        let status = self.proc.status(pid).ok().flatten()?;
+        // Another thread's where the first one has ended.
+        let holder = status.tid;
         let memory = status.memory?;
         if self.payers.is_exempt(pid) {
             return None;

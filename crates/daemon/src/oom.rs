@@ -13,6 +13,7 @@ use bursar_host::{Comm, Pidfd, Proc};
 use bursar_model::{Bytes, Pid, Uid};
 use bursar_protocol::LineBuffer;
 
+use crate::killer::hold_dying;
 use crate::trace_instance::TraceInstance;
 
 const LONGEST_LINE: usize = 4096;
@@ -132,17 +133,13 @@ fn number(text: &[u8]) -> Option<u64> {
 
 /// A hold on a marked process, if it really is dying: its number may be another's by now.
 pub(crate) fn hold(proc: &Proc, pid: Pid) -> Option<Held> {
-    let pidfd = Pidfd::open(pid).ok().flatten()?;
-    // Not by its stat, for which one in the middle of an execve may have us wait.
-    let status = proc.status(pid).ok().flatten()?;
-    let is_dying = status.is_kill_pending || status.is_dead || status.memory.is_none();
+    let (pidfd, status) = hold_dying(proc, pid)?;
     let comm = proc.comm(pid).ok().flatten();
-    // Both were read of the process we hold: its number has not been free meanwhile.
     let is_there = !pidfd.wait_readable(Some(std::time::Duration::ZERO)).ok()?;
-    (is_dying && is_there).then_some(Held {
+    Some(Held {
         pidfd,
         uid: status.uid,
-        comm: comm.map(|it| it.to_printable()),
+        comm: comm.filter(|_| is_there).map(|it| it.to_printable()),
     })
 }
 

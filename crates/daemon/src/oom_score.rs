@@ -38,8 +38,8 @@ pub(crate) struct OomScore {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Original {
-    /// Of the process that had it.
-    start: StartTime,
+    /// Of the process that had it; `None` where it did not say.
+    start: Option<StartTime>,
     score: i16,
     raised: i16,
 }
@@ -104,7 +104,7 @@ impl OomScore {
     fn save(&self) -> io::Result<()> {
         let since = self.since.map_or(0, StartTime::get);
         let lines = self.original.iter().map(|(pid, it)| {
-            let start = it.start.get();
+            let start = it.start.map_or(0, StartTime::get);
             format!("{pid} {start} {} {}\n", it.score, it.raised)
         });
         let text: String = std::iter::once(format!("{since}\n")).chain(lines).collect();
@@ -156,7 +156,10 @@ impl OomScore {
             };
             // Who does not say since when he is there may be the one we know.
             let known = self.original.get(&pid).copied();
-            let known = known.filter(|it| start_of(pid, ask).is_none_or(|start| start == it.start));
+            let known = known.filter(|it| match (it.start, start_of(pid, ask)) {
+                (Some(then), Some(now)) => then == now,
+                _ => true,
+            });
             let Ok(Some(status)) = process.status() else {
                 continue;
             };
@@ -180,14 +183,14 @@ impl OomScore {
                 seen.extend(known.map(|it| (pid, it)));
                 continue;
             };
-            let original = start_of(pid, ask).map(|start| Original {
-                start,
+            let original = Original {
+                start: start_of(pid, ask),
                 score: now,
                 raised: wanted,
-            });
+            };
             match process.set_oom_score_adj(wanted) {
                 Ok(Adjusted::Done) if is_limited == Some(true) => {
-                    seen.extend(original.map(|it| (pid, it)));
+                    seen.insert(pid, original);
                 }
                 Ok(Adjusted::Done | Adjusted::Gone) => {}
                 Ok(Adjusted::Denied) | Err(_) => helpless += 1,
@@ -202,13 +205,13 @@ impl OomScore {
 fn parse(line: &str) -> Option<(Pid, Original)> {
     let mut words = line.split(' ');
     let pid = Pid::new(words.next()?.parse().ok()?);
-    let start = StartTime::new(words.next()?.parse().ok()?);
+    let start = words.next()?.parse().ok()?;
     let score = words.next()?.parse().ok()?;
     let raised = words.next()?.parse().ok()?;
     Some((
         pid,
         Original {
-            start,
+            start: (start > 0).then(|| StartTime::new(start)),
             score,
             raised,
         },
@@ -240,7 +243,7 @@ mod tests {
         let raised: Vec<i16> = [-500, 0, 1, 300, 500, 899].map(|it| score.raise(it)).into();
         assert_eq!(raised, [900, 900, 901, 930, 950, 990]);
         let original = Original {
-            start: StartTime::new(12_345),
+            start: Some(StartTime::new(12_345)),
             score: 300,
             raised: 930,
         };

@@ -17,10 +17,14 @@ use crate::fact::Considered;
 
 /// An account is not looked at again before.
 const FRESH: Duration = Duration::from_secs(1);
-/// So many processes of an account are looked at, and remembered.
+/// However long it takes to list the machine's processes, they are listed anew after this.
+const LONGEST_REST: Duration = Duration::from_secs(5);
+/// So many processes of an account are looked at.
 const MOST: usize = 4096;
-/// Accounts that are remembered.
-const MOST_ACCOUNTS: usize = 256;
+/// So many are remembered of all accounts. A kilobyte each at most is 64 MiB.
+const MOST_REMEMBERED: usize = 65_536;
+/// Of a command line so many bytes: as many as [`COMMAND_WIDTH`] characters may have.
+const COMMAND_BYTES: usize = 1024;
 /// A process that keeps us waiting is left out.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Several of one program.
@@ -36,6 +40,7 @@ const CANDIDATE_WIDTH: usize = 120;
 #[derive(Debug, Clone)]
 struct Program {
     comm: Vec<u8>,
+    uid: Uid,
     start: StartTime,
     parent: Option<Pid>,
     held: Bytes,
@@ -74,6 +79,35 @@ pub(crate) struct Programs {
     proc: Proc,
     query: TimedQuery,
     known: BTreeMap<AccountId, Known>,
+    listing: Listing,
+}
+
+/// Whose the machine's processes are: for all accounts that are looked at in the same second.
+#[derive(Debug, Default)]
+struct Listing {
+    made: Option<Instant>,
+    took: Duration,
+    owners: Vec<(Pid, Uid)>,
+}
+
+impl Listing {
+    /// Looks anew, unless that was done just now: nine tenths of the time it is not.
+    fn renew(&mut self, proc: &Proc) {
+        let rest = self.took.saturating_mul(9).clamp(FRESH, LONGEST_REST);
+        if self.made.is_some_and(|it| it.elapsed() < rest) {
+            return;
+        }
+        let began = Instant::now();
+        self.owners.clear();
+        let Ok(pids) = proc.pids() else { return };
+        let owner_of = |pid: Pid| {
+            let found = std::fs::metadata(format!("/proc/{pid}")).ok()?;
+            Some((pid, Uid::new(found.uid())))
+        };
+        self.owners = pids.filter_map(Result::ok).filter_map(owner_of).collect();
+        self.took = began.elapsed();
+        self.made = Some(Instant::now());
+    }
 }
 
 impl Programs {
@@ -85,6 +119,7 @@ impl Programs {
             proc: Proc::host()?,
             query,
             known: BTreeMap::new(),
+            listing: Listing::default(),
         })
     }
 
@@ -94,46 +129,64 @@ impl Programs {
         if self.known.get(&account).is_some_and(is_fresh) {
             return;
         }
-        if self.known.len() >= MOST_ACCOUNTS && !self.known.contains_key(&account) {
-            self.known.clear();
-        }
-        let Ok(pids) = self.proc.pids() else { return };
-        let is_theirs = |pid: &Pid| {
-            std::fs::metadata(format!("/proc/{pid}"))
-                .is_ok_and(|it| users.contains(&Uid::new(it.uid())))
-        };
-        let pids: Vec<Pid> = pids
-            .filter_map(Result::ok)
-            .filter(is_theirs)
-            .take(MOST)
-            .collect();
+        self.listing.renew(&self.proc);
+        let theirs = self.listing.owners.iter();
+        let theirs = theirs.filter(|(_, uid)| users.contains(uid));
+        let pids: Vec<Pid> = theirs.map(|(pid, _)| *pid).take(MOST).collect();
         let found = self.query.ask_each(pids, look_at);
+        self.forget(account, found.len());
         let known = self.known.entry(account).or_default();
         known.looked = Some(Instant::now());
         known.here.clear();
-        if known.programs.len() > MOST.saturating_mul(2) {
-            known.programs.clear();
-        }
         for (pid, program) in found {
-            let Some(program) = program else { continue };
+            // The number may be another user's by now.
+            let Some(program) = program.filter(|it| users.contains(&it.uid)) else {
+                continue;
+            };
             known.here.push(pid);
             known.remember(pid, program);
         }
     }
 
-    /// What a process is, or was that began then.
+    /// Makes room for so many: of an account what it had before its last look, and then the accounts that were looked at
+    /// longest ago.
+    fn forget(&mut self, account: AccountId, more: usize) {
+        if let Some(known) = self.known.get_mut(&account)
+            && known.programs.len() > MOST
+        {
+            let here: BTreeSet<Pid> = known.here.iter().copied().collect();
+            known.programs.retain(|pid, _| here.contains(pid));
+        }
+        let remembered = |known: &BTreeMap<AccountId, Known>| -> usize {
+            known.values().map(|it| it.programs.len().max(1)).sum()
+        };
+        while remembered(&self.known).saturating_add(more) > MOST_REMEMBERED {
+            let others = self.known.iter().filter(|(id, _)| **id != account);
+            let oldest = others.min_by_key(|(_, it)| it.looked).map(|(id, _)| *id);
+            let Some(oldest) = oldest else { return };
+            self.known.remove(&oldest);
+        }
+    }
+
+    /// What a process is, or was that began then. Without that it is as the last look found it, for its number may be
+    /// another's by now.
     pub(crate) fn identity(
         &mut self,
         account: AccountId,
         pid: Pid,
         began: Option<Nanos>,
     ) -> Identity {
-        let program = self.query.ask(pid, look_at).flatten();
         let known = self.known.entry(account).or_default();
-        if let Some(program) = program {
+        if let Some(began) = began
+            && let Some(program) = self.query.ask(pid, look_at).flatten()
+            && is_at(program.start, began)
+        {
             known.remember(pid, program);
         }
-        let is_it = |it: &&Program| began.is_none_or(|began| is_at(it.start, began));
+        let is_it = |it: &&Program| match began {
+            Some(began) => is_at(it.start, began),
+            None => known.here.contains(&pid),
+        };
         let Some(program) = known.programs.get(&pid).filter(is_it) else {
             return Identity::default();
         };
@@ -261,13 +314,17 @@ fn look_at(proc: &Proc, pid: Pid) -> Option<Program> {
     let stat = proc.stat(pid).ok()??;
     let status = proc.status(pid).ok()??;
     let command = proc.command_line(pid).ok().flatten();
+    let mut command = command.unwrap_or_default();
+    command.truncate(COMMAND_BYTES);
+    command.shrink_to_fit();
     Some(Program {
         comm: stat.comm.as_bytes().to_vec(),
+        uid: status.uid,
         start: stat.start,
         parent: stat.parent,
         held: status.memory.map_or(Bytes::ZERO, |it| it.rss()),
         namespace_pid: status.namespace_pid,
-        command: command.unwrap_or_default(),
+        command,
     })
 }
 

@@ -7,12 +7,12 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bursar_host::{Pidfd, Waker};
+use bursar_host::{HostError, Pidfd, Waker};
 use bursar_model::{Bytes, Nanos, Pid, ReapStatus, Uid};
 use bursar_reap::{Errand, Fate, Job, News, Priority, Reaper, Report, Victim};
 use bursar_watchdog::{Blocklist, Owner, TimedQuery};
 
-/// How long the main thread waits for one process.
+/// How long the main thread or the ring reader waits for one process.
 const SHORT: Duration = Duration::from_millis(100);
 
 /// The reaper and its reports.
@@ -95,15 +95,14 @@ impl VictimReaper {
         self.hand.reaper.priority()
     }
 
-    /// Whom nobody is to ask for his memory.
+    /// Processes that must not be called: a thread of ours hangs at each.
     pub(crate) fn blocklist(&self) -> &Arc<Blocklist> {
         self.hand.blocklist()
     }
 
     /// Asks for the main thread, which everybody waits for.
     pub(crate) fn timed_query(&self) -> Result<TimedQuery> {
-        let query = TimedQuery::new("query", Arc::clone(self.blocklist())).context("open /proc")?;
-        Ok(query.within(SHORT))
+        self.hand.timed_query("query").context("open /proc")
     }
 
     /// What hostile processes have cost us.
@@ -134,6 +133,12 @@ impl VictimReaper {
 }
 
 impl ReapHandle {
+    /// Asks for a thread that others wait for. `name` is the worker's.
+    pub(crate) fn timed_query(&self, name: &'static str) -> Result<TimedQuery, HostError> {
+        let query = TimedQuery::new(name, Arc::clone(self.blocklist()))?;
+        Ok(query.within(SHORT))
+    }
+
     /// Takes the memory of a process; without a hold on it there is nothing to take, and that is the
     /// report.
     pub(crate) fn reap(&self, dying: Dying) {
@@ -182,7 +187,7 @@ impl ReapHandle {
         self.reaper.priority()
     }
 
-    /// Whom nobody is to ask for his memory.
+    /// Processes that must not be called: a thread of ours hangs at each.
     pub(crate) fn blocklist(&self) -> &Arc<Blocklist> {
         self.reaper.blocklist()
     }

@@ -29,13 +29,14 @@ impl Recent {
 mod tests {
     use std::num::NonZeroU64;
 
-    use bursar_model::{Nanos, Pid};
+    use bursar_model::{Nanos, Pid, Uid};
 
     use super::*;
 
     fn process(started: u64, number: u64) -> Chosen {
         Chosen {
             pid: Pid::new(7),
+            uid: Uid::new(60001),
             started: (started > 0).then_some(Nanos::new(started)),
             number: NonZeroU64::new(number),
         }

@@ -259,7 +259,8 @@ impl Recorder {
     ) -> Event {
         let mut event = describe(EventKind::KillFailed, victim, limit_table);
         event.reason = Some(why.to_owned());
-        self.record(event, victim.level.at)
+        let tried = victim.level.at.get().saturating_add(victim.latency.get());
+        self.record(event, Nanos::new(tried))
     }
 
     /// How the reapers compete here.

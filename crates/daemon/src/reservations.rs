@@ -27,6 +27,7 @@ use anyhow::Result;
 use bursar_host::{Image, Pidfd, Proc};
 use bursar_model::{AccountId, Bounds, Bytes, PageSize, Pages, Pid, Uid};
 use bursar_protocol::{Granted, Renew, Reserve, ReserveBound};
+use bursar_watchdog::TimedQuery;
 
 pub(crate) use self::denied::Denied;
 use self::denied::senseless;
@@ -68,6 +69,7 @@ struct Reservation {
 pub(crate) struct Reservations {
     page_size: PageSize,
     proc: Proc,
+    query: TimedQuery,
     by_holder: BTreeMap<Holder, Reservation>,
     processes: Processes,
     /// Where the next round over them begins.
@@ -81,9 +83,10 @@ pub(crate) struct Reservations {
 }
 
 impl Reservations {
-    pub(crate) fn new(page_size: PageSize) -> Result<Self> {
+    pub(crate) fn new(page_size: PageSize, query: TimedQuery) -> Result<Self> {
         Ok(Self {
             page_size,
+            query,
             proc: Proc::host()?,
             by_holder: BTreeMap::new(),
             processes: Processes::new()?,
@@ -152,6 +155,9 @@ impl Reservations {
         }
         let holder = Holder::Process(requester.pid);
         self.forget_ended(holder, payers, holdings)?;
+        if !self.is_of(holder, requester) {
+            return Err(Denied::Gone(requester.pid));
+        }
         self.follow(holder, requester, payers, holdings)?;
         let account = payers.of(requester.payer);
         let Some((id, _)) = account.filter(|(_, it)| bound_of(it, ReserveBound::Barrier).is_some())
@@ -206,6 +212,17 @@ impl Reservations {
             reserved: self.reserved_by(holder),
             unlimited: false,
         })
+    }
+
+    /// Whether what this process has reserved is the requester's to change. Who connected may have ended, and somebody
+    /// else's process have got its number since.
+    fn is_of(&self, holder: Holder, requester: Requester) -> bool {
+        let counts_as = self.by_holder.get(&holder).map(|it| it.counts_as);
+        if counts_as.is_none_or(|it| it == requester.counts_as) {
+            return true;
+        }
+        let status = self.proc.status(requester.pid).ok().flatten();
+        status.is_some_and(|it| it.uid == requester.uid)
     }
 
     fn refuse(
@@ -334,8 +351,7 @@ impl Reservations {
         let now = self.proc.statm(pid);
         let now = now.map_err(|error| Denied::Failed(error.into()))?;
         let now = now.ok_or(Denied::Gone(pid))?;
-        // Where it cannot be told, an execve ends nothing.
-        let image = self.proc.image(pid).unwrap_or(None);
+        let image = self.image_of(pid);
         self.add(holder, requester, pages.saturating_sub(before))?;
         if let Some(reservation) = self.by_holder.get_mut(&holder) {
             reservation.pages = pages;
@@ -484,6 +500,8 @@ impl AsFd for Reservations {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use bursar_host::machine;
     use bursar_model::{AccountKind, BoundsSpec, SizeSpec};
     use bursar_policy::{Plan, Planned};
@@ -529,6 +547,11 @@ mod tests {
         }
     }
 
+    fn reservations() -> Reservations {
+        let query = TimedQuery::new("query", Arc::default()).unwrap();
+        Reservations::new(machine::page_size(), query).unwrap()
+    }
+
     fn payers() -> Payers {
         Payers::new(&Plan::default(), coverage())
     }
@@ -557,7 +580,7 @@ mod tests {
     /// It enters an account, say.
     #[test]
     fn what_is_reserved_follows_who_pays() {
-        let mut reservations = Reservations::new(machine::page_size()).unwrap();
+        let mut reservations = reservations();
         let (payers, ram) = (payers(), Bytes::new(1 << 40));
         let reserve = |reservations: &mut Reservations, uid, pages| {
             reservations
@@ -602,7 +625,7 @@ mod tests {
     /// Prometheus takes a counter that sinks for one that began anew.
     #[test]
     fn refusals_stay_with_the_account_whoever_leaves_it() {
-        let mut reservations = Reservations::new(machine::page_size()).unwrap();
+        let mut reservations = reservations();
         let ram = Bytes::new(1 << 40);
         let (id, both) = in_an_account_of(&[60001, 60002]);
         for uid in [60001, 60002] {
@@ -638,7 +661,7 @@ mod tests {
 
     #[test]
     fn an_account_that_its_users_have_left_is_told_that_nothing_is_reserved_in_it() {
-        let mut reservations = Reservations::new(machine::page_size()).unwrap();
+        let mut reservations = reservations();
         let (id, with_him) = in_an_account_of(&[60001, 60002]);
         let (ram, mut holdings) = (Bytes::new(1 << 40), Notified::default());
         reservations
@@ -654,7 +677,7 @@ mod tests {
 
     #[test]
     fn a_refusal_is_counted_in_one_place() {
-        let mut reservations = Reservations::new(machine::page_size()).unwrap();
+        let mut reservations = reservations();
         let (id, payers) = in_an_account_of(&[60001]);
         let (ram, mut holdings) = (Bytes::new(1 << 40), Keeping(0));
         let denied =

@@ -138,11 +138,16 @@ impl Responder {
         note_recorded(accounts, |it| it.note_waiting(count));
     }
 
+    /// Goes on where a bursard that was killed ended; before anything is recorded.
+    pub(crate) fn resume(&self, accounts: &mut Accounts) {
+        let found = self.recorder.history().newest_found();
+        note_recorded(accounts, |it| it.settle_first(found));
+    }
+
     /// The next fact is about to be recorded; not where a bursard that was killed has done so.
     fn begin(&self, accounts: &mut Accounts) -> bool {
-        let history = self.recorder.history();
-        let [next, found] = [history.next_number(), history.newest_found()];
-        note_recorded(accounts, |it| it.begin(next, found)) != Some(true)
+        let next = self.recorder.history().next_number();
+        note_recorded(accounts, |it| it.begin(next)) != Some(true)
     }
 
     /// Ends: what waits to be written is written.
@@ -164,7 +169,7 @@ impl Responder {
             // The ring reader has handed it to the reaper.
             Fact::Killed(victim) => self.killed(&victim, victim.level.trigger, None, accounts),
             Fact::WouldKill(victim) => self.forgo(&victim, accounts),
-            Fact::KillAsked(victim) => self.carry_out(victim, accounts),
+            Fact::KillAsked(victim, pidfd) => self.carry_out(victim, pidfd, accounts),
             Fact::KillUnknown(_) => {
                 note_recorded(accounts, |it| it.count_unrecorded(1));
                 let reason = "a process that was to be killed has ended; bursard was killed meanwhile, so the cause is not known";

@@ -4,14 +4,14 @@
 //! to be spared as the old ones are.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, Metadata};
+use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bursar_config::{Program, programs};
-use bursar_host::FileWatch;
+use bursar_host::{Executable, FileWatch, Proc, ProcessQuery};
 use bursar_kernel::ProgramFile;
 use bursar_model::{AccountId, Pid};
 
@@ -111,38 +111,40 @@ impl SparedFiles {
         }
     }
 
-    /// Whether a process of this account is spared. Nobody is where several users share it: one could hold it with such
-    /// programs, and others' would die.
-    pub(crate) fn spares(&self, account: AccountId, pid: Pid) -> bool {
-        account.uid().is_some() && self.has(pid)
+    /// Which of these processes of an account are spared. Nobody is where several users share it: one could hold it with
+    /// such programs, and others' would die. Nor is who does not say in time what he runs.
+    pub(crate) fn among(
+        &self,
+        account: AccountId,
+        pids: Vec<Pid>,
+        query: &mut impl ProcessQuery,
+    ) -> BTreeSet<Pid> {
+        if account.uid().is_none() || self.0.is_empty() {
+            return BTreeSet::new();
+        }
+        let found = query.ask_each(pids, Proc::executable).into_iter();
+        let is_spared = |(pid, file): (Pid, Option<Executable>)| {
+            file.is_some_and(|it| self.is_one(&it)).then_some(pid)
+        };
+        found.filter_map(is_spared).collect()
     }
 
-    /// Whether a process runs one of them. A number of an inode comes again: what is not root's is none. Nor is
-    /// who is in a user namespace: there a process names any file as the one it runs (PR_SET_MM_MAP).
-    fn has(&self, pid: Pid) -> bool {
-        !self.0.is_empty()
-            && fs::metadata(format!("/proc/{pid}/exe")).is_ok_and(|it| self.is_one(&it))
-            && is_in_our_user_namespace(pid)
-    }
-
-    fn is_one(&self, found: &Metadata) -> bool {
-        let is_roots = found.uid() == 0 && found.mode() & 0o022 == 0;
+    /// A number of an inode comes again: what is not root's is none. Nor is who is in a user namespace: there a process
+    /// names any file as the one it runs (PR_SET_MM_MAP).
+    fn is_one(&self, file: &Executable) -> bool {
         let mut all = self.0.values();
-        is_roots && all.any(|files| files.contains(&(found.dev(), found.ino())))
+        file.is_roots
+            && file.in_our_user_namespace
+            && all.any(|files| files.contains(&(file.device, file.inode)))
     }
-}
-
-fn is_in_our_user_namespace(pid: Pid) -> bool {
-    let namespace = |whose: &str| fs::metadata(format!("/proc/{whose}/ns/user")).map(|it| it.ino());
-    let (Ok(its), Ok(ours)) = (namespace(&pid.to_string()), namespace("self")) else {
-        return false;
-    };
-    its == ours
 }
 
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
+
+    use bursar_host::Patient;
+    use bursar_model::Uid;
 
     use super::*;
 
@@ -156,10 +158,15 @@ mod tests {
             .stdin(Stdio::piped())
             .spawn()
             .unwrap();
-        assert!(spared.has(Pid::new(cat.id())));
-        assert!(!spared.has(Pid::new(std::process::id())));
+        let proc = Proc::host().unwrap();
+        let own = Pid::new(std::process::id());
+        let among = |spared: &SparedFiles, account| {
+            spared.among(account, vec![own, Pid::new(cat.id())], &mut Patient(&proc))
+        };
+        let user = AccountId::of(Uid::new(0));
+        assert_eq!(among(&spared, user), BTreeSet::from([Pid::new(cat.id())]));
         spared.replace(&[]);
-        assert!(!spared.has(Pid::new(cat.id())));
+        assert!(among(&spared, user).is_empty());
         cat.kill().unwrap();
         cat.wait().unwrap();
     }

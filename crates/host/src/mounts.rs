@@ -105,24 +105,10 @@ impl Mounts {
         path.ancestors().find_map(|ancestor| self.at(ancestor))
     }
 
-    /// The first place where a file system of this type is seen.
-    pub fn of_type(&self, filesystem: &str) -> Option<&Mount> {
-        self.iter().find(|mount| {
-            mount.filesystem == filesystem
-                && self.at(&mount.point).is_some_and(|top| top.id == mount.id)
-        })
-    }
-
     /// Whether `path` lies on a BPF file system.
     pub fn is_bpffs(&self, path: &Path) -> bool {
         self.containing(path)
             .is_some_and(|mount| mount.filesystem == "bpf")
-    }
-
-    /// Whether `path` lies on a tracefs.
-    pub fn is_tracefs(&self, path: &Path) -> bool {
-        self.containing(path)
-            .is_some_and(|mount| mount.filesystem == "tracefs")
     }
 }
 
@@ -249,12 +235,6 @@ mod tests {
             );
         }
         assert!(mounts.is_bpffs(Path::new("/sys/fs/bpf")) && !mounts.is_bpffs(Path::new("/sys")));
-        assert!(mounts.is_tracefs(Path::new("/sys/kernel/tracing")));
-        assert_eq!(
-            mounts.of_type("tracefs").unwrap().point,
-            Path::new("/sys/kernel/tracing")
-        );
-        assert_eq!(mounts.of_type("devpts"), None, "it is covered");
         assert_eq!(mounts.at(Path::new("/sys/fs")), None);
     }
 
@@ -287,7 +267,7 @@ mod tests {
         fn no_shape_hangs(ids in prop::collection::vec((0_u32..4, 0_u32..4), 0..8)) {
             let lines: String = ids.iter().map(|(id, parent)| format!("{id} {parent} 0:1 / /a rw - t t rw\n")).collect();
             let mounts = Mounts::parse(lines.as_bytes()).unwrap();
-            let _ = (mounts.at(Path::new("/a")), mounts.of_type("t"));
+            let _ = (mounts.at(Path::new("/a")), mounts.containing(Path::new("/a/b")));
         }
     }
 }

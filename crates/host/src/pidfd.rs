@@ -117,6 +117,16 @@ impl Pidfd {
         Ok(NonZeroU64::new(fstat(&self.fd).map_err(failed)?.st_ino))
     }
 
+    /// A second hold on the same process.
+    ///
+    /// # Errors
+    /// When descriptors run out.
+    pub fn try_clone(&self) -> Result<Self, HostError> {
+        let cloned = rustix::io::fcntl_dupfd_cloexec(&self.fd, 0);
+        let fd = cloned.map_err(|errno| failed("hold once more", self.pid, errno))?;
+        Ok(Self { pid: self.pid, fd })
+    }
+
     /// The number it had when it was opened.
     pub const fn pid(&self) -> Pid {
         self.pid

@@ -183,11 +183,6 @@ pub fn allow_all_cpus(thread: Pid) -> Changed {
     allow_cpus(thread, |_| true)
 }
 
-/// Lets a thread run on every CPU that its cpuset allows but one. Refused where that one is all there is.
-pub fn allow_all_cpus_but(thread: Pid, not: usize) -> Changed {
-    allow_cpus(thread, |cpu| cpu != not)
-}
-
 /// Lets a thread run on one CPU only.
 pub fn allow_cpu(thread: Pid, only: usize) -> Changed {
     allow_cpus(thread, |cpu| cpu == only)

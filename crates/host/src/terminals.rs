@@ -60,8 +60,8 @@ impl<'a> Terminals<'a> {
         Self::at(proc, Path::new("/dev"), Path::new("/sys"))
     }
 
-    /// What these users run and the controlling terminals of it, by one look at all processes; who has none is left
-    /// out. Whose a process is says its real user, whether a terminal is his is asked when it is opened.
+    /// The processes of these users and their controlling terminals, by one scan of all processes; users without any are
+    /// left out. A process belongs to its real uid. Who owns a terminal is checked when it is opened.
     ///
     /// # Errors
     /// When /proc cannot be listed. What cannot be read about one process concerns only that one.

@@ -103,7 +103,8 @@ fn a_first_thread_that_has_ended_does_not_end_its_process() {
     until(|| proc.stat(child.pid()).unwrap().unwrap().state.is_dead());
 
     let status = proc.status(child.pid()).unwrap().unwrap();
-    assert_eq!((status.memory, status.threads), (None, 2));
+    assert_eq!((status.tgid, status.threads), (child.pid(), 2));
+    assert!(status.memory.is_some() && !status.is_dead && status.tid != child.pid());
     let pidfd = Pidfd::open(child.pid()).unwrap().unwrap();
     assert_eq!(
         pidfd.wait_readable(Some(Duration::from_millis(20))),

@@ -197,7 +197,8 @@ fn what_stands_in_a_terminals_place_is_not_written_to() {
             34_816 + number
         );
         fs::write(process.join("stat"), stat).unwrap();
-        let status = "Tgid:\t1\nUid:\t60006\t0\t0\t0\nThreads:\t1\nSigPnd:\t0\nShdPnd:\t0\n";
+        let status =
+            "Tgid:\t1\nPid:\t1\nUid:\t60006\t0\t0\t0\nThreads:\t1\nSigPnd:\t0\nShdPnd:\t0\n";
         fs::write(process.join("status"), status).unwrap();
     }
     let proc = Proc::at(&directory.path().join("proc")).unwrap();

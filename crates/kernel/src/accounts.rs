@@ -350,10 +350,10 @@ impl AccountTable {
         Ok(())
     }
 
-    /// One of them.
+    /// Closes one account.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Self::close_accounts`].
     pub fn close_account(&self, slot: Slot) -> Result<(), Error> {
         self.close_accounts(&BTreeSet::from([slot]))
     }

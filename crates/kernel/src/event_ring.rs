@@ -102,7 +102,7 @@ pub struct Refusal {
 /// A process that was weighed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Weighed {
-    /// It.
+    /// The process.
     pub pid: Pid,
     /// Its command name: bytes that its user chose.
     pub comm: Vec<u8>,

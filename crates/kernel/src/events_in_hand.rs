@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! Events that the user half has taken from the ring and not recorded yet. The ring has let them go, and a bursard that gets
-//! SIGKILL is gone, so they lie in a map of the kernel half's meanwhile: the next bursard takes them there, and records each
-//! once. Of which events that is true stands in the ledger's state.
+//! Events that bursard has taken from the ring and not recorded yet. The ring has released them, so a copy lies in a map
+//! of the kernel half: when bursard is killed, the next one takes them from there and records each once. The ledger's
+//! state says which events these are.
 
 use std::mem::offset_of;
+use std::ops::Range;
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
@@ -116,14 +117,40 @@ pub(crate) struct Left {
     pub(crate) unrecorded: u64,
 }
 
+/// Words of the ledger's state, each written whole.
+pub trait StateWords {
+    /// Sets a word.
+    ///
+    /// # Errors
+    /// When the ledger's state cannot be written.
+    fn store(&self, at: usize, word: u64) -> Result<(), Error>;
+    /// Adds to a word.
+    ///
+    /// # Errors
+    /// As [`Self::store`].
+    fn add(&self, at: usize, count: u64) -> Result<(), Error>;
+}
+
+impl StateWords for MapHandle {
+    fn store(&self, at: usize, word: u64) -> Result<(), Error> {
+        mapped::store(self, at, word)
+    }
+
+    fn add(&self, at: usize, count: u64) -> Result<(), Error> {
+        mapped::add(self, at, count)
+    }
+}
+
 /// What of the events is recorded: for the thread that records them.
 #[derive(Debug)]
-pub struct RecordedEvents {
-    state: MapHandle,
+pub struct RecordedEvents<W = MapHandle> {
+    state: W,
     recorded: u32,
     /// The number that the first of them was being given when the user half before us ended.
     begun: u32,
     tries: u64,
+    /// The next one is recorded, or given up: it is counted among the recorded already.
+    leaves_out_next: bool,
     /// So many of those that are recorded next were not taken from this kernel half's ring.
     others: u64,
     waiting: u64,
@@ -131,14 +158,7 @@ pub struct RecordedEvents {
 
 impl RecordedEvents {
     pub(crate) fn new(state: &MapHandle) -> Result<Self, Error> {
-        Ok(Self {
-            state: share(state)?,
-            recorded: 0,
-            begun: 0,
-            tries: 0,
-            others: 0,
-            waiting: 0,
-        })
+        Ok(Self::of(share(state)?))
     }
 
     /// Goes on where the user half before us ended.
@@ -147,6 +167,42 @@ impl RecordedEvents {
         state: &ledger_state,
         events: &MapHandle,
     ) -> Result<(TakenEvents, Left), Error> {
+        let (in_hand, unrecorded) = self.resume_marks(state)?;
+        let mut left = Left {
+            has_begun: self.begun != 0,
+            unrecorded,
+            ..Left::default()
+        };
+        for number in in_hand {
+            let found = events.lookup(&place(number), MapFlags::ANY);
+            let found = found.map_err(Error::io("read an event that is not recorded yet"))?;
+            left.events.extend(found.and_then(|it| decode(&it)));
+        }
+        let taken = TakenEvents {
+            state: share(&self.state)?,
+            events: share(events)?,
+            taken: state.events_taken,
+            is_first: true,
+        };
+        Ok((taken, left))
+    }
+}
+
+impl<W: StateWords> RecordedEvents<W> {
+    const fn of(state: W) -> Self {
+        Self {
+            state,
+            recorded: 0,
+            begun: 0,
+            tries: 0,
+            leaves_out_next: false,
+            others: 0,
+            waiting: 0,
+        }
+    }
+
+    /// Which of those taken are in hand, and how many nobody records any more.
+    fn resume_marks(&mut self, state: &ledger_state) -> Result<(Range<u64>, u64), Error> {
         let mark = Mark::from_word(state.events_mark);
         let in_hand = mark.in_hand(state.events_taken);
         // One more may be half written: over the oldest, where all places were taken.
@@ -169,23 +225,36 @@ impl RecordedEvents {
         self.store_mark(self.begun)?;
         self.waiting = state.events_waiting;
         self.note_waiting(0)?;
-        let mut left = Left {
-            has_begun: self.begun != 0,
-            unrecorded,
-            ..Left::default()
-        };
-        for number in first..state.events_taken {
-            let found = events.lookup(&place(number), MapFlags::ANY);
-            let found = found.map_err(Error::io("read an event that is not recorded yet"))?;
-            left.events.extend(found.and_then(|it| decode(&it)));
+        Ok((first..state.events_taken, unrecorded))
+    }
+
+    /// Settles what became of the event that the user half before us had begun to record, by `found`: the last number in
+    /// the history as it was opened. To be called before anything else is recorded, which takes numbers, too.
+    ///
+    /// # Errors
+    /// When the ledger's state cannot be written.
+    pub fn settle_first(&mut self, found: u64) -> Result<(), Error> {
+        let begun = std::mem::take(&mut self.begun);
+        if begun == 0 {
+            return Ok(());
         }
-        let taken = TakenEvents {
-            state: share(&self.state)?,
-            events: share(events)?,
-            taken: state.events_taken,
-            is_first: true,
-        };
-        Ok((taken, left))
+        match first(begun, found, self.tries) {
+            First::Record => {
+                self.tries = self.tries.saturating_add(1);
+                self.store(offset_of!(ledger_state, events_tries), self.tries)?;
+                return self.store_mark(0);
+            }
+            First::Done => {}
+            First::GiveUp => {
+                tracing::error!(
+                    "bursard ended again and again while it recorded an event: it is left out"
+                );
+                self.count_unrecorded(1)?;
+            }
+        }
+        self.leaves_out_next = true;
+        self.recorded = self.recorded.wrapping_add(1);
+        self.store_mark(0)
     }
 
     /// So many that come next are of a kernel half that is gone: nothing keeps them.
@@ -193,42 +262,32 @@ impl RecordedEvents {
         self.others = self.others.saturating_add(count);
     }
 
-    /// The next one is about to be recorded, and is given this number. Whether it is to be left out: it was recorded
-    /// already, for the numbers up to `found` were in the history when it was opened; or whoever records it ends.
+    /// The next one is about to be recorded, and is given this number. Whether it is to be left out: see
+    /// [`Self::settle_first`].
     ///
     /// # Errors
     /// When the ledger's state cannot be written.
-    pub fn begin(&mut self, number: u64, found: u64) -> Result<bool, Error> {
+    pub fn begin(&mut self, number: u64) -> Result<bool, Error> {
         if self.others > 0 {
             return Ok(false);
         }
-        let begun = std::mem::take(&mut self.begun);
-        match first(begun, found, self.tries) {
-            First::Done => return Ok(true),
-            First::GiveUp => {
-                tracing::error!(
-                    "bursard ended again and again while it recorded an event: it is left out"
-                );
-                self.count_unrecorded(1)?;
-                return Ok(true);
-            }
-            First::Record if begun != 0 => {
-                self.tries = self.tries.saturating_add(1);
-                self.store(offset_of!(ledger_state, events_tries), self.tries)?;
-            }
-            First::Record => {}
+        if self.leaves_out_next {
+            return Ok(true);
         }
         self.store_mark(low(number))?;
         Ok(false)
     }
 
-    /// It is recorded.
+    /// It is recorded, or was left out.
     ///
     /// # Errors
     /// When the ledger's state cannot be written.
     pub fn end(&mut self) -> Result<(), Error> {
         if self.others > 0 {
             self.others -= 1;
+            return Ok(());
+        }
+        if std::mem::take(&mut self.leaves_out_next) {
             return Ok(());
         }
         self.recorded = self.recorded.wrapping_add(1);
@@ -244,6 +303,8 @@ impl RecordedEvents {
     /// # Errors
     /// When the ledger's state cannot be written.
     pub fn note_waiting(&mut self, count: u64) -> Result<(), Error> {
+        // Nothing keeps these, either.
+        let count = count.saturating_add(self.others);
         if self.waiting == count {
             return Ok(());
         }
@@ -257,7 +318,7 @@ impl RecordedEvents {
     /// When the ledger's state cannot be written.
     pub fn count_unrecorded(&self, count: u64) -> Result<(), Error> {
         let at = offset_of!(ledger_state, events_unrecorded);
-        mapped::add(&self.state, at, count)
+        self.state.add(at, count)
     }
 
     fn store_mark(&self, number: u32) -> Result<(), Error> {
@@ -269,7 +330,7 @@ impl RecordedEvents {
     }
 
     fn store(&self, at: usize, word: u64) -> Result<(), Error> {
-        mapped::store(&self.state, at, word)
+        self.state.store(at, word)
     }
 }
 
@@ -279,6 +340,8 @@ fn share(map: &MapHandle) -> Result<MapHandle, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::{Cell, RefCell};
+
     use super::*;
 
     #[test]
@@ -310,6 +373,101 @@ mod tests {
                 first(begun, found, tries),
                 expected,
                 "{begun} {found} {tries}"
+            );
+        }
+    }
+
+    /// A ledger's state, a ring that has been read, and a history on disk: what outlives a bursard.
+    #[derive(Default)]
+    struct World {
+        state: RefCell<ledger_state>,
+        /// So many more steps until bursard gets SIGKILL.
+        steps: Cell<u64>,
+        history: RefCell<Vec<(u64, &'static str)>>,
+        given: Cell<u64>,
+    }
+
+    impl World {
+        fn step(&self) -> Result<(), Error> {
+            let left = self.steps.get().checked_sub(1);
+            self.steps.set(left.ok_or(Error::Io {
+                what: "go on",
+                source: std::io::ErrorKind::Interrupted.into(),
+            })?);
+            Ok(())
+        }
+
+        fn give(&self) -> Result<u64, Error> {
+            self.step()?;
+            self.given.set(self.given.get() + 1);
+            Ok(self.given.get())
+        }
+
+        fn write(&self, number: u64, what: &'static str) -> Result<(), Error> {
+            self.step()?;
+            self.history.borrow_mut().push((number, what));
+            Ok(())
+        }
+
+        /// A bursard from its start on, with one event in its hands.
+        fn run(&self) -> Result<(), Error> {
+            let mut events = RecordedEvents::of(self);
+            let state = *self.state.borrow();
+            let (in_hand, _) = events.resume_marks(&state)?;
+            let newest = self.history.borrow().iter().map(|it| it.0).max();
+            events.settle_first(newest.unwrap_or(0))?;
+            self.write(self.give()?, "attached")?;
+            for _ in in_hand {
+                if !events.begin(self.given.get() + 1)? {
+                    self.write(self.give()?, "kill")?;
+                }
+                events.end()?;
+            }
+            Ok(())
+        }
+    }
+
+    impl StateWords for &World {
+        fn store(&self, at: usize, word: u64) -> Result<(), Error> {
+            self.step()?;
+            let mut state = self.state.borrow_mut();
+            match at {
+                _ if at == offset_of!(ledger_state, events_mark) => state.events_mark = word,
+                _ if at == offset_of!(ledger_state, events_tries) => state.events_tries = word,
+                _ => state.events_waiting = word,
+            }
+            Ok(())
+        }
+
+        fn add(&self, _at: usize, count: u64) -> Result<(), Error> {
+            self.step()?;
+            self.state.borrow_mut().events_unrecorded += count;
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_event_is_recorded_once_wherever_bursard_is_killed_twice() {
+        const ENOUGH: u64 = 20;
+        for (first, second) in (0..ENOUGH).flat_map(|it| (0..ENOUGH).map(move |other| (it, other)))
+        {
+            let world = World::default();
+            world.state.borrow_mut().events_taken = 1;
+            for steps in [first, second, 100] {
+                world.steps.set(steps);
+                let _ = world.run();
+            }
+            let kills = world
+                .history
+                .borrow()
+                .iter()
+                .filter(|it| it.1 == "kill")
+                .count();
+            let unrecorded = world.state.borrow().events_unrecorded;
+            assert_eq!(
+                (kills, unrecorded),
+                (1, 0),
+                "killed after {first} and {second} steps"
             );
         }
     }

@@ -112,9 +112,11 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         &mut open.progs.on_clock,
         &mut open.progs.on_switch,
         &mut open.progs.on_deferred,
+        &mut open.progs.start_deferred,
     ] {
         program.set_autoload(!timers.has_timers);
     }
+    open.progs.start_timer.set_autoload(timers.has_timers);
     let tells_of_ends = tells_of_ends();
     open.progs.on_exit_mmap.set_autoload(tells_of_ends);
     open.progs.on_exit_mmap_return.set_autoload(!tells_of_ends);
@@ -126,6 +128,11 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
 
     write_first_state(&ledger.maps.state_map)?;
     crate::call::run(ledger.progs.prepare.as_fd(), "prepare the ledger", &mut [])?;
+
+    let start_ticks = match timers.has_timers {
+        true => &mut ledger.progs.start_timer,
+        false => &mut ledger.progs.start_deferred,
+    };
 
     macro_rules! pin {
         ($($what:expr => $name:expr),* $(,)?) => {
@@ -158,7 +165,7 @@ fn load_into(pins: &Pins, options: &Options, before: &[Pins]) -> Result<(), Erro
         ledger.progs.run_oom_killer => "run_oom_killer",
         ledger.progs.begin_survey => "begin_survey",
         ledger.progs.end_survey => "end_survey",
-        ledger.progs.start_timer => "start_timer",
+        start_ticks => "start_timer",
         ledger.progs.on_rss_stat => "on_rss_stat",
     }
     if timers.defers_work(options) {

@@ -58,8 +58,7 @@ impl Membership {
         )
     }
 
-    /// Takes back an entry that is not to be. Whom the process has begotten since, threads too,
-    /// stays in the account.
+    /// Undoes an entry. Children and threads that the process has started since stay in the account.
     ///
     /// # Errors
     /// When the map cannot be written. Who is in no account, or has ended, is none.

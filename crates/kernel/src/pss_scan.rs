@@ -321,7 +321,7 @@ fn listed(sharers: &MapHandle, index: u32) -> Result<Option<sharer>, Error> {
 }
 
 impl Notebook {
-    /// Writes down what was found of one. Of whom nothing is written down nothing is taken off.
+    /// Records what was found of one process. Nothing is subtracted for a process without such a note.
     ///
     /// # Errors
     /// When the map cannot be written.

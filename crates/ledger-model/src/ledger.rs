@@ -271,7 +271,7 @@ impl<R: Rules> Ledger<R> {
                 it.sure_pages = (it.sure_pages - kept).max(0);
             } else {
                 if credit == 0 {
-                    it.files_credit_ms = now | 1;
+                    it.files_credit_ms = now.max(1);
                 }
                 it.files_credit = rules::files_credit(credit, kept, it.sure_pages);
             }

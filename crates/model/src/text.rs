@@ -39,15 +39,22 @@ fn push_harmless(out: &mut String, character: char) {
         '\t' => out.push_str("\\t"),
         '\\' => out.push_str("\\\\"),
         '\0'..='\x1f' | '\x7f' => out.push_str(&format!("\\x{:02x}", character as u32)),
-        // C1 controls; zero-width and direction marks; line and paragraph separators; tags, BOM
+        // C1 controls; characters without width (fillers, joiners, variation selectors) and direction marks; line and
+        // paragraph separators; tags, BOM
         '\u{80}'..='\u{9f}'
         | '\u{ad}'
+        | '\u{34f}'
         | '\u{61c}'
-        | '\u{180e}'
+        | '\u{115f}'..='\u{1160}'
+        | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}'
         | '\u{2028}'..='\u{202e}'
         | '\u{2060}'..='\u{206f}'
+        | '\u{3164}'
+        | '\u{fe00}'..='\u{fe0f}'
         | '\u{feff}'
+        | '\u{ffa0}'
         | '\u{fff9}'..='\u{fffb}'
         | '\u{e0000}'..='\u{e0fff}' => out.extend(character.escape_unicode()),
         _ => out.push(character),

@@ -26,7 +26,7 @@ impl Until {
         Self(Timestamp::from_second(moment.as_second()).unwrap_or(moment))
     }
 
-    /// It.
+    /// The moment when it ends.
     pub const fn moment(self) -> Timestamp {
         self.0
     }

@@ -35,7 +35,7 @@ const MOST_THREADS: usize = 64;
 /// A process to be counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Looked {
-    /// It.
+    /// The process.
     pub pid: Pid,
     /// Its real user.
     pub uid: Uid,

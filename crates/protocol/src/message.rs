@@ -59,7 +59,7 @@ pub enum Operation {
     ApplyLimits(Apply),
     /// What a file of limits would change; without one, what a reload would. Root; may be [`MAX_ROOT_REQUEST`] long.
     Preview {
-        /// Which.
+        /// The file of limits; absent: the configured one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         file: Option<LimitsText>,
     },

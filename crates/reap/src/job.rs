@@ -21,7 +21,7 @@ pub enum Errand {
 /// One process. The pidfd was opened before it was decided that this process is the one.
 #[derive(Debug, Clone)]
 pub struct Victim {
-    /// It.
+    /// A hold on it.
     pub pidfd: Arc<Pidfd>,
     /// Who pays for it, where that is known.
     pub owner: Option<Owner>,

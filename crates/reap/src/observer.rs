@@ -44,9 +44,7 @@ impl Observer {
     pub(crate) fn observe(&self, pid: Pid) -> Option<Seen> {
         let stat = self.proc.stat(pid).ok().flatten()?;
         let status = self.proc.status(pid).ok().flatten()?;
-        let memory = status
-            .memory
-            .or_else(|| self.memory_of_threads(pid, status.threads));
+        let memory = status.memory;
         let shared = memory.map_or(Bytes::ZERO, |it| it.rss_shmem);
         let doing = match stat.state {
             state if state.is_dead() => Doing::Ended,
@@ -98,18 +96,6 @@ impl Observer {
             shared,
             has_memory: memory.is_some(),
         })
-    }
-
-    /// A process whose first thread has ended shows no memory; its other threads do.
-    fn memory_of_threads(&self, pid: Pid, threads: u32) -> Option<bursar_host::Memory> {
-        if threads < 2 {
-            return None;
-        }
-        let others = self.proc.threads(pid, 8).ok()?;
-        others
-            .into_iter()
-            .filter(|&tid| tid != pid)
-            .find_map(|tid| self.proc.status(tid).ok().flatten()?.memory)
     }
 
     /// The machine as it is now. `runnable` leaves out the asking thread.

@@ -143,7 +143,7 @@ impl Reaper {
             self.turned_away.fetch_add(1, Ordering::Relaxed);
             let why = "the reapers are behind".to_owned();
             let fate = match job.errand {
-                Errand::Kill => Fate::Spared(why),
+                Errand::Kill => Fate::NotKilled(why),
                 Errand::Reap => Fate::Stuck(why),
             };
             let report: Report = victim.report(fate);

@@ -18,7 +18,7 @@ pub enum Fate {
     /// It was gone before the signal.
     Gone,
     /// It must or could not be signalled.
-    Spared(String),
+    NotKilled(String),
     /// A living process has the same memory, which stays until that one ends, too.
     MmShared(Pid),
     /// It was signalled, and is still there with its memory. Not waited for any longer.
@@ -55,7 +55,7 @@ pub enum News {
 pub struct Report {
     /// The victim's [`crate::Victim::tag`].
     pub tag: u64,
-    /// It.
+    /// The victim.
     pub pid: Pid,
     /// How it ended up.
     pub fate: Fate,
@@ -78,7 +78,7 @@ impl Fate {
             Self::Released => Some("process_mrelease"),
             Self::Exited | Self::Gone => Some("exit"),
             Self::Raised => Some("raised_exit"),
-            Self::Spared(_) | Self::MmShared(_) | Self::Stuck(_) => None,
+            Self::NotKilled(_) | Self::MmShared(_) | Self::Stuck(_) => None,
         }
     }
 }

@@ -102,7 +102,7 @@ impl Watcher {
             (Errand::Kill, true) => self.worker.push(Order::Prepare(Arc::new(job))),
             (Errand::Kill, false) => {
                 for victim in job.victims {
-                    let fate = Fate::Spared("the reapers are behind".to_owned());
+                    let fate = Fate::NotKilled("the reapers are behind".to_owned());
                     self.settle(victim.report(fate), None);
                 }
             }
@@ -173,7 +173,7 @@ impl Watcher {
                 if observed.is_alive =>
             {
                 if let Some(case) = self.take_out(id) {
-                    let fate = Fate::Spared("it is not dying".to_owned());
+                    let fate = Fate::NotKilled("it is not dying".to_owned());
                     self.settle(case.victim.report(fate), None);
                 }
             }
@@ -204,7 +204,7 @@ impl Watcher {
         match order {
             Order::Prepare(job) => {
                 for victim in &job.victims {
-                    let fate = Fate::Spared("the reaper failed".to_owned());
+                    let fate = Fate::NotKilled("the reaper failed".to_owned());
                     self.settle(victim.report(fate), None);
                 }
             }
@@ -231,8 +231,8 @@ impl Watcher {
                     continue;
                 }
                 Ok(Sent::Gone) => Fate::Gone,
-                Err(HostError::Denied { .. }) => Fate::Spared("not permitted".to_owned()),
-                Err(error) => Fate::Spared(error.to_string()),
+                Err(HostError::Denied { .. }) => Fate::NotKilled("not permitted".to_owned()),
+                Err(error) => Fate::NotKilled(error.to_string()),
             };
             let mut report = victim.report(fate);
             if observed.seen.is_some() {

@@ -52,8 +52,8 @@ enum Daemon {
     Unknown,
     /// It reserves for us.
     Reserves,
-    /// Nothing is reserved until `spared_until`: no limit applies, or nobody answers.
-    Spares,
+    /// Nothing is reserved until `paused_until`: no limit applies, or nobody answers.
+    Paused,
 }
 
 /// Valid when zero: nothing has begun.
@@ -72,7 +72,7 @@ pub(crate) struct Credit {
     pid: libc::pid_t,
     /// The user for whom we asked: a program that becomes another's pays elsewhere from then on.
     user: libc::uid_t,
-    spared_until: u64,
+    paused_until: u64,
     /// What may be used beyond `base`, bytes.
     credit: usize,
     /// The potential at the last renewal.
@@ -250,7 +250,7 @@ impl Credit {
     }
 
     /// Whether nothing is to be reserved for the moment.
-    fn spares(&self) -> bool {
-        self.daemon == Daemon::Spares && now_ns() < self.spared_until
+    fn is_paused(&self) -> bool {
+        self.daemon == Daemon::Paused && now_ns() < self.paused_until
     }
 }

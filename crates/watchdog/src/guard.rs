@@ -51,10 +51,13 @@ impl Guard {
         owner: Option<Owner>,
         call: impl FnOnce() -> T,
     ) -> Result<Option<T>, Abandoned> {
+        // Told before: meanwhile it may go into a user namespace, and its user would not be found any more.
+        let is_known = owner.is_some();
+        let owner = owner.or_else(|| self.blocklist.owner_of(proc, pid));
         if !self.blocklist.allows(proc, pid, owner) {
             return Ok(None);
         }
-        self.heartbeat.begin(pid, owner);
+        self.heartbeat.begin(pid, owner, !is_known);
         let answer = call();
         if self.heartbeat.end() {
             self.blocklist.remove(&self.heartbeat);

@@ -17,8 +17,8 @@ const NUMBER_SHIFT: u32 = 33;
 pub(crate) struct Heartbeat {
     /// The call's number, [`ABANDONED`], and the pid of the process called; pid 0 between calls.
     word: AtomicU64,
-    /// Who pays for that process, where the thread knows.
-    owner: Mutex<Option<Owner>>,
+    /// Who pays for that process, where the thread knows; whether others wait for the thread.
+    owner: Mutex<(Option<Owner>, bool)>,
 }
 
 /// A heartbeat at a moment.
@@ -26,9 +26,9 @@ pub(crate) struct Heartbeat {
 pub(crate) struct Beat(u64);
 
 impl Heartbeat {
-    /// The thread begins a call to `pid`.
-    pub(crate) fn begin(&self, pid: Pid, owner: Option<Owner>) {
-        *self.lock() = owner;
+    /// The thread begins a call to `pid`. `is_awaited`: others wait for it.
+    pub(crate) fn begin(&self, pid: Pid, owner: Option<Owner>, is_awaited: bool) {
+        *self.lock() = (owner, is_awaited);
         // Between calls nobody else writes the word.
         let number = (self.word.load(Ordering::Relaxed) >> NUMBER_SHIFT).wrapping_add(1);
         let word = number << NUMBER_SHIFT | u64::from(pid.get());
@@ -59,10 +59,14 @@ impl Heartbeat {
     }
 
     pub(crate) fn owner(&self) -> Option<Owner> {
-        *self.lock()
+        self.lock().0
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Owner>> {
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.lock().1
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Option<Owner>, bool)> {
         self.owner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -61,6 +61,11 @@ impl TimedQuery {
         self
     }
 
+    /// Whether a thread hangs at this very process: it was asked and did not answer in time.
+    pub fn hangs_at(&self, pid: Pid) -> bool {
+        self.blocklist.has(pid)
+    }
+
     /// Has its worker started now: later there may be no memory for one.
     ///
     /// # Errors

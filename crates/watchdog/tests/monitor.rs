@@ -142,7 +142,7 @@ fn between_calls_a_thread_is_idle() {
 #[test]
 fn a_process_is_blocked_until_the_thread_is_back_and_its_user_when_there_are_many() {
     let proc = Proc::host().unwrap();
-    let blocklist = Arc::default();
+    let blocklist = Arc::new(Blocklist::resting(Duration::ZERO));
     let children = Children::start(2);
     let [one, another] = children.pids()[..] else {
         panic!()
@@ -164,6 +164,24 @@ fn a_process_is_blocked_until_the_thread_is_back_and_its_user_when_there_are_man
     away.into_iter().for_each(come_back);
     assert!(blocklist.allows(&proc, one, None));
     assert_eq!(blocklist.hanging(), 0);
+}
+
+#[test]
+fn who_lets_threads_go_to_hold_up_others_has_held_up_four() {
+    let proc = Proc::host().unwrap();
+    let blocklist = Arc::new(Blocklist::resting(Duration::from_secs(2)));
+    let children = Children::start(1);
+    let one = children.pids()[0];
+    for _ in 0..4 {
+        assert!(blocklist.allows(&proc, one, None));
+        hanging(&blocklist, 1, one, None)
+            .into_iter()
+            .for_each(come_back);
+    }
+    assert_eq!(blocklist.hanging(), 0);
+    assert!(!blocklist.allows(&proc, one, None));
+    std::thread::sleep(Duration::from_secs(2));
+    assert!(blocklist.allows(&proc, one, None));
 }
 
 #[test]

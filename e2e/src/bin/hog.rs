@@ -26,6 +26,7 @@
 //! | `sharers-apart=N:SIZE` | the same, each in a user namespace of its own |
 //! | `release` | lets them go |
 //! | `leader-exits` | the rest is done by a second thread; the first one ends |
+//! | `leader-hangs=PATH` | the same, but the first one does not get to its end, if PATH is a file of `stuck_fuse`'s |
 //! | `untouchable` | sets its oom_score_adj to -1000 |
 //! | `imitate=PATH` | after `userns-root`: shows this program as the one that it runs |
 //! | `userns` | moves into a user namespace of its own, where it is root |
@@ -659,7 +660,10 @@ fn perform(steps: &[String]) {
             "sharers" => sharers::start(step, value, 0),
             "sharers-apart" => sharers::start(step, value, libc::CLONE_NEWUSER),
             "release" => sharers::release(),
-            "leader-exits" => {
+            "leader-exits" | "leader-hangs" => {
+                if verb == "leader-hangs" {
+                    tricks::hang_at_exit(step, value);
+                }
                 let rest = steps[index + 1..].to_vec();
                 std::thread::spawn(move || {
                     perform(&rest);

@@ -63,6 +63,11 @@ fn main() -> ExitCode {
         }
     };
     let mut all = stories::all();
+    let is_unknown = |part: &&String| !all.iter().any(|it| it.name.contains(part.as_str()));
+    if let Some(part) = arguments.names.iter().find(is_unknown) {
+        eprintln!("stories: no story's name contains {part:?}");
+        return ExitCode::from(2);
+    }
     if arguments.beside_host {
         all.retain(|it| it.place != Place::Anywhere || stories::is_for_everywhere(it.name));
     }

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -60,6 +61,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: connects,
     },
     Story {
+        name: "who_reserves_and_answers_nobody_holds_up_no_request",
+        place: Place::Host,
+        tell: reserves,
+    },
+    Story {
         name: "a_limit_for_everybody_is_set_beside_processes_that_answer_nobody",
         place: Place::Host,
         tell: for_everybody,
@@ -83,6 +89,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "files_over_a_limit_are_named_beside_processes_that_answer_nobody",
         place: Place::Host,
         tell: names_files,
+    },
+    Story {
+        name: "who_cannot_be_signalled_does_not_let_others_of_his_grow",
+        place: Place::Host,
+        tell: hangs_at_exit,
     },
     Story {
         name: "scans_kill_others_beside_processes_that_answer_nobody",
@@ -507,6 +518,58 @@ fn connects(binaries: &Binaries) -> Result<()> {
     parked?;
     answer(&world, &["status"])?;
     answer(&world, &["limit", "set", &NEIGHBOUR.to_string(), "64M"])?;
+    stage.leave(&[])?;
+    end(&mut world)
+}
+
+/// include/linux/sched.h
+const PF_EXITING: u64 = 0x4;
+
+/// The kernel half's signal does not reach a process whose first thread is ending; bursard's does.
+fn hangs_at_exit(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "lockexit", "")?;
+    world.daemon.start()?;
+    world.daemon.limit(&HOSTILE.to_string(), "128M")?;
+    let mut stage = Stage::set(binaries, &world)?;
+    let largest = stage.start(&world, "hold=80M leader-hangs")?;
+    until("a first thread that hangs at its end", || {
+        let stat = fs::read_to_string(format!("/proc/{largest}/stat"))?;
+        let rest = stat.rsplit_once(") ").context("a stat")?.1;
+        let words: Vec<&str> = rest.split(' ').collect();
+        let flags: u64 = words.get(6).context("its flags")?.parse()?;
+        Ok((flags & PF_EXITING != 0 && words.first() != Some(&"Z")).then_some(()))
+    })?;
+    world.daemon.end(libc::SIGKILL)?;
+    let mut grower = world.hog(&format!("uid={HOSTILE} hold=300M pause"))?;
+    grower.expect_killed().context("with bursard dead")?;
+    world.daemon.start()?;
+    let mut grower = world.hog(&format!("uid={HOSTILE} hold=100M say=there pause"))?;
+    world.daemon.await_event(EventKind::Kill, largest)?;
+    grower.hear("there")?;
+    stage.leave(&[largest])?;
+    end(&mut world)
+}
+
+/// Whether he still runs the program that reserved is looked at when it reserves, and each second.
+fn reserves(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "lockreserve", "")?;
+    world.daemon.start()?;
+    world.daemon.limit(&HOSTILE.to_string(), "2G")?;
+    let mut stage = Stage::set(binaries, &world)?;
+    world.daemon.signal(libc::SIGSTOP)?;
+    let request = r#"{"version":1,"ask":"renew","keep":0,"pages":25600}"#;
+    let caller = format!("caller={} asks={request}", world.daemon.socket().display());
+    let parked = stage.park(&world, &caller);
+    world.daemon.signal(libc::SIGCONT)?;
+    parked?;
+    until("the reservation", || {
+        let reserved = world.daemon.memory(&HOSTILE.to_string())?.reserved;
+        Ok((reserved.get() == 100 << 20).then_some(()))
+    })?;
+    for _ in 0..20 {
+        answer(&world, &["status"])?;
+        sleep(Duration::from_millis(200));
+    }
     stage.leave(&[])?;
     end(&mut world)
 }

@@ -353,11 +353,17 @@ fn once(
     let counts = &status["rules"][rule];
     let number = |value: &serde_json::Value| value.as_u64().unwrap_or(0);
     let mut by_id: BTreeMap<&str, &[u64]> = BTreeMap::new();
+    let mut again: BTreeSet<&str> = BTreeSet::new();
     for (id, numbers) in got {
         let before = by_id.insert(id, numbers);
         ensure!(before.is_none_or(|it| it == numbers), "{id} is two things");
+        if before.is_some() {
+            again.insert(id);
+        }
     }
-    let repeats = (got.len() - by_id.len()) as u64;
+    // An event counts once, however often it came.
+    let repeats = again.iter().filter_map(|id| by_id.get(id));
+    let repeats = repeats.map(|numbers| numbers.len() as u64).sum::<u64>();
     let told: Vec<u64> = by_id.values().flat_map(|it| it.iter().copied()).collect();
     let distinct: BTreeSet<u64> = told.iter().copied().collect();
     ensure!(
@@ -372,7 +378,7 @@ fn once(
         .map(number)
         .sum::<u64>();
     println!(
-        "{rule}: {} events told, {repeats} of them twice under one id ({} might have been), {dropped} dropped, {missed} missed",
+        "{rule}: {} events told, {repeats} of them again under one id ({} might have been), {dropped} dropped, {missed} missed",
         told.len(),
         number(&counts["repeated"])
     );

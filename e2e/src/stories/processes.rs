@@ -3,7 +3,7 @@
 //! changes, user namespaces.
 
 use std::fs;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use bursar_kernel::WITHOUT;
@@ -51,6 +51,11 @@ pub(super) const STORIES: &[Story] = &[
         name: "a_dead_first_thread_does_not_hide_its_process",
         place: Place::Anywhere,
         tell: dead_leader,
+    },
+    Story {
+        name: "a_child_of_vfork_does_not_keep_the_memory_that_its_parent_was_killed_for",
+        place: Place::Anywhere,
+        tell: left_by_vfork,
     },
     Story {
         name: "processes_sharing_one_memory_do_not_outlive_its_limit",
@@ -197,7 +202,34 @@ fn dead_leader(binaries: &Binaries) -> Result<()> {
             .is_some_and(|it| it.get() <= super::allowance()),
         "{kill:?}"
     );
-    Ok(())
+    // One that idles since before there was a limit.
+    let mut idle = world.there("uid=60002 leader-exits hold=20M say=there pause")?;
+    world.daemon.limit("60002", "64M")?;
+    until(
+        "an idle process without its first thread being counted",
+        || {
+            let held = world.daemon.memory("60002")?.held.get();
+            Ok((held >= 20 << 20).then_some(()))
+        },
+    )?;
+    idle.expect_alive("who idles")
+}
+
+/// It cannot be asked for as long as it shares: before 6.13 it may be another program when bursard comes to it.
+fn left_by_vfork(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "left-by-vfork", "")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let mut parent = world.there("uid=60001 hold=56M say=there vfork-wait")?;
+    let mut grower = world.there("uid=60001 say=there wait hold=9M pause")?;
+    grower.go_on()?;
+    parent.expect_killed()?;
+    let began = Instant::now();
+    until("the memory being given back", || {
+        Ok((world.daemon.memory("60001")?.held.get() < 20 << 20).then_some(()))
+    })?;
+    println!("        given back {:?} after the kill", began.elapsed());
+    grower.expect_alive("who holds 9 MiB")
 }
 
 fn twins(binaries: &Binaries) -> Result<()> {

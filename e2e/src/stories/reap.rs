@@ -459,6 +459,17 @@ fn graceful_account(binaries: &Binaries) -> Result<()> {
         "{kill:?}"
     );
     world.daemon.await_event(EventKind::Reaped, deaf.pid())?;
+    until("no notice", || {
+        Ok((world.daemon.memory(&user.to_string())?.held.get() < 40 << 20).then_some(()))
+    })?;
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    // It is its user's in a namespace of his, whatever uid it has outside.
+    let contained = format!("userns-for={user}:0-{user}-1,1-60850-50 uid=8 hold=60M pause");
+    let mut contained = world.hog(&contained)?;
+    ensure!(
+        contained.end()? == Some(libc::SIGTERM),
+        "asked in its container"
+    );
     small.expect_alive("the small one")
 }
 

@@ -35,6 +35,8 @@ const EACH: usize = 3;
 /// What happened, as the kernel half has counted it; what is recorded of it; what did not fit; what is gone with a bursard.
 struct Found {
     happened: u64,
+    /// Of these so many were kills.
+    kills: u64,
     recorded: u64,
     lost: u64,
     unrecorded: u64,
@@ -48,6 +50,7 @@ fn storm(binaries: &Binaries) -> Result<()> {
         world.daemon.limit(&uid.to_string(), "16M")?;
     }
     let mut seed = 39;
+    let mut ended = 0;
     for _ in 0..whole(100).or(6) {
         let scripts = UIDS.flat_map(|uid| [uid; EACH]);
         let hogs =
@@ -58,6 +61,7 @@ fn storm(binaries: &Binaries) -> Result<()> {
         thread::sleep(Duration::from_millis(random(&mut seed, 80)));
         world.daemon.end(libc::SIGKILL)?;
         hogs.iter_mut().try_for_each(Hog::expect_killed)?;
+        ended += hogs.len() as u64;
         world.daemon.start()?;
     }
     let all = until("every event to be recorded", || {
@@ -70,7 +74,12 @@ fn storm(binaries: &Binaries) -> Result<()> {
         "        {} kills and notices: {} recorded, {} did not fit the ring, up to {} are gone",
         found.happened, found.recorded, found.lost, found.unrecorded
     );
+    println!(
+        "        {} kills counted, of {ended} processes that were killed",
+        found.kills
+    );
     all?;
+    ensure!(found.kills == ended, "a kill is counted twice, or never");
     // Whether bursard killed a process before it was killed itself nobody can say: such a kill is counted. Where the
     // kernel half kills by itself nothing is lost.
     let by_itself = world.daemon.status()?.kernel_half.signals_others;
@@ -132,10 +141,11 @@ fn waiting(binaries: &Binaries) -> Result<()> {
 /// None of them may be recorded twice.
 fn look(world: &World) -> Result<Found> {
     let status = world.daemon.status()?;
-    let mut happened = 0;
+    let (mut happened, mut killed) = (0, 0);
     for uid in UIDS {
         let account = world.daemon.account(&uid.to_string())?;
         let account = account.context("an account")?;
+        killed += account.kills;
         happened += account.kills + account.notices;
     }
     let ask = Operation::Events {
@@ -167,6 +177,7 @@ fn look(world: &World) -> Result<Found> {
     );
     Ok(Found {
         happened,
+        kills: killed,
         recorded: (kills + notices) as u64,
         lost: status.kernel_half.events_lost,
         unrecorded: status.kernel_half.events_unrecorded,

@@ -297,8 +297,9 @@ fn replaced(binaries: &Binaries) -> Result<()> {
         after.maxheld,
         before.maxheld
     );
+    // Who was there when the new half began may share its memory until a PSS scan has looked: a quarter.
     ensure!(
-        after.maxheld.get() <= (64 << 20) + allowance(),
+        after.maxheld.get() <= (80 << 20) + allowance(),
         "held up to {}",
         after.maxheld
     );

@@ -308,7 +308,13 @@ fn senseless(binaries: &Binaries) -> Result<()> {
 
 fn flood(binaries: &Binaries) -> Result<()> {
     let world = world(binaries, "flood", &[(CAROL, "64M"), (DAVE, "64M")])?;
-    let before = crate::proc::descriptors(world.daemon.pid()?)?;
+    // What is started for the first who reserves stays.
+    let mut first = transact(&world, binaries, DAVE)?;
+    ensure!(first.ask("reserve 1")? == 0, "the first");
+    drop(first);
+    nothing_reserved(&world, DAVE)?;
+    let targets = || crate::proc::descriptor_targets(world.daemon.pid()?);
+    let before = targets()?;
     let mut clients = Vec::new();
     // That reserve all they can, in one-page steps, and never stop. An emulated processor has enough of a quarter.
     let programs = if super::is_emulated() { 10 } else { 40 };
@@ -331,9 +337,9 @@ fn flood(binaries: &Binaries) -> Result<()> {
     nothing_reserved(&world, CAROL)?;
     nothing_reserved(&world, DAVE)?;
     until("descriptors as before", || {
-        let now = crate::proc::descriptors(world.daemon.pid()?)?;
-        Ok((now <= before + 1).then_some(()))
+        Ok((targets()?.len() <= before.len() + 1).then_some(()))
     })
+    .with_context(|| format!("before: {before:?}, now: {:?}", targets()))
 }
 
 fn real_programs(binaries: &Binaries) -> Result<()> {

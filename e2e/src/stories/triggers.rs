@@ -298,6 +298,9 @@ fn user_space(binaries: &Binaries, trigger: &str, kind: TriggerKind, by: Trigger
             .account("60001")?
             .is_some_and(|it| it.kills == 1)
     );
+    world.daemon.limit("60003", "64M")?;
+    let mut headless = world.hog("uid=60003 exec leader-exits hold=100M pause")?;
+    headless.expect_killed()?;
     Ok(())
 }
 
@@ -320,11 +323,30 @@ fn killed_trace(binaries: &Binaries) -> Result<()> {
 
 fn trace(binaries: &Binaries) -> Result<()> {
     user_space(binaries, "trace", TriggerKind::Trace, Trigger::Notifier)?;
+    without_exec(binaries)?;
     let left = std::fs::read_dir("/sys/kernel/tracing/instances")?
         .filter_map(Result::ok)
         .filter(|it| it.file_name().to_string_lossy().starts_with("bursar-"))
         .count();
     ensure!(left == 0, "{left} trace instances are left");
+    Ok(())
+}
+
+/// No line of the pipe tells who it is now.
+fn without_exec(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "trace-setuid", "")?;
+    world.daemon.with_arguments(&["--trigger", "trace"]);
+    world.daemon.start()?;
+    world.daemon.limit("60001", "64M")?;
+    let mut hog = world.there("uid=60001 say=there wait hold=100M pause")?;
+    hog.go_on()?;
+    let began = Instant::now();
+    hog.expect_killed()?;
+    println!(
+        "        who set its uid without an exec: killed within {:?}",
+        began.elapsed()
+    );
+    ensure!(began.elapsed() < Duration::from_secs(5), "late");
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Scenario files: the protocol of an administrator, who writes down what was typed where and what had
-//! to come of it. docs/howto/guests.md describes the format. Pure.
+//! to come of it. Pure.
 
 use anyhow::{Context, Result, bail, ensure};
 

@@ -6,7 +6,6 @@ mod guest;
 mod output;
 mod report;
 mod run_command;
-mod self_test;
 
 use std::process::ExitCode;
 
@@ -39,20 +38,8 @@ enum Command {
         #[command(flatten)]
         how: Fetch,
     },
-    /// Show the cached kernels
-    List {
-        /// For programs
-        #[arg(long)]
-        json: bool,
-    },
     /// Run a command in a guest
     Run(run_command::RunArgs),
-    /// Copy a kernel's raw BTF into the cache, for bpftool
-    Btf {
-        /// bookworm, trixie, newest, one of the others, several with commas, or all for these three
-        #[arg(long, default_value = "all")]
-        suite: Suites,
-    },
     /// A busybox shell in a guest, on this terminal; `exit` ends it, Ctrl-A x kills it
     Shell {
         /// bookworm, trixie, newest, or one of the others
@@ -60,12 +47,6 @@ enum Command {
         suite: Suite,
         #[command(flatten)]
         options: guest::Options,
-    },
-    /// Try the harness itself on cached kernels
-    SelfTest {
-        /// bookworm, trixie, newest, one of the others, several with commas, or all; what is cached otherwise
-        #[arg(long)]
-        suite: Option<Suites>,
     },
 }
 
@@ -75,11 +56,8 @@ impl Vm {
         let cache = Cache::open()?;
         match self.command {
             Command::Fetch { suite, how } => commands::fetch_all(&cache, suite.as_slice(), &how),
-            Command::List { json } => commands::list(&cache, json),
             Command::Run(args) => run_command::run(&cache, &args),
-            Command::Btf { suite } => commands::btf(&cache, suite.as_slice()),
             Command::Shell { suite, options } => commands::shell(&cache, suite, options),
-            Command::SelfTest { suite } => self_test::self_test(&cache, suite.as_ref()),
         }
     }
 }

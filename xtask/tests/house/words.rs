@@ -138,7 +138,10 @@ fn nouns(source: &Source) -> Vec<String> {
             "type ",
             "union ",
             "mod ",
-            "thread::start(\"",
+            "thread::spawn(\"",
+            "spawn_small(\"",
+            "TimedQuery::new(\"",
+            "timed_query(\"",
         ],
         false => &["struct ", "enum ", "union "],
     };
@@ -204,7 +207,7 @@ fn names_are_the_fields() {
 fn a_former_name_is_found() {
     let source = Source {
         path: "crates/x/src/pacer.rs".to_owned(),
-        text: "/// mod desk\npub struct PostBox;\nfn last_words() {}\nthread::start(\"crew\", x)\n"
+        text: "/// mod desk\npub struct PostBox;\nfn last_words() {}\nthread::spawn(\"crew\", x)\n"
             .to_owned(),
     };
     assert_eq!(

@@ -116,7 +116,7 @@ impl Kill {
         let failed = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
         let proc = Proc::host().map_err(|error| failed(&error))?;
         let mut query =
-            TimedQuery::new("kill-look", Arc::default()).map_err(|error| failed(&error))?;
+            TimedQuery::new("kill-query", Arc::default()).map_err(|error| failed(&error))?;
         let whose = match (&self.user, &self.group) {
             (Some(name), _) => Some((format!("user {name}"), whom::user(name)?)),
             (None, Some(name)) => Some((format!("group {name}"), whom::group(name)?)),
@@ -315,11 +315,11 @@ impl Outcome {
         let (reason, code) = match &report.fate {
             Fate::Released | Fate::Exited | Fate::Raised => (None, None),
             Fate::Gone => (Some("has ended already".to_owned()), Some(Code::Failed)),
-            Fate::Spared(why) if why.contains("not permitted") => (
+            Fate::NotKilled(why) if why.contains("not permitted") => (
                 Some("not permitted: it is not yours".to_owned()),
                 Some(Code::NotPermitted),
             ),
-            Fate::Spared(why) => (
+            Fate::NotKilled(why) => (
                 Some(format!("cannot send the signal: {why}")),
                 Some(Code::Failed),
             ),

@@ -48,11 +48,11 @@ pub(crate) fn story(
         text.push_str(&held_by_files(files, clock, style));
         about = files;
     }
-    if let Some(event) = events.iter().find(|it| is_spared(it)) {
+    if let Some(event) = events.iter().find(|it| is_no_victim(it)) {
         if !text.is_empty() {
             text.push('\n');
         }
-        text.push_str(&spared(event, clock, style));
+        text.push_str(&no_victim(event, clock, style));
         about = event;
     }
     text.push_str("\nWhat can be done now:\n");
@@ -72,7 +72,7 @@ fn is_of_files(event: &Event) -> bool {
 }
 
 /// Nothing was killed, and something happened.
-fn is_spared(event: &Event) -> bool {
+fn is_no_victim(event: &Event) -> bool {
     matches!(event.event, EventKind::NoVictim | EventKind::Refused) && !is_of_files(event)
 }
 
@@ -167,7 +167,7 @@ fn programs(kill: &Event, style: &Style) -> String {
 }
 
 /// A refusal, or nobody whom it is allowed to kill.
-fn spared(event: &Event, clock: &Clock, style: &Style) -> String {
+fn no_victim(event: &Event, clock: &Clock, style: &Style) -> String {
     let time = clock.told(&event.time, style.charset);
     if event.event == EventKind::NoVictim {
         let reason = event.reason.as_ref().map(|it| style.shown(it));
@@ -454,13 +454,13 @@ mod tests {
             asked: 1,
             barrier: 100,
         });
-        let mut spared = kill("alice");
-        spared.event = EventKind::NoVictim;
-        (spared.pid, spared.comm, spared.victim_bytes) = (None, None, None);
-        spared.reason = Some("over its limit, and all of its processes are protected".into());
+        let mut no_victim = kill("alice");
+        no_victim.event = EventKind::NoVictim;
+        (no_victim.pid, no_victim.comm, no_victim.victim_bytes) = (None, None, None);
+        no_victim.reason = Some("over its limit, and all of its processes are protected".into());
         let texts = [
             told(&[kill("alice"), reaped(), refused], alice(), Role::User),
-            told(&[spared], alice(), Role::Root),
+            told(&[no_victim], alice(), Role::Root),
             told(&[row], Which::Whose("=lab".parse().unwrap()), Role::Root),
         ];
         assert_snapshot!(texts.join("---\n"));

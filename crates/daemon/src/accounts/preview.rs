@@ -131,7 +131,7 @@ impl Accounts {
 
     /// The order in which it would be chosen, and what it is; `None`: it would not be.
     fn weigh(
-        &self,
+        &mut self,
         account: AccountId,
         pid: Pid,
         status: &Status,
@@ -144,7 +144,9 @@ impl Accounts {
         }
         let bytes = held_by(status)?;
         let comm = self.proc.comm(pid).ok()??.to_printable();
-        let order = rank(bytes, limit, adj, self.spared.spares(account, pid));
+        let spared = self.spared.among(account, vec![pid], &mut self.query);
+        let is_spared = spared.contains(&pid);
+        let order = rank(bytes, limit, adj, is_spared);
         Some((order, Candidate::new(pid, comm, bytes)))
     }
 }

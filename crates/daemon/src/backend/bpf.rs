@@ -198,10 +198,8 @@ impl BpfBackend {
     fn facts_of(&mut self, all: Vec<RingEvent>) -> Vec<Fact> {
         let page = self.page();
         let tell = |one: RingEvent| match (Fact::from_kernel_event(one.event, page)?, one.outcome) {
-            (Fact::KillAsked(victim), Some(KillOutcome::Gone)) if one.is_left => {
-                Some(Fact::KillUnknown(victim))
-            }
-            (Fact::KillAsked(victim), Some(outcome)) => Some(Fact::KillTried(victim, outcome)),
+            (fact, Some(KillOutcome::Gone)) if one.is_left => Some(fact),
+            (Fact::KillUnknown(victim), Some(outcome)) => Some(Fact::KillTried(victim, outcome)),
             (fact, _) => Some(fact),
         };
         let undelivered = self.kernel.half.take_undelivered();

@@ -42,7 +42,6 @@ struct Seen {
     is_forgone: bool,
     is_protected: bool,
     raised: i16,
-    is_spared: bool,
 }
 
 #[derive(Debug, Default)]
@@ -66,25 +65,24 @@ struct Condemned {
     at: Nanos,
 }
 
-/// What was found of a process that is to be killed.
-enum Hold {
-    /// It, and its number in pidfs or when it began.
-    Held(Pidfd, Option<NonZeroU64>, Option<StartTime>),
-    /// It has ended, or is another one than before.
-    Gone,
-    /// It has no number and does not say since when it is there: nobody could be sure of killing the right one.
-    Unresponsive,
+/// A process that is to be killed.
+struct Held {
+    pidfd: Pidfd,
+    /// In pidfs.
+    number: Option<NonZeroU64>,
+    /// `None` where it does not say in time.
+    start: Option<StartTime>,
 }
 
 impl Seen {
-    fn weigh(&self) -> Weighed {
+    fn weigh(&self, is_spared: bool) -> Weighed {
         Weighed {
             pid: self.pid,
             held: self.held,
             is_dying: self.is_dying,
             is_protected: self.is_protected,
             raised: self.raised,
-            is_spared: self.is_spared,
+            is_spared,
         }
     }
 }
@@ -255,7 +253,6 @@ impl Scan {
             is_forgone: is_forgone && !status.is_kill_pending && !status.is_dead,
             is_protected: pid.get() <= 1 || pid.get() == std::process::id() || adj <= -1000,
             raised: adj,
-            is_spared: self.spared.spares(id, pid),
         };
         Some((id, seen))
     }
@@ -295,14 +292,17 @@ impl Scan {
 
     fn answer_breach(&mut self, level: Level, seen: &[Seen]) -> Option<Fact> {
         let (id, limit) = (level.account, level.limit?);
-        let mut weighed: Vec<Weighed> = seen.iter().map(Seen::weigh).collect();
+        let pids = seen.iter().map(|it| it.pid).collect();
+        let spared = self.spared.among(id, pids, &mut self.query);
+        let weigh = |it: &Seen| it.weigh(spared.contains(&it.pid));
+        let mut weighed: Vec<Weighed> = seen.iter().map(weigh).collect();
         let mut living: Vec<&Seen> = seen.iter().filter(|it| !it.is_dying).collect();
         living.sort_by_key(|it| std::cmp::Reverse(it.held));
         let candidates = living.iter().take(CANDIDATES).map(|it| Considered {
             pid: it.pid,
             comm: it.comm.clone(),
             held: it.held,
-            is_spared: goes_last(it.held, limit, it.is_spared),
+            is_spared: goes_last(it.held, limit, spared.contains(&it.pid)),
         });
         let mut victim = Victim {
             pid: Pid::new(0),
@@ -318,72 +318,73 @@ impl Scan {
             candidates: candidates.collect(),
             level,
         };
-        loop {
-            match choose(&weighed, limit) {
-                Choice::Within => return None,
-                Choice::Nobody => {
-                    let account = self.accounts.get_mut(&id)?;
-                    let now = clock::monotonic().get();
-                    if now < account.quiet_until {
-                        return None;
-                    }
-                    account.quiet_until = now.saturating_add(NO_VICTIM_PAUSE_NS);
-                    account.tally.count_breach(&account.bounds);
-                    return Some(Fact::NoVictim(victim));
+        match choose(&weighed, limit) {
+            Choice::Within => None,
+            Choice::Nobody => {
+                let account = self.accounts.get_mut(&id)?;
+                let now = clock::monotonic().get();
+                if now < account.quiet_until {
+                    return None;
                 }
-                Choice::Victim(pid) => {
-                    let chosen = weighed.iter_mut().find(|it| it.pid == pid)?;
-                    let (pidfd, number, start) = match self.hold(pid) {
-                        Hold::Held(pidfd, number, start) => (pidfd, number, start),
-                        Hold::Gone => return None,
-                        Hold::Unresponsive => {
-                            chosen.is_protected = true;
-                            continue;
-                        }
-                    };
-                    // Weighed again, now that its number stays its own.
-                    let (pays_for, fresh) = self.look_at(pid)?;
-                    chosen.clone_from(&fresh.weigh());
-                    if pays_for != id || choose(&weighed, limit) != Choice::Victim(pid) {
-                        return None;
-                    }
-                    victim.pid = pid;
-                    victim.uid = fresh.uid;
-                    victim.comm = fresh.comm;
-                    victim.started = start.map(StartTime::since_boot);
-                    victim.number = number;
-                    victim.held = fresh.held;
-                    let account = self.accounts.get_mut(&id)?;
-                    account.tally.count_kill(&account.bounds);
-                    let is_observed = account.bounds.is_observed();
-                    // Who would have been killed counts as dying, too: so each is named once, and the next one is
-                    // whom enforcing would have killed next.
-                    let condemned = Condemned {
-                        pidfd,
-                        victim: victim.clone(),
-                        at: clock::monotonic(),
-                    };
-                    self.condemned.insert(pid, condemned);
-                    return Some(match is_observed {
-                        true => Fact::WouldKill(victim),
-                        false => Fact::KillAsked(victim),
-                    });
+                account.quiet_until = now.saturating_add(NO_VICTIM_PAUSE_NS);
+                account.tally.count_breach(&account.bounds);
+                Some(Fact::NoVictim(victim))
+            }
+            Choice::Victim(pid) => {
+                let held = self.hold(pid)?;
+                // Weighed again, now that its number stays its own for as long as the hold has not ended.
+                let (pays_for, fresh) = self.look_at(pid)?;
+                let chosen = weighed.iter_mut().find(|it| it.pid == pid)?;
+                chosen.clone_from(&weigh(&fresh));
+                if pays_for != id || choose(&weighed, limit) != Choice::Victim(pid) {
+                    return None;
                 }
+                let to_signal = held.pidfd.try_clone();
+                let to_signal = to_signal
+                    .inspect_err(
+                        |error| tracing::error!(%error, "nobody is killed before the next scan"),
+                    )
+                    .ok()?;
+                victim.pid = pid;
+                victim.uid = fresh.uid;
+                victim.comm = fresh.comm;
+                victim.started = held.start.map(StartTime::since_boot);
+                victim.number = held.number;
+                victim.held = fresh.held;
+                let account = self.accounts.get_mut(&id)?;
+                account.tally.count_kill(&account.bounds);
+                let is_observed = account.bounds.is_observed();
+                // Who would have been killed counts as dying, too: so each is named once, and the next one is
+                // whom enforcing would have killed next.
+                let condemned = Condemned {
+                    pidfd: held.pidfd,
+                    victim: victim.clone(),
+                    at: clock::monotonic(),
+                };
+                self.condemned.insert(pid, condemned);
+                Some(match is_observed {
+                    true => Fact::WouldKill(victim),
+                    false => Fact::KillAsked(victim, to_signal),
+                })
             }
         }
     }
 
-    fn hold(&mut self, pid: Pid) -> Hold {
-        let Ok(Some(pidfd)) = Pidfd::open(pid) else {
-            return Hold::Gone;
-        };
+    /// `None` where it has ended. When it began is only told to people: a process in an execve that it lets last does not say.
+    fn hold(&mut self, pid: Pid) -> Option<Held> {
+        let pidfd = Pidfd::open(pid)
+            .inspect_err(|error| tracing::error!(%error, "nobody is killed before the next scan"))
+            .ok()??;
         let number = pidfd.number().ok().flatten();
-        match self.query.ask(pid, Proc::stat) {
-            Some(Ok(Some(stat))) => Hold::Held(pidfd, number, Some(stat.start)),
-            Some(_) => Hold::Gone,
-            None if number.is_some() => Hold::Held(pidfd, number, None),
-            None => Hold::Unresponsive,
-        }
+        let start = match self.query.ask(pid, Proc::stat) {
+            Some(stat) => Some(stat.ok().flatten()?.start),
+            None => None,
+        };
+        Some(Held {
+            pidfd,
+            number,
+            start,
+        })
     }
 
     /// Victims that are no longer there.

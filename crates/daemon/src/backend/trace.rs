@@ -10,19 +10,21 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bursar_config::Program;
-use bursar_host::ExemptCgroups;
+use bursar_host::{ExemptCgroups, Timer};
 use bursar_model::{
     AccountId, Bytes, ExemptCgroup, KernelHalfStatus, Pid, Trigger, TriggerKind, Uid,
 };
 use bursar_policy::Plan;
 use bursar_protocol::LineBuffer;
 use bursar_watchdog::TimedQuery;
+use rustix::event::epoll::{self, EventData, EventFlags};
 
 use super::Backend;
 use super::kernel_features::KernelFeatures;
@@ -35,6 +37,13 @@ use crate::trace_instance::TraceInstance;
 
 /// S1 section 4.2: the pid → uid cache is flushed every so many events.
 const FLUSH_EVERY: u64 = 10_000;
+/// S1 section 3.3's interval: no line tells of who becomes somebody else without executing a program, nor of what a lost
+/// line would have told.
+const COUNT_EVERY: Duration = Duration::from_secs(1);
+/// The same while victims are awaited.
+const LOOK_FOR_ENDS: Duration = Duration::from_millis(20);
+/// Of many processes a look takes long. Between two that nothing asks for pass so many times what the last one took.
+const PAUSE: u32 = 10;
 /// S1 section 4.3: above the soft limit the killer runs every so many events.
 const KILLER_EVERY: u32 = 10;
 /// At most so much is read before the killer looks, if that is due, and control goes back to the daemon's loop. A look
@@ -75,6 +84,9 @@ struct Sum {
 #[derive(Debug)]
 pub(crate) struct TraceBackend {
     scan: Scan,
+    /// Readable where the pipe or the timer is.
+    wake: OwnedFd,
+    timer: Timer,
     pipe: File,
     /// After the pipe: what is open cannot be removed.
     _instance: TraceInstance,
@@ -99,9 +111,16 @@ impl TraceBackend {
     ) -> Result<Self> {
         let scan = Scan::new(coverage, counts_files, Trigger::Notifier, query, exempt)?;
         let instance = TraceInstance::make(tracefs, "rss", "kmem/rss_stat", BUFFER_KIB)?;
+        let pipe = instance.listen()?;
+        let timer = Timer::polled().context("make a timer")?;
+        timer
+            .set(COUNT_EVERY, Duration::ZERO)
+            .context("set a timer")?;
         Ok(Self {
             scan,
-            pipe: instance.listen()?,
+            wake: either(&pipe, &timer).context("make an epoll")?,
+            timer,
+            pipe,
             _instance: instance,
             lines: LineBuffer::new(LONGEST_LINE),
             counts_files,
@@ -117,9 +136,7 @@ impl TraceBackend {
     fn take(&mut self, event: RssEvent) {
         self.events = self.events.saturating_add(1);
         if self.events.is_multiple_of(FLUSH_EVERY) {
-            // Lost events, and who became somebody else without an exec, are seen by counting again.
-            self.uids.clear();
-            self.must_scan = true;
+            self.count_anew();
         }
         if event.member == 0 && !self.counts_files {
             return;
@@ -171,12 +188,41 @@ impl TraceBackend {
         }
     }
 
+    fn count_anew(&mut self) {
+        self.uids.clear();
+        self.must_scan = true;
+    }
+
+    /// The killer looks; and again after a while, whatever comes.
+    fn look(&mut self) -> Result<Vec<Fact>> {
+        let began = Instant::now();
+        let facts = self.scan.run();
+        self.correct();
+        let pause = match self.scan.awaits_ends() {
+            true => LOOK_FOR_ENDS,
+            false => COUNT_EVERY,
+        };
+        let pause = pause.max(began.elapsed().saturating_mul(PAUSE));
+        self.timer
+            .set(pause, Duration::ZERO)
+            .context("set a timer")?;
+        facts
+    }
+
     /// The killer has just counted everything: sums that lost events are right again.
     fn correct(&mut self) {
         for reading in self.scan.readings() {
             self.sums.entry(reading.id).or_default().bytes = reading.held.get();
         }
     }
+}
+
+/// A descriptor that is readable as long as one of these is.
+fn either(pipe: &File, timer: &Timer) -> io::Result<OwnedFd> {
+    let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    epoll::add(&both, pipe, EventData::new_u64(0), EventFlags::IN)?;
+    epoll::add(&both, timer, EventData::new_u64(1), EventFlags::IN)?;
+    Ok(both)
 }
 
 /// `  comm-123  [001] ..... 12.345678: rss_stat: mm_id=12 curr=1 type=MM_ANONPAGES size=4096B`
@@ -249,13 +295,16 @@ impl Backend for TraceBackend {
     }
 
     fn wake(&self) -> BorrowedFd<'_> {
-        self.pipe.as_fd()
+        self.wake.as_fd()
     }
 
     fn drain(&mut self) -> Result<Vec<Fact>> {
         let mut facts = Vec::new();
         let mut piece = [0; BYTES_AT_ONCE];
         let mut taken = 0;
+        if self.timer.take_expiry().is_ok() {
+            self.count_anew();
+        }
         while taken < BYTES_AT_ONCE {
             let count = match self.pipe.read(&mut piece) {
                 Ok(0) => break,
@@ -274,9 +323,8 @@ impl Backend for TraceBackend {
                 }
             }
         }
-        if std::mem::take(&mut self.must_scan) || self.scan.awaits_ends() {
-            facts.extend(self.scan.run()?);
-            self.correct();
+        if std::mem::take(&mut self.must_scan) {
+            facts.extend(self.look()?);
         }
         Ok(facts)
     }

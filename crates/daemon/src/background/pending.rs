@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What waits to be told: of each account and topic the newest message and how many it stands for, again at growing
-//! intervals. So its size goes by accounts, not by how often somebody has his processes killed.
+//! intervals. So its size is bounded by the number of accounts, not by the number of kills.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ pub(super) const MOST_NOTIFIED: usize = 64;
 pub(crate) struct Recipients {
     /// Whose programs pay into it.
     pub(crate) payers: BTreeSet<Uid>,
-    /// Those of whom only what has entered it does.
+    /// Users whose programs pay into it only where they have entered it.
     pub(crate) granted: BTreeSet<Uid>,
     pub(crate) entered: Option<Entered>,
 }
@@ -47,7 +47,7 @@ struct PendingTopic {
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) recipients: Recipients,
-    /// To whom nothing of his own has happened.
+    /// The text for recipients whose own processes are not concerned.
     newest: String,
     /// The newest about a process of theirs: it is not lost among others'.
     own: BTreeMap<Uid, String>,

@@ -13,7 +13,7 @@ use super::client::Client;
 use super::line::to_line;
 use super::listener::{Accepted, Listener};
 use super::requester::ClientId;
-use super::{Control, moment, own_time};
+use super::{Control, OF_ROOT, moment, own_time};
 
 /// Connections let in before we look what else there is.
 const AT_ONCE: usize = 32;
@@ -25,6 +25,10 @@ const FAILED: Duration = Duration::from_millis(100);
 impl Control {
     /// Lets in who waits at the listener; never all of them, for they may come as fast as they are let in.
     pub(super) fn let_in(&mut self, which: usize) {
+        if self.closer.is_full() && which != OF_ROOT {
+            self.pause(which, FAILED);
+            return;
+        }
         let began = own_time();
         let mut counted_users = Vec::new();
         let mut unwelcome = 0_usize;
@@ -84,7 +88,7 @@ impl Control {
         true
     }
 
-    fn is_over_quota(&mut self, who: CountedAs) -> bool {
+    fn is_over_quota(&self, who: CountedAs) -> bool {
         let bounds = Bounds::of(who.socket);
         let clients = || self.clients.values();
         let asking = |it: &&Client| it.counted_as() == who && !it.is_reserving && !it.is_watching;

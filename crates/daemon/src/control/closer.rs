@@ -16,8 +16,11 @@ use super::requester::Socket;
 
 /// Of a thread that closes one connection, bytes.
 const STACK: usize = 64 << 10;
+/// So many are closed at a time. Meanwhile nobody is let in who could add to them: each is a descriptor and a thread of
+/// bursard's, for as long as who connected likes.
+const MOST: usize = 1024;
 
-type Grave = Arc<Mutex<Option<UnixStream>>>;
+type Handover = Arc<Mutex<Option<UnixStream>>>;
 
 /// Closes connections, without waiting for any.
 #[derive(Debug)]
@@ -26,8 +29,8 @@ pub(super) struct Closer {
     told: Receiver<CountedAs>,
     /// Connections whose closing takes its time.
     open: ConnectionCount,
-    /// Those for which there was no thread: left open rather than waited for.
-    given_up: Vec<Grave>,
+    /// Those for which there was no thread: left open rather than waited for, and tried again.
+    given_up: Vec<(Handover, CountedAs)>,
 }
 
 impl Closer {
@@ -53,25 +56,43 @@ impl Closer {
             "descriptors were passed to bursard; closed aside"
         );
         self.open.add(who);
-        let grave: Grave = Arc::new(Mutex::new(Some(stream)));
-        let (theirs, tell) = (Arc::clone(&grave), self.tell.clone());
-        let digger = thread::spawn_small("closer", STACK, move || {
+        self.close_by_thread(stream, who);
+    }
+
+    fn close_by_thread(&mut self, stream: UnixStream, who: CountedAs) {
+        let handover: Handover = Arc::new(Mutex::new(Some(stream)));
+        let (theirs, tell) = (Arc::clone(&handover), self.tell.clone());
+        let closing = thread::spawn_small("closer", STACK, move || {
             let stream = theirs.lock().unwrap_or_else(PoisonError::into_inner).take();
             drop(stream);
             let _ = tell.send(who);
         });
-        if let Err(error) = digger {
-            tracing::warn!(%error, "a connection over which descriptors were passed stays open");
-            self.given_up.push(grave);
+        if let Err(error) = closing {
+            tracing::warn!(%error, "a connection over which descriptors were passed stays open for now");
+            self.given_up.push((handover, who));
         }
     }
 
     /// A user's connections that are not closed yet.
-    pub(super) fn of(&mut self, who: CountedAs) -> usize {
+    pub(super) fn of(&self, who: CountedAs) -> usize {
+        self.open.of(who)
+    }
+
+    /// Whether no more can be closed for now.
+    pub(super) fn is_full(&mut self) -> bool {
         for done in self.told.try_iter() {
             self.open.take(done);
         }
-        self.open.of(who)
+        if let Some((handover, who)) = self.given_up.pop() {
+            let stream = handover
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
+            stream
+                .into_iter()
+                .for_each(|it| self.close_by_thread(it, who));
+        }
+        self.open.all() >= MOST
     }
 
     /// Everybody's by one socket.

@@ -18,8 +18,8 @@ use bursar_watchdog::TimedQuery;
 use super::bounds::CountedAs;
 use super::requester::Socket;
 
-/// As whom those count together of whom it is not known where they are: one who has 65,536 uids in a
-/// container of his would count as each of them. No user has this number (setresuid(2)).
+/// The quota key shared by all clients whose user namespace is not known: by uid, one user could count as each of the
+/// 65,536 uids of a container. No user has this number (setresuid(2)).
 const UNKNOWN_USER: Uid = Uid::new(u32::MAX);
 
 /// Who came: the kernel's word.
@@ -31,8 +31,8 @@ pub(super) struct Accepted {
     pub(super) pid: Pid,
     /// Who answers for the user namespace that he is in, as in the ledger; else himself.
     pub(super) payer: Uid,
-    /// As whom he is counted: who answers for him, for one user may have 65,536 others in there; or
-    /// whoever is silent.
+    /// Whose quota the connection counts against: the owner of its user namespace, which may hold 65,536 uids, or
+    /// [`UNKNOWN_USER`] where the process did not answer in time.
     pub(super) counts_as: Uid,
     pub(super) socket: Socket,
 }

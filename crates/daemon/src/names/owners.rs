@@ -35,18 +35,43 @@ pub(crate) struct Owners {
     /// By number, which is a key in TOML.
     by_uid: BTreeMap<String, Owner>,
     is_changed: bool,
+    /// Who was there before is not known any more.
+    is_lost: bool,
     stored: Option<Instant>,
 }
 
 impl Owners {
-    /// As they are kept in `file`.
+    /// As they are kept in `file`. One that cannot be understood is kept aside, and as long as it lies there everybody's
+    /// history begins when he is first seen.
     pub(crate) fn load(file: PathBuf) -> Self {
-        let text = fs::read_to_string(&file).ok();
-        let by_uid = text.and_then(|text| toml::from_str(&text).ok());
-        Self {
-            file: Some(file),
-            by_uid: by_uid.unwrap_or_default(),
+        let aside = file.with_extension("toml.unreadable");
+        let known = |by_uid, is_lost, file| Self {
+            file,
+            by_uid,
+            is_lost,
             ..Self::default()
+        };
+        let text = match fs::read_to_string(&file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return known(BTreeMap::new(), aside.exists(), Some(file));
+            }
+            // It may be as good as before once it can be read.
+            Err(error) if error.kind() != io::ErrorKind::InvalidData => {
+                tracing::error!(%error, file = %file.display(), "cannot be read: whose a number was is not known, so users are shown only what happens from now on");
+                return known(BTreeMap::new(), true, None);
+            }
+            text => text,
+        };
+        match text.and_then(|text| toml::from_str(&text).map_err(io::Error::other)) {
+            Ok(by_uid) => known(by_uid, aside.exists(), Some(file)),
+            Err(error) => {
+                let is_aside = aside.exists() || fs::rename(&file, &aside).is_ok();
+                tracing::error!(
+                    %error, file = %file.display(), aside = %aside.display(), is_aside,
+                    "cannot be understood, and is kept aside: whose a number was is not known, so users are shown only what happens after they are first seen"
+                );
+                known(BTreeMap::new(), true, Some(file))
+            }
         }
     }
 
@@ -66,7 +91,8 @@ impl Owners {
             }
             None if name.is_some() && has_room => {
                 let name = name.map(str::to_owned);
-                self.by_uid.insert(key, Owner { name, since: None });
+                let since = self.is_lost.then(|| clock::rfc3339(at));
+                self.by_uid.insert(key, Owner { name, since });
                 true
             }
             None => false,
@@ -137,6 +163,22 @@ mod tests {
         let owners = Owners::load(file);
         assert_eq!(owners.since(UID), Some(since.as_str()));
         assert_eq!(owners.uids().collect::<Vec<_>>(), [UID]);
+    }
+
+    #[test]
+    fn who_is_seen_after_the_file_was_lost_is_shown_nothing_of_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("owners.toml");
+        fs::write(&file, "no = [such").unwrap();
+        let mut owners = Owners::load(file.clone());
+        assert!(!file.exists() && file.with_extension("toml.unreadable").exists());
+        owners.note(UID, Some("somebody"), at(5));
+        assert_eq!(owners.since(UID), Some(clock::rfc3339(at(5)).as_str()));
+        drop(owners);
+        let other = Uid::new(60_002);
+        let mut owners = Owners::load(file);
+        owners.note(other, Some("somebody else"), at(6));
+        assert_eq!(owners.since(other), Some(clock::rfc3339(at(6)).as_str()));
     }
 
     #[test]

@@ -236,7 +236,7 @@ fn tell_what_stays(event: &mut Event, stays: &Stays) {
 fn why_unreaped(fate: &Fate) -> String {
     match fate {
         Fate::MmShared(pid) => format!("process {pid} has the same and lives"),
-        Fate::Stuck(why) | Fate::Spared(why) => why.clone(),
+        Fate::Stuck(why) | Fate::NotKilled(why) => why.clone(),
         Fate::Released | Fate::Exited | Fate::Raised | Fate::Gone => String::new(),
     }
 }
@@ -288,7 +288,7 @@ mod tests {
             (Fate::Exited, false),
             (Fate::Gone, false),
             (Fate::MmShared(Pid::new(2)), false),
-            (Fate::Spared(String::new()), false),
+            (Fate::NotKilled(String::new()), false),
             (Fate::Released, true),
             (Fate::Raised, true),
             (Fate::Stuck(String::new()), true),

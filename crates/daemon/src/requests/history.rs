@@ -116,7 +116,7 @@ pub(super) fn recent(
 ) -> Vec<Event> {
     let is_told = |event: &&Event| {
         let is_real = event.event != EventKind::WouldKill;
-        is_kernels(event) || is_spared(event) || (is_kill(event) && is_real)
+        is_kernels(event) || is_no_victim(event) || (is_kill(event) && is_real)
     };
     let last = own_events(accounts, history, requester)
         .rev()
@@ -156,7 +156,11 @@ pub(super) fn why(
         None => pid.is_none() || event.pid == pid,
     };
     // Who names nobody asks what happened last, whatever it was.
-    let tell: fn(&Event) -> bool = if pid.is_none() { is_spared } else { |_| false };
+    let tell: fn(&Event) -> bool = if pid.is_none() {
+        is_no_victim
+    } else {
+        |_| false
+    };
     let is_seen = |event: &&Event| is_asked_for(event) && viewer.sees(event);
     let mut story = story(history.recent().filter(is_seen), tell);
     if story.is_empty() && pid.is_some() {
@@ -185,7 +189,7 @@ pub(super) fn why(
 
 /// What has no kill and is an answer to who asks what happened to somebody: he got nothing, or nobody could
 /// be killed.
-fn is_spared(event: &Event) -> bool {
+fn is_no_victim(event: &Event) -> bool {
     matches!(event.event, EventKind::Refused | EventKind::NoVictim) && !is_kill(event)
 }
 
@@ -251,18 +255,18 @@ mod tests {
         use EventKind::{Kill, NoVictim, Notice, Reaped, Refused};
         let mut files = event(NoVictim, 0);
         files.files_bytes = Some(bursar_model::Bytes::from_mib(1));
-        let spared = event(NoVictim, 0);
+        let no_victim = event(NoVictim, 0);
         let refused = event(Refused, 2);
         let kill = [event(Kill, 1), event(Reaped, 1)];
-        let before = [spared.clone(), refused.clone(), event(Notice, 2)];
-        assert_eq!(told(&before, is_spared), [Refused]);
+        let before = [no_victim.clone(), refused.clone(), event(Notice, 2)];
+        assert_eq!(told(&before, is_no_victim), [Refused]);
         assert_eq!(told(&before, |_| false), []);
         let all = [&before[..], &kill].concat();
-        assert_eq!(told(&all, is_spared), [Kill, Reaped]);
-        let all = [&all[..], &[refused, spared]].concat();
-        assert_eq!(told(&all, is_spared), [Kill, Reaped, NoVictim]);
+        assert_eq!(told(&all, is_no_victim), [Kill, Reaped]);
+        let all = [&all[..], &[refused, no_victim]].concat();
+        assert_eq!(told(&all, is_no_victim), [Kill, Reaped, NoVictim]);
         // What is over are files: a story of its own, without a kill.
         let all = [&all[..], &[files]].concat();
-        assert_eq!(told(&all, is_spared), [NoVictim]);
+        assert_eq!(told(&all, is_no_victim), [NoVictim]);
     }
 }

@@ -35,9 +35,14 @@ pub(super) fn enter(accounts: &mut Accounts, requester: Requester, who: &Who) ->
     let pidfd = Pidfd::open(requester.pid).map_err(|error| cannot(&error))?;
     let pidfd = pidfd.ok_or_else(|| cannot(&"it has ended"))?;
     let status = accounts.status_of(requester);
+    // A directory of /proc looked up while another thread executes belongs to that thread's number and vanishes
+    // with it (proc_pid_lookup() beside exchange_tids()), though the process lives.
+    let Some(status) = status else {
+        return Err(has_threads(requester, who));
+    };
     // The number may have changed hands since the connection was made; then to somebody else's, or to
     // another process of the same user, who could have entered it himself.
-    if status.as_ref().is_none_or(|it| it.uid != requester.uid) {
+    if status.uid != requester.uid {
         let message = format!(
             "process {} is not, or not only, a process of uid {}: only its own user can enter it",
             requester.pid, requester.uid
@@ -61,14 +66,14 @@ pub(super) fn enter(accounts: &mut Accounts, requester: Requester, who: &Who) ->
             Err(refusal(ErrorKind::Refused, message))
         }
         Some(_) => Ok(Reply::Entered { account: permitted }),
-        None if !is_alone(status.as_ref()) => Err(has_threads(requester, who)),
+        None if !is_alone(&status) => Err(has_threads(requester, who)),
         None => {
             members
                 .enter(pidfd.as_fd(), id)
                 .map_err(|error| cannot(&error))?;
             // In this order: a thread that executed since has become the leader before it is alone.
             let status = accounts.status_of(requester);
-            let is_in = is_alone(status.as_ref())
+            let is_in = status.as_ref().is_some_and(is_alone)
                 && matches!(members.of(pidfd.as_fd()), Ok(Some(now)) if now == id);
             if !is_in {
                 members
@@ -123,8 +128,8 @@ pub(super) fn open_to(
     Ok(bounds.collect())
 }
 
-fn is_alone(status: Option<&Status>) -> bool {
-    status.is_some_and(|it| it.threads == 1)
+const fn is_alone(status: &Status) -> bool {
+    status.threads == 1
 }
 
 /// A membership is its first thread's, and the others' only as long as he is the first (membership.bpf.h): one

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use bursar_config::Limit;
 use bursar_model::{
-    AccountId, AccountStatus, DaemonStatus, GateMode, ReapStatus, Resource, Row, RowBounds, Rows,
-    Who,
+    AccountId, AccountStatus, DaemonStatus, GateMode, KernelHalfStatus, ReapStatus, Resource, Row,
+    RowBounds, Rows, Uid, Who,
 };
 use bursar_protocol::{Quota, Reply};
 
@@ -47,6 +47,7 @@ pub(super) fn status(daemon: &mut Daemon, requester: Requester, who: Option<&Who
         .collect();
     accounts.sort_by(|a, b| a.account.cmp(&b.account));
     // Of reaps of others' programs, too: two looks would tell him what another one's held, and when it died.
+    let kernel_half = kernel_half_for(uid, daemon.accounts.backend.status());
     let (remarks, reaps) = if uid.get() == 0 {
         let mut reaps = daemon.responder.recorder.reaps().clone();
         daemon.responder.reaper.note_losses(&mut reaps);
@@ -58,13 +59,34 @@ pub(super) fn status(daemon: &mut Daemon, requester: Requester, who: Option<&Who
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
         dry_run: daemon.responder.is_dry_run(),
-        kernel_half: daemon.accounts.backend.status(),
+        kernel_half,
         error_bound_bytes: daemon.accounts.backend.error_bound(),
         ram_bytes: daemon.accounts.table.ram(),
         reaps,
         accounts,
         remarks,
     })))
+}
+
+/// What the kernel half can do everybody may know. Its counters tell when others' processes begin and end, and how near
+/// somebody is to a bound: they are root's.
+fn kernel_half_for(uid: Uid, status: KernelHalfStatus) -> KernelHalfStatus {
+    if uid.get() == 0 {
+        return status;
+    }
+    KernelHalfStatus {
+        attached: status.attached,
+        trigger: status.trigger,
+        event_trigger: status.event_trigger,
+        timer: status.timer,
+        signals_others: status.signals_others,
+        counter_cpus: status.counter_cpus,
+        counter_batch_pages: status.counter_batch_pages,
+        page_bytes: status.page_bytes,
+        counts_files: status.counts_files,
+        gate: status.gate,
+        ..KernelHalfStatus::default()
+    }
 }
 
 pub(super) fn quota(daemon: &mut Daemon, requester: Requester) -> Answer {

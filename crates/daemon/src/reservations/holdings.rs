@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! What the coordinator needs of whoever counts.
+//! What reservations need of the backend.
 
 use anyhow::Result;
 use bursar_model::{AccountId, Bytes, Pages};
 
-/// What the coordinator needs of whoever counts.
+/// What reservations need of the backend.
 pub(crate) trait Holdings {
     /// What an account holds at this moment.
     fn held_now(&mut self, id: AccountId) -> Result<Bytes>;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What has become of a reservation: resident by now, or its process runs another program.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use anyhow::Result;
-use bursar_host::{Proc, Statm};
+use bursar_host::{HostError, Image, Proc, ProcessQuery, Statm};
 use bursar_model::{AccountId, Bytes, Pid};
 
 use super::denied::Denied;
@@ -57,7 +59,8 @@ impl Reservations {
                 break;
             }
             let reserved = self.reserved_by(holder);
-            freed = freed.saturating_add(if self.has_another_image(holder) {
+            let is_replaced = self.replaced(&[holder]).contains(&holder);
+            freed = freed.saturating_add(if is_replaced {
                 self.release_holder(holder, payers, holdings)
                     .map_err(Denied::Failed)?;
                 reserved
@@ -71,17 +74,30 @@ impl Reservations {
         Ok(())
     }
 
-    /// Whether its process runs another program than the one that asked.
-    fn has_another_image(&self, holder: Holder) -> bool {
-        let reservation = self.by_holder.get(&holder);
-        let before = reservation.and_then(|it| it.image);
-        match (before, holder) {
-            // Its end is told elsewhere.
-            (Some(before), Holder::Process(pid)) => {
-                matches!(self.proc.image(pid), Ok(Some(now)) if now != before)
+    /// What it runs. Where it does not say so in time an execve ends nothing.
+    pub(super) fn image_of(&mut self, pid: Pid) -> Option<Image> {
+        self.query.ask(pid, Proc::image)?.ok().flatten()
+    }
+
+    /// Those whose processes run another program than the one that asked, as far as they say so in time.
+    fn replaced(&mut self, holders: &[Holder]) -> BTreeSet<Holder> {
+        let before = |holder: &Holder| {
+            let image = self.by_holder.get(holder)?.image?;
+            match holder {
+                Holder::Process(pid) => Some((*pid, image)),
+                Holder::Connection(_) => None,
             }
-            _ => false,
-        }
+        };
+        let before: BTreeMap<Pid, Image> = holders.iter().filter_map(before).collect();
+        let found = self
+            .query
+            .ask_each(before.keys().copied().collect(), Proc::image);
+        let is_replaced = |(pid, now): (Pid, Result<Option<Image>, HostError>)| {
+            // Its end is told elsewhere.
+            let now = now.ok().flatten()?;
+            (before.get(&pid) != Some(&now)).then_some(Holder::Process(pid))
+        };
+        found.into_iter().filter_map(is_replaced).collect()
     }
 
     /// By how much two readings of a counter may differ, in pages.
@@ -107,8 +123,9 @@ impl Reservations {
             .collect();
         self.next = some.last().copied().filter(|_| some.len() == LOOKED_AT);
         let worth_a_look = self.page_size.pages_within(WORTH_A_LOOK).get();
+        let replaced = self.replaced(&some);
         for holder in some {
-            if self.has_another_image(holder) {
+            if replaced.contains(&holder) {
                 self.release_holder(holder, payers, holdings)?;
             } else if self.reserved_by(holder) >= worth_a_look
                 && self.give_up_unmapped(holder, error) > 0

@@ -1,18 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Victims: of the kernel half, of its requests, of requests to end that did not help, of the kernel's OOM killer.
 
-use bursar_host::{Pidfd, clock};
+use std::cell::RefCell;
+
+use bursar_host::{Pidfd, Proc, UserNamespaces, UsernsOwner, clock};
 use bursar_model::{AccountId, KillManner, Nanos, Pid, Trigger, Uid};
+use bursar_watchdog::TimedQuery;
 
 use super::Responder;
 use crate::accounts::Accounts;
 use crate::entered::Entered;
 use crate::fact::{Level, Victim};
 use crate::graceful::GRACE;
-use crate::killer::{KillOutcome, kill, kill_chosen};
+use crate::killer::{KillOutcome, kill, kill_unless_protected};
 use crate::oom::{self, OomWatch};
 use crate::payers::Payers;
-use crate::reaper::Dying;
+use crate::reaper::{Dying, VictimReaper};
 
 impl Responder {
     /// Where the kernel half reaches its victim only at the victim's own next event, that event and
@@ -45,9 +48,9 @@ impl Responder {
     }
 
     /// Somebody chose and left the signal to us.
-    pub(super) fn carry_out(&mut self, victim: Victim, accounts: &mut Accounts) {
-        let (outcome, pidfd) = kill_chosen(&self.proc, victim.process());
-        self.follow_up(victim, outcome, pidfd, None, accounts);
+    pub(super) fn carry_out(&mut self, victim: Victim, pidfd: Pidfd, accounts: &mut Accounts) {
+        let outcome = kill_unless_protected(&self.proc, &pidfd);
+        self.follow_up(victim, outcome, Some(pidfd), None, accounts);
     }
 
     /// We have sent the signal, or not: tells it, and takes the memory.
@@ -92,7 +95,7 @@ impl Responder {
             }
             // The breach is over as far as this process goes.
             KillOutcome::Gone => {}
-            KillOutcome::Spared(why) => {
+            KillOutcome::NotKilled(why) => {
                 let event = self
                     .recorder
                     .kill_failed(&victim, &why, &mut accounts.table);
@@ -177,12 +180,17 @@ impl Responder {
         let Some(entered) = entered_of(accounts) else {
             return;
         };
-        let pays = pays_into(level.account, &entered, &accounts.payers);
+        let (Some(query), Some(mut other)) = (query_of(&self.reaper), query_of(&self.reaper))
+        else {
+            return;
+        };
+        let payers = &accounts.payers;
+        let payer_of = payer_into(level.account, &entered, payers, &self.proc, query);
         let limit = level.limit.unwrap_or_default();
-        let is_spared = |pid| accounts.is_spared(level.account, pid);
+        let spared = |pids| accounts.spared().among(level.account, pids, &mut other);
         let asked = self
             .graceful
-            .ask(&self.proc, level.account, limit, pays, is_spared);
+            .ask(&self.proc, level.account, limit, payer_of, spared);
         let Some(asked) = asked else { return };
         let (event, message) = self.recorder.asked(asked, level, &mut accounts.table);
         self.fresh.push(event);
@@ -205,8 +213,12 @@ impl Responder {
             if !reading.is_over_notice() || reading.bounds.is_observed() {
                 continue;
             }
-            let pays = pays_into(asked.account, &entered, &accounts.payers);
-            if !asked.may_be_killed(&self.proc, pays) {
+            let Some(query) = query_of(&self.reaper) else {
+                return;
+            };
+            let payers = &accounts.payers;
+            let payer_of = payer_into(asked.account, &entered, payers, &self.proc, query);
+            if !asked.may_be_killed(&self.proc, payer_of) {
                 continue;
             }
             let level = Level {
@@ -245,23 +257,40 @@ impl Responder {
 
 /// `None`, and a line in the log, where it cannot be read.
 fn entered_of(accounts: &Accounts) -> Option<Entered> {
-    let warn =
-        |error| tracing::warn!("nobody is asked to end, or killed for not ending: {error:#}");
-    accounts.entered().map_err(warn).ok()
+    accounts.entered().map_err(say_nobody_is_asked).ok()
 }
 
-/// Whether a process pays into an account: one in an exempt group pays into none.
-fn pays_into<'a>(
+/// The same where nobody can be sent to ask.
+fn query_of(reaper: &VictimReaper) -> Option<TimedQuery> {
+    reaper.timed_query().map_err(say_nobody_is_asked).ok()
+}
+
+fn say_nobody_is_asked(error: anyhow::Error) {
+    tracing::warn!("nobody is asked to end, or killed for not ending: {error:#}");
+}
+
+/// The user who pays for a process, if it is into this account: by what it has entered, by who owns its user namespace, by
+/// whose subordinate uid it has. One in an exempt group pays into none; of one that does not say where it is nothing is
+/// known (before 6.11).
+fn payer_into<'a>(
     account: AccountId,
     entered: &'a Entered,
     payers: &'a Payers,
-) -> impl Fn(Pid, Uid) -> bool + use<'a> {
-    let users = payers.payers_of(account);
+    proc: &'a Proc,
+    query: TimedQuery,
+) -> impl Fn(Pid, Uid) -> Option<Uid> + use<'a> {
+    let outside = RefCell::new((UserNamespaces::new(proc).ok(), query));
     move |pid, uid| {
-        let pays = match entered.account_of(pid, payers) {
-            Some(it) => it == account,
-            None => users.contains(&uid),
+        if payers.is_exempt(pid) {
+            return None;
+        }
+        let (namespaces, query) = &mut *outside.borrow_mut();
+        let owner = match namespaces {
+            Some(it) => it.owner_of(proc, pid, uid, query).ok()?,
+            None => UsernsOwner::itself(uid),
         };
-        pays && !payers.is_exempt(pid)
+        let own = || payers.of(payers.payer(owner)).map(|(id, _)| id);
+        let paid = entered.account_of(pid, payers).or_else(own)?;
+        (paid == account).then_some(owner.uid)
     }
 }

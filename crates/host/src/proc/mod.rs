@@ -105,12 +105,24 @@ impl Proc {
         self.parsed(&format!("{pid}/statm"), Statm::parse)
     }
 
-    /// What /proc/PID/status says.
+    /// What /proc/PID/status says; of a process whose first thread has ended, what that of one that lives says.
     ///
     /// # Errors
     /// When it cannot be read or understood.
     pub fn status(&self, pid: Pid) -> Result<Option<Status>, HostError> {
-        self.parsed(&format!("{pid}/status"), Status::parse)
+        let read = |tid: Pid| self.parsed(&format!("{tid}/status"), Status::parse);
+        let Some(status) = read(pid)? else {
+            return Ok(None);
+        };
+        if status.memory.is_some() || status.threads < 2 {
+            return Ok(Some(status));
+        }
+        for tid in self.threads(pid, THREADS_LOOKED_AT)? {
+            if let Some(living) = read(tid)?.filter(|it| it.memory.is_some()) {
+                return Ok(Some(living));
+            }
+        }
+        Ok(Some(status))
     }
 
     /// Whether a process's users have the numbers that they have here: it is in no user namespace with a map of its
@@ -157,8 +169,7 @@ impl Proc {
     /// # Errors
     /// When it cannot be read or understood.
     pub fn oom_score_adj(&self, pid: Pid) -> Result<Option<i16>, HostError> {
-        self.process(pid)?
-            .map_or(Ok(None), |process| process.oom_score_adj())
+        self.parsed(&format!("{pid}/oom_score_adj"), process::oom_score_adj)
     }
 
     /// A hold on a process's directory: what is read or written through it concerns that process even
@@ -170,18 +181,6 @@ impl Proc {
         Process::open(self, pid)
     }
 
-    /// The same, if it is the process that began at `start`; `None` when that one is gone.
-    ///
-    /// # Errors
-    /// When it cannot be opened, read or understood.
-    pub fn process_since(&self, pid: Pid, start: StartTime) -> Result<Option<Process>, HostError> {
-        let Some(process) = self.process(pid)? else {
-            return Ok(None);
-        };
-        let stat = process.stat()?;
-        Ok(stat.filter(|stat| stat.start == start).map(|_| process))
-    }
-
     /// The threads of a process, at most `most`; none when it is gone.
     ///
     /// # Errors
@@ -191,10 +190,13 @@ impl Proc {
         let failed = |errno| HostError::new("list", &path, errno);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let name = format!("{pid}/task");
-        let directory = match rustix::fs::openat(&self.directory, name, flags, Mode::empty()) {
-            Ok(directory) => directory,
-            Err(Errno::NOENT | Errno::SRCH) => return Ok(Vec::new()),
-            Err(errno) => return Err(failed(errno)),
+        let open = || match rustix::fs::openat(&self.directory, &name, flags, Mode::empty()) {
+            Ok(directory) => Ok(Some(directory)),
+            Err(Errno::NOENT | Errno::SRCH) => Ok(None),
+            Err(errno) => Err(failed(errno)),
+        };
+        let Some(directory) = look_twice(open)? else {
+            return Ok(Vec::new());
         };
         let entries = Dir::new(directory).map_err(failed)?;
         let threads = entries.map_while(Result::ok).filter_map(|entry| {
@@ -325,7 +327,8 @@ impl Proc {
         name: &str,
         parse: impl FnOnce(&[u8]) -> Result<T, Malformed>,
     ) -> Result<Option<T>, HostError> {
-        read_parsed(self.directory.as_fd(), &self.root, name, parse)
+        let bytes = look_twice(|| read(self.directory.as_fd(), &self.root, name))?;
+        parsed(bytes, &self.root, name, parse)
     }
 }
 
@@ -360,14 +363,12 @@ impl Iterator for Pids {
 /// A file of /proc is never larger, bytes: a status with 65,536 groups has 720 KiB.
 const MAX_FILE: u64 = 2 << 20;
 
-/// What `parse` makes of the file `name` in `directory`, which is called `path`; `None` when the file
-/// is not there or its process has gone while we read.
-fn read_parsed<T>(
-    directory: BorrowedFd<'_>,
-    path: &Path,
-    name: &str,
-    parse: impl FnOnce(&[u8]) -> Result<T, Malformed>,
-) -> Result<Option<T>, HostError> {
+/// So many threads of a process are asked for its memory: those that have ended and are traced stay among them.
+const THREADS_LOOKED_AT: usize = 64;
+
+/// What the file `name` in `directory`, which is called `path`, says; `None` when it is not there or its process has gone
+/// while we read.
+fn read(directory: BorrowedFd<'_>, path: &Path, name: &str) -> Result<Option<Vec<u8>>, HostError> {
     let failed = |errno| HostError::new("read", &path.join(name), errno);
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
@@ -377,12 +378,55 @@ fn read_parsed<T>(
     };
     let mut bytes = Vec::with_capacity(4096);
     match file.take(MAX_FILE).read_to_end(&mut bytes) {
-        Ok(_) => parse(&bytes)
-            .map(Some)
-            .map_err(|malformed| malformed.at(&path.join(name))),
+        Ok(_) => Ok(Some(bytes)),
         Err(error) => match Errno::from_io_error(&error) {
             Some(Errno::SRCH | Errno::NOENT) => Ok(None),
             errno => Err(failed(errno.unwrap_or(Errno::IO))),
         },
+    }
+}
+
+fn parsed<T>(
+    bytes: Option<Vec<u8>>,
+    path: &Path,
+    name: &str,
+    parse: impl FnOnce(&[u8]) -> Result<T, Malformed>,
+) -> Result<Option<T>, HostError> {
+    let found = bytes.map(|bytes| parse(&bytes)).transpose();
+    found.map_err(|malformed| malformed.at(&path.join(name)))
+}
+
+/// Looks once more where there is nothing. A directory of a process looked up while another of its threads executes belongs
+/// to that thread's number, and vanishes with it though the process lives (fs/proc/base.c proc_pid_lookup() beside
+/// fs/exec.c exchange_tids()).
+fn look_twice<T>(look: impl Fn() -> Result<Option<T>, HostError>) -> Result<Option<T>, HostError> {
+    match look()? {
+        None => look(),
+        found => Ok(found),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_there_is_looked_for_once_more() {
+        let looks = Cell::new(0);
+        let look = |found_at: u32| {
+            looks.set(0);
+            look_twice(|| {
+                looks.set(looks.get() + 1);
+                Ok((looks.get() == found_at).then_some(()))
+            })
+        };
+        for (found_at, found, looked) in [(1, true, 1), (2, true, 2), (3, false, 2)] {
+            assert_eq!(
+                (look(found_at).unwrap().is_some(), looks.get()),
+                (found, looked)
+            );
+        }
     }
 }

@@ -8,7 +8,7 @@ use bursar_model::{Pid, Uid};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::read_parsed;
+use super::{parsed, read};
 use crate::bytes::number;
 use crate::{Comm, HostError, Malformed, Proc, Stat, Status};
 
@@ -83,9 +83,7 @@ impl Process {
     /// # Errors
     /// When it cannot be read or understood.
     pub fn oom_score_adj(&self) -> Result<Option<i16>, HostError> {
-        self.parsed("oom_score_adj", |bytes| {
-            number(bytes).ok_or_else(|| Malformed::new("no number that fits"))
-        })
+        self.parsed("oom_score_adj", oom_score_adj)
     }
 
     /// Who logged in to begin it or an ancestor (the audit subsystem's loginuid); `None` where nobody did, or this
@@ -122,6 +120,11 @@ impl Process {
         name: &str,
         parse: impl FnOnce(&[u8]) -> Result<T, Malformed>,
     ) -> Result<Option<T>, HostError> {
-        read_parsed(self.directory.as_fd(), &self.path, name, parse)
+        let bytes = read(self.directory.as_fd(), &self.path, name)?;
+        parsed(bytes, &self.path, name, parse)
     }
+}
+
+pub(super) fn oom_score_adj(bytes: &[u8]) -> Result<i16, Malformed> {
+    number(bytes).ok_or_else(|| Malformed::new("no number that fits"))
 }

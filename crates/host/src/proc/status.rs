@@ -17,14 +17,16 @@ pub struct Status {
     pub uid: Uid,
     /// The process; equal to the pid asked for unless that was a thread's.
     pub tgid: Pid,
+    /// The thread of which this is.
+    pub tid: Pid,
     /// The number that it has in its own pid namespace; `None` where that is ours.
     pub namespace_pid: Option<Pid>,
     /// Its threads.
     pub threads: u32,
     /// Whether it, or the thread asked for, has ended and is only waited for.
     pub is_dead: bool,
-    /// Its memory; `None` for kernel threads, for zombies, and for a first thread that has ended while
-    /// others live (their memory is there, only not shown here).
+    /// Its memory; `None` for kernel threads, for zombies, and for a thread that has ended while others live (their
+    /// memory is there, only not shown here).
     pub memory: Option<Memory>,
     /// Who traces it.
     pub tracer: Option<Pid>,
@@ -77,6 +79,7 @@ impl Status {
         let real = words(uids).next().and_then(number);
         let uid = Uid::new(real.ok_or_else(|| Malformed::new("Uid is no uid"))?);
         let tgid = Pid::new(required(number_of(bytes, "Tgid")?, "Tgid")?);
+        let tid = Pid::new(required(number_of(bytes, "Pid")?, "Pid")?);
         let threads = required(number_of(bytes, "Threads")?, "Threads")?;
         let mut is_kill_pending = false;
         for key in ["SigPnd", "ShdPnd"] {
@@ -98,6 +101,7 @@ impl Status {
         Ok(Self {
             uid,
             tgid,
+            tid,
             namespace_pid,
             threads,
             is_dead: matches!(state, Some(b"Z" | b"X")),
@@ -143,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    const SMALL: &str = "Name:\tx\nTgid:\t7\nUid:\t1000\t0\t0\t0\nThreads:\t2\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000000100\n";
+    const SMALL: &str = "Name:\tx\nTgid:\t7\nPid:\t7\nUid:\t1000\t0\t0\t0\nThreads:\t2\nSigPnd:\t0000000000000000\nShdPnd:\t0000000000000100\n";
 
     #[test]
     fn a_process_without_memory_has_none() {

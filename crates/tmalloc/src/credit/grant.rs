@@ -15,7 +15,7 @@ use crate::usage;
 /// A thread takes at most so much at once.
 const SLICE: usize = 32 << 20;
 /// Where nothing is reserved, a thread comes back after so much to see whether that still holds.
-const SPARED: isize = 16 << 20;
+const UNCOUNTED: isize = 16 << 20;
 
 /// What became of a request for credit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,9 +44,9 @@ impl Credit {
 const ROUNDS: u16 = 16;
 
 /// Nothing is counted for the thread until it has used so much.
-fn spare(own: &mut Thread) {
+fn leave_uncounted(own: &mut Thread) {
     own.begin_slice(0, 0);
-    own.left = SPARED;
+    own.left = UNCOUNTED;
 }
 
 /// Whether the slice can be used once more: nothing of it has become resident, or could.
@@ -84,7 +84,7 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
             return Taken::Granted;
         }
         Confined::Child => {
-            own.left = SPARED;
+            own.left = UNCOUNTED;
             return Taken::Granted;
         }
     }
@@ -102,7 +102,7 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
         let own = unsafe { &mut *thread };
         // A child that shares our memory (vfork, clone) allocates for us, and another one is asked about it.
         if child_sharing_memory().is_some() {
-            spare(own);
+            leave_uncounted(own);
             return Taken::Granted;
         }
         credit.begin();
@@ -110,8 +110,8 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
         own.rounds = 0;
         let touched = usize::try_from(tried.unwrap_or(0)).unwrap_or(usize::MAX);
         credit.taken = credit.taken.saturating_add(touched.saturating_mul(page()));
-        if credit.spares() {
-            spare(own);
+        if credit.is_paused() {
+            leave_uncounted(own);
             return Taken::Granted;
         }
         let answer = match credit.local(cost) {
@@ -129,7 +129,7 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
                 credit.give_slice(own, cost, key, faults);
             }
             Err(Missing::Room | Missing::Answer) => return Taken::Refused,
-            Err(Missing::Promise) => spare(own),
+            Err(Missing::Promise) => leave_uncounted(own),
         }
         if tried.is_some() {
             // The look has taken the page faults of a block that comes now and may be new ground, even where
@@ -139,7 +139,7 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
         Taken::Granted
     });
     taken.unwrap_or_else(|| {
-        spare(own);
+        leave_uncounted(own);
         Taken::Granted
     })
 }

@@ -206,11 +206,11 @@ impl Credit {
         let mut silence = None;
         if self.daemon != Daemon::Reserves {
             if self.daemon == Daemon::Unknown && confined::is_confined_from_the_start() {
-                return Err(self.spare(PAUSE_NS));
+                return Err(self.pause(PAUSE_NS));
             }
             let known = Silence::look(socket);
             if let Some(rest) = known.rest_ns() {
-                return Err(self.spare(rest));
+                return Err(self.pause(rest));
             }
             silence = Some(known);
         }
@@ -237,7 +237,7 @@ impl Credit {
                     silence.end();
                 }
                 if grant.is_unlimited {
-                    return Err(self.spare(PAUSE_NS));
+                    return Err(self.pause(PAUSE_NS));
                 }
                 self.daemon = Daemon::Reserves;
                 Ok(usize::try_from(grant.pages).unwrap_or(0))
@@ -259,15 +259,15 @@ impl Credit {
                 let silence = silence.unwrap_or_else(|| Silence::look(socket));
                 let pause = silence.begin();
                 verbose::say_once(refused.errno());
-                Err(self.spare(pause))
+                Err(self.pause(pause))
             }
             Err(Refused::Busy) => {
                 verbose::say_once(libc::EAGAIN);
-                Err(self.spare(BUSY_NS))
+                Err(self.pause(BUSY_NS))
             }
             Err(refused) => {
                 verbose::say_once(refused.errno());
-                Err(self.spare(PAUSE_NS))
+                Err(self.pause(PAUSE_NS))
             }
         }
     }
@@ -297,9 +297,9 @@ impl Credit {
         contact
     }
 
-    fn spare(&mut self, pause_ns: u64) -> Missing {
-        self.daemon = Daemon::Spares;
-        self.spared_until = now_ns().saturating_add(pause_ns);
+    fn pause(&mut self, pause_ns: u64) -> Missing {
+        self.daemon = Daemon::Paused;
+        self.paused_until = now_ns().saturating_add(pause_ns);
         Missing::Promise
     }
 

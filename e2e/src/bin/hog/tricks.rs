@@ -61,6 +61,7 @@
 //! | `keep-lock=PATH` | from now on nobody gets at its memory (maps, process_mrelease), if PATH is a file of `stuck_fuse`'s |
 //! | `keep-lock-in-exec=PATH` | the same, and a child is in the middle of an execve, for which it wants that lock: who asks whether two processes have one memory waits for it |
 //! | `caller=SOCKET` | whoever is in the middle of an execve from then on has connected to this socket before |
+//! | `asks=REQUEST` | and has sent this line over it, without an answer |
 
 use std::ffi::{CStr, CString};
 use std::fs::File;
@@ -109,7 +110,6 @@ fn split<'a>(step: &str, value: &'a str) -> (&'a str, &'a str) {
         .unwrap_or_else(|| fail(step, "PATH:SIZE"))
 }
 
-/// Real and effective uid, the latter saved too. Groups are left alone.
 /// fork(2) of a child with this number: clone3(2) set_tid, 5.5.
 fn fork_numbered(number: libc::pid_t) -> i64 {
     // SAFETY: a structure of numbers.
@@ -121,6 +121,7 @@ fn fork_numbered(number: libc::pid_t) -> i64 {
     unsafe { libc::syscall(libc::SYS_clone3, &raw mut how, size_of_val(&how)) }
 }
 
+/// Sets the real and the effective uid, the latter as the saved one too. Groups are left alone.
 fn take_uids(step: &str, value: &str) -> bool {
     let (real, effective) = split(step, value);
     let (real, effective) = (
@@ -718,6 +719,9 @@ pub(super) fn perform_trick(step: &str, verb: &str, value: &str, rest: &[String]
         "caller" => {
             let _ = CALLED.set(CString::new(value).unwrap_or_default());
         }
+        "asks" => {
+            let _ = ASKED.set(format!("{value}\n").into_bytes());
+        }
         "keep-lock" => keep_lock(step, value, false),
         "keep-lock-in-exec" => keep_lock(step, value, true),
         "traced" => {
@@ -1140,6 +1144,8 @@ fn ask_beside_a_thread(step: &str, value: &str, rest: &[String], is_first: bool)
 
 /// Where whoever executes has connected to.
 static CALLED: OnceLock<CString> = OnceLock::new();
+/// What it has asked there.
+static ASKED: OnceLock<Vec<u8>> = OnceLock::new();
 
 /// Takes no memory.
 fn connect(place: &CStr) -> bool {
@@ -1153,16 +1159,16 @@ fn connect(place: &CStr) -> bool {
     unsafe {
         let socket = libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0);
         let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
-        libc::connect(socket, (&raw const address).cast(), length) == 0
+        let is_there = libc::connect(socket, (&raw const address).cast(), length) == 0;
+        is_there
+            && ASKED.get().is_none_or(|it| {
+                let sent = libc::write(socket, it.as_ptr().cast(), it.len());
+                usize::try_from(sent) == Ok(it.len())
+            })
     }
 }
 
-/// One thread reads our own memory where a file is mapped that nobody answers for: it holds the lock of our memory
-/// and waits, for it may not let go of it meanwhile (access_remote_vm). Others want to change something, not to be
-/// interrupted: whoever comes after them waits, too.
-fn keep_lock(step: &str, path: &str, in_exec: bool) {
-    use std::os::unix::fs::FileExt;
-
+fn map_first_page(step: &str, path: &str) -> *mut libc::c_void {
     let file = File::open(path).unwrap_or_else(|why| fail(step, why));
     // Its size is to be known.
     if file.metadata().is_ok_and(|it| it.len() == 0) {
@@ -1183,6 +1189,23 @@ fn keep_lock(step: &str, path: &str, in_exec: bool) {
         last(step);
     }
     keep(file);
+    at
+}
+
+/// This thread's list of futexes is in a file that nobody answers for: at its end the kernel reads it, and waits.
+pub(crate) fn hang_at_exit(step: &str, path: &str) {
+    let at = map_first_page(step, path);
+    // SAFETY: the kernel alone reads there, which may fail. The size is that of struct robust_list_head.
+    unsafe { libc::syscall(libc::SYS_set_robust_list, at, 24) };
+}
+
+/// One thread reads our own memory where a file is mapped that nobody answers for: it holds the lock of our memory
+/// and waits, for it may not let go of it meanwhile (access_remote_vm). Others want to change something, not to be
+/// interrupted: whoever comes after them waits, too.
+fn keep_lock(step: &str, path: &str, in_exec: bool) {
+    use std::os::unix::fs::FileExt;
+
+    let at = map_first_page(step, path);
     // SAFETY: a plain system call on numbers; a change of uid has made us private.
     unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1, 0, 0, 0) };
     let own = File::open("/proc/self/mem").unwrap_or_else(|why| fail(step, why));

@@ -18,7 +18,7 @@ pub(in crate::backend) struct Method {
     pub(in crate::backend) count_file: bool,
     /// Answers have to come while memory grows.
     pub(in crate::backend) priority: Priority,
-    /// Whom nobody is to ask for his memory.
+    /// Processes that must not be called: a thread of ours hangs at each.
     pub(in crate::backend) blocklist: Arc<Blocklist>,
 }
 

@@ -278,13 +278,14 @@ int BPF_PROG(bill_unix_accepted, struct sock *sk, struct sock *listener, struct 
 	return charge(slot, BILL_NUMOTHERSOCK, number_beside(new, known), 1, false) ? 0 : -ENOBUFS;
 }
 
-/* As soon as it cannot be used any more; RCU frees those of UDP some time later. May be skipped. */
+/* As soon as it cannot be used any more; RCU frees those of UDP some time later. May be skipped. One of which packets are
+ * under way stays until they are gone (1: its own, sock_init_data()). */
 SEC("?fentry/sk_common_release")
 int BPF_PROG(bill_socket_gone, struct sock *sk)
 {
 	struct bill_facts *known = facts();
 
-	if (known)
+	if (known && sk->sk_wmem_alloc.refs.counter <= 1)
 		uncharge_now(number_beside(sk, known), BILL_NUMOTHERSOCK);
 	return 0;
 }

@@ -52,12 +52,14 @@ static __noinline int recount_file(struct charge *charge, __u64 file)
 {
 	__s64 now, was;
 	struct row *row;
+	__u64 found;
 
 	if (!charge)
 		return 0;
 	was = *(volatile __s64 *)&charge->amount;
-	now = locks_through(lock_context_of(file), file);
-	if (now < was && now >= LOCKS_LOOKED_AT) /* there may be more behind these */
+	found = locks_through(lock_context_of(file), file);
+	now = (__u32)found;
+	if (now < was && found >= MORE_LOCKS) /* there may be more behind these, or behind another file's */
 		return 0;
 	row = row_of(charge->slot, BILL_NUMFLOCK);
 	if (row && now != was && __sync_val_compare_and_swap(&charge->amount, was, now) == was)
@@ -68,7 +70,8 @@ static __noinline int recount_file(struct charge *charge, __u64 file)
 static long recount_locked_file(struct bpf_map *map, __u64 *file, struct charge *charge,
 				struct recount *recount)
 {
-	if (charge->slot != recount->slot || !*(volatile __s64 *)&charge->amount)
+	/* Also where there was none: who waited for his lock has it by now. */
+	if (charge->slot != recount->slot)
 		return 0;
 	if (recount->is_look && locks_met >= LOCKS_A_RECOUNT)
 		return 1;

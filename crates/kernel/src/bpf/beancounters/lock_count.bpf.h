@@ -37,7 +37,10 @@ static __always_inline long count_lock(__u32 index, struct lock_walk *walk)
 }
 LOOP_BODY(count_lock, struct lock_walk *, LOCKS_LOOKED_AT)
 
-static __always_inline __u32 count_list(__u64 head, __u64 file)
+/* Added to a count where a list was not read to its end. */
+#define MORE_LOCKS (1ULL << 32)
+
+static __always_inline __u64 count_list(__u64 head, __u64 file)
 {
 	struct lock_walk walk = { .head = head, .file = file };
 	__u32 count = 0, met = 0;
@@ -49,11 +52,11 @@ static __always_inline __u32 count_list(__u64 head, __u64 file)
 	bpf_probe_read_kernel(&count, sizeof(count), &walk.count);
 	bpf_probe_read_kernel(&met, sizeof(met), &walk.met);
 	__sync_fetch_and_add(&locks_met, met);
-	return count;
+	return met < LOCKS_LOOKED_AT ? count : count + MORE_LOCKS;
 }
 
 /* `context`: the inode's struct file_lock_context. */
-static __noinline __u32 locks_through(__u64 context, __u64 file)
+static __noinline __u64 locks_through(__u64 context, __u64 file)
 {
 	if (!context)
 		return 0;

@@ -47,6 +47,7 @@ enum {
 	/* Counting anew takes at most one part of so many of the time, and not more often than once a millisecond. */
 	RECOUNT_SHARE = 16,
 	RECOUNT_NS = 1000000,
+	RECOUNT_MOST_REST_NS = 200000000,
 };
 
 /* Whether a program has nothing to do with a socket: nobody pays for it. */
@@ -120,19 +121,22 @@ static long recount_socket(struct bpf_map *map, __u64 *key, struct socket_buffer
 /* All accounts' at once: who asks for it too often takes nothing from others. Returns whether it was done. */
 static __noinline int recount_in_time(void)
 {
-	__u64 began = bpf_ktime_get_ns(), due, rest;
+	__u64 began = bpf_ktime_get_ns(), due, rest, now;
 	struct bill_facts *known = facts();
 
 	if (!known)
 		return 0;
 	due = *(volatile __u64 *)&known->buffers_due_ns;
 	if (began < due ||
-	    __sync_val_compare_and_swap(&known->buffers_due_ns, due, began + 1000000000) != due)
+	    __sync_val_compare_and_swap(&known->buffers_due_ns, due, began + RECOUNT_MOST_REST_NS) != due)
 		return 0;
 	bpf_for_each_map_elem(&socket_buffers, recount_socket, NULL, 0);
-	rest = bpf_ktime_get_ns();
-	rest += RECOUNT_SHARE * (rest - began);
-	*(volatile __u64 *)&known->buffers_due_ns = rest + RECOUNT_NS;
+	now = bpf_ktime_get_ns();
+	rest = RECOUNT_SHARE * (now - began);
+	/* Who counted may have been preempted for long, by his own will. */
+	if (rest > RECOUNT_MOST_REST_NS)
+		rest = RECOUNT_MOST_REST_NS;
+	*(volatile __u64 *)&known->buffers_due_ns = now + rest + RECOUNT_NS;
 	return 1;
 }
 

@@ -108,9 +108,9 @@ static __always_inline struct row *counted_row(__u32 slot, __u32 which)
 	return row && row->counted ? row : NULL;
 }
 
-/* The account of a task, the one that it has entered before its user's; or NOBODY: root, bursard, kernel
- * threads and whoever has no account are never refused anything. Of whom it is not known (membership.bpf.h)
- * nobody is charged either: the next look asks again. */
+/* The account of a task: the one it has entered, else its user's. NOBODY: root, bursard, kernel threads and tasks without
+ * an account, which are never refused anything. NOBODY as well while its membership is not known (membership.bpf.h):
+ * then nothing is charged, and the next lookup asks again. */
 static __always_inline __u32 slot_of_task(struct task_struct *task)
 {
 	struct ledger_state *state = ledger_state();

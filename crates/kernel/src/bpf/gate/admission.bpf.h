@@ -97,7 +97,7 @@ static __noinline bool recount(struct ledger_state *state, struct account *accou
 		pause = RECOUNT_PAUSE_NS;
 	if (pause > RECOUNT_MOST_PAUSE_NS)
 		pause = RECOUNT_MOST_PAUSE_NS;
-	if (now - was < pause ||
+	if (ns_since(was, now) < pause ||
 	    __sync_val_compare_and_swap(&account->recounted_ns, was, now) != was)
 		return false;
 	LOOP(recount_record, &slot);

@@ -305,7 +305,8 @@ static __always_inline int refuse_writable(struct vm_area_struct *vma, unsigned 
 	if (call.number == CALL_MPROTECT) {
 		__u64 asked_end = call.argument[0] + call.argument[1];
 
-		if (call.argument[0] > first)
+		/* An address with a tag (arm64) is beyond the end. */
+		if (call.argument[0] > first && call.argument[0] < end)
 			first = call.argument[0];
 		if (asked_end < end)
 			end = asked_end;

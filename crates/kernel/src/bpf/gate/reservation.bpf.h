@@ -10,19 +10,27 @@
 
 enum { ENXIO = 6, EINVAL = 22 };
 
+enum { GIVE_BACK_TRIES = 16 };
+
 #define MOST_PAGES (1LL << 40)	/* of one process; no machine has as many, and no sum of them wraps */
 
-/* Gives `pages` of it back. Two threads may commit at once: nobody gives back what is not there. */
+/* Gives `pages` of it back. Two threads may commit at once: nobody gives back what is not there, not for a moment either,
+ * for a re-sum may read the record in that. */
 static __always_inline int give_back(struct account *account, struct mm_record *record, __s64 pages)
 {
-	__s64 left = __sync_fetch_and_add(&record->reserved_pages, -pages) - pages;
+	int i;
 
-	if (left < 0) {
-		__sync_fetch_and_add(&record->reserved_pages, pages);
-		return -EINVAL;
+	for (i = 0; i < GIVE_BACK_TRIES; i++) {
+		__s64 there = *(volatile __s64 *)&record->reserved_pages;
+
+		if (there < pages)
+			return -EINVAL;
+		if (__sync_val_compare_and_swap(&record->reserved_pages, there, there - pages) != there)
+			continue;
+		__sync_fetch_and_add(&account->reserved_pages, -pages);
+		return 0;
 	}
-	__sync_fetch_and_add(&account->reserved_pages, -pages);
-	return 0;
+	return -EAGAIN;
 }
 
 /* What a promise has to fit beside. It is given on no doubt, nor of what the user half has promised; with

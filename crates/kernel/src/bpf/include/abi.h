@@ -500,7 +500,7 @@ struct event {
 	__s64 notice_pages;
 	__s64 victim_pages;
 	__s64 victim_private_pages; /* of these, what its end gives back: not shared memory */
-	__u64 latency_ns;	/* kill: from the event to the signal; freed: from the signal */
+	__u64 latency_ns;	/* kill: from the decision to the signal, or to the request for it; freed: from the signal */
 	__u32 candidates_met;	/* processes weighed */
 	__u32 candidates_kept;
 	struct candidate candidates[CANDIDATES];

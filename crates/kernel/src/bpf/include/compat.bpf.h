@@ -360,6 +360,11 @@ static __always_inline void read_call(struct call *call)
 	case 12:
 		call->number = CALL_BRK;
 		return;
+	case 453: /* map_shadow_stack(address, size, flags): private, and written to */
+		call->argument[2] = 2; /* PROT_WRITE */
+		call->argument[3] = 0;
+		call->number = CALL_MMAP;
+		return;
 	case 25:
 		call->number = CALL_MREMAP;
 		return;

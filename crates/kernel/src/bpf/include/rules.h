@@ -22,6 +22,8 @@ enum rule {
 	/* So long what is dying is credited at least, and an account may be above its limit by more than an
 	 * eighth because of it: a second, with the 200 ms between two audits. */
 	PATIENCE_MS = 800,
+	/* A time in ms may be ahead of another CPU's by so much. */
+	CLOCK_SKEW_MS = 100,
 	/* A dying address space has so much longer as this rate takes: 4 GiB/s, a third of what a normal
 	 * exit frees on a slow machine. 2^22 bytes a millisecond. */
 	DRAIN_BYTES_SHIFT = 22,
@@ -35,6 +37,8 @@ enum rule {
 	RESERVE_BYTES_SHIFT = 23,
 	/* What is unkillable raises what may be held to a quarter above the limit at most. */
 	UNKILLABLE_SHIFT = 2,
+	/* After so long nobody is dying who was when an account's patience ended (12 days: half of what 32 bits tell apart). */
+	CREDIT_FROM_MS = 1 << 30,
 	/* Shared pages matter from a thirty-second of the limit on. */
 	DOUBT_SHIFT = 5,
 	/* While a survey is waited for an account is a quarter above its limit at most; an eighth, less what does not
@@ -47,6 +51,15 @@ enum rule {
 	RANK_SHIFT = 44,	/* more pages than any machine has, below 2000 steps of oom_score_adj */
 };
 
+/* So long ago is `since_ms`. Another CPU may have written it after `now_ms` was read, and 0 is written as 1: up to CLOCK_SKEW_MS
+ * ahead is now. */
+RULE __u32 ms_since(__u32 since_ms, __u32 now_ms)
+{
+	__u32 age = now_ms - since_ms;
+
+	return age >= -(__u32)CLOCK_SKEW_MS ? 0 : age;
+}
+
 /* An address space whose owner was told to die, or has ended. */
 struct dying {
 	__u32 since_ms;		/* when it last began; 0: never */
@@ -58,7 +71,7 @@ struct dying {
  * credited half of the time at most. Two CPUs may find it at once: the second changes nothing. */
 RULE void begin_credit(struct dying *dying, __u32 pages, __u32 shared_pages, __u32 now_ms)
 {
-	if (dying->since_ms && now_ms - dying->since_ms < 2 * PATIENCE_MS)
+	if (dying->since_ms && ms_since(dying->since_ms, now_ms) < 2 * PATIENCE_MS)
 		return;
 	dying->credit_pages = pages;
 	dying->shared_pages = shared_pages;
@@ -81,7 +94,7 @@ RULE int has_credit(const struct dying *dying, __u32 from_ms, __u32 page_shift, 
 
 	if (from_ms && (__s32)(dying->since_ms - from_ms) < 0)
 		return 0;
-	return now_ms - dying->since_ms <= patience;
+	return ms_since(dying->since_ms, now_ms) <= patience;
 }
 
 /*
@@ -117,7 +130,7 @@ RULE __s64 add_files_credit(__s64 credit_pages, __s64 kept_pages, __s64 sure_pag
 /* `since_ms`: when the first of it was given; 0: none was. */
 RULE int has_files_credit(__u32 since_ms, __u32 patience_is_out, __u32 now_ms)
 {
-	return since_ms && !patience_is_out && now_ms - since_ms <= PATIENCE_MS;
+	return since_ms && !patience_is_out && ms_since(since_ms, now_ms) <= PATIENCE_MS;
 }
 
 /* What of an account's credit is above one limit counts: however fast it grows, it is at twice its limit at most. */
@@ -165,6 +178,8 @@ RULE int keep_patience(struct patience *patience, __s64 total_pages, __s64 limit
 		patience->credit_from_ms = 0;
 		patience->is_out = 0;
 	}
+	if (patience->credit_from_ms && ms_since(patience->credit_from_ms, now_ms) > CREDIT_FROM_MS)
+		patience->credit_from_ms = 0;
 	if (limit_pages == NO_LIMIT_PAGES || total_pages <= limit_pages + (limit_pages >> PATIENCE_SHIFT)) {
 		patience->above_ms = 0;
 		return 0;
@@ -175,7 +190,7 @@ RULE int keep_patience(struct patience *patience, __s64 total_pages, __s64 limit
 		patience->above_ms = now_ms;
 		return 0;
 	}
-	if (now_ms - patience->above_ms < PATIENCE_MS)
+	if (ms_since(patience->above_ms, now_ms) < PATIENCE_MS)
 		return 0;
 	patience->above_ms = now_ms;
 	patience->credit_from_ms = now_ms;

@@ -138,6 +138,7 @@ struct signal_struct {
 	atomic_t live;		/* threads that have not begun to end */
 	int nr_threads;
 	int leader;
+	struct list_head thread_head;
 	struct tty_struct *tty;
 	unsigned int flags;
 	struct core_state *core_state;

@@ -173,8 +173,8 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	die_as_mm_sharer(record, mm);
 	if (record->state == MM_MARKED)		/* by somebody who could not reach it: here it is */
 		retry_kills(TRIGGER_EVENT, RUNNING_OWN);
-	slot = record->account;
-	account = account_at(slot);
+	slot = slot_of(record, (__u64)mm);
+	account = slot != NOBODY ? account_at(slot) : NULL;
 	if (!account)
 		return 0;
 	seen->mm = 0;
@@ -199,13 +199,14 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 					     struct mm_struct *mm, __u32 member, __s64 coarse)
 {
 	struct mm_record *record = record_at(seen->index);
+	__u32 slot = record ? slot_of(record, (__u64)mm) : NOBODY;
 	struct account *account;
 	__s64 before;
 
-	if (!record || record->mm != (__u64)mm || record->ctx_id != seen->ctx_id ||
-	    record->state == MM_MARKED || !still_pays(record, mm))
+	if (!record || slot == NOBODY || record->ctx_id != seen->ctx_id || record->state == MM_MARKED ||
+	    !still_pays(record, mm))
 		return -1;
-	account = account_at(record->account);
+	account = account_at(slot);
 	if (!account)
 		return -1;
 	die_as_mm_sharer(record, mm);
@@ -217,7 +218,7 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 		refresh_state(record, number_of(mm));
 	note_change(record, account, mm, before);
 	seen->coarse[member] = coarse;
-	react(record->account, book(record, account), TRIGGER_EVENT, running_at(record, mm, before));
+	react(slot, book(record, account), TRIGGER_EVENT, running_at(record, mm, before));
 	return 0;
 }
 
@@ -264,7 +265,7 @@ static __always_inline int charge_rss(struct mm_struct *mm, __u32 member)
 			return 0;
 	}
 	if (state->kills_wanted && can_signal_others() &&
-	    bpf_ktime_get_ns() - state->last_retry_ns > RETRY_PAUSE_NS)
+	    ns_since(state->last_retry_ns, bpf_ktime_get_ns()) > RETRY_PAUSE_NS)
 		retry_kills(TRIGGER_EVENT, RUNNING_OWN);
 	return charge_in_full(state, seen, mm, member, ctx_id);
 }

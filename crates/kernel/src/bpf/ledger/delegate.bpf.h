@@ -14,7 +14,7 @@ static __noinline int ask_for_a_walk(struct ledger_state *state, __u32 trigger)
 	__u64 now = bpf_ktime_get_ns();
 	struct event *event;
 
-	if (now - state->unrecorded_told_ns < (RESUM_INTERVAL_MS - 1) * 1000000ULL)
+	if (ns_since(state->unrecorded_told_ns, now) < (RESUM_INTERVAL_MS - 1) * 1000000ULL)
 		return 0;
 	/* Not in a walk's notes: one may be under way. */
 	event = reserve_event(state, EVENT_UNRECORDED, trigger, now);

@@ -57,7 +57,7 @@ static __always_inline void credit_files(struct ledger_state *state, struct acco
 	__s64 credit = files_credit_of(account);
 
 	if (!credit)
-		account->files_credit_ms = now_ms() | 1;
+		account->files_credit_ms = now_ms() ?: 1;
 	account->files_credit_pages = add_files_credit(credit, kept, account->sure_pages);
 	account->files_kill_ticket = *(volatile __u64 *)&state->files_ticket;
 }
@@ -85,6 +85,13 @@ static __always_inline int forgo_kill(struct walk *walk, struct mm_record *recor
 	return 0;
 }
 
+/* Whether somebody else has begun to decide meanwhile: a virtual machine's CPU can stand still for that long
+ * (SETTLE_STALE_NS). Whom we have chosen is not the one to kill any more. */
+static __always_inline bool is_overtaken(const struct walk *walk, const struct account *account)
+{
+	return *(volatile __u64 *)&account->settling_ns != walk->event.time_ns;
+}
+
 /* Kills whom a walk has chosen. Returns the number of victims, 0 or 1. Global, as is all of a decision that
  * has many ways: verified once, not in each state of its caller. */
 __noinline int kill_victim(struct walk *walk)
@@ -104,7 +111,7 @@ __noinline int kill_victim(struct walk *walk)
 	event = &walk->event;
 	account = account_at(walk->slot);
 	record = record_at(victim->record);
-	if (!account || !record || !is_his(record, victim, walk->slot))
+	if (!account || !record || !is_his(record, victim, walk->slot) || is_overtaken(walk, account))
 		return 0;
 	/* Its owner; or who runs in it and goes on while that one is dying. */
 	if (victim->mm == walk->own_mm && means_dying(record->state))
@@ -161,6 +168,23 @@ __noinline int kill_victim(struct walk *walk)
 
 /* --- those whose signal could not be sent where they were chosen --------------------------- */
 
+enum { ASK_AGAIN_NS = 1000000000 };	/* so long bursard carries a request out (ring_reader.rs) */
+
+/* Whether a request has been carried out by now or never is: once each ASK_AGAIN_NS after the mark. */
+static __always_inline bool is_request_over(const struct walk *walk, __u64 marked_ns)
+{
+	__u64 before = walk->tried_before_ns > marked_ns ? walk->tried_before_ns - marked_ns : 0;
+	__u64 since = walk->tried_ns > marked_ns ? walk->tried_ns - marked_ns : 0;
+
+	return since / ASK_AGAIN_NS > before / ASK_AGAIN_NS;
+}
+
+/* Whether somebody has to die still. What was credited for the marked one's files has not gone yet. */
+static __always_inline bool is_kill_due(struct account *account)
+{
+	return level_now(account) + files_credit_of(account) > kill_above(account);
+}
+
 static __always_inline long retry_one(__u32 index, struct walk **of)
 {
 	struct walk *walk = *of;
@@ -168,14 +192,16 @@ static __always_inline long retry_one(__u32 index, struct walk **of)
 	struct ledger_state *state = ledger_state();
 	struct account *account;
 	struct event *place;
-	__u64 mm, ctx_id, owner, now;
-	bool is_shared_mm;
+	__u64 mm, ctx_id, marked_ns, owner, now;
+	bool is_shared_mm, is_over;
+	int err;
 
 	if (!record || !state)
 		return 0;
 	mm = *(volatile __u64 *)&record->mm;
 	ctx_id = *(volatile __u64 *)&record->ctx_id;
-	if (!mm || *(volatile __u32 *)&record->state != MM_MARKED)
+	marked_ns = *(volatile __u64 *)&record->marked_ns;
+	if (!mm || *(volatile __u32 *)&record->state != MM_MARKED || !marked_ns)
 		return 0;
 	account = account_at(record->account);
 	if (!account || far_ctx_id(mm) != ctx_id)
@@ -184,43 +210,53 @@ static __always_inline long retry_one(__u32 index, struct walk **of)
 	if (look_anew(record, mm))
 		return 0;
 	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
-	/* It is not whom the mark was for if he has ended and left his memory to another. */
-	if (is_observed(account) || !dies_with(state, record, number_of((void *)owner))) {
-		record->marked_ns = 0;
+	is_over = is_request_over(walk, marked_ns);
+	/* It is not whom the mark was for if he has ended and left his memory to another. Nobody has to die where the account
+	 * is within its limit by now; what bursard was asked for it may still be about to do. */
+	if (is_observed(account) || !dies_with(state, record, number_of((void *)owner)) ||
+	    (is_over && !is_kill_due(account))) {
+		__sync_val_compare_and_swap(&record->marked_ns, marked_ns, 0);
 		if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_LIVING) == MM_MARKED)
 			__sync_fetch_and_add(&state->kills_wanted, -1);
 		return 0;
 	}
+	if (!is_kill_due(account))
+		return 0;
 	place = bpf_ringbuf_reserve(&events, sizeof(*place), 0);
 	note_owner(record, tgid_of(owner));
 	is_shared_mm = is_shared(mm, owner);
-	if (signal_in(owner, mm, ctx_id, walk->own_mm))
-		goto not_told;
-	begin_dying(record, owner);
-	if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_DYING) != MM_MARKED)
-		goto not_told;
+	err = signal_in(owner, mm, ctx_id, walk->own_mm);
+	/* Not while nobody answers: the ring has room for some hundred. */
+	if (err && (!is_over || !state->answering_mm)) {
+		if (place)
+			bpf_ringbuf_discard(place, 0);
+		return 0;
+	}
 	now = bpf_ktime_get_ns();
-	__sync_fetch_and_add(&state->kills_wanted, -1);
-	__sync_fetch_and_add(&state->kills_retried, 1);
-	walk->event.kind = EVENT_KILL;
-	walk->event.time_ns = now;
+	walk->event.kind = err ? EVENT_KILL_ASKED : EVENT_KILL;
+	walk->event.time_ns = marked_ns;
 	walk->event.account = record->account;
 	walk->event.uid = record->uid;
 	tell_levels(&walk->event, account, level_now(account));
 	walk->event.victim_pages = record->marked_pages;
 	walk->event.victim_private_pages = private_pages(record);
-	walk->event.latency_ns = now - record->marked_ns;
-	record->marked_ns = now;
+	walk->event.latency_ns = now - marked_ns;
 	describe_victim(&walk->event, owner);
-	__sync_fetch_and_add(&account->history.kills, 1);
-	book_far(record, account, mm);
+	if (!err) {
+		if (!means_dying(record->state))
+			begin_dying(record, owner);
+		record->marked_ns = now;
+		__sync_fetch_and_add(&state->kills_retried, 1);
+		/* Who has found it dying since has counted it, and tells nobody. */
+		if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_DYING) == MM_MARKED) {
+			__sync_fetch_and_add(&state->kills_wanted, -1);
+			__sync_fetch_and_add(&account->history.kills, 1);
+		}
+		book_far(record, account, mm);
+	}
 	tell_kill(state, place, &walk->event);
-	if (is_shared_mm)
+	if (!err && is_shared_mm)
 		kill_mm_sharers(index, walk->event.trigger);
-	return 0;
-not_told:
-	if (place)
-		bpf_ringbuf_discard(place, 0);
 	return 0;
 }
 LOOP_BODY(retry_one, struct walk **, records_made())
@@ -234,8 +270,9 @@ __noinline int retry_kills(__u32 trigger, __u32 running)
 
 	if (!state || !walk)
 		return 0;
-	state->last_retry_ns = bpf_ktime_get_ns();
 	__builtin_memset(walk, 0, sizeof(*walk));
+	walk->tried_ns = bpf_ktime_get_ns();
+	walk->tried_before_ns = __sync_lock_test_and_set(&state->last_retry_ns, walk->tried_ns);
 	walk->own_mm = running != RUNNING_OTHER ? far_own_mm() : 0;
 	walk->event.trigger = trigger == NOTES_OF_CLOCK ? TRIGGER_TIMER : trigger;
 	LOOP(retry_one, &walk);

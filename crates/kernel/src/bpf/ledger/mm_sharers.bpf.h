@@ -16,13 +16,6 @@
 
 #include "delegate.bpf.h"
 
-/* Never a victim. */
-static __always_inline bool is_protected(struct ledger_state *state, __u64 owner, __u32 pid, int adj)
-{
-	return pid == 1 || adj <= OOM_SCORE_ADJ_MIN || is_far_guardian(state, owner, pid) ||
-	       (FAR_READ(owner, struct task_struct, flags) & PF_KTHREAD);
-}
-
 static __always_inline __u32 tgid_of(__u64 task)
 {
 	return (__u32)FAR_READ(task, struct task_struct, tgid);
@@ -55,9 +48,9 @@ static __always_inline int signal_in(__u64 task, __u64 mm, __u64 ctx_id, __u64 o
 	return err;
 }
 
-/* Whether a process that has the address space of this record is one of those who pay for it, and may be killed: root may
- * have cloned itself and become somebody else in one of the two. Whom a user namespace has for its users only they
- * themselves could have made. There is no stack to ask anew who pays. */
+/* Whether a process with this record's address space has the same payer and may be killed: root may have cloned itself
+ * and taken another uid in one of the two. Processes inside a user namespace can only come from that namespace's users.
+ * There is no stack left to look the payer up again. */
 static __always_inline bool dies_with(struct ledger_state *state, const struct mm_record *record, __u64 task)
 {
 	__u64 cred = (__u64)FAR_READ(task, struct task_struct, real_cred);
@@ -135,8 +128,10 @@ __noinline int kill_mm_sharer(struct mm_record *record, __u64 task, __u32 trigge
 	if (!err) {
 		__sync_fetch_and_add(&account->history.kills, 1);
 		tell_mm_sharer(record, number_of((void *)task), trigger, EVENT_KILL);
-	} else if (err == -11 && !FAR_READ(task, struct task_struct, vfork_done)) {
-		/* Not who has begun by vfork(2): he may be another program when bursard comes to him. Nor who is gone, or
+	} else if ((err == -1 || (err == -11 && !can_signal_others())) &&
+		   !FAR_READ(task, struct task_struct, vfork_done)) {
+		/* Before 6.13, and whose first thread is ending (EPERM).
+		 * Not who has begun by vfork(2): he may be another program when bursard comes to him. Nor who is gone, or
 		 * behind a signal that is on its way from this CPU (EBUSY): he is met again. */
 		tell_mm_sharer(record, number_of((void *)task), trigger, EVENT_KILL_ASKED);
 	}
@@ -151,12 +146,26 @@ static __always_inline bool is_shared(__u64 mm, __u64 task)
 	return FAR_READ(mm, struct mm_struct, mm_users.counter) > FAR_READ(signal, struct signal_struct, live.counter);
 }
 
-/* A leader that has ended has no address space any more, and stays for as long as its group: its next thread has. */
-static __always_inline __u64 thread_with_memory(struct task_struct *leader)
+enum { THREADS_LOOKED_AT = 16 };
+
+/* A leader that has ended has no address space any more, and stays for as long as its group: another thread has. 0: none,
+ * or those that come first have ended too and are kept by who traces them. Global: verified once, not for each task of a walk. */
+__noinline __u64 thread_with_mm(__u64 leader)
 {
-	if (leader->mm)
-		return number_of(leader);
-	return number_of(leader->thread_node.next) - bpf_core_field_offset(struct task_struct, thread_node);
+	__u64 signal = (__u64)FAR_READ(leader, struct task_struct, signal);
+	__u64 end = signal + bpf_core_field_offset(struct signal_struct, thread_head);
+	__u64 task = leader, next;
+	int i;
+
+	for (i = 0; i < THREADS_LOOKED_AT; i++) {
+		next = (__u64)FAR_READ(task, struct task_struct, thread_node.next);
+		if (!next || next == end)
+			return 0;
+		task = number_of((void *)(next - bpf_core_field_offset(struct task_struct, thread_node)));
+		if (FAR_READ(task, struct task_struct, mm))
+			return task;
+	}
+	return 0;
 }
 
 /* So long a page fault waits for them to be killed; the others when the timer walks, or at their own events. */
@@ -184,14 +193,14 @@ __noinline int kill_mm_sharers(__u32 index, __u32 trigger)
 	bpf_rcu_read_lock();
 	bpf_iter_task_new(&it, NULL, 0 /* BPF_TASK_ITER_ALL_PROCS */);
 	while ((task = bpf_iter_task_next(&it))) {
-		thread = thread_with_memory(task);
+		thread = number_of(task);
+		if (!task->mm)
+			thread = thread_with_mm(thread);
 		if (bpf_ktime_get_ns() - record->marked_ns > SHARERS_NS) {
 			state->walk_wanted = 1;
 			break;
 		}
-		/* The last of the list is followed by its head, which is no thread. */
-		if ((__u64)FAR_READ(thread, struct task_struct, mm) == mm &&
-		    tgid_of(thread) == (__u32)task->tgid)
+		if (thread && (__u64)FAR_READ(thread, struct task_struct, mm) == mm)
 			kill_mm_sharer(record, thread, trigger);
 	}
 	bpf_iter_task_destroy(&it);

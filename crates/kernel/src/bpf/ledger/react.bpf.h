@@ -60,10 +60,10 @@ static __always_inline long has_been_decided(__u32 look, struct waiting *waiting
 LOOP_BODY(has_been_decided, struct waiting *, DECISION_LOOKS)
 
 /*
- * Who has made an account grow beyond its limit while another CPU decides about it waits for that one: else the account
- * grows by what all its CPUs fault in meanwhile. So it is an event for each CPU, and another one for each DECISION_WAIT_NS
- * of a decision that takes longer. Nobody else ever waits, and who decides needs nothing that a waiting CPU may hold: it
- * reads counters, and takes locks of signals. Not on PREEMPT_RT, where a real-time thread would wait with it.
+ * A CPU that has made an account grow beyond its limit while another CPU decides about it waits for the decision: else
+ * the account grows by what all its CPUs fault in meanwhile. So it grows by one event for each CPU, and by another one
+ * for each DECISION_WAIT_NS of a longer decision. No other CPU waits. The deciding CPU needs nothing that a waiting one
+ * may hold: it reads counters and takes signal locks. Not on PREEMPT_RT, where a real-time thread would wait too.
  */
 __noinline int wait_for_decision(__u32 slot)
 {
@@ -83,9 +83,8 @@ __noinline int give_notice(__u32 slot, __s64 held, __u32 trigger)
 	struct event *event;
 
 	if (!state || !account || (account->flags & ACCOUNT_PAUSED) ||
+	    (account->noticed_ns && ns_since(account->noticed_ns, now) < NOTICE_PAUSE_NS) ||
 	    __sync_val_compare_and_swap(&account->noticed, 0, 1) != 0)
-		return 0;
-	if (account->noticed_ns && now - account->noticed_ns < NOTICE_PAUSE_NS)
 		return 0;
 	account->noticed_ns = now;
 	if (!is_observed(account))
@@ -96,7 +95,9 @@ __noinline int give_notice(__u32 slot, __s64 held, __u32 trigger)
 	event->account = slot;
 	event->uid = account->number;
 	tell_levels(event, account, held);
-	emit(state, event);
+	/* Where there is no room it is told after the pause. */
+	if (!emit(state, event))
+		account->noticed = 0;
 	return 0;
 }
 
@@ -139,8 +140,8 @@ enum {
 	LATEST_DECISION_NS = 20000000,
 };
 
-/* Not where it is the running process that may have to die: while a question waits, where a victim cannot be reached, and
- * where it writes into the memory of others. */
+/* Whether the decision is left to the deferred-work thread. Not where the running process itself may have to die: while a
+ * PSS scan is awaited, where it writes into the memory of others, and, before 6.13, where a victim waits for its signal. */
 static __always_inline bool is_for_thread(const struct ledger_state *state, struct account *account, __u32 trigger,
 					  __u32 running)
 {

@@ -15,14 +15,15 @@
 
 #include "seen.bpf.h"
 #include "commitment.bpf.h"
+#include "files.bpf.h"
 
 /* A walk over all tasks is longer than an audit of the records, and little changes between two that
  * events did not tell of: every fifth interval is a walk instead. */
 enum { WALK_EVERY = 5 };
 
 enum {
-	/* One walk in so many looks at all processes, the others at those that have begun since: on a small machine each
-	 * one, for only so somebody is noticed soon who comes to a limit by changing his uid and then takes no page fault. */
+	/* One walk in so many looks at all processes, the others at those that have begun since. On a small machine every
+	 * walk looks at all: else a process that changes its uid and then takes no page fault would be found late. */
 	THOROUGH_EVERY = 8,
 	WALK_AT_ONCE = 1024,
 	/* A process may have begun so long before others can see it. */
@@ -166,6 +167,12 @@ __noinline int meet(struct resum *resum)
 		return 0;
 	task = resum->task;
 	mm = resum->mm;
+	if (!mm) {
+		task = thread_with_mm(task);
+		if (!task)
+			return 0;
+		mm = number_of(FAR_READ(task, struct task_struct, mm));
+	}
 	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
 	if (is_recorded(state, task, mm, resum) || !payer_of_far_task(owner, &payer))
 		return 0;
@@ -196,10 +203,10 @@ static __always_inline __u64 entered_of_new(struct task_struct *task)
 	return state && state->entered ? membership_of(task) : 0;
 }
 
-/* One task met. Its mm is alive while we look: the task holds it. */
+/* One task met. Its mm is alive while we look: the task holds it, or another thread of its process. */
 static __always_inline void meet_task(struct task_struct *task, struct resum *resum)
 {
-	if (!task->mm || (task->flags & PF_KTHREAD))
+	if ((task->flags & PF_KTHREAD) || (!task->mm && task->pid != task->tgid))
 		return;
 	resum->tasks++;
 	if (resum->is_thorough || task->start_boottime + BIRTH_NS >= resum->since_ns) {
@@ -361,69 +368,6 @@ static __always_inline void end_walk(struct ledger_state *state, struct resum *r
 	state->unrecorded = resum->unrecorded;
 	state->resum_tasks = resum->tasks;
 	tell_undefended(state, resum->undefended, resum->trigger);
-}
-
-#define FILES_TOLD_PAUSE_NS 60000000000ULL	/* who does not remove them is told again after this */
-
-static __noinline int tell_of_files(struct ledger_state *state, struct account *account, __u32 slot,
-				    __u32 trigger)
-{
-	__s64 held = level_now(account);
-	__u64 now = bpf_ktime_get_ns();
-	struct event *event;
-
-	if (held <= account->limit_pages || (account->flags & ACCOUNT_PAUSED) ||
-	    (account->files_told_ns && now - account->files_told_ns < FILES_TOLD_PAUSE_NS))
-		return 0;
-	/* Only where they are what is over: what processes hold beyond is a matter of kills. */
-	if (account->stuck_pages + reserve_of(account->limit_pages, page_shift) <= account->limit_pages)
-		return 0;
-	account->files_told_ns = now;
-	count_failure(account);
-	event = begin_event(EVENT_FILES, trigger, now);
-	if (!event)
-		return 0;
-	event->account = slot;
-	event->uid = account->number;
-	tell_levels(event, account, held);
-	event->victim_pages = account->stuck_pages;
-	emit(state, event);
-	return 0;
-}
-
-/*
- * Files of the account's users count beyond what its processes map: max(files, RssShmem) in all, so a
- * page counts once at least, and twice only where it is mapped more than once or is another's. Dying
- * address spaces' RssShmem counts here too: what they map is still a file of somebody's.
- */
-__noinline int settle_files(__u32 slot, __u32 trigger)
-{
-	struct ledger_state *state = ledger_state();
-	struct account *account = account_at(slot);
-	__s64 unmapped, sure;
-	__u64 counted;
-
-	if (!state || !account)
-		return 0;
-	unmapped = unmapped_pages(account, account->shmem_pages);
-	sure = account->sure_pages;
-	counted = *(volatile __u64 *)&account->files_seen;
-	if (account->files_counted != counted) {
-		sure = account->counted_pages;
-		/* What has gone since somebody was killed for files is what was credited. */
-		if (counted > account->files_kill_ticket && unmapped < sure)
-			account->files_credit_pages -= sure - unmapped < account->files_credit_pages ?
-							       sure - unmapped :
-							       account->files_credit_pages;
-		account->counted_pages = unmapped;
-		account->files_counted = counted;
-		if (unmapped > sure)
-			state->files_wanted = 1;
-	}
-	set_unmapped(account, unmapped, sure);
-	if (account->stuck_pages)
-		tell_of_files(state, account, slot, trigger);
-	return 0;
 }
 
 /* Not inlined, for the stack of who audits: 6.1 has 512 bytes for all calls that lead to a decision. */

@@ -46,7 +46,7 @@ static __always_inline void resum(struct ledger_state *state, __u64 start)
 
 	/* Both timers may fire at once when one is started out of turn. */
 	since = *(volatile __u64 *)&state->resuming_ns;
-	if ((since && start - since < RESUM_STALE_NS) ||
+	if ((since && ns_since(since, start) < RESUM_STALE_NS) ||
 	    __sync_val_compare_and_swap(&state->resuming_ns, since, start) != since)
 		return;
 	state->resummed_ns = start;
@@ -69,13 +69,13 @@ static __always_inline void resum(struct ledger_state *state, __u64 start)
 	state->resum_ns = spent;
 	if (spent > state->resum_max_ns)
 		state->resum_max_ns = spent;
-	state->resuming_ns = 0;
+	__sync_val_compare_and_swap(&state->resuming_ns, start, 0);
 	__sync_fetch_and_add(&state->resums, 1);
 }
 
 static __always_inline bool is_resum_due(const struct ledger_state *state, __u64 now)
 {
-	return state->walk_wanted || now - state->resummed_ns > (RESUM_INTERVAL_MS - RETRY_MS) * 1000000ULL;
+	return state->walk_wanted || ns_since(state->resummed_ns, now) > (RESUM_INTERVAL_MS - RETRY_MS) * 1000000ULL;
 }
 
 #endif /* BURSAR_TICK_BPF_H */

@@ -34,7 +34,7 @@ enum {
  */
 static __always_inline bool has_grace(struct account *account, const struct walk *walk, __u64 now)
 {
-	__u64 waited = now - walk->marked_ns;
+	__u64 waited = ns_since(walk->marked_ns, now);
 	__s64 limit = walk->event.limit_pages;
 	__s64 over = level_now(account) - kill_above(account) - account->marked_over_pages;
 
@@ -99,7 +99,8 @@ __noinline int awaits_survey(struct walk *walk, __s64 level, __u64 now)
 	if (level > doubt->limit_pages && !account->over_ns)
 		account->over_ns = now;
 	if (!is_asking(account, now)) {
-		bool is_late = account->asked_ns && account->over_ns && now - account->over_ns > SURVEY_ASKED_NS;
+		bool is_late = account->asked_ns && account->over_ns &&
+			       ns_since(account->over_ns, now) > SURVEY_ASKED_NS;
 
 		account->asked_ns = now;
 		walk->event.kind = EVENT_SURVEY;
@@ -127,13 +128,23 @@ static __always_inline bool has_waited_enough(struct account *account)
 
 static __always_inline void tell_no_victim(struct ledger_state *state, struct account *account, struct event *event)
 {
-	if (account->no_victim_told_ns && event->time_ns - account->no_victim_told_ns < NO_VICTIM_TOLD_PAUSE_NS)
+	if (account->no_victim_told_ns && ns_since(account->no_victim_told_ns, event->time_ns) < NO_VICTIM_TOLD_PAUSE_NS)
 		return;
 	account->no_victim_told_ns = event->time_ns;
 	event->kind = EVENT_NO_VICTIM;
 	event->latency_ns = bpf_ktime_get_ns() - event->time_ns;
 	count_failure(account);
 	emit(state, event);
+}
+
+/* Whether the account is over its limit only by who has just ended: another CPU takes him off the correction first, and
+ * off the sum when his record is gone. */
+static __always_inline bool is_over_by_the_ended(const struct account *account, const struct walk *walk)
+{
+	__s64 ended = account->held_pages - walk->booked;
+
+	return ended > account->limit_pages >> DOUBT_SHIFT &&
+	       walk->event.held_pages - ended <= account->limit_pages;
 }
 
 /* What follows from a walk. Returns the number of victims, 0 or 1. */
@@ -177,6 +188,8 @@ __noinline int judge(struct walk *walk)
 		doubt_ends(account);
 		return 0;
 	}
+	if (is_over_by_the_ended(account, walk))
+		return 0;
 	raise_maxheld(account, event->held_pages + walk->forgone);
 	if (event->held_pages <= kill_above(account)) {
 		if (walk->exempt)
@@ -184,10 +197,10 @@ __noinline int judge(struct walk *walk)
 		return 0;
 	}
 	if (walk->marked) {
-		/* A victim is marked already: no second one, unless it cannot be signalled from here and
-		 * bursard has not done so in time. Then the process that grows now is killed. */
-		if (can_signal_others() || walk->own.record == NOBODY ||
-		    has_grace(account, walk, event->time_ns))
+		/* A victim is marked already: no second one, unless it cannot be signalled from here (nobody else can
+		 * before 6.13; later nobody whose first thread is ending) and bursard has not done so in time. Then the
+		 * process that grows now is killed. */
+		if (walk->own.record == NOBODY || has_grace(account, walk, event->time_ns))
 			return 0;
 		walk->victim = walk->own;
 	}
@@ -239,7 +252,8 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 	    (now < account->no_settle_before_ns && !has_waited_enough(account)))
 		return 0;
 	since = *(volatile __u64 *)&account->settling_ns;
-	if (since && now - since < SETTLE_STALE_NS)
+	/* It may have been taken since `now` was read, and that is no time ago. */
+	if (since && ns_since(since, now) < SETTLE_STALE_NS)
 		return 0;
 	if (__sync_val_compare_and_swap(&account->settling_ns, since, now) != since)
 		return 0;
@@ -273,7 +287,7 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 	if (spent > state->settle_max_ns)
 		state->settle_max_ns = spent;
 out:
-	account->settling_ns = 0;
+	__sync_val_compare_and_swap(&account->settling_ns, now, 0);
 	return victims;
 }
 

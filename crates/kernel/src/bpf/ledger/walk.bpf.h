@@ -8,8 +8,8 @@
 #include "record.bpf.h"
 #include "tmpfs_file.bpf.h"
 
-/* Who may be chosen. His record alone does not say who he is: he may end while the others are weighed, and it be
- * somebody else's then. */
+/* A process that may be chosen. The number of its record alone does not identify it: it may end while the others are
+ * weighed, and the record may be another's by then. */
 struct chosen {
 	__u32 record;		/* NOBODY: nobody */
 	__u32 goes_last;	/* rules.h goes_last() */
@@ -40,6 +40,7 @@ struct walk {
 	__s64 soft_doubt;	/* see correction.bpf.h */
 	__s64 hard_doubt;
 	__s64 copied;		/* what processes may have copied of the soft one by faults of their own */
+	__s64 booked;		/* of all that were met, their parts of held_pages */
 	__s64 private;		/* of the living, anonymous */
 	__s64 exempt;		/* of the living, what may not be killed */
 	__s64 forgone;		/* of the living, what would have been killed: in nothing else here */
@@ -48,6 +49,8 @@ struct walk {
 	__s64 largest;		/* of one address space: so much is there whatever is shared */
 	__s64 shmem;		/* RssShmem of all address spaces, the dying included */
 	__u64 marked_ns;
+	__u64 tried_ns;		/* when this walk began to try the marked again, and the one before it */
+	__u64 tried_before_ns;
 	__u64 own_mm;
 	__u64 owner;		/* of the memory that is being weighed */
 	__u32 running;		/* enum running */

@@ -151,6 +151,7 @@ static __always_inline long weigh(__u32 index, struct walk **of)
 		return 0;
 	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
 	is_gone = renew(walk, record, account, mm, owner);
+	walk->booked += record->booked_pages;
 	walk->shmem += record->pages[MEMBER_SHMEM];
 	if (means_dying(record->state))
 		weigh_dying(walk, account, record);

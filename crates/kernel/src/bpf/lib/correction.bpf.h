@@ -38,7 +38,8 @@ static __always_inline bool is_asking(const struct account *account, __u64 now)
 	__u64 asked = *(volatile __u64 *)&account->asked_ns;
 	__u64 begun = *(volatile __u64 *)&account->surveying_ns;
 
-	return (asked && now - asked < SURVEY_ASKED_NS) || (begun && now - begun < SURVEY_STALE_NS);
+	return (asked && ns_since(asked, now) < SURVEY_ASKED_NS) ||
+	       (begun && ns_since(begun, now) < SURVEY_STALE_NS);
 }
 
 #define CORRECTED_UNTIL_ASKED (~0ULL)	/* nobody is there to look again */
@@ -52,10 +53,16 @@ static __always_inline bool is_corrected(const struct account *account, __u64 no
 /* So much fewer of an account's pages are counted twice since forks. */
 static __always_inline void take_off_forked(struct account *account, __s64 pages)
 {
-	__s64 forked = *(volatile __s64 *)&account->forked_pages;
+	__s64 forked = *(volatile __s64 *)&account->forked_pages, before;
 
-	if (forked > 0)
-		__sync_fetch_and_add(&account->forked_pages, -(pages < forked ? pages : forked));
+	if (forked <= 0)
+		return;
+	if (pages > forked)
+		pages = forked;
+	before = __sync_fetch_and_add(&account->forked_pages, -pages);
+	/* Another CPU has taken the same ones. */
+	if (before < pages)
+		__sync_fetch_and_add(&account->forked_pages, before > 0 ? pages - before : pages);
 }
 
 /* Each mapping that goes, and each copy, undoes one double at most: that of a fork, where the correction has not sunk by

@@ -6,6 +6,7 @@
 #ifndef BURSAR_EVENT_BPF_H
 #define BURSAR_EVENT_BPF_H
 
+#include "clock.bpf.h"
 #include "payer.bpf.h"
 
 /* Nothing but these in it from now on. */
@@ -31,7 +32,7 @@ static __always_inline struct event *reserve_event(struct ledger_state *state, _
 	return event;
 }
 
-/* Whom it is about, for who wants to be sure that it is he. */
+/* Which process the event is about, with what tells it from a later one of the same number. */
 static __always_inline void describe_victim(struct event *event, __u64 task)
 {
 	__u64 leader = (__u64)FAR_READ(task, struct task_struct, group_leader);
@@ -61,7 +62,7 @@ static __always_inline bool may_tell(__u64 *told, __u64 pause, __u64 now)
 {
 	__u64 was = *(volatile __u64 *)told;
 
-	return (!was || now - was >= pause) && __sync_val_compare_and_swap(told, was, now) == was;
+	return (!was || ns_since(was, now) >= pause) && __sync_val_compare_and_swap(told, was, now) == was;
 }
 
 enum { ROW_REFUSAL_PAUSE_NS = 1000000000 };	/* one row, one event a second: no flood */

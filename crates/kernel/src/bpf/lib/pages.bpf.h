@@ -5,6 +5,7 @@
 #ifndef BURSAR_PAGES_BPF_H
 #define BURSAR_PAGES_BPF_H
 
+#include "clock.bpf.h"
 #include "cpus.bpf.h"
 
 /* What a record keeps in 32 bits: enough for 16 TiB in one process. */
@@ -13,12 +14,6 @@ static __always_inline __u32 small(__s64 pages)
 	if (pages < 0)
 		return 0;
 	return pages > (__u32)-1 ? (__u32)-1 : pages;
-}
-
-/* CLOCK_MONOTONIC, as rules.h has it. */
-static __always_inline __u32 now_ms(void)
-{
-	return bpf_ktime_get_ns() / 1000000;
 }
 
 static __always_inline __s64 recorded_pages(const struct mm_record *record)

@@ -132,6 +132,13 @@ static __always_inline bool is_beyond_refusal(struct ledger_state *state, struct
 	return (task->flags & PF_KTHREAD) || task->tgid == 1 || is_guardian(state, task);
 }
 
+/* Never a victim. */
+static __always_inline bool is_protected(struct ledger_state *state, __u64 owner, __u32 pid, int adj)
+{
+	return pid == 1 || adj <= OOM_SCORE_ADJ_MIN || is_far_guardian(state, owner, pid) ||
+	       (FAR_READ(owner, struct task_struct, flags) & PF_KTHREAD);
+}
+
 /* The id of an account entered, if there still is one: its processes pay for themselves when it is
  * taken away. */
 static __always_inline void pay_into(struct payer *payer, __u64 account)
@@ -242,7 +249,7 @@ static __always_inline __u32 open_account_of(__u32 uid)
 	return slot ? *slot : NOBODY;
 }
 
-/* Of who has none: `default` may make him one, or he is somebody's subordinate and pays with him. Global as
+/* The account of a uid that has none yet: `default` opens one, or it is a subordinate uid and its owner pays. Global as
  * find_userns_owner() is. */
 __noinline __u32 account_of_stranger(__u32 uid)
 {

@@ -121,6 +121,15 @@ static __always_inline __u32 find_record(__u64 mm)
 	return record && record->mm == mm ? *index : NOBODY;
 }
 
+/* Whose it is, for who has found it by an address space; NOBODY: it is not that one's any more. Another CPU may close a
+ * record at any time, and a free one has a link where it had its account: so that is read first. */
+static __always_inline __u32 slot_of(const struct mm_record *record, __u64 mm)
+{
+	__u32 slot = *(volatile __u32 *)&record->account;
+
+	return *(volatile __u64 *)&record->mm == mm ? slot : NOBODY;
+}
+
 /* Leaves nothing, and says how much it was; most are nothing already. */
 static __always_inline __s64 take_all(__s64 *part)
 {

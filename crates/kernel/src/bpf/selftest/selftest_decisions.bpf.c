@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Units of ledger/, gate/: what follows from a level, and who pays (fixture.bpf.h). */
+/* Units of ledger/, gate/: what follows from a level (fixture.bpf.h). */
 #include "fixture.bpf.h"
 #include "ledger/react.bpf.h"
 #include "gate/reservation.bpf.h"
@@ -94,6 +94,99 @@ SEC("syscall") int who_waits_for_a_decision_waits_until_it_is_over_and_not_for_l
 	EXPECT(!has_been_decided(0, &waiting));
 	it->account->settling_ns = 0;
 	EXPECT(has_been_decided(0, &waiting));
+	return 0;
+}
+
+SEC("syscall") int who_was_overtaken_while_he_decided_kills_nobody(void *ctx)
+{
+	BEGIN(it);
+	struct walk *walk = notes_of(TRIGGER_EVENT);
+
+	EXPECT(walk);
+	walk->slot = SLOT;
+	walk->event.time_ns = 5;
+	walk->victim = (struct chosen){ .record = RECORD, .mm = MM, .ctx_id = CTX };
+	it->account->settling_ns = 6;
+	EXPECT(!kill_victim(walk));
+	EXPECT(it->record->state == MM_LIVING && !it->record->marked_ns);
+	it->account->settling_ns = 5;
+	EXPECT(kill_victim(walk) == 1 && it->record->state == MM_MARKED);
+	return 0;
+}
+
+SEC("syscall") int what_was_written_after_the_clock_was_read_is_no_time_ago(void *ctx)
+{
+	BEGIN(it);
+	struct walk *walk = notes_of(TRIGGER_EVENT);
+	__u64 now = bpf_ktime_get_ns(), later = now + 1000000000000ULL;
+
+	EXPECT(walk);
+	/* Another CPU decides. */
+	it->account->settling_ns = later;
+	EXPECT(!settle(SLOT, TRIGGER_EVENT, RUNNING_OWN));
+	EXPECT(it->account->settling_ns == later);
+	it->account->settling_ns = 0;
+	it->account->asked_ns = later;
+	EXPECT(is_asking(it->account, now));
+	it->account->asked_ns = 0;
+	walk->marked_ns = later;
+	walk->event.limit_pages = it->account->limit_pages;
+	it->account->held_pages = 0;
+	it->account->marked_over_pages = 0;
+	EXPECT(has_grace(it->account, walk, now));
+	return 0;
+}
+
+SEC("syscall") int nobody_dies_for_who_has_just_ended(void *ctx)
+{
+	BEGIN(it);
+	struct walk *walk = notes_of(TRIGGER_EVENT);
+
+	EXPECT(walk);
+	it->account->limit_pages = 1000;
+	it->account->held_pages = 1200;
+	walk->event.held_pages = 1200;
+	walk->booked = 600; /* his child had 600, and is not there any more */
+	EXPECT(is_over_by_the_ended(it->account, walk));
+	walk->booked = 1200;
+	EXPECT(!is_over_by_the_ended(it->account, walk));
+	walk->booked = 1190; /* others have grown meanwhile */
+	EXPECT(!is_over_by_the_ended(it->account, walk));
+	return 0;
+}
+
+SEC("syscall") int a_request_to_kill_is_over_once_a_second(void *ctx)
+{
+	BEGIN(it);
+	struct walk *walk = notes_of(TRIGGER_EVENT);
+	__u64 marked = 5ULL * ASK_AGAIN_NS / 2;
+
+	EXPECT(walk);
+	walk->tried_before_ns = 0;
+	walk->tried_ns = marked - 1;
+	EXPECT(!is_request_over(walk, marked));
+	walk->tried_ns = marked + ASK_AGAIN_NS - 1;
+	EXPECT(!is_request_over(walk, marked));
+	walk->tried_before_ns = walk->tried_ns++;
+	EXPECT(is_request_over(walk, marked));
+	walk->tried_before_ns = walk->tried_ns++;
+	EXPECT(!is_request_over(walk, marked));
+	walk->tried_ns += 2ULL * ASK_AGAIN_NS;
+	EXPECT(is_request_over(walk, marked));
+	return 0;
+}
+
+SEC("syscall") int who_was_marked_for_files_is_not_let_go_for_their_credit(void *ctx)
+{
+	BEGIN(it);
+
+	it->account->held_pages = 1025;
+	EXPECT(is_kill_due(it->account));
+	it->account->files_credit_pages = 100;
+	it->account->files_credit_ms = now_ms() + 2; /* by a CPU that is ahead */
+	EXPECT(level_now(it->account) < 1024 && is_kill_due(it->account));
+	it->account->held_pages = 1024;
+	EXPECT(!is_kill_due(it->account));
 	return 0;
 }
 
@@ -321,115 +414,6 @@ SEC("syscall") int what_is_measured_as_committed_is_the_larger_of_the_two(void *
 	EXPECT(level_of(it->account, 0, 0, 0, true) == 90);
 	it->account->reserved_pages = 7;
 	EXPECT(level_of(it->account, 0, 0, 3, true) == 94);
-	return 0;
-}
-
-/* Who pays */
-
-static __always_inline long fill_range(__u32 index, void *unused)
-{
-	struct subordinate range = { .first = (__u32)-2, .last = 0 };
-
-	/* Three ranges; what is left over begins after all uids, as the user half writes them. */
-	if (index < 3) {
-		range.first = 100000 + index * 65536 * 2;
-		range.last = range.first + 65535;
-		range.superior = 1000 + index;
-	}
-	bpf_map_update_elem(&subordinates, &index, &range, BPF_ANY);
-	return 0;
-}
-LOOP_BODY(fill_range, void *, SUBORDINATES)
-
-SEC("syscall") int a_subordinate_uid_is_its_ranges_superiors(void *ctx)
-{
-	BEGIN(it);
-	it->state->subordinates = 0;
-	LOOP(fill_range, NULL);
-	EXPECT(superior_of(99999) == NOBODY);
-	EXPECT(superior_of(100000) == 1000);
-	EXPECT(superior_of(165535) == 1000);
-	EXPECT(superior_of(165536) == NOBODY);
-	EXPECT(superior_of(231072) == 1001);
-	EXPECT(superior_of(362144 + 65535) == 1002);
-	EXPECT(superior_of(0) == NOBODY);
-	return 0;
-}
-
-/* As if `default` covered uids from 1,000 on but 60,500 to 60,600. */
-static __always_inline void cover(struct fixture *it)
-{
-	struct account *template = account_at(0);
-
-	it->state->uid_min = 1000;
-	it->state->exempt[0].first = 60500;
-	it->state->exempt[0].last = 60600;
-	it->state->account_high_water = OTHER;
-	if (!template)
-		return;
-	template->flags = ACCOUNT_USED;
-	template->limit_pages = 77;
-}
-
-SEC("syscall") int a_uid_that_default_covers_gets_an_account(void *ctx)
-{
-	BEGIN(it);
-	cover(it);
-	EXPECT(account_of(it->state, UID) == OTHER);
-	EXPECT(it->other->limit_pages == 77 && it->other->id == UID);
-	EXPECT(it->other->flags & ACCOUNT_DEFAULT);
-	EXPECT(account_of(it->state, UID) == OTHER);
-	return 0;
-}
-
-SEC("syscall") int an_account_made_from_the_template_is_watched_as_that_is(void *ctx)
-{
-	struct account *template = account_at(0);
-
-	BEGIN(it);
-	cover(it);
-	EXPECT(template);
-	template->watch_above_pages = 1;
-	template->watched = 1;
-	EXPECT(account_of(it->state, UID) == OTHER);
-	EXPECT(it->other->watched && it->other->watch_above_pages == 1);
-	return 0;
-}
-
-SEC("syscall") int services_and_exempt_uids_get_none(void *ctx)
-{
-	BEGIN(it);
-	cover(it);
-	EXPECT(!is_covered_by_default(it->state, 999));
-	EXPECT(is_covered_by_default(it->state, 1000));
-	EXPECT(!is_covered_by_default(it->state, 60500));
-	EXPECT(!is_covered_by_default(it->state, 60600));
-	EXPECT(is_covered_by_default(it->state, 60601));
-	EXPECT(open_default_account(it->state, 60550) == NOBODY);
-	return 0;
-}
-
-SEC("syscall") int an_account_that_finds_no_room_is_counted(void *ctx)
-{
-	BEGIN(it);
-	__u64 before = it->state->accounts_full;
-
-	cover(it);
-	it->state->account_high_water = max_accounts;
-	EXPECT(open_default_account(it->state, UID) == NOBODY);
-	EXPECT(it->state->accounts_full == before + 1);
-	EXPECT(it->state->account_high_water == max_accounts);
-	return 0;
-}
-
-SEC("syscall") int memberships_of_former_versions_are_understood(void *ctx)
-{
-	struct membership group = { .number = (1U << 31) | 50 }, named = { .number = (1U << 31) | (1U << 30) | 9 },
-			  now = { .number = 50, .kind = KIND_GROUP };
-
-	EXPECT(id_of_membership(&group) == ((__u64)KIND_GROUP << KIND_SHIFT | 50));
-	EXPECT(id_of_membership(&named) >> KIND_SHIFT == KIND_NAMED);
-	EXPECT(id_of_membership(&now) == ((__u64)KIND_GROUP << KIND_SHIFT | 50));
 	return 0;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-/* Units of beancounters/: rows, and who logs in (fixture.bpf.h). */
+/* Units of beancounters/ and of lib/: rows, who pays, and who logs in (fixture.bpf.h). */
 #include "fixture.bpf.h"
 #include "beancounters/charge_row.bpf.h"
 #include "beancounters/netlink.bpf.h"
@@ -248,6 +248,115 @@ SEC("syscall") int messages_that_make_something_are_told_apart(void *ctx)
 	EXPECT(makes_something(NETLINK_NETFILTER, 1 << 8));
 	EXPECT(!makes_something(NETLINK_NETFILTER, 1 << 8 | 1));
 	EXPECT(makes_something(NETLINK_XFRM, 0x10) && !makes_something(NETLINK_XFRM, 0x11));
+	return 0;
+}
+
+/* Who pays */
+
+static __always_inline long fill_range(__u32 index, void *unused)
+{
+	struct subordinate range = { .first = (__u32)-2, .last = 0 };
+
+	/* Three ranges; what is left over begins after all uids, as the user half writes them. */
+	if (index < 3) {
+		range.first = 100000 + index * 65536 * 2;
+		range.last = range.first + 65535;
+		range.superior = 1000 + index;
+	}
+	bpf_map_update_elem(&subordinates, &index, &range, BPF_ANY);
+	return 0;
+}
+LOOP_BODY(fill_range, void *, SUBORDINATES)
+
+SEC("syscall") int a_subordinate_uid_is_its_ranges_superiors(void *ctx)
+{
+	BEGIN(it);
+	it->state->subordinates = 0;
+	LOOP(fill_range, NULL);
+	EXPECT(superior_of(99999) == NOBODY);
+	EXPECT(superior_of(100000) == 1000);
+	EXPECT(superior_of(165535) == 1000);
+	EXPECT(superior_of(165536) == NOBODY);
+	EXPECT(superior_of(231072) == 1001);
+	EXPECT(superior_of(362144 + 65535) == 1002);
+	EXPECT(superior_of(0) == NOBODY);
+	return 0;
+}
+
+/* As if `default` covered uids from 1,000 on but 60,500 to 60,600. */
+static __always_inline void cover(struct fixture *it)
+{
+	struct account *template = account_at(0);
+
+	it->state->uid_min = 1000;
+	it->state->exempt[0].first = 60500;
+	it->state->exempt[0].last = 60600;
+	it->state->account_high_water = OTHER;
+	if (!template)
+		return;
+	template->flags = ACCOUNT_USED;
+	template->limit_pages = 77;
+}
+
+SEC("syscall") int a_uid_that_default_covers_gets_an_account(void *ctx)
+{
+	BEGIN(it);
+	cover(it);
+	EXPECT(account_of(it->state, UID) == OTHER);
+	EXPECT(it->other->limit_pages == 77 && it->other->id == UID);
+	EXPECT(it->other->flags & ACCOUNT_DEFAULT);
+	EXPECT(account_of(it->state, UID) == OTHER);
+	return 0;
+}
+
+SEC("syscall") int an_account_made_from_the_template_is_watched_as_that_is(void *ctx)
+{
+	struct account *template = account_at(0);
+
+	BEGIN(it);
+	cover(it);
+	EXPECT(template);
+	template->watch_above_pages = 1;
+	template->watched = 1;
+	EXPECT(account_of(it->state, UID) == OTHER);
+	EXPECT(it->other->watched && it->other->watch_above_pages == 1);
+	return 0;
+}
+
+SEC("syscall") int services_and_exempt_uids_get_none(void *ctx)
+{
+	BEGIN(it);
+	cover(it);
+	EXPECT(!is_covered_by_default(it->state, 999));
+	EXPECT(is_covered_by_default(it->state, 1000));
+	EXPECT(!is_covered_by_default(it->state, 60500));
+	EXPECT(!is_covered_by_default(it->state, 60600));
+	EXPECT(is_covered_by_default(it->state, 60601));
+	EXPECT(open_default_account(it->state, 60550) == NOBODY);
+	return 0;
+}
+
+SEC("syscall") int an_account_that_finds_no_room_is_counted(void *ctx)
+{
+	BEGIN(it);
+	__u64 before = it->state->accounts_full;
+
+	cover(it);
+	it->state->account_high_water = max_accounts;
+	EXPECT(open_default_account(it->state, UID) == NOBODY);
+	EXPECT(it->state->accounts_full == before + 1);
+	EXPECT(it->state->account_high_water == max_accounts);
+	return 0;
+}
+
+SEC("syscall") int memberships_of_former_versions_are_understood(void *ctx)
+{
+	struct membership group = { .number = (1U << 31) | 50 }, named = { .number = (1U << 31) | (1U << 30) | 9 },
+			  now = { .number = 50, .kind = KIND_GROUP };
+
+	EXPECT(id_of_membership(&group) == ((__u64)KIND_GROUP << KIND_SHIFT | 50));
+	EXPECT(id_of_membership(&named) >> KIND_SHIFT == KIND_NAMED);
+	EXPECT(id_of_membership(&now) == ((__u64)KIND_GROUP << KIND_SHIFT | 50));
 	return 0;
 }
 

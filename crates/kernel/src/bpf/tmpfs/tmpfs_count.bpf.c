@@ -46,8 +46,8 @@ static __noinline __u64 ask_to_count(struct ledger_state *state)
 
 	if (pause < ASK_PAUSE_NS)
 		pause = ASK_PAUSE_NS;
-	if (now - state->files_asked_ns < pause)
-		return pause - (now - state->files_asked_ns);
+	if (ns_since(state->files_asked_ns, now) < pause)
+		return pause - ns_since(state->files_asked_ns, now);
 	event = reserve_event(state, EVENT_COUNT_FILES, TRIGGER_TIMER, now);
 	if (!event)
 		return ASK_PAUSE_NS;
@@ -62,7 +62,7 @@ static __always_inline __u64 count_few(struct ledger_state *state)
 	__u64 pause = FILES_EVERY_MS, due_ms = FILES_LATEST_MS;
 
 	/* Too many for a timer: it comes again when bursard may be asked, and not up to a pause later. */
-	if (!count_all(state, FEW_FILES))
+	if (!count_all(state, FEW_FILES, false))
 		due_ms = ask_to_count(state) / 1000000 + 1;
 	if (!state->files_wanted)
 		pause = state->files_ns * FILES_SHARE / 1000000;
@@ -111,7 +111,7 @@ int count_files(void *ctx)
 
 	if (!state || !state->tmpfs_type)
 		return -22;
-	met_all = count_all(state, MOST_FILES);
+	met_all = count_all(state, MOST_FILES, false);
 	state->files_full_ns = bpf_ktime_get_ns() - start;
 	return met_all ? 0 : -11; /* EAGAIN: they change too fast, or are too many */
 }

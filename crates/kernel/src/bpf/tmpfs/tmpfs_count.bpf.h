@@ -9,6 +9,7 @@
 #ifndef BURSAR_TMPFS_COUNT_BPF_H
 #define BURSAR_TMPFS_COUNT_BPF_H
 
+#include "clock.bpf.h"
 #include "tmpfs_file.bpf.h"
 
 enum {
@@ -17,6 +18,8 @@ enum {
 };
 
 #define FILES_STALE_NS 10000000000ULL	/* no count takes this long: its mark is a leftover */
+/* Nor one of few files. A writer who counts may be preempted for as long as he likes (PREEMPT, SCHED_IDLE). */
+#define WRITERS_STALE_NS 100000000ULL
 
 struct count {
 	__u64 sb;
@@ -106,6 +109,9 @@ static __always_inline void add_file(struct count *count, __u64 inode)
 	account = count->slot != NOBODY ? account_at(count->slot) : NULL;
 	if (!account)
 		return;
+	/* Another one counts anew: this one has been overtaken. */
+	if (account->files_ticket > count->ticket)
+		return;
 	if (account->files_ticket != count->ticket) {
 		account->files_ticket = count->ticket;
 		account->sum_files_pages = 0;
@@ -163,14 +169,27 @@ static __always_inline long publish_account(__u32 slot, struct count **of)
 }
 LOOP_BODY(publish_account, struct count **, accounts_made())
 
-/* Returns whether all was met. */
-static __always_inline bool count_all(struct ledger_state *state, __u32 most)
+enum { BY_WRITER = 1 };	/* lowest bit of files_counting_ns */
+
+/* Whether nobody else counts. A writer waits for everybody; whoever else counts does not wait for him for long. */
+static __always_inline bool may_count(__u64 since, __u64 start)
+{
+	if (!since)
+		return true;
+	if (start & BY_WRITER)
+		return false;
+	return ns_since(since, start) >= (since & BY_WRITER ? WRITERS_STALE_NS : FILES_STALE_NS);
+}
+
+/* Returns whether all was met. `by_writer`: in the context of a user's process. */
+static __always_inline bool count_all(struct ledger_state *state, __u32 most, bool by_writer)
 {
 	struct count count = {}, *it = &count;
 	__u64 start = bpf_ktime_get_ns(), since, spent;
 
+	start = by_writer ? start | BY_WRITER : start & ~(__u64)BY_WRITER;
 	since = *(volatile __u64 *)&state->files_counting_ns;
-	if ((since && start - since < FILES_STALE_NS) ||
+	if (!may_count(since, start) ||
 	    __sync_val_compare_and_swap(&state->files_counting_ns, since, start) != since)
 		return true;
 	state->files_wanted = 0;
@@ -179,16 +198,21 @@ static __always_inline bool count_all(struct ledger_state *state, __u32 most)
 	LOOP(meet_file, &it);
 	if (count.sb)
 		count.is_partial = 1;
+	/* Another one has begun meanwhile: what was summed up here is not there any more. */
+	if (*(volatile __u64 *)&state->files_counting_ns != start)
+		return true;
 	LOOP(publish_account, &it);
 	spent = bpf_ktime_get_ns() - start;
-	state->files_ns = spent;
+	/* A writer's may have been preempted: the next ones would wait for that. */
+	if (!by_writer)
+		state->files_ns = spent;
 	if (spent > state->files_max_ns)
 		state->files_max_ns = spent;
 	state->files_met = count.met;
 	if (count.is_partial)
 		__sync_fetch_and_add(&state->files_skipped, 1);
 	state->files_counted = count.ticket;
-	state->files_counting_ns = 0;
+	__sync_val_compare_and_swap(&state->files_counting_ns, start, 0);
 	return !count.is_partial;
 }
 

@@ -166,9 +166,9 @@ static __always_inline bool count_now(struct ledger_state *state)
 	state->files_wanted = 1;
 	if (pause < COUNT_PAUSE_NS)
 		pause = COUNT_PAUSE_NS;
-	if (now - was < pause || __sync_val_compare_and_swap(&counted_ns, was, now) != was)
+	if (ns_since(was, now) < pause || __sync_val_compare_and_swap(&counted_ns, was, now) != was)
 		return false;
-	count_all(state, FEW_FILES);
+	count_all(state, FEW_FILES, true);
 	return true;
 }
 
