@@ -6,8 +6,8 @@
 //! - of a connection (`reserve`, `commit`): it ends with the connection, too. What of it has become
 //!   resident its process says;
 //! - of a process (`renew`): no connection has to stay open. What of it has become resident is looked up
-//!   ([`growth`]) when somebody else would be refused because of it. An execve(2) ends it: within a second,
-//!   and before somebody else would be refused because of it.
+//!   ([`growth`]) when somebody else would be refused because of it. An execve(2) ends it. It
+//!   is looked for each second, and before somebody else is refused (at most every 50 ms).
 //!
 //! Decided here, atomically because one thread decides: held + Σ reserved + N ≤ bound. Where the kernel
 //! half can hold reservations itself, [`Holdings`] is where it takes over.
@@ -35,6 +35,7 @@ use self::growth::{Promise, Snapshot};
 use self::headroom::{Headroom, bound_of};
 pub(crate) use self::holdings::Holdings;
 use self::processes::Processes;
+use self::residency::Images;
 use crate::control::{ClientId, Requester};
 use crate::payers::Payers;
 
@@ -69,7 +70,7 @@ struct Reservation {
 pub(crate) struct Reservations {
     page_size: PageSize,
     proc: Proc,
-    query: TimedQuery,
+    images: Images,
     by_holder: BTreeMap<Holder, Reservation>,
     processes: Processes,
     /// Where the next round over them begins.
@@ -86,7 +87,7 @@ impl Reservations {
     pub(crate) fn new(page_size: PageSize, query: TimedQuery) -> Result<Self> {
         Ok(Self {
             page_size,
-            query,
+            images: Images::new(query),
             proc: Proc::host()?,
             by_holder: BTreeMap::new(),
             processes: Processes::new()?,
@@ -351,7 +352,7 @@ impl Reservations {
         let now = self.proc.statm(pid);
         let now = now.map_err(|error| Denied::Failed(error.into()))?;
         let now = now.ok_or(Denied::Gone(pid))?;
-        let image = self.image_of(pid);
+        let image = self.image_of(pid, promise.kept);
         self.add(holder, requester, pages.saturating_sub(before))?;
         if let Some(reservation) = self.by_holder.get_mut(&holder) {
             reservation.pages = pages;

@@ -2,10 +2,12 @@
 //! What has become of a reservation: resident by now, or its process runs another program.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use bursar_host::{HostError, Image, Proc, ProcessQuery, Statm};
 use bursar_model::{AccountId, Bytes, Pid};
+use bursar_watchdog::TimedQuery;
 
 use super::denied::Denied;
 use super::growth::Snapshot;
@@ -18,6 +20,8 @@ const LOOKED_AT: usize = 256;
 /// What a process may keep without using it is less. With so much reserved it is looked at each second whether it
 /// has unmapped some of it, so that the gate, which asks nobody, refuses no others because of it.
 const WORTH_A_LOOK: Bytes = Bytes::from_mib(128);
+/// Between two looks at what processes run that a refusal is the reason for.
+const ASK_EVERY: Duration = Duration::from_millis(50);
 
 /// What a process was when it was granted something, and what it is.
 fn then_and_now<'a>(
@@ -30,6 +34,29 @@ fn then_and_now<'a>(
     };
     // Its end is told elsewhere.
     Some((then, proc.statm(pid).ok()??))
+}
+
+/// What processes run, as they say: each answer waits until another thread has had a processor.
+#[derive(Debug)]
+pub(super) struct Images {
+    query: TimedQuery,
+    /// When all were last asked because of a refusal.
+    asked: Option<Instant>,
+}
+
+impl Images {
+    pub(super) const fn new(query: TimedQuery) -> Self {
+        Self { query, asked: None }
+    }
+
+    /// Whether all can be asked because of a refusal. In a full account there are thousands of them a second.
+    fn may_ask(&mut self) -> bool {
+        let may_ask = self.asked.is_none_or(|it| it.elapsed() >= ASK_EVERY);
+        if may_ask {
+            self.asked = Some(Instant::now());
+        }
+        may_ask
+    }
 }
 
 impl Reservations {
@@ -54,19 +81,19 @@ impl Reservations {
             .collect();
         known.sort_unstable_by(|one, other| other.cmp(one));
         let mut freed = 0_u64;
-        for (_, holder) in known {
+        for &(_, holder) in &known {
             if freed >= wanted {
                 break;
             }
-            let reserved = self.reserved_by(holder);
-            let is_replaced = self.replaced(&[holder]).contains(&holder);
-            freed = freed.saturating_add(if is_replaced {
+            freed = freed.saturating_add(self.commit_growth_of(holder, error));
+        }
+        if freed < wanted && self.images.may_ask() {
+            let known: Vec<Holder> = known.into_iter().map(|(_, holder)| holder).collect();
+            for holder in self.replaced(&known) {
+                freed = freed.saturating_add(self.reserved_by(holder));
                 self.release_holder(holder, payers, holdings)
                     .map_err(Denied::Failed)?;
-                reserved
-            } else {
-                self.commit_growth_of(holder, error)
-            });
+            }
         }
         if freed > 0 {
             self.tell(Some(id), payers, holdings)?;
@@ -74,9 +101,12 @@ impl Reservations {
         Ok(())
     }
 
-    /// What it runs. Where it does not say so in time an execve ends nothing.
-    pub(super) fn image_of(&mut self, pid: Pid) -> Option<Image> {
-        self.query.ask(pid, Proc::image)?.ok().flatten()
+    /// What it runs, which keeps so much of what it was granted before. Who keeps something runs what it ran then: a
+    /// program that has just begun has nothing to keep. Where it does not say in time an execve ends nothing.
+    pub(super) fn image_of(&mut self, pid: Pid, kept: u64) -> Option<Image> {
+        let known = self.by_holder.get(&Holder::Process(pid));
+        let known = known.and_then(|it| it.image).filter(|_| kept > 0);
+        known.or_else(|| self.images.query.ask(pid, Proc::image)?.ok().flatten())
     }
 
     /// Those whose processes run another program than the one that asked, as far as they say so in time.
@@ -90,6 +120,7 @@ impl Reservations {
         };
         let before: BTreeMap<Pid, Image> = holders.iter().filter_map(before).collect();
         let found = self
+            .images
             .query
             .ask_each(before.keys().copied().collect(), Proc::image);
         let is_replaced = |(pid, now): (Pid, Result<Option<Image>, HostError>)| {
