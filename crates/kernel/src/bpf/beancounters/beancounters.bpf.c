@@ -199,13 +199,16 @@ int BPF_PROG(bill_task_free, struct task_struct *task)
 
 /* --- numpty -------------------------------------------------------------------------------- */
 
-/* Mounting makes inodes in devpts, too. The answer is ENOMEM whatever is said here (fs/devpts/inode.c). */
+enum { SB_IS_BORN = 1 << 29 };	/* include/linux/fs.h, SB_BORN */
+
+/* Mounting makes inodes in devpts, too, before it is there. The answer is ENOMEM whatever is said here
+ * (fs/devpts/inode.c). */
 SEC("?lsm/inode_alloc_security")
 int BPF_PROG(bill_terminal, struct inode *inode, int ret)
 {
 	struct super_block *super = inode->i_sb;
 
-	if (ret || !super || super->s_magic != DEVPTS_SUPER_MAGIC || own_call() == CALL_MOUNTS)
+	if (ret || !super || super->s_magic != DEVPTS_SUPER_MAGIC || !(super->s_flags & SB_IS_BORN))
 		return ret;
 	return charge_terminal(slot_of_me(), (__u64)inode) ? 0 : -ENOMEM;
 }
@@ -646,8 +649,9 @@ int forget_bill(struct forget_bill_args *args)
 	if (what.row == BILL_ROWS || what.row == BILL_NUMFLOCK)
 		bpf_for_each_map_elem(&locked_files, forget_locks, &what, 0);
 	if (what.row == BILL_ROWS) {
-		bill->state = BILL_NONE;
+		/* In this order: who finds none may fill them at once. */
 		clear_rows(bill);
+		bill->state = BILL_NONE;
 		__sync_fetch_and_add(&known->generation, 1);
 		return 0;
 	}
@@ -680,10 +684,8 @@ int recount_bill(struct forget_bill_args *args)
 	__u32 slot = args->slot;
 	struct row *row;
 
-	if (counted_row(slot, BILL_NUMFLOCK)) {
-		locks_met = 0;
-		recount_locks(slot, true);
-	}
+	if (counted_row(slot, BILL_NUMFLOCK))
+		recount_locks(slot);
 	if (counted_row(slot, BILL_NUMPTY))
 		recount_terminals(slot);
 	row = counted_row(slot, BILL_LOCKEDPAGES);

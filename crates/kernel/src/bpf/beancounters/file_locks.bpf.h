@@ -41,11 +41,11 @@ static __always_inline __u64 lock_context_of(__u64 file)
 
 /* No event tells of a lock's end: closing a descriptor is one, and so is a lock over others. So what a request added
  * is an upper bound, and where it meets the barrier the lists are read: those of the file, which are often enough, and
- * then all of them, in the time of who asks for a lock. Who only looks (bursard) reads LOCKS_A_RECOUNT; the upper bound
- * stays for what lies beyond. */
+ * then others' too, in the time of who asks for a lock: LOCKS_A_RECOUNT at most. The upper bound stays for what lies
+ * beyond. */
 struct recount {
+	__u64 until;
 	__u32 slot;
-	__u32 is_look;
 };
 
 static __noinline int recount_file(struct charge *charge, __u64 file)
@@ -73,15 +73,15 @@ static long recount_locked_file(struct bpf_map *map, __u64 *file, struct charge 
 	/* Also where there was none: who waited for his lock has it by now. */
 	if (charge->slot != recount->slot)
 		return 0;
-	if (recount->is_look && locks_met >= LOCKS_A_RECOUNT)
+	if (locks_met >= recount->until)
 		return 1;
 	recount_file(charge, *file);
 	return 0;
 }
 
-static __noinline int recount_locks(__u32 slot, bool is_look)
+static __noinline int recount_locks(__u32 slot)
 {
-	struct recount recount = { .slot = slot, .is_look = is_look };
+	struct recount recount = { .slot = slot, .until = locks_met + LOCKS_A_RECOUNT };
 	struct bill_facts *known = facts();
 
 	if (known)
@@ -98,7 +98,7 @@ static __always_inline bool add_locks(struct row *row, __u32 slot, struct charge
 	recount_file(charge, file);
 	if (add_within(row, more, top))
 		return true;
-	recount_locks(slot, false);
+	recount_locks(slot);
 	return add_within(row, more, top);
 }
 

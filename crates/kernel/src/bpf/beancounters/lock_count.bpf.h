@@ -18,8 +18,7 @@ struct lock_walk {
 	__u32 met;		/* of other files as well */
 };
 
-/* Elements of lists met so far; who bounds his own part of it sets it to 0. Of several at once each may
- * have less. */
+/* Elements of lists met so far, by everybody: of several who bound their own part at once each has less. */
 __u64 locks_met;
 
 static __always_inline long count_lock(__u32 index, struct lock_walk *walk)

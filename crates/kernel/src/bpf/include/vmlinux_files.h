@@ -31,6 +31,7 @@ struct super_block {
 	struct user_namespace *s_user_ns;
 	struct list_head s_inodes;
 	unsigned int s_dev;
+	unsigned long s_flags;
 	unsigned long s_magic;
 };
 

@@ -243,16 +243,20 @@ static __always_inline long retry_one(__u32 index, struct walk **of)
 	walk->event.latency_ns = now - marked_ns;
 	describe_victim(&walk->event, owner);
 	if (!err) {
-		if (!means_dying(record->state))
-			begin_dying(record, owner);
-		record->marked_ns = now;
 		__sync_fetch_and_add(&state->kills_retried, 1);
-		/* Who has found it dying since has counted it, and tells nobody. */
-		if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_DYING) == MM_MARKED) {
-			__sync_fetch_and_add(&state->kills_wanted, -1);
-			__sync_fetch_and_add(&account->history.kills, 1);
+		/* Where it has ended since, the record may be that of an innocent, who was never marked. */
+		if (__sync_val_compare_and_swap(&record->marked_ns, marked_ns, now) == marked_ns) {
+			if (!means_dying(record->state))
+				begin_dying(record, owner);
+			/* Who has found it dying since has counted it, and tells nobody. */
+			if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_DYING) == MM_MARKED) {
+				__sync_fetch_and_add(&state->kills_wanted, -1);
+				__sync_fetch_and_add(&account->history.kills, 1);
+			}
+			book_far(record, account, mm);
+		} else {
+			is_shared_mm = false;
 		}
-		book_far(record, account, mm);
 	}
 	tell_kill(state, place, &walk->event);
 	if (!err && is_shared_mm)

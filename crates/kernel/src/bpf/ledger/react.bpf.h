@@ -75,6 +75,13 @@ __noinline int wait_for_decision(__u32 slot)
 
 enum { NOTICE_PAUSE_NS = 1000000000 };	/* one account, one notice a second: no flood */
 
+/* Whether an account's notice is to be given at this level. */
+static __always_inline bool is_notice_due(const struct account *account, __s64 held)
+{
+	return held >= account->notice_pages && !account->noticed &&
+	       (!account->noticed_ns || ns_since(account->noticed_ns, bpf_ktime_get_ns()) >= NOTICE_PAUSE_NS);
+}
+
 __noinline int give_notice(__u32 slot, __s64 held, __u32 trigger)
 {
 	struct ledger_state *state = ledger_state();
@@ -82,8 +89,7 @@ __noinline int give_notice(__u32 slot, __s64 held, __u32 trigger)
 	__u64 now = bpf_ktime_get_ns();
 	struct event *event;
 
-	if (!state || !account || (account->flags & ACCOUNT_PAUSED) ||
-	    (account->noticed_ns && ns_since(account->noticed_ns, now) < NOTICE_PAUSE_NS) ||
+	if (!state || !account || (account->flags & ACCOUNT_PAUSED) || !is_notice_due(account, held) ||
 	    __sync_val_compare_and_swap(&account->noticed, 0, 1) != 0)
 		return 0;
 	account->noticed_ns = now;
@@ -141,7 +147,7 @@ enum {
 };
 
 /* Whether the decision is left to the deferred-work thread. Not where the running process itself may have to die: while a
- * PSS scan is awaited, where it writes into the memory of others, and, before 6.13, where a victim waits for its signal. */
+ * PSS scan is awaited, where it writes into the memory of others, and where a victim waits for its signal. */
 static __always_inline bool is_for_thread(const struct ledger_state *state, struct account *account, __u32 trigger,
 					  __u32 running)
 {
@@ -149,7 +155,7 @@ static __always_inline bool is_for_thread(const struct ledger_state *state, stru
 	__u64 wanted;
 
 	if (!defers_decisions || !due || trigger == TRIGGER_TIMER || account->processes <= WEIGHED_AT_ONCE ||
-	    running == RUNNING_WRITER || (!can_signal_others() && state->kills_wanted) || has_waited_enough(account))
+	    running == RUNNING_WRITER || state->kills_wanted || has_waited_enough(account))
 		return false;
 	/* Real-time threads that never sleep may keep it from its processor. */
 	wanted = *(volatile __u64 *)&due->decisions_ns;
@@ -169,7 +175,7 @@ __noinline int leave_to_thread(struct account *account, __s64 sum, __u32 trigger
 		return 0;
 	is_new = come_near(state, account);
 	held = level_from(account, sum);
-	if (!is_new && held <= decide_above(account) && (held < account->notice_pages || account->noticed) &&
+	if (!is_new && held <= decide_above(account) && !is_notice_due(account, held) &&
 	    !is_at_watched(account, held)) {
 		raise_maxheld(account, held);
 		return 0;
@@ -210,14 +216,13 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 		sum = account->held_pages;
 	}
 	held = level_from(account, sum);
-	if ((held >= account->notice_pages && !account->noticed) || is_at_watched(account, held)) {
+	if (is_notice_due(account, held) || is_at_watched(account, held)) {
 		/* Told of what is held, not of what is counted twice. */
 		if (account->processes > 1 && held <= account->limit_pages)
 			decide(slot, trigger, running);
 		if (!is_asking(account, bpf_ktime_get_ns())) {
 			held = level_now(account);
-			if (held >= account->notice_pages)
-				give_notice(slot, held, trigger);
+			give_notice(slot, held, trigger);
 			if (is_at_watched(account, held))
 				tell_watched(slot, held, trigger);
 			place_near(state, account);

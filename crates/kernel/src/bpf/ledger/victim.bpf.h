@@ -141,8 +141,9 @@ static __always_inline void tell_no_victim(struct ledger_state *state, struct ac
  * off the sum when his record is gone. */
 static __always_inline bool is_over_by_the_ended(const struct account *account, const struct walk *walk)
 {
-	__s64 ended = account->held_pages - walk->booked;
+	__s64 held = account->held_pages, ended;
 
+	ended = (held < walk->held_before ? held : walk->held_before) - walk->booked;
 	return ended > account->limit_pages >> DOUBT_SHIFT &&
 	       walk->event.held_pages - ended <= account->limit_pages;
 }
@@ -276,6 +277,7 @@ __noinline int settle(__u32 slot, __u32 trigger, __u32 running)
 			     account->held_pages + unrecorded_pages(account) - correction_of(account) -
 					     account->forgone_pages <=
 				     account->limit_pages;
+	walk->held_before = *(volatile __s64 *)&account->held_pages;
 	generation = *(volatile __u64 *)&state->generation;
 	LOOP(weigh, &walk);
 	note_all_read(state, account, generation);

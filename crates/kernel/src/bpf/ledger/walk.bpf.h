@@ -41,6 +41,7 @@ struct walk {
 	__s64 hard_doubt;
 	__s64 copied;		/* what processes may have copied of the soft one by faults of their own */
 	__s64 booked;		/* of all that were met, their parts of held_pages */
+	__s64 held_before;	/* held_pages when the walk began: what comes in its course is nobody's end */
 	__s64 private;		/* of the living, anonymous */
 	__s64 exempt;		/* of the living, what may not be killed */
 	__s64 forgone;		/* of the living, what would have been killed: in nothing else here */

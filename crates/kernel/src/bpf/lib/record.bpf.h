@@ -65,6 +65,9 @@ static __always_inline void raise_maxheld(struct account *account, __s64 held)
  */
 enum { STACK_TRIES = 32 };
 
+/* In a free record stands, where it had its account, the next free one: with this bit, which no account has. */
+#define FREE_LINK (1U << 31)
+
 /* Global, as are the next one and close_record(): the verifier goes through it once, and not for each state of
  * its callers. */
 __noinline __u32 pop_record(void)
@@ -77,15 +80,17 @@ __noinline __u32 pop_record(void)
 	for (i = 0; i < STACK_TRIES; i++) {
 		__u64 top = *(volatile __u64 *)&state->free_records, next;
 		struct mm_record *record;
+		__u32 link;
 
 		if (!(__u32)top)
 			return NOBODY;
 		record = record_at((__u32)top - 1);
 		if (!record)
 			return NOBODY;
-		if (*(volatile __u64 *)&record->mm)	/* somebody has taken it meanwhile: what it says is no link */
+		link = *(volatile __u32 *)&record->account;
+		if (!(link & FREE_LINK))	/* somebody has taken it meanwhile */
 			continue;
-		next = ((top >> 32) + 1) << 32 | record->account;
+		next = ((top >> 32) + 1) << 32 | (link & ~FREE_LINK);
 		if (__sync_val_compare_and_swap(&state->free_records, top, next) == top)
 			return (__u32)top - 1;
 	}
@@ -103,7 +108,7 @@ __noinline int push_record(__u32 index)
 	for (i = 0; i < STACK_TRIES; i++) {
 		__u64 top = *(volatile __u64 *)&state->free_records, next;
 
-		record->account = (__u32)top;
+		record->account = FREE_LINK | (__u32)top;
 		next = ((top >> 32) + 1) << 32 | (index + 1);
 		if (__sync_val_compare_and_swap(&state->free_records, top, next) == top)
 			return 0;
@@ -122,7 +127,7 @@ static __always_inline __u32 find_record(__u64 mm)
 }
 
 /* Whose it is, for who has found it by an address space; NOBODY: it is not that one's any more. Another CPU may close a
- * record at any time, and a free one has a link where it had its account: so that is read first. */
+ * record at any time; a free one has a link where it had its account. */
 static __always_inline __u32 slot_of(const struct mm_record *record, __u64 mm)
 {
 	__u32 slot = *(volatile __u32 *)&record->account;

@@ -316,6 +316,7 @@ SEC("syscall") int an_observed_account_is_given_no_notice_that_counts(void *ctx)
 {
 	BEGIN(it);
 	it->account->flags |= ACCOUNT_OBSERVED;
+	it->account->notice_pages = 1000;
 	give_notice(SLOT, 1000, TRIGGER_EVENT);
 	EXPECT(it->account->noticed && !it->account->history.notices);
 	return 0;
@@ -455,6 +456,7 @@ SEC("syscall") int a_thing_is_told_once_in_a_while(void *ctx)
 SEC("syscall") int a_notice_is_given_once_a_crossing(void *ctx)
 {
 	BEGIN(it);
+	it->account->notice_pages = 1000;
 	give_notice(SLOT, 1000, TRIGGER_EVENT);
 	give_notice(SLOT, 1000, TRIGGER_EVENT);
 	EXPECT(it->account->history.notices == 1);

@@ -157,6 +157,10 @@ static __always_inline long publish_account(__u32 slot, struct count **of)
 
 	if (!account)
 		return 1;
+	/* A later count has taken over meanwhile: what this one summed up is not there any more. */
+	if (*(volatile __u64 *)&account->files_seen > count->ticket ||
+	    *(volatile __u64 *)&account->files_ticket > count->ticket)
+		return 0;
 	files = account->files_ticket == count->ticket ? account->sum_files_pages : 0;
 	staying = account->files_ticket == count->ticket ? account->sum_staying_pages : 0;
 	/* Not all was seen: there may be more than this, and there was. */
