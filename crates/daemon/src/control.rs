@@ -25,7 +25,7 @@ use anyhow::{Context, Result};
 use bursar_host::clock;
 use bursar_model::{AccountId, Gid, Uid};
 use bursar_protocol::{Reply, events_socket, root_socket};
-use bursar_watchdog::TimedQuery;
+use bursar_watchdog::{TimedQuery, time_waited};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::time::Timespec;
 
@@ -103,6 +103,8 @@ pub(crate) struct Turn {
     pub(crate) requester: Requester,
     /// Our processor time when it began.
     began: Duration,
+    /// How long we had waited for processes by then.
+    waited: Duration,
     since: Duration,
 }
 
@@ -188,13 +190,19 @@ impl Control {
         let client = self.clients.get_mut(&id)?;
         let uid = client.counts_as;
         let is_spent = self.scheduler.is_spent(uid, moment());
-        if flags.contains(EventFlags::HUP) && (is_spent || client.is_owed) {
-            // Nobody is there any more to take an answer, and it would be told of until then.
+        let has_hung_up = flags.contains(EventFlags::HUP);
+        if has_hung_up && client.is_owed {
+            // Nobody is there any more to take an answer.
             self.end(id);
         } else if !is_spent {
             self.cut = self.cut.saturating_add(client.read().into());
         } else {
             client.put_off();
+            if has_hung_up {
+                // What it has sent counts when it is its turn; until then it would be told of again and again.
+                client.is_watched_no_more = true;
+                let _ = epoll::delete(&self.epoll, client.fd());
+            }
         }
         self.flush(id);
         Some(uid)
@@ -217,6 +225,7 @@ impl Control {
                 socket: client.socket,
             },
             began: own_time(),
+            waited: time_waited(),
             since: now,
         })
     }
@@ -253,8 +262,9 @@ impl Control {
         } = turn.requester;
         self.flush(client);
         self.charge(&[counts_as], turn.began);
-        // Who has us wait for somebody else pays for that, too.
-        let waited = moment().saturating_sub(turn.since).saturating_sub(LONG);
+        // Who has us wait for a process pays for that, too. Nobody pays for our waiting for a processor.
+        let waited = time_waited().saturating_sub(turn.waited);
+        let waited = waited.saturating_sub(LONG);
         self.scheduler.charge(counts_as, waited, moment());
     }
 

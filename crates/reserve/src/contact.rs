@@ -104,6 +104,11 @@ impl Contact {
         socket.receive(&mut Inbox::new(), patience_ns)
     }
 
+    /// The last request, if its answer has not come.
+    pub const fn overdue(&self) -> Option<Ask> {
+        self.overdue
+    }
+
     /// The answer that was overdue, if it has come or comes within `patience_ns`: to what, and what.
     pub fn overdue_answer(&mut self, patience_ns: u64) -> Option<(Ask, Result<Grant, Refused>)> {
         let (ask, socket) = (self.overdue?, self.socket.as_ref()?);

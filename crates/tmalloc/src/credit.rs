@@ -40,6 +40,11 @@ const AMPLE: usize = 32 << 20;
 /// Less that a heap has shrunk by is not worth a look.
 const SHRUNK: usize = 16 << 20;
 
+/// Where nothing is reserved, a thread comes back after so much to see whether that still holds; sooner where bursard has
+/// answered before: others of a full account have been promised what is left.
+const UNCOUNTED: isize = 16 << 20;
+const UNCOUNTED_BELOW_LIMIT: isize = 128 << 10;
+
 /// How often freed memory has been given back to the system, so that pages in the middle of a heap may be gone,
 /// or what was handed out has been forgotten.
 static TRIMS: AtomicU32 = AtomicU32::new(0);
@@ -67,6 +72,8 @@ pub(crate) struct Credit {
     /// for each CPU (lib/percpu_counter.c): much, where little is left. So everything taken counts as
     /// spent.
     is_scarce: bool,
+    /// By the last answer the account has one.
+    has_limit: bool,
     /// The account is nearly full: the last answer was no, or a grant smaller than the first one asked for.
     is_tight: bool,
     pid: libc::pid_t,
@@ -247,6 +254,15 @@ impl Credit {
         self.reserved = 0;
         self.untouched.clear();
         TRIMS.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What a thread may use before it looks again whether something is to be reserved.
+    fn uncounted(&self) -> isize {
+        if self.has_limit {
+            UNCOUNTED_BELOW_LIMIT
+        } else {
+            UNCOUNTED
+        }
     }
 
     /// Whether nothing is to be reserved for the moment.

@@ -38,4 +38,4 @@ pub use guard::{Abandoned, Guard};
 pub use monitor::{Monitor, ThreadState};
 pub use owner::Owner;
 pub use supervisor::{Finished, Supervisor, Work};
-pub use timed_query::TimedQuery;
+pub use timed_query::{TimedQuery, time_waited};

@@ -2,9 +2,10 @@
 //! Asks processes what they can keep the asking thread waiting with: a worker that hangs at one process is abandoned,
 //! and another one goes on with the next.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bursar_host::{HostError, Proc, ProcessQuery};
 use bursar_model::Pid;
@@ -17,6 +18,16 @@ use crate::guard::{Abandoned, Guard};
 const PATIENCE: Duration = Duration::from_millis(400);
 /// Between two checks of the worker.
 const INTERVAL: Duration = Duration::from_millis(20);
+
+thread_local! {
+    static WAITED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// How long processes have taken so far to answer what the calling thread asked by [`TimedQuery`]s. That a worker waited
+/// for a processor first is not in it.
+pub fn time_waited() -> Duration {
+    WAITED.get()
+}
 
 type Order = Box<dyn FnOnce(&Proc, &Guard) -> Result<(), Abandoned> + Send>;
 
@@ -37,6 +48,8 @@ struct Round<T, Q> {
     /// How many of them have been begun with.
     begun: AtomicUsize,
     answers: Mutex<Vec<(Pid, T)>>,
+    /// How long they took for their answers, nanoseconds.
+    spent: AtomicU64,
 }
 
 impl TimedQuery {
@@ -93,7 +106,9 @@ impl ProcessQuery for TimedQuery {
             question,
             begun: AtomicUsize::new(0),
             answers: Mutex::default(),
+            spent: AtomicU64::new(0),
         });
+        let mut waited = Duration::ZERO;
         while round.next().is_some() {
             let mut worker = match self.worker.take().map_or_else(|| self.start(), Ok) {
                 Ok(worker) => worker,
@@ -104,11 +119,16 @@ impl ProcessQuery for TimedQuery {
             };
             let its = Arc::clone(&round);
             let order: Order = Box::new(move |proc, guard| its.go_on(proc, guard));
+            let sent = Instant::now();
             // An abandoned one is not used again.
             if worker.send(order) && has_finished(&mut worker, self.patience) {
                 self.worker = Some(worker);
+            } else {
+                waited = waited.saturating_add(sent.elapsed());
             }
         }
+        waited = waited.saturating_add(Duration::from_nanos(round.spent.load(Ordering::Relaxed)));
+        WAITED.set(WAITED.get().saturating_add(waited));
         std::mem::take(&mut round.answers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -133,8 +153,12 @@ impl<T, Q: Fn(&Proc, Pid) -> T> Round<T, Q> {
     fn go_on(&self, proc: &Proc, guard: &Guard) -> Result<(), Abandoned> {
         while let Some((index, pid)) = self.next() {
             self.begun.store(index.saturating_add(1), Ordering::Release);
+            let asked = Instant::now();
             // An abandoned worker that comes back has nothing to say any more.
-            if let Some(answer) = guard.call(proc, pid, None, || (self.question)(proc, pid))? {
+            let answer = guard.call(proc, pid, None, || (self.question)(proc, pid))?;
+            let spent = u64::try_from(asked.elapsed().as_nanos()).unwrap_or(u64::MAX);
+            self.spent.fetch_add(spent, Ordering::Relaxed);
+            if let Some(answer) = answer {
                 let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
                 answers.push((pid, answer));
             }

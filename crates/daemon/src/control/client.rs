@@ -64,6 +64,8 @@ pub(super) struct Client {
     event_bytes: usize,
     /// What the epoll waits for.
     watched: EventFlags,
+    /// It has hung up before its turn: the epoll has it no more.
+    pub(super) is_watched_no_more: bool,
     /// An answer comes later.
     pub(super) is_owed: bool,
     /// Nothing more will come in.
@@ -90,6 +92,7 @@ impl Client {
             unsent: Vec::new(),
             event_bytes: 0,
             watched: EventFlags::IN,
+            is_watched_no_more: false,
             is_owed: false,
             is_closing: false,
         }
@@ -212,26 +215,31 @@ impl Client {
     /// Writes what it can take.
     pub(super) fn flush(&mut self) -> Fate {
         let mut sent = 0;
-        let is_gone = loop {
+        loop {
             let rest = self.unsent.get(sent..).unwrap_or_default();
             if rest.is_empty() {
-                break false;
+                break;
             }
             match self.stream.write(rest) {
-                Ok(0) => break true,
-                Ok(count) => sent = sent.saturating_add(count),
+                Ok(count @ 1..) => sent = sent.saturating_add(count),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break false,
-                Err(_) => break true,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // Nobody hears the answers any more; what was asked counts all the same, to its end.
+                Ok(0) | Err(_) => {
+                    self.unsent.clear();
+                    self.has_more = !self.is_closing;
+                    break;
+                }
             }
-        };
+        }
         self.unsent.drain(..sent.min(self.unsent.len()));
         self.event_bytes = self.event_bytes.min(self.unsent.len());
         if self.unsent.is_empty() {
             self.unsent.shrink_to(4 << 10);
         }
-        let has_ended = self.is_closing && self.line.is_none() && !self.is_owed;
-        if is_gone || (has_ended && self.unsent.is_empty()) {
+        let is_last = self.is_closing || (self.is_watched_no_more && !self.has_more);
+        let has_ended = is_last && self.line.is_none() && !self.is_owed;
+        if has_ended && self.unsent.is_empty() {
             Fate::Ends
         } else {
             Fate::Stays
@@ -241,6 +249,9 @@ impl Client {
     /// What the epoll is to wait for, if that has changed: room for what is unsent, or else another line,
     /// unless there is one already. Its end is told of in any case.
     pub(super) fn watch_for(&mut self) -> Option<EventFlags> {
+        if self.is_watched_no_more {
+            return None;
+        }
         let wanted = if !self.unsent.is_empty() {
             EventFlags::OUT
         } else if self.has_more || self.is_closing {
@@ -282,6 +293,35 @@ mod tests {
         theirs.write_all(b"ree\n").unwrap();
         assert!(!client.read());
         assert_eq!(client.take_line(), (Some(b"three".to_vec()), false));
+    }
+
+    #[test]
+    fn what_was_asked_counts_also_where_nobody_hears_the_answers() {
+        let (mut client, mut theirs) = pair();
+        theirs.write_all(b"one\n").unwrap();
+        client.read();
+        assert_eq!(client.take_line(), (Some(b"one".to_vec()), false));
+        theirs.write_all(b"two\n").unwrap();
+        drop(theirs);
+        for line in [Some(b"two".to_vec()), None] {
+            client.send(b"answer\n");
+            assert_eq!(client.flush(), Fate::Stays);
+            assert!(client.is_ready());
+            assert_eq!(client.take_line(), (line, false));
+        }
+        assert_eq!(client.flush(), Fate::Ends);
+    }
+
+    #[test]
+    fn who_has_hung_up_before_his_turn_ends_with_his_last_line() {
+        let (mut client, mut theirs) = pair();
+        theirs.write_all(b"one\ntwo").unwrap();
+        drop(theirs);
+        client.put_off();
+        client.is_watched_no_more = true;
+        assert_eq!((client.flush(), client.watch_for()), (Fate::Stays, None));
+        assert_eq!(client.take_line(), (Some(b"one".to_vec()), false));
+        assert_eq!(client.flush(), Fate::Ends);
     }
 
     #[test]

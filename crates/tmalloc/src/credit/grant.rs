@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use super::request::{Missing, TRY_PAGES};
-use super::{Credit, Daemon, TRIMS, lifecycle};
+use super::{Credit, Daemon, TRIMS, UNCOUNTED, lifecycle};
 use crate::confined::{self, Confined};
 use crate::process::{child_sharing_memory, with};
 use crate::ranges::{Range, Ranges, page};
@@ -14,8 +14,6 @@ use crate::usage;
 
 /// A thread takes at most so much at once.
 const SLICE: usize = 32 << 20;
-/// Where nothing is reserved, a thread comes back after so much to see whether that still holds.
-const UNCOUNTED: isize = 16 << 20;
 
 /// What became of a request for credit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,9 +42,9 @@ impl Credit {
 const ROUNDS: u16 = 16;
 
 /// Nothing is counted for the thread until it has used so much.
-fn leave_uncounted(own: &mut Thread) {
+fn leave_uncounted(own: &mut Thread, bytes: isize) {
     own.begin_slice(0, 0);
-    own.left = UNCOUNTED;
+    own.left = bytes;
 }
 
 /// Whether the slice can be used once more: nothing of it has become resident, or could.
@@ -102,7 +100,7 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
         let own = unsafe { &mut *thread };
         // A child that shares our memory (vfork, clone) allocates for us, and another one is asked about it.
         if child_sharing_memory().is_some() {
-            leave_uncounted(own);
+            leave_uncounted(own, UNCOUNTED);
             return Taken::Granted;
         }
         credit.begin();
@@ -111,7 +109,7 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
         let touched = usize::try_from(tried.unwrap_or(0)).unwrap_or(usize::MAX);
         credit.taken = credit.taken.saturating_add(touched.saturating_mul(page()));
         if credit.is_paused() {
-            leave_uncounted(own);
+            leave_uncounted(own, credit.uncounted());
             return Taken::Granted;
         }
         let answer = match credit.local(cost) {
@@ -129,7 +127,7 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
                 credit.give_slice(own, cost, key, faults);
             }
             Err(Missing::Room | Missing::Answer) => return Taken::Refused,
-            Err(Missing::Promise) => leave_uncounted(own),
+            Err(Missing::Promise) => leave_uncounted(own, credit.uncounted()),
         }
         if tried.is_some() {
             // The look has taken the page faults of a block that comes now and may be new ground, even where
@@ -139,7 +137,7 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
         Taken::Granted
     });
     taken.unwrap_or_else(|| {
-        leave_uncounted(own);
+        leave_uncounted(own, UNCOUNTED);
         Taken::Granted
     })
 }

@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use bursar_reserve::Ask;
+
 use super::getpid;
 use crate::confined;
 use crate::environment;
@@ -73,9 +75,27 @@ extern "C-unwind" fn at_exit() {
     with(|credit| {
         if credit.refusals > 0 && credit.pid == getpid() {
             credit.hear_overdue(LAST_PATIENCE_NS);
-            let (socket, ask) = (environment::socket_path(), credit.report(0));
+            let overdue = credit.contact().overdue();
+            if let Some(Ask::Renew {
+                is_tentative: false,
+                ..
+            }) = overdue
+            {
+                // There was little room: the daemon refuses it, and counts that.
+                credit.refusals = credit.refusals.saturating_sub(1);
+            }
+            let (socket, report) = (environment::socket_path(), credit.report(0));
             // Nobody is left to be told of a failure.
-            let _ = credit.contact().ask(socket, ask, LAST_PATIENCE_NS, false);
+            let _ = match overdue {
+                None => {
+                    let answer =
+                        credit
+                            .contact()
+                            .ask(socket, report, LAST_PATIENCE_NS, false);
+                    answer.map(drop)
+                }
+                Some(_) => credit.contact().tell(socket, report),
+            };
             credit.refusals = 0;
         }
     });

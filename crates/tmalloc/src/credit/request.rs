@@ -149,7 +149,6 @@ impl Credit {
         });
         match granted {
             Ok(granted) => {
-                self.refusals = 0;
                 self.refused_ns = 0;
                 self.has_grown = true;
                 let fresh = without_tables(granted).max(missing).saturating_mul(page());
@@ -166,7 +165,6 @@ impl Credit {
                 Ok(())
             }
             Err(Missing::Room) => {
-                self.refusals = 0;
                 self.settle(potential, free);
                 self.reserved = keep.saturating_mul(page());
                 self.is_scarce = true;
@@ -220,7 +218,16 @@ impl Credit {
         };
         // Where there is hardly any room, the next request follows soon.
         let keeps_open = self.is_tight;
+        let was_overdue = self.contact().overdue().is_some();
         let answer = self.contact().ask(socket, ask, patience, keeps_open);
+        // What was sent is heard, be the answer late: the daemon reads also who has hung up.
+        if match answer {
+            Ok(_) | Err(Refused::Full) => true,
+            Err(Refused::Silent(libc::ETIMEDOUT)) => !was_overdue,
+            Err(_) => false,
+        } {
+            self.refusals = 0;
+        }
         let is_alive = match answer {
             Err(Refused::Busy) => true,
             Err(Refused::Silent(libc::ETIMEDOUT)) => self.contact().waits_for_processor(),
@@ -236,6 +243,7 @@ impl Credit {
                 if let Some(silence) = silence {
                     silence.end();
                 }
+                self.has_limit = !grant.is_unlimited;
                 if grant.is_unlimited {
                     return Err(self.pause(PAUSE_NS));
                 }
@@ -243,6 +251,7 @@ impl Credit {
                 Ok(usize::try_from(grant.pages).unwrap_or(0))
             }
             Err(Refused::Full) => {
+                self.has_limit = true;
                 self.answered_at = now_ns();
                 self.daemon = Daemon::Reserves;
                 Err(Missing::Room)
@@ -272,18 +281,17 @@ impl Credit {
         }
     }
 
-    /// An answer that came too late: what the daemon has counted is not counted by us.
+    /// An answer that came too late: a refusal that the daemon has counted is not counted by us.
     pub(super) fn hear_overdue(&mut self, patience_ns: u64) {
-        if let Some((asked, answer @ (Ok(_) | Err(Refused::Full)))) =
-            self.contact().overdue_answer(patience_ns)
-            && let Ask::Renew {
-                is_tentative,
-                refused,
+        if let Some((
+            Ask::Renew {
+                is_tentative: false,
                 ..
-            } = asked
+            },
+            Err(Refused::Full),
+        )) = self.contact().overdue_answer(patience_ns)
         {
-            let own = u64::from(answer.is_err() && !is_tentative);
-            self.refusals = self.refusals.saturating_sub(refused.saturating_add(own));
+            self.refusals = self.refusals.saturating_sub(1);
         }
     }
 
