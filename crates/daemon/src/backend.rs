@@ -22,7 +22,9 @@ use bursar_model::{AccountId, Bytes, ExemptCgroup, KernelHalfStatus, Uid};
 use bursar_policy::Plan;
 
 pub(crate) use bpf::BpfBackend;
-pub(crate) use kernel_features::{KernelFeatures, NO_KERNEL_HALF, enforcement};
+pub(crate) use kernel_features::{
+    KernelFeatures, NO_KERNEL_HALF, OpenAccounts, enforcement, open_accounts,
+};
 pub(crate) use ledger::{Ledger, Sum};
 pub(crate) use poll::PollBackend;
 pub(crate) use reading::Reading;

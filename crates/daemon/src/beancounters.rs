@@ -14,13 +14,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_host::Timer;
-use bursar_kernel::Enforcement;
+use bursar_kernel::{Enforcement, RowReading};
 use bursar_model::{AccountId, Bean, How, Resource, RowBounds, Unit};
 use bursar_policy::Plan;
 
 use self::resource_scanner::ResourceScanner;
 use self::snapshot::Snapshot;
-use crate::backend::{KernelFeatures, NO_KERNEL_HALF, Reading, enforcement};
+use crate::backend::{KernelFeatures, NO_KERNEL_HALF, OpenAccounts, Reading, enforcement};
 use crate::limit_table::LimitTable;
 use crate::payers::Payers;
 use crate::physpages::Finished;
@@ -181,17 +181,19 @@ impl Beancounters {
         self.last.as_ref().is_some_and(Snapshot::is_cut)
     }
 
-    /// All rows of an account, as of the last scan; `reading` is what the backend knows of it.
+    /// All rows of an account, as of the last scan; `reading` is what the backend knows of it, `open` what the kernel
+    /// half knows of all.
     pub(crate) fn rows(
         &self,
         id: AccountId,
         bounds: &BTreeMap<Resource, RowBounds>,
         reading: Option<&Reading>,
         kernel: Option<&KernelFeatures>,
+        open: &OpenAccounts,
     ) -> BTreeMap<Resource, Bean> {
         let charged = match bounds.is_empty() {
             true => BTreeMap::new(),
-            false => kernel.map_or_else(BTreeMap::new, |it| it.charged(id)),
+            false => charged(id, kernel, open),
         };
         let one = |resource: Resource| {
             let mut bean = self.row(id, resource, !bounds.is_empty());
@@ -235,11 +237,12 @@ impl Beancounters {
         id: AccountId,
         bounds: &BTreeMap<Resource, RowBounds>,
         kernel: Option<&KernelFeatures>,
+        open: &OpenAccounts,
     ) -> BTreeMap<Resource, Bean> {
         if bounds.is_empty() {
             return BTreeMap::new();
         }
-        let charged = kernel.map_or_else(BTreeMap::new, |it| it.charged(id));
+        let charged = charged(id, kernel, open);
         let one = |(&resource, bounds): (&Resource, &RowBounds)| {
             let row = charged.get(&resource);
             let bean = Bean {
@@ -320,6 +323,16 @@ impl AsFd for Beancounters {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
     }
+}
+
+/// What the kernel half charges of an account's rows.
+fn charged(
+    id: AccountId,
+    kernel: Option<&KernelFeatures>,
+    open: &OpenAccounts,
+) -> BTreeMap<Resource, RowReading> {
+    let account = kernel.zip(open.get(&id));
+    account.map_or_else(BTreeMap::new, |(kernel, account)| kernel.charged(account))
 }
 
 fn sampling() -> Option<u32> {

@@ -61,7 +61,7 @@ pub(crate) struct Daemon {
 
 impl Daemon {
     pub(crate) fn new(
-        accounts: Accounts,
+        mut accounts: Accounts,
         responder: Responder,
         usage: Usage,
         standing_remarks: Vec<String>,
@@ -85,7 +85,11 @@ impl Daemon {
             reload: ReloadChoice::default(),
             delay: Delay::new()?,
             expiry: Expiry::new()?,
-            lost: accounts.backend.status().events_lost,
+            // By the bursard before, too: what was lost since then nobody has told.
+            lost: accounts
+                .backend
+                .kernel_mut()
+                .map_or(0, |it| it.recorded_events().lost_told()),
             accounts,
             responder,
         })
@@ -99,16 +103,18 @@ impl Daemon {
         self.usage.hear(&facts);
         self.responder.handle_all(facts, &mut self.accounts);
         self.usage.note(&self.responder.recorder.take_met());
-        let lost = self.accounts.backend.status().events_lost;
-        if lost > self.lost {
-            let count = lost - self.lost;
-            self.lost = lost;
-            let reason = format!(
-                "{count} events did not fit the ring buffer: they happened and are not recorded; raise ledger.events_bytes in bursar.toml"
-            );
-            self.responder.note(EventKind::Lost, None, reason);
-        }
+        self.tell_losses();
         Ok(())
+    }
+
+    /// Records that events did not fit the ring buffer, if more did not than is recorded.
+    fn tell_losses(&mut self) {
+        let all = self.accounts.backend.status().events_lost;
+        let count = all.saturating_sub(self.lost);
+        if count > 0 {
+            self.lost = all;
+            self.responder.note_lost(count, all, &mut self.accounts);
+        }
     }
 
     /// Records what the reaper reports.
@@ -201,6 +207,7 @@ impl Daemon {
             self.responder.note(EventKind::Released, None, reason);
         }
         self.limits_changed();
+        self.tell_losses();
         Ok(())
     }
 
@@ -423,6 +430,7 @@ impl Daemon {
         self.watermarks.finish();
         let (facts, left) = self.accounts.backend.leave(release);
         self.responder.handle_all(facts, &mut self.accounts);
+        self.tell_losses();
         self.responder.write_waiting(&mut self.accounts);
         self.usage.note(&self.responder.recorder.take_met());
         self.usage.finish(&mut self.accounts);

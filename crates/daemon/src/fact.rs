@@ -41,6 +41,8 @@ pub(crate) enum Fact {
     Unreadable(u64),
     /// So many events at most were in the hands of a bursard that was killed.
     Unrecorded(u64),
+    /// So many events more did not fit the ring buffer.
+    Lost(u64),
     /// An account may be at a level that somebody waits for.
     Level(Level),
     /// Processes' oom_score_adj are not what the limits want.
@@ -157,6 +159,7 @@ impl Fact {
             | Self::Freed(..)
             | Self::Unreadable(_)
             | Self::Unrecorded(_)
+            | Self::Lost(_)
             | Self::OomScoreDue
             | Self::Shortage => None,
         }
@@ -180,6 +183,7 @@ impl Fact {
             | Self::Dying(_)
             | Self::Unreadable(_)
             | Self::Unrecorded(_)
+            | Self::Lost(_)
             | Self::OomScoreDue
             | Self::Shortage => false,
         }
@@ -290,8 +294,10 @@ impl Fact {
         let count = |of: fn(u64) -> Self, count| (count > 0).then(|| of(count));
         let unrecorded = count(Self::Unrecorded, words.unrecorded);
         let unreadable = count(Self::Unreadable, words.unreadable);
+        let lost = count(Self::Lost, words.lost);
         let told = words.events.into_iter();
         let told = told.filter_map(move |event| Self::from_kernel_event(event, page));
-        unrecorded.into_iter().chain(told).chain(unreadable)
+        let all = unrecorded.into_iter().chain(told);
+        all.chain(lost).chain(unreadable)
     }
 }

@@ -3,20 +3,33 @@
 //! killed some seconds later if the account is still over its notice then. Over the limit nobody is
 //! asked: the kernel half does not wait.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bursar_host::{Pidfd, Proc, Sent, Signal, Timer, clock};
 use bursar_model::{AccountId, Bytes, Nanos, Pid, Uid};
 use bursar_policy::{Choice, Weighed, first};
 
+use crate::fact::Level;
+
 /// So long a process has to end after it was asked.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// Processes asked at a time; one more is not asked.
 const MOST: usize = 256;
 const UNTOUCHABLE: i16 = -1000;
+/// From one look through /proc to the next, for all accounts together: the loop waits for each.
+const LEAST_REST: Duration = Duration::from_secs(1);
+/// However long a look takes, no account waits longer for the next one.
+const LONGEST_REST: Duration = Duration::from_secs(5);
+
+/// Who pays for a process, and into which account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Payer {
+    pub(crate) account: AccountId,
+    pub(crate) uid: Uid,
+}
 
 /// A process that was asked.
 #[derive(Debug)]
@@ -36,18 +49,24 @@ impl Asked {
     pub(crate) fn may_be_killed(
         &self,
         proc: &Proc,
-        payer_of: impl Fn(Pid, Uid) -> Option<Uid>,
+        payer_of: impl Fn(Pid, Uid) -> Option<Payer>,
     ) -> bool {
         let weighed = weigh(proc, self.pidfd.pid(), &payer_of);
+        let is_its = |payer: Payer| payer.account == self.account;
         // The look was at this process if that is still there.
-        weighed.is_some_and(|(it, _)| !it.is_protected) && !has_ended(&self.pidfd)
+        weighed.is_some_and(|(it, payer)| is_its(payer) && !it.is_protected)
+            && !has_ended(&self.pidfd)
     }
 }
 
-/// Who has been asked.
+/// Who has been asked, and who is to be.
 #[derive(Debug)]
 pub(crate) struct Graceful {
     asked: Vec<Asked>,
+    /// How accounts stood that wait for the next look through /proc.
+    waiting: BTreeMap<AccountId, Level>,
+    /// No look before, CLOCK_MONOTONIC.
+    rests_until: Nanos,
     timer: Timer,
 }
 
@@ -55,34 +74,64 @@ impl Graceful {
     pub(crate) fn new() -> Result<Self> {
         Ok(Self {
             asked: Vec::new(),
+            waiting: BTreeMap::new(),
+            rests_until: Nanos::new(0),
             timer: Timer::polled().context("make a timer")?,
         })
     }
 
-    /// Asks one process to end: of those that `payer_of` gives a payer, the one that would be killed first at the limit.
-    /// The caller checks in the ledger that the account is over its notice: /proc lags some pages behind a process that
-    /// grows, and that matters at the crossing.
+    /// One of this account is to be asked to end: see [`Self::take_waiting`].
+    pub(crate) fn await_look(&mut self, level: Level) {
+        self.waiting.insert(level.account, level);
+    }
+
+    /// The accounts to [`Self::look`] for now; none while it rests, and then the timer tells when it has.
+    pub(crate) fn take_waiting(&mut self) -> Vec<Level> {
+        if self.rests_until > clock::monotonic() {
+            self.wind();
+            return Vec::new();
+        }
+        std::mem::take(&mut self.waiting).into_values().collect()
+    }
+
+    /// Whether a process of this account may be asked: one at a time, for what it frees shows only when it has ended.
+    pub(crate) fn may_ask(&mut self, account: AccountId) -> bool {
+        self.asked.retain(|it| !has_ended(&it.pidfd));
+        self.asked.len() < MOST && self.asked.iter().all(|it| it.account != account)
+    }
+
+    /// The processes that `payer_of` gives a payer, by account. Nine tenths of the time nobody looks.
+    pub(crate) fn look(
+        &mut self,
+        proc: &Proc,
+        payer_of: impl Fn(Pid, Uid) -> Option<Payer>,
+    ) -> BTreeMap<AccountId, Vec<Weighed>> {
+        let began = Instant::now();
+        let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        let pids = proc.pids().into_iter().flatten().filter_map(Result::ok);
+        for (weighed, payer) in pids.filter_map(|pid| weigh(proc, pid, &payer_of)) {
+            found.entry(payer.account).or_default().push(weighed);
+        }
+        let rest = began.elapsed().saturating_mul(9);
+        self.rests_until = after(rest.clamp(LEAST_REST, LONGEST_REST));
+        found
+    }
+
+    /// Asks one process of an account to end: of `choices`, as the last look found them, the one that would be killed
+    /// first at the limit. The caller checks in the ledger that the account is over its notice: /proc lags some pages
+    /// behind a process that grows, and that matters at the crossing.
     pub(crate) fn ask(
         &mut self,
         proc: &Proc,
-        account: AccountId,
-        limit: Bytes,
-        payer_of: impl Fn(Pid, Uid) -> Option<Uid>,
+        level: &Level,
+        mut choices: Vec<Weighed>,
+        payer_of: impl Fn(Pid, Uid) -> Option<Payer>,
         spared_among: impl FnOnce(Vec<Pid>) -> BTreeSet<Pid>,
     ) -> Option<&Asked> {
-        let weigh = |pid| weigh(proc, pid, &payer_of);
-        self.asked.retain(|it| !has_ended(&it.pidfd));
-        // One at a time for each account: what it frees shows only when it has ended.
-        if self.asked.len() >= MOST || self.asked.iter().any(|it| it.account == account) {
+        let (account, limit) = (level.account, level.limit.unwrap_or_default());
+        if !self.may_ask(account) {
             return None;
         }
-        let mut choices: Vec<Weighed> = proc
-            .pids()
-            .ok()?
-            .filter_map(Result::ok)
-            .filter_map(weigh)
-            .map(|(it, _)| it)
-            .collect();
         let spared = spared_among(choices.iter().map(|it| it.pid).collect());
         for choice in &mut choices {
             choice.is_spared = spared.contains(&choice.pid);
@@ -93,7 +142,10 @@ impl Graceful {
         let pidfd = Pidfd::open(pid).ok().flatten()?;
         // Between the look and the hold the number may have changed hands: it is weighed again. By its stat it would
         // be told, too, but not while it is in the middle of an execve.
-        let (mut of, uid) = weigh(pid)?;
+        let (mut of, payer) = weigh(proc, pid, &payer_of)?;
+        if payer.account != account {
+            return None;
+        }
         of.is_spared = spared.contains(&pid);
         let comm = proc.comm(pid).ok().flatten()?;
         let chosen = choices.iter_mut().find(|it| it.pid == pid)?;
@@ -104,15 +156,13 @@ impl Graceful {
         if !matches!(pidfd.send(Signal::TERM), Ok(Sent::Done)) {
             return None;
         }
-        let now = clock::monotonic().get();
-        let grace = u64::try_from(GRACE.as_nanos()).unwrap_or(u64::MAX);
         self.asked.push(Asked {
             pidfd,
             account,
-            uid,
+            uid: payer.uid,
             comm: comm.as_bytes().to_vec(),
             held: of.held,
-            deadline: Nanos::new(now.saturating_add(grace)),
+            deadline: after(GRACE),
         });
         self.wind();
         self.asked.last()
@@ -139,30 +189,38 @@ impl Graceful {
         overdue
     }
 
-    /// Sets the timer to the next deadline.
+    /// Sets the timer to the next deadline, or to the next look that somebody waits for.
     fn wind(&self) {
-        let Some(next) = self.asked.iter().map(|it| it.deadline).min() else {
+        let look = (!self.waiting.is_empty()).then_some(self.rests_until);
+        let deadlines = self.asked.iter().map(|it| it.deadline);
+        let Some(next) = deadlines.chain(look).min() else {
             return;
         };
         if let Err(error) = self.timer.set_at(next) {
-            tracing::error!(%error, "a process that was asked to end will not be reminded");
+            tracing::error!(%error, "processes that were asked to end, or are to be, will not be reminded");
         }
     }
+}
+
+/// So long from now.
+fn after(span: Duration) -> Nanos {
+    let span = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+    Nanos::new(clock::monotonic().get().saturating_add(span))
 }
 
 fn has_ended(pidfd: &Pidfd) -> bool {
     pidfd.wait_readable(Some(Duration::ZERO)).unwrap_or(true)
 }
 
-/// A process, and the user who pays for it.
+/// A process, and who pays for it.
 fn weigh(
     proc: &Proc,
     pid: Pid,
-    payer_of: &impl Fn(Pid, Uid) -> Option<Uid>,
-) -> Option<(Weighed, Uid)> {
+    payer_of: &impl Fn(Pid, Uid) -> Option<Payer>,
+) -> Option<(Weighed, Payer)> {
     let status = proc.status(pid).ok().flatten()?;
-    let payer = payer_of(pid, status.uid)?;
     let memory = status.memory?;
+    let payer = payer_of(pid, status.uid)?;
     let adj = proc.oom_score_adj(pid).ok().flatten()?;
     let held = memory.rss_anon.saturating_add(memory.rss_shmem);
     let weighed = Weighed {
@@ -181,5 +239,73 @@ fn weigh(
 impl AsFd for Graceful {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.timer.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_model::Trigger;
+
+    use super::*;
+
+    fn level(uid: u32) -> Level {
+        Level {
+            at: clock::monotonic(),
+            account: AccountId::of(Uid::new(uid)),
+            trigger: Trigger::Event,
+            held: Bytes::from_mib(60),
+            limit: Some(Bytes::from_mib(100)),
+            is_observed: false,
+        }
+    }
+
+    #[test]
+    fn accounts_wait_until_proc_may_be_looked_through_for_all_of_them() {
+        let mut graceful = Graceful::new().unwrap();
+        graceful.await_look(level(60_001));
+        assert_eq!(graceful.take_waiting().len(), 1);
+        let (me, account) = (Pid::new(std::process::id()), level(60_001).account);
+        let payer_of = |pid: Pid, uid: Uid| (pid == me).then_some(Payer { account, uid });
+        let found = graceful.look(&Proc::host().unwrap(), payer_of);
+        assert_eq!(found.keys().collect::<Vec<_>>(), [&account]);
+        let ours = found.values().flatten();
+        assert!(ours.map(|it| (it.pid, it.is_protected)).eq([(me, true)]));
+        for uid in [60_002, 60_001, 60_002] {
+            graceful.await_look(level(uid));
+            assert!(graceful.take_waiting().is_empty(), "{uid} is looked for");
+        }
+        let short = Duration::from_millis(5);
+        assert!(graceful.timer.take_expiry().is_err());
+        graceful.rests_until = after(short);
+        graceful.wind();
+        std::thread::sleep(short * 2);
+        assert!(graceful.timer.take_expiry().is_ok());
+        let waiting = graceful.take_waiting();
+        let ids: Vec<AccountId> = waiting.iter().map(|it| it.account).collect();
+        assert_eq!(ids, [account, level(60_002).account]);
+        assert!(graceful.take_waiting().is_empty());
+    }
+
+    #[test]
+    fn who_is_another_accounts_by_now_is_not_killed() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let asked = Asked {
+            pidfd: Pidfd::open(Pid::new(child.id())).unwrap().unwrap(),
+            account: level(60_001).account,
+            uid: Uid::new(60_001),
+            comm: b"sleep".to_vec(),
+            held: Bytes::ZERO,
+            deadline: Nanos::new(0),
+        };
+        let proc = Proc::host().unwrap();
+        let may_be_killed =
+            |account| asked.may_be_killed(&proc, |_, uid| Some(Payer { account, uid }));
+        let found = [60_001, 60_002].map(|uid| may_be_killed(level(uid).account));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(found, [true, false]);
     }
 }

@@ -28,8 +28,10 @@ const COMMAND_BYTES: usize = 1024;
 /// A process that keeps us waiting is left out.
 const PATIENCE: Duration = Duration::from_millis(50);
 /// Several of one program.
-const SEVERAL: u32 = 3;
+const SEVERAL: usize = 3;
 const GROUPS_TOLD: usize = 3;
+/// Of a group so many are asked who began them.
+const PARENTS_ASKED: usize = 64;
 /// Characters of a command line.
 const COMMAND_WIDTH: usize = 256;
 const COMM_WIDTH: usize = 64;
@@ -226,48 +228,70 @@ impl Programs {
         let Some(known) = self.known.get(&account) else {
             return Vec::new();
         };
-        let mut by_comm: BTreeMap<&[u8], Vec<&Program>> = BTreeMap::new();
-        for program in known.here.iter().filter_map(|it| known.programs.get(it)) {
-            by_comm.entry(&program.comm).or_default().push(program);
-        }
-        let mut groups: Vec<ProgramGroup> = by_comm
-            .into_iter()
-            .filter_map(|(comm, programs)| {
-                let count = u32::try_from(programs.len()).unwrap_or(u32::MAX);
-                (count >= SEVERAL).then(|| ProgramGroup {
-                    comm: printable(comm, COMM_WIDTH),
-                    count,
-                    bytes: programs
-                        .iter()
-                        .fold(Bytes::ZERO, |sum, it| sum.saturating_add(it.held)),
-                    begun_by: self.parent_of(&programs),
-                })
-            })
-            .collect();
-        groups.sort_by_key(|it| std::cmp::Reverse(it.bytes));
-        groups.truncate(GROUPS_TOLD);
-        groups
+        let comm_of = |pid: Pid| {
+            let comm = self.proc.comm(pid).ok().flatten()?;
+            Some(comm.as_bytes().to_vec())
+        };
+        let here = known.here.iter().filter_map(|it| known.programs.get(it));
+        groups_told(here, comm_of)
     }
+}
 
-    /// Who began more than half of them.
-    fn parent_of(&self, programs: &[&Program]) -> Option<String> {
-        let mut names: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
-        let mut seen: HashMap<Pid, Option<Vec<u8>>> = HashMap::new();
-        for parent in programs.iter().filter_map(|it| it.parent) {
-            let name = seen.entry(parent).or_insert_with(|| {
-                let comm = self.proc.comm(parent).ok().flatten();
-                // Whoever has lost its parent is the init's, which began nothing.
-                comm.filter(|_| parent.get() != 1)
-                    .map(|it| it.as_bytes().to_vec())
-            });
-            if let Some(name) = name {
-                let count = names.entry(name.clone()).or_default();
-                *count = count.saturating_add(1);
-            }
-        }
-        let (name, count) = names.into_iter().max_by_key(|(_, count)| *count)?;
-        (count.saturating_mul(2) > programs.len()).then(|| printable(&name, COMM_WIDTH))
+/// The groups that hold most. Parents are looked up for these only: an account may have a thousand groups, and the loop
+/// waits for each look.
+fn groups_told<'a>(
+    programs: impl Iterator<Item = &'a Program>,
+    mut comm_of: impl FnMut(Pid) -> Option<Vec<u8>>,
+) -> Vec<ProgramGroup> {
+    let mut by_comm: BTreeMap<&[u8], Vec<&Program>> = BTreeMap::new();
+    for program in programs {
+        by_comm.entry(&program.comm).or_default().push(program);
     }
+    let held = |programs: &[&Program]| {
+        programs
+            .iter()
+            .fold(Bytes::ZERO, |sum, it| sum.saturating_add(it.held))
+    };
+    let mut groups: Vec<_> = by_comm
+        .into_iter()
+        .filter(|(_, programs)| programs.len() >= SEVERAL)
+        .map(|(comm, programs)| (held(&programs), comm, programs))
+        .collect();
+    groups.sort_by_key(|(bytes, ..)| std::cmp::Reverse(*bytes));
+    groups.truncate(GROUPS_TOLD);
+    groups
+        .into_iter()
+        .map(|(bytes, comm, programs)| ProgramGroup {
+            comm: printable(comm, COMM_WIDTH),
+            count: u32::try_from(programs.len()).unwrap_or(u32::MAX),
+            bytes,
+            begun_by: parent_of(&programs, &mut comm_of),
+        })
+        .collect()
+}
+
+/// Who began more than half of them, by the first so many.
+fn parent_of(
+    programs: &[&Program],
+    mut comm_of: impl FnMut(Pid) -> Option<Vec<u8>>,
+) -> Option<String> {
+    let programs = programs.get(..PARENTS_ASKED).unwrap_or(programs);
+    let mut names: BTreeMap<Vec<u8>, usize> = BTreeMap::new();
+    let mut seen: HashMap<Pid, Option<Vec<u8>>> = HashMap::new();
+    for parent in programs.iter().filter_map(|it| it.parent) {
+        let name = seen.entry(parent).or_insert_with(|| {
+            // Whoever has lost its parent is the init's, which began nothing.
+            Some(parent)
+                .filter(|it| it.get() != 1)
+                .and_then(&mut comm_of)
+        });
+        if let Some(name) = name {
+            let count = names.entry(name.clone()).or_default();
+            *count = count.saturating_add(1);
+        }
+    }
+    let (name, count) = names.into_iter().max_by_key(|(_, count)| *count)?;
+    (count.saturating_mul(2) > programs.len()).then(|| printable(&name, COMM_WIDTH))
 }
 
 impl Program {
@@ -349,5 +373,59 @@ fn to_wall(start: StartTime) -> Option<SystemTime> {
     match monotonic.checked_sub(age) {
         Some(at) => Some(clock::to_wall(Nanos::new(at))),
         None => SystemTime::now().checked_sub(Duration::from_nanos(age)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(comm: &str, parent: u32, held: u64) -> Program {
+        Program {
+            comm: comm.as_bytes().to_vec(),
+            uid: Uid::new(60_001),
+            start: StartTime::new(7),
+            parent: Some(Pid::new(parent)),
+            held: Bytes::new(held),
+            namespace_pid: None,
+            command: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn parents_are_looked_up_for_some_of_the_groups_that_are_told() {
+        let mut programs = Vec::new();
+        for group in 0..1000_u32 {
+            // Larger ones come later, each process has a parent of its own.
+            let comm = format!("g{group:04}");
+            programs
+                .extend((0..4).map(|it| program(&comm, 10_000 + group * 4 + it, u64::from(group))));
+        }
+        programs.extend((0..3000).map(|it| program("crowd", 20_000 + it, 1 << 20)));
+        programs.extend((0..3).map(|_| program("orphans", 1, 1 << 20)));
+        let mut asked = 0;
+        let groups = groups_told(programs.iter(), |_| {
+            asked += 1;
+            Some(b"make".to_vec())
+        });
+        let told = groups
+            .iter()
+            .map(|it| (it.comm.as_str(), it.count, it.begun_by.as_deref()));
+        let expected = [
+            ("crowd", 3000, Some("make")),
+            ("orphans", 3, None),
+            ("g0999", 4, Some("make")),
+        ];
+        assert_eq!(told.collect::<Vec<_>>(), expected);
+        assert_eq!(asked, PARENTS_ASKED + 4);
+    }
+
+    #[test]
+    fn who_began_half_of_a_group_did_not_begin_it() {
+        let programs = [2, 2, 2, 3, 3, 3].map(|parent| program("cc1", parent, 1));
+        let name = |pid: Pid| Some(pid.get().to_string().into_bytes());
+        let begun_by = |some: &[Program]| groups_told(some.iter(), name).pop()?.begun_by;
+        assert_eq!(begun_by(&programs), None);
+        assert_eq!(begun_by(&programs[..5]).as_deref(), Some("2"));
     }
 }

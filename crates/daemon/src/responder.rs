@@ -138,6 +138,13 @@ impl Responder {
         note_recorded(accounts, |it| it.note_waiting(count));
     }
 
+    /// Records that so many events more did not fit the ring buffer, which makes it `all` of this kernel half.
+    pub(crate) fn note_lost(&mut self, count: u64, all: u64, accounts: &mut Accounts) {
+        self.handle(Fact::Lost(count), accounts);
+        // Last: who is killed here has them told twice, and not never.
+        note_recorded(accounts, |it| it.note_lost_told(all));
+    }
+
     /// Goes on where a bursard that was killed ended; before anything is recorded.
     pub(crate) fn resume(&self, accounts: &mut Accounts) {
         let found = self.recorder.history().newest_found();
@@ -220,6 +227,12 @@ impl Responder {
             Fact::Unrecorded(count) => {
                 let reason = format!(
                     "up to {count} events happened and are not recorded: they are gone with a bursard that was killed"
+                );
+                self.note(EventKind::Lost, None, reason);
+            }
+            Fact::Lost(count) => {
+                let reason = format!(
+                    "{count} events did not fit the ring buffer: they happened and are not recorded; raise ledger.events_bytes in bursar.toml"
                 );
                 self.note(EventKind::Lost, None, reason);
             }

@@ -154,6 +154,7 @@ pub struct RecordedEvents<W = MapHandle> {
     /// So many of those that are recorded next were not taken from this kernel half's ring.
     others: u64,
     waiting: u64,
+    lost_told: u64,
 }
 
 impl RecordedEvents {
@@ -198,6 +199,7 @@ impl<W: StateWords> RecordedEvents<W> {
             leaves_out_next: false,
             others: 0,
             waiting: 0,
+            lost_told: 0,
         }
     }
 
@@ -223,6 +225,7 @@ impl<W: StateWords> RecordedEvents<W> {
         // First: who is killed here counts them twice, and not never.
         self.count_unrecorded(unrecorded)?;
         self.store_mark(self.begun)?;
+        self.lost_told = state.events_lost_told;
         self.waiting = state.events_waiting;
         self.note_waiting(0)?;
         Ok((first..state.events_taken, unrecorded))
@@ -310,6 +313,20 @@ impl<W: StateWords> RecordedEvents<W> {
         }
         self.waiting = count;
         self.store(offset_of!(ledger_state, events_waiting), count)
+    }
+
+    /// Of the events that did not fit the ring buffer so many are recorded as lost, by us or a user half before us.
+    pub const fn lost_told(&self) -> u64 {
+        self.lost_told
+    }
+
+    /// So many are by now.
+    ///
+    /// # Errors
+    /// When the ledger's state cannot be written.
+    pub fn note_lost_told(&mut self, count: u64) -> Result<(), Error> {
+        self.lost_told = count;
+        self.store(offset_of!(ledger_state, events_lost_told), count)
     }
 
     /// So many happened, and nobody can record them.
@@ -434,6 +451,9 @@ mod tests {
             match at {
                 _ if at == offset_of!(ledger_state, events_mark) => state.events_mark = word,
                 _ if at == offset_of!(ledger_state, events_tries) => state.events_tries = word,
+                _ if at == offset_of!(ledger_state, events_lost_told) => {
+                    state.events_lost_told = word;
+                }
                 _ => state.events_waiting = word,
             }
             Ok(())
@@ -444,6 +464,24 @@ mod tests {
             self.state.borrow_mut().events_unrecorded += count;
             Ok(())
         }
+    }
+
+    #[test]
+    fn how_many_losses_are_told_outlives_a_bursard() {
+        let world = World::default();
+        world.steps.set(100);
+        world.state.borrow_mut().events_lost = 7;
+        let resumed = || {
+            let mut events = RecordedEvents::of(&world);
+            let state = *world.state.borrow();
+            events.resume_marks(&state).unwrap();
+            events
+        };
+        let mut first = resumed();
+        assert_eq!(first.lost_told(), 0);
+        first.note_lost_told(7).unwrap();
+        assert_eq!(first.lost_told(), 7);
+        assert_eq!(resumed().lost_told(), 7);
     }
 
     #[test]

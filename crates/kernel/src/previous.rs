@@ -2,7 +2,7 @@
 //! A kernel half that may be of another version: what can be known of it all the same.
 
 use bursar_model::AccountId;
-use libbpf_rs::{MapCore, MapFlags};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::abi::{self, abi_constant, account_flag, account_history, ledger_state};
 use crate::account::History;
@@ -58,6 +58,15 @@ pub(crate) fn events_left(pins: &Pins) -> Left {
             Left::default()
         }
     }
+}
+
+/// Events that did not fit its ring and are not recorded as lost, by its state; none where it is of another build, whose
+/// state does not say.
+pub(crate) fn losses(state: &MapHandle) -> u64 {
+    let found = state.lookup(&0u32.to_ne_bytes(), MapFlags::ANY);
+    let bytes = found.ok().flatten().unwrap_or_default();
+    let known = abi::read::<ledger_state>(&bytes);
+    known.map_or(0, |it| it.events_lost.saturating_sub(it.events_lost_told))
 }
 
 /// What struct account begins with in all versions (abi.h).

@@ -17,13 +17,15 @@ pub struct Undelivered {
     pub unreadable: u64,
     /// Events, at most, that are gone with a user half that was killed.
     pub unrecorded: u64,
+    /// Events that did not fit the ring buffer, and that nobody has recorded as lost.
+    pub lost: u64,
 }
 
 impl Undelivered {
     /// Sends a kernel half away and keeps what it had to tell. Nothing comes after its programs are
     /// detached, so that its ring is read then.
     pub(crate) fn of(&mut self, old: &Pins) -> Result<(), Error> {
-        let events = old.map("events");
+        let (events, state) = (old.map("events"), old.map("state"));
         let is_ours = previous::has_our_abi(old);
         let left = previous::events_left(old);
         old.remove()?;
@@ -40,6 +42,8 @@ impl Undelivered {
             self.unreadable = self.unreadable.saturating_add(count.get());
             return Ok(());
         }
+        let lost = state.as_ref().map_or(0, previous::losses);
+        self.lost = self.lost.saturating_add(lost);
         let mut in_hand = left.events;
         let mut events = EventRing::new(&events)?.drain()?;
         if !events.is_empty() && events.first() == in_hand.last() {

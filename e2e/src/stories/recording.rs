@@ -86,7 +86,10 @@ fn storm(binaries: &Binaries) -> Result<()> {
     ensure!(found.recorded <= found.happened, "told twice");
     ensure!(!by_itself || found.recorded == found.happened, "lost");
     let lost = world.daemon.events_of(EventKind::Lost)?;
-    ensure!(lost.is_empty() == (found.unrecorded == 0), "{lost:?}");
+    ensure!(
+        lost.is_empty() == (found.unrecorded + found.lost == 0),
+        "{lost:?}"
+    );
     // Who ends in good order leaves nothing behind.
     for uid in UIDS {
         let mut hog = world.hog(&format!("uid={uid} hold=40M pause"))?;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use bursar_host::machine;
 use bursar_kernel::{
-    Beancounters, DirtyPages, Enforcement, KernelHalf, KernelMemory, Membership, Options,
-    RecordedEvents, ResourceIterator, RowReading, Settings, Slot,
+    AccountReading, Beancounters, DirtyPages, Enforcement, KernelHalf, KernelMemory, Membership,
+    Options, RecordedEvents, ResourceIterator, RowReading, Settings, Slot,
 };
 use bursar_model::{AccountId, Bytes, GateMode, PageSize, Pages, Resource, Uid, Unit};
 
@@ -36,6 +36,18 @@ pub(crate) struct KernelFeatures {
     pub(super) settings: Settings,
     /// From when somebody first asked.
     dirty: Option<DirtyPages>,
+}
+
+/// The accounts that are open.
+pub(crate) type OpenAccounts = BTreeMap<AccountId, AccountReading>;
+
+/// Read once for a request, which may be about each of them.
+pub(crate) fn open_accounts(kernel: Option<&KernelFeatures>) -> OpenAccounts {
+    let all = kernel
+        .into_iter()
+        .flat_map(|kernel| kernel.half.accounts().all());
+    let open = all.filter(|account| account.is_open);
+    open.map(|account| (account.id, account)).collect()
 }
 
 /// What becomes of a limit on a row.
@@ -165,11 +177,7 @@ impl KernelFeatures {
     }
 
     /// The rows of an account that are charged as they are used.
-    pub(crate) fn charged(&self, id: AccountId) -> BTreeMap<Resource, RowReading> {
-        let mut accounts = self.half.accounts().all();
-        let Some(account) = accounts.find(|it| it.id == id && it.is_open) else {
-            return BTreeMap::new();
-        };
+    pub(crate) fn charged(&self, account: &AccountReading) -> BTreeMap<Resource, RowReading> {
         let mut rows = self
             .beancounters
             .read(account.slot)

@@ -17,7 +17,7 @@ use super::terms::{are_so, may_end, target, told, write};
 use std::sync::Arc;
 
 use crate::accounts::Accounts;
-use crate::backend::enforcement;
+use crate::backend::{enforcement, open_accounts};
 use crate::beancounters::{Beancounters, note_on};
 use crate::control::Requester;
 use crate::daemon::Daemon;
@@ -84,10 +84,11 @@ pub(super) fn show(
             .into_iter()
             .collect()
     });
+    let open = open_accounts(accounts.backend.kernel());
     let bills = ids.into_iter().map(|id| {
         let bounds = rows_of(accounts, id);
         let reading = readings.iter().find(|reading| reading.id == id);
-        let resources = beancounters.rows(id, &bounds, reading, accounts.backend.kernel());
+        let resources = beancounters.rows(id, &bounds, reading, accounts.backend.kernel(), &open);
         Bill {
             account: accounts.name_of(id),
             uid: id.uid(),

@@ -15,7 +15,7 @@ use super::join;
 use super::permission::{Answer, accounts_meant, only_root, own_account, permit};
 use super::remarks::remarks;
 use crate::accounts::Accounts;
-use crate::backend::Reading;
+use crate::backend::{OpenAccounts, Reading, open_accounts};
 use crate::beancounters::Beancounters;
 use crate::control::Requester;
 use crate::daemon::Daemon;
@@ -41,9 +41,10 @@ pub(super) fn status(daemon: &mut Daemon, requester: Requester, who: Option<&Who
     } else if uid.get() != 0 {
         readings.retain(|reading| Some(reading.id) == own);
     }
+    let open = open_accounts(daemon.accounts.backend.kernel());
     let mut accounts: Vec<AccountStatus> = readings
         .iter()
-        .map(|reading| show(&mut daemon.accounts, &daemon.reservations, reading))
+        .map(|reading| show(&mut daemon.accounts, &daemon.reservations, reading, &open))
         .collect();
     accounts.sort_by(|a, b| a.account.cmp(&b.account));
     // Of reaps of others' programs, too: two looks would tell him what another one's held, and when it died.
@@ -99,12 +100,14 @@ pub(super) fn quota(daemon: &mut Daemon, requester: Requester) -> Answer {
         let known = readings.iter().find(|it| it.id == id).cloned();
         known.unwrap_or_else(|| Reading::untouched(id, bounds))
     };
-    let account = own.map(|(id, bounds)| show(accounts, reservations, &reading_of(id, bounds)));
+    let open = open_accounts(accounts.backend.kernel());
+    let account =
+        own.map(|(id, bounds)| show(accounts, reservations, &reading_of(id, bounds), &open));
     let shared = join::open_to(accounts, requester.uid, &readings)?;
     let mut shared: Vec<AccountStatus> = shared
         .into_iter()
         .filter(|(id, _)| own.is_none_or(|(own, _)| own != *id))
-        .map(|(id, bounds)| show(accounts, reservations, &reading_of(id, bounds)))
+        .map(|(id, bounds)| show(accounts, reservations, &reading_of(id, bounds), &open))
         .collect();
     shared.sort_by(|a, b| a.account.cmp(&b.account));
     let error_bound_bytes = accounts.backend.error_bound();
@@ -131,7 +134,12 @@ fn entry_of(accounts: &Accounts, id: AccountId) -> Option<&Limit> {
     table.limits().get(who)
 }
 
-fn show(accounts: &mut Accounts, reservations: &Reservations, reading: &Reading) -> AccountStatus {
+fn show(
+    accounts: &mut Accounts,
+    reservations: &Reservations,
+    reading: &Reading,
+    open: &OpenAccounts,
+) -> AccountStatus {
     let (account, kind) = accounts.table.name_of(reading.id);
     let row = Row {
         held: reading.held,
@@ -146,7 +154,8 @@ fn show(accounts: &mut Accounts, reservations: &Reservations, reading: &Reading)
     };
     let mut resources = Rows::from([(Resource::Memory, row)]);
     let bounds = rows_of(accounts, reading.id);
-    resources.beans = Beancounters::limited_rows(reading.id, &bounds, accounts.backend.kernel());
+    resources.beans =
+        Beancounters::limited_rows(reading.id, &bounds, accounts.backend.kernel(), open);
     AccountStatus {
         account,
         uid: reading.id.uid(),

@@ -2,6 +2,7 @@
 //! Victims: of the kernel half, of its requests, of requests to end that did not help, of the kernel's OOM killer.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 use bursar_host::{Pidfd, Proc, UserNamespaces, UsernsOwner, clock};
 use bursar_model::{AccountId, KillManner, Nanos, Pid, Trigger, Uid};
@@ -9,9 +10,10 @@ use bursar_watchdog::TimedQuery;
 
 use super::Responder;
 use crate::accounts::Accounts;
+use crate::backend::Reading;
 use crate::entered::Entered;
 use crate::fact::{Level, Victim};
-use crate::graceful::GRACE;
+use crate::graceful::{GRACE, Payer};
 use crate::killer::{KillOutcome, kill, kill_unless_protected};
 use crate::oom::{self, OomWatch};
 use crate::payers::Payers;
@@ -172,9 +174,29 @@ impl Responder {
         {
             return;
         }
-        // Some of it may be gone by now.
-        let reading = accounts.reading_of(level.account);
-        if reading.is_none_or(|it| !it.has_reached_notice()) {
+        self.graceful.await_look(level.clone());
+        self.ask_waiting(accounts);
+    }
+
+    /// Has the largest process of each account that waits for it asked to end, when /proc may be looked through.
+    fn ask_waiting(&mut self, accounts: &mut Accounts) {
+        let mut waiting = self.graceful.take_waiting();
+        if waiting.is_empty() {
+            return;
+        }
+        // Some of it may be gone by now, or the limit be another.
+        let readings = accounts.backend.readings();
+        waiting.retain(|level| {
+            let reading = readings.iter().find(|it| it.id == level.account);
+            let is_due = |it: &Reading| {
+                let is_over = it.bounds.limit().is_some_and(|limit| it.held > limit);
+                it.has_reached_notice() && !is_over && !it.bounds.is_observed()
+            };
+            reading.is_some_and(is_due)
+                && accounts.table.manner_of(level.account) == KillManner::Graceful
+                && self.graceful.may_ask(level.account)
+        });
+        if waiting.is_empty() {
             return;
         }
         let Some(entered) = entered_of(accounts) else {
@@ -184,21 +206,34 @@ impl Responder {
         else {
             return;
         };
-        let payers = &accounts.payers;
-        let payer_of = payer_into(level.account, &entered, payers, &self.proc, query);
-        let limit = level.limit.unwrap_or_default();
-        let spared = |pids| accounts.spared().among(level.account, pids, &mut other);
-        let asked = self
-            .graceful
-            .ask(&self.proc, level.account, limit, payer_of, spared);
-        let Some(asked) = asked else { return };
-        let (event, message) = self.recorder.asked(asked, level, &mut accounts.table);
-        self.fresh.push(event);
-        self.notify(message, accounts);
+        let wanted: BTreeSet<AccountId> = waiting.iter().map(|it| it.account).collect();
+        let payer = payer_by(&entered, &accounts.payers, &self.proc, query);
+        let payer_of = |pid: Pid, uid: Uid| {
+            let payer = payer(pid, uid);
+            payer.filter(|it| wanted.contains(&it.account))
+        };
+        let mut found = self.graceful.look(&self.proc, &payer_of);
+        for level in waiting {
+            let choices = found.remove(&level.account).unwrap_or_default();
+            let spared = |pids| accounts.spared().among(level.account, pids, &mut other);
+            let asked = self
+                .graceful
+                .ask(&self.proc, &level, choices, &payer_of, spared);
+            let Some(asked) = asked else { continue };
+            let (event, message) = self.recorder.asked(asked, &level, &mut accounts.table);
+            self.fresh.push(event);
+            self.notify(message, accounts);
+        }
+    }
+
+    /// Kills those who were asked and did not end, and asks those who had to wait for that.
+    pub(crate) fn insist(&mut self, accounts: &mut Accounts) {
+        self.kill_overdue(accounts);
+        self.ask_waiting(accounts);
     }
 
     /// Kills those who were asked, had their time, and are still in the way.
-    pub(crate) fn insist(&mut self, accounts: &mut Accounts) {
+    fn kill_overdue(&mut self, accounts: &mut Accounts) {
         let overdue = self.graceful.overdue();
         if overdue.is_empty() {
             return;
@@ -216,8 +251,7 @@ impl Responder {
             let Some(query) = query_of(&self.reaper) else {
                 return;
             };
-            let payers = &accounts.payers;
-            let payer_of = payer_into(asked.account, &entered, payers, &self.proc, query);
+            let payer_of = payer_by(&entered, &accounts.payers, &self.proc, query);
             if !asked.may_be_killed(&self.proc, payer_of) {
                 continue;
             }
@@ -269,16 +303,14 @@ fn say_nobody_is_asked(error: anyhow::Error) {
     tracing::warn!("nobody is asked to end, or killed for not ending: {error:#}");
 }
 
-/// The user who pays for a process, if it is into this account: by what it has entered, by who owns its user namespace, by
-/// whose subordinate uid it has. One in an exempt group pays into none; of one that does not say where it is nothing is
-/// known (before 6.11).
-fn payer_into<'a>(
-    account: AccountId,
+/// Who pays for a process: by what it has entered, by who owns its user namespace, by whose subordinate uid it has. For one
+/// in an exempt group nobody does; of one that does not say where it is nothing is known (before 6.11).
+fn payer_by<'a>(
     entered: &'a Entered,
     payers: &'a Payers,
     proc: &'a Proc,
     query: TimedQuery,
-) -> impl Fn(Pid, Uid) -> Option<Uid> + use<'a> {
+) -> impl Fn(Pid, Uid) -> Option<Payer> + use<'a> {
     let outside = RefCell::new((UserNamespaces::new(proc).ok(), query));
     move |pid, uid| {
         if payers.is_exempt(pid) {
@@ -290,7 +322,8 @@ fn payer_into<'a>(
             None => UsernsOwner::itself(uid),
         };
         let own = || payers.of(payers.payer(owner)).map(|(id, _)| id);
-        let paid = entered.account_of(pid, payers).or_else(own)?;
-        (paid == account).then_some(owner.uid)
+        let account = entered.account_of(pid, payers).or_else(own)?;
+        let uid = owner.uid;
+        Some(Payer { account, uid })
     }
 }

@@ -21,6 +21,8 @@ use crate::history::STATE;
 const WAITING: usize = 16;
 /// Questions among them: the rest is for minutes, however many users ask.
 const QUESTIONS: usize = 8;
+/// So many more of root's, whom users do not keep from asking.
+const QUESTIONS_OF_ROOT: usize = 4;
 /// A disk that hangs does not hold up bursard's end for longer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -94,8 +96,9 @@ pub(super) struct Writer {
     unsent: u64,
     /// Who has a question under way.
     asking: BTreeSet<Uid>,
-    /// Questions under way.
+    /// Questions under way: users', and root's.
     questions: usize,
+    questions_of_root: usize,
 }
 
 impl Writer {
@@ -129,6 +132,7 @@ impl Writer {
             unsent: 0,
             asking: BTreeSet::new(),
             questions: 0,
+            questions_of_root: 0,
         })
     }
 
@@ -148,12 +152,14 @@ impl Writer {
         if !is_root && self.asking.contains(&counts_as) {
             return Err(AskError::Busy);
         }
-        if self.questions >= QUESTIONS {
+        let (count, most) = self.counter_of(counts_as);
+        if *count >= most {
             return Err(AskError::Full);
         }
         match self.jobs.try_send(Job::Ask(Box::new(question))) {
             Ok(()) => {
-                self.questions = self.questions.saturating_add(1);
+                let (count, _) = self.counter_of(counts_as);
+                *count = count.saturating_add(1);
                 self.asking.insert(counts_as);
                 Ok(())
             }
@@ -167,9 +173,18 @@ impl Writer {
         let answered: Vec<Answered> = self.answers.try_iter().collect();
         for one in &answered {
             self.asking.remove(&one.counts_as);
-            self.questions = self.questions.saturating_sub(1);
+            let (count, _) = self.counter_of(one.counts_as);
+            *count = count.saturating_sub(1);
         }
         answered
+    }
+
+    /// How many questions are under way where this one counts, and how many may be.
+    const fn counter_of(&mut self, counts_as: Uid) -> (&mut usize, usize) {
+        match counts_as.get() {
+            0 => (&mut self.questions_of_root, QUESTIONS_OF_ROOT),
+            _ => (&mut self.questions, QUESTIONS),
+        }
     }
 
     pub(super) fn troubles(&self) -> [(u64, &'static str); 3] {
@@ -394,8 +409,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("usage");
         let mut writer = Writer::start(path, Bytes::from_mib(1), NOW).unwrap();
-        let taken = (0..100).filter(|uid| writer.ask(question(*uid)).is_ok());
+        let taken = (1..100).filter(|uid| writer.ask(question(*uid)).is_ok());
         assert_eq!(taken.count(), QUESTIONS);
+        let taken = (0..100).filter(|_| writer.ask(question(0)).is_ok());
+        assert_eq!(taken.count(), QUESTIONS_OF_ROOT);
         (0..4).for_each(|_| writer.add(entries(), NOW + 1));
         assert_eq!(writer.troubles()[0].0, 0);
     }

@@ -471,6 +471,7 @@ struct ledger_state {
 	__u64 events_waiting;	/* recorded in its memory only */
 	__u64 events_tries;	/* how often it ended while it recorded the first of those that are not */
 	__u64 events_unrecorded; /* gone with one that was killed; a fact of bad days */
+	__u64 events_lost_told;	/* of events_lost so many are recorded as lost */
 };
 
 struct candidate {
