@@ -146,11 +146,15 @@ SEC("syscall") int nobody_dies_for_who_has_just_ended(void *ctx)
 	it->account->limit_pages = 1000;
 	it->account->held_pages = 1200;
 	walk->event.held_pages = 1200;
+	walk->held_before = 1200;
 	walk->booked = 600; /* his child had 600, and is not there any more */
 	EXPECT(is_over_by_the_ended(it->account, walk));
 	walk->booked = 1200;
 	EXPECT(!is_over_by_the_ended(it->account, walk));
 	walk->booked = 1190; /* others have grown meanwhile */
+	EXPECT(!is_over_by_the_ended(it->account, walk));
+	walk->booked = 600; /* his growth came after he was met */
+	walk->held_before = 600;
 	EXPECT(!is_over_by_the_ended(it->account, walk));
 	return 0;
 }

@@ -205,6 +205,17 @@ SEC("syscall") int a_record_that_became_anothers_is_not_moved(void *ctx)
 	return 0;
 }
 
+SEC("syscall") int a_free_records_link_is_no_account(void *ctx)
+{
+	BEGIN(it);
+	it->state->free_records = SLOT;	/* the link of the next to be given back is a slot's number */
+	push_record(RECORD);
+	EXPECT(!account_at(it->record->account));
+	EXPECT(move_record(it->record, it->record->mm, OTHER));
+	EXPECT((it->record->account & ~FREE_LINK) == SLOT);
+	return 0;
+}
+
 SEC("syscall") int a_record_in_use_is_not_taken_from_the_free_ones(void *ctx)
 {
 	BEGIN(it);
@@ -212,7 +223,7 @@ SEC("syscall") int a_record_in_use_is_not_taken_from_the_free_ones(void *ctx)
 	it->state->free_records = RECORD + 1;
 	EXPECT(pop_record() == NOBODY);
 	it->record->mm = 0;
-	it->record->account = 0;
+	it->record->account = FREE_LINK;
 	EXPECT(pop_record() == RECORD);
 	return 0;
 }
