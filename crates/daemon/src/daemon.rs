@@ -227,8 +227,9 @@ impl Daemon {
         let Some(resolved) = self.exempt.find() else {
             return;
         };
-        if let Err(error) = self.accounts.backend.exempt(&resolved.found) {
-            tracing::error!("control groups are not exempt as configured: {error:#}");
+        match self.accounts.backend.exempt(&resolved.found) {
+            Ok(()) => self.exempt.note_in_force(),
+            Err(error) => tracing::error!("control groups are not exempt as configured: {error:#}"),
         }
     }
 
