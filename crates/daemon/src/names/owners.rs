@@ -8,9 +8,11 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use bursar_host::{clock, replace_file};
+use bursar_host::clock;
 use bursar_model::Uid;
 use serde::{Deserialize, Serialize};
+
+use crate::kept_file::KeptFile;
 
 /// Users remembered; of one more everything is shown that is of his number.
 const MOST: usize = 65_536;
@@ -18,6 +20,9 @@ const MOST: usize = 65_536;
 /// How often they are written down at most. A group of thousands is looked up at once, and each would be a file as large
 /// as all of them. What was not written down when bursard is killed is found again by the first look after that.
 const STORED_EVERY: Duration = Duration::from_secs(1);
+
+/// What comes of it when they cannot be written down.
+const NOT_KEPT: &str = "after a restart somebody may see an earlier user's history";
 
 /// Who has a number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +36,7 @@ struct Owner {
 /// Everybody who was seen.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    file: Option<PathBuf>,
+    file: Option<KeptFile>,
     /// By number, which is a key in TOML.
     by_uid: BTreeMap<String, Owner>,
     is_changed: bool,
@@ -45,8 +50,8 @@ impl Owners {
     /// history begins when he is first seen.
     pub(crate) fn load(file: PathBuf) -> Self {
         let aside = file.with_extension("toml.unreadable");
-        let known = |by_uid, is_lost, file| Self {
-            file,
+        let known = |by_uid, is_lost, file: Option<PathBuf>| Self {
+            file: file.map(|it| KeptFile::start("owners", it, NOT_KEPT)),
             by_uid,
             is_lost,
             ..Self::default()
@@ -62,7 +67,7 @@ impl Owners {
             }
             text => text,
         };
-        match text.and_then(|text| toml::from_str(&text).map_err(io::Error::other)) {
+        match text.and_then(|text| understood(&text)) {
             Ok(by_uid) => known(by_uid, aside.exists(), Some(file)),
             Err(error) => {
                 let is_aside = aside.exists() || fs::rename(&file, &aside).is_ok();
@@ -114,18 +119,26 @@ impl Owners {
             .filter_map(|key| key.parse().ok().map(Uid::new))
     }
 
-    /// Writes down what has changed.
+    /// Has what has changed written down.
     fn store(&mut self) {
         let Some(file) = self.file.as_ref().filter(|_| self.is_changed) else {
             return;
         };
-        let text = toml::to_string(&self.by_uid).map_err(io::Error::other);
-        if let Err(error) = text.and_then(|text| replace_file(file, &text)) {
-            tracing::warn!(%error, "whose a number is could not be kept: after a restart somebody may see an earlier user's history");
+        match toml::to_string(&self.by_uid) {
+            Ok(text) => file.write(text),
+            Err(error) => tracing::warn!(%error, "whose a number is could not be kept: {NOT_KEPT}"),
         }
         self.is_changed = false;
         self.stored = Some(Instant::now());
     }
+}
+
+/// We write down at least one: a file that says nothing was cut off by a power failure.
+fn understood(text: &str) -> io::Result<BTreeMap<String, Owner>> {
+    if text.trim_ascii().is_empty() {
+        return Err(io::Error::other("it is empty"));
+    }
+    toml::from_str(text).map_err(io::Error::other)
 }
 
 impl Drop for Owners {
@@ -167,18 +180,21 @@ mod tests {
 
     #[test]
     fn who_is_seen_after_the_file_was_lost_is_shown_nothing_of_before() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("owners.toml");
-        fs::write(&file, "no = [such").unwrap();
-        let mut owners = Owners::load(file.clone());
-        assert!(!file.exists() && file.with_extension("toml.unreadable").exists());
-        owners.note(UID, Some("somebody"), at(5));
-        assert_eq!(owners.since(UID), Some(clock::rfc3339(at(5)).as_str()));
-        drop(owners);
-        let other = Uid::new(60_002);
-        let mut owners = Owners::load(file);
-        owners.note(other, Some("somebody else"), at(6));
-        assert_eq!(owners.since(other), Some(clock::rfc3339(at(6)).as_str()));
+        // A power failure leaves an empty one.
+        for text in ["no = [such", "", "\n"] {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("owners.toml");
+            fs::write(&file, text).unwrap();
+            let mut owners = Owners::load(file.clone());
+            assert!(!file.exists() && file.with_extension("toml.unreadable").exists());
+            owners.note(UID, Some("somebody"), at(5));
+            assert_eq!(owners.since(UID), Some(clock::rfc3339(at(5)).as_str()));
+            drop(owners);
+            let other = Uid::new(60_002);
+            let mut owners = Owners::load(file);
+            owners.note(other, Some("somebody else"), at(6));
+            assert_eq!(owners.since(other), Some(clock::rfc3339(at(6)).as_str()));
+        }
     }
 
     #[test]
@@ -190,7 +206,10 @@ mod tests {
         for uid in 0..4000 {
             owners.note(Uid::new(uid), Some("somebody"), at(1));
         }
-        let early = fs::read_to_string(&file).unwrap().lines().count();
+        let early = fs::read_to_string(&file)
+            .unwrap_or_default()
+            .lines()
+            .count();
         let few = begun.elapsed() < STORED_EVERY;
         assert!(!few || early < 10, "{early} lines were written meanwhile");
         drop(owners);
