@@ -203,11 +203,9 @@ impl LimitTable {
     pub(crate) fn adopt(&mut self, limits: Limits, plan: Plan) {
         self.limits = limits;
         self.plan = plan;
-        let unnamed = self.plan.accounts.iter().filter_map(|(id, planned)| {
-            let is_named = matches!(planned.who, Who::User(_));
-            id.uid().filter(|_| !is_named)
-        });
-        unnamed.for_each(|uid| self.names.expect(uid));
+        // Those too that are written with a name: whose it was is to be known when another one has it.
+        let users = self.plan.accounts.keys().filter_map(|id| id.uid());
+        users.for_each(|uid| self.names.expect(uid));
         self.watch_names();
         if let Err(error) = self.name_cache.store(&self.name_cache_path) {
             tracing::warn!(path = %self.name_cache_path.display(), %error, "names looked up could not be kept for when the directory is down");
@@ -244,6 +242,11 @@ impl LimitTable {
     /// From when on what happened to this user's number happened to him; `None`: always.
     pub(crate) fn owner_since(&mut self, uid: Uid) -> Option<String> {
         self.names.owner_since(uid).map(str::to_owned)
+    }
+
+    /// Whether a user with another number is, or was, called so.
+    pub(crate) fn is_anothers(&self, name: &str, uid: Uid) -> bool {
+        self.names.is_anothers(name, uid)
     }
 
     /// Readable when one has another answer.
