@@ -147,6 +147,26 @@ fn a_change_that_was_not_answered_is_of_unknown_outcome() {
 }
 
 #[test]
+fn a_size_that_is_set_is_told_where_the_rows_beside_it_fail() {
+    let daemon = Daemon::answering(&Reply::Changed {
+        remarks: Vec::new(),
+        change: None,
+    });
+    // It serves one client: who asks for the rows is not answered.
+    let output = daemon
+        .bursar(&["limit", "set", "alice", "8G", "numproc=200", "--json"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(4));
+    assert_eq!(stdout(&output), "");
+    let said = stderr(&output);
+    assert!(
+        said.contains("the SIZE, 8G, was set before that and stays"),
+        "{said}"
+    );
+}
+
+#[test]
 fn limits_are_set_as_typed() {
     let daemon = Daemon::answering(&Reply::Changed {
         remarks: vec!["more than RAM".into()],

@@ -120,8 +120,9 @@ impl Accounts {
     pub(crate) fn apply(&mut self, plan: &Plan) -> Result<()> {
         let kernel = self.backend.kernel();
         let room = kernel.map_or(usize::MAX, |it| it.room_for_accounts());
-        let opened = self.arrivals.opened_of(plan, room, &self.proc)?;
-        self.backend.apply(&opened)
+        let (part, opened) = self.arrivals.opened_of(plan, room, &self.proc)?;
+        self.backend.apply(&part)?;
+        self.arrivals.note_opened(opened)
     }
 
     /// Readable when [`Self::look_for_arrivals`] has something to do.
@@ -134,7 +135,10 @@ impl Accounts {
         let is_news = self.arrivals.has_news(self.table.plan(), &self.proc)?;
         if is_news {
             let plan = self.table.plan().clone();
-            self.apply(&plan)?;
+            if let Err(error) = self.apply(&plan) {
+                self.arrivals.put_off()?;
+                return Err(error);
+            }
         }
         Ok(is_news)
     }

@@ -51,7 +51,7 @@ pub(crate) struct Daemon {
     pub(crate) not_in_force: Option<String>,
     /// What becomes of limits that would kill at once when they are read again.
     pub(crate) reload: ReloadChoice,
-    /// A change of users or groups that is not in force yet.
+    /// A change that nobody set, of users or groups or by the end of a limit, and that is not in force yet.
     pub(crate) delay: Delay,
     /// When the next temporary limit ends.
     pub(crate) expiry: Expiry,
@@ -234,8 +234,9 @@ impl Daemon {
         let Some(resolved) = self.exempt.find() else {
             return;
         };
-        if let Err(error) = self.accounts.backend.exempt(&resolved.found) {
-            tracing::error!("control groups are not exempt as configured: {error:#}");
+        match self.accounts.backend.exempt(&resolved.found) {
+            Ok(()) => self.exempt.note_in_force(),
+            Err(error) => tracing::error!("control groups are not exempt as configured: {error:#}"),
         }
     }
 
@@ -348,8 +349,9 @@ impl Daemon {
                 }
             }
             Err(error) => {
-                tracing::error!("the limits stay as they were: {error:#}");
+                tracing::error!("{why}, and the limits stay as they were for now: {error:#}");
                 self.accounts.table.watch_names();
+                self.delay.try_again(why, format!("{error:#}"));
             }
         }
     }

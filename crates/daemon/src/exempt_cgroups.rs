@@ -12,6 +12,8 @@ pub(crate) struct ExemptFollower {
     groups: Arc<ExemptCgroups>,
     watch: Option<DirectoryWatch>,
     resolved: ResolvedCgroups,
+    /// Whether what was found last is in force.
+    is_in_force: bool,
 }
 
 impl ExemptFollower {
@@ -27,6 +29,7 @@ impl ExemptFollower {
             groups,
             watch,
             resolved: ResolvedCgroups::default(),
+            is_in_force: true,
         }
     }
 
@@ -39,7 +42,7 @@ impl ExemptFollower {
         self.watch.as_ref().is_some_and(DirectoryWatch::take_news)
     }
 
-    /// Looks for them; `None`: they are what they were.
+    /// Looks for them, to be put in force; `None`: they are what is in force.
     pub(crate) fn find(&mut self) -> Option<&ResolvedCgroups> {
         if self.groups.is_empty() {
             return None;
@@ -51,7 +54,7 @@ impl ExemptFollower {
             found = self.groups.resolve();
             watch.add(&found.watched);
         }
-        if found == self.resolved {
+        if found == self.resolved && self.is_in_force {
             return None;
         }
         for remark in &found.remarks {
@@ -60,11 +63,38 @@ impl ExemptFollower {
             }
         }
         self.resolved = found;
+        self.is_in_force = false;
         Some(&self.resolved)
+    }
+
+    /// What was found last is in force.
+    pub(crate) const fn note_in_force(&mut self) {
+        self.is_in_force = true;
     }
 
     /// Which groups are not exempt although they are named, and why.
     pub(crate) fn remarks(&self) -> &[String] {
         &self.resolved.remarks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_model::CgroupHierarchy;
+
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_put_in_force_is_found_again() {
+        let folder = tempfile::tempdir().unwrap();
+        // As root it is watched; as another user it is remarked upon.
+        let patterns = ["/jobs".to_owned()];
+        let groups = ExemptCgroups::on(&patterns, CgroupHierarchy::Unified, folder.path());
+        let mut follower = ExemptFollower::new(Arc::new(groups));
+        let first = follower.find().cloned();
+        assert!(first.is_some());
+        assert_eq!(follower.find().cloned(), first);
+        follower.note_in_force();
+        assert_eq!(follower.find(), None);
     }
 }

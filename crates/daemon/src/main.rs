@@ -37,6 +37,7 @@ mod expiry;
 mod fact;
 mod graceful;
 mod history;
+mod kept_file;
 mod killer;
 mod ledger_check;
 mod level_watches;

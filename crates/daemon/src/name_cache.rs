@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::Path;
 
@@ -22,6 +23,9 @@ pub(crate) struct NameCache {
     users: BTreeMap<String, u32>,
     #[serde(default)]
     groups: BTreeMap<String, (u32, Vec<u32>)>,
+    /// Of what was stored last.
+    #[serde(skip)]
+    stored: Option<u64>,
 }
 
 /// What a name stands for from now on.
@@ -44,19 +48,46 @@ impl<T> From<Result<T, NameError>> for Settled<T> {
 impl NameCache {
     /// What a file says; nothing where it says nothing.
     pub(crate) fn load(path: &Path) -> Self {
-        let text = fs::read_to_string(path).ok();
-        text.and_then(|text| toml::from_str(&text).ok())
-            .unwrap_or_default()
+        let Ok(text) = fs::read_to_string(path) else {
+            return Self::default();
+        };
+        if text.trim_ascii().is_empty() {
+            // What we write has the names of its tables.
+            tracing::warn!(path = %path.display(), "is empty: while the directory is down nothing is known of names");
+        }
+        toml::from_str(&text).unwrap_or_else(|error| {
+            tracing::warn!(path = %path.display(), %error, "cannot be understood: while the directory is down nothing is known of names");
+            Self::default()
+        })
     }
 
-    pub(crate) fn store(&self, path: &Path) -> io::Result<()> {
-        let text = toml::to_string(self).map_err(io::Error::other)?;
-        replace_file(path, &text)
+    /// Waits for the disk, where something else is to be stored than last time.
+    pub(crate) fn store(&mut self, path: &Path) -> io::Result<()> {
+        let text = toml::to_string(&*self).map_err(io::Error::other)?;
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        let hash = Some(hasher.finish());
+        if self.stored != hash {
+            replace_file(path, &text)?;
+            self.stored = hash;
+        }
+        Ok(())
     }
 
     /// Whom a user's name stood for.
     pub(crate) fn uid_of(&self, name: &str) -> Option<Uid> {
         self.users.get(name).copied().map(Uid::new)
+    }
+
+    /// Whether it is known whom a group's name stood for.
+    pub(crate) fn has_group(&self, name: &str) -> bool {
+        self.groups.contains_key(name)
+    }
+
+    /// Whom a group's name stood for.
+    pub(crate) fn members_of(&self, name: &str) -> Option<(Gid, Vec<Uid>)> {
+        let (gid, uids) = self.groups.get(name)?;
+        Some((Gid::new(*gid), uids.iter().copied().map(Uid::new).collect()))
     }
 
     /// The name that stood for this user.
@@ -102,12 +133,12 @@ impl NameCache {
                 return Err(NameError::Unknown).into();
             }
             Lookup::Unavailable(errno) => {
-                let Some((gid, uids)) = self.groups.get(name) else {
+                let Some(before) = self.members_of(name) else {
                     return Err(NameError::Unreachable(errno.to_string())).into();
                 };
                 tracing::warn!(name, %errno, "the directory is down; the members known from before stand");
                 return Settled {
-                    answer: Ok((Gid::new(*gid), uids.iter().copied().map(Uid::new).collect())),
+                    answer: Ok(before),
                     remarks: vec![format!(
                         "the directory does not answer ({errno}): the members known from before stand"
                     )],

@@ -155,6 +155,11 @@ impl Names {
         self.owners.since(uid)
     }
 
+    /// Whether a user with another number is, or was, called so.
+    pub(crate) fn is_anothers(&self, name: &str, uid: Uid) -> bool {
+        self.owners.is_anothers(name, uid)
+    }
+
     /// Files of users or groups have changed: has everything asked for again.
     pub(crate) fn review(&mut self) {
         self.collect();

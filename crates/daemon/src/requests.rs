@@ -31,7 +31,7 @@ use crate::control::{After, Requester, Socket};
 use crate::daemon::Daemon;
 use crate::usage::Kind;
 
-pub(crate) use history::may_see;
+pub(crate) use history::{may_see, own_names};
 pub(crate) use ledger::checked as ledger_checked;
 pub(crate) use usage::found as usage_found;
 

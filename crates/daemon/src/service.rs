@@ -259,16 +259,13 @@ impl Service {
         for event in self.daemon.responder.take_fresh() {
             let line = to_line(&event);
             let accounts = &mut self.daemon.accounts;
-            let mut names: Vec<(Uid, Option<String>)> = Vec::new();
+            let mut names: Vec<(Uid, Vec<String>)> = Vec::new();
             for uid in self.control.followers() {
-                let own = accounts.of(uid).map(|id| accounts.name_of(id));
-                names.push((uid, own));
+                names.push((uid, requests::own_names(accounts, uid)));
             }
             let may_see = |uid: Uid| {
-                let own = names
-                    .iter()
-                    .find(|(it, _)| *it == uid)
-                    .and_then(|(_, own)| own.as_deref());
+                let own = names.iter().find(|(it, _)| *it == uid);
+                let own = own.map(|(_, own)| own.as_slice()).unwrap_or_default();
                 requests::may_see(&event, uid, own)
             };
             self.control.publish(&line, may_see);

@@ -14,6 +14,8 @@ use bursar_policy::{Plan, Planned};
 
 /// How often newcomers are looked for. It takes some 3 µs a process.
 const EVERY: Duration = Duration::from_millis(200);
+/// Accounts that could not be opened are tried again after so long.
+const RETRY: Duration = Duration::from_secs(3);
 
 /// Which members of large groups have an account.
 #[derive(Debug)]
@@ -31,19 +33,23 @@ impl Arrivals {
         })
     }
 
-    /// The accounts of a plan that are opened now, where there is room for so many.
-    pub(super) fn opened_of(&mut self, plan: &Plan, room: usize, proc: &Proc) -> Result<Plan> {
+    /// The accounts of a plan that are to be open now, where there is room for so many, and which members of large
+    /// groups those are of; `None`: all. Once they are open: [`Self::note_opened`].
+    pub(super) fn opened_of(
+        &self,
+        plan: &Plan,
+        room: usize,
+        proc: &Proc,
+    ) -> Result<(Plan, Option<BTreeSet<Uid>>)> {
         if plan.accounts.len() <= room {
-            self.opened = None;
-            self.timer.set(Duration::ZERO, Duration::ZERO)?;
-            return Ok(plan.clone());
+            return Ok((plan.clone(), None));
         }
         let here = owners(proc)?;
-        let before = self.opened.take().unwrap_or_default();
         let certain = plan.accounts.values().filter(|it| !is_waiting(it)).count();
         // Whoever has gone keeps his account and its history as long as there is room.
         let mut opened: BTreeSet<Uid> = members(plan).filter(|it| here.contains(it)).collect();
-        let gone: Vec<Uid> = before.difference(&opened).copied().collect();
+        let before = self.opened.iter().flatten();
+        let gone: Vec<Uid> = before.filter(|it| !opened.contains(it)).copied().collect();
         let left = room
             .saturating_sub(certain)
             .saturating_sub(opened.len())
@@ -53,9 +59,22 @@ impl Arrivals {
         part.accounts.retain(|id, planned| {
             !is_waiting(planned) || id.uid().is_some_and(|uid| opened.contains(&uid))
         });
-        self.opened = Some(opened);
-        self.timer.set(EVERY, EVERY)?;
-        Ok(part)
+        Ok((part, Some(opened)))
+    }
+
+    /// Their accounts are open.
+    pub(super) fn note_opened(&mut self, opened: Option<BTreeSet<Uid>>) -> Result<()> {
+        let every = match opened {
+            Some(_) => EVERY,
+            None => Duration::ZERO,
+        };
+        self.opened = opened;
+        self.timer.set(every, every).context("set a timer")
+    }
+
+    /// Who has come has no account yet, for it could not be opened.
+    pub(super) fn put_off(&self) -> Result<()> {
+        self.timer.set(RETRY, EVERY).context("set a timer")
     }
 
     /// Whether somebody has come who has no account yet.
@@ -97,4 +116,63 @@ fn owners(proc: &Proc) -> Result<BTreeSet<Uid>> {
         .filter_map(|pid| std::fs::metadata(format!("/proc/{pid}")).ok())
         .map(|it| Uid::new(it.uid()))
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Instant;
+
+    use bursar_model::{Bounds, Who};
+
+    use super::*;
+
+    /// Of a group, with an account for each of these.
+    fn plan(uids: &[Uid]) -> Plan {
+        let who: Who = "@many".parse().unwrap();
+        let planned = |uid| Planned {
+            who: who.clone(),
+            memory_of: who.clone(),
+            kind: AccountKind::Group,
+            bounds: Bounds::default(),
+            rows: BTreeMap::new(),
+            payers: BTreeSet::from([uid]),
+        };
+        Plan {
+            accounts: uids
+                .iter()
+                .map(|&uid| (AccountId::of(uid), planned(uid)))
+                .collect(),
+            ..Plan::default()
+        }
+    }
+
+    /// At the timer's next expiry.
+    fn has_news(arrivals: &Arrivals, plan: &Plan, proc: &Proc) -> bool {
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_secs(20) {
+            if let Ok(has_news) = arrivals.has_news(plan, proc) {
+                return has_news;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("the timer did not expire");
+    }
+
+    #[test]
+    fn who_has_come_is_news_until_his_account_is_open() {
+        let proc = Proc::host().unwrap();
+        let own = Uid::new(rustix::process::getuid().as_raw());
+        let plan = plan(&[own, Uid::new(4_000_000_001), Uid::new(4_000_000_002)]);
+        let mut arrivals = Arrivals::new().unwrap();
+        arrivals.note_opened(Some(BTreeSet::new())).unwrap();
+        let (part, opened) = arrivals.opened_of(&plan, 2, &proc).unwrap();
+        assert!(part.accounts.contains_key(&AccountId::of(own)));
+        assert!(part.accounts.len() < plan.accounts.len());
+        assert!(has_news(&arrivals, &plan, &proc), "it may have failed");
+        arrivals.note_opened(opened).unwrap();
+        assert!(!has_news(&arrivals, &plan, &proc));
+        let (all, opened) = arrivals.opened_of(&plan, 3, &proc).unwrap();
+        assert_eq!((all, opened), (plan, None));
+    }
 }

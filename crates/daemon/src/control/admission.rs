@@ -25,7 +25,8 @@ const FAILED: Duration = Duration::from_millis(100);
 impl Control {
     /// Lets in who waits at the listener; never all of them, for they may come as fast as they are let in.
     pub(super) fn let_in(&mut self, which: usize) {
-        if self.closer.is_full() && which != OF_ROOT {
+        let socket = self.listeners.get(which).map(Listener::socket);
+        if socket.is_some_and(|it| self.closer.is_full(it)) && which != OF_ROOT {
             self.pause(which, FAILED);
             return;
         }

@@ -16,8 +16,8 @@ use super::requester::Socket;
 
 /// Of a thread that closes one connection, bytes.
 const STACK: usize = 64 << 10;
-/// So many are closed at a time. Meanwhile nobody is let in who could add to them: each is a descriptor and a thread of
-/// bursard's, for as long as who connected likes.
+/// So many of one socket are closed at a time. Meanwhile nobody is let in there who could add to them: each is a
+/// descriptor and a thread of bursard's, for as long as who connected likes.
 const MOST: usize = 1024;
 
 type Handover = Arc<Mutex<Option<UnixStream>>>;
@@ -78,8 +78,8 @@ impl Closer {
         self.open.of(who)
     }
 
-    /// Whether no more can be closed for now.
-    pub(super) fn is_full(&mut self) -> bool {
+    /// Whether no more of a socket's connections can be closed for now. Whoever fills one keeps nobody from another.
+    pub(super) fn is_full(&mut self, socket: Socket) -> bool {
         for done in self.told.try_iter() {
             self.open.take(done);
         }
@@ -92,7 +92,7 @@ impl Closer {
                 .into_iter()
                 .for_each(|it| self.close_by_thread(it, who));
         }
-        self.open.all() >= MOST
+        self.by(socket) >= MOST
     }
 
     /// Everybody's by one socket.
@@ -107,4 +107,28 @@ fn has_descriptors(stream: &UnixStream) -> bool {
         return false;
     };
     peek(stream, &mut vec![0; unread]).is_ok_and(|(_, passed)| passed)
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_model::Uid;
+
+    use super::*;
+
+    #[test]
+    fn requests_that_are_closed_keep_nobody_from_events() {
+        let mut closer = Closer::new();
+        let who = |number: usize| CountedAs {
+            socket: Socket::Requests,
+            uid: Uid::new(u32::try_from(number).unwrap()),
+        };
+        for number in 0..MOST {
+            assert!(!closer.is_full(Socket::Requests));
+            closer.open.add(who(number));
+        }
+        assert!(closer.is_full(Socket::Requests));
+        assert!(!closer.is_full(Socket::Events));
+        closer.tell.send(who(0)).unwrap();
+        assert!(!closer.is_full(Socket::Requests));
+    }
 }

@@ -29,11 +29,6 @@ impl ConnectionCount {
         self.0.get(&who).copied().unwrap_or(0)
     }
 
-    /// Everybody's.
-    pub(super) fn all(&self) -> usize {
-        self.0.values().sum()
-    }
-
     /// Everybody's by one socket.
     pub(super) fn sum(&self, socket: Socket) -> usize {
         let its = self.0.iter().filter(|(who, _)| who.socket == socket);
@@ -68,7 +63,7 @@ mod tests {
             ),
             (2, 1, 3)
         );
-        assert_eq!(connections.all(), 4);
+        assert_eq!(connections.sum(Socket::Events), 1);
         connections.take(bob);
         connections.take(bob);
         assert_eq!(

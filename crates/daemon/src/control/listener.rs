@@ -117,6 +117,11 @@ impl Listener {
         }))
     }
 
+    /// Which one it is, as those are counted who come by it.
+    pub(super) const fn socket(&self) -> Socket {
+        self.socket
+    }
+
     /// Lets in a group besides root, or root alone.
     pub(super) fn let_group_in(&self, group: Option<Gid>) -> Result<()> {
         let gid = group.map_or(0, Gid::get);

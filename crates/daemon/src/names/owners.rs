@@ -1,23 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Since when a number has been its user's. Who gets the number of somebody who has gone is not shown what happened to
-//! that one: history belongs to number, name and the time that they were first seen together.
+//! that one: history belongs to number, name and the time that they were first seen together. Nor is who gets the name
+//! of somebody who has gone: events have names of accounts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
-use bursar_host::{clock, replace_file};
+use bursar_host::clock;
 use bursar_model::Uid;
 use serde::{Deserialize, Serialize};
+
+use crate::kept_file::KeptFile;
 
 /// Users remembered; of one more everything is shown that is of his number.
 const MOST: usize = 65_536;
 
+/// Former names remembered of each number, the last ones. Only root gives users other names.
+const MOST_FORMER: usize = 8;
+
 /// How often they are written down at most. A group of thousands is looked up at once, and each would be a file as large
 /// as all of them. What was not written down when bursard is killed is found again by the first look after that.
 const STORED_EVERY: Duration = Duration::from_secs(1);
+
+/// What comes of it when they cannot be written down.
+const NOT_KEPT: &str = "after a restart somebody may see an earlier user's history";
 
 /// Who has a number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,14 +35,35 @@ struct Owner {
     name: Option<String>,
     /// None: as long as we know.
     since: Option<String>,
+    /// Names that the number had before, the last one last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    former: Vec<String>,
+}
+
+impl Owner {
+    fn names(&self) -> impl Iterator<Item = &String> {
+        self.name.iter().chain(&self.former)
+    }
+
+    fn rename(&mut self, name: Option<&str>) {
+        let former = std::mem::replace(&mut self.name, name.map(str::to_owned));
+        if let Some(former) = former {
+            self.former.retain(|it| *it != former);
+            self.former.push(former);
+        }
+        let beyond = self.former.len().saturating_sub(MOST_FORMER);
+        self.former.drain(..beyond);
+    }
 }
 
 /// Everybody who was seen.
 #[derive(Debug, Default)]
 pub(crate) struct Owners {
-    file: Option<PathBuf>,
+    file: Option<KeptFile>,
     /// By number, which is a key in TOML.
     by_uid: BTreeMap<String, Owner>,
+    /// All names that they have, or had.
+    names: BTreeSet<String>,
     is_changed: bool,
     /// Who was there before is not known any more.
     is_lost: bool,
@@ -45,8 +75,9 @@ impl Owners {
     /// history begins when he is first seen.
     pub(crate) fn load(file: PathBuf) -> Self {
         let aside = file.with_extension("toml.unreadable");
-        let known = |by_uid, is_lost, file| Self {
-            file,
+        let known = |by_uid: BTreeMap<String, Owner>, is_lost, file: Option<PathBuf>| Self {
+            file: file.map(|it| KeptFile::start("owners", it, NOT_KEPT)),
+            names: by_uid.values().flat_map(Owner::names).cloned().collect(),
             by_uid,
             is_lost,
             ..Self::default()
@@ -62,7 +93,7 @@ impl Owners {
             }
             text => text,
         };
-        match text.and_then(|text| toml::from_str(&text).map_err(io::Error::other)) {
+        match text.and_then(|text| understood(&text)) {
             Ok(by_uid) => known(by_uid, aside.exists(), Some(file)),
             Err(error) => {
                 let is_aside = aside.exists() || fs::rename(&file, &aside).is_ok();
@@ -79,24 +110,34 @@ impl Owners {
     pub(super) fn note(&mut self, uid: Uid, name: Option<&str>, at: SystemTime) {
         let key = uid.get().to_string();
         let has_room = self.by_uid.len() < MOST;
-        self.is_changed |= match self.by_uid.get_mut(&key) {
+        let is_change = match self.by_uid.get_mut(&key) {
             Some(owner) if owner.name.as_deref() == name => false,
             Some(owner) => {
                 // Who has gone has what was his until somebody else comes.
                 if name.is_some() {
                     owner.since = Some(clock::rfc3339(at));
                 }
-                owner.name = name.map(str::to_owned);
+                owner.rename(name);
                 true
             }
-            None if name.is_some() && has_room => {
-                let name = name.map(str::to_owned);
-                let since = self.is_lost.then(|| clock::rfc3339(at));
-                self.by_uid.insert(key, Owner { name, since });
-                true
-            }
-            None => false,
+            None => match name.filter(|_| has_room) {
+                Some(name) => {
+                    let is_anothers = self.names.contains(name);
+                    let owner = Owner {
+                        name: Some(name.to_owned()),
+                        since: (self.is_lost || is_anothers).then(|| clock::rfc3339(at)),
+                        former: Vec::new(),
+                    };
+                    self.by_uid.insert(key, owner);
+                    true
+                }
+                None => false,
+            },
         };
+        if let Some(name) = name.filter(|_| is_change) {
+            self.names.insert(name.to_owned());
+        }
+        self.is_changed |= is_change;
         let is_early = self.stored.is_some_and(|it| it.elapsed() < STORED_EVERY);
         if !is_early {
             self.store();
@@ -108,24 +149,39 @@ impl Owners {
         self.by_uid.get(&uid.get().to_string())?.since.as_deref()
     }
 
+    /// Whether a user with another number is, or was, called so, and who has this one never was.
+    pub(super) fn is_anothers(&self, name: &str, uid: Uid) -> bool {
+        let own = self.by_uid.get(&uid.get().to_string());
+        let is_own = own.is_some_and(|it| it.names().any(|own| own == name));
+        self.names.contains(name) && !is_own
+    }
+
     pub(super) fn uids(&self) -> impl Iterator<Item = Uid> {
         self.by_uid
             .keys()
             .filter_map(|key| key.parse().ok().map(Uid::new))
     }
 
-    /// Writes down what has changed.
+    /// Has what has changed written down.
     fn store(&mut self) {
         let Some(file) = self.file.as_ref().filter(|_| self.is_changed) else {
             return;
         };
-        let text = toml::to_string(&self.by_uid).map_err(io::Error::other);
-        if let Err(error) = text.and_then(|text| replace_file(file, &text)) {
-            tracing::warn!(%error, "whose a number is could not be kept: after a restart somebody may see an earlier user's history");
+        match toml::to_string(&self.by_uid) {
+            Ok(text) => file.write(text),
+            Err(error) => tracing::warn!(%error, "whose a number is could not be kept: {NOT_KEPT}"),
         }
         self.is_changed = false;
         self.stored = Some(Instant::now());
     }
+}
+
+/// We write down at least one: a file that says nothing was cut off by a power failure.
+fn understood(text: &str) -> io::Result<BTreeMap<String, Owner>> {
+    if text.trim_ascii().is_empty() {
+        return Err(io::Error::other("it is empty"));
+    }
+    toml::from_str(text).map_err(io::Error::other)
 }
 
 impl Drop for Owners {
@@ -167,18 +223,21 @@ mod tests {
 
     #[test]
     fn who_is_seen_after_the_file_was_lost_is_shown_nothing_of_before() {
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("owners.toml");
-        fs::write(&file, "no = [such").unwrap();
-        let mut owners = Owners::load(file.clone());
-        assert!(!file.exists() && file.with_extension("toml.unreadable").exists());
-        owners.note(UID, Some("somebody"), at(5));
-        assert_eq!(owners.since(UID), Some(clock::rfc3339(at(5)).as_str()));
-        drop(owners);
-        let other = Uid::new(60_002);
-        let mut owners = Owners::load(file);
-        owners.note(other, Some("somebody else"), at(6));
-        assert_eq!(owners.since(other), Some(clock::rfc3339(at(6)).as_str()));
+        // A power failure leaves an empty one.
+        for text in ["no = [such", "", "\n"] {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("owners.toml");
+            fs::write(&file, text).unwrap();
+            let mut owners = Owners::load(file.clone());
+            assert!(!file.exists() && file.with_extension("toml.unreadable").exists());
+            owners.note(UID, Some("somebody"), at(5));
+            assert_eq!(owners.since(UID), Some(clock::rfc3339(at(5)).as_str()));
+            drop(owners);
+            let other = Uid::new(60_002);
+            let mut owners = Owners::load(file);
+            owners.note(other, Some("somebody else"), at(6));
+            assert_eq!(owners.since(other), Some(clock::rfc3339(at(6)).as_str()));
+        }
     }
 
     #[test]
@@ -190,7 +249,10 @@ mod tests {
         for uid in 0..4000 {
             owners.note(Uid::new(uid), Some("somebody"), at(1));
         }
-        let early = fs::read_to_string(&file).unwrap().lines().count();
+        let early = fs::read_to_string(&file)
+            .unwrap_or_default()
+            .lines()
+            .count();
         let few = begun.elapsed() < STORED_EVERY;
         assert!(!few || early < 10, "{early} lines were written meanwhile");
         drop(owners);
@@ -205,5 +267,36 @@ mod tests {
         assert_eq!(owners.since(UID), None);
         owners.note(UID, Some("bob"), at(3));
         assert_eq!(owners.since(UID), Some(clock::rfc3339(at(3)).as_str()));
+    }
+
+    #[test]
+    fn a_new_number_with_a_name_that_is_known_is_somebody_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("owners.toml");
+        let mut owners = Owners::load(file.clone());
+        owners.note(UID, Some("jsmith"), at(1));
+        // Another one has the number by now, and jsmith has gone all the same.
+        owners.note(UID, None, at(2));
+        owners.note(UID, Some("bob"), at(3));
+        drop(owners);
+        let mut owners = Owners::load(file);
+        let (next, other) = (Uid::new(60_003), Uid::new(60_004));
+        owners.note(next, Some("jsmith"), at(4));
+        owners.note(other, Some("alice"), at(5));
+        assert_eq!(owners.since(next), Some(clock::rfc3339(at(4)).as_str()));
+        assert_eq!(owners.since(other), None);
+        assert!(owners.is_anothers("jsmith", other) && owners.is_anothers("bob", other));
+        assert!(!owners.is_anothers("jsmith", next) && !owners.is_anothers("carol", other));
+    }
+
+    #[test]
+    fn former_names_are_bounded() {
+        let mut owners = Owners::default();
+        for number in 0..20 {
+            owners.note(UID, Some(&format!("user{number}")), at(number));
+        }
+        let former = &owners.by_uid.values().next().unwrap().former;
+        assert_eq!(former.len(), MOST_FORMER);
+        assert_eq!(former.last().map(String::as_str), Some("user18"));
     }
 }

@@ -26,6 +26,8 @@ pub(super) fn apply(daemon: &mut Daemon, requester: Requester, asked: Apply) -> 
         force,
         terms,
     } = asked;
+    // Whoever asks in either way wants nothing changed.
+    let check = check || terms.dry_run;
     let before = daemon.accounts.table.limits().clone();
     let new = before
         .with_text(&text, Path::new(&name))

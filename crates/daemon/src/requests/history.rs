@@ -18,36 +18,43 @@ use crate::recorder::KERNELS_OOM_KILLER;
 /// Events that `bursar quota` shows.
 const RECENT: usize = 3;
 
-/// Whether a user may see an event: root all, others those of their own account and their own processes.
-pub(crate) fn may_see(event: &Event, uid: Uid, account: Option<&str>) -> bool {
-    let told_of = event.account.as_deref();
-    // By his number where his name was not known at the time.
-    let is_his = || told_of.is_some_and(|it| it.parse() == Ok(uid.get()));
-    let is_of_account = account.is_some() && told_of == account;
-    uid.get() == 0 || event.uid == Some(uid) || is_of_account || is_his()
+/// Whether a user may see an event: root all, others those of their own account (by its [`own_names`]) and their own
+/// processes.
+pub(crate) fn may_see(event: &Event, uid: Uid, own: &[String]) -> bool {
+    let is_own = |account: &String| own.contains(account);
+    uid.get() == 0 || event.uid == Some(uid) || event.account.as_ref().is_some_and(is_own)
+}
+
+/// What events call a user's account: by his number where his name was not known at the time. A number that somebody
+/// else has for a name is that one's.
+pub(crate) fn own_names(accounts: &mut Accounts, uid: Uid) -> Vec<String> {
+    let account = accounts.of(uid).map(|id| accounts.name_of(id));
+    let number = uid.to_string();
+    let is_anothers = accounts.table.is_anothers(&number, uid);
+    let all = account.into_iter().chain([number.clone()]);
+    all.filter(|it| !is_anothers || *it != number).collect()
 }
 
 /// Who wants to know what has happened.
 struct Viewer {
     uid: Uid,
-    account: Option<String>,
+    own: Vec<String>,
     /// What happened before happened to somebody else who had the number.
     since: Option<String>,
 }
 
 impl Viewer {
     fn new(accounts: &mut Accounts, uid: Uid) -> Self {
-        let id = accounts.of(uid);
         Self {
             uid,
-            account: id.map(|id| accounts.name_of(id)),
+            own: own_names(accounts, uid),
             since: accounts.table.owner_since(uid).filter(|_| uid.get() != 0),
         }
     }
 
     fn sees(&self, event: &Event) -> bool {
         let is_of_his_time = self.since.as_ref().is_none_or(|since| event.time >= *since);
-        is_of_his_time && may_see(event, self.uid, self.account.as_deref())
+        is_of_his_time && may_see(event, self.uid, &self.own)
     }
 }
 
@@ -232,6 +239,26 @@ mod tests {
     fn told(events: &[Event], is_told: fn(&Event) -> bool) -> Vec<EventKind> {
         let story = story(events.iter(), is_told);
         story.iter().map(|it| it.event).collect()
+    }
+
+    #[test]
+    fn a_user_sees_events_of_his_uid_and_of_his_accounts_names() {
+        let (uid, own) = (Uid::new(1001), ["alice".to_owned(), "1001".to_owned()]);
+        let told = |account: Option<&str>, of: Option<u32>| {
+            let mut event = event(EventKind::Kill, 1);
+            event.account = account.map(str::to_owned);
+            event.uid = of.map(Uid::new);
+            event
+        };
+        let in_container = told(Some("alice"), Some(100_001));
+        assert!(may_see(&in_container, uid, &own));
+        assert!(may_see(&told(Some("=lab"), Some(1001)), uid, &own));
+        // The account of somebody whose name is 1001, or hers.
+        let numbered = told(Some("1001"), Some(5001));
+        assert!(may_see(&numbered, uid, &own) && !may_see(&numbered, uid, &own[..1]));
+        assert!(!may_see(&told(Some("=lab"), Some(5001)), uid, &own));
+        assert!(!may_see(&told(None, None), uid, &own));
+        assert!(may_see(&told(None, None), Uid::new(0), &[]));
     }
 
     #[test]

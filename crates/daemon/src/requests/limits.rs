@@ -257,6 +257,11 @@ pub(super) fn clear(
         let message = format!("no {kind} is set for {who}");
         return Err(refusal(ErrorKind::NotFound, message));
     }
+    if terms.dry_run {
+        return Ok(Reply::Preview(Box::new(preview_of(
+            daemon, &limits, force,
+        )?)));
+    }
     change_limits(daemon, limits, force, |limit| {
         let remedy = "clearing it would kill at once; wait, raise the other limit first";
         let what = format!("the limit of {limit} that holds without this one");

@@ -127,11 +127,18 @@ impl Set {
         });
         let asks = asks(&who, memory, &rows, force, &terms);
         if dry_run {
-            return asks.into_iter().try_for_each(|ask| try_out(caller, ask));
+            return try_out(caller, asks);
         }
         let mut all = Outcome::default();
-        for ask in asks {
-            all.add(change(caller, ask)?);
+        for (number, ask) in asks.into_iter().enumerate() {
+            let done =
+                change(caller, ask).map_err(|failure| match memory.filter(|_| number > 0) {
+                    Some(BoundsSpec { limit, .. }) => {
+                        failure.adding(format!("the SIZE, {limit}, was set before that and stays"))
+                    }
+                    None => failure,
+                })?;
+            all.add(done);
         }
         let Outcome {
             mut remarks,
@@ -198,18 +205,47 @@ fn asks(
     of_memory.into_iter().chain(of_rows).collect()
 }
 
-/// Shows what a change would change.
-fn try_out(caller: &Caller, ask: Operation) -> Result<(), Failure> {
-    let preview = match caller.ask(ask)? {
-        Reply::Preview(preview) => *preview,
+/// Shows what a change would change, as one answer.
+fn try_out(caller: &Caller, asks: Vec<Operation>) -> Result<(), Failure> {
+    let mut all: Option<Preview> = None;
+    for ask in asks {
+        let one = previewed(caller, ask).map_err(|failure| match all {
+            Some(_) => failure.adding("it was tried without the SIZE, which is not set yet"),
+            None => failure,
+        })?;
+        all = Some(match all {
+            Some(of_memory) => both(of_memory, one),
+            None => one,
+        });
+    }
+    let all = all.unwrap_or_default();
+    caller.answer(&all, |it| view::preview::preview(it, &caller.style))
+}
+
+fn previewed(caller: &Caller, ask: Operation) -> Result<Preview, Failure> {
+    match caller.ask(ask)? {
+        Reply::Preview(preview) => Ok(*preview),
         // It is so already.
-        Reply::Changed { remarks, .. } => Preview {
+        Reply::Changed { remarks, .. } => Ok(Preview {
             remarks,
             ..Preview::default()
-        },
-        _ => return Err(Failure::off_topic()),
-    };
-    caller.answer(&preview, |it| view::preview::preview(it, &caller.style))
+        }),
+        _ => Err(Failure::off_topic()),
+    }
+}
+
+/// Rows beside a SIZE change nobody's limit on memory: tried without it they may seem to.
+fn both(of_memory: Preview, of_rows: Preview) -> Preview {
+    let mut remarks = of_memory.remarks;
+    for remark in of_rows.remarks {
+        if !remarks.contains(&remark) {
+            remarks.push(remark);
+        }
+    }
+    Preview {
+        remarks,
+        ..of_memory
+    }
 }
 
 /// The SIZE, if there is one, and rows.
@@ -251,4 +287,25 @@ fn wanted(text: &str) -> Result<Wanted, String> {
     let bounds = RowBounds::parse(resource, bounds)
         .map_err(|error: RowBoundsError| format!("{name}: {error}"))?;
     Ok(Wanted::Row(resource, bounds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_size_and_rows_together_the_size_says_what_becomes_of_memory() {
+        let preview = |left_out, refused, remarks: &[&str]| Preview {
+            accounts: Vec::new(),
+            left_out,
+            refused,
+            remarks: remarks.iter().map(|&it| it.to_owned()).collect(),
+        };
+        let of_memory = preview(1, false, &["ghost: nobody", "memory"]);
+        let of_rows = preview(2, true, &["ghost: nobody", "rows"]);
+        assert_eq!(
+            both(of_memory, of_rows),
+            preview(1, false, &["ghost: nobody", "memory", "rows"])
+        );
+    }
 }

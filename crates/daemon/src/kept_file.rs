@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0 OR MIT
+//! A small file of ours, written by a thread: a busy disk takes seconds to synchronise it, and the loop has kills to
+//! attend to.
+
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use bursar_host::{replace_file, thread};
+
+/// A file, and the thread that writes it.
+#[derive(Debug)]
+pub(crate) struct KeptFile {
+    path: PathBuf,
+    /// What comes of it when it cannot be written.
+    consequence: &'static str,
+    latest: Latest,
+    /// None: there is no room for a thread.
+    writer: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+/// What the file is to say, until the thread takes it: a disk that hangs keeps one text here, and no more.
+type Latest = Arc<Mutex<Option<String>>>;
+
+impl KeptFile {
+    /// Starts the thread, which has this name.
+    pub(crate) fn start(name: &str, path: PathBuf, consequence: &'static str) -> Self {
+        let latest = Latest::default();
+        let (tell, told) = channel();
+        let (theirs, at) = (Arc::clone(&latest), path.clone());
+        let work = move || write_all(&told, &theirs, &at, consequence);
+        let writer = thread::spawn(name, work).inspect_err(|error| {
+            tracing::warn!(%error, file = %path.display(), "is written without a thread of its own");
+        });
+        Self {
+            writer: writer.ok().map(|it| (tell, it)),
+            latest,
+            path,
+            consequence,
+        }
+    }
+
+    /// Has it say this soon. What it was to say before, and does not yet, is left out.
+    pub(crate) fn write(&self, text: String) {
+        let Some((tell, _)) = &self.writer else {
+            return write(&self.path, &text, self.consequence);
+        };
+        let before = put(&self.latest, Some(text));
+        // Whoever has not taken what was there has been told.
+        if before.is_none() {
+            // A supervised thread does not end before us.
+            let _ = tell.send(());
+        }
+    }
+}
+
+fn put(latest: &Mutex<Option<String>>, text: Option<String>) -> Option<String> {
+    let mut latest = latest.lock().unwrap_or_else(PoisonError::into_inner);
+    std::mem::replace(&mut *latest, text)
+}
+
+/// Writes until nobody has anything to say any more.
+fn write_all(told: &Receiver<()>, latest: &Latest, path: &Path, consequence: &str) {
+    while told.recv().is_ok() {
+        if let Some(text) = put(latest, None) {
+            write(path, &text, consequence);
+        }
+    }
+}
+
+fn write(path: &Path, text: &str, consequence: &str) {
+    if let Err(error) = replace_file(path, text) {
+        tracing::warn!(%error, file = %path.display(), "could not be kept: {consequence}");
+    }
+}
+
+impl Drop for KeptFile {
+    /// Waits until it says what it is to say.
+    fn drop(&mut self) {
+        if let Some((tell, writer)) = self.writer.take() {
+            drop(tell);
+            let _ = writer.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_file_says_in_the_end_what_it_was_last_to_say() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("owners.toml");
+        for last in [1, 2, 100] {
+            let file = KeptFile::start("owners", path.clone(), "nothing comes of it");
+            for number in 0..=last {
+                file.write(number.to_string());
+            }
+            drop(file);
+            assert_eq!(fs::read_to_string(&path).unwrap(), last.to_string());
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_holds_nobody_up() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("none/owners.toml");
+        let file = KeptFile::start("owners", path.clone(), "nothing comes of it");
+        file.write("a".to_owned());
+        drop(file);
+        assert!(!path.exists());
+    }
+}
