@@ -185,6 +185,32 @@ static __always_inline bool is_kill_due(struct account *account)
 	return level_now(account) + files_credit_of(account) > kill_above(account);
 }
 
+/* A marked process was signalled. Returns whether its record is still its own: where it has ended since, it may be that
+ * of an innocent, who was never marked. */
+__noinline int note_retried(__u32 index, __u64 marked_ns, __u64 now, __u64 owner)
+{
+	struct mm_record *record = record_at(index);
+	struct ledger_state *state = ledger_state();
+	struct account *account;
+	__u64 mm;
+
+	if (!record || !state || __sync_val_compare_and_swap(&record->marked_ns, marked_ns, now) != marked_ns)
+		return 0;
+	mm = *(volatile __u64 *)&record->mm;
+	account = account_at(record->account);
+	if (!mm || !account)
+		return 0;
+	if (!means_dying(record->state))
+		begin_dying(record, owner);
+	/* Who has found it dying since has counted it, and tells nobody. */
+	if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_DYING) == MM_MARKED) {
+		__sync_fetch_and_add(&state->kills_wanted, -1);
+		__sync_fetch_and_add(&account->history.kills, 1);
+	}
+	book_far(record, account, mm);
+	return 1;
+}
+
 static __always_inline long retry_one(__u32 index, struct walk **of)
 {
 	struct walk *walk = *of;
@@ -244,19 +270,7 @@ static __always_inline long retry_one(__u32 index, struct walk **of)
 	describe_victim(&walk->event, owner);
 	if (!err) {
 		__sync_fetch_and_add(&state->kills_retried, 1);
-		/* Where it has ended since, the record may be that of an innocent, who was never marked. */
-		if (__sync_val_compare_and_swap(&record->marked_ns, marked_ns, now) == marked_ns) {
-			if (!means_dying(record->state))
-				begin_dying(record, owner);
-			/* Who has found it dying since has counted it, and tells nobody. */
-			if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_DYING) == MM_MARKED) {
-				__sync_fetch_and_add(&state->kills_wanted, -1);
-				__sync_fetch_and_add(&account->history.kills, 1);
-			}
-			book_far(record, account, mm);
-		} else {
-			is_shared_mm = false;
-		}
+		is_shared_mm &= note_retried(index, marked_ns, now, number_of((void *)owner));
 	}
 	tell_kill(state, place, &walk->event);
 	if (!err && is_shared_mm)

@@ -75,10 +75,12 @@ __noinline int wait_for_decision(__u32 slot)
 
 enum { NOTICE_PAUSE_NS = 1000000000 };	/* one account, one notice a second: no flood */
 
-/* Whether an account's notice is to be given at this level. */
-static __always_inline bool is_notice_due(const struct account *account, __s64 held)
+/* Whether an account's notice is to be given at this level. Global, for the verifier's sake, as is react(). */
+__noinline int is_notice_due(__u32 slot, __s64 held)
 {
-	return held >= account->notice_pages && !account->noticed &&
+	struct account *account = account_at(slot);
+
+	return account && held >= account->notice_pages && !account->noticed &&
 	       (!account->noticed_ns || ns_since(account->noticed_ns, bpf_ktime_get_ns()) >= NOTICE_PAUSE_NS);
 }
 
@@ -89,7 +91,7 @@ __noinline int give_notice(__u32 slot, __s64 held, __u32 trigger)
 	__u64 now = bpf_ktime_get_ns();
 	struct event *event;
 
-	if (!state || !account || (account->flags & ACCOUNT_PAUSED) || !is_notice_due(account, held) ||
+	if (!state || !account || (account->flags & ACCOUNT_PAUSED) || !is_notice_due(slot, held) ||
 	    __sync_val_compare_and_swap(&account->noticed, 0, 1) != 0)
 		return 0;
 	account->noticed_ns = now;
@@ -163,9 +165,10 @@ static __always_inline bool is_for_thread(const struct ledger_state *state, stru
 }
 
 /* What the rest of react() does, as far as it takes no decision. */
-__noinline int leave_to_thread(struct account *account, __s64 sum, __u32 trigger)
+__noinline int leave_to_thread(__u32 slot, __s64 sum, __u32 trigger)
 {
 	struct ledger_state *state = ledger_state();
+	struct account *account = account_at(slot);
 	struct due_times *due = due_times_of();
 	__u64 now = bpf_ktime_get_ns();
 	bool is_new;
@@ -175,7 +178,7 @@ __noinline int leave_to_thread(struct account *account, __s64 sum, __u32 trigger
 		return 0;
 	is_new = come_near(state, account);
 	held = level_from(account, sum);
-	if (!is_new && held <= decide_above(account) && !is_notice_due(account, held) &&
+	if (!is_new && held <= decide_above(account) && !is_notice_due(slot, held) &&
 	    !is_at_watched(account, held)) {
 		raise_maxheld(account, held);
 		return 0;
@@ -209,14 +212,14 @@ __noinline int react(__u32 slot, __s64 held, __u32 trigger, __u32 running)
 	if (account->flags & ACCOUNT_PAUSED)
 		return 0;
 	if (is_for_thread(state, account, trigger, running))
-		return leave_to_thread(account, sum, trigger);
+		return leave_to_thread(slot, sum, trigger);
 	if (come_near(state, account)) {
 		/* What idle processes have kept back so far no event will tell: read them all once. */
 		decide(slot, trigger, running);
 		sum = account->held_pages;
 	}
 	held = level_from(account, sum);
-	if (is_notice_due(account, held) || is_at_watched(account, held)) {
+	if (is_notice_due(slot, held) || is_at_watched(account, held)) {
 		/* Told of what is held, not of what is counted twice. */
 		if (account->processes > 1 && held <= account->limit_pages)
 			decide(slot, trigger, running);
