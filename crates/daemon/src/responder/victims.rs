@@ -212,13 +212,13 @@ impl Responder {
             let payer = payer(pid, uid);
             payer.filter(|it| wanted.contains(&it.account))
         };
-        let mut found = self.graceful.look(&self.proc, &payer_of);
+        let mut found = self.graceful.look(&self.proc, payer_of);
         for level in waiting {
             let choices = found.remove(&level.account).unwrap_or_default();
             let spared = |pids| accounts.spared().among(level.account, pids, &mut other);
             let asked = self
                 .graceful
-                .ask(&self.proc, &level, choices, &payer_of, spared);
+                .ask(&self.proc, &level, choices, payer_of, spared);
             let Some(asked) = asked else { continue };
             let (event, message) = self.recorder.asked(asked, &level, &mut accounts.table);
             self.fresh.push(event);

@@ -88,10 +88,9 @@ extern "C-unwind" fn at_exit() {
             // Nobody is left to be told of a failure.
             let _ = match overdue {
                 None => {
-                    let answer =
-                        credit
-                            .contact()
-                            .ask(socket, report, LAST_PATIENCE_NS, false);
+                    let answer = credit
+                        .contact()
+                        .ask(socket, report, LAST_PATIENCE_NS, false);
                     answer.map(drop)
                 }
                 Some(_) => credit.contact().tell(socket, report),
