@@ -3,14 +3,14 @@
 //! coordinator".
 //!
 //! A reservation lasts no longer than its process; a pidfd tells of its end. There are two kinds:
-//! - of a connection (`reserve`, `commit`): it ends with the connection, too. What of it has become
-//!   resident its process says;
-//! - of a process (`renew`): no connection has to stay open. What of it has become resident is looked up
-//!   ([`growth`]) when somebody else would be refused because of it. An execve(2) ends it. It
-//!   is looked for each second, and before somebody else is refused (at most every 50 ms).
+//! - of a connection (`reserve`, `commit`): it ends with the connection, too. What of it has become resident its process
+//!   says;
+//! - of a process (`renew`): no connection has to stay open. What of it has become resident is looked up ([`growth`])
+//!   when somebody else would be refused because of it. An execve(2) ends it: bursard looks for one each second, and
+//!   before it refuses somebody else (at most every 50 ms).
 //!
-//! Decided here, atomically because one thread decides: held + Σ reserved + N ≤ bound. Where the kernel
-//! half can hold reservations itself, [`Holdings`] is where it takes over.
+//! Decided here, atomically because one thread decides: held + Σ reserved + N ≤ bound. A kernel half with reservations of
+//! its own takes over at [`Holdings`].
 
 mod denied;
 mod growth;

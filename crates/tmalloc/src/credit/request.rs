@@ -3,7 +3,7 @@
 
 use std::sync::atomic::Ordering;
 
-use bursar_reserve::{Ask, Contact, Refused, Silence, now_ns};
+use bursar_reserve::{Ask, Contact, Grant, Refused, Silence, now_ns};
 
 use super::{Credit, Daemon, FIRST, TRIMS, widen};
 use crate::glibc::malloc_trim;
@@ -61,6 +61,14 @@ const fn with_tables(pages: usize) -> usize {
 fn without_tables(pages: usize) -> usize {
     let pages = pages.saturating_sub(4);
     pages.saturating_sub(pages.div_ceil(512))
+}
+
+/// What was sent is heard, be the answer late: the daemon reads also who has hung up.
+const fn was_sent(answer: Result<Grant, Refused>) -> bool {
+    matches!(
+        answer,
+        Ok(_) | Err(Refused::Full | Refused::Silent(libc::ETIMEDOUT))
+    )
 }
 
 impl Credit {
@@ -220,12 +228,7 @@ impl Credit {
         let keeps_open = self.is_tight;
         let was_overdue = self.contact().overdue().is_some();
         let answer = self.contact().ask(socket, ask, patience, keeps_open);
-        // What was sent is heard, be the answer late: the daemon reads also who has hung up.
-        if match answer {
-            Ok(_) | Err(Refused::Full) => true,
-            Err(Refused::Silent(libc::ETIMEDOUT)) => !was_overdue,
-            Err(_) => false,
-        } {
+        if !was_overdue && was_sent(answer) {
             self.refusals = 0;
         }
         let is_alive = match answer {
