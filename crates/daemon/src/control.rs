@@ -313,9 +313,12 @@ impl Control {
     }
 
     /// Its process has a reservation of its own, whose end is noticed elsewhere: the connection counts apart
-    /// from those that only ask.
+    /// from those that only ask, while there is room.
     pub(crate) fn count_as_reserving(&mut self, id: ClientId) {
-        if let Some(client) = self.clients.get_mut(&id).filter(|it| !it.is_reserving) {
+        let who = self.clients.get(&id).map(Client::counted_as);
+        if who.is_some_and(|who| self.may_reserve(who))
+            && let Some(client) = self.clients.get_mut(&id).filter(|it| !it.is_reserving)
+        {
             client.is_reserving = true;
             self.reserving.add(client.counted_as());
         }
@@ -455,11 +458,8 @@ impl Control {
         } = turn.requester;
         let who = CountedAs { socket, uid };
         AdmissionCounters {
-            may_reserve: uid.get() == 0
-                || self.reserving.of(who) < RESERVING_PER_USER
-                || self.is_reserving(client),
-            may_watch: uid.get() == 0
-                || self.watching.of(who) < WATCHING_PER_USER
+            may_reserve: self.may_reserve(who) || self.is_reserving(client),
+            may_watch: self.may_watch(who)
                 || self.clients.get(&client).is_some_and(|it| it.is_watching),
             cut: self.cut,
             delayed: self.scheduler.delayed,

@@ -35,7 +35,6 @@ use self::growth::{Promise, Snapshot};
 use self::headroom::{Headroom, bound_of};
 pub(crate) use self::holdings::Holdings;
 use self::processes::Processes;
-use self::residency::Images;
 use crate::control::{ClientId, Requester};
 use crate::payers::Payers;
 
@@ -70,7 +69,7 @@ struct Reservation {
 pub(crate) struct Reservations {
     page_size: PageSize,
     proc: Proc,
-    images: Images,
+    images: residency::Images,
     by_holder: BTreeMap<Holder, Reservation>,
     processes: Processes,
     /// Where the next round over them begins.
@@ -87,7 +86,7 @@ impl Reservations {
     pub(crate) fn new(page_size: PageSize, query: TimedQuery) -> Result<Self> {
         Ok(Self {
             page_size,
-            images: Images::new(query),
+            images: residency::Images::new(query),
             proc: Proc::host()?,
             by_holder: BTreeMap::new(),
             processes: Processes::new()?,

@@ -4,6 +4,8 @@
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -131,8 +133,6 @@ impl Command {
 }
 
 fn other_users(binaries: &Binaries) -> Result<()> {
-    use std::os::unix::process::CommandExt;
-
     let mut world = World::new(binaries, "others", "")?;
     world.daemon.start()?;
     world.daemon.limit("60001", "64M")?;
@@ -198,6 +198,22 @@ answered.update(select.select(kept, [], [], 0)[0])
 print(sum(1 for one in answered if one.recv(1)))
 ";
 
+/// Reserves over each of 600 connections; how many of them are refused.
+const RESERVE: &str = "
+import socket, sys
+kept, refused = [], 0
+for _ in range(600):
+    one = socket.socket(socket.AF_UNIX)
+    one.connect(sys.argv[1])
+    try:
+        one.sendall(b'{\"version\":1,\"ask\":\"renew\",\"keep\":1,\"pages\":1}\\n')
+    except BrokenPipeError:
+        pass
+    refused += b'too many' in one.recv(4096)
+    kept.append(one)
+print(refused)
+";
+
 fn socket_flood(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "flood", "")?;
     world.daemon.start()?;
@@ -233,23 +249,34 @@ fn socket_flood(binaries: &Binaries) -> Result<()> {
     })?;
     ensure!(before < 64 << 10, "{before} KiB resident");
 
-    // One user has his share of connections and no more.
-    if std::path::Path::new("/usr/bin/python3").exists() {
-        use std::os::unix::process::CommandExt;
-        let mut python = process::Command::new("/usr/bin/python3");
-        python
-            .args(["-c", CONNECT])
-            .arg(&socket)
-            .uid(60002)
-            .gid(60002);
-        let output = python.output().context("run python3")?;
-        let refused: u32 = String::from_utf8(output.stdout)?
-            .trim()
-            .parse()
-            .context("its count")?;
-        ensure!(refused == 48, "{refused} of 64 connections were refused");
+    // One user has his share of connections and no more, also where his process has something reserved.
+    if !Path::new("/usr/bin/python3").exists() {
+        return Ok(());
+    }
+    world.daemon.limit("60002", "64M")?;
+    for (script, expected) in [(CONNECT, 64 - 16), (RESERVE, 600 - 512 - 16)] {
+        let refused = refused_by(script, &socket)?;
+        ensure!(
+            refused == expected,
+            "{refused} connections were refused instead of {expected}"
+        );
     }
     Ok(())
+}
+
+/// What a script prints that connects there as a user.
+fn refused_by(script: &str, socket: &Path) -> Result<u32> {
+    let mut python = process::Command::new("/usr/bin/python3");
+    python
+        .args(["-c", script])
+        .arg(socket)
+        .uid(60002)
+        .gid(60002);
+    let output = python.output().context("run python3")?;
+    String::from_utf8(output.stdout)?
+        .trim()
+        .parse()
+        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
 /// Two users ask without end over every connection they may have.

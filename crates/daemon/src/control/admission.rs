@@ -12,8 +12,8 @@ use super::bounds::{Bounds, CountedAs};
 use super::client::Client;
 use super::line::to_line;
 use super::listener::{Accepted, Listener};
-use super::requester::ClientId;
-use super::{Control, OF_ROOT, moment, own_time};
+use super::requester::{ClientId, Socket};
+use super::{Control, OF_ROOT, RESERVING_PER_USER, WATCHING_PER_USER, moment, own_time};
 
 /// Connections let in before we look what else there is.
 const AT_ONCE: usize = 32;
@@ -87,6 +87,27 @@ impl Control {
         }
         self.clients.insert(id, Client::new(accepted));
         true
+    }
+
+    /// Whether one more connection of this user may have something reserved.
+    pub(super) fn may_reserve(&self, who: CountedAs) -> bool {
+        who.uid.get() == 0
+            || (self.reserving.of(who) < RESERVING_PER_USER && self.has_room_to_stay(who.socket))
+    }
+
+    /// Whether one more may wait for a level.
+    pub(super) fn may_watch(&self, who: CountedAs) -> bool {
+        who.uid.get() == 0
+            || (self.watching.of(who) < WATCHING_PER_USER && self.has_room_to_stay(who.socket))
+    }
+
+    /// Connections that reserve or wait stay for long: a quarter of the places is for those who only ask.
+    fn has_room_to_stay(&self, socket: Socket) -> bool {
+        let stay = self
+            .reserving
+            .sum(socket)
+            .saturating_add(self.watching.sum(socket));
+        stay < Bounds::of(socket).everybody / 4 * 3
     }
 
     fn is_over_quota(&self, who: CountedAs) -> bool {

@@ -20,7 +20,7 @@ pub(super) fn reserve(
             ErrorKind::Refused,
             format!(
                 "{RESERVING_PER_USER} connections of this user have memory reserved already, which is all that \
-                 one may have"
+                 one may have, or everybody's together are too many; try again later"
             ),
         ));
     }

@@ -18,7 +18,7 @@ pub(super) fn begin(
 ) -> Result<(), Refusal> {
     if !daemon.admission.may_watch {
         let message = format!(
-            "{WATCHING_PER_USER} programs of uid {} wait for a level already; end some of them",
+            "{WATCHING_PER_USER} programs of uid {} wait for a level already, or everybody's together are too many; end some of them",
             requester.counts_as
         );
         return Err(refusal(ErrorKind::Refused, message));
