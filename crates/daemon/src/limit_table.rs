@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bursar_config::{Before, ConfigError, LAST_GOOD, Limit, Limits};
 use bursar_host::{Lookup, Users};
@@ -19,24 +19,9 @@ use crate::subordinates::SubuidFile;
 /// Names looked up for one set of limits and remembered meanwhile.
 const REMEMBERED_NAMES: usize = 4096;
 
-/// A directory is waited for so long while the limits are worked out, whether it is down or slow, and by one answer or
-/// one time-out of its own more.
+/// A directory that does not answer is waited for so long while the limits are worked out, and by one
+/// time-out of its own more.
 const PATIENCE: Duration = Duration::from_secs(5);
-
-/// What is said where it was too slow.
-const TOO_SLOW: &str = "the directory is slow: names for which there was no time stand for what they stood for before, and are asked for again";
-
-/// When a name is asked for, for there may be no time for all: never the same ones are left out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Turn {
-    /// There was no time for it last time.
-    Late,
-    /// It is not known what it stood for before.
-    Unknown,
-    Known,
-    /// Nobody waits for that answer.
-    Number,
-}
 
 /// What entries are understood by.
 #[derive(Debug, Clone, Copy)]
@@ -62,10 +47,6 @@ pub(crate) struct LimitTable {
     watched: Vec<Watched>,
     /// Users whose names are numbers in the limits, as far as asked since files of users last changed.
     namesakes: BTreeMap<Uid, Option<Uid>>,
-    /// Names for which there was no time when the limits were last worked out.
-    late: BTreeSet<Who>,
-    /// For how long names are asked for; None: at a start, when nobody waits for the loop.
-    patience: Option<Duration>,
     files: AccountFiles,
     name_cache: NameCache,
     name_cache_path: PathBuf,
@@ -116,8 +97,6 @@ impl LimitTable {
             coverage,
             watched: Vec::new(),
             namesakes: BTreeMap::new(),
-            late: BTreeSet::new(),
-            patience: None,
             files: AccountFiles::watch(),
             name_cache,
             name_cache_path,
@@ -128,7 +107,6 @@ impl LimitTable {
         };
         let plan = limit_table.plan_with(&limits);
         limit_table.adopt(limits, plan);
-        limit_table.patience = Some(PATIENCE);
         Ok((limit_table, unread))
     }
 
@@ -174,9 +152,7 @@ impl LimitTable {
 
     /// The accounts as they would be with other limits. Names are asked for anew each time: a user may
     /// have come, or another have his name; those in the file of subordinate uids only when that is read. This
-    /// is the one place where the loop waits for a directory, and [`PATIENCE`] bounds that: names in the limits for which
-    /// there is no time keep the answers before. Names in that file are bounded only while a directory does not answer:
-    /// they are asked for one by one where it lists nobody.
+    /// is the one place where the loop waits for a directory, and [`PATIENCE`] bounds that.
     pub(crate) fn plan_with(&mut self, limits: &Limits) -> Plan {
         self.users.forget();
         self.watched.clear();
@@ -193,8 +169,6 @@ impl LimitTable {
         let (directory, remarks) = self.look_up(&entries);
         let mut plan = plan(&entries, &directory, self.basis.ram, &self.coverage);
         plan.remarks.extend(remarks);
-        let is_late = !self.late.is_empty();
-        plan.notes.extend(is_late.then(|| TOO_SLOW.to_owned()));
         self.read_subordinates(&mut plan);
         plan
     }
@@ -287,76 +261,20 @@ impl LimitTable {
 
     /// What names stand for, and what is to be known about each.
     fn look_up(&mut self, entries: &[Entry]) -> (Directory, Vec<(Who, String)>) {
-        let begun = Instant::now();
-        let mut names: Vec<(usize, &Who, &Who)> = Vec::new();
+        let mut directory = Directory::default();
+        let mut all = Vec::new();
         for entry in entries {
             let granted = entry.granted.iter().flatten();
             for who in std::iter::once(&entry.who).chain(granted) {
-                names.push((names.len(), &entry.who, who));
-            }
-        }
-        names.sort_by_cached_key(|(_, _, who)| self.turn_of(who));
-        self.late.clear();
-        let mut directory = Directory::default();
-        let mut all: Vec<(usize, Who, String)> = Vec::new();
-        for (number, entry, who) in names {
-            let has_time = self.patience.is_none_or(|it| begun.elapsed() < it);
-            let (remarks, answer) = match has_time {
-                true => self.look_up_one(who, &mut directory),
-                false => (Vec::new(), self.stood_for(who, &mut directory)),
-            };
-            let said = remarks.into_iter();
-            all.extend(said.map(|text| (number, entry.clone(), text)));
-            if let Some(answer) = answer {
-                let who = who.clone();
-                if !has_time {
-                    self.late.insert(who.clone());
+                let (remarks, answer) = self.look_up_one(who, &mut directory);
+                all.extend(remarks.into_iter().map(|text| (entry.who.clone(), text)));
+                if let Some(answer) = answer {
+                    let who = who.clone();
+                    self.watched.push(Watched { who, answer });
                 }
-                self.watched.push(Watched { who, answer });
             }
         }
-        all.sort_by_key(|(number, ..)| *number);
-        let all = all.into_iter().map(|(_, entry, text)| (entry, text));
-        (directory, all.collect())
-    }
-
-    fn turn_of(&self, who: &Who) -> Turn {
-        let is_known = match who {
-            Who::User(name) => self.name_cache.uid_of(name).is_some(),
-            Who::Group(name) | Who::Shared(name) => self.name_cache.has_group(name),
-            Who::Uid(_) | Who::Default => return Turn::Number,
-        };
-        match (self.late.contains(who), is_known) {
-            (true, _) => Turn::Late,
-            (false, false) => Turn::Unknown,
-            (false, true) => Turn::Known,
-        }
-    }
-
-    /// What a name stood for before, where there is no time to ask for it. It is asked for aside all the same: another
-    /// answer is news.
-    fn stood_for(&self, who: &Who, directory: &mut Directory) -> Option<LastAnswer> {
-        let no_time = || NameError::Unreachable("the directory is slow".to_owned());
-        match who {
-            Who::User(name) if !directory.users.contains_key(name) => {
-                let before = self.name_cache.uid_of(name);
-                let last = before.map_or(LastAnswer::Nothing, LastAnswer::of_uid);
-                let answer = before.ok_or_else(no_time);
-                directory.users.insert(name.clone(), answer);
-                Some(last)
-            }
-            Who::Group(name) | Who::Shared(name) if !directory.groups.contains_key(name) => {
-                let before = self.name_cache.members_of(name);
-                let last = before.as_ref().map_or(LastAnswer::Nothing, |(gid, uids)| {
-                    LastAnswer::of_members(*gid, uids)
-                });
-                let answer = before.ok_or_else(no_time);
-                directory.groups.insert(name.clone(), answer);
-                Some(last)
-            }
-            // It was asked for as another entry's, or nobody waits for that answer.
-            _ => None,
-        }
+        (directory, all)
     }
 
     fn look_up_one(
@@ -531,56 +449,6 @@ mod tests {
             limit_table.name_cache.name_of(Uid::new(60998)),
             Some("carol")
         );
-    }
-
-    #[test]
-    fn names_for_which_there_is_no_time_stand_for_what_they_stood_for() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut limit_table = limit_table(folder.path(), Some(""));
-        let mut limits = limit_table.limits().clone();
-        for who in ["carol", "@film", "no-such-user", "60001"] {
-            let bounds = BoundsSpec::of_limit("1G".parse().unwrap());
-            limits.set(&who.parse().unwrap(), bounds).unwrap();
-        }
-        let before = folder.path().join("before.toml");
-        let known = "[users]\ncarol = 60998\n[groups]\nfilm = [60990, [60996, 60997]]\n";
-        fs::write(&before, known).unwrap();
-        limit_table.name_cache = NameCache::load(&before);
-        limit_table.patience = Some(Duration::ZERO);
-        let plan = limit_table.plan_with(&limits);
-        let uids = |plan: &Plan| -> Vec<u32> {
-            let ids = plan.accounts.keys().filter_map(|it| it.uid());
-            ids.map(Uid::get).collect()
-        };
-        assert_eq!(uids(&plan), [60001, 60996, 60997, 60998]);
-        assert!(plan.notes.iter().any(|it| it == TOO_SLOW), "{plan:?}");
-        let answer_of = |who: &str| {
-            let who: Who = who.parse().unwrap();
-            let watched = limit_table.watched.iter().find(|it| it.who == who);
-            watched.map(|it| it.answer)
-        };
-        let carol = LastAnswer::of_uid(Uid::new(60998));
-        assert_eq!(answer_of("carol"), Some(carol));
-        assert_eq!(answer_of("no-such-user"), Some(LastAnswer::Nothing));
-        assert!(matches!(answer_of("@film"), Some(LastAnswer::Is(_))));
-        // Where there is time nobody has these names.
-        limit_table.patience = Some(PATIENCE);
-        let plan = limit_table.plan_with(&limits);
-        assert_eq!(uids(&plan), [60001]);
-        assert!(limit_table.late.is_empty());
-    }
-
-    #[test]
-    fn a_name_for_which_there_was_no_time_is_asked_for_first() {
-        let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join("names.toml"), "[users]\ncarol = 60998\n").unwrap();
-        let mut limit_table = limit_table(folder.path(), Some(""));
-        let turn = |table: &LimitTable, who: &str| table.turn_of(&who.parse().unwrap());
-        assert_eq!(turn(&limit_table, "carol"), Turn::Known);
-        limit_table.late.insert("carol".parse().unwrap());
-        let all = ["carol", "@film", "60001"].map(|who| turn(&limit_table, who));
-        assert_eq!(all, [Turn::Late, Turn::Unknown, Turn::Number]);
-        assert!(all.is_sorted());
     }
 
     #[test]

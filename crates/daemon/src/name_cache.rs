@@ -79,17 +79,6 @@ impl NameCache {
         self.users.get(name).copied().map(Uid::new)
     }
 
-    /// Whether it is known whom a group's name stood for.
-    pub(crate) fn has_group(&self, name: &str) -> bool {
-        self.groups.contains_key(name)
-    }
-
-    /// Whom a group's name stood for.
-    pub(crate) fn members_of(&self, name: &str) -> Option<(Gid, Vec<Uid>)> {
-        let (gid, uids) = self.groups.get(name)?;
-        Some((Gid::new(*gid), uids.iter().copied().map(Uid::new).collect()))
-    }
-
     /// The name that stood for this user.
     pub(crate) fn name_of(&self, uid: Uid) -> Option<&str> {
         let mut users = self.users.iter();
@@ -133,12 +122,12 @@ impl NameCache {
                 return Err(NameError::Unknown).into();
             }
             Lookup::Unavailable(errno) => {
-                let Some(before) = self.members_of(name) else {
+                let Some((gid, uids)) = self.groups.get(name) else {
                     return Err(NameError::Unreachable(errno.to_string())).into();
                 };
                 tracing::warn!(name, %errno, "the directory is down; the members known from before stand");
                 return Settled {
-                    answer: Ok(before),
+                    answer: Ok((Gid::new(*gid), uids.iter().copied().map(Uid::new).collect())),
                     remarks: vec![format!(
                         "the directory does not answer ({errno}): the members known from before stand"
                     )],

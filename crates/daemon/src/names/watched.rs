@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Names in limits, what they stood for, and whether that is so still.
 
-use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bursar_host::{Lookup, Members, User};
-use bursar_model::{Gid, Uid, Who};
+use bursar_model::Who;
 
 use super::Source;
 
@@ -31,17 +30,6 @@ pub(crate) enum LastAnswer {
 impl LastAnswer {
     pub(crate) fn of_user(found: &Lookup<User>) -> Self {
         Self::of(found.clone().map(|user| user.uid.get()))
-    }
-
-    /// As [`Self::of_user`] of a user who has this number.
-    pub(crate) fn of_uid(uid: Uid) -> Self {
-        Self::of(Lookup::Found(uid.get()))
-    }
-
-    /// As [`Self::of_group`] of a group that has these members.
-    pub(crate) fn of_members(gid: Gid, uids: &[Uid]) -> Self {
-        let uids: BTreeSet<Uid> = uids.iter().copied().collect();
-        Self::of(Lookup::Found((gid.get(), &uids)))
     }
 
     /// Of a group of which some members could not be looked up it is not known who is in it.
@@ -76,32 +64,5 @@ impl Watched {
             Who::Uid(_) | Who::Default => return false,
         };
         now != LastAnswer::Nothing && now != self.answer
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_was_known_before_is_no_other_answer() {
-        let (uid, gid) = (Uid::new(60_001), Gid::new(60_000));
-        let user = Lookup::Found(User {
-            name: "alice".to_owned(),
-            uid,
-            gid,
-        });
-        assert_eq!(LastAnswer::of_uid(uid), LastAnswer::of_user(&user));
-        let other = Uid::new(60_002);
-        let group = Lookup::Found(Members {
-            gid,
-            uids: BTreeSet::from([uid, other]),
-            unknown: Vec::new(),
-            incomplete: None,
-            is_cut_off: false,
-        });
-        let known = LastAnswer::of_members(gid, &[uid, other]);
-        assert_eq!(known, LastAnswer::of_group(&group));
-        assert_ne!(known, LastAnswer::of_members(gid, &[uid]));
     }
 }
