@@ -251,6 +251,8 @@ impl Control {
                 client.is_following |= after == After::Follow;
                 client.send(&to_line(&reply));
             }
+            // Whoever has hung up already hears no late answer, and nothing would tell us so later.
+            None if client.is_watched_no_more => self.end(turn.requester.client),
             None => client.is_owed = true,
         }
     }

@@ -114,7 +114,14 @@ impl Graceful {
         }
         let rest = began.elapsed().saturating_mul(9);
         self.rests_until = after(rest.clamp(LEAST_REST, LONGEST_REST));
+        self.wind();
         found
+    }
+
+    /// Who waits still has no process to be asked now.
+    pub(crate) fn rest(&mut self) {
+        self.rests_until = after(LEAST_REST);
+        self.wind();
     }
 
     /// Asks one process of an account to end: of `choices`, as the last look found them, the one that would be killed

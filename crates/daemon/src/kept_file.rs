@@ -3,11 +3,14 @@
 //! attend to.
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::time::Duration;
 
 use bursar_host::{replace_file, thread};
+
+/// A disk that hangs does not hold up bursard's end for longer.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A file, and the thread that writes it.
 #[derive(Debug)]
@@ -16,8 +19,8 @@ pub(crate) struct KeptFile {
     /// What comes of it when it cannot be written.
     consequence: &'static str,
     latest: Latest,
-    /// None: there is no room for a thread.
-    writer: Option<(Sender<()>, JoinHandle<()>)>,
+    /// Tells the thread, and is told nothing until it ends. None: there is no room for a thread.
+    writer: Option<(Sender<()>, Receiver<()>)>,
 }
 
 /// What the file is to say, until the thread takes it: a disk that hangs keeps one text here, and no more.
@@ -27,14 +30,17 @@ impl KeptFile {
     /// Starts the thread, which has this name.
     pub(crate) fn start(name: &str, path: PathBuf, consequence: &'static str) -> Self {
         let latest = Latest::default();
-        let (tell, told) = channel();
+        let ((tell, told), (at_end, ended)) = (channel(), channel());
         let (theirs, at) = (Arc::clone(&latest), path.clone());
-        let work = move || write_all(&told, &theirs, &at, consequence);
+        let work = move || {
+            write_all(&told, &theirs, &at, consequence);
+            drop::<Sender<()>>(at_end);
+        };
         let writer = thread::spawn(name, work).inspect_err(|error| {
             tracing::warn!(%error, file = %path.display(), "is written without a thread of its own");
         });
         Self {
-            writer: writer.ok().map(|it| (tell, it)),
+            writer: writer.ok().map(|_| (tell, ended)),
             latest,
             path,
             consequence,
@@ -78,9 +84,11 @@ fn write(path: &Path, text: &str, consequence: &str) {
 impl Drop for KeptFile {
     /// Waits until it says what it is to say.
     fn drop(&mut self) {
-        if let Some((tell, writer)) = self.writer.take() {
+        if let Some((tell, ended)) = self.writer.take() {
             drop(tell);
-            let _ = writer.join();
+            if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
+                tracing::warn!(file = %self.path.display(), "may not say all: the disk does not keep up");
+            }
         }
     }
 }

@@ -141,6 +141,7 @@ impl Responder {
     /// Records that so many events more did not fit the ring buffer, which makes it `all` of this kernel half.
     pub(crate) fn note_lost(&mut self, count: u64, all: u64, accounts: &mut Accounts) {
         self.handle(Fact::Lost(count), accounts);
+        self.note_unwritten(accounts);
         // Last: who is killed here has them told twice, and not never.
         note_recorded(accounts, |it| it.note_lost_told(all));
     }

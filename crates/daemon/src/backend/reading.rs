@@ -58,6 +58,13 @@ impl Reading {
         notice.is_some_and(|notice| self.held >= notice)
     }
 
+    /// Not so far below that the kernel half would tell again (by a sixteenth, `resum.bpf.h`).
+    pub(crate) fn is_noticed_still(&self) -> bool {
+        let below = |notice: Bytes| Bytes::new(notice.get() - notice.get() / 16);
+        let notice = self.bounds.notice();
+        notice.is_some_and(|notice| self.held >= below(notice))
+    }
+
     pub(crate) fn is_over_notice(&self) -> bool {
         let notice = self.bounds.notice();
         notice.is_some_and(|notice| self.held > notice)

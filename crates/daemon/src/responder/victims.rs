@@ -188,16 +188,27 @@ impl Responder {
         let readings = accounts.backend.readings();
         waiting.retain(|level| {
             let reading = readings.iter().find(|it| it.id == level.account);
-            let is_due = |it: &Reading| {
+            let may_come = |it: &&Reading| {
                 let is_over = it.bounds.limit().is_some_and(|limit| it.held > limit);
-                it.has_reached_notice() && !is_over && !it.bounds.is_observed()
+                it.is_noticed_still() && !is_over && !it.bounds.is_observed()
             };
-            reading.is_some_and(is_due)
-                && accounts.table.manner_of(level.account) == KillManner::Graceful
-                && self.graceful.may_ask(level.account)
+            let Some(reading) = reading.filter(may_come) else {
+                return false;
+            };
+            if accounts.table.manner_of(level.account) != KillManner::Graceful
+                || !self.graceful.may_ask(level.account)
+            {
+                return false;
+            }
+            // There is no second notice until it has sunk further.
+            if !reading.has_reached_notice() {
+                self.graceful.await_look(level.clone());
+                return false;
+            }
+            true
         });
         if waiting.is_empty() {
-            return;
+            return self.graceful.rest();
         }
         let Some(entered) = entered_of(accounts) else {
             return;

@@ -649,9 +649,10 @@ int forget_bill(struct forget_bill_args *args)
 	if (what.row == BILL_ROWS || what.row == BILL_NUMFLOCK)
 		bpf_for_each_map_elem(&locked_files, forget_locks, &what, 0);
 	if (what.row == BILL_ROWS) {
-		/* In this order: who finds none may fill them at once. */
+		/* Atomically: the compiler puts plain stores in another order, and who finds none may fill them at once. */
+		__sync_lock_test_and_set(&bill->state, BILL_BEGUN);
 		clear_rows(bill);
-		bill->state = BILL_NONE;
+		__sync_lock_test_and_set(&bill->state, BILL_NONE);
 		__sync_fetch_and_add(&known->generation, 1);
 		return 0;
 	}

@@ -18,9 +18,6 @@ struct lock_walk {
 	__u32 met;		/* of other files as well */
 };
 
-/* Elements of lists met so far, by everybody: of several who bound their own part at once each has less. */
-__u64 locks_met;
-
 static __always_inline long count_lock(__u32 index, struct lock_walk *walk)
 {
 	__u64 next = 0;
@@ -36,8 +33,9 @@ static __always_inline long count_lock(__u32 index, struct lock_walk *walk)
 }
 LOOP_BODY(count_lock, struct lock_walk *, LOCKS_LOOKED_AT)
 
-/* Added to a count where a list was not read to its end. */
-#define MORE_LOCKS (1ULL << 32)
+/* Above a count: of how many lists not all was read, and how many elements were met. */
+#define MORE_LOCKS (3ULL << 32)
+enum { MET_SHIFT = 40 };
 
 static __always_inline __u64 count_list(__u64 head, __u64 file)
 {
@@ -50,8 +48,7 @@ static __always_inline __u64 count_list(__u64 head, __u64 file)
 	 * turn of the loop, and from 6.12 on gives up. */
 	bpf_probe_read_kernel(&count, sizeof(count), &walk.count);
 	bpf_probe_read_kernel(&met, sizeof(met), &walk.met);
-	__sync_fetch_and_add(&locks_met, met);
-	return met < LOCKS_LOOKED_AT ? count : count + MORE_LOCKS;
+	return count + ((__u64)met << MET_SHIFT) + (met < LOCKS_LOOKED_AT ? 0 : 1ULL << 32);
 }
 
 /* `context`: the inode's struct file_lock_context. */

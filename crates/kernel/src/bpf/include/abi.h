@@ -302,7 +302,7 @@ struct program {
 struct mm_record {
 	__u64 mm;		/* struct mm_struct *, 0: this record is free */
 	__u64 ctx_id;		/* unique for the life of the machine: tells a reused address */
-	__u32 account;		/* slot of who pays; of a free record: the free one below it, plus 1 */
+	__u32 account;		/* slot of who pays; of a free record: the free one below it, plus 1, with FREE_LINK */
 	enum mm_state state;
 	__u32 uid;		/* of whom we last saw owning it */
 	__u32 pid;		/* its owner's process, as of the last look, or when it was marked */

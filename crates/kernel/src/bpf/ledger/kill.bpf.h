@@ -179,6 +179,12 @@ static __always_inline bool is_request_over(const struct walk *walk, __u64 marke
 	return since / ASK_AGAIN_NS > before / ASK_AGAIN_NS;
 }
 
+static __always_inline void take_mark_back(struct ledger_state *state, struct mm_record *record)
+{
+	if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_LIVING) == MM_MARKED)
+		__sync_fetch_and_add(&state->kills_wanted, -1);
+}
+
 /* Whether somebody has to die still. What was credited for the marked one's files has not gone yet. */
 static __always_inline bool is_kill_due(struct account *account)
 {
@@ -227,8 +233,14 @@ static __always_inline long retry_one(__u32 index, struct walk **of)
 	mm = *(volatile __u64 *)&record->mm;
 	ctx_id = *(volatile __u64 *)&record->ctx_id;
 	marked_ns = *(volatile __u64 *)&record->marked_ns;
-	if (!mm || *(volatile __u32 *)&record->state != MM_MARKED || !marked_ns)
+	if (!mm || *(volatile __u32 *)&record->state != MM_MARKED)
 		return 0;
+	/* Who was marked has ended, and another one been marked in his record before that was noticed. */
+	if (!marked_ns) {
+		if (!__sync_fetch_and_add(&record->marked_ns, 0))
+			take_mark_back(state, record);
+		return 0;
+	}
 	account = account_at(record->account);
 	if (!account || far_ctx_id(mm) != ctx_id)
 		return 0;
@@ -242,8 +254,7 @@ static __always_inline long retry_one(__u32 index, struct walk **of)
 	if (is_observed(account) || !dies_with(state, record, number_of((void *)owner)) ||
 	    (is_over && !is_kill_due(account))) {
 		__sync_val_compare_and_swap(&record->marked_ns, marked_ns, 0);
-		if (__sync_val_compare_and_swap(&record->state, MM_MARKED, MM_LIVING) == MM_MARKED)
-			__sync_fetch_and_add(&state->kills_wanted, -1);
+		take_mark_back(state, record);
 		return 0;
 	}
 	if (!is_kill_due(account))
@@ -251,6 +262,12 @@ static __always_inline long retry_one(__u32 index, struct walk **of)
 	place = bpf_ringbuf_reserve(&events, sizeof(*place), 0);
 	note_owner(record, tgid_of(owner));
 	is_shared_mm = is_shared(mm, owner);
+	/* Before the signal: after it the record may be another's. */
+	walk->event.account = record->account;
+	walk->event.uid = record->uid;
+	walk->event.victim_pages = record->marked_pages;
+	walk->event.victim_private_pages = private_pages(record);
+	describe_victim(&walk->event, owner);
 	err = signal_in(owner, mm, ctx_id, walk->own_mm);
 	/* Not while nobody answers: the ring has room for some hundred. */
 	if (err && (!is_over || !state->answering_mm)) {
@@ -261,13 +278,8 @@ static __always_inline long retry_one(__u32 index, struct walk **of)
 	now = bpf_ktime_get_ns();
 	walk->event.kind = err ? EVENT_KILL_ASKED : EVENT_KILL;
 	walk->event.time_ns = marked_ns;
-	walk->event.account = record->account;
-	walk->event.uid = record->uid;
 	tell_levels(&walk->event, account, level_now(account));
-	walk->event.victim_pages = record->marked_pages;
-	walk->event.victim_private_pages = private_pages(record);
 	walk->event.latency_ns = now - marked_ns;
-	describe_victim(&walk->event, owner);
 	if (!err) {
 		__sync_fetch_and_add(&state->kills_retried, 1);
 		is_shared_mm &= note_retried(index, marked_ns, now, number_of((void *)owner));

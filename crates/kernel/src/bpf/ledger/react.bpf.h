@@ -157,7 +157,9 @@ static __always_inline bool is_for_thread(const struct ledger_state *state, stru
 	__u64 wanted;
 
 	if (!defers_decisions || !due || trigger == TRIGGER_TIMER || account->processes <= WEIGHED_AT_ONCE ||
-	    running == RUNNING_WRITER || state->kills_wanted || has_waited_enough(account))
+	    running == RUNNING_WRITER || has_waited_enough(account))
+		return false;
+	if (state->kills_wanted && (!can_signal_others() || level_now(account) > kill_above(account)))
 		return false;
 	/* Real-time threads that never sleep may keep it from its processor. */
 	wanted = *(volatile __u64 *)&due->decisions_ns;

@@ -465,9 +465,29 @@ SEC("syscall") int a_notice_is_given_once_a_crossing(void *ctx)
 	give_notice(SLOT, 1000, TRIGGER_EVENT);
 	EXPECT(it->account->history.notices == 1);
 	it->account->noticed = 0;
+	EXPECT(!is_notice_due(SLOT, 1000));
 	give_notice(SLOT, 1000, TRIGGER_EVENT); /* within a second of the last */
 	EXPECT(it->account->history.notices == 1);
 	return 0;
 }
 
 char LICENSE[] SEC("license") = "GPL";
+
+SEC("syscall") int a_retried_kill_is_counted_once_and_marks_only_whom_it_was_for(void *ctx)
+{
+	BEGIN(it);
+	it->record->state = MM_MARKED;
+	it->record->marked_ns = 5;
+	it->state->kills_wanted = 1;
+	EXPECT(!note_retried(RECORD, 4, 6, 0)); /* marked for another reason */
+	EXPECT(it->record->marked_ns == 5 && it->record->state == MM_MARKED);
+	EXPECT(note_retried(RECORD, 5, 6, 0) == 1);
+	EXPECT(it->record->state == MM_DYING && it->record->marked_ns == 6);
+	EXPECT(note_retried(RECORD, 6, 7, 0) == 1); /* found dying meanwhile */
+	EXPECT(!it->state->kills_wanted && it->account->history.kills == 1);
+	it->record->state = MM_LIVING; /* an innocent's, as open_record() leaves it */
+	it->record->marked_ns = 0;
+	EXPECT(!note_retried(RECORD, 7, 8, 0));
+	EXPECT(!it->record->marked_ns && it->record->state == MM_LIVING);
+	return 0;
+}

@@ -27,6 +27,7 @@ struct count {
 	__u64 node;		/* of the next superblock, in its type's list */
 	__u64 ticket;
 	__u64 sb_ns;
+	__u64 start;		/* of it, as in files_counting_ns */
 	__u32 sb_level;		/* of that namespace */
 	__u32 sb_uid;		/* who pays for all of it; NOBODY: each file's owner */
 	__u32 uid;		/* of the last file, and the account of that */
@@ -85,7 +86,8 @@ static __always_inline void begin_count(struct ledger_state *state, struct count
 /* The list was changed under us. */
 static __always_inline long begin_anew(struct ledger_state *state, struct count *count)
 {
-	if (++count->tries >= MOST_TRIES) {
+	/* Who has taken over has the newest ticket. */
+	if (++count->tries >= MOST_TRIES || *(volatile __u64 *)&state->files_counting_ns != count->start) {
 		count->is_partial = 1;
 		return 1;
 	}
@@ -197,6 +199,7 @@ static __always_inline bool count_all(struct ledger_state *state, __u32 most, bo
 	    __sync_val_compare_and_swap(&state->files_counting_ns, since, start) != since)
 		return true;
 	state->files_wanted = 0;
+	count.start = start;
 	begin_count(state, &count);
 	count.most = most;
 	LOOP(meet_file, &it);
