@@ -67,6 +67,8 @@ pub(crate) struct Graceful {
     waiting: BTreeMap<AccountId, Level>,
     /// No look before, CLOCK_MONOTONIC.
     rests_until: Nanos,
+    /// Nor for who waited already and had no process to be asked.
+    reminded_at: Nanos,
     timer: Timer,
 }
 
@@ -76,6 +78,7 @@ impl Graceful {
             asked: Vec::new(),
             waiting: BTreeMap::new(),
             rests_until: Nanos::new(0),
+            reminded_at: Nanos::new(0),
             timer: Timer::polled().context("make a timer")?,
         })
     }
@@ -120,7 +123,7 @@ impl Graceful {
 
     /// Who waits still has no process to be asked now.
     pub(crate) fn rest(&mut self) {
-        self.rests_until = after(LEAST_REST);
+        self.reminded_at = after(LEAST_REST);
         self.wind();
     }
 
@@ -198,7 +201,7 @@ impl Graceful {
 
     /// Sets the timer to the next deadline, or to the next look that somebody waits for.
     fn wind(&self) {
-        let look = (!self.waiting.is_empty()).then_some(self.rests_until);
+        let look = (!self.waiting.is_empty()).then_some(self.rests_until.max(self.reminded_at));
         let deadlines = self.asked.iter().map(|it| it.deadline);
         let Some(next) = deadlines.chain(look).min() else {
             return;

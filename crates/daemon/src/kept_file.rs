@@ -82,7 +82,7 @@ fn write(path: &Path, text: &str, consequence: &str) {
 }
 
 impl Drop for KeptFile {
-    /// Waits until it says what it is to say.
+    /// Waits until it says what it is to say, [`PATIENCE`] at most.
     fn drop(&mut self) {
         if let Some((tell, ended)) = self.writer.take() {
             drop(tell);

@@ -262,9 +262,10 @@ fn root_shares(binaries: &Binaries) -> Result<()> {
     hog.go_on()?;
     hog.expect_killed()?;
     std::thread::sleep(Duration::from_millis(500));
-    let state = fs::read_to_string(format!("/proc/{sharer}/status"))?;
-    ensure!(state.contains("\nState:\tS"), "{state}");
     let killed = world.daemon.events_of(EventKind::Kill)?;
+    let state = fs::read_to_string(format!("/proc/{sharer}/status"))
+        .with_context(|| format!("{sharer} of {} has ended: {killed:?}", hog.pid()))?;
+    ensure!(state.contains("\nState:\tS"), "{state}");
     ensure!(killed.len() == 1, "{killed:?}");
     Ok(())
 }

@@ -186,7 +186,7 @@ impl Responder {
         }
         // Some of it may be gone by now, or the limit be another.
         let readings = accounts.backend.readings();
-        waiting.retain(|level| {
+        waiting.retain_mut(|level| {
             let reading = readings.iter().find(|it| it.id == level.account);
             let may_come = |it: &&Reading| {
                 let is_over = it.bounds.limit().is_some_and(|limit| it.held > limit);
@@ -205,6 +205,8 @@ impl Responder {
                 self.graceful.await_look(level.clone());
                 return false;
             }
+            level.held = reading.held;
+            level.limit = reading.bounds.limit();
             true
         });
         if waiting.is_empty() {

@@ -113,11 +113,14 @@ __noinline int kill_victim(struct walk *walk)
 	record = record_at(victim->record);
 	if (!account || !record || !is_his(record, victim, walk->slot) || is_overtaken(walk, account))
 		return 0;
-	/* Its owner; or who runs in it and goes on while that one is dying. */
-	if (victim->mm == walk->own_mm && means_dying(record->state))
+	/* Its owner; or who runs in it and goes on while that one is dying, if he may be killed for it. */
+	if (victim->mm == walk->own_mm && means_dying(record->state)) {
 		task = (__u64)bpf_get_current_task();
-	else
+		if (!dies_with(state, record, task))
+			return 0;
+	} else {
 		task = (__u64)FAR_READ(victim->mm, struct mm_struct, owner);
+	}
 	event->uid = record->uid;
 	event->victim_pages = recorded_pages(record) + victim->kept_pages;
 	event->victim_private_pages = private_pages(record);
