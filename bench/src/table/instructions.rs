@@ -84,10 +84,10 @@ pub(crate) fn measure(stage: &Stage, rounds: usize, lock: &Lock) -> Result<Instr
     drop((ballast, loaded));
     progress.step("page faults and forks");
 
-    let (audit, decision) = with_siblings(stage)?;
-    rows.plain("audit of the siblings", "near", audit);
+    let (resum, decision) = with_siblings(stage)?;
+    rows.plain("re-sum of the siblings", "near", resum);
     rows.plain("decision among the siblings", "", decision);
-    progress.step("audit and decision");
+    progress.step("re-sum and decision");
 
     for (name, siblings) in [("alone", 0), ("idle siblings", SIBLINGS)] {
         let spent = behind_the_gate(stage, siblings, |uid| call("mmap", uid));
@@ -156,7 +156,7 @@ fn page_fault(stage: &Stage, uid: u32) -> Result<f64> {
     Ok(job.run(stage, uid, None)?.fault_ns)
 }
 
-/// A page below their limit: an audit of all of them, and a breach by one more.
+/// A page below their limit: a re-sum of all of them, and a breach by one more.
 fn with_siblings(stage: &Stage) -> Result<(Result<f64>, Result<f64>)> {
     let _idle = idle::start(stage, 1, SIBLINGS)?;
     let mut kernel_half = Loaded::load(options(32_768, 4096)?)?;
@@ -170,13 +170,13 @@ fn with_siblings(stage: &Stage) -> Result<(Result<f64>, Result<f64>)> {
         ..PageBounds::default()
     };
     accounts.set_bounds(slot, bounds)?;
-    let mut audits = Vec::new();
+    let mut resums = Vec::new();
     for _ in 0..AUDITS {
         kernel_half.get().resum_now()?;
-        audits.push(kernel_half.get().facts()?.resum.get() as f64);
+        resums.push(kernel_half.get().facts()?.resum.get() as f64);
     }
     let decision = search(stage, &kernel_half, slot).map(|(spent, _)| spent);
-    Ok((Ok(median(&audits)), decision))
+    Ok((Ok(median(&resums)), decision))
 }
 
 /// A user with a large limit of which little is used, beside so many of his processes that sleep.

@@ -38,7 +38,7 @@ pub(crate) struct Row {
     pub(crate) processes: u32,
     pub(crate) accounts: u32,
     pub(crate) cannot: Option<String>,
-    /// What the timer does each 200 ms, by turns: audits and walks. Nanoseconds.
+    /// What the timer does each 200 ms, by turns: re-sums and walks. Nanoseconds.
     pub(crate) resum: Option<Spread>,
     /// All of it at once, as when bursard starts or a limit is set. Nanoseconds.
     pub(crate) whole: Option<Spread>,

@@ -2,8 +2,8 @@
 //! What tests show: accounts, events and a daemon as they may come over the socket.
 
 use bursar_model::{
-    AccountKind, AccountStatus, Bytes, Candidate, DaemonStatus, Event, EventKind, GateMode,
-    GateStatus, KernelHalfStatus, Nanos, Pid, ReapStatus, Resource, Row, Trigger, TriggerKind, Uid,
+    AccountKind, AccountStatus, BackendKind, Bytes, Candidate, DaemonStatus, Event, EventKind,
+    GateMode, GateStatus, KernelHalfStatus, Nanos, Pid, ReapStatus, Resource, Row, Trigger, Uid,
 };
 use jiff::tz::{Offset, TimeZone};
 
@@ -81,7 +81,7 @@ pub(crate) fn daemon(accounts: Vec<AccountStatus>) -> DaemonStatus {
         pid: 812,
         kernel_half: KernelHalfStatus {
             attached: true,
-            trigger: Some(TriggerKind::Bpf),
+            trigger: Some(BackendKind::Bpf),
             event_trigger: true,
             timer: true,
             signals_others: true,

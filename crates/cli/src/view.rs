@@ -9,6 +9,7 @@ pub(crate) mod candidates;
 pub(crate) mod commit;
 pub(crate) mod dirty;
 pub(crate) mod event;
+pub(crate) mod explanation;
 pub(crate) mod faults;
 pub(crate) mod history;
 pub(crate) mod ledger;
@@ -20,7 +21,6 @@ pub(crate) mod preview;
 pub(crate) mod quota;
 pub(crate) mod report;
 pub(crate) mod status;
-pub(crate) mod story;
 pub(crate) mod table;
 pub(crate) mod watermarks;
 

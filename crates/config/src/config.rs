@@ -14,8 +14,8 @@ pub const MAX_EXEMPT: usize = 8;
 /// All of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Who decides that a limit is passed. Default: [`TriggerChoice::Auto`].
-    pub trigger: TriggerChoice,
+    /// Who decides that a limit is passed. Default: [`BackendChoice::Auto`].
+    pub trigger: BackendChoice,
     /// Whether limits are enforced whose entries do not say so. Default: [`Mode::Enforce`].
     pub mode: Mode,
     /// What becomes of limits that would kill at once when they are read again. Default: [`ReloadChoice::Refuse`].
@@ -56,7 +56,7 @@ pub struct Config {
 
 /// Who decides that a limit is passed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum TriggerChoice {
+pub enum BackendChoice {
     /// The kernel half where it can be loaded, else `trace`, else `poll`.
     #[default]
     Auto,

@@ -39,9 +39,9 @@ mod watermarks;
 pub use cgroup_pattern::MAX_CGROUPS;
 pub use check::{check, check_entry, ended, overrides};
 pub use config::{
-    Accounts, Config, Count, Events, Exempt, Gate, GateChoice, LastDefenceWhen, Ledger, Log,
-    LogLevel, MAX_EXEMPT, Messages, OnExit, OomScoreConfig, Paths, Reap, ReloadChoice, Tell,
-    TriggerChoice, Triggers, UidRange, Usage,
+    Accounts, BackendChoice, Config, Count, Events, Exempt, Gate, GateChoice, LastDefenceWhen,
+    Ledger, Log, LogLevel, MAX_EXEMPT, Messages, OnExit, OomScoreConfig, Paths, Reap, ReloadChoice,
+    Tell, Triggers, UidRange, Usage,
 };
 pub use consistency::{Machine, consistency};
 pub use edit::Temporary;

@@ -12,7 +12,7 @@ use toml_edit::Value;
 use crate::finding::Wrong;
 use crate::value::{MODES, absolute_path, amount, boolean, integer, line, uid_ranges, word};
 use crate::{
-    Config, Count, GateChoice, LastDefenceWhen, LogLevel, OnExit, ReloadChoice, TriggerChoice,
+    BackendChoice, Config, Count, GateChoice, LastDefenceWhen, LogLevel, OnExit, ReloadChoice,
 };
 
 /// One key.
@@ -114,10 +114,10 @@ static KEYS: [Key; 30] = [
                 says what each costs here.",
         set: |config, value| {
             let words = [
-                ("auto", TriggerChoice::Auto),
-                ("bpf", TriggerChoice::Bpf),
-                ("trace", TriggerChoice::Trace),
-                ("poll", TriggerChoice::Poll),
+                ("auto", BackendChoice::Auto),
+                ("bpf", BackendChoice::Bpf),
+                ("trace", BackendChoice::Trace),
+                ("poll", BackendChoice::Poll),
             ];
             word(value, &words).map(|choice| config.trigger = choice)
         },

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::Path;
 
-use bursar_config::{Config, ConfigError, Count, LogLevel, OnExit, TriggerChoice, UidRange};
+use bursar_config::{BackendChoice, Config, ConfigError, Count, LogLevel, OnExit, UidRange};
 use bursar_model::{Bytes, Uid};
 use proptest::prelude::*;
 
@@ -57,7 +57,7 @@ fn every_key_is_read() {
     let config = loaded.config;
     assert_eq!(
         (config.trigger, config.on_exit, config.count),
-        (TriggerChoice::Poll, OnExit::Release, Count::Rss)
+        (BackendChoice::Poll, OnExit::Release, Count::Rss)
     );
     assert_eq!(config.paths.limits, Path::new("/a/l.toml"));
     assert_eq!(config.paths.runtime, Path::new("/a/run"));
@@ -296,7 +296,7 @@ fn drop_ins_win_key_by_key_in_the_order_of_their_names() {
 
     let loaded = Config::load(Some(&main)).unwrap();
 
-    assert_eq!(loaded.config.trigger, TriggerChoice::Trace);
+    assert_eq!(loaded.config.trigger, BackendChoice::Trace);
     assert_eq!(loaded.config.log.level, LogLevel::Debug);
     assert!(!loaded.config.tell.tty);
     assert_eq!(

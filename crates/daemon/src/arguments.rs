@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use bursar_config::TriggerChoice;
+use bursar_config::BackendChoice;
 use clap::{Parser, ValueEnum};
 
 /// Memory quotas for the users of this machine
@@ -41,7 +41,7 @@ pub(crate) enum Trigger {
     Poll,
 }
 
-impl From<Trigger> for TriggerChoice {
+impl From<Trigger> for BackendChoice {
     fn from(trigger: Trigger) -> Self {
         match trigger {
             Trigger::Auto => Self::Auto,

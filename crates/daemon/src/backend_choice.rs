@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use bursar_config::{Config, Count, GateChoice, TriggerChoice};
+use bursar_config::{BackendChoice, Config, Count, GateChoice};
 use bursar_host::{ExemptCgroups, Mounted, Mounts, Proc, machine, mount_bpffs, mount_tracefs};
 use bursar_kernel::{KernelHalf, Options, Settings, Started};
 use bursar_model::{GateMode, GateStatus};
@@ -68,8 +68,8 @@ impl Superseded {
 /// Whether a kernel half that is left from before, and would be taken over, enforces limits.
 pub(crate) fn limits_are_in_force(config: &Config, dry_run: bool) -> Result<bool> {
     let is_taken_over = match config.trigger {
-        TriggerChoice::Auto | TriggerChoice::Bpf => !dry_run,
-        TriggerChoice::Trace | TriggerChoice::Poll => false,
+        BackendChoice::Auto | BackendChoice::Bpf => !dry_run,
+        BackendChoice::Trace | BackendChoice::Poll => false,
     };
     Ok(is_taken_over && KernelHalf::enforces_below(&config.paths.pins)?)
 }
@@ -95,10 +95,10 @@ pub(crate) fn start(
         })
     };
     match config.trigger {
-        TriggerChoice::Bpf => bpf(config, coverage, reaper, shortage),
-        TriggerChoice::Trace => alone(trace(config, coverage, reaper, exempt)),
-        TriggerChoice::Poll => alone(poll(config, coverage, POLLING, reaper, exempt)),
-        TriggerChoice::Auto => {
+        BackendChoice::Bpf => bpf(config, coverage, reaper, shortage),
+        BackendChoice::Trace => alone(trace(config, coverage, reaper, exempt)),
+        BackendChoice::Poll => alone(poll(config, coverage, POLLING, reaper, exempt)),
+        BackendChoice::Auto => {
             let no_bpf = match bpf(config, coverage, reaper, shortage) {
                 Ok(chosen) => return Ok(chosen),
                 Err(error) if error.is::<Held>() => return Err(error),

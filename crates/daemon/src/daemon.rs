@@ -102,7 +102,8 @@ impl Daemon {
         self.level_watches.hear(&facts, &mut self.accounts);
         self.usage.hear(&facts);
         self.responder.handle_all(facts, &mut self.accounts);
-        self.usage.note(&self.responder.recorder.take_met());
+        self.usage
+            .note(&self.responder.recorder.take_usage_events());
         self.tell_losses();
         Ok(())
     }
@@ -434,7 +435,8 @@ impl Daemon {
         self.responder.handle_all(facts, &mut self.accounts);
         self.tell_losses();
         self.responder.write_waiting(&mut self.accounts);
-        self.usage.note(&self.responder.recorder.take_met());
+        self.usage
+            .note(&self.responder.recorder.take_usage_events());
         self.usage.finish(&mut self.accounts);
         self.responder.finish(release);
         left

@@ -3,8 +3,8 @@
 
 mod files;
 mod kills;
-mod met;
 mod reaps;
+mod usage_event;
 
 use bursar_host::{MemoryFiles, clock};
 use bursar_model::{
@@ -14,8 +14,8 @@ use bursar_reap::{Priority, Report};
 
 use self::files::{held_files, in_words};
 pub(crate) use self::kills::Circumstances;
-pub(crate) use self::met::{Met, MetKind};
 use self::reaps::{Reaps, end_event, reaped_event};
+pub(crate) use self::usage_event::{UsageEvent, UsageEventKind};
 use crate::fact::{Level, Refused, RefusedRow, Victim};
 use crate::graceful::{Asked, GRACE};
 use crate::history::History;
@@ -33,7 +33,7 @@ pub(crate) const KERNELS_OOM_KILLER: &str = "killed by the kernel's OOM killer";
 pub(crate) struct Recorder {
     history: History,
     reaps: Reaps,
-    met: Vec<Met>,
+    usage_events: Vec<UsageEvent>,
 }
 
 impl Recorder {
@@ -41,7 +41,7 @@ impl Recorder {
         Self {
             reaps: Reaps::after(history.recent()),
             history,
-            met: Vec::new(),
+            usage_events: Vec::new(),
         }
     }
 
@@ -53,8 +53,8 @@ impl Recorder {
     }
 
     /// What accounts have met since this was asked for last.
-    pub(crate) fn take_met(&mut self) -> Vec<Met> {
-        std::mem::take(&mut self.met)
+    pub(crate) fn take_usage_events(&mut self) -> Vec<UsageEvent> {
+        std::mem::take(&mut self.usage_events)
     }
 
     pub(crate) fn history(&self) -> &History {
@@ -80,9 +80,9 @@ impl Recorder {
     }
 
     /// Not what only would have been.
-    fn meet(&mut self, met: Met, level: &Level) {
+    fn note_usage(&mut self, event: UsageEvent, level: &Level) {
         if !level.is_observed {
-            self.met.push(met);
+            self.usage_events.push(event);
         }
     }
 
@@ -118,7 +118,7 @@ impl Recorder {
         event.barrier = barrier;
         event.uid = level.account.uid();
         event.reason = words_of_notice(level.limit);
-        self.meet(Met::new(level, MetKind::Notice), level);
+        self.note_usage(UsageEvent::new(level, UsageEventKind::Notice), level);
         let name = shared_name(&event, level.account);
         let message = Message::notice(
             level.account,
@@ -152,7 +152,10 @@ impl Recorder {
             refused.size,
             refused.level
         ));
-        self.meet(Met::new(level, MetKind::Refusals(refused.count)), level);
+        self.note_usage(
+            UsageEvent::new(level, UsageEventKind::Refusals(refused.count)),
+            level,
+        );
         let what = format!("{} more memory", refused.size);
         let has = match refused.barrier {
             Some(barrier) => format!(
@@ -189,11 +192,11 @@ impl Recorder {
             row.barrier
         ));
         event.row = Some(row.clone());
-        let met = Met {
+        let event = UsageEvent {
             held: Bytes::ZERO,
-            ..Met::new(level, MetKind::Refusals(refused.count))
+            ..UsageEvent::new(level, UsageEventKind::Refusals(refused.count))
         };
-        self.meet(met, level);
+        self.note_usage(event, level);
         let what = format!("{} more of {}", row.asked, row.resource.name());
         let has = format!(
             "{} are held, and more than {} is refused",

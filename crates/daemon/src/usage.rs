@@ -18,7 +18,7 @@ use crate::accounts::Accounts;
 use crate::control::Requester;
 use crate::fact::Fact;
 use crate::level_watches::LevelWatches;
-use crate::recorder::Met;
+use crate::recorder::UsageEvent;
 
 use sampler::Sampler;
 pub(crate) use writer::{Answered, AskError, Found, Kind};
@@ -119,8 +119,8 @@ impl Usage {
     }
 
     /// Takes note of what accounts have met, and how they stood then: a look may come too late for that.
-    pub(crate) fn note(&mut self, met: &[Met]) {
-        met.iter().for_each(|it| self.sampler.note(it));
+    pub(crate) fn note(&mut self, events: &[UsageEvent]) {
+        events.iter().for_each(|it| self.sampler.note(it));
     }
 
     /// Accounts may be others now, or hold something.

@@ -17,7 +17,7 @@ use crate::Error;
 
 /// What one user's processes were promised and have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-pub struct Promise {
+pub struct Committed {
     /// Processes.
     pub processes: u64,
     /// All that is mapped (VSZ); a page that several map counts for each.
@@ -71,7 +71,7 @@ pub struct Overcommit {
     /// The least vm.overcommit_ratio with which today's promises could be made.
     pub least_ratio: Option<u64>,
     /// By user.
-    pub accounts: BTreeMap<u32, Promise>,
+    pub accounts: BTreeMap<u32, Committed>,
     /// What the settings mean here.
     pub meaning: String,
     /// What to do.
@@ -87,7 +87,7 @@ fn kib(text: &str, key: &str) -> Bytes {
     Bytes::new(number.unwrap_or(0).saturating_mul(1024))
 }
 
-impl Promise {
+impl Committed {
     fn add_process(&mut self, status: &str) {
         // Kernel threads have no memory.
         if !status.contains("\nVmSize:") {
@@ -134,7 +134,7 @@ pub fn overcommit(only: Option<Uid>) -> Result<Overcommit, Error> {
         overcommit_kbytes: setting("overcommit_kbytes")?,
         huge_page_bytes: kib(&meminfo, "Hugetlb"),
     };
-    let mut accounts: BTreeMap<u32, Promise> = BTreeMap::new();
+    let mut accounts: BTreeMap<u32, Committed> = BTreeMap::new();
     for pid in Proc::host()?.pids()? {
         let pid = match pid {
             Ok(pid) => pid,
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_status_is_added_up() {
-        let mut promise = Promise::default();
+        let mut promise = Committed::default();
         let status = "Name:\tx\nVmSize:\t  100 kB\nVmLck:\t 8 kB\nVmRSS:\t 20 kB\nVmData:\t 40 kB\nVmStk:\t 12 kB\nUid:\t7\t8\t8\t8\n";
         promise.add_process(status);
         promise.add_process("Name:\tkthreadd\nUid:\t0\n");

@@ -293,14 +293,14 @@ fn load_heirs(pins: &Pins, ledger: &LedgerSkel<'_>, may_refuse: bool) -> Result<
     }
     older_kernels::fit_maps(open.open_object_mut(), 0)?;
     share_maps!(open, ledger);
-    open.progs.bear_member.set_autoload(may_refuse);
+    open.progs.inherit_membership.set_autoload(may_refuse);
     open.progs.note_login.set_autoload(may_refuse);
     let mut object = open.load().map_err(Error::unsupported("membership"))?;
     // In the order in which nothing stays behind when one is not to be had.
     let mut links = Vec::new();
     if may_refuse {
-        let link = object.progs.bear_member.attach();
-        links.push((link, "link_bear_member"));
+        let link = object.progs.inherit_membership.attach();
+        links.push((link, "link_inherit_membership"));
         links.push((object.progs.note_login.attach(), "link_note_login"));
     }
     links.push((object.progs.member_born.attach(), "link_member_born"));

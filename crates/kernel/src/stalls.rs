@@ -71,8 +71,8 @@ pub struct StallMeter {
     totals: Mapped<types::stall_total>,
     users: MapHandle,
     listening: MapHandle,
-    knocks: RingBuffer<'static>,
-    /// The programs have been told to knock, and have not done so yet as far as we know.
+    wakeups: RingBuffer<'static>,
+    /// The programs have been told to wake us, and have not done so yet as far as we know.
     is_listening: Arc<AtomicBool>,
     _links: Vec<Link>,
 }
@@ -110,7 +110,7 @@ impl StallMeter {
             .map_err(unsupported)?;
         let page = u32::try_from(rustix::param::page_size()).unwrap_or(4096);
         open.maps
-            .knocks
+            .wakeups
             .set_max_entries(page)
             .map_err(Error::io("size a map"))?;
         if let Some(rodata) = open.maps.rodata_data.as_deref_mut() {
@@ -125,15 +125,15 @@ impl StallMeter {
         let mut builder = RingBufferBuilder::new();
         let is_listening = Arc::new(AtomicBool::new(false));
         let ear = Arc::clone(&is_listening);
-        // That it came is all there is to it: who knocks no longer listens.
+        // That it came is all there is to it: who writes one no longer listens.
         let heard = move |_: &[u8]| {
             ear.store(false, Ordering::Relaxed);
             0
         };
         builder
-            .add(&skel.maps.knocks, heard)
+            .add(&skel.maps.wakeups, heard)
             .map_err(Error::io("listen for stalls"))?;
-        let knocks = builder.build().map_err(Error::io("listen for stalls"))?;
+        let wakeups = builder.build().map_err(Error::io("listen for stalls"))?;
         // The row of those who find no room must itself have room.
         let nobody = types::stall_row::default();
         users
@@ -154,7 +154,7 @@ impl StallMeter {
             totals: Mapped::new(&totals)?,
             users,
             listening,
-            knocks,
+            wakeups,
             is_listening,
             _links: links.map_err(unsupported)?,
         })
@@ -189,7 +189,7 @@ impl StallMeter {
     /// # Errors
     /// When the kernel refuses.
     pub fn listen(&self) -> Result<(), Error> {
-        self.knocks
+        self.wakeups
             .consume()
             .map_err(Error::io("listen for stalls"))?;
         if self.is_listening.load(Ordering::Relaxed) {
@@ -216,10 +216,10 @@ impl StallMeter {
     }
 }
 
-/// Readable when there was a knock since [`StallMeter::listen`].
+/// Readable when there was a wakeup since [`StallMeter::listen`].
 impl AsFd for StallMeter {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the epoll fd lives as long as the ring buffer, which the borrow keeps alive.
-        unsafe { BorrowedFd::borrow_raw(self.knocks.epoll_fd().as_raw_fd()) }
+        unsafe { BorrowedFd::borrow_raw(self.wakeups.epoll_fd().as_raw_fd()) }
     }
 }

@@ -56,7 +56,7 @@ impl Subordinates {
         let ranges = ranges.iter().map(|range| subordinate {
             first: range.first.get(),
             last: range.last.get(),
-            superior: range.subuid_owner.get(),
+            owner: range.subuid_owner.get(),
             pad: 0,
         });
         let mut keys = Vec::new();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! A user who may do anything, in any order, and what must not come of it.
 
-use crate::ledger::{AUDIT_MS, Ledger, Rules, Running};
+use crate::ledger::{Ledger, RESUM_MS, Rules, Running};
 use crate::moves::Move;
 use crate::world::{CHUNK, Going, LIMIT, World};
 
@@ -14,7 +14,7 @@ const ACCOUNTS: usize = 4;
 /// An account may be above 1.25 limits for so long, but for what has been written to files so lately that no two
 /// counts can have met it.
 const LONGEST_MS: u32 = 2_000;
-const COUNTED_AFTER_MS: u32 = 2 * AUDIT_MS;
+const COUNTED_AFTER_MS: u32 = 2 * RESUM_MS;
 /// As many processes as an adversary has at once.
 const MOST: usize = 24;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
-//! The ledger as the BPF programs have it: records, accounts, audits, counts of files, surveys, decisions.
+//! The ledger as the BPF programs have it: records, accounts, re-sums, counts of files, surveys, decisions.
 
 mod doubles;
 mod record;
@@ -11,7 +11,7 @@ pub use self::variant::Rules;
 use crate::rules::{self, Doubt, Wait};
 use crate::world::{CHUNK, LIMIT, Pid, SpaceId, World};
 
-pub(crate) const AUDIT_MS: u32 = 200;
+pub(crate) const RESUM_MS: u32 = 200;
 
 /// What the running process has to do with a decision (`enum running`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct Ledger<R> {
     pub(crate) accounts: Vec<Account>,
     surveys: Vec<Survey>,
     waiting: Vec<usize>,
-    pub(crate) next_audit_ms: u32,
+    pub(crate) next_resum_ms: u32,
     pub(crate) next_count_ms: u32,
     /// Whom decisions have killed, in order.
     pub(crate) killed: Vec<Pid>,
@@ -43,8 +43,8 @@ impl<R: Rules> Ledger<R> {
             accounts: vec![Account::default(); accounts],
             surveys: Vec::new(),
             waiting: Vec::new(),
-            next_audit_ms: now_ms + AUDIT_MS,
-            next_count_ms: now_ms + AUDIT_MS / 2,
+            next_resum_ms: now_ms + RESUM_MS,
+            next_count_ms: now_ms + RESUM_MS / 2,
             killed: Vec::new(),
         }
     }
@@ -304,17 +304,17 @@ impl<R: Rules> Ledger<R> {
     pub(crate) fn pass(&mut self, world: &mut World, starve: bool) {
         let now = world.now_ms;
         if now >= self.next_count_ms {
-            self.next_count_ms = now + AUDIT_MS;
+            self.next_count_ms = now + RESUM_MS;
             self.count_files(world);
         }
         self.survey(world);
-        if now >= self.next_audit_ms {
-            self.next_audit_ms = now + AUDIT_MS;
-            self.audit(world, starve);
+        if now >= self.next_resum_ms {
+            self.next_resum_ms = now + RESUM_MS;
+            self.resum(world, starve);
         }
     }
 
-    fn audit(&mut self, world: &mut World, starve: bool) {
+    fn resum(&mut self, world: &mut World, starve: bool) {
         for at in 0..world.live.len() {
             self.sync(world, world.live[at]);
         }

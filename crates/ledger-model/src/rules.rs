@@ -132,7 +132,7 @@ impl Dying {
 }
 
 impl Patience {
-    /// At each audit; whether it has ended now.
+    /// At each re-sum; whether it has ended now.
     pub fn keep(&mut self, total_pages: i64, limit_pages: i64, now_ms: u32) -> bool {
         // SAFETY: as above.
         unsafe { keep_patience(self, total_pages, limit_pages, now_ms) != 0 }

@@ -170,7 +170,7 @@ pub struct Correction {
 /// What decides here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum TriggerKind {
+pub enum BackendKind {
     /// The kernel half.
     Bpf,
     /// The trace pipe (S1 section 4.2).
@@ -186,7 +186,7 @@ pub struct KernelHalfStatus {
     pub attached: bool,
     /// What decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trigger: Option<TriggerKind>,
+    pub trigger: Option<BackendKind>,
     /// Whether an RSS event itself can decide.
     pub event_trigger: bool,
     /// Whether the 200 ms timer runs.

@@ -26,8 +26,8 @@ mod watch_level;
 mod who;
 
 pub use account::{
-    AccountKind, AccountStatus, Correction, DaemonStatus, KernelHalfStatus, KillManner,
-    PssScanStatus, Rows, TriggerKind,
+    AccountKind, AccountStatus, BackendKind, Correction, DaemonStatus, KernelHalfStatus,
+    KillManner, PssScanStatus, Rows,
 };
 pub use beancounter::{Bean, Bill, How, RowBounds, RowBoundsError};
 pub use bounds::{Bounds, BoundsError, BoundsSpec, DEFAULT_BARRIER, DEFAULT_NOTICE};

@@ -47,7 +47,7 @@ const FAILURES_SAID: u64 = 600;
 pub enum Pause {
     /// After this, or when asked.
     For(Duration),
-    /// When [`Engine::knock`] is readable, or when asked: nothing is changed here, so nothing is lost
+    /// When [`Engine::wakeup`] is readable, or when asked: nothing is changed here, so nothing is lost
     /// by not looking while the kernel needs no room.
     UntilKnock,
 }
@@ -290,8 +290,8 @@ impl Engine {
     }
 
     /// Readable when kswapd was woken, or somebody stalled, after [`Pause::UntilKnock`]; `None` where
-    /// nobody knocks.
-    pub fn knock(&self) -> Option<BorrowedFd<'_>> {
+    /// nobody wakes it.
+    pub fn wakeup(&self) -> Option<BorrowedFd<'_>> {
         self.meter.as_ref().ok().map(AsFd::as_fd)
     }
 

@@ -148,7 +148,7 @@ enum Woken {
     Time,
 }
 
-/// Sleeps until somebody asks, until `until`, or, without that, until the kernel half knocks.
+/// Sleeps until somebody asks, until `until`, or, without that, until the kernel half wakes it.
 fn wait(engine: &Engine, bell: &OwnedFd, until: Option<u64>) -> Woken {
     let left = until.map(|until| {
         let left = until.saturating_sub(monotonic().get());
@@ -157,11 +157,11 @@ fn wait(engine: &Engine, bell: &OwnedFd, until: Option<u64>) -> Woken {
             tv_nsec: i64::try_from(left % 1_000_000_000).unwrap_or(0),
         }
     });
-    let knock = engine.knock().filter(|_| until.is_none());
+    let wakeup = engine.wakeup().filter(|_| until.is_none());
     let mut fds = [
         PollFd::new(bell, PollFlags::IN),
-        match &knock {
-            Some(knock) => PollFd::new(knock, PollFlags::IN),
+        match &wakeup {
+            Some(wakeup) => PollFd::new(wakeup, PollFlags::IN),
             None => PollFd::new(bell, PollFlags::empty()),
         },
     ];
@@ -169,12 +169,12 @@ fn wait(engine: &Engine, bell: &OwnedFd, until: Option<u64>) -> Woken {
         Err(_) => Woken::Bell,
         Ok(0) => Woken::Time,
         Ok(_) => {
-            let [asked, knocked] = &fds;
+            let [asked, woken] = &fds;
             if asked.revents().contains(PollFlags::IN) {
                 let mut count = [0; 8];
                 let _ = rustix::io::read(bell, &mut count);
                 Woken::Bell
-            } else if knocked.revents().is_empty() {
+            } else if woken.revents().is_empty() {
                 Woken::Bell
             } else {
                 Woken::Time

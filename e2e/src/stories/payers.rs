@@ -509,7 +509,7 @@ fn unseen(binaries: &Binaries) -> Result<()> {
         ensure!(held(&world, 60513)? == 0);
         entered.push(time_move(&world, &mut hog, 60513)?);
         hog.finish()?;
-        // Counted already: the audit of what is recorded sees it.
+        // Counted already: the re-sum of what is recorded sees it.
         let mut hog = world.hog("uids=60513:60514 hold=30M unseen-uids=60514:60514 pause")?;
         hog.hear("ready")?;
         until("the first user being charged", || {

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use bursar_model::{EventKind, Trigger, TriggerKind};
+use bursar_model::{BackendKind, EventKind, Trigger};
 use bursar_protocol::Reply;
 
 use crate::runner::{Place, Story};
@@ -260,7 +260,7 @@ fn none(binaries: &Binaries) -> Result<()> {
     world.configure("")
 }
 
-fn user_space(binaries: &Binaries, trigger: &str, kind: TriggerKind, by: Trigger) -> Result<()> {
+fn user_space(binaries: &Binaries, trigger: &str, kind: BackendKind, by: Trigger) -> Result<()> {
     let mut world = World::new(binaries, trigger, "")?;
     world.daemon.with_arguments(&["--trigger", trigger]);
     world.daemon.start()?;
@@ -322,7 +322,7 @@ fn killed_trace(binaries: &Binaries) -> Result<()> {
 }
 
 fn trace(binaries: &Binaries) -> Result<()> {
-    user_space(binaries, "trace", TriggerKind::Trace, Trigger::Notifier)?;
+    user_space(binaries, "trace", BackendKind::Trace, Trigger::Notifier)?;
     without_exec(binaries)?;
     let left = std::fs::read_dir("/sys/kernel/tracing/instances")?
         .filter_map(Result::ok)
@@ -351,7 +351,7 @@ fn without_exec(binaries: &Binaries) -> Result<()> {
 }
 
 fn poll(binaries: &Binaries) -> Result<()> {
-    user_space(binaries, "poll", TriggerKind::Poll, Trigger::Poll)
+    user_space(binaries, "poll", BackendKind::Poll, Trigger::Poll)
 }
 
 /// A kernel half with a limit of 64 MiB, left in force; one that it killed since. That one's number.
@@ -435,7 +435,7 @@ fn no_successor(binaries: &Binaries) -> Result<()> {
     let said = "the kernel half that was left in force goes";
     ensure!(log.contains(said), "nothing was said of it: {log}");
     let by = match world.daemon.status()?.kernel_half.trigger {
-        Some(TriggerKind::Trace) => Trigger::Notifier,
+        Some(BackendKind::Trace) => Trigger::Notifier,
         _ => Trigger::Poll,
     };
     expect_sent_away(&world, killed, by)

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::of_user::OfUser;
 use crate::view;
 use crate::view::candidates::Detail;
-use crate::view::story::Which;
+use crate::view::explanation::Which;
 
 /// Shown of what was held.
 const BEFORE: SignedDuration = SignedDuration::from_mins(10);
@@ -86,7 +86,8 @@ impl Why {
                 Detail::Usual
             };
             let (role, clock, style) = (caller.role, &caller.clock, &caller.style);
-            let mut text = view::story::story(events, &which, role, detail, clock, style);
+            let mut text =
+                view::explanation::explanation(events, &which, role, detail, clock, style);
             if let Some(series) = before(events, caller).filter(|_| self.full) {
                 text.push_str(&view::history::before(&series, clock, style));
             }

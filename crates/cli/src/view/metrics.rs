@@ -7,7 +7,7 @@ mod table;
 use std::cmp::Reverse;
 use std::fmt;
 
-use bursar_model::{AccountStatus, Bytes, DaemonStatus, GateMode, Resource, TriggerKind};
+use bursar_model::{AccountStatus, BackendKind, Bytes, DaemonStatus, GateMode, Resource};
 use bursar_text::exposition::{Kind, Labels, Value, write_metric};
 
 use self::table::{METRICS, Metric, Source};
@@ -61,9 +61,9 @@ const ABOUT_HELP: &str = "Its version, what decides, and what refuses growth";
 fn about(status: &DaemonStatus) -> Labels {
     let half = &status.kernel_half;
     let trigger = match half.trigger {
-        Some(TriggerKind::Bpf) => "bpf",
-        Some(TriggerKind::Trace) => "trace",
-        Some(TriggerKind::Poll) => "poll",
+        Some(BackendKind::Bpf) => "bpf",
+        Some(BackendKind::Trace) => "trace",
+        Some(BackendKind::Poll) => "poll",
         None => "none",
     };
     let gate = match half.gate.mode {

@@ -2,7 +2,7 @@
 //! `bursar status`: the state in words, a table of accounts, what else to know.
 
 use bursar_model::{
-    AccountStatus, Bytes, DaemonStatus, GateMode, KernelHalfStatus, Resource, Row, TriggerKind, Who,
+    AccountStatus, BackendKind, Bytes, DaemonStatus, GateMode, KernelHalfStatus, Resource, Row, Who,
 };
 use bursar_top::Machine;
 
@@ -106,15 +106,15 @@ const fn enforcement(half: &KernelHalfStatus) -> (&'static str, Option<Tone>) {
             "kernel half attached, limits hold only while bursard runs: it is told and decides",
             Some(Tone::Warning),
         ),
-        (false, _, _, Some(TriggerKind::Trace)) => (
+        (false, _, _, Some(BackendKind::Trace)) => (
             "no kernel half: limits hold only while bursard runs, by the trace pipe",
             Some(Tone::Warning),
         ),
-        (false, _, _, Some(TriggerKind::Poll)) => (
+        (false, _, _, Some(BackendKind::Poll)) => (
             "no kernel half: limits hold only while bursard runs, by a scan every 200 ms",
             Some(Tone::Warning),
         ),
-        (false, _, _, Some(TriggerKind::Bpf) | None) => {
+        (false, _, _, Some(BackendKind::Bpf) | None) => {
             ("no kernel half: limits do not hold", Some(Tone::Bad))
         }
     }
@@ -520,7 +520,7 @@ mod tests {
             for (event_trigger, timer) in
                 [(true, true), (true, false), (false, true), (false, false)]
             {
-                for trigger in [TriggerKind::Bpf, TriggerKind::Trace, TriggerKind::Poll] {
+                for trigger in [BackendKind::Bpf, BackendKind::Trace, BackendKind::Poll] {
                     let mut status = daemon(Vec::new());
                     let half = &mut status.kernel_half;
                     (half.attached, half.event_trigger, half.timer) =

@@ -15,8 +15,8 @@ use bursar_kernel::{
     AccountReading, History, KernelEventKind, KernelHalf, Options, Settings, Slot, Started,
 };
 use bursar_model::{
-    AccountId, Bounds, Bytes, Correction, ExemptCgroup, GateStatus, KernelHalfStatus, Measure,
-    PageSize, Pages, TriggerKind, Uid,
+    AccountId, BackendKind, Bounds, Bytes, Correction, ExemptCgroup, GateStatus, KernelHalfStatus,
+    Measure, PageSize, Pages, Uid,
 };
 use bursar_policy::{Coverage, Plan, Subordinates};
 
@@ -338,7 +338,7 @@ impl Backend for BpfBackend {
         let drift_repaired = facts.drift_repaired.to_bytes(self.page());
         KernelHalfStatus {
             attached: true,
-            trigger: Some(TriggerKind::Bpf),
+            trigger: Some(BackendKind::Bpf),
             event_trigger: facts.event_trigger,
             timer: facts.timer_running,
             signals_others: facts.signals_others,

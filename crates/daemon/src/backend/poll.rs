@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use bursar_config::Program;
 use bursar_host::{ExemptCgroups, Timer};
-use bursar_model::{AccountId, Bytes, ExemptCgroup, KernelHalfStatus, Trigger, TriggerKind, Uid};
+use bursar_model::{AccountId, BackendKind, Bytes, ExemptCgroup, KernelHalfStatus, Trigger, Uid};
 use bursar_policy::Plan;
 use bursar_watchdog::TimedQuery;
 
@@ -109,7 +109,7 @@ impl Backend for PollBackend {
     fn status(&self) -> KernelHalfStatus {
         KernelHalfStatus {
             timer: true,
-            ..self.scan.status(TriggerKind::Poll)
+            ..self.scan.status(BackendKind::Poll)
         }
     }
 

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use bursar_config::Program;
 use bursar_host::{ExemptCgroups, Memory, Pidfd, Proc, ProcessQuery, StartTime, clock};
 use bursar_model::{
-    AccountId, Bounds, Bytes, KernelHalfStatus, Nanos, Pid, Trigger, TriggerKind, Uid,
+    AccountId, BackendKind, Bounds, Bytes, KernelHalfStatus, Nanos, Pid, Trigger, Uid,
 };
 use bursar_policy::{Choice, Crossing, Plan, Tally, Weighed, choose, goes_last};
 use bursar_watchdog::TimedQuery;
@@ -440,7 +440,7 @@ impl Scan {
     }
 
     /// What is told of scanning; a kernel half that there is none of.
-    pub(super) fn status(&self, trigger: TriggerKind) -> KernelHalfStatus {
+    pub(super) fn status(&self, trigger: BackendKind) -> KernelHalfStatus {
         KernelHalfStatus {
             trigger: Some(trigger),
             signals_others: true,

@@ -19,7 +19,7 @@ use anyhow::{Context, Result};
 use bursar_config::Program;
 use bursar_host::{ExemptCgroups, Timer};
 use bursar_model::{
-    AccountId, Bytes, ExemptCgroup, KernelHalfStatus, Pid, Trigger, TriggerKind, Uid,
+    AccountId, BackendKind, Bytes, ExemptCgroup, KernelHalfStatus, Pid, Trigger, Uid,
 };
 use bursar_policy::Plan;
 use bursar_protocol::LineBuffer;
@@ -367,7 +367,7 @@ impl Backend for TraceBackend {
     fn status(&self) -> KernelHalfStatus {
         KernelHalfStatus {
             events_lost: self.lost,
-            ..self.scan.status(TriggerKind::Trace)
+            ..self.scan.status(BackendKind::Trace)
         }
     }
 

@@ -5,7 +5,7 @@ use bursar_host::{MemoryFiles, clock};
 use bursar_model::{Bytes, Event, EventKind, ProgramGroup, Trigger, printable};
 
 use super::files::{held_files, in_words};
-use super::met::{Met, MetKind};
+use super::met::{UsageEvent, UsageEventKind};
 use super::reaps::reaped_event;
 use super::{COMM_WIDTH, Recorder, describe, shared_name};
 use crate::fact::{Level, Victim};
@@ -61,7 +61,7 @@ impl Recorder {
             [Some(level.held), level.limit],
             most.as_deref(),
         );
-        self.met.push(Met::new(level, MetKind::Kill));
+        self.met.push(UsageEvent::new(level, UsageEventKind::Kill));
         let awaited = reaped_event(victim, limit_table);
         self.reaps.expect(victim.pid, awaited, victim.held, None);
         (self.record(event, level.at), message)

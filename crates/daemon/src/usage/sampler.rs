@@ -8,7 +8,7 @@ use bursar_usage::Tier;
 
 use super::{EVERY, milliseconds};
 use crate::backend::Reading;
-use crate::recorder::{Met, MetKind};
+use crate::recorder::{UsageEvent, UsageEventKind};
 
 /// An account in the minute under way.
 #[derive(Debug, Default)]
@@ -89,13 +89,13 @@ impl Sampler {
     }
 
     /// An account has met something between two looks.
-    pub(super) fn note(&mut self, met: &Met) {
-        let sum = self.sums.entry(met.account).or_default();
-        sum.max = sum.max.max(met.held);
-        let (count, more) = match met.what {
-            MetKind::Notice => (&mut sum.notices, 1),
-            MetKind::Refusals(more) => (&mut sum.refusals, more),
-            MetKind::Kill => (&mut sum.kills, 1),
+    pub(super) fn note(&mut self, event: &UsageEvent) {
+        let sum = self.sums.entry(event.account).or_default();
+        sum.max = sum.max.max(event.held);
+        let (count, more) = match event.what {
+            UsageEventKind::Notice => (&mut sum.notices, 1),
+            UsageEventKind::Refusals(more) => (&mut sum.refusals, more),
+            UsageEventKind::Kill => (&mut sum.kills, 1),
         };
         *count = count.saturating_add(more);
     }
@@ -165,8 +165,8 @@ mod tests {
         }
     }
 
-    fn met(held: u64, what: MetKind) -> Met {
-        Met {
+    fn event(held: u64, what: UsageEventKind) -> UsageEvent {
+        UsageEvent {
             account: ALICE,
             held: Bytes::new(held),
             what,
@@ -183,12 +183,12 @@ mod tests {
         assert!(sampler.observe(&[reading(10 * MIB)], at(0), 600).is_empty());
         sampler.observe(&[reading(20 * MIB)], at(15), 615);
         for what in [
-            MetKind::Notice,
-            MetKind::Refusals(5),
-            MetKind::Kill,
-            MetKind::Kill,
+            UsageEventKind::Notice,
+            UsageEventKind::Refusals(5),
+            UsageEventKind::Kill,
+            UsageEventKind::Kill,
         ] {
-            sampler.note(&met(63 * MIB, what));
+            sampler.note(&event(63 * MIB, what));
         }
         sampler.observe(&[reading(40 * MIB)], at(30), 630);
         let ended = sampler.observe(&[reading(40 * MIB)], at(75), 675);
@@ -237,7 +237,7 @@ mod tests {
         let mut sampler = Sampler::default();
         sampler.observe(&[], at(0), 600);
         assert!(sampler.fall_asleep().is_empty());
-        sampler.note(&met(64 * MIB, MetKind::Kill));
+        sampler.note(&event(64 * MIB, UsageEventKind::Kill));
         assert!(sampler.observe(&[reading(0)], at(5_000), 5_600).is_empty());
         let rest = sampler.fall_asleep();
         assert_eq!(

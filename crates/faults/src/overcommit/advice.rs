@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bursar_model::Bytes;
 
-use super::{Machine, Promise};
+use super::{Committed, Machine};
 
 /// What the settings mean on this machine.
 pub(super) fn meaning(machine: &Machine) -> String {
@@ -40,7 +40,7 @@ pub(super) fn meaning(machine: &Machine) -> String {
     }
 }
 
-pub(super) fn advice(machine: &Machine, accounts: &BTreeMap<u32, Promise>) -> Vec<String> {
+pub(super) fn advice(machine: &Machine, accounts: &BTreeMap<u32, Committed>) -> Vec<String> {
     let all = machine.ram_bytes.saturating_add(machine.swap_bytes);
     let mut advice = Vec::new();
     if machine.overcommit_memory != 2 && machine.committed_bytes > all {

@@ -27,7 +27,7 @@ enum abi_constant {
 	RESUM_INTERVAL_MS = 200, /* S1 3.3 */
 	SHARERS = 4096,		/* processes of one account that a survey looks at */
 	SURVEYS = 8,		/* that can be under way at once, of different accounts */
-	SUBORDINATES = 8192,	/* ranges of subordinate uids; a power of two, see superior_of() */
+	SUBORDINATES = 8192,	/* ranges of subordinate uids; a power of two, see owner_of_subuid() */
 };
 
 /* "No such bound": the one place where a number stands for its absence. Decoders turn it into None. */
@@ -197,7 +197,7 @@ struct account {
 	__s64 sum_unkillable_pages;
 	__s64 sum_reserved_pages;
 	__s64 suspect_reserved_pages;
-	__s64 forgone_pages;	/* of held: of whom would have been killed, as of the last decision or audit */
+	__s64 forgone_pages;	/* of held: of whom would have been killed, as of the last decision or re-sum */
 	__s64 sum_forgone_pages;
 
 	/* written at every charge: keep apart from what is only read */
@@ -226,7 +226,7 @@ struct account {
 	__s64 sum_staying_pages;
 	__s64 files_pages;	/* of all files its users own, mapped or not, swapped or not */
 	__s64 staying_pages;	/* of those, what would outlive all processes */
-	/* by the audit: */
+	/* by the re-sum: */
 	__s64 sum_shmem_pages;
 	__s64 shmem_pages;	/* RssShmem of all its address spaces, the dying included */
 	__s64 unmapped_pages;	/* what files_pages exceeds shmem_pages by */
@@ -262,7 +262,7 @@ struct account {
 	__s64 marked_over_pages; /* by so much it was over its limit when a victim was last marked */
 	__s64 wait_at_most_pages; /* a question waits for its answer below this level; 0: none waits */
 
-	struct patience patience; /* with what is credited, by the audit */
+	struct patience patience; /* with what is credited, by the re-sum */
 	__u32 files_credit_ms;	/* since when files_credit_pages are; 0: nothing is */
 	__s64 files_credit_pages; /* of files that go with who was killed for them */
 	__u64 files_kill_ticket; /* counts begun before that kill */
@@ -382,7 +382,7 @@ struct uid_range {
 /* Subordinate uids (subuid(5)) and whose they are. */
 struct subordinate {
 	__u32 first, last;	/* both included; empty: last < first */
-	__u32 superior;
+	__u32 owner;
 	__u32 pad;
 };
 

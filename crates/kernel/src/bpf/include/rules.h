@@ -20,7 +20,7 @@
 
 enum rule {
 	/* So long what is dying is credited at least, and an account may be above its limit by more than an
-	 * eighth because of it: a second, with the 200 ms between two audits. */
+	 * eighth because of it: a second, with the 200 ms between two re-sums. */
 	PATIENCE_MS = 800,
 	/* A time in ms may be ahead of another CPU's by so much. */
 	CLOCK_SKEW_MS = 100,
@@ -170,7 +170,7 @@ struct patience {
 	__u32 is_out;		/* nothing has gone in time: files are credited no more */
 };
 
-/* At each audit. `total_pages`: all that is charged to the account, whatever its state. Returns whether patience has
+/* At each re-sum. `total_pages`: all that is charged to the account, whatever its state. Returns whether patience has
  * ended now: decisions are to go on as if nothing had been credited so far. */
 RULE int keep_patience(struct patience *patience, __s64 total_pages, __s64 limit_pages, __u32 now_ms)
 {

@@ -5,8 +5,8 @@
  *
  * Context: with the receiver's signal lock held.
  * Cost:    for each signal of the machine three loads and a compare; for one that ends a process of an account with
- *          enough memory what an audit of its record costs, once.
- * Absent:  the re-sum finds it, within 200 ms or what a share of the audit takes.
+ *          enough memory what reading its record anew costs, once.
+ * Absent:  the re-sum finds it, within 200 ms or what a share of it takes.
  */
 #ifndef BURSAR_DEATH_BPF_H
 #define BURSAR_DEATH_BPF_H
@@ -21,7 +21,7 @@ __noinline int hear_death(__u64 mm)
 	struct mm_record *record = index != NOBODY ? record_at(index) : NULL;
 	struct account *account;
 
-	/* Small ones are the audit's, and so is everybody while nobody wants to hear. */
+	/* Small ones are the re-sum's, and so is everybody while nobody wants to hear. */
 	if (!state || !record || !state->deaths_from_pages || record->state != MM_LIVING || record->marked_ns ||
 	    record->ctx_id != far_ctx_id(mm) || recorded_pages(record) < (__s64)state->deaths_from_pages)
 		return 0;

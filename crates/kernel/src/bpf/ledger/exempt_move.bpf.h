@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * A process that moves into a control group whose processes are nobody's is charged to nobody from its next event, or
- * the next audit, on. Whoever moves out of one is met at once: nothing else tells of it while it sleeps.
+ * the next re-sum, on. Whoever moves out of one is met at once: nothing else tells of it while it sleeps.
  *
  * Context: whoever moves it.
  * Cost:    a load and a compare while no group is exempt; else what it costs to find out who pays.

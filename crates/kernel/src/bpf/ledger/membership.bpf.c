@@ -42,7 +42,7 @@ static __noinline int inherit(struct task_struct *child)
 }
 
 SEC("lsm/task_alloc")
-int BPF_PROG(bear_member, struct task_struct *child, unsigned long clone_flags, int ret)
+int BPF_PROG(inherit_membership, struct task_struct *child, unsigned long clone_flags, int ret)
 {
 	if (ret)
 		return ret;

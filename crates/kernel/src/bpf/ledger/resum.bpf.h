@@ -4,7 +4,7 @@
  * repaired where they differ.
  *
  * The walk meets all tasks: it finds processes whose beginning was missed, and those for which the ledger has no room. The
- * audit reads records anew, finds those whose end was missed, compares each account's held with the sum of its records,
+ * re-sum reads records anew, finds those whose end was missed, compares each account's held with the sum of its records,
  * and acts where it is over.
  *
  * Both cost what they make the processor fetch: a dozen cache lines for a process that has not run. So each looks only at
@@ -17,7 +17,7 @@
 #include "commitment.bpf.h"
 #include "files.bpf.h"
 
-/* A walk over all tasks is longer than an audit of the records, and little changes between two that
+/* A walk over all tasks is longer than a re-sum of the records, and little changes between two that
  * events did not tell of: every fifth interval is a walk instead. */
 enum { WALK_EVERY = 5 };
 
@@ -28,7 +28,7 @@ enum {
 	WALK_AT_ONCE = 1024,
 	/* A process may have begun so long before others can see it. */
 	BIRTH_NS = 1000000000,
-	/* Of more records than these an audit reads a share anew, and sums up the others as they are;
+	/* Of more records than these a re-sum reads a share anew, and sums up the others as they are;
 	 * those of accounts near a bound are always read. */
 	AUDIT_AT_ONCE = 128,
 	MOST_SHARES = 16,
@@ -46,7 +46,7 @@ struct resum {
 	__u32 unrecorded;
 	bool is_thorough;
 	__u32 running;		/* enum running: whom a timer's tick interrupts can be signalled on any kernel */
-	__u32 shares;		/* of the audit */
+	__u32 shares;		/* of the re-sum */
 	__u32 share;		/* whose turn it is */
 	__u64 task, mm;		/* whom the walk has come to, and his address space */
 	__u64 since_ns;		/* CLOCK_BOOTTIME, when the walk before this one began */
@@ -138,7 +138,7 @@ static __noinline int tell_undefended(struct ledger_state *state, __u32 count, _
 	return 0;
 }
 
-/* Whether the ledger knows it; the audit sees to the rest. */
+/* Whether the ledger knows it; the re-sum sees to the rest. */
 static __always_inline bool is_recorded(struct ledger_state *state, __u64 task, __u64 mm, struct resum *resum)
 {
 	__u32 index = find_record(mm);
@@ -187,7 +187,7 @@ __noinline int meet(struct resum *resum)
 		return 0;
 	}
 	if (!missed)
-		return 0; /* the audit's */
+		return 0; /* the re-sum's */
 	look_anew(record, mm);
 	account = account_at(record->account);
 	if (account)
@@ -249,7 +249,7 @@ static __always_inline bool is_renewed(__u32 index, struct resum *resum)
 	       (resum->ticket / resum->shares + index / resum->shares) % RENEW_EVERY == 0;
 }
 
-static __always_inline long audit_record(__u32 index, struct resum *resum)
+static __always_inline long resum_record(__u32 index, struct resum *resum)
 {
 	struct ledger_state *state = ledger_state();
 	struct mm_record *record = record_at(index);
@@ -308,7 +308,7 @@ static __always_inline long audit_record(__u32 index, struct resum *resum)
 							is_corrected(account, bpf_ktime_get_ns()));
 	return 0;
 }
-LOOP_BODY(audit_record, struct resum *, records_made())
+LOOP_BODY(resum_record, struct resum *, records_made())
 
 /* A difference that stands still for two re-sums is drift and not somebody caught in the act. */
 static __always_inline void repair(struct ledger_state *state, __s64 *ledger, __s64 *suspect,
@@ -370,7 +370,7 @@ static __always_inline void end_walk(struct ledger_state *state, struct resum *r
 	tell_undefended(state, resum->undefended, resum->trigger);
 }
 
-/* Not inlined, for the stack of who audits: 6.1 has 512 bytes for all calls that lead to a decision. */
+/* Not inlined, for the stack of the re-sum: 6.1 has 512 bytes for all calls that lead to a decision. */
 static __noinline int patience_ends(struct account *account)
 {
 	__s64 total = account ? total_pages(account) - account->forgone_pages : 0;
@@ -380,7 +380,7 @@ static __noinline int patience_ends(struct account *account)
 	return account ? keep_patience(&account->patience, total, account->limit_pages, now_ms()) : 0;
 }
 
-static __always_inline long audit_account(__u32 slot, struct resum *resum)
+static __always_inline long resum_account(__u32 slot, struct resum *resum)
 {
 	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(slot);
@@ -424,19 +424,19 @@ static __always_inline long audit_account(__u32 slot, struct resum *resum)
 			break;
 	return 0;
 }
-LOOP_BODY(audit_account, struct resum *, accounts_made())
+LOOP_BODY(resum_account, struct resum *, accounts_made())
 
-static __always_inline void audit(struct ledger_state *state, struct resum *resum, bool all)
+static __always_inline void resum_records(struct ledger_state *state, struct resum *resum, bool all)
 {
 	resum->ticket = __sync_fetch_and_add(&state->ticket, 1) + 1;
 	resum->shares = all ? 1 : 1 + state->mm_high_water / AUDIT_AT_ONCE;
 	if (resum->shares > MOST_SHARES)
 		resum->shares = MOST_SHARES;
 	resum->share = resum->ticket % resum->shares;
-	LOOP(audit_record, resum);
+	LOOP(resum_record, resum);
 	if (state->kills_wanted)
 		retry_kills(resum->trigger, resum->running);
-	LOOP(audit_account, resum);
+	LOOP(resum_account, resum);
 	if (!bpf_ksym_exists(bpf_iter_task_new))
 		tell_undefended(state, resum->undefended, resum->trigger);
 }

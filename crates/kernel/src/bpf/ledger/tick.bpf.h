@@ -5,7 +5,7 @@
  * none (resum_deferred.bpf.h).
  *
  * Cost:    about a quarter microsecond a process of the machine each interval.
- * Absent:  without the open-coded task iterator (before 6.7) the re-sum audits what the ledger knows
+ * Absent:  without the open-coded task iterator (before 6.7) the re-sum reads what the ledger knows
  *          and leaves finding missed processes to discover.bpf.h, run by bursard.
  */
 #ifndef BURSAR_TICK_BPF_H
@@ -62,7 +62,7 @@ static __always_inline void resum(struct ledger_state *state, __u64 start)
 		end_walk(state, &resum);
 	}
 	if (!walks || all)
-		audit(state, &resum, all);
+		resum_records(state, &resum, all);
 	if (!bpf_ksym_exists(bpf_iter_task_new) && (state->unrecorded || !hears_events))
 		ask_for_a_walk(state, TRIGGER_TIMER);
 	spent = bpf_ktime_get_ns() - start;

@@ -254,18 +254,18 @@ static __always_inline __u32 open_account_of(__u32 uid)
 __noinline __u32 account_of_stranger(__u32 uid)
 {
 	struct ledger_state *state = ledger_state();
-	__u32 slot, superior;
+	__u32 slot, owner;
 
 	if (!state)
 		return NOBODY;
 	slot = open_default_account(state, uid);
 	if (slot != NOBODY)
 		return slot;
-	superior = superior_of(uid);
-	if (superior == NOBODY)
+	owner = owner_of_subuid(uid);
+	if (owner == NOBODY)
 		return NOBODY;
-	slot = open_account_of(superior);
-	return slot != NOBODY ? slot : open_default_account(state, superior);
+	slot = open_account_of(owner);
+	return slot != NOBODY ? slot : open_default_account(state, owner);
 }
 
 static __always_inline __u32 account_of(struct ledger_state *state, __u32 uid)
@@ -279,12 +279,12 @@ static __always_inline __u32 account_of(struct ledger_state *state, __u32 uid)
  * files to each of his 65,536 subordinate uids. Those are his, as long as they are nobody's with an account. */
 static __always_inline __u32 account_of_owner(__u32 uid)
 {
-	__u32 slot = open_account_of(uid), superior;
+	__u32 slot = open_account_of(uid), owner;
 
 	if (slot != NOBODY)
 		return slot;
-	superior = superior_of(uid);
-	return superior != NOBODY ? open_account_of(superior) : NOBODY;
+	owner = owner_of_subuid(uid);
+	return owner != NOBODY ? open_account_of(owner) : NOBODY;
 }
 
 /* Of a file in a file system of a namespace. */

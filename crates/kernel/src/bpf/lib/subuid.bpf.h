@@ -19,7 +19,7 @@ enum {
 /* NOBODY: it is no subordinate uid. No function, for a decision has no frame left where it asks this. That
  * there are always as many ranges spares verifiers the bounds: 7.x would follow both ways of each comparison
  * with one, 10,000 instructions in every program that decides. */
-static __always_inline __u32 superior_of(__u32 uid)
+static __always_inline __u32 owner_of_subuid(__u32 uid)
 {
 	struct ledger_state *state = ledger_state();
 	struct subordinate *range;
@@ -41,7 +41,7 @@ static __always_inline __u32 superior_of(__u32 uid)
 			at = next;
 	}
 	range = bpf_map_lookup_elem(&subordinates, &at);
-	return range && range->first <= uid && uid <= range->last ? range->superior : NOBODY;
+	return range && range->first <= uid && uid <= range->last ? range->owner : NOBODY;
 }
 
 #endif /* BURSAR_SUBUID_BPF_H */

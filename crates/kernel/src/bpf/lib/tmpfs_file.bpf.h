@@ -86,7 +86,7 @@ struct kept_files {
 /* As account_of_owner() has it. */
 static __always_inline bool is_paid_by(__u32 uid, __u32 payer)
 {
-	return uid == payer || (open_account_of(uid) == NOBODY && superior_of(uid) == payer);
+	return uid == payer || (open_account_of(uid) == NOBODY && owner_of_subuid(uid) == payer);
 }
 
 static __always_inline long weigh_descriptor(__u32 index, struct kept_files **of)

@@ -261,25 +261,25 @@ static __always_inline long fill_range(__u32 index, void *unused)
 	if (index < 3) {
 		range.first = 100000 + index * 65536 * 2;
 		range.last = range.first + 65535;
-		range.superior = 1000 + index;
+		range.owner = 1000 + index;
 	}
 	bpf_map_update_elem(&subordinates, &index, &range, BPF_ANY);
 	return 0;
 }
 LOOP_BODY(fill_range, void *, SUBORDINATES)
 
-SEC("syscall") int a_subordinate_uid_is_its_ranges_superiors(void *ctx)
+SEC("syscall") int a_subordinate_uid_is_its_ranges_owners(void *ctx)
 {
 	BEGIN(it);
 	it->state->subordinates = 0;
 	LOOP(fill_range, NULL);
-	EXPECT(superior_of(99999) == NOBODY);
-	EXPECT(superior_of(100000) == 1000);
-	EXPECT(superior_of(165535) == 1000);
-	EXPECT(superior_of(165536) == NOBODY);
-	EXPECT(superior_of(231072) == 1001);
-	EXPECT(superior_of(362144 + 65535) == 1002);
-	EXPECT(superior_of(0) == NOBODY);
+	EXPECT(owner_of_subuid(99999) == NOBODY);
+	EXPECT(owner_of_subuid(100000) == 1000);
+	EXPECT(owner_of_subuid(165535) == 1000);
+	EXPECT(owner_of_subuid(165536) == NOBODY);
+	EXPECT(owner_of_subuid(231072) == 1001);
+	EXPECT(owner_of_subuid(362144 + 65535) == 1002);
+	EXPECT(owner_of_subuid(0) == NOBODY);
 	return 0;
 }
 

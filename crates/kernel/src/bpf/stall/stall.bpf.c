@@ -74,20 +74,20 @@ struct {
 	__type(value, __u32);
 } listening SEC(".maps");
 
-/* The knock that wakes it: the time. Full: it has not come for the last one yet, nothing is lost. */
+/* What wakes it: the time. Full: it has not come for the last one yet, nothing is lost. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);	/* (set) to a page, bytes */
-} knocks SEC(".maps");
+} wakeups SEC(".maps");
 
-static __always_inline void knock(__u64 now)
+static __always_inline void wake_listener(__u64 now)
 {
 	__u32 zero = 0, *on = bpf_map_lookup_elem(&listening, &zero);
 
 	if (!on || !*on)
 		return;
 	*on = 0;
-	bpf_ringbuf_output(&knocks, &now, sizeof(now), 0);
+	bpf_ringbuf_output(&wakeups, &now, sizeof(now), 0);
 }
 
 static __always_inline struct stall_total *total(void)
@@ -176,7 +176,7 @@ static __always_inline void begin_wait(__u32 wait)
 		return;
 	if (bpf_map_update_elem(&waits, &key, &now, BPF_ANY))
 		__sync_fetch_and_add(&sum->tasks_full, 1);
-	knock(now);
+	wake_listener(now);
 }
 
 static __always_inline void end_wait(__u32 wait)
@@ -210,7 +210,7 @@ static __always_inline void wake_kswapd(__u32 node)
 		return;
 	if (asked && !*asked)
 		*asked = now;
-	knock(now);
+	wake_listener(now);
 	__sync_fetch_and_add(&sum->all.wakeups, 1);
 	if (is_kernel_thread())
 		return;

@@ -70,12 +70,12 @@ pub(super) fn is_steered(soft: Option<u64>) -> bool {
 /// What a process mapped lately and has not touched yet: taken for held, or it would be granted again
 /// at each look until somebody touches it all.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Promise {
+pub(super) struct Untouched {
     /// Of what is untouched: mapped so long ago that it is taken for never wanted.
     forgiven: u64,
 }
 
-impl Promise {
+impl Untouched {
     /// What of `untouched` still counts, `elapsed` after the last look.
     pub(super) fn after(&mut self, untouched: u64, elapsed: Duration) -> u64 {
         self.forgiven = self.forgiven.min(untouched);
@@ -157,13 +157,13 @@ mod tests {
 
     #[test]
     fn untouched_memory_is_forgiven_with_time_and_new_memory_is_not() {
-        let mut promise = Promise::default();
-        assert_eq!(promise.after(100 * MEBI, Duration::ZERO), 100 * MEBI);
-        assert_eq!(promise.after(100 * MEBI, FORGIVING), 50 * MEBI);
-        assert_eq!(promise.after(140 * MEBI, Duration::ZERO), 90 * MEBI);
-        // Touched or unmapped: nothing is promised, and what comes later counts in full.
-        assert_eq!(promise.after(0, Duration::ZERO), 0);
-        assert_eq!(promise.after(7 * MEBI, Duration::ZERO), 7 * MEBI);
+        let mut untouched = Untouched::default();
+        assert_eq!(untouched.after(100 * MEBI, Duration::ZERO), 100 * MEBI);
+        assert_eq!(untouched.after(100 * MEBI, FORGIVING), 50 * MEBI);
+        assert_eq!(untouched.after(140 * MEBI, Duration::ZERO), 90 * MEBI);
+        // Touched or unmapped: nothing is untouched, and what comes later counts in full.
+        assert_eq!(untouched.after(0, Duration::ZERO), 0);
+        assert_eq!(untouched.after(7 * MEBI, Duration::ZERO), 7 * MEBI);
     }
 
     #[test]
@@ -203,10 +203,10 @@ mod tests {
         }
 
         #[test]
-        fn a_promise_is_never_more_than_what_is_untouched(steps in proptest::collection::vec((any::<u64>(), 0..5000u64), 0..20)) {
-            let mut promise = Promise::default();
-            for (untouched, ms) in steps {
-                prop_assert!(promise.after(untouched, Duration::from_millis(ms)) <= untouched);
+        fn what_counts_is_never_more_than_what_is_untouched(steps in proptest::collection::vec((any::<u64>(), 0..5000u64), 0..20)) {
+            let mut untouched = Untouched::default();
+            for (now, ms) in steps {
+                prop_assert!(untouched.after(now, Duration::from_millis(ms)) <= now);
             }
         }
     }

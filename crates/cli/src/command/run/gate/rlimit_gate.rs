@@ -162,15 +162,15 @@ impl RlimitGate {
             self.has_complained = false;
             return Ok(headroom::pause(u64::MAX, 0, 0, last));
         };
-        let promised = self
+        let untouched = self
             .tree
             .members()
-            .fold(0_u64, |sum, member| sum.saturating_add(member.promised));
+            .fold(0_u64, |sum, member| sum.saturating_add(member.untouched));
         let grown = self
             .tree
             .members()
             .fold(0_u64, |sum, member| sum.saturating_add(member.grown));
-        let taken = standing.taken.saturating_add(promised);
+        let taken = standing.taken.saturating_add(untouched);
         let free = standing.barrier.saturating_sub(taken);
         let activities: Vec<Activity> = self.tree.members().map(|it| it.activity).collect();
         let shares = headroom::shares(free, &activities);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bursar_host::{DataLimit, HostError, Limited, Pidfd, Proc, data_limit, set_data_limit};
 use bursar_model::{Bytes, Pid};
 
-use super::headroom::{Activity, Promise, is_steered};
+use super::headroom::{Activity, Untouched, is_steered};
 
 /// Processes that are steered; the rest keep what they inherited.
 const MOST: usize = 4096;
@@ -26,9 +26,9 @@ pub(super) struct Member {
     /// By how much `data` grew since the look before.
     pub(super) grown: u64,
     pub(super) activity: Activity,
-    promise: Promise,
+    forgiving: Untouched,
     /// Mapped lately and not touched yet, bytes.
-    pub(super) promised: u64,
+    pub(super) untouched: u64,
     /// The soft limit it would have without us; `None`: none.
     pub(super) own: Option<u64>,
 }
@@ -177,8 +177,8 @@ impl Member {
             touched: 0,
             grown: 0,
             activity: Activity::Growing,
-            promise: Promise::default(),
-            promised: 0,
+            forgiving: Untouched::default(),
+            untouched: 0,
             own,
         }))
     }
@@ -206,7 +206,7 @@ impl Member {
         };
         (self.data, self.touched) = (data, touched);
         let untouched = data.saturating_sub(touched);
-        self.promised = self.promise.after(untouched, elapsed);
+        self.untouched = self.forgiving.after(untouched, elapsed);
         Ok(true)
     }
 

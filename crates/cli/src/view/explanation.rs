@@ -21,8 +21,8 @@ pub(crate) enum Which {
     Whose(Who),
 }
 
-/// The story that `events` tell, oldest first.
-pub(crate) fn story(
+/// What `events` say, oldest first.
+pub(crate) fn explanation(
     events: &[Event],
     which: &Which,
     role: Role,
@@ -429,7 +429,7 @@ mod tests {
     use crate::style::Paint;
 
     fn told(events: &[Event], which: Which, role: Role) -> String {
-        story(events, &which, role, Detail::Usual, &clock(), &style(80))
+        explanation(events, &which, role, Detail::Usual, &clock(), &style(80))
     }
 
     fn alice() -> Which {
@@ -537,7 +537,7 @@ mod tests {
             paint: Paint::Colours,
             ..style(80)
         };
-        let text = story(
+        let text = explanation(
             &[kill("alice")],
             &Which::Last,
             Role::Root,
