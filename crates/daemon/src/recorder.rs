@@ -192,11 +192,11 @@ impl Recorder {
             row.barrier
         ));
         event.row = Some(row.clone());
-        let event = UsageEvent {
+        let refusals = UsageEvent {
             held: Bytes::ZERO,
             ..UsageEvent::new(level, UsageEventKind::Refusals(refused.count))
         };
-        self.note_usage(event, level);
+        self.note_usage(refusals, level);
         let what = format!("{} more of {}", row.asked, row.resource.name());
         let has = format!(
             "{} are held, and more than {} is refused",

@@ -5,8 +5,8 @@ use bursar_host::{MemoryFiles, clock};
 use bursar_model::{Bytes, Event, EventKind, ProgramGroup, Trigger, printable};
 
 use super::files::{held_files, in_words};
-use super::met::{UsageEvent, UsageEventKind};
 use super::reaps::reaped_event;
+use super::usage_event::{UsageEvent, UsageEventKind};
 use super::{COMM_WIDTH, Recorder, describe, shared_name};
 use crate::fact::{Level, Victim};
 use crate::limit_table::LimitTable;
@@ -61,7 +61,8 @@ impl Recorder {
             [Some(level.held), level.limit],
             most.as_deref(),
         );
-        self.met.push(UsageEvent::new(level, UsageEventKind::Kill));
+        self.usage_events
+            .push(UsageEvent::new(level, UsageEventKind::Kill));
         let awaited = reaped_event(victim, limit_table);
         self.reaps.expect(victim.pid, awaited, victim.held, None);
         (self.record(event, level.at), message)
