@@ -88,9 +88,9 @@ static __always_inline void weigh_dying(struct walk *walk, const struct account 
 
 /* Its record brought up to date. Returns whether it is dying. */
 static __always_inline bool renew(struct walk *walk, struct mm_record *record, struct account *account, __u64 mm,
-				  __u64 owner)
+				  __u64 signal)
 {
-	bool is_gone = walk->reads_anew ? look_anew(record, mm) : look_again(record, mm, owner);
+	bool is_gone = walk->reads_anew ? look_anew(record, mm) : look_again(record, mm, signal);
 
 	if (!is_booked(record))
 		book_far(record, account, mm);
@@ -150,7 +150,8 @@ static __always_inline long weigh(__u32 index, struct walk **of)
 	if (far_ctx_id(mm) != ctx_id)	/* its end was missed: the re-sum closes it */
 		return 0;
 	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
-	is_gone = renew(walk, record, account, mm, owner);
+	signal = owner ? (__u64)FAR_READ(owner, struct task_struct, signal) : 0;
+	is_gone = renew(walk, record, account, mm, signal);
 	walk->booked += record->booked_pages;
 	walk->shmem += record->pages[MEMBER_SHMEM];
 	if (means_dying(record->state))
@@ -163,8 +164,6 @@ static __always_inline long weigh(__u32 index, struct walk **of)
 		forgo(walk, record);
 		return 0;
 	}
-	signal = (__u64)FAR_READ(owner, struct task_struct, signal);
-	pid = FAR_READ(owner, struct task_struct, tgid);
 	pages = recorded_pages(record);
 	walk->living++;
 	walk->private += record->pages[MEMBER_ANON];
@@ -172,16 +171,17 @@ static __always_inline long weigh(__u32 index, struct walk **of)
 	if (pages - merged > walk->largest)
 		walk->largest = pages - merged;
 	pages = own_pages(record, pages, walk->is_corrected);
-	kept = kept_files(walk, record->uid);
+	kept = walk->counts_files ? kept_files(walk, record->uid) : 0;
 	pages += kept;
 	adj = FAR_READ(signal, struct signal_struct, oom_score_adj);
 	walk->raised = is_large(pages, account->limit_pages) ? raised_by_user(state, signal, adj) : 0;
-	walk->is_protected = is_protected(state, owner, pid, adj);
 	if (is_outdone(walk, pages, rank_of(pages, account->limit_pages, walk->raised, false)) &&
-	    !walk->is_protected && record->state != MM_MARKED && mm != walk->own_mm) {
+	    record->state != MM_MARKED && mm != walk->own_mm && !is_protected(state, owner, record->pid, adj)) {
 		walk->event.candidates_met++;
 		return 0;
 	}
+	pid = FAR_READ(owner, struct task_struct, tgid);
+	walk->is_protected = is_protected(state, owner, pid, adj);
 	/* Not where several users share it: one could hold it with such programs, and others' would die. */
 	walk->goes_last = goes_last(pages, account->limit_pages,
 				    account->id >> KIND_SHIFT == KIND_USER && is_spared(record));

@@ -160,11 +160,9 @@ static __always_inline bool look_anew(struct mm_record *record, __u64 mm)
 	return refresh_state(record, mm);
 }
 
-/* The same where events have told of all changes but these (NEAR_AND_READ). */
-static __always_inline bool look_again(struct mm_record *record, __u64 mm, __u64 owner)
+/* The same where events have told of all changes but these (NEAR_AND_READ). `signal`: its owner's, or 0. */
+static __always_inline bool look_again(struct mm_record *record, __u64 mm, __u64 signal)
 {
-	__u64 signal = owner ? (__u64)FAR_READ(owner, struct task_struct, signal) : 0;
-
 	record->pages[MEMBER_PGTABLES] = FAR_READ(mm, struct mm_struct, pgtables_bytes.counter) >> page_shift;
 	record->pages[MEMBER_HUGETLB] = far_hugetlb(mm);
 	if (record->state == MM_LIVING && signal &&
