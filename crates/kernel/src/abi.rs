@@ -35,6 +35,12 @@ pub(crate) fn count(pages: i64) -> bursar_model::Pages {
     bursar_model::Pages::new(u64::try_from(pages).unwrap_or(0))
 }
 
+/// What a record has booked, in pages (pages.bpf.h `booked_on()`).
+pub(crate) fn pages_booked(record: &mm_record) -> i64 {
+    const BOOKED_BITS: u32 = 44;
+    (record.booked & ((1 << BOOKED_BITS) - 1)).cast_signed()
+}
+
 // SAFETY: integers and arrays of integers, padding made explicit (abi.h).
 unsafe impl Pod for account {}
 // SAFETY: as above.

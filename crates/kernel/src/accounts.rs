@@ -11,7 +11,7 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, ProgramHandle};
 
 use crate::abi::{
     self, account, account_flag, account_history, ledger_state, measure, mm_record,
-    open_account_args, promise_args, set_limit_args, watch_args,
+    open_account_args, pages_booked, promise_args, set_limit_args, watch_args,
 };
 use crate::account::{AccountReading, History, PageBounds, Slot};
 use crate::mapped::{self, Mapped};
@@ -381,7 +381,7 @@ impl AccountTable {
                 false => Part::Of(user),
             };
             let part = parts.entry((slot, whose)).or_default();
-            *part = part.saturating_add(record.booked_pages);
+            *part = part.saturating_add(pages_booked(&record));
         }
         Ok(parts
             .into_iter()
@@ -397,7 +397,7 @@ impl AccountTable {
         let one = |it: mm_record| AddressSpace {
             slot: Slot(it.account),
             context: it.ctx_id,
-            held: abi::count(it.booked_pages),
+            held: abi::count(pages_booked(&it)),
         };
         self.records().map(|it| it.map(one)).collect()
     }

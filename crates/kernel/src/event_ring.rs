@@ -341,6 +341,7 @@ fn refusal(raw: &event) -> Refusal {
             request::REQUEST_MPROTECT => Request::Mprotect,
             request::REQUEST_FORK => Request::Fork,
             request::REQUEST_EXEC => Request::Exec,
+            request::REQUEST_SECRET => Request::Secret,
             request::REQUEST_RESERVE => Request::Reserve,
             request::REQUEST_FILE => Request::File,
             _ => Request::Mmap,

@@ -36,6 +36,8 @@ pub enum Request {
     Reserve,
     /// write(2), fallocate(2) and their kin, to a file in tmpfs.
     File,
+    /// memfd_secret(2): nobody could count it.
+    Secret,
 }
 
 impl Request {
@@ -50,6 +52,7 @@ impl Request {
             Self::Exec => "exec",
             Self::Reserve => "reserve",
             Self::File => "file",
+            Self::Secret => "secret",
         }
     }
 }

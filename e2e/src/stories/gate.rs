@@ -54,6 +54,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: bounds_arenas,
     },
     Story {
+        name: "gate_gives_secret_memory_to_nobody_with_a_limit",
+        place: Place::Guest,
+        tell: secret_memory,
+    },
+    Story {
         name: "gate_lets_small_programs_and_deep_stacks_go_up_to_the_limit",
         place: Place::Guest,
         tell: small_programs,
@@ -446,6 +451,34 @@ fn bounds_arenas(binaries: &Binaries) -> Result<()> {
         .parse()?;
     // Stacks of 2 MiB a thread are committed as well.
     ensure!((35..61).contains(&got), "the arenas got {got} MiB of 60");
+    expect_empty(&world)
+}
+
+/// Nobody could say who holds it once it is unmapped. Before 6.5 nobody gets any, unless the command line says so.
+fn secret_memory(binaries: &Binaries) -> Result<()> {
+    let world = start(binaries, "gate-secret", "")?;
+    let ask = |user: u32| {
+        let mut command = world.hog_command();
+        command.arg(format!("uid={user} secret=4M"));
+        command.output()
+    };
+    let others = ask(BOB)?;
+    let said = String::from_utf8_lossy(&others.stderr).into_owned();
+    if said.contains(&format!("os error {}", libc::ENOSYS)) {
+        return Ok(());
+    }
+    ensure!(others.status.success(), "without a limit: {others:?}");
+    let user = ALICE.to_string();
+    let set = world.bursar(&["limit", "set", &user, "64M"]).output()?;
+    ensure!(set.status.success(), "{set:?}");
+    let hers = ask(ALICE)?;
+    let said = String::from_utf8_lossy(&hers.stderr).into_owned();
+    let answer = format!("os error {}", libc::ENOMEM);
+    ensure!(said.contains(&answer), "with a limit: {hers:?}");
+    let told = until("the refusal to be told", || {
+        Ok(world.daemon.events_of(EventKind::Refused)?.pop())
+    })?;
+    ensure!(told.request == Some(Request::Secret), "{told:?}");
     expect_empty(&world)
 }
 

@@ -82,7 +82,7 @@ static __always_inline long recount_record(__u32 index, __u32 *slot)
 		return 0;
 	sync_far(record, mm);
 	sync_commitment_far(record, account, mm);
-	book_far(record, account, mm);
+	book_far(record, *slot, mm);
 	return 0;
 }
 LOOP_BODY(recount_record, __u32 *, records_made())

@@ -5,7 +5,7 @@
  *
  * Hooks:   lsm/mmap_addr (mmap, brk, mremap; mm->mmap_lock held for writing, which is what makes a
  *          charge free of races), lsm/file_mprotect (the same), lsm/task_alloc, lsm/task_free,
- *          lsm/bprm_check_security, lsm/task_prctl, tp_btf/task_newtask. LSM programs and no others
+ *          lsm/bprm_check_security, lsm/task_prctl, lsm/inode_init_security_anon, tp_btf/task_newtask. LSM programs and no others
  *          decide: a tracing program is skipped where one was preempted, so it fails open, and
  *          security_vm_enough_memory_mm() is not asked about MAP_NORESERVE.
  * Cost:    docs/design/measured-gate.md.
@@ -27,7 +27,7 @@ struct birth {
 };
 
 /* Key: struct task_struct * of the child. Written and read here only. Bound: (set), one for each fork
- * under way. Full: the fork is refused. */
+ * under way. Full: the child is not charged before it grows. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -77,7 +77,7 @@ __noinline int find_grower(struct grower *grower)
 	record = missed ? record_of(grower) : NULL;
 	if (record) {
 		sync_far(record, number_of(mm));
-		book(record, account);
+		book(record, account, slot);
 	}
 	return true;
 }
@@ -154,7 +154,7 @@ __noinline int has_room(struct grower *grower, __s64 pages, __s64 credit, __s64 
 	record = record_of(grower);
 	if (record) {
 		sync_far(record, number_of(bpf_get_current_task_btf()->mm));
-		book(record, account);
+		book(record, account, grower->slot);
 	}
 	recount(state, account, grower->slot);
 	return level_of(account, pages, pages, credit, false) <= top;
@@ -367,10 +367,10 @@ static __always_inline int refuse_fork(__u64 child, __u64 clone_flags)
 		}
 	}
 	__sync_fetch_and_add(&account->forking_pages, birth.pages);
+	/* No room, which anybody may have used up: then it is charged for when it first grows. */
 	if (bpf_map_update_elem(&births, &child, &birth, BPF_ANY)) {
 		__sync_fetch_and_add(&account->forking_pages, -birth.pages);
 		__sync_fetch_and_add(&account->committed_pages, -birth.pages);
-		return is_observed(account) ? 0 : -EAGAIN;
 	}
 	return 0;
 }
@@ -427,10 +427,39 @@ static __always_inline int refuse_exec(void)
 	/* What the caller has goes with its old image, unless he only borrows it (vfork). */
 	if (record && mm->mm_users.counter == 1)
 		own = account->measure == MEASURE_COMMITTED ? record->committed_pages :
-							      record->booked_pages;
+							      pages_booked(record->booked);
 	if (has_room(&grower, -own, 0, top))
 		return 0;
 	tell_refusal(account, grower.slot, REQUEST_EXEC, 0, level_now(account));
+	return is_observed(account) ? 0 : -ENOMEM;
+}
+
+static __always_inline bool is_secret_memory(const struct qstr *name)
+{
+	static const char secret[] = "[secretmem]";
+	char text[sizeof(secret)] = {};
+	int i;
+
+	bpf_probe_read_kernel(text, sizeof(text), name->name);
+	for (i = 0; i < (int)sizeof(secret); i++)
+		if (text[i] != secret[i])
+			return false;
+	return true;
+}
+
+/* Secret memory stays when nobody maps it, is on no list of files, and in no counter: nobody could say who holds it. So
+ * whoever is bounded gets none. */
+static __noinline int refuse_secret_memory(void)
+{
+	struct grower grower = {};
+	struct account *account;
+
+	if (!find_grower(&grower))
+		return 0;
+	account = account_at(grower.slot);
+	if (!account)
+		return 0;
+	tell_refusal(account, grower.slot, REQUEST_SECRET, 0, level_now(account));
 	return is_observed(account) ? 0 : -ENOMEM;
 }
 
@@ -504,6 +533,13 @@ int BPF_PROG(gate_prctl, int option, unsigned long operation, unsigned long page
 	if (ret || option != GATE_PRCTL)
 		return ret;
 	return reserve_by_prctl(operation, pages);
+}
+
+/* Of memfd_secret(2), and of some other files without a name. */
+SEC("lsm/inode_init_security_anon")
+int BPF_PROG(gate_secret_memory, struct inode *inode, const struct qstr *name, const struct inode *context, int ret)
+{
+	return ret || !is_secret_memory(name) ? ret : refuse_secret_memory();
 }
 
 /* Called by RCU, whatever became of the child; never skipped. */

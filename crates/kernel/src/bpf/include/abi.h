@@ -92,6 +92,7 @@ enum request {
 	REQUEST_EXEC = 6,
 	REQUEST_RESERVE = 7,	/* S1 5.2: transaction_reserve */
 	REQUEST_FILE = 8,	/* a file in tmpfs is to grow */
+	REQUEST_SECRET = 9,	/* memfd_secret(2) */
 };
 
 /*
@@ -308,8 +309,8 @@ struct mm_record {
 	__u32 pid;		/* its owner's process, as of the last look, or when it was marked */
 	__u64 user_ns;
 	__s64 pages[MEMBERS];
-	__s64 booked_pages;	/* its part of account.held_pages */
-	__s64 booked_dying_pages; /* its part of account.dying_pages */
+	__u64 booked;		/* its part of an account's held_pages, and which account's: pages.bpf.h booked_on() */
+	__u64 booked_dying;	/* its part of dying_pages, likewise */
 	__u32 ticket;		/* last re-sum that met it */
 	__u32 payers_generation; /* as of which `account` is right */
 	__u64 marked_ns;	/* when it was chosen; 0: never */

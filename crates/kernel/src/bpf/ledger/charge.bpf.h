@@ -188,7 +188,7 @@ static __noinline int charge_in_full(struct ledger_state *state, struct seen *se
 	if (means_dying(record->state))
 		refresh_state(record, number_of(mm));
 	note_change(record, account, mm, before);
-	react(slot, book(record, account), TRIGGER_EVENT, running_at(record, mm, before));
+	react(slot, book(record, account, slot), TRIGGER_EVENT, running_at(record, mm, before));
 	remember(seen, mm, ctx_id, generation, index, account->near ? VERDICT_NEAR : VERDICT_FAR);
 	note_cpu(record);
 	return 0;
@@ -218,7 +218,7 @@ static __noinline int charge_one_member(struct ledger_state *state, struct seen 
 		refresh_state(record, number_of(mm));
 	note_change(record, account, mm, before);
 	seen->coarse[member] = coarse;
-	react(slot, book(record, account), TRIGGER_EVENT, running_at(record, mm, before));
+	react(slot, book(record, account, slot), TRIGGER_EVENT, running_at(record, mm, before));
 	return 0;
 }
 

@@ -32,63 +32,131 @@ enum { USER_PAGE = 0x08 | 0x02, CACHE_PAGE = 0x1000 | 0x10000 };
 
 enum { PF_IO_WORKER = 0x10 };	/* include/linux/sched.h: a thread of io_uring's */
 
-/* System calls by which one process may write into the memory of another; to a file in tmpfs, too, which cannot be
- * told from that here. */
-static __always_inline bool writes_into_others(void)
+/* include/uapi/linux/magic.h */
+enum { PROC_SUPER_MAGIC = 0x9fa0 };
+
+/* Whether a descriptor of the running process is of a file in procfs: of /proc/PID/mem, where pages are copied. */
+static __noinline int is_in_procfs(__u32 fd)
 {
+	__u64 me = (__u64)bpf_get_current_task(), table, files, file = 0, inode;
+
+	table = (__u64)FAR_READ(FAR_READ(me, struct task_struct, files), struct files_struct, fdt);
+	if (!table || fd >= FAR_READ(table, struct fdtable, max_fds))
+		return 0;
+	files = (__u64)FAR_READ(table, struct fdtable, fd);
+	bpf_probe_read_kernel(&file, sizeof(file), (void *)(files + (__u64)fd * sizeof(file)));
+	inode = file ? (__u64)FAR_READ(file, struct file, f_inode) : 0;
+	return inode && FAR_READ(FAR_READ(inode, struct inode, i_sb), struct super_block, s_magic) == PROC_SUPER_MAGIC;
+}
+
+/* Whose memory a page is for that the kernel allocates in a system call. */
+enum writes {
+	WRITES_OWN,	/* the caller's */
+	WRITES_OTHERS,	/* another process's: written by a descriptor or by ptrace */
+	WRITES_PERHAPS,	/* io_uring's: where it writes is not looked up */
+	WRITES_FILE,	/* a file's in tmpfs, which is counted as that */
+};
+
+static __always_inline enum writes by_descriptor(__u32 fd)
+{
+	return is_in_procfs(fd) ? WRITES_OTHERS : WRITES_FILE;
+}
+
 #if defined(__TARGET_ARCH_x86)
+static __always_inline enum writes compat_call(const struct pt_regs *regs)
+{
+	switch ((__u32)regs->orig_ax) {
+	case 4:		/* write */
+	case 146:	/* writev */
+	case 181:	/* pwrite64 */
+	case 334:	/* pwritev */
+	case 379:	/* pwritev2 */
+		return by_descriptor(regs->bx);
+	case 26:	/* ptrace */
+	case 348:	/* process_vm_writev */
+		return WRITES_OTHERS;
+	case 426:	/* io_uring_enter */
+		return WRITES_PERHAPS;
+	}
+	return WRITES_OWN;
+}
+
+static __always_inline enum writes writes_of_call(void)
+{
 	enum { TS_COMPAT = 2 };
 	struct task_struct *me = bpf_get_current_task_btf();
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(me);
 
 	if (me->flags & PF_IO_WORKER)
-		return true;
-	if (me->thread_info.status & TS_COMPAT) {
-		switch ((__u32)regs->orig_ax) {
-		case 4: case 26: case 146: case 181: case 334: case 348: case 379: case 426:
-			return true;
-		}
-		return false;
+		return WRITES_PERHAPS;
+	if (me->thread_info.status & TS_COMPAT)
+		return compat_call(regs);
+	switch ((__u32)regs->orig_ax & ~0x40000000U) {	/* the second number: x32's */
+	case 1:			/* write */
+	case 18:		/* pwrite64 */
+	case 20: case 516:	/* writev */
+	case 296: case 535:	/* pwritev */
+	case 328: case 547:	/* pwritev2 */
+		return by_descriptor(regs->di);
+	case 101: case 521:	/* ptrace */
+	case 311: case 540:	/* process_vm_writev */
+		return WRITES_OTHERS;
+	case 426:		/* io_uring_enter */
+		return WRITES_PERHAPS;
 	}
-	switch ((__u32)regs->orig_ax & ~0x40000000U) {
-	case 1:		/* write */
-	case 18:	/* pwrite64 */
-	case 20:	/* writev */
-	case 101:	/* ptrace */
-	case 296:	/* pwritev */
-	case 311:	/* process_vm_writev */
-	case 328:	/* pwritev2 */
-	case 426:	/* io_uring_enter */
-		return true;
-	}
+	return WRITES_OWN;
+}
 #elif defined(__TARGET_ARCH_arm64)
+static __always_inline enum writes compat_call(const struct pt_regs *regs)
+{
+	switch (regs->syscallno) {
+	case 4:		/* write */
+	case 146:	/* writev */
+	case 181:	/* pwrite64 */
+	case 362:	/* pwritev */
+	case 393:	/* pwritev2 */
+		return by_descriptor(regs->regs[0]);
+	case 26:	/* ptrace */
+	case 377:	/* process_vm_writev */
+		return WRITES_OTHERS;
+	case 426:	/* io_uring_enter */
+		return WRITES_PERHAPS;
+	}
+	return WRITES_OWN;
+}
+
+static __always_inline enum writes writes_of_call(void)
+{
 	struct pt_regs *regs = registers();
 
 	if (bpf_get_current_task_btf()->flags & PF_IO_WORKER)
-		return true;
-	if (regs->pstate & PSR_MODE32) {
-		switch (regs->syscallno) {
-		case 4: case 26: case 146: case 181: case 362: case 377: case 393: case 426:
-			return true;
-		}
-		return false;
-	}
+		return WRITES_PERHAPS;
+	if (regs->pstate & PSR_MODE32)
+		return compat_call(regs);
 	switch (regs->syscallno) {
 	case 64:	/* write */
 	case 66:	/* writev */
 	case 68:	/* pwrite64 */
 	case 70:	/* pwritev */
+	case 287:	/* pwritev2 */
+		return by_descriptor(regs->regs[0]);
 	case 117:	/* ptrace */
 	case 271:	/* process_vm_writev */
-	case 287:	/* pwritev2 */
+		return WRITES_OTHERS;
 	case 426:	/* io_uring_enter */
-		return true;
+		return WRITES_PERHAPS;
 	}
-#endif
-	return false;
+	return WRITES_OWN;
 }
+#else
+static __always_inline enum writes writes_of_call(void)
+{
+	return WRITES_OWN;
+}
+#endif
 
-static __always_inline int count_copies(__s64 pages, bool is_foreign)
+/* Who surely writes into others ends first when that is too much: their end would not stop it. */
+static __always_inline int count_copies(__s64 pages, enum writes writes)
 {
 	struct task_struct *me = bpf_get_current_task_btf();
 	struct mm_record *record;
@@ -106,7 +174,7 @@ static __always_inline int count_copies(__s64 pages, bool is_foreign)
 	account = record ? account_at(record->account) : NULL;
 	if (!account)
 		return 0;
-	if (is_foreign) {
+	if (writes != WRITES_OWN) {
 		if (!account->over_ns && !is_surveyed_now(account) && !correction_of(account))
 			return 0;
 		wear(account, pages);
@@ -116,7 +184,7 @@ static __always_inline int count_copies(__s64 pages, bool is_foreign)
 		/* More than one page: no fault of its own. */
 		note_copies(record, account, pages, pages == 1 && me->mm->owner == me);
 	}
-	react(record->account, account->held_pages, TRIGGER_EVENT, is_foreign ? RUNNING_WRITER : RUNNING_GREW);
+	react(record->account, account->held_pages, TRIGGER_EVENT, writes == WRITES_OTHERS ? RUNNING_WRITER : RUNNING_GREW);
 	return 0;
 }
 
@@ -137,12 +205,17 @@ static __always_inline bool is_in_system_call(void)
 SEC("tp_btf/mm_page_alloc")
 int BPF_PROG(on_page_alloc, struct page *page, unsigned int order, unsigned int flags)
 {
+	enum writes writes;
+
 	/* __GFP_HIGHMEM and __GFP_MOVABLE: for user space; __GFP_WRITE or __GFP_NORETRY: of a file */
 	if ((flags & USER_PAGE) != USER_PAGE || (flags & CACHE_PAGE) || order > 10 ||
 	    !is_in_system_call())
 		return 0;
+	writes = writes_of_call();
+	if (writes == WRITES_FILE)
+		return 0;
 	hold_cpu();
-	count_copies(1LL << order, writes_into_others());
+	count_copies(1LL << order, writes);
 	release_cpu();
 	return 0;
 }
@@ -152,7 +225,7 @@ static __always_inline int count_fault(unsigned long error_code)
 	if ((error_code & COPIES_OF) != COPIES)
 		return 0;
 	hold_cpu();
-	count_copies(1, false);
+	count_copies(1, WRITES_OWN);
 	release_cpu();
 	return 0;
 }

@@ -19,16 +19,12 @@ __noinline int hear_death(__u64 mm)
 	struct ledger_state *state = ledger_state();
 	__u32 index = find_record(mm);
 	struct mm_record *record = index != NOBODY ? record_at(index) : NULL;
-	struct account *account;
-
 	/* Small ones are the re-sum's, and so is everybody while nobody wants to hear. */
 	if (!state || !record || !state->deaths_from_pages || record->state != MM_LIVING || record->marked_ns ||
 	    record->ctx_id != far_ctx_id(mm) || recorded_pages(record) < (__s64)state->deaths_from_pages)
 		return 0;
 	look_anew(record, mm);
-	account = account_at(record->account);
-	if (account)
-		book_far(record, account, mm);
+	book_far(record, record->account, mm);
 	return 0;
 }
 

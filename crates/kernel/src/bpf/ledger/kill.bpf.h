@@ -154,7 +154,7 @@ __noinline int kill_victim(struct walk *walk)
 		event->kind = EVENT_KILL_ASKED;
 	} else {
 		if (is_there)
-			book_far(record, account, victim->mm);
+			book_far(record, walk->slot, victim->mm);
 		event->kind = EVENT_KILL;
 		__sync_fetch_and_add(&account->history.kills, 1);
 	}
@@ -216,7 +216,7 @@ __noinline int note_retried(__u32 index, __u64 marked_ns, __u64 now, __u64 owner
 		__sync_fetch_and_add(&state->kills_wanted, -1);
 		__sync_fetch_and_add(&account->history.kills, 1);
 	}
-	book_far(record, account, mm);
+	book_far(record, record->account, mm);
 	return 1;
 }
 

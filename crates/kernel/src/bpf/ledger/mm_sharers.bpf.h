@@ -100,7 +100,7 @@ __noinline int tell_mm_sharer(struct mm_record *record, __u64 task, __u32 trigge
 	event->account = record->account;
 	event->uid = record->uid;
 	/* With what is said to be on its way out: it is not, as long as this one lives. */
-	tell_levels(event, account, account->held_pages + *(volatile __s64 *)&record->booked_dying_pages);
+	tell_levels(event, account, account->held_pages + pages_booked(record->booked_dying));
 	event->victim_pages = recorded_pages(record);
 	event->shares_with = record->pid;
 	describe_victim(event, task);

@@ -158,7 +158,6 @@ __noinline int meet(struct resum *resum)
 	struct ledger_state *state = ledger_state();
 	__u64 task, mm, owner;
 	struct mm_record *record;
-	struct account *account;
 	struct payer payer = {};
 	__u32 index, slot = NOBODY;
 	bool missed = false;
@@ -189,9 +188,7 @@ __noinline int meet(struct resum *resum)
 	if (!missed)
 		return 0; /* the re-sum's */
 	look_anew(record, mm);
-	account = account_at(record->account);
-	if (account)
-		book(record, account);
+	book_far(record, slot, mm);
 	return 0;
 }
 
@@ -249,6 +246,23 @@ static __always_inline bool is_renewed(__u32 index, struct resum *resum)
 	       (resum->ticket / resum->shares + index / resum->shares) % RENEW_EVERY == 0;
 }
 
+/* On whom it is booked by now. */
+static __always_inline void sum_booked(struct resum *resum, const struct mm_record *record)
+{
+	__u64 living = *(volatile __u64 *)&record->booked, dying = *(volatile __u64 *)&record->booked_dying;
+	struct account *account = account_at(slot_booked(living));
+
+	if (living && account) {
+		reset_sums(account, resum->ticket);
+		account->sum_pages += pages_booked(living);
+	}
+	account = account_at(slot_booked(dying));
+	if (dying && account) {
+		reset_sums(account, resum->ticket);
+		account->sum_dying_pages += pages_booked(dying);
+	}
+}
+
 static __always_inline long resum_record(__u32 index, struct resum *resum)
 {
 	struct ledger_state *state = ledger_state();
@@ -279,7 +293,7 @@ static __always_inline long resum_record(__u32 index, struct resum *resum)
 		account = account_at(record->account);
 		if (account) {
 			sync_commitment_far(record, account, mm);
-			book_far(record, account, mm);
+			book_far(record, record->account, mm);
 		}
 		/* Where the timer cannot walk, those that have a record are looked at here. */
 		if (!bpf_ksym_exists(bpf_iter_task_new) && owner && record->state == MM_LIVING)
@@ -291,8 +305,7 @@ static __always_inline long resum_record(__u32 index, struct resum *resum)
 	if (!account)
 		return 0;
 	reset_sums(account, resum->ticket);
-	account->sum_pages += record->booked_pages;
-	account->sum_dying_pages += record->booked_dying_pages;
+	sum_booked(resum, record);
 	account->sum_committed_pages += record->committed_pages;
 	account->sum_reserved_pages += record->reserved_pages;
 	if (record->pages[MEMBER_SHMEM] > 0)
@@ -302,9 +315,9 @@ static __always_inline long resum_record(__u32 index, struct resum *resum)
 		account->sum_cpus += cpus_in(&record->cpus);
 	}
 	if (record->state == MM_DYING)
-		account->sum_unkillable_pages += record->booked_pages;
+		account->sum_unkillable_pages += pages_booked(record->booked);
 	else if (is_forgone(account, record))
-		account->sum_forgone_pages += own_pages(record, record->booked_pages,
+		account->sum_forgone_pages += own_pages(record, pages_booked(record->booked),
 							is_corrected(account, bpf_ktime_get_ns()));
 	return 0;
 }

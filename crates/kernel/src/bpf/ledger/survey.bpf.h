@@ -52,7 +52,7 @@ __noinline int list_record(__u32 index, struct listing *listing)
 	if (!sharer)
 		return 1; /* full: the rest is counted as it stands */
 	sync_far(record, mm);
-	book_far(record, account, mm);
+	book_far(record, listing->slot, mm);
 	sharer->mm = mm;
 	sharer->ctx_id = record->ctx_id;
 	sharer->record = index;
@@ -140,7 +140,7 @@ static __always_inline long reckon_one(__u32 index, struct reckoning *reckoning)
 	}
 	/* What the ledger does not have cannot be taken off it: before 6.2 each thread keeps up to 64
 	 * pages back. */
-	most = *(volatile __s64 *)&record->booked_pages - record->pages[MEMBER_PGTABLES] -
+	most = pages_booked(*(volatile __u64 *)&record->booked) - record->pages[MEMBER_PGTABLES] -
 	       record->pages[MEMBER_HUGETLB] - sharer->once_pages;
 	if (duplicate > most)
 		duplicate = most > 0 ? most : 0;

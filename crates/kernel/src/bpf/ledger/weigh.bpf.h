@@ -83,17 +83,16 @@ static __always_inline void weigh_dying(struct walk *walk, const struct account 
 	if (has_credit(&record->dying, account->patience.credit_from_ms, page_shift, now_ms()))
 		walk->is_dying = 1;
 	else
-		walk->unkillable += record->booked_pages;
+		walk->unkillable += pages_booked(record->booked);
 }
 
 /* Its record brought up to date. Returns whether it is dying. */
-static __always_inline bool renew(struct walk *walk, struct mm_record *record, struct account *account, __u64 mm,
-				  __u64 signal)
+static __always_inline bool renew(struct walk *walk, struct mm_record *record, __u64 mm, __u64 signal)
 {
 	bool is_gone = walk->reads_anew ? look_anew(record, mm) : look_again(record, mm, signal);
 
-	if (!is_booked(record))
-		book_far(record, account, mm);
+	if (!is_booked(record, walk->slot))
+		book_far(record, walk->slot, mm);
 	return is_gone;
 }
 
@@ -151,8 +150,8 @@ static __always_inline long weigh(__u32 index, struct walk **of)
 		return 0;
 	owner = (__u64)FAR_READ(mm, struct mm_struct, owner);
 	signal = owner ? (__u64)FAR_READ(owner, struct task_struct, signal) : 0;
-	is_gone = renew(walk, record, account, mm, signal);
-	walk->booked += record->booked_pages;
+	is_gone = renew(walk, record, mm, signal);
+	walk->booked += pages_booked(record->booked);
 	walk->shmem += record->pages[MEMBER_SHMEM];
 	if (means_dying(record->state))
 		weigh_dying(walk, account, record);

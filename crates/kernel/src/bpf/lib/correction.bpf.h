@@ -168,7 +168,7 @@ static __always_inline void wear(struct account *account, __s64 pages)
  * given up since the beginning, and now, counts like that of those born meanwhile. */
 static __always_inline void give_up_all(struct mm_record *record, struct account *account)
 {
-	__s64 pages = *(volatile __s64 *)&record->booked_pages, most = shared_at_most(record);
+	__s64 pages = pages_booked(*(volatile __u64 *)&record->booked), most = shared_at_most(record);
 
 	if (pages > most)
 		pages = most;

@@ -32,6 +32,28 @@ static __always_inline __s64 private_pages(const struct mm_record *record)
 	return record->pages[MEMBER_ANON] + record->pages[MEMBER_SWAP];
 }
 
+/*
+ * What a record has booked, and on which account, in one word. Who exchanges it takes from a sum what was added to that
+ * one. So whoever comes in between (the process becomes another user's, the record another process's), each sum is what
+ * the records have booked on it. Nothing is booked: 0.
+ */
+#define BOOKED_BITS 44			/* 64 PiB; above them the slot */
+
+static __always_inline __u64 booked_on(__u32 slot, __s64 pages)
+{
+	return pages > 0 ? (__u64)slot << BOOKED_BITS | (__u64)pages : 0;
+}
+
+static __always_inline __s64 pages_booked(__u64 booked)
+{
+	return booked & ((1ULL << BOOKED_BITS) - 1);
+}
+
+static __always_inline __u32 slot_booked(__u64 booked)
+{
+	return booked >> BOOKED_BITS;
+}
+
 enum { FEW_CPUS = 4 };	/* so many parts are read sooner than it is found out which of them matter */
 
 /* The bits of CPUs that there may be, of 64 from this one on. */
@@ -74,17 +96,27 @@ __noinline __s64 far_member(__u64 mm, const struct cpu_set *cpus, __u32 member)
 	return pages;
 }
 
-/* Exact, from an address: for walks, and whenever more than one member may have moved. Global, for the stack of who
+/* Exact, from an address: for walks, and whenever more than one member may have moved. Written down only if the record is
+ * still that one's: who lost the processor in the middle would write into somebody else's. Global, for the stack of who
  * reads: nothing of it is left when what follows needs it. */
 __noinline int sync_far(struct mm_record *record, __u64 mm)
 {
+	__s64 anon, swap, shmem, file = 0;
+
 	if (!record)
 		return 0;
-	record->pages[MEMBER_ANON] = far_member(mm, &record->cpus, MEMBER_ANON);
-	record->pages[MEMBER_SWAP] = far_member(mm, &record->cpus, MEMBER_SWAP);
-	record->pages[MEMBER_SHMEM] = far_member(mm, &record->cpus, MEMBER_SHMEM);
+	anon = far_member(mm, &record->cpus, MEMBER_ANON);
+	swap = far_member(mm, &record->cpus, MEMBER_SWAP);
+	shmem = far_member(mm, &record->cpus, MEMBER_SHMEM);
 	if (count_file)
-		record->pages[MEMBER_FILE] = far_member(mm, &record->cpus, MEMBER_FILE);
+		file = far_member(mm, &record->cpus, MEMBER_FILE);
+	if (*(volatile __u64 *)&record->mm != mm)
+		return 0;
+	record->pages[MEMBER_ANON] = anon;
+	record->pages[MEMBER_SWAP] = swap;
+	record->pages[MEMBER_SHMEM] = shmem;
+	if (count_file)
+		record->pages[MEMBER_FILE] = file;
 	record->pages[MEMBER_PGTABLES] =
 		FAR_READ(mm, struct mm_struct, pgtables_bytes.counter) >> page_shift;
 	record->pages[MEMBER_HUGETLB] = far_hugetlb(mm);

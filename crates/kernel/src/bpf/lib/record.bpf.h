@@ -24,21 +24,36 @@ static __always_inline void count_late(struct mm_record *record, struct account 
 		__sync_fetch_and_add(&account->late_pages, pages);
 }
 
-/* Makes the account's sums agree with the record. Returns what is held now by the living. */
-static __always_inline __s64 book(struct mm_record *record, struct account *account)
+/* Takes from an account's sum what was booked on it. Returns how much of that was on `slot`, whose sum is left to the
+ * caller. */
+static __always_inline __s64 take_from_others(__u64 booked, __u32 slot, bool is_dying)
+{
+	struct account *other;
+
+	if (!booked || slot_booked(booked) == slot)
+		return pages_booked(booked);
+	other = account_at(slot_booked(booked));
+	if (other)
+		__sync_fetch_and_add(is_dying ? &other->dying_pages : &other->held_pages, -pages_booked(booked));
+	return 0;
+}
+
+/* Makes the account's sums agree with the record. Returns what is held now by the living. `slot`: the account's. */
+static __always_inline __s64 book(struct mm_record *record, struct account *account, __u32 slot)
 {
 	__s64 living = recorded_pages(record), dying = 0, was;
 
 	if (record->state == MM_DYING)
 		living = split_dying(&record->dying, living, account->patience.credit_from_ms, page_shift, now_ms(),
 				     &dying);
-	if (dying != *(volatile __s64 *)&record->booked_dying_pages) {
-		was = __sync_lock_test_and_set(&record->booked_dying_pages, dying);
+	if (booked_on(slot, dying) != *(volatile __u64 *)&record->booked_dying) {
+		was = take_from_others(__sync_lock_test_and_set(&record->booked_dying, booked_on(slot, dying)), slot,
+				       true);
 		__sync_fetch_and_add(&account->dying_pages, dying - was);
 	}
 	if (record->flags & RECORD_NEW)
 		count_late(record, account, living);
-	was = __sync_lock_test_and_set(&record->booked_pages, living);
+	was = take_from_others(__sync_lock_test_and_set(&record->booked, booked_on(slot, living)), slot, false);
 	if (living < was && means_dying(record->state))
 		leave(record, account, was - living);
 	else if (living < was)
@@ -47,10 +62,10 @@ static __always_inline __s64 book(struct mm_record *record, struct account *acco
 }
 
 /* Whether book() would change nothing. */
-static __always_inline bool is_booked(const struct mm_record *record)
+static __always_inline bool is_booked(const struct mm_record *record, __u32 slot)
 {
-	return record->state != MM_DYING && !(record->flags & RECORD_NEW) && !record->booked_dying_pages &&
-	       recorded_pages(record) == *(volatile __s64 *)&record->booked_pages;
+	return record->state != MM_DYING && !(record->flags & RECORD_NEW) && !record->booked_dying &&
+	       booked_on(slot, recorded_pages(record)) == *(volatile __u64 *)&record->booked;
 }
 
 static __always_inline void raise_maxheld(struct account *account, __s64 held)
@@ -150,10 +165,16 @@ static __always_inline void unbook(__s64 *part, __s64 *sum)
 		__sync_fetch_and_add(sum, -was);
 }
 
+/* The same of what says whose it is. */
+static __always_inline void unbook_both(struct mm_record *record)
+{
+	take_from_others(take_all((__s64 *)&record->booked), NOBODY, false);
+	take_from_others(take_all((__s64 *)&record->booked_dying), NOBODY, true);
+}
+
 static __always_inline void withdraw(struct mm_record *record, struct account *account)
 {
-	unbook(&record->booked_pages, &account->held_pages);
-	unbook(&record->booked_dying_pages, &account->dying_pages);
+	unbook_both(record);
 	unbook(&record->committed_pages, &account->committed_pages);
 	unbook(&record->reserved_pages, &account->reserved_pages);
 	unbook(&record->collapsed_pages, &account->collapsed_pages);
@@ -221,15 +242,29 @@ __noinline __u32 close_record(__u32 index)
 	return was;
 }
 
+/* What is booked on an account is taken back where the record is not that one's any more; what others have booked since
+ * stays. */
+static __always_inline void take_back(__u64 *booked, __u32 slot, __s64 *sum)
+{
+	__u64 was = *(volatile __u64 *)booked;
+
+	if (was && slot_booked(was) == slot && __sync_val_compare_and_swap(booked, was, 0) == was)
+		__sync_fetch_and_add(sum, -pages_booked(was));
+}
+
 /* By who does not own the address space: it may have ended meanwhile, and what is written down after
  * its record was closed would stay. A global function: verified once, not in each state of its callers. */
-__noinline int book_far(struct mm_record *record, struct account *account, __u64 mm)
+__noinline int book_far(struct mm_record *record, __u32 slot, __u64 mm)
 {
-	if (!record || !account)
+	struct account *account = account_at(slot);
+
+	if (!record || !account || slot_of(record, mm) != slot)
 		return 0;
-	book(record, account);
-	if (*(volatile __u64 *)&record->mm != mm)
-		withdraw(record, account);
+	book(record, account, slot);
+	if (*(volatile __u64 *)&record->mm != mm) {
+		take_back(&record->booked, slot, &account->held_pages);
+		take_back(&record->booked_dying, slot, &account->dying_pages);
+	}
 	return 0;
 }
 
@@ -257,8 +292,7 @@ static __noinline __u32 open_record(struct ledger_state *state, __u64 mm, __u64 
 	record->state = MM_LIVING;
 	record->pid = 0;
 	__builtin_memset(record->pages, 0, sizeof(record->pages));
-	record->booked_pages = 0;
-	record->booked_dying_pages = 0;
+	unbook_both(record);	/* of who was late */
 	record->committed_pages = 0;
 	record->reserved_pages = 0;
 	record->ticket = state->ticket;
@@ -322,8 +356,7 @@ static __noinline int move_record(struct mm_record *record, __u64 mm, __u32 slot
 	note_birth(record, new);
 	if (record->state == MM_LIVING)
 		record->marked_ns = 0;	/* what it was chosen for is the other's */
-	unbook(&record->booked_pages, &old->held_pages);
-	unbook(&record->booked_dying_pages, &old->dying_pages);
+	unbook_both(record);
 	/* Nothing writes these two down anew by itself: they move, unchecked (S5). */
 	carry(&record->committed_pages, &old->committed_pages, &new->committed_pages);
 	carry(&record->reserved_pages, &old->reserved_pages, &new->reserved_pages);

@@ -141,7 +141,7 @@ SEC("syscall") int a_closed_record_leaves_nothing_in_the_sums(void *ctx)
 
 	EXPECT(record);
 	record->pages[MEMBER_ANON] = 50;
-	book(record, it->account);
+	book(record, it->account, SLOT);
 	record->reserved_pages = it->account->reserved_pages = 5;
 	record->committed_pages = it->account->committed_pages = 6;
 	EXPECT(it->account->held_pages == 50);
@@ -187,13 +187,54 @@ SEC("syscall") int who_changes_its_account_takes_its_reservation_along(void *ctx
 {
 	BEGIN(it);
 	it->record->pages[MEMBER_ANON] = 20;
-	book(it->record, it->account);
+	book(it->record, it->account, SLOT);
 	it->record->reserved_pages = it->account->reserved_pages = 5;
 	EXPECT(!move_record(it->record, it->record->mm, OTHER));
 	EXPECT(!it->account->held_pages && !it->account->reserved_pages);
 	EXPECT(it->other->reserved_pages == 5);
-	book(it->record, it->other);
+	book(it->record, it->other, OTHER);
 	EXPECT(it->other->held_pages == 20);
+	return 0;
+}
+
+SEC("syscall") int what_is_booked_late_is_taken_from_whom_it_was_booked_on(void *ctx)
+{
+	BEGIN(it);
+	it->record->pages[MEMBER_ANON] = 20;
+	book(it->record, it->account, SLOT);
+	EXPECT(!move_record(it->record, it->record->mm, OTHER));
+	/* Another thread has read before whose it was. */
+	book(it->record, it->account, SLOT);
+	EXPECT(it->account->held_pages == 20);
+	EXPECT(!is_booked(it->record, OTHER));
+	book(it->record, it->other, OTHER);
+	EXPECT(!it->account->held_pages && it->other->held_pages == 20);
+	return 0;
+}
+
+SEC("syscall") int what_is_dying_is_taken_from_whom_it_was_booked_on(void *ctx)
+{
+	BEGIN(it);
+	it->record->pages[MEMBER_ANON] = 100;
+	begin_credit(&it->record->dying, 100, 0, now_ms());
+	it->record->state = MM_DYING;
+	book(it->record, it->account, SLOT);
+	EXPECT(it->account->dying_pages == 100);
+	book(it->record, it->other, OTHER);
+	EXPECT(!it->account->dying_pages && it->other->dying_pages == 100);
+	return 0;
+}
+
+SEC("syscall") int who_comes_late_changes_nothing_of_a_record_that_became_anothers(void *ctx)
+{
+	BEGIN(it);
+	it->record->pages[MEMBER_ANON] = 20;
+	book(it->record, it->account, SLOT);
+	book_far(it->record, OTHER, it->record->mm);	/* of another account */
+	book_far(it->record, SLOT, it->record->mm + 1);	/* of another process */
+	sync_far(it->record, it->record->mm + 1);
+	EXPECT(it->record->pages[MEMBER_ANON] == 20);
+	EXPECT(it->account->held_pages == 20 && !it->other->held_pages);
 	return 0;
 }
 
@@ -248,10 +289,10 @@ SEC("syscall") int booking_twice_adds_once(void *ctx)
 {
 	BEGIN(it);
 	it->record->pages[MEMBER_ANON] = 20;
-	EXPECT(book(it->record, it->account) == 20);
-	EXPECT(book(it->record, it->account) == 20);
+	EXPECT(book(it->record, it->account, SLOT) == 20);
+	EXPECT(book(it->record, it->account, SLOT) == 20);
 	it->record->pages[MEMBER_ANON] = 12;
-	EXPECT(book(it->record, it->account) == 12);
+	EXPECT(book(it->record, it->account, SLOT) == 12);
 	EXPECT(it->account->held_pages == 12);
 	return 0;
 }
@@ -260,10 +301,10 @@ SEC("syscall") int what_is_dying_is_credited(void *ctx)
 {
 	BEGIN(it);
 	it->record->pages[MEMBER_ANON] = 100;
-	book(it->record, it->account);
+	book(it->record, it->account, SLOT);
 	begin_credit(&it->record->dying, 100, 0, now_ms());
 	it->record->state = MM_DYING;
-	book(it->record, it->account);
+	book(it->record, it->account, SLOT);
 	EXPECT(it->account->held_pages == 0);
 	EXPECT(it->account->dying_pages == 100);
 	return 0;
@@ -275,7 +316,7 @@ SEC("syscall") int what_grows_while_it_dies_is_held(void *ctx)
 	begin_credit(&it->record->dying, 100, 0, now_ms());
 	it->record->state = MM_DYING;
 	it->record->pages[MEMBER_ANON] = 100 + DYING_GROWTH_PAGES + 30;
-	book(it->record, it->account);
+	book(it->record, it->account, SLOT);
 	EXPECT(it->account->held_pages == 30);
 	EXPECT(it->account->dying_pages == 100 + DYING_GROWTH_PAGES);
 	return 0;
@@ -287,7 +328,7 @@ SEC("syscall") int who_finds_room_late_is_taken_off_what_the_walk_has_counted(vo
 	it->account->walked_pages = 40;
 	it->record->flags = RECORD_NEW;
 	it->record->pages[MEMBER_ANON] = 40;
-	book(it->record, it->account);
+	book(it->record, it->account, SLOT);
 	EXPECT(unrecorded_pages(it->account) == 0);
 	EXPECT(!(it->record->flags & RECORD_NEW));
 	return 0;

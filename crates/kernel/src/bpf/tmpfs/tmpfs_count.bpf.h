@@ -177,14 +177,17 @@ LOOP_BODY(publish_account, struct count **, accounts_made())
 
 enum { BY_WRITER = 1 };	/* lowest bit of files_counting_ns */
 
-/* Whether nobody else counts. A writer waits for everybody; whoever else counts does not wait for him for long. */
-static __always_inline bool may_count(__u64 since, __u64 start)
+/* Whether nobody else counts. A writer waits for everybody; whoever else counts does not wait for him for long, and who
+ * counts all files not at all: writers could take turns. Who is overtaken has an older ticket. */
+static __always_inline bool may_count(__u64 since, __u64 start, __u32 most)
 {
 	if (!since)
 		return true;
 	if (start & BY_WRITER)
 		return false;
-	return ns_since(since, start) >= (since & BY_WRITER ? WRITERS_STALE_NS : FILES_STALE_NS);
+	if (since & BY_WRITER)
+		return most > FEW_FILES || ns_since(since, start) >= WRITERS_STALE_NS;
+	return ns_since(since, start) >= FILES_STALE_NS;
 }
 
 /* Returns whether all was met. `by_writer`: in the context of a user's process. */
@@ -195,7 +198,7 @@ static __always_inline bool count_all(struct ledger_state *state, __u32 most, bo
 
 	start = by_writer ? start | BY_WRITER : start & ~(__u64)BY_WRITER;
 	since = *(volatile __u64 *)&state->files_counting_ns;
-	if (!may_count(since, start) ||
+	if (!may_count(since, start, most) ||
 	    __sync_val_compare_and_swap(&state->files_counting_ns, since, start) != since)
 		return true;
 	state->files_wanted = 0;
