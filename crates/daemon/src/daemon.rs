@@ -25,6 +25,7 @@ use crate::level_watches::LevelWatches;
 use crate::physpages::Physpages;
 use crate::reservations::Reservations;
 use crate::responder::{Responder, by_files};
+use crate::retries::{Retries, Task};
 use crate::spared_programs::SparedPrograms;
 use crate::usage::Usage;
 use crate::watermarks::Watermarks;
@@ -51,8 +52,10 @@ pub(crate) struct Daemon {
     pub(crate) not_in_force: Option<String>,
     /// What becomes of limits that would kill at once when they are read again.
     pub(crate) reload: ReloadChoice,
-    /// A change that nobody set, of users or groups or by the end of a limit, and that is not in force yet.
+    /// A change that nobody set, of users or groups or by the end of a limit, and that is not to hold yet.
     pub(crate) delay: Delay,
+    /// What failed and is tried again.
+    pub(crate) retries: Retries,
     /// When the next temporary limit ends.
     pub(crate) expiry: Expiry,
     /// Events that did not fit the ring buffer, as far as recorded.
@@ -84,6 +87,7 @@ impl Daemon {
             not_in_force: None,
             reload: ReloadChoice::default(),
             delay: Delay::new()?,
+            retries: Retries::new()?,
             expiry: Expiry::new()?,
             // By the bursard before, too: what was lost since then nobody has told.
             lost: accounts
@@ -236,8 +240,17 @@ impl Daemon {
             return;
         };
         match self.accounts.backend.exempt(&resolved.found) {
-            Ok(()) => self.exempt.note_in_force(),
-            Err(error) => tracing::error!("control groups are not exempt as configured: {error:#}"),
+            Ok(()) => {
+                self.exempt.note_in_force();
+                self.retries.done(Task::ExemptCgroups);
+            }
+            Err(error) => {
+                let why = "other control groups are exempt now";
+                let now = Instant::now();
+                if self.retries.note(Task::ExemptCgroups, why, &error, now) {
+                    tracing::error!("control groups are not exempt as configured: {error:#}");
+                }
+            }
         }
     }
 
@@ -318,6 +331,16 @@ impl Daemon {
         }
     }
 
+    /// What failed has its time again.
+    pub(crate) fn try_again(&mut self) {
+        for (task, why) in self.retries.take_due(Instant::now()) {
+            match task {
+                Task::Limits => self.look_up_again(why),
+                Task::ExemptCgroups => self.exempt_cgroups(),
+            }
+        }
+    }
+
     /// A temporary limit has come to its end, or the clock was set.
     pub(crate) fn limit_ends(&mut self) {
         self.expiry.take();
@@ -350,9 +373,10 @@ impl Daemon {
                 }
             }
             Err(error) => {
-                tracing::error!("{why}, and the limits stay as they were for now: {error:#}");
                 self.accounts.table.watch_names();
-                self.delay.try_again(why, format!("{error:#}"));
+                if self.retries.note(Task::Limits, why, &error, Instant::now()) {
+                    tracing::error!("{why}, and the limits stay as they were for now: {error:#}");
+                }
             }
         }
     }
@@ -403,6 +427,7 @@ impl Daemon {
         self.accounts.adopt(limits, plan)?;
         // What waited is in this plan, too.
         self.delay.clear();
+        self.retries.done(Task::Limits);
         self.limits_changed();
         Ok(())
     }

@@ -59,6 +59,7 @@ mod release;
 mod requests;
 mod reservations;
 mod responder;
+mod retries;
 mod service;
 mod shortage;
 mod signals;
