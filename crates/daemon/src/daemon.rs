@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The daemon's parts, and what concerns more than one of them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use bursar_config::{Limits, ReloadChoice};
 use bursar_host::machine;
-use bursar_model::EventKind;
+use bursar_model::{AccountId, EventKind};
 use bursar_policy::Plan;
 use jiff::Timestamp;
 
@@ -392,17 +393,18 @@ impl Daemon {
                 return true;
             }
         };
-        let ids = over.iter().map(|it| it.id).collect();
-        match self.delay.judge(why, ids, Instant::now()) {
-            Verdict::Now => {
-                self.responder.announce(&over);
+        let limits = over.iter().map(|it| (it.id, it.limit)).collect();
+        let those = |ids: &BTreeSet<AccountId>| -> Vec<OverLimit> {
+            let over = over.into_iter();
+            over.filter(|it| ids.contains(&it.id)).collect()
+        };
+        match self.delay.judge(why, &limits, Instant::now()) {
+            Verdict::Now(new) => {
+                self.responder.announce(&those(&new));
                 true
             }
             Verdict::Later(fresh, within) => {
-                let over: Vec<OverLimit> = over
-                    .into_iter()
-                    .filter(|it| fresh.contains(&it.id))
-                    .collect();
+                let over = those(&fresh);
                 self.responder.warn_of(&over, why, within, &self.accounts);
                 false
             }
