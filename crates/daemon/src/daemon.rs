@@ -13,7 +13,7 @@ use bursar_model::{AccountId, EventKind};
 use bursar_policy::Plan;
 use jiff::Timestamp;
 
-use crate::accounts::{Accounts, OverLimit};
+use crate::accounts::{Accounts, Arrival, OverLimit};
 use crate::backend_choice::Superseded;
 use crate::beancounters::Beancounters;
 use crate::briefings::Briefings;
@@ -156,14 +156,24 @@ impl Daemon {
     /// Opens accounts for members of large groups who have come. Of accounts opened anew nothing is watched yet.
     pub(crate) fn look_for_arrivals(&mut self) {
         match self.accounts.look_for_arrivals() {
-            Ok(true) => {
+            Ok(Arrival::Somebody) => {
+                self.retries.done(Task::Arrivals);
                 self.level_watches.review_all(&mut self.accounts);
                 self.usage.wake();
             }
-            Ok(false) => {}
-            Err(error) => tracing::error!(
-                "members of a large group who have come have no limit yet: {error:#}"
-            ),
+            Ok(Arrival::Nobody) => self.retries.done(Task::Arrivals),
+            Ok(Arrival::Refused) => {}
+            Err(error) => {
+                let why = "members of a large group have come";
+                if self
+                    .retries
+                    .note(Task::Arrivals, why, &error, Instant::now())
+                {
+                    tracing::error!(
+                        "members of a large group who have come have no limit yet: {error:#}"
+                    );
+                }
+            }
         }
     }
 
@@ -338,6 +348,7 @@ impl Daemon {
             match task {
                 Task::Limits => self.look_up_again(why),
                 Task::ExemptCgroups => self.exempt_cgroups(),
+                Task::Arrivals => self.accounts.retry_arrivals(),
             }
         }
     }
@@ -429,7 +440,9 @@ impl Daemon {
         self.accounts.adopt(limits, plan)?;
         // What waited is in this plan, too.
         self.delay.clear();
+        // So are all accounts that have members here.
         self.retries.done(Task::Limits);
+        self.retries.done(Task::Arrivals);
         self.limits_changed();
         Ok(())
     }

@@ -19,6 +19,8 @@ pub(crate) enum Task {
     /// Limits of which names, or the moment, say something else now.
     Limits,
     ExemptCgroups,
+    /// Accounts of members of large groups who have come.
+    Arrivals,
 }
 
 #[derive(Debug)]
