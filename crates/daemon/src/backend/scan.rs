@@ -28,6 +28,8 @@ use crate::spared_programs::SparedFiles;
 
 /// As many as the kernel half keeps (abi.h CANDIDATES).
 const CANDIDATES: usize = 8;
+/// Whoever was chosen so long ago has the signal, which shows: or it could not be sent, and it does not die.
+const SIGNAL_PATIENCE_NS: u64 = 1_000_000_000;
 /// An account over its limit with nobody to kill is looked at again after this.
 const NO_VICTIM_PAUSE_NS: u64 = 1_000_000_000;
 
@@ -94,6 +96,12 @@ impl Condemned {
     /// Nothing was sent to it.
     const fn is_forgone(&self) -> bool {
         self.victim.level.is_observed
+    }
+
+    /// Whether it counts as dying although that does not show.
+    fn awaits_signal(&self) -> bool {
+        let since = clock::monotonic().get().saturating_sub(self.at.get());
+        self.is_forgone() || since < SIGNAL_PATIENCE_NS
     }
 
     fn is_there(&self) -> bool {
@@ -254,7 +262,8 @@ impl Scan {
         }
         let comm = self.proc.comm(pid).ok().flatten()?;
         let adj = self.proc.oom_score_adj(pid).ok().flatten()?;
-        let condemned = self.condemned.get(&pid).filter(|it| it.is_there());
+        let is_dying = |it: &&Condemned| it.awaits_signal() && it.is_there();
+        let condemned = self.condemned.get(&pid).filter(is_dying);
         let is_forgone = condemned.is_some_and(Condemned::is_forgone);
         let seen = Seen {
             uid: status.uid,
