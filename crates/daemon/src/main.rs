@@ -51,6 +51,7 @@ mod oom;
 mod oom_score;
 mod payers;
 mod physpages;
+mod proc_pace;
 mod programs;
 mod reaper;
 mod recent;
