@@ -147,22 +147,24 @@ fn a_change_that_was_not_answered_is_of_unknown_outcome() {
 }
 
 #[test]
-fn a_size_that_is_set_is_told_where_the_rows_beside_it_fail() {
+fn a_size_and_rows_are_one_request() {
     let daemon = Daemon::answering(&Reply::Changed {
         remarks: Vec::new(),
         change: None,
     });
-    // It serves one client: who asks for the rows is not answered.
-    let output = daemon
-        .bursar(&["limit", "set", "alice", "8G", "numproc=200", "--json"])
-        .output()
-        .unwrap();
-    assert_eq!(output.status.code(), Some(4));
-    assert_eq!(stdout(&output), "");
-    let said = stderr(&output);
-    assert!(
-        said.contains("the SIZE, 8G, was set before that and stays"),
-        "{said}"
+    let typed = ["limit", "set", "alice", "8G", "numproc=200:220"];
+    let output = daemon.bursar(&typed).output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let asked = serde_json::to_value(daemon.asked().ask).unwrap();
+    assert_eq!(
+        asked,
+        serde_json::json!({
+            "ask": "set_limit_and_rows",
+            "who": "alice",
+            "memory": { "limit": "8G" },
+            "rows": { "numproc": "200:220" },
+            "force": false,
+        })
     );
 }
 

@@ -25,6 +25,7 @@ use crate::limit_table::LimitTable;
 use crate::payers::{Coverage, Payers};
 use crate::spared_programs::SparedFiles;
 
+pub(crate) use arrivals::Arrival;
 use arrivals::Arrivals;
 pub(crate) use over_limit::OverLimit;
 
@@ -130,17 +131,22 @@ impl Accounts {
         self.arrivals.as_fd()
     }
 
-    /// Opens accounts for members of large groups who have processes now; whether there were such.
-    pub(crate) fn look_for_arrivals(&mut self) -> Result<bool> {
-        let is_news = self.arrivals.has_news(self.table.plan(), &self.proc)?;
-        if is_news {
+    /// Opens accounts for members of large groups who have processes now, if there are such.
+    pub(crate) fn look_for_arrivals(&mut self) -> Result<Arrival> {
+        let arrival = self.arrivals.look(self.table.plan(), &self.proc)?;
+        if arrival == Arrival::Somebody {
             let plan = self.table.plan().clone();
             if let Err(error) = self.apply(&plan) {
                 self.arrivals.put_off()?;
                 return Err(error);
             }
         }
-        Ok(is_news)
+        Ok(arrival)
+    }
+
+    /// Accounts that could not be opened for them are tried again at the next look.
+    pub(crate) fn retry_arrivals(&mut self) {
+        self.arrivals.retry();
     }
 
     /// Puts other limits in force; those before hold again when that fails half-way.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The daemon's parts, and what concerns more than one of them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,11 +9,11 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use bursar_config::{Limits, ReloadChoice};
 use bursar_host::machine;
-use bursar_model::EventKind;
+use bursar_model::{AccountId, EventKind};
 use bursar_policy::Plan;
 use jiff::Timestamp;
 
-use crate::accounts::{Accounts, OverLimit};
+use crate::accounts::{Accounts, Arrival, OverLimit};
 use crate::backend_choice::Superseded;
 use crate::beancounters::Beancounters;
 use crate::briefings::Briefings;
@@ -25,6 +26,7 @@ use crate::level_watches::LevelWatches;
 use crate::physpages::Physpages;
 use crate::reservations::Reservations;
 use crate::responder::{Responder, by_files};
+use crate::retries::{Retries, Task};
 use crate::spared_programs::SparedPrograms;
 use crate::usage::Usage;
 use crate::watermarks::Watermarks;
@@ -51,8 +53,10 @@ pub(crate) struct Daemon {
     pub(crate) not_in_force: Option<String>,
     /// What becomes of limits that would kill at once when they are read again.
     pub(crate) reload: ReloadChoice,
-    /// A change that nobody set, of users or groups or by the end of a limit, and that is not in force yet.
+    /// A change that nobody set, of users or groups or by the end of a limit, and that is not to hold yet.
     pub(crate) delay: Delay,
+    /// What failed and is tried again.
+    pub(crate) retries: Retries,
     /// When the next temporary limit ends.
     pub(crate) expiry: Expiry,
     /// Events that did not fit the ring buffer, as far as recorded.
@@ -84,6 +88,7 @@ impl Daemon {
             not_in_force: None,
             reload: ReloadChoice::default(),
             delay: Delay::new()?,
+            retries: Retries::new()?,
             expiry: Expiry::new()?,
             // By the bursard before, too: what was lost since then nobody has told.
             lost: accounts
@@ -151,14 +156,24 @@ impl Daemon {
     /// Opens accounts for members of large groups who have come. Of accounts opened anew nothing is watched yet.
     pub(crate) fn look_for_arrivals(&mut self) {
         match self.accounts.look_for_arrivals() {
-            Ok(true) => {
+            Ok(Arrival::Somebody) => {
+                self.retries.done(Task::Arrivals);
                 self.level_watches.review_all(&mut self.accounts);
                 self.usage.wake();
             }
-            Ok(false) => {}
-            Err(error) => tracing::error!(
-                "members of a large group who have come have no limit yet: {error:#}"
-            ),
+            Ok(Arrival::Nobody) => self.retries.done(Task::Arrivals),
+            Ok(Arrival::Refused) => {}
+            Err(error) => {
+                let why = "members of a large group have come";
+                if self
+                    .retries
+                    .note(Task::Arrivals, why, &error, Instant::now())
+                {
+                    tracing::error!(
+                        "members of a large group who have come have no limit yet: {error:#}"
+                    );
+                }
+            }
         }
     }
 
@@ -236,8 +251,17 @@ impl Daemon {
             return;
         };
         match self.accounts.backend.exempt(&resolved.found) {
-            Ok(()) => self.exempt.note_in_force(),
-            Err(error) => tracing::error!("control groups are not exempt as configured: {error:#}"),
+            Ok(()) => {
+                self.exempt.note_in_force();
+                self.retries.done(Task::ExemptCgroups);
+            }
+            Err(error) => {
+                let why = "other control groups are exempt now";
+                let now = Instant::now();
+                if self.retries.note(Task::ExemptCgroups, why, &error, now) {
+                    tracing::error!("control groups are not exempt as configured: {error:#}");
+                }
+            }
         }
     }
 
@@ -318,6 +342,17 @@ impl Daemon {
         }
     }
 
+    /// What failed has its time again.
+    pub(crate) fn try_again(&mut self) {
+        for (task, why) in self.retries.take_due(Instant::now()) {
+            match task {
+                Task::Limits => self.look_up_again(why),
+                Task::ExemptCgroups => self.exempt_cgroups(),
+                Task::Arrivals => self.accounts.retry_arrivals(),
+            }
+        }
+    }
+
     /// A temporary limit has come to its end, or the clock was set.
     pub(crate) fn limit_ends(&mut self) {
         self.expiry.take();
@@ -350,9 +385,10 @@ impl Daemon {
                 }
             }
             Err(error) => {
-                tracing::error!("{why}, and the limits stay as they were for now: {error:#}");
                 self.accounts.table.watch_names();
-                self.delay.try_again(why, format!("{error:#}"));
+                if self.retries.note(Task::Limits, why, &error, Instant::now()) {
+                    tracing::error!("{why}, and the limits stay as they were for now: {error:#}");
+                }
             }
         }
     }
@@ -368,17 +404,18 @@ impl Daemon {
                 return true;
             }
         };
-        let ids = over.iter().map(|it| it.id).collect();
-        match self.delay.judge(why, ids, Instant::now()) {
-            Verdict::Now => {
-                self.responder.announce(&over);
+        let limits = over.iter().map(|it| (it.id, it.limit)).collect();
+        let those = |ids: &BTreeSet<AccountId>| -> Vec<OverLimit> {
+            let over = over.into_iter();
+            over.filter(|it| ids.contains(&it.id)).collect()
+        };
+        match self.delay.judge(why, &limits, Instant::now()) {
+            Verdict::Now(new) => {
+                self.responder.announce(&those(&new));
                 true
             }
             Verdict::Later(fresh, within) => {
-                let over: Vec<OverLimit> = over
-                    .into_iter()
-                    .filter(|it| fresh.contains(&it.id))
-                    .collect();
+                let over = those(&fresh);
                 self.responder.warn_of(&over, why, within, &self.accounts);
                 false
             }
@@ -403,6 +440,9 @@ impl Daemon {
         self.accounts.adopt(limits, plan)?;
         // What waited is in this plan, too.
         self.delay.clear();
+        // So are all accounts that have members here.
+        self.retries.done(Task::Limits);
+        self.retries.done(Task::Arrivals);
         self.limits_changed();
         Ok(())
     }

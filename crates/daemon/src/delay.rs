@@ -1,30 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Delays a change of users or groups that would kill at once. Whoever sets a limit can be asked whether that is meant;
-//! here nobody can, so the users concerned are notified and have some seconds. A change that failed is tried again, for
-//! nothing else would: its news has been heard.
+//! here nobody can, so the users concerned are notified and have some seconds. They have them once: where the change
+//! could not be put in force then, it is tried again without another warning.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use bursar_host::Timer;
-use bursar_model::AccountId;
+use bursar_model::{AccountId, Bytes};
 
 /// From the notification of an account until the change takes effect.
 const GRACE: Duration = Duration::from_secs(10);
 /// However many accounts come to be over meanwhile, one after the other.
 const LONGEST: Duration = Duration::from_secs(30);
-/// A change that failed is tried again after so long, then after twice as long each time, up to …
-const RETRY: Duration = Duration::from_secs(3);
-const LONGEST_RETRY: Duration = Duration::from_secs(60);
 
 /// A change that waits, if any does.
 #[derive(Debug)]
 pub(crate) struct Delay {
     timer: Timer,
     waiting: Option<Waiting>,
-    failed: Option<Failed>,
+    /// Who has had his time before a limit that is not in force yet, and which.
+    had_time: BTreeMap<AccountId, Bytes>,
 }
 
 #[derive(Debug)]
@@ -35,19 +33,11 @@ struct Waiting {
     latest: Instant,
 }
 
-/// A change that could not be put in force.
-#[derive(Debug)]
-struct Failed {
-    why: &'static str,
-    error: String,
-    pause: Duration,
-}
-
 /// What to do about a change.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It holds from now on.
-    Now,
+    /// It holds from now on, and these are to be told.
+    Now(BTreeSet<AccountId>),
     /// It waits for so long, and these are to be told.
     Later(BTreeSet<AccountId>, Duration),
 }
@@ -57,20 +47,24 @@ impl Delay {
         Ok(Self {
             timer: Timer::polled().context("make a timer")?,
             waiting: None,
-            failed: None,
+            had_time: BTreeMap::new(),
         })
     }
 
-    /// `over`: who would be above his limit at once.
+    /// `over`: who would be above which limit at once.
     pub(crate) fn judge(
         &mut self,
         why: &'static str,
-        over: BTreeSet<AccountId>,
+        over: &BTreeMap<AccountId, Bytes>,
         now: Instant,
     ) -> Verdict {
-        if over.is_empty() {
+        self.had_time
+            .retain(|id, limit| over.get(id) == Some(&*limit));
+        let new = over.keys().filter(|id| !self.had_time.contains_key(id));
+        let new: BTreeSet<AccountId> = new.copied().collect();
+        if new.is_empty() {
             self.stop_waiting();
-            return Verdict::Now;
+            return Verdict::Now(new);
         }
         let waiting = self.waiting.get_or_insert_with(|| Waiting {
             why,
@@ -78,48 +72,30 @@ impl Delay {
             due: now,
             latest: now + LONGEST,
         });
-        let fresh: BTreeSet<AccountId> = over.difference(&waiting.told).copied().collect();
+        let fresh: BTreeSet<AccountId> = new.difference(&waiting.told).copied().collect();
         if !fresh.is_empty() && now < waiting.latest {
             waiting.due = waiting.latest.min(now + GRACE);
         }
         let left = waiting.due.saturating_duration_since(now);
         if left.is_zero() || self.timer.set(left, Duration::ZERO).is_err() {
             self.stop_waiting();
-            return Verdict::Now;
+            self.had_time.clone_from(over);
+            return Verdict::Now(new);
         }
         waiting.told.extend(&fresh);
         Verdict::Later(fresh, left)
     }
 
-    /// A change could not be put in force: it has its time again later.
-    pub(crate) fn try_again(&mut self, why: &'static str, error: String) {
-        let longer = |it: &Failed| it.pause.saturating_mul(2).min(LONGEST_RETRY);
-        let pause = self.failed.as_ref().map_or(RETRY, longer);
-        if let Err(error) = self.timer.set(pause, Duration::ZERO) {
-            tracing::error!(%error, "a change that failed is tried again at the next one only");
-        }
-        self.failed = Some(Failed { why, error, pause });
-    }
-
-    /// What is not in force yet, and why.
-    pub(crate) fn failure(&self) -> Option<String> {
-        let Failed { why, error, .. } = self.failed.as_ref()?;
-        Some(format!(
-            "{why}, and that is not in force yet: {error}; tried again within a minute"
-        ))
-    }
-
     /// What waited has its time; why it was.
     pub(crate) fn take_due(&self) -> Option<&'static str> {
         let _ = self.timer.take_expiry();
-        let waiting = self.waiting.as_ref().map(|it| it.why);
-        waiting.or_else(|| self.failed.as_ref().map(|it| it.why))
+        self.waiting.as_ref().map(|it| it.why)
     }
 
     /// Whatever waited holds, or other limits do.
     pub(crate) fn clear(&mut self) {
         self.stop_waiting();
-        self.failed = None;
+        self.had_time.clear();
     }
 
     fn stop_waiting(&mut self) {
@@ -146,62 +122,65 @@ mod tests {
             .collect()
     }
 
+    /// What becomes of a change after so many seconds, of which these would be above a limit of so many MiB.
+    fn judge(delay: &mut Delay, begun: Instant, seconds: u64, uids: &[u32], limit: u64) -> Verdict {
+        let over = accounts(uids).into_iter();
+        let over = over.map(|id| (id, Bytes::from_mib(limit))).collect();
+        delay.judge("a", &over, begun + Duration::from_secs(seconds))
+    }
+
+    fn later(uids: &[u32], left: u64) -> Verdict {
+        Verdict::Later(accounts(uids), Duration::from_secs(left))
+    }
+
+    fn at_once(uids: &[u32]) -> Verdict {
+        Verdict::Now(accounts(uids))
+    }
+
     #[test]
     fn who_would_be_killed_is_told_once_and_has_his_time() {
         let mut delay = Delay::new().unwrap();
         let begun = Instant::now();
-        assert_eq!(delay.judge("a", accounts(&[]), begun), Verdict::Now);
-        let mut judge = |uids: &[u32], seconds| {
-            delay.judge("a", accounts(uids), begun + Duration::from_secs(seconds))
-        };
-        let later = |uids: &[u32], left| Verdict::Later(accounts(uids), Duration::from_secs(left));
-        assert_eq!(judge(&[1], 0), later(&[1], 10));
-        assert_eq!(judge(&[1], 5), later(&[], 5));
+        let next = |delay: &mut Delay, seconds, uids: &[u32]| judge(delay, begun, seconds, uids, 1);
+        assert_eq!(next(&mut delay, 0, &[]), at_once(&[]));
+        assert_eq!(next(&mut delay, 0, &[1]), later(&[1], 10));
+        assert_eq!(next(&mut delay, 5, &[1]), later(&[], 5));
         // Somebody else has his time, too.
-        assert_eq!(judge(&[1, 2], 8), later(&[2], 10));
-        assert_eq!(judge(&[1, 2], 17), later(&[], 1));
-        assert_eq!(judge(&[2], 18), Verdict::Now);
-        // It is over: the next one begins anew.
-        assert_eq!(judge(&[2], 19), later(&[2], 10));
-        assert_eq!(judge(&[], 20), Verdict::Now);
+        assert_eq!(next(&mut delay, 8, &[1, 2]), later(&[2], 10));
+        assert_eq!(next(&mut delay, 17, &[1, 2]), later(&[], 1));
+        assert_eq!(next(&mut delay, 18, &[2]), at_once(&[2]));
+        // It is in force: the next one begins anew.
+        delay.clear();
+        assert_eq!(next(&mut delay, 19, &[2]), later(&[2], 10));
+        assert_eq!(next(&mut delay, 20, &[]), at_once(&[]));
+    }
+
+    #[test]
+    fn who_has_had_his_time_is_not_told_again_because_the_change_failed() {
+        let mut delay = Delay::new().unwrap();
+        let begun = Instant::now();
+        let mut judge =
+            |seconds, uids: &[u32], limit| judge(&mut delay, begun, seconds, uids, limit);
+        assert_eq!(judge(0, &[1], 64), later(&[1], 10));
+        assert_eq!(judge(10, &[1], 64), at_once(&[1]));
+        assert_eq!(judge(13, &[1], 64), at_once(&[]));
+        // Another user, a lower limit, or the same user later has his time.
+        assert_eq!(judge(20, &[1, 2], 64), later(&[2], 10));
+        assert_eq!(judge(30, &[1, 2], 64), at_once(&[2]));
+        assert_eq!(judge(40, &[1, 2], 32), later(&[1, 2], 10));
+        assert_eq!(judge(50, &[1, 2], 32), at_once(&[1, 2]));
+        assert_eq!(judge(60, &[2], 32), at_once(&[]));
+        assert_eq!(judge(70, &[1, 2], 32), later(&[1], 10));
     }
 
     #[test]
     fn one_after_the_other_does_not_put_it_off_for_ever() {
         let mut delay = Delay::new().unwrap();
         let begun = Instant::now();
-        let mut last = None;
-        for number in 0..60_u32 {
-            let now = begun + Duration::from_secs(number.into());
-            if delay.judge("a", accounts(&[number]), now) == Verdict::Now {
-                last = Some(now);
-                break;
-            }
-        }
-        assert_eq!(last, Some(begun + LONGEST));
-    }
-
-    #[test]
-    fn what_failed_is_tried_again_at_growing_intervals_until_it_holds() {
-        let mut delay = Delay::new().unwrap();
-        let pause = |delay: &Delay| delay.failed.as_ref().map(|it| it.pause);
-        for expected in [3, 6, 12, 24, 48, 60, 60] {
-            // Nobody is over: it would hold at once, and fails.
-            assert_eq!(
-                delay.judge("a", accounts(&[]), Instant::now()),
-                Verdict::Now
-            );
-            delay.try_again("a", "no room".to_owned());
-            assert_eq!(delay.take_due(), Some("a"));
-            assert_eq!(pause(&delay), Some(Duration::from_secs(expected)));
-        }
-        assert!(delay.failure().unwrap().contains("no room"));
-        // Who would be killed has his time, and what failed stays known meanwhile.
-        let later = delay.judge("b", accounts(&[1]), Instant::now());
-        assert!(matches!(later, Verdict::Later(..)), "{later:?}");
-        assert_eq!(delay.take_due(), Some("b"));
-        assert!(delay.failure().is_some());
-        delay.clear();
-        assert_eq!((delay.take_due(), delay.failure()), (None, None));
+        let last = (0..60_u32).find(|&number| {
+            let verdict = judge(&mut delay, begun, number.into(), &[number], 1);
+            verdict == at_once(&[number])
+        });
+        assert_eq!(last.map(u64::from), Some(LONGEST.as_secs()));
     }
 }

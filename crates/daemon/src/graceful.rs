@@ -13,16 +13,13 @@ use bursar_model::{AccountId, Bytes, Nanos, Pid, Uid};
 use bursar_policy::{Choice, Weighed, first};
 
 use crate::fact::Level;
+use crate::proc_pace::{LEAST_REST, rest_after};
 
 /// So long a process has to end after it was asked.
 pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// Processes asked at a time; one more is not asked.
 const MOST: usize = 256;
 const UNTOUCHABLE: i16 = -1000;
-/// From one look through /proc to the next, for all accounts together: the loop waits for each.
-const LEAST_REST: Duration = Duration::from_secs(1);
-/// However long a look takes, no account waits longer for the next one.
-const LONGEST_REST: Duration = Duration::from_secs(5);
 
 /// Who pays for a process, and into which account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +100,7 @@ impl Graceful {
         self.asked.len() < MOST && self.asked.iter().all(|it| it.account != account)
     }
 
-    /// The processes that `payer_of` gives a payer, by account. Nine tenths of the time nobody looks.
+    /// The processes that `payer_of` gives a payer, by account, for all that wait. Then it rests ([`rest_after`]).
     pub(crate) fn look(
         &mut self,
         proc: &Proc,
@@ -115,8 +112,7 @@ impl Graceful {
         for (weighed, payer) in pids.filter_map(|pid| weigh(proc, pid, &payer_of)) {
             found.entry(payer.account).or_default().push(weighed);
         }
-        let rest = began.elapsed().saturating_mul(9);
-        self.rests_until = after(rest.clamp(LEAST_REST, LONGEST_REST));
+        self.rests_until = after(rest_after(began.elapsed()));
         self.wind();
         found
     }

@@ -2,6 +2,7 @@
 //! A small file of ours, written by a thread: a busy disk takes seconds to synchronise it, and the loop has kills to
 //! attend to.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,6 +10,8 @@ use std::time::Duration;
 
 use bursar_host::{replace_file, thread};
 
+/// What could not be written is tried again after so long: nothing else is to be written, perhaps for months.
+const AGAIN: Duration = Duration::from_secs(60);
 /// A disk that hangs does not hold up bursard's end for longer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -33,7 +36,7 @@ impl KeptFile {
         let ((tell, told), (at_end, ended)) = (channel(), channel());
         let (theirs, at) = (Arc::clone(&latest), path.clone());
         let work = move || {
-            write_all(&told, &theirs, &at, consequence);
+            write_all(&told, &theirs, &at, consequence, AGAIN);
             drop::<Sender<()>>(at_end);
         };
         let writer = thread::spawn(name, work).inspect_err(|error| {
@@ -50,7 +53,10 @@ impl KeptFile {
     /// Has it say this soon. What it was to say before, and does not yet, is left out.
     pub(crate) fn write(&self, text: String) {
         let Some((tell, _)) = &self.writer else {
-            return write(&self.path, &text, self.consequence);
+            if let Err(error) = replace_file(&self.path, &text) {
+                warn(&error, &self.path, self.consequence);
+            }
+            return;
         };
         let before = put(&self.latest, Some(text));
         // Whoever has not taken what was there has been told.
@@ -66,19 +72,40 @@ fn put(latest: &Mutex<Option<String>>, text: Option<String>) -> Option<String> {
     std::mem::replace(&mut *latest, text)
 }
 
-/// Writes until nobody has anything to say any more.
-fn write_all(told: &Receiver<()>, latest: &Latest, path: &Path, consequence: &str) {
-    while told.recv().is_ok() {
-        if let Some(text) = put(latest, None) {
-            write(path, &text, consequence);
+/// Writes until nobody has anything to say any more. What could not be written is tried again after `again`, and said
+/// when that begins.
+fn write_all(
+    told: &Receiver<()>,
+    latest: &Latest,
+    path: &Path,
+    consequence: &str,
+    again: Duration,
+) {
+    let mut unwritten = None;
+    loop {
+        let heard = match unwritten {
+            None => told.recv().map_err(|_| RecvTimeoutError::Disconnected),
+            Some(_) => told.recv_timeout(again),
+        };
+        if heard == Err(RecvTimeoutError::Disconnected) {
+            return;
+        }
+        let before = unwritten.take();
+        let has_failed = before.is_some();
+        let Some(text) = put(latest, None).or(before) else {
+            continue;
+        };
+        if let Err(error) = replace_file(path, &text) {
+            if !has_failed {
+                warn(&error, path, consequence);
+            }
+            unwritten = Some(text);
         }
     }
 }
 
-fn write(path: &Path, text: &str, consequence: &str) {
-    if let Err(error) = replace_file(path, text) {
-        tracing::warn!(%error, file = %path.display(), "could not be kept: {consequence}");
-    }
+fn warn(error: &io::Error, path: &Path, consequence: &str) {
+    tracing::warn!(%error, file = %path.display(), "could not be kept: {consequence}");
 }
 
 impl Drop for KeptFile {
@@ -111,6 +138,28 @@ mod tests {
             drop(file);
             assert_eq!(fs::read_to_string(&path).unwrap(), last.to_string());
         }
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_tried_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("late/names.toml");
+        let ((tell, told), latest) = (channel(), Latest::default());
+        let (theirs, at) = (Arc::clone(&latest), path.clone());
+        let again = Duration::from_millis(1);
+        let writer = std::thread::spawn(move || write_all(&told, &theirs, &at, "", again));
+        put(&latest, Some("a".to_owned()));
+        tell.send(()).unwrap();
+        while latest.lock().unwrap().is_some() {
+            std::thread::yield_now();
+        }
+        fs::create_dir(folder.path().join("late")).unwrap();
+        while !path.exists() {
+            std::thread::yield_now();
+        }
+        drop(tell);
+        writer.join().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "a");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use bursar_model::{AccountId, AccountKind, Bytes, Gid, KillManner, Mode, Uid, Wh
 use bursar_policy::{Directory, Entry, NameError, Plan, plan};
 
 use crate::account_files::AccountFiles;
+use crate::kept_file::KeptFile;
 use crate::name_cache::{NameCache, Settled};
 use crate::names::{LastAnswer, Name, Names, Watched};
 use crate::payers::Coverage;
@@ -22,6 +23,9 @@ const REMEMBERED_NAMES: usize = 4096;
 /// A directory that does not answer is waited for so long while the limits are worked out, and by one
 /// time-out of its own more.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What comes of it when what names stood for cannot be written down.
+const NOT_KEPT: &str = "names may be unknown while the directory is down";
 
 /// What entries are understood by.
 #[derive(Debug, Clone, Copy)]
@@ -49,7 +53,7 @@ pub(crate) struct LimitTable {
     namesakes: BTreeMap<Uid, Option<Uid>>,
     files: AccountFiles,
     name_cache: NameCache,
-    name_cache_path: PathBuf,
+    name_cache_file: KeptFile,
     subuid: SubuidFile,
     /// Where the limits in force are kept, for a start with a file that is wrong.
     copy: PathBuf,
@@ -87,6 +91,7 @@ impl LimitTable {
         };
         let name_cache_path = state.join("names.toml");
         let name_cache = NameCache::load(&name_cache_path);
+        let name_cache_file = KeptFile::start("name-cache", name_cache_path, NOT_KEPT);
         let users = Users::new(REMEMBERED_NAMES).with_patience(PATIENCE);
         let mut limit_table = Self {
             limits: Limits::new(path),
@@ -99,7 +104,7 @@ impl LimitTable {
             namesakes: BTreeMap::new(),
             files: AccountFiles::watch(),
             name_cache,
-            name_cache_path,
+            name_cache_file,
             subuid,
             copy,
             kept: None,
@@ -207,8 +212,8 @@ impl LimitTable {
         let users = self.plan.accounts.keys().filter_map(|id| id.uid());
         users.for_each(|uid| self.names.expect(uid));
         self.watch_names();
-        if let Err(error) = self.name_cache.store(&self.name_cache_path) {
-            tracing::warn!(path = %self.name_cache_path.display(), %error, "names looked up could not be kept for when the directory is down");
+        if let Err(error) = self.name_cache.store(&self.name_cache_file) {
+            tracing::warn!(%error, "names looked up could not be kept: {NOT_KEPT}");
         }
     }
 

@@ -5,13 +5,14 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io;
 use std::path::Path;
 
-use bursar_host::{Lookup, Members, User, replace_file};
+use bursar_host::{Lookup, Members, User};
 use bursar_model::{Gid, Uid};
 use bursar_policy::NameError;
 use serde::{Deserialize, Serialize};
+
+use crate::kept_file::KeptFile;
 
 /// Names listed in a group that no user has are said so far.
 const NAMES_SAID: usize = 3;
@@ -61,14 +62,14 @@ impl NameCache {
         })
     }
 
-    /// Waits for the disk, where something else is to be stored than last time.
-    pub(crate) fn store(&mut self, path: &Path) -> io::Result<()> {
-        let text = toml::to_string(&*self).map_err(io::Error::other)?;
+    /// Has it stored, where it is something else than last time.
+    pub(crate) fn store(&mut self, file: &KeptFile) -> Result<(), toml::ser::Error> {
+        let text = toml::to_string(&*self)?;
         let mut hasher = DefaultHasher::new();
         text.hash(&mut hasher);
         let hash = Some(hasher.finish());
         if self.stored != hash {
-            replace_file(path, &text)?;
+            file.write(text);
             self.stored = hash;
         }
         Ok(())

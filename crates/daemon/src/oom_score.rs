@@ -154,9 +154,12 @@ impl OomScore {
             let Ok(Some(process)) = proc.process(pid) else {
                 continue;
             };
+            // Asked for once at most: each answer waits until another thread has had a processor.
+            let mut started = None;
+            let mut start = |ask: &mut A| *started.get_or_insert_with(|| start_of(pid, ask));
             // Who does not say since when he is there may be the one we know.
             let known = self.original.get(&pid).copied();
-            let known = known.filter(|it| match (it.start, start_of(pid, ask)) {
+            let known = known.filter(|it| match (it.start, start(ask)) {
                 (Some(then), Some(now)) => then == now,
                 _ => true,
             });
@@ -175,7 +178,7 @@ impl OomScore {
                 Some(true) if now < self.raised && now > UNTOUCHABLE => Some(self.raise(now)),
                 Some(false) => known
                     .map(|it| it.score)
-                    .or_else(|| self.inherited(now, start_of(pid, ask)?)),
+                    .or_else(|| self.inherited(now, start(ask)?)),
                 // Also who cannot be asked who pays for it: it keeps what it has.
                 _ => None,
             };
@@ -184,7 +187,7 @@ impl OomScore {
                 continue;
             };
             let original = Original {
-                start: start_of(pid, ask),
+                start: start(ask),
                 score: now,
                 raised: wanted,
             };

@@ -14,11 +14,10 @@ use bursar_model::{AccountId, Bytes, Candidate, Nanos, Pid, ProgramGroup, Uid, p
 use bursar_watchdog::{Blocklist, TimedQuery};
 
 use crate::fact::Considered;
+use crate::proc_pace::rest_after;
 
 /// An account is not looked at again before.
 const FRESH: Duration = Duration::from_secs(1);
-/// However long it takes to list the machine's processes, they are listed anew after this.
-const LONGEST_REST: Duration = Duration::from_secs(5);
 /// So many processes of an account are looked at.
 const MOST: usize = 4096;
 /// So many are remembered of all accounts. A kilobyte each at most is 64 MiB.
@@ -93,9 +92,9 @@ struct Listing {
 }
 
 impl Listing {
-    /// Looks anew, unless that was done just now: nine tenths of the time it is not.
+    /// Looks anew, unless that was done just now ([`rest_after`]).
     fn renew(&mut self, proc: &Proc) {
-        let rest = self.took.saturating_mul(9).clamp(FRESH, LONGEST_REST);
+        let rest = rest_after(self.took);
         if self.made.is_some_and(|it| it.elapsed() < rest) {
             return;
         }

@@ -24,7 +24,7 @@ mod watermarks;
 mod whose;
 
 use bursar_model::Uid;
-use bursar_protocol::{ErrorKind, Operation, Refusal, Reply, Request, VERSION};
+use bursar_protocol::{ErrorKind, LimitAndRowsChange, Operation, Refusal, Reply, Request, VERSION};
 
 use self::permission::{Answer, failed, only_root, refusal};
 use crate::control::{After, Requester, Socket};
@@ -89,7 +89,10 @@ fn dispatch(
         Operation::SetLimit(change) => limits::set(daemon, requester, change),
         Operation::ApplyLimits(asked) => apply::apply(daemon, requester, asked),
         Operation::Preview { file } => preview::preview(daemon, requester, file),
-        Operation::SetRows(change) => beancounters::set(daemon, requester, change),
+        Operation::SetRows(change) => beancounters::set(daemon, requester, None, change),
+        Operation::SetLimitAndRows(LimitAndRowsChange { memory, rows }) => {
+            beancounters::set(daemon, requester, Some(memory), rows)
+        }
         Operation::Beancounters { who } => {
             let count = daemon.physpages.latest();
             let beancounters = &mut daemon.beancounters;

@@ -103,6 +103,10 @@ impl Service {
             it.daemon.delay_is_over();
             GO_ON
         })?;
+        events.register(self.daemon.retries.as_fd(), |it| {
+            it.daemon.try_again();
+            GO_ON
+        })?;
         if let Some(files) = accounts.table.files().wake() {
             events.register(files, |it| {
                 if it.daemon.account_files_changed() {

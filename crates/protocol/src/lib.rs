@@ -26,9 +26,9 @@ pub use dirty::{DirtyKnown, DirtyReport, DirtyRow};
 pub use limits::{Applied, Apply, EntryChange, EntryOrigin, LimitEntry, Terms};
 pub use line::{LineBuffer, LineTooLong};
 pub use message::{
-    Beancounters, ErrorKind, EventPage, Granted, LimitChange, MAX_REPLY, MAX_REQUEST,
-    MAX_ROOT_REQUEST, Operation, Quota, Reached, Refusal, Renew, Reply, Request, Reserve,
-    ReserveBound, RowsChange, UtilisationReport, VERSION,
+    Beancounters, ErrorKind, EventPage, Granted, LimitAndRowsChange, LimitChange, MAX_REPLY,
+    MAX_REQUEST, MAX_ROOT_REQUEST, Operation, Quota, Reached, Refusal, Renew, Reply, Request,
+    Reserve, ReserveBound, RowsChange, UtilisationReport, VERSION,
 };
 pub use physpages::{PARTS_OF_A_PAGE, Physpages, PhyspagesMachine, PhyspagesReply, PhyspagesRow};
 pub use preview::{AccountPreview, LimitsText, Over, Preview, PreviewBound};

@@ -65,6 +65,8 @@ pub enum Operation {
     },
     /// Sets limits of beancounters. Root.
     SetRows(RowsChange),
+    /// Sets a limit and limits of beancounters, both or neither. Root.
+    SetLimitAndRows(LimitAndRowsChange),
     /// Bills: what accounts hold of each resource; with `who`, that account's only. An ordinary user
     /// gets his own.
     Beancounters {
@@ -266,6 +268,16 @@ pub struct RowsChange {
     /// How.
     #[serde(flatten)]
     pub terms: Terms,
+}
+
+/// A new limit and new limits of beancounters, in force together or not at all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitAndRowsChange {
+    /// Of memory.
+    pub memory: BoundsSpec,
+    /// Of beancounters, and of whom.
+    #[serde(flatten)]
+    pub rows: RowsChange,
 }
 
 /// What accounts hold of each resource.

@@ -122,13 +122,16 @@ fn modes(binaries: &Binaries) -> Result<()> {
             world.directory().join("run"),
             world.directory().join("state"),
         );
+        // A thread of bursard's writes it.
+        let names = state.join("names.toml");
+        until("names are kept", || Ok(names.exists().then_some(())))?;
         for (path, published) in [
             (run.clone(), 0o755),
             (run.join("bursar.sock"), 0o666),
             (run.join("bursard.lock"), 0o600),
             (state.clone(), 0o750),
             (state.join("events.jsonl"), 0o640),
-            (state.join("names.toml"), 0o644),
+            (names, 0o644),
             (limits, 0o644),
             (world.pins().to_owned(), 0o700),
         ] {

@@ -147,25 +147,12 @@ impl Show {
 }
 
 /// What became of an entry.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Outcome {
     remarks: Vec<String>,
     is_change: bool,
     old: Option<EntrySpec>,
     new: Option<EntrySpec>,
-}
-
-impl Outcome {
-    /// What another request did after this one.
-    fn add(&mut self, later: Self) {
-        let is_first = self.old.is_none() && self.new.is_none();
-        self.remarks.extend(later.remarks);
-        self.is_change |= later.is_change;
-        if is_first {
-            self.old = later.old;
-        }
-        self.new = later.new;
-    }
 }
 
 /// With for whom sudo or doas began us.

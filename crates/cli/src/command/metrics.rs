@@ -52,18 +52,18 @@ impl Metrics {
         }
         let status = ask(caller)?;
         match (&self.textfile, caller.form) {
-            (Some(path), _) => replace(path, &self.exposition(*status)?),
-            (None, Form::People) => output::say(&self.exposition(*status)?),
+            (Some(path), _) => replace(path, &self.exposition(caller, *status)?),
+            (None, Form::People) => output::say(&self.exposition(caller, *status)?),
             // The same facts in the form that programs of ours read.
             (None, Form::Json) => caller.answer(&*status, |_| String::new()),
         }
     }
 
-    fn exposition(&self, mut status: DaemonStatus) -> Result<String, Failure> {
+    fn exposition(&self, caller: &Caller, mut status: DaemonStatus) -> Result<String, Failure> {
         let left_out = self
             .accounts
             .map(|most| view::metrics::leave_largest(&mut status, most));
-        view::metrics::exposition(&status, left_out.as_ref())
+        view::metrics::exposition(&status, caller.role, left_out.as_ref())
             .map_err(|error| Failure::failed(format!("cannot write the metrics: {error}")))
     }
 
@@ -74,7 +74,7 @@ impl Metrics {
         let mut socket = File::from(socket.map_err(failed)?);
         let asked = http::read_request(&mut socket).map_err(failed)?;
         let metrics = match asked {
-            http::Status::Ok => ask(caller).and_then(|status| self.exposition(*status)),
+            http::Status::Ok => ask(caller).and_then(|status| self.exposition(caller, *status)),
             _ => Ok("the metrics are at /metrics\n".to_owned()),
         };
         let (status, text) = match &metrics {

@@ -12,6 +12,7 @@ use bursar_text::exposition::{Kind, Labels, Value, write_metric};
 
 use self::table::{METRICS, Metric, Source};
 use super::status::memory;
+use crate::caller::Role;
 
 fn labels_of(account: &AccountStatus) -> Labels {
     let mut labels = vec![("account", account.account.clone())];
@@ -29,10 +30,11 @@ impl Metric {
         format!("bursar_{}{ending}", self.name)
     }
 
-    fn samples(&self, status: &DaemonStatus) -> Vec<(Labels, Value)> {
+    fn samples(&self, status: &DaemonStatus, role: Role) -> Vec<(Labels, Value)> {
         let accounts = status.accounts.iter();
         match self.source {
-            Source::Daemon(of) => of(status)
+            Source::Roots(_) if role != Role::Root => Vec::new(),
+            Source::Daemon(of) | Source::Roots(of) => of(status)
                 .map(|it| (Labels::new(), it))
                 .into_iter()
                 .collect(),
@@ -110,16 +112,17 @@ pub(crate) fn leave_largest(status: &mut DaemonStatus, most: usize) -> LeftOut {
     }
 }
 
-/// The status as an exposition.
+/// The status that somebody got, as an exposition.
 pub(crate) fn exposition(
     status: &DaemonStatus,
+    role: Role,
     left_out: Option<&LeftOut>,
 ) -> Result<String, fmt::Error> {
     let mut text = String::new();
     let always = [(about(status), Value::Number(1))];
     write_metric(&mut text, ABOUT, Kind::Gauge, ABOUT_HELP, &always)?;
     for metric in METRICS {
-        let samples = metric.samples(status);
+        let samples = metric.samples(status, role);
         if !samples.is_empty() {
             let name = metric.full_name();
             write_metric(&mut text, &name, metric.kind, metric.help, &samples)?;
@@ -142,7 +145,7 @@ pub(crate) fn exposition(
 pub(crate) fn list() -> String {
     let named = METRICS.iter().map(|metric| {
         let labels = match metric.source {
-            Source::Daemon(_) => "",
+            Source::Daemon(_) | Source::Roots(_) => "",
             Source::Account(_) => "{account,uid}",
             Source::Row(_) => "{account,uid,resource}",
         };
@@ -183,7 +186,7 @@ mod tests {
             spent_ns: 1_500_000_000,
             ..PssScanStatus::default()
         };
-        let text = exposition(&status, None).unwrap();
+        let text = exposition(&status, Role::Root, None).unwrap();
         for metric in METRICS {
             let name = format!("\n{}", metric.full_name());
             assert!(text.contains(&name), "{name} in {text}");
@@ -193,9 +196,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_roots_is_left_out_for_others_and_is_no_zero() {
+        let text = exposition(&daemon(accounts()), Role::User, None).unwrap();
+        let has = |name: &str| text.contains(&format!("\nbursar_{name} "));
+        assert!(has("kernel_half_attached") && has("ram_bytes"), "{text}");
+        let roots = [
+            "resums_total",
+            "events_lost_total",
+            "reaped_total",
+            "remarks",
+        ];
+        assert!(!roots.into_iter().any(has), "{text}");
+        assert_eq!(understand(&text), Ok(()));
+    }
+
+    #[test]
     fn a_name_cannot_end_its_label() {
         let text = exposition(
             &daemon(vec![account("a\"} 1\nx\\", 1000, 1, Some(2))]),
+            Role::User,
             None,
         )
         .unwrap();
@@ -212,7 +231,7 @@ mod tests {
         let mib = |n: u64| account(&format!("user{n}"), 1000 + n as u32, n, Some(64));
         let mut status = daemon([3, 9, 1, 7].map(mib).to_vec());
         let left_out = leave_largest(&mut status, 2);
-        let text = exposition(&status, Some(&left_out)).unwrap();
+        let text = exposition(&status, Role::Root, Some(&left_out)).unwrap();
         let samples: Vec<&str> = text
             .lines()
             .filter(|it| it.starts_with("bursar_held") || it.starts_with("bursar_left_out"))
@@ -234,7 +253,7 @@ mod tests {
     fn without_a_bound_there_is_none() {
         let mut status = daemon(Vec::new());
         status.error_bound_bytes = Bytes::MAX;
-        let text = exposition(&status, None).unwrap();
+        let text = exposition(&status, Role::Root, None).unwrap();
         assert!(!text.contains("\nbursar_error_bound"), "{text}");
         assert_eq!(understand(&text), Ok(()));
     }

@@ -14,8 +14,8 @@ use bursar_policy::{Plan, Planned};
 
 /// How often newcomers are looked for. It takes some 3 µs a process.
 const EVERY: Duration = Duration::from_millis(200);
-/// Accounts that could not be opened are tried again after so long.
-const RETRY: Duration = Duration::from_secs(3);
+/// After accounts could not be opened nobody is looked for during so long.
+const REST: Duration = Duration::from_secs(3);
 
 /// Which members of large groups have an account.
 #[derive(Debug)]
@@ -23,6 +23,21 @@ pub(super) struct Arrivals {
     timer: Timer,
     /// Those who have one; `None`: all have.
     opened: Option<BTreeSet<Uid>>,
+    /// Those who had processes at the last look.
+    here: BTreeSet<Uid>,
+    /// Those who had when accounts could not be opened last: as long as it is these nothing has changed.
+    refused: Option<BTreeSet<Uid>>,
+}
+
+/// What a look for newcomers has found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Arrival {
+    /// Whoever is here has an account.
+    Nobody,
+    /// Whoever has none could not have one before, and nothing has changed since.
+    Refused,
+    /// Somebody has come.
+    Somebody,
 }
 
 impl Arrivals {
@@ -30,6 +45,8 @@ impl Arrivals {
         Ok(Self {
             timer: Timer::polled().context("make a timer")?,
             opened: None,
+            here: BTreeSet::new(),
+            refused: None,
         })
     }
 
@@ -69,26 +86,42 @@ impl Arrivals {
             None => Duration::ZERO,
         };
         self.opened = opened;
+        self.refused = None;
         self.timer.set(every, every).context("set a timer")
     }
 
-    /// Who has come has no account yet, for it could not be opened.
-    pub(super) fn put_off(&self) -> Result<()> {
-        self.timer.set(RETRY, EVERY).context("set a timer")
+    /// Who has come has no account yet, for it could not be opened. The same is tried again when somebody else is here, or
+    /// after [`Self::retry`].
+    pub(super) fn put_off(&mut self) -> Result<()> {
+        self.refused = Some(std::mem::take(&mut self.here));
+        self.timer.set(REST, EVERY).context("set a timer")
+    }
+
+    /// What could not be done before may be possible now.
+    pub(super) fn retry(&mut self) {
+        self.refused = None;
     }
 
     /// Whether somebody has come who has no account yet.
-    pub(super) fn has_news(&self, plan: &Plan, proc: &Proc) -> Result<bool> {
+    pub(super) fn look(&mut self, plan: &Plan, proc: &Proc) -> Result<Arrival> {
         self.timer.take_expiry().context("read a timer")?;
         let Some(opened) = &self.opened else {
-            return Ok(false);
+            return Ok(Arrival::Nobody);
         };
-        let here = owners(proc)?;
-        Ok(here.difference(opened).any(|&uid| {
-            plan.accounts
-                .get(&AccountId::of(uid))
-                .is_some_and(is_waiting)
-        }))
+        let mut here = owners(proc)?;
+        here.retain(|&uid| {
+            let planned = plan.accounts.get(&AccountId::of(uid));
+            planned.is_some_and(is_waiting)
+        });
+        let arrival = if here.is_subset(opened) {
+            Arrival::Nobody
+        } else if self.refused.as_ref() == Some(&here) {
+            Arrival::Refused
+        } else {
+            Arrival::Somebody
+        };
+        self.here = here;
+        Ok(arrival)
     }
 }
 
@@ -148,11 +181,11 @@ mod tests {
     }
 
     /// At the timer's next expiry.
-    fn has_news(arrivals: &Arrivals, plan: &Plan, proc: &Proc) -> bool {
+    fn look(arrivals: &mut Arrivals, plan: &Plan, proc: &Proc) -> Arrival {
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_secs(20) {
-            if let Ok(has_news) = arrivals.has_news(plan, proc) {
-                return has_news;
+            if let Ok(arrival) = arrivals.look(plan, proc) {
+                return arrival;
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -169,9 +202,17 @@ mod tests {
         let (part, opened) = arrivals.opened_of(&plan, 2, &proc).unwrap();
         assert!(part.accounts.contains_key(&AccountId::of(own)));
         assert!(part.accounts.len() < plan.accounts.len());
-        assert!(has_news(&arrivals, &plan, &proc), "it may have failed");
+        let look = |arrivals: &mut Arrivals| look(arrivals, &plan, &proc);
+        for _ in 0..2 {
+            assert_eq!(look(&mut arrivals), Arrival::Somebody);
+            arrivals.put_off().unwrap();
+            // As if that were over.
+            arrivals.timer.set(EVERY, EVERY).unwrap();
+            assert_eq!(look(&mut arrivals), Arrival::Refused);
+            arrivals.retry();
+        }
         arrivals.note_opened(opened).unwrap();
-        assert!(!has_news(&arrivals, &plan, &proc));
+        assert_eq!(look(&mut arrivals), Arrival::Nobody);
         let (all, opened) = arrivals.opened_of(&plan, 3, &proc).unwrap();
         assert_eq!((all, opened), (plan, None));
     }

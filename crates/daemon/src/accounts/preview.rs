@@ -19,8 +19,14 @@ const MOST_VICTIMS: usize = 100;
 
 /// What is held, and the highest bound that it is more than.
 type Weighed = (AccountId, Compared, Bytes, Option<Over>);
-/// Who is killed first: see [`rank`].
-type Order = (Option<i16>, Bytes);
+
+/// A process of an account that is over its limit.
+struct Process {
+    pid: Pid,
+    comm: String,
+    held: Bytes,
+    adj: i16,
+}
 
 impl Accounts {
     /// The accounts that a plan would change, those over most of it first, and how many more there are that are over
@@ -86,7 +92,7 @@ impl Accounts {
             .map(|(id, it, ..)| (*id, it))
             .take(MOST_VICTIMS)
             .collect();
-        let mut found: BTreeMap<AccountId, (Order, Candidate)> = BTreeMap::new();
+        let mut found: BTreeMap<AccountId, (Bytes, Vec<Process>)> = BTreeMap::new();
         if over.is_empty() {
             return BTreeMap::new();
         }
@@ -114,40 +120,51 @@ impl Accounts {
                 continue;
             };
             let limit = compared.new.as_ref().and_then(|it| it.bounds.limit());
-            let limit = limit.unwrap_or_default();
-            let Some((order, candidate)) = self.weigh(*account, pid, &status, limit) else {
-                continue;
-            };
-            let is_first = found.get(account).is_none_or(|(first, _)| order > *first);
-            if is_first {
-                found.insert(*account, (order, candidate));
+            if let Some(process) = self.weigh(pid, &status) {
+                let (_, processes) = found
+                    .entry(*account)
+                    .or_insert_with(|| (limit.unwrap_or_default(), Vec::new()));
+                processes.push(process);
             }
         }
-        let victims = found
-            .into_iter()
-            .map(|(id, (_, candidate))| (id, candidate));
-        victims.collect()
+        let first = |(id, (limit, processes))| Some((id, self.first(id, limit, processes)?));
+        found.into_iter().filter_map(first).collect()
     }
 
-    /// The order in which it would be chosen, and what it is; `None`: it would not be.
-    fn weigh(
+    /// Which of an account's processes would be chosen.
+    fn first(
         &mut self,
         account: AccountId,
-        pid: Pid,
-        status: &Status,
         limit: Bytes,
-    ) -> Option<(Order, Candidate)> {
+        processes: Vec<Process>,
+    ) -> Option<Candidate> {
+        let pids = processes.iter().map(|it| it.pid).collect();
+        let spared = self.spared.among(account, pids, &mut self.query);
+        let order = |it: &Process| rank(it.held, limit, it.adj, spared.contains(&it.pid));
+        let mut processes = processes.into_iter();
+        let mut first = processes.next()?;
+        // The first of equals.
+        for other in processes {
+            if order(&other) > order(&first) {
+                first = other;
+            }
+        }
+        Some(Candidate::new(first.pid, first.comm, first.held))
+    }
+
+    /// What it is; `None`: it would not be chosen.
+    fn weigh(&self, pid: Pid, status: &Status) -> Option<Process> {
         let adj = self.proc.oom_score_adj(pid).ok()??;
         let is_protected = status.is_dead || adj == -1000 || pid.get() == 1;
         if is_protected || pid.get() == std::process::id() {
             return None;
         }
-        let bytes = held_by(status)?;
-        let comm = self.proc.comm(pid).ok()??.to_printable();
-        let spared = self.spared.among(account, vec![pid], &mut self.query);
-        let is_spared = spared.contains(&pid);
-        let order = rank(bytes, limit, adj, is_spared);
-        Some((order, Candidate::new(pid, comm, bytes)))
+        Some(Process {
+            pid,
+            comm: self.proc.comm(pid).ok()??.to_printable(),
+            held: held_by(status)?,
+            adj,
+        })
     }
 }
 

@@ -7,13 +7,14 @@
 //! two scans is seen late.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::error::Error;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_config::Program;
-use bursar_host::{ExemptCgroups, Memory, Pidfd, Proc, ProcessQuery, StartTime, clock};
+use bursar_host::{ExemptCgroups, HostError, Memory, Pidfd, Proc, ProcessQuery, StartTime, clock};
 use bursar_model::{
     AccountId, BackendKind, Bounds, Bytes, KernelHalfStatus, Nanos, Pid, Trigger, Uid,
 };
@@ -27,6 +28,8 @@ use crate::spared_programs::SparedFiles;
 
 /// As many as the kernel half keeps (abi.h CANDIDATES).
 const CANDIDATES: usize = 8;
+/// Whoever was chosen so long ago has the signal, which shows: or it could not be sent, and it does not die.
+const SIGNAL_PATIENCE_NS: u64 = 1_000_000_000;
 /// An account over its limit with nobody to kill is looked at again after this.
 const NO_VICTIM_PAUSE_NS: u64 = 1_000_000_000;
 
@@ -68,6 +71,8 @@ struct Condemned {
 /// A process that is to be killed.
 struct Held {
     pidfd: Pidfd,
+    /// The same, for whoever sends the signal.
+    to_signal: Pidfd,
     /// In pidfs.
     number: Option<NonZeroU64>,
     /// `None` where it does not say in time.
@@ -93,6 +98,12 @@ impl Condemned {
         self.victim.level.is_observed
     }
 
+    /// Whether it counts as dying although that does not show.
+    fn awaits_signal(&self) -> bool {
+        let since = clock::monotonic().get().saturating_sub(self.at.get());
+        self.is_forgone() || since < SIGNAL_PATIENCE_NS
+    }
+
     fn is_there(&self) -> bool {
         !self
             .pidfd
@@ -112,6 +123,8 @@ pub(super) struct Scan {
     spared: SparedFiles,
     accounts: BTreeMap<AccountId, Account>,
     condemned: HashMap<Pid, Condemned>,
+    /// Why somebody who was chosen in the last scan could not be held, and so not killed.
+    unheld: Option<String>,
     counts_files: bool,
     trigger: Trigger,
     scans: u64,
@@ -139,6 +152,7 @@ impl Scan {
             spared: SparedFiles::default(),
             accounts: BTreeMap::new(),
             condemned: HashMap::new(),
+            unheld: None,
             counts_files,
             trigger,
             scans: 0,
@@ -212,6 +226,7 @@ impl Scan {
             }
             processes += 1;
         }
+        let unheld_before = self.unheld.take();
         let mut facts = self.find_freed(&by_account);
         for account in self.accounts.values_mut() {
             account.processes = 0;
@@ -224,6 +239,11 @@ impl Scan {
         }
         for (id, seen) in by_account {
             facts.extend(self.decide(id, &seen, began));
+        }
+        if let Some(why) = &self.unheld
+            && unheld_before.as_ref() != Some(why)
+        {
+            tracing::error!("processes that are chosen cannot be held, and are not killed: {why}");
         }
         let spent = clock::monotonic().get().saturating_sub(began.get());
         self.scans = self.scans.saturating_add(1);
@@ -242,7 +262,8 @@ impl Scan {
         }
         let comm = self.proc.comm(pid).ok().flatten()?;
         let adj = self.proc.oom_score_adj(pid).ok().flatten()?;
-        let condemned = self.condemned.get(&pid).filter(|it| it.is_there());
+        let is_dying = |it: &&Condemned| it.awaits_signal() && it.is_there();
+        let condemned = self.condemned.get(&pid).filter(is_dying);
         let is_forgone = condemned.is_some_and(Condemned::is_forgone);
         let seen = Seen {
             uid: status.uid,
@@ -339,12 +360,6 @@ impl Scan {
                 if pays_for != id || choose(&weighed, limit) != Choice::Victim(pid) {
                     return None;
                 }
-                let to_signal = held.pidfd.try_clone();
-                let to_signal = to_signal
-                    .inspect_err(
-                        |error| tracing::error!(%error, "nobody is killed before the next scan"),
-                    )
-                    .ok()?;
                 victim.pid = pid;
                 victim.uid = fresh.uid;
                 victim.comm = fresh.comm;
@@ -364,27 +379,42 @@ impl Scan {
                 self.condemned.insert(pid, condemned);
                 Some(match is_observed {
                     true => Fact::WouldKill(victim),
-                    false => Fact::KillAsked(victim, to_signal),
+                    false => Fact::KillAsked(victim, held.to_signal),
                 })
             }
         }
     }
 
-    /// `None` where it has ended. When it began is only told to people: a process in an execve that it lets last does not say.
+    /// `None` where it has ended, or cannot be held.
     fn hold(&mut self, pid: Pid) -> Option<Held> {
-        let pidfd = Pidfd::open(pid)
-            .inspect_err(|error| tracing::error!(%error, "nobody is killed before the next scan"))
-            .ok()??;
+        self.try_hold(pid).unwrap_or_else(|error| {
+            // Without the process, which may be another one each time.
+            let why = error.source().map(ToString::to_string);
+            self.unheld = Some(why.unwrap_or_else(|| error.to_string()));
+            None
+        })
+    }
+
+    /// When it began is only told to people: a process in an execve that it lets last does not say.
+    fn try_hold(&mut self, pid: Pid) -> Result<Option<Held>, HostError> {
+        let Some(pidfd) = Pidfd::open(pid)? else {
+            return Ok(None);
+        };
+        let to_signal = pidfd.try_clone()?;
         let number = pidfd.number().ok().flatten();
         let start = match self.query.ask(pid, Proc::stat) {
-            Some(stat) => Some(stat.ok().flatten()?.start),
+            Some(stat) => match stat.ok().flatten() {
+                Some(stat) => Some(stat.start),
+                None => return Ok(None),
+            },
             None => None,
         };
-        Some(Held {
+        Ok(Some(Held {
             pidfd,
+            to_signal,
             number,
             start,
-        })
+        }))
     }
 
     /// Victims that are no longer there.

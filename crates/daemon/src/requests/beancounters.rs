@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bursar_config::Limit;
-use bursar_model::{AccountId, Bill, Bytes, Mode, Resource, RowBounds, Uid, Who};
+use bursar_config::{Limit, Limits};
+use bursar_model::{AccountId, Bill, BoundsSpec, Bytes, Mode, Resource, RowBounds, Uid, Who};
 use bursar_policy::Utilisation;
 use bursar_protocol::{ErrorKind, Refusal, Reply, RowsChange, Terms, UtilisationReport};
 
-use super::limits::{change_limits, changed, preview_of, remarks_on, unchanged};
+use super::limits::{change_limits, changed, may_hold, preview_of, remarks_on, too_low, unchanged};
 use super::permission::{
     Answer, accounts_meant, config_refusal, only_root, permit, refusal, uid_meant,
 };
@@ -153,8 +153,13 @@ fn utilisation(bills: &[Bill], ram: Bytes, swap: Bytes) -> UtilisationReport {
     }
 }
 
-/// Sets bounds on rows of a bill.
-pub(super) fn set(daemon: &mut Daemon, requester: Requester, change: RowsChange) -> Answer {
+/// Sets bounds on rows of a bill, and the limit on memory where one is given.
+pub(super) fn set(
+    daemon: &mut Daemon,
+    requester: Requester,
+    memory: Option<BoundsSpec>,
+    change: RowsChange,
+) -> Answer {
     only_root(requester.uid, "set limits")?;
     let RowsChange {
         who,
@@ -168,52 +173,35 @@ pub(super) fn set(daemon: &mut Daemon, requester: Requester, change: RowsChange)
     }
     let mut limits = daemon.accounts.table.limits().clone();
     let old = told(&limits, &who, &terms);
-    let is_so = |it: &Limit| has_rows(it, &rows) && are_so(it, &terms);
+    let has_memory = |it: &Limit| memory.is_none() || it.memory == memory;
+    let is_so = |it: &Limit| has_memory(it) && has_rows(it, &rows) && are_so(it, &terms);
     if target(&limits, &who, &terms).is_some_and(is_so) {
         return Ok(unchanged(daemon, who, old));
     }
     may_end(&terms)?;
     let mut remarks = Vec::new();
-    if limits.get(&who).is_none()
-        && let Some(shared) = shared_with_others(&mut daemon.accounts, &who)
-    {
-        // An entry of rows only would take him out of it, and leave him without its memory limit.
-        let message = format!(
-            "{who} pays into {shared}, whose rows are for all its members together: set the row there \
-             (bursar limit set {shared} …), or give {who} a SIZE of his own first (bursar limit set {who} \
-             SIZE), with which he leaves it"
-        );
-        return Err(refusal(ErrorKind::Refused, message));
+    match memory {
+        // With a SIZE of his own he is in nobody else's account, and keeps nothing of what is for many.
+        Some(memory) => may_hold(daemon.accounts.table.ram(), &who, memory)?,
+        None if limits.get(&who).is_none() => {
+            remarks.extend(write_own(&mut daemon.accounts, &mut limits, &who, &terms)?);
+        }
+        None => {}
     }
-    if limits.get(&who).is_none()
-        && let Some(less) = less_particular(&mut daemon.accounts, &who)
-    {
-        // From now on he has an entry of his own, and what was for many holds for him no more.
-        let own = as_terms_of(&daemon.accounts, &who, &less, &terms)?;
-        write(&mut limits, &who, less.memory, &less.rows, &own)
-            .map_err(|error| config_refusal(&error))?;
-        remarks.push(match less.memory {
-            Some(memory) => format!(
-                "{who} had the limits of {} and keeps them as his own: memory {}",
-                less.who, memory.limit
-            ),
-            None => format!(
-                "{who} had the rows of {} and keeps them as his own",
-                less.who
-            ),
-        });
-    }
-    write(&mut limits, &who, None, &rows, &terms).map_err(|error| config_refusal(&error))?;
+    write(&mut limits, &who, memory, &rows, &terms).map_err(|error| config_refusal(&error))?;
     if terms.dry_run {
         return Ok(Reply::Preview(Box::new(preview_of(
             daemon, &limits, force,
         )?)));
     }
-    // An entry that comes or goes with its rows moves its users to another limit on memory.
-    change_limits(daemon, limits, force, |limit| {
-        let remedy = "it would kill at once; wait, raise that limit first";
-        let what = format!("the limit on memory of {limit} that holds with this change");
-        (what, remedy)
+    change_limits(daemon, limits, force, |limit| match memory {
+        Some(_) => too_low(limit),
+        // An entry that comes or goes with its rows moves its users to another limit on memory.
+        None => {
+            let remedy = "it would kill at once; wait, raise that limit first";
+            let what = format!("the limit on memory of {limit} that holds with this change");
+            (what, remedy)
+        }
     })?;
     remarks.extend(remarks_on(&daemon.accounts, &who));
     for (&resource, bounds) in rows.iter().filter(|(_, bounds)| !bounds.is_unlimited()) {
@@ -225,6 +213,41 @@ pub(super) fn set(daemon: &mut Daemon, requester: Requester, change: RowsChange)
         }
     }
     Ok(changed(daemon, requester, &terms, (who, old), remarks))
+}
+
+/// Whoever has no entry yet and is to have rows of his own keeps what holds for him as one of many. What is to be known of
+/// that.
+fn write_own(
+    accounts: &mut Accounts,
+    limits: &mut Limits,
+    who: &Who,
+    terms: &Terms,
+) -> Result<Option<String>, Refusal> {
+    if let Some(shared) = shared_with_others(accounts, who) {
+        // An entry of rows only would take him out of it, and leave him without its memory limit.
+        let message = format!(
+            "{who} pays into {shared}, whose rows are for all its members together: set the row there \
+             (bursar limit set {shared} …), or give {who} a SIZE of his own first (bursar limit set {who} \
+             SIZE), with which he leaves it"
+        );
+        return Err(refusal(ErrorKind::Refused, message));
+    }
+    let Some(less) = less_particular(accounts, who) else {
+        return Ok(None);
+    };
+    // From now on he has an entry of his own, and what was for many holds for him no more.
+    let own = as_terms_of(accounts, who, &less, terms)?;
+    write(limits, who, less.memory, &less.rows, &own).map_err(|error| config_refusal(&error))?;
+    Ok(Some(match less.memory {
+        Some(memory) => format!(
+            "{who} had the limits of {} and keeps them as his own: memory {}",
+            less.who, memory.limit
+        ),
+        None => format!(
+            "{who} had the rows of {} and keeps them as his own",
+            less.who
+        ),
+    }))
 }
 
 /// How a copy of an entry for many is written. It is held as that is: an entry has one mode.

@@ -189,9 +189,7 @@ pub(super) fn set(daemon: &mut Daemon, requester: Requester, change: LimitChange
         return Ok(unchanged(daemon, who, old));
     }
     may_end(&terms)?;
-    memory
-        .resolve(daemon.accounts.table.ram())
-        .map_err(|error| refusal(ErrorKind::BadRequest, format!("limit for {who}: {error}")))?;
+    may_hold(daemon.accounts.table.ram(), &who, memory)?;
     write(&mut limits, &who, Some(memory), &BTreeMap::new(), &terms)
         .map_err(|error| config_refusal(&error))?;
     if terms.dry_run {
@@ -199,12 +197,23 @@ pub(super) fn set(daemon: &mut Daemon, requester: Requester, change: LimitChange
             daemon, &limits, force,
         )?)));
     }
-    change_limits(daemon, limits, force, |limit| {
-        let remedy = "setting it would kill at once; wait, choose a larger limit";
-        (format!("the new limit of {limit}"), remedy)
-    })?;
+    change_limits(daemon, limits, force, too_low)?;
     let remarks = remarks_on(&daemon.accounts, &who);
     Ok(changed(daemon, requester, &terms, (who, old), remarks))
+}
+
+/// A limit whose bounds fit one another, on this machine.
+pub(super) fn may_hold(ram: Bytes, who: &Who, memory: BoundsSpec) -> Result<(), Refusal> {
+    let resolved = memory.resolve(ram);
+    resolved
+        .map(drop)
+        .map_err(|error| refusal(ErrorKind::BadRequest, format!("limit for {who}: {error}")))
+}
+
+/// What a new limit is refused for that would kill at once, and what to do.
+pub(super) fn too_low(limit: Bytes) -> (String, &'static str) {
+    let remedy = "setting it would kill at once; wait, choose a larger limit";
+    (format!("the new limit of {limit}"), remedy)
 }
 
 /// A change that is in force: it is written down who made it. `before`: whose entry, and what it said.

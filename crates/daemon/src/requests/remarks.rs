@@ -10,7 +10,7 @@ fn on_files(daemon: &Daemon) -> Vec<String> {
     let mut remarks = daemon.standing_remarks.clone();
     let unread = daemon.not_in_force.as_deref();
     remarks.extend(unread.map(|why| format!("limits are not in force as they are written: {why}")));
-    remarks.extend(daemon.delay.failure());
+    remarks.extend(daemon.retries.remarks());
     remarks.extend_from_slice(daemon.exempt.remarks());
     remarks.extend_from_slice(daemon.spared_programs.remarks());
     remarks

@@ -7,7 +7,9 @@ use std::time::Duration;
 use bursar_model::{
     BoundsSpec, Mode, Reason, Resource, RowBounds, RowBoundsError, SizeError, SizeSpec, Who,
 };
-use bursar_protocol::{LimitChange, Operation, Preview, Reply, RowsChange, Terms};
+use bursar_protocol::{
+    LimitAndRowsChange, LimitChange, Operation, Preview, Reply, RowsChange, Terms,
+};
 use clap::Args;
 
 use super::{Done, Outcome, change, terms, who};
@@ -125,28 +127,16 @@ impl Set {
             notice,
             barrier,
         });
-        let asks = asks(&who, memory, &rows, force, &terms);
+        let ask = ask(&who, memory, &rows, force, terms);
         if dry_run {
-            return try_out(caller, asks);
-        }
-        let mut all = Outcome::default();
-        for (number, ask) in asks.into_iter().enumerate() {
-            let done =
-                change(caller, ask).map_err(|failure| match memory.filter(|_| number > 0) {
-                    Some(BoundsSpec { limit, .. }) => {
-                        failure.adding(format!("the SIZE, {limit}, was set before that and stays"))
-                    }
-                    None => failure,
-                })?;
-            all.add(done);
+            return try_out(caller, ask);
         }
         let Outcome {
-            mut remarks,
+            remarks,
             is_change,
             old,
             new,
-        } = all;
-        remarks.dedup();
+        } = change(caller, ask)?;
         let done = Done {
             who: &who,
             changed: is_change,
@@ -178,74 +168,49 @@ const fn mode(observe: bool, enforce: bool) -> Option<Mode> {
     }
 }
 
-/// What bursard is asked for: memory, then rows.
-fn asks(
+/// What bursard is asked for: one change, which holds as a whole or not at all.
+fn ask(
     who: &Who,
     memory: Option<BoundsSpec>,
     rows: &BTreeMap<Resource, RowBounds>,
     force: bool,
-    terms: &Terms,
-) -> Vec<Operation> {
-    let of_memory = memory.map(|memory| {
-        Operation::SetLimit(LimitChange {
-            who: who.clone(),
+    terms: Terms,
+) -> Operation {
+    let who = who.clone();
+    match memory {
+        Some(memory) if rows.is_empty() => Operation::SetLimit(LimitChange {
+            who,
             memory,
             force,
-            terms: terms.clone(),
-        })
-    });
-    let of_rows = (!rows.is_empty()).then(|| {
-        Operation::SetRows(RowsChange {
-            who: who.clone(),
-            rows: rows.clone(),
-            force,
-            terms: terms.clone(),
-        })
-    });
-    of_memory.into_iter().chain(of_rows).collect()
-}
-
-/// Shows what a change would change, as one answer.
-fn try_out(caller: &Caller, asks: Vec<Operation>) -> Result<(), Failure> {
-    let mut all: Option<Preview> = None;
-    for ask in asks {
-        let one = previewed(caller, ask).map_err(|failure| match all {
-            Some(_) => failure.adding("it was tried without the SIZE, which is not set yet"),
-            None => failure,
-        })?;
-        all = Some(match all {
-            Some(of_memory) => both(of_memory, one),
-            None => one,
-        });
-    }
-    let all = all.unwrap_or_default();
-    caller.answer(&all, |it| view::preview::preview(it, &caller.style))
-}
-
-fn previewed(caller: &Caller, ask: Operation) -> Result<Preview, Failure> {
-    match caller.ask(ask)? {
-        Reply::Preview(preview) => Ok(*preview),
-        // It is so already.
-        Reply::Changed { remarks, .. } => Ok(Preview {
-            remarks,
-            ..Preview::default()
+            terms,
         }),
-        _ => Err(Failure::off_topic()),
-    }
-}
-
-/// Rows beside a SIZE change nobody's limit on memory: tried without it they may seem to.
-fn both(of_memory: Preview, of_rows: Preview) -> Preview {
-    let mut remarks = of_memory.remarks;
-    for remark in of_rows.remarks {
-        if !remarks.contains(&remark) {
-            remarks.push(remark);
+        memory => {
+            let rows = RowsChange {
+                who,
+                rows: rows.clone(),
+                force,
+                terms,
+            };
+            match memory {
+                Some(memory) => Operation::SetLimitAndRows(LimitAndRowsChange { memory, rows }),
+                None => Operation::SetRows(rows),
+            }
         }
     }
-    Preview {
-        remarks,
-        ..of_memory
-    }
+}
+
+/// Shows what a change would change.
+fn try_out(caller: &Caller, ask: Operation) -> Result<(), Failure> {
+    let preview = match caller.ask(ask)? {
+        Reply::Preview(preview) => *preview,
+        // It is so already.
+        Reply::Changed { remarks, .. } => Preview {
+            remarks,
+            ..Preview::default()
+        },
+        _ => return Err(Failure::off_topic()),
+    };
+    caller.answer(&preview, |it| view::preview::preview(it, &caller.style))
 }
 
 /// The SIZE, if there is one, and rows.
@@ -287,25 +252,4 @@ fn wanted(text: &str) -> Result<Wanted, String> {
     let bounds = RowBounds::parse(resource, bounds)
         .map_err(|error: RowBoundsError| format!("{name}: {error}"))?;
     Ok(Wanted::Row(resource, bounds))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_a_size_and_rows_together_the_size_says_what_becomes_of_memory() {
-        let preview = |left_out, refused, remarks: &[&str]| Preview {
-            accounts: Vec::new(),
-            left_out,
-            refused,
-            remarks: remarks.iter().map(|&it| it.to_owned()).collect(),
-        };
-        let of_memory = preview(1, false, &["ghost: nobody", "memory"]);
-        let of_rows = preview(2, true, &["ghost: nobody", "rows"]);
-        assert_eq!(
-            both(of_memory, of_rows),
-            preview(1, false, &["ghost: nobody", "memory", "rows"])
-        );
-    }
 }

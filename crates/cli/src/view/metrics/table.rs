@@ -9,6 +9,8 @@ use bursar_text::exposition::Value;
 /// Where it comes from; `None`: not now, or not here.
 pub(super) enum Source {
     Daemon(fn(&DaemonStatus) -> Option<Value>),
+    /// Of the daemon too, and told to root only: what others get is nothing, and no figure.
+    Roots(fn(&DaemonStatus) -> Option<Value>),
     Account(fn(&AccountStatus) -> Option<Value>),
     Row(fn(&Row) -> Option<Value>),
 }
@@ -32,6 +34,20 @@ const fn daemon(
         kind,
         help,
         source: Source::Daemon(of),
+    }
+}
+
+const fn roots(
+    name: &'static str,
+    kind: Kind,
+    help: &'static str,
+    of: fn(&DaemonStatus) -> Option<Value>,
+) -> Metric {
+    Metric {
+        name,
+        kind,
+        help,
+        source: Source::Roots(of),
     }
 }
 
@@ -217,208 +233,208 @@ pub(super) const METRICS: &[Metric] = &[
         "Pages that each may keep back",
         |it| number(it.kernel_half.counter_batch_pages.into()),
     ),
-    daemon(
+    roots(
         "drift_repaired_bytes",
         Counter,
         "Ledger differences found and repaired",
         |it| bytes(it.kernel_half.drift_repaired_bytes),
     ),
-    daemon(
+    roots(
         "drift_repairs",
         Counter,
         "How often one was repaired",
         |it| number(it.kernel_half.drift_repairs),
     ),
-    daemon(
+    roots(
         "drift_repaired_bytes_per_resum",
         Gauge,
         "Repaired by a re-sum on the average, rounded up",
         |it| bytes(it.kernel_half.drift_repaired_bytes_per_resum),
     ),
-    daemon("resums", Counter, "Exact re-sums made", |it| {
+    roots("resums", Counter, "Exact re-sums made", |it| {
         number(it.kernel_half.resums)
     }),
-    daemon("resum_seconds", Gauge, "Time the last one took", |it| {
+    roots("resum_seconds", Gauge, "Time the last one took", |it| {
         seconds(it.kernel_half.resum_ns)
     }),
-    daemon(
+    roots(
         "resum_longest_seconds",
         Gauge,
         "Time the longest one took",
         |it| seconds(it.kernel_half.resum_max_ns),
     ),
-    daemon(
+    roots(
         "processes",
         Gauge,
         "Processes that the last walk met",
         |it| number(it.kernel_half.resum_processes),
     ),
-    daemon(
+    roots(
         "decision_longest_seconds",
         Gauge,
         "Time the longest decision took",
         |it| seconds(it.kernel_half.decision_max_ns),
     ),
-    daemon(
+    roots(
         "stale_records",
         Counter,
         "Processes whose end no event told",
         |it| number(it.kernel_half.stale_records),
     ),
-    daemon(
+    roots(
         "missed_processes",
         Counter,
         "Processes whose beginning no event told; those before the kernel half included",
         |it| number(it.kernel_half.missed_processes),
     ),
-    daemon(
+    roots(
         "events_lost",
         Counter,
         "Events that did not fit the ring buffer: they happened and are not recorded",
         |it| number(it.kernel_half.events_lost),
     ),
-    daemon(
+    roots(
         "events_unrecorded",
         Counter,
         "Events, at most, that are gone with a bursard that was killed: they happened and are not recorded",
         |it| number(it.kernel_half.events_unrecorded),
     ),
-    daemon(
+    roots(
         "records_full",
         Counter,
         "Processes that did not fit the ledger",
         |it| number(it.kernel_half.records_full),
     ),
-    daemon(
+    roots(
         "accounts_full",
         Counter,
         "Users that did not fit the ledger",
         |it| number(it.kernel_half.accounts_full),
     ),
-    daemon(
+    roots(
         "kills_retried",
         Counter,
         "Kills sent at a second try",
         |it| number(it.kernel_half.kills_retried),
     ),
-    daemon(
+    roots(
         "skipped_runs",
         Counter,
         "Runs of the ledger's programs that the kernel skipped",
         |it| number(it.kernel_half.skipped_runs),
     ),
-    daemon(
+    roots(
         "files",
         Gauge,
         "Files in memory that the last count met",
         |it| number(it.kernel_half.files),
     ),
-    daemon("files_count_seconds", Gauge, "Time it took", |it| {
+    roots("files_count_seconds", Gauge, "Time it took", |it| {
         seconds(it.kernel_half.files_count_ns)
     }),
-    daemon(
+    roots(
         "files_count_longest_seconds",
         Gauge,
         "Time the longest one took",
         |it| seconds(it.kernel_half.files_count_max_ns),
     ),
-    daemon(
+    roots(
         "files_counts_skipped",
         Counter,
         "Counts that ended before the last file",
         |it| number(it.kernel_half.files_skipped),
     ),
-    daemon(
+    roots(
         "surveys",
         Counter,
         "Looks at what an account's processes share, made to their end",
         |it| number(it.kernel_half.surveys.made),
     ),
-    daemon(
+    roots(
         "surveys_failed",
         Counter,
         "Those that were not: the account counts in full",
         |it| number(it.kernel_half.surveys.failed),
     ),
-    daemon("survey_seconds", Gauge, "Time the last one took", |it| {
+    roots("survey_seconds", Gauge, "Time the last one took", |it| {
         seconds(it.kernel_half.surveys.last_ns)
     }),
-    daemon(
+    roots(
         "survey_longest_seconds",
         Gauge,
         "Time the longest one took",
         |it| seconds(it.kernel_half.surveys.longest_ns),
     ),
-    daemon(
+    roots(
         "survey_spent_seconds",
         Counter,
         "Time all of them took",
         |it| seconds(it.kernel_half.surveys.spent_ns),
     ),
-    daemon(
+    roots(
         "surveyed_accounts",
         Gauge,
         "Accounts that are surveyed again and again at the moment",
         |it| number(it.kernel_half.surveys.accounts),
     ),
-    daemon(
+    roots(
         "copies_watched",
         Gauge,
         "1: copies of shared pages are watched for at the moment",
         |it| number(it.kernel_half.surveys.watching.into()),
     ),
-    daemon(
+    roots(
         "reaped",
         Counter,
         "Killed processes whose memory is back",
         |it| number(it.reaps.reaped),
     ),
-    daemon("reaped_bytes", Counter, "Memory that came back", |it| {
+    roots("reaped_bytes", Counter, "Memory that came back", |it| {
         bytes(it.reaps.freed)
     }),
-    daemon(
+    roots(
         "unreaped",
         Counter,
         "Killed processes whose memory did not come back while it was waited for",
         |it| number(it.reaps.unreaped),
     ),
-    daemon(
+    roots(
         "reap_longest_seconds",
         Gauge,
         "The longest wait for a killed process's memory",
         |it| seconds(it.reaps.longest?.get()),
     ),
-    daemon(
+    roots(
         "threads_away",
         Gauge,
         "Threads of bursard's that wait for a process's memory and were replaced",
         |it| number(it.reaps.threads_away),
     ),
-    daemon(
+    roots(
         "threads_lost",
         Counter,
         "Threads of bursard's that were replaced, because a process kept its memory's lock",
         |it| number(it.reaps.threads_lost),
     ),
-    daemon(
+    roots(
         "left_alone",
         Counter,
         "How often nobody asked for a process's memory, because threads had been lost",
         |it| number(it.reaps.left_alone),
     ),
-    daemon(
+    roots(
         "turned_away",
         Counter,
         "Killed processes that were only watched, because the reapers were behind",
         |it| number(it.reaps.turned_away),
     ),
-    daemon(
+    roots(
         "untold",
         Counter,
         "Killed processes whose end is not told, because too many were awaited at once",
         |it| number(it.reaps.untold),
     ),
-    daemon(
+    roots(
         "remarks",
         Gauge,
         "What an administrator should know (bursar status says what)",
