@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bursar_reserve::now_ns;
 
+use crate::glibc;
 use crate::ranges::{Ranges, page};
 use crate::thread::Thread;
 use crate::untouched::{Place, Untouched};
@@ -112,6 +113,15 @@ pub(crate) struct Credit {
     /// Refusals that the daemon has not heard of.
     refusals: u64,
     untouched: Untouched,
+}
+
+/// Gives free memory back to the system.
+pub(crate) fn trim(pad: usize) -> libc::c_int {
+    // Before, for whose slice ends meanwhile, and after, for whose slice begins meanwhile.
+    TRIMS.fetch_add(1, Ordering::Relaxed);
+    let was_given_back = glibc::trim(pad);
+    TRIMS.fetch_add(1, Ordering::Relaxed);
+    was_given_back
 }
 
 fn widen(count: usize) -> u64 {

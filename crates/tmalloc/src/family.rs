@@ -2,7 +2,7 @@
 //! malloc's family under its own names: who links the library or is started with it in LD_PRELOAD allocates
 //! here. The memory is glibc's, and what is freed needs no permission; free and malloc_usable_size are
 //! defined all the same, because a program linked with another allocator (jemalloc's library, say) would
-//! give that one's free blocks of ours. malloc_trim and mallinfo stay glibc's own.
+//! give that one's free blocks of ours. malloc_trim is on its way to glibc's, and mallinfo stays glibc's own.
 //!
 //! None calls another by its name (blocks.rs says why), but for reallocarray, as glibc's does.
 
@@ -14,6 +14,7 @@ use crate::blocks::{
     OVERHEAD, SMALL, allocate, allocate_aligned, allocate_aligned_strictly, allocate_zeroed,
     no_memory, pay, resize,
 };
+use crate::credit;
 use crate::glibc::{__libc_calloc, __libc_realloc, look};
 use crate::ranges::page;
 
@@ -227,4 +228,14 @@ pub unsafe extern "C-unwind" fn malloc_usable_size(block: *mut c_void) -> size_t
     }
     // SAFETY: as the caller's.
     unsafe { look(block) }.usable
+}
+
+/// malloc_trim(3). What it gives back a block allocated later may lie on, without a page fault at its header:
+/// the pages of headers stay. So it is noted that memory was given back.
+///
+/// # Safety
+/// None needed; C's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn malloc_trim(pad: size_t) -> c_int {
+    credit::trim(pad)
 }

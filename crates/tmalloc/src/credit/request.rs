@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is asked of the daemon: more credit, less, and what is done about an answer that does not come.
 
-use std::sync::atomic::Ordering;
-
 use bursar_reserve::{Ask, Contact, Grant, Refused, Silence, now_ns};
 
-use super::{Credit, Daemon, FIRST, TRIMS, widen};
-use crate::glibc::malloc_trim;
+use super::{Credit, Daemon, FIRST, trim, widen};
 use crate::process::contact;
 use crate::ranges::page;
 use crate::{confined, environment, verbose};
@@ -95,9 +92,7 @@ impl Credit {
                 // What has become resident meanwhile, or was freed, may be what is missing.
                 if may_trim {
                     self.trimmed_at = now;
-                    // SAFETY: no pointers; locks glibc's arenas, never ours.
-                    unsafe { malloc_trim(0) };
-                    TRIMS.fetch_add(1, Ordering::Relaxed);
+                    trim(0);
                 }
                 self.untouched.look_if(true);
                 self.renew(cost, false)
