@@ -12,7 +12,7 @@ use libc::{c_int, c_void, size_t};
 use crate::blocks::{INSIDE_PAGE, release_at_page};
 use crate::blocks::{
     OVERHEAD, SMALL, allocate, allocate_aligned, allocate_aligned_strictly, allocate_zeroed,
-    no_memory, pay, resize,
+    no_memory, pay, release, resize,
 };
 use crate::credit;
 use crate::glibc::{__libc_calloc, __libc_realloc, look};
@@ -180,7 +180,7 @@ pub unsafe extern "C-unwind" fn valloc(size: size_t) -> *mut c_void {
 /// None needed; C's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pvalloc(size: size_t) -> *mut c_void {
-    match size.max(1).checked_next_multiple_of(page()) {
+    match size.checked_next_multiple_of(page()) {
         // SAFETY: no pointers.
         Some(whole) => unsafe { allocate_aligned(page(), whole) },
         None => no_memory(),
@@ -214,7 +214,31 @@ pub unsafe extern "C-unwind" fn free(block: *mut c_void) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn free(block: *mut c_void) {
     // SAFETY: as the caller's.
-    unsafe { crate::blocks::release(block) };
+    unsafe { release(block) };
+}
+
+/// free_sized(3) of C23. Defined as free is: another allocator's library may have one, and this libc none.
+///
+/// # Safety
+/// As [`free`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn free_sized(block: *mut c_void, _size: size_t) {
+    // SAFETY: as the caller's.
+    unsafe { release(block) };
+}
+
+/// free_aligned_sized(3) of C23.
+///
+/// # Safety
+/// As [`free`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn free_aligned_sized(
+    block: *mut c_void,
+    _alignment: size_t,
+    _size: size_t,
+) {
+    // SAFETY: as the caller's.
+    unsafe { release(block) };
 }
 
 /// malloc_usable_size(3).
