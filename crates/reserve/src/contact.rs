@@ -156,8 +156,9 @@ impl Contact {
         if let Some(socket) = self.socket.take() {
             if self.is_kept {
                 self.is_kept = false;
-                self.closed.rotate_right(1);
-                self.closed[0] = Some(socket.name());
+                // slice::rotate_right() can panic, and the machinery for that would come with tmalloc.
+                let [first, second, third, _] = self.closed;
+                self.closed = [Some(socket.name()), first, second, third];
             }
             socket.close();
         }
