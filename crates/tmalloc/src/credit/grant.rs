@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering;
 
 use super::request::{Missing, TRY_PAGES};
-use super::{Credit, Daemon, TRIMS, UNCOUNTED, lifecycle};
+use super::{Credit, Daemon, TRIMS, UNCOUNTED, UNCOUNTED_BELOW_LIMIT, lifecycle};
 use crate::confined::{self, Confined};
 use crate::process::{child_sharing_memory, with};
 use crate::ranges::{Range, Ranges, page};
@@ -81,10 +81,8 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
             own.left = isize::MAX / 2;
             return Taken::Granted;
         }
-        Confined::Child => {
-            own.left = UNCOUNTED;
-            return Taken::Granted;
-        }
+        // What is left of the slice is for the thread that waits for the child.
+        Confined::Child => return Taken::Granted,
     }
     let rounds = own.rounds;
     // Once for all: what comes between counts twice, not never.
@@ -94,15 +92,18 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
         own.begin_again(cost);
         return Taken::Granted;
     }
+    // A child that shares our memory (vfork, clone) allocates for us, and another one is asked about it. Before
+    // the lock: a child that is killed would keep it. A slice is that of the thread which waits for the child.
+    if child_sharing_memory().is_some() {
+        if own.slice == 0 {
+            own.left = UNCOUNTED_BELOW_LIMIT;
+        }
+        return Taken::Granted;
+    }
     let key = lifecycle::key();
     let taken = with(|credit| {
         // SAFETY: the calling thread's own; the borrow above is over.
         let own = unsafe { &mut *thread };
-        // A child that shares our memory (vfork, clone) allocates for us, and another one is asked about it.
-        if child_sharing_memory().is_some() {
-            leave_uncounted(own, UNCOUNTED);
-            return Taken::Granted;
-        }
         credit.begin();
         credit.end_slice(own, faults);
         own.rounds = 0;
