@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use super::request::{Missing, TRY_PAGES};
 use super::{Credit, Daemon, TRIMS, UNCOUNTED, UNCOUNTED_BELOW_LIMIT, lifecycle};
 use crate::confined::{self, Confined};
-use crate::process::{child_sharing_memory, with};
+use crate::process::{self, child_sharing_memory, with};
 use crate::ranges::{Range, Ranges, page};
 use crate::thread::{self, Thread};
 use crate::untouched::Place;
@@ -35,6 +35,12 @@ impl Credit {
         own.faults = faults;
         own.begin_slice(slice, cost);
         self.slices = self.slices.saturating_add(slice);
+    }
+
+    /// Nothing is counted, for this thread and others, until the pause is over.
+    fn leave_uncounted(&self, own: &mut Thread) {
+        process::leave_uncounted(self.paused_until, self.uncounted());
+        leave_uncounted(own, self.uncounted());
     }
 }
 
@@ -84,6 +90,13 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
         // What is left of the slice is for the thread that waits for the child.
         Confined::Child => return Taken::Granted,
     }
+    // Where nothing is reserved it costs nothing: where there was a limit, each thread comes for 128 KiB.
+    if own.slice == 0
+        && let Some(bytes) = process::uncounted()
+    {
+        own.left = bytes;
+        return Taken::Granted;
+    }
     let rounds = own.rounds;
     // Once for all: what comes between counts twice, not never.
     let faults = usage::faults();
@@ -110,7 +123,7 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
         let touched = usize::try_from(tried.unwrap_or(0)).unwrap_or(usize::MAX);
         credit.taken = credit.taken.saturating_add(touched.saturating_mul(page()));
         if credit.is_paused() {
-            leave_uncounted(own, credit.uncounted());
+            credit.leave_uncounted(own);
             return Taken::Granted;
         }
         let answer = match credit.local(cost) {
@@ -128,7 +141,7 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
                 credit.give_slice(own, cost, key, faults);
             }
             Err(Missing::Room | Missing::Answer) => return Taken::Refused,
-            Err(Missing::Promise) => leave_uncounted(own, credit.uncounted()),
+            Err(Missing::Promise) => credit.leave_uncounted(own),
         }
         if tried.is_some() {
             // The look has taken the page faults of a block that comes now and may be new ground, even where
@@ -185,7 +198,8 @@ pub(crate) fn mapped(block: usize, range: Range, cost: usize) {
 pub(crate) fn unmapping(block: usize, pages: Range) -> Option<Place> {
     // SAFETY: the calling thread's own.
     let is_asking = unsafe { (*thread::own()).is_asking };
-    if is_asking || confined::is_confined() {
+    // Where nothing is reserved nothing is known. A place that comes of an old slice the next look removes.
+    if is_asking || confined::is_confined() || process::uncounted().is_some() {
         return None;
     }
     with(|credit| {
