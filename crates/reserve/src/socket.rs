@@ -118,6 +118,21 @@ impl Socket {
         Ok(())
     }
 
+    /// As [`Self::send`]. Who is turned away (too many connections) is told so before anything was asked, and cannot
+    /// send any more: that is a daemon that is busy, not one that is gone.
+    ///
+    /// # Errors
+    /// As [`Self::send`], and [`Refused::Busy`].
+    pub(crate) fn send_or_hear_why(&self, ask: Ask) -> Result<(), Refused> {
+        let sent = self.send(ask);
+        if let Err(Refused::Silent(libc::EPIPE | libc::ECONNRESET)) = sent
+            && let Some(Err(Refused::Busy)) = self.receive_now(&mut Inbox::new())
+        {
+            return Err(Refused::Busy);
+        }
+        sent
+    }
+
     /// The next reply. A daemon that sleeps, or is stopped, for `patience_ns` is taken for dead. One
     /// that only waits for a processor is given more time.
     ///
@@ -202,7 +217,7 @@ impl Socket {
         waits_for_processor(self.daemon)
     }
 
-    fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         self.name().is_open()
     }
 
