@@ -259,10 +259,17 @@ impl Credit {
 
     /// Nothing is reserved. What threads hold is theirs all the same, until they have used it.
     fn forget(&mut self) {
-        self.credit = 0;
-        self.taken = 0;
+        self.suspend();
         self.reserved = 0;
         self.untouched.clear();
+    }
+
+    /// Nothing is reserved for the moment. What was granted and is not resident is still to be: a bursard that was
+    /// stopped or busy keeps it reserved until we say otherwise, and one that was started anew hears of it.
+    fn suspend(&mut self) {
+        self.credit = 0;
+        self.taken = 0;
+        // Of blocks that nobody counts meanwhile it is not known where they lie.
         TRIMS.fetch_add(1, Ordering::Relaxed);
     }
 

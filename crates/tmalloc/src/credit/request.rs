@@ -186,7 +186,10 @@ impl Credit {
             }
             Err(Missing::Answer) => Err(Missing::Answer),
             Err(Missing::Promise) => {
-                self.forget();
+                match self.has_limit {
+                    true => self.suspend(),
+                    false => self.forget(),
+                }
                 Err(Missing::Promise)
             }
         }
