@@ -112,6 +112,8 @@ pub(crate) struct Credit {
     refused_base: usize,
     /// Refusals that the daemon has not heard of.
     refusals: u64,
+    /// Bytes of mappings that went since the last look at /proc and may have been there at the last renewal.
+    gone: usize,
     untouched: Untouched,
 }
 
@@ -175,6 +177,7 @@ impl Credit {
 
     /// Counts as spent what the potential has grown by.
     fn measure(&mut self, potential: Option<usize>) {
+        self.gone = 0;
         if let Some(potential) = potential.filter(|_| !self.is_scarce) {
             self.base = self.base.min(potential);
             self.taken = potential.saturating_sub(self.base);

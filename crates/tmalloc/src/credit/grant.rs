@@ -37,6 +37,20 @@ impl Credit {
         self.slices = self.slices.saturating_add(slice);
     }
 
+    /// Notes that a mapping of so many pages has gone.
+    fn has_gone(&mut self, place: Option<Place>, pages: usize) {
+        let unknown = match place.filter(|place| place.cost > 0) {
+            Some(place) if place.epoch == self.epoch => {
+                self.taken = self.taken.saturating_sub(place.cost);
+                return;
+            }
+            // What was not resident is still reserved.
+            Some(place) => pages.saturating_sub(place.pages),
+            None => pages,
+        };
+        self.gone = self.gone.saturating_add(unknown.saturating_mul(page()));
+    }
+
     /// Nothing is counted, for this thread and others, until the pause is over.
     fn leave_uncounted(&self, own: &mut Thread) {
         process::leave_uncounted(self.paused_until, self.uncounted());
@@ -46,6 +60,10 @@ impl Credit {
 
 /// A slice that is whole again is used so often before the credit is looked at.
 const ROUNDS: u16 = 16;
+
+/// Mappings of so much have to go before it is looked at /proc for what is left: a thousandth of the time that touching and
+/// unmapping them takes.
+const WORTH_A_LOOK: usize = 16 << 20;
 
 /// Nothing is counted for the thread until it has used so much.
 fn leave_uncounted(own: &mut Thread, bytes: isize) {
@@ -212,16 +230,32 @@ pub(crate) fn unmapping(block: usize, pages: Range) -> Option<Place> {
     .flatten()
 }
 
-/// It has gone: what it cost can be used again.
-pub(crate) fn unmapped(place: Place) {
+/// A mapping with these pages has gone, and what it cost can be used again. Others may be promised it from now on: what
+/// was there at the last renewal must not hide as much growth.
+pub(crate) fn freed(place: Option<Place>, pages: Range) {
+    // SAFETY: the calling thread's own.
+    let is_asking = unsafe { (*thread::own()).is_asking };
+    if is_asking || confined::is_confined() || (place.is_none() && process::uncounted().is_some()) {
+        return;
+    }
     with(|credit| {
-        if place.epoch == credit.epoch {
-            credit.taken = credit.taken.saturating_sub(place.cost);
+        if credit.daemon != Daemon::Reserves {
+            return;
+        }
+        credit.has_gone(place, pages.pages());
+        if credit.gone >= WORTH_A_LOOK && !credit.is_scarce {
+            let potential = credit.potential();
+            credit.measure(potential);
         }
         // Nobody is refused because of what was refused before.
         credit.refused_ns = 0;
         credit.give_back_surplus();
     });
+}
+
+/// It has gone, or its block lies in a heap now.
+pub(crate) fn unmapped(place: Place) {
+    freed(Some(place), place.range);
 }
 
 /// It is another one now, `growth` bytes larger.
