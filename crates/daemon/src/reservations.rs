@@ -202,7 +202,8 @@ impl Reservations {
         };
         if ask.pages > 0 && free < needed {
             self.set(holder, requester, kept_only, payers, holdings)?;
-            return Err(self.refuse(least, ask.tentative, &room, Some(id), holdings));
+            let denied = self.refuse(least, ask.tentative, &room, Some(id), holdings);
+            return Err(denied.keeping(ask.keep, kept));
         }
         let share = free.saturating_sub(kept) / SHARE;
         let granted = ask.pages.min(share.max(least));
@@ -214,7 +215,8 @@ impl Reservations {
         self.set(holder, requester, pages, payers, holdings)?;
         if ask.pages > 0 && holdings.reserved_elsewhere(id) > room.elsewhere {
             self.set(holder, requester, kept_only, payers, holdings)?;
-            return Err(self.refuse(least, ask.tentative, &room, Some(id), holdings));
+            let denied = self.refuse(least, ask.tentative, &room, Some(id), holdings);
+            return Err(denied.keeping(ask.keep, kept));
         }
         Ok(Granted {
             pages: granted,
@@ -251,6 +253,7 @@ impl Reservations {
             reserved: room.reserved,
             bound: room.bound,
             most: room.most.unwrap_or(Bytes::MAX),
+            kept: None,
         }
     }
 
@@ -672,6 +675,30 @@ mod tests {
         let denied = reservations.reserve(requester(60002), &ask(1 << 20), &one, ram, &mut Nothing);
         assert!(denied.is_err());
         assert_eq!(reservations.refused_in(id), 3);
+    }
+
+    /// A bursard that was started anew has nothing reserved, and others may have come before.
+    #[test]
+    fn a_process_that_is_refused_hears_how_much_it_keeps_where_it_has_said_more() {
+        let mut reservations = reservations();
+        let (_, payers) = in_an_account_of(&[60001]);
+        let mut kept_of = |keep| {
+            let ask = Renew {
+                keep,
+                untouched: 0,
+                pages: 1 << 20,
+                at_least: None,
+                tentative: true,
+                refused: 0,
+            };
+            match reservations.renew(requester(60001), &ask, &payers, &mut Nothing) {
+                Err(Denied::Full { kept, .. }) => kept,
+                other => panic!("{other:?}"),
+            }
+        };
+        let most = kept_of(1 << 20).unwrap();
+        assert!((1..=256).contains(&most), "{most}");
+        assert_eq!(kept_of(most), None);
     }
 
     /// As the kernel half does, by account.

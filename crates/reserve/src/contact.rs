@@ -88,7 +88,7 @@ impl Contact {
             let was_open = self.socket.is_some();
             let answer = self.ask_now(path, ask, patience_ns);
             match answer {
-                Ok(_) | Err(Refused::Full) if keeps_open => self.is_kept = true,
+                Ok(_) | Err(Refused::Full { .. }) if keeps_open => self.is_kept = true,
                 Err(Refused::Silent(libc::ETIMEDOUT)) if keeps_open => {
                     self.is_kept = true;
                     self.overdue = Some(ask);
@@ -129,7 +129,7 @@ impl Contact {
             patience_ns => socket.receive(&mut inbox, patience_ns),
         };
         self.overdue = None;
-        if !matches!(answer, Ok(_) | Err(Refused::Full)) {
+        if !matches!(answer, Ok(_) | Err(Refused::Full { .. })) {
             self.close();
         }
         Some((ask, answer))

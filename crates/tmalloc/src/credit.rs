@@ -99,6 +99,9 @@ pub(crate) struct Credit {
     answered_at: u64,
     trimmed_at: u64,
     told_at: u64,
+    /// The last refusal said that so many pages stay reserved, which is less than we have said.
+    is_cut: bool,
+    kept: usize,
     /// Of threads that came for slices, and since when.
     visits: u32,
     visits_since: u64,
