@@ -92,27 +92,40 @@ pub(crate) fn ask(cost: usize, faults: u64) -> Taken {
     serve(cost, Some(faults))
 }
 
-fn serve(cost: usize, tried: Option<u64>) -> Taken {
-    let thread = thread::own();
-    // SAFETY: the calling thread's own, which nobody else uses.
-    let own = unsafe { &mut *thread };
+/// Whether the thread has leave without a look at the credit.
+fn is_nothing_asked(own: &mut Thread) -> bool {
     if own.is_asking {
-        return Taken::Granted;
+        return true;
     }
     match confined::look() {
         Confined::No => {}
         Confined::Yes => {
             own.left = isize::MAX / 2;
-            return Taken::Granted;
+            return true;
         }
         // What is left of the slice is for the thread that waits for the child.
-        Confined::Child => return Taken::Granted,
+        Confined::Child => return true,
     }
     // Where nothing is reserved it costs nothing: where there was a limit, each thread comes for 128 KiB.
-    if own.slice == 0
-        && let Some(bytes) = process::uncounted()
-    {
-        own.left = bytes;
+    let uncounted = if own.slice == 0 {
+        process::uncounted()
+    } else {
+        None
+    };
+    match uncounted {
+        Some(bytes) => {
+            own.left = bytes;
+            true
+        }
+        None => false,
+    }
+}
+
+fn serve(cost: usize, tried: Option<u64>) -> Taken {
+    let thread = thread::own();
+    // SAFETY: the calling thread's own, which nobody else uses.
+    let own = unsafe { &mut *thread };
+    if is_nothing_asked(own) {
         return Taken::Granted;
     }
     let rounds = own.rounds;
