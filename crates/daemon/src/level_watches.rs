@@ -312,6 +312,7 @@ impl LevelWatches {
 pub(crate) fn no_account() -> Refusal {
     Refusal {
         kind: ErrorKind::NotFound,
+        reserved: None,
         message: "no limit concerns you, so there is no level to wait for; root sets one with: bursar limit set"
             .to_owned(),
     }
@@ -321,6 +322,7 @@ pub(crate) fn missing_bound(account: &str, at: WatchLevel) -> Refusal {
     let bound = at.bound();
     Refusal {
         kind: ErrorKind::NotFound,
+        reserved: None,
         message: format!(
             "{account} has no {bound}, so {at} is nothing to wait for; see its bounds with: bursar quota"
         ),

@@ -64,6 +64,14 @@ struct Reservation {
     image: Option<Image>,
 }
 
+impl Reservation {
+    /// By how much it is less than what was promised, because that was resident when it was looked at.
+    fn missing(&self) -> u64 {
+        let promised = self.then.as_ref().map_or(0, Snapshot::promised);
+        promised.saturating_sub(self.pages)
+    }
+}
+
 /// All reservations.
 #[derive(Debug)]
 pub(crate) struct Reservations {
@@ -120,10 +128,8 @@ impl Reservations {
             .room(requester.payer, ask.bound, payers, ram, holdings)
             .map_err(Denied::Failed)?;
         let mut free = self.free_pages(&room, 0);
-        if let Some(id) = id.filter(|_| free < least) {
-            self.commit_growth(id, holder, least - free, payers, holdings)?;
-            room.reserved = self.reserved_beside(id, payers, room.elsewhere);
-            free = self.free_pages(&room, 0);
+        if let Some(id) = id {
+            free = self.make_free(id, holder, least, &mut room, payers, holdings)?;
         }
         if free < least {
             // It stays a client that reserves, whatever it got this time.
@@ -171,18 +177,21 @@ impl Reservations {
             });
         };
         self.count_refusals(id, ask.refused.min(MOST_REFUSED), holdings);
+        if self
+            .by_holder
+            .get(&holder)
+            .is_some_and(|it| it.missing() > 0)
+        {
+            let error = self.error(holdings);
+            self.recount(holder, error);
+        }
         let own = self.reserved_by(holder);
         let bound = ReserveBound::Barrier;
         let mut room = self
             .room(requester.payer, bound, payers, Bytes::MAX, holdings)
             .map_err(Denied::Failed)?;
-        let mut free = self.free_pages(&room, own);
         let needed = ask.keep.saturating_add(least);
-        if free < needed {
-            self.commit_growth(id, holder, needed - free, payers, holdings)?;
-            room.reserved = self.reserved_beside(id, payers, room.elsewhere);
-            free = self.free_pages(&room, own);
-        }
+        let free = self.make_free(id, holder, needed, &mut room, payers, holdings)?;
         // Promised before; by a bursard before this one, as far as there is room.
         let kept = ask.keep.min(own.max(free));
         let untouched = ask.untouched.min(kept);
@@ -193,7 +202,8 @@ impl Reservations {
         };
         if ask.pages > 0 && free < needed {
             self.set(holder, requester, kept_only, payers, holdings)?;
-            return Err(self.refuse(least, ask.tentative, &room, Some(id), holdings));
+            let denied = self.refuse(least, ask.tentative, &room, Some(id), holdings);
+            return Err(denied.keeping(ask.keep, kept));
         }
         let share = free.saturating_sub(kept) / SHARE;
         let granted = ask.pages.min(share.max(least));
@@ -205,7 +215,8 @@ impl Reservations {
         self.set(holder, requester, pages, payers, holdings)?;
         if ask.pages > 0 && holdings.reserved_elsewhere(id) > room.elsewhere {
             self.set(holder, requester, kept_only, payers, holdings)?;
-            return Err(self.refuse(least, ask.tentative, &room, Some(id), holdings));
+            let denied = self.refuse(least, ask.tentative, &room, Some(id), holdings);
+            return Err(denied.keeping(ask.keep, kept));
         }
         Ok(Granted {
             pages: granted,
@@ -242,6 +253,7 @@ impl Reservations {
             reserved: room.reserved,
             bound: room.bound,
             most: room.most.unwrap_or(Bytes::MAX),
+            kept: None,
         }
     }
 
@@ -286,6 +298,33 @@ impl Reservations {
         self.reserved_in(id, payers).saturating_add(elsewhere)
     }
 
+    /// Pages that are free beside what others need by what is there now, and beside what a process has reserved itself:
+    /// looked up where fewer than `needed` seem so, or were made so by an earlier look.
+    fn make_free(
+        &mut self,
+        id: AccountId,
+        holder: Holder,
+        needed: u64,
+        room: &mut Headroom,
+        payers: &Payers,
+        holdings: &mut (impl Holdings + ?Sized),
+    ) -> Result<u64, Denied> {
+        let own = match holder {
+            Holder::Connection(_) => 0,
+            Holder::Process(_) => self.reserved_by(holder),
+        };
+        let spare = self.free_pages(room, own).saturating_sub(needed);
+        self.reserve_again(id, holder, spare, payers, holdings)?;
+        room.reserved = self.reserved_beside(id, payers, room.elsewhere);
+        let free = self.free_pages(room, own);
+        if free >= needed {
+            return Ok(free);
+        }
+        self.commit_growth(id, holder, needed - free, payers, holdings)?;
+        room.reserved = self.reserved_beside(id, payers, room.elsewhere);
+        Ok(self.free_pages(room, own))
+    }
+
     fn free_pages(&self, room: &Headroom, own: u64) -> u64 {
         let own = Pages::new(own).to_bytes(self.page_size);
         room.free_beside(own)
@@ -321,10 +360,7 @@ impl Reservations {
             };
             self.by_holder.insert(holder, reservation);
         }
-        if pages > 0 {
-            let sum = self.by_payer.entry(requester.payer).or_default();
-            *sum = sum.saturating_add(pages);
-        }
+        self.sum_up(requester.payer, pages);
         Ok(())
     }
 
@@ -359,6 +395,7 @@ impl Reservations {
                 &now,
                 promise.granted,
                 pages.saturating_sub(promise.untouched),
+                pages,
             ));
             reservation.image = image;
         }
@@ -638,6 +675,30 @@ mod tests {
         let denied = reservations.reserve(requester(60002), &ask(1 << 20), &one, ram, &mut Nothing);
         assert!(denied.is_err());
         assert_eq!(reservations.refused_in(id), 3);
+    }
+
+    /// A bursard that was started anew has nothing reserved, and others may have come before.
+    #[test]
+    fn a_process_that_is_refused_hears_how_much_it_keeps_where_it_has_said_more() {
+        let mut reservations = reservations();
+        let (_, payers) = in_an_account_of(&[60001]);
+        let mut kept_of = |keep| {
+            let ask = Renew {
+                keep,
+                untouched: 0,
+                pages: 1 << 20,
+                at_least: None,
+                tentative: true,
+                refused: 0,
+            };
+            match reservations.renew(requester(60001), &ask, &payers, &mut Nothing) {
+                Err(Denied::Full { kept, .. }) => kept,
+                other => panic!("{other:?}"),
+            }
+        };
+        let most = kept_of(1 << 20).unwrap();
+        assert!((1..=256).contains(&most), "{most}");
+        assert_eq!(kept_of(most), None);
     }
 
     /// As the kernel half does, by account.

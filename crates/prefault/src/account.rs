@@ -26,7 +26,7 @@ impl Reservation {
             bound: Bound::Barrier,
         };
         match reservation.0.ask(socket_path(), ask, PATIENCE_NS, true) {
-            Err(Refused::Full) => None,
+            Err(Refused::Full { .. }) => None,
             // Nobody enforces a limit, or nobody says which.
             Ok(_) | Err(_) => Some(reservation),
         }

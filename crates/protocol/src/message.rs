@@ -451,6 +451,9 @@ pub struct Quota {
 pub struct Refusal {
     /// For programs.
     pub kind: ErrorKind,
+    /// Of a renewal: pages reserved now, where these are fewer than the process has said that it keeps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved: Option<u64>,
     /// For people: what failed, on what, why, what to do.
     pub message: String,
 }

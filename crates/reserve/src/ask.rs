@@ -57,7 +57,10 @@ pub struct Grant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refused {
     /// There is no room below the bound: ENOMEM.
-    Full,
+    Full {
+        /// Of a renewal: pages that stay reserved, where these are fewer than [`Ask::Renew`] keeps.
+        kept: Option<u64>,
+    },
     /// The request makes no sense: EINVAL.
     Senseless,
     /// The daemon takes the process for ended: ESRCH.
@@ -76,7 +79,7 @@ impl Refused {
     /// As errno.
     pub const fn errno(self) -> i32 {
         match self {
-            Self::Full => libc::ENOMEM,
+            Self::Full { .. } => libc::ENOMEM,
             Self::Senseless => libc::EINVAL,
             Self::Gone => libc::ESRCH,
             Self::NotPermitted => libc::EPERM,
@@ -147,8 +150,9 @@ pub(crate) fn read_reply(reply: &[u8]) -> Result<Grant, Refused> {
     else {
         return Err(Refused::Foreign);
     };
+    let kept = number_after(kind, "\"reserved\":");
     let table: [(&[u8], Refused); 5] = [
-        (b"refused\"", Refused::Full),
+        (b"refused\"", Refused::Full { kept }),
         (b"bad_request\"", Refused::Senseless),
         (b"not_found\"", Refused::Gone),
         (b"not_permitted\"", Refused::NotPermitted),
@@ -220,13 +224,15 @@ mod tests {
         let refused =
             |kind: &str| format!("{{\"refused\":{{\"kind\":\"{kind}\",\"message\":\"granted\"}}}}");
         for (kind, expected) in [
-            ("refused", Refused::Full),
+            ("refused", Refused::Full { kept: None }),
             ("bad_request", Refused::Senseless),
             ("failed", Refused::Busy),
             ("novel", Refused::Foreign),
         ] {
             assert_eq!(read_reply(refused(kind).as_bytes()), Err(expected));
         }
+        let cut = br#"{"refused":{"kind":"refused","reserved":5,"message":"a \"reserved\":9"}}"#;
+        assert_eq!(read_reply(cut), Err(Refused::Full { kept: Some(5) }));
         assert_eq!(read_reply(b"hello"), Err(Refused::Foreign));
     }
 }

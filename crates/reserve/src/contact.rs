@@ -13,6 +13,9 @@ const FIRST_PAUSE_NS: u64 = 200_000;
 
 /// Connections that were closed and may still stand in other tables of descriptors.
 const CLOSED: usize = 4;
+/// After so many requests that did not find the connection, and none by the thread that opened it, it is closed (by the
+/// program, or with a thread that had a table of its own), or it is of less use than one that is found.
+const MISSED: u8 = 4;
 
 /// A connection, or none at the moment.
 ///
@@ -27,6 +30,8 @@ pub struct Contact {
     /// It has stayed open from one request to the next.
     is_kept: bool,
     closed: [Option<Name>; CLOSED],
+    /// Requests in a row that did not find the connection.
+    missed: u8,
 }
 
 impl Contact {
@@ -36,6 +41,7 @@ impl Contact {
         overdue: None,
         is_kept: false,
         closed: [None; CLOSED],
+        missed: 0,
     };
 
     /// Asks the daemon that listens at `path` and waits for its answer, `patience_ns` in all where it
@@ -57,9 +63,14 @@ impl Contact {
         for name in self.closed.iter().flatten() {
             name.close();
         }
-        if self.socket.as_ref().is_some_and(Socket::is_elsewhere) {
+        if !self.socket.as_ref().is_some_and(Socket::is_elsewhere) {
+            self.missed = 0;
+        } else if self.missed < MISSED {
+            self.missed += 1;
             let mut own = Self::NONE;
             return own.ask_until_answered(path, ask, patience_ns, false);
+        } else {
+            self.close();
         }
         self.ask_until_answered(path, ask, patience_ns, keeps_open)
     }
@@ -77,7 +88,7 @@ impl Contact {
             let was_open = self.socket.is_some();
             let answer = self.ask_now(path, ask, patience_ns);
             match answer {
-                Ok(_) | Err(Refused::Full) if keeps_open => self.is_kept = true,
+                Ok(_) | Err(Refused::Full { .. }) if keeps_open => self.is_kept = true,
                 Err(Refused::Silent(libc::ETIMEDOUT)) if keeps_open => {
                     self.is_kept = true;
                     self.overdue = Some(ask);
@@ -100,7 +111,7 @@ impl Contact {
 
     fn ask_now(&mut self, path: &[u8], ask: Ask, patience_ns: u64) -> Result<Grant, Refused> {
         let socket = self.open(path)?;
-        socket.send(ask)?;
+        socket.send_or_hear_why(ask)?;
         socket.receive(&mut Inbox::new(), patience_ns)
     }
 
@@ -118,7 +129,7 @@ impl Contact {
             patience_ns => socket.receive(&mut inbox, patience_ns),
         };
         self.overdue = None;
-        if !matches!(answer, Ok(_) | Err(Refused::Full)) {
+        if !matches!(answer, Ok(_) | Err(Refused::Full { .. })) {
             self.close();
         }
         Some((ask, answer))
@@ -156,10 +167,82 @@ impl Contact {
         if let Some(socket) = self.socket.take() {
             if self.is_kept {
                 self.is_kept = false;
-                self.closed.rotate_right(1);
-                self.closed[0] = Some(socket.name());
+                // slice::rotate_right() can panic, and the machinery for that would come with tmalloc.
+                let [first, second, third, _] = self.closed;
+                self.closed = [Some(socket.name()), first, second, third];
             }
             socket.close();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use super::*;
+
+    const REPORT: Ask = Ask::Renew {
+        keep: 0,
+        untouched: 0,
+        pages: 0,
+        at_least: 0,
+        is_tentative: false,
+        refused: 3,
+    };
+
+    fn listen(name: &str) -> (UnixListener, String) {
+        let path = std::env::temp_dir().join(format!("{name}-{}", std::process::id()));
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).unwrap();
+        (listener, path.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn who_is_turned_away_before_it_asked_hears_that_the_daemon_is_busy() {
+        let (listener, path) = listen("turned-away");
+        let socket = Socket::connect(path.as_bytes()).unwrap();
+        let (mut accepted, _) = listener.accept().unwrap();
+        let busy = b"{\"refused\":{\"kind\":\"failed\",\"message\":\"too many\"}}\n";
+        accepted.write_all(busy).unwrap();
+        drop(accepted);
+        assert_eq!(socket.send_or_hear_why(REPORT), Err(Refused::Busy));
+        socket.close();
+        std::fs::remove_file(path).unwrap();
+    }
+
+    /// As a program that closes all that it did not open.
+    #[test]
+    fn a_connection_that_another_thread_closed_is_replaced() {
+        let (listener, path) = listen("replaced");
+        let server = thread::spawn(move || {
+            let mut open = Vec::new();
+            for _ in 0..=MISSED + 1 {
+                let (mut accepted, _) = listener.accept().unwrap();
+                accepted
+                    .write_all(b"{\"granted\":{\"pages\":1,\"reserved\":1}}\n")
+                    .unwrap();
+                open.push(accepted);
+            }
+            (listener, open)
+        });
+        let mut contact = Contact::NONE;
+        let patience = 5_000_000_000;
+        let first = thread::scope(|scope| {
+            let ask = || contact.ask(path.as_bytes(), REPORT, patience, true);
+            scope.spawn(ask).join().unwrap()
+        });
+        assert!(first.is_ok(), "{first:?}");
+        contact.socket.as_ref().unwrap().name().close();
+        for _ in 0..=MISSED {
+            let next = contact.ask(path.as_bytes(), REPORT, patience, true);
+            assert!(next.is_ok(), "{next:?}");
+        }
+        let _open = server.join().unwrap();
+        let is_kept = contact.socket.as_ref().is_some_and(Socket::is_ours);
+        assert!(is_kept, "the next request connects anew");
+        std::fs::remove_file(path).unwrap();
     }
 }

@@ -50,7 +50,7 @@ impl Line {
     /// See [`Refused`]. After [`Refused::Silent`] and [`Refused::Foreign`] the connection is of no use
     /// any more, and nothing is reserved.
     pub fn ask(&mut self, ask: Ask) -> Result<u64, Refused> {
-        self.socket.send(ask)?;
+        self.socket.send_or_hear_why(ask)?;
         let mut inbox = Inbox::new();
         self.hear_what_is_unread(&mut inbox)?;
         let grant = self.socket.receive(&mut inbox, PATIENCE_NS)?;

@@ -19,6 +19,8 @@ const LOWEST_FD: i32 = 200;
 const SPIN_NS: u64 = 50_000;
 /// A daemon that waits for a processor is given so long in all.
 const LONGEST_NS: u64 = 2_000_000_000;
+/// One whose first thread sleeps while others are runnable is given so long: these may have nothing to do with the answer.
+const OTHERS_NS: u64 = 200_000_000;
 
 /// A connected socket. Not closed when dropped: a forked child must not end its parent's connection.
 #[derive(Debug)]
@@ -118,6 +120,21 @@ impl Socket {
         Ok(())
     }
 
+    /// As [`Self::send`]. Who is turned away (too many connections) is told so before anything was asked, and cannot
+    /// send any more: that is a daemon that is busy, not one that is gone.
+    ///
+    /// # Errors
+    /// As [`Self::send`], and [`Refused::Busy`].
+    pub(crate) fn send_or_hear_why(&self, ask: Ask) -> Result<(), Refused> {
+        let sent = self.send(ask);
+        if let Err(Refused::Silent(libc::EPIPE | libc::ECONNRESET)) = sent
+            && let Some(Err(Refused::Busy)) = self.receive_now(&mut Inbox::new())
+        {
+            return Err(Refused::Busy);
+        }
+        sent
+    }
+
     /// The next reply. A daemon that sleeps, or is stopped, for `patience_ns` is taken for dead. One
     /// that only waits for a processor is given more time.
     ///
@@ -143,7 +160,8 @@ impl Socket {
                 Err(_) if errno() == libc::EAGAIN => {
                     let now = now_ns();
                     if now >= until {
-                        if now - began > LONGEST_NS || !waits_for_processor(self.daemon) {
+                        let waited = now - began;
+                        if waited > LONGEST_NS || !waits_for_processor(self.daemon, waited) {
                             return Err(Refused::Silent(libc::ETIMEDOUT));
                         }
                         until = now.saturating_add(patience_ns);
@@ -199,10 +217,10 @@ impl Socket {
 
     /// Whether the daemon runs or waits for a processor.
     pub(crate) fn daemon_is_runnable(&self) -> bool {
-        waits_for_processor(self.daemon)
+        waits_for_processor(self.daemon, 0)
     }
 
-    fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         self.name().is_open()
     }
 
@@ -293,16 +311,80 @@ fn has_several_processors() -> bool {
     got == 0 && unsafe { libc::CPU_COUNT(&set) } > 1
 }
 
-/// Whether a process is runnable: one that is stopped, asleep, waits for a device or has ended does not
-/// answer by being waited for. proc_pid_stat(5): the state stands behind the name in brackets.
-fn waits_for_processor(pid: libc::pid_t) -> bool {
+/// Whether a thread of a process is runnable. It is its first thread that answers, but it may wait for another one to
+/// have had a processor. One that is stopped, asleep, waits for a device or has ended does not answer by being waited
+/// for.
+fn waits_for_processor(pid: libc::pid_t, waited_ns: u64) -> bool {
     let Ok(pid @ 1..) = u64::try_from(pid) else {
         return false;
     };
+    if is_runnable(Text::new().word("/proc/").number(pid).word("/stat\0")) {
+        return true;
+    }
+    if waited_ns > OTHERS_NS {
+        return false;
+    }
     let mut path = Text::new();
-    path.word("/proc/").number(pid).word("/stat\0");
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    path.word("/proc/").number(pid).word("/task\0");
+    let flags = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
     // SAFETY: a C string, ended above.
+    let fd = unsafe { libc::open(path.as_bytes().as_ptr().cast(), flags) };
+    if fd < 0 {
+        return false;
+    }
+    let mut entries = Entries([0; ENTRIES]);
+    // opendir(3) allocates. One call has as many threads as bursard has.
+    // SAFETY: a live buffer and its length.
+    let got = unsafe {
+        libc::syscall(
+            libc::SYS_getdents64,
+            fd,
+            entries.0.as_mut_ptr(),
+            entries.0.len(),
+        )
+    };
+    close(fd);
+    let got = usize::try_from(got).unwrap_or(0);
+    let entries = entries.0.get(..got).unwrap_or_default();
+    threads(entries).any(|thread| {
+        let mut path = Text::new();
+        path.word("/proc/").number(pid).word("/task/");
+        is_runnable(path.number(thread).word("/stat\0"))
+    })
+}
+
+/// Room for some 60 threads.
+const ENTRIES: usize = 2048;
+
+/// As getdents64(2) writes them.
+#[repr(align(8))]
+struct Entries([u8; ENTRIES]);
+
+/// The numbers among the names of a directory: behind an inode, an offset, a length of two bytes and a type.
+fn threads(entries: &[u8]) -> impl Iterator<Item = u64> {
+    const LENGTH: usize = 16;
+    const NAME: usize = 19;
+    let mut rest = entries;
+    std::iter::from_fn(move || {
+        let &[low, high] = rest.get(LENGTH..LENGTH + 2)? else {
+            return None;
+        };
+        let length = usize::from(u16::from_ne_bytes([low, high]));
+        let name = rest.get(NAME..length)?;
+        rest = rest.get(length..)?;
+        let digits = name.iter().take_while(|byte| byte.is_ascii_digit());
+        let number = digits.fold(0u64, |sum, byte| {
+            sum.wrapping_mul(10).wrapping_add((byte - b'0').into())
+        });
+        Some(number)
+    })
+    .filter(|&number| number > 0)
+}
+
+/// proc_pid_stat(5): the state stands behind the name in brackets.
+fn is_runnable(path: &Text) -> bool {
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    // SAFETY: a C string, ended by the caller.
     let fd = unsafe { libc::open(path.as_bytes().as_ptr().cast(), flags) };
     if fd < 0 {
         return false;
@@ -315,5 +397,43 @@ fn waits_for_processor(pid: libc::pid_t) -> bool {
         return false;
     };
     let name = stat.iter().rposition(|&byte| byte == b')');
-    name.and_then(|at| stat.get(at + 2)) == Some(&b'R')
+    name.and_then(|at| stat.get(at.saturating_add(2))) == Some(&b'R')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// The test's own thread sleeps, as a bursard that waits for its query thread does.
+    #[test]
+    fn a_process_of_which_any_thread_is_runnable_waits_for_a_processor() {
+        static ENOUGH: AtomicBool = AtomicBool::new(false);
+        let own = i32::try_from(std::process::id()).unwrap();
+        let busy = std::thread::spawn(|| {
+            while !ENOUGH.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        assert!(waits_for_processor(own, 0));
+        ENOUGH.store(true, Ordering::Relaxed);
+        busy.join().unwrap();
+        assert!(!waits_for_processor(0, 0));
+    }
+
+    #[test]
+    fn the_threads_of_a_directory_are_its_numbers() {
+        let mut entries = Vec::new();
+        for name in [".", "..", "17", "4194304"] {
+            let length = (19 + name.len() + 1).next_multiple_of(8);
+            let mut entry = vec![0u8; length];
+            entry[16..18].copy_from_slice(&u16::try_from(length).unwrap().to_ne_bytes());
+            entry[19..19 + name.len()].copy_from_slice(name.as_bytes());
+            entries.extend(entry);
+        }
+        assert_eq!(threads(&entries).collect::<Vec<_>>(), [17, 4_194_304]);
+        entries.truncate(70);
+        assert_eq!(threads(&entries).count(), 0);
+    }
 }

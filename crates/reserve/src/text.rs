@@ -69,8 +69,8 @@ pub(crate) fn number_after(reply: &[u8], key: &str) -> Option<u64> {
 /// What follows the first `key` in a reply.
 pub(crate) fn behind<'a>(reply: &'a [u8], key: &str) -> Option<&'a [u8]> {
     let key = key.as_bytes();
-    let at = reply.windows(key.len()).position(|part| part == key)?;
-    reply.get(at.checked_add(key.len())?..)
+    // slice::windows() of an empty key panics, and the machinery for that would come with tmalloc.
+    (0..reply.len()).find_map(|at| reply.get(at..)?.strip_prefix(key))
 }
 
 #[cfg(test)]

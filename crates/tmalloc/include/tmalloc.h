@@ -9,7 +9,8 @@
  * Nothing is touched on the caller's behalf: a block becomes resident where it is used.
  *
  * The library also defines malloc's own names (malloc, calloc, realloc, reallocarray, memalign,
- * aligned_alloc, posix_memalign, valloc, pvalloc, free, malloc_usable_size), so that a program linked or
+ * aligned_alloc, posix_memalign, valloc, pvalloc, free, free_sized, free_aligned_sized,
+ * malloc_usable_size, malloc_trim), so that a program linked or
  * started with it, and its libraries, allocate transactionally throughout. Blocks are glibc's: free(),
  * malloc_usable_size() and tfree() work on blocks of either name. A program that defines a malloc of its
  * own keeps it; the functions below then are a family apart, and reallocarray() goes to its realloc(), as

@@ -338,7 +338,7 @@ pub(crate) unsafe extern "C-unwind" fn release_at_page(block: *mut c_void) {
     let place = known.and_then(|known| going(block, known));
     // SAFETY: as the caller's.
     unsafe { __libc_free(block) };
-    if let Some(place) = place {
-        grant::unmapped(place);
+    if let Some(known) = known {
+        grant::freed(place, known.pages(block, 0, known.usable));
     }
 }

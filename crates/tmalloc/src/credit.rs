@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bursar_reserve::now_ns;
 
+use crate::glibc;
 use crate::ranges::{Ranges, page};
 use crate::thread::Thread;
 use crate::untouched::{Place, Untouched};
@@ -98,6 +99,9 @@ pub(crate) struct Credit {
     answered_at: u64,
     trimmed_at: u64,
     told_at: u64,
+    /// The last refusal said that so many pages stay reserved, which is less than we have said.
+    is_cut: bool,
+    kept: usize,
     /// Of threads that came for slices, and since when.
     visits: u32,
     visits_since: u64,
@@ -111,7 +115,18 @@ pub(crate) struct Credit {
     refused_base: usize,
     /// Refusals that the daemon has not heard of.
     refusals: u64,
+    /// Bytes of mappings that went since the last look at /proc and may have been there at the last renewal.
+    gone: usize,
     untouched: Untouched,
+}
+
+/// Gives free memory back to the system.
+pub(crate) fn trim(pad: usize) -> libc::c_int {
+    // Before, for whose slice ends meanwhile, and after, for whose slice begins meanwhile.
+    TRIMS.fetch_add(1, Ordering::Relaxed);
+    let was_given_back = glibc::trim(pad);
+    TRIMS.fetch_add(1, Ordering::Relaxed);
+    was_given_back
 }
 
 fn widen(count: usize) -> u64 {
@@ -165,6 +180,7 @@ impl Credit {
 
     /// Counts as spent what the potential has grown by.
     fn measure(&mut self, potential: Option<usize>) {
+        self.gone = 0;
         if let Some(potential) = potential.filter(|_| !self.is_scarce) {
             self.base = self.base.min(potential);
             self.taken = potential.saturating_sub(self.base);
@@ -249,10 +265,17 @@ impl Credit {
 
     /// Nothing is reserved. What threads hold is theirs all the same, until they have used it.
     fn forget(&mut self) {
-        self.credit = 0;
-        self.taken = 0;
+        self.suspend();
         self.reserved = 0;
         self.untouched.clear();
+    }
+
+    /// Nothing is reserved for the moment. What was granted and is not resident is still to be: a bursard that was
+    /// stopped or busy keeps it reserved until we say otherwise, and one that was started anew hears of it.
+    fn suspend(&mut self) {
+        self.credit = 0;
+        self.taken = 0;
+        // Of blocks that nobody counts meanwhile it is not known where they lie.
         TRIMS.fetch_add(1, Ordering::Relaxed);
     }
 

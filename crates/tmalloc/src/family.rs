@@ -2,7 +2,7 @@
 //! malloc's family under its own names: who links the library or is started with it in LD_PRELOAD allocates
 //! here. The memory is glibc's, and what is freed needs no permission; free and malloc_usable_size are
 //! defined all the same, because a program linked with another allocator (jemalloc's library, say) would
-//! give that one's free blocks of ours. malloc_trim and mallinfo stay glibc's own.
+//! give that one's free blocks of ours. malloc_trim is on its way to glibc's, and mallinfo stays glibc's own.
 //!
 //! None calls another by its name (blocks.rs says why), but for reallocarray, as glibc's does.
 
@@ -12,8 +12,9 @@ use libc::{c_int, c_void, size_t};
 use crate::blocks::{INSIDE_PAGE, release_at_page};
 use crate::blocks::{
     OVERHEAD, SMALL, allocate, allocate_aligned, allocate_aligned_strictly, allocate_zeroed,
-    no_memory, pay, resize,
+    no_memory, pay, release, resize,
 };
+use crate::credit;
 use crate::glibc::{__libc_calloc, __libc_realloc, look};
 use crate::ranges::page;
 
@@ -33,7 +34,10 @@ pub unsafe extern "C-unwind" fn malloc(size: size_t) -> *mut c_void {
         "cmp rdi, {small}",
         "ja {rest}",
         "mov rax, qword ptr [rip + bursar_tmalloc_thread@GOTTPOFF]",
-        "lea rcx, [rdi + {overhead}]",
+        // Four bytes longer than it has to be: a jump that crosses 32 bytes is decoded anew each time on Intel's
+        // processors from 2015 to 2019 ("Jump Conditional Code Erratum", SKX102).
+        ".byte 0x3e, 0x48, 0x8d, 0x8f",
+        ".long {overhead}",
         "sub qword ptr fs:[rax + {left}], rcx",
         "js {rest}",
         "jmp qword ptr [rip + __libc_malloc@GOTPCREL]",
@@ -179,7 +183,7 @@ pub unsafe extern "C-unwind" fn valloc(size: size_t) -> *mut c_void {
 /// None needed; C's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn pvalloc(size: size_t) -> *mut c_void {
-    match size.max(1).checked_next_multiple_of(page()) {
+    match size.checked_next_multiple_of(page()) {
         // SAFETY: no pointers.
         Some(whole) => unsafe { allocate_aligned(page(), whole) },
         None => no_memory(),
@@ -213,7 +217,31 @@ pub unsafe extern "C-unwind" fn free(block: *mut c_void) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn free(block: *mut c_void) {
     // SAFETY: as the caller's.
-    unsafe { crate::blocks::release(block) };
+    unsafe { release(block) };
+}
+
+/// free_sized(3) of C23. Defined as free is: another allocator's library may have one, and this libc none.
+///
+/// # Safety
+/// As [`free`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn free_sized(block: *mut c_void, _size: size_t) {
+    // SAFETY: as the caller's.
+    unsafe { release(block) };
+}
+
+/// free_aligned_sized(3) of C23.
+///
+/// # Safety
+/// As [`free`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn free_aligned_sized(
+    block: *mut c_void,
+    _alignment: size_t,
+    _size: size_t,
+) {
+    // SAFETY: as the caller's.
+    unsafe { release(block) };
 }
 
 /// malloc_usable_size(3).
@@ -227,4 +255,14 @@ pub unsafe extern "C-unwind" fn malloc_usable_size(block: *mut c_void) -> size_t
     }
     // SAFETY: as the caller's.
     unsafe { look(block) }.usable
+}
+
+/// malloc_trim(3). What it gives back a block allocated later may lie on, without a page fault at its header:
+/// the pages of headers stay. So it is noted that memory was given back.
+///
+/// # Safety
+/// None needed; C's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn malloc_trim(pad: size_t) -> c_int {
+    credit::trim(pad)
 }

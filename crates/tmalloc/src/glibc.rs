@@ -2,6 +2,8 @@
 //! The malloc underneath. glibc exports it under names that nobody overrides, so that nothing has to be
 //! looked up by dlsym, which itself allocates.
 
+use std::sync::atomic::{AtomicPtr, Ordering};
+
 use libc::{c_int, c_void, size_t};
 
 use crate::ranges::Range;
@@ -13,7 +15,6 @@ unsafe extern "C" {
     pub(crate) fn __libc_realloc(block: *mut c_void, size: size_t) -> *mut c_void;
     pub(crate) fn __libc_memalign(alignment: size_t, size: size_t) -> *mut c_void;
     pub(crate) fn __libc_free(block: *mut c_void);
-    pub(crate) fn malloc_trim(pad: size_t) -> c_int;
     fn gnu_get_libc_version() -> *const libc::c_char;
     // As in the libc crate, but for functions of ours (lib.rs says why).
     pub(crate) fn pthread_key_create(
@@ -25,6 +26,33 @@ unsafe extern "C" {
         in_parent: Option<unsafe extern "C-unwind" fn()>,
         in_child: Option<unsafe extern "C-unwind" fn()>,
     ) -> c_int;
+}
+
+type Trim = unsafe extern "C-unwind" fn(size_t) -> c_int;
+
+/// malloc_trim(3) has no name that nobody overrides: it is the next one of that name behind ours. Looked for
+/// in the constructor, before anybody holds a lock, and by who comes earlier.
+static TRIM: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+/// Finds glibc's malloc_trim(3).
+pub(crate) fn find_trim() -> *mut c_void {
+    // SAFETY: a C string literal.
+    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"malloc_trim".as_ptr()) };
+    TRIM.store(found, Ordering::Relaxed);
+    found
+}
+
+/// glibc's malloc_trim(3). 0 where there is none: nothing was given back.
+pub(crate) fn trim(pad: size_t) -> c_int {
+    let known = TRIM.load(Ordering::Relaxed);
+    let trim = if known.is_null() { find_trim() } else { known };
+    if trim.is_null() {
+        return 0;
+    }
+    // SAFETY: glibc's function of that name has this type.
+    let trim = unsafe { std::mem::transmute::<*mut c_void, Trim>(trim) };
+    // SAFETY: no pointers; locks glibc's arenas, never ours.
+    unsafe { trim(pad) }
 }
 
 /// Whether aligned_alloc(3) refuses an alignment that is no power of two: from 2.38 on. Before, it was

@@ -38,8 +38,8 @@ extern "C-unwind" fn loaded() {
 #[unsafe(link_section = ".init_array")]
 static LOADED: extern "C-unwind" fn() = loaded;
 
-// What would unwind a panic. Without it nothing refers to the machinery, and the linker leaves it out (a
-// story looks for libgcc). Functions are "C-unwind" for the same reason: "C" ones end a panic.
+// What would unwind a panic. Without it nothing refers to the machinery, and the linker leaves it out
+// (tests/library.rs looks for libgcc). Functions are "C-unwind" for the same reason: "C" ones end a panic.
 std::arch::global_asm!(
     ".pushsection .text.rust_eh_personality,\"ax\",@progbits",
     ".globl rust_eh_personality",

@@ -7,9 +7,9 @@
 //! unlocked there.
 
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicI32, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU64, Ordering};
 
-use bursar_reserve::{Contact, errno, set_errno, uncancelled};
+use bursar_reserve::{Contact, errno, now_ns, set_errno, uncancelled};
 
 use crate::credit::Credit;
 use crate::thread;
@@ -20,6 +20,9 @@ struct Process {
     owner: AtomicI32,
     /// 1 while somebody works with the credit; 0 there means that it was wiped meanwhile.
     is_at_work: u32,
+    /// Until when nothing is reserved, and how much a thread may have before it asks again, without the lock.
+    uncounted_until: AtomicU64,
+    uncounted: AtomicIsize,
     lock: libc::pthread_mutex_t,
     credit: Credit,
 }
@@ -80,6 +83,31 @@ pub(crate) fn child_sharing_memory() -> Option<libc::pid_t> {
         Err(owner) if owner != pid => Some(pid),
         _ => None,
     }
+}
+
+/// Until then nothing is reserved; a thread may have so many bytes before it asks whether that still holds.
+/// Under the lock.
+pub(crate) fn leave_uncounted(until: u64, bytes: isize) {
+    let process = PROCESS.load(Ordering::Acquire);
+    if process.is_null() {
+        return;
+    }
+    // SAFETY: pages that stay; atomic numbers, valid when zero.
+    let (place, amount) = unsafe { (&(*process).uncounted_until, &(*process).uncounted) };
+    amount.store(bytes, Ordering::Relaxed);
+    place.store(until, Ordering::Release);
+}
+
+/// How many bytes a thread may have now that nobody counts; `None`: the credit knows.
+pub(crate) fn uncounted() -> Option<isize> {
+    let process = PROCESS.load(Ordering::Acquire);
+    if process.is_null() {
+        return None;
+    }
+    // SAFETY: pages that stay; atomic numbers, valid when zero.
+    let (place, amount) = unsafe { (&(*process).uncounted_until, &(*process).uncounted) };
+    let until = place.load(Ordering::Acquire);
+    (until > 0 && now_ns() < until).then(|| amount.load(Ordering::Relaxed))
 }
 
 /// With the process's credit, under its lock; `None` where there is none. errno stays as it was: a malloc

@@ -125,6 +125,7 @@ impl Control {
         self.cut = self.cut.saturating_add(1);
         let refusal = Refusal {
             kind: ErrorKind::Failed,
+            reserved: None,
             message: "too many connections are open; close one of yours, or try again later"
                 .to_owned(),
         };

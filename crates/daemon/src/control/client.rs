@@ -161,6 +161,7 @@ impl Client {
             Err(error) => {
                 let refusal = Refusal {
                     kind: ErrorKind::BadRequest,
+                    reserved: None,
                     message: error.to_string(),
                 };
                 self.send(&to_line(&Reply::Refused(refusal)));

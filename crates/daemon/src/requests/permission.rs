@@ -14,6 +14,7 @@ pub(super) type Answer = Result<Reply, Refusal>;
 pub(super) fn refusal(kind: ErrorKind, message: impl Into<String>) -> Refusal {
     Refusal {
         kind,
+        reserved: None,
         message: message.into(),
     }
 }

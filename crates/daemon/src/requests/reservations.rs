@@ -78,5 +78,12 @@ fn denied_refusal(denied: &Denied) -> Refusal {
         Denied::Gone(_) => ErrorKind::NotFound,
         Denied::TooMany(_) | Denied::Failed(_) => ErrorKind::Failed,
     };
-    refusal(kind, denied.to_string())
+    let reserved = match denied {
+        Denied::Full { kept, .. } => *kept,
+        _ => None,
+    };
+    Refusal {
+        reserved,
+        ..refusal(kind, denied.to_string())
+    }
 }

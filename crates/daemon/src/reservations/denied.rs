@@ -19,6 +19,8 @@ pub(crate) enum Denied {
         reserved: Bytes,
         bound: &'static str,
         most: Bytes,
+        /// Pages that the process keeps, where it has said more.
+        kept: Option<u64>,
     },
     /// The requester has ended already.
     #[error("process {0} has ended; a reservation lasts no longer than its process")]
@@ -29,6 +31,16 @@ pub(crate) enum Denied {
     /// The machine could not.
     #[error("{0:#}")]
     Failed(anyhow::Error),
+}
+
+impl Denied {
+    /// Of a process that has said that it keeps `said` pages: so many it does.
+    pub(super) fn keeping(mut self, said: u64, pages: u64) -> Self {
+        if let Self::Full { kept, .. } = &mut self {
+            *kept = (pages < said).then_some(pages);
+        }
+        self
+    }
 }
 
 pub(super) fn senseless(pages: u64, least: u64) -> Denied {

@@ -6,6 +6,9 @@
 //! was mapped after the grant is known: its writable memory grew by more than was granted. Where in doubt
 //! it counts as not touched, so that too much stays reserved rather than too little.
 //!
+//! What became resident may be given back, and what the process was promised is its own again. So growth counts from
+//! when it was promised, at each look.
+//!
 //! What it had mapped and unmaps it tells nobody either (free(3) within a heap). As its writable memory and
 //! its address space shrink by more than its resident memory, so much less of what it said that it has
 //! mapped is needed; and all that it has mapped and not touched suffices, with what it has not placed yet: twice,
@@ -39,18 +42,34 @@ pub(super) struct Snapshot {
     granted: u64,
     /// What of its reservation lay in no memory that it had mapped.
     unplaced: u64,
+    /// Its reservation, less what it has unmapped since.
+    promised: u64,
 }
 
 impl Snapshot {
-    /// `unplaced` pages of its reservation lie in no memory that it has mapped.
-    pub(super) const fn new(now: &Statm, granted: u64, unplaced: u64) -> Self {
+    /// `unplaced` pages of the `promised` ones lie in no memory that it has mapped.
+    pub(super) const fn new(now: &Statm, granted: u64, unplaced: u64, promised: u64) -> Self {
         Self {
             resident: now.anonymous.get(),
             writable: now.data.get(),
             size: now.size.get(),
             granted,
             unplaced,
+            promised,
         }
+    }
+
+    /// Its reservation, less what it has unmapped since: as much can be reserved again.
+    pub(super) const fn promised(&self) -> u64 {
+        self.promised
+    }
+
+    /// What has to be reserved by what is there now.
+    pub(super) fn still_reserved(&mut self, now: &Statm, error: u64, page: PageSize) -> u64 {
+        let left = self.promised.saturating_sub(self.grown_by(now, error));
+        let gone = self.unmapped(now, left, error, page);
+        self.forget_unmapped(gone);
+        left.saturating_sub(gone)
     }
 
     /// Pages of what it had reserved that are resident now and were not then; `error`: by how much two
@@ -77,19 +96,11 @@ impl Snapshot {
             .saturating_sub(error)
     }
 
-    /// From now on growth counts from here.
-    pub(super) fn advance(&mut self, now: &Statm) {
-        let mapped = now.data.get().saturating_sub(self.writable);
-        self.granted = self.granted.saturating_sub(mapped);
-        self.resident = now.anonymous.get();
-        self.writable = now.data.get();
-        self.size = now.size.get();
-    }
-
     /// So many pages that are not mapped any more are known; growth counts from where it did.
     pub(super) fn forget_unmapped(&mut self, gone: u64) {
         self.writable = self.writable.saturating_sub(gone);
         self.size = self.size.saturating_sub(gone);
+        self.promised = self.promised.saturating_sub(gone);
     }
 }
 
@@ -120,6 +131,8 @@ mod tests {
         Unmap(u64, u64),
         /// Maps memory that it did not reserve, and touches a part.
         Map(u64, u64),
+        /// Unmaps so much of what it was granted and has touched: that is its credit again.
+        GiveBack(u64),
         Look,
     }
 
@@ -156,6 +169,12 @@ mod tests {
                     self.writable += pages;
                     self.resident += touched.min(pages);
                 }
+                Step::GiveBack(pages) => {
+                    let pages = pages.min(self.resident.saturating_sub(50));
+                    self.resident -= pages;
+                    self.writable -= pages;
+                    self.credit += pages;
+                }
                 Step::Look => {}
             }
         }
@@ -166,24 +185,23 @@ mod tests {
         let step = prop_oneof![
             pages.clone().prop_map(Step::Allocate),
             pages.clone().prop_map(Step::Touch),
+            pages.clone().prop_map(Step::GiveBack),
             Just(Step::Look),
         ];
         prop::collection::vec(step, 0..40)
     }
 
     proptest! {
-        /// Without memory of other kinds nothing that was granted is ever unreserved, and what was touched is
-        /// seen.
+        /// Without memory of other kinds nothing that was granted is ever unreserved, what was touched is seen, and
+        /// what was given back is reserved again.
         #[test]
         fn what_is_not_resident_stays_reserved(steps in steps(), granted in 0..1000_u64) {
             let mut model = Model { credit: granted, resident: 50, writable: 500, ..Model::default() };
-            let mut snapshot = Snapshot::new(&model.statm(), granted, granted);
-            let mut reserved = granted;
+            let mut snapshot = Snapshot::new(&model.statm(), granted, granted, granted);
             for step in steps {
                 model.take(step);
                 if matches!(step, Step::Look) {
-                    reserved -= snapshot.grown_by(&model.statm(), 0);
-                    snapshot.advance(&model.statm());
+                    let reserved = snapshot.still_reserved(&model.statm(), 0, SMALL);
                     prop_assert_eq!(reserved, model.credit + model.untouched);
                 }
             }
@@ -209,7 +227,7 @@ mod tests {
         ) {
             let mut model = Model { credit, untouched, resident: 50, writable: 500 + untouched };
             let mut reserved = credit + untouched;
-            let mut snapshot = Snapshot::new(&model.statm(), 0, credit);
+            let mut snapshot = Snapshot::new(&model.statm(), 0, credit, reserved);
             for step in steps {
                 model.take(step);
                 if matches!(step, Step::Look) {
@@ -230,7 +248,7 @@ mod tests {
             resident: 50,
             writable: 9050,
         };
-        let mut snapshot = Snapshot::new(&model.statm(), 20, 20);
+        let mut snapshot = Snapshot::new(&model.statm(), 20, 20, 9020);
         model.take(Step::Unmap(8900, 30));
         // It may use its credit before it notices, and then once more.
         let left = 20 + 20 + 100 + 4096;
@@ -254,13 +272,35 @@ mod tests {
             writable: 14_000,
             ..Model::default()
         };
-        let snapshot = Snapshot::new(&model.statm(), 0, 0);
+        let snapshot = Snapshot::new(&model.statm(), 0, 0, 9000);
         model.writable -= 5000;
         let statm = Statm {
             size: Pages::new(model.writable + 5700),
             ..model.statm()
         };
         assert_eq!(snapshot.unmapped(&statm, 9000, 0, SMALL), 0);
+    }
+
+    /// A reservation was reduced by what had become resident, for good: the process, which knew nothing of it, took its
+    /// credit twice.
+    #[test]
+    fn what_was_touched_and_given_back_is_reserved_again() {
+        let mut model = Model {
+            credit: 100,
+            resident: 50,
+            writable: 50,
+            ..Model::default()
+        };
+        let mut snapshot = Snapshot::new(&model.statm(), 100, 100, 100);
+        let mut reserved_after = |step| {
+            model.take(step);
+            snapshot.still_reserved(&model.statm(), 0, SMALL)
+        };
+        assert_eq!(reserved_after(Step::Allocate(100)), 100);
+        assert_eq!(reserved_after(Step::Touch(80)), 20);
+        assert_eq!(reserved_after(Step::GiveBack(80)), 100);
+        assert_eq!(reserved_after(Step::Allocate(80)), 100);
+        assert_eq!(snapshot.promised(), 100);
     }
 
     /// Memory mapped beside it hides what was touched, never the other way round.
@@ -270,7 +310,7 @@ mod tests {
             credit: 100,
             ..Model::default()
         };
-        let snapshot = Snapshot::new(&model.statm(), 100, 100);
+        let snapshot = Snapshot::new(&model.statm(), 100, 100, 100);
         model.take(Step::Allocate(100));
         model.take(Step::Map(300, 300));
         assert_eq!(snapshot.grown_by(&model.statm(), 0), 0);

@@ -60,8 +60,43 @@ impl Images {
 }
 
 impl Reservations {
+    /// What others have made resident needs no reservation (`commit_growth`); what they have given back since they need
+    /// again. So before what was free by that is granted they are looked at again: all of an account whose reservations
+    /// are less than what was promised, unless there are `spare` pages for all of that.
+    pub(super) fn reserve_again(
+        &mut self,
+        id: AccountId,
+        beside: Holder,
+        spare: u64,
+        payers: &Payers,
+        holdings: &mut (impl Holdings + ?Sized),
+    ) -> Result<(), Denied> {
+        let paying = payers.charged_to(id);
+        let reduced: Vec<(Holder, u64)> = self
+            .by_holder
+            .iter()
+            .filter(|(holder, it)| **holder != beside && paying.contains(&it.payer))
+            .map(|(holder, it)| (*holder, it.missing()))
+            .filter(|&(_, missing)| missing > 0)
+            .collect();
+        let missing = reduced.iter().map(|&(_, missing)| missing);
+        if missing.fold(0, u64::saturating_add) <= spare {
+            return Ok(());
+        }
+        let error = self.error(holdings);
+        let mut has_changed = false;
+        for (holder, _) in reduced {
+            has_changed |= self.recount(holder, error) != (0, 0);
+        }
+        match has_changed {
+            true => self.tell(Some(id), payers, holdings),
+            false => Ok(()),
+        }
+    }
+
     /// What other processes of an account have made resident of what they reserved needs no reservation
-    /// any more: held has it. Looked up, largest first, until `wanted` pages are free.
+    /// any more: held has it. Looked up, largest first, until `wanted` pages are free. Those that were looked at before
+    /// [`Self::reserve_again`] has looked at.
     pub(super) fn commit_growth(
         &mut self,
         id: AccountId,
@@ -85,7 +120,13 @@ impl Reservations {
             if freed >= wanted {
                 break;
             }
-            freed = freed.saturating_add(self.commit_growth_of(holder, error));
+            if self
+                .by_holder
+                .get(&holder)
+                .is_some_and(|it| it.missing() == 0)
+            {
+                freed = freed.saturating_add(self.recount(holder, error).0);
+            }
         }
         if freed < wanted && self.images.may_ask() {
             let known: Vec<Holder> = known.into_iter().map(|(_, holder)| holder).collect();
@@ -132,7 +173,7 @@ impl Reservations {
     }
 
     /// By how much two readings of a counter may differ, in pages.
-    fn error(&self, holdings: &(impl Holdings + ?Sized)) -> u64 {
+    pub(super) fn error(&self, holdings: &(impl Holdings + ?Sized)) -> u64 {
         let slack = self.page_size.pages_within(holdings.slack());
         slack.get().saturating_mul(2)
     }
@@ -184,24 +225,20 @@ impl Reservations {
         gone
     }
 
-    /// Returns how much less is reserved.
-    fn commit_growth_of(&mut self, holder: Holder, error: u64) -> u64 {
+    /// Reserves what has to be by what is there now. Returns how much less that is, and how much more.
+    pub(super) fn recount(&mut self, holder: Holder, error: u64) -> (u64, u64) {
         let Some(reservation) = self.by_holder.get_mut(&holder) else {
-            return 0;
+            return (0, 0);
         };
         let Some((then, now)) = then_and_now(&mut reservation.then, holder, &self.proc) else {
-            return 0;
+            return (0, 0);
         };
-        let resident = then.grown_by(&now, error).min(reservation.pages);
-        let left = reservation.pages.saturating_sub(resident);
-        let gone = then.unmapped(&now, left, error, self.page_size);
-        let less = resident.saturating_add(gone);
-        if less > 0 {
-            then.advance(&now);
-            reservation.pages = left.saturating_sub(gone);
-            let payer = reservation.payer;
-            self.subtract(payer, less);
-        }
-        less
+        let before = reservation.pages;
+        reservation.pages = then.still_reserved(&now, error, self.page_size);
+        let (payer, after) = (reservation.payer, reservation.pages);
+        let (less, more) = (before.saturating_sub(after), after.saturating_sub(before));
+        self.subtract(payer, less);
+        self.sum_up(payer, more);
+        (less, more)
     }
 }

@@ -51,12 +51,18 @@ impl Reservations {
             return Ok(());
         }
         self.subtract(before, pages);
-        let sum = self.by_payer.entry(requester.payer).or_default();
-        *sum = sum.saturating_add(pages);
+        self.sum_up(requester.payer, pages);
         for payer in [before, requester.payer] {
             self.tell(payers.of(payer).map(|(id, _)| id), payers, holdings)?;
         }
         Ok(())
+    }
+
+    pub(super) fn sum_up(&mut self, payer: AccountId, pages: u64) {
+        if pages > 0 {
+            let sum = self.by_payer.entry(payer).or_default();
+            *sum = sum.saturating_add(pages);
+        }
     }
 
     pub(super) fn subtract(&mut self, payer: AccountId, pages: u64) {

@@ -4,9 +4,9 @@
 use std::sync::atomic::Ordering;
 
 use super::request::{Missing, TRY_PAGES};
-use super::{Credit, Daemon, TRIMS, UNCOUNTED, lifecycle};
+use super::{Credit, Daemon, TRIMS, UNCOUNTED, UNCOUNTED_BELOW_LIMIT, lifecycle};
 use crate::confined::{self, Confined};
-use crate::process::{child_sharing_memory, with};
+use crate::process::{self, child_sharing_memory, with};
 use crate::ranges::{Range, Ranges, page};
 use crate::thread::{self, Thread};
 use crate::untouched::Place;
@@ -36,10 +36,34 @@ impl Credit {
         own.begin_slice(slice, cost);
         self.slices = self.slices.saturating_add(slice);
     }
+
+    /// Notes that a mapping of so many pages has gone.
+    fn has_gone(&mut self, place: Option<Place>, pages: usize) {
+        let unknown = match place.filter(|place| place.cost > 0) {
+            Some(place) if place.epoch == self.epoch => {
+                self.taken = self.taken.saturating_sub(place.cost);
+                return;
+            }
+            // What was not resident is still reserved.
+            Some(place) => pages.saturating_sub(place.pages),
+            None => pages,
+        };
+        self.gone = self.gone.saturating_add(unknown.saturating_mul(page()));
+    }
+
+    /// Nothing is counted, for this thread and others, until the pause is over.
+    fn leave_uncounted(&self, own: &mut Thread) {
+        process::leave_uncounted(self.paused_until, self.uncounted());
+        leave_uncounted(own, self.uncounted());
+    }
 }
 
 /// A slice that is whole again is used so often before the credit is looked at.
 const ROUNDS: u16 = 16;
+
+/// Mappings of so much have to go before it is looked at /proc for what is left: a thousandth of the time that touching and
+/// unmapping them takes.
+const WORTH_A_LOOK: usize = 16 << 20;
 
 /// Nothing is counted for the thread until it has used so much.
 fn leave_uncounted(own: &mut Thread, bytes: isize) {
@@ -68,23 +92,41 @@ pub(crate) fn ask(cost: usize, faults: u64) -> Taken {
     serve(cost, Some(faults))
 }
 
-fn serve(cost: usize, tried: Option<u64>) -> Taken {
-    let thread = thread::own();
-    // SAFETY: the calling thread's own, which nobody else uses.
-    let own = unsafe { &mut *thread };
+/// Whether the thread has leave without a look at the credit.
+fn is_nothing_asked(own: &mut Thread) -> bool {
     if own.is_asking {
-        return Taken::Granted;
+        return true;
     }
     match confined::look() {
         Confined::No => {}
         Confined::Yes => {
             own.left = isize::MAX / 2;
-            return Taken::Granted;
+            return true;
         }
-        Confined::Child => {
-            own.left = UNCOUNTED;
-            return Taken::Granted;
+        // What is left of the slice is for the thread that waits for the child.
+        Confined::Child => return true,
+    }
+    // Where nothing is reserved it costs nothing: where there was a limit, each thread comes for 128 KiB.
+    let uncounted = if own.slice == 0 {
+        process::uncounted()
+    } else {
+        None
+    };
+    match uncounted {
+        Some(bytes) => {
+            own.left = bytes;
+            true
         }
+        None => false,
+    }
+}
+
+fn serve(cost: usize, tried: Option<u64>) -> Taken {
+    let thread = thread::own();
+    // SAFETY: the calling thread's own, which nobody else uses.
+    let own = unsafe { &mut *thread };
+    if is_nothing_asked(own) {
+        return Taken::Granted;
     }
     let rounds = own.rounds;
     // Once for all: what comes between counts twice, not never.
@@ -94,22 +136,25 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
         own.begin_again(cost);
         return Taken::Granted;
     }
+    // A child that shares our memory (vfork, clone) allocates for us, and another one is asked about it. Before
+    // the lock: a child that is killed would keep it. A slice is that of the thread which waits for the child.
+    if child_sharing_memory().is_some() {
+        if own.slice == 0 {
+            own.left = UNCOUNTED_BELOW_LIMIT;
+        }
+        return Taken::Granted;
+    }
     let key = lifecycle::key();
     let taken = with(|credit| {
         // SAFETY: the calling thread's own; the borrow above is over.
         let own = unsafe { &mut *thread };
-        // A child that shares our memory (vfork, clone) allocates for us, and another one is asked about it.
-        if child_sharing_memory().is_some() {
-            leave_uncounted(own, UNCOUNTED);
-            return Taken::Granted;
-        }
         credit.begin();
         credit.end_slice(own, faults);
         own.rounds = 0;
         let touched = usize::try_from(tried.unwrap_or(0)).unwrap_or(usize::MAX);
         credit.taken = credit.taken.saturating_add(touched.saturating_mul(page()));
         if credit.is_paused() {
-            leave_uncounted(own, credit.uncounted());
+            credit.leave_uncounted(own);
             return Taken::Granted;
         }
         let answer = match credit.local(cost) {
@@ -127,7 +172,7 @@ fn serve(cost: usize, tried: Option<u64>) -> Taken {
                 credit.give_slice(own, cost, key, faults);
             }
             Err(Missing::Room | Missing::Answer) => return Taken::Refused,
-            Err(Missing::Promise) => leave_uncounted(own, credit.uncounted()),
+            Err(Missing::Promise) => credit.leave_uncounted(own),
         }
         if tried.is_some() {
             // The look has taken the page faults of a block that comes now and may be new ground, even where
@@ -184,7 +229,8 @@ pub(crate) fn mapped(block: usize, range: Range, cost: usize) {
 pub(crate) fn unmapping(block: usize, pages: Range) -> Option<Place> {
     // SAFETY: the calling thread's own.
     let is_asking = unsafe { (*thread::own()).is_asking };
-    if is_asking || confined::is_confined() {
+    // Where nothing is reserved nothing is known. A place that comes of an old slice the next look removes.
+    if is_asking || confined::is_confined() || process::uncounted().is_some() {
         return None;
     }
     with(|credit| {
@@ -197,16 +243,32 @@ pub(crate) fn unmapping(block: usize, pages: Range) -> Option<Place> {
     .flatten()
 }
 
-/// It has gone: what it cost can be used again.
-pub(crate) fn unmapped(place: Place) {
+/// A mapping with these pages has gone, and what it cost can be used again. Others may be promised it from now on: what
+/// was there at the last renewal must not hide as much growth.
+pub(crate) fn freed(place: Option<Place>, pages: Range) {
+    // SAFETY: the calling thread's own.
+    let is_asking = unsafe { (*thread::own()).is_asking };
+    if is_asking || confined::is_confined() || (place.is_none() && process::uncounted().is_some()) {
+        return;
+    }
     with(|credit| {
-        if place.epoch == credit.epoch {
-            credit.taken = credit.taken.saturating_sub(place.cost);
+        if credit.daemon != Daemon::Reserves {
+            return;
+        }
+        credit.has_gone(place, pages.pages());
+        if credit.gone >= WORTH_A_LOOK && !credit.is_scarce {
+            let potential = credit.potential();
+            credit.measure(potential);
         }
         // Nobody is refused because of what was refused before.
         credit.refused_ns = 0;
         credit.give_back_surplus();
     });
+}
+
+/// It has gone, or its block lies in a heap now.
+pub(crate) fn unmapped(place: Place) {
+    freed(Some(place), place.range);
 }
 
 /// It is another one now, `growth` bytes larger.

@@ -8,7 +8,7 @@ use bursar_reserve::Ask;
 use super::getpid;
 use crate::confined;
 use crate::environment;
-use crate::glibc::{pthread_atfork, pthread_key_create};
+use crate::glibc::{find_trim, pthread_atfork, pthread_key_create};
 use crate::process::{self, contact, with};
 use crate::thread::{self, Thread};
 use crate::usage;
@@ -117,6 +117,7 @@ pub(crate) fn begin() {
     if failed {
         return;
     }
+    find_trim();
     KEY.store(key.wrapping_add(1), Ordering::Relaxed);
     process::begin();
     // What was allocated before us is as it is; from now on it counts.

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What is asked of the daemon: more credit, less, and what is done about an answer that does not come.
 
-use std::sync::atomic::Ordering;
-
 use bursar_reserve::{Ask, Contact, Grant, Refused, Silence, now_ns};
 
-use super::{Credit, Daemon, FIRST, TRIMS, widen};
-use crate::glibc::malloc_trim;
+use super::{Credit, Daemon, FIRST, trim, widen};
 use crate::process::contact;
 use crate::ranges::page;
 use crate::{confined, environment, verbose};
@@ -67,7 +64,7 @@ fn without_tables(pages: usize) -> usize {
 const fn was_sent(answer: Result<Grant, Refused>) -> bool {
     matches!(
         answer,
-        Ok(_) | Err(Refused::Full | Refused::Silent(libc::ETIMEDOUT))
+        Ok(_) | Err(Refused::Full { .. } | Refused::Silent(libc::ETIMEDOUT))
     )
 }
 
@@ -95,9 +92,7 @@ impl Credit {
                 // What has become resident meanwhile, or was freed, may be what is missing.
                 if may_trim {
                     self.trimmed_at = now;
-                    // SAFETY: no pointers; locks glibc's arenas, never ours.
-                    unsafe { malloc_trim(0) };
-                    TRIMS.fetch_add(1, Ordering::Relaxed);
+                    trim(0);
                 }
                 self.untouched.look_if(true);
                 self.renew(cost, false)
@@ -173,6 +168,7 @@ impl Credit {
                 Ok(())
             }
             Err(Missing::Room) => {
+                let (potential, free, keep) = self.cut(potential, free, keep);
                 self.settle(potential, free);
                 self.reserved = keep.saturating_mul(page());
                 self.is_scarce = true;
@@ -191,10 +187,27 @@ impl Credit {
             }
             Err(Missing::Answer) => Err(Missing::Answer),
             Err(Missing::Promise) => {
-                self.forget();
+                match self.has_limit {
+                    true => self.suspend(),
+                    false => self.forget(),
+                }
                 Err(Missing::Promise)
             }
         }
+    }
+
+    /// The daemon may keep less for us than we have said: it was started anew, say, and others came before. Where it is
+    /// more than what has become resident meanwhile, we may use as much less. What the program was granted stays granted.
+    fn cut(&mut self, potential: usize, free: usize, keep: usize) -> (usize, usize, usize) {
+        let kept = self.kept;
+        if !std::mem::take(&mut self.is_cut) || kept >= keep {
+            return (potential, free, keep);
+        }
+        self.untouched.look_if(true);
+        let potential = self.potential().unwrap_or(usize::MAX);
+        let missing = self.needed(free).saturating_sub(kept);
+        let free = free.saturating_sub(missing.saturating_mul(page()));
+        (potential, free, kept)
     }
 
     /// Pages that have to stay reserved when `free` bytes of the credit are kept.
@@ -253,7 +266,9 @@ impl Credit {
                 self.daemon = Daemon::Reserves;
                 Ok(usize::try_from(grant.pages).unwrap_or(0))
             }
-            Err(Refused::Full) => {
+            Err(Refused::Full { kept }) => {
+                self.is_cut = kept.is_some();
+                self.kept = usize::try_from(kept.unwrap_or(0)).unwrap_or(usize::MAX);
                 self.has_limit = true;
                 self.answered_at = now_ns();
                 self.daemon = Daemon::Reserves;
@@ -291,7 +306,7 @@ impl Credit {
                 is_tentative: false,
                 ..
             },
-            Err(Refused::Full),
+            Err(Refused::Full { .. }),
         )) = self.contact().overdue_answer(patience_ns)
         {
             self.refusals = self.refusals.saturating_sub(1);

@@ -352,12 +352,19 @@ LOOP_BODY(settle_if_over, struct run_killer_args *, accounts_made())
 /* So much of an account the user half has promised to processes that reserve over its socket. */
 static __always_inline int store_promise(const struct promise_args *args)
 {
+	struct ledger_state *state = ledger_state();
 	struct account *account = account_at(args->slot);
 
-	if (!account || !args->slot)
+	if (!state || !account || !args->slot)
 		return -2;
 	/* A full barrier: who promises looks at reserved_pages next (admission.bpf.h try_charge()). */
 	__sync_lock_test_and_set(&account->promised_pages, args->pages);
+	/* What idle processes have kept back no event tells: the next promise goes by what is read now. That it is near no
+	 * more the re-sum finds: promises come and go by the thousand. */
+	if (!account->near) {
+		place_near(state, account);
+		react(args->slot, account->held_pages, TRIGGER_NOTIFIER, RUNNING_OTHER);
+	}
 	return 0;
 }
 

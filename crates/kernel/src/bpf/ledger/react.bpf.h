@@ -113,8 +113,19 @@ __noinline int give_notice(__u32 slot, __s64 held, __u32 trigger)
  * From where on each event is counted exactly: early enough that what all CPUs keep back of all the
  * account's processes cannot hide the way from there to the next bound. The notice is one until it has
  * been given, a level that somebody waits for until that has been told; the barrier is nobody's concern here.
+ * What is reserved counts as if it were held: who promises goes by what the account holds, and that is exact only here.
  */
 enum { NEAR_PAGES = 256 };
+
+/* By the gate's prctl, and by the user half: with its end that is void. */
+static __always_inline __s64 reserved_of(const struct ledger_state *state, const struct account *account)
+{
+	__s64 reserved = *(volatile const __s64 *)&account->reserved_pages;
+
+	if (state->answering_mm)
+		reserved += *(volatile const __s64 *)&account->promised_pages;
+	return reserved;
+}
 
 static __always_inline void place_near(struct ledger_state *state, struct account *account)
 {
@@ -122,6 +133,8 @@ static __always_inline void place_near(struct ledger_state *state, struct accoun
 
 	if (forgone)
 		bound += forgone + forgone_slack(account);
+	if (bound != NO_BOUND_PAGES)
+		bound -= reserved_of(state, account);
 	if (account->notice_pages < bound && !account->noticed)
 		bound = account->notice_pages;
 	if (account->watched && account->watch_above_pages < bound)

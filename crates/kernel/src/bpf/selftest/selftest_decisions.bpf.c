@@ -16,6 +16,27 @@ SEC("syscall") int the_near_zone_begins_before_the_limit(void *ctx)
 	return 0;
 }
 
+SEC("syscall") int what_is_reserved_brings_the_near_zone_nearer(void *ctx)
+{
+	BEGIN(it);
+	__s64 before;
+
+	it->account->limit_pages = 1 << 20;
+	place_near(it->state, it->account);
+	before = it->account->near_pages;
+	it->account->reserved_pages = 1000;
+	it->account->promised_pages = 500;
+	place_near(it->state, it->account);
+	EXPECT(it->account->near_pages == before - 1000);
+	it->state->answering_mm = 1;
+	place_near(it->state, it->account);
+	EXPECT(it->account->near_pages == before - 1500);
+	it->account->promised_pages = 1 << 20;
+	place_near(it->state, it->account);
+	EXPECT(!it->account->near_pages);
+	return 0;
+}
+
 SEC("syscall") int the_notice_is_the_nearer_bound_until_it_is_given(void *ctx)
 {
 	BEGIN(it);
