@@ -64,6 +64,11 @@ pub(super) const STORIES: &[Story] = &[
         place: Place::Anywhere,
         tell: dry_run,
     },
+    Story {
+        name: "a_victim_that_a_scan_could_not_signal_counts_on",
+        place: Place::Anywhere,
+        tell: unsignalled,
+    },
 ];
 
 fn timer_alone(binaries: &Binaries) -> Result<()> {
@@ -408,18 +413,15 @@ fn superseded(binaries: &Binaries) -> Result<()> {
 }
 
 /// linux/capability.h
+const CAP_KILL: libc::c_ulong = 5;
 const CAP_SYS_ADMIN: libc::c_ulong = 21;
 const CAP_PERFMON: libc::c_ulong = 38;
 const CAP_BPF: libc::c_ulong = 39;
 
-/// As after a boot into a kernel that refuses, or in a container: the new one cannot be loaded.
-fn no_successor(binaries: &Binaries) -> Result<()> {
-    let mut world = World::new(binaries, "successor", "")?;
-    let killed = leave_in_force(&mut world)?;
-    world.configure("[ledger]\nmax_processes = 2048\n")?;
+fn start_without(world: &mut World, capabilities: &'static [libc::c_ulong]) -> Result<()> {
     let mut command = world.daemon.command()?;
-    let give_up = || -> std::io::Result<()> {
-        for capability in [CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF] {
+    let give_up = move || -> std::io::Result<()> {
+        for &capability in capabilities {
             // SAFETY: takes numbers only, and concerns this process.
             if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } != 0 {
                 return Err(std::io::Error::last_os_error());
@@ -429,7 +431,37 @@ fn no_successor(binaries: &Binaries) -> Result<()> {
     };
     // SAFETY: between fork and exec only system calls.
     unsafe { command.pre_exec(give_up) };
-    world.daemon.start_as(&mut command)?;
+    world.daemon.start_as(&mut command)
+}
+
+/// A bursard that may not signal others' processes stands for whatever a kill can fail by.
+fn unsignalled(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "unsignalled", "")?;
+    world.daemon.with_arguments(&["--trigger", "poll"]);
+    start_without(&mut world, &[CAP_KILL])?;
+    world.daemon.limit("60001", "64M")?;
+    let mut hog = world.there("uid=60001 hold=90M say=there pause")?;
+    world.daemon.await_event(EventKind::KillFailed, hog.pid())?;
+    until("a second try", || {
+        let failed = world.daemon.events_of(EventKind::KillFailed)?;
+        Ok((failed.len() > 1).then_some(()))
+    })?;
+    let account = world.daemon.memory("60001")?;
+    ensure!(account.held.get() >= 90 << 20, "{account:?}");
+    let kills = world.daemon.events_of(EventKind::Kill)?;
+    ensure!(kills.is_empty(), "{kills:?}");
+    hog.expect_alive("who could not be signalled")?;
+    world.daemon.end(libc::SIGTERM)?;
+    world.daemon.start()?;
+    hog.expect_killed()
+}
+
+/// As after a boot into a kernel that refuses, or in a container: the new one cannot be loaded.
+fn no_successor(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "successor", "")?;
+    let killed = leave_in_force(&mut world)?;
+    world.configure("[ledger]\nmax_processes = 2048\n")?;
+    start_without(&mut world, &[CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF])?;
     let log = world.daemon.log()?;
     ensure!(log.contains("no kernel half"), "it was loaded");
     let said = "the kernel half that was left in force goes";

@@ -6,10 +6,11 @@
 //! count twice, a dead first thread hides its process's memory, and what a process allocates between
 //! two scans is seen late.
 
+mod condemned;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_config::Program;
@@ -20,6 +21,7 @@ use bursar_model::{
 use bursar_policy::{Choice, Crossing, Plan, Tally, Weighed, choose, goes_last};
 use bursar_watchdog::TimedQuery;
 
+use self::condemned::Condemned;
 use super::reading::Reading;
 use crate::fact::{Considered, Fact, Level, Victim};
 use crate::payers::{Coverage, Payers};
@@ -29,6 +31,8 @@ use crate::spared_programs::SparedFiles;
 const CANDIDATES: usize = 8;
 /// An account over its limit with nobody to kill is looked at again after this.
 const NO_VICTIM_PAUSE_NS: u64 = 1_000_000_000;
+/// One in which a kill has failed is, too.
+const FAILED_PAUSE_NS: u64 = 1_000_000_000;
 
 /// One process seen by a scan.
 #[derive(Debug, Clone)]
@@ -55,14 +59,8 @@ struct Account {
     processes: u32,
     /// CLOCK_MONOTONIC, nanoseconds.
     quiet_until: u64,
-}
-
-/// A process chosen by us and not gone yet.
-#[derive(Debug)]
-struct Condemned {
-    pidfd: Pidfd,
-    victim: Victim,
-    at: Nanos,
+    /// The same for kills: the last one has failed.
+    rests_until: u64,
 }
 
 /// A process that is to be killed.
@@ -84,20 +82,6 @@ impl Seen {
             raised: self.raised,
             is_spared,
         }
-    }
-}
-
-impl Condemned {
-    /// Nothing was sent to it.
-    const fn is_forgone(&self) -> bool {
-        self.victim.level.is_observed
-    }
-
-    fn is_there(&self) -> bool {
-        !self
-            .pidfd
-            .wait_readable(Some(Duration::ZERO))
-            .unwrap_or(true)
     }
 }
 
@@ -242,7 +226,9 @@ impl Scan {
         }
         let comm = self.proc.comm(pid).ok().flatten()?;
         let adj = self.proc.oom_score_adj(pid).ok().flatten()?;
-        let condemned = self.condemned.get(&pid).filter(|it| it.is_there());
+        let now = clock::monotonic();
+        let condemned = self.condemned.get(&pid);
+        let condemned = condemned.filter(|it| it.is_there() && !it.has_lapsed(now));
         let is_forgone = condemned.is_some_and(Condemned::is_forgone);
         let seen = Seen {
             uid: status.uid,
@@ -330,6 +316,7 @@ impl Scan {
                 account.tally.count_breach(&account.bounds);
                 Some(Fact::NoVictim(victim))
             }
+            Choice::Victim(_) if self.rests(id) => None,
             Choice::Victim(pid) => {
                 let held = self.hold(pid)?;
                 // Weighed again, now that its number stays its own for as long as the hold has not ended.
@@ -387,6 +374,21 @@ impl Scan {
         })
     }
 
+    /// Whether a kill in this account failed a moment ago.
+    fn rests(&self, id: AccountId) -> bool {
+        let account = self.accounts.get(&id);
+        account.is_some_and(|it| clock::monotonic().get() < it.rests_until)
+    }
+
+    /// Nothing was sent to it: it counts as before, and may be chosen again after a pause.
+    pub(super) fn kill_failed(&mut self, victim: &Victim) {
+        self.condemned.remove(&victim.pid);
+        if let Some(account) = self.accounts.get_mut(&victim.level.account) {
+            account.tally.kills = account.tally.kills.saturating_sub(1);
+            account.rests_until = clock::monotonic().get().saturating_add(FAILED_PAUSE_NS);
+        }
+    }
+
     /// Victims that are no longer there.
     fn find_freed(&mut self, by_account: &BTreeMap<AccountId, Vec<Seen>>) -> Vec<Fact> {
         let is_seen = |pid: Pid| by_account.values().flatten().any(|seen| seen.pid == pid);
@@ -408,7 +410,9 @@ impl Scan {
 
     /// Whether a victim's end is still to be seen.
     pub(super) fn awaits_ends(&self) -> bool {
-        self.condemned.values().any(|it| !it.is_forgone())
+        let now = clock::monotonic();
+        let mut condemned = self.condemned.values();
+        condemned.any(|it| !it.is_forgone() && !it.has_lapsed(now))
     }
 
     pub(super) fn readings(&self) -> Vec<Reading> {

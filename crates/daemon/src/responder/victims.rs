@@ -52,6 +52,9 @@ impl Responder {
     /// Somebody chose and left the signal to us.
     pub(super) fn carry_out(&mut self, victim: Victim, pidfd: Pidfd, accounts: &mut Accounts) {
         let outcome = kill_unless_protected(&self.proc, &pidfd);
+        if matches!(outcome, KillOutcome::NotKilled(_)) {
+            accounts.backend.kill_failed(&victim);
+        }
         self.follow_up(victim, outcome, Some(pidfd), None, accounts);
     }
 
