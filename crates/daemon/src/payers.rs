@@ -76,9 +76,10 @@ impl Payers {
         }
     }
 
-    /// Whether a process is nobody's, whoever it belongs to.
+    /// Whether a process is nobody's, whoever it belongs to. So is one of which that cannot be known at this moment: this
+    /// decides who may be killed, and there is a next look.
     pub(crate) fn is_exempt(&self, pid: Pid) -> bool {
-        self.exempt.has(pid)
+        self.exempt.has(pid).unwrap_or(true)
     }
 
     /// The account that a user, or who has entered one, pays into and its bounds; `None` when no limit concerns

@@ -96,7 +96,7 @@ fn start(
     let oom_score = OomScore::new(config.last_defence.oom_score_adj, &config.paths.runtime);
     let is_left_raised = oom_score.are_raised() && !dry_run;
     let shortage = Shortage::new(config.last_defence, memory.total, !dry_run, is_left_raised);
-    let exempt = Arc::new(ExemptCgroups::new(&config.exempt.cgroups));
+    let exempt = Arc::new(exempt_cgroups(config)?);
     let chosen = backend_choice::start(config, &coverage, dry_run, &reaper, &shortage, &exempt)?;
     let Chosen {
         backend,
@@ -159,6 +159,11 @@ fn start(
         tracing::error!("limits are not in force as they are written: {unread}");
     }
     Ok((daemon, lock))
+}
+
+fn exempt_cgroups(config: &Config) -> Result<ExemptCgroups> {
+    let found = ExemptCgroups::new(&config.exempt.cgroups);
+    found.context("find where control groups are mounted, for exempt.cgroups")
 }
 
 /// Before limits hold: whoever is over by these is chosen by this.
