@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use bursar_host::{Pidfd, Proc, UserNamespaces, UsernsOwner, clock};
+use bursar_host::{Pidfd, Proc, UserNamespaces, clock};
 use bursar_model::{AccountId, Bytes, KillManner, Nanos, Pid, Trigger, Uid};
 use bursar_watchdog::TimedQuery;
 
@@ -338,16 +338,16 @@ fn payer_by<'a>(
     proc: &'a Proc,
     query: TimedQuery,
 ) -> impl Fn(Pid, Uid) -> Option<Payer> + use<'a> {
-    let outside = RefCell::new((UserNamespaces::new(proc).ok(), query));
+    let namespaces = UserNamespaces::new(proc).ok();
+    let namespaces = namespaces.map(UserNamespaces::shifting_in_doubt);
+    let outside = RefCell::new((namespaces, query));
     move |pid, uid| {
         if payers.is_exempt(pid) {
             return None;
         }
         let (namespaces, query) = &mut *outside.borrow_mut();
-        let owner = match namespaces {
-            Some(it) => it.owner_of(proc, pid, uid, query).ok()?,
-            None => UsernsOwner::itself(uid),
-        };
+        let namespaces = namespaces.as_mut()?;
+        let owner = namespaces.owner_of(proc, pid, uid, query).ok()?;
         let own = || payers.of(payers.payer(owner)).map(|(id, _)| id);
         let account = entered.account_of(pid, payers).or_else(own)?;
         let uid = owner.uid;
