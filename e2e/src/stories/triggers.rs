@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use bursar_model::{BackendKind, EventKind, Trigger};
 use bursar_protocol::Reply;
 
+use crate::hog::Hog;
 use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::{Binaries, World};
@@ -63,6 +64,16 @@ pub(super) const STORIES: &[Story] = &[
         name: "a_dry_run_kills_nobody_and_says_whom",
         place: Place::Anywhere,
         tell: dry_run,
+    },
+    Story {
+        name: "who_is_over_only_as_another_trigger_counts_is_told_first",
+        place: Place::Anywhere,
+        tell: counted_otherwise,
+    },
+    Story {
+        name: "a_kernel_half_that_knows_who_has_entered_accounts_stays_without_a_successor",
+        place: Place::Anywhere,
+        tell: members_stay,
     },
     Story {
         name: "a_victim_that_a_scan_could_not_signal_counts_on",
@@ -412,6 +423,33 @@ fn superseded(binaries: &Binaries) -> Result<()> {
     Ok(())
 }
 
+/// Pages that two processes share count once in the kernel half, and for each of them in /proc.
+fn counted_otherwise(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "otherwise", "on_exit = \"keep\"\n")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "100M")?;
+    let mut sharer = world.there("uid=60001 hold=70M leave=1 say=there pause")?;
+    std::thread::sleep(Duration::from_secs(1));
+    sharer.expect_alive("who shares its pages with its child")?;
+    world.daemon.end(libc::SIGTERM)?;
+    world.daemon.with_arguments(&["--trigger", "poll"]);
+    world.daemon.start()?;
+    let told = world.daemon.events_of(EventKind::LimitChanged)?;
+    let is_told = |reason: &String| reason.contains("this limit holds in 10 seconds");
+    ensure!(
+        told.iter()
+            .any(|it| it.reason.as_ref().is_some_and(is_told)),
+        "{told:?}"
+    );
+    std::thread::sleep(Duration::from_secs(5));
+    let kills = world.daemon.events_of(EventKind::Kill)?;
+    ensure!(kills.is_empty(), "{kills:?}");
+    until("a kill when the time is over", || {
+        let kills = world.daemon.events_of(EventKind::Kill)?;
+        Ok((kills.len() == 1).then_some(()))
+    })
+}
+
 /// linux/capability.h
 const CAP_KILL: libc::c_ulong = 5;
 const CAP_SYS_ADMIN: libc::c_ulong = 21;
@@ -432,6 +470,34 @@ fn start_without(world: &mut World, capabilities: &'static [libc::c_ulong]) -> R
     // SAFETY: between fork and exec only system calls.
     unsafe { command.pre_exec(give_up) };
     world.daemon.start_as(&mut command)
+}
+
+/// Its successor may load nothing, and may read what it knows.
+fn members_stay(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "members", "on_exit = \"keep\"\n")?;
+    fs::write(
+        world.daemon.limits_path(),
+        "[limits]\n60001 = { memory = \"64M\" }\n\
+         \"=hall\" = { memory = \"300M\", granted = [\"60001\"] }\n",
+    )?;
+    world.let_users_in()?;
+    world.daemon.start()?;
+    let hog = world.hog_command().get_program().to_owned();
+    let mut command = world.bursar(&["run", "--account", "=hall", "--"]);
+    command.arg(hog).args(["hold=100M", "say=there", "pause"]);
+    let mut job = Hog::spawn(command.uid(60001).gid(60001))?;
+    job.hear("there")?;
+    world.daemon.end(libc::SIGTERM)?;
+    world.configure("on_exit = \"keep\"\n[ledger]\nmax_processes = 2048\n")?;
+    let started = start_without(&mut world, &[CAP_SYS_ADMIN, CAP_PERFMON]);
+    ensure!(started.is_err(), "another backend has taken over");
+    let log = world.daemon.log()?;
+    ensure!(log.contains("cannot be replaced, and stays"), "{log}");
+    world.daemon.start()?;
+    job.expect_alive("a job in an account that its user has entered")?;
+    let held = world.daemon.memory("=hall")?.held;
+    ensure!(held.get() >= 100 << 20, "{held}");
+    Ok(())
 }
 
 /// A bursard that may not signal others' processes stands for whatever a kill can fail by.
