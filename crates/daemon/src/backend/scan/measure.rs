@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use bursar_host::UserNamespaces;
 use bursar_model::{AccountId, Bytes, Pid, Uid};
 
