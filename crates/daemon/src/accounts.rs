@@ -44,6 +44,8 @@ pub(crate) struct Accounts {
     arrivals: Arrivals,
     spared: SparedFiles,
     exempt: Arc<ExemptCgroups>,
+    /// The plan is only observed yet.
+    is_put_off: bool,
 }
 
 impl Accounts {
@@ -64,6 +66,7 @@ impl Accounts {
             query,
             arrivals: Arrivals::new()?,
             spared: SparedFiles::default(),
+            is_put_off: false,
         })
     }
 
@@ -126,6 +129,29 @@ impl Accounts {
         self.arrivals.note_opened(opened)
     }
 
+    /// Makes them what the plan of the limits says, but that it is only observed until [`Self::enforce`] or other limits.
+    pub(crate) fn observe(&mut self) -> Result<()> {
+        self.is_put_off = true;
+        let plan = self.in_force();
+        self.apply(&plan)
+    }
+
+    pub(crate) fn enforce(&mut self) -> Result<()> {
+        let plan = self.table.plan().clone();
+        self.apply(&plan)?;
+        self.is_put_off = false;
+        Ok(())
+    }
+
+    /// The plan of the limits, as far as it is in force.
+    fn in_force(&self) -> Plan {
+        let plan = self.table.plan().clone();
+        match self.is_put_off {
+            true => plan.observed(),
+            false => plan,
+        }
+    }
+
     /// Readable when [`Self::look_for_arrivals`] has something to do.
     pub(crate) fn arrivals(&self) -> BorrowedFd<'_> {
         self.arrivals.as_fd()
@@ -135,7 +161,7 @@ impl Accounts {
     pub(crate) fn look_for_arrivals(&mut self) -> Result<Arrival> {
         let arrival = self.arrivals.look(self.table.plan(), &self.proc)?;
         if arrival == Arrival::Somebody {
-            let plan = self.table.plan().clone();
+            let plan = self.in_force();
             if let Err(error) = self.apply(&plan) {
                 self.arrivals.put_off()?;
                 return Err(error);
@@ -152,7 +178,7 @@ impl Accounts {
     /// Puts other limits in force; those before hold again when that fails half-way.
     pub(crate) fn adopt(&mut self, limits: Limits, plan: Plan) -> Result<()> {
         if let Err(error) = self.apply(&plan) {
-            let before = self.table.plan().clone();
+            let before = self.in_force();
             return Err(match self.apply(&before) {
                 Ok(()) => error,
                 Err(other) => error.context(format!(
@@ -160,6 +186,7 @@ impl Accounts {
                 )),
             });
         }
+        self.is_put_off = false;
         self.table.adopt(limits, plan);
         let payers = Payers::new(self.table.plan(), self.coverage.clone());
         self.payers = payers.without(&self.exempt);

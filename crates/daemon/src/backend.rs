@@ -30,7 +30,7 @@ pub(crate) use poll::PollBackend;
 pub(crate) use reading::Reading;
 pub(crate) use trace::TraceBackend;
 
-use crate::fact::Fact;
+use crate::fact::{Fact, Victim};
 use crate::reservations::Holdings;
 
 pub(crate) trait Backend: Holdings {
@@ -63,6 +63,9 @@ pub(crate) trait Backend: Holdings {
 
     /// Counts anew, now; what follows from it is for [`Self::drain`].
     fn recount(&mut self) -> Result<()>;
+
+    /// A kill that was left to the daemon has failed: nothing was sent. A kernel half asks again by itself.
+    fn kill_failed(&mut self, _victim: &Victim) {}
 
     /// What decides here, and its bad days.
     fn status(&self) -> KernelHalfStatus;

@@ -3,11 +3,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use bursar_config::{BackendChoice, Config, Count, GateChoice};
 use bursar_host::{ExemptCgroups, Mounted, Mounts, Proc, machine, mount_bpffs, mount_tracefs};
-use bursar_kernel::{KernelHalf, Options, Settings, Started};
+use bursar_kernel::{KernelHalf, Membership, Options, Settings, Started};
 use bursar_model::{GateMode, GateStatus};
 
 use crate::backend::{Backend, BpfBackend, PollBackend, TraceBackend};
@@ -21,7 +23,15 @@ const BPFFS: &str = "/sys/fs/bpf";
 pub(crate) const TRACEFS: &str = "/sys/kernel/tracing";
 /// S1 section 3.3.
 const POLL_MS: u64 = 200;
+/// Times that a kernel half is loaded before one that is in force goes for want of it, and how long from one to the next.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(1);
 const POLLING: &str = "scanning /proc every 200 ms";
+
+/// Only a kernel half knows who has entered an account: without it users would be killed for what their batch jobs hold.
+const MEMBERS_STAY: &str = "the kernel half that is in force cannot be replaced, and stays: processes may have entered \
+     shared accounts (=NAME), and no other backend knows which; see: bursar doctor. To go on without it write trigger = \
+     \"trace\" into bursar.toml: their users pay for them then";
 
 /// A backend, and how it came about.
 pub(crate) struct Chosen {
@@ -40,7 +50,8 @@ pub(crate) struct Chosen {
 /// It goes by the limits of then, and nobody can tell it others or hears what it does: it would go on
 /// killing who has a larger limit by now. So it is sent away, also where it is only because its successor
 /// cannot be loaded that there is none: a limit that is enforced later than it should be does less harm
-/// than one that is not true any more. What it still had to tell is told.
+/// than one that is not true any more. What it still had to tell is told. It stays only where it knows what its successor could
+/// not: who has entered which account.
 pub(crate) struct Superseded {
     pins: PathBuf,
     _lock: Lock,
@@ -74,10 +85,11 @@ pub(crate) fn limits_are_in_force(config: &Config, dry_run: bool) -> Result<bool
     Ok(is_taken_over && KernelHalf::enforces_below(&config.paths.pins)?)
 }
 
-/// Starts the backend that was asked for, or the best there is.
+/// Starts the backend that was asked for, or the best there is. `has_shared`: there are accounts that processes enter.
 pub(crate) fn start(
     config: &Config,
     coverage: &Coverage,
+    has_shared: bool,
     dry_run: bool,
     reaper: &VictimReaper,
     shortage: &Shortage,
@@ -99,9 +111,12 @@ pub(crate) fn start(
         BackendChoice::Trace => alone(trace(config, coverage, reaper, exempt)),
         BackendChoice::Poll => alone(poll(config, coverage, POLLING, reaper, exempt)),
         BackendChoice::Auto => {
-            let no_bpf = match bpf(config, coverage, reaper, shortage) {
+            let no_bpf = match bpf_or_again(config, coverage, reaper, shortage) {
                 Ok(chosen) => return Ok(chosen),
                 Err(error) if error.is::<Held>() => return Err(error),
+                Err(error) if has_shared && Membership::may_be_any_below(&config.paths.pins)? => {
+                    return Err(error.context(MEMBERS_STAY));
+                }
                 Err(error) => format!(
                     "no kernel half: {error:#}; limits hold only while bursard runs, and later than \
                      they should (see: bursar doctor)"
@@ -121,6 +136,25 @@ pub(crate) fn start(
             Ok(chosen)
         }
     }
+}
+
+/// What is short for a moment (memory, most of all) is no reason to send one away that is in force.
+fn bpf_or_again(
+    config: &Config,
+    coverage: &Coverage,
+    reaper: &VictimReaper,
+    shortage: &Shortage,
+) -> Result<Chosen> {
+    for _ in 1..TRIES {
+        match bpf(config, coverage, reaper, shortage) {
+            Err(error) if !error.is::<Held>() && KernelHalf::is_pinned(&config.paths.pins)? => {
+                tracing::warn!("the kernel half is not loaded, and that is tried again: {error:#}");
+                thread::sleep(PAUSE);
+            }
+            done => return done,
+        }
+    }
+    bpf(config, coverage, reaper, shortage)
 }
 
 fn counts_files(config: &Config) -> bool {

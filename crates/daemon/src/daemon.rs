@@ -210,10 +210,11 @@ impl Daemon {
     /// them now.
     pub(crate) fn start(&mut self, superseded: Option<Superseded>, how: &str) -> Result<()> {
         self.responder.resume(&mut self.accounts);
-        let plan = self.accounts.table.plan().clone();
-        self.accounts
-            .apply(&plan)
-            .context("put the limits in force")?;
+        let done = match superseded {
+            Some(_) => self.accounts.observe(),
+            None => self.accounts.enforce(),
+        };
+        done.context("put the limits in force")?;
         if let Some(superseded) = superseded {
             let facts = superseded.dismiss()?;
             self.responder.handle_all(facts, &mut self.accounts);
@@ -221,6 +222,12 @@ impl Daemon {
                 "the kernel half that was left in force is sent away: {how} decides from now on"
             );
             self.responder.note(EventKind::Released, None, reason);
+            // Who is over only by what counts now (each page that processes share, for each of them) has his time.
+            let plan = self.accounts.table.plan().clone();
+            if self.holds_now(&plan, "bursard counts by /proc from now on") {
+                let done = self.accounts.enforce();
+                done.context("put the limits in force")?;
+            }
         }
         self.limits_changed();
         self.tell_losses();

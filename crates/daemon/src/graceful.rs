@@ -42,17 +42,23 @@ pub(crate) struct Asked {
 }
 
 impl Asked {
-    /// Whether it is still one of those that pay, and not protected since: it may have become somebody else's.
-    pub(crate) fn may_be_killed(
+    /// What it holds now, if it is still one of those that pay, and not protected since: it may have become somebody
+    /// else's.
+    pub(crate) fn held_now(
         &self,
         proc: &Proc,
         payer_of: impl Fn(Pid, Uid) -> Option<Payer>,
-    ) -> bool {
-        let weighed = weigh(proc, self.pidfd.pid(), &payer_of);
-        let is_its = |payer: Payer| payer.account == self.account;
+    ) -> Option<Bytes> {
+        let (weighed, payer) = weigh(proc, self.pidfd.pid(), &payer_of)?;
+        let may_be_killed = payer.account == self.account && !weighed.is_protected;
         // The look was at this process if that is still there.
-        weighed.is_some_and(|(it, payer)| is_its(payer) && !it.is_protected)
-            && !has_ended(&self.pidfd)
+        (may_be_killed && !has_ended(&self.pidfd)).then_some(weighed.held)
+    }
+
+    /// Whether it has done what it was asked for its memory's sake: a server may give back a cache and stay. Who gave
+    /// less than half of it back has not.
+    pub(crate) fn has_given_back(&self, held_now: Bytes) -> bool {
+        held_now.get() < self.held.get() / 2
     }
 }
 
@@ -195,6 +201,14 @@ impl Graceful {
         overdue
     }
 
+    /// These could not be looked at: they are overdue again in a while.
+    pub(crate) fn put_off(&mut self, overdue: Vec<Asked>) {
+        let deadline = after(LEAST_REST);
+        let again = overdue.into_iter().map(|it| Asked { deadline, ..it });
+        self.asked.extend(again);
+        self.wind();
+    }
+
     /// Sets the timer to the next deadline, or to the next look that somebody waits for.
     fn wind(&self) {
         let look = (!self.waiting.is_empty()).then_some(self.rests_until.max(self.reminded_at));
@@ -265,6 +279,17 @@ mod tests {
         }
     }
 
+    fn asked(pid: Pid) -> Asked {
+        Asked {
+            pidfd: Pidfd::open(pid).unwrap().unwrap(),
+            account: level(60_001).account,
+            uid: Uid::new(60_001),
+            comm: b"sleep".to_vec(),
+            held: Bytes::from_mib(100),
+            deadline: Nanos::new(0),
+        }
+    }
+
     #[test]
     fn accounts_wait_until_proc_may_be_looked_through_for_all_of_them() {
         let mut graceful = Graceful::new().unwrap();
@@ -298,20 +323,38 @@ mod tests {
             .arg("60")
             .spawn()
             .unwrap();
-        let asked = Asked {
-            pidfd: Pidfd::open(Pid::new(child.id())).unwrap().unwrap(),
-            account: level(60_001).account,
-            uid: Uid::new(60_001),
-            comm: b"sleep".to_vec(),
-            held: Bytes::ZERO,
-            deadline: Nanos::new(0),
-        };
+        let asked = asked(Pid::new(child.id()));
         let proc = Proc::host().unwrap();
-        let may_be_killed =
-            |account| asked.may_be_killed(&proc, |_, uid| Some(Payer { account, uid }));
-        let found = [60_001, 60_002].map(|uid| may_be_killed(level(uid).account));
+        let held_now = |account| asked.held_now(&proc, |_, uid| Some(Payer { account, uid }));
+        let found = [60_001, 60_002].map(|uid| held_now(level(uid).account));
         child.kill().unwrap();
         child.wait().unwrap();
-        assert_eq!(found, [true, false]);
+        assert_eq!(found.map(|it| it.is_some()), [true, false]);
+        assert_eq!(held_now(level(60_001).account), None, "it has ended");
+        assert!(asked.has_given_back(found[0].unwrap()));
+        assert!(asked.has_given_back(Bytes::from_mib(49)));
+        assert!(!asked.has_given_back(Bytes::from_mib(50)));
+        assert!(!asked.has_given_back(Bytes::from_mib(200)));
+    }
+
+    #[test]
+    fn who_could_not_be_looked_at_is_overdue_again() {
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let mut graceful = Graceful::new().unwrap();
+        let asked = asked(Pid::new(child.id()));
+        graceful.asked.push(asked);
+        let overdue = graceful.overdue();
+        assert_eq!((overdue.len(), graceful.asked.len()), (1, 0));
+        graceful.put_off(overdue);
+        assert!(!graceful.may_ask(level(60_001).account), "one at a time");
+        assert!(graceful.overdue().is_empty(), "not at once");
+        graceful.asked[0].deadline = Nanos::new(0);
+        let overdue = graceful.overdue().len();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(overdue, 1);
     }
 }

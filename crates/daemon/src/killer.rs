@@ -6,8 +6,9 @@
 //! may be killed, and signal through the hold.
 //!
 //! Before 6.9 there are no such numbers, and a process that lets an execve last does not say when it began
-//! (`process_query.rs`). Then it is enough that it is the same user's, or in another user namespace, where he has another
-//! number: who lets his stat wait is no bystander.
+//! (`process_query.rs`). Then it is enough that a thread of ours hangs at it still when it is held, so that nobody has got
+//! its number since, and that it is the same user's, or in another user namespace, where he has another number: who lets
+//! his stat wait is no bystander.
 
 use std::num::NonZeroU64;
 use std::time::Duration;
@@ -92,20 +93,21 @@ impl Chosen {
         });
         match asked {
             Some(held) => held.map(Opened::from),
-            None if query.hangs_at(self.pid) => self.open_of_user(proc),
+            None if query.hangs_at(self.pid) => self.open_hanging(proc, query),
             None => Ok(Opened::Unsure),
         }
     }
 
     /// The same of one that does not say when it began.
-    fn open_of_user(self, proc: &Proc) -> Result<Opened, HostError> {
+    fn open_hanging(self, proc: &Proc, query: &TimedQuery) -> Result<Opened, HostError> {
         let Some(pidfd) = Pidfd::open(self.pid)? else {
             return Ok(Opened::Gone);
         };
         let status = proc.status(self.pid)?;
         let is_his = status.is_some_and(|it| it.uid == self.uid)
             || proc.has_our_users(self.pid)? == Some(false);
-        Ok(match is_his {
+        // Looked for after it is held: the thread is let go when its process ends, before another one has the number.
+        Ok(match is_his && query.hangs_at(self.pid) {
             true => Opened::Held(pidfd),
             false => Opened::Unsure,
         })

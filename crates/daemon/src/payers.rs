@@ -31,6 +31,26 @@ pub(crate) fn present(
     Ok(users)
 }
 
+/// Who owns a process where a look at all of them decides who dies; `None`: nobody can say, so it is nobody's. Only who is
+/// in a namespace with users of its own is asked for, which is a question to the process itself before 6.11. One that does
+/// not answer in time is taken for one of a range that root has shifted: only a limit on its very uid concerns it.
+pub(crate) fn owner_of(
+    namespaces: &mut UserNamespaces,
+    proc: &Proc,
+    pid: Pid,
+    uid: Uid,
+    ask: &mut impl ProcessQuery,
+) -> Option<UsernsOwner> {
+    if proc.has_our_users(pid).ok().flatten()? {
+        return Some(UsernsOwner::itself(uid));
+    }
+    let shifted = UsernsOwner {
+        uid,
+        is_shifted: true,
+    };
+    Some(namespaces.owner_of(proc, pid, uid, ask).unwrap_or(shifted))
+}
+
 /// Who pays into what: users, and who has entered a shared account, by its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Payers {
@@ -76,9 +96,10 @@ impl Payers {
         }
     }
 
-    /// Whether a process is nobody's, whoever it belongs to.
+    /// Whether a process is nobody's, whoever it belongs to. So is one of which that cannot be known at this moment: this
+    /// decides who may be killed, and there is a next look.
     pub(crate) fn is_exempt(&self, pid: Pid) -> bool {
-        self.exempt.has(pid)
+        self.exempt.has(pid).unwrap_or(true)
     }
 
     /// The account that a user, or who has entered one, pays into and its bounds; `None` when no limit concerns
@@ -105,6 +126,15 @@ impl Payers {
             return Uid::new(0);
         }
         owner.uid
+    }
+
+    /// The same, as a user: whoever has its uid as a subordinate one that no limit concerns.
+    pub(crate) fn user_of(&self, owner: UsernsOwner) -> Uid {
+        let payer = self.payer(owner);
+        if self.own_of(payer.into()).is_some() {
+            return payer;
+        }
+        self.subordinates.subuid_owner_of(payer).unwrap_or(payer)
     }
 
     /// The account that stands for a user whether or not any limit concerns him.
@@ -226,7 +256,15 @@ mod tests {
         assert_eq!(of(&plan, 100_009), Some(1001));
         assert_eq!(of(&plan, 100_010), None);
         assert_eq!(of(&plan, 200_000), None);
+        let user_of = |plan: &Plan, uid: u32| {
+            let payers = Payers::new(plan, coverage.clone());
+            payers.user_of(UsernsOwner::itself(Uid::new(uid))).get()
+        };
+        assert_eq!(user_of(&plan, 100_009), 1001);
+        assert_eq!(user_of(&plan, 200_000), 1002);
+        assert_eq!(user_of(&plan, 100_010), 100_010);
         plan.default = Some(plan.accounts[&AccountId::of(subuid_owner)].bounds);
+        assert_eq!(user_of(&plan, 100_009), 100_009);
         assert_eq!(of(&plan, 100_009), Some(100_009));
     }
 }

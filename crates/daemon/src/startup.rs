@@ -96,8 +96,11 @@ fn start(
     let oom_score = OomScore::new(config.last_defence.oom_score_adj, &config.paths.runtime);
     let is_left_raised = oom_score.are_raised() && !dry_run;
     let shortage = Shortage::new(config.last_defence, memory.total, !dry_run, is_left_raised);
-    let exempt = Arc::new(ExemptCgroups::new(&config.exempt.cgroups));
-    let chosen = backend_choice::start(config, &coverage, dry_run, &reaper, &shortage, &exempt)?;
+    let exempt = Arc::new(exempt_cgroups(config)?);
+    let has_shared = table.plan().accounts.keys().any(|it| it.uid().is_none());
+    let chosen = backend_choice::start(
+        config, &coverage, has_shared, dry_run, &reaper, &shortage, &exempt,
+    )?;
     let Chosen {
         backend,
         how,
@@ -107,11 +110,7 @@ fn start(
     } = chosen;
     remarks.extend(chosen.remarks);
     let oom = oom_watch()
-        .inspect_err(|error| {
-            remarks.push(format!(
-                "victims of the kernel's OOM killer are not helped out: {error:#}"
-            ));
-        })
+        .inspect_err(|error| remarks.push(no_oom_watch(error)))
         .ok();
     let oom_score = (!dry_run).then_some(oom_score);
     let tells = config.tell.tty && !dry_run;
@@ -159,6 +158,11 @@ fn start(
         tracing::error!("limits are not in force as they are written: {unread}");
     }
     Ok((daemon, lock))
+}
+
+fn exempt_cgroups(config: &Config) -> Result<ExemptCgroups> {
+    let found = ExemptCgroups::new(&config.exempt.cgroups);
+    found.context("find where control groups are mounted, for exempt.cgroups")
 }
 
 /// Before limits hold: whoever is over by these is chosen by this.
@@ -222,6 +226,10 @@ fn oom_watch() -> Result<OomWatch> {
         tracing::info!(path = TRACEFS, "mounted tracefs");
     }
     OomWatch::start(tracefs)
+}
+
+fn no_oom_watch(error: &anyhow::Error) -> String {
+    format!("victims of the kernel's OOM killer are not helped out: {error:#}")
 }
 
 /// Whoever takes memory back when there is none must not wait for his own. What is touched stays; what

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use bursar_model::{CgroupExtent, CgroupHierarchy, ExemptCgroup, Pid, printable};
 
 use self::pattern::{Pattern, is_like};
-use crate::Cgroups;
+use crate::{Cgroups, HostError};
 
 /// Levels of directories, as the kernel half has it.
 const MOST_LEVELS: usize = 32;
@@ -54,8 +54,14 @@ pub struct ResolvedCgroups {
 
 impl ExemptCgroups {
     /// These patterns, on the hierarchies that are mounted now.
-    pub fn new(patterns: &[String]) -> Self {
-        let mounted = Cgroups::find().unwrap_or_default();
+    ///
+    /// # Errors
+    /// When there are patterns and nobody can say what is mounted: without them nobody would be exempt.
+    pub fn new(patterns: &[String]) -> Result<Self, HostError> {
+        if patterns.is_empty() {
+            return Ok(Self::default());
+        }
+        let mounted = Cgroups::find()?;
         let unified = (CgroupHierarchy::Unified, mounted.unified());
         let memory = (CgroupHierarchy::Memory, mounted.memory_v1());
         let trees = [unified, memory].into_iter().filter_map(|(hierarchy, at)| {
@@ -66,7 +72,7 @@ impl ExemptCgroups {
                 root,
             })
         });
-        Self::on_trees(patterns, trees.collect())
+        Ok(Self::on_trees(patterns, trees.collect()))
     }
 
     /// The same on one hierarchy, of which all is mounted there.
@@ -91,17 +97,19 @@ impl ExemptCgroups {
         self.patterns.is_empty()
     }
 
-    /// Whether a process is in such a directory, or below one, as the kernel half has it.
-    pub fn has(&self, pid: Pid) -> bool {
+    /// Whether a process is in such a directory, or below one, as the kernel half has it. `None` when it is gone, or there
+    /// is no descriptor or memory to look.
+    pub fn has(&self, pid: Pid) -> Option<bool> {
         if self.is_empty() || self.trees.is_empty() {
-            return false;
+            return Some(false);
         }
-        let text = fs::read(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        let text = fs::read(format!("/proc/{pid}/cgroup")).ok()?;
         let is_in = |tree: &Tree| {
             let path = path_in(&text, tree.hierarchy)?;
             Some(self.covers(tree.hierarchy, path.strip_prefix(&tree.root).ok()?))
         };
-        self.trees.iter().any(|tree| is_in(tree).unwrap_or(false))
+        let mut trees = self.trees.iter();
+        Some(trees.any(|tree| is_in(tree).unwrap_or(false)))
     }
 
     /// Whether that is so of who is in the group at this path within a hierarchy.

@@ -41,7 +41,7 @@ impl UsernsOwner {
     }
 }
 
-/// It was asked where it is, before 6.11, and has not said so in time.
+/// It was asked where it is, before 6.11, and has not said so in time; or there was no descriptor or memory to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unresponsive;
 
@@ -72,6 +72,8 @@ pub struct UserNamespaces {
     known: BTreeMap<u64, Around>,
     /// `None`: nobody is in there by whom its map could be read.
     maps: BTreeMap<u64, Option<UidMap>>,
+    /// What is said of uids in those.
+    shifts_in_doubt: bool,
 }
 
 impl UserNamespaces {
@@ -87,7 +89,15 @@ impl UserNamespaces {
             own: own.st_ino,
             known: BTreeMap::new(),
             maps: BTreeMap::new(),
+            shifts_in_doubt: false,
         })
+    }
+
+    /// Takes uids in a namespace of root's whose map cannot be read for shifted: for who is killed by it.
+    #[must_use]
+    pub const fn shifting_in_doubt(mut self) -> Self {
+        self.shifts_in_doubt = true;
+        self
     }
 
     /// Who owns `pid`, or a thread, whose uid outside is `uid`. Who is gone, or of whom the kernel does not
@@ -123,49 +133,57 @@ impl UserNamespaces {
         let Some(namespace) = namespace_of_peer(proc, peer, ask)? else {
             return Ok(PeerOwner::Gone);
         };
-        let owner = self.around_namespace(Some(namespace)).owner;
+        let owner = self.around_namespace(Some(namespace))?.owner;
         Ok(owner.map_or(PeerOwner::Nobody, PeerOwner::User))
     }
 
     fn around(&mut self, pid: Pid, ask: &mut impl ProcessQuery) -> Result<Around, Unresponsive> {
         let namespace = namespace_of(pid, ask)?;
-        Ok(self.around_namespace(namespace))
+        self.around_namespace(namespace)
     }
 
-    fn around_namespace(&mut self, namespace: Option<OwnedFd>) -> Around {
+    fn around_namespace(&mut self, namespace: Option<OwnedFd>) -> Result<Around, Unresponsive> {
         let inode = namespace.as_ref().and_then(|it| fstat(it).ok());
         let inode = inode.map(|it| it.st_ino).filter(|&it| it != self.own);
         let (Some(namespace), Some(inode)) = (namespace, inode) else {
-            return Around::default();
+            return Ok(Around::default());
         };
         if let Some(known) = self.known.get(&inode) {
-            return *known;
+            return Ok(*known);
         }
-        let around = self.look_outwards(namespace).unwrap_or_default();
+        let around = self.look_outwards(namespace, inode)?.unwrap_or_default();
         self.known.insert(inode, around);
-        around
+        Ok(around)
     }
 
-    fn look_outwards(&self, mut namespace: OwnedFd) -> Option<Around> {
-        let mut inode = fstat(&namespace).ok()?.st_ino;
+    /// `None`: the kernel does not say.
+    fn look_outwards(
+        &self,
+        mut namespace: OwnedFd,
+        mut inode: u64,
+    ) -> Result<Option<Around>, Unresponsive> {
         let mut around = Around {
             owner: None,
             home: Some(inode),
         };
         for _ in 0..DEEPEST {
-            let owner = owner_of_peer(&namespace)?;
-            namespace = parent_of(&namespace).ok()?;
-            inode = fstat(&namespace).ok()?.st_ino;
+            let owner = owner_of_peer(&namespace);
+            let parent = unless_short(parent_of(&namespace))?;
+            let stat = parent.as_ref().and_then(|it| fstat(it).ok());
+            let (Some(owner), Some(parent), Some(stat)) = (owner, parent, stat) else {
+                return Ok(None);
+            };
+            (namespace, inode) = (parent, stat.st_ino);
             if owner.get() != 0 {
                 around.owner = Some(owner);
                 around.home = Some(inode);
             }
             if inode == self.own {
                 around.home = around.home.filter(|&home| home != self.own);
-                return Some(around);
+                return Ok(Some(around));
             }
         }
-        None
+        Ok(None)
     }
 
     fn is_shifted(
@@ -182,7 +200,8 @@ impl UserNamespaces {
                 .chain(others())
                 .find_map(|pid| map_of(proc, pid, home, ask))
         });
-        map.as_ref().is_some_and(|map| map.shifts(uid))
+        map.as_ref()
+            .map_or(self.shifts_in_doubt, |map| map.shifts(uid))
     }
 }
 
@@ -225,9 +244,16 @@ fn or_by_link(
 ) -> Result<Option<OwnedFd>, Unresponsive> {
     match found {
         Err(Errno::NOTTY | Errno::INVAL | Errno::OPNOTSUPP) => {
-            let found = ask.ask(pid, by_link).ok_or(Unresponsive)?;
-            Ok(found.ok())
+            unless_short(ask.ask(pid, by_link).ok_or(Unresponsive)?)
         }
+        found => unless_short(found),
+    }
+}
+
+/// `None`: it is gone. That there was no descriptor or memory to ask says nothing of it.
+fn unless_short(found: Result<OwnedFd, Errno>) -> Result<Option<OwnedFd>, Unresponsive> {
+    match found {
+        Err(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Err(Unresponsive),
         found => Ok(found.ok()),
     }
 }
@@ -349,6 +375,10 @@ mod tests {
         let silent = or_by_link(before_6_11(), own, &mut Unheard);
         assert_eq!(silent.map(|_| ()), Err(Unresponsive));
         let proc = Proc::host().unwrap();
+        for errno in [Errno::MFILE, Errno::NFILE, Errno::NOMEM] {
+            let short = or_by_link(Err(errno), own, &mut Patient(&proc));
+            assert_eq!(short.map(|_| ()), Err(Unresponsive), "{errno}");
+        }
         let of = |pid| or_by_link(before_6_11(), pid, &mut Patient(&proc)).unwrap();
         assert!(of(own).is_some());
         assert!(of(Pid::new(1 << 30)).is_none());

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use bursar_host::ExemptCgroups;
-use bursar_model::{CgroupExtent, CgroupHierarchy, ExemptCgroup};
+use bursar_model::{CgroupExtent, CgroupHierarchy, ExemptCgroup, Pid};
 
 fn tree() -> (tempfile::TempDir, impl Fn(&str) -> u64) {
     let folder = tempfile::tempdir().unwrap();
@@ -109,4 +109,16 @@ fn of_version_1_whoever_may_write_to_tasks_moves_processes_there() {
     let other = CgroupHierarchy::Unified;
     let none = ExemptCgroups::on(&["memory:/a".to_owned()], other, folder.path());
     assert!(none.resolve().remarks[0].contains("memory controller of version 1 is not mounted"));
+}
+
+#[test]
+fn of_a_process_that_cannot_be_looked_at_nothing_is_said() {
+    let (folder, _) = tree();
+    let (own, nobody) = (Pid::new(std::process::id()), Pid::new(1 << 30));
+    let exempt = exempt(&folder, "/a/jobs/*");
+    assert_eq!(exempt.has(own), Some(false));
+    assert_eq!(exempt.has(nobody), None);
+    // Where nothing is exempt nobody has to be looked at.
+    let nothing = ExemptCgroups::new(&[]).unwrap();
+    assert_eq!(nothing.has(nobody), Some(false));
 }

@@ -3,12 +3,13 @@
 //! to a task in the kernel (`bpf/lib/membership.bpf.h`); here it is written for who enters, and read.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
 
 use bursar_model::AccountId;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, ProgramHandle};
 
 use crate::abi::{self, membership};
-use crate::pins::Pins;
+use crate::pins::{self, Pins};
 use crate::{Error, call, previous};
 
 /// Who is in which account.
@@ -24,6 +25,14 @@ impl Membership {
             map: pins.map("members")?,
             note_entry: pins.program("note_entry")?,
         })
+    }
+
+    /// Whether a process may have entered an account of a kernel half below `root`, whoever made that.
+    ///
+    /// # Errors
+    /// When `root` cannot be listed.
+    pub fn may_be_any_below(root: &Path) -> Result<bool, Error> {
+        Ok(pins::all(root)?.iter().any(previous::may_have_members))
     }
 
     /// The same for another thread.

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bursar_model::{AccountId, Bounds, Bytes, Uid};
+use bursar_model::{AccountId, Bounds, Bytes, Mode, Uid};
 
 use crate::Plan;
 
@@ -18,6 +18,16 @@ pub struct Tightened {
 }
 
 impl Plan {
+    /// The same with all bounds on memory only observed.
+    #[must_use]
+    pub fn observed(mut self) -> Self {
+        for planned in self.accounts.values_mut() {
+            planned.bounds = planned.bounds.in_mode(Mode::Observe);
+        }
+        self.default = self.default.map(|it| it.in_mode(Mode::Observe));
+        self
+    }
+
     /// Whether `default` leaves less to each than it did: then it concerns everybody it covers, and not
     /// only those whom the change is about.
     pub fn lowers_default(&self, old: &Self) -> bool {
@@ -145,6 +155,23 @@ mod tests {
                 &[1003]
             ),
             []
+        );
+    }
+
+    #[test]
+    fn all_that_was_only_observed_is_tighter_when_it_is_enforced() {
+        let limits = [("default", "50M"), ("1001", "20M"), ("1002", "30M observe")];
+        let plan = plan_of(&limits);
+        let observed = plan.clone().observed();
+        assert!(plan.lowers_default(&observed));
+        let ordinary = [1001, 1002, 1003].map(Uid::new).into();
+        let tighter = plan.tightened(&observed, &ordinary, &BTreeSet::new());
+        let uids: Vec<u32> = tighter.keys().map(|id| id.number()).collect();
+        assert_eq!(uids, [1001, 1003]);
+        assert!(
+            observed
+                .tightened(&plan, &ordinary, &BTreeSet::new())
+                .is_empty()
         );
     }
 

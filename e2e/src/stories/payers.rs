@@ -43,6 +43,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: container,
     },
     Story {
+        name: "who_pays_in_user_namespaces_where_bursard_decides",
+        place: Place::Anywhere,
+        tell: by_scans,
+    },
+    Story {
         name: "who_pays_in_a_user_namespace_of_roots_everybody_for_himself",
         place: Place::Anywhere,
         tell: roots_namespace,
@@ -213,7 +218,23 @@ pub(super) fn map_users(pid: u32, owner: u32, range: u32) -> Result<()> {
 }
 
 fn container(binaries: &Binaries) -> Result<()> {
+    container_by(binaries, &[])
+}
+
+/// The same rules, by what /proc says.
+fn by_scans(binaries: &Binaries) -> Result<()> {
+    for trigger in ["poll", "trace"] {
+        let arguments = ["--trigger", trigger];
+        container_by(binaries, &arguments)?;
+        inside_roots_by(binaries, &arguments)?;
+        shifted_by(binaries, &arguments)?;
+    }
+    Ok(())
+}
+
+fn container_by(binaries: &Binaries, arguments: &[&str]) -> Result<()> {
     let mut world = World::new(binaries, "container", "")?;
+    world.daemon.with_arguments(arguments);
     world.daemon.start()?;
     world.daemon.limit("60511", "100M")?;
     // Whose uid is used inside, and who never did anything.
@@ -313,7 +334,12 @@ fn extents(
 
 /// A rootless container in a sandbox that root has made.
 fn inside_roots(binaries: &Binaries) -> Result<()> {
+    inside_roots_by(binaries, &[])
+}
+
+fn inside_roots_by(binaries: &Binaries, arguments: &[&str]) -> Result<()> {
     let mut world = World::new(binaries, "insideroots", "")?;
+    world.daemon.with_arguments(arguments);
     world.daemon.start()?;
     for uid in ["60515", "60557"] {
         world.daemon.limit(uid, "100M")?;
@@ -338,7 +364,12 @@ fn inside_roots(binaries: &Binaries) -> Result<()> {
 
 /// systemd-nspawn -U: uids that nobody has outside, however many there are.
 fn shifted(binaries: &Binaries) -> Result<()> {
+    shifted_by(binaries, &[])
+}
+
+fn shifted_by(binaries: &Binaries, arguments: &[&str]) -> Result<()> {
     let mut world = World::new(binaries, "shifted", ORDINARY)?;
+    world.daemon.with_arguments(arguments);
     world.daemon.start()?;
     let scripts = [
         "userns-for=0:0-60700-100 uid=5".to_owned(),

@@ -99,6 +99,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: graceful_account,
     },
     Story {
+        name: "a_graceful_account_kills_nobody_who_gave_its_memory_back",
+        place: Place::Anywhere,
+        tell: graceful_server,
+    },
+    Story {
         name: "a_victim_of_the_kernels_oom_killer_is_reaped",
         place: Place::Guest,
         tell: oom_victim,
@@ -471,6 +476,34 @@ fn graceful_account(binaries: &Binaries) -> Result<()> {
         "asked in its container"
     );
     small.expect_alive("the small one")
+}
+
+/// A server that empties its cache at SIGTERM, beside one that keeps the account over its notice.
+fn graceful_server(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "rserver", "")?;
+    let user = USER + 1;
+    fs::write(
+        world.daemon.limits_path(),
+        format!(
+            "[limits]\n{user} = {{ memory = {{ limit = \"200M\", notice = \"50M\" }}, kill = \"graceful\" }}\n"
+        ),
+    )?;
+    world.daemon.start()?;
+    let mut server = world.there(&format!(
+        "uid={user} deaf hold=60M say=there wait drop pause"
+    ))?;
+    world.daemon.await_event(EventKind::Asked, server.pid())?;
+    let mut other = world.there(&format!("uid={user} hold=60M say=there pause"))?;
+    server.go_on()?;
+    ensure!(
+        other.end()? == Some(libc::SIGTERM),
+        "the larger one by now was not asked"
+    );
+    world.daemon.await_event(EventKind::Asked, other.pid())?;
+    server.expect_alive("who gave its memory back")?;
+    let kills = world.daemon.events_of(EventKind::Kill)?;
+    ensure!(kills.is_empty(), "{kills:?}");
+    Ok(())
 }
 
 fn oom_victim(binaries: &Binaries) -> Result<()> {

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use bursar_model::{BackendKind, EventKind, Trigger};
 use bursar_protocol::Reply;
 
+use crate::hog::Hog;
 use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::{Binaries, World};
@@ -63,6 +64,21 @@ pub(super) const STORIES: &[Story] = &[
         name: "a_dry_run_kills_nobody_and_says_whom",
         place: Place::Anywhere,
         tell: dry_run,
+    },
+    Story {
+        name: "who_is_over_only_as_another_trigger_counts_is_told_first",
+        place: Place::Anywhere,
+        tell: counted_otherwise,
+    },
+    Story {
+        name: "a_kernel_half_that_knows_who_has_entered_accounts_stays_without_a_successor",
+        place: Place::Anywhere,
+        tell: members_stay,
+    },
+    Story {
+        name: "a_victim_that_a_scan_could_not_signal_counts_on",
+        place: Place::Anywhere,
+        tell: unsignalled,
     },
 ];
 
@@ -407,19 +423,43 @@ fn superseded(binaries: &Binaries) -> Result<()> {
     Ok(())
 }
 
+/// Pages that two processes share count once in the kernel half, and for each of them in /proc.
+fn counted_otherwise(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "otherwise", "on_exit = \"keep\"\n")?;
+    world.daemon.start()?;
+    world.daemon.limit("60001", "100M")?;
+    let mut sharer = world.there("uid=60001 hold=70M leave=1 say=there pause")?;
+    std::thread::sleep(Duration::from_secs(1));
+    sharer.expect_alive("who shares its pages with its child")?;
+    world.daemon.end(libc::SIGTERM)?;
+    world.daemon.with_arguments(&["--trigger", "poll"]);
+    world.daemon.start()?;
+    let told = world.daemon.events_of(EventKind::LimitChanged)?;
+    let is_told = |reason: &String| reason.contains("this limit holds in 10 seconds");
+    ensure!(
+        told.iter()
+            .any(|it| it.reason.as_ref().is_some_and(is_told)),
+        "{told:?}"
+    );
+    std::thread::sleep(Duration::from_secs(5));
+    let kills = world.daemon.events_of(EventKind::Kill)?;
+    ensure!(kills.is_empty(), "{kills:?}");
+    until("a kill when the time is over", || {
+        let kills = world.daemon.events_of(EventKind::Kill)?;
+        Ok((kills.len() == 1).then_some(()))
+    })
+}
+
 /// linux/capability.h
+const CAP_KILL: libc::c_ulong = 5;
 const CAP_SYS_ADMIN: libc::c_ulong = 21;
 const CAP_PERFMON: libc::c_ulong = 38;
 const CAP_BPF: libc::c_ulong = 39;
 
-/// As after a boot into a kernel that refuses, or in a container: the new one cannot be loaded.
-fn no_successor(binaries: &Binaries) -> Result<()> {
-    let mut world = World::new(binaries, "successor", "")?;
-    let killed = leave_in_force(&mut world)?;
-    world.configure("[ledger]\nmax_processes = 2048\n")?;
+fn start_without(world: &mut World, capabilities: &'static [libc::c_ulong]) -> Result<()> {
     let mut command = world.daemon.command()?;
-    let give_up = || -> std::io::Result<()> {
-        for capability in [CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF] {
+    let give_up = move || -> std::io::Result<()> {
+        for &capability in capabilities {
             // SAFETY: takes numbers only, and concerns this process.
             if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } != 0 {
                 return Err(std::io::Error::last_os_error());
@@ -429,7 +469,65 @@ fn no_successor(binaries: &Binaries) -> Result<()> {
     };
     // SAFETY: between fork and exec only system calls.
     unsafe { command.pre_exec(give_up) };
-    world.daemon.start_as(&mut command)?;
+    world.daemon.start_as(&mut command)
+}
+
+/// Its successor may load nothing, and may read what it knows.
+fn members_stay(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "members", "on_exit = \"keep\"\n")?;
+    fs::write(
+        world.daemon.limits_path(),
+        "[limits]\n60001 = { memory = \"64M\" }\n\
+         \"=hall\" = { memory = \"300M\", granted = [\"60001\"] }\n",
+    )?;
+    world.let_users_in()?;
+    world.daemon.start()?;
+    let hog = world.hog_command().get_program().to_owned();
+    let mut command = world.bursar(&["run", "--account", "=hall", "--"]);
+    command.arg(hog).args(["hold=100M", "say=there", "pause"]);
+    let mut job = Hog::spawn(command.uid(60001).gid(60001))?;
+    job.hear("there")?;
+    world.daemon.end(libc::SIGTERM)?;
+    world.configure("on_exit = \"keep\"\n[ledger]\nmax_processes = 2048\n")?;
+    let started = start_without(&mut world, &[CAP_SYS_ADMIN, CAP_PERFMON]);
+    ensure!(started.is_err(), "another backend has taken over");
+    let log = world.daemon.log()?;
+    ensure!(log.contains("cannot be replaced, and stays"), "{log}");
+    world.daemon.start()?;
+    job.expect_alive("a job in an account that its user has entered")?;
+    let held = world.daemon.memory("=hall")?.held;
+    ensure!(held.get() >= 100 << 20, "{held}");
+    Ok(())
+}
+
+/// A bursard that may not signal others' processes stands for whatever a kill can fail by.
+fn unsignalled(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "unsignalled", "")?;
+    world.daemon.with_arguments(&["--trigger", "poll"]);
+    start_without(&mut world, &[CAP_KILL])?;
+    world.daemon.limit("60001", "64M")?;
+    let mut hog = world.there("uid=60001 hold=90M say=there pause")?;
+    world.daemon.await_event(EventKind::KillFailed, hog.pid())?;
+    until("a second try", || {
+        let failed = world.daemon.events_of(EventKind::KillFailed)?;
+        Ok((failed.len() > 1).then_some(()))
+    })?;
+    let account = world.daemon.memory("60001")?;
+    ensure!(account.held.get() >= 90 << 20, "{account:?}");
+    let kills = world.daemon.events_of(EventKind::Kill)?;
+    ensure!(kills.is_empty(), "{kills:?}");
+    hog.expect_alive("who could not be signalled")?;
+    world.daemon.end(libc::SIGTERM)?;
+    world.daemon.start()?;
+    hog.expect_killed()
+}
+
+/// As after a boot into a kernel that refuses, or in a container: the new one cannot be loaded.
+fn no_successor(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "successor", "")?;
+    let killed = leave_in_force(&mut world)?;
+    world.configure("[ledger]\nmax_processes = 2048\n")?;
+    start_without(&mut world, &[CAP_SYS_ADMIN, CAP_PERFMON, CAP_BPF])?;
     let log = world.daemon.log()?;
     ensure!(log.contains("no kernel half"), "it was loaded");
     let said = "the kernel half that was left in force goes";

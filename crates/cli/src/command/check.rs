@@ -120,8 +120,12 @@ impl Report {
         self.remarks.extend(counterparts(&loaded.config, sysctl));
         let (_, remarks) = bursar_config::programs(&loaded.config.exempt.programs);
         self.remarks.extend(remarks);
-        let exempt = ExemptCgroups::new(&loaded.config.exempt.cgroups);
-        self.remarks.extend(exempt.resolve().remarks);
+        match ExemptCgroups::new(&loaded.config.exempt.cgroups) {
+            Ok(exempt) => self.remarks.extend(exempt.resolve().remarks),
+            Err(error) => self.remarks.push(format!(
+                "exempt.cgroups: not known where control groups are mounted: {error}"
+            )),
+        }
         Ok(loaded.config)
     }
 

@@ -51,10 +51,10 @@ impl Accounts {
     /// The accounts in which somebody would be killed at once if this plan were put in force, the one that is furthest
     /// over first: those that it makes tighter, with what is held now by all who will pay into them.
     pub(crate) fn over_at_once(&mut self, new: &Plan) -> Result<Vec<OverLimit>> {
-        let old = self.table.plan();
-        let closing = new.closes(old);
+        let old = self.in_force();
+        let closing = new.closes(&old);
         let mut ordinary = old.payers();
-        if new.lowers_default(old) {
+        if new.lowers_default(&old) {
             ordinary.extend(present(&self.proc, &mut self.query)?);
         }
         let kernel = self.backend.kernel();
@@ -62,7 +62,7 @@ impl Accounts {
         let returning = returning.unwrap_or_default();
         ordinary.extend(&returning);
         ordinary.retain(|&uid| self.coverage.covers(uid));
-        let tightened = new.tightened(self.table.plan(), &ordinary, &returning);
+        let tightened = new.tightened(&old, &ordinary, &returning);
         if tightened.is_empty() {
             return Ok(Vec::new());
         }

@@ -18,7 +18,7 @@ use super::Backend;
 use super::kernel_features::KernelFeatures;
 use super::reading::Reading;
 use super::scan::Scan;
-use crate::fact::Fact;
+use crate::fact::{Fact, Victim};
 use crate::payers::Coverage;
 use crate::reservations::Holdings;
 
@@ -92,6 +92,10 @@ impl Backend for PollBackend {
     /// A scan looks at each process's group itself.
     fn exempt(&mut self, _groups: &[ExemptCgroup]) -> Result<()> {
         Ok(())
+    }
+
+    fn kill_failed(&mut self, victim: &Victim) {
+        self.scan.kill_failed(victim);
     }
 
     fn recount(&mut self) -> Result<()> {

@@ -6,36 +6,43 @@
 //! count twice, a dead first thread hides its process's memory, and what a process allocates between
 //! two scans is seen late.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+mod condemned;
+mod measure;
+
+use std::collections::{BTreeMap, HashMap};
 use std::error::Error;
 use std::num::NonZeroU64;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result};
 use bursar_config::Program;
-use bursar_host::{ExemptCgroups, HostError, Memory, Pidfd, Proc, ProcessQuery, StartTime, clock};
+use bursar_host::{
+    ExemptCgroups, HostError, Memory, Pidfd, Proc, ProcessQuery, StartTime, Status, UserNamespaces,
+    clock,
+};
 use bursar_model::{
     AccountId, BackendKind, Bounds, Bytes, KernelHalfStatus, Nanos, Pid, Trigger, Uid,
 };
 use bursar_policy::{Choice, Crossing, Plan, Tally, Weighed, choose, goes_last};
 use bursar_watchdog::TimedQuery;
 
+use self::condemned::Condemned;
 use super::reading::Reading;
 use crate::fact::{Considered, Fact, Level, Victim};
-use crate::payers::{Coverage, Payers};
+use crate::payers::{Coverage, Payers, owner_of};
 use crate::spared_programs::SparedFiles;
 
 /// As many as the kernel half keeps (abi.h CANDIDATES).
 const CANDIDATES: usize = 8;
-/// Whoever was chosen so long ago has the signal, which shows: or it could not be sent, and it does not die.
-const SIGNAL_PATIENCE_NS: u64 = 1_000_000_000;
 /// An account over its limit with nobody to kill is looked at again after this.
 const NO_VICTIM_PAUSE_NS: u64 = 1_000_000_000;
+/// One in which a kill has failed is, too.
+const FAILED_PAUSE_NS: u64 = 1_000_000_000;
 
 /// One process seen by a scan.
 #[derive(Debug, Clone)]
 struct Seen {
+    /// Who pays for it.
     uid: Uid,
     pid: Pid,
     comm: Vec<u8>,
@@ -58,14 +65,8 @@ struct Account {
     processes: u32,
     /// CLOCK_MONOTONIC, nanoseconds.
     quiet_until: u64,
-}
-
-/// A process chosen by us and not gone yet.
-#[derive(Debug)]
-struct Condemned {
-    pidfd: Pidfd,
-    victim: Victim,
-    at: Nanos,
+    /// The same for kills: the last one has failed.
+    rests_until: u64,
 }
 
 /// A process that is to be killed.
@@ -89,26 +90,6 @@ impl Seen {
             raised: self.raised,
             is_spared,
         }
-    }
-}
-
-impl Condemned {
-    /// Nothing was sent to it.
-    const fn is_forgone(&self) -> bool {
-        self.victim.level.is_observed
-    }
-
-    /// Whether it counts as dying although that does not show.
-    fn awaits_signal(&self) -> bool {
-        let since = clock::monotonic().get().saturating_sub(self.at.get());
-        self.is_forgone() || since < SIGNAL_PATIENCE_NS
-    }
-
-    fn is_there(&self) -> bool {
-        !self
-            .pidfd
-            .wait_readable(Some(Duration::ZERO))
-            .unwrap_or(true)
     }
 }
 
@@ -196,22 +177,40 @@ impl Scan {
         self.spared.replace(programs);
     }
 
-    pub(super) fn payers(&self) -> &Payers {
-        &self.payers
-    }
-
     pub(super) fn bounds_of(&self, id: AccountId) -> Bounds {
         self.accounts
             .get(&id)
             .map_or(Bounds::NONE, |account| account.bounds)
     }
 
-    pub(super) fn real_uid(&self, pid: Pid) -> Option<Uid> {
-        self.proc
-            .status(pid)
-            .ok()
-            .flatten()
-            .map(|status| status.uid)
+    /// The account that a process pays into.
+    pub(super) fn account_of(&mut self, pid: Pid) -> Option<AccountId> {
+        let status = self.proc.status(pid).ok().flatten()?;
+        let mut namespaces = self.namespaces().ok()?;
+        Some(self.payer_of(&status, &mut namespaces)?.0)
+    }
+
+    /// The account that a process pays into, and who pays, as the kernel half has it: nobody dies here for what another one
+    /// holds.
+    fn payer_of(
+        &mut self,
+        status: &Status,
+        namespaces: &mut UserNamespaces,
+    ) -> Option<(AccountId, Uid)> {
+        let (holder, uid) = (status.tid, status.uid);
+        let owner = owner_of(namespaces, &self.proc, holder, uid, &mut self.query)?;
+        let payer = self.payers.payer(owner);
+        Some((self.payers.of(payer)?.0, payer))
+    }
+
+    /// For one look: their numbers come again.
+    fn namespaces(&self) -> Result<UserNamespaces> {
+        Ok(UserNamespaces::new(&self.proc)?.shifting_in_doubt())
+    }
+
+    fn pids(&self) -> Result<Vec<Pid>> {
+        let pids = self.proc.pids().context("list /proc")?;
+        Ok(pids.filter_map(Result::ok).collect())
     }
 
     /// S1's killer: sums up all processes of all accounts and decides for each.
@@ -219,9 +218,9 @@ impl Scan {
         let began = clock::monotonic();
         let mut by_account: BTreeMap<AccountId, Vec<Seen>> = BTreeMap::new();
         let mut processes = 0;
-        for pid in self.proc.pids().context("list /proc")? {
-            let Ok(pid) = pid else { continue };
-            if let Some((id, seen)) = self.look_at(pid) {
+        let mut namespaces = self.namespaces()?;
+        for pid in self.pids()? {
+            if let Some((id, seen)) = self.look_at(pid, &mut namespaces) {
                 by_account.entry(id).or_default().push(seen);
             }
             processes += 1;
@@ -253,20 +252,21 @@ impl Scan {
         Ok(facts)
     }
 
-    fn look_at(&self, pid: Pid) -> Option<(AccountId, Seen)> {
+    fn look_at(&mut self, pid: Pid, namespaces: &mut UserNamespaces) -> Option<(AccountId, Seen)> {
         let status = self.proc.status(pid).ok().flatten()?;
-        let (id, _) = self.payers.of(status.uid)?;
         let memory = status.memory?;
+        let (id, payer) = self.payer_of(&status, namespaces)?;
         if self.payers.is_exempt(pid) {
             return None;
         }
         let comm = self.proc.comm(pid).ok().flatten()?;
         let adj = self.proc.oom_score_adj(pid).ok().flatten()?;
-        let is_dying = |it: &&Condemned| it.awaits_signal() && it.is_there();
-        let condemned = self.condemned.get(&pid).filter(is_dying);
+        let now = clock::monotonic();
+        let condemned = self.condemned.get(&pid);
+        let condemned = condemned.filter(|it| it.is_there() && !it.has_lapsed(now));
         let is_forgone = condemned.is_some_and(Condemned::is_forgone);
         let seen = Seen {
-            uid: status.uid,
+            uid: payer,
             pid,
             comm: comm.as_bytes().to_vec(),
             held: self.counted(&memory),
@@ -276,6 +276,12 @@ impl Scan {
             raised: adj,
         };
         Some((id, seen))
+    }
+
+    /// At one alone.
+    fn look_again(&mut self, pid: Pid) -> Option<(AccountId, Seen)> {
+        let mut namespaces = self.namespaces().ok()?;
+        self.look_at(pid, &mut namespaces)
     }
 
     fn decide(&mut self, id: AccountId, seen: &[Seen], now: Nanos) -> Vec<Fact> {
@@ -351,10 +357,11 @@ impl Scan {
                 account.tally.count_breach(&account.bounds);
                 Some(Fact::NoVictim(victim))
             }
+            Choice::Victim(_) if self.rests(id) => None,
             Choice::Victim(pid) => {
                 let held = self.hold(pid)?;
                 // Weighed again, now that its number stays its own for as long as the hold has not ended.
-                let (pays_for, fresh) = self.look_at(pid)?;
+                let (pays_for, fresh) = self.look_again(pid)?;
                 let chosen = weighed.iter_mut().find(|it| it.pid == pid)?;
                 chosen.clone_from(&weigh(&fresh));
                 if pays_for != id || choose(&weighed, limit) != Choice::Victim(pid) {
@@ -417,6 +424,21 @@ impl Scan {
         }))
     }
 
+    /// Whether a kill in this account failed a moment ago.
+    fn rests(&self, id: AccountId) -> bool {
+        let account = self.accounts.get(&id);
+        account.is_some_and(|it| clock::monotonic().get() < it.rests_until)
+    }
+
+    /// Nothing was sent to it: it counts as before, and may be chosen again after a pause.
+    pub(super) fn kill_failed(&mut self, victim: &Victim) {
+        self.condemned.remove(&victim.pid);
+        if let Some(account) = self.accounts.get_mut(&victim.level.account) {
+            account.tally.kills = account.tally.kills.saturating_sub(1);
+            account.rests_until = clock::monotonic().get().saturating_add(FAILED_PAUSE_NS);
+        }
+    }
+
     /// Victims that are no longer there.
     fn find_freed(&mut self, by_account: &BTreeMap<AccountId, Vec<Seen>>) -> Vec<Fact> {
         let is_seen = |pid: Pid| by_account.values().flatten().any(|seen| seen.pid == pid);
@@ -438,7 +460,9 @@ impl Scan {
 
     /// Whether a victim's end is still to be seen.
     pub(super) fn awaits_ends(&self) -> bool {
-        self.condemned.values().any(|it| !it.is_forgone())
+        let now = clock::monotonic();
+        let mut condemned = self.condemned.values();
+        condemned.any(|it| !it.is_forgone() && !it.has_lapsed(now))
     }
 
     pub(super) fn readings(&self) -> Vec<Reading> {
@@ -480,40 +504,6 @@ impl Scan {
             resum_processes: self.processes,
             ..KernelHalfStatus::default()
         }
-    }
-
-    /// What an account's processes hold now.
-    pub(super) fn held_of(&self, id: AccountId) -> Result<Bytes> {
-        let users = self.payers.payers_of(id).into_iter().collect();
-        let held = self.measure(&BTreeMap::from([(id, users)]))?;
-        Ok(held.get(&id).copied().unwrap_or_default())
-    }
-
-    /// What the processes of each of these sets of users hold now.
-    pub(super) fn measure(
-        &self,
-        projections: &BTreeMap<AccountId, BTreeSet<Uid>>,
-    ) -> Result<BTreeMap<AccountId, Bytes>> {
-        let mut by_user: BTreeMap<Uid, Bytes> = BTreeMap::new();
-        let pids = self.proc.pids().context("list /proc")?;
-        for pid in pids.filter_map(Result::ok) {
-            let Ok(Some(status)) = self.proc.status(pid) else {
-                continue;
-            };
-            let is_dying = status.is_kill_pending || status.is_dead;
-            if let (Some(memory), false) = (status.memory, is_dying || self.payers.is_exempt(pid)) {
-                let held = by_user.entry(status.uid).or_default();
-                *held = held.saturating_add(self.counted(&memory));
-            }
-        }
-        let sum = |users: &BTreeSet<Uid>| {
-            let held = users.iter().filter_map(|uid| by_user.get(uid));
-            held.fold(Bytes::ZERO, |sum, held| sum.saturating_add(*held))
-        };
-        Ok(projections
-            .iter()
-            .map(|(&id, users)| (id, sum(users)))
-            .collect())
     }
 
     /// What of a process's memory counts.

@@ -30,12 +30,12 @@ use super::Backend;
 use super::kernel_features::KernelFeatures;
 use super::reading::Reading;
 use super::scan::Scan;
-use crate::fact::Fact;
+use crate::fact::{Fact, Victim};
 use crate::payers::Coverage;
 use crate::reservations::Holdings;
 use crate::trace_instance::TraceInstance;
 
-/// S1 section 4.2: the pid → uid cache is flushed every so many events.
+/// S1 section 4.2: the cache of who pays for which process is flushed every so many events.
 const FLUSH_EVERY: u64 = 10_000;
 /// S1 section 3.3's interval: no line tells of who becomes somebody else without executing a program, nor of what a lost
 /// line would have told.
@@ -93,7 +93,8 @@ pub(crate) struct TraceBackend {
     lines: LineBuffer,
     counts_files: bool,
     spaces: HashMap<u64, Space>,
-    uids: HashMap<Pid, Option<Uid>>,
+    /// Which account a process pays into.
+    paid_by: HashMap<Pid, Option<AccountId>>,
     sums: HashMap<AccountId, Sum>,
     events: u64,
     lost: u64,
@@ -125,7 +126,7 @@ impl TraceBackend {
             lines: LineBuffer::new(LONGEST_LINE),
             counts_files,
             spaces: HashMap::new(),
-            uids: HashMap::new(),
+            paid_by: HashMap::new(),
             sums: HashMap::new(),
             events: 0,
             lost: 0,
@@ -145,14 +146,13 @@ impl TraceBackend {
         if event.is_own {
             if !std::mem::replace(&mut space.seen_own, true) {
                 // A fresh image: what the process was before its exec says nothing.
-                self.uids.remove(&event.pid);
+                self.paid_by.remove(&event.pid);
             }
-            let scan = &self.scan;
-            let uid = *self
-                .uids
+            let scan = &mut self.scan;
+            let account = *self
+                .paid_by
                 .entry(event.pid)
-                .or_insert_with(|| scan.real_uid(event.pid));
-            let account = uid.and_then(|uid| scan.payers().of(uid)).map(|(id, _)| id);
+                .or_insert_with(|| scan.account_of(event.pid));
             if account != space.account {
                 let whole: u64 = space.members.iter().sum();
                 if let Some(sum) = space.account.and_then(|id| self.sums.get_mut(&id)) {
@@ -189,7 +189,7 @@ impl TraceBackend {
     }
 
     fn count_anew(&mut self) {
-        self.uids.clear();
+        self.paid_by.clear();
         self.must_scan = true;
     }
 
@@ -290,7 +290,7 @@ impl Backend for TraceBackend {
         // Who pays may have changed; sums begin anew from what is there.
         self.spaces.clear();
         self.sums.clear();
-        self.uids.clear();
+        self.paid_by.clear();
         Ok(())
     }
 
@@ -341,6 +341,10 @@ impl Backend for TraceBackend {
     /// A scan looks at each process's group itself.
     fn exempt(&mut self, _groups: &[ExemptCgroup]) -> Result<()> {
         Ok(())
+    }
+
+    fn kill_failed(&mut self, victim: &Victim) {
+        self.scan.kill_failed(victim);
     }
 
     fn recount(&mut self) -> Result<()> {

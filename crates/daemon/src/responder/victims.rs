@@ -4,8 +4,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use bursar_host::{Pidfd, Proc, UserNamespaces, UsernsOwner, clock};
-use bursar_model::{AccountId, KillManner, Nanos, Pid, Trigger, Uid};
+use bursar_host::{Pidfd, Proc, UserNamespaces, clock};
+use bursar_model::{AccountId, Bytes, KillManner, Nanos, Pid, Trigger, Uid};
 use bursar_watchdog::TimedQuery;
 
 use super::Responder;
@@ -13,7 +13,7 @@ use crate::accounts::Accounts;
 use crate::backend::Reading;
 use crate::entered::Entered;
 use crate::fact::{Level, Victim};
-use crate::graceful::{GRACE, Payer};
+use crate::graceful::{Asked, GRACE, Payer};
 use crate::killer::{KillOutcome, kill, kill_unless_protected};
 use crate::oom::{self, OomWatch};
 use crate::payers::Payers;
@@ -52,6 +52,9 @@ impl Responder {
     /// Somebody chose and left the signal to us.
     pub(super) fn carry_out(&mut self, victim: Victim, pidfd: Pidfd, accounts: &mut Accounts) {
         let outcome = kill_unless_protected(&self.proc, &pidfd);
+        if matches!(outcome, KillOutcome::NotKilled(_)) {
+            accounts.backend.kill_failed(&victim);
+        }
         self.follow_up(victim, outcome, Some(pidfd), None, accounts);
     }
 
@@ -212,12 +215,13 @@ impl Responder {
         if waiting.is_empty() {
             return self.graceful.rest();
         }
-        let Some(entered) = entered_of(accounts) else {
-            return;
-        };
-        let (Some(query), Some(mut other)) = (query_of(&self.reaper), query_of(&self.reaper))
+        let queries = (query_of(&self.reaper), query_of(&self.reaper));
+        let (Some(entered), (Some(query), Some(mut other))) = (entered_of(accounts), queries)
         else {
-            return;
+            for level in waiting {
+                self.graceful.await_look(level);
+            }
+            return self.graceful.rest();
         };
         let wanted: BTreeSet<AccountId> = waiting.iter().map(|it| it.account).collect();
         let payer = payer_by(&entered, &accounts.payers, &self.proc, query);
@@ -251,9 +255,11 @@ impl Responder {
         if overdue.is_empty() {
             return;
         }
-        let Some(entered) = entered_of(accounts) else {
-            return;
+        let (Some(entered), Some(query)) = (entered_of(accounts), query_of(&self.reaper)) else {
+            return self.graceful.put_off(overdue);
         };
+        let payer_of = payer_by(&entered, &accounts.payers, &self.proc, query);
+        let mut due = Vec::new();
         for asked in overdue {
             let Some(reading) = accounts.reading_of(asked.account) else {
                 continue;
@@ -261,13 +267,9 @@ impl Responder {
             if !reading.is_over_notice() || reading.bounds.is_observed() {
                 continue;
             }
-            let Some(query) = query_of(&self.reaper) else {
-                return;
-            };
-            let payer_of = payer_by(&entered, &accounts.payers, &self.proc, query);
-            if !asked.may_be_killed(&self.proc, payer_of) {
+            let Some(held) = asked.held_now(&self.proc, &payer_of) else {
                 continue;
-            }
+            };
             let level = Level {
                 at: clock::monotonic(),
                 account: asked.account,
@@ -276,29 +278,41 @@ impl Responder {
                 limit: reading.bounds.limit(),
                 is_observed: false,
             };
-            let pid = asked.pidfd.pid();
-            let reason = format!(
-                "asked to end {} s ago; the account still holds {}, more than its notice",
-                GRACE.as_secs(),
-                reading.held
-            );
-            let victim = Victim {
-                level,
-                pid,
-                uid: asked.uid,
-                comm: asked.comm,
-                started: None,
-                namespace_pid: None,
-                shares_with: None,
-                number: asked.pidfd.number().ok().flatten(),
-                held: asked.held,
-                latency: Nanos::new(0),
-                candidates_met: 1,
-                candidates: Vec::new(),
-            };
-            let outcome = kill(&asked.pidfd);
-            self.follow_up(victim, outcome, Some(asked.pidfd), Some(reason), accounts);
+            // What it gave back was not enough: whoever is the largest by now is asked.
+            if asked.has_given_back(held) {
+                self.graceful.await_look(level);
+            } else {
+                due.push((asked, held, level));
+            }
         }
+        drop(payer_of);
+        for (asked, held, level) in due {
+            self.kill_asked(asked, held, level, accounts);
+        }
+    }
+
+    fn kill_asked(&mut self, asked: Asked, held: Bytes, level: Level, accounts: &mut Accounts) {
+        let reason = format!(
+            "asked to end {} s ago; the account still holds {}, more than its notice",
+            GRACE.as_secs(),
+            level.held
+        );
+        let victim = Victim {
+            level,
+            pid: asked.pidfd.pid(),
+            uid: asked.uid,
+            comm: asked.comm,
+            started: None,
+            namespace_pid: None,
+            shares_with: None,
+            number: asked.pidfd.number().ok().flatten(),
+            held,
+            latency: Nanos::new(0),
+            candidates_met: 1,
+            candidates: Vec::new(),
+        };
+        let outcome = kill(&asked.pidfd);
+        self.follow_up(victim, outcome, Some(asked.pidfd), Some(reason), accounts);
     }
 }
 
@@ -324,16 +338,16 @@ fn payer_by<'a>(
     proc: &'a Proc,
     query: TimedQuery,
 ) -> impl Fn(Pid, Uid) -> Option<Payer> + use<'a> {
-    let outside = RefCell::new((UserNamespaces::new(proc).ok(), query));
+    let namespaces = UserNamespaces::new(proc).ok();
+    let namespaces = namespaces.map(UserNamespaces::shifting_in_doubt);
+    let outside = RefCell::new((namespaces, query));
     move |pid, uid| {
         if payers.is_exempt(pid) {
             return None;
         }
         let (namespaces, query) = &mut *outside.borrow_mut();
-        let owner = match namespaces {
-            Some(it) => it.owner_of(proc, pid, uid, query).ok()?,
-            None => UsernsOwner::itself(uid),
-        };
+        let namespaces = namespaces.as_mut()?;
+        let owner = namespaces.owner_of(proc, pid, uid, query).ok()?;
         let own = || payers.of(payers.payer(owner)).map(|(id, _)| id);
         let account = entered.account_of(pid, payers).or_else(own)?;
         let uid = owner.uid;
