@@ -27,7 +27,7 @@ use crate::qemu::target_dir;
 use crate::suite::{Suite, Suites};
 use crate::vm::side_by_side;
 use image::Image;
-use machine::{Machine, Saved, Start};
+use machine::Machine;
 use scenario::Scenario;
 
 /// `cargo xtask debian …`
@@ -109,14 +109,14 @@ impl Debian {
     }
 }
 
-/// Machines of one suite to begin with.
+/// Machines of one suite to begin with, saved.
 struct Stage {
     suite: Suite,
     image: Image,
-    /// The second disk: the packages.
+    /// The second disk: the package.
     files: PathBuf,
-    booted: Saved,
-    installed: Saved,
+    booted: PathBuf,
+    installed: PathBuf,
 }
 
 impl Stage {
@@ -127,118 +127,57 @@ impl Stage {
         fs::create_dir_all(&dir).with_context(|| format!("create {dir:?}"))?;
         let package = fs::read(deb).with_context(|| format!("read {deb:?}; make deb makes it"))?;
         let qemu = program::text(Command::new("qemu-system-x86_64").arg("--version"))?;
-        let booted_key = image::hash(&[image.recipe.as_bytes(), qemu.as_bytes()]);
-        let installed_key = image::hash(&[booted_key.as_bytes(), &package]);
-        let files = dir.join("files");
+        let booted = image::hash((&image.recipe, qemu));
+        let installed = image::hash((&booted, package));
         let stage = Stage {
-            booted: Saved {
-                dir: dir.join("booted"),
-            },
-            installed: Saved {
-                dir: dir.join("installed"),
-            },
             suite,
             image,
-            files,
+            files: dir.join("files"),
+            booted: dir.join("booted"),
+            installed: dir.join("installed"),
         };
-        let is_fresh = |saved: &Saved, key: &str| {
-            fs::read_to_string(saved.dir.join("key")).is_ok_and(|have| have == key)
-        };
-        let booted_is_fresh = is_fresh(&stage.booted, &booted_key);
-        if booted_is_fresh && is_fresh(&stage.installed, &installed_key) {
+        if image::is_made_from(&stage.installed, &installed) {
             return Ok(stage);
         }
-        let older = older(deb, &dir)?;
-        image::file_system(&[("bursar.deb", deb), ("older.deb", &older)], &stage.files)?;
-        if !booted_is_fresh {
-            let since = Instant::now();
-            let work = work_dir(&stage.booted.dir)?;
-            Machine::start(&stage.image, &Start::Disk, &stage.files, &work)?
-                .save(&stage.booted.dir)?;
-            eprintln!(
-                "{suite}: booted and saved in {:.0} s",
-                since.elapsed().as_secs_f64()
-            );
-            write_key(&stage.booted, &booted_key)?;
-        }
-        let since = Instant::now();
-        let work = work_dir(&stage.installed.dir)?;
-        let mut machine = stage.start(&stage.booted, &work)?;
-        let install = "apt-get install -q -y /srv/bursar.deb && systemctl is-active bursard";
-        let answer = machine
-            .root
-            .run(install, Instant::now() + Duration::from_secs(300))?;
-        ensure!(
-            answer.status == Some(0),
-            "the package cannot be installed:\n{}",
-            answer.text
-        );
-        machine.save(&stage.installed.dir)?;
-        eprintln!(
-            "{suite}: package installed in {:.0} s",
-            since.elapsed().as_secs_f64()
-        );
-        write_key(&stage.installed, &installed_key)?;
+        image::file_system(deb, &stage.files)?;
+        save(&stage.booted, &booted, |work| {
+            Machine::start(&stage.image, None, &stage.files, work)
+        })?;
+        save(&stage.installed, &installed, |work| {
+            let mut machine = stage.start(&stage.booted, work)?;
+            let install = "apt-get install -q -y /srv/bursar.deb && systemctl is-active bursard";
+            machine.command(install, Duration::from_secs(300))?;
+            Ok(machine)
+        })?;
         Ok(stage)
     }
 
-    /// A machine that begins where another one was saved, with the packages in /srv.
-    fn start(&self, saved: &Saved, dir: &Path) -> Result<Machine> {
-        let mut machine =
-            Machine::start(&self.image, &Start::Saved(saved.clone()), &self.files, dir)?;
+    /// A machine that begins where another one was saved, with the package in /srv.
+    fn start(&self, saved: &Path, dir: &Path) -> Result<Machine> {
+        let mut machine = Machine::start(&self.image, Some(saved), &self.files, dir)?;
         let mount =
             "mountpoint -q /srv || { blockdev --flushbufs /dev/vdb; mount -o ro /dev/vdb /srv; }";
-        let answer = machine
-            .root
-            .run(mount, Instant::now() + machine::PATIENCE)?;
-        ensure!(
-            answer.status == Some(0),
-            "mount the packages: {}",
-            answer.text
-        );
+        machine.command(mount, machine::PATIENCE)?;
         Ok(machine)
     }
 }
 
-/// An empty directory for a machine that is going to be saved there.
-fn work_dir(dir: &Path) -> Result<PathBuf> {
+/// Saves in `dir` the machine that is made in a directory below, unless one of this recipe is there.
+fn save(dir: &Path, recipe: &str, make: impl FnOnce(&Path) -> Result<Machine>) -> Result<()> {
+    if image::is_made_from(dir, recipe) {
+        return Ok(());
+    }
     if dir.exists() {
         fs::remove_dir_all(dir).with_context(|| format!("remove {dir:?}"))?;
     }
+    let since = Instant::now();
     let work = dir.join("work");
     fs::create_dir_all(&work).with_context(|| format!("create {work:?}"))?;
-    Ok(work)
-}
-
-fn write_key(saved: &Saved, key: &str) -> Result<()> {
-    let work = saved.dir.join("work");
+    make(&work)?.save(dir)?;
     fs::remove_dir_all(&work).with_context(|| format!("remove {work:?}"))?;
-    fs::write(saved.dir.join("key"), key).with_context(|| format!("write in {:?}", saved.dir))
-}
-
-/// The same package as an older version, to upgrade from and go back to.
-fn older(deb: &Path, dir: &Path) -> Result<PathBuf> {
-    let work = tempfile::tempdir().context("create a directory")?;
-    let root = work.path().join("root");
-    program::run(Command::new("dpkg-deb").arg("-R").args([deb, &root]))?;
-    let control = root.join("DEBIAN/control");
-    let text = fs::read_to_string(&control).with_context(|| format!("read {control:?}"))?;
-    let lines = text.lines().map(|line| {
-        if line.starts_with("Version:") {
-            "Version: 0.0.1"
-        } else {
-            line
-        }
-    });
-    fs::write(&control, lines.collect::<Vec<_>>().join("\n") + "\n")
-        .with_context(|| format!("write {control:?}"))?;
-    let older = dir.join("older.deb");
-    program::run(
-        Command::new("dpkg-deb")
-            .args(["--root-owner-group", "-Zgzip", "-z1", "-b"])
-            .args([&root, &older]),
-    )?;
-    Ok(older)
+    let seconds = since.elapsed().as_secs();
+    eprintln!("{}: saved after {seconds} s", dir.display());
+    fs::write(dir.join("recipe"), recipe).with_context(|| format!("write in {dir:?}"))
 }
 
 fn run(cache: &Cache, args: &RunArgs) -> Result<ExitCode> {

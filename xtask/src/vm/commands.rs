@@ -8,35 +8,14 @@ use anyhow::{Result, ensure};
 
 use super::guest::{Guest, Options};
 use crate::archive::Fetch;
-use crate::kernel::{Cache, Kernel, fetch, missing};
+use crate::kernel::{Cache, fetch};
 use crate::suite::Suite;
 
 pub(super) fn fetch_all(cache: &Cache, suites: &[Suite], how: &Fetch) -> Result<ExitCode> {
     for &suite in suites {
-        print!("{}", line(&fetch(cache, suite, how)?));
+        println!("{}", fetch(cache, suite, how)?);
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// A kernel on one line.
-fn line(kernel: &Kernel) -> String {
-    let manifest = kernel.manifest();
-    let mut line = format!(
-        "{:9} {} from {} ({}), {} MiB",
-        manifest.suite,
-        manifest.release,
-        manifest.archive_suite,
-        manifest.version,
-        kernel.size_bytes() >> 20
-    );
-    if !manifest.verified {
-        line.push_str(", NOT VERIFIED");
-    }
-    let lacks = missing(&kernel.abilities().unwrap_or_default(), false);
-    if !lacks.is_empty() {
-        line.push_str(&format!("; built without {}", lacks.join(", ")));
-    }
-    line + "\n"
 }
 
 /// A guest to look around in.

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
 
 use super::output::{End, Output, Stream, follow};
 use super::report::{Ending, Report, death, lossy};
@@ -28,29 +29,14 @@ use crate::initramfs::{Initramfs, scratch_dir};
 use crate::interrupt;
 use crate::kernel::Kernel;
 use crate::program;
-use crate::qemu::{Accelerator, Machine, Qemu, escaped, target_dir};
+use crate::qemu::{Boot, Machine, Qemu, escaped, target_dir};
 
-/// What a guest is to be: the options that `vm run` and `vm shell` have in common.
-#[derive(Clone, Debug, clap::Args)]
+/// What a guest is to be.
+#[derive(Clone, Debug, clap::Parser)]
 pub struct Options {
-    /// Memory in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 1024)]
-    pub mem: u32,
-    /// Processors
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    pub smp: u32,
-    /// Processors that its kernel is to believe may come: it keeps so many of what it keeps for each
-    #[arg(long, value_name = "N")]
-    pub possible_cpus: Option<u32>,
-    /// What runs the guest's instructions; the best this machine has otherwise
-    #[arg(long, value_enum)]
-    pub accel: Option<Accelerator>,
-    /// Further kernel arguments
-    #[arg(long, value_name = "ARGS", allow_hyphen_values = true)]
-    pub append: Vec<String>,
-    /// Further words of QEMU's command line: "-numa node,cpus=0 -numa node,cpus=1"
-    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
-    pub qemu: Vec<String>,
+    /// Its machine.
+    #[command(flatten)]
+    pub machine: Machine,
     /// A kernel module to insert, with what it needs: "null_blk nr_devices=4"
     #[arg(long, value_name = "NAME")]
     pub module: Vec<String>,
@@ -71,34 +57,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options {
-            mem: 1024,
-            smp: 2,
-            possible_cpus: None,
-            accel: None,
-            append: Vec::new(),
-            qemu: Vec::new(),
-            module: Vec::new(),
-            file: Vec::new(),
-            env: Vec::new(),
-            bpffs: false,
-            tracefs: false,
-        }
-    }
-}
-
-impl Options {
-    fn machine(&self, is_arm64: bool) -> Machine {
-        let words = self.qemu.iter().flat_map(|words| words.split_whitespace());
-        Machine {
-            is_arm64,
-            accelerator: self.accel,
-            memory_mib: self.mem,
-            cpus: self.smp,
-            possible_cpus: self.possible_cpus,
-            append: self.append.clone(),
-            qemu: words.map(str::to_owned).collect(),
-        }
+        Options::parse_from([""])
     }
 }
 
@@ -165,30 +124,21 @@ impl Guest {
         self.pack(&token, None, &at("initramfs"))?;
         let logs = self.new_log_dir()?;
         let console = logs.join("console.log");
+        let mut qemu = self.qemu(&at("initramfs"), &console);
+        qemu.args(["-device", "virtio-serial-pci"]);
         // What QEMU opens as its own standard output and error are our pipes.
-        let mut devices = vec![
-            "-no-reboot".to_owned(),
-            "-device".to_owned(),
-            "virtio-serial-pci".to_owned(),
-        ];
         for (name, path) in [
             ("out", "/dev/stdout".into()),
             ("err", "/dev/stderr".into()),
             ("files", at("files.tar")),
         ] {
-            devices.extend([
-                "-chardev".to_owned(),
-                format!("file,id={name},path={}", escaped(&path)),
-                "-device".to_owned(),
-                format!("virtserialport,chardev={name},name=bursar.{name}"),
-            ]);
+            let path = escaped(&path);
+            qemu.args(["-chardev", &format!("file,id={name},path={path}")]);
+            let port = format!("virtserialport,chardev={name},name=bursar.{name}");
+            qemu.args(["-device", &port]);
         }
-        let arguments = self
-            .options
-            .machine(self.kernel.suite().is_arm64())
-            .command_line(&self.kernel.vmlinuz(), &at("initramfs"), &console, &devices);
         interrupt::watch();
-        let qemu = Qemu::start(&arguments, Stdio::piped(), Stdio::piped())?;
+        let qemu = Qemu::start(qemu, Stdio::piped(), Stdio::piped())?;
         let followed = follow(qemu, &token, deadline, &logs.join("qemu.log"), sink)?;
         let mut missing = Vec::new();
         let ending = match followed.end {
@@ -204,11 +154,10 @@ impl Guest {
             End::TimedOut => Ending::TimedOut(self.timeout),
             End::Interrupted => Ending::Interrupted,
             End::Gone(_) if has_panicked(&lossy(&console)) => Ending::Panicked,
-            End::Gone(status) => Ending::Died(death(
-                &lossy(&console),
-                &lossy(&logs.join("qemu.log")),
-                status,
-            )),
+            End::Gone(status) => {
+                let (console, qemu) = (lossy(&console), lossy(&logs.join("qemu.log")));
+                Ending::Died(death(&console, &qemu, status))
+            }
         };
         Ok(Report {
             suite: self.kernel.suite(),
@@ -231,21 +180,23 @@ impl Guest {
         let dir = scratch_dir()?;
         let initramfs = dir.path().join("initramfs");
         self.pack(&token()?, Some((rows, columns)), &initramfs)?;
-        let devices = [
-            "-no-reboot",
-            "-chardev",
-            "stdio,id=terminal,mux=on,signal=off",
-            "-serial",
-            "chardev:terminal",
-        ];
-        let console = self.new_log_dir()?.join("console.log");
-        let devices = devices.map(str::to_owned);
-        let arguments = self
-            .options
-            .machine(self.kernel.suite().is_arm64())
-            .command_line(&self.kernel.vmlinuz(), &initramfs, &console, &devices);
+        let mut qemu = self.qemu(&initramfs, &self.new_log_dir()?.join("console.log"));
+        qemu.args(["-chardev", "stdio,id=terminal,mux=on,signal=off"])
+            .args(["-serial", "chardev:terminal"]);
         interrupt::watch();
-        Qemu::run_on_terminal(&arguments)
+        Qemu::run_on_terminal(qemu)
+    }
+
+    /// QEMU for it, without what carries its output.
+    fn qemu(&self, initramfs: &Path, log: &Path) -> Command {
+        let mut qemu = self.options.machine.command(&Boot {
+            suite: self.kernel.suite(),
+            kernel: &self.kernel.vmlinuz(),
+            initramfs,
+            log,
+        });
+        qemu.arg("-no-reboot");
+        qemu
     }
 
     /// Packs what the guest starts with: our /init, this machine's shell, the files asked for, busybox
@@ -307,7 +258,10 @@ impl Guest {
         let bytes = fs::metadata(archive)
             .with_context(|| format!("look at {archive:?}"))?
             .len();
-        let (given, needed) = (u64::from(self.options.mem), 2 * (bytes >> 20) + BARE_MIB);
+        let (given, needed) = (
+            u64::from(self.options.machine.mem),
+            2 * (bytes >> 20) + BARE_MIB,
+        );
         ensure!(
             given >= needed,
             "a guest of {given} MiB is too small for its files; give it at least {needed}"

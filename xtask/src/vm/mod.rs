@@ -13,8 +13,8 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 
 pub use crate::archive::Fetch;
-pub use crate::kernel::{Ability, Cache, Kernel, Manifest, fetch};
-pub use crate::qemu::Accelerator;
+pub use crate::kernel::{Cache, Kernel, fetch};
+pub use crate::qemu::{Accelerator, Machine};
 pub use crate::suite::{Suite, Suites};
 pub use guest::{Guest, Options};
 pub use output::{Output, Stream};
