@@ -11,6 +11,7 @@ use crate::program;
 
 /// How packages are to be had.
 #[derive(Clone, Debug, Parser)]
+#[group(skip)]
 pub struct Fetch {
     /// Look for newer ones even if some are cached
     #[arg(long)]

@@ -34,3 +34,15 @@ fn main() -> ExitCode {
         ExitCode::FAILURE
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_one_that_clap_takes() {
+        Xtask::command().debug_assert();
+    }
+}
