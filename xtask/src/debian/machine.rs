@@ -212,7 +212,7 @@ impl Machine {
         } else {
             self.monitor.execute("system_reset", json!({}))?;
         }
-        self.console.forget();
+        self.console.forget()?;
         self.wait_for_boot()
     }
 

@@ -80,7 +80,7 @@ struct UpArgs {
 struct RunArgs {
     #[command(flatten)]
     up: UpArgs,
-    /// Which of them: ci, long, or later (what is known to fail)
+    /// Which of them: ci, or long
     #[arg(long, default_value = "ci")]
     set: String,
     /// Machines at once
@@ -181,12 +181,7 @@ fn save(dir: &Path, recipe: &str, make: impl FnOnce(&Path) -> Result<Machine>) -
 }
 
 fn run(cache: &Cache, args: &RunArgs) -> Result<ExitCode> {
-    let scenarios = read(
-        Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("scenarios")
-            .as_path(),
-        args,
-    )?;
+    let scenarios = read(args)?;
     ensure!(!scenarios.is_empty(), "no such scenario");
     let stages = args.up.suites.suite.as_slice().iter();
     let stages: Vec<Stage> = stages
@@ -204,23 +199,17 @@ fn run(cache: &Cache, args: &RunArgs) -> Result<ExitCode> {
     let passed = side_by_side(plays, args.jobs)?;
     let failed = passed.iter().filter(|passed| !**passed).count();
     println!("{} played, {failed} failed", passed.len());
-    Ok(if failed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(ExitCode::from(u8::from(failed > 0)))
 }
 
 /// The scenarios asked for, with the names of their files.
-fn read(dir: &Path, args: &RunArgs) -> Result<Vec<(String, Scenario)>> {
+fn read(args: &RunArgs) -> Result<Vec<(String, Scenario)>> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
     let mut scenarios = Vec::new();
-    for entry in fs::read_dir(dir).with_context(|| format!("read {dir:?}"))? {
+    for entry in fs::read_dir(&dir).with_context(|| format!("read {dir:?}"))? {
         let path = entry?.path();
-        let name = path
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        let name = path.file_stem().unwrap_or_default();
+        let name = name.to_string_lossy().into_owned();
         let text = fs::read_to_string(&path).with_context(|| format!("read {path:?}"))?;
         let scenario = Scenario::parse(&text).with_context(|| format!("read {path:?}"))?;
         let is_named = args.names.iter().any(|part| name.contains(part));
@@ -235,41 +224,25 @@ fn read(dir: &Path, args: &RunArgs) -> Result<Vec<(String, Scenario)>> {
 /// Plays one and says how it went.
 fn play_one(stage: &Stage, name: &str, scenario: &Scenario) -> bool {
     let since = Instant::now();
-    let suite = stage.suite;
-    let logs = target_dir()
-        .join("debian")
-        .join(suite.name())
-        .join("protocols");
+    let (suite, title) = (stage.suite, &scenario.title);
+    let logs = target_dir().join(format!("debian/{suite}/protocols"));
     let protocol = logs.join(format!("{name}.txt"));
     let play = || -> Result<()> {
         fs::create_dir_all(&logs).with_context(|| format!("create {logs:?}"))?;
         let dir = scratch_dir()?;
-        let begin = if scenario.installed {
-            &stage.installed
-        } else {
-            &stage.booted
-        };
-        let mut machine = stage.start(begin, dir.path())?;
+        let mut machine = stage.start(&stage.installed, dir.path())?;
         play::play(scenario, &mut machine, &protocol)
     };
-    match play() {
-        Ok(()) => {
-            println!(
-                "ok      {suite}: {} ({name}, {:.0} s)",
-                scenario.title,
-                since.elapsed().as_secs_f64()
-            );
-            true
-        }
+    let played = play();
+    let seconds = since.elapsed().as_secs();
+    match &played {
+        Ok(()) => println!("ok      {suite}: {title} ({name}, {seconds} s)"),
         Err(error) => {
-            println!(
-                "FAILED  {suite}: {} ({name}): {error:#}\n        {}",
-                scenario.title,
-                protocol.display()
-            );
-            false
+            println!("FAILED  {suite}: {title} ({name}): {error:#}");
+            println!("        {}", protocol.display());
         }
     }
+    played.is_ok()
 }
 
 /// A machine for somebody to log in to.
