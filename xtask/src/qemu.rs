@@ -193,11 +193,6 @@ impl Qemu {
         Ok(Qemu(command.spawn().context("start QEMU")?))
     }
 
-    /// Runs it on our terminal.
-    pub(crate) fn run_on_terminal(mut command: Command) -> Result<ExitStatus> {
-        command.status().context("run QEMU")
-    }
-
     /// Waits for its end, but no longer than this.
     pub(crate) fn wait_until(&mut self, deadline: Instant) -> Option<ExitStatus> {
         loop {
