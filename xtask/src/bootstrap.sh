@@ -59,5 +59,10 @@ done >debian.sources
 		'APT::Install-Recommends "false"'
 } >apt.conf
 # shellcheck disable=SC2016 # mmdebstrap's shell expands it
-exec mmdebstrap "--include=$packages" "--architectures=$architectures" "--aptopt=$PWD/apt.conf" \
-	'--setup-hook=mkdir -p "$1/etc/apt"; cp -a /etc/apt/auth.conf* "$1/etc/apt" || :' "$@" "$PWD/debian.sources"
+mmdebstrap "--include=$packages" "--architectures=$architectures" "--aptopt=$PWD/apt.conf" \
+	'--setup-hook=mkdir -p "$1/etc/apt"; cp -a /etc/apt/auth.conf* "$1/etc/apt" || :' \
+	"$@" "$PWD/debian.sources" 2>said || {
+	grep -v '^I: ' said >&2
+	! grep -q -e NO_PUBKEY -e "Missing key" -e "is not signed" said || echo "install a newer debian-archive-keyring" >&2
+	exit 1
+}

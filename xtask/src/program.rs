@@ -47,12 +47,10 @@ pub(crate) fn text(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&run(command)?.stdout).into_owned())
 }
 
-/// The last few lines a program said, on one line; what only informs is left out (mmdebstrap's I:).
+/// The last few lines a program said, on one line.
 pub(crate) fn last_lines(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
-    let lines = text.lines();
-    let lines: Vec<&str> = lines
-        .filter(|line| !line.trim().is_empty() && !line.starts_with("I: "))
-        .collect();
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    let lines: Vec<&str> = lines.collect();
     lines[lines.len().saturating_sub(8)..].join("; ")
 }

@@ -73,36 +73,7 @@ impl Machine {
             initramfs: &image.initrd(),
             log: &at("kernel.log"),
         });
-        let path = |name: &str| escaped(&at(name));
-        let server = "server=on,wait=off";
-        for (option, value) in [
-            (
-                "-drive",
-                format!("if=virtio,format=qcow2,cache=unsafe,file={}", path(DISK)),
-            ),
-            (
-                "-drive",
-                format!("if=virtio,format=raw,readonly=on,file={}", escaped(files)),
-            ),
-            (
-                "-netdev",
-                format!("user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"),
-            ),
-            ("-device", "virtio-net-pci,netdev=net,romfile=".into()),
-            (
-                "-object",
-                "rng-random,id=random,filename=/dev/urandom".into(),
-            ),
-            ("-device", "virtio-rng-pci,rng=random".into()),
-            ("-serial", format!("unix:{},{server}", path("tty"))),
-            ("-device", "virtio-serial-pci".into()),
-            (
-                "-chardev",
-                format!("socket,id=root,path={},{server}", path("root")),
-            ),
-            ("-device", "virtconsole,chardev=root".into()),
-            ("-qmp", format!("unix:{},{server}", path("monitor"))),
-        ] {
+        for (option, value) in devices(dir, files, port) {
             command.arg(option).arg(value);
         }
         if let Some(saved) = saved {
@@ -118,14 +89,10 @@ impl Machine {
                     Ok(stream) => return Ok(stream),
                     Err(error) => ensure!(Instant::now() < deadline, "connect to QEMU: {error}"),
                 }
-                if qemu
-                    .wait_until(Instant::now() + Duration::from_millis(20))
-                    .is_some()
-                {
-                    bail!(
-                        "QEMU: {}",
-                        fs::read_to_string(dir.join("qemu.log")).unwrap_or_default()
-                    );
+                let soon = Instant::now() + Duration::from_millis(20);
+                if qemu.wait_until(soon).is_some() {
+                    let said = fs::read_to_string(at("qemu.log")).unwrap_or_default();
+                    bail!("QEMU: {said}");
                 }
             }
         };
@@ -152,14 +119,11 @@ impl Machine {
     /// Waits until a machine that boots has done so.
     fn wait_for_boot(&mut self) -> Result<()> {
         let deadline = Instant::now() + BOOT;
-        let booted = self
-            .root
-            .wait_for("control: ready", deadline)
-            .and_then(|_| {
-                self.root.wait_for_prompt(deadline)?;
-                self.root
-                    .run("systemctl is-system-running --wait", deadline)
-            });
+        let root = &mut self.root;
+        let booted = root.wait_for("control: ready", deadline).and_then(|()| {
+            root.wait_for_prompt(deadline)?;
+            root.run("systemctl is-system-running --wait", deadline)
+        });
         booted.map(|_| ()).with_context(|| self.diagnosis())
     }
 
@@ -250,17 +214,38 @@ impl Machine {
 
     /// Why it may be that the machine does not answer.
     pub(super) fn diagnosis(&self) -> String {
-        let log = fs::read_to_string(self.dir.join("kernel.log")).unwrap_or_default();
-        let what = if has_panicked(&log) {
+        let log = self.dir.join("kernel.log");
+        let what = if has_panicked(&fs::read_to_string(&log).unwrap_or_default()) {
             "the kernel panicked"
         } else {
             "the machine does not answer"
         };
-        format!(
-            "{what}; kernel log: {}",
-            self.dir.join("kernel.log").display()
-        )
+        format!("{what}; kernel log: {}", log.display())
     }
+}
+
+/// The two disks, the network with ssh behind a port, the consoles, the monitor: sockets in `dir`.
+fn devices(dir: &Path, files: &Path, port: u16) -> Vec<(&'static str, String)> {
+    let path = |name: &str| escaped(&dir.join(name));
+    let server = "server=on,wait=off";
+    let disk = format!("if=virtio,format=qcow2,cache=unsafe,file={}", path(DISK));
+    let files = format!("if=virtio,format=raw,readonly=on,file={}", escaped(files));
+    let net = format!("user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22");
+    let root = format!("socket,id=root,path={},{server}", path("root"));
+    let random = "rng-random,id=random,filename=/dev/urandom";
+    vec![
+        ("-drive", disk),
+        ("-drive", files),
+        ("-netdev", net),
+        ("-device", "virtio-net-pci,netdev=net,romfile=".to_owned()),
+        ("-object", random.to_owned()),
+        ("-device", "virtio-rng-pci,rng=random".to_owned()),
+        ("-serial", format!("unix:{},{server}", path("tty"))),
+        ("-device", "virtio-serial-pci".to_owned()),
+        ("-chardev", root),
+        ("-device", "virtconsole,chardev=root".to_owned()),
+        ("-qmp", format!("unix:{},{server}", path("monitor"))),
+    ]
 }
 
 /// QEMU's monitor.

@@ -41,8 +41,9 @@ pub struct Debian {
 enum Subcommands {
     /// Make the disks that are not cached yet
     Build {
-        #[command(flatten)]
-        suites: SuiteArgs,
+        /// trixie, bookworm, or both
+        #[arg(long, default_value = BOTH)]
+        suite: Suites,
         #[command(flatten)]
         how: Fetch,
     },
@@ -52,17 +53,13 @@ enum Subcommands {
     Up(UpArgs),
 }
 
-#[derive(Args)]
-struct SuiteArgs {
-    /// trixie, bookworm, or both
-    #[arg(long, default_value = "trixie,bookworm")]
-    suite: Suites,
-}
+const BOTH: &str = "trixie,bookworm";
 
 #[derive(Args)]
 struct UpArgs {
-    #[command(flatten)]
-    suites: SuiteArgs,
+    /// trixie, bookworm, or both
+    #[arg(long, default_value = BOTH)]
+    suite: Suites,
     /// The package to install
     #[arg(
         long,
@@ -97,8 +94,8 @@ impl Debian {
         interrupt::watch();
         let cache = Cache::open()?;
         match self.command {
-            Subcommands::Build { suites, how } => {
-                for &suite in suites.suite.as_slice() {
+            Subcommands::Build { suite, how } => {
+                for &suite in suite.as_slice() {
                     println!("{}", Image::get(&cache, suite, &how)?.disk().display());
                 }
                 Ok(ExitCode::SUCCESS)
@@ -183,7 +180,7 @@ fn save(dir: &Path, recipe: &str, make: impl FnOnce(&Path) -> Result<Machine>) -
 fn run(cache: &Cache, args: &RunArgs) -> Result<ExitCode> {
     let scenarios = read(args)?;
     ensure!(!scenarios.is_empty(), "no such scenario");
-    let stages = args.up.suites.suite.as_slice().iter();
+    let stages = args.up.suite.as_slice().iter();
     let stages: Vec<Stage> = stages
         .map(|&suite| Stage::set(cache, suite, &args.up.deb))
         .collect::<Result<_>>()?;
@@ -247,7 +244,7 @@ fn play_one(stage: &Stage, name: &str, scenario: &Scenario) -> bool {
 
 /// A machine for somebody to log in to.
 fn up(cache: &Cache, args: &UpArgs) -> Result<ExitCode> {
-    let [suite] = args.suites.suite.as_slice() else {
+    let [suite] = args.suite.as_slice() else {
         bail!("one suite: --suite trixie");
     };
     let stage = Stage::set(cache, *suite, &args.deb)?;
