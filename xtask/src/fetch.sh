@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
 # fetch.sh: here lies root.tar, a kernel's packages unpacked. Leaves vmlinuz, config and lib/modules, and in
-# release and version what they are. Suites put the same files in different places.
+# kernel.toml what they are. Suites put the same files in different places.
 set -eu
 mkdir root lib
 tar --no-same-owner -C root -xf root.tar
@@ -21,7 +21,8 @@ for name in vmlinuz config; do
 done
 PATH=$PATH:/usr/sbin:/sbin depmod -b . "$release"
 # apt-cache madison: linux-image-amd64 | 6.12.118-1 | ADDRESS trixie-security/main amd64 Packages
-sed -n '1s/ //gp' root/versions | cut -d'|' -f2 >version
-sed -n '1s/.* \([^ /]*\)\/main .*/\1/p' root/versions >archive_suite
-echo "$release" >release
+version=$(sed -n '1s/ //gp' root/versions | cut -d'|' -f2)
+archive_suite=$(sed -n '1s/.* \([^ /]*\)\/main .*/\1/p' root/versions)
+[ -n "$version" ] && [ -n "$archive_suite" ]
+printf 'archive_suite = "%s"\nrelease = "%s"\nversion = "%s"\n' "$archive_suite" "$release" "$version" >kernel.toml
 rm -r root

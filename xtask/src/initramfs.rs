@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
@@ -33,7 +32,6 @@ impl Initramfs<'_> {
             let path = work.path().join(name);
             fs::write(&path, text).with_context(|| format!("write {path:?}"))
         };
-        write("pack.sh", include_str!("pack.sh"))?;
         write("vm/init", self.init)?;
         for (name, text) in self.settings {
             write(&format!("vm/{name}"), text)?;
@@ -49,8 +47,8 @@ impl Initramfs<'_> {
         }
         write("files", &list)?;
         write("modules", &self.modules()?)?;
-        let script = work.path().join("pack.sh");
-        program::run(Command::new("sh").arg(script).arg(work.path()).arg(archive)).map(|_| ())
+        program::run(program::script("pack.sh").arg(work.path()).arg(archive))?;
+        Ok(())
     }
 
     /// The files of all modules with their parameters, in the order in which they go in.
@@ -108,6 +106,7 @@ pub(crate) fn scratch_dir() -> Result<tempfile::TempDir> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
+    use std::process::Command;
 
     use super::*;
 
@@ -120,9 +119,8 @@ mod tests {
         fs::write(at("files"), files.iter().map(line).collect::<String>()).unwrap();
         fs::write(at("modules"), "").unwrap();
         fs::write(at("vm/init"), "#!/bin/sh\n").unwrap();
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/pack.sh");
-        let mut sh = Command::new("sh");
-        sh.arg(script).args([work.path(), &at("archive")]);
+        let mut sh = program::script("pack.sh");
+        sh.args([work.path(), &at("archive")]);
         program::run(&mut sh).map_err(|error| format!("{error:#}"))?;
         let archive = fs::File::open(at("archive")).unwrap();
         Ok(program::text(

@@ -6,7 +6,6 @@
 //! - [`debian`]: scenarios in a whole Debian
 
 mod archive;
-pub mod arm64;
 mod console;
 pub mod debian;
 mod initramfs;

@@ -22,18 +22,27 @@ enum Chore {
     Vm(xtask::vm::Vm),
     /// A whole Debian with systemd, ssh, cron and users: play an administrator's scenarios in it
     Debian(xtask::debian::Debian),
-    /// Lay out a Debian to build for arm64 in, where there is none, and print its place (xtask/arm64)
-    Arm64,
 }
 
 fn main() -> ExitCode {
     let done = match Xtask::parse().chore {
         Chore::Vm(vm) => vm.run(),
         Chore::Debian(debian) => debian.run(),
-        Chore::Arm64 => xtask::arm64::root(),
     };
     done.unwrap_or_else(|error| {
         eprintln!("xtask: {error:#}");
         ExitCode::FAILURE
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_one_that_clap_takes() {
+        Xtask::command().debug_assert();
+    }
 }

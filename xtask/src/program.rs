@@ -15,6 +15,13 @@ pub(crate) fn provide(what: &str) -> Result<()> {
     Ok(())
 }
 
+/// One of our scripts.
+pub(crate) fn script(name: &str) -> Command {
+    let mut sh = Command::new("sh");
+    sh.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(name));
+    sh
+}
+
 /// Where a program is; administrators' programs are looked for even if PATH leaves them out.
 pub(crate) fn find(name: &str) -> Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -43,9 +50,7 @@ pub(crate) fn text(command: &mut Command) -> Result<String> {
 /// The last few lines a program said, on one line.
 pub(crate) fn last_lines(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
-    let lines: Vec<&str> = text
-        .lines()
-        .filter(|line| !line.trim().is_empty())
-        .collect();
-    lines[lines.len().saturating_sub(4)..].join("; ")
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    let lines: Vec<&str> = lines.collect();
+    lines[lines.len().saturating_sub(8)..].join("; ")
 }

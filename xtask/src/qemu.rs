@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! QEMU: which machine it shows, as fast as can be, and a process that ends with us.
 
-use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -10,8 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use clap::Parser;
 
 use crate::interrupt;
+use crate::suite::Suite;
 
 /// What runs the guest's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -47,14 +48,15 @@ impl Accelerator {
         }
     }
 
-    /// The accelerator, the processor, and what else belongs to it.
-    fn arguments(self) -> [&'static [&'static str]; 3] {
-        const COUNTED: &[&str] = &["-icount", "shift=0,sleep=off"];
+    /// The accelerator's arguments, and its processor.
+    fn arguments(self) -> (&'static str, &'static str) {
         match self {
-            Accelerator::Kvm => [&["-accel", "kvm"], &["host"], &[]],
-            Accelerator::Tcg => [&["-accel", "tcg,thread=single"], &["max"], &[]],
-            Accelerator::TcgParallel => [&["-accel", "tcg,thread=multi"], &["max"], &[]],
-            Accelerator::TcgCounted => [&["-accel", "tcg,thread=single"], &["max"], COUNTED],
+            Accelerator::Kvm => ("-accel kvm", "host"),
+            Accelerator::Tcg => ("-accel tcg,thread=single", "max"),
+            Accelerator::TcgParallel => ("-accel tcg,thread=multi", "max"),
+            Accelerator::TcgCounted => {
+                ("-accel tcg,thread=single -icount shift=0,sleep=off", "max")
+            }
         }
     }
 
@@ -74,105 +76,92 @@ impl Accelerator {
 }
 
 /// A machine to start.
-#[derive(Clone, Debug)]
-pub(crate) struct Machine {
-    /// Another processor than this machine's.
-    pub is_arm64: bool,
-    pub accelerator: Option<Accelerator>,
-    pub memory_mib: u32,
-    pub cpus: u32,
-    /// Processors that the guest's kernel believes may come.
+#[derive(Clone, Debug, clap::Parser)]
+pub struct Machine {
+    /// Memory in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub mem: u32,
+    /// Processors
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub smp: u32,
+    /// Processors that its kernel is to believe may come: it keeps so many of what it keeps for each
+    #[arg(long, value_name = "N")]
     pub possible_cpus: Option<u32>,
-    /// Kernel arguments, after ours.
+    /// What runs the guest's instructions; the best this machine has otherwise
+    #[arg(long, value_enum)]
+    pub accel: Option<Accelerator>,
+    /// Further kernel arguments
+    #[arg(long, value_name = "ARGS", allow_hyphen_values = true)]
     pub append: Vec<String>,
-    /// QEMU's arguments, after ours.
+    /// Further words of QEMU's command line: "-numa node,cpus=0 -numa node,cpus=1"
+    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
     pub qemu: Vec<String>,
 }
 
-impl Machine {
-    pub(crate) fn new(memory_mib: u32, cpus: u32) -> Machine {
-        Machine {
-            is_arm64: false,
-            accelerator: None,
-            memory_mib,
-            cpus,
-            possible_cpus: None,
-            append: Vec::new(),
-            qemu: Vec::new(),
-        }
+impl Default for Machine {
+    fn default() -> Machine {
+        Machine::parse_from([""])
     }
+}
 
-    /// QEMU and its arguments for this machine; `devices` are its files and wires.
-    pub(crate) fn command_line(
-        &self,
-        kernel: &Path,
-        initramfs: &Path,
-        log: &Path,
-        devices: &[String],
-    ) -> Vec<OsString> {
-        let accelerator = match self.accelerator {
-            None if self.is_arm64 => Accelerator::Tcg,
+impl Machine {
+    /// QEMU for this machine, killed when the thread that starts it ends; its devices are missing yet.
+    pub(crate) fn command(&self, boot: &Boot<'_>) -> Command {
+        let accelerator = match self.accel {
+            None if boot.suite.is_arm64() => Accelerator::Tcg,
             chosen => chosen.unwrap_or_else(Accelerator::detect),
         };
-        let [accel, processor, rest] = accelerator.arguments();
-        let mut processor = processor.concat();
-        let (mut machine, mut smp) = ("q35".to_owned(), self.cpus.to_string());
-        let (mut program, mut console) = ("qemu-system-x86_64", "ttyS0");
-        if self.is_arm64 {
-            // Graviton 2's processor: `max` signs pointers, which TCG is slow at.
-            (machine, processor) = ("virt,gic-version=3".to_owned(), "neoverse-n1".to_owned());
-            (program, console) = ("qemu-system-aarch64", "ttyAMA0");
-        }
-        let mut smbios: &[&str] = &[];
-        if let Some(possible) = self.possible_cpus {
-            // Linux leaves out processors that may come unless it takes the machine for VMware's.
-            smp.push_str(&format!(
-                ",maxcpus={possible},sockets={possible},cores=1,threads=1"
-            ));
-            processor.push_str(",-hypervisor");
-            machine.push_str(",vmport=on");
-            smbios = &["-smbios", "type=1,serial=VMware-0"];
-        }
+        let (accel, own_processor) = accelerator.arguments();
+        // Graviton 2's processor: `max` signs pointers, which TCG is slow at.
+        let (program, board, console, processor) = if boot.suite.is_arm64() {
+            let board = "virt,gic-version=3";
+            ("qemu-system-aarch64", board, "ttyAMA0", "neoverse-n1")
+        } else {
+            ("qemu-system-x86_64", "q35", "ttyS0", own_processor)
+        };
         // Level 5 shows warnings, which `quiet` alone would hide from the console.
         let ours = "quiet loglevel=5 panic=-1 oops=panic mitigations=off nokaslr psi=1";
-        let append: String = self.append.iter().map(|word| format!(" {word}")).collect();
-        let append = format!(
-            "console={console} {ours}{}{append}",
-            accelerator.kernel_arguments()
-        );
-        let (kernel, initramfs) = (
-            kernel.display().to_string(),
-            initramfs.display().to_string(),
-        );
-        let console = format!("file,id=console,path={}", escaped(log));
-        let memory = format!("{}M", self.memory_mib);
-        [
-            &[program],
-            accel,
-            rest,
-            smbios,
-            &[
-                "-machine", &machine, "-cpu", &processor, "-smp", &smp, "-m", &memory,
-            ],
-            &[
-                "-nodefaults",
-                "-no-user-config",
-                "-display",
-                "none",
-                "-monitor",
-                "none",
-            ],
-            &[
-                "-kernel", &kernel, "-initrd", &initramfs, "-append", &append,
-            ],
-            &["-chardev", &console, "-serial", "chardev:console"],
-        ]
-        .concat()
-        .into_iter()
-        .map(OsString::from)
-        .chain(devices.iter().chain(&self.qemu).map(OsString::from))
-        .collect()
+        let theirs = self.append.join(" ");
+        let tuning = accelerator.kernel_arguments();
+        let append = format!("console={console} {ours}{tuning} {theirs}");
+        let mut qemu = Command::new("setpriv");
+        qemu.args(["--pdeathsig", "KILL", "--", program])
+            .args(accel.split(' '))
+            .args("-nodefaults -no-user-config -display none -monitor none".split(' '));
+        // Linux leaves out processors that may come unless it takes the machine for VMware's.
+        match self.possible_cpus {
+            None => qemu
+                .args(["-machine", board, "-cpu", processor, "-smp"])
+                .arg(self.smp.to_string()),
+            Some(possible) => qemu
+                .args(["-smbios", "type=1,serial=VMware-0"])
+                .args(["-machine", &format!("{board},vmport=on")])
+                .args(["-cpu", &format!("{processor},-hypervisor"), "-smp"])
+                .arg(format!(
+                    "{},maxcpus={possible},sockets={possible},cores=1,threads=1",
+                    self.smp
+                )),
+        };
+        qemu.args(["-m", &format!("{}M", self.mem), "-append", &append])
+            .arg("-kernel")
+            .arg(boot.kernel)
+            .arg("-initrd")
+            .arg(boot.initramfs)
+            .arg("-chardev")
+            .arg(format!("file,id=console,path={}", escaped(boot.log)))
+            .args(["-serial", "chardev:console"])
+            .args(self.qemu.iter().flat_map(|words| words.split_whitespace()));
+        qemu
     }
+}
+
+/// What a machine boots.
+pub(crate) struct Boot<'a> {
+    pub suite: Suite,
+    pub kernel: &'a Path,
+    pub initramfs: &'a Path,
+    /// Where the kernel's console goes.
+    pub log: &'a Path,
 }
 
 /// Whether `/proc/cpuinfo` tells of a processor that can virtualize.
@@ -195,20 +184,13 @@ pub(crate) struct Qemu(pub(crate) Child);
 impl Qemu {
     /// Starts it in a process group of its own, so that a terminal's Ctrl-C reaches us alone and we end
     /// it in order; should we be killed, the kernel kills it (`--pdeathsig`).
-    pub(crate) fn start(command_line: &[OsString], out: Stdio, err: Stdio) -> Result<Qemu> {
-        let mut command = command(command_line);
+    pub(crate) fn start(mut command: Command, out: Stdio, err: Stdio) -> Result<Qemu> {
         command
             .process_group(0)
             .stdin(Stdio::null())
             .stdout(out)
             .stderr(err);
         Ok(Qemu(command.spawn().context("start QEMU")?))
-    }
-
-    /// Runs it on our terminal.
-    pub(crate) fn run_on_terminal(command_line: &[OsString]) -> Result<ExitStatus> {
-        let mut qemu = Qemu(command(command_line).spawn().context("start QEMU")?);
-        qemu.0.wait().context("wait for QEMU")
     }
 
     /// Waits for its end, but no longer than this.
@@ -233,14 +215,6 @@ impl Drop for Qemu {
     }
 }
 
-fn command(command_line: &[OsString]) -> Command {
-    let mut command = Command::new("setpriv");
-    command
-        .args(["--pdeathsig", "KILL", "--"])
-        .args(command_line);
-    command
-}
-
 /// cargo's target directory.
 pub(crate) fn target_dir() -> PathBuf {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -253,85 +227,74 @@ pub(crate) fn target_dir() -> PathBuf {
 mod tests {
     use super::*;
 
-    fn line(machine: &Machine) -> String {
-        let arguments = machine.command_line(
-            Path::new("/k"),
-            Path::new("/i"),
-            Path::new("/log/a,b"),
-            &["-x".to_owned()],
-        );
-        arguments
-            .iter()
-            .map(|word| word.to_string_lossy())
-            .collect::<Vec<_>>()
-            .join(" ")
+    fn line(suite: Suite, machine: &Machine) -> String {
+        let command = machine.command(&Boot {
+            suite,
+            kernel: Path::new("/k"),
+            initramfs: Path::new("/i"),
+            log: Path::new("/log/a,b"),
+        });
+        let words = command.get_args().map(|word| word.to_string_lossy());
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    fn has(line: &str, parts: &[&str]) {
+        for part in parts {
+            assert!(line.contains(part), "{part}: {line}");
+        }
     }
 
     #[test]
     fn what_the_caller_appends_comes_last_so_that_it_wins() {
-        let mut machine = Machine::new(512, 2);
-        machine.accelerator = Some(Accelerator::Tcg);
-        machine.append = vec!["loglevel=7".to_owned()];
-        machine.qemu = vec!["-numa".to_owned(), "node".to_owned()];
-        let line = line(&machine);
-        assert!(
-            line.contains("clearcpuid=erms") && line.contains("timeout=60 loglevel=7 "),
-            "{line}"
+        let line = line(
+            Suite::Trixie,
+            &Machine {
+                accel: Some(Accelerator::Tcg),
+                append: vec!["loglevel=7".to_owned()],
+                qemu: vec!["-numa node".to_owned()],
+                ..Machine::default()
+            },
         );
-        assert!(line.contains("file,id=console,path=/log/a,,b"), "{line}");
-        assert!(
-            line.contains("-cpu max -smp 2 -m 512M ") && line.ends_with(" -x -numa node"),
-            "{line}"
-        );
+        has(&line, &["clearcpuid=erms", "timeout=60 loglevel=7 "]);
+        has(&line, &["file,id=console,path=/log/a,,b", "-kernel /k"]);
+        has(&line, &["-cpu max -smp 2 -m 1024M "]);
+        assert!(line.ends_with(" -numa node"), "{line}");
     }
 
     #[test]
     fn kvm_keeps_the_processor_as_it_is() {
-        let mut machine = Machine::new(512, 2);
-        machine.accelerator = Some(Accelerator::Kvm);
-        let line = line(&machine);
-        assert!(
-            line.contains("-accel kvm ")
-                && line.contains("-cpu host ")
-                && !line.contains("clearcpuid"),
-            "{line}"
-        );
+        let machine = Machine {
+            accel: Some(Accelerator::Kvm),
+            ..Machine::default()
+        };
+        let line = line(Suite::Trixie, &machine);
+        has(&line, &["-accel kvm ", "-cpu host "]);
+        assert!(!line.contains("clearcpuid"), "{line}");
     }
 
     #[test]
     fn a_guest_is_made_to_believe_in_more_processors() {
-        let mut machine = Machine::new(512, 1);
-        machine.accelerator = Some(Accelerator::TcgCounted);
-        machine.possible_cpus = Some(255);
-        let line = line(&machine);
-        assert!(
-            line.contains("-smp 1,maxcpus=255,sockets=255,cores=1,threads=1 "),
-            "{line}"
+        let machine = Machine {
+            smp: 1,
+            accel: Some(Accelerator::TcgCounted),
+            possible_cpus: Some(255),
+            ..Machine::default()
+        };
+        let line = line(Suite::Trixie, &machine);
+        has(
+            &line,
+            &["-smp 1,maxcpus=255,sockets=255,cores=1,threads=1 "],
         );
-        assert!(
-            line.contains("-cpu max,-hypervisor ") && line.contains("q35,vmport=on "),
-            "{line}"
-        );
-        assert!(
-            line.contains("-icount shift=0,sleep=off ") && line.contains("serial=VMware-0"),
-            "{line}"
-        );
+        has(&line, &["-cpu max,-hypervisor ", "q35,vmport=on "]);
+        has(&line, &["-icount shift=0,sleep=off ", "serial=VMware-0"]);
     }
 
     #[test]
     fn another_processor_has_its_own_board_and_console() {
-        let mut machine = Machine::new(512, 2);
-        machine.is_arm64 = true;
-        let line = line(&machine);
-        assert!(
-            line.starts_with("qemu-system-aarch64 -accel tcg,"),
-            "{line}"
-        );
-        assert!(
-            line.contains("-machine virt,gic-version=3 -cpu neoverse-n1 ")
-                && line.contains("console=ttyAMA0 "),
-            "{line}"
-        );
+        let line = line(Suite::TrixieArm64, &Machine::default());
+        has(&line, &["-- qemu-system-aarch64 -accel tcg,"]);
+        has(&line, &["-machine virt,gic-version=3 -cpu neoverse-n1 "]);
+        has(&line, &["console=ttyAMA0 "]);
     }
 
     #[test]

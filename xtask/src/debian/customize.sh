@@ -1,31 +1,31 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0 OR MIT
-# customize.sh ROOT HOST: makes a machine of what mmdebstrap has unpacked there. Beside it lie key.pub and
+# customize.sh WORK HOST ROOT: makes a machine of what mmdebstrap has unpacked in ROOT. In WORK lie key.pub and
 # modules, the kernel's. What is left out is what costs time to boot under an emulator and has nothing to do
 # with users, sessions and memory.
 set -eu
-root=$1
+work=$1
 host=$2
-here=$(dirname "$0")
+root=$3
 in_root() { chroot "$root" "$@"; }
 
 # How this machine reaches its mirrors is nobody's business there, nor are the users' own prompts.
 rm -rf "$root"/etc/apt/apt.conf.d/99mmdebstrap "$root"/etc/apt/auth.conf* "$root"/etc/apt/sources.list* \
 	"$root"/etc/skel/.bashrc
 mkdir -p "$root/usr/lib/modules" "$root/srv"
-cp -a "$here/modules/." "$root/usr/lib/modules/"
+cp -a "$work/modules/." "$root/usr/lib/modules/"
 echo "$host" >"$root/etc/hostname"
 echo "127.0.0.1 localhost $host" >"$root/etc/hosts"
 echo "/dev/vda / ext4 noatime 0 1" >"$root/etc/fstab"
 
 # Users with passwords (their names) and keys. They are who they are on any Debian: 1000, 1001, 1002.
 mkdir -p "$root/root/.ssh"
-cp "$here/key.pub" "$root/root/.ssh/authorized_keys"
+cp "$work/key.pub" "$root/root/.ssh/authorized_keys"
 for user in alice bob carol; do
 	in_root useradd --create-home --shell /bin/bash $user
 	echo "$user:$user" | in_root chpasswd
 	mkdir -p "$root/home/$user/.ssh"
-	cp "$here/key.pub" "$root/home/$user/.ssh/authorized_keys"
+	cp "$work/key.pub" "$root/home/$user/.ssh/authorized_keys"
 	in_root chown -R $user: /home/$user
 done
 in_root usermod --append --groups sudo carol

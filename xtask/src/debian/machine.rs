@@ -19,32 +19,11 @@ use super::terminal::Terminal;
 use crate::console::{complaints, has_panicked};
 use crate::interrupt;
 use crate::program;
-use crate::qemu::{self, Qemu, escaped};
+use crate::qemu::{self, Boot, Qemu, escaped};
 
-/// Where a machine begins.
-#[derive(Clone, Debug)]
-pub(super) enum Start {
-    /// At its first boot.
-    Disk,
-    /// Where another one was saved.
-    Saved(Saved),
-}
-
-/// A machine at rest: a disk and its memory, both read only from now on.
-#[derive(Clone, Debug)]
-pub(super) struct Saved {
-    pub dir: PathBuf,
-}
-
-impl Saved {
-    fn disk(&self) -> PathBuf {
-        self.dir.join("disk.qcow2")
-    }
-
-    fn memory(&self) -> PathBuf {
-        self.dir.join("memory")
-    }
-}
+/// What a saved machine is: its disk and its memory, both read only from now on.
+const DISK: &str = "disk.qcow2";
+const MEMORY: &str = "memory";
 
 /// A machine that runs.
 pub(super) struct Machine {
@@ -65,78 +44,44 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(120);
 const BOOT: Duration = Duration::from_secs(300);
 
 impl Machine {
-    /// Starts one; its files are in `dir`, `files` is its second disk.
-    pub(super) fn start(image: &Image, start: &Start, files: &Path, dir: &Path) -> Result<Machine> {
+    /// Starts one, at its first boot or where another one was saved; its files are in `dir`, `files` is its
+    /// second disk.
+    pub(super) fn start(
+        image: &Image,
+        saved: Option<&Path>,
+        files: &Path,
+        dir: &Path,
+    ) -> Result<Machine> {
         let at = |name: &str| dir.join(name);
-        let (backing, format) = match start {
-            Start::Disk => (image.disk(), "raw"),
-            Start::Saved(saved) => (saved.disk(), "qcow2"),
-        };
         let mut create = Command::new("qemu-img");
-        create
-            .args(["create", "-q", "-f", "qcow2", "-F", format, "-b"])
-            .arg(backing);
-        program::run(create.arg(at("disk.qcow2")))?;
+        create.args(["create", "-q", "-f", "qcow2", "-F"]);
+        match saved {
+            None => create.args(["raw", "-b"]).arg(image.disk()),
+            Some(saved) => create.args(["qcow2", "-b"]).arg(saved.join(DISK)),
+        };
+        program::run(create.arg(at(DISK)))?;
         // Taken by nobody else in the moment until QEMU has it.
         let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
         let port = port.context("find a free port")?.port();
-        let socket = |name: &str| {
-            format!(
-                "socket,id={name},path={},server=on,wait=off",
-                escaped(&at(name))
-            )
-        };
-        let devices = [
-            "-drive",
-            &format!(
-                "if=none,id=disk,format=qcow2,cache=unsafe,file={}",
-                escaped(&at("disk.qcow2"))
-            ),
-            "-device",
-            "virtio-blk-pci,drive=disk",
-            "-drive",
-            &format!(
-                "if=none,id=files,format=raw,readonly=on,file={}",
-                escaped(files)
-            ),
-            "-device",
-            "virtio-blk-pci,drive=files",
-            "-netdev",
-            &format!("user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"),
-            "-device",
-            "virtio-net-pci,netdev=net,romfile=",
-            "-object",
-            "rng-random,id=random,filename=/dev/urandom",
-            "-device",
-            "virtio-rng-pci,rng=random",
-            "-chardev",
-            &socket("tty"),
-            "-serial",
-            "chardev:tty",
-            "-device",
-            "virtio-serial-pci",
-            "-chardev",
-            &socket("root"),
-            "-device",
-            "virtconsole,chardev=root",
-            "-qmp",
-            &format!("unix:{},server=on,wait=off", escaped(&at("monitor"))),
-        ]
-        .map(str::to_owned);
-        let mut machine = qemu::Machine::new(1024, 1);
-        if let Start::Saved(saved) = start {
-            let memory = format!("exec:cat '{}'", saved.memory().display());
-            machine.qemu = vec!["-incoming".to_owned(), memory];
+        let mut command = qemu::Machine {
+            smp: 1,
+            ..qemu::Machine::default()
         }
-        let kernel_log = at("kernel.log");
-        let arguments = machine.command_line(
-            &image.kernel.vmlinuz(),
-            &image.initrd(),
-            &kernel_log,
-            &devices,
-        );
+        .command(&Boot {
+            suite: image.kernel.suite(),
+            kernel: &image.kernel.vmlinuz(),
+            initramfs: &image.initrd(),
+            log: &at("kernel.log"),
+        });
+        for (option, value) in devices(dir, files, port) {
+            command.arg(option).arg(value);
+        }
+        if let Some(saved) = saved {
+            let memory = saved.join(MEMORY);
+            command.args(["-incoming", &format!("exec:cat '{}'", memory.display())]);
+        }
         let errors = fs::File::create(at("qemu.log")).context("create qemu.log")?;
-        let mut qemu = Qemu::start(&arguments, Stdio::null(), errors.into())?;
+        let mut qemu = Qemu::start(command, Stdio::null(), errors.into())?;
         let mut connect = |name: &str| -> Result<UnixStream> {
             let deadline = Instant::now() + PATIENCE;
             loop {
@@ -144,14 +89,10 @@ impl Machine {
                     Ok(stream) => return Ok(stream),
                     Err(error) => ensure!(Instant::now() < deadline, "connect to QEMU: {error}"),
                 }
-                if qemu
-                    .wait_until(Instant::now() + Duration::from_millis(20))
-                    .is_some()
-                {
-                    bail!(
-                        "QEMU: {}",
-                        fs::read_to_string(dir.join("qemu.log")).unwrap_or_default()
-                    );
+                let soon = Instant::now() + Duration::from_millis(20);
+                if qemu.wait_until(soon).is_some() {
+                    let said = fs::read_to_string(at("qemu.log")).unwrap_or_default();
+                    bail!("QEMU: {said}");
                 }
             }
         };
@@ -168,9 +109,9 @@ impl Machine {
             root,
             console,
         };
-        match start {
-            Start::Disk => machine.wait_for_boot()?,
-            Start::Saved(_) => machine.resume()?,
+        match saved {
+            None => machine.wait_for_boot()?,
+            Some(_) => machine.resume()?,
         }
         Ok(machine)
     }
@@ -178,14 +119,11 @@ impl Machine {
     /// Waits until a machine that boots has done so.
     fn wait_for_boot(&mut self) -> Result<()> {
         let deadline = Instant::now() + BOOT;
-        let booted = self
-            .root
-            .wait_for("control: ready", deadline)
-            .and_then(|_| {
-                self.root.wait_for_prompt(deadline)?;
-                self.root
-                    .run("systemctl is-system-running --wait", deadline)
-            });
+        let root = &mut self.root;
+        let booted = root.wait_for("control: ready", deadline).and_then(|()| {
+            root.wait_for_prompt(deadline)?;
+            root.run("systemctl is-system-running --wait", deadline)
+        });
         booted.map(|_| ()).with_context(|| self.diagnosis())
     }
 
@@ -201,6 +139,14 @@ impl Machine {
         self.monitor.execute("cont", json!({}))?;
         self.root.send("")?;
         self.root.wait_for_prompt(deadline).map(|_| ())
+    }
+
+    /// Runs root's command, which has to succeed.
+    pub(super) fn command(&mut self, command: &str, patience: Duration) -> Result<()> {
+        let answer = self.root.run(command, Instant::now() + patience)?;
+        let text = answer.text;
+        ensure!(answer.status == Some(0), "{command} failed:\n{text}");
+        Ok(())
     }
 
     /// Another shell of this user's, by ssh.
@@ -230,19 +176,18 @@ impl Machine {
         } else {
             self.monitor.execute("system_reset", json!({}))?;
         }
-        self.console.forget();
+        self.console.forget()?;
         self.wait_for_boot()
     }
 
     /// Saves the machine as it stands and ends it.
-    pub(super) fn save(mut self, to: &Path) -> Result<Saved> {
-        let saved = Saved { dir: to.to_owned() };
+    pub(super) fn save(mut self, to: &Path) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         // What can be read again need not be saved.
         self.root
             .run("sync; echo 3 >/proc/sys/vm/drop_caches; sleep 1", deadline)?;
         self.monitor.execute("stop", json!({}))?;
-        let uri = format!("exec:cat >'{}'", saved.memory().display());
+        let uri = format!("exec:cat >'{}'", to.join(MEMORY).display());
         self.monitor.execute("migrate", json!({ "uri": uri }))?;
         loop {
             let status = self.monitor.execute("query-migrate", json!({}))?;
@@ -258,9 +203,8 @@ impl Machine {
         }
         self.monitor.execute("quit", json!({}))?;
         self.qemu.wait_until(deadline);
-        let disk = self.dir.join("disk.qcow2");
-        fs::rename(&disk, saved.disk()).with_context(|| format!("move {disk:?}"))?;
-        Ok(saved)
+        let disk = self.dir.join(DISK);
+        fs::rename(&disk, to.join(DISK)).with_context(|| format!("move {disk:?}"))
     }
 
     /// What the kernel complained of.
@@ -270,17 +214,38 @@ impl Machine {
 
     /// Why it may be that the machine does not answer.
     pub(super) fn diagnosis(&self) -> String {
-        let log = fs::read_to_string(self.dir.join("kernel.log")).unwrap_or_default();
-        let what = if has_panicked(&log) {
+        let log = self.dir.join("kernel.log");
+        let what = if has_panicked(&fs::read_to_string(&log).unwrap_or_default()) {
             "the kernel panicked"
         } else {
             "the machine does not answer"
         };
-        format!(
-            "{what}; kernel log: {}",
-            self.dir.join("kernel.log").display()
-        )
+        format!("{what}; kernel log: {}", log.display())
     }
+}
+
+/// The two disks, the network with ssh behind a port, the consoles, the monitor: sockets in `dir`.
+fn devices(dir: &Path, files: &Path, port: u16) -> Vec<(&'static str, String)> {
+    let path = |name: &str| escaped(&dir.join(name));
+    let server = "server=on,wait=off";
+    let disk = format!("if=virtio,format=qcow2,cache=unsafe,file={}", path(DISK));
+    let files = format!("if=virtio,format=raw,readonly=on,file={}", escaped(files));
+    let net = format!("user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22");
+    let root = format!("socket,id=root,path={},{server}", path("root"));
+    let random = "rng-random,id=random,filename=/dev/urandom";
+    vec![
+        ("-drive", disk),
+        ("-drive", files),
+        ("-netdev", net),
+        ("-device", "virtio-net-pci,netdev=net,romfile=".to_owned()),
+        ("-object", random.to_owned()),
+        ("-device", "virtio-rng-pci,rng=random".to_owned()),
+        ("-serial", format!("unix:{},{server}", path("tty"))),
+        ("-device", "virtio-serial-pci".to_owned()),
+        ("-chardev", root),
+        ("-device", "virtconsole,chardev=root".to_owned()),
+        ("-qmp", format!("unix:{},{server}", path("monitor"))),
+    ]
 }
 
 /// QEMU's monitor.

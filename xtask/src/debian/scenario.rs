@@ -8,12 +8,10 @@ use anyhow::{Context, Result, bail, ensure};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Scenario {
     pub title: String,
-    /// When it is played: `ci` always, `long` on demand, `later` what is known to fail.
+    /// When it is played: `ci` always, `long` on demand.
     pub set: String,
     /// Releases that it is for; all when there are none.
     pub suites: Vec<String>,
-    /// Whether bursar is installed when it begins.
-    pub installed: bool,
     pub steps: Vec<Step>,
 }
 
@@ -22,36 +20,22 @@ pub(super) struct Scenario {
 pub(super) struct Step {
     /// As it stands in the file.
     pub line: String,
+    /// root's control line, or somebody's session.
+    pub session: String,
     pub action: Action,
     /// Done again and again for so many seconds until the expectations hold.
-    pub within_s: Option<u64>,
+    pub within_s: u64,
     pub expected: Vec<Expectation>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Action {
-    /// A command in a shell, of root's control line or in somebody's session, which begins with it.
-    Run {
-        session: String,
-        command: String,
-    },
+    /// A command in a shell; a session begins with its first.
+    Run(String),
     /// A session begins.
-    LogIn {
-        session: String,
-    },
-    /// What a session shows by itself.
-    See {
-        session: String,
-    },
-    /// Keys, with ^C for Ctrl-C; nobody waits for a prompt.
-    Type {
-        session: String,
-        keys: String,
-    },
+    LogIn,
     /// A session is closed as when a lid is shut.
-    HangUp {
-        session: String,
-    },
+    HangUp,
     Reboot,
     PowerCut,
 }
@@ -64,8 +48,6 @@ pub(super) enum Expectation {
     NoLine(String),
     /// The exit status, 0 when nothing is said.
     Status(u8),
-    /// The connection is closed.
-    Closed,
 }
 
 impl Scenario {
@@ -74,7 +56,6 @@ impl Scenario {
             title: String::new(),
             set: "ci".to_owned(),
             suites: Vec::new(),
-            installed: true,
             steps: Vec::new(),
         };
         for (number, line) in text.lines().enumerate() {
@@ -100,12 +81,13 @@ impl Scenario {
             .strip_prefix("within ")
             .and_then(|rest| rest.split_once(" s: "))
         {
-            Some((seconds, rest)) => (Some(seconds.parse().context("how many seconds?")?), rest),
-            None => (None, line),
+            Some((seconds, rest)) => (seconds.parse().context("how many seconds?")?, rest),
+            None => (0, line),
         };
-        if let Some(action) = Action::parse(rest)? {
+        if let Some((session, action)) = Action::parse(rest)? {
             self.steps.push(Step {
                 line: line.to_owned(),
+                session: session.to_owned(),
                 action,
                 within_s,
                 expected: Vec::new(),
@@ -114,12 +96,10 @@ impl Scenario {
         }
         match rest.split_once(": ") {
             Some(("Title", title)) => self.title = title.to_owned(),
-            Some(("Set", set @ ("ci" | "long" | "later"))) => self.set = set.to_owned(),
+            Some(("Set", set @ ("ci" | "long"))) => self.set = set.to_owned(),
             Some(("Suites", suites)) => {
                 self.suites = suites.split_whitespace().map(str::to_owned).collect()
             }
-            Some(("Start", "with bursar")) => self.installed = true,
-            Some(("Start", "without bursar")) => self.installed = false,
             _ => bail!(
                 "neither a step nor what a step has to print, which is indented by four spaces"
             ),
@@ -129,41 +109,27 @@ impl Scenario {
 }
 
 impl Action {
-    fn parse(line: &str) -> Result<Option<Action>> {
+    /// In which session, and what; `None` where the line is no step.
+    fn parse(line: &str) -> Result<Option<(&str, Action)>> {
         match line {
-            "reboot" => return Ok(Some(Action::Reboot)),
-            "power cut" => return Ok(Some(Action::PowerCut)),
+            "reboot" => return Ok(Some(("root", Action::Reboot))),
+            "power cut" => return Ok(Some(("root", Action::PowerCut))),
             _ => {}
         }
         let (first, rest) = line.split_once(' ').unwrap_or((line, ""));
-        let prompted = first.strip_suffix('$').or(first.strip_suffix('#'));
-        let session = prompted.unwrap_or(first);
-        let is_session = session == "root"
-            || session
-                .split_once('@')
-                .is_some_and(|(user, at)| !user.is_empty() && !at.is_empty());
-        if !is_session {
+        let session = first.trim_end_matches(['$', '#']);
+        let is_user = |(user, at): (&str, &str)| !user.is_empty() && !at.is_empty();
+        if session != "root" && !session.split_once('@').is_some_and(is_user) {
             return Ok(None);
         }
-        let session = session.to_owned();
-        let (word, keys) = rest.split_once(' ').unwrap_or((rest, ""));
-        Ok(Some(match (prompted, word) {
-            (Some(_), "") => bail!("which command?"),
-            (Some(_), _) => Action::Run {
-                session,
-                command: rest.to_owned(),
-            },
-            (None, "types") if !keys.is_empty() => Action::Type {
-                session,
-                keys: keys.to_owned(),
-            },
-            (None, _) if rest == "logs in" => Action::LogIn { session },
-            (None, _) if rest == "sees" => Action::See { session },
-            (None, _) if rest == "hangs up" => Action::HangUp { session },
-            _ => bail!(
-                "a session runs a command (`alice@ssh$ id`), logs in, sees, types KEYS or hangs up"
-            ),
-        }))
+        let action = match rest {
+            "" => bail!("which command?"),
+            _ if session != first => Action::Run(rest.to_owned()),
+            "logs in" => Action::LogIn,
+            "hangs up" => Action::HangUp,
+            _ => bail!("a session runs a command (`alice@ssh$ id`), logs in or hangs up"),
+        };
+        Ok(Some((session, action)))
     }
 }
 
@@ -172,13 +138,12 @@ impl Expectation {
         let inside = text
             .strip_prefix('[')
             .and_then(|rest| rest.strip_suffix(']'));
-        match (inside, text.strip_prefix("! ")) {
-            (Some("closed"), _) => Expectation::Closed,
-            (Some(status), _) if status.parse::<u8>().is_ok() => {
-                Expectation::Status(status.parse().unwrap_or(0))
-            }
-            (_, Some(absent)) => Expectation::NoLine(absent.to_owned()),
-            _ => Expectation::Line(text.to_owned()),
+        if let Some(Ok(status)) = inside.map(str::parse) {
+            return Expectation::Status(status);
+        }
+        match text.strip_prefix("! ") {
+            Some(absent) => Expectation::NoLine(absent.to_owned()),
+            None => Expectation::Line(text.to_owned()),
         }
     }
 }
@@ -187,30 +152,29 @@ impl Step {
     /// What is not as it has to be.
     pub(super) fn objection(&self, output: &str, status: Option<u8>) -> Option<String> {
         let mut lines = output.lines();
-        let mut expected_status = Some(0);
+        let mut expected_status = 0;
         for expectation in &self.expected {
             match expectation {
-                Expectation::Line(pattern) if !lines.any(|line| has(line, pattern)) => {
-                    return Some(format!("no line (any more) with {pattern:?}"));
+                Expectation::Line(pattern) => {
+                    if !lines.any(|line| has(line, pattern)) {
+                        return Some(format!("no line (any more) with {pattern:?}"));
+                    }
                 }
                 Expectation::NoLine(pattern) => {
                     if let Some(line) = output.lines().find(|line| has(line, pattern)) {
                         return Some(format!("{line:?} should not be there"));
                     }
                 }
-                Expectation::Line(_) => {}
-                Expectation::Status(status) => expected_status = Some(*status),
-                Expectation::Closed => expected_status = None,
+                Expectation::Status(status) => expected_status = *status,
             }
         }
-        let shown = |status: Option<u8>| {
-            status.map_or("the connection closed".to_owned(), |s| {
-                format!("status {s}")
-            })
-        };
-        let is_command = matches!(self.action, Action::Run { .. });
-        (is_command && status != expected_status)
-            .then(|| format!("{}, not {}", shown(status), shown(expected_status)))
+        match (&self.action, status) {
+            (Action::Run(_), None) => Some("the connection closed".to_owned()),
+            (Action::Run(_), Some(status)) if status != expected_status => {
+                Some(format!("status {status}, not {expected_status}"))
+            }
+            _ => None,
+        }
     }
 }
 
@@ -244,53 +208,32 @@ alice@ssh$ python3 -c 'x = bytearray(80 << 20)'
     [1]
 within 20 s: root# bursar events alice
     refused*alice
-alice@ssh types ^C
-alice@ssh sees
+alice@ssh hangs up
 reboot
 ";
 
     #[test]
     fn a_protocol_is_read_step_by_step() {
         let scenario = Scenario::parse(TEXT).unwrap();
-        assert_eq!(
-            (
-                scenario.title.as_str(),
-                scenario.set.as_str(),
-                scenario.installed
-            ),
-            ("alice is told", "ci", true)
-        );
+        assert_eq!(scenario.title, "alice is told");
+        assert_eq!(scenario.set, "ci");
         assert_eq!(scenario.suites, ["trixie"]);
-        let actions: Vec<_> = scenario.steps.iter().map(|step| &step.action).collect();
+        let steps = scenario.steps;
+        let command = "bursar limit set alice 64M".to_owned();
+        assert_eq!(steps[0].action, Action::Run(command));
         assert_eq!(
-            *actions[0],
-            Action::Run {
-                session: "root".to_owned(),
-                command: "bursar limit set alice 64M".to_owned()
-            }
-        );
-        assert_eq!(
-            scenario.steps[1].expected[1..],
+            steps[1].expected[1..],
             [
                 Expectation::NoLine("Traceback (never".to_owned()),
                 Expectation::Status(1)
             ]
         );
-        assert_eq!(scenario.steps[2].within_s, Some(20));
+        assert_eq!(steps[2].within_s, 20);
         assert_eq!(
-            *actions[3],
-            Action::Type {
-                session: "alice@ssh".to_owned(),
-                keys: "^C".to_owned()
-            }
+            (steps[3].session.as_str(), &steps[3].action),
+            ("alice@ssh", &Action::HangUp)
         );
-        assert_eq!(
-            *actions[4],
-            Action::See {
-                session: "alice@ssh".to_owned()
-            }
-        );
-        assert_eq!(*actions[5], Action::Reboot);
+        assert_eq!(steps[4].action, Action::Reboot);
     }
 
     #[test]
@@ -328,7 +271,6 @@ reboot
             ("", Some(1), false),
             ("    [1]\n", Some(1), true),
             ("    [1]\n", Some(0), false),
-            ("    [closed]\n", None, true),
             ("", None, false),
         ] {
             assert_eq!(

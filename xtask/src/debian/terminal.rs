@@ -2,32 +2,30 @@
 //! A terminal with a shell behind it, read as a person reads it: what comes up to the next prompt is what
 //! the command printed. The prompt of the guests ends in the status of the last command: `[0]$ `.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::interrupt;
 
 /// A line into a machine.
 pub(super) struct Terminal {
     name: String,
-    input: Box<dyn Write + Send>,
-    output: Receiver<Vec<u8>>,
+    stream: UnixStream,
     /// What came and nobody has looked at.
     unread: Vec<u8>,
     /// Nothing comes any more.
-    pub closed: bool,
+    closed: bool,
     /// Ended with us.
     child: Option<Child>,
 }
 
 /// What a command came to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Answer {
     pub text: String,
     /// None where the connection went.
@@ -35,47 +33,31 @@ pub(super) struct Answer {
 }
 
 impl Terminal {
-    fn new(
-        name: &str,
-        input: Box<dyn Write + Send>,
-        mut from: impl Read + Send + 'static,
-        child: Option<Child>,
-    ) -> Terminal {
-        let (tell, output) = mpsc::channel();
-        thread::spawn(move || {
-            let mut buffer = [0; 4096];
-            while let Ok(count @ 1..) = from.read(&mut buffer) {
-                if tell.send(buffer[..count].to_vec()).is_err() {
-                    return;
-                }
-            }
-        });
-        Terminal {
+    pub(super) fn on_socket(name: &str, stream: UnixStream) -> Result<Terminal> {
+        let patience = Some(Duration::from_millis(200));
+        stream.set_read_timeout(patience).context("set a timeout")?;
+        Ok(Terminal {
             name: name.to_owned(),
-            input,
-            output,
+            stream,
             unread: Vec::new(),
             closed: false,
-            child,
-        }
-    }
-
-    pub(super) fn on_socket(name: &str, stream: UnixStream) -> Result<Terminal> {
-        let input = Box::new(stream.try_clone().context("share a socket")?);
-        Ok(Terminal::new(name, input, stream, None))
+            child: None,
+        })
     }
 
     pub(super) fn of_command(name: &str, command: &mut Command) -> Result<Terminal> {
-        let command = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
+        let (ours, theirs) = UnixStream::pair().context("make a socket")?;
+        let input = theirs.try_clone().context("share a socket")?;
+        command
+            .stdin(OwnedFd::from(input))
+            .stdout(OwnedFd::from(theirs))
             .stderr(Stdio::null());
-        let mut child = command
-            .spawn()
-            .with_context(|| format!("start {:?}", command.get_program()))?;
-        let input = child.stdin.take().context("no input")?;
-        let output = child.stdout.take().context("no output")?;
-        Ok(Terminal::new(name, Box::new(input), output, Some(child)))
+        let mut terminal = Terminal::on_socket(name, ours)?;
+        let child = command.spawn();
+        terminal.child = Some(child.with_context(|| format!("start {command:?}"))?);
+        // What it has of the socket is the only end from now on.
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        Ok(terminal)
     }
 
     /// Types a line.
@@ -85,17 +67,13 @@ impl Terminal {
 
     /// Types what is not a line, such as Ctrl-C.
     pub(super) fn type_keys(&mut self, keys: &str) -> Result<()> {
-        let typed = self
-            .input
-            .write_all(keys.as_bytes())
-            .and_then(|()| self.input.flush());
+        let typed = self.stream.write_all(keys.as_bytes());
         typed.with_context(|| format!("{} takes no input any more", self.name))
     }
 
     /// Types a command and waits for the next prompt.
     pub(super) fn run(&mut self, command: &str, deadline: Instant) -> Result<Answer> {
-        self.poll();
-        self.forget();
+        self.forget()?;
         self.send(command)?;
         let answer = self.wait_for_prompt(deadline)?;
         // The first line is the command, as the terminal shows it.
@@ -119,10 +97,10 @@ impl Terminal {
                 });
             }
             if self.closed {
-                self.forget();
+                self.unread.clear();
                 return Ok(Answer { text, status: None });
             }
-            self.wait(deadline, "a prompt")?;
+            self.wait(deadline, "prompt")?;
         }
     }
 
@@ -143,42 +121,43 @@ impl Terminal {
         }
     }
 
-    /// What came and nobody has looked at.
-    pub(super) fn unread(&mut self) -> String {
-        self.poll();
-        readable(&self.unread)
-    }
-
-    /// As if somebody had looked.
-    pub(super) fn forget(&mut self) {
+    /// As if somebody had looked at what has come.
+    pub(super) fn forget(&mut self) -> Result<()> {
+        self.stream
+            .set_nonblocking(true)
+            .context("set up a socket")?;
+        while self.read() {}
         self.unread.clear();
+        self.stream
+            .set_nonblocking(false)
+            .context("set up a socket")
     }
 
-    /// Takes what has come.
-    fn poll(&mut self) {
-        while let Ok(bytes) = self.output.try_recv() {
-            self.unread.extend(bytes);
+    /// Takes some of what comes, and says whether something came.
+    fn read(&mut self) -> bool {
+        let mut buffer = [0; 4096];
+        match self.stream.read(&mut buffer) {
+            Ok(count @ 1..) => self.unread.extend(&buffer[..count]),
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                return false;
+            }
+            Ok(_) | Err(_) => self.closed = true,
         }
+        !self.closed
     }
 
     fn wait(&mut self, deadline: Instant, what: &str) -> Result<()> {
         let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            bail!(
-                "{}: no {what} in time; it shows: {}",
-                self.name,
-                readable(&self.unread)
-            );
-        }
+        ensure!(
+            !left.is_zero(),
+            "{}: no {what} in time; it shows: {}",
+            self.name,
+            readable(&self.unread)
+        );
         ensure!(!interrupt::came(), "interrupted");
-        match self
-            .output
-            .recv_timeout(left.min(Duration::from_millis(200)))
-        {
-            Ok(bytes) => self.unread.extend(bytes),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => self.closed = true,
-        }
+        self.read();
         Ok(())
     }
 }

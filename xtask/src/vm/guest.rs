@@ -11,15 +11,15 @@
 //! # }
 //! ```
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
+use clap::Parser;
+use tempfile::TempDir;
 
 use super::output::{End, Output, Stream, follow};
 use super::report::{Ending, Report, death, lossy};
@@ -28,29 +28,14 @@ use crate::initramfs::{Initramfs, scratch_dir};
 use crate::interrupt;
 use crate::kernel::Kernel;
 use crate::program;
-use crate::qemu::{Accelerator, Machine, Qemu, escaped, target_dir};
+use crate::qemu::{Boot, Machine, Qemu, escaped, target_dir};
 
-/// What a guest is to be: the options that `vm run` and `vm shell` have in common.
-#[derive(Clone, Debug, clap::Args)]
+/// What a guest is to be.
+#[derive(Clone, Debug, clap::Parser)]
 pub struct Options {
-    /// Memory in MiB
-    #[arg(long, value_name = "MIB", default_value_t = 1024)]
-    pub mem: u32,
-    /// Processors
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    pub smp: u32,
-    /// Processors that its kernel is to believe may come: it keeps so many of what it keeps for each
-    #[arg(long, value_name = "N")]
-    pub possible_cpus: Option<u32>,
-    /// What runs the guest's instructions; the best this machine has otherwise
-    #[arg(long, value_enum)]
-    pub accel: Option<Accelerator>,
-    /// Further kernel arguments
-    #[arg(long, value_name = "ARGS", allow_hyphen_values = true)]
-    pub append: Vec<String>,
-    /// Further words of QEMU's command line: "-numa node,cpus=0 -numa node,cpus=1"
-    #[arg(long, value_name = "WORDS", allow_hyphen_values = true)]
-    pub qemu: Vec<String>,
+    /// Its machine.
+    #[command(flatten)]
+    pub machine: Machine,
     /// A kernel module to insert, with what it needs: "null_blk nr_devices=4"
     #[arg(long, value_name = "NAME")]
     pub module: Vec<String>,
@@ -71,34 +56,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options {
-            mem: 1024,
-            smp: 2,
-            possible_cpus: None,
-            accel: None,
-            append: Vec::new(),
-            qemu: Vec::new(),
-            module: Vec::new(),
-            file: Vec::new(),
-            env: Vec::new(),
-            bpffs: false,
-            tracefs: false,
-        }
-    }
-}
-
-impl Options {
-    fn machine(&self, is_arm64: bool) -> Machine {
-        let words = self.qemu.iter().flat_map(|words| words.split_whitespace());
-        Machine {
-            is_arm64,
-            accelerator: self.accel,
-            memory_mib: self.mem,
-            cpus: self.smp,
-            possible_cpus: self.possible_cpus,
-            append: self.append.clone(),
-            qemu: words.map(str::to_owned).collect(),
-        }
+        Options::parse_from([""])
     }
 }
 
@@ -159,36 +117,27 @@ impl Guest {
         ensure!(!self.command.is_empty(), "no command to run in the guest");
         let started = Instant::now();
         let deadline = started + self.timeout;
-        let token = token()?;
         let dir = scratch_dir()?;
+        let token = token(&dir);
         let at = |name: &str| dir.path().join(name);
-        self.pack(&token, None, &at("initramfs"))?;
+        self.pack(Some(&token), &at("initramfs"))?;
         let logs = self.new_log_dir()?;
         let console = logs.join("console.log");
+        let mut qemu = self.qemu(&at("initramfs"), &console);
+        qemu.args(["-device", "virtio-serial-pci"]);
         // What QEMU opens as its own standard output and error are our pipes.
-        let mut devices = vec![
-            "-no-reboot".to_owned(),
-            "-device".to_owned(),
-            "virtio-serial-pci".to_owned(),
-        ];
         for (name, path) in [
             ("out", "/dev/stdout".into()),
             ("err", "/dev/stderr".into()),
             ("files", at("files.tar")),
         ] {
-            devices.extend([
-                "-chardev".to_owned(),
-                format!("file,id={name},path={}", escaped(&path)),
-                "-device".to_owned(),
-                format!("virtserialport,chardev={name},name=bursar.{name}"),
-            ]);
+            let path = escaped(&path);
+            qemu.args(["-chardev", &format!("file,id={name},path={path}")]);
+            let port = format!("virtserialport,chardev={name},name=bursar.{name}");
+            qemu.args(["-device", &port]);
         }
-        let arguments = self
-            .options
-            .machine(self.kernel.suite().is_arm64())
-            .command_line(&self.kernel.vmlinuz(), &at("initramfs"), &console, &devices);
         interrupt::watch();
-        let qemu = Qemu::start(&arguments, Stdio::piped(), Stdio::piped())?;
+        let qemu = Qemu::start(qemu, Stdio::piped(), Stdio::piped())?;
         let followed = follow(qemu, &token, deadline, &logs.join("qemu.log"), sink)?;
         let mut missing = Vec::new();
         let ending = match followed.end {
@@ -204,11 +153,10 @@ impl Guest {
             End::TimedOut => Ending::TimedOut(self.timeout),
             End::Interrupted => Ending::Interrupted,
             End::Gone(_) if has_panicked(&lossy(&console)) => Ending::Panicked,
-            End::Gone(status) => Ending::Died(death(
-                &lossy(&console),
-                &lossy(&logs.join("qemu.log")),
-                status,
-            )),
+            End::Gone(status) => {
+                let (console, qemu) = (lossy(&console), lossy(&logs.join("qemu.log")));
+                Ending::Died(death(&console, &qemu, status))
+            }
         };
         Ok(Report {
             suite: self.kernel.suite(),
@@ -223,35 +171,40 @@ impl Guest {
         })
     }
 
-    /// Runs an interactive shell, or the command, on this terminal.
-    pub fn shell(mut self, rows: u16, columns: u16) -> Result<ExitStatus> {
-        if let Ok(term) = std::env::var("TERM") {
-            self.options.env.push(("TERM".to_owned(), term));
+    /// Runs an interactive shell on this terminal.
+    pub(super) fn shell(mut self) -> Result<ExitStatus> {
+        let mut stty = Command::new("stty");
+        let size = program::text(stty.arg("size").stdin(Stdio::inherit()))?;
+        let term = std::env::var("TERM").unwrap_or_default();
+        for (name, value) in [("SIZE", size.trim_end().to_owned()), ("TERM", term)] {
+            self.options.env.push((name.to_owned(), value));
         }
         let dir = scratch_dir()?;
         let initramfs = dir.path().join("initramfs");
-        self.pack(&token()?, Some((rows, columns)), &initramfs)?;
-        let devices = [
-            "-no-reboot",
-            "-chardev",
-            "stdio,id=terminal,mux=on,signal=off",
-            "-serial",
-            "chardev:terminal",
-        ];
-        let console = self.new_log_dir()?.join("console.log");
-        let devices = devices.map(str::to_owned);
-        let arguments = self
-            .options
-            .machine(self.kernel.suite().is_arm64())
-            .command_line(&self.kernel.vmlinuz(), &initramfs, &console, &devices);
+        self.pack(None, &initramfs)?;
+        let mut qemu = self.qemu(&initramfs, &self.new_log_dir()?.join("console.log"));
+        qemu.args(["-chardev", "stdio,id=terminal,mux=on,signal=off"])
+            .args(["-serial", "chardev:terminal"]);
         interrupt::watch();
-        Qemu::run_on_terminal(&arguments)
+        qemu.status().context("run QEMU")
+    }
+
+    /// QEMU for it, without what carries its output.
+    fn qemu(&self, initramfs: &Path, log: &Path) -> Command {
+        let mut qemu = self.options.machine.command(&Boot {
+            suite: self.kernel.suite(),
+            kernel: &self.kernel.vmlinuz(),
+            initramfs,
+            log,
+        });
+        qemu.arg("-no-reboot");
+        qemu
     }
 
     /// Packs what the guest starts with: our /init, this machine's shell, the files asked for, busybox
     /// for everything else, the modules, and the command as a small script. On another processor the files
-    /// asked for have the shell, busybox and the libraries.
-    fn pack(&self, token: &str, terminal: Option<(u16, u16)>, archive: &Path) -> Result<()> {
+    /// asked for have the shell, busybox and the libraries. Without a token it is a shell on the second serial port.
+    fn pack(&self, token: Option<&str>, archive: &Path) -> Result<()> {
         program::provide("guests")?;
         // busybox' shell prefers its applets to programs of the same name, so that a `ps` brought along
         // would never run.
@@ -265,17 +218,11 @@ impl Guest {
                 files.insert(1, (cache.clone(), cache));
             }
         }
-        let transport = if terminal.is_some() {
-            &[]
-        } else {
-            &TRANSPORT[..]
-        };
-        let mut modules = transport.to_vec();
+        let mut modules = TRANSPORT.to_vec();
         modules.extend(self.options.module.iter().map(String::as_str));
-        let (rows, columns) = terminal.unwrap_or((24, 80));
         let settings = format!(
-            "TOKEN={token}\nMODE={}\nBPFFS={}\nTRACEFS={}\nROWS={rows}\nCOLUMNS={columns}\n",
-            if terminal.is_some() { "shell" } else { "run" },
+            "TOKEN={}\nBPFFS={}\nTRACEFS={}\n",
+            token.unwrap_or_default(),
             u8::from(self.options.bpffs),
             u8::from(self.options.tracefs),
         );
@@ -304,10 +251,9 @@ impl Guest {
         };
         initramfs.pack(archive)?;
         // Once as an archive and once unpacked, and the unpacked half may fill half the memory.
-        let bytes = fs::metadata(archive)
-            .with_context(|| format!("look at {archive:?}"))?
-            .len();
-        let (given, needed) = (u64::from(self.options.mem), 2 * (bytes >> 20) + BARE_MIB);
+        let meta = fs::metadata(archive).with_context(|| format!("look at {archive:?}"))?;
+        let given = u64::from(self.options.machine.mem);
+        let needed = 2 * (meta.len() >> 20) + BARE_MIB;
         ensure!(
             given >= needed,
             "a guest of {given} MiB is too small for its files; give it at least {needed}"
@@ -319,54 +265,41 @@ impl Guest {
     /// guest does not have. The kernel log is a comfort and no demand.
     fn receive(&self, archive: &Path, dir: &Path, dmesg: &Path) -> Result<Vec<PathBuf>> {
         fs::create_dir(dir).with_context(|| format!("create {dir:?}"))?;
-        program::run(
-            Command::new("tar")
-                .args(["--no-same-owner", "--no-same-permissions", "-C"])
-                .arg(dir)
-                .arg("-xf")
-                .arg(archive),
-        )
-        .context("read the files that the guest sent")?;
+        let mut tar = Command::new("tar");
+        tar.args(["--no-same-owner", "--no-same-permissions", "-C"]);
+        program::run(tar.arg(dir).arg("-xf").arg(archive))
+            .context("read the files that the guest sent")?;
+        let _ = fs::copy(dir.join("0"), dmesg);
         let mut missing = Vec::new();
-        let log = (Path::new("dmesg"), dmesg);
-        let wanted = self
-            .out
-            .iter()
-            .map(|(guest, host)| (guest.as_path(), host.as_path()));
-        for (number, (guest, host)) in std::iter::once(log).chain(wanted).enumerate() {
-            let came = dir.join(number.to_string());
-            if came.is_file() {
-                let parent = host
-                    .parent()
-                    .filter(|parent| !parent.as_os_str().is_empty())
-                    .unwrap_or(Path::new("."));
-                fs::create_dir_all(parent).with_context(|| format!("create {parent:?}"))?;
-                let mut file = tempfile::Builder::new()
-                    .permissions(fs::Permissions::from_mode(0o644))
-                    .tempfile_in(parent)
-                    .with_context(|| format!("create a file in {parent:?}"))?;
-                let mut from = File::open(&came).with_context(|| format!("open {came:?}"))?;
-                std::io::copy(&mut from, &mut file).with_context(|| format!("write {host:?}"))?;
-                file.persist(host)
-                    .with_context(|| format!("write {host:?}"))?;
-            } else if number > 0 {
-                missing.push(guest.to_owned());
+        for (number, (guest, host)) in self.out.iter().enumerate() {
+            let came = dir.join((number + 1).to_string());
+            if !came.is_file() {
+                missing.push(guest.clone());
+                continue;
             }
+            if let Some(parent) = host.parent() {
+                fs::create_dir_all(parent).with_context(|| format!("create {parent:?}"))?;
+            }
+            // Beside its place first: whole or not at all.
+            let part = host.with_extension("part");
+            fs::copy(&came, &part).with_context(|| format!("write {part:?}"))?;
+            fs::rename(&part, host).with_context(|| format!("write {host:?}"))?;
         }
         Ok(missing)
     }
 
     /// A directory of its own for every run, since runs of one suite may overlap.
     fn new_log_dir(&self) -> Result<PathBuf> {
-        static RUNS: AtomicU32 = AtomicU32::new(0);
         let suite = target_dir().join("vm").join(self.kernel.suite().name());
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .context("read the clock")?
-            .as_millis();
-        let run = RUNS.fetch_add(1, Ordering::Relaxed);
-        let dir = suite.join(format!("{now}-{}-{run}", std::process::id()));
-        fs::create_dir_all(&dir).with_context(|| format!("create {dir:?}"))?;
+        fs::create_dir_all(&suite).with_context(|| format!("create {suite:?}"))?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let now = now.context("read the clock")?.as_millis();
+        let dir = tempfile::Builder::new()
+            .prefix(&format!("{now}-"))
+            .permissions(fs::Permissions::from_mode(0o755))
+            .tempdir_in(&suite)
+            .with_context(|| format!("create a directory in {suite:?}"))?
+            .keep();
         let mut runs: Vec<PathBuf> = fs::read_dir(&suite)?
             .flatten()
             .map(|entry| entry.path())
@@ -387,7 +320,7 @@ fn script(environment: &[(String, String)], command: &[String]) -> String {
         script.push_str(&format!("export {name}={}\n", quoted(value)));
     }
     let Some((program, arguments)) = command.split_first() else {
-        return script + "exec busybox sh -l\n";
+        return script + "stty rows ${SIZE% *} cols ${SIZE#* }\nexec busybox sh -l\n";
     };
     script.push_str(&format!("name={}\n", quoted(program)));
     script.push_str(
@@ -438,14 +371,10 @@ fn env_argument(text: &str) -> Result<(String, String)> {
     }
 }
 
-/// What begins the marks in a guest's output: nothing its programs could print by chance.
-fn token() -> Result<String> {
-    let mut bytes = [0u8; 16];
-    let mut random = File::open("/dev/urandom").context("open /dev/urandom")?;
-    random.read_exact(&mut bytes).context("read /dev/urandom")?;
-    Ok(bytes.iter().fold("bursar-vm-".to_owned(), |token, byte| {
-        token + &format!("{byte:02x}")
-    }))
+/// What begins the marks in a guest's output: a name made up for this run, which nothing prints by chance.
+fn token(scratch: &TempDir) -> String {
+    let name = scratch.path().file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@
 
 /usr/bin/busybox --install -s /usr/bin 2>/dev/null # where nothing else has the name
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-. /vm/settings # TOKEN MODE BPFFS TRACEFS ROWS COLUMNS
+. /vm/settings # TOKEN BPFFS TRACEFS
 
 mount -t proc -o nosuid,nodev,noexec proc /proc
 mount -t sysfs -o nosuid,nodev,noexec sysfs /sys
@@ -83,10 +83,8 @@ done </vm/modules.list
 
 cd /root || fail "no /root"
 
-if [ "$MODE" = shell ]; then
-	exec 8<>/dev/ttyS1 # kept open: a terminal that is closed forgets its size
-	stty rows "$ROWS" cols "$COLUMNS" <&8
-	setsid -c /bin/sh /vm/command </dev/ttyS1 >/dev/ttyS1 2>&1 8>&-
+if [ -z "$TOKEN" ]; then
+	setsid -c /bin/sh /vm/command </dev/ttyS1 >/dev/ttyS1 2>&1
 	poweroff -f
 fi
 

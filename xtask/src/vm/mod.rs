@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Bare guests: Debian's own kernels booted in QEMU to run one command each.
 
-mod commands;
 mod guest;
 mod output;
 mod report;
 mod run_command;
 
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::{Args, Subcommand};
 
 pub use crate::archive::Fetch;
-pub use crate::kernel::{Ability, Cache, Kernel, Manifest, fetch};
-pub use crate::qemu::Accelerator;
+pub use crate::kernel::{Cache, Kernel, fetch};
+pub use crate::qemu::{Accelerator, Machine};
 pub use crate::suite::{Suite, Suites};
 pub use guest::{Guest, Options};
 pub use output::{Output, Stream};
@@ -46,7 +46,7 @@ enum Command {
         #[arg(long, value_enum)]
         suite: Suite,
         #[command(flatten)]
-        options: guest::Options,
+        options: Options,
     },
 }
 
@@ -55,9 +55,30 @@ impl Vm {
     pub fn run(self) -> Result<ExitCode> {
         let cache = Cache::open()?;
         match self.command {
-            Command::Fetch { suite, how } => commands::fetch_all(&cache, suite.as_slice(), &how),
+            Command::Fetch { suite, how } => {
+                for &suite in suite.as_slice() {
+                    println!("{}", fetch(&cache, suite, &how)?);
+                }
+                Ok(ExitCode::SUCCESS)
+            }
             Command::Run(args) => run_command::run(&cache, &args),
-            Command::Shell { suite, options } => commands::shell(&cache, suite, options),
+            Command::Shell { suite, options } => shell(&cache, suite, options),
         }
     }
+}
+
+/// A guest to look around in.
+fn shell(cache: &Cache, suite: Suite, options: Options) -> Result<ExitCode> {
+    ensure!(
+        std::io::stdin().is_terminal(),
+        "a shell needs a terminal; to run one command use: vm run"
+    );
+    let kernel = fetch(cache, suite, &Fetch::default())?;
+    let release = kernel.release();
+    eprintln!("vm: booting {release}; exit ends the guest, Ctrl-A x kills it");
+    let guest = Guest {
+        options,
+        ..Guest::new(&kernel, &[])
+    };
+    Ok(ExitCode::from(u8::from(!guest.shell()?.success())))
 }

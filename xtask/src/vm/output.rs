@@ -76,28 +76,12 @@ pub(super) fn follow(
     sink: &mut dyn FnMut(Stream, &[u8]),
 ) -> Result<Followed> {
     let (tell, events) = mpsc::sync_channel(QUEUED);
-    let pipes: [(Stream, Option<Box<dyn Read + Send>>); 2] = [
-        (
-            Stream::Out,
-            qemu.0
-                .stdout
-                .take()
-                .map(|pipe| Box::new(pipe) as Box<dyn Read + Send>),
-        ),
-        (
-            Stream::Err,
-            qemu.0
-                .stderr
-                .take()
-                .map(|pipe| Box::new(pipe) as Box<dyn Read + Send>),
-        ),
-    ];
-    for (stream, pipe) in pipes {
-        let pipe = pipe.context("QEMU has no pipe")?;
-        let (tell, token) = (tell.clone(), token.to_owned());
-        thread::spawn(move || read_lines(stream, pipe, &token, &tell));
-    }
-    drop(tell);
+    let out = qemu.0.stdout.take().context("QEMU has no pipe")?;
+    let err = qemu.0.stderr.take().context("QEMU has no pipe")?;
+    let (tell_err, token_err) = (tell.clone(), token.to_owned());
+    thread::spawn(move || read_lines(Stream::Err, err, &token_err, &tell_err));
+    let token_out = token.to_owned();
+    thread::spawn(move || read_lines(Stream::Out, out, &token_out, &tell));
     let mut log = File::create(qemu_log).with_context(|| format!("create {qemu_log:?}"))?;
     let mut followed = listen(&events, deadline, sink, &mut log)?;
     match followed.end {
@@ -157,12 +141,8 @@ fn read_lines(stream: Stream, pipe: impl Read, token: &str, tell: &SyncSender<Ev
     let mut ready = false;
     loop {
         let mut line = Vec::new();
-        if (&mut reader)
-            .take(LONGEST_LINE)
-            .read_until(b'\n', &mut line)
-            .unwrap_or(0)
-            == 0
-        {
+        let mut piece = (&mut reader).take(LONGEST_LINE);
+        if !matches!(piece.read_until(b'\n', &mut line), Ok(1..)) {
             return;
         }
         let mut events = Vec::new();

@@ -6,11 +6,10 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 
 use super::guest::{Guest, Options};
@@ -175,32 +174,21 @@ pub(crate) fn side_by_side<T: Send>(
     runs: Vec<impl FnOnce() -> Result<T> + Send>,
     jobs: usize,
 ) -> Result<Vec<T>> {
-    let next = AtomicUsize::new(0);
-    let runs: Vec<_> = runs
-        .into_iter()
-        .map(|run| Mutex::new((Some(run), None)))
-        .collect();
+    let mut results: Vec<_> = runs.iter().map(|_| None).collect();
+    let next = Mutex::new(runs.into_iter().zip(&mut results));
     thread::scope(|scope| {
-        for _ in 0..jobs.clamp(1, runs.len().max(1)) {
+        for _ in 0..jobs.max(1) {
             scope.spawn(|| {
-                while let Some(slot) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    // Nobody else takes this slot: its number was given to us alone.
-                    if let Ok(mut slot) = slot.lock()
-                        && let Some(run) = slot.0.take()
-                        && !interrupt::came()
-                    {
-                        slot.1 = Some(run());
-                    }
+                // Not held while the run goes on.
+                let take = || next.lock().ok().and_then(|mut next| next.next());
+                while let Some((run, result)) = take().filter(|_| !interrupt::came()) {
+                    *result = Some(run());
                 }
             });
         }
     });
-    runs.into_iter()
-        .map(|slot| {
-            let (_, result) = slot.into_inner().map_err(|_| anyhow!("a run panicked"))?;
-            result.context("interrupted before this run began")?
-        })
-        .collect()
+    let begun = |result: Option<Result<T>>| result.context("interrupted before this run began")?;
+    results.into_iter().map(begun).collect()
 }
 
 /// `GUEST:HOST`.

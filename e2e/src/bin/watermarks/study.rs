@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
-use xtask::vm::{Accelerator, Cache, Fetch, Guest, Options, Suite, fetch};
+use xtask::vm::{Accelerator, Cache, Fetch, Guest, Machine, Options, Suite, fetch};
 
 use crate::guest::Outcome;
 
@@ -173,9 +173,12 @@ fn play(cache: &Cache, load: &Workload, arm: &str, study: &Study, to: &Path) -> 
     }
     let guest = Guest {
         options: Options {
-            mem: load.memory_mib,
-            accel: Some(Accelerator::TcgParallel),
-            append: vec![format!("transparent_hugepage={}", load.huge_pages)],
+            machine: Machine {
+                mem: load.memory_mib,
+                accel: Some(Accelerator::TcgParallel),
+                append: vec![format!("transparent_hugepage={}", load.huge_pages)],
+                ..Machine::default()
+            },
             module: vec![NULL_BLK.to_owned(), "zram".to_owned()],
             file: vec![(std::env::current_exe()?, "/usr/local/bin/watermarks".into())],
             tracefs: true,
