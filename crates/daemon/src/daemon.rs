@@ -259,6 +259,7 @@ impl Daemon {
     }
 
     fn read_again(&mut self) -> Result<()> {
+        self.accounts.forget_absent();
         let (limits, plan) = self.accounts.table.read_again()?;
         if self.reload == ReloadChoice::Refuse {
             self.refuse_to_kill(&limits, &plan)?;
@@ -333,6 +334,7 @@ impl Daemon {
 
     /// What the names in the limits stand for may have changed, or what of them holds at this moment.
     fn look_up_again(&mut self, why: &'static str) {
+        self.accounts.forget_absent();
         let before = self.accounts.table.limits().clone();
         let limits = before.as_of(Timestamp::now());
         let plan = self.accounts.table.plan_anew(&limits);
