@@ -47,6 +47,8 @@ pub(crate) struct Daemon {
     pub(crate) admission: AdmissionCounters,
     /// Remarks on configuration and machine that hold until the next start.
     pub(crate) standing_remarks: Vec<String>,
+    /// What of bursar.toml has changed since the start and is not in force.
+    pub(crate) awaits_restart: Option<String>,
     /// Why the limits as they are written are not in force, if bursard was to read them and could not.
     pub(crate) not_in_force: Option<String>,
     /// What becomes of limits that would kill at once when they are read again.
@@ -81,6 +83,7 @@ impl Daemon {
             exempt: ExemptFollower::new(Arc::default()),
             admission: AdmissionCounters::default(),
             standing_remarks,
+            awaits_restart: None,
             not_in_force: None,
             reload: ReloadChoice::default(),
             delay: Delay::new()?,
