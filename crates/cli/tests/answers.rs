@@ -59,7 +59,11 @@ fn every_refusal_has_its_exit_code_and_is_told_on_stderr() {
     ];
     for (kind, code) in table {
         let message = "cannot do it\u{1b}[2J".to_owned();
-        let daemon = Daemon::answering(&Reply::Refused(Refusal { kind, message }));
+        let daemon = Daemon::answering(&Reply::Refused(Refusal {
+            kind,
+            message,
+            reserved: None,
+        }));
         let output = daemon.bursar(&["status"]).output().unwrap();
         assert_eq!(output.status.code(), Some(code), "{kind:?}");
         assert_eq!(stderr(&output), "bursar: cannot do it\\x1b[2J\n");

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod cgroup_pattern;
+mod changes;
 mod check;
 mod config;
 mod consistency;

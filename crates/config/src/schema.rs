@@ -379,7 +379,7 @@ static KEYS: [Key; 30] = [
         default: "\"\"",
         values: "one line of at most 200 characters; \"\": none",
         about: "Stands at the end of what users read of notices, refusals and kills, in `bursar why` and `bursar quota`: \
-                \"for larger jobs use sbatch: https://wiki.example.org\".",
+                \"for larger jobs use sbatch: https://wiki.example.org\". Takes effect at a reload, too.",
         set: |config, value| line(value, 200).map(|hint| config.messages.hint = hint),
     },
     Key {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::Result;
 use bursar_config::{Limits, Program};
 use bursar_host::{ExemptCgroups, MemoryFiles, Pidfd, Proc, Status};
-use bursar_model::{AccountId, Uid};
+use bursar_model::{AccountId, Bytes, Uid};
 use bursar_policy::Plan;
 use bursar_watchdog::TimedQuery;
 
@@ -22,7 +22,7 @@ use crate::background::Recipients;
 use crate::control::Requester;
 use crate::entered::Entered;
 use crate::limit_table::LimitTable;
-use crate::payers::{Coverage, Payers};
+use crate::payers::{Coverage, Payers, present};
 use crate::spared_programs::SparedFiles;
 
 pub(crate) use arrivals::Arrival;
@@ -191,6 +191,29 @@ impl Accounts {
         let payers = Payers::new(self.table.plan(), self.coverage.clone());
         self.payers = payers.without(&self.exempt);
         Ok(())
+    }
+
+    /// Forgets numbers that nobody has had for long and that have no process and no file: users who are gone for good are
+    /// not kept for ever.
+    pub(crate) fn forget_absent(&mut self) {
+        let mut absent = self.table.long_absent();
+        if absent.is_empty() {
+            return;
+        }
+        let present = match present(&self.proc, &mut self.query) {
+            Ok(present) => present,
+            Err(error) => {
+                tracing::debug!(%error, "users who are gone are kept for now");
+                return;
+            }
+        };
+        let readings = self.backend.readings();
+        let holds = |uid: Uid| {
+            let own = readings.iter().find(|it| it.id == AccountId::of(uid));
+            own.is_some_and(|it| it.held != Bytes::ZERO)
+        };
+        absent.retain(|uid| !present.contains(uid) && !holds(*uid));
+        self.table.forget_absent(&absent);
     }
 
     /// The files in memory of an account's users.

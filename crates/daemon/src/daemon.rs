@@ -49,6 +49,8 @@ pub(crate) struct Daemon {
     pub(crate) admission: AdmissionCounters,
     /// Remarks on configuration and machine that hold until the next start.
     pub(crate) standing_remarks: Vec<String>,
+    /// What of bursar.toml has changed since the start and is not in force.
+    pub(crate) awaits_restart: Option<String>,
     /// Why the limits as they are written are not in force, if bursard was to read them and could not.
     pub(crate) not_in_force: Option<String>,
     /// What becomes of limits that would kill at once when they are read again.
@@ -85,6 +87,7 @@ impl Daemon {
             exempt: ExemptFollower::new(Arc::default()),
             admission: AdmissionCounters::default(),
             standing_remarks,
+            awaits_restart: None,
             not_in_force: None,
             reload: ReloadChoice::default(),
             delay: Delay::new()?,
@@ -290,6 +293,7 @@ impl Daemon {
     }
 
     fn read_again(&mut self) -> Result<()> {
+        self.accounts.forget_absent();
         let (limits, plan) = self.accounts.table.read_again()?;
         if self.reload == ReloadChoice::Refuse {
             self.refuse_to_kill(&limits, &plan)?;
@@ -375,6 +379,7 @@ impl Daemon {
 
     /// What the names in the limits stand for may have changed, or what of them holds at this moment.
     fn look_up_again(&mut self, why: &'static str) {
+        self.accounts.forget_absent();
         let before = self.accounts.table.limits().clone();
         let limits = before.as_of(Timestamp::now());
         let plan = self.accounts.table.plan_anew(&limits);

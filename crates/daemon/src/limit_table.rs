@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! The limits as written, the names in them as looked up, and the accounts that follow.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use bursar_config::{Before, ConfigError, LAST_GOOD, Limit, Limits};
 use bursar_host::{Lookup, Users};
@@ -26,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What comes of it when what names stood for cannot be written down.
 const NOT_KEPT: &str = "names may be unknown while the directory is down";
+/// Former members of a group are asked for one by one for so long; the others stay members for now.
+const ASKING: Duration = Duration::from_millis(300);
 
 /// What entries are understood by.
 #[derive(Debug, Clone, Copy)]
@@ -54,6 +57,9 @@ pub(crate) struct LimitTable {
     files: AccountFiles,
     name_cache: NameCache,
     name_cache_file: KeptFile,
+    /// What the plan last worked out has found. It replaces `name_cache` when that plan is adopted, so a change that is
+    /// only tried changes nothing.
+    looked_up: NameCache,
     subuid: SubuidFile,
     /// Where the limits in force are kept, for a start with a file that is wrong.
     copy: PathBuf,
@@ -105,6 +111,7 @@ impl LimitTable {
             files: AccountFiles::watch(),
             name_cache,
             name_cache_file,
+            looked_up: NameCache::default(),
             subuid,
             copy,
             kept: None,
@@ -161,6 +168,7 @@ impl LimitTable {
     pub(crate) fn plan_with(&mut self, limits: &Limits) -> Plan {
         self.users.forget();
         self.watched.clear();
+        self.looked_up = NameCache::default();
         let entries: Vec<Entry> = limits
             .iter()
             .map(|limit| Entry {
@@ -182,13 +190,14 @@ impl LimitTable {
     fn read_subordinates(&mut self, plan: &mut Plan) {
         let planned = plan.accounts.values();
         let own = planned.flat_map(|it| it.payers.iter().copied()).collect();
-        let (users, name_cache) = (&mut self.users, &mut self.name_cache);
-        let meaning = self.subuid.read(users, name_cache, &own);
+        let (users, next) = (&mut self.users, &mut self.looked_up);
+        let meaning = self.subuid.read(users, &self.name_cache, next, &own);
         plan.subordinates = meaning.subordinates;
         plan.notes.extend(meaning.remarks);
         let unreachable = meaning.unreachable.into_iter().map(|name| Watched {
             who: Who::User(name),
             answer: LastAnswer::Nothing,
+            nobodys: BTreeSet::new(),
         });
         self.watched.extend(unreachable);
     }
@@ -197,6 +206,16 @@ impl LimitTable {
     pub(crate) fn plan_anew(&mut self, limits: &Limits) -> Plan {
         self.subuid.forget();
         self.plan_with(limits)
+    }
+
+    /// Numbers of limits that nobody has had for long.
+    pub(crate) fn long_absent(&self) -> BTreeSet<Uid> {
+        self.name_cache.long_absent(SystemTime::now())
+    }
+
+    /// No name in the limits stands for these any more, from the next look-up on.
+    pub(crate) fn forget_absent(&mut self, uids: &BTreeSet<Uid>) {
+        self.name_cache.forget(uids);
     }
 
     /// Whose subordinate uids are.
@@ -212,6 +231,7 @@ impl LimitTable {
         let users = self.plan.accounts.keys().filter_map(|id| id.uid());
         users.for_each(|uid| self.names.expect(uid));
         self.watch_names();
+        self.name_cache.replace(std::mem::take(&mut self.looked_up));
         if let Err(error) = self.name_cache.store(&self.name_cache_file) {
             tracing::warn!(%error, "names looked up could not be kept: {NOT_KEPT}");
         }
@@ -271,41 +291,49 @@ impl LimitTable {
         for entry in entries {
             let granted = entry.granted.iter().flatten();
             for who in std::iter::once(&entry.who).chain(granted) {
-                let (remarks, answer) = self.look_up_one(who, &mut directory);
+                let remarks = self.look_up_one(who, &mut directory);
                 all.extend(remarks.into_iter().map(|text| (entry.who.clone(), text)));
-                if let Some(answer) = answer {
-                    let who = who.clone();
-                    self.watched.push(Watched { who, answer });
-                }
             }
         }
         (directory, all)
     }
 
-    fn look_up_one(
-        &mut self,
-        who: &Who,
-        directory: &mut Directory,
-    ) -> (Vec<String>, Option<LastAnswer>) {
-        match who {
+    fn look_up_one(&mut self, who: &Who, directory: &mut Directory) -> Vec<String> {
+        let (users, next) = (&mut self.users, &mut self.looked_up);
+        let (remarks, answer, nobodys) = match who {
             Who::User(name) => {
-                let found = self.users.by_name(name);
+                let found = users.by_name(name);
                 let last = LastAnswer::of_user(&found);
-                let settled: Settled<Uid> = self.name_cache.user(name, found);
+                let settled: Settled<Uid> = self
+                    .name_cache
+                    .user(name, found, next, |uid| Some(users.by_uid(uid)));
                 directory.users.insert(name.clone(), settled.answer);
-                (settled.remarks, Some(last))
+                (settled.remarks, last, settled.nobodys)
             }
             Who::Group(name) | Who::Shared(name) => {
-                let found = self.users.members(name);
+                let found = users.members(name);
                 let last = LastAnswer::of_group(&found);
-                let settled: Settled<(Gid, Vec<Uid>)> = self.name_cache.group(name, found);
+                let asks = RefCell::new((users, Instant::now()));
+                let group_of = |gid| asks.borrow_mut().0.group_by_gid(gid);
+                let owner_of = |uid| {
+                    let (users, begun) = &mut *asks.borrow_mut();
+                    (begun.elapsed() < ASKING).then(|| users.by_uid(uid))
+                };
+                let settled: Settled<(Gid, Vec<Uid>)> =
+                    self.name_cache.group(name, found, next, group_of, owner_of);
                 directory.groups.insert(name.clone(), settled.answer);
-                (settled.remarks, Some(last))
+                (settled.remarks, last, settled.nobodys)
             }
             // Nobody waits for that answer.
-            Who::Uid(uid) => (self.namesake(*uid).into_iter().collect(), None),
-            Who::Default => (Vec::new(), None),
-        }
+            Who::Uid(uid) => return self.namesake(*uid).into_iter().collect(),
+            Who::Default => return Vec::new(),
+        };
+        self.watched.push(Watched {
+            who: who.clone(),
+            answer,
+            nobodys,
+        });
+        remarks
     }
 
     /// What is to be known of a user whose name is this number.
@@ -441,7 +469,7 @@ mod tests {
     fn an_account_goes_by_the_name_its_limit_is_written_with() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("names.toml"), "[users]\ncarol = 60998\n").unwrap();
-        let limits = "[limits]\nroot = { memory = \"1G\" }\n60997 = { memory = \"1G\" }\n";
+        let limits = "[limits]\nroot = { memory = \"1G\" }\n60997 = { memory = \"1G\" }\ncarol = { memory = \"1G\" }\n";
         let mut limit_table = limit_table(folder.path(), Some(limits));
         let id = AccountId::of(Uid::new(0));
         // Whoever has the number, and whether or not anybody answers.
@@ -454,6 +482,24 @@ mod tests {
             limit_table.name_cache.name_of(Uid::new(60998)),
             Some("carol")
         );
+        // Nobody has her name at this start: that she is gone is not proved by it, and what is only tried changes nothing.
+        let carols = AccountId::of(Uid::new(60998));
+        assert!(limit_table.plan.accounts.contains_key(&carols));
+        let none = Limits::new(&folder.path().join("limits.toml"));
+        let plan = limit_table.plan_with(&none);
+        assert!(plan.accounts.is_empty());
+        let limits = limit_table.limits().clone();
+        assert!(
+            limit_table
+                .plan_with(&limits)
+                .accounts
+                .contains_key(&carols)
+        );
+        // Who clears her limit has it forgotten.
+        let plan = limit_table.plan_with(&none);
+        limit_table.adopt(none, plan);
+        let plan = limit_table.plan_with(&limits);
+        assert!(!plan.accounts.contains_key(&carols));
     }
 
     #[test]

@@ -1,13 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! What names stood for when they could last be looked up, and what stands while a directory is down.
-//! Asks nobody: what came of asking is handed in.
+//! Asks nobody itself: what came of asking is handed in, and a way to ask for a number.
+//!
+//! "Nobody has this name" is no proof that a user is gone. SSSD's module says so while its socket is away, and so do a
+//! module that an upgrade has removed, and an /etc/passwd that is half written. To believe it takes a limit from its user
+//! and kills by `default`. So a name that was known goes on standing for its number, until
+//!
+//! - the number answers to another name: it is somebody else's now, or the user was renamed;
+//! - nobody has had the number for [`LONGEST_ABSENCE`], and no process and no file of it is there (`Accounts::forget_absent`);
+//! - an administrator takes the entry away: what no entry names is not kept.
+//!
+//! The same holds for a group, whose members stand, and for each of its members. A local user who was removed (userdel) is
+//! treated alike: processes that live on keep their limit, and without any there is nothing to limit. What
+//! nsswitch.conf says at that moment proves nothing, for it may be what is broken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
-use bursar_host::{Lookup, Members, User};
+use bursar_host::{Group, Lookup, Members, User, clock};
 use bursar_model::{Gid, Uid};
 use bursar_policy::NameError;
 use serde::{Deserialize, Serialize};
@@ -17,6 +30,10 @@ use crate::kept_file::KeptFile;
 /// Names listed in a group that no user has are said so far.
 const NAMES_SAID: usize = 3;
 
+/// A number that nobody has, and that holds nothing, is kept for so long. Longer than a directory is down over a weekend:
+/// whoever logs in when it is back has the own limit at once.
+const LONGEST_ABSENCE: Duration = Duration::from_secs(7 * 24 * 3600);
+
 /// What names stood for.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct NameCache {
@@ -24,9 +41,21 @@ pub(crate) struct NameCache {
     users: BTreeMap<String, u32>,
     #[serde(default)]
     groups: BTreeMap<String, (u32, Vec<u32>)>,
+    #[serde(default)]
+    absent: Absent,
     /// Of what was stored last.
     #[serde(skip)]
     stored: Option<u64>,
+}
+
+/// Since when the directory has not known whom a name stands for.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Absent {
+    /// By number, which is a key in TOML.
+    #[serde(default)]
+    users: BTreeMap<String, String>,
+    #[serde(default)]
+    groups: BTreeMap<String, String>,
 }
 
 /// What a name stands for from now on.
@@ -35,13 +64,19 @@ pub(crate) struct Settled<T> {
     pub(crate) answer: Result<T, NameError>,
     /// What an administrator should know of it, one line each.
     pub(crate) remarks: Vec<String>,
+    /// Those of its numbers that nobody has at the moment.
+    pub(crate) nobodys: BTreeSet<Uid>,
 }
+
+/// Who has a number now. `None`: there was no time to ask for it.
+pub(crate) type Owner = Option<Lookup<User>>;
 
 impl<T> From<Result<T, NameError>> for Settled<T> {
     fn from(answer: Result<T, NameError>) -> Self {
         Self {
             answer,
             remarks: Vec::new(),
+            nobodys: BTreeSet::new(),
         }
     }
 }
@@ -87,66 +122,112 @@ impl NameCache {
         found.map(|(name, _)| name.as_str())
     }
 
-    /// Whom a user's name stands for.
-    pub(crate) fn user(&mut self, name: &str, found: Lookup<User>) -> Settled<Uid> {
-        match found {
-            Lookup::Found(user) => {
-                self.users.insert(name.to_owned(), user.uid.get());
-                Ok(user.uid).into()
+    /// Whom a user's name stands for. `self` is what was known, `next` what is known from now on, if the plan that is being
+    /// worked out is put in force. A change that is only tried, or refused, changes nothing.
+    pub(crate) fn user(
+        &self,
+        name: &str,
+        found: Lookup<User>,
+        next: &mut Self,
+        mut owner_of: impl FnMut(Uid) -> Owner,
+    ) -> Settled<Uid> {
+        let before = self.users.get(name).copied().map(Uid::new);
+        let (uid, errno) = match (found, before) {
+            (Lookup::Found(user), _) => {
+                next.users.insert(name.to_owned(), user.uid.get());
+                return Ok(user.uid).into();
             }
-            Lookup::Absent => {
-                self.users.remove(name);
+            (Lookup::Absent, None) => return Err(NameError::Unknown).into(),
+            (Lookup::Unavailable(errno), None) => {
+                return Err(NameError::Unreachable(errno.to_string())).into();
+            }
+            (Lookup::Absent, Some(uid)) => (uid, None),
+            (Lookup::Unavailable(errno), Some(uid)) => (uid, Some(errno)),
+        };
+        if let Some(errno) = errno {
+            tracing::warn!(name, %errno, %uid, "the directory is down; the uid known from before stands");
+            self.keep(name, uid, next);
+            return Settled {
+                remarks: vec![format!(
+                    "the directory does not answer ({errno}): the uid known from before, {uid}, stands"
+                )],
+                ..Ok(uid).into()
+            };
+        }
+        match owner_of(uid) {
+            Some(Lookup::Found(owner)) if owner.name != name => {
+                tracing::warn!(name, %uid, owner = owner.name, "nobody has the name any more, and the uid is another user's: the limit holds for nobody");
                 Err(NameError::Unknown).into()
             }
-            Lookup::Unavailable(errno) => match self.users.get(name) {
-                Some(&uid) => {
-                    tracing::warn!(name, %errno, uid, "the directory is down; the uid known from before stands");
-                    Settled {
-                        answer: Ok(Uid::new(uid)),
-                        remarks: vec![format!(
-                            "the directory does not answer ({errno}): the uid known from before, {uid}, stands"
-                        )],
-                    }
+            Some(Lookup::Found(_)) => {
+                next.users.insert(name.to_owned(), uid.get());
+                Ok(uid).into()
+            }
+            Some(Lookup::Absent | Lookup::Unavailable(_)) | None => {
+                let since = self.note_absent(uid, next);
+                next.users.insert(name.to_owned(), uid.get());
+                Settled {
+                    answer: Ok(uid),
+                    remarks: vec![format!(
+                        "unknown to the directory since {since}: the limit holds for the uid known from before, {uid}; if \
+                         the user is gone for good, clear it"
+                    )],
+                    nobodys: BTreeSet::from([uid]),
                 }
-                None => Err(NameError::Unreachable(errno.to_string())).into(),
-            },
+            }
         }
     }
 
-    /// Whom a group's name stands for. Where some of its members could not be looked up, those known
-    /// from before belong to it as well: a directory that is down takes no limit from anybody.
-    pub(crate) fn group(&mut self, name: &str, found: Lookup<Members>) -> Settled<(Gid, Vec<Uid>)> {
+    /// Keeps what a name stood for.
+    pub(crate) fn keep(&self, name: &str, uid: Uid, next: &mut Self) {
+        next.users.entry(name.to_owned()).or_insert(uid.get());
+        let key = uid.get().to_string();
+        if let Some(since) = self.absent.users.get(&key) {
+            next.absent.users.insert(key, since.clone());
+        }
+    }
+
+    /// Whom a group's name stands for. Where some of its members could not be looked up, or nobody has their numbers, those
+    /// known from before belong to it as well: a directory that is down takes no limit from anybody.
+    pub(crate) fn group(
+        &self,
+        name: &str,
+        found: Lookup<Members>,
+        next: &mut Self,
+        group_of: impl FnOnce(Gid) -> Lookup<Group>,
+        owner_of: impl FnMut(Uid) -> Owner,
+    ) -> Settled<(Gid, Vec<Uid>)> {
         let members = match found {
             Lookup::Found(members) => members,
-            Lookup::Absent => {
-                self.groups.remove(name);
-                return Err(NameError::Unknown).into();
-            }
+            Lookup::Absent => return self.absent_group(name, next, group_of),
             Lookup::Unavailable(errno) => {
-                let Some((gid, uids)) = self.groups.get(name) else {
+                if !self.groups.contains_key(name) {
                     return Err(NameError::Unreachable(errno.to_string())).into();
-                };
+                }
                 tracing::warn!(name, %errno, "the directory is down; the members known from before stand");
-                return Settled {
-                    answer: Ok((Gid::new(*gid), uids.iter().copied().map(Uid::new).collect())),
-                    remarks: vec![format!(
-                        "the directory does not answer ({errno}): the members known from before stand"
-                    )],
-                };
+                let remark = format!(
+                    "the directory does not answer ({errno}): the members known from before stand"
+                );
+                return self.kept_group(name, remark, next);
             }
         };
         let mut remarks = remarks_on(&members);
         let gid = members.gid;
         let mut uids = members.uids;
+        let mut nobodys = BTreeSet::new();
         match members.incomplete {
             None => {
+                nobodys = self.members_left(name, gid, &mut uids, next, owner_of);
+                remarks.extend(remark_on_nobodys(&nobodys));
                 let numbers = uids.iter().map(|uid| uid.get()).collect();
-                self.groups.insert(name.to_owned(), (gid.get(), numbers));
+                next.groups.insert(name.to_owned(), (gid.get(), numbers));
             }
             Some(errno) => remarks.push(match self.groups.get(name) {
-                Some((_, before)) => {
+                Some(known @ (_, before)) => {
                     tracing::warn!(name, %errno, "the directory did not answer for all members; those known from before stand as well");
                     uids.extend(before.iter().copied().map(Uid::new));
+                    next.groups.insert(name.to_owned(), known.clone());
+                    self.keep_absences(before, next);
                     format!(
                         "the directory does not answer for all members ({errno}): those known from before \
                          stand as well"
@@ -164,8 +245,171 @@ impl NameCache {
         Settled {
             answer: Ok((gid, uids.into_iter().collect())),
             remarks,
+            nobodys,
         }
     }
+
+    /// A group that nobody knows any more, or that goes by another name.
+    fn absent_group(
+        &self,
+        name: &str,
+        next: &mut Self,
+        group_of: impl FnOnce(Gid) -> Lookup<Group>,
+    ) -> Settled<(Gid, Vec<Uid>)> {
+        let Some((gid, _)) = self.groups.get(name) else {
+            return Err(NameError::Unknown).into();
+        };
+        match group_of(Gid::new(*gid)) {
+            Lookup::Found(other) if other.name != name => {
+                tracing::warn!(
+                    name,
+                    gid,
+                    other = other.name,
+                    "nobody knows the group any more, and its number is another one's: the limit holds for nobody"
+                );
+                Err(NameError::Unknown).into()
+            }
+            _ => {
+                let before = self.absent.groups.get(name).cloned();
+                let since = before.unwrap_or_else(|| {
+                    tracing::warn!(
+                        name,
+                        gid,
+                        "unknown to the directory; the members known from before stand"
+                    );
+                    clock::rfc3339(SystemTime::now())
+                });
+                let remark = format!(
+                    "unknown to the directory since {}: the members known from before stand; if the group is gone for good, \
+                     clear the limit",
+                    seconds(&since)
+                );
+                next.absent.groups.insert(name.to_owned(), since);
+                self.kept_group(name, remark, next)
+            }
+        }
+    }
+
+    /// A group as it was known.
+    fn kept_group(&self, name: &str, remark: String, next: &mut Self) -> Settled<(Gid, Vec<Uid>)> {
+        let Some(known @ (gid, before)) = self.groups.get(name) else {
+            return Err(NameError::Unknown).into();
+        };
+        next.groups.insert(name.to_owned(), known.clone());
+        self.keep_absences(before, next);
+        Settled {
+            remarks: vec![remark],
+            ..Ok((
+                Gid::new(*gid),
+                before.iter().copied().map(Uid::new).collect(),
+            ))
+            .into()
+        }
+    }
+
+    /// Adds former members that may not have left: those whose number nobody has (returned), those that there was no time to
+    /// ask for, and those with this primary group, which a directory that is down does not list.
+    fn members_left(
+        &self,
+        name: &str,
+        gid: Gid,
+        uids: &mut BTreeSet<Uid>,
+        next: &mut Self,
+        mut owner_of: impl FnMut(Uid) -> Owner,
+    ) -> BTreeSet<Uid> {
+        let mut nobodys = BTreeSet::new();
+        let before = self.groups.get(name).into_iter().flat_map(|it| &it.1);
+        for uid in before.copied().map(Uid::new) {
+            if uids.contains(&uid) {
+                continue;
+            }
+            match owner_of(uid) {
+                Some(Lookup::Found(owner)) if owner.gid != gid => continue,
+                Some(Lookup::Found(_)) | None => {}
+                Some(Lookup::Absent | Lookup::Unavailable(_)) => {
+                    self.note_absent(uid, next);
+                    nobodys.insert(uid);
+                }
+            }
+            uids.insert(uid);
+        }
+        nobodys
+    }
+
+    /// Since when nobody has a number.
+    fn note_absent(&self, uid: Uid, next: &mut Self) -> String {
+        let key = uid.get().to_string();
+        let since = self.absent.users.get(&key).cloned().unwrap_or_else(|| {
+            tracing::warn!(%uid, "unknown to the directory; its limit stands as it was known from before");
+            clock::rfc3339(SystemTime::now())
+        });
+        let shown = seconds(&since);
+        next.absent.users.insert(key, since);
+        shown
+    }
+
+    fn keep_absences(&self, uids: &[u32], next: &mut Self) {
+        for key in uids.iter().map(u32::to_string) {
+            if let Some(since) = self.absent.users.get(&key) {
+                next.absent.users.insert(key, since.clone());
+            }
+        }
+    }
+
+    /// Numbers that nobody has had for long.
+    pub(crate) fn long_absent(&self, now: SystemTime) -> BTreeSet<Uid> {
+        let is_long = |since: &str| {
+            let since = clock::parse_since(since, now).ok();
+            since.is_some_and(|it| now.duration_since(it).is_ok_and(|it| it > LONGEST_ABSENCE))
+        };
+        let users = self.absent.users.iter();
+        let long = users.filter(|(_, since)| is_long(since));
+        long.filter_map(|(uid, _)| uid.parse().ok().map(Uid::new))
+            .collect()
+    }
+
+    /// No name stands for these numbers any more.
+    pub(crate) fn forget(&mut self, uids: &BTreeSet<Uid>) {
+        let is_kept = |uid: &u32| !uids.contains(&Uid::new(*uid));
+        self.users.retain(|_, uid| is_kept(uid));
+        for (_, members) in self.groups.values_mut() {
+            members.retain(is_kept);
+        }
+        for uid in uids {
+            self.absent.users.remove(&uid.get().to_string());
+        }
+    }
+
+    /// What a plan has come to that is in force from now on.
+    pub(crate) fn replace(&mut self, next: Self) {
+        let stored = self.stored;
+        *self = Self { stored, ..next };
+    }
+}
+
+/// A moment to the second.
+fn seconds(moment: &str) -> String {
+    let whole = moment.split_once('.').map(|(whole, _)| format!("{whole}Z"));
+    whole.unwrap_or_else(|| moment.to_owned())
+}
+
+/// Who belongs to a group although nobody has the number.
+fn remark_on_nobodys(nobodys: &BTreeSet<Uid>) -> Option<String> {
+    let some: Vec<String> = nobodys
+        .iter()
+        .take(NAMES_SAID)
+        .map(Uid::to_string)
+        .collect();
+    let others = match nobodys.len().saturating_sub(some.len()) {
+        0 => String::new(),
+        count => format!(" and {count} more"),
+    };
+    (!some.is_empty()).then(|| {
+        format!(
+            "uids of members that the directory does not know any more keep the limit: {}{others}",
+            some.join(", ")
+        )
+    })
 }
 
 /// Who is left out of a group although he may be meant.
@@ -211,6 +455,39 @@ mod tests {
         })
     }
 
+    fn user(name: &str, uid: u32, gid: u32) -> User {
+        User {
+            name: name.to_owned(),
+            uid: Uid::new(uid),
+            gid: Gid::new(gid),
+        }
+    }
+
+    /// One plan in force: whom a user's name stands for, with who has the number.
+    fn user_of(known: &mut NameCache, found: Lookup<User>, owner: Lookup<User>) -> Settled<Uid> {
+        let mut next = NameCache::default();
+        let settled = known.user("bob", found, &mut next, |_| Some(owner.clone()));
+        known.replace(next);
+        settled
+    }
+
+    /// The same of the group "film", with the users that there are.
+    fn group_of(
+        known: &mut NameCache,
+        found: Lookup<Members>,
+        group: Lookup<Group>,
+        users: &[User],
+    ) -> Settled<(Gid, Vec<Uid>)> {
+        let mut next = NameCache::default();
+        let owner_of = |uid| {
+            let owner = users.iter().find(|it| it.uid == uid).cloned();
+            Some(owner.map_or(Lookup::Absent, Lookup::Found))
+        };
+        let settled = known.group("film", found, &mut next, |_| group, owner_of);
+        known.replace(next);
+        settled
+    }
+
     fn uids(settled: &Settled<(Gid, Vec<Uid>)>) -> Vec<u32> {
         let (gid, uids) = settled.answer.as_ref().unwrap();
         assert_eq!(gid.get(), 500);
@@ -220,22 +497,25 @@ mod tests {
     #[test]
     fn members_that_cannot_be_looked_up_keep_the_groups_limit() {
         let mut known = NameCache::default();
-        known.group("film", members(&[1001, 1002], None));
+        let users = [user("a", 1001, 100), user("b", 1002, 100)];
+        let mut film = |found| group_of(&mut known, found, Lookup::Absent, &users);
+        film(members(&[1001, 1002], None));
         // 1002 is in the directory, which is down; 1003 has come, and is known here.
         for _ in 0..2 {
-            let down = known.group("film", members(&[1001, 1003], Some(Errno::IO)));
+            let down = film(members(&[1001, 1003], Some(Errno::IO)));
             assert_eq!(uids(&down), [1001, 1002, 1003]);
             assert!(down.remarks[0].contains("known from before"), "{down:?}");
         }
         // Up again, and he has left: who is a member is what the directory says.
-        let up = known.group("film", members(&[1001], None));
+        let up = film(members(&[1001], None));
         assert_eq!((uids(&up).as_slice(), up.remarks.len()), (&[1001][..], 0));
     }
 
     #[test]
     fn members_never_known_are_left_out_and_it_is_said() {
         let mut known = NameCache::default();
-        let down = known.group("film", members(&[1001], Some(Errno::IO)));
+        let found = members(&[1001], Some(Errno::IO));
+        let down = group_of(&mut known, found, Lookup::Absent, &[]);
         assert_eq!(uids(&down), [1001]);
         assert!(down.remarks[0].contains("those found"), "{down:?}");
         // What is incomplete is not what is known from now on.
@@ -249,7 +529,8 @@ mod tests {
         };
         some.unknown = ["a", "b", "c", "d"].map(str::to_owned).into();
         some.is_cut_off = true;
-        let settled = NameCache::default().group("film", Lookup::Found(some));
+        let mut known = NameCache::default();
+        let settled = group_of(&mut known, Lookup::Found(some), Lookup::Absent, &[]);
         assert_eq!(
             settled.remarks,
             [
@@ -260,21 +541,134 @@ mod tests {
     }
 
     #[test]
+    fn members_whose_numbers_nobody_has_stay_until_somebody_has_them() {
+        let mut known = NameCache::default();
+        let all = [
+            user("a", 1001, 100),
+            user("b", 1002, 100),
+            user("c", 1003, 500),
+        ];
+        let found = || members(&[1001, 1002, 1003], None);
+        group_of(&mut known, found(), Lookup::Absent, &all);
+        // SSSD is away: nobody is known, and nobody is listed. Then one after the other is there again.
+        for (users, nobodys) in [(0, 3), (1, 2), (3, 0)] {
+            let listed: Vec<u32> = (1001..1001 + users).collect();
+            let some = &all[..users as usize];
+            let down = group_of(&mut known, members(&listed, None), Lookup::Absent, some);
+            assert_eq!(uids(&down), [1001, 1002, 1003]);
+            assert_eq!(down.nobodys.len(), nobodys);
+            assert_eq!(down.remarks.len(), usize::from(nobodys > 0), "{down:?}");
+            assert_eq!(known.absent.users.len(), nobodys);
+        }
+        // Whose primary group it is stays though nobody is listed; who has a number otherwise has left.
+        let left = group_of(&mut known, members(&[], None), Lookup::Absent, &all);
+        assert_eq!(uids(&left), [1003]);
+        // The number is another user's now.
+        let others = [user("d", 1003, 100)];
+        let left = group_of(&mut known, members(&[], None), Lookup::Absent, &others);
+        assert_eq!(uids(&left), [0_u32; 0]);
+    }
+
+    #[test]
+    fn a_group_that_nobody_knows_stands_until_its_number_is_another_ones() {
+        let group = |name: &str| {
+            Lookup::Found(Group {
+                name: name.to_owned(),
+                gid: Gid::new(500),
+                members: Vec::new(),
+            })
+        };
+        let mut known = NameCache::default();
+        let never = group_of(&mut known, Lookup::Absent, Lookup::Absent, &[]);
+        assert_eq!(never.answer, Err(NameError::Unknown));
+        group_of(&mut known, members(&[1001], None), Lookup::Absent, &[]);
+        let first = group_of(&mut known, Lookup::Absent, Lookup::Absent, &[]);
+        assert_eq!(uids(&first), [1001]);
+        assert!(first.remarks[0].contains("unknown to the directory since"));
+        let again = group_of(&mut known, Lookup::Absent, Lookup::Absent, &[]);
+        assert_eq!(again, first, "since then");
+        let renamed = group_of(&mut known, Lookup::Absent, group("movies"), &[]);
+        assert_eq!(renamed.answer, Err(NameError::Unknown));
+        assert!(known.groups.is_empty() && known.absent.groups.is_empty());
+    }
+
+    #[test]
     fn a_name_whose_directory_is_down_stands_for_whom_it_stood() {
         let mut known = NameCache::default();
-        let bob = User {
-            name: "bob".to_owned(),
-            uid: Uid::new(1002),
-            gid: Gid::new(100),
-        };
         let down = || Lookup::Unavailable(Errno::IO);
-        let unreachable = known.user("bob", down()).answer.unwrap_err();
+        let unreachable = user_of(&mut known, down(), down()).answer.unwrap_err();
         assert!(matches!(unreachable, NameError::Unreachable(_)));
-        known.user("bob", Lookup::Found(bob));
-        let stands = known.user("bob", down());
-        assert_eq!(stands.answer, Ok(Uid::new(1002)));
-        let absent = known.user("bob", Lookup::Absent);
-        assert_eq!(absent.answer, Err(NameError::Unknown));
-        assert!(known.users.is_empty());
+        let bob = || Lookup::Found(user("bob", 1002, 100));
+        user_of(&mut known, bob(), bob());
+        for _ in 0..2 {
+            let stands = user_of(&mut known, down(), down());
+            assert_eq!(stands.answer, Ok(Uid::new(1002)));
+        }
+    }
+
+    #[test]
+    fn a_name_that_nobody_has_stands_until_its_number_is_another_users() {
+        let mut known = NameCache::default();
+        let nobody = || Lookup::Absent;
+        // One that never was.
+        let never = user_of(&mut known, nobody(), nobody());
+        assert_eq!(never.answer, Err(NameError::Unknown));
+        let bob = || Lookup::Found(user("bob", 1002, 100));
+        user_of(&mut known, bob(), bob());
+        let gone = user_of(&mut known, nobody(), nobody());
+        assert_eq!(gone.answer, Ok(Uid::new(1002)));
+        assert_eq!(gone.nobodys, BTreeSet::from([Uid::new(1002)]));
+        assert!(gone.remarks[0].contains("known from before, 1002"));
+        // Since then, over a restart too; a source that cannot be asked changes nothing.
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("names.toml");
+        fs::write(&file, toml::to_string(&known).unwrap()).unwrap();
+        let mut known = NameCache::load(&file);
+        let down = Lookup::Unavailable(Errno::IO);
+        assert_eq!(user_of(&mut known, nobody(), down), gone);
+        // He is there again.
+        let back = user_of(&mut known, bob(), bob());
+        assert_eq!((back.remarks.len(), back.nobodys.len()), (0, 0));
+        assert!(known.absent.users.is_empty());
+        // userdel and useradd, or another name: the number is somebody else's, and stays so when it is nobody's again.
+        let other = Lookup::Found(user("zoe", 1002, 100));
+        for owner in [other, Lookup::Absent] {
+            let gone = user_of(&mut known, nobody(), owner);
+            assert_eq!(gone.answer, Err(NameError::Unknown));
+        }
+    }
+
+    #[test]
+    fn what_is_only_tried_changes_nothing_and_what_no_entry_names_is_not_kept() {
+        let mut known = NameCache::default();
+        let bob = || Lookup::Found(user("bob", 1002, 100));
+        user_of(&mut known, bob(), bob());
+        let mut tried = NameCache::default();
+        let other = Lookup::Found(user("bob", 1009, 100));
+        known.user("bob", other, &mut tried, |_| None);
+        assert_eq!(known.uid_of("bob"), Some(Uid::new(1002)));
+        known.replace(NameCache::default());
+        let cleared = user_of(&mut known, Lookup::Absent, Lookup::Absent);
+        assert_eq!(cleared.answer, Err(NameError::Unknown));
+    }
+
+    #[test]
+    fn who_has_been_gone_for_long_is_forgotten() {
+        let mut known = NameCache::default();
+        let bob = || Lookup::Found(user("bob", 1002, 100));
+        user_of(&mut known, bob(), bob());
+        group_of(&mut known, members(&[1002], None), Lookup::Absent, &[]);
+        known.users.insert("bob".to_owned(), 1002);
+        known
+            .absent
+            .users
+            .insert("1002".to_owned(), "2026-11-01T00:00:00Z".to_owned());
+        let day = |day: &str| clock::parse_since(day, SystemTime::now()).unwrap();
+        assert!(known.long_absent(day("2026-11-07")).is_empty());
+        let long = known.long_absent(day("2026-11-09"));
+        assert_eq!(long, BTreeSet::from([Uid::new(1002)]));
+        known.forget(&long);
+        assert!(known.users.is_empty() && known.absent.users.is_empty());
+        assert_eq!(known.groups["film"], (500, Vec::new()));
     }
 }

@@ -455,6 +455,7 @@ fn work(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::sync::Arc;
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -584,7 +585,12 @@ mod tests {
         assert_eq!(names.owner_since(ALICE), None);
         let answer = LastAnswer::Is(1);
         let who = "alice".parse().unwrap();
-        names.watch(vec![Watched { who, answer }]);
+        let nobodys = BTreeSet::new();
+        names.watch(vec![Watched {
+            who,
+            answer,
+            nobodys,
+        }]);
         let asked = source.asked.load(Ordering::Relaxed);
         // The back-off does not put it off; and many changes are one.
         for _ in 0..20 {
@@ -606,6 +612,7 @@ mod tests {
         let watched = |who: &str, answer| Watched {
             who: who.parse().unwrap(),
             answer,
+            nobodys: BTreeSet::new(),
         };
         names.watch(vec![
             watched("zoe", LastAnswer::Nobody),
@@ -628,5 +635,17 @@ mod tests {
         assert!(!names.take_news());
         names.watch(vec![watched("@zoe", LastAnswer::Is(1))]);
         until("the members", || names.take_news());
+        // A number that nobody had is somebody's.
+        let mut gone = watched("zoe", LastAnswer::Nobody);
+        gone.nobodys.insert(Uid::new(1002));
+        names.watch(vec![gone.clone()]);
+        let asked = source.asked.load(Ordering::Relaxed);
+        until("rounds", || {
+            source.asked.load(Ordering::Relaxed) > asked + 3
+        });
+        assert!(!names.take_news());
+        gone.nobodys.insert(ALICE);
+        names.watch(vec![gone]);
+        until("the number", || names.take_news());
     }
 }

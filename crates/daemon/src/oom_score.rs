@@ -5,15 +5,18 @@
 //! It goes by oom_score_adj, which is raised for them, never lowered, and put back afterwards. The order that a user has
 //! given to his own processes stays. Children inherit it, so what a limited user starts is covered from its first moment;
 //! what root starts on his behalf (sudo) inherits it too and is given its own value back.
+//!
+//! That a value is ours does not follow from the value: services have 900 of their own (OOMScoreAdjust=, Kubernetes), and
+//! begin during a shortage as at any time. Of somebody without a limit only what comes from a process that we know is put back.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::Duration;
 use std::{fs, io};
 
 use bursar_host::{
-    Adjusted, Proc, ProcessQuery, StartTime, UserNamespaces, UsernsOwner, leave_oom_score_minimum,
-    replace_file,
+    Adjusted, Proc, ProcessQuery, StartTime, Stat, UserNamespaces, UsernsOwner,
+    leave_oom_score_minimum, replace_file,
 };
 use bursar_model::{Nanos, Pid, Uid};
 
@@ -22,13 +25,15 @@ use crate::payers::Payers;
 /// Below everything: the kernel never chooses it, and neither do we.
 const UNTOUCHABLE: i16 = -1000;
 const HIGHEST: i16 = 1000;
+/// Between a user's shell and what root runs for it are sudo, its monitor and some shells more.
+const ANCESTORS: usize = 8;
 
 /// Keeps oom_score_adj as the limits want it.
 #[derive(Debug)]
 pub(crate) struct OomScore {
     /// What those have that had 0.
     raised: i16,
-    /// What processes had before, as far as we raised them ourselves.
+    /// What processes of limited users had before: those that we raised, and their children.
     original: HashMap<Pid, Original>,
     /// When the first of them was raised: who began later may have inherited it.
     since: Option<StartTime>,
@@ -42,6 +47,8 @@ struct Original {
     start: Option<StartTime>,
     score: i16,
     raised: i16,
+    /// Its real uid; `None`: an earlier bursard has not written it down.
+    uid: Option<Uid>,
 }
 
 impl OomScore {
@@ -84,7 +91,7 @@ impl OomScore {
             Some(payers.is_limited(payers.payer(owner)))
         };
         self.since.get_or_insert_with(ticks_now);
-        let helpless = self.visit(proc, is_limited, ask);
+        let helpless = self.visit(proc, is_limited, &HashSet::new(), ask);
         if let Err(error) = self.save() {
             tracing::warn!(
                 %error,
@@ -96,7 +103,9 @@ impl OomScore {
 
     /// Nobody is offered first any more.
     pub(crate) fn restore_oom_scores(&mut self, proc: &Proc, ask: &mut impl ProcessQuery) {
-        self.visit(proc, |_, _, _| Some(false), ask);
+        // Who had a limit is not known here, but by whose processes were raised.
+        let users = self.original.values().filter_map(|it| it.uid).collect();
+        self.visit(proc, |_, _, _| Some(false), &users, ask);
         self.since = None;
         let _ = fs::remove_file(&self.file);
     }
@@ -105,7 +114,8 @@ impl OomScore {
         let since = self.since.map_or(0, StartTime::get);
         let lines = self.original.iter().map(|(pid, it)| {
             let start = it.start.map_or(0, StartTime::get);
-            format!("{pid} {start} {} {}\n", it.score, it.raised)
+            let uid = it.uid.map(|uid| format!(" {uid}")).unwrap_or_default();
+            format!("{pid} {start} {} {}{uid}\n", it.score, it.raised)
         });
         let text: String = std::iter::once(format!("{since}\n")).chain(lines).collect();
         replace_file(&self.file, &text)
@@ -133,10 +143,46 @@ impl OomScore {
         all.find(|it| it.raised == now).map(|it| it.score)
     }
 
+    /// A limited user's process that has inherited its value. Written down, it is put back although its parents are gone.
+    fn child(&self, uid: Uid, now: i16, start: StartTime) -> Option<Original> {
+        Some(Original {
+            start: Some(start),
+            score: self.inherited(now, start)?,
+            raised: now,
+            uid: Some(uid),
+        })
+    }
+
+    /// Whether a process comes from one that we know: by its parents, or by their sessions.
+    fn descends(&self, pid: Pid, ask: &mut impl ProcessQuery) -> bool {
+        let mut next = Some(pid);
+        for _ in 0..ANCESTORS {
+            let Some(stat) = next.and_then(|pid| stat_of(pid, ask)) else {
+                return false;
+            };
+            let mut from = [stat.parent, stat.session].into_iter().flatten();
+            if from.any(|it| self.is_known(it, ask)) {
+                return true;
+            }
+            next = stat.parent;
+        }
+        false
+    }
+
+    /// Who does not say since when he is there may be the one we know.
+    fn is_known(&self, pid: Pid, ask: &mut impl ProcessQuery) -> bool {
+        self.original.get(&pid).is_some_and(|it| {
+            let both = it.start.zip(start_of(pid, ask));
+            both.is_none_or(|(then, now)| then == now)
+        })
+    }
+
+    /// `users`: who has these uids had a limit, as far as it is not known who has one.
     fn visit<A: ProcessQuery>(
         &mut self,
         proc: &Proc,
         mut is_limited: impl FnMut(Pid, Uid, &mut A) -> Option<bool>,
+        users: &HashSet<Uid>,
         ask: &mut A,
     ) -> u32 {
         if let Err(error) = leave_oom_score_minimum() {
@@ -178,23 +224,31 @@ impl OomScore {
                 Some(true) if now < self.raised && now > UNTOUCHABLE => Some(self.raise(now)),
                 Some(false) => known
                     .map(|it| it.score)
-                    .or_else(|| self.inherited(now, start(ask)?)),
+                    .or_else(|| self.inherited(now, start(ask)?))
+                    .filter(|_| {
+                        known.is_some() || users.contains(&status.uid) || self.descends(pid, ask)
+                    }),
                 // Also who cannot be asked who pays for it: it keeps what it has.
                 _ => None,
             };
             let Some(wanted) = wanted else {
-                seen.extend(known.map(|it| (pid, it)));
+                let is_child = is_limited == Some(true) && now >= self.raised;
+                let child = || self.child(status.uid, now, start(ask)?);
+                let kept = known.or_else(|| is_child.then(child)?);
+                seen.extend(kept.map(|it| (pid, it)));
                 continue;
             };
             let original = Original {
                 start: start(ask),
                 score: now,
                 raised: wanted,
+                uid: Some(status.uid),
             };
             match process.set_oom_score_adj(wanted) {
                 Ok(Adjusted::Done) if is_limited == Some(true) => {
                     seen.insert(pid, original);
                 }
+                Ok(Adjusted::Done) if known.is_none() => note_put_back(pid, now, wanted),
                 Ok(Adjusted::Done | Adjusted::Gone) => {}
                 Ok(Adjusted::Denied) | Err(_) => helpless += 1,
             }
@@ -203,6 +257,11 @@ impl OomScore {
         self.original = seen;
         helpless
     }
+}
+
+/// So that it can be undone by hand.
+fn note_put_back(pid: Pid, from: i16, to: i16) {
+    tracing::info!(%pid, from, to, "an inherited oom_score_adj is put back");
 }
 
 fn parse(line: &str) -> Option<(Pid, Original)> {
@@ -217,6 +276,7 @@ fn parse(line: &str) -> Option<(Pid, Original)> {
             start: (start > 0).then(|| StartTime::new(start)),
             score,
             raised,
+            uid: words.next().and_then(|it| it.parse().ok()).map(Uid::new),
         },
     ))
 }
@@ -228,14 +288,20 @@ fn ticks_now() -> StartTime {
     StartTime::after_boot(Nanos::new(u64::try_from(now).unwrap_or(u64::MAX)))
 }
 
+/// What a process says of itself, if it does.
+fn stat_of(pid: Pid, ask: &mut impl ProcessQuery) -> Option<Stat> {
+    ask.ask(pid, Proc::stat)?.ok()?
+}
+
 /// When a process began, if it says so.
 fn start_of(pid: Pid, ask: &mut impl ProcessQuery) -> Option<StartTime> {
-    let stat = ask.ask(pid, Proc::stat)?;
-    Some(stat.ok()??.start)
+    stat_of(pid, ask).map(|it| it.start)
 }
 
 #[cfg(test)]
 mod tests {
+    use bursar_host::Patient;
+
     use super::*;
 
     #[test]
@@ -249,6 +315,7 @@ mod tests {
             start: Some(StartTime::new(12_345)),
             score: 300,
             raised: 930,
+            uid: Some(Uid::new(60_001)),
         };
         score.original.insert(Pid::new(77), original);
         score.since = Some(StartTime::new(20_000));
@@ -261,5 +328,36 @@ mod tests {
         assert_eq!(again.inherited(900, after), Some(0));
         assert_eq!(again.inherited(940, after), None);
         assert_eq!(again.inherited(900, before), None);
+        // As an earlier bursard wrote it.
+        assert_eq!(parse("77 12345 300 930").unwrap().1.uid, None);
+    }
+
+    #[test]
+    fn a_value_is_ours_where_the_process_comes_from_one_that_we_know() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut score = OomScore::new(900, directory.path());
+        let proc = Proc::host().unwrap();
+        let mut ask = Patient(&proc);
+        let me = Pid::new(std::process::id());
+        let own = stat_of(me, &mut ask).unwrap();
+        score.since = Some(own.start);
+        // A service that began meanwhile, and has the value of its own.
+        assert_eq!(score.inherited(900, own.start), Some(0));
+        assert!(!score.descends(me, &mut ask));
+        let parent = own.parent.unwrap();
+        let mut known = Original {
+            start: start_of(parent, &mut ask),
+            score: 0,
+            raised: 900,
+            uid: Some(Uid::new(60_001)),
+        };
+        score.original.insert(parent, known);
+        assert!(score.descends(me, &mut ask));
+        // Another process has its number by now.
+        known.start = Some(StartTime::new(1));
+        score.original.insert(parent, known);
+        assert!(!score.descends(me, &mut ask));
+        let child = score.child(Uid::new(60_001), 900, own.start).unwrap();
+        assert_eq!((child.score, child.start), (0, Some(own.start)));
     }
 }

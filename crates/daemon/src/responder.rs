@@ -109,6 +109,10 @@ impl Responder {
         self.hint.as_deref()
     }
 
+    pub(crate) fn set_hint(&mut self, hint: Option<String>) {
+        self.hint = hint;
+    }
+
     /// Readable when [`Self::insist`] has something to do.
     pub(crate) fn graceful(&self) -> BorrowedFd<'_> {
         self.graceful.as_fd()

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use bursar_config::Config;
+use bursar_config::{BackendChoice, Config, Loaded};
 use bursar_host::{gid_in_file, thread};
 use bursar_model::{Gid, Uid};
 
@@ -28,6 +28,10 @@ pub(crate) struct Service {
     pub(crate) events_group: Option<String>,
     /// The file of the configuration, where it is not the usual one.
     pub(crate) config: Option<PathBuf>,
+    /// What of it was read at the start.
+    pub(crate) running: Config,
+    /// Said on the command line: it wins over the file at the next start, too.
+    pub(crate) trigger: Option<BackendChoice>,
 }
 
 /// The group's number now. A group that comes later is let in then.
@@ -285,14 +289,42 @@ impl Service {
                     .unwrap_or(sd_notify::NotifyState::Ready),
             ],
         );
-        // Of bursar.toml the level of the log holds at once, the rest at the next start.
         match Config::load(self.config.as_deref()) {
-            Ok(loaded) => log::set_level(loaded.config.log.level),
+            Ok(loaded) => self.take_configuration(loaded),
             Err(error) => tracing::error!("log.level stays as it was: {error}"),
         }
         if let Err(error) = self.daemon.reload() {
             tracing::error!("the limits stay as they were: {error:#}");
         }
         let _ = sd_notify::notify(false, &[sd_notify::NotifyState::Ready]);
+    }
+
+    /// Of bursar.toml the level of the log and the hint hold at once, the rest at the next start. Who had it read again may
+    /// think otherwise, and a service would die that was exempt a moment before: it is said what is not in force.
+    fn take_configuration(&mut self, loaded: Loaded) {
+        let mut config = loaded.config;
+        log::set_level(config.log.level);
+        self.daemon.responder.set_hint(config.messages.hint.clone());
+        for remark in &loaded.remarks {
+            tracing::warn!("{remark}");
+        }
+        if let Some(trigger) = self.trigger {
+            config.trigger = trigger;
+        }
+        let at_once = Config {
+            log: config.log,
+            messages: config.messages.clone(),
+            ..self.running.clone()
+        };
+        let changes = at_once.changes(&config);
+        self.daemon.awaits_restart = (!changes.is_empty()).then(|| {
+            format!(
+                "bursar.toml has changed, and this is in force after `systemctl restart bursard` only: {}",
+                changes.join(", ")
+            )
+        });
+        if let Some(remark) = &self.daemon.awaits_restart {
+            tracing::warn!("{remark}");
+        }
     }
 }

@@ -60,6 +60,8 @@ pub(crate) fn run(loaded: Loaded, arguments: &Arguments) -> Result<()> {
         signals,
         events_group,
         config: arguments.config.clone(),
+        running: config.clone(),
+        trigger: arguments.trigger.map(Into::into),
     };
     service.run()?;
 

@@ -76,13 +76,20 @@ impl SubuidFile {
     pub(crate) fn read(
         &mut self,
         users: &mut Users,
-        name_cache: &mut NameCache,
+        name_cache: &NameCache,
+        next: &mut NameCache,
         own: &BTreeSet<Uid>,
     ) -> Meaning {
         let path = &self.path;
         let known = self
             .known
-            .get_or_insert_with(|| Known::read(path, users, name_cache));
+            .get_or_insert_with(|| Known::read(path, users, name_cache, next));
+        // Those too that were looked up for a plan that was never put in force.
+        for (name, uid) in &known.names.known {
+            if let Some(uid) = uid {
+                name_cache.keep(name, *uid, next);
+            }
+        }
         let own = known.names.own.union(own).copied().collect();
         let most = KernelHalf::MOST_SUBORDINATES;
         let found = Subordinates::new(&known.given, &own, most);
@@ -97,19 +104,18 @@ impl SubuidFile {
 }
 
 impl Known {
-    fn read(path: &Path, users: &mut Users, name_cache: &mut NameCache) -> Self {
+    fn read(path: &Path, users: &mut Users, name_cache: &NameCache, next: &mut NameCache) -> Self {
         let written = subuids(path);
         let mut names = match written.lines.is_empty() {
             true => Names::default(),
             false => Names::listed(&written.lines, users),
         };
         let given = written.lines.iter().filter_map(|line| {
-            let subuid_owner = names.subuid_owner(&line.subuid_owner, users, name_cache)?;
+            let subuid_owner = names.subuid_owner(&line.subuid_owner, users, name_cache, next)?;
             Subordinate::new(line.first, line.count, subuid_owner)
         });
         let given = given.collect();
         names.listed = BTreeMap::new();
-        names.known = BTreeMap::new();
         Self {
             given,
             names,
@@ -168,7 +174,8 @@ impl Names {
         &mut self,
         subuid_owner: &SubuidOwner,
         users: &mut Users,
-        name_cache: &mut NameCache,
+        name_cache: &NameCache,
+        next: &mut NameCache,
     ) -> Option<Uid> {
         let name = match subuid_owner {
             SubuidOwner::Uid(uid) => return Some(*uid),
@@ -182,7 +189,8 @@ impl Names {
             None => users.by_name(name),
         };
         let shown = printable(name.as_bytes(), NAME_SHOWN);
-        let answer = match name_cache.user(name, found).answer {
+        let owner_of = |uid| Some(users.by_uid(uid));
+        let answer = match name_cache.user(name, found, next, owner_of).answer {
             Ok(uid) => {
                 self.shown.insert(uid, shown);
                 Some(uid)
@@ -264,8 +272,8 @@ mod tests {
         let path = folder.path().join("subuid");
         fs::write(&path, text).unwrap();
         let own = own.iter().copied().map(Uid::new).collect();
-        let mut name_cache = NameCache::default();
-        SubuidFile::at(path).read(&mut Users::new(10), &mut name_cache, &own)
+        let (name_cache, mut next) = (NameCache::default(), NameCache::default());
+        SubuidFile::at(path).read(&mut Users::new(10), &name_cache, &mut next, &own)
     }
 
     fn subuid_owner(meaning: &Meaning, uid: u32) -> Option<u32> {
@@ -312,10 +320,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("subuid");
         let mut file = SubuidFile::at(path.clone());
-        let mut name_cache = NameCache::default();
-        let mut read = |file: &mut SubuidFile, own: &[u32]| {
+        let name_cache = NameCache::default();
+        let read = |file: &mut SubuidFile, own: &[u32]| {
             let own = own.iter().copied().map(Uid::new).collect();
-            let meaning = file.read(&mut Users::new(10), &mut name_cache, &own);
+            let mut next = NameCache::default();
+            let meaning = file.read(&mut Users::new(10), &name_cache, &mut next, &own);
             subuid_owner(&meaning, 60_605)
         };
         assert_eq!(read(&mut file, &[]), None);

@@ -134,18 +134,32 @@ pub(crate) fn group_by_name(name: &str) -> Lookup<Group> {
         return Lookup::Absent;
     };
     asked(|buffer| {
-        let mut record = libc::group {
-            gr_name: ptr::null_mut(),
-            gr_passwd: ptr::null_mut(),
-            gr_gid: 0,
-            gr_mem: ptr::null_mut(),
-        };
+        let mut record = empty_group();
         let mut found = ptr::null_mut();
         // SAFETY: `name` ends with a NUL; record, buffer with its length and found are ours alone and
         // outlive the call.
         let code = unsafe {
             libc::getgrnam_r(
                 name.as_ptr(),
+                &mut record,
+                buffer.as_mut_ptr(),
+                buffer.len(),
+                &mut found,
+            )
+        };
+        (code, (!found.is_null()).then(|| group_of(&record)))
+    })
+}
+
+/// The group with this number.
+pub(crate) fn group_by_gid(gid: Gid) -> Lookup<Group> {
+    asked(|buffer| {
+        let mut record = empty_group();
+        let mut found = ptr::null_mut();
+        // SAFETY: record, buffer with its length and found are ours alone and outlive the call.
+        let code = unsafe {
+            libc::getgrgid_r(
+                gid.get(),
                 &mut record,
                 buffer.as_mut_ptr(),
                 buffer.len(),
@@ -187,6 +201,15 @@ pub(crate) fn each_user(mut visit: impl FnMut(&User) -> bool) -> Result<(), Errn
     // SAFETY: takes nothing.
     unsafe { libc::endpwent() };
     done
+}
+
+fn empty_group() -> libc::group {
+    libc::group {
+        gr_name: ptr::null_mut(),
+        gr_passwd: ptr::null_mut(),
+        gr_gid: 0,
+        gr_mem: ptr::null_mut(),
+    }
 }
 
 fn empty_passwd() -> libc::passwd {

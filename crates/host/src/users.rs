@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use bursar_model::{Gid, Uid};
 use rustix::io::Errno;
 
-use crate::nss::{Group, Lookup, User, each_user, group_by_name, user_by_name, user_by_uid};
+use crate::nss::{
+    Group, Lookup, User, each_user, group_by_gid, group_by_name, user_by_name, user_by_uid,
+};
 
 /// More members than this are left out and said, see [`Members::is_cut_off`].
 const MAX_MEMBERS: usize = 65_536;
@@ -97,6 +99,11 @@ impl Users {
     /// The group with this name. Not remembered.
     pub fn group(&self, name: &str) -> Lookup<Group> {
         group_by_name(name)
+    }
+
+    /// The group with this number. Not remembered.
+    pub fn group_by_gid(&mut self, gid: Gid) -> Lookup<Group> {
+        self.waiting.ask(|| group_by_gid(gid))
     }
 
     /// Who belongs to the group with this name: those listed in it, and of the users that the sources

@@ -26,6 +26,11 @@ pub(super) const STORIES: &[Story] = &[
         place: Place::Host,
         tell: successor,
     },
+    Story {
+        name: "a_directory_that_knows_nobody_takes_no_limit_away",
+        place: Place::Host,
+        tell: nobody_known,
+    },
 ];
 
 /// A change is in force within so long: it is seen at once, and what settles is asked for once.
@@ -166,4 +171,50 @@ fn successor(binaries: &Binaries) -> Result<()> {
     let all = world.daemon.events_of(EventKind::Kill)?;
     ensure!(all.len() == 2, "root sees {} kills", all.len());
     Ok(())
+}
+
+/// SSSD without its socket says of everybody that there is no such user, and so does a file that is half written.
+fn nobody_known(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "unknown", "")?;
+    let root = "root:x:0:0::/:/bin/sh\n";
+    let bob = "bob:x:60002:60002::/:/bin/sh\n";
+    let alice = "alice:x:60001:60001::/:/bin/sh\n";
+    let group = "root:x:0:\nfilm:x:60100:bob\n";
+    let etc = Etc::start(&mut world, &format!("{root}{alice}{bob}"), group)?;
+    world.daemon.limit("alice", "64M")?;
+    world.daemon.limit("@film", "64M")?;
+
+    etc.replace("passwd", root)?;
+    for restarts in [false, true] {
+        if restarts {
+            world.daemon.end(libc::SIGTERM)?;
+            let mut command = world.daemon.command()?;
+            etc.cover(&mut command);
+            world.daemon.start_as(&mut command)?;
+        }
+        within(SECONDS, "it being said", || {
+            let said = world.daemon.status()?.remarks.join("\n");
+            let is_said = said.contains("alice: unknown to the directory since")
+                && said.contains("@film: uids of members that the directory does not know");
+            Ok(is_said.then_some(()))
+        })?;
+        world.hog("uid=60001 hold=200M pause")?.expect_killed()?;
+        world.hog("uid=60002 hold=200M pause")?.expect_killed()?;
+    }
+
+    // Bob is there again, and alice's number is somebody else's: her limit is not zoe's.
+    let zoe = "zoe:x:60001:60001::/:/bin/sh\n";
+    etc.replace("passwd", &format!("{root}{zoe}{bob}"))?;
+    within(SECONDS, "alice having no account", || {
+        Ok(world.daemon.account("alice")?.is_none().then_some(()))
+    })?;
+    let mut zoe = world.there("uid=60001 hold=200M say=there pause")?;
+    world.hog("uid=60002 hold=200M pause")?.expect_killed()?;
+    let said = world.daemon.status()?.remarks.join("\n");
+    ensure!(
+        said.contains("alice: there is no user of this name")
+            && !said.contains("uids of members that the directory does not know"),
+        "{said}"
+    );
+    zoe.expect_alive("who has the number that alice had")
 }

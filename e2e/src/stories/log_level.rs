@@ -7,11 +7,18 @@ use crate::runner::{Place, Story};
 use crate::wait::until;
 use crate::world::{Binaries, World};
 
-pub(super) const STORIES: &[Story] = &[Story {
-    name: "the_level_of_the_log_changes_at_a_reload",
-    place: Place::Anywhere,
-    tell,
-}];
+pub(super) const STORIES: &[Story] = &[
+    Story {
+        name: "the_level_of_the_log_changes_at_a_reload",
+        place: Place::Anywhere,
+        tell,
+    },
+    Story {
+        name: "what_of_the_configuration_waits_for_a_restart_is_said",
+        place: Place::Anywhere,
+        tell: waits,
+    },
+];
 
 fn tell(binaries: &Binaries) -> Result<()> {
     let mut world = World::new(binaries, "loglevel", "")?;
@@ -50,4 +57,31 @@ fn tell(binaries: &Binaries) -> Result<()> {
     let more = lines("INFO")? - told;
     ensure!(more == 1, "{more} lines, {}", world.daemon.log()?);
     Ok(())
+}
+
+fn waits(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "waits", "")?;
+    world.daemon.start()?;
+    let word = "after `systemctl restart bursard` only";
+    let said = || -> Result<String> {
+        let remarks = world.daemon.status()?.remarks;
+        Ok(remarks
+            .into_iter()
+            .find(|it| it.contains(word))
+            .unwrap_or_default())
+    };
+    ensure!(said()?.is_empty(), "{}", said()?);
+    world.configure("[exempt]\ncgroups = [\"/nobody-has-it\"]\n[log]\nlevel = \"info\"")?;
+    world.daemon.signal(libc::SIGHUP)?;
+    until("what is not in force", || {
+        Ok(said()?.ends_with(": exempt.cgroups").then_some(()))
+    })?;
+    ensure!(
+        world.daemon.log()?.contains(word),
+        "the log does not say so"
+    );
+    // As it was.
+    world.configure("")?;
+    world.daemon.signal(libc::SIGHUP)?;
+    until("nothing", || Ok(said()?.is_empty().then_some(())))
 }

@@ -446,9 +446,15 @@ fn no_trace(binaries: &Binaries) -> Result<()> {
         )
     };
     until("oom_score_adj", || Ok((adj()? == "900").then_some(())))?;
+    // Who has the same value of its own, and has begun since.
+    let service = world.there("uid=60003 hold=10M say=there pause")?;
+    let own = format!("/proc/{}/oom_score_adj", service.pid());
+    fs::write(&own, "900")?;
     ensure!(status_of(hog.pid(), "Threads")? == 1);
     world.daemon.end(libc::SIGTERM)?;
     ensure!(adj()? == "0", "oom_score_adj is {} after all", adj()?);
+    let kept = fs::read_to_string(&own)?;
+    ensure!(kept.trim() == "900", "a service's own is {kept} now");
     ensure!(!world.pins().exists(), "{:?} is still there", world.pins());
     // Programs and maps go when the last grace period is over.
     until("everything being unloaded", || {

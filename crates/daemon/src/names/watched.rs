@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 //! Names in limits, what they stood for, and whether that is so still.
 
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use bursar_host::{Lookup, Members, User};
-use bursar_model::Who;
+use bursar_model::{Uid, Who};
 
 use super::Source;
 
@@ -14,6 +15,8 @@ pub(crate) struct Watched {
     /// A user or a group.
     pub(crate) who: Who,
     pub(crate) answer: LastAnswer,
+    /// Numbers that it stands for and that nobody has: the limit ends when somebody has them.
+    pub(crate) nobodys: BTreeSet<Uid>,
 }
 
 /// What was answered last.
@@ -63,6 +66,8 @@ impl Watched {
             Who::Group(name) | Who::Shared(name) => source.group(name),
             Who::Uid(_) | Who::Default => return false,
         };
-        now != LastAnswer::Nothing && now != self.answer
+        let mut nobodys = self.nobodys.iter();
+        (now != LastAnswer::Nothing && now != self.answer)
+            || nobodys.any(|uid| matches!(source.name_of(*uid), Lookup::Found(_)))
     }
 }

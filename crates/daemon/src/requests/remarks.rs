@@ -8,6 +8,7 @@ use crate::daemon::Daemon;
 /// On what is configured.
 fn on_files(daemon: &Daemon) -> Vec<String> {
     let mut remarks = daemon.standing_remarks.clone();
+    remarks.extend(daemon.awaits_restart.clone());
     let unread = daemon.not_in_force.as_deref();
     remarks.extend(unread.map(|why| format!("limits are not in force as they are written: {why}")));
     remarks.extend(daemon.retries.remarks());

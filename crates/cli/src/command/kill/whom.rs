@@ -3,14 +3,18 @@
 
 use std::io::{BufRead, IsTerminal};
 
-use bursar_host::{Lookup, Proc, Users};
+use bursar_host::{Lookup, Members, Proc, Users};
 use bursar_model::{Bytes, Pid, Uid};
+use rustix::io::Errno;
 
 use crate::complaint::complain;
 use crate::failure::Failure;
 
 /// More users of one group are not looked up twice.
 const REMEMBERED: usize = 1024;
+
+/// Names listed in a group that no user has are said so far.
+const NAMES_SAID: usize = 3;
 
 /// The user with this name or number.
 pub(super) fn user(name: &str) -> Result<Vec<Uid>, Failure> {
@@ -32,19 +36,47 @@ pub(super) fn user(name: &str) -> Result<Vec<Uid>, Failure> {
 /// The members of the group with this name. One of whom not everybody is known is refused: to kill
 /// some is not what was asked for.
 pub(super) fn group(name: &str) -> Result<Vec<Uid>, Failure> {
-    let unavailable = |errno| {
-        Failure::failed(format!(
-            "the group {name:?} cannot be looked up: {errno}; name its users"
-        ))
-    };
     match Users::new(REMEMBERED).members(name) {
-        Lookup::Found(members) => match members.incomplete {
-            Some(errno) => Err(unavailable(errno)),
-            None => Ok(members.uids.into_iter().collect()),
-        },
+        Lookup::Found(members) => all_of(name, members),
         Lookup::Absent => Err(Failure::usage(format!("there is no group {name:?}"))),
-        Lookup::Unavailable(errno) => Err(unavailable(errno)),
+        Lookup::Unavailable(errno) => Err(unavailable(name, errno)),
     }
+}
+
+/// Everybody in a group. A listed name that no user has may be a user whose directory is down (SSSD answers so), whose
+/// processes would live on unseen; `--yes` answers another question.
+fn all_of(name: &str, members: Members) -> Result<Vec<Uid>, Failure> {
+    if let Some(errno) = members.incomplete {
+        return Err(unavailable(name, errno));
+    }
+    if members.is_cut_off {
+        return Err(Failure::failed(format!(
+            "the group {name:?} has more members than are looked at, {}; name its users (--user)",
+            members.uids.len()
+        )));
+    }
+    let (first, others) = members
+        .unknown
+        .split_at_checked(NAMES_SAID)
+        .unwrap_or((members.unknown.as_slice(), &[]));
+    if first.is_empty() {
+        return Ok(members.uids.into_iter().collect());
+    }
+    let others = match others.len() {
+        0 => String::new(),
+        count => format!(" and {count} more"),
+    };
+    Err(Failure::failed(format!(
+        "the group {name:?} lists names that no user has: {}{others}; nothing was killed, because their processes would \
+         live on; take the names out of the group, or name its users (--user)",
+        first.join(", ")
+    )))
+}
+
+fn unavailable(name: &str, errno: Errno) -> Failure {
+    Failure::failed(format!(
+        "the group {name:?} cannot be looked up: {errno}; name its users"
+    ))
 }
 
 /// One process of theirs.
@@ -103,4 +135,44 @@ pub(super) fn confirm(whose: &str, theirs: &[Theirs]) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::failed("nothing was killed"))
+}
+
+#[cfg(test)]
+mod tests {
+    use bursar_model::Gid;
+
+    use super::*;
+    use crate::failure::Code;
+
+    fn members() -> Members {
+        Members {
+            gid: Gid::new(500),
+            uids: [1001, 1002].map(Uid::new).into(),
+            unknown: Vec::new(),
+            incomplete: None,
+            is_cut_off: false,
+        }
+    }
+
+    #[test]
+    fn of_a_group_of_which_a_part_is_unknown_nobody_is_killed() {
+        assert_eq!(
+            all_of("film", members()).unwrap(),
+            [1001, 1002].map(Uid::new)
+        );
+        let refused = |change: fn(&mut Members)| {
+            let mut members = members();
+            change(&mut members);
+            match all_of("film", members) {
+                Err(Failure::Wrong(Code::Failed, message)) => message,
+                other => panic!("{other:?}"),
+            }
+        };
+        let unknown = refused(|it| it.unknown = ["a", "b", "c", "d"].map(str::to_owned).into());
+        assert!(unknown.contains("a, b, c and 1 more"), "{unknown}");
+        let cut_off = refused(|it| it.is_cut_off = true);
+        assert!(cut_off.contains("more members"), "{cut_off}");
+        let down = refused(|it| it.incomplete = Some(Errno::IO));
+        assert!(down.contains("cannot be looked up"), "{down}");
+    }
 }
