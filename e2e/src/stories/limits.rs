@@ -33,6 +33,11 @@ pub(super) const STORIES: &[Story] = &[
         tell: below_held,
     },
     Story {
+        name: "a_limit_forced_below_what_is_held_leaves_whom_it_fits",
+        place: Place::Anywhere,
+        tell: forced_below_held,
+    },
+    Story {
         name: "a_first_default_below_what_somebody_holds_is_refused",
         place: Place::Anywhere,
         tell: first_default,
@@ -170,6 +175,36 @@ fn below_held(binaries: &Binaries) -> Result<()> {
     let reply = world.daemon.try_limit("60001", "50M", true)?;
     ensure!(matches!(reply, Reply::Changed { .. }), "{reply:?}");
     hog.expect_killed()
+}
+
+/// Those that die are more than the limit together: each death is no reason for the next one.
+fn forced_below_held(binaries: &Binaries) -> Result<()> {
+    let mut world = World::new(binaries, "forced", "")?;
+    world.daemon.start()?;
+    // Once for a user who has no limit yet and once for one who has.
+    for before in [None, Some("500M")] {
+        if let Some(size) = before {
+            world.daemon.limit("60001", size)?;
+        }
+        let there = |size: u64| world.there(&format!("uid=60001 hold={size}M say=there pause"));
+        let mut largest = [there(50)?, there(45)?];
+        let mut others = [there(36)?, there(4)?];
+        let reply = world.daemon.try_limit("60001", "60M", true)?;
+        ensure!(matches!(reply, Reply::Changed { .. }), "{reply:?}");
+        for hog in &mut largest {
+            hog.expect_killed()?;
+        }
+        // As long as what has died may count.
+        std::thread::sleep(Duration::from_millis(1500));
+        for hog in &mut others {
+            hog.expect_alive("one that fits the new limit with the others")?;
+        }
+        drop(others);
+        world.daemon.until_empty(60001)?;
+        let cleared = clear(&world, "60001", true)?;
+        ensure!(matches!(cleared, Reply::Changed { .. }), "{cleared:?}");
+    }
+    Ok(())
 }
 
 /// Refused because somebody would be killed at once, with these facts.

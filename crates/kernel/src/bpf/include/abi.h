@@ -272,7 +272,7 @@ struct account {
 	__s64 watch_above_pages;
 	__s64 watch_below_pages;
 	__u32 watched;
-	__u32 watch_pad;
+	__u32 unbounded_until_ms; /* its credit has no bound until then: rules.h is_unbounded(); 0: it has */
 } __attribute__((aligned(64)));
 
 enum record_flag {

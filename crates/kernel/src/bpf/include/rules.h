@@ -133,6 +133,23 @@ RULE int has_files_credit(__u32 since_ms, __u32 patience_is_out, __u32 now_ms)
 	return since_ms && !patience_is_out && ms_since(since_ms, now_ms) <= PATIENCE_MS;
 }
 
+/*
+ * A limit that begins, or sinks, finds more than one limit's worth there, and nothing of that has grown against it. While
+ * it goes its credit has no bound: each death would count against the next one, and nobody would be left.
+ */
+RULE __u32 unbounded_until(__s64 total_pages, __s64 limit_pages, __u32 page_shift, __u32 now_ms)
+{
+	__s64 over = total_pages > limit_pages ? total_pages - limit_pages : 0;
+	__u32 until = now_ms + PATIENCE_MS + (__u32)(over >> (DRAIN_BYTES_SHIFT - page_shift));
+
+	return until ? until : 1;
+}
+
+RULE int is_unbounded(__u32 until_ms, __u32 now_ms)
+{
+	return until_ms && (__s32)(until_ms - now_ms) >= 0;
+}
+
 /* What of an account's credit is above one limit counts: however fast it grows, it is at twice its limit at most. */
 RULE __s64 excess_of_credit(__s64 credit_pages, __s64 limit_pages)
 {

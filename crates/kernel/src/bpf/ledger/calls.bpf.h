@@ -248,6 +248,7 @@ static __always_inline int store_bounds(struct set_limit_args *args)
 	account->notice_pages = args->notice_pages;
 	account->barrier_pages = args->barrier_pages;
 	account->limit_pages = args->limit_pages;
+	account->unbounded_until_ms = unbounded_until(total_pages(account), args->limit_pages, page_shift, now_ms());
 	if (!observes)
 		__sync_fetch_and_and(&account->flags, ~ACCOUNT_OBSERVED);
 	begin_anew(state, account, args->slot);
@@ -264,6 +265,8 @@ static __always_inline long take_charge(__u32 slot, void *unused)
 
 	if (!account)
 		return 1;
+	account->unbounded_until_ms =
+		unbounded_until(total_pages(account), account->limit_pages, page_shift, now_ms());
 	__sync_fetch_and_and(&account->flags, ~ACCOUNT_PAUSED);
 	return 0;
 }

@@ -386,11 +386,21 @@ static __always_inline void end_walk(struct ledger_state *state, struct resum *r
 /* Not inlined, for the stack of the re-sum: 6.1 has 512 bytes for all calls that lead to a decision. */
 static __noinline int patience_ends(struct account *account)
 {
-	__s64 total = account ? total_pages(account) - account->forgone_pages : 0;
+	__u32 now = now_ms(), until;
+	__s64 total, limit;
 
-	if (account && is_observed(account)) /* as excess_credit() */
+	if (!account)
+		return 0;
+	until = account->unbounded_until_ms;
+	limit = account->limit_pages;
+	if (is_unbounded(until, now))
+		limit = NO_LIMIT_PAGES;
+	else if (until)	/* soon, for times come round */
+		__sync_val_compare_and_swap(&account->unbounded_until_ms, until, 0);
+	total = total_pages(account) - account->forgone_pages;
+	if (is_observed(account)) /* as excess_credit() */
 		total -= account->dying_pages;
-	return account ? keep_patience(&account->patience, total, account->limit_pages, now_ms()) : 0;
+	return keep_patience(&account->patience, total, limit, now);
 }
 
 static __always_inline long resum_account(__u32 slot, struct resum *resum)

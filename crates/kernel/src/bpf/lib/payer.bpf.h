@@ -9,6 +9,7 @@
 #ifndef BURSAR_PAYER_BPF_H
 #define BURSAR_PAYER_BPF_H
 
+#include "clock.bpf.h"
 #include "membership.bpf.h"
 #include "userns.bpf.h"
 #include "subuid.bpf.h"
@@ -229,6 +230,8 @@ static __noinline __u32 open_default_account(struct ledger_state *state, __u32 u
 	account->private_observed = template->private_observed;
 	account->private_maxheld_pages = 0;
 	account->private_failcnt = 0;
+	/* He may have been there before `default` was. */
+	account->unbounded_until_ms = unbounded_until(0, template->limit_pages, page_shift, now_ms());
 	/* Who wants to know when somebody begins to hold anything. */
 	account->watch_above_pages = template->watch_above_pages;
 	account->watched = template->watched;

@@ -310,6 +310,21 @@ SEC("syscall") int what_is_dying_is_credited(void *ctx)
 	return 0;
 }
 
+SEC("syscall") int what_was_there_before_a_limit_dies_without_a_bound(void *ctx)
+{
+	BEGIN(it);
+	it->account->limit_pages = 100;
+	it->account->held_pages = 40;
+	it->account->dying_pages = 250;
+	it->account->unbounded_until_ms = 0;
+	EXPECT(level_now(it->account) == 190);
+	it->account->unbounded_until_ms = unbounded_until(290, 100, page_shift, now_ms());
+	EXPECT(level_now(it->account) == 40);
+	it->account->unbounded_until_ms = now_ms() - 1;
+	EXPECT(level_now(it->account) == 190);
+	return 0;
+}
+
 SEC("syscall") int what_grows_while_it_dies_is_held(void *ctx)
 {
 	BEGIN(it);
